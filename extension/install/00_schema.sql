@@ -1,0 +1,17 @@
+\echo Use "CREATE EXTENSION tessera" to load this file. \quit
+
+-- The schema itself is made by CREATE EXTENSION (schema = tessera in the control file).
+COMMENT ON SCHEMA tessera IS 'tessera: one sharded cluster out of PostgreSQL nodes';
+
+-- Roles are shared by all databases of a server: made once, kept on DROP EXTENSION.
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'tessera_admin') THEN
+    CREATE ROLE tessera_admin NOLOGIN;
+  END IF;
+  -- Members may open internal connections: they state the effective user of every statement.
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'tessera_internal') THEN
+    CREATE ROLE tessera_internal NOLOGIN;
+  END IF;
+END
+$$;
