@@ -1,0 +1,25 @@
+/*
+ * init.c
+ *	  Composition root: loads the library, registers every module, nothing else.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("tessera must be loaded at server start"),
+				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
+
+	MarkGUCPrefixReserved("tessera");
+}
