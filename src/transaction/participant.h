@@ -32,6 +32,12 @@ typedef struct TesseraEnvelope
  */
 extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope);
 
+/*
+ * Joins a node that is not in the registry yet (add_shard, add_router): an unlisted connection becomes a writing participant under this node_id, closed at
+ * the end of the transaction. As the cluster's own role, no versions. tessera_participant_call with this node_id then reaches it.
+ */
+extern TesseraConnection *tessera_participant_unlisted(int32 node_id, const char *name, const char *conninfo);
+
 /* A new statement number of this backend (1, 2, ...). */
 extern uint64 tessera_next_statement(void);
 
