@@ -58,7 +58,7 @@ our %SETTINGS = (
 	log_replication_commands => 'off',
 	dynamic_shared_memory_type => 'mmap');
 
-# Servers whose postmaster kill9 ended and which were not started again.
+# System V segments of servers that kill9 ended and that were not started again, by data directory.
 my %killed;
 
 =pod
@@ -353,7 +353,7 @@ sub start
 	my ($self, $name, %params) = @_;
 	my $server = $self->node($name);
 	my $started = $server->start(%params);
-	delete $killed{$name . $server->data_dir} if $started;
+	delete $killed{ $server->data_dir } if $started;
 	return $started;
 }
 
@@ -382,13 +382,14 @@ sub kill9
 	my ($self, $name) = @_;
 	my $server = $self->node($name);
 	my $postmaster = $server->{_pid} // croak "node $name does not run";
+	my @lock_files = ($server->data_dir . '/postmaster.pid', $server->host . '/.s.PGSQL.' . $server->port . '.lock');
 
 	# Nothing new is forked once the postmaster stands still.
 	kill 'STOP', $postmaster;
 	my @processes = ($postmaster, _children($postmaster));
 	kill 'KILL', @processes;
 	$server->{_pid} = undef;
-	$killed{ $name . $server->data_dir } = $server->data_dir;
+	$killed{ $server->data_dir } = _segment($lock_files[0]);
 
 	my $deadline = time + 30;
 	while (grep { _alive($_) } @processes)
@@ -396,7 +397,18 @@ sub kill9
 		croak "node $name survives SIGKILL" if time >= $deadline;
 		sleep 0.01;
 	}
+
+	# Where nobody collects the dead soon, the lock files would seem to belong to a process that lives.
+	unlink @lock_files if kill 0, $postmaster;
 	return;
+}
+
+# System V segment that a server's lock file names.
+sub _segment
+{
+	my ($lock_file) = @_;
+	my @lines = split /\n/, slurp_file($lock_file);
+	return ($lines[6] // '') =~ /^\s*\d+\s+(\d+)/ ? $1 : undef;
 }
 
 # A process that was not waited for by its parent is dead, too.
@@ -420,12 +432,8 @@ sub kill_backend
 END
 {
 	my $exit_code = $?;
-	foreach my $data (values %killed)
+	foreach my $segment (grep { defined } values %killed)
 	{
-		open(my $file, '<', "$data/postmaster.pid") or next;
-		my @lines = <$file>;
-		close $file;
-		my $segment = ($lines[6] // '') =~ /^\s*\d+\s+(\d+)/ ? $1 : next;
 		IPC::Run::run([ 'ipcrm', '-m', $segment ], '<', '/dev/null', '>', '/dev/null', '2>', '/dev/null');
 	}
 	$? = $exit_code;
@@ -517,7 +525,7 @@ sub _difference
 
 =head2 session(name, dbname => ..., on_error_stop => 1)
 
-A psql session in the background (PostgreSQL::Test::BackgroundPsql): query, query_safe, query_until, quit.
+A psql session in the background (PostgreSQL::Test::BackgroundPsql): query, query_safe, query_until, quit. The deadline counts for each query anew.
 
 =cut
 
@@ -525,7 +533,9 @@ sub session
 {
 	my ($self, $name, %params) = @_;
 	my $dbname = delete $params{dbname} // 'postgres';
-	return $self->node($name)->background_psql($dbname, %params);
+	my $session = $self->node($name)->background_psql($dbname, %params);
+	$session->set_query_timer_restart;
+	return $session;
 }
 
 =pod

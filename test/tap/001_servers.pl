@@ -70,7 +70,7 @@ $c->kill9('a');
 isnt(($c->psql('a', 'SELECT 1'))[0], 0, 'a killed node does not answer');
 $c->start('a');
 is($c->query('a', 'SELECT n FROM counter'), '100', 'after recovery only what was committed is there');
-$lost->{run}->finish;
+$lost->quit;
 $c->stop('b', 'immediate');
 $c->start('b');
 is($c->query('b', 'SELECT n FROM counter'), '100', 'the same after an immediate shutdown');
