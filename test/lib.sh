@@ -16,7 +16,7 @@ unset tessera_variable
 
 # Debian 12 packages that building and testing need.
 tessera_packages=(gcc libc6-dev make pkg-config postgresql-15 postgresql-client-15 postgresql-server-dev-15 libpq-dev libzmq3-dev libbson-dev liblz4-dev
-	perl libipc-run-perl libio-pty-perl python3 binutils util-linux)
+	perl libipc-run-perl libio-pty-perl python3 binutils util-linux procps)
 
 tessera_say()
 {
@@ -212,19 +212,13 @@ tessera_server_stop()
 		tessera_run_as timeout 30 pg_ctl -s -w -t 20 -D "$1" -m immediate stop </dev/null
 }
 
-# Process ids of this run, one on a line: working directory below TESSERA_RUN, or TESSERA_RUN in the environment. Never this shell or its parents.
+# Process ids of this run, one on a line: working directory below TESSERA_RUN, or TESSERA_RUN in the environment.
 tessera_processes()
 {
-	local dir pid
-	for dir in /proc/[0-9]*; do
-		pid=${dir#/proc/}
-		[ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
-		case $(readlink "$dir/cwd" 2>/dev/null) in
-			"$TESSERA_RUN" | "$TESSERA_RUN"/*) ;;
-			*) tr '\0' '\n' <"$dir/environ" 2>/dev/null | grep -qxF "TESSERA_RUN=$TESSERA_RUN" || continue ;;
-		esac 2>/dev/null
-		echo "$pid"
-	done
+	{
+		find /proc -maxdepth 2 -path '/proc/[0-9]*/cwd' \( -lname "$TESSERA_RUN" -o -lname "$TESSERA_RUN/*" \) 2>/dev/null
+		grep -lzxF "TESSERA_RUN=$TESSERA_RUN" /proc/[0-9]*/environ 2>/dev/null
+	} | cut -d / -f 3 | grep -vx "$$" | sort -nu
 }
 
 # Ends what is left of this run: postmasters at once (SIGQUIT), the rest by SIGTERM, then all by SIGKILL; frees their System V segments.

@@ -428,6 +428,9 @@ sub kill_backend
 	return;
 }
 
+# A test that is told to end stops its servers, too.
+$SIG{TERM} = $SIG{INT} = sub { exit 143 };
+
 # The System V segment of a server that was killed and not started again has no other owner.
 END
 {
