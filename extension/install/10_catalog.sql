@@ -1,0 +1,200 @@
+-- The catalog. On the config node these rows are authoritative; elsewhere they are the persisted copy that the refresher keeps (S1-S4).
+-- Rows are written by the extension's own functions only. Every writer calls tessera_catalog_changed() so that the
+-- shared-memory mirror is rebuilt when its transaction commits.
+
+-- Who this node is. One row once the node is in a cluster; never copied from another node. Local.
+CREATE TABLE tessera.identity (
+  singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
+  cluster_id     uuid NOT NULL,
+  cluster        text NOT NULL,
+  node_id        int4 NOT NULL,
+  node           text NOT NULL,
+  is_config      bool NOT NULL,
+  config_conninfo text NOT NULL,      -- where a node finds the config node before it has a registry
+  term           int8 NOT NULL        -- config term this node has seen
+);
+COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';
+
+-- Registry of nodes (S30).
+CREATE TABLE tessera.node (
+  node_id        int4 PRIMARY KEY,
+  name           text NOT NULL UNIQUE,
+  conninfo       text NOT NULL,
+  is_shard       bool NOT NULL,
+  is_config      bool NOT NULL DEFAULT false,
+  draining       bool NOT NULL DEFAULT false,
+  system_id      int8 NOT NULL,       -- with database: the same node under two names is refused
+  database       text NOT NULL,
+  timeline       int4 NOT NULL,
+  added          timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE tessera.node IS 'registry of the nodes of the cluster';
+
+-- Where a schema's placed tables live (S15, S25, S29).
+CREATE TABLE tessera.schema_placement (
+  schema_name    name PRIMARY KEY,
+  node_id        int4 NOT NULL,
+  version_id     uuid NOT NULL DEFAULT gen_random_uuid(),
+  version_ts     timestamptz NOT NULL DEFAULT now(),
+  version_mod    int8 NOT NULL DEFAULT 1,
+  sequence_home  int4                 -- node whose sequences are authoritative; NULL: node_id
+);
+COMMENT ON TABLE tessera.schema_placement IS 'primary shard of each schema: its placed tables live there';
+
+-- Tables sharded alike. group_major/group_minor: the group version, highest of all its chunks (S14); its row lock allocates versions.
+CREATE TABLE tessera.table_group (
+  group_id       uuid PRIMARY KEY,
+  epoch          uuid NOT NULL,
+  ts             timestamptz NOT NULL,
+  group_major    int8 NOT NULL,
+  group_minor    int8 NOT NULL,
+  strategy       text NOT NULL CHECK (strategy IN ('range', 'hash')),
+  key_types      text[] NOT NULL,     -- format_type_extended text, schema-qualified
+  key_collations text[] NOT NULL,     -- quoted "schema"."name", '' if not collatable
+  max_chunk_size int8 NOT NULL DEFAULT 134217728,
+  balancing      bool NOT NULL DEFAULT true,
+  allow_migrations bool NOT NULL DEFAULT true
+);
+COMMENT ON TABLE tessera.table_group IS 'table groups: tables sharded alike, whose equal keys live together';
+
+-- Every table of the cluster: placed (group_id NULL) or sharded. A table without a row here is local to its node.
+CREATE TABLE tessera.cluster_table (
+  table_id       uuid PRIMARY KEY,
+  schema_name    name NOT NULL,
+  table_name     name NOT NULL,
+  relid          oid,                 -- local to each node; filled by the node itself
+  group_id       uuid REFERENCES tessera.table_group,
+  key_columns    name[],
+  UNIQUE (schema_name, table_name)
+);
+CREATE INDEX cluster_table_relid ON tessera.cluster_table (relid);
+CREATE INDEX cluster_table_group ON tessera.cluster_table (group_id);
+COMMENT ON TABLE tessera.cluster_table IS 'tables of the cluster, placed or sharded';
+
+CREATE TABLE tessera.chunk (
+  group_id       uuid NOT NULL REFERENCES tessera.table_group ON DELETE CASCADE,
+  min            tessera.bound NOT NULL,
+  max            tessera.bound NOT NULL,
+  node_id        int4 NOT NULL,
+  major          int8 NOT NULL,
+  minor          int8 NOT NULL,
+  jumbo          bool NOT NULL DEFAULT false,
+  bytes          int8,
+  moved          timestamptz,
+  history        jsonb NOT NULL DEFAULT '[]',
+  PRIMARY KEY (group_id, min)
+);
+CREATE INDEX chunk_version ON tessera.chunk (group_id, major, minor);
+COMMENT ON TABLE tessera.chunk IS 'chunks: [min, max) of a group''s key space, each owned by one shard';
+
+-- Placement record of this shard (DESIGN section 5): what it owns, what it still has to delete, which gate is closed. Local; changed only whole.
+CREATE TABLE tessera.placement (
+  group_id       uuid PRIMARY KEY,
+  term           int8 NOT NULL,
+  epoch          uuid NOT NULL,
+  major          int8 NOT NULL,       -- shard version; 0: owns nothing of the group
+  owned          tessera.bound_range[] NOT NULL,
+  deletions      tessera.bound_range[] NOT NULL DEFAULT '{}',
+  gate           text NOT NULL DEFAULT 'open' CHECK (gate IN ('open', 'write', 'read')),
+  gate_min       tessera.bound,
+  gate_max       tessera.bound,
+  migration_id   uuid,                -- migration this shard donates (flag up), or confirmed as recipient
+  confirmed      bool NOT NULL DEFAULT false
+);
+COMMENT ON TABLE tessera.placement IS 'what this shard owns of each group, what it has to delete, and its gate; local';
+
+-- Migrations, as the config node knows them. outcome is the decision; commit and fence both insert into migration_outcome (unique key).
+CREATE TABLE tessera.migration (
+  migration_id   uuid PRIMARY KEY,
+  group_id       uuid NOT NULL,
+  table_id       uuid NOT NULL,       -- the table named by the caller
+  min            tessera.bound NOT NULL,
+  max            tessera.bound NOT NULL,
+  donor          int4 NOT NULL,
+  recipient      int4 NOT NULL,
+  epoch          uuid NOT NULL,
+  term           int8 NOT NULL,
+  donor_timeline int4 NOT NULL,
+  recipient_timeline int4 NOT NULL,
+  started        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  finished       timestamptz,
+  state          text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'committed', 'aborted')),
+  phase          text,
+  rows           int8 NOT NULL DEFAULT 0,
+  bytes          int8 NOT NULL DEFAULT 0,
+  mods           int8 NOT NULL DEFAULT 0,
+  pause_ms       float8,
+  error          text
+);
+CREATE UNIQUE INDEX migration_donor ON tessera.migration (donor) WHERE state = 'running';
+CREATE UNIQUE INDEX migration_recipient ON tessera.migration (recipient) WHERE state = 'running';
+COMMENT ON TABLE tessera.migration IS 'migrations and their outcomes (config node)';
+
+CREATE TABLE tessera.migration_outcome (
+  migration_id   uuid PRIMARY KEY,
+  outcome        text NOT NULL CHECK (outcome IN ('committed', 'aborted')),
+  decided        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  donor_acknowledged bool NOT NULL DEFAULT false,
+  recipient_acknowledged bool NOT NULL DEFAULT false,
+  donor_major    int8,                -- shard versions after the commit
+  recipient_major int8
+);
+COMMENT ON TABLE tessera.migration_outcome IS 'decisions of migrations: commit and fence insert the same key (config node)';
+
+-- Donor's coordinator row, from register (step 1) until last (S64, S69). Local.
+CREATE TABLE tessera.migration_coordinator (
+  migration_id   uuid PRIMARY KEY,
+  group_id       uuid NOT NULL,
+  min            tessera.bound NOT NULL,
+  max            tessera.bound NOT NULL,
+  recipient      int4 NOT NULL,
+  epoch          uuid NOT NULL,
+  slot           name,
+  phase          text NOT NULL,
+  decision       text,
+  request        jsonb NOT NULL,
+  created        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE tessera.migration_coordinator IS 'migrations this shard donates; local';
+
+-- Recipient's row, from start (step 2). Every applied batch locks it and checks its state (C5). Local.
+CREATE TABLE tessera.migration_recipient (
+  migration_id   uuid PRIMARY KEY,
+  group_id       uuid NOT NULL,
+  min            tessera.bound NOT NULL,
+  max            tessera.bound NOT NULL,
+  donor          int4 NOT NULL,
+  epoch          uuid NOT NULL,
+  state          text NOT NULL,       -- cloning, confirmed, aborted
+  applied        pg_lsn,
+  request        jsonb NOT NULL,
+  created        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE tessera.migration_recipient IS 'migrations this shard receives; local';
+
+-- Two-phase decisions of transactions this shard coordinated (DESIGN section 8). Local.
+CREATE TABLE tessera.transaction_decision (
+  gid            text PRIMARY KEY,
+  outcome        text NOT NULL CHECK (outcome IN ('commit', 'abort')),
+  participants   int4[] NOT NULL DEFAULT '{}',
+  decided        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE tessera.transaction_decision IS 'decisions of two-phase transactions coordinated here; local';
+
+CREATE TABLE tessera.setting (
+  name           text PRIMARY KEY,
+  value          text NOT NULL
+);
+COMMENT ON TABLE tessera.setting IS 'settings of the whole cluster';
+
+-- Every metadata change: who, when, before and after (config node).
+CREATE TABLE tessera.changelog_entry (
+  change_id      int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at             timestamptz NOT NULL DEFAULT clock_timestamp(),
+  by             name NOT NULL DEFAULT session_user,
+  what           text NOT NULL,       -- create_cluster, add_shard, shard_table, split, merge, move, ...
+  object         text NOT NULL,       -- table or node concerned
+  before         jsonb,
+  after          jsonb
+);
+COMMENT ON TABLE tessera.changelog_entry IS 'every metadata change (config node)';

@@ -1,0 +1,31 @@
+/*
+ * change.h
+ *	  Tells the shared-memory mirror (routing/) that catalog rows changed.
+ *
+ * Every writer of a catalog row calls tessera_catalog_changed() in the writing transaction. When that transaction commits, the database's catalog
+ * sequence in shared memory is bumped (in the commit callback: after the commit is visible, before its locks go); a backend whose mirror was
+ * loaded at an older sequence loads it again. COMMIT PREPARED bumps it too, whatever the prepared transaction did. Inside the writing transaction itself
+ * the mirror is private: see tessera_catalog_changed_here().
+ */
+#ifndef TESSERA_CHANGE_H
+#define TESSERA_CHANGE_H
+
+#include "postgres.h"
+
+/* This transaction (or subtransaction) changed catalog rows. */
+extern void tessera_catalog_changed(void);
+
+/* Has the current transaction changed catalog rows (and not rolled that back)? Then the shared mirror does not show what this transaction sees. The
+ * counter grows with each change, so that a private copy can be kept until the next one; 0 = no change. */
+extern uint64 tessera_catalog_changed_here(void);
+
+/* The database's catalog sequence. Read it before taking the snapshot with which the catalog is loaded. */
+extern uint64 tessera_catalog_sequence(void);
+
+/* Bumps the sequence at once: after COMMIT PREPARED, and when a server has left recovery. Never errors. */
+extern void tessera_catalog_bump(void);
+
+/* From _PG_init. */
+extern void tessera_catalog_change_init(void);
+
+#endif							/* TESSERA_CHANGE_H */

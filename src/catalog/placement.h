@@ -1,0 +1,62 @@
+/*
+ * placement.h
+ *	  The placement record: what this shard owns of a group, what it still has to delete, which gate is closed. One local row per group.
+ *
+ * Changed only whole, in one local transaction (DESIGN section 5). A writer locks the row first (tessera_placement_lock), so changes are serial. Every
+ * write calls tessera_catalog_changed() and sends a relcache invalidation for the group's tables, so that plans are made anew with or without
+ * the ownership filter.
+ */
+#ifndef TESSERA_PLACEMENT_H
+#define TESSERA_PLACEMENT_H
+
+#include "postgres.h"
+#include "utils/snapshot.h"
+#include "utils/uuid.h"
+
+#include "catalog/bound.h"
+
+typedef enum TesseraGate
+{
+	TESSERA_GATE_OPEN,
+	TESSERA_GATE_WRITE,			/* writers of the gate's range wait */
+	TESSERA_GATE_READ			/* readers too: the range is no longer owned here and the outcome is not known yet */
+} TesseraGate;
+
+typedef struct TesseraRange
+{
+	TesseraBound *min;
+	TesseraBound *max;
+} TesseraRange;
+
+/* One row, palloc'd whole in the caller's context. */
+typedef struct TesseraPlacementRow
+{
+	pg_uuid_t	group_id;
+	int64		term;
+	pg_uuid_t	epoch;
+	int64		major;			/* shard version; 0: owns nothing */
+	int			nowned;
+	TesseraRange *owned;
+	int			ndeletions;
+	TesseraRange *deletions;
+	TesseraGate gate;
+	TesseraRange gate_range;	/* both NULL if there is no migration */
+	bool		has_migration;
+	pg_uuid_t	migration_id;
+	bool		confirmed;
+	TransactionId xmin;			/* of the row version read */
+} TesseraPlacementRow;
+
+/* The row of a group as the snapshot sees it (NULL: the newest committed or own one); NULL if there is none. AccessShareLock on the catalog table. */
+extern TesseraPlacementRow *tessera_placement_read(const pg_uuid_t *group_id, Snapshot snapshot);
+
+/* All rows (palloc'd array of pointers). */
+extern TesseraPlacementRow **tessera_placement_read_all(Snapshot snapshot, int *n);
+
+/* Locks the row FOR UPDATE to the end of the transaction and returns its newest version; makes an owner-of-nothing row if there is none. */
+extern TesseraPlacementRow *tessera_placement_lock(const pg_uuid_t *group_id);
+
+/* Writes the row back whole. The caller holds it by tessera_placement_lock. Ends with CommandCounterIncrement. */
+extern void tessera_placement_write(const TesseraPlacementRow *row);
+
+#endif							/* TESSERA_PLACEMENT_H */

@@ -1,0 +1,15 @@
+/*
+ * errors.h
+ *	  The extension's own SQLSTATEs (DESIGN section 17); core classes are used wherever they fit.
+ */
+#ifndef TESSERA_ERRORS_H
+#define TESSERA_ERRORS_H
+
+#include "utils/elog.h"
+
+#define ERRCODE_TESSERA_STALE_ROUTING		MAKE_SQLSTATE('T','S','0','0','1')
+#define ERRCODE_TESSERA_PLACEMENT_CHANGED	MAKE_SQLSTATE('T','S','0','0','2')
+#define ERRCODE_TESSERA_FENCED				MAKE_SQLSTATE('T','S','0','0','3')
+#define ERRCODE_TESSERA_CONFLICTING			MAKE_SQLSTATE('T','S','0','0','4')
+
+#endif							/* TESSERA_ERRORS_H */

@@ -1,0 +1,39 @@
+/*
+ * shmem.h
+ *	  Registry of the extension's shared memory: each module states its size and initialiser; init.c composes them.
+ *
+ * All shared state is kept per database (many nodes may live in one server): a module keeps an array with one entry per database slot. A slot is
+ * given to a database at its first use and stays its own until the server stops or the database is dropped.
+ */
+#ifndef TESSERA_SHMEM_H
+#define TESSERA_SHMEM_H
+
+#include "postgres.h"
+#include "storage/lwlock.h"
+#include "utils/dsa.h"
+
+#define TESSERA_MAX_DATABASES 64
+
+/* One module's part: name (of the ShmemInitStruct and its LWLock tranche), size, count of LWLocks, initialiser (called once, under AddinShmemInitLock). */
+typedef struct TesseraShmemModule
+{
+	const char *name;
+	Size		(*size) (void);
+	int			lwlocks;
+	void		(*init) (void *area, LWLockPadded *locks, bool found);
+} TesseraShmemModule;
+
+/* From _PG_init only: remembers modules (static, never freed) and installs the request and startup hooks. */
+extern void tessera_shmem_register(const TesseraShmemModule *module);
+extern void tessera_shmem_install(void);
+
+/* Slot (0..TESSERA_MAX_DATABASES-1) of a database, given at first use. ERROR 53400 if all are in use. */
+extern int	tessera_database_slot(Oid database);
+
+/* Slot of MyDatabaseId, cached in this backend. */
+extern int	tessera_my_slot(void);
+
+/* The server's DSA area, attached (and created by whoever needs it first); lives until the backend exits. */
+extern dsa_area *tessera_dsa(void);
+
+#endif							/* TESSERA_SHMEM_H */

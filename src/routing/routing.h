@@ -1,0 +1,194 @@
+/*
+ * routing.h
+ *	  The mirror of the catalog in shared memory: nodes, tables, groups with their chunks, and this shard's placements.
+ *
+ * One immutable image per database, replaced whole when the catalog sequence has grown (catalog/change.h), freed when its last reader lets go. Chunk
+ * maps are images of their own, shared between successive images while their group's version is the same. A backend pins the image it uses to the end
+ * of its transaction; a hundred backends read it without copying. Inside a transaction that has itself changed the catalog the image is a private
+ * one, loaded with the transaction's own eyes.
+ *
+ * Locks: a loader holds no LWLock while it reads the catalog; one loads, others wait on a condition variable (with interrupts). Pins are atomic counters.
+ * Crash: nothing here is durable; the image is loaded again from the catalog by whoever needs it first.
+ */
+#ifndef TESSERA_ROUTING_H
+#define TESSERA_ROUTING_H
+
+#include "postgres.h"
+#include "access/attnum.h"
+#include "utils/snapshot.h"
+#include "utils/uuid.h"
+
+#include "catalog/key.h"
+#include "catalog/placement.h"
+
+typedef struct TesseraNode
+{
+	int32		node_id;
+	NameData	name;
+	bool		is_shard;
+	bool		is_config;
+	bool		draining;
+	const char *conninfo;		/* in private images and after tessera_routing_node(); see there */
+	Size		conninfo_offset;
+} TesseraNode;
+
+typedef struct TesseraTable
+{
+	Oid			relid;
+	int32		group;			/* index of its group, or -1: a placed table */
+	int32		node_id;		/* placed: the primary shard of its schema */
+	pg_uuid_t	table_id;
+	int32		nkeys;			/* sharded: key columns, in key order */
+	AttrNumber	keys[TESSERA_MAX_KEY_COLUMNS];
+} TesseraTable;
+
+typedef struct TesseraShardVersion
+{
+	int32		node_id;
+	int64		major;
+} TesseraShardVersion;
+
+/* Placement of this shard, typed, ranges flattened (min of range i at ranges[2*i*nelements], max at ranges[(2*i+1)*nelements]). */
+typedef struct TesseraPlacement TesseraPlacement;
+
+typedef struct TesseraGroup
+{
+	pg_uuid_t	group_id;
+	pg_uuid_t	epoch;
+	int64		group_major;
+	int64		group_minor;
+	bool		hashed;
+	int32		ncolumns;
+	Oid			types[TESSERA_MAX_KEY_COLUMNS];
+	int32		typmods[TESSERA_MAX_KEY_COLUMNS];
+	Oid			collations[TESSERA_MAX_KEY_COLUMNS];
+	int32		index;			/* own index in the image */
+	/* the rest is private to routing.c: chunk map, shard versions, placement */
+	dsa_pointer map_shared;
+	struct TesseraChunkMap *map_private;
+	Size		placement_offset;	/* 0: none on this node */
+} TesseraGroup;
+
+typedef struct TesseraRouting
+{
+	uint64		sequence;		/* catalog sequence at which it was loaded */
+	int64		term;			/* config term seen */
+	int32		self;			/* node_id of this node */
+	pg_uuid_t	cluster_id;
+	bool		is_config;
+	int32		nnodes;			/* sorted by node_id */
+	int32		ntables;		/* sorted by relid */
+	int32		ngroups;		/* sorted by group_id */
+	Size		nodes_offset;
+	Size		tables_offset;
+	Size		groups_offset;
+	Size		size;
+} TesseraRouting;
+
+/* Which shards a set of keys or ranges needs, as a set of node_ids. */
+typedef struct TesseraTargets
+{
+	int			n;
+	int32		node_ids[FLEXIBLE_ARRAY_MEMBER];
+} TesseraTargets;
+
+/*
+ * The current image, pinned to the end of the transaction (a newer one is pinned when the sequence has grown: older ones stay valid until the end of
+ * the transaction). NULL if this database is not a member of a cluster: costs one shared-memory read. Loads if need be: may take
+ * AccessShareLocks on the catalog. Never call inside a critical section or with an LWLock held.
+ */
+extern const TesseraRouting *tessera_routing(void);
+
+/* Is the image still the newest? One atomic read. */
+extern bool tessera_routing_is_current(const TesseraRouting *routing);
+
+/* Look-ups: binary searches; NULL if there is none. */
+extern const TesseraTable *tessera_routing_table(const TesseraRouting *routing, Oid relid);
+extern const TesseraTable *tessera_routing_table_by_id(const TesseraRouting *routing, const pg_uuid_t *table_id);
+extern const TesseraGroup *tessera_routing_group(const TesseraRouting *routing, int index);
+extern const TesseraGroup *tessera_routing_group_by_id(const TesseraRouting *routing, const pg_uuid_t *group_id);
+extern const TesseraNode *tessera_routing_node(const TesseraRouting *routing, int32 node_id);
+extern const TesseraNode *tessera_routing_node_at(const TesseraRouting *routing, int i);	/* i < nnodes */
+extern const TesseraNode *tessera_routing_node_by_name(const TesseraRouting *routing, const char *name);
+extern const TesseraNode *tessera_routing_config(const TesseraRouting *routing);
+extern const char *tessera_node_conninfo(const TesseraRouting *routing, const TesseraNode *node);
+
+/* The group's key space: cached in this backend by group and epoch, lives until the backend exits. */
+extern TesseraKeySpace *tessera_group_keyspace(const TesseraRouting *routing, const TesseraGroup *group);
+
+/* Owner (node_id) of a key: ncolumns non-null datums of the key columns' types. One binary search. */
+extern int32 tessera_routing_owner(const TesseraRouting *routing, const TesseraGroup *group, const Datum *key);
+
+/* Chunks in key order. Bounds point into the image. max of the last is MAXKEY. */
+extern int	tessera_routing_nchunks(const TesseraRouting *routing, const TesseraGroup *group);
+typedef struct TesseraChunk
+{
+	int32		node_id;
+	int64		major;
+	int64		minor;
+	bool		jumbo;
+	TesseraKeyBound min;
+	TesseraKeyBound max;
+} TesseraChunk;
+extern void tessera_routing_chunk(const TesseraRouting *routing, const TesseraGroup *group, int i, TesseraChunk *chunk);
+/* Index of the chunk that holds the position. */
+extern int	tessera_routing_find_chunk(const TesseraRouting *routing, const TesseraGroup *group, const TesseraKeyBound *position);
+
+/* Shards that own any chunk of the group (palloc'd, sorted). */
+extern TesseraTargets *tessera_routing_owners(const TesseraRouting *routing, const TesseraGroup *group);
+/* Shards that own any part of [min, max). */
+extern TesseraTargets *tessera_routing_owners_of_range(const TesseraRouting *routing, const TesseraGroup *group, const TesseraKeyBound *min,
+													   const TesseraKeyBound *max);
+
+/* Shard version (major) of a node for a group: 0 if it owns nothing (S14, S20). */
+extern int64 tessera_routing_shard_major(const TesseraRouting *routing, const TesseraGroup *group, int32 node_id);
+
+/* ---- placements of this shard ---- */
+
+struct TesseraPlacement
+{
+	int64		term;
+	pg_uuid_t	epoch;
+	int64		major;
+	TransactionId xid;			/* of the change; InvalidTransactionId: visible to every snapshot */
+	TesseraGate gate;
+	bool		has_migration;
+	bool		confirmed;
+	pg_uuid_t	migration_id;
+	bool		has_gate_range;
+	TesseraKeyBound gate_min;	/* flat, base = the placement itself */
+	TesseraKeyBound gate_max;
+	int32		nowned;
+	int32		ndeletions;
+	bool		hides;			/* deletion ranges minus owned ranges is not empty: scans need the ownership filter */
+	int32		nelements;
+	Size		size;			/* whole, with ranges and by-reference bytes behind */
+	TesseraKeyDatum ranges[FLEXIBLE_ARRAY_MEMBER];	/* owned, then deletions */
+};
+
+/*
+ * The newest placement that the snapshot sees (DESIGN section 5). *newest: it is also the newest there is. In the steady state one comparison with the
+ * snapshot's xmin; else the catalog row is read under the snapshot into the current context. NULL: this node has none (owns nothing, hides nothing).
+ */
+extern const TesseraPlacement *tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot, bool *newest);
+
+/* Does the placement own the key position / any part of [min,max)? Is a row at the position hidden (in deletions, not in owned)? */
+extern bool tessera_placement_owns(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
+extern bool tessera_placement_hides(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
+/* Does the gate's range hold the position / overlap [min,max)? false if there is no gate range. */
+extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
+
+/* ---- refresh from the config node ---- */
+
+/*
+ * Asks the refresher worker to fetch what changed from the config node (incrementally, S9) and waits until it has (or timeout_ms; or it failed). Returns
+ * true if a fetch that began after this call has ended well. Concurrent callers share one fetch. On the config node: true at once.
+ */
+extern bool tessera_routing_refresh(int timeout_ms);
+
+/* Worker's side: one fetch if one is due (asked for, or the 30 s job of S32); returns ms until the next is due. Runs its own transactions. */
+extern long tessera_refresher_step(void);
+
+extern void tessera_routing_init(void); /* from _PG_init */
+
+#endif							/* TESSERA_ROUTING_H */

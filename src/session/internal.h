@@ -1,0 +1,45 @@
+/*
+ * internal.h
+ *	  The shard's side of an internal connection: who the statement runs as, which versions the router routes by, which statement it belongs to.
+ *
+ * An internal connection is authenticated as a superuser or a member of tessera_internal, and has called tessera.internal_hello. All state is
+ * backend-local C (not settings: a rollback would revert those, B5) except the effective user and mirrored settings, which a rollback does revert: the
+ * router sends them again after any error. The internal_* SQL functions work only as top-level statements of an internal connection (never from inside a
+ * function or trigger), so user code that runs on the shard cannot reach them.
+ */
+#ifndef TESSERA_INTERNAL_H
+#define TESSERA_INTERNAL_H
+
+#include "postgres.h"
+#include "utils/snapshot.h"
+#include "utils/uuid.h"
+
+typedef struct TesseraToldVersion
+{
+	pg_uuid_t	group_id;
+	pg_uuid_t	epoch;
+	int64		term;
+	int64		major;
+} TesseraToldVersion;
+
+/* Is this backend serving another node? */
+extern bool tessera_internal_connection(void);
+
+/* What the router told about a group; NULL: nothing (it takes the table for a placed one, or does not know it). */
+extern const TesseraToldVersion *tessera_internal_told(const pg_uuid_t *group_id);
+
+/* Nesting of executor and utility in this backend: 0 outside, 1 in a top-level statement. Kept by executor/ through these. */
+extern int	tessera_nesting(void);
+extern void tessera_nesting_enter(void);
+extern void tessera_nesting_leave(void);
+extern void tessera_nesting_reset(void);	/* at top-level abort and start of a command */
+
+/* The router's statement number of the fragment at hand (0: the statement has only one fragment here), and the snapshot kept for it. */
+extern uint64 tessera_internal_statement(void);
+extern Snapshot tessera_internal_statement_snapshot(void);	/* NULL if none kept yet */
+extern void tessera_internal_keep_snapshot(Snapshot snapshot);	/* registered with the top transaction; dropped at its end or by the next number */
+
+/* From _PG_init. */
+extern void tessera_internal_init(void);
+
+#endif							/* TESSERA_INTERNAL_H */

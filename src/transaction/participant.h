@@ -1,0 +1,62 @@
+/*
+ * participant.h
+ *	  The distributed transaction of this backend: which nodes take part, and how it ends (DESIGN section 8).
+ *
+ * A node joins when its first command is queued; BEGIN rides in front of it in the same pipeline. Savepoints follow lazily. At PRE_COMMIT: no writer:
+ * reads are ended; one writer (and none here): one-phase commit there; several: two-phase with a decision row on the coordinator. At COMMIT the others
+ * get COMMIT PREPARED, awaited (bounded; nothing there may ereport). At ABORT everything is rolled back or, failing that, the connection is closed.
+ */
+#ifndef TESSERA_PARTICIPANT_H
+#define TESSERA_PARTICIPANT_H
+
+#include "postgres.h"
+
+#include "routing/routing.h"
+#include "session/internal.h"
+#include "transport/connection.h"
+
+typedef struct TesseraEnvelope
+{
+	bool		write;			/* the command may write or lock rows there */
+	bool		autocommit;		/* no transaction block is needed: it may commit by itself (k1, k2); ignored once a remote transaction is open */
+	uint64		statement;		/* router's statement number, if the statement has several fragments; else 0 */
+	int			nversions;
+	const TesseraToldVersion *versions; /* versions this command is routed by */
+	Oid			user;			/* effective user; InvalidOid: GetUserId() */
+} TesseraEnvelope;
+
+/*
+ * Joins the node and queues what must precede a command there: hello, BEGIN with isolation level and modes, savepoints, effective user, changed
+ * settings, versions not told yet, statement number. The caller then queues its command and calls tessera_connection_sync. ERROR 08006 if
+ * unreachable. Never called for the local node.
+ */
+extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope);
+
+/*
+ * Joins a node that is not in the registry yet (add_shard, add_router): an unlisted connection becomes a writing participant under this node_id, closed at
+ * the end of the transaction. As the cluster's own role, no versions. tessera_participant_call with this node_id then reaches it.
+ */
+extern TesseraConnection *tessera_participant_unlisted(int32 node_id, const char *name, const char *conninfo);
+
+/* A new statement number of this backend (1, 2, ...). */
+extern uint64 tessera_next_statement(void);
+
+/*
+ * May a lone write of the current top-level statement commit by itself at the far end (k2)? True only if no transaction block, no procedure or function
+ * above, nothing written here, no other participant, and (extended protocol) a Sync follows. Call from ExecutorRun of the top-level statement.
+ */
+extern bool tessera_autocommit_write_allowed(void);
+
+/*
+ * Runs one SQL command with text parameters on a node within the distributed transaction and waits: remotely through the participant's connection, or here by SPI when
+ * node_id is this node. As the cluster's own role. Returns the first column of the first row as text (palloc'd), NULL if none or null.
+ */
+extern char *tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams, const char *const *values);
+
+/* The same over the control lane: autocommit, outside the transaction; also to this node itself (a loopback connection). Full result; freed with the current
+ * memory context. */
+extern PGresult *tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values);
+
+extern void tessera_participant_init(void); /* from _PG_init: callbacks, settings */
+
+#endif							/* TESSERA_PARTICIPANT_H */

@@ -1,0 +1,115 @@
+/*
+ * connection.h
+ *	  libpq connections to other nodes: one per (backend, node), non-blocking, in pipeline mode, with a cache of named prepared statements.
+ *
+ * Commands are queued, sent by a sync, and answered in order: each result goes to its command's handler, whoever reads the connection at that moment.
+ * So a command whose rows nobody reads yet is spooled by its handler when the connection is wanted for another.
+ *
+ * Memory: connections live in their own context until the backend exits. A TesseraCommand and all it points to is the caller's, and must live until its
+ * `done` is set or the connection is reset. Errors thrown by handlers leave the connection consistent (the rest is read later).
+ */
+#ifndef TESSERA_CONNECTION_H
+#define TESSERA_CONNECTION_H
+
+#include "postgres.h"
+#include "libpq-fe.h"
+#include "utils/uuid.h"
+
+typedef struct TesseraConnection TesseraConnection;
+typedef struct TesseraCommand TesseraCommand;
+
+/* Gets each PGresult of its command (single-tuple ones too) and owns it (PQclear); must not ereport for remote errors (keep the result; see
+ * tessera_connection_raise). The command's `done` is set after its last result. */
+typedef void (*TesseraResultHandler) (TesseraCommand *command, PGresult *result);
+
+struct TesseraCommand
+{
+	/* question */
+	const char *sql;
+	int			nparams;
+	const Oid  *types;			/* may be NULL, or 0 for unknown */
+	const char *const *values;
+	const int  *lengths;
+	const int  *formats;		/* NULL: text */
+	int			result_format;	/* 0 text, 1 binary */
+	bool		prepare;		/* through the connection's LRU cache of named statements, keyed by sql and types */
+	bool		single_row;
+	TesseraResultHandler handler;	/* NULL: results are dropped, the first error is kept in `error` */
+	void	   *arg;
+	/* answer */
+	bool		sent;
+	bool		done;
+	bool		aborted;		/* not run: an earlier command of its pipeline failed */
+	bool		stale;			/* the shard did not run it: routed by another version (TS001 notice) */
+	PGresult   *error;			/* kept by the default handling; owned by the connection until its reset; see tessera_connection_raise */
+	char	   *tag;			/* command tag, e.g. "UPDATE 3"; in the connection's context, valid until the next sync */
+	TesseraCommand *next;		/* private */
+};
+
+/*
+ * What is known about the session at the other end. The transport keeps it, session/ and transaction/ give it meaning; all of it becomes
+ * unknown (zeroed, settings_known = false) when the connection is opened and after any error or rollback there.
+ */
+typedef struct TesseraRemoteState
+{
+	int			xact_depth;		/* 0: no transaction; 1: in one; n: n-1 savepoints (transaction/) */
+	bool		wrote;			/* a writing command was queued in this remote transaction */
+	bool		known;			/* user and settings below are as sent */
+	Oid			user;
+	uint64		settings;		/* fingerprint of the mirrored settings */
+	void	   *told;			/* transaction/: versions told; survives rollbacks (backend-local at the other end) */
+} TesseraRemoteState;
+
+/*
+ * The connection of this backend to a node, opened if need be (conninfo: of the registry; options added: application_name 'tessera <our node>',
+ * client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) is run once after opening;
+ * its failure closes the connection. ERROR 08006 naming the node (DETAIL: libpq's message).
+ * lane: 0 the transaction's connection, 1 the control connection (autocommit, never part of the user's transaction).
+ */
+extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, const char *hello);
+
+/* A connection outside the cache, to a conninfo that may not be a node yet; closed by tessera_connection_close or at abort. */
+extern TesseraConnection *tessera_connection_open_unlisted(const char *name, const char *conninfo);
+
+extern int32 tessera_connection_node(TesseraConnection *connection);
+extern const char *tessera_connection_name(TesseraConnection *connection);
+extern TesseraRemoteState *tessera_connection_state(TesseraConnection *connection);
+extern PGconn *tessera_connection_pg(TesseraConnection *connection);	/* for COPY, outside the pipeline; see leave/enter */
+
+/* Queue one command behind those queued; nothing need be sent before the sync. */
+extern void tessera_connection_queue(TesseraConnection *connection, TesseraCommand *command);
+/* Queue a command without parameters whose answer only matters if it is an error; that error is raised by whoever reads it (unless ignore_errors). */
+extern void tessera_connection_queue_sql(TesseraConnection *connection, const char *sql);
+/* End of the pipeline: send all. Does not wait for answers; only for the socket to take the data (reading meanwhile). */
+extern void tessera_connection_sync(TesseraConnection *connection);
+
+/* Read until the command is done (or, with first, until it has given its first result). Interruptible; ERROR 08006 if the connection breaks. */
+extern void tessera_connection_finish(TesseraConnection *connection, TesseraCommand *command);
+/* Is anything unanswered? Read all of it. */
+extern bool tessera_connection_busy(TesseraConnection *connection);
+extern void tessera_connection_drain(TesseraConnection *connection);
+
+/* Handle what has arrived on any of n connections; if nothing had, wait for one (timeout_ms < 0: no limit but interrupts). false: timeout. Uses one
+ * persistent wait set. */
+extern bool tessera_connections_pump(TesseraConnection **connections, int n, int timeout_ms);
+
+/* Raise a remote error as if local: SQLSTATE, message, DETAIL, HINT, position kept; CONTEXT names the node (and the SQL if given). Clears result. */
+extern void tessera_connection_raise(TesseraConnection *connection, PGresult *result, const char *sql) pg_attribute_noreturn();
+/* Raise the command's kept error, if it has one. */
+extern void tessera_connection_check(TesseraConnection *connection, TesseraCommand *command);
+
+/* Run one command alone and wait: queue, sync, finish, check. Result (first PGresult) is palloc-registered: freed with the current memory context. */
+extern PGresult *tessera_connection_run(TesseraConnection *connection, const char *sql, int nparams, const char *const *values);
+
+/* Leave pipeline mode (after a drain) for COPY, and enter again. */
+extern void tessera_connection_leave_pipeline(TesseraConnection *connection);
+extern void tessera_connection_enter_pipeline(TesseraConnection *connection);
+
+/* Cancel what runs, read what is left within timeout_ms; false (and the connection is closed) if that fails. Never errors: for abort callbacks. */
+extern bool tessera_connection_reset(TesseraConnection *connection, int timeout_ms);
+extern void tessera_connection_close(TesseraConnection *connection);
+
+/* All open cached connections of lane 0, for transaction callbacks. */
+extern int	tessera_connections_open(TesseraConnection ***connections);
+
+#endif							/* TESSERA_CONNECTION_H */
