@@ -16,6 +16,7 @@
 #include "postgres.h"
 #include "access/attnum.h"
 #include "utils/snapshot.h"
+#include "utils/dsa.h"
 #include "utils/uuid.h"
 
 #include "catalog/key.h"
