@@ -83,9 +83,9 @@ ranges_from_array(Datum array, int *n)
 }
 
 static TesseraGate
-gate_from_text(Datum text)
+gate_from_text(Datum value)
 {
-	char	   *name = TextDatumGetCString(text);
+	char	   *name = TextDatumGetCString(value);
 
 	for (int i = 0; i < lengthof(gate_names); i++)
 		if (strcmp(name, gate_names[i]) == 0)

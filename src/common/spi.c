@@ -34,7 +34,7 @@ tessera_spi_end(TesseraSpi *spi)
 uint64
 tessera_spi_run(const char *sql, int expected, int nargs, const Oid *types, const Datum *values, const bool *nulls)
 {
-	char		marks[FUNC_MAX_ARGS];
+	char		marks[FUNC_MAX_ARGS] = {0};
 	int			code;
 
 	Assert(nargs <= FUNC_MAX_ARGS);

@@ -28,6 +28,7 @@
 #include "storage/spin.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "catalog/change.h"
 #include "catalog/relation.h"
