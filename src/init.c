@@ -10,6 +10,10 @@
 
 #include "catalog/change.h"
 #include "common/shmem.h"
+#include "executor/plan_private.h"
+#include "executor/settings.h"
+#include "executor/shard_check.h"
+#include "planner/planner.h"
 #include "routing/routing.h"
 
 PG_MODULE_MAGIC;
@@ -28,6 +32,10 @@ _PG_init(void)
 	tessera_shmem_install();
 	tessera_catalog_change_init();
 	tessera_routing_init();
+	tessera_executor_settings_init();
+	tessera_executor_init();
+	tessera_shard_check_init();
+	tessera_planner_init();
 
 	MarkGUCPrefixReserved("tessera");
 }

@@ -21,6 +21,9 @@
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
 #include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
 #include "utils/inval.h"
 #include "utils/syscache.h"
 
@@ -28,7 +31,13 @@
 #include "catalog/relation.h"
 #include "common/shmem.h"
 
-static pg_atomic_uint64 *sequences = NULL;
+typedef struct Sequence
+{
+	pg_atomic_uint64 value;
+	ConditionVariable changed;	/* broadcast at each bump: waiters at a gate */
+} Sequence;
+
+static Sequence *sequences = NULL;
 
 /* of the current top transaction */
 static uint64 changes = 0;
@@ -41,7 +50,7 @@ static object_access_hook_type previous_object_access_hook = NULL;
 static Size
 sequences_size(void)
 {
-	return sizeof(pg_atomic_uint64) * TESSERA_MAX_DATABASES;
+	return sizeof(Sequence) * TESSERA_MAX_DATABASES;
 }
 
 static void
@@ -49,13 +58,16 @@ sequences_init(void *memory, LWLockPadded *locks, bool found)
 {
 	sequences = memory;
 	for (int i = 0; i < TESSERA_MAX_DATABASES && !found; i++)
-		pg_atomic_init_u64(&sequences[i], 1);
+	{
+		pg_atomic_init_u64(&sequences[i].value, 1);
+		ConditionVariableInit(&sequences[i].changed);
+	}
 }
 
 static void
 sequences_reset(int slot)
 {
-	pg_atomic_fetch_add_u64(&sequences[slot], 1);
+	pg_atomic_fetch_add_u64(&sequences[slot].value, 1);
 }
 
 static const TesseraShmemModule change_module = {"tessera_catalog_sequences", sequences_size, 0, sequences_init, sequences_reset};
@@ -87,7 +99,7 @@ tessera_catalog_sequence(void)
 {
 	int			slot = tessera_my_slot_if_any();
 
-	return slot < 0 ? 0 : pg_atomic_read_u64(&sequences[slot]);
+	return slot < 0 ? 0 : pg_atomic_read_u64(&sequences[slot].value);
 }
 
 void
@@ -98,7 +110,29 @@ tessera_catalog_bump(void)
 	if (slot < 0)
 		tessera_slots_changed();
 	else
-		pg_atomic_fetch_add_u64(&sequences[slot], 1);
+	{
+		pg_atomic_fetch_add_u64(&sequences[slot].value, 1);
+		ConditionVariableBroadcast(&sequences[slot].changed);
+	}
+}
+
+bool
+tessera_catalog_wait(uint64 seen, TimestampTz deadline)
+{
+	Sequence   *sequence = &sequences[tessera_my_slot()];
+	bool		changed;
+
+	ConditionVariablePrepareToSleep(&sequence->changed);
+	while (!(changed = pg_atomic_read_u64(&sequence->value) != seen))
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+
+		if (left <= 0)
+			break;
+		(void) ConditionVariableTimedSleep(&sequence->changed, left, PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+	return changed;
 }
 
 
