@@ -88,7 +88,7 @@ static void
 check_membership(const char *name, const TesseraNodeFacts *here, const TesseraNodeFacts *there)
 {
 	const char *values[] = {there->system_id, there->database};
-	const char *same = tessera_catalog_value("SELECT name FROM tessera.node WHERE system_id = $1::int8 AND database = $2", 2, values);
+	const char *same = tessera_admin_value("SELECT name FROM tessera.node WHERE system_id = $1::int8 AND database = $2", 2, values);
 
 	if (same != NULL)
 		ereport(ERROR,
@@ -149,10 +149,10 @@ check_contents(const char *name, TesseraConnection *connection)
 	"SELECT d.refobjid FROM pg_shdepend d WHERE d.refclassid = 'pg_authid'::regclass"
 	" AND d.dbid = (SELECT b.oid FROM pg_database b WHERE b.datname = current_database())"
 	" UNION SELECT c.relowner FROM pg_class c WHERE c.oid >= 16384 UNION SELECT p.proowner FROM pg_proc p WHERE p.oid >= 16384)";
-	const char *schemas = tessera_catalog_value(psprintf("SELECT array_agg(s.nspname) FROM (%s) s", tessera_user_schemas_sql), 0, NULL);
-	const char *roles = tessera_catalog_value(roles_sql, 0, NULL);
-	const char *extensions = tessera_catalog_value("SELECT array_agg(extname ORDER BY extname) FROM pg_extension WHERE extname <> 'tessera'", 0, NULL);
-	const char *versions = tessera_catalog_value("SELECT array_agg(extversion ORDER BY extname) FROM pg_extension WHERE extname <> 'tessera'", 0, NULL);
+	const char *schemas = tessera_admin_value(psprintf("SELECT array_agg(s.nspname) FROM (%s) s", tessera_user_schemas_sql), 0, NULL);
+	const char *roles = tessera_admin_value(roles_sql, 0, NULL);
+	const char *extensions = tessera_admin_value("SELECT array_agg(extname ORDER BY extname) FROM pg_extension WHERE extname <> 'tessera'", 0, NULL);
+	const char *versions = tessera_admin_value("SELECT array_agg(extversion ORDER BY extname) FROM pg_extension WHERE extname <> 'tessera'", 0, NULL);
 	const char *pair[] = {extensions, versions};
 	const char *found;
 
@@ -229,17 +229,17 @@ register_here(const TesseraChange *change, const TesseraNodeFacts *there, bool s
 	const char *first[1];
 
 	snprintf(timeline, sizeof(timeline), "%d", there->timeline);
-	*node_id = tessera_catalog_value("SELECT nextval('tessera.node_id')", 0, NULL);
+	*node_id = tessera_admin_value("SELECT nextval('tessera.node_id')", 0, NULL);
 	row[0] = first[0] = *node_id;
 	/* The first shard takes the schemas. */
 	if (shard)
-		tessera_catalog_exec(psprintf("INSERT INTO tessera.schema_placement (schema_name, node_id) SELECT s.nspname, $1::int4 FROM (%s) s "
+		tessera_admin_exec(psprintf("INSERT INTO tessera.schema_placement (schema_name, node_id) SELECT s.nspname, $1::int4 FROM (%s) s "
 									  "WHERE NOT EXISTS (SELECT FROM tessera.node n WHERE n.is_shard) ON CONFLICT DO NOTHING", tessera_user_schemas_sql),
 							 1, first);
-	tessera_catalog_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, system_id, database, timeline) "
+	tessera_admin_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, system_id, database, timeline) "
 						 "VALUES ($1::int4, $2, $3, $4::bool, $5::int8, $6, $7::int4)", 7, row);
 	tessera_changelog(change->by, change->action, change->name, NULL,
-					  tessera_catalog_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $4::bool, 'database', $6)"
+					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $4::bool, 'database', $6)"
 											" FROM (VALUES ($2, $3, $5, $7)) v", 7, row));
 	tessera_catalog_changed();
 	return atoi(*node_id);
@@ -251,7 +251,7 @@ send_table(const TesseraRouting *routing, int32 node_id, const char *table, cons
 {
 	const char *values[] = {table, NULL};
 
-	values[1] = tessera_catalog_value(psprintf("SELECT array_agg(t ORDER BY %s) FROM tessera.%s t", order, table), 0, NULL);
+	values[1] = tessera_admin_value(psprintf("SELECT array_agg(t ORDER BY %s) FROM tessera.%s t", order, table), 0, NULL);
 	if (values[1] != NULL)
 		(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join_rows($1, $2)", 2, values);
 }
@@ -271,7 +271,7 @@ send_chunks(const TesseraRouting *routing, int32 node_id)
 		SPI_cursor_fetch(portal, true, 1);
 		if (SPI_processed == 0)
 			break;
-		values[1] = tessera_catalog_field(0, 1);
+		values[1] = tessera_admin_field(0, 1);
 		(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join_rows($1, $2)", 2, values);
 		pfree(unconstify(char *, values[1]));
 		SPI_freetuptable(SPI_tuptable);
@@ -297,9 +297,9 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, int32 nod
 	send_table(routing, node_id, "cluster_table", "t.table_id");
 	send_table(routing, node_id, "setting", "t.name");
 	send_chunks(routing, node_id);
-	identity = tessera_catalog_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term)::tessera.identity"
+	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term)::tessera.identity"
 									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
-	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join($1::tessera.identity)", 1, &identity);
+	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join($1)", 1, &identity);
 }
 
 /* Returns the node_id as text. */
@@ -307,7 +307,7 @@ char *
 tessera_add_node(TesseraChange *change, bool shard)
 {
 	const TesseraRouting *routing = tessera_require_cluster();
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 	TesseraNodeFacts *here;
 	TesseraNodeFacts *there;
 	char	   *script;
@@ -318,15 +318,15 @@ tessera_add_node(TesseraChange *change, bool shard)
 	if (tessera_forward(routing, change, &answer))
 		return answer;
 	require_clean_transaction();
-	tessera_catalog_open(&access);
+	tessera_spi_begin(&access);
 	tessera_registry_lock();
 	here = tessera_node_facts_here();
 	there = check_newcomer(change, here);
-	script = tessera_schema_script(tessera_catalog_value("SELECT conninfo FROM tessera.node WHERE is_config", 0, NULL));
+	script = tessera_schema_script(tessera_admin_value("SELECT conninfo FROM tessera.node WHERE is_config", 0, NULL));
 	node_id = register_here(change, there, shard, &node_id_text);
 	join_there(tessera_routing(), change, node_id, node_id_text, here, there, script);
-	tessera_announce_reload(node_id);
-	tessera_catalog_close(&access);
+	tessera_announce_others(node_id, TESSERA_RELOAD_SQL, NULL);
+	tessera_spi_end(&access);
 	remember_clean_transaction();
 	return node_id_text;
 }

@@ -8,10 +8,13 @@
 #include "postgres.h"
 #include "libpq-fe.h"
 
+#include "utils/dsa.h"
+
+#include "common/spi.h"
 #include "routing/routing.h"
 #include "transport/connection.h"
 
-/* ---- privilege.c: who may, and catalog access as the extension's owner ---- */
+/* ---- privilege.c: who may, and commands on the catalog. "Access must be open": between tessera_spi_begin and tessera_spi_end. ---- */
 
 /* ERROR 42501 unless the session's effective user is a superuser or a member of tessera_admin. */
 extern void tessera_require_admin(void);
@@ -19,35 +22,23 @@ extern void tessera_require_admin(void);
 /* ERROR 42501 unless the session was authenticated as a superuser or a member of tessera_internal: the side of another node. */
 extern void tessera_require_internal(void);
 
-/* Role, security context and settings of the caller, while a TesseraCatalogAccess is open. */
-typedef struct TesseraCatalogAccess
-{
-	Oid			user;
-	int			context;
-	int			nesting;
-} TesseraCatalogAccess;
-
-/* Become the owner of the catalog with a fixed search_path, and connect SPI; and back. An error in between is undone by the (sub)transaction's abort. */
-extern void tessera_catalog_open(TesseraCatalogAccess *access);
-extern void tessera_catalog_close(TesseraCatalogAccess *access);
-
 /*
- * One SQL command with text parameters, while access is open. Returns the number of rows; rows of a SELECT or RETURNING are in SPI_tuptable until the
+ * One SQL command with text parameters, between tessera_spi_begin and tessera_spi_end. Returns the number of rows; rows of a SELECT or RETURNING are in SPI_tuptable until the
  * next command. ERROR of the command itself.
  */
-extern uint64 tessera_catalog_exec(const char *sql, int nparams, const char *const *values);
+extern uint64 tessera_admin_exec(const char *sql, int nparams, const char *const *values);
 
-/* The same; returns the first column of the first row as text in the context that was current at tessera_catalog_open, NULL if none or null. */
-extern char *tessera_catalog_value(const char *sql, int nparams, const char *const *values);
+/* The same; returns the first column of the first row as text in the context that was current at tessera_spi_begin, NULL if none or null. */
+extern char *tessera_admin_value(const char *sql, int nparams, const char *const *values);
 
 /* Column (from 1) of row (from 0) of SPI_tuptable as text, in the current memory context; NULL if null. */
-extern char *tessera_catalog_field(uint64 row, int column);
+extern char *tessera_admin_field(uint64 row, int column);
 
-/* Memory in the context that was current at tessera_catalog_open. */
-extern void *tessera_catalog_alloc(Size size);
+/* Memory in the context that was current at tessera_spi_begin. */
+extern void *tessera_admin_alloc(Size size);
 
-/* Copy of a text (or NULL) in the context that was current at tessera_catalog_open. */
-extern char *tessera_catalog_keep(const char *value);
+/* Copy of a text (or NULL) in the context that was current at tessera_spi_begin. */
+extern char *tessera_admin_keep(const char *value);
 
 /* A line of the changelog. before and after: jsonb text or NULL. by: NULL is the session's user. Access must be open. */
 extern void tessera_changelog(const char *by, const char *what, const char *object, const char *before, const char *after);
@@ -83,7 +74,7 @@ typedef struct TesseraNodeFacts
 	bool		is_config;
 } TesseraNodeFacts;
 
-/* Of this node. Access must be open. Palloc'd in the context that was current at tessera_catalog_open. */
+/* Of this node. Access must be open. Palloc'd in the context that was current at tessera_spi_begin. */
 extern TesseraNodeFacts *tessera_node_facts_here(void);
 
 /* Of the node at the other end; in the current memory context. ERROR 08006. */
@@ -115,8 +106,11 @@ extern char *tessera_schema_script(const char *conninfo);
  */
 extern void tessera_announce(const char *name, const char *conninfo, const char *sql, const char *param);
 
-/* Tell every node of the registry but this one and `except` (0: none) to read the registry again. Access must be open. */
-extern void tessera_announce_reload(int32 except);
+/* The same to every node of the registry but this one and `except` (0: none). Access must be open. */
+extern void tessera_announce_others(int32 except, const char *sql, const char *param);
+
+/* What tells a node to read the registry again. */
+#define TESSERA_RELOAD_SQL "SELECT tessera.reload_routing()"
 
 /* ---- create_cluster.c ---- */
 

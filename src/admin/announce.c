@@ -14,6 +14,7 @@
 #include "nodes/pg_list.h"
 #include "portability/instr_time.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 
 #include "admin/admin.h"
 
@@ -85,7 +86,7 @@ tessera_announce(const char *name, const char *conninfo, const char *sql, const 
 }
 
 void
-tessera_announce_reload(int32 except)
+tessera_announce_others(int32 except, const char *sql, const char *param)
 {
 	char		except_text[12];
 	const char *values[] = {except_text};
@@ -94,17 +95,17 @@ tessera_announce_reload(int32 except)
 	char	  **conninfos;
 
 	snprintf(except_text, sizeof(except_text), "%d", except);
-	rows = tessera_catalog_exec("SELECT n.name, n.conninfo FROM tessera.node n "
+	rows = tessera_admin_exec("SELECT n.name, n.conninfo FROM tessera.node n "
 								"WHERE n.node_id <> $1::int4 AND n.node_id <> (SELECT i.node_id FROM tessera.identity i) ORDER BY n.node_id", 1, values);
 	names = palloc(sizeof(char *) * (rows + 1));
 	conninfos = palloc(sizeof(char *) * (rows + 1));
 	for (uint64 i = 0; i < rows; i++)
 	{
-		names[i] = tessera_catalog_field(i, 1);
-		conninfos[i] = tessera_catalog_field(i, 2);
+		names[i] = tessera_admin_field(i, 1);
+		conninfos[i] = tessera_admin_field(i, 2);
 	}
 	for (uint64 i = 0; i < rows; i++)
-		tessera_announce(names[i], conninfos[i], "SELECT tessera.reload_routing()", NULL);
+		tessera_announce(names[i], conninfos[i], sql, param);
 }
 
 /* Queue the query and push it out. No errors: what fails is not sent. */

@@ -67,7 +67,7 @@ check_new_cluster(const char *node, bool shard, const char *conninfo, const Tess
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is already node \"%s\" of cluster \"%s\"", here->node, here->cluster)));
 	tessera_node_check_here();
-	table = shard ? NULL : tessera_catalog_value(psprintf("SELECT pg_catalog.format('%%I.%%I', t.nspname, t.relname) FROM (%s) t ORDER BY 1 LIMIT 1",
+	table = shard ? NULL : tessera_admin_value(psprintf("SELECT pg_catalog.format('%%I.%%I', t.nspname, t.relname) FROM (%s) t ORDER BY 1 LIMIT 1",
 														  tessera_user_tables_sql), 0, NULL);
 	if (table != NULL)
 		ereport(ERROR,
@@ -87,20 +87,20 @@ write_new_cluster(const char *cluster, const char *node, bool shard, const char 
 	const char *after[] = {cluster, node, shard ? "true" : "false"};
 
 	snprintf(timeline, sizeof(timeline), "%d", here->timeline);
-	tessera_catalog_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
+	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
 						 "VALUES (gen_random_uuid(), $1, " CONFIG_NODE_ID ", $2, true, $3, 1)", 3, identity);
-	tessera_catalog_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, is_config, system_id, database, timeline) "
+	tessera_admin_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, is_config, system_id, database, timeline) "
 						 "VALUES (" CONFIG_NODE_ID ", $1, $2, $3::bool, true, $4::int8, $5, $6::int4)", 6, row);
-	tessera_catalog_exec("SELECT setval('tessera.node_id', " CONFIG_NODE_ID ")", 0, NULL);
+	tessera_admin_exec("SELECT setval('tessera.node_id', " CONFIG_NODE_ID ")", 0, NULL);
 	if (shard)
 	{
-		tessera_catalog_exec(psprintf("INSERT INTO tessera.schema_placement (schema_name, node_id) SELECT s.nspname, " CONFIG_NODE_ID
+		tessera_admin_exec(psprintf("INSERT INTO tessera.schema_placement (schema_name, node_id) SELECT s.nspname, " CONFIG_NODE_ID
 									  " FROM (%s) s", tessera_user_schemas_sql), 0, NULL);
-		tessera_catalog_exec(psprintf("INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, relid) "
+		tessera_admin_exec(psprintf("INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, relid) "
 									  "SELECT gen_random_uuid(), t.nspname, t.relname, t.oid FROM (%s) t", tessera_user_tables_sql), 0, NULL);
 	}
 	tessera_changelog(NULL, "create_cluster", cluster, NULL,
-					  tessera_catalog_value("SELECT jsonb_build_object('cluster', $1, 'node', $2, 'shard', $3::bool)::text", 3, after));
+					  tessera_admin_value("SELECT jsonb_build_object('cluster', $1, 'node', $2, 'shard', $3::bool)::text", 3, after));
 }
 
 /* create_cluster(cluster, conninfo, shard) */
@@ -111,7 +111,7 @@ tessera_create_cluster(PG_FUNCTION_ARGS)
 	char	   *conninfo;
 	const char *node;
 	bool		shard = !PG_ARGISNULL(2);
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 	TesseraNodeFacts *here;
 
 	tessera_require_admin();
@@ -127,12 +127,12 @@ tessera_create_cluster(PG_FUNCTION_ARGS)
 	tessera_name_check(shard ? "shard" : "node", node);
 	tessera_conninfo_check(conninfo);
 
-	tessera_catalog_open(&access);
+	tessera_spi_begin(&access);
 	tessera_registry_lock();
 	here = tessera_node_facts_here();
 	check_new_cluster(node, shard, conninfo, here);
 	write_new_cluster(cluster, node, shard, conninfo, here);
 	tessera_catalog_changed();
-	tessera_catalog_close(&access);
+	tessera_spi_end(&access);
 	PG_RETURN_VOID();
 }

@@ -65,7 +65,7 @@ tessera_internal_run_script(PG_FUNCTION_ARGS)
 static void
 refuse_member(void)
 {
-	const char *node = tessera_catalog_value("SELECT node FROM tessera.identity", 0, NULL);
+	const char *node = tessera_admin_value("SELECT node FROM tessera.identity", 0, NULL);
 
 	if (node != NULL)
 		ereport(ERROR,
@@ -79,7 +79,7 @@ tessera_internal_join_rows(PG_FUNCTION_ARGS)
 {
 	char	   *table = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(1))};
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 	bool		known = false;
 	uint64		rows;
 
@@ -90,11 +90,11 @@ tessera_internal_join_rows(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"%s\" is not copied to a node that joins", table)));
-	tessera_catalog_open(&access);
+	tessera_spi_begin(&access);
 	refuse_member();
-	rows = tessera_catalog_exec(psprintf("INSERT INTO tessera.%s SELECT * FROM unnest($1::tessera.%s[])", table, table), 1, values);
+	rows = tessera_admin_exec(psprintf("INSERT INTO tessera.%s SELECT * FROM unnest($1::tessera.%s[])", table, table), 1, values);
 	tessera_catalog_changed();
-	tessera_catalog_close(&access);
+	tessera_spi_end(&access);
 	PG_RETURN_INT64((int64) rows);
 }
 
@@ -104,9 +104,9 @@ resolve_tables(void)
 {
 	const char *missing;
 
-	tessera_catalog_exec("UPDATE tessera.cluster_table t SET relid = (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+	tessera_admin_exec("UPDATE tessera.cluster_table t SET relid = (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 						 "WHERE n.nspname = t.schema_name AND c.relname = t.table_name AND c.relkind IN ('r', 'p'))", 0, NULL);
-	missing = tessera_catalog_value("SELECT format('%I.%I', schema_name, table_name) FROM tessera.cluster_table WHERE relid IS NULL ORDER BY 1 LIMIT 1", 0, NULL);
+	missing = tessera_admin_value("SELECT format('%I.%I', schema_name, table_name) FROM tessera.cluster_table WHERE relid IS NULL ORDER BY 1 LIMIT 1", 0, NULL);
 	if (missing != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
@@ -119,16 +119,16 @@ Datum
 tessera_internal_join(PG_FUNCTION_ARGS)
 {
 	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0))};
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 
 	tessera_require_internal();
-	tessera_catalog_open(&access);
+	tessera_spi_begin(&access);
 	refuse_member();
 	tessera_node_check_here();
 	resolve_tables();
-	tessera_catalog_exec("INSERT INTO tessera.identity SELECT * FROM unnest(ARRAY[$1::tessera.identity])", 1, values);
+	tessera_admin_exec("INSERT INTO tessera.identity SELECT * FROM unnest(ARRAY[$1::tessera.identity])", 1, values);
 	tessera_catalog_changed();
-	tessera_catalog_close(&access);
+	tessera_spi_end(&access);
 	PG_RETURN_VOID();
 }
 
@@ -141,25 +141,25 @@ tessera_internal_leave(PG_FUNCTION_ARGS)
 {
 	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "node"};
 	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL};
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 	bool		left;
 
 	values[1] = psprintf("%d", PG_GETARG_INT32(1));
 	tessera_require_internal();
-	tessera_catalog_open(&access);
-	left = tessera_catalog_exec("DELETE FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) > 0;
+	tessera_spi_begin(&access);
+	left = tessera_admin_exec("DELETE FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) > 0;
 	for (int i = 0; left && i < lengthof(tables); i++)
-		tessera_catalog_exec(psprintf("DELETE FROM tessera.%s", tables[i]), 0, NULL);
+		tessera_admin_exec(psprintf("DELETE FROM tessera.%s", tables[i]), 0, NULL);
 	tessera_catalog_changed();
-	tessera_catalog_close(&access);
+	tessera_spi_end(&access);
 	PG_RETURN_BOOL(left);
 }
 
 void
 tessera_set_config_conninfo(const char *conninfo)
 {
-	tessera_catalog_exec("UPDATE tessera.identity SET config_conninfo = $1", 1, &conninfo);
-	tessera_catalog_exec("UPDATE tessera.node SET conninfo = $1 WHERE is_config", 1, &conninfo);
+	tessera_admin_exec("UPDATE tessera.identity SET config_conninfo = $1", 1, &conninfo);
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $1 WHERE is_config", 1, &conninfo);
 	tessera_catalog_changed();
 }
 
@@ -168,12 +168,12 @@ Datum
 tessera_internal_config_moved(PG_FUNCTION_ARGS)
 {
 	char	   *conninfo = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 
 	tessera_require_internal();
 	tessera_conninfo_check(conninfo);
-	tessera_catalog_open(&access);
+	tessera_spi_begin(&access);
 	tessera_set_config_conninfo(conninfo);
-	tessera_catalog_close(&access);
+	tessera_spi_end(&access);
 	PG_RETURN_VOID();
 }

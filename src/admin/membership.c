@@ -32,7 +32,7 @@ tessera_refuse_standby(void)
 void
 tessera_registry_lock(void)
 {
-	tessera_catalog_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
+	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
 }
 
 TesseraRegistered *
@@ -42,19 +42,19 @@ tessera_registered(const char *name)
 	TesseraRegistered node;
 	TesseraRegistered *kept;
 
-	if (tessera_catalog_exec("SELECT node_id, name, conninfo, is_shard, is_config, draining, system_id, database, timeline "
+	if (tessera_admin_exec("SELECT node_id, name, conninfo, is_shard, is_config, draining, system_id, database, timeline "
 							 "FROM tessera.node WHERE name = $1", 1, values) == 0)
 		return NULL;
-	kept = (TesseraRegistered *) tessera_catalog_alloc(sizeof(TesseraRegistered));
-	node.node_id = atoi(tessera_catalog_field(0, 1));
-	node.name = tessera_catalog_keep(tessera_catalog_field(0, 2));
-	node.conninfo = tessera_catalog_keep(tessera_catalog_field(0, 3));
-	node.is_shard = tessera_catalog_field(0, 4)[0] == 't';
-	node.is_config = tessera_catalog_field(0, 5)[0] == 't';
-	node.draining = tessera_catalog_field(0, 6)[0] == 't';
-	node.system_id = tessera_catalog_keep(tessera_catalog_field(0, 7));
-	node.database = tessera_catalog_keep(tessera_catalog_field(0, 8));
-	node.timeline = atoi(tessera_catalog_field(0, 9));
+	kept = (TesseraRegistered *) tessera_admin_alloc(sizeof(TesseraRegistered));
+	node.node_id = atoi(tessera_admin_field(0, 1));
+	node.name = tessera_admin_keep(tessera_admin_field(0, 2));
+	node.conninfo = tessera_admin_keep(tessera_admin_field(0, 3));
+	node.is_shard = tessera_admin_field(0, 4)[0] == 't';
+	node.is_config = tessera_admin_field(0, 5)[0] == 't';
+	node.draining = tessera_admin_field(0, 6)[0] == 't';
+	node.system_id = tessera_admin_keep(tessera_admin_field(0, 7));
+	node.database = tessera_admin_keep(tessera_admin_field(0, 8));
+	node.timeline = atoi(tessera_admin_field(0, 9));
 	*kept = node;
 	return kept;
 }
@@ -173,12 +173,12 @@ tessera_membership_change(TesseraChange *change)
 Datum
 tessera_node_conninfo_sql(PG_FUNCTION_ARGS)
 {
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 	TesseraRegistered *node;
 
 	tessera_require_admin();
-	tessera_catalog_open(&access);
+	tessera_spi_begin(&access);
 	node = tessera_registered_or_error(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	tessera_catalog_close(&access);
+	tessera_spi_end(&access);
 	PG_RETURN_TEXT_P(cstring_to_text(node->conninfo));
 }

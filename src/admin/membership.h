@@ -38,7 +38,7 @@ extern void tessera_refuse_standby(void);
 /* Takes the registry's lock to the end of the transaction (EXCLUSIVE: readers go on). Access must be open. */
 extern void tessera_registry_lock(void);
 
-/* A node of the registry, in the context that was current at tessera_catalog_open; NULL (or ERROR 42704) if there is none. Access must be open. */
+/* A node of the registry, in the context that was current at tessera_spi_begin; NULL (or ERROR 42704) if there is none. Access must be open. */
 extern TesseraRegistered *tessera_registered(const char *name);
 extern TesseraRegistered *tessera_registered_or_error(const char *name);
 
@@ -55,8 +55,14 @@ extern void tessera_change_values(const TesseraChange *change, const char **valu
 /* Runs a change, here or on the config node; returns its answer (palloc'd) or NULL. Privileges were checked. */
 extern char *tessera_membership_change(TesseraChange *change);
 
+/* ---- join.c ---- */
+
+/* The config node's address, in this node's rows. Access must be open. */
+extern void tessera_set_config_conninfo(const char *conninfo);
+
 /* ---- the changes themselves (add_node.c, update_node.c, remove_node.c) ---- */
 
+/* Each returns its answer as text (current memory context), or NULL if it has none. */
 extern char *tessera_add_node(TesseraChange *change, bool shard);
 extern char *tessera_update_node_change(TesseraChange *change);
 extern char *tessera_remove_node(TesseraChange *change, bool shard);

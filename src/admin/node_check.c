@@ -10,6 +10,7 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
@@ -120,20 +121,20 @@ tessera_node_facts_here(void)
 	TesseraNodeFacts *facts;
 	TesseraNodeFacts *kept;
 
-	if (tessera_catalog_exec(facts_sql, 0, NULL) != 1)
+	if (tessera_admin_exec(facts_sql, 0, NULL) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg_internal("facts of this node not found")));
 	for (int i = 0; i < FACT_COUNT; i++)
-		v[i] = tessera_catalog_keep(tessera_catalog_field(0, i + 1));
+		v[i] = tessera_admin_keep(tessera_admin_field(0, i + 1));
 	facts = facts_from(v);
-	if (tessera_catalog_exec(identity_sql, 0, NULL) == 1)
+	if (tessera_admin_exec(identity_sql, 0, NULL) == 1)
 	{
 		for (int i = 0; i < 5; i++)
-			v[i] = tessera_catalog_keep(tessera_catalog_field(0, i + 1));
+			v[i] = tessera_admin_keep(tessera_admin_field(0, i + 1));
 		facts_identity(facts, v);
 	}
-	kept = tessera_catalog_alloc(sizeof(TesseraNodeFacts));
+	kept = tessera_admin_alloc(sizeof(TesseraNodeFacts));
 	*kept = *facts;
 	return kept;
 }
@@ -189,12 +190,12 @@ refuse_setting(const char *node, const char *setting, const char *current, const
 void
 tessera_node_check_here(void)
 {
-	uint64		rows = tessera_catalog_exec(check_sql, 0, NULL);
+	uint64		rows = tessera_admin_exec(check_sql, 0, NULL);
 
 	for (uint64 i = 0; i < rows; i++)
 	{
-		if (!text_true(tessera_catalog_field(i, 4)))
-			refuse_setting(NULL, tessera_catalog_field(i, 1), tessera_catalog_field(i, 2), tessera_catalog_field(i, 3));
+		if (!text_true(tessera_admin_field(i, 4)))
+			refuse_setting(NULL, tessera_admin_field(i, 1), tessera_admin_field(i, 2), tessera_admin_field(i, 3));
 	}
 }
 
@@ -215,23 +216,23 @@ Datum
 tessera_check_node(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 	uint64		rows;
 
 	InitMaterializedSRF(fcinfo, 0);
-	tessera_catalog_open(&access);
-	rows = tessera_catalog_exec(check_sql, 0, NULL);
+	tessera_spi_begin(&access);
+	rows = tessera_admin_exec(check_sql, 0, NULL);
 	for (uint64 i = 0; i < rows; i++)
 	{
 		Datum		values[4];
 		bool		nulls[4] = {false, false, false, false};
 
 		for (int column = 0; column < 3; column++)
-			values[column] = CStringGetTextDatum(tessera_catalog_field(i, column + 1));
-		values[3] = BoolGetDatum(text_true(tessera_catalog_field(i, 4)));
+			values[column] = CStringGetTextDatum(tessera_admin_field(i, column + 1));
+		values[3] = BoolGetDatum(text_true(tessera_admin_field(i, 4)));
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
-	tessera_catalog_close(&access);
+	tessera_spi_end(&access);
 	return (Datum) 0;
 }
 

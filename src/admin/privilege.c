@@ -1,23 +1,17 @@
 /*
  * privilege.c
- *	  Who may change the cluster, and access to the catalog as its owner.
+ *	  Who may change the cluster, and commands on the catalog.
  *
- * Members of tessera_admin own nothing: what they may change they change through functions, which check the membership first and then act as the
- * catalog's owner with a fixed search_path. Role and settings are those of the (sub)transaction, so that an error restores them without help.
+ * Members of tessera_admin own nothing: what they may change they change through functions, which check the membership first and then act with the
+ * rights of the catalog's owner (common/spi.h).
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
-#include "utils/lsyscache.h"
-#include "utils/syscache.h"
 
 #include "admin/admin.h"
 
@@ -51,52 +45,12 @@ tessera_require_internal(void)
 				 errhint("Only superusers and members of role tessera_internal can open internal connections.")));
 }
 
-/* Owner of the catalog tables. */
-static Oid
-catalog_owner(void)
-{
-	Oid			relid = get_relname_relid("node", get_namespace_oid("tessera", false));
-	HeapTuple	tuple;
-	Oid			owner;
-
-	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("catalog of extension tessera not found"),
-				 errhint("Run CREATE EXTENSION tessera.")));
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
-void
-tessera_catalog_open(TesseraCatalogAccess *access)
-{
-	Oid			owner = catalog_owner();
-
-	GetUserIdAndSecContext(&access->user, &access->context);
-	SetUserIdAndSecContext(owner, access->context | SECURITY_LOCAL_USERID_CHANGE);
-	access->nesting = NewGUCNestLevel();
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("row_security", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	SPI_connect();
-}
-
-void
-tessera_catalog_close(TesseraCatalogAccess *access)
-{
-	SPI_finish();
-	AtEOXact_GUC(true, access->nesting);
-	SetUserIdAndSecContext(access->user, access->context);
-}
-
 uint64
-tessera_catalog_exec(const char *sql, int nparams, const char *const *values)
+tessera_admin_exec(const char *sql, int nparams, const char *const *values)
 {
 	Oid			types[MAX_PARAMS];
 	Datum		datums[MAX_PARAMS];
-	char		nulls[MAX_PARAMS];
+	char		nulls[MAX_PARAMS] = {0};
 	int			result;
 
 	Assert(nparams <= MAX_PARAMS);
@@ -115,19 +69,19 @@ tessera_catalog_exec(const char *sql, int nparams, const char *const *values)
 }
 
 char *
-tessera_catalog_field(uint64 row, int column)
+tessera_admin_field(uint64 row, int column)
 {
 	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column);
 }
 
 void *
-tessera_catalog_alloc(Size size)
+tessera_admin_alloc(Size size)
 {
 	return SPI_palloc(size);
 }
 
 char *
-tessera_catalog_keep(const char *value)
+tessera_admin_keep(const char *value)
 {
 	char	   *copy;
 
@@ -139,11 +93,11 @@ tessera_catalog_keep(const char *value)
 }
 
 char *
-tessera_catalog_value(const char *sql, int nparams, const char *const *values)
+tessera_admin_value(const char *sql, int nparams, const char *const *values)
 {
-	if (tessera_catalog_exec(sql, nparams, values) == 0 || SPI_tuptable == NULL)
+	if (tessera_admin_exec(sql, nparams, values) == 0 || SPI_tuptable == NULL)
 		return NULL;
-	return tessera_catalog_keep(tessera_catalog_field(0, 1));
+	return tessera_admin_keep(tessera_admin_field(0, 1));
 }
 
 void
@@ -151,6 +105,6 @@ tessera_changelog(const char *by, const char *what, const char *object, const ch
 {
 	const char *values[] = {by, what, object, before, after};
 
-	tessera_catalog_exec("INSERT INTO tessera.changelog_entry (by, what, object, before, after) "
+	tessera_admin_exec("INSERT INTO tessera.changelog_entry (by, what, object, before, after) "
 						 "VALUES (coalesce($1::name, session_user), $2, $3, $4::jsonb, $5::jsonb)", 5, values);
 }

@@ -36,13 +36,13 @@ check_holds_nothing(const TesseraRegistered *node)
 	const char *found;
 
 	values[0] = psprintf("%d", node->node_id);
-	found = tessera_catalog_value("SELECT nullif(count(*), 0) FROM tessera.chunk WHERE node_id = $1::int4", 1, values);
+	found = tessera_admin_value("SELECT nullif(count(*), 0) FROM tessera.chunk WHERE node_id = $1::int4", 1, values);
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("It owns %s chunks.", found), "Move them away with tessera.move_range().");
-	found = tessera_catalog_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
+	found = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", found), "Move it away with tessera.move_schema(), or drop it.");
-	found = tessera_catalog_value("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND $1::int4 IN (donor, recipient) LIMIT 1", 1, values);
+	found = tessera_admin_value("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND $1::int4 IN (donor, recipient) LIMIT 1", 1, values);
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("Migration %s is running.", found), "Wait for it, or use tessera.cancel_migration().");
 }
@@ -69,10 +69,10 @@ unregister(const TesseraChange *change, const TesseraRegistered *node)
 	const char *values[] = {NULL, node->is_shard ? "true" : "false"};
 
 	values[0] = psprintf("%d", node->node_id);
-	tessera_catalog_exec(node->is_config ? "UPDATE tessera.node SET is_shard = false, draining = false WHERE node_id = $1::int4" :
+	tessera_admin_exec(node->is_config ? "UPDATE tessera.node SET is_shard = false, draining = false WHERE node_id = $1::int4" :
 						 "DELETE FROM tessera.node WHERE node_id = $1::int4", 1, values);
 	tessera_changelog(change->by, change->action, node->name,
-					  tessera_catalog_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $2::bool)", 2, values), NULL);
+					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $2::bool)", 2, values), NULL);
 	tessera_catalog_changed();
 }
 
@@ -100,13 +100,13 @@ char *
 tessera_remove_node(TesseraChange *change, bool shard)
 {
 	const TesseraRouting *routing = tessera_require_cluster();
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 	TesseraRegistered *node;
 	char	   *answer;
 
 	if (tessera_forward(routing, change, &answer))
 		return answer;
-	tessera_catalog_open(&access);
+	tessera_spi_begin(&access);
 	tessera_registry_lock();
 	node = tessera_registered_or_error(change->name);
 	check_kind(node, shard);
@@ -118,9 +118,9 @@ tessera_remove_node(TesseraChange *change, bool shard)
 		tessera_announce(node->name, node->conninfo,
 						 psprintf("SELECT tessera.internal_leave(i.cluster_id::pg_catalog.text, %d) FROM tessera.identity i WHERE i.cluster_id::pg_catalog.text = $1",
 								  node->node_id),
-						 tessera_catalog_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
-	tessera_announce_reload(0);
-	tessera_catalog_close(&access);
+						 tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
+	tessera_announce_others(node->node_id, TESSERA_RELOAD_SQL, NULL);
+	tessera_spi_end(&access);
 	return "removed";
 }
 

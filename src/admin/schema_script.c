@@ -16,6 +16,7 @@
 #include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/wait_event.h"
 
 #include "admin/admin.h"
 

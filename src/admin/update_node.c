@@ -13,6 +13,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "common/errors.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_update_node);
@@ -75,35 +76,38 @@ update_here(const TesseraChange *change)
 	connection = tessera_connection_open_unlisted(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
 	tessera_connection_close(connection);
-	check_same_node(node, there, tessera_catalog_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
+	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	check_timeline(node, there, change->force);
 
 	row[2] = psprintf("%d", there->timeline);
-	tessera_catalog_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4 WHERE name = $1", 3, row);
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4 WHERE name = $1", 3, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);
 	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";
 	tessera_changelog(change->by, "update_node", change->name,
-					  tessera_catalog_value("SELECT jsonb_build_object('timeline', $1::int4)", 1, logged),
-					  tessera_catalog_value("SELECT jsonb_build_object('timeline', $1::int4, 'conninfo_changed', $2::bool)", 2,
+					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4)", 1, logged),
+					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4, 'conninfo_changed', $2::bool)", 2,
 											(const char *[]) {row[2], logged[1]}));
 	tessera_catalog_changed();
 	if (node->is_config)
+	{
 		tessera_set_config_conninfo(change->conninfo);
-	tessera_announce_config(node->is_config ? change->conninfo : NULL);
-	tessera_announce_reload(0);
+		tessera_announce_others(0, "SELECT tessera.internal_config_moved($1)", change->conninfo);
+	}
+	else
+		tessera_announce_others(0, TESSERA_RELOAD_SQL, NULL);
 }
 
 /* On another node, of the config node: hand it on at the new address, keep the address. */
 static void
-update_config_elsewhere(const TesseraChange *change, TesseraCatalogAccess *access)
+update_config_elsewhere(const TesseraChange *change)
 {
 	TesseraRegistered *node = tessera_registered_or_error(change->name);
 	TesseraConnection *connection = tessera_connection_open_unlisted(change->name, change->conninfo);
 	TesseraNodeFacts *there = tessera_node_facts(connection);
 	const char *values[5];
 
-	check_same_node(node, there, tessera_catalog_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
+	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	tessera_change_values(change, values);
 	(void) tessera_connection_run(connection, tessera_change_sql, lengthof(values), values);
 	tessera_connection_close(connection);
@@ -116,21 +120,21 @@ tessera_update_node_change(TesseraChange *change)
 {
 	const TesseraRouting *routing = tessera_require_cluster();
 	const TesseraNode *config = tessera_routing_config(routing);
-	TesseraCatalogAccess access;
+	TesseraSpi	access;
 	char	   *answer;
 
 	if (!routing->is_config && !change->forwarded && config != NULL && strcmp(NameStr(config->name), change->name) == 0)
 	{
-		tessera_catalog_open(&access);
-		update_config_elsewhere(change, &access);
-		tessera_catalog_close(&access);
+		tessera_spi_begin(&access);
+		update_config_elsewhere(change);
+		tessera_spi_end(&access);
 		return NULL;
 	}
 	if (tessera_forward(routing, change, &answer))
 		return NULL;
-	tessera_catalog_open(&access);
+	tessera_spi_begin(&access);
 	update_here(change);
-	tessera_catalog_close(&access);
+	tessera_spi_end(&access);
 	return NULL;
 }
 
