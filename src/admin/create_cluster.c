@@ -115,7 +115,7 @@ tessera_create_cluster(PG_FUNCTION_ARGS)
 	TesseraNodeFacts *here;
 
 	tessera_require_admin();
-	tessera_refuse_standby();
+	tessera_refuse_read_only("create_cluster");
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),

@@ -20,13 +20,14 @@ PG_FUNCTION_INFO_V1(tessera_internal_membership);
 PG_FUNCTION_INFO_V1(tessera_node_conninfo_sql);
 
 void
-tessera_refuse_standby(void)
+tessera_refuse_read_only(const char *action)
 {
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("the cluster cannot be changed on a standby"),
 				 errhint("Connect to the primary.")));
+	PreventCommandIfReadOnly(psprintf("tessera.%s()", action));
 }
 
 void
@@ -153,7 +154,7 @@ tessera_internal_membership(PG_FUNCTION_ARGS)
 char *
 tessera_membership_change(TesseraChange *change)
 {
-	tessera_refuse_standby();
+	tessera_refuse_read_only(change->action);
 	if (strcmp(change->action, "add_shard") == 0)
 		return tessera_add_node(change, true);
 	if (strcmp(change->action, "add_router") == 0)

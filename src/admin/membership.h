@@ -32,8 +32,8 @@ typedef struct TesseraRegistered
 
 /* ---- membership.c ---- */
 
-/* ERROR 25006 in recovery. */
-extern void tessera_refuse_standby(void);
+/* ERROR 25006 in recovery and in read-only transactions. */
+extern void tessera_refuse_read_only(const char *action);
 
 /* Takes the registry's lock to the end of the transaction (EXCLUSIVE: readers go on). Access must be open. */
 extern void tessera_registry_lock(void);
