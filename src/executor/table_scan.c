@@ -237,7 +237,7 @@ start(TableState *state)
 }
 
 static TupleTableSlot *
-access(ScanState *node)
+next_row(ScanState *node)
 {
 	TableState *state = (TableState *) node;
 	TupleTableSlot *slot = node->ss_ScanTupleSlot;
@@ -280,7 +280,7 @@ recheck(ScanState *node, TupleTableSlot *slot)
 static TupleTableSlot *
 exec(CustomScanState *node)
 {
-	return ExecScan(&node->ss, access, recheck);
+	return ExecScan(&node->ss, next_row, recheck);
 }
 
 static void

@@ -14,6 +14,8 @@
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
@@ -62,7 +64,7 @@ function_stays(Oid function, void *arg)
 		if (volatility != PROVOLATILE_VOLATILE && !is_node_bound(function))
 			return false;
 		/* volatile, but the same anywhere */
-		if (function == F_RANDOM_ || function == F_CLOCK_TIMESTAMP || function == F_GEN_RANDOM_UUID || function == F_TIMEOFDAY)
+		if (function == F_RANDOM || function == F_CLOCK_TIMESTAMP || function == F_GEN_RANDOM_UUID || function == F_TIMEOFDAY)
 			return false;
 	}
 	else if (volatility == PROVOLATILE_IMMUTABLE || context->writing)
