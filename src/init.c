@@ -8,6 +8,14 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "catalog/change.h"
+#include "common/shmem.h"
+#include "executor/plan_private.h"
+#include "executor/settings.h"
+#include "executor/shard_check.h"
+#include "planner/planner.h"
+#include "routing/routing.h"
+
 PG_MODULE_MAGIC;
 
 void		_PG_init(void);
@@ -20,6 +28,14 @@ _PG_init(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("tessera must be loaded at server start"),
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
+
+	tessera_shmem_install();
+	tessera_catalog_change_init();
+	tessera_routing_init();
+	tessera_executor_settings_init();
+	tessera_executor_init();
+	tessera_shard_check_init();
+	tessera_planner_init();
 
 	MarkGUCPrefixReserved("tessera");
 }

@@ -11,6 +11,7 @@
 #define TESSERA_CHANGE_H
 
 #include "postgres.h"
+#include "datatype/timestamp.h"
 
 /* This transaction (or subtransaction) changed catalog rows. */
 extern void tessera_catalog_changed(void);
@@ -24,6 +25,9 @@ extern uint64 tessera_catalog_sequence(void);
 
 /* Bumps the sequence at once: after COMMIT PREPARED, and when a server has left recovery. Never errors. */
 extern void tessera_catalog_bump(void);
+
+/* Waits until the sequence is no longer `seen` (true) or the deadline has passed (false). Interruptible; woken by every bump. */
+extern bool tessera_catalog_wait(uint64 seen, TimestampTz deadline);
 
 /* From _PG_init. */
 extern void tessera_catalog_change_init(void);

@@ -15,7 +15,9 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "parser/parsetree.h"
+#include "catalog/pg_class.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 

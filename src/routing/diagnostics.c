@@ -1,0 +1,172 @@
+/*
+ * diagnostics.c
+ *	  SQL functions that show what this session routes by, for tests and for people in doubt. Nothing here changes anything.
+ */
+#include "postgres.h"
+
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+
+#include "catalog/change.h"
+#include "routing/image.h"
+#include "routing/refresh.h"
+
+PG_FUNCTION_INFO_V1(tessera_note_catalog_change);
+PG_FUNCTION_INFO_V1(tessera_routing_image_facts);
+PG_FUNCTION_INFO_V1(tessera_routing_key_owner);
+PG_FUNCTION_INFO_V1(tessera_routing_chunk_rows);
+PG_FUNCTION_INFO_V1(tessera_routing_placement_facts);
+
+Datum
+tessera_note_catalog_change(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a trigger")));
+	tessera_catalog_changed();
+	return PointerGetDatum(NULL);
+}
+
+static TupleDesc
+result_desc(FunctionCallInfo fcinfo)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("function returning record called in context that cannot accept type record")));
+	return BlessTupleDesc(desc);
+}
+
+static Datum
+record(TupleDesc desc, Datum *values, bool *nulls)
+{
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
+}
+
+Datum
+tessera_routing_image_facts(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc = result_desc(fcinfo);
+	const TesseraRouting *routing = tessera_routing();
+	Datum		values[9] = {0};
+	bool		nulls[9] = {0};
+	int64		chunks = 0;
+
+	memset(nulls, routing == NULL, 8);
+	values[8] = Int64GetDatum((int64) tessera_routing_loads());
+	if (routing != NULL)
+	{
+		for (int i = 0; i < routing->ngroups; i++)
+			chunks += tessera_routing_nchunks(routing, tessera_routing_group(routing, i));
+		values[0] = Int64GetDatum((int64) routing->sequence);
+		values[1] = Int64GetDatum(routing->term);
+		values[2] = Int32GetDatum(routing->self);
+		values[3] = Int32GetDatum(routing->nnodes);
+		values[4] = Int32GetDatum(routing->ntables);
+		values[5] = Int32GetDatum(routing->ngroups);
+		values[6] = Int64GetDatum(chunks);
+		values[7] = BoolGetDatum(!((const TesseraImage *) routing)->shared);
+	}
+	return record(desc, values, nulls);
+}
+
+/* The group of a sharded table, or ERROR. */
+static const TesseraGroup *
+group_of(const TesseraRouting *routing, Oid relid)
+{
+	const TesseraTable *table = routing ? tessera_routing_table(routing, relid) : NULL;
+
+	if (table == NULL || table->group < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("relation \"%s\" is not a sharded table", get_rel_name(relid))));
+	return tessera_routing_group(routing, table->group);
+}
+
+Datum
+tessera_routing_key_owner(PG_FUNCTION_ARGS)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group = group_of(routing, PG_GETARG_OID(0));
+	Datum		key[TESSERA_MAX_KEY_COLUMNS];
+
+	tessera_key_values_from_bound(tessera_group_keyspace(routing, group), PG_GETARG_TESSERA_BOUND_P(1), key);
+	PG_RETURN_INT32(tessera_routing_owner(routing, group, key));
+}
+
+Datum
+tessera_routing_chunk_rows(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group = group_of(routing, PG_GETARG_OID(0));
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < tessera_routing_nchunks(routing, group); i++)
+	{
+		TesseraChunk chunk;
+		Datum		values[6];
+		bool		nulls[6] = {0};
+
+		CHECK_FOR_INTERRUPTS();
+		tessera_routing_chunk(routing, group, i, &chunk);
+		values[0] = PointerGetDatum(tessera_key_to_bound(ks, &chunk.min));
+		values[1] = PointerGetDatum(tessera_key_to_bound(ks, &chunk.max));
+		values[2] = Int32GetDatum(chunk.node_id);
+		values[3] = Int64GetDatum(chunk.major);
+		values[4] = Int64GetDatum(chunk.minor);
+		values[5] = BoolGetDatum(chunk.jumbo);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+Datum
+tessera_routing_placement_facts(PG_FUNCTION_ARGS)
+{
+	static const char *const gates[] = {"open", "write", "read"};
+	TupleDesc	desc = result_desc(fcinfo);
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group;
+	const TesseraPlacement *placement;
+	Datum		values[8] = {0};
+	bool		nulls[8] = {0};
+	bool		newest;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	group = group_of(routing, PG_GETARG_OID(0));
+	placement = tessera_placement_as_of(routing, group, GetActiveSnapshot(), &newest);
+	memset(nulls, placement == NULL, 5);
+	if (placement != NULL)
+	{
+		values[0] = Int64GetDatum(placement->major);
+		values[1] = Int32GetDatum(placement->nowned);
+		values[2] = Int32GetDatum(placement->ndeletions);
+		values[3] = CStringGetTextDatum(gates[placement->gate]);
+		values[4] = BoolGetDatum(placement->hides);
+	}
+	values[5] = BoolGetDatum(newest);
+	nulls[6] = nulls[7] = PG_ARGISNULL(1);
+	if (!PG_ARGISNULL(1))
+	{
+		TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+		Datum		key[TESSERA_MAX_KEY_COLUMNS];
+		TesseraKeyBound position;
+
+		tessera_key_values_from_bound(ks, PG_GETARG_TESSERA_BOUND_P(1), key);
+		tessera_key_position(ks, key, &position);
+		values[6] = BoolGetDatum(tessera_placement_owns(placement, ks, &position));
+		values[7] = BoolGetDatum(tessera_placement_hides(placement, ks, &position));
+	}
+	return record(desc, values, nulls);
+}
