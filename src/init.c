@@ -15,6 +15,9 @@
 #include "executor/shard_check.h"
 #include "planner/planner.h"
 #include "routing/routing.h"
+#include "session/internal.h"
+#include "transaction/participant.h"
+#include "transport/connection.h"
 
 PG_MODULE_MAGIC;
 
@@ -32,6 +35,9 @@ _PG_init(void)
 	tessera_shmem_install();
 	tessera_catalog_change_init();
 	tessera_routing_init();
+	tessera_connection_init();
+	tessera_internal_init();
+	tessera_participant_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
 	tessera_shard_check_init();
