@@ -15,6 +15,8 @@
 #include "executor/shard_check.h"
 #include "planner/planner.h"
 #include "routing/routing.h"
+#include "session/internal.h"
+#include "transport/connection.h"
 
 PG_MODULE_MAGIC;
 
@@ -36,6 +38,8 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
+	tessera_internal_init();
+	tessera_connection_init();
 
 	MarkGUCPrefixReserved("tessera");
 }

@@ -149,6 +149,9 @@ tessera_expression_ships(Node *node)
 
 /* ---- parameters ---- */
 
+/* Location of the Params made here: they are of the text's numbering, not the user's. */
+#define OWN_PARAM (-2)
+
 Node *
 tessera_make_param(Expr *expr, List **params)
 {
@@ -170,7 +173,7 @@ tessera_make_param(Expr *expr, List **params)
 	param->paramtype = exprType((Node *) expr);
 	param->paramtypmod = -1;
 	param->paramcollid = exprCollation((Node *) expr);
-	param->location = -1;
+	param->location = OWN_PARAM;
 	if (param->paramtype == UNKNOWNOID)
 		return (Node *) param;
 	cast = makeRelabelType((Expr *) param, param->paramtype, -1, param->paramcollid, COERCE_EXPLICIT_CAST);
@@ -230,7 +233,7 @@ static bool
 becomes_param(Node *node)
 {
 	if (IsA(node, Param))
-		return ((Param *) node)->paramkind == PARAM_EXTERN;
+		return ((Param *) node)->paramkind == PARAM_EXTERN && ((Param *) node)->location != OWN_PARAM;
 	return is_expression(node) && !needs_row(node, NULL) && contain_mutable_functions(node) && !contain_volatile_functions(node) &&
 		exprType(node) != VOIDOID;
 }
