@@ -5,6 +5,10 @@
  * A bound is a list of elements, one for each key column (one for all columns under the hash strategy). An element is MINKEY, MAXKEY or a value
  * kept as the text that the type's input function accepts (written under fixed DateStyle, IntervalStyle and extra_float_digits, so the round
  * trip is exact) with a mark whether it is a number. It is independent of node-local OIDs; catalog/key.h makes it typed.
+ *
+ * The text form keeps the mark, so that a dump, COPY or a text-mode connection loses nothing: a number is written bare, and another value that
+ * reads like a number is quoted ("100" of a text key). A bare literal that reads like a number is therefore marked as one; its text stays as it
+ * was typed, and tessera_key_from_bound looks at the text alone. What follows a MINKEY or MAXKEY in a bound means nothing: no key lies between.
  */
 #ifndef TESSERA_BOUND_H
 #define TESSERA_BOUND_H
@@ -30,17 +34,24 @@ typedef struct TesseraBoundElement
 #define DatumGetTesseraBoundP(d) ((TesseraBound *) PG_DETOAST_DATUM(d))
 #define PG_GETARG_TESSERA_BOUND_P(n) DatumGetTesseraBoundP(PG_GETARG_DATUM(n))
 
-/* A new bound of n (1 to 32) elements, in the current memory context. */
+#define TESSERA_MAX_BOUND_ELEMENTS 32
+
+/* A new bound of n (1 to TESSERA_MAX_BOUND_ELEMENTS) elements, in the current memory context. ERROR 22023 for another n. The numeric mark is kept
+ * only where the text has the form of a number. */
 extern TesseraBound *tessera_bound_make(int n, const TesseraBoundElement *elements);
 
 /* Elements of a bound (palloc'd array; texts too); returns their count. */
 extern int	tessera_bound_elements(const TesseraBound *bound, TesseraBoundElement **elements);
 
-/* Order of canonical bounds: MINKEY < numbers < other values < MAXKEY, element by element; a shorter one is filled with MINKEY. For display and
- * uniqueness in the catalog; the order of keys is tessera_key_compare's alone. */
+/* Order of bounds: MINKEY < numbers < other values < MAXKEY, element by element up to the first MINKEY or MAXKEY that both have; a shorter one is
+ * filled with MINKEY. For display and uniqueness in the catalog; the order of keys is tessera_key_compare's alone. */
 extern int	tessera_bound_compare(const TesseraBound *a, const TesseraBound *b);
 
 /* Text form, as bound_out writes it; palloc'd. */
 extern char *tessera_bound_to_cstring(const TesseraBound *bound);
+
+/* The element for a value of this type, whatever the session's settings; its text in the current memory context. Errors are those of the type's
+ * output function. (bound_cast.c) */
+extern void tessera_bound_element_of(Oid type, Datum value, TesseraBoundElement *element);
 
 #endif							/* TESSERA_BOUND_H */
