@@ -1,20 +1,66 @@
-# tessera: build with PGXS. `make test`, `make demo`, `make bench`, `make installcheck`; see README.md.
-EXTENSION    = tessera
-VERSION      = 0.1.0
+# tessera: build with PGXS.
+#   make, make install     build and install the extension (PG_CONFIG=... selects the PostgreSQL)
+#   make test              install what is missing, build, install, run every test; PARTS="lint unit regress isolation tap" and TESTS="001" select
+#   make installcheck      pg_regress alone, in a temporary server, against the installed extension
+#   make demo, demo-stop   a small cluster to try by hand
+#   make bench             the benchmarks
+TESSERA_VERSION = 0.1.0
+PG_CONFIG ?= pg_config
+
+# Source tree; another one than the build tree if VPATH is given.
+tree := $(if $(VPATH),$(VPATH),.)
+
+EXTENSION    = extension/tessera
 MODULE_big   = tessera
-OBJS         = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c bgworkers/*.c)))
-INSTALL_SQL  = $(sort $(wildcard extension/install/*.sql))
-DATA_built   = extension/$(EXTENSION)--$(VERSION).sql
-DATA         = $(wildcard extension/$(EXTENSION)--*--*.sql)
+SOURCES     := $(patsubst $(tree)/%,%,$(sort $(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c)))
+OBJS         = $(SOURCES:.c=.o)
+INSTALL_SQL := $(sort $(wildcard $(tree)/extension/install/*.sql))
+DATA_built   = extension/tessera--$(TESSERA_VERSION).sql
+DATA         = $(wildcard $(tree)/extension/tessera--*--*.sql)
+EXTRA_CLEAN  = $(OBJS:.o=.d) results regression.diffs regression.out tmp_check
 
-PG_CONFIG   ?= pg_config
-PG_CPPFLAGS  = -I$(srcdir)/src -I$(shell $(PG_CONFIG) --includedir) $(shell pkg-config --cflags libzmq libbson-1.0 liblz4)
-PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-SHLIB_LINK   = -lpq $(shell pkg-config --libs libzmq libbson-1.0 liblz4)
+NO_INSTALLCHECK = 1
 
-srcdir ?= .
-PGXS := $(shell $(PG_CONFIG) --pgxs)
+LIBRARIES    = libzmq libbson-1.0 liblz4
+PG_CPPFLAGS := -I$(tree)/src -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
+# -MMD: a changed header rebuilds what includes it.
+PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP
+SHLIB_LINK  := -lpq $(shell pkg-config --libs $(LIBRARIES) 2>/dev/null) -Wl,--version-script=$(tree)/src/exports.map
+
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifneq ($(wildcard $(PGXS)),)
+ifneq ($(VPATH),)
+$(shell mkdir -p extension $(sort $(dir $(OBJS))))
+endif
 include $(PGXS)
 
-extension/$(EXTENSION)--$(VERSION).sql: $(INSTALL_SQL)
+$(shlib): $(tree)/src/exports.map
+$(foreach object,$(OBJS),$(eval $(object:.o=.bc): $(object)))
+-include $(OBJS:.o=.d)
+else
+all install:
+	@echo "no PGXS found by '$(PG_CONFIG) --pgxs': install postgresql-server-dev-15, or run 'make test', which installs what is missing" >&2; exit 1
+endif
+
+extension/tessera--$(TESSERA_VERSION).sql: $(INSTALL_SQL)
 	cat $^ > $@
+
+# Other makes and servers start below: nothing of this make's own flags may reach them.
+run = env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u MAKEOVERRIDES PG_CONFIG='$(PG_CONFIG)' PARTS='$(PARTS)' TESTS='$(TESTS)'
+
+test:
+	@$(run) bash $(tree)/test/run
+
+installcheck:
+	@$(run) bash $(tree)/test/run installcheck
+
+demo:
+	@$(run) bash $(tree)/test/demo/run
+
+demo-stop:
+	@$(run) bash $(tree)/test/demo/stop
+
+bench:
+	@$(run) bash $(tree)/test/bench/run
+
+.PHONY: test installcheck demo demo-stop bench

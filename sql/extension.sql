@@ -1,0 +1,20 @@
+-- The extension comes, goes, and comes again; what stays is the empty schema and the roles, which all databases of a server share.
+CREATE EXTENSION tessera;
+SELECT extname, extversion, extrelocatable, extnamespace::regnamespace FROM pg_extension WHERE extname = 'tessera';
+DROP EXTENSION tessera;
+SELECT count(*) FROM pg_class WHERE relnamespace = 'tessera'::regnamespace;
+SELECT count(*) FROM pg_proc WHERE pronamespace = 'tessera'::regnamespace;
+SELECT rolname, rolcanlogin FROM pg_roles WHERE rolname ~ '^tessera_(admin|internal)$' ORDER BY rolname COLLATE "C";
+CREATE EXTENSION tessera;
+
+-- The prefix of the settings is the extension's own.
+SET tessera.no_such_setting = 1;
+
+-- Only a superuser makes one database a node.
+CREATE ROLE regress_plain;
+DROP EXTENSION tessera;
+SET ROLE regress_plain;
+CREATE EXTENSION tessera;
+RESET ROLE;
+DROP ROLE regress_plain;
+CREATE EXTENSION tessera;

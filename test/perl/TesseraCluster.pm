@@ -1,0 +1,703 @@
+
+=head1 NAME
+
+TesseraCluster - a tessera cluster of several PostgreSQL servers, for TAP tests
+
+=head1 SYNOPSIS
+
+  use PostgreSQL::Test::Utils;
+  use Test::More;
+  use TesseraCluster;
+
+  my $c = TesseraCluster->new('moves');
+  $c->create(shards => 2, routers => 1);     # servers s1, s2, r1; s1 is the config node
+  $c->query('s1', 'CREATE TABLE t (k int PRIMARY KEY, v text)');
+  $c->plain->safe_psql('postgres', 'CREATE TABLE t (k int PRIMARY KEY, v text)');
+
+  my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], script => '...', seconds => 10);
+  $c->query('s1', "SELECT tessera.move_range('t', 0, 100, 's2')");
+  my $result = $load->wait(60);              # {processed => N, failed => N, ...}
+
+  my ($same, $detail) = $c->same_everywhere('SELECT * FROM t');
+  ok($same, 'every node shows the same rows') or diag $detail;
+  done_testing();
+
+=head1 DESCRIPTION
+
+Each node is a server of its own (PostgreSQL::Test::Cluster) on a unix socket and on 127.0.0.1 over tcp; the nodes reach each other by tcp, with trust
+authentication, as the superuser named like the OS user, in the database C<postgres>. No call waits without a deadline: waits end after
+$PostgreSQL::Test::Utils::timeout_default seconds (PG_TEST_TIMEOUT_DEFAULT) unless told otherwise. Servers stop at the end of the test;
+what kill9 left of a server is cleaned up as well.
+
+=cut
+
+package TesseraCluster;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use IPC::Run ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Time::HiRes qw(sleep time);
+
+# Settings of a node; new(settings => {...}) and start_node(settings => {...}) override them.
+our %SETTINGS = (
+	shared_preload_libraries => 'tessera',
+	wal_level => 'logical',
+	max_prepared_transactions => 50,
+	max_replication_slots => 20,
+	max_wal_senders => 20,
+	max_worker_processes => 32,
+	max_connections => 100,
+	shared_buffers => '32MB',
+	max_wal_size => '1GB',
+	fsync => 'off',
+	log_statement => 'none',
+	log_replication_commands => 'off',
+	dynamic_shared_memory_type => 'mmap');
+
+# System V segments of servers that kill9 ended and that were not started again, by data directory.
+my %killed;
+
+=pod
+
+=head1 METHODS
+
+=head2 new(name, settings => {...})
+
+A cluster without servers. C<settings> hold for each node started later. C<name> is part of the names of the servers.
+
+=cut
+
+sub new
+{
+	my ($class, $name, %params) = @_;
+	my $self = {
+		name => $name,
+		settings => $params{settings} // {},
+		nodes => {},    # name => PostgreSQL::Test::Cluster
+		order => [],    # names, in the order of their start
+		plain => undef
+	};
+	return bless $self, $class;
+}
+
+sub _conf
+{
+	my ($server, %settings) = @_;
+	my $conf = "listen_addresses = '127.0.0.1'\n";
+	foreach my $setting (sort keys %settings)
+	{
+		my $value = $settings{$setting};
+		next unless defined $value;
+		$value =~ s/'/''/g;
+		$conf .= "$setting = '$value'\n";
+	}
+	$server->append_conf('postgresql.conf', $conf);
+	return;
+}
+
+=pod
+
+=head2 start_node(name, settings => {...}, start => 1, extension => 0)
+
+A new server for a node; it is in no cluster yet. With C<extension> runs CREATE EXTENSION. Returns the PostgreSQL::Test::Cluster object.
+
+=cut
+
+sub start_node
+{
+	my ($self, $name, %params) = @_;
+	croak "node $name exists" if $self->{nodes}{$name};
+	my $server = PostgreSQL::Test::Cluster->new("$self->{name}_$name");
+	$server->init(extra => [ '--locale=C', '--encoding=UTF8' ]);
+	_conf($server, %SETTINGS, %{ $self->{settings} }, %{ $params{settings} // {} });
+	$self->{nodes}{$name} = $server;
+	push @{ $self->{order} }, $name;
+	if ($params{start} // 1)
+	{
+		$server->start;
+		$self->query($name, 'CREATE EXTENSION tessera') if $params{extension};
+	}
+	return $server;
+}
+
+=pod
+
+=head2 start_nodes(name, ...)
+
+start_node for each, without the extension: what the other side of add_shard needs.
+
+=cut
+
+sub start_nodes
+{
+	my ($self, @names) = @_;
+	$self->start_node($_) foreach @names;
+	return;
+}
+
+=pod
+
+=head2 create(shards => N, routers => N, cluster => 'c', before_add => sub {...})
+
+Starts servers s1 to sN and r1 to rN as far as they do not run yet, makes s1 the config node and first shard, and adds the others. C<before_add> is
+called with the cluster after create_cluster and before the first add_shard: there a test makes tables that existed before the cluster grew.
+
+=cut
+
+sub create
+{
+	my ($self, %params) = @_;
+	my $shards = $params{shards} // 1;
+	my $routers = $params{routers} // 0;
+	my @shards = map { "s$_" } 1 .. $shards;
+	my @routers = map { "r$_" } 1 .. $routers;
+
+	foreach my $name (@shards, @routers)
+	{
+		$self->start_node($name) unless $self->{nodes}{$name};
+		$self->query($name, 'CREATE EXTENSION IF NOT EXISTS tessera');
+	}
+	$self->query('s1', sprintf("SELECT tessera.create_cluster(%s, %s, shard => 's1')", quote($params{cluster} // 'c'), quote($self->conninfo('s1'))));
+	$params{before_add}->($self) if $params{before_add};
+	$self->add_shard($_) foreach @shards[ 1 .. $#shards ];
+	$self->add_router($_) foreach @routers;
+	return $self;
+}
+
+=pod
+
+=head2 add_shard(name), add_router(name)
+
+Adds a node, whose server must run, through s1.
+
+=cut
+
+sub add_shard
+{
+	my ($self, $name) = @_;
+	return $self->query('s1', sprintf('SELECT tessera.add_shard(%s, %s)', quote($name), quote($self->conninfo($name))));
+}
+
+sub add_router
+{
+	my ($self, $name) = @_;
+	return $self->query('s1', sprintf('SELECT tessera.add_router(%s, %s)', quote($name), quote($self->conninfo($name))));
+}
+
+=pod
+
+=head2 node(name), names(), conninfo(name, dbname)
+
+The server of a node; the names of all, in the order of their start; how other nodes reach it (tcp).
+
+=cut
+
+sub node
+{
+	my ($self, $name) = @_;
+	return $self->{nodes}{$name} // croak "no node $name";
+}
+
+sub names
+{
+	my ($self) = @_;
+	return @{ $self->{order} };
+}
+
+sub conninfo
+{
+	my ($self, $name, $dbname) = @_;
+	return _conninfo($self->node($name), $dbname);
+}
+
+sub _conninfo
+{
+	my ($server, $dbname) = @_;
+	return sprintf("host=127.0.0.1 port=%d dbname=%s user=%s", $server->port, $dbname // 'postgres', user());
+}
+
+=pod
+
+=head2 user(), quote(text)
+
+Functions: name of the superuser; an SQL literal.
+
+=cut
+
+sub user
+{
+	return scalar getpwuid($>);
+}
+
+sub quote
+{
+	my ($text) = @_;
+	my $escape = $text =~ /\\/ ? 'E' : '';
+	$text =~ s/\\/\\\\/g;
+	$text =~ s/'/''/g;
+	return "$escape'$text'";
+}
+
+=pod
+
+=head2 psql(name, sql, dbname => 'postgres', timeout => seconds)
+
+Runs SQL on a node and never dies: (exit status as psql's: 0 or 3 for an error, stdout, stderr).
+
+=cut
+
+sub psql
+{
+	my ($self, $name, $sql, %params) = @_;
+	return _psql($self->node($name), $sql, %params);
+}
+
+sub _psql
+{
+	my ($server, $sql, %params) = @_;
+	my ($stdout, $stderr) = ('', '');
+	my $timed_out = 0;
+	my $status = $server->psql(
+		$params{dbname} // 'postgres', $sql,
+		stdout => \$stdout,
+		stderr => \$stderr,
+		timeout => $params{timeout} // $PostgreSQL::Test::Utils::timeout_default,
+		timed_out => \$timed_out,
+		on_error_stop => 1,
+		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	$stderr .= "psql timed out" if $timed_out;
+	return ($timed_out ? 124 : $status, $stdout, $stderr);
+}
+
+=pod
+
+=head2 query(name, sql, ...), query_all(sql), error(name, sql, ...)
+
+C<query> returns what psql prints (unaligned), or dies with the error. C<query_all> runs the same on each node and returns the list, in the order of
+names(). C<error> expects an error and returns it, with its SQLSTATE (C<ERROR:  40001: ...>); dies if there is none.
+
+=cut
+
+sub query
+{
+	my ($self, $name, $sql, %params) = @_;
+	my ($status, $stdout, $stderr) = $self->psql($name, $sql, %params);
+	croak "on $name: $sql\n$stderr" if $status != 0;
+	return $stdout;
+}
+
+sub query_all
+{
+	my ($self, $sql, %params) = @_;
+	return map { $self->query($_, $sql, %params) } $self->names;
+}
+
+sub error
+{
+	my ($self, $name, $sql, %params) = @_;
+	my ($status, $stdout, $stderr) = $self->psql($name, $sql, %params);
+	croak "on $name: no error: $sql" if $status == 0;
+	return $stderr;
+}
+
+=pod
+
+=head2 wait_for(name, sql, expected, timeout)
+
+Asks until the answer is C<expected> (a string, default 't', or a qr//). Errors count as another answer: the node may be down. Returns true; after
+C<timeout> seconds false, with the last answer as a diagnostic.
+
+=cut
+
+sub wait_for
+{
+	my ($self, $name, $sql, $expected, $timeout) = @_;
+	$expected //= 't';
+	$timeout //= $PostgreSQL::Test::Utils::timeout_default;
+	my $deadline = time + $timeout;
+	my $answer;
+	while (1)
+	{
+		my ($status, $stdout, $stderr) = $self->psql($name, $sql);
+		$answer = $status == 0 ? $stdout : $stderr;
+		return 1 if $status == 0 && (ref $expected ? $stdout =~ $expected : $stdout eq $expected);
+		last if time >= $deadline;
+		sleep 0.05;
+	}
+	Test::More::diag("on $name: $sql\nexpected: $expected\nlast answer: $answer");
+	return 0;
+}
+
+=pod
+
+=head2 stop(name, mode), start(name), restart(name), kill9(name), kill_backend(name, pid)
+
+C<mode> is fast, immediate or smart. C<kill9> ends the postmaster and all its children by SIGKILL at once, as a crash of the machine would, and returns
+when they are gone, so that the server can be started again. C<kill_backend> ends one process by SIGKILL; the server then restarts only with
+C<restart_after_crash>, which PostgreSQL::Test::Cluster turns off.
+
+=cut
+
+sub stop
+{
+	my ($self, $name, $mode) = @_;
+	return $self->node($name)->stop($mode // 'fast');
+}
+
+sub start
+{
+	my ($self, $name, %params) = @_;
+	my $server = $self->node($name);
+	my $started = $server->start(%params);
+	delete $killed{ $server->data_dir } if $started;
+	return $started;
+}
+
+sub restart
+{
+	my ($self, $name) = @_;
+	return $self->node($name)->restart;
+}
+
+sub _children
+{
+	my ($parent) = @_;
+	my @children;
+	foreach my $file (glob '/proc/[0-9]*/stat')
+	{
+		open(my $stat, '<', $file) or next;
+		my $line = <$stat> // '';
+		close $stat;
+		push @children, $1 if $line =~ /^(\d+) \(.*\) \S (\d+) / && $2 == $parent;
+	}
+	return @children;
+}
+
+sub kill9
+{
+	my ($self, $name) = @_;
+	my $server = $self->node($name);
+	my $postmaster = $server->{_pid} // croak "node $name does not run";
+	my @lock_files = ($server->data_dir . '/postmaster.pid', $server->host . '/.s.PGSQL.' . $server->port . '.lock');
+
+	# Nothing new is forked once the postmaster stands still.
+	kill 'STOP', $postmaster;
+	my @processes = ($postmaster, _children($postmaster));
+	kill 'KILL', @processes;
+	$server->{_pid} = undef;
+	$killed{ $server->data_dir } = _segment($lock_files[0]);
+
+	my $deadline = time + 30;
+	while (grep { _alive($_) } @processes)
+	{
+		croak "node $name survives SIGKILL" if time >= $deadline;
+		sleep 0.01;
+	}
+
+	# Where nobody collects the dead soon, the lock files would seem to belong to a process that lives.
+	unlink @lock_files if kill 0, $postmaster;
+	return;
+}
+
+# System V segment that a server's lock file names.
+sub _segment
+{
+	my ($lock_file) = @_;
+	my @lines = split /\n/, slurp_file($lock_file);
+	return ($lines[6] // '') =~ /^\s*\d+\s+(\d+)/ ? $1 : undef;
+}
+
+# A process that was not waited for by its parent is dead, too.
+sub _alive
+{
+	my ($pid) = @_;
+	open(my $stat, '<', "/proc/$pid/stat") or return 0;
+	my $line = <$stat> // '';
+	close $stat;
+	return $line =~ /^\d+ \(.*\) ([A-Z])/ && $1 ne 'Z' && $1 ne 'X';
+}
+
+sub kill_backend
+{
+	my ($self, $name, $pid) = @_;
+	kill('KILL', $pid) == 1 or croak "no process $pid on $name";
+	return;
+}
+
+# A test that is told to end stops its servers, too.
+$SIG{TERM} = $SIG{INT} = sub { exit 143 };
+
+# The System V segment of a server that was killed and not started again has no other owner.
+END
+{
+	my $exit_code = $?;
+	foreach my $segment (grep { defined } values %killed)
+	{
+		IPC::Run::run([ 'ipcrm', '-m', $segment ], '<', '/dev/null', '>', '/dev/null', '2>', '/dev/null');
+	}
+	$? = $exit_code;
+}
+
+=pod
+
+=head2 plain(), plain_query(sql), same_everywhere(sql, nodes => [...]), same_as_plain(name, sql)
+
+C<plain> is a PostgreSQL server without the extension (started at the first call): what it answers is right. C<same_everywhere> runs a query on plain and
+on each node and compares the sorted lines: (true) or (false, what differs). C<ordered> => 1 compares without sorting.
+
+=cut
+
+sub plain
+{
+	my ($self) = @_;
+	if (!$self->{plain})
+	{
+		my $server = PostgreSQL::Test::Cluster->new("$self->{name}_plain");
+		$server->init(extra => [ '--locale=C', '--encoding=UTF8' ]);
+		_conf($server, shared_buffers => '32MB', max_connections => 50, log_statement => 'none', dynamic_shared_memory_type => 'mmap');
+		$server->start;
+		$self->{plain} = $server;
+	}
+	return $self->{plain};
+}
+
+sub plain_query
+{
+	my ($self, $sql, %params) = @_;
+	my ($status, $stdout, $stderr) = _psql($self->plain, $sql, %params);
+	croak "on plain: $sql\n$stderr" if $status != 0;
+	return $stdout;
+}
+
+=pod
+
+=head2 everywhere(sql, via => name)
+
+Runs a statement on plain and through one node of the cluster (default the first): how tests fill both alike.
+
+=cut
+
+sub everywhere
+{
+	my ($self, $sql, %params) = @_;
+	$self->plain_query($sql);
+	return $self->query($params{via} // $self->{order}[0], $sql);
+}
+
+sub same_everywhere
+{
+	my ($self, $sql, %params) = @_;
+	my $form = $params{ordered} ? sub { $_[0] } : sub { join "\n", sort split /\n/, $_[0] };
+	my $expected = $form->($self->plain_query($sql));
+	my @differences;
+	foreach my $name (@{ $params{nodes} // [ $self->names ] })
+	{
+		my ($status, $stdout, $stderr) = $self->psql($name, $sql);
+		if ($status != 0)
+		{
+			push @differences, "$name: $stderr";
+		}
+		elsif ($form->($stdout) ne $expected)
+		{
+			push @differences, "$name differs from plain:\n" . _difference($expected, $form->($stdout));
+		}
+	}
+	return (!@differences, @differences ? "$sql\n" . join("\n", @differences) : '');
+}
+
+# The first lines that only one of two texts has.
+sub _difference
+{
+	my ($expected, $found) = @_;
+	my (%count, @lines);
+	$count{$_}++ foreach split /\n/, $expected;
+	$count{$_}-- foreach split /\n/, $found;
+	foreach my $line (sort grep { $count{$_} != 0 } keys %count)
+	{
+		push @lines, ($count{$line} > 0 ? "  missing: " : "  too many: ") . $line . (abs $count{$line} > 1 ? " (" . abs($count{$line}) . " times)" : '');
+		last if @lines >= 20;
+	}
+	return @lines ? join("\n", @lines) : '  the same lines in another order';
+}
+
+=pod
+
+=head2 session(name, dbname => ..., on_error_stop => 1)
+
+A psql session in the background (PostgreSQL::Test::BackgroundPsql): query, query_safe, query_until, quit. The deadline counts for each query anew.
+
+=cut
+
+sub session
+{
+	my ($self, $name, %params) = @_;
+	my $dbname = delete $params{dbname} // 'postgres';
+	my $session = $self->node($name)->background_psql($dbname, %params);
+	$session->set_query_timer_restart;
+	return $session;
+}
+
+=pod
+
+=head2 pgbench_start(nodes => [...], script => text, ...)
+
+Starts pgbench in the background on each of the nodes (default: all) and returns a TesseraCluster::Load. Parameters: C<script> (text) or C<scripts>
+({text => weight}), C<clients> (2), C<seconds> or C<transactions> (per client), C<protocol> (simple, extended, prepared), C<rate>, C<variables> ({name =>
+value}), C<max_tries> (1; retries of serialization and deadlock errors), C<dbname>, C<options> ([...]).
+
+=cut
+
+my $load_number = 0;
+
+sub pgbench_start
+{
+	my ($self, %params) = @_;
+	my @names = @{ $params{nodes} // [ $self->names ] };
+	my %scripts = %{ $params{scripts} // { ($params{script} // croak 'no script') => 1 } };
+	my $directory = PostgreSQL::Test::Utils::tempdir();
+	my @options = ('-n', '-c', $params{clients} // 2, '-j', 1, '-M', $params{protocol} // 'simple', '--max-tries', $params{max_tries} // 1,
+		'--failures-detailed');
+	push @options, $params{transactions} ? ('-t', $params{transactions}) : ('-T', $params{seconds} // 5);
+	push @options, '-R', $params{rate} if $params{rate};
+	push @options, map { ('-D', "$_=$params{variables}{$_}") } sort keys %{ $params{variables} // {} };
+
+	$load_number++;
+	my $number = 0;
+	foreach my $script (sort keys %scripts)
+	{
+		$number++;
+		my $file = "$directory/load${load_number}_$number.pgbench";
+		open(my $handle, '>', $file) or croak "$file: $!";
+		print $handle $script;
+		close $handle;
+		push @options, '-f', "$file\@$scripts{$script}";
+	}
+	push @options, @{ $params{options} // [] };
+
+	my $load = bless { runs => [], cluster => $self }, 'TesseraCluster::Load';
+	foreach my $name (@names)
+	{
+		my $server = $self->node($name);
+		my %run = (name => $name, stdout => '', stderr => '');
+		my @command = ('pgbench', @options, '-h', $server->host, '-p', $server->port, $params{dbname} // 'postgres');
+		print '# Running in background: ' . join(' ', @command) . "\n";
+		$run{handle} = IPC::Run::start(\@command, '<', \undef, '>', \$run{stdout}, '2>', \$run{stderr});
+		push @{ $load->{runs} }, \%run;
+	}
+	return $load;
+}
+
+=pod
+
+=head2 pgbench(...)
+
+pgbench_start and wait.
+
+=cut
+
+sub pgbench
+{
+	my ($self, %params) = @_;
+	return $self->pgbench_start(%params)->wait($params{timeout});
+}
+
+=pod
+
+=head1 TesseraCluster::Load
+
+Several pgbench in the background.
+
+=head2 running()
+
+True while one of them runs.
+
+=head2 wait(timeout)
+
+Waits for all of them, at most C<timeout> seconds together (then kills them and dies). Returns the sums {processed, failed, retried, serialization,
+deadlock, aborted, ok, by_node, errors}: transactions processed and failed; C<aborted>: clients that stopped on an error; C<ok>: every pgbench
+ended with status 0; C<by_node>: the same for each; C<errors>: their error output.
+
+=head2 stop()
+
+Ends them now by SIGINT and returns the sums (their numbers may be missing).
+
+=cut
+
+package TesseraCluster::Load;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use Time::HiRes qw(sleep time);
+
+# All handles are pumped: a full pipe would stop a pgbench.
+sub running
+{
+	my ($self) = @_;
+	my $running = 0;
+	foreach my $run (@{ $self->{runs} })
+	{
+		next unless $run->{handle}->pumpable;
+		$run->{handle}->pump_nb;
+		$running = 1 if $run->{handle}->pumpable;
+	}
+	return $running;
+}
+
+sub wait
+{
+	my ($self, $timeout) = @_;
+	$timeout //= $PostgreSQL::Test::Utils::timeout_default;
+	my $deadline = time + $timeout;
+	while ($self->running)
+	{
+		if (time >= $deadline)
+		{
+			$_->{handle}->kill_kill(grace => 1) foreach @{ $self->{runs} };
+			croak "pgbench did not end within $timeout s\n" . join("\n", map { "$_->{name}: $_->{stderr}" } @{ $self->{runs} });
+		}
+		sleep 0.02;
+	}
+	return $self->_sums;
+}
+
+sub stop
+{
+	my ($self) = @_;
+	foreach my $run (@{ $self->{runs} })
+	{
+		$run->{handle}->signal('INT') if $run->{handle}->pumpable;
+	}
+	return $self->wait(30);
+}
+
+sub _sums
+{
+	my ($self) = @_;
+	my %sums = (processed => 0, failed => 0, retried => 0, serialization => 0, deadlock => 0, aborted => 0, ok => 1, by_node => {}, errors => '');
+	foreach my $run (@{ $self->{runs} })
+	{
+		$run->{handle}->finish unless $run->{finished}++;
+		my %one = (
+			processed => qr/^number of transactions actually processed: (\d+)/m,
+			failed => qr/^number of failed transactions: (\d+)/m,
+			retried => qr/^number of transactions retried: (\d+)/m,
+			serialization => qr/^number of serialization failures: (\d+)/m,
+			deadlock => qr/^number of deadlock failures: (\d+)/m);
+		$one{$_} = $run->{stdout} =~ $one{$_} ? $1 : 0 foreach keys %one;
+		$one{aborted} = () = $run->{stderr} =~ /client \d+ (?:script \d+ )?aborted/g;
+		$sums{$_} += $one{$_} foreach keys %one;
+		$one{ok} = $run->{handle}->full_result(0) == 0;
+		$sums{ok} &&= $one{ok};
+		$sums{by_node}{ $run->{name} } = \%one;
+		$sums{errors} .= "$run->{name}: $run->{stderr}" if $run->{stderr} =~ /\S/;
+	}
+	return \%sums;
+}
+
+1;

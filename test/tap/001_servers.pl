@@ -1,0 +1,89 @@
+# The library loads at server start and nowhere else; servers of a cluster start, crash, recover and carry load; and the test module that all
+# multi-server tests stand on tells differences and errors apart.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('servers');
+$c->start_nodes('a', 'b');
+
+is_deeply([ $c->names ], [ 'a', 'b' ], 'nodes by name');
+is(join(' ', $c->query_all('SHOW shared_preload_libraries')), 'tessera tessera', 'the library is preloaded');
+is($c->query('a', 'SHOW wal_level'), 'logical', 'settings of a node');
+like($c->conninfo('a'), qr/^host=127\.0\.0\.1 port=\d+ dbname=postgres user=\S+$/, 'conninfo');
+my ($out) = run_command([ 'psql', '-X', '-A', '-t', '-d', $c->conninfo('b'), '-c', 'SELECT inet_server_addr()' ]);
+is($out, '127.0.0.1', 'nodes are reached by tcp on the loopback interface');
+
+# Without shared_preload_libraries.
+like((_plain_psql("LOAD 'tessera'"))[1], qr/55000.*must be loaded at server start.*HINT:.*shared_preload_libraries/s, 'a later LOAD is refused, with the way out');
+
+$c->query_all('CREATE EXTENSION tessera');
+is(join(' ', $c->query_all("SELECT extversion FROM pg_extension WHERE extname = 'tessera'")), '0.1.0 0.1.0', 'CREATE EXTENSION on each node');
+
+# Errors and waiting.
+like($c->error('a', 'SELECT 1/0'), qr/ERROR:  22012: division by zero/, 'errors come with their SQLSTATE');
+ok(!eval { $c->query('a', 'SELECT 1/0'); 1 }, 'query dies on an error');
+is(TesseraCluster::quote(q(it's a \ b)), q(E'it''s a \\\\ b'), 'literals');
+ok($c->wait_for('a', 'SELECT 1', '1', 5), 'wait_for');
+
+# Comparison with a plain server.
+$c->plain_query('CREATE TABLE t AS SELECT g AS k FROM generate_series(1, 5) AS g');
+$c->query($_, 'CREATE TABLE t AS SELECT 6 - g AS k FROM generate_series(1, 5) AS g') foreach $c->names;
+my ($same, $detail) = $c->same_everywhere('SELECT k FROM t');
+ok($same, 'the same rows in another order are the same') or diag $detail;
+$c->query('b', 'UPDATE t SET k = 7 WHERE k = 5');
+($same, $detail) = $c->same_everywhere('SELECT k FROM t');
+ok(!$same, 'another row is not');
+like($detail, qr/b differs from plain:\n  missing: 5\n  too many: 7$/, 'and is named');
+
+# A session that waits for another.
+my $session = $c->session('a');
+$session->query_safe('BEGIN; LOCK TABLE t');
+like($c->error('a', "SET lock_timeout = '50ms'; SELECT * FROM t"), qr/55P03/, 'a session keeps its lock');
+$session->query_safe('COMMIT');
+$session->quit;
+
+# Load on several nodes.
+$c->query_all('CREATE TABLE counter AS SELECT 0 AS n');
+my $load = $c->pgbench_start(script => 'UPDATE counter SET n = n + 1;', clients => 2, transactions => 50);
+my $sums = $load->wait(60);
+is($sums->{processed}, 200, 'pgbench on two nodes, two clients each');
+is($sums->{failed} + $sums->{aborted}, 0, 'without failures');
+ok($sums->{ok}, 'and ended well') or diag $sums->{errors};
+is($sums->{by_node}{b}{processed}, 100, 'counted by node');
+is(join(' ', $c->query_all('SELECT n FROM counter')), '100 100', 'what pgbench counted is what happened');
+$sums = $c->pgbench(nodes => ['a'], script => "SELECT 1/0;", clients => 1, transactions => 1);
+ok(!$sums->{ok} && $sums->{aborted} == 1, 'an error ends a client and is told');
+$load = $c->pgbench_start(nodes => ['b'], script => 'SELECT 1;', seconds => 600);
+ok($load->running, 'a long run goes on');
+$load->stop;
+ok(!$load->running, 'until it is stopped');
+
+# A crash: what was committed is there again.
+my $lost = $c->session('a');
+$lost->query_safe('BEGIN; INSERT INTO counter VALUES (-1)');
+$c->kill9('a');
+isnt(($c->psql('a', 'SELECT 1'))[0], 0, 'a killed node does not answer');
+$c->start('a');
+is($c->query('a', 'SELECT n FROM counter'), '100', 'after recovery only what was committed is there');
+$lost->quit;
+$c->stop('b', 'immediate');
+$c->start('b');
+is($c->query('b', 'SELECT n FROM counter'), '100', 'the same after an immediate shutdown');
+
+# Left dead: the module cleans up.
+$c->kill9('b');
+
+done_testing();
+
+sub _plain_psql
+{
+	my ($sql) = @_;
+	my ($stdout, $stderr);
+	my $status = $c->plain->psql('postgres', $sql, stdout => \$stdout, stderr => \$stderr, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	return ($status, $stderr);
+}
