@@ -8,6 +8,10 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "catalog/change.h"
+#include "common/shmem.h"
+#include "routing/routing.h"
+
 PG_MODULE_MAGIC;
 
 void		_PG_init(void);
@@ -20,6 +24,10 @@ _PG_init(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("tessera must be loaded at server start"),
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
+
+	tessera_shmem_install();
+	tessera_catalog_change_init();
+	tessera_routing_init();
 
 	MarkGUCPrefixReserved("tessera");
 }

@@ -1,0 +1,8 @@
+#include "postgres.h"
+
+#include "routing/refresh.h"
+
+void
+tessera_refresh_init(void)
+{
+}
