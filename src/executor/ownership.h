@@ -1,0 +1,20 @@
+/*
+ * ownership.h
+ *	  The ownership filter: tessera.owned(group, key...) hides rows of this shard that it does not own (DESIGN section 11).
+ *
+ * The planner adds it to scans of a group's tables while the placement hides anything (planner/filter.c); it is decided at run time by the placement that the
+ * statement's snapshot sees, so a plan that carries it is right whatever changed since.
+ */
+#ifndef TESSERA_OWNERSHIP_H
+#define TESSERA_OWNERSHIP_H
+
+#include "postgres.h"
+#include "nodes/pg_list.h"
+
+/* Is one of the (implicitly ANDed) quals the filter? */
+extern bool tessera_has_ownership_filter(List *quals);
+
+/* Oid of tessera.owned(uuid, "any"...), cached; InvalidOid if the extension is gone. */
+extern Oid	tessera_ownership_function(void);
+
+#endif							/* TESSERA_OWNERSHIP_H */

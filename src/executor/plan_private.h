@@ -1,0 +1,72 @@
+/*
+ * plan_private.h
+ *	  What the planner leaves for the executor in custom_private and custom_exprs of tessera's plan nodes.
+ *
+ * Plans are copied and cached, so all of it is made of Nodes. Shards and chunk versions never stand in a plan: they are chosen at execution.
+ */
+#ifndef TESSERA_PLAN_PRIVATE_H
+#define TESSERA_PLAN_PRIVATE_H
+
+#include "postgres.h"
+#include "nodes/extensible.h"
+#include "nodes/pg_list.h"
+
+#include "executor/shard_check.h"
+
+/* Whole statement (T1, or DML to all its shards). custom_exprs: the parameters, then the key expressions of all pins. */
+typedef enum TesseraStatementPrivate
+{
+	STATEMENT_SQL,				/* String: text with $1..$n */
+	STATEMENT_PARAM_TYPES,		/* OidList, one for each parameter */
+	STATEMENT_PINS,				/* List of IntList (relid, index of the first key expression in custom_exprs, their count) */
+	STATEMENT_PLACED,			/* OidList: placed tables it names */
+	STATEMENT_SHARDED,			/* OidList: one table of each sharded group it names */
+	STATEMENT_FLAGS,			/* Integer: TesseraStatementFlags */
+	STATEMENT_GENERAL,			/* Query to plan in general if the pins fall on different shards, or NULL */
+	STATEMENT_COUNT
+} TesseraStatementPrivate;
+
+typedef enum TesseraStatementFlags
+{
+	STATEMENT_WRITES = 1,		/* modifies or locks rows */
+	STATEMENT_RETURNS_ROWS = 2,
+	STATEMENT_MANY = 4,			/* goes to every shard that owns part of its (one) group, if no pin bounds it */
+	STATEMENT_DML = 8			/* sets es_processed */
+} TesseraStatementFlags;
+
+/* Scan of one cluster table (T3). custom_exprs: the parameters of the shipped conditions, then the key expressions if pinned. */
+typedef enum TesseraTablePrivate
+{
+	TABLE_SQL,					/* String */
+	TABLE_PARAM_TYPES,			/* OidList */
+	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for */
+	TABLE_PINS,					/* List of IntList, as above; at most one */
+	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows */
+	TABLE_COUNT
+} TesseraTablePrivate;
+
+/* INSERT whose rows are computed here and routed one by one. */
+typedef enum TesseraInsertPrivate
+{
+	INSERT_SQL,					/* String: INSERT of one row, $1..$n */
+	INSERT_PARAM_TYPES,			/* OidList: of the parameters */
+	INSERT_PARAM_COLUMNS,		/* IntList: column of the source row (1..) that parameter i takes */
+	INSERT_KEY_COLUMNS,			/* IntList: column of the source row of each key column, 0: null; NIL for a placed table */
+	INSERT_RELID,				/* Integer */
+	INSERT_SOURCE,				/* PlannedStmt of the rows */
+	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS */
+	INSERT_COUNT
+} TesseraInsertPrivate;
+
+extern const CustomScanMethods tessera_statement_methods;
+extern const CustomScanMethods tessera_table_methods;
+extern const CustomScanMethods tessera_insert_methods;
+
+/* Registers the three. From _PG_init. */
+extern void tessera_executor_init(void);
+
+/* Set by planner/: plans a Query without the whole-statement path (its pins fell on different shards). */
+typedef struct PlannedStmt *(*TesseraGeneralPlanner) (struct Query *query, const char *source, struct ParamListInfoData *params);
+extern TesseraGeneralPlanner tessera_general_planner;
+
+#endif							/* TESSERA_PLAN_PRIVATE_H */

@@ -1,0 +1,227 @@
+/*
+ * remote_query.c
+ *	  Parameters and rows on the wire; see remote_query.h.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "port/pg_bswap.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+#include "executor/remote_query.h"
+
+bool
+tessera_type_is_portable(Oid type)
+{
+	Oid			element;
+
+	if (type >= FirstNormalObjectId)
+		return false;
+	switch (type)
+	{
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+		case REGOPEROID:
+		case REGOPERATOROID:
+		case REGCLASSOID:
+		case REGCOLLATIONOID:
+		case REGTYPEOID:
+		case REGROLEOID:
+		case REGNAMESPACEOID:
+		case REGCONFIGOID:
+		case REGDICTIONARYOID:
+		case RECORDOID:
+		case RECORDARRAYOID:
+		case UNKNOWNOID:
+		case CSTRINGOID:
+			return false;
+		default:
+			break;
+	}
+	element = get_element_type(type);
+	return !OidIsValid(element) || tessera_type_is_portable(element);
+}
+
+/* Binary needs both a send and a receive function. */
+static bool
+type_goes_binary(Oid type)
+{
+	return tessera_type_is_portable(type) && get_typtype(type) != TYPTYPE_PSEUDO && type != ACLITEMOID && type != ACLITEMARRAYOID;
+}
+
+static void
+prepare_params(TesseraRemoteQuery *query, const Oid *types)
+{
+	int			n = query->nparams;
+
+	query->types = palloc(sizeof(Oid) * Max(n, 1));
+	query->wire_types = palloc0(sizeof(Oid) * Max(n, 1));
+	query->formats = palloc0(sizeof(int) * Max(n, 1));
+	query->out = palloc0(sizeof(FmgrInfo) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		Oid			function;
+		bool		varlena;
+
+		query->types[i] = types[i];
+		if (type_goes_binary(types[i]))
+		{
+			query->formats[i] = 1;
+			query->wire_types[i] = types[i];
+			getTypeBinaryOutputInfo(types[i], &function, &varlena);
+		}
+		else
+			getTypeOutputInfo(types[i], &function, &varlena);
+		fmgr_info(function, &query->out[i]);
+	}
+}
+
+static void
+prepare_result(TesseraRemoteQuery *query, TupleDesc desc, int natts, const AttrNumber *attnums)
+{
+	query->desc = CreateTupleDescCopy(desc);
+	query->natts = natts;
+	query->attnums = palloc(sizeof(AttrNumber) * Max(natts, 1));
+	query->in = palloc0(sizeof(FmgrInfo) * Max(natts, 1));
+	query->ioparams = palloc0(sizeof(Oid) * Max(natts, 1));
+	query->typmods = palloc0(sizeof(int32) * Max(natts, 1));
+	query->binary = true;
+	for (int i = 0; i < natts; i++)
+	{
+		Form_pg_attribute att;
+
+		query->attnums[i] = attnums ? attnums[i] : i + 1;
+		if (query->attnums[i] <= 0)
+			continue;			/* ctid: handled by the caller of tessera_wire_row */
+		att = TupleDescAttr(desc, query->attnums[i] - 1);
+		if (!type_goes_binary(att->atttypid))
+			query->binary = false;
+	}
+	for (int i = 0; i < natts; i++)
+	{
+		Form_pg_attribute att;
+		Oid			function;
+
+		if (query->attnums[i] <= 0)
+			continue;
+		att = TupleDescAttr(desc, query->attnums[i] - 1);
+		if (query->binary)
+			getTypeBinaryInputInfo(att->atttypid, &function, &query->ioparams[i]);
+		else
+			getTypeInputInfo(att->atttypid, &function, &query->ioparams[i]);
+		fmgr_info(function, &query->in[i]);
+		query->typmods[i] = att->atttypmod;
+	}
+}
+
+TesseraRemoteQuery *
+tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleDesc desc, int natts, const AttrNumber *attnums)
+{
+	TesseraRemoteQuery *query = palloc0(sizeof(TesseraRemoteQuery));
+
+	query->sql = pstrdup(sql);
+	query->nparams = nparams;
+	prepare_params(query, types);
+	if (desc != NULL)
+		prepare_result(query, desc, natts, attnums);
+	return query;
+}
+
+void
+tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *nulls, TesseraWireParams *out)
+{
+	out->values = palloc0(sizeof(char *) * Max(query->nparams, 1));
+	out->lengths = palloc0(sizeof(int) * Max(query->nparams, 1));
+	for (int i = 0; i < query->nparams; i++)
+	{
+		if (nulls[i])
+			continue;
+		if (query->formats[i] == 1)
+		{
+			bytea	   *bytes = SendFunctionCall(&query->out[i], values[i]);
+
+			out->values[i] = VARDATA(bytes);
+			out->lengths[i] = VARSIZE(bytes) - VARHDRSZ;
+		}
+		else
+			out->values[i] = OutputFunctionCall(&query->out[i], values[i]);
+	}
+}
+
+/* One binary value by its type's receive function; the commonest fixed-width types without a function call. */
+static Datum
+receive_binary(TesseraRemoteQuery *query, int column, const char *bytes, int length)
+{
+	Oid			type = TupleDescAttr(query->desc, query->attnums[column] - 1)->atttypid;
+	StringInfoData buffer;
+	Datum		value;
+
+	switch (type)
+	{
+		case INT4OID:
+			if (length == 4)
+			{
+				uint32		v;
+
+				memcpy(&v, bytes, 4);
+				return Int32GetDatum((int32) pg_ntoh32(v));
+			}
+			break;
+		case INT8OID:
+			if (length == 8)
+			{
+				uint64		v;
+
+				memcpy(&v, bytes, 8);
+				return Int64GetDatum((int64) pg_ntoh64(v));
+			}
+			break;
+		default:
+			break;
+	}
+	/* The receive functions may write a terminator behind the value: give them a copy. */
+	buffer.data = palloc(length + 1);
+	memcpy(buffer.data, bytes, length);
+	buffer.data[length] = '\0';
+	buffer.len = length;
+	buffer.maxlen = length + 1;
+	buffer.cursor = 0;
+	value = ReceiveFunctionCall(&query->in[column], &buffer, query->ioparams[column], query->typmods[column]);
+	if (buffer.cursor != length)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
+				 errmsg("incorrect binary data format from a shard in column %d", column + 1)));
+	return value;
+}
+
+void
+tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTableSlot *slot)
+{
+	if (PQnfields(result) != query->natts)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("a shard returned %d columns where %d were expected", PQnfields(result), query->natts),
+				 errhint("Check that the table has the same columns on every node: tessera.check_consistency().")));
+
+	ExecClearTuple(slot);
+	if (query->attnums != NULL && query->natts < slot->tts_tupleDescriptor->natts)
+		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
+	for (int i = 0; i < query->natts; i++)
+	{
+		int			attribute = query->attnums[i] - 1;
+
+		if (attribute < 0)
+			continue;
+		slot->tts_isnull[attribute] = PQgetisnull(result, row, i);
+		if (slot->tts_isnull[attribute])
+			slot->tts_values[attribute] = (Datum) 0;
+		else if (query->binary)
+			slot->tts_values[attribute] = receive_binary(query, i, PQgetvalue(result, row, i), PQgetlength(result, row, i));
+		else
+			slot->tts_values[attribute] = InputFunctionCall(&query->in[i], PQgetvalue(result, row, i), query->ioparams[i], query->typmods[i]);
+	}
+	ExecStoreVirtualTuple(slot);
+}

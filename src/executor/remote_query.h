@@ -1,0 +1,59 @@
+/*
+ * remote_query.h
+ *	  An SQL text with typed parameters and a row type, as it goes to shards: how its values cross the wire.
+ *
+ * Values go in binary where the type's send and receive functions mean the same on every node (built-in types without node-local OIDs inside), else
+ * as text. All of a TesseraRemoteQuery lives in the context it was made in.
+ */
+#ifndef TESSERA_REMOTE_QUERY_H
+#define TESSERA_REMOTE_QUERY_H
+
+#include "postgres.h"
+#include "access/tupdesc.h"
+#include "executor/tuptable.h"
+#include "fmgr.h"
+#include "libpq-fe.h"
+
+#include "transport/connection.h"
+
+typedef struct TesseraRemoteQuery
+{
+	const char *sql;
+	int			nparams;
+	Oid		   *types;			/* of the parameters, here */
+	Oid		   *wire_types;		/* as told to the shard: 0 for user types (the text casts them) */
+	int		   *formats;
+	FmgrInfo   *out;			/* send or output function of each parameter */
+	TupleDesc	desc;			/* rows returned; NULL: none */
+	int			natts;			/* columns of a result row */
+	AttrNumber *attnums;		/* column i of a result goes to this attribute of desc; NULL: i + 1 */
+	bool		binary;			/* result format */
+	FmgrInfo   *in;				/* receive or input function of each result column */
+	Oid		   *ioparams;
+	int32	   *typmods;
+	bool	   *isbyval8;		/* fast path: 8-byte/4-byte/2-byte by-value built-in in network order */
+} TesseraRemoteQuery;
+
+/* Parameters of one execution, converted. Lives in the context given at conversion. */
+typedef struct TesseraWireParams
+{
+	const char **values;
+	int		   *lengths;
+} TesseraWireParams;
+
+/*
+ * types: nparams parameter types. desc: full row type of the slots to fill, or NULL; attnums (may be NULL): list of the attributes that the result's
+ * columns stand for, natts of them.
+ */
+extern TesseraRemoteQuery *tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleDesc desc, int natts,
+													 const AttrNumber *attnums);
+
+extern void tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *nulls, TesseraWireParams *out);
+
+/* Stores row `row` of the result into the (virtual) slot; by-reference values are allocated in the current context. ERROR XX001-like on a wrong shape. */
+extern void tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTableSlot *slot);
+
+/* Does the type mean the same bytes on every node? */
+extern bool tessera_type_is_portable(Oid type);
+
+#endif							/* TESSERA_REMOTE_QUERY_H */

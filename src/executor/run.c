@@ -1,0 +1,512 @@
+/*
+ * run.c
+ *	  One execution of a query on a set of shards; see run.h.
+ *
+ * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows,
+ * end. A remote target's pending results are a list of PGresults filled by the connection's handler, whoever reads that connection.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "common/errors.h"
+#include "executor/run.h"
+#include "executor/settings.h"
+#include "transaction/participant.h"
+
+typedef struct PendingResult
+{
+	struct PendingResult *next;
+	PGresult   *result;
+	int			row;			/* next row to hand out */
+} PendingResult;
+
+typedef struct RunTarget
+{
+	TesseraCommand command;		/* first: handlers cast */
+	TesseraRun *run;
+	int32		node_id;
+	TesseraConnection *connection;
+	PendingResult *first;
+	PendingResult *last;
+	PGresult   *error;
+	bool		answered;		/* first result is here */
+	bool		savepoint;
+	uint64		processed;
+	uint64		rows;
+	TimestampTz sent;
+	TimestampTz ended;
+} RunTarget;
+
+struct TesseraRun
+{
+	MemoryContext context;
+	MemoryContextCallback callback;
+	TesseraRemoteQuery *query;
+	int			ntargets;
+	RunTarget  *targets;		/* remote ones */
+	int			current;		/* target being read */
+	TesseraLocalPart *local;
+	bool		local_done;
+	uint64		local_rows;
+	MemoryContext row_context;	/* by-reference values of the row handed out */
+	TesseraWireParams wire;
+	bool		write;
+};
+
+static void
+free_pending(RunTarget *target)
+{
+	while (target->first)
+	{
+		PendingResult *pending = target->first;
+
+		target->first = pending->next;
+		PQclear(pending->result);
+		pfree(pending);
+	}
+	target->last = NULL;
+	if (target->error)
+		PQclear(target->error);
+	target->error = NULL;
+}
+
+/* The context goes away: free what libpq allocated; a command still unanswered must not find us. */
+static void
+forget_run(void *arg)
+{
+	TesseraRun *run = arg;
+
+	for (int i = 0; i < run->ntargets; i++)
+	{
+		RunTarget  *target = &run->targets[i];
+
+		while (target->first)
+		{
+			PQclear(target->first->result);
+			target->first = target->first->next;
+		}
+		if (target->error)
+			PQclear(target->error);
+		target->error = NULL;
+	}
+	run->ntargets = 0;
+}
+
+TesseraRun *
+tessera_run_make(void)
+{
+	TesseraRun *run = palloc0(sizeof(TesseraRun));
+
+	run->context = CurrentMemoryContext;
+	run->callback.func = forget_run;
+	run->callback.arg = run;
+	MemoryContextRegisterResetCallback(run->context, &run->callback);
+	return run;
+}
+
+/* Connection handler: keep rows, the first error, and the count of rows processed. */
+static void
+receive_result(TesseraCommand *command, PGresult *result)
+{
+	RunTarget  *target = (RunTarget *) command;
+	ExecStatusType status = PQresultStatus(result);
+
+	target->answered = true;
+	if (status == PGRES_SINGLE_TUPLE || status == PGRES_TUPLES_OK)
+	{
+		if (status == PGRES_TUPLES_OK)
+			target->processed = strtou64(PQcmdTuples(result), NULL, 10);
+		if (PQntuples(result) > 0)
+		{
+			PendingResult *pending = MemoryContextAlloc(target->run->context, sizeof(PendingResult));
+
+			pending->next = NULL;
+			pending->result = result;
+			pending->row = 0;
+			target->rows += PQntuples(result);
+			if (target->last)
+				target->last->next = pending;
+			else
+				target->first = pending;
+			target->last = pending;
+			return;
+		}
+	}
+	else if (status == PGRES_COMMAND_OK)
+		target->processed = strtou64(PQcmdTuples(result), NULL, 10);
+	else if (status != PGRES_PIPELINE_ABORTED && target->error == NULL)
+	{
+		target->error = result;
+		return;
+	}
+	PQclear(result);
+}
+
+static int
+versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion *versions)
+{
+	for (int i = 0; i < request->ngroups; i++)
+	{
+		const TesseraGroup *group = tessera_routing_group(request->routing, request->groups[i]);
+
+		versions[i].group_id = group->group_id;
+		versions[i].epoch = group->epoch;
+		versions[i].term = request->routing->term;
+		versions[i].major = tessera_routing_shard_major(request->routing, group, node_id);
+	}
+	return request->ngroups;
+}
+
+static void
+send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bool several_writes)
+{
+	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * Max(request->ngroups, 1));
+	TesseraEnvelope envelope = {0};
+	TesseraCommand *command = &target->command;
+
+	envelope.write = request->write;
+	envelope.autocommit = request->autocommit && !several_writes;
+	envelope.statement = request->statement;
+	envelope.nversions = versions_for(request, target->node_id, versions);
+	envelope.versions = versions;
+	target->connection = tessera_participant(request->routing, target->node_id, &envelope);
+	if (several_writes)
+	{
+		tessera_connection_queue_sql(target->connection, "SAVEPOINT tessera_run");
+		target->savepoint = true;
+	}
+
+	command->sql = request->query->sql;
+	command->nparams = request->query->nparams;
+	command->types = request->query->wire_types;
+	command->values = (const char *const *) run->wire.values;
+	command->lengths = run->wire.lengths;
+	command->formats = request->query->formats;
+	command->result_format = request->query->binary ? 1 : 0;
+	command->prepare = true;
+	command->single_row = request->query->desc != NULL && tessera_stream_rows;
+	command->handler = receive_result;
+	tessera_connection_queue(target->connection, command);
+	target->sent = GetCurrentTimestamp();
+	tessera_connection_sync(target->connection);
+}
+
+/* Read until every remote shard has given its first answer. */
+static void
+await_acceptance(TesseraRun *run)
+{
+	for (int i = 0; i < run->ntargets; i++)
+	{
+		RunTarget  *target = &run->targets[i];
+
+		while (!target->answered && !target->command.done)
+			tessera_connections_pump(&target->connection, 1, -1);
+	}
+}
+
+/* The first remote error, raised; the other shards' answers are read first so that their connections are clean. */
+static void
+raise_errors(TesseraRun *run)
+{
+	for (int i = 0; i < run->ntargets; i++)
+	{
+		RunTarget  *target = &run->targets[i];
+
+		if (target->error)
+		{
+			PGresult   *error = target->error;
+
+			target->error = NULL;
+			tessera_connection_raise(target->connection, error, run->query->sql);
+		}
+		if (target->command.done)
+			tessera_connection_check(target->connection, &target->command);
+	}
+}
+
+static bool
+any_stale(TesseraRun *run, int32 *node_id)
+{
+	for (int i = 0; i < run->ntargets; i++)
+		if (run->targets[i].command.stale)
+		{
+			*node_id = run->targets[i].node_id;
+			return true;
+		}
+	return false;
+}
+
+/* Undo: read everything to its end, roll savepoints back, forget the rows. */
+static void
+undo_run(TesseraRun *run)
+{
+	for (int i = 0; i < run->ntargets; i++)
+	{
+		RunTarget  *target = &run->targets[i];
+
+		tessera_connection_finish(target->connection, &target->command);
+		if (target->savepoint)
+		{
+			tessera_connection_queue_sql(target->connection, "ROLLBACK TO SAVEPOINT tessera_run");
+			tessera_connection_queue_sql(target->connection, "RELEASE SAVEPOINT tessera_run");
+			tessera_connection_sync(target->connection);
+			tessera_connection_drain(target->connection);
+		}
+		free_pending(target);
+	}
+	run->ntargets = 0;
+}
+
+static void
+release_savepoints(TesseraRun *run)
+{
+	for (int i = 0; i < run->ntargets; i++)
+		if (run->targets[i].savepoint)
+		{
+			tessera_connection_queue_sql(run->targets[i].connection, "RELEASE SAVEPOINT tessera_run");
+			tessera_connection_sync(run->targets[i].connection);
+			run->targets[i].savepoint = false;
+		}
+}
+
+static bool
+start_local(TesseraRun *run, const TesseraRunRequest *request)
+{
+	TesseraRoutedBy routed = {.routing = request->routing};
+	TesseraRemoteQuery *query = request->query;
+
+	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
+									 request->eflags, request->instrument);
+	return run->local != NULL;
+}
+
+bool
+tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
+{
+	MemoryContext before = MemoryContextSwitchTo(run->context);
+	bool		has_local = false;
+	bool		several_writes;
+	int32		stale_node;
+	bool		accepted = true;
+
+	run->query = request->query;
+	run->write = request->write;
+	run->current = 0;
+	run->local = NULL;
+	run->local_done = false;
+	run->local_rows = 0;
+	run->ntargets = 0;
+	run->targets = palloc0(sizeof(RunTarget) * Max(request->ntargets, 1));
+	if (run->row_context == NULL)
+		run->row_context = AllocSetContextCreate(run->context, "tessera row", ALLOCSET_SMALL_SIZES);
+
+	for (int i = 0; i < request->ntargets; i++)
+		if (request->targets[i] == request->routing->self)
+			has_local = true;
+	if (tessera_internal_connection() && request->ntargets > (has_local ? 1 : 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a function or trigger that runs on a shard cannot reach rows of another shard"),
+				 errdetail("The statement is: %s", request->query->sql),
+				 errhint("Do this work in the client or in a function called outside the statement.")));
+	several_writes = request->write && request->ntargets > 1;
+
+	/* The remote shards first, so that they work while the local part runs; a local writer starts only when they have accepted. */
+	if (request->ntargets > (has_local ? 1 : 0))
+		tessera_wire_params(request->query, request->values, request->nulls, &run->wire);
+	for (int i = 0; i < request->ntargets; i++)
+	{
+		RunTarget  *target;
+
+		if (request->targets[i] == request->routing->self)
+			continue;
+		target = &run->targets[run->ntargets];
+		target->run = run;
+		target->node_id = request->targets[i];
+		send_to(run, target, request, several_writes);
+		run->ntargets++;
+	}
+	if (has_local && !request->write)
+		accepted = start_local(run, request);
+	await_acceptance(run);
+	raise_errors(run);
+	if (accepted && any_stale(run, &stale_node))
+		accepted = false;
+	if (accepted && has_local && request->write)
+		accepted = start_local(run, request);
+	if (!accepted)
+	{
+		undo_run(run);
+		if (run->local)
+			tessera_local_end(run->local);
+		run->local = NULL;
+	}
+	else if (several_writes)
+		release_savepoints(run);
+	MemoryContextSwitchTo(before);
+	return accepted;
+}
+
+/* The next row of a remote target, NULL when it has given all. */
+static TupleTableSlot *
+next_remote(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
+{
+	while (target->first == NULL && !target->command.done)
+		tessera_connections_pump(&target->connection, 1, -1);
+	if (target->first == NULL)
+	{
+		if (target->error || target->command.aborted || target->command.error)
+			raise_errors(run);
+		if (target->ended == 0)
+			target->ended = GetCurrentTimestamp();
+		return NULL;
+	}
+	else
+	{
+		PendingResult *pending = target->first;
+		MemoryContext before;
+
+		MemoryContextReset(run->row_context);
+		before = MemoryContextSwitchTo(run->row_context);
+		tessera_wire_row(run->query, pending->result, pending->row++, slot);
+		MemoryContextSwitchTo(before);
+		if (pending->row >= PQntuples(pending->result))
+		{
+			target->first = pending->next;
+			if (target->first == NULL)
+				target->last = NULL;
+			PQclear(pending->result);
+			pfree(pending);
+		}
+		return slot;
+	}
+}
+
+TupleTableSlot *
+tessera_run_next(TesseraRun *run, TupleTableSlot *slot)
+{
+	while (run->current < run->ntargets)
+	{
+		TupleTableSlot *row = next_remote(run, &run->targets[run->current], slot);
+
+		if (row)
+			return row;
+		run->current++;
+	}
+	if (run->local && !run->local_done)
+	{
+		TupleTableSlot *row = tessera_local_next(run->local);
+
+		if (row)
+		{
+			run->local_rows++;
+			return row;
+		}
+		run->local_done = true;
+	}
+	return NULL;
+}
+
+uint64
+tessera_run_processed(TesseraRun *run)
+{
+	uint64		processed = run->local && run->write ? tessera_local_processed(run->local) : run->local_rows;
+
+	for (int i = 0; i < run->ntargets; i++)
+		processed += run->targets[i].processed;
+	return processed;
+}
+
+uint64
+tessera_run_complete(TesseraRun *run)
+{
+	if (run->local && !run->local_done)
+	{
+		while (tessera_local_next(run->local))
+			run->local_rows++;
+		run->local_done = true;
+	}
+	for (int i = 0; i < run->ntargets; i++)
+		tessera_connection_finish(run->targets[i].connection, &run->targets[i].command);
+	raise_errors(run);
+	return tessera_run_processed(run);
+}
+
+void
+tessera_run_end(TesseraRun *run)
+{
+	for (int i = 0; i < run->ntargets; i++)
+	{
+		RunTarget  *target = &run->targets[i];
+
+		/* A cursor closed early, a LIMIT: the rest is read and dropped, so that the connection is clean. */
+		if (!target->command.done)
+			tessera_connection_finish(target->connection, &target->command);
+		free_pending(target);
+	}
+	run->ntargets = 0;
+	if (run->local)
+		tessera_local_end(run->local);
+	run->local = NULL;
+}
+
+int
+tessera_run_stats(TesseraRun *run, TesseraRunStats **stats)
+{
+	int			n = 0;
+
+	*stats = palloc(sizeof(TesseraRunStats) * (run->ntargets + 1));
+	for (int i = 0; i < run->ntargets; i++)
+	{
+		RunTarget  *target = &run->targets[i];
+
+		(*stats)[n].node_id = target->node_id;
+		(*stats)[n].rows = target->rows > 0 ? target->rows : target->processed;
+		(*stats)[n].ms = target->ended ? (target->ended - target->sent) / 1000.0 : 0;
+		n++;
+	}
+	return n;
+}
+
+QueryDesc *
+tessera_run_local_query(TesseraRun *run)
+{
+	return run->local ? tessera_local_query(run->local) : NULL;
+}
+
+void
+tessera_stale_again(TesseraRun *run, TesseraRetry *retry)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	long		elapsed;
+
+	if (retry->attempts++ == 0)
+		retry->since = now;
+	elapsed = (now - retry->since) / 1000;
+	if (elapsed > tessera_gate_timeout)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not route the statement: placements kept changing or stayed unknown"),
+				 errdetail("Tried %d times in %ld ms.", retry->attempts, elapsed),
+				 errhint("Look at tessera.migrations; retry the transaction.")));
+
+	CHECK_FOR_INTERRUPTS();
+	(void) tessera_routing_refresh(Max(1, tessera_gate_timeout - (int) elapsed));
+
+	/* The shard may be the one that lags: it refreshes itself when told a newer version. Give it a moment that grows. */
+	if (retry->attempts > 2)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1L << Min(retry->attempts - 2, 6), PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}

@@ -1,0 +1,82 @@
+/*
+ * run.h
+ *	  One execution of a query on a set of shards: send to all at once, learn whether each accepted it, stream the rows.
+ *
+ * A run is all or nothing until every shard has accepted: if any finds the versions stale, what the others did is undone (reads: dropped; writes: a
+ * savepoint is rolled back) and the caller routes again with tessera_stale_again. After acceptance rows are handed out as they arrive.
+ *
+ * Memory: the run and its pending results live in the context current at tessera_run_make; results (malloc'ed by libpq) are freed as they are
+ * consumed, at tessera_run_end, or when that context is reset.
+ */
+#ifndef TESSERA_RUN_H
+#define TESSERA_RUN_H
+
+#include "postgres.h"
+#include "executor/execdesc.h"
+
+#include "executor/local_part.h"
+#include "executor/remote_query.h"
+#include "routing/routing.h"
+
+typedef struct TesseraRun TesseraRun;
+
+/* Deadline and backoff of a statement that has to be routed again; zeroed at the statement's first attempt. */
+typedef struct TesseraRetry
+{
+	int			attempts;
+	TimestampTz since;
+	int32		stale_node;		/* last shard that found it stale, for the error */
+} TesseraRetry;
+
+typedef struct TesseraRunRequest
+{
+	TesseraRemoteQuery *query;
+	const Datum *values;
+	const bool *nulls;
+	const TesseraRouting *routing;
+	int			ntargets;
+	const int32 *targets;		/* node_ids */
+	int			ngroups;
+	const int  *groups;			/* indexes of the sharded groups it touches, in the image */
+	bool		write;
+	bool		autocommit;		/* it may run outside a remote transaction block */
+	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
+	Snapshot	snapshot;		/* of the outer statement, for the local part */
+	int			eflags;
+	int			instrument;
+} TesseraRunRequest;
+
+extern TesseraRun *tessera_run_make(void);
+
+/* Sends and waits until all have accepted. false: stale, nothing done. Remote errors are raised. */
+extern bool tessera_run_start(TesseraRun *run, const TesseraRunRequest *request);
+
+/* Next row into slot (virtual, of query->desc), or the local part's own slot; NULL at the end. */
+extern TupleTableSlot *tessera_run_next(TesseraRun *run, TupleTableSlot *slot);
+
+/* Runs to the end (a statement without rows, or rows not wanted) and returns the rows processed, all shards summed. */
+extern uint64 tessera_run_complete(TesseraRun *run);
+
+/* After a run that was read to its end: rows processed. */
+extern uint64 tessera_run_processed(TesseraRun *run);
+
+/* Drops what is pending and ends the local part. */
+extern void tessera_run_end(TesseraRun *run);
+
+/* Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE. */
+typedef struct TesseraRunStats
+{
+	int32		node_id;
+	uint64		rows;
+	double		ms;
+} TesseraRunStats;
+extern int	tessera_run_stats(TesseraRun *run, TesseraRunStats **stats);
+extern QueryDesc *tessera_run_local_query(TesseraRun *run);
+
+/*
+ * Before another attempt: refreshes the routing table from the config node, waits a little longer each time. ERROR TS001 -> 40001 once tessera.gate_timeout has
+ * passed. The caller then takes tessera_routing() anew.
+ */
+extern void tessera_stale_again(TesseraRun *run, TesseraRetry *retry);
+
+#endif							/* TESSERA_RUN_H */

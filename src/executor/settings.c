@@ -1,0 +1,23 @@
+/*
+ * settings.c
+ *	  Settings of the executor.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "utils/guc.h"
+
+#include "executor/settings.h"
+
+int			tessera_gate_timeout = 10000;
+bool		tessera_stream_rows = true;
+
+void
+tessera_executor_settings_init(void)
+{
+	DefineCustomIntVariable("tessera.gate_timeout", "How long a statement waits for a closed gate or for stale routing to settle.", NULL,
+							&tessera_gate_timeout, 10000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("tessera.stream_rows", "Read rows of remote results one by one instead of whole results in memory.", NULL,
+							 &tessera_stream_rows, true, PGC_USERSET, 0, NULL, NULL, NULL);
+}

@@ -1,0 +1,13 @@
+/*
+ * settings.h
+ *	  Settings that the executor reads; defined in settings.c, registered by tessera_executor_settings_init.
+ */
+#ifndef TESSERA_EXECUTOR_SETTINGS_H
+#define TESSERA_EXECUTOR_SETTINGS_H
+
+extern int	tessera_gate_timeout;	/* ms a statement waits for a gate, or for stale routing to settle */
+extern bool tessera_stream_rows;	/* rows one by one off the wire, instead of whole results in memory */
+
+extern void tessera_executor_settings_init(void);
+
+#endif							/* TESSERA_EXECUTOR_SETTINGS_H */

@@ -1,0 +1,386 @@
+/*
+ * shard_check.c
+ *	  The check before a statement touches a row of this shard; see shard_check.h.
+ *
+ * Order matters: table locks are held, the snapshot is taken, and only then the newest placement is read. Writers of a migrating group take the gate lock
+ * first and read the gate after it, so the mover, which closes the gate first and looks for holders after, cannot miss one.
+ *
+ * A stale statement of an internal connection is not an error: it is answered by an INFO message with SQLSTATE TS001 and runs nothing, so that the
+ * router's transaction here stays whole and the statement can be routed again in the middle of it.
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "parser/parsetree.h"
+#include "utils/inval.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog/change.h"
+#include "common/errors.h"
+#include "executor/settings.h"
+#include "executor/shard_check.h"
+#include "executor/touched.h"
+#include "routing/gate.h"
+
+static ExecutorStart_hook_type previous_start = NULL;
+static ExecutorRun_hook_type previous_run = NULL;
+static ExecutorFinish_hook_type previous_finish = NULL;
+static ExecutorEnd_hook_type previous_end = NULL;
+
+/* The top-level statement that was found stale and must not run; and the one that runs under a snapshot kept from an earlier fragment. */
+static QueryDesc *stale_query = NULL;
+static QueryDesc *borrowed_query = NULL;
+
+typedef struct Check
+{
+	PlannedStmt *plan;
+	Snapshot	snapshot;
+	ParamListInfo params;
+	const TesseraRoutedBy *routed;
+	Oid			relid;
+	bool		writes;
+	TimestampTz deadline;
+} Check;
+
+static bool
+plan_writes(PlannedStmt *plan, Index rti)
+{
+	ListCell   *cell;
+
+	if (list_member_int(plan->resultRelations, rti))
+		return true;
+	foreach(cell, plan->rowMarks)
+	{
+		PlanRowMark *mark = lfirst_node(PlanRowMark, cell);
+
+		if (mark->rti == rti && mark->markType <= ROW_MARK_KEYSHARE)
+			return true;
+	}
+	return false;
+}
+
+/* What the router goes by for this group: false if it told nothing. */
+static bool
+routed_version(const TesseraRoutedBy *routed, const TesseraGroup *group, TesseraToldVersion *version)
+{
+	if (routed)
+	{
+		const TesseraGroup *theirs = tessera_routing_group_by_id(routed->routing, &group->group_id);
+
+		if (theirs == NULL)
+			return false;
+		version->group_id = group->group_id;
+		version->epoch = theirs->epoch;
+		version->term = routed->routing->term;
+		version->major = tessera_routing_shard_major(routed->routing, theirs, routed->routing->self);
+		return true;
+	}
+	else
+	{
+		const TesseraToldVersion *told = tessera_internal_told(&group->group_id);
+
+		if (told == NULL)
+			return false;
+		*version = *told;
+		return true;
+	}
+}
+
+static bool
+touches_gate(const TesseraPlacement *newest, TesseraKeySpace *ks, const TesseraTouched *touched)
+{
+	ListCell   *cell;
+
+	if (!newest->has_gate_range)
+		return false;
+	if (touched->everything)
+		return true;
+	foreach(cell, touched->positions)
+		if (tessera_placement_gate_holds(newest, ks, lfirst(cell)))
+			return true;
+	return false;
+}
+
+/*
+ * A migration of the group is under way: take the gate lock if this statement has to, wait while the gate is closed to it. Returns with the image at which
+ * the statement may go on.
+ */
+static const TesseraRouting *
+pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched)
+{
+	bool		guarded = check->writes || IsolationIsSerializable();
+
+	for (;;)
+	{
+		const TesseraGroup *group = tessera_routing_group_by_id(routing, group_id);
+		const TesseraPlacement *newest;
+		TesseraKeySpace *ks;
+		bool		entered = false;
+		bool		held = false;
+		bool		dummy;
+		uint64		sequence = routing->sequence;
+		pg_uuid_t	migration_id;
+
+		newest = group ? tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy) : NULL;
+		if (newest == NULL || !newest->has_migration)
+			return routing;
+		ks = tessera_group_keyspace(routing, group);
+		if (!touches_gate(newest, ks, touched))
+			return routing;
+		migration_id = newest->migration_id;
+		if (guarded)
+		{
+			entered = tessera_gate_enter(&migration_id);
+			held = !entered;
+			routing = tessera_routing();	/* after the lock: the mover closes first, then looks for holders */
+			group = tessera_routing_group_by_id(routing, group_id);
+			newest = group ? tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy) : NULL;
+			if (newest == NULL || !newest->has_migration)
+				return routing;
+			sequence = routing->sequence;
+		}
+		if (newest->gate == TESSERA_GATE_OPEN || (newest->gate == TESSERA_GATE_WRITE && (!guarded || held)))
+			return routing;
+
+		if (entered)
+			tessera_gate_leave(&migration_id);
+		if (!tessera_catalog_wait(sequence, check->deadline))
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("timed out waiting for the gate of a migration of table \"%s\"", get_rel_name(check->relid)),
+					 errhint("Look at tessera.migrations; tessera.gate_timeout limits the wait.")));
+		routing = tessera_routing();
+	}
+}
+
+/* The placement and the router differ. A transaction snapshot cannot be renewed: if that is the reason, the transaction must be retried. */
+static TesseraVerdict
+found_stale(bool newest)
+{
+	if (IsolationUsesXactSnapshot() && !newest)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access: a chunk was moved after the transaction's snapshot was taken"),
+				 errhint("Retry the transaction.")));
+	AcceptInvalidationMessages();
+	return TESSERA_STALE;
+}
+
+static TesseraVerdict
+check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *table)
+{
+	const TesseraGroup *group = tessera_routing_group(routing, table->group);
+	pg_uuid_t	group_id = group->group_id;
+	const TesseraPlacement *placement;
+	const TesseraPlacement *head;
+	TesseraToldVersion version;
+	TesseraTouched touched = {0};
+	bool		have_touched = false;
+	bool		newest;
+	bool		dummy;
+
+	head = tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy);
+	if (head && head->has_migration)
+	{
+		if (check->plan)
+			tessera_touched(check->plan, check->params, routing, group, &touched);
+		else
+			touched.everything = true;
+		have_touched = true;
+		routing = pass_gate(check, routing, &group_id, &touched);
+		group = tessera_routing_group_by_id(routing, &group_id);
+		if (group == NULL)
+			return found_stale(true);
+	}
+
+	placement = tessera_placement_as_of(routing, group, check->snapshot, &newest);
+	if (!routed_version(check->routed, group, &version))
+		return found_stale(true);
+	if (placement == NULL)
+	{
+		if (version.major != 0)
+			return found_stale(newest);
+		return TESSERA_ACCEPTED;
+	}
+	if (version.major != placement->major || version.term != placement->term ||
+		(placement->major != 0 && memcmp(&version.epoch, &placement->epoch, sizeof(pg_uuid_t)) != 0))
+		return found_stale(newest);
+	if (check->writes && !newest)
+		return found_stale(newest);
+	if (placement->hides && check->plan)
+	{
+		if (!have_touched)
+			tessera_touched(check->plan, check->params, routing, group, &touched);
+		if (!touched.filtered)
+			return found_stale(true);	/* planned before there were rows to hide: plan again */
+	}
+	return TESSERA_ACCEPTED;
+}
+
+static TesseraVerdict
+check_table(Check *check)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table = routing ? tessera_routing_table(routing, check->relid) : NULL;
+
+	if (table == NULL)
+		return TESSERA_ACCEPTED;
+	if (table->group < 0)
+		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_stale(true);
+	return check_sharded(check, routing, table);
+}
+
+TesseraVerdict
+tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, const TesseraRoutedBy *routed)
+{
+	Check		check = {.plan = plan, .snapshot = snapshot, .params = params, .routed = routed};
+	ListCell   *cell;
+	Index		rti = 0;
+
+	foreach(cell, plan->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		rti++;
+		if (rte->rtekind != RTE_RELATION || rte->relkind == RELKIND_VIEW)
+			continue;
+		check.relid = rte->relid;
+		check.writes = plan_writes(plan, rti);
+		check.deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
+		if (check_table(&check) == TESSERA_STALE)
+			return TESSERA_STALE;
+	}
+	return TESSERA_ACCEPTED;
+}
+
+TesseraVerdict
+tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed)
+{
+	Check		check = {.snapshot = GetActiveSnapshot(), .routed = routed, .relid = relid, .writes = true};
+
+	check.deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
+	return check_table(&check);
+}
+
+/* ---- executor hooks ---- */
+
+/* A later fragment of a router's statement runs under the snapshot of the first (PLANNER e1). */
+static void
+share_statement_snapshot(QueryDesc *query)
+{
+	Snapshot	kept;
+
+	if (tessera_internal_statement() == 0)
+		return;
+	kept = tessera_internal_statement_snapshot();
+	if (kept == NULL)
+	{
+		tessera_internal_keep_snapshot(query->snapshot);
+		return;
+	}
+	UnregisterSnapshot(query->snapshot);
+	query->snapshot = RegisterSnapshot(kept);
+	borrowed_query = query;
+}
+
+static void
+executor_start(QueryDesc *query, int eflags)
+{
+	bool		outermost = tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker();
+
+	if (outermost && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
+	{
+		stale_query = NULL;
+		borrowed_query = NULL;
+		share_statement_snapshot(query);
+		if (tessera_shard_check(query->plannedstmt, query->snapshot, query->params, NULL) == TESSERA_STALE)
+		{
+			ereport(INFO,
+					(errcode(ERRCODE_TESSERA_STALE_ROUTING),
+					 errmsg("stale routing: the statement was not run")));
+			stale_query = query;
+		}
+	}
+
+	if (previous_start)
+		previous_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+
+	if (query == borrowed_query)
+		query->estate->es_output_cid = query->snapshot->curcid;
+}
+
+static void
+executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
+{
+	bool		borrowed = query == borrowed_query && tessera_nesting() == 0;
+
+	if (query == stale_query && tessera_nesting() == 0)
+		return;
+	if (borrowed)
+		PushActiveSnapshot(query->snapshot);
+	tessera_nesting_enter();
+	PG_TRY();
+	{
+		if (previous_run)
+			previous_run(query, direction, count, execute_once);
+		else
+			standard_ExecutorRun(query, direction, count, execute_once);
+	}
+	PG_FINALLY();
+	{
+		tessera_nesting_leave();
+	}
+	PG_END_TRY();
+	if (borrowed)
+		PopActiveSnapshot();
+}
+
+static void
+executor_finish(QueryDesc *query)
+{
+	tessera_nesting_enter();
+	PG_TRY();
+	{
+		if (previous_finish)
+			previous_finish(query);
+		else
+			standard_ExecutorFinish(query);
+	}
+	PG_FINALLY();
+	{
+		tessera_nesting_leave();
+	}
+	PG_END_TRY();
+}
+
+static void
+executor_end(QueryDesc *query)
+{
+	if (query == stale_query)
+		stale_query = NULL;
+	if (query == borrowed_query)
+		borrowed_query = NULL;
+	if (previous_end)
+		previous_end(query);
+	else
+		standard_ExecutorEnd(query);
+}
+
+void
+tessera_shard_check_init(void)
+{
+	previous_start = ExecutorStart_hook;
+	ExecutorStart_hook = executor_start;
+	previous_run = ExecutorRun_hook;
+	ExecutorRun_hook = executor_run;
+	previous_finish = ExecutorFinish_hook;
+	ExecutorFinish_hook = executor_finish;
+	previous_end = ExecutorEnd_hook;
+	ExecutorEnd_hook = executor_end;
+}

@@ -1,0 +1,353 @@
+/*
+ * statement_scan.c
+ *	  Executor of whole statements: T1 (one shard, chosen at execution), and DML that goes whole to every shard of its group.
+ *
+ * Begin prepares expressions only. The first Exec evaluates parameters and keys once, routes by the current image, runs, and routes again as long as a
+ * shard finds it stale. If the pins fall on different shards the general plan of the same Query runs instead, as a nested query.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/explain.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/extensible.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "executor/explain_shards.h"
+#include "executor/plan_private.h"
+#include "executor/run.h"
+#include "executor/targets.h"
+#include "transaction/participant.h"
+
+TesseraGeneralPlanner tessera_general_planner = NULL;
+
+typedef struct StatementState
+{
+	CustomScanState css;
+	List	   *exprs;			/* ExprState: parameters, then keys */
+	int			nparams;
+	int			nexprs;
+	Datum	   *values;
+	bool	   *nulls;
+	Oid		   *types;
+	int			flags;
+	TesseraRemoteQuery *query;
+	TesseraRun *run;
+	bool		started;
+	QueryDesc  *general;		/* the nested general plan, if the pins disagree */
+	int			ntargets;
+	int		   *targets;
+	int			total;			/* shards of the cluster, for EXPLAIN */
+} StatementState;
+
+static Node *create_state(CustomScan *scan);
+static void begin(CustomScanState *node, EState *estate, int eflags);
+static TupleTableSlot *next(CustomScanState *node);
+static void end(CustomScanState *node);
+static void rescan(CustomScanState *node);
+static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
+
+const CustomScanMethods tessera_statement_methods = {"Tessera", create_state};
+
+static const CustomExecMethods exec_methods = {
+	.CustomName = "Tessera",
+	.BeginCustomScan = begin,
+	.ExecCustomScan = next,
+	.EndCustomScan = end,
+	.ReScanCustomScan = rescan,
+	.ExplainCustomScan = explain,
+};
+
+static Node *
+create_state(CustomScan *scan)
+{
+	StatementState *state = (StatementState *) newNode(sizeof(StatementState), T_CustomScanState);
+
+	state->css.methods = &exec_methods;
+	return (Node *) state;
+}
+
+static List *
+private_of(StatementState *state)
+{
+	return ((CustomScan *) state->css.ss.ps.plan)->custom_private;
+}
+
+static void
+begin(CustomScanState *node, EState *estate, int eflags)
+{
+	StatementState *state = (StatementState *) node;
+	CustomScan *scan = (CustomScan *) node->ss.ps.plan;
+	List	   *private = scan->custom_private;
+	Oid		   *types;
+	int			i = 0;
+	ListCell   *cell;
+
+	state->flags = intVal(list_nth(private, STATEMENT_FLAGS));
+	state->exprs = ExecInitExprList(scan->custom_exprs, &node->ss.ps);
+	state->nexprs = list_length(scan->custom_exprs);
+	state->nparams = list_length(list_nth(private, STATEMENT_PARAM_TYPES));
+	state->values = palloc0(sizeof(Datum) * Max(state->nexprs, 1));
+	state->nulls = palloc0(sizeof(bool) * Max(state->nexprs, 1));
+	state->types = palloc0(sizeof(Oid) * Max(state->nexprs, 1));
+	foreach(cell, scan->custom_exprs)
+		state->types[i++] = exprType(lfirst(cell));
+	types = palloc(sizeof(Oid) * Max(state->nparams, 1));
+	i = 0;
+	foreach(cell, (List *) list_nth(private, STATEMENT_PARAM_TYPES))
+		types[i++] = lfirst_oid(cell);
+	state->query = tessera_remote_query_make(strVal(list_nth(private, STATEMENT_SQL)), state->nparams, types,
+											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
+											 list_length(scan->custom_scan_tlist), NULL);
+}
+
+static void
+evaluate(StatementState *state)
+{
+	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
+	MemoryContext before = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
+	ListCell   *cell;
+	int			i = 0;
+
+	foreach(cell, state->exprs)
+	{
+		state->values[i] = ExecEvalExpr((ExprState *) lfirst(cell), econtext, &state->nulls[i]);
+		i++;
+	}
+	MemoryContextSwitchTo(before);
+}
+
+static void
+add_target(StatementState *state, int32 node_id)
+{
+	for (int i = 0; i < state->ntargets; i++)
+		if (state->targets[i] == node_id)
+			return;
+	state->targets[state->ntargets++] = node_id;
+}
+
+/* Placement of the statement's tables changed its nature since it was planned (sharded, unsharded, dropped): core's invalidation is on its way. */
+static void pg_attribute_noreturn()
+plan_outdated(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("a table of the statement was sharded or dropped while the statement was being planned"),
+			 errhint("Run the statement again.")));
+}
+
+static void
+choose_targets(StatementState *state, const TesseraRouting *routing)
+{
+	List	   *private = private_of(state);
+	ListCell   *cell;
+
+	state->ntargets = 0;
+	if (state->targets == NULL)
+		state->targets = MemoryContextAlloc(state->css.ss.ps.state->es_query_cxt, sizeof(int) * TESSERA_MAX_NODES);
+	foreach(cell, (List *) list_nth(private, STATEMENT_PLACED))
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+
+		if (table == NULL || table->group >= 0)
+			plan_outdated();
+		add_target(state, table->node_id);
+	}
+	foreach(cell, (List *) list_nth(private, STATEMENT_PINS))
+	{
+		List	   *pin = lfirst(cell);
+		const TesseraTable *table = tessera_routing_table(routing, (Oid) linitial_int(pin));
+		int			first = lsecond_int(pin);
+		bool		no_row;
+
+		if (table == NULL || table->group < 0 || table->nkeys != lthird_int(pin))
+			plan_outdated();
+		add_target(state, tessera_target_of_key(routing, table, state->values + first, state->nulls + first, state->types + first, &no_row));
+	}
+	if (state->ntargets == 0 && (state->flags & STATEMENT_MANY))
+	{
+		const TesseraTable *table = tessera_routing_table(routing, linitial_oid(list_nth(private, STATEMENT_SHARDED)));
+		TesseraTargets *owners;
+
+		if (table == NULL || table->group < 0)
+			plan_outdated();
+		owners = tessera_routing_owners(routing, tessera_routing_group(routing, table->group));
+		for (int i = 0; i < owners->n; i++)
+			add_target(state, owners->node_ids[i]);
+	}
+	Assert(state->ntargets > 0);
+}
+
+static int
+choose_groups(StatementState *state, const TesseraRouting *routing, int *groups)
+{
+	int			n = 0;
+	ListCell   *cell;
+
+	foreach(cell, (List *) list_nth(private_of(state), STATEMENT_SHARDED))
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+
+		if (table == NULL || table->group < 0)
+			plan_outdated();
+		groups[n++] = table->group;
+	}
+	return n;
+}
+
+/* The pins fell on different shards: the general plan of the same statement answers. */
+static void
+start_general(StatementState *state)
+{
+	Query	   *query = (Query *) list_nth(private_of(state), STATEMENT_GENERAL);
+	EState	   *estate = state->css.ss.ps.state;
+	PlannedStmt *plan;
+
+	if (query == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("the rows that the statement modifies and reads lie on different shards"),
+				 errhint("Give all tables the same shard key value, or split the statement.")));
+	plan = tessera_general_planner(copyObject(query), estate->es_sourceText, estate->es_param_list_info);
+	state->general = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
+									 estate->es_queryEnv, 0);
+	standard_ExecutorStart(state->general, 0);
+}
+
+static void
+start(StatementState *state)
+{
+	EState	   *estate = state->css.ss.ps.state;
+	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
+	TesseraRetry retry = {0};
+	bool		writes = (state->flags & STATEMENT_WRITES) != 0;
+	int			groups[TESSERA_MAX_GROUPS_IN_STATEMENT];
+	TesseraRunRequest request = {
+		.query = state->query,
+		.values = state->values,
+		.nulls = state->nulls,
+		.groups = groups,
+		.write = writes,
+		.snapshot = estate->es_snapshot,
+		.eflags = 0,
+		.instrument = estate->es_instrument,
+	};
+
+	evaluate(state);
+	state->run = tessera_run_make();
+	for (;;)
+	{
+		request.routing = tessera_routing();
+		if (request.routing == NULL)
+			plan_outdated();
+		choose_targets(state, request.routing);
+		if (state->ntargets > 1 && !(state->flags & STATEMENT_MANY))
+		{
+			start_general(state);
+			break;
+		}
+		request.ngroups = choose_groups(state, request.routing, groups);
+		request.ntargets = state->ntargets;
+		request.targets = state->targets;
+		request.autocommit = writes ? state->ntargets == 1 && state->targets[0] != request.routing->self && tessera_autocommit_write_allowed()
+			: !IsolationUsesXactSnapshot();
+		if (tessera_run_start(state->run, &request))
+			break;
+		tessera_stale_again(state->run, &retry);
+		if (!IsolationUsesXactSnapshot() && request.snapshot == estate->es_snapshot)
+			request.snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	}
+	state->started = true;
+	MemoryContextSwitchTo(before);
+}
+
+static TupleTableSlot *
+next_general(StatementState *state)
+{
+	TupleTableSlot *slot;
+
+	ResetPerTupleExprContext(state->general->estate);
+	slot = ExecProcNode(state->general->planstate);
+	if (TupIsNull(slot))
+		return NULL;
+	if (state->general->estate->es_junkFilter)
+		slot = ExecFilterJunk(state->general->estate->es_junkFilter, slot);
+	return slot;
+}
+
+static TupleTableSlot *
+next(CustomScanState *node)
+{
+	StatementState *state = (StatementState *) node;
+	EState	   *estate = node->ss.ps.state;
+	TupleTableSlot *slot;
+
+	if (!state->started)
+		start(state);
+	if (state->general)
+		return next_general(state);
+	if (!(state->flags & STATEMENT_RETURNS_ROWS))
+	{
+		estate->es_processed += tessera_run_complete(state->run);
+		return NULL;
+	}
+	slot = tessera_run_next(state->run, node->ss.ss_ScanTupleSlot);
+	if (slot == NULL && (state->flags & STATEMENT_DML))
+		estate->es_processed += tessera_run_complete(state->run);
+	return slot;
+}
+
+static void
+stop(StatementState *state)
+{
+	if (state->run)
+		tessera_run_end(state->run);
+	state->run = NULL;
+	if (state->general)
+	{
+		standard_ExecutorFinish(state->general);
+		standard_ExecutorEnd(state->general);
+		FreeQueryDesc(state->general);
+	}
+	state->general = NULL;
+	state->started = false;
+}
+
+static void
+end(CustomScanState *node)
+{
+	stop((StatementState *) node);
+}
+
+static void
+rescan(CustomScanState *node)
+{
+	stop((StatementState *) node);
+}
+
+static void
+explain(CustomScanState *node, List *ancestors, ExplainState *es)
+{
+	StatementState *state = (StatementState *) node;
+	const TesseraRouting *routing = tessera_routing();
+
+	ExplainPropertyText("Tier", (state->flags & STATEMENT_MANY) ? "whole statement" : "T1", es);
+	if (!state->started && routing != NULL)
+	{
+		/* Without parameters at hand (a generic plan explained) the shard is not known. */
+		if (state->nexprs == 0 || node->ss.ps.state->es_param_list_info != NULL || !tessera_exprs_need_params(((CustomScan *) node->ss.ps.plan)->custom_exprs))
+		{
+			evaluate(state);
+			choose_targets(state, routing);
+		}
+	}
+	tessera_explain_shards(es, routing, state->ntargets, state->targets);
+	if (es->verbose)
+		ExplainPropertyText("Remote SQL", state->query->sql, es);
+	if (es->analyze && state->run)
+		tessera_explain_run(es, routing, state->run);
+}

@@ -1,0 +1,86 @@
+/*
+ * targets.c
+ *	  From pins and tables to shards, at execution; see targets.h.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "parser/parse_coerce.h"
+#include "utils/lsyscache.h"
+
+#include "executor/targets.h"
+
+static bool
+is_integer(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID;
+}
+
+bool
+tessera_pin_types_compatible(Oid value_type, Oid key_type)
+{
+	value_type = getBaseType(value_type);
+	if (value_type == key_type)
+		return true;
+	if (is_integer(value_type) && is_integer(key_type))
+		return true;
+	return !is_integer(key_type) && IsBinaryCoercible(value_type, key_type);
+}
+
+/* An integer of one width as one of another; false if it does not fit: then no row has this key. */
+static bool
+convert_integer(Datum value, Oid from, Oid to, Datum *result)
+{
+	int64		v = from == INT2OID ? DatumGetInt16(value) : from == INT4OID ? DatumGetInt32(value) : DatumGetInt64(value);
+
+	if (to == INT2OID)
+	{
+		*result = Int16GetDatum((int16) v);
+		return v >= PG_INT16_MIN && v <= PG_INT16_MAX;
+	}
+	if (to == INT4OID)
+	{
+		*result = Int32GetDatum((int32) v);
+		return v >= PG_INT32_MIN && v <= PG_INT32_MAX;
+	}
+	*result = Int64GetDatum(v);
+	return true;
+}
+
+int32
+tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, const Datum *values, const bool *nulls, const Oid *types, bool *no_row)
+{
+	const TesseraGroup *group = tessera_routing_group(routing, table->group);
+	Datum		key[TESSERA_MAX_KEY_COLUMNS];
+
+	*no_row = false;
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		Oid			from = getBaseType(types[i]);
+		Oid			to = getBaseType(group->types[i]);
+
+		if (nulls[i])
+			*no_row = true;
+		else if (from != to && is_integer(from) && is_integer(to))
+		{
+			if (!convert_integer(values[i], from, to, &key[i]))
+				*no_row = true;
+		}
+		else if (get_typlen(to) == -1)
+			key[i] = PointerGetDatum(PG_DETOAST_DATUM_PACKED(values[i]));
+		else
+			key[i] = values[i];
+	}
+	if (*no_row)
+	{
+		TesseraTargets *owners = tessera_routing_owners(routing, group);
+		int32		target = owners->node_ids[0];
+
+		/* Any shard can say that there is no such row: this one, if it can. */
+		for (int i = 0; i < owners->n; i++)
+			if (owners->node_ids[i] == routing->self)
+				target = routing->self;
+		return target;
+	}
+	return tessera_routing_owner(routing, group, key);
+}

@@ -1,0 +1,24 @@
+/*
+ * targets.h
+ *	  From pins and tables to shards, at execution.
+ */
+#ifndef TESSERA_TARGETS_H
+#define TESSERA_TARGETS_H
+
+#define TESSERA_MAX_NODES 1024
+#define TESSERA_MAX_GROUPS_IN_STATEMENT 64
+
+#include "postgres.h"
+#include "nodes/execnodes.h"
+
+#include "routing/routing.h"
+
+/* Converts values of expressions (types as exprType) to the key columns of a sharded table and finds the owner. *no_row: a null or out-of-range value: no row can
+ * have this key (any shard may answer). ERROR 42P01-like if the table is no longer sharded as planned: see caller. */
+extern int32 tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, const Datum *values, const bool *nulls, const Oid *types,
+								   bool *no_row);
+
+/* Are two types' values interchangeable for pins (same, binary coercible, or both integers)? */
+extern bool tessera_pin_types_compatible(Oid value_type, Oid key_type);
+
+#endif							/* TESSERA_TARGETS_H */

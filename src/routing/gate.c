@@ -1,0 +1,49 @@
+/*
+ * gate.c
+ *	  The lock of a migration's writers; see gate.h.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+
+#include "routing/gate.h"
+
+/* A tag that no relation uses: the object class is beyond any catalog's oid, the object a hash of the migration's id (a clash only makes a mover wait
+ * for one writer too many). */
+#define GATE_CLASS ((Oid) 0xFFFFFFF0)
+
+static void
+gate_tag(LOCKTAG *tag, const pg_uuid_t *migration_id)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, GATE_CLASS, hash_bytes(migration_id->data, UUID_LEN), 0);
+}
+
+bool
+tessera_gate_enter(const pg_uuid_t *migration_id)
+{
+	LOCKTAG		tag;
+
+	gate_tag(&tag, migration_id);
+	return LockAcquire(&tag, ShareLock, false, false) != LOCKACQUIRE_ALREADY_HELD;
+}
+
+void
+tessera_gate_leave(const pg_uuid_t *migration_id)
+{
+	LOCKTAG		tag;
+
+	gate_tag(&tag, migration_id);
+	LockRelease(&tag, ShareLock, false);
+}
+
+VirtualTransactionId *
+tessera_gate_holders(const pg_uuid_t *migration_id, int *n)
+{
+	LOCKTAG		tag;
+
+	gate_tag(&tag, migration_id);
+	return GetLockConflicts(&tag, ExclusiveLock, n);
+}
