@@ -42,8 +42,11 @@ all install:
 	@echo "no PGXS found by '$(PG_CONFIG) --pgxs': install postgresql-server-dev-15, or run 'make test', which installs what is missing" >&2; exit 1
 endif
 
-extension/tessera--$(TESSERA_VERSION).sql: $(INSTALL_SQL)
-	cat $^ > $@
+# Made anew whenever its content changes: a part that was removed is newer than nothing.
+extension/tessera--$(TESSERA_VERSION).sql: $(INSTALL_SQL) FORCE
+	@cat $(INSTALL_SQL) > $@.new; if cmp -s $@.new $@; then rm $@.new; else echo "making $@"; mv $@.new $@; fi
+
+FORCE:
 
 # Other makes and servers start below: nothing of this make's own flags may reach them.
 run = env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u MAKEOVERRIDES PG_CONFIG='$(PG_CONFIG)' PARTS='$(PARTS)' TESTS='$(TESTS)'
@@ -63,4 +66,4 @@ demo-stop:
 bench:
 	@$(run) bash $(tree)/test/bench/run
 
-.PHONY: test installcheck demo demo-stop bench
+.PHONY: FORCE test installcheck demo demo-stop bench

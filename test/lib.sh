@@ -57,7 +57,7 @@ tessera_need_packages()
 		tessera_as_root mkdir -p /etc/postgresql-common &&
 			tessera_as_root sh -c 'echo create_main_cluster = false > /etc/postgresql-common/createcluster.conf' || return 1
 	fi
-	local apt=(env DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1 apt-get -q -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
+	local apt=(timeout --foreground 900 env DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1 apt-get -q -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
 	local log
 	log=$(mktemp) || return 1
 	if { tessera_as_root "${apt[@]}" update && tessera_as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
@@ -78,6 +78,10 @@ tessera_find_postgres()
 	tessera_pkglibdir=$("$PG_CONFIG" --pkglibdir)
 	tessera_pgxs=$(dirname "$("$PG_CONFIG" --pgxs)")/../..
 	tessera_pgxs=$(cd "$tessera_pgxs" && pwd) || tessera_die "no PGXS for $PG_CONFIG: install postgresql-server-dev-15"
+	case $("$PG_CONFIG" --version) in
+		"PostgreSQL 15."*) ;;
+		*) tessera_die "$PG_CONFIG is of $("$PG_CONFIG" --version): set PG_CONFIG to the one of PostgreSQL 15" ;;
+	esac
 	[ -x "$tessera_bindir/postgres" ] || tessera_die "no server in $tessera_bindir: install postgresql-15"
 	export PG_CONFIG
 }
@@ -87,11 +91,11 @@ tessera_build_install()
 {
 	local jobs
 	jobs=$(nproc)
-	make -s -C "$tessera_root" -j"$jobs" PG_CONFIG="$PG_CONFIG" COPT=-Werror all || return 1
+	timeout --foreground 900 make -s -C "$tessera_root" -j"$jobs" PG_CONFIG="$PG_CONFIG" COPT=-Werror all || return 1
 	if [ -w "$tessera_pkglibdir" ] && [ -w "$("$PG_CONFIG" --sharedir)/extension" ]; then
-		make -s -C "$tessera_root" PG_CONFIG="$PG_CONFIG" COPT=-Werror install
+		timeout --foreground 120 make -s -C "$tessera_root" PG_CONFIG="$PG_CONFIG" COPT=-Werror install
 	else
-		tessera_as_root make -s -C "$tessera_root" PG_CONFIG="$PG_CONFIG" COPT=-Werror install
+		tessera_as_root timeout --foreground 120 make -s -C "$tessera_root" PG_CONFIG="$PG_CONFIG" COPT=-Werror install
 	fi >/dev/null
 }
 
@@ -123,12 +127,18 @@ tessera_run_as()
 	)
 }
 
-# Makes the private directory of a run and sets TESSERA_RUN. Its path stays short: sockets live below it.
+# tessera_make_run [DIR]: makes the private directory of a run (a new name, unless DIR is given) and sets TESSERA_RUN. Its path stays short: sockets
+# live below it.
 tessera_make_run()
 {
 	local base=${TMPDIR:-/tmp}
 	[ ${#base} -le 40 ] && [ -w "$base" ] || base=/tmp
-	TESSERA_RUN=$(mktemp -d "$base/tessera.XXXXXX") || tessera_die "could not create a directory in $base"
+	if [ $# -gt 0 ]; then
+		TESSERA_RUN=$1
+		mkdir -m 0700 "$TESSERA_RUN" || tessera_die "could not create $TESSERA_RUN"
+	else
+		TESSERA_RUN=$(mktemp -d "$base/tessera.XXXXXX") || tessera_die "could not create a directory in $base"
+	fi
 	mkdir "$TESSERA_RUN/tmp" "$TESSERA_RUN/s" || tessera_die "could not write to $TESSERA_RUN"
 	[ "$EUID" -ne 0 ] || chown -R "$tessera_user:" "$TESSERA_RUN"
 }

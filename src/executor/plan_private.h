@@ -31,7 +31,8 @@ typedef enum TesseraStatementFlags
 	STATEMENT_WRITES = 1,		/* modifies or locks rows */
 	STATEMENT_RETURNS_ROWS = 2,
 	STATEMENT_MANY = 4,			/* goes to every shard that owns part of its (one) group, if no pin bounds it */
-	STATEMENT_DML = 8			/* sets es_processed */
+	STATEMENT_DML = 8,			/* sets es_processed */
+	TABLE_SINGLE = 16			/* T3: the statement's only fragment, run once */
 } TesseraStatementFlags;
 
 /* Scan of one cluster table (T3). custom_exprs: the parameters of the shipped conditions, then the key expressions if pinned. */
@@ -41,7 +42,7 @@ typedef enum TesseraTablePrivate
 	TABLE_PARAM_TYPES,			/* OidList */
 	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for */
 	TABLE_PINS,					/* List of IntList, as above; at most one */
-	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows */
+	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows, TABLE_SINGLE */
 	TABLE_COUNT
 } TesseraTablePrivate;
 

@@ -4,53 +4,15 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
+#include "lib/stringinfo.h"
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
+#include "catalog/portable.h"
 #include "executor/remote_query.h"
-
-bool
-tessera_type_is_portable(Oid type)
-{
-	Oid			element;
-
-	if (type >= FirstNormalObjectId)
-		return false;
-	switch (type)
-	{
-		case REGPROCOID:
-		case REGPROCEDUREOID:
-		case REGOPEROID:
-		case REGOPERATOROID:
-		case REGCLASSOID:
-		case REGCOLLATIONOID:
-		case REGTYPEOID:
-		case REGROLEOID:
-		case REGNAMESPACEOID:
-		case REGCONFIGOID:
-		case REGDICTIONARYOID:
-		case RECORDOID:
-		case RECORDARRAYOID:
-		case UNKNOWNOID:
-		case CSTRINGOID:
-			return false;
-		default:
-			break;
-	}
-	element = get_element_type(type);
-	return !OidIsValid(element) || tessera_type_is_portable(element);
-}
-
-/* Binary needs both a send and a receive function. */
-static bool
-type_goes_binary(Oid type)
-{
-	return tessera_type_is_portable(type) && get_typtype(type) != TYPTYPE_PSEUDO && type != ACLITEMOID && type != ACLITEMARRAYOID;
-}
 
 static void
 prepare_params(TesseraRemoteQuery *query, const Oid *types)
@@ -67,7 +29,7 @@ prepare_params(TesseraRemoteQuery *query, const Oid *types)
 		bool		varlena;
 
 		query->types[i] = types[i];
-		if (type_goes_binary(types[i]))
+		if (tessera_type_goes_binary(types[i]))
 		{
 			query->formats[i] = 1;
 			query->wire_types[i] = types[i];
@@ -97,7 +59,7 @@ prepare_result(TesseraRemoteQuery *query, TupleDesc desc, int natts, const AttrN
 		if (query->attnums[i] <= 0)
 			continue;			/* ctid: handled by the caller of tessera_wire_row */
 		att = TupleDescAttr(desc, query->attnums[i] - 1);
-		if (!type_goes_binary(att->atttypid))
+		if (!tessera_type_goes_binary(att->atttypid))
 			query->binary = false;
 	}
 	for (int i = 0; i < natts; i++)

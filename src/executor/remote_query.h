@@ -53,7 +53,4 @@ extern void tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, 
 /* Stores row `row` of the result into the (virtual) slot; by-reference values are allocated in the current context. ERROR XX001-like on a wrong shape. */
 extern void tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTableSlot *slot);
 
-/* Does the type mean the same bytes on every node? */
-extern bool tessera_type_is_portable(Oid type);
-
 #endif							/* TESSERA_REMOTE_QUERY_H */

@@ -60,6 +60,7 @@ struct TesseraRun
 	MemoryContext row_context;	/* by-reference values of the row handed out */
 	TesseraWireParams wire;
 	bool		write;
+	Snapshot	fresh;			/* registered here, for later attempts */
 };
 
 static void
@@ -457,6 +458,20 @@ tessera_run_end(TesseraRun *run)
 	if (run->local)
 		tessera_local_end(run->local);
 	run->local = NULL;
+	if (run->fresh)
+		UnregisterSnapshot(run->fresh);
+	run->fresh = NULL;
+}
+
+Snapshot
+tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own)
+{
+	if (IsolationUsesXactSnapshot())
+		return own;
+	if (run->fresh)
+		UnregisterSnapshot(run->fresh);
+	run->fresh = RegisterSnapshot(GetTransactionSnapshot());
+	return run->fresh;
 }
 
 int

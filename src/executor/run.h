@@ -63,6 +63,9 @@ extern uint64 tessera_run_processed(TesseraRun *run);
 /* Drops what is pending and ends the local part. */
 extern void tessera_run_end(TesseraRun *run);
 
+/* A snapshot for another attempt: a fresh one (released at tessera_run_end) where the isolation level allows, else the statement's own. */
+extern Snapshot tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own);
+
 /* Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE. */
 typedef struct TesseraRunStats
 {

@@ -258,8 +258,7 @@ start(StatementState *state)
 		if (tessera_run_start(state->run, &request))
 			break;
 		tessera_stale_again(state->run, &retry);
-		if (!IsolationUsesXactSnapshot() && request.snapshot == estate->es_snapshot)
-			request.snapshot = RegisterSnapshot(GetTransactionSnapshot());
+		request.snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
 	}
 	state->started = true;
 	MemoryContextSwitchTo(before);

@@ -1,0 +1,16 @@
+/*
+ * portable.h
+ *	  Types whose binary form means the same on every node.
+ */
+#ifndef TESSERA_PORTABLE_H
+#define TESSERA_PORTABLE_H
+
+#include "postgres.h"
+
+/* Built-in, and neither it nor its elements hold OIDs of this node. */
+extern bool tessera_type_is_portable(Oid type);
+
+/* Portable, and with send and receive functions: binary on the wire. */
+extern bool tessera_type_goes_binary(Oid type);
+
+#endif							/* TESSERA_PORTABLE_H */

@@ -1,0 +1,334 @@
+/*
+ * table_scan.c
+ *	  Executor of scans of one cluster table (T3): the rows of all its shards come in here, the rest of the plan runs on the router.
+ *
+ * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each (re)scan: one
+ * if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
+ * fragments on one shard share a snapshot; the number is the statement's first scan's and lives in the EState's query context.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/explain.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/extensible.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "executor/explain_shards.h"
+#include "executor/plan_private.h"
+#include "executor/run.h"
+#include "executor/targets.h"
+#include "transaction/participant.h"
+
+typedef struct TableState
+{
+	CustomScanState css;
+	List	   *exprs;
+	int			nparams;
+	int			nexprs;
+	Datum	   *values;
+	bool	   *nulls;
+	Oid		   *types;
+	int			flags;
+	List	   *pin;
+	TesseraRemoteQuery *query;
+	TesseraRun *run;
+	bool		started;
+	int			ntargets;
+	int		   *targets;
+	MemoryContext scan_context; /* of one (re)scan */
+} TableState;
+
+/* The statement numbers of EStates being executed, so that scans of one statement share one. */
+typedef struct StatementNumber
+{
+	EState	   *estate;
+	uint64		number;
+	bool		emitted;		/* some scan has handed out a row: too late to begin anew */
+	MemoryContextCallback callback;
+	struct StatementNumber *next;
+} StatementNumber;
+
+static StatementNumber *statement_numbers = NULL;
+
+static Node *create_state(CustomScan *scan);
+static void begin(CustomScanState *node, EState *estate, int eflags);
+static TupleTableSlot *exec(CustomScanState *node);
+static void end(CustomScanState *node);
+static void rescan(CustomScanState *node);
+static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
+
+const CustomScanMethods tessera_table_methods = {"Tessera Scan", create_state};
+
+static const CustomExecMethods exec_methods = {
+	.CustomName = "Tessera Scan",
+	.BeginCustomScan = begin,
+	.ExecCustomScan = exec,
+	.EndCustomScan = end,
+	.ReScanCustomScan = rescan,
+	.ExplainCustomScan = explain,
+};
+
+static void
+forget_number(void *arg)
+{
+	StatementNumber **link = &statement_numbers;
+
+	while (*link && *link != arg)
+		link = &(*link)->next;
+	if (*link)
+		*link = (*link)->next;
+}
+
+static StatementNumber *
+number_of(EState *estate)
+{
+	StatementNumber *entry;
+
+	for (entry = statement_numbers; entry; entry = entry->next)
+		if (entry->estate == estate)
+			return entry;
+	entry = MemoryContextAllocZero(estate->es_query_cxt, sizeof(StatementNumber));
+	entry->estate = estate;
+	entry->number = tessera_next_statement();
+	entry->next = statement_numbers;
+	statement_numbers = entry;
+	entry->callback.func = forget_number;
+	entry->callback.arg = entry;
+	MemoryContextRegisterResetCallback(estate->es_query_cxt, &entry->callback);
+	return entry;
+}
+
+static Node *
+create_state(CustomScan *scan)
+{
+	TableState *state = (TableState *) newNode(sizeof(TableState), T_CustomScanState);
+
+	state->css.methods = &exec_methods;
+	return (Node *) state;
+}
+
+static void
+begin(CustomScanState *node, EState *estate, int eflags)
+{
+	TableState *state = (TableState *) node;
+	CustomScan *scan = (CustomScan *) node->ss.ps.plan;
+	List	   *private = scan->custom_private;
+	List	   *attributes = list_nth(private, TABLE_ATTRIBUTES);
+	List	   *pins = list_nth(private, TABLE_PINS);
+	List	   *param_types = list_nth(private, TABLE_PARAM_TYPES);
+	AttrNumber *attnums = palloc(sizeof(AttrNumber) * Max(list_length(attributes), 1));
+	Oid		   *types = palloc(sizeof(Oid) * Max(list_length(param_types), 1));
+	ListCell   *cell;
+
+	foreach(cell, attributes)
+		attnums[foreach_current_index(cell)] = lfirst_int(cell);
+	foreach(cell, param_types)
+		types[foreach_current_index(cell)] = lfirst_oid(cell);
+	state->flags = intVal(list_nth(private, TABLE_FLAGS));
+	state->pin = pins ? linitial(pins) : NIL;
+	state->exprs = ExecInitExprList(scan->custom_exprs, &node->ss.ps);
+	state->nexprs = list_length(scan->custom_exprs);
+	state->nparams = list_length(param_types);
+	state->values = palloc0(sizeof(Datum) * Max(state->nexprs, 1));
+	state->nulls = palloc0(sizeof(bool) * Max(state->nexprs, 1));
+	state->types = palloc0(sizeof(Oid) * Max(state->nexprs, 1));
+	foreach(cell, scan->custom_exprs)
+		state->types[foreach_current_index(cell)] = exprType(lfirst(cell));
+	state->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);
+	state->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), state->nparams, types,
+											 RelationGetDescr(node->ss.ss_currentRelation), list_length(attributes), attnums);
+	state->scan_context = AllocSetContextCreate(estate->es_query_cxt, "tessera scan", ALLOCSET_DEFAULT_SIZES);
+}
+
+static void
+evaluate(TableState *state)
+{
+	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
+	ListCell   *cell;
+
+	foreach(cell, state->exprs)
+	{
+		int			i = foreach_current_index(cell);
+
+		state->values[i] = ExecEvalExpr((ExprState *) lfirst(cell), econtext, &state->nulls[i]);
+	}
+}
+
+static void
+choose_targets(TableState *state, const TesseraRouting *routing, int *group)
+{
+	Oid			relid = RelationGetRelid(state->css.ss.ss_currentRelation);
+	const TesseraTable *table = tessera_routing_table(routing, relid);
+	bool		no_row;
+
+	if (table == NULL || (state->pin != NIL && table->nkeys != lthird_int(state->pin)))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(relid)),
+				 errhint("Run the statement again.")));
+	*group = table->group;
+	state->ntargets = 1;
+	if (table->group < 0)
+		state->targets[0] = table->node_id;
+	else if (state->pin != NIL)
+	{
+		int			first = lsecond_int(state->pin);
+
+		state->targets[0] = tessera_target_of_key(routing, table, state->values + first, state->nulls + first, state->types + first, &no_row);
+	}
+	else
+	{
+		TesseraTargets *owners = tessera_routing_owners(routing, tessera_routing_group(routing, table->group));
+
+		state->ntargets = owners->n;
+		memcpy(state->targets, owners->node_ids, sizeof(int) * owners->n);
+	}
+}
+
+static void
+start(TableState *state)
+{
+	EState	   *estate = state->css.ss.ps.state;
+	StatementNumber *number = number_of(estate);
+	TesseraRetry retry = {0};
+	int			group;
+	bool		locks = (state->flags & STATEMENT_WRITES) != 0;
+	MemoryContext before;
+	TesseraRunRequest request = {
+		.query = state->query, .values = state->values, .nulls = state->nulls, .write = locks, .groups = &group,
+		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
+		.snapshot = estate->es_snapshot, .instrument = estate->es_instrument,
+	};
+
+	before = MemoryContextSwitchTo(state->scan_context);
+	evaluate(state);
+	state->run = tessera_run_make();
+	for (;;)
+	{
+		request.routing = tessera_routing();
+		if (request.routing == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("this database has left its cluster")));
+		choose_targets(state, request.routing, &group);
+		request.ngroups = group >= 0 ? 1 : 0;
+		request.ntargets = state->ntargets;
+		request.targets = state->targets;
+		request.statement = (state->flags & TABLE_SINGLE) ? 0 : number->number;
+		if (tessera_run_start(state->run, &request))
+			break;
+		if (number->emitted)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->css.ss.ss_currentRelation)),
+					 errhint("Retry the transaction.")));
+		tessera_stale_again(state->run, &retry);
+		number->number = tessera_next_statement();
+		request.snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
+	}
+	state->started = true;
+	MemoryContextSwitchTo(before);
+}
+
+static TupleTableSlot *
+access(ScanState *node)
+{
+	TableState *state = (TableState *) node;
+	TupleTableSlot *slot = node->ss_ScanTupleSlot;
+	TupleTableSlot *row;
+
+	if (!state->started)
+		start(state);
+	row = tessera_run_next(state->run, slot);
+	if (row == NULL)
+		return ExecClearTuple(slot);
+	number_of(node->ps.state)->emitted = true;
+	if (row != slot)
+	{
+		/* The local part's row has the result's columns only: spread them. */
+		slot_getallattrs(row);
+		ExecClearTuple(slot);
+		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
+		for (int i = 0; i < state->query->natts; i++)
+		{
+			int			attribute = state->query->attnums[i] - 1;
+
+			if (attribute < 0)
+				continue;
+			slot->tts_values[attribute] = row->tts_values[i];
+			slot->tts_isnull[attribute] = row->tts_isnull[i];
+		}
+		ExecStoreVirtualTuple(slot);
+	}
+	slot->tts_tableOid = RelationGetRelid(node->ss_currentRelation);
+	return slot;
+}
+
+static bool
+recheck(ScanState *node, TupleTableSlot *slot)
+{
+	/* The shipped conditions held on the shard for this very row. */
+	return true;
+}
+
+static TupleTableSlot *
+exec(CustomScanState *node)
+{
+	return ExecScan(&node->ss, access, recheck);
+}
+
+static void
+stop(TableState *state)
+{
+	if (state->run)
+		tessera_run_end(state->run);
+	state->run = NULL;
+	state->started = false;
+}
+
+static void
+end(CustomScanState *node)
+{
+	stop((TableState *) node);
+}
+
+static void
+rescan(CustomScanState *node)
+{
+	TableState *state = (TableState *) node;
+
+	stop(state);
+	MemoryContextReset(state->scan_context);
+	ExecScanReScan(&node->ss);
+}
+
+static void
+explain(CustomScanState *node, List *ancestors, ExplainState *es)
+{
+	TableState *state = (TableState *) node;
+	const TesseraRouting *routing = tessera_routing();
+	int			group;
+
+	ExplainPropertyText("Tier", "T3", es);
+	if (!state->started && routing != NULL && state->pin == NIL)
+		choose_targets(state, routing, &group);
+	tessera_explain_shards(es, routing, state->ntargets, state->targets);
+	if (es->verbose)
+		ExplainPropertyText("Remote SQL", state->query->sql, es);
+	if (es->analyze && state->run)
+		tessera_explain_run(es, routing, state->run);
+}
+
+void
+tessera_executor_init(void)
+{
+	RegisterCustomScanMethods(&tessera_statement_methods);
+	RegisterCustomScanMethods(&tessera_table_methods);
+	RegisterCustomScanMethods(&tessera_insert_methods);
+}

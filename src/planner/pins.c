@@ -1,0 +1,657 @@
+/*
+ * pins.c
+ *	  Pin analysis of an unplanned Query (PLANNER b1).
+ *
+ * Columns are nodes of a union-find forest, one for each (query level, range table index, attribute); a class may have a value: an expression that needs
+ * no row. WHERE and inner joins' equalities join classes both ways. Where a value may flow in one direction only it is a directed edge: from the
+ * kept to the nullable side of an outer join, from the outer query into a correlated sublink, from a subquery's output to its user, and
+ * back only where restricting the output restricts the input alike (no LIMIT, windows, aggregates that the column does not group). Edges are followed to a
+ * fixed point. FULL joins pin nothing.
+ *
+ * Equality means: an operator that is "equal" in a btree operator family, with deterministic collation; values must be of a type interchangeable
+ * with the key's (executor/targets.h).
+ */
+#include "postgres.h"
+
+#include "access/stratnum.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_operator.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "utils/lsyscache.h"
+#include "utils/pg_locale.h"
+
+#include "executor/targets.h"
+#include "planner/pins.h"
+
+typedef struct Column
+{
+	Query	   *query;
+	Index		rti;
+	AttrNumber	attribute;
+	int			parent;
+	Expr	   *value;
+} Column;
+
+typedef struct Edge
+{
+	int			from;
+	int			to;
+} Edge;
+
+typedef struct Context
+{
+	const TesseraRouting *routing;
+	TesseraAnalysis *analysis;
+	Column	   *columns;
+	int			ncolumns;
+	int			columns_size;
+	Edge	   *edges;
+	int			nedges;
+	int			edges_size;
+	List	   *ancestors;		/* of Query *, innermost first */
+} Context;
+
+static void analyse_query(Query *query, Context *context);
+
+/* ---- naming ---- */
+
+static bool
+names_walker(Node *node, const TesseraRouting *routing)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+	{
+		RangeTblEntry *rte = (RangeTblEntry *) node;
+
+		return rte->rtekind == RTE_RELATION && tessera_routing_table(routing, rte->relid) != NULL;
+	}
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, names_walker, (void *) routing, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, names_walker, (void *) routing);
+}
+
+bool
+tessera_names_cluster_table(Query *query, const TesseraRouting *routing)
+{
+	ListCell   *cell;
+	bool		deep = query->hasSubLinks || query->cteList != NIL || query->setOperations != NULL;
+
+	foreach(cell, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		if (rte->rtekind == RTE_RELATION)
+		{
+			if (tessera_routing_table(routing, rte->relid) != NULL)
+				return true;
+			if (rte->securityQuals != NIL)
+				deep = true;
+		}
+		else if (rte->rtekind != RTE_JOIN && rte->rtekind != RTE_RESULT)
+			deep = true;
+	}
+	return deep && names_walker((Node *) query, routing);
+}
+
+/* ---- forest ---- */
+
+static int
+column_of(Context *context, Query *query, Index rti, AttrNumber attribute)
+{
+	Column	   *column;
+
+	for (int i = 0; i < context->ncolumns; i++)
+	{
+		column = &context->columns[i];
+		if (column->query == query && column->rti == rti && column->attribute == attribute)
+			return i;
+	}
+	if (context->ncolumns == context->columns_size)
+	{
+		context->columns_size = Max(16, context->columns_size * 2);
+		context->columns = context->columns ? repalloc(context->columns, sizeof(Column) * context->columns_size)
+			: palloc(sizeof(Column) * context->columns_size);
+	}
+	column = &context->columns[context->ncolumns];
+	column->query = query;
+	column->rti = rti;
+	column->attribute = attribute;
+	column->parent = context->ncolumns;
+	column->value = NULL;
+	return context->ncolumns++;
+}
+
+static int
+root_of(Context *context, int i)
+{
+	while (context->columns[i].parent != i)
+		i = context->columns[i].parent = context->columns[context->columns[i].parent].parent;
+	return i;
+}
+
+static void
+give_value(Context *context, int column, Expr *value)
+{
+	Column	   *root = &context->columns[root_of(context, column)];
+
+	if (root->value == NULL)
+		root->value = value;
+}
+
+static void
+join_classes(Context *context, int a, int b)
+{
+	a = root_of(context, a);
+	b = root_of(context, b);
+	if (a == b)
+		return;
+	context->columns[b].parent = a;
+	if (context->columns[a].value == NULL)
+		context->columns[a].value = context->columns[b].value;
+}
+
+static void
+add_edge(Context *context, int from, int to)
+{
+	if (context->nedges == context->edges_size)
+	{
+		context->edges_size = Max(16, context->edges_size * 2);
+		context->edges = context->edges ? repalloc(context->edges, sizeof(Edge) * context->edges_size)
+			: palloc(sizeof(Edge) * context->edges_size);
+	}
+	context->edges[context->nedges].from = from;
+	context->edges[context->nedges].to = to;
+	context->nedges++;
+}
+
+static void
+follow_edges(Context *context)
+{
+	bool		changed = true;
+
+	while (changed)
+	{
+		changed = false;
+		for (int i = 0; i < context->nedges; i++)
+		{
+			Column	   *from = &context->columns[root_of(context, context->edges[i].from)];
+			Column	   *to = &context->columns[root_of(context, context->edges[i].to)];
+
+			if (from->value && !to->value)
+			{
+				to->value = from->value;
+				changed = true;
+			}
+		}
+	}
+}
+
+/* ---- expressions ---- */
+
+static Node *
+strip(Node *node)
+{
+	while (node && IsA(node, RelabelType))
+		node = (Node *) ((RelabelType *) node)->arg;
+	return node;
+}
+
+static bool
+needs_row_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) || IsA(node, SubLink) || IsA(node, Aggref) || IsA(node, WindowFunc) || IsA(node, GroupingFunc) || IsA(node, CurrentOfExpr) ||
+		IsA(node, SetToDefault) || IsA(node, Query))
+		return true;
+	if (IsA(node, Param) && ((Param *) node)->paramkind != PARAM_EXTERN)
+		return true;
+	if ((IsA(node, FuncExpr) && ((FuncExpr *) node)->funcretset) || (IsA(node, OpExpr) && ((OpExpr *) node)->opretset))
+		return true;
+	return expression_tree_walker(node, needs_row_walker, context);
+}
+
+/* An expression that the router can evaluate once for the whole statement. */
+static bool
+is_value(Node *node)
+{
+	return !needs_row_walker(node, NULL) && !contain_volatile_functions(node);
+}
+
+/* Vars through joins' alias lists: unplanned queries name join columns by the join. NULL if it is no plain column. */
+static Var *
+resolve_join_var(Query *query, Var *var)
+{
+	while (var->varlevelsup == 0)
+	{
+		RangeTblEntry *rte = rt_fetch(var->varno, query->rtable);
+		Node	   *alias;
+
+		if (rte->rtekind != RTE_JOIN || var->varattno <= 0)
+			return var;
+		alias = strip(list_nth(rte->joinaliasvars, var->varattno - 1));
+		if (alias == NULL || !IsA(alias, Var))
+			return NULL;
+		var = (Var *) alias;
+	}
+	return var;
+}
+
+/* The column behind a plain Var (levelsup counted from the innermost ancestor); -1 if it is none. *outer: it belongs to an outer query. */
+static int
+column_of_node(Context *context, Node *node, bool *outer)
+{
+	Var		   *var = (Var *) strip(node);
+	Query	   *query;
+
+	if (var == NULL || !IsA(var, Var) || var->varattno <= 0 || var->varlevelsup >= list_length(context->ancestors))
+		return -1;
+	query = list_nth(context->ancestors, var->varlevelsup);
+	*outer = var->varlevelsup > 0;
+	if (!*outer)
+	{
+		var = resolve_join_var(query, var);
+		if (var == NULL)
+			return -1;
+	}
+	else
+	{
+		Var			plain = *var;
+
+		plain.varlevelsup = 0;
+		var = resolve_join_var(query, &plain);
+		if (var == NULL)
+			return -1;
+		return column_of(context, query, var->varno, var->varattno);
+	}
+	return column_of(context, query, var->varno, var->varattno);
+}
+
+static bool
+is_equality(OpExpr *op)
+{
+	if (list_length(op->args) != 2 || !op_mergejoinable(op->opno, exprType(linitial(op->args))))
+		return false;
+	return !OidIsValid(op->inputcollid) || get_collation_isdeterministic(op->inputcollid);
+}
+
+/* ---- conditions ---- */
+
+/* nullable: NULL, or the relations on the nullable side of the outer join whose ON clause this is: values flow only into those. */
+static void
+use_equality(Context *context, Node *left, Node *right, Relids nullable)
+{
+	Query	   *query = linitial(context->ancestors);
+	bool		outer_left = false;
+	bool		outer_right = false;
+	int			a = column_of_node(context, left, &outer_left);
+	int			b = column_of_node(context, right, &outer_right);
+
+	if (a >= 0 && b >= 0)
+	{
+		bool		a_may = !outer_left && (nullable == NULL || bms_is_member(context->columns[a].rti, nullable));
+		bool		b_may = !outer_right && (nullable == NULL || bms_is_member(context->columns[b].rti, nullable));
+
+		if (a_may && b_may)
+		{
+			if (nullable == NULL)
+				join_classes(context, a, b);
+			else
+			{
+				/* both on the nullable side: equal wherever they match */
+				add_edge(context, a, b);
+				add_edge(context, b, a);
+			}
+		}
+		else if (a_may)
+			add_edge(context, b, a);
+		else if (b_may)
+			add_edge(context, a, b);
+		return;
+	}
+	if (a >= 0 && !outer_left && context->columns[a].query == query && (nullable == NULL || bms_is_member(context->columns[a].rti, nullable)) &&
+		is_value(right))
+		give_value(context, a, (Expr *) right);
+	else if (b >= 0 && !outer_right && context->columns[b].query == query &&
+			 (nullable == NULL || bms_is_member(context->columns[b].rti, nullable)) && is_value(left))
+		give_value(context, b, (Expr *) left);
+}
+
+static void
+use_condition(Context *context, Node *node, Relids nullable)
+{
+	ListCell   *cell;
+
+	if (node == NULL)
+		return;
+	if (IsA(node, List))
+	{
+		foreach(cell, (List *) node)
+			use_condition(context, lfirst(cell), nullable);
+	}
+	else if (IsA(node, BoolExpr) && ((BoolExpr *) node)->boolop == AND_EXPR)
+	{
+		foreach(cell, ((BoolExpr *) node)->args)
+			use_condition(context, lfirst(cell), nullable);
+	}
+	else if (IsA(node, OpExpr) && is_equality((OpExpr *) node))
+		use_equality(context, linitial(((OpExpr *) node)->args), lsecond(((OpExpr *) node)->args), nullable);
+	else if (IsA(node, ScalarArrayOpExpr) && ((ScalarArrayOpExpr *) node)->useOr)
+	{
+		/* k IN (one value) */
+		ScalarArrayOpExpr *op = (ScalarArrayOpExpr *) node;
+		ArrayExpr  *array = (ArrayExpr *) strip(lsecond(op->args));
+
+		if (array && IsA(array, ArrayExpr) && list_length(array->elements) == 1 && op_mergejoinable(op->opno, exprType(linitial(op->args))) &&
+			(!OidIsValid(op->inputcollid) || get_collation_isdeterministic(op->inputcollid)))
+			use_equality(context, linitial(op->args), linitial(array->elements), nullable);
+	}
+}
+
+static void
+relids_of(Node *node, Relids *relids)
+{
+	ListCell   *cell;
+
+	if (IsA(node, RangeTblRef))
+		*relids = bms_add_member(*relids, ((RangeTblRef *) node)->rtindex);
+	else if (IsA(node, JoinExpr))
+	{
+		relids_of(((JoinExpr *) node)->larg, relids);
+		relids_of(((JoinExpr *) node)->rarg, relids);
+	}
+	else if (IsA(node, FromExpr))
+		foreach(cell, ((FromExpr *) node)->fromlist)
+			relids_of(lfirst(cell), relids);
+}
+
+/* nullable: relations that outer joins above may null-extend or filter; conditions below the nullable side still hold for its own rows. */
+static void
+use_jointree(Context *context, Node *node)
+{
+	ListCell   *cell;
+
+	if (node == NULL)
+		return;
+	if (IsA(node, FromExpr))
+	{
+		foreach(cell, ((FromExpr *) node)->fromlist)
+			use_jointree(context, lfirst(cell));
+		use_condition(context, ((FromExpr *) node)->quals, NULL);
+	}
+	else if (IsA(node, JoinExpr))
+	{
+		JoinExpr   *join = (JoinExpr *) node;
+		Relids		nullable = NULL;
+
+		use_jointree(context, join->larg);
+		use_jointree(context, join->rarg);
+		switch (join->jointype)
+		{
+			case JOIN_INNER:
+				use_condition(context, join->quals, NULL);
+				break;
+			case JOIN_LEFT:
+				relids_of(join->rarg, &nullable);
+				use_condition(context, join->quals, nullable);
+				break;
+			case JOIN_RIGHT:
+				relids_of(join->larg, &nullable);
+				use_condition(context, join->quals, nullable);
+				break;
+			default:
+				break;			/* FULL pins nothing */
+		}
+	}
+}
+
+/* ---- queries ---- */
+
+/* May a condition on an output column be pushed to the rows below it? */
+static bool
+restriction_passes(Query *sub, TargetEntry *entry)
+{
+	if (sub->limitCount || sub->limitOffset || sub->hasWindowFuncs || sub->hasDistinctOn || sub->setOperations || sub->hasTargetSRFs)
+		return false;
+	if (sub->groupingSets)
+		return false;
+	if (sub->hasAggs || sub->groupClause)
+	{
+		ListCell   *cell;
+
+		foreach(cell, sub->groupClause)
+			if (lfirst_node(SortGroupClause, cell)->tleSortGroupRef == entry->ressortgroupref && entry->ressortgroupref != 0)
+				return true;
+		return false;
+	}
+	return true;
+}
+
+/* A subquery in FROM: its plain output columns are its inner columns. */
+static void
+use_subquery(Context *context, Query *query, Index rti, Query *sub, bool both_ways)
+{
+	ListCell   *cell;
+
+	foreach(cell, sub->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		bool		outer = false;
+		int			inner;
+		int			column;
+
+		if (entry->resjunk)
+			continue;
+		context->ancestors = lcons(sub, context->ancestors);
+		inner = column_of_node(context, (Node *) entry->expr, &outer);
+		context->ancestors = list_delete_first(context->ancestors);
+		column = column_of(context, query, rti, entry->resno);
+		if (inner >= 0 && !outer)
+		{
+			add_edge(context, inner, column);
+			if (both_ways && restriction_passes(sub, entry))
+				add_edge(context, column, inner);
+		}
+		else if (is_value((Node *) entry->expr))
+			give_value(context, column, entry->expr);
+	}
+}
+
+static bool
+sublink_walker(Node *node, Context *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		analyse_query((Query *) node, context);
+		return false;
+	}
+	return expression_tree_walker(node, sublink_walker, context);
+}
+
+static void
+visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
+{
+	TesseraAnalysis *analysis = context->analysis;
+	TesseraOccurrence *occurrence;
+	const TesseraTable *table = tessera_routing_table(context->routing, rte->relid);
+
+	if (table == NULL)
+	{
+		/* A view's own OLD/NEW entries are not read. */
+		if (rte->relkind != RELKIND_VIEW)
+			analysis->nother++;
+		return;
+	}
+	occurrence = palloc0(sizeof(TesseraOccurrence));
+	occurrence->query = query;
+	occurrence->rti = rti;
+	occurrence->table = table;
+	analysis->occurrences = lappend(analysis->occurrences, occurrence);
+	if (table->group >= 0)
+		analysis->nsharded++;
+	else
+		analysis->nplaced++;
+	if (query->resultRelation == rti)
+		analysis->writes_cluster = true;
+	if (get_parse_rowmark(query, rti) != NULL)
+		analysis->locks_rows = true;
+}
+
+static Query *
+cte_query(Context *context, RangeTblEntry *rte)
+{
+	Query	   *query;
+	ListCell   *cell;
+
+	if (rte->self_reference || rte->ctelevelsup >= list_length(context->ancestors))
+		return NULL;
+	query = list_nth(context->ancestors, rte->ctelevelsup);
+	foreach(cell, query->cteList)
+	{
+		CommonTableExpr *cte = lfirst_node(CommonTableExpr, cell);
+
+		if (strcmp(cte->ctename, rte->ctename) == 0)
+			return cte->cterecursive ? NULL : (Query *) cte->ctequery;
+	}
+	return NULL;
+}
+
+/* INSERT: the key columns of the new row. */
+static void
+use_insert(Context *context, Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		bool		outer = false;
+		int			source;
+		int			column;
+
+		if (entry->resjunk || entry->resno <= 0)
+			continue;
+		column = column_of(context, query, query->resultRelation, entry->resno);
+		source = column_of_node(context, (Node *) entry->expr, &outer);
+		if (source >= 0 && !outer)
+			add_edge(context, source, column);
+		else if (!needs_row_walker((Node *) entry->expr, NULL))
+			give_value(context, column, entry->expr);	/* volatile too: evaluated once, for the one row */
+	}
+}
+
+static void
+analyse_query(Query *query, Context *context)
+{
+	Index		rti = 0;
+	ListCell   *cell;
+
+	context->ancestors = lcons(query, context->ancestors);
+	foreach(cell, query->cteList)
+	{
+		CommonTableExpr *cte = lfirst_node(CommonTableExpr, cell);
+
+		if (IsA(cte->ctequery, Query))
+		{
+			if (((Query *) cte->ctequery)->commandType != CMD_SELECT)
+				context->analysis->has_writing_cte = true;
+			analyse_query((Query *) cte->ctequery, context);
+		}
+	}
+	foreach(cell, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+		Query	   *sub;
+
+		rti++;
+		switch (rte->rtekind)
+		{
+			case RTE_RELATION:
+				visit_relation(context, query, rti, rte);
+				break;
+			case RTE_SUBQUERY:
+				analyse_query(rte->subquery, context);
+				use_subquery(context, query, rti, rte->subquery, true);
+				break;
+			case RTE_CTE:
+				sub = cte_query(context, rte);
+				if (sub)
+					use_subquery(context, query, rti, sub, false);
+				break;
+			case RTE_FUNCTION:
+				(void) sublink_walker((Node *) rte->functions, context);
+				break;
+			case RTE_VALUES:
+				(void) sublink_walker((Node *) rte->values_lists, context);
+				break;
+			default:
+				break;
+		}
+		(void) sublink_walker((Node *) rte->securityQuals, context);
+	}
+	use_jointree(context, (Node *) query->jointree);
+	if (query->commandType == CMD_INSERT && query->resultRelation > 0)
+		use_insert(context, query);
+
+	/* sublinks, wherever they stand */
+	(void) sublink_walker((Node *) query->targetList, context);
+	(void) sublink_walker((Node *) query->jointree, context);
+	(void) sublink_walker((Node *) query->havingQual, context);
+	(void) sublink_walker((Node *) query->returningList, context);
+	(void) sublink_walker((Node *) query->onConflict, context);
+	(void) sublink_walker((Node *) query->mergeActionList, context);
+	(void) sublink_walker((Node *) query->windowClause, context);
+	(void) sublink_walker(query->limitCount, context);
+	(void) sublink_walker(query->limitOffset, context);
+	context->ancestors = list_delete_first(context->ancestors);
+}
+
+static void
+read_pin(Context *context, TesseraOccurrence *occurrence)
+{
+	const TesseraGroup *group;
+
+	if (occurrence->table->group < 0)
+		return;
+	group = tessera_routing_group(context->routing, occurrence->table->group);
+	for (int i = 0; i < occurrence->table->nkeys; i++)
+	{
+		int			column = column_of(context, occurrence->query, occurrence->rti, occurrence->table->keys[i]);
+		Expr	   *value = context->columns[root_of(context, column)].value;
+
+		if (value == NULL || !tessera_pin_types_compatible(exprType((Node *) value), getBaseType(group->types[i])))
+		{
+			occurrence->key = NIL;
+			return;
+		}
+		occurrence->key = lappend(occurrence->key, value);
+	}
+	occurrence->pinned = true;
+}
+
+TesseraAnalysis *
+tessera_analyse(Query *query, const TesseraRouting *routing)
+{
+	Context		context = {.routing = routing};
+	ListCell   *cell;
+
+	context.analysis = palloc0(sizeof(TesseraAnalysis));
+	analyse_query(query, &context);
+	follow_edges(&context);
+	context.analysis->all_pinned = true;
+	foreach(cell, context.analysis->occurrences)
+	{
+		TesseraOccurrence *occurrence = lfirst(cell);
+
+		read_pin(&context, occurrence);
+		if (occurrence->table->group >= 0 && !occurrence->pinned)
+			context.analysis->all_pinned = false;
+	}
+	return context.analysis;
+}

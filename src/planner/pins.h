@@ -1,0 +1,41 @@
+/*
+ * pins.h
+ *	  Analysis of an unplanned Query: which cluster tables it names, and which of them are pinned to one key.
+ */
+#ifndef TESSERA_PINS_H
+#define TESSERA_PINS_H
+
+#include "postgres.h"
+#include "nodes/parsenodes.h"
+
+#include "routing/routing.h"
+
+/* One occurrence of a cluster table in the query. */
+typedef struct TesseraOccurrence
+{
+	Query	   *query;
+	Index		rti;
+	const TesseraTable *table;
+	bool		pinned;			/* sharded: every key column has a value */
+	List	   *key;			/* the values: expressions without Vars, in key column order */
+} TesseraOccurrence;
+
+typedef struct TesseraAnalysis
+{
+	List	   *occurrences;	/* of TesseraOccurrence * */
+	bool		all_pinned;		/* every sharded occurrence is pinned */
+	int			nsharded;
+	int			nplaced;
+	int			nother;			/* relations outside the cluster (local tables, catalogs, views' own entries not counted) */
+	bool		writes_cluster; /* some cluster table is a result relation */
+	bool		locks_rows;		/* FOR UPDATE/SHARE of a cluster table */
+	bool		has_writing_cte;
+} TesseraAnalysis;
+
+/* Does the query name a cluster table at any level? Cheap: one look-up for each relation. */
+extern bool tessera_names_cluster_table(Query *query, const TesseraRouting *routing);
+
+/* The analysis, in the current context; points into the query. */
+extern TesseraAnalysis *tessera_analyse(Query *query, const TesseraRouting *routing);
+
+#endif							/* TESSERA_PINS_H */

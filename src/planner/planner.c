@@ -1,0 +1,170 @@
+/*
+ * planner.c
+ *	  The planner hook: decides the tier of each statement.
+ *
+ * Shard mode: the outermost statement of an internal connection, and local parts. Everything else on a member node is router mode: T1 if all cluster tables are
+ * pinned to one shard, DML whole to all shards of its table, inserts routed row by row, and T3 for any SELECT. What none of these covers is
+ * refused with 0A000 and the reason; it never runs on local rows by accident.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/planner.h"
+#include "parser/parsetree.h"
+#include "tcop/tcopprot.h"
+#include "utils/lsyscache.h"
+
+#include "executor/local_part.h"
+#include "executor/plan_private.h"
+#include "planner/pins.h"
+#include "planner/planner.h"
+#include "planner/ship.h"
+#include "planner/sequences.h"
+#include "planner/statement_plan.h"
+#include "session/internal.h"
+
+static planner_hook_type previous_planner = NULL;
+static TesseraPlanMode mode = TESSERA_PLAN_PLAIN;
+static int	planner_depth = 0;
+static bool whole_statements = true;
+
+TesseraPlanMode
+tessera_plan_mode(void)
+{
+	return mode;
+}
+
+/* Core's planner under a mode; the mode of the planning around it is restored. */
+static PlannedStmt *
+plan_in_mode(TesseraPlanMode wanted, Query *query, const char *source, int cursor_options, ParamListInfo params)
+{
+	TesseraPlanMode before = mode;
+	PlannedStmt *plan;
+
+	mode = wanted;
+	planner_depth++;
+	PG_TRY();
+	{
+		if (previous_planner)
+			plan = previous_planner(query, source, cursor_options, params);
+		else
+			plan = standard_planner(query, source, cursor_options, params);
+	}
+	PG_FINALLY();
+	{
+		mode = before;
+		planner_depth--;
+	}
+	PG_END_TRY();
+	return plan;
+}
+
+static void pg_attribute_noreturn()
+refuse_statement(Query *query, const TesseraReason *reason)
+{
+	const char *what = query->commandType == CMD_INSERT ? "INSERT" : query->commandType == CMD_UPDATE ? "UPDATE" :
+		query->commandType == CMD_DELETE ? "DELETE" : query->commandType == CMD_MERGE ? "MERGE" : "statement";
+
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("this %s on a table of the cluster is not supported: %s", what,
+					reason->text ? reason->text : "its rows lie on several shards and it cannot be sent to them whole"),
+			 errhint("%s", reason->hint ? reason->hint :
+					 "Give each sharded table its shard key by equality with a constant or parameter, or split the statement.")));
+}
+
+/* UPDATE or DELETE of one sharded table whose conditions need only its own columns: each shard does its part. */
+static bool
+goes_to_all_shards(Query *query, const TesseraAnalysis *analysis)
+{
+	return (query->commandType == CMD_UPDATE || query->commandType == CMD_DELETE) && list_length(analysis->occurrences) == 1 &&
+		analysis->nsharded == 1 && analysis->nother == 0 && query->cteList == NIL && !query->hasSubLinks;
+}
+
+static const TesseraTable *
+insert_target(Query *query, const TesseraRouting *routing)
+{
+	if (query->commandType != CMD_INSERT)
+		return NULL;
+	return tessera_routing_table(routing, rt_fetch(query->resultRelation, query->rtable)->relid);
+}
+
+/* The plan of a statement that names cluster tables. */
+static PlannedStmt *
+plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing)
+{
+	TesseraAnalysis *analysis = tessera_analyse(query, routing);
+	TesseraReason reason = {0};
+	PlannedStmt *plan;
+
+	if (whole_statements && analysis->occurrences != NIL && analysis->nother == 0 && analysis->all_pinned)
+	{
+		plan = tessera_plan_statement(query, cursor_options, routing, analysis, false, &reason);
+		if (plan)
+			return plan;
+	}
+	if (goes_to_all_shards(query, analysis))
+	{
+		plan = tessera_plan_statement(query, cursor_options, routing, analysis, true, &reason);
+		if (plan)
+			return plan;
+	}
+	else if (insert_target(query, routing) != NULL && !analysis->has_writing_cte)
+	{
+		plan = tessera_plan_insert(query, source, cursor_options, params, routing, &reason);
+		if (plan)
+			return plan;
+	}
+	if (analysis->writes_cluster)
+		refuse_statement(query, &reason);
+	return plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
+}
+
+/* Of a Query whose pins fell on different shards. */
+static PlannedStmt *
+plan_general(Query *query, const char *source, ParamListInfo params)
+{
+	PlannedStmt *plan;
+
+	whole_statements = false;
+	PG_TRY();
+	{
+		plan = pg_plan_query(query, source, CURSOR_OPT_PARALLEL_OK, params);
+	}
+	PG_FINALLY();
+	{
+		whole_statements = true;
+	}
+	PG_END_TRY();
+	return plan;
+}
+
+static PlannedStmt *
+tessera_planner(Query *query, const char *source, int cursor_options, ParamListInfo params)
+{
+	bool		local = tessera_local_planning();
+	const TesseraRouting *routing;
+
+	if (query->commandType == CMD_UTILITY || !IsTransactionState())
+		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
+	if (local || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
+		return plan_in_mode(TESSERA_PLAN_SHARD, query, source, cursor_options, params);
+	routing = tessera_routing();
+	if (routing == NULL)
+		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
+	tessera_route_sequences(query, routing);
+	if (!tessera_names_cluster_table(query, routing))
+		return plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
+	return plan_routed(query, source, cursor_options, params, routing);
+}
+
+void
+tessera_planner_init(void)
+{
+	previous_planner = planner_hook;
+	planner_hook = tessera_planner;
+	tessera_general_planner = plan_general;
+	tessera_table_path_init();
+}

@@ -1,0 +1,28 @@
+/*
+ * planner.h
+ *	  The planner hook and its tiers (DESIGN section 7).
+ */
+#ifndef TESSERA_PLANNER_H
+#define TESSERA_PLANNER_H
+
+#include "postgres.h"
+
+#include "routing/routing.h"
+
+typedef enum TesseraPlanMode
+{
+	TESSERA_PLAN_PLAIN,			/* not a member, or no cluster table: as without the extension */
+	TESSERA_PLAN_ROUTER,		/* cluster tables are scanned through their shards */
+	TESSERA_PLAN_SHARD			/* this shard's own heaps, with the ownership filter while there is anything to hide */
+} TesseraPlanMode;
+
+/* Mode of the planning in progress (innermost). */
+extern TesseraPlanMode tessera_plan_mode(void);
+
+/* In router mode: FOR UPDATE/SHARE marks of the query being planned are wanted remotely. */
+extern void tessera_planner_init(void);
+
+/* table_path.c */
+extern void tessera_table_path_init(void);
+
+#endif							/* TESSERA_PLANNER_H */

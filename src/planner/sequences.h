@@ -1,0 +1,16 @@
+/*
+ * sequences.h
+ *	  Sequences of the cluster in statements: nextval and its kin go to the sequence's home (PLANNER i).
+ */
+#ifndef TESSERA_SEQUENCES_H
+#define TESSERA_SEQUENCES_H
+
+#include "postgres.h"
+#include "nodes/parsenodes.h"
+
+#include "routing/routing.h"
+
+/* Replaces, in place, nextval/currval/lastval/setval and identity defaults of cluster sequences in the query by tessera's own. */
+extern void tessera_route_sequences(Query *query, const TesseraRouting *routing);
+
+#endif							/* TESSERA_SEQUENCES_H */

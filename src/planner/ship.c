@@ -1,0 +1,374 @@
+/*
+ * ship.c
+ *	  Shippability, and the repair of a Query before PostgreSQL's own deparser writes it; see ship.h and PLANNER (a), (j2).
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "access/transam.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+
+#include "planner/ship.h"
+
+/* Built-in functions that mean another thing on another node, whatever their volatility says. */
+static const char *const node_bound_functions[] = {
+	"nextval", "currval", "lastval", "setval", "set_config", "query_to_xml", "table_to_xml", "cursor_to_xml", "schema_to_xml", "database_to_xml",
+	"ts_stat", "pg_backend_pid", "txid_current", "txid_current_if_assigned", "pg_current_xact_id", "pg_current_xact_id_if_assigned", "pg_notify",
+	"pg_column_size", "pg_relation_size", "pg_table_size", "pg_total_relation_size", "pg_indexes_size", "pg_database_size", "pg_sleep",
+	"pg_get_serial_sequence", "inet_server_addr", "inet_server_port", "inet_client_addr", "inet_client_port", "pg_cancel_backend",
+	"pg_terminate_backend", "lo_create", "lo_import", "lo_export", "lo_unlink", "pg_export_snapshot", NULL
+};
+
+static bool
+is_node_bound(Oid function)
+{
+	char	   *name = get_func_name(function);
+
+	if (name == NULL)
+		return true;
+	if (strncmp(name, "pg_advisory", 11) == 0 || strncmp(name, "pg_try_advisory", 15) == 0)
+		return true;
+	for (int i = 0; node_bound_functions[i]; i++)
+		if (strcmp(name, node_bound_functions[i]) == 0)
+			return true;
+	return false;
+}
+
+typedef struct ShipContext
+{
+	bool		writing;
+	TesseraReason *reason;
+} ShipContext;
+
+/* For check_functions_in_node: true stops, the function does not ship. */
+static bool
+function_stays(Oid function, void *arg)
+{
+	ShipContext *context = arg;
+	char		volatility = func_volatile(function);
+
+	if (function < FirstNormalObjectId)
+	{
+		if (volatility != PROVOLATILE_VOLATILE && !is_node_bound(function))
+			return false;
+		/* volatile, but the same anywhere */
+		if (function == F_RANDOM_ || function == F_CLOCK_TIMESTAMP || function == F_GEN_RANDOM_UUID || function == F_TIMEOFDAY)
+			return false;
+	}
+	else if (volatility == PROVOLATILE_IMMUTABLE || context->writing)
+		return false;
+	if (context->reason)
+	{
+		context->reason->text = psprintf("it uses function %s(), which cannot run on a shard", get_func_name(function));
+		context->reason->hint = "Compute the value first and pass it as a parameter.";
+	}
+	return true;
+}
+
+static bool
+refuse(ShipContext *context, const char *text, const char *hint)
+{
+	if (context->reason)
+	{
+		context->reason->text = text;
+		context->reason->hint = hint;
+	}
+	return true;
+}
+
+/* Assignments to several elements of one array or fields of one row are nested by the rewriter, and the deparser prints the outermost only (a1). */
+static bool
+nested_assignment(Node *node)
+{
+	if (IsA(node, SubscriptingRef))
+	{
+		SubscriptingRef *ref = (SubscriptingRef *) node;
+
+		return ref->refassgnexpr && ref->refexpr && !IsA(ref->refexpr, Var);
+	}
+	if (IsA(node, FieldStore))
+		return list_length(((FieldStore *) node)->newvals) > 1 || (((FieldStore *) node)->arg && !IsA(((FieldStore *) node)->arg, Var));
+	return false;
+}
+
+static bool
+stays_walker(Node *node, ShipContext *context)
+{
+	if (node == NULL)
+		return false;
+	if (check_functions_in_node(node, function_stays, context))
+		return true;
+	if (nested_assignment(node))
+		return refuse(context, "it assigns several elements or fields of one column", "Assign the whole column.");
+	switch (nodeTag(node))
+	{
+		case T_NextValueExpr:
+			return refuse(context, "it draws from a sequence for each row", "Draw the values first, or insert the rows one by one.");
+		case T_CurrentOfExpr:
+			return refuse(context, "WHERE CURRENT OF is not supported on a table of the cluster", "Use the primary key.");
+		case T_RangeTblEntry:
+			{
+				RangeTblEntry *rte = (RangeTblEntry *) node;
+
+				if (rte->rtekind == RTE_NAMEDTUPLESTORE)
+					return refuse(context, "it reads a transition table", NULL);
+				return false;	/* range_table_walker goes into its parts */
+			}
+		case T_Query:
+			{
+				Query	   *query = (Query *) node;
+
+				if (query->withCheckOptions != NIL && query->commandType != CMD_SELECT && query->hasRowSecurity == false)
+					return refuse(context, "it writes through a view with a check option", "Write to the table itself.");
+				return query_tree_walker(query, stays_walker, context, QTW_EXAMINE_RTES_BEFORE);
+			}
+		default:
+			return expression_tree_walker(node, stays_walker, context);
+	}
+}
+
+bool
+tessera_expression_ships(Node *node)
+{
+	ShipContext context = {0};
+
+	return !stays_walker(node, &context);
+}
+
+/* ---- parameters ---- */
+
+Node *
+tessera_make_param(Expr *expr, List **params)
+{
+	Param	   *param = makeNode(Param);
+	RelabelType *cast;
+	ListCell   *cell;
+	int			id = 0;
+
+	foreach(cell, *params)
+		if (equal(lfirst(cell), expr))
+			id = foreach_current_index(cell) + 1;
+	if (id == 0)
+	{
+		*params = lappend(*params, expr);
+		id = list_length(*params);
+	}
+	param->paramkind = PARAM_EXTERN;
+	param->paramid = id;
+	param->paramtype = exprType((Node *) expr);
+	param->paramtypmod = -1;
+	param->paramcollid = exprCollation((Node *) expr);
+	param->location = -1;
+	if (param->paramtype == UNKNOWNOID)
+		return (Node *) param;
+	cast = makeRelabelType((Expr *) param, param->paramtype, -1, param->paramcollid, COERCE_EXPLICIT_CAST);
+	return (Node *) cast;
+}
+
+/* ---- repair ---- */
+
+typedef struct RepairContext
+{
+	const TesseraRouting *routing;
+	List	   *params;
+	List	   *queries;		/* innermost first */
+	bool		inside_aggregate_key;
+} RepairContext;
+
+static bool
+needs_row(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) || IsA(node, SubLink) || IsA(node, Aggref) || IsA(node, WindowFunc) || IsA(node, GroupingFunc) || IsA(node, Query) ||
+		IsA(node, CaseTestExpr) || IsA(node, CoerceToDomainValue) || IsA(node, SetToDefault) || IsA(node, CurrentOfExpr) || IsA(node, NextValueExpr))
+		return true;
+	if (IsA(node, Param) && ((Param *) node)->paramkind != PARAM_EXTERN)
+		return true;
+	if ((IsA(node, FuncExpr) && ((FuncExpr *) node)->funcretset) || (IsA(node, OpExpr) && ((OpExpr *) node)->opretset))
+		return true;
+	return expression_tree_walker(node, needs_row, context);
+}
+
+static bool
+is_expression(Node *node)
+{
+	switch (nodeTag(node))
+	{
+		case T_FuncExpr:
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+		case T_ScalarArrayOpExpr:
+		case T_CoerceViaIO:
+		case T_ArrayCoerceExpr:
+		case T_SQLValueFunction:
+		case T_CaseExpr:
+		case T_CoalesceExpr:
+		case T_MinMaxExpr:
+		case T_Param:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Stable, and needs no row: evaluated once, here. */
+static bool
+becomes_param(Node *node)
+{
+	if (IsA(node, Param))
+		return ((Param *) node)->paramkind == PARAM_EXTERN;
+	return is_expression(node) && !needs_row(node, NULL) && contain_mutable_functions(node) && !contain_volatile_functions(node) &&
+		exprType(node) != VOIDOID;
+}
+
+static RangeTblEntry *
+rte_of_var(RepairContext *context, Var *var)
+{
+	Query	   *query;
+
+	if (var->varlevelsup >= list_length(context->queries))
+		return NULL;
+	query = list_nth(context->queries, var->varlevelsup);
+	return rt_fetch(var->varno, query->rtable);
+}
+
+/* Views were expanded by the rewriter: name them again, so that their owner's rights and barriers hold on the shard (a4). */
+static void
+restore_view(RangeTblEntry *rte)
+{
+	Oid			view = rte->relid;
+
+	if (rte->rtekind != RTE_SUBQUERY || rte->subquery == NULL)
+		return;
+	if (!OidIsValid(view) && rte->subquery->rtable != NIL)
+	{
+		RangeTblEntry *old = linitial(rte->subquery->rtable);
+
+		if (old->rtekind == RTE_RELATION && old->relkind == RELKIND_VIEW && old->alias && strcmp(old->alias->aliasname, "old") == 0)
+			view = old->relid;
+	}
+	if (!OidIsValid(view) || get_rel_relkind(view) != RELKIND_VIEW)
+		return;
+	rte->rtekind = RTE_RELATION;
+	rte->relid = view;
+	rte->relkind = RELKIND_VIEW;
+	rte->rellockmode = AccessShareLock;
+	rte->subquery = NULL;
+	rte->security_barrier = false;
+	rte->inh = true;
+}
+
+static Node *
+repair_mutator(Node *node, RepairContext *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Query))
+	{
+		Query	   *query = (Query *) node;
+		ListCell   *cell;
+
+		foreach(cell, query->rtable)
+		{
+			RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+			restore_view(rte);
+			rte->securityQuals = NIL;	/* the shard applies row security itself */
+		}
+		query->withCheckOptions = NIL;
+		context->queries = lcons(query, context->queries);
+		query = query_tree_mutator(query, repair_mutator, context, QTW_DONT_COPY_QUERY);
+		context->queries = list_delete_first(context->queries);
+		return (Node *) query;
+	}
+	if (IsA(node, Var) && ((Var *) node)->varattno == TableOidAttributeNumber)
+	{
+		RangeTblEntry *rte = rte_of_var(context, (Var *) node);
+
+		if (rte && rte->rtekind == RTE_RELATION)
+			return tessera_make_param((Expr *) makeConst(OIDOID, -1, InvalidOid, sizeof(Oid), ObjectIdGetDatum(rte->relid), false, true),
+									  &context->params);
+	}
+	if (becomes_param(node))
+		return tessera_make_param((Expr *) node, &context->params);
+	return expression_tree_mutator(node, repair_mutator, context);
+}
+
+/* The one row of an INSERT ... VALUES: every value that is no constant is computed here. */
+static void
+parametrise_row(Query *query, RepairContext *context)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		if (entry->resjunk || IsA(entry->expr, Const) || IsA(entry->expr, SetToDefault))
+			continue;
+		if (IsA(entry->expr, NextValueExpr) || !needs_row((Node *) entry->expr, NULL))
+			entry->expr = (Expr *) tessera_make_param(entry->expr, &context->params);
+	}
+}
+
+static bool
+is_single_row_insert(Query *query)
+{
+	return query->commandType == CMD_INSERT && query->jointree->fromlist == NIL;
+}
+
+bool
+tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing, List **params, TesseraReason *reason)
+{
+	RepairContext repair = {.routing = routing};
+	ShipContext ship = {.writing = writing, .reason = reason};
+
+	reason->text = NULL;
+	reason->hint = NULL;
+	if (is_single_row_insert(query))
+	{
+		ListCell   *cell;
+
+		parametrise_row(query, &repair);
+		/* GENERATED ALWAYS identity: its value was drawn here (a3) */
+		foreach(cell, query->targetList)
+			if (!IsA(((TargetEntry *) lfirst(cell))->expr, SetToDefault))
+				query->override = query->override == OVERRIDING_NOT_SET ? OVERRIDING_SYSTEM_VALUE : query->override;
+	}
+	(void) repair_mutator((Node *) query, &repair);
+	*params = repair.params;
+	return !stays_walker((Node *) query, &ship);
+}
+
+static void
+set_transmission_modes(void)
+{
+	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	if (extra_float_digits < 3)
+		(void) set_config_option("extra_float_digits", "3", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+char *
+tessera_deparse(Query *query)
+{
+	int			nest = NewGUCNestLevel();
+	char	   *sql;
+
+	set_transmission_modes();
+	sql = pg_get_querydef(query, false);
+	AtEOXact_GUC(true, nest);
+	return sql;
+}

@@ -1,0 +1,38 @@
+/*
+ * ship.h
+ *	  What may run on a shard, and how a Query becomes SQL text for it.
+ *
+ * "Cannot ship" travels as a value (a reason), never as an exception.
+ */
+#ifndef TESSERA_SHIP_H
+#define TESSERA_SHIP_H
+
+#include "postgres.h"
+#include "nodes/parsenodes.h"
+
+#include "routing/routing.h"
+
+/* Reasons why something cannot run on a shard; primary text of a 0A000 if there is no other way. NULL text: it can. */
+typedef struct TesseraReason
+{
+	const char *text;			/* "uses function f(), which is volatile" */
+	const char *hint;
+} TesseraReason;
+
+/* May an expression of a planned scan (Vars of one relation, Params) be evaluated on the shard with the same answer? */
+extern bool tessera_expression_ships(Node *node);
+
+/*
+ * Prepares a private copy of an unplanned Query for deparsing (it is scribbled on): views become views again, tableoid is folded, expressions that need no row and are
+ * not immutable become parameters, external parameters are numbered densely. params receives the expressions of $1..$n. writing: user functions may ship
+ * (they run on the shard; what they touch beyond it is refused there).
+ */
+extern bool tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing, List **params, TesseraReason *reason);
+
+/* SQL text of a prepared query, with every value in a form that reads the same under all settings. */
+extern char *tessera_deparse(Query *query);
+
+/* Index (1..) of the parameter for this expression in *params, appended if it is not there; and the node that stands for it in the text: ($n)::type. */
+extern Node *tessera_make_param(Expr *expr, List **params);
+
+#endif							/* TESSERA_SHIP_H */

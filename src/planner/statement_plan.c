@@ -1,0 +1,535 @@
+/*
+ * statement_plan.c
+ *	  PlannedStmts made by hand for whole statements and routed inserts; see statement_plan.h.
+ *
+ * The range table holds every relation of every level (also inside views and sublinks): it drives locks at re-execution, privilege checks and the
+ * read-only check. Its last entry is a dummy that names the output columns for EXPLAIN.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "executor/executor.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/planmain.h"
+#include "optimizer/planner.h"
+#include "parser/parse_relation.h"
+#include "parser/parsetree.h"
+#include "rewrite/rewriteHandler.h"
+#include "tcop/tcopprot.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "executor/plan_private.h"
+#include "executor/targets.h"
+#include "planner/statement_plan.h"
+
+static List *
+output_targets(Query *query)
+{
+	return query->commandType == CMD_SELECT ? query->targetList : query->returningList;
+}
+
+List *
+tessera_output_list(List *targets)
+{
+	List	   *result = NIL;
+	ListCell   *cell;
+	AttrNumber	attribute = 0;
+
+	foreach(cell, targets)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Node	   *expr = (Node *) entry->expr;
+		Var		   *var;
+		TargetEntry *output;
+
+		if (entry->resjunk)
+			continue;
+		attribute++;
+		/* varno is set by tessera_wrap_plan, which knows the dummy's index */
+		var = makeVar(0, attribute, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
+		output = makeTargetEntry((Expr *) var, attribute, entry->resname ? pstrdup(entry->resname) : NULL, false);
+		output->resorigtbl = entry->resorigtbl;
+		output->resorigcol = entry->resorigcol;
+		result = lappend(result, output);
+	}
+	return result;
+}
+
+static bool
+collect_relations(Node *node, List **rtable)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+	{
+		RangeTblEntry *rte = (RangeTblEntry *) node;
+
+		if (rte->rtekind == RTE_RELATION)
+		{
+			RangeTblEntry *copy = copyObject(rte);
+
+			copy->securityQuals = NIL;
+			*rtable = lappend(*rtable, copy);
+		}
+		return false;
+	}
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, collect_relations, rtable, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, collect_relations, rtable);
+}
+
+static RangeTblEntry *
+dummy_entry(List *output)
+{
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+	List	   *names = NIL;
+	ListCell   *cell;
+
+	foreach(cell, output)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		names = lappend(names, makeString(pstrdup(entry->resname ? entry->resname : "?column?")));
+	}
+	rte->rtekind = RTE_RESULT;
+	rte->eref = makeAlias("shards", names);
+	return rte;
+}
+
+/* The plan's target list over its custom_scan_tlist. */
+static List *
+index_targets(List *scan_list)
+{
+	List	   *result = NIL;
+	ListCell   *cell;
+
+	foreach(cell, scan_list)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Var		   *var = (Var *) entry->expr;
+		TargetEntry *target = makeTargetEntry((Expr *) makeVar(INDEX_VAR, entry->resno, var->vartype, var->vartypmod, var->varcollid, 0),
+											  entry->resno, entry->resname ? pstrdup(entry->resname) : NULL, false);
+
+		target->resorigtbl = entry->resorigtbl;
+		target->resorigcol = entry->resorigcol;
+		result = lappend(result, target);
+	}
+	return result;
+}
+
+PlannedStmt *
+tessera_wrap_plan(Query *query, CustomScan *scan, int cursor_options)
+{
+	PlannedStmt *plan = makeNode(PlannedStmt);
+	List	   *rtable = NIL;
+	Plan	   *top = (Plan *) scan;
+	ListCell   *cell;
+	bool		row_security;
+
+	(void) collect_relations((Node *) query, &rtable);
+	rtable = lappend(rtable, dummy_entry(scan->custom_scan_tlist));
+	foreach(cell, scan->custom_scan_tlist)
+		((Var *) ((TargetEntry *) lfirst(cell))->expr)->varno = list_length(rtable);
+	foreach(cell, scan->custom_scan_tlist)
+		((Var *) ((TargetEntry *) lfirst(cell))->expr)->varnosyn = list_length(rtable);
+	scan->scan.scanrelid = 0;
+	scan->scan.plan.targetlist = index_targets(scan->custom_scan_tlist);
+	scan->scan.plan.plan_node_id = 1;
+	/* One cost for custom and generic plans: after five executions the generic one wins by what planning costs. */
+	scan->scan.plan.startup_cost = 10;
+	scan->scan.plan.total_cost = 100;
+	scan->scan.plan.plan_rows = 1;
+	scan->scan.plan.plan_width = 64;
+
+	if ((cursor_options & CURSOR_OPT_SCROLL) && !ExecSupportsBackwardScan(top))
+		top = materialize_finished_plan(top);
+
+	plan->commandType = query->commandType;
+	plan->queryId = query->queryId;
+	plan->hasReturning = query->returningList != NIL;
+	plan->hasModifyingCTE = query->hasModifyingCTE;
+	plan->canSetTag = query->canSetTag;
+	plan->planTree = top;
+	plan->rtable = rtable;
+	plan->stmt_location = query->stmt_location;
+	plan->stmt_len = query->stmt_len;
+	extract_query_dependencies((Node *) query, &plan->relationOids, &plan->invalItems, &row_security);
+	plan->dependsOnRole = row_security;
+	return plan;
+}
+
+/* ---- whole statements ---- */
+
+static bool
+same_pin(const TesseraOccurrence *a, const TesseraOccurrence *b)
+{
+	return a->table->group == b->table->group && equal(a->key, b->key);
+}
+
+/* The pins that differ, as keys appended to exprs. */
+static List *
+collect_pins(TesseraAnalysis *analysis, List **exprs)
+{
+	List	   *pins = NIL;
+	List	   *distinct = NIL;
+	ListCell   *cell;
+
+	foreach(cell, analysis->occurrences)
+	{
+		TesseraOccurrence *occurrence = lfirst(cell);
+		bool		known = false;
+		ListCell   *other;
+
+		if (occurrence->table->group < 0 || !occurrence->pinned)
+			continue;
+		foreach(other, distinct)
+			known |= same_pin(occurrence, lfirst(other));
+		if (known)
+			continue;
+		distinct = lappend(distinct, occurrence);
+		pins = lappend(pins, list_make3_int((int) occurrence->table->relid, list_length(*exprs), list_length(occurrence->key)));
+		*exprs = list_concat(*exprs, copyObject(occurrence->key));
+	}
+	return pins;
+}
+
+static void
+collect_tables(TesseraAnalysis *analysis, List **placed, List **sharded)
+{
+	List	   *groups = NIL;
+	ListCell   *cell;
+
+	*placed = NIL;
+	*sharded = NIL;
+	foreach(cell, analysis->occurrences)
+	{
+		const TesseraTable *table = ((TesseraOccurrence *) lfirst(cell))->table;
+
+		if (table->group < 0)
+			*placed = list_append_unique_oid(*placed, table->relid);
+		else if (!list_member_int(groups, table->group))
+		{
+			groups = lappend_int(groups, table->group);
+			*sharded = lappend_oid(*sharded, table->relid);
+		}
+	}
+}
+
+static List *
+types_of(List *exprs)
+{
+	List	   *types = NIL;
+	ListCell   *cell;
+
+	foreach(cell, exprs)
+		types = lappend_oid(types, exprType(lfirst(cell)));
+	return types;
+}
+
+static bool
+refused(TesseraReason *reason, const char *text, const char *hint)
+{
+	reason->text = text;
+	reason->hint = hint;
+	return false;
+}
+
+static bool
+table_has_rules(Oid relid)
+{
+	Relation	relation = table_open(relid, NoLock);
+	bool		result = relation->rd_rules != NULL;
+
+	table_close(relation, NoLock);
+	return result;
+}
+
+/* What a modification must not do on a cluster table, wherever its rows lie. */
+static bool
+modification_allowed(Query *query, TesseraAnalysis *analysis, TesseraReason *reason)
+{
+	ListCell   *cell;
+
+	foreach(cell, analysis->occurrences)
+	{
+		TesseraOccurrence *occurrence = lfirst(cell);
+		List	   *sets[2] = {NIL, NIL};
+
+		if (occurrence->query->resultRelation != occurrence->rti)
+			continue;
+		if (table_has_rules(occurrence->table->relid))
+			return refused(reason, "the table has rewrite rules", "Use triggers instead of rules on a table of the cluster.");
+		if (occurrence->query->commandType == CMD_UPDATE)
+			sets[0] = occurrence->query->targetList;
+		if (occurrence->query->onConflict)
+			sets[1] = occurrence->query->onConflict->onConflictSet;
+		for (int s = 0; s < 2; s++)
+		{
+			ListCell   *target;
+
+			foreach(target, sets[s])
+			{
+				TargetEntry *entry = lfirst_node(TargetEntry, target);
+
+				for (int k = 0; k < occurrence->table->nkeys; k++)
+					if (!entry->resjunk && entry->resno == occurrence->table->keys[k] &&
+						!(IsA(entry->expr, Var) && ((Var *) entry->expr)->varno == occurrence->rti &&
+						  ((Var *) entry->expr)->varattno == entry->resno))
+						return refused(reason, "it changes the shard key", "Delete the row and insert it with the new key.");
+			}
+		}
+	}
+	foreach(cell, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_VIEW)
+			return refused(reason, "it writes through a view", "Write to the table itself.");
+	}
+	return true;
+}
+
+/* INSERT ... SELECT prints right only if the rewriter added no columns to its target list (a2). */
+static bool
+insert_select_prints(Query *query)
+{
+	ListCell   *cell;
+	RangeTblEntry *source = NULL;
+	int			columns = 0;
+
+	if (list_length(query->jointree->fromlist) != 1 || !IsA(linitial(query->jointree->fromlist), RangeTblRef))
+		return false;
+	source = rt_fetch(((RangeTblRef *) linitial(query->jointree->fromlist))->rtindex, query->rtable);
+	if (source->rtekind != RTE_SUBQUERY)
+		return false;
+	foreach(cell, source->subquery->targetList)
+		columns += !((TargetEntry *) lfirst(cell))->resjunk;
+	foreach(cell, query->targetList)
+	{
+		List	   *vars = pull_var_clause((Node *) ((TargetEntry *) lfirst(cell))->expr, PVC_RECURSE_PLACEHOLDERS);
+
+		if (list_length(vars) != 1)
+			return false;
+		columns--;
+	}
+	return columns == 0;
+}
+
+PlannedStmt *
+tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many, TesseraReason *reason)
+{
+	bool		writes = analysis->writes_cluster;
+	Query	   *copy;
+	List	   *params;
+	List	   *exprs;
+	List	   *pins;
+	List	   *placed;
+	List	   *sharded;
+	int			flags = 0;
+	Query	   *general = NULL;
+	CustomScan *scan;
+	char	   *sql;
+
+	if (writes && !modification_allowed(query, analysis, reason))
+		return NULL;
+	if (query->commandType == CMD_INSERT && query->jointree->fromlist != NIL && !insert_select_prints(query))
+	{
+		reason->text = "it needs defaults that the rows' source does not have";
+		return NULL;
+	}
+	copy = copyObject(query);
+	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
+		return NULL;
+	if (writes || analysis->locks_rows)
+		flags |= STATEMENT_WRITES;
+	if (output_targets(query) != NIL)
+		flags |= STATEMENT_RETURNS_ROWS;
+	if (query->commandType != CMD_SELECT)
+		flags |= STATEMENT_DML;
+	if (many)
+		flags |= STATEMENT_MANY;
+	exprs = list_copy(params);
+	pins = collect_pins(analysis, &exprs);
+	collect_tables(analysis, &placed, &sharded);
+	if (list_length(sharded) > TESSERA_MAX_GROUPS_IN_STATEMENT)
+	{
+		reason->text = "it names too many groups of tables";
+		return NULL;
+	}
+	if (!writes && !analysis->locks_rows && list_length(pins) + list_length(placed) > 1)
+		general = copyObject(query);
+
+	sql = tessera_deparse(copy);
+	scan = makeNode(CustomScan);
+	scan->methods = &tessera_statement_methods;
+	scan->custom_exprs = exprs;
+	scan->custom_scan_tlist = tessera_output_list(output_targets(query));
+	scan->custom_private = list_make5(makeString(sql), types_of(params), pins, placed, sharded);
+	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
+	scan->custom_private = lappend(scan->custom_private, general);
+	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
+	return tessera_wrap_plan(query, scan, cursor_options);
+}
+
+/* ---- routed inserts ---- */
+
+/* The rows of an INSERT as a SELECT of its target list. */
+static Query *
+source_query(Query *insert)
+{
+	Query	   *source = copyObject(insert);
+	RangeTblEntry *target = rt_fetch(insert->resultRelation, source->rtable);
+	ListCell   *cell;
+	AttrNumber	resno = 0;
+
+	source->commandType = CMD_SELECT;
+	source->resultRelation = 0;
+	source->onConflict = NULL;
+	source->returningList = NIL;
+	source->withCheckOptions = NIL;
+	source->canSetTag = true;
+	source->queryId = 0;
+	target->requiredPerms = 0;
+	target->securityQuals = NIL;
+	foreach(cell, source->targetList)
+		((TargetEntry *) lfirst(cell))->resno = ++resno;
+	return source;
+}
+
+/* INSERT INTO t (columns) VALUES ($1, ...) with the statement's own ON CONFLICT and RETURNING. */
+static Query *
+row_query(Query *insert, List **params)
+{
+	Query	   *row = copyObject(insert);
+	List	   *targets = NIL;
+	ListCell   *cell;
+	int			column = 0;
+	RangeTblEntry *target = rt_fetch(insert->resultRelation, row->rtable);
+
+	foreach(cell, insert->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Param	   *value = makeNode(Param);
+
+		column++;
+		/* A parameter that equals no other: numbered by the source's column. */
+		value->paramkind = PARAM_EXTERN;
+		value->paramid = column;
+		value->paramtype = exprType((Node *) entry->expr);
+		value->paramtypmod = -1;
+		value->paramcollid = exprCollation((Node *) entry->expr);
+		value->location = -1;
+		targets = lappend(targets, makeTargetEntry((Expr *) tessera_make_param((Expr *) value, params), entry->resno,
+												   entry->resname ? pstrdup(entry->resname) : NULL, false));
+	}
+	row->targetList = targets;
+	row->jointree = makeFromExpr(NIL, NULL);
+	row->cteList = NIL;
+	row->hasModifyingCTE = false;
+	row->override = OVERRIDING_SYSTEM_VALUE;
+	/* only the target (and EXCLUDED, which stands behind it) is named by what is left */
+	for (int i = 0; i < list_length(row->rtable); i++)
+	{
+		RangeTblEntry *rte = list_nth(row->rtable, i);
+
+		if (rte != target && i + 1 != (row->onConflict ? row->onConflict->exclRelIndex : 0))
+		{
+			rte->rtekind = RTE_RESULT;
+			rte->subquery = NULL;
+			rte->values_lists = NIL;
+			rte->functions = NIL;
+			rte->joinaliasvars = rte->joinleftcols = rte->joinrightcols = NIL;
+		}
+	}
+	return row;
+}
+
+static List *
+key_columns(Query *insert, const TesseraTable *table)
+{
+	List	   *columns = NIL;
+
+	for (int k = 0; k < table->nkeys; k++)
+	{
+		int			found = 0;
+		int			column = 0;
+		ListCell   *cell;
+
+		foreach(cell, insert->targetList)
+		{
+			column++;
+			if (((TargetEntry *) lfirst(cell))->resno == table->keys[k])
+				found = column;
+		}
+		columns = lappend_int(columns, found);
+	}
+	return columns;
+}
+
+PlannedStmt *
+tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params, const TesseraRouting *routing,
+					TesseraReason *reason)
+{
+	RangeTblEntry *target = rt_fetch(query->resultRelation, query->rtable);
+	const TesseraTable *table = tessera_routing_table(routing, target->relid);
+	TesseraAnalysis analysis = {0};
+	TesseraOccurrence occurrence = {.query = query, .rti = query->resultRelation, .table = table};
+	List	   *row_params = NIL;
+	List	   *shipped = NIL;
+	List	   *columns = NIL;
+	Query	   *row;
+	CustomScan *scan;
+	PlannedStmt *source;
+	char	   *sql;
+
+	analysis.occurrences = list_make1(&occurrence);
+	if (!modification_allowed(query, &analysis, reason))
+		return NULL;
+	row = row_query(query, &row_params);
+	{
+		TesseraReason why;
+		List	   *more = NIL;
+
+		/* ON CONFLICT and RETURNING must ship; their own parameters are not supported beside the row's. */
+		if (!tessera_prepare_query(row, true, routing, &more, &why))
+		{
+			*reason = why;
+			return NULL;
+		}
+		shipped = more;
+	}
+	{
+		ListCell   *cell;
+
+		/* Every parameter of the text is one of the row's: Param n stands for the source's column n. */
+		foreach(cell, shipped)
+		{
+			Node	   *node = lfirst(cell);
+
+			while (IsA(node, RelabelType))
+				node = (Node *) ((RelabelType *) node)->arg;
+			if (!IsA(node, Param))
+			{
+				reason->text = "its ON CONFLICT or RETURNING clause uses a value that changes from call to call";
+				reason->hint = "Compute the value first and insert it as a column, or use constants there.";
+				return NULL;
+			}
+			columns = lappend_int(columns, ((Param *) node)->paramid);
+		}
+	}
+	sql = tessera_deparse(row);
+	source = pg_plan_query(source_query(query), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
+
+	scan = makeNode(CustomScan);
+	scan->methods = &tessera_insert_methods;
+	scan->custom_scan_tlist = tessera_output_list(query->returningList);
+	scan->custom_private = list_make5(makeString(sql), types_of(shipped), columns, table->group >= 0 ? key_columns(query, table) : NIL,
+									  makeInteger((int) table->relid));
+	scan->custom_private = lappend(scan->custom_private, source);
+	scan->custom_private = lappend(scan->custom_private, makeInteger(query->returningList != NIL ? STATEMENT_RETURNS_ROWS : 0));
+	Assert(list_length(scan->custom_private) == INSERT_COUNT);
+	return tessera_wrap_plan(query, scan, cursor_options);
+}

@@ -1,0 +1,29 @@
+/*
+ * statement_plan.h
+ *	  Plans of whole statements, made without core's planner (PLANNER b2).
+ */
+#ifndef TESSERA_STATEMENT_PLAN_H
+#define TESSERA_STATEMENT_PLAN_H
+
+#include "postgres.h"
+#include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
+
+#include "planner/pins.h"
+#include "planner/ship.h"
+
+/* T1: the whole statement on one shard; many: DML on every shard of its group. NULL and *reason if it cannot be. */
+extern PlannedStmt *tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many,
+										   TesseraReason *reason);
+
+/* INSERT whose rows are computed by a plan of their own and routed one by one. */
+extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params, const TesseraRouting *routing,
+										TesseraReason *reason);
+
+/* A PlannedStmt around one CustomScan, for the query: range table for locks and privileges, dependencies, tags. Takes the target list from custom_scan_tlist. */
+extern PlannedStmt *tessera_wrap_plan(Query *query, CustomScan *scan, int cursor_options);
+
+/* custom_scan_tlist for these output columns: Vars of a dummy range table entry appended to the list later by tessera_wrap_plan. */
+extern List *tessera_output_list(List *targets);
+
+#endif							/* TESSERA_STATEMENT_PLAN_H */

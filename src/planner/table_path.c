@@ -1,0 +1,426 @@
+/*
+ * table_path.c
+ *	  Hooks into core's planner: scans of cluster tables through their shards (router mode), the ownership filter (shard mode), row marks that do not touch
+ *	  the local heap (PLANNER d, e2).
+ *
+ * In router mode every base relation that is a cluster table gets one path, a CustomScan that reads all its shards; conditions that mean the same on a
+ * shard are shipped and not checked again, the rest stays local. The local heap of such a table is never scanned.
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "optimizer/plancat.h"
+#include "optimizer/planmain.h"
+#include "optimizer/prep.h"
+#include "optimizer/restrictinfo.h"
+#include "parser/parse_relation.h"
+#include "parser/parsetree.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "executor/ownership.h"
+#include "executor/plan_private.h"
+#include "executor/targets.h"
+#include "planner/planner.h"
+#include "planner/ship.h"
+
+static get_relation_info_hook_type previous_relation_info = NULL;
+static set_rel_pathlist_hook_type previous_pathlist = NULL;
+
+static struct Plan *plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans);
+
+static const CustomPathMethods path_methods = {.CustomName = "Tessera Scan", .PlanCustomPath = plan_custom_path};
+
+static const TesseraTable *
+cluster_table(Oid relid)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	return routing ? tessera_routing_table(routing, relid) : NULL;
+}
+
+/* ---- ownership filter (shard mode) ---- */
+
+static Expr *
+ownership_filter(RelOptInfo *rel, Relation relation, const TesseraRouting *routing, const TesseraTable *table)
+{
+	const TesseraGroup *group = tessera_routing_group(routing, table->group);
+	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
+	List	   *args;
+
+	*id = group->group_id;
+	args = list_make1(makeConst(UUIDOID, -1, InvalidOid, sizeof(pg_uuid_t), UUIDPGetDatum(id), false, false));
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(relation), table->keys[i] - 1);
+
+		args = lappend(args, makeVar(rel->relid, table->keys[i], att->atttypid, att->atttypmod, att->attcollation, 0));
+	}
+	return (Expr *) makeFuncExpr(tessera_ownership_function(), BOOLOID, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+static void
+add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraTable *table)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group = tessera_routing_group(routing, table->group);
+	const TesseraPlacement *placement;
+	bool		newest;
+	Expr	   *filter;
+	RestrictInfo *restriction;
+
+	placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
+	if (placement == NULL || (!placement->hides && placement->ndeletions == 0))
+		return;
+	filter = ownership_filter(rel, relation, routing, table);
+	restriction = make_restrictinfo(root, filter, true, false, false, 0, bms_make_singleton(rel->relid), NULL, NULL);
+	rel->baserestrictinfo = lappend(rel->baserestrictinfo, restriction);
+	rel->baserestrict_min_security = Min(rel->baserestrict_min_security, restriction->security_level);
+	/* its columns must be there to look at, in scans above which nothing else needs them */
+	add_vars_to_targetlist(root, pull_var_clause((Node *) filter, 0), bms_make_singleton(rel->relid), true);
+}
+
+/* ---- row marks (router mode) ---- */
+
+/* Core would lock or fetch again by ctid in the local heap: copy the whole row instead (e2). */
+static void
+copy_row_marks(PlannerInfo *root, RelOptInfo *rel)
+{
+	ListCell   *cell;
+
+	foreach(cell, root->rowMarks)
+	{
+		PlanRowMark *mark = lfirst_node(PlanRowMark, cell);
+		char		ctid[32];
+		ListCell   *target;
+
+		if (mark->rti != rel->relid || mark->markType == ROW_MARK_COPY)
+			continue;
+		mark->markType = ROW_MARK_COPY;
+		mark->allMarkTypes = 1 << ROW_MARK_COPY;
+		snprintf(ctid, sizeof(ctid), "ctid%u", mark->rowmarkId);
+		foreach(target, root->processed_tlist)
+		{
+			TargetEntry *entry = lfirst_node(TargetEntry, target);
+
+			if (entry->resjunk && entry->resname && strcmp(entry->resname, ctid) == 0)
+			{
+				entry->expr = (Expr *) makeWholeRowVar(rt_fetch(rel->relid, root->parse->rtable), rel->relid, 0, false);
+				entry->resname = psprintf("wholerow%u", mark->rowmarkId);
+			}
+		}
+	}
+}
+
+static void
+relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+{
+	TesseraPlanMode mode = tessera_plan_mode();
+
+	if (previous_relation_info)
+		previous_relation_info(root, relid, inhparent, rel);
+	if (mode == TESSERA_PLAN_SHARD)
+	{
+		const TesseraTable *table = cluster_table(relid);
+
+		if (table && table->group >= 0)
+		{
+			Relation	relation = table_open(relid, NoLock);
+
+			add_filter(root, rel, relation, table);
+			table_close(relation, NoLock);
+		}
+	}
+	else if (mode == TESSERA_PLAN_ROUTER && cluster_table(relid))
+	{
+		copy_row_marks(root, rel);
+		rel->indexlist = NIL;
+		/* The local heap tells nothing about the table's size over all shards. */
+		rel->pages = Max(rel->pages, 1000);
+		rel->tuples = Max(rel->tuples, 100000);
+	}
+}
+
+/* ---- paths (router mode) ---- */
+
+static void
+pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+{
+	CustomPath *path;
+
+	if (previous_pathlist)
+		previous_pathlist(root, rel, rti, rte);
+	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || rel->reloptkind != RELOPT_BASEREL ||
+		!cluster_table(rte->relid))
+		return;
+	if (root->parse->commandType != CMD_SELECT && root->parse->resultRelation == rti)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" of the cluster cannot be modified this way", get_rel_name(rte->relid))));
+	if (rte->tablesample)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("TABLESAMPLE is supported only where one shard answers the statement")));
+
+	path = makeNode(CustomPath);
+	path->path.pathtype = T_CustomScan;
+	path->path.parent = rel;
+	path->path.pathtarget = rel->reltarget;
+	path->path.param_info = get_baserel_parampathinfo(root, rel, rel->lateral_relids);
+	path->path.parallel_safe = false;
+	path->path.rows = rel->rows;
+	path->path.startup_cost = 1000;
+	path->path.total_cost = 1000 + rel->tuples * cpu_tuple_cost * 2;
+	path->methods = &path_methods;
+	rel->pathlist = list_make1(path);
+	rel->partial_pathlist = NIL;
+	rel->consider_parallel = false;
+}
+
+/* ---- plans ---- */
+
+/* Columns that the plan above needs from this scan: the whole row if any of it is asked for as such. */
+static List *
+needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *local_quals)
+{
+	Bitmapset  *needed = NULL;
+	List	   *attributes = NIL;
+
+	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &needed);
+	pull_varattnos((Node *) local_quals, rel->relid, &needed);
+	for (int i = 1; i <= RelationGetNumberOfAttributes(relation); i++)
+	{
+		if (TupleDescAttr(RelationGetDescr(relation), i - 1)->attisdropped)
+			continue;
+		if (bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed) ||
+			bms_is_member(InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber, needed))
+			attributes = lappend_int(attributes, i);
+	}
+	for (int i = FirstLowInvalidHeapAttributeNumber + 1; i < 0; i++)
+		if (i != TableOidAttributeNumber && bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("system columns of table \"%s\" can be read only where one shard answers the statement",
+							RelationGetRelationName(relation)),
+					 errhint("Give the table its shard key by equality with a constant or parameter.")));
+	return attributes;
+}
+
+typedef struct ParamContext
+{
+	List	   *params;
+	Index		relid;
+} ParamContext;
+
+/* Params and what needs no row become $n; the relation's own Vars become varno 1. */
+static Node *
+scan_mutator(Node *node, ParamContext *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Param))
+		return tessera_make_param((Expr *) node, &context->params);
+	if (IsA(node, Var))
+	{
+		Var		   *var = copyObject((Var *) node);
+
+		if (var->varno != context->relid || var->varlevelsup != 0)
+			return tessera_make_param((Expr *) node, &context->params); /* of a lateral or parameterised outer: replaced by core */
+		var->varno = var->varnosyn = 1;
+		var->varattnosyn = var->varattno;
+		return (Node *) var;
+	}
+	if (!contain_var_clause(node) && contain_mutable_functions(node) && !IsA(node, List))
+		return tessera_make_param((Expr *) node, &context->params);
+	return expression_tree_mutator(node, scan_mutator, context);
+}
+
+/* COLLATE became an implicit RelabelType in planning and would not be printed (a6); PlaceHolderVars and SubPlans do not print at all. */
+static bool
+prints_wrong(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) || IsA(node, PlaceHolderVar) || IsA(node, ConvertRowtypeExpr))
+		return true;
+	if (IsA(node, RelabelType) && ((RelabelType *) node)->resultcollid != exprCollation((Node *) ((RelabelType *) node)->arg) &&
+		OidIsValid(((RelabelType *) node)->resultcollid))
+		return true;
+	if (IsA(node, Var) && ((Var *) node)->varattno < 0)
+		return true;
+	return expression_tree_walker(node, prints_wrong, context);
+}
+
+static bool
+condition_ships(RestrictInfo *restriction)
+{
+	Node	   *clause = (Node *) restriction->clause;
+
+	return !restriction->pseudoconstant && restriction->security_level == 0 && !prints_wrong(clause, NULL) &&
+		!contain_volatile_functions(clause) && tessera_expression_ships(clause);
+}
+
+/* Key values from the conditions `key = value`, in key order; NIL if the key is not pinned. */
+static List *
+pinned_key(RelOptInfo *rel, const TesseraTable *table, List *clauses)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group = tessera_routing_group(routing, table->group);
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+	List	   *values = NIL;
+
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		Expr	   *found = NULL;
+		ListCell   *cell;
+
+		foreach(cell, clauses)
+		{
+			OpExpr	   *op = (OpExpr *) lfirst_node(RestrictInfo, cell)->clause;
+
+			if (!IsA(op, OpExpr) || list_length(op->args) != 2 ||
+				!list_member_oid(get_mergejoin_opfamilies(op->opno), ks->columns[i].btree_opfamily))
+				continue;
+			for (int side = 0; side < 2 && !found; side++)
+			{
+				Node	   *var = list_nth(op->args, side);
+				Node	   *value = list_nth(op->args, 1 - side);
+
+				while (IsA(var, RelabelType))
+					var = (Node *) ((RelabelType *) var)->arg;
+				if (IsA(var, Var) && ((Var *) var)->varno == rel->relid && ((Var *) var)->varattno == table->keys[i] &&
+					!contain_var_clause(value) && !contain_volatile_functions(value) && !contain_subplans(value) &&
+					tessera_pin_types_compatible(exprType(value), getBaseType(group->types[i])))
+					found = (Expr *) value;
+			}
+		}
+		if (found == NULL)
+			return NIL;
+		values = lappend(values, copyObject(found));
+	}
+	return values;
+}
+
+static char *
+scan_sql(Relation relation, RangeTblEntry *rte, List *attributes, List *shipped, PlanRowMark *mark, Index relid, List **params)
+{
+	Query	   *query = makeNode(Query);
+	RangeTblEntry *table = copyObject(rte);
+	ParamContext context = {.relid = relid};
+	RangeTblRef *reference = makeNode(RangeTblRef);
+	ListCell   *cell;
+	List	   *quals = NIL;
+	AttrNumber	resno = 0;
+
+	table->inh = true;
+	table->securityQuals = NIL;
+	query->commandType = CMD_SELECT;
+	query->canSetTag = true;
+	query->rtable = list_make1(table);
+	foreach(cell, attributes)
+	{
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(relation), lfirst_int(cell) - 1);
+		Var		   *var = makeVar(1, att->attnum, att->atttypid, att->atttypmod, att->attcollation, 0);
+
+		query->targetList = lappend(query->targetList, makeTargetEntry((Expr *) var, ++resno, pstrdup(NameStr(att->attname)), false));
+	}
+	foreach(cell, shipped)
+		quals = lappend(quals, scan_mutator((Node *) lfirst_node(RestrictInfo, cell)->clause, &context));
+	reference->rtindex = 1;
+	query->jointree = makeFromExpr(list_make1(reference), quals ? (Node *) make_ands_explicit(quals) : NULL);
+	if (mark)
+	{
+		RowMarkClause *clause = makeNode(RowMarkClause);
+
+		clause->rti = 1;
+		clause->strength = mark->strength;
+		clause->waitPolicy = mark->waitPolicy;
+		query->rowMarks = list_make1(clause);
+		query->hasForUpdate = true;
+	}
+	*params = context.params;
+	return tessera_deparse(query);
+}
+
+/* A FOR UPDATE/SHARE of this relation that the user asked for; NULL if it is only there for rechecks. */
+static PlanRowMark *
+user_mark(PlannerInfo *root, Index relid)
+{
+	ListCell   *cell;
+
+	foreach(cell, root->rowMarks)
+	{
+		PlanRowMark *mark = lfirst_node(PlanRowMark, cell);
+
+		if (mark->rti == relid && mark->strength != LCS_NONE)
+			return mark;
+	}
+	return NULL;
+}
+
+static struct Plan *
+plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans)
+{
+	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
+	Relation	relation = table_open(rte->relid, NoLock);
+	const TesseraTable *table = cluster_table(rte->relid);
+	CustomScan *scan = makeNode(CustomScan);
+	List	   *shipped = NIL;
+	List	   *local = NIL;
+	List	   *attributes;
+	List	   *params;
+	List	   *types = NIL;
+	List	   *pin = NIL;
+	List	   *key = NIL;
+	ListCell   *cell;
+	PlanRowMark *mark = user_mark(root, rel->relid);
+	char	   *sql;
+
+	foreach(cell, clauses)
+	{
+		RestrictInfo *restriction = lfirst_node(RestrictInfo, cell);
+
+		if (condition_ships(restriction))
+			shipped = lappend(shipped, restriction);
+		else
+			local = lappend(local, restriction);
+	}
+	attributes = needed_attributes(root, rel, relation, extract_actual_clauses(local, false));
+	sql = scan_sql(relation, rte, attributes, shipped, mark, rel->relid, &params);
+	foreach(cell, params)
+		types = lappend_oid(types, exprType(lfirst(cell)));
+	if (table && table->group >= 0)
+		key = pinned_key(rel, table, clauses);
+	if (key)
+		pin = list_make1(list_make3_int((int) table->relid, list_length(params), list_length(key)));
+
+	scan->methods = &tessera_table_methods;
+	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	scan->scan.plan.targetlist = tlist;
+	scan->scan.plan.qual = extract_actual_clauses(local, false);
+	scan->scan.scanrelid = rel->relid;
+	scan->custom_exprs = list_concat(params, key);
+	scan->custom_private = list_make5(makeString(sql), types, attributes, pin, makeInteger(mark ? STATEMENT_WRITES : 0));
+	Assert(list_length(scan->custom_private) == TABLE_COUNT);
+	table_close(relation, NoLock);
+	return (struct Plan *) scan;
+}
+
+void
+tessera_table_path_init(void)
+{
+	previous_relation_info = get_relation_info_hook;
+	get_relation_info_hook = relation_info;
+	previous_pathlist = set_rel_pathlist_hook;
+	set_rel_pathlist_hook = pathlist;
+}
