@@ -14,6 +14,7 @@
 #include "executor/settings.h"
 #include "executor/shard_check.h"
 #include "planner/planner.h"
+#include "common/table_lock.h"
 #include "routing/routing.h"
 #include "session/internal.h"
 #include "transport/connection.h"
@@ -32,6 +33,7 @@ _PG_init(void)
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
 
 	tessera_shmem_install();
+	tessera_table_lock_init();
 	tessera_catalog_change_init();
 	tessera_routing_init();
 	tessera_executor_settings_init();
