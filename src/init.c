@@ -8,8 +8,10 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "bgworkers/worker.h"
 #include "catalog/change.h"
 #include "common/shmem.h"
+#include "common/worker.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -30,12 +32,14 @@ _PG_init(void)
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
 
 	tessera_shmem_install();
+	tessera_worker_init();
 	tessera_catalog_change_init();
 	tessera_routing_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
+	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");
 }
