@@ -8,6 +8,7 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "admin/admin.h"
 #include "catalog/change.h"
 #include "common/shmem.h"
 #include "executor/plan_private.h"
@@ -42,6 +43,7 @@ _PG_init(void)
 	tessera_planner_init();
 	tessera_internal_init();
 	tessera_connection_init();
+	tessera_admin_init();
 
 	MarkGUCPrefixReserved("tessera");
 }
