@@ -8,6 +8,7 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "admin/admin.h"
 #include "bgworkers/worker.h"
 #include "catalog/change.h"
 #include "common/shmem.h"
@@ -48,6 +49,7 @@ _PG_init(void)
 	tessera_shard_check_init();
 	tessera_planner_init();
 	tessera_launcher_init();
+	tessera_admin_init();
 
 	MarkGUCPrefixReserved("tessera");
 }
