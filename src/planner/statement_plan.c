@@ -324,7 +324,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 {
 	bool		writes = analysis->writes_cluster;
 	Query	   *copy;
-	List	   *params;
+	List	   *params = NIL;
 	List	   *exprs;
 	List	   *pins;
 	List	   *placed;
@@ -342,6 +342,8 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		return NULL;
 	}
 	copy = copyObject(query);
+	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
+		tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
 		return NULL;
 	if (writes || analysis->locks_rows)
