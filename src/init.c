@@ -8,6 +8,7 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "admin/admin.h"
 #include "catalog/change.h"
 #include "common/shmem.h"
 #include "common/table_lock.h"
@@ -44,6 +45,7 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
+	tessera_admin_init();
 
 	MarkGUCPrefixReserved("tessera");
 }

@@ -13,6 +13,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/chunk.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_remove_shard);
@@ -71,7 +72,7 @@ unregister(const TesseraChange *change, const TesseraRegistered *node)
 	values[0] = psprintf("%d", node->node_id);
 	tessera_admin_exec(node->is_config ? "UPDATE tessera.node SET is_shard = false, draining = false WHERE node_id = $1::int4" :
 						 "DELETE FROM tessera.node WHERE node_id = $1::int4", 1, values);
-	tessera_changelog(change->by, change->action, node->name,
+	tessera_changelog_add(change->action, node->name, change->by,
 					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $2::bool)", 2, values), NULL);
 	tessera_catalog_changed();
 }
