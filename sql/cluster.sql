@@ -1,5 +1,6 @@
 -- Membership of the cluster: several databases of this server are its nodes. Good and bad input of every function; what is refused leaves no trace (S30, S33, S180).
 \set VERBOSITY default
+\set SHOW_CONTEXT never
 SET client_min_messages = warning;
 SELECT format('host=%s port=%s user=%s dbname=', split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_user) AS address \gset
 CREATE DATABASE tessera_cluster_a;

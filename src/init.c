@@ -16,7 +16,10 @@
 #include "executor/settings.h"
 #include "executor/shard_check.h"
 #include "planner/planner.h"
+#include "common/table_lock.h"
 #include "routing/routing.h"
+#include "session/internal.h"
+#include "transport/connection.h"
 
 PG_MODULE_MAGIC;
 
@@ -33,12 +36,15 @@ _PG_init(void)
 
 	tessera_shmem_install();
 	tessera_worker_init();
+	tessera_table_lock_init();
 	tessera_catalog_change_init();
 	tessera_routing_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
+	tessera_internal_init();
+	tessera_connection_init();
 	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");

@@ -19,7 +19,7 @@
 /* ERROR 42501 unless the session's effective user is a superuser or a member of tessera_admin. */
 extern void tessera_require_admin(void);
 
-/* ERROR 42501 unless the session was authenticated as a superuser or a member of tessera_internal: the side of another node. */
+/* ERROR 42501 unless the effective user is a superuser or a member of tessera_internal, as the role of an internal connection is. */
 extern void tessera_require_internal(void);
 
 /*

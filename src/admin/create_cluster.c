@@ -24,10 +24,10 @@ const char *const tessera_user_schemas_sql =
 "  OR EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
 "   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e')))";
 
-/* A partitioned table is one table of the cluster; its partitions are not named. Children by inheritance are tables of their own. */
+/* Partitioned tables and their partitions are each tables of the cluster, so that naming either finds the rows; inheritance children alike. */
 const char *const tessera_user_tables_sql =
 "SELECT n.nspname, c.relname, c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-" WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'"
+" WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
 " AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')"
 " AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e')";
 

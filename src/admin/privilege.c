@@ -38,7 +38,7 @@ tessera_require_admin(void)
 void
 tessera_require_internal(void)
 {
-	if (!member_of(GetSessionUserId(), "tessera_internal"))
+	if (!member_of(GetUserId(), "tessera_internal"))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for a function between nodes"),

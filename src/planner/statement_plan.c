@@ -324,7 +324,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 {
 	bool		writes = analysis->writes_cluster;
 	Query	   *copy;
-	List	   *params;
+	List	   *params = NIL;
 	List	   *exprs;
 	List	   *pins;
 	List	   *placed;
@@ -342,6 +342,8 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		return NULL;
 	}
 	copy = copyObject(query);
+	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
+		tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
 		return NULL;
 	if (writes || analysis->locks_rows)
@@ -393,8 +395,13 @@ source_query(Query *insert)
 	source->withCheckOptions = NIL;
 	source->canSetTag = true;
 	source->queryId = 0;
-	target->requiredPerms = 0;
+	/* The target is not read; the source is, also as text. */
+	target->rtekind = RTE_RESULT;
 	target->securityQuals = NIL;
+	if (insert->onConflict)
+		rt_fetch(insert->onConflict->exclRelIndex, source->rtable)->rtekind = RTE_RESULT;
+	foreach(cell, source->rtable)
+		lfirst_node(RangeTblEntry, cell)->inFromCl = true;
 	foreach(cell, source->targetList)
 		((TargetEntry *) lfirst(cell))->resno = ++resno;
 	return source;
@@ -402,7 +409,7 @@ source_query(Query *insert)
 
 /* INSERT INTO t (columns) VALUES ($1, ...) with the statement's own ON CONFLICT and RETURNING. */
 static Query *
-row_query(Query *insert, List **params)
+row_query(Query *insert)
 {
 	Query	   *row = copyObject(insert);
 	List	   *targets = NIL;
@@ -416,14 +423,14 @@ row_query(Query *insert, List **params)
 		Param	   *value = makeNode(Param);
 
 		column++;
-		/* A parameter that equals no other: numbered by the source's column. */
+		/* Numbered by the source's column; tessera_prepare_query makes it one of the text's parameters. */
 		value->paramkind = PARAM_EXTERN;
 		value->paramid = column;
 		value->paramtype = exprType((Node *) entry->expr);
 		value->paramtypmod = -1;
 		value->paramcollid = exprCollation((Node *) entry->expr);
 		value->location = -1;
-		targets = lappend(targets, makeTargetEntry((Expr *) tessera_make_param((Expr *) value, params), entry->resno,
+		targets = lappend(targets, makeTargetEntry((Expr *) value, entry->resno,
 												   entry->resname ? pstrdup(entry->resname) : NULL, false));
 	}
 	row->targetList = targets;
@@ -478,7 +485,6 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	const TesseraTable *table = tessera_routing_table(routing, target->relid);
 	TesseraAnalysis analysis = {0};
 	TesseraOccurrence occurrence = {.query = query, .rti = query->resultRelation, .table = table};
-	List	   *row_params = NIL;
 	List	   *shipped = NIL;
 	List	   *columns = NIL;
 	Query	   *row;
@@ -489,7 +495,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	analysis.occurrences = list_make1(&occurrence);
 	if (!modification_allowed(query, &analysis, reason))
 		return NULL;
-	row = row_query(query, &row_params);
+	row = row_query(query);
 	{
 		TesseraReason why;
 		List	   *more = NIL;
@@ -510,8 +516,6 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 		{
 			Node	   *node = lfirst(cell);
 
-			while (IsA(node, RelabelType))
-				node = (Node *) ((RelabelType *) node)->arg;
 			if (!IsA(node, Param))
 			{
 				reason->text = "its ON CONFLICT or RETURNING clause uses a value that changes from call to call";
