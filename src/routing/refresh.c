@@ -37,6 +37,7 @@
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "common/worker.h"
+#include "routing/image.h"
 #include "routing/refresh.h"
 #include "transport/connection.h"
 
@@ -65,6 +66,7 @@ static int	refresh_interval = 30;
 static TimestampTz next_due = 0;
 static char *last_token = NULL; /* at the last good fetch */
 static int	fetches = 0;
+static bool by_registry = true; /* address of the config node to try */
 
 PG_FUNCTION_INFO_V1(tessera_catalog_token);
 PG_FUNCTION_INFO_V1(tessera_reload_routing);
@@ -218,15 +220,13 @@ stored_address(void)
 	return address;
 }
 
-/* By the registry's address and the one this node joined with, in turn: one of them may be out of date. */
+/* By the registry's address, or the one this node joined with: after a failure by the other one, as one of them may be out of date. */
 static TesseraConnection *
 connect_config(const TesseraRouting *routing)
 {
-	static bool by_registry = false;
 	const TesseraNode *config = tessera_routing_config(routing);
 	char	   *address;
 
-	by_registry = !by_registry;
 	address = config != NULL && by_registry ? pstrdup(tessera_node_conninfo(routing, config)) : stored_address();
 	if (address == NULL)
 		ereport(ERROR,
@@ -354,6 +354,7 @@ try_fetch(TesseraRefresh *refresh, char *error, Size room)
 		MemoryContextSwitchTo(context);
 		snprintf(error, room, "%s%s%s", data->message, data->detail ? ": " : "", data->detail ? data->detail : "");
 		FreeErrorData(data);
+		by_registry = !by_registry;
 		good = false;
 	}
 	PG_END_TRY();
