@@ -44,8 +44,6 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
-	tessera_internal_init();
-	tessera_connection_init();
 
 	MarkGUCPrefixReserved("tessera");
 }
