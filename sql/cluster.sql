@@ -175,6 +175,9 @@ SELECT to_regclass('public.events_1'), to_regclass('app.numbers'), to_regprocedu
 \c tessera_cluster_c
 SELECT cluster, node, is_config FROM tessera.identity;
 SELECT tessera.add_shard('s1', :'address' || 'tessera_cluster_d');
+BEGIN;
+SELECT tessera.add_shard('s3', :'address' || 'tessera_cluster_d');
+ROLLBACK;
 SET ROLE tessera_cluster_nobody;
 SELECT tessera.add_shard('s3', :'address' || 'tessera_cluster_d');
 SET ROLE tessera_cluster_boss;
@@ -226,6 +229,19 @@ SELECT tessera.remove_shard('r1');
 SELECT tessera.remove_router('s2');
 SELECT tessera.remove_router('s1');
 SELECT tessera.remove_shard('s1');
+-- a node is told only if the removal commits
+BEGIN;
+SAVEPOINT before;
+SELECT tessera.remove_shard('s2');
+ROLLBACK TO before;
+COMMIT;
+BEGIN;
+SELECT tessera.remove_shard('s2');
+ROLLBACK;
+\c tessera_cluster_b
+SELECT count(*) FROM tessera.identity;
+\c tessera_cluster_a
+SELECT name FROM tessera.shards;
 SELECT tessera.remove_shard('s2');
 \c tessera_cluster_b
 SELECT count(*) FROM tessera.identity;
