@@ -13,13 +13,14 @@
 #include "catalog/change.h"
 #include "common/shmem.h"
 #include "common/worker.h"
+#include "common/table_lock.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
 #include "planner/planner.h"
-#include "common/table_lock.h"
 #include "routing/routing.h"
 #include "session/internal.h"
+#include "transaction/participant.h"
 #include "transport/connection.h"
 
 PG_MODULE_MAGIC;
@@ -40,12 +41,13 @@ _PG_init(void)
 	tessera_worker_init();
 	tessera_catalog_change_init();
 	tessera_routing_init();
+	tessera_connection_init();
+	tessera_internal_init();
+	tessera_participant_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
-	tessera_internal_init();
-	tessera_connection_init();
 	tessera_admin_init();
 	tessera_launcher_init();
 
