@@ -12,8 +12,8 @@
 #include "bgworkers/worker.h"
 #include "catalog/change.h"
 #include "common/shmem.h"
-#include "common/worker.h"
 #include "common/table_lock.h"
+#include "common/worker.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -48,8 +48,8 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
-	tessera_admin_init();
 	tessera_launcher_init();
+	tessera_admin_init();
 
 	MarkGUCPrefixReserved("tessera");
 }

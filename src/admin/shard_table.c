@@ -226,12 +226,12 @@ static void
 sample_points(Sharding *sharding)
 {
 	const char *values[] = {
-		sharding->qualified, key_names_text(sharding->key), "MINKEY", "MAXKEY", psprintf("%d", sharding->nchunks)
+		sharding->qualified, key_names_text(sharding->key), psprintf("%d", sharding->nchunks)
 	};
 
 	sharding->points = bounds_of_text(tessera_participant_call(sharding->routing, sharding->table->node_id, false,
-															   "SELECT tessera.internal_sample_keys($1::text::regclass, $2::name[], false, $3::tessera.bound,"
-															   " $4::tessera.bound, $5::int4)", 5, values), &sharding->npoints);
+															   "SELECT tessera.internal_sample_keys($1::text::regclass, $2::name[], false, tessera.minkey(),"
+															   " tessera.maxkey(), $3::int4)", 3, values), &sharding->npoints);
 }
 
 static void
