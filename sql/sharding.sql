@@ -1,5 +1,6 @@
 -- Sharding a table in place, its chunks and their versions (S12-S29, S36, S82-S91), the decision of a migration (S19, S20, S63), and check_consistency.
 -- Several databases of this server are the nodes.
+\set SHOW_CONTEXT never
 SET client_min_messages = warning;
 SELECT format('host=%s port=%s user=%s dbname=', split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_user) AS address \gset
 CREATE DATABASE tessera_sharding_a;
@@ -62,7 +63,7 @@ CREATE UNIQUE INDEX other_unique_partial ON other_unique_index (v) WHERE v > 0;
 CREATE TABLE expression_unique (k int PRIMARY KEY, v int);
 CREATE UNIQUE INDEX expression_unique_index ON expression_unique ((k + 1));
 CREATE TABLE excluded (k int4range PRIMARY KEY, CONSTRAINT excluded_overlap EXCLUDE USING gist (k WITH &&));
-CREATE TABLE excluded_equal (k int4range PRIMARY KEY, CONSTRAINT excluded_equal EXCLUDE USING gist (k WITH =));
+CREATE TABLE excluded_equal (k int4range PRIMARY KEY, CONSTRAINT excluded_by_equal EXCLUDE USING gist (k WITH =));
 CREATE TABLE referenced (k int PRIMARY KEY);
 CREATE TABLE referencing (k int PRIMARY KEY, CONSTRAINT referencing_k FOREIGN KEY (k) REFERENCES referenced);
 CREATE TABLE itself (k int PRIMARY KEY, parent int CONSTRAINT itself_parent REFERENCES itself);
@@ -77,6 +78,7 @@ CREATE VIEW a_view AS SELECT 1 AS k;
 CREATE SEQUENCE a_sequence;
 CREATE TABLE t_money (k money PRIMARY KEY);
 CREATE TABLE t_json (k json NOT NULL);
+CREATE TABLE t_enum2 (k color PRIMARY KEY);
 CREATE TABLE owned (k int PRIMARY KEY);
 ALTER TABLE owned OWNER TO tessera_sharding_owner;
 
@@ -176,7 +178,7 @@ SELECT tessera.shard_table('a_sequence', 'k');
 SELECT tessera.shard_table('pg_class', 'oid');
 SELECT tessera.shard_table('t_money', 'k');
 SELECT tessera.shard_table('t_json', 'k');
-SELECT tessera.shard_table('t_enum', 'k', 'hash');
+SELECT tessera.shard_table('t_enum2', 'k', 'hash');
 CREATE TEMP TABLE passing (k int PRIMARY KEY);
 SELECT tessera.shard_table('passing', 'k');
 SELECT count(*) FROM tessera.cluster_table WHERE group_id IS NOT NULL;
