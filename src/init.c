@@ -9,9 +9,11 @@
 #include "utils/guc.h"
 
 #include "admin/admin.h"
+#include "bgworkers/worker.h"
 #include "catalog/change.h"
 #include "common/shmem.h"
 #include "common/table_lock.h"
+#include "common/worker.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -36,6 +38,7 @@ _PG_init(void)
 
 	tessera_shmem_install();
 	tessera_table_lock_init();
+	tessera_worker_init();
 	tessera_catalog_change_init();
 	tessera_routing_init();
 	tessera_connection_init();
@@ -46,6 +49,7 @@ _PG_init(void)
 	tessera_shard_check_init();
 	tessera_planner_init();
 	tessera_admin_init();
+	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");
 }
