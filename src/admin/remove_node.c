@@ -57,10 +57,33 @@ check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
 											  " (SELECT count(*) FROM tessera.transaction_decision)", 0, NULL);
 
 	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
-		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Wait until they are ended, or end them.");
+		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there, or end them.");
 	if (strcmp(PQgetvalue(result, 0, 1), "0") != 0)
 		refuse_in_use(node->name, psprintf("It has decided %s transactions that not all participants have ended.", PQgetvalue(result, 0, 1)),
-					  "Try again when all nodes are reachable.");
+					  "Run tessera.resolve_transactions() there when all nodes are reachable.");
+}
+
+/* Transactions that it coordinated and that another node still has prepared: only it can say how they end. Access must be open. */
+static void
+check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
+{
+	static const char sql[] =
+	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '(_|$)') LIMIT 1";
+	const char *values[] = {NULL};
+
+	values[0] = psprintf("%d", node->node_id);
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *other = tessera_routing_node_at(routing, i);
+		PGresult   *result;
+
+		if (other->node_id == node->node_id)
+			continue;
+		result = tessera_control_call(routing, other->node_id, sql, 1, values);
+		if (PQntuples(result) > 0)
+			refuse_in_use(node->name, psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), PQgetvalue(result, 0, 0)),
+						  "Run tessera.resolve_transactions() there.");
+	}
 }
 
 /* The change itself. The config node stays, without the shard. Access must be open. */
@@ -113,7 +136,11 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	check_kind(node, shard);
 	check_holds_nothing(node);
 	if (!change->force)
-		check_settled(tessera_routing(), node);
+	{
+		routing = tessera_routing();
+		check_settled(routing, node);
+		check_not_awaited(routing, node);
+	}
 	unregister(change, node);
 	if (!node->is_config)
 		tessera_announce(node->name, node->conninfo,
