@@ -38,10 +38,13 @@ CREATE TABLE lines (tenant int NOT NULL, order_id int, line int, parent int, PRI
                     CONSTRAINT lines_order FOREIGN KEY (tenant, order_id) REFERENCES orders (tenant, id),
                     CONSTRAINT lines_parent FOREIGN KEY (tenant, order_id, parent) REFERENCES lines (tenant, order_id, line));
 CREATE TABLE empty_too (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
+CREATE TABLE too_late (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
 CREATE TABLE has_rows (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
 CREATE TABLE more_rows (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
 INSERT INTO has_rows SELECT g, g FROM generate_series(1, 1000) g;
 INSERT INTO more_rows SELECT g, g FROM generate_series(1, 10) g;
+CREATE TABLE late_rows (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
+INSERT INTO late_rows VALUES (1, 1);
 CREATE TABLE same_keys (k int NOT NULL, v int);
 CREATE INDEX ON same_keys (k DESC);
 ALTER TABLE same_keys REPLICA IDENTITY FULL;
@@ -314,7 +317,8 @@ CREATE FUNCTION show_chunks() RETURNS TABLE (min tessera.bound, max tessera.boun
 SELECT register(1, 10, 20, 's1', 's2');
 SELECT tessera.split_chunk('empty_too', 15);
 SELECT tessera.merge_chunks('empty_too', tessera.minkey(), 20);
-SELECT tessera.shard_table('lines', 'tenant', colocate_with => 'empty_too');
+-- nor does a table join its group (A8)
+SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
 SELECT tessera.split_chunk('empty_too', 30);
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000001');
 SELECT * FROM show_chunks() WHERE major = 2 ORDER BY minor;
@@ -359,6 +363,15 @@ UPDATE tessera.migration SET epoch = (SELECT epoch FROM tessera.table_group g WH
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
 SELECT migration_id, outcome, donor_major, recipient_major, state FROM tessera.migration_outcome JOIN tessera.migration USING (migration_id) ORDER BY 1;
 SELECT * FROM show_chunks();
+-- a table with rows cannot join a group of which a part lies elsewhere; one without can
+SELECT register(9, 100, 110, 's1', 's2');
+SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000009');
+SELECT tessera.shard_table('late_rows', 'tenant', colocate_with => 'empty_too');
+BEGIN;
+SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
+ROLLBACK;
+SELECT register(10, 100, 110, 's2', 's1');
+SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000010');
 -- S63, D5: not known is not aborted
 SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000008');
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000008');
@@ -367,6 +380,9 @@ SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000007');
 
 -- check_consistency sees what is wrong: versions that the shards were not told of, then worse
 UPDATE tessera.migration SET finished = finished - interval '1 h';
+SELECT * FROM tessera.check_consistency() WHERE object = 'public.empty_too';
+-- a split tells the owner its new shard version
+SELECT tessera.split_chunk('empty_too', 200);
 SELECT * FROM tessera.check_consistency() WHERE object = 'public.empty_too';
 UPDATE tessera.chunk SET max = 27 WHERE min OPERATOR(tessera.=) 25::tessera.bound;
 UPDATE tessera.chunk SET max = 11, node_id = 99 WHERE min OPERATOR(tessera.=) tessera.minkey() AND group_id = (SELECT group_id FROM tessera.cluster_table WHERE table_name = 'empty_too');
@@ -378,6 +394,9 @@ UPDATE tessera.placement SET gate = 'write' FROM tessera.cluster_table t WHERE t
 SELECT * FROM tessera.check_consistency() WHERE object = 'public.t_int4';
 UPDATE tessera.placement SET owned = '{"(MINKEY,50)"}' FROM tessera.cluster_table t WHERE t.group_id = placement.group_id AND t.table_name = 'has_rows';
 SELECT * FROM tessera.check_consistency() WHERE object = 'public.has_rows, public.more_rows';
+-- rows that lie where they are not owned
+SELECT tessera.configure_table('t_int4', balancing => true);
+SELECT * FROM tessera.check_consistency(true) WHERE invariant = 4;
 
 \c contrib_regression
 DROP DATABASE tessera_sharding_a WITH (FORCE);
