@@ -115,7 +115,7 @@ extern void tessera_announce_others(int32 except, const char *sql, const char *p
 extern const char *const tessera_user_schemas_sql;
 extern const char *const tessera_user_tables_sql;
 
-/* From _PG_init. */
+/* From _PG_init, before tessera_catalog_change_init. */
 extern void tessera_admin_init(void);
 
 #endif							/* TESSERA_ADMIN_H */

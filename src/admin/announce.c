@@ -225,6 +225,7 @@ announce_subxact(SubXactEvent event, SubTransactionId mine, SubTransactionId par
 	}
 }
 
+/* Before the other modules: at commit, callbacks run in the reverse order, and a node that is told must find the catalog's sequence grown. */
 void
 tessera_admin_init(void)
 {
