@@ -39,6 +39,7 @@ _PG_init(void)
 	tessera_shmem_install();
 	tessera_table_lock_init();
 	tessera_worker_init();
+	tessera_admin_init();		/* its commit callback comes after the others: who registers first is called last */
 	tessera_catalog_change_init();
 	tessera_routing_init();
 	tessera_connection_init();
@@ -48,7 +49,6 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
-	tessera_admin_init();
 	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");
