@@ -214,7 +214,9 @@ foreach my $via ('s1', 's3')
 	ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'", '1'), 'a writer waits on the shard');
 	$c->query('s1', "SELECT pg_cancel_backend($pid)");
 	ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'", '0'), 'a cancel reaches the shard');
-	is($waiter->query_safe("SELECT 'alive'"), 'alive', 'the session goes on');
+	is($waiter->query("SELECT 'alive'"), 'alive', 'the session goes on');
+	like($waiter->{stderr}, qr/canceling statement due to user request/, 'with the error of a cancel');
+	$waiter->{stderr} = '';
 	$holder->query_safe('ROLLBACK');
 	$waiter->query_safe("UPDATE acc SET bal = 4 WHERE id = $a");
 	is($c->query('s3', "SELECT bal FROM acc WHERE id = $a"), '4', 'and writes');
