@@ -48,8 +48,8 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
-	tessera_launcher_init();
 	tessera_admin_init();
+	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");
 }

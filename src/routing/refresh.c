@@ -37,6 +37,7 @@
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "common/worker.h"
+#include "routing/image.h"
 #include "routing/refresh.h"
 #include "transport/connection.h"
 
@@ -51,6 +52,7 @@ typedef struct RefreshSlot
 	uint64		requested;
 	uint64		done;
 	uint64		succeeded;
+	uint64		doubted;		/* number of the last request that does not trust the token */
 	TimestampTz last_success;
 	char		error[256];		/* of the last fetch; empty: it went well */
 	ConditionVariable ended;
@@ -64,6 +66,7 @@ static int	refresh_interval = 30;
 static TimestampTz next_due = 0;
 static char *last_token = NULL; /* at the last good fetch */
 static int	fetches = 0;
+static bool by_registry = true; /* address of the config node to try */
 
 PG_FUNCTION_INFO_V1(tessera_catalog_token);
 PG_FUNCTION_INFO_V1(tessera_reload_routing);
@@ -104,8 +107,8 @@ tessera_refresh_init(void)
 
 /* Asking for a fetch */
 
-bool
-tessera_routing_refresh(int timeout_ms)
+static bool
+request_fetch(int timeout_ms, bool doubt)
 {
 	const TesseraRouting *routing = tessera_routing();
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
@@ -122,6 +125,8 @@ tessera_routing_refresh(int timeout_ms)
 	slot = &slots[tessera_my_slot()];
 	SpinLockAcquire(&slot->mutex);
 	number = ++slot->requested;
+	if (doubt)
+		slot->doubted = number;
 	SpinLockRelease(&slot->mutex);
 	(void) tessera_worker_wake(TESSERA_REFRESHER);
 
@@ -143,6 +148,12 @@ tessera_routing_refresh(int timeout_ms)
 	}
 	ConditionVariableCancelSleep();
 	return done && good;
+}
+
+bool
+tessera_routing_refresh(int timeout_ms)
+{
+	return request_fetch(timeout_ms, false);
 }
 
 
@@ -209,20 +220,34 @@ stored_address(void)
 	return address;
 }
 
+/* By the registry's address, or the one this node joined with: after a failure by the other one, as one of them may be out of date. */
 static TesseraConnection *
 connect_config(const TesseraRouting *routing)
 {
 	const TesseraNode *config = tessera_routing_config(routing);
 	char	   *address;
 
-	if (config != NULL)
-		return tessera_connection_open(config->node_id, NameStr(config->name), tessera_node_conninfo(routing, config), 1, NULL);
-	address = stored_address();
+	address = config != NULL && by_registry ? pstrdup(tessera_node_conninfo(routing, config)) : stored_address();
 	if (address == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the address of the config node is not known")));
-	return tessera_connection_open(0, "config node", address, 1, NULL);
+	return tessera_connection_open(config != NULL ? config->node_id : 0, config != NULL ? NameStr(config->name) : "config node", address, 1, NULL);
+}
+
+/* Are the chunks of all groups in order here? */
+static bool
+all_sound(const TesseraRouting *routing)
+{
+	for (int i = 0; i < routing->ngroups; i++)
+	{
+		const TesseraGroup *group = tessera_routing_group(routing, i);
+		const TesseraChunkMap *map = tessera_group_map(group);
+
+		if (group->ncolumns > 0 && (map == NULL || !map->sound))
+			return false;
+	}
+	return true;
 }
 
 /* Asks for what is new and writes it; false if chunks here turned out to be wrong (then listed as distrusted). */
@@ -260,6 +285,14 @@ keep_token(TesseraCommand *command, PGresult *result)
 	PQclear(result);
 }
 
+static void
+forget_token(void)
+{
+	if (last_token != NULL)
+		pfree(last_token);
+	last_token = NULL;
+}
+
 /* One fetch, in one transaction. Errors are thrown, with the connection closed. */
 static void
 fetch(TesseraRefresh *refresh)
@@ -274,7 +307,7 @@ fetch(TesseraRefresh *refresh)
 	{
 		connection = connect_config(refresh->routing);
 		ask(connection, &ask_token);
-		if (token == NULL || last_token == NULL || strcmp(token, last_token) != 0 || ++fetches % TRUST == 0)
+		if (token == NULL || last_token == NULL || strcmp(token, last_token) != 0 || ++fetches % TRUST == 0 || !all_sound(refresh->routing))
 		{
 			if (!fetch_changes(connection, refresh))
 				ereport(ERROR,
@@ -295,8 +328,7 @@ fetch(TesseraRefresh *refresh)
 		token = MemoryContextStrdup(TopMemoryContext, token);
 	CommitTransactionCommand();
 
-	if (last_token != NULL)
-		pfree(last_token);
+	forget_token();
 	last_token = token;
 }
 
@@ -322,6 +354,7 @@ try_fetch(TesseraRefresh *refresh, char *error, Size room)
 		MemoryContextSwitchTo(context);
 		snprintf(error, room, "%s%s%s", data->message, data->detail ? ": " : "", data->detail ? data->detail : "");
 		FreeErrorData(data);
+		by_registry = !by_registry;
 		good = false;
 	}
 	PG_END_TRY();
@@ -337,11 +370,15 @@ run_fetch(RefreshSlot *slot)
 	TesseraRefresh refresh = {.context = work};
 	char		error[sizeof(slot->error)] = "";
 	uint64		number;
+	bool		doubted;
 	bool		good = false;
 
 	SpinLockAcquire(&slot->mutex);
 	number = slot->requested;
+	doubted = slot->doubted > slot->done;
 	SpinLockRelease(&slot->mutex);
+	if (doubted)
+		forget_token();
 
 	for (int attempt = 1; attempt <= ATTEMPTS && !good; attempt++)
 	{
@@ -419,7 +456,7 @@ Datum
 tessera_reload_routing(PG_FUNCTION_ARGS)
 {
 	tessera_catalog_bump();
-	PG_RETURN_BOOL(tessera_routing_refresh(RELOAD_MS));
+	PG_RETURN_BOOL(request_fetch(RELOAD_MS, true));
 }
 
 Datum

@@ -39,6 +39,9 @@
 /* Fingerprint of the settings of the cluster's own role: an empty set but for the search path. */
 #define OWN_SETTINGS 1
 
+/* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
+#define UNKNOWN_NODE_TIMEOUT 5000
+
 #define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3)"
 #define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
 #define STATEMENT_SQL "SELECT tessera.internal_statement($1)"
@@ -148,11 +151,17 @@ hello_sql(const TesseraRouting *routing)
 }
 
 static TesseraConnection *
-open_node(const TesseraRouting *routing, int32 node_id, int lane)
+open_node(const TesseraRouting *pinned, int32 node_id, int lane)
 {
+	const TesseraRouting *volatile routing = pinned;
 	const TesseraNode *node = tessera_routing_node(routing, node_id);
 	TesseraConnection *connection;
 
+	if (node == NULL && tessera_routing_refresh(UNKNOWN_NODE_TIMEOUT))
+	{
+		routing = tessera_routing();	/* a look-up that misses refreshes the registry (S32) */
+		node = routing ? tessera_routing_node(routing, node_id) : NULL;
+	}
 	if (node == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
