@@ -36,10 +36,10 @@ _PG_init(void)
 				 errmsg("tessera must be loaded at server start"),
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
 
+	tessera_admin_init();
 	tessera_shmem_install();
 	tessera_table_lock_init();
 	tessera_worker_init();
-	tessera_admin_init();		/* its commit callback comes after the others: who registers first is called last */
 	tessera_catalog_change_init();
 	tessera_routing_init();
 	tessera_connection_init();
