@@ -10,6 +10,7 @@
 
 #include "catalog/change.h"
 #include "common/shmem.h"
+#include "ddl/ddl.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -40,6 +41,7 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
+	tessera_ddl_init();
 	tessera_internal_init();
 	tessera_connection_init();
 

@@ -171,6 +171,12 @@ require_internal(FunctionCallInfo fcinfo)
 	require_top_level(fcinfo);
 }
 
+void
+tessera_internal_require(FunctionCallInfo fcinfo)
+{
+	require_internal(fcinfo);
+}
+
 /* ---- hello ---- */
 
 static void
