@@ -124,8 +124,6 @@ extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRoutin
 /* Locks the names on the config node and checks that no migration of the groups runs. ERROR 55006, 55P03, 08006. groups: pg_uuid_t *. */
 extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups);
 
-extern int	tessera_ddl_lock_timeout;	/* ms */
-
 /* Milliseconds one attempt waits for a lock. */
 extern int	tessera_ddl_attempt_timeout(void);
 

@@ -34,6 +34,7 @@
 #include "utils/uuid.h"
 
 #include "common/spi.h"
+#include "common/table_lock.h"
 #include "ddl/ddl.h"
 #include "ddl/statement_text.h"
 #include "session/internal.h"
@@ -69,8 +70,6 @@ typedef struct Announced
 	TimestampTz at;
 	int32		lock_timeout;
 } Announced;
-
-int			tessera_ddl_lock_timeout = 10000;
 
 static FanOut *current = NULL;
 static Announced announced = {0};

@@ -411,9 +411,6 @@ tessera_ddl_init(void)
 	DefineCustomBoolVariable("tessera.replicate_ddl", "Run DDL on every node of the cluster.",
 							 "Off: a statement changes this node only. For repairs; nodes must have the same schema.",
 							 &replicate_ddl, true, PGC_SUSET, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("tessera.ddl_lock_timeout", "How long DDL tries to get its locks on all nodes.",
-							"Each attempt waits a part of it for a lock, lets go of all locks, and tries again.",
-							&tessera_ddl_lock_timeout, 10000, 100, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	tessera_track_init();
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility_hook;

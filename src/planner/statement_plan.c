@@ -398,7 +398,7 @@ source_query(Query *insert)
 	/* The target is not read; the source is, also as text. */
 	target->rtekind = RTE_RESULT;
 	target->securityQuals = NIL;
-	if (insert->onConflict)
+	if (insert->onConflict && insert->onConflict->exclRelIndex > 0)
 		rt_fetch(insert->onConflict->exclRelIndex, source->rtable)->rtekind = RTE_RESULT;
 	foreach(cell, source->rtable)
 		lfirst_node(RangeTblEntry, cell)->inFromCl = true;

@@ -40,7 +40,10 @@ extern uint64 tessera_internal_statement(void);
 extern Snapshot tessera_internal_statement_snapshot(void);	/* NULL if none kept yet */
 extern void tessera_internal_keep_snapshot(Snapshot snapshot);	/* registered with the top transaction; dropped at its end or by the next number */
 
-/* For C functions of other modules that only another node may call: ERROR 42501 unless this is an internal connection and the call is a statement of its own. */
+/*
+ * For SQL functions that only other nodes may call: ERROR 42501 unless this is an internal connection and the call is the whole of a statement that came
+ * straight from it (never from inside what users write).
+ */
 extern void tessera_internal_require(FunctionCallInfo fcinfo);
 
 /* From _PG_init. */
