@@ -102,16 +102,9 @@ pause_before_attempt(int attempt)
 }
 
 static bool
-may_try_again(MemoryContext context, TimestampTz deadline)
+is_about_locks(int code)
 {
-	ErrorData  *error;
-	bool		lock;
-
-	MemoryContextSwitchTo(context);
-	error = CopyErrorData();
-	lock = error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED;
-	FreeErrorData(error);
-	return lock && GetCurrentTimestamp() < deadline;
+	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED;
 }
 
 /* One attempt; true if it went through, false if it was undone and may be made again. */
@@ -122,7 +115,7 @@ try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
 	ResourceOwner owner = CurrentResourceOwner;
 	char		timeout[16];
 	int			level = NewGUCNestLevel();
-	volatile bool done = false;
+	ErrorData  *volatile error = NULL;
 
 	snprintf(timeout, sizeof(timeout), "%d", tessera_ddl_attempt_timeout());
 	set_here("lock_timeout", timeout);
@@ -132,20 +125,23 @@ try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
 	{
 		attempt(arg);
 		ReleaseCurrentSubTransaction();
-		done = true;
 	}
 	PG_CATCH();
 	{
-		if (!may_try_again(context, deadline))
-			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
+	if (error && (!is_about_locks(error->sqlerrcode) || GetCurrentTimestamp() >= deadline))
+		ReThrowError(error);
 	AtEOXact_GUC(true, level);
-	return done;
+	if (error)
+		FreeErrorData(error);
+	return error == NULL;
 }
 
 void
