@@ -14,6 +14,7 @@
 #include "common/shmem.h"
 #include "common/table_lock.h"
 #include "common/worker.h"
+#include "ddl/ddl.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -49,6 +50,7 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
+	tessera_ddl_init();
 	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");
