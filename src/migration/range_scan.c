@@ -96,10 +96,9 @@ tessera_key_index(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys
 	return best;
 }
 
-static void
-add_scankey(TesseraRangeScan *scan, int column, StrategyNumber strategy, Datum value)
+void
+tessera_index_scankey(ScanKey key, Relation index, int column, StrategyNumber strategy, Datum value)
 {
-	Relation	index = scan->index;
 	Oid			type = index->rd_opcintype[column];
 	Oid			operator = get_opfamily_member(index->rd_opfamily[column], type, type, strategy);
 
@@ -107,8 +106,13 @@ add_scankey(TesseraRangeScan *scan, int column, StrategyNumber strategy, Datum v
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg_internal("operator family %u has no operator for strategy %d of type %u", index->rd_opfamily[column], strategy, type)));
-	ScanKeyEntryInitialize(&scan->scankeys[scan->nscankeys++], 0, column + 1, strategy, InvalidOid, index->rd_indcollation[column],
-						   get_opcode(operator), value);
+	ScanKeyEntryInitialize(key, 0, column + 1, strategy, InvalidOid, index->rd_indcollation[column], get_opcode(operator), value);
+}
+
+static void
+add_scankey(TesseraRangeScan *scan, int column, StrategyNumber strategy, Datum value)
+{
+	tessera_index_scankey(&scan->scankeys[scan->nscankeys++], scan->index, column, strategy, value);
 }
 
 static TesseraRangeScan *

@@ -6,6 +6,8 @@
 #define TESSERA_RANGE_SCAN_H
 
 #include "postgres.h"
+#include "access/skey.h"
+#include "access/stratnum.h"
 #include "executor/tuptable.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
@@ -20,6 +22,9 @@ extern bool tessera_range_holds(TesseraKeySpace *ks, const TesseraKeyBound *min,
  * front. InvalidOid if there is none.
  */
 extern Oid	tessera_key_index(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys);
+
+/* Scan key of a btree index's column (from 0), by the column's own operator family. */
+extern void tessera_index_scankey(ScanKey key, Relation index, int column, StrategyNumber strategy, Datum value);
 
 typedef struct TesseraRangeScan TesseraRangeScan;
 
