@@ -40,9 +40,6 @@ extern void *tessera_admin_alloc(Size size);
 /* Copy of a text (or NULL) in the context that was current at tessera_spi_begin. */
 extern char *tessera_admin_keep(const char *value);
 
-/* A line of the changelog. before and after: jsonb text or NULL. by: NULL is the session's user. Access must be open. */
-extern void tessera_changelog(const char *by, const char *what, const char *object, const char *before, const char *after);
-
 /* ---- node_check.c: what a node is and whether it can take part ---- */
 
 typedef struct TesseraNodeFacts

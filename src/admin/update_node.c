@@ -13,6 +13,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/chunk.h"
 #include "common/errors.h"
 #include "transaction/participant.h"
 
@@ -84,7 +85,7 @@ update_here(const TesseraChange *change)
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);
 	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";
-	tessera_changelog(change->by, "update_node", change->name,
+	tessera_changelog_add("update_node", change->name, change->by,
 					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4)", 1, logged),
 					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4, 'conninfo_changed', $2::bool)", 2,
 											(const char *[]) {row[2], logged[1]}));
@@ -107,6 +108,7 @@ update_config_elsewhere(const TesseraChange *change)
 	TesseraNodeFacts *there = tessera_node_facts(connection);
 	const char *values[5];
 
+	tessera_refuse_block();
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	tessera_change_values(change, values);
 	(void) tessera_connection_run(connection, tessera_change_sql, lengthof(values), values);

@@ -30,6 +30,7 @@
 #include "catalog/change.h"
 #include "catalog/relation.h"
 #include "common/shmem.h"
+#include "common/worker.h"
 
 typedef struct Sequence
 {
@@ -42,6 +43,7 @@ static Sequence *sequences = NULL;
 /* of the current top transaction */
 static uint64 changes = 0;
 static bool invalidated = false;
+static bool role_changed = false;
 static Oid	dropped_database = InvalidOid;
 
 static object_access_hook_type previous_object_access_hook = NULL;
@@ -86,6 +88,13 @@ tessera_catalog_changed(void)
 			CacheInvalidateRelcacheByRelid(relid);
 		invalidated = true;
 	}
+}
+
+void
+tessera_catalog_role_changed(void)
+{
+	tessera_catalog_changed();
+	role_changed = true;
 }
 
 uint64
@@ -146,6 +155,8 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 			if (changes > 0)
 				tessera_catalog_bump();
+			if (role_changed)
+				tessera_worker_roles_changed();
 			if (OidIsValid(dropped_database))
 				tessera_database_slot_release(dropped_database);
 			break;
@@ -157,6 +168,7 @@ at_transaction_end(XactEvent event, void *arg)
 	}
 	changes = 0;
 	invalidated = false;
+	role_changed = false;
 	dropped_database = InvalidOid;
 }
 
@@ -191,9 +203,12 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *
 	if (access != OAT_DROP)
 		return;
 	if (class == DatabaseRelationId)
+	{
 		dropped_database = object;
+		tessera_workers_stop(object);
+	}
 	else if (class == ExtensionRelationId && tessera_my_slot_if_any() >= 0 && object == get_extension_oid("tessera", true))
-		tessera_catalog_changed();
+		tessera_catalog_role_changed();
 }
 
 void

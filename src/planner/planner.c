@@ -9,13 +9,16 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
 #include "tcop/tcopprot.h"
 #include "utils/lsyscache.h"
 
+#include "catalog/change.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
 #include "planner/pins.h"
@@ -141,6 +144,45 @@ plan_general(Query *query, const char *source, ParamListInfo params)
 	return plan;
 }
 
+/* Does the query name a relation, or call a function, outside of the schemas pg_catalog and tessera? context: set if it names one of ours. */
+static bool
+names_other_tables(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+	{
+		RangeTblEntry *rte = (RangeTblEntry *) node;
+		Oid			schema;
+
+		if (rte->rtekind != RTE_RELATION)
+			return false;
+		schema = get_rel_namespace(rte->relid);
+		if (schema != get_namespace_oid("tessera", true))
+			return schema != PG_CATALOG_NAMESPACE;
+		*(bool *) context = true;
+		return false;
+	}
+	if (IsA(node, FuncExpr))
+	{
+		Oid			schema = get_func_namespace(((FuncExpr *) node)->funcid);
+
+		if (schema != PG_CATALOG_NAMESPACE && schema != get_namespace_oid("tessera", true))
+			return true;
+	}
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, names_other_tables, context, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, names_other_tables, context);
+}
+
+static bool
+is_about_catalog(Query *query)
+{
+	bool		ours = false;
+
+	return !names_other_tables((Node *) query, &ours) && ours;
+}
+
 static PlannedStmt *
 tessera_planner(Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
@@ -151,6 +193,9 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	if (local || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
 		return plan_in_mode(TESSERA_PLAN_SHARD, query, source, cursor_options, params);
+	/* An image of its own for each of a catalog-changing transaction's statements is dear; those on the catalog itself do without. */
+	if (tessera_catalog_changed_here() != 0 && is_about_catalog(query))
+		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	routing = tessera_routing();
 	if (routing == NULL)
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);

@@ -324,7 +324,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 {
 	bool		writes = analysis->writes_cluster;
 	Query	   *copy;
-	List	   *params;
+	List	   *params = NIL;
 	List	   *exprs;
 	List	   *pins;
 	List	   *placed;
@@ -342,6 +342,8 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		return NULL;
 	}
 	copy = copyObject(query);
+	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
+		tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
 		return NULL;
 	if (writes || analysis->locks_rows)
@@ -396,7 +398,7 @@ source_query(Query *insert)
 	/* The target is not read; the source is, also as text. */
 	target->rtekind = RTE_RESULT;
 	target->securityQuals = NIL;
-	if (insert->onConflict)
+	if (insert->onConflict && insert->onConflict->exclRelIndex > 0)
 		rt_fetch(insert->onConflict->exclRelIndex, source->rtable)->rtekind = RTE_RESULT;
 	foreach(cell, source->rtable)
 		lfirst_node(RangeTblEntry, cell)->inFromCl = true;

@@ -11,6 +11,7 @@
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -323,7 +324,7 @@ scan_sql(Relation relation, RangeTblEntry *rte, List *attributes, List *shipped,
 	List	   *quals = NIL;
 	AttrNumber	resno = 0;
 
-	table->inh = true;
+	table->inh = rte->inh || !has_subclass(rte->relid);	/* the planner clears it where there are no children: not ONLY */
 	table->securityQuals = NIL;
 	query->commandType = CMD_SELECT;
 	query->canSetTag = true;

@@ -522,8 +522,7 @@ tessera_connection_raise(TesseraConnection *connection, PGresult *result, const 
 			 names[3] ? err_generic_string(PG_DIAG_DATATYPE_NAME, names[3]) : 0,
 			 names[4] ? err_generic_string(PG_DIAG_CONSTRAINT_NAME, names[4]) : 0,
 			 context ? errcontext("%s", context) : 0,
-			 sql ? errcontext("node \"%s\", statement: %s", NameStr(connection->name), sql)
-			 : errcontext("node \"%s\"", NameStr(connection->name))));
+			 errcontext("node \"%s\"%s%s", NameStr(connection->name), sql ? ", statement: " : "", sql ? sql : "")));
 }
 
 void

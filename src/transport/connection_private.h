@@ -44,6 +44,7 @@ typedef struct TesseraEntry
 {
 	TesseraEntryKind kind;
 	bool		row_mode;		/* single-row mode has been asked for */
+	bool		quiet;			/* an error is of no interest any more */
 	bool		failed;			/* an error was given to the command or raised */
 	TesseraCommand *command;	/* COMMAND, PREPARE; NULL if forgotten */
 	TesseraStatement *statement;	/* COMMAND, PREPARE, INTERNAL, QUIET: referenced */
