@@ -72,8 +72,12 @@ index_key_columns(Relation index, TesseraKeySpace *ks, const AttrNumber *keys)
 	return n;
 }
 
-Oid
-tessera_key_index(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys)
+/*
+ * The index to scan: valid, btree, whole, the first key column in front and ordered as the keys are; the one with most key columns in front. Unlike catalog/key_index.h
+ * it takes an index of some of the key columns too, and minds how old the snapshot is. InvalidOid if there is none.
+ */
+static Oid
+find_index(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys)
 {
 	List	   *indexes = RelationGetIndexList(relation);
 	Oid			best = InvalidOid;
@@ -147,7 +151,7 @@ scan_start(TesseraRangeScan *scan, Snapshot snapshot)
 static void
 open_key_index(TesseraRangeScan *scan)
 {
-	Oid			index = tessera_key_index(scan->relation, scan->ks, scan->keys);
+	Oid			index = find_index(scan->relation, scan->ks, scan->keys);
 
 	if (OidIsValid(index))
 		scan->index = index_open(index, AccessShareLock);

@@ -17,12 +17,6 @@
 /* Does the key (ks->ncolumns non-null datums) lie in [min, max)? May leak into the current context if a key column is by reference. */
 extern bool tessera_range_holds(TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max, const Datum *key);
 
-/*
- * The index by which rows are found by key: valid, btree, whole, leading column the first key column and ordered as the keys are; the one with most key columns in
- * front. InvalidOid if there is none.
- */
-extern Oid	tessera_key_index(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys);
-
 /* Scan key of a btree index's column (from 0), by the column's own operator family. */
 extern void tessera_index_scankey(ScanKey key, Relation index, int column, StrategyNumber strategy, Datum value);
 
