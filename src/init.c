@@ -18,6 +18,7 @@
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
+#include "migration/data.h"
 #include "planner/planner.h"
 #include "routing/routing.h"
 #include "session/internal.h"
@@ -51,6 +52,7 @@ _PG_init(void)
 	tessera_shard_check_init();
 	tessera_planner_init();
 	tessera_ddl_init();
+	tessera_migration_data_init();
 	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");
