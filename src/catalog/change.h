@@ -26,7 +26,7 @@ extern uint64 tessera_catalog_changed_here(void);
 /* The database's catalog sequence. Read it before taking the snapshot with which the catalog is loaded. */
 extern uint64 tessera_catalog_sequence(void);
 
-/* Bumps the sequence at once: after COMMIT PREPARED, and when a server has left recovery. Never errors. */
+/* Bumps the sequence at once. Never errors. COMMIT PREPARED does so by itself. */
 extern void tessera_catalog_bump(void);
 
 /* Waits until the sequence is no longer `seen` (true) or the deadline has passed (false). Interruptible; woken by every bump. */
