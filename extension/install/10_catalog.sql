@@ -126,8 +126,8 @@ CREATE TABLE tessera.migration (
   pause_ms       float8,
   error          text
 );
-CREATE UNIQUE INDEX migration_donor ON tessera.migration (donor) WHERE state = 'running';
-CREATE UNIQUE INDEX migration_recipient ON tessera.migration (recipient) WHERE state = 'running';
+CREATE UNIQUE INDEX migration_running_donor ON tessera.migration (donor) WHERE state = 'running';
+CREATE UNIQUE INDEX migration_running_recipient ON tessera.migration (recipient) WHERE state = 'running';
 COMMENT ON TABLE tessera.migration IS 'migrations and their outcomes (config node)';
 
 CREATE TABLE tessera.migration_outcome (

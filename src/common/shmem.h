@@ -21,6 +21,8 @@ typedef struct TesseraShmemModule
 	Size		(*size) (void);
 	int			lwlocks;
 	void		(*init) (void *area, LWLockPadded *locks, bool found);
+	/* optional: a slot whose database was dropped is given to another one: forget what the old one left; may error (then it is called again) */
+	void		(*reset_slot) (int slot);
 } TesseraShmemModule;
 
 /* From _PG_init only: remembers modules (static, never freed) and installs the request and startup hooks. */
@@ -32,6 +34,19 @@ extern int	tessera_database_slot(Oid database);
 
 /* Slot of MyDatabaseId, cached in this backend. */
 extern int	tessera_my_slot(void);
+
+/* The same without giving one: -1 if the database has none (no node of a cluster was ever seen in it). */
+extern int	tessera_my_slot_if_any(void);
+
+/* The database was dropped: its slot may be given to another one. Never errors. */
+extern void tessera_database_slot_release(Oid database);
+
+/* Databases that have a slot (array of TESSERA_MAX_DATABASES, InvalidOid where free), copied. */
+extern void tessera_slot_databases(Oid *databases);
+
+/* Grows whenever a slot is given, or somebody wants databases without a slot to look again whether they are nodes. One atomic read. */
+extern uint64 tessera_slots_generation(void);
+extern void tessera_slots_changed(void);
 
 /* The server's DSA area, attached (and created by whoever needs it first); lives until the backend exits. */
 extern dsa_area *tessera_dsa(void);

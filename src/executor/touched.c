@@ -9,6 +9,7 @@
 
 #include "access/stratnum.h"
 #include "nodes/nodeFuncs.h"
+#include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 
 #include "executor/ownership.h"

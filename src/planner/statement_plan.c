@@ -12,6 +12,7 @@
 #include "executor/executor.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "optimizer/planmain.h"
 #include "optimizer/planner.h"
 #include "parser/parse_relation.h"
@@ -23,6 +24,7 @@
 
 #include "executor/plan_private.h"
 #include "executor/targets.h"
+#include "planner/conditions.h"
 #include "planner/statement_plan.h"
 
 static List *
@@ -323,13 +325,14 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 {
 	bool		writes = analysis->writes_cluster;
 	Query	   *copy;
-	List	   *params;
+	List	   *params = NIL;
 	List	   *exprs;
 	List	   *pins;
 	List	   *placed;
 	List	   *sharded;
 	int			flags = 0;
 	Query	   *general = NULL;
+	List	   *conditions = NIL;
 	CustomScan *scan;
 	char	   *sql;
 
@@ -341,6 +344,8 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		return NULL;
 	}
 	copy = copyObject(query);
+	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
+		tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
 		return NULL;
 	if (writes || analysis->locks_rows)
@@ -354,6 +359,12 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	exprs = list_copy(params);
 	pins = collect_pins(analysis, &exprs);
 	collect_tables(analysis, &placed, &sharded);
+	if (many)
+	{
+		TesseraOccurrence *only = linitial(analysis->occurrences);
+
+		conditions = tessera_prune_conditions(make_ands_implicit((Expr *) query->jointree->quals), only->rti, routing, only->table, &exprs);
+	}
 	if (list_length(sharded) > TESSERA_MAX_GROUPS_IN_STATEMENT)
 	{
 		reason->text = "it names too many groups of tables";
@@ -369,6 +380,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	scan->custom_scan_tlist = tessera_output_list(output_targets(query));
 	scan->custom_private = list_make5(makeString(sql), types_of(params), pins, placed, sharded);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
+	scan->custom_private = lappend(scan->custom_private, conditions);
 	scan->custom_private = lappend(scan->custom_private, general);
 	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
 	return tessera_wrap_plan(query, scan, cursor_options);
@@ -392,8 +404,13 @@ source_query(Query *insert)
 	source->withCheckOptions = NIL;
 	source->canSetTag = true;
 	source->queryId = 0;
-	target->requiredPerms = 0;
+	/* The target is not read; the source is, also as text. */
+	target->rtekind = RTE_RESULT;
 	target->securityQuals = NIL;
+	if (insert->onConflict && insert->onConflict->exclRelIndex > 0)
+		rt_fetch(insert->onConflict->exclRelIndex, source->rtable)->rtekind = RTE_RESULT;
+	foreach(cell, source->rtable)
+		lfirst_node(RangeTblEntry, cell)->inFromCl = true;
 	foreach(cell, source->targetList)
 		((TargetEntry *) lfirst(cell))->resno = ++resno;
 	return source;
@@ -401,7 +418,7 @@ source_query(Query *insert)
 
 /* INSERT INTO t (columns) VALUES ($1, ...) with the statement's own ON CONFLICT and RETURNING. */
 static Query *
-row_query(Query *insert, List **params)
+row_query(Query *insert)
 {
 	Query	   *row = copyObject(insert);
 	List	   *targets = NIL;
@@ -415,14 +432,14 @@ row_query(Query *insert, List **params)
 		Param	   *value = makeNode(Param);
 
 		column++;
-		/* A parameter that equals no other: numbered by the source's column. */
+		/* Numbered by the source's column; tessera_prepare_query makes it one of the text's parameters. */
 		value->paramkind = PARAM_EXTERN;
 		value->paramid = column;
 		value->paramtype = exprType((Node *) entry->expr);
 		value->paramtypmod = -1;
 		value->paramcollid = exprCollation((Node *) entry->expr);
 		value->location = -1;
-		targets = lappend(targets, makeTargetEntry((Expr *) tessera_make_param((Expr *) value, params), entry->resno,
+		targets = lappend(targets, makeTargetEntry((Expr *) value, entry->resno,
 												   entry->resname ? pstrdup(entry->resname) : NULL, false));
 	}
 	row->targetList = targets;
@@ -477,7 +494,6 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	const TesseraTable *table = tessera_routing_table(routing, target->relid);
 	TesseraAnalysis analysis = {0};
 	TesseraOccurrence occurrence = {.query = query, .rti = query->resultRelation, .table = table};
-	List	   *row_params = NIL;
 	List	   *shipped = NIL;
 	List	   *columns = NIL;
 	Query	   *row;
@@ -488,7 +504,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	analysis.occurrences = list_make1(&occurrence);
 	if (!modification_allowed(query, &analysis, reason))
 		return NULL;
-	row = row_query(query, &row_params);
+	row = row_query(query);
 	{
 		TesseraReason why;
 		List	   *more = NIL;
@@ -509,8 +525,6 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 		{
 			Node	   *node = lfirst(cell);
 
-			while (IsA(node, RelabelType))
-				node = (Node *) ((RelabelType *) node)->arg;
 			if (!IsA(node, Param))
 			{
 				reason->text = "its ON CONFLICT or RETURNING clause uses a value that changes from call to call";

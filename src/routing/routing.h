@@ -15,7 +15,9 @@
 
 #include "postgres.h"
 #include "access/attnum.h"
+#include "utils/dsa.h"
 #include "utils/snapshot.h"
+#include "utils/dsa.h"
 #include "utils/uuid.h"
 
 #include "catalog/key.h"
@@ -28,8 +30,7 @@ typedef struct TesseraNode
 	bool		is_shard;
 	bool		is_config;
 	bool		draining;
-	const char *conninfo;		/* in private images and after tessera_routing_node(); see there */
-	Size		conninfo_offset;
+	Size		conninfo_offset;	/* see tessera_node_conninfo */
 } TesseraNode;
 
 typedef struct TesseraTable
@@ -168,15 +169,19 @@ struct TesseraPlacement
 
 /*
  * The newest placement that the snapshot sees (DESIGN section 5). *newest: it is also the newest there is. In the steady state one comparison with the
- * snapshot's xmin; else the catalog row is read under the snapshot into the current context. NULL: this node has none (owns nothing, hides nothing).
+ * snapshot's xmin; else the catalog row is read under the snapshot into the current context. NULL: this node has none (owns nothing, hides nothing). InvalidSnapshot: the newest.
  */
 extern const TesseraPlacement *tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot, bool *newest);
 
-/* Does the placement own the key position / any part of [min,max)? Is a row at the position hidden (in deletions, not in owned)? */
+/* Does the placement own the key position / any part of [min,max)? Is a row at the position hidden (in deletions, not in owned)? NULL: no. */
 extern bool tessera_placement_owns(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
+extern bool tessera_placement_owns_any(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,
+									   const TesseraKeyBound *max);
 extern bool tessera_placement_hides(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
 /* Does the gate's range hold the position / overlap [min,max)? false if there is no gate range. */
 extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
+extern bool tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,
+											const TesseraKeyBound *max);
 
 /* ---- refresh from the config node ---- */
 

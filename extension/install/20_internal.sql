@@ -1,0 +1,20 @@
+-- What nodes say to each other on internal connections. Everybody may execute these functions because a statement runs as the session's effective user there;
+-- the functions themselves refuse whoever is not another node (src/session/internal.c).
+CREATE FUNCTION tessera.internal_hello(cluster uuid, router text, version text, protocol int4) RETURNS text
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_hello';
+COMMENT ON FUNCTION tessera.internal_hello(uuid, text, text, int4) IS 'first call of another node on its connection; returns the name of this node';
+
+CREATE FUNCTION tessera.internal_session(effective_user text, names text[], settings text[]) RETURNS void
+  LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_session';
+COMMENT ON FUNCTION tessera.internal_session(text, text[], text[]) IS 'settings and effective user of the statements that follow; null user: the role of the connection';
+
+CREATE FUNCTION tessera.internal_tell(group_ids uuid[], epochs uuid[], terms int8[], majors int8[]) RETURNS void
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_tell';
+COMMENT ON FUNCTION tessera.internal_tell(uuid[], uuid[], int8[], int8[]) IS 'versions by which the other node routes';
+
+CREATE FUNCTION tessera.internal_statement(number int8) RETURNS void
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_set_statement';
+COMMENT ON FUNCTION tessera.internal_statement(int8) IS 'number of the statement to which the fragments that follow belong: they share one snapshot';
+
+-- A statement's effective user calls them by their qualified names.
+GRANT USAGE ON SCHEMA tessera TO PUBLIC;

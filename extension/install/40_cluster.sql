@@ -1,0 +1,70 @@
+-- Membership of the cluster. See src/admin/.
+
+-- Numbers of nodes are never used again: not even those of nodes that did not join in the end. Config node only.
+CREATE SEQUENCE tessera.node_id AS int4;
+COMMENT ON SEQUENCE tessera.node_id IS 'node numbers, never used twice (config node)';
+
+CREATE FUNCTION tessera.check_node(OUT setting text, OUT current text, OUT needed text, OUT ok bool) RETURNS SETOF record
+  AS 'MODULE_PATHNAME', 'tessera_check_node' LANGUAGE C STABLE;
+COMMENT ON FUNCTION tessera.check_node() IS 'settings a node needs: current and needed value, and whether that is enough';
+
+CREATE FUNCTION tessera.create_cluster(cluster text, conninfo text, shard text DEFAULT NULL) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_create_cluster' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.create_cluster(text, text, text) IS
+  'makes this database the config node of a new cluster and, if a shard is named, its first shard, which keeps its tables; conninfo: how other nodes reach it';
+
+CREATE FUNCTION tessera.add_shard(name text, conninfo text) RETURNS int4
+  AS 'MODULE_PATHNAME', 'tessera_add_shard' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.add_shard(text, text) IS 'joins the database at conninfo to the cluster as a shard; returns its node_id';
+
+CREATE FUNCTION tessera.add_router(name text, conninfo text) RETURNS int4
+  AS 'MODULE_PATHNAME', 'tessera_add_router' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.add_router(text, text) IS 'joins the database at conninfo to the cluster as a router, which stores nothing; returns its node_id';
+
+CREATE FUNCTION tessera.update_node(name text, conninfo text, force bool DEFAULT false) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_update_node' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.update_node(text, text, bool) IS
+  'changes the address of a node; force: also to a promoted standby of it, once the old primary is stopped for good';
+
+CREATE FUNCTION tessera.remove_shard(name text, force bool DEFAULT false) RETURNS text
+  AS 'MODULE_PATHNAME', 'tessera_remove_shard' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.remove_shard(text, bool) IS
+  'removes a shard that holds no chunk and no schema; its own tables are kept; force: without asking the node whether its transactions are ended';
+
+CREATE FUNCTION tessera.remove_router(name text, force bool DEFAULT false) RETURNS text
+  AS 'MODULE_PATHNAME', 'tessera_remove_router' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.remove_router(text, bool) IS 'removes a router; force: without asking the node whether its transactions are ended';
+
+CREATE FUNCTION tessera.node_conninfo(name text) RETURNS text
+  AS 'MODULE_PATHNAME', 'tessera_node_conninfo_sql' LANGUAGE C STABLE STRICT;
+COMMENT ON FUNCTION tessera.node_conninfo(text) IS 'address of a node, which may hold a password: for administrators';
+
+-- Between nodes.
+
+CREATE FUNCTION tessera.internal_membership(action text, name text, conninfo text, force bool, by text) RETURNS text
+  AS 'MODULE_PATHNAME', 'tessera_internal_membership' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.internal_membership(text, text, text, bool, text) IS 'between nodes: a membership change handed on to the config node';
+
+CREATE FUNCTION tessera.internal_run_script(script text) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_run_script' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_run_script(text) IS 'between nodes: runs the schema script on a node that joins';
+
+CREATE FUNCTION tessera.internal_join_rows(table_name text, rows text) RETURNS int8
+  AS 'MODULE_PATHNAME', 'tessera_internal_join_rows' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_join_rows(text, text) IS 'between nodes: catalog rows for a node that joins, as text of an array of the table''s row type';
+
+CREATE FUNCTION tessera.internal_join(identity text) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_join' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_join(text) IS 'between nodes: the last step of a join, with the text of the identity row';
+
+CREATE FUNCTION tessera.internal_leave(cluster_id text, node_id int4) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_leave' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_leave(text, int4) IS 'between nodes: a removed node forgets the cluster; its tables are kept';
+
+CREATE FUNCTION tessera.internal_config_moved(conninfo text) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_config_moved' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_config_moved(text) IS 'between nodes: the config node has a new address';
+
+CREATE FUNCTION tessera.internal_range_deletions(OUT group_id uuid, OUT min tessera.bound, OUT max tessera.bound) RETURNS SETOF record
+  AS 'MODULE_PATHNAME', 'tessera_internal_range_deletions' LANGUAGE C STABLE;
+COMMENT ON FUNCTION tessera.internal_range_deletions() IS 'source of the view tessera.range_deletions';

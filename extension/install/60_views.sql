@@ -1,0 +1,71 @@
+-- Views of the catalog. On the config node they show the authoritative rows; on other nodes the local copy, as of its last refresh. Addresses are in none.
+
+CREATE VIEW tessera.shards AS
+  SELECT n.name, n.node_id, n.is_config, n.draining, n.database, n.timeline, n.added
+  FROM tessera.node n WHERE n.is_shard ORDER BY n.node_id;
+COMMENT ON VIEW tessera.shards IS 'nodes that store rows';
+
+CREATE VIEW tessera.routers AS
+  SELECT n.name, n.node_id, n.is_config, n.database, n.timeline, n.added
+  FROM tessera.node n WHERE NOT n.is_shard ORDER BY n.node_id;
+COMMENT ON VIEW tessera.routers IS 'nodes that store nothing';
+
+CREATE VIEW tessera.schemas AS
+  SELECT p.schema_name AS schema, n.name AS shard
+  FROM tessera.schema_placement p LEFT JOIN tessera.node n USING (node_id) ORDER BY p.schema_name;
+COMMENT ON VIEW tessera.schemas IS 'primary shard of each schema: its placed tables live there';
+
+CREATE VIEW tessera.tables AS
+  SELECT t.relid::pg_catalog.regclass AS table_name,
+         CASE WHEN t.group_id IS NULL THEN 'placed' ELSE 'sharded' END AS kind,
+         (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(k.name), ', ' ORDER BY k.position)
+          FROM pg_catalog.unnest(t.key_columns) WITH ORDINALITY AS k (name, position)) AS key,
+         g.strategy,
+         n.name AS primary_shard,
+         t.group_id,
+         (SELECT pg_catalog.count(*) FROM tessera.chunk c WHERE c.group_id = t.group_id) AS chunks
+  FROM tessera.cluster_table t
+  LEFT JOIN tessera.table_group g USING (group_id)
+  LEFT JOIN tessera.schema_placement p ON p.schema_name = t.schema_name AND t.group_id IS NULL
+  LEFT JOIN tessera.node n ON n.node_id = p.node_id
+  ORDER BY t.schema_name, t.table_name;
+COMMENT ON VIEW tessera.tables IS 'tables of the cluster: placed on one shard, or sharded by a key; tables of one group live together';
+
+CREATE VIEW tessera.chunks AS
+  SELECT t.relid::pg_catalog.regclass AS table_name, c.min, c.max, n.name AS shard, c.major, c.minor, c.jumbo, c.bytes
+  FROM tessera.cluster_table t
+  JOIN tessera.chunk c USING (group_id)
+  LEFT JOIN tessera.node n ON n.node_id = c.node_id
+  ORDER BY t.schema_name, t.table_name, c.min;
+COMMENT ON VIEW tessera.chunks IS 'ranges of keys and the shard that owns each; bytes: estimate for the whole group; a chunk of a group is shown for each of its tables';
+
+CREATE VIEW tessera.chunk_distribution AS
+  SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes
+  FROM tessera.cluster_table t
+  JOIN (SELECT c.group_id, c.node_id, pg_catalog.count(*) AS chunks, pg_catalog.sum(c.bytes)::int8 AS bytes
+        FROM tessera.chunk c GROUP BY c.group_id, c.node_id) AS d USING (group_id)
+  LEFT JOIN tessera.node n ON n.node_id = d.node_id
+  ORDER BY t.schema_name, t.table_name, n.name;
+COMMENT ON VIEW tessera.chunk_distribution IS 'chunks of each sharded table by shard; bytes: estimate for the whole group';
+
+CREATE VIEW tessera.changelog AS
+  SELECT e.change_id, e.at, e.by, e.what, e.object, e.before, e.after
+  FROM tessera.changelog_entry e ORDER BY e.change_id;
+COMMENT ON VIEW tessera.changelog IS 'every change of metadata: when, by whom, before and after; kept on the config node only';
+
+CREATE VIEW tessera.migrations AS
+  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, m.min, m.max, d.name AS donor, r.name AS recipient, m.state, m.phase,
+         m.rows, m.bytes, m.mods, m.pause_ms, NULL::text AS waiting_for, m.error, m.started, m.finished
+  FROM tessera.migration m
+  LEFT JOIN tessera.cluster_table t USING (table_id)
+  LEFT JOIN tessera.node d ON d.node_id = m.donor
+  LEFT JOIN tessera.node r ON r.node_id = m.recipient
+  ORDER BY m.started, m.migration_id;
+COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; kept on the config node only';
+
+CREATE VIEW tessera.range_deletions AS
+  SELECT t.relid::pg_catalog.regclass AS table_name, d.min, d.max
+  FROM tessera.internal_range_deletions() d
+  JOIN tessera.cluster_table t USING (group_id)
+  ORDER BY t.schema_name, t.table_name, d.min;
+COMMENT ON VIEW tessera.range_deletions IS 'ranges whose rows this shard still has to delete';

@@ -1,0 +1,195 @@
+/*
+ * join.c
+ *	  The other side of a membership change: what the config node calls on a node that joins, leaves, or must find the config node at a new address.
+ *
+ * All run inside a transaction of the config node (join) or by themselves after its commit (leave, moved). They check that the caller is another node.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+
+#include "admin/admin.h"
+#include "admin/membership.h"
+#include "catalog/change.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_run_script);
+PG_FUNCTION_INFO_V1(tessera_internal_join_rows);
+PG_FUNCTION_INFO_V1(tessera_internal_join);
+PG_FUNCTION_INFO_V1(tessera_internal_leave);
+PG_FUNCTION_INFO_V1(tessera_internal_config_moved);
+
+/* Catalog tables that a newcomer gets copies of. */
+static const char *const copied_tables[] = {"node", "schema_placement", "table_group", "cluster_table", "setting", "chunk"};
+
+/* The blanks and lines of comment that pg_dump writes before a statement. */
+static char *
+skip_comments(char *sql)
+{
+	for (;;)
+	{
+		while (*sql == ' ' || *sql == '\n')
+			sql++;
+		if (strncmp(sql, "--", 2) != 0)
+			return sql;
+		while (*sql != '\0' && *sql != '\n')
+			sql++;
+	}
+}
+
+/*
+ * internal_run_script(script): runs each statement of a script as the caller, who could do the same by hand. One by one, so that an error shows its own
+ * statement and not the whole script.
+ */
+Datum
+tessera_internal_run_script(PG_FUNCTION_ARGS)
+{
+	char	   *script = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	List	   *statements;
+	ListCell   *cell;
+
+	tessera_require_internal();
+	statements = pg_parse_query(script);
+	SPI_connect();
+	foreach(cell, statements)
+	{
+		RawStmt    *raw = lfirst_node(RawStmt, cell);
+		char	   *whole = script + raw->stmt_location;
+		char	   *sql = skip_comments(whole);
+		int			result;
+
+		CHECK_FOR_INTERRUPTS();
+		sql = raw->stmt_len == 0 ? pstrdup(sql) : pnstrdup(sql, whole + raw->stmt_len - sql);
+		result = SPI_execute(sql, false, 0);
+		if (result < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a schema script cannot hold this statement: %s", SPI_result_code_string(result)),
+					 errdetail("The statement is \"%s\".", sql)));
+		SPI_freetuptable(SPI_tuptable);
+		pfree(sql);
+	}
+	SPI_finish();
+	PG_RETURN_VOID();
+}
+
+/* ERROR 55000 if this database is a node. Access must be open. */
+static void
+refuse_member(void)
+{
+	const char *node = tessera_admin_value("SELECT node FROM tessera.identity", 0, NULL);
+
+	if (node != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is node \"%s\" already", node)));
+}
+
+/* internal_join_rows(table_name, rows): rows of a catalog table, as the text of an array of its row type */
+Datum
+tessera_internal_join_rows(PG_FUNCTION_ARGS)
+{
+	char	   *table = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(1))};
+	TesseraSpi	access;
+	bool		known = false;
+	uint64		rows;
+
+	tessera_require_internal();
+	for (int i = 0; i < lengthof(copied_tables); i++)
+		known = known || strcmp(copied_tables[i], table) == 0;
+	if (!known)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"%s\" is not copied to a node that joins", table)));
+	tessera_spi_begin(&access);
+	refuse_member();
+	rows = tessera_admin_exec(psprintf("INSERT INTO tessera.%s SELECT * FROM unnest($1::tessera.%s[])", table, table), 1, values);
+	tessera_catalog_changed();
+	tessera_spi_end(&access);
+	PG_RETURN_INT64((int64) rows);
+}
+
+/* Fill in this node's OIDs. ERROR if a table is missing. */
+static void
+resolve_tables(void)
+{
+	const char *missing;
+
+	tessera_admin_exec("UPDATE tessera.cluster_table t SET relid = (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+						 "WHERE n.nspname = t.schema_name AND c.relname = t.table_name AND c.relkind IN ('r', 'p'))", 0, NULL);
+	missing = tessera_admin_value("SELECT format('%I.%I', schema_name, table_name) FROM tessera.cluster_table WHERE relid IS NULL ORDER BY 1 LIMIT 1", 0, NULL);
+	if (missing != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table %s of the cluster is not in its schema script", missing),
+				 errhint("Was it dropped with tessera.replicate_ddl off?")));
+}
+
+/* internal_join(identity): the last step: from the commit on this database is a node */
+Datum
+tessera_internal_join(PG_FUNCTION_ARGS)
+{
+	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0))};
+	TesseraSpi	access;
+
+	tessera_require_internal();
+	tessera_spi_begin(&access);
+	refuse_member();
+	tessera_node_check_here();
+	resolve_tables();
+	tessera_admin_exec("INSERT INTO tessera.identity SELECT * FROM unnest(ARRAY[$1::tessera.identity])", 1, values);
+	tessera_catalog_changed();
+	tessera_spi_end(&access);
+	PG_RETURN_VOID();
+}
+
+/*
+ * internal_leave(cluster_id, node_id): this node was removed. It forgets the cluster and is a plain database again; tables are kept. False if it is
+ * not that node.
+ */
+Datum
+tessera_internal_leave(PG_FUNCTION_ARGS)
+{
+	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "node"};
+	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL};
+	TesseraSpi	access;
+	bool		left;
+
+	values[1] = psprintf("%d", PG_GETARG_INT32(1));
+	tessera_require_internal();
+	tessera_spi_begin(&access);
+	left = tessera_admin_exec("DELETE FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) > 0;
+	for (int i = 0; left && i < lengthof(tables); i++)
+		tessera_admin_exec(psprintf("DELETE FROM tessera.%s", tables[i]), 0, NULL);
+	tessera_catalog_changed();
+	tessera_spi_end(&access);
+	PG_RETURN_BOOL(left);
+}
+
+void
+tessera_set_config_conninfo(const char *conninfo)
+{
+	tessera_admin_exec("UPDATE tessera.identity SET config_conninfo = $1", 1, &conninfo);
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $1 WHERE is_config", 1, &conninfo);
+	tessera_catalog_changed();
+}
+
+/* internal_config_moved(conninfo): the config node's new address (S33) */
+Datum
+tessera_internal_config_moved(PG_FUNCTION_ARGS)
+{
+	char	   *conninfo = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	TesseraSpi	access;
+
+	tessera_require_internal();
+	tessera_conninfo_check(conninfo);
+	tessera_spi_begin(&access);
+	tessera_set_config_conninfo(conninfo);
+	tessera_spi_end(&access);
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,200 @@
+/*
+ * membership.c
+ *	  What every membership change begins with: the registry's lock, a node of the registry, and the way to the config node.
+ *
+ * Changes run on the config node only, one at a time: each holds tessera.node in EXCLUSIVE mode to the end of its transaction. DDL that must reach every node
+ * takes ROW SHARE on tessera.node of the config node before it picks its nodes, so that no node joins in the middle of it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "admin/admin.h"
+#include "admin/membership.h"
+#include "transaction/participant.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_membership);
+PG_FUNCTION_INFO_V1(tessera_node_conninfo_sql);
+
+void
+tessera_refuse_read_only(const char *action)
+{
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("the cluster cannot be changed on a standby"),
+				 errhint("Connect to the primary.")));
+	PreventCommandIfReadOnly(psprintf("tessera.%s()", action));
+}
+
+void
+tessera_registry_lock(void)
+{
+	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
+}
+
+TesseraRegistered *
+tessera_registered(const char *name)
+{
+	const char *values[] = {name};
+	TesseraRegistered node;
+	TesseraRegistered *kept;
+
+	if (tessera_admin_exec("SELECT node_id, name, conninfo, is_shard, is_config, draining, system_id, database, timeline "
+							 "FROM tessera.node WHERE name = $1", 1, values) == 0)
+		return NULL;
+	kept = (TesseraRegistered *) tessera_admin_alloc(sizeof(TesseraRegistered));
+	node.node_id = atoi(tessera_admin_field(0, 1));
+	node.name = tessera_admin_keep(tessera_admin_field(0, 2));
+	node.conninfo = tessera_admin_keep(tessera_admin_field(0, 3));
+	node.is_shard = tessera_admin_field(0, 4)[0] == 't';
+	node.is_config = tessera_admin_field(0, 5)[0] == 't';
+	node.draining = tessera_admin_field(0, 6)[0] == 't';
+	node.system_id = tessera_admin_keep(tessera_admin_field(0, 7));
+	node.database = tessera_admin_keep(tessera_admin_field(0, 8));
+	node.timeline = atoi(tessera_admin_field(0, 9));
+	*kept = node;
+	return kept;
+}
+
+TesseraRegistered *
+tessera_registered_or_error(const char *name)
+{
+	TesseraRegistered *node = tessera_registered(name);
+
+	if (node == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("node \"%s\" does not exist", name),
+				 errhint("tessera.shards and tessera.routers list the nodes.")));
+	return node;
+}
+
+const TesseraRouting *
+tessera_require_cluster(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not in a cluster"),
+				 errhint("Make one with tessera.create_cluster(), or join one with tessera.add_shard() on a node of it.")));
+	return routing;
+}
+
+void
+tessera_refuse_block(void)
+{
+	if (IsTransactionBlock())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("the cluster cannot be changed from this node inside a transaction block"),
+				 errdetail("The config node makes the change, and a rollback here would not undo it."),
+				 errhint("Run it by itself, or on the config node.")));
+}
+
+bool
+tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char **answer)
+{
+	const TesseraNode *config;
+	const char *values[5];
+	PGresult   *result;
+
+	if (routing->is_config)
+		return false;
+	tessera_refuse_block();
+	config = tessera_routing_config(routing);
+	if (config == NULL || change->forwarded)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node does not know the config node"),
+				 errhint("Run tessera.update_node() for the config node here.")));
+	tessera_change_values(change, values);
+	result = tessera_control_call(routing, config->node_id, tessera_change_sql, lengthof(values), values);
+	*answer = PQntuples(result) == 1 && !PQgetisnull(result, 0, 0) ? pstrdup(PQgetvalue(result, 0, 0)) : NULL;
+	return true;
+}
+
+const char *const tessera_change_sql = "SELECT tessera.internal_membership($1, $2, $3, $4::pg_catalog.bool, $5)";
+
+/* Parameters of tessera_change_sql. */
+void
+tessera_change_values(const TesseraChange *change, const char **values)
+{
+	values[0] = change->action;
+	values[1] = change->name;
+	values[2] = change->conninfo;
+	values[3] = change->force ? "true" : "false";
+	values[4] = change->by;
+}
+
+static char *
+text_argument(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
+}
+
+/* internal_membership(action, name, conninfo, force, by): a change that another node forwarded. Its caller's privilege was checked there. */
+Datum
+tessera_internal_membership(PG_FUNCTION_ARGS)
+{
+	TesseraChange change = {
+		.action = text_argument(fcinfo, 0),
+		.name = text_argument(fcinfo, 1),
+		.conninfo = text_argument(fcinfo, 2),
+		.force = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3),
+		.by = text_argument(fcinfo, 4),
+		.forwarded = true,
+	};
+	char	   *answer;
+
+	tessera_require_internal();
+	if (change.action == NULL || change.name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("a membership change needs an action and a name")));
+	answer = tessera_membership_change(&change);
+	if (answer == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(answer));
+}
+
+char *
+tessera_membership_change(TesseraChange *change)
+{
+	tessera_refuse_read_only(change->action);
+	if (change->by == NULL)
+		change->by = GetUserNameFromId(GetSessionUserId(), false);
+	if (strcmp(change->action, "add_shard") == 0)
+		return tessera_add_node(change, true);
+	if (strcmp(change->action, "add_router") == 0)
+		return tessera_add_node(change, false);
+	if (strcmp(change->action, "update_node") == 0)
+		return tessera_update_node_change(change);
+	if (strcmp(change->action, "remove_shard") == 0)
+		return tessera_remove_node(change, true);
+	if (strcmp(change->action, "remove_router") == 0)
+		return tessera_remove_node(change, false);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unknown membership change \"%s\"", change->action)));
+}
+
+/* node_conninfo(name): the address of a node, for administrators: it may hold a password. */
+Datum
+tessera_node_conninfo_sql(PG_FUNCTION_ARGS)
+{
+	TesseraSpi	access;
+	TesseraRegistered *node;
+
+	tessera_require_admin();
+	tessera_spi_begin(&access);
+	node = tessera_registered_or_error(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	tessera_spi_end(&access);
+	PG_RETURN_TEXT_P(cstring_to_text(node->conninfo));
+}

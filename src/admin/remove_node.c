@@ -1,0 +1,174 @@
+/*
+ * remove_node.c
+ *	  remove_shard and remove_router: a node leaves the cluster. Runs on the config node.
+ *
+ * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no transaction whose outcome it decides or waits for. The registry row goes in this
+ * transaction; after its commit the node is told to forget the cluster (best effort: it can do no harm, since nobody routes to it).
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+
+#include "admin/admin.h"
+#include "admin/membership.h"
+#include "catalog/change.h"
+#include "catalog/chunk.h"
+#include "transaction/participant.h"
+
+PG_FUNCTION_INFO_V1(tessera_remove_shard);
+PG_FUNCTION_INFO_V1(tessera_remove_router);
+
+static void
+refuse_in_use(const char *name, const char *detail, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 errmsg("node \"%s\" cannot be removed: it is still in use", name),
+			 errdetail("%s", detail),
+			 errhint("%s", hint)));
+}
+
+/* What the catalog says it holds. Access must be open. */
+static void
+check_holds_nothing(const TesseraRegistered *node)
+{
+	const char *values[] = {NULL};
+	const char *found;
+
+	values[0] = psprintf("%d", node->node_id);
+	found = tessera_admin_value("SELECT nullif(count(*), 0) FROM tessera.chunk WHERE node_id = $1::int4", 1, values);
+	if (found != NULL)
+		refuse_in_use(node->name, psprintf("It owns %s chunks.", found), "Move them away with tessera.move_range().");
+	found = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
+	if (found != NULL)
+		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", found), "Move it away with tessera.move_schema(), or drop it.");
+	found = tessera_admin_value("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND $1::int4 IN (donor, recipient) LIMIT 1", 1, values);
+	if (found != NULL)
+		refuse_in_use(node->name, psprintf("Migration %s is running.", found), "Wait for it, or use tessera.cancel_migration().");
+}
+
+/* What the node itself still has to end. ERROR 08006 if it is unreachable. */
+static void
+check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
+{
+	PGresult   *result = tessera_control_call(routing, node->node_id,
+											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()", 0, NULL);
+
+	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
+		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there, or end them.");
+}
+
+/* Transactions that it coordinated and that another node still has prepared: only it can say how they end. Access must be open. */
+static void
+check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
+{
+	static const char sql[] =
+	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
+	const char *values[] = {NULL};
+
+	values[0] = psprintf("%d", node->node_id);
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *other = tessera_routing_node_at(routing, i);
+		PGresult   *result;
+
+		if (other->node_id == node->node_id)
+			continue;
+		result = tessera_control_call(routing, other->node_id, sql, 1, values);
+		if (PQntuples(result) > 0)
+			refuse_in_use(node->name, psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), PQgetvalue(result, 0, 0)),
+						  "Run tessera.resolve_transactions() there.");
+	}
+}
+
+/* The change itself. The config node stays, without the shard. Access must be open. */
+static void
+unregister(const TesseraChange *change, const TesseraRegistered *node)
+{
+	const char *values[] = {NULL, node->is_shard ? "true" : "false"};
+
+	values[0] = psprintf("%d", node->node_id);
+	tessera_admin_exec(node->is_config ? "UPDATE tessera.node SET is_shard = false, draining = false WHERE node_id = $1::int4" :
+						 "DELETE FROM tessera.node WHERE node_id = $1::int4", 1, values);
+	tessera_changelog_add(change->action, node->name, change->by,
+					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $2::bool)", 2, values), NULL);
+	tessera_catalog_changed();
+}
+
+static void
+check_kind(const TesseraRegistered *node, bool shard)
+{
+	if (shard && !node->is_shard)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("node \"%s\" is not a shard", node->name),
+				 node->is_config ? 0 : errhint("Use tessera.remove_router().")));
+	if (!shard && node->is_config)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("node \"%s\" cannot be removed: it is the config node", node->name)));
+	if (!shard && node->is_shard)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("node \"%s\" is a shard", node->name),
+				 errhint("Use tessera.remove_shard().")));
+}
+
+/* Returns 'removed'. */
+char *
+tessera_remove_node(TesseraChange *change, bool shard)
+{
+	const TesseraRouting *routing = tessera_require_cluster();
+	TesseraSpi	access;
+	TesseraRegistered *node;
+	char	   *answer;
+
+	if (tessera_forward(routing, change, &answer))
+		return answer;
+	tessera_spi_begin(&access);
+	tessera_registry_lock();
+	node = tessera_registered_or_error(change->name);
+	check_kind(node, shard);
+	check_holds_nothing(node);
+	if (!change->force)
+	{
+		routing = tessera_routing();
+		check_settled(routing, node);
+		check_not_awaited(routing, node);
+	}
+	unregister(change, node);
+	if (!node->is_config)
+		tessera_announce(node->name, node->conninfo,
+						 psprintf("SELECT tessera.internal_leave(i.cluster_id::pg_catalog.text, %d) FROM tessera.identity i WHERE i.cluster_id::pg_catalog.text = $1",
+								  node->node_id),
+						 tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
+	tessera_announce_others(node->node_id, TESSERA_RELOAD_SQL, NULL);
+	tessera_spi_end(&access);
+	return "removed";
+}
+
+static Datum
+remove_node_sql(FunctionCallInfo fcinfo, const char *action)
+{
+	TesseraChange change = {.action = action};
+
+	tessera_require_admin();
+	change.name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	change.force = PG_GETARG_BOOL(1);
+	return PointerGetDatum(cstring_to_text(tessera_membership_change(&change)));
+}
+
+/* remove_shard(name, force) */
+Datum
+tessera_remove_shard(PG_FUNCTION_ARGS)
+{
+	return remove_node_sql(fcinfo, "remove_shard");
+}
+
+/* remove_router(name, force) */
+Datum
+tessera_remove_router(PG_FUNCTION_ARGS)
+{
+	return remove_node_sql(fcinfo, "remove_router");
+}

@@ -1,0 +1,156 @@
+/*
+ * update_node.c
+ *	  update_node: a node's new address (S33), and the timeline of a promoted standby. The only way an address changes.
+ *
+ * Runs on the config node. If it is the config node that has moved, other nodes know only its old address: then the node that was asked finds it at the new one,
+ * hands the change on, and keeps the new address itself; the config node tells the rest.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+
+#include "admin/admin.h"
+#include "admin/membership.h"
+#include "catalog/change.h"
+#include "catalog/chunk.h"
+#include "common/errors.h"
+#include "transaction/participant.h"
+
+PG_FUNCTION_INFO_V1(tessera_update_node);
+
+/* ERROR unless the database at the new address is that node of this cluster. */
+static void
+check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *cluster_id)
+{
+	if (strcmp(node->system_id, there->system_id) != 0 || strcmp(node->database, there->database) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("conninfo does not lead to node \"%s\"", node->name),
+				 errdetail("It reaches database \"%s\" of %s.", there->database,
+						   strcmp(node->system_id, there->system_id) != 0 ? "another server" : "its server")));
+	if (there->in_recovery)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("conninfo of node \"%s\" reaches a standby", node->name),
+				 errhint("Name the primary, or all hosts with target_session_attrs=read-write.")));
+	if (!there->superuser && !there->internal)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("role \"%s\" of the conninfo cannot open internal connections", there->role),
+				 errhint("Use a superuser, or GRANT tessera_internal TO %s.", quote_identifier(there->role))));
+	if (there->cluster_id == NULL || strcmp(there->cluster_id, cluster_id) != 0 || there->node_id != node->node_id)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the database at the conninfo does not take itself for node \"%s\" of this cluster", node->name)));
+}
+
+/* A promoted standby writes a new timeline; an older one is a primary that was replaced. */
+static void
+check_timeline(const TesseraRegistered *node, const TesseraNodeFacts *there, bool force)
+{
+	if (there->timeline < node->timeline)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("conninfo of node \"%s\" reaches a server that was replaced", node->name),
+				 errdetail("It is on timeline %d, the node on timeline %d.", there->timeline, node->timeline)));
+	if (there->timeline > node->timeline && !force)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("conninfo of node \"%s\" reaches a promoted standby", node->name),
+				 errdetail("It is on timeline %d, the node on timeline %d.", there->timeline, node->timeline),
+				 errhint("If the old primary is stopped for good, use tessera.update_node(..., force => true).")));
+}
+
+/* On the config node. Access must be open. */
+static void
+update_here(const TesseraChange *change)
+{
+	TesseraRegistered *node;
+	TesseraConnection *connection;
+	TesseraNodeFacts *there;
+	const char *row[] = {change->name, change->conninfo, NULL};
+	const char *logged[4];
+
+	tessera_registry_lock();
+	node = tessera_registered_or_error(change->name);
+	connection = tessera_probe_open(change->name, change->conninfo);
+	there = tessera_node_facts(connection);
+	tessera_probe_close(connection);
+	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
+	check_timeline(node, there, change->force);
+
+	row[2] = psprintf("%d", there->timeline);
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4 WHERE name = $1", 3, row);
+	/* Addresses can hold passwords: the changelog says only that it changed. */
+	logged[0] = psprintf("%d", node->timeline);
+	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";
+	tessera_changelog_add("update_node", change->name, change->by,
+					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4)", 1, logged),
+					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4, 'conninfo_changed', $2::bool)", 2,
+											(const char *[]) {row[2], logged[1]}));
+	tessera_catalog_changed();
+	if (node->is_config)
+	{
+		tessera_set_config_conninfo(change->conninfo);
+		tessera_announce_others(0, "SELECT tessera.internal_config_moved($1)", change->conninfo);
+	}
+	else
+		tessera_announce_others(0, TESSERA_RELOAD_SQL, NULL);
+}
+
+/* On another node, of the config node: hand it on at the new address, keep the address. */
+static void
+update_config_elsewhere(const TesseraChange *change)
+{
+	TesseraRegistered *node = tessera_registered_or_error(change->name);
+	TesseraConnection *connection = tessera_probe_open(change->name, change->conninfo);
+	TesseraNodeFacts *there = tessera_node_facts(connection);
+	const char *values[5];
+
+	tessera_refuse_block();
+	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
+	tessera_change_values(change, values);
+	(void) tessera_connection_run(connection, tessera_change_sql, lengthof(values), values);
+	tessera_probe_close(connection);
+	tessera_set_config_conninfo(change->conninfo);
+}
+
+/* Returns NULL: there is no answer. */
+char *
+tessera_update_node_change(TesseraChange *change)
+{
+	const TesseraRouting *routing = tessera_require_cluster();
+	const TesseraNode *config = tessera_routing_config(routing);
+	TesseraSpi	access;
+	char	   *answer;
+
+	if (!routing->is_config && !change->forwarded && config != NULL && strcmp(NameStr(config->name), change->name) == 0)
+	{
+		tessera_spi_begin(&access);
+		update_config_elsewhere(change);
+		tessera_spi_end(&access);
+		return NULL;
+	}
+	if (tessera_forward(routing, change, &answer))
+		return NULL;
+	tessera_spi_begin(&access);
+	update_here(change);
+	tessera_spi_end(&access);
+	return NULL;
+}
+
+/* update_node(name, conninfo, force) */
+Datum
+tessera_update_node(PG_FUNCTION_ARGS)
+{
+	TesseraChange change = {.action = "update_node"};
+
+	tessera_require_admin();
+	change.name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	change.conninfo = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	change.force = PG_GETARG_BOOL(2);
+	tessera_conninfo_check(change.conninfo);
+	(void) tessera_membership_change(&change);
+	PG_RETURN_VOID();
+}

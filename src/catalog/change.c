@@ -1,0 +1,243 @@
+/*
+ * change.c
+ *	  The catalog sequence of each database, and what bumps it.
+ *
+ * A writer counts its changes in this backend; the commit callback bumps the sequence: after the commit is visible (ProcArrayEndTransaction), before the
+ * transaction's locks go. Nothing happens at PREPARE; COMMIT PREPARED bumps whatever the prepared transaction did (the utility hook
+ * here). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back.
+ *
+ * On a hot standby nobody writes: the writer also invalidates the relcache entry of tessera.node, once per transaction. The commit's replay sends that to
+ * the standby's backends, and each bumps the sequence when it takes it in.
+ *
+ * Shared: one atomic counter for each slot; it never goes back, also when the slot gets another database. Crash: the server starts with new counters and
+ * without images.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
+#include "commands/extension.h"
+#include "port/atomics.h"
+#include "tcop/utility.h"
+#include "storage/condition_variable.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+#include "utils/inval.h"
+#include "utils/syscache.h"
+
+#include "catalog/change.h"
+#include "catalog/relation.h"
+#include "common/shmem.h"
+#include "common/worker.h"
+
+typedef struct Sequence
+{
+	pg_atomic_uint64 value;
+	ConditionVariable changed;	/* broadcast at each bump: waiters at a gate */
+} Sequence;
+
+static Sequence *sequences = NULL;
+
+/* of the current top transaction */
+static uint64 changes = 0;
+static bool invalidated = false;
+static bool role_changed = false;
+static Oid	dropped_database = InvalidOid;
+
+static object_access_hook_type previous_object_access_hook = NULL;
+static ProcessUtility_hook_type previous_utility = NULL;
+
+
+static Size
+sequences_size(void)
+{
+	return sizeof(Sequence) * TESSERA_MAX_DATABASES;
+}
+
+static void
+sequences_init(void *memory, LWLockPadded *locks, bool found)
+{
+	sequences = memory;
+	for (int i = 0; i < TESSERA_MAX_DATABASES && !found; i++)
+	{
+		pg_atomic_init_u64(&sequences[i].value, 1);
+		ConditionVariableInit(&sequences[i].changed);
+	}
+}
+
+static void
+sequences_reset(int slot)
+{
+	pg_atomic_fetch_add_u64(&sequences[slot].value, 1);
+}
+
+static const TesseraShmemModule change_module = {"tessera_catalog_sequences", sequences_size, 0, sequences_init, sequences_reset};
+
+
+void
+tessera_catalog_changed(void)
+{
+	(void) tessera_my_slot();	/* may error: here, not at commit */
+	changes++;
+	if (!invalidated)
+	{
+		Oid			relid = tessera_catalog_relid(TESSERA_NODE);
+
+		if (OidIsValid(relid) && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+			CacheInvalidateRelcacheByRelid(relid);
+		invalidated = true;
+	}
+}
+
+void
+tessera_catalog_role_changed(void)
+{
+	tessera_catalog_changed();
+	role_changed = true;
+}
+
+uint64
+tessera_catalog_changed_here(void)
+{
+	return changes;
+}
+
+uint64
+tessera_catalog_sequence(void)
+{
+	int			slot = tessera_my_slot_if_any();
+
+	return slot < 0 ? 0 : pg_atomic_read_u64(&sequences[slot].value);
+}
+
+void
+tessera_catalog_bump(void)
+{
+	int			slot = tessera_my_slot_if_any();
+
+	if (slot < 0)
+		tessera_slots_changed();
+	else
+	{
+		pg_atomic_fetch_add_u64(&sequences[slot].value, 1);
+		ConditionVariableBroadcast(&sequences[slot].changed);
+	}
+}
+
+bool
+tessera_catalog_wait(uint64 seen, TimestampTz deadline)
+{
+	Sequence   *sequence = &sequences[tessera_my_slot()];
+	bool		changed;
+
+	ConditionVariablePrepareToSleep(&sequence->changed);
+	while (!(changed = pg_atomic_read_u64(&sequence->value) != seen))
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+
+		if (left <= 0)
+			break;
+		(void) ConditionVariableTimedSleep(&sequence->changed, left, PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+	return changed;
+}
+
+
+/* Callbacks */
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			if (changes > 0)
+				tessera_catalog_bump();
+			if (role_changed)
+				tessera_worker_roles_changed();
+			if (OidIsValid(dropped_database))
+				tessera_database_slot_release(dropped_database);
+			break;
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			break;
+		default:
+			return;
+	}
+	changes = 0;
+	invalidated = false;
+	role_changed = false;
+	dropped_database = InvalidOid;
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+{
+	if (event != SUBXACT_EVENT_ABORT_SUB || changes == 0)
+		return;
+	changes++;					/* what a private image shows may be gone */
+	invalidated = false;		/* its message may have gone with it */
+}
+
+static void
+at_relcache_invalidation(Datum arg, Oid relid)
+{
+	Oid			node;
+
+	if (!RecoveryInProgress())
+		return;
+	/* No catalog access here. A backend that does not know the table yet cannot tell: it looks again at its next statement. */
+	node = tessera_catalog_known_relid(TESSERA_NODE);
+	if (!OidIsValid(relid) || !OidIsValid(node) || relid == node)
+		tessera_catalog_bump();
+}
+
+static void
+at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
+{
+	if (previous_object_access_hook)
+		previous_object_access_hook(access, class, object, sub, arg);
+
+	if (access != OAT_DROP)
+		return;
+	if (class == DatabaseRelationId)
+	{
+		dropped_database = object;
+		tessera_workers_stop(object);
+	}
+	else if (class == ExtensionRelationId && tessera_my_slot_if_any() >= 0 && object == get_extension_oid("tessera", true))
+		tessera_catalog_role_changed();
+}
+
+/* COMMIT PREPARED: nobody here knows what the transaction did. */
+static void
+at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, ProcessUtilityContext context, ParamListInfo params,
+		   QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+{
+	bool		finishes = IsA(statement->utilityStmt, TransactionStmt) &&
+		((TransactionStmt *) statement->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
+
+	if (previous_utility)
+		previous_utility(statement, query, read_only_tree, context, params, environment, dest, completion);
+	else
+		standard_ProcessUtility(statement, query, read_only_tree, context, params, environment, dest, completion);
+	if (finishes)
+		tessera_catalog_bump();
+}
+
+void
+tessera_catalog_change_init(void)
+{
+	tessera_shmem_register(&change_module);
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
+	CacheRegisterRelcacheCallback(at_relcache_invalidation, (Datum) 0);
+	previous_object_access_hook = object_access_hook;
+	object_access_hook = at_object_access;
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = at_utility;
+}

@@ -1,0 +1,27 @@
+/*
+ * identity.h
+ *	  Who this node is (tessera.identity), for code below routing/ and for backends that have no routing image yet.
+ */
+#ifndef TESSERA_IDENTITY_H
+#define TESSERA_IDENTITY_H
+
+#include "postgres.h"
+#include "utils/uuid.h"
+
+typedef struct TesseraIdentity
+{
+	pg_uuid_t	cluster_id;
+	int32		node_id;
+	NameData	node;
+	bool		is_config;
+	int64		term;
+} TesseraIdentity;
+
+/* Reads the row with the active snapshot's eyes (the newest committed one if there is none). False: the database is not a node of a cluster, or the
+ * extension is not installed. AccessShareLock on the table to the end of the transaction. */
+extern bool tessera_identity_read(TesseraIdentity *identity);
+
+/* Version of the extension installed in this database (its objects, not the library), palloc'd; NULL if it is not installed. */
+extern char *tessera_extension_version(void);
+
+#endif							/* TESSERA_IDENTITY_H */

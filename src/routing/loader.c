@@ -1,0 +1,494 @@
+/*
+ * loader.c
+ *	  Reads the catalog into a routing image.
+ *
+ * All rows are read with one snapshot that sees everything committed by now (and what this transaction has written), whatever the isolation level of the
+ * transaction. Phases: identity, nodes, schema placements, groups, tables, placements, chunk maps; then everything is laid out in one block.
+ *
+ * Memory: working data in a context of its own, deleted at the end; the image and the maps it did not take over are palloc'd in the caller's. Locks:
+ * AccessShareLock on each catalog table while it is read. Errors leave nothing but those contexts.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "catalog/relation.h"
+#include "routing/image.h"
+
+typedef struct SchemaHome
+{
+	NameData	name;
+	int32		node_id;
+} SchemaHome;
+
+typedef struct Loader
+{
+	const TesseraImage *previous;
+	Snapshot	snapshot;
+	MemoryContext result;		/* the caller's */
+	TransactionId oldest;		/* no snapshot of this database is older */
+	TesseraImage image;			/* header so far */
+	int			nnodes;
+	TesseraNode *nodes;
+	char	  **conninfos;		/* of nodes, in reading order; conninfo_offset is the position here until they are laid out */
+	int			nhomes;
+	SchemaHome *homes;
+	int			ngroups;
+	TesseraGroup *groups;
+	int			ntables;
+	TesseraTable *tables;
+	TesseraPlacement **placements;	/* of groups; NULL: none */
+} Loader;
+
+/* Makes room for one more of n things. */
+#define GROW(array, n, type) \
+	((n) == 0 ? ((array) = palloc(16 * sizeof(type))) : \
+	 (n) >= 16 && ((n) & ((n) - 1)) == 0 ? ((array) = repalloc_huge((array), 2 * (Size) (n) * sizeof(type))) : (array))
+
+typedef void (*RowReader) (Loader *loader, HeapTuple tuple, TupleDesc desc);
+
+
+static Datum
+attribute(HeapTuple tuple, int number, TupleDesc desc)
+{
+	bool		null;
+
+	return heap_getattr(tuple, number, desc, &null);
+}
+
+/* Gives each row of a catalog table to the reader; false if the table is not there. */
+static bool
+read_table(Loader *loader, TesseraCatalogRelation which, RowReader reader)
+{
+	Oid			relid = tessera_catalog_relid(which);
+	Relation	rel = OidIsValid(relid) ? try_table_open(relid, AccessShareLock) : NULL;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	if (rel == NULL)
+		return false;
+	scan = systable_beginscan(rel, InvalidOid, false, loader->snapshot, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		CHECK_FOR_INTERRUPTS();
+		reader(loader, tuple, RelationGetDescr(rel));
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return true;
+}
+
+static char **
+text_array(Datum array, int *n)
+{
+	Datum	   *elements;
+	bool	   *nulls;
+	char	  **texts;
+
+	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, n);
+	texts = palloc(Max(*n, 1) * sizeof(char *));
+	for (int i = 0; i < *n; i++)
+		texts[i] = nulls[i] ? NULL : TextDatumGetCString(elements[i]);
+	return texts;
+}
+
+
+/* Rows */
+
+static void
+read_identity(Loader *loader, HeapTuple tuple, TupleDesc desc)
+{
+	TesseraRouting *routing = &loader->image.routing;
+
+	routing->cluster_id = *DatumGetUUIDP(attribute(tuple, Anum_identity_cluster_id, desc));
+	routing->self = DatumGetInt32(attribute(tuple, Anum_identity_node_id, desc));
+	routing->is_config = DatumGetBool(attribute(tuple, Anum_identity_is_config, desc));
+	routing->term = DatumGetInt64(attribute(tuple, Anum_identity_term, desc));
+	routing->size = sizeof(TesseraImage);	/* found */
+}
+
+static void
+read_node(Loader *loader, HeapTuple tuple, TupleDesc desc)
+{
+	TesseraNode *node;
+
+	GROW(loader->conninfos, loader->nnodes, char *);
+	GROW(loader->nodes, loader->nnodes, TesseraNode);
+	node = &loader->nodes[loader->nnodes];
+	memset(node, 0, sizeof(*node));
+	node->node_id = DatumGetInt32(attribute(tuple, Anum_node_node_id, desc));
+	namestrcpy(&node->name, TextDatumGetCString(attribute(tuple, Anum_node_name, desc)));
+	node->is_shard = DatumGetBool(attribute(tuple, Anum_node_is_shard, desc));
+	node->is_config = DatumGetBool(attribute(tuple, Anum_node_is_config, desc));
+	node->draining = DatumGetBool(attribute(tuple, Anum_node_draining, desc));
+	node->conninfo_offset = loader->nnodes;
+	loader->conninfos[loader->nnodes++] = TextDatumGetCString(attribute(tuple, Anum_node_conninfo, desc));
+}
+
+static void
+read_home(Loader *loader, HeapTuple tuple, TupleDesc desc)
+{
+	SchemaHome *home;
+
+	GROW(loader->homes, loader->nhomes, SchemaHome);
+	home = &loader->homes[loader->nhomes++];
+	home->name = *DatumGetName(attribute(tuple, Anum_schema_placement_schema_name, desc));
+	home->node_id = DatumGetInt32(attribute(tuple, Anum_schema_placement_node_id, desc));
+}
+
+static void
+read_group(Loader *loader, HeapTuple tuple, TupleDesc desc)
+{
+	TesseraGroup *group;
+	const TesseraGroup *known;
+	char	  **types;
+	char	  **collations;
+	int			ntypes;
+	int			ncollations;
+
+	GROW(loader->groups, loader->ngroups, TesseraGroup);
+	group = &loader->groups[loader->ngroups++];
+	memset(group, 0, sizeof(*group));
+	group->group_id = *DatumGetUUIDP(attribute(tuple, Anum_table_group_group_id, desc));
+	group->epoch = *DatumGetUUIDP(attribute(tuple, Anum_table_group_epoch, desc));
+	group->group_major = DatumGetInt64(attribute(tuple, Anum_table_group_group_major, desc));
+	group->group_minor = DatumGetInt64(attribute(tuple, Anum_table_group_group_minor, desc));
+	group->hashed = strcmp(TextDatumGetCString(attribute(tuple, Anum_table_group_strategy, desc)), "hash") == 0;
+
+	/* the key stays the same within an epoch */
+	known = loader->previous ? tessera_routing_group_by_id(&loader->previous->routing, &group->group_id) : NULL;
+	if (known != NULL && known->ncolumns > 0 && memcmp(&known->epoch, &group->epoch, sizeof(pg_uuid_t)) == 0)
+	{
+		bool		alive = true;
+
+		for (int i = 0; i < known->ncolumns; i++)
+			alive = alive && get_typisdefined(known->types[i]);
+		if (alive)
+		{
+			group->ncolumns = known->ncolumns;
+			memcpy(group->types, known->types, sizeof(group->types));
+			memcpy(group->typmods, known->typmods, sizeof(group->typmods));
+			memcpy(group->collations, known->collations, sizeof(group->collations));
+			return;
+		}
+	}
+	types = text_array(attribute(tuple, Anum_table_group_key_types, desc), &ntypes);
+	collations = text_array(attribute(tuple, Anum_table_group_key_collations, desc), &ncollations);
+	tessera_group_resolve_key(group, ncollations == ntypes ? ntypes : 0, types, collations);
+}
+
+static int
+compare_uuids(const pg_uuid_t *a, const pg_uuid_t *b)
+{
+	return memcmp(a->data, b->data, UUID_LEN);
+}
+
+static int
+compare_groups(const void *a, const void *b)
+{
+	return compare_uuids(&((const TesseraGroup *) a)->group_id, &((const TesseraGroup *) b)->group_id);
+}
+
+static int
+compare_nodes(const void *a, const void *b)
+{
+	int32		x = ((const TesseraNode *) a)->node_id;
+	int32		y = ((const TesseraNode *) b)->node_id;
+
+	return (x > y) - (x < y);
+}
+
+static int
+compare_tables(const void *a, const void *b)
+{
+	Oid			x = ((const TesseraTable *) a)->relid;
+	Oid			y = ((const TesseraTable *) b)->relid;
+
+	return (x > y) - (x < y);
+}
+
+static int
+compare_homes(const void *a, const void *b)
+{
+	return strcmp(NameStr(((const SchemaHome *) a)->name), NameStr(((const SchemaHome *) b)->name));
+}
+
+static TesseraGroup *
+find_group(Loader *loader, const pg_uuid_t *group_id)
+{
+	TesseraGroup probe;
+
+	probe.group_id = *group_id;
+	return bsearch(&probe, loader->groups, loader->ngroups, sizeof(TesseraGroup), compare_groups);
+}
+
+/* Attribute numbers of the key columns on this node; false if one is missing. */
+static bool
+read_keys(TesseraTable *table, Datum columns)
+{
+	Datum	   *names;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(DatumGetArrayTypeP(columns), NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR, &names, &nulls, &n);
+	if (n < 1 || n > TESSERA_MAX_KEY_COLUMNS)
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		table->keys[i] = nulls[i] ? InvalidAttrNumber : get_attnum(table->relid, NameStr(*DatumGetName(names[i])));
+		if (table->keys[i] <= 0)
+			return false;
+	}
+	table->nkeys = n;
+	return true;
+}
+
+/* A table that does not exist on this node is left out. */
+static void
+read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
+{
+	const char *schema = NameStr(*DatumGetName(attribute(tuple, Anum_cluster_table_schema_name, desc)));
+	const char *name = NameStr(*DatumGetName(attribute(tuple, Anum_cluster_table_table_name, desc)));
+	TesseraTable *table;
+	Datum		value;
+	bool		null;
+	Oid			relid;
+
+	value = heap_getattr(tuple, Anum_cluster_table_relid, desc, &null);
+	relid = tessera_resolve_table(null ? InvalidOid : DatumGetObjectId(value), schema, name);
+	if (!OidIsValid(relid))
+		return;
+
+	GROW(loader->tables, loader->ntables, TesseraTable);
+	table = &loader->tables[loader->ntables];
+	memset(table, 0, sizeof(*table));
+	table->relid = relid;
+	table->table_id = *DatumGetUUIDP(attribute(tuple, Anum_cluster_table_table_id, desc));
+	table->group = -1;
+	table->node_id = -1;
+	value = heap_getattr(tuple, Anum_cluster_table_group_id, desc, &null);
+	if (null)
+	{
+		SchemaHome	probe;
+		SchemaHome *home;
+
+		namestrcpy(&probe.name, schema);
+		home = bsearch(&probe, loader->homes, loader->nhomes, sizeof(SchemaHome), compare_homes);
+		if (home != NULL)
+			table->node_id = home->node_id;
+	}
+	else
+	{
+		TesseraGroup *group = find_group(loader, DatumGetUUIDP(value));
+		bool		no_keys;
+		Datum		keys = heap_getattr(tuple, Anum_cluster_table_key_columns, desc, &no_keys);
+
+		if (group == NULL || no_keys || !read_keys(table, keys))
+			return;
+		table->group = group - loader->groups;
+	}
+	loader->ntables++;
+}
+
+static void
+read_placements(Loader *loader)
+{
+	int			n;
+	TesseraPlacementRow **rows = tessera_placement_read_all(loader->snapshot, &n);
+
+	loader->placements = palloc0(Max(loader->ngroups, 1) * sizeof(TesseraPlacement *));
+	for (int i = 0; i < n; i++)
+	{
+		TesseraGroup *group = find_group(loader, &rows[i]->group_id);
+		TesseraKeySpace *ks = group ? tessera_group_keyspace_if_any(group) : NULL;
+
+		if (ks != NULL)
+			loader->placements[group - loader->groups] = tessera_placement_image(rows[i], ks, loader->oldest);
+	}
+}
+
+static void
+load_maps(Loader *loader)
+{
+	for (int i = 0; i < loader->ngroups; i++)
+	{
+		TesseraGroup *group = &loader->groups[i];
+		TesseraKeySpace *ks = tessera_group_keyspace_if_any(group);
+		const TesseraGroup *known = loader->previous ? tessera_routing_group_by_id(&loader->previous->routing, &group->group_id) : NULL;
+		const TesseraChunkMap *old = known ? tessera_group_map(known) : NULL;
+		MemoryContext work;
+		MemoryContext caller;
+
+		if (ks == NULL)
+			continue;
+		if (old != NULL && (!old->sound || memcmp(&old->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0))
+			old = NULL;
+		if (old != NULL && DsaPointerIsValid(known->map_shared) &&
+			old->group_major == group->group_major && old->group_minor == group->group_minor)
+		{
+			group->map_shared = known->map_shared;
+			continue;
+		}
+		/* never back to an older version by patching */
+		if (old != NULL && (old->group_major > group->group_major ||
+							(old->group_major == group->group_major && old->group_minor >= group->group_minor)))
+			old = NULL;
+
+		work = AllocSetContextCreate(CurrentMemoryContext, "tessera chunk map", ALLOCSET_DEFAULT_SIZES);
+		caller = MemoryContextSwitchTo(work);
+		group->map_private = tessera_chunk_map_load(group, ks, old, loader->snapshot);
+		MemoryContextSwitchTo(loader->result);
+		{
+			TesseraChunkMap *map = MemoryContextAllocHuge(loader->result, group->map_private->size);
+
+			memcpy(map, group->map_private, group->map_private->size);
+			group->map_private = map;
+		}
+		MemoryContextSwitchTo(caller);
+		MemoryContextDelete(work);
+	}
+}
+
+
+/* Laying out */
+
+static const TesseraTable *tables_by_id;
+
+static int
+compare_positions(const void *a, const void *b)
+{
+	return compare_uuids(&tables_by_id[*(const int32 *) a].table_id, &tables_by_id[*(const int32 *) b].table_id);
+}
+
+/* Appends bytes at an aligned place; returns the offset. */
+static Size
+append(StringInfo block, const void *data, Size size)
+{
+	static const char zeros[MAXIMUM_ALIGNOF] = {0};
+	Size		offset;
+
+	appendBinaryStringInfo(block, zeros, MAXALIGN(block->len) - block->len);
+	offset = block->len;
+	if (size > 0)
+		appendBinaryStringInfo(block, data, size);
+	return offset;
+}
+
+static TesseraImage *
+lay_out(Loader *loader)
+{
+	TesseraRouting *routing = &loader->image.routing;
+	int32	   *by_id = palloc(Max(loader->ntables, 1) * sizeof(int32));
+	StringInfoData block;
+	TesseraImage *image;
+
+	initStringInfo(&block);
+	append(&block, &loader->image, sizeof(TesseraImage));
+	for (int i = 0; i < loader->nnodes; i++)
+	{
+		const char *conninfo = loader->conninfos[loader->nodes[i].conninfo_offset];
+
+		loader->nodes[i].conninfo_offset = append(&block, conninfo, strlen(conninfo) + 1);
+	}
+	for (int i = 0; i < loader->ngroups; i++)
+	{
+		loader->groups[i].index = i;
+		if (loader->placements[i] != NULL)
+			loader->groups[i].placement_offset = append(&block, loader->placements[i], loader->placements[i]->size);
+	}
+	for (int i = 0; i < loader->ntables; i++)
+		by_id[i] = i;
+	tables_by_id = loader->tables;
+	qsort(by_id, loader->ntables, sizeof(int32), compare_positions);
+
+	routing->nnodes = loader->nnodes;
+	routing->ntables = loader->ntables;
+	routing->ngroups = loader->ngroups;
+	routing->nodes_offset = append(&block, loader->nodes, loader->nnodes * sizeof(TesseraNode));
+	routing->tables_offset = append(&block, loader->tables, loader->ntables * sizeof(TesseraTable));
+	loader->image.by_id_offset = append(&block, by_id, loader->ntables * sizeof(int32));
+	routing->groups_offset = append(&block, loader->groups, loader->ngroups * sizeof(TesseraGroup));
+	append(&block, NULL, 0);
+	routing->size = block.len;
+
+	image = MemoryContextAlloc(loader->result, block.len);
+	memcpy(image, block.data, block.len);
+	*image = loader->image;
+	return image;
+}
+
+/* The same table by relid and by name can only be there once; keep the first. */
+static void
+unique_tables(Loader *loader)
+{
+	int			n = 0;
+
+	qsort(loader->tables, loader->ntables, sizeof(TesseraTable), compare_tables);
+	for (int i = 0; i < loader->ntables; i++)
+		if (n == 0 || loader->tables[n - 1].relid != loader->tables[i].relid)
+			loader->tables[n++] = loader->tables[i];
+	loader->ntables = n;
+}
+
+static TesseraImage *
+load(Loader *loader)
+{
+	Oid			relid = tessera_catalog_relid(TESSERA_PLACEMENT);
+	Relation	rel;
+
+	if (!read_table(loader, TESSERA_IDENTITY, read_identity) || loader->image.routing.size == 0)
+		return NULL;
+	/* DROP EXTENSION in this transaction: the tables go one by one */
+	if (!OidIsValid(relid) || (rel = try_table_open(relid, AccessShareLock)) == NULL)
+		return NULL;
+	loader->oldest = GetOldestNonRemovableTransactionId(rel);
+	table_close(rel, AccessShareLock);
+
+	if (!read_table(loader, TESSERA_NODE, read_node) || !read_table(loader, TESSERA_SCHEMA_PLACEMENT, read_home) ||
+		!read_table(loader, TESSERA_TABLE_GROUP, read_group))
+		return NULL;
+	qsort(loader->nodes, loader->nnodes, sizeof(TesseraNode), compare_nodes);
+	qsort(loader->homes, loader->nhomes, sizeof(SchemaHome), compare_homes);
+	qsort(loader->groups, loader->ngroups, sizeof(TesseraGroup), compare_groups);
+	if (!read_table(loader, TESSERA_CLUSTER_TABLE, read_cluster_table))
+		return NULL;
+	unique_tables(loader);
+	read_placements(loader);
+	load_maps(loader);
+	return lay_out(loader);
+}
+
+TesseraImage *
+tessera_image_load(const TesseraImage *previous)
+{
+	Loader		loader = {0};
+	MemoryContext work;
+	TesseraImage *image;
+
+	if (!tessera_extension_exists())
+		return NULL;
+
+	loader.previous = previous;
+	loader.result = CurrentMemoryContext;
+	loader.image.in_recovery = RecoveryInProgress();
+	work = AllocSetContextCreate(CurrentMemoryContext, "tessera routing loader", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(work);
+	loader.snapshot = tessera_catalog_snapshot();
+	image = load(&loader);
+	UnregisterSnapshot(loader.snapshot);
+	MemoryContextSwitchTo(loader.result);
+	MemoryContextDelete(work);
+	return image;
+}

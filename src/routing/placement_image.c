@@ -1,0 +1,250 @@
+/*
+ * placement_image.c
+ *	  The placement record in its typed, flat form, and the questions that statements ask of it.
+ *
+ * Made from a catalog row: ranges are sorted and adjoining ones joined, so that a look-up is a binary search; whether rows are hidden at all
+ * (deletions minus owned is not empty) is found out once, here. By-reference values lie behind the ranges; offsets count from the record's beginning.
+ *
+ * As of which record? The image has the newest one and the xid that wrote it. A snapshot that sees this xid uses it; an older snapshot has the catalog row read
+ * under itself (MVCC keeps it as long as the snapshot lives).
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "utils/snapmgr.h"
+
+#include "catalog/change.h"
+#include "routing/image.h"
+
+typedef struct TypedRange
+{
+	TesseraKeyBound min;
+	TesseraKeyBound max;
+} TypedRange;
+
+
+/* Making the flat form */
+
+static int
+compare_ranges(const void *a, const void *b, void *ks)
+{
+	return tessera_key_compare(ks, &((const TypedRange *) a)->min, &((const TypedRange *) b)->min);
+}
+
+/* Typed, sorted, joined; palloc'd. Returns their count. */
+static int
+typed_ranges(TesseraKeySpace *ks, int n, const TesseraRange *ranges, TypedRange **out)
+{
+	TypedRange *typed = palloc0(Max(n, 1) * sizeof(TypedRange));
+	int			count = 0;
+	int			joined = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		tessera_key_from_bound(ks, ranges[i].min, &typed[count].min);
+		tessera_key_from_bound(ks, ranges[i].max, &typed[count].max);
+		if (tessera_key_compare(ks, &typed[count].min, &typed[count].max) < 0)
+			count++;
+	}
+	qsort_arg(typed, count, sizeof(TypedRange), compare_ranges, ks);
+	for (int i = 1; i < count; i++)
+	{
+		if (tessera_key_compare(ks, &typed[i].min, &typed[joined].max) > 0)
+			typed[++joined] = typed[i];
+		else if (tessera_key_compare(ks, &typed[i].max, &typed[joined].max) > 0)
+			typed[joined].max = typed[i].max;
+	}
+	*out = typed;
+	return count == 0 ? 0 : joined + 1;
+}
+
+/* Is any part of a deletion range not owned? Both are sorted and joined, so a covered one lies within one owned range. */
+static bool
+any_hidden(TesseraKeySpace *ks, int nowned, const TypedRange *owned, int ndeletions, const TypedRange *deletions)
+{
+	for (int i = 0; i < ndeletions; i++)
+	{
+		bool		covered = false;
+
+		for (int j = 0; j < nowned && !covered; j++)
+			covered = tessera_key_compare(ks, &owned[j].min, &deletions[i].min) <= 0 &&
+				tessera_key_compare(ks, &deletions[i].max, &owned[j].max) <= 0;
+		if (!covered)
+			return true;
+	}
+	return false;
+}
+
+static Size
+ranges_bytes(TesseraKeySpace *ks, int n, const TypedRange *ranges)
+{
+	Size		size = 0;
+
+	for (int i = 0; i < n; i++)
+		size += tessera_key_flat_size(ks, &ranges[i].min) + tessera_key_flat_size(ks, &ranges[i].max);
+	return size;
+}
+
+static Size
+put_ranges(TesseraKeySpace *ks, TesseraPlacement *placement, int first, int n, const TypedRange *ranges, Size offset)
+{
+	for (int i = 0; i < n; i++)
+	{
+		TesseraKeyDatum *at = placement->ranges + (Size) 2 * (first + i) * ks->nelements;
+		TesseraKeyBound flat;
+
+		offset = tessera_key_flatten(ks, &ranges[i].min, &flat, (char *) placement, offset);
+		memcpy(at, flat.elements, ks->nelements * sizeof(TesseraKeyDatum));
+		offset = tessera_key_flatten(ks, &ranges[i].max, &flat, (char *) placement, offset);
+		memcpy(at + ks->nelements, flat.elements, ks->nelements * sizeof(TesseraKeyDatum));
+	}
+	return offset;
+}
+
+TesseraPlacement *
+tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, TransactionId oldest)
+{
+	TypedRange *owned;
+	TypedRange *deletions;
+	TypedRange *gate;
+	int			nowned = typed_ranges(ks, row->nowned, row->owned, &owned);
+	int			ndeletions = typed_ranges(ks, row->ndeletions, row->deletions, &deletions);
+	int			ngates = typed_ranges(ks, row->gate_range.min != NULL && row->gate_range.max != NULL ? 1 : 0, &row->gate_range, &gate);
+	Size		head = MAXALIGN(offsetof(TesseraPlacement, ranges) + (Size) 2 * (nowned + ndeletions) * ks->nelements * sizeof(TesseraKeyDatum));
+	Size		size = head + ranges_bytes(ks, nowned, owned) + ranges_bytes(ks, ndeletions, deletions) + ranges_bytes(ks, ngates, gate);
+	TesseraPlacement *placement = palloc0(size);
+	Size		offset;
+
+	placement->term = row->term;
+	placement->epoch = row->epoch;
+	placement->major = row->major;
+	placement->xid = row->xmin;
+	if (!TransactionIdIsNormal(row->xmin) ||
+		(TransactionIdPrecedes(row->xmin, oldest) && !TransactionIdIsCurrentTransactionId(row->xmin)))
+		placement->xid = InvalidTransactionId;
+	placement->gate = row->gate;
+	placement->has_migration = row->has_migration;
+	placement->confirmed = row->confirmed;
+	placement->migration_id = row->migration_id;
+	placement->nowned = nowned;
+	placement->ndeletions = ndeletions;
+	placement->hides = any_hidden(ks, nowned, owned, ndeletions, deletions);
+	placement->nelements = ks->nelements;
+	placement->size = size;
+	offset = put_ranges(ks, placement, 0, nowned, owned, head);
+	offset = put_ranges(ks, placement, nowned, ndeletions, deletions, offset);
+	placement->has_gate_range = ngates > 0;
+	if (ngates > 0)
+	{
+		offset = tessera_key_flatten(ks, &gate->min, &placement->gate_min, (char *) placement, offset);
+		offset = tessera_key_flatten(ks, &gate->max, &placement->gate_max, (char *) placement, offset);
+	}
+	Assert(offset == size);
+	return placement;
+}
+
+
+/* Which one a snapshot sees */
+
+const TesseraPlacement *
+tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot, bool *newest)
+{
+	const TesseraPlacement *placement = group->placement_offset == 0 ? NULL : TESSERA_AT(routing, group->placement_offset, const TesseraPlacement);
+	TesseraPlacementRow *row;
+	TransactionId xid;
+
+	*newest = true;
+	/* rows of a group whose key is not known here cannot be told apart */
+	if (group->ncolumns == 0)
+		(void) tessera_group_keyspace(routing, group);
+	if (placement == NULL || !TransactionIdIsValid(xid = placement->xid) || snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC)
+		return placement;
+	if (TransactionIdPrecedes(xid, snapshot->xmin))
+	{
+		/* long ago: have the image loaded again before xids wrap around, it will then say "visible to all" */
+		if (snapshot->xmin - xid > (TransactionId) 1 << 30)
+			tessera_catalog_bump();
+		return placement;
+	}
+	if (TransactionIdIsCurrentTransactionId(xid) || !XidInMVCCSnapshot(xid, snapshot))
+		return placement;
+
+	*newest = false;
+	row = tessera_placement_read(&group->group_id, snapshot);
+	return row == NULL ? NULL : tessera_placement_image(row, tessera_group_keyspace(routing, group), InvalidTransactionId);
+}
+
+
+/* Questions */
+
+#define RANGE_MIN(placement, i) ((const TesseraKeyBound *) ((placement)->ranges + (Size) 2 * (i) * (placement)->nelements))
+#define RANGE_MAX(placement, i) ((const TesseraKeyBound *) ((placement)->ranges + ((Size) 2 * (i) + 1) * (placement)->nelements))
+
+/* Does one of n sorted ranges from the first-th on hold the position? */
+static bool
+ranges_hold(const TesseraPlacement *placement, TesseraKeySpace *ks, int first, int n, const TesseraKeyBound *position)
+{
+	const char *base = (const char *) placement;
+	int			low = first;
+	int			high = first + n - 1;
+
+	if (n == 0 || tessera_key_compare_flat(ks, RANGE_MIN(placement, first), base, position) > 0)
+		return false;
+	while (low < high)
+	{
+		int			middle = low + (high - low + 1) / 2;
+
+		if (tessera_key_compare_flat(ks, RANGE_MIN(placement, middle), base, position) <= 0)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return tessera_key_compare_flat(ks, RANGE_MAX(placement, low), base, position) > 0;
+}
+
+bool
+tessera_placement_owns(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position)
+{
+	return placement != NULL && ranges_hold(placement, ks, 0, placement->nowned, position);
+}
+
+bool
+tessera_placement_owns_any(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max)
+{
+	const char *base = (const char *) placement;
+
+	for (int i = 0; placement != NULL && i < placement->nowned; i++)
+		if (tessera_key_compare_flat(ks, RANGE_MIN(placement, i), base, max) < 0 &&
+			tessera_key_compare_flat(ks, RANGE_MAX(placement, i), base, min) > 0)
+			return tessera_key_compare(ks, min, max) < 0;
+	return false;
+}
+
+bool
+tessera_placement_hides(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position)
+{
+	return placement != NULL && placement->hides &&
+		ranges_hold(placement, ks, placement->nowned, placement->ndeletions, position) &&
+		!ranges_hold(placement, ks, 0, placement->nowned, position);
+}
+
+bool
+tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position)
+{
+	const char *base = (const char *) placement;
+
+	return placement != NULL && placement->has_gate_range &&
+		tessera_key_compare_flat(ks, &placement->gate_min, base, position) <= 0 &&
+		tessera_key_compare_flat(ks, &placement->gate_max, base, position) > 0;
+}
+
+bool
+tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max)
+{
+	const char *base = (const char *) placement;
+
+	return placement != NULL && placement->has_gate_range && tessera_key_compare(ks, min, max) < 0 &&
+		tessera_key_compare_flat(ks, &placement->gate_min, base, max) < 0 &&
+		tessera_key_compare_flat(ks, &placement->gate_max, base, min) > 0;
+}

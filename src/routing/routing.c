@@ -1,0 +1,691 @@
+/*
+ * routing.c
+ *	  The current routing image: loading, publishing, pinning, and look-ups of nodes, tables and groups.
+ *
+ * Shared, for each database slot: a fixed array of entries, each holding one image (a block of the DSA area) and the number of its pins; and `current`, which
+ * names the entry of the newest image together with a publication number. To pin, a backend raises the count of the entry that `current` names and looks at
+ * `current` again: if it is the same, the image was published (which itself is one pin) when the count was raised; if not, it lowers the count and starts over.
+ * The entries never move, so nothing is read that might have been freed. An image without pins is garbage; it is freed by the next who publishes or pins for
+ * the first time in a transaction (never in a commit callback, where nothing may fail).
+ *
+ * One backend loads at a time: `loading`, guarded by the slot's spinlock, with a condition variable for the others. Who waits longer than LOADER_PATIENCE
+ * (the loader may be waiting for a lock that we hold) loads an image for itself alone. So does a transaction that has changed the catalog, and who
+ * finds no free entry or no shared memory.
+ *
+ * Memory: private images live in TopTransactionContext. Pins are released at the end of the transaction (or by the abort that backend exit does).
+ * Crash: everything is made anew.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/condition_variable.h"
+#include "storage/ipc.h"
+#include "storage/spin.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog/change.h"
+#include "catalog/relation.h"
+#include "common/shmem.h"
+#include "routing/image.h"
+#include "routing/refresh.h"
+
+#define IMAGES 128				/* images of one database that may be pinned at a time */
+#define LOADER_PATIENCE 1000L	/* ms */
+
+/* Entry's state: pins, and a mark that one backend has it for itself. */
+#define PINS_MASK UINT64CONST(0xffffffff)
+#define TAKEN (UINT64CONST(1) << 32)
+
+typedef struct ImageEntry
+{
+	pg_atomic_uint64 state;
+	dsa_pointer image;			/* changed only by who has set TAKEN; InvalidDsaPointer: free */
+} ImageEntry;
+
+typedef struct RoutingSlot
+{
+	pg_atomic_uint64 current;	/* publication number << 16 | entry + 1; 0: none */
+	pg_atomic_uint64 absent;	/* catalog sequence at which the database was no node; 0: none */
+	pg_atomic_uint64 loads;		/* images loaded, for diagnostics */
+	pg_atomic_uint32 garbage;	/* some entry may have an image without pins */
+	slock_t		mutex;
+	bool		loading;		/* under mutex */
+	ConditionVariable loaded;
+	ImageEntry	entries[IMAGES];
+} RoutingSlot;
+
+static RoutingSlot *slots = NULL;
+
+/* of this transaction */
+static const TesseraImage *current = NULL;
+static uint64 pinned[IMAGES / 64];
+static bool pins_any = false;
+
+static bool loading_here = false;
+static uint64 stranger_at = 0;	/* slots generation at which this database was no node and had no slot */
+
+
+static Size
+routing_size(void)
+{
+	return sizeof(RoutingSlot) * TESSERA_MAX_DATABASES;
+}
+
+static void
+routing_shmem_init(void *memory, LWLockPadded *locks, bool found)
+{
+	slots = memory;
+	if (found)
+		return;
+	memset(slots, 0, routing_size());
+	for (int i = 0; i < TESSERA_MAX_DATABASES; i++)
+	{
+		RoutingSlot *slot = &slots[i];
+
+		pg_atomic_init_u64(&slot->current, 0);
+		pg_atomic_init_u64(&slot->absent, 0);
+		pg_atomic_init_u64(&slot->loads, 0);
+		pg_atomic_init_u32(&slot->garbage, 0);
+		SpinLockInit(&slot->mutex);
+		ConditionVariableInit(&slot->loaded);
+		for (int j = 0; j < IMAGES; j++)
+		{
+			pg_atomic_init_u64(&slot->entries[j].state, 0);
+			slot->entries[j].image = InvalidDsaPointer;
+		}
+	}
+}
+
+
+/* Pins and garbage */
+
+static void
+unpin(RoutingSlot *slot, int entry)
+{
+	if ((pg_atomic_fetch_sub_u64(&slot->entries[entry].state, 1) & PINS_MASK) == 1)
+		pg_atomic_write_u32(&slot->garbage, 1);
+}
+
+/* Pins the current image; -1 if there is none. */
+static int
+pin_current(RoutingSlot *slot)
+{
+	for (;;)
+	{
+		uint64		now = pg_atomic_read_u64(&slot->current);
+		int			entry = (int) (now & 0xffff) - 1;
+
+		if (entry < 0)
+			return -1;
+		pg_atomic_fetch_add_u64(&slot->entries[entry].state, 1);
+		if (pg_atomic_read_u64(&slot->current) == now)
+			return entry;
+		unpin(slot, entry);
+	}
+}
+
+static void
+drop_map(dsa_area *area, dsa_pointer pointer)
+{
+	TesseraChunkMap *map = dsa_get_address(area, pointer);
+
+	if (pg_atomic_sub_fetch_u32(&map->references, 1) == 0)
+		dsa_free(area, pointer);
+}
+
+static void
+free_image(dsa_area *area, dsa_pointer pointer)
+{
+	const TesseraImage *image = dsa_get_address(area, pointer);
+	const TesseraGroup *groups = TESSERA_AT(image, image->routing.groups_offset, const TesseraGroup);
+
+	for (int i = 0; i < image->routing.ngroups; i++)
+		if (DsaPointerIsValid(groups[i].map_shared))
+			drop_map(area, groups[i].map_shared);
+	dsa_free(area, pointer);
+}
+
+/* Has the entry for this backend alone, and empty; false if it is pinned or somebody else's. */
+static bool
+take_entry(RoutingSlot *slot, int entry)
+{
+	uint64		expected = 0;
+
+	if (!pg_atomic_compare_exchange_u64(&slot->entries[entry].state, &expected, TAKEN))
+		return false;
+	if (DsaPointerIsValid(slot->entries[entry].image))
+	{
+		dsa_pointer image = slot->entries[entry].image;
+
+		slot->entries[entry].image = InvalidDsaPointer;
+		free_image(tessera_dsa(), image);
+	}
+	return true;
+}
+
+static void
+sweep(RoutingSlot *slot)
+{
+	pg_atomic_write_u32(&slot->garbage, 0);
+	for (int i = 0; i < IMAGES; i++)
+		if (DsaPointerIsValid(slot->entries[i].image) && take_entry(slot, i))
+			pg_atomic_fetch_sub_u64(&slot->entries[i].state, TAKEN);
+}
+
+/* A dropped database's slot is given to another: nobody is left who could have pinned anything. */
+static void
+routing_reset_slot(int number)
+{
+	RoutingSlot *slot = &slots[number];
+	uint64		old = pg_atomic_exchange_u64(&slot->current, 0);
+
+	if ((old & 0xffff) != 0)
+		unpin(slot, (int) (old & 0xffff) - 1);
+	pg_atomic_write_u64(&slot->absent, 0);
+}
+
+static const TesseraShmemModule routing_module = {"tessera_routing", routing_size, 0, routing_shmem_init, routing_reset_slot};
+
+/* Pins the current image to the end of the transaction; NULL if there is none. */
+static const TesseraImage *
+hold_current(RoutingSlot *slot)
+{
+	int			entry = pin_current(slot);
+
+	if (entry < 0)
+		return NULL;
+	if (pinned[entry / 64] & (UINT64CONST(1) << (entry % 64)))
+		unpin(slot, entry);
+	else
+		pinned[entry / 64] |= UINT64CONST(1) << (entry % 64);
+	if (!pins_any)
+	{
+		pins_any = true;
+		if (pg_atomic_read_u32(&slot->garbage) != 0)
+			sweep(slot);
+	}
+	return dsa_get_address(tessera_dsa(), slot->entries[entry].image);
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_PREPARE:
+			break;
+		default:
+			return;
+	}
+	current = NULL;
+	loading_here = false;
+	if (!pins_any)
+		return;
+	for (int i = 0; i < IMAGES; i++)
+		if (pinned[i / 64] & (UINT64CONST(1) << (i % 64)))
+			unpin(&slots[tessera_my_slot_if_any()], i);
+	memset(pinned, 0, sizeof(pinned));
+	pins_any = false;
+}
+
+
+/* Publishing */
+
+/* Copies a palloc'd block into shared memory; InvalidDsaPointer if there is no room. */
+static dsa_pointer
+share(dsa_area *area, const void *block, Size size)
+{
+	dsa_pointer pointer = dsa_allocate_extended(area, size, DSA_ALLOC_HUGE | DSA_ALLOC_NO_OOM);
+
+	if (DsaPointerIsValid(pointer))
+		memcpy(dsa_get_address(area, pointer), block, size);
+	return pointer;
+}
+
+/*
+ * A shared copy of a private image, with its maps (references counted); InvalidDsaPointer if there is no room. The image that it has taken maps over from
+ * is pinned by the caller. On error or lack of room nothing is left behind.
+ */
+static dsa_pointer
+share_image(dsa_area *area, const TesseraImage *image)
+{
+	TesseraImage *copy = MemoryContextAlloc(CurrentMemoryContext, image->routing.size);
+	TesseraGroup *groups = TESSERA_AT(copy, image->routing.groups_offset, TesseraGroup);
+	volatile int done = 0;
+	volatile dsa_pointer result = InvalidDsaPointer;
+
+	memcpy(copy, image, image->routing.size);
+	copy->shared = true;
+	PG_TRY();
+	{
+		for (; done < copy->routing.ngroups; done++)
+		{
+			TesseraGroup *group = &groups[done];
+
+			if (group->map_private != NULL)
+			{
+				group->map_shared = share(area, group->map_private, group->map_private->size);
+				if (!DsaPointerIsValid(group->map_shared))
+					break;
+				group->map_private = NULL;
+			}
+			if (DsaPointerIsValid(group->map_shared))
+				pg_atomic_fetch_add_u32(&((TesseraChunkMap *) dsa_get_address(area, group->map_shared))->references, 1);
+		}
+		if (done == copy->routing.ngroups)
+			result = share(area, copy, copy->routing.size);
+	}
+	PG_CATCH();
+	{
+		while (--done >= 0)
+			if (DsaPointerIsValid(groups[done].map_shared))
+				drop_map(area, groups[done].map_shared);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	if (!DsaPointerIsValid(result))
+		while (--done >= 0)
+			if (DsaPointerIsValid(groups[done].map_shared))
+				drop_map(area, groups[done].map_shared);
+	pfree(copy);
+	return result;
+}
+
+/* Makes the image the current one; false if there is no entry or no memory for it. Only the one loader comes here. */
+static bool
+publish(RoutingSlot *slot, const TesseraImage *image)
+{
+	dsa_area   *area = tessera_dsa();
+	dsa_pointer shared = share_image(area, image);
+	uint64		old;
+	int			entry;
+
+	if (!DsaPointerIsValid(shared))
+		return false;
+	for (entry = 0; entry < IMAGES; entry++)
+		if (take_entry(slot, entry))
+			break;
+	if (entry == IMAGES)
+	{
+		free_image(area, shared);
+		return false;
+	}
+	slot->entries[entry].image = shared;
+	/* no longer taken, and pinned once by being the current one */
+	pg_atomic_fetch_add_u64(&slot->entries[entry].state, UINT64CONST(1) - TAKEN);
+
+	old = pg_atomic_read_u64(&slot->current);
+	pg_atomic_exchange_u64(&slot->current, ((old >> 16) + 1) << 16 | (uint64) (entry + 1));
+	if ((old & 0xffff) != 0)
+		unpin(slot, (int) (old & 0xffff) - 1);
+	sweep(slot);
+	return true;
+}
+
+
+/* Loading */
+
+static void
+end_loading(int code, Datum number)
+{
+	RoutingSlot *slot = &slots[DatumGetInt32(number)];
+
+	SpinLockAcquire(&slot->mutex);
+	slot->loading = false;
+	SpinLockRelease(&slot->mutex);
+	loading_here = false;
+	ConditionVariableBroadcast(&slot->loaded);
+}
+
+static bool
+begin_loading(RoutingSlot *slot)
+{
+	bool		mine;
+
+	SpinLockAcquire(&slot->mutex);
+	mine = !slot->loading;
+	slot->loading = true;
+	SpinLockRelease(&slot->mutex);
+	return mine;
+}
+
+/* An image for this backend alone, in TopTransactionContext; NULL if this database is no node. */
+static const TesseraImage *
+load_private(RoutingSlot *slot)
+{
+	const TesseraImage *previous = hold_current(slot);
+	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
+	uint64		sequence = tessera_catalog_sequence();
+	uint64		changes = tessera_catalog_changed_here();
+	TesseraImage *image;
+
+	loading_here = true;
+	PG_TRY();
+	{
+		image = tessera_image_load(previous);
+	}
+	PG_FINALLY();
+	{
+		loading_here = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	if (image != NULL)
+	{
+		image->routing.sequence = sequence;
+		image->changes = changes;
+	}
+	pg_atomic_fetch_add_u64(&slot->loads, 1);
+	return image;
+}
+
+/* As the one loader: loads and publishes. Returns a private image if it could not be published. */
+static const TesseraImage *
+load_and_publish(RoutingSlot *slot)
+{
+	MemoryContext work = AllocSetContextCreate(TopTransactionContext, "tessera routing image", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(work);
+	uint64		sequence = tessera_catalog_sequence();
+	TesseraImage *image;
+	bool		published = true;
+
+	loading_here = true;
+	image = tessera_image_load(hold_current(slot));
+	pg_atomic_fetch_add_u64(&slot->loads, 1);
+	if (image == NULL)
+		pg_atomic_write_u64(&slot->absent, sequence);
+	else
+	{
+		image->routing.sequence = sequence;
+		published = publish(slot, image);
+	}
+	loading_here = false;
+	MemoryContextSwitchTo(caller);
+	if (!published)
+		return image;			/* lives until the end of the transaction */
+	MemoryContextDelete(work);
+	return NULL;
+}
+
+/* Brings the shared image to at least the sequence of now; NULL if this database is no node. */
+static const TesseraImage *
+load_shared(RoutingSlot *slot)
+{
+	uint64		wanted = tessera_catalog_sequence();
+	const TesseraImage *image = NULL;
+	TimestampTz deadline = 0;
+
+	for (;;)
+	{
+		image = hold_current(slot);
+		if (image != NULL && image->routing.sequence >= wanted && !(image->in_recovery && !RecoveryInProgress()))
+			break;
+		image = NULL;
+		if (pg_atomic_read_u64(&slot->absent) >= wanted)
+			break;
+		if (begin_loading(slot))
+		{
+			int			number = slot - slots;
+
+			PG_ENSURE_ERROR_CLEANUP(end_loading, Int32GetDatum(number));
+			{
+				image = load_and_publish(slot);
+			}
+			PG_END_ENSURE_ERROR_CLEANUP(end_loading, Int32GetDatum(number));
+			end_loading(0, Int32GetDatum(number));
+			if (image != NULL)
+				break;
+			continue;
+		}
+		if (deadline == 0)
+			deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOADER_PATIENCE);
+		ConditionVariablePrepareToSleep(&slot->loaded);
+		SpinLockAcquire(&slot->mutex);
+		if (!slot->loading)
+		{
+			SpinLockRelease(&slot->mutex);
+			continue;
+		}
+		SpinLockRelease(&slot->mutex);
+		if (ConditionVariableTimedSleep(&slot->loaded, LOADER_PATIENCE / 4, PG_WAIT_EXTENSION) && GetCurrentTimestamp() >= deadline)
+		{
+			image = load_private(slot);
+			break;
+		}
+	}
+	ConditionVariableCancelSleep();
+	return image;
+}
+
+/* A database without a slot: is it a node? Then it gets one. */
+static bool
+look_for_identity(void)
+{
+	uint64		generation = tessera_slots_generation();
+	Oid			relid;
+	Relation	rel;
+	bool		found = false;
+
+	if (generation == stranger_at)
+		return false;
+	if (tessera_extension_exists() && OidIsValid(relid = tessera_catalog_relid(TESSERA_IDENTITY)) &&
+		(rel = try_table_open(relid, AccessShareLock)) != NULL)
+	{
+		Snapshot	snapshot = tessera_catalog_snapshot();
+		SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+
+		found = HeapTupleIsValid(systable_getnext(scan));
+		systable_endscan(scan);
+		UnregisterSnapshot(snapshot);
+		table_close(rel, AccessShareLock);
+	}
+	if (found)
+		(void) tessera_my_slot();
+	else
+		stranger_at = generation;
+	return found;
+}
+
+const TesseraRouting *
+tessera_routing(void)
+{
+	uint64		changes = tessera_catalog_changed_here();
+	RoutingSlot *slot;
+	int			number;
+
+	if (current != NULL && current->changes == changes && current->routing.sequence == tessera_catalog_sequence() &&
+		!(current->in_recovery && !RecoveryInProgress()))
+		return &current->routing;
+
+	number = tessera_my_slot_if_any();
+	if (number < 0)
+	{
+		if (!OidIsValid(MyDatabaseId) || !look_for_identity())
+			return NULL;
+		number = tessera_my_slot();
+	}
+	slot = &slots[number];
+	if (changes == 0 && pg_atomic_read_u64(&slot->absent) == tessera_catalog_sequence())
+		return NULL;
+
+	Assert(IsTransactionState());
+	/* a type's function that the loader calls runs a statement: it has to do with what there was */
+	if (loading_here)
+	{
+		const TesseraImage *before = hold_current(slot);
+
+		return before ? &before->routing : NULL;
+	}
+	current = NULL;
+	current = changes == 0 ? load_shared(slot) : load_private(slot);
+	return current ? &current->routing : NULL;
+}
+
+bool
+tessera_routing_is_current(const TesseraRouting *routing)
+{
+	return ((const TesseraImage *) routing)->changes == tessera_catalog_changed_here() && routing->sequence == tessera_catalog_sequence();
+}
+
+uint64
+tessera_routing_loads(void)
+{
+	int			number = tessera_my_slot_if_any();
+
+	return number < 0 ? 0 : pg_atomic_read_u64(&slots[number].loads);
+}
+
+void
+tessera_routing_init(void)
+{
+	tessera_shmem_register(&routing_module);
+	RegisterXactCallback(at_transaction_end, NULL);
+	tessera_refresh_init();
+}
+
+
+/* Look-ups */
+
+const TesseraTable *
+tessera_routing_table(const TesseraRouting *routing, Oid relid)
+{
+	const TesseraTable *tables = TESSERA_AT(routing, routing->tables_offset, const TesseraTable);
+	int			low = 0;
+	int			high = routing->ntables - 1;
+
+	while (low <= high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (tables[middle].relid == relid)
+			return &tables[middle];
+		if (tables[middle].relid < relid)
+			low = middle + 1;
+		else
+			high = middle - 1;
+	}
+	return NULL;
+}
+
+const TesseraTable *
+tessera_routing_table_by_id(const TesseraRouting *routing, const pg_uuid_t *table_id)
+{
+	const TesseraTable *tables = TESSERA_AT(routing, routing->tables_offset, const TesseraTable);
+	const int32 *by_id = TESSERA_AT(routing, ((const TesseraImage *) routing)->by_id_offset, const int32);
+	int			low = 0;
+	int			high = routing->ntables - 1;
+
+	while (low <= high)
+	{
+		int			middle = low + (high - low) / 2;
+		int			order = memcmp(tables[by_id[middle]].table_id.data, table_id->data, UUID_LEN);
+
+		if (order == 0)
+			return &tables[by_id[middle]];
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle - 1;
+	}
+	return NULL;
+}
+
+const TesseraGroup *
+tessera_routing_group(const TesseraRouting *routing, int index)
+{
+	Assert(index >= 0 && index < routing->ngroups);
+	return TESSERA_AT(routing, routing->groups_offset, const TesseraGroup) + index;
+}
+
+const TesseraGroup *
+tessera_routing_group_by_id(const TesseraRouting *routing, const pg_uuid_t *group_id)
+{
+	int			low = 0;
+	int			high = routing->ngroups - 1;
+
+	while (low <= high)
+	{
+		int			middle = low + (high - low) / 2;
+		const TesseraGroup *group = tessera_routing_group(routing, middle);
+		int			order = memcmp(group->group_id.data, group_id->data, UUID_LEN);
+
+		if (order == 0)
+			return group;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle - 1;
+	}
+	return NULL;
+}
+
+const TesseraNode *
+tessera_routing_node_at(const TesseraRouting *routing, int i)
+{
+	Assert(i >= 0 && i < routing->nnodes);
+	return TESSERA_AT(routing, routing->nodes_offset, const TesseraNode) + i;
+}
+
+const TesseraNode *
+tessera_routing_node(const TesseraRouting *routing, int32 node_id)
+{
+	int			low = 0;
+	int			high = routing->nnodes - 1;
+
+	while (low <= high)
+	{
+		int			middle = low + (high - low) / 2;
+		const TesseraNode *node = tessera_routing_node_at(routing, middle);
+
+		if (node->node_id == node_id)
+			return node;
+		if (node->node_id < node_id)
+			low = middle + 1;
+		else
+			high = middle - 1;
+	}
+	return NULL;
+}
+
+/* By name or config mark: nodes are few. */
+const TesseraNode *
+tessera_routing_node_by_name(const TesseraRouting *routing, const char *name)
+{
+	for (int i = 0; i < routing->nnodes; i++)
+		if (strcmp(NameStr(tessera_routing_node_at(routing, i)->name), name) == 0)
+			return tessera_routing_node_at(routing, i);
+	return NULL;
+}
+
+const TesseraNode *
+tessera_routing_config(const TesseraRouting *routing)
+{
+	for (int i = 0; i < routing->nnodes; i++)
+		if (tessera_routing_node_at(routing, i)->is_config)
+			return tessera_routing_node_at(routing, i);
+	return NULL;
+}
+
+const char *
+tessera_node_conninfo(const TesseraRouting *routing, const TesseraNode *node)
+{
+	return TESSERA_AT(routing, node->conninfo_offset, const char);
+}
+
+const TesseraChunkMap *
+tessera_group_map(const TesseraGroup *group)
+{
+	return DsaPointerIsValid(group->map_shared) ? dsa_get_address(tessera_dsa(), group->map_shared) : group->map_private;
+}

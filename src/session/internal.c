@@ -1,0 +1,514 @@
+/*
+ * internal.c
+ *	  The shard's side of an internal connection: hello, session (settings and effective user), told versions, statement number; see internal.h.
+ *
+ * Who may call: internal_hello is for sessions authenticated as a superuser or a member of tessera_internal; the others need a connection that has said
+ * hello. All of them are refused unless the call is the whole of a statement that came straight from the client protocol: the unnamed portal's plan
+ * is one SELECT without a relation whose only column is the call. What users write reaches a shard inside statements that name a table, or runs in
+ * functions, SPI portals (named) and triggers: none of these looks so, deferred triggers and inlined functions included.
+ *
+ * Effective user: set with SECURITY_LOCAL_USERID_CHANGE, so that no function that runs here can get back to the connection's own role by SET ROLE, RESET ROLE
+ * or SET SESSION AUTHORIZATION. It stays over transactions; a rollback brings back what it was before. (An assertion of the server wants no security
+ * context between transactions: builds with assertions take the flag away at commit and set it again before anything runs.)
+ *
+ * Memory: told versions and names of mirrored settings live until the backend exits. The kept snapshot belongs to the top transaction's resource owner.
+ * Nothing is shared, nothing is durable.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/plannodes.h"
+#include "optimizer/planner.h"
+#include "executor/executor.h"
+#include "tcop/pquery.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+
+#include "catalog/identity.h"
+#include "common/protocol.h"
+#include "session/internal.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_hello);
+PG_FUNCTION_INFO_V1(tessera_internal_session);
+PG_FUNCTION_INFO_V1(tessera_internal_tell);
+PG_FUNCTION_INFO_V1(tessera_internal_set_statement);
+
+static bool is_internal = false;
+static int	nesting = 0;
+static HTAB *told = NULL;		/* group_id -> TesseraToldVersion */
+static HTAB *mirrored = NULL;	/* names of settings a router has ever set here */
+static uint64 statement_number = 0;
+static Snapshot statement_snapshot = NULL;
+
+typedef struct MirroredName
+{
+	char		name[NAMEDATALEN];	/* key */
+	uint64		round;			/* last internal_session that named it */
+} MirroredName;
+
+/* ---- state for other modules ---- */
+
+bool
+tessera_internal_connection(void)
+{
+	return is_internal;
+}
+
+const TesseraToldVersion *
+tessera_internal_told(const pg_uuid_t *group_id)
+{
+	return told ? hash_search(told, group_id, HASH_FIND, NULL) : NULL;
+}
+
+int
+tessera_nesting(void)
+{
+	return nesting;
+}
+
+void
+tessera_nesting_enter(void)
+{
+	nesting++;
+}
+
+void
+tessera_nesting_leave(void)
+{
+	if (nesting > 0)
+		nesting--;
+}
+
+void
+tessera_nesting_reset(void)
+{
+	nesting = 0;
+}
+
+uint64
+tessera_internal_statement(void)
+{
+	return statement_number;
+}
+
+Snapshot
+tessera_internal_statement_snapshot(void)
+{
+	return statement_snapshot;
+}
+
+void
+tessera_internal_keep_snapshot(Snapshot snapshot)
+{
+	Assert(statement_snapshot == NULL);
+	statement_snapshot = RegisterSnapshotOnOwner(snapshot, TopTransactionResourceOwner);
+}
+
+static void
+drop_kept_snapshot(void)
+{
+	Snapshot	snapshot = statement_snapshot;
+
+	statement_snapshot = NULL;
+	if (snapshot)
+		UnregisterSnapshotFromOwner(snapshot, TopTransactionResourceOwner);
+}
+
+/* ---- who may call ---- */
+
+static bool
+is_top_level_call(Oid function)
+{
+	PlannedStmt *statement;
+	TargetEntry *entry;
+	ListCell   *cell;
+
+	if (nesting > 1 || ActivePortal == NULL || ActivePortal->name[0] != '\0' || list_length(ActivePortal->stmts) != 1)
+		return false;
+	statement = linitial_node(PlannedStmt, ActivePortal->stmts);
+	if (statement->commandType != CMD_SELECT || statement->planTree == NULL || !IsA(statement->planTree, Result) ||
+		outerPlan(statement->planTree) != NULL || statement->subplans != NIL || list_length(statement->planTree->targetlist) != 1)
+		return false;
+	foreach(cell, statement->rtable)
+		if (lfirst_node(RangeTblEntry, cell)->rtekind != RTE_RESULT)
+			return false;
+	entry = linitial_node(TargetEntry, statement->planTree->targetlist);
+	return IsA(entry->expr, FuncExpr) && ((FuncExpr *) entry->expr)->funcid == function;
+}
+
+static void
+require_top_level(FunctionCallInfo fcinfo)
+{
+	if (!is_top_level_call(fcinfo->flinfo->fn_oid))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("this function is called by other nodes only, as a statement of its own")));
+}
+
+void
+tessera_internal_require(FunctionCallInfo fcinfo)
+{
+	if (!is_internal)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("this function is called by other nodes only"),
+				 errdetail("The session has not called tessera.internal_hello().")));
+	require_top_level(fcinfo);
+}
+
+/* ---- hello ---- */
+
+static void
+require_own_role(void)
+{
+	Oid			user = GetSessionUserId();
+	Oid			role = get_role_oid("tessera_internal", true);
+
+	if (!superuser_arg(user) && !(OidIsValid(role) && is_member_of_role_nosuper(user, role)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("role \"%s\" may not open connections between nodes", GetUserNameFromId(user, false)),
+				 errhint("Use a superuser or a member of role tessera_internal in the node's conninfo.")));
+}
+
+/* Settings of this server that a remote statement must not depend on: a router states them with BEGIN. */
+static void
+set_session_defaults(void)
+{
+	static const char *const defaults[][2] = {
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_deferrable", "off"},
+		{"statement_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"idle_session_timeout", "0"},
+	};
+
+	for (int i = 0; i < lengthof(defaults); i++)
+		(void) set_config_option(defaults[i][0], defaults[i][1], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
+/* internal_hello(cluster uuid, router text, version text, protocol int): returns this node's name */
+Datum
+tessera_internal_hello(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *cluster = PG_GETARG_UUID_P(0);
+	char	   *router = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	char	   *version = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	int32		protocol = PG_GETARG_INT32(3);
+	char	   *installed = tessera_extension_version();
+	TesseraIdentity identity;
+
+	require_top_level(fcinfo);
+	require_own_role();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("this server is a standby"),
+				 errhint("Name all servers of the node in its conninfo, with target_session_attrs=read-write.")));
+	if (!tessera_identity_read(&identity))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("database \"%s\" is not a node of a cluster", get_database_name(MyDatabaseId))));
+	if (memcmp(&identity.cluster_id, cluster, UUID_LEN) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node belongs to another cluster than node \"%s\"", router)));
+	if (installed == NULL || strcmp(installed, version) != 0 || protocol != TESSERA_PROTOCOL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("node \"%s\" has another version of the extension", router),
+				 errdetail("Here it is %s (protocol %d), there %s (protocol %d).", installed ? installed : "none", TESSERA_PROTOCOL, version, protocol),
+				 errhint("Install one version everywhere and run ALTER EXTENSION tessera UPDATE on each node.")));
+	set_session_defaults();
+	is_internal = true;
+	PG_RETURN_TEXT_P(cstring_to_text(NameStr(identity.node)));
+}
+
+/* ---- session: settings and effective user ---- */
+
+static void
+note_mirrored(const char *name, uint64 round)
+{
+	char		key[NAMEDATALEN] = {0};
+	MirroredName *entry;
+
+	if (mirrored == NULL)
+	{
+		HASHCTL		control = {0};
+
+		control.keysize = NAMEDATALEN;
+		control.entrysize = sizeof(MirroredName);
+		control.hcxt = TopMemoryContext;
+		mirrored = hash_create("tessera mirrored settings", 64, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	}
+	strlcpy(key, name, NAMEDATALEN);
+	entry = hash_search(mirrored, key, HASH_ENTER, NULL);
+	entry->round = round;
+}
+
+/* Settings of an earlier round that the router does not set any more go back to this server's own value. */
+static void
+reset_unnamed(uint64 round)
+{
+	HASH_SEQ_STATUS status;
+	MirroredName *entry;
+
+	if (mirrored == NULL)
+		return;
+	hash_seq_init(&status, mirrored);
+	while ((entry = hash_seq_search(&status)))
+		if (entry->round != round)
+			(void) set_config_option(entry->name, NULL, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
+static void
+set_mirrored(const char *name, const char *value)
+{
+	const char *current = GetConfigOption(name, true, false);
+
+	/* Unchanged: spares check hooks and what they allocate. An equal value that is not the session's own would go with a reset, so it is set. */
+	if (current && strcmp(current, value) == 0 && mirrored)
+	{
+		char		key[NAMEDATALEN] = {0};
+
+		strlcpy(key, name, NAMEDATALEN);
+		if (hash_search(mirrored, key, HASH_FIND, NULL))
+			return;
+	}
+	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
+static void
+set_effective_user(const char *name)
+{
+	if (name == NULL)
+		SetUserIdAndSecContext(GetSessionUserId(), 0);
+	else
+		SetUserIdAndSecContext(get_role_oid(name, false), SECURITY_LOCAL_USERID_CHANGE);
+}
+
+static void
+read_text_array(ArrayType *array, Datum **values, int *n)
+{
+	bool	   *nulls;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, values, &nulls, n);
+	for (int i = 0; i < *n; i++)
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("names and values of settings must not be null")));
+}
+
+/* internal_session(effective_user text, names text[], values text[]): null user: the connection's own role */
+Datum
+tessera_internal_session(PG_FUNCTION_ARGS)
+{
+	static uint64 round = 0;
+	Datum	   *names;
+	Datum	   *values;
+	int			nnames;
+	int			nvalues;
+
+	tessera_internal_require(fcinfo);
+	if (PG_ARGISNULL(1) || PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("names and values of settings must not be null")));
+	read_text_array(PG_GETARG_ARRAYTYPE_P(1), &names, &nnames);
+	read_text_array(PG_GETARG_ARRAYTYPE_P(2), &values, &nvalues);
+	if (nnames != nvalues)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%d names of settings but %d values", nnames, nvalues)));
+
+	/* Check hooks look at the current user (search_path, roles): the connection's own role sets them. */
+	set_effective_user(NULL);
+	round++;
+	for (int i = 0; i < nnames; i++)
+	{
+		char	   *name = TextDatumGetCString(names[i]);
+
+		set_mirrored(name, TextDatumGetCString(values[i]));
+		note_mirrored(name, round);
+	}
+	reset_unnamed(round);
+	if (!PG_ARGISNULL(0))
+		set_effective_user(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	PG_RETURN_VOID();
+}
+
+/* ---- told versions ---- */
+
+static void
+remember_told(const TesseraToldVersion *version)
+{
+	if (told == NULL)
+	{
+		HASHCTL		control = {0};
+
+		control.keysize = sizeof(pg_uuid_t);
+		control.entrysize = sizeof(TesseraToldVersion);
+		control.hcxt = TopMemoryContext;
+		told = hash_create("tessera told versions", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	*(TesseraToldVersion *) hash_search(told, &version->group_id, HASH_ENTER, NULL) = *version;
+}
+
+/* internal_tell(groups uuid[], epochs uuid[], terms int8[], majors int8[]) */
+Datum
+tessera_internal_tell(PG_FUNCTION_ARGS)
+{
+	Datum	   *groups;
+	Datum	   *epochs;
+	Datum	   *terms;
+	Datum	   *majors;
+	int			n[4];
+
+	tessera_internal_require(fcinfo);
+	for (int i = 0; i < 4; i++)
+		if (array_contains_nulls(PG_GETARG_ARRAYTYPE_P(i)))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("versions must not be null")));
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &groups, NULL, &n[0]);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &epochs, NULL, &n[1]);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &terms, NULL, &n[2]);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(3), INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &majors, NULL, &n[3]);
+	if (n[0] != n[1] || n[0] != n[2] || n[0] != n[3])
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("arrays of versions differ in length")));
+	for (int i = 0; i < n[0]; i++)
+	{
+		TesseraToldVersion version;
+
+		version.group_id = *DatumGetUUIDP(groups[i]);
+		version.epoch = *DatumGetUUIDP(epochs[i]);
+		version.term = DatumGetInt64(terms[i]);
+		version.major = DatumGetInt64(majors[i]);
+		remember_told(&version);
+	}
+	/* What moved since: a lock that is held already does not bring the news (B3). */
+	AcceptInvalidationMessages();
+	PG_RETURN_VOID();
+}
+
+/* internal_statement(number int8): fragments that follow with the same number share one snapshot */
+Datum
+tessera_internal_set_statement(PG_FUNCTION_ARGS)
+{
+	uint64		number = (uint64) PG_GETARG_INT64(0);
+
+	tessera_internal_require(fcinfo);
+	if (number != statement_number)
+		drop_kept_snapshot();
+	statement_number = number;
+	PG_RETURN_VOID();
+}
+
+/* ---- end of transaction ---- */
+
+static void
+end_transaction(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			drop_kept_snapshot();
+			statement_number = 0;
+			break;
+		case XACT_EVENT_ABORT:
+			statement_snapshot = NULL;	/* the resource owner lets go of it */
+			statement_number = 0;
+			break;
+#ifdef USE_ASSERT_CHECKING
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PREPARE:
+			if (is_internal)
+				SetUserIdAndSecContext(GetUserId(), 0);
+			break;
+#endif
+		default:
+			break;
+	}
+}
+
+#ifdef USE_ASSERT_CHECKING
+static planner_hook_type previous_planner;
+static ExecutorStart_hook_type previous_executor_start;
+static ProcessUtility_hook_type previous_utility;
+
+/* Before anything of the user's runs in a transaction: see the head of the file. */
+static void
+guard_effective_user(void)
+{
+	Oid			user;
+	int			context;
+
+	if (!is_internal)
+		return;
+	GetUserIdAndSecContext(&user, &context);
+	if (user != GetSessionUserId() && context == 0)
+		SetUserIdAndSecContext(user, SECURITY_LOCAL_USERID_CHANGE);
+}
+
+static PlannedStmt *
+guard_planner(Query *query, const char *string, int options, ParamListInfo params)
+{
+	guard_effective_user();
+	return previous_planner ? previous_planner(query, string, options, params) : standard_planner(query, string, options, params);
+}
+
+static void
+guard_executor_start(QueryDesc *query, int eflags)
+{
+	guard_effective_user();
+	if (previous_executor_start)
+		previous_executor_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+}
+
+static void
+guard_utility(PlannedStmt *statement, const char *string, bool read_only, ProcessUtilityContext context, ParamListInfo params,
+			  QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
+{
+	guard_effective_user();
+	if (previous_utility)
+		previous_utility(statement, string, read_only, context, params, environment, receiver, completion);
+	else
+		standard_ProcessUtility(statement, string, read_only, context, params, environment, receiver, completion);
+}
+#endif
+
+void
+tessera_internal_init(void)
+{
+	RegisterXactCallback(end_transaction, NULL);
+#ifdef USE_ASSERT_CHECKING
+	previous_planner = planner_hook;
+	planner_hook = guard_planner;
+	previous_executor_start = ExecutorStart_hook;
+	ExecutorStart_hook = guard_executor_start;
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = guard_utility;
+#endif
+}

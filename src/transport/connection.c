@@ -1,0 +1,641 @@
+/*
+ * connection.c
+ *	  Opening and closing connections to other nodes, and raising their errors here.
+ *
+ * One connection per (node, lane), kept until the backend exits. A connection that was closed keeps its struct: whoever still points to it finds it empty
+ * instead of freed, and it is opened anew by the next tessera_connection_open. A connection that has been idle for a moment is looked at before it is used
+ * (one poll), so that a node that was restarted meanwhile costs no error.
+ *
+ * Memory: the structs and all they hold live in one context each below the cache's, until the backend exits. Open sockets count as external files (fd.c).
+ * No locks. At exit of the process the connections say goodbye, so that the other ends roll back without a complaint in their logs.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+#include <poll.h>
+
+#include "access/xact.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "transport/connection_private.h"
+
+/* An idle connection older than this is looked at before it is used. */
+#define IDLE_CHECK_US INT64CONST(100000)
+
+int			tessera_statement_cache_size = 256;
+int			tessera_connect_timeout = 10000;
+
+static MemoryContext connections_context = NULL;
+static HTAB *connections = NULL;	/* TesseraConnectionKey -> TesseraConnection * */
+static List *unlisted = NIL;	/* connections outside the cache, open or to be used again */
+static TesseraConnection **open_array = NULL;
+static int	open_array_size = 0;
+static NameData introduction;
+
+typedef struct CacheEntry
+{
+	TesseraConnectionKey key;	/* must be first */
+	TesseraConnection *connection;
+} CacheEntry;
+
+/* ---- the cache ---- */
+
+static void
+say_goodbye(int code, Datum arg)
+{
+	HASH_SEQ_STATUS status;
+	CacheEntry *entry;
+	ListCell   *cell;
+
+	hash_seq_init(&status, connections);
+	while ((entry = hash_seq_search(&status)))
+		if (entry->connection && entry->connection->pg)
+			PQfinish(entry->connection->pg);
+	foreach(cell, unlisted)
+	{
+		TesseraConnection *connection = lfirst(cell);
+
+		if (connection->pg)
+			PQfinish(connection->pg);
+	}
+}
+
+static void
+make_cache(void)
+{
+	HASHCTL		control = {0};
+
+	connections_context = AllocSetContextCreate(TopMemoryContext, "tessera connections", ALLOCSET_DEFAULT_SIZES);
+	control.keysize = sizeof(TesseraConnectionKey);
+	control.entrysize = sizeof(CacheEntry);
+	control.hcxt = connections_context;
+	connections = hash_create("tessera connections", 32, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	on_proc_exit(say_goodbye, (Datum) 0);
+}
+
+static TesseraConnection *
+make_connection(int32 node_id, int lane)
+{
+	MemoryContext context = AllocSetContextCreate(connections_context, "tessera connection", ALLOCSET_SMALL_SIZES);
+	TesseraConnection *connection = MemoryContextAllocZero(context, sizeof(TesseraConnection));
+
+	connection->key.node_id = node_id;
+	connection->key.lane = lane;
+	connection->context = context;
+	connection->tags = AllocSetContextCreate(context, "tessera command tags", ALLOCSET_SMALL_SIZES);
+	connection->wait_position = -1;
+	dlist_init(&connection->lru);
+	return connection;
+}
+
+/* ---- opening ---- */
+
+/* Hosts of a conninfo are tried one after the other: each gets the connect timeout. */
+static int
+count_hosts(const char *conninfo)
+{
+	PQconninfoOption *options = PQconninfoParse(conninfo, NULL);
+	int			hosts = 1;
+
+	for (PQconninfoOption *option = options; option && option->keyword; option++)
+		if (option->val && (strcmp(option->keyword, "host") == 0 || strcmp(option->keyword, "hostaddr") == 0))
+		{
+			int			n = 1;
+
+			for (const char *c = option->val; *c; c++)
+				if (*c == ',')
+					n++;
+			hosts = Max(hosts, n);
+		}
+	if (options)
+		PQconninfoFree(options);
+	return hosts;
+}
+
+static PGconn *
+start_connecting(const char *conninfo)
+{
+	char		timeout[16];
+	char		application[NAMEDATALEN + 16];
+	/* What stands before dbname is a default, what stands behind overrides. */
+	const char *keywords[] = {"tcp_user_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count", "dbname",
+	"application_name", "client_encoding", "fallback_application_name", NULL};
+	const char *values[] = {timeout, "30", "10", "3", conninfo, application, GetDatabaseEncodingName(), "tessera", NULL};
+
+	snprintf(timeout, sizeof(timeout), "%d", Max(tessera_connect_timeout, 1000));
+	snprintf(application, sizeof(application), "tessera%s%s", NameStr(introduction)[0] ? " " : "", NameStr(introduction));
+	return PQconnectStartParams(keywords, values, 1);
+}
+
+/* Advance until connected, failed or too late. Interruptible; the caller closes pg whatever happens. False: too late. */
+static bool
+await_connection(PGconn *pg, int timeout_ms)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+
+	while (status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED)
+	{
+		int			wanted = status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE;
+		long		wait = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		int			ready;
+
+		if (wait <= 0)
+			return false;
+		ready = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | WL_TIMEOUT | wanted, PQsocket(pg), wait, PG_WAIT_EXTENSION);
+		if (ready & WL_LATCH_SET)
+		{
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+		}
+		if (ready & wanted)
+			status = PQconnectPoll(pg);
+	}
+	return true;
+}
+
+static void
+raise_unreachable(const char *name, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("could not connect to node \"%s\"", name),
+			 errdetail_internal("%s", detail),
+			 errhint("Check that the node runs; tessera.update_node() changes its conninfo.")));
+}
+
+/* A new libpq connection in non-blocking pipeline mode. ERROR 08006. */
+static PGconn *
+connect_to(const char *name, const char *conninfo)
+{
+	PGconn	   *volatile pg = NULL;
+	volatile bool in_time = true;
+
+	if (!AcquireExternalFD())
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("could not connect to node \"%s\"", name),
+				 errdetail("There are too many open files on this server."),
+				 errhint("Raise max_files_per_process, or the limit of open files of the server's user.")));
+	PG_TRY();
+	{
+		pg = start_connecting(conninfo);
+		if (pg && PQstatus(pg) != CONNECTION_BAD)
+			in_time = await_connection(pg, tessera_connect_timeout * count_hosts(conninfo));
+		if (pg && in_time && PQstatus(pg) == CONNECTION_OK && (PQsetnonblocking(pg, 1) != 0 || !PQenterPipelineMode(pg)))
+			ereport(ERROR,
+					(errcode(ERRCODE_CONNECTION_FAILURE),
+					 errmsg("could not prepare the connection to node \"%s\"", name)));
+	}
+	PG_CATCH();
+	{
+		PQfinish(pg);
+		ReleaseExternalFD();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	if (pg == NULL || !in_time || PQstatus(pg) != CONNECTION_OK)
+	{
+		char	   *detail = pg == NULL ? "out of memory" :
+		!in_time ? psprintf("No answer within %d ms.", tessera_connect_timeout) : pchomp(PQerrorMessage(pg));
+
+		PQfinish(pg);
+		ReleaseExternalFD();
+		raise_unreachable(name, detail);
+	}
+	return pg;
+}
+
+/* Make the struct an open connection. */
+static void
+open_connection(TesseraConnection *connection, const char *name, const char *conninfo)
+{
+	void	   *told = connection->state.told;
+	PGconn	   *pg;
+	char	   *copy = MemoryContextStrdup(connection->context, conninfo);
+
+	namestrcpy(&connection->name, name);
+	pg = connect_to(name, conninfo);
+	connection->pg = pg;
+	connection->broken = false;
+	if (connection->conninfo)
+		pfree(connection->conninfo);
+	connection->conninfo = copy;
+	memset(&connection->state, 0, sizeof(connection->state));
+	connection->state.told = told;
+	if (connection->last_words)
+		pfree(connection->last_words);
+	connection->last_words = NULL;
+	connection->used = GetCurrentTimestamp();
+	PQsetNoticeReceiver(pg, tessera_connection_notice, connection);
+}
+
+/* Has the other end gone while nobody looked? One poll, if it has been idle for a while. */
+static bool
+gone_while_idle(TesseraConnection *connection)
+{
+	TimestampTz now = GetCurrentStatementStartTimestamp();
+	struct pollfd fd;
+
+	if (now - connection->used < IDLE_CHECK_US)
+		return false;
+	fd.fd = PQsocket(connection->pg);
+	fd.events = POLLIN;
+	fd.revents = 0;
+	connection->used = GetCurrentTimestamp();
+	/* What comes is not a goodbye perhaps, but a changed setting or a notice: only the end tells. */
+	for (int i = 0; i < 10 && poll(&fd, 1, 0) > 0; i++)
+	{
+		if (!tessera_connection_read(connection))
+			return true;
+		(void) PQisBusy(connection->pg);
+		if (PQstatus(connection->pg) == CONNECTION_BAD)
+			return true;
+	}
+	return false;
+}
+
+/* May it be used as it is? Closes it if it is dead, or if it is idle and the node has moved. */
+static bool
+still_good(TesseraConnection *connection, const char *conninfo)
+{
+	bool		idle = connection->count == 0 && connection->state.xact_depth == 0;
+
+	if (connection->pg == NULL)
+		return false;
+	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD ||
+		(idle && (strcmp(connection->conninfo, conninfo) != 0 || gone_while_idle(connection))))
+	{
+		tessera_connection_close(connection);
+		return false;
+	}
+	return true;
+}
+
+TesseraConnection *
+tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, const char *hello)
+{
+	TesseraConnectionKey key = {.node_id = node_id,.lane = lane};
+	CacheEntry *entry;
+	bool		found;
+
+	if (connections == NULL)
+		make_cache();
+	entry = hash_search(connections, &key, HASH_ENTER, &found);
+	if (!found)
+		entry->connection = NULL;
+	if (entry->connection == NULL)
+		entry->connection = make_connection(node_id, lane);
+	if (still_good(entry->connection, conninfo))
+		return entry->connection;
+
+	open_connection(entry->connection, name, conninfo);
+	if (hello)
+	{
+		PG_TRY();
+		{
+			TesseraCommand command = {.sql = hello};
+
+			tessera_connection_queue(entry->connection, &command);
+			tessera_connection_sync(entry->connection);
+			tessera_connection_finish(entry->connection, &command);
+			tessera_connection_check(entry->connection, &command);
+		}
+		PG_CATCH();
+		{
+			tessera_connection_close(entry->connection);
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+	}
+	return entry->connection;
+}
+
+TesseraConnection *
+tessera_connection_open_unlisted(const char *name, const char *conninfo)
+{
+	TesseraConnection *connection = NULL;
+	ListCell   *cell;
+
+	if (connections == NULL)
+		make_cache();
+	foreach(cell, unlisted)
+		if (((TesseraConnection *) lfirst(cell))->pg == NULL)
+			connection = lfirst(cell);
+	if (connection == NULL)
+	{
+		MemoryContext before = MemoryContextSwitchTo(connections_context);
+
+		connection = make_connection(TESSERA_UNLISTED_NODE, 0);
+		unlisted = lappend(unlisted, connection);
+		MemoryContextSwitchTo(before);
+	}
+	open_connection(connection, name, conninfo);
+	return connection;
+}
+
+/* ---- closing ---- */
+
+/* libpq found it dead: nothing will be answered any more. It is closed when it is wanted again, or at the end of the transaction. */
+void
+tessera_connection_broke(TesseraConnection *connection)
+{
+	connection->broken = true;
+	tessera_wait_forget(connection);
+	tessera_entries_discard(connection);
+}
+
+void
+tessera_connection_close(TesseraConnection *connection)
+{
+	void	   *told = connection->state.told;
+
+	if (connection->pg == NULL)
+		return;
+	tessera_wait_forget(connection);
+	tessera_entries_discard(connection);
+	tessera_statements_forget(connection);
+	tessera_connection_clear_errors(connection);
+	tessera_connection_clear_notices(connection);
+	PQfinish(connection->pg);
+	ReleaseExternalFD();
+	connection->pg = NULL;
+	connection->broken = false;
+	memset(&connection->state, 0, sizeof(connection->state));
+	connection->state.told = told;
+}
+
+bool
+tessera_connection_alive(TesseraConnection *connection)
+{
+	return connection->pg != NULL && !connection->broken;
+}
+
+int
+tessera_connections_open(TesseraConnection ***array)
+{
+	HASH_SEQ_STATUS status;
+	CacheEntry *entry;
+	int			n = 0;
+
+	*array = open_array;
+	if (connections == NULL)
+		return 0;
+	if (open_array_size < hash_get_num_entries(connections))
+	{
+		int			size = hash_get_num_entries(connections) * 2;
+
+		if (open_array)
+			pfree(open_array);
+		open_array = NULL;
+		open_array_size = 0;
+		open_array = MemoryContextAlloc(connections_context, size * sizeof(TesseraConnection *));
+		open_array_size = size;
+	}
+	hash_seq_init(&status, connections);
+	while ((entry = hash_seq_search(&status)))
+		if (entry->key.lane == 0 && entry->connection && entry->connection->pg)
+			open_array[n++] = entry->connection;
+	*array = open_array;
+	return n;
+}
+
+/* ---- what it is ---- */
+
+int32
+tessera_connection_node(TesseraConnection *connection)
+{
+	return connection->key.node_id;
+}
+
+const char *
+tessera_connection_name(TesseraConnection *connection)
+{
+	return NameStr(connection->name);
+}
+
+TesseraRemoteState *
+tessera_connection_state(TesseraConnection *connection)
+{
+	return &connection->state;
+}
+
+PGconn *
+tessera_connection_pg(TesseraConnection *connection)
+{
+	return connection->pg;
+}
+
+void
+tessera_connection_introduce(const char *node)
+{
+	namestrcpy(&introduction, node);
+}
+
+/* ---- errors ---- */
+
+void
+tessera_connection_raise_broken(TesseraConnection *connection)
+{
+	const char *detail = connection->last_words ? connection->last_words :
+	connection->pg ? pchomp(PQerrorMessage(connection->pg)) : "";
+
+	connection->state.known = false;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("the connection to node \"%s\" was lost", NameStr(connection->name)),
+			 *detail ? errdetail_internal("%s", detail) : 0));
+}
+
+/* An error field as a string of ours, NULL if there is none. */
+static char *
+error_field(const PGresult *result, int code)
+{
+	const char *value = PQresultErrorField(result, code);
+
+	return value ? pstrdup(value) : NULL;
+}
+
+static int
+error_number(const PGresult *result, int code)
+{
+	const char *value = PQresultErrorField(result, code);
+
+	return value ? pg_strtoint32(value) : 0;
+}
+
+void
+tessera_connection_raise(TesseraConnection *connection, PGresult *result, const char *sql)
+{
+	char	   *state = error_field(result, PG_DIAG_SQLSTATE);
+	char	   *message = error_field(result, PG_DIAG_MESSAGE_PRIMARY);
+	char	   *detail = error_field(result, PG_DIAG_MESSAGE_DETAIL);
+	char	   *hint = error_field(result, PG_DIAG_MESSAGE_HINT);
+	char	   *context = error_field(result, PG_DIAG_CONTEXT);
+	char	   *internal_query = error_field(result, PG_DIAG_INTERNAL_QUERY);
+	int			internal_position = error_number(result, PG_DIAG_INTERNAL_POSITION);
+	int			position = error_number(result, PG_DIAG_STATEMENT_POSITION);
+	char	   *names[] = {
+		error_field(result, PG_DIAG_SCHEMA_NAME), error_field(result, PG_DIAG_TABLE_NAME), error_field(result, PG_DIAG_COLUMN_NAME),
+		error_field(result, PG_DIAG_DATATYPE_NAME), error_field(result, PG_DIAG_CONSTRAINT_NAME)
+	};
+	int			code = ERRCODE_CONNECTION_FAILURE;
+
+	if (state && strlen(state) == 5)
+		code = MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4]);
+	/* The other end shuts down, not this one. */
+	if (code == ERRCODE_ADMIN_SHUTDOWN || code == ERRCODE_CRASH_SHUTDOWN || code == ERRCODE_CANNOT_CONNECT_NOW || code == ERRCODE_DATABASE_DROPPED)
+		code = ERRCODE_CONNECTION_FAILURE;
+	if (message == NULL)
+		message = pchomp(PQresultErrorMessage(result));
+	if (internal_query == NULL && position > 0 && sql)
+	{
+		internal_query = pstrdup(sql);
+		internal_position = position;
+		sql = NULL;
+	}
+
+	{
+		MemoryContext before = MemoryContextSwitchTo(connection->context);
+
+		connection->errors = list_delete_ptr(connection->errors, result);
+		MemoryContextSwitchTo(before);
+	}
+	PQclear(result);
+
+	ereport(ERROR,
+			(errcode(code),
+			 errmsg_internal("%s", message),
+			 detail ? errdetail_internal("%s", detail) : 0,
+			 hint ? errhint("%s", hint) : 0,
+			 internal_query ? internalerrquery(internal_query) : 0,
+			 internal_query && internal_position > 0 ? internalerrposition(internal_position) : 0,
+			 names[0] ? err_generic_string(PG_DIAG_SCHEMA_NAME, names[0]) : 0,
+			 names[1] ? err_generic_string(PG_DIAG_TABLE_NAME, names[1]) : 0,
+			 names[2] ? err_generic_string(PG_DIAG_COLUMN_NAME, names[2]) : 0,
+			 names[3] ? err_generic_string(PG_DIAG_DATATYPE_NAME, names[3]) : 0,
+			 names[4] ? err_generic_string(PG_DIAG_CONSTRAINT_NAME, names[4]) : 0,
+			 context ? errcontext("%s", context) : 0,
+			 errcontext("node \"%s\"%s%s", NameStr(connection->name), sql ? ", statement: " : "", sql ? sql : "")));
+}
+
+void
+tessera_connection_check(TesseraConnection *connection, TesseraCommand *command)
+{
+	PGresult   *error = command->error;
+
+	command->error = NULL;
+	if (error)
+		tessera_connection_raise(connection, error, command->sql);
+	if (command->aborted)
+		ereport(ERROR,
+				(errcode(ERRCODE_IN_FAILED_SQL_TRANSACTION),
+				 errmsg("the statement on node \"%s\" was not run: one before it failed", NameStr(connection->name))));
+}
+
+/* ---- one command ---- */
+
+static void
+clear_result(void *result)
+{
+	PQclear(result);
+}
+
+typedef struct RunAnswer
+{
+	PGresult   *result;			/* first one */
+	PGresult   *error;
+} RunAnswer;
+
+static void
+keep_first(TesseraCommand *command, PGresult *result)
+{
+	RunAnswer  *answer = command->arg;
+	ExecStatusType status = PQresultStatus(result);
+
+	if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY && answer->error == NULL)
+		answer->error = result;
+	else if (answer->result == NULL)
+		answer->result = result;
+	else
+		PQclear(result);
+}
+
+PGresult *
+tessera_connection_run(TesseraConnection *connection, const char *sql, int nparams, const char *const *values)
+{
+	RunAnswer	answer = {0};
+	TesseraCommand command = {.sql = sql,.nparams = nparams,.values = values,.handler = keep_first,.arg = &answer};
+	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
+
+	PG_TRY();
+	{
+		tessera_connection_queue(connection, &command);
+		tessera_connection_sync(connection);
+		tessera_connection_finish(connection, &command);
+		if (answer.error)
+		{
+			PGresult   *error = answer.error;
+
+			answer.error = NULL;
+			tessera_connection_raise(connection, error, sql);
+		}
+		tessera_connection_check(connection, &command);
+	}
+	PG_CATCH();
+	{
+		/* The command is on this function's stack. */
+		tessera_connection_forget(connection, &command);
+		PQclear(answer.result);
+		PQclear(answer.error);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	callback->func = clear_result;
+	callback->arg = answer.result;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+	return answer.result;
+}
+
+/* ---- COPY ---- */
+
+void
+tessera_connection_leave_pipeline(TesseraConnection *connection)
+{
+	tessera_connection_drain(connection);
+	if (!PQexitPipelineMode(connection->pg))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("could not leave pipeline mode on the connection to node \"%s\"", NameStr(connection->name)),
+				 errdetail_internal("%s", pchomp(PQerrorMessage(connection->pg)))));
+}
+
+void
+tessera_connection_enter_pipeline(TesseraConnection *connection)
+{
+	if (PQpipelineStatus(connection->pg) == PQ_PIPELINE_OFF && !PQenterPipelineMode(connection->pg))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("could not enter pipeline mode on the connection to node \"%s\"", NameStr(connection->name)),
+				 errdetail_internal("%s", pchomp(PQerrorMessage(connection->pg)))));
+}
+
+void
+tessera_connection_init(void)
+{
+	DefineCustomIntVariable("tessera.statement_cache_size", "Prepared statements kept on each connection to another node; 0 keeps none.", NULL,
+							&tessera_statement_cache_size, 256, 0, 100000, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.connect_timeout", "How long a connection to another node may take to open, for each of its hosts.", NULL,
+							&tessera_connect_timeout, 10000, 100, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+}

@@ -1,0 +1,373 @@
+/*
+ * connection_wait.c
+ *	  Waiting for other nodes: one persistent wait set for all connections of this backend, and what reads until something has come.
+ *
+ * The set holds the latch, postmaster death and the sockets waited for so far; a wait for some of them uses it as it is, so that a trip costs one send,
+ * one wait and one receive. A socket that is ready but not wanted now (rows nobody reads yet) makes the set be built anew, with only those wanted.
+ * A connection leaves the set by having it built anew.
+ *
+ * tessera_connections_settle and tessera_connection_reset run in transaction callbacks: they raise nothing, check no interrupts, and are bounded.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "transport/connection_private.h"
+
+#define FIXED_EVENTS 2			/* latch, postmaster death */
+#define MAX_READY 16
+
+static WaitEventSet *wait_set = NULL;
+static int	wait_size = 0;		/* sockets it has room for */
+static int	wait_count = 0;		/* sockets in it */
+static TesseraConnection **wait_members = NULL; /* by position - FIXED_EVENTS */
+
+static void
+drop_wait_set(void)
+{
+	if (wait_set == NULL)
+		return;
+	for (int i = 0; i < wait_count; i++)
+	{
+		wait_members[i]->wait_position = -1;
+		wait_members[i]->wait_events = 0;
+	}
+	wait_count = 0;
+	FreeWaitEventSet(wait_set);
+	wait_set = NULL;
+}
+
+/* The connection closes its socket. */
+void
+tessera_wait_forget(TesseraConnection *connection)
+{
+	if (connection->wait_position >= 0)
+		drop_wait_set();
+}
+
+static uint32
+wanted_events(TesseraConnection *connection)
+{
+	return WL_SOCKET_READABLE | (connection->unflushed ? WL_SOCKET_WRITEABLE : 0);
+}
+
+static void
+make_wait_set(int n)
+{
+	int			size = Max(8, n * 2);
+
+	drop_wait_set();
+	if (size > wait_size)
+	{
+		if (wait_members)
+			pfree(wait_members);
+		wait_members = NULL;
+		wait_size = 0;
+		wait_members = MemoryContextAlloc(TopMemoryContext, size * sizeof(TesseraConnection *));
+		wait_size = size;
+	}
+	wait_set = CreateWaitEventSet(TopMemoryContext, wait_size + FIXED_EVENTS);
+	AddWaitEventToSet(wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+}
+
+/* See to it that the set holds these connections and listens to what they want. */
+static void
+prepare_wait_set(TesseraConnection **connections, int n)
+{
+	int			missing = 0;
+
+	for (int i = 0; i < n; i++)
+		if (connections[i]->wait_position < 0)
+			missing++;
+	if (wait_set == NULL || wait_count + missing > wait_size)
+		make_wait_set(n);
+	for (int i = 0; i < n; i++)
+	{
+		TesseraConnection *connection = connections[i];
+		uint32		events = wanted_events(connection);
+
+		if (connection->wait_position < 0)
+		{
+			connection->wait_position = AddWaitEventToSet(wait_set, events, PQsocket(connection->pg), NULL, connection);
+			wait_members[wait_count++] = connection;
+		}
+		else if (connection->wait_events != events)
+			ModifyWaitEvent(wait_set, connection->wait_position, events, NULL);
+		connection->wait_events = events;
+	}
+}
+
+static bool
+is_wanted(TesseraConnection *connection, TesseraConnection **connections, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (connections[i] == connection)
+			return true;
+	return false;
+}
+
+/* Wait once, and read and write what is ready. False: timeout, or only the latch. All given connections are open. */
+static bool
+wait_once(TesseraConnection **connections, int n, long timeout_ms, bool quiet)
+{
+	WaitEvent	ready[MAX_READY];
+	int			nready;
+	bool		noise = false;
+	bool		any = false;
+
+	prepare_wait_set(connections, n);
+	nready = WaitEventSetWait(wait_set, timeout_ms, ready, MAX_READY, PG_WAIT_EXTENSION);
+	for (int i = 0; i < nready; i++)
+	{
+		TesseraConnection *connection = ready[i].user_data;
+
+		if (ready[i].events & WL_LATCH_SET)
+			ResetLatch(MyLatch);
+		else if (connection == NULL)
+			continue;
+		else if (!is_wanted(connection, connections, n))
+			noise = true;
+		else
+		{
+			any = true;
+			if ((ready[i].events & WL_SOCKET_WRITEABLE) && !tessera_connection_flush(connection))
+				continue;
+			if (ready[i].events & WL_SOCKET_READABLE)
+				(void) tessera_connection_read(connection);
+		}
+	}
+	if (noise)
+		drop_wait_set();
+	if (!quiet)
+		CHECK_FOR_INTERRUPTS();
+	return any;
+}
+
+static long
+milliseconds_until(TimestampTz deadline)
+{
+	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+}
+
+/* ---- reading that may raise ---- */
+
+void
+tessera_connection_sync(TesseraConnection *connection)
+{
+	if (!connection->unsynced && !connection->unflushed)
+		return;
+	if (!tessera_connection_sync_quietly(connection))
+		tessera_connection_raise_broken(connection);
+	/* The other end may not read while it cannot write: read meanwhile. */
+	while (connection->unflushed)
+	{
+		(void) wait_once(&connection, 1, -1, false);
+		if (connection->broken)
+			tessera_connection_raise_broken(connection);
+		(void) tessera_connection_process(connection, false);
+	}
+}
+
+/* Wait until anything was handled. */
+static void
+wait_and_handle(TesseraConnection *connection)
+{
+	for (;;)
+	{
+		if (connection->pg == NULL || connection->broken)
+			tessera_connection_raise_broken(connection);
+		(void) wait_once(&connection, 1, -1, false);
+		if (tessera_connection_process(connection, false) || connection->count == 0)
+			break;
+	}
+	if (connection->broken)
+		tessera_connection_raise_broken(connection);
+}
+
+static void
+lost_command(TesseraConnection *connection)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the statement on node \"%s\" was ended by an error that came after it", tessera_connection_name(connection)),
+			 errhint("Read a cursor to its end before a part of the transaction can fail and be rolled back.")));
+}
+
+void
+tessera_connection_finish(TesseraConnection *connection, TesseraCommand *command)
+{
+	if (command->done)
+		return;
+	if (connection->unsynced)
+		tessera_connection_sync(connection);
+	(void) tessera_connection_process(connection, false);
+	while (!command->done)
+	{
+		if (connection->count == 0 && connection->pg && !connection->broken)
+			lost_command(connection);
+		wait_and_handle(connection);
+	}
+}
+
+bool
+tessera_connection_busy(TesseraConnection *connection)
+{
+	return connection->count > 0;
+}
+
+void
+tessera_connection_drain(TesseraConnection *connection)
+{
+	if (connection->unsynced)
+		tessera_connection_sync(connection);
+	(void) tessera_connection_process(connection, false);
+	while (connection->count > 0)
+		wait_and_handle(connection);
+}
+
+/* Handle what has been read of any of them. */
+static bool
+process_all(TesseraConnection **connections, int n)
+{
+	bool		any = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (connections[i]->unsynced)
+			tessera_connection_sync(connections[i]);
+		if (tessera_connection_process(connections[i], false))
+			any = true;
+		if (connections[i]->pg == NULL || connections[i]->broken)
+			tessera_connection_raise_broken(connections[i]);
+	}
+	return any;
+}
+
+bool
+tessera_connections_pump(TesseraConnection **connections, int n, int timeout_ms)
+{
+	TimestampTz deadline = 0;
+	TesseraConnection *few[8];
+	TesseraConnection **busy = n <= lengthof(few) ? few : palloc(n * sizeof(TesseraConnection *));
+	bool		handled = false;
+
+	if (timeout_ms >= 0)
+		deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	while (!(handled = process_all(connections, n)))
+	{
+		long		wait = timeout_ms < 0 ? -1 : milliseconds_until(deadline);
+		int			nbusy = 0;
+
+		for (int i = 0; i < n; i++)
+			if (connections[i]->count > 0)
+				busy[nbusy++] = connections[i];
+		if (nbusy == 0)
+			lost_command(connections[0]);
+		if (wait == 0 && timeout_ms > 0)
+			break;
+		(void) wait_once(busy, nbusy, wait, false);
+		if (timeout_ms == 0)
+		{
+			handled = process_all(connections, n);
+			break;
+		}
+	}
+	if (busy != few)
+		pfree(busy);
+	return handled;
+}
+
+/* ---- reading that raises nothing ---- */
+
+int
+tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz deadline)
+{
+	int			size = Max(n, 1);
+	TesseraConnection **busy = palloc(size * sizeof(TesseraConnection *));
+	int			nbusy;
+
+	for (;;)
+	{
+		long		wait;
+
+		nbusy = 0;
+		for (int i = 0; i < n; i++)
+		{
+			if (!tessera_connection_alive(connections[i]) || !tessera_connection_sync_quietly(connections[i]))
+				continue;
+			(void) tessera_connection_process(connections[i], true);
+			if (tessera_connection_alive(connections[i]) && (connections[i]->count > 0 || connections[i]->unflushed))
+				busy[nbusy++] = connections[i];
+		}
+		wait = nbusy > 0 ? milliseconds_until(deadline) : 0;
+		if (wait <= 0)
+			break;
+		(void) wait_once(busy, nbusy, wait, true);
+	}
+	pfree(busy);
+	return nbusy;
+}
+
+/*
+ * Ask the other end to stop. libpq has no way to do this without blocking; it is bounded by the connection's own tcp_user_timeout and keepalives
+ * (tessera_connection_open sets them).
+ */
+static void
+cancel(TesseraConnection *connection)
+{
+	PGcancel   *request = PQgetCancel(connection->pg);
+	char		message[256];
+
+	if (request == NULL)
+		return;
+	(void) PQcancel(request, message, sizeof(message)); /* if it fails the deadline decides */
+	PQfreeCancel(request);
+}
+
+void
+tessera_connection_cancel(TesseraConnection *connection)
+{
+	if (tessera_connection_alive(connection) && connection->count > 0)
+		cancel(connection);
+}
+
+void
+tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline)
+{
+	for (int i = 0; i < n; i++)
+	{
+		TesseraConnection *connection = connections[i];
+
+		if (!tessera_connection_alive(connection))
+		{
+			tessera_connection_close(connection);
+			continue;
+		}
+		tessera_connection_forget(connection, NULL);
+		tessera_connection_clear_errors(connection);
+		if (connection->count == 0)
+			continue;
+		connection->state.known = false;
+
+		/* Often everything has been answered already. */
+		if (tessera_connection_read(connection))
+			(void) tessera_connections_settle(&connection, 1, GetCurrentTimestamp());
+		tessera_connection_cancel(connection);
+	}
+	(void) tessera_connections_settle(connections, n, deadline);
+	for (int i = 0; i < n; i++)
+		if (!tessera_connection_alive(connections[i]) || connections[i]->count > 0)
+			tessera_connection_close(connections[i]);
+}
+
+bool
+tessera_connection_reset(TesseraConnection *connection, int timeout_ms)
+{
+	tessera_connections_reset(&connection, 1, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms));
+	return connection->pg != NULL;
+}
