@@ -24,6 +24,7 @@
 #include "bgworkers/worker.h"
 #include "common/worker.h"
 #include "routing/routing.h"
+#include "transaction/resolver.h"
 
 #define FIRST_PAUSE 1000L
 #define LONGEST_PAUSE 60000L
@@ -35,6 +36,7 @@ static const struct
 	long		(*step) (void);
 } workers[TESSERA_WORKERS] = {
 	[TESSERA_REFRESHER] = {"refresher", tessera_refresher_step},
+	[TESSERA_TRANSACTION_RESOLVER] = {"transaction resolver", tessera_resolver_step},
 };
 
 

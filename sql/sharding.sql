@@ -1,5 +1,6 @@
 -- Sharding a table in place, its chunks and their versions (S12-S29, S36, S82-S91), the decision of a migration (S19, S20, S63), and check_consistency.
 -- Several databases of this server are the nodes.
+\set SHOW_CONTEXT never
 SET client_min_messages = warning;
 SELECT format('host=%s port=%s user=%s dbname=', split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_user) AS address \gset
 CREATE DATABASE tessera_sharding_a;
@@ -31,16 +32,20 @@ CREATE TABLE t_domain (k tenant NOT NULL, "Odd Column" text COLLATE "C" NOT NULL
 CREATE TABLE t_hash (k text PRIMARY KEY, v int);
 CREATE TABLE t_hash2 (a int, b text, PRIMARY KEY (b, a));
 CREATE INDEX ON t_hash2 (a, b);
+CREATE TABLE t_hash3 (k uuid PRIMARY KEY);
 
 CREATE TABLE orders (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
 CREATE TABLE lines (tenant int NOT NULL, order_id int, line int, parent int, PRIMARY KEY (tenant, order_id, line),
                     CONSTRAINT lines_order FOREIGN KEY (tenant, order_id) REFERENCES orders (tenant, id),
                     CONSTRAINT lines_parent FOREIGN KEY (tenant, order_id, parent) REFERENCES lines (tenant, order_id, line));
 CREATE TABLE empty_too (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
+CREATE TABLE too_late (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
 CREATE TABLE has_rows (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
 CREATE TABLE more_rows (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
 INSERT INTO has_rows SELECT g, g FROM generate_series(1, 1000) g;
 INSERT INTO more_rows SELECT g, g FROM generate_series(1, 10) g;
+CREATE TABLE late_rows (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
+INSERT INTO late_rows VALUES (1, 1);
 CREATE TABLE same_keys (k int NOT NULL, v int);
 CREATE INDEX ON same_keys (k DESC);
 ALTER TABLE same_keys REPLICA IDENTITY FULL;
@@ -62,7 +67,7 @@ CREATE UNIQUE INDEX other_unique_partial ON other_unique_index (v) WHERE v > 0;
 CREATE TABLE expression_unique (k int PRIMARY KEY, v int);
 CREATE UNIQUE INDEX expression_unique_index ON expression_unique ((k + 1));
 CREATE TABLE excluded (k int4range PRIMARY KEY, CONSTRAINT excluded_overlap EXCLUDE USING gist (k WITH &&));
-CREATE TABLE excluded_equal (k int4range PRIMARY KEY, CONSTRAINT excluded_equal EXCLUDE USING gist (k WITH =));
+CREATE TABLE excluded_equal (k int4range PRIMARY KEY, CONSTRAINT excluded_by_equal EXCLUDE USING gist (k WITH =));
 CREATE TABLE referenced (k int PRIMARY KEY);
 CREATE TABLE referencing (k int PRIMARY KEY, CONSTRAINT referencing_k FOREIGN KEY (k) REFERENCES referenced);
 CREATE TABLE itself (k int PRIMARY KEY, parent int CONSTRAINT itself_parent REFERENCES itself);
@@ -77,6 +82,7 @@ CREATE VIEW a_view AS SELECT 1 AS k;
 CREATE SEQUENCE a_sequence;
 CREATE TABLE t_money (k money PRIMARY KEY);
 CREATE TABLE t_json (k json NOT NULL);
+CREATE TABLE t_enum2 (k color PRIMARY KEY);
 CREATE TABLE owned (k int PRIMARY KEY);
 ALTER TABLE owned OWNER TO tessera_sharding_owner;
 
@@ -176,7 +182,7 @@ SELECT tessera.shard_table('a_sequence', 'k');
 SELECT tessera.shard_table('pg_class', 'oid');
 SELECT tessera.shard_table('t_money', 'k');
 SELECT tessera.shard_table('t_json', 'k');
-SELECT tessera.shard_table('t_enum', 'k', 'hash');
+SELECT tessera.shard_table('t_enum2', 'k', 'hash');
 CREATE TEMP TABLE passing (k int PRIMARY KEY);
 SELECT tessera.shard_table('passing', 'k');
 SELECT count(*) FROM tessera.cluster_table WHERE group_id IS NOT NULL;
@@ -295,8 +301,19 @@ SELECT tessera.split_chunk('empty_too', 10);
 SELECT tessera.split_chunk('empty_too', 20);
 SELECT min, max, shard, major, minor FROM tessera.chunks WHERE table_name = 'empty_too'::regclass;
 SELECT tessera.range_owner('empty_too', 15);
+-- a router, with both shards as participants: all of it or nothing
+BEGIN;
+SELECT tessera.shard_table('t_hash3', 'k', 'hash', chunks => 4);
+SELECT shard, count(*) FROM tessera.chunks WHERE table_name = 't_hash3'::regclass GROUP BY 1 ORDER BY 1;
+ROLLBACK;
+SELECT count(*) FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
+SELECT tessera.shard_table('t_hash3', 'k', 'hash', chunks => 4);
+SELECT min, max, shard, major, minor FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
 SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000001');
 SELECT * FROM tessera.check_consistency(true);
+\c tessera_sharding_b
+SELECT min, max, shard, major, minor FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
+SELECT owned FROM tessera.placement JOIN tessera.cluster_table USING (group_id) WHERE table_name = 't_hash3';
 
 -- the decision of a migration: registered by hand
 \c tessera_sharding_a
@@ -312,7 +329,8 @@ CREATE FUNCTION show_chunks() RETURNS TABLE (min tessera.bound, max tessera.boun
 SELECT register(1, 10, 20, 's1', 's2');
 SELECT tessera.split_chunk('empty_too', 15);
 SELECT tessera.merge_chunks('empty_too', tessera.minkey(), 20);
-SELECT tessera.shard_table('lines', 'tenant', colocate_with => 'empty_too');
+-- nor does a table join its group (A8)
+SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
 SELECT tessera.split_chunk('empty_too', 30);
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000001');
 SELECT * FROM show_chunks() WHERE major = 2 ORDER BY minor;
@@ -357,6 +375,15 @@ UPDATE tessera.migration SET epoch = (SELECT epoch FROM tessera.table_group g WH
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
 SELECT migration_id, outcome, donor_major, recipient_major, state FROM tessera.migration_outcome JOIN tessera.migration USING (migration_id) ORDER BY 1;
 SELECT * FROM show_chunks();
+-- a table with rows cannot join a group of which a part lies elsewhere; one without can
+SELECT register(9, 100, 110, 's1', 's2');
+SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000009');
+SELECT tessera.shard_table('late_rows', 'tenant', colocate_with => 'empty_too');
+BEGIN;
+SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
+ROLLBACK;
+SELECT register(10, 100, 110, 's2', 's1');
+SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000010');
 -- S63, D5: not known is not aborted
 SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000008');
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000008');
@@ -365,6 +392,9 @@ SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000007');
 
 -- check_consistency sees what is wrong: versions that the shards were not told of, then worse
 UPDATE tessera.migration SET finished = finished - interval '1 h';
+SELECT * FROM tessera.check_consistency() WHERE object = 'public.empty_too';
+-- a split tells the owner its new shard version
+SELECT tessera.split_chunk('empty_too', 200);
 SELECT * FROM tessera.check_consistency() WHERE object = 'public.empty_too';
 UPDATE tessera.chunk SET max = 27 WHERE min OPERATOR(tessera.=) 25::tessera.bound;
 UPDATE tessera.chunk SET max = 11, node_id = 99 WHERE min OPERATOR(tessera.=) tessera.minkey() AND group_id = (SELECT group_id FROM tessera.cluster_table WHERE table_name = 'empty_too');
@@ -376,6 +406,9 @@ UPDATE tessera.placement SET gate = 'write' FROM tessera.cluster_table t WHERE t
 SELECT * FROM tessera.check_consistency() WHERE object = 'public.t_int4';
 UPDATE tessera.placement SET owned = '{"(MINKEY,50)"}' FROM tessera.cluster_table t WHERE t.group_id = placement.group_id AND t.table_name = 'has_rows';
 SELECT * FROM tessera.check_consistency() WHERE object = 'public.has_rows, public.more_rows';
+-- rows that lie where they are not owned
+SELECT tessera.configure_table('t_int4', balancing => true);
+SELECT * FROM tessera.check_consistency(true) WHERE invariant = 4;
 
 \c contrib_regression
 DROP DATABASE tessera_sharding_a WITH (FORCE);

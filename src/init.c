@@ -36,6 +36,7 @@ _PG_init(void)
 				 errmsg("tessera must be loaded at server start"),
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
 
+	tessera_admin_init();
 	tessera_shmem_install();
 	tessera_table_lock_init();
 	tessera_worker_init();
@@ -49,7 +50,6 @@ _PG_init(void)
 	tessera_shard_check_init();
 	tessera_planner_init();
 	tessera_launcher_init();
-	tessera_admin_init();
 
 	MarkGUCPrefixReserved("tessera");
 }

@@ -37,9 +37,9 @@ CREATE VIEW tessera.distributed_transactions AS
          CASE d.outcome WHEN 'commit' THEN 'committing' WHEN 'abort' THEN 'aborting' ELSE 'prepared' END AS state,
          pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.prepared AS age
   FROM pg_catalog.pg_prepared_xacts p
-  LEFT JOIN tessera.node n ON n.node_id OPERATOR(pg_catalog.=) pg_catalog.substring(p.gid, '[0-9]+$')::int4
-  LEFT JOIN tessera.transaction_decision d ON d.gid OPERATOR(pg_catalog.=) p.gid
+  LEFT JOIN tessera.node n ON n.node_id OPERATOR(pg_catalog.=) pg_catalog.substring(p.gid, '_([0-9]+)_[0-9]+$')::int4
+  LEFT JOIN tessera.transaction_decision d ON d.gid OPERATOR(pg_catalog.=) pg_catalog.substring(p.gid, '^(.*)_[0-9]+$')
   WHERE p.database OPERATOR(pg_catalog.=) pg_catalog.current_database()
-    AND p.gid OPERATOR(pg_catalog.~) '^tessera_[0-9a-f]{32}_[0-9]{1,9}$';
+    AND p.gid OPERATOR(pg_catalog.~) '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$';
 COMMENT ON VIEW tessera.distributed_transactions IS 'transactions over several nodes that are prepared on this node and wait for their coordinator';
 GRANT SELECT ON tessera.distributed_transactions TO PUBLIC;

@@ -53,14 +53,10 @@ static void
 check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	PGresult   *result = tessera_control_call(routing, node->node_id,
-											  "SELECT (SELECT count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()),"
-											  " (SELECT count(*) FROM tessera.transaction_decision)", 0, NULL);
+											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()", 0, NULL);
 
 	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
 		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there, or end them.");
-	if (strcmp(PQgetvalue(result, 0, 1), "0") != 0)
-		refuse_in_use(node->name, psprintf("It has decided %s transactions that not all participants have ended.", PQgetvalue(result, 0, 1)),
-					  "Run tessera.resolve_transactions() there when all nodes are reachable.");
 }
 
 /* Transactions that it coordinated and that another node still has prepared: only it can say how they end. Access must be open. */
@@ -68,7 +64,7 @@ static void
 check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	static const char sql[] =
-	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '(_|$)') LIMIT 1";
+	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
 	const char *values[] = {NULL};
 
 	values[0] = psprintf("%d", node->node_id);

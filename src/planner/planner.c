@@ -95,6 +95,79 @@ insert_target(Query *query, const TesseraRouting *routing)
 	return tessera_routing_table(routing, rt_fetch(query->resultRelation, query->rtable)->relid);
 }
 
+/* ---- a T3 statement with one fragment needs no transaction on the shards ---- */
+
+typedef struct ScanCount
+{
+	int			n;
+	CustomScan *scan;
+	bool		repeated;		/* below something that scans again */
+} ScanCount;
+
+static void
+count_scans(Plan *plan, bool repeated, ScanCount *count)
+{
+	ListCell   *cell;
+	List	   *children = NIL;
+
+	if (plan == NULL)
+		return;
+	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &tessera_table_methods)
+	{
+		count->n++;
+		count->scan = (CustomScan *) plan;
+		count->repeated |= repeated;
+	}
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			children = ((Append *) plan)->appendplans;
+			break;
+		case T_MergeAppend:
+			children = ((MergeAppend *) plan)->mergeplans;
+			break;
+		case T_SubqueryScan:
+			children = list_make1(((SubqueryScan *) plan)->subplan);
+			break;
+		case T_CustomScan:
+			children = ((CustomScan *) plan)->custom_plans;
+			break;
+		default:
+			break;
+	}
+	foreach(cell, children)
+		count_scans(lfirst(cell), repeated, count);
+	count_scans(plan->lefttree, repeated || IsA(plan, RecursiveUnion), count);
+	count_scans(plan->righttree, repeated || IsA(plan, NestLoop) || IsA(plan, RecursiveUnion), count);
+}
+
+static void
+mark_single_scan(PlannedStmt *plan)
+{
+	ScanCount	count = {0};
+	ListCell   *cell;
+
+	count_scans(plan->planTree, false, &count);
+	foreach(cell, plan->subplans)
+		count_scans(lfirst(cell), true, &count);
+	if (count.n == 1 && !count.repeated)
+	{
+		Integer    *flags = list_nth(count.scan->custom_private, TABLE_FLAGS);
+
+		flags->ival |= TABLE_SINGLE;
+	}
+}
+
+/* Core's planner with the cluster's tables scanned through their shards. */
+static PlannedStmt *
+plan_in_router(Query *query, const char *source, int cursor_options, ParamListInfo params)
+{
+	PlannedStmt *plan = plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
+
+	mark_single_scan(plan);
+	return plan;
+}
+
 /* The plan of a statement that names cluster tables. */
 static PlannedStmt *
 plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing)
@@ -123,7 +196,7 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 	}
 	if (analysis->writes_cluster)
 		refuse_statement(query, &reason);
-	return plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
+	return plan_in_router(query, source, cursor_options, params);
 }
 
 /* Of a Query whose pins fell on different shards. */

@@ -1,6 +1,7 @@
 /*
  * resolver.c
- *	  In-doubt prepared transactions: whom to ask stands in the gid (tessera_<32 hex>_<node id of the coordinator>).
+ *	  In-doubt prepared transactions: whom to ask stands in the gid (tessera_<32 hex>_<node id of the coordinator>_<node id of
+ *	  the participant>: gids are unique in a server, and nodes can be databases of one server). Its decision is kept under the part without the participant.
  *
  * Asking is inserting (gid, abort) into tessera.transaction_decision of the coordinator unless there is a row: the unique index waits for a coordinator that is
  * still at it, fences one that is gone, and gives the answer (src/transaction/two_phase.c, E1). COMMIT PREPARED cannot run inside a transaction, so it goes
@@ -18,6 +19,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -30,10 +32,15 @@
 PG_FUNCTION_INFO_V1(tessera_internal_decide);
 PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 
+/* The worker's pace: commits that take longer than the age are few, and asking about one aborts it at worst. */
+#define RESOLVER_AGE_MS 10000.0
+#define RESOLVER_PAUSE_MS 10000L
+#define RESOLVER_AGAIN_MS 5000L
+
 /* Of this database, oldest first. */
 #define LIST_SQL \
 	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() " \
-	"AND gid ~ '^tessera_[0-9a-f]{32}_[0-9]{1,9}$' AND prepared <= pg_catalog.clock_timestamp() - $1 * interval '1 millisecond' ORDER BY prepared"
+	"AND gid ~ '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$' AND prepared <= pg_catalog.clock_timestamp() - $1 * interval '1 millisecond' ORDER BY prepared"
 
 char
 tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char *gid)
@@ -97,8 +104,9 @@ list_prepared(double age_ms, int *n)
 static const char *
 resolve(const TesseraRouting *routing, const char *gid)
 {
-	int32		coordinator = pg_strtoint32(strrchr(gid, '_') + 1);
-	bool		commit = tessera_ask_outcome(routing, coordinator, gid) == 'c';
+	char	   *transaction = pnstrdup(gid, strrchr(gid, '_') - gid);
+	int32		coordinator = pg_strtoint32(strrchr(transaction, '_') + 1);
+	bool		commit = tessera_ask_outcome(routing, coordinator, transaction) == 'c';
 
 	(void) tessera_control_call(routing, routing->self, psprintf("%s PREPARED '%s'", commit ? "COMMIT" : "ROLLBACK", gid), 0, NULL);
 	return commit ? "commit" : "abort";
@@ -161,6 +169,24 @@ tessera_resolve_transactions_older(double age_ms, int *n)
 		resolved[i].outcome = try_to_resolve(routing, gids[i]);
 	}
 	return resolved;
+}
+
+long
+tessera_resolver_step(void)
+{
+	bool		doubt = false;
+	TesseraResolved *resolved;
+	int			n;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	resolved = tessera_resolve_transactions_older(RESOLVER_AGE_MS, &n);
+	for (int i = 0; i < n; i++)
+		if (strcmp(resolved[i].outcome, "in doubt") == 0)
+			doubt = true;
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	return doubt ? RESOLVER_AGAIN_MS : RESOLVER_PAUSE_MS;
 }
 
 /* resolve_transactions(older_than interval) */

@@ -10,7 +10,7 @@
 #include "transaction/participant.h"
 
 #define TESSERA_GID_PREFIX "tessera_"
-#define TESSERA_GID_SIZE 64		/* tessera_ + 32 hex + _ + node id + nul */
+#define TESSERA_GID_SIZE 64		/* tessera_ + 32 hex + _ + coordinator + nul; a participant prepares under gid_<its node id> */
 
 /* A node that got a command in this transaction. */
 typedef struct TesseraParticipant

@@ -369,7 +369,6 @@ write_decision(TesseraParticipant *coordinator)
 static void
 prepare_others(TesseraParticipant *coordinator)
 {
-	char	   *sql = psprintf("PREPARE TRANSACTION '%s'", gid);
 	bool	   *waiting = palloc0(tessera_participant_count * sizeof(bool));
 
 	for (int i = 0; i < tessera_participant_count; i++)
@@ -382,7 +381,7 @@ prepare_others(TesseraParticipant *coordinator)
 		if (participant == coordinator)
 			continue;			/* it has its decision row to write */
 		participant->prepared = true;
-		queue_command(participant, sql, false);
+		queue_command(participant, psprintf("PREPARE TRANSACTION '%s_%d'", gid, participant->node_id), false);
 	}
 	await_commands(waiting);
 	for (int i = 0; i < tessera_participant_count; i++)
@@ -458,7 +457,7 @@ warn_unfinished(TesseraParticipant *participant)
 	ereport(WARNING,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
 			 errmsg("the transaction is committed, but node \"%s\" has not confirmed it yet", tessera_connection_name(participant->connection)),
-			 errdetail("Prepared transaction %s stays there%s%s", gid, error ? ": " : ".", error ? PQresultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : ""),
+			 errdetail("Prepared transaction %s_%d stays there%s%s", gid, participant->node_id, error ? ": " : ".", error ? PQresultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : ""),
 			 errhint("tessera.resolve_transactions() on that node finishes it; until then its rows are not visible.")));
 }
 
@@ -467,12 +466,10 @@ tessera_two_phase_committed(void)
 {
 	TimestampTz deadline;
 	TesseraConnection **connections;
-	char		sql[TESSERA_GID_SIZE + 32];
 	int			n = 0;
 
 	if (phase == PHASE_OPEN)
 		return;
-	snprintf(sql, sizeof(sql), "COMMIT PREPARED '%s'", gid);
 	connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
 	for (int i = 0; i < tessera_participant_count; i++)
 	{
@@ -481,7 +478,7 @@ tessera_two_phase_committed(void)
 		if (!participant->prepared)
 			continue;
 		memset(&participant->command, 0, sizeof(TesseraCommand));
-		participant->command.sql = sql;
+		participant->command.sql = psprintf("COMMIT PREPARED '%s_%d'", gid, participant->node_id);
 		if (tessera_connection_queue_command_quietly(participant->connection, &participant->command))
 			connections[n++] = participant->connection;
 	}
@@ -519,7 +516,7 @@ send_rollback(TesseraParticipant *participant)
 	}
 	if (participant->prepared && phase == PHASE_PREPARING)
 	{
-		snprintf(sql, sizeof(sql), "ROLLBACK PREPARED '%s'", gid);
+		snprintf(sql, sizeof(sql), "ROLLBACK PREPARED '%s_%d'", gid, participant->node_id);
 		(void) tessera_connection_queue_quietly(participant->connection, sql);
 		(void) tessera_connection_sync_quietly(participant->connection);
 	}
