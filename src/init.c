@@ -14,9 +14,11 @@
 #include "common/shmem.h"
 #include "common/table_lock.h"
 #include "common/worker.h"
+#include "ddl/ddl.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
+#include "migration/data.h"
 #include "planner/planner.h"
 #include "routing/routing.h"
 #include "session/internal.h"
@@ -49,6 +51,8 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
+	tessera_ddl_init();
+	tessera_migration_data_init();
 	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");
