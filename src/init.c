@@ -10,6 +10,7 @@
 
 #include "catalog/change.h"
 #include "common/shmem.h"
+#include "common/table_lock.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -32,6 +33,7 @@ _PG_init(void)
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
 
 	tessera_shmem_install();
+	tessera_table_lock_init();
 	tessera_catalog_change_init();
 	tessera_routing_init();
 	tessera_executor_settings_init();

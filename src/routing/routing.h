@@ -15,6 +15,7 @@
 
 #include "postgres.h"
 #include "access/attnum.h"
+#include "utils/dsa.h"
 #include "utils/snapshot.h"
 #include "utils/dsa.h"
 #include "utils/uuid.h"

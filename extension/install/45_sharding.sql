@@ -1,0 +1,127 @@
+-- Sharded tables and their chunks. See src/admin/{shard_table,chunk_commands,consistency}.c.
+
+CREATE FUNCTION tessera.shard_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL, chunks int4 DEFAULT NULL,
+                                    create_index bool DEFAULT false, max_chunk_size int8 DEFAULT NULL) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_shard_table' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.shard_table(regclass, text, text, regclass, int4, bool, int8) IS
+  'shards a table in place, by metadata alone; key: its columns, ''a'' or ''a, b''; strategy: range or hash; colocate_with: a table whose group it joins';
+
+CREATE FUNCTION tessera.split_chunk(table_name regclass, at tessera.bound) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_split_chunk' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.split_chunk(regclass, tessera.bound) IS 'splits the chunk in which a bound lies, at that bound';
+
+CREATE FUNCTION tessera.split_find(table_name regclass, key tessera.bound) RETURNS tessera.bound
+  AS 'MODULE_PATHNAME', 'tessera_split_find' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.split_find(regclass, tessera.bound) IS 'splits the chunk that holds a key at the median of its keys; returns where';
+
+CREATE FUNCTION tessera.merge_chunks(table_name regclass, min tessera.bound, max tessera.bound) RETURNS int4
+  AS 'MODULE_PATHNAME', 'tessera_merge_chunks' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.merge_chunks(regclass, tessera.bound, tessera.bound) IS 'merges the chunks of one shard from min to max into one; returns how many there were';
+
+CREATE FUNCTION tessera.clear_jumbo(table_name regclass, key tessera.bound) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_clear_jumbo' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.clear_jumbo(regclass, tessera.bound) IS 'lets the chunk that holds a key be balanced again; returns whether it was marked jumbo';
+
+CREATE FUNCTION tessera.configure_table(table_name regclass, balancing bool DEFAULT NULL, max_chunk_size int8 DEFAULT NULL) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_configure_table' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.configure_table(regclass, bool, int8) IS 'settings of a table''s group: whether it is balanced, and the size in bytes above which chunks are split';
+
+CREATE FUNCTION tessera.range_owner(table_name regclass, key tessera.bound) RETURNS text
+  AS 'MODULE_PATHNAME', 'tessera_range_owner' LANGUAGE C STABLE STRICT;
+COMMENT ON FUNCTION tessera.range_owner(regclass, tessera.bound) IS 'shard that owns a key, by the routing table of this node';
+
+CREATE FUNCTION tessera.check_consistency(deep bool DEFAULT false, OUT invariant int4, OUT object text, OUT detail text) RETURNS SETOF record
+  AS 'MODULE_PATHNAME', 'tessera_check_consistency' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.check_consistency(bool) IS
+  'checks the invariants of the cluster, one row for each violation (invariant 0: not checked); deep: also looks for rows on the wrong shard, in scans of all tables';
+
+-- Between nodes.
+
+CREATE FUNCTION tessera.internal_lock_for_sharding(table_name regclass) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_lock_for_sharding' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_lock_for_sharding(regclass) IS 'between nodes: locks writers out of a table that is being sharded; has it rows?';
+
+CREATE FUNCTION tessera.internal_sample_keys(table_name regclass, key name[], hashed bool, min tessera.bound, max tessera.bound, pieces int4) RETURNS tessera.bound[]
+  AS 'MODULE_PATHNAME', 'tessera_internal_sample_keys' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4) IS
+  'between nodes: split points that divide a range of this shard''s keys into pieces of about equally many rows';
+
+CREATE FUNCTION tessera.internal_create_group(spec jsonb) RETURNS jsonb
+  AS 'MODULE_PATHNAME', 'tessera_internal_create_group' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_create_group(jsonb) IS 'between nodes: the config node writes the rows of a new table group';
+
+CREATE FUNCTION tessera.internal_join_group(spec jsonb) RETURNS jsonb
+  AS 'MODULE_PATHNAME', 'tessera_internal_join_group' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_join_group(jsonb) IS 'between nodes: the config node adds a table to a table group';
+
+CREATE FUNCTION tessera.internal_describe_group(group_id uuid, table_id uuid) RETURNS jsonb
+  AS 'MODULE_PATHNAME', 'tessera_internal_describe_group' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_describe_group(uuid, uuid) IS 'between nodes: rows of a table group for a node that lacks them';
+
+CREATE FUNCTION tessera.internal_apply_group(spec jsonb) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_apply_group' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_apply_group(jsonb) IS 'between nodes: puts rows of a table group into this node''s catalog; false: send its chunks, too';
+
+CREATE FUNCTION tessera.internal_set_placement(spec jsonb) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_set_placement' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_set_placement(jsonb) IS 'between nodes: the ranges of a new table group that this shard owns';
+
+CREATE FUNCTION tessera.internal_raise_major(group_id uuid, epoch uuid, major int8) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_raise_major' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_raise_major(uuid, uuid, int8) IS 'between nodes: a split or merge gave this shard a higher shard version';
+
+CREATE FUNCTION tessera.internal_split(group_id uuid, epoch uuid, term int8, points tessera.bound[], by text, object text,
+                                       OUT node_id int4, OUT major int8) RETURNS record
+  AS 'MODULE_PATHNAME', 'tessera_internal_split' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text) IS
+  'between nodes: the config node splits a chunk at ascending points; returns its owner and the major version of the pieces';
+
+CREATE FUNCTION tessera.internal_merge(group_id uuid, epoch uuid, term int8, min tessera.bound, max tessera.bound, by text, object text,
+                                       OUT merged int4, OUT node_id int4, OUT major int8) RETURNS record
+  AS 'MODULE_PATHNAME', 'tessera_internal_merge' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text) IS
+  'between nodes: the config node merges chunks; returns how many, their owner, and the major version of the whole';
+
+CREATE FUNCTION tessera.internal_clear_jumbo(group_id uuid, epoch uuid, term int8, "position" tessera.bound, by text, object text) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_clear_jumbo' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text) IS 'between nodes: the config node clears the jumbo flag of a chunk';
+
+CREATE FUNCTION tessera.internal_configure_group(group_id uuid, epoch uuid, term int8, balancing bool, max_chunk_size int8, by text, object text) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_configure_group' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text) IS 'between nodes: the config node changes settings of a table group';
+
+CREATE FUNCTION tessera.internal_commit_move(migration_id uuid, OUT donor_major int8, OUT recipient_major int8) RETURNS record
+  AS 'MODULE_PATHNAME', 'tessera_internal_commit_move' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_commit_move(uuid) IS
+  'between nodes: the config node decides a migration as committed; returns the shard versions of donor and recipient. Again: the same answer';
+
+CREATE FUNCTION tessera.internal_fence_migration(migration_id uuid) RETURNS text
+  AS 'MODULE_PATHNAME', 'tessera_internal_fence_migration' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_fence_migration(uuid) IS 'between nodes: the config node decides a migration as aborted unless it is decided; returns the outcome';
+
+CREATE FUNCTION tessera.internal_count_unowned(table_name regclass, OUT rows int8, OUT example text) RETURNS record
+  AS 'MODULE_PATHNAME', 'tessera_internal_count_unowned' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_count_unowned(regclass) IS 'between nodes: rows on this shard that it neither owns nor has to delete';
+
+-- shard_table asks for the table's owner or tessera_admin, range_owner for nothing; the rest is the administrators'.
+REVOKE ALL ON FUNCTION tessera.split_chunk(regclass, tessera.bound), tessera.split_find(regclass, tessera.bound),
+  tessera.merge_chunks(regclass, tessera.bound, tessera.bound), tessera.clear_jumbo(regclass, tessera.bound),
+  tessera.configure_table(regclass, bool, int8), tessera.check_consistency(bool) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.split_chunk(regclass, tessera.bound), tessera.split_find(regclass, tessera.bound),
+  tessera.merge_chunks(regclass, tessera.bound, tessera.bound), tessera.clear_jumbo(regclass, tessera.bound),
+  tessera.configure_table(regclass, bool, int8), tessera.check_consistency(bool) TO tessera_admin;
+
+REVOKE ALL ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4),
+  tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
+  tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
+  tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
+  tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
+  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid), tessera.internal_fence_migration(uuid),
+  tessera.internal_count_unowned(regclass) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4),
+  tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
+  tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
+  tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
+  tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
+  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid), tessera.internal_fence_migration(uuid),
+  tessera.internal_count_unowned(regclass) TO tessera_internal;

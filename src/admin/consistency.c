@@ -1,0 +1,532 @@
+/*
+ * consistency.c
+ *	  tessera.check_consistency: the invariants of DESIGN section 20 that can be checked from outside, one row for each violation.
+ *
+ * Phases: (1) the authoritative rows are fetched from the config node, groups one by one, and checked by themselves (1); (2) each shard is asked for its
+ * placements, prepared transactions and, if deep, for rows that it neither owns nor has to delete (4); (3) placements are compared with chunks (2).
+ *
+ * Nothing is locked: what is read in different places is of different moments. So what a running migration may have changed in between is left out, and a
+ * violation that is found while metadata change deserves a second look. A node that does not answer is reported (invariant 0), and the rest is checked.
+ *
+ * Memory: one context per group, reset after it; results of the control lane live in the function's context.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/tuplestore.h"
+
+#include "admin/group_rows.h"
+#include "catalog/placement.h"
+#include "common/errors.h"
+#include "common/spi_row.h"
+#include "transaction/participant.h"
+
+PG_FUNCTION_INFO_V1(tessera_check_consistency);
+PG_FUNCTION_INFO_V1(tessera_internal_count_unowned);
+
+/* A running check. */
+typedef struct Check
+{
+	const TesseraRouting *routing;
+	ReturnSetInfo *result;
+	int32		config;
+	bool		deep;
+	int			nshards;
+	int32	   *shards;
+	PGresult  **placements;		/* of each shard; NULL: it did not answer */
+	PGresult   *busy;			/* group_id, node_id of running migrations */
+} Check;
+
+/* A chunk or an owned range, typed. */
+typedef struct Range
+{
+	TesseraKeyBound min;
+	TesseraKeyBound max;
+	const char *min_text;
+	const char *max_text;
+	int32		node_id;
+	int64		major;
+	int64		minor;
+} Range;
+
+static void
+report(Check *check, int invariant, const char *object, const char *detail)
+{
+	Datum		values[3] = {Int32GetDatum(invariant), CStringGetTextDatum(object), CStringGetTextDatum(detail)};
+	bool		nulls[3] = {false, false, false};
+
+	tuplestore_putvalues(check->result->setResult, check->result->setDesc, values, nulls);
+}
+
+static const char *
+node_name(const Check *check, int32 node_id)
+{
+	const TesseraNode *node = tessera_routing_node(check->routing, node_id);
+
+	return node != NULL ? NameStr(node->name) : psprintf("node %d", node_id);
+}
+
+/* A query on a node over the control lane; if that fails, a violation is reported, and NULL is the answer. */
+static PGresult *
+ask(Check *check, int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	PGresult   *volatile result = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		result = tessera_control_call(check->routing, node_id, sql, nparams, values);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+			ReThrowError(error);
+		report(check, 0, psprintf("node %s", node_name(check, node_id)), psprintf("could not be checked: %s", error->message));
+	}
+	PG_END_TRY();
+	return result;
+}
+
+static int64
+number(PGresult *result, int row, int column)
+{
+	return pg_strtoint64(PQgetvalue(result, row, column));
+}
+
+
+/* Ranges */
+
+static void
+read_bound(TesseraKeySpace *ks, const char *text, TesseraKeyBound *bound)
+{
+	tessera_key_from_bound(ks, tessera_bound_of_text(text), bound);
+}
+
+/* Rows of min, max and, if versions, node_id, major, minor. */
+static Range *
+read_ranges(TesseraKeySpace *ks, PGresult *rows, bool versions)
+{
+	Range	   *ranges = palloc(sizeof(Range) * Max(PQntuples(rows), 1));
+
+	for (int i = 0; i < PQntuples(rows); i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		ranges[i].min_text = PQgetvalue(rows, i, 0);
+		ranges[i].max_text = PQgetvalue(rows, i, 1);
+		read_bound(ks, ranges[i].min_text, &ranges[i].min);
+		read_bound(ks, ranges[i].max_text, &ranges[i].max);
+		ranges[i].node_id = versions ? (int32) number(rows, i, 2) : 0;
+		ranges[i].major = versions ? number(rows, i, 3) : 0;
+		ranges[i].minor = versions ? number(rows, i, 4) : 0;
+	}
+	return ranges;
+}
+
+static int
+compare_ranges(const void *a, const void *b, void *ks)
+{
+	return tessera_key_compare(ks, &((const Range *) a)->min, &((const Range *) b)->min);
+}
+
+static int
+compare_versions(const void *a, const void *b)
+{
+	const Range *x = *(const Range *const *) a;
+	const Range *y = *(const Range *const *) b;
+
+	if (x->major != y->major)
+		return x->major < y->major ? -1 : 1;
+	return x->minor < y->minor ? -1 : x->minor > y->minor;
+}
+
+static void
+sort_ranges(TesseraKeySpace *ks, Range *ranges, int n)
+{
+	qsort_arg(ranges, n, sizeof(Range), compare_ranges, ks);
+}
+
+/* Joins neighbours that touch, in place: what is left is the set as such. Sorted before and after. */
+static int
+join_ranges(TesseraKeySpace *ks, Range *ranges, int n)
+{
+	int			kept = 0;
+
+	for (int i = 1; i < n; i++)
+	{
+		if (tessera_key_compare(ks, &ranges[kept].max, &ranges[i].min) == 0)
+		{
+			ranges[kept].max = ranges[i].max;
+			ranges[kept].max_text = ranges[i].max_text;
+		}
+		else
+			ranges[++kept] = ranges[i];
+	}
+	return n > 0 ? kept + 1 : 0;
+}
+
+
+/* Invariant 1: chunks cover all keys once, and their versions are unique */
+
+static void
+check_cover(Check *check, const char *object, TesseraKeySpace *ks, const Range *chunks, int n)
+{
+	if (n == 0 || chunks[0].min.elements[0].kind != TESSERA_MINKEY)
+		report(check, 1, object, n == 0 ? "there is no chunk" : psprintf("no chunk before %s", chunks[0].min_text));
+	for (int i = 0; i < n; i++)
+	{
+		const TesseraNode *node = tessera_routing_node(check->routing, chunks[i].node_id);
+		int			order = i + 1 < n ? tessera_key_compare(ks, &chunks[i].max, &chunks[i + 1].min) : 0;
+
+		if (tessera_key_compare(ks, &chunks[i].min, &chunks[i].max) >= 0)
+			report(check, 1, object, psprintf("chunk from %s to %s is empty", chunks[i].min_text, chunks[i].max_text));
+		if (order < 0)
+			report(check, 1, object, psprintf("no chunk between %s and %s", chunks[i].max_text, chunks[i + 1].min_text));
+		if (order > 0)
+			report(check, 1, object, psprintf("chunks from %s to %s and from %s to %s overlap", chunks[i].min_text, chunks[i].max_text,
+											  chunks[i + 1].min_text, chunks[i + 1].max_text));
+		if (node == NULL || !node->is_shard)
+			report(check, 1, object, psprintf("chunk from %s is owned by %s, which is no shard", chunks[i].min_text,
+											  node_name(check, chunks[i].node_id)));
+	}
+	if (n > 0 && chunks[n - 1].max.elements[0].kind != TESSERA_MAXKEY)
+		report(check, 1, object, psprintf("no chunk behind %s", chunks[n - 1].max_text));
+}
+
+static void
+check_versions(Check *check, const char *object, const Range *chunks, int n, int64 group_major, int64 group_minor)
+{
+	const Range **sorted = palloc(sizeof(Range *) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		sorted[i] = &chunks[i];
+	qsort(sorted, n, sizeof(Range *), compare_versions);
+	for (int i = 1; i < n; i++)
+		if (compare_versions(&sorted[i - 1], &sorted[i]) == 0)
+			report(check, 1, object, psprintf("chunks from %s and from %s both have version " INT64_FORMAT "|" INT64_FORMAT, sorted[i - 1]->min_text,
+											  sorted[i]->min_text, sorted[i]->major, sorted[i]->minor));
+	if (n > 0 && (sorted[n - 1]->major != group_major || sorted[n - 1]->minor != group_minor))
+		report(check, 1, object, psprintf("group version is " INT64_FORMAT "|" INT64_FORMAT ", but the highest chunk has " INT64_FORMAT "|" INT64_FORMAT,
+										  group_major, group_minor, sorted[n - 1]->major, sorted[n - 1]->minor));
+}
+
+
+/* Invariant 2: placements are what the chunks say */
+
+static bool
+is_busy(const Check *check, const char *group_id, int32 node_id)
+{
+	for (int i = 0; i < PQntuples(check->busy); i++)
+		if (strcmp(PQgetvalue(check->busy, i, 0), group_id) == 0 && number(check->busy, i, 1) == node_id)
+			return true;
+	return false;
+}
+
+/* Compares two sets of joined ranges; reports the first place where they differ. */
+static void
+compare_sets(Check *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *should, int nshould, const Range *is, int nis)
+{
+	for (int i = 0; i < Max(nshould, nis); i++)
+	{
+		if (i < nshould && i < nis && tessera_key_compare(ks, &should[i].min, &is[i].min) == 0 &&
+			tessera_key_compare(ks, &should[i].max, &is[i].max) == 0)
+			continue;
+		report(check, 2, object, psprintf("by its chunks shard %s owns %s, by its placement %s", shard,
+										  i < nshould ? psprintf("the range from %s to %s", should[i].min_text, should[i].max_text) : "no further range",
+										  i < nis ? psprintf("the range from %s to %s", is[i].min_text, is[i].max_text) : "no further range"));
+		return;
+	}
+}
+
+/* One shard's placement of one group: rows of its answer with that group_id. */
+static void
+check_placement(Check *check, const char *group_id, const char *epoch, const char *object, TesseraKeySpace *ks, int shard, const Range *chunks, int n)
+{
+	PGresult   *rows = check->placements[shard];
+	int32		node_id = check->shards[shard];
+	const char *name = node_name(check, node_id);
+	Range	   *should = palloc(sizeof(Range) * Max(n, 1));
+	Range	   *is = palloc(sizeof(Range) * Max(PQntuples(rows), 1));
+	int			nshould = 0,
+				nis = 0,
+				first = -1;
+	int64		major = 0;
+
+	for (int i = 0; i < n; i++)
+		if (chunks[i].node_id == node_id)
+		{
+			should[nshould++] = chunks[i];
+			major = Max(major, chunks[i].major);
+		}
+	for (int i = 0; i < PQntuples(rows); i++)
+	{
+		if (strcmp(PQgetvalue(rows, i, 0), group_id) != 0)
+			continue;
+		if (first < 0)
+			first = i;
+		if (PQgetisnull(rows, i, 3))
+			continue;
+		is[nis].min_text = PQgetvalue(rows, i, 3);
+		is[nis].max_text = PQgetvalue(rows, i, 4);
+		read_bound(ks, is[nis].min_text, &is[nis].min);
+		read_bound(ks, is[nis].max_text, &is[nis].max);
+		nis++;
+	}
+	sort_ranges(ks, is, nis);
+	compare_sets(check, object, ks, name, should, join_ranges(ks, should, nshould), is, join_ranges(ks, is, nis));
+
+	if (first >= 0 ? number(rows, first, 2) != major : major != 0)
+		report(check, 2, object, psprintf("shard %s has shard version %s, but its chunks have " INT64_FORMAT, name,
+										  first >= 0 ? PQgetvalue(rows, first, 2) : "0", major));
+	if (first >= 0 && nshould > 0 && strcmp(PQgetvalue(rows, first, 1), epoch) != 0)
+		report(check, 2, object, psprintf("shard %s has another epoch of it", name));
+	if (first >= 0 && strcmp(PQgetvalue(rows, first, 5), "open") != 0)
+		report(check, 2, object, psprintf("on shard %s the %s gate is closed without a running migration", name, PQgetvalue(rows, first, 5)));
+}
+
+static void
+check_group(Check *check, PGresult *groups, int row)
+{
+	const char *group_id = PQgetvalue(groups, row, 0);
+	const char *epoch = PQgetvalue(groups, row, 1);
+	const char *object = PQgetvalue(groups, row, 4);
+	pg_uuid_t	id = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(group_id)));
+	const TesseraGroup *group = tessera_routing_group_by_id(check->routing, &id);
+	TesseraKeySpace *ks;
+	PGresult   *rows;
+	Range	   *chunks;
+	int			n;
+
+	if (group == NULL)
+	{
+		report(check, 0, object, "this node does not know the table group yet");
+		return;
+	}
+	ks = tessera_group_keyspace(check->routing, group);
+	rows = ask(check, check->config, "SELECT min, max, node_id, major, minor FROM tessera.chunk WHERE group_id = $1::uuid", 1, &group_id);
+	if (rows == NULL)
+		return;
+	n = PQntuples(rows);
+	chunks = read_ranges(ks, rows, true);
+	sort_ranges(ks, chunks, n);
+	check_cover(check, object, ks, chunks, n);
+	check_versions(check, object, chunks, n, number(groups, row, 2), number(groups, row, 3));
+	for (int i = 0; i < check->nshards; i++)
+		if (check->placements[i] != NULL && !is_busy(check, group_id, check->shards[i]))
+			check_placement(check, group_id, epoch, object, ks, i, chunks, n);
+}
+
+
+/* Shards by themselves */
+
+/* Invariant 6: nothing stays prepared. */
+static void
+check_prepared(Check *check, int32 node_id)
+{
+	PGresult   *rows = ask(check, node_id, "SELECT gid, date_trunc('second', now() - prepared) FROM pg_catalog.pg_prepared_xacts"
+						   " WHERE database = current_database() AND gid LIKE 'tessera%' AND prepared < now() - interval '1 minute' ORDER BY prepared",
+						   0, NULL);
+
+	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
+		report(check, 6, psprintf("node %s", node_name(check, node_id)),
+			   psprintf("transaction %s is prepared since %s", PQgetvalue(rows, i, 0), PQgetvalue(rows, i, 1)));
+}
+
+/* Invariant 4: no row lies where it is neither owned nor to be deleted. */
+static void
+check_rows(Check *check, int32 node_id)
+{
+	PGresult   *rows = ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM tessera.cluster_table AS t,"
+						   " tessera.internal_count_unowned(pg_catalog.to_regclass(pg_catalog.format('%I.%I', t.schema_name, t.table_name))) AS u"
+						   " WHERE u.rows > 0 ORDER BY 1", 0, NULL);
+
+	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
+		report(check, 4, PQgetvalue(rows, i, 0),
+			   psprintf("shard %s holds %s rows that it does not own%s%s", node_name(check, node_id), PQgetvalue(rows, i, 1),
+						PQgetisnull(rows, i, 2) ? "" : ", one of key ", PQgetvalue(rows, i, 2)));
+}
+
+static void
+read_shards(Check *check)
+{
+	check->shards = palloc(sizeof(int32) * check->routing->nnodes);
+	check->placements = palloc0(sizeof(PGresult *) * check->routing->nnodes);
+	for (int i = 0; i < check->routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(check->routing, i);
+
+		if (!node->is_shard)
+			continue;
+		check->shards[check->nshards] = node->node_id;
+		check->placements[check->nshards++] = ask(check, node->node_id,
+												  "SELECT p.group_id, p.epoch, p.major, o.min, o.max, p.gate FROM tessera.placement AS p"
+												  " LEFT JOIN LATERAL pg_catalog.unnest(p.owned) AS o ON true", 0, NULL);
+	}
+}
+
+/* tessera.check_consistency(deep bool) returns setof (invariant int4, object text, detail text) */
+Datum
+tessera_check_consistency(PG_FUNCTION_ARGS)
+{
+	Check		check = {.deep = PG_GETARG_BOOL(0)};
+	MemoryContext scratch;
+	MemoryContext old;
+	PGresult   *groups;
+
+	InitMaterializedSRF(fcinfo, 0);
+	check.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	check.routing = tessera_routing();
+	if (check.routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not a node of a cluster"),
+				 errhint("Make a cluster of it: tessera.create_cluster.")));
+	check.config = tessera_routing_config(check.routing)->node_id;
+
+	/* migrations before and groups after the placements: who moved in between is in one of the two */
+	check.busy = ask(&check, check.config, "SELECT m.group_id, n.node_id FROM tessera.migration AS m, LATERAL (VALUES (m.donor), (m.recipient)) AS n(node_id)"
+					 " WHERE m.state = 'running' OR m.finished > pg_catalog.clock_timestamp() - interval '1 s'", 0, NULL);
+	if (check.busy == NULL)
+		PG_RETURN_NULL();
+	read_shards(&check);
+	groups = ask(&check, check.config, "SELECT g.group_id, g.epoch, g.group_major, g.group_minor,"
+				 " coalesce((SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', t.schema_name, t.table_name), ', ' ORDER BY t.schema_name, t.table_name)"
+				 "   FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id), 'group ' || g.group_id)"
+				 " FROM tessera.table_group AS g ORDER BY 5", 0, NULL);
+
+	scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera check_consistency", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(scratch);
+	for (int i = 0; groups != NULL && i < PQntuples(groups); i++)
+	{
+		check_group(&check, groups, i);
+		MemoryContextReset(scratch);
+	}
+	for (int i = 0; i < check.routing->nnodes; i++)
+		check_prepared(&check, tessera_routing_node_at(check.routing, i)->node_id);
+	for (int i = 0; check.deep && i < check.nshards; i++)
+		check_rows(&check, check.shards[i]);
+	MemoryContextSwitchTo(old);
+	PG_RETURN_NULL();
+}
+
+
+/* The shard's side of invariant 4 */
+
+/* Values of the key columns of a row; false if one is null. */
+static bool
+row_key(TupleTableSlot *slot, const TesseraTable *table, Datum *values)
+{
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		bool		isnull;
+
+		values[i] = slot_getattr(slot, table->keys[i], &isnull);
+		if (isnull)
+			return false;
+	}
+	return true;
+}
+
+/* Counts the rows that lie here without being owned or scheduled for deletion, and keeps the key of one. */
+static int64
+count_unowned(Relation rel, const TesseraRouting *routing, const TesseraTable *table, char **example)
+{
+	const TesseraGroup *group = table->group >= 0 ? tessera_routing_group(routing, table->group) : NULL;
+	TesseraKeySpace *ks = group != NULL ? tessera_group_keyspace(routing, group) : NULL;
+	bool		newest;
+	Snapshot	snapshot = GetActiveSnapshot();
+	const TesseraPlacement *placement = group != NULL ? tessera_placement_as_of(routing, group, snapshot, &newest) : NULL;
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera unowned rows", ALLOCSET_SMALL_SIZES);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	int64		count = 0;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		MemoryContext old = MemoryContextSwitchTo(scratch);
+		Datum		values[TESSERA_MAX_KEY_COLUMNS];
+		TesseraKeyBound position;
+
+		CHECK_FOR_INTERRUPTS();
+		if (group == NULL)
+			count++;
+		else if (row_key(slot, table, values))
+		{
+			tessera_key_position(ks, values, &position);
+			if (placement == NULL || (!tessera_placement_owns(placement, ks, &position) && !tessera_placement_hides(placement, ks, &position)))
+			{
+				count++;
+				MemoryContextSwitchTo(old);
+				if (*example == NULL)
+					*example = tessera_bound_to_cstring(tessera_key_to_bound(ks, &position));
+			}
+		}
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(scratch);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	MemoryContextDelete(scratch);
+	return count;
+}
+
+/* internal_count_unowned(table regclass, OUT rows int8, OUT example text): the deep check of one table on this shard. */
+Datum
+tessera_internal_count_unowned(PG_FUNCTION_ARGS)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table;
+	TupleDesc	desc;
+	Relation	rel;
+	Datum		values[2];
+	bool		nulls[2] = {false, true};
+	char	   *example = NULL;
+	int64		count = 0;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("function returning record called in context that cannot accept type record")));
+
+	/* a placed table belongs on its primary shard, and there all of it */
+	if (routing != NULL && (table = tessera_routing_table(routing, PG_GETARG_OID(0))) != NULL &&
+		(table->group >= 0 || table->node_id != routing->self))
+	{
+		rel = table_open(PG_GETARG_OID(0), AccessShareLock);
+		if (rel->rd_rel->relkind == RELKIND_RELATION)
+			count = count_unowned(rel, routing, table, &example);
+		table_close(rel, AccessShareLock);
+	}
+	values[0] = Int64GetDatum(count);
+	if (example != NULL)
+	{
+		values[1] = CStringGetTextDatum(example);
+		nulls[1] = false;
+	}
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}

@@ -1,0 +1,507 @@
+/*
+ * shard_table.c
+ *	  tessera.shard_table: turns a placed table into a sharded one, in place, by metadata alone (DESIGN sections 1, 4, 9; S26).
+ *
+ * Phases, on the node that was asked: (1) check the table, its key, constraints and key index; (2) on its primary shard sample the key, if chunks are
+ * wanted, and lock writers out; (3) on the config node write the group, or join one; (4) write the copies here and on the shards concerned, and the
+ * owners' placements. 2 to 4 are one distributed transaction with whatever else the caller's transaction does: rows that it has written
+ * count, and its rollback undoes the sharding.
+ *
+ * No row moves: what the table holds stays on its primary shard, as the chunks of that shard. Only a table without rows can be spread at once.
+ *
+ * Locks: SHARE UPDATE EXCLUSIVE on the table here (no DDL meanwhile); those of group_rows.c elsewhere, first the table, then the config node's rows.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+#include "admin/group_rows.h"
+#include "admin/shardable.h"
+#include "balance/split_points.h"
+#include "catalog/key_index.h"
+#include "common/spi_row.h"
+#include "transaction/participant.h"
+
+#define MAX_CHUNKS 100000
+#define MIN_CHUNK_SIZE 1024
+
+PG_FUNCTION_INFO_V1(tessera_shard_table);
+
+/* One call. Everything lives in the function's memory context. */
+typedef struct Sharding
+{
+	Oid			relid;
+	const char *qualified;		/* schema.table, quoted */
+	const TesseraRouting *routing;
+	const TesseraTable *table;
+	const TesseraGroup *group;	/* to join; NULL: a new one */
+	TesseraShardKey *key;
+	bool		hashed;
+	int			nchunks;		/* wanted; 0: not said */
+	int64		max_chunk_size; /* 0: not said */
+	bool		has_rows;
+	int			npoints;		/* inner bounds of the chunks */
+	TesseraBound **points;
+} Sharding;
+
+
+/* Phase 1: is it allowed? */
+
+static const TesseraRouting *
+member_routing(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not a node of a cluster"),
+				 errhint("Make a cluster of it: tessera.create_cluster.")));
+	return routing;
+}
+
+static void
+check_owner(Oid relid)
+{
+	Oid			admin = get_role_oid("tessera_admin", true);
+
+	if (superuser() || (OidIsValid(admin) && has_privs_of_role(GetUserId(), admin)) || pg_class_ownercheck(relid, GetUserId()))
+		return;
+	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+}
+
+/* The table's entry in the routing table: a placed table. */
+static const TesseraTable *
+placed_table(const TesseraRouting *routing, Relation rel)
+{
+	const TesseraTable *table = tessera_routing_table(routing, RelationGetRelid(rel));
+
+	if (table == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("table \"%s\" is local to this node", RelationGetRelationName(rel)),
+				 errhint("Only tables that belong to the cluster can be sharded: create it with tessera.replicate_ddl on.")));
+	if (table->group >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("table \"%s\" is already sharded", RelationGetRelationName(rel))));
+	return table;
+}
+
+/* The group of colocate_with; it must be sharded alike: strategy, and types and collations of the key columns, in order. */
+static const TesseraGroup *
+group_to_join(const Sharding *sharding, Oid with)
+{
+	const TesseraTable *table = tessera_routing_table(sharding->routing, with);
+	const TesseraGroup *group;
+	const TesseraKeySpace *ks = sharding->key->ks;
+
+	if (table == NULL || table->group < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("table \"%s\" is not sharded", get_rel_name(with)),
+				 errhint("Shard it first, then colocate with it.")));
+	group = tessera_routing_group(sharding->routing, table->group);
+	if (group->hashed != sharding->hashed)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("table \"%s\" is sharded by strategy '%s'", get_rel_name(with), group->hashed ? "hash" : "range"),
+				 errhint("Use strategy => '%s'.", group->hashed ? "hash" : "range")));
+	if (group->ncolumns != ks->ncolumns)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("the shard key of table \"%s\" has %d columns, not %d", get_rel_name(with), group->ncolumns, ks->ncolumns)));
+	for (int i = 0; i < ks->ncolumns; i++)
+		if (group->types[i] != ks->columns[i].type || group->collations[i] != ks->columns[i].collation)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+					 errmsg("column \"%s\" differs from the shard key of table \"%s\"", sharding->key->names[i], get_rel_name(with)),
+					 errdetail("Its type is %s, but the key has %s%s.", format_type_be(ks->columns[i].type), format_type_be(group->types[i]),
+							   group->types[i] == ks->columns[i].type ? " with another collation" : "")));
+	return group;
+}
+
+/* CREATE INDEX as the caller, through SQL, so that it goes wherever DDL goes. */
+static void
+create_key_index(const Sharding *sharding)
+{
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "CREATE INDEX ON %s (", sharding->qualified);
+	for (int i = 0; i < sharding->key->n; i++)
+		appendStringInfo(&sql, "%s%s", i > 0 ? ", " : "", quote_identifier(sharding->key->names[i]));
+	appendStringInfoChar(&sql, ')');
+
+	SPI_connect();
+	if (SPI_execute(sql.data, false, 0) != SPI_OK_UTILITY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("could not create the key index: %s", sql.data)));
+	SPI_finish();
+}
+
+static void
+refuse_no_key_index(const Sharding *sharding, Relation rel)
+{
+	StringInfoData columns;
+
+	initStringInfo(&columns);
+	for (int i = 0; i < sharding->key->n; i++)
+		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", quote_identifier(sharding->key->names[i]));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+			 errmsg("table \"%s\" has no index that begins with its shard key", RelationGetRelationName(rel)),
+			 errdetail("Ranges of keys are scanned by a valid btree index without a predicate."),
+			 errhint("Use create_index => true, or first CREATE INDEX CONCURRENTLY ON %s (%s).", sharding->qualified, columns.data)));
+}
+
+/* All checks; fills routing, table, key, group. */
+static void
+check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
+{
+	Relation	rel = table_open(sharding->relid, ShareUpdateExclusiveLock);
+	bool		has_index;
+
+	check_owner(sharding->relid);
+	tessera_check_table_kind(rel);
+	sharding->routing = member_routing();
+	sharding->table = placed_table(sharding->routing, rel);
+	sharding->qualified = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel));
+	sharding->key = tessera_parse_shard_key(rel, key, sharding->hashed);
+	if (OidIsValid(colocate_with))
+		sharding->group = group_to_join(sharding, colocate_with);
+	tessera_check_table_constraints(rel, sharding->key, sharding->routing, sharding->group);
+
+	has_index = OidIsValid(tessera_key_index(rel, sharding->key->ks, sharding->key->attnums, NULL));
+	if (!has_index && !create_index)
+		refuse_no_key_index(sharding, rel);
+	table_close(rel, NoLock);
+	if (!has_index)
+		create_key_index(sharding);
+}
+
+
+/* Phase 2: the primary shard */
+
+/* Names of the key columns as text of a name[]. */
+static char *
+key_names_text(const TesseraShardKey *key)
+{
+	Datum		names[TESSERA_MAX_KEY_COLUMNS];
+	Oid			output;
+	bool		is_varlena;
+
+	for (int i = 0; i < key->n; i++)
+		names[i] = CStringGetTextDatum(key->names[i]);
+	getTypeOutputInfo(TEXTARRAYOID, &output, &is_varlena);
+	return OidOutputFunctionCall(output, PointerGetDatum(construct_array(names, key->n, TEXTOID, -1, false, TYPALIGN_INT)));
+}
+
+static TesseraBound **
+bounds_of_text(const char *text, int *n)
+{
+	Oid			input,
+				ioparam;
+
+	getTypeInputInfo(get_array_type(tessera_bound_type()), &input, &ioparam);
+	return tessera_bounds_of_array(DatumGetArrayTypeP(OidInputFunctionCall(input, unconstify(char *, text), ioparam, -1)), n);
+}
+
+/* Points from the table's own keys, sampled on its primary shard before anything is locked. */
+static void
+sample_points(Sharding *sharding)
+{
+	const char *values[] = {
+		sharding->qualified, key_names_text(sharding->key), "MINKEY", "MAXKEY", psprintf("%d", sharding->nchunks)
+	};
+
+	sharding->points = bounds_of_text(tessera_participant_call(sharding->routing, sharding->table->node_id, false,
+															   "SELECT tessera.internal_sample_keys($1::text::regclass, $2::name[], false, $3::tessera.bound,"
+															   " $4::tessera.bound, $5::int4)", 5, values), &sharding->npoints);
+}
+
+static void
+hash_points(Sharding *sharding)
+{
+	TesseraKeyBound *points = palloc(sizeof(TesseraKeyBound) * sharding->nchunks);
+
+	tessera_split_points_of_hash(sharding->nchunks, points);
+	sharding->npoints = sharding->nchunks - 1;
+	sharding->points = palloc(sizeof(TesseraBound *) * sharding->nchunks);
+	for (int i = 0; i < sharding->npoints; i++)
+		sharding->points[i] = tessera_key_to_bound(sharding->key->ks, &points[i]);
+}
+
+static void
+choose_points(Sharding *sharding)
+{
+	if (sharding->nchunks < 2)
+		return;
+	if (sharding->hashed)
+		hash_points(sharding);
+	else
+		sample_points(sharding);
+}
+
+static void
+lock_primary(Sharding *sharding)
+{
+	char	   *answer = tessera_participant_call(sharding->routing, sharding->table->node_id, true,
+												  "SELECT tessera.internal_lock_for_sharding($1::text::regclass)", 1, &sharding->qualified);
+
+	sharding->has_rows = strcmp(answer, "t") == 0;
+	if (sharding->nchunks > 1 && !sharding->hashed)
+	{
+		if (!sharding->has_rows)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("table %s is empty: there are no keys to choose %d chunks by", sharding->qualified, sharding->nchunks),
+					 errhint("Use strategy => 'hash', or shard it without chunks and split it with tessera.split_chunk.")));
+		if (sharding->npoints + 1 < sharding->nchunks)
+			ereport(NOTICE,
+					(errmsg("the keys of table %s give only %d chunks", sharding->qualified, sharding->npoints + 1)));
+	}
+}
+
+
+/* Phase 3: the config node */
+
+static void
+json_text(StringInfo json, const char *name, const char *value)
+{
+	appendStringInfo(json, "%s\"%s\": ", json->len > 1 ? ", " : "", name);
+	if (value != NULL)
+		escape_json(json, value);
+	else
+		appendStringInfoString(json, "null");
+}
+
+/* Type and collation of a key column as every node can read them; of a domain its base type. */
+static const char *
+type_text(const TesseraKeyColumn *column)
+{
+	return format_type_extended(column->type, column->typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
+}
+
+static const char *
+collation_text(const TesseraKeyColumn *column)
+{
+	HeapTuple	tuple;
+	Form_pg_collation form;
+	const char *text;
+
+	if (!OidIsValid(column->collation))
+		return "";
+	tuple = SearchSysCache1(COLLOID, ObjectIdGetDatum(column->collation));
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("collation with OID %u does not exist", column->collation)));
+	form = (Form_pg_collation) GETSTRUCT(tuple);
+	text = psprintf("%s.%s", quote_identifier(get_namespace_name(form->collnamespace)), quote_identifier(NameStr(form->collname)));
+	ReleaseSysCache(tuple);
+	return text;
+}
+
+static void
+json_key(StringInfo json, const TesseraShardKey *key)
+{
+	appendStringInfoString(json, ", \"key_columns\": [");
+	for (int i = 0; i < key->n; i++)
+	{
+		appendStringInfoString(json, i > 0 ? ", " : "");
+		escape_json(json, key->names[i]);
+	}
+	appendStringInfoString(json, "], \"key_types\": [");
+	for (int i = 0; i < key->n; i++)
+	{
+		appendStringInfoString(json, i > 0 ? ", " : "");
+		escape_json(json, type_text(&key->ks->columns[i]));
+	}
+	appendStringInfoString(json, "], \"key_collations\": [");
+	for (int i = 0; i < key->n; i++)
+	{
+		appendStringInfoString(json, i > 0 ? ", " : "");
+		escape_json(json, collation_text(&key->ks->columns[i]));
+	}
+	appendStringInfoChar(json, ']');
+}
+
+static void
+json_chunks(StringInfo json, const Sharding *sharding)
+{
+	appendStringInfoString(json, ", \"chunks\": [");
+	for (int i = 0; i <= sharding->npoints; i++)
+	{
+		appendStringInfoString(json, i > 0 ? ", {\"min\": " : "{\"min\": ");
+		escape_json(json, i > 0 ? tessera_bound_to_cstring(sharding->points[i - 1]) : "MINKEY");
+		appendStringInfoString(json, ", \"max\": ");
+		escape_json(json, i < sharding->npoints ? tessera_bound_to_cstring(sharding->points[i]) : "MAXKEY");
+		appendStringInfoChar(json, '}');
+	}
+	appendStringInfoChar(json, ']');
+}
+
+/* What the config node is asked to write; see group_rows.c. */
+static char *
+specification(const Sharding *sharding)
+{
+	StringInfoData json;
+
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
+	json_text(&json, "table_id", tessera_uuid_text(&sharding->table->table_id));
+	json_text(&json, "object", sharding->qualified);
+	json_text(&json, "by", GetUserNameFromId(GetUserId(), false));
+	json_text(&json, "term", psprintf(INT64_FORMAT, sharding->routing->term));
+	json_text(&json, "primary", psprintf("%d", sharding->table->node_id));
+	json_key(&json, sharding->key);
+	if (sharding->group != NULL)
+	{
+		json_text(&json, "group_id", tessera_uuid_text(&sharding->group->group_id));
+		json_text(&json, "epoch", tessera_uuid_text(&sharding->group->epoch));
+		json_text(&json, "has_rows", sharding->has_rows ? "true" : "false");
+	}
+	else
+	{
+		json_text(&json, "strategy", sharding->hashed ? "hash" : "range");
+		json_text(&json, "max_chunk_size", sharding->max_chunk_size > 0 ? psprintf(INT64_FORMAT, sharding->max_chunk_size) : NULL);
+		json_text(&json, "spread", !sharding->has_rows && sharding->npoints > 0 ? "true" : "false");
+		json_chunks(&json, sharding);
+	}
+	appendStringInfoChar(&json, '}');
+	return json.data;
+}
+
+
+/* Phase 4: the copies */
+
+/* Writes the rows into a node's catalog; a node that has never heard of the group gets its chunks too. */
+static void
+apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
+{
+	static const char *const apply = "SELECT tessera.internal_apply_group($1::jsonb)";
+	const char *ids[2];
+
+	if (strcmp(tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows), "t") == 0)
+		return;
+	ids[0] = tessera_uuid_text(&sharding->group->group_id);
+	ids[1] = tessera_uuid_text(&sharding->table->table_id);
+	rows = tessera_participant_call(sharding->routing, tessera_routing_config(sharding->routing)->node_id, false,
+									"SELECT tessera.internal_describe_group($1::uuid, $2::uuid)", 2, ids);
+	tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows);
+}
+
+/* Nodes and placements of what the config node answered; texts in the caller's context. */
+static int
+placements_of(const char *rows, int32 **nodes, char ***placements)
+{
+	MemoryContext caller = CurrentMemoryContext,
+				old;
+	TesseraSpi	spi;
+	int			n;
+
+	tessera_spi_begin(&spi);
+	n = (int) tessera_spi_run("SELECT p.node_id, p.placement FROM jsonb_to_recordset(nullif($1::jsonb->'placements', 'null')) AS p(node_id int4, placement jsonb)"
+							  " ORDER BY p.node_id", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(rows)}, NULL);
+	old = MemoryContextSwitchTo(caller);
+	*nodes = palloc(sizeof(int32) * Max(n, 1));
+	*placements = palloc(sizeof(char *) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		(*nodes)[i] = DatumGetInt32(spi_row_value(i, 1));
+		(*placements)[i] = spi_row_text(i, 2);
+	}
+	MemoryContextSwitchTo(old);
+	tessera_spi_end(&spi);
+	return n;
+}
+
+static void
+apply(const Sharding *sharding, const char *rows)
+{
+	int32	   *nodes;
+	char	  **placements;
+	int			n = placements_of(rows, &nodes, &placements);
+	int32		primary = sharding->table->node_id;
+	bool		here_done = false,
+				primary_done = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		apply_to_node(sharding, nodes[i], rows);
+		tessera_participant_call(sharding->routing, nodes[i], true, "SELECT tessera.internal_set_placement($1::jsonb)", 1,
+								 (const char *const *) &placements[i]);
+		here_done |= nodes[i] == sharding->routing->self;
+		primary_done |= nodes[i] == primary;
+	}
+	if (!primary_done)
+		apply_to_node(sharding, primary, rows);
+	if (!here_done && primary != sharding->routing->self)
+		apply_to_node(sharding, sharding->routing->self, rows);
+}
+
+
+/* tessera.shard_table(table_name, key, strategy, colocate_with, chunks, create_index, max_chunk_size) */
+Datum
+tessera_shard_table(PG_FUNCTION_ARGS)
+{
+	Sharding	sharding = {0};
+	char	   *strategy;
+	const char *spec;
+	const char *rows;
+
+	for (int i = 0; i < 3; i++)
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("table_name, key and strategy must not be null")));
+	sharding.relid = PG_GETARG_OID(0);
+	strategy = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	if (strcmp(strategy, "range") != 0 && strcmp(strategy, "hash") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unknown strategy \"%s\"", strategy),
+				 errhint("Use 'range' or 'hash'.")));
+	sharding.hashed = strcmp(strategy, "hash") == 0;
+	sharding.nchunks = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
+	sharding.max_chunk_size = PG_ARGISNULL(6) ? 0 : PG_GETARG_INT64(6);
+	if (!PG_ARGISNULL(4) && (sharding.nchunks < 1 || sharding.nchunks > MAX_CHUNKS))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("chunks must be between 1 and %d", MAX_CHUNKS)));
+	if (!PG_ARGISNULL(6) && sharding.max_chunk_size < MIN_CHUNK_SIZE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_chunk_size must be at least %d bytes", MIN_CHUNK_SIZE)));
+	if (!PG_ARGISNULL(3) && !(PG_ARGISNULL(4) && PG_ARGISNULL(6)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("chunks and max_chunk_size are those of the group that the table joins"),
+				 errhint("Leave them out, or leave out colocate_with.")));
+
+	check_table(&sharding, text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_ARGISNULL(3) ? InvalidOid : PG_GETARG_OID(3),
+				!PG_ARGISNULL(5) && PG_GETARG_BOOL(5));
+	choose_points(&sharding);
+	lock_primary(&sharding);
+	spec = specification(&sharding);
+	rows = tessera_participant_call(sharding.routing, tessera_routing_config(sharding.routing)->node_id, true,
+									sharding.group != NULL ? "SELECT tessera.internal_join_group($1::jsonb)" :
+									"SELECT tessera.internal_create_group($1::jsonb)", 1, &spec);
+	apply(&sharding, rows);
+	PG_RETURN_VOID();
+}

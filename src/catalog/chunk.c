@@ -1,0 +1,480 @@
+/*
+ * chunk.c
+ *	  Groups and chunks on the config node: find, split, merge, and the versions these give. Moves are in chunk_move.c.
+ *
+ * A group's row lock makes its changes serial; versions are allocated from the group version read under it, so that no version is seen before a lower
+ * one (D6) and none is given twice. Chunks are found by the min of the chunk that a routing table names, checked under the lock, and then from neighbour
+ * to neighbour: the max of a chunk is the min of the next, letter for letter, because bounds are stored in canonical form.
+ *
+ * Each change is one transaction on the config node; a crash leaves all of it or nothing.
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "catalog/change.h"
+#include "catalog/chunk_private.h"
+#include "common/errors.h"
+#include "common/spi_row.h"
+
+#define FETCH_ROWS 1000
+#define CHUNK_COLUMNS "min, max, node_id, major, minor, jumbo, bytes"
+
+
+/* Groups */
+
+void
+tessera_group_lock(const pg_uuid_t *group_id, TesseraGroupRow *group)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT epoch, group_major, group_minor, allow_migrations FROM tessera.table_group WHERE group_id = $1 FOR UPDATE", SPI_OK_SELECT,
+							1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id)}, NULL) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("table group %s does not exist", tessera_uuid_text(group_id)),
+				 errhint("The table was probably dropped meanwhile.")));
+	group->group_id = *group_id;
+	group->epoch = *DatumGetUUIDP(spi_row_value(0, 1));
+	group->major = DatumGetInt64(spi_row_value(0, 2));
+	group->minor = DatumGetInt64(spi_row_value(0, 3));
+	group->allow_migrations = DatumGetBool(spi_row_value(0, 4));
+	tessera_spi_end(&spi);
+}
+
+void
+tessera_group_write_version(TesseraGroupRow *group, int64 major, int64 minor)
+{
+	Assert(major > group->major || (major == group->major && minor > group->minor));
+	group->major = major;
+	group->minor = minor;
+	tessera_spi_run("UPDATE tessera.table_group SET group_major = $2, group_minor = $3 WHERE group_id = $1", SPI_OK_UPDATE, 3,
+						(Oid[]) {UUIDOID, INT8OID, INT8OID},
+						(Datum[]) {UUIDPGetDatum(&group->group_id), Int64GetDatum(major), Int64GetDatum(minor)}, NULL);
+}
+
+void
+tessera_group_check_idle(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max)
+{
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT min, max, migration_id FROM tessera.migration WHERE group_id = $1 AND state = 'running'", SPI_OK_SELECT, 1,
+							(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(&group->group_id)}, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		TesseraKeyBound migration_min,
+					migration_max;
+
+		if (min != NULL)
+		{
+			tessera_key_from_bound(ks, DatumGetTesseraBoundP(spi_row_value(i, 1)), &migration_min);
+			tessera_key_from_bound(ks, DatumGetTesseraBoundP(spi_row_value(i, 2)), &migration_max);
+			if (tessera_key_compare(ks, &migration_min, max) >= 0 || tessera_key_compare(ks, min, &migration_max) >= 0)
+				continue;
+		}
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("migration %s is in the way", spi_row_text(i, 3)),
+				 errdetail("It moves the range from %s to %s.", spi_row_text(i, 1), spi_row_text(i, 2)),
+				 errhint("Wait until it has ended, or call tessera.cancel_migration.")));
+	}
+	tessera_spi_end(&spi);
+}
+
+
+/* Reading chunks */
+
+/* Copies row i of SPI's result (CHUNK_COLUMNS) into a context. */
+static void
+read_chunk(uint64 i, TesseraKeySpace *ks, MemoryContext context, TesseraChunkRow *chunk)
+{
+	MemoryContext old = MemoryContextSwitchTo(context);
+	bool		isnull;
+	Datum		bytes;
+
+	chunk->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 1));
+	chunk->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 2));
+	tessera_key_from_bound(ks, chunk->min, &chunk->key_min);
+	tessera_key_from_bound(ks, chunk->max, &chunk->key_max);
+	chunk->node_id = DatumGetInt32(spi_row_value(i, 3));
+	chunk->major = DatumGetInt64(spi_row_value(i, 4));
+	chunk->minor = DatumGetInt64(spi_row_value(i, 5));
+	chunk->jumbo = DatumGetBool(spi_row_value(i, 6));
+	bytes = spi_row_datum(i, 7, &isnull);
+	chunk->bytes = isnull ? -1 : DatumGetInt64(bytes);
+	MemoryContextSwitchTo(old);
+}
+
+bool
+tessera_chunk_at(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraBound *min, MemoryContext context, TesseraChunkRow *chunk)
+{
+	if (tessera_spi_run("SELECT " CHUNK_COLUMNS " FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_SELECT, 2,
+							(Oid[]) {UUIDOID, tessera_bound_type()},
+							(Datum[]) {UUIDPGetDatum(group_id), PointerGetDatum(min)}, NULL) != 1)
+		return false;
+	read_chunk(0, ks, context, chunk);
+	return true;
+}
+
+void
+tessera_chunk_gap(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *at)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("no chunk of table group %s holds %s", tessera_uuid_text(group_id),
+					tessera_bound_to_cstring(tessera_key_to_bound(ks, at))),
+			 errhint("See tessera.check_consistency().")));
+}
+
+static bool
+holds(TesseraKeySpace *ks, const TesseraChunkRow *chunk, const TesseraKeyBound *position)
+{
+	return tessera_key_compare(ks, &chunk->key_min, position) <= 0 && tessera_key_compare(ks, position, &chunk->key_max) < 0;
+}
+
+/* Reads all chunks of the group until one holds the position: for when nothing is known about where it is. */
+static bool
+search_all(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *position, MemoryContext context, TesseraChunkRow *chunk)
+{
+	MemoryContext batch = AllocSetContextCreate(CurrentMemoryContext, "tessera chunk search", ALLOCSET_DEFAULT_SIZES);
+	Oid			types[] = {UUIDOID};
+	Datum		values[] = {UUIDPGetDatum(group_id)};
+	Portal		portal = SPI_cursor_open_with_args(NULL, "SELECT " CHUNK_COLUMNS " FROM tessera.chunk WHERE group_id = $1", 1, types, values,
+												   NULL, false, CURSOR_OPT_NO_SCROLL);
+	bool		found = false;
+
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		SPI_cursor_fetch(portal, true, FETCH_ROWS);
+		for (uint64 i = 0; i < SPI_processed && !found; i++)
+		{
+			read_chunk(i, ks, batch, chunk);
+			if ((found = holds(ks, chunk, position)))
+				read_chunk(i, ks, context, chunk);
+		}
+		SPI_freetuptable(SPI_tuptable);
+		MemoryContextReset(batch);
+	} while (!found && SPI_processed > 0);
+	SPI_cursor_close(portal);
+	MemoryContextDelete(batch);
+	return found;
+}
+
+void
+tessera_chunk_find(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *position, const TesseraBound *hint,
+				   TesseraChunkRow *chunk)
+{
+	TesseraSpi	spi;
+	MemoryContext caller = CurrentMemoryContext;
+
+	if (position->elements[0].kind == TESSERA_MAXKEY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("no chunk begins at or holds MAXKEY")));
+
+	tessera_spi_begin(&spi);
+	if (!(hint != NULL && tessera_chunk_at(group_id, ks, hint, caller, chunk) && holds(ks, chunk, position)) &&
+		!search_all(group_id, ks, position, caller, chunk))
+		tessera_chunk_gap(group_id, ks, position);
+	tessera_spi_end(&spi);
+}
+
+
+/* Changing chunks */
+
+void
+tessera_chunk_replace(const pg_uuid_t *group_id, const TesseraChunkRow *chunk, int n, const TesseraChunkRow *pieces, const bool *moves)
+{
+	Oid			bound = tessera_bound_type();
+	Oid			types[] = {UUIDOID, bound, bound, bound, INT4OID, INT8OID, INT8OID, BOOLOID, INT8OID, BOOLOID, INT4OID};
+
+	/* the first piece keeps the row, and is written last: the others copy from it what they do not change */
+	for (int i = n - 1; i >= 0; i--)
+	{
+		const TesseraChunkRow *piece = &pieces[i];
+		Datum		values[] = {
+			UUIDPGetDatum(group_id), PointerGetDatum(chunk->min), PointerGetDatum(piece->min), PointerGetDatum(piece->max),
+			Int32GetDatum(piece->node_id), Int64GetDatum(piece->major), Int64GetDatum(piece->minor), BoolGetDatum(piece->jumbo),
+			Int64GetDatum(piece->bytes), BoolGetDatum(moves != NULL && moves[i]), Int32GetDatum(TESSERA_HISTORY_SECONDS)
+		};
+
+		if (i > 0)
+			tessera_spi_run("INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor, moved, history)"
+								" SELECT group_id, $3, max, node_id, major, minor, moved, history"
+								" FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_INSERT, 3, types, values, NULL);
+		tessera_spi_run("UPDATE tessera.chunk SET max = $4, node_id = $5, major = $6, minor = $7, jumbo = $8, bytes = nullif($9, -1),"
+							" moved = CASE WHEN $10 THEN now() ELSE moved END,"
+							" history = CASE WHEN $10 THEN jsonb_build_array(jsonb_build_object('node_id', node_id, 'until', now())) ||"
+							"   coalesce((SELECT jsonb_agg(h ORDER BY nr) FROM jsonb_array_elements(history) WITH ORDINALITY AS e(h, nr)"
+							"             WHERE (h->>'until')::timestamptz > now() - make_interval(secs => $11)), '[]')"
+							" ELSE history END"
+							" WHERE group_id = $1 AND min OPERATOR(tessera.=) $3", SPI_OK_UPDATE, 11, types, values, NULL);
+	}
+}
+
+/* JSON array of chunks, for the changelog. */
+static char *
+chunks_json(int n, const TesseraChunkRow *chunks)
+{
+	StringInfoData json;
+
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '[');
+	for (int i = 0; i < n; i++)
+	{
+		appendStringInfoString(&json, i > 0 ? ", {\"min\": " : "{\"min\": ");
+		escape_json(&json, tessera_bound_to_cstring(chunks[i].min));
+		appendStringInfoString(&json, ", \"max\": ");
+		escape_json(&json, tessera_bound_to_cstring(chunks[i].max));
+		appendStringInfo(&json, ", \"node_id\": %d, \"major\": " INT64_FORMAT ", \"minor\": " INT64_FORMAT "}",
+						 chunks[i].node_id, chunks[i].major, chunks[i].minor);
+	}
+	appendStringInfoChar(&json, ']');
+	return json.data;
+}
+
+void
+tessera_chunk_log(const char *what, const char *object, const char *by, int nbefore, const TesseraChunkRow *before, int nafter,
+				  const TesseraChunkRow *after)
+{
+	tessera_changelog_add(what, object, by, chunks_json(nbefore, before), chunks_json(nafter, after));
+}
+
+void
+tessera_changelog_add(const char *what, const char *object, const char *by, const char *before, const char *after)
+{
+	TesseraSpi	spi;
+	bool		nulls[] = {false, false, false, before == NULL, after == NULL};
+
+	tessera_spi_begin(&spi);
+	tessera_spi_run("INSERT INTO tessera.changelog_entry (what, object, by, before, after) VALUES ($1, $2, $3::name, $4::jsonb, $5::jsonb)", SPI_OK_INSERT, 5,
+						(Oid[]) {TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID},
+						(Datum[]) {
+		CStringGetTextDatum(what), CStringGetTextDatum(object), CStringGetTextDatum(by),
+			before ? CStringGetTextDatum(before) : (Datum) 0, after ? CStringGetTextDatum(after) : (Datum) 0
+	}, nulls);
+	tessera_spi_end(&spi);
+}
+
+/* Points must ascend, and lie inside the chunk. */
+static void
+check_points(TesseraKeySpace *ks, const TesseraChunkRow *chunk, int n, const TesseraKeyBound *points)
+{
+	for (int i = 0; i < n; i++)
+	{
+		const TesseraKeyBound *below = i > 0 ? &points[i - 1] : &chunk->key_min;
+		int			order = tessera_key_compare(ks, below, &points[i]);
+		const char *point = tessera_bound_to_cstring(tessera_key_to_bound(ks, &points[i]));
+
+		if (order == 0 || tessera_key_compare(ks, &points[i], &chunk->key_max) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%s is already a boundary of chunks", point)));
+		if (order > 0 || tessera_key_compare(ks, &points[i], &chunk->key_max) > 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("split points must ascend inside one chunk"),
+					 errdetail("%s does not, in the chunk from %s to %s.", point, tessera_bound_to_cstring(chunk->min),
+							   tessera_bound_to_cstring(chunk->max))));
+	}
+}
+
+void
+tessera_chunk_split(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, int n, const TesseraKeyBound *points,
+					const char *by, const char *object, TesseraChunkRow *before)
+{
+	TesseraSpi	spi;
+	TesseraChunkRow *pieces = palloc(sizeof(TesseraChunkRow) * (n + 1));
+
+	Assert(n > 0);
+	tessera_chunk_find(&group->group_id, ks, &points[0], hint, before);
+	check_points(ks, before, n, points);
+	tessera_group_check_idle(group, ks, &before->key_min, &before->key_max);
+
+	for (int i = 0; i <= n; i++)
+	{
+		pieces[i] = *before;
+		if (i > 0)
+			pieces[i].min = pieces[i - 1].max;
+		if (i < n)
+			pieces[i].max = tessera_key_to_bound(ks, &points[i]);
+		pieces[i].major = group->major;
+		pieces[i].minor = group->minor + 1 + i;
+		pieces[i].jumbo = false;
+		pieces[i].bytes = before->bytes < 0 ? -1 : before->bytes / (n + 1);
+	}
+
+	tessera_spi_begin(&spi);
+	tessera_chunk_replace(&group->group_id, before, n + 1, pieces, NULL);
+	tessera_group_write_version(group, group->major, group->minor + n + 1);
+	tessera_chunk_log("split", object, by, 1, before, n + 1, pieces);
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+}
+
+/* All chunks from the one that begins at min to the one that ends at max; palloc'd. */
+static TesseraChunkRow *
+chunks_between(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const TesseraKeyBound *min,
+			   const TesseraKeyBound *max, int *n)
+{
+	TesseraChunkRow *chunks = tessera_chunks_of_range(group, ks, hint, min, max, n);
+
+	if (tessera_key_compare(ks, &chunks[0].key_min, min) != 0 || tessera_key_compare(ks, &chunks[*n - 1].key_max, max) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("no chunks begin at %s and end at %s", tessera_bound_to_cstring(tessera_key_to_bound(ks, min)),
+						tessera_bound_to_cstring(tessera_key_to_bound(ks, max))),
+				 errdetail("The chunks there reach from %s to %s.", tessera_bound_to_cstring(chunks[0].min),
+						   tessera_bound_to_cstring(chunks[*n - 1].max))));
+	if (*n < 2)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("there is only one chunk from %s to %s", tessera_bound_to_cstring(chunks[0].min),
+						tessera_bound_to_cstring(chunks[0].max))));
+	for (int i = 1; i < *n; i++)
+		if (chunks[i].node_id != chunks[0].node_id)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("chunks of different shards cannot be merged"),
+					 errhint("Move them to one shard first: tessera.move_range.")));
+	return chunks;
+}
+
+TesseraChunkRow *
+tessera_chunks_of_range(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const TesseraKeyBound *min,
+						const TesseraKeyBound *max, int *n)
+{
+	TesseraSpi	spi;
+	MemoryContext caller = CurrentMemoryContext;
+	int			room = 4;
+	TesseraChunkRow *chunks = palloc(sizeof(TesseraChunkRow) * room);
+
+	if (tessera_key_compare(ks, min, max) >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the range from %s to %s is empty", tessera_bound_to_cstring(tessera_key_to_bound(ks, min)),
+						tessera_bound_to_cstring(tessera_key_to_bound(ks, max)))));
+	tessera_chunk_find(&group->group_id, ks, min, hint, &chunks[0]);
+	*n = 1;
+
+	tessera_spi_begin(&spi);
+	while (tessera_key_compare(ks, &chunks[*n - 1].key_max, max) < 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (*n == room)
+			chunks = repalloc(chunks, sizeof(TesseraChunkRow) * (room *= 2));
+		if (!tessera_chunk_at(&group->group_id, ks, chunks[*n - 1].max, caller, &chunks[*n]))
+			tessera_chunk_gap(&group->group_id, ks, &chunks[*n - 1].key_max);
+		(*n)++;
+	}
+	tessera_spi_end(&spi);
+	return chunks;
+}
+
+/* Writes the merged chunk over the first row and deletes the others; whose history is kept with it. */
+static void
+write_merged(const TesseraGroupRow *group, const TesseraChunkRow *merged, int n, const TesseraChunkRow *chunks)
+{
+	Oid			bound = tessera_bound_type();
+	Datum	   *mins = palloc(sizeof(Datum) * n);
+	ArrayType  *array;
+
+	for (int i = 0; i < n; i++)
+		mins[i] = PointerGetDatum(chunks[i].min);
+	array = construct_array(mins, n, bound, -1, false, TYPALIGN_INT);
+
+	tessera_spi_run("UPDATE tessera.chunk AS c SET max = $3, major = $4, minor = $5, jumbo = $6, bytes = nullif($7, -1),"
+						" moved = (SELECT max(moved) FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) ANY ($8)),"
+						" history = coalesce((SELECT jsonb_agg(h ORDER BY (h->>'until')::timestamptz DESC)"
+						"   FROM (SELECT DISTINCT h FROM tessera.chunk AS o, jsonb_array_elements(o.history) AS h"
+						"         WHERE o.group_id = $1 AND o.min OPERATOR(tessera.=) ANY ($8)) AS u), '[]')"
+						" WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_UPDATE, 8,
+						(Oid[]) {UUIDOID, bound, bound, INT8OID, INT8OID, BOOLOID, INT8OID, get_array_type(bound)},
+						(Datum[]) {
+		UUIDPGetDatum(&group->group_id), PointerGetDatum(merged->min), PointerGetDatum(merged->max), Int64GetDatum(merged->major),
+			Int64GetDatum(merged->minor), BoolGetDatum(merged->jumbo), Int64GetDatum(merged->bytes), PointerGetDatum(array)
+	}, NULL);
+	tessera_spi_run("DELETE FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) ANY ($2) AND min OPERATOR(tessera.<>) $3", SPI_OK_DELETE, 3,
+						(Oid[]) {UUIDOID, get_array_type(bound), bound},
+						(Datum[]) {UUIDPGetDatum(&group->group_id), PointerGetDatum(array), PointerGetDatum(merged->min)}, NULL);
+}
+
+int
+tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const TesseraKeyBound *min,
+					const TesseraKeyBound *max, const char *by, const char *object, int32 *node_id)
+{
+	TesseraSpi	spi;
+	int			n;
+	TesseraChunkRow *chunks = chunks_between(group, ks, hint, min, max, &n);
+	TesseraChunkRow merged = chunks[0];
+
+	tessera_group_check_idle(group, ks, min, max);
+	merged.max = chunks[n - 1].max;
+	merged.major = group->major;
+	merged.minor = group->minor + 1;
+	for (int i = 1; i < n; i++)
+	{
+		merged.jumbo |= chunks[i].jumbo;
+		merged.bytes = (merged.bytes < 0 || chunks[i].bytes < 0) ? -1 : merged.bytes + chunks[i].bytes;
+	}
+
+	tessera_spi_begin(&spi);
+	write_merged(group, &merged, n, chunks);
+	tessera_group_write_version(group, merged.major, merged.minor);
+	tessera_chunk_log("merge", object, by, n, chunks, 1, &merged);
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+	*node_id = merged.node_id;
+	return n;
+}
+
+bool
+tessera_chunk_clear_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, const char *by, const char *object)
+{
+	TesseraSpi	spi;
+
+	if (!chunk->jumbo)
+		return false;
+	tessera_spi_begin(&spi);
+	tessera_spi_run("UPDATE tessera.chunk SET jumbo = false WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_UPDATE, 2,
+						(Oid[]) {UUIDOID, tessera_bound_type()},
+						(Datum[]) {UUIDPGetDatum(&group->group_id), PointerGetDatum(chunk->min)}, NULL);
+	tessera_chunk_log("clear_jumbo", object, by, 1, chunk, 0, NULL);
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+	return true;
+}
+
+Oid
+tessera_bound_type(void)
+{
+	Oid			nsp = get_namespace_oid("tessera", false);
+	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("bound"), ObjectIdGetDatum(nsp));
+
+	if (!OidIsValid(type))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("type \"%s\" does not exist", "tessera.bound")));
+	return type;
+}
+
+char *
+tessera_uuid_text(const pg_uuid_t *uuid)
+{
+	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+}

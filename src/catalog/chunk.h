@@ -1,0 +1,98 @@
+/*
+ * chunk.h
+ *	  Rows of tessera.table_group and tessera.chunk on the config node: find, split, merge, move, and the versions these give (S12-S29).
+ *
+ * Every change of a group's chunks begins with tessera_group_lock: the group row's lock, held to the end of the transaction, makes the changes of a group
+ * serial, and the group version read under it is the highest there is (D6). All functions run SQL as the catalog's owner; who may ask is decided by
+ * the caller. They work on the config node's authoritative rows only. Results are in the caller's memory context.
+ */
+#ifndef TESSERA_CHUNK_H
+#define TESSERA_CHUNK_H
+
+#include "postgres.h"
+#include "utils/uuid.h"
+
+#include "catalog/bound.h"
+#include "catalog/key.h"
+
+typedef struct TesseraGroupRow
+{
+	pg_uuid_t	group_id;
+	pg_uuid_t	epoch;
+	int64		major;			/* the group version: highest of its chunks (S14) */
+	int64		minor;
+	bool		allow_migrations;
+} TesseraGroupRow;
+
+typedef struct TesseraChunkRow
+{
+	TesseraBound *min;
+	TesseraBound *max;
+	TesseraKeyBound key_min;	/* the same, typed */
+	TesseraKeyBound key_max;
+	int32		node_id;
+	int64		major;
+	int64		minor;
+	bool		jumbo;
+	int64		bytes;			/* -1: not known */
+} TesseraChunkRow;
+
+/* Locks the group's row and reads it. ERROR TS002 if there is no such group (any more). */
+extern void tessera_group_lock(const pg_uuid_t *group_id, TesseraGroupRow *group);
+
+/* ERROR 55006 if a migration of the group runs whose range overlaps [min, max); min NULL: any migration of the group. The group is locked. */
+extern void tessera_group_check_idle(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max);
+
+/*
+ * The chunk that holds a position (which may be a bound: MINKEY lies in the first chunk; MAXKEY in none: ERROR 22023). hint: min of the chunk that
+ * probably does, from a routing table, or NULL; with a wrong one all chunks of the group are read. ERROR XX001 if the chunks have a gap there.
+ */
+extern void tessera_chunk_find(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *position, const TesseraBound *hint,
+							   TesseraChunkRow *chunk);
+
+/*
+ * Splits one chunk at n points, ascending and inside it: pieces get minor+1 .. minor+n+1 (S21). Returns the chunk as it was. ERROR 22023 for points that
+ * do not fit, 55006 if a migration touches it. by: who asked; object: the table, for the changelog.
+ */
+extern void tessera_chunk_split(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, int n, const TesseraKeyBound *points,
+								const char *by, const char *object, TesseraChunkRow *before);
+
+/* Merges the chunks from min to max, all of one shard, into one of minor+1 (S22). Returns how many there were, *node_id: their owner. ERROR 22023 if min or max
+ * is no boundary, there are fewer than two, or their owners differ; 55006 if a migration touches them. */
+extern int	tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const TesseraKeyBound *min,
+								const TesseraKeyBound *max, const char *by, const char *object, int32 *node_id);
+
+/* Clears the jumbo flag (S103); false if it was not set. */
+extern bool tessera_chunk_clear_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, const char *by, const char *object);
+
+/* Group and range of a registered migration, *min canonical. ERROR TS003 if it is not known. */
+extern void tessera_migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound **min, TesseraBound **max);
+
+/*
+ * Decides a migration as committed, in the caller's transaction (DESIGN section 10, step 8): the range's chunks, split at its ends if need be (S36), go to
+ * the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets the next ones (S19). The shard
+ * versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the same is returned
+ * again. ks: of the migration's group; hint: min of the chunk that probably holds the range's min.
+ *
+ * ERROR TS003: not known, fenced as aborted, another term, or a node's timeline is not the registered one. TS002: another epoch, or the donor does not own
+ * the whole range. 55006: migrations of the group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
+ */
+extern void tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major,
+									  int64 *recipient_major);
+
+/*
+ * Decides a migration as aborted unless it is decided already; returns the outcome, 'committed' or 'aborted'. Waits for a commit in flight.
+ * ERROR TS003 if the migration is not known.
+ */
+extern const char *tessera_migration_fence(const pg_uuid_t *migration_id);
+
+/* Adds a row to the changelog; before and after are JSON or NULL. */
+extern void tessera_changelog_add(const char *what, const char *object, const char *by, const char *before, const char *after);
+
+/* OID of type tessera.bound. ERROR 42704 if it is not there. */
+extern Oid	tessera_bound_type(void);
+
+/* Text of a uuid, palloc'd. */
+extern char *tessera_uuid_text(const pg_uuid_t *uuid);
+
+#endif							/* TESSERA_CHUNK_H */

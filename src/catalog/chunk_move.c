@@ -1,0 +1,313 @@
+/*
+ * chunk_move.c
+ *	  How a migration is decided on the config node: the version commit of a move, and the fence (DESIGN section 10, step 8; S19, S20, S36, S63).
+ *
+ * Commit and fence insert the same unique key, the migration's row in tessera.migration_outcome. Whoever comes second waits for the first: a commit that
+ * finds 'aborted' fails (TS003), a fence that finds 'committed' says so. The outcome row is the decision; it goes when both sides have acknowledged it, and
+ * what is left then is the state of the migration's row.
+ *
+ * Locks, in this order, to the end of the transaction: the group's row, the rows of both nodes (against a registration of a new timeline), the outcome's
+ * key. A crash leaves all of the commit or nothing of it.
+ *
+ * Interleavings: (commit in front) the fence's insert waits for the commit, does nothing, and its next statement reads 'committed'. (fence in front)
+ * the commit's insert waits, finds the key taken, reads 'aborted' and raises TS003; nothing of the move is written.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "catalog/change.h"
+#include "catalog/chunk_private.h"
+#include "common/errors.h"
+#include "common/spi_row.h"
+
+typedef struct Move
+{
+	const pg_uuid_t *migration_id;
+	char	   *object;			/* the table, for the changelog */
+	TesseraBound *min;
+	TesseraBound *max;
+	int32		donor;
+	int32		recipient;
+	pg_uuid_t	epoch;
+} Move;
+
+static void
+refuse_unknown(const pg_uuid_t *migration_id)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TESSERA_FENCED),
+			 errmsg("migration %s is not known", tessera_uuid_text(migration_id)),
+			 errdetail("It was never registered on this config node, or its outcome was acknowledged and forgotten.")));
+}
+
+void
+tessera_migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound **min, TesseraBound **max)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT group_id, min, max FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
+						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
+		refuse_unknown(migration_id);
+	*group_id = *DatumGetUUIDP(spi_row_value(0, 1));
+	MemoryContextSwitchTo(caller);
+	*min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 2));
+	*max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 3));
+	tessera_spi_end(&spi);
+}
+
+/* Outcome row of the migration: 'committed', 'aborted', or NULL; shard versions if it is committed. */
+static char *
+read_outcome(const pg_uuid_t *migration_id, int64 *donor_major, int64 *recipient_major)
+{
+	char	   *outcome;
+
+	if (tessera_spi_run("SELECT outcome, coalesce(donor_major, 0), coalesce(recipient_major, 0) FROM tessera.migration_outcome"
+						" WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
+		return NULL;
+	outcome = spi_row_text(0, 1);
+	if (donor_major != NULL)
+		*donor_major = DatumGetInt64(spi_row_value(0, 2));
+	if (recipient_major != NULL)
+		*recipient_major = DatumGetInt64(spi_row_value(0, 3));
+	return outcome;
+}
+
+/* Inserts the decision unless there is one; waits for a decision in flight. */
+static bool
+insert_outcome(const pg_uuid_t *migration_id, const char *outcome)
+{
+	return tessera_spi_run("INSERT INTO tessera.migration_outcome (migration_id, outcome) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+						   SPI_OK_INSERT, 2, (Oid[]) {UUIDOID, TEXTOID},
+						   (Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(outcome)}, NULL) == 1;
+}
+
+static void
+write_state(const pg_uuid_t *migration_id, const char *state)
+{
+	tessera_spi_run("UPDATE tessera.migration SET state = $2, finished = clock_timestamp() WHERE migration_id = $1 AND state = 'running'",
+					SPI_OK_UPDATE, 2, (Oid[]) {UUIDOID, TEXTOID},
+					(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(state)}, NULL);
+}
+
+/* Reads the registration and checks all that must still be as it was registered. The group is locked. */
+static void
+read_move(const TesseraGroupRow *group, Move *move)
+{
+	bool		isnull;
+	bool		same_term,
+				same_timelines;
+
+	/* a failover registers its timeline in the node's row: it waits for us, or we see it */
+	tessera_spi_run("SELECT n.node_id FROM tessera.node AS n JOIN tessera.migration AS m ON n.node_id IN (m.donor, m.recipient)"
+					" WHERE m.migration_id = $1 ORDER BY n.node_id FOR SHARE OF n", SPI_OK_SELECT, 1,
+					(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL);
+	if (tessera_spi_run("SELECT m.min, m.max, m.donor, m.recipient, m.epoch, m.state,"
+						" m.term = (SELECT i.term FROM tessera.identity AS i),"
+						" d.timeline = m.donor_timeline AND r.timeline = m.recipient_timeline,"
+						" coalesce(t.schema_name || '.' || t.table_name, m.table_id::text)"
+						" FROM tessera.migration AS m LEFT JOIN tessera.node AS d ON d.node_id = m.donor"
+						" LEFT JOIN tessera.node AS r ON r.node_id = m.recipient AND r.is_shard"
+						" LEFT JOIN tessera.cluster_table AS t ON t.table_id = m.table_id WHERE m.migration_id = $1", SPI_OK_SELECT, 1,
+						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL) != 1)
+		refuse_unknown(move->migration_id);
+	move->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 1));
+	move->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 2));
+	move->donor = DatumGetInt32(spi_row_value(0, 3));
+	move->recipient = DatumGetInt32(spi_row_value(0, 4));
+	move->epoch = *DatumGetUUIDP(spi_row_value(0, 5));
+	same_term = DatumGetBool(spi_row_datum(0, 7, &isnull)) && !isnull;
+	same_timelines = DatumGetBool(spi_row_datum(0, 8, &isnull)) && !isnull;
+	move->object = spi_row_text(0, 9);
+
+	if (strcmp(spi_row_text(0, 6), "running") != 0 || !same_term || !same_timelines)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("migration %s can no longer be committed", tessera_uuid_text(move->migration_id)),
+				 strcmp(spi_row_text(0, 6), "running") != 0 ? errdetail("It has ended: %s.", spi_row_text(0, 6)) :
+				 !same_term ? errdetail("The config node was promoted since it was registered.") :
+				 errdetail("A node left, or was promoted since it was registered.")));
+	if (memcmp(&move->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("migration %s is of another epoch of its table", tessera_uuid_text(move->migration_id))));
+	if (!group->allow_migrations)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("migrations of \"%s\" are not allowed at present", move->object)));
+}
+
+/* Cuts a chunk at the range's ends; fills up to three pieces in order, and which of them move. Versions are given later. */
+static int
+cut_chunk(TesseraKeySpace *ks, const TesseraChunkRow *chunk, const Move *move, const TesseraKeyBound *min, const TesseraKeyBound *max,
+		  TesseraChunkRow *pieces, bool *moves)
+{
+	bool		left = tessera_key_compare(ks, &chunk->key_min, min) < 0;
+	bool		right = tessera_key_compare(ks, max, &chunk->key_max) < 0;
+	int			n = 0;
+
+	if (left)
+	{
+		pieces[n] = *chunk;
+		pieces[n].max = move->min;
+		moves[n++] = false;
+	}
+	pieces[n] = *chunk;
+	pieces[n].node_id = move->recipient;
+	if (left)
+		pieces[n].min = move->min;
+	if (right)
+		pieces[n].max = move->max;
+	moves[n++] = true;
+	if (right)
+	{
+		pieces[n] = *chunk;
+		pieces[n].min = move->max;
+		moves[n++] = false;
+	}
+
+	/* nobody knows how the bytes spread over the pieces, nor which of them is too large */
+	for (int i = 0; i < n && n > 1; i++)
+	{
+		pieces[i].bytes = -1;
+		pieces[i].jumbo = false;
+	}
+	return n;
+}
+
+/* S19: one other chunk of the donor shows the donor's change of version, if it has one and no cut piece does. */
+static bool
+bump_control_chunk(const TesseraGroupRow *group, int32 donor, int64 major, int64 minor)
+{
+	return tessera_spi_run("UPDATE tessera.chunk SET major = $3, minor = $4 WHERE group_id = $1 AND min OPERATOR(tessera.=)"
+						   " (SELECT min FROM tessera.chunk WHERE group_id = $1 AND node_id = $2 LIMIT 1)", SPI_OK_UPDATE, 4,
+						   (Oid[]) {UUIDOID, INT4OID, INT8OID, INT8OID},
+						   (Datum[]) {UUIDPGetDatum(&group->group_id), Int32GetDatum(donor), Int64GetDatum(major), Int64GetDatum(minor)},
+						   NULL) == 1;
+}
+
+/* Gives the range's chunks to the recipient; returns the donor's shard version. */
+static int64
+move_chunks(TesseraGroupRow *group, TesseraKeySpace *ks, const Move *move, int n, const TesseraChunkRow *chunks,
+			const TesseraKeyBound *min, const TesseraKeyBound *max, const char *by)
+{
+	TesseraChunkRow *after = palloc(sizeof(TesseraChunkRow) * (n + 2));
+	bool	   *moves = palloc(sizeof(bool) * (n + 2));
+	int		   *first = palloc(sizeof(int) * (n + 1));	/* pieces of chunk i are first[i] .. first[i + 1] - 1 */
+	int64		major = group->major + 1;
+	int64		minor = 0;
+	bool		donor_left = false;
+
+	first[0] = 0;
+	for (int i = 0; i < n; i++)
+		first[i + 1] = first[i] + cut_chunk(ks, &chunks[i], move, min, max, &after[first[i]], &moves[first[i]]);
+
+	/* what moves first, what stays behind it */
+	for (int round = 0; round < 2; round++)
+		for (int i = 0; i < first[n]; i++)
+			if (moves[i] == (round == 0))
+			{
+				after[i].major = major;
+				after[i].minor = minor++;
+				donor_left |= !moves[i];
+			}
+	for (int i = 0; i < n; i++)
+		tessera_chunk_replace(&group->group_id, &chunks[i], first[i + 1] - first[i], &after[first[i]], &moves[first[i]]);
+	if (!donor_left && (donor_left = bump_control_chunk(group, move->donor, major, minor)))
+		minor++;
+
+	tessera_group_write_version(group, major, minor - 1);
+	tessera_chunk_log("move", move->object, by, n, chunks, first[n], after);
+	return donor_left ? major : 0;
+}
+
+/* The chunks of the range, all of which must be the donor's. */
+static TesseraChunkRow *
+donor_chunks(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const Move *move, const TesseraKeyBound *min,
+			 const TesseraKeyBound *max, int *n)
+{
+	TesseraChunkRow *chunks = tessera_chunks_of_range(group, ks, hint, min, max, n);
+
+	for (int i = 0; i < *n; i++)
+		if (chunks[i].node_id != move->donor)
+			ereport(ERROR,
+					(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+					 errmsg("the donor of migration %s does not own its whole range", tessera_uuid_text(move->migration_id)),
+					 errdetail("The chunk from %s to %s is another shard's.", tessera_bound_to_cstring(chunks[i].min),
+							   tessera_bound_to_cstring(chunks[i].max))));
+	return chunks;
+}
+
+void
+tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major,
+						  int64 *recipient_major)
+{
+	TesseraSpi	spi;
+	TesseraGroupRow group;
+	Move		move = {.migration_id = migration_id};
+	TesseraKeyBound min,
+				max;
+	TesseraChunkRow *chunks;
+	int			n;
+
+	tessera_migration_range(migration_id, &group.group_id, &move.min, &move.max);
+	tessera_group_lock(&group.group_id, &group);
+
+	tessera_spi_begin(&spi);
+	if (!insert_outcome(migration_id, "committed"))
+	{
+		char	   *outcome = read_outcome(migration_id, donor_major, recipient_major);
+
+		if (outcome == NULL || strcmp(outcome, "committed") != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_TESSERA_FENCED),
+					 errmsg("migration %s was fenced: it is aborted", tessera_uuid_text(migration_id))));
+		tessera_spi_end(&spi);
+		return;
+	}
+	read_move(&group, &move);
+	tessera_key_from_bound(ks, move.min, &min);
+	tessera_key_from_bound(ks, move.max, &max);
+	move.min = tessera_key_to_bound(ks, &min);
+	move.max = tessera_key_to_bound(ks, &max);
+	chunks = donor_chunks(&group, ks, hint, &move, &min, &max, &n);
+
+	*donor_major = move_chunks(&group, ks, &move, n, chunks, &min, &max, GetUserNameFromId(GetSessionUserId(), false));
+	*recipient_major = group.major;
+	tessera_spi_run("UPDATE tessera.migration_outcome SET donor_major = $2, recipient_major = $3 WHERE migration_id = $1", SPI_OK_UPDATE, 3,
+					(Oid[]) {UUIDOID, INT8OID, INT8OID},
+					(Datum[]) {UUIDPGetDatum(migration_id), Int64GetDatum(*donor_major), Int64GetDatum(*recipient_major)}, NULL);
+	write_state(migration_id, "committed");
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+}
+
+const char *
+tessera_migration_fence(const pg_uuid_t *migration_id)
+{
+	TesseraSpi	spi;
+	char	   *state;
+	const char *outcome;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT state FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
+						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
+		refuse_unknown(migration_id);
+	state = spi_row_text(0, 1);
+
+	/* an ended migration whose outcome row is gone: its state is what is left of the decision, and nothing may be decided again (D5) */
+	if (strcmp(state, "running") == 0)
+		insert_outcome(migration_id, "aborted");
+	outcome = read_outcome(migration_id, NULL, NULL);
+	if (outcome == NULL)
+		outcome = state;
+	write_state(migration_id, outcome);
+	outcome = strcmp(outcome, "committed") == 0 ? "committed" : "aborted";
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+	return outcome;
+}

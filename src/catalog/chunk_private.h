@@ -1,0 +1,36 @@
+/*
+ * chunk_private.h
+ *	  What chunk.c and chunk_move.c share. All but tessera_chunks_of_range are called between tessera_spi_begin and _end, with the group locked.
+ */
+#ifndef TESSERA_CHUNK_PRIVATE_H
+#define TESSERA_CHUNK_PRIVATE_H
+
+#include "catalog/chunk.h"
+
+/* Former owners are kept in a chunk's history for this long (snapshot_history_window), and at least the last one. */
+#define TESSERA_HISTORY_SECONDS 300
+
+/* Stores a new group version, higher than the old one. */
+extern void tessera_group_write_version(TesseraGroupRow *group, int64 major, int64 minor);
+
+/* The chunk that begins at min exactly, into context; false if none does. */
+extern bool tessera_chunk_at(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraBound *min, MemoryContext context,
+							 TesseraChunkRow *chunk);
+
+/* ERROR XX001: chunks do not cover the position. */
+extern void tessera_chunk_gap(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *at) pg_attribute_noreturn();
+
+/* The chunks that overlap [min, max), in order; palloc'd. ERROR 22023 if the range is empty. */
+extern TesseraChunkRow *tessera_chunks_of_range(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint,
+												const TesseraKeyBound *min, const TesseraKeyBound *max, int *n);
+
+/* Puts n pieces, in order, which together are the chunk, into its place. moves[i] (NULL: none): piece i changes its owner; that goes into its
+ * history. Of a piece min, max, node_id, version, jumbo and bytes are written. */
+extern void tessera_chunk_replace(const pg_uuid_t *group_id, const TesseraChunkRow *chunk, int n, const TesseraChunkRow *pieces,
+								  const bool *moves);
+
+/* A changelog row with the chunks before and after. */
+extern void tessera_chunk_log(const char *what, const char *object, const char *by, int nbefore, const TesseraChunkRow *before, int nafter,
+							  const TesseraChunkRow *after);
+
+#endif							/* TESSERA_CHUNK_PRIVATE_H */
