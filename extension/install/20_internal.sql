@@ -15,3 +15,6 @@ COMMENT ON FUNCTION tessera.internal_tell(uuid[], uuid[], int8[], int8[]) IS 've
 CREATE FUNCTION tessera.internal_statement(number int8) RETURNS void
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_set_statement';
 COMMENT ON FUNCTION tessera.internal_statement(int8) IS 'number of the statement to which the fragments that follow belong: they share one snapshot';
+
+-- A statement's effective user calls them by their qualified names.
+GRANT USAGE ON SCHEMA tessera TO PUBLIC;

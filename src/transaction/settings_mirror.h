@@ -1,0 +1,19 @@
+/*
+ * settings_mirror.h
+ *	  Settings of this session that statements on other nodes must run under.
+ *
+ * Mirrored: every setting that a statement can change and that came from the database, the role, the client or the session, except those that are
+ * about the connection or the transaction; and, wherever they come from, those that change what a value or a name means.
+ */
+#ifndef TESSERA_SETTINGS_MIRROR_H
+#define TESSERA_SETTINGS_MIRROR_H
+
+#include "postgres.h"
+
+/* Fingerprint of the mirrored settings as they are now (never 0 or 1). Walks all settings: well below a microsecond, so it is taken for every statement. */
+extern uint64 tessera_mirror_fingerprint(void);
+
+/* The settings, as two text array literals of equal length; palloc'd. */
+extern void tessera_mirror_collect(char **names, char **values);
+
+#endif							/* TESSERA_SETTINGS_MIRROR_H */
