@@ -1,5 +1,6 @@
 -- Membership of the cluster: several databases of this server are its nodes. Good and bad input of every function; what is refused leaves no trace (S30, S33, S180).
 \set VERBOSITY default
+\set SHOW_CONTEXT never
 SET client_min_messages = warning;
 SELECT format('host=%s port=%s user=%s dbname=', split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_user) AS address \gset
 CREATE DATABASE tessera_cluster_a;
@@ -174,6 +175,9 @@ SELECT to_regclass('public.events_1'), to_regclass('app.numbers'), to_regprocedu
 \c tessera_cluster_c
 SELECT cluster, node, is_config FROM tessera.identity;
 SELECT tessera.add_shard('s1', :'address' || 'tessera_cluster_d');
+BEGIN;
+SELECT tessera.add_shard('s3', :'address' || 'tessera_cluster_d');
+ROLLBACK;
 SET ROLE tessera_cluster_nobody;
 SELECT tessera.add_shard('s3', :'address' || 'tessera_cluster_d');
 SET ROLE tessera_cluster_boss;
@@ -181,7 +185,7 @@ SELECT tessera.add_shard('s3', :'address' || 'tessera_cluster_d') > 1 AS joined;
 RESET ROLE;
 \c tessera_cluster_a
 SELECT name FROM tessera.shards;
-SELECT what, object, by FROM tessera.changelog WHERE object = 's3' AND by = session_user;
+SELECT what, object FROM tessera.changelog WHERE object = 's3' AND by = session_user;
 
 -- update_node
 SELECT tessera.update_node('s9', :'address' || 'tessera_cluster_b');
@@ -225,6 +229,19 @@ SELECT tessera.remove_shard('r1');
 SELECT tessera.remove_router('s2');
 SELECT tessera.remove_router('s1');
 SELECT tessera.remove_shard('s1');
+-- a node is told only if the removal commits
+BEGIN;
+SAVEPOINT before;
+SELECT tessera.remove_shard('s2');
+ROLLBACK TO before;
+COMMIT;
+BEGIN;
+SELECT tessera.remove_shard('s2');
+ROLLBACK;
+\c tessera_cluster_b
+SELECT count(*) FROM tessera.identity;
+\c tessera_cluster_a
+SELECT name FROM tessera.shards;
 SELECT tessera.remove_shard('s2');
 \c tessera_cluster_b
 SELECT count(*) FROM tessera.identity;

@@ -45,3 +45,106 @@ REVOKE ALL ON FUNCTION tessera.routing_image(), tessera.routing_owner(regclass, 
   tessera.routing_placement(regclass, tessera.bound) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.routing_image(), tessera.routing_owner(regclass, tessera.bound), tessera.routing_chunks(regclass),
   tessera.routing_placement(regclass, tessera.bound) TO tessera_admin;
+
+-- Plans that name a table are made anew when its row, or the place of its schema's tables, changes.
+CREATE FUNCTION tessera.invalidate_plans() RETURNS trigger
+  AS 'MODULE_PATHNAME', 'tessera_invalidate_plans' LANGUAGE C;
+COMMENT ON FUNCTION tessera.invalidate_plans() IS 'trigger: plans on the tables concerned are made anew';
+CREATE TRIGGER invalidate_plans AFTER INSERT OR UPDATE OR DELETE ON tessera.cluster_table
+  FOR EACH ROW EXECUTE FUNCTION tessera.invalidate_plans();
+CREATE TRIGGER invalidate_plans AFTER INSERT OR UPDATE OR DELETE ON tessera.schema_placement
+  FOR EACH ROW EXECUTE FUNCTION tessera.invalidate_plans();
+
+-- Refresh from the config node (src/routing/refresh.c).
+CREATE FUNCTION tessera.internal_catalog_token() RETURNS text
+  AS 'MODULE_PATHNAME', 'tessera_catalog_token' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.internal_catalog_token() IS 'between nodes: a word that changes whenever the catalog here has changed';
+
+-- Digests of the small tables of the catalog, without what is local to a node or told apart by version.
+CREATE FUNCTION tessera.internal_catalog_digests() RETURNS jsonb
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
+AS $$
+  SELECT jsonb_object_agg(what, encode(sha256(convert_to(coalesce(rows, ''), 'UTF8')), 'hex'))
+  FROM (
+    SELECT 'nodes', (SELECT string_agg(to_jsonb(n)::text, ',' ORDER BY node_id) FROM tessera.node n)
+    UNION ALL
+    SELECT 'schemas', (SELECT string_agg(to_jsonb(s)::text, ',' ORDER BY schema_name) FROM tessera.schema_placement s)
+    UNION ALL
+    SELECT 'tables', (SELECT string_agg((to_jsonb(t) - 'relid')::text, ',' ORDER BY table_id) FROM tessera.cluster_table t)
+    UNION ALL
+    SELECT 'groups', (SELECT string_agg((to_jsonb(g) - 'group_major' - 'group_minor')::text, ',' ORDER BY group_id) FROM tessera.table_group g)
+  ) AS digest(what, rows)
+$$;
+COMMENT ON FUNCTION tessera.internal_catalog_digests() IS 'between nodes: digests of the registry, schemas, tables and groups';
+
+-- Everything that is newer here than what the caller has: known = {term, cluster_id, digests, groups: {group_id: [epoch, major, minor]}}. Rows in the order
+-- in which they are to be written; the last one is "end". A group of another epoch, of a newer version there, or after a change of term comes whole (S9, S10).
+CREATE FUNCTION tessera.internal_catalog_changes(known jsonb) RETURNS TABLE (kind text, group_id uuid, data jsonb)
+  LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
+AS $$
+#variable_conflict use_column
+DECLARE
+  me tessera.identity;
+  digests jsonb;
+  g tessera.table_group;
+  version jsonb;
+  whole bool;
+BEGIN
+  SELECT * INTO me FROM tessera.identity;
+  IF me.is_config IS NOT TRUE THEN
+    RAISE EXCEPTION 'this node is not the config node of a cluster'
+      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Tell the cluster where its config node is with tessera.update_node().';
+  END IF;
+  IF me.cluster_id <> (known->>'cluster_id')::uuid THEN
+    RAISE EXCEPTION 'node is of another cluster than "%"', me.cluster USING ERRCODE = 'object_not_in_prerequisite_state';
+  END IF;
+  IF me.term < (known->>'term')::int8 THEN
+    RAISE EXCEPTION 'config node is of term %, an older one than %', me.term, known->>'term'
+      USING ERRCODE = 'TS003', HINT = 'A newer config node exists: stop this one.';
+  END IF;
+
+  RETURN QUERY SELECT 'source'::text, NULL::uuid, jsonb_build_object('term', me.term);
+  digests := tessera.internal_catalog_digests();
+  IF digests->'nodes' IS DISTINCT FROM known->'digests'->'nodes' THEN
+    RETURN QUERY SELECT 'nodes'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(n)), '[]') FROM tessera.node n;
+  END IF;
+  IF digests->'schemas' IS DISTINCT FROM known->'digests'->'schemas' THEN
+    RETURN QUERY SELECT 'schemas'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM tessera.schema_placement s;
+  END IF;
+
+  FOR g IN SELECT * FROM tessera.table_group LOOP
+    version := known->'groups'->(g.group_id::text);
+    whole := version IS NULL OR me.term <> (known->>'term')::int8 OR version->>0 <> g.epoch::text
+      OR ((version->>1)::int8, (version->>2)::int8) > (g.group_major, g.group_minor);
+    CONTINUE WHEN NOT whole AND ((version->>1)::int8, (version->>2)::int8) = (g.group_major, g.group_minor);
+    RETURN QUERY SELECT CASE WHEN whole THEN 'whole' ELSE 'group' END, g.group_id, to_jsonb(g);
+    RETURN QUERY SELECT 'chunks'::text, g.group_id, jsonb_agg(to_jsonb(c) - 'bytes' - 'batch')
+      FROM (SELECT c.*, row_number() OVER () / 1000 AS batch FROM tessera.chunk c
+            WHERE c.group_id = g.group_id AND (whole OR c.major >= (version->>1)::int8)
+              AND (whole OR (c.major, c.minor) > ((version->>1)::int8, (version->>2)::int8))) c
+      GROUP BY batch;
+  END LOOP;
+
+  IF digests->'tables' IS DISTINCT FROM known->'digests'->'tables' THEN
+    RETURN QUERY SELECT 'tables'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(t) - 'relid'), '[]') FROM tessera.cluster_table t;
+  END IF;
+  IF digests->'groups' IS DISTINCT FROM known->'digests'->'groups' THEN
+    RETURN QUERY SELECT 'groups'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(t)), '[]') FROM tessera.table_group t;
+  END IF;
+  RETURN QUERY SELECT 'end'::text, NULL::uuid, NULL::jsonb;
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_catalog_changes(jsonb) IS 'between nodes: rows of the config node''s catalog that are newer than what the caller has';
+
+CREATE FUNCTION tessera.reload_routing() RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_reload_routing' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.reload_routing() IS 'loads the routing image anew and fetches what changed from the config node; false if that could not be reached in time';
+
+CREATE FUNCTION tessera.refresh_status(OUT requested int8, OUT succeeded int8, OUT last_success timestamptz, OUT last_error text) RETURNS record
+  AS 'MODULE_PATHNAME', 'tessera_refresh_status' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.refresh_status() IS 'the refresher of this node: number of the last request and of the last one served, time of the last good fetch, error of the last one';
+
+REVOKE ALL ON FUNCTION tessera.internal_catalog_token(), tessera.internal_catalog_digests(), tessera.internal_catalog_changes(jsonb),
+  tessera.reload_routing(), tessera.refresh_status() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.internal_catalog_token(), tessera.internal_catalog_changes(jsonb), tessera.reload_routing() TO tessera_internal;
+GRANT EXECUTE ON FUNCTION tessera.reload_routing(), tessera.refresh_status() TO tessera_admin;

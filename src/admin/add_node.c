@@ -21,6 +21,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/chunk.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_add_shard);
@@ -199,7 +200,7 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("node \"%s\" exists already", change->name)));
-	connection = tessera_connection_open_unlisted(change->name, change->conninfo);
+	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
 	if (there->in_recovery)
 		ereport(ERROR,
@@ -216,7 +217,7 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
 	check_compatible(change->name, here, there);
 	tessera_node_check(connection);
 	check_contents(change->name, connection);
-	tessera_connection_close(connection);
+	tessera_probe_close(connection);
 	return there;
 }
 
@@ -238,7 +239,7 @@ register_here(const TesseraChange *change, const TesseraNodeFacts *there, bool s
 							 1, first);
 	tessera_admin_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, system_id, database, timeline) "
 						 "VALUES ($1::int4, $2, $3, $4::bool, $5::int8, $6, $7::int4)", 7, row);
-	tessera_changelog(change->by, change->action, change->name, NULL,
+	tessera_changelog_add(change->action, change->name, change->by, NULL,
 					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $4::bool, 'database', $6)"
 											" FROM (VALUES ($2, $3, $5, $7)) v", 7, row));
 	tessera_catalog_changed();

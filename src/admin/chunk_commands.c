@@ -121,6 +121,7 @@ find_target_to_change(Oid relid, Target *target)
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("chunks cannot be changed in a transaction that has changed the cluster's catalog"),
 				 errhint("Commit it first.")));
+	(void) tessera_routing_refresh(REFRESH_MS);	/* if it fails, the config node tells what is stale */
 	find_target(relid, target);
 }
 

@@ -33,6 +33,8 @@
 #include "common/spi_row.h"
 #include "transaction/participant.h"
 
+#define REFRESH_MS 10000
+
 PG_FUNCTION_INFO_V1(tessera_check_consistency);
 PG_FUNCTION_INFO_V1(tessera_internal_count_unowned);
 
@@ -400,6 +402,7 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	check.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	(void) tessera_routing_refresh(REFRESH_MS); /* groups that are still not known are reported */
 	check.routing = tessera_routing();
 	if (check.routing == NULL)
 		ereport(ERROR,

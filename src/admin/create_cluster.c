@@ -11,6 +11,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/chunk.h"
 
 PG_FUNCTION_INFO_V1(tessera_create_cluster);
 
@@ -24,10 +25,10 @@ const char *const tessera_user_schemas_sql =
 "  OR EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
 "   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e')))";
 
-/* A partitioned table is one table of the cluster; its partitions are not named. Children by inheritance are tables of their own. */
+/* Partitioned tables and their partitions are each tables of the cluster, so that naming either finds the rows; inheritance children alike. */
 const char *const tessera_user_tables_sql =
 "SELECT n.nspname, c.relname, c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-" WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'"
+" WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
 " AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')"
 " AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e')";
 
@@ -35,10 +36,10 @@ const char *const tessera_user_tables_sql =
 static void
 verify_own_conninfo(const char *name, const char *conninfo, const TesseraNodeFacts *here)
 {
-	TesseraConnection *connection = tessera_connection_open_unlisted(name, conninfo);
+	TesseraConnection *connection = tessera_probe_open(name, conninfo);
 	TesseraNodeFacts *there = tessera_node_facts(connection);
 
-	tessera_connection_close(connection);
+	tessera_probe_close(connection);
 	/* The start of the server tells it from a copy of it. */
 	if (strcmp(here->system_id, there->system_id) != 0 || strcmp(here->database_oid, there->database_oid) != 0 ||
 		strcmp(here->started, there->started) != 0)
@@ -99,7 +100,7 @@ write_new_cluster(const char *cluster, const char *node, bool shard, const char 
 		tessera_admin_exec(psprintf("INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, relid) "
 									  "SELECT gen_random_uuid(), t.nspname, t.relname, t.oid FROM (%s) t", tessera_user_tables_sql), 0, NULL);
 	}
-	tessera_changelog(NULL, "create_cluster", cluster, NULL,
+	tessera_changelog_add("create_cluster", cluster, GetUserNameFromId(GetSessionUserId(), false), NULL,
 					  tessera_admin_value("SELECT jsonb_build_object('cluster', $1, 'node', $2, 'shard', $3::bool)::text", 3, after));
 }
 

@@ -26,6 +26,21 @@ PG_FUNCTION_INFO_V1(tessera_internal_config_moved);
 /* Catalog tables that a newcomer gets copies of. */
 static const char *const copied_tables[] = {"node", "schema_placement", "table_group", "cluster_table", "setting", "chunk"};
 
+/* The blanks and lines of comment that pg_dump writes before a statement. */
+static char *
+skip_comments(char *sql)
+{
+	for (;;)
+	{
+		while (*sql == ' ' || *sql == '\n')
+			sql++;
+		if (strncmp(sql, "--", 2) != 0)
+			return sql;
+		while (*sql != '\0' && *sql != '\n')
+			sql++;
+	}
+}
+
 /*
  * internal_run_script(script): runs each statement of a script as the caller, who could do the same by hand. One by one, so that an error shows its own
  * statement and not the whole script.
@@ -43,11 +58,12 @@ tessera_internal_run_script(PG_FUNCTION_ARGS)
 	foreach(cell, statements)
 	{
 		RawStmt    *raw = lfirst_node(RawStmt, cell);
-		const char *start = script + raw->stmt_location;
-		char	   *sql = raw->stmt_len == 0 ? pstrdup(start) : pnstrdup(start, raw->stmt_len);
+		char	   *whole = script + raw->stmt_location;
+		char	   *sql = skip_comments(whole);
 		int			result;
 
 		CHECK_FOR_INTERRUPTS();
+		sql = raw->stmt_len == 0 ? pstrdup(sql) : pnstrdup(sql, whole + raw->stmt_len - sql);
 		result = SPI_execute(sql, false, 0);
 		if (result < 0)
 			ereport(ERROR,

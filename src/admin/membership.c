@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -86,6 +87,17 @@ tessera_require_cluster(void)
 	return routing;
 }
 
+void
+tessera_refuse_block(void)
+{
+	if (IsTransactionBlock())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("the cluster cannot be changed from this node inside a transaction block"),
+				 errdetail("The config node makes the change, and a rollback here would not undo it."),
+				 errhint("Run it by itself, or on the config node.")));
+}
+
 bool
 tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char **answer)
 {
@@ -95,6 +107,7 @@ tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char
 
 	if (routing->is_config)
 		return false;
+	tessera_refuse_block();
 	config = tessera_routing_config(routing);
 	if (config == NULL || change->forwarded)
 		ereport(ERROR,
@@ -117,7 +130,7 @@ tessera_change_values(const TesseraChange *change, const char **values)
 	values[1] = change->name;
 	values[2] = change->conninfo;
 	values[3] = change->force ? "true" : "false";
-	values[4] = change->by != NULL ? change->by : GetUserNameFromId(GetSessionUserId(), false);
+	values[4] = change->by;
 }
 
 static char *
@@ -155,6 +168,8 @@ char *
 tessera_membership_change(TesseraChange *change)
 {
 	tessera_refuse_read_only(change->action);
+	if (change->by == NULL)
+		change->by = GetUserNameFromId(GetSessionUserId(), false);
 	if (strcmp(change->action, "add_shard") == 0)
 		return tessera_add_node(change, true);
 	if (strcmp(change->action, "add_router") == 0)

@@ -13,7 +13,7 @@ typedef struct TesseraChange
 	const char *name;
 	const char *conninfo;		/* NULL where there is none */
 	bool		force;
-	const char *by;				/* for the changelog; NULL: this session's user */
+	const char *by;				/* for the changelog; set by tessera_membership_change if NULL */
 	bool		forwarded;		/* came from another node */
 } TesseraChange;
 
@@ -44,6 +44,9 @@ extern TesseraRegistered *tessera_registered_or_error(const char *name);
 
 /* This node's routing image; ERROR 55000 with a HINT if it is in no cluster. */
 extern const TesseraRouting *tessera_require_cluster(void);
+
+/* ERROR 25001 inside a transaction block: what another node does is not undone by a rollback here. */
+extern void tessera_refuse_block(void);
 
 /* On another node than the config node: runs the change there, outside this transaction, and returns true with its answer (palloc'd, may be NULL). */
 extern bool tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char **answer);

@@ -99,12 +99,3 @@ tessera_admin_value(const char *sql, int nparams, const char *const *values)
 		return NULL;
 	return tessera_admin_keep(tessera_admin_field(0, 1));
 }
-
-void
-tessera_changelog(const char *by, const char *what, const char *object, const char *before, const char *after)
-{
-	const char *values[] = {by, what, object, before, after};
-
-	tessera_admin_exec("INSERT INTO tessera.changelog_entry (by, what, object, before, after) "
-						 "VALUES (coalesce($1::name, session_user), $2, $3, $4::jsonb, $5::jsonb)", 5, values);
-}

@@ -13,6 +13,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/chunk.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_remove_shard);
@@ -52,14 +53,33 @@ static void
 check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	PGresult   *result = tessera_control_call(routing, node->node_id,
-											  "SELECT (SELECT count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()),"
-											  " (SELECT count(*) FROM tessera.transaction_decision)", 0, NULL);
+											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()", 0, NULL);
 
 	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
-		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Wait until they are ended, or end them.");
-	if (strcmp(PQgetvalue(result, 0, 1), "0") != 0)
-		refuse_in_use(node->name, psprintf("It has decided %s transactions that not all participants have ended.", PQgetvalue(result, 0, 1)),
-					  "Try again when all nodes are reachable.");
+		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there, or end them.");
+}
+
+/* Transactions that it coordinated and that another node still has prepared: only it can say how they end. Access must be open. */
+static void
+check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
+{
+	static const char sql[] =
+	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
+	const char *values[] = {NULL};
+
+	values[0] = psprintf("%d", node->node_id);
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *other = tessera_routing_node_at(routing, i);
+		PGresult   *result;
+
+		if (other->node_id == node->node_id)
+			continue;
+		result = tessera_control_call(routing, other->node_id, sql, 1, values);
+		if (PQntuples(result) > 0)
+			refuse_in_use(node->name, psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), PQgetvalue(result, 0, 0)),
+						  "Run tessera.resolve_transactions() there.");
+	}
 }
 
 /* The change itself. The config node stays, without the shard. Access must be open. */
@@ -71,7 +91,7 @@ unregister(const TesseraChange *change, const TesseraRegistered *node)
 	values[0] = psprintf("%d", node->node_id);
 	tessera_admin_exec(node->is_config ? "UPDATE tessera.node SET is_shard = false, draining = false WHERE node_id = $1::int4" :
 						 "DELETE FROM tessera.node WHERE node_id = $1::int4", 1, values);
-	tessera_changelog(change->by, change->action, node->name,
+	tessera_changelog_add(change->action, node->name, change->by,
 					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $2::bool)", 2, values), NULL);
 	tessera_catalog_changed();
 }
@@ -112,7 +132,11 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	check_kind(node, shard);
 	check_holds_nothing(node);
 	if (!change->force)
-		check_settled(tessera_routing(), node);
+	{
+		routing = tessera_routing();
+		check_settled(routing, node);
+		check_not_awaited(routing, node);
+	}
 	unregister(change, node);
 	if (!node->is_config)
 		tessera_announce(node->name, node->conninfo,

@@ -31,10 +31,12 @@
 #include "admin/group_rows.h"
 #include "admin/shardable.h"
 #include "balance/split_points.h"
+#include "catalog/change.h"
 #include "catalog/key_index.h"
 #include "common/spi_row.h"
 #include "transaction/participant.h"
 
+#define REFRESH_MS 10000
 #define MAX_CHUNKS 100000
 #define MIN_CHUNK_SIZE 1024
 
@@ -65,6 +67,9 @@ member_routing(void)
 {
 	const TesseraRouting *routing = tessera_routing();
 
+	/* a rare command can afford to look at the newest state; but what this transaction changed itself is not to be fetched from elsewhere */
+	if (routing != NULL && tessera_catalog_changed_here() == 0 && tessera_routing_refresh(REFRESH_MS))
+		routing = tessera_routing();
 	if (routing == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -226,12 +231,12 @@ static void
 sample_points(Sharding *sharding)
 {
 	const char *values[] = {
-		sharding->qualified, key_names_text(sharding->key), "MINKEY", "MAXKEY", psprintf("%d", sharding->nchunks)
+		sharding->qualified, key_names_text(sharding->key), psprintf("%d", sharding->nchunks)
 	};
 
 	sharding->points = bounds_of_text(tessera_participant_call(sharding->routing, sharding->table->node_id, false,
-															   "SELECT tessera.internal_sample_keys($1::text::regclass, $2::name[], false, $3::tessera.bound,"
-															   " $4::tessera.bound, $5::int4)", 5, values), &sharding->npoints);
+															   "SELECT tessera.internal_sample_keys($1::text::regclass, $2::name[], false, tessera.minkey(),"
+															   " tessera.maxkey(), $3::int4)", 3, values), &sharding->npoints);
 }
 
 static void
@@ -273,7 +278,8 @@ lock_primary(Sharding *sharding)
 					 errhint("Use strategy => 'hash', or shard it without chunks and split it with tessera.split_chunk.")));
 		if (sharding->npoints + 1 < sharding->nchunks)
 			ereport(NOTICE,
-					(errmsg("the keys of table %s give only %d chunks", sharding->qualified, sharding->npoints + 1)));
+					(errmsg("table %s has too few different keys for %d chunks", sharding->qualified, sharding->nchunks),
+					 errdetail("It gets %d.", sharding->npoints + 1)));
 	}
 }
 

@@ -13,6 +13,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/chunk.h"
 #include "common/errors.h"
 #include "transaction/participant.h"
 
@@ -73,9 +74,9 @@ update_here(const TesseraChange *change)
 
 	tessera_registry_lock();
 	node = tessera_registered_or_error(change->name);
-	connection = tessera_connection_open_unlisted(change->name, change->conninfo);
+	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
-	tessera_connection_close(connection);
+	tessera_probe_close(connection);
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	check_timeline(node, there, change->force);
 
@@ -84,7 +85,7 @@ update_here(const TesseraChange *change)
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);
 	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";
-	tessera_changelog(change->by, "update_node", change->name,
+	tessera_changelog_add("update_node", change->name, change->by,
 					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4)", 1, logged),
 					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4, 'conninfo_changed', $2::bool)", 2,
 											(const char *[]) {row[2], logged[1]}));
@@ -103,14 +104,15 @@ static void
 update_config_elsewhere(const TesseraChange *change)
 {
 	TesseraRegistered *node = tessera_registered_or_error(change->name);
-	TesseraConnection *connection = tessera_connection_open_unlisted(change->name, change->conninfo);
+	TesseraConnection *connection = tessera_probe_open(change->name, change->conninfo);
 	TesseraNodeFacts *there = tessera_node_facts(connection);
 	const char *values[5];
 
+	tessera_refuse_block();
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	tessera_change_values(change, values);
 	(void) tessera_connection_run(connection, tessera_change_sql, lengthof(values), values);
-	tessera_connection_close(connection);
+	tessera_probe_close(connection);
 	tessera_set_config_conninfo(change->conninfo);
 }
 

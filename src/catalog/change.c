@@ -3,8 +3,8 @@
  *	  The catalog sequence of each database, and what bumps it.
  *
  * A writer counts its changes in this backend; the commit callback bumps the sequence: after the commit is visible (ProcArrayEndTransaction), before the
- * transaction's locks go. Nothing happens at PREPARE; COMMIT PREPARED bumps whatever the prepared transaction did (tessera_catalog_bump, called by
- * the utility hook). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back.
+ * transaction's locks go. Nothing happens at PREPARE; COMMIT PREPARED bumps whatever the prepared transaction did (the utility hook
+ * here). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back.
  *
  * On a hot standby nobody writes: the writer also invalidates the relcache entry of tessera.node, once per transaction. The commit's replay sends that to
  * the standby's backends, and each bumps the sequence when it takes it in.
@@ -21,6 +21,7 @@
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
 #include "port/atomics.h"
+#include "tcop/utility.h"
 #include "storage/condition_variable.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
@@ -30,6 +31,7 @@
 #include "catalog/change.h"
 #include "catalog/relation.h"
 #include "common/shmem.h"
+#include "common/worker.h"
 
 typedef struct Sequence
 {
@@ -42,9 +44,11 @@ static Sequence *sequences = NULL;
 /* of the current top transaction */
 static uint64 changes = 0;
 static bool invalidated = false;
+static bool role_changed = false;
 static Oid	dropped_database = InvalidOid;
 
 static object_access_hook_type previous_object_access_hook = NULL;
+static ProcessUtility_hook_type previous_utility = NULL;
 
 
 static Size
@@ -86,6 +90,13 @@ tessera_catalog_changed(void)
 			CacheInvalidateRelcacheByRelid(relid);
 		invalidated = true;
 	}
+}
+
+void
+tessera_catalog_role_changed(void)
+{
+	tessera_catalog_changed();
+	role_changed = true;
 }
 
 uint64
@@ -146,6 +157,8 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 			if (changes > 0)
 				tessera_catalog_bump();
+			if (role_changed)
+				tessera_worker_roles_changed();
 			if (OidIsValid(dropped_database))
 				tessera_database_slot_release(dropped_database);
 			break;
@@ -157,6 +170,7 @@ at_transaction_end(XactEvent event, void *arg)
 	}
 	changes = 0;
 	invalidated = false;
+	role_changed = false;
 	dropped_database = InvalidOid;
 }
 
@@ -191,9 +205,28 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *
 	if (access != OAT_DROP)
 		return;
 	if (class == DatabaseRelationId)
+	{
 		dropped_database = object;
+		tessera_workers_stop(object);
+	}
 	else if (class == ExtensionRelationId && tessera_my_slot_if_any() >= 0 && object == get_extension_oid("tessera", true))
-		tessera_catalog_changed();
+		tessera_catalog_role_changed();
+}
+
+/* COMMIT PREPARED: nobody here knows what the transaction did. */
+static void
+at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, ProcessUtilityContext context, ParamListInfo params,
+		   QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+{
+	bool		finishes = IsA(statement->utilityStmt, TransactionStmt) &&
+		((TransactionStmt *) statement->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
+
+	if (previous_utility)
+		previous_utility(statement, query, read_only_tree, context, params, environment, dest, completion);
+	else
+		standard_ProcessUtility(statement, query, read_only_tree, context, params, environment, dest, completion);
+	if (finishes)
+		tessera_catalog_bump();
 }
 
 void
@@ -205,4 +238,6 @@ tessera_catalog_change_init(void)
 	CacheRegisterRelcacheCallback(at_relcache_invalidation, (Datum) 0);
 	previous_object_access_hook = object_access_hook;
 	object_access_hook = at_object_access;
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = at_utility;
 }

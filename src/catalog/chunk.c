@@ -185,7 +185,7 @@ tessera_chunk_find(const pg_uuid_t *group_id, TesseraKeySpace *ks, const Tessera
 	if (position->elements[0].kind == TESSERA_MAXKEY)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("no chunk begins at or holds MAXKEY")));
+				 errmsg("MAXKEY lies in no chunk")));
 
 	tessera_spi_begin(&spi);
 	if (!(hint != NULL && tessera_chunk_at(group_id, ks, hint, caller, chunk) && holds(ks, chunk, position)) &&

@@ -7,6 +7,7 @@
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/snapmgr.h"
 
 #include "common/spi.h"
 
@@ -17,6 +18,10 @@ tessera_spi_begin(TesseraSpi *spi)
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, spi->security | SECURITY_LOCAL_USERID_CHANGE);
 	spi->guc_level = NewGUCNestLevel();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	/* background workers have none */
+	spi->snapshot = !ActiveSnapshotSet();
+	if (spi->snapshot)
+		PushActiveSnapshot(GetTransactionSnapshot());
 	if (SPI_connect() != SPI_OK_CONNECT)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -27,6 +32,8 @@ void
 tessera_spi_end(TesseraSpi *spi)
 {
 	SPI_finish();
+	if (spi->snapshot)
+		PopActiveSnapshot();
 	AtEOXact_GUC(true, spi->guc_level);
 	SetUserIdAndSecContext(spi->user, spi->security);
 }

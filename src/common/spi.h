@@ -13,6 +13,7 @@ typedef struct TesseraSpi
 	Oid			user;
 	int			security;
 	int			guc_level;
+	bool		snapshot;		/* pushed one, as there was none */
 } TesseraSpi;
 
 /*

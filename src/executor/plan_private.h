@@ -22,6 +22,7 @@ typedef enum TesseraStatementPrivate
 	STATEMENT_PLACED,			/* OidList: placed tables it names */
 	STATEMENT_SHARDED,			/* OidList: one table of each sharded group it names */
 	STATEMENT_FLAGS,			/* Integer: TesseraStatementFlags */
+	STATEMENT_CONDITIONS,		/* List of IntList (executor/prune.h) that bound the shards of STATEMENT_MANY */
 	STATEMENT_GENERAL,			/* Query to plan in general if the pins fall on different shards, or NULL */
 	STATEMENT_COUNT
 } TesseraStatementPrivate;
@@ -42,6 +43,7 @@ typedef enum TesseraTablePrivate
 	TABLE_PARAM_TYPES,			/* OidList */
 	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for */
 	TABLE_PINS,					/* List of IntList, as above; at most one */
+	TABLE_CONDITIONS,			/* List of IntList (executor/prune.h) */
 	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows, TABLE_SINGLE */
 	TABLE_COUNT
 } TesseraTablePrivate;

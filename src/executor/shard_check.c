@@ -159,6 +159,18 @@ pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id
 	}
 }
 
+/* The router knows of something newer than this shard: fetch it, so that the next attempt fits. Bounded; failure only costs another attempt. */
+#define BEHIND_TIMEOUT 1000
+
+static TesseraVerdict
+found_behind(Check *check)
+{
+	if (check->routed == NULL)
+		(void) tessera_routing_refresh(BEHIND_TIMEOUT);
+	AcceptInvalidationMessages();
+	return TESSERA_STALE;
+}
+
 /* The placement and the router differ. A transaction snapshot cannot be renewed: if that is the reason, the transaction must be retried. */
 static TesseraVerdict
 found_stale(bool newest)
@@ -203,11 +215,9 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	if (!routed_version(check->routed, group, &version))
 		return found_stale(true);
 	if (placement == NULL)
-	{
-		if (version.major != 0)
-			return found_stale(newest);
-		return TESSERA_ACCEPTED;
-	}
+		return version.major == 0 ? TESSERA_ACCEPTED : found_behind(check);
+	if (newest && (version.term > placement->term || version.major > placement->major))
+		return found_behind(check);
 	if (version.major != placement->major || version.term != placement->term ||
 		(placement->major != 0 && memcmp(&version.epoch, &placement->epoch, sizeof(pg_uuid_t)) != 0))
 		return found_stale(newest);
@@ -232,7 +242,7 @@ check_table(Check *check)
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
 	if (table->group < 0)
-		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_stale(true);
+		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_behind(check);
 	return check_sharded(check, routing, table);
 }
 

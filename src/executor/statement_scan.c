@@ -19,6 +19,7 @@
 
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
+#include "executor/prune.h"
 #include "executor/run.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
@@ -175,7 +176,7 @@ choose_targets(StatementState *state, const TesseraRouting *routing)
 
 		if (table == NULL || table->group < 0)
 			plan_outdated();
-		owners = tessera_routing_owners(routing, tessera_routing_group(routing, table->group));
+		owners = tessera_prune(routing, table, list_nth(private, STATEMENT_CONDITIONS), state->values, state->nulls, state->types);
 		for (int i = 0; i < owners->n; i++)
 			add_target(state, owners->node_ids[i]);
 	}

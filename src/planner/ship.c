@@ -152,22 +152,13 @@ tessera_expression_ships(Node *node)
 /* Location of the Params made here: they are of the text's numbering, not the user's. */
 #define OWN_PARAM (-2)
 
-Node *
-tessera_make_param(Expr *expr, List **params)
+/* ($id)::type, as the deparser prints it. */
+static Node *
+make_param_node(Expr *expr, int id)
 {
 	Param	   *param = makeNode(Param);
 	RelabelType *cast;
-	ListCell   *cell;
-	int			id = 0;
 
-	foreach(cell, *params)
-		if (equal(lfirst(cell), expr))
-			id = foreach_current_index(cell) + 1;
-	if (id == 0)
-	{
-		*params = lappend(*params, expr);
-		id = list_length(*params);
-	}
 	param->paramkind = PARAM_EXTERN;
 	param->paramid = id;
 	param->paramtype = exprType((Node *) expr);
@@ -180,6 +171,18 @@ tessera_make_param(Expr *expr, List **params)
 	return (Node *) cast;
 }
 
+Node *
+tessera_make_param(Expr *expr, List **params)
+{
+	ListCell   *cell;
+
+	foreach(cell, *params)
+		if (!IsA(expr, Const) && equal(lfirst(cell), expr))
+			return make_param_node(expr, foreach_current_index(cell) + 1);
+	*params = lappend(*params, expr);
+	return make_param_node(expr, list_length(*params));
+}
+
 /* ---- repair ---- */
 
 typedef struct RepairContext
@@ -187,7 +190,6 @@ typedef struct RepairContext
 	const TesseraRouting *routing;
 	List	   *params;
 	List	   *queries;		/* innermost first */
-	bool		inside_aggregate_key;
 } RepairContext;
 
 static bool
@@ -198,7 +200,7 @@ needs_row(Node *node, void *context)
 	if (IsA(node, Var) || IsA(node, SubLink) || IsA(node, Aggref) || IsA(node, WindowFunc) || IsA(node, GroupingFunc) || IsA(node, Query) ||
 		IsA(node, CaseTestExpr) || IsA(node, CoerceToDomainValue) || IsA(node, SetToDefault) || IsA(node, CurrentOfExpr) || IsA(node, NextValueExpr))
 		return true;
-	if (IsA(node, Param) && ((Param *) node)->paramkind != PARAM_EXTERN)
+	if (IsA(node, Param) && (((Param *) node)->paramkind != PARAM_EXTERN || ((Param *) node)->location == OWN_PARAM))
 		return true;
 	if ((IsA(node, FuncExpr) && ((FuncExpr *) node)->funcretset) || (IsA(node, OpExpr) && ((OpExpr *) node)->opretset))
 		return true;
@@ -311,7 +313,103 @@ repair_mutator(Node *node, RepairContext *context)
 	return expression_tree_mutator(node, repair_mutator, context);
 }
 
+/* ---- constants ---- */
+
+/* May this constant be a parameter, so that statements that differ in it share one text? */
+static bool
+is_liftable(Node *node)
+{
+	Const	   *constant = (Const *) node;
+
+	if (!IsA(node, Const) || constant->constisnull || constant->consttypmod != -1)
+		return false;
+	switch (constant->consttype)
+	{
+		case UNKNOWNOID:
+		case BOOLOID:
+		case OIDOID:
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+		case REGOPEROID:
+		case REGOPERATOROID:
+		case REGCLASSOID:
+		case REGCOLLATIONOID:
+		case REGTYPEOID:
+		case REGROLEOID:
+		case REGNAMESPACEOID:
+		case REGCONFIGOID:
+		case REGDICTIONARYOID:
+		case RECORDOID:
+			return false;
+		default:
+			return get_typtype(constant->consttype) != TYPTYPE_PSEUDO;
+	}
+}
+
+static Node *
+lift_mutator(Node *node, List **params)
+{
+	if (node == NULL || IsA(node, SubLink) || IsA(node, Query) || becomes_param(node))
+		return node;
+	if (is_liftable(node))
+	{
+		/* each constant its own parameter: equal ones of one execution may differ in the next */
+		*params = lappend(*params, node);
+		return make_param_node((Expr *) node, list_length(*params));
+	}
+	return expression_tree_mutator(node, lift_mutator, params);
+}
+
+static void
+lift_in_jointree(Node *node, List **params)
+{
+	ListCell   *cell;
+
+	if (node == NULL)
+		return;
+	if (IsA(node, FromExpr))
+	{
+		foreach(cell, ((FromExpr *) node)->fromlist)
+			lift_in_jointree(lfirst(cell), params);
+		((FromExpr *) node)->quals = lift_mutator(((FromExpr *) node)->quals, params);
+	}
+	else if (IsA(node, JoinExpr))
+	{
+		lift_in_jointree(((JoinExpr *) node)->larg, params);
+		lift_in_jointree(((JoinExpr *) node)->rarg, params);
+		((JoinExpr *) node)->quals = lift_mutator(((JoinExpr *) node)->quals, params);
+	}
+}
+
+void
+tessera_lift_constants(Query *query, List **params)
+{
+	ListCell   *cell;
+
+	lift_in_jointree((Node *) query->jointree, params);
+	/* Not in a SELECT's output: GROUP BY, DISTINCT and ORDER BY match by it. */
+	if (query->commandType == CMD_UPDATE || (query->commandType == CMD_INSERT && query->jointree->fromlist == NIL))
+		foreach(cell, query->targetList)
+		{
+			TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+			/* a new row's values are computed here as a whole */
+			if (query->commandType == CMD_INSERT && !IsA(entry->expr, Const))
+				continue;
+			if (!nested_assignment((Node *) entry->expr) && !IsA(entry->expr, SubscriptingRef) && !IsA(entry->expr, FieldStore))
+				entry->expr = (Expr *) lift_mutator((Node *) entry->expr, params);
+		}
+}
+
 /* The one row of an INSERT ... VALUES: every value that is no constant is computed here. */
+static bool
+is_own_param(Node *node)
+{
+	if (IsA(node, RelabelType))
+		node = (Node *) ((RelabelType *) node)->arg;
+	return IsA(node, Param) && ((Param *) node)->location == OWN_PARAM;
+}
+
 static void
 parametrise_row(Query *query, RepairContext *context)
 {
@@ -321,7 +419,7 @@ parametrise_row(Query *query, RepairContext *context)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
 
-		if (entry->resjunk || IsA(entry->expr, Const) || IsA(entry->expr, SetToDefault))
+		if (entry->resjunk || IsA(entry->expr, Const) || IsA(entry->expr, SetToDefault) || is_own_param((Node *) entry->expr))
 			continue;
 		if (IsA(entry->expr, NextValueExpr) || !needs_row((Node *) entry->expr, NULL))
 			entry->expr = (Expr *) tessera_make_param(entry->expr, &context->params);
@@ -337,7 +435,7 @@ is_single_row_insert(Query *query)
 bool
 tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing, List **params, TesseraReason *reason)
 {
-	RepairContext repair = {.routing = routing};
+	RepairContext repair = {.routing = routing, .params = *params};
 	ShipContext ship = {.writing = writing, .reason = reason};
 
 	reason->text = NULL;

@@ -29,6 +29,12 @@ extern bool tessera_expression_ships(Node *node);
  */
 extern bool tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing, List **params, TesseraReason *reason);
 
+/*
+ * Before tessera_prepare_query: the constants of conditions and of written values become parameters (appended to *params), so that statements that differ in
+ * them share one text, one prepared statement, one cached plan.
+ */
+extern void tessera_lift_constants(Query *query, List **params);
+
 /* SQL text of a prepared query, with every value in a form that reads the same under all settings. */
 extern char *tessera_deparse(Query *query);
 

@@ -24,6 +24,7 @@
 
 #include "executor/plan_private.h"
 #include "executor/targets.h"
+#include "planner/conditions.h"
 #include "planner/statement_plan.h"
 
 static List *
@@ -324,13 +325,14 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 {
 	bool		writes = analysis->writes_cluster;
 	Query	   *copy;
-	List	   *params;
+	List	   *params = NIL;
 	List	   *exprs;
 	List	   *pins;
 	List	   *placed;
 	List	   *sharded;
 	int			flags = 0;
 	Query	   *general = NULL;
+	List	   *conditions = NIL;
 	CustomScan *scan;
 	char	   *sql;
 
@@ -342,6 +344,8 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		return NULL;
 	}
 	copy = copyObject(query);
+	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
+		tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
 		return NULL;
 	if (writes || analysis->locks_rows)
@@ -355,6 +359,12 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	exprs = list_copy(params);
 	pins = collect_pins(analysis, &exprs);
 	collect_tables(analysis, &placed, &sharded);
+	if (many)
+	{
+		TesseraOccurrence *only = linitial(analysis->occurrences);
+
+		conditions = tessera_prune_conditions(make_ands_implicit((Expr *) query->jointree->quals), only->rti, routing, only->table, &exprs);
+	}
 	if (list_length(sharded) > TESSERA_MAX_GROUPS_IN_STATEMENT)
 	{
 		reason->text = "it names too many groups of tables";
@@ -370,6 +380,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	scan->custom_scan_tlist = tessera_output_list(output_targets(query));
 	scan->custom_private = list_make5(makeString(sql), types_of(params), pins, placed, sharded);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
+	scan->custom_private = lappend(scan->custom_private, conditions);
 	scan->custom_private = lappend(scan->custom_private, general);
 	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
 	return tessera_wrap_plan(query, scan, cursor_options);
@@ -396,7 +407,7 @@ source_query(Query *insert)
 	/* The target is not read; the source is, also as text. */
 	target->rtekind = RTE_RESULT;
 	target->securityQuals = NIL;
-	if (insert->onConflict)
+	if (insert->onConflict && insert->onConflict->exclRelIndex > 0)
 		rt_fetch(insert->onConflict->exclRelIndex, source->rtable)->rtekind = RTE_RESULT;
 	foreach(cell, source->rtable)
 		lfirst_node(RangeTblEntry, cell)->inFromCl = true;

@@ -11,6 +11,7 @@
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -32,6 +33,7 @@
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
 #include "executor/targets.h"
+#include "planner/conditions.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
 
@@ -323,7 +325,7 @@ scan_sql(Relation relation, RangeTblEntry *rte, List *attributes, List *shipped,
 	List	   *quals = NIL;
 	AttrNumber	resno = 0;
 
-	table->inh = true;
+	table->inh = rte->inh || !has_subclass(rte->relid);	/* the planner clears it where there are no children: not ONLY */
 	table->securityQuals = NIL;
 	query->commandType = CMD_SELECT;
 	query->canSetTag = true;
@@ -383,6 +385,8 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	List	   *types = NIL;
 	List	   *pin = NIL;
 	List	   *key = NIL;
+	List	   *conditions = NIL;
+	List	   *exprs;
 	ListCell   *cell;
 	PlanRowMark *mark = user_mark(root, rel->relid);
 	char	   *sql;
@@ -402,16 +406,22 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 		types = lappend_oid(types, exprType(lfirst(cell)));
 	if (table && table->group >= 0)
 		key = pinned_key(rel, table, clauses);
+	exprs = list_copy(params);
 	if (key)
 		pin = list_make1(list_make3_int((int) table->relid, list_length(params), list_length(key)));
+
+	exprs = list_concat(exprs, key);
+	if (table && table->group >= 0 && key == NIL)
+		conditions = tessera_prune_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
 
 	scan->methods = &tessera_table_methods;
 	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(local, false);
 	scan->scan.scanrelid = rel->relid;
-	scan->custom_exprs = list_concat(params, key);
-	scan->custom_private = list_make5(makeString(sql), types, attributes, pin, makeInteger(mark ? STATEMENT_WRITES : 0));
+	scan->custom_exprs = exprs;
+	scan->custom_private = list_make5(makeString(sql), types, attributes, pin, conditions);
+	scan->custom_private = lappend(scan->custom_private, makeInteger(mark ? STATEMENT_WRITES : 0));
 	Assert(list_length(scan->custom_private) == TABLE_COUNT);
 	table_close(relation, NoLock);
 	return (struct Plan *) scan;

@@ -1,22 +1,29 @@
 /*
  * diagnostics.c
- *	  SQL functions that show what this session routes by, for tests and for people in doubt. Nothing here changes anything.
+ *	  SQL functions that show what this session routes by, for tests and for people in doubt; and the triggers that tell the mirror and the plans of
+ *	  changed catalog rows.
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 #include "catalog/change.h"
+#include "catalog/relation.h"
 #include "routing/image.h"
 #include "routing/refresh.h"
 
 PG_FUNCTION_INFO_V1(tessera_note_catalog_change);
+PG_FUNCTION_INFO_V1(tessera_invalidate_plans);
 PG_FUNCTION_INFO_V1(tessera_routing_image_facts);
 PG_FUNCTION_INFO_V1(tessera_routing_key_owner);
 PG_FUNCTION_INFO_V1(tessera_routing_chunk_rows);
@@ -29,7 +36,60 @@ tessera_note_catalog_change(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function must be called as a trigger")));
-	tessera_catalog_changed();
+	if (RelationGetRelid(((TriggerData *) fcinfo->context)->tg_relation) == tessera_catalog_relid(TESSERA_IDENTITY))
+		tessera_catalog_role_changed();
+	else
+		tessera_catalog_changed();
+	return PointerGetDatum(NULL);
+}
+
+/* Invalidates the relcache entry, hence the plans, of the table that a row of tessera.cluster_table means. */
+static void
+invalidate_table(HeapTuple tuple, TupleDesc desc)
+{
+	bool		null;
+	Datum		relid = heap_getattr(tuple, Anum_cluster_table_relid, desc, &null);
+	Oid			table = tessera_resolve_table(null ? InvalidOid : DatumGetObjectId(relid),
+											  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_schema_name, desc, &null))),
+											  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_table_name, desc, &null))));
+
+	if (OidIsValid(table) && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(table)))
+		CacheInvalidateRelcacheByRelid(table);
+}
+
+/* The same for all tables of the schema that a row of tessera.schema_placement is about. */
+static void
+invalidate_schema(HeapTuple tuple, TupleDesc desc)
+{
+	bool		null;
+	Name		schema = DatumGetName(heap_getattr(tuple, Anum_schema_placement_schema_name, desc, &null));
+	Relation	rel = tessera_catalog_open(TESSERA_CLUSTER_TABLE, AccessShareLock);
+	Snapshot	snapshot = tessera_catalog_snapshot();
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	row;
+
+	while (HeapTupleIsValid(row = systable_getnext(scan)))
+		if (namestrcmp(DatumGetName(heap_getattr(row, Anum_cluster_table_schema_name, RelationGetDescr(rel), &null)), NameStr(*schema)) == 0)
+			invalidate_table(row, RelationGetDescr(rel));
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+}
+
+Datum
+tessera_invalidate_plans(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	void		(*invalidate) (HeapTuple, TupleDesc);
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a row trigger")));
+	invalidate = RelationGetRelid(trigger->tg_relation) == tessera_catalog_relid(TESSERA_CLUSTER_TABLE) ? invalidate_table : invalidate_schema;
+	invalidate(trigger->tg_trigtuple, RelationGetDescr(trigger->tg_relation));
+	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
+		invalidate(trigger->tg_newtuple, RelationGetDescr(trigger->tg_relation));
 	return PointerGetDatum(NULL);
 }
 

@@ -6,10 +6,37 @@
 #define TESSERA_REFRESH_H
 
 #include "postgres.h"
+#include "nodes/pg_list.h"
 
+#include "routing/routing.h"
+
+/* From tessera_routing_init: shared memory and settings. (refresh.c) */
 extern void tessera_refresh_init(void);
 
 /* Images loaded in this database since the server started. (routing.c) */
 extern uint64 tessera_routing_loads(void);
+
+/* ---- refresh_apply.c ---- */
+
+/* What one fetch knows while its rows are applied. */
+typedef struct TesseraRefresh
+{
+	MemoryContext context;		/* of distrusted: outlives the transaction */
+	const TesseraRouting *routing;	/* the image that `known` was made from; its chunk maps tell what incoming chunks replace */
+	List	   *distrusted;		/* of pg_uuid_t *: groups to be fetched whole, because their chunks here cannot be right */
+	bool		changed;		/* something was written */
+	bool		ended;			/* the last row has come */
+	bool		whole;			/* the group whose rows come now comes whole */
+	List	   *patched;		/* of pg_uuid_t *: groups of which only changes come */
+} TesseraRefresh;
+
+/* What this node has, as the argument of tessera.internal_catalog_changes; palloc'd. */
+extern char *tessera_refresh_known(TesseraRefresh *refresh);
+
+/* Writes one row of its answer into the catalog of this node. data: JSON, NULL for some kinds. ERROR 40001: rows changed here meanwhile. */
+extern void tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, const char *group_id, const char *data);
+
+/* After the last row: fills relids, checks the chunks of patched groups. False: some are not right (then in distrusted); the caller rolls back. */
+extern bool tessera_refresh_finish(TesseraRefresh *refresh);
 
 #endif							/* TESSERA_REFRESH_H */

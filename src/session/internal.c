@@ -160,8 +160,8 @@ require_top_level(FunctionCallInfo fcinfo)
 				 errmsg("this function is called by other nodes only, as a statement of its own")));
 }
 
-static void
-require_internal(FunctionCallInfo fcinfo)
+void
+tessera_internal_require(FunctionCallInfo fcinfo)
 {
 	if (!is_internal)
 		ereport(ERROR,
@@ -326,7 +326,7 @@ tessera_internal_session(PG_FUNCTION_ARGS)
 	int			nnames;
 	int			nvalues;
 
-	require_internal(fcinfo);
+	tessera_internal_require(fcinfo);
 	if (PG_ARGISNULL(1) || PG_ARGISNULL(2))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -381,7 +381,7 @@ tessera_internal_tell(PG_FUNCTION_ARGS)
 	Datum	   *majors;
 	int			n[4];
 
-	require_internal(fcinfo);
+	tessera_internal_require(fcinfo);
 	for (int i = 0; i < 4; i++)
 		if (array_contains_nulls(PG_GETARG_ARRAYTYPE_P(i)))
 			ereport(ERROR,
@@ -416,7 +416,7 @@ tessera_internal_set_statement(PG_FUNCTION_ARGS)
 {
 	uint64		number = (uint64) PG_GETARG_INT64(0);
 
-	require_internal(fcinfo);
+	tessera_internal_require(fcinfo);
 	if (number != statement_number)
 		drop_kept_snapshot();
 	statement_number = number;

@@ -11,6 +11,7 @@
 #define TESSERA_INTERNAL_H
 
 #include "postgres.h"
+#include "fmgr.h"
 #include "utils/snapshot.h"
 #include "utils/uuid.h"
 
@@ -38,6 +39,12 @@ extern void tessera_nesting_reset(void);	/* at top-level abort and start of a co
 extern uint64 tessera_internal_statement(void);
 extern Snapshot tessera_internal_statement_snapshot(void);	/* NULL if none kept yet */
 extern void tessera_internal_keep_snapshot(Snapshot snapshot);	/* registered with the top transaction; dropped at its end or by the next number */
+
+/*
+ * For SQL functions that only other nodes may call: ERROR 42501 unless this is an internal connection and the call is the whole of a statement that came
+ * straight from it (never from inside what users write).
+ */
+extern void tessera_internal_require(FunctionCallInfo fcinfo);
 
 /* From _PG_init. */
 extern void tessera_internal_init(void);

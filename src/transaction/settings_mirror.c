@@ -103,7 +103,7 @@ is_mirrored(struct config_generic *setting)
 static inline uint64
 mix(uint64 hash, uint64 value)
 {
-	return hash_combine64(hash, murmurhash64(value));
+	return hash_combine64(hash, hash_bytes_uint32_extended((uint32) value, value >> 32));
 }
 
 static uint64

@@ -121,15 +121,25 @@ extern void tessera_connection_queue_control(TesseraConnection *connection, cons
 /* The same, an error is of no interest. Never errors itself; false if the connection is broken. */
 extern bool tessera_connection_queue_quietly(TesseraConnection *connection, const char *sql);
 
+/* One command alone: queue and sync, raising nothing; false if the connection is broken. */
+extern bool tessera_connection_queue_command_quietly(TesseraConnection *connection, TesseraCommand *command);
+
 /* End the pipeline without raising anything; false if the connection is broken. */
 extern bool tessera_connection_sync_quietly(TesseraConnection *connection);
 
-/* Nobody waits for the command any more (NULL: for any command): its results are dropped when they come. Its memory may go. */
+/* Nobody waits for the command any more (NULL: for any command, nor for an error of anything in flight): its results are dropped when they come. Its
+ * memory may go. */
 extern void tessera_connection_forget(TesseraConnection *connection, TesseraCommand *command);
 
 /* Read all that is unanswered on n connections until the deadline (GetCurrentTimestamp() units). Raises nothing and checks no
  * interrupts; commands are told (those whose memory may be gone must be forgotten before). Returns how many are still busy; broken ones are not. */
 extern int	tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz deadline);
+
+/* tessera_connection_reset of n connections at once; those that did not settle are closed. */
+extern void tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline);
+
+/* Ask the other end to stop what it runs; it answers with an error, or not, if it was done. Never errors. */
+extern void tessera_connection_cancel(TesseraConnection *connection);
 
 /* Is it open, as far as is known? No system call. */
 extern bool tessera_connection_alive(TesseraConnection *connection);

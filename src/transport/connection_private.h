@@ -44,6 +44,7 @@ typedef struct TesseraEntry
 {
 	TesseraEntryKind kind;
 	bool		row_mode;		/* single-row mode has been asked for */
+	bool		quiet;			/* an error is of no interest any more */
 	bool		failed;			/* an error was given to the command or raised */
 	TesseraCommand *command;	/* COMMAND, PREPARE; NULL if forgotten */
 	TesseraStatement *statement;	/* COMMAND, PREPARE, INTERNAL, QUIET: referenced */
@@ -118,6 +119,7 @@ extern void tessera_connection_raise_broken(TesseraConnection *connection) pg_at
 extern void tessera_connection_emit_notices(TesseraConnection *connection);
 extern void tessera_connection_notice(void *arg, const PGresult *result);
 extern void tessera_connection_clear_errors(TesseraConnection *connection);
+extern void tessera_connection_clear_notices(TesseraConnection *connection);
 
 /* statement_cache.c */
 extern TesseraStatement *tessera_statement_find(TesseraConnection *connection, const char *sql, int nparams, const Oid *types, bool *found);

@@ -84,8 +84,8 @@ tessera_connection_clear_errors(TesseraConnection *connection)
 	connection->errors = NIL;
 }
 
-static void
-clear_notices(TesseraConnection *connection)
+void
+tessera_connection_clear_notices(TesseraConnection *connection)
 {
 	ListCell   *cell;
 
@@ -322,6 +322,22 @@ tessera_connection_queue_quietly(TesseraConnection *connection, const char *sql)
 }
 
 bool
+tessera_connection_queue_command_quietly(TesseraConnection *connection, TesseraCommand *command)
+{
+	if (!tessera_connection_alive(connection))
+		return false;
+	if (!PQsendQueryParams(connection->pg, command->sql, command->nparams, command->types, command->values, command->lengths,
+						   command->formats, command->result_format))
+	{
+		tessera_connection_broke(connection);
+		return false;
+	}
+	tessera_entry_push(connection, TESSERA_ENTRY_COMMAND)->command = command;
+	command->sent = true;
+	return tessera_connection_sync_quietly(connection);
+}
+
+bool
 tessera_connection_sync_quietly(TesseraConnection *connection)
 {
 	if (!tessera_connection_alive(connection))
@@ -369,6 +385,8 @@ tessera_connection_forget(TesseraConnection *connection, TesseraCommand *command
 
 		if (command == NULL || entry->command == command)
 			entry->command = NULL;
+		if (command == NULL)
+			entry->quiet = true;
 	}
 }
 
@@ -450,7 +468,7 @@ deliver(TesseraConnection *connection, TesseraCommand *command, PGresult *result
 static void
 raise_internal(TesseraConnection *connection, TesseraEntry *entry, PGresult *result, bool quiet)
 {
-	if (quiet || entry->kind == TESSERA_ENTRY_QUIET)
+	if (quiet || entry->quiet || entry->kind == TESSERA_ENTRY_QUIET)
 		PQclear(result);
 	else
 		tessera_connection_raise(connection, result, NULL);
@@ -580,7 +598,7 @@ tessera_connection_process(TesseraConnection *connection, bool quiet)
 	if (connection->notices != NIL)
 	{
 		if (quiet)
-			clear_notices(connection);
+			tessera_connection_clear_notices(connection);
 		else
 			tessera_connection_emit_notices(connection);
 	}

@@ -329,32 +329,45 @@ cancel(TesseraConnection *connection)
 	PQfreeCancel(request);
 }
 
+void
+tessera_connection_cancel(TesseraConnection *connection)
+{
+	if (tessera_connection_alive(connection) && connection->count > 0)
+		cancel(connection);
+}
+
+void
+tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline)
+{
+	for (int i = 0; i < n; i++)
+	{
+		TesseraConnection *connection = connections[i];
+
+		if (!tessera_connection_alive(connection))
+		{
+			tessera_connection_close(connection);
+			continue;
+		}
+		tessera_connection_forget(connection, NULL);
+		tessera_connection_clear_errors(connection);
+		if (connection->count == 0)
+			continue;
+		connection->state.known = false;
+
+		/* Often everything has been answered already. */
+		if (tessera_connection_read(connection))
+			(void) tessera_connections_settle(&connection, 1, GetCurrentTimestamp());
+		tessera_connection_cancel(connection);
+	}
+	(void) tessera_connections_settle(connections, n, deadline);
+	for (int i = 0; i < n; i++)
+		if (!tessera_connection_alive(connections[i]) || connections[i]->count > 0)
+			tessera_connection_close(connections[i]);
+}
+
 bool
 tessera_connection_reset(TesseraConnection *connection, int timeout_ms)
 {
-	TimestampTz deadline;
-
-	if (!tessera_connection_alive(connection))
-	{
-		tessera_connection_close(connection);
-		return false;
-	}
-	tessera_connection_forget(connection, NULL);
-	tessera_connection_clear_errors(connection);
-	if (connection->count == 0)
-		return true;
-
-	/* Often everything has been answered already. */
-	if (tessera_connection_read(connection))
-		(void) tessera_connections_settle(&connection, 1, GetCurrentTimestamp());
-	if (connection->count > 0 && tessera_connection_alive(connection))
-		cancel(connection);
-	deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
-	if (tessera_connections_settle(&connection, 1, deadline) > 0 || !tessera_connection_alive(connection))
-	{
-		tessera_connection_close(connection);
-		return false;
-	}
-	connection->state.known = false;
-	return true;
+	tessera_connections_reset(&connection, 1, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms));
+	return connection->pg != NULL;
 }

@@ -1,0 +1,126 @@
+/*
+ * worker.c
+ *	  The main of every worker of a database: a loop around the step of its kind, which lives in src/.
+ *
+ * A step runs its own transactions and returns the milliseconds until it wants to run again; it runs sooner when the worker's latch is set
+ * (tessera_worker_wake). Negative: there is nothing to do in this database as it is now; the worker ends, and is started when that changes. An error in
+ * a step is logged and the step run again after a pause that grows. A worker whose database leaves the cluster, or loses the extension, ends.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "bgworkers/worker.h"
+#include "common/worker.h"
+#include "migration/migration.h"
+#include "routing/routing.h"
+#include "transaction/resolver.h"
+
+#define FIRST_PAUSE 1000L
+#define LONGEST_PAUSE 60000L
+
+/* What the workers do; a kind without a step is not there (yet). */
+static const struct
+{
+	const char *name;
+	long		(*step) (void);
+} workers[TESSERA_WORKERS] = {
+	[TESSERA_REFRESHER] = {"refresher", tessera_refresher_step},
+	[TESSERA_RANGE_DELETER] = {"range deleter", tessera_range_deleter_step},
+	[TESSERA_MIGRATION_RECOVERY] = {"migration recovery", tessera_migration_recovery_step},
+	[TESSERA_TRANSACTION_RESOLVER] = {"transaction resolver", tessera_resolver_step},
+};
+
+
+/* Is this database a node? Then the launcher takes care of its workers. */
+static void
+probe(void)
+{
+	StartTransactionCommand();
+	if (tessera_routing() != NULL)
+		tessera_launcher_wake();
+	CommitTransactionCommand();
+}
+
+/* One step; on error the pause that it wants next time. */
+static long
+run_step(TesseraWorker worker, long *pause)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile long wait;
+
+	PG_TRY();
+	{
+		pgstat_report_activity(STATE_RUNNING, workers[worker].name);
+		wait = workers[worker].step();
+		*pause = FIRST_PAUSE;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		HOLD_INTERRUPTS();
+		EmitErrorReport();
+		AbortOutOfAnyTransaction();
+		LWLockReleaseAll();
+		FlushErrorState();
+		RESUME_INTERRUPTS();
+		wait = *pause;
+		*pause = Min(*pause * 2, LONGEST_PAUSE);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	return wait;
+}
+
+void
+tessera_worker_main(Datum arg)
+{
+	TesseraWorker worker = (TesseraWorker) DatumGetInt32(arg);
+	long		pause = FIRST_PAUSE;
+	Oid			database;
+
+	memcpy(&database, MyBgworkerEntry->bgw_extra, sizeof(Oid));
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	if (worker == TESSERA_WORKERS)
+	{
+		probe();
+		return;
+	}
+	if (!tessera_worker_attach(worker))
+		return;
+
+	for (;;)
+	{
+		uint64		roles = tessera_worker_roles();
+		long		wait = workers[worker].step != NULL ? run_step(worker, &pause) : -1;
+
+		if (wait < 0)
+		{
+			tessera_worker_unneeded(roles);
+			return;
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, wait, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+	}
+}

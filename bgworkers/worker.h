@@ -1,0 +1,17 @@
+/*
+ * worker.h
+ *	  Background workers: the launcher, and the one main of all workers of a database.
+ */
+#ifndef TESSERA_BGWORKERS_WORKER_H
+#define TESSERA_BGWORKERS_WORKER_H
+
+#include "postgres.h"
+
+/* Entry points, found by name in the library. */
+extern PGDLLEXPORT void tessera_launcher_main(Datum arg);
+extern PGDLLEXPORT void tessera_worker_main(Datum arg);
+
+/* From _PG_init: registers the launcher. */
+extern void tessera_launcher_init(void);
+
+#endif							/* TESSERA_BGWORKERS_WORKER_H */

@@ -1,0 +1,54 @@
+/*
+ * worker.h
+ *	  Which background workers run in which database, and how to wake, start and stop them. Their mains are in bgworkers/.
+ */
+#ifndef TESSERA_WORKER_H
+#define TESSERA_WORKER_H
+
+#include "postgres.h"
+
+/* Workers of one database: one of each kind at most. The steps they run are in the table in bgworkers/worker.c. */
+typedef enum TesseraWorker
+{
+	TESSERA_REFRESHER,
+	TESSERA_RANGE_DELETER,
+	TESSERA_MIGRATION_RECOVERY,
+	TESSERA_TRANSACTION_RESOLVER,
+	TESSERA_BALANCER,
+	TESSERA_SESSION_REAPER,
+	TESSERA_WORKERS				/* count */
+} TesseraWorker;
+
+/* From any backend of the database: has the worker run its step soon; starts it if it does not run. False if no worker can be started now. */
+extern bool tessera_worker_wake(TesseraWorker worker);
+
+/* Starts a worker in a database (TESSERA_WORKERS: the probe that looks whether the database is a node, and starts the others). The handle (NULL: not
+ * wanted) is palloc'd. False if the server has no free worker slot. */
+struct BackgroundWorkerHandle;
+extern bool tessera_worker_start(Oid database, TesseraWorker worker, struct BackgroundWorkerHandle **handle);
+
+/* Is this worker of the slot's database to be started? */
+extern bool tessera_worker_missing(int slot, TesseraWorker worker);
+
+/* In the worker: is it the only one of its kind? Then it is known from now to its exit. */
+extern bool tessera_worker_attach(TesseraWorker worker);
+
+/* In the worker, before it ends for lack of work, as judged since roles were at that generation: it is not started again until roles change or somebody
+ * wakes it. */
+extern uint64 tessera_worker_roles(void);
+extern void tessera_worker_unneeded(uint64 roles);
+
+/* The role of this database in its cluster may have changed (at commit; never errors): workers that were not needed are looked at again. */
+extern void tessera_worker_roles_changed(void);
+
+/* DROP DATABASE: its workers end at once and are not started for a while. */
+extern void tessera_workers_stop(Oid database);
+
+/* The launcher: present from now to its exit. Wake it; never errors. */
+extern void tessera_launcher_attach(void);
+extern void tessera_launcher_wake(void);
+
+/* From _PG_init. */
+extern void tessera_worker_init(void);
+
+#endif							/* TESSERA_WORKER_H */

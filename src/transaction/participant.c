@@ -1,0 +1,721 @@
+/*
+ * participant.c
+ *	  Nodes join the transaction with their first command; see participant.h. How it ends is in two_phase.c.
+ *
+ * What precedes a command in its pipeline: BEGIN (if it needs a transaction block), savepoints up to this session's depth, the session's settings and
+ * effective user if they changed, versions not told yet, the statement number if it changed. All of it is taken back by a rollback there, but the told
+ * versions, which may never have arrived when the pipeline failed: so after any error everything is sent again (TesseraRemoteState.known).
+ *
+ * A command outside a transaction block goes only onto a connection with nothing unanswered: if the one before failed, its rollback would have taken the
+ * effective user back under our feet.
+ *
+ * Memory: the array of participants and the told versions live until the backend exits.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "libpq/libpq.h"
+#include "miscadmin.h"
+#include "tcop/dest.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "catalog/identity.h"
+#include "common/protocol.h"
+#include "common/spi.h"
+#include "transaction/settings_mirror.h"
+#include "transaction/transaction_private.h"
+
+/* Fingerprint of the settings of the cluster's own role: an empty set but for the search path. */
+#define OWN_SETTINGS 1
+
+/* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
+#define UNKNOWN_NODE_TIMEOUT 5000
+
+#define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3)"
+#define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
+#define STATEMENT_SQL "SELECT tessera.internal_statement($1)"
+
+/* What hangs on TesseraRemoteState.told. */
+typedef struct ToldState
+{
+	HTAB	   *versions;		/* group_id -> TesseraToldVersion */
+	uint64		statement;		/* number it was told in this remote transaction */
+} ToldState;
+
+TesseraParticipant *tessera_participants = NULL;
+int			tessera_participant_count = 0;
+static int	participants_size = 0;
+int32		tessera_self_node = 0;
+static uint64 last_statement = 0;
+
+int			tessera_commit_timeout = 30000;
+int			tessera_abort_timeout = 10000;
+
+/* ---- the list ---- */
+
+static TesseraParticipant *
+find_participant(int32 node_id)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].node_id == node_id)
+			return &tessera_participants[i];
+	return NULL;
+}
+
+static TesseraParticipant *
+add_participant(int32 node_id, TesseraConnection *connection)
+{
+	TesseraParticipant *participant;
+
+	if (tessera_participant_count == participants_size)
+	{
+		int			size = Max(8, participants_size * 2);
+
+		if (tessera_participants == NULL)
+			tessera_participants = MemoryContextAlloc(TopMemoryContext, size * sizeof(TesseraParticipant));
+		else
+			tessera_participants = repalloc(tessera_participants, size * sizeof(TesseraParticipant));
+		participants_size = size;
+	}
+	participant = &tessera_participants[tessera_participant_count++];
+	memset(participant, 0, sizeof(TesseraParticipant));
+	participant->node_id = node_id;
+	participant->connection = connection;
+	return participant;
+}
+
+TesseraConnection **
+tessera_participant_connections(bool joined, int *n)
+{
+	TesseraConnection **connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
+
+	*n = 0;
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (!joined || tessera_participants[i].joined)
+			connections[(*n)++] = tessera_participants[i].connection;
+	return connections;
+}
+
+/* A transaction that was open there is gone: what it did cannot be committed any more. */
+static void
+require_intact(TesseraParticipant *participant)
+{
+	if (participant->joined && (!tessera_connection_alive(participant->connection) ||
+								tessera_connection_state(participant->connection)->xact_depth == 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("the connection to node \"%s\" was lost earlier in this transaction", tessera_connection_name(participant->connection)),
+				 errhint("Roll back and run the transaction again.")));
+}
+
+/* ---- hello ---- */
+
+static char *hello = NULL;
+static pg_uuid_t hello_cluster;
+
+/* The first call on a new connection; kept until it fails. */
+static const char *
+hello_sql(const TesseraRouting *routing)
+{
+	const TesseraNode *self;
+	char	   *version;
+	char	   *cluster;
+	char	   *sql;
+
+	if (hello && memcmp(&hello_cluster, &routing->cluster_id, sizeof(pg_uuid_t)) == 0)
+		return hello;
+	self = tessera_routing_node(routing, routing->self);
+	version = tessera_extension_version();
+	cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
+	sql = psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d)", quote_literal_cstr(cluster),
+				   quote_literal_cstr(self ? NameStr(self->name) : "unknown"), quote_literal_cstr(version ? version : ""), TESSERA_PROTOCOL);
+	if (hello)
+		pfree(hello);
+	hello = NULL;
+	hello = MemoryContextStrdup(TopMemoryContext, sql);
+	hello_cluster = routing->cluster_id;
+	if (self)
+		tessera_connection_introduce(NameStr(self->name));
+	return hello;
+}
+
+static TesseraConnection *
+open_node(const TesseraRouting *pinned, int32 node_id, int lane)
+{
+	const TesseraRouting *volatile routing = pinned;
+	const TesseraNode *node = tessera_routing_node(routing, node_id);
+	TesseraConnection *connection;
+
+	if (node == NULL && tessera_routing_refresh(UNKNOWN_NODE_TIMEOUT))
+	{
+		routing = tessera_routing();	/* a look-up that misses refreshes the registry (S32) */
+		node = routing ? tessera_routing_node(routing, node_id) : NULL;
+	}
+	if (node == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("node %d is not in the cluster", node_id)));
+	PG_TRY();
+	{
+		connection = tessera_connection_open(node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane, hello_sql(routing));
+	}
+	PG_CATCH();
+	{
+		/* Perhaps the extension has been updated meanwhile. */
+		if (hello)
+			pfree(hello);
+		hello = NULL;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return connection;
+}
+
+/* ---- what precedes a command ---- */
+
+static const char *
+begin_sql(void)
+{
+	static char sql[96];
+	static const char *const levels[] = {"READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"};
+
+	snprintf(sql, sizeof(sql), "BEGIN ISOLATION LEVEL %s READ %s%s", levels[XactIsoLevel], XactReadOnly ? "ONLY" : "WRITE",
+			 XactDeferrable ? " DEFERRABLE" : "");
+	return sql;
+}
+
+/* BEGIN, and savepoints up to the depth of this session's subtransactions. Returns whether it began there. */
+static bool
+queue_transaction(TesseraParticipant *participant)
+{
+	TesseraRemoteState *state = tessera_connection_state(participant->connection);
+	int			level = GetCurrentTransactionNestLevel();
+	bool		begins = state->xact_depth == 0;
+
+	if (begins)
+	{
+		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
+		state->xact_depth = 1;
+		state->wrote = false;
+		participant->joined = true;
+	}
+	while (state->xact_depth < level)
+	{
+		char		savepoint[48];
+
+		snprintf(savepoint, sizeof(savepoint), "SAVEPOINT tessera_%d", state->xact_depth + 1);
+		tessera_connection_queue_control(participant->connection, savepoint, 0, NULL);
+		state->xact_depth++;
+	}
+	return begins;
+}
+
+static ToldState *
+told_state(TesseraConnection *connection)
+{
+	TesseraRemoteState *state = tessera_connection_state(connection);
+	ToldState  *told = state->told;
+
+	if (told == NULL)
+	{
+		HASHCTL		control = {0};
+
+		told = MemoryContextAllocZero(TopMemoryContext, sizeof(ToldState));
+		control.keysize = sizeof(pg_uuid_t);
+		control.entrysize = sizeof(TesseraToldVersion);
+		control.hcxt = TopMemoryContext;
+		told->versions = hash_create("tessera versions told", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		state->told = told;
+	}
+	return told;
+}
+
+/* Nothing is certain about what the other end knows. */
+static void
+forget_told(TesseraConnection *connection)
+{
+	ToldState  *told = told_state(connection);
+	HASH_SEQ_STATUS status;
+	TesseraToldVersion *version;
+
+	hash_seq_init(&status, told->versions);
+	while ((version = hash_seq_search(&status)))
+		hash_search(told->versions, &version->group_id, HASH_REMOVE, NULL);
+	told->statement = PG_UINT64_MAX;
+}
+
+/* user InvalidOid: the cluster's own role. */
+static void
+queue_session(TesseraConnection *connection, Oid user)
+{
+	TesseraRemoteState *state = tessera_connection_state(connection);
+	uint64		settings = OidIsValid(user) ? tessera_mirror_fingerprint() : OWN_SETTINGS;
+	const char *values[3];
+
+	if (!state->known)
+		forget_told(connection);
+	if (state->known && state->user == user && state->settings == settings)
+		return;
+	if (OidIsValid(user))
+	{
+		char	   *names;
+		char	   *settings_values;
+
+		tessera_mirror_collect(&names, &settings_values);
+		values[0] = GetUserNameFromId(user, false);
+		values[1] = names;
+		values[2] = settings_values;
+	}
+	else
+	{
+		values[0] = NULL;
+		values[1] = "{search_path}";
+		values[2] = "{\"pg_catalog, pg_temp\"}";
+	}
+	tessera_connection_queue_control(connection, SESSION_SQL, 3, values);
+	state->known = true;
+	state->user = user;
+	state->settings = settings;
+}
+
+static bool
+is_told(ToldState *told, const TesseraToldVersion *version)
+{
+	const TesseraToldVersion *known = hash_search(told->versions, &version->group_id, HASH_FIND, NULL);
+
+	return known && known->term == version->term && known->major == version->major && memcmp(&known->epoch, &version->epoch, sizeof(pg_uuid_t)) == 0;
+}
+
+static void
+append_uuid(StringInfo array, const pg_uuid_t *uuid)
+{
+	static const char hex[] = "0123456789abcdef";
+
+	for (int i = 0; i < UUID_LEN; i++)
+	{
+		appendStringInfoCharMacro(array, hex[uuid->data[i] >> 4]);
+		appendStringInfoCharMacro(array, hex[uuid->data[i] & 15]);
+	}
+}
+
+/* Versions the other end has not been told yet. */
+static void
+queue_versions(TesseraConnection *connection, const TesseraToldVersion *versions, int n)
+{
+	ToldState  *told = told_state(connection);
+	StringInfoData arrays[4];
+	const char *values[4];
+	int			new = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (is_told(told, &versions[i]))
+			continue;
+		for (int j = 0; j < 4; j++)
+		{
+			if (new == 0)
+				initStringInfo(&arrays[j]);
+			appendStringInfoChar(&arrays[j], new == 0 ? '{' : ',');
+		}
+		append_uuid(&arrays[0], &versions[i].group_id);
+		append_uuid(&arrays[1], &versions[i].epoch);
+		appendStringInfo(&arrays[2], INT64_FORMAT, versions[i].term);
+		appendStringInfo(&arrays[3], INT64_FORMAT, versions[i].major);
+		*(TesseraToldVersion *) hash_search(told->versions, &versions[i].group_id, HASH_ENTER, NULL) = versions[i];
+		new++;
+	}
+	if (new == 0)
+		return;
+	for (int j = 0; j < 4; j++)
+	{
+		appendStringInfoChar(&arrays[j], '}');
+		values[j] = arrays[j].data;
+	}
+	tessera_connection_queue_control(connection, TELL_SQL, 4, values);
+}
+
+static void
+queue_statement_number(TesseraConnection *connection, uint64 statement)
+{
+	ToldState  *told = told_state(connection);
+	char		number[24];
+	const char *values[1] = {number};
+
+	/* Outside a transaction block there is none there. */
+	if (tessera_connection_state(connection)->xact_depth == 0)
+	{
+		told->statement = 0;
+		return;
+	}
+	if (told->statement == statement)
+		return;
+	snprintf(number, sizeof(number), UINT64_FORMAT, statement);
+	tessera_connection_queue_control(connection, STATEMENT_SQL, 1, values);
+	told->statement = statement;
+}
+
+/* ---- joining ---- */
+
+static bool
+others_joined(const TesseraParticipant *participant)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (&tessera_participants[i] != participant && tessera_participants[i].joined)
+			return true;
+	return false;
+}
+
+static bool
+needs_transaction(const TesseraParticipant *participant, const TesseraEnvelope *envelope)
+{
+	if (participant->joined || !envelope->autocommit || envelope->statement != 0 || XactIsoLevel > XACT_READ_COMMITTED)
+		return true;
+	return envelope->write && (others_joined(participant) || TransactionIdIsValid(GetTopTransactionIdIfAny()));
+}
+
+/* The participant of a node, its connection open. */
+static TesseraParticipant *
+reach_node(const TesseraRouting *routing, int32 node_id)
+{
+	TesseraParticipant *participant = find_participant(node_id);
+	TesseraConnection *connection;
+
+	if (participant && (participant->joined || participant->unlisted))
+	{
+		require_intact(participant);
+		return participant;
+	}
+	connection = open_node(routing, node_id, 0);
+	if (participant == NULL)
+		participant = add_participant(node_id, connection);
+	participant->connection = connection;
+	return participant;
+}
+
+static TesseraConnection *
+join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope, Oid user)
+{
+	TesseraParticipant *participant = reach_node(routing, node_id);
+	TesseraConnection *connection = participant->connection;
+	bool		begins = false;
+
+	tessera_self_node = routing->self;
+	if (tessera_connection_state(connection)->xact_depth == 0 && tessera_connection_busy(connection))
+	{
+		tessera_connection_drain(connection);
+		participant = reach_node(routing, node_id);
+		connection = participant->connection;
+	}
+	participant->level = Max(participant->level, GetCurrentTransactionNestLevel());
+	if (needs_transaction(participant, envelope))
+		begins = queue_transaction(participant);
+	if (!participant->unlisted)
+	{
+		queue_session(connection, user);
+		if (begins)
+			told_state(connection)->statement = 0;	/* as at the start of every transaction there */
+		queue_versions(connection, envelope->versions, envelope->nversions);
+		queue_statement_number(connection, envelope->statement);
+	}
+	if (envelope->write && participant->joined)
+	{
+		participant->wrote = true;
+		tessera_connection_state(connection)->wrote = true;
+	}
+	return connection;
+}
+
+TesseraConnection *
+tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope)
+{
+	Assert(node_id != routing->self);
+	return join(routing, node_id, envelope, OidIsValid(envelope->user) ? envelope->user : GetUserId());
+}
+
+TesseraConnection *
+tessera_participant_unlisted(int32 node_id, const char *name, const char *conninfo)
+{
+	const TesseraRouting *routing = tessera_routing();
+	TesseraParticipant *participant;
+
+	if (routing)
+		tessera_self_node = routing->self;
+	if (find_participant(node_id))
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("node %d takes part in this transaction already", node_id)));
+	participant = add_participant(node_id, tessera_connection_open_unlisted(name, conninfo));
+	participant->unlisted = true;
+	(void) queue_transaction(participant);
+	participant->level = GetCurrentTransactionNestLevel();
+	participant->wrote = true;
+	return participant->connection;
+}
+
+uint64
+tessera_next_statement(void)
+{
+	return ++last_statement;
+}
+
+/* ---- k2: may a lone write commit by itself? ---- */
+
+/* Extended protocol: is the next message, already here, a Sync? Without it more may follow in the same transaction. */
+static bool
+sync_follows(void)
+{
+	int			next;
+
+	if (!pq_buffer_has_data())
+		return false;
+	pq_startmsgread();
+	next = pq_peekbyte();
+	pq_endmsgread();
+	return next == 'S';
+}
+
+bool
+tessera_autocommit_write_allowed(void)
+{
+	if (IsTransactionBlock() || GetCurrentTransactionNestLevel() > 1 || XactIsoLevel > XACT_READ_COMMITTED || tessera_nesting() > 1 ||
+		TransactionIdIsValid(GetTopTransactionIdIfAny()) || others_joined(NULL))
+		return false;
+	/* The client's own portal: no cursor, function or procedure above. */
+	if (whereToSendOutput != DestRemote || ActivePortal == NULL || ActivePortal->name[0] != '\0' || list_length(ActivePortal->stmts) != 1)
+		return false;
+	if (MyXactFlags & XACT_FLAGS_PIPELINING)
+		return false;
+	return ActivePortal->cplan == NULL || sync_follows();
+}
+
+/* ---- calls ---- */
+
+/* Parameters as literals: so their types are inferred here as they are at the other end. */
+static char *
+with_literals(const char *sql, int nparams, const char *const *values)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (const char *c = sql; *c;)
+	{
+		char	   *end;
+		long		number;
+
+		if (*c != '$' || c[1] < '0' || c[1] > '9')
+		{
+			appendStringInfoChar(&text, *c++);
+			continue;
+		}
+		number = strtol(c + 1, &end, 10);
+		if (number < 1 || number > nparams)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_PARAMETER),
+					 errmsg_internal("there is no parameter $%ld", number)));
+		appendStringInfoString(&text, values[number - 1] ? quote_literal_cstr(values[number - 1]) : "NULL");
+		c = end;
+	}
+	return text.data;
+}
+
+static char *
+call_here(const char *sql, int nparams, const char *const *values)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	char	   *text = with_literals(sql, nparams, values);
+	char	   *answer = NULL;
+	TesseraSpi	spi;
+	int			code;
+
+	tessera_spi_begin(&spi);
+	code = SPI_execute(text, false, 0);
+	if (code < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("SPI failed: %s", SPI_result_code_string(code))));
+	if (SPI_tuptable && SPI_processed > 0)
+	{
+		char	   *value = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+
+		answer = value ? MemoryContextStrdup(caller, value) : NULL;
+	}
+	tessera_spi_end(&spi);
+	return answer;
+}
+
+char *
+tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams, const char *const *values)
+{
+	TesseraEnvelope envelope = {.write = write};
+	TesseraConnection *connection;
+	PGresult   *result;
+
+	if (routing && node_id == routing->self)
+		return call_here(sql, nparams, values);
+	connection = join(routing, node_id, &envelope, InvalidOid);
+	result = tessera_connection_run(connection, sql, nparams, values);
+	if (PQntuples(result) == 0 || PQnfields(result) == 0 || PQgetisnull(result, 0, 0))
+		return NULL;
+	return pstrdup(PQgetvalue(result, 0, 0));
+}
+
+PGresult *
+tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	TesseraConnection *connection = open_node(routing, node_id, 1);
+	PGresult   *result;
+
+	if (tessera_connection_busy(connection) && !tessera_connection_reset(connection, tessera_abort_timeout))
+		connection = open_node(routing, node_id, 1);
+	PG_TRY();
+	{
+		result = tessera_connection_run(connection, sql, nparams, values);
+	}
+	PG_CATCH();
+	{
+		(void) tessera_connection_reset(connection, tessera_abort_timeout);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return result;
+}
+
+/* ---- callbacks ---- */
+
+static void
+end_list(void)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].unlisted)
+			tessera_connection_close(tessera_participants[i].connection);
+	tessera_participant_count = 0;
+}
+
+static void
+end_transaction(XactEvent event, void *arg)
+{
+	if (tessera_participant_count == 0)
+		return;
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			for (int i = 0; i < tessera_participant_count; i++)
+				if (tessera_participants[i].wrote)
+					require_intact(&tessera_participants[i]);
+			tessera_two_phase_pre_commit();
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			if (others_joined(NULL))
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot prepare a transaction that has used other nodes"),
+						 errhint("Use COMMIT: it is atomic over all nodes.")));
+			break;
+		case XACT_EVENT_COMMIT:
+			tessera_two_phase_committed();
+			end_list();
+			break;
+		case XACT_EVENT_PREPARE:
+		case XACT_EVENT_ABORT:
+			tessera_two_phase_aborted();
+			end_list();
+			break;
+		default:
+			break;
+	}
+}
+
+/* Roll back to where the subtransaction began. The answer is read later. */
+static void
+rollback_to(TesseraConnection *connection, int level)
+{
+	TesseraRemoteState *state = tessera_connection_state(connection);
+	char		sql[64];
+
+	if (!tessera_connection_alive(connection))
+		return;
+	snprintf(sql, sizeof(sql), "ROLLBACK TO SAVEPOINT tessera_%d", level);
+	(void) tessera_connection_queue_quietly(connection, sql);
+	snprintf(sql, sizeof(sql), "RELEASE SAVEPOINT tessera_%d", level);
+	(void) tessera_connection_queue_quietly(connection, sql);
+	if (!tessera_connection_sync_quietly(connection))
+		return;
+	state->xact_depth = level - 1;
+	state->known = false;
+}
+
+static void
+abort_subtransaction(int level)
+{
+	TesseraConnection **connections = palloc(tessera_participant_count * sizeof(TesseraConnection *));
+	int			n = 0;
+
+	for (int i = 0; i < tessera_participant_count; i++)
+	{
+		TesseraConnection *connection = tessera_participants[i].connection;
+		int			depth = tessera_connection_state(connection)->xact_depth;
+
+		/* What an outer level still reads on other connections is left alone. */
+		if (depth >= level || (depth == 0 && tessera_participants[i].level >= level && tessera_connection_busy(connection)))
+			connections[n++] = connection;
+		tessera_participants[i].level = Min(tessera_participants[i].level, level - 1);
+	}
+	tessera_connections_reset(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
+	for (int i = 0; i < n; i++)
+		if (tessera_connection_state(connections[i])->xact_depth >= level)
+			rollback_to(connections[i], level);
+	pfree(connections);
+}
+
+static void
+release_savepoints(int level)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+	{
+		TesseraConnection *connection = tessera_participants[i].connection;
+		TesseraRemoteState *state = tessera_connection_state(connection);
+		char		sql[64];
+
+		tessera_participants[i].level = Min(tessera_participants[i].level, level - 1);
+		if (state->xact_depth < level || !tessera_connection_alive(connection))
+			continue;
+		/* It travels with whatever comes next. */
+		snprintf(sql, sizeof(sql), "RELEASE SAVEPOINT tessera_%d", level);
+		tessera_connection_queue_control(connection, sql, 0, NULL);
+		state->xact_depth = level - 1;
+	}
+}
+
+static void
+end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+{
+	if (tessera_participant_count == 0)
+		return;
+	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
+		release_savepoints(GetCurrentTransactionNestLevel());
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		abort_subtransaction(GetCurrentTransactionNestLevel());
+}
+
+void
+tessera_participant_init(void)
+{
+	DefineCustomIntVariable("tessera.commit_timeout", "How long a commit waits until the other nodes have carried out a decision that is made.",
+							"What did not answer in time is finished by tessera.resolve_transactions(); until then other sessions may miss its rows.",
+							&tessera_commit_timeout, 30000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
+							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	RegisterXactCallback(end_transaction, NULL);
+	RegisterSubXactCallback(end_subtransaction, NULL);
+}

@@ -1,0 +1,212 @@
+/*
+ * resolver.c
+ *	  In-doubt prepared transactions: whom to ask stands in the gid (tessera_<32 hex>_<node id of the coordinator>_<node id of
+ *	  the participant>: gids are unique in a server, and nodes can be databases of one server). Its decision is kept under the part without the participant.
+ *
+ * Asking is inserting (gid, abort) into tessera.transaction_decision of the coordinator unless there is a row: the unique index waits for a coordinator that is
+ * still at it, fences one that is gone, and gives the answer (src/transaction/two_phase.c, E1). COMMIT PREPARED cannot run inside a transaction, so it goes
+ * over a control connection to this node itself. Safe to run at any time, by several at once; a crash leaves nothing but what was there.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "catalog/decision.h"
+#include "common/spi.h"
+#include "session/internal.h"
+#include "transaction/resolver.h"
+#include "transaction/transaction_private.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_decide);
+PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
+
+/* The worker's pace: commits that take longer than the age are few, and asking about one aborts it at worst. */
+#define RESOLVER_AGE_MS 10000.0
+#define RESOLVER_PAUSE_MS 10000L
+#define RESOLVER_AGAIN_MS 5000L
+
+/* Of this database, oldest first. */
+#define LIST_SQL \
+	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() " \
+	"AND gid ~ '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$' AND prepared <= pg_catalog.clock_timestamp() - $1 * interval '1 millisecond' ORDER BY prepared"
+
+char
+tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char *gid)
+{
+	const char *values[1] = {gid};
+	PGresult   *result = tessera_control_call(routing, coordinator, "SELECT tessera.internal_transaction_outcome($1)", 1, values);
+	const char *outcome = PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "";
+
+	if (strcmp(outcome, "commit") == 0)
+		return 'c';
+	if (strcmp(outcome, "abort") == 0)
+		return 'a';
+	ereport(ERROR,
+			(errcode(ERRCODE_PROTOCOL_VIOLATION),
+			 errmsg("unexpected outcome \"%s\" of transaction %s", outcome, gid)));
+}
+
+/* The coordinator's side of a commit: its decision row, in the transaction that is about to commit. */
+Datum
+tessera_internal_decide(PG_FUNCTION_ARGS)
+{
+	char	   *gid = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
+	Datum	   *elements;
+	int32	   *participants;
+	int			n;
+
+	tessera_internal_require(fcinfo);
+	if (array_contains_nulls(array))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("participants must not be null")));
+	deconstruct_array(array, INT4OID, sizeof(int32), true, TYPALIGN_INT, &elements, NULL, &n);
+	participants = palloc(Max(n, 1) * sizeof(int32));
+	for (int i = 0; i < n; i++)
+		participants[i] = DatumGetInt32(elements[i]);
+	tessera_decision_insert(gid, participants, n);
+	PG_RETURN_VOID();
+}
+
+/* Gids to look at, in the current context. */
+static char **
+list_prepared(double age_ms, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	Oid			types[1] = {FLOAT8OID};
+	Datum		values[1] = {Float8GetDatum(age_ms)};
+	TesseraSpi	spi;
+	char	  **gids;
+
+	tessera_spi_begin(&spi);
+	*n = (int) tessera_spi_run(LIST_SQL, SPI_OK_SELECT, 1, types, values, NULL);
+	gids = MemoryContextAlloc(caller, Max(*n, 1) * sizeof(char *));
+	for (int i = 0; i < *n; i++)
+		gids[i] = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	tessera_spi_end(&spi);
+	return gids;
+}
+
+/* Ask and finish. Another may have finished it meanwhile: that is an error, too. */
+static const char *
+resolve(const TesseraRouting *routing, const char *gid)
+{
+	char	   *transaction = pnstrdup(gid, strrchr(gid, '_') - gid);
+	int32		coordinator = pg_strtoint32(strrchr(transaction, '_') + 1);
+	bool		commit = tessera_ask_outcome(routing, coordinator, transaction) == 'c';
+
+	(void) tessera_control_call(routing, routing->self, psprintf("%s PREPARED '%s'", commit ? "COMMIT" : "ROLLBACK", gid), 0, NULL);
+	return commit ? "commit" : "abort";
+}
+
+/* The same; an error becomes a WARNING, and the others have their turn. */
+static const char *
+try_to_resolve(const TesseraRouting *routing, const char *gid)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	const char *volatile outcome = "in doubt";
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		outcome = resolve(routing, gid);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(error);
+		ereport(WARNING,
+				(errcode(error->sqlerrcode),
+				 errmsg("could not finish prepared transaction %s: %s", gid, error->message),
+				 errhint("It is tried again by tessera.resolve_transactions().")));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return outcome;
+}
+
+TesseraResolved *
+tessera_resolve_transactions_older(double age_ms, int *n)
+{
+	const TesseraRouting *routing = tessera_routing();
+	TesseraResolved *resolved;
+	char	  **gids;
+
+	*n = 0;
+	if (routing == NULL)
+		return NULL;
+	gids = list_prepared(age_ms, n);
+	resolved = palloc(Max(*n, 1) * sizeof(TesseraResolved));
+	for (int i = 0; i < *n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		resolved[i].gid = gids[i];
+		resolved[i].outcome = try_to_resolve(routing, gids[i]);
+	}
+	return resolved;
+}
+
+long
+tessera_resolver_step(void)
+{
+	bool		doubt = false;
+	TesseraResolved *resolved;
+	int			n;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	resolved = tessera_resolve_transactions_older(RESOLVER_AGE_MS, &n);
+	for (int i = 0; i < n; i++)
+		if (strcmp(resolved[i].outcome, "in doubt") == 0)
+			doubt = true;
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	return doubt ? RESOLVER_AGAIN_MS : RESOLVER_PAUSE_MS;
+}
+
+/* resolve_transactions(older_than interval) */
+Datum
+tessera_resolve_transactions(PG_FUNCTION_ARGS)
+{
+	Interval   *age = PG_GETARG_INTERVAL_P(0);
+	double		ms = age->time / 1000.0 + (age->day + age->month * (double) DAYS_PER_MONTH) * SECS_PER_DAY * 1000.0;
+	ReturnSetInfo *info = (ReturnSetInfo *) fcinfo->resultinfo;
+	TesseraResolved *resolved;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	resolved = tessera_resolve_transactions_older(ms, &n);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[2] = {CStringGetTextDatum(resolved[i].gid), CStringGetTextDatum(resolved[i].outcome)};
+		bool		nulls[2] = {false, false};
+
+		tuplestore_putvalues(info->setResult, info->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,26 @@
+/*
+ * resolver.h
+ *	  Finishes prepared transactions that a coordinator or a connection left behind on this node.
+ */
+#ifndef TESSERA_RESOLVER_H
+#define TESSERA_RESOLVER_H
+
+#include "postgres.h"
+
+/* What became of one. */
+typedef struct TesseraResolved
+{
+	char	   *gid;
+	const char *outcome;		/* "commit", "abort", or "in doubt": the coordinator could not be asked; a WARNING says why */
+} TesseraResolved;
+
+/*
+ * Asks the coordinators of this node's prepared transactions that are older than age_ms and finishes those whose outcome is known. In a
+ * transaction; each is finished by itself on another connection. Array of n, palloc'd. Waits for coordinators that are still at it, at most 10 s each.
+ */
+extern TesseraResolved *tessera_resolve_transactions_older(double age_ms, int *n);
+
+/* The transaction resolver's step: one round of it, in a transaction of its own. Returns ms until the next; sooner while something is in doubt. */
+extern long tessera_resolver_step(void);
+
+#endif							/* TESSERA_RESOLVER_H */
