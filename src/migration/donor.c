@@ -343,6 +343,8 @@ serve_mods(Donor *donor)
 		return false;
 	upto = donor->upto != InvalidXLogRecPtr ? donor->upto : GetFlushRecPtr(NULL);
 	resetStringInfo(&donor->payload);
+	/* the WAL reader keeps what it allocates in the current context */
+	MemoryContextSwitchTo(donor->context);
 	if (upto > donor->sent)
 		batch.rows = tessera_capture_next(donor->capture, &donor->payload, (Size) tessera_migration_batch_size * 1024, upto, &lsn, &caught_up);
 	if (batch.rows == 0)

@@ -366,8 +366,9 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 
 		MemoryContextSwitchTo(recipient->context);
 		error = CopyErrorData();
+		FlushErrorState();
 		tessera_pipe_fail(&recipient->pipe, error);
-		PG_RE_THROW();
+		ReThrowError(error);
 	}
 	PG_END_TRY();
 	tessera_exchange_close(recipient->pipe.exchange);
