@@ -305,7 +305,8 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 		tessera_utility_run(utility);
 		return;
 	}
-	if (kind == UTILITY_LOCK && subject.relids == NIL)
+	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
+	if (kind == UTILITY_LOCK && (subject.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
 	{
 		tessera_utility_run(utility);
 		return;

@@ -16,6 +16,7 @@
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
 #include "tcop/tcopprot.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
 #include "catalog/change.h"
@@ -218,7 +219,7 @@ plan_general(Query *query, const char *source, ParamListInfo params)
 	return plan;
 }
 
-/* Does the query name a relation, or call a function, outside of the schemas pg_catalog and tessera? context: set if it names one of ours. */
+/* Does the query name a relation, or call a function, outside of the schemas pg_catalog and tessera, or a sequence? */
 static bool
 names_other_tables(Node *node, void *context)
 {
@@ -232,29 +233,22 @@ names_other_tables(Node *node, void *context)
 		if (rte->rtekind != RTE_RELATION)
 			return false;
 		schema = get_rel_namespace(rte->relid);
-		if (schema != get_namespace_oid("tessera", true))
-			return schema != PG_CATALOG_NAMESPACE;
-		*(bool *) context = true;
-		return false;
+		return schema != PG_CATALOG_NAMESPACE && schema != get_namespace_oid("tessera", true);
 	}
 	if (IsA(node, FuncExpr))
 	{
-		Oid			schema = get_func_namespace(((FuncExpr *) node)->funcid);
+		Oid			function = ((FuncExpr *) node)->funcid;
+		Oid			schema = get_func_namespace(function);
 
+		if (function == F_NEXTVAL || function == F_CURRVAL || function == F_LASTVAL || function == F_SETVAL_REGCLASS_INT8 ||
+			function == F_SETVAL_REGCLASS_INT8_BOOL)
+			return true;
 		if (schema != PG_CATALOG_NAMESPACE && schema != get_namespace_oid("tessera", true))
 			return true;
 	}
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, names_other_tables, context, QTW_EXAMINE_RTES_BEFORE);
 	return expression_tree_walker(node, names_other_tables, context);
-}
-
-static bool
-is_about_catalog(Query *query)
-{
-	bool		ours = false;
-
-	return !names_other_tables((Node *) query, &ours) && ours;
 }
 
 static PlannedStmt *
@@ -268,7 +262,7 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 	if (local || tessera_ddl_plans_locally(source) || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
 		return plan_in_mode(TESSERA_PLAN_SHARD, query, source, cursor_options, params);
 	/* An image of its own for each of a catalog-changing transaction's statements is dear; those on the catalog itself do without. */
-	if (tessera_catalog_changed_here() != 0 && is_about_catalog(query))
+	if (tessera_catalog_changed_here() != 0 && !names_other_tables((Node *) query, NULL))
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	routing = tessera_routing();
 	if (routing == NULL)

@@ -491,8 +491,9 @@ tessera_autocommit_write_allowed(void)
 	if (IsTransactionBlock() || GetCurrentTransactionNestLevel() > 1 || XactIsoLevel > XACT_READ_COMMITTED || tessera_nesting() > 1 ||
 		TransactionIdIsValid(GetTopTransactionIdIfAny()) || others_joined(NULL))
 		return false;
-	/* The client's own portal: no cursor, function or procedure above. */
-	if (whereToSendOutput != DestRemote || ActivePortal == NULL || ActivePortal->name[0] != '\0' || list_length(ActivePortal->stmts) != 1)
+	/* The client's own portal, with a plan and not a utility command: no cursor, function, procedure or DO block above. */
+	if (whereToSendOutput != DestRemote || ActivePortal == NULL || ActivePortal->name[0] != '\0' || list_length(ActivePortal->stmts) != 1 ||
+		linitial_node(PlannedStmt, ActivePortal->stmts)->commandType == CMD_UTILITY)
 		return false;
 	if (MyXactFlags & XACT_FLAGS_PIPELINING)
 		return false;
