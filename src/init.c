@@ -11,6 +11,7 @@
 #include "admin/admin.h"
 #include "bgworkers/worker.h"
 #include "catalog/change.h"
+#include "common/injection.h"
 #include "common/shmem.h"
 #include "common/table_lock.h"
 #include "common/worker.h"
@@ -19,6 +20,7 @@
 #include "executor/settings.h"
 #include "executor/shard_check.h"
 #include "migration/data.h"
+#include "migration/migration.h"
 #include "planner/planner.h"
 #include "routing/routing.h"
 #include "session/internal.h"
@@ -52,7 +54,9 @@ _PG_init(void)
 	tessera_shard_check_init();
 	tessera_planner_init();
 	tessera_ddl_init();
+	tessera_injection_init();
 	tessera_migration_data_init();
+	tessera_migration_init();
 	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");
