@@ -166,13 +166,16 @@ spool_result(RunTarget *target, PGresult *result)
 		CurrentResourceOwner = target->run->owner;
 		spool_rows(target->run, target, result);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
 		PQclear(result);
 		CurrentResourceOwner = owner;
-		MemoryContextSwitchTo(before);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	PQclear(result);
+	CurrentResourceOwner = owner;
+	MemoryContextSwitchTo(before);
 }
 
 /* Rows stay in their order: once there is a spool all that arrives goes behind it. */
