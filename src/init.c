@@ -11,6 +11,7 @@
 #include "admin/admin.h"
 #include "bgworkers/worker.h"
 #include "catalog/change.h"
+#include "common/injection.h"
 #include "common/shmem.h"
 #include "common/table_lock.h"
 #include "common/worker.h"
@@ -19,6 +20,8 @@
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
+#include "migration/data.h"
+#include "migration/migration.h"
 #include "planner/planner.h"
 #include "routing/routing.h"
 #include "session/internal.h"
@@ -47,6 +50,7 @@ _PG_init(void)
 				 errmsg("tessera must be loaded at server start"),
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
 
+	tessera_admin_init();
 	tessera_shmem_install();
 	tessera_table_lock_init();
 	tessera_worker_init();
@@ -62,7 +66,9 @@ _PG_init(void)
 	tessera_ddl_init();
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
-	tessera_admin_init();
+	tessera_injection_init();
+	tessera_migration_data_init();
+	tessera_migration_init();
 	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");

@@ -20,7 +20,6 @@
 #include "tcop/utility.h"
 #include "utils/guc.h"
 
-#include "catalog/change.h"
 #include "ddl/ddl.h"
 #include "session/internal.h"
 
@@ -220,17 +219,6 @@ tessera_utility_run(TesseraUtility *utility)
 	PG_END_TRY();
 }
 
-/* COMMIT PREPARED makes rows of the catalog visible, whatever they are. */
-static void
-run_transaction_statement(TesseraUtility *utility)
-{
-	TransactionStmtKind kind = castNode(TransactionStmt, utility->statement->utilityStmt)->kind;
-
-	run_next(utility);
-	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
-		tessera_catalog_bump();
-}
-
 static void pg_attribute_noreturn()
 refuse_concurrently(const char *what, const char *instead)
 {
@@ -286,7 +274,8 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 		tessera_utility_run(utility);
 		return;
 	}
-	if (kind == UTILITY_LOCK && subject.relids == NIL)
+	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
+	if (kind == UTILITY_LOCK && (subject.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
 	{
 		tessera_utility_run(utility);
 		return;
@@ -374,7 +363,7 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 
 	if (IsA(statement->utilityStmt, TransactionStmt))
 	{
-		run_transaction_statement(&utility);
+		run_next(&utility);
 		return;
 	}
 	kind = kind_of(statement->utilityStmt);

@@ -19,6 +19,7 @@
 #include "postgres.h"
 #include "access/xlogdefs.h"
 #include "lib/stringinfo.h"
+#include "utils/rel.h"
 #include "utils/uuid.h"
 
 #include "routing/routing.h"
@@ -33,6 +34,8 @@ typedef struct TesseraMovingRange
 	int			ntables;
 	pg_uuid_t  *table_ids;		/* ascending; index in it = table index on the wire */
 	Oid		   *relids;			/* local */
+	AttrNumber (*keys)[TESSERA_MAX_KEY_COLUMNS];	/* key columns of each table, in key order */
+	TesseraKeySpace *ks;		/* the group's; lives as long as the backend */
 } TesseraMovingRange;
 
 /* Reads group, tables and bounds of a migration from the routing image, into the current context. ERROR 55000 if the group is unknown here. */
@@ -107,6 +110,10 @@ extern void tessera_applier_end(TesseraApplier *applier);
 /* Deletes at most `batch` rows of [min,max) of one table, no trigger or foreign key firing, in the caller's transaction. Returns rows deleted. */
 extern int64 tessera_delete_range_batch(const TesseraRouting *routing, const TesseraGroup *group, Oid relid, const TesseraKeyBound *min,
 										const TesseraKeyBound *max, int64 batch);
+
+/* The same for a table that is open RowExclusive, with its key space and key columns. */
+extern int64 tessera_delete_range_rows(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
+									   const TesseraKeyBound *max, int64 batch);
 
 /* From _PG_init: nothing but settings. The output plugin's entry point is _PG_output_plugin_init in capture.c. */
 extern void tessera_migration_data_init(void);

@@ -33,8 +33,8 @@ PG_FUNCTION_INFO_V1(tessera_internal_decide);
 PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 
 /* The worker's pace: commits that take longer than the age are few, and asking about one aborts it at worst. */
-#define RESOLVER_AGE_MS 60000.0
-#define RESOLVER_PAUSE_MS 30000L
+#define RESOLVER_AGE_MS 10000.0
+#define RESOLVER_PAUSE_MS 10000L
 #define RESOLVER_AGAIN_MS 5000L
 
 /* Of this database, oldest first. */

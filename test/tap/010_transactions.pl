@@ -143,6 +143,14 @@ foreach my $via ('s1', 's3')
 	is($c->query($via, "SELECT bal FROM acc WHERE id = $a"), '21', 'and nothing else');
 }
 
+{
+	my ($a, $b) = (id('s2'), id('s3'));
+	like($c->error('s1', "DO \$\$ BEGIN INSERT INTO acc VALUES ($a, 1); INSERT INTO acc VALUES ($a, 1); END \$\$"), qr/23505/, 'a DO block that fails');
+	like($c->error('s1', "CREATE FUNCTION pg_temp.twice(i int) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN INSERT INTO public.acc VALUES (i, 1); INSERT INTO public.acc VALUES (i, 1); END \$\$;"
+			  . " SELECT pg_temp.twice($b)"), qr/23505/, 'a function that fails');
+	is(present('acc', $a, $b), '', 'leaves nothing of its first statement');
+}
+
 #
 # isolation level and modes go along
 #
@@ -296,14 +304,14 @@ sub answer_again
 {
 	my $gid = 'tessera_' . '0123456789abcdef' x 2 . '_1';
 	$c->query('s3', "CREATE TABLE local_rows (id int)");
-	$c->query('s3', "BEGIN; INSERT INTO local_rows VALUES (1); PREPARE TRANSACTION '$gid'");
+	$c->query('s3', "BEGIN; INSERT INTO local_rows VALUES (1); PREPARE TRANSACTION '${gid}_3'");
 	is($c->query('s3', "SELECT count(*) FROM tessera.resolve_transactions()"), '0', 'young ones are left alone');
-	is($c->query('s3', "SELECT gid, outcome FROM tessera.resolve_transactions('0')"), "$gid|abort", 'without a decision it is rolled back');
+	is($c->query('s3', "SELECT gid, outcome FROM tessera.resolve_transactions('0')"), "${gid}_3|abort", 'without a decision it is rolled back');
 	is($c->query('s1', "SELECT outcome FROM tessera.transaction_decision WHERE gid = '$gid'"), 'abort', 'and can never be committed');
 	my $other = 'tessera_' . 'fedcba9876543210' x 2 . '_1';
 	my $coordinator = $c->session('s1');
 	$coordinator->query_safe("BEGIN; INSERT INTO tessera.transaction_decision VALUES ('$other', 'commit')");
-	$c->query('s3', "BEGIN; INSERT INTO local_rows VALUES (2); PREPARE TRANSACTION '$other'");
+	$c->query('s3', "BEGIN; INSERT INTO local_rows VALUES (2); PREPARE TRANSACTION '${other}_3'");
 	my $asker = $c->session('s3');
 	$asker->query_until(qr/started/, "\\echo started\nSELECT outcome FROM tessera.resolve_transactions('0');\n");
 	ok($c->wait_for('s1', "SELECT count(*) FROM pg_locks WHERE NOT granted", '1'), 'who asks waits for a coordinator that is still at it');
