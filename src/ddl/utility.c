@@ -21,7 +21,6 @@
 #include "tcop/utility.h"
 #include "utils/guc.h"
 
-#include "catalog/change.h"
 #include "ddl/ddl.h"
 #include "session/internal.h"
 
@@ -239,17 +238,6 @@ tessera_utility_text(TesseraUtility *utility)
 	return pnstrdup(start, length);
 }
 
-/* COMMIT PREPARED makes rows of the catalog visible, whatever they are. */
-static void
-run_transaction_statement(TesseraUtility *utility)
-{
-	TransactionStmtKind kind = castNode(TransactionStmt, utility->statement->utilityStmt)->kind;
-
-	run_next(utility);
-	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
-		tessera_catalog_bump();
-}
-
 static void pg_attribute_noreturn()
 refuse_concurrently(const char *what, const char *instead)
 {
@@ -395,7 +383,7 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 
 	if (IsA(statement->utilityStmt, TransactionStmt))
 	{
-		run_transaction_statement(&utility);
+		run_next(&utility);
 		return;
 	}
 	kind = kind_of(statement->utilityStmt);
