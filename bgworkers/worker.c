@@ -23,7 +23,9 @@
 
 #include "bgworkers/worker.h"
 #include "common/worker.h"
+#include "migration/migration.h"
 #include "routing/routing.h"
+#include "transaction/resolver.h"
 
 #define FIRST_PAUSE 1000L
 #define LONGEST_PAUSE 60000L
@@ -35,8 +37,17 @@ static const struct
 	long		(*step) (void);
 } workers[TESSERA_WORKERS] = {
 	[TESSERA_REFRESHER] = {"refresher", tessera_refresher_step},
+	[TESSERA_RANGE_DELETER] = {"range deleter", tessera_range_deleter_step},
+	[TESSERA_MIGRATION_RECOVERY] = {"migration recovery", tessera_migration_recovery_step},
+	[TESSERA_TRANSACTION_RESOLVER] = {"transaction resolver", tessera_resolver_step},
 };
 
+
+bool
+tessera_worker_exists(TesseraWorker worker)
+{
+	return workers[worker].step != NULL;
+}
 
 /* Is this database a node? Then the launcher takes care of its workers. */
 static void

@@ -185,7 +185,7 @@ SELECT tessera.add_shard('s3', :'address' || 'tessera_cluster_d') > 1 AS joined;
 RESET ROLE;
 \c tessera_cluster_a
 SELECT name FROM tessera.shards;
-SELECT what, object, by FROM tessera.changelog WHERE object = 's3' AND by = session_user;
+SELECT what, object FROM tessera.changelog WHERE object = 's3' AND by = session_user;
 
 -- update_node
 SELECT tessera.update_node('s9', :'address' || 'tessera_cluster_b');

@@ -1,6 +1,9 @@
 -- The routing image: S2 (every node reads its own copy in memory), S12-S14 (versions), S30, S31 (registry). Catalog rows are filled in by hand.
-CREATE EXTENSION IF NOT EXISTS tessera;
 SET client_min_messages = warning;
+CREATE DATABASE tessera_routing;
+\c tessera_routing
+SET client_min_messages = warning;
+CREATE EXTENSION tessera;
 SET search_path = public, tessera;	-- for the operators of tessera.bound
 
 -- not a node yet
@@ -85,7 +88,7 @@ SELECT * FROM tessera.routing_chunks('tr_orders');
 
 -- invariant 1: a map with a gap is refused, and disturbs only its own group
 BEGIN;
-DELETE FROM tessera.chunk WHERE group_id = '10000000-0000-0000-0000-000000000001' AND min = '100';
+UPDATE tessera.chunk SET min = 120, minor = 5 WHERE group_id = '10000000-0000-0000-0000-000000000001' AND min = '100';
 UPDATE tessera.table_group SET group_minor = 5 WHERE group_id = '10000000-0000-0000-0000-000000000001';
 SELECT tessera.routing_owner('tr_events', tessera.bound('a'::text, now()));
 SELECT tessera.routing_owner('tr_orders', 1);
@@ -111,7 +114,30 @@ ALTER TABLE tr_orders RENAME TO tr_orders2;
 UPDATE tessera.cluster_table SET table_name = 'tr_orders2' WHERE table_name = 'tr_orders';
 SELECT tessera.routing_owner('tr_orders2', 1);
 
--- a two-phase transaction's changes show after COMMIT PREPARED, DROP EXTENSION ends membership
+-- what is read by id: a table that is made anew under its name
+DROP TABLE tr_placed;
+CREATE TABLE tr_placed (x int4);
+SELECT tables FROM tessera.routing_image();
+
+-- a prepared transaction's changes show after COMMIT PREPARED, whoever runs it
+BEGIN;
+UPDATE tessera.placement SET major = 3;
+SELECT major FROM tessera.routing_placement('tr_orders2');
+PREPARE TRANSACTION 'tessera_routing';
+SELECT major FROM tessera.routing_placement('tr_orders2');
+COMMIT PREPARED 'tessera_routing';
+SELECT major FROM tessera.routing_placement('tr_orders2');
+
+-- only a node's own role reads these
+CREATE ROLE tessera_routing_nobody;
+SET ROLE tessera_routing_nobody;
+SELECT tessera.routing_owner('tr_orders2', 1);
+SELECT tessera.internal_catalog_changes('{}');
+SELECT tessera.reload_routing();
+RESET ROLE;
+DROP ROLE tessera_routing_nobody;
+
+-- DROP EXTENSION ends membership, a rollback restores it
 BEGIN;
 DROP EXTENSION tessera CASCADE;
 ROLLBACK;
@@ -119,4 +145,6 @@ SELECT nodes FROM tessera.routing_image();
 DROP EXTENSION tessera CASCADE;
 CREATE EXTENSION tessera;
 SELECT nodes, tables, groups FROM tessera.routing_image();
-DROP TABLE tr_orders2, tr_events, tr_hashed, tr_placed;
+SELECT tessera.reload_routing();
+\c contrib_regression
+DROP DATABASE tessera_routing;

@@ -32,6 +32,7 @@ CREATE TABLE t_domain (k tenant NOT NULL, "Odd Column" text COLLATE "C" NOT NULL
 CREATE TABLE t_hash (k text PRIMARY KEY, v int);
 CREATE TABLE t_hash2 (a int, b text, PRIMARY KEY (b, a));
 CREATE INDEX ON t_hash2 (a, b);
+CREATE TABLE t_hash3 (k uuid PRIMARY KEY);
 
 CREATE TABLE orders (tenant int NOT NULL, id int, PRIMARY KEY (tenant, id));
 CREATE TABLE lines (tenant int NOT NULL, order_id int, line int, parent int, PRIMARY KEY (tenant, order_id, line),
@@ -300,8 +301,19 @@ SELECT tessera.split_chunk('empty_too', 10);
 SELECT tessera.split_chunk('empty_too', 20);
 SELECT min, max, shard, major, minor FROM tessera.chunks WHERE table_name = 'empty_too'::regclass;
 SELECT tessera.range_owner('empty_too', 15);
+-- a router, with both shards as participants: all of it or nothing
+BEGIN;
+SELECT tessera.shard_table('t_hash3', 'k', 'hash', chunks => 4);
+SELECT shard, count(*) FROM tessera.chunks WHERE table_name = 't_hash3'::regclass GROUP BY 1 ORDER BY 1;
+ROLLBACK;
+SELECT count(*) FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
+SELECT tessera.shard_table('t_hash3', 'k', 'hash', chunks => 4);
+SELECT min, max, shard, major, minor FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
 SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000001');
 SELECT * FROM tessera.check_consistency(true);
+\c tessera_sharding_b
+SELECT min, max, shard, major, minor FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
+SELECT owned FROM tessera.placement JOIN tessera.cluster_table USING (group_id) WHERE table_name = 't_hash3';
 
 -- the decision of a migration: registered by hand
 \c tessera_sharding_a

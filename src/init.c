@@ -11,12 +11,16 @@
 #include "admin/admin.h"
 #include "bgworkers/worker.h"
 #include "catalog/change.h"
+#include "common/injection.h"
 #include "common/shmem.h"
 #include "common/table_lock.h"
 #include "common/worker.h"
+#include "ddl/ddl.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
+#include "migration/data.h"
+#include "migration/migration.h"
 #include "planner/planner.h"
 #include "routing/routing.h"
 #include "session/internal.h"
@@ -36,6 +40,7 @@ _PG_init(void)
 				 errmsg("tessera must be loaded at server start"),
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
 
+	tessera_admin_init();
 	tessera_shmem_install();
 	tessera_table_lock_init();
 	tessera_worker_init();
@@ -48,7 +53,10 @@ _PG_init(void)
 	tessera_executor_init();
 	tessera_shard_check_init();
 	tessera_planner_init();
-	tessera_admin_init();
+	tessera_ddl_init();
+	tessera_injection_init();
+	tessera_migration_data_init();
+	tessera_migration_init();
 	tessera_launcher_init();
 
 	MarkGUCPrefixReserved("tessera");

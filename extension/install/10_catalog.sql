@@ -124,7 +124,8 @@ CREATE TABLE tessera.migration (
   bytes          int8 NOT NULL DEFAULT 0,
   mods           int8 NOT NULL DEFAULT 0,
   pause_ms       float8,
-  error          text
+  error          text,
+  waiting_for    text
 );
 CREATE UNIQUE INDEX migration_running_donor ON tessera.migration (donor) WHERE state = 'running';
 CREATE UNIQUE INDEX migration_running_recipient ON tessera.migration (recipient) WHERE state = 'running';

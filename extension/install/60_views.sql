@@ -53,16 +53,6 @@ CREATE VIEW tessera.changelog AS
   FROM tessera.changelog_entry e ORDER BY e.change_id;
 COMMENT ON VIEW tessera.changelog IS 'every change of metadata: when, by whom, before and after; kept on the config node only';
 
-CREATE VIEW tessera.migrations AS
-  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, m.min, m.max, d.name AS donor, r.name AS recipient, m.state, m.phase,
-         m.rows, m.bytes, m.mods, m.pause_ms, NULL::text AS waiting_for, m.error, m.started, m.finished
-  FROM tessera.migration m
-  LEFT JOIN tessera.cluster_table t USING (table_id)
-  LEFT JOIN tessera.node d ON d.node_id = m.donor
-  LEFT JOIN tessera.node r ON r.node_id = m.recipient
-  ORDER BY m.started, m.migration_id;
-COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; kept on the config node only';
-
 CREATE VIEW tessera.range_deletions AS
   SELECT t.relid::pg_catalog.regclass AS table_name, d.min, d.max
   FROM tessera.internal_range_deletions() d

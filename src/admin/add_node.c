@@ -200,7 +200,7 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("node \"%s\" exists already", change->name)));
-	connection = tessera_connection_open_unlisted(change->name, change->conninfo);
+	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
 	if (there->in_recovery)
 		ereport(ERROR,
@@ -217,7 +217,7 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
 	check_compatible(change->name, here, there);
 	tessera_node_check(connection);
 	check_contents(change->name, connection);
-	tessera_connection_close(connection);
+	tessera_probe_close(connection);
 	return there;
 }
 

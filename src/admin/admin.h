@@ -97,6 +97,10 @@ extern char *tessera_schema_script(const char *conninfo);
 
 /* ---- announce.c ---- */
 
+/* A connection to look at a node, autocommit, outside the distributed transaction; closed by tessera_probe_close or at the (sub)transaction's end. ERROR 08006. */
+extern TesseraConnection *tessera_probe_open(const char *name, const char *conninfo);
+extern void tessera_probe_close(TesseraConnection *connection);
+
 /*
  * Tell one node about a change once this transaction has committed: opens a connection now (NOTICE if that fails: the node then learns by itself),
  * runs sql with at most one text parameter (NULL: none) there after the commit, waiting a bounded time. Nothing is sent if the transaction aborts.
@@ -115,7 +119,7 @@ extern void tessera_announce_others(int32 except, const char *sql, const char *p
 extern const char *const tessera_user_schemas_sql;
 extern const char *const tessera_user_tables_sql;
 
-/* From _PG_init. */
+/* From _PG_init, before tessera_catalog_change_init. */
 extern void tessera_admin_init(void);
 
 #endif							/* TESSERA_ADMIN_H */

@@ -1,10 +1,11 @@
 /*
  * announce.c
- *	  Tells other nodes about a change right after it has committed, best effort: who is not told learns by its own job, or when it meets the change.
+ *	  Connections of a membership change: those that look at a node (probes), and those that tell nodes about the change once it has committed.
  *
- * Connections are opened before the commit, where errors are still allowed (NOTICE). In the commit callback only libpq is called, which neither throws nor uses
- * our memory: queries go out, and answers are awaited for WAIT_MS at most for all nodes together. An abort drops everything; transport closes its
- * connections at abort by itself. The list lives in TopTransactionContext. A crash after the commit: nobody is told, see above.
+ * Telling is best effort: who is not told learns by its own job, or when it meets the change. Connections are opened before the commit, where errors are still
+ * allowed (NOTICE). In the commit callback only libpq is called, which neither throws nor uses our memory: queries go out, and answers are awaited for
+ * WAIT_MS at most for all nodes together. An abort, also of a subtransaction, closes what was opened in it. The list lives in TopTransactionContext. A
+ * crash after the commit: nobody is told, see above.
  */
 #include "postgres.h"
 
@@ -23,7 +24,7 @@
 typedef struct Announcement
 {
 	TesseraConnection *connection;
-	const char *sql;
+	const char *sql;			/* NULL: a probe */
 	const char *param;			/* NULL: no parameter */
 	int			nesting;		/* transaction nest level it belongs to */
 	bool		waiting;		/* sent, not answered */
@@ -66,23 +67,53 @@ open_or_notice(const char *name, const char *conninfo)
 	return connection;
 }
 
+/* Remember a connection until the end of the (sub)transaction. */
+static Announcement *
+remember(TesseraConnection *connection)
+{
+	MemoryContext context = MemoryContextSwitchTo(TopTransactionContext);
+	Announcement *announcement = palloc0(sizeof(Announcement));
+
+	announcement->connection = connection;
+	announcement->nesting = GetCurrentTransactionNestLevel();
+	announcements = lappend(announcements, announcement);
+	MemoryContextSwitchTo(context);
+	return announcement;
+}
+
+TesseraConnection *
+tessera_probe_open(const char *name, const char *conninfo)
+{
+	TesseraConnection *connection = tessera_connection_open_unlisted(name, conninfo);
+
+	(void) remember(connection);
+	return connection;
+}
+
+void
+tessera_probe_close(TesseraConnection *connection)
+{
+	ListCell   *cell;
+
+	foreach(cell, announcements)
+	{
+		if (((Announcement *) lfirst(cell))->connection == connection)
+			announcements = foreach_delete_current(announcements, cell);
+	}
+	tessera_connection_close(connection);
+}
+
 void
 tessera_announce(const char *name, const char *conninfo, const char *sql, const char *param)
 {
 	TesseraConnection *connection = open_or_notice(name, conninfo);
-	MemoryContext context;
 	Announcement *announcement;
 
 	if (connection == NULL)
 		return;
-	context = MemoryContextSwitchTo(TopTransactionContext);
-	announcement = palloc0(sizeof(Announcement));
-	announcement->connection = connection;
-	announcement->sql = pstrdup(sql);
-	announcement->param = param == NULL ? NULL : pstrdup(param);
-	announcement->nesting = GetCurrentTransactionNestLevel();
-	announcements = lappend(announcements, announcement);
-	MemoryContextSwitchTo(context);
+	announcement = remember(connection);
+	announcement->sql = MemoryContextStrdup(TopTransactionContext, sql);
+	announcement->param = param == NULL ? NULL : MemoryContextStrdup(TopTransactionContext, param);
 }
 
 void
@@ -114,7 +145,7 @@ send_announcement(Announcement *announcement)
 {
 	PGconn	   *pg = tessera_connection_pg(announcement->connection);
 
-	if (pg == NULL || PQstatus(pg) != CONNECTION_OK)
+	if (announcement->sql == NULL || pg == NULL || PQstatus(pg) != CONNECTION_OK)
 		return;
 	if (PQsendQueryParams(pg, announcement->sql, announcement->param == NULL ? 0 : 1, NULL, &announcement->param, NULL, NULL, 0) != 1)
 		return;
@@ -192,11 +223,9 @@ announce_xact(XactEvent event, void *arg)
 			await_announcements();
 			/* FALLTHROUGH */
 		case XACT_EVENT_PREPARE:
+		case XACT_EVENT_ABORT:
 			foreach(cell, announcements)
 				tessera_connection_close(((Announcement *) lfirst(cell))->connection);
-			announcements = NIL;
-			break;
-		case XACT_EVENT_ABORT:
 			announcements = NIL;
 			break;
 		default:
@@ -221,10 +250,14 @@ announce_subxact(SubXactEvent event, SubTransactionId mine, SubTransactionId par
 		if (event == SUBXACT_EVENT_COMMIT_SUB)
 			announcement->nesting = nesting - 1;
 		else
+		{
+			tessera_connection_close(announcement->connection);
 			announcements = foreach_delete_current(announcements, cell);
+		}
 	}
 }
 
+/* Before the other modules: at commit, callbacks run in the reverse order, and a node that is told must find the catalog's sequence grown. */
 void
 tessera_admin_init(void)
 {

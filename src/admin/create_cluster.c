@@ -36,10 +36,10 @@ const char *const tessera_user_tables_sql =
 static void
 verify_own_conninfo(const char *name, const char *conninfo, const TesseraNodeFacts *here)
 {
-	TesseraConnection *connection = tessera_connection_open_unlisted(name, conninfo);
+	TesseraConnection *connection = tessera_probe_open(name, conninfo);
 	TesseraNodeFacts *there = tessera_node_facts(connection);
 
-	tessera_connection_close(connection);
+	tessera_probe_close(connection);
 	/* The start of the server tells it from a copy of it. */
 	if (strcmp(here->system_id, there->system_id) != 0 || strcmp(here->database_oid, there->database_oid) != 0 ||
 		strcmp(here->started, there->started) != 0)

@@ -74,9 +74,9 @@ update_here(const TesseraChange *change)
 
 	tessera_registry_lock();
 	node = tessera_registered_or_error(change->name);
-	connection = tessera_connection_open_unlisted(change->name, change->conninfo);
+	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
-	tessera_connection_close(connection);
+	tessera_probe_close(connection);
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	check_timeline(node, there, change->force);
 
@@ -104,7 +104,7 @@ static void
 update_config_elsewhere(const TesseraChange *change)
 {
 	TesseraRegistered *node = tessera_registered_or_error(change->name);
-	TesseraConnection *connection = tessera_connection_open_unlisted(change->name, change->conninfo);
+	TesseraConnection *connection = tessera_probe_open(change->name, change->conninfo);
 	TesseraNodeFacts *there = tessera_node_facts(connection);
 	const char *values[5];
 
@@ -112,7 +112,7 @@ update_config_elsewhere(const TesseraChange *change)
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	tessera_change_values(change, values);
 	(void) tessera_connection_run(connection, tessera_change_sql, lengthof(values), values);
-	tessera_connection_close(connection);
+	tessera_probe_close(connection);
 	tessera_set_config_conninfo(change->conninfo);
 }
 

@@ -22,6 +22,9 @@
 #include "executor/settings.h"
 #include "transaction/participant.h"
 
+/* How long a shard may take to stop a query whose rest is not wanted, in ms; then its connection is closed. */
+#define CANCEL_TIMEOUT 5000
+
 typedef struct PendingResult
 {
 	struct PendingResult *next;
@@ -449,7 +452,9 @@ tessera_run_end(TesseraRun *run)
 	{
 		RunTarget  *target = &run->targets[i];
 
-		/* A cursor closed early, a LIMIT: the rest is read and dropped, so that the connection is clean. */
+		/* A cursor closed early, a LIMIT: the rest is cancelled where no transaction would go with it, else read and dropped. */
+		if (!target->command.done && !run->write && tessera_connection_state(target->connection)->xact_depth == 0)
+			(void) tessera_connection_reset(target->connection, CANCEL_TIMEOUT);
 		if (!target->command.done)
 			tessera_connection_finish(target->connection, &target->command);
 		free_pending(target);

@@ -21,6 +21,7 @@
 
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
+#include "executor/prune.h"
 #include "executor/run.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
@@ -36,6 +37,7 @@ typedef struct TableState
 	Oid		   *types;
 	int			flags;
 	List	   *pin;
+	List	   *conditions;
 	TesseraRemoteQuery *query;
 	TesseraRun *run;
 	bool		started;
@@ -131,6 +133,7 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	foreach(cell, param_types)
 		types[foreach_current_index(cell)] = lfirst_oid(cell);
 	state->flags = intVal(list_nth(private, TABLE_FLAGS));
+	state->conditions = list_nth(private, TABLE_CONDITIONS);
 	state->pin = pins ? linitial(pins) : NIL;
 	state->exprs = ExecInitExprList(scan->custom_exprs, &node->ss.ps);
 	state->nexprs = list_length(scan->custom_exprs);
@@ -184,7 +187,7 @@ choose_targets(TableState *state, const TesseraRouting *routing, int *group)
 	}
 	else
 	{
-		TesseraTargets *owners = tessera_routing_owners(routing, tessera_routing_group(routing, table->group));
+		TesseraTargets *owners = tessera_prune(routing, table, state->conditions, state->values, state->nulls, state->types);
 
 		state->ntargets = owners->n;
 		memcpy(state->targets, owners->node_ids, sizeof(int) * owners->n);
@@ -316,7 +319,7 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 	int			group;
 
 	ExplainPropertyText("Tier", "T3", es);
-	if (!state->started && routing != NULL && state->pin == NIL)
+	if (!state->started && routing != NULL && state->pin == NIL && state->conditions == NIL)
 		choose_targets(state, routing, &group);
 	tessera_explain_shards(es, routing, state->ntargets, state->targets);
 	if (es->verbose)

@@ -16,9 +16,11 @@
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
 #include "tcop/tcopprot.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
 #include "catalog/change.h"
+#include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
 #include "planner/pins.h"
@@ -94,6 +96,79 @@ insert_target(Query *query, const TesseraRouting *routing)
 	return tessera_routing_table(routing, rt_fetch(query->resultRelation, query->rtable)->relid);
 }
 
+/* ---- a T3 statement with one fragment needs no transaction on the shards ---- */
+
+typedef struct ScanCount
+{
+	int			n;
+	CustomScan *scan;
+	bool		repeated;		/* below something that scans again */
+} ScanCount;
+
+static void
+count_scans(Plan *plan, bool repeated, ScanCount *count)
+{
+	ListCell   *cell;
+	List	   *children = NIL;
+
+	if (plan == NULL)
+		return;
+	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &tessera_table_methods)
+	{
+		count->n++;
+		count->scan = (CustomScan *) plan;
+		count->repeated |= repeated;
+	}
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			children = ((Append *) plan)->appendplans;
+			break;
+		case T_MergeAppend:
+			children = ((MergeAppend *) plan)->mergeplans;
+			break;
+		case T_SubqueryScan:
+			children = list_make1(((SubqueryScan *) plan)->subplan);
+			break;
+		case T_CustomScan:
+			children = ((CustomScan *) plan)->custom_plans;
+			break;
+		default:
+			break;
+	}
+	foreach(cell, children)
+		count_scans(lfirst(cell), repeated, count);
+	count_scans(plan->lefttree, repeated || IsA(plan, RecursiveUnion), count);
+	count_scans(plan->righttree, repeated || IsA(plan, NestLoop) || IsA(plan, RecursiveUnion), count);
+}
+
+static void
+mark_single_scan(PlannedStmt *plan)
+{
+	ScanCount	count = {0};
+	ListCell   *cell;
+
+	count_scans(plan->planTree, false, &count);
+	foreach(cell, plan->subplans)
+		count_scans(lfirst(cell), true, &count);
+	if (count.n == 1 && !count.repeated)
+	{
+		Integer    *flags = list_nth(count.scan->custom_private, TABLE_FLAGS);
+
+		flags->ival |= TABLE_SINGLE;
+	}
+}
+
+/* Core's planner with the cluster's tables scanned through their shards. */
+static PlannedStmt *
+plan_in_router(Query *query, const char *source, int cursor_options, ParamListInfo params)
+{
+	PlannedStmt *plan = plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
+
+	mark_single_scan(plan);
+	return plan;
+}
+
 /* The plan of a statement that names cluster tables. */
 static PlannedStmt *
 plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing)
@@ -122,29 +197,30 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 	}
 	if (analysis->writes_cluster)
 		refuse_statement(query, &reason);
-	return plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
+	return plan_in_router(query, source, cursor_options, params);
 }
 
-/* Of a Query whose pins fell on different shards. */
+/* Another plan of a Query, when the one made before does not fit: its pins fell on different shards, or (whole) a table was sharded since. */
 static PlannedStmt *
-plan_general(Query *query, const char *source, ParamListInfo params)
+plan_again(Query *query, const char *source, ParamListInfo params, bool whole)
 {
 	PlannedStmt *plan;
+	bool		before = whole_statements;
 
-	whole_statements = false;
+	whole_statements = whole;
 	PG_TRY();
 	{
 		plan = pg_plan_query(query, source, CURSOR_OPT_PARALLEL_OK, params);
 	}
 	PG_FINALLY();
 	{
-		whole_statements = true;
+		whole_statements = before;
 	}
 	PG_END_TRY();
 	return plan;
 }
 
-/* Does the query name a relation, or call a function, outside of the schemas pg_catalog and tessera? context: set if it names one of ours. */
+/* Does the query name a relation, or call a function, outside of the schemas pg_catalog and tessera, or a sequence? */
 static bool
 names_other_tables(Node *node, void *context)
 {
@@ -158,29 +234,22 @@ names_other_tables(Node *node, void *context)
 		if (rte->rtekind != RTE_RELATION)
 			return false;
 		schema = get_rel_namespace(rte->relid);
-		if (schema != get_namespace_oid("tessera", true))
-			return schema != PG_CATALOG_NAMESPACE;
-		*(bool *) context = true;
-		return false;
+		return schema != PG_CATALOG_NAMESPACE && schema != get_namespace_oid("tessera", true);
 	}
 	if (IsA(node, FuncExpr))
 	{
-		Oid			schema = get_func_namespace(((FuncExpr *) node)->funcid);
+		Oid			function = ((FuncExpr *) node)->funcid;
+		Oid			schema = get_func_namespace(function);
 
+		if (function == F_NEXTVAL || function == F_CURRVAL || function == F_LASTVAL || function == F_SETVAL_REGCLASS_INT8 ||
+			function == F_SETVAL_REGCLASS_INT8_BOOL)
+			return true;
 		if (schema != PG_CATALOG_NAMESPACE && schema != get_namespace_oid("tessera", true))
 			return true;
 	}
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, names_other_tables, context, QTW_EXAMINE_RTES_BEFORE);
 	return expression_tree_walker(node, names_other_tables, context);
-}
-
-static bool
-is_about_catalog(Query *query)
-{
-	bool		ours = false;
-
-	return !names_other_tables((Node *) query, &ours) && ours;
 }
 
 static PlannedStmt *
@@ -191,10 +260,10 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 
 	if (query->commandType == CMD_UTILITY || !IsTransactionState())
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
-	if (local || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
+	if (local || tessera_ddl_plans_locally(source) || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
 		return plan_in_mode(TESSERA_PLAN_SHARD, query, source, cursor_options, params);
 	/* An image of its own for each of a catalog-changing transaction's statements is dear; those on the catalog itself do without. */
-	if (tessera_catalog_changed_here() != 0 && is_about_catalog(query))
+	if (tessera_catalog_changed_here() != 0 && !names_other_tables((Node *) query, NULL))
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	routing = tessera_routing();
 	if (routing == NULL)
@@ -210,6 +279,6 @@ tessera_planner_init(void)
 {
 	previous_planner = planner_hook;
 	planner_hook = tessera_planner;
-	tessera_general_planner = plan_general;
+	tessera_nested_planner = plan_again;
 	tessera_table_path_init();
 }

@@ -33,6 +33,7 @@
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
 #include "executor/targets.h"
+#include "planner/conditions.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
 
@@ -88,8 +89,6 @@ add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraT
 	restriction = make_restrictinfo(root, filter, true, false, false, 0, bms_make_singleton(rel->relid), NULL, NULL);
 	rel->baserestrictinfo = lappend(rel->baserestrictinfo, restriction);
 	rel->baserestrict_min_security = Min(rel->baserestrict_min_security, restriction->security_level);
-	/* its columns must be there to look at, in scans above which nothing else needs them */
-	add_vars_to_targetlist(root, pull_var_clause((Node *) filter, 0), bms_make_singleton(rel->relid), true);
 }
 
 /* ---- row marks (router mode) ---- */
@@ -384,6 +383,8 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	List	   *types = NIL;
 	List	   *pin = NIL;
 	List	   *key = NIL;
+	List	   *conditions = NIL;
+	List	   *exprs;
 	ListCell   *cell;
 	PlanRowMark *mark = user_mark(root, rel->relid);
 	char	   *sql;
@@ -403,16 +404,22 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 		types = lappend_oid(types, exprType(lfirst(cell)));
 	if (table && table->group >= 0)
 		key = pinned_key(rel, table, clauses);
+	exprs = list_copy(params);
 	if (key)
 		pin = list_make1(list_make3_int((int) table->relid, list_length(params), list_length(key)));
+
+	exprs = list_concat(exprs, key);
+	if (table && table->group >= 0 && key == NIL)
+		conditions = tessera_prune_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
 
 	scan->methods = &tessera_table_methods;
 	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(local, false);
 	scan->scan.scanrelid = rel->relid;
-	scan->custom_exprs = list_concat(params, key);
-	scan->custom_private = list_make5(makeString(sql), types, attributes, pin, makeInteger(mark ? STATEMENT_WRITES : 0));
+	scan->custom_exprs = exprs;
+	scan->custom_private = list_make5(makeString(sql), types, attributes, pin, conditions);
+	scan->custom_private = lappend(scan->custom_private, makeInteger(mark ? STATEMENT_WRITES : 0));
 	Assert(list_length(scan->custom_private) == TABLE_COUNT);
 	table_close(relation, NoLock);
 	return (struct Plan *) scan;

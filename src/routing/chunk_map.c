@@ -7,9 +7,11 @@
  * merge and move give every piece a new version). Rows that do not cover the key space exactly make an unsound map: look-ups in it error, statements on
  * other groups go on.
  *
- * Memory: working arrays and the result in the caller's context, which the caller resets. Locks: AccessShareLock on the catalog table while it is read.
+ * Memory: working arrays in the caller's context, which the caller resets; the map in the context it names. Locks: AccessShareLock on the catalog table while it is read.
  */
 #include "postgres.h"
+
+#include <limits.h>
 
 #include "access/htup_details.h"
 #include "access/stratnum.h"
@@ -72,29 +74,47 @@ add_row(Rows *rows, TesseraKeySpace *ks, HeapTuple tuple, TupleDesc desc)
 	row->owner.jumbo = DatumGetBool(heap_getattr(tuple, Anum_chunk_jumbo, desc, &null));
 }
 
-/* Rows of the group; only those above a version if above_major >= 0. */
 static void
-read_rows(Rows *rows, const pg_uuid_t *group_id, TesseraKeySpace *ks, int64 above_major, int64 above_minor, Snapshot snapshot)
+scan_rows(Rows *rows, TesseraKeySpace *ks, TesseraCatalogRelation index, int nkeys, ScanKey keys, Snapshot snapshot)
 {
 	Relation	rel = tessera_catalog_open(TESSERA_CHUNK, AccessShareLock);
-	TupleDesc	desc = RelationGetDescr(rel);
-	ScanKeyData keys[2];
-	SysScanDesc scan;
+	SysScanDesc scan = systable_beginscan(rel, tessera_catalog_relid(index), true, snapshot, nkeys, keys);
 	HeapTuple	tuple;
 
-	ScanKeyInit(&keys[0], Anum_chunk_group_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(group_id));
-	ScanKeyInit(&keys[1], Anum_chunk_major, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(above_major));
-	scan = systable_beginscan(rel, tessera_catalog_relid(above_major < 0 ? TESSERA_CHUNK_KEY : TESSERA_CHUNK_VERSION), true, snapshot,
-							  above_major < 0 ? 1 : 2, keys);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		CHECK_FOR_INTERRUPTS();
-		add_row(rows, ks, tuple, desc);
-		if (rows->rows[rows->n - 1].owner.major == above_major && rows->rows[rows->n - 1].owner.minor <= above_minor)
-			rows->n--;
+		add_row(rows, ks, tuple, RelationGetDescr(rel));
 	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
+}
+
+/* All rows of the group. */
+static void
+read_rows(Rows *rows, const pg_uuid_t *group_id, TesseraKeySpace *ks, Snapshot snapshot)
+{
+	ScanKeyData key;
+
+	ScanKeyInit(&key, Anum_chunk_group_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(group_id));
+	scan_rows(rows, ks, TESSERA_CHUNK_KEY, 1, &key, snapshot);
+}
+
+/* Rows above a version: of its major with a higher minor, then of higher majors. */
+static void
+read_rows_above(Rows *rows, const pg_uuid_t *group_id, TesseraKeySpace *ks, int64 major, int64 minor, Snapshot snapshot)
+{
+	ScanKeyData keys[3];
+
+	ScanKeyInit(&keys[0], Anum_chunk_group_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(group_id));
+	ScanKeyInit(&keys[1], Anum_chunk_major, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(major));
+	ScanKeyInit(&keys[2], Anum_chunk_minor, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(minor));
+	scan_rows(rows, ks, TESSERA_CHUNK_VERSION, 3, keys, snapshot);
+
+	/* a scan changes its keys' attribute numbers */
+	ScanKeyInit(&keys[0], Anum_chunk_group_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(group_id));
+	ScanKeyInit(&keys[1], Anum_chunk_major, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(major));
+	scan_rows(rows, ks, TESSERA_CHUNK_VERSION, 2, keys, snapshot);
 }
 
 static int
@@ -128,6 +148,31 @@ builder_reserve_bytes(Builder *builder, Size more)
 		repalloc_huge(builder->bytes, builder->bytes_room);
 }
 
+/* Makes room for n chunks in all. */
+static void
+builder_reserve(Builder *builder, Size n)
+{
+	Size		element = builder->ks->nelements * sizeof(TesseraKeyDatum);
+
+	if (n <= builder->room)
+		return;
+	if (n > INT_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a table group has too many chunks")));
+	builder->room = n;
+	if (builder->owners == NULL)
+	{
+		builder->owners = MemoryContextAllocHuge(CurrentMemoryContext, n * sizeof(TesseraChunkOwner));
+		builder->mins = MemoryContextAllocHuge(CurrentMemoryContext, n * element);
+	}
+	else
+	{
+		builder->owners = repalloc_huge(builder->owners, n * sizeof(TesseraChunkOwner));
+		builder->mins = repalloc_huge(builder->mins, n * element);
+	}
+}
+
 static void
 builder_add(Builder *builder, const TesseraKeyBound *min, const TesseraChunkOwner *owner)
 {
@@ -135,23 +180,44 @@ builder_add(Builder *builder, const TesseraKeyBound *min, const TesseraChunkOwne
 	TesseraKeyBound flat;
 
 	if (builder->n == builder->room)
-	{
-		builder->room = Max(64, builder->room * 2);
-		if (builder->owners == NULL)
-		{
-			builder->owners = palloc(builder->room * sizeof(TesseraChunkOwner));
-			builder->mins = palloc(builder->room * nelements * sizeof(TesseraKeyDatum));
-		}
-		else
-		{
-			builder->owners = repalloc_huge(builder->owners, builder->room * sizeof(TesseraChunkOwner));
-			builder->mins = repalloc_huge(builder->mins, (Size) builder->room * nelements * sizeof(TesseraKeyDatum));
-		}
-	}
+		builder_reserve(builder, Max(64, (Size) builder->room * 2));
 	builder_reserve_bytes(builder, tessera_key_flat_size(builder->ks, min));
 	builder->nbytes = tessera_key_flatten(builder->ks, min, &flat, builder->bytes, builder->nbytes);
 	memcpy(builder->mins + (Size) builder->n * nelements, flat.elements, nelements * sizeof(TesseraKeyDatum));
 	builder->owners[builder->n++] = *owner;
+}
+
+/* Are the values of bounds kept in place, with no bytes elsewhere? */
+static bool
+all_by_value(TesseraKeySpace *ks)
+{
+	for (int i = 0; i < ks->nelements; i++)
+		if (!TESSERA_KEY_ELEMENT_COLUMN(ks, i)->typbyval)
+			return false;
+	return true;
+}
+
+/* Copies chunks first to last - 1 of an old map. */
+static void
+builder_copy(Builder *builder, const TesseraChunkMap *old, int32 first, int32 last)
+{
+	TesseraKeySpace *ks = builder->ks;
+	TesseraKeyBound min;
+
+	if (first < last && all_by_value(ks))
+	{
+		builder_reserve(builder, (Size) builder->n + last - first);
+		memcpy(builder->owners + builder->n, TESSERA_MAP_OWNERS(old) + first, (Size) (last - first) * sizeof(TesseraChunkOwner));
+		memcpy(builder->mins + (Size) builder->n * ks->nelements, TESSERA_MAP_MIN(old, first),
+			   (Size) (last - first) * ks->nelements * sizeof(TesseraKeyDatum));
+		builder->n += last - first;
+		return;
+	}
+	for (int32 i = first; i < last; i++)
+	{
+		tessera_key_unflatten(ks, TESSERA_MAP_MIN(old, i), (const char *) old, &min);
+		builder_add(builder, &min, &TESSERA_MAP_OWNERS(old)[i]);
+	}
 }
 
 static void
@@ -162,47 +228,55 @@ set_extreme(TesseraKeySpace *ks, TesseraBoundKind kind, TesseraKeyBound *bound)
 		bound->elements[i].kind = kind;
 }
 
-/* Adds what the old map has from where `position` begins a chunk of it up to limit; moves position there. */
-static void
-add_old(Builder *builder, const TesseraChunkMap *old, TesseraKeyBound *position, const TesseraKeyBound *limit)
+static bool
+is_maxkey(TesseraKeySpace *ks, const TesseraKeyBound *bound)
 {
-	TesseraKeySpace *ks = builder->ks;
-	int32		low = 0;
-	int32		high = old->nchunks;
+	TesseraKeyBound end;
 
-	if (tessera_key_compare(ks, position, limit) >= 0)
-		return;
+	set_extreme(ks, TESSERA_MAXKEY, &end);
+	return tessera_key_compare(ks, bound, &end) == 0;
+}
+
+/* First chunk of the map whose min is not below the position; nchunks if there is none. *exact: its min is the position. */
+static int32
+first_from(const TesseraChunkMap *map, TesseraKeySpace *ks, const TesseraKeyBound *position, bool *exact)
+{
+	int32		low = 0;
+	int32		high = map->nchunks;
+
 	while (low < high)
 	{
 		int32		middle = low + (high - low) / 2;
 
-		if (tessera_key_compare_flat(ks, TESSERA_MAP_MIN(old, middle), (const char *) old, position) < 0)
+		if (tessera_key_compare_flat(ks, TESSERA_MAP_MIN(map, middle), (const char *) map, position) < 0)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	/* a chunk that changed on one side only: not a patch that we understand */
-	if (low == old->nchunks || tessera_key_compare_flat(ks, TESSERA_MAP_MIN(old, low), (const char *) old, position) != 0)
+	*exact = low < map->nchunks && tessera_key_compare_flat(ks, TESSERA_MAP_MIN(map, low), (const char *) map, position) == 0;
+	return low;
+}
+
+/* Adds what the old map has from position to limit; moves position there. A chunk that only one of them cuts: not a patch that we understand. */
+static void
+add_old(Builder *builder, const TesseraChunkMap *old, TesseraKeyBound *position, const TesseraKeyBound *limit)
+{
+	TesseraKeySpace *ks = builder->ks;
+	int32		first;
+	int32		last;
+	bool		begins;
+	bool		ends;
+
+	if (tessera_key_compare(ks, position, limit) >= 0)
+		return;
+	first = first_from(old, ks, position, &begins);
+	last = first_from(old, ks, limit, &ends);
+	if (last == old->nchunks)
+		ends = is_maxkey(ks, limit);
+	if (begins && ends)
+		builder_copy(builder, old, first, last);
+	else
 		builder->sound = false;
-	for (; builder->sound && low < old->nchunks; low++)
-	{
-		TesseraKeyBound min;
-
-		tessera_key_unflatten(ks, TESSERA_MAP_MIN(old, low), (const char *) old, &min);
-		if (tessera_key_compare(ks, &min, limit) >= 0)
-		{
-			builder->sound = tessera_key_compare(ks, &min, limit) == 0;
-			break;
-		}
-		builder_add(builder, &min, &TESSERA_MAP_OWNERS(old)[low]);
-	}
-	if (builder->sound && low == old->nchunks)
-	{
-		TesseraKeyBound end;
-
-		set_extreme(ks, TESSERA_MAXKEY, &end);
-		builder->sound = tessera_key_compare(ks, &end, limit) == 0;
-	}
 	*position = *limit;
 }
 
@@ -250,12 +324,15 @@ shard_versions(const Builder *builder, int32 *n)
 	int32		room = 16;
 	TesseraShardVersion *versions = palloc(room * sizeof(TesseraShardVersion));
 
+	TesseraShardVersion *known = NULL;
+
 	*n = 0;
 	for (int32 i = 0; i < builder->n; i++)
 	{
 		TesseraShardVersion probe = {builder->owners[i].node_id, builder->owners[i].major};
-		TesseraShardVersion *known = bsearch(&probe, versions, *n, sizeof(TesseraShardVersion), compare_versions);
 
+		if (known == NULL || known->node_id != probe.node_id)
+			known = bsearch(&probe, versions, *n, sizeof(TesseraShardVersion), compare_versions);
 		if (known != NULL)
 		{
 			known->major = Max(known->major, probe.major);
@@ -270,7 +347,7 @@ shard_versions(const Builder *builder, int32 *n)
 }
 
 static TesseraChunkMap *
-builder_finish(Builder *builder, const TesseraGroup *group)
+builder_finish(Builder *builder, const TesseraGroup *group, MemoryContext result)
 {
 	int			nelements = builder->ks->nelements;
 	int32		nversions;
@@ -280,7 +357,7 @@ builder_finish(Builder *builder, const TesseraGroup *group)
 	Size		mins_offset = owners_offset + MAXALIGN(builder->n * sizeof(TesseraChunkOwner));
 	Size		bytes_offset = mins_offset + MAXALIGN((Size) builder->n * nelements * sizeof(TesseraKeyDatum));
 	Size		size = bytes_offset + builder->nbytes;
-	TesseraChunkMap *map = MemoryContextAllocHuge(CurrentMemoryContext, size);
+	TesseraChunkMap *map = MemoryContextAllocHuge(result, size);
 	TesseraKeyDatum *mins;
 
 	memset(map, 0, sizeof(*map));
@@ -315,7 +392,8 @@ builder_finish(Builder *builder, const TesseraGroup *group)
 }
 
 TesseraChunkMap *
-tessera_chunk_map_load(const TesseraGroup *group, TesseraKeySpace *ks, const TesseraChunkMap *old, Snapshot snapshot)
+tessera_chunk_map_load(const TesseraGroup *group, TesseraKeySpace *ks, const TesseraChunkMap *old, Snapshot snapshot,
+					   MemoryContext result)
 {
 	Rows		rows = {0};
 	Builder		builder = {0};
@@ -323,20 +401,22 @@ tessera_chunk_map_load(const TesseraGroup *group, TesseraKeySpace *ks, const Tes
 	builder.ks = ks;
 	if (old != NULL)
 	{
-		read_rows(&rows, &group->group_id, ks, old->group_major, old->group_minor, snapshot);
+		read_rows_above(&rows, &group->group_id, ks, old->group_major, old->group_minor, snapshot);
 		sort_rows(&rows, ks);
+		builder_reserve(&builder, old->nchunks + rows.n);
 		lay_out(&builder, &rows, old);
 		if (builder.sound)
-			return builder_finish(&builder, group);
+			return builder_finish(&builder, group, result);
 		/* not what was expected: read everything */
 		memset(&rows, 0, sizeof(rows));
 		memset(&builder, 0, sizeof(builder));
 		builder.ks = ks;
 	}
-	read_rows(&rows, &group->group_id, ks, -1, -1, snapshot);
+	read_rows(&rows, &group->group_id, ks, snapshot);
 	sort_rows(&rows, ks);
+	builder_reserve(&builder, rows.n);
 	lay_out(&builder, &rows, NULL);
-	return builder_finish(&builder, group);
+	return builder_finish(&builder, group, result);
 }
 
 

@@ -61,10 +61,11 @@ typedef struct TesseraChunkMap
 /* ---- chunk_map.c ---- */
 
 /*
- * Chunk map of a group as the snapshot sees it, palloc'd (huge) in the current context. old (NULL: none) is a sound map of the same group and epoch and an
+ * Chunk map of a group as the snapshot sees it, palloc'd (huge) in the context `result`; working memory in the current one. old (NULL: none) is a sound map of the same group and epoch and an
  * older version: then only what changed since is read.
  */
-extern TesseraChunkMap *tessera_chunk_map_load(const TesseraGroup *group, TesseraKeySpace *ks, const TesseraChunkMap *old, Snapshot snapshot);
+extern TesseraChunkMap *tessera_chunk_map_load(const TesseraGroup *group, TesseraKeySpace *ks, const TesseraChunkMap *old, Snapshot snapshot,
+											   MemoryContext result);
 
 /* The map of a group of an image. */
 extern const TesseraChunkMap *tessera_group_map(const TesseraGroup *group);
@@ -86,8 +87,8 @@ extern TesseraPlacement *tessera_placement_image(const TesseraPlacementRow *row,
 
 /*
  * What the catalog says, as one block palloc'd in the current context; NULL if this database is not a node of a cluster. Chunk maps: taken from the
- * image `previous` (NULL: none) where the version is the same (map_shared is copied, without a reference), else loaded, palloc'd (map_private).
- * own: also with what this transaction has changed.
+ * image `previous` (NULL: none) where the version is the same (map_shared is copied, without a reference), else loaded, palloc'd (map_private). Shows also what
+ * this transaction has changed.
  */
 extern TesseraImage *tessera_image_load(const TesseraImage *previous);
 

@@ -348,14 +348,7 @@ load_maps(Loader *loader)
 
 		work = AllocSetContextCreate(CurrentMemoryContext, "tessera chunk map", ALLOCSET_DEFAULT_SIZES);
 		caller = MemoryContextSwitchTo(work);
-		group->map_private = tessera_chunk_map_load(group, ks, old, loader->snapshot);
-		MemoryContextSwitchTo(loader->result);
-		{
-			TesseraChunkMap *map = MemoryContextAllocHuge(loader->result, group->map_private->size);
-
-			memcpy(map, group->map_private, group->map_private->size);
-			group->map_private = map;
-		}
+		group->map_private = tessera_chunk_map_load(group, ks, old, loader->snapshot, loader->result);
 		MemoryContextSwitchTo(caller);
 		MemoryContextDelete(work);
 	}

@@ -491,8 +491,9 @@ tessera_autocommit_write_allowed(void)
 	if (IsTransactionBlock() || GetCurrentTransactionNestLevel() > 1 || XactIsoLevel > XACT_READ_COMMITTED || tessera_nesting() > 1 ||
 		TransactionIdIsValid(GetTopTransactionIdIfAny()) || others_joined(NULL))
 		return false;
-	/* The client's own portal: no cursor, function or procedure above. */
-	if (whereToSendOutput != DestRemote || ActivePortal == NULL || ActivePortal->name[0] != '\0' || list_length(ActivePortal->stmts) != 1)
+	/* The client's own portal, with a plan and not a utility command: no cursor, function, procedure or DO block above. */
+	if (whereToSendOutput != DestRemote || ActivePortal == NULL || ActivePortal->name[0] != '\0' || list_length(ActivePortal->stmts) != 1 ||
+		linitial_node(PlannedStmt, ActivePortal->stmts)->commandType == CMD_UTILITY)
 		return false;
 	if (MyXactFlags & XACT_FLAGS_PIPELINING)
 		return false;
@@ -520,7 +521,9 @@ with_literals(const char *sql, int nparams, const char *const *values)
 		}
 		number = strtol(c + 1, &end, 10);
 		if (number < 1 || number > nparams)
-			elog(ERROR, "there is no parameter $%ld", number);
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_PARAMETER),
+					 errmsg_internal("there is no parameter $%ld", number)));
 		appendStringInfoString(&text, values[number - 1] ? quote_literal_cstr(values[number - 1]) : "NULL");
 		c = end;
 	}
@@ -539,7 +542,9 @@ call_here(const char *sql, int nparams, const char *const *values)
 	tessera_spi_begin(&spi);
 	code = SPI_execute(text, false, 0);
 	if (code < 0)
-		elog(ERROR, "SPI failed: %s", SPI_result_code_string(code));
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("SPI failed: %s", SPI_result_code_string(code))));
 	if (SPI_tuptable && SPI_processed > 0)
 	{
 		char	   *value = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);

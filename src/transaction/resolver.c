@@ -19,6 +19,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -30,6 +31,11 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_decide);
 PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
+
+/* The worker's pace: commits that take longer than the age are few, and asking about one aborts it at worst. */
+#define RESOLVER_AGE_MS 10000.0
+#define RESOLVER_PAUSE_MS 10000L
+#define RESOLVER_AGAIN_MS 5000L
 
 /* Of this database, oldest first. */
 #define LIST_SQL \
@@ -163,6 +169,24 @@ tessera_resolve_transactions_older(double age_ms, int *n)
 		resolved[i].outcome = try_to_resolve(routing, gids[i]);
 	}
 	return resolved;
+}
+
+long
+tessera_resolver_step(void)
+{
+	bool		doubt = false;
+	TesseraResolved *resolved;
+	int			n;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	resolved = tessera_resolve_transactions_older(RESOLVER_AGE_MS, &n);
+	for (int i = 0; i < n; i++)
+		if (strcmp(resolved[i].outcome, "in doubt") == 0)
+			doubt = true;
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	return doubt ? RESOLVER_AGAIN_MS : RESOLVER_PAUSE_MS;
 }
 
 /* resolve_transactions(older_than interval) */

@@ -20,4 +20,7 @@ typedef struct TesseraResolved
  */
 extern TesseraResolved *tessera_resolve_transactions_older(double age_ms, int *n);
 
+/* The transaction resolver's step: one round of it, in a transaction of its own. Returns ms until the next; sooner while something is in doubt. */
+extern long tessera_resolver_step(void);
+
 #endif							/* TESSERA_RESOLVER_H */

@@ -253,13 +253,16 @@ gone_while_idle(TesseraConnection *connection)
 	fd.events = POLLIN;
 	fd.revents = 0;
 	connection->used = GetCurrentTimestamp();
-	if (poll(&fd, 1, 0) <= 0)
-		return false;
-	/* Not a goodbye perhaps, but a changed setting or a notice. */
-	if (!tessera_connection_read(connection))
-		return true;
-	(void) PQisBusy(connection->pg);
-	return PQstatus(connection->pg) == CONNECTION_BAD;
+	/* What comes is not a goodbye perhaps, but a changed setting or a notice: only the end tells. */
+	for (int i = 0; i < 10 && poll(&fd, 1, 0) > 0; i++)
+	{
+		if (!tessera_connection_read(connection))
+			return true;
+		(void) PQisBusy(connection->pg);
+		if (PQstatus(connection->pg) == CONNECTION_BAD)
+			return true;
+	}
+	return false;
 }
 
 /* May it be used as it is? Closes it if it is dead, or if it is idle and the node has moved. */
@@ -363,6 +366,7 @@ tessera_connection_close(TesseraConnection *connection)
 	tessera_entries_discard(connection);
 	tessera_statements_forget(connection);
 	tessera_connection_clear_errors(connection);
+	tessera_connection_clear_notices(connection);
 	PQfinish(connection->pg);
 	ReleaseExternalFD();
 	connection->pg = NULL;

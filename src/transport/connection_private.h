@@ -119,6 +119,7 @@ extern void tessera_connection_raise_broken(TesseraConnection *connection) pg_at
 extern void tessera_connection_emit_notices(TesseraConnection *connection);
 extern void tessera_connection_notice(void *arg, const PGresult *result);
 extern void tessera_connection_clear_errors(TesseraConnection *connection);
+extern void tessera_connection_clear_notices(TesseraConnection *connection);
 
 /* statement_cache.c */
 extern TesseraStatement *tessera_statement_find(TesseraConnection *connection, const char *sql, int nparams, const Oid *types, bool *found);

@@ -84,8 +84,8 @@ tessera_connection_clear_errors(TesseraConnection *connection)
 	connection->errors = NIL;
 }
 
-static void
-clear_notices(TesseraConnection *connection)
+void
+tessera_connection_clear_notices(TesseraConnection *connection)
 {
 	ListCell   *cell;
 
@@ -598,7 +598,7 @@ tessera_connection_process(TesseraConnection *connection, bool quiet)
 	if (connection->notices != NIL)
 	{
 		if (quiet)
-			clear_notices(connection);
+			tessera_connection_clear_notices(connection);
 		else
 			tessera_connection_emit_notices(connection);
 	}

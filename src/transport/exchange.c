@@ -82,6 +82,7 @@ struct TesseraExchange
 
 	/* What is known of the peer. */
 	bool		peer_seen;		/* donor: a message went to it or came from it */
+	bool		addressed;		/* donor: a message was begun, only its content is missing */
 	bool		connected;		/* recipient: the handshake is done */
 	instr_time	started;		/* recipient: the connect */
 	const char *loss;			/* why the connection is over; NULL while it is not */
@@ -525,19 +526,23 @@ send_frame(TesseraExchange *exchange, zmq_msg_t *frame, int flags)
 }
 
 /*
- * Donor: starts a message to the recipient. False if its queue is full, or if it is not here yet. Notes the loss if it was here and is gone.
+ * Donor: begins a message to the recipient, if none is begun. False if its queue is full, or if it is not here yet. Notes the loss if it was here and is
+ * gone.
  */
 static bool
 address_recipient(TesseraExchange *exchange)
 {
 	zmq_msg_t	frame;
 
+	if (exchange->addressed)
+		return true;
 	if (zmq_msg_init_size(&frame, strlen(PEER_ID)) != 0)
 		return false;
 	memcpy(zmq_msg_data(&frame), PEER_ID, strlen(PEER_ID));
 	if (send_frame(exchange, &frame, ZMQ_SNDMORE) >= 0)
 	{
 		exchange->peer_seen = true;
+		exchange->addressed = true;
 		return true;
 	}
 	if (zmq_errno() == EHOSTUNREACH && exchange->peer_seen)
@@ -551,6 +556,7 @@ address_recipient(TesseraExchange *exchange)
 /*
  * Sends one message of size bytes, copied from data. False if the queue is full, or if the recipient has not connected yet: wait for writable and call
  * again. ERROR 08006 if the connection is lost (it is not made again), 54000 for a message over 256 MB, 53200 without memory. No message is sent by half.
+ * True says that it is queued; a connection that breaks loses what is queued.
  */
 bool
 tessera_exchange_send(TesseraExchange *exchange, const void *data, Size size)
@@ -580,7 +586,10 @@ tessera_exchange_send(TesseraExchange *exchange, const void *data, Size size)
 	if (size > 0)
 		memcpy(zmq_msg_data(&message), data, size);
 	if (send_frame(exchange, &message, 0) >= 0)
+	{
+		exchange->addressed = false;
 		return true;
+	}
 	(void) zmq_msg_close(&message);
 	if (!exchange->donor && zmq_errno() == EAGAIN)
 		return false;
@@ -673,6 +682,18 @@ tessera_exchange_receive(TesseraExchange *exchange, const void **data, Size *siz
 }
 
 /*
+ * True if there is room to send, or none will come any more. libzmq does not announce that a queue is gone that was full; a donor finds out by beginning
+ * its next message.
+ */
+static bool
+can_send(TesseraExchange *exchange, int events)
+{
+	if (exchange->loss == NULL && (events & ZMQ_POLLOUT) == 0 && exchange->donor)
+		return address_recipient(exchange) || exchange->loss != NULL;
+	return exchange->loss != NULL || (events & ZMQ_POLLOUT) != 0;
+}
+
+/*
  * True if a wait for input (and room, if want_write) is over. Who wants to write and leaves input unread is told of that input once, not again and again:
  * a loop around send alone then sleeps until there is room.
  */
@@ -682,9 +703,9 @@ is_ready(TesseraExchange *exchange, bool want_write)
 	int			events = events_of(exchange);
 
 	read_monitor(exchange);
-	if (exchange->loss != NULL && (want_write || (!exchange->donor && loss_is_final(exchange))))
+	if (!exchange->donor && loss_is_final(exchange))
 		return true;
-	if (want_write && (events & ZMQ_POLLOUT) != 0)
+	if (want_write && can_send(exchange, events))
 		return true;
 	if ((events & ZMQ_POLLIN) == 0 || (want_write && exchange->input_reported))
 		return false;
@@ -707,8 +728,8 @@ sleep_ms(TesseraExchange *exchange, double left_ms)
 
 /*
  * Waits until there is a message to receive (or, if want_write, until there is room to send, whichever comes first), the process latch is set (it is
- * reset), the postmaster dies (the process exits), or timeout_ms milliseconds, 0 or more, have passed. True if there is input or, if wanted, room, or if the next call will
- * raise 08006. Interrupts are checked. Wait event: Extension.
+ * reset), the postmaster dies (the process exits), or timeout_ms milliseconds, 0 or more, have passed. True if there is input or,
+ * if wanted, room, or if the next call will raise 08006. Interrupts are checked. Wait event: Extension.
  */
 bool
 tessera_exchange_wait(TesseraExchange *exchange, bool want_write, long timeout_ms)

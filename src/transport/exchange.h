@@ -6,6 +6,10 @@
  * and knows the donor's key. One process owns an exchange; the context is made in that process, never before fork. All calls are non-blocking but
  * tessera_exchange_wait, which waits on the socket and the process latch together. Memory: messages received are owned by the exchange
  * until the next receive or close. An exchange is closed by tessera_exchange_close or when its memory context is reset.
+ *
+ * One exchange is one connection: a broken one is not made again, and what was queued is lost. The recipient is told by 08006 of its next send, or of its
+ * next receive after all that had arrived; the donor by 08006 of a send only (a recipient may leave when it has what it needs). A donor that waits for room
+ * also receives, else it may not notice that the recipient has gone with requests unread. Keep requests in flight far below 1000, best up to 16.
  */
 #ifndef TESSERA_EXCHANGE_H
 #define TESSERA_EXCHANGE_H

@@ -65,7 +65,7 @@ $c->query('r1', 'CREATE ROLE app_owner; CREATE ROLE reader');
 is($c->query('s2', add('router', 'r1') . ' > 1'), 't', 'a router joins through another node');
 foreach my $node ('s1', 's2', 'r1')
 {
-	ok($c->wait_for($node, "SELECT string_agg(name, ' ' ORDER BY node_id) FROM tessera.node", 's1 s2 r1'), "$node knows all nodes");
+	ok($c->wait_for($node, "SELECT string_agg(name, ' ' ORDER BY node_id) FROM tessera.node", 's1 s2 r1', 10), "$node knows all nodes");
 	is($c->query($node, "SELECT string_agg(table_name::text || '=' || primary_shard, ' ') FROM tessera.tables"), 'app.p=s1 app.p1=s1 app.t=s1', "$node knows all tables");
 }
 is($c->query('r1', "SELECT has_table_privilege('reader', 'app.t', 'SELECT'), app.one(), pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'app.t'::regclass"),
@@ -87,7 +87,7 @@ like($c->error('s1', "$update)"), qr/55000.*promoted standby.*HINT:.*force/s, 'a
 $c->query('s1', "$update, force => true)");
 is($c->query('s1', "SELECT timeline, tessera.node_conninfo(name) = " . $quote->($new) . " FROM tessera.node WHERE name = 's2'"), '2|t', 'then its address and timeline are');
 like($c->error('s1', sprintf("SELECT tessera.update_node('s2', %s, true)", $quote->($old))), qr/TS003.*replaced/s, 'the old primary is never taken back');
-ok($c->wait_for('r1', "SELECT timeline FROM tessera.node WHERE name = 's2'", '2'), 'the others hear of it');
+ok($c->wait_for('r1', "SELECT timeline FROM tessera.node WHERE name = 's2'", '2', 10), 'the others hear of it');
 
 # a node leaves; one that is gone leaves by force
 $c->query('s1', "SELECT tessera.remove_shard('s2')");

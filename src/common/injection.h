@@ -1,0 +1,29 @@
+/*
+ * injection.h
+ *	  Named points in the code at which a test can have an error raised, the process killed, or the work paused.
+ *
+ * Compiled in always; they do nothing unless the server was started with tessera.injection_points = on. Then tessera.injection_set(name, action) arms
+ * a point for this database. A point that is off costs one test of a variable.
+ */
+#ifndef TESSERA_INJECTION_H
+#define TESSERA_INJECTION_H
+
+#include "postgres.h"
+
+/* Setting tessera.injection_points. */
+extern bool tessera_injection_points;
+
+/* Does what the point is armed with: ERROR 38000, SIGKILL of this process, or a wait until it is cleared (interruptible, ten minutes at most). Not in a critical section
+ * nor with a lock held that others need. */
+extern void tessera_injection_run(const char *name);
+
+#define tessera_injection(name) \
+	do { \
+		if (unlikely(tessera_injection_points)) \
+			tessera_injection_run(name); \
+	} while (0)
+
+/* From _PG_init: setting and shared memory. */
+extern void tessera_injection_init(void);
+
+#endif							/* TESSERA_INJECTION_H */

@@ -1,0 +1,114 @@
+/*
+ * config_lock.c
+ *	  The config node's side of a DDL statement: names are locked here first, so that two statements on one object never meet elsewhere.
+ *
+ * Locks last to the end of the distributed transaction (a prepared one keeps them): ROW SHARE on tessera.node, which holds off changes of membership; a lock on
+ * the hash of each name; FOR SHARE on the groups concerned, which holds off commits of splits, merges and moves. Waits are bounded by the timeout given.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+
+#include "catalog/relation.h"
+#include "common/spi.h"
+#include "ddl/ddl.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_ddl_lock);
+
+/* Objects of a class that no catalog has. Two names with one hash share a lock: one waits for the other. */
+#define NAME_CLASS ((Oid) 0xFFFFFFF1)
+
+static int
+compare_hashes(const void *a, const void *b)
+{
+	uint32		x = *(const uint32 *) a;
+	uint32		y = *(const uint32 *) b;
+
+	return (x > y) - (x < y);
+}
+
+static void
+lock_names(ArrayType *names)
+{
+	Datum	   *values;
+	int			n;
+	uint32	   *hashes;
+
+	deconstruct_array(names, TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
+	hashes = palloc(sizeof(uint32) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		char	   *name = TextDatumGetCString(values[i]);
+
+		hashes[i] = hash_bytes((unsigned char *) name, strlen(name));
+	}
+	qsort(hashes, n, sizeof(uint32), compare_hashes);
+	for (int i = 0; i < n; i++)
+	{
+		LOCKTAG		tag;
+
+		SET_LOCKTAG_OBJECT(tag, MyDatabaseId, NAME_CLASS, hashes[i], 0);
+		(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	}
+}
+
+/* Does the caller know the registry as it is? */
+static bool
+knows_nodes(Datum nodes)
+{
+	static const Oid types[] = {INT4ARRAYOID};
+
+	return tessera_spi_run("SELECT 1 FROM tessera.node HAVING array_agg(node_id ORDER BY node_id) = $1", SPI_OK_SELECT, 1, types, &nodes, NULL) > 0;
+}
+
+static void
+lock_groups(Datum groups)
+{
+	static const Oid types[] = {UUIDARRAYOID};
+
+	(void) tessera_spi_run("SELECT 1 FROM tessera.table_group WHERE group_id = ANY ($1) ORDER BY group_id FOR SHARE", SPI_OK_SELECT, 1, types, &groups,
+						   NULL);
+	if (tessera_spi_run("SELECT m.migration_id::text, format('%I.%I', t.schema_name, t.table_name) FROM tessera.migration m "
+						"LEFT JOIN tessera.cluster_table t USING (table_id) WHERE m.state = 'running' AND m.group_id = ANY ($1)",
+						SPI_OK_SELECT, 1, types, &groups, NULL) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("a migration of table %s is running", SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2)),
+				 errhint("Wait for it, or stop it: SELECT tessera.cancel_migration('%s').",
+						 SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1))));
+}
+
+/* internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok', or 'nodes' if the caller does not know all nodes */
+Datum
+tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
+{
+	ArrayType  *names = PG_GETARG_ARRAYTYPE_P(1);
+	char		timeout[16];
+	int			level = NewGUCNestLevel();
+	bool		known;
+	TesseraSpi	access;
+
+	if (array_contains_nulls(names))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("names must not be null")));
+	snprintf(timeout, sizeof(timeout), "%d", PG_GETARG_INT32(3));
+	(void) set_config_option("lock_timeout", timeout, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	LockRelationOid(tessera_catalog_relid(TESSERA_NODE), RowShareLock);
+	lock_names(names);
+	tessera_spi_begin(&access);
+	known = knows_nodes(PG_GETARG_DATUM(0));
+	if (known && ArrayGetNItems(ARR_NDIM(PG_GETARG_ARRAYTYPE_P(2)), ARR_DIMS(PG_GETARG_ARRAYTYPE_P(2))) > 0)
+		lock_groups(PG_GETARG_DATUM(2));
+	tessera_spi_end(&access);
+	AtEOXact_GUC(true, level);
+	PG_RETURN_TEXT_P(cstring_to_text(known ? "ok" : "nodes"));
+}

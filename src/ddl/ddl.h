@@ -1,0 +1,145 @@
+/*
+ * ddl.h
+ *	  DDL of the cluster: which utility statements reach every node, and how (DESIGN section 9, S104-S119).
+ *
+ * A statement runs here first, inside a subtransaction with a short lock_timeout, under a DDL lock on the config node; then its own text is sent to every
+ * other node within the distributed transaction, which commits in two phases. A lock that is not had in time undoes the attempt on all nodes. Each
+ * node keeps its own catalog rows: it watches which tables and schemas the statement creates, alters and drops (object access hook) and writes the
+ * same rows from that, with identifiers that derive from a seed sent along.
+ */
+#ifndef TESSERA_DDL_H
+#define TESSERA_DDL_H
+
+#include "postgres.h"
+#include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
+#include "tcop/utility.h"
+#include "utils/uuid.h"
+
+#include "routing/routing.h"
+
+/* Arguments of the ProcessUtility hook, as they came. */
+typedef struct TesseraUtility
+{
+	PlannedStmt *statement;
+	const char *text;
+	bool		read_only;
+	ProcessUtilityContext context;
+	ParamListInfo params;
+	QueryEnvironment *environment;
+	DestReceiver *receiver;
+	QueryCompletion *completion;
+} TesseraUtility;
+
+/* ---- utility.c ---- */
+
+/* From _PG_init: the hooks and settings. */
+extern void tessera_ddl_init(void);
+
+/*
+ * Handlers in executor/ for statements on cluster tables that move rows; set by init.c. Each returns false if the statement is none of its business (then it
+ * runs as without the extension). Called on member nodes only.
+ */
+typedef bool (*TesseraUtilityHandler) (TesseraUtility *utility, const TesseraRouting *routing);
+extern TesseraUtilityHandler tessera_copy_handler;
+extern TesseraUtilityHandler tessera_truncate_handler;
+
+/* Runs it as without the extension, nesting counted. */
+extern void tessera_utility_run(TesseraUtility *utility);
+
+/* The statement's own text. Palloc'd. */
+extern char *tessera_utility_text(TesseraUtility *utility);
+
+/* ---- subject.c ---- */
+
+/* What a statement names. Object lists in the current context. */
+typedef struct TesseraSubject
+{
+	const char *cluster;		/* a name of something that every node has; NULL: none */
+	const char *local;			/* a name of something temporary or of this node alone; NULL: none */
+	List	   *relids;			/* cluster tables concerned (of a partition: its root); each once */
+	List	   *keys;			/* char *: names to lock across the cluster */
+} TesseraSubject;
+
+extern void tessera_subject(Node *statement, const TesseraRouting *routing, TesseraSubject *subject);
+
+/* The cluster table that a relation belongs to: itself, the root of its partition tree, the table of an index; InvalidOid if none. */
+extern Oid	tessera_cluster_root(const TesseraRouting *routing, Oid relid);
+
+/* ---- rules.c ---- */
+
+/* ERROR 42P16 or 0A000, with a HINT, where the statement would give a table of the cluster what it cannot have. Before the statement runs. */
+extern void tessera_rules_before(Node *statement, const TesseraRouting *routing);
+
+/* The same for what shows only when it has run: volatile defaults of new columns. */
+extern void tessera_rules_after(Node *statement, const TesseraRouting *routing);
+
+/* ERROR 55006 if the statement reads or checks whole heaps of these tables while this node has rows of them to hide. */
+extern void tessera_rules_hidden_rows(Node *statement, const TesseraRouting *routing, List *relids);
+
+/* ---- track.c ---- */
+
+/* What one statement did on this node, and what its catalog rows derive from. */
+typedef struct TesseraTrack
+{
+	pg_uuid_t	seed;
+	int32		home;			/* shard of new schemas; 0: none was chosen */
+	TimestampTz at;
+	List	   *created;		/* relids, not filtered */
+	List	   *altered;		/* relids of cluster tables */
+	List	   *dropped;		/* relids of cluster tables */
+	List	   *created_schemas;	/* OIDs */
+	List	   *dropped_schemas;	/* char * */
+	List	   *partitions;		/* relids attached or detached */
+	List	   *groups;			/* pg_uuid_t *: groups of tables altered and dropped */
+	MemoryContext context;
+	struct TesseraTrack *outer;
+} TesseraTrack;
+
+extern TesseraTrack *tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at);
+
+/* Writes the catalog rows. Ends the tracking (tessera_track_abort does it after an error). */
+extern void tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *routing);
+extern void tessera_track_abort(TesseraTrack *track);
+
+/* Innermost statement being tracked, or NULL. */
+extern TesseraTrack *tessera_track_current(void);
+
+extern void tessera_track_init(void);
+
+/* While a table of the cluster is altered: must this query of the server's own (the check of a new foreign key) read this node's heaps? */
+extern bool tessera_ddl_plans_locally(const char *source);
+
+/* ---- fan_out.c ---- */
+
+/* Runs the statement here and on every other node, in this transaction. text: what the others run (NULL: the statement's own text). */
+extern void tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraSubject *subject);
+
+/* A statement nested in a running one (a function of an event trigger) must find the other nodes where this one is. */
+extern void tessera_fan_out_pending(void);
+
+/* On a node that gets a statement of another one: as it is. */
+extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing);
+
+/* Locks the names on the config node and checks that no migration of the groups runs. ERROR 55006, 55P03, 08006. groups: pg_uuid_t *. */
+extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups);
+
+/* Milliseconds one attempt waits for a lock. */
+extern int	tessera_ddl_attempt_timeout(void);
+
+/*
+ * Runs attempt(arg) in a subtransaction with that lock_timeout, again after a pause while it fails for a lock (55P03, 40P01), until
+ * tessera.ddl_lock_timeout has passed. No longer than once if `once`.
+ */
+extern void tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once);
+
+/* ---- roles.c ---- */
+
+extern void tessera_role_statement(TesseraUtility *utility, const TesseraRouting *routing);
+
+/* ---- table_as.c ---- */
+
+/* CREATE TABLE AS, SELECT INTO: an empty table on every node, then the rows. false: not a table of the cluster. */
+extern bool tessera_create_table_as(TesseraUtility *utility, const TesseraRouting *routing);
+
+#endif							/* TESSERA_DDL_H */

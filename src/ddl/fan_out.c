@@ -1,0 +1,571 @@
+/*
+ * fan_out.c
+ *	  One DDL statement on every node, in one distributed transaction.
+ *
+ * Phases of an attempt, all in one subtransaction: lock the names on the config node (and see that no migration runs); run the statement here, tracked;
+ * send it to every other node, by node_id. Each waits only a short time for any lock; if one is not had, the subtransaction is rolled back everywhere and
+ * with it every lock, and the next attempt starts after a pause. The other end tracks the statement in the same way and fires no event triggers: those
+ * fire here, and what their functions do is routed like anything else.
+ *
+ * A statement nested in a running one (event trigger) first sends the outer one, so that the others see both in order.
+ *
+ * Memory: a FanOut lives on its caller's stack; commands in flight in TopTransactionContext. A crash: the two-phase commit settles it (transaction/).
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "common/pg_prng.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "common/spi.h"
+#include "common/table_lock.h"
+#include "ddl/ddl.h"
+#include "ddl/statement_text.h"
+#include "session/internal.h"
+#include "transaction/participant.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_ddl_begin);
+
+#define BEGIN_SQL "SELECT tessera.internal_ddl_begin($1, $2, $3, $4)"
+#define SIZE_SQL "SELECT (pg_catalog.pg_database_size(pg_catalog.current_database()) / 67108864)::pg_catalog.text"
+#define LOCK_SQL "SELECT tessera.internal_ddl_lock($1, $2, $3, $4)"
+
+/* A statement that has begun here. */
+typedef struct FanOut
+{
+	TesseraUtility *utility;
+	const TesseraRouting *routing;
+	TesseraSubject *subject;
+	pg_uuid_t	seed;
+	int32		home;
+	TimestampTz at;
+	bool		here_only;		/* its result is temporary */
+	bool		sent;
+	SubTransactionId sent_in;
+	struct FanOut *outer;
+} FanOut;
+
+/* What a router has announced for the next statement of this internal connection. */
+typedef struct Announced
+{
+	bool		set;
+	pg_uuid_t	seed;
+	int32		home;
+	TimestampTz at;
+	int32		lock_timeout;
+} Announced;
+
+static FanOut *current = NULL;
+static Announced announced = {0};
+
+int
+tessera_ddl_attempt_timeout(void)
+{
+	int			timeout = Max(100, Min(1000, tessera_ddl_lock_timeout / 5));
+
+	return LockTimeout > 0 ? Min(timeout, LockTimeout) : timeout;
+}
+
+static void
+set_here(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* ---- attempts ---- */
+
+/* A pause that grows, and differs from another router's. */
+static void
+pause_before_attempt(int attempt)
+{
+	long		ms = 10 + (long) (pg_prng_double(&pg_global_prng_state) * Min(20 << Min(attempt, 5), 500));
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+static bool
+is_about_locks(int code)
+{
+	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED;
+}
+
+/* One attempt; true if it went through, false if it was undone and may be made again. */
+static bool
+try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	char		timeout[16];
+	int			level = NewGUCNestLevel();
+	ErrorData  *volatile error = NULL;
+
+	snprintf(timeout, sizeof(timeout), "%d", tessera_ddl_attempt_timeout());
+	set_here("lock_timeout", timeout);
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		attempt(arg);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (error && (!is_about_locks(error->sqlerrcode) || GetCurrentTimestamp() >= deadline))
+		ReThrowError(error);
+	AtEOXact_GUC(true, level);
+	if (error)
+		FreeErrorData(error);
+	return error == NULL;
+}
+
+void
+tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once)
+{
+	TimestampTz deadline = once ? 0 : TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_ddl_lock_timeout);
+
+	for (int i = 0; !try_once(attempt, arg, deadline); i++)
+		pause_before_attempt(i);
+}
+
+/* ---- the config node's lock ---- */
+
+static char *
+text_array(List *texts)
+{
+	Datum	   *values = palloc(sizeof(Datum) * Max(list_length(texts), 1));
+	ListCell   *cell;
+
+	foreach(cell, texts)
+		values[foreach_current_index(cell)] = CStringGetTextDatum(lfirst(cell));
+	return OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(construct_array(values, list_length(texts), TEXTOID, -1, false, TYPALIGN_INT)));
+}
+
+static char *
+uuid_array(List *uuids)
+{
+	StringInfoData text;
+	ListCell   *cell;
+
+	initStringInfo(&text);
+	foreach(cell, uuids)
+		appendStringInfo(&text, "%s%s", text.len ? "," : "", DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(lfirst(cell)))));
+	return psprintf("{%s}", text.data);
+}
+
+static char *
+node_array(const TesseraRouting *routing)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (int i = 0; i < routing->nnodes; i++)
+		appendStringInfo(&text, "%s%d", i ? "," : "", tessera_routing_node_at(routing, i)->node_id);
+	return psprintf("{%s}", text.data);
+}
+
+void
+tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups)
+{
+	const TesseraNode *config = tessera_routing_config(routing);
+	const char *values[] = {node_array(routing), text_array(keys), uuid_array(groups), psprintf("%d", tessera_ddl_attempt_timeout())};
+	char	   *answer;
+
+	if (config == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node does not know its config node")));
+	answer = tessera_participant_call(routing, config->node_id, true, LOCK_SQL, lengthof(values), values);
+	if (answer != NULL && strcmp(answer, "ok") != 0)
+	{
+		/* The registry has changed: this node has to hear of it first. */
+		(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("the cluster's nodes have changed since this node last heard of them"),
+				 errhint("Try again in a moment.")));
+	}
+}
+
+/* Groups of tables. */
+static List *
+groups_of(const TesseraRouting *routing, List *relids)
+{
+	List	   *groups = NIL;
+	ListCell   *cell;
+
+	foreach(cell, relids)
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+
+		if (table && table->group >= 0)
+		{
+			pg_uuid_t  *group = palloc(sizeof(pg_uuid_t));
+
+			*group = tessera_routing_group(routing, table->group)->group_id;
+			groups = lappend(groups, group);
+		}
+	}
+	return groups;
+}
+
+/* Groups that came to light while the statement ran (CASCADE). */
+static List *
+other_groups(List *found, List *locked)
+{
+	List	   *result = NIL;
+	ListCell   *cell;
+	ListCell   *other;
+
+	foreach(cell, found)
+	{
+		bool		known = false;
+
+		foreach(other, locked)
+			known = known || memcmp(lfirst(cell), lfirst(other), sizeof(pg_uuid_t)) == 0;
+		if (!known)
+			result = lappend(result, lfirst(cell));
+	}
+	return result;
+}
+
+/* ---- a shard for new schemas ---- */
+
+static int
+schemas_on(int32 node_id)
+{
+	static const Oid types[] = {INT4OID};
+	Datum		value = Int32GetDatum(node_id);
+	TesseraSpi	access;
+	uint64		n;
+
+	tessera_spi_begin(&access);
+	n = tessera_spi_run("SELECT 1 FROM tessera.schema_placement WHERE node_id = $1", SPI_OK_SELECT, 1, types, &value, NULL);
+	tessera_spi_end(&access);
+	return (int) n;
+}
+
+/* The shard with the least data (S106), to 64 MB; among equals the one with the fewest schemas. 0: there is no shard. */
+static int32
+choose_home(const TesseraRouting *routing)
+{
+	int32		best = 0;
+	int64		best_size = 0;
+	int			best_schemas = 0;
+
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(routing, i);
+		char	   *answer;
+		int64		size;
+		int			schemas;
+
+		if (!node->is_shard || node->draining)
+			continue;
+		answer = tessera_participant_call(routing, node->node_id, false, SIZE_SQL, 0, NULL);
+		size = answer ? strtoll(answer, NULL, 10) : 0;
+		schemas = schemas_on(node->node_id);
+		if (best == 0 || size < best_size || (size == best_size && schemas < best_schemas))
+		{
+			best = node->node_id;
+			best_size = size;
+			best_schemas = schemas;
+		}
+	}
+	return best;
+}
+
+static bool
+schema_is_placed(Oid namespace)
+{
+	static const Oid types[] = {NAMEOID};
+	NameData	name;
+	Datum		value = NameGetDatum(&name);
+	TesseraSpi	access;
+	bool		placed;
+
+	namestrcpy(&name, get_namespace_name(namespace));
+	tessera_spi_begin(&access);
+	placed = tessera_spi_run("SELECT 1 FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_SELECT, 1, types, &value, NULL) > 0;
+	tessera_spi_end(&access);
+	return placed;
+}
+
+/* Only statements that can make a schema, or the first table of one, need to know. */
+static bool
+needs_home(Node *statement)
+{
+	if (IsA(statement, CreateSchemaStmt) || IsA(statement, CreateExtensionStmt))
+		return true;
+	if (IsA(statement, CreateStmt))
+	{
+		RangeVar   *relation = ((CreateStmt *) statement)->relation;
+		Oid			namespace = relation->schemaname ? get_namespace_oid(relation->schemaname, true) : RangeVarGetCreationNamespace(relation);
+
+		return OidIsValid(namespace) && !schema_is_placed(namespace);
+	}
+	if (IsA(statement, AlterTableStmt))
+	{
+		ListCell   *cell;
+
+		foreach(cell, ((AlterTableStmt *) statement)->cmds)
+			if (lfirst_node(AlterTableCmd, cell)->subtype == AT_DetachPartition)
+				return true;
+	}
+	return false;
+}
+
+/* ---- the statement on this node ---- */
+
+static void
+note_partitions(TesseraTrack *track, Node *statement)
+{
+	ListCell   *cell;
+
+	if (!IsA(statement, AlterTableStmt))
+		return;
+	foreach(cell, ((AlterTableStmt *) statement)->cmds)
+	{
+		AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
+
+		if ((command->subtype == AT_AttachPartition || command->subtype == AT_DetachPartition) && IsA(command->def, PartitionCmd))
+		{
+			Oid			relid = RangeVarGetRelid(((PartitionCmd *) command->def)->name, NoLock, true);
+			MemoryContext before = MemoryContextSwitchTo(track->context);
+
+			if (OidIsValid(relid))
+				track->partitions = lappend_oid(track->partitions, relid);
+			MemoryContextSwitchTo(before);
+		}
+	}
+}
+
+/* Runs the statement and writes this node's catalog rows. The track's lists stay readable until the transaction ends. */
+static TesseraTrack *
+run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids, const pg_uuid_t *seed, int32 home, TimestampTz at, bool router)
+{
+	Node	   *statement = utility->statement->utilityStmt;
+	TesseraUtility copy = *utility;
+	TesseraTrack *track;
+
+	copy.read_only = true;		/* it may be run again */
+	track = tessera_track_begin(seed, home, at);
+	PG_TRY();
+	{
+		tessera_rules_hidden_rows(statement, routing, relids);
+		note_partitions(track, statement);
+		tessera_utility_run(&copy);
+		if (router)
+			tessera_rules_after(statement, routing);
+		tessera_track_end(track, statement, routing);
+	}
+	PG_CATCH();
+	{
+		tessera_track_abort(track);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return track;
+}
+
+/* ---- to the others ---- */
+
+static void
+send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char *sql)
+{
+	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+	TesseraEnvelope envelope = {.write = true};
+	TesseraConnection *connection = tessera_participant(routing, node_id, &envelope);
+	TesseraCommand *commands = palloc0(sizeof(TesseraCommand) * 2);
+	const char **values = palloc(sizeof(char *) * 4);
+
+	values[0] = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&f->seed)));
+	values[1] = psprintf("%d", f->home);
+	values[2] = psprintf(INT64_FORMAT, f->at);
+	values[3] = psprintf("%d", tessera_ddl_attempt_timeout());
+	commands[0].sql = BEGIN_SQL;
+	commands[0].nparams = 4;
+	commands[0].values = values;
+	commands[1].sql = sql;
+	tessera_connection_queue(connection, &commands[0]);
+	tessera_connection_queue(connection, &commands[1]);
+	tessera_connection_sync(connection);
+	MemoryContextSwitchTo(before);
+	tessera_connection_finish(connection, &commands[1]);
+	tessera_connection_check(connection, &commands[0]);
+	tessera_connection_check(connection, &commands[1]);
+}
+
+static void
+send_to_others(FanOut *f)
+{
+	const TesseraRouting *routing = tessera_routing();
+	char	   *sql = MemoryContextStrdup(TopTransactionContext, tessera_statement_text(f->utility));
+
+	f->sent = true;
+	f->sent_in = GetCurrentSubTransactionId();
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
+
+		CHECK_FOR_INTERRUPTS();
+		if (node_id != routing->self)
+			send_to_node(f, routing, node_id, sql);
+	}
+}
+
+void
+tessera_fan_out_pending(void)
+{
+	List	   *pending = NIL;
+	ListCell   *cell;
+
+	for (FanOut *f = current; f != NULL; f = f->outer)
+		if (!f->sent)
+			pending = lcons(f, pending);
+	foreach(cell, pending)
+		send_to_others(lfirst(cell));
+}
+
+/* What was sent early in a subtransaction that rolled back was not sent. */
+static void
+end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	if (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB)
+		return;
+	for (FanOut *f = current; f != NULL; f = f->outer)
+		if (f->sent && f->sent_in == mine)
+		{
+			if (event == SUBXACT_EVENT_ABORT_SUB)
+				f->sent = false;
+			else
+				f->sent_in = parent;
+		}
+}
+
+/* ---- one statement ---- */
+
+static bool
+is_temporary(TesseraTrack *track)
+{
+	ListCell   *cell;
+
+	foreach(cell, track->created)
+		if (get_rel_persistence(lfirst_oid(cell)) != RELPERSISTENCE_TEMP)
+			return false;
+	return track->created != NIL;
+}
+
+static void
+attempt_statement(void *arg)
+{
+	FanOut	   *f = arg;
+	Node	   *statement = f->utility->statement->utilityStmt;
+	List	   *groups = groups_of(f->routing, f->subject->relids);
+	TesseraTrack *track;
+
+	f->sent = false;
+	if (!IsA(statement, LockStmt))
+		tessera_ddl_lock(f->routing, f->subject->keys, groups);
+	track = run_tracked(f->utility, f->routing, f->subject->relids, &f->seed, f->home, f->at, true);
+	if (IsA(statement, ViewStmt) && is_temporary(track))
+		return;					/* a view of a temporary table */
+	groups = other_groups(track->groups, groups);
+	if (groups != NIL)
+		tessera_ddl_lock(f->routing, NIL, groups);
+	if (!f->sent)
+		send_to_others(f);
+}
+
+void
+tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraSubject *subject)
+{
+	static bool registered = false;
+	Node	   *statement = utility->statement->utilityStmt;
+	FanOut		f = {.utility = utility, .routing = routing, .subject = subject, .outer = current};
+
+	if (!registered)
+		RegisterSubXactCallback(end_subtransaction, NULL);
+	registered = true;
+	tessera_fan_out_pending();
+	tessera_rules_before(statement, routing);
+	if (!pg_strong_random(f.seed.data, UUID_LEN))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not get random bytes")));
+	f.at = GetCurrentTimestamp();
+	f.home = needs_home(statement) ? choose_home(routing) : 0;
+	current = &f;
+	PG_TRY();
+	{
+		tessera_ddl_attempts(attempt_statement, &f, IsA(statement, LockStmt) && ((LockStmt *) statement)->nowait);
+	}
+	PG_FINALLY();
+	{
+		current = f.outer;
+	}
+	PG_END_TRY();
+}
+
+/* ---- on a node that is sent a statement ---- */
+
+/* internal_ddl_begin(seed uuid, home int4, at int8, lock_timeout int4): what the next statement's catalog rows derive from */
+Datum
+tessera_internal_ddl_begin(PG_FUNCTION_ARGS)
+{
+	tessera_internal_require(fcinfo);
+	announced.set = true;
+	announced.seed = *PG_GETARG_UUID_P(0);
+	announced.home = PG_GETARG_INT32(1);
+	announced.at = PG_GETARG_INT64(2);
+	announced.lock_timeout = PG_GETARG_INT32(3);
+	PG_RETURN_VOID();
+}
+
+void
+tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
+{
+	Announced	now = announced;
+	TesseraSubject subject = {0};
+	char		timeout[16];
+	int			level;
+
+	announced.set = false;
+	if (!now.set)
+	{
+		tessera_utility_run(utility);
+		return;
+	}
+	tessera_subject(utility->statement->utilityStmt, routing, &subject);
+	snprintf(timeout, sizeof(timeout), "%d", now.lock_timeout);
+	level = NewGUCNestLevel();
+	set_here("lock_timeout", timeout);
+	set_here("session_replication_role", "replica");	/* event triggers fired on the router */
+	(void) run_tracked(utility, routing, subject.relids, &now.seed, now.home, now.at, false);
+	AtEOXact_GUC(true, level);
+}

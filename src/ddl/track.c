@@ -1,0 +1,473 @@
+/*
+ * track.c
+ *	  What a DDL statement does to this node's tables and schemas, and the catalog rows that follow from it.
+ *
+ * Phases: begin; the statement runs while the object access hook notes what is created, altered and dropped; end: the rows of tessera.cluster_table,
+ * tessera.schema_placement and, for the last table of a group, the group's own rows are written. Every node does this for itself; identifiers derive
+ * from the seed that came with the statement, so that they are the same everywhere.
+ *
+ * Memory: a context per statement under TopTransactionContext. Statements nest (event triggers); the innermost notes. An error anywhere: tessera_track_abort.
+ * Locks: those of the statement; catalog rows are locked by their change. A crash leaves nothing: it is all one transaction.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/catalog.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "catalog/change.h"
+#include "common/spi.h"
+#include "ddl/ddl.h"
+
+static object_access_hook_type previous_access = NULL;
+static TesseraTrack *current = NULL;
+
+TesseraTrack *
+tessera_track_current(void)
+{
+	return current;
+}
+
+bool
+tessera_ddl_plans_locally(const char *source)
+{
+	/* Validation of a foreign key: each node checks its own rows. */
+	return current != NULL && source != NULL && strncmp(source, "SELECT fk.", 10) == 0 && strstr(source, " LEFT OUTER JOIN ") != NULL;
+}
+
+TesseraTrack *
+tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at)
+{
+	MemoryContext context = AllocSetContextCreate(TopTransactionContext, "tessera ddl", ALLOCSET_SMALL_SIZES);
+	TesseraTrack *track = MemoryContextAllocZero(context, sizeof(TesseraTrack));
+
+	track->context = context;
+	track->seed = *seed;
+	track->home = home;
+	track->at = at;
+	track->outer = current;
+	current = track;
+	return track;
+}
+
+void
+tessera_track_abort(TesseraTrack *track)
+{
+	current = track->outer;
+	MemoryContextDelete(track->context);
+}
+
+static void
+note_group(TesseraTrack *track, const TesseraRouting *routing, const TesseraTable *table)
+{
+	const TesseraGroup *group;
+	ListCell   *cell;
+	pg_uuid_t  *copy;
+
+	if (table->group < 0)
+		return;
+	group = tessera_routing_group(routing, table->group);
+	foreach(cell, track->groups)
+		if (memcmp(lfirst(cell), &group->group_id, sizeof(pg_uuid_t)) == 0)
+			return;
+	copy = palloc(sizeof(pg_uuid_t));
+	*copy = group->group_id;
+	track->groups = lappend(track->groups, copy);
+}
+
+/* A key column goes only with its table. */
+static void
+check_column_drop(const TesseraTable *table, Oid relid, int column)
+{
+	for (int i = 0; i < table->nkeys; i++)
+		if (table->keys[i] == column)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+					 errmsg("cannot drop column \"%s\" of table \"%s\": it is part of the shard key", get_attname(relid, column, false),
+							get_rel_name(relid)),
+					 errhint("Make a new table with another shard key and copy the rows.")));
+}
+
+static void
+note_relation(TesseraTrack *track, ObjectAccessType access, Oid relid, int column)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table;
+
+	if (access == OAT_POST_CREATE)
+	{
+		if (column == 0)
+			track->created = lappend_oid(track->created, relid);
+		return;
+	}
+	table = routing ? tessera_routing_table(routing, relid) : NULL;
+	if (table == NULL)
+		return;
+	if (access == OAT_DROP && column != 0)
+		check_column_drop(table, relid, column);
+	else if (access == OAT_DROP)
+		track->dropped = list_append_unique_oid(track->dropped, relid);
+	else
+		track->altered = list_append_unique_oid(track->altered, relid);
+	note_group(track, routing, table);
+}
+
+static void
+note_schema(TesseraTrack *track, ObjectAccessType access, Oid namespace)
+{
+	if (access == OAT_POST_CREATE)
+		track->created_schemas = lappend_oid(track->created_schemas, namespace);
+	else if (access == OAT_DROP)
+		track->dropped_schemas = lappend(track->dropped_schemas, get_namespace_name(namespace));
+}
+
+static void
+object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
+{
+	if (previous_access)
+		previous_access(access, class, object, sub, arg);
+	if (current != NULL && (access == OAT_POST_CREATE || access == OAT_DROP || access == OAT_POST_ALTER))
+	{
+		MemoryContext before = MemoryContextSwitchTo(current->context);
+
+		if (class == RelationRelationId)
+			note_relation(current, access, object, sub);
+		else if (class == NamespaceRelationId)
+			note_schema(current, access, object);
+		MemoryContextSwitchTo(before);
+	}
+}
+
+void
+tessera_track_init(void)
+{
+	previous_access = object_access_hook;
+	object_access_hook = object_access;
+}
+
+/* ---- rows ---- */
+
+/* The same on every node. */
+static pg_uuid_t *
+derive_uuid(const TesseraTrack *track, const char *kind, const char *name)
+{
+	pg_uuid_t  *uuid = palloc(sizeof(pg_uuid_t));
+	char	   *text = psprintf("%s %s", kind, name);
+	uint64		parts[2];
+	uint64		seeds[2];
+
+	memcpy(seeds, track->seed.data, sizeof(seeds));
+	for (int i = 0; i < 2; i++)
+		parts[i] = pg_hton64(hash_bytes_extended((unsigned char *) text, strlen(text), pg_ntoh64(seeds[i]) + i));
+	memcpy(uuid->data, parts, UUID_LEN);
+	uuid->data[6] = (uuid->data[6] & 0x0f) | 0x80;
+	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80;
+	return uuid;
+}
+
+static uint64
+run(const char *sql, int expected, int n, const Oid *types, const Datum *values)
+{
+	return tessera_spi_run(sql, expected, n, types, values, NULL);
+}
+
+static Datum
+oid_array(List *oids)
+{
+	Datum	   *values = palloc(sizeof(Datum) * Max(list_length(oids), 1));
+	ListCell   *cell;
+
+	foreach(cell, oids)
+		values[foreach_current_index(cell)] = ObjectIdGetDatum(lfirst_oid(cell));
+	return PointerGetDatum(construct_array(values, list_length(oids), OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+}
+
+static void
+changelog(const TesseraRouting *routing, const char *what, const char *object)
+{
+	static const Oid types[] = {TEXTOID, TEXTOID};
+	Datum		values[2];
+
+	if (!routing->is_config)
+		return;
+	values[0] = CStringGetTextDatum(what);
+	values[1] = CStringGetTextDatum(object);
+	run("INSERT INTO tessera.changelog_entry (what, object) VALUES ($1, $2)", SPI_OK_INSERT, 2, types, values);
+}
+
+static void
+place_schema(TesseraTrack *track, const char *schema, int32 home)
+{
+	static const Oid types[] = {NAMEOID, INT4OID, UUIDOID, TIMESTAMPTZOID};
+	NameData	name;
+	Datum		values[4];
+
+	namestrcpy(&name, schema);
+	values[0] = NameGetDatum(&name);
+	values[1] = Int32GetDatum(home);
+	values[2] = UUIDPGetDatum(derive_uuid(track, "schema", schema));
+	values[3] = TimestampTzGetDatum(track->at);
+	run("INSERT INTO tessera.schema_placement (schema_name, node_id, version_id, version_ts) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+		SPI_OK_INSERT, 4, types, values);
+}
+
+/* Belongs to the cluster by its nature (the same test as create_cluster's): permanent, a table of its own, nobody's extension. */
+static bool
+is_cluster_table(Oid relid)
+{
+	char		relkind = get_rel_relkind(relid);
+	Oid			namespace = get_rel_namespace(relid);
+
+	return (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE) && !get_rel_relispartition(relid) &&
+		get_rel_persistence(relid) != RELPERSISTENCE_TEMP && !IsCatalogNamespace(namespace) && !isAnyTempNamespace(namespace) &&
+		namespace != get_namespace_oid("tessera", true) && !OidIsValid(getExtensionOfObject(RelationRelationId, relid));
+}
+
+/* Is there a shard for the tables of the schema? Places it if need be. */
+static void
+ensure_placed(TesseraTrack *track, const TesseraRouting *routing, const char *schema)
+{
+	static const Oid types[] = {NAMEOID};
+	NameData	name;
+	Datum		value = NameGetDatum(&name);
+
+	namestrcpy(&name, schema);
+	if (run("SELECT 1 FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_SELECT, 1, types, &value) > 0)
+		return;
+	if (track->home == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("schema \"%s\" has no shard for its tables", schema),
+				 errhint("Add a shard to the cluster with tessera.add_shard().")));
+	place_schema(track, schema, track->home);
+}
+
+static void
+insert_table(TesseraTrack *track, const TesseraRouting *routing, Oid relid)
+{
+	static const Oid types[] = {UUIDOID, NAMEOID, NAMEOID, OIDOID};
+	char	   *schema = get_namespace_name(get_rel_namespace(relid));
+	char	   *table = get_rel_name(relid);
+	char	   *qualified = quote_qualified_identifier(schema, table);
+	NameData	names[2];
+	Datum		values[4];
+
+	ensure_placed(track, routing, schema);
+	namestrcpy(&names[0], schema);
+	namestrcpy(&names[1], table);
+	values[0] = UUIDPGetDatum(derive_uuid(track, "table", qualified));
+	values[1] = NameGetDatum(&names[0]);
+	values[2] = NameGetDatum(&names[1]);
+	values[3] = ObjectIdGetDatum(relid);
+	/* A row of that name whose table is not there any more was dropped with replicate_ddl off. */
+	run("DELETE FROM tessera.cluster_table t WHERE t.schema_name = $2 AND t.table_name = $3 AND $1 IS NOT NULL AND t.relid IS DISTINCT FROM $4",
+		SPI_OK_DELETE, 4, types, values);
+	if (run("INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, relid) "
+			"SELECT $1, $2, $3, $4 WHERE NOT EXISTS (SELECT FROM tessera.cluster_table t WHERE t.relid = $4)", SPI_OK_INSERT, 4, types, values) > 0)
+		changelog(routing, "create_table", qualified);
+}
+
+static void
+write_created(TesseraTrack *track, const TesseraRouting *routing)
+{
+	ListCell   *cell;
+
+	foreach(cell, track->created_schemas)
+	{
+		char	   *schema = get_namespace_name(lfirst_oid(cell));
+
+		if (schema == NULL || isAnyTempNamespace(lfirst_oid(cell)) || OidIsValid(getExtensionOfObject(NamespaceRelationId, lfirst_oid(cell))))
+			continue;
+		if (track->home != 0)
+			place_schema(track, schema, track->home);
+		changelog(routing, "create_schema", quote_identifier(schema));
+	}
+	foreach(cell, track->created)
+		if (is_cluster_table(lfirst_oid(cell)))
+			insert_table(track, routing, lfirst_oid(cell));
+}
+
+/* Placed tables lie where their schema says: another schema must mean the same shard. */
+static void
+check_new_schemas(TesseraTrack *track, Datum relids)
+{
+	static const Oid types[] = {OIDARRAYOID};
+	uint64		n = run("SELECT t.table_name::text, n.nspname::text, f.node_id, o.node_id FROM tessera.cluster_table t "
+						"JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace "
+						"JOIN tessera.schema_placement f ON f.schema_name = t.schema_name "
+						"LEFT JOIN tessera.schema_placement o ON o.schema_name = n.nspname "
+						"WHERE t.relid = ANY ($1) AND t.group_id IS NULL AND o.node_id IS DISTINCT FROM f.node_id", SPI_OK_SELECT, 1, types, &relids);
+	SPITupleTable *rows = SPI_tuptable;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		char	   *schema = SPI_getvalue(rows->vals[i], rows->tupdesc, 2);
+		char	   *from = SPI_getvalue(rows->vals[i], rows->tupdesc, 3);
+
+		if (SPI_getvalue(rows->vals[i], rows->tupdesc, 4) != NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot move table \"%s\" into schema \"%s\": the schemas' tables live on different shards",
+							SPI_getvalue(rows->vals[i], rows->tupdesc, 1), schema),
+					 errhint("Create the table in the other schema and copy the rows, or move one schema to the shard of the other first.")));
+		place_schema(track, schema, pg_strtoint32(from));
+	}
+}
+
+static void
+write_altered(TesseraTrack *track)
+{
+	static const Oid types[] = {OIDARRAYOID};
+	Datum		relids = oid_array(track->altered);
+
+	check_new_schemas(track, relids);
+	run("UPDATE tessera.cluster_table t SET schema_name = n.nspname, table_name = c.relname "
+		"FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+		"WHERE c.oid = t.relid AND t.relid = ANY ($1) AND (t.schema_name <> n.nspname OR t.table_name <> c.relname)", SPI_OK_UPDATE, 1, types, &relids);
+}
+
+static void
+log_dropped(const TesseraRouting *routing, Datum relids)
+{
+	static const Oid types[] = {OIDARRAYOID};
+
+	if (routing->is_config)
+		run("INSERT INTO tessera.changelog_entry (what, object) SELECT 'drop_table', format('%I.%I', t.schema_name, t.table_name) "
+			"FROM tessera.cluster_table t WHERE t.relid = ANY ($1)", SPI_OK_INSERT, 1, types, &relids);
+}
+
+/* Tables, and what of their groups has no table left. */
+static void
+write_dropped(TesseraTrack *track, const TesseraRouting *routing)
+{
+	static const Oid types[] = {OIDARRAYOID};
+	static const Oid uuid_types[] = {UUIDOID};
+	Datum		relids = oid_array(track->dropped);
+	ListCell   *cell;
+
+	log_dropped(routing, relids);
+	run("DELETE FROM tessera.cluster_table WHERE relid = ANY ($1)", SPI_OK_DELETE, 1, types, &relids);
+	foreach(cell, track->groups)
+	{
+		Datum		group = UUIDPGetDatum((pg_uuid_t *) lfirst(cell));
+
+		if (run("SELECT 1 FROM tessera.cluster_table WHERE group_id = $1 LIMIT 1", SPI_OK_SELECT, 1, uuid_types, &group) > 0)
+			continue;
+		run("DELETE FROM tessera.placement WHERE group_id = $1", SPI_OK_DELETE, 1, uuid_types, &group);
+		run("DELETE FROM tessera.table_group WHERE group_id = $1", SPI_OK_DELETE, 1, uuid_types, &group);
+	}
+}
+
+static void
+write_dropped_schemas(TesseraTrack *track, const TesseraRouting *routing)
+{
+	static const Oid types[] = {NAMEOID};
+	ListCell   *cell;
+
+	foreach(cell, track->dropped_schemas)
+	{
+		NameData	name;
+		Datum		value = NameGetDatum(&name);
+
+		namestrcpy(&name, lfirst(cell));
+		run("DELETE FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_DELETE, 1, types, &value);
+		changelog(routing, "drop_schema", quote_identifier(lfirst(cell)));
+	}
+}
+
+/* A partition is part of its root's table; what is detached is a table of its own. */
+static void
+write_partitions(TesseraTrack *track, const TesseraRouting *routing)
+{
+	static const Oid types[] = {OIDOID};
+	ListCell   *cell;
+
+	foreach(cell, track->partitions)
+	{
+		Datum		relid = ObjectIdGetDatum(lfirst_oid(cell));
+
+		if (get_rel_relispartition(lfirst_oid(cell)))
+			run("DELETE FROM tessera.cluster_table WHERE relid = $1", SPI_OK_DELETE, 1, types, &relid);
+		else if (is_cluster_table(lfirst_oid(cell)))
+			insert_table(track, routing, lfirst_oid(cell));
+	}
+}
+
+/* Names that the hook does not give. */
+static void
+write_renamed(RenameStmt *statement, const TesseraRouting *routing)
+{
+	static const Oid types[] = {NAMEOID, NAMEOID, OIDOID};
+	NameData	names[2];
+	Datum		values[3];
+
+	if ((statement->renameType != OBJECT_COLUMN && statement->renameType != OBJECT_SCHEMA) || statement->subname == NULL)
+		return;
+	namestrcpy(&names[0], statement->subname);
+	namestrcpy(&names[1], statement->newname);
+	values[0] = NameGetDatum(&names[0]);
+	values[1] = NameGetDatum(&names[1]);
+	if (statement->renameType == OBJECT_SCHEMA)
+	{
+		run("UPDATE tessera.cluster_table SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
+		run("UPDATE tessera.schema_placement SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
+	}
+	else
+	{
+		Oid			relid = RangeVarGetRelid(statement->relation, NoLock, true);
+
+		relid = OidIsValid(relid) ? tessera_cluster_root(routing, relid) : InvalidOid;
+		values[2] = ObjectIdGetDatum(relid);
+		if (OidIsValid(relid))
+			run("UPDATE tessera.cluster_table SET key_columns = array_replace(key_columns, $1, $2) "
+				"WHERE relid = $3 AND key_columns @> ARRAY[$1]", SPI_OK_UPDATE, 3, types, values);
+	}
+}
+
+static bool
+changed_rows(TesseraTrack *track, Node *statement)
+{
+	return track->created || track->altered || track->dropped || track->created_schemas || track->dropped_schemas || track->partitions ||
+		(IsA(statement, RenameStmt) &&
+		 (((RenameStmt *) statement)->renameType == OBJECT_COLUMN || ((RenameStmt *) statement)->renameType == OBJECT_SCHEMA));
+}
+
+void
+tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *routing)
+{
+	TesseraSpi	access;
+
+	/* What follows is not the statement's doing. */
+	current = track->outer;
+	if (!changed_rows(track, statement))
+		return;
+	CommandCounterIncrement();
+	tessera_spi_begin(&access);
+	write_created(track, routing);
+	if (track->altered)
+		write_altered(track);
+	if (IsA(statement, RenameStmt))
+		write_renamed((RenameStmt *) statement, routing);
+	write_partitions(track, routing);
+	if (track->dropped)
+		write_dropped(track, routing);
+	write_dropped_schemas(track, routing);
+	tessera_spi_end(&access);
+	tessera_catalog_changed();
+	CommandCounterIncrement();
+}

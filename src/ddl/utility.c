@@ -1,0 +1,418 @@
+/*
+ * utility.c
+ *	  The ProcessUtility hook: decides for each utility statement whether it stays here, goes to every node, or is taken over by a handler.
+ *
+ * One table gives the kind of each statement; what it names (subject.c) decides whether that applies: statements on temporary objects, on objects of this
+ * node alone, inside CREATE EXTENSION, or with tessera.replicate_ddl off run as without the extension. Parts of a statement that runs already
+ * (PROCESS_UTILITY_SUBCOMMAND) went to the other nodes with it.
+ *
+ * Nothing is kept between statements.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "nodes/nodes.h"
+#include "parser/scansup.h"
+#include "tcop/utility.h"
+#include "utils/guc.h"
+
+#include "catalog/change.h"
+#include "ddl/ddl.h"
+#include "session/internal.h"
+
+typedef enum UtilityKind
+{
+	UTILITY_LOCAL,				/* this node's own business */
+	UTILITY_EVERYWHERE,			/* DDL: every node */
+	UTILITY_ROLE,				/* roles: every server */
+	UTILITY_LOCK,				/* LOCK TABLE: every node */
+	UTILITY_TABLE_AS,			/* CREATE TABLE AS, SELECT INTO, CREATE MATERIALIZED VIEW */
+	UTILITY_TRUNCATE,
+	UTILITY_COPY,
+	UTILITY_EXPLAIN
+} UtilityKind;
+
+/* What is not here is local: settings, cursors, prepared statements, VACUUM, ANALYZE, CLUSTER, REINDEX, databases, tablespaces, publications... */
+static const struct
+{
+	NodeTag		tag;
+	UtilityKind kind;
+}			kinds[] =
+{
+	{T_AlterCollationStmt, UTILITY_EVERYWHERE},
+	{T_AlterDefaultPrivilegesStmt, UTILITY_EVERYWHERE},
+	{T_AlterDomainStmt, UTILITY_EVERYWHERE},
+	{T_AlterEnumStmt, UTILITY_EVERYWHERE},
+	{T_AlterEventTrigStmt, UTILITY_EVERYWHERE},
+	{T_AlterExtensionContentsStmt, UTILITY_EVERYWHERE},
+	{T_AlterExtensionStmt, UTILITY_EVERYWHERE},
+	{T_AlterFdwStmt, UTILITY_EVERYWHERE},
+	{T_AlterForeignServerStmt, UTILITY_EVERYWHERE},
+	{T_AlterFunctionStmt, UTILITY_EVERYWHERE},
+	{T_AlterObjectDependsStmt, UTILITY_EVERYWHERE},
+	{T_AlterObjectSchemaStmt, UTILITY_EVERYWHERE},
+	{T_AlterOpFamilyStmt, UTILITY_EVERYWHERE},
+	{T_AlterOperatorStmt, UTILITY_EVERYWHERE},
+	{T_AlterOwnerStmt, UTILITY_EVERYWHERE},
+	{T_AlterPolicyStmt, UTILITY_EVERYWHERE},
+	{T_AlterRoleSetStmt, UTILITY_ROLE},
+	{T_AlterRoleStmt, UTILITY_ROLE},
+	{T_AlterSeqStmt, UTILITY_EVERYWHERE},
+	{T_AlterStatsStmt, UTILITY_EVERYWHERE},
+	{T_AlterTSConfigurationStmt, UTILITY_EVERYWHERE},
+	{T_AlterTSDictionaryStmt, UTILITY_EVERYWHERE},
+	{T_AlterTableStmt, UTILITY_EVERYWHERE},
+	{T_AlterTypeStmt, UTILITY_EVERYWHERE},
+	{T_AlterUserMappingStmt, UTILITY_EVERYWHERE},
+	{T_CommentStmt, UTILITY_EVERYWHERE},
+	{T_CompositeTypeStmt, UTILITY_EVERYWHERE},
+	{T_CopyStmt, UTILITY_COPY},
+	{T_CreateAmStmt, UTILITY_EVERYWHERE},
+	{T_CreateCastStmt, UTILITY_EVERYWHERE},
+	{T_CreateConversionStmt, UTILITY_EVERYWHERE},
+	{T_CreateDomainStmt, UTILITY_EVERYWHERE},
+	{T_CreateEnumStmt, UTILITY_EVERYWHERE},
+	{T_CreateEventTrigStmt, UTILITY_EVERYWHERE},
+	{T_CreateExtensionStmt, UTILITY_EVERYWHERE},
+	{T_CreateFdwStmt, UTILITY_EVERYWHERE},
+	{T_CreateForeignServerStmt, UTILITY_EVERYWHERE},
+	{T_CreateForeignTableStmt, UTILITY_EVERYWHERE},
+	{T_CreateFunctionStmt, UTILITY_EVERYWHERE},
+	{T_CreateOpClassStmt, UTILITY_EVERYWHERE},
+	{T_CreateOpFamilyStmt, UTILITY_EVERYWHERE},
+	{T_CreatePLangStmt, UTILITY_EVERYWHERE},
+	{T_CreatePolicyStmt, UTILITY_EVERYWHERE},
+	{T_CreateRangeStmt, UTILITY_EVERYWHERE},
+	{T_CreateRoleStmt, UTILITY_ROLE},
+	{T_CreateSchemaStmt, UTILITY_EVERYWHERE},
+	{T_CreateSeqStmt, UTILITY_EVERYWHERE},
+	{T_CreateStatsStmt, UTILITY_EVERYWHERE},
+	{T_CreateStmt, UTILITY_EVERYWHERE},
+	{T_CreateTableAsStmt, UTILITY_TABLE_AS},
+	{T_CreateTransformStmt, UTILITY_EVERYWHERE},
+	{T_CreateTrigStmt, UTILITY_EVERYWHERE},
+	{T_CreateUserMappingStmt, UTILITY_EVERYWHERE},
+	{T_DefineStmt, UTILITY_EVERYWHERE},
+	{T_DropOwnedStmt, UTILITY_EVERYWHERE},
+	{T_DropRoleStmt, UTILITY_ROLE},
+	{T_DropStmt, UTILITY_EVERYWHERE},
+	{T_DropUserMappingStmt, UTILITY_EVERYWHERE},
+	{T_ExplainStmt, UTILITY_EXPLAIN},
+	{T_GrantRoleStmt, UTILITY_ROLE},
+	{T_GrantStmt, UTILITY_EVERYWHERE},
+	{T_ImportForeignSchemaStmt, UTILITY_EVERYWHERE},
+	{T_IndexStmt, UTILITY_EVERYWHERE},
+	{T_LockStmt, UTILITY_LOCK},
+	{T_ReassignOwnedStmt, UTILITY_EVERYWHERE},
+	{T_RenameStmt, UTILITY_EVERYWHERE},
+	{T_RuleStmt, UTILITY_EVERYWHERE},
+	{T_SecLabelStmt, UTILITY_EVERYWHERE},
+	{T_TruncateStmt, UTILITY_TRUNCATE},
+	{T_ViewStmt, UTILITY_EVERYWHERE},
+};
+
+static ProcessUtility_hook_type previous_utility = NULL;
+static bool replicate_ddl = true;
+
+TesseraUtilityHandler tessera_copy_handler = NULL;
+TesseraUtilityHandler tessera_truncate_handler = NULL;
+
+/* Databases, tablespaces, large objects and configuration parameters are not the cluster's; roles are the servers'. */
+static UtilityKind
+kind_of_object(ObjectType type)
+{
+	switch (type)
+	{
+		case OBJECT_ROLE:
+			return UTILITY_ROLE;
+		case OBJECT_DATABASE:
+		case OBJECT_TABLESPACE:
+		case OBJECT_LARGEOBJECT:
+		case OBJECT_PARAMETER_ACL:
+		case OBJECT_PUBLICATION:
+		case OBJECT_PUBLICATION_NAMESPACE:
+		case OBJECT_PUBLICATION_REL:
+		case OBJECT_SUBSCRIPTION:
+			return UTILITY_LOCAL;
+		default:
+			return UTILITY_EVERYWHERE;
+	}
+}
+
+static UtilityKind
+kind_of(Node *statement)
+{
+	switch (nodeTag(statement))
+	{
+		case T_RenameStmt:
+			return kind_of_object(castNode(RenameStmt, statement)->renameType);
+		case T_CommentStmt:
+			return kind_of_object(castNode(CommentStmt, statement)->objtype);
+		case T_SecLabelStmt:
+			return kind_of_object(castNode(SecLabelStmt, statement)->objtype);
+		case T_AlterOwnerStmt:
+			return kind_of_object(castNode(AlterOwnerStmt, statement)->objectType);
+		case T_DropStmt:
+			return kind_of_object(castNode(DropStmt, statement)->removeType);
+		case T_GrantStmt:
+			return kind_of_object(castNode(GrantStmt, statement)->objtype);
+		case T_AlterRoleSetStmt:
+			/* of a database: their names differ by node */
+			return castNode(AlterRoleSetStmt, statement)->database ? UTILITY_LOCAL : UTILITY_ROLE;
+		default:
+			break;
+	}
+	for (int i = 0; i < lengthof(kinds); i++)
+		if (kinds[i].tag == nodeTag(statement))
+			return kinds[i].kind;
+	return UTILITY_LOCAL;
+}
+
+/* Statements that only carry another one: it counts as the outermost itself. */
+static bool
+is_carrier(Node *statement)
+{
+	switch (nodeTag(statement))
+	{
+		case T_ExplainStmt:
+		case T_PrepareStmt:
+		case T_ExecuteStmt:
+		case T_DeallocateStmt:
+		case T_DeclareCursorStmt:
+		case T_FetchStmt:
+		case T_ClosePortalStmt:
+		case T_TransactionStmt:
+			return true;
+		default:
+			return false;
+	}
+}
+
+static void
+run_next(TesseraUtility *u)
+{
+	if (previous_utility)
+		previous_utility(u->statement, u->text, u->read_only, u->context, u->params, u->environment, u->receiver, u->completion);
+	else
+		standard_ProcessUtility(u->statement, u->text, u->read_only, u->context, u->params, u->environment, u->receiver, u->completion);
+}
+
+void
+tessera_utility_run(TesseraUtility *utility)
+{
+	if (is_carrier(utility->statement->utilityStmt))
+	{
+		run_next(utility);
+		return;
+	}
+	tessera_nesting_enter();
+	PG_TRY();
+	{
+		run_next(utility);
+	}
+	PG_FINALLY();
+	{
+		tessera_nesting_leave();
+	}
+	PG_END_TRY();
+}
+
+char *
+tessera_utility_text(TesseraUtility *utility)
+{
+	const char *start = utility->text;
+	int			length = utility->statement->stmt_len;
+
+	if (utility->statement->stmt_location > 0)
+		start += utility->statement->stmt_location;
+	if (length <= 0)
+		length = strlen(start);
+	while (length > 0 && scanner_isspace(*start))
+		start++, length--;
+	while (length > 0 && (scanner_isspace(start[length - 1]) || start[length - 1] == ';'))
+		length--;
+	return pnstrdup(start, length);
+}
+
+/* COMMIT PREPARED makes rows of the catalog visible, whatever they are. */
+static void
+run_transaction_statement(TesseraUtility *utility)
+{
+	TransactionStmtKind kind = castNode(TransactionStmt, utility->statement->utilityStmt)->kind;
+
+	run_next(utility);
+	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
+		tessera_catalog_bump();
+}
+
+static void pg_attribute_noreturn()
+refuse_concurrently(const char *what, const char *instead)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("%s is not supported on tables of the cluster: it cannot run in a transaction", what),
+			 errhint("%s, or run it on each node with tessera.replicate_ddl off.", instead)));
+}
+
+static void
+refuse_untransactional(Node *statement)
+{
+	if (IsA(statement, IndexStmt) && ((IndexStmt *) statement)->concurrent)
+		refuse_concurrently("CREATE INDEX CONCURRENTLY", "Use CREATE INDEX");
+	if (IsA(statement, DropStmt) && ((DropStmt *) statement)->concurrent)
+		refuse_concurrently("DROP INDEX CONCURRENTLY", "Use DROP INDEX");
+	if (IsA(statement, AlterTableStmt))
+	{
+		ListCell   *cell;
+
+		foreach(cell, ((AlterTableStmt *) statement)->cmds)
+		{
+			AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
+
+			if (command->subtype == AT_DetachPartition && IsA(command->def, PartitionCmd) && ((PartitionCmd *) command->def)->concurrent)
+				refuse_concurrently("DETACH PARTITION CONCURRENTLY", "Use DETACH PARTITION");
+		}
+	}
+}
+
+/* Statements with PROCESS_UTILITY_SUBCOMMAND belong to one that goes everywhere as a whole, and so does what an extension's script does. */
+static bool
+belongs_to_another(TesseraUtility *utility)
+{
+	return utility->context == PROCESS_UTILITY_SUBCOMMAND || creating_extension;
+}
+
+static void
+run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind)
+{
+	Node	   *statement = utility->statement->utilityStmt;
+	TesseraSubject subject = {0};
+
+	tessera_subject(statement, routing, &subject);
+	if (subject.local != NULL)
+	{
+		if (subject.cluster != NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("one statement cannot change both \"%s\", which every node has, and \"%s\", which only this node has",
+							subject.cluster, subject.local),
+					 errhint("Use a statement for each.")));
+		tessera_utility_run(utility);
+		return;
+	}
+	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
+	if (kind == UTILITY_LOCK && (subject.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
+	{
+		tessera_utility_run(utility);
+		return;
+	}
+	if (tessera_internal_connection())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a function or trigger that runs on a shard cannot run %s", CreateCommandName(statement)),
+				 errhint("Run it in the client, or in a function called outside the statement.")));
+	refuse_untransactional(statement);
+	if (!CommandIsReadOnly(utility->statement))
+		PreventCommandIfReadOnly(CreateCommandName(statement));
+	tessera_fan_out(utility, routing, &subject);
+}
+
+/* EXPLAIN ANALYZE CREATE TABLE AS would make a table that only this node has. */
+static bool
+explains_table_as(Node *statement)
+{
+	Query	   *query = castNode(Query, ((ExplainStmt *) statement)->query);
+	ListCell   *cell;
+
+	if (query->commandType != CMD_UTILITY || !IsA(query->utilityStmt, CreateTableAsStmt) ||
+		((CreateTableAsStmt *) query->utilityStmt)->into->rel->relpersistence == RELPERSISTENCE_TEMP)
+		return false;
+	foreach(cell, ((ExplainStmt *) statement)->options)
+	{
+		DefElem    *option = lfirst_node(DefElem, cell);
+
+		if (strcmp(option->defname, "analyze") == 0 && defGetBoolean(option))
+			return true;
+	}
+	return false;
+}
+
+/* On a member node. */
+static void
+run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind)
+{
+	bool		received = tessera_internal_connection() && tessera_nesting() == 0;
+	Node	   *statement = utility->statement->utilityStmt;
+
+	switch (kind)
+	{
+		case UTILITY_COPY:
+			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility, routing))
+				tessera_utility_run(utility);
+			return;
+		case UTILITY_TRUNCATE:
+			if (tessera_truncate_handler == NULL || !tessera_truncate_handler(utility, routing))
+				tessera_utility_run(utility);
+			return;
+		case UTILITY_EXPLAIN:
+			if (replicate_ddl && explains_table_as(statement))
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("EXPLAIN ANALYZE of a statement that creates a table is not supported in a cluster"),
+						 errhint("Explain the query alone.")));
+			tessera_utility_run(utility);
+			return;
+		default:
+			break;
+	}
+	if (received)
+		tessera_fan_out_receive(utility, routing);
+	else if (!replicate_ddl && kind != UTILITY_LOCK)
+		tessera_utility_run(utility);
+	else if (kind == UTILITY_ROLE)
+		tessera_role_statement(utility, routing);
+	else if (kind == UTILITY_TABLE_AS)
+	{
+		if (!tessera_create_table_as(utility, routing))
+			tessera_utility_run(utility);
+	}
+	else
+		run_ddl(utility, routing, kind);
+}
+
+static void
+utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context, ParamListInfo params,
+			 QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
+{
+	TesseraUtility utility = {statement, text, read_only, context, params, environment, receiver, completion};
+	UtilityKind kind;
+	const TesseraRouting *routing;
+
+	if (IsA(statement->utilityStmt, TransactionStmt))
+	{
+		run_transaction_statement(&utility);
+		return;
+	}
+	kind = kind_of(statement->utilityStmt);
+	routing = kind != UTILITY_LOCAL && !belongs_to_another(&utility) && IsTransactionState() ? tessera_routing() : NULL;
+	if (routing == NULL)
+		tessera_utility_run(&utility);
+	else
+		run_on_member(&utility, routing, kind);
+}
+
+void
+tessera_ddl_init(void)
+{
+	DefineCustomBoolVariable("tessera.replicate_ddl", "Run DDL on every node of the cluster.",
+							 "Off: a statement changes this node only. For repairs; nodes must have the same schema.",
+							 &replicate_ddl, true, PGC_SUSET, 0, NULL, NULL, NULL);
+	tessera_track_init();
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
+}

@@ -1,0 +1,348 @@
+/*
+ * control.c
+ *	  The control plane of a migration on donor and recipient: SQL functions that other nodes call over the control lane.
+ *
+ * Each call is a transaction of its own. Those that start a worker (internal_start_*) come after the one that wrote the row, so that the worker finds the row committed. A
+ * slot is reserved before its row is written, so that recovery leaves the row alone; a reservation nobody uses ends after a while.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+#include "utils/uuid.h"
+
+#include "common/injection.h"
+#include "migration/data.h"
+#include "migration/describe.h"
+#include "migration/rows.h"
+#include "migration/settle.h"
+#include "migration/slot.h"
+#include "migration/work.h"
+
+/* A waiter does not wait longer than this for the rest once the outcome is known and carried out here. */
+#define LINGER_MS 5000
+
+PG_FUNCTION_INFO_V1(tessera_internal_donate);
+PG_FUNCTION_INFO_V1(tessera_internal_start_donor);
+PG_FUNCTION_INFO_V1(tessera_internal_wait_migration);
+PG_FUNCTION_INFO_V1(tessera_internal_cancel_migration);
+PG_FUNCTION_INFO_V1(tessera_internal_knows_migration);
+PG_FUNCTION_INFO_V1(tessera_internal_prepare_recipient);
+PG_FUNCTION_INFO_V1(tessera_internal_start_recipient);
+PG_FUNCTION_INFO_V1(tessera_internal_recipient_status);
+PG_FUNCTION_INFO_V1(tessera_internal_release_recipient);
+PG_FUNCTION_INFO_V1(tessera_internal_migration_slots);
+
+
+static char *
+jsonb_text(Datum jsonb)
+{
+	return DatumGetCString(DirectFunctionCall1(jsonb_out, jsonb));
+}
+
+/* The row of a migration that must be there. */
+static TesseraMigrationRow *
+row_or_error(TesseraMigrationSide side, const pg_uuid_t *migration_id)
+{
+	TesseraMigrationRow *row = tessera_migration_row(side, migration_id, false);
+
+	if (row == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("migration %s is not known on this node", tessera_work_uuid(migration_id))));
+	return row;
+}
+
+static Datum
+record_of(FunctionCallInfo fcinfo, int n, Datum *values, bool *nulls)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE || desc->natts != n)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("function returning record called in context that cannot accept type record")));
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+static void
+put_text(Datum *values, bool *nulls, int i, const char *text)
+{
+	nulls[i] = text == NULL || text[0] == '\0';
+	if (!nulls[i])
+		values[i] = CStringGetTextDatum(text);
+}
+
+
+/* Donor */
+
+/* internal_donate(migration_id uuid, request jsonb): the coordinator row. Again: nothing. */
+Datum
+tessera_internal_donate(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	char	   *slot_name = psprintf("tessera_");
+	StringInfoData name;
+	bool		existing;
+	int			slot;
+	pg_uuid_t	nobody = {{0}};
+
+	initStringInfo(&name);
+	appendStringInfoString(&name, slot_name);
+	for (int i = 0; i < UUID_LEN; i++)
+		appendStringInfo(&name, "%02x", id->data[i]);
+	slot = tessera_slot_reserve(TESSERA_DONOR, id, &nobody, &existing);
+	if (!existing && !tessera_migration_row_insert(TESSERA_DONOR, id, jsonb_text(PG_GETARG_DATUM(1)), name.data))
+	{
+		TesseraMigrationSlot copy;
+
+		/* it is there already, without a process: recovery's */
+		tessera_slot_copy(slot, &copy);
+		tessera_slot_unreserve(slot, copy.generation);
+	}
+	PG_RETURN_VOID();
+}
+
+/* internal_start_donor(migration_id uuid): starts the worker of a reserved slot; nothing if it runs, or has run. */
+Datum
+tessera_internal_start_donor(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	TesseraMigrationSlot copy;
+	int			slot;
+
+	if (tessera_slot_find(TESSERA_DONOR, id, &slot, &copy) && copy.use == TESSERA_SLOT_RESERVED)
+	{
+		(void) row_or_error(TESSERA_DONOR, id);
+		tessera_slot_start_worker(slot, copy.generation);
+	}
+	PG_RETURN_VOID();
+}
+
+/*
+ * internal_wait_migration(migration_id uuid, timeout_ms int4, OUT state text, OUT sqlstate text, OUT message text, OUT detail text, OUT hint text)
+ * state: running, committed, aborted; unknown: this donor has no process for it (any more).
+ */
+Datum
+tessera_internal_wait_migration(PG_FUNCTION_ARGS)
+{
+	TesseraMigrationSlot slot;
+	Datum		values[5];
+	bool		nulls[5] = {false};
+	const char *state = "running";
+
+	if (!tessera_slot_wait(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_GETARG_INT32(1), &slot))
+	{
+		memset(&slot, 0, sizeof(slot));
+		state = "unknown";
+	}
+	else if (tessera_slot_live(&slot) && !(slot.settled && TimestampDifferenceExceeds(slot.reserved, GetCurrentTimestamp(), LINGER_MS)))
+		state = "running";
+	else if (slot.result == TESSERA_RESULT_NONE)
+		state = "unknown";
+	else
+		state = slot.result == TESSERA_RESULT_COMMITTED ? "committed" : "aborted";
+	put_text(values, nulls, 0, state);
+	put_text(values, nulls, 1, slot.sqlstate);
+	put_text(values, nulls, 2, slot.message);
+	put_text(values, nulls, 3, slot.detail);
+	put_text(values, nulls, 4, slot.hint);
+	return record_of(fcinfo, 5, values, nulls);
+}
+
+/* internal_cancel_migration(migration_id uuid) returns bool: was its process asked to end? */
+Datum
+tessera_internal_cancel_migration(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(tessera_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0)));
+}
+
+/* internal_knows_migration(migration_id uuid) returns bool: has this donor anything of it? */
+Datum
+tessera_internal_knows_migration(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	TesseraMigrationSlot slot;
+
+	PG_RETURN_BOOL((tessera_slot_find(TESSERA_DONOR, id, NULL, &slot) && tessera_slot_live(&slot)) ||
+				   tessera_migration_row(TESSERA_DONOR, id, false) != NULL);
+}
+
+
+/* Recipient */
+
+/* internal_prepare_recipient(migration_id uuid, request jsonb) returns text: checks; the row; the public key of this side. */
+Datum
+tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	char	   *request = jsonb_text(PG_GETARG_DATUM(1));
+	TesseraMigrationRow *row;
+	TesseraExchangeKeys keys;
+	const TesseraGroup *group;
+	TesseraPlacementRow *placement;
+	bool		existing;
+	int			slot;
+
+	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("migration %s is already known on this node", tessera_work_uuid(id))));
+	row = row_or_error(TESSERA_RECIPIENT, id);
+	(void) tessera_work_group(&row->group_id, &group);
+	placement = tessera_placement_read(&row->group_id, NULL);
+	if (placement != NULL && placement->has_migration)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("the recipient takes part in migration %s of the table", tessera_work_uuid(&placement->migration_id)),
+				 errhint("Look at tessera.migrations.")));
+	tessera_compare_tables(request);
+	tessera_check_tables(tessera_moving_range(id, &row->group_id, row->range.min, row->range.max), false);
+
+	tessera_exchange_make_keys(&keys);
+	slot = tessera_slot_reserve(TESSERA_RECIPIENT, id, &row->group_id, &existing);
+	if (existing)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("migration %s is already received on this node", tessera_work_uuid(id))));
+	tessera_slot_set_keys(slot, &keys);
+	explicit_bzero(keys.secret_key, sizeof(keys.secret_key));
+	PG_RETURN_TEXT_P(cstring_to_text(keys.public_key));
+}
+
+/* internal_start_recipient(migration_id uuid, endpoint text, donor_key text) */
+Datum
+tessera_internal_start_recipient(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	TesseraMigrationSlot copy;
+	int			slot;
+
+	(void) row_or_error(TESSERA_RECIPIENT, id);
+	if (!tessera_slot_find(TESSERA_RECIPIENT, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("migration %s was not prepared on this node", tessera_work_uuid(id))));
+	tessera_slot_set_peer(slot, text_to_cstring(PG_GETARG_TEXT_PP(1)), text_to_cstring(PG_GETARG_TEXT_PP(2)));
+	tessera_slot_start_worker(slot, copy.generation);
+	PG_RETURN_VOID();
+}
+
+/*
+ * internal_recipient_status(migration_id uuid, OUT live bool, OUT state text, OUT rows int8, OUT mods int8, OUT sqlstate text, OUT message text,
+ * OUT detail text, OUT hint text, OUT waiting_for text); all null if it is not known.
+ */
+Datum
+tessera_internal_recipient_status(PG_FUNCTION_ARGS)
+{
+	TesseraMigrationSlot slot;
+	Datum		values[9] = {0};
+	bool		nulls[9];
+
+	memset(nulls, true, sizeof(nulls));
+	if (tessera_slot_find(TESSERA_RECIPIENT, PG_GETARG_UUID_P(0), NULL, &slot))
+	{
+		nulls[0] = nulls[2] = nulls[3] = false;
+		values[0] = BoolGetDatum(tessera_slot_live(&slot));
+		put_text(values, nulls, 1, tessera_migration_state_name(slot.state));
+		values[2] = Int64GetDatum(slot.rows);
+		values[3] = Int64GetDatum(slot.mods);
+		put_text(values, nulls, 4, slot.sqlstate);
+		put_text(values, nulls, 5, slot.message);
+		put_text(values, nulls, 6, slot.detail);
+		put_text(values, nulls, 7, slot.hint);
+		put_text(values, nulls, 8, slot.waiting_for);
+	}
+	return record_of(fcinfo, 9, values, nulls);
+}
+
+/* Once the outcome is committed here, the recipient's worker may end. */
+static void
+settled_at_commit(XactEvent event, void *arg)
+{
+	pg_uuid_t  *id = arg;
+
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+	{
+		if (event == XACT_EVENT_COMMIT)
+			tessera_slot_settled(id);
+		UnregisterXactCallback(settled_at_commit, arg);
+		free(id);
+	}
+}
+
+/* internal_release_recipient(migration_id uuid, outcome text, major int8, term int8): carries an outcome out here. Again: nothing. */
+Datum
+tessera_internal_release_recipient(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	char	   *outcome = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	bool		committed = strcmp(outcome, "committed") == 0;
+	pg_uuid_t  *kept;
+
+	if (!committed && strcmp(outcome, "aborted") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
+	if (!committed)
+		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id);
+	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
+
+	kept = malloc(sizeof(pg_uuid_t));	/* not in the transaction's memory: the callback frees it */
+	if (kept == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory")));
+	*kept = *id;
+	RegisterXactCallback(settled_at_commit, kept);
+	PG_RETURN_VOID();
+}
+
+
+/* Views */
+
+/*
+ * internal_migration_slots(OUT pid int4, OUT migration_id uuid, OUT side text, OUT phase text, OUT rows int8, OUT bytes int8, OUT mods int8,
+ * OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8, OUT waiting_for text, OUT started timestamptz): those that run.
+ */
+Datum
+tessera_internal_migration_slots(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < TESSERA_MIGRATION_SLOTS; i++)
+	{
+		TesseraMigrationSlot slot;
+		Datum		values[13];
+		bool		nulls[13] = {false};
+
+		tessera_slot_copy(i, &slot);
+		if (slot.use != TESSERA_SLOT_RUNNING || slot.database != MyDatabaseId)
+			continue;
+		values[0] = Int32GetDatum(slot.pid);
+		values[1] = UUIDPGetDatum(&slot.migration_id);
+		values[2] = CStringGetTextDatum(slot.side == TESSERA_DONOR ? "donor" : "recipient");
+		values[3] = CStringGetTextDatum(tessera_migration_state_name(slot.state));
+		values[4] = Int64GetDatum(slot.rows);
+		values[5] = Int64GetDatum(slot.bytes);
+		values[6] = Int64GetDatum(slot.mods);
+		values[7] = Int64GetDatum((int64) slot.backlog);
+		values[8] = Float8GetDatum(slot.lag_ms);
+		nulls[8] = slot.lag_ms < 0;
+		values[9] = Int32GetDatum(slot.gate_attempts);
+		values[10] = Float8GetDatum(slot.pause_ms);
+		nulls[10] = slot.pause_ms <= 0;
+		put_text(values, nulls, 11, slot.waiting_for);
+		values[12] = TimestampTzGetDatum(slot.started);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,231 @@
+/*
+ * deleter.c
+ *	  The range deleter: removes rows of ranges that this shard no longer owns (S64-S81, DESIGN section 11).
+ *
+ * What is to be deleted is in the placement row: deletion ranges, without what is owned, without the range of a migration that is under way. Each batch's
+ * transaction locks that row and looks again, so that no row is deleted that is owned at its commit (invariant 5). When no table of the group has a row
+ * of the range left, the range goes from the placement row.
+ *
+ * No snapshot has to be waited for: MVCC keeps the rows for those who may still see them, here and on standbys. orphan_cleanup_delay only spares work when
+ * a range soon comes back; its clock is this process's memory, and starts anew with it.
+ *
+ * A crash leaves the range in the placement row.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "common/injection.h"
+#include "migration/data.h"
+#include "migration/deleter.h"
+#include "migration/migration.h"
+#include "migration/ranges.h"
+#include "migration/rows.h"
+#include "migration/settings.h"
+#include "migration/work.h"
+
+#define IDLE_MS 5000L
+#define WATCHED 64
+
+/* A range of a group that may be deleted. */
+typedef struct Piece
+{
+	pg_uuid_t	group_id;
+	TesseraRange range;
+} Piece;
+
+/* Since when a range is seen as one to delete, by a hash of it. */
+static struct
+{
+	uint64		hash;
+	TimestampTz since;
+} watched[WATCHED];
+
+
+/* Deletions of the placement that may be carried out, within a range (NULL: all). In a transaction. */
+static int
+deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const TesseraRange *within, TesseraRange **ranges)
+{
+	int			n = placement->ndeletions;
+	int			nreceived;
+	TesseraRange *received = tessera_received_ranges(&placement->group_id, &nreceived);
+
+	*ranges = placement->deletions;
+	for (int i = 0; i < placement->nowned; i++)
+		tessera_ranges_remove(ks, &n, ranges, &placement->owned[i]);
+	if (placement->has_migration && placement->gate_range.min != NULL)
+		tessera_ranges_remove(ks, &n, ranges, &placement->gate_range);
+	for (int i = 0; i < nreceived; i++)
+	{
+		/* of a migration that has not received anything yet: it has these rows deleted itself */
+		if (within != NULL && tessera_bounds_compare_typed(ks, received[i].min, within->min) == 0 &&
+			tessera_bounds_compare_typed(ks, received[i].max, within->max) == 0)
+			continue;
+		tessera_ranges_remove(ks, &n, ranges, &received[i]);
+	}
+	if (within != NULL && n > 0)
+	{
+		/* cut to the range: what lies outside of it is taken away */
+		TesseraRange *outside = *ranges;
+		int			noutside = n;
+
+		tessera_ranges_remove(ks, &noutside, &outside, within);
+		for (int i = 0; i < noutside; i++)
+			tessera_ranges_remove(ks, &n, ranges, &outside[i]);
+	}
+	return n;
+}
+
+/*
+ * One batch of one range, in a transaction of its own. Returns rows deleted; 0: none were left, and the range is off the deletions; -1: it is no longer
+ * to be deleted.
+ */
+static int64
+delete_batch(const Piece *piece, const TesseraRange *within)
+{
+	const TesseraGroup *group;
+	const TesseraRouting *routing;
+	TesseraPlacementRow *placement;
+	TesseraKeySpace *ks;
+	TesseraRange *ranges;
+	TesseraMovingRange *range;
+	pg_uuid_t	nobody = {{0}};
+	int			n;
+	int64		rows = 0;
+
+	tessera_work_begin();
+	routing = tessera_work_group(&piece->group_id, &group);
+	ks = tessera_group_keyspace(routing, group);
+	placement = tessera_placement_lock(&piece->group_id);
+	n = deletable(ks, placement, within, &ranges);
+	if (!tessera_ranges_cover(ks, n, ranges, &piece->range))
+	{
+		tessera_work_commit();
+		return -1;
+	}
+	range = tessera_moving_range(&nobody, &piece->group_id, piece->range.min, piece->range.max);
+	for (int i = 0; i < range->ntables && rows == 0; i++)
+		rows = tessera_delete_range_batch(routing, group, range->relids[i], &range->min, &range->max, tessera_range_deleter_batch_size);
+	if (rows == 0)
+	{
+		tessera_ranges_remove(ks, &placement->ndeletions, &placement->deletions, &piece->range);
+		tessera_placement_write(placement);
+	}
+	else
+		tessera_work_commit_lazily();
+	tessera_injection("range_deleter_batch");
+	tessera_work_commit();
+	return rows;
+}
+
+static void
+delete_piece(const Piece *piece, const TesseraRange *within)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera range deletion", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+
+	while (delete_batch(piece, within) > 0)
+	{
+		MemoryContextReset(context);
+		tessera_work_sleep(within != NULL ? 0 : tessera_range_deleter_batch_delay);
+	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+}
+
+/* Everything that may be deleted, in the current context. */
+static Piece *
+find_pieces(const pg_uuid_t *group_id, const TesseraRange *within, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	const TesseraRouting *routing;
+	TesseraPlacementRow **rows;
+	Piece	   *pieces;
+	int			nrows;
+	int			room = 16;
+
+	*n = 0;
+	tessera_work_begin();
+	routing = tessera_routing();
+	MemoryContextSwitchTo(caller);
+	pieces = palloc(sizeof(Piece) * room);
+	rows = tessera_placement_read_all(NULL, &nrows);
+	for (int i = 0; i < nrows && routing != NULL; i++)
+	{
+		const TesseraGroup *group = tessera_routing_group_by_id(routing, &rows[i]->group_id);
+		TesseraRange *ranges;
+		int			nranges;
+
+		if (rows[i]->ndeletions == 0 || group == NULL || (group_id != NULL && memcmp(group_id, &rows[i]->group_id, sizeof(pg_uuid_t)) != 0))
+			continue;
+		nranges = deletable(tessera_group_keyspace(routing, group), rows[i], within, &ranges);
+		for (int j = 0; j < nranges; j++)
+		{
+			if (*n == room)
+				pieces = repalloc(pieces, sizeof(Piece) * (room *= 2));
+			pieces[*n].group_id = rows[i]->group_id;
+			pieces[(*n)++].range = ranges[j];
+		}
+	}
+	tessera_work_commit();
+	return pieces;
+}
+
+void
+tessera_delete_overlap(const pg_uuid_t *group_id, const TesseraRange *within)
+{
+	int			n;
+	Piece	   *pieces = find_pieces(group_id, within, &n);
+
+	if (n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("rows of the range on the recipient cannot be deleted at present"),
+				 errdetail("Another migration uses a part of the range.")));
+	for (int i = 0; i < n; i++)
+		delete_piece(&pieces[i], within);
+}
+
+/* Milliseconds until the piece may be deleted. */
+static long
+delay_left(const Piece *piece)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) piece->range.min, VARSIZE(piece->range.min), 1) ^
+	hash_bytes_extended((const unsigned char *) piece->range.max, VARSIZE(piece->range.max), 2) ^
+	hash_bytes_extended(piece->group_id.data, UUID_LEN, 3);
+	int			at = (int) (hash % WATCHED);
+
+	if (watched[at].hash != hash)
+	{
+		watched[at].hash = hash;
+		watched[at].since = GetCurrentTimestamp();
+	}
+	return tessera_orphan_cleanup_delay - (long) ((GetCurrentTimestamp() - watched[at].since) / 1000);
+}
+
+long
+tessera_range_deleter_step(void)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "tessera range deleter", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	long		next = IDLE_MS;
+	int			n;
+	Piece	   *pieces = find_pieces(NULL, NULL, &n);
+
+	for (int i = 0; i < n; i++)
+	{
+		long		left = delay_left(&pieces[i]);
+
+		if (left > 0)
+			next = Min(next, left);
+		else
+			delete_piece(&pieces[i], NULL);
+	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+	return next;
+}

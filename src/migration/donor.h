@@ -1,0 +1,22 @@
+/*
+ * donor.h
+ *	  The donor's side of a running migration.
+ */
+#ifndef TESSERA_MIGRATION_DONOR_H
+#define TESSERA_MIGRATION_DONOR_H
+
+#include "postgres.h"
+#include "utils/uuid.h"
+
+#include "migration/settle.h"
+
+/*
+ * Runs a migration from its coordinator row to the config node's answer, which is put into *known, with what was counted. Outside a transaction, in the donor's
+ * worker. An ERROR leaves everything to tessera_settle_donor; so does the return. The current context must outlive the error: the exchange is closed with it.
+ */
+extern void tessera_donor_run(const pg_uuid_t *migration_id, TesseraSettle *known);
+
+/* Is a request to end ignored? From the moment at which only the config node ends the migration. (run.c) */
+extern void tessera_migration_deaf(bool deaf);
+
+#endif							/* TESSERA_MIGRATION_DONOR_H */

@@ -1,0 +1,24 @@
+/*
+ * migration.h
+ *	  Live migration: what the workers and init.c call.
+ */
+#ifndef TESSERA_MIGRATION_H
+#define TESSERA_MIGRATION_H
+
+#include "postgres.h"
+
+/* Runs the migration of a reserved slot to its end, in the worker started for it (bgworkers/migration_cloner.c). Outside a transaction. */
+extern void tessera_migration_run(int slot, uint32 generation);
+
+/* That worker's SIGINT: the migration is asked to end. */
+extern void tessera_migration_interrupt(SIGNAL_ARGS);
+
+/* Settles what has a row but no process: after a crash or a restart (step of a worker; ms until the next). */
+extern long tessera_migration_recovery_step(void);
+
+/* Deletes rows of ranges that this shard no longer owns (step of a worker; ms until the next). */
+extern long tessera_range_deleter_step(void);
+
+extern void tessera_migration_init(void);	/* from _PG_init: settings, shared memory */
+
+#endif							/* TESSERA_MIGRATION_H */

@@ -1,0 +1,346 @@
+/*
+ * move.c
+ *	  tessera.move_range, move_chunk and cancel_migration: on any node.
+ *
+ * The caller's backend registers the migration on the config node, has the donor write its row and start its worker, and then waits on the donor, in short
+ * polls, so that a cancellation of the statement is noticed: it cancels the migration it has begun. All of it over the control lane: the
+ * migration is not undone by a rollback of the caller's transaction.
+ *
+ * Refused to a caller whose own transaction the migration would have to wait for (A4): one that has a transaction id, has locked a table of the group, or has a
+ * transaction open on another node.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/uuid.h"
+
+#include "catalog/change.h"
+#include "migration/data.h"
+#include "migration/work.h"
+#include "routing/routing.h"
+#include "transport/connection.h"
+
+#define POLL_MS 500
+#define RESTART_POLL_MS 200
+#define CANCEL_WAIT_MS 60000
+
+PG_FUNCTION_INFO_V1(tessera_move_range);
+PG_FUNCTION_INFO_V1(tessera_move_chunk);
+PG_FUNCTION_INFO_V1(tessera_cancel_migration);
+
+typedef struct Move
+{
+	const TesseraRouting *routing;
+	const TesseraTable *table;
+	const TesseraGroup *group;
+	TesseraKeySpace *ks;
+	char	   *id;				/* of the migration, as text */
+	int32		donor;
+	bool		joined;			/* somebody else began it */
+} Move;
+
+
+/* Who may not */
+
+static bool
+holds_lock(Oid relid)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	for (LOCKMODE mode = AccessShareLock; mode <= AccessExclusiveLock; mode++)
+		if (LockHeldByMe(&tag, mode))
+			return true;
+	return false;
+}
+
+static void
+refuse_transaction(const char *why)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+			 errmsg("a range cannot be moved by a transaction that %s", why),
+			 errdetail("The migration would wait for the transaction, and the transaction for the migration."),
+			 errhint("Commit first; call the function in a transaction of its own.")));
+}
+
+static void
+check_caller(const Move *move)
+{
+	TesseraConnection **connections;
+	TesseraMovingRange *range;
+	pg_uuid_t	nobody = {{0}};
+	TesseraKeyBound lowest = {{{TESSERA_MINKEY}}};
+	TesseraBound *bound = tessera_key_to_bound(move->ks, &lowest);
+	int			n = tessera_connections_open(&connections);
+
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		refuse_transaction("has written");
+	for (int i = 0; i < n; i++)
+		if (tessera_connection_state(connections[i])->xact_depth > 0)
+			refuse_transaction("has used other nodes");
+	range = tessera_moving_range(&nobody, &move->group->group_id, bound, bound);
+	for (int i = 0; i < range->ntables; i++)
+		if (holds_lock(range->relids[i]))
+			refuse_transaction("has used the table");
+}
+
+static void
+find_table(Oid relid, Move *move)
+{
+	move->routing = tessera_routing();
+	if (move->routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not a node of a cluster"),
+				 errhint("Make a cluster of it: tessera.create_cluster.")));
+	move->table = tessera_routing_table(move->routing, relid);
+	if (move->table == NULL || move->table->group < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" is not sharded", get_rel_name(relid) ? get_rel_name(relid) : psprintf("%u", relid)),
+				 errhint("Shard it first: tessera.shard_table.")));
+	move->group = tessera_routing_group(move->routing, move->table->group);
+	move->ks = tessera_group_keyspace(move->routing, move->group);
+	check_caller(move);
+}
+
+
+/* Begin */
+
+/* false: nothing is to be done. */
+static bool
+register_move(Move *move, const char *min, const char *max, const char *position, const char *shard)
+{
+	const char *values[] = {
+		tessera_work_uuid(&move->table->table_id), min, max, position, shard, psprintf(INT64_FORMAT, move->routing->term)
+	};
+	const char *donate[2];
+	char	  **columns;
+
+	columns = tessera_work_call(0, "SELECT migration_id, donor, joined, request FROM tessera.internal_register_migration($1::uuid, $2::tessera.bound,"
+								" $3::tessera.bound, $4::tessera.bound, $5, $6::int8)", 6, values);
+	if (columns == NULL || columns[0] == NULL)
+	{
+		ereport(NOTICE,
+				(errmsg("the range is on shard \"%s\" already", shard)));
+		return false;
+	}
+	move->id = columns[0];
+	move->donor = pg_strtoint32(columns[1]);
+	move->joined = columns[2][0] == 't';
+	if (move->joined)
+		ereport(NOTICE,
+				(errmsg("the same migration runs already, waiting for it"),
+				 errdetail("Migration %s.", move->id)));
+	donate[0] = move->id;
+	donate[1] = columns[3];
+	tessera_work_call(move->donor, "SELECT tessera.internal_donate($1::uuid, $2::jsonb)", 2, donate);
+	tessera_work_call(move->donor, "SELECT tessera.internal_start_donor($1::uuid)", 1, donate);
+	return true;
+}
+
+
+/* Wait */
+
+static void
+raise_outcome(const char *id, const char *sqlstate, const char *message, const char *detail, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(sqlstate && strlen(sqlstate) == 5 ? MAKE_SQLSTATE(sqlstate[0], sqlstate[1], sqlstate[2], sqlstate[3], sqlstate[4]) :
+					 ERRCODE_OPERATOR_INTERVENTION),
+			 errmsg("%s", message && message[0] ? message : "the migration was aborted"),
+			 detail && detail[0] ? errdetail("%s", detail) : 0,
+			 hint && hint[0] ? errhint("%s", hint) : 0,
+			 errcontext("migration %s", id)));
+}
+
+/* By the config node's row: true if committed, ERROR if aborted, false while it is open. */
+static bool
+outcome_of_config(const char *id)
+{
+	const char *values[] = {id};
+	char	  **columns = tessera_work_call(0, "SELECT state, error FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	char	   *error;
+
+	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") == 0)
+		return false;
+	if (strcmp(columns[0], "committed") == 0)
+		return true;
+	error = columns[1];
+	if (error != NULL && strlen(error) > 7 && error[5] == ':')
+		raise_outcome(id, pnstrdup(error, 5), error + 7, NULL, NULL);
+	raise_outcome(id, NULL, error, NULL, NULL);
+	return false;
+}
+
+/* One poll: true if committed, ERROR if aborted. */
+static bool
+poll(const Move *move)
+{
+	const char *values[] = {move->id, psprintf("%d", POLL_MS)};
+	char	  **columns = tessera_work_call(move->donor, "SELECT state, sqlstate, message, detail, hint FROM tessera.internal_wait_migration($1::uuid, $2::int4)",
+											2, values);
+
+	if (strcmp(columns[0], "committed") == 0)
+		return true;
+	if (strcmp(columns[0], "aborted") == 0)
+		raise_outcome(move->id, columns[1], columns[2], columns[3], columns[4]);
+	if (strcmp(columns[0], "unknown") == 0)
+	{
+		/* its process has ended without a result, or the donor was restarted: it is settled there, and decided on the config node */
+		if (outcome_of_config(move->id))
+			return true;
+		tessera_work_sleep(RESTART_POLL_MS);
+	}
+	return false;
+}
+
+static bool
+ask_to_cancel(const char *id, int32 donor)
+{
+	const char *values[] = {id};
+	char	  **columns = tessera_work_call(donor, "SELECT tessera.internal_cancel_migration($1::uuid)", 1, values);
+
+	return columns != NULL && columns[0] != NULL && columns[0][0] == 't';
+}
+
+/* The statement is being cancelled: so is the migration that it has begun. Ends by an error, or returns if the migration was committed all the same. */
+static void
+cancel_and_wait(const Move *move)
+{
+	int			waited = 0;
+
+	if (!move->joined)
+		(void) ask_to_cancel(move->id, move->donor);
+	while (!move->joined && waited < CANCEL_WAIT_MS && !poll(move))
+		waited += POLL_MS;
+}
+
+static void
+wait_for_end(const Move *move)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera move", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	bool		done = false;
+
+	while (!done)
+	{
+		MemoryContextReset(context);
+		/* a control call must not be torn: cancellation is looked for between calls, termination comes through */
+		HOLD_CANCEL_INTERRUPTS();
+		done = poll(move);
+		if (!done && QueryCancelPending)
+			cancel_and_wait(move);
+		RESUME_CANCEL_INTERRUPTS();
+		CHECK_FOR_INTERRUPTS();
+	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+}
+
+static Datum
+carry_out(FunctionCallInfo fcinfo, Move *move, const char *min, const char *max, const char *position, const char *shard)
+{
+	if (!register_move(move, min, max, position, shard))
+		PG_RETURN_NULL();
+	wait_for_end(move);
+	(void) tessera_routing_refresh(POLL_MS);
+	PG_RETURN_DATUM(DirectFunctionCall1(uuid_in, CStringGetDatum(move->id)));
+}
+
+
+/* The functions */
+
+/* A bound that the caller gave, in canonical form. */
+static const char *
+canonical(const Move *move, const TesseraBound *bound)
+{
+	TesseraKeyBound key;
+
+	tessera_key_from_bound(move->ks, bound, &key);
+	return tessera_bound_to_cstring(tessera_key_to_bound(move->ks, &key));
+}
+
+/* move_range(table_name regclass, min bound, max bound, to_shard text) returns uuid */
+Datum
+tessera_move_range(PG_FUNCTION_ARGS)
+{
+	Move		move = {0};
+
+	find_table(PG_GETARG_OID(0), &move);
+	return carry_out(fcinfo, &move, canonical(&move, PG_GETARG_TESSERA_BOUND_P(1)), canonical(&move, PG_GETARG_TESSERA_BOUND_P(2)), NULL,
+					 text_to_cstring(PG_GETARG_TEXT_PP(3)));
+}
+
+/* move_chunk(table_name regclass, key bound, to_shard text) returns uuid */
+Datum
+tessera_move_chunk(PG_FUNCTION_ARGS)
+{
+	Move		move = {0};
+	Datum		values[TESSERA_MAX_KEY_COLUMNS];
+	TesseraKeyBound position;
+
+	find_table(PG_GETARG_OID(0), &move);
+	tessera_key_values_from_bound(move.ks, PG_GETARG_TESSERA_BOUND_P(1), values);
+	tessera_key_position(move.ks, values, &position);
+	return carry_out(fcinfo, &move, NULL, NULL, tessera_bound_to_cstring(tessera_key_to_bound(move.ks, &position)),
+					 text_to_cstring(PG_GETARG_TEXT_PP(2)));
+}
+
+/* cancel_migration(id uuid) returns bool: true if it is aborted; false if it was too late, or had ended. */
+Datum
+tessera_cancel_migration(PG_FUNCTION_ARGS)
+{
+	const char *id = tessera_work_uuid(PG_GETARG_UUID_P(0));
+	const char *values[] = {id, psprintf("%d", POLL_MS)};
+	char	  **columns;
+	int32		donor;
+
+	if (tessera_routing() == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not a node of a cluster")));
+	columns = tessera_work_call(0, "SELECT state, donor FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	if (columns == NULL || columns[0] == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("migration %s does not exist", id),
+				 errhint("tessera.migrations lists them, on the config node.")));
+	if (strcmp(columns[0], "running") != 0)
+	{
+		ereport(NOTICE,
+				(errmsg("migration %s has ended: %s", id, columns[0])));
+		PG_RETURN_BOOL(false);
+	}
+	donor = pg_strtoint32(columns[1]);
+	if (!ask_to_cancel(id, donor))
+		ereport(NOTICE,
+				(errmsg("migration %s has no process; its donor settles it", id)));
+	for (int waited = 0; waited < CANCEL_WAIT_MS; waited += POLL_MS)
+	{
+		CHECK_FOR_INTERRUPTS();
+		columns = tessera_work_call(donor, "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, values);
+		if (strcmp(columns[0], "aborted") == 0 || strcmp(columns[0], "committed") == 0)
+			PG_RETURN_BOOL(columns[0][0] == 'a');
+		if (strcmp(columns[0], "unknown") != 0)
+			continue;
+		columns = tessera_work_call(0, "SELECT state FROM tessera.internal_migration_state($1::uuid)", 1, values);
+		if (columns != NULL && columns[0] != NULL && strcmp(columns[0], "running") != 0)
+			PG_RETURN_BOOL(columns[0][0] == 'a');
+		tessera_work_sleep(RESTART_POLL_MS);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("migration %s has not ended yet", id),
+			 errhint("Look at tessera.migrations.")));
+}

@@ -1,0 +1,375 @@
+/*
+ * recipient.c
+ *	  The recipient's side of a running migration: from its row to the outcome.
+ *
+ * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers end), pull the clone with several
+ * requests in flight, pull the changes, confirm, wait for the outcome.
+ *
+ * Each batch is applied in a transaction that first locks this migration's row and checks its state: a worker that was stopped, and wakes when the migration
+ * was aborted long ago, finds no row and ends (C5). Transactions of the clone and of changes need not be flushed; the confirmation's is, and covers them.
+ *
+ * Locks: RowExclusiveLock on the tables inside a batch's transaction, which never waits for the donor. A crash leaves the recipient row and, in the tables,
+ * rows of a deletion range; the donor aborts, or the outcome is asked for (recover.c).
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "common/injection.h"
+#include "migration/data.h"
+#include "migration/deleter.h"
+#include "migration/donor.h"
+#include "migration/lockers.h"
+#include "migration/pipe.h"
+#include "migration/place.h"
+#include "migration/recipient.h"
+#include "migration/settings.h"
+#include "migration/settle.h"
+#include "migration/slot.h"
+#include "migration/work.h"
+
+#define REQUESTS 4				/* in flight */
+#define RECEIVE_MS 100
+#define OUTCOME_MS 500			/* asks for the outcome so often, if nobody tells */
+#define LOCKERS_MS 10
+
+typedef struct Recipient
+{
+	MemoryContext context;		/* lives as long as the migration runs */
+	MemoryContext scratch;		/* reset at each batch */
+	TesseraMigrationRow *row;
+	TesseraMovingRange *range;
+	TesseraPipe pipe;
+	TesseraApplier *applier;
+	int64		sequence;		/* of the last request */
+	int			in_flight;
+	bool		in_batch;		/* a transaction is open */
+	Size		batch_bytes;
+	XLogRecPtr	applied;
+} Recipient;
+
+
+/* Receive */
+
+/* Waits for transactions that may have planned without the ownership filter (B3). */
+static void
+wait_for_lockers(Recipient *recipient)
+{
+	TesseraLockers *lockers = tessera_lockers_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_migration_lock_timeout);
+	char		who[128];
+
+	while (tessera_lockers_left(lockers, who, sizeof(who)))
+	{
+		tessera_slot_waiting(who);
+		if (GetCurrentTimestamp() >= deadline)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("the recipient's tables stayed locked by an older transaction"),
+					 errdetail("It waited for: %s.", who),
+					 errhint("End that transaction, or raise tessera.migration_lock_timeout.")));
+		tessera_work_sleep(LOCKERS_MS);
+	}
+	tessera_slot_waiting(NULL);
+}
+
+static void
+register_range(Recipient *recipient)
+{
+	for (;;)
+	{
+		bool		done;
+
+		tessera_work_begin();
+		done = tessera_place_receive(recipient->row);
+		tessera_work_commit();
+		if (done)
+			break;
+		/* S65: what an older migration left here goes first; nobody has to be waited for, and no delay observed */
+		tessera_slot_waiting("deletion of the range's older rows");
+		tessera_delete_overlap(&recipient->row->group_id, &recipient->row->range);
+	}
+	tessera_slot_waiting(NULL);
+	tessera_injection("recipient_registered");
+	wait_for_lockers(recipient);
+	tessera_slot_enter(TESSERA_RECEIVING);
+}
+
+
+/* Pull */
+
+static void
+request(Recipient *recipient, TesseraMessageKind kind)
+{
+	TesseraMessage message = {.kind = kind, .table = -1};
+
+	message.sequence = ++recipient->sequence;
+	message.lsn = recipient->applied;
+	while (!tessera_pipe_flush(&recipient->pipe))
+		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
+	(void) tessera_pipe_send(&recipient->pipe, &message, NULL);
+	recipient->in_flight++;
+}
+
+static void
+check_cancelled(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (tessera_slot_cancelled())
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("migration was cancelled")));
+}
+
+static void
+begin_batch(Recipient *recipient)
+{
+	TesseraMigrationRow *row;
+
+	if (recipient->in_batch)
+		return;
+	tessera_work_begin();
+	tessera_work_commit_lazily();
+	recipient->in_batch = true;
+	recipient->batch_bytes = 0;
+	row = tessera_migration_row(TESSERA_RECIPIENT, &recipient->row->migration_id, true);
+	if (row == NULL || row->state != TESSERA_RECEIVING)
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("the migration was ended while it was receiving")));
+	if (recipient->applier == NULL)
+	{
+		MemoryContextSwitchTo(recipient->context);
+		recipient->applier = tessera_applier_begin(recipient->range);
+	}
+}
+
+static void
+commit_batch(Recipient *recipient)
+{
+	if (!recipient->in_batch)
+		return;
+	tessera_injection("recipient_batch");
+	if (recipient->applier != NULL)
+		tessera_applier_end(recipient->applier);
+	recipient->applier = NULL;
+	tessera_work_commit();
+	recipient->in_batch = false;
+	MemoryContextSwitchTo(recipient->context);
+}
+
+/* The next message of the kind wanted; waits for it. */
+static void
+next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *message, const char **payload, Size *size)
+{
+	while (!tessera_pipe_receive(&recipient->pipe, message, payload, size))
+	{
+		/* nothing there: do not keep locks while waiting */
+		commit_batch(recipient);
+		check_cancelled();
+		(void) tessera_pipe_flush(&recipient->pipe);
+		(void) tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS);
+	}
+	check_cancelled();
+	recipient->in_flight--;
+	if (message->kind != kind && !(kind == TESSERA_MSG_MODS_BATCH && message->kind == TESSERA_MSG_CLONE_BATCH && message->rows == 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the donor sent a message of kind %d where one of kind %d was due", (int) message->kind, (int) kind)));
+}
+
+static void
+pull_clone(Recipient *recipient)
+{
+	TesseraMessage message;
+	const char *payload;
+	Size		size;
+
+	for (int i = 0; i < REQUESTS; i++)
+		request(recipient, TESSERA_MSG_CLONE_REQUEST);
+	for (;;)
+	{
+		int64		rows = 0;
+
+		next_message(recipient, TESSERA_MSG_CLONE_BATCH, &message, &payload, &size);
+		if (message.last)
+			break;
+		request(recipient, TESSERA_MSG_CLONE_REQUEST);
+		if (payload == NULL)
+			continue;
+		begin_batch(recipient);
+		MemoryContextReset(recipient->scratch);
+		MemoryContextSwitchTo(recipient->scratch);
+		rows = tessera_apply_clone(recipient->applier, payload, size);
+		MemoryContextSwitchTo(recipient->context);
+		if (rows != message.rows)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROTOCOL_VIOLATION),
+					 errmsg("a batch of " INT64_FORMAT " rows had " INT64_FORMAT " rows", message.rows, rows)));
+		tessera_slot_count(rows, size, 0);
+		recipient->batch_bytes += size;
+		if (recipient->batch_bytes >= (Size) tessera_migration_commit_size * 1024)
+			commit_batch(recipient);
+	}
+	commit_batch(recipient);
+	tessera_slot_enter(TESSERA_APPLYING);
+	tessera_injection("recipient_cloned");
+}
+
+/* Returns the position of the last batch. */
+static XLogRecPtr
+pull_mods(Recipient *recipient)
+{
+	TesseraMessage message;
+	const char *payload;
+	Size		size;
+
+	/* the donor may still answer requests for more of the clone: empty batches */
+	request(recipient, TESSERA_MSG_MODS_REQUEST);
+	request(recipient, TESSERA_MSG_MODS_REQUEST);
+	for (;;)
+	{
+		next_message(recipient, TESSERA_MSG_MODS_BATCH, &message, &payload, &size);
+		if (message.kind != TESSERA_MSG_MODS_BATCH)
+			continue;
+		if (message.last)
+			return message.lsn;
+		if (payload != NULL)
+		{
+			int64		mods;
+
+			begin_batch(recipient);
+			MemoryContextReset(recipient->scratch);
+			MemoryContextSwitchTo(recipient->scratch);
+			mods = tessera_apply_mods(recipient->applier, payload, size);
+			MemoryContextSwitchTo(recipient->context);
+			commit_batch(recipient);
+			tessera_slot_count(0, size, mods);
+		}
+		recipient->applied = message.lsn;
+		request(recipient, TESSERA_MSG_MODS_REQUEST);
+	}
+}
+
+
+/* Confirm, and the end */
+
+static void
+confirm(Recipient *recipient, XLogRecPtr last)
+{
+	tessera_work_begin();
+	tessera_work_commit_lazily();
+	tessera_place_confirming(recipient->row);
+	tessera_work_commit();
+	tessera_slot_enter(TESSERA_CONFIRMING);
+	tessera_injection("recipient_confirming");
+
+	/* from here on the outcome alone ends it */
+	tessera_migration_deaf(true);
+	tessera_work_begin();
+	tessera_place_confirm(recipient->row);
+	tessera_work_commit();
+	tessera_slot_enter(TESSERA_CONFIRMED);
+	tessera_injection("recipient_confirmed");
+	recipient->applied = last;
+	request(recipient, TESSERA_MSG_MODS_REQUEST);
+	while (!tessera_pipe_flush(&recipient->pipe))
+		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
+}
+
+/* Somebody carries the outcome out here (internal_release_recipient), or it is asked for. */
+static void
+await_outcome(Recipient *recipient)
+{
+	TimestampTz ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
+
+	while (!((volatile TesseraMigrationSlot *) tessera_my_migration)->settled)
+	{
+		tessera_work_sleep(OUTCOME_MS);
+		if (GetCurrentTimestamp() < ask)
+			continue;
+		ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
+		PG_TRY();
+		{
+			if (tessera_follow_outcome(&recipient->row->migration_id))
+				tessera_slot_settled(&recipient->row->migration_id);
+		}
+		PG_CATCH();
+		{
+			if (geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
+				PG_RE_THROW();
+			MemoryContextSwitchTo(recipient->context);
+			EmitErrorReport();
+			FlushErrorState();
+			AbortOutOfAnyTransaction();
+			MemoryContextSwitchTo(recipient->context);
+		}
+		PG_END_TRY();
+	}
+	tessera_injection("recipient_released");
+}
+
+static void
+connect_to_donor(Recipient *recipient)
+{
+	TesseraExchangeKeys keys;
+	TesseraMigrationSlot slot = *tessera_my_migration;
+
+	strlcpy(keys.public_key, slot.public_key, sizeof(keys.public_key));
+	strlcpy(keys.secret_key, slot.secret_key, sizeof(keys.secret_key));
+	tessera_pipe_init(&recipient->pipe, tessera_exchange_connect(slot.endpoint, &keys, slot.peer_key), &recipient->row->migration_id);
+	explicit_bzero(&keys, sizeof(keys));
+	explicit_bzero(&slot, sizeof(slot));
+}
+
+void
+tessera_recipient_run(const pg_uuid_t *migration_id)
+{
+	Recipient  *recipient = palloc0(sizeof(Recipient));
+
+	recipient->context = CurrentMemoryContext;
+	recipient->scratch = AllocSetContextCreate(recipient->context, "tessera recipient batch", ALLOCSET_DEFAULT_SIZES);
+	tessera_work_begin();
+	MemoryContextSwitchTo(recipient->context);
+	recipient->row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
+	if (recipient->row != NULL)
+		recipient->range = tessera_moving_range(migration_id, &recipient->row->group_id, recipient->row->range.min, recipient->row->range.max);
+	tessera_work_commit();
+	if (recipient->row == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("the migration was ended before it began")));
+	if (GetWALInsertionTimeLine() != recipient->row->recipient_timeline)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the recipient is of another timeline than the one registered")));
+
+	PG_TRY();
+	{
+		XLogRecPtr	last;
+
+		connect_to_donor(recipient);
+		register_range(recipient);
+		pull_clone(recipient);
+		last = pull_mods(recipient);
+		confirm(recipient, last);
+		await_outcome(recipient);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(recipient->context);
+		error = CopyErrorData();
+		FlushErrorState();
+		tessera_pipe_fail(&recipient->pipe, error);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	tessera_exchange_close(recipient->pipe.exchange);
+}

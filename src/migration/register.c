@@ -1,0 +1,296 @@
+/*
+ * register.c
+ *	  The config node's side of a migration's beginning: who may move what where, and the row that says so (S35-S38, S42).
+ *
+ * Registrations of one group are serial by the group's row lock; those of different groups that want the same shard meet at the unique partial indexes of
+ * tessera.migration. How it ends is catalog/chunk_move.c.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+
+#include "catalog/chunk.h"
+#include "common/errors.h"
+#include "common/spi_row.h"
+#include "migration/work.h"
+#include "routing/routing.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_register_migration);
+
+#define SHOWN_CHUNKS 5
+
+typedef struct Request
+{
+	const TesseraRouting *routing;
+	const TesseraGroup *group;
+	TesseraKeySpace *ks;
+	TesseraGroupRow row;
+	pg_uuid_t	table_id;
+	TesseraKeyBound min;
+	TesseraKeyBound max;
+	TesseraBound *min_bound;
+	TesseraBound *max_bound;
+	int32		donor;
+	int32		recipient;
+} Request;
+
+typedef enum Found
+{
+	FOUND_NONE,
+	FOUND_SAME,
+	FOUND_OTHER
+} Found;
+
+
+static void
+find_table(Request *request, int64 term)
+{
+	const TesseraTable *table;
+
+	request->routing = tessera_routing();
+	if (request->routing == NULL || !request->routing->is_config)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node is not the config node")));
+	if (request->routing->term < term)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("this config node is of an older term than the caller has seen")));
+	table = tessera_routing_table_by_id(request->routing, &request->table_id);
+	if (table == NULL || table->group < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("the table is not sharded by the config node")));
+	tessera_group_lock(&tessera_routing_group(request->routing, table->group)->group_id, &request->row);
+	/* under the lock nothing of the group changes: read again */
+	request->routing = tessera_routing();
+	request->group = tessera_routing_group_by_id(request->routing, &request->row.group_id);
+	if (request->group == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("the table group is gone")));
+	request->ks = tessera_group_keyspace(request->routing, request->group);
+	if (!request->row.allow_migrations)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("migrations of the table are not allowed at present"),
+				 errhint("A DDL operation on the table runs; look at tessera.ddl_operations.")));
+}
+
+static void
+find_recipient(Request *request, const char *name)
+{
+	const TesseraNode *node = tessera_routing_node_by_name(request->routing, name);
+
+	if (node == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("shard \"%s\" does not exist", name),
+				 errhint("tessera.shards lists the shards.")));
+	if (!node->is_shard)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("node \"%s\" is not a shard", name)));
+	if (node->draining)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("shard \"%s\" is being removed", name)));
+	request->recipient = node->node_id;
+}
+
+static const char *
+node_name(const Request *request, int32 node_id)
+{
+	const TesseraNode *node = tessera_routing_node(request->routing, node_id);
+
+	return node ? pstrdup(NameStr(node->name)) : psprintf("%d", node_id);
+}
+
+/* Owner of the whole range; ERROR 22023 naming the chunks if there are several. */
+static void
+find_donor(Request *request)
+{
+	int			first = tessera_routing_find_chunk(request->routing, request->group, &request->min);
+	int			n = tessera_routing_nchunks(request->routing, request->group);
+	StringInfoData chunks;
+	bool		several = false;
+	int			shown = 0;
+
+	initStringInfo(&chunks);
+	for (int i = first; i < n; i++)
+	{
+		TesseraChunk chunk;
+
+		tessera_routing_chunk(request->routing, request->group, i, &chunk);
+		if (i > first && tessera_key_compare(request->ks, &chunk.min, &request->max) >= 0)
+			break;
+		if (i == first)
+			request->donor = chunk.node_id;
+		several |= chunk.node_id != request->donor;
+		if (shown++ < SHOWN_CHUNKS)
+			appendStringInfo(&chunks, "%s%s to %s on \"%s\"", i > first ? ", " : "",
+							 tessera_bound_to_cstring(tessera_key_to_bound(request->ks, &chunk.min)),
+							 tessera_bound_to_cstring(tessera_key_to_bound(request->ks, &chunk.max)), node_name(request, chunk.node_id));
+	}
+	if (several)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the range from %s to %s is not on one shard", tessera_bound_to_cstring(request->min_bound),
+						tessera_bound_to_cstring(request->max_bound)),
+				 errdetail("Chunks: %s%s.", chunks.data, shown > SHOWN_CHUNKS ? ", ..." : ""),
+				 errhint("Move the part of each shard by itself.")));
+}
+
+/* The range asked for: min to max, or the chunk that holds a position. */
+static void
+find_range(Request *request, const TesseraBound *min, const TesseraBound *max, const TesseraBound *position)
+{
+	if (position != NULL)
+	{
+		TesseraChunk chunk;
+		TesseraKeyBound key;
+
+		tessera_key_from_bound(request->ks, position, &key);
+		tessera_routing_chunk(request->routing, request->group, tessera_routing_find_chunk(request->routing, request->group, &key), &chunk);
+		request->min = chunk.min;
+		request->max = chunk.max;
+	}
+	else
+	{
+		tessera_key_from_bound(request->ks, min, &request->min);
+		tessera_key_from_bound(request->ks, max, &request->max);
+	}
+	request->min_bound = tessera_key_to_bound(request->ks, &request->min);
+	request->max_bound = tessera_key_to_bound(request->ks, &request->max);
+	if (tessera_key_compare(request->ks, &request->min, &request->max) >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("min %s is not below max %s", tessera_bound_to_cstring(request->min_bound), tessera_bound_to_cstring(request->max_bound))));
+}
+
+/* A running migration that is the same (S38), or in the way (S37). Between tessera_spi_begin and _end; *id is copied. */
+static Found
+find_running(const Request *request, pg_uuid_t *id, char **shard)
+{
+	Oid			types[] = {UUIDOID, INT4OID, INT4OID, tessera_bound_type(), tessera_bound_type()};
+	Datum		values[] = {
+		UUIDPGetDatum(&request->group->group_id), Int32GetDatum(request->donor), Int32GetDatum(request->recipient),
+		PointerGetDatum(request->min_bound), PointerGetDatum(request->max_bound)
+	};
+
+	/* one out and one in for each shard; of one group, one migration for each shard: its placement has one flag */
+	if (tessera_spi_run("SELECT m.migration_id, m.group_id = $1 AND m.donor = $2 AND m.recipient = $3 AND m.min OPERATOR(tessera.=) $4"
+						"  AND m.max OPERATOR(tessera.=) $5 AS same,"
+						" (SELECT n.name FROM tessera.node AS n WHERE n.node_id = CASE WHEN m.donor = $2 OR m.recipient = $2 AND m.group_id = $1"
+						"  THEN $2 ELSE $3 END)"
+						" FROM tessera.migration AS m WHERE m.state = 'running' AND"
+						" (m.donor = $2 OR m.recipient = $3 OR m.group_id = $1 AND (m.donor = $3 OR m.recipient = $2))"
+						" ORDER BY same DESC LIMIT 1", SPI_OK_SELECT, 5, types, values, NULL) == 0)
+		return FOUND_NONE;
+	*id = *DatumGetUUIDP(spi_row_value(0, 1));
+	*shard = spi_row_text(0, 3);
+	return DatumGetBool(spi_row_value(0, 2)) ? FOUND_SAME : FOUND_OTHER;
+}
+
+static bool
+insert_migration(const Request *request, pg_uuid_t *id)
+{
+	Oid			types[] = {UUIDOID, UUIDOID, tessera_bound_type(), tessera_bound_type(), INT4OID, INT4OID, UUIDOID};
+	Datum		values[] = {
+		UUIDPGetDatum(&request->group->group_id), UUIDPGetDatum(&request->table_id), PointerGetDatum(request->min_bound),
+		PointerGetDatum(request->max_bound), Int32GetDatum(request->donor), Int32GetDatum(request->recipient), UUIDPGetDatum(&request->group->epoch)
+	};
+
+	if (tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_timeline,"
+						"  recipient_timeline)"
+						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.timeline, r.timeline"
+						" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
+						" ON CONFLICT DO NOTHING RETURNING migration_id", SPI_OK_INSERT_RETURNING, 7, types, values, NULL) != 1)
+		return false;
+	*id = *DatumGetUUIDP(spi_row_value(0, 1));
+	return true;
+}
+
+/* What donor and recipient are told. */
+static char *
+request_text(const pg_uuid_t *id)
+{
+	tessera_spi_run("SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id,"
+					" 'min', textin(tessera.bound_out(min)), 'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term,"
+					" 'donor_timeline', donor_timeline, 'recipient_timeline', recipient_timeline)::text"
+					" FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
+	return spi_row_text(0, 1);
+}
+
+/* The row of the migration: new, or of the same one that runs (*joined). */
+static char *
+register_migration(const Request *request, pg_uuid_t *id, bool *joined)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraSpi	spi;
+	char	   *shard = NULL;
+	char	   *text;
+	Found		found = FOUND_NONE;
+
+	tessera_spi_begin(&spi);
+	for (int attempt = 0; attempt < 3; attempt++)
+	{
+		found = find_running(request, id, &shard);
+		if (found != FOUND_NONE || insert_migration(request, id))
+			break;
+	}
+	if (found == FOUND_OTHER)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("shard \"%s\" takes part in another migration", shard ? shard : "?"),
+				 errdetail("Migration %s runs.", tessera_work_uuid(id)),
+				 errhint("Wait for it, or end it with tessera.cancel_migration.")));
+	*joined = found == FOUND_SAME;
+	text = MemoryContextStrdup(caller, request_text(id));
+	tessera_spi_end(&spi);
+	return text;
+}
+
+/*
+ * internal_register_migration(table_id uuid, min bound, max bound, "position" bound, to_shard text, term int8,
+ * OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text): migration_id null: the range is at the recipient already.
+ */
+Datum
+tessera_internal_register_migration(PG_FUNCTION_ARGS)
+{
+	Request		request = {0};
+	TupleDesc	desc;
+	Datum		values[4] = {0};
+	bool		nulls[4] = {true, false, true, true};
+	pg_uuid_t	id;
+	bool		joined;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(4) || PG_ARGISNULL(5) || (PG_ARGISNULL(3) && (PG_ARGISNULL(1) || PG_ARGISNULL(2))))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table, range, shard and term must not be null")));
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("function returning record called in context that cannot accept type record")));
+	request.table_id = *PG_GETARG_UUID_P(0);
+	find_table(&request, PG_GETARG_INT64(5));
+	find_recipient(&request, text_to_cstring(PG_GETARG_TEXT_PP(4)));
+	find_range(&request, PG_ARGISNULL(1) ? NULL : PG_GETARG_TESSERA_BOUND_P(1), PG_ARGISNULL(2) ? NULL : PG_GETARG_TESSERA_BOUND_P(2),
+			   PG_ARGISNULL(3) ? NULL : PG_GETARG_TESSERA_BOUND_P(3));
+	find_donor(&request);
+	values[1] = Int32GetDatum(request.donor);
+	if (request.donor != request.recipient)
+	{
+		values[3] = CStringGetTextDatum(register_migration(&request, &id, &joined));
+		values[0] = UUIDPGetDatum(&id);
+		values[2] = BoolGetDatum(joined);
+		nulls[0] = nulls[2] = nulls[3] = false;
+	}
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}

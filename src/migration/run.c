@@ -1,0 +1,170 @@
+/*
+ * run.c
+ *	  What the process of a migration does, on either side, until the migration has ended.
+ *
+ * Donor: run to the decision; then, whatever happened, settle, and try again while a node cannot be reached. Recipient: run; an error is the donor's to settle.
+ *
+ * A request to cancel arrives as SIGINT, so that it ends any wait; it is ignored (deaf) once only the config node can end the migration.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "migration/donor.h"
+#include "migration/migration.h"
+#include "migration/recipient.h"
+#include "migration/settings.h"
+#include "migration/settle.h"
+#include "migration/slot.h"
+#include "migration/work.h"
+
+#define FIRST_PAUSE 500L
+#define LONGEST_PAUSE 30000L
+
+static volatile sig_atomic_t deaf = false;
+
+
+void
+tessera_migration_deaf(bool now)
+{
+	deaf = now;
+	if (now)
+		QueryCancelPending = false;
+}
+
+void
+tessera_migration_interrupt(SIGNAL_ARGS)
+{
+	int			saved_errno = errno;
+
+	if (!deaf)
+	{
+		InterruptPending = true;
+		QueryCancelPending = true;
+	}
+	SetLatch(MyLatch);
+	errno = saved_errno;
+}
+
+/* Takes the current error, in the context given; ends the transaction it happened in. */
+static ErrorData *
+take_error(MemoryContext context)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	EmitErrorReport();
+	error = CopyErrorData();
+	FlushErrorState();
+	HOLD_INTERRUPTS();
+	AbortOutOfAnyTransaction();
+	LWLockReleaseAll();
+	RESUME_INTERRUPTS();
+	MemoryContextSwitchTo(context);
+	return error;
+}
+
+/* "57014: migration was cancelled", as tessera.migration keeps it. */
+static char *
+error_text(const ErrorData *error)
+{
+	return psprintf("%s: %s%s%s", unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error",
+					error->detail ? " (" : "", error->detail ? psprintf("%s)", error->detail) : "");
+}
+
+static void
+run_donor(const pg_uuid_t *migration_id, MemoryContext context)
+{
+	MemoryContext running = AllocSetContextCreate(context, "tessera donor", ALLOCSET_DEFAULT_SIZES);
+	TesseraSettle known = {.pause_ms = -1};
+	volatile long pause = FIRST_PAUSE;
+
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(running);
+		tessera_donor_run(migration_id, &known);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error = take_error(context);
+
+		if (tessera_slot_cancelled() && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			error->message = "migration was cancelled";
+		known.error = error_text(error);
+		tessera_slot_result(TESSERA_RESULT_NONE, error);
+	}
+	PG_END_TRY();
+	tessera_migration_deaf(true);
+	MemoryContextSwitchTo(context);
+	MemoryContextDelete(running);	/* closes the exchange */
+
+	for (;;)
+	{
+		volatile bool done = false;
+
+		PG_TRY();
+		{
+			(void) tessera_settle_donor(migration_id, &known);
+			done = true;
+		}
+		PG_CATCH();
+		{
+			FreeErrorData(take_error(context));
+		}
+		PG_END_TRY();
+		if (done)
+			return;
+		tessera_slot_waiting("end of the migration: a node cannot be reached");
+		tessera_work_sleep(pause);
+		pause = Min(pause * 2, LONGEST_PAUSE);
+	}
+}
+
+static void
+run_recipient(const pg_uuid_t *migration_id, MemoryContext context)
+{
+	MemoryContext running = AllocSetContextCreate(context, "tessera recipient", ALLOCSET_DEFAULT_SIZES);
+
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(running);
+		tessera_recipient_run(migration_id);
+	}
+	PG_CATCH();
+	{
+		tessera_slot_result(TESSERA_RESULT_NONE, take_error(context));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	MemoryContextDelete(running);
+}
+
+void
+tessera_migration_run(int slot, uint32 generation)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "tessera migration", ALLOCSET_DEFAULT_SIZES);
+	pg_uuid_t	migration_id;
+
+	if (!tessera_slot_attach(slot, generation))
+		return;
+	migration_id = tessera_my_migration->migration_id;
+	MemoryContextSwitchTo(context);
+	if (tessera_my_migration->side == TESSERA_DONOR)
+		run_donor(&migration_id, context);
+	else
+		run_recipient(&migration_id, context);
+}
+
+void
+tessera_migration_init(void)
+{
+	tessera_migration_settings_init();
+	tessera_slot_init();
+}

@@ -1,0 +1,75 @@
+/*
+ * settings.c
+ *	  Settings of migrations and of range deletion. Workers take a change in at their next reload.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "utils/guc.h"
+
+#include "migration/settings.h"
+
+int			tessera_migration_timeout;
+int			tessera_migration_max_backlog;
+int			tessera_migration_max_rate;
+int			tessera_migration_batch_size;
+int			tessera_migration_commit_size;
+int			tessera_migration_lock_timeout;
+int			tessera_critical_section_budget;
+int			tessera_critical_section_lock_timeout;
+char	   *tessera_exchange_address;
+int			tessera_orphan_cleanup_delay;
+int			tessera_range_deleter_batch_size;
+int			tessera_range_deleter_batch_delay;
+
+typedef struct IntSetting
+{
+	const char *name;
+	const char *description;
+	int		   *variable;
+	int			initial;
+	int			min;
+	int			max;
+	int			flags;
+} IntSetting;
+
+static const IntSetting int_settings[] = {
+	{"tessera.migration_timeout", "A migration that has not reached its critical section after this time is aborted; 0: no limit.",
+	&tessera_migration_timeout, 6 * 3600 * 1000, 0, INT_MAX, GUC_UNIT_MS},
+	{"tessera.migration_max_backlog", "A migration whose donor has more WAL than this left to decode is aborted; 0: no limit.",
+	&tessera_migration_max_backlog, 500 * 1024, 0, INT_MAX, GUC_UNIT_KB},
+	{"tessera.migration_max_rate", "Rows cloned by a migration, per second; 0: no limit.",
+	&tessera_migration_max_rate, 0, 0, INT_MAX, GUC_UNIT_KB},
+	{"tessera.migration_batch_size", "Size of a batch of rows or changes between donor and recipient.",
+	&tessera_migration_batch_size, 1024, 8, 64 * 1024, GUC_UNIT_KB},
+	{"tessera.migration_commit_size", "The recipient commits cloned rows when they are of this size.",
+	&tessera_migration_commit_size, 8 * 1024, 8, 1024 * 1024, GUC_UNIT_KB},
+	{"tessera.migration_lock_timeout", "How long a recipient waits for transactions that hold older locks on the tables, and a donor for transactions older than its slot.",
+	&tessera_migration_lock_timeout, 60 * 1000, 0, INT_MAX, GUC_UNIT_MS},
+	{"tessera.critical_section_budget", "A migration closes its gate only when it predicts a shorter pause than this.",
+	&tessera_critical_section_budget, 50, 1, 60 * 1000, GUC_UNIT_MS},
+	{"tessera.critical_section_lock_timeout", "How long a closed gate waits for writers inside before it is reopened.",
+	&tessera_critical_section_lock_timeout, 50, 1, 60 * 1000, GUC_UNIT_MS},
+	{"tessera.orphan_cleanup_delay", "How long rows that a shard no longer owns are kept before the range deleter removes them.",
+	&tessera_orphan_cleanup_delay, 1000, 0, INT_MAX, GUC_UNIT_MS},
+	{"tessera.range_deleter_batch_size", "Rows that the range deleter removes in one transaction.",
+	&tessera_range_deleter_batch_size, 5000, 1, INT_MAX, 0},
+	{"tessera.range_deleter_batch_delay", "Pause of the range deleter after each transaction.",
+	&tessera_range_deleter_batch_delay, 20, 0, 60 * 60 * 1000, GUC_UNIT_MS},
+};
+
+void
+tessera_migration_settings_init(void)
+{
+	for (int i = 0; i < lengthof(int_settings); i++)
+	{
+		const IntSetting *s = &int_settings[i];
+
+		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, s->initial, s->min, s->max, PGC_SIGHUP, s->flags, NULL, NULL, NULL);
+	}
+	DefineCustomStringVariable("tessera.exchange_address",
+							   "Address to which this node binds the data exchange of migrations that it donates.",
+							   "Empty: 127.0.0.1 if the other nodes reach this one by a loopback address or socket, else all addresses.",
+							   &tessera_exchange_address, "", PGC_SIGHUP, 0, NULL, NULL, NULL);
+}

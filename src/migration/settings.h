@@ -1,0 +1,25 @@
+/*
+ * settings.h
+ *	  Settings of migrations and of range deletion.
+ */
+#ifndef TESSERA_MIGRATION_SETTINGS_H
+#define TESSERA_MIGRATION_SETTINGS_H
+
+#include "postgres.h"
+
+extern int	tessera_migration_timeout;	/* ms; 0: none */
+extern int	tessera_migration_max_backlog;	/* kB; 0: none */
+extern int	tessera_migration_max_rate; /* kB/s; 0: none */
+extern int	tessera_migration_batch_size;	/* kB */
+extern int	tessera_migration_commit_size;	/* kB */
+extern int	tessera_migration_lock_timeout; /* ms */
+extern int	tessera_critical_section_budget;	/* ms */
+extern int	tessera_critical_section_lock_timeout;	/* ms */
+extern char *tessera_exchange_address;
+extern int	tessera_orphan_cleanup_delay;	/* ms */
+extern int	tessera_range_deleter_batch_size;	/* rows */
+extern int	tessera_range_deleter_batch_delay;	/* ms */
+
+extern void tessera_migration_settings_init(void);	/* from _PG_init */
+
+#endif							/* TESSERA_MIGRATION_SETTINGS_H */

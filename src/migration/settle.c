@@ -1,0 +1,245 @@
+/*
+ * settle.c
+ *	  The end of a migration; see settle.h.
+ *
+ * Donor's order when committed: the recipient takes over first, so that statements sent on find it ready; then the donor's placement and decision in one
+ * commit; then slot, acknowledgements, coordinator row last (S67, S69). When aborted: the donor's placement and decision first, which opens its gate; then
+ * the fence on the config node, the recipient, and the rest (S68). The local decision 'aborted' is allowed only before the phase 'deciding': from there the
+ * config node may have been told to commit, and is asked first, by a fence, which is a writing transaction (D5).
+ *
+ * A crash between any two of these leaves the coordinator row, and with it everything that follows.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "common/injection.h"
+#include "migration/data.h"
+#include "migration/place.h"
+#include "migration/settle.h"
+#include "migration/work.h"
+
+typedef struct Outcome
+{
+	bool		committed;
+	int64		donor_major;
+	int64		recipient_major;
+	int64		term;
+} Outcome;
+
+
+static const char *
+number(int64 value)
+{
+	return psprintf(INT64_FORMAT, value);
+}
+
+/* Asks the config node, fencing the migration if it is open. */
+static void
+fence(const pg_uuid_t *migration_id, Outcome *outcome)
+{
+	const char *values[] = {tessera_work_uuid(migration_id)};
+	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid)", 1, values);
+
+	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
+	if (!outcome->committed)
+		return;
+	columns = tessera_work_call(0, "SELECT donor_major, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	if (columns == NULL || columns[0] == NULL || columns[1] == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("migration %s is committed but its versions are not known", values[0])));
+	outcome->donor_major = pg_strtoint64(columns[0]);
+	outcome->recipient_major = pg_strtoint64(columns[1]);
+	outcome->term = pg_strtoint64(columns[2]);
+}
+
+static void
+tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome)
+{
+	const char *values[] = {
+		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term)
+	};
+
+	tessera_work_call(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8)", 4, values);
+}
+
+/* What the config node keeps about the migration. */
+static void
+report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committed)
+{
+	const char *values[] = {
+		tessera_work_uuid(&row->migration_id),
+		committed ? tessera_migration_state_name(TESSERA_DONE) : tessera_migration_state_name(TESSERA_ABORTED),
+		number(known->rows), number(known->bytes), number(known->mods),
+		known->pause_ms < 0 ? NULL : psprintf("%.3f", known->pause_ms),
+		committed ? NULL : known->error
+	};
+
+	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, NULL)", 7, values);
+}
+
+static void
+acknowledge(const TesseraMigrationRow *row)
+{
+	const char *values[] = {tessera_work_uuid(&row->migration_id)};
+
+	tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid)", 1, values);
+}
+
+static void
+measure_pause(TesseraSettle *known)
+{
+	if (known->gate_closed == 0)
+		return;
+	known->pause_ms = (double) (GetCurrentTimestamp() - known->gate_closed) / 1000.0;
+	known->gate_closed = 0;
+	if (tessera_my_migration != NULL)
+	{
+		tessera_slot_lock();
+		tessera_my_migration->pause_ms = known->pause_ms;
+		tessera_slot_unlock(false);
+	}
+}
+
+static void
+carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	volatile bool told = false;
+
+	if (row->decision == NULL)
+	{
+		tessera_slot_enter(TESSERA_RELEASING);
+		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
+		PG_TRY();
+		{
+			tell_recipient(row, outcome);
+			told = true;
+		}
+		PG_CATCH();
+		{
+			if (geterrcode() == ERRCODE_QUERY_CANCELED || geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
+				PG_RE_THROW();
+			MemoryContextSwitchTo(caller);
+			EmitErrorReport();
+			FlushErrorState();
+			AbortOutOfAnyTransaction();
+			MemoryContextSwitchTo(caller);
+		}
+		PG_END_TRY();
+		tessera_work_begin();
+		tessera_place_release(row, outcome->donor_major, outcome->term);
+		tessera_work_commit();
+		measure_pause(known);
+		tessera_injection("donor_released");
+		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
+		tessera_work_refresh();
+	}
+	if (!told)
+		tell_recipient(row, outcome);
+}
+
+static void
+carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
+{
+	Outcome		outcome = {0};
+
+	if (row->decision == NULL)
+	{
+		tessera_work_begin();
+		tessera_place_restore(row);
+		tessera_work_commit();
+		measure_pause(known);
+		tessera_injection("donor_restored");
+	}
+	fence(&row->migration_id, &outcome);
+	if (outcome.committed)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("migration %s was aborted here but committed by the config node", tessera_work_uuid(&row->migration_id))));
+	tessera_slot_result(TESSERA_RESULT_ABORTED, NULL);
+	tell_recipient(row, &outcome);
+}
+
+TesseraMigrationResult
+tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraMigrationRow *row;
+	Outcome		outcome = {0};
+
+	tessera_work_begin();
+	MemoryContextSwitchTo(caller);
+	row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
+	tessera_work_commit();
+	if (row == NULL)
+		return TESSERA_RESULT_NONE;
+
+	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
+		outcome.committed = false;
+	else if (known->decided)
+	{
+		outcome.committed = true;
+		outcome.donor_major = known->donor_major;
+		outcome.recipient_major = known->recipient_major;
+		outcome.term = known->term;
+	}
+	else if (row->decision != NULL || row->state == TESSERA_DECIDING)
+		fence(migration_id, &outcome);
+
+	if (outcome.committed)
+	{
+		carry_out_commit(row, known, &outcome);
+		tessera_slot_enter(TESSERA_CLEANING);
+	}
+	else
+	{
+		tessera_slot_enter(TESSERA_ABORTING);
+		carry_out_abort(row, known);
+	}
+	tessera_injection("donor_cleaning");
+	if (row->slot != NULL)
+		tessera_capture_drop_slot(row->slot);
+	report(row, known, outcome.committed);
+	acknowledge(row);
+	tessera_work_begin();
+	tessera_migration_row_delete(TESSERA_DONOR, migration_id);
+	tessera_work_commit();
+	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
+	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
+}
+
+void
+tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term)
+{
+	TesseraMigrationRow *row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
+
+	if (row == NULL)
+		return;
+	if (committed)
+		tessera_place_take_over(row, major, term);
+	else
+		tessera_place_discard(row);
+}
+
+bool
+tessera_follow_outcome(const pg_uuid_t *migration_id)
+{
+	const char *values[] = {tessera_work_uuid(migration_id)};
+	char	  **columns = tessera_work_call(0, "SELECT state, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	bool		committed;
+
+	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") == 0)
+		return false;
+	committed = strcmp(columns[0], "committed") == 0;
+	if (committed && columns[1] == NULL)
+		return false;
+	tessera_work_begin();
+	tessera_settle_recipient(migration_id, committed, columns[1] ? pg_strtoint64(columns[1]) : 0, columns[2] ? pg_strtoint64(columns[2]) : 0);
+	tessera_work_commit();
+	tessera_work_refresh();
+	return true;
+}

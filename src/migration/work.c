@@ -1,0 +1,122 @@
+/*
+ * work.c
+ *	  Short transactions and control calls of the background processes of migrations; see work.h.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "migration/work.h"
+#include "transaction/participant.h"
+
+#define REFRESH_MS 10000
+
+static MemoryContext caller_context = NULL;
+
+
+void
+tessera_work_begin(void)
+{
+	caller_context = CurrentMemoryContext;
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+void
+tessera_work_commit(void)
+{
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	pgstat_report_stat(false);
+	MemoryContextSwitchTo(caller_context ? caller_context : TopMemoryContext);
+	caller_context = NULL;
+}
+
+void
+tessera_work_commit_lazily(void)
+{
+	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+}
+
+const TesseraRouting *
+tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group)
+{
+	for (int attempt = 0;; attempt++)
+	{
+		const TesseraRouting *routing = tessera_routing();
+
+		*group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
+		if (*group != NULL)
+			return routing;
+		if (attempt > 0 || !tessera_routing_refresh(REFRESH_MS))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("table group %s is not known on this node", tessera_work_uuid(group_id))));
+	}
+}
+
+char **
+tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		own = !IsTransactionState();
+	const TesseraRouting *routing;
+	PGresult   *result;
+	char	  **columns = NULL;
+
+	if (own)
+		tessera_work_begin();
+	routing = tessera_routing();
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not a node of a cluster")));
+	if (node_id == 0)
+		node_id = tessera_routing_config(routing)->node_id;
+	result = tessera_control_call(routing, node_id, sql, nparams, values);
+	if (PQntuples(result) > 0)
+	{
+		columns = MemoryContextAlloc(caller, sizeof(char *) * Max(PQnfields(result), 1));
+		for (int i = 0; i < PQnfields(result); i++)
+			columns[i] = PQgetisnull(result, 0, i) ? NULL : MemoryContextStrdup(caller, PQgetvalue(result, 0, i));
+	}
+	if (own)
+		tessera_work_commit();
+	return columns;
+}
+
+void
+tessera_work_refresh(void)
+{
+	tessera_work_begin();
+	(void) tessera_routing_refresh(REFRESH_MS);
+	tessera_work_commit();
+}
+
+char *
+tessera_work_uuid(const pg_uuid_t *uuid)
+{
+	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+}
+
+void
+tessera_work_sleep(long ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}

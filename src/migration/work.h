@@ -1,0 +1,38 @@
+/*
+ * work.h
+ *	  What the background processes of migrations share: short transactions, and calls of other nodes over the control lane.
+ */
+#ifndef TESSERA_MIGRATION_WORK_H
+#define TESSERA_MIGRATION_WORK_H
+
+#include "postgres.h"
+#include "utils/uuid.h"
+
+#include "routing/routing.h"
+
+/* A short transaction of its own, with an active snapshot. It allocates in the transaction's memory; after the commit the context of before is current again. */
+extern void tessera_work_begin(void);
+extern void tessera_work_commit(void);
+
+/* The current transaction's commit need not be flushed at once: a later one that is flushed covers it. */
+extern void tessera_work_commit_lazily(void);
+
+/* Routing image in which the group is known: refreshes once if it is not. ERROR 55000 if it stays unknown. In a transaction. */
+extern const TesseraRouting *tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group);
+
+/*
+ * Calls a node over the control lane: in the current transaction if there is one, else in a short one. Returns the columns of the first row as text (NULL
+ * where null) in the caller's memory context, NULL if there is no row. Errors as tessera_control_call. node_id 0: the config node.
+ */
+extern char **tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values);
+
+/* Fetches what changed on the config node, outside a transaction; does not wait long, and is content with failure: statements refresh by themselves. */
+extern void tessera_work_refresh(void);
+
+/* Text of a uuid, palloc'd. */
+extern char *tessera_work_uuid(const pg_uuid_t *uuid);
+
+/* Sleeps until the latch is set or ms have passed; takes in interrupts and a reload of the configuration. */
+extern void tessera_work_sleep(long ms);
+
+#endif							/* TESSERA_MIGRATION_WORK_H */
