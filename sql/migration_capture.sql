@@ -32,6 +32,7 @@ ALTER TABLE captured REPLICA IDENTITY NOTHING;
 SELECT * FROM tessera.capture_start('capture_test', '{captured,captured_log}', '{id}', 100, 200);
 ALTER TABLE captured REPLICA IDENTITY DEFAULT;
 SELECT * FROM tessera.capture_start('capture_test', '{captured,captured_log}', '{t}', tessera.minkey(), tessera.maxkey());
+SELECT * FROM tessera.capture_start('capture_test', '{captured}', '{m}', tessera.minkey(), tessera.maxkey());
 -- The wait for older transactions has a bound, names what it waits for, and leaves no slot.
 BEGIN;
 INSERT INTO captured_other VALUES (1);

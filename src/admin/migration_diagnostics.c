@@ -76,7 +76,7 @@ key_attribute(Oid table, const char *name, HeapTuple *tuple)
 	if (!HeapTupleIsValid(*tuple))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("relation %u has no column \"%s\"", table, name)));
+				 errmsg("table \"%s\" has no column \"%s\"", get_rel_name(table), name)));
 	return (Form_pg_attribute) GETSTRUCT(*tuple);
 }
 
@@ -200,7 +200,7 @@ delete_by_routing(Oid relid, TesseraBound *min, TesseraBound *max, int64 batch)
 	if (table == NULL || table->group < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("relation %u is not a sharded table", relid),
+				 errmsg("\"%s\" is not a sharded table", get_rel_name(relid)),
 				 errhint("Name the key columns.")));
 	group = tessera_routing_group(routing, table->group);
 	tessera_key_from_bound(tessera_group_keyspace(routing, group), min, &from);
