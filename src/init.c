@@ -16,6 +16,7 @@
 #include "common/table_lock.h"
 #include "common/worker.h"
 #include "ddl/ddl.h"
+#include "executor/copy.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"

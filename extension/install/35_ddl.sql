@@ -8,3 +8,7 @@ CREATE FUNCTION tessera.internal_ddl_lock(nodes int4[], names text[], groups uui
 COMMENT ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) IS 'locks names for a DDL statement and checks that no migration of the groups runs (config node)';
 REVOKE ALL ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) TO tessera_internal;
+
+CREATE FUNCTION tessera.internal_copy_check(table_name text) RETURNS bool
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_copy_check';
+COMMENT ON FUNCTION tessera.internal_copy_check(text) IS 'locks a table for a COPY FROM of another node and checks the versions it routes by; false: stale';

@@ -33,6 +33,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/errors.h"
 #include "common/spi.h"
 #include "common/table_lock.h"
 #include "ddl/ddl.h"
@@ -102,9 +103,9 @@ pause_before_attempt(int attempt)
 }
 
 static bool
-is_about_locks(int code)
+may_try_again(int code)
 {
-	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED;
+	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED || code == ERRCODE_TESSERA_STALE_ROUTING;
 }
 
 /* One attempt; true if it went through, false if it was undone and may be made again. */
@@ -136,8 +137,14 @@ try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	if (error && (!is_about_locks(error->sqlerrcode) || GetCurrentTimestamp() >= deadline))
+	if (error && (!may_try_again(error->sqlerrcode) || GetCurrentTimestamp() >= deadline))
+	{
+		if (error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
+			error->sqlerrcode = ERRCODE_T_R_SERIALIZATION_FAILURE;
 		ReThrowError(error);
+	}
+	if (error && error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
+		(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
 	AtEOXact_GUC(true, level);
 	if (error)
 		FreeErrorData(error);
@@ -212,9 +219,8 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups)
 	}
 }
 
-/* Groups of tables. */
-static List *
-groups_of(const TesseraRouting *routing, List *relids)
+List *
+tessera_ddl_groups(const TesseraRouting *routing, List *relids)
 {
 	List	   *groups = NIL;
 	ListCell   *cell;
@@ -486,7 +492,7 @@ attempt_statement(void *arg)
 {
 	FanOut	   *f = arg;
 	Node	   *statement = f->utility->statement->utilityStmt;
-	List	   *groups = groups_of(f->routing, f->subject->relids);
+	List	   *groups = tessera_ddl_groups(f->routing, f->subject->relids);
 	TesseraTrack *track;
 
 	f->sent = false;

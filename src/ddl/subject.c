@@ -304,6 +304,9 @@ describe_relation_statement(TesseraSubject *subject, const TesseraRouting *routi
 		case T_CreateStatsStmt:
 			add_objects(subject, routing, statement, OBJECT_TABLE, ((CreateStatsStmt *) statement)->relations);
 			break;
+		case T_TruncateStmt:
+			add_objects(subject, routing, statement, OBJECT_TABLE, ((TruncateStmt *) statement)->relations);
+			break;
 		case T_LockStmt:
 			add_objects(subject, routing, statement, OBJECT_TABLE, ((LockStmt *) statement)->relations);
 			break;

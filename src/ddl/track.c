@@ -60,6 +60,7 @@ tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at)
 	track->seed = *seed;
 	track->home = home;
 	track->at = at;
+	track->user = MemoryContextStrdup(context, GetUserNameFromId(GetUserId(), false));
 	track->outer = current;
 	current = track;
 	return track;
@@ -198,16 +199,17 @@ oid_array(List *oids)
 }
 
 static void
-changelog(const TesseraRouting *routing, const char *what, const char *object)
+changelog(TesseraTrack *track, const TesseraRouting *routing, const char *what, const char *object)
 {
-	static const Oid types[] = {TEXTOID, TEXTOID};
-	Datum		values[2];
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID};
+	Datum		values[3];
 
 	if (!routing->is_config)
 		return;
 	values[0] = CStringGetTextDatum(what);
 	values[1] = CStringGetTextDatum(object);
-	run("INSERT INTO tessera.changelog_entry (what, object) VALUES ($1, $2)", SPI_OK_INSERT, 2, types, values);
+	values[2] = CStringGetTextDatum(track->user);
+	run("INSERT INTO tessera.changelog_entry (what, object, by) VALUES ($1, $2, $3::name)", SPI_OK_INSERT, 3, types, values);
 }
 
 static void
@@ -279,7 +281,7 @@ insert_table(TesseraTrack *track, const TesseraRouting *routing, Oid relid)
 		SPI_OK_DELETE, 4, types, values);
 	if (run("INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, relid) "
 			"SELECT $1, $2, $3, $4 WHERE NOT EXISTS (SELECT FROM tessera.cluster_table t WHERE t.relid = $4)", SPI_OK_INSERT, 4, types, values) > 0)
-		changelog(routing, "create_table", qualified);
+		changelog(track, routing, "create_table", qualified);
 }
 
 static void
@@ -295,7 +297,7 @@ write_created(TesseraTrack *track, const TesseraRouting *routing)
 			continue;
 		if (track->home != 0)
 			place_schema(track, schema, track->home);
-		changelog(routing, "create_schema", quote_identifier(schema));
+		changelog(track, routing, "create_schema", quote_identifier(schema));
 	}
 	foreach(cell, track->created)
 		if (is_cluster_table(lfirst_oid(cell)))
@@ -342,13 +344,14 @@ write_altered(TesseraTrack *track)
 }
 
 static void
-log_dropped(const TesseraRouting *routing, Datum relids)
+log_dropped(TesseraTrack *track, const TesseraRouting *routing, Datum relids)
 {
-	static const Oid types[] = {OIDARRAYOID};
+	static const Oid types[] = {OIDARRAYOID, TEXTOID};
+	Datum		values[] = {relids, CStringGetTextDatum(track->user)};
 
 	if (routing->is_config)
-		run("INSERT INTO tessera.changelog_entry (what, object) SELECT 'drop_table', format('%I.%I', t.schema_name, t.table_name) "
-			"FROM tessera.cluster_table t WHERE t.relid = ANY ($1)", SPI_OK_INSERT, 1, types, &relids);
+		run("INSERT INTO tessera.changelog_entry (what, object, by) SELECT 'drop_table', format('%I.%I', t.schema_name, t.table_name), $2::name "
+			"FROM tessera.cluster_table t WHERE t.relid = ANY ($1)", SPI_OK_INSERT, 2, types, values);
 }
 
 /* Tables, and what of their groups has no table left. */
@@ -360,7 +363,7 @@ write_dropped(TesseraTrack *track, const TesseraRouting *routing)
 	Datum		relids = oid_array(track->dropped);
 	ListCell   *cell;
 
-	log_dropped(routing, relids);
+	log_dropped(track, routing, relids);
 	run("DELETE FROM tessera.cluster_table WHERE relid = ANY ($1)", SPI_OK_DELETE, 1, types, &relids);
 	foreach(cell, track->groups)
 	{
@@ -386,7 +389,7 @@ write_dropped_schemas(TesseraTrack *track, const TesseraRouting *routing)
 
 		namestrcpy(&name, lfirst(cell));
 		run("DELETE FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_DELETE, 1, types, &value);
-		changelog(routing, "drop_schema", quote_identifier(lfirst(cell)));
+		changelog(track, routing, "drop_schema", quote_identifier(lfirst(cell)));
 	}
 }
 

@@ -17,7 +17,6 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/nodes.h"
-#include "parser/scansup.h"
 #include "tcop/utility.h"
 #include "utils/guc.h"
 
@@ -119,7 +118,6 @@ static ProcessUtility_hook_type previous_utility = NULL;
 static bool replicate_ddl = true;
 
 TesseraUtilityHandler tessera_copy_handler = NULL;
-TesseraUtilityHandler tessera_truncate_handler = NULL;
 
 /* Databases, tablespaces, large objects and configuration parameters are not the cluster's; roles are the servers'. */
 static UtilityKind
@@ -219,23 +217,6 @@ tessera_utility_run(TesseraUtility *utility)
 		tessera_nesting_leave();
 	}
 	PG_END_TRY();
-}
-
-char *
-tessera_utility_text(TesseraUtility *utility)
-{
-	const char *start = utility->text;
-	int			length = utility->statement->stmt_len;
-
-	if (utility->statement->stmt_location > 0)
-		start += utility->statement->stmt_location;
-	if (length <= 0)
-		length = strlen(start);
-	while (length > 0 && scanner_isspace(*start))
-		start++, length--;
-	while (length > 0 && (scanner_isspace(start[length - 1]) || start[length - 1] == ';'))
-		length--;
-	return pnstrdup(start, length);
 }
 
 static void pg_attribute_noreturn()
@@ -340,12 +321,11 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 	switch (kind)
 	{
 		case UTILITY_COPY:
-			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility, routing))
+			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility))
 				tessera_utility_run(utility);
 			return;
 		case UTILITY_TRUNCATE:
-			if (tessera_truncate_handler == NULL || !tessera_truncate_handler(utility, routing))
-				tessera_utility_run(utility);
+			tessera_truncate(utility, routing, received);
 			return;
 		case UTILITY_EXPLAIN:
 			if (replicate_ddl && explains_table_as(statement))
