@@ -89,8 +89,6 @@ add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraT
 	restriction = make_restrictinfo(root, filter, true, false, false, 0, bms_make_singleton(rel->relid), NULL, NULL);
 	rel->baserestrictinfo = lappend(rel->baserestrictinfo, restriction);
 	rel->baserestrict_min_security = Min(rel->baserestrict_min_security, restriction->security_level);
-	/* its columns must be there to look at, in scans above which nothing else needs them */
-	add_vars_to_targetlist(root, pull_var_clause((Node *) filter, 0), bms_make_singleton(rel->relid), true);
 }
 
 /* ---- row marks (router mode) ---- */
