@@ -101,7 +101,7 @@ start_missing(void)
 	tessera_slot_databases(databases);
 	for (int slot = 0; slot < TESSERA_MAX_DATABASES; slot++)
 		for (int worker = 0; worker < TESSERA_WORKERS && OidIsValid(databases[slot]); worker++)
-			if (tessera_worker_missing(slot, worker))
+			if (tessera_worker_exists(worker) && tessera_worker_missing(slot, worker))
 				all = tessera_worker_start(databases[slot], worker, NULL) && all;
 	return all;
 }

@@ -43,6 +43,12 @@ static const struct
 };
 
 
+bool
+tessera_worker_exists(TesseraWorker worker)
+{
+	return workers[worker].step != NULL;
+}
+
 /* Is this database a node? Then the launcher takes care of its workers. */
 static void
 probe(void)

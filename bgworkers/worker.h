@@ -7,9 +7,14 @@
 
 #include "postgres.h"
 
+#include "common/worker.h"
+
 /* Entry points, found by name in the library. */
 extern PGDLLEXPORT void tessera_launcher_main(Datum arg);
 extern PGDLLEXPORT void tessera_worker_main(Datum arg);
+
+/* Is there a step for this kind of worker? */
+extern bool tessera_worker_exists(TesseraWorker worker);
 
 /* From _PG_init: registers the launcher. */
 extern void tessera_launcher_init(void);

@@ -3,8 +3,8 @@
  *	  The catalog sequence of each database, and what bumps it.
  *
  * A writer counts its changes in this backend; the commit callback bumps the sequence: after the commit is visible (ProcArrayEndTransaction), before the
- * transaction's locks go. Nothing happens at PREPARE; COMMIT PREPARED bumps whatever the prepared transaction did (the utility hook
- * here). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back.
+ * transaction's locks go. At PREPARE it is remembered whether the transaction changed the catalog; COMMIT PREPARED bumps for one that did, or that is not
+ * known (prepared_change.c). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back.
  *
  * On a hot standby nobody writes: the writer also invalidates the relcache entry of tessera.node, once per transaction. The commit's replay sends that to
  * the standby's backends, and each bumps the sequence when it takes it in.
@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/objectaccess.h"
@@ -29,6 +30,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/change.h"
+#include "catalog/prepared_change.h"
 #include "catalog/relation.h"
 #include "common/shmem.h"
 #include "common/worker.h"
@@ -45,6 +47,7 @@ static Sequence *sequences = NULL;
 static uint64 changes = 0;
 static bool invalidated = false;
 static bool role_changed = false;
+static char prepared_gid[GIDSIZE] = "";	/* of the PREPARE TRANSACTION under way */
 static Oid	dropped_database = InvalidOid;
 
 static object_access_hook_type previous_object_access_hook = NULL;
@@ -162,8 +165,11 @@ at_transaction_end(XactEvent event, void *arg)
 			if (OidIsValid(dropped_database))
 				tessera_database_slot_release(dropped_database);
 			break;
-		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			if (prepared_gid[0] != '\0')
+				tessera_prepared_note(prepared_gid, (TesseraPreparedChange) {.catalog = changes > 0,.role = role_changed});
+			break;
+		case XACT_EVENT_ABORT:
 			break;
 		default:
 			return;
@@ -171,6 +177,7 @@ at_transaction_end(XactEvent event, void *arg)
 	changes = 0;
 	invalidated = false;
 	role_changed = false;
+	prepared_gid[0] = '\0';
 	dropped_database = InvalidOid;
 }
 
@@ -213,26 +220,42 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *
 		tessera_catalog_role_changed();
 }
 
-/* COMMIT PREPARED: nobody here knows what the transaction did. */
+/* PREPARE remembers what the transaction did; COMMIT PREPARED, in whatever session, makes up for it. */
 static void
 at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, ProcessUtilityContext context, ParamListInfo params,
 		   QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
-	bool		finishes = IsA(statement->utilityStmt, TransactionStmt) &&
-		((TransactionStmt *) statement->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
+	TransactionStmt *transaction = IsA(statement->utilityStmt, TransactionStmt) ? (TransactionStmt *) statement->utilityStmt : NULL;
+	TransactionStmtKind kind = transaction ? transaction->kind : TRANS_STMT_BEGIN;
+	char		gid[GIDSIZE] = "";
 
+	/* the statement may be gone afterwards */
+	if (transaction && transaction->gid)
+		strlcpy(gid, transaction->gid, GIDSIZE);
 	if (previous_utility)
 		previous_utility(statement, query, read_only_tree, context, params, environment, dest, completion);
 	else
 		standard_ProcessUtility(statement, query, read_only_tree, context, params, environment, dest, completion);
-	if (finishes)
-		tessera_catalog_bump();
+	if (kind == TRANS_STMT_PREPARE)
+		strlcpy(prepared_gid, gid, GIDSIZE);	/* prepared after this returns */
+	else if (kind == TRANS_STMT_COMMIT_PREPARED)
+	{
+		TesseraPreparedChange change = tessera_prepared_take(gid);
+
+		if (change.catalog)
+			tessera_catalog_bump();
+		if (change.role)
+			tessera_worker_roles_changed();
+	}
+	else if (kind == TRANS_STMT_ROLLBACK_PREPARED)
+		(void) tessera_prepared_take(gid);
 }
 
 void
 tessera_catalog_change_init(void)
 {
 	tessera_shmem_register(&change_module);
+	tessera_prepared_change_init();
 	RegisterXactCallback(at_transaction_end, NULL);
 	RegisterSubXactCallback(at_subtransaction_end, NULL);
 	CacheRegisterRelcacheCallback(at_relcache_invalidation, (Datum) 0);

@@ -4,7 +4,8 @@
  *
  * Every writer of a catalog row calls tessera_catalog_changed() in the writing transaction. When that transaction commits, the database's catalog
  * sequence in shared memory is bumped (in the commit callback: after the commit is visible, before its locks go); a backend whose mirror was
- * loaded at an older sequence loads it again. COMMIT PREPARED bumps it too, whatever the prepared transaction did. Inside the writing transaction itself
+ * loaded at an older sequence loads it again. COMMIT PREPARED of such a
+ * transaction bumps it too. Inside the writing transaction itself
  * the mirror is private: see tessera_catalog_changed_here().
  */
 #ifndef TESSERA_CHANGE_H

@@ -31,8 +31,8 @@ typedef struct InsertState
 	TesseraRemoteQuery *query;
 	int			nparams;
 	int		   *columns;		/* source column of each parameter */
-	int			nkeys;
-	int		   *key_columns;
+	int			nattributes;
+	int		   *attributes;		/* of the table, for each column of the source */
 	Oid			relid;
 	int			flags;
 	QueryDesc  *source;
@@ -99,8 +99,8 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	state->flags = intVal(list_nth(private, INSERT_FLAGS));
 	state->nparams = list_length(types);
 	state->columns = int_array(list_nth(private, INSERT_PARAM_COLUMNS));
-	state->nkeys = list_length(list_nth(private, INSERT_KEY_COLUMNS));
-	state->key_columns = int_array(list_nth(private, INSERT_KEY_COLUMNS));
+	state->nattributes = list_length(list_nth(private, INSERT_ATTRIBUTES));
+	state->attributes = int_array(list_nth(private, INSERT_ATTRIBUTES));
 	state->relid = (Oid) intVal(list_nth(private, INSERT_RELID));
 	state->query = tessera_remote_query_make(strVal(list_nth(private, INSERT_SQL)), state->nparams, type_array,
 											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
@@ -125,6 +125,16 @@ read_source(InsertState *state)
 	standard_ExecutorFinish(state->source);
 }
 
+/* Column of the source (1..) for an attribute of the table; 0: none, the value is null. */
+static int
+column_of(InsertState *state, AttrNumber attribute)
+{
+	for (int i = 0; i < state->nattributes; i++)
+		if (state->attributes[i] == attribute)
+			return i + 1;
+	return 0;
+}
+
 static int32
 target_of_row(InsertState *state, const TesseraRouting *routing, TupleTableSlot *row, int *group)
 {
@@ -134,17 +144,17 @@ target_of_row(InsertState *state, const TesseraRouting *routing, TupleTableSlot 
 	Oid			types[TESSERA_MAX_KEY_COLUMNS];
 	bool		no_row;
 
-	if (table == NULL || (table->group >= 0) != (state->nkeys > 0) || (table->group >= 0 && table->nkeys != state->nkeys))
+	if (table == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("the table was sharded or dropped while the statement was being planned"),
+				 errmsg("the table left the cluster while the statement ran"),
 				 errhint("Run the statement again.")));
 	*group = table->group;
 	if (table->group < 0)
 		return table->node_id;
-	for (int i = 0; i < state->nkeys; i++)
+	for (int i = 0; i < table->nkeys; i++)
 	{
-		int			column = state->key_columns[i];
+		int			column = column_of(state, table->keys[i]);
 
 		nulls[i] = column == 0 || row->tts_isnull[column - 1];
 		types[i] = column == 0 ? UNKNOWNOID : TupleDescAttr(row->tts_tupleDescriptor, column - 1)->atttypid;

@@ -23,7 +23,7 @@ typedef enum TesseraStatementPrivate
 	STATEMENT_SHARDED,			/* OidList: one table of each sharded group it names */
 	STATEMENT_FLAGS,			/* Integer: TesseraStatementFlags */
 	STATEMENT_CONDITIONS,		/* List of IntList (executor/prune.h) that bound the shards of STATEMENT_MANY */
-	STATEMENT_GENERAL,			/* Query to plan in general if the pins fall on different shards, or NULL */
+	STATEMENT_QUERY,			/* the Query, to be planned again if this plan does not fit when it is executed */
 	STATEMENT_COUNT
 } TesseraStatementPrivate;
 
@@ -54,7 +54,7 @@ typedef enum TesseraInsertPrivate
 	INSERT_SQL,					/* String: INSERT of one row, $1..$n */
 	INSERT_PARAM_TYPES,			/* OidList: of the parameters */
 	INSERT_PARAM_COLUMNS,		/* IntList: column of the source row (1..) that parameter i takes */
-	INSERT_KEY_COLUMNS,			/* IntList: column of the source row of each key column, 0: null; NIL for a placed table */
+	INSERT_ATTRIBUTES,			/* IntList: attribute of the table that each column of the source row is for */
 	INSERT_RELID,				/* Integer */
 	INSERT_SOURCE,				/* PlannedStmt of the rows */
 	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS */
@@ -68,8 +68,8 @@ extern const CustomScanMethods tessera_insert_methods;
 /* Registers the three. From _PG_init. */
 extern void tessera_executor_init(void);
 
-/* Set by planner/: plans a Query without the whole-statement path (its pins fell on different shards). */
-typedef struct PlannedStmt *(*TesseraGeneralPlanner) (struct Query *query, const char *source, struct ParamListInfoData *params);
-extern TesseraGeneralPlanner tessera_general_planner;
+/* Set by planner/: plans a Query again; whole: also as a whole statement (else its pins fell on different shards). */
+typedef struct PlannedStmt *(*TesseraNestedPlanner) (struct Query *query, const char *source, struct ParamListInfoData *params, bool whole);
+extern TesseraNestedPlanner tessera_nested_planner;
 
 #endif							/* TESSERA_PLAN_PRIVATE_H */

@@ -3,7 +3,7 @@
  *	  Executor of whole statements: T1 (one shard, chosen at execution), and DML that goes whole to every shard of its group.
  *
  * Begin prepares expressions only. The first Exec evaluates parameters and keys once, routes by the current image, runs, and routes again as long as a
- * shard finds it stale. If the pins fall on different shards the general plan of the same Query runs instead, as a nested query.
+ * shard finds it stale. If the pins fall on different shards, or a table was sharded since, another plan of the same Query runs instead, nested.
  */
 #include "postgres.h"
 
@@ -24,7 +24,7 @@
 #include "executor/targets.h"
 #include "transaction/participant.h"
 
-TesseraGeneralPlanner tessera_general_planner = NULL;
+TesseraNestedPlanner tessera_nested_planner = NULL;
 
 typedef struct StatementState
 {
@@ -39,7 +39,7 @@ typedef struct StatementState
 	TesseraRemoteQuery *query;
 	TesseraRun *run;
 	bool		started;
-	QueryDesc  *general;		/* the nested general plan, if the pins disagree */
+	QueryDesc  *nested;			/* another plan of the statement, if this one does not fit */
 	int			ntargets;
 	int		   *targets;
 	int			total;			/* shards of the cluster, for EXPLAIN */
@@ -131,17 +131,8 @@ add_target(StatementState *state, int32 node_id)
 	state->targets[state->ntargets++] = node_id;
 }
 
-/* Placement of the statement's tables changed its nature since it was planned (sharded, unsharded, dropped): core's invalidation is on its way. */
-static void pg_attribute_noreturn()
-plan_outdated(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("a table of the statement was sharded or dropped while the statement was being planned"),
-			 errhint("Run the statement again.")));
-}
-
-static void
+/* Returns false if a table's placement changed its nature since the statement was planned (sharded meanwhile): plan again. */
+static bool
 choose_targets(StatementState *state, const TesseraRouting *routing)
 {
 	List	   *private = private_of(state);
@@ -155,7 +146,7 @@ choose_targets(StatementState *state, const TesseraRouting *routing)
 		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
 
 		if (table == NULL || table->group >= 0)
-			plan_outdated();
+			return false;
 		add_target(state, table->node_id);
 	}
 	foreach(cell, (List *) list_nth(private, STATEMENT_PINS))
@@ -166,7 +157,7 @@ choose_targets(StatementState *state, const TesseraRouting *routing)
 		bool		no_row;
 
 		if (table == NULL || table->group < 0 || table->nkeys != lthird_int(pin))
-			plan_outdated();
+			return false;
 		add_target(state, tessera_target_of_key(routing, table, state->values + first, state->nulls + first, state->types + first, &no_row));
 	}
 	if (state->ntargets == 0 && (state->flags & STATEMENT_MANY))
@@ -175,12 +166,13 @@ choose_targets(StatementState *state, const TesseraRouting *routing)
 		TesseraTargets *owners;
 
 		if (table == NULL || table->group < 0)
-			plan_outdated();
+			return false;
 		owners = tessera_prune(routing, table, list_nth(private, STATEMENT_CONDITIONS), state->values, state->nulls, state->types);
 		for (int i = 0; i < owners->n; i++)
 			add_target(state, owners->node_ids[i]);
 	}
 	Assert(state->ntargets > 0);
+	return true;
 }
 
 static int
@@ -194,29 +186,31 @@ choose_groups(StatementState *state, const TesseraRouting *routing, int *groups)
 		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
 
 		if (table == NULL || table->group < 0)
-			plan_outdated();
+			return -1;
 		groups[n++] = table->group;
 	}
 	return n;
 }
 
-/* The pins fell on different shards: the general plan of the same statement answers. */
+/*
+ * Another plan of the same statement answers, nested: the general one if the pins fell on different shards, a fresh one if this one is outdated.
+ */
 static void
-start_general(StatementState *state)
+start_nested(StatementState *state, bool outdated)
 {
-	Query	   *query = (Query *) list_nth(private_of(state), STATEMENT_GENERAL);
+	Query	   *query = (Query *) list_nth(private_of(state), STATEMENT_QUERY);
 	EState	   *estate = state->css.ss.ps.state;
 	PlannedStmt *plan;
 
-	if (query == NULL)
+	if (!outdated && (state->flags & STATEMENT_WRITES))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("the rows that the statement modifies and reads lie on different shards"),
 				 errhint("Give all tables the same shard key value, or split the statement.")));
-	plan = tessera_general_planner(copyObject(query), estate->es_sourceText, estate->es_param_list_info);
-	state->general = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
-									 estate->es_queryEnv, 0);
-	standard_ExecutorStart(state->general, 0);
+	plan = tessera_nested_planner(copyObject(query), estate->es_sourceText, estate->es_param_list_info, outdated);
+	state->nested = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
+									estate->es_queryEnv, 0);
+	standard_ExecutorStart(state->nested, 0);
 }
 
 static void
@@ -242,16 +236,16 @@ start(StatementState *state)
 	state->run = tessera_run_make();
 	for (;;)
 	{
+		bool		fits;
+
 		request.routing = tessera_routing();
-		if (request.routing == NULL)
-			plan_outdated();
-		choose_targets(state, request.routing);
-		if (state->ntargets > 1 && !(state->flags & STATEMENT_MANY))
+		fits = request.routing != NULL && choose_targets(state, request.routing) &&
+			(request.ngroups = choose_groups(state, request.routing, groups)) >= 0;
+		if (!fits || (state->ntargets > 1 && !(state->flags & STATEMENT_MANY)))
 		{
-			start_general(state);
+			start_nested(state, !fits);
 			break;
 		}
-		request.ngroups = choose_groups(state, request.routing, groups);
 		request.ntargets = state->ntargets;
 		request.targets = state->targets;
 		request.autocommit = writes ? state->ntargets == 1 && state->targets[0] != request.routing->self && tessera_autocommit_write_allowed()
@@ -266,16 +260,20 @@ start(StatementState *state)
 }
 
 static TupleTableSlot *
-next_general(StatementState *state)
+next_nested(StatementState *state)
 {
 	TupleTableSlot *slot;
 
-	ResetPerTupleExprContext(state->general->estate);
-	slot = ExecProcNode(state->general->planstate);
+	ResetPerTupleExprContext(state->nested->estate);
+	slot = ExecProcNode(state->nested->planstate);
 	if (TupIsNull(slot))
+	{
+		if (state->flags & STATEMENT_DML)
+			state->css.ss.ps.state->es_processed += state->nested->estate->es_processed;
 		return NULL;
-	if (state->general->estate->es_junkFilter)
-		slot = ExecFilterJunk(state->general->estate->es_junkFilter, slot);
+	}
+	if (state->nested->estate->es_junkFilter)
+		slot = ExecFilterJunk(state->nested->estate->es_junkFilter, slot);
 	return slot;
 }
 
@@ -288,8 +286,8 @@ next(CustomScanState *node)
 
 	if (!state->started)
 		start(state);
-	if (state->general)
-		return next_general(state);
+	if (state->nested)
+		return next_nested(state);
 	if (!(state->flags & STATEMENT_RETURNS_ROWS))
 	{
 		estate->es_processed += tessera_run_complete(state->run);
@@ -307,13 +305,13 @@ stop(StatementState *state)
 	if (state->run)
 		tessera_run_end(state->run);
 	state->run = NULL;
-	if (state->general)
+	if (state->nested)
 	{
-		standard_ExecutorFinish(state->general);
-		standard_ExecutorEnd(state->general);
-		FreeQueryDesc(state->general);
+		standard_ExecutorFinish(state->nested);
+		standard_ExecutorEnd(state->nested);
+		FreeQueryDesc(state->nested);
 	}
-	state->general = NULL;
+	state->nested = NULL;
 	state->started = false;
 }
 
@@ -342,7 +340,8 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 		if (state->nexprs == 0 || node->ss.ps.state->es_param_list_info != NULL || !tessera_exprs_need_params(((CustomScan *) node->ss.ps.plan)->custom_exprs))
 		{
 			evaluate(state);
-			choose_targets(state, routing);
+			if (!choose_targets(state, routing))
+				state->ntargets = 0;
 		}
 	}
 	tessera_explain_shards(es, routing, state->ntargets, state->targets);

@@ -200,20 +200,21 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 	return plan_in_router(query, source, cursor_options, params);
 }
 
-/* Of a Query whose pins fell on different shards. */
+/* Another plan of a Query, when the one made before does not fit: its pins fell on different shards, or (whole) a table was sharded since. */
 static PlannedStmt *
-plan_general(Query *query, const char *source, ParamListInfo params)
+plan_again(Query *query, const char *source, ParamListInfo params, bool whole)
 {
 	PlannedStmt *plan;
+	bool		before = whole_statements;
 
-	whole_statements = false;
+	whole_statements = whole;
 	PG_TRY();
 	{
 		plan = pg_plan_query(query, source, CURSOR_OPT_PARALLEL_OK, params);
 	}
 	PG_FINALLY();
 	{
-		whole_statements = true;
+		whole_statements = before;
 	}
 	PG_END_TRY();
 	return plan;
@@ -278,6 +279,6 @@ tessera_planner_init(void)
 {
 	previous_planner = planner_hook;
 	planner_hook = tessera_planner;
-	tessera_general_planner = plan_general;
+	tessera_nested_planner = plan_again;
 	tessera_table_path_init();
 }

@@ -331,7 +331,6 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	List	   *placed;
 	List	   *sharded;
 	int			flags = 0;
-	Query	   *general = NULL;
 	List	   *conditions = NIL;
 	CustomScan *scan;
 	char	   *sql;
@@ -370,9 +369,6 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		reason->text = "it names too many groups of tables";
 		return NULL;
 	}
-	if (!writes && !analysis->locks_rows && list_length(pins) + list_length(placed) > 1)
-		general = copyObject(query);
-
 	sql = tessera_deparse(copy);
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_statement_methods;
@@ -381,7 +377,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	scan->custom_private = list_make5(makeString(sql), types_of(params), pins, placed, sharded);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
 	scan->custom_private = lappend(scan->custom_private, conditions);
-	scan->custom_private = lappend(scan->custom_private, general);
+	scan->custom_private = lappend(scan->custom_private, query);
 	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
 	return tessera_wrap_plan(query, scan, cursor_options);
 }
@@ -465,25 +461,14 @@ row_query(Query *insert)
 }
 
 static List *
-key_columns(Query *insert, const TesseraTable *table)
+attributes_of(Query *insert)
 {
-	List	   *columns = NIL;
+	List	   *attributes = NIL;
+	ListCell   *cell;
 
-	for (int k = 0; k < table->nkeys; k++)
-	{
-		int			found = 0;
-		int			column = 0;
-		ListCell   *cell;
-
-		foreach(cell, insert->targetList)
-		{
-			column++;
-			if (((TargetEntry *) lfirst(cell))->resno == table->keys[k])
-				found = column;
-		}
-		columns = lappend_int(columns, found);
-	}
-	return columns;
+	foreach(cell, insert->targetList)
+		attributes = lappend_int(attributes, ((TargetEntry *) lfirst(cell))->resno);
+	return attributes;
 }
 
 PlannedStmt *
@@ -540,8 +525,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_insert_methods;
 	scan->custom_scan_tlist = tessera_output_list(query->returningList);
-	scan->custom_private = list_make5(makeString(sql), types_of(shipped), columns, table->group >= 0 ? key_columns(query, table) : NIL,
-									  makeInteger((int) table->relid));
+	scan->custom_private = list_make5(makeString(sql), types_of(shipped), columns, attributes_of(query), makeInteger((int) table->relid));
 	scan->custom_private = lappend(scan->custom_private, source);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(query->returningList != NIL ? STATEMENT_RETURNS_ROWS : 0));
 	Assert(list_length(scan->custom_private) == INSERT_COUNT);

@@ -303,6 +303,10 @@ fetch(TesseraRefresh *refresh)
 
 	StartTransactionCommand();
 	refresh->routing = tessera_routing();
+	if (refresh->routing == NULL || refresh->routing->is_config)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database has left its cluster")));
 	PG_TRY();
 	{
 		connection = connect_config(refresh->routing);

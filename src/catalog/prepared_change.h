@@ -1,0 +1,26 @@
+/*
+ * prepared_change.h
+ *	  Which prepared transactions changed the catalog, so that COMMIT PREPARED of the others costs the mirror nothing.
+ */
+#ifndef TESSERA_PREPARED_CHANGE_H
+#define TESSERA_PREPARED_CHANGE_H
+
+#include "postgres.h"
+
+typedef struct TesseraPreparedChange
+{
+	bool		catalog;		/* rows that the routing image shows */
+	bool		role;			/* the row that says who this node is */
+} TesseraPreparedChange;
+
+/* In the callback of PREPARE: remembers what the transaction did. Never errors. */
+extern void tessera_prepared_note(const char *gid, TesseraPreparedChange change);
+
+/* After COMMIT or ROLLBACK PREPARED: what it did, and forgets it. A transaction that is not known (prepared before the server started or was promoted) may
+ * have done anything. Never errors. */
+extern TesseraPreparedChange tessera_prepared_take(const char *gid);
+
+/* From tessera_catalog_change_init. */
+extern void tessera_prepared_change_init(void);
+
+#endif							/* TESSERA_PREPARED_CHANGE_H */
