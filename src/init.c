@@ -32,6 +32,15 @@ PG_MODULE_MAGIC;
 
 void		_PG_init(void);
 
+/* ddl/ and executor/ stand side by side: what one needs of the other goes through here. */
+static bool
+check_table(Oid relid, const TesseraRouting *image)
+{
+	TesseraRoutedBy routed = {.routing = image};
+
+	return tessera_shard_check_table(relid, image ? &routed : NULL) == TESSERA_ACCEPTED;
+}
+
 void
 _PG_init(void)
 {
@@ -55,6 +64,8 @@ _PG_init(void)
 	tessera_shard_check_init();
 	tessera_planner_init();
 	tessera_ddl_init();
+	tessera_table_check = check_table;
+	tessera_copy_handler = tessera_copy_statement;
 	tessera_injection_init();
 	tessera_migration_data_init();
 	tessera_migration_init();
