@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "common/injection.h"
+#include "common/worker.h"
 #include "migration/data.h"
 #include "migration/place.h"
 #include "migration/settle.h"
@@ -136,6 +137,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		measure_pause(known);
 		tessera_injection("donor_released");
 		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
+		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 		tessera_work_refresh();
 	}
 	if (!told)
@@ -223,6 +225,8 @@ tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 ma
 		tessera_place_take_over(row, major, term);
 	else
 		tessera_place_discard(row);
+	if (!committed)
+		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 }
 
 bool

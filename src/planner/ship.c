@@ -14,11 +14,8 @@
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "utils/builtins.h"
-#include "utils/float.h"
 #include "utils/fmgroids.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/ruleutils.h"
 
 #include "planner/ship.h"
 
@@ -453,25 +450,4 @@ tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing,
 	(void) repair_mutator((Node *) query, &repair);
 	*params = repair.params;
 	return !stays_walker((Node *) query, &ship);
-}
-
-static void
-set_transmission_modes(void)
-{
-	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	if (extra_float_digits < 3)
-		(void) set_config_option("extra_float_digits", "3", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
-char *
-tessera_deparse(Query *query)
-{
-	int			nest = NewGUCNestLevel();
-	char	   *sql;
-
-	set_transmission_modes();
-	sql = pg_get_querydef(query, false);
-	AtEOXact_GUC(true, nest);
-	return sql;
 }
