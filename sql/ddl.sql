@@ -222,7 +222,7 @@ DROP TABLE t2;
 CREATE TABLE app2.gone (a int);
 SELECT tessera.internal_ddl_begin(gen_random_uuid(), 1, 1, 1);
 SELECT tessera.internal_ddl_lock('{1}', '{x}', '{}', 1);
-SELECT tessera.internal_copy_check('t2');
+SELECT tessera.internal_copy_check('t2', NULL);
 SELECT tessera.internal_sequence_block('numbers', 1);
 RESET SESSION AUTHORIZATION;
 
