@@ -23,6 +23,7 @@
 #include "migration/data.h"
 #include "migration/migration.h"
 #include "planner/planner.h"
+#include "planner/sequences.h"
 #include "routing/routing.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
@@ -66,6 +67,7 @@ _PG_init(void)
 	tessera_ddl_init();
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
+	tessera_route_default = tessera_route_sequences_of_default;
 	tessera_injection_init();
 	tessera_migration_data_init();
 	tessera_migration_init();

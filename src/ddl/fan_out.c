@@ -328,9 +328,9 @@ needs_home(Node *statement)
 {
 	if (IsA(statement, CreateSchemaStmt) || IsA(statement, CreateExtensionStmt))
 		return true;
-	if (IsA(statement, CreateStmt))
+	if (IsA(statement, CreateStmt) || IsA(statement, CreateSeqStmt))
 	{
-		RangeVar   *relation = ((CreateStmt *) statement)->relation;
+		RangeVar   *relation = IsA(statement, CreateStmt) ? ((CreateStmt *) statement)->relation : ((CreateSeqStmt *) statement)->sequence;
 		Oid			namespace = relation->schemaname ? get_namespace_oid(relation->schemaname, true) : RangeVarGetCreationNamespace(relation);
 
 		return OidIsValid(namespace) && !schema_is_placed(namespace);

@@ -33,6 +33,7 @@
 #include "catalog/change.h"
 #include "common/spi.h"
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 
 static object_access_hook_type previous_access = NULL;
 static TesseraTrack *current = NULL;
@@ -142,6 +143,8 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
 {
 	if (previous_access)
 		previous_access(access, class, object, sub, arg);
+	if (class == RelationRelationId && (access == OAT_POST_ALTER || access == OAT_DROP) && sub == 0 && get_rel_relkind(object) == RELKIND_SEQUENCE)
+		tessera_sequence_changed(object);
 	if (current != NULL && (access == OAT_POST_CREATE || access == OAT_DROP || access == OAT_POST_ALTER))
 	{
 		MemoryContext before = MemoryContextSwitchTo(current->context);
@@ -300,8 +303,14 @@ write_created(TesseraTrack *track, const TesseraRouting *routing)
 		changelog(track, routing, "create_schema", quote_identifier(schema));
 	}
 	foreach(cell, track->created)
-		if (is_cluster_table(lfirst_oid(cell)))
-			insert_table(track, routing, lfirst_oid(cell));
+	{
+		Oid			relid = lfirst_oid(cell);
+
+		if (is_cluster_table(relid))
+			insert_table(track, routing, relid);
+		else if (track->home != 0 && get_rel_relkind(relid) == RELKIND_SEQUENCE && get_rel_persistence(relid) != RELPERSISTENCE_TEMP)
+			ensure_placed(track, routing, get_namespace_name(get_rel_namespace(relid)));	/* where its values come from */
+	}
 }
 
 /* Placed tables lie where their schema says: another schema must mean the same shard. */

@@ -12,6 +12,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/dependency.h"
 #include "catalog/heap.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -23,6 +24,7 @@
 
 #include "common/errors.h"
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
 
@@ -96,6 +98,20 @@ versions_fit(const TesseraRouting *routing, List *roots, const TesseraRouting *i
 	return true;
 }
 
+/* RESTART IDENTITY: values drawn before must not be given out any more. The sequences are locked until the transaction ends. */
+static void
+forget_sequences(TruncateStmt *statement, List *relids)
+{
+	ListCell   *cell;
+	ListCell   *sequence;
+
+	if (!statement->restart_seqs)
+		return;
+	foreach(cell, relids)
+		foreach(sequence, getOwnedSequences(lfirst_oid(cell)))
+			tessera_sequence_changed(lfirst_oid(sequence));
+}
+
 /* ---- the router ---- */
 
 static void pg_attribute_noreturn()
@@ -163,6 +179,7 @@ attempt_truncate(void *arg)
 		raise_stale();
 	copy.read_only = true;
 	tessera_utility_run(&copy);
+	forget_sequences(statement, relids);
 
 	sql = MemoryContextStrdup(TopTransactionContext, tessera_utility_text(truncate->utility));
 	for (int i = 0; i < routing->nnodes; i++)
@@ -183,7 +200,10 @@ truncate_received(TesseraUtility *utility, const TesseraRouting *routing)
 
 	routing = tessera_routing();
 	if (versions_fit(routing, sharded_roots(routing, relids), NULL))
+	{
 		tessera_utility_run(utility);
+		forget_sequences(castNode(TruncateStmt, utility->statement->utilityStmt), relids);
+	}
 	else
 		ereport(INFO,
 				(errcode(ERRCODE_TESSERA_STALE_ROUTING),

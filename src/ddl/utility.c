@@ -21,6 +21,7 @@
 #include "utils/guc.h"
 
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 #include "session/internal.h"
 
 typedef enum UtilityKind
@@ -366,6 +367,9 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 		run_next(&utility);
 		return;
 	}
+	if (IsA(statement->utilityStmt, DiscardStmt) && (((DiscardStmt *) statement->utilityStmt)->target == DISCARD_ALL ||
+													 ((DiscardStmt *) statement->utilityStmt)->target == DISCARD_SEQUENCES))
+		tessera_sequences_discard();
 	kind = kind_of(statement->utilityStmt);
 	routing = kind != UTILITY_LOCAL && !belongs_to_another(&utility) && IsTransactionState() ? tessera_routing() : NULL;
 	if (routing == NULL)
@@ -381,6 +385,7 @@ tessera_ddl_init(void)
 							 "Off: a statement changes this node only. For repairs; nodes must have the same schema.",
 							 &replicate_ddl, true, PGC_SUSET, 0, NULL, NULL, NULL);
 	tessera_track_init();
+	tessera_pool_init();
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility_hook;
 }
