@@ -23,11 +23,11 @@ CREATE FUNCTION tessera.identity_nextval(sequence regclass) RETURNS int8
 COMMENT ON FUNCTION tessera.identity_nextval(regclass) IS 'next value of an identity column; for who may insert into its table';
 
 CREATE FUNCTION tessera.currval(sequence regclass) RETURNS int8
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_currval';
+  LANGUAGE c STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_currval';
 COMMENT ON FUNCTION tessera.currval(regclass) IS 'currval() of a sequence of the cluster';
 
 CREATE FUNCTION tessera.lastval() RETURNS int8
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_lastval';
+  LANGUAGE c STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_lastval';
 COMMENT ON FUNCTION tessera.lastval() IS 'lastval() where sequences of the cluster are among those used';
 
 CREATE FUNCTION tessera.setval(sequence regclass, value int8) RETURNS int8

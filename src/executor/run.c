@@ -93,6 +93,8 @@ forget_run(void *arg)
 	{
 		RunTarget  *target = &run->targets[i];
 
+		if (target->connection && target->command.sent && !target->command.done)
+			tessera_connection_forget(target->connection, &target->command);
 		while (target->first)
 		{
 			PQclear(target->first->result);
@@ -454,8 +456,11 @@ tessera_run_end(TesseraRun *run)
 
 		/* A cursor closed early, a LIMIT: the rest is cancelled where no transaction would go with it, else read and dropped. */
 		if (!target->command.done && !run->write && tessera_connection_state(target->connection)->xact_depth == 0)
+		{
+			tessera_connection_forget(target->connection, &target->command);
 			(void) tessera_connection_reset(target->connection, CANCEL_TIMEOUT);
-		if (!target->command.done)
+		}
+		else if (!target->command.done)
 			tessera_connection_finish(target->connection, &target->command);
 		free_pending(target);
 	}

@@ -6,6 +6,7 @@
 
 #include "access/sysattr.h"
 #include "access/transam.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -64,7 +65,7 @@ function_stays(Oid function, void *arg)
 		if (function == F_RANDOM || function == F_CLOCK_TIMESTAMP || function == F_GEN_RANDOM_UUID || function == F_TIMEOFDAY)
 			return false;
 	}
-	else if (volatility == PROVOLATILE_IMMUTABLE || context->writing)
+	else if (volatility == PROVOLATILE_IMMUTABLE || (context->writing && get_func_namespace(function) != get_namespace_oid("tessera", true)))
 		return false;
 	if (context->reason)
 	{
