@@ -38,6 +38,7 @@ struct TesseraRangeScan
 	TableScanDesc sequential;
 	ScanKeyData scankeys[TESSERA_MAX_KEY_COLUMNS];
 	int			nscankeys;
+	MemoryContext scan_context; /* the one in which the scan was begun */
 	MemoryContext row_context;
 };
 
@@ -127,6 +128,7 @@ scan_create(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys)
 	scan->relation = relation;
 	scan->ks = ks;
 	scan->keys = keys;
+	scan->scan_context = CurrentMemoryContext;
 	scan->row_context = AllocSetContextCreate(CurrentMemoryContext, "tessera range scan row", ALLOCSET_SMALL_SIZES);
 	return scan;
 }
@@ -224,9 +226,12 @@ tessera_range_scan_next(TesseraRangeScan *scan, TupleTableSlot *slot)
 {
 	for (;;)
 	{
+		/* The access method keeps what it allocates on the way (btree: the list of dead items) until the scan ends. */
+		MemoryContext old = MemoryContextSwitchTo(scan->scan_context);
 		bool		found = scan->by_index != NULL ? index_getnext_slot(scan->by_index, ForwardScanDirection, slot) :
 			table_scan_getnextslot(scan->sequential, ForwardScanDirection, slot);
 
+		MemoryContextSwitchTo(old);
 		CHECK_FOR_INTERRUPTS();
 		if (!found)
 			return false;
