@@ -337,15 +337,15 @@ tessera_range_owner(PG_FUNCTION_ARGS)
 
 
 /*
- * A split or merge has given a chunk of this shard a higher major: so has its placement. What it owns is the same. A migration that only copies does not
- * mind; one whose gate is closed gives the version itself if it commits (if not, the next refresh does this).
+ * A split or merge has given a chunk of this shard a higher major: so has its placement. What it owns is the same, and a migration of another range does not
+ * mind; but one that is about to change that gives the version itself, whether it commits or not.
  */
 static bool
 raise_major(const pg_uuid_t *group_id, const pg_uuid_t *epoch, int64 major)
 {
 	TesseraPlacementRow *row = tessera_placement_lock(group_id);
 
-	if (memcmp(&row->epoch, epoch, sizeof(pg_uuid_t)) != 0 || row->nowned == 0 || row->major >= major || row->gate != TESSERA_GATE_OPEN)
+	if (memcmp(&row->epoch, epoch, sizeof(pg_uuid_t)) != 0 || row->nowned == 0 || row->major >= major || row->gate == TESSERA_GATE_READ)
 		return false;
 	row->major = major;
 	tessera_placement_write(row);
