@@ -188,7 +188,7 @@ sub paused
 	my $session = $c->session('s3', on_error_stop => 0);
 	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\nSELECT tessera.move_range('acc', 100, 900, 's2');\n");
 	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "a migration is paused at $point");
-	my $id = $c->query('s1', "SELECT id FROM tessera.migrations WHERE state = 'running'");
+	my $id = $c->query('s1', "SELECT id FROM tessera.migrations ORDER BY started DESC LIMIT 1");
 	$sub->($id, $session);
 	$c->query($node, 'SELECT tessera.injection_clear()');
 	my $result = $session->query('SELECT 1');
