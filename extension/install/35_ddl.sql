@@ -9,9 +9,9 @@ COMMENT ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) IS '
 REVOKE ALL ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) TO tessera_internal;
 
-CREATE FUNCTION tessera.internal_copy_check(table_name text) RETURNS bool
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_copy_check';
-COMMENT ON FUNCTION tessera.internal_copy_check(text) IS 'locks a table for a COPY FROM of another node and checks the versions it routes by; false: stale';
+CREATE FUNCTION tessera.internal_copy_check(table_name text, group_id uuid) RETURNS bool
+  LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_copy_check';
+COMMENT ON FUNCTION tessera.internal_copy_check(text, uuid) IS 'locks a table for a COPY FROM of another node and checks the versions it routes by; false: stale';
 
 -- Sequences: stand-ins for the server's functions, put into statements by the planner; column defaults keep the server's own.
 CREATE FUNCTION tessera.nextval(sequence regclass) RETURNS int8
@@ -23,11 +23,11 @@ CREATE FUNCTION tessera.identity_nextval(sequence regclass) RETURNS int8
 COMMENT ON FUNCTION tessera.identity_nextval(regclass) IS 'next value of an identity column; for who may insert into its table';
 
 CREATE FUNCTION tessera.currval(sequence regclass) RETURNS int8
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_currval';
+  LANGUAGE c STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_currval';
 COMMENT ON FUNCTION tessera.currval(regclass) IS 'currval() of a sequence of the cluster';
 
 CREATE FUNCTION tessera.lastval() RETURNS int8
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_lastval';
+  LANGUAGE c STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_lastval';
 COMMENT ON FUNCTION tessera.lastval() IS 'lastval() where sequences of the cluster are among those used';
 
 CREATE FUNCTION tessera.setval(sequence regclass, value int8) RETURNS int8
