@@ -9,9 +9,9 @@ COMMENT ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) IS '
 REVOKE ALL ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) TO tessera_internal;
 
-CREATE FUNCTION tessera.internal_copy_check(table_name text) RETURNS bool
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_copy_check';
-COMMENT ON FUNCTION tessera.internal_copy_check(text) IS 'locks a table for a COPY FROM of another node and checks the versions it routes by; false: stale';
+CREATE FUNCTION tessera.internal_copy_check(table_name text, group_id uuid) RETURNS bool
+  LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_copy_check';
+COMMENT ON FUNCTION tessera.internal_copy_check(text, uuid) IS 'locks a table for a COPY FROM of another node and checks the versions it routes by; false: stale';
 
 -- Sequences: stand-ins for the server's functions, put into statements by the planner; column defaults keep the server's own.
 CREATE FUNCTION tessera.nextval(sequence regclass) RETURNS int8

@@ -87,6 +87,9 @@ extern void tessera_track_abort(TesseraTrack *track);
 /* Innermost statement being tracked, or NULL. */
 extern TesseraTrack *tessera_track_current(void);
 
+/* Was the relation created by a statement that still runs (its rows are not written yet)? */
+extern bool tessera_track_created(Oid relid);
+
 extern void tessera_track_init(void);
 
 /* While a table of the cluster is altered: must this query of the server's own (the check of a new foreign key) read this node's heaps? */
@@ -108,6 +111,9 @@ extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *gr
 
 /* Ids (pg_uuid_t *) of the groups of these cluster tables. */
 extern List *tessera_ddl_groups(const TesseraRouting *routing, List *relids);
+
+/* Sets a setting until the caller's NewGUCNestLevel ends, whoever the user is. */
+extern void tessera_ddl_set_here(const char *name, const char *value);
 
 /* Milliseconds one attempt waits for a lock. */
 extern int	tessera_ddl_attempt_timeout(void);

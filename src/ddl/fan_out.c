@@ -83,8 +83,8 @@ tessera_ddl_attempt_timeout(void)
 	return LockTimeout > 0 ? Min(timeout, LockTimeout) : timeout;
 }
 
-static void
-set_here(const char *name, const char *value)
+void
+tessera_ddl_set_here(const char *name, const char *value)
 {
 	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
@@ -119,7 +119,7 @@ try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
 	ErrorData  *volatile error = NULL;
 
 	snprintf(timeout, sizeof(timeout), "%d", tessera_ddl_attempt_timeout());
-	set_here("lock_timeout", timeout);
+	tessera_ddl_set_here("lock_timeout", timeout);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
@@ -371,6 +371,18 @@ note_partitions(TesseraTrack *track, Node *statement)
 	}
 }
 
+/* On a node that is not the router: event triggers fire there, and it says what there is to say. */
+static void
+run_quietly(TesseraUtility *utility)
+{
+	int			level = NewGUCNestLevel();
+
+	tessera_ddl_set_here("session_replication_role", "replica");
+	tessera_ddl_set_here("client_min_messages", "error");
+	tessera_utility_run(utility);
+	AtEOXact_GUC(true, level);
+}
+
 /* Runs the statement and writes this node's catalog rows. The track's lists stay readable until the transaction ends. */
 static TesseraTrack *
 run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids, const pg_uuid_t *seed, int32 home, TimestampTz at, bool router)
@@ -385,9 +397,13 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 	{
 		tessera_rules_hidden_rows(statement, routing, relids);
 		note_partitions(track, statement);
-		tessera_utility_run(&copy);
 		if (router)
+		{
+			tessera_utility_run(&copy);
 			tessera_rules_after(statement, routing);
+		}
+		else
+			run_quietly(&copy);
 		tessera_track_end(track, statement, routing);
 	}
 	PG_CATCH();
@@ -570,8 +586,7 @@ tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 	tessera_subject(utility->statement->utilityStmt, routing, &subject);
 	snprintf(timeout, sizeof(timeout), "%d", now.lock_timeout);
 	level = NewGUCNestLevel();
-	set_here("lock_timeout", timeout);
-	set_here("session_replication_role", "replica");	/* event triggers fired on the router */
+	tessera_ddl_set_here("lock_timeout", timeout);
 	(void) run_tracked(utility, routing, subject.relids, &now.seed, now.home, now.at, false);
 	AtEOXact_GUC(true, level);
 }

@@ -107,7 +107,7 @@ add_relid(TesseraSubject *subject, const TesseraRouting *routing, Oid relid)
 
 		if (OidIsValid(root))
 			subject->relids = list_append_unique_oid(subject->relids, root);
-		else if (!OidIsValid(getExtensionOfObject(RelationRelationId, relid)))
+		else if (!tessera_track_created(relid) && !OidIsValid(getExtensionOfObject(RelationRelationId, relid)))
 		{
 			subject->local = name;
 			return;

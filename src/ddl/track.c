@@ -45,6 +45,15 @@ tessera_track_current(void)
 }
 
 bool
+tessera_track_created(Oid relid)
+{
+	for (TesseraTrack *track = current; track != NULL; track = track->outer)
+		if (list_member_oid(track->created, relid))
+			return true;
+	return false;
+}
+
+bool
 tessera_ddl_plans_locally(const char *source)
 {
 	/* Validation of a foreign key: each node checks its own rows. */

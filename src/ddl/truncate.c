@@ -19,6 +19,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
@@ -197,8 +198,10 @@ static void
 truncate_received(TesseraUtility *utility, const TesseraRouting *routing)
 {
 	List	   *relids = lock_tables(castNode(TruncateStmt, utility->statement->utilityStmt));
+	int			level = NewGUCNestLevel();
 
 	routing = tessera_routing();
+	tessera_ddl_set_here("client_min_messages", "error");	/* the router says the same */
 	if (versions_fit(routing, sharded_roots(routing, relids), NULL))
 	{
 		tessera_utility_run(utility);
@@ -208,6 +211,7 @@ truncate_received(TesseraUtility *utility, const TesseraRouting *routing)
 		ereport(INFO,
 				(errcode(ERRCODE_TESSERA_STALE_ROUTING),
 				 errmsg("stale routing: the statement was not run")));
+	AtEOXact_GUC(true, level);
 }
 
 void

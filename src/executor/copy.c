@@ -30,6 +30,7 @@
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/rls.h"
+#include "utils/uuid.h"
 
 #include "executor/copy.h"
 #include "executor/shard_check.h"
@@ -37,7 +38,19 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_copy_check);
 
-/* internal_copy_check(table text): takes the lock of a COPY FROM that is to come, then looks at versions and gates; false: stale */
+/* Does the router take the table for what it is here: placed, or a table of that group? A version told of the group alone would not say. */
+static bool
+same_kind(Oid relid, const pg_uuid_t *group_id)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table = routing ? tessera_routing_table(routing, relid) : NULL;
+
+	if (table == NULL || table->group < 0)
+		return group_id == NULL;
+	return group_id != NULL && memcmp(&tessera_routing_group(routing, table->group)->group_id, group_id, sizeof(pg_uuid_t)) == 0;
+}
+
+/* internal_copy_check(table text, group uuid): takes the lock of a COPY FROM that is to come, then looks at versions and gates; false: stale */
 Datum
 tessera_internal_copy_check(PG_FUNCTION_ARGS)
 {
@@ -45,9 +58,13 @@ tessera_internal_copy_check(PG_FUNCTION_ARGS)
 	Oid			relid;
 
 	tessera_internal_require(fcinfo);
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table_name must not be null")));
 	names = stringToQualifiedNameList(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	relid = RangeVarGetRelid(makeRangeVarFromNameList(names), RowExclusiveLock, false);
-	PG_RETURN_BOOL(tessera_shard_check_table(relid, NULL) == TESSERA_ACCEPTED);
+	PG_RETURN_BOOL(same_kind(relid, PG_ARGISNULL(1) ? NULL : PG_GETARG_UUID_P(1)) && tessera_shard_check_table(relid, NULL) == TESSERA_ACCEPTED);
 }
 
 /* ---- privileges ---- */

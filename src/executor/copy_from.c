@@ -31,6 +31,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/uuid.h"
 
 #include "executor/copy.h"
 #include "executor/run.h"
@@ -38,7 +39,7 @@
 #include "session/internal.h"
 #include "transaction/participant.h"
 
-#define CHECK_SQL "SELECT tessera.internal_copy_check($1)"
+#define CHECK_SQL "SELECT tessera.internal_copy_check($1, $2)"
 
 typedef struct Copy
 {
@@ -144,11 +145,13 @@ shards_accept(Copy *copy)
 	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
 	TesseraCommand *commands = palloc0(sizeof(TesseraCommand) * copy->nstreams);
 	bool	   *accepted = palloc0(sizeof(bool) * copy->nstreams);
-	const char **name = palloc(sizeof(char *));
+	const char **values = palloc0(sizeof(char *) * 2);
 	TesseraConnection **connections = palloc0(sizeof(TesseraConnection *) * copy->nstreams);
 	bool		all = true;
 
-	*name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel));
+	values[0] = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel));
+	if (copy->group)
+		values[1] = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&copy->group->group_id)));
 	for (int i = 0; i < copy->nstreams; i++)
 	{
 		TesseraToldVersion version;
@@ -159,8 +162,8 @@ shards_accept(Copy *copy)
 		envelope.nversions = versions_for(copy, copy->streams[i].node_id, &version);
 		connections[i] = tessera_participant(copy->routing, copy->streams[i].node_id, &envelope);
 		commands[i].sql = CHECK_SQL;
-		commands[i].nparams = 1;
-		commands[i].values = name;
+		commands[i].nparams = 2;
+		commands[i].values = values;
 		commands[i].prepare = true;
 		commands[i].handler = keep_answer;
 		commands[i].arg = &accepted[i];

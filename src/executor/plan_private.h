@@ -18,7 +18,7 @@ typedef enum TesseraStatementPrivate
 {
 	STATEMENT_SQL,				/* String: text with $1..$n */
 	STATEMENT_PARAM_TYPES,		/* OidList, one for each parameter */
-	STATEMENT_PINS,				/* List of IntList (relid, index of the first key expression in custom_exprs, their count) */
+	STATEMENT_PINS,				/* List of IntList (relid, then the index in custom_exprs of each key column's value) */
 	STATEMENT_PLACED,			/* OidList: placed tables it names */
 	STATEMENT_SHARDED,			/* OidList: one table of each sharded group it names */
 	STATEMENT_FLAGS,			/* Integer: TesseraStatementFlags */

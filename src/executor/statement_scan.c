@@ -153,12 +153,11 @@ choose_targets(StatementState *state, const TesseraRouting *routing)
 	{
 		List	   *pin = lfirst(cell);
 		const TesseraTable *table = tessera_routing_table(routing, (Oid) linitial_int(pin));
-		int			first = lsecond_int(pin);
 		bool		no_row;
 
-		if (table == NULL || table->group < 0 || table->nkeys != lthird_int(pin))
+		if (table == NULL || table->group < 0 || table->nkeys != list_length(pin) - 1)
 			return false;
-		add_target(state, tessera_target_of_key(routing, table, state->values + first, state->nulls + first, state->types + first, &no_row));
+		add_target(state, tessera_target_of_pin(routing, table, pin, state->values, state->nulls, state->types, &no_row));
 	}
 	if (state->ntargets == 0 && (state->flags & STATEMENT_MANY))
 	{
@@ -202,7 +201,7 @@ start_nested(StatementState *state, bool outdated)
 	EState	   *estate = state->css.ss.ps.state;
 	PlannedStmt *plan;
 
-	if (!outdated && (state->flags & STATEMENT_WRITES))
+	if (!outdated && query->commandType != CMD_INSERT && (query->commandType != CMD_SELECT || query->hasModifyingCTE))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("the rows that the statement modifies and reads lie on different shards"),

@@ -170,7 +170,7 @@ choose_targets(TableState *state, const TesseraRouting *routing, int *group)
 	const TesseraTable *table = tessera_routing_table(routing, relid);
 	bool		no_row;
 
-	if (table == NULL || (state->pin != NIL && table->nkeys != lthird_int(state->pin)))
+	if (table == NULL || (state->pin != NIL && table->nkeys != list_length(state->pin) - 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(relid)),
@@ -180,11 +180,7 @@ choose_targets(TableState *state, const TesseraRouting *routing, int *group)
 	if (table->group < 0)
 		state->targets[0] = table->node_id;
 	else if (state->pin != NIL)
-	{
-		int			first = lsecond_int(state->pin);
-
-		state->targets[0] = tessera_target_of_key(routing, table, state->values + first, state->nulls + first, state->types + first, &no_row);
-	}
+		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values, state->nulls, state->types, &no_row);
 	else
 	{
 		TesseraTargets *owners = tessera_prune(routing, table, state->conditions, state->values, state->nulls, state->types);

@@ -84,3 +84,22 @@ tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, 
 	}
 	return tessera_routing_owner(routing, group, key);
 }
+
+int32
+tessera_target_of_pin(const TesseraRouting *routing, const TesseraTable *table, const List *pin, const Datum *values, const bool *nulls,
+					  const Oid *types, bool *no_row)
+{
+	Datum		key_values[TESSERA_MAX_KEY_COLUMNS];
+	bool		key_nulls[TESSERA_MAX_KEY_COLUMNS];
+	Oid			key_types[TESSERA_MAX_KEY_COLUMNS];
+
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		int			index = list_nth_int(pin, i + 1);
+
+		key_values[i] = values[index];
+		key_nulls[i] = nulls[index];
+		key_types[i] = types[index];
+	}
+	return tessera_target_of_key(routing, table, key_values, key_nulls, key_types, no_row);
+}

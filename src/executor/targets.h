@@ -18,6 +18,10 @@
 extern int32 tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, const Datum *values, const bool *nulls, const Oid *types,
 								   bool *no_row);
 
+/* The same for a pin, as planned (plan_private.h); values, nulls and types are of all of custom_exprs. */
+extern int32 tessera_target_of_pin(const TesseraRouting *routing, const TesseraTable *table, const List *pin, const Datum *values, const bool *nulls,
+								   const Oid *types, bool *no_row);
+
 /* Are two types' values interchangeable for pins (same, binary coercible, or both integers)? */
 extern bool tessera_pin_types_compatible(Oid value_type, Oid key_type);
 

@@ -88,14 +88,13 @@ Datum
 tessera_internal_donate(PG_FUNCTION_ARGS)
 {
 	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
-	char	   *slot_name = psprintf("tessera_");
 	StringInfoData name;
 	bool		existing;
 	int			slot;
 	pg_uuid_t	nobody = {{0}};
 
 	initStringInfo(&name);
-	appendStringInfoString(&name, slot_name);
+	appendStringInfoString(&name, "tessera_");
 	for (int i = 0; i < UUID_LEN; i++)
 		appendStringInfo(&name, "%02x", id->data[i]);
 	slot = tessera_slot_reserve(TESSERA_DONOR, id, &nobody, &existing);
@@ -143,7 +142,7 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 		memset(&slot, 0, sizeof(slot));
 		state = "unknown";
 	}
-	else if (tessera_slot_live(&slot) && !(slot.settled && TimestampDifferenceExceeds(slot.reserved, GetCurrentTimestamp(), LINGER_MS)))
+	else if (tessera_slot_live(&slot) && !(slot.decided != 0 && TimestampDifferenceExceeds(slot.decided, GetCurrentTimestamp(), LINGER_MS)))
 		state = "running";
 	else if (slot.result == TESSERA_RESULT_NONE)
 		state = "unknown";

@@ -469,7 +469,6 @@ poll_status(Donor *donor)
 static void
 tell_progress(Donor *donor, bool now)
 {
-	MemoryContext caller = CurrentMemoryContext;
 	const TesseraMigrationSlot *slot = tessera_my_migration;
 	const char *values[8];
 
@@ -483,8 +482,7 @@ tell_progress(Donor *donor, bool now)
 	values[4] = psprintf(INT64_FORMAT, slot->mods);
 	values[5] = values[6] = NULL;
 	values[7] = slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL;
-	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
-	MemoryContextSwitchTo(caller);
+	tessera_work_try_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
 }
 
 /* One turn: take in, answer, look after the rest; sleeps if there was nothing to do. */

@@ -38,7 +38,7 @@ struct TesseraRangeScan
 	TableScanDesc sequential;
 	ScanKeyData scankeys[TESSERA_MAX_KEY_COLUMNS];
 	int			nscankeys;
-	MemoryContext scan_context; /* the one in which the scan was begun */
+	MemoryContext context;		/* of the scan: the index keeps what it allocates on the way (dead items) until its end */
 	MemoryContext row_context;
 };
 
@@ -125,10 +125,10 @@ scan_create(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys)
 {
 	TesseraRangeScan *scan = palloc0(sizeof(TesseraRangeScan));
 
+	scan->context = CurrentMemoryContext;
 	scan->relation = relation;
 	scan->ks = ks;
 	scan->keys = keys;
-	scan->scan_context = CurrentMemoryContext;
 	scan->row_context = AllocSetContextCreate(CurrentMemoryContext, "tessera range scan row", ALLOCSET_SMALL_SIZES);
 	return scan;
 }
@@ -226,8 +226,7 @@ tessera_range_scan_next(TesseraRangeScan *scan, TupleTableSlot *slot)
 {
 	for (;;)
 	{
-		/* The access method keeps what it allocates on the way (btree: the list of dead items) until the scan ends. */
-		MemoryContext old = MemoryContextSwitchTo(scan->scan_context);
+		MemoryContext old = MemoryContextSwitchTo(scan->context);
 		bool		found = scan->by_index != NULL ? index_getnext_slot(scan->by_index, ForwardScanDirection, slot) :
 			table_scan_getnextslot(scan->sequential, ForwardScanDirection, slot);
 

@@ -311,6 +311,7 @@ await_outcome(Recipient *recipient)
 		}
 		PG_END_TRY();
 	}
+	tessera_work_refresh();
 	tessera_injection("recipient_released");
 }
 

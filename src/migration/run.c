@@ -12,6 +12,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "replication/slot.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/memutils.h"
@@ -66,6 +67,8 @@ take_error(MemoryContext context)
 	HOLD_INTERRUPTS();
 	AbortOutOfAnyTransaction();
 	LWLockReleaseAll();
+	if (MyReplicationSlot != NULL)
+		ReplicationSlotRelease();
 	RESUME_INTERRUPTS();
 	MemoryContextSwitchTo(context);
 	return error;

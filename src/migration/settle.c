@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "replication/slot.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -88,6 +89,18 @@ acknowledge(const TesseraMigrationRow *row)
 	const char *values[] = {tessera_work_uuid(&row->migration_id)};
 
 	tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid)", 1, values);
+}
+
+static void
+drop_slot(const TesseraMigrationRow *row)
+{
+	if (row->slot == NULL)
+		return;
+	tessera_capture_drop_slot(row->slot);
+	if (SearchNamedReplicationSlot(row->slot, true) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("replication slot \"%s\" is in use", row->slot)));
 }
 
 static void
@@ -203,8 +216,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		carry_out_abort(row, known);
 	}
 	tessera_injection("donor_cleaning");
-	if (row->slot != NULL)
-		tessera_capture_drop_slot(row->slot);
+	drop_slot(row);
 	report(row, known, outcome.committed);
 	acknowledge(row);
 	tessera_work_begin();

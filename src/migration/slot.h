@@ -73,6 +73,7 @@ typedef struct TesseraMigrationSlot
 
 	/* the result */
 	TesseraMigrationResult result;
+	TimestampTz decided;		/* since when it is known; 0: it is not */
 	char		sqlstate[6];
 	char		message[TESSERA_MIGRATION_TEXT];
 	char		detail[TESSERA_MIGRATION_TEXT];

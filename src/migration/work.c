@@ -12,6 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 #include "migration/work.h"
@@ -92,6 +93,45 @@ tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const
 	if (own)
 		tessera_work_commit();
 	return columns;
+}
+
+void
+tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		inside = IsTransactionState();
+
+	if (inside)
+		BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		(void) tessera_work_call(node_id, sql, nparams, values);
+		if (inside)
+			ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		FlushErrorState();
+		if (inside)
+			RollbackAndReleaseCurrentSubTransaction();
+		else
+			AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(caller);
+		ereport(DEBUG1,
+				(errmsg_internal("call of node %d failed: %s", node_id, error->message)));
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
 }
 
 void

@@ -8,8 +8,8 @@
  * back only where restricting the output restricts the input alike (no LIMIT, windows, aggregates that the column does not group). Edges are followed to a
  * fixed point. FULL joins pin nothing.
  *
- * Equality means: an operator that is "equal" in a btree operator family, with deterministic collation; values must be of a type interchangeable
- * with the key's (executor/targets.h).
+ * Equality means: "equal" in the default btree operator family of the columns' own types, with deterministic collation; values must be of a type
+ * interchangeable with the key's (executor/targets.h).
  */
 #include "postgres.h"
 
@@ -22,6 +22,7 @@
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/pg_locale.h"
+#include "utils/typcache.h"
 
 #include "executor/targets.h"
 #include "planner/pins.h"
@@ -271,12 +272,24 @@ column_of_node(Context *context, Node *node, bool *outer)
 	return column_of(context, query, var->varno, var->varattno);
 }
 
+/* Is the operator the equality that this operand's own type is hashed and ordered by? Through a cast it may be another type's: text as citext. */
 static bool
-is_equality(OpExpr *op)
+is_equality_of(Oid operator, Node *operand)
 {
-	if (list_length(op->args) != 2 || !op_mergejoinable(op->opno, exprType(linitial(op->args))))
+	TypeCacheEntry *type = lookup_type_cache(exprType(strip(operand)), TYPECACHE_BTREE_OPFAMILY);
+
+	return OidIsValid(type->btree_opf) && get_op_opfamily_strategy(operator, type->btree_opf) == BTEqualStrategyNumber;
+}
+
+/* left and right may be compared so: they then have the same key, if they are columns. */
+static bool
+is_equality(Oid operator, Oid collation, Node *left, Node *right)
+{
+	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
 		return false;
-	return !OidIsValid(op->inputcollid) || get_collation_isdeterministic(op->inputcollid);
+	if (IsA(strip(left), Var) && !is_equality_of(operator, left))
+		return false;
+	return !IsA(strip(right), Var) || is_equality_of(operator, right);
 }
 
 /* ---- conditions ---- */
@@ -338,16 +351,21 @@ use_condition(Context *context, Node *node, Relids nullable)
 		foreach(cell, ((BoolExpr *) node)->args)
 			use_condition(context, lfirst(cell), nullable);
 	}
-	else if (IsA(node, OpExpr) && is_equality((OpExpr *) node))
-		use_equality(context, linitial(((OpExpr *) node)->args), lsecond(((OpExpr *) node)->args), nullable);
+	else if (IsA(node, OpExpr) && list_length(((OpExpr *) node)->args) == 2)
+	{
+		OpExpr	   *op = (OpExpr *) node;
+
+		if (is_equality(op->opno, op->inputcollid, linitial(op->args), lsecond(op->args)))
+			use_equality(context, linitial(op->args), lsecond(op->args), nullable);
+	}
 	else if (IsA(node, ScalarArrayOpExpr) && ((ScalarArrayOpExpr *) node)->useOr)
 	{
 		/* k IN (one value) */
 		ScalarArrayOpExpr *op = (ScalarArrayOpExpr *) node;
 		ArrayExpr  *array = (ArrayExpr *) strip(lsecond(op->args));
 
-		if (array && IsA(array, ArrayExpr) && list_length(array->elements) == 1 && op_mergejoinable(op->opno, exprType(linitial(op->args))) &&
-			(!OidIsValid(op->inputcollid) || get_collation_isdeterministic(op->inputcollid)))
+		if (array && IsA(array, ArrayExpr) && list_length(array->elements) == 1 &&
+			is_equality(op->opno, op->inputcollid, linitial(op->args), linitial(array->elements)))
 			use_equality(context, linitial(op->args), linitial(array->elements), nullable);
 	}
 }
@@ -373,6 +391,7 @@ relids_of(Node *node, Relids *relids)
 static void
 use_jointree(Context *context, Node *node)
 {
+	Query	   *query = linitial(context->ancestors);
 	ListCell   *cell;
 
 	if (node == NULL)
@@ -381,7 +400,9 @@ use_jointree(Context *context, Node *node)
 	{
 		foreach(cell, ((FromExpr *) node)->fromlist)
 			use_jointree(context, lfirst(cell));
-		use_condition(context, ((FromExpr *) node)->quals, NULL);
+		/* MERGE ... ON bounds the target's rows only: the source's go on to NOT MATCHED. */
+		use_condition(context, ((FromExpr *) node)->quals,
+					  query->commandType == CMD_MERGE ? bms_make_singleton(query->resultRelation) : NULL);
 	}
 	else if (IsA(node, JoinExpr))
 	{
@@ -415,7 +436,7 @@ use_jointree(Context *context, Node *node)
 static bool
 restriction_passes(Query *sub, TargetEntry *entry)
 {
-	if (sub->limitCount || sub->limitOffset || sub->hasWindowFuncs || sub->hasDistinctOn || sub->setOperations || sub->hasTargetSRFs)
+	if (sub->commandType != CMD_SELECT || sub->limitCount || sub->limitOffset || sub->hasWindowFuncs || sub->hasDistinctOn || sub->hasTargetSRFs)
 		return false;
 	if (sub->groupingSets)
 		return false;
@@ -431,13 +452,15 @@ restriction_passes(Query *sub, TargetEntry *entry)
 	return true;
 }
 
-/* A subquery in FROM: its plain output columns are its inner columns. */
+/* A subquery in FROM: its plain output columns are its inner columns. Those of a set operation are those of every branch: nothing is known of them. */
 static void
 use_subquery(Context *context, Query *query, Index rti, Query *sub, bool both_ways)
 {
 	ListCell   *cell;
 
-	foreach(cell, sub->targetList)
+	if (sub->setOperations)
+		return;
+	foreach(cell, sub->commandType == CMD_SELECT ? sub->targetList : sub->returningList)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
 		bool		outer = false;
@@ -475,10 +498,34 @@ sublink_walker(Node *node, Context *context)
 }
 
 static void
+walk_policies(Context *context, Node *policies)
+{
+	int			before = list_length(context->analysis->occurrences);
+
+	(void) sublink_walker(policies, context);
+	if (list_length(context->analysis->occurrences) > before)
+		context->analysis->policies_read_cluster = true;
+}
+
+static void
+add_occurrence(Context *context, Query *query, Index rti, const TesseraTable *table)
+{
+	TesseraOccurrence *occurrence = palloc0(sizeof(TesseraOccurrence));
+
+	occurrence->query = query;
+	occurrence->rti = rti;
+	occurrence->table = table;
+	context->analysis->occurrences = lappend(context->analysis->occurrences, occurrence);
+	if (table->group >= 0)
+		context->analysis->nsharded++;
+	else
+		context->analysis->nplaced++;
+}
+
+static void
 visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
 {
 	TesseraAnalysis *analysis = context->analysis;
-	TesseraOccurrence *occurrence;
 	const TesseraTable *table = tessera_routing_table(context->routing, rte->relid);
 
 	if (table == NULL)
@@ -488,15 +535,7 @@ visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
 			analysis->nother++;
 		return;
 	}
-	occurrence = palloc0(sizeof(TesseraOccurrence));
-	occurrence->query = query;
-	occurrence->rti = rti;
-	occurrence->table = table;
-	analysis->occurrences = lappend(analysis->occurrences, occurrence);
-	if (table->group >= 0)
-		analysis->nsharded++;
-	else
-		analysis->nplaced++;
+	add_occurrence(context, query, rti, table);
 	if (query->resultRelation == rti)
 		analysis->writes_cluster = true;
 	if (get_parse_rowmark(query, rti) != NULL)
@@ -522,13 +561,13 @@ cte_query(Context *context, RangeTblEntry *rte)
 	return NULL;
 }
 
-/* INSERT: the key columns of the new row. */
+/* A new row's columns, under the range table index that stands for it. volatile_too: its values are computed here, once. */
 static void
-use_insert(Context *context, Query *query)
+use_row(Context *context, Query *query, Index rti, List *targets, bool volatile_too)
 {
 	ListCell   *cell;
 
-	foreach(cell, query->targetList)
+	foreach(cell, targets)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
 		bool		outer = false;
@@ -537,12 +576,40 @@ use_insert(Context *context, Query *query)
 
 		if (entry->resjunk || entry->resno <= 0)
 			continue;
-		column = column_of(context, query, query->resultRelation, entry->resno);
+		column = column_of(context, query, rti, entry->resno);
 		source = column_of_node(context, (Node *) entry->expr, &outer);
 		if (source >= 0 && !outer)
 			add_edge(context, source, column);
-		else if (!needs_row_walker((Node *) entry->expr, NULL))
-			give_value(context, column, entry->expr);	/* volatile too: evaluated once, for the one row */
+		else if (volatile_too ? !needs_row_walker((Node *) entry->expr, NULL) : is_value((Node *) entry->expr))
+			give_value(context, column, entry->expr);
+	}
+}
+
+/* INSERT: its one row, or those of its source. */
+static void
+use_insert(Context *context, Query *query)
+{
+	bool		single_row = query->jointree->fromlist == NIL && list_length(context->ancestors) == 1;
+
+	use_row(context, query, query->resultRelation, query->targetList, single_row);
+}
+
+/* MERGE: the rows that it inserts have keys of their own; each action is an occurrence of the table under an index beyond the range table. */
+static void
+use_merge(Context *context, Query *query)
+{
+	const TesseraTable *table = tessera_routing_table(context->routing, rt_fetch(query->resultRelation, query->rtable)->relid);
+	Index		rti = list_length(query->rtable);
+	ListCell   *cell;
+
+	foreach(cell, query->mergeActionList)
+	{
+		MergeAction *action = lfirst_node(MergeAction, cell);
+
+		if (action->commandType != CMD_INSERT || table == NULL)
+			continue;
+		add_occurrence(context, query, ++rti, table);
+		use_row(context, query, rti, action->targetList, false);
 	}
 }
 
@@ -590,14 +657,19 @@ analyse_query(Query *query, Context *context)
 			case RTE_VALUES:
 				(void) sublink_walker((Node *) rte->values_lists, context);
 				break;
+			case RTE_TABLEFUNC:
+				(void) sublink_walker((Node *) rte->tablefunc, context);
+				break;
 			default:
 				break;
 		}
-		(void) sublink_walker((Node *) rte->securityQuals, context);
+		walk_policies(context, (Node *) rte->securityQuals);
 	}
 	use_jointree(context, (Node *) query->jointree);
 	if (query->commandType == CMD_INSERT && query->resultRelation > 0)
 		use_insert(context, query);
+	if (query->commandType == CMD_MERGE)
+		use_merge(context, query);
 
 	/* sublinks, wherever they stand */
 	(void) sublink_walker((Node *) query->targetList, context);
@@ -605,6 +677,7 @@ analyse_query(Query *query, Context *context)
 	(void) sublink_walker((Node *) query->havingQual, context);
 	(void) sublink_walker((Node *) query->returningList, context);
 	(void) sublink_walker((Node *) query->onConflict, context);
+	walk_policies(context, (Node *) query->withCheckOptions);
 	(void) sublink_walker((Node *) query->mergeActionList, context);
 	(void) sublink_walker((Node *) query->windowClause, context);
 	(void) sublink_walker(query->limitCount, context);

@@ -14,7 +14,7 @@
 typedef struct TesseraOccurrence
 {
 	Query	   *query;
-	Index		rti;
+	Index		rti;			/* beyond the range table: the row of an INSERT action of MERGE */
 	const TesseraTable *table;
 	bool		pinned;			/* sharded: every key column has a value */
 	List	   *key;			/* the values: expressions without Vars, in key column order */
@@ -30,6 +30,7 @@ typedef struct TesseraAnalysis
 	bool		writes_cluster; /* some cluster table is a result relation */
 	bool		locks_rows;		/* FOR UPDATE/SHARE of a cluster table */
 	bool		has_writing_cte;
+	bool		policies_read_cluster;	/* row security, or a check option, has a subquery on a cluster table */
 } TesseraAnalysis;
 
 /* Does the query name a cluster table at any level? Cheap: one look-up for each relation. */

@@ -13,6 +13,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
 #include "tcop/tcopprot.h"
@@ -80,12 +81,29 @@ refuse_statement(Query *query, const TesseraReason *reason)
 					 "Give each sharded table its shard key by equality with a constant or parameter, or split the statement.")));
 }
 
+/* Would a source of rows beside the table be another one on each shard? */
+static bool
+has_volatile_source(Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		if (contain_volatile_functions((Node *) rte->subquery) || contain_volatile_functions((Node *) rte->functions) ||
+			contain_volatile_functions((Node *) rte->values_lists))
+			return true;
+	}
+	return false;
+}
+
 /* UPDATE or DELETE of one sharded table whose conditions need only its own columns: each shard does its part. */
 static bool
 goes_to_all_shards(Query *query, const TesseraAnalysis *analysis)
 {
 	return (query->commandType == CMD_UPDATE || query->commandType == CMD_DELETE) && list_length(analysis->occurrences) == 1 &&
-		analysis->nsharded == 1 && analysis->nother == 0 && query->cteList == NIL && !query->hasSubLinks;
+		analysis->nsharded == 1 && analysis->nother == 0 && query->cteList == NIL && !query->hasSubLinks && !has_volatile_source(query);
 }
 
 static const TesseraTable *
@@ -182,6 +200,13 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		plan = tessera_plan_statement(query, cursor_options, routing, analysis, false, &reason);
 		if (plan)
 			return plan;
+	}
+	if (analysis->policies_read_cluster)
+	{
+		/* The shard applies them, too, and would read its own part of those tables only. */
+		reason.text = "a row security policy reads other tables of the cluster, whose rows lie on other shards";
+		reason.hint = "Pin all of them to one shard by the shard key, or keep what the policy needs in the table's own columns.";
+		refuse_statement(query, &reason);
 	}
 	if (goes_to_all_shards(query, analysis))
 	{

@@ -8,6 +8,7 @@
 #include "access/transam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
@@ -174,8 +175,9 @@ tessera_make_param(Expr *expr, List **params)
 {
 	ListCell   *cell;
 
+	/* a volatile one is another value each time it stands there */
 	foreach(cell, *params)
-		if (!IsA(expr, Const) && equal(lfirst(cell), expr))
+		if (!IsA(expr, Const) && equal(lfirst(cell), expr) && !contain_volatile_functions((Node *) expr))
 			return make_param_node(expr, foreach_current_index(cell) + 1);
 	*params = lappend(*params, expr);
 	return make_param_node(expr, list_length(*params));
@@ -187,7 +189,7 @@ typedef struct RepairContext
 {
 	const TesseraRouting *routing;
 	List	   *params;
-	List	   *queries;		/* innermost first */
+	bool		conditional;	/* inside CASE or COALESCE */
 } RepairContext;
 
 static bool
@@ -228,25 +230,15 @@ is_expression(Node *node)
 	}
 }
 
-/* Stable, and needs no row: evaluated once, here. */
-static bool
-becomes_param(Node *node)
+bool
+tessera_becomes_param(Node *node, bool conditional)
 {
 	if (IsA(node, Param))
 		return ((Param *) node)->paramkind == PARAM_EXTERN && ((Param *) node)->location != OWN_PARAM;
-	return is_expression(node) && !needs_row(node, NULL) && contain_mutable_functions(node) && !contain_volatile_functions(node) &&
-		exprType(node) != VOIDOID;
-}
-
-static RangeTblEntry *
-rte_of_var(RepairContext *context, Var *var)
-{
-	Query	   *query;
-
-	if (var->varlevelsup >= list_length(context->queries))
-		return NULL;
-	query = list_nth(context->queries, var->varlevelsup);
-	return rt_fetch(var->varno, query->rtable);
+	if (!is_expression(node) || needs_row(node, NULL) || !contain_mutable_functions(node) || contain_volatile_functions(node) ||
+		exprType(node) == VOIDOID)
+		return false;
+	return !conditional || IsA(node, SQLValueFunction) || (IsA(node, FuncExpr) && ((FuncExpr *) node)->args == NIL);
 }
 
 /* Views were expanded by the rewriter: name them again, so that their owner's rights and barriers hold on the shard (a4). */
@@ -293,22 +285,73 @@ repair_mutator(Node *node, RepairContext *context)
 			rte->securityQuals = NIL;	/* the shard applies row security itself */
 		}
 		query->withCheckOptions = NIL;
-		context->queries = lcons(query, context->queries);
-		query = query_tree_mutator(query, repair_mutator, context, QTW_DONT_COPY_QUERY);
-		context->queries = list_delete_first(context->queries);
-		return (Node *) query;
+		return (Node *) query_tree_mutator(query, repair_mutator, context, QTW_DONT_COPY_QUERY);
 	}
-	if (IsA(node, Var) && ((Var *) node)->varattno == TableOidAttributeNumber)
-	{
-		RangeTblEntry *rte = rte_of_var(context, (Var *) node);
-
-		if (rte && rte->rtekind == RTE_RELATION)
-			return tessera_make_param((Expr *) makeConst(OIDOID, -1, InvalidOid, sizeof(Oid), ObjectIdGetDatum(rte->relid), false, true),
-									  &context->params);
-	}
-	if (becomes_param(node))
+	if (tessera_becomes_param(node, context->conditional))
 		return tessera_make_param((Expr *) node, &context->params);
+	if (IsA(node, CaseExpr) || IsA(node, CoalesceExpr))
+	{
+		bool		before = context->conditional;
+
+		context->conditional = true;
+		node = expression_tree_mutator(node, repair_mutator, context);
+		context->conditional = before;
+		return node;
+	}
 	return expression_tree_mutator(node, repair_mutator, context);
+}
+
+/* ---- numbers of objects ---- */
+
+/*
+ * An object has another OID on each node, but one name: what stays among names on the shard means the same there, what crosses as a number does not.
+ */
+static bool
+is_named_object(Node *node)
+{
+	if (IsA(node, RelabelType))
+		node = (Node *) ((RelabelType *) node)->arg;
+	return (IsA(node, Var) && ((Var *) node)->varattno == TableOidAttributeNumber) || (IsA(node, Const) && ((Const *) node)->consttype == REGCLASSOID);
+}
+
+static bool
+leaks_number(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+		return ((Var *) node)->varattno == TableOidAttributeNumber;
+	if (IsA(node, RelabelType) && ((RelabelType *) node)->resulttype == REGCLASSOID && is_named_object(node))
+		return false;
+	if (IsA(node, RelabelType) && ((RelabelType *) node)->resulttype == OIDOID && is_named_object(node))
+		return true;
+	if (IsA(node, OpExpr) && (get_opcode(((OpExpr *) node)->opno) == F_OIDEQ || get_opcode(((OpExpr *) node)->opno) == F_OIDNE) &&
+		is_named_object(linitial(((OpExpr *) node)->args)) && is_named_object(lsecond(((OpExpr *) node)->args)))
+		return false;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, leaks_number, context, 0);
+	return expression_tree_walker(node, leaks_number, context);
+}
+
+/* An output column that is tableoid alone is known here, but for tables with children. */
+static void
+fold_tableoid(Query *query, List *targets, List **params)
+{
+	ListCell   *cell;
+
+	foreach(cell, targets)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Var		   *var = (Var *) entry->expr;
+		RangeTblEntry *rte;
+
+		if (!IsA(var, Var) || var->varattno != TableOidAttributeNumber || var->varlevelsup != 0)
+			continue;
+		rte = rt_fetch(var->varno, query->rtable);
+		if (rte->rtekind == RTE_RELATION && rte->relkind != RELKIND_VIEW && !has_subclass(rte->relid))
+			entry->expr = (Expr *) tessera_make_param((Expr *) makeConst(OIDOID, -1, InvalidOid, sizeof(Oid), ObjectIdGetDatum(rte->relid), false, true),
+													  params);
+	}
 }
 
 /* ---- constants ---- */
@@ -347,7 +390,10 @@ is_liftable(Node *node)
 static Node *
 lift_mutator(Node *node, List **params)
 {
-	if (node == NULL || IsA(node, SubLink) || IsA(node, Query) || becomes_param(node))
+	if (node == NULL || IsA(node, SubLink) || IsA(node, Query) || tessera_becomes_param(node, false))
+		return node;
+	/* Printed in syntax of their own, for which the deparser reads some arguments as constants: EXTRACT, NORMALIZE, XMLROOT. */
+	if (IsA(node, XmlExpr) || (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcformat == COERCE_SQL_SYNTAX))
 		return node;
 	if (is_liftable(node))
 	{
@@ -448,7 +494,10 @@ tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing,
 			if (!IsA(((TargetEntry *) lfirst(cell))->expr, SetToDefault))
 				query->override = query->override == OVERRIDING_NOT_SET ? OVERRIDING_SYSTEM_VALUE : query->override;
 	}
+	fold_tableoid(query, query->commandType == CMD_SELECT ? query->targetList : query->returningList, &repair.params);
 	(void) repair_mutator((Node *) query, &repair);
 	*params = repair.params;
+	if (leaks_number((Node *) query, NULL))
+		return !refuse(&ship, "it uses the number of a table, which differs from node to node", "Use tableoid::regclass.");
 	return !stays_walker((Node *) query, &ship);
 }

@@ -38,6 +38,13 @@ extern void tessera_lift_constants(Query *query, List **params);
 /* SQL text of a prepared query, with every value in a form that reads the same under all settings. */
 extern char *tessera_deparse(Query *query);
 
+/*
+ * Is the expression stable, in need of no row, and not immutable (or an external parameter)? Then it is evaluated once, here, and travels as a parameter.
+ * conditional: it stands inside CASE or COALESCE, where the statement may never evaluate it, so only what cannot fail is; the rest goes as it is, around
+ * such parameters.
+ */
+extern bool tessera_becomes_param(Node *node, bool conditional);
+
 /* Index (1..) of the parameter for this expression in *params, appended if it is not there; and the node that stands for it in the text: ($n)::type. */
 extern Node *tessera_make_param(Expr *expr, List **params);
 

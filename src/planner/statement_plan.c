@@ -9,6 +9,7 @@
 
 #include "access/table.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -18,6 +19,7 @@
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
 #include "rewrite/rewriteHandler.h"
+#include "rewrite/rewriteManip.h"
 #include "tcop/tcopprot.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -171,9 +173,32 @@ same_pin(const TesseraOccurrence *a, const TesseraOccurrence *b)
 	return a->table->group == b->table->group && equal(a->key, b->key);
 }
 
-/* The pins that differ, as keys appended to exprs. */
+/* Index in the parameters of the value that the prepared INSERT gives to a column; -1: it is no parameter. */
+static int
+param_of_column(Query *prepared, AttrNumber attribute)
+{
+	ListCell   *cell;
+
+	foreach(cell, prepared->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Node	   *node = (Node *) entry->expr;
+
+		if (entry->resno != attribute)
+			continue;
+		if (IsA(node, RelabelType))
+			node = (Node *) ((RelabelType *) node)->arg;
+		return IsA(node, Param) ? ((Param *) node)->paramid - 1 : -1;
+	}
+	return -1;
+}
+
+/*
+ * The pins that differ: keys appended to exprs. A volatile key is that of the statement's one new row; it must be evaluated once, so the pin names the
+ * parameter that carries it.
+ */
 static List *
-collect_pins(TesseraAnalysis *analysis, List **exprs)
+collect_pins(TesseraAnalysis *analysis, Query *prepared, List **exprs)
 {
 	List	   *pins = NIL;
 	List	   *distinct = NIL;
@@ -184,6 +209,7 @@ collect_pins(TesseraAnalysis *analysis, List **exprs)
 		TesseraOccurrence *occurrence = lfirst(cell);
 		bool		known = false;
 		ListCell   *other;
+		List	   *pin;
 
 		if (occurrence->table->group < 0 || !occurrence->pinned)
 			continue;
@@ -192,8 +218,20 @@ collect_pins(TesseraAnalysis *analysis, List **exprs)
 		if (known)
 			continue;
 		distinct = lappend(distinct, occurrence);
-		pins = lappend(pins, list_make3_int((int) occurrence->table->relid, list_length(*exprs), list_length(occurrence->key)));
-		*exprs = list_concat(*exprs, copyObject(occurrence->key));
+		pin = list_make1_int((int) occurrence->table->relid);
+		for (int i = 0; i < list_length(occurrence->key); i++)
+		{
+			Node	   *value = list_nth(occurrence->key, i);
+			int			param = contain_volatile_functions(value) ? param_of_column(prepared, occurrence->table->keys[i]) : -1;
+
+			if (param < 0)
+			{
+				param = list_length(*exprs);
+				*exprs = lappend(*exprs, copyObject(value));
+			}
+			pin = lappend_int(pin, param);
+		}
+		pins = lappend(pins, pin);
 	}
 	return pins;
 }
@@ -249,6 +287,37 @@ table_has_rules(Oid relid)
 	return result;
 }
 
+/*
+ * Does the assignment leave the key column as it is? Its own value, the one it is pinned to by the statement, or, as a row that conflicts has the same key,
+ * that of the excluded row.
+ */
+static bool
+keeps_key(const TesseraOccurrence *occurrence, int column, TargetEntry *entry)
+{
+	Query	   *query = occurrence->query;
+	Var		   *var = (Var *) entry->expr;
+
+	if (IsA(var, Var) && var->varattno == entry->resno && var->varlevelsup == 0)
+		return var->varno == occurrence->rti || (query->onConflict && var->varno == query->onConflict->exclRelIndex);
+	return query->commandType == CMD_UPDATE && occurrence->pinned && equal(entry->expr, list_nth(occurrence->key, column));
+}
+
+static bool
+assigns_key(const TesseraOccurrence *occurrence, List *targets)
+{
+	ListCell   *cell;
+
+	foreach(cell, targets)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		for (int k = 0; k < occurrence->table->nkeys; k++)
+			if (!entry->resjunk && entry->resno == occurrence->table->keys[k] && !keeps_key(occurrence, k, entry))
+				return true;
+	}
+	return false;
+}
+
 /* What a modification must not do on a cluster table, wherever its rows lie. */
 static bool
 modification_allowed(Query *query, TesseraAnalysis *analysis, TesseraReason *reason)
@@ -258,31 +327,23 @@ modification_allowed(Query *query, TesseraAnalysis *analysis, TesseraReason *rea
 	foreach(cell, analysis->occurrences)
 	{
 		TesseraOccurrence *occurrence = lfirst(cell);
-		List	   *sets[2] = {NIL, NIL};
+		Query	   *owner = occurrence->query;
+		bool		assigns = false;
+		ListCell   *action;
 
-		if (occurrence->query->resultRelation != occurrence->rti)
+		if (owner->resultRelation != occurrence->rti)
 			continue;
 		if (table_has_rules(occurrence->table->relid))
 			return refused(reason, "the table has rewrite rules", "Use triggers instead of rules on a table of the cluster.");
-		if (occurrence->query->commandType == CMD_UPDATE)
-			sets[0] = occurrence->query->targetList;
-		if (occurrence->query->onConflict)
-			sets[1] = occurrence->query->onConflict->onConflictSet;
-		for (int s = 0; s < 2; s++)
-		{
-			ListCell   *target;
-
-			foreach(target, sets[s])
-			{
-				TargetEntry *entry = lfirst_node(TargetEntry, target);
-
-				for (int k = 0; k < occurrence->table->nkeys; k++)
-					if (!entry->resjunk && entry->resno == occurrence->table->keys[k] &&
-						!(IsA(entry->expr, Var) && ((Var *) entry->expr)->varno == occurrence->rti &&
-						  ((Var *) entry->expr)->varattno == entry->resno))
-						return refused(reason, "it changes the shard key", "Delete the row and insert it with the new key.");
-			}
-		}
+		if (owner->commandType == CMD_UPDATE)
+			assigns = assigns_key(occurrence, owner->targetList);
+		if (owner->onConflict)
+			assigns |= assigns_key(occurrence, owner->onConflict->onConflictSet);
+		foreach(action, owner->mergeActionList)
+			if (lfirst_node(MergeAction, action)->commandType == CMD_UPDATE)
+				assigns |= assigns_key(occurrence, lfirst_node(MergeAction, action)->targetList);
+		if (assigns)
+			return refused(reason, "it changes the shard key", "Delete the row and insert it with the new key.");
 	}
 	foreach(cell, query->rtable)
 	{
@@ -320,6 +381,22 @@ insert_select_prints(Query *query)
 	return columns == 0;
 }
 
+/* Rows without a type of their own have no form in which they could come back. */
+static bool
+returns_anonymous_rows(Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, output_targets(query))
+	{
+		Oid			type = exprType((Node *) lfirst_node(TargetEntry, cell)->expr);
+
+		if (!lfirst_node(TargetEntry, cell)->resjunk && (type == RECORDOID || type == RECORDARRAYOID))
+			return true;
+	}
+	return false;
+}
+
 PlannedStmt *
 tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many, TesseraReason *reason)
 {
@@ -342,6 +419,12 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		reason->text = "it needs defaults that the rows' source does not have";
 		return NULL;
 	}
+	if (returns_anonymous_rows(query))
+	{
+		reason->text = "it returns rows of no named type";
+		reason->hint = "Cast them to a composite type, or return the columns.";
+		return NULL;
+	}
 	copy = copyObject(query);
 	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
 		tessera_lift_constants(copy, &params);
@@ -356,7 +439,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	if (many)
 		flags |= STATEMENT_MANY;
 	exprs = list_copy(params);
-	pins = collect_pins(analysis, &exprs);
+	pins = collect_pins(analysis, copy, &exprs);
 	collect_tables(analysis, &placed, &sharded);
 	if (many)
 	{
@@ -384,9 +467,12 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 
 /* ---- routed inserts ---- */
 
-/* The rows of an INSERT as a SELECT of its target list. */
+/* Parameters of row_query that stand for the source's columns: numbered far above any of the user's own. */
+#define ROW_PARAM 1000000
+
+/* The rows of an INSERT as a SELECT of its target list, and of `more` values. */
 static Query *
-source_query(Query *insert)
+source_query(Query *insert, List *more)
 {
 	Query	   *source = copyObject(insert);
 	RangeTblEntry *target = rt_fetch(insert->resultRelation, source->rtable);
@@ -409,6 +495,8 @@ source_query(Query *insert)
 		lfirst_node(RangeTblEntry, cell)->inFromCl = true;
 	foreach(cell, source->targetList)
 		((TargetEntry *) lfirst(cell))->resno = ++resno;
+	foreach(cell, more)
+		source->targetList = lappend(source->targetList, makeTargetEntry(copyObject(lfirst(cell)), ++resno, "value", false));
 	return source;
 }
 
@@ -430,7 +518,7 @@ row_query(Query *insert)
 		column++;
 		/* Numbered by the source's column; tessera_prepare_query makes it one of the text's parameters. */
 		value->paramkind = PARAM_EXTERN;
-		value->paramid = column;
+		value->paramid = ROW_PARAM + column;
 		value->paramtype = exprType((Node *) entry->expr);
 		value->paramtypmod = -1;
 		value->paramcollid = exprCollation((Node *) entry->expr);
@@ -480,7 +568,9 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	TesseraAnalysis analysis = {0};
 	TesseraOccurrence occurrence = {.query = query, .rti = query->resultRelation, .table = table};
 	List	   *shipped = NIL;
+	List	   *more = NIL;
 	List	   *columns = NIL;
+	ListCell   *cell;
 	Query	   *row;
 	CustomScan *scan;
 	PlannedStmt *source;
@@ -489,38 +579,36 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	analysis.occurrences = list_make1(&occurrence);
 	if (!modification_allowed(query, &analysis, reason))
 		return NULL;
-	row = row_query(query);
+	if (checkExprHasSubLink((Node *) query->onConflict) || checkExprHasSubLink((Node *) query->returningList))
 	{
-		TesseraReason why;
-		List	   *more = NIL;
-
-		/* ON CONFLICT and RETURNING must ship; their own parameters are not supported beside the row's. */
-		if (!tessera_prepare_query(row, true, routing, &more, &why))
-		{
-			*reason = why;
-			return NULL;
-		}
-		shipped = more;
+		reason->text = "its ON CONFLICT or RETURNING clause has a subquery";
+		reason->hint = "Read the value first and insert it as a column.";
+		return NULL;
 	}
+	if (returns_anonymous_rows(query))
 	{
-		ListCell   *cell;
+		reason->text = "it returns rows of no named type";
+		reason->hint = "Cast them to a composite type, or return the columns.";
+		return NULL;
+	}
+	row = row_query(query);
+	if (!tessera_prepare_query(row, true, routing, &shipped, reason))
+		return NULL;
+	/* A parameter of the text is one of the row's columns, or a value of ON CONFLICT or RETURNING, which the source computes as one more column. */
+	foreach(cell, shipped)
+	{
+		Param	   *param = lfirst(cell);
 
-		/* Every parameter of the text is one of the row's: Param n stands for the source's column n. */
-		foreach(cell, shipped)
+		if (IsA(param, Param) && param->paramid > ROW_PARAM)
+			columns = lappend_int(columns, param->paramid - ROW_PARAM);
+		else
 		{
-			Node	   *node = lfirst(cell);
-
-			if (!IsA(node, Param))
-			{
-				reason->text = "its ON CONFLICT or RETURNING clause uses a value that changes from call to call";
-				reason->hint = "Compute the value first and insert it as a column, or use constants there.";
-				return NULL;
-			}
-			columns = lappend_int(columns, ((Param *) node)->paramid);
+			more = lappend(more, param);
+			columns = lappend_int(columns, list_length(query->targetList) + list_length(more));
 		}
 	}
 	sql = tessera_deparse(row);
-	source = pg_plan_query(source_query(query), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
+	source = pg_plan_query(source_query(query, more), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
 
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_insert_methods;

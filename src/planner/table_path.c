@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/stratnum.h"
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/pg_class.h"
@@ -208,7 +209,7 @@ needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *l
 			attributes = lappend_int(attributes, i);
 	}
 	for (int i = FirstLowInvalidHeapAttributeNumber + 1; i < 0; i++)
-		if (i != TableOidAttributeNumber && bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed))
+		if ((i != TableOidAttributeNumber || has_subclass(RelationGetRelid(relation))) && bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("system columns of table \"%s\" can be read only where one shard answers the statement",
@@ -221,6 +222,7 @@ typedef struct ParamContext
 {
 	List	   *params;
 	Index		relid;
+	bool		conditional;	/* inside CASE or COALESCE */
 } ParamContext;
 
 /* Params and what needs no row become $n; the relation's own Vars become varno 1. */
@@ -241,8 +243,17 @@ scan_mutator(Node *node, ParamContext *context)
 		var->varattnosyn = var->varattno;
 		return (Node *) var;
 	}
-	if (!contain_var_clause(node) && contain_mutable_functions(node) && !IsA(node, List))
+	if (tessera_becomes_param(node, context->conditional))
 		return tessera_make_param((Expr *) node, &context->params);
+	if (IsA(node, CaseExpr) || IsA(node, CoalesceExpr))
+	{
+		bool		before = context->conditional;
+
+		context->conditional = true;
+		node = expression_tree_mutator(node, scan_mutator, context);
+		context->conditional = before;
+		return node;
+	}
 	return expression_tree_mutator(node, scan_mutator, context);
 }
 
@@ -290,7 +301,8 @@ pinned_key(RelOptInfo *rel, const TesseraTable *table, List *clauses)
 			OpExpr	   *op = (OpExpr *) lfirst_node(RestrictInfo, cell)->clause;
 
 			if (!IsA(op, OpExpr) || list_length(op->args) != 2 ||
-				!list_member_oid(get_mergejoin_opfamilies(op->opno), ks->columns[i].btree_opfamily))
+				get_op_opfamily_strategy(op->opno, ks->columns[i].btree_opfamily) != BTEqualStrategyNumber ||
+				(OidIsValid(op->inputcollid) && !get_collation_isdeterministic(op->inputcollid)))
 				continue;
 			for (int side = 0; side < 2 && !found; side++)
 			{
@@ -406,8 +418,13 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 		key = pinned_key(rel, table, clauses);
 	exprs = list_copy(params);
 	if (key)
-		pin = list_make1(list_make3_int((int) table->relid, list_length(params), list_length(key)));
+	{
+		List	   *indexes = list_make1_int((int) table->relid);
 
+		for (int i = 0; i < list_length(key); i++)
+			indexes = lappend_int(indexes, list_length(params) + i);
+		pin = list_make1(indexes);
+	}
 	exprs = list_concat(exprs, key);
 	if (table && table->group >= 0 && key == NIL)
 		conditions = tessera_prune_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
