@@ -36,7 +36,8 @@
 #define REQUESTS 4				/* in flight */
 #define RECEIVE_MS 100
 #define OUTCOME_MS 500			/* asks for the outcome so often, if nobody tells */
-#define LOCKERS_MS 10
+#define LOCKERS_MS 3000			/* waits for older lockers so long at most */
+#define LOCKERS_POLL_MS 10
 
 typedef struct Recipient
 {
@@ -56,24 +57,21 @@ typedef struct Recipient
 
 /* Receive */
 
-/* Waits for transactions that may have planned without the ownership filter (B3). */
+/*
+ * Waits a while for transactions that may have planned without the ownership filter (B3). Not for ever: a statement's check compares its plan with the
+ * placement, and has it planned again (executor/shard_check.c).
+ */
 static void
 wait_for_lockers(Recipient *recipient)
 {
 	TesseraLockers *lockers = tessera_lockers_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_migration_lock_timeout);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(tessera_migration_lock_timeout, LOCKERS_MS));
 	char		who[128];
 
-	while (tessera_lockers_left(lockers, who, sizeof(who)))
+	while (tessera_lockers_left(lockers, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
 		tessera_slot_waiting(who);
-		if (GetCurrentTimestamp() >= deadline)
-			ereport(ERROR,
-					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("the recipient's tables stayed locked by an older transaction"),
-					 errdetail("It waited for: %s.", who),
-					 errhint("End that transaction, or raise tessera.migration_lock_timeout.")));
-		tessera_work_sleep(LOCKERS_MS);
+		tessera_work_sleep(LOCKERS_POLL_MS);
 	}
 	tessera_slot_waiting(NULL);
 }
