@@ -2,7 +2,7 @@
  * recipient.c
  *	  The recipient's side of a running migration: from its row to the outcome.
  *
- * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers end), pull the clone with several
+ * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers are waited for), pull the clone with several
  * requests in flight, pull the changes, confirm, wait for the outcome.
  *
  * Each batch is applied in a transaction that first locks this migration's row and checks its state: a worker that was stopped, and wakes when the migration
@@ -48,7 +48,6 @@ typedef struct Recipient
 	TesseraPipe pipe;
 	TesseraApplier *applier;
 	int64		sequence;		/* of the last request */
-	int			in_flight;
 	bool		in_batch;		/* a transaction is open */
 	Size		batch_bytes;
 	XLogRecPtr	applied;
@@ -111,7 +110,6 @@ request(Recipient *recipient, TesseraMessageKind kind)
 	while (!tessera_pipe_flush(&recipient->pipe))
 		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
 	(void) tessera_pipe_send(&recipient->pipe, &message, NULL);
-	recipient->in_flight++;
 }
 
 static void
@@ -174,7 +172,6 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 		(void) tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS);
 	}
 	check_cancelled();
-	recipient->in_flight--;
 	if (message->kind != kind && !(kind == TESSERA_MSG_MODS_BATCH && message->kind == TESSERA_MSG_CLONE_BATCH && message->rows == 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
