@@ -530,7 +530,7 @@ row_query(Query *insert)
 	row->jointree = makeFromExpr(NIL, NULL);
 	row->cteList = NIL;
 	row->hasModifyingCTE = false;
-	row->override = OVERRIDING_SYSTEM_VALUE;
+	row->override = targets ? OVERRIDING_SYSTEM_VALUE : OVERRIDING_NOT_SET; /* without a column it does not parse */
 	/* only the target (and EXCLUDED, which stands behind it) is named by what is left */
 	for (int i = 0; i < list_length(row->rtable); i++)
 	{
