@@ -40,6 +40,7 @@ typedef struct InsertState
 	int			nattributes;
 	int		   *attributes;		/* of the table, for each column of the source */
 	Oid			relid;
+	List	   *relids;			/* the same, as runs take it */
 	int			flags;
 	QueryDesc  *source;
 	Tuplestorestate *rows;		/* of the source */
@@ -155,6 +156,7 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	state->nattributes = list_length(list_nth(private, INSERT_ATTRIBUTES));
 	state->attributes = int_array(list_nth(private, INSERT_ATTRIBUTES));
 	state->relid = (Oid) intVal(list_nth(private, INSERT_RELID));
+	state->relids = list_make1_oid(state->relid);
 	state->query = tessera_remote_query_make(strVal(list_nth(private, INSERT_SQL)), state->nparams, type_array,
 											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
 											 list_length(scan->custom_scan_tlist), NULL);
@@ -244,7 +246,7 @@ insert_row(InsertState *state, const Datum *values, const bool *nulls)
 	TesseraRun *run = tessera_run_make();
 	TesseraRunRequest request = {
 		.query = state->query, .values = values, .nulls = nulls, .ntargets = 1, .write = true, .statement = state->statement,
-		.snapshot = estate->es_snapshot,
+		.snapshot = estate->es_snapshot, .relids = state->relids,
 	};
 
 	for (;;)
@@ -255,8 +257,6 @@ insert_row(InsertState *state, const Datum *values, const bool *nulls)
 		request.routing = tessera_routing();
 		target = target_of_row(state, request.routing, values, nulls, &group);
 		request.targets = &target;
-		request.groups = &group;
-		request.ngroups = group >= 0 ? 1 : 0;
 		if (tessera_run_start(run, &request))
 			break;
 		state->statement = request.statement = tessera_next_statement();
@@ -297,7 +297,7 @@ insert_many(InsertState *state, Batch *batch, int first, int which)
 	TesseraRun *run = tessera_run_make();
 	int			group;
 	TesseraRunRequest request = {
-		.query = state->many[which], .values = values, .nulls = nulls, .ntargets = 1, .targets = &batch->node_id, .groups = &group, .write = true,
+		.query = state->many[which], .values = values, .nulls = nulls, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
 		.statement = state->statement, .snapshot = state->css.ss.ps.state->es_snapshot, .routing = tessera_routing(),
 	};
 
@@ -314,7 +314,6 @@ insert_many(InsertState *state, Batch *batch, int first, int which)
 		memcpy(values + size * columns, row + columns, sizeof(Datum) * (state->nparams - columns));
 		memcpy(nulls + size * columns, row_nulls + columns, sizeof(bool) * (state->nparams - columns));
 	}
-	request.ngroups = group >= 0 ? 1 : 0;
 	if (!tessera_run_start(run, &request))
 	{
 		tessera_run_end(run);

@@ -244,6 +244,24 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	return TESSERA_ACCEPTED;
 }
 
+/* Does the router take the table for what it is? It may have told the version of a group that the table has joined without its knowing. */
+static bool
+taken_for_what_it_is(Check *check, const TesseraTable *table)
+{
+	if (check->routed)
+	{
+		const TesseraTable *theirs = tessera_routing_table(check->routed->routing, table->relid);
+
+		return theirs != NULL && (theirs->group >= 0) == (table->group >= 0);
+	}
+	else
+	{
+		const TesseraToldVersion *told = tessera_internal_told(&table->table_id);
+
+		return told == NULL || (told->major > 0) == (table->group >= 0);
+	}
+}
+
 static TesseraVerdict
 check_table(Check *check)
 {
@@ -252,6 +270,8 @@ check_table(Check *check)
 
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
+	if (!taken_for_what_it_is(check, table))
+		return found_behind(check);
 	if (table->group < 0)
 		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_behind(check);
 	return check_sharded(check, routing, table);

@@ -239,7 +239,6 @@ collect_pins(TesseraAnalysis *analysis, Query *prepared, List **exprs)
 static void
 collect_tables(TesseraAnalysis *analysis, List **placed, List **sharded)
 {
-	List	   *groups = NIL;
 	ListCell   *cell;
 
 	*placed = NIL;
@@ -250,11 +249,8 @@ collect_tables(TesseraAnalysis *analysis, List **placed, List **sharded)
 
 		if (table->group < 0)
 			*placed = list_append_unique_oid(*placed, table->relid);
-		else if (!list_member_int(groups, table->group))
-		{
-			groups = lappend_int(groups, table->group);
-			*sharded = lappend_oid(*sharded, table->relid);
-		}
+		else
+			*sharded = list_append_unique_oid(*sharded, table->relid);
 	}
 }
 
@@ -446,11 +442,6 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		TesseraOccurrence *only = linitial(analysis->occurrences);
 
 		conditions = tessera_prune_conditions(make_ands_implicit((Expr *) query->jointree->quals), only->rti, routing, only->table, &exprs);
-	}
-	if (list_length(sharded) > TESSERA_MAX_GROUPS_IN_STATEMENT)
-	{
-		reason->text = "it names too many groups of tables";
-		return NULL;
 	}
 	sql = tessera_deparse(copy);
 	scan = makeNode(CustomScan);
