@@ -22,6 +22,7 @@
 #include "admin/group_rows.h"
 #include "catalog/change.h"
 #include "catalog/placement.h"
+#include "common/durable.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
 #include "transaction/participant.h"
@@ -487,6 +488,7 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 				recipient_major;
 	Datum		values[2];
 
+	tessera_commit_durably();
 	tessera_migration_range(migration_id, &group_id, &min, &max);
 	group = tessera_config_group(routing, &group_id, NULL);
 	ks = tessera_group_keyspace(routing, group);
@@ -502,6 +504,7 @@ Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
 	tessera_config_routing(0);
+	tessera_commit_durably();
 	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0))));
 }
 

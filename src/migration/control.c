@@ -18,7 +18,7 @@
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
-#include "common/injection.h"
+#include "common/durable.h"
 #include "migration/data.h"
 #include "migration/describe.h"
 #include "migration/rows.h"
@@ -93,6 +93,7 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 	int			slot;
 	pg_uuid_t	nobody = {{0}};
 
+	tessera_commit_durably();
 	initStringInfo(&name);
 	appendStringInfoString(&name, "tessera_");
 	for (int i = 0; i < UUID_LEN; i++)
@@ -190,6 +191,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	bool		existing;
 	int			slot;
 
+	tessera_commit_durably();
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -290,6 +292,7 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
+	tessera_commit_durably();
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));

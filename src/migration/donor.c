@@ -412,7 +412,7 @@ sample_lag(Donor *donor)
 static void
 check_limits(Donor *donor)
 {
-	CHECK_FOR_INTERRUPTS();
+	tessera_work_take_in();
 	if (tessera_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),

@@ -115,7 +115,7 @@ request(Recipient *recipient, TesseraMessageKind kind)
 static void
 check_cancelled(void)
 {
-	CHECK_FOR_INTERRUPTS();
+	tessera_work_take_in();
 	if (tessera_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),

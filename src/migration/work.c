@@ -15,6 +15,7 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+#include "common/durable.h"
 #include "migration/work.h"
 #include "transaction/participant.h"
 
@@ -29,6 +30,7 @@ tessera_work_begin(void)
 	caller_context = CurrentMemoryContext;
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
+	tessera_commit_durably();
 	PushActiveSnapshot(GetTransactionSnapshot());
 }
 
@@ -153,6 +155,12 @@ tessera_work_sleep(long ms)
 {
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
+	tessera_work_take_in();
+}
+
+void
+tessera_work_take_in(void)
+{
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
