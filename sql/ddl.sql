@@ -236,7 +236,16 @@ SELECT count(*) FROM events;
 ALTER TABLE events DETACH PARTITION events_1;
 SELECT what FROM here() WHERE what ~ '^row events' ORDER BY 1;
 SELECT * FROM events_1;
+INSERT INTO events_2 VALUES (3, '2027-06-06');
+UPDATE events_2 SET k = 4 WHERE k = 3;
+ALTER TABLE events_2 ADD CHECK (k > 0);
+COPY events_2 TO stdout;
 \c tessera_ddl_c
+SELECT k FROM events_2 ORDER BY 1;
+COPY events_2 FROM stdin;
+5	2027-07-07
+\.
+SELECT k FROM events ORDER BY 1;
 SELECT what FROM here() WHERE what ~ '^row events' ORDER BY 1;
 DROP TABLE events, events_1;
 

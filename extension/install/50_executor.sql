@@ -7,3 +7,7 @@ REVOKE ALL ON FUNCTION tessera.owned_support(internal) FROM PUBLIC;
 CREATE FUNCTION tessera.owned(group_id uuid, VARIADIC key "any") RETURNS bool
   LANGUAGE c STABLE LEAKPROOF PARALLEL SAFE COST 2 AS 'MODULE_PATHNAME', 'tessera_owned' SUPPORT tessera.owned_support;
 COMMENT ON FUNCTION tessera.owned(uuid, "any") IS 'ownership filter: is this key''s row of this shard visible, by the placement that the snapshot sees?';
+
+CREATE FUNCTION tessera.require_owned(group_id uuid, VARIADIC key "any") RETURNS bool
+  LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_require_owned';
+COMMENT ON FUNCTION tessera.require_owned(uuid, "any") IS 'check of a new row after its BEFORE triggers: error if this shard does not own its key';

@@ -34,6 +34,7 @@
 #include "utils/uuid.h"
 
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi.h"
 #include "common/table_lock.h"
 #include "ddl/ddl.h"
@@ -456,8 +457,10 @@ send_to_others(FanOut *f)
 		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
 
 		CHECK_FOR_INTERRUPTS();
-		if (node_id != routing->self)
-			send_to_node(f, routing, node_id, sql);
+		if (node_id == routing->self)
+			continue;
+		tessera_injection("ddl_send");
+		send_to_node(f, routing, node_id, sql);
 	}
 }
 

@@ -460,10 +460,26 @@ write_renamed(RenameStmt *statement, const TesseraRouting *routing)
 	}
 }
 
+/* Tables, partitions and sequences; not indexes and views. */
+static bool
+created_tables(TesseraTrack *track)
+{
+	ListCell   *cell;
+
+	foreach(cell, track->created)
+	{
+		char		relkind = get_rel_relkind(lfirst_oid(cell));
+
+		if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || (relkind == RELKIND_SEQUENCE && track->home != 0))
+			return true;
+	}
+	return false;
+}
+
 static bool
 changed_rows(TesseraTrack *track, Node *statement)
 {
-	return track->created || track->altered || track->dropped || track->created_schemas || track->dropped_schemas || track->partitions ||
+	return created_tables(track) || track->altered || track->dropped || track->created_schemas || track->dropped_schemas || track->partitions ||
 		(IsA(statement, RenameStmt) &&
 		 (((RenameStmt *) statement)->renameType == OBJECT_COLUMN || ((RenameStmt *) statement)->renameType == OBJECT_SCHEMA));
 }
@@ -475,9 +491,9 @@ tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *ro
 
 	/* What follows is not the statement's doing. */
 	current = track->outer;
+	CommandCounterIncrement();
 	if (!changed_rows(track, statement))
 		return;
-	CommandCounterIncrement();
 	tessera_spi_begin(&access);
 	write_created(track, routing);
 	if (track->altered)

@@ -230,8 +230,9 @@ tessera_copy_statement(TesseraUtility *utility)
 	relid = RangeVarGetRelid(statement->relation, NoLock, true);
 	if (!OidIsValid(relid))
 		return false;
-	refuse_partition(routing, relid);
 	table = tessera_routing_table(routing, relid);
+	if (table == NULL)
+		refuse_partition(routing, relid);
 	if (table == NULL || (table->group < 0 && table->node_id == routing->self))
 		return false;
 	if (tessera_internal_connection())

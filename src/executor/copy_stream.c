@@ -91,22 +91,13 @@ tessera_copy_stream_open(TesseraCopyStream *stream, const TesseraRouting *routin
 	PQclear(result);
 }
 
-/* Has the other node given up? Its answer is there before the data has ended. */
+/* What the other node says meanwhile is taken off the socket, so that it never waits for us. Its error, if it has given up, is heard at the end: libpq does
+ * not look at what arrives while data is copied in. */
 static void
-check_input(TesseraCopyStream *stream)
+take_input(TesseraCopyStream *stream)
 {
-	PGconn	   *pg = tessera_connection_pg(stream->connection);
-
-	if (!PQconsumeInput(pg))
+	if (!PQconsumeInput(tessera_connection_pg(stream->connection)))
 		raise_lost(stream);
-	if (!PQisBusy(pg))
-	{
-		PGresult   *result = PQgetResult(pg);
-
-		if (PQresultStatus(result) != PGRES_COPY_IN)
-			raise_result(stream, result);
-		PQclear(result);
-	}
 }
 
 /* Until libpq has given everything to the socket. */
@@ -120,7 +111,7 @@ drain_output(TesseraCopyStream *stream)
 		if (unsent < 0)
 			raise_lost(stream);
 		wait_socket(stream, WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE);
-		check_input(stream);
+		take_input(stream);
 	}
 }
 
@@ -132,7 +123,7 @@ tessera_copy_stream_flush(TesseraCopyStream *stream, bool force)
 	if (stream->buffer.len == 0 || (!force && stream->buffer.len < BUFFER_SIZE))
 		return;
 	drain_output(stream);
-	check_input(stream);
+	take_input(stream);
 	if (PQputCopyData(pg, stream->buffer.data, stream->buffer.len) != 1 || PQflush(pg) < 0)
 		raise_lost(stream);
 	resetStringInfo(&stream->buffer);

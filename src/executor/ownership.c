@@ -4,6 +4,7 @@
  *
  * tessera.owned(group uuid, VARIADIC key "any"): true unless the row's key lies in a deletion range that is not owned, by the placement that the active
  * snapshot sees. Per call site the key space and, per snapshot, the placement are cached in fn_extra.
+ * tessera.require_owned(...) is its counterpart for rows to be written, after their BEFORE triggers.
  */
 #include "postgres.h"
 
@@ -23,9 +24,11 @@
 #include "utils/uuid.h"
 
 #include "executor/ownership.h"
+#include "routing/gate.h"
 #include "routing/routing.h"
 
 PG_FUNCTION_INFO_V1(tessera_owned);
+PG_FUNCTION_INFO_V1(tessera_require_owned);
 PG_FUNCTION_INFO_V1(tessera_owned_support);
 
 typedef struct OwnedState
@@ -41,18 +44,20 @@ typedef struct OwnedState
 } OwnedState;
 
 static Oid	owned_function = InvalidOid;
+static Oid	require_owned_function = InvalidOid;
 static bool callback_registered = false;
 
 static void
 forget_function(Datum arg, int cache, uint32 hash)
 {
 	owned_function = InvalidOid;
+	require_owned_function = InvalidOid;
 }
 
-Oid
-tessera_ownership_function(void)
+static Oid
+find_function(Oid *cached, const char *name)
 {
-	if (!OidIsValid(owned_function))
+	if (!OidIsValid(*cached))
 	{
 		Oid			namespace = get_namespace_oid("tessera", true);
 		Oid			types[2] = {UUIDOID, ANYOID};
@@ -63,10 +68,22 @@ tessera_ownership_function(void)
 			callback_registered = true;
 		}
 		if (OidIsValid(namespace))
-			owned_function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("owned"),
-											 PointerGetDatum(buildoidvector(types, 2)), ObjectIdGetDatum(namespace));
+			*cached = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name), PointerGetDatum(buildoidvector(types, 2)),
+									  ObjectIdGetDatum(namespace));
 	}
-	return owned_function;
+	return *cached;
+}
+
+Oid
+tessera_ownership_function(void)
+{
+	return find_function(&owned_function, "owned");
+}
+
+Oid
+tessera_require_owned_function(void)
+{
+	return find_function(&require_owned_function, "require_owned");
 }
 
 bool
@@ -108,14 +125,30 @@ choose_placement(OwnedState *state, const pg_uuid_t *group_id, Snapshot snapshot
 	MemoryContextSwitchTo(before);
 }
 
+/* The key's position, from the arguments behind the group. false: a column is null. */
+static bool
+position_of_arguments(FunctionCallInfo fcinfo, TesseraKeySpace *ks, TesseraKeyBound *position)
+{
+	Datum		values[TESSERA_MAX_KEY_COLUMNS];
+
+	for (int i = 0; i + 1 < PG_NARGS() && i < TESSERA_MAX_KEY_COLUMNS; i++)
+	{
+		if (PG_ARGISNULL(i + 1))
+			return false;
+		values[i] = PG_GETARG_DATUM(i + 1);
+		if (ks->columns[i].typlen == -1)
+			values[i] = PointerGetDatum(PG_DETOAST_DATUM_PACKED(values[i]));
+	}
+	tessera_key_position(ks, values, position);
+	return true;
+}
+
 Datum
 tessera_owned(PG_FUNCTION_ARGS)
 {
 	OwnedState *state = fcinfo->flinfo->fn_extra;
 	Snapshot	snapshot = GetActiveSnapshot();
-	Datum		values[TESSERA_MAX_KEY_COLUMNS];
 	TesseraKeyBound position;
-	int			nkeys = PG_NARGS() - 1;
 
 	if (state == NULL)
 	{
@@ -132,16 +165,56 @@ tessera_owned(PG_FUNCTION_ARGS)
 	if (state->placement == NULL || !state->placement->hides)
 		PG_RETURN_BOOL(true);
 
-	for (int i = 0; i < nkeys && i < TESSERA_MAX_KEY_COLUMNS; i++)
-	{
-		if (PG_ARGISNULL(i + 1))
-			PG_RETURN_BOOL(true);
-		values[i] = PG_GETARG_DATUM(i + 1);
-		if (state->ks->columns[i].typlen == -1)
-			values[i] = PointerGetDatum(PG_DETOAST_DATUM_PACKED(values[i]));
-	}
-	tessera_key_position(state->ks, values, &position);
+	if (!position_of_arguments(fcinfo, state->ks, &position))
+		PG_RETURN_BOOL(true);
 	PG_RETURN_BOOL(!tessera_placement_hides(state->placement, state->ks, &position));
+}
+
+/*
+ * tessera.require_owned(group uuid, VARIADIC key "any"): the statement was routed and passed the gate by the keys it named; a BEFORE trigger has given the row
+ * another one, perhaps. Its owner must be this shard, and where a migration is under way the gate lock is due for it, too.
+ */
+Datum
+tessera_require_owned(PG_FUNCTION_ARGS)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group = routing && !PG_ARGISNULL(0) ? tessera_routing_group_by_id(routing, PG_GETARG_UUID_P(0)) : NULL;
+	const TesseraPlacement *placement;
+	TesseraKeySpace *ks;
+	TesseraKeyBound position;
+	pg_uuid_t	migration_id;
+	bool		newest;
+
+	if (group == NULL)
+		PG_RETURN_BOOL(true);
+	ks = tessera_group_keyspace(routing, group);
+	if (!position_of_arguments(fcinfo, ks, &position))
+		PG_RETURN_BOOL(true);	/* NOT NULL comes next */
+	placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
+	if (placement && placement->has_migration && tessera_placement_gate_holds(placement, ks, &position))
+	{
+		migration_id = placement->migration_id;
+		if (tessera_gate_enter(&migration_id))
+		{
+			routing = tessera_routing();	/* after the lock: the mover closes first, then looks for holders */
+			group = routing ? tessera_routing_group_by_id(routing, PG_GETARG_UUID_P(0)) : NULL;
+			placement = group ? tessera_placement_as_of(routing, group, InvalidSnapshot, &newest) : NULL;
+			if (placement && placement->has_migration && placement->gate != TESSERA_GATE_OPEN)
+			{
+				tessera_gate_leave(&migration_id);
+				ereport(ERROR,
+						(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						 errmsg("the new row's key, as a trigger has changed it, is being moved to another shard"),
+						 errhint("Retry the transaction.")));
+			}
+		}
+	}
+	if (placement == NULL || !tessera_placement_owns(placement, ks, &position))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a BEFORE trigger has changed the shard key of the row to one of another shard"),
+				 errhint("Give the row its final shard key in the statement.")));
+	PG_RETURN_BOOL(true);
 }
 
 /* Nearly every row is owned: the filter must not change the plan. */

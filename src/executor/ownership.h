@@ -17,4 +17,7 @@ extern bool tessera_has_ownership_filter(List *quals);
 /* Oid of tessera.owned(uuid, "any"...), cached; InvalidOid if the extension is gone. */
 extern Oid	tessera_ownership_function(void);
 
+/* Oid of tessera.require_owned(uuid, "any"...), which raises an error for a row that this shard must not take; InvalidOid if the extension is gone. */
+extern Oid	tessera_require_owned_function(void);
+
 #endif							/* TESSERA_OWNERSHIP_H */

@@ -58,6 +58,8 @@ typedef enum TesseraInsertPrivate
 	INSERT_RELID,				/* Integer */
 	INSERT_SOURCE,				/* PlannedStmt of the rows */
 	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS */
+	INSERT_BATCHES,				/* List of (String, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind */
+	INSERT_ROW_COLUMNS,			/* Integer: how many of the parameters, the first ones, are columns of the row */
 	INSERT_COUNT
 } TesseraInsertPrivate;
 

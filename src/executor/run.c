@@ -184,6 +184,7 @@ send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bo
 	envelope.statement = request->statement;
 	envelope.nversions = versions_for(request, target->node_id, versions);
 	envelope.versions = versions;
+	envelope.user = request->user;
 	target->connection = tessera_participant(request->routing, target->node_id, &envelope);
 	if (several_writes)
 	{
@@ -290,8 +291,16 @@ start_local(TesseraRun *run, const TesseraRunRequest *request)
 	TesseraRoutedBy routed = {.routing = request->routing};
 	TesseraRemoteQuery *query = request->query;
 
+	Oid			user;
+	int			context;
+
+	/* An error puts the user back with its transaction or subtransaction. */
+	GetUserIdAndSecContext(&user, &context);
+	if (OidIsValid(request->user))
+		SetUserIdAndSecContext(request->user, context | SECURITY_LOCAL_USERID_CHANGE);
 	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
 									 request->eflags, request->instrument);
+	SetUserIdAndSecContext(user, context);
 	return run->local != NULL;
 }
 

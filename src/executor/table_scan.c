@@ -17,6 +17,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 #include "utils/snapmgr.h"
 
 #include "executor/explain_shards.h"
@@ -190,6 +191,25 @@ choose_targets(TableState *state, const TesseraRouting *routing, int *group)
 	}
 }
 
+/*
+ * Read through a view, the table is read with the view owner's rights. Its row security policies would be the owner's with the current user in them, and that cannot be
+ * said to a shard.
+ */
+static Oid
+user_of(TableState *state)
+{
+	Oid			user = exec_rt_fetch(((Scan *) state->css.ss.ps.plan)->scanrelid, state->css.ss.ps.state)->checkAsUser;
+
+	if (OidIsValid(user) && user != GetUserId() &&
+		check_enable_rls(RelationGetRelid(state->css.ss.ss_currentRelation), user, true) == RLS_ENABLED)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" has row security and is read through a view on several shards",
+						RelationGetRelationName(state->css.ss.ss_currentRelation)),
+				 errhint("Give the table its shard key by equality with a constant or parameter, or read the table itself.")));
+	return user;
+}
+
 static void
 start(TableState *state)
 {
@@ -202,7 +222,7 @@ start(TableState *state)
 	TesseraRunRequest request = {
 		.query = state->query, .values = state->values, .nulls = state->nulls, .write = locks, .groups = &group,
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
-		.snapshot = estate->es_snapshot, .instrument = estate->es_instrument,
+		.snapshot = estate->es_snapshot, .instrument = estate->es_instrument, .user = user_of(state),
 	};
 
 	before = MemoryContextSwitchTo(state->scan_context);

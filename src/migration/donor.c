@@ -669,18 +669,26 @@ hand_over(Donor *donor)
 static bool
 attempt_gate(Donor *donor)
 {
-	TimestampTz closed = GetCurrentTimestamp();
+	TimestampTz closed;
 
 	tell_progress(donor, true);
 	closed = GetCurrentTimestamp();
 	donor->known->gate_closed = closed;
 	close_write_gate(donor);
-	if (!drain(donor, closed) || !ship_rest(donor, closed))
+	if (!drain(donor, closed))
 	{
 		reopen(donor, closed);
 		return false;
 	}
+	donor->known->drained = GetCurrentTimestamp();
+	if (!ship_rest(donor, closed))
+	{
+		reopen(donor, closed);
+		return false;
+	}
+	donor->known->shipped = GetCurrentTimestamp();
 	hand_over(donor);
+	donor->known->given_up = GetCurrentTimestamp();
 	return true;
 }
 
@@ -693,6 +701,7 @@ decide(Donor *donor)
 	tessera_injection("config_commit");
 	columns = tessera_work_call(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity) FROM tessera.internal_commit_move($1::uuid) c",
 								1, values);
+	donor->known->answered = GetCurrentTimestamp();
 	tessera_injection("config_committed");
 	donor->known->donor_major = pg_strtoint64(columns[0]);
 	donor->known->recipient_major = pg_strtoint64(columns[1]);

@@ -26,6 +26,7 @@
 #include "executor/plan_private.h"
 #include "planner/pins.h"
 #include "planner/planner.h"
+#include "planner/shard_mode.h"
 #include "planner/ship.h"
 #include "planner/sequences.h"
 #include "planner/statement_plan.h"
@@ -34,6 +35,7 @@
 static planner_hook_type previous_planner = NULL;
 static TesseraPlanMode mode = TESSERA_PLAN_PLAIN;
 static int	planner_depth = 0;
+static List *named_relations = NIL; /* in shard mode: those that the statement itself names */
 static bool whole_statements = true;
 
 TesseraPlanMode
@@ -177,6 +179,36 @@ mark_single_scan(PlannedStmt *plan)
 	}
 }
 
+/*
+ * This shard's own heaps. A function that core inlines may bring in a relation that the router knows nothing of and that has rows elsewhere: see
+ * tessera_plan_names.
+ */
+static PlannedStmt *
+plan_in_shard(Query *query, const char *source, int cursor_options, ParamListInfo params)
+{
+	List	   *before = named_relations;
+	PlannedStmt *plan;
+
+	tessera_check_final_rows(query);
+	named_relations = tessera_relations_of(query);
+	PG_TRY();
+	{
+		plan = plan_in_mode(TESSERA_PLAN_SHARD, query, source, cursor_options, params);
+	}
+	PG_FINALLY();
+	{
+		named_relations = before;
+	}
+	PG_END_TRY();
+	return plan;
+}
+
+bool
+tessera_plan_names(Oid relid)
+{
+	return list_member_oid(named_relations, relid);
+}
+
 /* Core's planner with the cluster's tables scanned through their shards. */
 static PlannedStmt *
 plan_in_router(Query *query, const char *source, int cursor_options, ParamListInfo params)
@@ -286,7 +318,7 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 	if (query->commandType == CMD_UTILITY || !IsTransactionState())
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	if (local || tessera_ddl_plans_locally(source) || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
-		return plan_in_mode(TESSERA_PLAN_SHARD, query, source, cursor_options, params);
+		return plan_in_shard(query, source, cursor_options, params);
 	/* An image of its own for each of a catalog-changing transaction's statements is dear; those on the catalog itself do without. */
 	if (tessera_catalog_changed_here() != 0 && !names_other_tables((Node *) query, NULL))
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);

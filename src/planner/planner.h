@@ -19,6 +19,9 @@ typedef enum TesseraPlanMode
 /* Mode of the planning in progress (innermost). */
 extern TesseraPlanMode tessera_plan_mode(void);
 
+/* In shard mode: does the statement itself name this relation? If not, it is of a function that was inlined. */
+extern bool tessera_plan_names(Oid relid);
+
 /* In router mode: FOR UPDATE/SHARE marks of the query being planned are wanted remotely. */
 extern void tessera_planner_init(void);
 

@@ -4,11 +4,13 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/transam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
@@ -18,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "planner/ship.h"
 
@@ -102,6 +105,28 @@ nested_assignment(Node *node)
 	return false;
 }
 
+/* May core put the body of the function in its place? Then the body would be planned as part of the shard's statement, not as a statement of its own. */
+static bool
+is_inlined(RangeTblEntry *rte)
+{
+	RangeTblFunction *function = linitial_node(RangeTblFunction, rte->functions);
+	Oid			id = IsA(function->funcexpr, FuncExpr) ? ((FuncExpr *) function->funcexpr)->funcid : InvalidOid;
+	HeapTuple	tuple;
+	bool		result = false;
+
+	if (id < FirstNormalObjectId)
+		return false;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(id));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_proc form = (Form_pg_proc) GETSTRUCT(tuple);
+
+		result = form->prolang == SQLlanguageId && form->provolatile != PROVOLATILE_VOLATILE && form->proretset;
+		ReleaseSysCache(tuple);
+	}
+	return result;
+}
+
 static bool
 stays_walker(Node *node, ShipContext *context)
 {
@@ -123,6 +148,9 @@ stays_walker(Node *node, ShipContext *context)
 
 				if (rte->rtekind == RTE_NAMEDTUPLESTORE)
 					return refuse(context, "it reads a transition table", NULL);
+				if (rte->rtekind == RTE_FUNCTION && is_inlined(rte))
+					return refuse(context, "it calls an SQL function in FROM, which would read the rows of one shard only",
+								  "Write the function in PL/pgSQL, or call it first and pass its result.");
 				return false;	/* range_table_walker goes into its parts */
 			}
 		case T_Query:

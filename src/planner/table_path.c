@@ -135,6 +135,11 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 	{
 		const TesseraTable *table = cluster_table(relid);
 
+		if (table && rel->reloptkind == RELOPT_BASEREL && !tessera_plan_names(relid))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a function that reads table \"%s\" of the cluster cannot run inside a statement on a shard", get_rel_name(relid)),
+					 errhint("Call it first and pass its result, or write the function in PL/pgSQL.")));
 		if (table && table->group >= 0)
 		{
 			Relation	relation = table_open(relid, NoLock);
