@@ -3,7 +3,8 @@
  *	  One execution of a query on a set of shards; see run.h.
  *
  * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows,
- * end. A remote target's pending results are a list of PGresults filled by the connection's handler, whoever reads that connection.
+ * end. A remote target's pending results are a list of PGresults filled by the connection's handler, whoever reads that connection; what comes faster
+ * than it is read goes to a tuple store, whose files belong to the resource owner of tessera_run_make.
  */
 #include "postgres.h"
 
@@ -14,7 +15,9 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 #include "utils/wait_event.h"
 
 #include "common/errors.h"
@@ -24,6 +27,9 @@
 
 /* How long a shard may take to stop a query whose rest is not wanted, in ms; then its connection is closed. */
 #define CANCEL_TIMEOUT 5000
+
+/* Results of single rows are large: this many of a target are kept as they are, what arrives beyond them goes to a tuple store. */
+#define PENDING_LIMIT 256
 
 typedef struct PendingResult
 {
@@ -40,6 +46,8 @@ typedef struct RunTarget
 	TesseraConnection *connection;
 	PendingResult *first;
 	PendingResult *last;
+	int			npending;
+	Tuplestorestate *spool;		/* rows behind the pending ones */
 	PGresult   *error;
 	bool		answered;		/* first result is here */
 	bool		savepoint;
@@ -64,6 +72,10 @@ struct TesseraRun
 	TesseraWireParams wire;
 	bool		write;
 	Snapshot	fresh;			/* registered here, for later attempts */
+	ResourceOwner owner;		/* of spools' files */
+	TupleTableSlot *spool_in;	/* virtual, of query->desc */
+	TupleTableSlot *spool_out;	/* minimal tuples */
+	MemoryContext spool_context;	/* by-reference values of the row on its way into a spool */
 };
 
 static void
@@ -78,6 +90,10 @@ free_pending(RunTarget *target)
 		pfree(pending);
 	}
 	target->last = NULL;
+	target->npending = 0;
+	if (target->spool)
+		tuplestore_end(target->spool);
+	target->spool = NULL;
 	if (target->error)
 		PQclear(target->error);
 	target->error = NULL;
@@ -113,10 +129,62 @@ tessera_run_make(void)
 	TesseraRun *run = palloc0(sizeof(TesseraRun));
 
 	run->context = CurrentMemoryContext;
+	run->owner = CurrentResourceOwner;
 	run->callback.func = forget_run;
 	run->callback.arg = run;
 	MemoryContextRegisterResetCallback(run->context, &run->callback);
 	return run;
+}
+
+static void
+spool_rows(TesseraRun *run, RunTarget *target, PGresult *result)
+{
+	if (run->spool_in == NULL)
+	{
+		run->spool_in = MakeSingleTupleTableSlot(run->query->desc, &TTSOpsVirtual);
+		run->spool_out = MakeSingleTupleTableSlot(run->query->desc, &TTSOpsMinimalTuple);
+		run->spool_context = AllocSetContextCreate(run->context, "tessera spool row", ALLOCSET_SMALL_SIZES);
+	}
+	if (target->spool == NULL)
+		target->spool = tuplestore_begin_heap(false, false, work_mem);
+	for (int row = 0; row < PQntuples(result); row++)
+	{
+		MemoryContextSwitchTo(run->spool_context);
+		tessera_wire_row(run->query, result, row, run->spool_in);
+		tuplestore_puttupleslot(target->spool, run->spool_in);
+		MemoryContextReset(run->spool_context);
+	}
+}
+
+/* Rows that nobody waits for: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
+static void
+spool_result(RunTarget *target, PGresult *result)
+{
+	MemoryContext before = MemoryContextSwitchTo(target->run->context);
+	ResourceOwner owner = CurrentResourceOwner;
+
+	PG_TRY();
+	{
+		CurrentResourceOwner = target->run->owner;
+		spool_rows(target->run, target, result);
+	}
+	PG_CATCH();
+	{
+		PQclear(result);
+		CurrentResourceOwner = owner;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	PQclear(result);
+	CurrentResourceOwner = owner;
+	MemoryContextSwitchTo(before);
+}
+
+/* Rows stay in their order: once there is a spool all that arrives goes behind it. */
+static bool
+run_spools(RunTarget *target)
+{
+	return target->run->query->desc != NULL && (target->spool != NULL || target->npending >= PENDING_LIMIT);
 }
 
 /* Connection handler: keep rows, the first error, and the count of rows processed. */
@@ -131,6 +199,12 @@ receive_result(TesseraCommand *command, PGresult *result)
 	{
 		if (status == PGRES_TUPLES_OK)
 			target->processed = strtou64(PQcmdTuples(result), NULL, 10);
+		if (PQntuples(result) > 0 && run_spools(target))
+		{
+			target->rows += PQntuples(result);
+			spool_result(target, result);
+			return;
+		}
 		if (PQntuples(result) > 0)
 		{
 			PendingResult *pending = MemoryContextAlloc(target->run->context, sizeof(PendingResult));
@@ -144,6 +218,7 @@ receive_result(TesseraCommand *command, PGresult *result)
 			else
 				target->first = pending;
 			target->last = pending;
+			target->npending++;
 			return;
 		}
 	}
@@ -390,39 +465,64 @@ tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
 	return accepted;
 }
 
+/* The next row of a remote target's spool, spread into the slot; NULL (and no spool any more) at its end. */
+static TupleTableSlot *
+next_spooled(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
+{
+	if (!tuplestore_gettupleslot(target->spool, true, false, run->spool_out))
+	{
+		tuplestore_end(target->spool);
+		target->spool = NULL;
+		return NULL;
+	}
+	slot_getallattrs(run->spool_out);
+	ExecClearTuple(slot);
+	memcpy(slot->tts_values, run->spool_out->tts_values, sizeof(Datum) * run->query->desc->natts);
+	memcpy(slot->tts_isnull, run->spool_out->tts_isnull, sizeof(bool) * run->query->desc->natts);
+	return ExecStoreVirtualTuple(slot);
+}
+
+static TupleTableSlot *
+next_pending(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
+{
+	PendingResult *pending = target->first;
+	MemoryContext before;
+
+	MemoryContextReset(run->row_context);
+	before = MemoryContextSwitchTo(run->row_context);
+	tessera_wire_row(run->query, pending->result, pending->row++, slot);
+	MemoryContextSwitchTo(before);
+	if (pending->row >= PQntuples(pending->result))
+	{
+		target->first = pending->next;
+		if (target->first == NULL)
+			target->last = NULL;
+		target->npending--;
+		PQclear(pending->result);
+		pfree(pending);
+	}
+	return slot;
+}
+
 /* The next row of a remote target, NULL when it has given all. */
 static TupleTableSlot *
 next_remote(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
 {
-	while (target->first == NULL && !target->command.done)
+	for (;;)
+	{
+		if (target->first)
+			return next_pending(run, target, slot);
+		if (target->spool && next_spooled(run, target, slot))
+			return slot;
+		if (target->command.done)
+			break;
 		tessera_connections_pump(&target->connection, 1, -1);
-	if (target->first == NULL)
-	{
-		if (target->error || target->command.aborted || target->command.error)
-			raise_errors(run);
-		if (target->ended == 0)
-			target->ended = GetCurrentTimestamp();
-		return NULL;
 	}
-	else
-	{
-		PendingResult *pending = target->first;
-		MemoryContext before;
-
-		MemoryContextReset(run->row_context);
-		before = MemoryContextSwitchTo(run->row_context);
-		tessera_wire_row(run->query, pending->result, pending->row++, slot);
-		MemoryContextSwitchTo(before);
-		if (pending->row >= PQntuples(pending->result))
-		{
-			target->first = pending->next;
-			if (target->first == NULL)
-				target->last = NULL;
-			PQclear(pending->result);
-			pfree(pending);
-		}
-		return slot;
-	}
+	if (target->error || target->command.aborted || target->command.error)
+		raise_errors(run);
+	if (target->ended == 0)
+		target->ended = GetCurrentTimestamp();
+	return NULL;
 }
 
 TupleTableSlot *
@@ -493,6 +593,12 @@ tessera_run_end(TesseraRun *run)
 		free_pending(target);
 	}
 	run->ntargets = 0;
+	if (run->spool_in)
+	{
+		ExecDropSingleTupleTableSlot(run->spool_in);
+		ExecDropSingleTupleTableSlot(run->spool_out);
+	}
+	run->spool_in = run->spool_out = NULL;
 	if (run->local)
 		tessera_local_end(run->local);
 	run->local = NULL;

@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 #include "nodes/extensible.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -334,7 +335,11 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 	if (!state->started && routing != NULL)
 	{
 		/* Without parameters at hand (a generic plan explained) the shard is not known. */
-		if (state->nexprs == 0 || node->ss.ps.state->es_param_list_info != NULL || !tessera_exprs_need_params(((CustomScan *) node->ss.ps.plan)->custom_exprs))
+		List	   *exprs = ((CustomScan *) node->ss.ps.plan)->custom_exprs;
+
+		/* Nor is it asked of a volatile function, which may do something. */
+		if (state->nexprs == 0 || (!contain_volatile_functions((Node *) exprs) &&
+								   (node->ss.ps.state->es_param_list_info != NULL || !tessera_exprs_need_params(exprs))))
 		{
 			evaluate(state);
 			if (!choose_targets(state, routing))

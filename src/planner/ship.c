@@ -142,6 +142,10 @@ stays_walker(Node *node, ShipContext *context)
 			return refuse(context, "it draws from a sequence for each row", "Draw the values first, or insert the rows one by one.");
 		case T_CurrentOfExpr:
 			return refuse(context, "WHERE CURRENT OF is not supported on a table of the cluster", "Use the primary key.");
+		case T_CommonTableExpr:
+			if (((CommonTableExpr *) node)->search_clause || ((CommonTableExpr *) node)->cycle_clause)
+				return refuse(context, "it has a SEARCH or CYCLE clause", NULL);	/* expanded already, and printed once more */
+			return expression_tree_walker(node, stays_walker, context);
 		case T_RangeTblEntry:
 			{
 				RangeTblEntry *rte = (RangeTblEntry *) node;

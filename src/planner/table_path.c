@@ -124,6 +124,26 @@ copy_row_marks(PlannerInfo *root, RelOptInfo *rel)
 	}
 }
 
+/*
+ * Partitions and children are the shard's business: here the parent is one relation (e4). Core looks at all of this after the hook. Whether the user wrote ONLY is
+ * kept in a field that means nothing for relations.
+ */
+#define reads_children funcordinality
+
+static void
+hide_children(PlannerInfo *root, RelOptInfo *rel)
+{
+	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
+
+	rte->reads_children = rte->inh;
+	rte->inh = false;
+	if (rte->relkind == RELKIND_PARTITIONED_TABLE)
+		rte->relkind = RELKIND_RELATION;
+	rel->part_scheme = NULL;
+	rel->boundinfo = NULL;
+	rel->nparts = -1;
+}
+
 static void
 relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 {
@@ -151,6 +171,7 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 	else if (mode == TESSERA_PLAN_ROUTER && cluster_table(relid))
 	{
 		copy_row_marks(root, rel);
+		hide_children(root, rel);
 		rel->indexlist = NIL;
 		/* The local heap tells nothing about the table's size over all shards. */
 		rel->pages = Max(rel->pages, 1000);
@@ -340,7 +361,8 @@ scan_sql(Relation relation, RangeTblEntry *rte, List *attributes, List *shipped,
 	List	   *quals = NIL;
 	AttrNumber	resno = 0;
 
-	table->inh = rte->inh || !has_subclass(rte->relid);	/* the planner clears it where there are no children: not ONLY */
+	table->inh = rte->reads_children || !has_subclass(rte->relid);
+	table->reads_children = false;
 	table->securityQuals = NIL;
 	query->commandType = CMD_SELECT;
 	query->canSetTag = true;
