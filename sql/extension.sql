@@ -1,4 +1,6 @@
 -- The extension comes, goes, and comes again; what stays is the empty schema and the roles, which all databases of a server share.
+CREATE DATABASE tessera_extension;
+\c tessera_extension
 CREATE EXTENSION tessera;
 SELECT extname, extversion, extrelocatable, extnamespace::regnamespace FROM pg_extension WHERE extname = 'tessera';
 DROP EXTENSION tessera;
@@ -18,3 +20,5 @@ CREATE EXTENSION tessera;
 RESET ROLE;
 DROP ROLE regress_plain;
 CREATE EXTENSION tessera;
+\c contrib_regression
+DROP DATABASE tessera_extension;

@@ -32,6 +32,7 @@ ALTER TABLE captured REPLICA IDENTITY NOTHING;
 SELECT * FROM tessera.capture_start('capture_test', '{captured,captured_log}', '{id}', 100, 200);
 ALTER TABLE captured REPLICA IDENTITY DEFAULT;
 SELECT * FROM tessera.capture_start('capture_test', '{captured,captured_log}', '{t}', tessera.minkey(), tessera.maxkey());
+SELECT * FROM tessera.capture_start('capture_test', '{captured}', '{m}', tessera.minkey(), tessera.maxkey());
 -- The wait for older transactions has a bound, names what it waits for, and leaves no slot.
 BEGIN;
 INSERT INTO captured_other VALUES (1);
@@ -63,6 +64,9 @@ UPDATE captured SET id = 142, sub = 103 WHERE id = 20;
 UPDATE captured SET big = toast(99), t = 'changed later' WHERE id = 142 AND sub = 103;
 UPDATE captured SET id = 143, sub = 104 WHERE id = 25;
 UPDATE captured SET id = 25, sub = 1 WHERE id = 143 AND sub = 104;
+UPDATE captured SET id = 144, sub = 105 WHERE id = 30;
+UPDATE captured SET t = 'on its way' WHERE id = 144 AND sub = 105;
+UPDATE captured SET id = 145, sub = 106 WHERE id = 144 AND sub = 105;
 -- Not what is rolled back.
 BEGIN;
 INSERT INTO captured VALUES (170, 50, 'never');

@@ -4,6 +4,8 @@ CREATE DATABASE tessera_routing;
 \c tessera_routing
 SET client_min_messages = warning;
 CREATE EXTENSION tessera;
+SET tessera.replicate_ddl = off;	-- the other nodes do not exist
+SET tessera.replicate_ddl = off;	-- the nodes of this cluster do not exist
 SET search_path = public, tessera;	-- for the operators of tessera.bound
 
 -- not a node yet

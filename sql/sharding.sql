@@ -294,7 +294,9 @@ RESET ROLE;
 -- from another node; a table that only this node has; and the rows of a group that a node has not heard of
 \c tessera_sharding_c
 SET client_min_messages = warning;
+SET tessera.replicate_ddl = off;
 CREATE TABLE local_only (k int PRIMARY KEY);
+RESET tessera.replicate_ddl;
 SELECT tessera.shard_table('local_only', 'k');
 SELECT tessera.shard_table('empty_too', 'tenant');
 SELECT tessera.split_chunk('empty_too', 10);

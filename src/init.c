@@ -16,12 +16,14 @@
 #include "common/table_lock.h"
 #include "common/worker.h"
 #include "ddl/ddl.h"
+#include "executor/copy.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
 #include "migration/data.h"
 #include "migration/migration.h"
 #include "planner/planner.h"
+#include "planner/sequences.h"
 #include "routing/routing.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
@@ -30,6 +32,15 @@
 PG_MODULE_MAGIC;
 
 void		_PG_init(void);
+
+/* ddl/ and executor/ stand side by side: what one needs of the other goes through here. */
+static bool
+check_table(Oid relid, const TesseraRouting *image)
+{
+	TesseraRoutedBy routed = {.routing = image};
+
+	return tessera_shard_check_table(relid, image ? &routed : NULL) == TESSERA_ACCEPTED;
+}
 
 void
 _PG_init(void)
@@ -54,6 +65,9 @@ _PG_init(void)
 	tessera_shard_check_init();
 	tessera_planner_init();
 	tessera_ddl_init();
+	tessera_table_check = check_table;
+	tessera_copy_handler = tessera_copy_statement;
+	tessera_route_default = tessera_route_sequences_of_default;
 	tessera_injection_init();
 	tessera_migration_data_init();
 	tessera_migration_init();

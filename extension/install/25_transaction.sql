@@ -30,6 +30,17 @@ COMMENT ON FUNCTION tessera.resolve_transactions(interval) IS 'finishes prepared
 REVOKE ALL ON FUNCTION tessera.resolve_transactions(interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.resolve_transactions(interval) TO tessera_admin;
 
+-- Deadlocks over several nodes (src/transaction/deadlock.c).
+CREATE FUNCTION tessera.internal_lock_waits(older_than_ms int4) RETURNS int8[]
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_lock_waits';
+COMMENT ON FUNCTION tessera.internal_lock_waits(int4) IS 'called by other nodes: who waits for whom on this node, and for which nodes they work';
+
+CREATE FUNCTION tessera.internal_end_wait(pid int4, since int8) RETURNS bool
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_end_wait';
+COMMENT ON FUNCTION tessera.internal_end_wait(int4, int8) IS 'called by other nodes: the process is part of a deadlock over several nodes; its wait ends with an error';
+REVOKE ALL ON FUNCTION tessera.internal_lock_waits(int4), tessera.internal_end_wait(int4, int8) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.internal_lock_waits(int4), tessera.internal_end_wait(int4, int8) TO tessera_internal;
+
 CREATE VIEW tessera.distributed_transactions AS
   SELECT p.gid,
          n.name AS coordinator,

@@ -45,9 +45,10 @@ COMMENT ON FUNCTION tessera.internal_migration_progress(uuid, text, int8, int8, 
 
 CREATE FUNCTION tessera.internal_acknowledge_migration(id uuid) RETURNS void
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE tessera.migration_outcome SET donor_acknowledged = true, recipient_acknowledged = true WHERE migration_id = internal_acknowledge_migration.id
+    DELETE FROM tessera.migration_outcome WHERE migration_id = internal_acknowledge_migration.id
   $$;
-COMMENT ON FUNCTION tessera.internal_acknowledge_migration(uuid) IS 'between nodes: donor and recipient have carried out the outcome of a migration';
+COMMENT ON FUNCTION tessera.internal_acknowledge_migration(uuid) IS
+  'between nodes: donor and recipient have carried out the outcome of a migration: what is left of it is the state of the migration''s row';
 
 -- Donor's side.
 

@@ -1,5 +1,11 @@
 -- Diagnostics of a migration's data path, on any tables: they need not belong to a cluster. For tests; they bypass triggers and foreign keys, hence not for PUBLIC.
 
+CREATE FUNCTION tessera.moving_range(group_id uuid, min tessera.bound, max tessera.bound)
+  RETURNS TABLE (table_index int4, table_id uuid, table_name regclass, key_columns int2[], range_min tessera.bound, range_max tessera.bound)
+  AS 'MODULE_PATHNAME', 'tessera_moving_range_sql' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.moving_range(uuid, tessera.bound, tessera.bound) IS
+  'what a migration of a range would move: the tables of the group in the order of the exchange, and their key columns';
+
 CREATE FUNCTION tessera.clone_payloads(tables regclass[], keys text[], min tessera.bound DEFAULT tessera.minkey(), max tessera.bound DEFAULT tessera.maxkey(),
     hashed bool DEFAULT false, bytes int8 DEFAULT 1048576)
   RETURNS TABLE (table_index int4, row_count int8, payload bytea)
@@ -16,7 +22,7 @@ CREATE FUNCTION tessera.delete_range_rows(table_name regclass, keys text[], min 
     batch int8 DEFAULT 1000) RETURNS int8
   AS 'MODULE_PATHNAME', 'tessera_delete_range_rows_sql' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.delete_range_rows(regclass, text[], tessera.bound, tessera.bound, bool, int8) IS
-  'deletes at most one batch of the rows of a range as the range deleter would; returns rows';
+  'deletes at most one batch of the rows of a range as the range deleter would; without key columns, of a sharded table by its own key; returns rows';
 
 CREATE FUNCTION tessera.capture_start(slot name, tables regclass[], keys text[], min tessera.bound DEFAULT tessera.minkey(),
     max tessera.bound DEFAULT tessera.maxkey(), hashed bool DEFAULT false, timeout_ms int4 DEFAULT 30000)
@@ -38,7 +44,8 @@ CREATE FUNCTION tessera.capture_drop_slot(slot name) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_capture_drop_slot_sql' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.capture_drop_slot(name) IS 'drops the replication slot of a migration, if it exists and is not in use';
 
-REVOKE ALL ON FUNCTION tessera.clone_payloads(regclass[], text[], tessera.bound, tessera.bound, bool, int8),
+REVOKE ALL ON FUNCTION tessera.moving_range(uuid, tessera.bound, tessera.bound),
+  tessera.clone_payloads(regclass[], text[], tessera.bound, tessera.bound, bool, int8),
   tessera.apply_payload(regclass[], text[], bytea, bool),
   tessera.delete_range_rows(regclass, text[], tessera.bound, tessera.bound, bool, int8),
   tessera.capture_start(name, regclass[], text[], tessera.bound, tessera.bound, bool, int4), tessera.capture_next(pg_lsn, int8),

@@ -6,8 +6,8 @@
  * transaction of its own that is committed when the call returns; then this node fetches what changed. So a command is not undone by the rollback of the
  * caller's transaction, and refuses to run in one that has itself changed the catalog, which the config node could not see.
  *
- * A split or merge gives its pieces the group's highest major (S21, S22), which can be above the shard's own: the owner is told at once
- * (internal_raise_major). If that does not reach it, its next refresh finds out.
+ * A split or merge gives its pieces the group's highest major (S21, S22), which can be above the shard's own: the config node raises its own in the same
+ * transaction, another owner is told at once (internal_raise_major). If that does not reach it, its next refresh finds out.
  */
 #include "postgres.h"
 
@@ -22,6 +22,7 @@
 #include "admin/group_rows.h"
 #include "catalog/change.h"
 #include "catalog/placement.h"
+#include "common/durable.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
 #include "transaction/participant.h"
@@ -336,6 +337,23 @@ tessera_range_owner(PG_FUNCTION_ARGS)
 }
 
 
+/*
+ * A split or merge has given a chunk of this shard a higher major: so has its placement. What it owns is the same, and a migration of another range does not
+ * mind; but one that is about to change that gives the version itself, whether it commits or not.
+ */
+static bool
+raise_major(const pg_uuid_t *group_id, const pg_uuid_t *epoch, int64 major)
+{
+	TesseraPlacementRow *row = tessera_placement_lock(group_id);
+
+	if (memcmp(&row->epoch, epoch, sizeof(pg_uuid_t)) != 0 || row->nowned == 0 || row->major >= major || row->gate == TESSERA_GATE_READ)
+		return false;
+	row->major = major;
+	tessera_placement_write(row);
+	return true;
+}
+
+
 /* The config node's side: the group's row is locked first, then its chunks are read */
 
 /* Locks the group, and checks that it is of the epoch that the caller knows. */
@@ -384,6 +402,8 @@ tessera_internal_split(PG_FUNCTION_ARGS)
 		tessera_key_from_bound(ks, bounds[i], &points[i]);
 	tessera_chunk_split(&row, ks, tessera_chunk_hint(tessera_routing(), group, ks, &points[0]), n, points,
 						text_to_cstring(PG_GETARG_TEXT_PP(4)), text_to_cstring(PG_GETARG_TEXT_PP(5)), &chunk);
+	if (chunk.node_id == tessera_routing()->self)
+		(void) raise_major(&row.group_id, PG_GETARG_UUID_P(1), row.major);
 	values[0] = Int32GetDatum(chunk.node_id);
 	values[1] = Int64GetDatum(row.major);
 	return record_of(fcinfo, 2, values);
@@ -405,6 +425,8 @@ tessera_internal_merge(PG_FUNCTION_ARGS)
 	tessera_key_from_bound(ks, PG_GETARG_TESSERA_BOUND_P(4), &max);
 	values[0] = Int32GetDatum(tessera_chunk_merge(&row, ks, tessera_chunk_hint(tessera_routing(), group, ks, &min), &min, &max,
 												  text_to_cstring(PG_GETARG_TEXT_PP(5)), text_to_cstring(PG_GETARG_TEXT_PP(6)), &node_id));
+	if (node_id == tessera_routing()->self)
+		(void) raise_major(&row.group_id, PG_GETARG_UUID_P(1), row.major);
 	values[1] = Int32GetDatum(node_id);
 	values[2] = Int64GetDatum(row.major);
 	return record_of(fcinfo, 3, values);
@@ -466,6 +488,7 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 				recipient_major;
 	Datum		values[2];
 
+	tessera_commit_durably();
 	tessera_migration_range(migration_id, &group_id, &min, &max);
 	group = tessera_config_group(routing, &group_id, NULL);
 	ks = tessera_group_keyspace(routing, group);
@@ -481,27 +504,16 @@ Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
 	tessera_config_routing(0);
+	tessera_commit_durably();
 	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0))));
 }
 
 
 /* The shard's side */
 
-/*
- * internal_raise_major(group_id uuid, epoch uuid, major int8) returns bool: a split or merge has given a chunk of this shard a higher major. What the shard
- * owns is the same; while a migration changes that, the version is its business.
- */
+/* internal_raise_major(group_id uuid, epoch uuid, major int8) returns bool: a split or merge has given a chunk of this shard a higher major. */
 Datum
 tessera_internal_raise_major(PG_FUNCTION_ARGS)
 {
-	const pg_uuid_t *group_id = PG_GETARG_UUID_P(0);
-	TesseraPlacementRow *row = tessera_placement_lock(group_id);
-	int64		major = PG_GETARG_INT64(2);
-
-	if (memcmp(&row->epoch, PG_GETARG_UUID_P(1), sizeof(pg_uuid_t)) != 0 || row->nowned == 0 || row->major >= major || row->has_migration ||
-		row->gate != TESSERA_GATE_OPEN)
-		PG_RETURN_BOOL(false);
-	row->major = major;
-	tessera_placement_write(row);
-	PG_RETURN_BOOL(true);
+	PG_RETURN_BOOL(raise_major(PG_GETARG_UUID_P(0), PG_GETARG_UUID_P(1), PG_GETARG_INT64(2)));
 }

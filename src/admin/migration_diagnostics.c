@@ -17,9 +17,11 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/uuid.h"
 
 #include "admin/migration_diagnostics.h"
 
+PG_FUNCTION_INFO_V1(tessera_moving_range_sql);
 PG_FUNCTION_INFO_V1(tessera_clone_payloads);
 PG_FUNCTION_INFO_V1(tessera_apply_payload);
 PG_FUNCTION_INFO_V1(tessera_delete_range_rows_sql);
@@ -74,7 +76,7 @@ key_attribute(Oid table, const char *name, HeapTuple *tuple)
 	if (!HeapTupleIsValid(*tuple))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("relation %u has no column \"%s\"", table, name)));
+				 errmsg("table \"%s\" has no column \"%s\"", get_rel_name(table), name)));
 	return (Form_pg_attribute) GETSTRUCT(*tuple);
 }
 
@@ -185,6 +187,27 @@ tessera_apply_payload(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(count);
 }
 
+/* Deletes from a table of the cluster, by its own key. */
+static int64
+delete_by_routing(Oid relid, TesseraBound *min, TesseraBound *max, int64 batch)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table = routing == NULL ? NULL : tessera_routing_table(routing, relid);
+	const TesseraGroup *group;
+	TesseraKeyBound from,
+				to;
+
+	if (table == NULL || table->group < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a sharded table", get_rel_name(relid)),
+				 errhint("Name the key columns.")));
+	group = tessera_routing_group(routing, table->group);
+	tessera_key_from_bound(tessera_group_keyspace(routing, group), min, &from);
+	tessera_key_from_bound(tessera_group_keyspace(routing, group), max, &to);
+	return tessera_delete_range_batch(routing, group, relid, &from, &to, batch);
+}
+
 /* tessera.delete_range_rows(table_name, keys, min, max, hashed, batch) */
 Datum
 tessera_delete_range_rows_sql(PG_FUNCTION_ARGS)
@@ -192,14 +215,45 @@ tessera_delete_range_rows_sql(PG_FUNCTION_ARGS)
 	Oid			relid = PG_GETARG_OID(0);
 	int			nkeys;
 	char	  **keys = tessera_diagnostic_keys(PG_GETARG_ARRAYTYPE_P(1), &nkeys);
-	TesseraMovingRange *range = tessera_diagnostic_range(1, &relid, nkeys, keys, PG_GETARG_BOOL(4));
+	TesseraMovingRange *range;
 	Relation	relation;
 	int64		rows;
 
+	if (nkeys == 0)
+		PG_RETURN_INT64(delete_by_routing(relid, PG_GETARG_TESSERA_BOUND_P(2), PG_GETARG_TESSERA_BOUND_P(3), PG_GETARG_INT64(5)));
+	range = tessera_diagnostic_range(1, &relid, nkeys, keys, PG_GETARG_BOOL(4));
 	tessera_key_from_bound(range->ks, PG_GETARG_TESSERA_BOUND_P(2), &range->min);
 	tessera_key_from_bound(range->ks, PG_GETARG_TESSERA_BOUND_P(3), &range->max);
 	relation = table_open(relid, RowExclusiveLock);
 	rows = tessera_delete_range_rows(relation, range->ks, range->keys[0], &range->min, &range->max, PG_GETARG_INT64(5));
 	table_close(relation, NoLock);
 	PG_RETURN_INT64(rows);
+}
+
+/* tessera.moving_range(group_id, min, max) */
+Datum
+tessera_moving_range_sql(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	pg_uuid_t  *group_id = PG_GETARG_UUID_P(0);
+	TesseraMovingRange *range = tessera_moving_range(group_id, group_id, PG_GETARG_TESSERA_BOUND_P(1), PG_GETARG_TESSERA_BOUND_P(2));
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < range->ntables; i++)
+	{
+		Datum		values[6];
+		bool		nulls[6] = {false};
+		Datum		attnums[TESSERA_MAX_KEY_COLUMNS];
+
+		for (int j = 0; j < range->ks->ncolumns; j++)
+			attnums[j] = Int16GetDatum(range->keys[i][j]);
+		values[0] = Int32GetDatum(i);
+		values[1] = UUIDPGetDatum(&range->table_ids[i]);
+		values[2] = ObjectIdGetDatum(range->relids[i]);
+		values[3] = PointerGetDatum(construct_array(attnums, range->ks->ncolumns, INT2OID, sizeof(int16), true, TYPALIGN_SHORT));
+		values[4] = PointerGetDatum(tessera_key_to_bound(range->ks, &range->min));
+		values[5] = PointerGetDatum(tessera_key_to_bound(range->ks, &range->max));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }

@@ -5,6 +5,6 @@
 #ifndef TESSERA_PROTOCOL_H
 #define TESSERA_PROTOCOL_H
 
-#define TESSERA_PROTOCOL 1
+#define TESSERA_PROTOCOL 2
 
 #endif							/* TESSERA_PROTOCOL_H */

@@ -11,44 +11,25 @@
 #define TESSERA_DDL_H
 
 #include "postgres.h"
-#include "nodes/parsenodes.h"
-#include "nodes/plannodes.h"
-#include "tcop/utility.h"
 #include "utils/uuid.h"
 
+#include "common/utility.h"
 #include "routing/routing.h"
-
-/* Arguments of the ProcessUtility hook, as they came. */
-typedef struct TesseraUtility
-{
-	PlannedStmt *statement;
-	const char *text;
-	bool		read_only;
-	ProcessUtilityContext context;
-	ParamListInfo params;
-	QueryEnvironment *environment;
-	DestReceiver *receiver;
-	QueryCompletion *completion;
-} TesseraUtility;
 
 /* ---- utility.c ---- */
 
 /* From _PG_init: the hooks and settings. */
 extern void tessera_ddl_init(void);
 
-/*
- * Handlers in executor/ for statements on cluster tables that move rows; set by init.c. Each returns false if the statement is none of its business (then it
- * runs as without the extension). Called on member nodes only.
- */
-typedef bool (*TesseraUtilityHandler) (TesseraUtility *utility, const TesseraRouting *routing);
+/* COPY of cluster tables: in executor/, set by init.c. */
 extern TesseraUtilityHandler tessera_copy_handler;
-extern TesseraUtilityHandler tessera_truncate_handler;
+
+/* tessera_shard_check_table of executor/, set by init.c: false if the table is routed by another version than this shard's. image NULL: by the
+ * versions told on this internal connection. */
+extern bool (*tessera_table_check) (Oid relid, const TesseraRouting *image);
 
 /* Runs it as without the extension, nesting counted. */
 extern void tessera_utility_run(TesseraUtility *utility);
-
-/* The statement's own text. Palloc'd. */
-extern char *tessera_utility_text(TesseraUtility *utility);
 
 /* ---- subject.c ---- */
 
@@ -85,6 +66,7 @@ typedef struct TesseraTrack
 	pg_uuid_t	seed;
 	int32		home;			/* shard of new schemas; 0: none was chosen */
 	TimestampTz at;
+	char	   *user;			/* who ran it */
 	List	   *created;		/* relids, not filtered */
 	List	   *altered;		/* relids of cluster tables */
 	List	   *dropped;		/* relids of cluster tables */
@@ -105,6 +87,9 @@ extern void tessera_track_abort(TesseraTrack *track);
 /* Innermost statement being tracked, or NULL. */
 extern TesseraTrack *tessera_track_current(void);
 
+/* Was the relation created by a statement that still runs (its rows are not written yet)? */
+extern bool tessera_track_created(Oid relid);
+
 extern void tessera_track_init(void);
 
 /* While a table of the cluster is altered: must this query of the server's own (the check of a new foreign key) read this node's heaps? */
@@ -124,14 +109,25 @@ extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRoutin
 /* Locks the names on the config node and checks that no migration of the groups runs. ERROR 55006, 55P03, 08006. groups: pg_uuid_t *. */
 extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups);
 
+/* Ids (pg_uuid_t *) of the groups of these cluster tables. */
+extern List *tessera_ddl_groups(const TesseraRouting *routing, List *relids);
+
+/* Sets a setting until the caller's NewGUCNestLevel ends, whoever the user is. */
+extern void tessera_ddl_set_here(const char *name, const char *value);
+
 /* Milliseconds one attempt waits for a lock. */
 extern int	tessera_ddl_attempt_timeout(void);
 
 /*
- * Runs attempt(arg) in a subtransaction with that lock_timeout, again after a pause while it fails for a lock (55P03, 40P01), until
+ * Runs attempt(arg) in a subtransaction with that lock_timeout, again after a pause while it fails for a lock (55P03, 40P01) or for stale routing, until
  * tessera.ddl_lock_timeout has passed. No longer than once if `once`.
  */
 extern void tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once);
+
+/* ---- truncate.c ---- */
+
+/* TRUNCATE on a member node; received: from another node. */
+extern void tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool received);
 
 /* ---- roles.c ---- */
 

@@ -33,6 +33,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi.h"
 #include "common/table_lock.h"
 #include "ddl/ddl.h"
@@ -82,8 +84,8 @@ tessera_ddl_attempt_timeout(void)
 	return LockTimeout > 0 ? Min(timeout, LockTimeout) : timeout;
 }
 
-static void
-set_here(const char *name, const char *value)
+void
+tessera_ddl_set_here(const char *name, const char *value)
 {
 	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
@@ -102,9 +104,9 @@ pause_before_attempt(int attempt)
 }
 
 static bool
-is_about_locks(int code)
+may_try_again(int code)
 {
-	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED;
+	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED || code == ERRCODE_TESSERA_STALE_ROUTING;
 }
 
 /* One attempt; true if it went through, false if it was undone and may be made again. */
@@ -118,7 +120,7 @@ try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
 	ErrorData  *volatile error = NULL;
 
 	snprintf(timeout, sizeof(timeout), "%d", tessera_ddl_attempt_timeout());
-	set_here("lock_timeout", timeout);
+	tessera_ddl_set_here("lock_timeout", timeout);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
@@ -136,8 +138,14 @@ try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	if (error && (!is_about_locks(error->sqlerrcode) || GetCurrentTimestamp() >= deadline))
+	if (error && (!may_try_again(error->sqlerrcode) || GetCurrentTimestamp() >= deadline))
+	{
+		if (error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
+			error->sqlerrcode = ERRCODE_T_R_SERIALIZATION_FAILURE;
 		ReThrowError(error);
+	}
+	if (error && error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
+		(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
 	AtEOXact_GUC(true, level);
 	if (error)
 		FreeErrorData(error);
@@ -212,9 +220,8 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups)
 	}
 }
 
-/* Groups of tables. */
-static List *
-groups_of(const TesseraRouting *routing, List *relids)
+List *
+tessera_ddl_groups(const TesseraRouting *routing, List *relids)
 {
 	List	   *groups = NIL;
 	ListCell   *cell;
@@ -322,9 +329,9 @@ needs_home(Node *statement)
 {
 	if (IsA(statement, CreateSchemaStmt) || IsA(statement, CreateExtensionStmt))
 		return true;
-	if (IsA(statement, CreateStmt))
+	if (IsA(statement, CreateStmt) || IsA(statement, CreateSeqStmt))
 	{
-		RangeVar   *relation = ((CreateStmt *) statement)->relation;
+		RangeVar   *relation = IsA(statement, CreateStmt) ? ((CreateStmt *) statement)->relation : ((CreateSeqStmt *) statement)->sequence;
 		Oid			namespace = relation->schemaname ? get_namespace_oid(relation->schemaname, true) : RangeVarGetCreationNamespace(relation);
 
 		return OidIsValid(namespace) && !schema_is_placed(namespace);
@@ -365,6 +372,18 @@ note_partitions(TesseraTrack *track, Node *statement)
 	}
 }
 
+/* On a node that is not the router: event triggers fire there, and it says what there is to say. */
+static void
+run_quietly(TesseraUtility *utility)
+{
+	int			level = NewGUCNestLevel();
+
+	tessera_ddl_set_here("session_replication_role", "replica");
+	tessera_ddl_set_here("client_min_messages", "error");
+	tessera_utility_run(utility);
+	AtEOXact_GUC(true, level);
+}
+
 /* Runs the statement and writes this node's catalog rows. The track's lists stay readable until the transaction ends. */
 static TesseraTrack *
 run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids, const pg_uuid_t *seed, int32 home, TimestampTz at, bool router)
@@ -379,9 +398,13 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 	{
 		tessera_rules_hidden_rows(statement, routing, relids);
 		note_partitions(track, statement);
-		tessera_utility_run(&copy);
 		if (router)
+		{
+			tessera_utility_run(&copy);
 			tessera_rules_after(statement, routing);
+		}
+		else
+			run_quietly(&copy);
 		tessera_track_end(track, statement, routing);
 	}
 	PG_CATCH();
@@ -434,8 +457,10 @@ send_to_others(FanOut *f)
 		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
 
 		CHECK_FOR_INTERRUPTS();
-		if (node_id != routing->self)
-			send_to_node(f, routing, node_id, sql);
+		if (node_id == routing->self)
+			continue;
+		tessera_injection("ddl_send");
+		send_to_node(f, routing, node_id, sql);
 	}
 }
 
@@ -486,7 +511,7 @@ attempt_statement(void *arg)
 {
 	FanOut	   *f = arg;
 	Node	   *statement = f->utility->statement->utilityStmt;
-	List	   *groups = groups_of(f->routing, f->subject->relids);
+	List	   *groups = tessera_ddl_groups(f->routing, f->subject->relids);
 	TesseraTrack *track;
 
 	f->sent = false;
@@ -564,8 +589,7 @@ tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 	tessera_subject(utility->statement->utilityStmt, routing, &subject);
 	snprintf(timeout, sizeof(timeout), "%d", now.lock_timeout);
 	level = NewGUCNestLevel();
-	set_here("lock_timeout", timeout);
-	set_here("session_replication_role", "replica");	/* event triggers fired on the router */
+	tessera_ddl_set_here("lock_timeout", timeout);
 	(void) run_tracked(utility, routing, subject.relids, &now.seed, now.home, now.at, false);
 	AtEOXact_GUC(true, level);
 }

@@ -40,8 +40,6 @@ tessera_cluster_root(const TesseraRouting *routing, Oid relid)
 	}
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
 		return InvalidOid;
-	if (tessera_routing_table(routing, relid) != NULL)
-		return relid;
 	if (get_rel_relispartition(relid))
 	{
 		List	   *ancestors = get_partition_ancestors(relid);
@@ -50,7 +48,7 @@ tessera_cluster_root(const TesseraRouting *routing, Oid relid)
 		if (OidIsValid(root) && tessera_routing_table(routing, root) != NULL)
 			return root;
 	}
-	return InvalidOid;
+	return tessera_routing_table(routing, relid) != NULL ? relid : InvalidOid;
 }
 
 static void
@@ -107,7 +105,7 @@ add_relid(TesseraSubject *subject, const TesseraRouting *routing, Oid relid)
 
 		if (OidIsValid(root))
 			subject->relids = list_append_unique_oid(subject->relids, root);
-		else if (!OidIsValid(getExtensionOfObject(RelationRelationId, relid)))
+		else if (!tessera_track_created(relid) && !OidIsValid(getExtensionOfObject(RelationRelationId, relid)))
 		{
 			subject->local = name;
 			return;
@@ -303,6 +301,9 @@ describe_relation_statement(TesseraSubject *subject, const TesseraRouting *routi
 			break;
 		case T_CreateStatsStmt:
 			add_objects(subject, routing, statement, OBJECT_TABLE, ((CreateStatsStmt *) statement)->relations);
+			break;
+		case T_TruncateStmt:
+			add_objects(subject, routing, statement, OBJECT_TABLE, ((TruncateStmt *) statement)->relations);
 			break;
 		case T_LockStmt:
 			add_objects(subject, routing, statement, OBJECT_TABLE, ((LockStmt *) statement)->relations);

@@ -33,6 +33,7 @@
 #include "catalog/change.h"
 #include "common/spi.h"
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 
 static object_access_hook_type previous_access = NULL;
 static TesseraTrack *current = NULL;
@@ -41,6 +42,15 @@ TesseraTrack *
 tessera_track_current(void)
 {
 	return current;
+}
+
+bool
+tessera_track_created(Oid relid)
+{
+	for (TesseraTrack *track = current; track != NULL; track = track->outer)
+		if (list_member_oid(track->created, relid))
+			return true;
+	return false;
 }
 
 bool
@@ -60,6 +70,7 @@ tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at)
 	track->seed = *seed;
 	track->home = home;
 	track->at = at;
+	track->user = MemoryContextStrdup(context, GetUserNameFromId(GetUserId(), false));
 	track->outer = current;
 	current = track;
 	return track;
@@ -141,6 +152,8 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
 {
 	if (previous_access)
 		previous_access(access, class, object, sub, arg);
+	if (class == RelationRelationId && (access == OAT_POST_ALTER || access == OAT_DROP) && sub == 0 && get_rel_relkind(object) == RELKIND_SEQUENCE)
+		tessera_sequence_changed(object);
 	if (current != NULL && (access == OAT_POST_CREATE || access == OAT_DROP || access == OAT_POST_ALTER))
 	{
 		MemoryContext before = MemoryContextSwitchTo(current->context);
@@ -198,16 +211,17 @@ oid_array(List *oids)
 }
 
 static void
-changelog(const TesseraRouting *routing, const char *what, const char *object)
+changelog(TesseraTrack *track, const TesseraRouting *routing, const char *what, const char *object)
 {
-	static const Oid types[] = {TEXTOID, TEXTOID};
-	Datum		values[2];
+	static const Oid types[] = {TEXTOID, TEXTOID, TEXTOID};
+	Datum		values[3];
 
 	if (!routing->is_config)
 		return;
 	values[0] = CStringGetTextDatum(what);
 	values[1] = CStringGetTextDatum(object);
-	run("INSERT INTO tessera.changelog_entry (what, object) VALUES ($1, $2)", SPI_OK_INSERT, 2, types, values);
+	values[2] = CStringGetTextDatum(track->user);
+	run("INSERT INTO tessera.changelog_entry (what, object, by) VALUES ($1, $2, $3::name)", SPI_OK_INSERT, 3, types, values);
 }
 
 static void
@@ -279,7 +293,7 @@ insert_table(TesseraTrack *track, const TesseraRouting *routing, Oid relid)
 		SPI_OK_DELETE, 4, types, values);
 	if (run("INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, relid) "
 			"SELECT $1, $2, $3, $4 WHERE NOT EXISTS (SELECT FROM tessera.cluster_table t WHERE t.relid = $4)", SPI_OK_INSERT, 4, types, values) > 0)
-		changelog(routing, "create_table", qualified);
+		changelog(track, routing, "create_table", qualified);
 }
 
 static void
@@ -295,11 +309,17 @@ write_created(TesseraTrack *track, const TesseraRouting *routing)
 			continue;
 		if (track->home != 0)
 			place_schema(track, schema, track->home);
-		changelog(routing, "create_schema", quote_identifier(schema));
+		changelog(track, routing, "create_schema", quote_identifier(schema));
 	}
 	foreach(cell, track->created)
-		if (is_cluster_table(lfirst_oid(cell)))
-			insert_table(track, routing, lfirst_oid(cell));
+	{
+		Oid			relid = lfirst_oid(cell);
+
+		if (is_cluster_table(relid))
+			insert_table(track, routing, relid);
+		else if (track->home != 0 && get_rel_relkind(relid) == RELKIND_SEQUENCE && get_rel_persistence(relid) != RELPERSISTENCE_TEMP)
+			ensure_placed(track, routing, get_namespace_name(get_rel_namespace(relid)));	/* where its values come from */
+	}
 }
 
 /* Placed tables lie where their schema says: another schema must mean the same shard. */
@@ -342,13 +362,14 @@ write_altered(TesseraTrack *track)
 }
 
 static void
-log_dropped(const TesseraRouting *routing, Datum relids)
+log_dropped(TesseraTrack *track, const TesseraRouting *routing, Datum relids)
 {
-	static const Oid types[] = {OIDARRAYOID};
+	static const Oid types[] = {OIDARRAYOID, TEXTOID};
+	Datum		values[] = {relids, CStringGetTextDatum(track->user)};
 
 	if (routing->is_config)
-		run("INSERT INTO tessera.changelog_entry (what, object) SELECT 'drop_table', format('%I.%I', t.schema_name, t.table_name) "
-			"FROM tessera.cluster_table t WHERE t.relid = ANY ($1)", SPI_OK_INSERT, 1, types, &relids);
+		run("INSERT INTO tessera.changelog_entry (what, object, by) SELECT 'drop_table', format('%I.%I', t.schema_name, t.table_name), $2::name "
+			"FROM tessera.cluster_table t WHERE t.relid = ANY ($1)", SPI_OK_INSERT, 2, types, values);
 }
 
 /* Tables, and what of their groups has no table left. */
@@ -360,7 +381,7 @@ write_dropped(TesseraTrack *track, const TesseraRouting *routing)
 	Datum		relids = oid_array(track->dropped);
 	ListCell   *cell;
 
-	log_dropped(routing, relids);
+	log_dropped(track, routing, relids);
 	run("DELETE FROM tessera.cluster_table WHERE relid = ANY ($1)", SPI_OK_DELETE, 1, types, &relids);
 	foreach(cell, track->groups)
 	{
@@ -386,7 +407,7 @@ write_dropped_schemas(TesseraTrack *track, const TesseraRouting *routing)
 
 		namestrcpy(&name, lfirst(cell));
 		run("DELETE FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_DELETE, 1, types, &value);
-		changelog(routing, "drop_schema", quote_identifier(lfirst(cell)));
+		changelog(track, routing, "drop_schema", quote_identifier(lfirst(cell)));
 	}
 }
 
@@ -439,10 +460,26 @@ write_renamed(RenameStmt *statement, const TesseraRouting *routing)
 	}
 }
 
+/* Tables, partitions and sequences; not indexes and views. */
+static bool
+created_tables(TesseraTrack *track)
+{
+	ListCell   *cell;
+
+	foreach(cell, track->created)
+	{
+		char		relkind = get_rel_relkind(lfirst_oid(cell));
+
+		if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || (relkind == RELKIND_SEQUENCE && track->home != 0))
+			return true;
+	}
+	return false;
+}
+
 static bool
 changed_rows(TesseraTrack *track, Node *statement)
 {
-	return track->created || track->altered || track->dropped || track->created_schemas || track->dropped_schemas || track->partitions ||
+	return created_tables(track) || track->altered || track->dropped || track->created_schemas || track->dropped_schemas || track->partitions ||
 		(IsA(statement, RenameStmt) &&
 		 (((RenameStmt *) statement)->renameType == OBJECT_COLUMN || ((RenameStmt *) statement)->renameType == OBJECT_SCHEMA));
 }
@@ -454,9 +491,9 @@ tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *ro
 
 	/* What follows is not the statement's doing. */
 	current = track->outer;
+	CommandCounterIncrement();
 	if (!changed_rows(track, statement))
 		return;
-	CommandCounterIncrement();
 	tessera_spi_begin(&access);
 	write_created(track, routing);
 	if (track->altered)

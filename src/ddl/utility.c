@@ -17,12 +17,11 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/nodes.h"
-#include "parser/scansup.h"
 #include "tcop/utility.h"
 #include "utils/guc.h"
 
-#include "catalog/change.h"
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 #include "session/internal.h"
 
 typedef enum UtilityKind
@@ -120,7 +119,6 @@ static ProcessUtility_hook_type previous_utility = NULL;
 static bool replicate_ddl = true;
 
 TesseraUtilityHandler tessera_copy_handler = NULL;
-TesseraUtilityHandler tessera_truncate_handler = NULL;
 
 /* Databases, tablespaces, large objects and configuration parameters are not the cluster's; roles are the servers'. */
 static UtilityKind
@@ -222,34 +220,6 @@ tessera_utility_run(TesseraUtility *utility)
 	PG_END_TRY();
 }
 
-char *
-tessera_utility_text(TesseraUtility *utility)
-{
-	const char *start = utility->text;
-	int			length = utility->statement->stmt_len;
-
-	if (utility->statement->stmt_location > 0)
-		start += utility->statement->stmt_location;
-	if (length <= 0)
-		length = strlen(start);
-	while (length > 0 && scanner_isspace(*start))
-		start++, length--;
-	while (length > 0 && (scanner_isspace(start[length - 1]) || start[length - 1] == ';'))
-		length--;
-	return pnstrdup(start, length);
-}
-
-/* COMMIT PREPARED makes rows of the catalog visible, whatever they are. */
-static void
-run_transaction_statement(TesseraUtility *utility)
-{
-	TransactionStmtKind kind = castNode(TransactionStmt, utility->statement->utilityStmt)->kind;
-
-	run_next(utility);
-	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
-		tessera_catalog_bump();
-}
-
 static void pg_attribute_noreturn()
 refuse_concurrently(const char *what, const char *instead)
 {
@@ -317,6 +287,8 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 				 errmsg("a function or trigger that runs on a shard cannot run %s", CreateCommandName(statement)),
 				 errhint("Run it in the client, or in a function called outside the statement.")));
 	refuse_untransactional(statement);
+	if (kind == UTILITY_LOCK)	/* in a subtransaction it would seem to be in a block */
+		RequireTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, "LOCK TABLE");
 	if (!CommandIsReadOnly(utility->statement))
 		PreventCommandIfReadOnly(CreateCommandName(statement));
 	tessera_fan_out(utility, routing, &subject);
@@ -352,12 +324,11 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 	switch (kind)
 	{
 		case UTILITY_COPY:
-			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility, routing))
+			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility))
 				tessera_utility_run(utility);
 			return;
 		case UTILITY_TRUNCATE:
-			if (tessera_truncate_handler == NULL || !tessera_truncate_handler(utility, routing))
-				tessera_utility_run(utility);
+			tessera_truncate(utility, routing, received);
 			return;
 		case UTILITY_EXPLAIN:
 			if (replicate_ddl && explains_table_as(statement))
@@ -395,9 +366,12 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 
 	if (IsA(statement->utilityStmt, TransactionStmt))
 	{
-		run_transaction_statement(&utility);
+		run_next(&utility);
 		return;
 	}
+	if (IsA(statement->utilityStmt, DiscardStmt) && (((DiscardStmt *) statement->utilityStmt)->target == DISCARD_ALL ||
+													 ((DiscardStmt *) statement->utilityStmt)->target == DISCARD_SEQUENCES))
+		tessera_sequences_discard();
 	kind = kind_of(statement->utilityStmt);
 	routing = kind != UTILITY_LOCAL && !belongs_to_another(&utility) && IsTransactionState() ? tessera_routing() : NULL;
 	if (routing == NULL)
@@ -413,6 +387,7 @@ tessera_ddl_init(void)
 							 "Off: a statement changes this node only. For repairs; nodes must have the same schema.",
 							 &replicate_ddl, true, PGC_SUSET, 0, NULL, NULL, NULL);
 	tessera_track_init();
+	tessera_pool_init();
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility_hook;
 }

@@ -3,8 +3,11 @@
  *	  Executor of routed inserts: rows come from a plan of their own, each goes to the shard that owns its key.
  *
  * The source is read to its end before the first row is written, so a statement that selects from the table it inserts into does not meet its own
- * rows. Rows are then sent in batches, pipelined over all shards; all fragments on one shard share the snapshot of the first (statement
- * number), so that ON CONFLICT and triggers see the statement as one. A stale shard undoes its batch only: nothing of it was run.
+ * rows. Rows are collected for each shard and sent many in one statement (INSERT_BATCHES), the rest one by one; all fragments on one shard share
+ * the snapshot of the first (statement number), so that ON CONFLICT and triggers see the statement as one. What a stale shard refused (nothing of
+ * it was run) is routed again row by row.
+ *
+ * Memory: a batch's values live in its own context, reset when it is sent.
  */
 #include "postgres.h"
 
@@ -14,6 +17,7 @@
 #include "executor/tstoreReceiver.h"
 #include "miscadmin.h"
 #include "nodes/extensible.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -25,6 +29,8 @@
 #include "executor/targets.h"
 #include "transaction/participant.h"
 
+#define MAX_SIZES 4
+
 typedef struct InsertState
 {
 	CustomScanState css;
@@ -34,6 +40,7 @@ typedef struct InsertState
 	int			nattributes;
 	int		   *attributes;		/* of the table, for each column of the source */
 	Oid			relid;
+	List	   *relids;			/* the same, as runs take it */
 	int			flags;
 	QueryDesc  *source;
 	Tuplestorestate *rows;		/* of the source */
@@ -43,7 +50,24 @@ typedef struct InsertState
 	bool		done;
 	uint64		statement;
 	MemoryContext row_context;
+	int			row_columns;	/* the first so many parameters are the row's columns */
+	int16	   *typlen;			/* of the parameters */
+	bool	   *typbyval;
+	int			nsizes;			/* texts for several rows */
+	int			sizes[MAX_SIZES];
+	TesseraRemoteQuery *many[MAX_SIZES];
+	List	   *batches;		/* of Batch *, one for each shard met */
 } InsertState;
+
+/* Rows on their way to one shard, parameters row by row. */
+typedef struct Batch
+{
+	int32		node_id;
+	int			n;
+	Datum	   *values;
+	bool	   *nulls;
+	MemoryContext context;
+} Batch;
 
 static Node *create_state(CustomScan *scan);
 static void begin(CustomScanState *node, EState *estate, int eflags);
@@ -83,6 +107,36 @@ int_array(List *list)
 	return result;
 }
 
+/* The texts for several rows, and what is needed to keep values until they are sent. */
+static void
+prepare_batches(InsertState *state, List *private, const Oid *types)
+{
+	List	   *batches = list_nth(private, INSERT_BATCHES);
+	int			others;
+	ListCell   *cell;
+
+	state->row_columns = intVal(list_nth(private, INSERT_ROW_COLUMNS));
+	others = state->nparams - state->row_columns;
+	state->typlen = palloc(sizeof(int16) * Max(state->nparams, 1));
+	state->typbyval = palloc(sizeof(bool) * Max(state->nparams, 1));
+	for (int i = 0; i < state->nparams; i++)
+		get_typlenbyval(types[i], &state->typlen[i], &state->typbyval[i]);
+	foreach(cell, batches)
+	{
+		int			size = intVal(lsecond(lfirst(cell)));
+		Oid		   *all = palloc(sizeof(Oid) * (size * state->row_columns + Max(others, 1)));
+
+		for (int i = 0; i < size; i++)
+			memcpy(all + i * state->row_columns, types, sizeof(Oid) * state->row_columns);
+		memcpy(all + size * state->row_columns, types + state->row_columns, sizeof(Oid) * others);
+		Assert(state->nsizes < MAX_SIZES);
+		state->sizes[state->nsizes] = size;
+		state->many[state->nsizes++] = tessera_remote_query_make(strVal(linitial(lfirst(cell))), size * state->row_columns + others, all,
+																 state->query->desc, state->query->natts, NULL);
+		pfree(all);
+	}
+}
+
 static void
 begin(CustomScanState *node, EState *estate, int eflags)
 {
@@ -102,9 +156,11 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	state->nattributes = list_length(list_nth(private, INSERT_ATTRIBUTES));
 	state->attributes = int_array(list_nth(private, INSERT_ATTRIBUTES));
 	state->relid = (Oid) intVal(list_nth(private, INSERT_RELID));
+	state->relids = list_make1_oid(state->relid);
 	state->query = tessera_remote_query_make(strVal(list_nth(private, INSERT_SQL)), state->nparams, type_array,
 											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
 											 list_length(scan->custom_scan_tlist), NULL);
+	prepare_batches(state, private, type_array);
 	state->source = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
 									estate->es_queryEnv, estate->es_instrument);
 	standard_ExecutorStart(state->source, eflags);
@@ -125,20 +181,23 @@ read_source(InsertState *state)
 	standard_ExecutorFinish(state->source);
 }
 
-/* Column of the source (1..) for an attribute of the table; 0: none, the value is null. */
+/* Parameter that holds an attribute of the table's new row; -1: none, the value is null. */
 static int
-column_of(InsertState *state, AttrNumber attribute)
+param_of(InsertState *state, AttrNumber attribute)
 {
 	for (int i = 0; i < state->nattributes; i++)
 		if (state->attributes[i] == attribute)
-			return i + 1;
-	return 0;
+			for (int p = 0; p < state->nparams; p++)
+				if (state->columns[p] == i + 1)
+					return p;
+	return -1;
 }
 
+/* Shard of a row, by its parameters; *group -1: a placed table. */
 static int32
-target_of_row(InsertState *state, const TesseraRouting *routing, TupleTableSlot *row, int *group)
+target_of_row(InsertState *state, const TesseraRouting *routing, const Datum *params, const bool *isnull, int *group)
 {
-	const TesseraTable *table = tessera_routing_table(routing, state->relid);
+	const TesseraTable *table = routing ? tessera_routing_table(routing, state->relid) : NULL;
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
 	bool		nulls[TESSERA_MAX_KEY_COLUMNS];
 	Oid			types[TESSERA_MAX_KEY_COLUMNS];
@@ -154,52 +213,22 @@ target_of_row(InsertState *state, const TesseraRouting *routing, TupleTableSlot 
 		return table->node_id;
 	for (int i = 0; i < table->nkeys; i++)
 	{
-		int			column = column_of(state, table->keys[i]);
+		int			param = param_of(state, table->keys[i]);
 
-		nulls[i] = column == 0 || row->tts_isnull[column - 1];
-		types[i] = column == 0 ? UNKNOWNOID : TupleDescAttr(row->tts_tupleDescriptor, column - 1)->atttypid;
+		nulls[i] = param < 0 || isnull[param];
+		types[i] = param < 0 ? UNKNOWNOID : state->query->types[param];
 		if (!nulls[i])
-			values[i] = row->tts_values[column - 1];
+			values[i] = params[param];
 	}
 	return tessera_target_of_key(routing, table, values, nulls, types, &no_row);
 }
 
-/* One row to its shard; routed again while it is stale. Returns rows inserted. */
 static uint64
-insert_row(InsertState *state, TupleTableSlot *row, EState *estate)
+finish_run(InsertState *state, TesseraRun *run)
 {
-	Datum	   *values = palloc(sizeof(Datum) * Max(state->nparams, 1));
-	bool	   *nulls = palloc(sizeof(bool) * Max(state->nparams, 1));
-	TesseraRetry retry = {0};
-	TesseraRun *run = tessera_run_make();
-	TesseraRunRequest request = {
-		.query = state->query, .values = values, .nulls = nulls, .ntargets = 1, .write = true, .statement = state->statement,
-		.snapshot = estate->es_snapshot,
-	};
-	uint64		processed;
 	TupleTableSlot *slot;
+	uint64		processed;
 
-	for (int i = 0; i < state->nparams; i++)
-	{
-		values[i] = row->tts_values[state->columns[i] - 1];
-		nulls[i] = row->tts_isnull[state->columns[i] - 1];
-	}
-	for (;;)
-	{
-		int32		target;
-		int			group;
-
-		request.routing = tessera_routing();
-		target = target_of_row(state, request.routing, row, &group);
-		request.targets = &target;
-		request.groups = &group;
-		request.ngroups = group >= 0 ? 1 : 0;
-		if (tessera_run_start(run, &request))
-			break;
-		state->statement = request.statement = tessera_next_statement();
-		tessera_stale_again(run, &retry);
-		request.snapshot = tessera_run_fresh_snapshot(run, estate->es_snapshot);
-	}
 	if (state->returned)
 		while ((slot = tessera_run_next(run, state->css.ss.ss_ScanTupleSlot)) != NULL)
 			tuplestore_puttupleslot(state->returned, slot);
@@ -208,11 +237,159 @@ insert_row(InsertState *state, TupleTableSlot *row, EState *estate)
 	return processed;
 }
 
+/* One row to its shard; routed again while it is stale. Returns rows inserted. */
+static uint64
+insert_row(InsertState *state, const Datum *values, const bool *nulls)
+{
+	EState	   *estate = state->css.ss.ps.state;
+	TesseraRetry retry = {0};
+	TesseraRun *run = tessera_run_make();
+	TesseraRunRequest request = {
+		.query = state->query, .values = values, .nulls = nulls, .ntargets = 1, .write = true, .statement = state->statement,
+		.snapshot = estate->es_snapshot, .relids = state->relids,
+	};
+
+	for (;;)
+	{
+		int32		target;
+		int			group;
+
+		request.routing = tessera_routing();
+		target = target_of_row(state, request.routing, values, nulls, &group);
+		request.targets = &target;
+		if (tessera_run_start(run, &request))
+			break;
+		state->statement = request.statement = tessera_next_statement();
+		tessera_stale_again(run, &retry);
+		request.snapshot = tessera_run_fresh_snapshot(run, estate->es_snapshot);
+	}
+	return finish_run(state, run);
+}
+
+/* ---- several rows at once ---- */
+
+static Batch *
+batch_for(InsertState *state, int32 node_id)
+{
+	Batch	   *batch;
+	ListCell   *cell;
+
+	foreach(cell, state->batches)
+		if (((Batch *) lfirst(cell))->node_id == node_id)
+			return lfirst(cell);
+	batch = palloc0(sizeof(Batch));
+	batch->node_id = node_id;
+	batch->values = palloc(sizeof(Datum) * state->sizes[0] * state->nparams);
+	batch->nulls = palloc(sizeof(bool) * state->sizes[0] * state->nparams);
+	batch->context = AllocSetContextCreate(state->css.ss.ps.state->es_query_cxt, "tessera insert batch", ALLOCSET_DEFAULT_SIZES);
+	state->batches = lappend(state->batches, batch);
+	return batch;
+}
+
+/* `size` rows from the first-th on in one statement. false: stale, nothing was run. */
+static bool
+insert_many(InsertState *state, Batch *batch, int first, int which)
+{
+	int			size = state->sizes[which];
+	int			columns = state->row_columns;
+	Datum	   *values = palloc(sizeof(Datum) * state->many[which]->nparams);
+	bool	   *nulls = palloc(sizeof(bool) * state->many[which]->nparams);
+	TesseraRun *run = tessera_run_make();
+	int			group;
+	TesseraRunRequest request = {
+		.query = state->many[which], .values = values, .nulls = nulls, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
+		.statement = state->statement, .snapshot = state->css.ss.ps.state->es_snapshot, .routing = tessera_routing(),
+	};
+
+	for (int i = 0; i < size; i++)
+	{
+		const Datum *row = batch->values + (first + i) * state->nparams;
+		const bool *row_nulls = batch->nulls + (first + i) * state->nparams;
+
+		/* a chunk may have moved since the row was put here */
+		if (target_of_row(state, request.routing, row, row_nulls, &group) != batch->node_id)
+			return false;
+		memcpy(values + i * columns, row, sizeof(Datum) * columns);
+		memcpy(nulls + i * columns, row_nulls, sizeof(bool) * columns);
+		memcpy(values + size * columns, row + columns, sizeof(Datum) * (state->nparams - columns));
+		memcpy(nulls + size * columns, row_nulls + columns, sizeof(bool) * (state->nparams - columns));
+	}
+	if (!tessera_run_start(run, &request))
+	{
+		tessera_run_end(run);
+		state->statement = tessera_next_statement();
+		return false;
+	}
+	state->css.ss.ps.state->es_processed += finish_run(state, run);
+	return true;
+}
+
+static void
+send_batch(InsertState *state, Batch *batch)
+{
+	int			sent = 0;
+
+	while (sent < batch->n)
+	{
+		MemoryContext before = MemoryContextSwitchTo(state->row_context);
+		int			which = 0;
+		int			size = 1;
+
+		CHECK_FOR_INTERRUPTS();
+		while (which < state->nsizes && state->sizes[which] > batch->n - sent)
+			which++;
+		if (which < state->nsizes)
+			size = state->sizes[which];
+		if (size == 1 || !insert_many(state, batch, sent, which))
+			for (int i = 0; i < size; i++)
+				state->css.ss.ps.state->es_processed += insert_row(state, batch->values + (sent + i) * state->nparams,
+																   batch->nulls + (sent + i) * state->nparams);
+		sent += size;
+		MemoryContextSwitchTo(before);
+		MemoryContextReset(state->row_context);
+	}
+	batch->n = 0;
+	MemoryContextReset(batch->context);
+}
+
+/* The parameters of a row of the source. */
+static void
+params_of_row(InsertState *state, TupleTableSlot *row, Datum *values, bool *nulls)
+{
+	slot_getallattrs(row);
+	for (int i = 0; i < state->nparams; i++)
+	{
+		values[i] = row->tts_values[state->columns[i] - 1];
+		nulls[i] = row->tts_isnull[state->columns[i] - 1];
+	}
+}
+
+static void
+add_to_batch(InsertState *state, const Datum *values, const bool *nulls)
+{
+	int			group;
+	Batch	   *batch = batch_for(state, target_of_row(state, tessera_routing(), values, nulls, &group));
+	MemoryContext before = MemoryContextSwitchTo(batch->context);
+	int			base = batch->n * state->nparams;
+
+	for (int i = 0; i < state->nparams; i++)
+	{
+		batch->nulls[base + i] = nulls[i];
+		batch->values[base + i] = nulls[i] ? (Datum) 0 : datumCopy(values[i], state->typbyval[i], state->typlen[i]);
+	}
+	MemoryContextSwitchTo(before);
+	if (++batch->n == state->sizes[0])
+		send_batch(state, batch);
+}
+
 static void
 insert_rows(InsertState *state)
 {
 	EState	   *estate = state->css.ss.ps.state;
 	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
+	Datum	   *values;
+	bool	   *nulls;
+	ListCell   *cell;
 
 	read_source(state);
 	state->statement = tessera_next_statement();
@@ -221,15 +398,24 @@ insert_rows(InsertState *state)
 		state->returned = tuplestore_begin_heap(false, false, work_mem);
 		state->returned_slot = MakeSingleTupleTableSlot(state->css.ss.ss_ScanTupleSlot->tts_tupleDescriptor, &TTSOpsMinimalTuple);
 	}
+	values = palloc(sizeof(Datum) * Max(state->nparams, 1));
+	nulls = palloc(sizeof(bool) * Max(state->nparams, 1));
 	while (tuplestore_gettupleslot(state->rows, true, false, state->row_slot))
 	{
 		CHECK_FOR_INTERRUPTS();
-		slot_getallattrs(state->row_slot);
+		params_of_row(state, state->row_slot, values, nulls);
+		if (state->nsizes > 0)
+		{
+			add_to_batch(state, values, nulls);
+			continue;
+		}
 		MemoryContextSwitchTo(state->row_context);
-		estate->es_processed += insert_row(state, state->row_slot, estate);
+		estate->es_processed += insert_row(state, values, nulls);
 		MemoryContextSwitchTo(estate->es_query_cxt);
 		MemoryContextReset(state->row_context);
 	}
+	foreach(cell, state->batches)
+		send_batch(state, lfirst(cell));
 	state->done = true;
 	MemoryContextSwitchTo(before);
 }

@@ -20,7 +20,7 @@ typedef enum TesseraStatementPrivate
 	STATEMENT_PARAM_TYPES,		/* OidList, one for each parameter */
 	STATEMENT_PINS,				/* List of IntList (relid, then the index in custom_exprs of each key column's value) */
 	STATEMENT_PLACED,			/* OidList: placed tables it names */
-	STATEMENT_SHARDED,			/* OidList: one table of each sharded group it names */
+	STATEMENT_SHARDED,			/* OidList: sharded tables it names */
 	STATEMENT_FLAGS,			/* Integer: TesseraStatementFlags */
 	STATEMENT_CONDITIONS,		/* List of IntList (executor/prune.h) that bound the shards of STATEMENT_MANY */
 	STATEMENT_QUERY,			/* the Query, to be planned again if this plan does not fit when it is executed */
@@ -58,6 +58,8 @@ typedef enum TesseraInsertPrivate
 	INSERT_RELID,				/* Integer */
 	INSERT_SOURCE,				/* PlannedStmt of the rows */
 	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS */
+	INSERT_BATCHES,				/* List of (String, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind */
+	INSERT_ROW_COLUMNS,			/* Integer: how many of the parameters, the first ones, are columns of the row */
 	INSERT_COUNT
 } TesseraInsertPrivate;
 

@@ -109,6 +109,8 @@ forget_run(void *arg)
 	{
 		RunTarget  *target = &run->targets[i];
 
+		if (target->connection && target->command.sent && !target->command.done)
+			tessera_connection_forget(target->connection, &target->command);
 		while (target->first)
 		{
 			PQclear(target->first->result);
@@ -230,25 +232,44 @@ receive_result(TesseraCommand *command, PGresult *result)
 	PQclear(result);
 }
 
+/*
+ * What the shard is told: for each table what it is taken for (a version under the table's own id: major 1 sharded, 0 placed), and for a sharded one the
+ * version of its group by which the statement is routed.
+ */
 static int
 versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion *versions)
 {
-	for (int i = 0; i < request->ngroups; i++)
-	{
-		const TesseraGroup *group = tessera_routing_group(request->routing, request->groups[i]);
+	int			n = 0;
+	ListCell   *cell;
 
-		versions[i].group_id = group->group_id;
-		versions[i].epoch = group->epoch;
-		versions[i].term = request->routing->term;
-		versions[i].major = tessera_routing_shard_major(request->routing, group, node_id);
+	foreach(cell, request->relids)
+	{
+		const TesseraTable *table = tessera_routing_table(request->routing, lfirst_oid(cell));
+
+		if (table == NULL)
+			continue;
+		memset(&versions[n], 0, sizeof(TesseraToldVersion));
+		versions[n].group_id = table->table_id;
+		versions[n].major = table->group >= 0 ? 1 : 0;
+		n++;
+		if (table->group >= 0)
+		{
+			const TesseraGroup *group = tessera_routing_group(request->routing, table->group);
+
+			versions[n].group_id = group->group_id;
+			versions[n].epoch = group->epoch;
+			versions[n].term = request->routing->term;
+			versions[n].major = tessera_routing_shard_major(request->routing, group, node_id);
+			n++;
+		}
 	}
-	return request->ngroups;
+	return n;
 }
 
 static void
 send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bool several_writes)
 {
-	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * Max(request->ngroups, 1));
+	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (2 * list_length(request->relids) + 1));
 	TesseraEnvelope envelope = {0};
 	TesseraCommand *command = &target->command;
 
@@ -563,8 +584,11 @@ tessera_run_end(TesseraRun *run)
 
 		/* A cursor closed early, a LIMIT: the rest is cancelled where no transaction would go with it, else read and dropped. */
 		if (!target->command.done && !run->write && tessera_connection_state(target->connection)->xact_depth == 0)
+		{
+			tessera_connection_forget(target->connection, &target->command);
 			(void) tessera_connection_reset(target->connection, CANCEL_TIMEOUT);
-		if (!target->command.done)
+		}
+		else if (!target->command.done)
 			tessera_connection_finish(target->connection, &target->command);
 		free_pending(target);
 	}

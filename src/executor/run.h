@@ -36,8 +36,7 @@ typedef struct TesseraRunRequest
 	const TesseraRouting *routing;
 	int			ntargets;
 	const int32 *targets;		/* node_ids */
-	int			ngroups;
-	const int  *groups;			/* indexes of the sharded groups it touches, in the image */
+	List	   *relids;			/* OidList: the cluster tables it names */
 	bool		write;
 	bool		autocommit;		/* it may run outside a remote transaction block */
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */

@@ -223,6 +223,17 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 		return found_stale(newest);
 	if (check->writes && !newest)
 		return found_stale(newest);
+	if (!newest && placement->gate == TESSERA_GATE_READ)
+	{
+		/* The snapshot sees a moment at which it was open who owns the range; by now it is decided, and the rows it would see are right in neither case. */
+		if (!have_touched && check->plan)
+			tessera_touched(check->plan, check->params, routing, group, &touched);
+		else if (!have_touched)
+			touched.everything = true;
+		have_touched = true;
+		if (touches_gate(placement, tessera_group_keyspace(routing, group), &touched))
+			return found_stale(newest);
+	}
 	if (placement->hides && check->plan)
 	{
 		if (!have_touched)
@@ -233,6 +244,24 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	return TESSERA_ACCEPTED;
 }
 
+/* Does the router take the table for what it is? It may have told the version of a group that the table has joined without its knowing. */
+static bool
+taken_for_what_it_is(Check *check, const TesseraTable *table)
+{
+	if (check->routed)
+	{
+		const TesseraTable *theirs = tessera_routing_table(check->routed->routing, table->relid);
+
+		return theirs != NULL && (theirs->group >= 0) == (table->group >= 0);
+	}
+	else
+	{
+		const TesseraToldVersion *told = tessera_internal_told(&table->table_id);
+
+		return told == NULL || (told->major > 0) == (table->group >= 0);
+	}
+}
+
 static TesseraVerdict
 check_table(Check *check)
 {
@@ -241,6 +270,8 @@ check_table(Check *check)
 
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
+	if (!taken_for_what_it_is(check, table))
+		return found_behind(check);
 	if (table->group < 0)
 		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_behind(check);
 	return check_sharded(check, routing, table);

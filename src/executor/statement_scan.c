@@ -175,10 +175,10 @@ choose_targets(StatementState *state, const TesseraRouting *routing)
 	return true;
 }
 
-static int
-choose_groups(StatementState *state, const TesseraRouting *routing, int *groups)
+/* Are the tables that were sharded at planning still so? */
+static bool
+sharded_as_planned(StatementState *state, const TesseraRouting *routing)
 {
-	int			n = 0;
 	ListCell   *cell;
 
 	foreach(cell, (List *) list_nth(private_of(state), STATEMENT_SHARDED))
@@ -186,10 +186,9 @@ choose_groups(StatementState *state, const TesseraRouting *routing, int *groups)
 		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
 
 		if (table == NULL || table->group < 0)
-			return -1;
-		groups[n++] = table->group;
+			return false;
 	}
-	return n;
+	return true;
 }
 
 /*
@@ -220,12 +219,11 @@ start(StatementState *state)
 	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
 	TesseraRetry retry = {0};
 	bool		writes = (state->flags & STATEMENT_WRITES) != 0;
-	int			groups[TESSERA_MAX_GROUPS_IN_STATEMENT];
 	TesseraRunRequest request = {
 		.query = state->query,
 		.values = state->values,
 		.nulls = state->nulls,
-		.groups = groups,
+		.relids = list_concat_copy(list_nth(private_of(state), STATEMENT_PLACED), list_nth(private_of(state), STATEMENT_SHARDED)),
 		.write = writes,
 		.snapshot = estate->es_snapshot,
 		.eflags = 0,
@@ -240,7 +238,7 @@ start(StatementState *state)
 
 		request.routing = tessera_routing();
 		fits = request.routing != NULL && choose_targets(state, request.routing) &&
-			(request.ngroups = choose_groups(state, request.routing, groups)) >= 0;
+			sharded_as_planned(state, request.routing);
 		if (!fits || (state->ntargets > 1 && !(state->flags & STATEMENT_MANY)))
 		{
 			start_nested(state, !fits);

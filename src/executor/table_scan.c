@@ -220,7 +220,7 @@ start(TableState *state)
 	bool		locks = (state->flags & STATEMENT_WRITES) != 0;
 	MemoryContext before;
 	TesseraRunRequest request = {
-		.query = state->query, .values = state->values, .nulls = state->nulls, .write = locks, .groups = &group,
+		.query = state->query, .values = state->values, .nulls = state->nulls, .write = locks,
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
 		.snapshot = estate->es_snapshot, .instrument = estate->es_instrument, .user = user_of(state),
 	};
@@ -236,7 +236,7 @@ start(TableState *state)
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("this database has left its cluster")));
 		choose_targets(state, request.routing, &group);
-		request.ngroups = group >= 0 ? 1 : 0;
+		request.relids = list_make1_oid(RelationGetRelid(state->css.ss.ss_currentRelation));
 		request.ntargets = state->ntargets;
 		request.targets = state->targets;
 		request.statement = (state->flags & TABLE_SINGLE) ? 0 : number->number;

@@ -6,7 +6,6 @@
 #define TESSERA_TARGETS_H
 
 #define TESSERA_MAX_NODES 1024
-#define TESSERA_MAX_GROUPS_IN_STATEMENT 64
 
 #include "postgres.h"
 #include "nodes/execnodes.h"

@@ -64,8 +64,24 @@ known_value(Walk *walk, Node *node, Oid type, Datum *value)
 	return false;
 }
 
+/* Is it this column of the table? In an index-only scan a Var is a column of the index, which index_columns (NIL in other scans) translates. */
 static bool
-qual_gives(Walk *walk, List *quals, Index rti, AttrNumber attribute, int column, Datum *value)
+is_column(Node *node, Index rti, AttrNumber attribute, List *index_columns)
+{
+	Var		   *var;
+
+	while (IsA(node, RelabelType))
+		node = (Node *) ((RelabelType *) node)->arg;
+	if (!IsA(node, Var))
+		return false;
+	var = (Var *) node;
+	if (var->varno == INDEX_VAR && var->varattno > 0 && var->varattno <= list_length(index_columns))
+		return is_column((Node *) list_nth_node(TargetEntry, index_columns, var->varattno - 1)->expr, rti, attribute, NIL);
+	return var->varno == rti && var->varattno == attribute;
+}
+
+static bool
+qual_gives(Walk *walk, List *quals, Index rti, AttrNumber attribute, int column, List *index_columns, Datum *value)
 {
 	TesseraKeyColumn *key = &walk->ks->columns[column];
 	ListCell   *cell;
@@ -86,9 +102,7 @@ qual_gives(Walk *walk, List *quals, Index rti, AttrNumber attribute, int column,
 		{
 			Node	   *var = side == 0 ? left : right;
 
-			while (IsA(var, RelabelType))
-				var = (Node *) ((RelabelType *) var)->arg;
-			if (IsA(var, Var) && ((Var *) var)->varno == rti && ((Var *) var)->varattno == attribute &&
+			if (is_column(var, rti, attribute, index_columns) &&
 				known_value(walk, side == 0 ? right : left, key->type, value))
 				return true;
 		}
@@ -106,7 +120,7 @@ add_position(Walk *walk, const Datum *values)
 }
 
 static void
-visit_scan(Walk *walk, Index rti, List *quals, List *more)
+visit_scan(Walk *walk, Index rti, List *quals, List *more, List *index_columns)
 {
 	const TesseraTable *table = table_of(walk, rti);
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
@@ -116,7 +130,8 @@ visit_scan(Walk *walk, Index rti, List *quals, List *more)
 	if (!tessera_has_ownership_filter(quals) && !tessera_has_ownership_filter(more))
 		walk->touched->filtered = false;
 	for (int i = 0; i < table->nkeys; i++)
-		if (!qual_gives(walk, quals, rti, table->keys[i], i, &values[i]) && !qual_gives(walk, more, rti, table->keys[i], i, &values[i]))
+		if (!qual_gives(walk, quals, rti, table->keys[i], i, index_columns, &values[i]) &&
+			!qual_gives(walk, more, rti, table->keys[i], i, index_columns, &values[i]))
 		{
 			walk->touched->everything = true;
 			return;
@@ -171,20 +186,19 @@ walk_plan(Plan *plan, Walk *walk)
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			visit_scan(walk, ((Scan *) plan)->scanrelid, plan->qual, ((IndexScan *) plan)->indexqualorig);
+			visit_scan(walk, ((Scan *) plan)->scanrelid, plan->qual, ((IndexScan *) plan)->indexqualorig, NIL);
 			break;
 		case T_IndexOnlyScan:
-			/* its Vars refer to the index: not read */
-			visit_scan(walk, ((Scan *) plan)->scanrelid, plan->qual, NIL);
+			visit_scan(walk, ((Scan *) plan)->scanrelid, plan->qual, ((IndexOnlyScan *) plan)->recheckqual, ((IndexOnlyScan *) plan)->indextlist);
 			break;
 		case T_BitmapHeapScan:
-			visit_scan(walk, ((Scan *) plan)->scanrelid, plan->qual, ((BitmapHeapScan *) plan)->bitmapqualorig);
+			visit_scan(walk, ((Scan *) plan)->scanrelid, plan->qual, ((BitmapHeapScan *) plan)->bitmapqualorig, NIL);
 			break;
 		case T_SeqScan:
 		case T_SampleScan:
 		case T_TidScan:
 		case T_TidRangeScan:
-			visit_scan(walk, ((Scan *) plan)->scanrelid, plan->qual, NIL);
+			visit_scan(walk, ((Scan *) plan)->scanrelid, plan->qual, NIL, NIL);
 			break;
 		case T_SubqueryScan:
 			walk_plan(((SubqueryScan *) plan)->subplan, walk);

@@ -9,6 +9,8 @@
  *	  - key leaves the range: a delete; key enters it: an insert of the whole row
  *	  - columns of unchanged TOAST are not in WAL: an update marks them; an insert takes them from the row as it is now, found by identity; is it gone, its delete
  *		comes later and the insert is skipped (K2). Whatever is newer than the change is overwritten by the rest of the stream.
+ *	  - identity changes inside the range: a delete and an insert. The row may be one that was skipped; it was skipped because its identity was no longer there,
+ *		and what took it away, delete or new identity, is further on in the stream: so each row comes in under its last identity at the latest.
  *
  * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to a limit, then
  * in a temporary file, and handed out before decoding goes on.
@@ -362,8 +364,14 @@ capture_update(TesseraCapture *capture, int table, Relation relation, HeapTuple 
 	/* Without an old row the identity, and with it the key, is unchanged. */
 	is = row_in_range(range, table, relation, &full);
 	was = old != NULL ? row_in_range(range, table, relation, old) : is;
-	if (was && is)
-		emit_update(capture, table, relation, old, old == NULL ? &full : &new);
+	if (was && is && (old == NULL || relation->rd_rel->relreplident == REPLICA_IDENTITY_FULL))
+		emit_update(capture, table, relation, old, &new);
+	else if (was && is)
+	{
+		/* A new identity. The recipient may lack the row (K2), and an update would pass it by for ever: hence the whole row. */
+		emit_delete(capture, table, relation, old);
+		emit_insert(capture, table, relation, &full);
+	}
 	else if (was)
 		emit_delete(capture, table, relation, old);
 	else if (is)

@@ -18,7 +18,7 @@
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
-#include "common/injection.h"
+#include "common/durable.h"
 #include "migration/data.h"
 #include "migration/describe.h"
 #include "migration/rows.h"
@@ -88,14 +88,14 @@ Datum
 tessera_internal_donate(PG_FUNCTION_ARGS)
 {
 	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
-	char	   *slot_name = psprintf("tessera_");
 	StringInfoData name;
 	bool		existing;
 	int			slot;
 	pg_uuid_t	nobody = {{0}};
 
+	tessera_commit_durably();
 	initStringInfo(&name);
-	appendStringInfoString(&name, slot_name);
+	appendStringInfoString(&name, "tessera_");
 	for (int i = 0; i < UUID_LEN; i++)
 		appendStringInfo(&name, "%02x", id->data[i]);
 	slot = tessera_slot_reserve(TESSERA_DONOR, id, &nobody, &existing);
@@ -143,7 +143,7 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 		memset(&slot, 0, sizeof(slot));
 		state = "unknown";
 	}
-	else if (tessera_slot_live(&slot) && !(slot.settled && TimestampDifferenceExceeds(slot.reserved, GetCurrentTimestamp(), LINGER_MS)))
+	else if (tessera_slot_live(&slot) && !(slot.decided != 0 && TimestampDifferenceExceeds(slot.decided, GetCurrentTimestamp(), LINGER_MS)))
 		state = "running";
 	else if (slot.result == TESSERA_RESULT_NONE)
 		state = "unknown";
@@ -191,6 +191,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	bool		existing;
 	int			slot;
 
+	tessera_commit_durably();
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -291,6 +292,7 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
+	tessera_commit_durably();
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));

@@ -412,7 +412,7 @@ sample_lag(Donor *donor)
 static void
 check_limits(Donor *donor)
 {
-	CHECK_FOR_INTERRUPTS();
+	tessera_work_take_in();
 	if (tessera_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
@@ -469,7 +469,6 @@ poll_status(Donor *donor)
 static void
 tell_progress(Donor *donor, bool now)
 {
-	MemoryContext caller = CurrentMemoryContext;
 	const TesseraMigrationSlot *slot = tessera_my_migration;
 	const char *values[8];
 
@@ -483,8 +482,7 @@ tell_progress(Donor *donor, bool now)
 	values[4] = psprintf(INT64_FORMAT, slot->mods);
 	values[5] = values[6] = NULL;
 	values[7] = slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL;
-	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
-	MemoryContextSwitchTo(caller);
+	tessera_work_try_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
 }
 
 /* One turn: take in, answer, look after the rest; sleeps if there was nothing to do. */
@@ -671,18 +669,26 @@ hand_over(Donor *donor)
 static bool
 attempt_gate(Donor *donor)
 {
-	TimestampTz closed = GetCurrentTimestamp();
+	TimestampTz closed;
 
 	tell_progress(donor, true);
 	closed = GetCurrentTimestamp();
 	donor->known->gate_closed = closed;
 	close_write_gate(donor);
-	if (!drain(donor, closed) || !ship_rest(donor, closed))
+	if (!drain(donor, closed))
 	{
 		reopen(donor, closed);
 		return false;
 	}
+	donor->known->drained = GetCurrentTimestamp();
+	if (!ship_rest(donor, closed))
+	{
+		reopen(donor, closed);
+		return false;
+	}
+	donor->known->shipped = GetCurrentTimestamp();
 	hand_over(donor);
+	donor->known->given_up = GetCurrentTimestamp();
 	return true;
 }
 
@@ -695,6 +701,7 @@ decide(Donor *donor)
 	tessera_injection("config_commit");
 	columns = tessera_work_call(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity) FROM tessera.internal_commit_move($1::uuid) c",
 								1, values);
+	donor->known->answered = GetCurrentTimestamp();
 	tessera_injection("config_committed");
 	donor->known->donor_major = pg_strtoint64(columns[0]);
 	donor->known->recipient_major = pg_strtoint64(columns[1]);

@@ -51,7 +51,7 @@ static const Transition transitions[] = {
 	{D, TESSERA_DECIDING, TESSERA_ABORTING, "outcome row (config node)", "the config node has fenced the migration: it was not, and will not be, committed"},
 	{D, TESSERA_ABORTING, TESSERA_ABORTED, "placement (as before), coordinator (decision), outcome row, coordinator row deleted", "the range is owned as before, the recipient's rows are left to its range deleter"},
 
-	{R, TESSERA_PREPARED, TESSERA_RECEIVING, "placement (deletion range), recipient row", "checks done, the range's leftovers are gone, older lockers have ended"},
+	{R, TESSERA_PREPARED, TESSERA_RECEIVING, "placement (deletion range), recipient row", "checks done, the range's leftovers are gone, older lockers were waited for"},
 	{R, TESSERA_RECEIVING, TESSERA_APPLYING, "cloned rows", "the clone is committed"},
 	{R, TESSERA_APPLYING, TESSERA_CONFIRMING, "placement (gate read)", "the donor has sent the last change: readers of the range wait here, too"},
 	{R, TESSERA_CONFIRMING, TESSERA_CONFIRMED, "placement (range owned, confirmed), recipient row", "complete: the rows are visible as soon as the config node has decided"},

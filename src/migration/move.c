@@ -21,6 +21,8 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "catalog/change.h"
@@ -32,6 +34,7 @@
 #define POLL_MS 500
 #define RESTART_POLL_MS 200
 #define CANCEL_WAIT_MS 60000
+#define LOST_MS 60000
 
 PG_FUNCTION_INFO_V1(tessera_move_range);
 PG_FUNCTION_INFO_V1(tessera_move_chunk);
@@ -46,6 +49,7 @@ typedef struct Move
 	char	   *id;				/* of the migration, as text */
 	int32		donor;
 	bool		joined;			/* somebody else began it */
+	TimestampTz lost;			/* since when the donor cannot be reached; 0: it can */
 } Move;
 
 
@@ -183,25 +187,77 @@ outcome_of_config(const char *id)
 	return false;
 }
 
+/* The donor's answer, in a subtransaction: false if it cannot be reached now (it may be restarting). */
+static bool
+ask_donor(const Move *move, char ***columns)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	const char *values[] = {move->id, psprintf("%d", POLL_MS)};
+	volatile bool reached = true;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		*columns = tessera_work_call(move->donor, "SELECT state, sqlstate, message, detail, hint FROM tessera.internal_wait_migration($1::uuid, $2::int4)",
+									 2, values);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		int			code = geterrcode();
+
+		if (ERRCODE_TO_CATEGORY(code) != ERRCODE_CONNECTION_EXCEPTION && code != ERRCODE_CRASH_SHUTDOWN &&
+			code != ERRCODE_CANNOT_CONNECT_NOW && code != ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		if (ProcDiePending)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(caller);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		reached = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	return reached;
+}
+
 /* One poll: true if committed, ERROR if aborted. */
 static bool
-poll(const Move *move)
+poll(Move *move)
 {
-	const char *values[] = {move->id, psprintf("%d", POLL_MS)};
-	char	  **columns = tessera_work_call(move->donor, "SELECT state, sqlstate, message, detail, hint FROM tessera.internal_wait_migration($1::uuid, $2::int4)",
-											2, values);
+	char	  **columns = NULL;
 
-	if (strcmp(columns[0], "committed") == 0)
-		return true;
-	if (strcmp(columns[0], "aborted") == 0)
-		raise_outcome(move->id, columns[1], columns[2], columns[3], columns[4]);
-	if (strcmp(columns[0], "unknown") == 0)
+	if (ask_donor(move, &columns))
 	{
-		/* its process has ended without a result, or the donor was restarted: it is settled there, and decided on the config node */
-		if (outcome_of_config(move->id))
+		move->lost = 0;
+		if (strcmp(columns[0], "committed") == 0)
 			return true;
-		tessera_work_sleep(RESTART_POLL_MS);
+		if (strcmp(columns[0], "aborted") == 0)
+			raise_outcome(move->id, columns[1], columns[2], columns[3], columns[4]);
+		if (strcmp(columns[0], "unknown") != 0)
+			return false;
 	}
+	else
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (move->lost == 0)
+			move->lost = now;
+		if (TimestampDifferenceExceeds(move->lost, now, LOST_MS))
+			ereport(ERROR,
+					(errcode(ERRCODE_CONNECTION_FAILURE),
+					 errmsg("the donor of migration %s cannot be reached", move->id),
+					 errdetail("It settles the migration when it is back."),
+					 errhint("Look at tessera.migrations.")));
+	}
+
+	/* its process has ended without a result, or the donor was restarted: it is settled there, and decided on the config node */
+	if (outcome_of_config(move->id))
+		return true;
+	tessera_work_sleep(RESTART_POLL_MS);
 	return false;
 }
 
@@ -216,7 +272,7 @@ ask_to_cancel(const char *id, int32 donor)
 
 /* The statement is being cancelled: so is the migration that it has begun. Ends by an error, or returns if the migration was committed all the same. */
 static void
-cancel_and_wait(const Move *move)
+cancel_and_wait(Move *move)
 {
 	int			waited = 0;
 
@@ -227,7 +283,7 @@ cancel_and_wait(const Move *move)
 }
 
 static void
-wait_for_end(const Move *move)
+wait_for_end(Move *move)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera move", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);

@@ -62,6 +62,16 @@ clear_flag(const Place *place)
 	place->placement->confirmed = false;
 }
 
+/* A split of another chunk while the gate was closed has left the version to us. After the row's lock: then its chunks are seen. */
+static void
+raise_version(const Place *place)
+{
+	const TesseraGroup *group;
+	const TesseraRouting *routing = tessera_work_group(&place->placement->group_id, &group);
+
+	(void) tessera_placement_raise_version(routing, group, place->placement);
+}
+
 static void
 refuse_lost(const TesseraMigrationRow *row)
 {
@@ -141,6 +151,7 @@ tessera_place_restore(const TesseraMigrationRow *row)
 		tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 		tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
 		clear_flag(&place);
+		raise_version(&place);
 		tessera_placement_write(place.placement);
 	}
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, "aborted");
@@ -225,6 +236,7 @@ tessera_place_discard(const TesseraMigrationRow *row)
 	{
 		tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 		clear_flag(&place);
+		raise_version(&place);
 		tessera_placement_write(place.placement);
 	}
 	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id);

@@ -38,6 +38,7 @@ struct TesseraRangeScan
 	TableScanDesc sequential;
 	ScanKeyData scankeys[TESSERA_MAX_KEY_COLUMNS];
 	int			nscankeys;
+	MemoryContext context;		/* of the scan: the index keeps what it allocates on the way (dead items) until its end */
 	MemoryContext row_context;
 };
 
@@ -124,6 +125,7 @@ scan_create(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys)
 {
 	TesseraRangeScan *scan = palloc0(sizeof(TesseraRangeScan));
 
+	scan->context = CurrentMemoryContext;
 	scan->relation = relation;
 	scan->ks = ks;
 	scan->keys = keys;
@@ -224,9 +226,11 @@ tessera_range_scan_next(TesseraRangeScan *scan, TupleTableSlot *slot)
 {
 	for (;;)
 	{
+		MemoryContext old = MemoryContextSwitchTo(scan->context);
 		bool		found = scan->by_index != NULL ? index_getnext_slot(scan->by_index, ForwardScanDirection, slot) :
 			table_scan_getnextslot(scan->sequential, ForwardScanDirection, slot);
 
+		MemoryContextSwitchTo(old);
 		CHECK_FOR_INTERRUPTS();
 		if (!found)
 			return false;

@@ -2,7 +2,7 @@
  * recipient.c
  *	  The recipient's side of a running migration: from its row to the outcome.
  *
- * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers end), pull the clone with several
+ * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers are waited for), pull the clone with several
  * requests in flight, pull the changes, confirm, wait for the outcome.
  *
  * Each batch is applied in a transaction that first locks this migration's row and checks its state: a worker that was stopped, and wakes when the migration
@@ -36,7 +36,8 @@
 #define REQUESTS 4				/* in flight */
 #define RECEIVE_MS 100
 #define OUTCOME_MS 500			/* asks for the outcome so often, if nobody tells */
-#define LOCKERS_MS 10
+#define LOCKERS_MS 3000			/* waits for older lockers so long at most */
+#define LOCKERS_POLL_MS 10
 
 typedef struct Recipient
 {
@@ -47,7 +48,6 @@ typedef struct Recipient
 	TesseraPipe pipe;
 	TesseraApplier *applier;
 	int64		sequence;		/* of the last request */
-	int			in_flight;
 	bool		in_batch;		/* a transaction is open */
 	Size		batch_bytes;
 	XLogRecPtr	applied;
@@ -56,24 +56,21 @@ typedef struct Recipient
 
 /* Receive */
 
-/* Waits for transactions that may have planned without the ownership filter (B3). */
+/*
+ * Waits a while for transactions that may have planned without the ownership filter (B3). Not for ever: a statement's check compares its plan with the
+ * placement, and has it planned again (executor/shard_check.c).
+ */
 static void
 wait_for_lockers(Recipient *recipient)
 {
 	TesseraLockers *lockers = tessera_lockers_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_migration_lock_timeout);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(tessera_migration_lock_timeout, LOCKERS_MS));
 	char		who[128];
 
-	while (tessera_lockers_left(lockers, who, sizeof(who)))
+	while (tessera_lockers_left(lockers, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
 		tessera_slot_waiting(who);
-		if (GetCurrentTimestamp() >= deadline)
-			ereport(ERROR,
-					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("the recipient's tables stayed locked by an older transaction"),
-					 errdetail("It waited for: %s.", who),
-					 errhint("End that transaction, or raise tessera.migration_lock_timeout.")));
-		tessera_work_sleep(LOCKERS_MS);
+		tessera_work_sleep(LOCKERS_POLL_MS);
 	}
 	tessera_slot_waiting(NULL);
 }
@@ -113,13 +110,12 @@ request(Recipient *recipient, TesseraMessageKind kind)
 	while (!tessera_pipe_flush(&recipient->pipe))
 		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
 	(void) tessera_pipe_send(&recipient->pipe, &message, NULL);
-	recipient->in_flight++;
 }
 
 static void
 check_cancelled(void)
 {
-	CHECK_FOR_INTERRUPTS();
+	tessera_work_take_in();
 	if (tessera_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
@@ -176,7 +172,6 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 		(void) tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS);
 	}
 	check_cancelled();
-	recipient->in_flight--;
 	if (message->kind != kind && !(kind == TESSERA_MSG_MODS_BATCH && message->kind == TESSERA_MSG_CLONE_BATCH && message->rows == 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
@@ -311,6 +306,7 @@ await_outcome(Recipient *recipient)
 		}
 		PG_END_TRY();
 	}
+	tessera_work_refresh();
 	tessera_injection("recipient_released");
 }
 

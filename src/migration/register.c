@@ -15,6 +15,7 @@
 #include "utils/builtins.h"
 
 #include "catalog/chunk.h"
+#include "common/durable.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
 #include "migration/work.h"
@@ -278,6 +279,7 @@ tessera_internal_register_migration(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("function returning record called in context that cannot accept type record")));
+	tessera_commit_durably();
 	request.table_id = *PG_GETARG_UUID_P(0);
 	find_table(&request, PG_GETARG_INT64(5));
 	find_recipient(&request, text_to_cstring(PG_GETARG_TEXT_PP(4)));

@@ -12,6 +12,8 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "pgstat.h"
+#include "replication/slot.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/memutils.h"
@@ -66,6 +68,8 @@ take_error(MemoryContext context)
 	HOLD_INTERRUPTS();
 	AbortOutOfAnyTransaction();
 	LWLockReleaseAll();
+	if (MyReplicationSlot != NULL)
+		ReplicationSlotRelease();
 	RESUME_INTERRUPTS();
 	MemoryContextSwitchTo(context);
 	return error;
@@ -156,6 +160,8 @@ tessera_migration_run(int slot, uint32 generation)
 		return;
 	migration_id = tessera_my_migration->migration_id;
 	MemoryContextSwitchTo(context);
+	pgstat_report_activity(STATE_RUNNING, psprintf("%s of migration %s", tessera_my_migration->side == TESSERA_DONOR ? "donor" : "recipient",
+												   tessera_work_uuid(&migration_id)));
 	if (tessera_my_migration->side == TESSERA_DONOR)
 		run_donor(&migration_id, context);
 	else

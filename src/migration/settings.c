@@ -45,7 +45,7 @@ static const IntSetting int_settings[] = {
 	&tessera_migration_batch_size, 1024, 8, 64 * 1024, GUC_UNIT_KB},
 	{"tessera.migration_commit_size", "The recipient commits cloned rows when they are of this size.",
 	&tessera_migration_commit_size, 8 * 1024, 8, 1024 * 1024, GUC_UNIT_KB},
-	{"tessera.migration_lock_timeout", "How long a recipient waits for transactions that hold older locks on the tables, and a donor for transactions older than its slot.",
+	{"tessera.migration_lock_timeout", "How long a donor waits for transactions that are older than its replication slot.",
 	&tessera_migration_lock_timeout, 60 * 1000, 0, INT_MAX, GUC_UNIT_MS},
 	{"tessera.critical_section_budget", "A migration closes its gate only when it predicts a shorter pause than this.",
 	&tessera_critical_section_budget, 50, 1, 60 * 1000, GUC_UNIT_MS},

@@ -12,10 +12,12 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "replication/slot.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "common/injection.h"
+#include "common/worker.h"
 #include "migration/data.h"
 #include "migration/place.h"
 #include "migration/settle.h"
@@ -90,11 +92,28 @@ acknowledge(const TesseraMigrationRow *row)
 }
 
 static void
+drop_slot(const TesseraMigrationRow *row)
+{
+	if (row->slot == NULL)
+		return;
+	tessera_capture_drop_slot(row->slot);
+	if (SearchNamedReplicationSlot(row->slot, true) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("replication slot \"%s\" is in use", row->slot)));
+}
+
+static void
 measure_pause(TesseraSettle *known)
 {
 	if (known->gate_closed == 0)
 		return;
 	known->pause_ms = (double) (GetCurrentTimestamp() - known->gate_closed) / 1000.0;
+	if (known->answered != 0)
+		ereport(DEBUG1,
+				(errmsg_internal("pause of %.1f ms: drain %.1f, ship %.1f, confirm and give up %.1f, decide %.1f", known->pause_ms,
+								 (known->drained - known->gate_closed) / 1000.0, (known->shipped - known->drained) / 1000.0,
+								 (known->given_up - known->shipped) / 1000.0, (known->answered - known->given_up) / 1000.0)));
 	known->gate_closed = 0;
 	if (tessera_my_migration != NULL)
 	{
@@ -136,6 +155,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		measure_pause(known);
 		tessera_injection("donor_released");
 		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
+		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 		tessera_work_refresh();
 	}
 	if (!told)
@@ -201,8 +221,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		carry_out_abort(row, known);
 	}
 	tessera_injection("donor_cleaning");
-	if (row->slot != NULL)
-		tessera_capture_drop_slot(row->slot);
+	drop_slot(row);
 	report(row, known, outcome.committed);
 	acknowledge(row);
 	tessera_work_begin();
@@ -223,6 +242,8 @@ tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 ma
 		tessera_place_take_over(row, major, term);
 	else
 		tessera_place_discard(row);
+	if (!committed)
+		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 }
 
 bool

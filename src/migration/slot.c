@@ -362,6 +362,7 @@ tessera_slot_result(TesseraMigrationResult result, const ErrorData *error)
 		return;
 	tessera_slot_lock();
 	slot->result = result;
+	slot->decided = result == TESSERA_RESULT_NONE ? 0 : GetCurrentTimestamp();
 	if (error != NULL && slot->sqlstate[0] == '\0')
 	{
 		strlcpy(slot->sqlstate, unpack_sql_state(error->sqlerrcode), sizeof(slot->sqlstate));

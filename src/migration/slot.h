@@ -64,7 +64,6 @@ typedef struct TesseraMigrationSlot
 	int64		rows;
 	int64		bytes;
 	int64		mods;
-	int64		rows_total;		/* estimate; 0: not known */
 	uint64		backlog;		/* donor: bytes of WAL not decoded yet */
 	double		lag_ms;			/* donor: how far the recipient is behind; -1: not known */
 	double		pause_ms;		/* donor: of the last closed gate */
@@ -73,6 +72,7 @@ typedef struct TesseraMigrationSlot
 
 	/* the result */
 	TesseraMigrationResult result;
+	TimestampTz decided;		/* since when it is known; 0: it is not */
 	char		sqlstate[6];
 	char		message[TESSERA_MIGRATION_TEXT];
 	char		detail[TESSERA_MIGRATION_TEXT];

@@ -12,8 +12,10 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+#include "common/durable.h"
 #include "migration/work.h"
 #include "transaction/participant.h"
 
@@ -28,6 +30,7 @@ tessera_work_begin(void)
 	caller_context = CurrentMemoryContext;
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
+	tessera_commit_durably();
 	PushActiveSnapshot(GetTransactionSnapshot());
 }
 
@@ -95,6 +98,45 @@ tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const
 }
 
 void
+tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		inside = IsTransactionState();
+
+	if (inside)
+		BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		(void) tessera_work_call(node_id, sql, nparams, values);
+		if (inside)
+			ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		FlushErrorState();
+		if (inside)
+			RollbackAndReleaseCurrentSubTransaction();
+		else
+			AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(caller);
+		ereport(DEBUG1,
+				(errmsg_internal("call of node %d failed: %s", node_id, error->message)));
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+}
+
+void
 tessera_work_refresh(void)
 {
 	tessera_work_begin();
@@ -113,6 +155,12 @@ tessera_work_sleep(long ms)
 {
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
+	tessera_work_take_in();
+}
+
+void
+tessera_work_take_in(void)
+{
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{

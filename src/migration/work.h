@@ -10,7 +10,7 @@
 
 #include "routing/routing.h"
 
-/* A short transaction of its own, with an active snapshot. It allocates in the transaction's memory; after the commit the context of before is current again. */
+/* A short transaction of its own, with an active snapshot; its commit is flushed. It allocates in the transaction's memory; after the commit the context of before is current again. */
 extern void tessera_work_begin(void);
 extern void tessera_work_commit(void);
 
@@ -26,6 +26,9 @@ extern const TesseraRouting *tessera_work_group(const pg_uuid_t *group_id, const
  */
 extern char **tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values);
 
+/* The same, best effort: an error is logged at DEBUG1 and forgotten. */
+extern void tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values);
+
 /* Fetches what changed on the config node, outside a transaction; does not wait long, and is content with failure: statements refresh by themselves. */
 extern void tessera_work_refresh(void);
 
@@ -34,5 +37,8 @@ extern char *tessera_work_uuid(const pg_uuid_t *uuid);
 
 /* Sleeps until the latch is set or ms have passed; takes in interrupts and a reload of the configuration. */
 extern void tessera_work_sleep(long ms);
+
+/* Takes in interrupts and a reload of the configuration. */
+extern void tessera_work_take_in(void);
 
 #endif							/* TESSERA_MIGRATION_WORK_H */

@@ -13,4 +13,7 @@
 /* Replaces, in place, nextval/currval/lastval/setval and identity defaults of cluster sequences in the query by tessera's own. */
 extern void tessera_route_sequences(Query *query, const TesseraRouting *routing);
 
+/* The same in a column default, which COPY evaluates itself. The result may be the expression itself. */
+extern Node *tessera_route_sequences_of_default(Node *expression);
+
 #endif							/* TESSERA_SEQUENCES_H */

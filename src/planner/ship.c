@@ -7,6 +7,7 @@
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/transam.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_language.h"
@@ -17,11 +18,8 @@
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "utils/builtins.h"
-#include "utils/float.h"
 #include "utils/fmgroids.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/ruleutils.h"
 #include "utils/syscache.h"
 
 #include "planner/ship.h"
@@ -71,7 +69,7 @@ function_stays(Oid function, void *arg)
 		if (function == F_RANDOM || function == F_CLOCK_TIMESTAMP || function == F_GEN_RANDOM_UUID || function == F_TIMEOFDAY)
 			return false;
 	}
-	else if (volatility == PROVOLATILE_IMMUTABLE || context->writing)
+	else if (volatility == PROVOLATILE_IMMUTABLE || (context->writing && get_func_namespace(function) != get_namespace_oid("tessera", true)))
 		return false;
 	if (context->reason)
 	{
@@ -534,25 +532,4 @@ tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing,
 	if (leaks_number((Node *) query, NULL))
 		return !refuse(&ship, "it uses the number of a table, which differs from node to node", "Use tableoid::regclass.");
 	return !stays_walker((Node *) query, &ship);
-}
-
-static void
-set_transmission_modes(void)
-{
-	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	if (extra_float_digits < 3)
-		(void) set_config_option("extra_float_digits", "3", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
-char *
-tessera_deparse(Query *query)
-{
-	int			nest = NewGUCNestLevel();
-	char	   *sql;
-
-	set_transmission_modes();
-	sql = pg_get_querydef(query, false);
-	AtEOXact_GUC(true, nest);
-	return sql;
 }

@@ -239,7 +239,6 @@ collect_pins(TesseraAnalysis *analysis, Query *prepared, List **exprs)
 static void
 collect_tables(TesseraAnalysis *analysis, List **placed, List **sharded)
 {
-	List	   *groups = NIL;
 	ListCell   *cell;
 
 	*placed = NIL;
@@ -250,11 +249,8 @@ collect_tables(TesseraAnalysis *analysis, List **placed, List **sharded)
 
 		if (table->group < 0)
 			*placed = list_append_unique_oid(*placed, table->relid);
-		else if (!list_member_int(groups, table->group))
-		{
-			groups = lappend_int(groups, table->group);
-			*sharded = lappend_oid(*sharded, table->relid);
-		}
+		else
+			*sharded = list_append_unique_oid(*sharded, table->relid);
 	}
 }
 
@@ -447,11 +443,6 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 
 		conditions = tessera_prune_conditions(make_ands_implicit((Expr *) query->jointree->quals), only->rti, routing, only->table, &exprs);
 	}
-	if (list_length(sharded) > TESSERA_MAX_GROUPS_IN_STATEMENT)
-	{
-		reason->text = "it names too many groups of tables";
-		return NULL;
-	}
 	sql = tessera_deparse(copy);
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_statement_methods;
@@ -548,6 +539,98 @@ row_query(Query *insert)
 	return row;
 }
 
+/* ---- several rows in one text ---- */
+
+typedef struct BatchContext
+{
+	int			first;			/* parameters up to here are the row's columns */
+	int			shift;			/* what is added to the number of the row's columns */
+	int			shift_others;
+} BatchContext;
+
+static Node *
+batch_mutator(Node *node, BatchContext *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXTERN)
+	{
+		Param	   *param = copyObject((Param *) node);
+
+		param->paramid += param->paramid <= context->first ? context->shift : context->shift_others;
+		return (Node *) param;
+	}
+	if (IsA(node, Query))
+		return (Node *) query_tree_mutator((Query *) node, batch_mutator, context, QTW_DONT_COPY_QUERY);
+	return expression_tree_mutator(node, batch_mutator, context);
+}
+
+/* The prepared INSERT of one row, made one of n rows: VALUES of n lists. columns: of the row. */
+static Query *
+batch_query(const Query *row, int columns, int n)
+{
+	Query	   *batch = copyObject((Query *) row);
+	BatchContext context = {.first = columns, .shift_others = (n - 1) * columns};
+	List	   *exprs = NIL;
+	List	   *names = NIL;
+	RangeTblEntry *values = makeNode(RangeTblEntry);
+	RangeTblRef *reference = makeNode(RangeTblRef);
+	ListCell   *cell;
+
+	foreach(cell, batch->targetList)
+		exprs = lappend(exprs, ((TargetEntry *) lfirst(cell))->expr);
+	values->rtekind = RTE_VALUES;
+	for (int i = 0; i < n; i++)
+	{
+		context.shift = i * columns;
+		values->values_lists = lappend(values->values_lists, expression_tree_mutator((Node *) exprs, batch_mutator, &context));
+	}
+	batch->rtable = lappend(batch->rtable, values);
+	reference->rtindex = list_length(batch->rtable);
+	foreach(cell, batch->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Node	   *expr = (Node *) entry->expr;
+
+		values->coltypes = lappend_oid(values->coltypes, exprType(expr));
+		values->coltypmods = lappend_int(values->coltypmods, -1);
+		values->colcollations = lappend_oid(values->colcollations, exprCollation(expr));
+		names = lappend(names, makeString(psprintf("column%d", foreach_current_index(cell) + 1)));
+		entry->expr = (Expr *) makeVar(reference->rtindex, foreach_current_index(cell) + 1, exprType(expr), -1, exprCollation(expr), 0);
+	}
+	values->eref = makeAlias("*VALUES*", names);
+	batch->jointree = makeFromExpr(list_make1(reference), NULL);
+	context.shift = 0;
+	batch->onConflict = (OnConflictExpr *) batch_mutator((Node *) batch->onConflict, &context);
+	batch->returningList = (List *) batch_mutator((Node *) batch->returningList, &context);
+	return batch;
+}
+
+#define BATCH_LARGE 64
+#define BATCH_SMALL 8
+#define BATCH_MAX_PARAMS 30000	/* the protocol's limit is 65535 */
+
+/* Texts for several rows at once, largest first, as far as the source can have so many. */
+static List *
+batch_texts(Query *insert, const Query *row, int params)
+{
+	static const int sizes[] = {BATCH_LARGE, BATCH_SMALL};
+	int			columns = list_length(insert->targetList);
+	int			expected = INT_MAX;
+	List	   *texts = NIL;
+	ListCell   *cell;
+
+	foreach(cell, insert->rtable)
+		if (lfirst_node(RangeTblEntry, cell)->rtekind == RTE_VALUES)
+			expected = list_length(lfirst_node(RangeTblEntry, cell)->values_lists);
+	if (insert->jointree->fromlist == NIL || columns == 0)
+		return NIL;
+	for (int i = 0; i < lengthof(sizes); i++)
+		if (sizes[i] <= expected && sizes[i] * columns + params < BATCH_MAX_PARAMS)
+			texts = lappend(texts, list_make2(makeString(tessera_deparse(batch_query(row, columns, sizes[i]))), makeInteger(sizes[i])));
+	return texts;
+}
+
 static List *
 attributes_of(Query *insert)
 {
@@ -570,6 +653,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	List	   *shipped = NIL;
 	List	   *more = NIL;
 	List	   *columns = NIL;
+	List	   *batches;
 	ListCell   *cell;
 	Query	   *row;
 	CustomScan *scan;
@@ -607,6 +691,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 			columns = lappend_int(columns, list_length(query->targetList) + list_length(more));
 		}
 	}
+	batches = batch_texts(query, row, list_length(shipped));
 	sql = tessera_deparse(row);
 	source = pg_plan_query(source_query(query, more), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
 
@@ -616,6 +701,8 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	scan->custom_private = list_make5(makeString(sql), types_of(shipped), columns, attributes_of(query), makeInteger((int) table->relid));
 	scan->custom_private = lappend(scan->custom_private, source);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(query->returningList != NIL ? STATEMENT_RETURNS_ROWS : 0));
+	scan->custom_private = lappend(scan->custom_private, batches);
+	scan->custom_private = lappend(scan->custom_private, makeInteger(list_length(query->targetList)));
 	Assert(list_length(scan->custom_private) == INSERT_COUNT);
 	return tessera_wrap_plan(query, scan, cursor_options);
 }

@@ -14,6 +14,8 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -302,6 +304,35 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	loader->ntables++;
 }
 
+/* Partitions of a placed table are not rows of the catalog, but statements name them: they live where their root lives. */
+static void
+add_partitions(Loader *loader)
+{
+	int			roots = loader->ntables;
+
+	for (int i = 0; i < roots; i++)
+	{
+		Oid			root = loader->tables[i].relid;
+		ListCell   *cell;
+
+		if (loader->tables[i].group >= 0 || get_rel_relkind(root) != RELKIND_PARTITIONED_TABLE)
+			continue;
+		foreach(cell, find_all_inheritors(root, NoLock, NULL))
+		{
+			TesseraTable *partition;
+
+			if (lfirst_oid(cell) == root)
+				continue;
+			GROW(loader->tables, loader->ntables, TesseraTable);
+			partition = &loader->tables[loader->ntables++];
+			memset(partition, 0, sizeof(*partition));
+			partition->relid = lfirst_oid(cell);
+			partition->group = -1;
+			partition->node_id = loader->tables[i].node_id;
+		}
+	}
+}
+
 static void
 read_placements(Loader *loader)
 {
@@ -457,6 +488,7 @@ load(Loader *loader)
 	qsort(loader->groups, loader->ngroups, sizeof(TesseraGroup), compare_groups);
 	if (!read_table(loader, TESSERA_CLUSTER_TABLE, read_cluster_table))
 		return NULL;
+	add_partitions(loader);
 	unique_tables(loader);
 	read_placements(loader);
 	load_maps(loader);

@@ -12,6 +12,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "utils/snapmgr.h"
 
 #include "catalog/change.h"
@@ -247,4 +248,50 @@ tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpa
 	return placement != NULL && placement->has_gate_range && tessera_key_compare(ks, min, max) < 0 &&
 		tessera_key_compare_flat(ks, &placement->gate_min, base, max) < 0 &&
 		tessera_key_compare_flat(ks, &placement->gate_max, base, min) > 0;
+}
+
+/* Does the placement own exactly this shard's chunks of the group? */
+static bool
+owns_chunks(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraRouting *routing, const TesseraGroup *group)
+{
+	const char *base = (const char *) placement;
+	int			nchunks = tessera_routing_nchunks(routing, group);
+	TesseraChunk chunk;
+	TesseraChunk last = {0};	/* of the run of this shard's chunks that is being walked, while node_id is self */
+	int			runs = 0;
+
+	for (int i = 0; i <= nchunks; i++)
+	{
+		bool		own = false;
+
+		CHECK_FOR_INTERRUPTS();
+		if (i < nchunks)
+		{
+			tessera_routing_chunk(routing, group, i, &chunk);
+			own = chunk.node_id == routing->self;
+		}
+		if (last.node_id == routing->self && !own && tessera_key_compare_flat(ks, RANGE_MAX(placement, runs - 1), base, &last.max) != 0)
+			return false;
+		if (last.node_id != routing->self && own &&
+			(runs == placement->nowned || tessera_key_compare_flat(ks, RANGE_MIN(placement, runs++), base, &chunk.min) != 0))
+			return false;
+		if (own)
+			last = chunk;
+		else
+			last.node_id = 0;
+	}
+	return runs == placement->nowned;
+}
+
+bool
+tessera_placement_raise_version(const TesseraRouting *routing, const TesseraGroup *group, TesseraPlacementRow *row)
+{
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+	int64		major = tessera_routing_shard_major(routing, group, routing->self);
+
+	if (row->nowned == 0 || row->major >= major || memcmp(&row->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0 ||
+		!owns_chunks(tessera_placement_image(row, ks, InvalidTransactionId), ks, routing, group))
+		return false;
+	row->major = major;
+	return true;
 }

@@ -320,6 +320,8 @@ fetch(TesseraRefresh *refresh)
 			if (refresh->changed)
 				tessera_catalog_changed();
 		}
+		/* Even if nothing is new: what stood in the way then may be over. */
+		tessera_refresh_raise_versions();
 	}
 	PG_CATCH();
 	{

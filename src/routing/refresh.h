@@ -39,4 +39,7 @@ extern void tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, con
 /* After the last row: fills relids, checks the chunks of patched groups. False: some are not right (then in distrusted); the caller rolls back. */
 extern bool tessera_refresh_finish(TesseraRefresh *refresh);
 
+/* tessera_placement_raise_version for all groups, in the caller's transaction. Placements that others have locked are left to a later fetch. */
+extern void tessera_refresh_raise_versions(void);
+
 #endif							/* TESSERA_REFRESH_H */

@@ -8,8 +8,8 @@
  * the chunk map of the image from which `known` was made; the group's row is locked and must still have that version. Whether the outcome is
  * sound is seen from the private image that shows it; if it is not, the group is fetched whole.
  *
- * Everything happens in the caller's transaction. Only copies of the config node's rows are written: never placement, coordinator,
- * recipient, decision, or identity but for its term.
+ * Everything happens in the caller's transaction. Only copies of the config node's rows are written: never coordinator, recipient, decision, identity but
+ * for its term, or placement but for its version.
  */
 #include "postgres.h"
 
@@ -318,4 +318,44 @@ tessera_refresh_finish(TesseraRefresh *refresh)
 		remember(&refresh->distrusted, lfirst(cell), refresh->context);
 	}
 	return sound;
+}
+
+/* Locks a placement row unless somebody else holds it: a fetch must not wait for a migration or a transaction in doubt. */
+static bool
+lock_placement_if_free(const pg_uuid_t *group_id)
+{
+	Oid			types[1] = {UUIDOID};
+	Datum		values[1] = {UUIDPGetDatum(group_id)};
+	TesseraSpi	spi;
+	bool		locked;
+
+	tessera_spi_begin(&spi);
+	locked = tessera_spi_run("SELECT FROM tessera.placement WHERE group_id = $1 FOR UPDATE SKIP LOCKED", SPI_OK_SELECT, 1, types, values, NULL) == 1;
+	tessera_spi_end(&spi);
+	return locked;
+}
+
+void
+tessera_refresh_raise_versions(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	for (int i = 0; routing != NULL && i < routing->ngroups; i++)
+	{
+		const TesseraGroup *group = tessera_routing_group(routing, i);
+		const TesseraChunkMap *map = tessera_group_map(group);
+		const TesseraPlacement *placement;
+		TesseraPlacementRow *row;
+		bool		newest;
+
+		if (group->ncolumns == 0 || map == NULL || !map->sound)
+			continue;
+		placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
+		if (placement == NULL || placement->major >= tessera_routing_shard_major(routing, group, routing->self) ||
+			!lock_placement_if_free(&group->group_id))
+			continue;
+		row = tessera_placement_lock(&group->group_id);
+		if (tessera_placement_raise_version(routing, group, row))
+			tessera_placement_write(row);
+	}
 }

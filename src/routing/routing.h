@@ -183,6 +183,12 @@ extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, Tess
 extern bool tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,
 											const TesseraKeyBound *max);
 
+/*
+ * Raises the version in a locked placement row to what the chunks say; true if it was lower. A split or merge gives its pieces the group's major (S21, S22),
+ * which can be above that of a shard that was in no move of late. Only if the row owns exactly this shard's chunks: never while a move changes that.
+ */
+extern bool tessera_placement_raise_version(const TesseraRouting *routing, const TesseraGroup *group, TesseraPlacementRow *row);
+
 /* ---- refresh from the config node ---- */
 
 /*

@@ -12,7 +12,8 @@
  * context between transactions: builds with assertions take the flag away at commit and set it again before anything runs.)
  *
  * Memory: told versions and names of mirrored settings live until the backend exits. The kept snapshot belongs to the top transaction's resource owner.
- * Nothing is shared, nothing is durable.
+ * Nothing is durable; shared is only
+ * whose backend is at the other end (origin.c).
  */
 #include "postgres.h"
 
@@ -42,6 +43,7 @@
 #include "catalog/identity.h"
 #include "common/protocol.h"
 #include "session/internal.h"
+#include "session/origin.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_hello);
 PG_FUNCTION_INFO_V1(tessera_internal_session);
@@ -203,7 +205,7 @@ set_session_defaults(void)
 		(void) set_config_option(defaults[i][0], defaults[i][1], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
 }
 
-/* internal_hello(cluster uuid, router text, version text, protocol int): returns this node's name */
+/* internal_hello(cluster uuid, router text, version text, protocol int, node int, pid int): the last two name the caller's backend. Returns this node's name */
 Datum
 tessera_internal_hello(PG_FUNCTION_ARGS)
 {
@@ -237,6 +239,7 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 				 errhint("Install one version everywhere and run ALTER EXTENSION tessera UPDATE on each node.")));
 	set_session_defaults();
 	is_internal = true;
+	tessera_origin_set(PG_GETARG_INT32(4), PG_GETARG_INT32(5));
 	PG_RETURN_TEXT_P(cstring_to_text(NameStr(identity.node)));
 }
 
@@ -502,6 +505,7 @@ guard_utility(PlannedStmt *statement, const char *string, bool read_only, Proces
 void
 tessera_internal_init(void)
 {
+	tessera_origin_init();
 	RegisterXactCallback(end_transaction, NULL);
 #ifdef USE_ASSERT_CHECKING
 	previous_planner = planner_hook;

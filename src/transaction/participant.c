@@ -33,6 +33,7 @@
 #include "catalog/identity.h"
 #include "common/protocol.h"
 #include "common/spi.h"
+#include "transaction/deadlock.h"
 #include "transaction/settings_mirror.h"
 #include "transaction/transaction_private.h"
 
@@ -138,8 +139,8 @@ hello_sql(const TesseraRouting *routing)
 	self = tessera_routing_node(routing, routing->self);
 	version = tessera_extension_version();
 	cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
-	sql = psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d)", quote_literal_cstr(cluster),
-				   quote_literal_cstr(self ? NameStr(self->name) : "unknown"), quote_literal_cstr(version ? version : ""), TESSERA_PROTOCOL);
+	sql = psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d, %d, %d)", quote_literal_cstr(cluster),
+				   quote_literal_cstr(self ? NameStr(self->name) : "unknown"), quote_literal_cstr(version ? version : ""), TESSERA_PROTOCOL, routing->self, MyProcPid);
 	if (hello)
 		pfree(hello);
 	hello = NULL;
@@ -717,6 +718,7 @@ tessera_participant_init(void)
 							&tessera_commit_timeout, 30000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	tessera_deadlock_init();
 	RegisterXactCallback(end_transaction, NULL);
 	RegisterSubXactCallback(end_subtransaction, NULL);
 }

@@ -26,6 +26,7 @@
 #include "catalog/decision.h"
 #include "common/spi.h"
 #include "session/internal.h"
+#include "transaction/deadlock.h"
 #include "transaction/resolver.h"
 #include "transaction/transaction_private.h"
 
@@ -171,8 +172,8 @@ tessera_resolve_transactions_older(double age_ms, int *n)
 	return resolved;
 }
 
-long
-tessera_resolver_step(void)
+static long
+resolver_round(void)
 {
 	bool		doubt = false;
 	TesseraResolved *resolved;
@@ -187,6 +188,17 @@ tessera_resolver_step(void)
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	return doubt ? RESOLVER_AGAIN_MS : RESOLVER_PAUSE_MS;
+}
+
+long
+tessera_resolver_step(void)
+{
+	static TimestampTz due = 0;
+	long		pause = tessera_deadlock_step();
+
+	if (GetCurrentTimestamp() >= due)
+		due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), resolver_round());
+	return pause;
 }
 
 /* resolve_transactions(older_than interval) */

@@ -20,7 +20,7 @@ typedef struct TesseraResolved
  */
 extern TesseraResolved *tessera_resolve_transactions_older(double age_ms, int *n);
 
-/* The transaction resolver's step: one round of it, in a transaction of its own. Returns ms until the next; sooner while something is in doubt. */
+/* The transaction resolver's step: a search for deadlocks, and when it is due a round of the above, each in transactions of its own. Returns ms until the next step. */
 extern long tessera_resolver_step(void);
 
 #endif							/* TESSERA_RESOLVER_H */

@@ -303,7 +303,7 @@ sub answer_again
 #
 {
 	my $gid = 'tessera_' . '0123456789abcdef' x 2 . '_1';
-	$c->query('s3', "CREATE TABLE local_rows (id int)");
+	$c->query('s3', "SET tessera.replicate_ddl = off; CREATE TABLE local_rows (id int)");
 	$c->query('s3', "BEGIN; INSERT INTO local_rows VALUES (1); PREPARE TRANSACTION '${gid}_3'");
 	is($c->query('s3', "SELECT count(*) FROM tessera.resolve_transactions()"), '0', 'young ones are left alone');
 	is($c->query('s3', "SELECT gid, outcome FROM tessera.resolve_transactions('0')"), "${gid}_3|abort", 'without a decision it is rolled back');

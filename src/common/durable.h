@@ -1,0 +1,13 @@
+/*
+ * durable.h
+ *	  Commits that others rely on: flushed, whatever the session's synchronous_commit says.
+ */
+#ifndef TESSERA_DURABLE_H
+#define TESSERA_DURABLE_H
+
+#include "postgres.h"
+
+/* The current transaction's commit is flushed before it is reported (and waits for standbys, where synchronous_commit wants that). In a transaction. */
+extern void tessera_commit_durably(void);
+
+#endif							/* TESSERA_DURABLE_H */

@@ -1,0 +1,721 @@
+/*
+ * sequence.c
+ *	  nextval, currval, lastval and setval of cluster sequences; see sequence.h.
+ *
+ * On the home the server's own functions do the work. Elsewhere nextval takes a value of this node's pool, which is filled over the control connection
+ * (autocommit: values are never given back, as ever); it holds the server's lock on the local shell, so that ALTER SEQUENCE, which runs on every node,
+ * finds no fetch on its way when it empties the pool. A sequence that this transaction itself created or altered is asked within the transaction.
+ * setval changes the home and empties every node's pool.
+ *
+ * Memory: last values of the session and what is known of each sequence, in hash tables that live until the backend exits; blocks of the transaction's own
+ * sequences until it (or a subtransaction) ends.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_sequence.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "commands/sequence.h"
+#include "common/int.h"
+#include "executor/tuptable.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "parser/parse_func.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/varlena.h"
+
+#include "common/spi.h"
+#include "ddl/ddl.h"
+#include "ddl/sequence.h"
+#include "session/internal.h"
+#include "transaction/participant.h"
+
+PG_FUNCTION_INFO_V1(tessera_nextval);
+PG_FUNCTION_INFO_V1(tessera_identity_nextval);
+PG_FUNCTION_INFO_V1(tessera_currval);
+PG_FUNCTION_INFO_V1(tessera_lastval);
+PG_FUNCTION_INFO_V1(tessera_setval);
+PG_FUNCTION_INFO_V1(tessera_sequence_row);
+PG_FUNCTION_INFO_V1(tessera_internal_sequence_block);
+PG_FUNCTION_INFO_V1(tessera_internal_sequence_set);
+PG_FUNCTION_INFO_V1(tessera_internal_sequence_forget);
+
+#define BLOCK_SQL "SELECT tessera.internal_sequence_block($1, $2)"
+#define SET_SQL "SELECT tessera.internal_sequence_set($1, $2, $3)"
+#define FORGET_SQL "SELECT tessera.internal_sequence_forget($1)"
+#define OWN_BLOCK 32			/* of a sequence of this transaction */
+
+/* What this session knows of a sequence. */
+typedef struct Known
+{
+	Oid			sequence;		/* key */
+	bool		has_last;
+	int64		last;
+	/* valid while the routing image has this number */
+	uint64		image;
+	bool		cluster;
+	int32		home;
+	/* of this transaction */
+	TesseraBlock own;
+} Known;
+
+static HTAB *known = NULL;
+static Oid	last_sequence = InvalidOid;
+static bool own_blocks = false;
+
+static Known *
+know(Oid sequence)
+{
+	Known	   *entry;
+	bool		found;
+
+	if (known == NULL)
+	{
+		HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Known)};
+
+		known = hash_create("tessera sequences", 32, &control, HASH_ELEM | HASH_BLOBS);
+	}
+	entry = hash_search(known, &sequence, HASH_ENTER, &found);
+	if (!found)
+	{
+		memset(entry, 0, sizeof(Known));
+		entry->sequence = sequence;
+		entry->image = PG_UINT64_MAX;
+	}
+	return entry;
+}
+
+static void
+remember(Oid sequence, int64 value)
+{
+	Known	   *entry = know(sequence);
+
+	entry->last = value;
+	entry->has_last = true;
+	last_sequence = sequence;
+}
+
+void
+tessera_sequences_discard(void)
+{
+	HASH_SEQ_STATUS status;
+	Known	   *entry;
+
+	last_sequence = InvalidOid;
+	if (known == NULL)
+		return;
+	hash_seq_init(&status, known);
+	while ((entry = hash_seq_search(&status)))
+		entry->has_last = false;
+}
+
+/* ---- whose sequence ---- */
+
+static int32
+home_of_schema(const TesseraRouting *routing, const char *schema)
+{
+	static const Oid types[] = {NAMEOID};
+	const TesseraNode *config = tessera_routing_config(routing);
+	int32		home = config ? config->node_id : routing->self;
+	NameData	name;
+	Datum		value = NameGetDatum(&name);
+	TesseraSpi	access;
+
+	namestrcpy(&name, schema);
+	tessera_spi_begin(&access);
+	if (tessera_spi_run("SELECT coalesce(sequence_home, node_id) FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_SELECT, 1, types, &value,
+						NULL) > 0)
+		home = pg_strtoint32(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	tessera_spi_end(&access);
+	return home;
+}
+
+static bool
+belongs_to_cluster(const TesseraRouting *routing, Oid sequence)
+{
+	Oid			owner;
+	int32		column;
+
+	if (get_rel_relkind(sequence) != RELKIND_SEQUENCE || get_rel_persistence(sequence) == RELPERSISTENCE_TEMP ||
+		get_rel_namespace(sequence) == get_namespace_oid("tessera", true) || OidIsValid(getExtensionOfObject(RelationRelationId, sequence)))
+		return false;
+	if (sequenceIsOwned(sequence, DEPENDENCY_AUTO, &owner, &column) || sequenceIsOwned(sequence, DEPENDENCY_INTERNAL, &owner, &column))
+		return OidIsValid(tessera_cluster_root(routing, owner));
+	return true;
+}
+
+static Known *
+know_home(const TesseraRouting *routing, Oid sequence)
+{
+	Known	   *entry = know(sequence);
+
+	if (entry->image != routing->sequence)
+	{
+		entry->cluster = belongs_to_cluster(routing, sequence);
+		entry->home = entry->cluster ? home_of_schema(routing, get_namespace_name(get_rel_namespace(sequence))) : routing->self;
+		entry->image = routing->sequence;
+	}
+	return entry;
+}
+
+bool
+tessera_is_cluster_sequence(const TesseraRouting *routing, Oid sequence)
+{
+	return know_home(routing, sequence)->cluster;
+}
+
+int32
+tessera_sequence_home(const TesseraRouting *routing, Oid sequence)
+{
+	return know_home(routing, sequence)->home;
+}
+
+/* ---- questions to the home ---- */
+
+static char *
+qualified_name(Oid sequence)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(sequence)), get_rel_name(sequence));
+}
+
+/* First column of the first row from the home: in the transaction, or outside it. */
+static char *
+ask_home(const TesseraRouting *routing, int32 home, bool inside, const char *sql, int nparams, const char *const *values)
+{
+	PGresult   *result;
+
+	if (inside)
+		return tessera_participant_call(routing, home, true, sql, nparams, values);
+	result = tessera_control_call(routing, home, sql, nparams, values);
+	return PQntuples(result) > 0 && !PQgetisnull(result, 0, 0) ? pstrdup(PQgetvalue(result, 0, 0)) : NULL;
+}
+
+typedef struct Question
+{
+	const TesseraRouting *routing;
+	Oid			sequence;
+	int32		home;
+	bool		inside;
+} Question;
+
+/* {first, step, count, ...} */
+static void
+read_block(const char *text, TesseraBlock *block)
+{
+	ArrayType  *array = DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, unconstify(char *, text), INT8OID, -1));
+	Datum	   *values;
+	int			n;
+
+	deconstruct_array(array, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &values, NULL, &n);
+	block->nruns = 0;
+	for (int i = 0; i + 2 < n && block->nruns < TESSERA_POOL_RUNS; i += 3)
+	{
+		TesseraRun64 *run = &block->runs[block->nruns++];
+
+		run->first = DatumGetInt64(values[i]);
+		run->step = DatumGetInt64(values[i + 1]);
+		run->count = (int32) DatumGetInt64(values[i + 2]);
+	}
+}
+
+static void
+fetch_block(void *arg, int n, TesseraBlock *block)
+{
+	Question   *question = arg;
+	const char *values[] = {qualified_name(question->sequence), psprintf("%d", n)};
+	char	   *answer = ask_home(question->routing, question->home, question->inside, BLOCK_SQL, 2, values);
+
+	if (answer)
+		read_block(answer, block);
+}
+
+/* ---- nextval ---- */
+
+static void
+drop_own_blocks(void)
+{
+	HASH_SEQ_STATUS status;
+	Known	   *entry;
+
+	if (!own_blocks)
+		return;
+	own_blocks = false;
+	hash_seq_init(&status, known);
+	while ((entry = hash_seq_search(&status)))
+		entry->own.nruns = 0;
+}
+
+static void
+end_transaction(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
+		drop_own_blocks();
+}
+
+static void
+end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		drop_own_blocks();
+}
+
+void
+tessera_sequence_changed(Oid sequence)
+{
+	Known	   *entry = known ? hash_search(known, &sequence, HASH_FIND, NULL) : NULL;
+
+	if (entry)
+		entry->own.nruns = 0;
+	tessera_pool_forget(sequence);
+}
+
+/* Of a sequence that only this transaction sees as it is. */
+static int64
+next_of_own(Known *entry, Question *question)
+{
+	static bool registered = false;
+	int64		value;
+
+	if (!registered)
+	{
+		RegisterXactCallback(end_transaction, NULL);
+		RegisterSubXactCallback(end_subtransaction, NULL);
+		registered = true;
+	}
+	if (!tessera_block_take(&entry->own, &value))
+	{
+		TesseraBlock block = {0};
+
+		fetch_block(question, OWN_BLOCK, &block);
+		if (!tessera_block_take(&block, &value))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("the home of a sequence gave no values")));
+		entry = know(question->sequence);
+		entry->own = block;
+		own_blocks = true;
+	}
+	return value;
+}
+
+static void
+check_privilege(Relation rel, AclMode mode)
+{
+	if (pg_class_aclcheck(RelationGetRelid(rel), GetUserId(), mode) != ACLCHECK_OK)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for sequence %s", RelationGetRelationName(rel))));
+}
+
+/* Opens the local shell with the lock the server's functions take, to the end of the transaction. */
+static Relation
+open_sequence(Oid sequence)
+{
+	Relation	rel = relation_open(sequence, RowExclusiveLock);
+
+	if (rel->rd_rel->relkind != RELKIND_SEQUENCE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a sequence", RelationGetRelationName(rel))));
+	return rel;
+}
+
+static bool
+is_own(Relation rel)
+{
+	return rel->rd_createSubid != InvalidSubTransactionId || rel->rd_newRelfilenodeSubid != InvalidSubTransactionId ||
+		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+}
+
+static int64
+next_value(Oid sequence, bool check)
+{
+	const TesseraRouting *routing = tessera_routing();
+	Relation	rel;
+	Question	question;
+	Known	   *entry;
+	int64		value;
+
+	if (routing == NULL || get_rel_relkind(sequence) != RELKIND_SEQUENCE || (entry = know_home(routing, sequence))->home == routing->self)
+	{
+		value = nextval_internal(sequence, check);
+		remember(sequence, value);
+		return value;
+	}
+	rel = open_sequence(sequence);
+	if (check)
+		check_privilege(rel, ACL_USAGE | ACL_UPDATE);
+	PreventCommandIfReadOnly("nextval()");
+	PreventCommandIfParallelMode("nextval()");
+	question.routing = routing;
+	question.sequence = sequence;
+	question.home = entry->home;
+	question.inside = is_own(rel);
+	relation_close(rel, NoLock);
+	value = question.inside ? next_of_own(entry, &question) : tessera_pool_next(sequence, fetch_block, &question);
+	remember(sequence, value);
+	return value;
+}
+
+/* nextval(regclass) */
+Datum
+tessera_nextval(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(next_value(PG_GETARG_OID(0), true));
+}
+
+/* identity_nextval(regclass): the default of an identity column; who may insert into the table may draw */
+Datum
+tessera_identity_nextval(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = PG_GETARG_OID(0);
+	Oid			table;
+	int32		column;
+
+	if (!sequenceIsOwned(sequence, DEPENDENCY_INTERNAL, &table, &column))
+		PG_RETURN_INT64(next_value(sequence, true));
+	if (pg_class_aclcheck(table, GetUserId(), ACL_INSERT) != ACLCHECK_OK &&
+		pg_attribute_aclcheck_all(table, GetUserId(), ACL_INSERT, ACLMASK_ANY) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(table));
+	PG_RETURN_INT64(next_value(sequence, false));
+}
+
+/* ---- currval, lastval ---- */
+
+/* currval(regclass) */
+Datum
+tessera_currval(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = PG_GETARG_OID(0);
+	Relation	rel = open_sequence(sequence);
+	Known	   *entry = know(sequence);
+
+	check_privilege(rel, ACL_SELECT | ACL_USAGE);
+	if (!entry->has_last)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("currval of sequence \"%s\" is not yet defined in this session", RelationGetRelationName(rel))));
+	relation_close(rel, NoLock);
+	PG_RETURN_INT64(entry->last);
+}
+
+/* lastval() */
+Datum
+tessera_lastval(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+
+	if (!OidIsValid(last_sequence) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(last_sequence)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lastval is not yet defined in this session")));
+	rel = open_sequence(last_sequence);
+	check_privilege(rel, ACL_SELECT | ACL_USAGE);
+	relation_close(rel, NoLock);
+	PG_RETURN_INT64(know(last_sequence)->last);
+}
+
+/* ---- setval ---- */
+
+static void
+forget_everywhere(const TesseraRouting *routing, Oid sequence)
+{
+	const char *values[] = {qualified_name(sequence)};
+
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
+
+		if (node_id != routing->self)
+			(void) tessera_control_call(routing, node_id, FORGET_SQL, 1, values);
+	}
+}
+
+/* setval(regclass, int8, bool) */
+Datum
+tessera_setval(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = PG_GETARG_OID(0);
+	int64		value = PG_GETARG_INT64(1);
+	bool		called = PG_NARGS() < 3 || PG_GETARG_BOOL(2);
+	const TesseraRouting *routing = tessera_routing();
+	Known	   *entry = routing && get_rel_relkind(sequence) == RELKIND_SEQUENCE ? know_home(routing, sequence) : NULL;
+
+	if (entry == NULL || entry->home == routing->self)
+		(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
+	else
+	{
+		Relation	rel = open_sequence(sequence);
+		const char *values[] = {qualified_name(sequence), psprintf(INT64_FORMAT, value), called ? "t" : "f"};
+		bool		own = is_own(rel);
+
+		check_privilege(rel, ACL_UPDATE);
+		PreventCommandIfReadOnly("setval()");
+		PreventCommandIfParallelMode("setval()");
+		relation_close(rel, NoLock);
+		(void) ask_home(routing, entry->home, own, SET_SQL, 3, values);
+	}
+	if (entry && entry->cluster)
+		forget_everywhere(routing, sequence);
+	tessera_sequence_changed(sequence);
+	entry = know(sequence);
+	if (called)
+	{
+		entry->last = value;
+		entry->has_last = true;
+	}
+	PG_RETURN_INT64(value);
+}
+
+/* ---- a sequence read as a table ---- */
+
+static bool
+read_row_here(Oid sequence, Datum *values, bool *nulls)
+{
+	Relation	rel = relation_open(sequence, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+	bool		found = table_scan_getnextslot(scan, ForwardScanDirection, slot);
+
+	if (found)
+	{
+		slot_getallattrs(slot);
+		memcpy(values, slot->tts_values, sizeof(Datum) * 3);
+		memcpy(nulls, slot->tts_isnull, sizeof(bool) * 3);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	relation_close(rel, AccessShareLock);
+	return found;
+}
+
+static void
+read_row_home(const TesseraRouting *routing, int32 home, Oid sequence, bool own, Datum *values, bool *nulls)
+{
+	char	   *sql = psprintf("SELECT last_value OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) log_cnt OPERATOR(pg_catalog.||) ' ' "
+							   "OPERATOR(pg_catalog.||) is_called::pg_catalog.int4 FROM %s", qualified_name(sequence));
+	char	   *answer = ask_home(routing, home, own, sql, 0, NULL);
+	long long	last;
+	long long	count;
+	int			called;
+
+	if (answer == NULL || sscanf(answer, "%lld %lld %d", &last, &count, &called) != 3)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("the home of sequence \"%s\" did not say where it stands", get_rel_name(sequence))));
+	values[0] = Int64GetDatum(last);
+	values[1] = Int64GetDatum(count);
+	values[2] = BoolGetDatum(called != 0);
+	memset(nulls, 0, sizeof(bool) * 3);
+}
+
+/* sequence_row(regclass): last_value, log_cnt, is_called, as the home has them */
+Datum
+tessera_sequence_row(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = PG_GETARG_OID(0);
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	const TesseraRouting *routing = tessera_routing();
+	Relation	rel = relation_open(sequence, AccessShareLock);
+	bool		own = is_own(rel);
+	Datum		values[3];
+	bool		nulls[3];
+	int32		home;
+
+	if (rel->rd_rel->relkind != RELKIND_SEQUENCE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a sequence", RelationGetRelationName(rel))));
+	check_privilege(rel, ACL_SELECT);
+	relation_close(rel, AccessShareLock);
+	InitMaterializedSRF(fcinfo, 0);
+	home = routing ? tessera_sequence_home(routing, sequence) : 0;
+	if (routing && home != routing->self)
+		read_row_home(routing, home, sequence, own, values, nulls);
+	else if (!read_row_here(sequence, values, nulls))
+		return (Datum) 0;
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	return (Datum) 0;
+}
+
+/* ---- the home's side ---- */
+
+static Oid
+sequence_of_text(text *name, bool missing_ok)
+{
+	List	   *names = textToQualifiedNameList(name);
+
+	return RangeVarGetRelid(makeRangeVarFromNameList(names), NoLock, missing_ok);
+}
+
+/* Is there a value behind this one, if nobody else draws? An error then would take those drawn already with it. */
+static bool
+has_next(Oid sequence, int64 value)
+{
+	HeapTuple	tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
+	Form_pg_sequence form;
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_sequence) GETSTRUCT(tuple);
+	result = form->seqcycle ||
+		(!pg_add_s64_overflow(value, form->seqincrement, &value) && value <= form->seqmax && value >= form->seqmin);
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* internal_sequence_block(sequence text, n int4): draws n values (fewer at the end of the sequence) as runs {first, step, count, ...} */
+Datum
+tessera_internal_sequence_block(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), false);
+	int32		n = PG_GETARG_INT32(1);
+	Datum		values[TESSERA_POOL_RUNS * 3];
+	TesseraRun64 run = {0};
+	int			nvalues = 0;
+	int64		value = 0;
+
+	for (int i = 0; i < n && (i == 0 || has_next(sequence, value)); i++)
+	{
+		int64		next = nextval_internal(sequence, false);
+
+		if (run.count == 1 && !pg_sub_s64_overflow(next, value, &run.step))
+			run.count = 2;
+		else if (run.count > 1 && (int64) ((uint64) value + (uint64) run.step) == next)
+			run.count++;
+		else
+		{
+			if (run.count > 0)
+			{
+				values[nvalues++] = Int64GetDatum(run.first);
+				values[nvalues++] = Int64GetDatum(run.step);
+				values[nvalues++] = Int64GetDatum(run.count);
+			}
+			run.first = next;
+			run.step = 0;
+			run.count = 1;
+			if (nvalues + 3 >= lengthof(values))
+				n = i + 1;		/* the last run there is room for */
+		}
+		value = next;
+	}
+	values[nvalues++] = Int64GetDatum(run.first);
+	values[nvalues++] = Int64GetDatum(run.step);
+	values[nvalues++] = Int64GetDatum(run.count);
+	PG_RETURN_ARRAYTYPE_P(construct_array(values, nvalues, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* internal_sequence_set(sequence text, value int8, is_called bool) */
+Datum
+tessera_internal_sequence_set(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), false);
+
+	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), PG_GETARG_DATUM(1), PG_GETARG_DATUM(2));
+	PG_RETURN_VOID();
+}
+
+/* internal_sequence_forget(sequence text): the pool of this node is emptied */
+Datum
+tessera_internal_sequence_forget(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), true);
+
+	if (OidIsValid(sequence))
+		tessera_pool_forget(sequence);
+	PG_RETURN_VOID();
+}
+
+/* ---- functions that stand in ---- */
+
+typedef struct StandIn
+{
+	Oid			original;		/* InvalidOid: none */
+	const char *name;
+	int			nargs;
+	Oid			args[3];
+	Oid			function;		/* InvalidOid: not looked up */
+} StandIn;
+
+static StandIn stand_ins[] = {
+	{F_NEXTVAL, "nextval", 1, {REGCLASSOID}, InvalidOid},
+	{F_CURRVAL, "currval", 1, {REGCLASSOID}, InvalidOid},
+	{F_LASTVAL, "lastval", 0, {InvalidOid}, InvalidOid},
+	{F_SETVAL_REGCLASS_INT8, "setval", 2, {REGCLASSOID, INT8OID}, InvalidOid},
+	{F_SETVAL_REGCLASS_INT8_BOOL, "setval", 3, {REGCLASSOID, INT8OID, BOOLOID}, InvalidOid},
+	{InvalidOid, "identity_nextval", 1, {REGCLASSOID}, InvalidOid},
+	{InvalidOid, "sequence_row", 1, {REGCLASSOID}, InvalidOid},
+};
+
+#define IDENTITY_STAND_IN 5
+#define ROW_STAND_IN 6
+
+static void
+forget_functions(Datum arg, int cache, uint32 hash)
+{
+	for (int i = 0; i < lengthof(stand_ins); i++)
+		stand_ins[i].function = InvalidOid;
+}
+
+static Oid
+function_of(StandIn *stand_in)
+{
+	static bool registered = false;
+
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(PROCOID, forget_functions, (Datum) 0);
+		registered = true;
+	}
+	if (!OidIsValid(stand_in->function))
+	{
+		Oid			namespace = get_namespace_oid("tessera", true);
+
+		if (OidIsValid(namespace))
+			stand_in->function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(stand_in->name),
+												 PointerGetDatum(buildoidvector(stand_in->args, stand_in->nargs)), ObjectIdGetDatum(namespace));
+	}
+	return stand_in->function;
+}
+
+Oid
+tessera_sequence_function(Oid function)
+{
+	for (int i = 0; i < IDENTITY_STAND_IN; i++)
+		if (stand_ins[i].original == function)
+			return function_of(&stand_ins[i]);
+	return InvalidOid;
+}
+
+Oid
+tessera_identity_function(void)
+{
+	return function_of(&stand_ins[IDENTITY_STAND_IN]);
+}
+
+Oid
+tessera_sequence_row_function(void)
+{
+	return function_of(&stand_ins[ROW_STAND_IN]);
+}

@@ -1,0 +1,65 @@
+/*
+ * sequence.h
+ *	  Sequences of the cluster (PLANNER i): each is authoritative on its home, the shard of its schema; other nodes draw blocks of values from there.
+ */
+#ifndef TESSERA_SEQUENCE_H
+#define TESSERA_SEQUENCE_H
+
+#include "postgres.h"
+
+#include "routing/routing.h"
+
+/* ---- sequence_pool.c: values of this node that nobody has drawn yet, in shared memory ---- */
+
+#define TESSERA_POOL_RUNS 16
+
+/* first, first + step, ...: count values. */
+typedef struct TesseraRun64
+{
+	int64		first;
+	int64		step;
+	int32		count;
+} TesseraRun64;
+
+typedef struct TesseraBlock
+{
+	int			nruns;
+	TesseraRun64 runs[TESSERA_POOL_RUNS];
+} TesseraBlock;
+
+/* Gets n (at most) values of a sequence from its home, outside the transaction. */
+typedef void (*TesseraBlockFetch) (void *arg, int n, TesseraBlock *block);
+
+/* The next value from the pool; fetches a block if it is empty (others wait for it, bounded). Errors of the fetch go through. */
+extern int64 tessera_pool_next(Oid sequence, TesseraBlockFetch fetch, void *arg);
+
+/* Forgets what the pool holds; a block that is on its way does not get in. Never errors. */
+extern void tessera_pool_forget(Oid sequence);
+
+extern void tessera_pool_init(void);	/* from _PG_init */
+
+/* Takes the first value of a block; false if it is empty. */
+extern bool tessera_block_take(TesseraBlock *block, int64 *value);
+
+/* ---- sequence.c ---- */
+
+/* Is it one of the cluster's (permanent, of no local table, no extension)? */
+extern bool tessera_is_cluster_sequence(const TesseraRouting *routing, Oid sequence);
+
+/* Node that has the authoritative one. */
+extern int32 tessera_sequence_home(const TesseraRouting *routing, Oid sequence);
+
+/* The sequence was altered, restarted or dropped here: what was drawn before is not given out any more. Never errors. */
+extern void tessera_sequence_changed(Oid sequence);
+
+/* The session's values are forgotten: DISCARD SEQUENCES. */
+extern void tessera_sequences_discard(void);
+
+/* Our functions that stand in for the server's; InvalidOid if it is none of them, or the extension is not there. */
+extern Oid	tessera_sequence_function(Oid function);
+
+/* tessera.identity_nextval, tessera.sequence_row. */
+extern Oid	tessera_identity_function(void);
+extern Oid	tessera_sequence_row_function(void);
+
+#endif							/* TESSERA_SEQUENCE_H */

@@ -1,0 +1,141 @@
+/*
+ * deparse.c
+ *	  SQL text of a prepared query, by PostgreSQL's own deparser, and a cache of the texts of this backend.
+ *
+ * Constants have become parameters before (tessera_lift_constants), so statements that differ only in them have equal trees and share one text. The cache maps a
+ * tree to its text: a bucket by a cheap hash, then equal(). Any invalidation of a relation, function, type, operator or schema empties it: names may have changed.
+ *
+ * Memory: a context of its own below TopMemoryContext, reset whole.
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/parser.h"
+#include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/ruleutils.h"
+#include "utils/syscache.h"
+
+#include "planner/ship.h"
+
+#define BUCKETS 256
+#define LIMIT 512				/* entries; then the cache starts anew */
+
+typedef struct Entry
+{
+	struct Entry *next;
+	uint32		hash;
+	Query	   *query;
+	char	   *search_path;
+	char	   *sql;
+} Entry;
+
+static MemoryContext cache_context = NULL;
+static Entry *buckets[BUCKETS];
+static int	entries = 0;
+static bool outdated = false;
+
+static void
+forget_on_relation(Datum arg, Oid relid)
+{
+	outdated = true;
+}
+
+static void
+forget_on_object(Datum arg, int cache, uint32 hash)
+{
+	outdated = true;
+}
+
+static void
+prepare_cache(void)
+{
+	if (cache_context == NULL)
+	{
+		cache_context = AllocSetContextCreate(TopMemoryContext, "tessera statement texts", ALLOCSET_DEFAULT_SIZES);
+		CacheRegisterRelcacheCallback(forget_on_relation, (Datum) 0);
+		CacheRegisterSyscacheCallback(PROCOID, forget_on_object, (Datum) 0);
+		CacheRegisterSyscacheCallback(TYPEOID, forget_on_object, (Datum) 0);
+		CacheRegisterSyscacheCallback(OPEROID, forget_on_object, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_on_object, (Datum) 0);
+		CacheRegisterSyscacheCallback(ENUMOID, forget_on_object, (Datum) 0);
+	}
+	if (outdated || entries >= LIMIT)
+	{
+		MemoryContextReset(cache_context);
+		memset(buckets, 0, sizeof(buckets));
+		entries = 0;
+		outdated = false;
+	}
+}
+
+/* Statements of one shape share it. */
+static uint32
+shape_of(Query *query)
+{
+	uint32		hash = hash_combine(query->commandType * 2 + standard_conforming_strings, list_length(query->targetList));
+	ListCell   *cell;
+
+	foreach(cell, query->rtable)
+		hash = hash_combine(hash, hash_uint32(lfirst_node(RangeTblEntry, cell)->relid));
+	return hash;
+}
+
+/* Everything must read the same under the shard's settings, whatever they are. Costs nothing where the session's own already do. */
+static char *
+deparse(Query *query)
+{
+	int			nest;
+	char	   *sql;
+
+	if (DateStyle == USE_ISO_DATES && IntervalStyle == INTSTYLE_POSTGRES && extra_float_digits > 0)
+		return pg_get_querydef(query, false);
+	nest = NewGUCNestLevel();
+	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("extra_float_digits", "3", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	sql = pg_get_querydef(query, false);
+	AtEOXact_GUC(true, nest);
+	return sql;
+}
+
+char *
+tessera_deparse(Query *query)
+{
+	uint32		hash = shape_of(query);
+	Query	   *kept;
+	Entry	   *entry;
+	char	   *sql;
+	MemoryContext before;
+
+	/* equal() compares them; the text does not depend on them */
+	query->stmt_len = 0;
+	query->stmt_location = 0;
+	query->queryId = 0;
+	prepare_cache();
+	for (entry = buckets[hash % BUCKETS]; entry; entry = entry->next)
+		if (entry->hash == hash && strcmp(entry->search_path, namespace_search_path) == 0 && equal(entry->query, query))
+			return pstrdup(entry->sql);
+
+	/* the deparser scribbles on its input, and what it looks up may invalidate the cache */
+	kept = copyObject(query);
+	sql = deparse(query);
+	prepare_cache();
+	before = MemoryContextSwitchTo(cache_context);
+	entry = palloc(sizeof(Entry));
+	entry->hash = hash;
+	entry->query = copyObject(kept);
+	entry->search_path = pstrdup(namespace_search_path);
+	entry->sql = pstrdup(sql);
+	entry->next = buckets[hash % BUCKETS];
+	buckets[hash % BUCKETS] = entry;
+	entries++;
+	MemoryContextSwitchTo(before);
+	return sql;
+}

@@ -1,0 +1,89 @@
+/*
+ * origin.c
+ *	  On whose behalf the backends of this server work; see origin.h.
+ *
+ * One entry for each backend of the server in shared memory, by the number of its PGPROC. Only its own backend writes an entry: the process id last, and
+ * back to 0 before it exits. Readers take no lock: an entry counts if it bears the process id asked for before and after it was read. A crash starts with no entries.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+
+#include "common/shmem.h"
+#include "session/origin.h"
+
+typedef struct Entry
+{
+	pg_atomic_uint32 pid;		/* of the backend; 0: none */
+	TesseraOrigin origin;
+} Entry;
+
+static Entry *entries = NULL;
+
+static Size
+entries_size(void)
+{
+	return mul_size(sizeof(Entry), MaxBackends);
+}
+
+static void
+entries_init(void *memory, LWLockPadded *locks, bool found)
+{
+	entries = memory;
+	if (!found)
+		for (int i = 0; i < MaxBackends; i++)
+			pg_atomic_init_u32(&entries[i].pid, 0);
+}
+
+static const TesseraShmemModule origin_module = {"tessera_origins", entries_size, 0, entries_init, NULL};
+
+static void
+clear_entry(int code, Datum arg)
+{
+	pg_atomic_write_u32(&entries[DatumGetInt32(arg)].pid, 0);
+}
+
+void
+tessera_origin_set(int32 node_id, int32 pid)
+{
+	Entry	   *entry;
+
+	if (entries == NULL || MyProc == NULL || MyProc->pgprocno >= MaxBackends)
+		return;
+	entry = &entries[MyProc->pgprocno];
+	if (pg_atomic_read_u32(&entry->pid) != (uint32) MyProcPid)
+		before_shmem_exit(clear_entry, Int32GetDatum(MyProc->pgprocno));
+	pg_atomic_write_u32(&entry->pid, 0);
+	pg_write_barrier();
+	entry->origin.node_id = node_id;
+	entry->origin.pid = pid;
+	pg_write_barrier();
+	pg_atomic_write_u32(&entry->pid, (uint32) MyProcPid);
+}
+
+bool
+tessera_origin_of(int32 pid, TesseraOrigin *origin)
+{
+	PGPROC	   *proc = pid > 0 ? BackendPidGetProc(pid) : NULL;
+	Entry	   *entry;
+
+	if (entries == NULL || proc == NULL || proc->pgprocno >= MaxBackends)
+		return false;
+	entry = &entries[proc->pgprocno];
+	if (pg_atomic_read_u32(&entry->pid) != (uint32) pid)
+		return false;
+	pg_read_barrier();
+	*origin = entry->origin;
+	pg_read_barrier();
+	return pg_atomic_read_u32(&entry->pid) == (uint32) pid;
+}
+
+void
+tessera_origin_init(void)
+{
+	tessera_shmem_register(&origin_module);
+}

@@ -1,0 +1,26 @@
+/*
+ * origin.h
+ *	  On whose behalf a backend of this server works: the backend of another node behind an internal connection.
+ */
+#ifndef TESSERA_ORIGIN_H
+#define TESSERA_ORIGIN_H
+
+#include "postgres.h"
+
+/* A backend somewhere in the cluster. */
+typedef struct TesseraOrigin
+{
+	int32		node_id;
+	int32		pid;
+} TesseraOrigin;
+
+/* From internal_hello: notes it for this backend, until it exits. */
+extern void tessera_origin_set(int32 node_id, int32 pid);
+
+/* Is the process a backend with an internal connection, and whose? Never errors. */
+extern bool tessera_origin_of(int32 pid, TesseraOrigin *origin);
+
+/* From _PG_init. */
+extern void tessera_origin_init(void);
+
+#endif							/* TESSERA_ORIGIN_H */

@@ -1,0 +1,477 @@
+/*
+ * deadlock.c
+ *	  Deadlocks over several nodes: each node's wait graph, their union, and the end of one wait (DESIGN section 8).
+ *
+ * The server finds cycles among its own locks; one that goes through several nodes has no server that sees it. A node on which a lock has been waited for
+ * too long, by or because of an internal connection, asks all nodes for their edges (who waits for whom, since when). A backend behind an internal connection
+ * stands for the backend of the router that opened it (session/origin.h), so that a transaction is one vertex wherever it waits. All waits of a vertex must end before it
+ * can go on, so a cycle does not go away by itself.
+ *
+ * The nodes are not asked at one instant. So they are asked twice, and only waits that both answers hold count: all of those stood at the moment between.
+ * Every node that looks finds the same cycle and the same victim: of its transactions the one that began to wait last. Its wait is ended as the server's own
+ * search ends one: it raises deadlock_detected there, once, however many ask.
+ *
+ * Memory: a context per round. Locks: all partitions of the lock table while a wait is ended. A crash leaves nothing.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "session/internal.h"
+#include "session/origin.h"
+#include "transaction/deadlock.h"
+#include "transaction/transaction_private.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_lock_waits);
+PG_FUNCTION_INFO_V1(tessera_internal_end_wait);
+
+#define WAITS_SQL "SELECT tessera.internal_lock_waits($1)"
+#define END_SQL "SELECT tessera.internal_end_wait($1, $2)"
+#define IDLE_MS 1000L
+#define MOST_VICTIMS 16			/* of one round */
+
+/* One wait: of a process of a node, for another one there; and the transactions they belong to. */
+typedef struct Edge
+{
+	int32		node_id;
+	int32		waiter;
+	int64		since;
+	int32		blocker;
+	TesseraOrigin waiting;
+	TesseraOrigin holding;
+} Edge;
+
+#define EDGE_VALUES 7			/* in an answer: waiter, since, blocker, and the two origins; node 0: the process itself */
+
+typedef struct Edges
+{
+	int			n;
+	int			size;
+	Edge	   *edges;
+} Edges;
+
+static int	deadlock_timeout = 1000;
+
+static void
+add_edge(Edges *edges, const Edge *edge)
+{
+	if (edges->n == edges->size)
+	{
+		edges->size = Max(32, edges->size * 2);
+		edges->edges = edges->edges ? repalloc(edges->edges, edges->size * sizeof(Edge)) : palloc(edges->size * sizeof(Edge));
+	}
+	edges->edges[edges->n++] = *edge;
+}
+
+static bool
+same_origin(const TesseraOrigin *a, const TesseraOrigin *b)
+{
+	return a->node_id == b->node_id && a->pid == b->pid;
+}
+
+/* ---- this node's waits ---- */
+
+/* Whose transaction the process runs; node 0: its own. */
+static TesseraOrigin
+origin_here(int32 pid)
+{
+	TesseraOrigin origin;
+
+	if (!tessera_origin_of(pid, &origin))
+	{
+		origin.node_id = 0;
+		origin.pid = pid;
+	}
+	return origin;
+}
+
+static void
+add_blockers(Edges *edges, int32 waiter, int64 since)
+{
+	ArrayType  *array = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(waiter)));
+	int			n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	int32	   *pids = (int32 *) ARR_DATA_PTR(array);
+
+	for (int i = 0; i < n; i++)
+	{
+		Edge		edge = {.waiter = waiter, .since = since, .blocker = pids[i]};
+
+		/* A prepared transaction (0) waits for nothing. */
+		if (pids[i] == 0)
+			continue;
+		edge.waiting = origin_here(waiter);
+		edge.holding = origin_here(pids[i]);
+		add_edge(edges, &edge);
+	}
+}
+
+/* Waits of this database that are older than ms. Whether one still stands is looked at again before anything is done about it. */
+static void
+collect_here(int ms, Edges *edges)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+		int32		pid = proc->pid;
+		int64		since = (int64) pg_atomic_read_u64(&proc->waitStart);
+
+		if (pid == 0 || proc->databaseId != MyDatabaseId || proc->waitStatus != PROC_WAIT_STATUS_WAITING || since == 0 ||
+			now - since < (int64) ms * 1000)
+			continue;
+		add_blockers(edges, pid, since);
+	}
+}
+
+/* internal_lock_waits(ms int4): this node's waits that are older, EDGE_VALUES numbers for each */
+Datum
+tessera_internal_lock_waits(PG_FUNCTION_ARGS)
+{
+	Edges		edges = {0};
+	Datum	   *values;
+	int			n = 0;
+
+	tessera_internal_require(fcinfo);
+	collect_here(PG_GETARG_INT32(0), &edges);
+	values = palloc(sizeof(Datum) * Max(edges.n * EDGE_VALUES, 1));
+	for (int i = 0; i < edges.n; i++)
+	{
+		Edge	   *edge = &edges.edges[i];
+
+		values[n++] = Int64GetDatum(edge->waiter);
+		values[n++] = Int64GetDatum(edge->since);
+		values[n++] = Int64GetDatum(edge->blocker);
+		values[n++] = Int64GetDatum(edge->waiting.node_id);
+		values[n++] = Int64GetDatum(edge->waiting.pid);
+		values[n++] = Int64GetDatum(edge->holding.node_id);
+		values[n++] = Int64GetDatum(edge->holding.pid);
+	}
+	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* ---- the end of a wait ---- */
+
+/* Takes the process off its lock's queue, if it still waits since then. It raises deadlock_detected as soon as it runs. */
+static bool
+end_wait(int32 pid, int64 since)
+{
+	PGPROC	   *proc = BackendPidGetProc(pid);
+	bool		ended = false;
+
+	if (proc == NULL || proc->databaseId != MyDatabaseId)
+		return false;
+	/* As the server's own search: all partitions, in order. */
+	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
+		LWLockAcquire(LockHashPartitionLockByIndex(i), LW_EXCLUSIVE);
+	if (proc->pid == pid && proc->links.next != NULL && proc->waitLock != NULL && proc->waitStatus == PROC_WAIT_STATUS_WAITING &&
+		(int64) pg_atomic_read_u64(&proc->waitStart) == since)
+	{
+		RemoveFromWaitQueue(proc, LockTagHashCode(&proc->waitLock->tag));
+		SetLatch(&proc->procLatch);
+		ended = true;
+	}
+	for (int i = NUM_LOCK_PARTITIONS; --i >= 0;)
+		LWLockRelease(LockHashPartitionLockByIndex(i));
+	return ended;
+}
+
+/* internal_end_wait(pid int4, since int8): is part of a deadlock over several nodes, if it still waits */
+Datum
+tessera_internal_end_wait(PG_FUNCTION_ARGS)
+{
+	tessera_internal_require(fcinfo);
+	PG_RETURN_BOOL(end_wait(PG_GETARG_INT32(0), PG_GETARG_INT64(1)));
+}
+
+/* ---- all nodes' waits ---- */
+
+static void
+read_answer(PGresult *result, int32 node_id, Edges *edges)
+{
+	ArrayType  *array;
+	int64	   *values;
+	int			n;
+
+	if (PQntuples(result) != 1 || PQgetisnull(result, 0, 0))
+		return;
+	array = DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, PQgetvalue(result, 0, 0), INT8OID, -1));
+	n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	values = (int64 *) ARR_DATA_PTR(array);
+	for (int i = 0; i + EDGE_VALUES <= n; i += EDGE_VALUES)
+	{
+		Edge		edge;
+
+		edge.waiter = (int32) values[i];
+		edge.since = values[i + 1];
+		edge.blocker = (int32) values[i + 2];
+		edge.waiting.node_id = (int32) values[i + 3];
+		edge.waiting.pid = (int32) values[i + 4];
+		edge.holding.node_id = (int32) values[i + 5];
+		edge.holding.pid = (int32) values[i + 6];
+		edge.node_id = node_id;
+		add_edge(edges, &edge);
+	}
+}
+
+/* One call to another node; NULL: it cannot be asked, and its waits are not known. */
+static PGresult *
+try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int n, const char *const *values)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	PGresult   *volatile result = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		result = tessera_control_call(routing, node_id, sql, n, values);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		result = NULL;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return result;
+}
+
+static void
+collect_everywhere(const TesseraRouting *routing, Edges *edges)
+{
+	const char *values[1] = {psprintf("%d", deadlock_timeout)};
+
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
+		PGresult   *result;
+
+		CHECK_FOR_INTERRUPTS();
+		if (node_id == routing->self)
+		{
+			int			first = edges->n;
+
+			collect_here(deadlock_timeout, edges);
+			for (int j = first; j < edges->n; j++)
+				edges->edges[j].node_id = node_id;
+		}
+		else if ((result = try_call(routing, node_id, WAITS_SQL, 1, values)) != NULL)
+			read_answer(result, node_id, edges);
+	}
+	for (int i = 0; i < edges->n; i++)
+	{
+		Edge	   *edge = &edges->edges[i];
+
+		if (edge->waiting.node_id == 0)
+			edge->waiting.node_id = edge->node_id;
+		if (edge->holding.node_id == 0)
+			edge->holding.node_id = edge->node_id;
+	}
+}
+
+static bool
+same_wait(const Edge *a, const Edge *b)
+{
+	return a->node_id == b->node_id && a->waiter == b->waiter && a->since == b->since && a->blocker == b->blocker &&
+		same_origin(&a->waiting, &b->waiting) && same_origin(&a->holding, &b->holding);
+}
+
+/* Those of the first that the second has, too. */
+static void
+keep_common(Edges *first, const Edges *second)
+{
+	int			n = 0;
+
+	for (int i = 0; i < first->n; i++)
+		for (int j = 0; j < second->n; j++)
+			if (same_wait(&first->edges[i], &second->edges[j]))
+			{
+				first->edges[n++] = first->edges[i];
+				break;
+			}
+	first->n = n;
+}
+
+/* ---- cycles ---- */
+
+/* The wait of the cycle through an edge that is to end, the youngest one; -1: there is no cycle. Each edge is entered once. */
+static int
+find_victim(const Edges *edges, int start)
+{
+	int		   *previous = palloc(sizeof(int) * edges->n);	/* by edge: the one we came by; -2: not entered */
+	int		   *queue = palloc(sizeof(int) * edges->n);
+	int			head = 0;
+	int			tail = 0;
+	int			victim = -1;
+
+	for (int i = 0; i < edges->n; i++)
+		previous[i] = -2;
+	previous[start] = -1;
+	queue[tail++] = start;
+	while (head < tail && victim < 0)
+	{
+		int			at = queue[head++];
+
+		if (same_origin(&edges->edges[at].holding, &edges->edges[start].waiting))
+		{
+			for (int i = at; i >= 0; i = previous[i])
+			{
+				const Edge *edge = &edges->edges[i];
+				const Edge *best = victim >= 0 ? &edges->edges[victim] : NULL;
+
+				if (best == NULL || edge->since > best->since ||
+					(edge->since == best->since && (edge->node_id > best->node_id || (edge->node_id == best->node_id && edge->waiter > best->waiter))))
+					victim = i;
+			}
+			break;
+		}
+		for (int i = 0; i < edges->n; i++)
+			if (previous[i] == -2 && same_origin(&edges->edges[i].waiting, &edges->edges[at].holding))
+			{
+				previous[i] = at;
+				queue[tail++] = i;
+			}
+	}
+	pfree(previous);
+	pfree(queue);
+	return victim;
+}
+
+static void
+end_victim(const TesseraRouting *routing, const Edge *edge)
+{
+	if (edge->node_id == routing->self)
+		(void) end_wait(edge->waiter, edge->since);
+	else
+	{
+		const char *values[2] = {psprintf("%d", edge->waiter), psprintf(INT64_FORMAT, edge->since)};
+
+		(void) try_call(routing, edge->node_id, END_SQL, 2, values);
+	}
+	ereport(LOG,
+			(errmsg("deadlock over several nodes: process %d on node %d, for process %d on node %d, no longer waits", edge->waiter, edge->node_id,
+					edge->waiting.pid, edge->waiting.node_id)));
+}
+
+/* Without the transaction's other waits: they end with it. */
+static void
+remove_transaction(Edges *edges, TesseraOrigin gone)
+{
+	int			n = 0;
+
+	for (int i = 0; i < edges->n; i++)
+		if (!same_origin(&edges->edges[i].waiting, &gone) && !same_origin(&edges->edges[i].holding, &gone))
+			edges->edges[n++] = edges->edges[i];
+	edges->n = n;
+}
+
+/* Has a cycle at all? Victims are chosen from it, at most MOST_VICTIMS. */
+static int
+next_victim(const Edges *edges)
+{
+	for (int i = 0; i < edges->n; i++)
+	{
+		int			victim = find_victim(edges, i);
+
+		if (victim >= 0)
+			return victim;
+	}
+	return -1;
+}
+
+static void
+search(const TesseraRouting *routing)
+{
+	Edges		first = {0};
+	Edges		second = {0};
+	int			victim;
+
+	collect_everywhere(routing, &first);
+	if (next_victim(&first) < 0)
+		return;
+	collect_everywhere(routing, &second);
+	keep_common(&first, &second);
+	for (int i = 0; i < MOST_VICTIMS && (victim = next_victim(&first)) >= 0; i++)
+	{
+		Edge		edge = first.edges[victim];
+
+		end_victim(routing, &edge);
+		remove_transaction(&first, edge.waiting);
+	}
+}
+
+/* ---- the step ---- */
+
+/* Has anything waited too long here that another node has to do with? A cycle over several nodes has such a wait on at least one of them. */
+static bool
+is_suspicious(void)
+{
+	Edges		edges = {0};
+
+	collect_here(deadlock_timeout, &edges);
+	for (int i = 0; i < edges.n; i++)
+		if (edges.edges[i].waiting.node_id != 0 || edges.edges[i].holding.node_id != 0)
+			return true;
+	return false;
+}
+
+long
+tessera_deadlock_step(void)
+{
+	MemoryContext before = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "tessera deadlocks", ALLOCSET_DEFAULT_SIZES);
+
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(context);
+		if (is_suspicious())
+		{
+			const TesseraRouting *routing;
+
+			StartTransactionCommand();
+			PushActiveSnapshot(GetTransactionSnapshot());
+			MemoryContextSwitchTo(context);
+			routing = tessera_routing();
+			if (routing)
+				search(routing);
+			PopActiveSnapshot();
+			CommitTransactionCommand();
+		}
+	}
+	PG_FINALLY();
+	{
+		MemoryContextSwitchTo(before);
+		MemoryContextDelete(context);
+	}
+	PG_END_TRY();
+	return Min(IDLE_MS, Max(deadlock_timeout, 10));
+}
+
+void
+tessera_deadlock_init(void)
+{
+	DefineCustomIntVariable("tessera.deadlock_timeout", "How long a lock is waited for before a deadlock over several nodes is looked for.", NULL,
+							&deadlock_timeout, 1000, 1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+}

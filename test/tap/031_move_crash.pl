@@ -1,0 +1,48 @@
+# A server is killed at a durable step of a migration (S57, S62, S63, S66-S69): when it is back, the migration is settled: carried out if the config node had
+# committed it, else undone; no row is lost or doubled, and the next migration of the range succeeds.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('crash',
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 100, restart_after_crash => 'on', fsync => 'on' });
+# s1 is the config node; s2 and s3 the shards that crash.
+$c->create(shards => 3);
+$c->everywhere($_) foreach ('CREATE TABLE acc (k int PRIMARY KEY, bal int NOT NULL)', 'INSERT INTO acc SELECT g, g FROM generate_series(1, 2000) g');
+$c->query('s1', "SELECT tessera.shard_table('acc', 'k')");
+$c->query('s1', "SELECT tessera.move_range('acc', 1, 2001, 's2')");
+
+foreach my $point (
+	[ 's2', 'donor_registered', 0 ], [ 's2', 'donor_flag_up', 0 ], [ 's2', 'donor_slot', 0 ], [ 's2', 'donor_cloned', 0 ],
+	[ 's2', 'donor_write_gate', 0 ], [ 's2', 'donor_read_gate', 0 ], [ 's2', 'config_commit', 0 ], [ 's2', 'config_committed', 1 ],
+	[ 's2', 'donor_released', 1 ], [ 's2', 'donor_cleaning', 1 ], [ 's2', 'donor_restored', 0 ],
+	[ 's3', 'recipient_registered', 0 ], [ 's3', 'recipient_batch', 0 ], [ 's3', 'recipient_cloned', 0 ], [ 's3', 'recipient_confirming', 0 ],
+	[ 's3', 'recipient_confirmed', 0 ], [ 's3', 'recipient_released', 1 ])
+{
+	my ($node, $name, $committed) = @$point;
+	my $started = $c->query($node, 'SELECT pg_postmaster_start_time()');
+	$c->query($node, "SELECT tessera.injection_set('$name', 'crash')");
+	# on the way back
+	$c->query('s2', "SELECT tessera.injection_set('donor_cloned', 'error')") if $name eq 'donor_restored';
+	my ($status, $stdout, $stderr) = $c->psql('s1', "SELECT tessera.move_range('acc', 500, 1500, 's3')");
+	is($status == 0 ? 1 : 0, $committed, "$name: " . ($committed ? 'carried out' : 'undone')) or diag $stderr;
+	foreach my $n ($c->names)
+	{
+		ok($c->wait_for($n,
+			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
+			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
+			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$name: $n is clean");
+	}
+	ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE state = 'running'", '0', 60), "$name: no migration runs");
+	is($c->query('s1', "SELECT tessera.range_owner('acc', 1000)"), $committed ? 's3' : 's2', "$name: owner");
+	my ($same, $detail) = $c->same_everywhere('SELECT * FROM acc');
+	ok($same, "$name: rows") or diag $detail;
+	is($c->query('s1', "SELECT * FROM tessera.check_consistency(deep => true)"), '', "$name: consistent");
+	$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, '" . ($committed ? 's2' : 's3') . "')");
+	$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')") unless $committed;
+}
+
+done_testing();
