@@ -40,8 +40,6 @@ tessera_cluster_root(const TesseraRouting *routing, Oid relid)
 	}
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
 		return InvalidOid;
-	if (tessera_routing_table(routing, relid) != NULL)
-		return relid;
 	if (get_rel_relispartition(relid))
 	{
 		List	   *ancestors = get_partition_ancestors(relid);
@@ -50,7 +48,7 @@ tessera_cluster_root(const TesseraRouting *routing, Oid relid)
 		if (OidIsValid(root) && tessera_routing_table(routing, root) != NULL)
 			return root;
 	}
-	return InvalidOid;
+	return tessera_routing_table(routing, relid) != NULL ? relid : InvalidOid;
 }
 
 static void

@@ -287,6 +287,8 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 				 errmsg("a function or trigger that runs on a shard cannot run %s", CreateCommandName(statement)),
 				 errhint("Run it in the client, or in a function called outside the statement.")));
 	refuse_untransactional(statement);
+	if (kind == UTILITY_LOCK)	/* in a subtransaction it would seem to be in a block */
+		RequireTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, "LOCK TABLE");
 	if (!CommandIsReadOnly(utility->statement))
 		PreventCommandIfReadOnly(CreateCommandName(statement));
 	tessera_fan_out(utility, routing, &subject);

@@ -208,7 +208,7 @@ copy_select_instead(TesseraUtility *utility, CopyStmt *statement)
 static void
 refuse_partition(const TesseraRouting *routing, Oid relid)
 {
-	List	   *ancestors = get_rel_relispartition(relid) ? get_partition_ancestors(relid) : NIL;
+	List	   *ancestors = tessera_routing_table(routing, relid) == NULL && get_rel_relispartition(relid) ? get_partition_ancestors(relid) : NIL;
 
 	if (ancestors != NIL && tessera_routing_table(routing, llast_oid(ancestors)) != NULL)
 		ereport(ERROR,
