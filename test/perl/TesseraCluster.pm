@@ -261,14 +261,22 @@ sub _psql
 	my ($server, $sql, %params) = @_;
 	my ($stdout, $stderr) = ('', '');
 	my $timed_out = 0;
-	my $status = $server->psql(
-		$params{dbname} // 'postgres', $sql,
-		stdout => \$stdout,
-		stderr => \$stderr,
-		timeout => $params{timeout} // $PostgreSQL::Test::Utils::timeout_default,
-		timed_out => \$timed_out,
-		on_error_stop => 1,
-		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	my $status = eval {
+		$server->psql(
+			$params{dbname} // 'postgres', $sql,
+			stdout => \$stdout,
+			stderr => \$stderr,
+			timeout => $params{timeout} // $PostgreSQL::Test::Utils::timeout_default,
+			timed_out => \$timed_out,
+			on_error_stop => 1,
+			extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	};
+	if ($@)
+	{
+		# psql that cannot connect, to a node that is down, may end before it has read the statement.
+		croak $@ unless $@ =~ /Broken pipe/;
+		return (2, $stdout // '', ($stderr // '') . 'psql ended before it had read the statement');
+	}
 	$stderr .= "psql timed out" if $timed_out;
 	return ($timed_out ? 124 : $status, $stdout, $stderr);
 }
