@@ -9,6 +9,7 @@
 #include "postmaster/interrupt.h"
 #include "tcop/tcopprot.h"
 
+#include "bgworkers/worker.h"
 #include "migration/migration.h"
 
 extern PGDLLEXPORT void tessera_migration_worker_main(Datum arg);
@@ -26,5 +27,6 @@ tessera_migration_worker_main(Datum arg)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	tessera_worker_settings();
 	tessera_migration_run(DatumGetInt32(arg), generation);
 }

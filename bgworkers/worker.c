@@ -49,6 +49,19 @@ tessera_worker_exists(TesseraWorker worker)
 	return workers[worker].step != NULL;
 }
 
+void
+tessera_worker_settings(void)
+{
+	static const char *const settings[][2] = {
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_deferrable", "off"},
+	};
+
+	for (int i = 0; i < lengthof(settings); i++)
+		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+}
+
 /* Is this database a node? Then the launcher takes care of its workers. */
 static void
 probe(void)
@@ -102,6 +115,7 @@ tessera_worker_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	tessera_worker_settings();
 	if (worker == TESSERA_WORKERS)
 	{
 		probe();

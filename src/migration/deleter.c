@@ -29,6 +29,7 @@
 #include "migration/work.h"
 
 #define IDLE_MS 5000L
+#define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
 #define WATCHED 64
 
 /* A range of a group that may be deleted. */
@@ -134,9 +135,9 @@ delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
 	MemoryContextDelete(context);
 }
 
-/* Everything that may be deleted, in the current context. */
+/* Everything that may be deleted, in the current context. *deletions: is there any deletion range, be it held back by a migration? */
 static Piece *
-find_pieces(const TesseraMigrationRow *receiver, int *n)
+find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	const TesseraRouting *routing;
@@ -146,6 +147,7 @@ find_pieces(const TesseraMigrationRow *receiver, int *n)
 	int			room = 16;
 
 	*n = 0;
+	*deletions = false;
 	tessera_work_begin();
 	routing = tessera_routing();
 	MemoryContextSwitchTo(caller);
@@ -159,6 +161,7 @@ find_pieces(const TesseraMigrationRow *receiver, int *n)
 
 		if (rows[i]->ndeletions == 0 || group == NULL || (receiver != NULL && memcmp(&receiver->group_id, &rows[i]->group_id, sizeof(pg_uuid_t)) != 0))
 			continue;
+		*deletions = true;
 		nranges = deletable(tessera_group_keyspace(routing, group), rows[i], receiver, &ranges);
 		for (int j = 0; j < nranges; j++)
 		{
@@ -176,7 +179,8 @@ void
 tessera_delete_overlap(const TesseraMigrationRow *receiver)
 {
 	int			n;
-	Piece	   *pieces = find_pieces(receiver, &n);
+	bool		deletions;
+	Piece	   *pieces = find_pieces(receiver, &deletions, &n);
 
 	if (n == 0)
 		ereport(ERROR,
@@ -209,9 +213,10 @@ tessera_range_deleter_step(void)
 {
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "tessera range deleter", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
-	long		next = IDLE_MS;
 	int			n;
-	Piece	   *pieces = find_pieces(NULL, &n);
+	bool		deletions;
+	Piece	   *pieces = find_pieces(NULL, &deletions, &n);
+	long		next = deletions ? HELD_MS : IDLE_MS;
 
 	for (int i = 0; i < n; i++)
 	{

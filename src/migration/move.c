@@ -32,6 +32,7 @@
 #include "transport/connection.h"
 
 #define POLL_MS 500
+#define REFRESH_MS 2000
 #define RESTART_POLL_MS 200
 #define CANCEL_WAIT_MS 60000
 #define LOST_MS 60000
@@ -108,6 +109,12 @@ find_table(Oid relid, Move *move)
 				 errmsg("this database is not a node of a cluster"),
 				 errhint("Make a cluster of it: tessera.create_cluster.")));
 	move->table = tessera_routing_table(move->routing, relid);
+	if ((move->table == NULL || move->table->group < 0) && tessera_routing_refresh(REFRESH_MS))
+	{
+		/* sharded on another node just now */
+		move->routing = tessera_routing();
+		move->table = tessera_routing_table(move->routing, relid);
+	}
 	if (move->table == NULL || move->table->group < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -270,16 +277,18 @@ ask_to_cancel(const char *id, int32 donor)
 	return columns != NULL && columns[0] != NULL && columns[0][0] == 't';
 }
 
-/* The statement is being cancelled: so is the migration that it has begun. Ends by an error, or returns if the migration was committed all the same. */
-static void
+/* The statement is being cancelled: so is the migration that it has begun. Ends by an error, or returns whether the migration was committed all the same. */
+static bool
 cancel_and_wait(Move *move)
 {
 	int			waited = 0;
+	bool		committed = false;
 
 	if (!move->joined)
 		(void) ask_to_cancel(move->id, move->donor);
-	while (!move->joined && waited < CANCEL_WAIT_MS && !poll(move))
+	while (!move->joined && waited < CANCEL_WAIT_MS && !(committed = poll(move)))
 		waited += POLL_MS;
+	return committed;
 }
 
 static void
@@ -296,7 +305,9 @@ wait_for_end(Move *move)
 		HOLD_CANCEL_INTERRUPTS();
 		done = poll(move);
 		if (!done && QueryCancelPending)
-			cancel_and_wait(move);
+			done = cancel_and_wait(move);
+		if (done)
+			QueryCancelPending = false; /* too late: the range has moved, and the caller shall know */
 		RESUME_CANCEL_INTERRUPTS();
 		CHECK_FOR_INTERRUPTS();
 	}

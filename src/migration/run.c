@@ -29,6 +29,7 @@
 
 #define FIRST_PAUSE 500L
 #define LONGEST_PAUSE 30000L
+#define GATE_PAUSE 1000L		/* while the gate is closed: others wait for the end */
 
 static volatile sig_atomic_t deaf = false;
 
@@ -127,7 +128,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 			return;
 		tessera_slot_waiting("end of the migration: a node cannot be reached");
 		tessera_work_sleep(pause);
-		pause = Min(pause * 2, LONGEST_PAUSE);
+		pause = Min(pause * 2, known.gate_closed != 0 ? GATE_PAUSE : LONGEST_PAUSE);
 	}
 }
 
