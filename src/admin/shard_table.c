@@ -437,6 +437,20 @@ placements_of(const char *rows, int32 **nodes, char ***placements)
 	return n;
 }
 
+/*
+ * A table that joins a group: shards that own the group's chunks hear of it now. A router tells them what it takes the table for, but nobody tells a
+ * trigger that runs there.
+ */
+static void
+apply_to_owners(const Sharding *sharding, const char *rows)
+{
+	TesseraTargets *owners = tessera_routing_owners(sharding->routing, sharding->group);
+
+	for (int i = 0; i < owners->n; i++)
+		if (owners->node_ids[i] != sharding->table->node_id && owners->node_ids[i] != sharding->routing->self)
+			apply_to_node(sharding, owners->node_ids[i], rows);
+}
+
 static void
 apply(const Sharding *sharding, const char *rows)
 {
@@ -459,6 +473,8 @@ apply(const Sharding *sharding, const char *rows)
 		apply_to_node(sharding, primary, rows);
 	if (!here_done && primary != sharding->routing->self)
 		apply_to_node(sharding, sharding->routing->self, rows);
+	if (sharding->group != NULL)
+		apply_to_owners(sharding, rows);
 }
 
 

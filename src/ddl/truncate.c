@@ -239,7 +239,7 @@ tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool re
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("a function or trigger that runs on a shard cannot run TRUNCATE"),
 					 errhint("Run it in the client, or in a function called outside the statement.")));
-		PreventCommandIfReadOnly("TRUNCATE");
+		PreventCommandIfReadOnly("TRUNCATE TABLE");
 		truncate.keys = subject.keys;
 		tessera_fan_out_pending();
 		tessera_ddl_attempts(attempt_truncate, &truncate, false);
