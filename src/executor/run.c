@@ -21,6 +21,7 @@
 #include "utils/wait_event.h"
 
 #include "common/errors.h"
+#include "executor/pinned_versions.h"
 #include "executor/run.h"
 #include "executor/settings.h"
 #include "transaction/participant.h"
@@ -429,6 +430,7 @@ tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
 				 errdetail("The statement is: %s", request->query->sql),
 				 errhint("Do this work in the client or in a function called outside the statement.")));
 	several_writes = request->write && request->ntargets > 1;
+	tessera_pinned_check(request->routing, request->relids, request->ntargets, request->targets);
 
 	/* The remote shards first, so that they work while the local part runs; a local writer starts only when they have accepted. */
 	if (request->ntargets > (has_local ? 1 : 0))
@@ -460,8 +462,12 @@ tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
 			tessera_local_end(run->local);
 		run->local = NULL;
 	}
-	else if (several_writes)
-		release_savepoints(run);
+	else
+	{
+		if (several_writes)
+			release_savepoints(run);
+		tessera_pinned_note(request->routing, request->relids);
+	}
 	MemoryContextSwitchTo(before);
 	return accepted;
 }

@@ -46,13 +46,16 @@ static struct
 } watched[WATCHED];
 
 
-/* Deletions of the placement that may be carried out, within a range (NULL: all). In a transaction. */
+/*
+ * Deletions of the placement that may be carried out: all but those of ranges that migrations receive; or, for a migration that has not received anything yet,
+ * those within its own range. By its id, not by its range: if it was ended meanwhile, the range may be another migration's. In a transaction.
+ */
 static int
-deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const TesseraRange *within, TesseraRange **ranges)
+deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const TesseraMigrationRow *receiver, TesseraRange **ranges)
 {
 	int			n = placement->ndeletions;
 	int			nreceived;
-	TesseraRange *received = tessera_received_ranges(&placement->group_id, &nreceived);
+	TesseraRange *received = tessera_received_ranges(&placement->group_id, receiver ? &receiver->migration_id : NULL, NULL, &nreceived);
 
 	*ranges = placement->deletions;
 	for (int i = 0; i < placement->nowned; i++)
@@ -60,20 +63,14 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 	if (placement->has_migration && placement->gate_range.min != NULL)
 		tessera_ranges_remove(ks, &n, ranges, &placement->gate_range);
 	for (int i = 0; i < nreceived; i++)
-	{
-		/* of a migration that has not received anything yet: it has these rows deleted itself */
-		if (within != NULL && tessera_bounds_compare_typed(ks, received[i].min, within->min) == 0 &&
-			tessera_bounds_compare_typed(ks, received[i].max, within->max) == 0)
-			continue;
 		tessera_ranges_remove(ks, &n, ranges, &received[i]);
-	}
-	if (within != NULL && n > 0)
+	if (receiver != NULL && n > 0)
 	{
 		/* cut to the range: what lies outside of it is taken away */
 		TesseraRange *outside = *ranges;
 		int			noutside = n;
 
-		tessera_ranges_remove(ks, &noutside, &outside, within);
+		tessera_ranges_remove(ks, &noutside, &outside, &receiver->range);
 		for (int i = 0; i < noutside; i++)
 			tessera_ranges_remove(ks, &n, ranges, &outside[i]);
 	}
@@ -85,7 +82,7 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
  * to be deleted.
  */
 static int64
-delete_batch(const Piece *piece, const TesseraRange *within)
+delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 {
 	const TesseraGroup *group;
 	const TesseraRouting *routing;
@@ -101,7 +98,7 @@ delete_batch(const Piece *piece, const TesseraRange *within)
 	routing = tessera_work_group(&piece->group_id, &group);
 	ks = tessera_group_keyspace(routing, group);
 	placement = tessera_placement_lock(&piece->group_id);
-	n = deletable(ks, placement, within, &ranges);
+	n = deletable(ks, placement, receiver, &ranges);
 	if (!tessera_ranges_cover(ks, n, ranges, &piece->range))
 	{
 		tessera_work_commit();
@@ -123,15 +120,15 @@ delete_batch(const Piece *piece, const TesseraRange *within)
 }
 
 static void
-delete_piece(const Piece *piece, const TesseraRange *within)
+delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera range deletion", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
 
-	while (delete_batch(piece, within) > 0)
+	while (delete_batch(piece, receiver) > 0)
 	{
 		MemoryContextReset(context);
-		tessera_work_sleep(within != NULL ? 0 : tessera_range_deleter_batch_delay);
+		tessera_work_sleep(receiver != NULL ? 0 : tessera_range_deleter_batch_delay);
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
@@ -139,7 +136,7 @@ delete_piece(const Piece *piece, const TesseraRange *within)
 
 /* Everything that may be deleted, in the current context. */
 static Piece *
-find_pieces(const pg_uuid_t *group_id, const TesseraRange *within, int *n)
+find_pieces(const TesseraMigrationRow *receiver, int *n)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	const TesseraRouting *routing;
@@ -160,9 +157,9 @@ find_pieces(const pg_uuid_t *group_id, const TesseraRange *within, int *n)
 		TesseraRange *ranges;
 		int			nranges;
 
-		if (rows[i]->ndeletions == 0 || group == NULL || (group_id != NULL && memcmp(group_id, &rows[i]->group_id, sizeof(pg_uuid_t)) != 0))
+		if (rows[i]->ndeletions == 0 || group == NULL || (receiver != NULL && memcmp(&receiver->group_id, &rows[i]->group_id, sizeof(pg_uuid_t)) != 0))
 			continue;
-		nranges = deletable(tessera_group_keyspace(routing, group), rows[i], within, &ranges);
+		nranges = deletable(tessera_group_keyspace(routing, group), rows[i], receiver, &ranges);
 		for (int j = 0; j < nranges; j++)
 		{
 			if (*n == room)
@@ -176,10 +173,10 @@ find_pieces(const pg_uuid_t *group_id, const TesseraRange *within, int *n)
 }
 
 void
-tessera_delete_overlap(const pg_uuid_t *group_id, const TesseraRange *within)
+tessera_delete_overlap(const TesseraMigrationRow *receiver)
 {
 	int			n;
-	Piece	   *pieces = find_pieces(group_id, within, &n);
+	Piece	   *pieces = find_pieces(receiver, &n);
 
 	if (n == 0)
 		ereport(ERROR,
@@ -187,7 +184,7 @@ tessera_delete_overlap(const pg_uuid_t *group_id, const TesseraRange *within)
 				 errmsg("rows of the range on the recipient cannot be deleted at present"),
 				 errdetail("Another migration uses a part of the range.")));
 	for (int i = 0; i < n; i++)
-		delete_piece(&pieces[i], within);
+		delete_piece(&pieces[i], receiver);
 }
 
 /* Milliseconds until the piece may be deleted. */
@@ -214,7 +211,7 @@ tessera_range_deleter_step(void)
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	long		next = IDLE_MS;
 	int			n;
-	Piece	   *pieces = find_pieces(NULL, NULL, &n);
+	Piece	   *pieces = find_pieces(NULL, &n);
 
 	for (int i = 0; i < n; i++)
 	{

@@ -6,14 +6,13 @@
 #define TESSERA_MIGRATION_DELETER_H
 
 #include "postgres.h"
-#include "utils/uuid.h"
 
-#include "catalog/placement.h"
+#include "migration/rows.h"
 
 /*
- * Deletes now what is to be deleted within a range, and takes it off the placement's deletions. Outside a transaction; runs its own. ERROR 55000 if a part of
- * the range cannot be deleted at present (another migration uses it).
+ * Deletes now what is to be deleted within the range of a migration that has not received anything yet, and takes it off the placement's deletions. Outside a
+ * transaction; runs its own. ERROR 55000 if there is nothing (another migration uses a part of the range).
  */
-extern void tessera_delete_overlap(const pg_uuid_t *group_id, const TesseraRange *within);
+extern void tessera_delete_overlap(const TesseraMigrationRow *receiver);
 
 #endif							/* TESSERA_MIGRATION_DELETER_H */

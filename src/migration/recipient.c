@@ -27,6 +27,7 @@
 #include "migration/lockers.h"
 #include "migration/pipe.h"
 #include "migration/place.h"
+#include "migration/ranges.h"
 #include "migration/recipient.h"
 #include "migration/settings.h"
 #include "migration/settle.h"
@@ -75,9 +76,40 @@ wait_for_lockers(Recipient *recipient)
 	tessera_slot_waiting(NULL);
 }
 
+/*
+ * A migration that was ended, but whose end has not come here yet, would go on applying to our range: it is ended here, too. The config node lets no two run, so
+ * none can follow.
+ */
+static void
+end_others(Recipient *recipient)
+{
+	const TesseraGroup *group;
+	const TesseraRouting *routing;
+	TesseraRange *ranges;
+	pg_uuid_t  *ids;
+	bool	   *overlaps;
+	int			n;
+
+	tessera_work_begin();
+	routing = tessera_work_group(&recipient->row->group_id, &group);
+	MemoryContextSwitchTo(recipient->context);
+	ranges = tessera_received_ranges(&recipient->row->group_id, &recipient->row->migration_id, &ids, &n);
+	overlaps = palloc(sizeof(bool) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		overlaps[i] = tessera_ranges_overlap(tessera_group_keyspace(routing, group), 1, &ranges[i], &recipient->row->range);
+	tessera_work_commit();
+	for (int i = 0; i < n; i++)
+		if (overlaps[i] && !tessera_follow_outcome(&ids[i]))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("migration %s has not ended on the recipient", tessera_work_uuid(&ids[i])),
+					 errhint("Look at tessera.migrations.")));
+}
+
 static void
 register_range(Recipient *recipient)
 {
+	end_others(recipient);
 	for (;;)
 	{
 		bool		done;
@@ -89,7 +121,7 @@ register_range(Recipient *recipient)
 			break;
 		/* S65: what an older migration left here goes first; nobody has to be waited for, and no delay observed */
 		tessera_slot_waiting("deletion of the range's older rows");
-		tessera_delete_overlap(&recipient->row->group_id, &recipient->row->range);
+		tessera_delete_overlap(recipient->row);
 	}
 	tessera_slot_waiting(NULL);
 	tessera_injection("recipient_registered");

@@ -26,6 +26,7 @@
 typedef struct Outcome
 {
 	bool		committed;
+	bool		acknowledged;	/* the outcome's row is gone: versions are not known, and both sides have carried it out */
 	int64		donor_major;
 	int64		recipient_major;
 	int64		term;
@@ -49,10 +50,9 @@ fence(const pg_uuid_t *migration_id, Outcome *outcome)
 	if (!outcome->committed)
 		return;
 	columns = tessera_work_call(0, "SELECT donor_major, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
-	if (columns == NULL || columns[0] == NULL || columns[1] == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("migration %s is committed but its versions are not known", values[0])));
+	outcome->acknowledged = columns == NULL || columns[0] == NULL || columns[1] == NULL;
+	if (outcome->acknowledged)
+		return;
 	outcome->donor_major = pg_strtoint64(columns[0]);
 	outcome->recipient_major = pg_strtoint64(columns[1]);
 	outcome->term = pg_strtoint64(columns[2]);
@@ -127,10 +127,14 @@ static void
 carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	volatile bool told = false;
+	volatile bool told = outcome->acknowledged;
 
 	if (row->decision == NULL)
 	{
+		if (outcome->acknowledged)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("migration %s is committed but its versions are not known", tessera_work_uuid(&row->migration_id))));
 		tessera_slot_enter(TESSERA_RELEASING);
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
@@ -184,6 +188,14 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 	tell_recipient(row, &outcome);
 }
 
+static void
+forget(const pg_uuid_t *migration_id)
+{
+	tessera_work_begin();
+	tessera_migration_row_delete(TESSERA_DONOR, migration_id);
+	tessera_work_commit();
+}
+
 TesseraMigrationResult
 tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 {
@@ -207,9 +219,16 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		outcome.recipient_major = known->recipient_major;
 		outcome.term = known->term;
 	}
-	else if (row->decision != NULL || row->state == TESSERA_DECIDING)
+	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED)
 		fence(migration_id, &outcome);
 
+	if (outcome.committed && row->state == TESSERA_REGISTERED)
+	{
+		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
+		forget(migration_id);
+		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
+		return TESSERA_RESULT_COMMITTED;
+	}
 	if (outcome.committed)
 	{
 		carry_out_commit(row, known, &outcome);
@@ -224,9 +243,8 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	drop_slot(row);
 	report(row, known, outcome.committed);
 	acknowledge(row);
-	tessera_work_begin();
-	tessera_migration_row_delete(TESSERA_DONOR, migration_id);
-	tessera_work_commit();
+	tessera_injection("donor_acknowledged");
+	forget(migration_id);
 	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
 }

@@ -280,7 +280,8 @@ tessera_slot_attach(int i, uint32 generation)
 	bool		mine;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	mine = slot->generation == generation && slot->use == TESSERA_SLOT_RESERVED;
+	/* too late: recovery takes the migration for one without a process */
+	mine = slot->generation == generation && slot->use == TESSERA_SLOT_RESERVED && is_live(slot);
 	if (mine)
 	{
 		slot->use = TESSERA_SLOT_RUNNING;

@@ -1,0 +1,110 @@
+/*
+ * pinned_versions.c
+ *	  The group versions that a transaction with one snapshot goes by; see pinned_versions.h.
+ *
+ * A shard takes its snapshot when the transaction first comes to it. If a range moves before that, to a shard the transaction has not used, that shard has no
+ * older snapshot to tell by: it would show the range as it is now, and let it be changed, though the transaction has seen it as it was. So the
+ * router remembers the version of each group at its first accepted statement; what has received a chunk since cannot be used any more.
+ *
+ * The list lives in TopTransactionContext; it is of the transaction whose local id it carries, and goes with it. A version seen by a failed attempt is
+ * not pinned: it may be older than the transaction.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "storage/proc.h"
+#include "utils/memutils.h"
+#include "utils/uuid.h"
+
+#include "executor/pinned_versions.h"
+
+typedef struct PinnedVersion
+{
+	pg_uuid_t	group_id;
+	pg_uuid_t	epoch;
+	int64		term;
+	int64		major;
+} PinnedVersion;
+
+static List *pinned = NIL;
+static LocalTransactionId pinned_by = InvalidLocalTransactionId;
+
+static PinnedVersion *
+find_pinned(const pg_uuid_t *group_id)
+{
+	ListCell   *cell;
+
+	if (pinned_by != MyProc->lxid)
+	{
+		pinned = NIL;
+		pinned_by = MyProc->lxid;
+	}
+	foreach(cell, pinned)
+	{
+		PinnedVersion *version = lfirst(cell);
+
+		if (memcmp(&version->group_id, group_id, sizeof(pg_uuid_t)) == 0)
+			return version;
+	}
+	return NULL;
+}
+
+static const TesseraGroup *
+group_of(const TesseraRouting *routing, Oid relid)
+{
+	const TesseraTable *table = tessera_routing_table(routing, relid);
+
+	return table == NULL || table->group < 0 ? NULL : tessera_routing_group(routing, table->group);
+}
+
+void
+tessera_pinned_check(const TesseraRouting *routing, List *relids, int ntargets, const int32 *targets)
+{
+	ListCell   *cell;
+
+	if (!IsolationUsesXactSnapshot())
+		return;
+	foreach(cell, relids)
+	{
+		const TesseraGroup *group = group_of(routing, lfirst_oid(cell));
+		PinnedVersion *version = group ? find_pinned(&group->group_id) : NULL;
+		bool		moved;
+
+		if (version == NULL)
+			continue;
+		moved = version->term != routing->term || memcmp(&version->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0;
+		for (int i = 0; i < ntargets && !moved; i++)
+			moved = tessera_routing_shard_major(routing, group, targets[i]) > version->major;
+		if (moved)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("could not serialize access: a chunk was moved after the transaction's first use of the table"),
+					 errhint("Retry the transaction.")));
+	}
+}
+
+void
+tessera_pinned_note(const TesseraRouting *routing, List *relids)
+{
+	ListCell   *cell;
+
+	if (!IsolationUsesXactSnapshot())
+		return;
+	foreach(cell, relids)
+	{
+		const TesseraGroup *group = group_of(routing, lfirst_oid(cell));
+		MemoryContext caller;
+		PinnedVersion *version;
+
+		if (group == NULL || find_pinned(&group->group_id) != NULL)
+			continue;
+		caller = MemoryContextSwitchTo(TopTransactionContext);
+		version = palloc(sizeof(PinnedVersion));
+		version->group_id = group->group_id;
+		version->epoch = group->epoch;
+		version->term = routing->term;
+		version->major = group->group_major;
+		pinned = lappend(pinned, version);
+		MemoryContextSwitchTo(caller);
+	}
+}
