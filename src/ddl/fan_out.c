@@ -55,7 +55,8 @@ typedef struct FanOut
 	const TesseraRouting *routing;
 	TesseraSubject *subject;
 	pg_uuid_t	seed;
-	int32		home;
+	int32		home;			/* chosen before */
+	int32		home_found;		/* or when the statement had run */
 	TimestampTz at;
 	bool		here_only;		/* its result is temporary */
 	bool		sent;
@@ -393,7 +394,7 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 	TesseraTrack *track;
 
 	copy.read_only = true;		/* it may be run again */
-	track = tessera_track_begin(seed, home, at);
+	track = tessera_track_begin(seed, home, at, router);
 	PG_TRY();
 	{
 		tessera_rules_hidden_rows(statement, routing, relids);
@@ -428,7 +429,7 @@ send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char
 	const char **values = palloc(sizeof(char *) * 4);
 
 	values[0] = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&f->seed)));
-	values[1] = psprintf("%d", f->home);
+	values[1] = psprintf("%d", f->home_found);
 	values[2] = psprintf(INT64_FORMAT, f->at);
 	values[3] = psprintf("%d", tessera_ddl_attempt_timeout());
 	commands[0].sql = BEGIN_SQL;
@@ -562,7 +563,9 @@ attempt_statement(void *arg)
 	if (!IsA(statement, LockStmt))
 		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->subject->keys), groups);
 	tessera_rules_before(statement, f->routing);
+	f->home_found = f->home;
 	track = run_tracked(f->utility, f->routing, f->subject->relids, &f->seed, f->home, f->at, true);
+	f->home_found = track->home;
 	if (IsA(statement, ViewStmt) && is_temporary(track))
 		return;					/* a view of a temporary table */
 	groups = other_groups(track->groups, groups);
