@@ -34,6 +34,7 @@
 #include "catalog/change.h"
 #include "catalog/key_index.h"
 #include "common/spi_row.h"
+#include "ddl/ddl.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
@@ -174,13 +175,31 @@ refuse_no_key_index(const Sharding *sharding, Relation rel)
 			 errhint("Use create_index => true, or first CREATE INDEX CONCURRENTLY ON %s (%s).", sharding->qualified, columns.data)));
 }
 
+/* DDL on the table, from whatever node, goes before or after: what that may do depends on whether the table is sharded. */
+static void
+lock_name(void *arg)
+{
+	Sharding   *sharding = arg;
+
+	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", sharding->qualified)), NIL);
+}
+
 /* All checks; fills routing, table, key, group. */
 static void
 check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
 {
-	Relation	rel = table_open(sharding->relid, ShareUpdateExclusiveLock);
+	char	   *name = get_rel_name(sharding->relid);
+	Relation	rel;
 	bool		has_index;
 
+	if (name != NULL)
+	{
+		check_owner(sharding->relid);
+		(void) member_routing();
+		sharding->qualified = quote_qualified_identifier(get_namespace_name(get_rel_namespace(sharding->relid)), name);
+		tessera_ddl_attempts(lock_name, sharding, false);
+	}
+	rel = table_open(sharding->relid, ShareUpdateExclusiveLock);
 	check_owner(sharding->relid);
 	tessera_check_table_kind(rel);
 	sharding->routing = member_routing();

@@ -69,6 +69,16 @@ knows_nodes(Datum nodes)
 	return tessera_spi_run("SELECT 1 FROM tessera.node HAVING array_agg(node_id ORDER BY node_id) = $1", SPI_OK_SELECT, 1, types, &nodes, NULL) > 0;
 }
 
+/* Does the caller take a table for a placed one that is sharded? Such a table comes as the name "placed schema.table". */
+static bool
+knows_groups(Datum names)
+{
+	static const Oid types[] = {TEXTARRAYOID};
+
+	return tessera_spi_run("SELECT 1 FROM tessera.cluster_table t WHERE t.group_id IS NOT NULL AND 'placed ' || format('%I.%I', t.schema_name, t.table_name) = ANY ($1)",
+						   SPI_OK_SELECT, 1, types, &names, NULL) == 0;
+}
+
 static void
 lock_groups(Datum groups)
 {
@@ -86,7 +96,7 @@ lock_groups(Datum groups)
 						 SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1))));
 }
 
-/* internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok', or 'nodes' if the caller does not know all nodes */
+/* internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok', or 'stale' if the caller does not know all nodes, or what is sharded */
 Datum
 tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
 {
@@ -105,10 +115,10 @@ tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
 	LockRelationOid(tessera_catalog_relid(TESSERA_NODE), RowShareLock);
 	lock_names(names);
 	tessera_spi_begin(&access);
-	known = knows_nodes(PG_GETARG_DATUM(0));
+	known = knows_nodes(PG_GETARG_DATUM(0)) && knows_groups(PG_GETARG_DATUM(1));
 	if (known && ArrayGetNItems(ARR_NDIM(PG_GETARG_ARRAYTYPE_P(2)), ARR_DIMS(PG_GETARG_ARRAYTYPE_P(2))) > 0)
 		lock_groups(PG_GETARG_DATUM(2));
 	tessera_spi_end(&access);
 	AtEOXact_GUC(true, level);
-	PG_RETURN_TEXT_P(cstring_to_text(known ? "ok" : "nodes"));
+	PG_RETURN_TEXT_P(cstring_to_text(known ? "ok" : "stale"));
 }

@@ -64,6 +64,7 @@ extern void tessera_rules_hidden_rows(Node *statement, const TesseraRouting *rou
 typedef struct TesseraTrack
 {
 	pg_uuid_t	seed;
+	bool		router;			/* the statement came from this node's client: it decides, the others follow */
 	int32		home;			/* shard of new schemas; 0: none was chosen */
 	TimestampTz at;
 	char	   *user;			/* who ran it */
@@ -78,7 +79,7 @@ typedef struct TesseraTrack
 	struct TesseraTrack *outer;
 } TesseraTrack;
 
-extern TesseraTrack *tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at);
+extern TesseraTrack *tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at, bool router);
 
 /* Writes the catalog rows. Ends the tracking (tessera_track_abort does it after an error). */
 extern void tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *routing);

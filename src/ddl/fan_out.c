@@ -55,7 +55,8 @@ typedef struct FanOut
 	const TesseraRouting *routing;
 	TesseraSubject *subject;
 	pg_uuid_t	seed;
-	int32		home;
+	int32		home;			/* chosen before */
+	int32		home_found;		/* or when the statement had run */
 	TimestampTz at;
 	bool		here_only;		/* its result is temporary */
 	bool		sent;
@@ -211,11 +212,11 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups)
 	answer = tessera_participant_call(routing, config->node_id, true, LOCK_SQL, lengthof(values), values);
 	if (answer != NULL && strcmp(answer, "ok") != 0)
 	{
-		/* The registry has changed: this node has to hear of it first. */
+		/* The catalog has changed: this node has to hear of it first. */
 		(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("the cluster's nodes have changed since this node last heard of them"),
+				 errmsg("the cluster's nodes or tables have changed since this node last heard of them"),
 				 errhint("Try again in a moment.")));
 	}
 }
@@ -393,7 +394,7 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 	TesseraTrack *track;
 
 	copy.read_only = true;		/* it may be run again */
-	track = tessera_track_begin(seed, home, at);
+	track = tessera_track_begin(seed, home, at, router);
 	PG_TRY();
 	{
 		tessera_rules_hidden_rows(statement, routing, relids);
@@ -428,7 +429,7 @@ send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char
 	const char **values = palloc(sizeof(char *) * 4);
 
 	values[0] = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&f->seed)));
-	values[1] = psprintf("%d", f->home);
+	values[1] = psprintf("%d", f->home_found);
 	values[2] = psprintf(INT64_FORMAT, f->at);
 	values[3] = psprintf("%d", tessera_ddl_attempt_timeout());
 	commands[0].sql = BEGIN_SQL;
@@ -507,17 +508,64 @@ is_temporary(TesseraTrack *track)
 }
 
 static void
+add_placed(List **keys, const TesseraRouting *routing, Oid relid)
+{
+	const TesseraTable *table = OidIsValid(relid) ? tessera_routing_table(routing, relid) : NULL;
+
+	if (table && table->group < 0)
+		*keys = lappend(*keys, psprintf("placed %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid))));
+}
+
+/* Of a constraint, or of all those of a column. */
+static void
+add_referenced(List **keys, const TesseraRouting *routing, Node *node)
+{
+	ListCell   *cell;
+
+	if (node == NULL)
+		return;
+	if (IsA(node, Constraint) && ((Constraint *) node)->pktable != NULL)
+		add_placed(keys, routing, RangeVarGetRelid(((Constraint *) node)->pktable, NoLock, true));
+	else if (IsA(node, ColumnDef))
+		foreach(cell, ((ColumnDef *) node)->constraints)
+			add_referenced(keys, routing, lfirst(cell));
+}
+
+/* What this node takes for placed tables, the referenced ones of foreign keys included: the config node knows better, if one was sharded meanwhile. */
+static List *
+placed_keys(FanOut *f, Node *statement)
+{
+	List	   *keys = NIL;
+	ListCell   *cell;
+
+	foreach(cell, f->subject->relids)
+		add_placed(&keys, f->routing, lfirst_oid(cell));
+	if (IsA(statement, CreateStmt))
+		foreach(cell, ((CreateStmt *) statement)->tableElts)
+			add_referenced(&keys, f->routing, lfirst(cell));
+	else if (IsA(statement, AlterTableStmt))
+		foreach(cell, ((AlterTableStmt *) statement)->cmds)
+			add_referenced(&keys, f->routing, lfirst_node(AlterTableCmd, cell)->def);
+	return keys;
+}
+
+static void
 attempt_statement(void *arg)
 {
 	FanOut	   *f = arg;
 	Node	   *statement = f->utility->statement->utilityStmt;
-	List	   *groups = tessera_ddl_groups(f->routing, f->subject->relids);
 	TesseraTrack *track;
+	List	   *groups;
 
 	f->sent = false;
+	f->routing = tessera_routing();	/* newer than the last attempt's, perhaps */
+	groups = tessera_ddl_groups(f->routing, f->subject->relids);
 	if (!IsA(statement, LockStmt))
-		tessera_ddl_lock(f->routing, f->subject->keys, groups);
+		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->subject->keys), groups);
+	tessera_rules_before(statement, f->routing);
+	f->home_found = f->home;
 	track = run_tracked(f->utility, f->routing, f->subject->relids, &f->seed, f->home, f->at, true);
+	f->home_found = track->home;
 	if (IsA(statement, ViewStmt) && is_temporary(track))
 		return;					/* a view of a temporary table */
 	groups = other_groups(track->groups, groups);
@@ -538,7 +586,6 @@ tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraS
 		RegisterSubXactCallback(end_subtransaction, NULL);
 	registered = true;
 	tessera_fan_out_pending();
-	tessera_rules_before(statement, routing);
 	if (!pg_strong_random(f.seed.data, UUID_LEN))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),

@@ -61,13 +61,14 @@ tessera_ddl_plans_locally(const char *source)
 }
 
 TesseraTrack *
-tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at)
+tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at, bool router)
 {
 	MemoryContext context = AllocSetContextCreate(TopTransactionContext, "tessera ddl", ALLOCSET_SMALL_SIZES);
 	TesseraTrack *track = MemoryContextAllocZero(context, sizeof(TesseraTrack));
 
 	track->context = context;
 	track->seed = *seed;
+	track->router = router;
 	track->home = home;
 	track->at = at;
 	track->user = MemoryContextStrdup(context, GetUserNameFromId(GetUserId(), false));
@@ -345,8 +346,26 @@ check_new_schemas(TesseraTrack *track, Datum relids)
 					 errmsg("cannot move table \"%s\" into schema \"%s\": the schemas' tables live on different shards",
 							SPI_getvalue(rows->vals[i], rows->tupdesc, 1), schema),
 					 errhint("Create the table in the other schema and copy the rows, or move one schema to the shard of the other first.")));
-		place_schema(track, schema, pg_strtoint32(from));
+		track->home = pg_strtoint32(from);
+		place_schema(track, schema, track->home);
 	}
+}
+
+/* On the other nodes, which may not have heard yet which of the tables are sharded: what the router has found. */
+static void
+follow_new_schemas(TesseraTrack *track, Datum relids)
+{
+	static const Oid types[] = {OIDARRAYOID};
+	uint64		n;
+	SPITupleTable *rows;
+
+	if (track->home == 0)
+		return;
+	n = run("SELECT DISTINCT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+			"LEFT JOIN tessera.schema_placement o ON o.schema_name = n.nspname WHERE c.oid = ANY ($1) AND o.node_id IS NULL", SPI_OK_SELECT, 1, types, &relids);
+	rows = SPI_tuptable;
+	for (uint64 i = 0; i < n; i++)
+		place_schema(track, SPI_getvalue(rows->vals[i], rows->tupdesc, 1), track->home);
 }
 
 static void
@@ -355,7 +374,10 @@ write_altered(TesseraTrack *track)
 	static const Oid types[] = {OIDARRAYOID};
 	Datum		relids = oid_array(track->altered);
 
-	check_new_schemas(track, relids);
+	if (track->router)
+		check_new_schemas(track, relids);
+	else
+		follow_new_schemas(track, relids);
 	run("UPDATE tessera.cluster_table t SET schema_name = n.nspname, table_name = c.relname "
 		"FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 		"WHERE c.oid = t.relid AND t.relid = ANY ($1) AND (t.schema_name <> n.nspname OR t.table_name <> c.relname)", SPI_OK_UPDATE, 1, types, &relids);

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
 #include "port/pg_bswap.h"
@@ -76,6 +77,7 @@ prepare_result(TesseraRemoteQuery *query, TupleDesc desc, int natts, const AttrN
 			getTypeInputInfo(att->atttypid, &function, &query->ioparams[i]);
 		fmgr_info(function, &query->in[i]);
 		query->typmods[i] = att->atttypmod;
+		query->shape = hash_combine(hash_combine(query->shape, att->atttypid), hash_combine((uint32) att->atttypmod, att->attcollation));
 	}
 }
 

@@ -27,6 +27,7 @@ typedef struct TesseraRemoteQuery
 	TupleDesc	desc;			/* rows returned; NULL: none */
 	int			natts;			/* columns of a result row */
 	AttrNumber *attnums;		/* column i of a result goes to this attribute of desc; NULL: i + 1 */
+	uint32		shape;			/* hash of the types of its result columns; 0: none */
 	bool		binary;			/* result format */
 	FmgrInfo   *in;				/* receive or input function of each result column */
 	Oid		   *ioparams;

@@ -295,6 +295,7 @@ send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bo
 	command->formats = request->query->formats;
 	command->result_format = request->query->binary ? 1 : 0;
 	command->prepare = true;
+	command->shape = request->query->shape;
 	command->single_row = request->query->desc != NULL && tessera_stream_rows;
 	command->handler = receive_result;
 	tessera_connection_queue(target->connection, command);

@@ -33,7 +33,8 @@ struct TesseraCommand
 	const int  *lengths;
 	const int  *formats;		/* NULL: text */
 	int			result_format;	/* 0 text, 1 binary */
-	bool		prepare;		/* through the connection's LRU cache of named statements, keyed by sql and types */
+	bool		prepare;		/* through the connection's LRU cache of named statements, keyed by sql, types and shape */
+	uint32		shape;			/* of the rows expected: a statement prepared for rows of other types is not used again (0: no matter) */
 	bool		single_row;
 	TesseraResultHandler handler;	/* NULL: results are dropped, the first error is kept in `error` */
 	void	   *arg;

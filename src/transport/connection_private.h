@@ -22,6 +22,7 @@ typedef struct TesseraStatement
 	char	   *sql;
 	int			nparams;
 	Oid		   *types;
+	uint32		shape;
 	uint32		number;			/* its name is tessera_<number> */
 	int			refs;			/* entries of the queue that name it */
 	bool		cached;			/* in the cache; else it is freed with its last reference */
@@ -122,7 +123,8 @@ extern void tessera_connection_clear_errors(TesseraConnection *connection);
 extern void tessera_connection_clear_notices(TesseraConnection *connection);
 
 /* statement_cache.c */
-extern TesseraStatement *tessera_statement_find(TesseraConnection *connection, const char *sql, int nparams, const Oid *types, bool *found);
+extern TesseraStatement *tessera_statement_find(TesseraConnection *connection, const char *sql, int nparams, const Oid *types, uint32 shape,
+											   bool *found);
 extern void tessera_statement_release(TesseraConnection *connection, TesseraStatement *statement);
 /* It does not exist at the other end (or must not be used any more: deallocate). */
 extern void tessera_statement_drop(TesseraConnection *connection, TesseraStatement *statement, bool deallocate);

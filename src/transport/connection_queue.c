@@ -226,7 +226,7 @@ static TesseraStatement *
 queue_prepare(TesseraConnection *connection, TesseraCommand *command, const char *sql, int nparams, const Oid *types)
 {
 	bool		found;
-	TesseraStatement *statement = tessera_statement_find(connection, sql, nparams, types, &found);
+	TesseraStatement *statement = tessera_statement_find(connection, sql, nparams, types, command ? command->shape : 0, &found);
 
 	/* Names that are free again, first. */
 	while (connection->nleftovers > 0)

@@ -2,7 +2,7 @@
  * statement_cache.c
  *	  Named prepared statements at the other end of a connection, the least recently used dropped first.
  *
- * A statement is found by its text and parameter types. It is entered when its Parse is queued and leaves when that failed, when it went stale, or when the
+ * A statement is found by its text, its parameter types and the shape of its rows: after DDL the server refuses one whose rows have changed. It is entered when its Parse is queued and leaves when that failed, when it went stale, or when the
  * cache is full; its name is then deallocated in front of a later command. Names are never used twice on one connection. Entries of the
  * queue hold references, so that a statement dropped while in flight is freed with the last of them.
  *
@@ -17,19 +17,19 @@
 #define INITIAL_BUCKETS 64
 
 static uint32
-hash_statement(const char *sql, int nparams, const Oid *types)
+hash_statement(const char *sql, int nparams, const Oid *types, uint32 shape)
 {
 	uint32		hash = hash_bytes((const unsigned char *) sql, strlen(sql));
 
 	if (nparams > 0 && types)
 		hash = hash_combine(hash, hash_bytes((const unsigned char *) types, nparams * sizeof(Oid)));
-	return hash_combine(hash, (uint32) nparams);
+	return hash_combine(hash_combine(hash, (uint32) nparams), shape);
 }
 
 static bool
-same_statement(const TesseraStatement *statement, uint32 hash, const char *sql, int nparams, const Oid *types)
+same_statement(const TesseraStatement *statement, uint32 hash, const char *sql, int nparams, const Oid *types, uint32 shape)
 {
-	if (statement->hash != hash || statement->nparams != nparams || strcmp(statement->sql, sql) != 0)
+	if (statement->hash != hash || statement->nparams != nparams || statement->shape != shape || strcmp(statement->sql, sql) != 0)
 		return false;
 	for (int i = 0; i < nparams; i++)
 		if (statement->types[i] != (types ? types[i] : InvalidOid))
@@ -87,15 +87,15 @@ grow_buckets(TesseraConnection *connection)
  * the least recently used. Belongs to the connection.
  */
 TesseraStatement *
-tessera_statement_find(TesseraConnection *connection, const char *sql, int nparams, const Oid *types, bool *found)
+tessera_statement_find(TesseraConnection *connection, const char *sql, int nparams, const Oid *types, uint32 shape, bool *found)
 {
-	uint32		hash = hash_statement(sql, nparams, types);
+	uint32		hash = hash_statement(sql, nparams, types, shape);
 	TesseraStatement *statement;
 
 	if (connection->nbuckets == 0 || connection->nstatements > connection->nbuckets)
 		grow_buckets(connection);
 	for (statement = connection->buckets[hash & (connection->nbuckets - 1)]; statement; statement = statement->next)
-		if (same_statement(statement, hash, sql, nparams, types))
+		if (same_statement(statement, hash, sql, nparams, types, shape))
 		{
 			dlist_move_head(&connection->lru, &statement->lru);
 			statement->refs++;
@@ -110,6 +110,7 @@ tessera_statement_find(TesseraConnection *connection, const char *sql, int npara
 	statement->hash = hash;
 	statement->sql = MemoryContextStrdup(connection->context, sql);
 	statement->nparams = nparams;
+	statement->shape = shape;
 	if (nparams > 0)
 	{
 		statement->types = MemoryContextAllocZero(connection->context, nparams * sizeof(Oid));
