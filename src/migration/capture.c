@@ -41,6 +41,7 @@
 #include "utils/rel.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "migration/capture_private.h"
 #include "migration/range_scan.h"
@@ -51,6 +52,9 @@
 
 /* Payload items are closed at this size, whatever the caller's batch is. */
 #define ITEM_BYTES (4 * 1024 * 1024)
+
+/* A call returns after about so many milliseconds even if it has found nothing: the worker has a peer that must hear from it. */
+#define SLICE_MS 500
 
 typedef enum ItemKind
 {
@@ -672,7 +676,10 @@ int64
 tessera_capture_next(TesseraCapture *capture, StringInfo payload, Size bytes, XLogRecPtr upto, XLogRecPtr *lsn, bool *caught_up)
 {
 	int64		changes;
+	TimestampTz began = GetCurrentTimestamp();
+	int			records = 0;
 	bool		end = false;
+	bool		dry = false;
 
 	if (IsTransactionState())
 		ereport(ERROR,
@@ -688,17 +695,22 @@ tessera_capture_next(TesseraCapture *capture, StringInfo payload, Size bytes, XL
 		if (capture->ctx->reader->EndRecPtr >= upto)
 			end = true;
 		else if (!decode_record(capture))
+		{
+			dry = true;
 			break;
+		}
 		if (capture->out.len > 0)
 			close_payload(capture);
 		changes += hand_out(capture, payload, bytes);
 		CHECK_FOR_INTERRUPTS();
+		if (++records % 256 == 0 && TimestampDifferenceExceeds(began, GetCurrentTimestamp(), SLICE_MS))
+			break;
 	}
 	/* A position counts only when nothing before it waits to be handed out. Between the last record and upto may lie a page's header. */
 	if (!items_left(capture))
 	{
 		capture->position = Max(capture->position, capture->ctx->reader->EndRecPtr);
-		if (!end && payload->len < bytes)
+		if (dry)
 			end = GetFlushRecPtr(NULL) >= upto;
 		if (end)
 			capture->position = Max(capture->position, upto);

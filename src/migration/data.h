@@ -72,6 +72,7 @@ extern TesseraCapture *tessera_capture_create(TesseraMovingRange *range, const c
 /*
  * Decodes committed changes of the range into payload, up to about `bytes` or until WAL position `upto` (a flushed position) is reached. Returns changes added;
  * *lsn: all changes of transactions whose commit record ends at or before it have been handed out; *caught_up: upto has been reached. Own transactions inside.
+ * Returns after about half a second of decoding in any case, perhaps with nothing: then *lsn may have grown all the same.
  * Changes of transactions still open stay in the reorder buffer (spilled by core). A change of a group table that cannot be captured (TRUNCATE; no replica
  * identity) is ERROR 55000.
  */
