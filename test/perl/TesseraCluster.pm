@@ -552,7 +552,8 @@ sub _answer
 		'>', \$out, '2>', \$err,
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	my @lines = split /\n/, $out, -1;
-	@lines = sort @lines unless $sql =~ /ORDER BY [^()]*$|BEGIN|;/;
+	(my $last = $sql) =~ s/^SET [^;]*;//;
+	@lines = sort @lines unless $last =~ /ORDER BY [^()]*$|BEGIN|;/;
 	$err =~ s/^psql:.*?: //mg;
 	return join("\n", @lines, $err);
 }

@@ -162,7 +162,7 @@ foreach my $name ('s1', 's2')
 }
 
 # What a check option refuses is refused by the shard's own view, not by the router.
-my ($key) = grep { $c->query('s2', "SELECT tessera.range_owner('t1', tessera.key_hash($_))") ne 's2' } 1 .. 50;
+my ($key) = grep { $c->query('s2', "SELECT tessera.range_owner('t1', $_)") ne 's2' } 1 .. 50;
 like($c->error('s2', "INSERT INTO v_check VALUES ($key, 1, 'x', 500)"), qr/44000.*v_check.*node "s/s, 'the check option is that of the view on the shard');
 
 done_testing();
