@@ -45,7 +45,6 @@ typedef struct Check
 	const TesseraRoutedBy *routed;
 	Oid			relid;
 	bool		writes;
-	TimestampTz deadline;
 } Check;
 
 static bool
@@ -115,6 +114,7 @@ static const TesseraRouting *
 pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched)
 {
 	bool		guarded = check->writes || IsolationIsSerializable();
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 
 	for (;;)
 	{
@@ -150,7 +150,7 @@ pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id
 
 		if (entered)
 			tessera_gate_leave(&migration_id);
-		if (!tessera_catalog_wait(sequence, check->deadline))
+		if (!tessera_catalog_wait(sequence, deadline))
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("timed out waiting for the gate of a migration of table \"%s\"", get_rel_name(check->relid)),
@@ -293,7 +293,6 @@ tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, 
 			continue;
 		check.relid = rte->relid;
 		check.writes = plan_writes(plan, rti);
-		check.deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 		if (check_table(&check) == TESSERA_STALE)
 			return TESSERA_STALE;
 	}
@@ -305,7 +304,6 @@ tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed)
 {
 	Check		check = {.snapshot = GetActiveSnapshot(), .routed = routed, .relid = relid, .writes = true};
 
-	check.deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 	return check_table(&check);
 }
 
