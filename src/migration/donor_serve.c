@@ -82,8 +82,7 @@ receive(TesseraDonor *donor)
 				note_applied(donor, message.lsn);
 				break;
 			case TESSERA_MSG_VERIFIED:
-				if (donor->verify != NULL)
-					tessera_verify_answered(donor->verify, message.sequence);
+				tessera_verify_answered(donor->verify, message.sequence);
 				break;
 			default:
 				ereport(ERROR,

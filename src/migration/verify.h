@@ -42,7 +42,7 @@ extern void tessera_verify_note(TesseraVerify *verify, int table, TupleDesc desc
  */
 extern bool tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool gate_closed);
 
-/* The recipient has found the keys of a round equal. */
+/* The recipient has found the keys of a round equal. ERROR 08P01 if it was not asked (verify NULL: it cannot have been). */
 extern void tessera_verify_answered(TesseraVerify *verify, int64 number);
 
 /* Can what is left be compared within half of the budget (ms)? */

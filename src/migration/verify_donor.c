@@ -405,7 +405,7 @@ tessera_verify_answered(TesseraVerify *verify, int64 number)
 {
 	dlist_mutable_iter iter;
 
-	if (verify->phase != SENT || number != verify->number)
+	if (verify == NULL || verify->phase != SENT || number != verify->number)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
 				 errmsg("the recipient answers a comparison that it was not asked for")));
