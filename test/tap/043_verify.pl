@@ -195,7 +195,6 @@ clean('no damage');
 my $load = $c->pgbench_start(nodes => [ 's1', 's2' ], clients => 2, seconds => 600, max_tries => 100, scripts => {
 	"\\set k random(1, 3500)\nUPDATE acc SET bal = bal + 1 WHERE k = :k;\n" => 6,
 	"\\set k random(1, 500)\nUPDATE odd SET m = CASE WHEN m = 'ok' THEN 'sad'::mood ELSE 'ok' END, n = n + 1, f = -f WHERE k = :k;\n" => 3,
-	"\\set k random(100, 400)\nUPDATE odd SET k = k + 10000, d = d WHERE k = :k; UPDATE odd SET k = k - 10000 WHERE k = :k + 10000;\n" => 1,
 	"\\set k random(1, 1000)\nINSERT INTO log VALUES (:k, 'twice'), (:k, 'twice');\n" => 1,
 	"\\set k random(1, 1000)\nUPDATE log SET line = line || 'x' WHERE k = :k AND line LIKE 'line%' AND length(line) < 20;\n" => 1,
 	"\\set k random(3501, 4000)\nDELETE FROM acc WHERE k = :k;\n" => 1,
