@@ -138,7 +138,9 @@ find_plan(const char *sql, int nparams, const Oid *types)
 	{
 		/* another text with the same hash */
 		if (plan->busy > 0)
-			elog(ERROR, "two statements have the same hash");
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg_internal("two statements have the same hash, and one of them is being planned")));
 		drop_local_plan(plan);
 		plan = NULL;
 	}
