@@ -62,6 +62,7 @@
 #define GATE_DUTY 20			/* the gate is closed at most 1/20 of the time */
 #define BLOCKED_MS 10			/* a writer inside that waits for a lock so long makes the gate open again */
 #define LAG_SAMPLES 64
+#define GIVE_WAY_MS 200		/* while cloning: looks so often whether somebody waits for the tables */
 
 typedef struct Requests
 {
@@ -110,6 +111,7 @@ typedef struct Donor
 	TimestampTz status_due;
 	int			status_ms;
 	TimestampTz progress_due;
+	TimestampTz give_way_due;
 	TimestampTz next_attempt;
 	TimestampTz holders_since;	/* since then those inside are waited for */
 } Donor;
@@ -710,6 +712,29 @@ decide(Donor *donor)
 }
 
 
+/*
+ * The clone holds the tables for as long as it takes. Whoever wants one for itself alone (DDL that did not name it, or of this node only, VACUUM FULL) would
+ * wait for that, and everybody else behind him (A6).
+ */
+static void
+give_way(Donor *donor)
+{
+	int			pid;
+
+	if (!donor->in_snapshot || GetCurrentTimestamp() < donor->give_way_due)
+		return;
+	donor->give_way_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), GIVE_WAY_MS);
+	MemoryContextSwitchTo(donor->scratch);
+	pid = tessera_lockers_waiter(donor->range->ntables, donor->range->relids);
+	MemoryContextSwitchTo(donor->context);
+	if (pid != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("migration was cancelled: process %d waits for a table that it copies", pid),
+				 errhint("Start it again when the table is free.")));
+}
+
+
 /* The whole */
 
 static void
@@ -720,6 +745,7 @@ until_cloned(Donor *donor)
 		turn(donor, IDLE_MS);
 		poll_status(donor);
 		tell_progress(donor, false);
+		give_way(donor);
 		(void) older_writers_left(donor);
 	}
 	tessera_slot_enter(TESSERA_CATCHING_UP);

@@ -58,6 +58,24 @@ tessera_lockers_of(const VirtualTransactionId *ids, int n)
 	return lockers;
 }
 
+int
+tessera_lockers_waiter(int n, const Oid *relids)
+{
+	LockData   *data = GetLockStatusData();
+
+	for (int i = 0; i < data->nelements; i++)
+	{
+		const LockInstanceData *lock = &data->locks[i];
+
+		if (lock->waitLockMode != AccessExclusiveLock || lock->locktag.locktag_type != LOCKTAG_RELATION || lock->locktag.locktag_field1 != MyDatabaseId)
+			continue;
+		for (int j = 0; j < n; j++)
+			if (relids[j] == lock->locktag.locktag_field2)
+				return lock->pid;
+	}
+	return 0;
+}
+
 bool
 tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 {
