@@ -1,0 +1,236 @@
+/*
+ * donor_gate.c
+ *	  The critical section: who is inside, closing the gates, what is left is shipped, the range is given up, the config node decides.
+ *
+ * Interleavings. (A writer before the flag) it does not take the gate lock; its changes are in the slot, and the gate is not closed before it has ended:
+ * the transactions that hold the tables when the flag went up are remembered and waited for beside the clone. (A writer between the flag and the gate)
+ * takes the gate lock, reads the gate open, writes; the mover finds it among the lock's holders after it has closed the gate, and waits. (A writer at
+ * the closing) takes the lock, reads the gate again: closed, it lets go and waits; or still open, then the mover, who looks after closing, sees it.
+ *
+ * Locks: the placement row only inside the steps (place.c). A crash leaves the gate in the placement row and the phase in the coordinator row: recovery settles it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "access/xloginsert.h"
+#include "replication/message.h"
+#include "storage/proc.h"
+#include "storage/sinvaladt.h"
+#include "utils/builtins.h"
+
+#include "common/injection.h"
+#include "migration/donor_private.h"
+#include "migration/place.h"
+#include "migration/settings.h"
+#include "migration/slot.h"
+#include "migration/work.h"
+#include "routing/gate.h"
+
+#define CONFIRM_MS 10000		/* for the recipient's confirmation */
+#define GATE_DUTY 20			/* the gate is closed at most 1/20 of the time */
+#define BLOCKED_MS 10			/* a writer inside that waits for a lock so long makes the gate open again */
+
+
+/* The gates */
+
+bool
+tessera_donor_older_writers_left(TesseraDonor *donor)
+{
+	char		who[128];
+
+	if (!tessera_lockers_left(donor->older, who, sizeof(who)))
+		return false;
+	tessera_slot_waiting(who);
+	return true;
+}
+
+/* Those inside when we last looked must have ended before the gate is closed: who stays long, or for ever, then does not hold up the others. */
+bool
+tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen)
+{
+	char		who[128];
+
+	if (*seen == NULL)
+	{
+		int			n;
+		VirtualTransactionId *holders = tessera_gate_holders(&donor->row->migration_id, &n);
+
+		*seen = tessera_lockers_of(holders, n);
+		pfree(holders);
+		donor->holders_since = GetCurrentTimestamp();
+	}
+	if (!tessera_lockers_left(*seen, who, sizeof(who)))
+		return false;
+	if (tessera_ms_since(donor->holders_since) > tessera_critical_section_budget)
+		tessera_slot_waiting(who);
+	return true;
+}
+
+/* A writer inside waits for a lock: perhaps for somebody who waits at the gate. */
+static bool
+holder_blocked(const VirtualTransactionId *holders, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		PGPROC	   *proc = holders[i].backendId == InvalidBackendId ? NULL : BackendIdGetProc(holders[i].backendId);
+
+		if (proc != NULL && ((volatile PGPROC *) proc)->waitStatus == PROC_WAIT_STATUS_WAITING)
+			return true;
+	}
+	return false;
+}
+
+/* Waits until nobody is inside; false if that takes too long. */
+static bool
+drain(TesseraDonor *donor, TimestampTz closed)
+{
+	TimestampTz blocked_since = 0;
+
+	for (;;)
+	{
+		int			n;
+		VirtualTransactionId *holders;
+
+		holders = tessera_gate_holders(&donor->row->migration_id, &n);
+		if (n == 0)
+			return true;
+		if (tessera_ms_since(closed) >= tessera_critical_section_lock_timeout)
+			return false;
+		if (!holder_blocked(holders, n))
+			blocked_since = 0;
+		else if (blocked_since == 0)
+			blocked_since = GetCurrentTimestamp();
+		else if (tessera_ms_since(blocked_since) >= BLOCKED_MS)
+			return false;
+		pfree(holders);
+		tessera_donor_turn(donor, 1);
+	}
+}
+
+/* A position behind every change of the range: nobody can make another one while the gate is closed. Flushed, so that decoding gets there. */
+static XLogRecPtr
+gate_position(TesseraDonor *donor)
+{
+	XLogRecPtr	lsn = LogLogicalMessage("tessera", (const char *) &donor->row->migration_id, sizeof(pg_uuid_t), false);
+
+	XLogFlush(lsn);
+	return lsn;
+}
+
+/* Behind the closed write gate: everything is at the recipient, or it takes too long. */
+static bool
+ship_rest(TesseraDonor *donor, TimestampTz closed)
+{
+	long		limit = (long) tessera_critical_section_budget * (4 + Min(tessera_my_migration->gate_attempts, 16));
+
+	donor->upto = gate_position(donor);
+	while (donor->applied < donor->upto || donor->mods_requests.n == 0)
+	{
+		if (tessera_ms_since(closed) > limit)
+			return false;
+		tessera_donor_turn(donor, 1);
+	}
+	return true;
+}
+
+static void
+close_write_gate(TesseraDonor *donor)
+{
+	tessera_work_begin();
+	tessera_place_gate(donor->row, TESSERA_GATE_WRITE, TESSERA_WRITE_GATE);
+	tessera_work_commit();
+	tessera_slot_enter(TESSERA_WRITE_GATE);
+	tessera_slot_lock();
+	tessera_my_migration->gate_attempts++;
+	tessera_slot_unlock(false);
+	tessera_injection("donor_write_gate");
+}
+
+static void
+reopen(TesseraDonor *donor, TimestampTz closed)
+{
+	tessera_work_begin();
+	tessera_place_gate(donor->row, TESSERA_GATE_OPEN, TESSERA_STARTING);
+	tessera_work_commit();
+	donor->upto = InvalidXLogRecPtr;
+	donor->known->gate_closed = 0;
+	tessera_slot_enter(TESSERA_STEADY);
+	donor->next_attempt = GetCurrentTimestamp() + (GetCurrentTimestamp() - closed) * (GATE_DUTY - 1);
+}
+
+/* Readers, too: the recipient confirms meanwhile; then the range is given up. */
+static void
+hand_over(TesseraDonor *donor)
+{
+	XLogRecPtr	last = tessera_donor_send_last(donor);
+	TimestampTz begun = GetCurrentTimestamp();
+
+	tessera_work_begin();
+	tessera_work_commit_lazily();
+	tessera_place_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
+	tessera_work_commit();
+	tessera_slot_enter(TESSERA_READ_GATE);
+
+	donor->status_ms = 16;
+	donor->status_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), donor->status_ms);
+	while (donor->applied < last)
+	{
+		if (tessera_ms_since(begun) > CONFIRM_MS)
+			ereport(ERROR,
+					(errcode(ERRCODE_QUERY_CANCELED),
+					 errmsg("the recipient did not confirm the migration in time")));
+		tessera_donor_turn(donor, 1);
+		tessera_donor_poll_status(donor);
+	}
+	tessera_work_begin();
+	tessera_place_give_up(donor->row);
+	/* from the commit on nobody but the config node ends this migration */
+	tessera_migration_deaf(true);
+	tessera_work_commit();
+	tessera_slot_enter(TESSERA_DECIDING);
+	tessera_injection("donor_read_gate");
+}
+
+bool
+tessera_donor_attempt_gate(TesseraDonor *donor)
+{
+	TimestampTz closed;
+
+	tessera_donor_tell_progress(donor, true);
+	closed = GetCurrentTimestamp();
+	donor->known->gate_closed = closed;
+	close_write_gate(donor);
+	if (!drain(donor, closed))
+	{
+		reopen(donor, closed);
+		return false;
+	}
+	donor->known->drained = GetCurrentTimestamp();
+	if (!ship_rest(donor, closed))
+	{
+		reopen(donor, closed);
+		return false;
+	}
+	donor->known->shipped = GetCurrentTimestamp();
+	hand_over(donor);
+	donor->known->given_up = GetCurrentTimestamp();
+	return true;
+}
+
+void
+tessera_donor_decide(TesseraDonor *donor)
+{
+	const char *values[] = {tessera_donor_id(donor)};
+	char	  **columns;
+
+	tessera_injection("config_commit");
+	columns = tessera_work_call(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity) FROM tessera.internal_commit_move($1::uuid) c",
+								1, values);
+	donor->known->answered = GetCurrentTimestamp();
+	tessera_injection("config_committed");
+	donor->known->donor_major = pg_strtoint64(columns[0]);
+	donor->known->recipient_major = pg_strtoint64(columns[1]);
+	donor->known->term = pg_strtoint64(columns[2]);
+	donor->known->decided = true;
+}

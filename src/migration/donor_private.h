@@ -1,0 +1,118 @@
+/*
+ * donor_private.h
+ *	  What the files of the donor's side share: donor.c (start, and the whole), donor_serve.c (one turn of the loop), donor_gate.c (the gates and the hand-over).
+ */
+#ifndef TESSERA_DONOR_PRIVATE_H
+#define TESSERA_DONOR_PRIVATE_H
+
+#include "postgres.h"
+#include "access/xlogdefs.h"
+#include "datatype/timestamp.h"
+#include "lib/stringinfo.h"
+#include "utils/timestamp.h"
+
+#include "migration/data.h"
+#include "migration/donor.h"
+#include "migration/lockers.h"
+#include "migration/pipe.h"
+#include "migration/rows.h"
+#include "migration/settle.h"
+
+#define MAX_REQUESTS 64			/* not answered at a time, of each kind */
+#define LAG_SAMPLES 64
+
+typedef struct TesseraRequests
+{
+	int			n;
+	int64		sequence[MAX_REQUESTS];
+} TesseraRequests;
+
+typedef struct TesseraDonor
+{
+	MemoryContext context;		/* of this struct: lives as long as the migration runs */
+	MemoryContext scratch;		/* reset at each turn of the loop */
+	TesseraMigrationRow *row;
+	TesseraMovingRange *range;
+	TesseraSettle *known;
+
+	/* data */
+	TesseraExchangeKeys keys;
+	TesseraPipe pipe;
+	TesseraCapture *capture;
+	TesseraCloneReader *reader;
+	StringInfoData payload;
+	bool		in_snapshot;	/* the clone's transaction is open */
+	TesseraDigest *sums;		/* of the clone, by table; NULL: not to be verified */
+	bool		clone_sent;
+	TesseraRequests clone_requests;
+	TesseraRequests mods_requests;
+	XLogRecPtr	sent;			/* changes up to here are with the recipient or on their way */
+	XLogRecPtr	applied;		/* the recipient has committed up to here */
+	XLogRecPtr	upto;			/* hand out no later changes; invalid: all that are flushed */
+	bool		mods_begun;		/* the recipient has committed the clone */
+	TimestampTz last_empty;
+	TimestampTz clone_not_before;	/* rate limit */
+
+	/* lag: when which position was flushed */
+	struct
+	{
+		TimestampTz at;
+		XLogRecPtr	lsn;
+	}			samples[LAG_SAMPLES];
+	int			nsamples;
+
+	/* who may be inside without the gate lock */
+	TesseraLockers *older;
+
+	/* times */
+	TimestampTz started;
+	TimestampTz status_due;
+	int			status_ms;
+	TimestampTz progress_due;
+	TimestampTz give_way_due;
+	TimestampTz next_attempt;
+	TimestampTz holders_since;	/* since then those inside are waited for */
+} TesseraDonor;
+
+/* Milliseconds that have passed since then. */
+static inline long
+tessera_ms_since(TimestampTz then)
+{
+	return (long) ((GetCurrentTimestamp() - then) / 1000);
+}
+
+/* donor_serve.c */
+
+/* The migration's id as text, palloc'd. */
+extern const char *tessera_donor_id(TesseraDonor *donor);
+
+/*
+ * One turn: takes in requests, interrupts, settings; answers; looks after limits and lag. Sleeps at most sleep_ms if there was nothing to do. ERROR when a limit is
+ * reached, the migration is cancelled, or the recipient reports an error.
+ */
+extern void tessera_donor_turn(TesseraDonor *donor, long sleep_ms);
+
+/* Does the recipient's worker live? Asked 1 ms after the start, then at intervals that double (S50). Its error is raised here. */
+extern void tessera_donor_poll_status(TesseraDonor *donor);
+
+/* Best effort: what the config node shows of it. Never while a gate is closed. now: even if it was told a moment ago. */
+extern void tessera_donor_tell_progress(TesseraDonor *donor, bool now);
+
+/* The last batch: no changes, and a position that no batch had. Its acknowledgement is the recipient's confirmation. Returns the position. */
+extern XLogRecPtr tessera_donor_send_last(TesseraDonor *donor);
+
+/* donor_gate.c */
+
+/* Transactions that may have written without the gate lock are not over yet; shown as what is waited for. */
+extern bool tessera_donor_older_writers_left(TesseraDonor *donor);
+
+/* Those inside when we last looked (*seen, NULL: look now) have not all ended: the gate must not be closed yet. */
+extern bool tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen);
+
+/* One attempt at the critical section: true if the range was given up; false if it was abandoned, and the gate is open again. */
+extern bool tessera_donor_attempt_gate(TesseraDonor *donor);
+
+/* Has the config node commit the move. */
+extern void tessera_donor_decide(TesseraDonor *donor);
+
+#endif							/* TESSERA_DONOR_PRIVATE_H */

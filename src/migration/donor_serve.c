@@ -1,0 +1,318 @@
+/*
+ * donor_serve.c
+ *	  One turn of the donor's loop: requests of the recipient answered, with rows while it clones, with changes after it; limits, lag, status and progress.
+ *
+ * Memory: what a turn allocates goes with the next (donor->scratch); the WAL reader keeps its own in donor->context. Locks: none. A crash leaves nothing of it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "common/injection.h"
+#include "migration/donor_private.h"
+#include "migration/settings.h"
+#include "migration/slot.h"
+#include "migration/verify.h"
+#include "migration/work.h"
+
+#define EMPTY_MODS_MS 5			/* an answer without changes at most so often */
+#define PROGRESS_MS 2000		/* tells the config node so often */
+#define MAX_STATUS_MS 1024		/* S50 */
+
+const char *
+tessera_donor_id(TesseraDonor *donor)
+{
+	return tessera_work_uuid(&donor->row->migration_id);
+}
+
+
+/* Serving the recipient */
+
+static void
+push(TesseraRequests *requests, int64 sequence)
+{
+	if (requests->n == MAX_REQUESTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the recipient asks for too much at a time")));
+	requests->sequence[requests->n++] = sequence;
+}
+
+static int64
+pop(TesseraRequests *requests)
+{
+	int64		sequence = requests->sequence[0];
+
+	memmove(requests->sequence, requests->sequence + 1, sizeof(int64) * --requests->n);
+	return sequence;
+}
+
+static void
+note_applied(TesseraDonor *donor, XLogRecPtr applied)
+{
+	donor->mods_begun = true;
+	if (applied <= donor->applied)
+		return;
+	donor->applied = applied;
+	tessera_capture_confirm(donor->capture, applied);
+}
+
+/* Takes in what has arrived; true if there was anything. */
+static bool
+receive(TesseraDonor *donor)
+{
+	TesseraMessage message;
+	const char *payload;
+	Size		size;
+	bool		any = false;
+
+	while (tessera_pipe_receive(&donor->pipe, &message, &payload, &size))
+	{
+		any = true;
+		switch (message.kind)
+		{
+			case TESSERA_MSG_CLONE_REQUEST:
+				push(&donor->clone_requests, message.sequence);
+				break;
+			case TESSERA_MSG_MODS_REQUEST:
+				push(&donor->mods_requests, message.sequence);
+				note_applied(donor, message.lsn);
+				break;
+			default:
+				ereport(ERROR,
+						(errcode(ERRCODE_PROTOCOL_VIOLATION),
+						 errmsg("the recipient sent a message of kind %d", (int) message.kind)));
+		}
+	}
+	return any;
+}
+
+static void
+end_clone(TesseraDonor *donor)
+{
+	tessera_clone_end(donor->reader);
+	donor->reader = NULL;
+	while (ActiveSnapshotSet())
+		PopActiveSnapshot();
+	CommitTransactionCommand();
+	donor->in_snapshot = false;
+	MemoryContextSwitchTo(donor->context);
+	donor->clone_sent = true;
+	tessera_injection("donor_cloned");
+}
+
+/* At migration_max_rate: when the next batch may go. */
+static void
+charge_rate(TesseraDonor *donor, Size bytes)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (tessera_migration_max_rate == 0)
+		return;
+	donor->clone_not_before = Max(donor->clone_not_before, now) + (TimestampTz) (bytes * 1000000.0 / (tessera_migration_max_rate * 1024.0));
+}
+
+static bool
+serve_clone(TesseraDonor *donor)
+{
+	TesseraMessage batch = {.kind = TESSERA_MSG_CLONE_BATCH, .table = -1};
+	Size		sent;
+
+	if (donor->clone_requests.n == 0 || donor->pipe.rest != NULL || GetCurrentTimestamp() < donor->clone_not_before)
+		return false;
+	resetStringInfo(&donor->payload);
+	if (!donor->clone_sent)
+	{
+		int			table = -1;
+
+		batch.rows = tessera_clone_next(donor->reader, &donor->payload, (Size) tessera_migration_batch_size * 1024, &table);
+		batch.table = table;
+		if (batch.rows == 0)
+		{
+			batch.table = -1;
+			resetStringInfo(&donor->payload);
+			end_clone(donor);
+			if (donor->sums != NULL)
+				tessera_verify_write_sums(donor->range, donor->sums, &donor->payload);
+		}
+	}
+	batch.last = donor->clone_sent;
+	batch.sequence = pop(&donor->clone_requests);
+	sent = tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
+	tessera_slot_count(batch.rows, donor->payload.len, 0);
+	charge_rate(donor, sent);
+	return true;
+}
+
+/* Answers a request for changes, if there are any or the recipient has not heard from us for a while. */
+static bool
+serve_mods(TesseraDonor *donor)
+{
+	TesseraMessage batch = {.kind = TESSERA_MSG_MODS_BATCH, .table = -1};
+	XLogRecPtr	lsn = donor->sent;
+	XLogRecPtr	upto;
+	bool		caught_up;
+
+	if (!donor->clone_sent || donor->mods_requests.n == 0 || donor->pipe.rest != NULL)
+		return false;
+	upto = donor->upto != InvalidXLogRecPtr ? donor->upto : GetFlushRecPtr(NULL);
+	resetStringInfo(&donor->payload);
+	/* the WAL reader keeps what it allocates in the current context */
+	MemoryContextSwitchTo(donor->context);
+	if (upto > donor->sent)
+		batch.rows = tessera_capture_next(donor->capture, &donor->payload, (Size) tessera_migration_batch_size * 1024, upto, &lsn, &caught_up);
+	if (batch.rows == 0)
+	{
+		/* nothing for the recipient but the position; in a hurry behind the gate */
+		if (lsn <= donor->sent || (donor->upto == InvalidXLogRecPtr && tessera_ms_since(donor->last_empty) < EMPTY_MODS_MS))
+		{
+			donor->sent = Max(donor->sent, lsn);
+			return false;
+		}
+		donor->last_empty = GetCurrentTimestamp();
+		resetStringInfo(&donor->payload);
+	}
+	donor->sent = Max(donor->sent, lsn);
+	batch.lsn = donor->sent;
+	batch.sequence = pop(&donor->mods_requests);
+	(void) tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
+	tessera_slot_count(0, donor->payload.len, batch.rows);
+	return true;
+}
+
+XLogRecPtr
+tessera_donor_send_last(TesseraDonor *donor)
+{
+	TesseraMessage batch = {.kind = TESSERA_MSG_MODS_BATCH, .table = -1, .last = true};
+
+	donor->sent = Max(donor->sent, donor->upto) + 1;
+	batch.lsn = donor->sent;
+	batch.sequence = pop(&donor->mods_requests);
+	(void) tessera_pipe_send(&donor->pipe, &batch, NULL);
+	return donor->sent;
+}
+
+
+/* Beside serving: limits, status, lag, progress */
+
+static void
+sample_lag(TesseraDonor *donor)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
+	int			reached = 0;
+	double		lag;
+
+	/* The oldest position that the recipient has not reached tells since when it is behind. */
+	while (reached < donor->nsamples && donor->samples[reached].lsn <= donor->applied)
+		reached++;
+	memmove(donor->samples, donor->samples + reached, sizeof(donor->samples[0]) * (donor->nsamples - reached));
+	donor->nsamples -= reached;
+	if (flushed > donor->applied && donor->nsamples < LAG_SAMPLES &&
+		(donor->nsamples == 0 || flushed > donor->samples[donor->nsamples - 1].lsn))
+	{
+		donor->samples[donor->nsamples].at = now;
+		donor->samples[donor->nsamples++].lsn = flushed;
+	}
+	lag = donor->nsamples == 0 ? 0 : (now - donor->samples[0].at) / 1000.0;
+
+	tessera_slot_lock();
+	tessera_my_migration->lag_ms = donor->mods_begun ? lag : -1;
+	tessera_my_migration->backlog = tessera_capture_backlog(donor->capture);
+	tessera_slot_unlock(false);
+}
+
+static void
+check_limits(TesseraDonor *donor)
+{
+	tessera_work_take_in();
+	if (tessera_slot_cancelled())
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("migration was cancelled")));
+	if (tessera_migration_timeout > 0 && tessera_ms_since(donor->started) > tessera_migration_timeout)
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("migration took longer than tessera.migration_timeout"),
+				 tessera_my_migration->waiting_for[0] ? errdetail("It waited for: %s.", tessera_my_migration->waiting_for) : 0));
+	if (donor->capture != NULL && tessera_migration_max_backlog > 0 &&
+		tessera_my_migration->backlog / 1024 > (uint64) tessera_migration_max_backlog)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the migration's backlog of changes exceeds tessera.migration_max_backlog"),
+				 errdetail("%llu kB of WAL are left to be decoded.", (unsigned long long) tessera_my_migration->backlog / 1024),
+				 errhint("Raise tessera.migration_max_backlog, move a smaller range, or move it at a quieter time.")));
+}
+
+void
+tessera_donor_poll_status(TesseraDonor *donor)
+{
+	const char *values[] = {tessera_donor_id(donor)};
+	char	  **columns;
+
+	if (GetCurrentTimestamp() < donor->status_due)
+		return;
+	columns = tessera_work_call(donor->row->peer,
+								"SELECT live, sqlstate, message, detail, hint, waiting_for FROM tessera.internal_recipient_status($1::uuid)", 1, values);
+	donor->status_ms = Min(donor->status_ms * 2, MAX_STATUS_MS);
+	donor->status_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), donor->status_ms);
+	if (columns == NULL || columns[0] == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the recipient no longer knows the migration")));
+	if (columns[0][0] == 't')
+	{
+		if (tessera_my_migration->state == TESSERA_CLONING)
+			tessera_slot_waiting(columns[5] != NULL && columns[5][0] != '\0' ? psprintf("recipient: %s", columns[5]) : NULL);
+		return;
+	}
+	if (columns[1] != NULL && strlen(columns[1]) == 5)
+		ereport(ERROR,
+				(errcode(MAKE_SQLSTATE(columns[1][0], columns[1][1], columns[1][2], columns[1][3], columns[1][4])),
+				 errmsg("%s", columns[2]),
+				 columns[3] && columns[3][0] ? errdetail("%s", columns[3]) : 0,
+				 columns[4] && columns[4][0] ? errhint("%s", columns[4]) : 0));
+	ereport(ERROR,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("the recipient's worker has ended")));
+}
+
+void
+tessera_donor_tell_progress(TesseraDonor *donor, bool now)
+{
+	const TesseraMigrationSlot *slot = tessera_my_migration;
+	const char *values[8];
+
+	if (!now && GetCurrentTimestamp() < donor->progress_due)
+		return;
+	donor->progress_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PROGRESS_MS);
+	values[0] = tessera_donor_id(donor);
+	values[1] = tessera_migration_state_name(slot->state);
+	values[2] = psprintf(INT64_FORMAT, slot->rows);
+	values[3] = psprintf(INT64_FORMAT, slot->bytes);
+	values[4] = psprintf(INT64_FORMAT, slot->mods);
+	values[5] = values[6] = NULL;
+	values[7] = slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL;
+	tessera_work_try_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
+}
+
+void
+tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
+{
+	bool		busy;
+
+	MemoryContextReset(donor->scratch);
+	MemoryContextSwitchTo(donor->scratch);
+	check_limits(donor);
+	busy = receive(donor);
+	(void) tessera_pipe_flush(&donor->pipe);
+	busy |= serve_clone(donor);
+	busy |= serve_mods(donor);
+	sample_lag(donor);
+	MemoryContextSwitchTo(donor->context);
+	if (!busy)
+		(void) tessera_exchange_wait(donor->pipe.exchange, donor->pipe.rest != NULL, sleep_ms);
+}
