@@ -16,6 +16,8 @@ int			tessera_migration_max_rate;
 int			tessera_migration_batch_size;
 int			tessera_migration_commit_size;
 int			tessera_migration_lock_timeout;
+int			tessera_migration_verify_memory;
+bool		tessera_migration_verify;
 int			tessera_critical_section_budget;
 int			tessera_critical_section_lock_timeout;
 char	   *tessera_exchange_address;
@@ -47,6 +49,8 @@ static const IntSetting int_settings[] = {
 	&tessera_migration_commit_size, 8 * 1024, 8, 1024 * 1024, GUC_UNIT_KB},
 	{"tessera.migration_lock_timeout", "How long a donor waits for transactions that are older than its replication slot.",
 	&tessera_migration_lock_timeout, 60 * 1000, 0, INT_MAX, GUC_UNIT_MS},
+	{"tessera.migration_verify_memory", "A verified migration whose changed keys take more memory than this on the donor is aborted.",
+	&tessera_migration_verify_memory, 256 * 1024, 64, MAX_KILOBYTES, GUC_UNIT_KB},
 	{"tessera.critical_section_budget", "A migration closes its gate only when it predicts a shorter pause than this.",
 	&tessera_critical_section_budget, 50, 1, 60 * 1000, GUC_UNIT_MS},
 	{"tessera.critical_section_lock_timeout", "How long a closed gate waits for writers inside before it is reopened.",
@@ -68,6 +72,9 @@ tessera_migration_settings_init(void)
 
 		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, s->initial, s->min, s->max, PGC_SIGHUP, s->flags, NULL, NULL, NULL);
 	}
+	DefineCustomBoolVariable("tessera.migration_verify", "Compare the recipient's rows with the donor's before a range changes hands.",
+							 "The default of the argument verify of tessera.move_range and tessera.move_chunk.",
+							 &tessera_migration_verify, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("tessera.exchange_address",
 							   "Address to which this node binds the data exchange of migrations that it donates.",
 							   "Empty: 127.0.0.1 if the other nodes reach this one by a loopback address or socket, else all addresses.",
