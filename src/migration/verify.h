@@ -30,7 +30,7 @@ extern TesseraDigest *tessera_verify_sums(TesseraVerify *verify);
 extern void tessera_verify_write_sums(TesseraVerify *verify, StringInfo out);
 
 /*
- * A row of the range has changed: its key, from values by attnum - 1 (known: which of them the change tells), and the transaction (invalid: as noted before). The
+ * A row of the range has changed: its key, from values by attnum - 1 (known: which of them the change tells), and the transaction that did it. The
  * settings of row_codec.h must be pushed. ERROR 53400 if there are too many keys.
  */
 extern void tessera_verify_note(TesseraVerify *verify, int table, TupleDesc desc, const Datum *values, const bool *nulls, const bool *known,

@@ -205,7 +205,6 @@ static void
 new_key(TesseraVerify *verify, ChangedKey *key, int table)
 {
 	key->table = table;
-	key->xid = InvalidTransactionId;
 	key->size = verify->encoded.len;
 	key->bytes = MemoryContextAlloc(verify->mcxt, key->size);
 	memcpy(key->bytes, verify->encoded.data, key->size);
@@ -246,8 +245,7 @@ tessera_verify_note(TesseraVerify *verify, int table, TupleDesc desc, const Datu
 	else
 		new_key(verify, key, table);
 	link_key(verify, key, false);
-	if (TransactionIdIsValid(xid))
-		key->xid = xid;
+	key->xid = xid;
 }
 
 
@@ -266,7 +264,7 @@ choose_keys(TesseraVerify *verify, Snapshot snapshot)
 
 		if (verify->nround >= ROUND_KEYS || bytes >= ROUND_BYTES)
 			break;
-		if (TransactionIdIsValid(key->xid) && XidInMVCCSnapshot(key->xid, snapshot))
+		if (XidInMVCCSnapshot(key->xid, snapshot))
 			continue;
 		unlink_key(verify, key);
 		link_key(verify, key, true);
