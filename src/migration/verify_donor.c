@@ -33,6 +33,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/injection.h"
 #include "migration/key_rows.h"
 #include "migration/settings.h"
 #include "migration/verify.h"
@@ -317,9 +318,11 @@ measure(TesseraVerify *verify, TimestampTz begun)
 static bool
 begin_round(TesseraVerify *verify, bool last)
 {
-	TimestampTz begun = GetCurrentTimestamp();
+	TimestampTz begun;
 	int			nestlevel;
 
+	tessera_injection("donor_verify_round");
+	begun = GetCurrentTimestamp();
 	verify->position = InvalidXLogRecPtr;
 	tessera_work_begin();
 	nestlevel = tessera_codec_push_settings();
