@@ -37,10 +37,10 @@ extern void tessera_verify_note(TesseraVerify *verify, int table, TupleDesc desc
 								TransactionId xid);
 
 /*
- * Once in each turn after the clone: goes on with the round, or begins one. sent: all changes up to there are with the recipient or on their way. gate_closed: begins none.
- * Outside a transaction. True if something was done.
+ * Once in each turn after the clone: goes on with the round, or begins one if it may. sent: all changes up to there are with the recipient or on their way. Outside a
+ * transaction. True if something was done.
  */
-extern bool tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool gate_closed);
+extern bool tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool may_begin);
 
 /* The recipient has found the keys of a round equal. ERROR 08P01 if it was not asked (verify NULL: it cannot have been). */
 extern void tessera_verify_answered(TesseraVerify *verify, int64 number);

@@ -42,7 +42,6 @@
 #define ROUND_KEYS 20000		/* of a round at most */
 #define ROUND_BYTES (8 * 1024 * 1024)	/* of their keys */
 #define ROUND_PAUSE_MS 10		/* between rounds */
-#define NEAR_BYTES (1024 * 1024)	/* of WAL not sent: farther behind, keys would only change again */
 #define MEASURED_KEYS 64		/* a round of fewer says little about what a key costs */
 #define KEY_US 20.0				/* assumed of a key until that is measured */
 
@@ -388,15 +387,14 @@ send_round(TesseraVerify *verify, TesseraPipe *pipe)
 }
 
 bool
-tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool gate_closed)
+tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool may_begin)
 {
 	if (verify->phase == DIGESTED && sent >= verify->position && pipe->rest == NULL)
 	{
 		send_round(verify, pipe);
 		return true;
 	}
-	if (verify->phase == IDLE && !gate_closed && verify->nwaiting > 0 && GetCurrentTimestamp() >= verify->not_before &&
-		sent + NEAR_BYTES >= GetFlushRecPtr(NULL))
+	if (verify->phase == IDLE && may_begin && verify->nwaiting > 0 && GetCurrentTimestamp() >= verify->not_before)
 		return begin_round(verify, false);
 	return false;
 }
