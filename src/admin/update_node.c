@@ -23,7 +23,7 @@ PG_FUNCTION_INFO_V1(tessera_update_node);
 static void
 check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *cluster_id)
 {
-	if (strcmp(node->system_id, there->system_id) != 0 || strcmp(node->database, there->database) != 0)
+	if (strcmp(node->system_id, there->system_id) != 0 || !there->is_node)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("conninfo does not lead to node \"%s\"", node->name),
@@ -69,7 +69,7 @@ update_here(const TesseraChange *change)
 	TesseraRegistered *node;
 	TesseraConnection *connection;
 	TesseraNodeFacts *there;
-	const char *row[] = {change->name, change->conninfo, NULL};
+	const char *row[] = {change->name, change->conninfo, NULL, NULL};
 	const char *logged[4];
 
 	tessera_registry_lock();
@@ -81,7 +81,8 @@ update_here(const TesseraChange *change)
 	check_timeline(node, there, change->force);
 
 	row[2] = psprintf("%d", there->timeline);
-	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4 WHERE name = $1", 3, row);
+	row[3] = there->database;	/* it may have been renamed */
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4, database = $4 WHERE name = $1", 4, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);
 	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";
