@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog/decision.h"
+#include "common/injection.h"
 #include "transaction/transaction_private.h"
 
 /* While an answer to COMMIT is awaited, how often a request to cancel is looked for. */
@@ -405,7 +406,9 @@ commit_two_phase(TesseraParticipant *coordinator)
 	make_gid(coordinator ? coordinator->node_id : tessera_self_node);
 	phase = PHASE_PREPARING;
 	write_decision(coordinator);
+	tessera_injection("commit_decision_written");
 	prepare_others(coordinator);
+	tessera_injection("commit_prepared");
 	if (coordinator)
 		decide_there(coordinator);
 }
@@ -470,6 +473,7 @@ tessera_two_phase_committed(void)
 
 	if (phase == PHASE_OPEN)
 		return;
+	tessera_injection("commit_decided");	/* only to crash: nothing may be raised here */
 	connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
 	for (int i = 0; i < tessera_participant_count; i++)
 	{
