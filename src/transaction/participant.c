@@ -210,6 +210,7 @@ queue_transaction(TesseraParticipant *participant)
 		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
 		state->xact_depth = 1;
 		state->wrote = false;
+		state->unpreparable = false;
 		participant->joined = true;
 	}
 	while (state->xact_depth < level)

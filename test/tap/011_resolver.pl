@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('resolver', settings => { 'tessera.injection_points' => 'on', log_min_messages => 'warning' });
+my $c = TesseraCluster->new('resolver', settings => { 'tessera.injection_points' => 'on', restart_after_crash => 'on', log_min_messages => 'warning' });
 $c->start_nodes('s1', 's2', 's3');
 $c->query('s1', 'CREATE TABLE acc (id int PRIMARY KEY, what text)');
 $c->create(shards => 3);
@@ -29,15 +29,15 @@ sub resolve { $c->query($_, "SELECT * FROM tessera.resolve_transactions('0')") f
 sub decisions { my ($name) = @_; return $c->query($name, 'SELECT count(*) FROM tessera.transaction_decision'); }
 sub script { return 'BEGIN; ' . join('; ', map { "INSERT INTO acc VALUES ($_, 'x')" } @_) . '; COMMIT'; }
 
-# The session's server dies at the point, as a server with a crashed backend does without restart_after_crash.
+# The session dies at the point, and its server with it, which comes back at once.
 sub crash_at
 {
 	my ($point, @wanted) = @_;
+	my $checkpointer = $c->query('s1', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
 	$c->query('s1', "SELECT tessera.injection_set('$point', 'crash')");
 	my ($status) = $c->psql('s1', script(@wanted));
 	isnt($status, 0, "the router dies at $point");
-	$c->kill9('s1');
-	$c->start('s1');
+	ok($c->wait_for('s1', "SELECT pid <> $checkpointer FROM pg_stat_activity WHERE backend_type = 'checkpointer'"), 'and comes back');
 	return;
 }
 
