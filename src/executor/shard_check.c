@@ -403,6 +403,8 @@ executor_finish(QueryDesc *query)
 		tessera_nesting_leave();
 	}
 	PG_END_TRY();
+	if (tessera_nesting() == 0)
+		tessera_internal_tell_unpreparable();
 }
 
 static void
