@@ -7,12 +7,15 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
+#include "utils/memutils.h"
 
+#include "common/spi.h"
 #include "migration/lockers.h"
 #include "migration/work.h"
 
@@ -58,6 +61,53 @@ tessera_lockers_of(const VirtualTransactionId *ids, int n)
 	return lockers;
 }
 
+char *
+tessera_prepared_name(TransactionId xid)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		own = !IsTransactionState();
+	TesseraSpi	spi;
+	Oid			type = XIDOID;
+	Datum		value = TransactionIdGetDatum(xid);
+	char	   *result = NULL;
+
+	if (own)
+		tessera_work_begin();
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
+		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	tessera_spi_end(&spi);
+	if (own)
+		tessera_work_commit();
+	MemoryContextSwitchTo(caller);
+	return result;
+}
+
+/* Who is waited for. A prepared transaction's name is looked up once. */
+static void
+name_first(TesseraLockers *lockers, char *who, Size size)
+{
+	VirtualTransactionId id = lockers->ids[0];
+	PGPROC	   *proc;
+	char	   *gid;
+
+	if (id.backendId != InvalidBackendId)
+	{
+		proc = BackendIdGetProc(id.backendId);
+		snprintf(who, size, "transaction of process %d", proc ? proc->pid : 0);
+		return;
+	}
+	if (lockers->named != id.localTransactionId)
+	{
+		gid = tessera_prepared_name(id.localTransactionId);
+		snprintf(lockers->name, sizeof(lockers->name), "%s", gid != NULL ? gid : "?");
+		lockers->named = id.localTransactionId;
+		if (gid != NULL)
+			pfree(gid);
+	}
+	snprintf(who, size, "prepared transaction \"%s\"", lockers->name);
+}
+
 bool
 tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 {
@@ -80,13 +130,6 @@ tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 	lockers->n = kept;
 	if (kept == 0)
 		return false;
-	if (lockers->ids[0].backendId == InvalidBackendId)
-		snprintf(who, size, "prepared transaction %u", lockers->ids[0].localTransactionId);
-	else
-	{
-		PGPROC	   *proc = BackendIdGetProc(lockers->ids[0].backendId);
-
-		snprintf(who, size, "transaction of process %d", proc ? proc->pid : 0);
-	}
+	name_first(lockers, who, size);
 	return true;
 }

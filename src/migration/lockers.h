@@ -12,6 +12,8 @@ typedef struct TesseraLockers
 {
 	int			n;
 	VirtualTransactionId *ids;	/* those that had not ended when last looked */
+	TransactionId named;		/* prepared transaction whose name was looked up */
+	char		name[64];
 } TesseraLockers;
 
 /* Who holds or waits for a lock on any of the tables that conflicts with mode, now; lazy vacuums aside. In the current context. */
@@ -22,5 +24,8 @@ extern TesseraLockers *tessera_lockers_of(const VirtualTransactionId *ids, int n
 
 /* Has any not ended yet? who: a text that names the first. */
 extern bool tessera_lockers_left(TesseraLockers *lockers, char *who, Size size);
+
+/* Name of a prepared transaction, palloc'd; NULL if there is none of this xid. In the current transaction if there is one, else in a short one. */
+extern char *tessera_prepared_name(TransactionId xid);
 
 #endif							/* TESSERA_MIGRATION_LOCKERS_H */

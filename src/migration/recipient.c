@@ -36,6 +36,7 @@
 
 #define REQUESTS 4				/* in flight */
 #define RECEIVE_MS 100
+#define SILENCE_MS 1000			/* a donor that is silent for so long is shown as waited for */
 #define OUTCOME_MS 500			/* asks for the outcome so often, if nobody tells */
 #define LOCKERS_MS 3000			/* waits for older lockers so long at most */
 #define LOCKERS_POLL_MS 10
@@ -65,7 +66,7 @@ static void
 wait_for_lockers(Recipient *recipient)
 {
 	TesseraLockers *lockers = tessera_lockers_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(tessera_migration_lock_timeout, LOCKERS_MS));
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKERS_MS);
 	char		who[128];
 
 	while (tessera_lockers_left(lockers, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
@@ -132,6 +133,32 @@ register_range(Recipient *recipient)
 
 /* Pull */
 
+/* Between batches, and while the donor is waited for. */
+static void
+check_limits(void)
+{
+	tessera_work_take_in();
+	if (tessera_slot_cancelled())
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("migration was cancelled")));
+	if (tessera_migration_timeout > 0 && TimestampDifferenceExceeds(tessera_my_migration->started, GetCurrentTimestamp(), tessera_migration_timeout))
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("migration took longer than tessera.migration_timeout"),
+				 errdetail("It is the recipient who has waited so long.")));
+}
+
+static void
+flush_pipe(Recipient *recipient)
+{
+	while (!tessera_pipe_flush(&recipient->pipe))
+	{
+		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
+		check_limits();
+	}
+}
+
 static void
 request(Recipient *recipient, TesseraMessageKind kind)
 {
@@ -139,19 +166,8 @@ request(Recipient *recipient, TesseraMessageKind kind)
 
 	message.sequence = ++recipient->sequence;
 	message.lsn = recipient->applied;
-	while (!tessera_pipe_flush(&recipient->pipe))
-		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
+	flush_pipe(recipient);
 	(void) tessera_pipe_send(&recipient->pipe, &message, NULL);
-}
-
-static void
-check_cancelled(void)
-{
-	tessera_work_take_in();
-	if (tessera_slot_cancelled())
-		ereport(ERROR,
-				(errcode(ERRCODE_QUERY_CANCELED),
-				 errmsg("migration was cancelled")));
 }
 
 static void
@@ -173,7 +189,9 @@ begin_batch(Recipient *recipient)
 	if (recipient->applier == NULL)
 	{
 		MemoryContextSwitchTo(recipient->context);
+		tessera_slot_waiting("locks of the tables");
 		recipient->applier = tessera_applier_begin(recipient->range);
+		tessera_slot_waiting(NULL);
 	}
 }
 
@@ -195,15 +213,20 @@ commit_batch(Recipient *recipient)
 static void
 next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *message, const char **payload, Size *size)
 {
+	TimestampTz since = GetCurrentTimestamp();
+
 	while (!tessera_pipe_receive(&recipient->pipe, message, payload, size))
 	{
 		/* nothing there: do not keep locks while waiting */
 		commit_batch(recipient);
-		check_cancelled();
+		check_limits();
 		(void) tessera_pipe_flush(&recipient->pipe);
-		(void) tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS);
+		if (!tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS) &&
+			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), SILENCE_MS))
+			tessera_slot_waiting("next batch of the donor");
 	}
-	check_cancelled();
+	tessera_slot_waiting(NULL);
+	check_limits();
 	if (message->kind != kind && !(kind == TESSERA_MSG_MODS_BATCH && message->kind == TESSERA_MSG_CLONE_BATCH && message->rows == 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
@@ -257,8 +280,6 @@ pull_mods(Recipient *recipient)
 	Size		size;
 
 	/* the donor may still answer requests for more of the clone: empty batches */
-	request(recipient, TESSERA_MSG_MODS_REQUEST);
-	request(recipient, TESSERA_MSG_MODS_REQUEST);
 	for (;;)
 	{
 		next_message(recipient, TESSERA_MSG_MODS_BATCH, &message, &payload, &size);
@@ -289,6 +310,7 @@ pull_mods(Recipient *recipient)
 static void
 confirm(Recipient *recipient, XLogRecPtr last)
 {
+	tessera_injection("recipient_last");
 	tessera_work_begin();
 	tessera_work_commit_lazily();
 	tessera_place_confirming(recipient->row);
@@ -309,37 +331,90 @@ confirm(Recipient *recipient, XLogRecPtr last)
 		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
 }
 
-/* Somebody carries the outcome out here (internal_release_recipient), or it is asked for. */
+/* The donor's gate is open again: the range is not ours, and changes of it will follow. */
 static void
+take_back(Recipient *recipient)
+{
+	tessera_work_begin();
+	tessera_place_unconfirm(recipient->row);
+	tessera_work_commit();
+	tessera_migration_deaf(false);
+	tessera_slot_enter(TESSERA_APPLYING);
+	tessera_injection("recipient_taken_back");
+}
+
+/* Has the donor sent anything since its last batch? It only does when it has opened its gate again. A donor that has gone is heard no more: *listening. */
+static bool
+donor_goes_on(Recipient *recipient, volatile bool *listening)
+{
+	TesseraMessage message;
+	const char *payload;
+	Size		size;
+	volatile bool any = false;
+
+	PG_TRY();
+	{
+		any = tessera_pipe_receive(&recipient->pipe, &message, &payload, &size);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(recipient->context);
+		FlushErrorState();
+		*listening = false;
+	}
+	PG_END_TRY();
+	return any;
+}
+
+/* Asks the config node for the outcome, and carries it out; errors are logged, and it is asked again later. */
+static void
+ask_for_outcome(Recipient *recipient)
+{
+	PG_TRY();
+	{
+		if (tessera_follow_outcome(&recipient->row->migration_id))
+			tessera_slot_settled(&recipient->row->migration_id);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(recipient->context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(recipient->context);
+	}
+	PG_END_TRY();
+}
+
+/* Somebody carries the outcome out here (internal_release_recipient), or it is asked for. false: there is none yet, the donor has opened its gate again. */
+static bool
 await_outcome(Recipient *recipient)
 {
 	TimestampTz ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
+	volatile bool listening = true;
 
+	tessera_slot_waiting("the outcome of the migration");
 	while (!((volatile TesseraMigrationSlot *) tessera_my_migration)->settled)
 	{
-		tessera_work_sleep(OUTCOME_MS);
+		if (listening && donor_goes_on(recipient, &listening))
+			return false;
+		if (listening)
+			(void) tessera_exchange_wait(recipient->pipe.exchange, false, OUTCOME_MS);
+		else
+			tessera_work_sleep(OUTCOME_MS);
+		tessera_work_take_in();
 		if (GetCurrentTimestamp() < ask)
 			continue;
+		ask_for_outcome(recipient);
 		ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
-		PG_TRY();
-		{
-			if (tessera_follow_outcome(&recipient->row->migration_id))
-				tessera_slot_settled(&recipient->row->migration_id);
-		}
-		PG_CATCH();
-		{
-			if (geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
-				PG_RE_THROW();
-			MemoryContextSwitchTo(recipient->context);
-			EmitErrorReport();
-			FlushErrorState();
-			AbortOutOfAnyTransaction();
-			MemoryContextSwitchTo(recipient->context);
-		}
-		PG_END_TRY();
 	}
 	tessera_work_refresh();
 	tessera_injection("recipient_released");
+	return true;
 }
 
 static void
@@ -379,14 +454,18 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 
 	PG_TRY();
 	{
-		XLogRecPtr	last;
-
 		connect_to_donor(recipient);
 		register_range(recipient);
 		pull_clone(recipient);
-		last = pull_mods(recipient);
-		confirm(recipient, last);
-		await_outcome(recipient);
+		request(recipient, TESSERA_MSG_MODS_REQUEST);
+		request(recipient, TESSERA_MSG_MODS_REQUEST);
+		for (;;)
+		{
+			confirm(recipient, pull_mods(recipient));
+			if (await_outcome(recipient))
+				break;
+			take_back(recipient);
+		}
 	}
 	PG_CATCH();
 	{

@@ -18,6 +18,7 @@ int			tessera_migration_commit_size;
 int			tessera_migration_lock_timeout;
 int			tessera_critical_section_budget;
 int			tessera_critical_section_lock_timeout;
+int			tessera_critical_section_attempts;
 char	   *tessera_exchange_address;
 int			tessera_orphan_cleanup_delay;
 int			tessera_range_deleter_batch_size;
@@ -45,12 +46,14 @@ static const IntSetting int_settings[] = {
 	&tessera_migration_batch_size, 1024, 8, 64 * 1024, GUC_UNIT_KB},
 	{"tessera.migration_commit_size", "The recipient commits cloned rows when they are of this size.",
 	&tessera_migration_commit_size, 8 * 1024, 8, 1024 * 1024, GUC_UNIT_KB},
-	{"tessera.migration_lock_timeout", "How long a donor waits for transactions that are older than its replication slot.",
+	{"tessera.migration_lock_timeout", "How long a worker of a migration waits for a lock before the migration is aborted; 0: no limit.",
 	&tessera_migration_lock_timeout, 60 * 1000, 0, INT_MAX, GUC_UNIT_MS},
 	{"tessera.critical_section_budget", "A migration closes its gate only when it predicts a shorter pause than this.",
 	&tessera_critical_section_budget, 50, 1, 60 * 1000, GUC_UNIT_MS},
 	{"tessera.critical_section_lock_timeout", "How long a closed gate waits for writers inside before it is reopened.",
 	&tessera_critical_section_lock_timeout, 50, 1, 60 * 1000, GUC_UNIT_MS},
+	{"tessera.critical_section_attempts", "A migration whose recipient was too slow so many times while the gate was closed is aborted.",
+	&tessera_critical_section_attempts, 50, 1, INT_MAX, 0},
 	{"tessera.orphan_cleanup_delay", "How long rows that a shard no longer owns are kept before the range deleter removes them.",
 	&tessera_orphan_cleanup_delay, 1000, 0, INT_MAX, GUC_UNIT_MS},
 	{"tessera.range_deleter_batch_size", "Rows that the range deleter removes in one transaction.",

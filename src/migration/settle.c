@@ -23,6 +23,9 @@
 #include "migration/settle.h"
 #include "migration/work.h"
 
+/* While a gate is closed a node gets so long to answer; then it is asked again. */
+#define GATE_CALL_MS 5000
+
 typedef struct Outcome
 {
 	bool		committed;
@@ -44,7 +47,7 @@ static void
 fence(const pg_uuid_t *migration_id, Outcome *outcome)
 {
 	const char *values[] = {tessera_work_uuid(migration_id)};
-	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid)", 1, values);
+	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid)", 1, values, GATE_CALL_MS);
 
 	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
 	if (!outcome->committed)
@@ -65,7 +68,7 @@ tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome)
 		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term)
 	};
 
-	tessera_work_call(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8)", 4, values);
+	tessera_work_call_within(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8)", 4, values, GATE_CALL_MS);
 }
 
 /* What the config node keeps about the migration. */
