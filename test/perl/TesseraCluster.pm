@@ -79,6 +79,8 @@ sub new
 		settings => $params{settings} // {},
 		nodes => {},    # name => PostgreSQL::Test::Cluster
 		order => [],    # names, in the order of their start
+		standbys => {},    # name => PostgreSQL::Test::Cluster
+		replaced => {},    # name => [ servers that were primaries ]
 		plain => undef
 	};
 	return bless $self, $class;
@@ -218,6 +220,128 @@ sub _conninfo
 {
 	my ($server, $dbname) = @_;
 	return sprintf("host=127.0.0.1 port=%d dbname=%s user=%s", $server->port, $dbname // 'postgres', user());
+}
+
+=pod
+
+=head2 add_standby(name, register => 1)
+
+A streaming standby of a node, which has caught up; one for each node at a time. With C<register> (default) the node's address from now on names both
+servers, with target_session_attrs=read-write, by update_node through the node itself. Returns the standby's PostgreSQL::Test::Cluster object.
+
+=cut
+
+my $standby_number = 0;
+
+sub add_standby
+{
+	my ($self, $name, %params) = @_;
+	my $primary = $self->node($name);
+	my $number = ++$standby_number;
+	my $standby = PostgreSQL::Test::Cluster->new("$self->{name}_${name}_standby$number");
+
+	croak "node $name has a standby" if $self->{standbys}{$name};
+	$primary->backup("backup$number", backup_options => [ '--checkpoint=fast', '--no-sync' ]);
+	$standby->init_from_backup($primary, "backup$number", has_streaming => 1);
+	$standby->start;
+	$self->{standbys}{$name} = $standby;
+	$self->catch_up($name);
+	$self->query($name, sprintf('SELECT tessera.update_node(%s, %s)', quote($name), quote($self->conninfo_of_all($name))))
+	  if $params{register} // 1;
+	return $standby;
+}
+
+=pod
+
+=head2 standby(name), conninfo_of_all(name), catch_up(name)
+
+The standby of a node; an address of both; waits until the standby has replayed all that is committed on the node by now.
+
+=cut
+
+sub standby
+{
+	my ($self, $name) = @_;
+	return $self->{standbys}{$name} // croak "node $name has no standby";
+}
+
+sub conninfo_of_all
+{
+	my ($self, $name) = @_;
+	my @servers = ($self->node($name), $self->standby($name));
+	return sprintf("host=%s port=%s dbname=postgres user=%s target_session_attrs=read-write connect_timeout=5", join(',', map { '127.0.0.1' } @servers),
+		join(',', map { $_->port } @servers), user());
+}
+
+sub catch_up
+{
+	my ($self, $name) = @_;
+	$self->node($name)->wait_for_catchup($self->standby($name), 'replay', $self->query($name, 'SELECT pg_current_wal_insert_lsn()'));
+	return;
+}
+
+=pod
+
+=head2 cut_standby(name)
+
+The standby no longer gets anything from its primary: what is committed from now on is missing on it. It replays what it has.
+
+=cut
+
+sub cut_standby
+{
+	my ($self, $name) = @_;
+	my $standby = $self->standby($name);
+	$standby->append_conf('postgresql.conf', "primary_conninfo = ''\n");
+	$standby->reload;
+	$standby->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_wal_receiver')
+	  or croak "the standby of node $name still receives";
+	return;
+}
+
+=pod
+
+=head2 promote(name, lossy => 0, stop => 'immediate', tell => undef)
+
+The failover of a node: its primary is stopped for good and its standby promoted; from now on the name means the promoted server. Without C<lossy> the
+standby catches up first; with it, it is expected to have been cut off. C<stop> is the primary's end: a mode of stop(), 'kill9', or undef if it does not run
+any more. C<tell> names a node on which update_node(..., force => true) is run then.
+
+=cut
+
+sub promote
+{
+	my ($self, $name, %params) = @_;
+	my $standby = $self->standby($name);
+	my $conninfo = $self->conninfo_of_all($name);
+	my $stop = exists $params{stop} ? $params{stop} : 'immediate';
+
+	$self->catch_up($name) unless $params{lossy};
+	if (defined $stop)
+	{
+		$stop eq 'kill9' ? $self->kill9($name) : $self->stop($name, $stop);
+	}
+	push @{ $self->{replaced}{$name} }, $self->node($name);
+	$self->{nodes}{$name} = $standby;
+	delete $self->{standbys}{$name};
+	$standby->promote;
+	$standby->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()') or croak "the standby of node $name was not promoted";
+	$self->query($params{tell}, sprintf('SELECT tessera.update_node(%s, %s, force => true)', quote($name), quote($conninfo))) if $params{tell};
+	return $standby;
+}
+
+=pod
+
+=head2 replaced(name)
+
+The servers that a node had before it was promoted, oldest first.
+
+=cut
+
+sub replaced
+{
+	my ($self, $name) = @_;
+	return @{ $self->{replaced}{$name} // [] };
 }
 
 =pod
@@ -530,6 +654,48 @@ sub _difference
 		last if @lines >= 20;
 	}
 	return @lines ? join("\n", @lines) : '  the same lines in another order';
+}
+
+=pod
+
+=head2 script_differs(name, script, refused)
+
+Runs the statements of a script (list) one by one, each in a session of its own, on plain and on a node, and returns how many answers differ: rows (as a
+set where nothing orders them) and SQLSTATEs; the first of them are diagnosed. C<refused> (list) are statements that the node must refuse with 0A000; plain
+does not run them.
+
+=cut
+
+sub _answer
+{
+	my ($conninfo, $sql) = @_;
+	my ($out, $err) = ('', '');
+	IPC::Run::run(
+		[ 'psql', '-XAtq', '-v', 'VERBOSITY=sqlstate', '-P', 'null=NULL', '-d', $conninfo ],
+		'<', \"SET client_min_messages = warning; SET timezone = 'UTC';\n$sql;\n",
+		'>', \$out, '2>', \$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	my @lines = split /\n/, $out, -1;
+	(my $last = $sql) =~ s/^SET [^;]*;//;
+	@lines = sort @lines unless $last =~ /ORDER BY [^()]*$|BEGIN|;/;
+	$err =~ s/^psql:.*?: //mg;
+	return join("\n", @lines, $err);
+}
+
+sub script_differs
+{
+	my ($self, $name, $script, $refused) = @_;
+	my %refused = map { $_ => 1 } @{ $refused // [] };
+	my $plain = $self->plain->connstr('postgres');
+	my $differ = 0;
+	foreach my $sql (@$script)
+	{
+		my $expected = $refused{$sql} ? '' : _answer($plain, $sql);
+		my $got = _answer($self->conninfo($name), $sql);
+		next if $refused{$sql} ? $got =~ /0A000/ : $got eq $expected;
+		Test::More::diag("from $name: $sql\n--- plain\n$expected\n--- cluster\n$got\n") if ++$differ <= 8;
+	}
+	return $differ;
 }
 
 =pod
