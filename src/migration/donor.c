@@ -122,7 +122,9 @@ start(TesseraDonor *donor, char *endpoint)
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
 	tessera_slot_waiting("locks of the tables");
-	donor->reader = tessera_clone_begin(donor->range);
+	if (donor->row->verify)
+		donor->sums = palloc0(Max(donor->range->ntables, 1) * sizeof(TesseraDigest));
+	donor->reader = tessera_clone_begin(donor->range, donor->sums);
 	tessera_slot_waiting(NULL);
 
 	values[0] = tessera_donor_id(donor);
