@@ -29,6 +29,7 @@
 
 #define DECIDE_MS 10000			/* for the config node's answer; then it is asked again, by a fence */
 #define UNREACHED_MS 1000		/* no attempt so soon again if the config node cannot be reached */
+#define LONGEST_PAUSE_MS 10000	/* between attempts, even if this process stood still while its gate was closed */
 #define GATE_DUTY 20			/* the gate is closed at most 1/20 of the time */
 #define BLOCKED_MS 10			/* a writer inside that waits for a lock so long makes the gate open again */
 
@@ -167,7 +168,7 @@ reopen(TesseraDonor *donor, TimestampTz closed)
 	donor->upto = InvalidXLogRecPtr;
 	donor->known->gate_closed = 0;
 	tessera_slot_enter(TESSERA_STEADY);
-	donor->next_attempt = GetCurrentTimestamp() + (GetCurrentTimestamp() - closed) * (GATE_DUTY - 1);
+	donor->next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(tessera_ms_since(closed) * (GATE_DUTY - 1), LONGEST_PAUSE_MS));
 	tessera_injection("donor_reopened");
 }
 

@@ -124,7 +124,6 @@ static bool
 serve_clone(TesseraDonor *donor)
 {
 	TesseraMessage batch = {.kind = TESSERA_MSG_CLONE_BATCH, .table = -1};
-	Size		sent;
 
 	if (donor->clone_requests.n == 0 || donor->pipe.rest != NULL || GetCurrentTimestamp() < donor->clone_not_before)
 		return false;
@@ -146,9 +145,9 @@ serve_clone(TesseraDonor *donor)
 	}
 	batch.last = donor->clone_sent;
 	batch.sequence = pop(&donor->clone_requests);
-	sent = tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
+	(void) tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
 	tessera_slot_count(batch.rows, donor->payload.len, 0);
-	charge_rate(donor, sent);
+	charge_rate(donor, donor->payload.len);
 	return true;
 }
 
@@ -373,6 +372,7 @@ tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 	busy |= take_back_last(donor);
 	busy |= serve_mods(donor);
 	sample_lag(donor);
+	tessera_slot_note_memory();
 	MemoryContextSwitchTo(donor->context);
 	if (!busy)
 		(void) tessera_exchange_wait(donor->pipe.exchange, donor->pipe.rest != NULL, sleep_ms);

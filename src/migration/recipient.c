@@ -32,6 +32,7 @@
 #include "migration/settings.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
+#include "migration/standby.h"
 #include "migration/verify.h"
 #include "migration/work.h"
 
@@ -39,6 +40,7 @@
 #define RECEIVE_MS 100
 #define SILENCE_MS 1000			/* a donor that is silent for so long is shown as waited for */
 #define OUTCOME_MS 500			/* asks for the outcome so often, if nobody tells */
+#define STANDBY_POLL_MS 20
 #define LOCKERS_MS 3000			/* waits for older lockers so long at most */
 #define LOCKERS_POLL_MS 10
 
@@ -201,6 +203,7 @@ commit_batch(Recipient *recipient)
 {
 	if (!recipient->in_batch)
 		return;
+	tessera_slot_note_memory();
 	tessera_injection("recipient_batch");
 	if (recipient->applier != NULL)
 		tessera_applier_end(recipient->applier);
@@ -208,6 +211,28 @@ commit_batch(Recipient *recipient)
 	tessera_work_commit();
 	recipient->in_batch = false;
 	MemoryContextSwitchTo(recipient->context);
+}
+
+/* After a commit of the clone: does not run ahead of the standbys (tessera.secondary_throttle), but does not wait for one for ever, either. */
+static void
+throttle(void)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_secondary_throttle_timeout);
+	XLogRecPtr	lsn = XactLastCommitEnd;
+	long		ms = 1;
+	char		who[128];
+
+	if (tessera_secondary_throttle == TESSERA_THROTTLE_OFF)
+		return;
+	XLogFlush(lsn);
+	while (!tessera_standbys_have(lsn, tessera_secondary_throttle, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
+	{
+		tessera_slot_waiting(who);
+		tessera_work_sleep(ms);
+		check_limits();
+		ms = Min(ms * 2, STANDBY_POLL_MS);
+	}
+	tessera_slot_waiting(NULL);
 }
 
 /* The next message of the kind wanted; waits for it. */
@@ -275,7 +300,10 @@ pull_clone(Recipient *recipient)
 		tessera_slot_count(rows, size, 0);
 		recipient->batch_bytes += size;
 		if (recipient->batch_bytes >= (Size) tessera_migration_commit_size * 1024)
+		{
 			commit_batch(recipient);
+			throttle();
+		}
 	}
 	commit_batch(recipient);
 	tessera_slot_enter(TESSERA_APPLYING);
@@ -320,6 +348,26 @@ pull_mods(Recipient *recipient)
 
 /* Confirm, and the end */
 
+/*
+ * The confirmation counts when a standby that is promoted instead of this server has it, too, and with it all rows: then the donor may delete its own. The donor does not
+ * wait for long; false: it goes on already, or has gone.
+ */
+static bool
+await_standbys(Recipient *recipient)
+{
+	XLogRecPtr	lsn = XactLastCommitEnd;
+	char		who[128];
+
+	while (!tessera_standbys_have(lsn, TESSERA_THROTTLE_FLUSH, who, sizeof(who)))
+	{
+		tessera_slot_waiting(who);
+		if (tessera_exchange_wait(recipient->pipe.exchange, false, 1))
+			return false;
+	}
+	tessera_slot_waiting(NULL);
+	return true;
+}
+
 static void
 confirm(Recipient *recipient, XLogRecPtr last)
 {
@@ -338,7 +386,8 @@ confirm(Recipient *recipient, XLogRecPtr last)
 	tessera_work_commit();
 	tessera_slot_enter(TESSERA_CONFIRMED);
 	tessera_injection("recipient_confirmed");
-	recipient->applied = last;
+	if (await_standbys(recipient))
+		recipient->applied = last;
 	request(recipient, TESSERA_MSG_MODS_REQUEST);
 	while (!tessera_pipe_flush(&recipient->pipe))
 		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);

@@ -166,6 +166,8 @@ tessera_migration_run(int slot, uint32 generation)
 												   tessera_work_uuid(&migration_id)));
 	/* a lock that somebody holds for long ends the migration */
 	SetConfigOption("lock_timeout", psprintf("%d", tessera_migration_lock_timeout), PGC_USERSET, PGC_S_SESSION);
+	/* what decoding collects of transactions that have not ended */
+	SetConfigOption("logical_decoding_work_mem", psprintf("%d", tessera_migration_memory), PGC_USERSET, PGC_S_SESSION);
 	if (tessera_my_migration->side == TESSERA_DONOR)
 		run_donor(&migration_id, context);
 	else

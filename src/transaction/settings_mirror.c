@@ -15,7 +15,7 @@
 
 #include "transaction/settings_mirror.h"
 
-/* About this connection, this transaction or this server; never mirrored, as is everything of tessera's own. */
+/* About this connection, this transaction or this server; never mirrored, as is nearly everything of tessera's own. */
 static const char *const denied_names[] = {
 	"application_name", "client_connection_check_interval", "client_encoding", "default_transaction_deferrable", "default_transaction_isolation",
 	"default_transaction_read_only", "idle_in_transaction_session_timeout", "idle_session_timeout", "is_superuser", "local_preload_libraries",
@@ -62,6 +62,13 @@ is_among(const char *name, const char *const *names, int n)
 	return false;
 }
 
+/* Settings of tessera are about this server, but for those that say how long a statement may wait, wherever a part of it does. */
+static bool
+is_ours_alone(const char *name)
+{
+	return strncmp(name, "tessera.", 8) == 0 && strcmp(name, "tessera.gate_timeout") != 0;
+}
+
 static void
 make_verdicts(void)
 {
@@ -71,7 +78,7 @@ make_verdicts(void)
 	for (int i = 0; i < n; i++)
 	{
 		struct config_generic *setting = settings[i];
-		bool		denied = is_among(setting->name, denied_names, lengthof(denied_names)) || strncmp(setting->name, "tessera.", 8) == 0;
+		bool		denied = is_among(setting->name, denied_names, lengthof(denied_names)) || is_ours_alone(setting->name);
 
 		if (denied || is_among(setting->name, always_names, lengthof(always_names)))
 		{
