@@ -24,6 +24,7 @@
 #include "migration/place.h"
 #include "migration/settings.h"
 #include "migration/slot.h"
+#include "migration/verify.h"
 #include "migration/work.h"
 #include "routing/gate.h"
 
@@ -144,6 +145,19 @@ ship_rest(TesseraDonor *donor, TimestampTz closed)
 	return true;
 }
 
+/* What has changed since it was last compared is compared now: the recipient has applied it all, and nothing changes any more. */
+static bool
+verify_rest(TesseraDonor *donor, TimestampTz closed)
+{
+	while (donor->verify != NULL && !tessera_verify_rest(donor->verify))
+	{
+		if (tessera_ms_since(closed) > pause_limit(donor))
+			return false;
+		tessera_donor_turn(donor, 1);
+	}
+	return true;
+}
+
 static void
 close_write_gate(TesseraDonor *donor)
 {
@@ -238,7 +252,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 		return false;
 	}
 	donor->known->drained = GetCurrentTimestamp();
-	if (!ship_rest(donor, closed))
+	if (!ship_rest(donor, closed) || !verify_rest(donor, closed))
 	{
 		overrun(donor, closed);
 		return false;

@@ -86,6 +86,9 @@ receive(TesseraDonor *donor)
 				push(&donor->mods_requests, message.sequence);
 				note_applied(donor, message.lsn);
 				break;
+			case TESSERA_MSG_VERIFIED:
+				tessera_verify_answered(donor->verify, message.sequence);
+				break;
 			default:
 				ereport(ERROR,
 						(errcode(ERRCODE_PROTOCOL_VIOLATION),
@@ -139,8 +142,8 @@ serve_clone(TesseraDonor *donor)
 			batch.table = -1;
 			resetStringInfo(&donor->payload);
 			end_clone(donor);
-			if (donor->sums != NULL)
-				tessera_verify_write_sums(donor->range, donor->sums, &donor->payload);
+			if (donor->verify != NULL)
+				tessera_verify_write_sums(donor->verify, &donor->payload);
 		}
 	}
 	batch.last = donor->clone_sent;
@@ -371,6 +374,8 @@ tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 	busy |= serve_clone(donor);
 	busy |= take_back_last(donor);
 	busy |= serve_mods(donor);
+	if (donor->verify != NULL && donor->mods_begun)
+		busy |= tessera_verify_turn(donor->verify, &donor->pipe, donor->sent, donor->upto != InvalidXLogRecPtr);
 	sample_lag(donor);
 	tessera_slot_note_memory();
 	MemoryContextSwitchTo(donor->context);
