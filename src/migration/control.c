@@ -318,7 +318,8 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 
 /*
  * internal_migration_slots(OUT pid int4, OUT migration_id uuid, OUT side text, OUT phase text, OUT rows int8, OUT bytes int8, OUT mods int8,
- * OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8, OUT waiting_for text, OUT started timestamptz): those that run.
+ * OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8, OUT waiting_for text, OUT started timestamptz, OUT memory int8,
+ * OUT memory_peak int8): those that run.
  */
 Datum
 tessera_internal_migration_slots(PG_FUNCTION_ARGS)
@@ -329,8 +330,8 @@ tessera_internal_migration_slots(PG_FUNCTION_ARGS)
 	for (int i = 0; i < TESSERA_MIGRATION_SLOTS; i++)
 	{
 		TesseraMigrationSlot slot;
-		Datum		values[13];
-		bool		nulls[13] = {false};
+		Datum		values[15];
+		bool		nulls[15] = {false};
 
 		tessera_slot_copy(i, &slot);
 		if (slot.use != TESSERA_SLOT_RUNNING || slot.database != MyDatabaseId)
@@ -350,6 +351,8 @@ tessera_internal_migration_slots(PG_FUNCTION_ARGS)
 		nulls[10] = slot.pause_ms <= 0;
 		put_text(values, nulls, 11, slot.waiting_for);
 		values[12] = TimestampTzGetDatum(slot.started);
+		values[13] = Int64GetDatum(slot.memory);
+		values[14] = Int64GetDatum(slot.memory_peak);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -16,6 +16,8 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "utils/memutils.h"
@@ -93,6 +95,16 @@ static void
 waiting_for_slot(const char *what, void *arg)
 {
 	tessera_slot_waiting(what);
+	(void) tessera_donor_tell_progress(arg, true);
+}
+
+/* Milliseconds that are left to the migration. */
+static int
+time_left(TesseraDonor *donor)
+{
+	if (tessera_migration_timeout == 0)
+		return INT_MAX;
+	return Max(0, tessera_migration_timeout - (int) tessera_ms_since(donor->started));
 }
 
 static void
@@ -107,16 +119,18 @@ start(TesseraDonor *donor, char *endpoint)
 	tessera_injection("donor_flag_up");
 	donor->older = tessera_lockers_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
 
-	donor->capture = tessera_capture_create(donor->range, donor->row->slot, tessera_migration_lock_timeout, waiting_for_slot, NULL);
+	donor->capture = tessera_capture_create(donor->range, donor->row->slot, time_left(donor), waiting_for_slot, donor);
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
+	tessera_slot_waiting("locks of the tables");
 	if (donor->row->verify)
 	{
 		donor->verify = tessera_verify_begin(donor->range);
 		tessera_capture_note_keys(donor->capture, donor->verify);
 	}
 	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
+	tessera_slot_waiting(NULL);
 
 	values[0] = tessera_donor_id(donor);
 	values[1] = endpoint;

@@ -23,6 +23,9 @@
 #include "migration/settle.h"
 #include "migration/work.h"
 
+/* While a gate is closed a node gets so long to answer; then it is asked again. */
+#define GATE_CALL_MS 5000
+
 typedef struct Outcome
 {
 	bool		committed;
@@ -52,7 +55,7 @@ static void
 fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
 {
 	const char *values[] = {tessera_work_uuid(migration_id), known->error};
-	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2)", 2, values);
+	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid, $2)", 2, values, GATE_CALL_MS);
 
 	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
 	if (!outcome->committed)
@@ -73,7 +76,7 @@ tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome)
 		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term)
 	};
 
-	tessera_work_call(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8)", 4, values);
+	tessera_work_call_within(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8)", 4, values, GATE_CALL_MS);
 }
 
 /* What the config node keeps about the migration. */

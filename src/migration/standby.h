@@ -1,0 +1,25 @@
+/*
+ * standby.h
+ *	  What the standbys that are attached to this server have of its WAL.
+ */
+#ifndef TESSERA_MIGRATION_STANDBY_H
+#define TESSERA_MIGRATION_STANDBY_H
+
+#include "postgres.h"
+#include "access/xlogdefs.h"
+
+/* Values of tessera.secondary_throttle. */
+typedef enum TesseraThrottle
+{
+	TESSERA_THROTTLE_OFF,
+	TESSERA_THROTTLE_FLUSH,
+	TESSERA_THROTTLE_REPLAY
+} TesseraThrottle;
+
+/*
+ * Has every standby that streams from this server now flushed (replayed) its WAL up to lsn, which is flushed here? Subscribers of logical replication, base backups
+ * and receivers that never tell what they have flushed do not count. false: who (of size bytes) names one that has not. Locks: for moments.
+ */
+extern bool tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size);
+
+#endif							/* TESSERA_MIGRATION_STANDBY_H */
