@@ -80,7 +80,8 @@ update_here(const TesseraChange *change)
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	check_timeline(node, there, change->force);
 
-	row[2] = psprintf("%d", there->timeline);
+	/* the config node's own is written when it has compared its catalog with the shards (migration/merge.c) */
+	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
 	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4 WHERE name = $1", 3, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);

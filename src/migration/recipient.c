@@ -32,6 +32,7 @@
 #include "migration/settings.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
+#include "migration/standbys.h"
 #include "migration/work.h"
 
 #define REQUESTS 4				/* in flight */
@@ -302,6 +303,7 @@ confirm(Recipient *recipient, XLogRecPtr last)
 	tessera_place_confirm(recipient->row);
 	tessera_work_commit();
 	tessera_slot_enter(TESSERA_CONFIRMED);
+	tessera_require_standbys();
 	tessera_injection("recipient_confirmed");
 	recipient->applied = last;
 	request(recipient, TESSERA_MSG_MODS_REQUEST);

@@ -15,6 +15,7 @@
 
 #include "common/spi_row.h"
 #include "migration/migration.h"
+#include "migration/promotion.h"
 #include "migration/rows.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
@@ -100,11 +101,11 @@ fence_orphan(const pg_uuid_t *migration_id)
 	columns = tessera_work_call(pg_strtoint32(columns[0]), "SELECT tessera.internal_knows_migration($1::uuid)", 1, values);
 	if (columns == NULL || columns[0] == NULL || columns[0][0] == 't')
 		return true;
-	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid)", 1, values);
+	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2::int8)", 2, (const char *[]) {id, tessera_work_term()});
 	if (columns != NULL && columns[0] != NULL && strcmp(columns[0], "aborted") == 0)
 	{
 		tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
-		tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid)", 1, values);
+		tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, $2)", 2, values);
 	}
 	return true;
 }
@@ -142,9 +143,14 @@ tessera_migration_recovery_step(void)
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	int			left;
 
-	left = settle_all(TESSERA_DONOR, settle_donor);
-	left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
-	fence_orphans();
+	if (!tessera_promotion_step())
+		left = 1;
+	else
+	{
+		left = settle_all(TESSERA_DONOR, settle_donor);
+		left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
+		fence_orphans();
+	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	return left > 0 ? RETRY_MS : PERIOD_MS;

@@ -15,6 +15,7 @@ extern int	tessera_migration_commit_size;	/* kB */
 extern int	tessera_migration_lock_timeout; /* ms */
 extern int	tessera_critical_section_budget;	/* ms */
 extern int	tessera_critical_section_lock_timeout;	/* ms */
+extern int	tessera_standby_flush_timeout;	/* ms */
 extern char *tessera_exchange_address;
 extern int	tessera_orphan_cleanup_delay;	/* ms */
 extern int	tessera_range_deleter_batch_size;	/* rows */
