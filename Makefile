@@ -4,6 +4,7 @@
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
+#   make chaos             servers fail under load, for ROUNDS=3 rounds or MINUTES=..., by SEED=1; doc/chaos.md
 TESSERA_VERSION = 0.1.0
 PG_CONFIG ?= pg_config
 
@@ -66,4 +67,8 @@ demo-stop:
 bench:
 	@$(run) bash $(tree)/test/bench/run
 
-.PHONY: FORCE test installcheck demo demo-stop bench
+chaos:
+	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
+		bash $(tree)/test/chaos/run
+
+.PHONY: FORCE test installcheck demo demo-stop bench chaos

@@ -386,8 +386,7 @@ COPY p FROM stdin;
 \.
 COPY p TO stdout;
 SET SESSION AUTHORIZATION tessera_ddl_user;
-COPY p FROM stdin;
-\.
+\copy p FROM '/dev/null'
 COPY p FROM '/etc/passwd';
 RESET SESSION AUTHORIZATION;
 DROP TABLE types, few, p, r, o;

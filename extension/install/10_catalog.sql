@@ -118,6 +118,7 @@ CREATE TABLE tessera.migration (
   term           int8 NOT NULL,
   donor_timeline int4 NOT NULL,
   recipient_timeline int4 NOT NULL,
+  verify         bool NOT NULL DEFAULT true,   -- by content
   started        timestamptz NOT NULL DEFAULT clock_timestamp(),
   finished       timestamptz,
   state          text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'committed', 'aborted')),

@@ -1,13 +1,15 @@
 -- Live migration and range deletion. See src/migration/.
 
-CREATE FUNCTION tessera.move_range(table_name regclass, min tessera.bound, max tessera.bound, to_shard text) RETURNS uuid
+CREATE FUNCTION tessera.move_range(table_name regclass, min tessera.bound, max tessera.bound, to_shard text,
+                                   verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool) RETURNS uuid
   AS 'MODULE_PATHNAME', 'tessera_move_range' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text) IS
-  'moves the rows with keys from min up to, but without, max, of all tables that live together, to a shard, while they are in use; returns the id of the migration';
+COMMENT ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool) IS
+  'moves the rows with keys from min up to, but without, max, of all tables that live together, to a shard, while they are in use, verified by content if wanted; returns the id of the migration';
 
-CREATE FUNCTION tessera.move_chunk(table_name regclass, key tessera.bound, to_shard text) RETURNS uuid
+CREATE FUNCTION tessera.move_chunk(table_name regclass, key tessera.bound, to_shard text,
+                                   verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool) RETURNS uuid
   AS 'MODULE_PATHNAME', 'tessera_move_chunk' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.move_chunk(regclass, tessera.bound, text) IS 'moves the chunk that holds a key to a shard; returns the id of the migration';
+COMMENT ON FUNCTION tessera.move_chunk(regclass, tessera.bound, text, bool) IS 'moves the chunk that holds a key to a shard; returns the id of the migration';
 
 CREATE FUNCTION tessera.cancel_migration(id uuid) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_cancel_migration' LANGUAGE C VOLATILE STRICT;
@@ -20,9 +22,9 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS 'states of a migration on
 -- Config node's side.
 
 CREATE FUNCTION tessera.internal_register_migration(table_id uuid, min tessera.bound, max tessera.bound, "position" tessera.bound, to_shard text, term int8,
-                                                    OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text) RETURNS record
+                                                    verify bool DEFAULT true, OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_internal_register_migration' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8) IS
+COMMENT ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool) IS
   'between nodes: the config node registers a migration, or finds the same one running; id null: the range is there already';
 
 CREATE FUNCTION tessera.internal_migration_state(id uuid, OUT state text, OUT donor int4, OUT recipient int4, OUT donor_major int8,
@@ -146,18 +148,18 @@ CREATE FUNCTION tessera.injection_list(OUT name text, OUT action text, OUT remai
 COMMENT ON FUNCTION tessera.injection_list() IS 'armed injection points of this database';
 
 REVOKE ALL ON FUNCTION tessera.injection_set(text, text, int4), tessera.injection_clear(text), tessera.injection_list() FROM PUBLIC;
-REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text), tessera.move_chunk(regclass, tessera.bound, text),
+REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool), tessera.move_chunk(regclass, tessera.bound, text, bool),
   tessera.cancel_migration(uuid) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text), tessera.move_chunk(regclass, tessera.bound, text),
+GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool), tessera.move_chunk(regclass, tessera.bound, text, bool),
   tessera.cancel_migration(uuid) TO tessera_admin;
 
-REVOKE ALL ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8),
+REVOKE ALL ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
   tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
   tessera.internal_release_recipient(uuid, text, int8, int8) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8),
+GRANT EXECUTE ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
   tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid), tessera.internal_knows_migration(uuid),

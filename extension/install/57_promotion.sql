@@ -20,7 +20,7 @@ CREATE FUNCTION tessera.internal_migration_request(id uuid) RETURNS jsonb
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', textin(tessera.bound_out(min)),
       'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_timeline', donor_timeline,
-      'recipient_timeline', recipient_timeline)
+      'recipient_timeline', recipient_timeline, 'verify', verify)
     FROM tessera.migration WHERE migration_id = internal_migration_request.id
   $$;
 COMMENT ON FUNCTION tessera.internal_migration_request(uuid) IS 'between nodes: a migration as it was registered';

@@ -159,7 +159,7 @@ serve_start(Channel *channel, StringInfo message)
 	MemoryContextSwitchTo(TopMemoryContext);
 	capture = tessera_capture_create(range, slot, timeout_ms, report_waiting, NULL);
 	initStringInfo(&payload);
-	reader = tessera_clone_begin(range);
+	reader = tessera_clone_begin(range, NULL);
 	while ((rows = tessera_clone_next(reader, &payload, 1024 * 1024, &table)) > 0)
 	{
 		send_reply(channel, 'C', table, rows, InvalidXLogRecPtr, false, &payload);

@@ -152,7 +152,7 @@ tessera_clone_payloads(PG_FUNCTION_ARGS)
 	tessera_key_from_bound(range->ks, PG_GETARG_TESSERA_BOUND_P(3), &range->max);
 	InitMaterializedSRF(fcinfo, 0);
 	initStringInfo(&payload);
-	reader = tessera_clone_begin(range);
+	reader = tessera_clone_begin(range, NULL);
 	for (;;)
 	{
 		int64		rows = tessera_clone_next(reader, &payload, PG_GETARG_INT64(5), &table);

@@ -10,13 +10,19 @@
 
 #include "catalog/portable.h"
 
-bool
-tessera_type_is_portable(Oid type)
+/* Built-in types never change: the answer of tessera_type_goes_binary for each oid that it was asked. */
+typedef enum Known
 {
-	Oid			element;
+	KNOWN_NOT = 0,
+	GOES_BINARY,
+	GOES_AS_TEXT
+} Known;
 
-	if (type >= FirstNormalObjectId)
-		return false;
+static char known[FirstGenbkiObjectId];
+
+bool
+tessera_type_names_object(Oid type)
+{
 	switch (type)
 	{
 		case REGPROCOID:
@@ -30,21 +36,36 @@ tessera_type_is_portable(Oid type)
 		case REGNAMESPACEOID:
 		case REGCONFIGOID:
 		case REGDICTIONARYOID:
-		case RECORDOID:
-		case RECORDARRAYOID:
-		case UNKNOWNOID:
-		case CSTRINGOID:
-			return false;
+			return true;
 		default:
-			break;
+			return false;
 	}
+}
+
+static bool
+is_portable(Oid type)
+{
+	Oid			element;
+
+	if (type >= FirstNormalObjectId || tessera_type_names_object(type) || type == RECORDOID || type == RECORDARRAYOID || type == UNKNOWNOID ||
+		type == CSTRINGOID)
+		return false;
 	element = get_element_type(type);
-	return !OidIsValid(element) || tessera_type_is_portable(element);
+	return !OidIsValid(element) || is_portable(element);
+}
+
+static bool
+goes_binary(Oid type)
+{
+	return is_portable(type) && get_typtype(type) != TYPTYPE_PSEUDO && type != ACLITEMOID && type != ACLITEMARRAYOID;
 }
 
 bool
 tessera_type_goes_binary(Oid type)
 {
-	return tessera_type_is_portable(type) && get_typtype(type) != TYPTYPE_PSEUDO && type != ACLITEMOID && type != ACLITEMARRAYOID;
+	if (type >= FirstGenbkiObjectId)
+		return goes_binary(type);
+	if (known[type] == KNOWN_NOT)
+		known[type] = goes_binary(type) ? GOES_BINARY : GOES_AS_TEXT;
+	return known[type] == GOES_BINARY;
 }
-

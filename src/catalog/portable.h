@@ -7,10 +7,10 @@
 
 #include "postgres.h"
 
-/* Built-in, and neither it nor its elements hold OIDs of this node. */
-extern bool tessera_type_is_portable(Oid type);
+/* One of the server's reg types, whose values are OIDs of this node. */
+extern bool tessera_type_names_object(Oid type);
 
-/* Portable, and with send and receive functions: binary on the wire. */
+/* Built-in, neither it nor its elements hold OIDs of this node, and with send and receive functions: binary on the wire. */
 extern bool tessera_type_goes_binary(Oid type);
 
 #endif							/* TESSERA_PORTABLE_H */

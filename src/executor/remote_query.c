@@ -11,16 +11,16 @@
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 
 #include "catalog/portable.h"
 #include "executor/remote_query.h"
 
 static void
-prepare_params(TesseraRemoteQuery *query, const Oid *types)
+prepare_params(TesseraRemoteQuery *query)
 {
 	int			n = query->nparams;
 
-	query->types = palloc(sizeof(Oid) * Max(n, 1));
 	query->wire_types = palloc0(sizeof(Oid) * Max(n, 1));
 	query->formats = palloc0(sizeof(int) * Max(n, 1));
 	query->out = palloc0(sizeof(FmgrInfo) * Max(n, 1));
@@ -29,48 +29,38 @@ prepare_params(TesseraRemoteQuery *query, const Oid *types)
 		Oid			function;
 		bool		varlena;
 
-		query->types[i] = types[i];
-		if (tessera_type_goes_binary(types[i]))
+		if (tessera_type_goes_binary(query->types[i]))
 		{
 			query->formats[i] = 1;
-			query->wire_types[i] = types[i];
-			getTypeBinaryOutputInfo(types[i], &function, &varlena);
+			query->wire_types[i] = query->types[i];
+			getTypeBinaryOutputInfo(query->types[i], &function, &varlena);
 		}
 		else
-			getTypeOutputInfo(types[i], &function, &varlena);
+			getTypeOutputInfo(query->types[i], &function, &varlena);
 		fmgr_info(function, &query->out[i]);
 	}
 }
 
 static void
-prepare_result(TesseraRemoteQuery *query, TupleDesc desc, int natts, const AttrNumber *attnums)
+prepare_result(TesseraRemoteQuery *query)
 {
-	query->desc = CreateTupleDescCopy(desc);
-	query->natts = natts;
-	query->attnums = palloc(sizeof(AttrNumber) * Max(natts, 1));
+	int			natts = query->natts;
+
 	query->in = palloc0(sizeof(FmgrInfo) * Max(natts, 1));
 	query->ioparams = palloc0(sizeof(Oid) * Max(natts, 1));
 	query->typmods = palloc0(sizeof(int32) * Max(natts, 1));
 	query->binary = true;
 	for (int i = 0; i < natts; i++)
-	{
-		Form_pg_attribute att;
-
-		query->attnums[i] = attnums ? attnums[i] : i + 1;
-		if (query->attnums[i] <= 0)
-			continue;			/* ctid: handled by the caller of tessera_wire_row */
-		att = TupleDescAttr(desc, query->attnums[i] - 1);
-		if (!tessera_type_goes_binary(att->atttypid))
+		if (query->attnums[i] > 0 && !tessera_type_goes_binary(TupleDescAttr(query->desc, query->attnums[i] - 1)->atttypid))
 			query->binary = false;
-	}
 	for (int i = 0; i < natts; i++)
 	{
 		Form_pg_attribute att;
 		Oid			function;
 
 		if (query->attnums[i] <= 0)
-			continue;
-		att = TupleDescAttr(desc, query->attnums[i] - 1);
+			continue;			/* ctid: handled by the caller of tessera_wire_row */
+		att = TupleDescAttr(query->desc, query->attnums[i] - 1);
 		if (query->binary)
 			getTypeBinaryInputInfo(att->atttypid, &function, &query->ioparams[i]);
 		else
@@ -86,17 +76,40 @@ tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleD
 {
 	TesseraRemoteQuery *query = palloc0(sizeof(TesseraRemoteQuery));
 
-	query->sql = pstrdup(sql);
+	query->sql = sql;
 	query->nparams = nparams;
-	prepare_params(query, types);
-	if (desc != NULL)
-		prepare_result(query, desc, natts, attnums);
+	query->types = palloc(sizeof(Oid) * Max(nparams, 1));
+	memcpy(query->types, types, sizeof(Oid) * nparams);
+	if (desc == NULL)
+		return query;
+	query->desc = desc;
+	query->natts = natts;
+	query->attnums = palloc(sizeof(AttrNumber) * Max(natts, 1));
+	for (int i = 0; i < natts; i++)
+		query->attnums[i] = attnums ? attnums[i] : i + 1;
 	return query;
+}
+
+/* What only other nodes need: not done for a statement that stays here. */
+static void
+prepare(TesseraRemoteQuery *query)
+{
+	MemoryContext before;
+
+	if (query->prepared)
+		return;
+	before = MemoryContextSwitchTo(GetMemoryChunkContext(query));
+	prepare_params(query);
+	if (query->desc != NULL)
+		prepare_result(query);
+	query->prepared = true;
+	MemoryContextSwitchTo(before);
 }
 
 void
 tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *nulls, TesseraWireParams *out)
 {
+	prepare(query);
 	out->values = palloc0(sizeof(char *) * Max(query->nparams, 1));
 	out->lengths = palloc0(sizeof(int) * Max(query->nparams, 1));
 	for (int i = 0; i < query->nparams; i++)
@@ -171,7 +184,7 @@ tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTabl
 				 errhint("Check that the table has the same columns on every node: tessera.check_consistency().")));
 
 	ExecClearTuple(slot);
-	if (query->attnums != NULL && query->natts < slot->tts_tupleDescriptor->natts)
+	if (query->natts < slot->tts_tupleDescriptor->natts)
 		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
 	for (int i = 0; i < query->natts; i++)
 	{

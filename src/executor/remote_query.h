@@ -3,7 +3,7 @@
  *	  An SQL text with typed parameters and a row type, as it goes to shards: how its values cross the wire.
  *
  * Values go in binary where the type's send and receive functions mean the same on every node (built-in types without node-local OIDs inside), else
- * as text. All of a TesseraRemoteQuery lives in the context it was made in.
+ * as text. All of a TesseraRemoteQuery lives in the context it was made in; what its values need is looked up when it first goes to another node.
  */
 #ifndef TESSERA_REMOTE_QUERY_H
 #define TESSERA_REMOTE_QUERY_H
@@ -21,18 +21,20 @@ typedef struct TesseraRemoteQuery
 	const char *sql;
 	int			nparams;
 	Oid		   *types;			/* of the parameters, here */
+	TupleDesc	desc;			/* rows returned; NULL: none */
+	int			natts;			/* columns of a result row */
+	AttrNumber *attnums;		/* column i of a result goes to this attribute of desc */
+
+	/* from the first tessera_wire_params on */
+	bool		prepared;
 	Oid		   *wire_types;		/* as told to the shard: 0 for user types (the text casts them) */
 	int		   *formats;
 	FmgrInfo   *out;			/* send or output function of each parameter */
-	TupleDesc	desc;			/* rows returned; NULL: none */
-	int			natts;			/* columns of a result row */
-	AttrNumber *attnums;		/* column i of a result goes to this attribute of desc; NULL: i + 1 */
 	uint32		shape;			/* hash of the types of its result columns; 0: none */
 	bool		binary;			/* result format */
 	FmgrInfo   *in;				/* receive or input function of each result column */
 	Oid		   *ioparams;
 	int32	   *typmods;
-	bool	   *isbyval8;		/* fast path: 8-byte/4-byte/2-byte by-value built-in in network order */
 } TesseraRemoteQuery;
 
 /* Parameters of one execution, converted. Lives in the context given at conversion. */
@@ -43,12 +45,13 @@ typedef struct TesseraWireParams
 } TesseraWireParams;
 
 /*
- * types: nparams parameter types. desc: full row type of the slots to fill, or NULL; attnums (may be NULL): list of the attributes that the result's
- * columns stand for, natts of them.
+ * types: nparams parameter types. desc: full row type of the slots to fill, or NULL; attnums (NULL: all, in order): list of the attributes that the result's
+ * columns stand for, natts of them. sql and desc are not copied.
  */
 extern TesseraRemoteQuery *tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleDesc desc, int natts,
 													 const AttrNumber *attnums);
 
+/* Values in their form on the wire, in the current context. The query can be sent after that. */
 extern void tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *nulls, TesseraWireParams *out);
 
 /* Stores row `row` of the result into the (virtual) slot; by-reference values are allocated in the current context. ERROR XX001-like on a wrong shape. */

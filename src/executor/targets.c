@@ -56,12 +56,15 @@ tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, 
 	*no_row = false;
 	for (int i = 0; i < table->nkeys; i++)
 	{
-		Oid			from = getBaseType(types[i]);
-		Oid			to = getBaseType(group->types[i]);
+		bool		same = types[i] == group->types[i];
+		Oid			from = same ? types[i] : getBaseType(types[i]);
+		Oid			to = same ? types[i] : getBaseType(group->types[i]);
 
 		if (nulls[i])
 			*no_row = true;
-		else if (from != to && is_integer(from) && is_integer(to))
+		else if (from == to && is_integer(to))
+			key[i] = values[i];
+		else if (is_integer(from) && is_integer(to))
 		{
 			if (!convert_integer(values[i], from, to, &key[i]))
 				*no_row = true;

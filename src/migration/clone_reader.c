@@ -38,6 +38,7 @@ struct TesseraCloneReader
 	TesseraRangeScan *scan;		/* NULL: not begun */
 	TupleTableSlot *slot;
 	TesseraRowWriter *writer;
+	TesseraDigest *sums;		/* the caller's, by table; NULL: not wanted */
 };
 
 
@@ -66,7 +67,7 @@ check_file(Relation relation, Snapshot snapshot)
 }
 
 TesseraCloneReader *
-tessera_clone_begin(TesseraMovingRange *range)
+tessera_clone_begin(TesseraMovingRange *range, TesseraDigest *sums)
 {
 	MemoryContext mcxt = AllocSetContextCreate(CurrentMemoryContext, "tessera clone", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(mcxt);
@@ -78,6 +79,7 @@ tessera_clone_begin(TesseraMovingRange *range)
 				 errmsg("a clone needs a transaction at isolation level REPEATABLE READ")));
 	reader->mcxt = mcxt;
 	reader->range = range;
+	reader->sums = sums;
 	reader->row_context = AllocSetContextCreate(mcxt, "tessera clone row", ALLOCSET_DEFAULT_SIZES);
 	reader->snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	reader->relations = palloc(Max(range->ntables, 1) * sizeof(Relation));
@@ -122,6 +124,7 @@ read_rows(TesseraCloneReader *reader, StringInfo payload, Size bytes, bool *end)
 	while (rows == 0 || payload->len < bytes)
 	{
 		MemoryContext old;
+		int			start;
 
 		if (!tessera_range_scan_next(reader->scan, reader->slot))
 		{
@@ -133,7 +136,10 @@ read_rows(TesseraCloneReader *reader, StringInfo payload, Size bytes, bool *end)
 		slot_getallattrs(reader->slot);
 		old = MemoryContextSwitchTo(reader->row_context);
 		tessera_record_begin(reader->writer, payload, TESSERA_RECORD_CLONE);
+		start = payload->len;
 		tessera_row_write(reader->writer, payload, reader->slot->tts_values, reader->slot->tts_isnull, NULL);
+		if (reader->sums != NULL)
+			tessera_digest_add(&reader->sums[reader->table], payload->data + start, payload->len - start);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(reader->row_context);
 	}

@@ -8,7 +8,7 @@
  *
  * Row encoding of a payload: records one after the other, each a type byte, the table's index in the group (int16, order by table_id), then columns. A table
  * description record (names and types of the columns, by name: attnums and OIDs differ between nodes) precedes the first record of a table in
- * each payload. A value goes by its type's send function where it means the same on every node (see tessera_type_is_portable in catalog/portable.h), else
+ * each payload. A value goes by its type's send function where it means the same on every node (see tessera_type_goes_binary in catalog/portable.h), else
  * as text of its output function under fixed settings; a mark says null, binary, text, or "unchanged TOAST".
  *
  * Nothing here holds a heavy lock across a wait for the peer except AccessShare (donor's clone) or RowExclusive (recipient's batch transaction).
@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 #include "utils/uuid.h"
 
+#include "migration/digest.h"
 #include "routing/routing.h"
 
 /* What moves. Bounds are typed, in the same context as the struct. */
@@ -48,9 +49,9 @@ typedef struct TesseraCloneReader TesseraCloneReader;
 
 /*
  * Begins the clone inside the current transaction, which must be REPEATABLE READ and already use the slot's snapshot. Refuses (55000) a table whose file is not the one the
- * snapshot sees (rewritten: K1). Locks the tables AccessShare.
+ * snapshot sees (rewritten: K1). Locks the tables AccessShare. sums (NULL: none): one for each table, the rows read are added to it.
  */
-extern TesseraCloneReader *tessera_clone_begin(TesseraMovingRange *range);
+extern TesseraCloneReader *tessera_clone_begin(TesseraMovingRange *range, TesseraDigest *sums);
 
 /* Appends rows up to about `bytes` to payload (one table in one payload); returns rows added; 0: the clone is over. */
 extern int64 tessera_clone_next(TesseraCloneReader *reader, StringInfo payload, Size bytes, int *table);

@@ -109,7 +109,9 @@ start(TesseraDonor *donor, char *endpoint)
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
-	donor->reader = tessera_clone_begin(donor->range);
+	if (donor->row->verify)
+		donor->sums = palloc0(Max(donor->range->ntables, 1) * sizeof(TesseraDigest));
+	donor->reader = tessera_clone_begin(donor->range, donor->sums);
 
 	values[0] = tessera_donor_id(donor);
 	values[1] = endpoint;

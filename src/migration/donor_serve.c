@@ -15,6 +15,7 @@
 #include "migration/donor_private.h"
 #include "migration/settings.h"
 #include "migration/slot.h"
+#include "migration/verify.h"
 #include "migration/work.h"
 
 #define EMPTY_MODS_MS 5			/* an answer without changes at most so often */
@@ -134,6 +135,8 @@ serve_clone(TesseraDonor *donor)
 			batch.table = -1;
 			resetStringInfo(&donor->payload);
 			end_clone(donor);
+			if (donor->sums != NULL)
+				tessera_verify_write_sums(donor->range, donor->sums, &donor->payload);
 		}
 	}
 	batch.last = donor->clone_sent;

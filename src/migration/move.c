@@ -47,6 +47,7 @@ typedef struct Move
 	const TesseraTable *table;
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
+	bool		verify;			/* by content */
 	char	   *id;				/* of the migration, as text */
 	int32		donor;
 	bool		joined;			/* somebody else began it */
@@ -133,13 +134,14 @@ static bool
 register_move(Move *move, const char *min, const char *max, const char *position, const char *shard)
 {
 	const char *values[] = {
-		tessera_work_uuid(&move->table->table_id), min, max, position, shard, psprintf(INT64_FORMAT, move->routing->term)
+		tessera_work_uuid(&move->table->table_id), min, max, position, shard, psprintf(INT64_FORMAT, move->routing->term),
+		move->verify ? "true" : "false"
 	};
 	const char *donate[2];
 	char	  **columns;
 
 	columns = tessera_work_call(0, "SELECT migration_id, donor, joined, request FROM tessera.internal_register_migration($1::uuid, $2::tessera.bound,"
-								" $3::tessera.bound, $4::tessera.bound, $5, $6::int8)", 6, values);
+								" $3::tessera.bound, $4::tessera.bound, $5, $6::int8, $7::bool)", 7, values);
 	if (columns == NULL || columns[0] == NULL)
 	{
 		ereport(NOTICE,
@@ -338,18 +340,19 @@ canonical(const Move *move, const TesseraBound *bound)
 	return tessera_bound_to_cstring(tessera_key_to_bound(move->ks, &key));
 }
 
-/* move_range(table_name regclass, min bound, max bound, to_shard text) returns uuid */
+/* move_range(table_name regclass, min bound, max bound, to_shard text, verify bool) returns uuid */
 Datum
 tessera_move_range(PG_FUNCTION_ARGS)
 {
 	Move		move = {0};
 
+	move.verify = PG_GETARG_BOOL(4);
 	find_table(PG_GETARG_OID(0), &move);
 	return carry_out(fcinfo, &move, canonical(&move, PG_GETARG_TESSERA_BOUND_P(1)), canonical(&move, PG_GETARG_TESSERA_BOUND_P(2)), NULL,
 					 text_to_cstring(PG_GETARG_TEXT_PP(3)));
 }
 
-/* move_chunk(table_name regclass, key bound, to_shard text) returns uuid */
+/* move_chunk(table_name regclass, key bound, to_shard text, verify bool) returns uuid */
 Datum
 tessera_move_chunk(PG_FUNCTION_ARGS)
 {
@@ -357,6 +360,7 @@ tessera_move_chunk(PG_FUNCTION_ARGS)
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
 	TesseraKeyBound position;
 
+	move.verify = PG_GETARG_BOOL(3);
 	find_table(PG_GETARG_OID(0), &move);
 	tessera_key_values_from_bound(move.ks, PG_GETARG_TESSERA_BOUND_P(1), values);
 	tessera_key_position(move.ks, values, &position);

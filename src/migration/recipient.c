@@ -33,6 +33,7 @@
 #include "migration/settle.h"
 #include "migration/slot.h"
 #include "migration/standbys.h"
+#include "migration/verify.h"
 #include "migration/work.h"
 
 #define REQUESTS 4				/* in flight */
@@ -211,6 +212,16 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 				 errmsg("the donor sent a message of kind %d where one of kind %d was due", (int) message->kind, (int) kind)));
 }
 
+/* The last batch of the clone has brought the donor's digests. */
+static void
+verify_clone(Recipient *recipient, const char *payload, Size size)
+{
+	tessera_slot_waiting("comparison of the cloned rows with the donor's");
+	tessera_verify_clone(recipient->range, payload, size);
+	tessera_slot_waiting(NULL);
+	MemoryContextSwitchTo(recipient->context);
+}
+
 static void
 pull_clone(Recipient *recipient)
 {
@@ -247,6 +258,8 @@ pull_clone(Recipient *recipient)
 	commit_batch(recipient);
 	tessera_slot_enter(TESSERA_APPLYING);
 	tessera_injection("recipient_cloned");
+	if (payload != NULL)
+		verify_clone(recipient, payload, size);
 }
 
 /* Returns the position of the last batch. */

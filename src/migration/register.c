@@ -38,6 +38,7 @@ typedef struct Request
 	TesseraBound *max_bound;
 	int32		donor;
 	int32		recipient;
+	bool		verify;
 } Request;
 
 typedef enum Found
@@ -202,17 +203,18 @@ find_running(const Request *request, pg_uuid_t *id, char **shard)
 static bool
 insert_migration(const Request *request, pg_uuid_t *id)
 {
-	Oid			types[] = {UUIDOID, UUIDOID, tessera_bound_type(), tessera_bound_type(), INT4OID, INT4OID, UUIDOID};
+	Oid			types[] = {UUIDOID, UUIDOID, tessera_bound_type(), tessera_bound_type(), INT4OID, INT4OID, UUIDOID, BOOLOID};
 	Datum		values[] = {
 		UUIDPGetDatum(&request->group->group_id), UUIDPGetDatum(&request->table_id), PointerGetDatum(request->min_bound),
-		PointerGetDatum(request->max_bound), Int32GetDatum(request->donor), Int32GetDatum(request->recipient), UUIDPGetDatum(&request->group->epoch)
+		PointerGetDatum(request->max_bound), Int32GetDatum(request->donor), Int32GetDatum(request->recipient), UUIDPGetDatum(&request->group->epoch),
+		BoolGetDatum(request->verify)
 	};
 
 	if (tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_timeline,"
-						"  recipient_timeline)"
-						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.timeline, r.timeline"
+						"  recipient_timeline, verify)"
+						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.timeline, r.timeline, $8"
 						" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
-						" ON CONFLICT DO NOTHING RETURNING migration_id", SPI_OK_INSERT_RETURNING, 7, types, values, NULL) != 1)
+						" ON CONFLICT DO NOTHING RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL) != 1)
 		return false;
 	*id = *DatumGetUUIDP(spi_row_value(0, 1));
 	return true;
@@ -256,7 +258,7 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 }
 
 /*
- * internal_register_migration(table_id uuid, min bound, max bound, "position" bound, to_shard text, term int8,
+ * internal_register_migration(table_id uuid, min bound, max bound, "position" bound, to_shard text, term int8, verify bool,
  * OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text): migration_id null: the range is at the recipient already.
  */
 Datum
@@ -269,16 +271,17 @@ tessera_internal_register_migration(PG_FUNCTION_ARGS)
 	pg_uuid_t	id;
 	bool		joined;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(4) || PG_ARGISNULL(5) || (PG_ARGISNULL(3) && (PG_ARGISNULL(1) || PG_ARGISNULL(2))))
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(4) || PG_ARGISNULL(5) || PG_ARGISNULL(6) || (PG_ARGISNULL(3) && (PG_ARGISNULL(1) || PG_ARGISNULL(2))))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table, range, shard and term must not be null")));
+				 errmsg("table, range, shard, term and verify must not be null")));
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("function returning record called in context that cannot accept type record")));
 	tessera_commit_durably();
 	request.table_id = *PG_GETARG_UUID_P(0);
+	request.verify = PG_GETARG_BOOL(6);
 	find_table(&request, PG_GETARG_INT64(5));
 	find_recipient(&request, text_to_cstring(PG_GETARG_TEXT_PP(4)));
 	find_range(&request, PG_ARGISNULL(1) ? NULL : PG_GETARG_TESSERA_BOUND_P(1), PG_ARGISNULL(2) ? NULL : PG_GETARG_TESSERA_BOUND_P(2),

@@ -223,6 +223,12 @@ writer_column_init(TesseraRowWriter *writer, WriterColumn *column, Form_pg_attri
 	fmgr_info_cxt(function, &column->function, writer->mcxt);
 }
 
+static int
+compare_columns(const void *a, const void *b)
+{
+	return strcmp(((const WriterColumn *) a)->name, ((const WriterColumn *) b)->name);
+}
+
 TesseraRowWriter *
 tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table)
 {
@@ -241,6 +247,7 @@ tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table)
 		if (!att->attisdropped && !att->attgenerated)
 			writer_column_init(writer, &writer->columns[writer->ncolumns++], att);
 	}
+	qsort(writer->columns, writer->ncolumns, sizeof(WriterColumn), compare_columns);
 	MemoryContextSwitchTo(old);
 	return writer;
 }
@@ -385,11 +392,10 @@ tessera_row_write_value(TesseraRowWriter *writer, StringInfo out, AttrNumber att
 
 /* ---- reading ---- */
 
-static void damaged(const char *what) pg_attribute_noreturn();
 static void tables_differ(Relation relation, const char *column, const char *how) pg_attribute_noreturn();
 
-static void
-damaged(const char *what)
+void
+tessera_payload_damaged(const char *what)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_PROTOCOL_VIOLATION),
@@ -403,7 +409,7 @@ take(TesseraPayloadCursor *cursor, Size length)
 	const char *result = cursor->data + cursor->at;
 
 	if (length > cursor->size - cursor->at)
-		damaged("It ends in the middle of a record.");
+		tessera_payload_damaged("It ends in the middle of a record.");
 	cursor->at += length;
 	return result;
 }
@@ -432,6 +438,15 @@ take_int32(TesseraPayloadCursor *cursor)
 	return pg_ntoh32(n);
 }
 
+uint64
+tessera_payload_int64(TesseraPayloadCursor *cursor)
+{
+	uint64		n;
+
+	memcpy(&n, take(cursor, sizeof(n)), sizeof(n));
+	return pg_ntoh64(n);
+}
+
 static const char *
 take_name(TesseraPayloadCursor *cursor)
 {
@@ -439,7 +454,7 @@ take_name(TesseraPayloadCursor *cursor)
 	const char *end = memchr(start, '\0', cursor->size - cursor->at);
 
 	if (end == NULL)
-		damaged("A name has no end.");
+		tessera_payload_damaged("A name has no end.");
 	cursor->at += end + 1 - start;
 	return start;
 }
@@ -452,7 +467,7 @@ tessera_record_next(TesseraPayloadCursor *cursor, int ntables, char *type, int *
 	*type = *take(cursor, 1);
 	*table = take_int16(cursor);
 	if (*table < 0 || *table >= ntables)
-		damaged("A record names a table that is not in the group.");
+		tessera_payload_damaged("A record names a table that is not in the group.");
 	return true;
 }
 
@@ -489,7 +504,7 @@ find_described(Relation relation, const char *name, const char *type_name, const
 		if (att->attisdropped || att->attgenerated || strcmp(NameStr(att->attname), name) != 0)
 			continue;
 		if (seen[i])
-			damaged("A column is described twice.");
+			tessera_payload_damaged("A column is described twice.");
 		if (strcmp(wire_type_name(att->atttypid), type_name) != 0)
 			tables_differ(relation, name, "has another type on the recipient");
 		return att;
@@ -509,7 +524,7 @@ tessera_row_reader_create(MemoryContext mcxt, TesseraPayloadCursor *cursor, Rela
 	reader->mcxt = own;
 	reader->ncolumns = take_int16(cursor);
 	if (reader->ncolumns < 0 || reader->ncolumns > MaxTupleAttributeNumber)
-		damaged("A table has an impossible number of columns.");
+		tessera_payload_damaged("A table has an impossible number of columns.");
 	reader->columns = palloc0(Max(reader->ncolumns, 1) * sizeof(ReaderColumn));
 	for (int i = 0; i < reader->ncolumns; i++)
 	{
@@ -567,7 +582,7 @@ tessera_value_read(TesseraPayloadCursor *cursor, TesseraWireValue *value)
 			value->data = take(cursor, value->length);
 			break;
 		default:
-			damaged("A value has an unknown mark.");
+			tessera_payload_damaged("A value has an unknown mark.");
 	}
 }
 
@@ -582,7 +597,7 @@ static void
 expect_length(const TesseraWireValue *wire, uint32 length)
 {
 	if (wire->length != length)
-		damaged("A value has the wrong length for its type.");
+		tessera_payload_damaged("A value has the wrong length for its type.");
 }
 
 static Datum
@@ -591,7 +606,7 @@ read_bytes(const TesseraWireValue *wire)
 	struct varlena *result;
 
 	if (wire->length > MaxAllocSize - VARHDRSZ)
-		damaged("A value is too long.");
+		tessera_payload_damaged("A value is too long.");
 	result = palloc(wire->length + VARHDRSZ);
 	SET_VARSIZE(result, wire->length + VARHDRSZ);
 	memcpy(VARDATA(result), wire->data, wire->length);
@@ -603,7 +618,7 @@ static StringInfo
 scratch_copy(TesseraRowReader *reader, const TesseraWireValue *wire)
 {
 	if (wire->length >= MaxAllocSize)
-		damaged("A value is too long.");
+		tessera_payload_damaged("A value is too long.");
 	resetStringInfo(&reader->scratch);
 	appendBinaryStringInfo(&reader->scratch, wire->data, (int) wire->length);
 	return &reader->scratch;
@@ -621,14 +636,14 @@ read_by_receive(TesseraRowReader *reader, ReaderColumn *column, const TesseraWir
 		Oid			function;
 
 		if (!goes_binary(column->type))
-			damaged("A value is binary that cannot be.");
+			tessera_payload_damaged("A value is binary that cannot be.");
 		getTypeBinaryInputInfo(column->type, &function, &column->receive_param);
 		fmgr_info_cxt(function, &column->receive, reader->mcxt);
 		column->has_receive = true;
 	}
 	result = ReceiveFunctionCall(&column->receive, buffer, column->receive_param, column->typmod);
 	if (buffer->cursor != buffer->len)
-		damaged("A value is longer than its type takes.");
+		tessera_payload_damaged("A value is longer than its type takes.");
 	return result;
 }
 
@@ -648,7 +663,7 @@ read_by_input(TesseraRowReader *reader, ReaderColumn *column, const TesseraWireV
 		column->has_input = true;
 	}
 	if (strlen(buffer->data) != buffer->len)
-		damaged("A text has a zero byte.");
+		tessera_payload_damaged("A text has a zero byte.");
 	/* Checks the encoding too. */
 	text = pg_any_to_server(buffer->data, buffer->len, PG_UTF8);
 	return InputFunctionCall(&column->input, text, column->input_param, column->typmod);
@@ -696,7 +711,7 @@ read_binary(TesseraRowReader *reader, ReaderColumn *column, const TesseraWireVal
 			}
 		case FORM_CHARACTERS:
 			if (wire->length >= MaxAllocSize)
-				damaged("A value is too long.");
+				tessera_payload_damaged("A value is too long.");
 			(void) pg_verify_mbstr(GetDatabaseEncoding(), wire->data, (int) wire->length, false);
 			return read_bytes(wire);
 		case FORM_BYTES:

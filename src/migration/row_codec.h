@@ -9,9 +9,12 @@
  *	  'I' int16 table, row							an insert
  *	  'U' int16 table, 'N' | 'K' row | 'O' row, row	an update: old row not given (its identity is that of the new row), identity only, or whole
  *	  'D' int16 table, 'K' row | 'O' row			a delete
+ *	  'S' int16 table, digest						digest of all rows of the clone (verify.h)
+ *	  'V' int16 table, row, digest					a key, the other columns not given, and the digest of the donor's rows with that key (verify.h)
  *
  * A row is one value for each column of the table's last description: a mark, then for 'b' and 't' an int32 length and the bytes.
- * Dropped and generated columns are not described. The last description before a row counts; each payload has its own.
+ * Dropped and generated columns are not described; the others in order of their names, so that a row has the same bytes on every node. The last description
+ * before a row counts; each payload has its own. A digest is three int64 (digest.h).
  */
 #ifndef TESSERA_ROW_CODEC_H
 #define TESSERA_ROW_CODEC_H
@@ -26,6 +29,8 @@
 #define TESSERA_RECORD_INSERT	'I'
 #define TESSERA_RECORD_UPDATE	'U'
 #define TESSERA_RECORD_DELETE	'D'
+#define TESSERA_RECORD_SUM	'S'
+#define TESSERA_RECORD_KEY	'V'
 
 #define TESSERA_OLD_NONE	'N'
 #define TESSERA_OLD_IDENTITY 'K'
@@ -96,6 +101,10 @@ extern void tessera_value_read(TesseraPayloadCursor *cursor, TesseraWireValue *v
 /* The next record's type and table (0 <= *table < ntables); false at the end. */
 extern bool tessera_record_next(TesseraPayloadCursor *cursor, int ntables, char *type, int *table);
 extern char tessera_payload_byte(TesseraPayloadCursor *cursor);
+
+/* ERROR 08P01: what was read does not fit. */
+extern void tessera_payload_damaged(const char *what) pg_attribute_noreturn();
+extern uint64 tessera_payload_int64(TesseraPayloadCursor *cursor);
 
 /*
  * Reads a table's description (behind its 'T' and index) and makes a reader for rows of the local table, in a context of its own below mcxt. ERROR 55000 if its columns

@@ -23,7 +23,7 @@ static const char *const insert_sql[] = {
 };
 
 #define COMMON_COLUMNS "migration_id, group_id, epoch, min, max, (request->>'term')::int8, (request->>'donor_timeline')::int4," \
-	" (request->>'recipient_timeline')::int4, request::text"
+	" (request->>'recipient_timeline')::int4, request::text, coalesce((request->>'verify')::bool, false)"
 
 static const char *const select_sql[] = {
 	[TESSERA_DONOR] = "SELECT " COMMON_COLUMNS ", recipient, phase, decision, slot::text FROM tessera.migration_coordinator WHERE migration_id = $1",
@@ -90,10 +90,11 @@ tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, 
 		row->donor_timeline = DatumGetInt32(spi_row_value(0, 7));
 		row->recipient_timeline = DatumGetInt32(spi_row_value(0, 8));
 		row->request = spi_row_text(0, 9);
-		row->peer = DatumGetInt32(spi_row_value(0, 10));
-		row->state = tessera_migration_state_of(spi_row_text(0, 11));
-		row->decision = spi_row_text(0, 12);
-		row->slot = spi_row_text(0, 13);
+		row->verify = DatumGetBool(spi_row_value(0, 10));
+		row->peer = DatumGetInt32(spi_row_value(0, 11));
+		row->state = tessera_migration_state_of(spi_row_text(0, 12));
+		row->decision = spi_row_text(0, 13);
+		row->slot = spi_row_text(0, 14);
 		MemoryContextSwitchTo(own);
 	}
 	tessera_spi_end(&spi);

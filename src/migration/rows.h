@@ -28,6 +28,7 @@ typedef struct TesseraMigrationRow
 	int64		term;			/* of the registration */
 	int32		donor_timeline;
 	int32		recipient_timeline;
+	bool		verify;			/* by content */
 	char	   *request;		/* as registered: jsonb text */
 } TesseraMigrationRow;
 

@@ -16,6 +16,7 @@ int			tessera_migration_max_rate;
 int			tessera_migration_batch_size;
 int			tessera_migration_commit_size;
 int			tessera_migration_lock_timeout;
+bool		tessera_migration_verify;
 int			tessera_critical_section_budget;
 int			tessera_critical_section_lock_timeout;
 int			tessera_standby_flush_timeout = 3000;
@@ -71,6 +72,9 @@ tessera_migration_settings_init(void)
 
 		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, s->initial, s->min, s->max, PGC_SIGHUP, s->flags, NULL, NULL, NULL);
 	}
+	DefineCustomBoolVariable("tessera.migration_verify", "Compare the recipient's rows with the donor's before a range changes hands.",
+							 "The default of the argument verify of tessera.move_range and tessera.move_chunk.",
+							 &tessera_migration_verify, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("tessera.exchange_address",
 							   "Address to which this node binds the data exchange of migrations that it donates.",
 							   "Empty: 127.0.0.1 if the other nodes reach this one by a loopback address or socket, else all addresses.",

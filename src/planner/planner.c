@@ -30,6 +30,7 @@
 #include "planner/ship.h"
 #include "planner/sequences.h"
 #include "planner/statement_plan.h"
+#include "planner/target_view.h"
 #include "session/internal.h"
 
 static planner_hook_type previous_planner = NULL;
@@ -227,6 +228,12 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 	TesseraReason reason = {0};
 	PlannedStmt *plan;
 
+	if (tessera_modifies_view(query))
+	{
+		if (analysis->writes_cluster)
+			refuse_statement(query, &reason);
+		return plan_in_router(query, source, cursor_options, params);
+	}
 	if (whole_statements && analysis->occurrences != NIL && analysis->nother == 0 && analysis->all_pinned)
 	{
 		plan = tessera_plan_statement(query, cursor_options, routing, analysis, false, &reason);

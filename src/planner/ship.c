@@ -22,6 +22,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "catalog/portable.h"
 #include "planner/ship.h"
 
 /* Built-in functions that mean another thing on another node, whatever their volatility says. */
@@ -396,27 +397,9 @@ is_liftable(Node *node)
 
 	if (!IsA(node, Const) || constant->constisnull || constant->consttypmod != -1)
 		return false;
-	switch (constant->consttype)
-	{
-		case UNKNOWNOID:
-		case BOOLOID:
-		case OIDOID:
-		case REGPROCOID:
-		case REGPROCEDUREOID:
-		case REGOPEROID:
-		case REGOPERATOROID:
-		case REGCLASSOID:
-		case REGCOLLATIONOID:
-		case REGTYPEOID:
-		case REGROLEOID:
-		case REGNAMESPACEOID:
-		case REGCONFIGOID:
-		case REGDICTIONARYOID:
-		case RECORDOID:
-			return false;
-		default:
-			return get_typtype(constant->consttype) != TYPTYPE_PSEUDO;
-	}
+	if (constant->consttype == UNKNOWNOID || constant->consttype == BOOLOID || constant->consttype == OIDOID || constant->consttype == RECORDOID)
+		return false;
+	return !tessera_type_names_object(constant->consttype) && get_typtype(constant->consttype) != TYPTYPE_PSEUDO;
 }
 
 static Node *

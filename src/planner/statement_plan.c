@@ -28,6 +28,7 @@
 #include "executor/targets.h"
 #include "planner/conditions.h"
 #include "planner/statement_plan.h"
+#include "planner/target_view.h"
 
 static List *
 output_targets(Query *query)
@@ -83,6 +84,18 @@ collect_relations(Node *node, List **rtable)
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, collect_relations, rtable, QTW_EXAMINE_RTES_BEFORE);
 	return expression_tree_walker(node, collect_relations, rtable);
+}
+
+/* Is a table named through a view, by its owner's rights? tessera_restore_target_views looks at the current user then. */
+static bool
+has_other_user(List *rtable)
+{
+	ListCell   *cell;
+
+	foreach(cell, rtable)
+		if (OidIsValid(lfirst_node(RangeTblEntry, cell)->checkAsUser))
+			return true;
+	return false;
 }
 
 static RangeTblEntry *
@@ -161,7 +174,7 @@ tessera_wrap_plan(Query *query, CustomScan *scan, int cursor_options)
 	plan->stmt_location = query->stmt_location;
 	plan->stmt_len = query->stmt_len;
 	extract_query_dependencies((Node *) query, &plan->relationOids, &plan->invalItems, &row_security);
-	plan->dependsOnRole = row_security;
+	plan->dependsOnRole = row_security || has_other_user(rtable);
 	return plan;
 }
 
@@ -316,7 +329,7 @@ assigns_key(const TesseraOccurrence *occurrence, List *targets)
 
 /* What a modification must not do on a cluster table, wherever its rows lie. */
 static bool
-modification_allowed(Query *query, TesseraAnalysis *analysis, TesseraReason *reason)
+modification_allowed(TesseraAnalysis *analysis, TesseraReason *reason)
 {
 	ListCell   *cell;
 
@@ -340,13 +353,6 @@ modification_allowed(Query *query, TesseraAnalysis *analysis, TesseraReason *rea
 				assigns |= assigns_key(occurrence, lfirst_node(MergeAction, action)->targetList);
 		if (assigns)
 			return refused(reason, "it changes the shard key", "Delete the row and insert it with the new key.");
-	}
-	foreach(cell, query->rtable)
-	{
-		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
-
-		if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_VIEW)
-			return refused(reason, "it writes through a view", "Write to the table itself.");
 	}
 	return true;
 }
@@ -408,7 +414,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	CustomScan *scan;
 	char	   *sql;
 
-	if (writes && !modification_allowed(query, analysis, reason))
+	if (writes && !modification_allowed(analysis, reason))
 		return NULL;
 	if (query->commandType == CMD_INSERT && query->jointree->fromlist != NIL && !insert_select_prints(query))
 	{
@@ -422,6 +428,8 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		return NULL;
 	}
 	copy = copyObject(query);
+	if (writes && !tessera_restore_target_views(copy, reason))
+		return NULL;
 	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
 		tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
@@ -527,7 +535,8 @@ row_query(Query *insert)
 	{
 		RangeTblEntry *rte = list_nth(row->rtable, i);
 
-		if (rte != target && i + 1 != (row->onConflict ? row->onConflict->exclRelIndex : 0))
+		/* views are those that the target was reached through: tessera_restore_target_views needs them */
+		if (rte != target && rte->relkind != RELKIND_VIEW && i + 1 != (row->onConflict ? row->onConflict->exclRelIndex : 0))
 		{
 			rte->rtekind = RTE_RESULT;
 			rte->subquery = NULL;
@@ -615,7 +624,7 @@ static List *
 batch_texts(Query *insert, const Query *row, int params)
 {
 	static const int sizes[] = {BATCH_LARGE, BATCH_SMALL};
-	int			columns = list_length(insert->targetList);
+	int			columns = list_length(row->targetList);
 	int			expected = INT_MAX;
 	List	   *texts = NIL;
 	ListCell   *cell;
@@ -661,7 +670,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	char	   *sql;
 
 	analysis.occurrences = list_make1(&occurrence);
-	if (!modification_allowed(query, &analysis, reason))
+	if (!modification_allowed(&analysis, reason))
 		return NULL;
 	if (checkExprHasSubLink((Node *) query->onConflict) || checkExprHasSubLink((Node *) query->returningList))
 	{
@@ -676,7 +685,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 		return NULL;
 	}
 	row = row_query(query);
-	if (!tessera_prepare_query(row, true, routing, &shipped, reason))
+	if (!tessera_restore_target_views(row, reason) || !tessera_prepare_query(row, true, routing, &shipped, reason))
 		return NULL;
 	/* A parameter of the text is one of the row's columns, or a value of ON CONFLICT or RETURNING, which the source computes as one more column. */
 	foreach(cell, shipped)
@@ -702,7 +711,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	scan->custom_private = lappend(scan->custom_private, source);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(query->returningList != NIL ? STATEMENT_RETURNS_ROWS : 0));
 	scan->custom_private = lappend(scan->custom_private, batches);
-	scan->custom_private = lappend(scan->custom_private, makeInteger(list_length(query->targetList)));
+	scan->custom_private = lappend(scan->custom_private, makeInteger(list_length(row->targetList)));
 	Assert(list_length(scan->custom_private) == INSERT_COUNT);
 	return tessera_wrap_plan(query, scan, cursor_options);
 }

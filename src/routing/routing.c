@@ -23,6 +23,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "port/pg_bitutils.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
 #include "storage/spin.h"
@@ -232,10 +233,9 @@ at_transaction_end(XactEvent event, void *arg)
 	loading_here = false;
 	if (!pins_any)
 		return;
-	for (int i = 0; i < IMAGES; i++)
-		if (pinned[i / 64] & (UINT64CONST(1) << (i % 64)))
-			unpin(&slots[tessera_my_slot_if_any()], i);
-	memset(pinned, 0, sizeof(pinned));
+	for (int word = 0; word < lengthof(pinned); word++)
+		for (; pinned[word] != 0; pinned[word] &= pinned[word] - 1)
+			unpin(&slots[tessera_my_slot_if_any()], word * 64 + pg_rightmost_one_pos64(pinned[word]));
 	pins_any = false;
 }
 

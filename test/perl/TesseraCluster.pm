@@ -658,6 +658,48 @@ sub _difference
 
 =pod
 
+=head2 script_differs(name, script, refused)
+
+Runs the statements of a script (list) one by one, each in a session of its own, on plain and on a node, and returns how many answers differ: rows (as a
+set where nothing orders them) and SQLSTATEs; the first of them are diagnosed. C<refused> (list) are statements that the node must refuse with 0A000; plain
+does not run them.
+
+=cut
+
+sub _answer
+{
+	my ($conninfo, $sql) = @_;
+	my ($out, $err) = ('', '');
+	IPC::Run::run(
+		[ 'psql', '-XAtq', '-v', 'VERBOSITY=sqlstate', '-P', 'null=NULL', '-d', $conninfo ],
+		'<', \"SET client_min_messages = warning; SET timezone = 'UTC';\n$sql;\n",
+		'>', \$out, '2>', \$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	my @lines = split /\n/, $out, -1;
+	(my $last = $sql) =~ s/^SET [^;]*;//;
+	@lines = sort @lines unless $last =~ /ORDER BY [^()]*$|BEGIN|;/;
+	$err =~ s/^psql:.*?: //mg;
+	return join("\n", @lines, $err);
+}
+
+sub script_differs
+{
+	my ($self, $name, $script, $refused) = @_;
+	my %refused = map { $_ => 1 } @{ $refused // [] };
+	my $plain = $self->plain->connstr('postgres');
+	my $differ = 0;
+	foreach my $sql (@$script)
+	{
+		my $expected = $refused{$sql} ? '' : _answer($plain, $sql);
+		my $got = _answer($self->conninfo($name), $sql);
+		next if $refused{$sql} ? $got =~ /0A000/ : $got eq $expected;
+		Test::More::diag("from $name: $sql\n--- plain\n$expected\n--- cluster\n$got\n") if ++$differ <= 8;
+	}
+	return $differ;
+}
+
+=pod
+
 =head2 session(name, dbname => ..., on_error_stop => 1)
 
 A psql session in the background (PostgreSQL::Test::BackgroundPsql): query, query_safe, query_until, quit. The deadline counts for each query anew.

@@ -1,0 +1,76 @@
+package Chaos::Quiet;
+
+# The end of a round: everything is healed, the load has stopped. Within a bounded time nothing may be in motion or left behind on any node, and the cluster is
+# consistent by its own judgement.
+#
+#   quiet: left         a row of a migration, a closed gate, a slot, a deletion, a prepared transaction, a worker that still runs
+#   quiet: config       a running migration or an outcome on the config node
+#   consistency: N      check_consistency(deep => true) reports a violation of invariant N, asked on every node
+
+use strict;
+use warnings FATAL => 'all';
+
+use Time::HiRes qw(sleep time);
+
+my $LEFT = <<'END';
+SELECT concat_ws(', ',
+	(SELECT 'coordinator ' || phase || ' ' || coalesce(decision, '-') FROM tessera.migration_coordinator LIMIT 1),
+	(SELECT 'recipient row ' || state FROM tessera.migration_recipient LIMIT 1),
+	(SELECT 'placement ' || gate FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed LIMIT 1),
+	(SELECT 'slot ' || slot_name FROM pg_replication_slots WHERE slot_name LIKE 'tessera%' LIMIT 1),
+	(SELECT 'prepared ' || gid FROM pg_prepared_xacts LIMIT 1),
+	(SELECT 'deletion' FROM tessera.range_deletions LIMIT 1),
+	(SELECT 'process ' || phase FROM tessera.stat_progress_migration LIMIT 1))
+END
+
+my $CONFIG = <<'END';
+SELECT concat_ws(', ',
+	(SELECT 'running ' || migration_id || ' ' || coalesce(phase, '') FROM tessera.migration WHERE state = 'running' LIMIT 1),
+	(SELECT 'outcome of ' || migration_id FROM tessera.migration_outcome LIMIT 1))
+END
+
+# Asks until the answer is empty; returns the last one.
+sub _wait
+{
+	my ($cluster, $node, $sql, $until, $between) = @_;
+	while (1)
+	{
+		my ($status, $stdout, $stderr) = $cluster->psql($node, $sql, timeout => 30);
+		my $answer = $status == 0 ? $stdout : $stderr;
+		return $answer if $answer eq '' || time >= $until;
+		$between->();
+		sleep 0.05;
+	}
+}
+
+# Findings. hurry: the resolver is called, instead of waiting until it wakes by itself.
+sub wait_quiet
+{
+	my ($cluster, $config, %params) = @_;
+	my $until = time + ($params{seconds} // 60);
+	my @findings;
+	foreach my $node ($cluster->names)
+	{
+		my $resolve = sub { $cluster->psql($node, "SELECT * FROM tessera.resolve_transactions('0')", timeout => 30) if $params{hurry} };
+		my $left = _wait($cluster, $node, $LEFT, $until, $resolve);
+		push @findings, [ 'quiet: left', "on $node: $left" ] if $left ne '';
+	}
+	my $left = _wait($cluster, $config, $CONFIG, $until, sub { });
+	push @findings, [ 'quiet: config', $left ] if $left ne '';
+	return @findings;
+}
+
+sub consistency
+{
+	my ($cluster) = @_;
+	my @findings;
+	foreach my $node ($cluster->names)
+	{
+		my ($status, $stdout, $stderr) = $cluster->psql($node, 'SELECT * FROM tessera.check_consistency(deep => true)', timeout => 60);
+		push @findings, [ 'consistency: failed', "on $node: $stderr" ] if $status != 0;
+		push @findings, map { [ 'consistency: ' . (split /\|/)[0], "by $node: $_" ] } split /\n/, $stdout;
+	}
+	return @findings;
+}
+
+1;

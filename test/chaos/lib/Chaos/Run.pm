@@ -1,0 +1,270 @@
+package Chaos::Run;
+
+# A run of rounds. Each round: the load starts, ranges move, things go wrong as the schedule says; then all is healed, the load ends, and everything is checked.
+#
+#   my $run = Chaos::Run->new(seed => 7, seconds => 20, faults => [ 'Kill' ], directory => ...);
+#   $run->start;
+#   my @findings = $run->round(1);       # [check, text], none: all is well
+#   print $run->report;
+#   $run->quit;
+#
+# Parameters: seed; seconds of a round (20); nodes (3): shards s1 to sN, s1 being the config node; clients (3); movers (1); faults: classes of Chaos/Fault; pause of a
+# client after each piece of work (0.005 s); weights {workload => weight}; hurry: help the resolver at the end of a round; directory for files; settings of
+# the servers.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename qw(dirname);
+use Time::HiRes qw(sleep time);
+
+use Chaos::Cluster;
+use Chaos::Quiet;
+use Chaos::Random;
+use Chaos::Report;
+use Chaos::Schedule;
+use Chaos::Worker;
+use Chaos::Workload::Bank;
+use Chaos::Workload::Counter;
+use Chaos::Workload::List;
+use Chaos::Workload::Set;
+
+our @FAULTS = qw(Kill Crash Restart Freeze Link);
+my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3);
+
+sub new
+{
+	my ($class, %params) = @_;
+	my $self = bless {
+		seed => 1, seconds => 20, nodes => 3, clients => 3, movers => 1, faults => [@FAULTS], pause => 0.005, weights => {%WEIGHTS},
+		%params,
+		records => [], changes => [], begun => [], notes => [] }, $class;
+	$self->{programs} = $self->_build;
+	$self->{workloads} = [ map { "Chaos::Workload::\u$_"->new } sort keys %{ $self->{weights} } ];
+	return $self;
+}
+
+# The folder of client and proxy, built.
+sub _build
+{
+	my $folder = dirname(__FILE__) . '/../..';
+	my $output = `make -s -C '$folder' 2>&1`;
+	die "could not build client and proxy: $output\n" if $? != 0;
+	return $folder;
+}
+
+sub _workers_program
+{
+	my ($self) = @_;
+	return "$self->{programs}/client";
+}
+
+sub cluster
+{
+	my ($self) = @_;
+	return $self->{cluster};
+}
+
+sub start
+{
+	my ($self) = @_;
+	my $cluster = Chaos::Cluster->new('chaos', proxy => "$self->{programs}/proxy", settings => $self->{settings} // {});
+	$self->{cluster} = $cluster;
+	$cluster->create(shards => $self->{nodes});
+	foreach my $workload (@{ $self->{workloads} })
+	{
+		$cluster->query('s1', $_) foreach $workload->setup;
+	}
+	$self->{origin} = $cluster->query('s1', 'SELECT extract(epoch FROM clock_timestamp())');
+	return $self;
+}
+
+sub names
+{
+	my ($self) = @_;
+	return map { "s$_" } 1 .. $self->{nodes};
+}
+
+sub _tables
+{
+	my ($self) = @_;
+	return { map { %{ $_->tables } } @{ $self->{workloads} } };
+}
+
+sub schedule
+{
+	my ($self, $round) = @_;
+	return Chaos::Schedule->new(seed => $self->{seed}, round => $round, seconds => $self->{seconds}, nodes => [ $self->names ], tables => $self->_tables,
+		faults => $self->{faults});
+}
+
+sub _conninfo
+{
+	my ($self) = @_;
+	return { map { $_ => $self->{cluster}->client_conninfo($_) . " options='-c statement_timeout=15s'" } $self->names };
+}
+
+sub start_clients
+{
+	my ($self, $round) = @_;
+	my @workers;
+	foreach my $number (1 .. $self->{clients})
+	{
+		my $body = Chaos::Worker::client(
+			program => $self->_workers_program, conninfo => $self->_conninfo, weights => $self->{weights}, round => $round, pause => $self->{pause},
+			workloads => [ map { ref($_)->new } @{ $self->{workloads} } ],
+			first_id => ($round * 64 + $number) * 1_000_000,
+			random => Chaos::Random->new($self->{seed}, $round, 'client', $number));
+		push @workers, Chaos::Worker->start("$self->{directory}/client_${round}_$number", $body);
+	}
+	return @workers;
+}
+
+sub _start_movers
+{
+	my ($self, $round, $schedule, $started) = @_;
+	my @workers;
+	foreach my $number (1 .. $self->{movers})
+	{
+		my $at = 0;
+		my $body = Chaos::Worker::mover(
+			program => $self->_workers_program, conninfo => $self->_conninfo, tables => $self->_tables, nodes => [ $self->names ], started => $started,
+			changes => [ grep { $at++ % $self->{movers} == $number - 1 } @{ $schedule->{changes} } ],
+			random => Chaos::Random->new($self->{seed}, $round, 'mover', $number));
+		push @workers, Chaos::Worker->start("$self->{directory}/mover_${round}_$number", $body);
+	}
+	return @workers;
+}
+
+# Begins and ends the faults of the schedule at their times.
+sub _play
+{
+	my ($self, $schedule, $started) = @_;
+	my @events = sort { $a->[0] <=> $b->[0] } map { ([ $_->{at}, 'begin', $_->{fault} ], [ $_->{until}, 'end', $_->{fault} ]) } @{ $schedule->{faults} };
+	foreach my $event (@events)
+	{
+		my ($at, $what, $fault) = @$event;
+		last if $at >= $self->{seconds};
+		sleep 0.02 while time < $started + $at;
+		$self->say(sprintf('%6.2f %s %s', time - $started, $what, $fault->text));
+		$fault->$what($self->{cluster});
+		push @{ $self->{begun} }, $fault->text =~ /^(\w+)/ if $what eq 'begin';
+	}
+	sleep 0.05 while time < $started + $self->{seconds};
+	return;
+}
+
+sub say
+{
+	my ($self, $text) = @_;
+	$self->{say}->($text) if $self->{say};
+	return;
+}
+
+# Ends workers: what they have logged, and findings.
+sub end_workers
+{
+	my ($self, $log, @workers) = @_;
+	my @findings;
+	$_->stop foreach @workers;
+	foreach my $worker (@workers)
+	{
+		my $end = $worker->wait(90);
+		push @findings, [ "worker: $end", $worker->{file} ] if $end ne 'ended';
+		push @$log, $worker->records;
+	}
+	return @findings;
+}
+
+sub round
+{
+	my ($self, $round) = @_;
+	my $cluster = $self->{cluster};
+	my $schedule = $self->schedule($round);
+	foreach my $workload (@{ $self->{workloads} })
+	{
+		$cluster->query('s1', $_) foreach $workload->round($round);
+	}
+	my $started = time;
+	my @clients = $self->start_clients($round);
+	my @movers = $self->_start_movers($round, $schedule, $started);
+	$self->_play($schedule, $started);
+	$cluster->heal;
+	my @findings = ($self->end_workers($self->{changes}, @movers), $self->end_workers($self->{records}, @clients));
+	$self->say(sprintf('%6.2f healed, load has ended', time - $started));
+	push @findings, $self->checks;
+	$self->say(sprintf('%6.2f checked', time - $started));
+	return @findings;
+}
+
+# All checks of a cluster that is left alone.
+sub checks
+{
+	my ($self) = @_;
+	my @findings = Chaos::Quiet::wait_quiet($self->{cluster}, 's1', hurry => $self->{hurry}, seconds => 120);
+	push @findings, Chaos::Quiet::consistency($self->{cluster});
+	return (@findings, $self->check_work);
+}
+
+sub check_work
+{
+	my ($self) = @_;
+	my @findings;
+	foreach my $workload (@{ $self->{workloads} })
+	{
+		my @records = sort { $a->{begun} <=> $b->{begun} } grep { $_->{workload} eq $workload->name } @{ $self->{records} };
+		my ($final, @unread) = $self->_final($workload);
+		push @findings, @unread, $workload->check(\@records, $final);
+		push @{ $self->{notes} }, $workload->can('notes') ? $workload->notes : ();
+	}
+	return @findings;
+}
+
+# What every node shows of the tables of a workload: ({node => {name => rows}}, findings).
+sub _final
+{
+	my ($self, $workload) = @_;
+	my (%final, @findings);
+	my $queries = $workload->final;
+	my $connection = Chaos::Connection->new(program => $self->_workers_program, deadline_ms => 60_000);
+	foreach my $node ($self->names)
+	{
+		$connection->open($self->{cluster}->client_conninfo($node));
+		foreach my $name (sort keys %$queries)
+		{
+			my $answer = $connection->run($queries->{$name});
+			push @findings, [ 'read: failed', "on $node: $queries->{$name}: $answer->{message}" ] if $answer->{outcome} ne 'ok';
+			$final{$node}{$name} = $answer->{rows} // [];
+		}
+		$connection->close;
+	}
+	$connection->quit;
+	return (\%final, @findings);
+}
+
+sub _migrations
+{
+	my ($self) = @_;
+	my $rows = $self->{cluster}->query('s1',
+		"SELECT extract(epoch FROM started), extract(epoch FROM finished), state, pause_ms FROM tessera.migration WHERE finished IS NOT NULL");
+	return map { my @row = split /\|/, $_, -1; { started => $row[0], finished => $row[1], state => $row[2], pause => $row[3] eq '' ? undef : $row[3] } }
+		split /\n/, $rows;
+}
+
+sub report
+{
+	my ($self) = @_;
+	my @notes = @{ $self->{notes} };
+	splice @notes, 0, -1 if @notes > 1;
+	return Chaos::Report::lines(records => $self->{records}, changes => $self->{changes}, migrations => [ $self->_migrations ], faults => $self->{begun},
+		notes => \@notes);
+}
+
+sub quit
+{
+	my ($self) = @_;
+	$self->{cluster}->quit;
+	return;
+}
+
+1;

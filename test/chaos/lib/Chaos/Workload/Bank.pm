@@ -1,0 +1,164 @@
+package Chaos::Workload::Bank;
+
+# Transfers between accounts, most of them over two shards; each writes two entries beside the accounts, in a table of the same group.
+#
+#   bank: total               the sum of all balances is what it was
+#   bank: balance             an account's balance is the sum of its entries: in every read of one account (one statement on one shard), and at the end
+#   bank: transfer            an acknowledged transfer has both of its entries, a failed one none, an unknown one both or none
+#   bank: scan                a scan of all accounts sees each of them once, at any time
+#   bank: row                 a statement finds the one account that it names
+#
+# Not checked, because tessera does not promise it: that a scan's sum is right in the middle of transfers (each shard has its own snapshot).
+
+use strict;
+use warnings FATAL => 'all';
+
+use parent 'Chaos::Workload';
+
+use Chaos::Connection;
+
+sub defaults
+{
+	return (accounts => 300, filler => 200);
+}
+
+sub name
+{
+	return 'bank';
+}
+
+sub tables
+{
+	my ($self) = @_;
+	return { acc => { kind => 'int', min => 1, max => $self->{accounts} + 1 } };
+}
+
+sub setup
+{
+	my ($self) = @_;
+	return (
+		'CREATE TABLE acc (k int PRIMARY KEY, bal bigint NOT NULL, filler text)',
+		'CREATE TABLE entry (k int NOT NULL, id bigint NOT NULL, delta bigint NOT NULL, PRIMARY KEY (k, id))',
+		"INSERT INTO acc SELECT g, 0, repeat('x', g % $self->{filler}) FROM generate_series(1, $self->{accounts}) g",
+		"SELECT tessera.shard_table('acc', 'k')",
+		"SELECT tessera.shard_table('entry', 'k', colocate_with => 'acc')");
+}
+
+sub step
+{
+	my ($self, $connection, $random, $next_id) = @_;
+	my $what = $random->weighted(transfer => 60, account => 25, scan => 15);
+	return $self->_transfer($connection, $random, $next_id->()) if $what eq 'transfer';
+	return $self->_account($connection, 1 + $random->below($self->{accounts})) if $what eq 'account';
+	return $self->_scan($connection);
+}
+
+sub _transfer
+{
+	my ($self, $connection, $random, $id) = @_;
+	my ($from, $to) = $random->sample(2, 1 .. $self->{accounts});
+	my $amount = 1 + $random->below(100);
+	my @missing;
+	my $answer = $connection->transaction(
+		sub {
+			my ($query) = @_;
+			foreach my $part ([ $from, -$amount ], [ $to, $amount ])
+			{
+				my ($k, $delta) = @$part;
+				push @missing, $k if Chaos::Connection::count($query->("UPDATE acc SET bal = bal + ($delta) WHERE k = $k")) != 1;
+				$query->("INSERT INTO entry VALUES ($k, $id, $delta)");
+			}
+		});
+	return { kind => 'transfer', id => $id, missing => \@missing, Chaos::Workload::outcome($answer) };
+}
+
+sub _account
+{
+	my ($self, $connection, $k) = @_;
+	my $answer = $connection->run("SELECT a.bal, (SELECT coalesce(sum(e.delta), 0) FROM entry e WHERE e.k = a.k) FROM acc a WHERE a.k = $k");
+	return { kind => 'account', k => $k, rows => $answer->{rows}, Chaos::Workload::outcome($answer) };
+}
+
+sub _scan
+{
+	my ($self, $connection) = @_;
+	my $answer = $connection->run('SELECT count(*), count(DISTINCT k) FROM acc');
+	return { kind => 'scan', rows => $answer->{rows}, Chaos::Workload::outcome($answer) };
+}
+
+sub final
+{
+	return { acc => 'SELECT k, bal FROM acc', entry => 'SELECT k, id, delta FROM entry' };
+}
+
+sub check
+{
+	my ($self, $records, $final) = @_;
+	return ($self->_check_reads($records), map { $self->_check_node($_, $records, $final->{$_}) } sort keys %$final);
+}
+
+sub _check_reads
+{
+	my ($self, $records) = @_;
+	my (@row, @balance, @scan);
+	foreach my $record (@$records)
+	{
+		push @row, "transfer $record->{id} did not find account $_" foreach @{ $record->{missing} // [] };
+		next unless $record->{outcome} eq 'ok' && $record->{rows};
+		my ($first, @more) = @{ $record->{rows} };
+		if ($record->{kind} eq 'scan')
+		{
+			push @scan, "on $record->{node}: $first->[0] rows, $first->[1] accounts of $self->{accounts}"
+				if $first->[0] != $self->{accounts} || $first->[1] != $self->{accounts};
+		}
+		elsif (!$first || @more)
+		{
+			push @row, sprintf('on %s: account %d is there %d times', $record->{node}, $record->{k}, scalar @{ $record->{rows} });
+		}
+		elsif ($first->[0] != $first->[1])
+		{
+			push @balance, "on $record->{node}: account $record->{k} has $first->[0], its entries $first->[1]";
+		}
+	}
+	return (
+		Chaos::Workload::findings('bank: row', @row),
+		Chaos::Workload::findings('bank: balance', @balance),
+		Chaos::Workload::findings('bank: scan', @scan));
+}
+
+sub _check_node
+{
+	my ($self, $node, $records, $final) = @_;
+	my ($total, %balance, %sum, %entries, @balance, @transfer) = (0);
+	foreach my $row (@{ $final->{acc} })
+	{
+		$total += $row->[1];
+		$balance{ $row->[0] } = $row->[1];
+	}
+	foreach my $row (@{ $final->{entry} })
+	{
+		$sum{ $row->[0] } += $row->[2];
+		$entries{ $row->[1] }++;
+	}
+	my $accounts = @{ $final->{acc} };
+	my @scan = $accounts == $self->{accounts} && keys %balance == $self->{accounts} ? () :
+		("on $node: $accounts rows of " . keys(%balance) . " accounts, of $self->{accounts}");
+	foreach my $k (sort { $a <=> $b } keys %balance)
+	{
+		my $sum = $sum{$k} // 0;
+		push @balance, "on $node: account $k has $balance{$k}, its entries $sum" if $balance{$k} != $sum;
+	}
+	foreach my $record (grep { $_->{kind} eq 'transfer' } @$records)
+	{
+		my $n = $entries{ $record->{id} } // 0;
+		my $right = $record->{outcome} eq 'ok' ? $n == 2 : $record->{outcome} eq 'failed' ? $n == 0 : $n == 0 || $n == 2;
+		push @transfer, "on $node: transfer $record->{id} ($record->{outcome}) has $n entries" unless $right;
+	}
+	return (
+		Chaos::Workload::findings('bank: scan', @scan),
+		Chaos::Workload::findings('bank: total', $total == 0 ? () : "on $node: the sum is $total"),
+		Chaos::Workload::findings('bank: balance', @balance),
+		Chaos::Workload::findings('bank: transfer', @transfer));
+}
+
+1;
