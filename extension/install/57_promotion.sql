@@ -16,6 +16,10 @@ CREATE FUNCTION tessera.internal_require_config(term int8) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_require_config' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_require_config(int8) IS 'between nodes: fails unless this is the config node, of no lower term than the caller has seen';
 
+CREATE FUNCTION tessera.internal_check_address(node int4, timeline int4) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_check_address' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_check_address(int4, int4) IS 'between nodes: fails unless a node''s registered address leads to its server of that timeline';
+
 CREATE FUNCTION tessera.internal_migration_request(id uuid) RETURNS jsonb
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', textin(tessera.bound_out(min)),
@@ -35,6 +39,8 @@ DECLARE
 BEGIN
   PERFORM tessera.internal_require_config(internal_register_timeline.term);
   PERFORM set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
+  PERFORM tessera.internal_check_address(n.node_id, internal_register_timeline.timeline) FROM tessera.node AS n
+    WHERE n.node_id = internal_register_timeline.node AND n.timeline < internal_register_timeline.timeline;
   SELECT n.timeline INTO known FROM tessera.node AS n WHERE n.node_id = internal_register_timeline.node FOR UPDATE;
   IF known IS NULL THEN
     RAISE EXCEPTION 'node % is not in the cluster', internal_register_timeline.node USING ERRCODE = 'undefined_object';
@@ -93,10 +99,11 @@ CREATE FUNCTION tessera.internal_await_standbys() RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_await_standbys' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.internal_await_standbys() IS 'between nodes: waits until what is committed here is flushed on the streaming standbys';
 
-REVOKE ALL ON FUNCTION tessera.recover_node(bool), tessera.internal_require_config(int8), tessera.internal_migration_request(uuid),
+REVOKE ALL ON FUNCTION tessera.recover_node(bool), tessera.internal_require_config(int8), tessera.internal_check_address(int4, int4),
+  tessera.internal_migration_request(uuid),
   tessera.internal_register_timeline(int4, int4, int8), tessera.internal_return_move(uuid, int8), tessera.internal_merge_facts(int8),
   tessera.internal_await_standbys() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.recover_node(bool) TO tessera_admin;
-GRANT EXECUTE ON FUNCTION tessera.internal_require_config(int8), tessera.internal_migration_request(uuid),
+GRANT EXECUTE ON FUNCTION tessera.internal_require_config(int8), tessera.internal_check_address(int4, int4), tessera.internal_migration_request(uuid),
   tessera.internal_register_timeline(int4, int4, int8), tessera.internal_return_move(uuid, int8), tessera.internal_merge_facts(int8),
   tessera.internal_await_standbys() TO tessera_internal;

@@ -64,6 +64,20 @@ typedef struct Merge
 
 /* Asking */
 
+/* Where others look for the config node they find this server, not a primary that lives. */
+static void
+check_own_address(void)
+{
+	TesseraSpi	spi;
+
+	tessera_work_begin();
+	tessera_spi_begin(&spi);
+	tessera_spi_run("SELECT tessera.internal_check_address(node_id, $1) FROM tessera.identity", SPI_OK_SELECT, 1, (Oid[]) {INT4OID},
+					(Datum[]) {Int32GetDatum((int32) GetWALInsertionTimeLine())}, NULL);
+	tessera_spi_end(&spi);
+	tessera_work_commit();
+}
+
 /* Every node's term; shards must answer unless forced. */
 static void
 ask_terms(Merge *merge)
@@ -395,6 +409,7 @@ tessera_recover_catalog(bool force)
 	Merge		merge = {.force = force};
 	const TesseraRouting *routing;
 
+	check_own_address();
 	ask_terms(&merge);
 	ask_facts(&merge);
 

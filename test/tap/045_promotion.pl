@@ -9,7 +9,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('promotion',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '5s' });
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s' });
 # s1 is the config node; s2 gives ranges to s3 and loses them.
 $c->create(shards => 3);
 $c->query('s1', $_) foreach (
@@ -50,6 +50,17 @@ sub paused
 	$session->quit;
 	return $errors;
 }
+
+# A standby that is promoted for a look, beside its primary, is not taken for the node, and knows nothing.
+my $look = $c->add_standby('s2');
+$look->promote;
+$look->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
+my ($status, $stdout, $stderr) = $look->psql('postgres', 'SELECT tessera.recover_node()');
+like($stderr, qr/the address of node "s2" leads to another server than the promoted one/, 'a standby promoted beside its primary does not take the node over');
+is($c->query('s1', "SELECT timeline FROM tessera.node WHERE name = 's2'"), '1', 'its timeline is not registered');
+is($c->query('s1', "UPDATE t SET v = 'mid' WHERE k = 600 RETURNING v"), 'mid', 'the primary goes on');
+$look->stop('immediate');
+delete $c->{standbys}{s2};
 
 # Without loss. A session that was connected to the standby before writes at once: it waits until the config node has confirmed what the shard owns.
 my $standby = $c->add_standby('s2');

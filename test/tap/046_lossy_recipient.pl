@@ -9,7 +9,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('lossy_recipient',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '5s',
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s',
 		'tessera.standby_flush_timeout' => '1s' });
 # s1 is the config node, s2 gives, s3 gets and loses.
 $c->create(shards => 3);

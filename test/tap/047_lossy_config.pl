@@ -9,7 +9,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('lossy_config',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '5s',
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s',
 		'tessera.connect_timeout' => '2s' });
 # s1 is the config node and a shard.
 $c->create(shards => 3);
