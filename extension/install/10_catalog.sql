@@ -2,6 +2,11 @@
 -- Rows are written by the extension's own functions only. Every writer calls tessera_catalog_changed() so that the
 -- shared-memory mirror is rebuilt when its transaction commits.
 
+CREATE FUNCTION tessera.this_database() RETURNS oid
+  LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+  AS 'SELECT oid FROM pg_database WHERE datname = current_database()';
+COMMENT ON FUNCTION tessera.this_database() IS 'OID of this database: an identity names its own';
+
 -- Who this node is. One row once the node is in a cluster; never copied from another node. Local.
 CREATE TABLE tessera.identity (
   singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
@@ -12,6 +17,7 @@ CREATE TABLE tessera.identity (
   is_config      bool NOT NULL,
   config_conninfo text NOT NULL,      -- where a node finds the config node before it has a registry
   term           int8 NOT NULL,       -- config term this node has seen
+  database_oid   oid NOT NULL DEFAULT tessera.this_database(), -- in a copy of the database (CREATE DATABASE ... TEMPLATE) the row is another's
   -- of the server when what this node owns was last known to be what the config node says: after a promotion it differs (src/migration/promotion.c)
   timeline       int4 NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4
 );

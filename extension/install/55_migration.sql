@@ -137,7 +137,7 @@ COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; kept on th
 CREATE FUNCTION tessera.injection_set(name text, action text, count int4 DEFAULT 1) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_injection_set' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.injection_set(text, text, int4) IS
-  'arms an injection point of this database: error, crash or pause, so many times (null: always); needs tessera.injection_points';
+  'arms an injection point of this database: error, crash or pause, or lets a safeguard be skipped, so many times (null: always); needs tessera.injection_points';
 
 CREATE FUNCTION tessera.injection_clear(name text DEFAULT NULL) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_injection_clear' LANGUAGE C VOLATILE;

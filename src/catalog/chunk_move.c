@@ -21,6 +21,7 @@
 #include "catalog/change.h"
 #include "catalog/chunk_private.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 
 typedef struct Move
@@ -293,6 +294,8 @@ tessera_migration_fence(const pg_uuid_t *migration_id)
 	char	   *state;
 	const char *outcome;
 
+	if (tessera_injection_skips("fence"))
+		return "aborted";
 	tessera_spi_begin(&spi);
 	if (tessera_spi_run("SELECT state FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
 						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)

@@ -39,6 +39,7 @@ enum
 	Anum_identity_is_config,
 	Anum_identity_config_conninfo,
 	Anum_identity_term,
+	Anum_identity_database_oid,
 	Anum_identity_timeline
 };
 

@@ -20,7 +20,9 @@ typedef enum TesseraMessageKind
 	TESSERA_MSG_CLONE_BATCH,		/* donor: rows of one table; last = the clone is over */
 	TESSERA_MSG_MODS_REQUEST,		/* recipient: next changes please; applied = LSN applied and committed so far */
 	TESSERA_MSG_MODS_BATCH,			/* donor: changes in commit order up to lsn; may be empty; last = lsn is the gate position */
-	TESSERA_MSG_ERROR				/* either side: the migration failed; text says why, sqlstate how */
+	TESSERA_MSG_ERROR,				/* either side: the migration failed; text says why, sqlstate how */
+	TESSERA_MSG_VERIFY,				/* donor: keys, and digests of its rows, to be compared; behind the changes they are of; last = in the pause */
+	TESSERA_MSG_VERIFIED			/* recipient: they are equal */
 } TesseraMessageKind;
 
 typedef struct TesseraMessage
@@ -29,7 +31,7 @@ typedef struct TesseraMessage
 	uint8_t		migration[16];	/* id of the migration: a message of another one is refused */
 	int64_t		sequence;		/* of the request; the batch repeats it */
 	int32_t		table;			/* batches: index of the table in the group; -1 if several or none */
-	int64_t		rows;			/* batches: rows or changes in the payload */
+	int64_t		rows;			/* batches: rows or changes in the payload; verify: keys */
 	uint64_t	lsn;			/* mods batch: changes up to here are in this or earlier batches; mods request: applied */
 	bool		last;
 	const char *sqlstate;		/* error: five characters */

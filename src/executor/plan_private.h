@@ -63,11 +63,21 @@ typedef enum TesseraInsertPrivate
 	INSERT_COUNT
 } TesseraInsertPrivate;
 
+/* A statement whose data-modifying WITH queries are statements of their own (part_scan.c). */
+typedef enum TesseraPartsPrivate
+{
+	PARTS_PLANS,				/* List of PlannedStmt: the WITH queries in their order, then the statement itself */
+	PARTS_NAMES,				/* List of String: by which a WITH query's rows are read, one for each but the last */
+	PARTS_FLAGS,				/* Integer: STATEMENT_DML if the statement itself modifies data */
+	PARTS_COUNT
+} TesseraPartsPrivate;
+
+extern const CustomScanMethods tessera_part_methods;
 extern const CustomScanMethods tessera_statement_methods;
 extern const CustomScanMethods tessera_table_methods;
 extern const CustomScanMethods tessera_insert_methods;
 
-/* Registers the three. From _PG_init. */
+/* Registers them. From _PG_init. */
 extern void tessera_executor_init(void);
 
 /* Set by planner/: plans a Query again; whole: also as a whole statement (else its pins fell on different shards). */

@@ -32,6 +32,8 @@
 /* Results of single rows are large: this many of a target are kept as they are, what arrives beyond them goes to a tuple store. */
 #define PENDING_LIMIT 256
 
+TesseraParts *tessera_parts = NULL;
+
 typedef struct PendingResult
 {
 	struct PendingResult *next;
@@ -397,11 +399,14 @@ start_local(TesseraRun *run, const TesseraRunRequest *request)
 	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
 									 request->eflags, request->instrument);
 	SetUserIdAndSecContext(user, context);
+	/* A later fragment of a statement is no later command. */
+	if (run->local && request->statement != 0 && tessera_parts)
+		tessera_local_query(run->local)->estate->es_output_cid = request->snapshot->curcid;
 	return run->local != NULL;
 }
 
-bool
-tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
+static bool
+start_run(TesseraRun *run, const TesseraRunRequest *request)
 {
 	MemoryContext before = MemoryContextSwitchTo(run->context);
 	bool		has_local = false;
@@ -470,6 +475,36 @@ tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
 	}
 	MemoryContextSwitchTo(before);
 	return accepted;
+}
+
+/* A fragment of the parts' statement: under its number, and in one transaction with the others. */
+static bool
+start_part(TesseraRun *run, const TesseraRunRequest *request)
+{
+	TesseraRunRequest own = *request;
+
+	own.statement = tessera_parts->number;
+	own.autocommit = false;
+	if (start_run(run, &own))
+	{
+		tessera_parts->begun = true;
+		return true;
+	}
+	if (tessera_parts->begun)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("a chunk of a table was moved while the statement ran"),
+				 errhint("Retry the transaction.")));
+	tessera_parts->number = tessera_next_statement();
+	return false;
+}
+
+bool
+tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
+{
+	if (tessera_parts && tessera_parts->nesting == tessera_nesting())
+		return start_part(run, request);
+	return start_run(run, request);
 }
 
 /* The next row of a remote target's spool, spread into the slot; NULL (and no spool any more) at its end. */

@@ -46,6 +46,17 @@ typedef struct TesseraRunRequest
 	int			instrument;
 } TesseraRunRequest;
 
+/*
+ * While the parts of one statement run (part_scan.c): all runs of this nesting level belong to the statement and are fragments of it, whatever their requests say. NULL: none.
+ */
+typedef struct TesseraParts
+{
+	uint64		number;			/* the statement's */
+	int			nesting;
+	bool		begun;			/* some fragment was accepted: too late to begin anew */
+} TesseraParts;
+extern TesseraParts *tessera_parts;
+
 extern TesseraRun *tessera_run_make(void);
 
 /* Sends and waits until all have accepted. false: stale, nothing done. Remote errors are raised. */

@@ -201,7 +201,7 @@ start_nested(StatementState *state, bool outdated)
 	EState	   *estate = state->css.ss.ps.state;
 	PlannedStmt *plan;
 
-	if (!outdated && query->commandType != CMD_INSERT && (query->commandType != CMD_SELECT || query->hasModifyingCTE))
+	if (!outdated && query->commandType != CMD_INSERT && query->commandType != CMD_SELECT && !query->hasModifyingCTE)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("the rows that the statement modifies and reads lie on different shards"),

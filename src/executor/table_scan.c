@@ -350,4 +350,5 @@ tessera_executor_init(void)
 	RegisterCustomScanMethods(&tessera_statement_methods);
 	RegisterCustomScanMethods(&tessera_table_methods);
 	RegisterCustomScanMethods(&tessera_insert_methods);
+	RegisterCustomScanMethods(&tessera_part_methods);
 }

@@ -28,6 +28,7 @@
 #include "utils/snapmgr.h"
 
 #include "migration/data.h"
+#include "migration/key_rows.h"
 #include "migration/local_origin.h"
 #include "migration/range_scan.h"
 #include "migration/row_codec.h"
@@ -122,20 +123,7 @@ open_result(ApplyTable *table)
 static void
 open_identity(ApplyRun *run, ApplyTable *table)
 {
-	table->identity = RelationGetReplicaIndex(table->relation);
-	if (!OidIsValid(table->identity))
-		table->identity = RelationGetPrimaryKeyIndex(table->relation);
-	if (OidIsValid(table->identity))
-	{
-		Relation	index = index_open(table->identity, RowExclusiveLock);
-
-		for (int i = 0; i < index->rd_index->indnkeyatts; i++)
-			table->search_columns = bms_add_member(table->search_columns, index->rd_index->indkey.values[i]);
-		index_close(index, NoLock);
-		return;
-	}
-	for (int i = 0; i < run->range->ks->ncolumns; i++)
-		table->search_columns = bms_add_member(table->search_columns, run->range->keys[table->table][i]);
+	table->identity = tessera_row_identity(table->relation, run->range, table->table, &table->search_columns);
 }
 
 static ApplyTable *

@@ -46,6 +46,7 @@
 #include "migration/capture_private.h"
 #include "migration/range_scan.h"
 #include "migration/row_codec.h"
+#include "migration/verify.h"
 
 /* Items beyond this many bytes go to a temporary file. */
 #define ITEMS_IN_MEMORY (64 * 1024 * 1024)
@@ -295,11 +296,20 @@ write_old(TesseraCapture *capture, TesseraRowWriter *writer, Relation relation, 
 	tessera_row_write(writer, &capture->out, old->values, old->nulls, given);
 }
 
+/* A row of the range was changed: its key, for verification. */
+static void
+note_key(TesseraCapture *capture, int table, Relation relation, const DecodedRow *row)
+{
+	if (capture->verify != NULL)
+		tessera_verify_note(capture->verify, table, RelationGetDescr(relation), row->values, row->nulls, row->given, capture->xid);
+}
+
 static void
 emit_delete(TesseraCapture *capture, int table, Relation relation, const DecodedRow *old)
 {
 	TesseraRowWriter *writer = begin_record(capture, table, RelationGetDescr(relation), TESSERA_RECORD_DELETE);
 
+	note_key(capture, table, relation, old);
 	write_old(capture, writer, relation, old);
 }
 
@@ -320,6 +330,7 @@ emit_insert(TesseraCapture *capture, int table, Relation relation, DecodedRow *n
 	CapturedItem		item = {ITEM_ROW};
 	HeapTuple	flat;
 
+	note_key(capture, table, relation, new);
 	if (new->complete)
 	{
 		tessera_row_write(begin_record(capture, table, desc, TESSERA_RECORD_INSERT), &capture->out, new->values, new->nulls, NULL);
@@ -369,7 +380,12 @@ capture_update(TesseraCapture *capture, int table, Relation relation, HeapTuple 
 	is = row_in_range(range, table, relation, &full);
 	was = old != NULL ? row_in_range(range, table, relation, old) : is;
 	if (was && is && (old == NULL || relation->rd_rel->relreplident == REPLICA_IDENTITY_FULL))
+	{
 		emit_update(capture, table, relation, old, &new);
+		note_key(capture, table, relation, &full);
+		if (old != NULL)
+			note_key(capture, table, relation, old);
+	}
 	else if (was && is)
 	{
 		/* A new identity. The recipient may lack the row (K2), and an update would pass it by for ever: hence the whole row. */
@@ -459,6 +475,7 @@ change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation relation,
 		capture->settings_level = tessera_codec_push_settings();
 		capture->settings_pushed = true;
 	}
+	capture->xid = txn->xid;
 	old = MemoryContextSwitchTo(capture->change_context);
 	capture_change(capture, table, relation, change);
 	MemoryContextSwitchTo(old);
@@ -595,6 +612,9 @@ resolve_row(TesseraCapture *capture, const CapturedItem *item, StringInfo payloa
 				 errmsg("table \"%s\" was changed during its migration", RelationGetRelationName(relation)),
 				 errhint("Start the migration again.")));
 	decode_tuple(&tuple, RelationGetDescr(relation), &row);
+	/* what is fetched may be newer than what a snapshot of before has seen */
+	capture->xid = InvalidTransactionId;
+	note_key(capture, item->table, relation, &row);
 	if (fetch_missing(relation, &row))
 	{
 		tessera_row_describe(writer, payload);
@@ -718,6 +738,12 @@ tessera_capture_next(TesseraCapture *capture, StringInfo payload, Size bytes, XL
 	*lsn = capture->position;
 	*caught_up = end && !items_left(capture);
 	return changes;
+}
+
+void
+tessera_capture_note_keys(TesseraCapture *capture, TesseraVerify *verify)
+{
+	capture->verify = verify;
 }
 
 void

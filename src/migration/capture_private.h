@@ -29,6 +29,10 @@ struct TesseraCapture
 	void	   *waiting_arg;
 	bool		starting;
 
+	/* verification by content: keys of changes are noted; NULL: not wanted */
+	TesseraVerify *verify;
+	TransactionId xid;			/* of the change being captured */
+
 	/* output of the callbacks */
 	TesseraRowWriter **writers; /* by table; NULL: not met yet */
 	bool	   *described;		/* by table: in the payload being written */

@@ -60,6 +60,7 @@ extern void tessera_clone_end(TesseraCloneReader *reader);
 /* ---- donor: change capture ---- */
 
 typedef struct TesseraCapture TesseraCapture;
+typedef struct TesseraVerify TesseraVerify;
 
 /*
  * Makes the logical slot (name given, permanent: survives a restart, its row in migration_coordinator names it) and finds its start point, waiting at most timeout_ms
@@ -78,6 +79,9 @@ extern TesseraCapture *tessera_capture_create(TesseraMovingRange *range, const c
  * identity) is ERROR 55000.
  */
 extern int64 tessera_capture_next(TesseraCapture *capture, StringInfo payload, Size bytes, XLogRecPtr upto, XLogRecPtr *lsn, bool *caught_up);
+
+/* Notes the key of each change from here on, for a move that is verified by content (verify.h). */
+extern void tessera_capture_note_keys(TesseraCapture *capture, TesseraVerify *verify);
 
 /* The recipient has applied up to here: WAL before it may go. */
 extern void tessera_capture_confirm(TesseraCapture *capture, XLogRecPtr lsn);

@@ -27,6 +27,7 @@
 #include "migration/place.h"
 #include "migration/settings.h"
 #include "migration/slot.h"
+#include "migration/verify.h"
 #include "migration/work.h"
 
 #define IDLE_MS 10				/* looks for new WAL so often */
@@ -110,8 +111,11 @@ start(TesseraDonor *donor, char *endpoint)
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
 	if (donor->row->verify)
-		donor->sums = palloc0(Max(donor->range->ntables, 1) * sizeof(TesseraDigest));
-	donor->reader = tessera_clone_begin(donor->range, donor->sums);
+	{
+		donor->verify = tessera_verify_begin(donor->range);
+		tessera_capture_note_keys(donor->capture, donor->verify);
+	}
+	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
 
 	values[0] = tessera_donor_id(donor);
 	values[1] = endpoint;
@@ -161,6 +165,11 @@ until_handed_over(TesseraDonor *donor)
 			tessera_slot_enter(TESSERA_STEADY);
 		if (tessera_donor_older_writers_left(donor) || GetCurrentTimestamp() < donor->next_attempt)
 			continue;
+		if (donor->verify != NULL && !tessera_verify_fits(donor->verify, tessera_critical_section_budget))
+		{
+			tessera_slot_waiting("comparison of changed rows");
+			continue;
+		}
 		tessera_injection("donor_steady");
 		if (tessera_donor_holders_linger(donor, &seen))
 			continue;

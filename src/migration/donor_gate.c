@@ -24,6 +24,7 @@
 #include "migration/place.h"
 #include "migration/settings.h"
 #include "migration/slot.h"
+#include "migration/verify.h"
 #include "migration/work.h"
 #include "routing/gate.h"
 
@@ -118,16 +119,36 @@ gate_position(TesseraDonor *donor)
 	return lsn;
 }
 
+/* How long the gate may have been closed until the rest is at the recipient, and compared; ms. Longer at each attempt. */
+static long
+shipping_limit(void)
+{
+	return (long) tessera_critical_section_budget * (4 + Min(tessera_my_migration->gate_attempts, 16));
+}
+
 /* Behind the closed write gate: everything is at the recipient, or it takes too long. */
 static bool
 ship_rest(TesseraDonor *donor, TimestampTz closed)
 {
-	long		limit = (long) tessera_critical_section_budget * (4 + Min(tessera_my_migration->gate_attempts, 16));
+	long		limit = shipping_limit();
 
 	donor->upto = gate_position(donor);
 	while (donor->applied < donor->upto || donor->mods_requests.n == 0)
 	{
 		if (tessera_ms_since(closed) > limit)
+			return false;
+		tessera_donor_turn(donor, 1);
+	}
+	return true;
+}
+
+/* What has changed since it was last compared is compared now: the recipient has applied it all, and nothing changes any more. */
+static bool
+verify_rest(TesseraDonor *donor, TimestampTz closed)
+{
+	while (donor->verify != NULL && !tessera_verify_rest(donor->verify))
+	{
+		if (tessera_ms_since(closed) > shipping_limit())
 			return false;
 		tessera_donor_turn(donor, 1);
 	}
@@ -207,7 +228,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 		return false;
 	}
 	donor->known->drained = GetCurrentTimestamp();
-	if (!ship_rest(donor, closed))
+	if (!ship_rest(donor, closed) || !verify_rest(donor, closed))
 	{
 		reopen(donor, closed);
 		return false;

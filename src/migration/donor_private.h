@@ -42,7 +42,7 @@ typedef struct TesseraDonor
 	TesseraCloneReader *reader;
 	StringInfoData payload;
 	bool		in_snapshot;	/* the clone's transaction is open */
-	TesseraDigest *sums;		/* of the clone, by table; NULL: not to be verified */
+	TesseraVerify *verify;		/* NULL: the move is not verified */
 	bool		clone_sent;
 	TesseraRequests clone_requests;
 	TesseraRequests mods_requests;

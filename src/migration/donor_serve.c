@@ -81,6 +81,9 @@ receive(TesseraDonor *donor)
 				push(&donor->mods_requests, message.sequence);
 				note_applied(donor, message.lsn);
 				break;
+			case TESSERA_MSG_VERIFIED:
+				tessera_verify_answered(donor->verify, message.sequence);
+				break;
 			default:
 				ereport(ERROR,
 						(errcode(ERRCODE_PROTOCOL_VIOLATION),
@@ -135,8 +138,8 @@ serve_clone(TesseraDonor *donor)
 			batch.table = -1;
 			resetStringInfo(&donor->payload);
 			end_clone(donor);
-			if (donor->sums != NULL)
-				tessera_verify_write_sums(donor->range, donor->sums, &donor->payload);
+			if (donor->verify != NULL)
+				tessera_verify_write_sums(donor->verify, &donor->payload);
 		}
 	}
 	batch.last = donor->clone_sent;
@@ -311,6 +314,8 @@ tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 	(void) tessera_pipe_flush(&donor->pipe);
 	busy |= serve_clone(donor);
 	busy |= serve_mods(donor);
+	if (donor->verify != NULL && donor->mods_begun)
+		busy |= tessera_verify_turn(donor->verify, &donor->pipe, donor->sent, donor->upto != InvalidXLogRecPtr);
 	sample_lag(donor);
 	MemoryContextSwitchTo(donor->context);
 	if (!busy)

@@ -36,7 +36,7 @@ struct TesseraRangeScan
 	Relation	index;			/* NULL: sequential */
 	IndexScanDesc by_index;
 	TableScanDesc sequential;
-	ScanKeyData scankeys[TESSERA_MAX_KEY_COLUMNS];
+	ScanKeyData scankeys[INDEX_MAX_KEYS];
 	int			nscankeys;
 	MemoryContext context;		/* of the scan: the index keeps what it allocates on the way (dead items) until its end */
 	MemoryContext row_context;
@@ -52,6 +52,18 @@ tessera_range_holds(TesseraKeySpace *ks, const TesseraKeyBound *min, const Tesse
 	return tessera_key_compare(ks, &position, min) >= 0 && tessera_key_compare(ks, &position, max) < 0;
 }
 
+/* Valid, btree, whole, and not younger than the snapshot if HOT chains were broken when it was built. */
+static bool
+index_is_usable(Relation index)
+{
+	Form_pg_index form = index->rd_index;
+
+	if (!form->indisvalid || !form->indisready || index->rd_rel->relam != BTREE_AM_OID ||
+		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
+		return false;
+	return !form->indcheckxmin || TransactionIdPrecedes(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data), TransactionXmin);
+}
+
 /* Key columns in front of the index, 0 if it cannot be used. */
 static int
 index_key_columns(Relation index, TesseraKeySpace *ks, const AttrNumber *keys)
@@ -59,11 +71,7 @@ index_key_columns(Relation index, TesseraKeySpace *ks, const AttrNumber *keys)
 	Form_pg_index form = index->rd_index;
 	int			n = 0;
 
-	if (!form->indisvalid || !form->indisready || index->rd_rel->relam != BTREE_AM_OID ||
-		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
-		return 0;
-	/* Not for snapshots older than the index, if HOT chains were broken when it was built. */
-	if (form->indcheckxmin && !TransactionIdPrecedes(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data), TransactionXmin))
+	if (!index_is_usable(index))
 		return 0;
 	while (n < ks->ncolumns && n < form->indnkeyatts &&
 		   form->indkey.values[n] == keys[n] &&
@@ -193,6 +201,25 @@ tessera_key_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber 
 		for (int i = 0; i < columns; i++)
 			add_scankey(scan, i, BTEqualStrategyNumber, key[i]);
 	}
+	scan_start(scan, snapshot);
+	return scan;
+}
+
+TesseraRangeScan *
+tessera_identity_scan_begin(Relation relation, Oid index, const Datum *values, Snapshot snapshot)
+{
+	TesseraRangeScan *scan = scan_create(relation, NULL, NULL);
+
+	scan->index = index_open(index, AccessShareLock);
+	if (!index_is_usable(scan->index))
+	{
+		index_close(scan->index, AccessShareLock);
+		MemoryContextDelete(scan->row_context);
+		pfree(scan);
+		return NULL;
+	}
+	for (int i = 0; i < scan->index->rd_index->indnkeyatts; i++)
+		add_scankey(scan, i, BTEqualStrategyNumber, values[scan->index->rd_index->indkey.values[i] - 1]);
 	scan_start(scan, snapshot);
 	return scan;
 }

@@ -32,6 +32,12 @@ extern TesseraRangeScan *tessera_range_scan_begin(Relation relation, TesseraKeyS
 /* A scan that brings every row with this key, and perhaps others. The key's values are kept. */
 extern TesseraRangeScan *tessera_key_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const Datum *key, Snapshot snapshot);
 
+/*
+ * A scan by an index of its rows with these values of the key columns (by attnum - 1, kept); NULL if the snapshot cannot use the index. The index is of a replica identity
+ * or a primary key.
+ */
+extern TesseraRangeScan *tessera_identity_scan_begin(Relation relation, Oid index, const Datum *values, Snapshot snapshot);
+
 /* The next row, into a slot of the table (table_slot_create); false at the end. */
 extern bool tessera_range_scan_next(TesseraRangeScan *scan, TupleTableSlot *slot);
 extern void tessera_range_scan_end(TesseraRangeScan *scan);

@@ -206,7 +206,9 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 		(void) tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS);
 	}
 	check_cancelled();
-	if (message->kind != kind && !(kind == TESSERA_MSG_MODS_BATCH && message->kind == TESSERA_MSG_CLONE_BATCH && message->rows == 0))
+	if (message->kind != kind &&
+		!(kind == TESSERA_MSG_MODS_BATCH &&
+		  (message->kind == TESSERA_MSG_VERIFY || (message->kind == TESSERA_MSG_CLONE_BATCH && message->rows == 0))))
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
 				 errmsg("the donor sent a message of kind %d where one of kind %d was due", (int) message->kind, (int) kind)));
@@ -262,6 +264,20 @@ pull_clone(Recipient *recipient)
 		verify_clone(recipient, payload, size);
 }
 
+/* The donor asks whether the rows of some keys, as the changes so far have left them, are the same as its own. */
+static void
+verify_keys(Recipient *recipient, const TesseraMessage *message, const char *payload, Size size)
+{
+	TesseraMessage answer = {.kind = TESSERA_MSG_VERIFIED, .table = -1, .sequence = message->sequence};
+
+	tessera_injection(message->last ? "recipient_verify_rest" : "recipient_verify_round");
+	tessera_verify_keys(recipient->range, payload, size, message->last);
+	MemoryContextSwitchTo(recipient->context);
+	while (!tessera_pipe_flush(&recipient->pipe))
+		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
+	(void) tessera_pipe_send(&recipient->pipe, &answer, NULL);
+}
+
 /* Returns the position of the last batch. */
 static XLogRecPtr
 pull_mods(Recipient *recipient)
@@ -276,6 +292,8 @@ pull_mods(Recipient *recipient)
 	for (;;)
 	{
 		next_message(recipient, TESSERA_MSG_MODS_BATCH, &message, &payload, &size);
+		if (message.kind == TESSERA_MSG_VERIFY)
+			verify_keys(recipient, &message, payload, size);
 		if (message.kind != TESSERA_MSG_MODS_BATCH)
 			continue;
 		if (message.last)

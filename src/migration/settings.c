@@ -16,6 +16,7 @@ int			tessera_migration_max_rate;
 int			tessera_migration_batch_size;
 int			tessera_migration_commit_size;
 int			tessera_migration_lock_timeout;
+int			tessera_migration_verify_memory;
 bool		tessera_migration_verify;
 int			tessera_critical_section_budget;
 int			tessera_critical_section_lock_timeout;
@@ -49,6 +50,8 @@ static const IntSetting int_settings[] = {
 	&tessera_migration_commit_size, 8 * 1024, 8, 1024 * 1024, GUC_UNIT_KB},
 	{"tessera.migration_lock_timeout", "How long a donor waits for transactions that are older than its replication slot.",
 	&tessera_migration_lock_timeout, 60 * 1000, 0, INT_MAX, GUC_UNIT_MS},
+	{"tessera.migration_verify_memory", "A verified migration whose changed keys take more memory than this on the donor is aborted.",
+	&tessera_migration_verify_memory, 256 * 1024, 64, MAX_KILOBYTES, GUC_UNIT_KB},
 	{"tessera.critical_section_budget", "A migration closes its gate only when it predicts a shorter pause than this.",
 	&tessera_critical_section_budget, 50, 1, 60 * 1000, GUC_UNIT_MS},
 	{"tessera.critical_section_lock_timeout", "How long a closed gate waits for writers inside before it is reopened.",

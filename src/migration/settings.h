@@ -13,6 +13,7 @@ extern int	tessera_migration_max_rate; /* kB/s; 0: none */
 extern int	tessera_migration_batch_size;	/* kB */
 extern int	tessera_migration_commit_size;	/* kB */
 extern int	tessera_migration_lock_timeout; /* ms */
+extern int	tessera_migration_verify_memory;	/* kB */
 extern bool tessera_migration_verify;	/* default of move_range's and move_chunk's verify */
 extern int	tessera_critical_section_budget;	/* ms */
 extern int	tessera_critical_section_lock_timeout;	/* ms */

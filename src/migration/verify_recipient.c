@@ -10,12 +10,14 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "executor/tuptable.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "migration/key_rows.h"
 #include "migration/range_scan.h"
 #include "migration/verify.h"
 #include "migration/work.h"
@@ -95,6 +97,57 @@ tessera_verify_clone(TesseraMovingRange *range, const char *payload, Size size)
 		tessera_digest_read(&cursor, &donors);
 		compare_table(range, table, &donors);
 	}
+	tessera_codec_pop_settings(nestlevel);
+	tessera_work_commit();
+}
+
+
+/* Keys that have changed */
+
+static void
+compare_key(TesseraKeyRows *rows, TesseraPayloadCursor *cursor, bool last)
+{
+	TesseraDigest ours = {0};
+	TesseraDigest donors;
+
+	if (rows == NULL)
+		tessera_payload_damaged("A key comes before its table's description.");
+	tessera_key_rows_digest(rows, cursor, &ours);
+	tessera_digest_read(cursor, &donors);
+	if (!tessera_digest_equal(&ours, &donors))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("verification of changes%s: rows of table \"%s\" with key (%s) differ (donor: " INT64_FORMAT " rows, recipient: " INT64_FORMAT " rows)",
+						last ? " in the pause" : "", tessera_key_rows_table(rows), tessera_key_rows_text(rows), donors.rows, ours.rows)));
+}
+
+void
+tessera_verify_keys(TesseraMovingRange *range, const char *payload, Size size, bool last)
+{
+	TesseraPayloadCursor cursor = {.data = payload, .size = size};
+	TesseraKeyRows *rows = NULL;
+	char		type;
+	int			table;
+	int			nestlevel;
+
+	tessera_work_begin();
+	nestlevel = tessera_codec_push_settings();
+	while (tessera_record_next(&cursor, range->ntables, &type, &table))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (type == TESSERA_RECORD_KEY)
+			compare_key(rows, &cursor, last);
+		else if (type == TESSERA_RECORD_TABLE)
+		{
+			if (rows != NULL)
+				tessera_key_rows_end(rows);
+			rows = tessera_key_rows_begin(range, table, &cursor);
+		}
+		else
+			tessera_payload_damaged("A record of keys is of another type.");
+	}
+	if (rows != NULL)
+		tessera_key_rows_end(rows);
 	tessera_codec_pop_settings(nestlevel);
 	tessera_work_commit();
 }

@@ -24,6 +24,7 @@
 #include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
+#include "planner/part_plan.h"
 #include "planner/pins.h"
 #include "planner/planner.h"
 #include "planner/shard_mode.h"
@@ -247,13 +248,19 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		reason.hint = "Pin all of them to one shard by the shard key, or keep what the policy needs in the table's own columns.";
 		refuse_statement(query, &reason);
 	}
-	if (goes_to_all_shards(query, analysis))
+	if (analysis->has_writing_cte && analysis->writes_cluster)
+	{
+		plan = tessera_plan_parts(query, source, cursor_options, params, &reason);
+		if (plan)
+			return plan;
+	}
+	else if (goes_to_all_shards(query, analysis))
 	{
 		plan = tessera_plan_statement(query, cursor_options, routing, analysis, true, &reason);
 		if (plan)
 			return plan;
 	}
-	else if (insert_target(query, routing) != NULL && !analysis->has_writing_cte)
+	else if (insert_target(query, routing) != NULL)
 	{
 		plan = tessera_plan_insert(query, source, cursor_options, params, routing, &reason);
 		if (plan)

@@ -130,12 +130,108 @@ foreach my $how (sort keys %counts)
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 600)"), 's1', "clone, $how: the donor keeps the range");
 	clean("clone, $how");
 }
+# Rows that have changed are compared while the recipient catches up, and the last of them in the pause.
+sub change
+{
+	$c->query('s1', $_) foreach ('UPDATE acc SET bal = bal + 1 WHERE k BETWEEN 590 AND 610', "INSERT INTO acc VALUES (777, 1, '')", 'DELETE FROM acc WHERE k = 777',
+		"UPDATE log SET line = 'new ' || line WHERE k = 700");
+	return;
+}
+
+# Begins a move, changes rows while it runs, and pauses the recipient when it is asked to compare them.
+sub changed
+{
+	my ($stage) = @_;
+	my $session;
+	if ($stage eq 'round')
+	{
+		arm('s2', 'recipient_cloned');
+		$session = begin("SELECT tessera.move_range('acc', 500, 900, 's2')");
+		paused('s2', 'recipient_cloned');
+		change();
+		arm('s2', 'recipient_verify_round');
+		$c->query('s2', "SELECT tessera.injection_clear('recipient_cloned')");
+	}
+	else
+	{
+		arm('s1', 'donor_steady');
+		$session = begin("SELECT tessera.move_range('acc', 500, 900, 's2')");
+		paused('s1', 'donor_steady');
+		change();
+		arm('s2', 'recipient_verify_rest');
+		$c->query('s1', "SELECT tessera.injection_clear('donor_steady')");
+	}
+	paused('s2', "recipient_verify_$stage");
+	return $session;
+}
+
+my %found = (drop => 'acc" with key \(600\) differ \(donor: 1 rows, recipient: 0 rows\)', alter => 'acc" with key \(600\) differ \(donor: 1 rows, recipient: 1 rows\)',
+	add => 'acc" with key \(777\) differ \(donor: 0 rows, recipient: 1 rows\)', again => 'log" with key \(700\) differ \(donor: 4 rows, recipient: 5 rows\)');
+$damages{again} = "BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO twin_log VALUES (%d, 'new line 0');
+	SELECT tessera.apply_payload(ARRAY['log'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin_log'::regclass], ARRAY['k'])));
+	DELETE FROM twin_log; COMMIT";
+my %damaged = (drop => 600, alter => 600, add => 777, again => 700);
+foreach my $stage ('round', 'rest')
+{
+	my $where = $stage eq 'rest' ? ' in the pause' : '';
+	foreach my $how (sort keys %found)
+	{
+		my $session = changed($stage);
+		damage($how, $damaged{$how});
+		like(finish($session), qr/XX001: verification of changes$where: rows of table "public\.$found{$how}/, "$stage, $how: found, and table and key are named");
+		is($c->query('s1', "SELECT tessera.range_owner('acc', 600)"), 's1', "$stage, $how: the donor keeps the range");
+		clean("$stage, $how");
+		$c->query('s1', "UPDATE log SET line = substr(line, 5) WHERE k = 700");
+	}
+}
+my $before = $c->query('s1', $lines);
+is(finish(changed('round')), '', 'the same without damage: the range moves');
+$c->query('s2', "UPDATE log SET line = substr(line, 5) WHERE k = 700");
+is($c->query('s1', $lines), $before, 'with every row of the table without identity');
+$c->query('s1', "SELECT tessera.move_range('acc', 500, 900, 's1')");
+clean('no damage');
+
+# Changes of all kinds under load, back and forth: no difference is found, and it comes to an end.
+my $load = $c->pgbench_start(nodes => [ 's1', 's2' ], clients => 2, seconds => 600, max_tries => 100, scripts => {
+	"\\set k random(1, 3500)\nUPDATE acc SET bal = bal + 1 WHERE k = :k;\n" => 6,
+	"\\set k random(1, 500)\nUPDATE odd SET m = CASE WHEN m = 'ok' THEN 'sad'::mood ELSE 'ok' END, n = n + 1, f = -f WHERE k = :k;\n" => 3,
+	"\\set k random(1, 1000)\nINSERT INTO log VALUES (:k, 'twice'), (:k, 'twice');\n" => 1,
+	"\\set k random(1, 1000)\nUPDATE log SET line = line || 'x' WHERE k = :k AND line LIKE 'line%' AND length(line) < 20;\n" => 1,
+	"\\set k random(3501, 4000)\nDELETE FROM acc WHERE k = :k;\n" => 1,
+	"\\set k random(3501, 4000)\nINSERT INTO acc VALUES (:k, 0, 'again') ON CONFLICT DO NOTHING;\n" => 1 });
+foreach my $to ('s2', 's1', 's2')
+{
+	foreach my $move ("'acc', 500, 3900", "'odd', 100, 400")
+	{
+		my ($status, $stdout, $stderr) = $c->psql('s1', "SELECT tessera.move_range($move, '$to', verify => true)", timeout => 60);
+		is($stderr, '', "under load, $move to $to");
+	}
+}
+my $sums = $load->stop;
+is($sums->{aborted}, 0, 'no client has ended') or diag $sums->{errors};
+cmp_ok($c->query('s1', 'SELECT sum(bal) FROM acc'), '>', 500, 'and they have written');
+clean('load');
+is($c->query('s1', 'SELECT count(*), count(t) FROM odd'), '500|10', 'no row is lost');
+$c->query('s1', "SELECT tessera.move_range('acc', 500, 3900, 's1')");
+
+# Too many keys: refused, not forgotten.
+$c->query('s1', 'ALTER SYSTEM SET tessera.migration_verify_memory = 64');
+$c->query('s1', 'SELECT pg_reload_conf()');
+arm('s2', 'recipient_cloned');
+my $limited = begin("SELECT tessera.move_range('acc', 500, 3900, 's2')");
+paused('s2', 'recipient_cloned');
+$c->query('s1', 'UPDATE acc SET bal = bal');
+like(finish($limited), qr/53400.*migration_verify_memory/s, 'more keys than there is memory for');
+$c->query('s1', 'ALTER SYSTEM RESET tessera.migration_verify_memory');
+$c->query('s1', 'SELECT pg_reload_conf()');
+clean('memory');
+
 arm('s2', 'recipient_cloned');
 my $unverified = begin("SELECT tessera.move_range('acc', 500, 900, 's2', verify => false)");
 paused('s2', 'recipient_cloned');
 damage('drop', 600);
 is(finish($unverified), '', 'without verification nobody notices');
-is($c->query('s1', 'SELECT count(*) FROM acc'), '3998', 'that a row is lost');
+is($c->query('s1', 'SELECT count(*) FROM acc WHERE k = 600'), '0', 'that a row is lost');
 is($c->query('s1', 'SELECT count(*) FROM tessera.migration WHERE NOT verify'), '1', 'which the migration shows');
 
 done_testing();

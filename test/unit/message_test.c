@@ -28,14 +28,14 @@ take_nothing(size_t size, void *arg)
 }
 
 /* The sample messages: one of each kind, with and without payload. */
-#define SAMPLES 7
+#define SAMPLES 9
 
 static TesseraMessage
 sample(int number)
 {
 	static const TesseraMessageKind kinds[SAMPLES] = {
 		TESSERA_MSG_CLONE_REQUEST, TESSERA_MSG_CLONE_BATCH, TESSERA_MSG_CLONE_BATCH, TESSERA_MSG_MODS_REQUEST, TESSERA_MSG_MODS_BATCH,
-		TESSERA_MSG_MODS_BATCH, TESSERA_MSG_ERROR
+		TESSERA_MSG_MODS_BATCH, TESSERA_MSG_ERROR, TESSERA_MSG_VERIFY, TESSERA_MSG_VERIFIED
 	};
 	TesseraMessage message;
 
@@ -46,13 +46,14 @@ sample(int number)
 	message.sequence = INT64_C(0x0102030405060708);
 	message.table = -1;
 	if (number == 1 || number == 4)
-	{
 		message.table = 3;
+	if (number == 1 || number == 4 || number == 7)
+	{
 		message.rows = 1000;
 		message.payload = "compressed\0rows";
 		message.payload_size = 15;
 	}
-	if (number == 2 || number == 5)
+	if (number == 2 || number == 5 || number == 7)
 		message.last = true;
 	if (number >= 3 && number <= 5)
 		message.lsn = UINT64_C(0xfedcba9876543210);
@@ -227,7 +228,7 @@ test_encoding_refuses(void)
 	message = sample(0);
 	message.kind = 0;
 	check(!accepts(message), "encode: kind 0 is refused");
-	message.kind = TESSERA_MSG_ERROR + 1;
+	message.kind = TESSERA_MSG_VERIFIED + 1;
 	check(!accepts(message), "encode: a kind too high is refused");
 	message = sample(1);
 	message.table = -2;

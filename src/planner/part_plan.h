@@ -1,0 +1,17 @@
+/*
+ * part_plan.h
+ *	  Statements with data-modifying WITH queries that no shard can run whole: a plan for each part.
+ */
+#ifndef TESSERA_PART_PLAN_H
+#define TESSERA_PART_PLAN_H
+
+#include "postgres.h"
+#include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
+
+#include "planner/ship.h"
+
+/* The plan (executor/part_scan.c); NULL and *reason if it cannot be. What a part of it cannot do is an ERROR, as for a statement of its own. */
+extern PlannedStmt *tessera_plan_parts(Query *query, const char *source, int cursor_options, ParamListInfo params, TesseraReason *reason);
+
+#endif							/* TESSERA_PART_PLAN_H */
