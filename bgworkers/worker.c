@@ -62,14 +62,23 @@ tessera_worker_settings(void)
 		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 }
 
+static bool
+is_node(void)
+{
+	bool		node;
+
+	StartTransactionCommand();
+	node = tessera_routing() != NULL;
+	CommitTransactionCommand();
+	return node;
+}
+
 /* Is this database a node? Then the launcher takes care of its workers. */
 static void
 probe(void)
 {
-	StartTransactionCommand();
-	if (tessera_routing() != NULL)
+	if (is_node())
 		tessera_launcher_wake();
-	CommitTransactionCommand();
 }
 
 /* One step; on error the pause that it wants next time. */
@@ -82,7 +91,7 @@ run_step(TesseraWorker worker, long *pause)
 	PG_TRY();
 	{
 		pgstat_report_activity(STATE_RUNNING, workers[worker].name);
-		wait = workers[worker].step();
+		wait = is_node() ? workers[worker].step() : -1;
 		*pause = FIRST_PAUSE;
 	}
 	PG_CATCH();

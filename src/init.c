@@ -67,6 +67,7 @@ _PG_init(void)
 	tessera_ddl_init();
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
+	tessera_ddl_end_migrations = tessera_migrations_end;
 	tessera_route_default = tessera_route_sequences_of_default;
 	tessera_injection_init();
 	tessera_migration_data_init();

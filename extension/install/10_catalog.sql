@@ -2,6 +2,11 @@
 -- Rows are written by the extension's own functions only. Every writer calls tessera_catalog_changed() so that the
 -- shared-memory mirror is rebuilt when its transaction commits.
 
+CREATE FUNCTION tessera.this_database() RETURNS oid
+  LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+  AS 'SELECT oid FROM pg_database WHERE datname = current_database()';
+COMMENT ON FUNCTION tessera.this_database() IS 'OID of this database: an identity names its own';
+
 -- Who this node is. One row once the node is in a cluster; never copied from another node. Local.
 CREATE TABLE tessera.identity (
   singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
@@ -11,7 +16,8 @@ CREATE TABLE tessera.identity (
   node           text NOT NULL,
   is_config      bool NOT NULL,
   config_conninfo text NOT NULL,      -- where a node finds the config node before it has a registry
-  term           int8 NOT NULL        -- config term this node has seen
+  term           int8 NOT NULL,       -- config term this node has seen
+  database_oid   oid NOT NULL DEFAULT tessera.this_database() -- in a copy of the database (CREATE DATABASE ... TEMPLATE) the row is another's
 );
 COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';
 

@@ -55,6 +55,9 @@ CREATE TRIGGER invalidate_plans AFTER INSERT OR UPDATE OR DELETE ON tessera.clus
 CREATE TRIGGER invalidate_plans AFTER INSERT OR UPDATE OR DELETE ON tessera.schema_placement
   FOR EACH ROW EXECUTE FUNCTION tessera.invalidate_plans();
 
+-- For the catalog's tables only: they read a row as the table it is meant for.
+REVOKE ALL ON FUNCTION tessera.note_catalog_change(), tessera.invalidate_plans() FROM PUBLIC;
+
 -- Refresh from the config node (src/routing/refresh.c).
 CREATE FUNCTION tessera.internal_catalog_token() RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_catalog_token' LANGUAGE C VOLATILE;

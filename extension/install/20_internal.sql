@@ -4,9 +4,9 @@ CREATE FUNCTION tessera.internal_hello(cluster uuid, router text, version text, 
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_hello';
 COMMENT ON FUNCTION tessera.internal_hello(uuid, text, text, int4, int4, int4) IS 'first call of another node on its connection; returns the name of this node';
 
-CREATE FUNCTION tessera.internal_session(effective_user text, names text[], settings text[]) RETURNS void
+CREATE FUNCTION tessera.internal_session(effective_user text, names text[], settings text[], client_user text) RETURNS void
   LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_session';
-COMMENT ON FUNCTION tessera.internal_session(text, text[], text[]) IS 'settings and effective user of the statements that follow; null user: the role of the connection';
+COMMENT ON FUNCTION tessera.internal_session(text, text[], text[], text) IS 'settings, effective and session user of the statements that follow; null users: the role of the connection';
 
 CREATE FUNCTION tessera.internal_tell(group_ids uuid[], epochs uuid[], terms int8[], majors int8[]) RETURNS void
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_tell';

@@ -142,7 +142,8 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 	refuse_member();
 	tessera_node_check_here();
 	resolve_tables();
-	tessera_admin_exec("INSERT INTO tessera.identity SELECT * FROM unnest(ARRAY[$1::tessera.identity])", 1, values);
+	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
+					   "SELECT i.cluster_id, i.cluster, i.node_id, i.node, i.is_config, i.config_conninfo, i.term FROM unnest(ARRAY[$1::tessera.identity]) i", 1, values);
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
 	PG_RETURN_VOID();

@@ -12,6 +12,7 @@
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_extension.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -52,7 +53,8 @@ tessera_identity_read(TesseraIdentity *identity)
 	relation = table_open(relid, AccessShareLock);
 	snapshot = RegisterSnapshot(ActiveSnapshotSet() ? GetActiveSnapshot() : GetLatestSnapshot());
 	scan = table_beginscan(relation, snapshot, 0, NULL);
-	if ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	if ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL &&
+		DatumGetObjectId(column(tuple, relation, "database_oid")) == MyDatabaseId)
 	{
 		identity->cluster_id = *DatumGetUUIDP(column(tuple, relation, "cluster_id"));
 		identity->node_id = DatumGetInt32(column(tuple, relation, "node_id"));

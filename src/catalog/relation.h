@@ -38,7 +38,8 @@ enum
 	Anum_identity_node,
 	Anum_identity_is_config,
 	Anum_identity_config_conninfo,
-	Anum_identity_term
+	Anum_identity_term,
+	Anum_identity_database_oid
 };
 
 enum

@@ -29,13 +29,15 @@ typedef enum Action
 {
 	ACTION_ERROR,
 	ACTION_CRASH,
-	ACTION_PAUSE
+	ACTION_PAUSE,
+	ACTION_SKIP
 } Action;
 
 static const char *const action_names[] = {
 	[ACTION_ERROR] = "error",
 	[ACTION_CRASH] = "crash",
 	[ACTION_PAUSE] = "pause",
+	[ACTION_SKIP] = "skip",
 };
 
 typedef struct Point
@@ -173,7 +175,28 @@ tessera_injection_run(const char *name)
 			}
 			PG_END_TRY();
 			break;
+		case ACTION_SKIP:
+			break;				/* for tessera_injection_skips alone */
 	}
+}
+
+bool
+tessera_injection_armed_skip(const char *name)
+{
+	Point	   *point;
+	bool		skips;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	point = find(name);
+	skips = point != NULL && point->action == ACTION_SKIP && point->left != 0;
+	if (skips)
+	{
+		point->hits++;
+		if (point->left > 0)
+			point->left--;
+	}
+	LWLockRelease(shared->lock);
+	return skips;
 }
 
 
@@ -182,6 +205,12 @@ tessera_injection_run(const char *name)
 static void
 refuse_unless_on(void)
 {
+#ifdef TESSERA_NO_INJECTION
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("this build has no injection points"),
+			 errhint("Build without -DTESSERA_NO_INJECTION.")));
+#endif
 	if (!superuser())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -202,7 +231,7 @@ action_of(const char *name)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unknown action \"%s\"", name),
-			 errhint("Actions are error, crash and pause.")));
+			 errhint("Actions are error, crash, pause and skip.")));
 }
 
 /* injection_set(name text, action text, count int4): count NULL means always. */

@@ -1,9 +1,9 @@
 /*
  * injection.h
- *	  Named points in the code at which a test can have an error raised, the process killed, or the work paused.
+ *	  Named points in the code at which a test can have an error raised, the process killed, the work paused, or a safeguard left out.
  *
- * Compiled in always; they do nothing unless the server was started with tessera.injection_points = on. Then tessera.injection_set(name, action) arms
- * a point for this database. A point that is off costs one test of a variable.
+ * They do nothing unless the server was started with tessera.injection_points = on. Then tessera.injection_set(name, action) arms
+ * a point for this database. A point that is off costs one test of a variable; a build with -DTESSERA_NO_INJECTION has none.
  */
 #ifndef TESSERA_INJECTION_H
 #define TESSERA_INJECTION_H
@@ -17,11 +17,20 @@ extern bool tessera_injection_points;
  * nor with a lock held that others need. */
 extern void tessera_injection_run(const char *name);
 
+/* True if the safeguard of that name is armed with "skip": the tests of the tests leave it out, to see that its absence is noticed. */
+extern bool tessera_injection_armed_skip(const char *name);
+
+#ifdef TESSERA_NO_INJECTION
+#define tessera_injection(name) ((void) 0)
+#define tessera_injection_skips(name) false
+#else
 #define tessera_injection(name) \
 	do { \
 		if (unlikely(tessera_injection_points)) \
 			tessera_injection_run(name); \
 	} while (0)
+#define tessera_injection_skips(name) (unlikely(tessera_injection_points) && tessera_injection_armed_skip(name))
+#endif
 
 /* From _PG_init: setting and shared memory. */
 extern void tessera_injection_init(void);

@@ -5,6 +5,6 @@
 #ifndef TESSERA_PROTOCOL_H
 #define TESSERA_PROTOCOL_H
 
-#define TESSERA_PROTOCOL 2
+#define TESSERA_PROTOCOL 3
 
 #endif							/* TESSERA_PROTOCOL_H */

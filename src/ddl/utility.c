@@ -250,6 +250,23 @@ refuse_untransactional(Node *statement)
 	}
 }
 
+/* Without its catalog a node would show the rows that happen to lie on it as all there are. CASCADE is the last resort, for a node that cannot leave. */
+static void
+refuse_to_forget(Node *statement)
+{
+	DropStmt   *drop = (DropStmt *) statement;
+	ListCell   *cell;
+
+	if (!IsA(statement, DropStmt) || drop->behavior == DROP_CASCADE || drop->removeType != OBJECT_EXTENSION)
+		return;
+	foreach(cell, drop->objects)
+		if (strcmp(strVal(lfirst(cell)), "tessera") == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+					 errmsg("cannot drop extension tessera: this database is a node of a cluster"),
+					 errhint("Remove the node first: tessera.remove_shard, tessera.remove_router. DROP EXTENSION tessera CASCADE makes this node forget the cluster, and which rows are its own.")));
+}
+
 /* Statements with PROCESS_UTILITY_SUBCOMMAND belong to one that goes everywhere as a whole, and so does what an extension's script does. */
 static bool
 belongs_to_another(TesseraUtility *utility)
@@ -321,6 +338,7 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 	bool		received = tessera_internal_connection() && tessera_nesting() == 0;
 	Node	   *statement = utility->statement->utilityStmt;
 
+	refuse_to_forget(statement);
 	switch (kind)
 	{
 		case UTILITY_COPY:

@@ -44,6 +44,7 @@ static struct
 {
 	uint64		hash;
 	TimestampTz since;
+	TimestampTz last;			/* step at which it was still there */
 } watched[WATCHED];
 
 
@@ -191,21 +192,46 @@ tessera_delete_overlap(const TesseraMigrationRow *receiver)
 		delete_piece(&pieces[i], receiver);
 }
 
-/* Milliseconds until the piece may be deleted. */
-static long
-delay_left(const Piece *piece)
+static int
+watched_at(const Piece *piece, uint64 *hash)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) piece->range.min, VARSIZE(piece->range.min), 1) ^
-	hash_bytes_extended((const unsigned char *) piece->range.max, VARSIZE(piece->range.max), 2) ^
-	hash_bytes_extended(piece->group_id.data, UUID_LEN, 3);
-	int			at = (int) (hash % WATCHED);
+	*hash = hash_bytes_extended((const unsigned char *) piece->range.min, VARSIZE(piece->range.min), 1) ^
+		hash_bytes_extended((const unsigned char *) piece->range.max, VARSIZE(piece->range.max), 2) ^
+		hash_bytes_extended(piece->group_id.data, UUID_LEN, 3);
+	return (int) (*hash % WATCHED);
+}
+
+/* Milliseconds until the piece may be deleted; called once in each step that begins at now. */
+static long
+delay_left(const Piece *piece, TimestampTz now)
+{
+	uint64		hash;
+	int			at = watched_at(piece, &hash);
 
 	if (watched[at].hash != hash)
 	{
 		watched[at].hash = hash;
-		watched[at].since = GetCurrentTimestamp();
+		watched[at].since = now;
 	}
-	return tessera_orphan_cleanup_delay - (long) ((GetCurrentTimestamp() - watched[at].since) / 1000);
+	watched[at].last = now;
+	return tessera_orphan_cleanup_delay - (long) ((now - watched[at].since) / 1000);
+}
+
+/* What is deleted, or no longer to be deleted, is forgotten: if the range is given up again, its delay begins anew. */
+static void
+forget(const Piece *piece)
+{
+	uint64		hash;
+
+	watched[watched_at(piece, &hash)].hash = 0;
+}
+
+static void
+forget_others(TimestampTz now)
+{
+	for (int i = 0; i < WATCHED; i++)
+		if (watched[i].last != now)
+			watched[i].hash = 0;
 }
 
 long
@@ -216,17 +242,22 @@ tessera_range_deleter_step(void)
 	int			n;
 	bool		deletions;
 	Piece	   *pieces = find_pieces(NULL, &deletions, &n);
+	TimestampTz now = GetCurrentTimestamp();
 	long		next = deletions ? HELD_MS : IDLE_MS;
 
 	for (int i = 0; i < n; i++)
 	{
-		long		left = delay_left(&pieces[i]);
+		long		left = delay_left(&pieces[i], now);
 
 		if (left > 0)
 			next = Min(next, left);
 		else
+		{
 			delete_piece(&pieces[i], NULL);
+			forget(&pieces[i]);
+		}
 	}
+	forget_others(now);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	return next;

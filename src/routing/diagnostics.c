@@ -86,7 +86,14 @@ tessera_invalidate_plans(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function must be called as a row trigger")));
-	invalidate = RelationGetRelid(trigger->tg_relation) == tessera_catalog_relid(TESSERA_CLUSTER_TABLE) ? invalidate_table : invalidate_schema;
+	if (RelationGetRelid(trigger->tg_relation) == tessera_catalog_relid(TESSERA_CLUSTER_TABLE))
+		invalidate = invalidate_table;
+	else if (RelationGetRelid(trigger->tg_relation) == tessera_catalog_relid(TESSERA_SCHEMA_PLACEMENT))
+		invalidate = invalidate_schema;
+	else
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function is a trigger of the extension's catalog only")));
 	invalidate(trigger->tg_trigtuple, RelationGetDescr(trigger->tg_relation));
 	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
 		invalidate(trigger->tg_newtuple, RelationGetDescr(trigger->tg_relation));

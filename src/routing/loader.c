@@ -114,6 +114,9 @@ read_identity(Loader *loader, HeapTuple tuple, TupleDesc desc)
 {
 	TesseraRouting *routing = &loader->image.routing;
 
+	/* A copy of a node's database is no node. */
+	if (DatumGetObjectId(attribute(tuple, Anum_identity_database_oid, desc)) != MyDatabaseId)
+		return;
 	routing->cluster_id = *DatumGetUUIDP(attribute(tuple, Anum_identity_cluster_id, desc));
 	routing->self = DatumGetInt32(attribute(tuple, Anum_identity_node_id, desc));
 	routing->is_config = DatumGetBool(attribute(tuple, Anum_identity_is_config, desc));

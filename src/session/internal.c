@@ -11,17 +11,23 @@
  * or SET SESSION AUTHORIZATION. It stays over transactions; a rollback brings back what it was before. (An assertion of the server wants no security
  * context between transactions: builds with assertions take the flag away at commit and set it again before anything runs.)
  *
+ * Session user: the router's own, so that session_user in policies and triggers means the client. Only a connection whose role is a superuser can take it on;
+ * another keeps its own role. It is no part of the transaction: after a rollback the router states all of it again, before anything else runs. Parallel workers
+ * learn it from tessera.session_user, which only carries it.
+ *
  * Memory: told versions and names of mirrored settings live until the backend exits. The kept snapshot belongs to the top transaction's resource owner.
  * Nothing is durable; shared is only
  * whose backend is at the other end (origin.c).
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
+#include "common/hashfn.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
@@ -59,7 +65,7 @@ static Snapshot statement_snapshot = NULL;
 
 typedef struct MirroredName
 {
-	char		name[NAMEDATALEN];	/* key */
+	const char *name;			/* key: names of settings may be longer than NAMEDATALEN */
 	uint64		round;			/* last internal_session that named it */
 } MirroredName;
 
@@ -178,7 +184,7 @@ tessera_internal_require(FunctionCallInfo fcinfo)
 static void
 require_own_role(void)
 {
-	Oid			user = GetSessionUserId();
+	Oid			user = GetAuthenticatedUserId();
 	Oid			role = get_role_oid("tessera_internal", true);
 
 	if (!superuser_arg(user) && !(OidIsValid(role) && is_member_of_role_nosuper(user, role)))
@@ -245,23 +251,43 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 
 /* ---- session: settings and effective user ---- */
 
+static uint32
+name_hash(const void *key, Size size)
+{
+	const char *name = *(const char *const *) key;
+
+	return hash_bytes((const unsigned char *) name, strlen(name));
+}
+
+static int
+name_match(const void *a, const void *b, Size size)
+{
+	return strcmp(*(const char *const *) a, *(const char *const *) b);
+}
+
 static void
 note_mirrored(const char *name, uint64 round)
 {
-	char		key[NAMEDATALEN] = {0};
 	MirroredName *entry;
 
 	if (mirrored == NULL)
 	{
 		HASHCTL		control = {0};
 
-		control.keysize = NAMEDATALEN;
+		control.keysize = sizeof(char *);
 		control.entrysize = sizeof(MirroredName);
 		control.hcxt = TopMemoryContext;
-		mirrored = hash_create("tessera mirrored settings", 64, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+		control.hash = name_hash;
+		control.match = name_match;
+		mirrored = hash_create("tessera mirrored settings", 64, &control, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
 	}
-	strlcpy(key, name, NAMEDATALEN);
-	entry = hash_search(mirrored, key, HASH_ENTER, NULL);
+	entry = hash_search(mirrored, &name, HASH_FIND, NULL);
+	if (entry == NULL)
+	{
+		const char *kept = MemoryContextStrdup(TopMemoryContext, name);
+
+		entry = hash_search(mirrored, &kept, HASH_ENTER, NULL);
+	}
 	entry->round = round;
 }
 
@@ -286,22 +312,40 @@ set_mirrored(const char *name, const char *value)
 	const char *current = GetConfigOption(name, true, false);
 
 	/* Unchanged: spares check hooks and what they allocate. An equal value that is not the session's own would go with a reset, so it is set. */
-	if (current && strcmp(current, value) == 0 && mirrored)
-	{
-		char		key[NAMEDATALEN] = {0};
-
-		strlcpy(key, name, NAMEDATALEN);
-		if (hash_search(mirrored, key, HASH_FIND, NULL))
-			return;
-	}
+	if (current && strcmp(current, value) == 0 && mirrored && hash_search(mirrored, &name, HASH_FIND, NULL))
+		return;
 	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
+static void
+set_session_user(const char *name)
+{
+	Oid			connection_role = GetAuthenticatedUserId();
+	Oid			user = name ? get_role_oid(name, false) : connection_role;
+	char		value[16];
+
+	if (user == GetSessionUserId() || !superuser_arg(connection_role))
+		return;
+	SetSessionAuthorization(user, superuser_arg(user));
+	snprintf(value, sizeof(value), "%u", user);
+	(void) set_config_option("tessera.session_user", value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
+/* In a parallel worker, as it takes over the leader's settings. */
+static void
+take_over_session_user(const char *value, void *extra)
+{
+	Oid			user = value ? atooid(value) : InvalidOid;
+
+	if (InitializingParallelWorker && OidIsValid(user))
+		SetSessionAuthorization(user, superuser_arg(user));
 }
 
 static void
 set_effective_user(const char *name)
 {
 	if (name == NULL)
-		SetUserIdAndSecContext(GetSessionUserId(), 0);
+		SetUserIdAndSecContext(GetAuthenticatedUserId(), 0);
 	else
 		SetUserIdAndSecContext(get_role_oid(name, false), SECURITY_LOCAL_USERID_CHANGE);
 }
@@ -319,7 +363,7 @@ read_text_array(ArrayType *array, Datum **values, int *n)
 					 errmsg("names and values of settings must not be null")));
 }
 
-/* internal_session(effective_user text, names text[], values text[]): null user: the connection's own role */
+/* internal_session(effective_user text, names text[], values text[], client_user text): null users: the connection's own role */
 Datum
 tessera_internal_session(PG_FUNCTION_ARGS)
 {
@@ -352,6 +396,7 @@ tessera_internal_session(PG_FUNCTION_ARGS)
 		note_mirrored(name, round);
 	}
 	reset_unnamed(round);
+	set_session_user(PG_ARGISNULL(3) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(3)));
 	if (!PG_ARGISNULL(0))
 		set_effective_user(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	PG_RETURN_VOID();
@@ -469,7 +514,7 @@ guard_effective_user(void)
 	if (!is_internal)
 		return;
 	GetUserIdAndSecContext(&user, &context);
-	if (user != GetSessionUserId() && context == 0)
+	if (user != GetAuthenticatedUserId() && context == 0)
 		SetUserIdAndSecContext(user, SECURITY_LOCAL_USERID_CHANGE);
 }
 
@@ -505,7 +550,12 @@ guard_utility(PlannedStmt *statement, const char *string, bool read_only, Proces
 void
 tessera_internal_init(void)
 {
+	static char *session_user;
+
 	tessera_origin_init();
+	DefineCustomStringVariable("tessera.session_user", "Session user that a router has stated, for parallel workers.", NULL, &session_user, "",
+							   PGC_SUSET, GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE | GUC_NOT_WHILE_SEC_REST,
+							   NULL, take_over_session_user, NULL);
 	RegisterXactCallback(end_transaction, NULL);
 #ifdef USE_ASSERT_CHECKING
 	previous_planner = planner_hook;

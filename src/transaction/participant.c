@@ -43,7 +43,7 @@
 /* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
 #define UNKNOWN_NODE_TIMEOUT 5000
 
-#define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3)"
+#define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3, $4)"
 #define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
 #define STATEMENT_SQL "SELECT tessera.internal_statement($1)"
 
@@ -262,11 +262,12 @@ queue_session(TesseraConnection *connection, Oid user)
 {
 	TesseraRemoteState *state = tessera_connection_state(connection);
 	uint64		settings = OidIsValid(user) ? tessera_mirror_fingerprint() : OWN_SETTINGS;
-	const char *values[3];
+	Oid			session_user = OidIsValid(user) ? GetSessionUserId() : InvalidOid;
+	const char *values[4];
 
 	if (!state->known)
 		forget_told(connection);
-	if (state->known && state->user == user && state->settings == settings)
+	if (state->known && state->user == user && state->session_user == session_user && state->settings == settings)
 		return;
 	if (OidIsValid(user))
 	{
@@ -277,16 +278,19 @@ queue_session(TesseraConnection *connection, Oid user)
 		values[0] = GetUserNameFromId(user, false);
 		values[1] = names;
 		values[2] = settings_values;
+		values[3] = GetUserNameFromId(session_user, false);
 	}
 	else
 	{
 		values[0] = NULL;
 		values[1] = "{search_path}";
 		values[2] = "{\"pg_catalog, pg_temp\"}";
+		values[3] = NULL;
 	}
-	tessera_connection_queue_control(connection, SESSION_SQL, 3, values);
+	tessera_connection_queue_control(connection, SESSION_SQL, 4, values);
 	state->known = true;
 	state->user = user;
+	state->session_user = session_user;
 	state->settings = settings;
 }
 

@@ -58,6 +58,7 @@ typedef struct TesseraRemoteState
 	bool		wrote;			/* a writing command was queued in this remote transaction */
 	bool		known;			/* user and settings below are as sent */
 	Oid			user;
+	Oid			session_user;
 	uint64		settings;		/* fingerprint of the mirrored settings */
 	void	   *told;			/* transaction/: versions told; survives rollbacks (backend-local at the other end) */
 } TesseraRemoteState;

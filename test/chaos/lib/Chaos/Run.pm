@@ -10,7 +10,7 @@ package Chaos::Run;
 #
 # Parameters: seed; seconds of a round (20); nodes (3): shards s1 to sN, s1 being the config node; clients (3); movers (1); faults: classes of Chaos/Fault; pause of a
 # client after each piece of work (0.005 s); weights {workload => weight}; hurry: help the resolver at the end of a round; directory for files; settings of
-# the servers.
+# the servers, and a name for them; quiet_seconds: how long things may be in motion after a round (120).
 
 use strict;
 use warnings FATAL => 'all';
@@ -36,7 +36,7 @@ sub new
 {
 	my ($class, %params) = @_;
 	my $self = bless {
-		seed => 1, seconds => 20, nodes => 3, clients => 3, movers => 1, faults => [@FAULTS], pause => 0.005, weights => {%WEIGHTS},
+		seed => 1, seconds => 20, name => 'chaos', quiet_seconds => 120, nodes => 3, clients => 3, movers => 1, faults => [@FAULTS], pause => 0.005, weights => {%WEIGHTS},
 		%params,
 		records => [], changes => [], begun => [], notes => [] }, $class;
 	$self->{programs} = $self->_build;
@@ -68,7 +68,7 @@ sub cluster
 sub start
 {
 	my ($self) = @_;
-	my $cluster = Chaos::Cluster->new('chaos', proxy => "$self->{programs}/proxy", settings => $self->{settings} // {});
+	my $cluster = Chaos::Cluster->new($self->{name}, proxy => "$self->{programs}/proxy", settings => $self->{settings} // {});
 	$self->{cluster} = $cluster;
 	$cluster->create(shards => $self->{nodes});
 	foreach my $workload (@{ $self->{workloads} })
@@ -201,7 +201,7 @@ sub round
 sub checks
 {
 	my ($self) = @_;
-	my @findings = Chaos::Quiet::wait_quiet($self->{cluster}, 's1', hurry => $self->{hurry}, seconds => 120);
+	my @findings = Chaos::Quiet::wait_quiet($self->{cluster}, 's1', hurry => $self->{hurry}, seconds => $self->{quiet_seconds});
 	push @findings, Chaos::Quiet::consistency($self->{cluster});
 	return (@findings, $self->check_work);
 }

@@ -1,0 +1,243 @@
+# The checks of the chaos suite are checked: histories made up with one thing wrong are found by the check of that name, and by no other that has nothing to do
+# with it; and a cluster that leaves out one of its safeguards (the gate, the version check, the ownership filter, the fence) is caught, while the same
+# scenario with the safeguard finds nothing. See doc/chaos.md.
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::Bin/../chaos/lib";
+
+use IPC::Run ();
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+use Chaos::Run;
+
+sub names
+{
+	my %names = map { $_->[0] => 1 } @_;
+	return join(', ', sort keys %names);
+}
+
+# Made-up histories
+
+my $at = 0;
+
+sub record
+{
+	my (%record) = @_;
+	$at++;
+	return { node => 's1', outcome => 'ok', begun => $at, ended => $at + 0.5, %record };
+}
+
+sub found
+{
+	my ($workload, $records, $rows, $wanted, $what) = @_;
+	my @findings = $workload->check($records, { s1 => $rows });
+	is(names(@findings), $wanted, $what) or diag join("\n", map { "$_->[0]: $_->[1]" } @findings);
+	return;
+}
+
+my $bank = Chaos::Workload::Bank->new(accounts => 2);
+my @transfers = (record(kind => 'transfer', id => 1), record(kind => 'transfer', id => 2, outcome => 'failed', state => '40001'),
+	record(kind => 'transfer', id => 3, outcome => 'unknown', state => '08006'));
+my %accounts = (acc => [ [ 1, -5 ], [ 2, 5 ] ], entry => [ [ 1, 1, -5 ], [ 2, 1, 5 ] ]);
+found($bank, \@transfers, \%accounts, '', 'bank: a right history');
+found($bank, \@transfers, { acc => [ [ 1, -12 ], [ 2, 12 ] ], entry => [ @{ $accounts{entry} }, [ 1, 3, -7 ], [ 2, 3, 7 ] ] }, '', 'bank: an unknown transfer may be there');
+found($bank, \@transfers, { %accounts, acc => [ [ 1, -5 ], [ 2, 6 ] ] }, 'bank: balance, bank: total', 'bank: a wrong balance');
+found($bank, \@transfers, { acc => [ [ 1, 0 ], [ 2, 0 ] ], entry => [] }, 'bank: transfer', 'bank: a lost transfer');
+found($bank, \@transfers, { acc => [ [ 1, -4 ], [ 2, 4 ] ], entry => [ @{ $accounts{entry} }, [ 1, 2, 1 ], [ 2, 2, -1 ] ] }, 'bank: transfer', 'bank: a failed transfer is there');
+found($bank, \@transfers, { acc => [ [ 1, -4 ], [ 2, 5 ] ], entry => [ @{ $accounts{entry} }, [ 1, 3, 1 ] ] }, 'bank: total, bank: transfer', 'bank: half of an unknown transfer');
+found($bank, \@transfers, { %accounts, acc => [ [ 1, -5 ], [ 2, 5 ], [ 2, 5 ] ] }, 'bank: scan, bank: total', 'bank: an account twice');
+found($bank, [ @transfers, record(kind => 'scan', rows => [ [ 3, 2 ] ]) ], \%accounts, 'bank: scan', 'bank: a scan that saw a row twice');
+found($bank, [ @transfers, record(kind => 'account', k => 1, rows => [ [ -5, -4 ] ]) ], \%accounts, 'bank: balance', 'bank: an account that did not fit its entries');
+found($bank, [ @transfers, record(kind => 'account', k => 1, rows => []) ], \%accounts, 'bank: row', 'bank: an account that was not found');
+found($bank, [ record(kind => 'transfer', id => 1, missing => [2]) ], \%accounts, 'bank: row', 'bank: an update that found nothing');
+
+my $set = Chaos::Workload::Set->new;
+my @inserts = (record(kind => 'insert', ids => [1]), record(kind => 'insert', ids => [ 2, 3 ]), record(kind => 'insert', ids => [4], outcome => 'failed', state => 'TS001'),
+	record(kind => 'insert', ids => [ 5, 6 ], outcome => 'unknown', state => 'CHAOS'));
+sub items { return { item => [ map { [$_] } @_ ] } }
+found($set, \@inserts, items(1, 2, 3), '', 'set: a right history');
+found($set, \@inserts, items(1, 2, 3, 5, 6), '', 'set: unknown rows may be there');
+found($set, \@inserts, items(1, 2), 'set: lost', 'set: a lost row');
+found($set, \@inserts, items(1, 2, 3, 3), 'set: doubled', 'set: a doubled row');
+found($set, \@inserts, items(1, 2, 3, 4), 'set: unacknowledged', 'set: a failed row');
+found($set, \@inserts, items(1, 2, 3, 5), 'set: half', 'set: half of a statement');
+found($set, [ @inserts, record(kind => 'read', id => 1, rows => [ [0] ]) ], items(1, 2, 3), 'set: lost', 'set: a row that was not seen');
+found($set, [ @inserts, record(kind => 'read', id => 1, rows => [ [2] ]) ], items(1, 2, 3), 'set: doubled', 'set: a row that was seen twice');
+
+my $counter = Chaos::Workload::Counter->new(counters => 1);
+sub increment { return record(kind => 'increment', keys => ['c001'], rows => [ [ 'c001', $_[0] ] ]) }
+my @increments = (increment(1), increment(2), record(kind => 'increment', keys => ['c001'], outcome => 'unknown', state => '08006'));
+sub counters { return { counter => [ map { [ 'c001', $_ ] } @_ ] } }
+found($counter, \@increments, counters($_), '', "counter: a right history, $_") foreach 2, 3;
+found($counter, \@increments, counters(1), 'counter: lost', 'counter: a lost increment');
+found($counter, \@increments, counters(4), 'counter: doubled', 'counter: one too many');
+found($counter, \@increments, counters(2, 2), 'counter: row', 'counter: a row twice');
+found($counter, \@increments, counters(), 'counter: row', 'counter: no row');
+found($counter, [ increment(1), increment(1) ], counters(2), 'counter: doubled', 'counter: two increments that saw the same');
+found($counter, [ increment(1), increment(2), record(kind => 'read', keys => ['c001'], rows => [ [ 'c001', 1 ] ]) ], counters(2), 'counter: stale', 'counter: a read that went back');
+found($counter, [ increment(1), record(kind => 'read', keys => ['c001'], rows => []) ], counters(1), 'counter: row', 'counter: a read that found nothing');
+
+my $list = Chaos::Workload::List->new;
+sub transaction { my ($outcome, @operations) = @_; return { outcome => $outcome, state => 'x', node => 's1', missing => [], operations => \@operations } }
+sub add { return [ 'append', @_ ] }
+sub look { my ($k, @ids) = @_; return [ 'read', $k, \@ids ] }
+sub lists { my (%lists) = @_; return { list => [ map { [ $_, '{' . join(',', @{ $lists{$_} }) . '}' ] } sort keys %lists ] } }
+my @history = (transaction('ok', add(1, 10), add(2, 11)), transaction('ok', look(1, 10), add(1, 12)), transaction('failed', add(1, 13)),
+	transaction('unknown', add(1, 14), add(2, 15)));
+found($list, \@history, lists(1 => [ 10, 12 ], 2 => [11]), '', 'list: a right history');
+found($list, \@history, lists(1 => [ 10, 12, 14 ], 2 => [ 11, 15 ]), '', 'list: an unknown transaction may be there');
+found($list, \@history, lists(1 => [10], 2 => [11]), 'list: lost', 'list: a lost append');
+found($list, \@history, lists(1 => [ 10, 12, 12 ], 2 => [11]), 'list: doubled', 'list: a doubled append');
+found($list, \@history, lists(1 => [ 10, 12, 13 ], 2 => [11]), 'list: aborted', 'list: an append of a failed transaction');
+found($list, \@history, lists(1 => [ 10, 12, 14 ], 2 => [11]), 'list: half', 'list: half of a transaction');
+found($list, [ @history, transaction('ok', look(1, 10, 13)) ], lists(1 => [ 10, 12 ], 2 => [11]), 'list: aborted, list: order', 'list: a read of an aborted append');
+found($list, [ @history, transaction('ok', look(1, 12)) ], lists(1 => [ 10, 12 ], 2 => [11]), 'list: order', 'list: a read that is no beginning');
+found($list, [ @history, transaction('ok', add(2, 16), look(2, 11)) ], lists(1 => [ 10, 12 ], 2 => [ 11, 16 ]), 'list: own', 'list: an own append not seen');
+found($list, [ transaction('ok', add(1, 10), add(1, 11)), transaction('ok', look(1, 10)) ], lists(1 => [ 10, 11 ]), 'list: intermediate', 'list: an intermediate read');
+found($list, [ transaction('ok', add(1, 10), add(2, 20)), transaction('ok', add(1, 11), add(2, 21)) ], lists(1 => [ 10, 11 ], 2 => [ 21, 20 ]), 'list: G0', 'list: a cycle of writes');
+found($list, [ transaction('ok', add(1, 10), look(2, 20)), transaction('ok', look(1, 10), add(2, 20)) ], lists(1 => [10], 2 => [20]), 'list: G1c', 'list: a cycle of writes and reads');
+found($list, [ transaction('ok', add(1, 10), look(3)), transaction('ok', look(1, 10), add(2, 20)), transaction('ok', look(2, 20), add(3, 30)), transaction('ok', look(3, 30), add(1, 11)) ],
+	lists(1 => [ 10, 11 ], 2 => [20], 3 => [30]), '', 'list: a cycle with an rw is conceded');
+found($list, [ transaction('ok', add(1, 10), look(4, 40)), transaction('ok', look(1, 10), add(2, 20)), transaction('ok', look(2, 20), add(3, 30)), transaction('ok', look(3, 30), add(4, 40)) ],
+	lists(1 => [10], 2 => [20], 3 => [30], 4 => [40]), 'list: G1c', 'list: a long cycle');
+
+is(Chaos::Schedule->new(seed => 5, round => 2, seconds => 20, nodes => [qw(s1 s2 s3)], tables => $bank->tables, faults => \@Chaos::Run::FAULTS)->text,
+	Chaos::Schedule->new(seed => 5, round => 2, seconds => 20, nodes => [qw(s1 s2 s3)], tables => $bank->tables, faults => \@Chaos::Run::FAULTS)->text,
+	'the seed gives the schedule');
+
+# A cluster without a safeguard
+
+my $run = Chaos::Run->new(seed => 1, name => 'checks', faults => [], hurry => 1, directory => PostgreSQL::Test::Utils::tempdir(),
+	settings => { 'tessera.registry_refresh_interval' => '1h', 'tessera.orphan_cleanup_delay' => '1500ms' });
+$run->start;
+my $cluster = $run->cluster;
+
+# A move in the background, paused at a point of a node.
+sub paused_move
+{
+	my ($table, $to, $node, $point) = @_;
+	$cluster->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	my $move = IPC::Run::start([ 'psql', '-Xq', '-d', $cluster->client_conninfo('s1'), '-c', move_sql($table, $to) ], '<', \undef, '>', '/dev/null', '2>', '/dev/null');
+	ok($cluster->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 30), "a move is at $point");
+	return $move;
+}
+
+sub move_sql
+{
+	my ($table, $to) = @_;
+	return "SELECT tessera.move_range('$table', tessera.minkey(), tessera.maxkey(), '$to')";
+}
+
+# A move, held for a moment between the last change that is shipped and the hand-over: who writes then on the donor writes in vain.
+sub without_gate
+{
+	my ($arm) = @_;
+	$cluster->query('s1', move_sql('counter', 's1'));
+	$arm->();
+	my $move = paused_move('counter', 's2', 's2', 'recipient_confirming');
+	sleep 0.7;
+	$cluster->query('s2', "SELECT tessera.injection_clear('recipient_confirming')");
+	$move->finish;
+	sleep 0.3;
+	return;
+}
+
+# Chunks move from s1 to s2; s3, who has not heard of it, goes on writing to s1.
+sub without_version_check
+{
+	my ($arm) = @_;
+	my @keys = (1, 1000, 77777, 123456);
+	$cluster->query('s1', "SELECT tessera.move_chunk('item', $_, 's1')") foreach @keys;
+	sleep 0.3;
+	$arm->();
+	$cluster->query('s1', "SELECT tessera.move_chunk('item', $_, 's2')") foreach @keys;
+	sleep 1;
+	return;
+}
+
+# Rows that were given up lie about for a while.
+sub without_ownership_filter
+{
+	my ($arm) = @_;
+	$cluster->query('s1', move_sql('acc', 's1'));
+	$arm->();
+	$cluster->query('s1', "SELECT tessera.move_range('acc', 100, 200, 's2')");
+	sleep 0.7;
+	$cluster->query('s1', "SELECT tessera.move_range('acc', 100, 200, 's1')");
+	return;
+}
+
+# The commit of a move hangs on the config node; the donor crashes, comes back, and has the migration fenced. Then the commit goes on.
+sub without_fence
+{
+	my ($arm) = @_;
+	$cluster->query('s1', move_sql('counter', 's2'));
+	$arm->();
+	my $move = paused_move('counter', 's3', 's2', 'config_commit');
+	my $session = $cluster->session('s1', on_error_stop => 0);
+	$session->query('BEGIN');
+	$session->query('SELECT FROM tessera.table_group FOR UPDATE');
+	$cluster->query('s2', "SELECT tessera.injection_clear('config_commit')");
+	ok($cluster->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND wait_event_type = 'Lock'", '1', 20),
+		'the commit waits on the config node');
+	$cluster->kill9('s2');
+	$cluster->start('s2');
+	ok($cluster->wait_for('s2', 'SELECT count(*) FROM tessera.migration_coordinator', '0', 30), 'the donor has settled the migration');
+	$session->query('COMMIT');
+	$session->quit;
+	ok($cluster->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND state = 'active' AND pid <> pg_backend_pid()", '0', 20),
+		'the commit has ended');
+	$move->finish;
+	# check_consistency passes over what has just been moved.
+	ok($cluster->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE finished > clock_timestamp() - interval '1 s'", '0', 20), 'some time ago');
+	return;
+}
+
+# A safeguard; the workload that runs beside (none: the cluster's own judgement is asked); the check that must find it; the scenario.
+my @scenarios = (
+	[ 'ownership_filter', 'bank', 'bank: scan', \&without_ownership_filter ],
+	[ 'gate', 'counter', 'counter: lost', \&without_gate ],
+	[ 'version_check', 'set', 'set: lost', \&without_version_check ],
+	[ 'fence', undef, 'consistency: 2', \&without_fence ]);
+my $turn = 0;
+
+# What clients see and the checks say, of a scenario with or without its safeguard.
+sub play
+{
+	my ($skip, $workload, $scenario, $skipped) = @_;
+	my $arm = sub { $skipped and $cluster->query($_, "SELECT tessera.injection_set('$skip', 'skip', NULL)") foreach $cluster->names };
+	$run->{weights} = { $workload => 1 } if $workload;
+	my @clients = $workload ? $run->start_clients(++$turn) : ();
+	sleep 0.3;
+	$scenario->($arm);
+	my @findings = $run->end_workers($run->{records}, @clients);
+	$cluster->query($_, 'SELECT tessera.injection_clear()') foreach $cluster->names;
+	# Without its fence the cluster is at odds with itself: then nobody waits until it is quiet.
+	push @findings, $skipped ? $workload ? $run->check_work : Chaos::Quiet::consistency($cluster) : $run->checks;
+	return @findings;
+}
+
+foreach my $skipped (0, 1)
+{
+	foreach my $scenario (@scenarios)
+	{
+		my ($skip, $workload, $wanted, $body) = @$scenario;
+		my @findings = play($skip, $workload, $body, $skipped);
+		my $texts = join("\n", map { "$_->[0]: $_->[1]" } @findings);
+		if ($skipped)
+		{
+			ok(scalar(grep { $_->[0] eq $wanted } @findings), "without its $skip: caught by $wanted") or diag $texts;
+			note("without its $skip: " . names(@findings));
+		}
+		else
+		{
+			is($texts, '', "with its $skip: nothing is found");
+		}
+	}
+}
+$run->quit;
+done_testing();
