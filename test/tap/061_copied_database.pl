@@ -38,6 +38,20 @@ is($c->query('s1', "SELECT database FROM tessera.shards WHERE name = 's2'"), 're
 # A node that forgets its cluster needs no workers any more, and none of them complains.
 my $workers = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND backend_type LIKE 'tessera%'";
 ok($c->wait_for('s1', $workers, '3'), 'the config node has its workers');
+$c->query('s1', "ALTER SYSTEM SET tessera.migration_max_rate = '8kB'");
+$c->query('s1', 'SELECT pg_reload_conf()');
+$c->query('s1', "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(-100, 0) g");
+my $move = $c->session('s1', on_error_stop => 0);
+$move->query_until(qr/moving/, "\\echo moving\nSELECT tessera.move_range('t', tessera.minkey(), 1, 's2');\n");
+ok($c->wait_for('s1', "SELECT rows > 0 FROM tessera.migrations WHERE state = 'running'"), 'a migration runs');
+foreach (['s1', 'postgres'], ['s2', 'renamed'])
+{
+	my ($node, $dbname) = @$_;
+	like($c->error($node, 'DROP EXTENSION tessera CASCADE', dbname => $dbname), qr/55006/, "$node cannot forget it during a migration");
+}
+$c->query('s1', "SELECT tessera.cancel_migration(id) FROM tessera.migrations WHERE state = 'running'");
+$move->quit;
+ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.migration_coordinator', '0'), 'the migration has ended');
 my $log = -s $c->node('s1')->logfile;
 $c->query('s1', 'DROP EXTENSION tessera CASCADE');
 ok($c->wait_for('s1', $workers, '0'), 'they end with the extension');
