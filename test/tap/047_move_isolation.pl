@@ -143,22 +143,28 @@ my @waiting;
 my @phases = ([ $to, 'recipient_registered' ], [ $to, 'recipient_batch' ], [ $to, 'recipient_cloned' ], [ $from, 'donor_steady' ], [ $from, 'donor_write_gate', 1 ],
 	[ $from, 'donor_read_gate', 1 ], [ $from, 'config_committed', 1 ], [ $from, 'donor_released' ], [ $from, 'range_deleter_batch' ]);
 my $held;
+my $turn = 0;
 undef $move;
+pause($from, 'range_deleter_batch');
 foreach my $phase (@phases)
 {
 	my ($node, $point, $gated) = @$phase;
-	pause($node, $point);
+	pause($node, $point) unless $point eq 'range_deleter_batch';
 	($move) = begin_move() if !$move;
 	resume(@$held) if $held;
 	reached($node, $point);
 	$held = [ $node, $point ];
-	foreach my $n (0 .. $#nodes)
+	foreach my $n ($gated ? $turn++ % @nodes : 0 .. $#nodes)
 	{
-		my $update = background($nodes[$n], 'UPDATE acc SET bal = bal + 1');
-		$updates++;
-		push @waiting, [ $update, "$point, from $nodes[$n]" ];
+		push @waiting, [ background($nodes[$n], 'UPDATE acc SET bal = bal + 1'), "$point, from $nodes[$n]" ];
 		next if $gated;
-		is(ended($_->[0]), '', "UPDATE of all rows at $_->[1]") foreach @waiting;
+		foreach my $update (@waiting)
+		{
+			# several that waited may come back in different orders: then one of them has done nothing
+			my $error = ended($update->[0]);
+			$updates++ if $error eq '';
+			like($error, qr/^$|ERROR:  40(P01|001)/, "UPDATE of all rows at $update->[1]");
+		}
 		@waiting = ();
 	}
 	next if $gated;
