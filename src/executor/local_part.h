@@ -21,6 +21,9 @@ typedef struct TesseraLocalPart TesseraLocalPart;
 /* True while a local part is being planned: the planner hook plans in shard mode. Consumed (reset) by reading. */
 extern bool tessera_local_planning(void);
 
+/* After a plan in shard mode that tessera_local_planning asked for: the next may be one of the same local part. */
+extern void tessera_local_planning_again(void);
+
 /*
  * Plans (or takes the cached plan), locks, checks the versions the router goes by under the snapshot, and starts. NULL: the placement does not fit
  * (stale); nothing was run. May wait at a gate. write: runs to completion at the first fetch.
