@@ -20,16 +20,21 @@
 PG_FUNCTION_INFO_V1(tessera_update_node);
 PG_FUNCTION_INFO_V1(tessera_internal_check_address);
 
-/* ERROR unless the database at the new address is that node of this cluster. */
+static void pg_attribute_noreturn()
+refuse_other(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *server)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("conninfo does not lead to node \"%s\"", node->name),
+			 errdetail("It reaches database \"%s\" of %s.", there->database, server)));
+}
+
+/* ERROR unless the database at the new address is that node of this cluster. Its name may be another: databases can be renamed. */
 static void
 check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *cluster_id)
 {
-	if (strcmp(node->system_id, there->system_id) != 0 || !there->is_node)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("conninfo does not lead to node \"%s\"", node->name),
-				 errdetail("It reaches database \"%s\" of %s.", there->database,
-						   strcmp(node->system_id, there->system_id) != 0 ? "another server" : "its server")));
+	if (strcmp(node->system_id, there->system_id) != 0)
+		refuse_other(node, there, "another server");
 	if (there->in_recovery)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -40,7 +45,9 @@ check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, co
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("role \"%s\" of the conninfo cannot open internal connections", there->role),
 				 errhint("Use a superuser, or GRANT tessera_internal TO %s.", quote_identifier(there->role))));
-	if (there->cluster_id == NULL || strcmp(there->cluster_id, cluster_id) != 0 || there->node_id != node->node_id)
+	if (there->cluster_id == NULL || !there->is_node || (strcmp(there->cluster_id, cluster_id) == 0 && there->node_id != node->node_id))
+		refuse_other(node, there, "its server");
+	if (strcmp(there->cluster_id, cluster_id) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the database at the conninfo does not take itself for node \"%s\" of this cluster", node->name)));

@@ -39,6 +39,7 @@ is($c->query('s1', "SELECT database FROM tessera.shards WHERE name = 's2'"), 're
 my $workers = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND backend_type LIKE 'tessera%'";
 ok($c->wait_for('s1', $workers, '3'), 'the config node has its workers');
 $c->query('s1', "ALTER SYSTEM SET tessera.migration_max_rate = '8kB'");
+$c->query('s1', "ALTER SYSTEM SET tessera.migration_batch_size = '8kB'");
 $c->query('s1', 'SELECT pg_reload_conf()');
 $c->query('s1', "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(-100, 0) g");
 my $move = $c->session('s1', on_error_stop => 0);
