@@ -29,7 +29,7 @@ use Chaos::Workload::Counter;
 use Chaos::Workload::List;
 use Chaos::Workload::Set;
 
-our @FAULTS = qw(Kill Crash Restart Freeze Link Disk Promote);
+our @FAULTS = qw(Kill Crash Restart Freeze Link Disk Promote Point);
 my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3);
 
 sub new
