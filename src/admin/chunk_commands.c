@@ -500,13 +500,15 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 	return record_of(fcinfo, 2, values);
 }
 
-/* internal_fence_migration(migration_id uuid, term int8) returns text: the outcome, 'aborted' if nothing was decided before. */
+/* internal_fence_migration(migration_id uuid, error text, term int8) returns text: the outcome, 'aborted' (for that error) if nothing was decided before. */
 Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
-	tessera_config_routing(PG_GETARG_INT64(1));
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	tessera_config_routing(PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2));
 	tessera_commit_durably();
-	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0))));
+	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)))));
 }
 
 /* internal_return_move(migration_id uuid, term int8) returns bool: see catalog/chunk.h. */

@@ -82,9 +82,9 @@ extern void tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeyS
 
 /*
  * Decides a migration as aborted unless it is decided already; returns the outcome, 'committed' or 'aborted'. Waits for a commit in flight.
- * ERROR TS003 if the migration is not known.
+ * error: why, for the migration's row, or NULL. ERROR TS003 if the migration is not known.
  */
-extern const char *tessera_migration_fence(const pg_uuid_t *migration_id);
+extern const char *tessera_migration_fence(const pg_uuid_t *migration_id, const char *error);
 
 /* Gives the range [min, max) to a shard, whose ever its chunks are, as a move would; for repairs after a promotion. The group is locked. object: for the changelog. */
 extern void tessera_chunk_assign(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *min, const TesseraBound *max, int32 node_id,

@@ -40,12 +40,20 @@ number(int64 value)
 	return psprintf(INT64_FORMAT, value);
 }
 
-/* Asks the config node, fencing the migration if it is open. */
-static void
-fence(const pg_uuid_t *migration_id, Outcome *outcome)
+char *
+tessera_settle_error(const char *sqlstate, const char *message, const char *detail)
 {
-	const char *values[] = {tessera_work_uuid(migration_id), tessera_work_term()};
-	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2::int8)", 2, values);
+	bool		details = detail != NULL && detail[0] != '\0';
+
+	return psprintf("%s: %s%s%s%s", sqlstate, message, details ? " (" : "", details ? detail : "", details ? ")" : "");
+}
+
+/* Asks the config node, fencing the migration if it is open; then the reason is noted with it. */
+static void
+fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
+{
+	const char *values[] = {tessera_work_uuid(migration_id), known->error, tessera_work_term()};
+	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values);
 
 	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
 	if (!outcome->committed)
@@ -198,7 +206,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 		measure_pause(known);
 		tessera_injection("donor_restored");
 	}
-	fence(&row->migration_id, &outcome);
+	fence(&row->migration_id, known, &outcome);
 	if (outcome.committed)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -240,7 +248,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	}
 	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED ||
 			 row->donor_timeline != (int32) GetWALInsertionTimeLine())	/* after a promotion the row may be older than what was done */
-		fence(migration_id, &outcome);
+		fence(migration_id, known, &outcome);
 
 	if (row->decision != NULL && strcmp(row->decision, "committed") == 0 && !outcome.committed)
 		take_back(row);
