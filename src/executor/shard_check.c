@@ -274,12 +274,13 @@ taken_for_what_it_is(Check *check, const TesseraTable *table)
 static void
 await_placements(Check *check)
 {
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 	const TesseraRouting *routing;
 
 	while ((routing = tessera_routing()) != NULL && routing->placements_unknown)
 	{
 		(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
-		if (!tessera_catalog_wait(routing->sequence, check->deadline))
+		if (!tessera_catalog_wait(routing->sequence, deadline))
 			ereport(ERROR,
 					(errcode(ERRCODE_CANNOT_CONNECT_NOW),
 					 errmsg("this node was promoted, and what it owns of table \"%s\" is not known yet", get_rel_name(check->relid)),
