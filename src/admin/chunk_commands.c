@@ -508,9 +508,9 @@ tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
 	const char *outcome;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
+	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
-	tessera_config_routing(PG_GETARG_INT64(2));
+	tessera_config_routing(PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2));
 	tessera_commit_durably();
 	outcome = tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	tessera_injection("config_fencing");
