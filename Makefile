@@ -4,6 +4,7 @@
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
+#   make valgrind          a server under valgrind moves, aborts, recovers
 #   make chaos             servers fail under load, for ROUNDS=3 rounds or MINUTES=..., by SEED=1; doc/chaos.md
 TESSERA_VERSION = 0.1.0
 PG_CONFIG ?= pg_config
@@ -67,8 +68,11 @@ demo-stop:
 bench:
 	@$(run) bash $(tree)/test/bench/run
 
+valgrind:
+	@$(run) bash $(tree)/test/valgrind/run
+
 chaos:
 	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test installcheck demo demo-stop bench chaos
+.PHONY: FORCE test installcheck demo demo-stop bench valgrind chaos

@@ -24,6 +24,7 @@
 #include "catalog/placement.h"
 #include "common/durable.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "transaction/participant.h"
 
@@ -494,6 +495,7 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 	ks = tessera_group_keyspace(routing, group);
 	tessera_key_from_bound(ks, min, &position);
 	tessera_chunk_commit_move(migration_id, ks, tessera_chunk_hint(routing, group, ks, &position), &donor_major, &recipient_major);
+	tessera_injection("config_deciding");
 	values[0] = Int64GetDatum(donor_major);
 	values[1] = Int64GetDatum(recipient_major);
 	return record_of(fcinfo, 2, values);
@@ -503,11 +505,15 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
+	const char *outcome;
+
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	tessera_config_routing(0);
 	tessera_commit_durably();
-	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)))));
+	outcome = tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	tessera_injection("config_fencing");
+	PG_RETURN_TEXT_P(cstring_to_text(outcome));
 }
 
 

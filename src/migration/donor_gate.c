@@ -178,6 +178,7 @@ reopen(TesseraDonor *donor, TimestampTz closed)
 	donor->known->gate_closed = 0;
 	tessera_slot_enter(TESSERA_STEADY);
 	donor->next_attempt = GetCurrentTimestamp() + (GetCurrentTimestamp() - closed) * (GATE_DUTY - 1);
+	tessera_injection("donor_reopened");
 }
 
 /* Readers, too: the recipient confirms meanwhile; then the range is given up. */
@@ -192,6 +193,7 @@ hand_over(TesseraDonor *donor)
 	tessera_place_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
 	tessera_work_commit();
 	tessera_slot_enter(TESSERA_READ_GATE);
+	tessera_injection("donor_readers_wait");
 
 	donor->status_ms = 16;
 	donor->status_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), donor->status_ms);

@@ -188,6 +188,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 		tessera_injection("donor_restored");
 	}
 	fence(&row->migration_id, known, &outcome);
+	tessera_injection("donor_fenced");
 	if (outcome.committed)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -249,10 +250,12 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	}
 	tessera_injection("donor_cleaning");
 	drop_slot(row);
+	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
 	acknowledge(row);
 	tessera_injection("donor_acknowledged");
 	forget(migration_id);
+	tessera_injection("donor_forgotten");
 	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
 }
