@@ -408,7 +408,7 @@ commit_two_phase(TesseraParticipant *coordinator)
 	write_decision(coordinator);
 	tessera_injection("commit_decision_written");
 	prepare_others(coordinator);
-	tessera_injection("commit_prepared");
+	tessera_injection("two_phase_prepared");
 	if (coordinator)
 		decide_there(coordinator);
 }
