@@ -329,6 +329,10 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 	bool		local = tessera_local_planning();
 	const TesseraRouting *routing;
 
+	Query	   *refresh = tessera_refresh_query();
+
+	if (refresh)
+		return plan_in_shard(refresh, source, cursor_options, params);
 	if (query->commandType == CMD_UTILITY || !IsTransactionState())
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	if (local || tessera_ddl_plans_locally(source) || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
