@@ -499,13 +499,15 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 	return record_of(fcinfo, 2, values);
 }
 
-/* internal_fence_migration(migration_id uuid) returns text: the outcome, 'aborted' if nothing was decided before. */
+/* internal_fence_migration(migration_id uuid, error text) returns text: the outcome, 'aborted' (for that error) if nothing was decided before. */
 Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
 	tessera_config_routing(0);
 	tessera_commit_durably();
-	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0))));
+	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)))));
 }
 
 

@@ -82,9 +82,9 @@ extern void tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeyS
 
 /*
  * Decides a migration as aborted unless it is decided already; returns the outcome, 'committed' or 'aborted'. Waits for a commit in flight.
- * ERROR TS003 if the migration is not known.
+ * error: why, for the migration's row, or NULL. ERROR TS003 if the migration is not known.
  */
-extern const char *tessera_migration_fence(const pg_uuid_t *migration_id);
+extern const char *tessera_migration_fence(const pg_uuid_t *migration_id, const char *error);
 
 /* Adds a row to the changelog; before and after are JSON or NULL. */
 extern void tessera_changelog_add(const char *what, const char *object, const char *by, const char *before, const char *after);

@@ -88,11 +88,13 @@ insert_outcome(const pg_uuid_t *migration_id, const char *outcome)
 }
 
 static void
-write_state(const pg_uuid_t *migration_id, const char *state)
+write_state(const pg_uuid_t *migration_id, const char *state, const char *error)
 {
-	tessera_spi_run("UPDATE tessera.migration SET state = $2, finished = clock_timestamp() WHERE migration_id = $1 AND state = 'running'",
-					SPI_OK_UPDATE, 2, (Oid[]) {UUIDOID, TEXTOID},
-					(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(state)}, NULL);
+	bool		nulls[] = {false, false, error == NULL};
+
+	tessera_spi_run("UPDATE tessera.migration SET state = $2, finished = clock_timestamp(), error = coalesce(error, $3)"
+					" WHERE migration_id = $1 AND state = 'running'", SPI_OK_UPDATE, 3, (Oid[]) {UUIDOID, TEXTOID, TEXTOID},
+					(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(state), error ? CStringGetTextDatum(error) : (Datum) 0}, nulls);
 }
 
 /* Reads the registration and checks all that must still be as it was registered. The group is locked. */
@@ -282,13 +284,13 @@ tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, co
 	tessera_spi_run("UPDATE tessera.migration_outcome SET donor_major = $2, recipient_major = $3 WHERE migration_id = $1", SPI_OK_UPDATE, 3,
 					(Oid[]) {UUIDOID, INT8OID, INT8OID},
 					(Datum[]) {UUIDPGetDatum(migration_id), Int64GetDatum(*donor_major), Int64GetDatum(*recipient_major)}, NULL);
-	write_state(migration_id, "committed");
+	write_state(migration_id, "committed", NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 }
 
 const char *
-tessera_migration_fence(const pg_uuid_t *migration_id)
+tessera_migration_fence(const pg_uuid_t *migration_id, const char *error)
 {
 	TesseraSpi	spi;
 	char	   *state;
@@ -308,7 +310,8 @@ tessera_migration_fence(const pg_uuid_t *migration_id)
 	outcome = read_outcome(migration_id, NULL, NULL);
 	if (outcome == NULL)
 		outcome = state;
-	write_state(migration_id, outcome);
+	/* with the reason: whoever sees the outcome sees why */
+	write_state(migration_id, outcome, strcmp(outcome, "aborted") == 0 ? error : NULL);
 	outcome = strcmp(outcome, "committed") == 0 ? "committed" : "aborted";
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();

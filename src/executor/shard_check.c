@@ -46,7 +46,6 @@ typedef struct Check
 	const TesseraRoutedBy *routed;
 	Oid			relid;
 	bool		writes;
-	TimestampTz deadline;
 } Check;
 
 static bool
@@ -116,6 +115,7 @@ static const TesseraRouting *
 pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched)
 {
 	bool		guarded = check->writes || IsolationIsSerializable();
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 
 	if (tessera_injection_skips("gate"))
 		return routing;
@@ -153,7 +153,7 @@ pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id
 
 		if (entered)
 			tessera_gate_leave(&migration_id);
-		if (!tessera_catalog_wait(sequence, check->deadline))
+		if (!tessera_catalog_wait(sequence, deadline))
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("timed out waiting for the gate of a migration of table \"%s\"", get_rel_name(check->relid)),
@@ -298,7 +298,6 @@ tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, 
 			continue;
 		check.relid = rte->relid;
 		check.writes = plan_writes(plan, rti);
-		check.deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 		if (check_table(&check) == TESSERA_STALE)
 			return TESSERA_STALE;
 	}
@@ -310,7 +309,6 @@ tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed)
 {
 	Check		check = {.snapshot = GetActiveSnapshot(), .routed = routed, .relid = relid, .writes = true};
 
-	check.deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 	return check_table(&check);
 }
 

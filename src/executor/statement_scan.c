@@ -20,7 +20,6 @@
 
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
-#include "executor/prune.h"
 #include "executor/run.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
@@ -42,8 +41,7 @@ typedef struct StatementState
 	bool		started;
 	QueryDesc  *nested;			/* another plan of the statement, if this one does not fit */
 	int			ntargets;
-	int		   *targets;
-	int			total;			/* shards of the cluster, for EXPLAIN */
+	int32	   *targets;
 } StatementState;
 
 static Node *create_state(CustomScan *scan);
@@ -123,72 +121,14 @@ evaluate(StatementState *state)
 	MemoryContextSwitchTo(before);
 }
 
-static void
-add_target(StatementState *state, int32 node_id)
-{
-	for (int i = 0; i < state->ntargets; i++)
-		if (state->targets[i] == node_id)
-			return;
-	state->targets[state->ntargets++] = node_id;
-}
-
 /* Returns false if a table's placement changed its nature since the statement was planned (sharded meanwhile): plan again. */
 static bool
 choose_targets(StatementState *state, const TesseraRouting *routing)
 {
-	List	   *private = private_of(state);
-	ListCell   *cell;
-
-	state->ntargets = 0;
 	if (state->targets == NULL)
-		state->targets = MemoryContextAlloc(state->css.ss.ps.state->es_query_cxt, sizeof(int) * TESSERA_MAX_NODES);
-	foreach(cell, (List *) list_nth(private, STATEMENT_PLACED))
-	{
-		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
-
-		if (table == NULL || table->group >= 0)
-			return false;
-		add_target(state, table->node_id);
-	}
-	foreach(cell, (List *) list_nth(private, STATEMENT_PINS))
-	{
-		List	   *pin = lfirst(cell);
-		const TesseraTable *table = tessera_routing_table(routing, (Oid) linitial_int(pin));
-		bool		no_row;
-
-		if (table == NULL || table->group < 0 || table->nkeys != list_length(pin) - 1)
-			return false;
-		add_target(state, tessera_target_of_pin(routing, table, pin, state->values, state->nulls, state->types, &no_row));
-	}
-	if (state->ntargets == 0 && (state->flags & STATEMENT_MANY))
-	{
-		const TesseraTable *table = tessera_routing_table(routing, linitial_oid(list_nth(private, STATEMENT_SHARDED)));
-		TesseraTargets *owners;
-
-		if (table == NULL || table->group < 0)
-			return false;
-		owners = tessera_prune(routing, table, list_nth(private, STATEMENT_CONDITIONS), state->values, state->nulls, state->types);
-		for (int i = 0; i < owners->n; i++)
-			add_target(state, owners->node_ids[i]);
-	}
-	Assert(state->ntargets > 0);
-	return true;
-}
-
-/* Are the tables that were sharded at planning still so? */
-static bool
-sharded_as_planned(StatementState *state, const TesseraRouting *routing)
-{
-	ListCell   *cell;
-
-	foreach(cell, (List *) list_nth(private_of(state), STATEMENT_SHARDED))
-	{
-		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
-
-		if (table == NULL || table->group < 0)
-			return false;
-	}
-	return true;
+		state->targets = MemoryContextAlloc(state->css.ss.ps.state->es_query_cxt, sizeof(int32) * TESSERA_MAX_NODES);
+	state->ntargets = tessera_targets_of_statement(private_of(state), routing, state->values, state->nulls, state->types, state->targets);
+	return state->ntargets > 0;
 }
 
 /*
@@ -237,8 +177,7 @@ start(StatementState *state)
 		bool		fits;
 
 		request.routing = tessera_routing();
-		fits = request.routing != NULL && choose_targets(state, request.routing) &&
-			sharded_as_planned(state, request.routing);
+		fits = request.routing != NULL && choose_targets(state, request.routing);
 		if (!fits || (state->ntargets > 1 && !(state->flags & STATEMENT_MANY)))
 		{
 			start_nested(state, !fits);

@@ -157,11 +157,13 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 	return record_of(fcinfo, 5, values, nulls);
 }
 
-/* internal_cancel_migration(migration_id uuid) returns bool: was its process asked to end? */
+/* internal_cancel_migration(migration_id uuid, by text) returns bool: was its process asked to end? by: the statement it makes way for, or null. */
 Datum
 tessera_internal_cancel_migration(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(tessera_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0)));
+	if (PG_ARGISNULL(0))
+		PG_RETURN_BOOL(false);
+	PG_RETURN_BOOL(tessera_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
 /* internal_knows_migration(migration_id uuid) returns bool: has this donor anything of it? */
@@ -294,7 +296,7 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
 	tessera_commit_durably();
 	if (!committed)
-		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id);
+		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
 
 	kept = malloc(sizeof(pg_uuid_t));	/* not in the transaction's memory: the callback frees it */

@@ -72,6 +72,7 @@ typedef struct TesseraDonor
 	int			status_ms;
 	TimestampTz status_lost;	/* since then the recipient's node has not answered; 0: it has */
 	TimestampTz progress_due;
+	TimestampTz give_way_due;
 	TimestampTz next_attempt;
 	int			overruns;		/* attempts at the gate that the recipient was too slow for */
 	TimestampTz holders_since;	/* since then those inside are waited for */

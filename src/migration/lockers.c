@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -61,6 +62,24 @@ tessera_lockers_of(const VirtualTransactionId *ids, int n)
 	return lockers;
 }
 
+int
+tessera_lockers_waiter(int n, const Oid *relids)
+{
+	LockData   *data = GetLockStatusData();
+
+	for (int i = 0; i < data->nelements; i++)
+	{
+		const LockInstanceData *lock = &data->locks[i];
+
+		if (lock->waitLockMode != AccessExclusiveLock || lock->locktag.locktag_type != LOCKTAG_RELATION || lock->locktag.locktag_field1 != MyDatabaseId)
+			continue;
+		for (int j = 0; j < n; j++)
+			if (relids[j] == lock->locktag.locktag_field2)
+				return lock->pid;
+	}
+	return 0;
+}
+
 char *
 tessera_prepared_name(TransactionId xid)
 {
@@ -83,25 +102,30 @@ tessera_prepared_name(TransactionId xid)
 	return result;
 }
 
-/* Who is waited for. A prepared transaction's name is looked up once. */
+/*
+ * Who is waited for. A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. Its name is
+ * looked up once.
+ */
 static void
 name_first(TesseraLockers *lockers, char *who, Size size)
 {
 	VirtualTransactionId id = lockers->ids[0];
-	PGPROC	   *proc;
+	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+	TransactionId xid;
 	char	   *gid;
+	bool		more;
 
-	if (id.backendId != InvalidBackendId)
+	if (proc != NULL && ((volatile PGPROC *) proc)->lxid == id.localTransactionId)
 	{
-		proc = BackendIdGetProc(id.backendId);
-		snprintf(who, size, "transaction of process %d", proc ? proc->pid : 0);
+		snprintf(who, size, "transaction of process %d", proc->pid);
 		return;
 	}
-	if (lockers->named != id.localTransactionId)
+	xid = id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
+	if (lockers->named != xid)
 	{
-		gid = tessera_prepared_name(id.localTransactionId);
+		gid = tessera_prepared_name(xid);
 		snprintf(lockers->name, sizeof(lockers->name), "%s", gid != NULL ? gid : "?");
-		lockers->named = id.localTransactionId;
+		lockers->named = xid;
 		if (gid != NULL)
 			pfree(gid);
 	}

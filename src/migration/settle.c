@@ -42,12 +42,20 @@ number(int64 value)
 	return psprintf(INT64_FORMAT, value);
 }
 
-/* Asks the config node, fencing the migration if it is open. */
-static void
-fence(const pg_uuid_t *migration_id, Outcome *outcome)
+char *
+tessera_settle_error(const char *sqlstate, const char *message, const char *detail)
 {
-	const char *values[] = {tessera_work_uuid(migration_id)};
-	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid)", 1, values, GATE_CALL_MS);
+	bool		details = detail != NULL && detail[0] != '\0';
+
+	return psprintf("%s: %s%s%s%s", sqlstate, message, details ? " (" : "", details ? detail : "", details ? ")" : "");
+}
+
+/* Asks the config node, fencing the migration if it is open; then the reason is noted with it. */
+static void
+fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
+{
+	const char *values[] = {tessera_work_uuid(migration_id), known->error};
+	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid, $2)", 2, values, GATE_CALL_MS);
 
 	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
 	if (!outcome->committed)
@@ -182,7 +190,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 		measure_pause(known);
 		tessera_injection("donor_restored");
 	}
-	fence(&row->migration_id, &outcome);
+	fence(&row->migration_id, known, &outcome);
 	if (outcome.committed)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -223,7 +231,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		outcome.term = known->term;
 	}
 	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED)
-		fence(migration_id, &outcome);
+		fence(migration_id, known, &outcome);
 
 	if (outcome.committed && row->state == TESSERA_REGISTERED)
 	{

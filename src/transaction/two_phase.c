@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog/decision.h"
+#include "common/injection.h"
 #include "transaction/transaction_private.h"
 
 /* While an answer to COMMIT is awaited, how often a request to cancel is looked for. */
@@ -406,6 +407,7 @@ commit_two_phase(TesseraParticipant *coordinator)
 	phase = PHASE_PREPARING;
 	write_decision(coordinator);
 	prepare_others(coordinator);
+	tessera_injection("two_phase_prepared");
 	if (coordinator)
 		decide_there(coordinator);
 }
