@@ -212,7 +212,7 @@ until_handed_over(TesseraDonor *donor)
 			tessera_slot_enter(TESSERA_STEADY);
 		if (steady_since == 0)
 			steady_since = GetCurrentTimestamp();
-		if (tessera_donor_older_writers_left(donor) || GetCurrentTimestamp() < donor->next_attempt)
+		if (tessera_donor_older_writers_left(donor) || GetCurrentTimestamp() < donor->next_attempt || !good_moment(steady_since))
 			continue;
 		if (donor->verify != NULL && !tessera_verify_fits(donor->verify, tessera_critical_section_budget))
 		{
@@ -220,7 +220,7 @@ until_handed_over(TesseraDonor *donor)
 			continue;
 		}
 		tessera_injection("donor_steady");
-		if (!good_moment(steady_since) || tessera_donor_holders_linger(donor, &seen))
+		if (tessera_donor_holders_linger(donor, &seen))
 			continue;
 		tessera_slot_waiting(NULL);
 		if (tessera_donor_attempt_gate(donor))
