@@ -110,9 +110,9 @@ CREATE FUNCTION tessera.internal_recipient_status(migration_id uuid, OUT live bo
   AS 'MODULE_PATHNAME', 'tessera_internal_recipient_status' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_recipient_status(uuid) IS 'between nodes: how the recipient of a migration fares';
 
-CREATE FUNCTION tessera.internal_release_recipient(migration_id uuid, outcome text, major int8, term int8) RETURNS void
+CREATE FUNCTION tessera.internal_release_recipient(migration_id uuid, outcome text, major int8, term int8, lazily bool) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_release_recipient' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_release_recipient(uuid, text, int8, int8) IS 'between nodes: the recipient carries out the outcome of a migration';
+COMMENT ON FUNCTION tessera.internal_release_recipient(uuid, text, int8, int8, bool) IS 'between nodes: the recipient carries out the outcome of a migration';
 
 -- Views.
 
@@ -166,10 +166,10 @@ REVOKE ALL ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, 
   tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
-  tessera.internal_release_recipient(uuid, text, int8, int8) FROM PUBLIC;
+  tessera.internal_release_recipient(uuid, text, int8, int8, bool) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
   tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
-  tessera.internal_release_recipient(uuid, text, int8, int8) TO tessera_internal;
+  tessera.internal_release_recipient(uuid, text, int8, int8, bool) TO tessera_internal;

@@ -300,7 +300,10 @@ settled_at_commit(XactEvent event, void *arg)
 	}
 }
 
-/* internal_release_recipient(migration_id uuid, outcome text, major int8, term int8): carries an outcome out here. Again: nothing. */
+/*
+ * internal_release_recipient(migration_id uuid, outcome text, major int8, term int8, lazily bool): carries an outcome out here. Again: nothing. lazily: need not be flushed, it
+ * will be told again; without, everything told before is durable when this is.
+ */
 Datum
 tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 {
@@ -314,7 +317,13 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
 	require_placements();
-	tessera_commit_durably();
+	if (PG_GETARG_BOOL(4))
+		tessera_work_commit_lazily();
+	else
+	{
+		tessera_commit_durably();
+		(void) GetCurrentTransactionId();	/* a commit of our own flushes what was committed before */
+	}
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));

@@ -32,6 +32,7 @@
 #include "migration/verify.h"
 #include "migration/work.h"
 
+#define GOOD_MOMENT_MS 2000		/* a good moment for the pause is waited for so long */
 #define IDLE_MS 10				/* looks for new WAL so often */
 #define GIVE_WAY_MS 200			/* while cloning: looks so often whether somebody waits for the tables */
 
@@ -179,11 +180,19 @@ until_cloned(TesseraDonor *donor)
 	tessera_donor_tell_progress(donor, true);
 }
 
+/* Within the first seconds, only when the recipient is so near that the pause will be a short one; then, when it fits the budget. */
+static bool
+good_moment(TimestampTz steady_since)
+{
+	return tessera_my_migration->lag_ms <= tessera_critical_section_budget / 10.0 || tessera_ms_since(steady_since) > GOOD_MOMENT_MS;
+}
+
 /* Until the range is given up. */
 static void
 until_handed_over(TesseraDonor *donor)
 {
 	TesseraLockers *seen = NULL;
+	TimestampTz steady_since = 0;
 
 	for (;;)
 	{
@@ -201,7 +210,9 @@ until_handed_over(TesseraDonor *donor)
 		}
 		if (tessera_my_migration->state == TESSERA_CATCHING_UP)
 			tessera_slot_enter(TESSERA_STEADY);
-		if (tessera_donor_older_writers_left(donor) || GetCurrentTimestamp() < donor->next_attempt)
+		if (steady_since == 0)
+			steady_since = GetCurrentTimestamp();
+		if (tessera_donor_older_writers_left(donor) || GetCurrentTimestamp() < donor->next_attempt || !good_moment(steady_since))
 			continue;
 		if (donor->verify != NULL && !tessera_verify_fits(donor->verify, tessera_critical_section_budget))
 		{

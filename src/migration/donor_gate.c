@@ -29,6 +29,7 @@
 #include "routing/gate.h"
 
 #define DECIDE_MS 10000			/* for the config node's answer; then it is asked again, by a fence */
+#define REHEARSE_MS 5000
 #define UNREACHED_MS 1000		/* no attempt so soon again if the config node cannot be reached */
 #define LONGEST_PAUSE_MS 10000	/* between attempts, even if this process stood still while its gate was closed */
 #define GATE_DUTY 20			/* the gate is closed at most 1/20 of the time */
@@ -111,11 +112,18 @@ drain(TesseraDonor *donor, TimestampTz closed)
 	}
 }
 
-/* A position behind every change of the range: nobody can make another one while the gate is closed. Flushed, so that decoding gets there. */
+/*
+ * A position behind every change of the range: nobody can make another one while the gate is closed. Flushed, so that decoding gets there; often the commits of
+ * those who were inside have done that, and nothing is left to be written.
+ */
 static XLogRecPtr
 gate_position(TesseraDonor *donor)
 {
-	XLogRecPtr	lsn = LogLogicalMessage("tessera", (const char *) &donor->row->migration_id, sizeof(pg_uuid_t), false);
+	XLogRecPtr	lsn = GetXLogInsertRecPtr();
+
+	if (lsn <= GetFlushRecPtr(NULL))
+		return lsn;
+	lsn = LogLogicalMessage("tessera", (const char *) &donor->row->migration_id, sizeof(pg_uuid_t), false);
 
 	XLogFlush(lsn);
 	return lsn;
@@ -232,13 +240,21 @@ give_up_range(TesseraDonor *donor)
 	tessera_injection("donor_read_gate");
 }
 
+/* Would the config node decide, and for a commit? false: it does not answer. What it would refuse is its error here. */
+static bool
+rehearse(TesseraDonor *donor)
+{
+	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
+
+	return tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
+}
+
 bool
 tessera_donor_attempt_gate(TesseraDonor *donor)
 {
 	TimestampTz closed;
 
-	/* who cannot be reached now would not decide, either */
-	if (!tessera_donor_tell_progress(donor, true))
+	if (!tessera_donor_tell_progress(donor, true) || !rehearse(donor))
 	{
 		donor->next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), UNREACHED_MS);
 		tessera_slot_waiting("the config node does not answer");

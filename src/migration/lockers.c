@@ -102,15 +102,18 @@ tessera_prepared_name(TransactionId xid)
 	return result;
 }
 
-/* Who is waited for. A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. Its name is looked up once. */
+/*
+ * Who is waited for. A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. Its name is
+ * looked up once.
+ */
 static void
 name_first(TesseraLockers *lockers, char *who, Size size)
 {
 	VirtualTransactionId id = lockers->ids[0];
 	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
 	TransactionId xid;
-	bool		more;
 	char	   *gid;
+	bool		more;
 
 	if (proc != NULL && ((volatile PGPROC *) proc)->lxid == id.localTransactionId)
 	{

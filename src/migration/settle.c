@@ -7,6 +7,9 @@
  * the fence on the config node, the recipient, and the rest (S68). The local decision 'aborted' is allowed only before the phase 'deciding': from there the
  * config node may have been told to commit, and is asked first, by a fence, which is a writing transaction (D5).
  *
+ * Behind the closed gates nothing is flushed that the config node can tell again: the recipient's and the donor's release are committed lazily, and made durable before the
+ * outcome is acknowledged.
+ *
  * A crash between any two of these leaves the coordinator row, and with it everything that follows.
  */
 #include "postgres.h"
@@ -70,14 +73,16 @@ fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcom
 	outcome->term = pg_strtoint64(columns[2]);
 }
 
+/* lazily: while gates are closed; it must be told again, durably, before the outcome is acknowledged. */
 static void
-tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome)
+tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazily)
 {
 	const char *values[] = {
-		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term)
+		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term),
+		lazily ? "true" : "false"
 	};
 
-	tessera_work_call_within(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8)", 4, values, GATE_CALL_MS);
+	tessera_work_call_within(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8, $5::bool)", 5, values, GATE_CALL_MS);
 }
 
 /* What the config node keeps about the migration. */
@@ -153,7 +158,6 @@ static void
 carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	volatile bool told = outcome->acknowledged;
 
 	if (row->decision == NULL)
 	{
@@ -165,8 +169,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
 		{
-			tell_recipient(row, outcome);
-			told = true;
+			tell_recipient(row, outcome, true);
 		}
 		PG_CATCH();
 		{
@@ -180,6 +183,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		}
 		PG_END_TRY();
 		tessera_work_begin();
+		tessera_work_commit_lazily();
 		tessera_place_release(row, outcome->donor_major, outcome->term);
 		tessera_work_commit();
 		measure_pause(known);
@@ -188,8 +192,8 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 		tessera_work_refresh();
 	}
-	if (!told)
-		tell_recipient(row, outcome);
+	if (!outcome->acknowledged)
+		tell_recipient(row, outcome, false);
 	/* the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range (D2) */
 	tessera_slot_waiting("recipient's standbys");
 	tessera_work_call(row->peer, "SELECT tessera.internal_await_standbys()", 0, NULL);
@@ -216,7 +220,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("migration %s was aborted here but committed by the config node", tessera_work_uuid(&row->migration_id))));
 	tessera_slot_result(TESSERA_RESULT_ABORTED, NULL);
-	tell_recipient(row, &outcome);
+	tell_recipient(row, &outcome, false);
 }
 
 static void
@@ -277,6 +281,8 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	drop_slot(row);
 	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
+	/* what was committed lazily here must not be lost once the outcome is */
+	XLogFlush(XactLastCommitEnd);
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);

@@ -169,6 +169,16 @@ go_on('s1', 'donor_write_gate');
 is(finish($session), '', 'and the move ends well');
 same('after the gate', 'acc');
 
+# What the config node would refuse it refuses before a gate is closed.
+arm('s2', 'recipient_cloned');
+$session = begin("SELECT tessera.move_range('acc', 2001, 2500, 's2')");
+paused('s2', 'recipient_cloned');
+$c->query('s1', 'UPDATE tessera.table_group SET allow_migrations = false');
+go_on('s2', 'recipient_cloned');
+like(finish($session), qr/55006.*not allowed at present/s, 'a commit that would be refused ends the move');
+is($c->query('s1', 'SELECT pause_ms IS NULL FROM tessera.migrations ORDER BY started DESC LIMIT 1'), 't', 'and no gate was closed');
+$c->query('s1', 'UPDATE tessera.table_group SET allow_migrations = true');
+
 # The range deleter (S71, S74): batches, pauses, how far it is; a range that comes back does not wait for its pauses (S65).
 my $deleter = "SELECT query FROM pg_stat_activity WHERE backend_type = 'tessera range deleter'";
 $c->query('s1', "SELECT tessera.move_range('acc', 1001, 2001, 's1')");
