@@ -46,6 +46,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_raise_major);
 PG_FUNCTION_INFO_V1(tessera_internal_commit_move);
 PG_FUNCTION_INFO_V1(tessera_internal_rehearse_move);
 PG_FUNCTION_INFO_V1(tessera_internal_fence_migration);
+PG_FUNCTION_INFO_V1(tessera_internal_return_move);
 
 /* The sharded table a command is about. */
 typedef struct Target
@@ -477,9 +478,9 @@ tessera_internal_configure_group(PG_FUNCTION_ARGS)
 
 /* The version commit of a migration, in the current transaction. */
 static void
-commit_move(const pg_uuid_t *migration_id, int64 *donor_major, int64 *recipient_major)
+commit_move(const pg_uuid_t *migration_id, int64 term, int64 *donor_major, int64 *recipient_major)
 {
-	const TesseraRouting *routing = tessera_config_routing(0);
+	const TesseraRouting *routing = tessera_config_routing(term);
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
 	TesseraBound *min,
@@ -495,7 +496,7 @@ commit_move(const pg_uuid_t *migration_id, int64 *donor_major, int64 *recipient_
 	tessera_chunk_commit_move(migration_id, ks, tessera_chunk_hint(routing, group, ks, &position), donor_major, recipient_major);
 }
 
-/* internal_commit_move(migration_id uuid, OUT donor_major int8, OUT recipient_major int8): see catalog/chunk.h. */
+/* internal_commit_move(migration_id uuid, term int8, OUT donor_major int8, OUT recipient_major int8): see catalog/chunk.h. */
 Datum
 tessera_internal_commit_move(PG_FUNCTION_ARGS)
 {
@@ -503,7 +504,7 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 				recipient_major;
 	Datum		values[2];
 
-	commit_move(PG_GETARG_UUID_P(0), &donor_major, &recipient_major);
+	commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
 	values[0] = Int64GetDatum(donor_major);
 	values[1] = Int64GetDatum(recipient_major);
 	return record_of(fcinfo, 2, values);
@@ -526,7 +527,7 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		commit_move(PG_GETARG_UUID_P(0), &donor_major, &recipient_major);
+		commit_move(PG_GETARG_UUID_P(0), 0, &donor_major, &recipient_major);
 	}
 	PG_CATCH();
 	{
@@ -544,15 +545,30 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_fence_migration(migration_id uuid, error text) returns text: the outcome, 'aborted' (for that error) if nothing was decided before. */
+/* internal_fence_migration(migration_id uuid, error text, term int8) returns text: the outcome, 'aborted' (for that error) if nothing was decided before. */
 Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
-	tessera_config_routing(0);
+	tessera_config_routing(PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2));
 	tessera_commit_durably();
 	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)))));
+}
+
+/* internal_return_move(migration_id uuid, term int8) returns bool: see catalog/chunk.h. */
+Datum
+tessera_internal_return_move(PG_FUNCTION_ARGS)
+{
+	const pg_uuid_t *migration_id = PG_GETARG_UUID_P(0);
+	const TesseraRouting *routing = tessera_config_routing(PG_GETARG_INT64(1));
+	TesseraBound *min,
+			   *max;
+	pg_uuid_t	group_id;
+
+	tessera_commit_durably();
+	tessera_migration_range(migration_id, &group_id, &min, &max);
+	PG_RETURN_BOOL(tessera_chunk_return_move(migration_id, tessera_group_keyspace(routing, tessera_config_group(routing, &group_id, NULL))));
 }
 
 

@@ -22,6 +22,7 @@ bool		tessera_migration_verify;
 int			tessera_critical_section_budget;
 int			tessera_critical_section_lock_timeout;
 int			tessera_critical_section_attempts;
+int			tessera_standby_flush_timeout = 3000;
 char	   *tessera_exchange_address;
 int			tessera_secondary_throttle;
 int			tessera_secondary_throttle_timeout;
@@ -73,6 +74,8 @@ static const IntSetting int_settings[] = {
 	&tessera_secondary_throttle_timeout, 10 * 1000, 1, INT_MAX, GUC_UNIT_MS},
 	{"tessera.migration_memory", "Memory for changes that a migration's donor has decoded and not handed out yet; what is more goes to temporary files.",
 	&tessera_migration_memory, 64 * 1024, 64, MAX_KILOBYTES, GUC_UNIT_KB},
+	{"tessera.standby_flush_timeout", "How long a migration waits for streaming standbys to have flushed what was received; then it is aborted.",
+	&tessera_standby_flush_timeout, 3000, 1, 60 * 1000, GUC_UNIT_MS},
 	{"tessera.orphan_cleanup_delay", "How long rows that a shard no longer owns are kept before the range deleter removes them.",
 	&tessera_orphan_cleanup_delay, 1000, 0, INT_MAX, GUC_UNIT_MS},
 	{"tessera.range_deleter_batch_size", "Rows that the range deleter removes in one transaction.",

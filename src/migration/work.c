@@ -174,6 +174,30 @@ tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const 
 	return done;
 }
 
+char **
+tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	char	  **columns = NULL;
+
+	(void) tessera_work_ask(node_id, sql, nparams, values, IsBackgroundWorker ? CALL_MS : 0, true, &columns);
+	return columns;
+}
+
+char *
+tessera_work_term(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		own = !IsTransactionState();
+	char	   *term;
+
+	if (own)
+		tessera_work_begin();
+	term = MemoryContextStrdup(caller, psprintf(INT64_FORMAT, tessera_routing()->term));
+	if (own)
+		tessera_work_commit();
+	return term;
+}
+
 void
 tessera_work_refresh(void)
 {
