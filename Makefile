@@ -4,6 +4,7 @@
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
+#   make valgrind          a server under valgrind moves, aborts, recovers
 #   make bench-pauses      how long statements wait while ranges move (MOVES=100)
 #   make chaos             servers fail under load, for ROUNDS=3 rounds or MINUTES=..., by SEED=1; doc/chaos.md
 TESSERA_VERSION = 0.1.0
@@ -68,11 +69,14 @@ demo-stop:
 bench:
 	@$(run) bash $(tree)/test/bench/run
 
+valgrind:
+	@$(run) bash $(tree)/test/valgrind/run
+
 bench-pauses:
 	@$(run) BENCH=h MOVES='$(MOVES)' bash $(tree)/test/bench/run
 
 chaos:
-	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
+	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test installcheck demo demo-stop bench bench-pauses chaos
+.PHONY: FORCE test installcheck demo demo-stop bench bench-pauses valgrind chaos

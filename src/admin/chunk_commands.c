@@ -26,6 +26,7 @@
 #include "catalog/placement.h"
 #include "common/durable.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "transaction/participant.h"
 
@@ -505,13 +506,14 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 	Datum		values[2];
 
 	commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
+	tessera_injection("config_deciding");
 	values[0] = Int64GetDatum(donor_major);
 	values[1] = Int64GetDatum(recipient_major);
 	return record_of(fcinfo, 2, values);
 }
 
 /*
- * internal_rehearse_move(migration_id uuid): the same, undone again. What would be refused is refused before a gate is closed; and this session, who will be asked in earnest,
+ * internal_rehearse_move(migration_id uuid, term int8): the same, undone again. What would be refused is refused before a gate is closed; and this session, who will be asked in earnest,
  * has looked up everything.
  */
 Datum
@@ -527,7 +529,7 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		commit_move(PG_GETARG_UUID_P(0), 0, &donor_major, &recipient_major);
+		commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
 	}
 	PG_CATCH();
 	{
@@ -549,11 +551,15 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
+	const char *outcome;
+
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	tessera_config_routing(PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2));
 	tessera_commit_durably();
-	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)))));
+	outcome = tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	tessera_injection("config_fencing");
+	PG_RETURN_TEXT_P(cstring_to_text(outcome));
 }
 
 /* internal_return_move(migration_id uuid, term int8) returns bool: see catalog/chunk.h. */

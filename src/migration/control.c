@@ -19,6 +19,7 @@
 #include "utils/uuid.h"
 
 #include "common/durable.h"
+#include "common/injection.h"
 #include "migration/data.h"
 #include "migration/describe.h"
 #include "migration/rows.h"
@@ -122,6 +123,7 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 		tessera_slot_copy(slot, &copy);
 		tessera_slot_unreserve(slot, copy.generation);
 	}
+	tessera_injection("donor_noted");
 	PG_RETURN_VOID();
 }
 
@@ -233,6 +235,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 				 errmsg("migration %s is already received on this node", tessera_work_uuid(id))));
 	tessera_slot_set_keys(slot, &keys);
 	explicit_bzero(keys.secret_key, sizeof(keys.secret_key));
+	tessera_injection("recipient_noted");
 	PG_RETURN_TEXT_P(cstring_to_text(keys.public_key));
 }
 
@@ -324,6 +327,7 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
+	tessera_injection(committed ? "recipient_releasing" : "recipient_discarding");
 
 	kept = malloc(sizeof(pg_uuid_t));	/* not in the transaction's memory: the callback frees it */
 	if (kept == NULL)

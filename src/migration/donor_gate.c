@@ -218,6 +218,7 @@ await_confirmation(TesseraDonor *donor, TimestampTz closed)
 	tessera_place_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
 	tessera_work_commit();
 	tessera_slot_enter(TESSERA_READ_GATE);
+	tessera_injection("donor_readers_wait");
 	while (donor->applied < donor->last)
 	{
 		if (tessera_ms_since(closed) > pause_limit(donor))
@@ -243,9 +244,9 @@ give_up_range(TesseraDonor *donor)
 static bool
 rehearse(TesseraDonor *donor)
 {
-	const char *values[] = {tessera_donor_id(donor)};
+	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
 
-	return tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid)", 1, values, REHEARSE_MS, false, NULL);
+	return tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
 }
 
 bool

@@ -19,6 +19,7 @@
 #include "migration/work.h"
 
 #define EMPTY_MODS_MS 5			/* an answer without changes at most so often */
+#define COMPARE_LAG_MS 1000		/* the recipient is not farther behind when changed rows are compared */
 #define PROGRESS_MS 2000		/* tells the config node so often */
 #define TELL_MS 5000			/* for its answer */
 #define PROGRESS_PAUSE_MS 30000	/* not so soon again if it cannot be told */
@@ -361,6 +362,13 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 	return told;
 }
 
+/* Behind the gate the rest is compared in one; while the recipient is far behind, what is compared would only change again. */
+static bool
+may_compare(const TesseraDonor *donor)
+{
+	return donor->upto == InvalidXLogRecPtr && tessera_my_migration->lag_ms >= 0 && tessera_my_migration->lag_ms <= COMPARE_LAG_MS;
+}
+
 void
 tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 {
@@ -375,7 +383,7 @@ tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 	busy |= take_back_last(donor);
 	busy |= serve_mods(donor);
 	if (donor->verify != NULL && donor->mods_begun)
-		busy |= tessera_verify_turn(donor->verify, &donor->pipe, donor->sent, donor->upto != InvalidXLogRecPtr);
+		busy |= tessera_verify_turn(donor->verify, &donor->pipe, donor->sent, may_compare(donor));
 	sample_lag(donor);
 	tessera_slot_note_memory();
 	MemoryContextSwitchTo(donor->context);

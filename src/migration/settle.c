@@ -214,6 +214,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 		tessera_injection("donor_restored");
 	}
 	fence(&row->migration_id, known, &outcome);
+	tessera_injection("donor_fenced");
 	if (outcome.committed)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -278,6 +279,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	}
 	tessera_injection("donor_cleaning");
 	drop_slot(row);
+	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
 	/* what was committed lazily here must not be lost once the outcome is */
 	XLogFlush(XactLastCommitEnd);
@@ -289,6 +291,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	}
 	tessera_injection("donor_acknowledged");
 	forget(migration_id);
+	tessera_injection("donor_forgotten");
 	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
 }

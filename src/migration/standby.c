@@ -6,31 +6,30 @@
  */
 #include "postgres.h"
 
-#include "replication/slot.h"
+#include "access/xlog.h"
+#include "fmgr.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
-#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "storage/spin.h"
+#include "utils/timestamp.h"
 
+#include "migration/settings.h"
 #include "migration/standby.h"
+#include "migration/work.h"
 
-/* Does this WAL sender serve a logical slot? */
+#define POLL_MS 2
+
+PG_FUNCTION_INFO_V1(tessera_internal_await_standbys);
+
+/* A WAL sender that is connected to a database decodes for a subscriber. */
 static bool
-is_logical(int pid)
+is_standby(int pid)
 {
-	bool		logical = false;
+	PGPROC	   *proc = pid == 0 ? NULL : BackendPidGetProc(pid);
 
-	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
-	for (int i = 0; i < max_replication_slots && !logical; i++)
-	{
-		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
-
-		SpinLockAcquire(&slot->mutex);
-		logical = slot->in_use && slot->active_pid == pid && SlotIsLogical(slot);
-		SpinLockRelease(&slot->mutex);
-	}
-	LWLockRelease(ReplicationSlotControlLock);
-	return logical;
+	return proc != NULL && !OidIsValid(proc->databaseId);
 }
 
 bool
@@ -50,10 +49,43 @@ tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size
 		flushed = sender->flush;
 		has = what == TESSERA_THROTTLE_FLUSH ? sender->flush : sender->apply;
 		SpinLockRelease(&sender->mutex);
-		if (pid == 0 || state != WALSNDSTATE_STREAMING || XLogRecPtrIsInvalid(flushed) || has >= lsn || is_logical(pid))
+		if (state != WALSNDSTATE_STREAMING || XLogRecPtrIsInvalid(flushed) || has >= lsn || !is_standby(pid))
 			continue;
 		snprintf(who, size, "%s of the standby of process %d", what == TESSERA_THROTTLE_FLUSH ? "flush" : "replay", pid);
 		return false;
 	}
 	return true;
+}
+
+bool
+tessera_await_standbys(XLogRecPtr lsn, long timeout_ms)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	char		who[128];
+
+	while (!tessera_standbys_have(lsn, TESSERA_THROTTLE_FLUSH, who, sizeof(who)))
+	{
+		if (GetCurrentTimestamp() >= deadline)
+			return false;
+		tessera_work_sleep(POLL_MS);
+	}
+	return true;
+}
+
+void
+tessera_require_standbys(void)
+{
+	if (!tessera_await_standbys(GetFlushRecPtr(NULL), tessera_standby_flush_timeout))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a standby does not follow: it has not flushed what was committed here"),
+				 errhint("See pg_stat_replication; tessera.standby_flush_timeout limits the wait.")));
+}
+
+/* internal_await_standbys(): what has been committed here is flushed on the standbys. */
+Datum
+tessera_internal_await_standbys(PG_FUNCTION_ARGS)
+{
+	tessera_require_standbys();
+	PG_RETURN_VOID();
 }

@@ -1,6 +1,6 @@
 /*
  * standby.h
- *	  What the standbys that are attached to this server have of its WAL.
+ *	  What the standbys that are attached to this server have of its WAL (PROTOCOLS D2).
  */
 #ifndef TESSERA_MIGRATION_STANDBY_H
 #define TESSERA_MIGRATION_STANDBY_H
@@ -21,5 +21,14 @@ typedef enum TesseraThrottle
  * and receivers that never tell what they have flushed do not count. false: who (of size bytes) names one that has not. Locks: for moments.
  */
 extern bool tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size);
+
+/*
+ * Waits until every standby that streams from this server has flushed the position; false if one has not within timeout_ms. A standby that goes away, or
+ * falls out of streaming, is no longer waited for; without any, true at once. Takes in interrupts. Outside a transaction or in one.
+ */
+extern bool tessera_await_standbys(XLogRecPtr lsn, long timeout_ms);
+
+/* The same for all that is committed on this server by now; ERROR 55000 if a standby has not flushed it within tessera.standby_flush_timeout. */
+extern void tessera_require_standbys(void);
 
 #endif							/* TESSERA_MIGRATION_STANDBY_H */

@@ -174,15 +174,6 @@ tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const 
 	return done;
 }
 
-char **
-tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values)
-{
-	char	  **columns = NULL;
-
-	(void) tessera_work_ask(node_id, sql, nparams, values, IsBackgroundWorker ? CALL_MS : 0, true, &columns);
-	return columns;
-}
-
 char *
 tessera_work_term(void)
 {

@@ -35,9 +35,6 @@ extern char **tessera_work_call_within(int32 node_id, const char *sql, int npara
  */
 extern bool tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool any_error, char ***columns);
 
-/* The same, best effort: an error is logged at DEBUG1 and forgotten, and the answer is NULL. */
-extern char **tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values);
-
 /* The highest config term that this node has seen, as text in the caller's context: a config node of a lower one refuses the call. */
 extern char *tessera_work_term(void);
 

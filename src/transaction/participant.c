@@ -34,6 +34,7 @@
 #include "common/protocol.h"
 #include "common/spi.h"
 #include "transaction/deadlock.h"
+#include "transaction/prune.h"
 #include "transaction/settings_mirror.h"
 #include "transaction/transaction_private.h"
 
@@ -209,6 +210,7 @@ queue_transaction(TesseraParticipant *participant)
 		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
 		state->xact_depth = 1;
 		state->wrote = false;
+		state->unpreparable = false;
 		participant->joined = true;
 	}
 	while (state->xact_depth < level)
@@ -748,6 +750,7 @@ tessera_participant_init(void)
 	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	tessera_deadlock_init();
+	tessera_prune_init();
 	RegisterXactCallback(end_transaction, NULL);
 	RegisterSubXactCallback(end_subtransaction, NULL);
 }

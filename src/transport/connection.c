@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "common/stat_routing.h"
 #include "transport/connection_private.h"
 
 /* An idle connection older than this is looked at before it is used. */
@@ -300,6 +301,7 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 		return entry->connection;
 
 	open_connection(entry->connection, name, conninfo);
+	tessera_stat_count(TESSERA_STAT_CONNECTIONS);
 	if (hello)
 	{
 		PG_TRY();

@@ -56,6 +56,7 @@ typedef struct TesseraRemoteState
 {
 	int			xact_depth;		/* 0: no transaction; 1: in one; n: n-1 savepoints (transaction/) */
 	bool		wrote;			/* a writing command was queued in this remote transaction */
+	bool		unpreparable;	/* and it said that it cannot be prepared (TS005 notice) */
 	bool		known;			/* user and settings below are as sent */
 	Oid			user;
 	Oid			session_user;
