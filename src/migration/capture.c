@@ -12,8 +12,8 @@
  *	  - identity changes inside the range: a delete and an insert. The row may be one that was skipped; it was skipped because its identity was no longer there,
  *		and what took it away, delete or new identity, is further on in the stream: so each row comes in under its last identity at the latest.
  *
- * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to a limit, then
- * in a temporary file, and handed out before decoding goes on.
+ * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to tessera.migration_memory, then
+ * in a temporary file, and handed out before decoding goes on. What core collects of transactions that have not ended is bounded by the same setting (run.c).
  *
  * The capture owns a context below TopMemoryContext. The slot stays acquired from creation to end, so that nobody drops it; it survives a crash of the server, and
  * recovery drops it by name. Decoding runs outside of transactions: core starts one for each it replays. Locks: none kept.
@@ -50,10 +50,8 @@
 #include "migration/range_scan.h"
 #include "migration/row_codec.h"
 #include "migration/settings.h"
+#include "migration/slot.h"
 #include "migration/verify.h"
-
-/* Items beyond this many bytes go to a temporary file. */
-#define ITEMS_IN_MEMORY (64 * 1024 * 1024)
 
 /* Payload items are closed at this size, whatever the caller's batch is. */
 #define ITEM_BYTES (4 * 1024 * 1024)
@@ -88,7 +86,8 @@ TesseraCapture *tessera_current_capture = NULL;
 static void
 item_put(TesseraCapture *capture, CapturedItem *item)
 {
-	if (capture->spool == NULL && capture->memory_bytes + item->size <= ITEMS_IN_MEMORY)
+	tessera_slot_note_memory();
+	if (capture->spool == NULL && capture->memory_bytes + item->size <= (Size) tessera_migration_memory * 1024)
 	{
 		MemoryContext old = MemoryContextSwitchTo(capture->items_context);
 		CapturedItem	   *kept = palloc(sizeof(CapturedItem));
