@@ -17,6 +17,7 @@
 #include "common/worker.h"
 #include "ddl/ddl.h"
 #include "executor/copy.h"
+#include "executor/local_statement.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -63,10 +64,12 @@ _PG_init(void)
 	tessera_executor_settings_init();
 	tessera_executor_init();
 	tessera_shard_check_init();
+	tessera_local_statement_init();
 	tessera_planner_init();
 	tessera_ddl_init();
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
+	tessera_ddl_end_migrations = tessera_migrations_end;
 	tessera_route_default = tessera_route_sequences_of_default;
 	tessera_injection_init();
 	tessera_migration_data_init();

@@ -35,6 +35,13 @@ CREATE FUNCTION tessera.internal_migration_state(id uuid, OUT state text, OUT do
   $$;
 COMMENT ON FUNCTION tessera.internal_migration_state(uuid) IS 'between nodes: what the config node knows of a migration';
 
+CREATE FUNCTION tessera.internal_running_migration(groups uuid[], OUT migration_id uuid, OUT donor int4, OUT "table" text) RETURNS record
+  LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT m.migration_id, m.donor, format('%I.%I', t.schema_name, t.table_name) FROM tessera.migration AS m LEFT JOIN tessera.cluster_table AS t USING (table_id)
+    WHERE m.state = 'running' AND m.group_id = ANY (groups) ORDER BY m.started LIMIT 1
+  $$;
+COMMENT ON FUNCTION tessera.internal_running_migration(uuid[]) IS 'between nodes: a migration of the groups that runs, by the config node; nulls: there is none';
+
 CREATE FUNCTION tessera.internal_migration_progress(id uuid, phase text, rows int8, bytes int8, mods int8, pause_ms float8, error text, waiting_for text) RETURNS void
   LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE tessera.migration AS m SET phase = internal_migration_progress.phase,
@@ -45,12 +52,24 @@ CREATE FUNCTION tessera.internal_migration_progress(id uuid, phase text, rows in
   $$;
 COMMENT ON FUNCTION tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text) IS 'between nodes: the donor says how far a migration is';
 
-CREATE FUNCTION tessera.internal_acknowledge_migration(id uuid) RETURNS void
-  LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    DELETE FROM tessera.migration_outcome WHERE migration_id = internal_acknowledge_migration.id
-  $$;
-COMMENT ON FUNCTION tessera.internal_acknowledge_migration(uuid) IS
-  'between nodes: donor and recipient have carried out the outcome of a migration: what is left of it is the state of the migration''s row';
+CREATE FUNCTION tessera.internal_acknowledge_migration(id uuid, outcome text) RETURNS bool
+  LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  decided text;
+BEGIN
+  PERFORM tessera.internal_require_config(0);
+  PERFORM FROM tessera.migration_outcome AS o WHERE o.migration_id = internal_acknowledge_migration.id FOR UPDATE;
+  SELECT m.state INTO decided FROM tessera.migration AS m WHERE m.migration_id = internal_acknowledge_migration.id;
+  IF decided IS DISTINCT FROM internal_acknowledge_migration.outcome AND decided IS NOT NULL THEN
+    RETURN false;
+  END IF;
+  DELETE FROM tessera.migration_outcome AS o WHERE o.migration_id = internal_acknowledge_migration.id;
+  RETURN true;
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_acknowledge_migration(uuid, text) IS
+  'between nodes: donor and recipient have carried out the outcome of a migration: what is left of it is the state of the migration''s row; false: it is another one';
 
 -- Donor's side.
 
@@ -67,9 +86,10 @@ CREATE FUNCTION tessera.internal_wait_migration(migration_id uuid, timeout_ms in
   AS 'MODULE_PATHNAME', 'tessera_internal_wait_migration' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_wait_migration(uuid, int4) IS 'between nodes: waits on the donor until a migration has ended';
 
-CREATE FUNCTION tessera.internal_cancel_migration(migration_id uuid) RETURNS bool
-  AS 'MODULE_PATHNAME', 'tessera_internal_cancel_migration' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_cancel_migration(uuid) IS 'between nodes: asks the donor''s process to end a migration; false: there is none';
+CREATE FUNCTION tessera.internal_cancel_migration(migration_id uuid, by text DEFAULT NULL) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_cancel_migration' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.internal_cancel_migration(uuid, text) IS
+  'between nodes: asks the donor''s process to end a migration, for the statement named; false: there is none';
 
 CREATE FUNCTION tessera.internal_knows_migration(migration_id uuid) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_internal_knows_migration' LANGUAGE C VOLATILE STRICT;
@@ -142,14 +162,14 @@ GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bo
   tessera.cancel_migration(uuid) TO tessera_admin;
 
 REVOKE ALL ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
-  tessera.internal_migration_state(uuid), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
-  tessera.internal_acknowledge_migration(uuid), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
-  tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid), tessera.internal_knows_migration(uuid),
+  tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
+  tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
+  tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
   tessera.internal_release_recipient(uuid, text, int8, int8) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
-  tessera.internal_migration_state(uuid), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
-  tessera.internal_acknowledge_migration(uuid), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
-  tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid), tessera.internal_knows_migration(uuid),
+  tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
+  tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
+  tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
   tessera.internal_release_recipient(uuid, text, int8, int8) TO tessera_internal;

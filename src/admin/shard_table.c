@@ -181,7 +181,7 @@ lock_name(void *arg)
 {
 	Sharding   *sharding = arg;
 
-	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", sharding->qualified)), NIL);
+	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", sharding->qualified)), NIL, NULL);
 }
 
 /* All checks; fills routing, table, key, group. */

@@ -3,7 +3,8 @@
  *	  The config node's side of a DDL statement: names are locked here first, so that two statements on one object never meet elsewhere.
  *
  * Locks last to the end of the distributed transaction (a prepared one keeps them): ROW SHARE on tessera.node, which holds off changes of membership; a lock on
- * the hash of each name; FOR SHARE on the groups concerned, which holds off commits of splits, merges and moves. Waits are bounded by the timeout given.
+ * the hash of each name; FOR SHARE on the groups concerned, which holds off new migrations, and commits of splits, merges and moves. Waits are bounded by the
+ * timeout given. Where a migration runs the groups are not locked, so that it can be committed if it is past its decision: the router has it end first.
  */
 #include "postgres.h"
 
@@ -20,6 +21,7 @@
 #include "catalog/relation.h"
 #include "common/spi.h"
 #include "ddl/ddl.h"
+#include "routing/routing.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_ddl_lock);
 
@@ -79,46 +81,54 @@ knows_groups(Datum names)
 						   SPI_OK_SELECT, 1, types, &names, NULL) == 0;
 }
 
-static void
+static bool
+migration_runs(Datum groups)
+{
+	static const Oid types[] = {UUIDARRAYOID};
+
+	return tessera_spi_run("SELECT 1 FROM tessera.migration WHERE state = 'running' AND group_id = ANY ($1)", SPI_OK_SELECT, 1, types, &groups, NULL) > 0;
+}
+
+static const char *
 lock_groups(Datum groups)
 {
 	static const Oid types[] = {UUIDARRAYOID};
 
+	if (migration_runs(groups))
+		return "busy";
 	(void) tessera_spi_run("SELECT 1 FROM tessera.table_group WHERE group_id = ANY ($1) ORDER BY group_id FOR SHARE", SPI_OK_SELECT, 1, types, &groups,
 						   NULL);
-	if (tessera_spi_run("SELECT m.migration_id::text, format('%I.%I', t.schema_name, t.table_name) FROM tessera.migration m "
-						"LEFT JOIN tessera.cluster_table t USING (table_id) WHERE m.state = 'running' AND m.group_id = ANY ($1)",
-						SPI_OK_SELECT, 1, types, &groups, NULL) > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("a migration of table %s is running", SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2)),
-				 errhint("Wait for it, or stop it: SELECT tessera.cancel_migration('%s').",
-						 SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1))));
+	/* registered while we waited for the lock */
+	return migration_runs(groups) ? "again" : "ok";
 }
 
-/* internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok', or 'stale' if the caller does not know all nodes, or what is sharded */
+/*
+ * internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok'; 'stale' if the caller does not know all nodes, or what is sharded; 'busy'
+ * if a migration of the groups runs: they are not locked; 'again' if one has begun meanwhile: the caller undoes this.
+ */
 Datum
 tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
 {
 	ArrayType  *names = PG_GETARG_ARRAYTYPE_P(1);
 	char		timeout[16];
 	int			level = NewGUCNestLevel();
-	bool		known;
+	const char *answer = "stale";
 	TesseraSpi	access;
 
 	if (array_contains_nulls(names))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("names must not be null")));
+	if (tessera_routing() != NULL)
+		tessera_require_metadata(tessera_routing());
 	snprintf(timeout, sizeof(timeout), "%d", PG_GETARG_INT32(3));
 	(void) set_config_option("lock_timeout", timeout, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	LockRelationOid(tessera_catalog_relid(TESSERA_NODE), RowShareLock);
 	lock_names(names);
 	tessera_spi_begin(&access);
-	known = knows_nodes(PG_GETARG_DATUM(0)) && knows_groups(PG_GETARG_DATUM(1));
-	if (known && ArrayGetNItems(ARR_NDIM(PG_GETARG_ARRAYTYPE_P(2)), ARR_DIMS(PG_GETARG_ARRAYTYPE_P(2))) > 0)
-		lock_groups(PG_GETARG_DATUM(2));
+	if (knows_nodes(PG_GETARG_DATUM(0)) && knows_groups(PG_GETARG_DATUM(1)))
+		answer = lock_groups(PG_GETARG_DATUM(2));
 	tessera_spi_end(&access);
 	AtEOXact_GUC(true, level);
-	PG_RETURN_TEXT_P(cstring_to_text(known ? "ok" : "stale"));
+	PG_RETURN_TEXT_P(cstring_to_text(answer));
 }

@@ -55,7 +55,8 @@ extern void tessera_rules_before(Node *statement, const TesseraRouting *routing)
 /* The same for what shows only when it has run: volatile defaults of new columns. */
 extern void tessera_rules_after(Node *statement, const TesseraRouting *routing);
 
-/* ERROR 55006 if the statement reads or checks whole heaps of these tables while this node has rows of them to hide. */
+/* ERROR TS004 (at the last attempt 55006) if the statement reads or checks whole heaps of these tables while this node has rows of them to hide: the range
+ * deleter is woken. */
 extern void tessera_rules_hidden_rows(Node *statement, const TesseraRouting *routing, List *relids);
 
 /* ---- track.c ---- */
@@ -107,8 +108,17 @@ extern void tessera_fan_out_pending(void);
 /* On a node that gets a statement of another one: as it is. */
 extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing);
 
-/* Locks the names on the config node and checks that no migration of the groups runs. ERROR 55006, 55P03, 08006. groups: pg_uuid_t *. */
-extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups);
+/*
+ * Locks the names on the config node, has the running migrations of the groups end for the statement `by` (tessera_ddl_by), and holds off new ones to the end
+ * of the transaction. ERROR 55006 if one does not end in time; TS004, 55P03: another attempt may succeed; 08006. groups: pg_uuid_t *.
+ */
+extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by);
+
+/* 'TRUNCATE TABLE of "orders"': what the ended migrations' callers are told. palloc'd. */
+extern char *tessera_ddl_by(const TesseraUtility *utility, const TesseraSubject *subject);
+
+/* Set by init.c: ends the running migrations of groups (text of a uuid[]); see migration/migration.h. */
+extern void (*tessera_ddl_end_migrations) (const char *groups, const char *by, int timeout_ms);
 
 /* Ids (pg_uuid_t *) of the groups of these cluster tables. */
 extern List *tessera_ddl_groups(const TesseraRouting *routing, List *relids);
@@ -120,8 +130,8 @@ extern void tessera_ddl_set_here(const char *name, const char *value);
 extern int	tessera_ddl_attempt_timeout(void);
 
 /*
- * Runs attempt(arg) in a subtransaction with that lock_timeout, again after a pause while it fails for a lock (55P03, 40P01) or for stale routing, until
- * tessera.ddl_lock_timeout has passed. No longer than once if `once`.
+ * Runs attempt(arg) in a subtransaction with that lock_timeout, again after a pause while it fails for a lock (55P03, 40P01), for stale routing, or for a
+ * migration or rows in the way (TS004, in the end 55006), until tessera.ddl_lock_timeout has passed. No longer than once if `once`.
  */
 extern void tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once);
 

@@ -23,6 +23,7 @@
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -74,6 +75,8 @@ typedef struct Announced
 	int32		lock_timeout;
 } Announced;
 
+void		(*tessera_ddl_end_migrations) (const char *groups, const char *by, int timeout_ms) = NULL;
+
 static FanOut *current = NULL;
 static Announced announced = {0};
 
@@ -107,7 +110,8 @@ pause_before_attempt(int attempt)
 static bool
 may_try_again(int code)
 {
-	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED || code == ERRCODE_TESSERA_STALE_ROUTING;
+	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED || code == ERRCODE_TESSERA_STALE_ROUTING ||
+		code == ERRCODE_TESSERA_CONFLICTING;
 }
 
 /* One attempt; true if it went through, false if it was undone and may be made again. */
@@ -143,6 +147,8 @@ try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
 	{
 		if (error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
 			error->sqlerrcode = ERRCODE_T_R_SERIALIZATION_FAILURE;
+		if (error->sqlerrcode == ERRCODE_TESSERA_CONFLICTING)
+			error->sqlerrcode = ERRCODE_OBJECT_IN_USE;
 		ReThrowError(error);
 	}
 	if (error && error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
@@ -198,8 +204,16 @@ node_array(const TesseraRouting *routing)
 	return psprintf("{%s}", text.data);
 }
 
+char *
+tessera_ddl_by(const TesseraUtility *utility, const TesseraSubject *subject)
+{
+	const char *name = CreateCommandName(utility->statement->utilityStmt);
+
+	return subject->cluster ? psprintf("%s of \"%s\"", name, subject->cluster) : pstrdup(name);
+}
+
 void
-tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups)
+tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by)
 {
 	const TesseraNode *config = tessera_routing_config(routing);
 	const char *values[] = {node_array(routing), text_array(keys), uuid_array(groups), psprintf("%d", tessera_ddl_attempt_timeout())};
@@ -210,6 +224,17 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node does not know its config node")));
 	answer = tessera_participant_call(routing, config->node_id, true, LOCK_SQL, lengthof(values), values);
+	if (answer != NULL && strcmp(answer, "busy") == 0)
+	{
+		/* the names stay locked meanwhile */
+		tessera_ddl_end_migrations(values[2], by, tessera_ddl_lock_timeout);
+		answer = tessera_participant_call(routing, config->node_id, true, LOCK_SQL, lengthof(values), values);
+	}
+	if (answer != NULL && (strcmp(answer, "busy") == 0 || strcmp(answer, "again") == 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_CONFLICTING),
+				 errmsg("migrations of the tables keep beginning"),
+				 errhint("Look at tessera.migrations.")));
 	if (answer != NULL && strcmp(answer, "ok") != 0)
 	{
 		/* The catalog has changed: this node has to hear of it first. */
@@ -556,12 +581,13 @@ attempt_statement(void *arg)
 	Node	   *statement = f->utility->statement->utilityStmt;
 	TesseraTrack *track;
 	List	   *groups;
+	char	   *by = tessera_ddl_by(f->utility, f->subject);
 
 	f->sent = false;
 	f->routing = tessera_routing();	/* newer than the last attempt's, perhaps */
 	groups = tessera_ddl_groups(f->routing, f->subject->relids);
 	if (!IsA(statement, LockStmt))
-		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->subject->keys), groups);
+		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->subject->keys), groups, by);
 	tessera_rules_before(statement, f->routing);
 	f->home_found = f->home;
 	track = run_tracked(f->utility, f->routing, f->subject->relids, &f->seed, f->home, f->at, true);
@@ -570,7 +596,7 @@ attempt_statement(void *arg)
 		return;					/* a view of a temporary table */
 	groups = other_groups(track->groups, groups);
 	if (groups != NIL)
-		tessera_ddl_lock(f->routing, NIL, groups);
+		tessera_ddl_lock(f->routing, NIL, groups, by);
 	if (!f->sent)
 		send_to_others(f);
 }

@@ -91,7 +91,7 @@ attempt_role(void *arg)
 	TesseraUtility copy = *r->utility;
 	ListCell   *cell;
 
-	tessera_ddl_lock(r->routing, list_make1("roles"), NIL);
+	tessera_ddl_lock(r->routing, list_make1("roles"), NIL, NULL);
 	copy.read_only = true;
 	tessera_utility_run(&copy);
 	foreach(cell, r->nodes)

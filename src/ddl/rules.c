@@ -30,6 +30,8 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "common/errors.h"
+#include "common/worker.h"
 #include "ddl/ddl.h"
 
 /* The table a statement changes. relid is InvalidOid while it is being created. */
@@ -536,10 +538,12 @@ tessera_rules_hidden_rows(Node *statement, const TesseraRouting *routing, List *
 
 		if (table && table->group >= 0)
 			placement = tessera_placement_as_of(routing, tessera_routing_group(routing, table->group), InvalidSnapshot, &newest);
-		if (placement && placement->hides)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("rows of table \"%s\" that moved away have not been deleted yet", get_rel_name(table->relid)),
-					 errhint("Try again when tessera.range_deletions is empty on every shard.")));
+		if (placement == NULL || !placement->hides)
+			continue;
+		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_CONFLICTING),
+				 errmsg("rows of table \"%s\" that moved away have not been deleted yet", get_rel_name(table->relid)),
+				 errhint("Try again when tessera.range_deletions is empty on every shard.")));
 	}
 }

@@ -2,7 +2,7 @@
  * truncate.c
  *	  TRUNCATE of tables of the cluster: on every node, in one distributed transaction.
  *
- * The router locks the names on the config node (no migration of the groups may run), truncates its own heaps, then sends the statement with the versions it
+ * The router locks the names on the config node (which ends the running migrations of the groups), truncates its own heaps, then sends the statement with the versions it
  * routes by to all others. A shard takes the table locks first and looks at versions and gates after that (A2); a shard that finds the versions stale runs
  * nothing and says so (INFO TS001), and the whole attempt is undone and made again.
  *
@@ -35,6 +35,7 @@ typedef struct Truncate
 {
 	TesseraUtility *utility;
 	List	   *keys;
+	char	   *by;				/* what migrations that must end are told */
 } Truncate;
 
 /* ---- on each node: locks first, then versions ---- */
@@ -170,12 +171,12 @@ attempt_truncate(void *arg)
 	/* Before any lock on a table: whoever migrates it holds locks of its own for long (A6). */
 	foreach(cell, statement->relations)
 		relids = list_append_unique_oid(relids, RangeVarGetRelid(lfirst_node(RangeVar, cell), NoLock, false));
-	tessera_ddl_lock(routing, truncate->keys, tessera_ddl_groups(routing, sharded_roots(routing, relids)));
+	tessera_ddl_lock(routing, truncate->keys, tessera_ddl_groups(routing, sharded_roots(routing, relids)), truncate->by);
 	relids = lock_tables(statement);
 	routing = tessera_routing();
 	roots = sharded_roots(routing, relids);
 	if (list_length(relids) > list_length(statement->relations))
-		tessera_ddl_lock(routing, NIL, tessera_ddl_groups(routing, roots));
+		tessera_ddl_lock(routing, NIL, tessera_ddl_groups(routing, roots), truncate->by);
 	if (!versions_fit(routing, roots, routing))
 		raise_stale();
 	copy.read_only = true;
@@ -241,6 +242,7 @@ tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool re
 					 errhint("Run it in the client, or in a function called outside the statement.")));
 		PreventCommandIfReadOnly("TRUNCATE TABLE");
 		truncate.keys = subject.keys;
+		truncate.by = tessera_ddl_by(utility, &subject);
 		tessera_fan_out_pending();
 		tessera_ddl_attempts(attempt_truncate, &truncate, false);
 	}

@@ -42,6 +42,7 @@ typedef struct LocalPlan
 	int			nparams;
 	Oid		   *types;
 	CachedPlanSource *source;
+	int			busy;			/* being planned: what planning runs must not drop it */
 	dlist_node	lru;
 } LocalPlan;
 
@@ -98,8 +99,26 @@ make_plan_source(const char *sql, int nparams, const Oid *types)
 	return source;
 }
 
-static CachedPlanSource *
-find_plan_source(const char *sql, int nparams, const Oid *types)
+/* The oldest entry that is not being planned goes. */
+static void
+drop_oldest(void)
+{
+	dlist_iter iter;
+
+	dlist_reverse_foreach(iter, &local_plans_lru)
+	{
+		LocalPlan  *plan = dlist_container(LocalPlan, lru, iter.cur);
+
+		if (plan->busy == 0)
+		{
+			drop_local_plan(plan);
+			return;
+		}
+	}
+}
+
+static LocalPlan *
+find_plan(const char *sql, int nparams, const Oid *types)
 {
 	LocalPlanKey key;
 	LocalPlan  *plan;
@@ -117,23 +136,29 @@ find_plan_source(const char *sql, int nparams, const Oid *types)
 	if (plan && (strcmp(plan->sql, sql) != 0 || plan->nparams != nparams ||
 				 (nparams > 0 && memcmp(plan->types, types, nparams * sizeof(Oid)) != 0)))
 	{
-		drop_local_plan(plan);	/* another text with the same hash */
+		/* another text with the same hash */
+		if (plan->busy > 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg_internal("two statements have the same hash, and one of them is being planned")));
+		drop_local_plan(plan);
 		plan = NULL;
 	}
 	if (plan)
 	{
 		dlist_move_head(&local_plans_lru, &plan->lru);
-		return plan->source;
+		return plan;
 	}
 
 	if (hash_get_num_entries(local_plans) >= LOCAL_PLAN_LIMIT)
-		drop_local_plan(dlist_container(LocalPlan, lru, dlist_tail_node(&local_plans_lru)));
+		drop_oldest();
 	{
 		CachedPlanSource *source = make_plan_source(sql, nparams, types);
 
 		plan = hash_search(local_plans, &key, HASH_ENTER, &found);
 		Assert(!found);
 		plan->source = source;
+		plan->busy = 0;
 		plan->sql = MemoryContextStrdup(TopMemoryContext, sql);
 		plan->nparams = nparams;
 		plan->types = NULL;
@@ -143,31 +168,12 @@ find_plan_source(const char *sql, int nparams, const Oid *types)
 			memcpy(plan->types, types, nparams * sizeof(Oid));
 		}
 		dlist_push_head(&local_plans_lru, &plan->lru);
-		return source;
+		return plan;
 	}
 }
 
-/* The custom or generic plan, made in shard mode. The flag is consumed by the planner hook; if planning was not needed it is taken back here. */
-static CachedPlan *
-get_plan(CachedPlanSource *source, ParamListInfo params)
-{
-	CachedPlan *plan;
-
-	local_planning = true;
-	PG_TRY();
-	{
-		plan = GetCachedPlan(source, params, CurrentResourceOwner, NULL);
-	}
-	PG_FINALLY();
-	{
-		local_planning = false;
-	}
-	PG_END_TRY();
-	return plan;
-}
-
-static ParamListInfo
-make_params(int nparams, const Oid *types, const Datum *values, const bool *nulls)
+ParamListInfo
+tessera_local_params(int nparams, const Oid *types, const Datum *values, const bool *nulls)
 {
 	ParamListInfo params;
 
@@ -184,12 +190,39 @@ make_params(int nparams, const Oid *types, const Datum *values, const bool *null
 	return params;
 }
 
+/* The custom or generic plan, made in shard mode. The flag is consumed by the planner hook; if planning was not needed it is taken back here. */
+static CachedPlan *
+get_plan(LocalPlan *volatile plan, ParamListInfo params)
+{
+	CachedPlan *cached;
+
+	local_planning = true;
+	plan->busy++;
+	PG_TRY();
+	{
+		cached = GetCachedPlan(plan->source, params, CurrentResourceOwner, NULL);
+	}
+	PG_FINALLY();
+	{
+		local_planning = false;
+		plan->busy--;
+	}
+	PG_END_TRY();
+	return cached;
+}
+
+CachedPlan *
+tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo params)
+{
+	return get_plan(find_plan(sql, nparams, types), params);
+}
+
 TesseraLocalPart *
 tessera_local_begin(const char *sql, int nparams, const Oid *types, const Datum *values, const bool *nulls, Snapshot snapshot,
 					const TesseraRoutedBy *routed, int eflags, int instrument)
 {
-	ParamListInfo params = make_params(nparams, types, values, nulls);
-	CachedPlan *plan = get_plan(find_plan_source(sql, nparams, types), params);
+	ParamListInfo params = tessera_local_params(nparams, types, values, nulls);
+	CachedPlan *plan = tessera_local_plan(sql, nparams, types, params);
 	PlannedStmt *statement = linitial_node(PlannedStmt, plan->stmt_list);
 	TesseraLocalPart *part;
 

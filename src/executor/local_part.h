@@ -12,6 +12,7 @@
 #include "executor/execdesc.h"
 #include "nodes/execnodes.h"
 #include "nodes/params.h"
+#include "utils/plancache.h"
 #include "utils/snapshot.h"
 
 #include "executor/shard_check.h"
@@ -20,6 +21,15 @@ typedef struct TesseraLocalPart TesseraLocalPart;
 
 /* True while a local part is being planned: the planner hook plans in shard mode. Consumed (reset) by reading. */
 extern bool tessera_local_planning(void);
+
+/* Parameters of a local text, palloc'd in the current context; NULL: it has none. Values are not copied. */
+extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const Datum *values, const bool *nulls);
+
+/*
+ * The custom or generic plan of the text, made in shard mode. Locks on its tables are held; CurrentResourceOwner has a reference to it, to be released with
+ * ReleaseCachedPlan.
+ */
+extern CachedPlan *tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo params);
 
 /*
  * Plans (or takes the cached plan), locks, checks the versions the router goes by under the snapshot, and starts. NULL: the placement does not fit

@@ -8,6 +8,8 @@
 #include "parser/parse_coerce.h"
 #include "utils/lsyscache.h"
 
+#include "executor/plan_private.h"
+#include "executor/prune.h"
 #include "executor/targets.h"
 
 static bool
@@ -105,4 +107,69 @@ tessera_target_of_pin(const TesseraRouting *routing, const TesseraTable *table, 
 		key_types[i] = types[index];
 	}
 	return tessera_target_of_key(routing, table, key_values, key_nulls, key_types, no_row);
+}
+
+static int
+add_target(int32 *targets, int n, int32 node_id)
+{
+	for (int i = 0; i < n; i++)
+		if (targets[i] == node_id)
+			return n;
+	targets[n] = node_id;
+	return n + 1;
+}
+
+/* Are the tables that were sharded at planning still so? */
+static bool
+sharded_as_planned(const List *relids, const TesseraRouting *routing)
+{
+	ListCell   *cell;
+
+	foreach(cell, relids)
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+
+		if (table == NULL || table->group < 0)
+			return false;
+	}
+	return true;
+}
+
+int
+tessera_targets_of_statement(const List *private, const TesseraRouting *routing, const Datum *values, const bool *nulls, const Oid *types, int32 *targets)
+{
+	List	   *sharded = list_nth(private, STATEMENT_SHARDED);
+	int			n = 0;
+	ListCell   *cell;
+
+	if (!sharded_as_planned(sharded, routing))
+		return -1;
+	foreach(cell, (List *) list_nth(private, STATEMENT_PLACED))
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+
+		if (table == NULL || table->group >= 0)
+			return -1;
+		n = add_target(targets, n, table->node_id);
+	}
+	foreach(cell, (List *) list_nth(private, STATEMENT_PINS))
+	{
+		List	   *pin = lfirst(cell);
+		const TesseraTable *table = tessera_routing_table(routing, (Oid) linitial_int(pin));
+		bool		no_row;
+
+		if (table->nkeys != list_length(pin) - 1)
+			return -1;
+		n = add_target(targets, n, tessera_target_of_pin(routing, table, pin, values, nulls, types, &no_row));
+	}
+	if (n == 0 && (intVal(list_nth(private, STATEMENT_FLAGS)) & STATEMENT_MANY))
+	{
+		const TesseraTable *table = tessera_routing_table(routing, linitial_oid(sharded));
+		TesseraTargets *owners = tessera_prune(routing, table, list_nth(private, STATEMENT_CONDITIONS), values, nulls, types);
+
+		for (int i = 0; i < owners->n; i++)
+			n = add_target(targets, n, owners->node_ids[i]);
+	}
+	Assert(n > 0);
+	return n;
 }

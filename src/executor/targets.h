@@ -21,6 +21,13 @@ extern int32 tessera_target_of_key(const TesseraRouting *routing, const TesseraT
 extern int32 tessera_target_of_pin(const TesseraRouting *routing, const TesseraTable *table, const List *pin, const Datum *values, const bool *nulls,
 								   const Oid *types, bool *no_row);
 
+/*
+ * Shards of a whole statement, each once, into targets (room for TESSERA_MAX_NODES); private: its plan's custom_private (plan_private.h). Returns how many; -1: a
+ * table's placement is of another nature than when the statement was planned (sharded meanwhile): plan again.
+ */
+extern int	tessera_targets_of_statement(const List *private, const TesseraRouting *routing, const Datum *values, const bool *nulls, const Oid *types,
+										 int32 *targets);
+
 /* Are two types' values interchangeable for pins (same, binary coercible, or both integers)? */
 extern bool tessera_pin_types_compatible(Oid value_type, Oid key_type);
 

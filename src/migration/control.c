@@ -81,6 +81,20 @@ put_text(Datum *values, bool *nulls, int i, const char *text)
 }
 
 
+/* After a promotion a migration neither begins nor ends here before it is known again what this shard owns. */
+static void
+require_placements(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	if (routing != NULL && routing->placements_unknown)
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("this node was promoted, and what it owns is not known yet"),
+				 errhint("tessera.recover_node() says what is in the way.")));
+}
+
+
 /* Donor */
 
 /* internal_donate(migration_id uuid, request jsonb): the coordinator row. Again: nothing. */
@@ -93,6 +107,7 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 	int			slot;
 	pg_uuid_t	nobody = {{0}};
 
+	require_placements();
 	tessera_commit_durably();
 	initStringInfo(&name);
 	appendStringInfoString(&name, "tessera_");
@@ -157,11 +172,13 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 	return record_of(fcinfo, 5, values, nulls);
 }
 
-/* internal_cancel_migration(migration_id uuid) returns bool: was its process asked to end? */
+/* internal_cancel_migration(migration_id uuid, by text) returns bool: was its process asked to end? by: the statement it makes way for, or null. */
 Datum
 tessera_internal_cancel_migration(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(tessera_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0)));
+	if (PG_ARGISNULL(0))
+		PG_RETURN_BOOL(false);
+	PG_RETURN_BOOL(tessera_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
 /* internal_knows_migration(migration_id uuid) returns bool: has this donor anything of it? */
@@ -191,6 +208,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	bool		existing;
 	int			slot;
 
+	require_placements();
 	tessera_commit_durably();
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
@@ -292,9 +310,10 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
+	require_placements();
 	tessera_commit_durably();
 	if (!committed)
-		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id);
+		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
 
 	kept = malloc(sizeof(pg_uuid_t));	/* not in the transaction's memory: the callback frees it */

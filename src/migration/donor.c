@@ -31,6 +31,7 @@
 #include "migration/work.h"
 
 #define IDLE_MS 10				/* looks for new WAL so often */
+#define GIVE_WAY_MS 200			/* while cloning: looks so often whether somebody waits for the tables */
 
 
 /* Prepare: checks, and the keys of the exchange */
@@ -127,6 +128,28 @@ start(TesseraDonor *donor, char *endpoint)
 
 /* The whole */
 
+/*
+ * The clone holds the tables for as long as it takes. Whoever wants one for itself alone (DDL that did not name it, or of this node only, VACUUM FULL) would
+ * wait for that, and everybody else behind him (A6).
+ */
+static void
+give_way(TesseraDonor *donor)
+{
+	int			pid;
+
+	if (!donor->in_snapshot || GetCurrentTimestamp() < donor->give_way_due)
+		return;
+	donor->give_way_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), GIVE_WAY_MS);
+	MemoryContextSwitchTo(donor->scratch);
+	pid = tessera_lockers_waiter(donor->range->ntables, donor->range->relids);
+	MemoryContextSwitchTo(donor->context);
+	if (pid != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("migration was cancelled: process %d waits for a table that it copies", pid),
+				 errhint("Start it again when the table is free.")));
+}
+
 static void
 until_cloned(TesseraDonor *donor)
 {
@@ -135,6 +158,7 @@ until_cloned(TesseraDonor *donor)
 		tessera_donor_turn(donor, IDLE_MS);
 		tessera_donor_poll_status(donor);
 		tessera_donor_tell_progress(donor, false);
+		give_way(donor);
 		(void) tessera_donor_older_writers_left(donor);
 	}
 	tessera_slot_enter(TESSERA_CATCHING_UP);

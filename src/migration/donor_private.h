@@ -69,6 +69,7 @@ typedef struct TesseraDonor
 	TimestampTz status_due;
 	int			status_ms;
 	TimestampTz progress_due;
+	TimestampTz give_way_due;
 	TimestampTz next_attempt;
 	TimestampTz holders_since;	/* since then those inside are waited for */
 } TesseraDonor;

@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -58,6 +59,38 @@ tessera_lockers_of(const VirtualTransactionId *ids, int n)
 	return lockers;
 }
 
+int
+tessera_lockers_waiter(int n, const Oid *relids)
+{
+	LockData   *data = GetLockStatusData();
+
+	for (int i = 0; i < data->nelements; i++)
+	{
+		const LockInstanceData *lock = &data->locks[i];
+
+		if (lock->waitLockMode != AccessExclusiveLock || lock->locktag.locktag_type != LOCKTAG_RELATION || lock->locktag.locktag_field1 != MyDatabaseId)
+			continue;
+		for (int j = 0; j < n; j++)
+			if (relids[j] == lock->locktag.locktag_field2)
+				return lock->pid;
+	}
+	return 0;
+}
+
+/* A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. */
+static void
+name_transaction(VirtualTransactionId id, char *who, Size size)
+{
+	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+	bool		more;
+
+	if (proc != NULL && ((volatile PGPROC *) proc)->lxid == id.localTransactionId)
+		snprintf(who, size, "transaction of process %d", proc->pid);
+	else
+		snprintf(who, size, "prepared transaction %u",
+				 id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more));
+}
+
 bool
 tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 {
@@ -80,13 +113,6 @@ tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 	lockers->n = kept;
 	if (kept == 0)
 		return false;
-	if (lockers->ids[0].backendId == InvalidBackendId)
-		snprintf(who, size, "prepared transaction %u", lockers->ids[0].localTransactionId);
-	else
-	{
-		PGPROC	   *proc = BackendIdGetProc(lockers->ids[0].backendId);
-
-		snprintf(who, size, "transaction of process %d", proc ? proc->pid : 0);
-	}
+	name_transaction(lockers->ids[0], who, size);
 	return true;
 }

@@ -23,4 +23,7 @@ extern TesseraLockers *tessera_lockers_of(const VirtualTransactionId *ids, int n
 /* Has any not ended yet? who: a text that names the first. */
 extern bool tessera_lockers_left(TesseraLockers *lockers, char *who, Size size);
 
+/* A process that waits for an AccessExclusiveLock on one of the tables; 0: none. Memory in the current context; takes all lock partitions for a moment. */
+extern int	tessera_lockers_waiter(int n, const Oid *relids);
+
 #endif							/* TESSERA_MIGRATION_LOCKERS_H */

@@ -19,6 +19,12 @@ extern long tessera_migration_recovery_step(void);
 /* Deletes rows of ranges that this shard no longer owns (step of a worker; ms until the next). */
 extern long tessera_range_deleter_step(void);
 
+/*
+ * Asks the running migrations of the groups (text of a uuid[]) to end for the statement named, and waits until the config node knows of none; past its decision one
+ * is waited for. On any node, in a transaction, which may hold locks of the tables: the end of a migration needs none. ERROR 55006 at the timeout.
+ */
+extern void tessera_migrations_end(const char *groups, const char *by, int timeout_ms);
+
 extern void tessera_migration_init(void);	/* from _PG_init: settings, shared memory */
 
 #endif							/* TESSERA_MIGRATION_H */

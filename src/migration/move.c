@@ -27,6 +27,7 @@
 
 #include "catalog/change.h"
 #include "migration/data.h"
+#include "migration/migration.h"
 #include "migration/work.h"
 #include "routing/routing.h"
 #include "transport/connection.h"
@@ -34,6 +35,7 @@
 #define POLL_MS 500
 #define REFRESH_MS 2000
 #define RESTART_POLL_MS 200
+#define RETRY_MS 20
 #define CANCEL_WAIT_MS 60000
 #define LOST_MS 60000
 
@@ -270,11 +272,12 @@ poll(Move *move)
 	return false;
 }
 
+/* by: the statement that it makes way for, or NULL. false: it has no process. */
 static bool
-ask_to_cancel(const char *id, int32 donor)
+ask_to_cancel(const char *id, int32 donor, const char *by)
 {
-	const char *values[] = {id};
-	char	  **columns = tessera_work_call(donor, "SELECT tessera.internal_cancel_migration($1::uuid)", 1, values);
+	const char *values[] = {id, by};
+	char	  **columns = tessera_work_call(donor, "SELECT tessera.internal_cancel_migration($1::uuid, $2)", 2, values);
 
 	return columns != NULL && columns[0] != NULL && columns[0][0] == 't';
 }
@@ -287,7 +290,7 @@ cancel_and_wait(Move *move)
 	bool		committed = false;
 
 	if (!move->joined)
-		(void) ask_to_cancel(move->id, move->donor);
+		(void) ask_to_cancel(move->id, move->donor, NULL);
 	while (!move->joined && waited < CANCEL_WAIT_MS && !(committed = poll(move)))
 		waited += POLL_MS;
 	return committed;
@@ -394,7 +397,7 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 	}
 	donor = pg_strtoint32(columns[1]);
-	if (!ask_to_cancel(id, donor))
+	if (!ask_to_cancel(id, donor, NULL))
 		ereport(NOTICE,
 				(errmsg("migration %s has no process; its donor settles it", id)));
 	for (int waited = 0; waited < CANCEL_WAIT_MS; waited += POLL_MS)
@@ -414,4 +417,36 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("migration %s has not ended yet", id),
 			 errhint("Look at tessera.migrations.")));
+}
+
+
+/* For a statement that must not meet a migration */
+
+void
+tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
+{
+	const char *values[] = {groups};
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+
+	for (;;)
+	{
+		char	  **columns = tessera_work_call(0, "SELECT migration_id, donor, \"table\" FROM tessera.internal_running_migration($1::uuid[])", 1, values);
+		const char *wait[] = {NULL, psprintf("%d", POLL_MS)};
+
+		if (columns == NULL || columns[0] == NULL)
+			return;
+		CHECK_FOR_INTERRUPTS();
+		if (GetCurrentTimestamp() >= deadline)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("a migration of table %s has not ended within %d ms", columns[2] ? columns[2] : "?", timeout_ms),
+					 errdetail("Migration %s was asked to end for the statement; where the config node was told to commit, only its answer ends it.", columns[0]),
+					 errhint("Look at tessera.migrations, and run the statement again when it has ended.")));
+		/* each time: a worker that was about to start hears of it, too */
+		(void) ask_to_cancel(columns[0], pg_strtoint32(columns[1]), by);
+		wait[0] = columns[0];
+		columns = tessera_work_call(pg_strtoint32(columns[1]), "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, wait);
+		if (strcmp(columns[0], "running") != 0)
+			tessera_work_sleep(RETRY_MS);
+	}
 }

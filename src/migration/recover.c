@@ -15,6 +15,7 @@
 
 #include "common/spi_row.h"
 #include "migration/migration.h"
+#include "migration/promotion.h"
 #include "migration/rows.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
@@ -29,7 +30,11 @@ static bool
 settle_donor(const pg_uuid_t *migration_id)
 {
 	TesseraSettle known = {.pause_ms = -1, .error = "57P01: the donor's worker ended before the decision"};
+	TesseraMigrationSlot slot;
 
+	/* it had an error of its own before */
+	if (tessera_slot_find(TESSERA_DONOR, migration_id, NULL, &slot) && slot.sqlstate[0] != '\0')
+		known.error = tessera_settle_error(slot.sqlstate, slot.message, slot.detail);
 	ereport(LOG,
 			(errmsg("settling migration %s, which has no worker", tessera_work_uuid(migration_id))));
 	(void) tessera_settle_donor(migration_id, &known);
@@ -92,7 +97,9 @@ static bool
 fence_orphan(const pg_uuid_t *migration_id)
 {
 	const char *id = tessera_work_uuid(migration_id);
-	const char *values[] = {id, "aborted", "0", "0", "0", NULL, "57P01: the migration never reached its donor", NULL};
+	const char *why = "57P01: the migration never reached its donor";
+	const char *values[] = {id, NULL, tessera_work_term()};
+	const char *progress[] = {id, "aborted", "0", "0", "0", NULL, why, NULL};
 	char	  **columns = tessera_work_call(0, "SELECT donor FROM tessera.internal_migration_state($1::uuid)", 1, values);
 
 	if (columns == NULL || columns[0] == NULL)
@@ -100,11 +107,12 @@ fence_orphan(const pg_uuid_t *migration_id)
 	columns = tessera_work_call(pg_strtoint32(columns[0]), "SELECT tessera.internal_knows_migration($1::uuid)", 1, values);
 	if (columns == NULL || columns[0] == NULL || columns[0][0] == 't')
 		return true;
-	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid)", 1, values);
+	values[1] = why;
+	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values);
 	if (columns != NULL && columns[0] != NULL && strcmp(columns[0], "aborted") == 0)
 	{
-		tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
-		tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid)", 1, values);
+		tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, progress);
+		tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, 'aborted')", 1, values);
 	}
 	return true;
 }
@@ -142,9 +150,14 @@ tessera_migration_recovery_step(void)
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	int			left;
 
-	left = settle_all(TESSERA_DONOR, settle_donor);
-	left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
-	fence_orphans();
+	if (!tessera_promotion_step())
+		left = 1;
+	else
+	{
+		left = settle_all(TESSERA_DONOR, settle_donor);
+		left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
+		fence_orphans();
+	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	return left > 0 ? RETRY_MS : PERIOD_MS;

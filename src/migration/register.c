@@ -13,6 +13,7 @@
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 
 #include "catalog/chunk.h"
 #include "common/durable.h"
@@ -24,6 +25,7 @@
 PG_FUNCTION_INFO_V1(tessera_internal_register_migration);
 
 #define SHOWN_CHUNKS 5
+#define LOCK_GROUP_MS 5000
 
 typedef struct Request
 {
@@ -49,6 +51,31 @@ typedef enum Found
 } Found;
 
 
+/* Locks the group's row; not for ever: DDL on a table of the group holds it shared to the end of its transaction. */
+static void
+lock_group(Request *request, const pg_uuid_t *group_id)
+{
+	char		timeout[16];
+
+	snprintf(timeout, sizeof(timeout), "%d", LOCK_GROUP_MS);
+	(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+	PG_TRY();
+	{
+		tessera_group_lock(group_id, &request->row);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("a DDL statement on the table, or on one of its group, is under way"),
+				 errhint("Try again when its transaction has ended.")));
+	}
+	PG_END_TRY();
+}
+
 static void
 find_table(Request *request, int64 term)
 {
@@ -59,6 +86,7 @@ find_table(Request *request, int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node is not the config node")));
+	tessera_require_metadata(request->routing);
 	if (request->routing->term < term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
@@ -68,7 +96,7 @@ find_table(Request *request, int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 				 errmsg("the table is not sharded by the config node")));
-	tessera_group_lock(&tessera_routing_group(request->routing, table->group)->group_id, &request->row);
+	lock_group(request, &tessera_routing_group(request->routing, table->group)->group_id);
 	/* under the lock nothing of the group changes: read again */
 	request->routing = tessera_routing();
 	request->group = tessera_routing_group_by_id(request->routing, &request->row.group_id);
@@ -223,10 +251,7 @@ insert_migration(const Request *request, pg_uuid_t *id)
 static char *
 request_text(const pg_uuid_t *id)
 {
-	tessera_spi_run("SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id,"
-					" 'min', textin(tessera.bound_out(min)), 'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term,"
-					" 'donor_timeline', donor_timeline, 'recipient_timeline', recipient_timeline, 'verify', verify)::text"
-					" FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
+	tessera_spi_run("SELECT tessera.internal_migration_request($1)::text", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 	return spi_row_text(0, 1);
 }
 

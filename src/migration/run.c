@@ -21,6 +21,7 @@
 
 #include "migration/donor.h"
 #include "migration/migration.h"
+#include "migration/promotion.h"
 #include "migration/recipient.h"
 #include "migration/settings.h"
 #include "migration/settle.h"
@@ -76,12 +77,20 @@ take_error(MemoryContext context)
 	return error;
 }
 
-/* "57014: migration was cancelled", as tessera.migration keeps it. */
-static char *
-error_text(const ErrorData *error)
+/* The worker was asked to end: the reason is who asked, not the call that it happened to be in. */
+static void
+explain_cancellation(ErrorData *error)
 {
-	return psprintf("%s: %s%s%s", unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error",
-					error->detail ? " (" : "", error->detail ? psprintf("%s)", error->detail) : "");
+	const char *by = tessera_my_migration->cancelled_by;
+
+	if (!tessera_slot_cancelled() || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
+		return;
+	error->message = "migration was cancelled";
+	if (by[0] == '\0')
+		return;
+	error->sqlerrcode = ERRCODE_OBJECT_IN_USE;
+	error->message = psprintf("migration was cancelled: %s was in its way", by);
+	error->hint = "Start it again when the statement's transaction has ended.";
 }
 
 static void
@@ -100,9 +109,8 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 	{
 		ErrorData  *error = take_error(context);
 
-		if (tessera_slot_cancelled() && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			error->message = "migration was cancelled";
-		known.error = error_text(error);
+		explain_cancellation(error);
+		known.error = tessera_settle_error(unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error", error->detail);
 		tessera_slot_result(TESSERA_RESULT_NONE, error);
 	}
 	PG_END_TRY();
@@ -174,4 +182,5 @@ tessera_migration_init(void)
 {
 	tessera_migration_settings_init();
 	tessera_slot_init();
+	tessera_promotion_init();
 }

@@ -29,6 +29,9 @@ typedef struct TesseraSettle
 	TimestampTz answered;		/* the config node had committed */
 } TesseraSettle;
 
+/* "57014: migration was cancelled", as tessera.migration keeps an error. palloc'd. */
+extern char *tessera_settle_error(const char *sqlstate, const char *message, const char *detail);
+
 /*
  * Brings a migration donated here to its end: finds the outcome (fencing the migration if it is open), carries it out on both sides, drops the slot,
  * acknowledges, deletes the coordinator row. Outside a transaction; runs its own. Each part is done once and can be repeated; an ERROR (a node cannot be

@@ -216,7 +216,7 @@ tessera_slot_start_worker(int i, uint32 generation)
 }
 
 bool
-tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id)
+tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *by)
 {
 	int			i;
 	bool		found = false;
@@ -226,6 +226,8 @@ tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id)
 	if (i >= 0 && is_live(&shared->slots[i]))
 	{
 		found = true;
+		if (!shared->slots[i].cancel && by != NULL)
+			strlcpy(shared->slots[i].cancelled_by, by, sizeof(shared->slots[i].cancelled_by));
 		shared->slots[i].cancel = true;
 		/* also out of waits that know nothing of us; the worker ignores it once it is deciding */
 		if (shared->slots[i].pid != 0)

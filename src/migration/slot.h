@@ -58,6 +58,7 @@ typedef struct TesseraMigrationSlot
 	int			pid;			/* 0: none */
 	int			pgprocno;
 	bool		cancel;			/* asked to end; too late once it is deciding */
+	char		cancelled_by[128];	/* the statement that it makes way for; empty: a user asked */
 	bool		settled;		/* recipient: the outcome was carried out by another process */
 	TesseraMigrationState state;
 	TimestampTz started;
@@ -99,8 +100,8 @@ extern void tessera_slot_set_peer(int slot, const char *endpoint, const char *pe
 /* Starts the worker of a reserved slot. ERROR 53000 with a HINT if there is no worker left. */
 extern void tessera_slot_start_worker(int slot, uint32 generation);
 
-/* Asks the worker to end; wakes it. false if there is none. */
-extern bool tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id);
+/* Asks the worker to end; wakes it. by: the statement that it makes way for, or NULL; the first one counts. false if there is no worker. */
+extern bool tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *by);
 
 /* Tells the recipient's worker that the outcome is carried out. */
 extern void tessera_slot_settled(const pg_uuid_t *migration_id);

@@ -52,6 +52,7 @@ make_cache(void)
 TesseraKeySpace *
 tessera_group_keyspace_if_any(const TesseraGroup *group)
 {
+	static KeySpaceEntry *last = NULL;	/* entries stay where they are */
 	KeySpaceTag tag;
 	KeySpaceEntry *entry;
 	TesseraKeySpace *ks;
@@ -64,7 +65,9 @@ tessera_group_keyspace_if_any(const TesseraGroup *group)
 
 	tag.group_id = group->group_id;
 	tag.epoch = group->epoch;
-	entry = hash_search(cache, &tag, HASH_FIND, NULL);
+	if (last == NULL || memcmp(&last->tag, &tag, sizeof(KeySpaceTag)) != 0)
+		last = hash_search(cache, &tag, HASH_FIND, NULL);
+	entry = last;
 	if (entry != NULL && entry->hashed == group->hashed && entry->ncolumns == group->ncolumns &&
 		memcmp(entry->types, group->types, group->ncolumns * sizeof(Oid)) == 0 &&
 		memcmp(entry->collations, group->collations, group->ncolumns * sizeof(Oid)) == 0)

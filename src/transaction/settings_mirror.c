@@ -2,8 +2,10 @@
  * settings_mirror.c
  *	  Finds the settings to mirror by walking the server's own table of settings; see settings_mirror.h.
  *
- * No hook sees every way a setting can change (SET LOCAL, a function's SET clause, set_config, rollback), so the table itself is read each time. Records of
- * the server's own settings never move, so which of them are denied or always mirrored is looked up once by name, then by address.
+ * No hook sees every way a setting can change (SET LOCAL, a function's SET clause, set_config, rollback), so the table itself is read each time: those of its
+ * records that can matter, which are listed once.
+ *
+ * Memory: the lists live until the backend exits.
  */
 #include "postgres.h"
 
@@ -32,26 +34,19 @@ static const char *const always_names[] = {
 	"xmloption", "default_text_search_config", "row_security", "check_function_bodies",
 };
 
-typedef struct Verdict
-{
-	struct config_generic *setting;
-	bool		denied;			/* else always mirrored */
-} Verdict;
+/* The server's own settings, found once: their records never move. Those of other contexts than USERSET and SUSET are in neither list. */
+static struct config_generic **always = NULL;
+static struct config_generic **others = NULL;	/* mirrored if they have another value than the server's own */
+static int	nalways = 0;
+static int	nothers = 0;
+static int	nbuiltin = 0;
 
-#define VERDICTS 256			/* power of two, well above the number of names */
-
-static Verdict verdicts[VERDICTS];
-static bool verdicts_made = false;
-
-static inline Verdict *
-find_verdict(const struct config_generic *setting)
-{
-	uint32		i = murmurhash32((uint32) ((uintptr_t) setting >> 4)) & (VERDICTS - 1);
-
-	while (verdicts[i].setting != NULL && verdicts[i].setting != setting)
-		i = (i + 1) & (VERDICTS - 1);
-	return &verdicts[i];
-}
+/*
+ * Settings of extensions and placeholders: their places in the server's table. Records of these are added, replaced and (placeholders) removed, which may move
+ * the others: the list holds as long as it is as long as it should be and all of its places are of such settings.
+ */
+static int *customs = NULL;
+static int	ncustoms = 0;
 
 static bool
 is_among(const char *name, const char *const *names, int n)
@@ -63,39 +58,75 @@ is_among(const char *name, const char *const *names, int n)
 }
 
 static void
-make_verdicts(void)
+list_builtin(struct config_generic **settings, int n)
+{
+	others = MemoryContextAlloc(TopMemoryContext, sizeof(struct config_generic *) * n);
+	always = MemoryContextAlloc(TopMemoryContext, sizeof(struct config_generic *) * n);
+	for (int i = 0; i < n; i++)
+	{
+		struct config_generic *setting = settings[i];
+
+		if (setting->group == CUSTOM_OPTIONS)
+			continue;
+		nbuiltin++;
+		if (is_among(setting->name, always_names, lengthof(always_names)))
+			always[nalways++] = setting;
+		else if ((setting->context == PGC_USERSET || setting->context == PGC_SUSET) &&
+				 !is_among(setting->name, denied_names, lengthof(denied_names)))
+			others[nothers++] = setting;
+	}
+}
+
+static bool
+customs_hold(struct config_generic **settings, int n)
+{
+	if (customs == NULL || nbuiltin + ncustoms != n)
+		return false;
+	for (int i = 0; i < ncustoms; i++)
+		if (settings[customs[i]]->group != CUSTOM_OPTIONS)
+			return false;
+	return true;
+}
+
+static void
+list_customs(struct config_generic **settings, int n)
+{
+	int		   *list = MemoryContextAlloc(TopMemoryContext, sizeof(int) * Max(n - nbuiltin, 1));
+
+	if (customs)
+		pfree(customs);
+	customs = list;
+	ncustoms = 0;
+	for (int i = 0; i < n; i++)
+		if (settings[i]->group == CUSTOM_OPTIONS)
+			customs[ncustoms++] = i;
+}
+
+/* The server's table of settings, with the lists made of it. */
+static struct config_generic **
+listed_settings(void)
 {
 	struct config_generic **settings = get_guc_variables();
 	int			n = GetNumConfigOptions();
 
-	for (int i = 0; i < n; i++)
-	{
-		struct config_generic *setting = settings[i];
-		bool		denied = is_among(setting->name, denied_names, lengthof(denied_names)) || strncmp(setting->name, "tessera.", 8) == 0;
-
-		if (denied || is_among(setting->name, always_names, lengthof(always_names)))
-		{
-			Verdict    *verdict = find_verdict(setting);
-
-			verdict->setting = setting;
-			verdict->denied = denied;
-		}
-	}
-	verdicts_made = true;
+	if (always == NULL)
+		list_builtin(settings, n);
+	if (!customs_hold(settings, n))
+		list_customs(settings, n);
+	return settings;
 }
 
-static bool
-is_mirrored(struct config_generic *setting)
+/* Has it another value than the server's own? */
+static inline bool
+is_set(const struct config_generic *setting)
 {
-	Verdict    *verdict;
+	return setting->source >= PGC_S_GLOBAL && setting->source != PGC_S_OVERRIDE;
+}
 
-	if (setting->context != PGC_USERSET && setting->context != PGC_SUSET)
-		return false;
-	/* The common case first: it has the server's own value. Those always mirrored are walked apart. */
-	if (setting->source < PGC_S_GLOBAL || setting->source == PGC_S_OVERRIDE)
-		return false;
-	verdict = find_verdict(setting);
-	return verdict->setting == NULL;
+static inline bool
+is_mirrored_custom(const struct config_generic *setting)
+{
+	return is_set(setting) && (setting->context == PGC_USERSET || setting->context == PGC_SUSET) && strncmp(setting->name, "tessera.", 8) != 0;
 }
 
 /* ---- fingerprint ---- */
@@ -103,7 +134,8 @@ is_mirrored(struct config_generic *setting)
 static inline uint64
 mix(uint64 hash, uint64 value)
 {
-	return hash_combine64(hash, hash_bytes_uint32_extended((uint32) value, value >> 32));
+	hash = (hash ^ value) * UINT64CONST(0x9e3779b97f4a7c15);
+	return hash ^ hash >> 32;
 }
 
 static uint64
@@ -137,18 +169,17 @@ hash_value(uint64 hash, struct config_generic *setting)
 uint64
 tessera_mirror_fingerprint(void)
 {
-	struct config_generic **settings = get_guc_variables();
-	int			n = GetNumConfigOptions();
+	struct config_generic **settings = listed_settings();
 	uint64		hash = UINT64CONST(0x7465737365726121);
 
-	if (!verdicts_made)
-		make_verdicts();
-	for (int i = 0; i < VERDICTS; i++)
-		if (verdicts[i].setting && !verdicts[i].denied)
-			hash = hash_value(hash, verdicts[i].setting);
-	for (int i = 0; i < n; i++)
-		if (settings[i]->source >= PGC_S_GLOBAL && is_mirrored(settings[i]))
-			hash = hash_value(mix(hash, i), settings[i]);
+	for (int i = 0; i < nalways; i++)
+		hash = hash_value(hash, always[i]);
+	for (int i = 0; i < nothers; i++)
+		if (is_set(others[i]))
+			hash = hash_value(mix(hash, i), others[i]);
+	for (int i = 0; i < ncustoms; i++)
+		if (is_mirrored_custom(settings[customs[i]]))
+			hash = hash_value(mix(hash, customs[i] + nothers), settings[customs[i]]);
 	return hash <= 1 ? 2 : hash;
 }
 
@@ -201,24 +232,22 @@ append_setting(StringInfo names, StringInfo values, struct config_generic *setti
 void
 tessera_mirror_collect(char **names, char **values)
 {
-	struct config_generic **settings = get_guc_variables();
-	int			n = GetNumConfigOptions();
+	struct config_generic **settings = listed_settings();
 	StringInfoData name_array;
 	StringInfoData value_array;
 
-	if (!verdicts_made)
-		make_verdicts();
 	initStringInfo(&name_array);
 	initStringInfo(&value_array);
 	appendStringInfoChar(&name_array, '{');
 	appendStringInfoChar(&value_array, '{');
-	for (int i = 0; i < n; i++)
-	{
-		Verdict    *verdict = find_verdict(settings[i]);
-
-		if ((verdict->setting && !verdict->denied) || is_mirrored(settings[i]))
-			append_setting(&name_array, &value_array, settings[i]);
-	}
+	for (int i = 0; i < nalways; i++)
+		append_setting(&name_array, &value_array, always[i]);
+	for (int i = 0; i < nothers; i++)
+		if (is_set(others[i]))
+			append_setting(&name_array, &value_array, others[i]);
+	for (int i = 0; i < ncustoms; i++)
+		if (is_mirrored_custom(settings[customs[i]]))
+			append_setting(&name_array, &value_array, settings[customs[i]]);
 	appendStringInfoChar(&name_array, '}');
 	appendStringInfoChar(&value_array, '}');
 	*names = name_array.data;

@@ -10,7 +10,7 @@
 
 #include "postgres.h"
 
-/* Fingerprint of the mirrored settings as they are now (never 0 or 1). Walks all settings: well below a microsecond, so it is taken for every statement. */
+/* Fingerprint of the mirrored settings as they are now (never 0 or 1). Walks all that can matter: well below a microsecond, so it is taken for every statement. */
 extern uint64 tessera_mirror_fingerprint(void);
 
 /* The settings, as two text array literals of equal length; palloc'd. */
