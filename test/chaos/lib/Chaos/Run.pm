@@ -204,7 +204,7 @@ sub checks
 {
 	my ($self) = @_;
 	my @findings = Chaos::Quiet::wait_quiet($self->{cluster}, 's1', hurry => $self->{hurry}, seconds => $self->{quiet_seconds});
-	push @findings, Chaos::Quiet::crashes($self->{cluster}), Chaos::Quiet::consistency($self->{cluster});
+	push @findings, Chaos::Quiet::crashes($self->{cluster}), Chaos::Quiet::schema($self->{cluster}), Chaos::Quiet::consistency($self->{cluster});
 	return (@findings, $self->check_work);
 }
 
