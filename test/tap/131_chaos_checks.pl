@@ -82,7 +82,7 @@ found($counter, [ increment(1), increment(2), record(kind => 'read', keys => ['c
 found($counter, [ increment(1), record(kind => 'read', keys => ['c001'], rows => []) ], counters(1), 'counter: row', 'counter: a read that found nothing');
 
 my $wander = Chaos::Workload::Wander->new(rows => 1);
-my @hops = (record(kind => 'hop', id => 1, count => 1), record(kind => 'hop', id => 1, count => 0), record(kind => 'hop', id => 1, outcome => 'unknown', state => '08006'));
+my @hops = (record(kind => 'hop', id => 1, count => 1), record(kind => 'hop', id => 1, count => 0), record(kind => 'hop', id => 1, count => 1, outcome => 'unknown', state => '08006'));
 found($wander, \@hops, { wander => [ [ 1, $_ ] ] }, '', "wander: a right history, $_") foreach 1, 2;
 found($wander, \@hops, { wander => [] }, 'wander: lost', 'wander: a lost row');
 found($wander, \@hops, { wander => [ [ 1, 1 ], [ 1, 2 ] ] }, 'wander: doubled', 'wander: a doubled row');

@@ -1,6 +1,6 @@
 package Chaos::Workload::Wander;
 
-# Rows whose shard key is updated: each time they move to another place, mostly of another shard, in one distributed transaction.
+# Rows that get another shard key: deleted in one place and inserted in another, mostly of another shard, in one distributed transaction.
 #
 #   wander: lost        each row is there at the end
 #   wander: doubled     once
@@ -48,8 +48,16 @@ sub step
 	my $found = $connection->run("SELECT k FROM wander WHERE id = $id");
 	return { kind => 'look', id => $id, Chaos::Workload::outcome($found) } if $found->{outcome} ne 'ok' || @{ $found->{rows} } != 1;
 	my $from = $found->{rows}[0][0];
-	my $answer = $connection->run("UPDATE wander SET k = $to, hops = hops + 1 WHERE k = $from AND id = $id");
-	return { kind => 'hop', id => $id, count => Chaos::Connection::count($answer), Chaos::Workload::outcome($answer) };
+	my $count = 0;
+	my $answer = $connection->transaction(
+		sub {
+			my ($query) = @_;
+			my $deleted = $query->("DELETE FROM wander WHERE k = $from AND id = $id RETURNING hops");
+			# Another client may have been here before.
+			$count = Chaos::Connection::count($deleted);
+			$query->("INSERT INTO wander VALUES ($to, $id, $deleted->{rows}[0][0] + 1)") if $count;
+		});
+	return { kind => 'hop', id => $id, count => $count, Chaos::Workload::outcome($answer) };
 }
 
 sub final
@@ -64,7 +72,7 @@ sub check
 	foreach my $record (grep { $_->{kind} eq 'hop' } @$records)
 	{
 		$certain{ $record->{id} } += $record->{count} if $record->{outcome} eq 'ok';
-		$perhaps{ $record->{id} }++ if $record->{outcome} eq 'unknown';
+		$perhaps{ $record->{id} } += $record->{count} if $record->{outcome} eq 'unknown';
 	}
 	return map { $self->_check_node($_, $final->{$_}, \%certain, \%perhaps) } sort keys %$final;
 }
