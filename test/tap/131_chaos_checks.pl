@@ -81,6 +81,14 @@ found($counter, [ increment(1), increment(1) ], counters(2), 'counter: doubled',
 found($counter, [ increment(1), increment(2), record(kind => 'read', keys => ['c001'], rows => [ [ 'c001', 1 ] ]) ], counters(2), 'counter: stale', 'counter: a read that went back');
 found($counter, [ increment(1), record(kind => 'read', keys => ['c001'], rows => []) ], counters(1), 'counter: row', 'counter: a read that found nothing');
 
+my $wander = Chaos::Workload::Wander->new(rows => 1);
+my @hops = (record(kind => 'hop', id => 1, count => 1), record(kind => 'hop', id => 1, count => 0), record(kind => 'hop', id => 1, count => 1, outcome => 'unknown', state => '08006'));
+found($wander, \@hops, { wander => [ [ 1, $_ ] ] }, '', "wander: a right history, $_") foreach 1, 2;
+found($wander, \@hops, { wander => [] }, 'wander: lost', 'wander: a lost row');
+found($wander, \@hops, { wander => [ [ 1, 1 ], [ 1, 2 ] ] }, 'wander: doubled', 'wander: a doubled row');
+found($wander, \@hops, { wander => [ [ 1, 0 ] ] }, 'wander: hops', 'wander: a hop that was lost');
+found($wander, \@hops, { wander => [ [ 1, 3 ] ] }, 'wander: hops', 'wander: a hop too many');
+
 my $list = Chaos::Workload::List->new;
 sub transaction { my ($outcome, @operations) = @_; return { outcome => $outcome, state => 'x', node => 's1', missing => [], operations => \@operations } }
 sub add { return [ 'append', @_ ] }
