@@ -257,6 +257,13 @@ SELECT tessera.split_find('has_rows', 1);
 SELECT tessera.split_find('same_keys', 7);
 SELECT tessera.split_find('t_int8', 1);
 SELECT tessera.split_find('t_int8', tessera.minkey());
+-- dead entries of the index on the way: the scan remembers them until its end
+CREATE TABLE dead_keys (k int4 PRIMARY KEY);
+INSERT INTO dead_keys SELECT generate_series(1, 300);
+DELETE FROM dead_keys WHERE k % 3 = 0;
+SELECT tessera.shard_table('dead_keys', 'k');
+SELECT tessera.split_find('dead_keys', 5);
+DROP TABLE dead_keys;
 SELECT tessera.shard_table('names', 'k', chunks => 2);
 SELECT min, max FROM tessera.chunks WHERE table_name = 'names'::regclass;
 
@@ -361,9 +368,9 @@ SELECT register(6, 14, 20, 's2', 's1');
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000006');
 SELECT register(7, 25, 100, 's2', 's1');
 -- what has changed since it was registered
-UPDATE tessera.node SET timeline = timeline + 1 WHERE name = 's1';
+UPDATE tessera.node SET timeline = timeline + 1 WHERE name = 's2';
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
-UPDATE tessera.node SET timeline = timeline - 1 WHERE name = 's1';
+UPDATE tessera.node SET timeline = timeline - 1 WHERE name = 's2';
 UPDATE tessera.table_group SET allow_migrations = false;
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
 UPDATE tessera.table_group SET allow_migrations = true;

@@ -18,17 +18,23 @@
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_update_node);
+PG_FUNCTION_INFO_V1(tessera_internal_check_address);
 
-/* ERROR unless the database at the new address is that node of this cluster. */
+static void pg_attribute_noreturn()
+refuse_other(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *server)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("conninfo does not lead to node \"%s\"", node->name),
+			 errdetail("It reaches database \"%s\" of %s.", there->database, server)));
+}
+
+/* ERROR unless the database at the new address is that node of this cluster. Its name may be another: databases can be renamed. */
 static void
 check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *cluster_id)
 {
-	if (strcmp(node->system_id, there->system_id) != 0 || strcmp(node->database, there->database) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("conninfo does not lead to node \"%s\"", node->name),
-				 errdetail("It reaches database \"%s\" of %s.", there->database,
-						   strcmp(node->system_id, there->system_id) != 0 ? "another server" : "its server")));
+	if (strcmp(node->system_id, there->system_id) != 0)
+		refuse_other(node, there, "another server");
 	if (there->in_recovery)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -39,7 +45,9 @@ check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, co
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("role \"%s\" of the conninfo cannot open internal connections", there->role),
 				 errhint("Use a superuser, or GRANT tessera_internal TO %s.", quote_identifier(there->role))));
-	if (there->cluster_id == NULL || strcmp(there->cluster_id, cluster_id) != 0 || there->node_id != node->node_id)
+	if (there->cluster_id == NULL || !there->is_node || (strcmp(there->cluster_id, cluster_id) == 0 && there->node_id != node->node_id))
+		refuse_other(node, there, "its server");
+	if (strcmp(there->cluster_id, cluster_id) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the database at the conninfo does not take itself for node \"%s\" of this cluster", node->name)));
@@ -69,19 +77,23 @@ update_here(const TesseraChange *change)
 	TesseraRegistered *node;
 	TesseraConnection *connection;
 	TesseraNodeFacts *there;
-	const char *row[] = {change->name, change->conninfo, NULL};
+	const char *row[] = {change->name, change->conninfo, NULL, NULL};
 	const char *logged[4];
 
-	tessera_registry_lock();
+	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
 	node = tessera_registered_or_error(change->name);
+	if (!node->is_config)		/* its own address it has to know before it can find out anything else */
+		tessera_require_metadata(tessera_require_cluster());
 	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
 	tessera_probe_close(connection);
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	check_timeline(node, there, change->force);
 
-	row[2] = psprintf("%d", there->timeline);
-	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4 WHERE name = $1", 3, row);
+	/* the config node's own is written when it has compared its catalog with the shards (migration/merge.c) */
+	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
+	row[3] = there->database;	/* it may have been renamed */
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4, database = $4 WHERE name = $1", 4, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);
 	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";
@@ -138,6 +150,36 @@ tessera_update_node_change(TesseraChange *change)
 	update_here(change);
 	tessera_spi_end(&access);
 	return NULL;
+}
+
+/*
+ * internal_check_address(node int4, timeline int4): the node's registered address leads to its server of that timeline. Who promotes a standby to look at it,
+ * beside a primary that lives, must not have it take the node over.
+ */
+Datum
+tessera_internal_check_address(PG_FUNCTION_ARGS)
+{
+	const char *values[] = {psprintf("%d", PG_GETARG_INT32(0))};
+	TesseraSpi	access;
+	TesseraRegistered *node;
+	TesseraConnection *connection;
+	TesseraNodeFacts *there;
+	const char *name;
+
+	tessera_spi_begin(&access);
+	name = tessera_admin_value("SELECT name FROM tessera.node WHERE node_id = $1::int4", 1, values);
+	node = tessera_registered_or_error(name != NULL ? name : values[0]);
+	connection = tessera_probe_open(node->name, node->conninfo);
+	there = tessera_node_facts(connection);
+	tessera_probe_close(connection);
+	if (strcmp(node->system_id, there->system_id) != 0 || there->timeline != PG_GETARG_INT32(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the address of node \"%s\" leads to another server than the promoted one", node->name),
+				 errdetail("That one is on timeline %d, the promoted one on timeline %d.", there->timeline, PG_GETARG_INT32(1)),
+				 errhint("If the old primary is stopped for good, use tessera.update_node(..., force => true).")));
+	tessera_spi_end(&access);
+	PG_RETURN_VOID();
 }
 
 /* update_node(name, conninfo, force) */

@@ -22,9 +22,6 @@ typedef struct TesseraLocalPart TesseraLocalPart;
 /* True while a local part is being planned: the planner hook plans in shard mode. Consumed (reset) by reading. */
 extern bool tessera_local_planning(void);
 
-/* After a plan in shard mode that tessera_local_planning asked for: the next may be one of the same local part. */
-extern void tessera_local_planning_again(void);
-
 /* Parameters of a local text, palloc'd in the current context; NULL: it has none. Values are not copied. */
 extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const Datum *values, const bool *nulls);
 
@@ -33,6 +30,9 @@ extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const D
  * ReleaseCachedPlan.
  */
 extern CachedPlan *tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo params);
+
+/* After a plan in shard mode that tessera_local_planning asked for: the next may be one of the same local part. */
+extern void tessera_local_planning_again(void);
 
 /*
  * Plans (or takes the cached plan), locks, checks the versions the router goes by under the snapshot, and starts. NULL: the placement does not fit

@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -26,6 +27,7 @@
 #include "migration/ranges.h"
 #include "migration/rows.h"
 #include "migration/settings.h"
+#include "migration/slot.h"
 #include "migration/work.h"
 
 #define IDLE_MS 5000L
@@ -49,7 +51,7 @@ static struct
 
 
 /*
- * Deletions of the placement that may be carried out: all but those of ranges that migrations receive; or, for a migration that has not received anything yet,
+ * Deletions of the placement that may be carried out: all but those of ranges that migrations receive, or have given away without having ended; or, for a migration that has not received anything yet,
  * those within its own range. By its id, not by its range: if it was ended meanwhile, the range may be another migration's. In a transaction.
  */
 static int
@@ -57,6 +59,8 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 {
 	int			n = placement->ndeletions;
 	int			nreceived;
+	int			ndonated;
+	TesseraRange *donated = tessera_donated_ranges(&placement->group_id, &ndonated);
 	TesseraRange *received = tessera_received_ranges(&placement->group_id, receiver ? &receiver->migration_id : NULL, NULL, &nreceived);
 
 	*ranges = placement->deletions;
@@ -66,6 +70,8 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 		tessera_ranges_remove(ks, &n, ranges, &placement->gate_range);
 	for (int i = 0; i < nreceived; i++)
 		tessera_ranges_remove(ks, &n, ranges, &received[i]);
+	for (int i = 0; i < ndonated; i++)
+		tessera_ranges_remove(ks, &n, ranges, &donated[i]);
 	if (receiver != NULL && n > 0)
 	{
 		/* cut to the range: what lies outside of it is taken away */
@@ -101,7 +107,7 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	ks = tessera_group_keyspace(routing, group);
 	placement = tessera_placement_lock(&piece->group_id);
 	n = deletable(ks, placement, receiver, &ranges);
-	if (!tessera_ranges_cover(ks, n, ranges, &piece->range))
+	if (routing->placements_unknown || !tessera_ranges_cover(ks, n, ranges, &piece->range))
 	{
 		tessera_work_commit();
 		return -1;
@@ -121,17 +127,34 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	return rows;
 }
 
+/* How far it is: as the process's activity, and for a migration that waits for it in what it waits for. */
+static void
+show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 total)
+{
+	if (receiver != NULL)
+		tessera_slot_waiting(psprintf("deletion of the range's older rows: " INT64_FORMAT " so far", total));
+	else
+		pgstat_report_activity(STATE_RUNNING, psprintf("deleting range %s to %s: " INT64_FORMAT " rows so far", tessera_bound_to_cstring(piece->range.min),
+													   tessera_bound_to_cstring(piece->range.max), total));
+}
+
 static void
 delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera range deletion", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
+	int64		total = 0;
+	int64		rows;
 
-	while (delete_batch(piece, receiver) > 0)
+	while ((rows = delete_batch(piece, receiver)) > 0)
 	{
 		MemoryContextReset(context);
+		total += rows;
+		show_progress(piece, receiver, total);
 		tessera_work_sleep(receiver != NULL ? 0 : tessera_range_deleter_batch_delay);
 	}
+	if (receiver == NULL)
+		pgstat_report_activity(STATE_IDLE, NULL);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 }
@@ -154,7 +177,7 @@ find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 	MemoryContextSwitchTo(caller);
 	pieces = palloc(sizeof(Piece) * room);
 	rows = tessera_placement_read_all(NULL, &nrows);
-	for (int i = 0; i < nrows && routing != NULL; i++)
+	for (int i = 0; i < nrows && routing != NULL && !routing->placements_unknown; i++)
 	{
 		const TesseraGroup *group = tessera_routing_group_by_id(routing, &rows[i]->group_id);
 		TesseraRange *ranges;

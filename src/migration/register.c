@@ -18,6 +18,7 @@
 #include "catalog/chunk.h"
 #include "common/durable.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "migration/work.h"
 #include "routing/routing.h"
@@ -86,6 +87,7 @@ find_table(Request *request, int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node is not the config node")));
+	tessera_require_metadata(request->routing);
 	if (request->routing->term < term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
@@ -250,10 +252,7 @@ insert_migration(const Request *request, pg_uuid_t *id)
 static char *
 request_text(const pg_uuid_t *id)
 {
-	tessera_spi_run("SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id,"
-					" 'min', textin(tessera.bound_out(min)), 'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term,"
-					" 'donor_timeline', donor_timeline, 'recipient_timeline', recipient_timeline, 'verify', verify)::text"
-					" FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
+	tessera_spi_run("SELECT tessera.internal_migration_request($1)::text", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 	return spi_row_text(0, 1);
 }
 
@@ -320,6 +319,7 @@ tessera_internal_register_migration(PG_FUNCTION_ARGS)
 	if (request.donor != request.recipient)
 	{
 		values[3] = CStringGetTextDatum(register_migration(&request, &id, &joined));
+		tessera_injection("config_registered");
 		values[0] = UUIDPGetDatum(&id);
 		values[2] = BoolGetDatum(joined);
 		nulls[0] = nulls[2] = nulls[3] = false;

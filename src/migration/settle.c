@@ -3,15 +3,19 @@
  *	  The end of a migration; see settle.h.
  *
  * Donor's order when committed: the recipient takes over first, so that statements sent on find it ready; then the donor's placement and decision in one
- * commit; then slot, acknowledgements, coordinator row last (S67, S69). When aborted: the donor's placement and decision first, which opens its gate; then
+ * commit; then the recipient's standbys, slot, acknowledgements, coordinator row last (S67, S69): as long as that is there the range deleter leaves the range alone. When aborted: the donor's placement and decision first, which opens its gate; then
  * the fence on the config node, the recipient, and the rest (S68). The local decision 'aborted' is allowed only before the phase 'deciding': from there the
  * config node may have been told to commit, and is asked first, by a fence, which is a writing transaction (D5).
+ *
+ * Behind the closed gates nothing is flushed that the config node can tell again: the recipient's and the donor's release are committed lazily, and made durable before the
+ * outcome is acknowledged.
  *
  * A crash between any two of these leaves the coordinator row, and with it everything that follows.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "replication/slot.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -22,6 +26,9 @@
 #include "migration/place.h"
 #include "migration/settle.h"
 #include "migration/work.h"
+
+/* While a gate is closed a node gets so long to answer; then it is asked again. */
+#define GATE_CALL_MS 5000
 
 typedef struct Outcome
 {
@@ -51,8 +58,8 @@ tessera_settle_error(const char *sqlstate, const char *message, const char *deta
 static void
 fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
 {
-	const char *values[] = {tessera_work_uuid(migration_id), known->error};
-	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2)", 2, values);
+	const char *values[] = {tessera_work_uuid(migration_id), known->error, tessera_work_term()};
+	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values, GATE_CALL_MS);
 
 	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
 	if (!outcome->committed)
@@ -66,14 +73,16 @@ fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcom
 	outcome->term = pg_strtoint64(columns[2]);
 }
 
+/* lazily: while gates are closed; it must be told again, durably, before the outcome is acknowledged. */
 static void
-tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome)
+tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazily)
 {
 	const char *values[] = {
-		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term)
+		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term),
+		lazily ? "true" : "false"
 	};
 
-	tessera_work_call(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8)", 4, values);
+	tessera_work_call_within(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8, $5::bool)", 5, values, GATE_CALL_MS);
 }
 
 /* What the config node keeps about the migration. */
@@ -91,12 +100,26 @@ report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committe
 	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, NULL)", 7, values);
 }
 
-static void
-acknowledge(const TesseraMigrationRow *row)
+/* The outcome is carried out on both sides; the config node forgets it. false: it has become another one, as the recipient has lost the rows. */
+static bool
+acknowledge(const TesseraMigrationRow *row, bool committed)
 {
-	const char *values[] = {tessera_work_uuid(&row->migration_id)};
+	const char *values[] = {tessera_work_uuid(&row->migration_id), committed ? "committed" : "aborted"};
+	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, $2)", 2, values);
 
-	tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid)", 1, values);
+	return columns == NULL || columns[0] == NULL || columns[0][0] == 't';
+}
+
+/* A committed migration that the config node counts as aborted after a promotion: the rows are still here. */
+static void
+take_back(TesseraMigrationRow *row)
+{
+	ereport(LOG,
+			(errmsg("taking back the range of migration %s: the recipient has lost it", tessera_work_uuid(&row->migration_id))));
+	tessera_work_refresh();
+	tessera_work_begin();
+	tessera_place_take_back(row);
+	tessera_work_commit();
 }
 
 static void
@@ -135,7 +158,6 @@ static void
 carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	volatile bool told = outcome->acknowledged;
 
 	if (row->decision == NULL)
 	{
@@ -147,8 +169,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
 		{
-			tell_recipient(row, outcome);
-			told = true;
+			tell_recipient(row, outcome, true);
 		}
 		PG_CATCH();
 		{
@@ -162,6 +183,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		}
 		PG_END_TRY();
 		tessera_work_begin();
+		tessera_work_commit_lazily();
 		tessera_place_release(row, outcome->donor_major, outcome->term);
 		tessera_work_commit();
 		measure_pause(known);
@@ -170,8 +192,12 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 		tessera_work_refresh();
 	}
-	if (!told)
-		tell_recipient(row, outcome);
+	if (!outcome->acknowledged)
+		tell_recipient(row, outcome, false);
+	/* the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range (D2) */
+	tessera_slot_waiting("recipient's standbys");
+	tessera_work_call(row->peer, "SELECT tessera.internal_await_standbys()", 0, NULL);
+	tessera_slot_waiting(NULL);
 }
 
 static void
@@ -188,12 +214,13 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 		tessera_injection("donor_restored");
 	}
 	fence(&row->migration_id, known, &outcome);
+	tessera_injection("donor_fenced");
 	if (outcome.committed)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("migration %s was aborted here but committed by the config node", tessera_work_uuid(&row->migration_id))));
 	tessera_slot_result(TESSERA_RESULT_ABORTED, NULL);
-	tell_recipient(row, &outcome);
+	tell_recipient(row, &outcome, false);
 }
 
 static void
@@ -220,16 +247,19 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 
 	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
 		outcome.committed = false;
-	else if (known->decided)
+	else if (known->decided && known->term >= pg_strtoint64(tessera_work_term()))
 	{
 		outcome.committed = true;
 		outcome.donor_major = known->donor_major;
 		outcome.recipient_major = known->recipient_major;
 		outcome.term = known->term;
 	}
-	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED)
+	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED ||
+			 row->donor_timeline != (int32) GetWALInsertionTimeLine())	/* after a promotion the row may be older than what was done */
 		fence(migration_id, known, &outcome);
 
+	if (row->decision != NULL && strcmp(row->decision, "committed") == 0 && !outcome.committed)
+		take_back(row);
 	if (outcome.committed && row->state == TESSERA_REGISTERED)
 	{
 		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
@@ -249,10 +279,19 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	}
 	tessera_injection("donor_cleaning");
 	drop_slot(row);
+	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
-	acknowledge(row);
+	/* what was committed lazily here must not be lost once the outcome is */
+	XLogFlush(XactLastCommitEnd);
+	if (!acknowledge(row, outcome.committed))
+	{
+		take_back(row);
+		(void) acknowledge(row, false);
+		outcome.committed = false;
+	}
 	tessera_injection("donor_acknowledged");
 	forget(migration_id);
+	tessera_injection("donor_forgotten");
 	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
 }

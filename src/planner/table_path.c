@@ -489,7 +489,6 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	List	   *local = NIL;
 	List	   *attributes;
 	List	   *params;
-	List	   *types = NIL;
 	List	   *pin = NIL;
 	List	   *key = NIL;
 	List	   *conditions = NIL;
@@ -509,8 +508,6 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	}
 	attributes = needed_attributes(root, rel, relation, extract_actual_clauses(local, false));
 	sql = scan_sql(root, rel, relation, attributes, shipped, local == NIL, mark, &params);
-	foreach(cell, params)
-		types = lappend_oid(types, exprType(lfirst(cell)));
 	if (table && table->group >= 0)
 		key = pinned_key(rel, table, clauses);
 	exprs = list_copy(params);
@@ -532,7 +529,7 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	scan->scan.plan.qual = extract_actual_clauses(local, false);
 	scan->scan.scanrelid = rel->relid;
 	scan->custom_exprs = exprs;
-	scan->custom_private = list_make5(makeString(sql), types, attributes, pin, conditions);
+	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), attributes, pin, conditions);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(mark ? STATEMENT_WRITES : 0));
 	Assert(list_length(scan->custom_private) == TABLE_COUNT);
 	table_close(relation, NoLock);

@@ -315,19 +315,42 @@ decide_there(TesseraParticipant *coordinator)
 
 /* ---- two phases ---- */
 
+#define GID_BYTES 16
+
+/* Random bytes of one gid. They are fetched for several at once: that costs more than they do. */
+static const uint8 *
+gid_bytes(void)
+{
+	static uint8 random[16 * GID_BYTES];
+	static int	used = lengthof(random);
+	const uint8 *bytes;
+
+	if (used == lengthof(random))
+	{
+		if (!pg_strong_random(random, sizeof(random)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate a transaction identifier")));
+		used = 0;
+	}
+	bytes = random + used;
+	used += GID_BYTES;
+	return bytes;
+}
+
 static void
 make_gid(int32 coordinator)
 {
-	uint8		random[16];
+	static const char hex[] = "0123456789abcdef";
+	const uint8 *bytes = gid_bytes();
 	char	   *end = gid + strlen(TESSERA_GID_PREFIX);
 
-	if (!pg_strong_random(random, sizeof(random)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate a transaction identifier")));
 	strcpy(gid, TESSERA_GID_PREFIX);
-	for (int i = 0; i < lengthof(random); i++, end += 2)
-		sprintf(end, "%02x", random[i]);
+	for (int i = 0; i < GID_BYTES; i++)
+	{
+		*end++ = hex[bytes[i] >> 4];
+		*end++ = hex[bytes[i] & 15];
+	}
 	sprintf(end, "_%d", coordinator);
 }
 
@@ -408,7 +431,7 @@ commit_two_phase(TesseraParticipant *coordinator)
 	write_decision(coordinator);
 	tessera_injection("commit_decision_written");
 	prepare_others(coordinator);
-	tessera_injection("two_phase_prepared");
+	tessera_injection("commit_prepared");
 	if (coordinator)
 		decide_there(coordinator);
 }

@@ -221,8 +221,11 @@ static const char *
 statement_name(uint32 number)
 {
 	static char name[32];
+	static uint32 named = 0;	/* numbers begin with 1 */
 
-	snprintf(name, sizeof(name), "tessera_%u", number);
+	if (named != number)
+		snprintf(name, sizeof(name), "tessera_%u", number);
+	named = number;
 	return name;
 }
 

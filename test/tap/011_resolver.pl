@@ -44,7 +44,7 @@ sub crash_at
 # The three steps: before PREPARE, when all have prepared, when it is decided; the coordinator is s2, or the router itself.
 foreach my $writers ([ 's2', 's3' ], [ 's1', 's2', 's3' ])
 {
-	foreach my $step ([ 'commit_decision_written', 0 ], [ 'two_phase_prepared', 0 ], [ 'commit_decided', 1 ])
+	foreach my $step ([ 'commit_decision_written', 0 ], [ 'commit_prepared', 0 ], [ 'commit_decided', 1 ])
 	{
 		my ($point, $committed) = @$step;
 		my @wanted = map { id($_) } @$writers;
@@ -84,7 +84,7 @@ is(join(',', map { decisions($_) } $c->names), '0,0,0', 'decisions that all have
 
 {
 	my @wanted = map { id($_) } 's1', 's3';
-	my $session = pause_with_s3('two_phase_prepared', @wanted);
+	my $session = pause_with_s3('commit_prepared', @wanted);
 	like($c->query('s3', 'SELECT state, coordinator, waits_for, age < interval \'1 minute\' FROM tessera.distributed_transactions'), qr/^prepared\|s1\|decision of s1\|t$/, 'what it waits for is shown');
 	$c->kill9('s3');
 	$c->query('s1', 'SELECT tessera.injection_clear()');
