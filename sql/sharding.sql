@@ -368,9 +368,9 @@ SELECT register(6, 14, 20, 's2', 's1');
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000006');
 SELECT register(7, 25, 100, 's2', 's1');
 -- what has changed since it was registered
-UPDATE tessera.node SET timeline = timeline + 1 WHERE name = 's1';
+UPDATE tessera.node SET timeline = timeline + 1 WHERE name = 's2';
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
-UPDATE tessera.node SET timeline = timeline - 1 WHERE name = 's1';
+UPDATE tessera.node SET timeline = timeline - 1 WHERE name = 's2';
 UPDATE tessera.table_group SET allow_migrations = false;
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
 UPDATE tessera.table_group SET allow_migrations = true;

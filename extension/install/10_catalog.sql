@@ -17,7 +17,9 @@ CREATE TABLE tessera.identity (
   is_config      bool NOT NULL,
   config_conninfo text NOT NULL,      -- where a node finds the config node before it has a registry
   term           int8 NOT NULL,       -- config term this node has seen
-  database_oid   oid NOT NULL DEFAULT tessera.this_database() -- in a copy of the database (CREATE DATABASE ... TEMPLATE) the row is another's
+  database_oid   oid NOT NULL DEFAULT tessera.this_database(), -- in a copy of the database (CREATE DATABASE ... TEMPLATE) the row is another's
+  -- of the server when what this node owns was last known to be what the config node says: after a promotion it differs (src/migration/promotion.c)
+  timeline       int4 NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4
 );
 COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';
 

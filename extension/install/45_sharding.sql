@@ -90,14 +90,14 @@ CREATE FUNCTION tessera.internal_configure_group(group_id uuid, epoch uuid, term
   AS 'MODULE_PATHNAME', 'tessera_internal_configure_group' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text) IS 'between nodes: the config node changes settings of a table group';
 
-CREATE FUNCTION tessera.internal_commit_move(migration_id uuid, OUT donor_major int8, OUT recipient_major int8) RETURNS record
+CREATE FUNCTION tessera.internal_commit_move(migration_id uuid, term int8 DEFAULT 0, OUT donor_major int8, OUT recipient_major int8) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_internal_commit_move' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_commit_move(uuid) IS
+COMMENT ON FUNCTION tessera.internal_commit_move(uuid, int8) IS
   'between nodes: the config node decides a migration as committed; returns the shard versions of donor and recipient. Again: the same answer';
 
-CREATE FUNCTION tessera.internal_fence_migration(migration_id uuid, error text DEFAULT NULL) RETURNS text
+CREATE FUNCTION tessera.internal_fence_migration(migration_id uuid, error text DEFAULT NULL, term int8 DEFAULT 0) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_internal_fence_migration' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.internal_fence_migration(uuid, text) IS
+COMMENT ON FUNCTION tessera.internal_fence_migration(uuid, text, int8) IS
   'between nodes: the config node decides a migration as aborted, for the error given, unless it is decided; returns the outcome';
 
 CREATE FUNCTION tessera.internal_count_unowned(table_name regclass, OUT rows int8, OUT example text) RETURNS record
@@ -117,12 +117,12 @@ REVOKE ALL ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.int
   tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
   tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
   tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
-  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid), tessera.internal_fence_migration(uuid, text),
+  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid, int8), tessera.internal_fence_migration(uuid, text, int8),
   tessera.internal_count_unowned(regclass) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4),
   tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
   tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
   tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
   tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
-  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid), tessera.internal_fence_migration(uuid, text),
+  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid, int8), tessera.internal_fence_migration(uuid, text, int8),
   tessera.internal_count_unowned(regclass) TO tessera_internal;

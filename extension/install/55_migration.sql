@@ -52,12 +52,24 @@ CREATE FUNCTION tessera.internal_migration_progress(id uuid, phase text, rows in
   $$;
 COMMENT ON FUNCTION tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text) IS 'between nodes: the donor says how far a migration is';
 
-CREATE FUNCTION tessera.internal_acknowledge_migration(id uuid) RETURNS void
-  LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    DELETE FROM tessera.migration_outcome WHERE migration_id = internal_acknowledge_migration.id
-  $$;
-COMMENT ON FUNCTION tessera.internal_acknowledge_migration(uuid) IS
-  'between nodes: donor and recipient have carried out the outcome of a migration: what is left of it is the state of the migration''s row';
+CREATE FUNCTION tessera.internal_acknowledge_migration(id uuid, outcome text) RETURNS bool
+  LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  decided text;
+BEGIN
+  PERFORM tessera.internal_require_config(0);
+  PERFORM FROM tessera.migration_outcome AS o WHERE o.migration_id = internal_acknowledge_migration.id FOR UPDATE;
+  SELECT m.state INTO decided FROM tessera.migration AS m WHERE m.migration_id = internal_acknowledge_migration.id;
+  IF decided IS DISTINCT FROM internal_acknowledge_migration.outcome AND decided IS NOT NULL THEN
+    RETURN false;
+  END IF;
+  DELETE FROM tessera.migration_outcome AS o WHERE o.migration_id = internal_acknowledge_migration.id;
+  RETURN true;
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_acknowledge_migration(uuid, text) IS
+  'between nodes: donor and recipient have carried out the outcome of a migration: what is left of it is the state of the migration''s row; false: it is another one';
 
 -- Donor's side.
 
@@ -151,13 +163,13 @@ GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bo
 
 REVOKE ALL ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
-  tessera.internal_acknowledge_migration(uuid), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
+  tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
   tessera.internal_release_recipient(uuid, text, int8, int8) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
-  tessera.internal_acknowledge_migration(uuid), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
+  tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
   tessera.internal_release_recipient(uuid, text, int8, int8) TO tessera_internal;

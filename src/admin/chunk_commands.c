@@ -43,6 +43,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_configure_group);
 PG_FUNCTION_INFO_V1(tessera_internal_raise_major);
 PG_FUNCTION_INFO_V1(tessera_internal_commit_move);
 PG_FUNCTION_INFO_V1(tessera_internal_fence_migration);
+PG_FUNCTION_INFO_V1(tessera_internal_return_move);
 
 /* The sharded table a command is about. */
 typedef struct Target
@@ -472,12 +473,12 @@ tessera_internal_configure_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_commit_move(migration_id uuid, OUT donor_major int8, OUT recipient_major int8): see catalog/chunk.h. */
+/* internal_commit_move(migration_id uuid, term int8, OUT donor_major int8, OUT recipient_major int8): see catalog/chunk.h. */
 Datum
 tessera_internal_commit_move(PG_FUNCTION_ARGS)
 {
 	const pg_uuid_t *migration_id = PG_GETARG_UUID_P(0);
-	const TesseraRouting *routing = tessera_config_routing(0);
+	const TesseraRouting *routing = tessera_config_routing(PG_GETARG_INT64(1));
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
 	TesseraBound *min,
@@ -499,15 +500,30 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 	return record_of(fcinfo, 2, values);
 }
 
-/* internal_fence_migration(migration_id uuid, error text) returns text: the outcome, 'aborted' (for that error) if nothing was decided before. */
+/* internal_fence_migration(migration_id uuid, error text, term int8) returns text: the outcome, 'aborted' (for that error) if nothing was decided before. */
 Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
-	tessera_config_routing(0);
+	tessera_config_routing(PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2));
 	tessera_commit_durably();
 	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)))));
+}
+
+/* internal_return_move(migration_id uuid, term int8) returns bool: see catalog/chunk.h. */
+Datum
+tessera_internal_return_move(PG_FUNCTION_ARGS)
+{
+	const pg_uuid_t *migration_id = PG_GETARG_UUID_P(0);
+	const TesseraRouting *routing = tessera_config_routing(PG_GETARG_INT64(1));
+	TesseraBound *min,
+			   *max;
+	pg_uuid_t	group_id;
+
+	tessera_commit_durably();
+	tessera_migration_range(migration_id, &group_id, &min, &max);
+	PG_RETURN_BOOL(tessera_chunk_return_move(migration_id, tessera_group_keyspace(routing, tessera_config_group(routing, &group_id, NULL))));
 }
 
 

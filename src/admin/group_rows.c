@@ -48,6 +48,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_describe_group);
 PG_FUNCTION_INFO_V1(tessera_internal_apply_group);
 PG_FUNCTION_INFO_V1(tessera_internal_set_placement);
 PG_FUNCTION_INFO_V1(tessera_internal_sample_keys);
+PG_FUNCTION_INFO_V1(tessera_internal_require_config);
 
 
 /* Shared */
@@ -61,12 +62,21 @@ tessera_config_routing(int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node is not the config node")));
+	tessera_require_metadata(routing);
 	if (term > routing->term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
 				 errmsg("this config node is of term " INT64_FORMAT ", but the caller has seen term " INT64_FORMAT, routing->term, term),
 				 errdetail("Another server was promoted in its place.")));
 	return routing;
+}
+
+/* internal_require_config(term int8) */
+Datum
+tessera_internal_require_config(PG_FUNCTION_ARGS)
+{
+	(void) tessera_config_routing(PG_GETARG_INT64(0));
+	PG_RETURN_VOID();
 }
 
 const TesseraGroup *

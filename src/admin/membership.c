@@ -34,7 +34,11 @@ tessera_refuse_read_only(const char *action)
 void
 tessera_registry_lock(void)
 {
+	const TesseraRouting *routing = tessera_routing();
+
 	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
+	if (routing != NULL)
+		tessera_require_metadata(routing);
 }
 
 TesseraRegistered *

@@ -18,6 +18,7 @@
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_update_node);
+PG_FUNCTION_INFO_V1(tessera_internal_check_address);
 
 static void pg_attribute_noreturn()
 refuse_other(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *server)
@@ -79,15 +80,18 @@ update_here(const TesseraChange *change)
 	const char *row[] = {change->name, change->conninfo, NULL, NULL};
 	const char *logged[4];
 
-	tessera_registry_lock();
+	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
 	node = tessera_registered_or_error(change->name);
+	if (!node->is_config)		/* its own address it has to know before it can find out anything else */
+		tessera_require_metadata(tessera_require_cluster());
 	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
 	tessera_probe_close(connection);
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	check_timeline(node, there, change->force);
 
-	row[2] = psprintf("%d", there->timeline);
+	/* the config node's own is written when it has compared its catalog with the shards (migration/merge.c) */
+	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
 	row[3] = there->database;	/* it may have been renamed */
 	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4, database = $4 WHERE name = $1", 4, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */
@@ -146,6 +150,36 @@ tessera_update_node_change(TesseraChange *change)
 	update_here(change);
 	tessera_spi_end(&access);
 	return NULL;
+}
+
+/*
+ * internal_check_address(node int4, timeline int4): the node's registered address leads to its server of that timeline. Who promotes a standby to look at it,
+ * beside a primary that lives, must not have it take the node over.
+ */
+Datum
+tessera_internal_check_address(PG_FUNCTION_ARGS)
+{
+	const char *values[] = {psprintf("%d", PG_GETARG_INT32(0))};
+	TesseraSpi	access;
+	TesseraRegistered *node;
+	TesseraConnection *connection;
+	TesseraNodeFacts *there;
+	const char *name;
+
+	tessera_spi_begin(&access);
+	name = tessera_admin_value("SELECT name FROM tessera.node WHERE node_id = $1::int4", 1, values);
+	node = tessera_registered_or_error(name != NULL ? name : values[0]);
+	connection = tessera_probe_open(node->name, node->conninfo);
+	there = tessera_node_facts(connection);
+	tessera_probe_close(connection);
+	if (strcmp(node->system_id, there->system_id) != 0 || there->timeline != PG_GETARG_INT32(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the address of node \"%s\" leads to another server than the promoted one", node->name),
+				 errdetail("That one is on timeline %d, the promoted one on timeline %d.", there->timeline, PG_GETARG_INT32(1)),
+				 errhint("If the old primary is stopped for good, use tessera.update_node(..., force => true).")));
+	tessera_spi_end(&access);
+	PG_RETURN_VOID();
 }
 
 /* update_node(name, conninfo, force) */

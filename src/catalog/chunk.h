@@ -86,6 +86,19 @@ extern void tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeyS
  */
 extern const char *tessera_migration_fence(const pg_uuid_t *migration_id, const char *error);
 
+/* Gives the range [min, max) to a shard, whose ever its chunks are, as a move would; for repairs after a promotion. The group is locked. object: for the changelog. */
+extern void tessera_chunk_assign(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *min, const TesseraBound *max, int32 node_id,
+								 const char *object);
+
+/* Raises the group version above a shard version that is known of elsewhere; nothing if it is above. The group is locked. */
+extern void tessera_group_outdo(TesseraGroupRow *group, int64 major);
+
+/*
+ * A committed migration whose rows the recipient has lost: its range goes back to the donor, which still has them, and the migration counts as aborted. false:
+ * the donor has acknowledged the outcome, so it may have deleted them. ERROR TS002: the recipient does not own the whole range any more.
+ */
+extern bool tessera_chunk_return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks);
+
 /* Adds a row to the changelog; before and after are JSON or NULL. */
 extern void tessera_changelog_add(const char *what, const char *object, const char *by, const char *before, const char *after);
 

@@ -317,3 +317,90 @@ tessera_migration_fence(const pg_uuid_t *migration_id, const char *error)
 	tessera_catalog_changed();
 	return outcome;
 }
+
+
+/* Repairs after a promotion */
+
+void
+tessera_chunk_assign(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *min, const TesseraBound *max, int32 node_id, const char *object)
+{
+	TesseraKeyBound key_min,
+				key_max;
+	TesseraChunkRow *chunks;
+	TesseraSpi	spi;
+	int			n;
+
+	tessera_key_from_bound(ks, min, &key_min);
+	tessera_key_from_bound(ks, max, &key_max);
+	chunks = tessera_chunks_of_range(group, ks, NULL, &key_min, &key_max, &n);
+	tessera_spi_begin(&spi);
+	for (int i = 0; i < n; i++)
+	{
+		bool		begins = tessera_key_compare(ks, &key_min, &chunks[i].key_min) <= 0;
+		bool		ends = tessera_key_compare(ks, &chunks[i].key_max, &key_max) <= 0;
+		Move		move = {.object = unconstify(char *, object),.donor = chunks[i].node_id,.recipient = node_id};
+
+		if (chunks[i].node_id == node_id)
+			continue;
+		move.min = begins ? chunks[i].min : tessera_key_to_bound(ks, &key_min);
+		move.max = ends ? chunks[i].max : tessera_key_to_bound(ks, &key_max);
+		(void) move_chunks(group, ks, &move, 1, &chunks[i], begins ? &chunks[i].key_min : &key_min, ends ? &chunks[i].key_max : &key_max,
+						   GetUserNameFromId(GetSessionUserId(), false));
+	}
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+}
+
+void
+tessera_group_outdo(TesseraGroupRow *group, int64 major)
+{
+	TesseraSpi	spi;
+
+	if (major < group->major)
+		return;
+	tessera_spi_begin(&spi);
+	tessera_spi_run("UPDATE tessera.chunk SET major = $2, minor = 0 WHERE group_id = $1 AND min OPERATOR(tessera.=)"
+					" (SELECT min FROM tessera.chunk WHERE group_id = $1 ORDER BY major DESC, minor DESC LIMIT 1)", SPI_OK_UPDATE, 2,
+					(Oid[]) {UUIDOID, INT8OID}, (Datum[]) {UUIDPGetDatum(&group->group_id), Int64GetDatum(major + 1)}, NULL);
+	tessera_group_write_version(group, major + 1, 0);
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+}
+
+bool
+tessera_chunk_return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks)
+{
+	Datum		id = UUIDPGetDatum(migration_id);
+	TesseraGroupRow group;
+	Move		move = {.migration_id = migration_id};
+	TesseraKeyBound min,
+				max;
+	TesseraChunkRow *chunks;
+	TesseraSpi	spi;
+	int			n;
+
+	tessera_migration_range(migration_id, &group.group_id, &move.min, &move.max);
+	tessera_group_lock(&group.group_id, &group);
+	tessera_spi_begin(&spi);
+	/* an outcome that the donor has acknowledged is gone, and with it the donor's rows */
+	if (tessera_spi_run("UPDATE tessera.migration_outcome SET outcome = 'aborted', donor_major = NULL, recipient_major = NULL"
+						" WHERE migration_id = $1 AND outcome = 'committed'", SPI_OK_UPDATE, 1, (Oid[]) {UUIDOID}, &id, NULL) != 1)
+	{
+		tessera_spi_end(&spi);
+		return false;
+	}
+	tessera_spi_run("UPDATE tessera.migration SET state = 'aborted', error = 'the recipient was promoted without the rows: returned to the donor'"
+					" WHERE migration_id = $1 RETURNING donor, recipient", SPI_OK_UPDATE_RETURNING, 1, (Oid[]) {UUIDOID}, &id, NULL);
+	move.donor = DatumGetInt32(spi_row_value(0, 2));	/* it goes the other way */
+	move.recipient = DatumGetInt32(spi_row_value(0, 1));
+	move.object = psprintf("return of migration %s", tessera_uuid_text(migration_id));
+	tessera_key_from_bound(ks, move.min, &min);
+	tessera_key_from_bound(ks, move.max, &max);
+	move.min = tessera_key_to_bound(ks, &min);
+	move.max = tessera_key_to_bound(ks, &max);
+	chunks = donor_chunks(&group, ks, NULL, &move, &min, &max, &n);
+	(void) move_chunks(&group, ks, &move, n, chunks, &min, &max, GetUserNameFromId(GetSessionUserId(), false));
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+	return true;
+}

@@ -39,7 +39,8 @@ enum
 	Anum_identity_is_config,
 	Anum_identity_config_conninfo,
 	Anum_identity_term,
-	Anum_identity_database_oid
+	Anum_identity_database_oid,
+	Anum_identity_timeline
 };
 
 enum
@@ -49,7 +50,10 @@ enum
 	Anum_node_conninfo,
 	Anum_node_is_shard,
 	Anum_node_is_config,
-	Anum_node_draining
+	Anum_node_draining,
+	Anum_node_system_id,
+	Anum_node_database,
+	Anum_node_timeline
 };
 
 enum

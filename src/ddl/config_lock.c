@@ -21,6 +21,7 @@
 #include "catalog/relation.h"
 #include "common/spi.h"
 #include "ddl/ddl.h"
+#include "routing/routing.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_ddl_lock);
 
@@ -118,6 +119,8 @@ tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("names must not be null")));
+	if (tessera_routing() != NULL)
+		tessera_require_metadata(tessera_routing());
 	snprintf(timeout, sizeof(timeout), "%d", PG_GETARG_INT32(3));
 	(void) set_config_option("lock_timeout", timeout, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	LockRelationOid(tessera_catalog_relid(TESSERA_NODE), RowShareLock);

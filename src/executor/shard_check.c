@@ -11,10 +11,12 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "parser/parsetree.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -24,6 +26,7 @@
 #include "catalog/change.h"
 #include "common/errors.h"
 #include "common/injection.h"
+#include "common/worker.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
 #include "executor/touched.h"
@@ -267,12 +270,44 @@ taken_for_what_it_is(Check *check, const TesseraTable *table)
 	}
 }
 
+/* Until it is known again, after a promotion, what this shard owns. */
+static void
+await_placements(Check *check)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
+	const TesseraRouting *routing;
+
+	while ((routing = tessera_routing()) != NULL && routing->placements_unknown)
+	{
+		(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
+		if (!tessera_catalog_wait(routing->sequence, deadline))
+			ereport(ERROR,
+					(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+					 errmsg("this node was promoted, and what it owns of table \"%s\" is not known yet", get_rel_name(check->relid)),
+					 errdetail("The config node has to confirm it."),
+					 errhint("tessera.recover_node() says what is in the way.")));
+	}
+}
+
+/* Is it a table of the extension's own? Those are not rows of the cluster, and are read to find out what is. */
+static bool
+is_own_table(Oid relid)
+{
+	return relid < FirstNormalObjectId || get_rel_namespace(relid) == get_namespace_oid("tessera", true);
+}
+
 static TesseraVerdict
 check_table(Check *check)
 {
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraTable *table = routing ? tessera_routing_table(routing, check->relid) : NULL;
 
+	/* what was a table of the cluster before a promotion may not be known as one after it */
+	if (routing != NULL && !tessera_placements_known(routing, check->snapshot) && (table != NULL || !is_own_table(check->relid)))
+	{
+		await_placements(check);
+		return found_stale(false);
+	}
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
 	if (!taken_for_what_it_is(check, table))

@@ -81,6 +81,20 @@ put_text(Datum *values, bool *nulls, int i, const char *text)
 }
 
 
+/* After a promotion a migration neither begins nor ends here before it is known again what this shard owns. */
+static void
+require_placements(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	if (routing != NULL && routing->placements_unknown)
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("this node was promoted, and what it owns is not known yet"),
+				 errhint("tessera.recover_node() says what is in the way.")));
+}
+
+
 /* Donor */
 
 /* internal_donate(migration_id uuid, request jsonb): the coordinator row. Again: nothing. */
@@ -93,6 +107,7 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 	int			slot;
 	pg_uuid_t	nobody = {{0}};
 
+	require_placements();
 	tessera_commit_durably();
 	initStringInfo(&name);
 	appendStringInfoString(&name, "tessera_");
@@ -193,6 +208,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	bool		existing;
 	int			slot;
 
+	require_placements();
 	tessera_commit_durably();
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
@@ -294,6 +310,7 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
+	require_placements();
 	tessera_commit_durably();
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);

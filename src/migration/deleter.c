@@ -49,7 +49,7 @@ static struct
 
 
 /*
- * Deletions of the placement that may be carried out: all but those of ranges that migrations receive; or, for a migration that has not received anything yet,
+ * Deletions of the placement that may be carried out: all but those of ranges that migrations receive, or have given away without having ended; or, for a migration that has not received anything yet,
  * those within its own range. By its id, not by its range: if it was ended meanwhile, the range may be another migration's. In a transaction.
  */
 static int
@@ -57,6 +57,8 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 {
 	int			n = placement->ndeletions;
 	int			nreceived;
+	int			ndonated;
+	TesseraRange *donated = tessera_donated_ranges(&placement->group_id, &ndonated);
 	TesseraRange *received = tessera_received_ranges(&placement->group_id, receiver ? &receiver->migration_id : NULL, NULL, &nreceived);
 
 	*ranges = placement->deletions;
@@ -66,6 +68,8 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 		tessera_ranges_remove(ks, &n, ranges, &placement->gate_range);
 	for (int i = 0; i < nreceived; i++)
 		tessera_ranges_remove(ks, &n, ranges, &received[i]);
+	for (int i = 0; i < ndonated; i++)
+		tessera_ranges_remove(ks, &n, ranges, &donated[i]);
 	if (receiver != NULL && n > 0)
 	{
 		/* cut to the range: what lies outside of it is taken away */
@@ -101,7 +105,7 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	ks = tessera_group_keyspace(routing, group);
 	placement = tessera_placement_lock(&piece->group_id);
 	n = deletable(ks, placement, receiver, &ranges);
-	if (!tessera_ranges_cover(ks, n, ranges, &piece->range))
+	if (routing->placements_unknown || !tessera_ranges_cover(ks, n, ranges, &piece->range))
 	{
 		tessera_work_commit();
 		return -1;
@@ -154,7 +158,7 @@ find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 	MemoryContextSwitchTo(caller);
 	pieces = palloc(sizeof(Piece) * room);
 	rows = tessera_placement_read_all(NULL, &nrows);
-	for (int i = 0; i < nrows && routing != NULL; i++)
+	for (int i = 0; i < nrows && routing != NULL && !routing->placements_unknown; i++)
 	{
 		const TesseraGroup *group = tessera_routing_group_by_id(routing, &rows[i]->group_id);
 		TesseraRange *ranges;

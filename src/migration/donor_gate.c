@@ -242,12 +242,12 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 void
 tessera_donor_decide(TesseraDonor *donor)
 {
-	const char *values[] = {tessera_donor_id(donor)};
+	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
 	char	  **columns;
 
 	tessera_injection("config_commit");
-	columns = tessera_work_call(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity) FROM tessera.internal_commit_move($1::uuid) c",
-								1, values);
+	columns = tessera_work_call(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity) FROM tessera.internal_commit_move($1::uuid, $2::int8) c",
+								2, values);
 	donor->known->answered = GetCurrentTimestamp();
 	tessera_injection("config_committed");
 	donor->known->donor_major = pg_strtoint64(columns[0]);

@@ -299,7 +299,7 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 	values[4] = psprintf(INT64_FORMAT, slot->mods);
 	values[5] = values[6] = NULL;
 	values[7] = slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL;
-	tessera_work_try_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
+	(void) tessera_work_try_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
 }
 
 void

@@ -8,6 +8,9 @@
  */
 #include "postgres.h"
 
+#include "storage/lmgr.h"
+
+#include "catalog/relation.h"
 #include "common/errors.h"
 #include "migration/place.h"
 #include "migration/ranges.h"
@@ -18,15 +21,20 @@ typedef struct Place
 	TesseraPlacementRow *placement;
 	TesseraKeySpace *ks;		/* NULL: the group is gone */
 	bool		ours;			/* the placement is in this migration */
+	int64		term;			/* the highest that this shard has seen */
 } Place;
 
 static Place
 lock_place(const TesseraMigrationRow *row)
 {
 	const TesseraGroup *group;
-	const TesseraRouting *routing = tessera_work_group(&row->group_id, &group);
+	const TesseraRouting *routing;
 	Place		place;
 
+	/* against a promoted config node that asks what this shard owns (internal_merge_facts): from then on terms before its own are over */
+	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
+	routing = tessera_work_group(&row->group_id, &group);
+	place.term = routing->term;
 	place.ks = tessera_group_keyspace(routing, group);
 	place.placement = tessera_placement_lock(&row->group_id);
 	place.ours = place.placement->has_migration && memcmp(&place.placement->migration_id, &row->migration_id, sizeof(pg_uuid_t)) == 0;
@@ -80,6 +88,17 @@ refuse_lost(const TesseraMigrationRow *row)
 			 errmsg("placement is no longer in migration %s", tessera_work_uuid(&row->migration_id))));
 }
 
+/* The outcome was given by a config node that was replaced: the new one may know of none, or of another. */
+static void
+refuse_older_term(const Place *place, const TesseraMigrationRow *row, int64 term)
+{
+	if (term < place->term)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("outcome of migration %s is of term " INT64_FORMAT ", an older one than " INT64_FORMAT, tessera_work_uuid(&row->migration_id), term,
+						place->term)));
+}
+
 
 /* Donor */
 
@@ -130,6 +149,7 @@ tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term)
 {
 	Place		place = lock_place(row);
 
+	refuse_older_term(&place, row, term);
 	if (place.ours)
 	{
 		tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
@@ -154,6 +174,20 @@ tessera_place_restore(const TesseraMigrationRow *row)
 		raise_version(&place);
 		tessera_placement_write(place.placement);
 	}
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, "aborted");
+}
+
+void
+tessera_place_take_back(const TesseraMigrationRow *row)
+{
+	Place		place = lock_place(row);
+
+	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
+	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
+	if (place.ours)
+		clear_flag(&place);
+	raise_version(&place);
+	tessera_placement_write(place.placement);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, "aborted");
 }
 
@@ -214,6 +248,7 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 {
 	Place		place = lock_place(row);
 
+	refuse_older_term(&place, row, term);
 	if (!place.ours || !place.placement->confirmed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

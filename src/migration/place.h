@@ -24,11 +24,14 @@ extern void tessera_place_gate(const TesseraMigrationRow *row, TesseraGate gate,
 /* The range is given up; the outcome is open (phase deciding). */
 extern void tessera_place_give_up(const TesseraMigrationRow *row);
 
-/* Committed: new version, gate open, flag down, the deletion is real. */
+/* Committed: new version, gate open, flag down, the deletion is real. ERROR TS003 if the outcome's term is over. */
 extern void tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term);
 
 /* Aborted: everything as before. */
 extern void tessera_place_restore(const TesseraMigrationRow *row);
+
+/* Committed, but the recipient has lost the rows, and the config node has given the range back: it is owned again, and nothing of it was deleted. */
+extern void tessera_place_take_back(const TesseraMigrationRow *row);
 
 /* ---- recipient ---- */
 
@@ -42,7 +45,8 @@ extern void tessera_place_confirming(const TesseraMigrationRow *row);
 /* All rows are here: the range is owned as soon as the config node says so. */
 extern void tessera_place_confirm(const TesseraMigrationRow *row);
 
-/* Committed: the range is owned by this version. The recipient row goes. ERROR 55000 if it was not confirmed. */
+/* Committed: the range is owned by this version. The recipient row goes. ERROR 55000 if it was not confirmed, TS003 if the
+ * outcome's term is over. */
 extern void tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term);
 
 /* Aborted: the range is not owned, its rows are the range deleter's. The recipient row goes. */

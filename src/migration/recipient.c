@@ -32,6 +32,7 @@
 #include "migration/settings.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
+#include "migration/standbys.h"
 #include "migration/verify.h"
 #include "migration/work.h"
 
@@ -333,6 +334,7 @@ confirm(Recipient *recipient, XLogRecPtr last)
 	tessera_place_confirm(recipient->row);
 	tessera_work_commit();
 	tessera_slot_enter(TESSERA_CONFIRMED);
+	tessera_require_standbys();
 	tessera_injection("recipient_confirmed");
 	recipient->applied = last;
 	request(recipient, TESSERA_MSG_MODS_REQUEST);

@@ -15,6 +15,7 @@
 
 #include "common/spi_row.h"
 #include "migration/migration.h"
+#include "migration/promotion.h"
 #include "migration/rows.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
@@ -97,7 +98,7 @@ fence_orphan(const pg_uuid_t *migration_id)
 {
 	const char *id = tessera_work_uuid(migration_id);
 	const char *why = "57P01: the migration never reached its donor";
-	const char *values[] = {id, NULL};
+	const char *values[] = {id, NULL, tessera_work_term()};
 	const char *progress[] = {id, "aborted", "0", "0", "0", NULL, why, NULL};
 	char	  **columns = tessera_work_call(0, "SELECT donor FROM tessera.internal_migration_state($1::uuid)", 1, values);
 
@@ -107,11 +108,11 @@ fence_orphan(const pg_uuid_t *migration_id)
 	if (columns == NULL || columns[0] == NULL || columns[0][0] == 't')
 		return true;
 	values[1] = why;
-	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2)", 2, values);
+	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values);
 	if (columns != NULL && columns[0] != NULL && strcmp(columns[0], "aborted") == 0)
 	{
 		tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, progress);
-		tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid)", 1, values);
+		tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, 'aborted')", 1, values);
 	}
 	return true;
 }
@@ -149,9 +150,14 @@ tessera_migration_recovery_step(void)
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	int			left;
 
-	left = settle_all(TESSERA_DONOR, settle_donor);
-	left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
-	fence_orphans();
+	if (!tessera_promotion_step())
+		left = 1;
+	else
+	{
+		left = settle_all(TESSERA_DONOR, settle_donor);
+		left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
+		fence_orphans();
+	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	return left > 0 ? RETRY_MS : PERIOD_MS;

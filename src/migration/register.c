@@ -86,6 +86,7 @@ find_table(Request *request, int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node is not the config node")));
+	tessera_require_metadata(request->routing);
 	if (request->routing->term < term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
@@ -250,10 +251,7 @@ insert_migration(const Request *request, pg_uuid_t *id)
 static char *
 request_text(const pg_uuid_t *id)
 {
-	tessera_spi_run("SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id,"
-					" 'min', textin(tessera.bound_out(min)), 'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term,"
-					" 'donor_timeline', donor_timeline, 'recipient_timeline', recipient_timeline, 'verify', verify)::text"
-					" FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
+	tessera_spi_run("SELECT tessera.internal_migration_request($1)::text", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 	return spi_row_text(0, 1);
 }
 

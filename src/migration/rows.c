@@ -142,6 +142,26 @@ tessera_migration_row_ids(TesseraMigrationSide side, int *n)
 	return ids;
 }
 
+/* Rows min, max, migration_id of a query, in the context `caller`; ids may be NULL. Between tessera_spi_begin and _end. */
+static TesseraRange *
+ranges_of_rows(int n, pg_uuid_t **ids, MemoryContext caller)
+{
+	MemoryContext own = MemoryContextSwitchTo(caller);
+	TesseraRange *ranges = palloc(sizeof(TesseraRange) * Max(n, 1));
+
+	if (ids)
+		*ids = palloc(sizeof(pg_uuid_t) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		ranges[i].min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 1));
+		ranges[i].max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 2));
+		if (ids)
+			(*ids)[i] = *DatumGetUUIDP(spi_row_value(i, 3));
+	}
+	MemoryContextSwitchTo(own);
+	return ranges;
+}
+
 TesseraRange *
 tessera_received_ranges(const pg_uuid_t *group_id, const pg_uuid_t *except, pg_uuid_t **ids, int *n)
 {
@@ -153,17 +173,22 @@ tessera_received_ranges(const pg_uuid_t *group_id, const pg_uuid_t *except, pg_u
 	*n = (int) tessera_spi_run("SELECT min, max, migration_id FROM tessera.migration_recipient WHERE group_id = $1 AND migration_id IS DISTINCT FROM $2",
 							   SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id), UUIDPGetDatum(except)},
 							   (bool[]) {false, except == NULL});
-	MemoryContextSwitchTo(caller);
-	ranges = palloc(sizeof(TesseraRange) * Max(*n, 1));
-	if (ids)
-		*ids = palloc(sizeof(pg_uuid_t) * Max(*n, 1));
-	for (int i = 0; i < *n; i++)
-	{
-		ranges[i].min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 1));
-		ranges[i].max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 2));
-		if (ids)
-			(*ids)[i] = *DatumGetUUIDP(spi_row_value(i, 3));
-	}
+	ranges = ranges_of_rows(*n, ids, caller);
+	tessera_spi_end(&spi);
+	return ranges;
+}
+
+TesseraRange *
+tessera_donated_ranges(const pg_uuid_t *group_id, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraRange *ranges;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	*n = (int) tessera_spi_run("SELECT min, max FROM tessera.migration_coordinator WHERE group_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
+							   (Datum[]) {UUIDPGetDatum(group_id)}, NULL);
+	ranges = ranges_of_rows(*n, NULL, caller);
 	tessera_spi_end(&spi);
 	return ranges;
 }

@@ -21,6 +21,7 @@
 
 #include "migration/donor.h"
 #include "migration/migration.h"
+#include "migration/promotion.h"
 #include "migration/recipient.h"
 #include "migration/settings.h"
 #include "migration/settle.h"
@@ -181,4 +182,5 @@ tessera_migration_init(void)
 {
 	tessera_migration_settings_init();
 	tessera_slot_init();
+	tessera_promotion_init();
 }

@@ -20,6 +20,7 @@ int			tessera_migration_verify_memory;
 bool		tessera_migration_verify;
 int			tessera_critical_section_budget;
 int			tessera_critical_section_lock_timeout;
+int			tessera_standby_flush_timeout = 3000;
 char	   *tessera_exchange_address;
 int			tessera_orphan_cleanup_delay;
 int			tessera_range_deleter_batch_size;
@@ -55,6 +56,8 @@ static const IntSetting int_settings[] = {
 	&tessera_critical_section_budget, 50, 1, 60 * 1000, GUC_UNIT_MS},
 	{"tessera.critical_section_lock_timeout", "How long a closed gate waits for writers inside before it is reopened.",
 	&tessera_critical_section_lock_timeout, 50, 1, 60 * 1000, GUC_UNIT_MS},
+	{"tessera.standby_flush_timeout", "How long a migration waits for streaming standbys to have flushed what was received; then it is aborted.",
+	&tessera_standby_flush_timeout, 3000, 1, 60 * 1000, GUC_UNIT_MS},
 	{"tessera.orphan_cleanup_delay", "How long rows that a shard no longer owns are kept before the range deleter removes them.",
 	&tessera_orphan_cleanup_delay, 1000, 0, INT_MAX, GUC_UNIT_MS},
 	{"tessera.range_deleter_batch_size", "Rows that the range deleter removes in one transaction.",

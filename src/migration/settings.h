@@ -17,6 +17,7 @@ extern int	tessera_migration_verify_memory;	/* kB */
 extern bool tessera_migration_verify;	/* default of move_range's and move_chunk's verify */
 extern int	tessera_critical_section_budget;	/* ms */
 extern int	tessera_critical_section_lock_timeout;	/* ms */
+extern int	tessera_standby_flush_timeout;	/* ms */
 extern char *tessera_exchange_address;
 extern int	tessera_orphan_cleanup_delay;	/* ms */
 extern int	tessera_range_deleter_batch_size;	/* rows */

@@ -3,7 +3,7 @@
  *	  The end of a migration; see settle.h.
  *
  * Donor's order when committed: the recipient takes over first, so that statements sent on find it ready; then the donor's placement and decision in one
- * commit; then slot, acknowledgements, coordinator row last (S67, S69). When aborted: the donor's placement and decision first, which opens its gate; then
+ * commit; then the recipient's standbys, slot, acknowledgements, coordinator row last (S67, S69): as long as that is there the range deleter leaves the range alone. When aborted: the donor's placement and decision first, which opens its gate; then
  * the fence on the config node, the recipient, and the rest (S68). The local decision 'aborted' is allowed only before the phase 'deciding': from there the
  * config node may have been told to commit, and is asked first, by a fence, which is a writing transaction (D5).
  *
@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "replication/slot.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -51,8 +52,8 @@ tessera_settle_error(const char *sqlstate, const char *message, const char *deta
 static void
 fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
 {
-	const char *values[] = {tessera_work_uuid(migration_id), known->error};
-	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2)", 2, values);
+	const char *values[] = {tessera_work_uuid(migration_id), known->error, tessera_work_term()};
+	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values);
 
 	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
 	if (!outcome->committed)
@@ -91,12 +92,26 @@ report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committe
 	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, NULL)", 7, values);
 }
 
-static void
-acknowledge(const TesseraMigrationRow *row)
+/* The outcome is carried out on both sides; the config node forgets it. false: it has become another one, as the recipient has lost the rows. */
+static bool
+acknowledge(const TesseraMigrationRow *row, bool committed)
 {
-	const char *values[] = {tessera_work_uuid(&row->migration_id)};
+	const char *values[] = {tessera_work_uuid(&row->migration_id), committed ? "committed" : "aborted"};
+	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, $2)", 2, values);
 
-	tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid)", 1, values);
+	return columns == NULL || columns[0] == NULL || columns[0][0] == 't';
+}
+
+/* A committed migration that the config node counts as aborted after a promotion: the rows are still here. */
+static void
+take_back(TesseraMigrationRow *row)
+{
+	ereport(LOG,
+			(errmsg("taking back the range of migration %s: the recipient has lost it", tessera_work_uuid(&row->migration_id))));
+	tessera_work_refresh();
+	tessera_work_begin();
+	tessera_place_take_back(row);
+	tessera_work_commit();
 }
 
 static void
@@ -172,6 +187,10 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 	}
 	if (!told)
 		tell_recipient(row, outcome);
+	/* the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range (D2) */
+	tessera_slot_waiting("recipient's standbys");
+	tessera_work_call(row->peer, "SELECT tessera.internal_await_standbys()", 0, NULL);
+	tessera_slot_waiting(NULL);
 }
 
 static void
@@ -220,16 +239,19 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 
 	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
 		outcome.committed = false;
-	else if (known->decided)
+	else if (known->decided && known->term >= pg_strtoint64(tessera_work_term()))
 	{
 		outcome.committed = true;
 		outcome.donor_major = known->donor_major;
 		outcome.recipient_major = known->recipient_major;
 		outcome.term = known->term;
 	}
-	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED)
+	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED ||
+			 row->donor_timeline != (int32) GetWALInsertionTimeLine())	/* after a promotion the row may be older than what was done */
 		fence(migration_id, known, &outcome);
 
+	if (row->decision != NULL && strcmp(row->decision, "committed") == 0 && !outcome.committed)
+		take_back(row);
 	if (outcome.committed && row->state == TESSERA_REGISTERED)
 	{
 		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
@@ -250,7 +272,12 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	tessera_injection("donor_cleaning");
 	drop_slot(row);
 	report(row, known, outcome.committed);
-	acknowledge(row);
+	if (!acknowledge(row, outcome.committed))
+	{
+		take_back(row);
+		(void) acknowledge(row, false);
+		outcome.committed = false;
+	}
 	tessera_injection("donor_acknowledged");
 	forget(migration_id);
 	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);

@@ -97,19 +97,20 @@ tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const
 	return columns;
 }
 
-void
+char **
 tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	bool		inside = IsTransactionState();
+	char	  **volatile columns = NULL;
 
 	if (inside)
 		BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		(void) tessera_work_call(node_id, sql, nparams, values);
+		columns = tessera_work_call(node_id, sql, nparams, values);
 		if (inside)
 			ReleaseCurrentSubTransaction();
 	}
@@ -134,6 +135,22 @@ tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *c
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
+	return columns;
+}
+
+char *
+tessera_work_term(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		own = !IsTransactionState();
+	char	   *term;
+
+	if (own)
+		tessera_work_begin();
+	term = MemoryContextStrdup(caller, psprintf(INT64_FORMAT, tessera_routing()->term));
+	if (own)
+		tessera_work_commit();
+	return term;
 }
 
 void

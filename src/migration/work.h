@@ -26,8 +26,11 @@ extern const TesseraRouting *tessera_work_group(const pg_uuid_t *group_id, const
  */
 extern char **tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values);
 
-/* The same, best effort: an error is logged at DEBUG1 and forgotten. */
-extern void tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values);
+/* The same, best effort: an error is logged at DEBUG1 and forgotten, and the answer is NULL. */
+extern char **tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values);
+
+/* The highest config term that this node has seen, as text in the caller's context: a config node of a lower one refuses the call. */
+extern char *tessera_work_term(void);
 
 /* Fetches what changed on the config node, outside a transaction; does not wait long, and is content with failure: statements refresh by themselves. */
 extern void tessera_work_refresh(void);

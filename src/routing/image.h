@@ -80,6 +80,9 @@ extern void tessera_group_resolve_key(TesseraGroup *group, int ncolumns, char **
 
 /* ---- placement_image.c ---- */
 
+/* A change's xid as an image keeps it: InvalidTransactionId (visible to all) if it is from before `oldest`. */
+extern TransactionId tessera_image_xid(TransactionId xid, TransactionId oldest);
+
 /* Flat form of a row, palloc'd in the current context. Change xids before `oldest` become InvalidTransactionId (visible to all). */
 extern TesseraPlacement *tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, TransactionId oldest);
 

@@ -121,6 +121,9 @@ read_identity(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	routing->self = DatumGetInt32(attribute(tuple, Anum_identity_node_id, desc));
 	routing->is_config = DatumGetBool(attribute(tuple, Anum_identity_is_config, desc));
 	routing->term = DatumGetInt64(attribute(tuple, Anum_identity_term, desc));
+	if (!loader->image.in_recovery && DatumGetInt32(attribute(tuple, Anum_identity_timeline, desc)) != (int32) GetWALInsertionTimeLine())
+		routing->placements_unknown = true;
+	routing->known_since = HeapTupleHeaderGetXmin(tuple->t_data);
 	routing->size = sizeof(TesseraImage);	/* found */
 }
 
@@ -139,6 +142,9 @@ read_node(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	node->is_config = DatumGetBool(attribute(tuple, Anum_node_is_config, desc));
 	node->draining = DatumGetBool(attribute(tuple, Anum_node_draining, desc));
 	node->conninfo_offset = loader->nnodes;
+	if (!loader->image.in_recovery && loader->image.routing.is_config && node->node_id == loader->image.routing.self &&
+		DatumGetInt32(attribute(tuple, Anum_node_timeline, desc)) != (int32) GetWALInsertionTimeLine())
+		loader->image.routing.metadata_unknown = true;
 	loader->conninfos[loader->nnodes++] = TextDatumGetCString(attribute(tuple, Anum_node_conninfo, desc));
 }
 
@@ -482,6 +488,7 @@ load(Loader *loader)
 		return NULL;
 	loader->oldest = GetOldestNonRemovableTransactionId(rel);
 	table_close(rel, AccessShareLock);
+	loader->image.routing.known_since = tessera_image_xid(loader->image.routing.known_since, loader->oldest);
 
 	if (!read_table(loader, TESSERA_NODE, read_node) || !read_table(loader, TESSERA_SCHEMA_PLACEMENT, read_home) ||
 		!read_table(loader, TESSERA_TABLE_GROUP, read_group))

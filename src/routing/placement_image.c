@@ -103,6 +103,14 @@ put_ranges(TesseraKeySpace *ks, TesseraPlacement *placement, int first, int n, c
 	return offset;
 }
 
+TransactionId
+tessera_image_xid(TransactionId xid, TransactionId oldest)
+{
+	if (!TransactionIdIsNormal(xid) || (TransactionIdPrecedes(xid, oldest) && !TransactionIdIsCurrentTransactionId(xid)))
+		return InvalidTransactionId;
+	return xid;
+}
+
 TesseraPlacement *
 tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, TransactionId oldest)
 {
@@ -120,10 +128,7 @@ tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, Tra
 	placement->term = row->term;
 	placement->epoch = row->epoch;
 	placement->major = row->major;
-	placement->xid = row->xmin;
-	if (!TransactionIdIsNormal(row->xmin) ||
-		(TransactionIdPrecedes(row->xmin, oldest) && !TransactionIdIsCurrentTransactionId(row->xmin)))
-		placement->xid = InvalidTransactionId;
+	placement->xid = tessera_image_xid(row->xmin, oldest);
 	placement->gate = row->gate;
 	placement->has_migration = row->has_migration;
 	placement->confirmed = row->confirmed;
@@ -148,27 +153,39 @@ tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, Tra
 
 /* Which one a snapshot sees */
 
-const TesseraPlacement *
-tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot, bool *newest)
+/* Does an MVCC snapshot see what a transaction has committed, whose xid an image has kept? */
+static bool
+sees(Snapshot snapshot, TransactionId xid)
 {
-	const TesseraPlacement *placement = group->placement_offset == 0 ? NULL : TESSERA_AT(routing, group->placement_offset, const TesseraPlacement);
-	TesseraPlacementRow *row;
-	TransactionId xid;
-
-	*newest = true;
-	/* rows of a group whose key is not known here cannot be told apart */
-	if (group->ncolumns == 0)
-		(void) tessera_group_keyspace(routing, group);
-	if (placement == NULL || !TransactionIdIsValid(xid = placement->xid) || snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC)
-		return placement;
+	if (!TransactionIdIsValid(xid) || snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC)
+		return true;
 	if (TransactionIdPrecedes(xid, snapshot->xmin))
 	{
 		/* long ago: have the image loaded again before xids wrap around, it will then say "visible to all" */
 		if (snapshot->xmin - xid > (TransactionId) 1 << 30)
 			tessera_catalog_bump();
-		return placement;
+		return true;
 	}
-	if (TransactionIdIsCurrentTransactionId(xid) || !XidInMVCCSnapshot(xid, snapshot))
+	return TransactionIdIsCurrentTransactionId(xid) || !XidInMVCCSnapshot(xid, snapshot);
+}
+
+bool
+tessera_placements_known(const TesseraRouting *routing, Snapshot snapshot)
+{
+	return !routing->placements_unknown && sees(snapshot, routing->known_since);
+}
+
+const TesseraPlacement *
+tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot, bool *newest)
+{
+	const TesseraPlacement *placement = group->placement_offset == 0 ? NULL : TESSERA_AT(routing, group->placement_offset, const TesseraPlacement);
+	TesseraPlacementRow *row;
+
+	*newest = true;
+	/* rows of a group whose key is not known here cannot be told apart */
+	if (group->ncolumns == 0)
+		(void) tessera_group_keyspace(routing, group);
+	if (placement == NULL || sees(snapshot, placement->xid))
 		return placement;
 
 	*newest = false;
@@ -288,10 +305,12 @@ tessera_placement_raise_version(const TesseraRouting *routing, const TesseraGrou
 {
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
 	int64		major = tessera_routing_shard_major(routing, group, routing->self);
+	bool		same_epoch = memcmp(&row->epoch, &group->epoch, sizeof(pg_uuid_t)) == 0;
 
-	if (row->nowned == 0 || row->major >= major || memcmp(&row->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0 ||
-		!owns_chunks(tessera_placement_image(row, ks, InvalidTransactionId), ks, routing, group))
+	if (row->term > routing->term || (row->term == routing->term && (row->nowned == 0 || row->major >= major || !same_epoch)) ||
+		(row->nowned > 0 && !same_epoch) || !owns_chunks(tessera_placement_image(row, ks, InvalidTransactionId), ks, routing, group))
 		return false;
+	row->term = routing->term;
 	row->major = major;
 	return true;
 }

@@ -455,6 +455,10 @@ tessera_refresher_step(void)
 Datum
 tessera_catalog_token(PG_FUNCTION_ARGS)
 {
+	const TesseraRouting *routing = tessera_routing();
+
+	if (routing != NULL)
+		tessera_require_metadata(routing);
 	PG_RETURN_TEXT_P(cstring_to_text(psprintf(INT64_FORMAT "." UINT64_FORMAT, PgStartTime, tessera_catalog_sequence())));
 }
 

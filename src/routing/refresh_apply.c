@@ -340,7 +340,7 @@ tessera_refresh_raise_versions(void)
 {
 	const TesseraRouting *routing = tessera_routing();
 
-	for (int i = 0; routing != NULL && i < routing->ngroups; i++)
+	for (int i = 0; routing != NULL && !routing->placements_unknown && i < routing->ngroups; i++)
 	{
 		const TesseraGroup *group = tessera_routing_group(routing, i);
 		const TesseraChunkMap *map = tessera_group_map(group);
@@ -351,7 +351,8 @@ tessera_refresh_raise_versions(void)
 		if (group->ncolumns == 0 || map == NULL || !map->sound)
 			continue;
 		placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
-		if (placement == NULL || placement->major >= tessera_routing_shard_major(routing, group, routing->self) ||
+		if (placement == NULL ||
+			(placement->term >= routing->term && placement->major >= tessera_routing_shard_major(routing, group, routing->self)) ||
 			!lock_placement_if_free(&group->group_id))
 			continue;
 		row = tessera_placement_lock(&group->group_id);

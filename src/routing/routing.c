@@ -533,6 +533,16 @@ tessera_routing(void)
 	return current ? &current->routing : NULL;
 }
 
+void
+tessera_require_metadata(const TesseraRouting *routing)
+{
+	if (routing->metadata_unknown)
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("the config node was promoted and has not compared its catalog with the shards yet"),
+				 errhint("It does so by itself as soon as it reaches all shards; tessera.recover_node() says what is in the way.")));
+}
+
 bool
 tessera_routing_is_current(const TesseraRouting *routing)
 {

@@ -77,6 +77,10 @@ typedef struct TesseraRouting
 	int32		self;			/* node_id of this node */
 	pg_uuid_t	cluster_id;
 	bool		is_config;
+	/* After a promotion, until it is settled (migration/promotion.c): what this shard owns, and on the config node the catalog, may lack the newest commits. */
+	bool		placements_unknown;
+	bool		metadata_unknown;
+	TransactionId known_since;	/* xid that made the placements known; snapshots that do not see it are of before. InvalidTransactionId: visible to all */
 	int32		nnodes;			/* sorted by node_id */
 	int32		ntables;		/* sorted by relid */
 	int32		ngroups;		/* sorted by group_id */
@@ -99,6 +103,12 @@ typedef struct TesseraTargets
  * AccessShareLocks on the catalog. Never call inside a critical section or with an LWLock held.
  */
 extern const TesseraRouting *tessera_routing(void);
+
+/* Does a snapshot see the placements of after the last promotion? Those of before may be wrong. */
+extern bool tessera_placements_known(const TesseraRouting *routing, Snapshot snapshot);
+
+/* ERROR 57P03 while this node is the config node, was promoted, and has not compared its catalog with the shards yet. */
+extern void tessera_require_metadata(const TesseraRouting *routing);
 
 /* Is the image still the newest? One atomic read. */
 extern bool tessera_routing_is_current(const TesseraRouting *routing);
@@ -185,7 +195,8 @@ extern bool tessera_placement_gate_overlaps(const TesseraPlacement *placement, T
 
 /*
  * Raises the version in a locked placement row to what the chunks say; true if it was lower. A split or merge gives its pieces the group's major (S21, S22),
- * which can be above that of a shard that was in no move of late. Only if the row owns exactly this shard's chunks: never while a move changes that.
+ * which can be above that of a shard that was in no move of late; a promotion of the config node raises the term. Only if the row owns exactly this
+ * shard's chunks: never while a move changes that.
  */
 extern bool tessera_placement_raise_version(const TesseraRouting *routing, const TesseraGroup *group, TesseraPlacementRow *row);
 

@@ -276,7 +276,7 @@ sub conninfo_of_all
 sub catch_up
 {
 	my ($self, $name) = @_;
-	$self->node($name)->wait_for_catchup($self->standby($name), 'replay', $self->query($name, 'SELECT pg_current_wal_insert_lsn()'));
+	$self->node($name)->wait_for_catchup($self->standby($name), 'replay', $self->query($name, 'SELECT pg_current_wal_flush_lsn()'));
 	return;
 }
 

@@ -1,4 +1,5 @@
-# Promotion of standbys: what a node is right after it, and what a failover that lost the newest commits leaves.
+# Promotion of a shard's standby: nothing is answered before it is known what the shard owns (D3, D4); the donor of a move that loses its newest commits, after the
+# move and in the middle of it (invariants 3 to 5 and 8).
 
 use strict;
 use warnings FATAL => 'all';
@@ -7,21 +8,122 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('promotion');
-$c->create(shards => 2);
-$c->query('s1', 'CREATE TABLE t (k int PRIMARY KEY, v text)');
-$c->query('s1', "SELECT tessera.shard_table('t', 'k')");
-$c->query('s1', "INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g");
-$c->query('s1', "SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
+my $c = TesseraCluster->new('promotion',
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s' });
+# s1 is the config node; s2 gives ranges to s3 and loses them.
+$c->create(shards => 3);
+$c->query('s1', $_) foreach (
+	'CREATE TABLE t (k int PRIMARY KEY, v text)',
+	"SELECT tessera.shard_table('t', 'k')",
+	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
+	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
 
-# A failover without loss: a session that was connected to the standby before writes at once.
+# What holds after each failover: one owner, each row once, nothing left of a migration, and moves go on.
+sub sound
+{
+	my ($what, $rows) = @_;
+	foreach my $n ($c->names)
+	{
+		ok($c->wait_for($n,
+			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
+			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
+			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$what: $n is clean");
+		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), "$rows|$rows", "$what: $n shows each row once");
+	}
+	ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE state = 'running'", '0', 60), "$what: no migration runs");
+	is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', "$what: consistent");
+	return;
+}
+
+# Begins a move, waits until it is paused, and calls back; then the answer of the move's caller is (ok, error).
+sub paused
+{
+	my ($node, $point, $move, $code) = @_;
+	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	my $session = $c->session('s1', on_error_stop => 0);
+	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$move;\n");
+	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
+	$code->();
+	$session->{stderr} = '';
+	$session->query('SELECT 1');
+	my $errors = $session->{stderr};
+	$session->quit;
+	return $errors;
+}
+
+# A standby that is promoted for a look, beside its primary, is not taken for the node, and knows nothing.
+my $look = $c->add_standby('s2');
+$look->promote;
+$look->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
+my ($status, $stdout, $stderr) = $look->psql('postgres', 'SELECT tessera.recover_node()');
+like($stderr, qr/the address of node "s2" leads to another server than the promoted one/, 'a standby promoted beside its primary does not take the node over');
+is($c->query('s1', "SELECT timeline FROM tessera.node WHERE name = 's2'"), '1', 'its timeline is not registered');
+is($c->query('s1', "UPDATE t SET v = 'mid' WHERE k = 600 RETURNING v"), 'mid', 'the primary goes on');
+$look->stop('immediate');
+delete $c->{standbys}{s2};
+
+# Without loss. A session that was connected to the standby before writes at once: it waits until the config node has confirmed what the shard owns.
 my $standby = $c->add_standby('s2');
 my $early = $standby->background_psql('postgres', on_error_stop => 0);
 is($early->query_safe('SELECT count(*) FROM t WHERE k = 600'), '1', 'the standby answers');
-$c->promote('s2', tell => 's1');
+$c->promote('s2');
 is($early->query_safe("UPDATE t SET v = 'new' WHERE k = 600 RETURNING v"), 'new', 'a session of before the promotion writes right after it');
 $early->quit;
 is($c->query('s1', 'SELECT count(*), max(v) FROM t WHERE k = 600'), '1|new', 'other nodes find the promoted server');
-is($c->query('s1', "SELECT * FROM tessera.check_consistency(deep => true)"), '', 'consistent after a failover without loss');
+is($c->query('s1', "SELECT timeline FROM tessera.node WHERE name = 's2'"), '2', 'it has registered its timeline');
+is($c->query('s2', 'SELECT timeline, placements_known, metadata_known, last_error FROM tessera.promotion_status()'), '2|t||', 'and knows what it owns');
+sound('without loss', 1000);
+
+# The donor loses a move that is over. Without the config node it refuses to answer, although by all it knows the range is still its own.
+$c->add_standby('s2');
+$c->cut_standby('s2');
+$c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's3')");
+$c->query('s1', "UPDATE t SET v = 'moved' WHERE k BETWEEN 501 AND 600");
+$c->query('s1', "INSERT INTO t VALUES (2001, 'lost')");
+$c->stop('s1');
+$c->promote('s2', lossy => 1);
+is($c->query('s2', "SELECT major FROM tessera.routing_placement('t'::regclass)"),
+	$c->query('s2', 'SELECT major FROM tessera.placement'), 'the promoted server has its placement of before');
+foreach my $statement ('SELECT v FROM t WHERE k = 550', "UPDATE t SET v = 'wrong' WHERE k = 550", 'SELECT FROM t WHERE k = 550 FOR UPDATE',
+	"DELETE FROM t WHERE k IN (550, 560)")
+{
+	like($c->error('s2', $statement), qr/57P03: .*was promoted, and what it owns of table "t" is not known yet/, "refused: $statement");
+}
+like($c->error('s2', 'SELECT tessera.recover_node()'), qr/55000: .*cannot find out what it owns/, 'recover_node says what is in the way');
+$c->start('s1');
+is($c->query('s1', 'SELECT count(*), max(v) FROM t WHERE k BETWEEN 501 AND 600'), '100|moved', 'the rows are the new owner\'s');
+$c->query('s2', 'SELECT tessera.recover_node()');
+is($c->query('s2', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'and seen from the promoted server, too');
+sound('after the move', 1000);
+$c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
+sound('moved back', 1000);
+
+# In the middle of a move: the standby lacks everything of it, or all but its beginning. Committed or not is the config node's word.
+foreach my $case (
+	[ 'donor_registered', 'donor_cloned', 0 ],
+	[ 'donor_registered', 'donor_read_gate', 0 ],
+	[ 'donor_registered', 'config_committed', 1 ],
+	[ 'donor_write_gate', 'config_committed', 1 ])
+{
+	my ($cut, $point, $committed) = @$case;
+	my $what = "cut at $cut, lost at $point";
+	my $errors;
+	$c->add_standby('s2');
+	$c->query('s2', "SELECT tessera.injection_set('$point', 'pause')");
+	$errors = paused('s2', $cut, "SELECT tessera.move_range('t', 501, 601, 's3')", sub {
+		$c->catch_up('s2');
+		$c->cut_standby('s2');
+		$c->query('s2', "SELECT tessera.injection_clear('$cut')");
+		ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "$what: there");
+		$c->promote('s2', lossy => 1);
+	});
+	is($c->query('s1', 'SELECT count(*) FROM t WHERE k BETWEEN 501 AND 600'), '100', "$what: rows");
+	sound($what, 1000);
+	is($c->query('s1', "SELECT tessera.range_owner('t', 550)"), $committed ? 's3' : 's2', "$what: owner");
+	$c->query('s1', "UPDATE t SET v = '$what' WHERE k BETWEEN 501 AND 600");
+	$c->query('s1', "SELECT tessera.move_range('t', 501, 601, '" . ($committed ? 's2' : 's3') . "')");
+	$c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')") unless $committed;
+	is($c->query('s3', "SELECT count(*) FROM t WHERE v = '$what'"), '100', "$what: moves go on");
+}
 
 done_testing();

@@ -1,0 +1,33 @@
+/*
+ * promotion.h
+ *	  What follows the promotion of a standby: the node finds out again what it owns (PROTOCOLS D1, D3).
+ */
+#ifndef TESSERA_MIGRATION_PROMOTION_H
+#define TESSERA_MIGRATION_PROMOTION_H
+
+#include "postgres.h"
+
+#include "routing/routing.h"
+
+/* Worker's step, outside a transaction: does what is due. true: nothing is (left) to do, what this node owns is known. Never errors but for its own end. */
+extern bool tessera_promotion_step(void);
+
+/* ---- placements.c: any shard ---- */
+
+/*
+ * The placements of this shard become what the config node's chunks say. force: also where rows are missing here. Outside a transaction. ERROR 08006, 57P03:
+ * the config node cannot be asked; 55000: rows of a range are missing here, whose move is lost.
+ */
+extern void tessera_recover_placements(bool force);
+
+/* ---- merge.c: the config node ---- */
+
+/*
+ * The catalog becomes what the shards say, in a new term. force: without the shards that cannot be reached. Outside a transaction. ERROR 08006: a shard
+ * cannot be reached; 55000: what shards say does not fit together.
+ */
+extern void tessera_recover_catalog(bool force);
+
+extern void tessera_promotion_init(void);	/* from tessera_migration_init: shared memory */
+
+#endif							/* TESSERA_MIGRATION_PROMOTION_H */
