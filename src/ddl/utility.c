@@ -32,6 +32,7 @@ typedef enum UtilityKind
 	UTILITY_ROLE,				/* roles: every server */
 	UTILITY_LOCK,				/* LOCK TABLE: every node */
 	UTILITY_TABLE_AS,			/* CREATE TABLE AS, SELECT INTO, CREATE MATERIALIZED VIEW */
+	UTILITY_REFRESH,			/* REFRESH MATERIALIZED VIEW */
 	UTILITY_TRUNCATE,
 	UTILITY_COPY,
 	UTILITY_EXPLAIN
@@ -109,6 +110,7 @@ static const struct
 	{T_IndexStmt, UTILITY_EVERYWHERE},
 	{T_LockStmt, UTILITY_LOCK},
 	{T_ReassignOwnedStmt, UTILITY_EVERYWHERE},
+	{T_RefreshMatViewStmt, UTILITY_REFRESH},
 	{T_RenameStmt, UTILITY_EVERYWHERE},
 	{T_RuleStmt, UTILITY_EVERYWHERE},
 	{T_SecLabelStmt, UTILITY_EVERYWHERE},
@@ -212,7 +214,8 @@ tessera_utility_run(TesseraUtility *utility)
 	tessera_nesting_enter();
 	PG_TRY();
 	{
-		run_next(utility);
+		if (!tessera_refresh_elsewhere(utility))
+			run_next(utility);
 	}
 	PG_FINALLY();
 	{
@@ -396,6 +399,19 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 		tessera_utility_run(utility);
 	else if (kind == UTILITY_ROLE)
 		tessera_role_statement(utility, routing);
+	else if (kind == UTILITY_REFRESH)
+	{
+		if (!tessera_refresh_begin(utility, routing))
+			tessera_utility_run(utility);
+		else
+		{
+			run_ddl(utility, tessera_routing(), kind);
+			tessera_refresh_end(utility);
+		}
+	}
+	else if (kind == UTILITY_TABLE_AS && ((CreateTableAsStmt *) statement)->into->skipData &&
+			 tessera_creates_cluster_view((CreateTableAsStmt *) statement, routing))
+		run_ddl(utility, routing, kind);
 	else if (kind == UTILITY_TABLE_AS)
 	{
 		if (!tessera_create_table_as(utility, routing))

@@ -177,7 +177,7 @@ find_local(QueryDesc *query, CustomScan *scan)
 	List	   *private = scan->custom_private;
 	const TesseraRouting *routing = tessera_routing();
 	Values		values;
-	int			nparams = list_length(list_nth(private, STATEMENT_PARAM_TYPES));
+	int			nparams = intVal(list_nth(private, STATEMENT_NPARAMS));
 	LocalStatement *local;
 	ParamListInfo params;
 	CachedPlan *cached;

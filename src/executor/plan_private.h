@@ -17,7 +17,7 @@
 typedef enum TesseraStatementPrivate
 {
 	STATEMENT_SQL,				/* String: text with $1..$n */
-	STATEMENT_PARAM_TYPES,		/* OidList, one for each parameter */
+	STATEMENT_NPARAMS,			/* Integer: how many of custom_exprs, the first ones, are parameters */
 	STATEMENT_PINS,				/* List of IntList (relid, then the index in custom_exprs of each key column's value) */
 	STATEMENT_PLACED,			/* OidList: placed tables it names */
 	STATEMENT_SHARDED,			/* OidList: sharded tables it names */
@@ -40,7 +40,7 @@ typedef enum TesseraStatementFlags
 typedef enum TesseraTablePrivate
 {
 	TABLE_SQL,					/* String */
-	TABLE_PARAM_TYPES,			/* OidList */
+	TABLE_NPARAMS,				/* Integer */
 	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for */
 	TABLE_PINS,					/* List of IntList, as above; at most one */
 	TABLE_CONDITIONS,			/* List of IntList (executor/prune.h) */

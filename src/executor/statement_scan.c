@@ -12,16 +12,17 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/extensible.h"
-#include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "common/stat_routing.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
 #include "executor/targets.h"
+#include "executor/values.h"
 #include "transaction/participant.h"
 
 TesseraNestedPlanner tessera_nested_planner = NULL;
@@ -29,12 +30,7 @@ TesseraNestedPlanner tessera_nested_planner = NULL;
 typedef struct StatementState
 {
 	CustomScanState css;
-	List	   *exprs;			/* ExprState: parameters, then keys */
-	int			nparams;
-	int			nexprs;
-	Datum	   *values;
-	bool	   *nulls;
-	Oid		   *types;
+	TesseraValues values;		/* parameters, then keys */
 	int			flags;
 	TesseraRemoteQuery *query;
 	TesseraRun *run;
@@ -83,42 +79,12 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	StatementState *state = (StatementState *) node;
 	CustomScan *scan = (CustomScan *) node->ss.ps.plan;
 	List	   *private = scan->custom_private;
-	Oid		   *types;
-	int			i = 0;
-	ListCell   *cell;
 
 	state->flags = intVal(list_nth(private, STATEMENT_FLAGS));
-	state->exprs = ExecInitExprList(scan->custom_exprs, &node->ss.ps);
-	state->nexprs = list_length(scan->custom_exprs);
-	state->nparams = list_length(list_nth(private, STATEMENT_PARAM_TYPES));
-	state->values = palloc0(sizeof(Datum) * Max(state->nexprs, 1));
-	state->nulls = palloc0(sizeof(bool) * Max(state->nexprs, 1));
-	state->types = palloc0(sizeof(Oid) * Max(state->nexprs, 1));
-	foreach(cell, scan->custom_exprs)
-		state->types[i++] = exprType(lfirst(cell));
-	types = palloc(sizeof(Oid) * Max(state->nparams, 1));
-	i = 0;
-	foreach(cell, (List *) list_nth(private, STATEMENT_PARAM_TYPES))
-		types[i++] = lfirst_oid(cell);
-	state->query = tessera_remote_query_make(strVal(list_nth(private, STATEMENT_SQL)), state->nparams, types,
+	tessera_values_init(&state->values, node);
+	state->query = tessera_remote_query_make(strVal(list_nth(private, STATEMENT_SQL)), intVal(list_nth(private, STATEMENT_NPARAMS)), state->values.types,
 											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
 											 list_length(scan->custom_scan_tlist), NULL);
-}
-
-static void
-evaluate(StatementState *state)
-{
-	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
-	MemoryContext before = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
-	ListCell   *cell;
-	int			i = 0;
-
-	foreach(cell, state->exprs)
-	{
-		state->values[i] = ExecEvalExpr((ExprState *) lfirst(cell), econtext, &state->nulls[i]);
-		i++;
-	}
-	MemoryContextSwitchTo(before);
 }
 
 /* Returns false if a table's placement changed its nature since the statement was planned (sharded meanwhile): plan again. */
@@ -127,7 +93,8 @@ choose_targets(StatementState *state, const TesseraRouting *routing)
 {
 	if (state->targets == NULL)
 		state->targets = MemoryContextAlloc(state->css.ss.ps.state->es_query_cxt, sizeof(int32) * TESSERA_MAX_NODES);
-	state->ntargets = tessera_targets_of_statement(private_of(state), routing, state->values, state->nulls, state->types, state->targets);
+	state->ntargets = tessera_targets_of_statement(private_of(state), routing, state->values.values, state->values.nulls, state->values.types,
+												   state->targets);
 	return state->ntargets > 0;
 }
 
@@ -161,8 +128,8 @@ start(StatementState *state)
 	bool		writes = (state->flags & STATEMENT_WRITES) != 0;
 	TesseraRunRequest request = {
 		.query = state->query,
-		.values = state->values,
-		.nulls = state->nulls,
+		.values = state->values.values,
+		.nulls = state->values.nulls,
 		.relids = list_concat_copy(list_nth(private_of(state), STATEMENT_PLACED), list_nth(private_of(state), STATEMENT_SHARDED)),
 		.write = writes,
 		.snapshot = estate->es_snapshot,
@@ -170,7 +137,8 @@ start(StatementState *state)
 		.instrument = estate->es_instrument,
 	};
 
-	evaluate(state);
+	tessera_stat_count((state->flags & STATEMENT_MANY) ? TESSERA_STAT_WHOLE : TESSERA_STAT_T1);
+	tessera_values_evaluate(&state->values, &state->css);
 	state->run = tessera_run_make();
 	for (;;)
 	{
@@ -277,10 +245,10 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 		List	   *exprs = ((CustomScan *) node->ss.ps.plan)->custom_exprs;
 
 		/* Nor is it asked of a volatile function, which may do something. */
-		if (state->nexprs == 0 || (!contain_volatile_functions((Node *) exprs) &&
+		if (state->values.n == 0 || (!contain_volatile_functions((Node *) exprs) &&
 								   (node->ss.ps.state->es_param_list_info != NULL || !tessera_exprs_need_params(exprs))))
 		{
-			evaluate(state);
+			tessera_values_evaluate(&state->values, node);
 			if (!choose_targets(state, routing))
 				state->ntargets = 0;
 		}

@@ -13,29 +13,25 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/extensible.h"
-#include "nodes/nodeFuncs.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
 
+#include "common/stat_routing.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
 #include "executor/run.h"
 #include "executor/targets.h"
+#include "executor/values.h"
 #include "transaction/participant.h"
 
 typedef struct TableState
 {
 	CustomScanState css;
-	List	   *exprs;
-	int			nparams;
-	int			nexprs;
-	Datum	   *values;
-	bool	   *nulls;
-	Oid		   *types;
+	TesseraValues values;		/* parameters, then the key */
 	int			flags;
 	List	   *pin;
 	List	   *conditions;
@@ -96,6 +92,7 @@ number_of(EState *estate)
 	for (entry = statement_numbers; entry; entry = entry->next)
 		if (entry->estate == estate)
 			return entry;
+	tessera_stat_count(TESSERA_STAT_GENERAL);
 	entry = MemoryContextAllocZero(estate->es_query_cxt, sizeof(StatementNumber));
 	entry->estate = estate;
 	entry->number = tessera_next_statement();
@@ -124,44 +121,19 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	List	   *private = scan->custom_private;
 	List	   *attributes = list_nth(private, TABLE_ATTRIBUTES);
 	List	   *pins = list_nth(private, TABLE_PINS);
-	List	   *param_types = list_nth(private, TABLE_PARAM_TYPES);
 	AttrNumber *attnums = palloc(sizeof(AttrNumber) * Max(list_length(attributes), 1));
-	Oid		   *types = palloc(sizeof(Oid) * Max(list_length(param_types), 1));
 	ListCell   *cell;
 
 	foreach(cell, attributes)
 		attnums[foreach_current_index(cell)] = lfirst_int(cell);
-	foreach(cell, param_types)
-		types[foreach_current_index(cell)] = lfirst_oid(cell);
 	state->flags = intVal(list_nth(private, TABLE_FLAGS));
 	state->conditions = list_nth(private, TABLE_CONDITIONS);
 	state->pin = pins ? linitial(pins) : NIL;
-	state->exprs = ExecInitExprList(scan->custom_exprs, &node->ss.ps);
-	state->nexprs = list_length(scan->custom_exprs);
-	state->nparams = list_length(param_types);
-	state->values = palloc0(sizeof(Datum) * Max(state->nexprs, 1));
-	state->nulls = palloc0(sizeof(bool) * Max(state->nexprs, 1));
-	state->types = palloc0(sizeof(Oid) * Max(state->nexprs, 1));
-	foreach(cell, scan->custom_exprs)
-		state->types[foreach_current_index(cell)] = exprType(lfirst(cell));
+	tessera_values_init(&state->values, node);
 	state->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);
-	state->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), state->nparams, types,
+	state->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), intVal(list_nth(private, TABLE_NPARAMS)), state->values.types,
 											 RelationGetDescr(node->ss.ss_currentRelation), list_length(attributes), attnums);
 	state->scan_context = AllocSetContextCreate(estate->es_query_cxt, "tessera scan", ALLOCSET_DEFAULT_SIZES);
-}
-
-static void
-evaluate(TableState *state)
-{
-	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
-	ListCell   *cell;
-
-	foreach(cell, state->exprs)
-	{
-		int			i = foreach_current_index(cell);
-
-		state->values[i] = ExecEvalExpr((ExprState *) lfirst(cell), econtext, &state->nulls[i]);
-	}
 }
 
 static void
@@ -181,10 +153,10 @@ choose_targets(TableState *state, const TesseraRouting *routing, int *group)
 	if (table->group < 0)
 		state->targets[0] = table->node_id;
 	else if (state->pin != NIL)
-		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values, state->nulls, state->types, &no_row);
+		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values.values, state->values.nulls, state->values.types, &no_row);
 	else
 	{
-		TesseraTargets *owners = tessera_prune(routing, table, state->conditions, state->values, state->nulls, state->types);
+		TesseraTargets *owners = tessera_prune(routing, table, state->conditions, state->values.values, state->values.nulls, state->values.types);
 
 		state->ntargets = owners->n;
 		memcpy(state->targets, owners->node_ids, sizeof(int) * owners->n);
@@ -220,13 +192,13 @@ start(TableState *state)
 	bool		locks = (state->flags & STATEMENT_WRITES) != 0;
 	MemoryContext before;
 	TesseraRunRequest request = {
-		.query = state->query, .values = state->values, .nulls = state->nulls, .write = locks,
+		.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .write = locks,
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
 		.snapshot = estate->es_snapshot, .instrument = estate->es_instrument, .user = user_of(state),
 	};
 
 	before = MemoryContextSwitchTo(state->scan_context);
-	evaluate(state);
+	tessera_values_evaluate(&state->values, &state->css);
 	state->run = tessera_run_make();
 	for (;;)
 	{

@@ -290,7 +290,7 @@ static bool
 table_has_rules(Oid relid)
 {
 	Relation	relation = table_open(relid, NoLock);
-	bool		result = relation->rd_rules != NULL;
+	bool		result = relation->rd_rules != NULL && relation->rd_rel->relkind != RELKIND_MATVIEW;	/* of which the shard says that it cannot be changed */
 
 	table_close(relation, NoLock);
 	return result;
@@ -456,7 +456,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	scan->methods = &tessera_statement_methods;
 	scan->custom_exprs = exprs;
 	scan->custom_scan_tlist = tessera_output_list(output_targets(query));
-	scan->custom_private = list_make5(makeString(sql), types_of(params), pins, placed, sharded);
+	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), pins, placed, sharded);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
 	scan->custom_private = lappend(scan->custom_private, conditions);
 	scan->custom_private = lappend(scan->custom_private, query);

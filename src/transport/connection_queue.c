@@ -160,6 +160,11 @@ tessera_connection_notice(void *arg, const PGresult *result)
 			command->stale = true;
 		return;
 	}
+	if (sqlstate_of(result) == ERRCODE_TESSERA_UNPREPARABLE && severity && strcmp(severity, "INFO") == 0)
+	{
+		connection->state.unpreparable = true;
+		return;
+	}
 	before = MemoryContextSwitchTo(connection->context);
 	notice = palloc0(sizeof(ErrorData));
 	notice->elevel = level_of(severity);
@@ -216,8 +221,11 @@ static const char *
 statement_name(uint32 number)
 {
 	static char name[32];
+	static uint32 named = 0;	/* numbers begin with 1 */
 
-	snprintf(name, sizeof(name), "tessera_%u", number);
+	if (named != number)
+		snprintf(name, sizeof(name), "tessera_%u", number);
+	named = number;
 	return name;
 }
 

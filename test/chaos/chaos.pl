@@ -1,6 +1,6 @@
 # chaos.pl: rounds of chaos, as a TAP script; test/chaos/run prepares what it needs.
 #
-#   SEED      of the schedule and the clients (1); ROUNDS (3) or MINUTES; ROUND_SECONDS of a round (20); CLIENTS (3); FAULTS: words, see test/chaos/lib/Chaos/Fault
+#   SEED      of the schedule and the clients (1); ROUNDS (3) or MINUTES; ROUND_SECONDS of a round (20); CLIENTS (3), MOVERS (1); FAULTS: words, see doc/chaos.md
 #   SCHEDULE=1   prints the schedule and does nothing
 use strict;
 use warnings FATAL => 'all';
@@ -18,6 +18,7 @@ my $run = Chaos::Run->new(
 	seed => $ENV{SEED} || 1,
 	seconds => $ENV{ROUND_SECONDS} || 20,
 	clients => $ENV{CLIENTS} || 3,
+	movers => $ENV{MOVERS} || 1,
 	$ENV{FAULTS} ? (faults => [ split ' ', $ENV{FAULTS} ]) : (),
 	hurry => $ENV{HURRY},
 	directory => PostgreSQL::Test::Utils::tempdir(),

@@ -67,6 +67,14 @@ BEGIN
 	RETURN a || ' ' || b || ' ' || f || ' ' || c;
 END $$;
 CREATE FUNCTION two(int) RETURNS int LANGUAGE sql AS 'UPDATE t SET n = n + 1 WHERE k = $1; SELECT max(n) FROM t WHERE k = $1';
+CREATE PROCEDURE commits(key int) LANGUAGE plpgsql AS $$
+DECLARE r record;
+BEGIN
+	FOR r IN SELECT id FROM t WHERE k = key ORDER BY id LOOP
+		UPDATE t SET n = 10 * r.id WHERE k = key AND id = r.id;
+		IF r.id = 4 THEN ROLLBACK; ELSE COMMIT; END IF;
+	END LOOP;
+END $$;
 CREATE FUNCTION rows_of(int) RETURNS SETOF t LANGUAGE sql AS 'SELECT * FROM t WHERE k = $1';
 CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -91,6 +99,7 @@ my @with_key = (
 	q{SELECT fails(%s); SELECT count(*) FROM t WHERE k = %s},
 	q{SELECT counts(%s)},
 	q{SELECT two(%s), two(%s)},
+	q{CALL commits(%s); SELECT id, n FROM t WHERE k = %s ORDER BY id},
 	q{SELECT id, v FROM rows_of(%s) WHERE id > 2},
 	q{DO $x$ DECLARE c refcursor; r record; n int := 0; BEGIN OPEN c FOR SELECT id FROM t WHERE k = %s ORDER BY id; FETCH c INTO r; BEGIN PERFORM 1 / (id - 3) FROM t WHERE k = %s; EXCEPTION WHEN division_by_zero THEN n := 1; END; FETCH c INTO r; RAISE EXCEPTION USING errcode = 'Z00' || n || r.id; END $x$},
 	q{DO $x$ DECLARE key text := '%s'; m int; BEGIN SELECT max(id) INTO m FROM t WHERE k = key::int AND v = 'v' || key || '-4'; RAISE EXCEPTION USING errcode = 'Z000' || m; END $x$},

@@ -1,4 +1,4 @@
-# Servers are killed, crash, stop, stand still and lose sight of each other, while ranges move, split and merge under a load that checks itself: transfers, sets,
+# Servers are killed, crash, stand still, lose sight of each other, have a full disk, are replaced by their standby, while ranges move, split and merge under a load that checks itself: transfers, sets,
 # counters, list appends (invariants 1 to 6). After each round everything is healed: every acknowledged write is there once, nothing is left in motion, every node
 # agrees. A short run of what `make chaos` does for as long as you like; see doc/chaos.md.
 use strict;
@@ -12,19 +12,16 @@ use Test::More;
 
 use Chaos::Run;
 
-my $seed = 1;
+my $seed = 33;
 my $run = Chaos::Run->new(
 	seed => $seed,
-	seconds => 12,
+	seconds => 18,
 	hurry => 1,
 	directory => PostgreSQL::Test::Utils::tempdir(),
 	say => sub { note($_[0]) });
 $run->start;
-foreach my $round (1 .. 2)
-{
-	my @findings = $run->round($round);
-	is(join("\n", map { "$_->[0]: $_->[1]" } @findings), '', "seed $seed, round $round") or last;
-}
+my @findings = $run->round(1);
+is(join("\n", map { "$_->[0]: $_->[1]" } @findings), '', "seed $seed, round 1");
 note($_) foreach $run->report;
 cmp_ok(scalar(grep { $_->{outcome} eq 'ok' } @{ $run->{records} }), '>', 100, 'there was load');
 cmp_ok(scalar(grep { $_->{change}{kind} eq 'move' && $_->{outcome} eq 'ok' } @{ $run->{changes} }), '>', 0, 'ranges have moved');

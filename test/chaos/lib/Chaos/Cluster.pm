@@ -29,6 +29,7 @@ sub new
 	$self->{network} = Chaos::Network->new($params{proxy});
 	$self->{ports} = {};
 	$self->{stopped} = {};    # node => processes that stand still
+	$self->{disk} = $params{disk};
 	return $self;
 }
 
@@ -38,10 +39,26 @@ sub network
 	return $self->{network};
 }
 
+# Servers start with a disk that can be full.
+sub _with_disk
+{
+	my ($self, $name, $start) = @_;
+	local $ENV{LD_PRELOAD} = $self->{disk} if $self->{disk};
+	local $ENV{CHAOS_DISK_FULL} = $self->_full_file($name);
+	return $start->();
+}
+
+sub _full_file
+{
+	my ($self, $name) = @_;
+	$self->{full} //= PostgreSQL::Test::Utils::tempdir_short();
+	return "$self->{full}/$name";
+}
+
 sub start_node
 {
 	my ($self, $name, %params) = @_;
-	my $server = $self->SUPER::start_node($name, %params);
+	my $server = $self->_with_disk($name, sub { $self->SUPER::start_node($name, %params) });
 	$self->{ports}{$name} //= $self->{network}->listen($name, $server->port);
 	return $server;
 }
@@ -59,6 +76,7 @@ sub conninfo
 sub client_conninfo
 {
 	my ($self, $name) = @_;
+	return $self->conninfo_of_all($name) if $self->{standbys}{$name};
 	return $self->SUPER::conninfo($name) . ' connect_timeout=5';
 }
 
@@ -93,15 +111,86 @@ sub thaw
 	return;
 }
 
+sub start
+{
+	my ($self, $name, %params) = @_;
+	return $self->_with_disk($name, sub { $self->SUPER::start($name, %params) });
+}
+
+# The node's disk is full, or has room again.
+sub fill_disk
+{
+	my ($self, $name) = @_;
+	append_to_file($self->_full_file($name), 'full');
+	return;
+}
+
+sub free_disk
+{
+	my ($self, $name) = @_;
+	unlink $self->_full_file($name);
+	return;
+}
+
+# A standby that confirms every commit: none that was acknowledged is lost when it is promoted. Its address is the node's.
+sub prepare_standby
+{
+	my ($self, $name) = @_;
+	$self->_with_disk($name, sub { $self->add_standby($name, register => 0) });
+	$self->node($name)->append_conf('postgresql.conf', "synchronous_standby_names = '*'\n");
+	$self->node($name)->reload;
+	return;
+}
+
+# The node loses power for good, and its standby takes its place.
+sub fail_over
+{
+	my ($self, $name) = @_;
+	$self->thaw($name);
+	$self->promote($name, lossy => 1, stop => $self->runs($name) ? 'kill9' : undef);
+	$self->{network}->target($name, $self->node($name)->port);
+	$self->{unregistered}{$name} = 1;
+	$self->_register($name, 10);
+	return;
+}
+
+# What an operator does after a failover: tells the config node of the new timeline. It may be down now: then when all is healed. Returns the error.
+sub _register
+{
+	my ($self, $name, $seconds) = @_;
+	my $sql = sprintf('SELECT tessera.update_node(%s, %s, force => true)', map { TesseraCluster::quote($_) } $name, $self->conninfo($name));
+	my ($status, $stdout, $stderr) = $self->psql($name, $sql, timeout => $seconds);
+	delete $self->{unregistered}{$name} if $status == 0;
+	return $status == 0 ? undef : $stderr;
+}
+
+# A standby that was not promoted goes; its node need not wait for it any more.
+sub drop_standby
+{
+	my ($self, $name) = @_;
+	my $standby = delete $self->{standbys}{$name} or return;
+	$standby->stop('immediate');
+	$self->node($name)->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");
+	$self->node($name)->reload;
+	return;
+}
+
 # Everything as it should be: links, processes, servers.
 sub heal
 {
 	my ($self) = @_;
 	$self->{network}->heal;
 	$self->thaw($_) foreach keys %{ $self->{stopped} };
+	$self->free_disk($_) foreach $self->names;
 	foreach my $name ($self->names)
 	{
 		$self->start($name) unless $self->runs($name);
+		$self->psql($name, 'SELECT tessera.injection_clear()', timeout => 30);
+	}
+	foreach my $name (sort keys %{ $self->{unregistered} })
+	{
+		my $error = $self->_register($name, 60) or next;
+		die "the promoted node $name cannot be registered: $error\n";
 	}
 	return;
 }

@@ -5,6 +5,7 @@ package Chaos::Quiet;
 #
 #   quiet: left         a row of a migration, a closed gate, a slot, a deletion, a prepared transaction, a worker that still runs
 #   quiet: config       a running migration, an outcome, or one that has ended within the last second (check_consistency passes over its placements)
+#   log: crash          a server's log tells of a PANIC, a failed assertion, or a process that crashed by itself
 #   consistency: N      check_consistency(deep => true) reports a violation of invariant N, asked on every node
 
 use strict;
@@ -58,6 +59,25 @@ sub wait_quiet
 	}
 	my $left = _wait($cluster, $config, $CONFIG, $until, sub { });
 	push @findings, [ 'quiet: config', $left ] if $left ne '';
+	return @findings;
+}
+
+# Servers whose logs tell of what no fault does: SIGKILL is ours.
+sub crashes
+{
+	my ($cluster) = @_;
+	my @findings;
+	foreach my $name ($cluster->names)
+	{
+		foreach my $server ($cluster->node($name), $cluster->replaced($name))
+		{
+			open(my $log, '<', $server->logfile) or next;
+			my @lines = grep { /PANIC:|TRAP:|terminated by signal (?!9:)/ } <$log>;
+			close $log;
+			chomp @lines;
+			push @findings, [ 'log: crash', "of $name: $lines[0]" ] if @lines;
+		}
+	}
 	return @findings;
 }
 

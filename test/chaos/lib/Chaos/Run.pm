@@ -29,7 +29,7 @@ use Chaos::Workload::Counter;
 use Chaos::Workload::List;
 use Chaos::Workload::Set;
 
-our @FAULTS = qw(Kill Crash Restart Freeze Link);
+our @FAULTS = qw(Kill Crash Restart Freeze Link Disk Promote Point);
 my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3);
 
 sub new
@@ -68,7 +68,7 @@ sub cluster
 sub start
 {
 	my ($self) = @_;
-	my $cluster = Chaos::Cluster->new($self->{name}, proxy => "$self->{programs}/proxy", settings => $self->{settings} // {});
+	my $cluster = Chaos::Cluster->new($self->{name}, proxy => "$self->{programs}/proxy", disk => "$self->{programs}/disk.so", settings => $self->{settings} // {});
 	$self->{cluster} = $cluster;
 	$cluster->create(shards => $self->{nodes});
 	foreach my $workload (@{ $self->{workloads} })
@@ -185,12 +185,14 @@ sub round
 	{
 		$cluster->query('s1', $_) foreach $workload->round($round);
 	}
+	$_->{fault}->prepare($cluster) foreach @{ $schedule->{faults} };
 	my $started = time;
 	my @clients = $self->start_clients($round);
 	my @movers = $self->_start_movers($round, $schedule, $started);
 	$self->_play($schedule, $started);
 	$cluster->heal;
 	my @findings = ($self->end_workers($self->{changes}, @movers), $self->end_workers($self->{records}, @clients));
+	$_->{fault}->finish($cluster) foreach @{ $schedule->{faults} };
 	$self->say(sprintf('%6.2f healed, load has ended', time - $started));
 	push @findings, $self->checks;
 	$self->say(sprintf('%6.2f checked', time - $started));
@@ -202,7 +204,7 @@ sub checks
 {
 	my ($self) = @_;
 	my @findings = Chaos::Quiet::wait_quiet($self->{cluster}, 's1', hurry => $self->{hurry}, seconds => $self->{quiet_seconds});
-	push @findings, Chaos::Quiet::consistency($self->{cluster});
+	push @findings, Chaos::Quiet::crashes($self->{cluster}), Chaos::Quiet::consistency($self->{cluster});
 	return (@findings, $self->check_work);
 }
 

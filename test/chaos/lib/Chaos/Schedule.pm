@@ -29,6 +29,7 @@ sub _plan_faults
 	my ($self, %params) = @_;
 	my $random = Chaos::Random->new($params{seed}, $params{round}, 'faults');
 	my %busy;    # node => until when
+	my %had;     # kinds of which one is enough
 	my $at = $random->between(0.5, 2);
 	while ($at < $params{seconds} - 1)
 	{
@@ -36,7 +37,7 @@ sub _plan_faults
 		my $fault = $class->new($class->plan($random, @{ $params{nodes} }));
 		my $until = $at + $random->between($fault->seconds);
 		my $gap = $random->chance(0.3) ? $random->between(0, 0.5) : $until - $at + $random->between(0.5, 3);
-		if ($at >= ($busy{ $fault->node } // 0))
+		if ($at >= ($busy{ $fault->node } // 0) && !($fault->once && $had{$class}++))
 		{
 			push @{ $self->{faults} }, { at => $at, until => $until, fault => $fault };
 			$busy{ $fault->node } = $until + 0.5;
