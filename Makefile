@@ -4,6 +4,8 @@
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
+#   make valgrind          a server under valgrind moves, aborts, recovers
+#   make bench-pauses      how long statements wait while ranges move (MOVES=100)
 #   make chaos             servers fail under load, for ROUNDS=3 rounds or MINUTES=..., by SEED=1; doc/chaos.md
 TESSERA_VERSION = 0.1.0
 PG_CONFIG ?= pg_config
@@ -26,7 +28,7 @@ LIBRARIES    = libzmq libbson-1.0 liblz4
 PG_CPPFLAGS := -I$(tree)/src -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
 # -MMD: a changed header rebuilds what includes it.
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP
-SHLIB_LINK  := -lpq $(shell pkg-config --libs $(LIBRARIES) 2>/dev/null) -Wl,--version-script=$(tree)/src/exports.map
+SHLIB_LINK  := -lpq -lpthread $(shell pkg-config --libs $(LIBRARIES) 2>/dev/null) -Wl,--version-script=$(tree)/src/exports.map
 
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 ifneq ($(wildcard $(PGXS)),)
@@ -67,8 +69,14 @@ demo-stop:
 bench:
 	@$(run) bash $(tree)/test/bench/run
 
+valgrind:
+	@$(run) bash $(tree)/test/valgrind/run
+
+bench-pauses:
+	@$(run) BENCH=h MOVES='$(MOVES)' bash $(tree)/test/bench/run
+
 chaos:
 	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test installcheck demo demo-stop bench chaos
+.PHONY: FORCE test installcheck demo demo-stop bench bench-pauses valgrind chaos

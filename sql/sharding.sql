@@ -257,6 +257,13 @@ SELECT tessera.split_find('has_rows', 1);
 SELECT tessera.split_find('same_keys', 7);
 SELECT tessera.split_find('t_int8', 1);
 SELECT tessera.split_find('t_int8', tessera.minkey());
+-- dead entries of the index on the way: the scan remembers them until its end
+CREATE TABLE dead_keys (k int4 PRIMARY KEY);
+INSERT INTO dead_keys SELECT generate_series(1, 300);
+DELETE FROM dead_keys WHERE k % 3 = 0;
+SELECT tessera.shard_table('dead_keys', 'k');
+SELECT tessera.split_find('dead_keys', 5);
+DROP TABLE dead_keys;
 SELECT tessera.shard_table('names', 'k', chunks => 2);
 SELECT min, max FROM tessera.chunks WHERE table_name = 'names'::regclass;
 

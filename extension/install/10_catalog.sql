@@ -187,9 +187,12 @@ CREATE TABLE tessera.transaction_decision (
   gid            text PRIMARY KEY,
   outcome        text NOT NULL CHECK (outcome IN ('commit', 'abort')),
   participants   int4[] NOT NULL DEFAULT '{}',
-  decided        timestamptz NOT NULL DEFAULT clock_timestamp()
+  decided        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  finished       timestamptz                -- when no participant had it prepared any more; NULL: not known to be so
 );
 COMMENT ON TABLE tessera.transaction_decision IS 'decisions of two-phase transactions coordinated here; local';
+CREATE INDEX transaction_decision_unfinished ON tessera.transaction_decision (decided) WHERE finished IS NULL;
+CREATE INDEX transaction_decision_finished ON tessera.transaction_decision (finished) WHERE finished IS NOT NULL;
 
 CREATE TABLE tessera.setting (
   name           text PRIMARY KEY,

@@ -95,6 +95,11 @@ CREATE FUNCTION tessera.internal_commit_move(migration_id uuid, term int8 DEFAUL
 COMMENT ON FUNCTION tessera.internal_commit_move(uuid, int8) IS
   'between nodes: the config node decides a migration as committed; returns the shard versions of donor and recipient. Again: the same answer';
 
+CREATE FUNCTION tessera.internal_rehearse_move(migration_id uuid, term int8 DEFAULT 0) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_rehearse_move' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_rehearse_move(uuid, int8) IS
+  'between nodes: the config node does what internal_commit_move does, and undoes it: whether it would be refused is known before a gate is closed';
+
 CREATE FUNCTION tessera.internal_fence_migration(migration_id uuid, error text DEFAULT NULL, term int8 DEFAULT 0) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_internal_fence_migration' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.internal_fence_migration(uuid, text, int8) IS
@@ -117,12 +122,14 @@ REVOKE ALL ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.int
   tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
   tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
   tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
-  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid, int8), tessera.internal_fence_migration(uuid, text, int8),
+  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid, int8), tessera.internal_rehearse_move(uuid, int8),
+  tessera.internal_fence_migration(uuid, text, int8),
   tessera.internal_count_unowned(regclass) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4),
   tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
   tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
   tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
   tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
-  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid, int8), tessera.internal_fence_migration(uuid, text, int8),
+  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid, int8), tessera.internal_rehearse_move(uuid, int8),
+  tessera.internal_fence_migration(uuid, text, int8),
   tessera.internal_count_unowned(regclass) TO tessera_internal;

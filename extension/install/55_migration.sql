@@ -110,21 +110,21 @@ CREATE FUNCTION tessera.internal_recipient_status(migration_id uuid, OUT live bo
   AS 'MODULE_PATHNAME', 'tessera_internal_recipient_status' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_recipient_status(uuid) IS 'between nodes: how the recipient of a migration fares';
 
-CREATE FUNCTION tessera.internal_release_recipient(migration_id uuid, outcome text, major int8, term int8) RETURNS void
+CREATE FUNCTION tessera.internal_release_recipient(migration_id uuid, outcome text, major int8, term int8, lazily bool) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_release_recipient' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_release_recipient(uuid, text, int8, int8) IS 'between nodes: the recipient carries out the outcome of a migration';
+COMMENT ON FUNCTION tessera.internal_release_recipient(uuid, text, int8, int8, bool) IS 'between nodes: the recipient carries out the outcome of a migration';
 
 -- Views.
 
 CREATE FUNCTION tessera.internal_migration_slots(OUT pid int4, OUT migration_id uuid, OUT side text, OUT phase text, OUT rows int8, OUT bytes int8,
                                                  OUT mods int8, OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8,
-                                                 OUT waiting_for text, OUT started timestamptz) RETURNS SETOF record
+                                                 OUT waiting_for text, OUT started timestamptz, OUT memory int8, OUT memory_peak int8) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_internal_migration_slots' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.internal_migration_slots() IS 'source of the view tessera.stat_progress_migration';
 
 CREATE VIEW tessera.stat_progress_migration AS
   SELECT s.pid, d.oid AS datid, d.datname, s.migration_id, s.side, s.phase, s.rows AS rows_done, s.bytes AS bytes_done, s.mods AS mods_done,
-         s.backlog AS backlog_bytes, s.lag_ms, s.gate_attempts, s.pause_ms, s.waiting_for, s.started
+         s.backlog AS backlog_bytes, s.memory AS memory_bytes, s.memory_peak AS memory_peak_bytes, s.lag_ms, s.gate_attempts, s.pause_ms, s.waiting_for, s.started
   FROM tessera.internal_migration_slots() AS s, pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database();
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 
@@ -166,10 +166,10 @@ REVOKE ALL ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, 
   tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
-  tessera.internal_release_recipient(uuid, text, int8, int8) FROM PUBLIC;
+  tessera.internal_release_recipient(uuid, text, int8, int8, bool) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
   tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
-  tessera.internal_release_recipient(uuid, text, int8, int8) TO tessera_internal;
+  tessera.internal_release_recipient(uuid, text, int8, int8, bool) TO tessera_internal;

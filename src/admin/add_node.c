@@ -285,7 +285,7 @@ static void
 join_there(const TesseraRouting *routing, const TesseraChange *change, int32 node_id, const char *node_id_text, const TesseraNodeFacts *here,
 		   const TesseraNodeFacts *there, const char *script)
 {
-	const char *self[] = {node_id_text, change->name, psprintf("%d", there->timeline)};
+	const char *self[] = {node_id_text, change->name};
 	const char *identity;
 
 	(void) tessera_participant_unlisted(node_id, change->name, change->conninfo);
@@ -298,8 +298,8 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, int32 nod
 	send_table(routing, node_id, "cluster_table", "t.table_id");
 	send_table(routing, node_id, "setting", "t.name");
 	send_chunks(routing, node_id);
-	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, $3::int4)::tessera.identity"
-									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 3, self);
+	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0)::tessera.identity"
+									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
 	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join($1)", 1, &identity);
 }
 

@@ -69,6 +69,7 @@ typedef struct TesseraNodeFacts
 	const char *node;
 	int			node_id;
 	bool		is_config;
+	bool		is_node;		/* false: the identity is of the database that this one is a copy of */
 } TesseraNodeFacts;
 
 /* Of this node. Access must be open. Palloc'd in the context that was current at tessera_spi_begin. */

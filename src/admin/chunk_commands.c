@@ -12,18 +12,21 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/resowner.h"
 
 #include "admin/group_rows.h"
 #include "catalog/change.h"
 #include "catalog/placement.h"
 #include "common/durable.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "transaction/participant.h"
 
@@ -42,6 +45,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_clear_jumbo);
 PG_FUNCTION_INFO_V1(tessera_internal_configure_group);
 PG_FUNCTION_INFO_V1(tessera_internal_raise_major);
 PG_FUNCTION_INFO_V1(tessera_internal_commit_move);
+PG_FUNCTION_INFO_V1(tessera_internal_rehearse_move);
 PG_FUNCTION_INFO_V1(tessera_internal_fence_migration);
 PG_FUNCTION_INFO_V1(tessera_internal_return_move);
 
@@ -473,42 +477,89 @@ tessera_internal_configure_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_commit_move(migration_id uuid, term int8, OUT donor_major int8, OUT recipient_major int8): see catalog/chunk.h. */
-Datum
-tessera_internal_commit_move(PG_FUNCTION_ARGS)
+/* The version commit of a migration, in the current transaction. */
+static void
+commit_move(const pg_uuid_t *migration_id, int64 term, int64 *donor_major, int64 *recipient_major)
 {
-	const pg_uuid_t *migration_id = PG_GETARG_UUID_P(0);
-	const TesseraRouting *routing = tessera_config_routing(PG_GETARG_INT64(1));
+	const TesseraRouting *routing = tessera_config_routing(term);
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
 	TesseraBound *min,
 			   *max;
 	TesseraKeyBound position;
 	pg_uuid_t	group_id;
-	int64		donor_major,
-				recipient_major;
-	Datum		values[2];
 
 	tessera_commit_durably();
 	tessera_migration_range(migration_id, &group_id, &min, &max);
 	group = tessera_config_group(routing, &group_id, NULL);
 	ks = tessera_group_keyspace(routing, group);
 	tessera_key_from_bound(ks, min, &position);
-	tessera_chunk_commit_move(migration_id, ks, tessera_chunk_hint(routing, group, ks, &position), &donor_major, &recipient_major);
+	tessera_chunk_commit_move(migration_id, ks, tessera_chunk_hint(routing, group, ks, &position), donor_major, recipient_major);
+}
+
+/* internal_commit_move(migration_id uuid, term int8, OUT donor_major int8, OUT recipient_major int8): see catalog/chunk.h. */
+Datum
+tessera_internal_commit_move(PG_FUNCTION_ARGS)
+{
+	int64		donor_major,
+				recipient_major;
+	Datum		values[2];
+
+	commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
+	tessera_injection("config_deciding");
 	values[0] = Int64GetDatum(donor_major);
 	values[1] = Int64GetDatum(recipient_major);
 	return record_of(fcinfo, 2, values);
+}
+
+/*
+ * internal_rehearse_move(migration_id uuid, term int8): the same, undone again. What would be refused is refused before a gate is closed; and this session, who will be asked in earnest,
+ * has looked up everything.
+ */
+Datum
+tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+	int64		donor_major,
+				recipient_major;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
+	}
+	PG_CATCH();
+	{
+		/* the subtransaction would be left open */
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	if (error != NULL)
+		ReThrowError(error);
+	PG_RETURN_VOID();
 }
 
 /* internal_fence_migration(migration_id uuid, error text, term int8) returns text: the outcome, 'aborted' (for that error) if nothing was decided before. */
 Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {
+	const char *outcome;
+
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	tessera_config_routing(PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2));
 	tessera_commit_durably();
-	PG_RETURN_TEXT_P(cstring_to_text(tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)))));
+	outcome = tessera_migration_fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	tessera_injection("config_fencing");
+	PG_RETURN_TEXT_P(cstring_to_text(outcome));
 }
 
 /* internal_return_move(migration_id uuid, term int8) returns bool: see catalog/chunk.h. */

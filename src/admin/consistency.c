@@ -359,6 +359,18 @@ check_prepared(Check *check, int32 node_id)
 			   psprintf("transaction %s is prepared since %s", PQgetvalue(rows, i, 0), PQgetvalue(rows, i, 1)));
 }
 
+/* Invariant 8: a promoted node that does not know yet what it owns, or what is true, refuses. */
+static void
+check_promoted(Check *check, int32 node_id)
+{
+	PGresult   *rows = ask(check, node_id, "SELECT coalesce(last_error, 'it is finding out') FROM tessera.promotion_status()"
+						   " WHERE NOT placements_known OR NOT coalesce(metadata_known, true)", 0, NULL);
+
+	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
+		report(check, 8, psprintf("node %s", node_name(check, node_id)),
+			   psprintf("was promoted, and does not know what it owns: %s", PQgetvalue(rows, i, 0)));
+}
+
 /* Invariant 4: no row lies where it is neither owned nor to be deleted. */
 static void
 check_rows(Check *check, int32 node_id)
@@ -430,7 +442,10 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 		MemoryContextReset(scratch);
 	}
 	for (int i = 0; i < check.routing->nnodes; i++)
+	{
 		check_prepared(&check, tessera_routing_node_at(check.routing, i)->node_id);
+		check_promoted(&check, tessera_routing_node_at(check.routing, i)->node_id);
+	}
 	for (int i = 0; check.deep && i < check.nshards; i++)
 		check_rows(&check, check.shards[i]);
 	MemoryContextSwitchTo(old);

@@ -16,6 +16,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/relation.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_run_script);
 PG_FUNCTION_INFO_V1(tessera_internal_join_rows);
@@ -121,7 +122,7 @@ resolve_tables(void)
 	const char *missing;
 
 	tessera_admin_exec("UPDATE tessera.cluster_table t SET relid = (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-						 "WHERE n.nspname = t.schema_name AND c.relname = t.table_name AND c.relkind IN ('r', 'p'))", 0, NULL);
+						 "WHERE n.nspname = t.schema_name AND c.relname = t.table_name AND c.relkind IN ('r', 'p', 'm'))", 0, NULL);
 	missing = tessera_admin_value("SELECT format('%I.%I', schema_name, table_name) FROM tessera.cluster_table WHERE relid IS NULL ORDER BY 1 LIMIT 1", 0, NULL);
 	if (missing != NULL)
 		ereport(ERROR,
@@ -144,6 +145,7 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 	resolve_tables();
 	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
 					   "SELECT i.cluster_id, i.cluster, i.node_id, i.node, i.is_config, i.config_conninfo, i.term FROM unnest(ARRAY[$1::tessera.identity]) i", 1, values);
+	tessera_admin_exec(TESSERA_POPULATE_VIEWS_SQL, 0, NULL);
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
 	PG_RETURN_VOID();

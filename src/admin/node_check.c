@@ -69,7 +69,7 @@ static const char facts_sql[] =
 " (SELECT a.default_version FROM pg_available_extensions a WHERE a.name = 'tessera')"
 " FROM pg_control_system() s, pg_database d, pg_roles r WHERE d.datname = current_database() AND r.rolname = current_user";
 
-static const char identity_sql[] = "SELECT cluster_id, cluster, node, node_id, is_config FROM tessera.identity";
+static const char identity_sql[] = "SELECT cluster_id, cluster, node, node_id, is_config, database_oid = tessera.this_database() FROM tessera.identity";
 
 static bool
 text_true(const char *value)
@@ -112,6 +112,7 @@ facts_identity(TesseraNodeFacts *facts, char **v)
 	facts->node = v[2];
 	facts->node_id = atoi(v[3]);
 	facts->is_config = text_true(v[4]);
+	facts->is_node = text_true(v[5]);
 }
 
 TesseraNodeFacts *
@@ -130,7 +131,7 @@ tessera_node_facts_here(void)
 	facts = facts_from(v);
 	if (tessera_admin_exec(identity_sql, 0, NULL) == 1)
 	{
-		for (int i = 0; i < 5; i++)
+		for (int i = 0; i < 6; i++)
 			v[i] = tessera_admin_keep(tessera_admin_field(0, i + 1));
 		facts_identity(facts, v);
 	}
@@ -167,7 +168,7 @@ tessera_node_facts(TesseraConnection *connection)
 		result = tessera_connection_run(connection, identity_sql, 0, NULL);
 		if (PQntuples(result) == 1)
 		{
-			row_fields(result, 5, v);
+			row_fields(result, 6, v);
 			facts_identity(facts, v);
 		}
 	}

@@ -20,16 +20,21 @@
 PG_FUNCTION_INFO_V1(tessera_update_node);
 PG_FUNCTION_INFO_V1(tessera_internal_check_address);
 
-/* ERROR unless the database at the new address is that node of this cluster. */
+static void pg_attribute_noreturn()
+refuse_other(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *server)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("conninfo does not lead to node \"%s\"", node->name),
+			 errdetail("It reaches database \"%s\" of %s.", there->database, server)));
+}
+
+/* ERROR unless the database at the new address is that node of this cluster. Its name may be another: databases can be renamed. */
 static void
 check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *cluster_id)
 {
-	if (strcmp(node->system_id, there->system_id) != 0 || strcmp(node->database, there->database) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("conninfo does not lead to node \"%s\"", node->name),
-				 errdetail("It reaches database \"%s\" of %s.", there->database,
-						   strcmp(node->system_id, there->system_id) != 0 ? "another server" : "its server")));
+	if (strcmp(node->system_id, there->system_id) != 0)
+		refuse_other(node, there, "another server");
 	if (there->in_recovery)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -40,7 +45,9 @@ check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, co
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("role \"%s\" of the conninfo cannot open internal connections", there->role),
 				 errhint("Use a superuser, or GRANT tessera_internal TO %s.", quote_identifier(there->role))));
-	if (there->cluster_id == NULL || strcmp(there->cluster_id, cluster_id) != 0 || there->node_id != node->node_id)
+	if (there->cluster_id == NULL || !there->is_node || (strcmp(there->cluster_id, cluster_id) == 0 && there->node_id != node->node_id))
+		refuse_other(node, there, "its server");
+	if (strcmp(there->cluster_id, cluster_id) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the database at the conninfo does not take itself for node \"%s\" of this cluster", node->name)));
@@ -70,7 +77,7 @@ update_here(const TesseraChange *change)
 	TesseraRegistered *node;
 	TesseraConnection *connection;
 	TesseraNodeFacts *there;
-	const char *row[] = {change->name, change->conninfo, NULL};
+	const char *row[] = {change->name, change->conninfo, NULL, NULL};
 	const char *logged[4];
 
 	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
@@ -85,7 +92,8 @@ update_here(const TesseraChange *change)
 
 	/* the config node's own is written when it has compared its catalog with the shards (migration/merge.c) */
 	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
-	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4 WHERE name = $1", 3, row);
+	row[3] = there->database;	/* it may have been renamed */
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4, database = $4 WHERE name = $1", 4, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);
 	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";

@@ -5,7 +5,8 @@
  * The scan goes through no planner: what it reads is what lies on this shard, whoever owns it. Under range it starts at the range's first value and stops
  * behind its end; under hash, where the index is in another order, it reads the index whole.
  *
- * Memory: a scratch context, reset every so many rows, takes what comparisons leave; kept keys are the sample's.
+ * Memory: a scratch context, reset every so many rows, takes what comparisons leave; kept keys are the sample's. The scan is advanced outside of it: what the
+ * index keeps from row to row (which entries are dead, for one) must last as long as the scan.
  */
 #include "postgres.h"
 
@@ -101,26 +102,25 @@ read_keys(KeyScan *scan, TesseraKeySample *sample, const TesseraKeyBound *min, c
 {
 	TesseraKeySpace *ks = sample->ks;
 	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera key sample", ALLOCSET_SMALL_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(scratch);
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
 	TesseraKeyBound position;
+	bool		behind = false;
 	int64		rows = 0;
 
-	while (next_key(scan, values))
+	while (!behind && next_key(scan, values))
 	{
+		MemoryContext old = MemoryContextSwitchTo(scratch);
+
 		CHECK_FOR_INTERRUPTS();
 		tessera_key_position(ks, values, &position);
 		if (tessera_key_compare(ks, &position, max) >= 0)
-		{
-			if (!ks->hashed)
-				break;
-		}
+			behind = !ks->hashed;
 		else if (tessera_key_compare(ks, &position, min) >= 0)
 			tessera_key_sample_add(sample, &position);
+		MemoryContextSwitchTo(old);
 		if (++rows % RESET_ROWS == 0)
 			MemoryContextReset(scratch);
 	}
-	MemoryContextSwitchTo(old);
 	MemoryContextDelete(scratch);
 }
 

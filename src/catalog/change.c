@@ -4,7 +4,8 @@
  *
  * A writer counts its changes in this backend; the commit callback bumps the sequence: after the commit is visible (ProcArrayEndTransaction), before the
  * transaction's locks go. At PREPARE it is remembered whether the transaction changed the catalog; COMMIT PREPARED bumps for one that did, or that is not
- * known (prepared_change.c). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back.
+ * known (prepared_change.c). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back. Whatever
+ * wants a database without connections (DROP, RENAME, SET TABLESPACE, TEMPLATE) has its workers step aside for a while.
  *
  * On a hot standby nobody writes: the writer also invalidates the relcache entry of tessera.node, once per transaction. The commit's replay sends that to
  * the standby's backends, and each bumps the sequence when it takes it in.
@@ -20,10 +21,14 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
 #include "commands/extension.h"
+#include "miscadmin.h"
 #include "port/atomics.h"
 #include "tcop/utility.h"
 #include "storage/condition_variable.h"
+#include "utils/acl.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 #include "utils/inval.h"
@@ -220,6 +225,39 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *
 		tessera_catalog_role_changed();
 }
 
+static Oid
+owned_database(const char *name)
+{
+	Oid			database = name ? get_database_oid(name, true) : InvalidOid;
+
+	return OidIsValid(database) && pg_database_ownercheck(database, GetUserId()) ? database : InvalidOid;
+}
+
+/* The database that the statement wants to have without connections; InvalidOid: none, or it is not the user's. */
+static Oid
+wanted_alone(Node *statement)
+{
+	ListCell   *cell;
+
+	switch (nodeTag(statement))
+	{
+		case T_RenameStmt:
+			return castNode(RenameStmt, statement)->renameType == OBJECT_DATABASE ? owned_database(castNode(RenameStmt, statement)->subname) : InvalidOid;
+		case T_CreatedbStmt:
+			foreach(cell, castNode(CreatedbStmt, statement)->options)
+				if (strcmp(lfirst_node(DefElem, cell)->defname, "template") == 0 && lfirst_node(DefElem, cell)->arg)
+					return owned_database(defGetString(lfirst_node(DefElem, cell)));
+			return InvalidOid;
+		case T_AlterDatabaseStmt:
+			foreach(cell, castNode(AlterDatabaseStmt, statement)->options)
+				if (strcmp(lfirst_node(DefElem, cell)->defname, "tablespace") == 0)
+					return owned_database(castNode(AlterDatabaseStmt, statement)->dbname);
+			return InvalidOid;
+		default:
+			return InvalidOid;
+	}
+}
+
 /* PREPARE remembers what the transaction did; COMMIT PREPARED, in whatever session, makes up for it. */
 static void
 at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, ProcessUtilityContext context, ParamListInfo params,
@@ -228,7 +266,10 @@ at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, Proce
 	TransactionStmt *transaction = IsA(statement->utilityStmt, TransactionStmt) ? (TransactionStmt *) statement->utilityStmt : NULL;
 	TransactionStmtKind kind = transaction ? transaction->kind : TRANS_STMT_BEGIN;
 	char		gid[GIDSIZE] = "";
+	Oid			alone = wanted_alone(statement->utilityStmt);
 
+	if (OidIsValid(alone))
+		tessera_workers_stop(alone);
 	/* the statement may be gone afterwards */
 	if (transaction && transaction->gid)
 		strlcpy(gid, transaction->gid, GIDSIZE);

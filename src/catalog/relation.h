@@ -133,6 +133,11 @@ extern Snapshot tessera_catalog_snapshot(void);
 extern SysScanDesc tessera_catalog_scan(Relation relation, TesseraCatalogRelation index, AttrNumber attribute, const pg_uuid_t *value,
 										Snapshot snapshot);
 
+/* Materialized views whose rows lie on another shard count as populated here: scans of them are planned. */
+#define TESSERA_POPULATE_VIEWS_SQL \
+	"UPDATE pg_catalog.pg_class c SET relispopulated = true FROM tessera.cluster_table t, tessera.schema_placement p, tessera.identity i " \
+	"WHERE c.oid = t.relid AND c.relkind = 'm' AND NOT c.relispopulated AND p.schema_name = t.schema_name AND p.node_id <> i.node_id"
+
 /* Relation that a cluster_table row means on this node: relid if that still is the table of that name, else whatever has the name; InvalidOid if none. */
 extern Oid	tessera_resolve_table(Oid relid, const char *schema, const char *table);
 

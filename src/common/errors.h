@@ -11,5 +11,7 @@
 #define ERRCODE_TESSERA_PLACEMENT_CHANGED	MAKE_SQLSTATE('T','S','0','0','2')
 #define ERRCODE_TESSERA_FENCED				MAKE_SQLSTATE('T','S','0','0','3')
 #define ERRCODE_TESSERA_CONFLICTING			MAKE_SQLSTATE('T','S','0','0','4')
+/* Never an error: an INFO from one node to another, that its transaction there cannot be prepared. */
+#define ERRCODE_TESSERA_UNPREPARABLE		MAKE_SQLSTATE('T','S','0','0','5')
 
 #endif							/* TESSERA_ERRORS_H */

@@ -41,7 +41,7 @@ extern void tessera_worker_unneeded(uint64 roles);
 /* The role of this database in its cluster may have changed (at commit; never errors): workers that were not needed are looked at again. */
 extern void tessera_worker_roles_changed(void);
 
-/* DROP DATABASE: its workers end at once and are not started for a while. */
+/* For what wants a database without connections: its workers end at once and are not started for a while. */
 extern void tessera_workers_stop(Oid database);
 
 /* The launcher: present from now to its exit. Wake it; never errors. */

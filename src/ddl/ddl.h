@@ -149,4 +149,27 @@ extern void tessera_role_statement(TesseraUtility *utility, const TesseraRouting
 /* CREATE TABLE AS, SELECT INTO: an empty table on every node, then the rows. false: not a table of the cluster. */
 extern bool tessera_create_table_as(TesseraUtility *utility, const TesseraRouting *routing);
 
+/* Is it CREATE MATERIALIZED VIEW over tables of the cluster? */
+extern bool tessera_creates_cluster_view(struct CreateTableAsStmt *statement, const TesseraRouting *routing);
+
+/* Parts of CREATE TABLE AS: options of the new relation as text; a utility statement run as if the user had given it; INSERT of a query's rows. */
+extern void tessera_append_into_options(struct StringInfoData *text, struct IntoClause *into);
+extern void tessera_run_utility_text(const char *text);
+extern uint64 tessera_insert_rows(Oid relid, struct Query *source, TesseraUtility *utility);
+
+/* ---- matview.c ---- */
+
+/* CREATE MATERIALIZED VIEW ... WITH DATA over tables of the cluster. */
+extern void tessera_create_materialized_view(struct CreateTableAsStmt *statement, const char *schema);
+
+/* REFRESH, before and after it runs on every node. begin: false if the view is not the cluster's; ERROR 0A000 CONCURRENTLY, 42501 not its owner. */
+extern bool tessera_refresh_begin(TesseraUtility *utility, const TesseraRouting *routing);
+extern void tessera_refresh_end(TesseraUtility *utility);
+
+/* Before any utility statement runs here: is it REFRESH of a view whose rows lie elsewhere? Then there is nothing to do. */
+extern bool tessera_refresh_elsewhere(TesseraUtility *utility);
+
+/* For the planner, once in a REFRESH: the query that gives the view's rows on its shard; NULL if none is under way. */
+extern struct Query *tessera_refresh_query(void);
+
 #endif							/* TESSERA_DDL_H */

@@ -355,9 +355,10 @@ needs_home(Node *statement)
 {
 	if (IsA(statement, CreateSchemaStmt) || IsA(statement, CreateExtensionStmt))
 		return true;
-	if (IsA(statement, CreateStmt) || IsA(statement, CreateSeqStmt))
+	if (IsA(statement, CreateStmt) || IsA(statement, CreateSeqStmt) || IsA(statement, CreateTableAsStmt))
 	{
-		RangeVar   *relation = IsA(statement, CreateStmt) ? ((CreateStmt *) statement)->relation : ((CreateSeqStmt *) statement)->sequence;
+		RangeVar   *relation = IsA(statement, CreateStmt) ? ((CreateStmt *) statement)->relation :
+			IsA(statement, CreateSeqStmt) ? ((CreateSeqStmt *) statement)->sequence : ((CreateTableAsStmt *) statement)->into->rel;
 		Oid			namespace = relation->schemaname ? get_namespace_oid(relation->schemaname, true) : RangeVarGetCreationNamespace(relation);
 
 		return OidIsValid(namespace) && !schema_is_placed(namespace);

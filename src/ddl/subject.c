@@ -38,7 +38,7 @@ tessera_cluster_root(const TesseraRouting *routing, Oid relid)
 		relid = IndexGetRelation(relid, true);
 		relkind = OidIsValid(relid) ? get_rel_relkind(relid) : 0;
 	}
-	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE && relkind != RELKIND_MATVIEW)
 		return InvalidOid;
 	if (get_rel_relispartition(relid))
 	{
@@ -88,7 +88,7 @@ add_relid(TesseraSubject *subject, const TesseraRouting *routing, Oid relid)
 			add_relid(subject, routing, table);
 		return;
 	}
-	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP || relkind == RELKIND_MATVIEW || is_own_schema(namespace))
+	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP || is_own_schema(namespace))
 	{
 		subject->local = name;
 		return;
@@ -99,7 +99,7 @@ add_relid(TesseraSubject *subject, const TesseraRouting *routing, Oid relid)
 		add_relid(subject, routing, owner);
 		return;
 	}
-	if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE)
+	if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || relkind == RELKIND_MATVIEW)
 	{
 		Oid			root = tessera_cluster_root(routing, relid);
 
@@ -271,6 +271,12 @@ describe_relation_statement(TesseraSubject *subject, const TesseraRouting *routi
 			break;
 		case T_CreateSeqStmt:
 			add_new_relation(subject, ((CreateSeqStmt *) statement)->sequence);
+			break;
+		case T_CreateTableAsStmt:
+			add_new_relation(subject, ((CreateTableAsStmt *) statement)->into->rel);
+			break;
+		case T_RefreshMatViewStmt:
+			add_relation(subject, routing, ((RefreshMatViewStmt *) statement)->relation);
 			break;
 		case T_ViewStmt:
 			add_new_relation(subject, ((ViewStmt *) statement)->view);

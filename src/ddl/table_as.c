@@ -3,7 +3,7 @@
  *	  CREATE TABLE AS and SELECT INTO on a member node: an empty table on every node, then INSERT ... SELECT, all in one transaction.
  *
  * The CREATE TABLE is made as text from the query's columns and goes through the hook like one of the user's; the rows go through the planner like an
- * INSERT of the user's. Materialized views stay on the node that makes them and cannot read tables of the cluster yet.
+ * INSERT of the user's. Materialized views: matview.c.
  */
 #include "postgres.h"
 
@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "parser/analyze.h"
 #include "parser/parse_relation.h"
 #include "rewrite/rewriteHandler.h"
 #include "tcop/tcopprot.h"
@@ -49,19 +50,18 @@ names_cluster_table(Node *node, void *routing)
 	return expression_tree_walker(node, names_cluster_table, routing);
 }
 
-static void
-check_materialized_view(Query *query, const TesseraRouting *routing)
+bool
+tessera_creates_cluster_view(CreateTableAsStmt *statement, const TesseraRouting *routing)
 {
+	Query	   *query = castNode(Query, statement->query);
 	ListCell   *cell;
 
-	if (query->commandType == CMD_UTILITY)
-		return;
+	if (statement->objtype != OBJECT_MATVIEW || query->commandType == CMD_UTILITY)
+		return false;
 	foreach(cell, QueryRewrite(copyObject(query)))
 		if (names_cluster_table(lfirst(cell), (void *) routing))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("materialized views over tables of the cluster are not supported"),
-					 errhint("Create a table and fill it with INSERT ... SELECT.")));
+			return true;
+	return false;
 }
 
 /* ---- the empty table ---- */
@@ -77,8 +77,8 @@ append_column(StringInfo text, const char *name, Node *expression)
 		appendStringInfo(text, " COLLATE %s", generate_collation_name(collation));
 }
 
-static void
-append_options(StringInfo text, IntoClause *into)
+void
+tessera_append_into_options(StringInfo text, IntoClause *into)
 {
 	ListCell   *cell;
 
@@ -125,19 +125,19 @@ create_text(CreateTableAsStmt *statement, Query *query, const char *schema)
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("too many column names were specified")));
 	appendStringInfoChar(&text, ')');
-	append_options(&text, into);
+	tessera_append_into_options(&text, into);
 	return text.data;
 }
 
-static void
-run_utility_text(const char *text)
+void
+tessera_run_utility_text(const char *text)
 {
 	RawStmt    *raw = linitial_node(RawStmt, pg_parse_query(text));
 	PlannedStmt *statement = makeNode(PlannedStmt);
 
 	statement->commandType = CMD_UTILITY;
 	statement->canSetTag = false;
-	statement->utilityStmt = raw->stmt;
+	statement->utilityStmt = parse_analyze_fixedparams(raw, text, NULL, 0, NULL)->utilityStmt;
 	statement->stmt_location = 0;
 	statement->stmt_len = 0;
 	ProcessUtility(statement, text, false, PROCESS_UTILITY_QUERY, NULL, NULL, None_Receiver, NULL);
@@ -204,8 +204,8 @@ insert_query(Oid relid, Query *source)
 	return query;
 }
 
-static uint64
-insert_rows(Oid relid, Query *source, TesseraUtility *utility)
+uint64
+tessera_insert_rows(Oid relid, Query *source, TesseraUtility *utility)
 {
 	List	   *rewritten = QueryRewrite(insert_query(relid, source));
 	PlannedStmt *plan = pg_plan_query(linitial_node(Query, rewritten), utility->text, CURSOR_OPT_PARALLEL_OK, utility->params);
@@ -259,24 +259,26 @@ tessera_create_table_as(TesseraUtility *utility, const TesseraRouting *routing)
 	Oid			namespace;
 	volatile uint64 processed = 0;
 
-	if (statement->objtype == OBJECT_MATVIEW)
-	{
-		check_materialized_view(query, routing);
+	if (statement->objtype == OBJECT_MATVIEW && !tessera_creates_cluster_view(statement, routing))
 		return false;
-	}
 	namespace = new_table_namespace(statement);
 	if (!OidIsValid(namespace))
 		return false;
+	if (statement->objtype == OBJECT_MATVIEW)
+	{
+		tessera_create_materialized_view(statement, get_namespace_name(namespace));
+		return true;
+	}
 	if (query->commandType == CMD_UTILITY)
 		refuse_source("CREATE TABLE AS EXECUTE");
 	if (query->targetList == NIL)
 		refuse_source("CREATE TABLE AS without columns");
-	run_utility_text(create_text(statement, query, get_namespace_name(namespace)));
+	tessera_run_utility_text(create_text(statement, query, get_namespace_name(namespace)));
 	tessera_nesting_enter();
 	PG_TRY();
 	{
 		if (!statement->into->skipData)
-			processed = insert_rows(get_relname_relid(statement->into->rel->relname, namespace), query, utility);
+			processed = tessera_insert_rows(get_relname_relid(statement->into->rel->relname, namespace), query, utility);
 	}
 	PG_FINALLY();
 	{

@@ -31,6 +31,7 @@
 #include "utils/uuid.h"
 
 #include "catalog/change.h"
+#include "catalog/relation.h"
 #include "common/spi.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
@@ -248,7 +249,7 @@ is_cluster_table(Oid relid)
 	char		relkind = get_rel_relkind(relid);
 	Oid			namespace = get_rel_namespace(relid);
 
-	return (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE) && !get_rel_relispartition(relid) &&
+	return (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || relkind == RELKIND_MATVIEW) && !get_rel_relispartition(relid) &&
 		get_rel_persistence(relid) != RELPERSISTENCE_TEMP && !IsCatalogNamespace(namespace) && !isAnyTempNamespace(namespace) &&
 		namespace != get_namespace_oid("tessera", true) && !OidIsValid(getExtensionOfObject(RelationRelationId, relid));
 }
@@ -320,6 +321,8 @@ write_created(TesseraTrack *track, const TesseraRouting *routing)
 			insert_table(track, routing, relid);
 		else if (track->home != 0 && get_rel_relkind(relid) == RELKIND_SEQUENCE && get_rel_persistence(relid) != RELPERSISTENCE_TEMP)
 			ensure_placed(track, routing, get_namespace_name(get_rel_namespace(relid)));	/* where its values come from */
+		if (get_rel_relkind(relid) == RELKIND_MATVIEW)
+			run(TESSERA_POPULATE_VIEWS_SQL, SPI_OK_UPDATE, 0, NULL, NULL);
 	}
 }
 
@@ -492,7 +495,7 @@ created_tables(TesseraTrack *track)
 	{
 		char		relkind = get_rel_relkind(lfirst_oid(cell));
 
-		if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || (relkind == RELKIND_SEQUENCE && track->home != 0))
+		if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || relkind == RELKIND_MATVIEW || (relkind == RELKIND_SEQUENCE && track->home != 0))
 			return true;
 	}
 	return false;

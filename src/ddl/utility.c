@@ -20,6 +20,7 @@
 #include "tcop/utility.h"
 #include "utils/guc.h"
 
+#include "common/spi.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "session/internal.h"
@@ -31,6 +32,7 @@ typedef enum UtilityKind
 	UTILITY_ROLE,				/* roles: every server */
 	UTILITY_LOCK,				/* LOCK TABLE: every node */
 	UTILITY_TABLE_AS,			/* CREATE TABLE AS, SELECT INTO, CREATE MATERIALIZED VIEW */
+	UTILITY_REFRESH,			/* REFRESH MATERIALIZED VIEW */
 	UTILITY_TRUNCATE,
 	UTILITY_COPY,
 	UTILITY_EXPLAIN
@@ -108,6 +110,7 @@ static const struct
 	{T_IndexStmt, UTILITY_EVERYWHERE},
 	{T_LockStmt, UTILITY_LOCK},
 	{T_ReassignOwnedStmt, UTILITY_EVERYWHERE},
+	{T_RefreshMatViewStmt, UTILITY_REFRESH},
 	{T_RenameStmt, UTILITY_EVERYWHERE},
 	{T_RuleStmt, UTILITY_EVERYWHERE},
 	{T_SecLabelStmt, UTILITY_EVERYWHERE},
@@ -211,7 +214,8 @@ tessera_utility_run(TesseraUtility *utility)
 	tessera_nesting_enter();
 	PG_TRY();
 	{
-		run_next(utility);
+		if (!tessera_refresh_elsewhere(utility))
+			run_next(utility);
 	}
 	PG_FINALLY();
 	{
@@ -250,21 +254,51 @@ refuse_untransactional(Node *statement)
 	}
 }
 
+/* Is the extension of that name among those that the statement drops? */
+static bool
+drops_extension(Node *statement, const char *name)
+{
+	ListCell   *cell;
+
+	if (!IsA(statement, DropStmt) || ((DropStmt *) statement)->removeType != OBJECT_EXTENSION)
+		return false;
+	foreach(cell, ((DropStmt *) statement)->objects)
+		if (strcmp(strVal(lfirst(cell)), name) == 0)
+			return true;
+	return false;
+}
+
+/* The processes of a migration would lose their rows, and its replication slot would stay. The lock keeps new ones away until the extension is gone. */
+static void
+refuse_during_migration(void)
+{
+	TesseraSpi	access;
+	bool		running;
+
+	tessera_spi_begin(&access);
+	(void) tessera_spi_run("LOCK TABLE tessera.migration_coordinator, tessera.migration_recipient IN ACCESS EXCLUSIVE MODE", SPI_OK_UTILITY, 0, NULL, NULL, NULL);
+	running = tessera_spi_run("SELECT FROM tessera.migration_coordinator UNION ALL SELECT FROM tessera.migration_recipient", SPI_OK_SELECT, 0, NULL, NULL, NULL) > 0;
+	tessera_spi_end(&access);
+	if (running)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot drop extension tessera: this node takes part in a migration"),
+				 errhint("End it with tessera.cancel_migration().")));
+}
+
 /* Without its catalog a node would show the rows that happen to lie on it as all there are. CASCADE is the last resort, for a node that cannot leave. */
 static void
 refuse_to_forget(Node *statement)
 {
-	DropStmt   *drop = (DropStmt *) statement;
-	ListCell   *cell;
-
-	if (!IsA(statement, DropStmt) || drop->behavior == DROP_CASCADE || drop->removeType != OBJECT_EXTENSION)
+	if (!drops_extension(statement, "tessera"))
 		return;
-	foreach(cell, drop->objects)
-		if (strcmp(strVal(lfirst(cell)), "tessera") == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-					 errmsg("cannot drop extension tessera: this database is a node of a cluster"),
-					 errhint("Remove the node first: tessera.remove_shard, tessera.remove_router. DROP EXTENSION tessera CASCADE makes this node forget the cluster, and which rows are its own.")));
+	if (((DropStmt *) statement)->behavior != DROP_CASCADE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+				 errmsg("cannot drop extension tessera: this database is a node of a cluster"),
+				 errhint("Remove the node first: tessera.remove_shard, tessera.remove_router. DROP EXTENSION tessera CASCADE makes this node forget the cluster, and which rows are its own.")));
+	if (superuser())			/* others are refused by what follows */
+		refuse_during_migration();
 }
 
 /* Statements with PROCESS_UTILITY_SUBCOMMAND belong to one that goes everywhere as a whole, and so does what an extension's script does. */
@@ -365,6 +399,19 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 		tessera_utility_run(utility);
 	else if (kind == UTILITY_ROLE)
 		tessera_role_statement(utility, routing);
+	else if (kind == UTILITY_REFRESH)
+	{
+		if (!tessera_refresh_begin(utility, routing))
+			tessera_utility_run(utility);
+		else
+		{
+			run_ddl(utility, tessera_routing(), kind);
+			tessera_refresh_end(utility);
+		}
+	}
+	else if (kind == UTILITY_TABLE_AS && ((CreateTableAsStmt *) statement)->into->skipData &&
+			 tessera_creates_cluster_view((CreateTableAsStmt *) statement, routing))
+		run_ddl(utility, routing, kind);
 	else if (kind == UTILITY_TABLE_AS)
 	{
 		if (!tessera_create_table_as(utility, routing))

@@ -23,6 +23,7 @@
 #include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
 
+#include "common/stat_routing.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
@@ -391,6 +392,7 @@ insert_rows(InsertState *state)
 	bool	   *nulls;
 	ListCell   *cell;
 
+	tessera_stat_count(TESSERA_STAT_INSERT);
 	read_source(state);
 	state->statement = tessera_next_statement();
 	if (state->flags & STATEMENT_RETURNS_ROWS)

@@ -72,6 +72,13 @@ tessera_local_planning(void)
 	return result;
 }
 
+/* GetCachedPlan makes a generic plan and then, if that is the dearer one, a custom plan after all: both are plans of the local part. */
+void
+tessera_local_planning_again(void)
+{
+	local_planning = true;
+}
+
 static void
 drop_local_plan(LocalPlan *plan)
 {

@@ -31,6 +31,9 @@ extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const D
  */
 extern CachedPlan *tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo params);
 
+/* After a plan in shard mode that tessera_local_planning asked for: the next may be one of the same local part. */
+extern void tessera_local_planning_again(void);
+
 /*
  * Plans (or takes the cached plan), locks, checks the versions the router goes by under the snapshot, and starts. NULL: the placement does not fit
  * (stale); nothing was run. May wait at a gate. write: runs to completion at the first fetch.

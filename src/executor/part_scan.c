@@ -19,6 +19,7 @@
 #include "utils/queryenvironment.h"
 #include "utils/tuplestore.h"
 
+#include "common/stat_routing.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
 #include "session/internal.h"
@@ -179,7 +180,10 @@ next(CustomScanState *node)
 	if (state->done)
 		return NULL;
 	if (state->shared.number == 0)
+	{
 		state->shared.number = tessera_next_statement();
+		tessera_stat_count(TESSERA_STAT_PARTS);
+	}
 	state->shared.nesting = tessera_nesting();
 	tessera_parts = &state->shared;
 	PG_TRY();

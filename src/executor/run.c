@@ -21,6 +21,7 @@
 #include "utils/wait_event.h"
 
 #include "common/errors.h"
+#include "common/stat_routing.h"
 #include "executor/pinned_versions.h"
 #include "executor/run.h"
 #include "executor/settings.h"
@@ -700,6 +701,7 @@ tessera_stale_again(TesseraRun *run, TesseraRetry *retry)
 				 errdetail("Tried %d times in %ld ms.", retry->attempts, elapsed),
 				 errhint("Look at tessera.migrations; retry the transaction.")));
 
+	tessera_stat_count(TESSERA_STAT_STALE);
 	CHECK_FOR_INTERRUPTS();
 	(void) tessera_routing_refresh(Max(1, tessera_gate_timeout - (int) elapsed));
 

@@ -274,10 +274,13 @@ taken_for_what_it_is(Check *check, const TesseraTable *table)
 static void
 await_placements(Check *check)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
-	const TesseraRouting *routing;
+	const TesseraRouting *routing = tessera_routing();
+	TimestampTz deadline;
 
-	while ((routing = tessera_routing()) != NULL && routing->placements_unknown)
+	if (routing == NULL || !routing->placements_unknown)
+		return;
+	deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
+	for (; routing != NULL && routing->placements_unknown; routing = tessera_routing())
 	{
 		(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
 		if (!tessera_catalog_wait(routing->sequence, deadline))
@@ -438,6 +441,8 @@ executor_finish(QueryDesc *query)
 		tessera_nesting_leave();
 	}
 	PG_END_TRY();
+	if (tessera_nesting() == 0)
+		tessera_internal_tell_unpreparable();
 }
 
 static void

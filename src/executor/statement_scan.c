@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "common/stat_routing.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
@@ -136,6 +137,7 @@ start(StatementState *state)
 		.instrument = estate->es_instrument,
 	};
 
+	tessera_stat_count((state->flags & STATEMENT_MANY) ? TESSERA_STAT_WHOLE : TESSERA_STAT_T1);
 	tessera_values_evaluate(&state->values, &state->css);
 	state->run = tessera_run_make();
 	for (;;)

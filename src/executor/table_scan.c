@@ -19,6 +19,7 @@
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
 
+#include "common/stat_routing.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
@@ -91,6 +92,7 @@ number_of(EState *estate)
 	for (entry = statement_numbers; entry; entry = entry->next)
 		if (entry->estate == estate)
 			return entry;
+	tessera_stat_count(TESSERA_STAT_GENERAL);
 	entry = MemoryContextAllocZero(estate->es_query_cxt, sizeof(StatementNumber));
 	entry->estate = estate;
 	entry->number = tessera_next_statement();

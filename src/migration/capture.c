@@ -12,8 +12,8 @@
  *	  - identity changes inside the range: a delete and an insert. The row may be one that was skipped; it was skipped because its identity was no longer there,
  *		and what took it away, delete or new identity, is further on in the stream: so each row comes in under its last identity at the latest.
  *
- * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to a limit, then
- * in a temporary file, and handed out before decoding goes on.
+ * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to tessera.migration_memory, then
+ * in a temporary file, and handed out before decoding goes on. What core collects of transactions that have not ended is bounded by the same setting (run.c).
  *
  * The capture owns a context below TopMemoryContext. The slot stays acquired from creation to end, so that nobody drops it; it survives a crash of the server, and
  * recovery drops it by name. Decoding runs outside of transactions: core starts one for each it replays. Locks: none kept.
@@ -31,11 +31,14 @@
 #include "catalog/pg_class.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "replication/decode.h"
 #include "replication/logical.h"
 #include "replication/output_plugin.h"
 #include "replication/slot.h"
 #include "storage/buffile.h"
+#include "storage/latch.h"
+#include "storage/procarray.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -46,10 +49,9 @@
 #include "migration/capture_private.h"
 #include "migration/range_scan.h"
 #include "migration/row_codec.h"
+#include "migration/settings.h"
+#include "migration/slot.h"
 #include "migration/verify.h"
-
-/* Items beyond this many bytes go to a temporary file. */
-#define ITEMS_IN_MEMORY (64 * 1024 * 1024)
 
 /* Payload items are closed at this size, whatever the caller's batch is. */
 #define ITEM_BYTES (4 * 1024 * 1024)
@@ -67,6 +69,7 @@ typedef struct CapturedItem
 {
 	ItemKind	kind;
 	int			table;
+	TransactionId xid;			/* ITEM_ROW: whose change it is */
 	int64		changes;
 	Size		size;
 	char	   *data;
@@ -83,7 +86,8 @@ TesseraCapture *tessera_current_capture = NULL;
 static void
 item_put(TesseraCapture *capture, CapturedItem *item)
 {
-	if (capture->spool == NULL && capture->memory_bytes + item->size <= ITEMS_IN_MEMORY)
+	tessera_slot_note_memory();
+	if (capture->spool == NULL && capture->memory_bytes + item->size <= (Size) tessera_migration_memory * 1024)
 	{
 		MemoryContext old = MemoryContextSwitchTo(capture->items_context);
 		CapturedItem	   *kept = palloc(sizeof(CapturedItem));
@@ -345,6 +349,7 @@ emit_insert(TesseraCapture *capture, int table, Relation relation, DecodedRow *n
 	flat = heap_form_tuple(desc, new->values, new->nulls);
 	close_payload(capture);
 	item.table = table;
+	item.xid = capture->xid;
 	item.changes = 1;
 	item.size = flat->t_len;
 	item.data = (char *) flat->t_data;
@@ -581,6 +586,30 @@ fetch_missing(Relation relation, DecodedRow *row)
 	return found;
 }
 
+/*
+ * A commit is decoded as soon as it is flushed; others see it a moment later, with a synchronous standby perhaps much later. A row that was fetched before that would be
+ * missed under its new identity.
+ */
+static void
+wait_until_visible(TesseraCapture *capture, TransactionId xid)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_migration_lock_timeout);
+
+	while (TransactionIdIsInProgress(xid))
+	{
+		if (GetCurrentTimestamp() > deadline)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("a transaction that has committed did not become visible in time"),
+					 errhint("Look at the server's synchronous standbys (pg_stat_replication).")));
+		if (capture->waiting != NULL)
+			capture->waiting("a committed transaction to become visible", capture->waiting_arg);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 /* Makes a payload of an ITEM_ROW. Returns its changes. */
 static int64
 resolve_row(TesseraCapture *capture, const CapturedItem *item, StringInfo payload)
@@ -593,6 +622,7 @@ resolve_row(TesseraCapture *capture, const CapturedItem *item, StringInfo payloa
 	int64		changes = 0;
 	int			nestlevel;
 
+	wait_until_visible(capture, item->xid);
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	nestlevel = tessera_codec_push_settings();
@@ -613,7 +643,7 @@ resolve_row(TesseraCapture *capture, const CapturedItem *item, StringInfo payloa
 				 errhint("Start the migration again.")));
 	decode_tuple(&tuple, RelationGetDescr(relation), &row);
 	/* what is fetched may be newer than what a snapshot of before has seen */
-	capture->xid = InvalidTransactionId;
+	capture->xid = item->xid;
 	note_key(capture, item->table, relation, &row);
 	if (fetch_missing(relation, &row))
 	{

@@ -22,7 +22,6 @@
 #include "access/xlog.h"
 #include "access/xlogutils.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "replication/decode.h"
@@ -40,8 +39,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "common/spi.h"
 #include "migration/capture_private.h"
+#include "migration/lockers.h"
 
 #define PLUGIN "tessera"
 
@@ -111,28 +110,6 @@ check_identities(TesseraMovingRange *range)
 
 /* ---- waiting ---- */
 
-/* Name of a prepared transaction, in the current context; NULL if there is none of this xid. */
-static char *
-prepared_name(TransactionId xid)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	TesseraSpi	spi;
-	Oid			type = XIDOID;
-	Datum		value = TransactionIdGetDatum(xid);
-	char	   *result = NULL;
-
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	tessera_spi_begin(&spi);
-	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
-		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	tessera_spi_end(&spi);
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(caller);
-	return result;
-}
-
 static char *
 transaction_name(TransactionId xid)
 {
@@ -141,7 +118,7 @@ transaction_name(TransactionId xid)
 
 	if (pid != 0)
 		return psprintf("transaction %u of process %d", xid, pid);
-	gid = prepared_name(xid);
+	gid = tessera_prepared_name(xid);
 	if (gid != NULL)
 		return psprintf("prepared transaction \"%s\"", gid);
 	return psprintf("transaction %u", xid);

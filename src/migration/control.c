@@ -19,6 +19,7 @@
 #include "utils/uuid.h"
 
 #include "common/durable.h"
+#include "common/injection.h"
 #include "migration/data.h"
 #include "migration/describe.h"
 #include "migration/rows.h"
@@ -122,6 +123,7 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 		tessera_slot_copy(slot, &copy);
 		tessera_slot_unreserve(slot, copy.generation);
 	}
+	tessera_injection("donor_noted");
 	PG_RETURN_VOID();
 }
 
@@ -233,6 +235,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 				 errmsg("migration %s is already received on this node", tessera_work_uuid(id))));
 	tessera_slot_set_keys(slot, &keys);
 	explicit_bzero(keys.secret_key, sizeof(keys.secret_key));
+	tessera_injection("recipient_noted");
 	PG_RETURN_TEXT_P(cstring_to_text(keys.public_key));
 }
 
@@ -297,7 +300,10 @@ settled_at_commit(XactEvent event, void *arg)
 	}
 }
 
-/* internal_release_recipient(migration_id uuid, outcome text, major int8, term int8): carries an outcome out here. Again: nothing. */
+/*
+ * internal_release_recipient(migration_id uuid, outcome text, major int8, term int8, lazily bool): carries an outcome out here. Again: nothing. lazily: need not be flushed, it
+ * will be told again; without, everything told before is durable when this is.
+ */
 Datum
 tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 {
@@ -311,10 +317,17 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
 	require_placements();
-	tessera_commit_durably();
+	if (PG_GETARG_BOOL(4))
+		tessera_work_commit_lazily();
+	else
+	{
+		tessera_commit_durably();
+		(void) GetCurrentTransactionId();	/* a commit of our own flushes what was committed before */
+	}
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
+	tessera_injection(committed ? "recipient_releasing" : "recipient_discarding");
 
 	kept = malloc(sizeof(pg_uuid_t));	/* not in the transaction's memory: the callback frees it */
 	if (kept == NULL)
@@ -331,7 +344,8 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 
 /*
  * internal_migration_slots(OUT pid int4, OUT migration_id uuid, OUT side text, OUT phase text, OUT rows int8, OUT bytes int8, OUT mods int8,
- * OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8, OUT waiting_for text, OUT started timestamptz): those that run.
+ * OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8, OUT waiting_for text, OUT started timestamptz, OUT memory int8,
+ * OUT memory_peak int8): those that run.
  */
 Datum
 tessera_internal_migration_slots(PG_FUNCTION_ARGS)
@@ -342,8 +356,8 @@ tessera_internal_migration_slots(PG_FUNCTION_ARGS)
 	for (int i = 0; i < TESSERA_MIGRATION_SLOTS; i++)
 	{
 		TesseraMigrationSlot slot;
-		Datum		values[13];
-		bool		nulls[13] = {false};
+		Datum		values[15];
+		bool		nulls[15] = {false};
 
 		tessera_slot_copy(i, &slot);
 		if (slot.use != TESSERA_SLOT_RUNNING || slot.database != MyDatabaseId)
@@ -363,6 +377,8 @@ tessera_internal_migration_slots(PG_FUNCTION_ARGS)
 		nulls[10] = slot.pause_ms <= 0;
 		put_text(values, nulls, 11, slot.waiting_for);
 		values[12] = TimestampTzGetDatum(slot.started);
+		values[13] = Int64GetDatum(slot.memory);
+		values[14] = Int64GetDatum(slot.memory_peak);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -26,6 +27,7 @@
 #include "migration/ranges.h"
 #include "migration/rows.h"
 #include "migration/settings.h"
+#include "migration/slot.h"
 #include "migration/work.h"
 
 #define IDLE_MS 5000L
@@ -125,17 +127,34 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	return rows;
 }
 
+/* How far it is: as the process's activity, and for a migration that waits for it in what it waits for. */
+static void
+show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 total)
+{
+	if (receiver != NULL)
+		tessera_slot_waiting(psprintf("deletion of the range's older rows: " INT64_FORMAT " so far", total));
+	else
+		pgstat_report_activity(STATE_RUNNING, psprintf("deleting range %s to %s: " INT64_FORMAT " rows so far", tessera_bound_to_cstring(piece->range.min),
+													   tessera_bound_to_cstring(piece->range.max), total));
+}
+
 static void
 delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera range deletion", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
+	int64		total = 0;
+	int64		rows;
 
-	while (delete_batch(piece, receiver) > 0)
+	while ((rows = delete_batch(piece, receiver)) > 0)
 	{
 		MemoryContextReset(context);
+		total += rows;
+		show_progress(piece, receiver, total);
 		tessera_work_sleep(receiver != NULL ? 0 : tessera_range_deleter_batch_delay);
 	}
+	if (receiver == NULL)
+		pgstat_report_activity(STATE_IDLE, NULL);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 }

@@ -16,6 +16,8 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "utils/memutils.h"
@@ -30,6 +32,7 @@
 #include "migration/verify.h"
 #include "migration/work.h"
 
+#define GOOD_MOMENT_MS 2000		/* a good moment for the pause is waited for so long */
 #define IDLE_MS 10				/* looks for new WAL so often */
 #define GIVE_WAY_MS 200			/* while cloning: looks so often whether somebody waits for the tables */
 
@@ -93,6 +96,16 @@ static void
 waiting_for_slot(const char *what, void *arg)
 {
 	tessera_slot_waiting(what);
+	(void) tessera_donor_tell_progress(arg, true);
+}
+
+/* Milliseconds that are left to the migration. */
+static int
+time_left(TesseraDonor *donor)
+{
+	if (tessera_migration_timeout == 0)
+		return INT_MAX;
+	return Max(0, tessera_migration_timeout - (int) tessera_ms_since(donor->started));
 }
 
 static void
@@ -107,16 +120,18 @@ start(TesseraDonor *donor, char *endpoint)
 	tessera_injection("donor_flag_up");
 	donor->older = tessera_lockers_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
 
-	donor->capture = tessera_capture_create(donor->range, donor->row->slot, tessera_migration_lock_timeout, waiting_for_slot, NULL);
+	donor->capture = tessera_capture_create(donor->range, donor->row->slot, time_left(donor), waiting_for_slot, donor);
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
+	tessera_slot_waiting("locks of the tables");
 	if (donor->row->verify)
 	{
 		donor->verify = tessera_verify_begin(donor->range);
 		tessera_capture_note_keys(donor->capture, donor->verify);
 	}
 	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
+	tessera_slot_waiting(NULL);
 
 	values[0] = tessera_donor_id(donor);
 	values[1] = endpoint;
@@ -165,11 +180,19 @@ until_cloned(TesseraDonor *donor)
 	tessera_donor_tell_progress(donor, true);
 }
 
+/* Within the first seconds, only when the recipient is so near that the pause will be a short one; then, when it fits the budget. */
+static bool
+good_moment(TimestampTz steady_since)
+{
+	return tessera_my_migration->lag_ms <= tessera_critical_section_budget / 10.0 || tessera_ms_since(steady_since) > GOOD_MOMENT_MS;
+}
+
 /* Until the range is given up. */
 static void
 until_handed_over(TesseraDonor *donor)
 {
 	TesseraLockers *seen = NULL;
+	TimestampTz steady_since = 0;
 
 	for (;;)
 	{
@@ -187,7 +210,9 @@ until_handed_over(TesseraDonor *donor)
 		}
 		if (tessera_my_migration->state == TESSERA_CATCHING_UP)
 			tessera_slot_enter(TESSERA_STEADY);
-		if (tessera_donor_older_writers_left(donor) || GetCurrentTimestamp() < donor->next_attempt)
+		if (steady_since == 0)
+			steady_since = GetCurrentTimestamp();
+		if (tessera_donor_older_writers_left(donor) || GetCurrentTimestamp() < donor->next_attempt || !good_moment(steady_since))
 			continue;
 		if (donor->verify != NULL && !tessera_verify_fits(donor->verify, tessera_critical_section_budget))
 		{

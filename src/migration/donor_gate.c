@@ -28,7 +28,10 @@
 #include "migration/work.h"
 #include "routing/gate.h"
 
-#define CONFIRM_MS 10000		/* for the recipient's confirmation */
+#define DECIDE_MS 10000			/* for the config node's answer; then it is asked again, by a fence */
+#define REHEARSE_MS 5000
+#define UNREACHED_MS 1000		/* no attempt so soon again if the config node cannot be reached */
+#define LONGEST_PAUSE_MS 10000	/* between attempts, even if this process stood still while its gate was closed */
 #define GATE_DUTY 20			/* the gate is closed at most 1/20 of the time */
 #define BLOCKED_MS 10			/* a writer inside that waits for a lock so long makes the gate open again */
 
@@ -109,33 +112,41 @@ drain(TesseraDonor *donor, TimestampTz closed)
 	}
 }
 
-/* A position behind every change of the range: nobody can make another one while the gate is closed. Flushed, so that decoding gets there. */
+/*
+ * A position behind every change of the range: nobody can make another one while the gate is closed. Flushed, so that decoding gets there; often the commits of
+ * those who were inside have done that, and nothing is left to be written.
+ */
 static XLogRecPtr
 gate_position(TesseraDonor *donor)
 {
-	XLogRecPtr	lsn = LogLogicalMessage("tessera", (const char *) &donor->row->migration_id, sizeof(pg_uuid_t), false);
+	XLogRecPtr	lsn = GetXLogInsertRecPtr();
+
+	if (lsn <= GetFlushRecPtr(NULL))
+		return lsn;
+	lsn = LogLogicalMessage("tessera", (const char *) &donor->row->migration_id, sizeof(pg_uuid_t), false);
 
 	XLogFlush(lsn);
 	return lsn;
 }
 
-/* How long the gate may have been closed until the rest is at the recipient, and compared; ms. Longer at each attempt. */
+/*
+ * How long the recipient may take from the closing of the gate to its confirmation, in milliseconds: the budget and half of it; with each attempt that overran a quarter more,
+ * so that a slow machine gets there in the end.
+ */
 static long
-shipping_limit(void)
+pause_limit(TesseraDonor *donor)
 {
-	return (long) tessera_critical_section_budget * (4 + Min(tessera_my_migration->gate_attempts, 16));
+	return (long) tessera_critical_section_budget * (6 + Min(donor->overruns, 34)) / 4;
 }
 
 /* Behind the closed write gate: everything is at the recipient, or it takes too long. */
 static bool
 ship_rest(TesseraDonor *donor, TimestampTz closed)
 {
-	long		limit = shipping_limit();
-
 	donor->upto = gate_position(donor);
 	while (donor->applied < donor->upto || donor->mods_requests.n == 0)
 	{
-		if (tessera_ms_since(closed) > limit)
+		if (tessera_ms_since(closed) > pause_limit(donor))
 			return false;
 		tessera_donor_turn(donor, 1);
 	}
@@ -148,7 +159,7 @@ verify_rest(TesseraDonor *donor, TimestampTz closed)
 {
 	while (donor->verify != NULL && !tessera_verify_rest(donor->verify))
 	{
-		if (tessera_ms_since(closed) > shipping_limit())
+		if (tessera_ms_since(closed) > pause_limit(donor))
 			return false;
 		tessera_donor_turn(donor, 1);
 	}
@@ -174,36 +185,52 @@ reopen(TesseraDonor *donor, TimestampTz closed)
 	tessera_work_begin();
 	tessera_place_gate(donor->row, TESSERA_GATE_OPEN, TESSERA_STARTING);
 	tessera_work_commit();
+	/* who was asked to confirm must take it back: it hears of it before any further change */
+	donor->taken_back |= tessera_my_migration->state == TESSERA_READ_GATE;
 	donor->upto = InvalidXLogRecPtr;
 	donor->known->gate_closed = 0;
 	tessera_slot_enter(TESSERA_STEADY);
-	donor->next_attempt = GetCurrentTimestamp() + (GetCurrentTimestamp() - closed) * (GATE_DUTY - 1);
+	donor->next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(tessera_ms_since(closed) * (GATE_DUTY - 1), LONGEST_PAUSE_MS));
+	tessera_injection("donor_reopened");
 }
 
-/* Readers, too: the recipient confirms meanwhile; then the range is given up. */
+/* The recipient takes too long: the gate opens again. It is tried again later, but not for ever. */
 static void
-hand_over(TesseraDonor *donor)
+overrun(TesseraDonor *donor, TimestampTz closed)
 {
-	XLogRecPtr	last = tessera_donor_send_last(donor);
-	TimestampTz begun = GetCurrentTimestamp();
+	reopen(donor, closed);
+	donor->overruns++;
+	if (donor->overruns >= tessera_critical_section_attempts)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the recipient did not confirm the migration in time, in %d attempts", donor->overruns),
+				 errdetail("The last attempt was given up after %ld ms.", tessera_ms_since(closed)),
+				 errhint("Raise tessera.critical_section_budget or tessera.critical_section_attempts; a standby of the recipient that lags delays it, too.")));
+}
 
+/* Readers, too: the recipient confirms meanwhile; false if it takes too long. */
+static bool
+await_confirmation(TesseraDonor *donor, TimestampTz closed)
+{
+	donor->last = tessera_donor_send_last(donor);
 	tessera_work_begin();
 	tessera_work_commit_lazily();
 	tessera_place_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
 	tessera_work_commit();
 	tessera_slot_enter(TESSERA_READ_GATE);
-
-	donor->status_ms = 16;
-	donor->status_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), donor->status_ms);
-	while (donor->applied < last)
+	tessera_injection("donor_readers_wait");
+	while (donor->applied < donor->last)
 	{
-		if (tessera_ms_since(begun) > CONFIRM_MS)
-			ereport(ERROR,
-					(errcode(ERRCODE_QUERY_CANCELED),
-					 errmsg("the recipient did not confirm the migration in time")));
+		if (tessera_ms_since(closed) > pause_limit(donor))
+			return false;
 		tessera_donor_turn(donor, 1);
-		tessera_donor_poll_status(donor);
 	}
+	return true;
+}
+
+static void
+give_up_range(TesseraDonor *donor)
+{
 	tessera_work_begin();
 	tessera_place_give_up(donor->row);
 	/* from the commit on nobody but the config node ends this migration */
@@ -213,12 +240,26 @@ hand_over(TesseraDonor *donor)
 	tessera_injection("donor_read_gate");
 }
 
+/* Would the config node decide, and for a commit? false: it does not answer. What it would refuse is its error here. */
+static bool
+rehearse(TesseraDonor *donor)
+{
+	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
+
+	return tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
+}
+
 bool
 tessera_donor_attempt_gate(TesseraDonor *donor)
 {
 	TimestampTz closed;
 
-	tessera_donor_tell_progress(donor, true);
+	if (!tessera_donor_tell_progress(donor, true) || !rehearse(donor))
+	{
+		donor->next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), UNREACHED_MS);
+		tessera_slot_waiting("the config node does not answer");
+		return false;
+	}
 	closed = GetCurrentTimestamp();
 	donor->known->gate_closed = closed;
 	close_write_gate(donor);
@@ -230,11 +271,16 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 	donor->known->drained = GetCurrentTimestamp();
 	if (!ship_rest(donor, closed) || !verify_rest(donor, closed))
 	{
-		reopen(donor, closed);
+		overrun(donor, closed);
 		return false;
 	}
 	donor->known->shipped = GetCurrentTimestamp();
-	hand_over(donor);
+	if (!await_confirmation(donor, closed))
+	{
+		overrun(donor, closed);
+		return false;
+	}
+	give_up_range(donor);
 	donor->known->given_up = GetCurrentTimestamp();
 	return true;
 }
@@ -246,8 +292,8 @@ tessera_donor_decide(TesseraDonor *donor)
 	char	  **columns;
 
 	tessera_injection("config_commit");
-	columns = tessera_work_call(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity) FROM tessera.internal_commit_move($1::uuid, $2::int8) c",
-								2, values);
+	columns = tessera_work_call_within(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity)"
+									   " FROM tessera.internal_commit_move($1::uuid, $2::int8) c", 2, values, DECIDE_MS);
 	donor->known->answered = GetCurrentTimestamp();
 	tessera_injection("config_committed");
 	donor->known->donor_major = pg_strtoint64(columns[0]);

@@ -49,6 +49,8 @@ typedef struct TesseraDonor
 	XLogRecPtr	sent;			/* changes up to here are with the recipient or on their way */
 	XLogRecPtr	applied;		/* the recipient has committed up to here */
 	XLogRecPtr	upto;			/* hand out no later changes; invalid: all that are flushed */
+	XLogRecPtr	last;			/* acknowledging this position is the recipient's confirmation */
+	bool		taken_back;		/* the recipient must be told that it is not, any more */
 	bool		mods_begun;		/* the recipient has committed the clone */
 	TimestampTz last_empty;
 	TimestampTz clone_not_before;	/* rate limit */
@@ -68,9 +70,11 @@ typedef struct TesseraDonor
 	TimestampTz started;
 	TimestampTz status_due;
 	int			status_ms;
+	TimestampTz status_lost;	/* since then the recipient's node has not answered; 0: it has */
 	TimestampTz progress_due;
 	TimestampTz give_way_due;
 	TimestampTz next_attempt;
+	int			overruns;		/* attempts at the gate that the recipient was too slow for */
 	TimestampTz holders_since;	/* since then those inside are waited for */
 } TesseraDonor;
 
@@ -95,8 +99,8 @@ extern void tessera_donor_turn(TesseraDonor *donor, long sleep_ms);
 /* Does the recipient's worker live? Asked 1 ms after the start, then at intervals that double (S50). Its error is raised here. */
 extern void tessera_donor_poll_status(TesseraDonor *donor);
 
-/* Best effort: what the config node shows of it. Never while a gate is closed. now: even if it was told a moment ago. */
-extern void tessera_donor_tell_progress(TesseraDonor *donor, bool now);
+/* Best effort: what the config node shows of it. Never while a gate is closed. now: even if it was told a moment ago. false: it could not be told. */
+extern bool tessera_donor_tell_progress(TesseraDonor *donor, bool now);
 
 /* The last batch: no changes, and a position that no batch had. Its acknowledgement is the recipient's confirmation. Returns the position. */
 extern XLogRecPtr tessera_donor_send_last(TesseraDonor *donor);

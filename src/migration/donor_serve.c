@@ -19,8 +19,13 @@
 #include "migration/work.h"
 
 #define EMPTY_MODS_MS 5			/* an answer without changes at most so often */
+#define COMPARE_LAG_MS 1000		/* the recipient is not farther behind when changed rows are compared */
 #define PROGRESS_MS 2000		/* tells the config node so often */
+#define TELL_MS 5000			/* for its answer */
+#define PROGRESS_PAUSE_MS 30000	/* not so soon again if it cannot be told */
 #define MAX_STATUS_MS 1024		/* S50 */
+#define STATUS_MS 5000			/* for the recipient's answer */
+#define LOST_MS 30000			/* a recipient that does not answer for so long is given up */
 
 const char *
 tessera_donor_id(TesseraDonor *donor)
@@ -57,7 +62,8 @@ note_applied(TesseraDonor *donor, XLogRecPtr applied)
 	if (applied <= donor->applied)
 		return;
 	donor->applied = applied;
-	tessera_capture_confirm(donor->capture, applied);
+	/* the last batch's position is one that WAL has not */
+	tessera_capture_confirm(donor->capture, applied == donor->last ? applied - 1 : applied);
 }
 
 /* Takes in what has arrived; true if there was anything. */
@@ -122,7 +128,6 @@ static bool
 serve_clone(TesseraDonor *donor)
 {
 	TesseraMessage batch = {.kind = TESSERA_MSG_CLONE_BATCH, .table = -1};
-	Size		sent;
 
 	if (donor->clone_requests.n == 0 || donor->pipe.rest != NULL || GetCurrentTimestamp() < donor->clone_not_before)
 		return false;
@@ -144,9 +149,23 @@ serve_clone(TesseraDonor *donor)
 	}
 	batch.last = donor->clone_sent;
 	batch.sequence = pop(&donor->clone_requests);
-	sent = tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
+	(void) tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
 	tessera_slot_count(batch.rows, donor->payload.len, 0);
-	charge_rate(donor, sent);
+	charge_rate(donor, donor->payload.len);
+	return true;
+}
+
+/* The gate was opened again: an empty batch behind the last one says so. It answers no request. */
+static bool
+take_back_last(TesseraDonor *donor)
+{
+	TesseraMessage batch = {.kind = TESSERA_MSG_MODS_BATCH, .table = -1};
+
+	if (!donor->taken_back || donor->pipe.rest != NULL)
+		return false;
+	batch.lsn = donor->sent;
+	(void) tessera_pipe_send(&donor->pipe, &batch, NULL);
+	donor->taken_back = false;
 	return true;
 }
 
@@ -159,7 +178,7 @@ serve_mods(TesseraDonor *donor)
 	XLogRecPtr	upto;
 	bool		caught_up;
 
-	if (!donor->clone_sent || donor->mods_requests.n == 0 || donor->pipe.rest != NULL)
+	if (!donor->clone_sent || donor->mods_requests.n == 0 || donor->taken_back || donor->pipe.rest != NULL)
 		return false;
 	upto = donor->upto != InvalidXLogRecPtr ? donor->upto : GetFlushRecPtr(NULL);
 	resetStringInfo(&donor->payload);
@@ -250,28 +269,9 @@ check_limits(TesseraDonor *donor)
 				 errhint("Raise tessera.migration_max_backlog, move a smaller range, or move it at a quieter time.")));
 }
 
-void
-tessera_donor_poll_status(TesseraDonor *donor)
+static void
+raise_recipients_error(char **columns)
 {
-	const char *values[] = {tessera_donor_id(donor)};
-	char	  **columns;
-
-	if (GetCurrentTimestamp() < donor->status_due)
-		return;
-	columns = tessera_work_call(donor->row->peer,
-								"SELECT live, sqlstate, message, detail, hint, waiting_for FROM tessera.internal_recipient_status($1::uuid)", 1, values);
-	donor->status_ms = Min(donor->status_ms * 2, MAX_STATUS_MS);
-	donor->status_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), donor->status_ms);
-	if (columns == NULL || columns[0] == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the recipient no longer knows the migration")));
-	if (columns[0][0] == 't')
-	{
-		if (tessera_my_migration->state == TESSERA_CLONING)
-			tessera_slot_waiting(columns[5] != NULL && columns[5][0] != '\0' ? psprintf("recipient: %s", columns[5]) : NULL);
-		return;
-	}
 	if (columns[1] != NULL && strlen(columns[1]) == 5)
 		ereport(ERROR,
 				(errcode(MAKE_SQLSTATE(columns[1][0], columns[1][1], columns[1][2], columns[1][3], columns[1][4])),
@@ -283,15 +283,71 @@ tessera_donor_poll_status(TesseraDonor *donor)
 			 errmsg("the recipient's worker has ended")));
 }
 
+/* It may be restarting or stand still: not for long. */
+static void
+wait_for_recipient(TesseraDonor *donor)
+{
+	if (donor->status_lost == 0)
+		donor->status_lost = GetCurrentTimestamp();
+	if (tessera_ms_since(donor->status_lost) > LOST_MS)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("the recipient has not answered for %d s", LOST_MS / 1000),
+				 errhint("Check that its node runs; then start the migration again.")));
+	tessera_slot_waiting("recipient: its node does not answer");
+}
+
+static void
+ask_status(TesseraDonor *donor)
+{
+	const char *values[] = {tessera_donor_id(donor)};
+	char	  **columns;
+	bool		reached;
+
+	reached = tessera_work_ask(donor->row->peer,
+							   "SELECT live, sqlstate, message, detail, hint, waiting_for FROM tessera.internal_recipient_status($1::uuid)", 1, values,
+							   STATUS_MS, false, &columns);
+	donor->status_ms = Min(donor->status_ms * 2, MAX_STATUS_MS);
+	donor->status_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), donor->status_ms);
+	if (!reached)
+	{
+		wait_for_recipient(donor);
+		return;
+	}
+	donor->status_lost = 0;
+	if (columns == NULL || columns[0] == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the recipient no longer knows the migration")));
+	if (columns[0][0] != 't')
+		raise_recipients_error(columns);
+	if (tessera_my_migration->state == TESSERA_CLONING || strncmp(tessera_my_migration->waiting_for, "recipient: ", 11) == 0)
+		tessera_slot_waiting(columns[5] != NULL && columns[5][0] != '\0' ? psprintf("recipient: %s", columns[5]) : NULL);
+}
+
 void
+tessera_donor_poll_status(TesseraDonor *donor)
+{
+	MemoryContext caller;
+
+	if (GetCurrentTimestamp() < donor->status_due)
+		return;
+	caller = MemoryContextSwitchTo(donor->scratch);
+	ask_status(donor);
+	MemoryContextSwitchTo(caller);
+}
+
+bool
 tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 {
 	const TesseraMigrationSlot *slot = tessera_my_migration;
 	const char *values[8];
+	MemoryContext caller;
+	bool		told;
 
 	if (!now && GetCurrentTimestamp() < donor->progress_due)
-		return;
-	donor->progress_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PROGRESS_MS);
+		return true;
+	caller = MemoryContextSwitchTo(donor->scratch);
 	values[0] = tessera_donor_id(donor);
 	values[1] = tessera_migration_state_name(slot->state);
 	values[2] = psprintf(INT64_FORMAT, slot->rows);
@@ -299,7 +355,18 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 	values[4] = psprintf(INT64_FORMAT, slot->mods);
 	values[5] = values[6] = NULL;
 	values[7] = slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL;
-	(void) tessera_work_try_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values);
+	told = tessera_work_ask(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values,
+							TELL_MS, true, NULL);
+	donor->progress_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), told ? PROGRESS_MS : PROGRESS_PAUSE_MS);
+	MemoryContextSwitchTo(caller);
+	return told;
+}
+
+/* Behind the gate the rest is compared in one; while the recipient is far behind, what is compared would only change again. */
+static bool
+may_compare(const TesseraDonor *donor)
+{
+	return donor->upto == InvalidXLogRecPtr && tessera_my_migration->lag_ms >= 0 && tessera_my_migration->lag_ms <= COMPARE_LAG_MS;
 }
 
 void
@@ -313,10 +380,12 @@ tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 	busy = receive(donor);
 	(void) tessera_pipe_flush(&donor->pipe);
 	busy |= serve_clone(donor);
+	busy |= take_back_last(donor);
 	busy |= serve_mods(donor);
 	if (donor->verify != NULL && donor->mods_begun)
-		busy |= tessera_verify_turn(donor->verify, &donor->pipe, donor->sent, donor->upto != InvalidXLogRecPtr);
+		busy |= tessera_verify_turn(donor->verify, &donor->pipe, donor->sent, may_compare(donor));
 	sample_lag(donor);
+	tessera_slot_note_memory();
 	MemoryContextSwitchTo(donor->context);
 	if (!busy)
 		(void) tessera_exchange_wait(donor->pipe.exchange, donor->pipe.rest != NULL, sleep_ms);

@@ -36,6 +36,7 @@ static const Transition transitions[] = {
 	{D, TESSERA_STEADY, TESSERA_WRITE_GATE, "placement (gate write), coordinator", "no older writer is left, nobody sits at the gate: close it for writers of the range"},
 	{D, TESSERA_WRITE_GATE, TESSERA_STEADY, "placement (gate open), coordinator", "writers inside did not end, or the recipient did not follow in time: reopen and try again later"},
 	{D, TESSERA_WRITE_GATE, TESSERA_READ_GATE, "placement (gate read)", "the recipient has applied everything up to the gate position: it confirms, readers wait"},
+	{D, TESSERA_READ_GATE, TESSERA_STEADY, "placement (gate open), coordinator", "the recipient did not confirm in time: reopen, tell it to take that back, try again later"},
 	{D, TESSERA_READ_GATE, TESSERA_DECIDING, "placement (range given up), coordinator", "the recipient has confirmed: from here the config node alone decides"},
 	{D, TESSERA_DECIDING, TESSERA_RELEASING, "outcome row (config node)", "the config node has committed the move"},
 	{D, TESSERA_RELEASING, TESSERA_CLEANING, "placement (version, gate open, deletion real), coordinator (decision)", "the recipient serves the range, waiting statements are routed again"},
@@ -55,6 +56,7 @@ static const Transition transitions[] = {
 	{R, TESSERA_RECEIVING, TESSERA_APPLYING, "cloned rows", "the clone is committed"},
 	{R, TESSERA_APPLYING, TESSERA_CONFIRMING, "placement (gate read)", "the donor has sent the last change: readers of the range wait here, too"},
 	{R, TESSERA_CONFIRMING, TESSERA_CONFIRMED, "placement (range owned, confirmed), recipient row", "complete: the rows are visible as soon as the config node has decided"},
+	{R, TESSERA_CONFIRMED, TESSERA_APPLYING, "placement (range given up, gate open), recipient row", "the donor has opened its gate again: the confirmation is taken back"},
 	{R, TESSERA_CONFIRMED, TESSERA_RELEASED, "placement (version, gate open, no deletion), recipient row deleted", "the config node has committed the move"},
 
 	{R, TESSERA_PREPARED, TESSERA_DISCARDED, NULL, "aborted before the first row"},

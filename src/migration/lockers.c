@@ -8,12 +8,15 @@
 
 #include "access/twophase.h"
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
+#include "utils/memutils.h"
 
+#include "common/spi.h"
 #include "migration/lockers.h"
 #include "migration/work.h"
 
@@ -77,18 +80,56 @@ tessera_lockers_waiter(int n, const Oid *relids)
 	return 0;
 }
 
-/* A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. */
-static void
-name_transaction(VirtualTransactionId id, char *who, Size size)
+char *
+tessera_prepared_name(TransactionId xid)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	bool		own = !IsTransactionState();
+	TesseraSpi	spi;
+	Oid			type = XIDOID;
+	Datum		value = TransactionIdGetDatum(xid);
+	char	   *result = NULL;
+
+	if (own)
+		tessera_work_begin();
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
+		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	tessera_spi_end(&spi);
+	if (own)
+		tessera_work_commit();
+	MemoryContextSwitchTo(caller);
+	return result;
+}
+
+/*
+ * Who is waited for. A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. Its name is
+ * looked up once.
+ */
+static void
+name_first(TesseraLockers *lockers, char *who, Size size)
+{
+	VirtualTransactionId id = lockers->ids[0];
 	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+	TransactionId xid;
+	char	   *gid;
 	bool		more;
 
 	if (proc != NULL && ((volatile PGPROC *) proc)->lxid == id.localTransactionId)
+	{
 		snprintf(who, size, "transaction of process %d", proc->pid);
-	else
-		snprintf(who, size, "prepared transaction %u",
-				 id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more));
+		return;
+	}
+	xid = id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
+	if (lockers->named != xid)
+	{
+		gid = tessera_prepared_name(xid);
+		snprintf(lockers->name, sizeof(lockers->name), "%s", gid != NULL ? gid : "?");
+		lockers->named = xid;
+		if (gid != NULL)
+			pfree(gid);
+	}
+	snprintf(who, size, "prepared transaction \"%s\"", lockers->name);
 }
 
 bool
@@ -113,6 +154,6 @@ tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 	lockers->n = kept;
 	if (kept == 0)
 		return false;
-	name_transaction(lockers->ids[0], who, size);
+	name_first(lockers, who, size);
 	return true;
 }

@@ -12,6 +12,8 @@ typedef struct TesseraLockers
 {
 	int			n;
 	VirtualTransactionId *ids;	/* those that had not ended when last looked */
+	TransactionId named;		/* prepared transaction whose name was looked up */
+	char		name[64];
 } TesseraLockers;
 
 /* Who holds or waits for a lock on any of the tables that conflicts with mode, now; lazy vacuums aside. In the current context. */
@@ -22,6 +24,9 @@ extern TesseraLockers *tessera_lockers_of(const VirtualTransactionId *ids, int n
 
 /* Has any not ended yet? who: a text that names the first. */
 extern bool tessera_lockers_left(TesseraLockers *lockers, char *who, Size size);
+
+/* Name of a prepared transaction, palloc'd; NULL if there is none of this xid. In the current transaction if there is one, else in a short one. */
+extern char *tessera_prepared_name(TransactionId xid);
 
 /* A process that waits for an AccessExclusiveLock on one of the tables; 0: none. Memory in the current context; takes all lock partitions for a moment. */
 extern int	tessera_lockers_waiter(int n, const Oid *relids);

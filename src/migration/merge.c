@@ -28,6 +28,8 @@
 #include "migration/ranges.h"
 #include "migration/work.h"
 
+#define ASK_MS 5000			/* for the answer of a node that may be left out */
+
 /* What a shard has said. */
 typedef struct Witness
 {
@@ -78,6 +80,18 @@ check_own_address(void)
 	tessera_work_commit();
 }
 
+/* The answer of a node; NULL: it has none, or, unless it must, cannot be asked. */
+static char **
+ask(int32 node_id, const char *sql, int nparams, const char *const *values, bool must)
+{
+	char	  **answer = NULL;
+
+	if (must)
+		return tessera_work_call(node_id, sql, nparams, values);
+	(void) tessera_work_ask(node_id, sql, nparams, values, ASK_MS, true, &answer);
+	return answer;
+}
+
 /* Every node's term; shards must answer unless forced. */
 static void
 ask_terms(Merge *merge)
@@ -103,8 +117,7 @@ ask_terms(Merge *merge)
 			merge->witnesses[merge->nwitnesses].node_id = node->node_id;
 			merge->witnesses[merge->nwitnesses++].name = pstrdup(NameStr(node->name));
 		}
-		answer = merge->force || !node->is_shard ? tessera_work_try_call(node->node_id, "SELECT term FROM tessera.identity", 0, NULL) :
-			tessera_work_call(node->node_id, "SELECT term FROM tessera.identity", 0, NULL);
+		answer = ask(node->node_id, "SELECT term FROM tessera.identity", 0, NULL, !merge->force && node->is_shard);
 		if (answer != NULL && answer[0] != NULL)
 			merge->term = Max(merge->term, pg_strtoint64(answer[0]));
 	}
@@ -121,7 +134,7 @@ ask_facts(Merge *merge)
 	for (int i = 0; i < merge->nwitnesses; i++)
 	{
 		Witness    *witness = &merge->witnesses[i];
-		char	  **answer = merge->force ? tessera_work_try_call(witness->node_id, sql, 1, values) : tessera_work_call(witness->node_id, sql, 1, values);
+		char	  **answer = ask(witness->node_id, sql, 1, values, !merge->force);
 
 		witness->facts = answer ? answer[0] : NULL;
 	}
@@ -425,5 +438,5 @@ tessera_recover_catalog(bool force)
 	write_term(&merge);
 	tessera_work_commit();
 	for (int i = 0; i < merge.nwitnesses; i++)
-		(void) tessera_work_try_call(merge.witnesses[i].node_id, "SELECT tessera.reload_routing()", 0, NULL);
+		(void) ask(merge.witnesses[i].node_id, "SELECT tessera.reload_routing()", 0, NULL, false);
 }

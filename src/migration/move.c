@@ -33,6 +33,7 @@
 #include "transport/connection.h"
 
 #define POLL_MS 500
+#define ANSWER_MS 10000			/* for an answer, where the statement cannot be cancelled meanwhile */
 #define REFRESH_MS 2000
 #define RESTART_POLL_MS 200
 #define RETRY_MS 20
@@ -184,7 +185,7 @@ static bool
 outcome_of_config(const char *id)
 {
 	const char *values[] = {id};
-	char	  **columns = tessera_work_call(0, "SELECT state, error FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	char	  **columns = tessera_work_call_within(0, "SELECT state, error FROM tessera.internal_migration_state($1::uuid)", 1, values, ANSWER_MS);
 	char	   *error;
 
 	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") == 0)
@@ -211,8 +212,8 @@ ask_donor(const Move *move, char ***columns)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		*columns = tessera_work_call(move->donor, "SELECT state, sqlstate, message, detail, hint FROM tessera.internal_wait_migration($1::uuid, $2::int4)",
-									 2, values);
+		*columns = tessera_work_call_within(move->donor, "SELECT state, sqlstate, message, detail, hint FROM tessera.internal_wait_migration($1::uuid, $2::int4)",
+											2, values, ANSWER_MS);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -277,7 +278,7 @@ static bool
 ask_to_cancel(const char *id, int32 donor, const char *by)
 {
 	const char *values[] = {id, by};
-	char	  **columns = tessera_work_call(donor, "SELECT tessera.internal_cancel_migration($1::uuid, $2)", 2, values);
+	char	  **columns = tessera_work_call_within(donor, "SELECT tessera.internal_cancel_migration($1::uuid, $2)", 2, values, ANSWER_MS);
 
 	return columns != NULL && columns[0] != NULL && columns[0][0] == 't';
 }
@@ -403,7 +404,7 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 	for (int waited = 0; waited < CANCEL_WAIT_MS; waited += POLL_MS)
 	{
 		CHECK_FOR_INTERRUPTS();
-		columns = tessera_work_call(donor, "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, values);
+		columns = tessera_work_call_within(donor, "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, values, ANSWER_MS);
 		if (strcmp(columns[0], "aborted") == 0 || strcmp(columns[0], "committed") == 0)
 			PG_RETURN_BOOL(columns[0][0] == 'a');
 		if (strcmp(columns[0], "unknown") != 0)

@@ -244,6 +244,20 @@ tessera_place_confirm(const TesseraMigrationRow *row)
 }
 
 void
+tessera_place_unconfirm(const TesseraMigrationRow *row)
+{
+	Place		place = lock_place(row);
+
+	if (!place.ours || !place.placement->confirmed)
+		refuse_lost(row);
+	tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
+	clear_flag(&place);
+	raise_version(&place);
+	tessera_placement_write(place.placement);
+	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RECEIVING, NULL);
+}
+
+void
 tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 {
 	Place		place = lock_place(row);

@@ -45,6 +45,9 @@ extern void tessera_place_confirming(const TesseraMigrationRow *row);
 /* All rows are here: the range is owned as soon as the config node says so. */
 extern void tessera_place_confirm(const TesseraMigrationRow *row);
 
+/* The donor has opened its gate again: as before the confirmation. ERROR TS002 if the migration was ended meanwhile. */
+extern void tessera_place_unconfirm(const TesseraMigrationRow *row);
+
 /* Committed: the range is owned by this version. The recipient row goes. ERROR 55000 if it was not confirmed, TS003 if the
  * outcome's term is over. */
 extern void tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term);

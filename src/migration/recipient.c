@@ -32,13 +32,15 @@
 #include "migration/settings.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
-#include "migration/standbys.h"
+#include "migration/standby.h"
 #include "migration/verify.h"
 #include "migration/work.h"
 
 #define REQUESTS 4				/* in flight */
 #define RECEIVE_MS 100
+#define SILENCE_MS 1000			/* a donor that is silent for so long is shown as waited for */
 #define OUTCOME_MS 500			/* asks for the outcome so often, if nobody tells */
+#define STANDBY_POLL_MS 20
 #define LOCKERS_MS 3000			/* waits for older lockers so long at most */
 #define LOCKERS_POLL_MS 10
 
@@ -67,7 +69,7 @@ static void
 wait_for_lockers(Recipient *recipient)
 {
 	TesseraLockers *lockers = tessera_lockers_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(tessera_migration_lock_timeout, LOCKERS_MS));
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKERS_MS);
 	char		who[128];
 
 	while (tessera_lockers_left(lockers, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
@@ -134,6 +136,32 @@ register_range(Recipient *recipient)
 
 /* Pull */
 
+/* Between batches, and while the donor is waited for. */
+static void
+check_limits(void)
+{
+	tessera_work_take_in();
+	if (tessera_slot_cancelled())
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("migration was cancelled")));
+	if (tessera_migration_timeout > 0 && TimestampDifferenceExceeds(tessera_my_migration->started, GetCurrentTimestamp(), tessera_migration_timeout))
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("migration took longer than tessera.migration_timeout"),
+				 errdetail("It is the recipient who has waited so long.")));
+}
+
+static void
+flush_pipe(Recipient *recipient)
+{
+	while (!tessera_pipe_flush(&recipient->pipe))
+	{
+		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
+		check_limits();
+	}
+}
+
 static void
 request(Recipient *recipient, TesseraMessageKind kind)
 {
@@ -141,19 +169,8 @@ request(Recipient *recipient, TesseraMessageKind kind)
 
 	message.sequence = ++recipient->sequence;
 	message.lsn = recipient->applied;
-	while (!tessera_pipe_flush(&recipient->pipe))
-		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
+	flush_pipe(recipient);
 	(void) tessera_pipe_send(&recipient->pipe, &message, NULL);
-}
-
-static void
-check_cancelled(void)
-{
-	tessera_work_take_in();
-	if (tessera_slot_cancelled())
-		ereport(ERROR,
-				(errcode(ERRCODE_QUERY_CANCELED),
-				 errmsg("migration was cancelled")));
 }
 
 static void
@@ -175,7 +192,9 @@ begin_batch(Recipient *recipient)
 	if (recipient->applier == NULL)
 	{
 		MemoryContextSwitchTo(recipient->context);
+		tessera_slot_waiting("locks of the tables");
 		recipient->applier = tessera_applier_begin(recipient->range);
+		tessera_slot_waiting(NULL);
 	}
 }
 
@@ -184,6 +203,7 @@ commit_batch(Recipient *recipient)
 {
 	if (!recipient->in_batch)
 		return;
+	tessera_slot_note_memory();
 	tessera_injection("recipient_batch");
 	if (recipient->applier != NULL)
 		tessera_applier_end(recipient->applier);
@@ -193,19 +213,46 @@ commit_batch(Recipient *recipient)
 	MemoryContextSwitchTo(recipient->context);
 }
 
+/* After a commit of the clone: does not run ahead of the standbys (tessera.secondary_throttle), but does not wait for one for ever, either. */
+static void
+throttle(void)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_secondary_throttle_timeout);
+	XLogRecPtr	lsn = XactLastCommitEnd;
+	long		ms = 1;
+	char		who[128];
+
+	if (tessera_secondary_throttle == TESSERA_THROTTLE_OFF)
+		return;
+	XLogFlush(lsn);
+	while (!tessera_standbys_have(lsn, tessera_secondary_throttle, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
+	{
+		tessera_slot_waiting(who);
+		tessera_work_sleep(ms);
+		check_limits();
+		ms = Min(ms * 2, STANDBY_POLL_MS);
+	}
+	tessera_slot_waiting(NULL);
+}
+
 /* The next message of the kind wanted; waits for it. */
 static void
 next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *message, const char **payload, Size *size)
 {
+	TimestampTz since = GetCurrentTimestamp();
+
 	while (!tessera_pipe_receive(&recipient->pipe, message, payload, size))
 	{
 		/* nothing there: do not keep locks while waiting */
 		commit_batch(recipient);
-		check_cancelled();
+		check_limits();
 		(void) tessera_pipe_flush(&recipient->pipe);
-		(void) tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS);
+		if (!tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS) &&
+			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), SILENCE_MS))
+			tessera_slot_waiting("next batch of the donor");
 	}
-	check_cancelled();
+	tessera_slot_waiting(NULL);
+	check_limits();
 	if (message->kind != kind &&
 		!(kind == TESSERA_MSG_MODS_BATCH &&
 		  (message->kind == TESSERA_MSG_VERIFY || (message->kind == TESSERA_MSG_CLONE_BATCH && message->rows == 0))))
@@ -255,7 +302,10 @@ pull_clone(Recipient *recipient)
 		tessera_slot_count(rows, size, 0);
 		recipient->batch_bytes += size;
 		if (recipient->batch_bytes >= (Size) tessera_migration_commit_size * 1024)
+		{
 			commit_batch(recipient);
+			throttle();
+		}
 	}
 	commit_batch(recipient);
 	tessera_slot_enter(TESSERA_APPLYING);
@@ -287,8 +337,6 @@ pull_mods(Recipient *recipient)
 	Size		size;
 
 	/* the donor may still answer requests for more of the clone: empty batches */
-	request(recipient, TESSERA_MSG_MODS_REQUEST);
-	request(recipient, TESSERA_MSG_MODS_REQUEST);
 	for (;;)
 	{
 		next_message(recipient, TESSERA_MSG_MODS_BATCH, &message, &payload, &size);
@@ -318,9 +366,30 @@ pull_mods(Recipient *recipient)
 
 /* Confirm, and the end */
 
+/*
+ * The confirmation counts when a standby that is promoted instead of this server has it, too, and with it all rows: then the donor may delete its own. The donor does not
+ * wait for long; false: it goes on already, or has gone.
+ */
+static bool
+await_standbys(Recipient *recipient)
+{
+	XLogRecPtr	lsn = XactLastCommitEnd;
+	char		who[128];
+
+	while (!tessera_standbys_have(lsn, TESSERA_THROTTLE_FLUSH, who, sizeof(who)))
+	{
+		tessera_slot_waiting(who);
+		if (tessera_exchange_wait(recipient->pipe.exchange, false, 1))
+			return false;
+	}
+	tessera_slot_waiting(NULL);
+	return true;
+}
+
 static void
 confirm(Recipient *recipient, XLogRecPtr last)
 {
+	tessera_injection("recipient_last");
 	tessera_work_begin();
 	tessera_work_commit_lazily();
 	tessera_place_confirming(recipient->row);
@@ -334,45 +403,98 @@ confirm(Recipient *recipient, XLogRecPtr last)
 	tessera_place_confirm(recipient->row);
 	tessera_work_commit();
 	tessera_slot_enter(TESSERA_CONFIRMED);
-	tessera_require_standbys();
 	tessera_injection("recipient_confirmed");
-	recipient->applied = last;
+	if (await_standbys(recipient))
+		recipient->applied = last;
 	request(recipient, TESSERA_MSG_MODS_REQUEST);
 	while (!tessera_pipe_flush(&recipient->pipe))
 		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
 }
 
-/* Somebody carries the outcome out here (internal_release_recipient), or it is asked for. */
+/* The donor's gate is open again: the range is not ours, and changes of it will follow. */
 static void
+take_back(Recipient *recipient)
+{
+	tessera_work_begin();
+	tessera_place_unconfirm(recipient->row);
+	tessera_work_commit();
+	tessera_migration_deaf(false);
+	tessera_slot_enter(TESSERA_APPLYING);
+	tessera_injection("recipient_taken_back");
+}
+
+/* Has the donor sent anything since its last batch? It only does when it has opened its gate again. A donor that has gone is heard no more: *listening. */
+static bool
+donor_goes_on(Recipient *recipient, volatile bool *listening)
+{
+	TesseraMessage message;
+	const char *payload;
+	Size		size;
+	volatile bool any = false;
+
+	PG_TRY();
+	{
+		any = tessera_pipe_receive(&recipient->pipe, &message, &payload, &size);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(recipient->context);
+		FlushErrorState();
+		*listening = false;
+	}
+	PG_END_TRY();
+	return any;
+}
+
+/* Asks the config node for the outcome, and carries it out; errors are logged, and it is asked again later. */
+static void
+ask_for_outcome(Recipient *recipient)
+{
+	PG_TRY();
+	{
+		if (tessera_follow_outcome(&recipient->row->migration_id))
+			tessera_slot_settled(&recipient->row->migration_id);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(recipient->context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(recipient->context);
+	}
+	PG_END_TRY();
+}
+
+/* Somebody carries the outcome out here (internal_release_recipient), or it is asked for. false: there is none yet, the donor has opened its gate again. */
+static bool
 await_outcome(Recipient *recipient)
 {
 	TimestampTz ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
+	volatile bool listening = true;
 
+	tessera_slot_waiting("the outcome of the migration");
 	while (!((volatile TesseraMigrationSlot *) tessera_my_migration)->settled)
 	{
-		tessera_work_sleep(OUTCOME_MS);
+		if (listening && donor_goes_on(recipient, &listening))
+			return false;
+		if (listening)
+			(void) tessera_exchange_wait(recipient->pipe.exchange, false, OUTCOME_MS);
+		else
+			tessera_work_sleep(OUTCOME_MS);
+		tessera_work_take_in();
 		if (GetCurrentTimestamp() < ask)
 			continue;
+		ask_for_outcome(recipient);
 		ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
-		PG_TRY();
-		{
-			if (tessera_follow_outcome(&recipient->row->migration_id))
-				tessera_slot_settled(&recipient->row->migration_id);
-		}
-		PG_CATCH();
-		{
-			if (geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
-				PG_RE_THROW();
-			MemoryContextSwitchTo(recipient->context);
-			EmitErrorReport();
-			FlushErrorState();
-			AbortOutOfAnyTransaction();
-			MemoryContextSwitchTo(recipient->context);
-		}
-		PG_END_TRY();
 	}
 	tessera_work_refresh();
 	tessera_injection("recipient_released");
+	return true;
 }
 
 static void
@@ -412,14 +534,18 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 
 	PG_TRY();
 	{
-		XLogRecPtr	last;
-
 		connect_to_donor(recipient);
 		register_range(recipient);
 		pull_clone(recipient);
-		last = pull_mods(recipient);
-		confirm(recipient, last);
-		await_outcome(recipient);
+		request(recipient, TESSERA_MSG_MODS_REQUEST);
+		request(recipient, TESSERA_MSG_MODS_REQUEST);
+		for (;;)
+		{
+			confirm(recipient, pull_mods(recipient));
+			if (await_outcome(recipient))
+				break;
+			take_back(recipient);
+		}
 	}
 	PG_CATCH();
 	{

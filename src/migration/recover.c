@@ -143,6 +143,35 @@ fence_orphans(void)
 		(void) attempt(fence_orphan, &ids[i]);
 }
 
+/*
+ * Replication slots of migrations that have no row here: a primary that was replaced by a standby, and comes back as one itself, still has those of before. A slot is
+ * made after its coordinator row and dropped before it.
+ */
+static void
+drop_leftover_slots(void)
+{
+	TesseraSpi	spi;
+
+	tessera_work_begin();
+	tessera_spi_begin(&spi);
+	tessera_spi_run("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots AS s WHERE slot_name ~ '^tessera_[0-9a-f]{32}$' AND NOT active"
+					" AND database = current_database() AND NOT EXISTS (SELECT FROM tessera.migration_coordinator AS c WHERE c.slot = s.slot_name)",
+					SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	tessera_spi_end(&spi);
+	tessera_work_commit();
+}
+
+static bool
+is_node(void)
+{
+	bool		node;
+
+	tessera_work_begin();
+	node = tessera_routing() != NULL;
+	tessera_work_commit();
+	return node;
+}
+
 long
 tessera_migration_recovery_step(void)
 {
@@ -157,6 +186,8 @@ tessera_migration_recovery_step(void)
 		left = settle_all(TESSERA_DONOR, settle_donor);
 		left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
 		fence_orphans();
+		if (is_node())
+			drop_leftover_slots();
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);

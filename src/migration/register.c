@@ -18,6 +18,7 @@
 #include "catalog/chunk.h"
 #include "common/durable.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "migration/work.h"
 #include "routing/routing.h"
@@ -318,6 +319,7 @@ tessera_internal_register_migration(PG_FUNCTION_ARGS)
 	if (request.donor != request.recipient)
 	{
 		values[3] = CStringGetTextDatum(register_migration(&request, &id, &joined));
+		tessera_injection("config_registered");
 		values[0] = UUIDPGetDatum(&id);
 		values[2] = BoolGetDatum(joined);
 		nulls[0] = nulls[2] = nulls[3] = false;

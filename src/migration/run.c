@@ -16,6 +16,7 @@
 #include "replication/slot.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -171,6 +172,10 @@ tessera_migration_run(int slot, uint32 generation)
 	MemoryContextSwitchTo(context);
 	pgstat_report_activity(STATE_RUNNING, psprintf("%s of migration %s", tessera_my_migration->side == TESSERA_DONOR ? "donor" : "recipient",
 												   tessera_work_uuid(&migration_id)));
+	/* a lock that somebody holds for long ends the migration */
+	SetConfigOption("lock_timeout", psprintf("%d", tessera_migration_lock_timeout), PGC_USERSET, PGC_S_SESSION);
+	/* what decoding collects of transactions that have not ended */
+	SetConfigOption("logical_decoding_work_mem", psprintf("%d", tessera_migration_memory), PGC_USERSET, PGC_S_SESSION);
 	if (tessera_my_migration->side == TESSERA_DONOR)
 		run_donor(&migration_id, context);
 	else

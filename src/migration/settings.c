@@ -9,6 +9,7 @@
 #include "utils/guc.h"
 
 #include "migration/settings.h"
+#include "migration/standby.h"
 
 int			tessera_migration_timeout;
 int			tessera_migration_max_backlog;
@@ -20,11 +21,22 @@ int			tessera_migration_verify_memory;
 bool		tessera_migration_verify;
 int			tessera_critical_section_budget;
 int			tessera_critical_section_lock_timeout;
+int			tessera_critical_section_attempts;
 int			tessera_standby_flush_timeout = 3000;
 char	   *tessera_exchange_address;
+int			tessera_secondary_throttle;
+int			tessera_secondary_throttle_timeout;
+int			tessera_migration_memory;
 int			tessera_orphan_cleanup_delay;
 int			tessera_range_deleter_batch_size;
 int			tessera_range_deleter_batch_delay;
+
+static const struct config_enum_entry throttles[] = {
+	{"off", TESSERA_THROTTLE_OFF, false},
+	{"flush", TESSERA_THROTTLE_FLUSH, false},
+	{"replay", TESSERA_THROTTLE_REPLAY, false},
+	{NULL, 0, false}
+};
 
 typedef struct IntSetting
 {
@@ -48,7 +60,7 @@ static const IntSetting int_settings[] = {
 	&tessera_migration_batch_size, 1024, 8, 64 * 1024, GUC_UNIT_KB},
 	{"tessera.migration_commit_size", "The recipient commits cloned rows when they are of this size.",
 	&tessera_migration_commit_size, 8 * 1024, 8, 1024 * 1024, GUC_UNIT_KB},
-	{"tessera.migration_lock_timeout", "How long a donor waits for transactions that are older than its replication slot.",
+	{"tessera.migration_lock_timeout", "How long a worker of a migration waits for a lock before the migration is aborted; 0: no limit.",
 	&tessera_migration_lock_timeout, 60 * 1000, 0, INT_MAX, GUC_UNIT_MS},
 	{"tessera.migration_verify_memory", "A verified migration whose changed keys take more memory than this on the donor is aborted.",
 	&tessera_migration_verify_memory, 256 * 1024, 64, MAX_KILOBYTES, GUC_UNIT_KB},
@@ -56,6 +68,12 @@ static const IntSetting int_settings[] = {
 	&tessera_critical_section_budget, 50, 1, 60 * 1000, GUC_UNIT_MS},
 	{"tessera.critical_section_lock_timeout", "How long a closed gate waits for writers inside before it is reopened.",
 	&tessera_critical_section_lock_timeout, 50, 1, 60 * 1000, GUC_UNIT_MS},
+	{"tessera.critical_section_attempts", "A migration whose recipient was too slow so many times while the gate was closed is aborted.",
+	&tessera_critical_section_attempts, 50, 1, INT_MAX, 0},
+	{"tessera.secondary_throttle_timeout", "How long tessera.secondary_throttle waits for a standby after each commit, at most.",
+	&tessera_secondary_throttle_timeout, 10 * 1000, 1, INT_MAX, GUC_UNIT_MS},
+	{"tessera.migration_memory", "Memory for changes that a migration's donor has decoded and not handed out yet; what is more goes to temporary files.",
+	&tessera_migration_memory, 64 * 1024, 64, MAX_KILOBYTES, GUC_UNIT_KB},
 	{"tessera.standby_flush_timeout", "How long a migration waits for streaming standbys to have flushed what was received; then it is aborted.",
 	&tessera_standby_flush_timeout, 3000, 1, 60 * 1000, GUC_UNIT_MS},
 	{"tessera.orphan_cleanup_delay", "How long rows that a shard no longer owns are kept before the range deleter removes them.",
@@ -78,6 +96,8 @@ tessera_migration_settings_init(void)
 	DefineCustomBoolVariable("tessera.migration_verify", "Compare the recipient's rows with the donor's before a range changes hands.",
 							 "The default of the argument verify of tessera.move_range and tessera.move_chunk.",
 							 &tessera_migration_verify, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("tessera.secondary_throttle", "For what of its streaming standbys the recipient of a migration waits after each commit of the clone.", NULL,
+							 &tessera_secondary_throttle, TESSERA_THROTTLE_OFF, throttles, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("tessera.exchange_address",
 							   "Address to which this node binds the data exchange of migrations that it donates.",
 							   "Empty: 127.0.0.1 if the other nodes reach this one by a loopback address or socket, else all addresses.",

@@ -17,8 +17,12 @@ extern int	tessera_migration_verify_memory;	/* kB */
 extern bool tessera_migration_verify;	/* default of move_range's and move_chunk's verify */
 extern int	tessera_critical_section_budget;	/* ms */
 extern int	tessera_critical_section_lock_timeout;	/* ms */
+extern int	tessera_critical_section_attempts;
 extern int	tessera_standby_flush_timeout;	/* ms */
 extern char *tessera_exchange_address;
+extern int	tessera_secondary_throttle; /* TesseraThrottle */
+extern int	tessera_secondary_throttle_timeout;
+extern int	tessera_migration_memory;	/* kB */
 extern int	tessera_orphan_cleanup_delay;	/* ms */
 extern int	tessera_range_deleter_batch_size;	/* rows */
 extern int	tessera_range_deleter_batch_delay;	/* ms */

@@ -7,6 +7,9 @@
  * the fence on the config node, the recipient, and the rest (S68). The local decision 'aborted' is allowed only before the phase 'deciding': from there the
  * config node may have been told to commit, and is asked first, by a fence, which is a writing transaction (D5).
  *
+ * Behind the closed gates nothing is flushed that the config node can tell again: the recipient's and the donor's release are committed lazily, and made durable before the
+ * outcome is acknowledged.
+ *
  * A crash between any two of these leaves the coordinator row, and with it everything that follows.
  */
 #include "postgres.h"
@@ -23,6 +26,9 @@
 #include "migration/place.h"
 #include "migration/settle.h"
 #include "migration/work.h"
+
+/* While a gate is closed a node gets so long to answer; then it is asked again. */
+#define GATE_CALL_MS 5000
 
 typedef struct Outcome
 {
@@ -53,7 +59,7 @@ static void
 fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
 {
 	const char *values[] = {tessera_work_uuid(migration_id), known->error, tessera_work_term()};
-	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values);
+	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values, GATE_CALL_MS);
 
 	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
 	if (!outcome->committed)
@@ -67,14 +73,16 @@ fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcom
 	outcome->term = pg_strtoint64(columns[2]);
 }
 
+/* lazily: while gates are closed; it must be told again, durably, before the outcome is acknowledged. */
 static void
-tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome)
+tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazily)
 {
 	const char *values[] = {
-		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term)
+		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term),
+		lazily ? "true" : "false"
 	};
 
-	tessera_work_call(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8)", 4, values);
+	tessera_work_call_within(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8, $5::bool)", 5, values, GATE_CALL_MS);
 }
 
 /* What the config node keeps about the migration. */
@@ -150,7 +158,6 @@ static void
 carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	volatile bool told = outcome->acknowledged;
 
 	if (row->decision == NULL)
 	{
@@ -162,8 +169,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
 		{
-			tell_recipient(row, outcome);
-			told = true;
+			tell_recipient(row, outcome, true);
 		}
 		PG_CATCH();
 		{
@@ -177,6 +183,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		}
 		PG_END_TRY();
 		tessera_work_begin();
+		tessera_work_commit_lazily();
 		tessera_place_release(row, outcome->donor_major, outcome->term);
 		tessera_work_commit();
 		measure_pause(known);
@@ -185,8 +192,8 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 		tessera_work_refresh();
 	}
-	if (!told)
-		tell_recipient(row, outcome);
+	if (!outcome->acknowledged)
+		tell_recipient(row, outcome, false);
 	/* the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range (D2) */
 	tessera_slot_waiting("recipient's standbys");
 	tessera_work_call(row->peer, "SELECT tessera.internal_await_standbys()", 0, NULL);
@@ -207,12 +214,13 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 		tessera_injection("donor_restored");
 	}
 	fence(&row->migration_id, known, &outcome);
+	tessera_injection("donor_fenced");
 	if (outcome.committed)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("migration %s was aborted here but committed by the config node", tessera_work_uuid(&row->migration_id))));
 	tessera_slot_result(TESSERA_RESULT_ABORTED, NULL);
-	tell_recipient(row, &outcome);
+	tell_recipient(row, &outcome, false);
 }
 
 static void
@@ -271,7 +279,10 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	}
 	tessera_injection("donor_cleaning");
 	drop_slot(row);
+	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
+	/* what was committed lazily here must not be lost once the outcome is */
+	XLogFlush(XactLastCommitEnd);
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);
@@ -280,6 +291,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	}
 	tessera_injection("donor_acknowledged");
 	forget(migration_id);
+	tessera_injection("donor_forgotten");
 	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
 }

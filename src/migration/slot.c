@@ -15,6 +15,7 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "common/shmem.h"
@@ -335,6 +336,23 @@ tessera_slot_waiting(const char *what)
 		return;
 	tessera_slot_lock();
 	strlcpy(slot->waiting_for, what ? what : "", sizeof(slot->waiting_for));
+	tessera_slot_unlock(false);
+}
+
+void
+tessera_slot_note_memory(void)
+{
+	static TimestampTz noted = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	int64		bytes;
+
+	if (tessera_my_migration == NULL || !TimestampDifferenceExceeds(noted, now, 100))
+		return;
+	noted = now;
+	bytes = (int64) MemoryContextMemAllocated(TopMemoryContext, true);
+	tessera_slot_lock();
+	tessera_my_migration->memory = bytes;
+	tessera_my_migration->memory_peak = Max(tessera_my_migration->memory_peak, bytes);
 	tessera_slot_unlock(false);
 }
 

@@ -69,6 +69,8 @@ typedef struct TesseraMigrationSlot
 	double		lag_ms;			/* donor: how far the recipient is behind; -1: not known */
 	double		pause_ms;		/* donor: of the last closed gate */
 	int32		gate_attempts;
+	int64		memory;			/* bytes that the worker had allocated when last looked */
+	int64		memory_peak;
 	char		waiting_for[128];
 
 	/* the result */
@@ -121,6 +123,9 @@ extern void tessera_slot_enter(TesseraMigrationState state);
 
 /* What it waits for; NULL: nothing. */
 extern void tessera_slot_waiting(const char *what);
+
+/* Notes how much memory this process has now; looks at it ten times a second at most. */
+extern void tessera_slot_note_memory(void);
 
 /* Adds to the counters. */
 extern void tessera_slot_count(int64 rows, int64 bytes, int64 mods);

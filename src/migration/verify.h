@@ -30,17 +30,17 @@ extern TesseraDigest *tessera_verify_sums(TesseraVerify *verify);
 extern void tessera_verify_write_sums(TesseraVerify *verify, StringInfo out);
 
 /*
- * A row of the range has changed: its key, from values by attnum - 1 (known: which of them the change tells), and the transaction (invalid: as noted before). The
+ * A row of the range has changed: its key, from values by attnum - 1 (known: which of them the change tells), and the transaction that did it. The
  * settings of row_codec.h must be pushed. ERROR 53400 if there are too many keys.
  */
 extern void tessera_verify_note(TesseraVerify *verify, int table, TupleDesc desc, const Datum *values, const bool *nulls, const bool *known,
 								TransactionId xid);
 
 /*
- * Once in each turn after the clone: goes on with the round, or begins one. sent: all changes up to there are with the recipient or on their way. gate_closed: begins none.
- * Outside a transaction. True if something was done.
+ * Once in each turn after the clone: goes on with the round, or begins one if it may. sent: all changes up to there are with the recipient or on their way. Outside a
+ * transaction. True if something was done.
  */
-extern bool tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool gate_closed);
+extern bool tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool may_begin);
 
 /* The recipient has found the keys of a round equal. ERROR 08P01 if it was not asked (verify NULL: it cannot have been). */
 extern void tessera_verify_answered(TesseraVerify *verify, int64 number);

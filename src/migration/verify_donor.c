@@ -33,6 +33,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/injection.h"
 #include "migration/key_rows.h"
 #include "migration/settings.h"
 #include "migration/verify.h"
@@ -41,7 +42,6 @@
 #define ROUND_KEYS 20000		/* of a round at most */
 #define ROUND_BYTES (8 * 1024 * 1024)	/* of their keys */
 #define ROUND_PAUSE_MS 10		/* between rounds */
-#define NEAR_BYTES (1024 * 1024)	/* of WAL not sent: farther behind, keys would only change again */
 #define MEASURED_KEYS 64		/* a round of fewer says little about what a key costs */
 #define KEY_US 20.0				/* assumed of a key until that is measured */
 
@@ -205,7 +205,6 @@ static void
 new_key(TesseraVerify *verify, ChangedKey *key, int table)
 {
 	key->table = table;
-	key->xid = InvalidTransactionId;
 	key->size = verify->encoded.len;
 	key->bytes = MemoryContextAlloc(verify->mcxt, key->size);
 	memcpy(key->bytes, verify->encoded.data, key->size);
@@ -246,8 +245,7 @@ tessera_verify_note(TesseraVerify *verify, int table, TupleDesc desc, const Datu
 	else
 		new_key(verify, key, table);
 	link_key(verify, key, false);
-	if (TransactionIdIsValid(xid))
-		key->xid = xid;
+	key->xid = xid;
 }
 
 
@@ -266,7 +264,7 @@ choose_keys(TesseraVerify *verify, Snapshot snapshot)
 
 		if (verify->nround >= ROUND_KEYS || bytes >= ROUND_BYTES)
 			break;
-		if (TransactionIdIsValid(key->xid) && XidInMVCCSnapshot(key->xid, snapshot))
+		if (XidInMVCCSnapshot(key->xid, snapshot))
 			continue;
 		unlink_key(verify, key);
 		link_key(verify, key, true);
@@ -319,9 +317,11 @@ measure(TesseraVerify *verify, TimestampTz begun)
 static bool
 begin_round(TesseraVerify *verify, bool last)
 {
-	TimestampTz begun = GetCurrentTimestamp();
+	TimestampTz begun;
 	int			nestlevel;
 
+	tessera_injection("donor_verify_round");
+	begun = GetCurrentTimestamp();
 	verify->position = InvalidXLogRecPtr;
 	tessera_work_begin();
 	nestlevel = tessera_codec_push_settings();
@@ -387,15 +387,14 @@ send_round(TesseraVerify *verify, TesseraPipe *pipe)
 }
 
 bool
-tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool gate_closed)
+tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool may_begin)
 {
 	if (verify->phase == DIGESTED && sent >= verify->position && pipe->rest == NULL)
 	{
 		send_round(verify, pipe);
 		return true;
 	}
-	if (verify->phase == IDLE && !gate_closed && verify->nwaiting > 0 && GetCurrentTimestamp() >= verify->not_before &&
-		sent + NEAR_BYTES >= GetFlushRecPtr(NULL))
+	if (verify->phase == IDLE && may_begin && verify->nwaiting > 0 && GetCurrentTimestamp() >= verify->not_before)
 		return begin_round(verify, false);
 	return false;
 }

@@ -16,10 +16,12 @@
 #include "utils/snapmgr.h"
 
 #include "common/durable.h"
+#include "migration/slot.h"
 #include "migration/work.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
+#define CALL_MS 30000			/* a background process waits for an answer so long at most */
 
 static MemoryContext caller_context = NULL;
 
@@ -70,6 +72,35 @@ tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 char **
 tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values)
 {
+	return tessera_work_call_within(node_id, sql, nparams, values, IsBackgroundWorker ? CALL_MS : 0);
+}
+
+/* Shows whose answer is waited for, unless something else is shown already. */
+static PGresult *
+call_visibly(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms)
+{
+	bool		shown = tessera_my_migration != NULL && tessera_my_migration->waiting_for[0] == '\0';
+	const TesseraNode *node = shown ? tessera_routing_node(routing, node_id) : NULL;
+	PGresult   *volatile result = NULL;
+
+	if (node != NULL)
+		tessera_slot_waiting(psprintf("answer of node %s", NameStr(node->name)));
+	PG_TRY();
+	{
+		result = tessera_control_call_within(routing, node_id, sql, nparams, values, timeout_ms);
+	}
+	PG_FINALLY();
+	{
+		if (node != NULL)
+			tessera_slot_waiting(NULL);
+	}
+	PG_END_TRY();
+	return result;
+}
+
+char **
+tessera_work_call_within(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms)
+{
 	MemoryContext caller = CurrentMemoryContext;
 	bool		own = !IsTransactionState();
 	const TesseraRouting *routing;
@@ -85,7 +116,7 @@ tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const
 				 errmsg("this database is not a node of a cluster")));
 	if (node_id == 0)
 		node_id = tessera_routing_config(routing)->node_id;
-	result = tessera_control_call(routing, node_id, sql, nparams, values);
+	result = call_visibly(routing, node_id, sql, nparams, values, timeout_ms);
 	if (PQntuples(result) > 0)
 	{
 		columns = MemoryContextAlloc(caller, sizeof(char *) * Max(PQnfields(result), 1));
@@ -97,22 +128,24 @@ tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const
 	return columns;
 }
 
-char **
-tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values)
+bool
+tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool any_error, char ***columns)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	bool		inside = IsTransactionState();
-	char	  **volatile columns = NULL;
+	char	  **volatile answer = NULL;
+	volatile bool done = false;
 
 	if (inside)
 		BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		columns = tessera_work_call(node_id, sql, nparams, values);
+		answer = tessera_work_call_within(node_id, sql, nparams, values, timeout_ms);
 		if (inside)
 			ReleaseCurrentSubTransaction();
+		done = true;
 	}
 	PG_CATCH();
 	{
@@ -120,7 +153,8 @@ tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *c
 
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
+			(!any_error && ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION))
 			PG_RE_THROW();
 		FlushErrorState();
 		if (inside)
@@ -135,7 +169,9 @@ tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *c
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
-	return columns;
+	if (columns != NULL)
+		*columns = answer;
+	return done;
 }
 
 char *

@@ -26,8 +26,14 @@ extern const TesseraRouting *tessera_work_group(const pg_uuid_t *group_id, const
  */
 extern char **tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values);
 
-/* The same, best effort: an error is logged at DEBUG1 and forgotten, and the answer is NULL. */
-extern char **tessera_work_try_call(int32 node_id, const char *sql, int nparams, const char *const *values);
+/* The same, with a limit in milliseconds to connecting and the answer (tessera_work_call: 30 s in a background process, none elsewhere); 0: none. ERROR 08006. */
+extern char **tessera_work_call_within(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms);
+
+/*
+ * The same, but false, and no error, if the node cannot be reached in time (any_error: whatever the error is; never a request to end). The reason is logged at DEBUG1. *columns
+ * (if wanted) as above.
+ */
+extern bool tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool any_error, char ***columns);
 
 /* The highest config term that this node has seen, as text in the caller's context: a config node of a lower one refuses the call. */
 extern char *tessera_work_term(void);

@@ -290,7 +290,7 @@ static bool
 table_has_rules(Oid relid)
 {
 	Relation	relation = table_open(relid, NoLock);
-	bool		result = relation->rd_rules != NULL;
+	bool		result = relation->rd_rules != NULL && relation->rd_rel->relkind != RELKIND_MATVIEW;	/* of which the shard says that it cannot be changed */
 
 	table_close(relation, NoLock);
 	return result;

@@ -14,6 +14,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
+#include "common/int.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
@@ -25,6 +26,7 @@
 #include "optimizer/planmain.h"
 #include "optimizer/prep.h"
 #include "optimizer/restrictinfo.h"
+#include "optimizer/tlist.h"
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
@@ -350,12 +352,78 @@ pinned_key(RelOptInfo *rel, const TesseraTable *table, List *clauses)
 	return values;
 }
 
-static char *
-scan_sql(Relation relation, RangeTblEntry *rte, List *attributes, List *shipped, PlanRowMark *mark, Index relid, List **params)
+/* ---- LIMIT ---- */
+
+/* Rows that the statement needs of its only relation at most, in its order; -1: not known, or some may be dropped on the way. */
+static int64
+rows_wanted(PlannerInfo *root, RelOptInfo *rel)
 {
+	Query	   *parse = root->parse;
+	Const	   *count = (Const *) parse->limitCount;
+	Const	   *offset = (Const *) parse->limitOffset;
+	int64		rows;
+
+	if (count == NULL || !IsA(count, Const) || count->constisnull || (offset && (!IsA(offset, Const) || offset->constisnull)) ||
+		parse->commandType != CMD_SELECT || parse->limitOption != LIMIT_OPTION_COUNT || parse->setOperations || parse->groupClause || parse->groupingSets ||
+		parse->distinctClause || parse->hasAggs || parse->hasWindowFuncs || parse->hasTargetSRFs || parse->havingQual || root->rowMarks != NIL ||
+		!bms_equal(root->all_baserels, rel->relids))
+		return -1;
+	if (DatumGetInt64(count->constvalue) < 0 || (offset && DatumGetInt64(offset->constvalue) < 0) ||
+		pg_add_s64_overflow(DatumGetInt64(count->constvalue), offset ? DatumGetInt64(offset->constvalue) : 0, &rows))
+		return -1;
+	return rows;
+}
+
+/* ORDER BY of the statement, if each expression is a column that the scan returns: as that of the scan. */
+static bool
+add_order(PlannerInfo *root, RelOptInfo *rel, Query *query, List *attributes)
+{
+	ListCell   *cell;
+
+	foreach(cell, root->parse->sortClause)
+	{
+		SortGroupClause *clause = copyObject(lfirst_node(SortGroupClause, cell));
+		Var		   *var = (Var *) get_sortgroupclause_expr(clause, root->parse->targetList);
+		TargetEntry *column = NULL;
+
+		for (int i = 0; IsA(var, Var) && var->varno == rel->relid && var->varlevelsup == 0 && i < list_length(attributes); i++)
+			if (list_nth_int(attributes, i) == var->varattno)
+				column = list_nth(query->targetList, i);
+		if (column == NULL)
+			return false;
+		if (column->ressortgroupref == 0)
+			column->ressortgroupref = foreach_current_index(cell) + 1;
+		clause->tleSortGroupRef = column->ressortgroupref;
+		query->sortClause = lappend(query->sortClause, clause);
+	}
+	return true;
+}
+
+/* No shard need give more rows than the statement wants; its own Sort and Limit stay. */
+static void
+add_limit(PlannerInfo *root, RelOptInfo *rel, Query *query, List *attributes, List **params)
+{
+	int64		rows = rows_wanted(root, rel);
+
+	if (rows < 0)
+		return;
+	if (!add_order(root, rel, query, attributes))
+	{
+		query->sortClause = NIL;
+		return;
+	}
+	query->limitCount = tessera_make_param((Expr *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(rows), false, FLOAT8PASSBYVAL), params);
+	query->limitOption = LIMIT_OPTION_COUNT;
+}
+
+/* all: no condition stays here. */
+static char *
+scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes, List *shipped, bool all, PlanRowMark *mark, List **params)
+{
+	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
 	Query	   *query = makeNode(Query);
 	RangeTblEntry *table = copyObject(rte);
-	ParamContext context = {.relid = relid};
+	ParamContext context = {.relid = rel->relid};
 	RangeTblRef *reference = makeNode(RangeTblRef);
 	ListCell   *cell;
 	List	   *quals = NIL;
@@ -388,6 +456,8 @@ scan_sql(Relation relation, RangeTblEntry *rte, List *attributes, List *shipped,
 		query->rowMarks = list_make1(clause);
 		query->hasForUpdate = true;
 	}
+	if (all)
+		add_limit(root, rel, query, attributes, &context.params);
 	*params = context.params;
 	return tessera_deparse(query);
 }
@@ -437,7 +507,7 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 			local = lappend(local, restriction);
 	}
 	attributes = needed_attributes(root, rel, relation, extract_actual_clauses(local, false));
-	sql = scan_sql(relation, rte, attributes, shipped, mark, rel->relid, &params);
+	sql = scan_sql(root, rel, relation, attributes, shipped, local == NIL, mark, &params);
 	if (table && table->group >= 0)
 		key = pinned_key(rel, table, clauses);
 	exprs = list_copy(params);

@@ -26,6 +26,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
+#include "commands/async.h"
 #include "commands/dbcommands.h"
 #include "common/hashfn.h"
 #include "fmgr.h"
@@ -47,6 +48,7 @@
 #include "utils/snapmgr.h"
 
 #include "catalog/identity.h"
+#include "common/errors.h"
 #include "common/protocol.h"
 #include "session/internal.h"
 #include "session/origin.h"
@@ -471,11 +473,51 @@ tessera_internal_set_statement(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* ---- what cannot be prepared ---- */
+
+static bool told_unpreparable = false;
+
+/* What PREPARE TRANSACTION itself would say; the server has no other way to ask for pending notifications, and that function does nothing but raise. */
+static bool
+has_notifications(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool result = false;
+
+	PG_TRY();
+	{
+		AtPrepare_Notify();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		result = true;
+	}
+	PG_END_TRY();
+	return result;
+}
+
+void
+tessera_internal_tell_unpreparable(void)
+{
+	if (!is_internal || told_unpreparable || !IsTransactionBlock())
+		return;
+	if (!(MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) && !has_notifications())
+		return;
+	told_unpreparable = true;
+	ereport(INFO,
+			(errcode(ERRCODE_TESSERA_UNPREPARABLE),
+			 errmsg("the transaction cannot be prepared")));
+}
+
 /* ---- end of transaction ---- */
 
 static void
 end_transaction(XactEvent event, void *arg)
 {
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+		told_unpreparable = false;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:

@@ -26,6 +26,9 @@ typedef struct TesseraToldVersion
 /* Is this backend serving another node? */
 extern bool tessera_internal_connection(void);
 
+/* After a statement of an internal connection: tells the router, once in a transaction, if that cannot be prepared (INFO of SQLSTATE TS005). */
+extern void tessera_internal_tell_unpreparable(void);
+
 /* What the router told about a group; NULL: nothing (it takes the table for a placed one, or does not know it). */
 extern const TesseraToldVersion *tessera_internal_told(const pg_uuid_t *group_id);
 

@@ -34,6 +34,7 @@
 #include "common/protocol.h"
 #include "common/spi.h"
 #include "transaction/deadlock.h"
+#include "transaction/prune.h"
 #include "transaction/settings_mirror.h"
 #include "transaction/transaction_private.h"
 
@@ -209,6 +210,7 @@ queue_transaction(TesseraParticipant *participant)
 		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
 		state->xact_depth = 1;
 		state->wrote = false;
+		state->unpreparable = false;
 		participant->joined = true;
 	}
 	while (state->xact_depth < level)
@@ -576,24 +578,49 @@ tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool writ
 	return pstrdup(PQgetvalue(result, 0, 0));
 }
 
-PGresult *
-tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
+/* The control connection to a node, with nothing unanswered on it. */
+static TesseraConnection *
+open_control(const TesseraRouting *routing, int32 node_id)
 {
 	TesseraConnection *connection = open_node(routing, node_id, 1);
-	PGresult   *result;
 
 	if (tessera_connection_busy(connection) && !tessera_connection_reset(connection, tessera_abort_timeout))
 		connection = open_node(routing, node_id, 1);
+	return connection;
+}
+
+PGresult *
+tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	return tessera_control_call_within(routing, node_id, sql, nparams, values, 0);
+}
+
+PGresult *
+tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
+							int timeout_ms)
+{
+	TimestampTz deadline = timeout_ms > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms) : 0;
+	TimestampTz before = tessera_connections_limit(deadline);
+	TesseraConnection *volatile connection = NULL;
+	PGresult   *volatile result = NULL;
+
 	PG_TRY();
 	{
+		connection = open_control(routing, node_id);
 		result = tessera_connection_run(connection, sql, nparams, values);
 	}
 	PG_CATCH();
 	{
-		(void) tessera_connection_reset(connection, tessera_abort_timeout);
+		(void) tessera_connections_limit(before);
+		/* who is in a hurry does not ask a node to stop that may not answer that, either */
+		if (connection != NULL && timeout_ms > 0 && tessera_connection_busy(connection))
+			tessera_connection_close(connection);
+		else if (connection != NULL)
+			(void) tessera_connection_reset(connection, tessera_abort_timeout);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	(void) tessera_connections_limit(before);
 	return result;
 }
 
@@ -723,6 +750,7 @@ tessera_participant_init(void)
 	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	tessera_deadlock_init();
+	tessera_prune_init();
 	RegisterXactCallback(end_transaction, NULL);
 	RegisterSubXactCallback(end_subtransaction, NULL);
 }

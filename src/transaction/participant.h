@@ -57,6 +57,13 @@ extern char *tessera_participant_call(const TesseraRouting *routing, int32 node_
  * memory context. */
 extern PGresult *tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values);
 
+/*
+ * The same; connecting and waiting for the answer take so many milliseconds at most (0: no limit), then ERROR 08006, and the connection is closed. Interrupted, it does not
+ * wait for the node, either. What the node does with the call is not known then.
+ */
+extern PGresult *tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
+											 int timeout_ms);
+
 extern void tessera_participant_init(void); /* from _PG_init: callbacks, settings */
 
 #endif							/* TESSERA_PARTICIPANT_H */

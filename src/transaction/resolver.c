@@ -27,6 +27,7 @@
 #include "common/spi.h"
 #include "session/internal.h"
 #include "transaction/deadlock.h"
+#include "transaction/prune.h"
 #include "transaction/resolver.h"
 #include "transaction/transaction_private.h"
 
@@ -37,6 +38,7 @@ PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 #define RESOLVER_AGE_MS 10000.0
 #define RESOLVER_PAUSE_MS 10000L
 #define RESOLVER_AGAIN_MS 5000L
+#define PRUNE_PAUSE_MS 30000L
 
 /* Of this database, oldest first. */
 #define LIST_SQL \
@@ -190,14 +192,30 @@ resolver_round(void)
 	return doubt ? RESOLVER_AGAIN_MS : RESOLVER_PAUSE_MS;
 }
 
+static void
+prune_round(void)
+{
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	(void) tessera_prune_decisions_older(tessera_decision_retention * 1000.0);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
 long
 tessera_resolver_step(void)
 {
 	static TimestampTz due = 0;
+	static TimestampTz prune_due = 0;
 	long		pause = tessera_deadlock_step();
 
 	if (GetCurrentTimestamp() >= due)
 		due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), resolver_round());
+	if (GetCurrentTimestamp() >= prune_due)
+	{
+		prune_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PRUNE_PAUSE_MS);
+		prune_round();
+	}
 	return pause;
 }
 

@@ -17,7 +17,7 @@
 
 #include "transaction/settings_mirror.h"
 
-/* About this connection, this transaction or this server; never mirrored, as is everything of tessera's own. */
+/* About this connection, this transaction or this server; never mirrored, as is nearly everything of tessera's own. */
 static const char *const denied_names[] = {
 	"application_name", "client_connection_check_interval", "client_encoding", "default_transaction_deferrable", "default_transaction_isolation",
 	"default_transaction_read_only", "idle_in_transaction_session_timeout", "idle_session_timeout", "is_superuser", "local_preload_libraries",
@@ -55,6 +55,13 @@ is_among(const char *name, const char *const *names, int n)
 		if (pg_strcasecmp(name, names[i]) == 0)
 			return true;
 	return false;
+}
+
+/* Settings of tessera are about this server, but for those that say how long a statement may wait, wherever a part of it does. */
+static bool
+is_ours_alone(const char *name)
+{
+	return strncmp(name, "tessera.", 8) == 0 && strcmp(name, "tessera.gate_timeout") != 0;
 }
 
 static void
@@ -126,7 +133,7 @@ is_set(const struct config_generic *setting)
 static inline bool
 is_mirrored_custom(const struct config_generic *setting)
 {
-	return is_set(setting) && (setting->context == PGC_USERSET || setting->context == PGC_SUSET) && strncmp(setting->name, "tessera.", 8) != 0;
+	return is_set(setting) && (setting->context == PGC_USERSET || setting->context == PGC_SUSET) && !is_ours_alone(setting->name);
 }
 
 /* ---- fingerprint ---- */

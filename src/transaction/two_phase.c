@@ -429,10 +429,41 @@ commit_two_phase(TesseraParticipant *coordinator)
 	make_gid(coordinator ? coordinator->node_id : tessera_self_node);
 	phase = PHASE_PREPARING;
 	write_decision(coordinator);
+	tessera_injection("commit_decision_written");
 	prepare_others(coordinator);
-	tessera_injection("two_phase_prepared");
+	tessera_injection("commit_prepared");
 	if (coordinator)
 		decide_there(coordinator);
+}
+
+/*
+ * A node that has done what cannot be prepared (NOTIFY, temporary objects) must be the coordinator, which commits as any transaction does. There is only one, and
+ * what is written here makes it this node.
+ */
+static TesseraParticipant *
+choose_coordinator(TesseraParticipant *writer, bool wrote_here)
+{
+	const char *other = wrote_here ? "this node" : NULL;
+	TesseraParticipant *chosen = NULL;
+
+	for (int i = 0; i < tessera_participant_count; i++)
+	{
+		TesseraParticipant *participant = &tessera_participants[i];
+
+		if (!participant->wrote || !tessera_connection_state(participant->connection)->unpreparable)
+			continue;
+		if (other)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot commit on several nodes what was done on node \"%s\"", tessera_connection_name(participant->connection)),
+					 errdetail("NOTIFY and temporary objects, also those of triggers, cannot be prepared there, and %s must commit last, too.", other),
+					 errhint("Write to rows of one shard in a transaction that does this.")));
+		other = psprintf("node \"%s\"", tessera_connection_name(participant->connection));
+		chosen = participant;
+	}
+	if (wrote_here)
+		return NULL;
+	return chosen ? chosen : writer;
 }
 
 void
@@ -460,7 +491,7 @@ tessera_two_phase_pre_commit(void)
 	if (nwriters == 1 && !wrote_here)
 		commit_one(writer);
 	else
-		commit_two_phase(wrote_here ? NULL : writer);
+		commit_two_phase(choose_coordinator(writer, wrote_here));
 }
 
 /* ---- after the local commit ---- */
@@ -495,6 +526,7 @@ tessera_two_phase_committed(void)
 
 	if (phase == PHASE_OPEN)
 		return;
+	tessera_injection("commit_decided");	/* only to crash: nothing may be raised here */
 	connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
 	for (int i = 0; i < tessera_participant_count; i++)
 	{

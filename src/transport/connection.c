@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "common/stat_routing.h"
 #include "transport/connection_private.h"
 
 /* An idle connection older than this is looked at before it is used. */
@@ -146,7 +147,7 @@ await_connection(PGconn *pg, int timeout_ms)
 	while (status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED)
 	{
 		int			wanted = status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE;
-		long		wait = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		long		wait = tessera_wait_left(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline));
 		int			ready;
 
 		if (wait <= 0)
@@ -207,7 +208,7 @@ connect_to(const char *name, const char *conninfo)
 	if (pg == NULL || !in_time || PQstatus(pg) != CONNECTION_OK)
 	{
 		char	   *detail = pg == NULL ? "out of memory" :
-		!in_time ? psprintf("No answer within %d ms.", tessera_connect_timeout) : pchomp(PQerrorMessage(pg));
+		!in_time ? "It did not answer in time." : pchomp(PQerrorMessage(pg));
 
 		PQfinish(pg);
 		ReleaseExternalFD();
@@ -273,7 +274,7 @@ still_good(TesseraConnection *connection, const char *conninfo)
 
 	if (connection->pg == NULL)
 		return false;
-	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD ||
+	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD || !tessera_cancel_settled(connection, tessera_wait_left(tessera_connect_timeout)) ||
 		(idle && (strcmp(connection->conninfo, conninfo) != 0 || gone_while_idle(connection))))
 	{
 		tessera_connection_close(connection);
@@ -300,6 +301,7 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 		return entry->connection;
 
 	open_connection(entry->connection, name, conninfo);
+	tessera_stat_count(TESSERA_STAT_CONNECTIONS);
 	if (hello)
 	{
 		PG_TRY();
@@ -363,6 +365,7 @@ tessera_connection_close(TesseraConnection *connection)
 	if (connection->pg == NULL)
 		return;
 	tessera_wait_forget(connection);
+	(void) tessera_cancel_settled(connection, 0);
 	tessera_entries_discard(connection);
 	tessera_statements_forget(connection);
 	tessera_connection_clear_errors(connection);

@@ -56,6 +56,7 @@ typedef struct TesseraRemoteState
 {
 	int			xact_depth;		/* 0: no transaction; 1: in one; n: n-1 savepoints (transaction/) */
 	bool		wrote;			/* a writing command was queued in this remote transaction */
+	bool		unpreparable;	/* and it said that it cannot be prepared (TS005 notice) */
 	bool		known;			/* user and settings below are as sent */
 	Oid			user;
 	Oid			session_user;
@@ -85,6 +86,12 @@ extern void tessera_connection_queue(TesseraConnection *connection, TesseraComma
 extern void tessera_connection_queue_sql(TesseraConnection *connection, const char *sql);
 /* End of the pipeline: send all. Does not wait for answers; only for the socket to take the data (reading meanwhile). */
 extern void tessera_connection_sync(TesseraConnection *connection);
+
+/*
+ * From now on opening a connection, sync, finish, drain and run wait until the deadline at most; then they close the connection and raise ERROR 08006. 0: no limit.
+ * Returns the limit so far. For this process and all its connections: whoever sets one puts back what was, also after an error.
+ */
+extern TimestampTz tessera_connections_limit(TimestampTz deadline);
 
 /* Read until the command is done (or, with first, until it has given its first result). Interruptible; ERROR 08006 if the connection breaks. */
 extern void tessera_connection_finish(TesseraConnection *connection, TesseraCommand *command);
@@ -140,7 +147,7 @@ extern int	tessera_connections_settle(TesseraConnection **connections, int n, Ti
 /* tessera_connection_reset of n connections at once; those that did not settle are closed. */
 extern void tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline);
 
-/* Ask the other end to stop what it runs; it answers with an error, or not, if it was done. Never errors. */
+/* Ask the other end to stop what it runs; it answers with an error, or not, if it was done. Never errors, never waits. */
 extern void tessera_connection_cancel(TesseraConnection *connection);
 
 /* Is it open, as far as is known? No system call. */

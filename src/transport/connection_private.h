@@ -11,6 +11,7 @@
 #include "nodes/pg_list.h"
 #include "utils/hsearch.h"
 
+#include "transport/cancel.h"
 #include "transport/connection.h"
 
 /* A named prepared statement at the other end. */
@@ -94,6 +95,8 @@ struct TesseraConnection
 	char	   *last_words;		/* message of a FATAL error, for the DETAIL of the loss */
 	MemoryContext tags;			/* command tags; reset by a sync when nothing is in flight */
 
+	TesseraCancel *cancel;		/* a request to cancel that the other end may not have taken in yet; NULL: none */
+
 	int			wait_position;	/* in the persistent wait set, or -1 */
 	uint32		wait_events;
 };
@@ -133,6 +136,10 @@ extern void tessera_leftover_add(TesseraConnection *connection, uint32 number);
 
 /* connection_wait.c */
 extern void tessera_wait_forget(TesseraConnection *connection);
+/* Milliseconds that may still be waited, at most timeout_ms (< 0: any), by the limit of tessera_connections_limit; 0: it has passed; -1: no limit. */
+extern long tessera_wait_left(long timeout_ms);
+/* Waits for the end of a request to cancel, if one is under way; false: it is not known whether it still comes. Never errors. */
+extern bool tessera_cancel_settled(TesseraConnection *connection, long timeout_ms);
 
 /* settings */
 extern int	tessera_statement_cache_size;

@@ -160,6 +160,11 @@ tessera_connection_notice(void *arg, const PGresult *result)
 			command->stale = true;
 		return;
 	}
+	if (sqlstate_of(result) == ERRCODE_TESSERA_UNPREPARABLE && severity && strcmp(severity, "INFO") == 0)
+	{
+		connection->state.unpreparable = true;
+		return;
+	}
 	before = MemoryContextSwitchTo(connection->context);
 	notice = palloc0(sizeof(ErrorData));
 	notice->elevel = level_of(severity);

@@ -6,8 +6,9 @@
  * one wait and one receive. A socket that is ready but not wanted now (rows nobody reads yet) makes the set be built anew, with only those wanted.
  * A connection leaves the set by having it built anew.
  *
- * tessera_connections_settle and tessera_connection_reset run in transaction callbacks: they raise nothing, check no interrupts, and are bounded. If the
- * postmaster dies meanwhile they give up waiting, and the process goes at its next wait: to exit in the middle of a commit would be a PANIC.
+ * Waits that may raise are bounded by tessera_connections_limit, if the caller has set one; else only interrupts end them. tessera_connections_settle and
+ * tessera_connection_reset run in transaction callbacks: they raise nothing, check no interrupts, and are bounded by their deadline. If the postmaster dies
+ * meanwhile they give up waiting, and the process goes at its next wait: to exit in the middle of a commit would be a PANIC.
  */
 #include "postgres.h"
 
@@ -23,6 +24,7 @@
 #define FIXED_EVENTS 2			/* latch, postmaster death */
 #define MAX_READY 16
 
+static TimestampTz wait_limit = 0;	/* waits that may raise end then; 0: no limit */
 static WaitEventSet *wait_set = NULL;
 static int	wait_size = 0;		/* sockets it has room for */
 static int	wait_count = 0;		/* sockets in it */
@@ -165,6 +167,44 @@ milliseconds_until(TimestampTz deadline)
 
 /* ---- reading that may raise ---- */
 
+TimestampTz
+tessera_connections_limit(TimestampTz deadline)
+{
+	TimestampTz before = wait_limit;
+
+	wait_limit = deadline;
+	return before;
+}
+
+long
+tessera_wait_left(long timeout_ms)
+{
+	long		left;
+
+	if (wait_limit == 0)
+		return timeout_ms;
+	left = milliseconds_until(wait_limit);
+	return timeout_ms < 0 ? left : Min(left, timeout_ms);
+}
+
+/* Waits once, within the limit; when that has passed, closes the connection and raises. */
+static void
+wait_in_time(TesseraConnection *connection)
+{
+	long		left = tessera_wait_left(-1);
+
+	if (left == 0)
+	{
+		tessera_connection_close(connection);
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("node \"%s\" did not answer in time", tessera_connection_name(connection)),
+				 errdetail("What it does with the request is not known."),
+				 errhint("Check that the node runs.")));
+	}
+	(void) wait_once(&connection, 1, left, false);
+}
+
 void
 tessera_connection_sync(TesseraConnection *connection)
 {
@@ -175,7 +215,7 @@ tessera_connection_sync(TesseraConnection *connection)
 	/* The other end may not read while it cannot write: read meanwhile. */
 	while (connection->unflushed)
 	{
-		(void) wait_once(&connection, 1, -1, false);
+		wait_in_time(connection);
 		if (connection->broken)
 			tessera_connection_raise_broken(connection);
 		(void) tessera_connection_process(connection, false);
@@ -190,7 +230,7 @@ wait_and_handle(TesseraConnection *connection)
 	{
 		if (connection->pg == NULL || connection->broken)
 			tessera_connection_raise_broken(connection);
-		(void) wait_once(&connection, 1, -1, false);
+		wait_in_time(connection);
 		if (tessera_connection_process(connection, false) || connection->count == 0)
 			break;
 	}
@@ -322,27 +362,20 @@ tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz d
 	return nbusy;
 }
 
-/*
- * Ask the other end to stop. libpq has no way to do this without blocking; it is bounded by the connection's own tcp_user_timeout and keepalives
- * (tessera_connection_open sets them).
- */
-static void
-cancel(TesseraConnection *connection)
-{
-	PGcancel   *request = PQgetCancel(connection->pg);
-	char		message[256];
-
-	if (request == NULL)
-		return;
-	(void) PQcancel(request, message, sizeof(message)); /* if it fails the deadline decides */
-	PQfreeCancel(request);
-}
-
 void
 tessera_connection_cancel(TesseraConnection *connection)
 {
-	if (tessera_connection_alive(connection) && connection->count > 0)
-		cancel(connection);
+	if (tessera_connection_alive(connection) && connection->count > 0 && connection->cancel == NULL)
+		connection->cancel = tessera_cancel_start(connection->pg);
+}
+
+bool
+tessera_cancel_settled(TesseraConnection *connection, long timeout_ms)
+{
+	TesseraCancel *cancel = connection->cancel;
+
+	connection->cancel = NULL;
+	return cancel == NULL || tessera_cancel_finish(cancel, timeout_ms);
 }
 
 void
@@ -369,8 +402,10 @@ tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz de
 		tessera_connection_cancel(connection);
 	}
 	(void) tessera_connections_settle(connections, n, deadline);
+	/* A request to cancel that is still on its way would hit what comes next. */
 	for (int i = 0; i < n; i++)
-		if (!tessera_connection_alive(connections[i]) || connections[i]->count > 0)
+		if (!tessera_connection_alive(connections[i]) || connections[i]->count > 0 ||
+			!tessera_cancel_settled(connections[i], milliseconds_until(deadline)))
 			tessera_connection_close(connections[i]);
 }
 

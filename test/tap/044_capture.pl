@@ -299,7 +299,7 @@ sub prepared
 	my ($k) = @_;
 	my $session = $c->session('s1');
 	my $sql = "UPDATE main SET a = 'prepared' WHERE k IN ($k, $k + 5000)";
-	$c->query('s1', "SELECT tessera.injection_set('two_phase_prepared', 'pause')");
+	$c->query('s1', "SELECT tessera.injection_set('commit_prepared', 'pause')");
 	$session->query_until(qr/begun/, "\\echo begun\n$sql;\n");
 	$c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xacts', '1', 30) or fail 'a transaction is prepared';
 	return $session;
@@ -308,7 +308,7 @@ sub prepared
 sub finish_prepared
 {
 	my ($session, $k) = @_;
-	$c->query('s1', "SELECT tessera.injection_clear('two_phase_prepared')");
+	$c->query('s1', "SELECT tessera.injection_clear('commit_prepared')");
 	is($session->query('SELECT 1'), '1', 'the prepared transaction ends');
 	$session->quit;
 	$c->plain_query("UPDATE main SET a = 'prepared' WHERE k IN ($k, $k + 5000)");

@@ -90,13 +90,23 @@ foreach my $statement ('SELECT v FROM t WHERE k = 550', "UPDATE t SET v = 'wrong
 	like($c->error('s2', $statement), qr/57P03: .*was promoted, and what it owns of table "t" is not known yet/, "refused: $statement");
 }
 like($c->error('s2', 'SELECT tessera.recover_node()'), qr/55000: .*cannot find out what it owns/, 'recover_node says what is in the way');
+my $old_snapshot = $c->session('s2', on_error_stop => 0);
+$old_snapshot->query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$old_snapshot->query('SELECT count(*) FROM pg_class');
 $c->start('s1');
 is($c->query('s1', 'SELECT count(*), max(v) FROM t WHERE k BETWEEN 501 AND 600'), '100|moved', 'the rows are the new owner\'s');
 $c->query('s2', 'SELECT tessera.recover_node()');
+$old_snapshot->query("\\set VERBOSITY verbose\nSELECT v FROM t WHERE k = 950");
+like($old_snapshot->{stderr}, qr/40001/, 'a snapshot of before it was known is good for nothing');
+$old_snapshot->quit;
 is($c->query('s2', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'and seen from the promoted server, too');
 sound('after the move', 1000);
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
 sound('moved back', 1000);
+
+# A slot that no migration has: a replaced primary that has become a standby, and then the primary again, comes with it.
+$c->query('s2', "SELECT pg_create_logical_replication_slot('tessera_' || md5('gone'), 'pgoutput')");
+ok($c->wait_for('s2', 'SELECT count(*) FROM pg_replication_slots', '0', 30), 'a leftover slot is dropped');
 
 # In the middle of a move: the standby lacks everything of it, or all but its beginning. Committed or not is the config node's word.
 foreach my $case (

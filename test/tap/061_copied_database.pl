@@ -1,4 +1,5 @@
-# A copy of a node's database holds the node's identity, but it is no node: what is written there stays there, and it asks nobody.
+# A copy of a node's database holds the node's identity, but it is no node: what is written there stays there, and it asks nobody. A renamed database still is
+# the node it was.
 use strict;
 use warnings;
 
@@ -13,12 +14,8 @@ $c->query('s1', "SELECT tessera.shard_table('t', 'k')");
 $c->query('s1', 'INSERT INTO t SELECT g FROM generate_series(1, 10) g');
 $c->query('s1', "SELECT tessera.move_range('t', 6, tessera.maxkey(), 's2')");
 
-# A database with connections cannot be copied: the workers have to go for a moment.
-$c->query('s2', 'ALTER DATABASE postgres ALLOW_CONNECTIONS false', dbname => 'template1');
-$c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres'", dbname => 'template1');
-ok($c->node('s2')->poll_query_until('template1', "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'postgres'"), 'nobody is connected');
+# The node's workers step aside for it.
 $c->query('s2', 'CREATE DATABASE copy TEMPLATE postgres', dbname => 'template1');
-$c->query('s2', 'ALTER DATABASE postgres ALLOW_CONNECTIONS true', dbname => 'template1');
 
 is($c->query('s2', 'SELECT count(*) FROM t', dbname => 'copy'), '5', 'the copy shows the rows that lie in it');
 $c->query('s2', "INSERT INTO t VALUES (0, 'copy'), (100, 'copy')", dbname => 'copy');
@@ -27,9 +24,35 @@ is($c->query('s2', 'SELECT node_id IS NULL FROM tessera.routing_image()', dbname
 $c->query('s2', 'DROP EXTENSION tessera', dbname => 'copy');
 is($c->query($_, 'SELECT count(*) FROM t'), '10', "the cluster is whole on $_") foreach $c->names;
 
+like($c->error('s1', sprintf('SELECT tessera.update_node(%s, %s)', map { TesseraCluster::quote($_) } 's2', $c->conninfo('s2', 'template1'))),
+	qr/22023/, 'another database is not the node');
+
+# A node's database may be renamed; the registry learns of it as of any new address.
+$c->query('s2', 'ALTER DATABASE postgres RENAME TO renamed', dbname => 'template1');
+my $renamed = TesseraCluster::quote($c->conninfo('s2', 'renamed'));
+$c->query('s1', "SELECT tessera.update_node('s2', $renamed)");
+is($c->query('s1', 'SELECT count(*) FROM t'), '10', 'a renamed database is the same node');
+is($c->query('s2', 'SELECT count(*) FROM t', dbname => 'renamed'), '10', 'also for itself');
+is($c->query('s1', "SELECT database FROM tessera.shards WHERE name = 's2'"), 'renamed', 'and the registry has its name');
+
 # A node that forgets its cluster needs no workers any more, and none of them complains.
 my $workers = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND backend_type LIKE 'tessera%'";
 ok($c->wait_for('s1', $workers, '3'), 'the config node has its workers');
+$c->query('s1', "ALTER SYSTEM SET tessera.migration_max_rate = '8kB'");
+$c->query('s1', "ALTER SYSTEM SET tessera.migration_batch_size = '8kB'");
+$c->query('s1', 'SELECT pg_reload_conf()');
+$c->query('s1', "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(-100, 0) g");
+my $move = $c->session('s1', on_error_stop => 0);
+$move->query_until(qr/moving/, "\\echo moving\nSELECT tessera.move_range('t', tessera.minkey(), 1, 's2');\n");
+ok($c->wait_for('s1', "SELECT rows > 0 FROM tessera.migrations WHERE state = 'running'"), 'a migration runs');
+foreach (['s1', 'postgres'], ['s2', 'renamed'])
+{
+	my ($node, $dbname) = @$_;
+	like($c->error($node, 'DROP EXTENSION tessera CASCADE', dbname => $dbname), qr/55006/, "$node cannot forget it during a migration");
+}
+$c->query('s1', "SELECT tessera.cancel_migration(id) FROM tessera.migrations WHERE state = 'running'");
+$move->quit;
+ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.migration_coordinator', '0'), 'the migration has ended');
 my $log = -s $c->node('s1')->logfile;
 $c->query('s1', 'DROP EXTENSION tessera CASCADE');
 ok($c->wait_for('s1', $workers, '0'), 'they end with the extension');

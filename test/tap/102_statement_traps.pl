@@ -478,6 +478,21 @@ my @script = (
 	q{SELECT a.k FROM t1 a ORDER BY k DESC, id DESC LIMIT 5 OFFSET 7},
 	q{SELECT a.k FROM t1 a ORDER BY k DESC FETCH FIRST 5 ROWS WITH TIES},
 	q{SELECT count(*) FROM (SELECT * FROM t1 LIMIT 10) x},
+	q{SELECT k, id FROM t1 ORDER BY k DESC, id LIMIT 7 OFFSET 3},
+	q{SELECT id, k FROM t1 WHERE id > 1 ORDER BY id, k DESC LIMIT 5},
+	q{SELECT v FROM t1 WHERE f_vol(id) > 2 ORDER BY k, id LIMIT 5},
+	q{SELECT k FROM t1 ORDER BY k, k DESC LIMIT 9},
+	q{SELECT k + id FROM t1 ORDER BY k + id, k LIMIT 5},
+	q{SELECT d FROM t1 ORDER BY d NULLS FIRST, k LIMIT 3},
+	q{SELECT DISTINCT id FROM t1 ORDER BY id LIMIT 3},
+	q{SELECT count(*) FROM (SELECT k FROM t1 LIMIT 25 OFFSET 40) x},
+	q{SELECT count(*) FROM (SELECT unnest(arr) FROM t1 LIMIT 100) x},
+	q{SELECT count(*) FROM (SELECT k FROM t1 LIMIT 0) x},
+	q{SELECT count(*) FROM (SELECT a.k FROM t1 a, t2 b LIMIT 1000) x},
+	q{SELECT k, id FROM t1 ORDER BY k, id LIMIT 3 FOR UPDATE},
+	q{SELECT a.k, b.id FROM t1 a, LATERAL (SELECT id FROM t2 WHERE t2.k = a.k ORDER BY id DESC LIMIT 1) b},
+	q{BEGIN; SELECT k, id FROM t1 ORDER BY k, id LIMIT 3; SELECT count(*) FROM (SELECT k FROM t1 LIMIT 5) x; COMMIT},
+	q{PREPARE p (int) AS SELECT k, id FROM t1 ORDER BY k, id LIMIT $1; EXECUTE p(1); EXECUTE p(2); EXECUTE p(3); EXECUTE p(4); EXECUTE p(5); EXECUTE p(6); EXECUTE p(NULL)},
 	q{SELECT k FROM t1 WHERE k = 4 LIMIT (SELECT 2)},
 	q{SELECT k FROM t1 WHERE k = 4 LIMIT NULL OFFSET 1},
 	q{SELECT k FROM t1 LIMIT 0},
@@ -577,5 +592,11 @@ foreach my $name ('s1', 's2')
 	is($differ, 0, "from $name: " . scalar(@script) . ' statements answer as on a plain server, or are refused');
 	$c->query($name, "DELETE FROM $_") foreach @tables;
 }
+
+# A LIMIT holds on each shard already: inside a transaction, too, no more rows than wanted come in.
+like($c->query('s2', 'EXPLAIN (VERBOSE, COSTS OFF) SELECT id, k FROM t1 ORDER BY id DESC LIMIT 5 OFFSET 2'), qr/Remote SQL:.*ORDER BY .*id DESC\s+LIMIT/s, 'LIMIT goes to the shards, with its order');
+$c->query('s2', "INSERT INTO t1 (k, id) SELECT g, 1 FROM generate_series(1, 300) g");
+my @rows_in = $c->query('s2', 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT k FROM t1 ORDER BY k LIMIT 2') =~ /Shard s\d: rows=(\d+)/g;
+is("@rows_in", '2 2', 'and no shard gives more');
 
 done_testing();

@@ -95,4 +95,16 @@ like($c->error('s2', "WITH d AS (DELETE FROM t1 WHERE k = $_ RETURNING k) INSERT
 is($c->query('s3', 'SELECT count(*) FROM t1'), '30', 'and what the earlier one deleted is there');
 like($c->query('s3', 'EXPLAIN (COSTS OFF) WITH d AS (DELETE FROM t1 RETURNING k) SELECT count(*) FROM d, t2'), qr/Tessera Parts.*Tier: parts.*whole statement.*Named Tuplestore Scan/s, 'EXPLAIN shows the parts');
 
+# What a node does as a router is counted, by tier.
+sub counted { return $c->query('s2', 'SELECT t1, whole, routed_inserts, general, parts, stale_retries FROM tessera.stat_routing'); }
+$c->query('s2', 'SELECT tessera.stat_routing_reset()');
+is(counted(), '0|0|0|0|0|0', 'counters begin at zero');
+$c->query('s2', $_)
+  foreach 'SELECT n FROM t1 WHERE k = 1', 'UPDATE t1 SET n = 1 WHERE k = 2', 'SELECT n FROM t1 WHERE k = 3', 'UPDATE t1 SET n = 2', 'INSERT INTO t1 (k, id) SELECT g, 9 FROM generate_series(1, 20) g',
+  'SELECT count(*) FROM t1 a JOIN t1 b USING (id)';
+is(counted(), '3|1|1|1|0|0', 'a statement counts once');
+$c->query('s2', 'WITH d AS (DELETE FROM t1 WHERE id = 9 RETURNING k) SELECT count(*) FROM d');
+is($c->query('s2', 'SELECT parts, connections > 0, stats_reset < now() FROM tessera.stat_routing'), '1|t|t', 'as does one of several parts; connections are counted');
+like($c->error('s2', 'SET ROLE pg_monitor; SELECT tessera.stat_routing_reset()'), qr/42501/, 'not everybody may reset them');
+
 done_testing();

@@ -1,29 +1,29 @@
 /*
- * standbys.c
- *	  Waiting for this server's streaming standbys; see standbys.h.
+ * standby.c
+ *	  What the standbys that are attached to this server have of its WAL; see standby.h.
  *
- * The positions are those that the walsenders keep in shared memory; each is read under its walsender's spinlock. A walsender that is connected to a
- * database decodes for a subscriber, and is no standby. Nobody is woken by a standby's answer unless it is a synchronous one, hence the short sleeps.
+ * Core tells it in the shared memory of the WAL senders, and wakes nobody but those who wait for synchronous replication: who waits here polls.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "fmgr.h"
-#include "miscadmin.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "storage/spin.h"
 #include "utils/timestamp.h"
 
 #include "migration/settings.h"
-#include "migration/standbys.h"
+#include "migration/standby.h"
 #include "migration/work.h"
 
 #define POLL_MS 2
 
 PG_FUNCTION_INFO_V1(tessera_internal_await_standbys);
 
+/* A WAL sender that is connected to a database decodes for a subscriber. */
 static bool
 is_standby(int pid)
 {
@@ -32,21 +32,27 @@ is_standby(int pid)
 	return proc != NULL && !OidIsValid(proc->databaseId);
 }
 
-static bool
-all_flushed(XLogRecPtr lsn)
+bool
+tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size)
 {
-	for (int i = 0; i < max_wal_senders; i++)
+	for (int i = 0; what != TESSERA_THROTTLE_OFF && i < max_wal_senders; i++)
 	{
 		WalSnd	   *sender = &WalSndCtl->walsnds[i];
-		bool		behind;
 		int			pid;
+		WalSndState state;
+		XLogRecPtr	flushed;
+		XLogRecPtr	has;
 
 		SpinLockAcquire(&sender->mutex);
 		pid = sender->pid;
-		behind = sender->state == WALSNDSTATE_STREAMING && sender->flush < lsn;
+		state = sender->state;
+		flushed = sender->flush;
+		has = what == TESSERA_THROTTLE_FLUSH ? sender->flush : sender->apply;
 		SpinLockRelease(&sender->mutex);
-		if (behind && is_standby(pid))
-			return false;
+		if (state != WALSNDSTATE_STREAMING || XLogRecPtrIsInvalid(flushed) || has >= lsn || !is_standby(pid))
+			continue;
+		snprintf(who, size, "%s of the standby of process %d", what == TESSERA_THROTTLE_FLUSH ? "flush" : "replay", pid);
+		return false;
 	}
 	return true;
 }
@@ -55,8 +61,9 @@ bool
 tessera_await_standbys(XLogRecPtr lsn, long timeout_ms)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	char		who[128];
 
-	while (!all_flushed(lsn))
+	while (!tessera_standbys_have(lsn, TESSERA_THROTTLE_FLUSH, who, sizeof(who)))
 	{
 		if (GetCurrentTimestamp() >= deadline)
 			return false;

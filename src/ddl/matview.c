@@ -1,0 +1,188 @@
+/*
+ * matview.c
+ *	  Materialized views over tables of the cluster: a placed table whose rows REFRESH computes.
+ *
+ * Every node has the view; the shard of its schema has the rows. CREATE ... WITH DATA is CREATE ... WITH NO DATA on every node, then REFRESH. REFRESH runs the view's
+ * query here, as its owner, into a staging table that is placed on the same shard, then runs on every node: the view's shard fills it from the staging
+ * table, through core's own REFRESH with another query (tessera_refresh_query), the others do nothing. Then the staging table goes. All of it is one transaction.
+ *
+ * Nodes without the rows count it as populated, so that scans of it are planned there; whether it is, its shard knows.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "commands/matview.h"
+#include "miscadmin.h"
+#include "parser/scansup.h"
+#include "rewrite/rewriteHandler.h"
+#include "tcop/tcopprot.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/ruleutils.h"
+
+#include "ddl/ddl.h"
+
+/* While core's REFRESH runs on the view's shard: what it reads instead of the view's query. Taken by the first planning. */
+static Oid	staging = InvalidOid;
+
+static char *
+staging_name(const char *view)
+{
+	char	   *name = psprintf("tessera_refresh_%s", view);
+
+	truncate_identifier(name, strlen(name), false);
+	return name;
+}
+
+static const TesseraTable *
+cluster_view(const TesseraRouting *routing, RangeVar *relation)
+{
+	Oid			relid = RangeVarGetRelid(relation, NoLock, true);
+
+	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_MATVIEW)
+		return NULL;
+	return tessera_routing_table(routing, relid);
+}
+
+/* ---- CREATE ---- */
+
+void
+tessera_create_materialized_view(CreateTableAsStmt *statement, const char *schema)
+{
+	char	   *name = pstrdup(quote_qualified_identifier(schema, statement->into->rel->relname));
+	StringInfoData text;
+	ListCell   *cell;
+
+	initStringInfo(&text);
+	appendStringInfo(&text, "CREATE MATERIALIZED VIEW %s%s", statement->if_not_exists ? "IF NOT EXISTS " : "", name);
+	foreach(cell, statement->into->colNames)
+		appendStringInfo(&text, "%s%s%s", foreach_current_index(cell) == 0 ? " (" : ", ", quote_identifier(strVal(lfirst(cell))),
+						 lnext(statement->into->colNames, cell) ? "" : ")");
+	tessera_append_into_options(&text, statement->into);
+	appendStringInfo(&text, " AS %s WITH NO DATA", pg_get_querydef(copyObject(castNode(Query, statement->query)), false));
+	tessera_run_utility_text(text.data);
+	tessera_run_utility_text(psprintf("REFRESH MATERIALIZED VIEW %s", name));
+}
+
+/* ---- REFRESH, where it was given ---- */
+
+/* The view's query, to be planned: its locks are taken. */
+static Query *
+view_query(Oid relid)
+{
+	Relation	view = table_open(relid, AccessShareLock);
+	Query	   *query = copyObject(linitial_node(Query, view->rd_rules->rules[0]->actions));
+
+	table_close(view, NoLock);
+	AcquireRewriteLocks(query, true, false);
+	return query;
+}
+
+static void
+fill_staging(Oid view, Oid table, Oid owner, TesseraUtility *utility)
+{
+	Oid			user;
+	int			security;
+	int			level = NewGUCNestLevel();
+
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(owner, security | SECURITY_RESTRICTED_OPERATION);
+	(void) tessera_insert_rows(table, view_query(view), utility);
+	AtEOXact_GUC(false, level);
+	SetUserIdAndSecContext(user, security);
+}
+
+static Oid
+owner_of(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	Oid			owner = rel->rd_rel->relowner;
+
+	table_close(rel, NoLock);
+	return owner;
+}
+
+bool
+tessera_refresh_begin(TesseraUtility *utility, const TesseraRouting *routing)
+{
+	RefreshMatViewStmt *statement = castNode(RefreshMatViewStmt, utility->statement->utilityStmt);
+	const TesseraTable *table = cluster_view(routing, statement->relation);
+	Oid			view;
+	Oid			owner;
+	const char *schema;
+	char	   *name;
+
+	if (table == NULL)
+		return false;
+	view = table->relid;
+	if (statement->concurrent)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("REFRESH MATERIALIZED VIEW CONCURRENTLY is not supported on tables of the cluster"),
+				 errhint("Use REFRESH MATERIALIZED VIEW.")));
+	if (!pg_class_ownercheck(view, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_MATVIEW, get_rel_name(view));
+	if (statement->skipData)
+		return true;
+	owner = owner_of(view);
+	schema = get_namespace_name(get_rel_namespace(view));
+	name = staging_name(get_rel_name(view));
+	tessera_run_utility_text(psprintf("CREATE UNLOGGED TABLE %s (LIKE %s)", quote_qualified_identifier(schema, name),
+									  pstrdup(quote_qualified_identifier(schema, get_rel_name(view)))));
+	if (owner != GetUserId())
+		tessera_run_utility_text(psprintf("ALTER TABLE %s OWNER TO %s", quote_qualified_identifier(schema, name),
+										  quote_identifier(GetUserNameFromId(owner, false))));
+	fill_staging(view, get_relname_relid(name, get_rel_namespace(view)), owner, utility);
+	CommandCounterIncrement();
+	return true;
+}
+
+void
+tessera_refresh_end(TesseraUtility *utility)
+{
+	RefreshMatViewStmt *statement = castNode(RefreshMatViewStmt, utility->statement->utilityStmt);
+	Oid			view = RangeVarGetRelid(statement->relation, NoLock, false);
+
+	if (!statement->skipData)
+		tessera_run_utility_text(psprintf("DROP TABLE %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(view)),
+																						staging_name(get_rel_name(view)))));
+}
+
+/* ---- REFRESH, on every node ---- */
+
+bool
+tessera_refresh_elsewhere(TesseraUtility *utility)
+{
+	RefreshMatViewStmt *statement = (RefreshMatViewStmt *) utility->statement->utilityStmt;
+	const TesseraRouting *routing;
+	const TesseraTable *table;
+
+	staging = InvalidOid;
+	if (!IsA(statement, RefreshMatViewStmt) || (routing = tessera_routing()) == NULL || (table = cluster_view(routing, statement->relation)) == NULL)
+		return false;
+	if (table->node_id != routing->self)
+		return true;
+	if (!statement->skipData)
+		staging = get_relname_relid(staging_name(get_rel_name(table->relid)), get_rel_namespace(table->relid));
+	return false;
+}
+
+Query *
+tessera_refresh_query(void)
+{
+	Oid			relid = staging;
+	RawStmt    *raw;
+	char	   *text;
+
+	if (!OidIsValid(relid))
+		return NULL;
+	staging = InvalidOid;
+	text = psprintf("SELECT * FROM %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid)));
+	raw = linitial_node(RawStmt, pg_parse_query(text));
+	return linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
+}

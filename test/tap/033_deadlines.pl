@@ -1,0 +1,218 @@
+# Nobody waits for ever: a migration whose nodes stand still (SIGSTOP of a whole server), whose recipient does not confirm in time, whose slot waits for a stranger's
+# transaction. Its waits are named, they end, and the range is served meanwhile.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+use TesseraCluster;
+
+my $c = TesseraCluster->new('deadlines',
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 100, 'tessera.connect_timeout' => 2000, 'tessera.abort_timeout' => 2000 });
+$c->create(shards => 3);
+$c->everywhere($_) foreach (
+	'CREATE TABLE acc (k int PRIMARY KEY, bal int NOT NULL)',
+	'INSERT INTO acc SELECT g, g FROM generate_series(1, 2000) g');
+$c->query('s1', "SELECT tessera.shard_table('acc', 'k')");
+$c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's2')");
+
+# The config node s1 owns nothing; s2 gives to s3.
+my $move = "SELECT tessera.move_range('acc', 500, 1500, 's3')";
+my $running = "SELECT id FROM tessera.migrations WHERE state = 'running'";
+my $waiting = "SELECT waiting_for FROM tessera.stat_progress_migration";
+
+sub same
+{
+	my ($name) = @_;
+	my ($same, $detail) = $c->same_everywhere('SELECT * FROM acc');
+	ok($same, $name) or diag $detail;
+	return;
+}
+
+sub settled
+{
+	my ($name) = @_;
+	foreach my $node ($c->names)
+	{
+		ok($c->wait_for($node,
+			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
+			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
+			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.range_deletions)", '0', 90), "$name: $node is clean");
+	}
+	is($c->query('s1', "SELECT * FROM tessera.check_consistency(deep => true)"), '', "$name: consistent");
+	same("$name: same rows");
+	return;
+}
+
+sub set
+{
+	my ($node, $setting, $value) = @_;
+	$c->query($node, "ALTER SYSTEM SET $setting = $value");
+	$c->query($node, 'SELECT pg_reload_conf()');
+	return;
+}
+
+# Begins a move on a node and, with a point, waits until it is paused there.
+sub begin
+{
+	my ($from, $node, $point, $sql) = @_;
+	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')") if $point;
+	my $session = $c->session($from, on_error_stop => 0);
+	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$sql;\n");
+	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point") if $point;
+	return $session;
+}
+
+sub finish
+{
+	my ($session) = @_;
+	$session->query('SELECT 1');
+	my $errors = $session->{stderr};
+	$session->quit;
+	return $errors;
+}
+
+# All processes of a node stand still, or go on.
+sub freeze
+{
+	my ($node) = @_;
+	my $postmaster = $c->node($node)->{_pid};
+	kill 'STOP', $postmaster;
+	kill 'STOP', TesseraCluster::_children($postmaster);
+	return;
+}
+
+sub thaw
+{
+	my ($node) = @_;
+	my $postmaster = $c->node($node)->{_pid};
+	kill 'CONT', $postmaster, TesseraCluster::_children($postmaster);
+	return;
+}
+
+# Runs SQL, which must take less than so many seconds; returns what psql returns.
+sub within
+{
+	my ($seconds, $name, $node, $sql) = @_;
+	my $began = time;
+	my @result = $c->psql($node, $sql, timeout => 60);
+	cmp_ok(time - $began, '<', $seconds, "$name: within $seconds s");
+	return @result;
+}
+
+# The recipient does not confirm in time: the gate opens again, the range is served, the next attempt gets there.
+my $session = begin('s1', 's3', 'recipient_last', $move);
+ok($c->wait_for('s2', 'SELECT gate_attempts > 0 AND phase NOT IN ($$write_gate$$, $$read_gate$$) FROM tessera.stat_progress_migration', 't', 10),
+	'a recipient that does not confirm: the gate is open again');
+foreach my $node ($c->names)
+{
+	my ($status, undef, $stderr) = within(3, "$node writes into the range", $node, 'SET tessera.gate_timeout = 2000; UPDATE acc SET bal = bal + 1 WHERE k = 1000');
+	is($status, 0, "$node: it is served") or diag $stderr;
+}
+$c->plain_query('UPDATE acc SET bal = bal + 3 WHERE k = 1000');
+$c->query('s3', "SELECT tessera.injection_set('recipient_taken_back', 'pause')");
+$c->query('s3', "SELECT tessera.injection_clear('recipient_last')");
+ok($c->wait_for('s3', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'recipient_taken_back'", '1'), 'a confirmation that came too late is taken back');
+is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR owned <> '{}'"), '0', 'nothing of it is left on the recipient');
+same('while it is taken back');
+$c->query('s2', 'UPDATE acc SET bal = bal + 1 WHERE k = 1001');
+$c->plain_query('UPDATE acc SET bal = bal + 1 WHERE k = 1001');
+$c->query('s3', 'SELECT tessera.injection_clear()');
+is(finish($session), '', 'the move gets there in another attempt');
+settled('not confirmed in time');
+$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
+
+# So often, and no more.
+set('s2', 'tessera.critical_section_attempts', 1);
+$session = begin('s1', 's3', 'recipient_last', $move);
+like(finish($session), qr/53400.*did not confirm the migration in time, in 1 attempts/s, 'after so many attempts the move fails, with the reason');
+$c->query('s3', 'SELECT tessera.injection_clear()');
+$c->query('s2', 'ALTER SYSTEM RESET tessera.critical_section_attempts');
+$c->query('s2', 'SELECT pg_reload_conf()');
+settled('never confirmed');
+
+# The recipient's server stands still in the clone: the donor says so, and the migration can be cancelled.
+set('s3', 'tessera.migration_commit_size', 8);
+$session = begin('s1', 's3', 'recipient_batch', $move);
+freeze('s3');
+ok($c->wait_for('s2', $waiting, qr/^(answer of node s3|recipient: its node does not answer)$/, 30), 'a recipient that stands still is named');
+my $id = $c->query('s1', $running);
+my ($status, $stdout, $stderr) = within(20, 'cancelling it', 's1', "SELECT tessera.cancel_migration('$id')");
+is("$status $stdout", '0 t', 'it is cancelled') or diag $stderr;
+is((within(3, 'the range', 's2', 'SELECT bal FROM acc WHERE k = 1001'))[1], '1002', 'the range is served');
+
+# A statement that waits for the node that stands still can be cancelled, too: the request to cancel does not hang.
+thaw('s3');
+$c->query('s3', 'SELECT tessera.injection_clear()');
+like(finish($session), qr/57014/, 'its caller is told');
+$c->query('s3', 'ALTER SYSTEM RESET tessera.migration_commit_size');
+$c->query('s3', 'SELECT pg_reload_conf()');
+settled('recipient stood still');
+$c->query('s1', $move);
+$session = $c->session('s1', on_error_stop => 0);
+$session->query('SELECT bal FROM acc WHERE k = 1000');
+freeze('s3');
+$session->query("SET statement_timeout = 500");
+my $began = time;
+$session->query('SELECT bal FROM acc WHERE k = 1000');
+like($session->{stderr}, qr/statement timeout/, 'a statement that waits for a server that stands still is cancelled');
+cmp_ok(time - $began, '<', 10, 'in time');
+thaw('s3');
+$session->{stderr} = '';
+$session->query("SET statement_timeout = 0");
+is($session->query('SELECT bal FROM acc WHERE k = 1001'), '1002', 'and the session goes on') or diag $session->{stderr};
+$session->quit;
+$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
+
+# The config node stands still: no gate is closed; when it is back the move goes on.
+$session = begin('s3', 's2', 'donor_cloned', $move);
+freeze('s1');
+$c->query('s2', 'SELECT tessera.injection_clear()');
+ok($c->wait_for('s2', $waiting, qr/^(answer of node s1|the config node does not answer)$/, 30), 'a config node that stands still is named');
+($status) = within(3, 'the range', 's2', 'UPDATE acc SET bal = bal + 1 WHERE k = 1002');
+is($status, 0, 'it is served');
+$c->plain_query('UPDATE acc SET bal = bal + 1 WHERE k = 1002');
+thaw('s1');
+is(finish($session), '', 'it goes on when the config node does');
+settled('config node stood still');
+$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
+
+# It stands still when it should decide: who waits at the gate gets an error at its deadline, and nothing is guessed.
+$session = begin('s3', 's2', 'config_commit', $move);
+freeze('s1');
+$c->query('s2', 'SELECT tessera.injection_clear()');
+($status, $stdout, $stderr) = within(4, 'waiting at the gate', 's2', 'SET tessera.gate_timeout = 1000; SELECT bal FROM acc WHERE k = 1000');
+like($stderr, qr/55P03.*gate|40001/s, 'it ends at tessera.gate_timeout');
+is((within(3, 'outside of the range', 's2', 'SELECT bal FROM acc WHERE k = 1'))[1], '1', 'outside of the range all goes on');
+thaw('s1');
+finish($session);
+ok($c->wait_for('s1', "SELECT count(*) FROM ($running) r", '0', 60), 'the config node decides when it is back');
+settled('config node stood still while it should decide');
+my $owner = $c->query('s1', "SELECT tessera.range_owner('acc', 1000)");
+$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')") if $owner ne 's2';
+
+# Transactions of strangers hold up the slot: they are named, on the config node, too, and waited for as long as the migration may take.
+$c->node('s2')->safe_psql('postgres', 'CREATE DATABASE other');
+$c->node('s2')->safe_psql('other', "BEGIN; CREATE TABLE t (a int); PREPARE TRANSACTION 'forgotten'");
+$session = begin('s1', 's2', undef, $move);
+ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE state = 'running'", 'prepared transaction "forgotten"', 20), 'a forgotten prepared transaction is named');
+is((within(3, 'a write into the range', 's1', 'UPDATE acc SET bal = bal WHERE k = 1000'))[0], 0, 'it does not wait');
+$c->node('s2')->safe_psql('other', "ROLLBACK PREPARED 'forgotten'");
+is(finish($session), '', 'when it has ended the move goes on');
+settled('prepared transaction');
+$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
+my $long = $c->session('s2', dbname => 'other', on_error_stop => 0);
+$long->query('BEGIN; CREATE TABLE t2 (a int)');
+my $pid = $long->query('SELECT pg_backend_pid()');
+set('s2', 'tessera.migration_timeout', 1500);
+$session = begin('s1', 's2', undef, $move);
+ok($c->wait_for('s2', $waiting, qr/process $pid$/, 20), 'so is a long transaction of another database');
+like(finish($session), qr/process $pid/, 'past tessera.migration_timeout the move fails, and says for whom it waited');
+$long->query('ROLLBACK');
+$long->quit;
+$c->query('s2', 'ALTER SYSTEM RESET tessera.migration_timeout');
+$c->query('s2', 'SELECT pg_reload_conf()');
+settled('long transaction elsewhere');
+
+done_testing();

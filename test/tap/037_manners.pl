@@ -1,0 +1,205 @@
+# How a migration behaves towards others: bounded in memory and rate, gates only when the pause will be short, reads go on behind the write gate, the donor's questions grow
+# rare; and the range deleter: batches with pauses, taken up again after a crash, out of the way of a range that comes back.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+use TesseraCluster;
+
+my $c = TesseraCluster->new('manners', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0 });
+$c->create(shards => 2);
+$c->everywhere($_) foreach (
+	'CREATE TABLE acc (k int PRIMARY KEY, bal int NOT NULL)',
+	'INSERT INTO acc SELECT g, g FROM generate_series(1, 3000) g',
+	'CREATE TABLE big (k int PRIMARY KEY, n int NOT NULL, filler text)',
+	"INSERT INTO big SELECT g, 0, (SELECT string_agg(md5((g * 40 + i)::text), '') FROM generate_series(1, 30) i) FROM generate_series(1, 20000) g");
+$c->query('s1', "SELECT tessera.shard_table('acc', 'k')");
+$c->query('s1', "SELECT tessera.shard_table('big', 'k')");
+
+my $progress = 'FROM tessera.stat_progress_migration';
+
+sub set
+{
+	my (%settings) = @_;
+	foreach my $node ($c->names)
+	{
+		$c->query($node, "ALTER SYSTEM SET $_ = $settings{$_}") foreach sort keys %settings;
+		$c->query($node, 'SELECT pg_reload_conf()');
+	}
+	return;
+}
+
+sub reset_all
+{
+	foreach my $node ($c->names)
+	{
+		$c->query($node, 'ALTER SYSTEM RESET ALL');
+		$c->query($node, 'SELECT pg_reload_conf()');
+	}
+	return;
+}
+
+sub begin
+{
+	my ($sql) = @_;
+	my $session = $c->session('s1', on_error_stop => 0);
+	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$sql;\n");
+	return $session;
+}
+
+sub finish
+{
+	my ($session) = @_;
+	$session->query('SELECT 1');
+	my $errors = $session->{stderr};
+	$session->quit;
+	return $errors;
+}
+
+sub arm
+{
+	my ($node, $point) = @_;
+	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	return;
+}
+
+sub paused
+{
+	my ($node, $point) = @_;
+	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
+	return;
+}
+
+sub go_on
+{
+	my ($node, $point) = @_;
+	$c->query($node, "SELECT tessera.injection_clear('$point')");
+	return;
+}
+
+sub same
+{
+	my ($name, $table) = @_;
+	my ($same, $detail) = $c->same_everywhere("SELECT * FROM $table");
+	ok($same, $name) or diag $detail;
+	is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', "$name: consistent");
+	return;
+}
+
+# Memory: a range of 20 MB, and a transaction of 20 MB while it moves, with bounds far below; several batches are under way at a time.
+set('tessera.migration_batch_size' => 64, 'tessera.migration_commit_size' => 256, 'tessera.migration_memory' => 1024);
+arm('s2', 'recipient_batch');
+arm('s2', 'recipient_cloned');
+my $session = begin("SELECT tessera.move_range('big', tessera.minkey(), tessera.maxkey(), 's2')");
+paused('s2', 'recipient_batch');
+ok($c->wait_for('s1', "SELECT bytes_done >= 4 * 64 * 1024 + " . $c->query('s2', "SELECT bytes_done $progress") . " $progress", 't', 10), 'several batches are on their way');
+go_on('s2', 'recipient_batch');
+paused('s2', 'recipient_cloned');
+$c->everywhere('UPDATE big SET n = 1');
+arm('s1', 'donor_cleaning');
+arm('s2', 'recipient_released');
+go_on('s2', 'recipient_cloned');
+paused($_->[0], $_->[1]) foreach ([ 's1', 'donor_cleaning' ], [ 's2', 'recipient_released' ]);
+my $limit = 12 * 1024 * 1024;
+foreach my $node ($c->names)
+{
+	my ($memory, $peak) = split /\|/, $c->query($node, "SELECT memory_bytes, memory_peak_bytes $progress");
+	cmp_ok($memory, '>', 100000, "$node shows its memory");
+	cmp_ok($peak, '>=', $memory, "$node: and the most it had");
+	cmp_ok($peak, '<', $limit, "$node: $peak bytes, however large the range");
+	cmp_ok($c->query($node, "SELECT bytes_done $progress"), '>', 30 * 1024 * 1024, "$node: more than 30 MB went through");
+}
+go_on('s1', 'donor_cleaning');
+go_on('s2', 'recipient_released');
+is(finish($session), '', 'the move ends well');
+same('much data', 'big');
+
+# Rate: 1 MB a second.
+set('tessera.migration_max_rate' => 1024);
+$c->query('s1', "SELECT tessera.move_range('big', 1, 3001, 's1')");
+my $seconds = $c->query('s1', "SELECT extract(epoch FROM finished - started) FROM tessera.migrations ORDER BY started DESC LIMIT 1");
+cmp_ok($seconds, '>', 2, "3 MB at 1 MB a second take their time ($seconds s)");
+reset_all();
+$c->query('s1', "SELECT tessera.move_range('big', 1, 3001, 's2')");
+my $faster = $c->query('s1', "SELECT extract(epoch FROM finished - started) FROM tessera.migrations ORDER BY started DESC LIMIT 1");
+cmp_ok($faster, '<', $seconds, 'without the limit less');
+
+# S50: the donor asks at once, then less and less often, at most every second or so.
+set('log_statement' => "'all'");
+my $offset = -s $c->node('s2')->logfile;
+arm('s2', 'recipient_cloned');
+$session = begin("SELECT tessera.move_range('acc', 1001, 2001, 's2')");
+paused('s2', 'recipient_cloned');
+my @asked;
+my $deadline = time + 20;
+while (@asked < 14 && time < $deadline)
+{
+	my $log = slurp_file($c->node('s2')->logfile, $offset);
+	@asked = map { $_->[0] * 3600 + $_->[1] * 60 + $_->[2] } map { [ split /:/ ] } $log =~ /^\S+ (\S+) .*execute.*internal_recipient_status/mg;
+	Time::HiRes::sleep(0.2);
+}
+my @gaps = map { $asked[$_] - $asked[ $_ - 1 ] } 1 .. $#asked;
+cmp_ok(scalar @asked, '>=', 14, 'S50: the donor asks how the recipient fares') or diag "@gaps";
+cmp_ok($gaps[0] + $gaps[1] + $gaps[2], '<', 0.5, 'S50: often in the beginning') or diag "@gaps";
+cmp_ok($gaps[-1], '>', 0.9, 'S50: about every second in the end') or diag "@gaps";
+reset_all();
+
+# S51: no critical section while the recipient is behind.
+arm('s2', 'recipient_batch');
+$c->everywhere('UPDATE acc SET bal = bal + 1 WHERE k BETWEEN 1001 AND 1100');
+go_on('s2', 'recipient_cloned');
+paused('s2', 'recipient_batch');
+ok($c->wait_for('s1', "SELECT lag_ms > 1000 $progress", 't', 20), 'S51: the recipient is behind');
+is($c->query('s1', "SELECT phase, gate_attempts $progress"), 'catching_up|0', 'S51: no gate is closed');
+
+# S56: behind the write gate reads go on, and writes outside of the range.
+arm('s1', 'donor_write_gate');
+go_on('s2', 'recipient_batch');
+paused('s1', 'donor_write_gate');
+foreach my $node ($c->names)
+{
+	is($c->query($node, 'SET tessera.gate_timeout = 1000; SELECT bal FROM acc WHERE k = 1500'), '1500', "S56: $node reads inside of the range");
+	is($c->query($node, 'SET tessera.gate_timeout = 1000; SELECT count(*) FROM acc'), '3000', "S56: $node reads everything");
+	$c->query($node, 'SET tessera.gate_timeout = 1000; UPDATE acc SET bal = bal WHERE k = 500');
+	like($c->error($node, 'SET tessera.gate_timeout = 300; UPDATE acc SET bal = bal WHERE k = 1500'), qr/55P03.*gate|40001/s, "S56: $node does not write inside");
+}
+go_on('s1', 'donor_write_gate');
+is(finish($session), '', 'and the move ends well');
+same('after the gate', 'acc');
+
+# What the config node would refuse it refuses before a gate is closed.
+arm('s2', 'recipient_cloned');
+$session = begin("SELECT tessera.move_range('acc', 2001, 2500, 's2')");
+paused('s2', 'recipient_cloned');
+$c->query('s1', 'UPDATE tessera.table_group SET allow_migrations = false');
+go_on('s2', 'recipient_cloned');
+like(finish($session), qr/55006.*not allowed at present/s, 'a commit that would be refused ends the move');
+is($c->query('s1', 'SELECT pause_ms IS NULL FROM tessera.migrations ORDER BY started DESC LIMIT 1'), 't', 'and no gate was closed');
+$c->query('s1', 'UPDATE tessera.table_group SET allow_migrations = true');
+
+# The range deleter (S71, S74): batches, pauses, how far it is; a range that comes back does not wait for its pauses (S65).
+my $deleter = "SELECT query FROM pg_stat_activity WHERE backend_type = 'tessera range deleter'";
+$c->query('s1', "SELECT tessera.move_range('acc', 1001, 2001, 's1')");
+ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'nothing is to be deleted');
+set('tessera.range_deleter_batch_size' => 100, 'tessera.range_deleter_batch_delay' => 600000);
+$c->query('s1', "SELECT tessera.move_range('acc', 1001, 3001, 's2')");
+ok($c->wait_for('s1', $deleter, qr/^deleting .*: 100 rows so far$/, 30), 'S74: the range deleter rests after a batch, and shows how far it is');
+is($c->query('s1', 'SELECT count(*) FROM tessera.range_deletions'), '1', 'S75: the range is still to be deleted');
+same('orphans are hidden', 'acc');
+my $began = time;
+$c->query('s1', "SELECT tessera.move_range('acc', 1001, 2001, 's1')");
+cmp_ok(time - $began, '<', 30, 'S65: a range that comes back does not wait for these pauses');
+same('it came back', 'acc');
+
+# After a crash it goes on (S71).
+$c->kill9('s1');
+$c->start('s1');
+ok($c->wait_for('s1', $deleter, qr/^deleting .*: \d00 rows so far$/, 30), 'after a crash it goes on with what is left');
+is($c->query('s1', 'SELECT count(*) FROM tessera.range_deletions'), '1', 'which is not all');
+set('tessera.range_deleter_batch_delay' => 0);
+$c->query('s1', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'tessera range deleter'");
+ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', '0', 60), 'S75: in the end the range is off the list');
+same('all is deleted', 'acc');
+done_testing();
