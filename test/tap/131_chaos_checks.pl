@@ -140,15 +140,15 @@ sub move_sql
 	return "SELECT tessera.move_range('$table', tessera.minkey(), tessera.maxkey(), '$to')";
 }
 
-# A move, held for a moment between the last change that is shipped and the hand-over: who writes then on the donor writes in vain.
+# A move, held for a moment when the recipient has everything and the donor does not know: who writes then on the donor writes in vain.
 sub without_gate
 {
 	my ($arm) = @_;
 	$cluster->query('s1', move_sql('counter', 's1'));
 	$arm->();
-	my $move = paused_move('counter', 's2', 's2', 'recipient_confirming');
+	my $move = paused_move('counter', 's2', 's2', 'recipient_confirmed');
 	sleep 0.7;
-	$cluster->query('s2', "SELECT tessera.injection_clear('recipient_confirming')");
+	$cluster->query('s2', "SELECT tessera.injection_clear('recipient_confirmed')");
 	$move->finish;
 	sleep 0.3;
 	return;
