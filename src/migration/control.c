@@ -320,10 +320,7 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 	if (PG_GETARG_BOOL(4))
 		tessera_work_commit_lazily();
 	else
-	{
-		tessera_commit_durably();
-		(void) GetCurrentTransactionId();	/* a commit of our own flushes what was committed before */
-	}
+		tessera_commit_all_durably();
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));

@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "common/durable.h"
 #include "common/injection.h"
 #include "common/worker.h"
 #include "migration/data.h"
@@ -154,17 +155,25 @@ measure_pause(TesseraSettle *known)
 	}
 }
 
+/* Carried out and acknowledged by this node's old primary, of which this server is an older copy. */
+static void
+release_late(TesseraMigrationRow *row)
+{
+	tessera_work_refresh();
+	tessera_work_begin();
+	tessera_place_release_late(row);
+	tessera_work_commit();
+}
+
 static void
 carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
-	if (row->decision == NULL)
+	if (row->decision == NULL && outcome->acknowledged)
+		release_late(row);
+	else if (row->decision == NULL)
 	{
-		if (outcome->acknowledged)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("migration %s is committed but its versions are not known", tessera_work_uuid(&row->migration_id))));
 		tessera_slot_enter(TESSERA_RELEASING);
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
@@ -282,7 +291,9 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
 	/* what was committed lazily here must not be lost once the outcome is */
-	XLogFlush(XactLastCommitEnd);
+	tessera_work_begin();
+	tessera_commit_all_durably();
+	tessera_work_commit();
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);
