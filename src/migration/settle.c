@@ -246,6 +246,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraMigrationRow *row;
 	Outcome		outcome = {0};
+	bool		older_copy;		/* after a promotion the row may be older than what was done */
 
 	tessera_work_begin();
 	MemoryContextSwitchTo(caller);
@@ -253,6 +254,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	tessera_work_commit();
 	if (row == NULL)
 		return TESSERA_RESULT_NONE;
+	older_copy = row->donor_timeline != (int32) GetWALInsertionTimeLine();
 
 	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
 		outcome.committed = false;
@@ -263,13 +265,12 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		outcome.recipient_major = known->recipient_major;
 		outcome.term = known->term;
 	}
-	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED ||
-			 row->donor_timeline != (int32) GetWALInsertionTimeLine())	/* after a promotion the row may be older than what was done */
+	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED || older_copy)
 		fence(migration_id, known, &outcome);
 
 	if (row->decision != NULL && strcmp(row->decision, "committed") == 0 && !outcome.committed)
 		take_back(row);
-	if (outcome.committed && row->state == TESSERA_REGISTERED)
+	if (outcome.committed && row->state == TESSERA_REGISTERED && !older_copy)
 	{
 		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
 		forget(migration_id);

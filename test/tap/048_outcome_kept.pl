@@ -80,4 +80,17 @@ $c->wait_for($donor, 'SELECT count(*) FROM tessera.migration_coordinator', '0', 
 $c->promote($donor, lossy => 1);
 sound('a promoted donor that knows of the migration, but not of its end', $recipient);
 
+# The same, but the standby knows that it was registered and nothing else, and nobody has acknowledged it.
+$donor = owner();
+$c->add_standby($donor);
+($session, $donor, $recipient) = move_paused('donor_registered');
+$c->catch_up($donor);
+$c->cut_standby($donor);
+$c->query($donor, "SELECT tessera.injection_set('donor_cleaning', 'pause')");
+$c->query($donor, "SELECT tessera.injection_clear('donor_registered')");
+$c->wait_for($donor, "SELECT max(paused) FROM tessera.injection_list() WHERE name = 'donor_cleaning'", '1', 30) or fail 'the move is committed';
+$c->promote($donor, lossy => 1);
+$session->quit;
+sound('a promoted donor that only knows that the migration was registered', $recipient);
+
 done_testing();
