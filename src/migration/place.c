@@ -277,6 +277,9 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 {
 	Place		place = lock_place(row);
 
+	/* by the donor's word and by the config node's at a time: the first has done it */
+	if (!place.ours && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
+		return;
 	refuse_older_term(&place, row, term);
 	if (!place.ours || !place.placement->confirmed)
 		ereport(ERROR,
