@@ -401,7 +401,7 @@ start_local(TesseraRun *run, const TesseraRunRequest *request)
 									 request->eflags, request->instrument);
 	SetUserIdAndSecContext(user, context);
 	/* A later fragment of a statement is no later command. */
-	if (run->local && request->statement != 0 && tessera_parts)
+	if (run->local && request->statement != 0 && (tessera_parts || request->cursor))
 		tessera_local_query(run->local)->estate->es_output_cid = request->snapshot->curcid;
 	return run->local != NULL;
 }
