@@ -661,6 +661,15 @@ tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own)
 	return run->fresh;
 }
 
+Snapshot
+tessera_run_take_snapshot(TesseraRun *run)
+{
+	Snapshot	snapshot = run->fresh;
+
+	run->fresh = NULL;
+	return snapshot;
+}
+
 int
 tessera_run_stats(TesseraRun *run, TesseraRunStats **stats)
 {

@@ -78,6 +78,9 @@ extern void tessera_run_end(TesseraRun *run);
 /* A snapshot for another attempt: a fresh one (released at tessera_run_end) where the isolation level allows, else the statement's own. */
 extern Snapshot tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own);
 
+/* The one of the attempt that was accepted, NULL if it was the statement's own: the caller's from now on, to be unregistered. */
+extern Snapshot tessera_run_take_snapshot(TesseraRun *run);
+
 /* Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE. */
 typedef struct TesseraRunStats
 {

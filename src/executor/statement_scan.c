@@ -41,6 +41,7 @@ typedef struct StatementState
 	bool		evaluated;		/* the values are */
 	bool		held;			/* in a cursor: runs at the first fetch; the shard has its snapshot */
 	const TesseraRouting *routing;	/* what it was opened with */
+	Snapshot	snapshot;		/* and under which snapshot, if not the statement's own */
 	QueryDesc  *nested;			/* another plan of the statement, if this one does not fit */
 	int			ntargets;
 	int32	   *targets;
@@ -163,6 +164,7 @@ run(StatementState *state, TesseraRunRequest *request)
 	if (!state->evaluated)
 		tessera_values_evaluate(&state->values, &state->css);
 	state->evaluated = true;
+	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
 	state->run = tessera_run_make();
 	for (;;)
 	{
@@ -201,7 +203,6 @@ start(StatementState *state)
 		.write = (state->flags & STATEMENT_WRITES) != 0,
 		.statement = state->held ? tessera_statement_number(estate)->kept.number : 0,
 		.cursor = state->held,
-		.snapshot = estate->es_snapshot,
 		.instrument = estate->es_instrument,
 	};
 
@@ -221,7 +222,6 @@ hold(StatementState *state)
 		.values = state->values.values,
 		.nulls = state->values.nulls,
 		.statement = tessera_statement_number(estate)->kept.number,
-		.snapshot = estate->es_snapshot,
 	};
 
 	state->held = true;
@@ -232,6 +232,7 @@ hold(StatementState *state)
 		return;
 	}
 	state->routing = request.routing;
+	state->snapshot = tessera_run_take_snapshot(state->run);
 	tessera_run_end(state->run);
 	state->run = NULL;
 }
@@ -307,7 +308,12 @@ stop(StatementState *state)
 static void
 end(CustomScanState *node)
 {
-	stop((StatementState *) node);
+	StatementState *state = (StatementState *) node;
+
+	stop(state);
+	if (state->snapshot)
+		UnregisterSnapshot(state->snapshot);
+	state->snapshot = NULL;
 }
 
 static void

@@ -44,6 +44,7 @@ typedef struct TableState
 	int			ntargets;
 	int		   *targets;
 	const TesseraRouting *routing;	/* in an open cursor: what it was opened with */
+	Snapshot	snapshot;		/* and under which snapshot, if not the statement's own */
 	MemoryContext scan_context; /* of one (re)scan */
 } TableState;
 
@@ -159,6 +160,15 @@ stop(TableState *state)
 	state->read = false;
 }
 
+static void
+forget_opening(TableState *state)
+{
+	if (state->snapshot)
+		UnregisterSnapshot(state->snapshot);
+	state->snapshot = NULL;
+	state->routing = NULL;
+}
+
 /* A shard knows better than we: route again, unless rows went out or other statements may have run. */
 static void
 route_again(TableState *state, TesseraStatementNumber *number, TesseraRetry *retry)
@@ -191,6 +201,7 @@ run(TableState *state, TesseraRunRequest *request, bool known)
 	if (!number->counted)
 		tessera_stat_count(TESSERA_STAT_GENERAL);
 	number->counted = true;
+	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
 	state->run = tessera_run_make();
 	for (;;)
 	{
@@ -210,8 +221,11 @@ run(TableState *state, TesseraRunRequest *request, bool known)
 		route_again(state, number, &retry);
 		request->snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
 	}
-	if (number->cursor)
+	if (number->cursor && state->routing == NULL)
+	{
 		state->routing = request->routing;
+		state->snapshot = tessera_run_take_snapshot(state->run);
+	}
 	return retry.attempts > 0;
 }
 
@@ -226,7 +240,7 @@ start(TableState *state)
 	TesseraRunRequest request = {
 		.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .write = locks,
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
-		.snapshot = estate->es_snapshot, .instrument = estate->es_instrument, .user = user_of(state),
+		.instrument = estate->es_instrument, .user = user_of(state),
 	};
 
 	tessera_values_evaluate(&state->values, &state->css);
@@ -245,7 +259,7 @@ hold(TableState *state)
 	bool		anew;
 	TesseraRunRequest request = {
 		.query = tessera_remote_query_probe(state->query), .values = state->values.values, .nulls = state->values.nulls,
-		.snapshot = state->css.ss.ps.state->es_snapshot, .user = user_of(state),
+		.user = user_of(state),
 	};
 
 	if (known)
@@ -279,7 +293,7 @@ open_scan(void *scan)
 
 		stop(other);
 		MemoryContextReset(other->scan_context);
-		other->routing = NULL;
+		forget_opening(other);
 		open_scan(other);
 	}
 }
@@ -335,7 +349,10 @@ exec(CustomScanState *node)
 static void
 end(CustomScanState *node)
 {
-	stop((TableState *) node);
+	TableState *state = (TableState *) node;
+
+	stop(state);
+	forget_opening(state);
 }
 
 static void
