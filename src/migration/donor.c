@@ -225,6 +225,7 @@ until_handed_over(TesseraDonor *donor)
 		tessera_slot_waiting(NULL);
 		if (tessera_donor_attempt_gate(donor))
 			return;
+		tessera_lockers_free(seen);
 		seen = NULL;
 	}
 }

@@ -56,6 +56,7 @@ typedef struct Recipient
 	bool		in_batch;		/* a transaction is open */
 	Size		batch_bytes;
 	XLogRecPtr	applied;
+	TimestampTz standby_lags;	/* since then a standby has not flushed what was to be confirmed, in one attempt or several; 0: all have */
 } Recipient;
 
 
@@ -378,10 +379,19 @@ await_standbys(Recipient *recipient)
 
 	while (!tessera_standbys_have(lsn, TESSERA_THROTTLE_FLUSH, who, sizeof(who)))
 	{
+		if (recipient->standby_lags == 0)
+			recipient->standby_lags = GetCurrentTimestamp();
+		if (TimestampDifferenceExceeds(recipient->standby_lags, GetCurrentTimestamp(), tessera_standby_flush_timeout))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("a standby does not follow"),
+					 errdetail("Waited for: %s.", who),
+					 errhint("See pg_stat_replication; tessera.standby_flush_timeout limits the wait.")));
 		tessera_slot_waiting(who);
 		if (tessera_exchange_wait(recipient->pipe.exchange, false, 1))
 			return false;
 	}
+	recipient->standby_lags = 0;
 	tessera_slot_waiting(NULL);
 	return true;
 }

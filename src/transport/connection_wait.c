@@ -7,11 +7,13 @@
  * A connection leaves the set by having it built anew.
  *
  * Waits that may raise are bounded by tessera_connections_limit, if the caller has set one; else only interrupts end them. tessera_connections_settle and
- * tessera_connection_reset run in transaction callbacks: they raise nothing, check no interrupts, and are bounded by their deadline.
+ * tessera_connection_reset run in transaction callbacks: they raise nothing, check no interrupts, and are bounded by their deadline. If the postmaster dies
+ * meanwhile they give up waiting, and the process goes at its next wait: to exit in the middle of a commit would be a PANIC.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -27,6 +29,7 @@ static WaitEventSet *wait_set = NULL;
 static int	wait_size = 0;		/* sockets it has room for */
 static int	wait_count = 0;		/* sockets in it */
 static TesseraConnection **wait_members = NULL; /* by position - FIXED_EVENTS */
+static bool orphaned = false;	/* the postmaster has died */
 
 static void
 drop_wait_set(void)
@@ -74,7 +77,7 @@ make_wait_set(int n)
 	}
 	wait_set = CreateWaitEventSet(TopMemoryContext, wait_size + FIXED_EVENTS);
 	AddWaitEventToSet(wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	AddWaitEventToSet(wait_set, WL_POSTMASTER_DEATH, PGINVALID_SOCKET, NULL, NULL);
 }
 
 /* See to it that the set holds these connections and listens to what they want. */
@@ -130,6 +133,8 @@ wait_once(TesseraConnection **connections, int n, long timeout_ms, bool quiet)
 
 		if (ready[i].events & WL_LATCH_SET)
 			ResetLatch(MyLatch);
+		else if (ready[i].events & WL_POSTMASTER_DEATH)
+			orphaned = true;
 		else if (connection == NULL)
 			continue;
 		else if (!is_wanted(connection, connections, n))
@@ -146,7 +151,11 @@ wait_once(TesseraConnection **connections, int n, long timeout_ms, bool quiet)
 	if (noise)
 		drop_wait_set();
 	if (!quiet)
+	{
+		if (orphaned)
+			proc_exit(1);
 		CHECK_FOR_INTERRUPTS();
+	}
 	return any;
 }
 
@@ -345,7 +354,7 @@ tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz d
 				busy[nbusy++] = connections[i];
 		}
 		wait = nbusy > 0 ? milliseconds_until(deadline) : 0;
-		if (wait <= 0)
+		if (wait <= 0 || orphaned)
 			break;
 		(void) wait_once(busy, nbusy, wait, true);
 	}

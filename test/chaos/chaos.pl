@@ -30,7 +30,7 @@ if ($ENV{SCHEDULE})
 {
 	foreach my $round (1 .. $rounds || 1)
 	{
-		print "round $round\n" . $run->schedule($round)->text;
+		note("round $round\n" . $run->schedule($round)->text);
 	}
 	pass('the schedule is printed');
 	done_testing();

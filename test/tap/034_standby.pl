@@ -8,7 +8,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('standbys', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0 });
+my $c = TesseraCluster->new('standbys', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
+	'tessera.standby_flush_timeout' => '60s' });
 $c->create(shards => 2);
 $c->everywhere($_) foreach (
 	'CREATE TABLE acc (k int PRIMARY KEY, bal int NOT NULL, filler text)',

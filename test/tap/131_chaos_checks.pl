@@ -81,6 +81,14 @@ found($counter, [ increment(1), increment(1) ], counters(2), 'counter: doubled',
 found($counter, [ increment(1), increment(2), record(kind => 'read', keys => ['c001'], rows => [ [ 'c001', 1 ] ]) ], counters(2), 'counter: stale', 'counter: a read that went back');
 found($counter, [ increment(1), record(kind => 'read', keys => ['c001'], rows => []) ], counters(1), 'counter: row', 'counter: a read that found nothing');
 
+my $wander = Chaos::Workload::Wander->new(rows => 1);
+my @hops = (record(kind => 'hop', id => 1, count => 1), record(kind => 'hop', id => 1, count => 0), record(kind => 'hop', id => 1, count => 1, outcome => 'unknown', state => '08006'));
+found($wander, \@hops, { wander => [ [ 1, $_ ] ] }, '', "wander: a right history, $_") foreach 1, 2;
+found($wander, \@hops, { wander => [] }, 'wander: lost', 'wander: a lost row');
+found($wander, \@hops, { wander => [ [ 1, 1 ], [ 1, 2 ] ] }, 'wander: doubled', 'wander: a doubled row');
+found($wander, \@hops, { wander => [ [ 1, 0 ] ] }, 'wander: hops', 'wander: a hop that was lost');
+found($wander, \@hops, { wander => [ [ 1, 3 ] ] }, 'wander: hops', 'wander: a hop too many');
+
 my $list = Chaos::Workload::List->new;
 sub transaction { my ($outcome, @operations) = @_; return { outcome => $outcome, state => 'x', node => 's1', missing => [], operations => \@operations } }
 sub add { return [ 'append', @_ ] }
@@ -132,15 +140,15 @@ sub move_sql
 	return "SELECT tessera.move_range('$table', tessera.minkey(), tessera.maxkey(), '$to')";
 }
 
-# A move, held for a moment between the last change that is shipped and the hand-over: who writes then on the donor writes in vain.
+# A move, held for a moment when the recipient has everything and the donor does not know: who writes then on the donor writes in vain.
 sub without_gate
 {
 	my ($arm) = @_;
 	$cluster->query('s1', move_sql('counter', 's1'));
 	$arm->();
-	my $move = paused_move('counter', 's2', 's2', 'recipient_confirming');
+	my $move = paused_move('counter', 's2', 's2', 'recipient_confirmed');
 	sleep 0.7;
-	$cluster->query('s2', "SELECT tessera.injection_clear('recipient_confirming')");
+	$cluster->query('s2', "SELECT tessera.injection_clear('recipient_confirmed')");
 	$move->finish;
 	sleep 0.3;
 	return;

@@ -1,6 +1,6 @@
 package Chaos::Mover;
 
-# Carries out the moves, splits and merges of a schedule, one after the other, each at its time or as soon as the one before has ended.
+# Carries out the moves, splits, merges and DDL of a schedule, one after the other, each at its time or as soon as the one before has ended.
 
 use strict;
 use warnings FATAL => 'all';
@@ -48,9 +48,23 @@ FROM (SELECT min, max, shard, lead(max) OVER w AS next_max, lead(shard) OVER w A
 WHERE shard = next_shard ORDER BY min LIMIT 1
 END
 
+# A column or an index comes or goes; nobody uses them, but a migration or a clone must not lose them.
+sub _ddl
+{
+	my ($change) = @_;
+	my $name = $change->{table};
+	my @statements = (
+		"ALTER TABLE $name ADD COLUMN IF NOT EXISTS extra int DEFAULT 7",
+		"CREATE INDEX IF NOT EXISTS ${name}_extra ON $name ((1))",
+		"ALTER TABLE $name DROP COLUMN IF EXISTS extra",
+		"DROP INDEX IF EXISTS ${name}_extra");
+	return $statements[ $change->{low} % @statements ];
+}
+
 sub change
 {
 	my ($connection, $change, $table, $nodes) = @_;
+	return $connection->run(_ddl($change)) if $change->{kind} eq 'ddl';
 	return _move($connection, $change, $table, $nodes) if $change->{kind} eq 'move';
 	return $connection->run(sprintf($MERGE, $change->{table})) if $change->{kind} eq 'merge' || $table->{kind} eq 'hash';
 	return $connection->run("SELECT tessera.split_chunk('$change->{table}', " . _literal($table, $change->{high}) . ')');

@@ -5,6 +5,7 @@ package Chaos::Quiet;
 #
 #   quiet: left         a row of a migration, a closed gate, a slot, a deletion, a prepared transaction, a worker that still runs
 #   quiet: config       a running migration, an outcome, or one that has ended within the last second (check_consistency passes over its placements)
+#   schema: same        columns and indexes of the tables are the same on every node
 #   log: crash          a server's log tells of a PANIC, a failed assertion, or a process that crashed by itself
 #   consistency: N      check_consistency(deep => true) reports a violation of invariant N, asked on every node
 
@@ -60,6 +61,19 @@ sub wait_quiet
 	my $left = _wait($cluster, $config, $CONFIG, $until, sub { });
 	push @findings, [ 'quiet: config', $left ] if $left ne '';
 	return @findings;
+}
+
+my $SCHEMA = <<'END';
+SELECT c.relname, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || coalesce(a.attmissingval::text, ''), ', ' ORDER BY a.attnum)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = 'public'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped GROUP BY 1 ORDER BY 1
+END
+
+sub schema
+{
+	my ($cluster) = @_;
+	my ($first, @others) = map { [ $_, $cluster->query($_, $SCHEMA) ] } $cluster->names;
+	return map { [ 'schema: same', "$_->[0] has $_->[1]\n$first->[0] has $first->[1]" ] } grep { $_->[1] ne $first->[1] } @others;
 }
 
 # Servers whose logs tell of what no fault does: SIGKILL is ours.

@@ -79,7 +79,7 @@ sub lines
 	$faults{$_}++ foreach @{ $run{faults} };
 	my @lines = (
 		"faults: " . (join(', ', map { "$faults{$_} $_" } sort keys %faults) || 'none'),
-		sprintf('moves: %d committed (%d of them after their caller had lost sight of them), %d aborted; splits and merges: %d',
+		sprintf('moves: %d committed (%d of them after their caller had lost sight of them), %d aborted; splits, merges, DDL: %d',
 			$committed, $committed > $acknowledged ? $committed - $acknowledged : 0, $state{aborted} // 0, $others),
 		'pause of a move: ' . _spread(grep { defined } map { $_->{pause} } @{ $run{migrations} }),
 		"longest work of a client in each move: " . _spread(_stalls($run{records}, $run{migrations})),

@@ -28,9 +28,10 @@ use Chaos::Workload::Bank;
 use Chaos::Workload::Counter;
 use Chaos::Workload::List;
 use Chaos::Workload::Set;
+use Chaos::Workload::Wander;
 
 our @FAULTS = qw(Kill Crash Restart Freeze Link Disk Promote Point);
-my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3);
+my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3, wander => 2);
 
 sub new
 {
@@ -204,7 +205,7 @@ sub checks
 {
 	my ($self) = @_;
 	my @findings = Chaos::Quiet::wait_quiet($self->{cluster}, 's1', hurry => $self->{hurry}, seconds => $self->{quiet_seconds});
-	push @findings, Chaos::Quiet::crashes($self->{cluster}), Chaos::Quiet::consistency($self->{cluster});
+	push @findings, Chaos::Quiet::crashes($self->{cluster}), Chaos::Quiet::schema($self->{cluster}), Chaos::Quiet::consistency($self->{cluster});
 	return (@findings, $self->check_work);
 }
 

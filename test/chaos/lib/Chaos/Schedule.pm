@@ -5,7 +5,7 @@ package Chaos::Schedule;
 #
 #   my $schedule = Chaos::Schedule->new(seed => 1, round => 1, seconds => 30, nodes => [...], tables => {...}, faults => ['Kill', ...]);
 #   $schedule->{faults}   [{at, until, fault}, ...] in the order of their beginning
-#   $schedule->{changes}  [{at, kind, table, key, ...}, ...] moves, splits and merges, for one mover after the other
+#   $schedule->{changes}  [{at, kind, table, key, ...}, ...] moves, splits, merges and DDL, for one mover after the other
 #   print $schedule->text;
 
 use strict;
@@ -62,7 +62,7 @@ sub _plan_changes
 	{
 		my $name = $random->pick(sort keys %{ $params{tables} });
 		my $table = $params{tables}{$name};
-		my $kind = $random->weighted(move => 6, split => 1, merge => 1);
+		my $kind = $random->weighted(move => 6, split => 1, merge => 1, ddl => 1);
 		my $low = _key($random, $table);
 		my $width = 1 + $random->below(int(($table->{max} - $table->{min}) / 2) + 1);
 		my $high = $low + $width < $table->{max} ? $low + $width : $table->{max};
