@@ -12,9 +12,9 @@ CREATE FUNCTION tessera.internal_tell(group_ids uuid[], epochs uuid[], terms int
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_tell';
 COMMENT ON FUNCTION tessera.internal_tell(uuid[], uuid[], int8[], int8[]) IS 'versions by which the other node routes';
 
-CREATE FUNCTION tessera.internal_statement(number int8) RETURNS void
+CREATE FUNCTION tessera.internal_statement(number int8, kept int8[]) RETURNS void
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_set_statement';
-COMMENT ON FUNCTION tessera.internal_statement(int8) IS 'number of the statement to which the fragments that follow belong: they share one snapshot';
+COMMENT ON FUNCTION tessera.internal_statement(int8, int8[]) IS 'number of the statement to which the fragments that follow belong: they share one snapshot; and the open cursors, whose snapshots are kept';
 
 -- A statement's effective user calls them by their qualified names.
 GRANT USAGE ON SCHEMA tessera TO PUBLIC;

@@ -90,6 +90,12 @@ tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleD
 	return query;
 }
 
+TesseraRemoteQuery *
+tessera_remote_query_probe(const TesseraRemoteQuery *query)
+{
+	return tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->sql), query->nparams, query->types, NULL, 0, NULL);
+}
+
 /* What only other nodes need: not done for a statement that stays here. */
 static void
 prepare(TesseraRemoteQuery *query)

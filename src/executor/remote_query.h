@@ -51,6 +51,9 @@ typedef struct TesseraWireParams
 extern TesseraRemoteQuery *tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleDesc desc, int natts,
 													 const AttrNumber *attnums);
 
+/* A query with the same tables and parameters that reads nothing: for the locks, checks and snapshot that the query itself will run under. */
+extern TesseraRemoteQuery *tessera_remote_query_probe(const TesseraRemoteQuery *query);
+
 /* Values in their form on the wire, in the current context. The query can be sent after that. */
 extern void tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *nulls, TesseraWireParams *out);
 

@@ -401,7 +401,7 @@ start_local(TesseraRun *run, const TesseraRunRequest *request)
 									 request->eflags, request->instrument);
 	SetUserIdAndSecContext(user, context);
 	/* A later fragment of a statement is no later command. */
-	if (run->local && request->statement != 0 && tessera_parts)
+	if (run->local && request->statement != 0 && (tessera_parts || request->cursor))
 		tessera_local_query(run->local)->estate->es_output_cid = request->snapshot->curcid;
 	return run->local != NULL;
 }
@@ -659,6 +659,15 @@ tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own)
 		UnregisterSnapshot(run->fresh);
 	run->fresh = RegisterSnapshot(GetTransactionSnapshot());
 	return run->fresh;
+}
+
+Snapshot
+tessera_run_take_snapshot(TesseraRun *run)
+{
+	Snapshot	snapshot = run->fresh;
+
+	run->fresh = NULL;
+	return snapshot;
 }
 
 int

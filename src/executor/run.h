@@ -40,6 +40,7 @@ typedef struct TesseraRunRequest
 	bool		write;
 	bool		autocommit;		/* it may run outside a remote transaction block */
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
+	bool		cursor;			/* it belongs to a cursor: other statements may have run since its snapshot */
 	Oid			user;			/* whose rights count (a view's owner); InvalidOid: the current user */
 	Snapshot	snapshot;		/* of the outer statement, for the local part */
 	int			eflags;
@@ -76,6 +77,9 @@ extern void tessera_run_end(TesseraRun *run);
 
 /* A snapshot for another attempt: a fresh one (released at tessera_run_end) where the isolation level allows, else the statement's own. */
 extern Snapshot tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own);
+
+/* The one of the attempt that was accepted, NULL if it was the statement's own: the caller's from now on, to be unregistered. */
+extern Snapshot tessera_run_take_snapshot(TesseraRun *run);
 
 /* Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE. */
 typedef struct TesseraRunStats

@@ -4,10 +4,12 @@
  *
  * Begin prepares expressions only. The first Exec evaluates parameters and keys once, routes by the current image, runs, and routes again as long as a
  * shard finds it stale. If the pins fall on different shards, or a table was sharded since, another plan of the same Query runs instead, nested.
+ * A cursor is routed, and asks its shard, when it opens (cursor.h).
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "commands/explain.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -18,6 +20,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
+#include "executor/cursor.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
@@ -35,12 +38,17 @@ typedef struct StatementState
 	TesseraRemoteQuery *query;
 	TesseraRun *run;
 	bool		started;
+	bool		evaluated;		/* the values are */
+	bool		held;			/* in a cursor: runs at the first fetch; the shard has its snapshot */
+	const TesseraRouting *routing;	/* what it was opened with */
+	Snapshot	snapshot;		/* and under which snapshot, if not the statement's own */
 	QueryDesc  *nested;			/* another plan of the statement, if this one does not fit */
 	int			ntargets;
 	int32	   *targets;
 } StatementState;
 
 static Node *create_state(CustomScan *scan);
+static void open_scan(void *scan);
 static void begin(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *next(CustomScanState *node);
 static void end(CustomScanState *node);
@@ -73,6 +81,19 @@ private_of(StatementState *state)
 	return ((CustomScan *) state->css.ss.ps.plan)->custom_private;
 }
 
+/* Open while the statement runs, as those of any plan: DDL of the same session refuses tables in use. */
+static void
+open_relations(EState *estate)
+{
+	for (Index rti = 1; rti <= estate->es_range_table_size; rti++)
+	{
+		RangeTblEntry *rte = exec_rt_fetch(rti, estate);
+
+		if (rte->rtekind == RTE_RELATION && rte->relkind != RELKIND_VIEW)
+			(void) ExecGetRangeTableRelation(estate, rti);
+	}
+}
+
 static void
 begin(CustomScanState *node, EState *estate, int eflags)
 {
@@ -85,6 +106,9 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	state->query = tessera_remote_query_make(strVal(list_nth(private, STATEMENT_SQL)), intVal(list_nth(private, STATEMENT_NPARAMS)), state->values.types,
 											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
 											 list_length(scan->custom_scan_tlist), NULL);
+	open_relations(estate);
+	if (tessera_opens_cursor(eflags))
+		tessera_open_in_cursor(open_scan, state, estate);
 }
 
 /* Returns false if a table's placement changed its nature since the statement was planned (sharded meanwhile): plan again. */
@@ -119,49 +143,109 @@ start_nested(StatementState *state, bool outdated)
 	standard_ExecutorStart(state->nested, 0);
 }
 
+static bool
+may_autocommit(StatementState *state, const TesseraRunRequest *request)
+{
+	if (request->statement != 0)
+		return false;
+	if ((state->flags & STATEMENT_WRITES) == 0)
+		return !IsolationUsesXactSnapshot();
+	return state->ntargets == 1 && state->targets[0] != request->routing->self && tessera_autocommit_write_allowed();
+}
+
+/* Routes and sends the request's query until its shards take it, or starts another plan. */
 static void
-start(StatementState *state)
+run(StatementState *state, TesseraRunRequest *request)
 {
 	EState	   *estate = state->css.ss.ps.state;
-	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
 	TesseraRetry retry = {0};
-	bool		writes = (state->flags & STATEMENT_WRITES) != 0;
-	TesseraRunRequest request = {
-		.query = state->query,
-		.values = state->values.values,
-		.nulls = state->values.nulls,
-		.relids = list_concat_copy(list_nth(private_of(state), STATEMENT_PLACED), list_nth(private_of(state), STATEMENT_SHARDED)),
-		.write = writes,
-		.snapshot = estate->es_snapshot,
-		.eflags = 0,
-		.instrument = estate->es_instrument,
-	};
 
-	tessera_stat_count((state->flags & STATEMENT_MANY) ? TESSERA_STAT_WHOLE : TESSERA_STAT_T1);
-	tessera_values_evaluate(&state->values, &state->css);
+	request->relids = list_concat_copy(list_nth(private_of(state), STATEMENT_PLACED), list_nth(private_of(state), STATEMENT_SHARDED));
+	if (!state->evaluated)
+		tessera_values_evaluate(&state->values, &state->css);
+	state->evaluated = true;
+	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
 	state->run = tessera_run_make();
 	for (;;)
 	{
 		bool		fits;
 
-		request.routing = tessera_routing();
-		fits = request.routing != NULL && choose_targets(state, request.routing);
+		request->routing = state->routing ? state->routing : tessera_routing();
+		fits = request->routing != NULL && choose_targets(state, request->routing);
 		if (!fits || (state->ntargets > 1 && !(state->flags & STATEMENT_MANY)))
 		{
 			start_nested(state, !fits);
 			break;
 		}
-		request.ntargets = state->ntargets;
-		request.targets = state->targets;
-		request.autocommit = writes ? state->ntargets == 1 && state->targets[0] != request.routing->self && tessera_autocommit_write_allowed()
-			: !IsolationUsesXactSnapshot();
-		if (tessera_run_start(state->run, &request))
+		request->ntargets = state->ntargets;
+		request->targets = state->targets;
+		request->autocommit = may_autocommit(state, request);
+		if (tessera_run_start(state->run, request))
 			break;
+		if (state->routing)
+			tessera_cursor_stale();
 		tessera_stale_again(state->run, &retry);
-		request.snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
+		if (state->held)
+			request->statement = tessera_statement_number(estate)->kept.number = tessera_next_statement();
+		request->snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
 	}
+}
+
+static void
+start(StatementState *state)
+{
+	EState	   *estate = state->css.ss.ps.state;
+	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
+	TesseraRunRequest request = {
+		.query = state->query,
+		.values = state->values.values,
+		.nulls = state->values.nulls,
+		.write = (state->flags & STATEMENT_WRITES) != 0,
+		.statement = state->held ? tessera_statement_number(estate)->kept.number : 0,
+		.cursor = state->held,
+		.instrument = estate->es_instrument,
+	};
+
+	tessera_stat_count((state->flags & STATEMENT_MANY) ? TESSERA_STAT_WHOLE : TESSERA_STAT_T1);
+	run(state, &request);
 	state->started = true;
 	MemoryContextSwitchTo(before);
+}
+
+/* The shard takes the cursor's snapshot now and runs the statement at the fetch. */
+static void
+hold(StatementState *state)
+{
+	EState	   *estate = state->css.ss.ps.state;
+	TesseraRunRequest request = {
+		.query = tessera_remote_query_probe(state->query),
+		.values = state->values.values,
+		.nulls = state->values.nulls,
+		.statement = tessera_statement_number(estate)->kept.number,
+	};
+
+	state->held = true;
+	run(state, &request);
+	if (state->nested)
+	{
+		state->started = true;
+		return;
+	}
+	state->routing = request.routing;
+	state->snapshot = tessera_run_take_snapshot(state->run);
+	tessera_run_end(state->run);
+	state->run = NULL;
+}
+
+static void
+open_scan(void *scan)
+{
+	StatementState *state = scan;
+
+	if (tessera_cursor_holds(((CustomScan *) state->css.ss.ps.plan)->custom_exprs, (state->flags & STATEMENT_WRITES) != 0))
+		hold(state);
+	else
+		start(state);
 }
 
 static TupleTableSlot *
@@ -218,12 +302,18 @@ stop(StatementState *state)
 	}
 	state->nested = NULL;
 	state->started = false;
+	state->evaluated = false;
 }
 
 static void
 end(CustomScanState *node)
 {
-	stop((StatementState *) node);
+	StatementState *state = (StatementState *) node;
+
+	stop(state);
+	if (state->snapshot)
+		UnregisterSnapshot(state->snapshot);
+	state->snapshot = NULL;
 }
 
 static void

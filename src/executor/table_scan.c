@@ -4,7 +4,7 @@
  *
  * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each (re)scan: one
  * if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
- * fragments on one shard share a snapshot; the number is the statement's first scan's and lives in the EState's query context.
+ * fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
  */
 #include "postgres.h"
 
@@ -20,6 +20,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
+#include "executor/cursor.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
@@ -38,24 +39,17 @@ typedef struct TableState
 	TesseraRemoteQuery *query;
 	TesseraRun *run;
 	bool		started;
+	bool		read;			/* rows were asked for since the (re)scan */
+	bool		held;			/* in a cursor: only its snapshot is taken when that opens */
 	int			ntargets;
 	int		   *targets;
+	const TesseraRouting *routing;	/* in an open cursor: what it was opened with */
+	Snapshot	snapshot;		/* and under which snapshot, if not the statement's own */
 	MemoryContext scan_context; /* of one (re)scan */
 } TableState;
 
-/* The statement numbers of EStates being executed, so that scans of one statement share one. */
-typedef struct StatementNumber
-{
-	EState	   *estate;
-	uint64		number;
-	bool		emitted;		/* some scan has handed out a row: too late to begin anew */
-	MemoryContextCallback callback;
-	struct StatementNumber *next;
-} StatementNumber;
-
-static StatementNumber *statement_numbers = NULL;
-
 static Node *create_state(CustomScan *scan);
+static void open_scan(void *scan);
 static void begin(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec(CustomScanState *node);
 static void end(CustomScanState *node);
@@ -72,37 +66,6 @@ static const CustomExecMethods exec_methods = {
 	.ReScanCustomScan = rescan,
 	.ExplainCustomScan = explain,
 };
-
-static void
-forget_number(void *arg)
-{
-	StatementNumber **link = &statement_numbers;
-
-	while (*link && *link != arg)
-		link = &(*link)->next;
-	if (*link)
-		*link = (*link)->next;
-}
-
-static StatementNumber *
-number_of(EState *estate)
-{
-	StatementNumber *entry;
-
-	for (entry = statement_numbers; entry; entry = entry->next)
-		if (entry->estate == estate)
-			return entry;
-	tessera_stat_count(TESSERA_STAT_GENERAL);
-	entry = MemoryContextAllocZero(estate->es_query_cxt, sizeof(StatementNumber));
-	entry->estate = estate;
-	entry->number = tessera_next_statement();
-	entry->next = statement_numbers;
-	statement_numbers = entry;
-	entry->callback.func = forget_number;
-	entry->callback.arg = entry;
-	MemoryContextRegisterResetCallback(estate->es_query_cxt, &entry->callback);
-	return entry;
-}
 
 static Node *
 create_state(CustomScan *scan)
@@ -134,10 +97,16 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	state->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), intVal(list_nth(private, TABLE_NPARAMS)), state->values.types,
 											 RelationGetDescr(node->ss.ss_currentRelation), list_length(attributes), attnums);
 	state->scan_context = AllocSetContextCreate(estate->es_query_cxt, "tessera scan", ALLOCSET_DEFAULT_SIZES);
+	if (tessera_opens_cursor(eflags))
+	{
+		state->held = tessera_cursor_holds(scan->custom_exprs, (state->flags & STATEMENT_WRITES) != 0);
+		tessera_open_in_cursor(open_scan, state, estate);
+	}
 }
 
+/* known: the values are. Without them, all shards of the group. */
 static void
-choose_targets(TableState *state, const TesseraRouting *routing, int *group)
+choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 {
 	Oid			relid = RelationGetRelid(state->css.ss.ss_currentRelation);
 	const TesseraTable *table = tessera_routing_table(routing, relid);
@@ -148,15 +117,14 @@ choose_targets(TableState *state, const TesseraRouting *routing, int *group)
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(relid)),
 				 errhint("Run the statement again.")));
-	*group = table->group;
 	state->ntargets = 1;
 	if (table->group < 0)
 		state->targets[0] = table->node_id;
-	else if (state->pin != NIL)
+	else if (state->pin != NIL && known)
 		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values.values, state->values.nulls, state->values.types, &no_row);
 	else
 	{
-		TesseraTargets *owners = tessera_prune(routing, table, state->conditions, state->values.values, state->values.nulls, state->values.types);
+		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, state->values.values, state->values.nulls, state->values.types);
 
 		state->ntargets = owners->n;
 		memcpy(state->targets, owners->node_ids, sizeof(int) * owners->n);
@@ -183,48 +151,151 @@ user_of(TableState *state)
 }
 
 static void
-start(TableState *state)
+stop(TableState *state)
+{
+	if (state->run)
+		tessera_run_end(state->run);
+	state->run = NULL;
+	state->started = false;
+	state->read = false;
+}
+
+static void
+forget_opening(TableState *state)
+{
+	if (state->snapshot)
+		UnregisterSnapshot(state->snapshot);
+	state->snapshot = NULL;
+	state->routing = NULL;
+}
+
+/* A shard knows better than we: route again, unless rows went out or other statements may have run. */
+static void
+route_again(TableState *state, TesseraStatementNumber *number, TesseraRetry *retry)
+{
+	if (number->emitted)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->css.ss.ss_currentRelation)),
+				 errhint("Retry the transaction.")));
+	if (state->routing)
+		tessera_cursor_stale();
+	tessera_stale_again(state->run, retry);
+	number->kept.number = tessera_next_statement();
+}
+
+static uint64
+number_to_tell(TableState *state, const TesseraStatementNumber *number)
+{
+	return (state->flags & TABLE_SINGLE) && !state->held ? 0 : number->kept.number;
+}
+
+/* Sends the scan's query, or a probe of it. Returns whether the statement has begun anew with another number. */
+static bool
+run(TableState *state, TesseraRunRequest *request, bool known)
 {
 	EState	   *estate = state->css.ss.ps.state;
-	StatementNumber *number = number_of(estate);
+	TesseraStatementNumber *number = tessera_statement_number(estate);
 	TesseraRetry retry = {0};
-	int			group;
-	bool		locks = (state->flags & STATEMENT_WRITES) != 0;
-	MemoryContext before;
-	TesseraRunRequest request = {
-		.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .write = locks,
-		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
-		.snapshot = estate->es_snapshot, .instrument = estate->es_instrument, .user = user_of(state),
-	};
 
-	before = MemoryContextSwitchTo(state->scan_context);
-	tessera_values_evaluate(&state->values, &state->css);
+	if (!number->counted)
+		tessera_stat_count(TESSERA_STAT_GENERAL);
+	number->counted = true;
+	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
 	state->run = tessera_run_make();
 	for (;;)
 	{
-		request.routing = tessera_routing();
-		if (request.routing == NULL)
+		request->routing = state->routing ? state->routing : tessera_routing();
+		if (request->routing == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("this database has left its cluster")));
-		choose_targets(state, request.routing, &group);
-		request.relids = list_make1_oid(RelationGetRelid(state->css.ss.ss_currentRelation));
-		request.ntargets = state->ntargets;
-		request.targets = state->targets;
-		request.statement = (state->flags & TABLE_SINGLE) ? 0 : number->number;
-		if (tessera_run_start(state->run, &request))
+		choose_targets(state, request->routing, known);
+		request->relids = list_make1_oid(RelationGetRelid(state->css.ss.ss_currentRelation));
+		request->ntargets = state->ntargets;
+		request->targets = state->targets;
+		request->statement = number_to_tell(state, number);
+		request->cursor = number->cursor;
+		if (tessera_run_start(state->run, request))
 			break;
-		if (number->emitted)
-			ereport(ERROR,
-					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-					 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->css.ss.ss_currentRelation)),
-					 errhint("Retry the transaction.")));
-		tessera_stale_again(state->run, &retry);
-		number->number = tessera_next_statement();
-		request.snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
+		route_again(state, number, &retry);
+		request->snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
 	}
+	if (number->cursor && state->routing == NULL)
+	{
+		state->routing = request->routing;
+		state->snapshot = tessera_run_take_snapshot(state->run);
+	}
+	return retry.attempts > 0;
+}
+
+/* Returns as run does. */
+static bool
+start(TableState *state)
+{
+	EState	   *estate = state->css.ss.ps.state;
+	bool		locks = (state->flags & STATEMENT_WRITES) != 0;
+	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
+	bool		anew;
+	TesseraRunRequest request = {
+		.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .write = locks,
+		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
+		.instrument = estate->es_instrument, .user = user_of(state),
+	};
+
+	tessera_values_evaluate(&state->values, &state->css);
+	anew = run(state, &request, true);
 	state->started = true;
 	MemoryContextSwitchTo(before);
+	return anew;
+}
+
+/* Nothing but the snapshot of every shard that it may go to. Returns as run does. */
+static bool
+hold(TableState *state)
+{
+	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
+	bool		known = !tessera_needs_running_plan(((CustomScan *) state->css.ss.ps.plan)->custom_exprs);
+	bool		anew;
+	TesseraRunRequest request = {
+		.query = tessera_remote_query_probe(state->query), .values = state->values.values, .nulls = state->values.nulls,
+		.user = user_of(state),
+	};
+
+	if (known)
+		tessera_values_evaluate(&state->values, &state->css);
+	else
+		memset(state->values.nulls, true, sizeof(bool) * state->values.n);
+	anew = run(state, &request, known);
+	stop(state);
+	MemoryContextSwitchTo(before);
+	return anew;
+}
+
+/* With its cursor. If a shard was found stale, the cursor's scans opened before are opened again: all of them show the same moment. */
+static void
+open_scan(void *scan)
+{
+	TableState *state = scan;
+	TesseraStatementNumber *number = tessera_statement_number(state->css.ss.ps.state);
+	List	   *others = list_copy(number->scans);
+	bool		anew;
+	ListCell   *cell;
+
+	number->scans = lappend(number->scans, state);
+	anew = state->held ? hold(state) : start(state);
+	if (!anew)
+		return;
+	number->scans = list_make1(state);
+	foreach(cell, others)
+	{
+		TableState *other = lfirst(cell);
+
+		stop(other);
+		MemoryContextReset(other->scan_context);
+		forget_opening(other);
+		open_scan(other);
+	}
 }
 
 static TupleTableSlot *
@@ -235,11 +306,12 @@ next_row(ScanState *node)
 	TupleTableSlot *row;
 
 	if (!state->started)
-		start(state);
+		(void) start(state);
+	state->read = true;
 	row = tessera_run_next(state->run, slot);
 	if (row == NULL)
 		return ExecClearTuple(slot);
-	number_of(node->ps.state)->emitted = true;
+	tessera_statement_number(node->ps.state)->emitted = true;
 	if (row != slot)
 	{
 		/* The local part's row has the result's columns only: spread them. */
@@ -275,18 +347,12 @@ exec(CustomScanState *node)
 }
 
 static void
-stop(TableState *state)
-{
-	if (state->run)
-		tessera_run_end(state->run);
-	state->run = NULL;
-	state->started = false;
-}
-
-static void
 end(CustomScanState *node)
 {
-	stop((TableState *) node);
+	TableState *state = (TableState *) node;
+
+	stop(state);
+	forget_opening(state);
 }
 
 static void
@@ -294,8 +360,13 @@ rescan(CustomScanState *node)
 {
 	TableState *state = (TableState *) node;
 
-	stop(state);
-	MemoryContextReset(state->scan_context);
+	/* What a cursor's start has sent is good for the first scan. */
+	if (!state->started || state->read || node->ss.ps.chgParam != NULL)
+	{
+		stop(state);
+		MemoryContextReset(state->scan_context);
+	}
+	state->read = false;
 	ExecScanReScan(&node->ss);
 }
 
@@ -304,11 +375,10 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 {
 	TableState *state = (TableState *) node;
 	const TesseraRouting *routing = tessera_routing();
-	int			group;
 
 	ExplainPropertyText("Tier", "T3", es);
 	if (!state->started && routing != NULL && state->pin == NIL && state->conditions == NIL)
-		choose_targets(state, routing, &group);
+		choose_targets(state, routing, true);
 	tessera_explain_shards(es, routing, state->ntargets, state->targets);
 	if (es->verbose)
 		ExplainPropertyText("Remote SQL", state->query->sql, es);

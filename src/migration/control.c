@@ -285,19 +285,18 @@ tessera_internal_recipient_status(PG_FUNCTION_ARGS)
 	return record_of(fcinfo, 9, values, nulls);
 }
 
-/* Once the outcome is committed here, the recipient's worker may end. */
+/* The migration whose outcome the current transaction carries out: once that is committed, the recipient's worker may end. */
+static pg_uuid_t settling;
+static bool is_settling = false;
+
 static void
 settled_at_commit(XactEvent event, void *arg)
 {
-	pg_uuid_t  *id = arg;
-
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
-	{
-		if (event == XACT_EVENT_COMMIT)
-			tessera_slot_settled(id);
-		UnregisterXactCallback(settled_at_commit, arg);
-		free(id);
-	}
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	if (is_settling && event == XACT_EVENT_COMMIT)
+		tessera_slot_settled(&settling);
+	is_settling = false;
 }
 
 /*
@@ -310,7 +309,7 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
 	char	   *outcome = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	bool		committed = strcmp(outcome, "committed") == 0;
-	pg_uuid_t  *kept;
+	static bool registered = false; /* for good: a callback must not take itself off the list that is walked */
 
 	if (!committed && strcmp(outcome, "aborted") != 0)
 		ereport(ERROR,
@@ -320,22 +319,17 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 	if (PG_GETARG_BOOL(4))
 		tessera_work_commit_lazily();
 	else
-	{
-		tessera_commit_durably();
-		(void) GetCurrentTransactionId();	/* a commit of our own flushes what was committed before */
-	}
+		tessera_commit_all_durably();
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
 	tessera_injection(committed ? "recipient_releasing" : "recipient_discarding");
 
-	kept = malloc(sizeof(pg_uuid_t));	/* not in the transaction's memory: the callback frees it */
-	if (kept == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory")));
-	*kept = *id;
-	RegisterXactCallback(settled_at_commit, kept);
+	if (!registered)
+		RegisterXactCallback(settled_at_commit, NULL);
+	registered = true;
+	settling = *id;
+	is_settling = true;
 	PG_RETURN_VOID();
 }
 

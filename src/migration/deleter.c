@@ -17,6 +17,7 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -32,7 +33,6 @@
 
 #define IDLE_MS 5000L
 #define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
-#define WATCHED 64
 
 /* A range of a group that may be deleted. */
 typedef struct Piece
@@ -41,13 +41,15 @@ typedef struct Piece
 	TesseraRange range;
 } Piece;
 
-/* Since when a range is seen as one to delete, by a hash of it. */
-static struct
+/* Since when a range is seen as one to delete. By a hash of it: two ranges with the same hash would only share the time. */
+typedef struct Watched
 {
 	uint64		hash;
 	TimestampTz since;
 	TimestampTz last;			/* step at which it was still there */
-} watched[WATCHED];
+} Watched;
+
+static HTAB *watched = NULL;	/* lives as long as the process */
 
 
 /*
@@ -215,46 +217,51 @@ tessera_delete_overlap(const TesseraMigrationRow *receiver)
 		delete_piece(&pieces[i], receiver);
 }
 
-static int
-watched_at(const Piece *piece, uint64 *hash)
+static Watched *
+watch(const Piece *piece, HASHACTION action, bool *found)
 {
-	*hash = hash_bytes_extended((const unsigned char *) piece->range.min, VARSIZE(piece->range.min), 1) ^
+	uint64		hash = hash_bytes_extended((const unsigned char *) piece->range.min, VARSIZE(piece->range.min), 1) ^
 		hash_bytes_extended((const unsigned char *) piece->range.max, VARSIZE(piece->range.max), 2) ^
 		hash_bytes_extended(piece->group_id.data, UUID_LEN, 3);
-	return (int) (*hash % WATCHED);
+	HASHCTL		control = {.keysize = sizeof(uint64), .entrysize = sizeof(Watched)};
+
+	if (watched == NULL)
+		watched = hash_create("tessera ranges to delete", 64, &control, HASH_ELEM | HASH_BLOBS);
+	return hash_search(watched, &hash, action, found);
 }
 
 /* Milliseconds until the piece may be deleted; called once in each step that begins at now. */
 static long
 delay_left(const Piece *piece, TimestampTz now)
 {
-	uint64		hash;
-	int			at = watched_at(piece, &hash);
+	bool		found;
+	Watched    *entry = watch(piece, HASH_ENTER, &found);
 
-	if (watched[at].hash != hash)
-	{
-		watched[at].hash = hash;
-		watched[at].since = now;
-	}
-	watched[at].last = now;
-	return tessera_orphan_cleanup_delay - (long) ((now - watched[at].since) / 1000);
+	if (!found)
+		entry->since = now;
+	entry->last = now;
+	return tessera_orphan_cleanup_delay - (long) ((now - entry->since) / 1000);
 }
 
 /* What is deleted, or no longer to be deleted, is forgotten: if the range is given up again, its delay begins anew. */
 static void
 forget(const Piece *piece)
 {
-	uint64		hash;
-
-	watched[watched_at(piece, &hash)].hash = 0;
+	(void) watch(piece, HASH_REMOVE, NULL);
 }
 
 static void
 forget_others(TimestampTz now)
 {
-	for (int i = 0; i < WATCHED; i++)
-		if (watched[i].last != now)
-			watched[i].hash = 0;
+	HASH_SEQ_STATUS scan;
+	Watched    *entry;
+
+	if (watched == NULL)
+		return;
+	hash_seq_init(&scan, watched);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		if (entry->last != now)
+			(void) hash_search(watched, &entry->hash, HASH_REMOVE, NULL);
 }
 
 long

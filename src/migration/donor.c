@@ -33,6 +33,7 @@
 #include "migration/work.h"
 
 #define GOOD_MOMENT_MS 2000		/* a good moment for the pause is waited for so long */
+#define GATE_CLOSED_MS 1000		/* change capture waits so long for others while the gate is closed */
 #define IDLE_MS 10				/* looks for new WAL so often */
 #define GIVE_WAY_MS 200			/* while cloning: looks so often whether somebody waits for the tables */
 
@@ -92,11 +93,22 @@ prepare(TesseraDonor *donor)
 
 /* Start: flag, slot, recipient */
 
+/* Change capture waits for something. Told once; behind a closed gate neither told nor waited for long. */
 static void
-waiting_for_slot(const char *what, void *arg)
+waiting_for_capture(const char *what, void *arg)
 {
+	TesseraDonor *donor = arg;
+	bool		changed = strcmp(tessera_my_migration->waiting_for, what) != 0;
+
 	tessera_slot_waiting(what);
-	(void) tessera_donor_tell_progress(arg, true);
+	if (donor->known->gate_closed == 0)
+		(void) tessera_donor_tell_progress(donor, changed);
+	else if (tessera_ms_since(donor->known->gate_closed) > GATE_CLOSED_MS)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("change capture waited for too long while the gate was closed"),
+				 errdetail("It waited for: %s.", what),
+				 errhint("Look at the server's synchronous standbys (pg_stat_replication), and start the migration again.")));
 }
 
 /* Milliseconds that are left to the migration. */
@@ -120,7 +132,7 @@ start(TesseraDonor *donor, char *endpoint)
 	tessera_injection("donor_flag_up");
 	donor->older = tessera_lockers_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
 
-	donor->capture = tessera_capture_create(donor->range, donor->row->slot, time_left(donor), waiting_for_slot, donor);
+	donor->capture = tessera_capture_create(donor->range, donor->row->slot, time_left(donor), waiting_for_capture, donor);
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
@@ -225,6 +237,7 @@ until_handed_over(TesseraDonor *donor)
 		tessera_slot_waiting(NULL);
 		if (tessera_donor_attempt_gate(donor))
 			return;
+		tessera_lockers_free(seen);
 		seen = NULL;
 	}
 }

@@ -94,20 +94,20 @@ drain(TesseraDonor *donor, TimestampTz closed)
 	for (;;)
 	{
 		int			n;
-		VirtualTransactionId *holders;
+		VirtualTransactionId *holders = tessera_gate_holders(&donor->row->migration_id, &n);
+		bool		blocked = holder_blocked(holders, n);
 
-		holders = tessera_gate_holders(&donor->row->migration_id, &n);
+		pfree(holders);
 		if (n == 0)
 			return true;
 		if (tessera_ms_since(closed) >= tessera_critical_section_lock_timeout)
 			return false;
-		if (!holder_blocked(holders, n))
+		if (!blocked)
 			blocked_since = 0;
 		else if (blocked_since == 0)
 			blocked_since = GetCurrentTimestamp();
 		else if (tessera_ms_since(blocked_since) >= BLOCKED_MS)
 			return false;
-		pfree(holders);
 		tessera_donor_turn(donor, 1);
 	}
 }
@@ -244,9 +244,13 @@ give_up_range(TesseraDonor *donor)
 static bool
 rehearse(TesseraDonor *donor)
 {
+	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
 	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
+	bool		reached;
 
-	return tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
+	reached = tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
+	MemoryContextSwitchTo(caller);
+	return reached;
 }
 
 bool

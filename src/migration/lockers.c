@@ -62,6 +62,14 @@ tessera_lockers_of(const VirtualTransactionId *ids, int n)
 	return lockers;
 }
 
+void
+tessera_lockers_free(TesseraLockers *lockers)
+{
+	if (lockers->ids != NULL)
+		pfree(lockers->ids);
+	pfree(lockers);
+}
+
 int
 tessera_lockers_waiter(int n, const Oid *relids)
 {

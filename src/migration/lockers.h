@@ -22,6 +22,9 @@ extern TesseraLockers *tessera_lockers_collect(int n, const Oid *relids, LOCKMOD
 /* A list given; copied. */
 extern TesseraLockers *tessera_lockers_of(const VirtualTransactionId *ids, int n);
 
+/* Frees it. */
+extern void tessera_lockers_free(TesseraLockers *lockers);
+
 /* Has any not ended yet? who: a text that names the first. */
 extern bool tessera_lockers_left(TesseraLockers *lockers, char *who, Size size);
 

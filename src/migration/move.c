@@ -206,6 +206,7 @@ ask_donor(const Move *move, char ***columns)
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	const char *values[] = {move->id, psprintf("%d", POLL_MS)};
+	uint32		held = QueryCancelHoldoffCount;
 	volatile bool reached = true;
 
 	BeginInternalSubTransaction(NULL);
@@ -225,6 +226,7 @@ ask_donor(const Move *move, char ***columns)
 			PG_RE_THROW();
 		if (ProcDiePending)
 			PG_RE_THROW();
+		QueryCancelHoldoffCount = held; /* the error has let go of it */
 		MemoryContextSwitchTo(caller);
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
@@ -431,7 +433,8 @@ tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
 
 	for (;;)
 	{
-		char	  **columns = tessera_work_call(0, "SELECT migration_id, donor, \"table\" FROM tessera.internal_running_migration($1::uuid[])", 1, values);
+		char	  **columns = tessera_work_call_within(0, "SELECT migration_id, donor, \"table\" FROM tessera.internal_running_migration($1::uuid[])", 1,
+													 values, ANSWER_MS);
 		const char *wait[] = {NULL, psprintf("%d", POLL_MS)};
 
 		if (columns == NULL || columns[0] == NULL)
@@ -446,7 +449,8 @@ tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
 		/* each time: a worker that was about to start hears of it, too */
 		(void) ask_to_cancel(columns[0], pg_strtoint32(columns[1]), by);
 		wait[0] = columns[0];
-		columns = tessera_work_call(pg_strtoint32(columns[1]), "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, wait);
+		columns = tessera_work_call_within(pg_strtoint32(columns[1]), "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, wait,
+										   ANSWER_MS);
 		if (strcmp(columns[0], "running") != 0)
 			tessera_work_sleep(RETRY_MS);
 	}

@@ -162,6 +162,21 @@ tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term)
 }
 
 void
+tessera_place_release_late(const TesseraMigrationRow *row)
+{
+	Place		place = lock_place(row);
+
+	if (place.ours)
+	{
+		tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
+		clear_flag(&place);
+		raise_version(&place);
+		tessera_placement_write(place.placement);
+	}
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_RELEASING, "committed");
+}
+
+void
 tessera_place_restore(const TesseraMigrationRow *row)
 {
 	Place		place = lock_place(row);
@@ -262,6 +277,9 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 {
 	Place		place = lock_place(row);
 
+	/* by the donor's word and by the config node's at a time: the first has done it */
+	if (!place.ours && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
+		return;
 	refuse_older_term(&place, row, term);
 	if (!place.ours || !place.placement->confirmed)
 		ereport(ERROR,

@@ -27,6 +27,9 @@ extern void tessera_place_give_up(const TesseraMigrationRow *row);
 /* Committed: new version, gate open, flag down, the deletion is real. ERROR TS003 if the outcome's term is over. */
 extern void tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term);
 
+/* The same when the outcome was acknowledged and its versions are not known any more: the version is what the chunks say, fetched before. */
+extern void tessera_place_release_late(const TesseraMigrationRow *row);
+
 /* Aborted: everything as before. */
 extern void tessera_place_restore(const TesseraMigrationRow *row);
 

@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "common/durable.h"
 #include "common/injection.h"
 #include "common/worker.h"
 #include "migration/data.h"
@@ -154,17 +155,25 @@ measure_pause(TesseraSettle *known)
 	}
 }
 
+/* Carried out and acknowledged by this node's old primary, of which this server is an older copy. */
+static void
+release_late(TesseraMigrationRow *row)
+{
+	tessera_work_refresh();
+	tessera_work_begin();
+	tessera_place_release_late(row);
+	tessera_work_commit();
+}
+
 static void
 carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
-	if (row->decision == NULL)
+	if (row->decision == NULL && outcome->acknowledged)
+		release_late(row);
+	else if (row->decision == NULL)
 	{
-		if (outcome->acknowledged)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("migration %s is committed but its versions are not known", tessera_work_uuid(&row->migration_id))));
 		tessera_slot_enter(TESSERA_RELEASING);
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
@@ -237,6 +246,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraMigrationRow *row;
 	Outcome		outcome = {0};
+	bool		older_copy;		/* after a promotion the row may be older than what was done */
 
 	tessera_work_begin();
 	MemoryContextSwitchTo(caller);
@@ -244,6 +254,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	tessera_work_commit();
 	if (row == NULL)
 		return TESSERA_RESULT_NONE;
+	older_copy = row->donor_timeline != (int32) GetWALInsertionTimeLine();
 
 	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
 		outcome.committed = false;
@@ -254,13 +265,12 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		outcome.recipient_major = known->recipient_major;
 		outcome.term = known->term;
 	}
-	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED ||
-			 row->donor_timeline != (int32) GetWALInsertionTimeLine())	/* after a promotion the row may be older than what was done */
+	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED || older_copy)
 		fence(migration_id, known, &outcome);
 
 	if (row->decision != NULL && strcmp(row->decision, "committed") == 0 && !outcome.committed)
 		take_back(row);
-	if (outcome.committed && row->state == TESSERA_REGISTERED)
+	if (outcome.committed && row->state == TESSERA_REGISTERED && !older_copy)
 	{
 		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
 		forget(migration_id);
@@ -282,7 +292,9 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
 	/* what was committed lazily here must not be lost once the outcome is */
-	XLogFlush(XactLastCommitEnd);
+	tessera_work_begin();
+	tessera_commit_all_durably();
+	tessera_work_commit();
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);

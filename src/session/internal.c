@@ -63,7 +63,16 @@ static int	nesting = 0;
 static HTAB *told = NULL;		/* group_id -> TesseraToldVersion */
 static HTAB *mirrored = NULL;	/* names of settings a router has ever set here */
 static uint64 statement_number = 0;
-static Snapshot statement_snapshot = NULL;
+
+/* The snapshot of a router's statement: of the one at hand, and of those that the router goes on with later (cursors). In TopMemoryContext. */
+typedef struct StatementSnapshot
+{
+	dlist_node	node;
+	uint64		number;
+	Snapshot	snapshot;		/* registered with the top transaction's resource owner */
+} StatementSnapshot;
+
+static dlist_head statement_snapshots = DLIST_STATIC_INIT(statement_snapshots);
 
 typedef struct MirroredName
 {
@@ -119,24 +128,65 @@ tessera_internal_statement(void)
 Snapshot
 tessera_internal_statement_snapshot(void)
 {
-	return statement_snapshot;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &statement_snapshots)
+	{
+		StatementSnapshot *kept = dlist_container(StatementSnapshot, node, iter.cur);
+
+		if (kept->number == statement_number)
+			return kept->snapshot;
+	}
+	return NULL;
 }
 
 void
 tessera_internal_keep_snapshot(Snapshot snapshot)
 {
-	Assert(statement_snapshot == NULL);
-	statement_snapshot = RegisterSnapshotOnOwner(snapshot, TopTransactionResourceOwner);
+	StatementSnapshot *kept = MemoryContextAlloc(TopMemoryContext, sizeof(StatementSnapshot));
+
+	Assert(tessera_internal_statement_snapshot() == NULL);
+	kept->number = statement_number;
+	kept->snapshot = RegisterSnapshotOnOwner(snapshot, TopTransactionResourceOwner);
+	dlist_push_head(&statement_snapshots, &kept->node);
 }
 
-static void
-drop_kept_snapshot(void)
+static bool
+contains(const Datum *numbers, int n, uint64 number)
 {
-	Snapshot	snapshot = statement_snapshot;
+	for (int i = 0; i < n; i++)
+		if ((uint64) DatumGetInt64(numbers[i]) == number)
+			return true;
+	return false;
+}
 
-	statement_snapshot = NULL;
-	if (snapshot)
-		UnregisterSnapshotFromOwner(snapshot, TopTransactionResourceOwner);
+/* All but those of the statement at hand and of the numbers given. */
+static void
+drop_kept_snapshots(const Datum *numbers, int n)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &statement_snapshots)
+	{
+		StatementSnapshot *kept = dlist_container(StatementSnapshot, node, iter.cur);
+
+		if (kept->number == statement_number || contains(numbers, n, kept->number))
+			continue;
+		dlist_delete(&kept->node);
+		UnregisterSnapshotFromOwner(kept->snapshot, TopTransactionResourceOwner);
+		pfree(kept);
+	}
+}
+
+/* The transaction is aborted: its resource owner lets go of the snapshots. */
+static void
+forget_kept_snapshots(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &statement_snapshots)
+		pfree(dlist_container(StatementSnapshot, node, iter.cur));
+	dlist_init(&statement_snapshots);
 }
 
 /* ---- who may call ---- */
@@ -460,16 +510,17 @@ tessera_internal_tell(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_statement(number int8): fragments that follow with the same number share one snapshot */
+/* internal_statement(number int8, kept int8[]): fragments that follow with the same number share one snapshot; those of the statements in kept stay, too */
 Datum
 tessera_internal_set_statement(PG_FUNCTION_ARGS)
 {
-	uint64		number = (uint64) PG_GETARG_INT64(0);
+	Datum	   *numbers;
+	int			n;
 
 	tessera_internal_require(fcinfo);
-	if (number != statement_number)
-		drop_kept_snapshot();
-	statement_number = number;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &numbers, NULL, &n);
+	statement_number = (uint64) PG_GETARG_INT64(0);
+	drop_kept_snapshots(numbers, n);
 	PG_RETURN_VOID();
 }
 
@@ -522,11 +573,11 @@ end_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			drop_kept_snapshot();
 			statement_number = 0;
+			drop_kept_snapshots(NULL, 0);
 			break;
 		case XACT_EVENT_ABORT:
-			statement_snapshot = NULL;	/* the resource owner lets go of it */
+			forget_kept_snapshots();
 			statement_number = 0;
 			break;
 #ifdef USE_ASSERT_CHECKING

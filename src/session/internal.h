@@ -41,7 +41,7 @@ extern void tessera_nesting_reset(void);	/* at top-level abort and start of a co
 /* The router's statement number of the fragment at hand (0: the statement has only one fragment here), and the snapshot kept for it. */
 extern uint64 tessera_internal_statement(void);
 extern Snapshot tessera_internal_statement_snapshot(void);	/* NULL if none kept yet */
-extern void tessera_internal_keep_snapshot(Snapshot snapshot);	/* registered with the top transaction; dropped at its end or by the next number */
+extern void tessera_internal_keep_snapshot(Snapshot snapshot);	/* registered with the top transaction; dropped at its end, or when the router is done with the statement */
 
 /*
  * For SQL functions that only other nodes may call: ERROR 42501 unless this is an internal connection and the call is the whole of a statement that came

@@ -46,7 +46,7 @@
 
 #define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3, $4)"
 #define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
-#define STATEMENT_SQL "SELECT tessera.internal_statement($1)"
+#define STATEMENT_SQL "SELECT tessera.internal_statement($1, $2)"
 
 /* What hangs on TesseraRemoteState.told. */
 typedef struct ToldState
@@ -60,6 +60,7 @@ int			tessera_participant_count = 0;
 static int	participants_size = 0;
 int32		tessera_self_node = 0;
 static uint64 last_statement = 0;
+static dlist_head kept_statements = DLIST_STATIC_INIT(kept_statements);
 
 int			tessera_commit_timeout = 30000;
 int			tessera_abort_timeout = 10000;
@@ -352,12 +353,27 @@ queue_versions(TesseraConnection *connection, const TesseraToldVersion *versions
 	tessera_connection_queue_control(connection, TELL_SQL, 4, values);
 }
 
+static const char *
+kept_numbers(void)
+{
+	StringInfoData array;
+	dlist_iter	iter;
+
+	if (dlist_is_empty(&kept_statements))
+		return "{}";
+	initStringInfo(&array);
+	dlist_foreach(iter, &kept_statements)
+		appendStringInfo(&array, "%c" UINT64_FORMAT, array.len == 0 ? '{' : ',', dlist_container(TesseraKeptStatement, node, iter.cur)->number);
+	appendStringInfoChar(&array, '}');
+	return array.data;
+}
+
 static void
 queue_statement_number(TesseraConnection *connection, uint64 statement)
 {
 	ToldState  *told = told_state(connection);
 	char		number[24];
-	const char *values[1] = {number};
+	const char *values[2] = {number};
 
 	/* Outside a transaction block there is none there. */
 	if (tessera_connection_state(connection)->xact_depth == 0)
@@ -368,7 +384,8 @@ queue_statement_number(TesseraConnection *connection, uint64 statement)
 	if (told->statement == statement)
 		return;
 	snprintf(number, sizeof(number), UINT64_FORMAT, statement);
-	tessera_connection_queue_control(connection, STATEMENT_SQL, 1, values);
+	values[1] = kept_numbers();
+	tessera_connection_queue_control(connection, STATEMENT_SQL, 2, values);
 	told->statement = statement;
 }
 
@@ -474,6 +491,18 @@ uint64
 tessera_next_statement(void)
 {
 	return ++last_statement;
+}
+
+void
+tessera_statement_keep(TesseraKeptStatement *statement)
+{
+	dlist_push_head(&kept_statements, &statement->node);
+}
+
+void
+tessera_statement_forget(TesseraKeptStatement *statement)
+{
+	dlist_delete(&statement->node);
 }
 
 /* ---- k2: may a lone write commit by itself? ---- */

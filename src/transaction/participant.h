@@ -10,6 +10,7 @@
 #define TESSERA_PARTICIPANT_H
 
 #include "postgres.h"
+#include "lib/ilist.h"
 
 #include "routing/routing.h"
 #include "session/internal.h"
@@ -40,6 +41,18 @@ extern TesseraConnection *tessera_participant_unlisted(int32 node_id, const char
 
 /* A new statement number of this backend (1, 2, ...). */
 extern uint64 tessera_next_statement(void);
+
+/*
+ * A statement of this backend that other statements may come in between of (a cursor's): from keep to forget the shards keep the snapshot that its first fragment
+ * ran under. The struct is the caller's and lives until then; its number may change.
+ */
+typedef struct TesseraKeptStatement
+{
+	dlist_node	node;
+	uint64		number;
+} TesseraKeptStatement;
+extern void tessera_statement_keep(TesseraKeptStatement *statement);
+extern void tessera_statement_forget(TesseraKeptStatement *statement);
 
 /*
  * May a lone write of the current top-level statement commit by itself at the far end (k2)? True only if no transaction block, no procedure or function

@@ -203,4 +203,13 @@ set('tessera.range_deleter_batch_delay' => 0);
 $c->query('s1', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'tessera range deleter'");
 ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', '0', 60), 'S75: in the end the range is off the list');
 same('all is deleted', 'acc');
+# Many ranges at once: the delay of each is its own, and comes to its end.
+reset_all();
+set('tessera.orphan_cleanup_delay' => 300);
+$c->query('s1', $_) foreach ('CREATE TABLE many (k int PRIMARY KEY)', 'INSERT INTO many SELECT generate_series(1, 1000)', "SELECT tessera.shard_table('many', 'k')", "SELECT tessera.move_range('many', 1, 2, 's2')", "SELECT tessera.move_range('many', 1, 2, 's1')");
+ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'a range that was moved away again is deleted');
+$c->query('s2', "UPDATE tessera.placement p SET deletions = ARRAY(SELECT ROW(g * 10, g * 10 + 1)::tessera.bound_range FROM generate_series(1, 60) g)
+	FROM tessera.cluster_table t WHERE t.group_id = p.group_id AND t.table_name = 'many'");
+ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'so are sixty of them');
+
 done_testing();
