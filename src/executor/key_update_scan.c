@@ -25,6 +25,7 @@
 #include "utils/queryenvironment.h"
 #include "utils/tuplestore.h"
 
+#include "common/injection.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
 #include "executor/targets.h"
@@ -290,6 +291,7 @@ make_ready(KeyUpdateState *state)
 	MemoryContext before = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
 
 	lock_rows(state);
+	tessera_injection("key_update_locked");
 	delete_rows(state);
 	state->insert = start_plan(state, KEY_UPDATE_INSERT, 0);
 	state->ready = true;

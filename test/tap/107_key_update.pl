@@ -212,6 +212,19 @@ foreach my $pair (@pairs)
 	}
 }
 
+# Between the lock and the deletion the rows stay locked, also on another shard and outside of a transaction block.
+foreach my $router ('s1', 's2')
+{
+	$c->query($router, "SELECT tessera.injection_set('key_update_locked', 'pause')");
+	my $first = background($router, "UPDATE acc SET k = 5000 WHERE k = $id");
+	ok($c->wait_for($router, "SELECT max(paused) FROM tessera.injection_list() WHERE name = 'key_update_locked'", '1', 30), "a key update from $router has locked");
+	my $second = background('s3', "UPDATE acc SET v = 9 WHERE k = $id");
+	ok($c->wait_for('s1', "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'", '1', 30), 'another waits for it');
+	$c->query($router, "SELECT tessera.injection_clear('key_update_locked')");
+	is(ended($first) . ended($second), "UPDATE 1\nUPDATE 0\n", 'the first moves the row');
+	is(row_of($id++), '5000|0', 'which is there once');
+}
+
 # ---- while the range moves ----
 
 sub all_rows { return $c->query($_[0], 'SELECT count(*), count(DISTINCT id), sum(v) FROM acc'); }
