@@ -72,6 +72,20 @@ typedef enum TesseraPartsPrivate
 	PARTS_COUNT
 } TesseraPartsPrivate;
 
+/* UPDATE of the shard key: the rows are locked, deleted, and inserted again (key_update_scan.c). */
+typedef enum TesseraKeyUpdatePrivate
+{
+	KEY_UPDATE_LOCK,			/* PlannedStmt: SELECT ctid, old key, new row ... FOR UPDATE */
+	KEY_UPDATE_INSERT,			/* PlannedStmt: routed INSERT of the new rows, read by the name KEY_UPDATE_ROWS */
+	KEY_UPDATE_DELETE,			/* String: DELETE by $1, an array of ctid */
+	KEY_UPDATE_RELID,			/* Integer */
+	KEY_UPDATE_KEYS,			/* IntList: attribute numbers of the key */
+	KEY_UPDATE_COUNT
+} TesseraKeyUpdatePrivate;
+
+#define KEY_UPDATE_ROWS "tessera rows to move"
+
+extern const CustomScanMethods tessera_key_update_methods;
 extern const CustomScanMethods tessera_part_methods;
 extern const CustomScanMethods tessera_statement_methods;
 extern const CustomScanMethods tessera_table_methods;

@@ -393,4 +393,5 @@ tessera_executor_init(void)
 	RegisterCustomScanMethods(&tessera_table_methods);
 	RegisterCustomScanMethods(&tessera_insert_methods);
 	RegisterCustomScanMethods(&tessera_part_methods);
+	RegisterCustomScanMethods(&tessera_key_update_methods);
 }

@@ -24,6 +24,7 @@
 #include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
+#include "planner/key_update.h"
 #include "planner/part_plan.h"
 #include "planner/pins.h"
 #include "planner/planner.h"
@@ -234,6 +235,13 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		if (analysis->writes_cluster)
 			refuse_statement(query, &reason);
 		return plan_in_router(query, source, cursor_options, params);
+	}
+	if (tessera_changes_key(query, analysis))
+	{
+		plan = tessera_plan_key_update(query, source, cursor_options, params, routing, &reason);
+		if (plan == NULL)
+			refuse_statement(query, &reason);
+		return plan;
 	}
 	if (whole_statements && analysis->occurrences != NIL && analysis->nother == 0 && analysis->all_pinned)
 	{

@@ -311,8 +311,8 @@ keeps_key(const TesseraOccurrence *occurrence, int column, TargetEntry *entry)
 	return query->commandType == CMD_UPDATE && occurrence->pinned && equal(entry->expr, list_nth(occurrence->key, column));
 }
 
-static bool
-assigns_key(const TesseraOccurrence *occurrence, List *targets)
+bool
+tessera_assigns_key(const TesseraOccurrence *occurrence, List *targets)
 {
 	ListCell   *cell;
 
@@ -345,12 +345,12 @@ modification_allowed(TesseraAnalysis *analysis, TesseraReason *reason)
 		if (table_has_rules(occurrence->table->relid))
 			return refused(reason, "the table has rewrite rules", "Use triggers instead of rules on a table of the cluster.");
 		if (owner->commandType == CMD_UPDATE)
-			assigns = assigns_key(occurrence, owner->targetList);
+			assigns = tessera_assigns_key(occurrence, owner->targetList);
 		if (owner->onConflict)
-			assigns |= assigns_key(occurrence, owner->onConflict->onConflictSet);
+			assigns |= tessera_assigns_key(occurrence, owner->onConflict->onConflictSet);
 		foreach(action, owner->mergeActionList)
 			if (lfirst_node(MergeAction, action)->commandType == CMD_UPDATE)
-				assigns |= assigns_key(occurrence, lfirst_node(MergeAction, action)->targetList);
+				assigns |= tessera_assigns_key(occurrence, lfirst_node(MergeAction, action)->targetList);
 		if (assigns)
 			return refused(reason, "it changes the shard key", "Delete the row and insert it with the new key.");
 	}

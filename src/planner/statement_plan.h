@@ -20,6 +20,9 @@ extern PlannedStmt *tessera_plan_statement(Query *query, int cursor_options, con
 extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params, const TesseraRouting *routing,
 										TesseraReason *reason);
 
+/* Do the assignments of an UPDATE (or of ON CONFLICT, or of MERGE) give a key column another value? */
+extern bool tessera_assigns_key(const TesseraOccurrence *occurrence, List *targets);
+
 /* A PlannedStmt around one CustomScan, for the query: range table for locks and privileges, dependencies, tags. Takes the target list from custom_scan_tlist. */
 extern PlannedStmt *tessera_wrap_plan(Query *query, CustomScan *scan, int cursor_options);
 

@@ -327,7 +327,7 @@ my @script = (
 	q{MERGE INTO regions USING (SELECT 2 AS k) s ON regions.id = s.k WHEN MATCHED THEN UPDATE SET name = 'mr' || s.k WHEN NOT MATCHED THEN DO NOTHING},
 	q{SELECT k, id, v FROM t1},
 	q{SELECT count(*) FROM t1 a WHERE k NOT IN (SELECT k FROM t1 b WHERE b.k = a.k)},
-	refused(q{UPDATE t1 SET k = 3 WHERE k = 2 AND id = 2}),
+	q{UPDATE t1 SET k = 3 WHERE k = 2 AND id = 2},
 	q{UPDATE t1 SET k = k WHERE k = 2 AND id = 2 RETURNING k},
 	q{UPDATE t1 SET k = 2 WHERE k = 2 AND id = 2 RETURNING k},
 	q{UPDATE t1 SET v = t2.w FROM t2 WHERE t1.k = t2.k AND t1.id = t2.id AND t1.k = 4 RETURNING t1.id, t1.v, t2.w},

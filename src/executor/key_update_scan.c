@@ -1,0 +1,395 @@
+/*
+ * key_update_scan.c
+ *	  Executor of UPDATEs that assign the shard key: each row is deleted where it lies and inserted where its new key belongs.
+ *
+ * Phases: the rows are locked on their shards (FOR UPDATE), which answer each one's ctid, its old key and its new row, kept in a tuple store; then they are deleted by ctid,
+ * many at a time, and then the new rows are inserted by a routed INSERT that reads the tuple store. All rows are locked before the first is written, so no
+ * row is met twice. From the lock on nobody else can change or move a row, its table's ctids stay: the table lock forbids a rewrite, the row lock is waited for by a move.
+ * The locks must live until the deletion: nothing here may be committed on its own.
+ *
+ * The DELETE needs a newer snapshot than the lock had: what was locked is the newest version of a row, which may be younger. So it is a statement of its own on its shard.
+ *
+ * Memory: the query context of the outer statement; the tuple store ends with the node.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "commands/explain.h"
+#include "executor/executor.h"
+#include "executor/tstoreReceiver.h"
+#include "miscadmin.h"
+#include "nodes/extensible.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/queryenvironment.h"
+#include "utils/tuplestore.h"
+
+#include "executor/plan_private.h"
+#include "executor/run.h"
+#include "executor/targets.h"
+#include "session/internal.h"
+#include "transaction/participant.h"
+
+#define DELETE_BATCH 1000		/* rows */
+
+/* Rows to be deleted on one shard. */
+typedef struct Batch
+{
+	int32		node_id;
+	int			n;
+	ItemPointerData rows[DELETE_BATCH];
+} Batch;
+
+typedef struct KeyUpdateState
+{
+	CustomScanState css;
+	QueryDesc  *lock;
+	QueryDesc  *insert;
+	Tuplestorestate *rows;		/* ctid, old key, new row */
+	QueryEnvironment *environment;	/* names it */
+	TesseraRemoteQuery *delete;
+	Oid			relid;
+	List	   *relids;			/* the same, as runs take it */
+	List	   *batches;		/* of Batch *, one for each shard met */
+	uint64		nlocked;
+	bool		ready;			/* locked and deleted */
+	bool		done;
+} KeyUpdateState;
+
+static Node *create_state(CustomScan *scan);
+static void begin(CustomScanState *node, EState *estate, int eflags);
+static TupleTableSlot *next(CustomScanState *node);
+static void end(CustomScanState *node);
+static void rescan(CustomScanState *node);
+static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
+
+const CustomScanMethods tessera_key_update_methods = {"Tessera Key Update", create_state};
+
+static const CustomExecMethods exec_methods = {
+	.CustomName = "Tessera Key Update",
+	.BeginCustomScan = begin,
+	.ExecCustomScan = next,
+	.EndCustomScan = end,
+	.ReScanCustomScan = rescan,
+	.ExplainCustomScan = explain,
+};
+
+static Node *
+create_state(CustomScan *scan)
+{
+	KeyUpdateState *state = (KeyUpdateState *) newNode(sizeof(KeyUpdateState), T_CustomScanState);
+
+	state->css.methods = &exec_methods;
+	return (Node *) state;
+}
+
+static List *
+private_of(KeyUpdateState *state)
+{
+	return ((CustomScan *) state->css.ss.ps.plan)->custom_private;
+}
+
+static QueryDesc *
+start_plan(KeyUpdateState *state, TesseraKeyUpdatePrivate which, int eflags)
+{
+	EState	   *estate = state->css.ss.ps.state;
+	QueryDesc  *query = CreateQueryDesc(list_nth(private_of(state), which), estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver,
+										estate->es_param_list_info, state->environment, estate->es_instrument);
+
+	standard_ExecutorStart(query, eflags);
+	return query;
+}
+
+/* The locked rows go by their name from now on. */
+static void
+publish(KeyUpdateState *state)
+{
+	EphemeralNamedRelation relation = palloc0(sizeof(EphemeralNamedRelationData));
+
+	state->rows = tuplestore_begin_heap(false, false, work_mem);
+	relation->md.name = pstrdup(KEY_UPDATE_ROWS);
+	relation->md.tupdesc = state->lock->tupDesc;
+	relation->md.enrtype = ENR_NAMED_TUPLESTORE;
+	relation->reldata = state->rows;
+	register_ENR(state->environment, relation);
+}
+
+static void
+begin(CustomScanState *node, EState *estate, int eflags)
+{
+	KeyUpdateState *state = (KeyUpdateState *) node;
+	Oid			type = get_array_type(TIDOID);
+
+	if (tessera_parts && tessera_parts->nesting == tessera_nesting())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("an UPDATE in WITH that changes the shard key is not supported"),
+				 errhint("Run it as a statement of its own.")));
+	state->relid = (Oid) intVal(list_nth(private_of(state), KEY_UPDATE_RELID));
+	state->relids = list_make1_oid(state->relid);
+	state->delete = tessera_remote_query_make(strVal(list_nth(private_of(state), KEY_UPDATE_DELETE)), 1, &type, NULL, 0, NULL);
+	state->environment = create_queryEnv();
+	state->lock = start_plan(state, KEY_UPDATE_LOCK, eflags);
+	publish(state);
+	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
+		state->insert = start_plan(state, KEY_UPDATE_INSERT, eflags);
+}
+
+/* As one of the statement's parts, so that a shard does not commit, and with that unlock, on its own. */
+static void
+lock_rows(KeyUpdateState *state)
+{
+	TesseraParts *before = tessera_parts;
+	TesseraParts parts = {.number = tessera_next_statement(), .nesting = tessera_nesting()};
+	DestReceiver *receiver = CreateDestReceiver(DestTuplestore);
+
+	SetTuplestoreDestReceiverParams(receiver, state->rows, CurrentMemoryContext, true, NULL, NULL);
+	state->lock->dest = receiver;
+	tessera_parts = &parts;
+	PG_TRY();
+	{
+		standard_ExecutorRun(state->lock, ForwardScanDirection, 0, true);
+		standard_ExecutorFinish(state->lock);
+	}
+	PG_FINALLY();
+	{
+		tessera_parts = before;
+	}
+	PG_END_TRY();
+	state->nlocked = tuplestore_tuple_count(state->rows);
+}
+
+/* ---- deletion ---- */
+
+static void pg_attribute_noreturn()
+table_changed(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("the table's shard key was changed while the statement ran"),
+			 errhint("Run the statement again.")));
+}
+
+/* Is the table sharded by the columns that it was planned with? */
+static const TesseraTable *
+check_table(KeyUpdateState *state, const TesseraRouting *routing)
+{
+	const TesseraTable *table = routing ? tessera_routing_table(routing, state->relid) : NULL;
+	List	   *keys = list_nth(private_of(state), KEY_UPDATE_KEYS);
+
+	if (table == NULL || table->group < 0 || table->nkeys != list_length(keys))
+		table_changed();
+	for (int i = 0; i < table->nkeys; i++)
+		if (table->keys[i] != list_nth_int(keys, i))
+			table_changed();
+	return table;
+}
+
+/* Shard on which a row lies, by its old key: column 2 and the following of the locked row. */
+static int32
+shard_of_row(KeyUpdateState *state, TupleTableSlot *row)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table = check_table(state, routing);
+	Oid			types[TESSERA_MAX_KEY_COLUMNS];
+	bool		no_row;
+
+	for (int i = 0; i < table->nkeys; i++)
+		types[i] = TupleDescAttr(row->tts_tupleDescriptor, i + 1)->atttypid;
+	return tessera_target_of_key(routing, table, row->tts_values + 1, row->tts_isnull + 1, types, &no_row);
+}
+
+static Datum
+array_of_rows(Batch *batch)
+{
+	Datum	   *elements = palloc(sizeof(Datum) * batch->n);
+
+	for (int i = 0; i < batch->n; i++)
+		elements[i] = PointerGetDatum(&batch->rows[i]);
+	return PointerGetDatum(construct_array(elements, batch->n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
+}
+
+/* A shard that is found stale has had other chunks moved: those of locked rows stay. */
+static void
+delete_batch(KeyUpdateState *state, Batch *batch)
+{
+	Snapshot	own = state->css.ss.ps.state->es_snapshot;
+	Datum		value = array_of_rows(batch);
+	bool		null = false;
+	TesseraRetry retry = {0};
+	TesseraRun *run = tessera_run_make();
+	TesseraRunRequest request = {
+		.query = state->delete, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
+	};
+	uint64		deleted;
+
+	for (;;)
+	{
+		request.routing = tessera_routing();
+		(void) check_table(state, request.routing);
+		request.snapshot = tessera_run_fresh_snapshot(run, own);
+		if (tessera_run_start(run, &request))
+			break;
+		tessera_stale_again(run, &retry);
+	}
+	deleted = tessera_run_complete(run);
+	tessera_run_end(run);
+	if (deleted != batch->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("of %d rows locked on node %d only " UINT64_FORMAT " were there to be moved", batch->n, batch->node_id, deleted),
+				 errhint("Retry the transaction.")));
+	batch->n = 0;
+}
+
+static Batch *
+batch_for(KeyUpdateState *state, int32 node_id)
+{
+	Batch	   *batch;
+	ListCell   *cell;
+
+	foreach(cell, state->batches)
+		if (((Batch *) lfirst(cell))->node_id == node_id)
+			return lfirst(cell);
+	batch = palloc(sizeof(Batch));
+	batch->node_id = node_id;
+	batch->n = 0;
+	state->batches = lappend(state->batches, batch);
+	return batch;
+}
+
+static void
+delete_rows(KeyUpdateState *state)
+{
+	TupleTableSlot *row = MakeSingleTupleTableSlot(state->lock->tupDesc, &TTSOpsMinimalTuple);
+	ListCell   *cell;
+
+	while (tuplestore_gettupleslot(state->rows, true, false, row))
+	{
+		Batch	   *batch;
+
+		CHECK_FOR_INTERRUPTS();
+		slot_getallattrs(row);
+		batch = batch_for(state, shard_of_row(state, row));
+		batch->rows[batch->n++] = *(ItemPointer) DatumGetPointer(row->tts_values[0]);
+		if (batch->n == DELETE_BATCH)
+			delete_batch(state, batch);
+	}
+	foreach(cell, state->batches)
+		if (((Batch *) lfirst(cell))->n > 0)
+			delete_batch(state, lfirst(cell));
+	ExecDropSingleTupleTableSlot(row);
+}
+
+/* ---- rows ---- */
+
+static void
+make_ready(KeyUpdateState *state)
+{
+	MemoryContext before = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
+
+	lock_rows(state);
+	delete_rows(state);
+	state->insert = start_plan(state, KEY_UPDATE_INSERT, 0);
+	state->ready = true;
+	MemoryContextSwitchTo(before);
+}
+
+static void
+finish_insert(KeyUpdateState *state)
+{
+	uint64		inserted = state->insert->estate->es_processed;
+
+	standard_ExecutorFinish(state->insert);
+	state->done = true;
+	if (inserted != state->nlocked)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("of " UINT64_FORMAT " rows only " UINT64_FORMAT " were moved", state->nlocked, inserted)));
+	state->css.ss.ps.state->es_processed += inserted;
+}
+
+static TupleTableSlot *
+next(CustomScanState *node)
+{
+	KeyUpdateState *state = (KeyUpdateState *) node;
+	TupleTableSlot *slot;
+
+	if (state->done)
+		return NULL;
+	if (!state->ready)
+		make_ready(state);
+	ResetPerTupleExprContext(state->insert->estate);
+	slot = ExecProcNode(state->insert->planstate);
+	if (TupIsNull(slot))
+	{
+		finish_insert(state);
+		return NULL;
+	}
+	if (state->insert->estate->es_junkFilter)
+		slot = ExecFilterJunk(state->insert->estate->es_junkFilter, slot);
+	return slot;
+}
+
+static void
+end_plan(QueryDesc *query)
+{
+	if (query == NULL)
+		return;
+	if (!query->estate->es_finished && !(query->estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY))
+		standard_ExecutorFinish(query);
+	standard_ExecutorEnd(query);
+	FreeQueryDesc(query);
+}
+
+static void
+end(CustomScanState *node)
+{
+	KeyUpdateState *state = (KeyUpdateState *) node;
+
+	end_plan(state->insert);
+	end_plan(state->lock);
+	tuplestore_end(state->rows);
+}
+
+static void
+rescan(CustomScanState *node)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("an UPDATE of the shard key cannot be run again within a statement")));
+}
+
+static void
+explain_plan(QueryDesc *query, const char *group, ExplainState *es)
+{
+	List	   *rtable = es->rtable;
+	List	   *names = es->rtable_names;
+	List	   *context = es->deparse_cxt;
+	PlannedStmt *plan = es->pstmt;
+
+	if (query == NULL)
+		return;
+	ExplainOpenGroup(group, group, true, es);
+	es->indent++;
+	ExplainPrintPlan(es, query);
+	es->indent--;
+	ExplainCloseGroup(group, group, true, es);
+	es->rtable = rtable;
+	es->rtable_names = names;
+	es->deparse_cxt = context;
+	es->pstmt = plan;
+}
+
+static void
+explain(CustomScanState *node, List *ancestors, ExplainState *es)
+{
+	KeyUpdateState *state = (KeyUpdateState *) node;
+
+	ExplainPropertyText("Tier", "moved rows", es);
+	explain_plan(state->lock, "Lock", es);
+	if (es->verbose)
+		ExplainPropertyText("Remote SQL", state->delete->sql, es);
+	explain_plan(state->insert, "Insert", es);
+}
