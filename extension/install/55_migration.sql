@@ -59,6 +59,7 @@ DECLARE
   decided text;
 BEGIN
   PERFORM tessera.internal_require_config(0);
+  PERFORM set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
   PERFORM FROM tessera.migration_outcome AS o WHERE o.migration_id = internal_acknowledge_migration.id FOR UPDATE;
   SELECT m.state INTO decided FROM tessera.migration AS m WHERE m.migration_id = internal_acknowledge_migration.id;
   IF decided IS DISTINCT FROM internal_acknowledge_migration.outcome AND decided IS NOT NULL THEN

@@ -294,6 +294,23 @@ write_flights(Merge *merge)
 	tessera_spi_end(&spi);
 }
 
+/* Outcomes of which the donor knows nothing any more: it had them acknowledged, and that is lost here; or it never was told of the migration. */
+static void
+forget_acknowledged(Merge *merge)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	for (int i = 0; i < merge->nwitnesses; i++)
+		if (merge->witnesses[i].facts != NULL)
+			tessera_spi_run("DELETE FROM tessera.migration_outcome AS o USING tessera.migration AS m"
+							" WHERE m.migration_id = o.migration_id AND m.donor = $2 AND NOT EXISTS"
+							" (SELECT FROM jsonb_array_elements($1::jsonb->'donated') AS d WHERE (d->'request'->>'migration_id')::uuid = o.migration_id)",
+							SPI_OK_DELETE, 2, (Oid[]) {TEXTOID, INT4OID},
+							(Datum[]) {CStringGetTextDatum(merge->witnesses[i].facts), Int32GetDatum(merge->witnesses[i].node_id)}, NULL);
+	tessera_spi_end(&spi);
+}
+
 
 /* Ranges */
 
@@ -435,6 +452,7 @@ tessera_recover_catalog(bool force)
 	for (int i = 0; i < routing->ngroups; i++)
 		merge_group(&merge, routing, tessera_routing_group(routing, i));
 	write_flights(&merge);
+	forget_acknowledged(&merge);
 	write_term(&merge);
 	tessera_work_commit();
 	for (int i = 0; i < merge.nwitnesses; i++)

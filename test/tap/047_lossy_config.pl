@@ -111,6 +111,11 @@ lose_config_at('s2', 's3', 'donor_cleaning', registration => 1);
 sound('carried out', 's3');
 $c->query('s2', "SELECT tessera.move_range('t', 501, 601, 's2')");
 
+# The donor has forgotten it, too: nobody would acknowledge the outcome again, and by it a range could be returned whose rows are gone.
+lose_config_at('s2', 's3', 'donor_forgotten', registration => 0);
+sound('acknowledged', 's3');
+$c->query('s2', "SELECT tessera.move_range('t', 501, 601, 's2')");
+
 # The config node is the recipient, too, and loses what it has received: the donor takes the range back.
 lose_config_at('s2', 's1', 'donor_cleaning', registration => 1);
 sound('received by the config node', 's2');
