@@ -271,5 +271,10 @@ foreach my $protocol ('simple', 'prepared')
 }
 is($c->query($_, 'SELECT count(*), count(DISTINCT id), sum(id) FROM acc'), "$ROWS|$ROWS|" . $ROWS * ($ROWS + 1) / 2, "$_ sees each row once") foreach @nodes;
 is($c->query('s2', 'SELECT sum(v) BETWEEN ' . (4 * $moved + 100) . ' AND ' . (4 * $moved + 210) . ' FROM acc'), 't', 'and about as many updates as there were');
+# More rows than one deletion takes, and than memory holds.
+$c->query('s2', 'INSERT INTO acc SELECT g, g + 100000, 1 FROM generate_series(1, 4000) g');
+my @answer = split /\n/, $c->query('s2', 'SET work_mem = 64; UPDATE acc SET k = k + 1, v = 2 WHERE id > 100000 RETURNING k');
+is(@answer, 4000, 'many rows at once');
+is($c->query('s3', 'SELECT count(*), sum(k), sum(v), min(k), max(k) FROM acc WHERE id > 100000'), '4000|8006000|8000|2|4001', 'each is there once');
 is($c->query('s1', 'SELECT count(*) FROM acc a WHERE NOT EXISTS (SELECT 1 FROM acc b WHERE b.k = a.k AND b.id = a.id)'), '0', 'rows are where their keys belong');
 done_testing();
