@@ -140,16 +140,19 @@ sub move_sql
 	return "SELECT tessera.move_range('$table', tessera.minkey(), tessera.maxkey(), '$to')";
 }
 
-# A move, held for a moment when the recipient has everything and the donor does not know: who writes then on the donor writes in vain.
+# A move, held for a moment when the recipient has everything and the donor does not know: who writes then on the donor writes in vain. The donor shall not
+# give the attempt up meanwhile.
 sub without_gate
 {
 	my ($arm) = @_;
 	$cluster->query('s1', move_sql('counter', 's1'));
+	$cluster->query('s1', $_) foreach ('ALTER SYSTEM SET tessera.critical_section_budget = 10000', 'SELECT pg_reload_conf()');
 	$arm->();
 	my $move = paused_move('counter', 's2', 's2', 'recipient_confirmed');
 	sleep 0.7;
 	$cluster->query('s2', "SELECT tessera.injection_clear('recipient_confirmed')");
 	$move->finish;
+	$cluster->query('s1', $_) foreach ('ALTER SYSTEM RESET tessera.critical_section_budget', 'SELECT pg_reload_conf()');
 	sleep 0.3;
 	return;
 }
