@@ -98,6 +98,22 @@ SELECT table_name, min, max, shard, major, minor FROM tessera.chunks ORDER BY ta
 SELECT count(*) FROM tessera.stat_progress_migration;
 SELECT count(*) FROM tessera.distributed_transactions;
 SELECT * FROM tessera.resolve_transactions();
+SELECT * FROM tessera.resolve_transactions(NULL);
+SELECT tessera.prune_decisions('1 hour'), tessera.prune_decisions(NULL);
+SELECT placements_known, metadata_known, last_error FROM tessera.promotion_status();
+SELECT tessera.recover_node();
+SELECT tessera.reload_routing();
+SELECT succeeded <= requested AS counted, last_error FROM tessera.refresh_status();
+SELECT tessera.stat_routing_reset();
+SELECT count(*), bool_and(t1 >= 0 AND stats_reset IS NOT NULL) FROM tessera.stat_routing;
+SET ROLE tessera_moves_nobody;
+SELECT tessera.resolve_transactions();
+SELECT tessera.prune_decisions();
+SELECT tessera.recover_node();
+SELECT tessera.reload_routing();
+SELECT tessera.refresh_status();
+SELECT tessera.stat_routing_reset();
+RESET ROLE;
 SELECT * FROM tessera.check_consistency(true);
 
 \c contrib_regression
