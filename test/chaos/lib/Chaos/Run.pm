@@ -171,7 +171,7 @@ sub end_workers
 	$_->stop foreach @workers;
 	foreach my $worker (@workers)
 	{
-		my $end = $worker->wait(90);
+		my $end = $worker->wait(240);
 		push @findings, [ "worker: $end", $worker->{file} ] if $end ne 'ended';
 		push @$log, $worker->records;
 	}
