@@ -156,8 +156,8 @@ while (@asked < 14 && time < $deadline)
 }
 my @gaps = map { $asked[$_] - $asked[ $_ - 1 ] } 1 .. $#asked;
 cmp_ok(scalar @asked, '>=', 14, 'S50: the donor asks how the recipient fares') or diag "@gaps";
-cmp_ok($gaps[0] + $gaps[1] + $gaps[2], '<', 0.5, 'S50: often in the beginning') or diag "@gaps";
 cmp_ok($gaps[-1], '>', 0.9, 'S50: about every second in the end') or diag "@gaps";
+cmp_ok((sort { $a <=> $b } @gaps[ 0 .. 4 ])[0], '<', $gaps[-1] / 4, 'S50: often in the beginning') or diag "@gaps";
 reset_all();
 
 # S51: no critical section while the recipient is behind.
@@ -179,9 +179,19 @@ foreach my $node ($c->names)
 	$c->query($node, 'SET tessera.gate_timeout = 1000; UPDATE acc SET bal = bal WHERE k = 500');
 	like($c->error($node, 'SET tessera.gate_timeout = 300; UPDATE acc SET bal = bal WHERE k = 1500'), qr/55P03.*gate|40001/s, "S56: $node does not write inside");
 }
+# Who waits at a gate is counted and logged.
+set('tessera.log_min_gate_wait' => 0);
+$c->query('s1', 'SELECT tessera.stat_routing_reset()');
+my $held = begin('UPDATE acc SET bal = bal WHERE k = 1500');
+ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'UPDATE acc SET bal = bal WHERE k = 1500%' AND wait_event_type = 'Extension'", '1'), 'a statement waits at the gate');
+my $before = -s $c->node('s1')->logfile;
 go_on('s1', 'donor_write_gate');
 is(finish($session), '', 'and the move ends well');
+is(finish($held), '', 'so does who waited');
+is($c->query('s1', 'SELECT gate_waits > 0 AND gate_wait_time > 0 FROM tessera.stat_routing'), 't', 'its wait is counted');
+like(slurp_file($c->node('s1')->logfile, $before), qr/waited \d+\.\d{3} ms at the gate of a migration of table "acc"/, 'and logged');
 same('after the gate', 'acc');
+reset_all();
 
 # What the config node would refuse it refuses before a gate is closed.
 arm('s2', 'recipient_cloned');
