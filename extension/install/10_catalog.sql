@@ -128,6 +128,7 @@ CREATE TABLE tessera.migration (
   donor_incarnation int4 NOT NULL,
   recipient_incarnation int4 NOT NULL,
   verify         bool NOT NULL DEFAULT true,   -- by content
+  caller_pid     int4,                -- session here that registered it, and stands behind it until the donor reports a phase; null: it has gone
   started        timestamptz NOT NULL DEFAULT clock_timestamp(),
   finished       timestamptz,
   state          text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'committed', 'aborted')),
