@@ -50,11 +50,7 @@ check_registration(TesseraDonor *donor)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("migration %s is not running by the config node", values[0])));
-	if (GetWALInsertionTimeLine() != donor->row->donor_timeline)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the donor is of another timeline than the one registered"),
-				 errdetail("Registered is %d, this is %d.", donor->row->donor_timeline, (int) GetWALInsertionTimeLine())));
+	tessera_work_require_incarnation(donor->row->donor_incarnation);
 }
 
 /* The recipient checks, makes its key pair, and is told where to connect to only when there is something to fetch. Returns the endpoint. */
