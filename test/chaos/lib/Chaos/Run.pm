@@ -250,8 +250,8 @@ sub _migrations
 {
 	my ($self) = @_;
 	my $rows = $self->{cluster}->query('s1',
-		"SELECT extract(epoch FROM started), extract(epoch FROM finished), state, pause_ms FROM tessera.migration WHERE finished IS NOT NULL");
-	return map { my @row = split /\|/, $_, -1; { started => $row[0], finished => $row[1], state => $row[2], pause => $row[3] eq '' ? undef : $row[3] } }
+		"SELECT extract(epoch FROM started), extract(epoch FROM finished), state, pause_ms, translate(error, E'|\n', '  ') FROM tessera.migration WHERE finished IS NOT NULL");
+	return map { my @row = split /\|/, $_, -1; { started => $row[0], finished => $row[1], state => $row[2], pause => $row[3] eq '' ? undef : $row[3], error => $row[4] } }
 		split /\n/, $rows;
 }
 
