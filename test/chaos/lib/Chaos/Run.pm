@@ -15,6 +15,7 @@ package Chaos::Run;
 use strict;
 use warnings FATAL => 'all';
 
+use Fcntl qw(LOCK_EX);
 use File::Basename qw(dirname);
 use Time::HiRes qw(sleep time);
 
@@ -46,11 +47,14 @@ sub new
 	return $self;
 }
 
-# The folder of client and proxy, built.
+# The folder of client and proxy, built; tests that run beside each other build one after the other.
 sub _build
 {
 	my $folder = dirname(__FILE__) . '/../..';
+	open(my $lock, '<', "$folder/Makefile") or die "$folder/Makefile: $!\n";
+	flock($lock, LOCK_EX) or die "flock: $!\n";
 	my $output = `make -s -C '$folder' 2>&1`;
+	close $lock;
 	die "could not build client and proxy: $output\n" if $? != 0;
 	return $folder;
 }
