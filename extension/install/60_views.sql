@@ -1,5 +1,6 @@
--- Counters of the router (src/common/stat_routing.c).
-CREATE FUNCTION tessera.internal_stat_routing() RETURNS TABLE (t1 int8, whole int8, routed_inserts int8, general int8, parts int8, stale_retries int8, connections int8, stats_reset timestamptz)
+-- Counters of the node (src/common/stat_routing.c).
+CREATE FUNCTION tessera.internal_stat_routing() RETURNS TABLE (t1 int8, whole int8, routed_inserts int8, general int8, parts int8, stale_retries int8, connections int8, gate_waits int8, gate_wait_us int8,
+                                                  stats_reset timestamptz)
   LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'tessera_internal_stat_routing';
 COMMENT ON FUNCTION tessera.internal_stat_routing() IS 'source of the view tessera.stat_routing';
 
@@ -9,8 +10,10 @@ COMMENT ON FUNCTION tessera.stat_routing_reset() IS 'sets the counters of tesser
 REVOKE ALL ON FUNCTION tessera.stat_routing_reset() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.stat_routing_reset() TO tessera_admin;
 
-CREATE VIEW tessera.stat_routing AS SELECT * FROM tessera.internal_stat_routing();
-COMMENT ON VIEW tessera.stat_routing IS 'what this node did as a router since stats_reset: statements by tier, attempts that were stale, connections opened to other nodes';
+CREATE VIEW tessera.stat_routing AS
+  SELECT t1, whole, routed_inserts, general, parts, stale_retries, connections, gate_waits, gate_wait_us / 1000.0::float8 AS gate_wait_time, stats_reset
+  FROM tessera.internal_stat_routing();
+COMMENT ON VIEW tessera.stat_routing IS 'what this node did as a router since stats_reset: statements by tier, attempts that were stale, connections opened to other nodes; and how often and how long (ms) statements waited here at the gates of migrations';
 
 -- Views of the catalog. On the config node they show the authoritative rows; on other nodes the local copy, as of its last refresh. Addresses are in none.
 

@@ -1,6 +1,6 @@
 /*
  * stat_routing.c
- *	  Counters of the router; see stat_routing.h.
+ *	  Counters of the node; see stat_routing.h.
  *
  * One set for each database slot, of atomics: no lock. A restart of the server begins at zero; so does the next database in a slot.
  */
@@ -56,12 +56,18 @@ stats_init(void *memory, LWLockPadded *locks, bool found)
 static const TesseraShmemModule stat_module = {"tessera_stat_routing", stats_size, 0, stats_init, reset};
 
 void
-tessera_stat_count(TesseraStat stat)
+tessera_stat_add(TesseraStat stat, uint64 amount)
 {
 	int			slot = tessera_my_slot_if_any();
 
 	if (shared != NULL && slot >= 0)
-		(void) pg_atomic_fetch_add_u64(&shared[slot].counts[stat], 1);
+		(void) pg_atomic_fetch_add_u64(&shared[slot].counts[stat], amount);
+}
+
+void
+tessera_stat_count(TesseraStat stat)
+{
+	tessera_stat_add(stat, 1);
 }
 
 /* internal_stat_routing(): the counters in the order of TesseraStat, then since when; no row if there are none */

@@ -26,6 +26,7 @@
 #include "catalog/change.h"
 #include "common/errors.h"
 #include "common/injection.h"
+#include "common/stat_routing.h"
 #include "common/worker.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -112,14 +113,15 @@ touches_gate(const TesseraPlacement *newest, TesseraKeySpace *ks, const TesseraT
 
 /*
  * A migration of the group is under way: take the gate lock if this statement has to, wait while the gate is closed to it. Returns with the image at which
- * the statement may go on.
+ * the statement may go on; and since when it has waited, if it has.
  */
 static const TesseraRouting *
-pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched)
+wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched, TimestampTz *since)
 {
 	bool		guarded = check->writes || IsolationIsSerializable();
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
+	TimestampTz start = GetCurrentTimestamp();
 
+	*since = 0;
 	if (tessera_injection_skips("gate"))
 		return routing;
 	for (;;)
@@ -156,13 +158,32 @@ pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id
 
 		if (entered)
 			tessera_gate_leave(&migration_id);
-		if (!tessera_catalog_wait(sequence, deadline))
+		*since = start;
+		if (!tessera_catalog_wait(sequence, TimestampTzPlusMilliseconds(start, tessera_gate_timeout)))
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("timed out waiting for the gate of a migration of table \"%s\"", get_rel_name(check->relid)),
 					 errhint("Look at tessera.migrations; tessera.gate_timeout limits the wait.")));
 		routing = tessera_routing();
 	}
+}
+
+static const TesseraRouting *
+pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched)
+{
+	TimestampTz since;
+	uint64		waited;
+
+	routing = wait_at_gate(check, routing, group_id, touched, &since);
+	if (since == 0)
+		return routing;
+	waited = Max(0, GetCurrentTimestamp() - since);
+	tessera_stat_count(TESSERA_STAT_GATE_WAITS);
+	tessera_stat_add(TESSERA_STAT_GATE_WAIT_US, waited);
+	if (tessera_log_min_gate_wait >= 0 && waited >= (uint64) tessera_log_min_gate_wait * 1000)
+		ereport(LOG,
+				(errmsg("waited %.3f ms at the gate of a migration of table \"%s\"", waited / 1000.0, get_rel_name(check->relid))));
+	return routing;
 }
 
 /* The router knows of something newer than this shard: fetch it, so that the next attempt fits. Bounded; failure only costs another attempt. */
@@ -305,6 +326,8 @@ check_table(Check *check)
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraTable *table = routing ? tessera_routing_table(routing, check->relid) : NULL;
 
+	if (routing != NULL && routing->replaced && (table != NULL || !is_own_table(check->relid)))
+		tessera_require_own_node(routing);
 	/* what was a table of the cluster before a promotion may not be known as one after it */
 	if (routing != NULL && !tessera_placements_known(routing, check->snapshot) && (table != NULL || !is_own_table(check->relid)))
 	{
