@@ -571,10 +571,13 @@ tessera_internal_return_move(PG_FUNCTION_ARGS)
 	TesseraBound *min,
 			   *max;
 	pg_uuid_t	group_id;
+	bool		returned;
 
 	tessera_commit_durably();
 	tessera_migration_range(migration_id, &group_id, &min, &max);
-	PG_RETURN_BOOL(tessera_chunk_return_move(migration_id, tessera_group_keyspace(routing, tessera_config_group(routing, &group_id, NULL))));
+	returned = tessera_chunk_return_move(migration_id, tessera_group_keyspace(routing, tessera_config_group(routing, &group_id, NULL)));
+	tessera_injection("config_returning");
+	PG_RETURN_BOOL(returned);
 }
 
 

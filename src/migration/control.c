@@ -197,6 +197,16 @@ tessera_internal_knows_migration(PG_FUNCTION_ARGS)
 
 /* Recipient */
 
+/* The group that a request names is fetched if it is not known here: now, as nothing is locked yet. */
+static void
+fetch_group(Datum request)
+{
+	Datum		id = DirectFunctionCall2(jsonb_object_field_text, request, CStringGetTextDatum("group_id"));
+	const TesseraGroup *group;
+
+	(void) tessera_work_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(TextDatumGetCString(id)))), &group);
+}
+
 /* internal_prepare_recipient(migration_id uuid, request jsonb) returns text: checks; the row; the public key of this side. */
 Datum
 tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
@@ -205,19 +215,18 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	char	   *request = jsonb_text(PG_GETARG_DATUM(1));
 	TesseraMigrationRow *row;
 	TesseraExchangeKeys keys;
-	const TesseraGroup *group;
 	TesseraPlacementRow *placement;
 	bool		existing;
 	int			slot;
 
 	require_placements();
 	tessera_commit_durably();
+	fetch_group(PG_GETARG_DATUM(1));
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("migration %s is already known on this node", tessera_work_uuid(id))));
 	row = row_or_error(TESSERA_RECIPIENT, id);
-	(void) tessera_work_group(&row->group_id, &group);
 	placement = tessera_placement_read(&row->group_id, NULL);
 	if (placement != NULL && placement->has_migration)
 		ereport(ERROR,

@@ -129,7 +129,10 @@ serve_clone(TesseraDonor *donor)
 {
 	TesseraMessage batch = {.kind = TESSERA_MSG_CLONE_BATCH, .table = -1};
 
-	if (donor->clone_requests.n == 0 || donor->pipe.rest != NULL || GetCurrentTimestamp() < donor->clone_not_before)
+	if (donor->clone_requests.n == 0 || donor->pipe.rest != NULL)
+		return false;
+	/* answers without rows are not held back: they would come among what follows the clone */
+	if (!donor->clone_sent && GetCurrentTimestamp() < donor->clone_not_before)
 		return false;
 	resetStringInfo(&donor->payload);
 	if (!donor->clone_sent)

@@ -31,9 +31,11 @@ lock_place(const TesseraMigrationRow *row)
 	const TesseraRouting *routing;
 	Place		place;
 
+	/* a group that is not known here is fetched before anything is locked */
+	(void) tessera_work_group(&row->group_id, &group);
 	/* against a promoted config node that asks what this shard owns (internal_merge_facts): from then on terms before its own are over */
 	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
-	routing = tessera_work_group(&row->group_id, &group);
+	routing = tessera_work_known_group(&row->group_id, &group);
 	place.term = routing->term;
 	place.ks = tessera_group_keyspace(routing, group);
 	place.placement = tessera_placement_lock(&row->group_id);
@@ -75,7 +77,7 @@ static void
 raise_version(const Place *place)
 {
 	const TesseraGroup *group;
-	const TesseraRouting *routing = tessera_work_group(&place->placement->group_id, &group);
+	const TesseraRouting *routing = tessera_work_known_group(&place->placement->group_id, &group);
 
 	(void) tessera_placement_raise_version(routing, group, place->placement);
 }

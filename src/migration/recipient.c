@@ -154,27 +154,6 @@ check_limits(void)
 }
 
 static void
-flush_pipe(Recipient *recipient)
-{
-	while (!tessera_pipe_flush(&recipient->pipe))
-	{
-		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
-		check_limits();
-	}
-}
-
-static void
-request(Recipient *recipient, TesseraMessageKind kind)
-{
-	TesseraMessage message = {.kind = kind, .table = -1};
-
-	message.sequence = ++recipient->sequence;
-	message.lsn = recipient->applied;
-	flush_pipe(recipient);
-	(void) tessera_pipe_send(&recipient->pipe, &message, NULL);
-}
-
-static void
 begin_batch(Recipient *recipient)
 {
 	TesseraMigrationRow *row;
@@ -214,6 +193,29 @@ commit_batch(Recipient *recipient)
 	MemoryContextSwitchTo(recipient->context);
 }
 
+static void
+flush_pipe(Recipient *recipient)
+{
+	while (!tessera_pipe_flush(&recipient->pipe))
+	{
+		/* do not keep locks while waiting */
+		commit_batch(recipient);
+		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
+		check_limits();
+	}
+}
+
+static void
+request(Recipient *recipient, TesseraMessageKind kind)
+{
+	TesseraMessage message = {.kind = kind, .table = -1};
+
+	message.sequence = ++recipient->sequence;
+	message.lsn = recipient->applied;
+	flush_pipe(recipient);
+	(void) tessera_pipe_send(&recipient->pipe, &message, NULL);
+}
+
 /* After a commit of the clone: does not run ahead of the standbys (tessera.secondary_throttle), but does not wait for one for ever, either. */
 static void
 throttle(void)
@@ -234,6 +236,14 @@ throttle(void)
 		ms = Min(ms * 2, STANDBY_POLL_MS);
 	}
 	tessera_slot_waiting(NULL);
+}
+
+static void
+refuse_message(const TesseraMessage *message, TesseraMessageKind due)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROTOCOL_VIOLATION),
+			 errmsg("the donor sent a message of kind %d where one of kind %d was due", (int) message->kind, (int) due)));
 }
 
 /* The next message of the kind wanted; waits for it. */
@@ -257,9 +267,7 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 	if (message->kind != kind &&
 		!(kind == TESSERA_MSG_MODS_BATCH &&
 		  (message->kind == TESSERA_MSG_VERIFY || (message->kind == TESSERA_MSG_CLONE_BATCH && message->rows == 0))))
-		ereport(ERROR,
-				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("the donor sent a message of kind %d where one of kind %d was due", (int) message->kind, (int) kind)));
+		refuse_message(message, kind);
 }
 
 /* The last batch of the clone has brought the donor's digests. */
@@ -433,18 +441,26 @@ take_back(Recipient *recipient)
 	tessera_injection("recipient_taken_back");
 }
 
-/* Has the donor sent anything since its last batch? It only does when it has opened its gate again. A donor that has gone is heard no more: *listening. */
+/*
+ * Has the donor sent an empty batch of changes behind its last one? It only does when it has opened its gate again. Not so its answers to requests for more of the
+ * clone than there was: they may come as late as this. A donor that has gone, or sends what it must not, is heard no more: *listening; what the config node says counts.
+ */
 static bool
 donor_goes_on(Recipient *recipient, volatile bool *listening)
 {
 	TesseraMessage message;
 	const char *payload;
 	Size		size;
-	volatile bool any = false;
+	volatile bool goes_on = false;
 
 	PG_TRY();
 	{
-		any = tessera_pipe_receive(&recipient->pipe, &message, &payload, &size);
+		while (!goes_on && tessera_pipe_receive(&recipient->pipe, &message, &payload, &size))
+		{
+			goes_on = message.kind == TESSERA_MSG_MODS_BATCH && !message.last && payload == NULL;
+			if (!goes_on && (message.kind != TESSERA_MSG_CLONE_BATCH || message.rows > 0))
+				refuse_message(&message, TESSERA_MSG_MODS_BATCH);
+		}
 	}
 	PG_CATCH();
 	{
@@ -455,7 +471,7 @@ donor_goes_on(Recipient *recipient, volatile bool *listening)
 		*listening = false;
 	}
 	PG_END_TRY();
-	return any;
+	return goes_on;
 }
 
 /* Asks the config node for the outcome, and carries it out; errors are logged, and it is asked again later. */

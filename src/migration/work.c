@@ -16,6 +16,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/durable.h"
+#include "common/injection.h"
 #include "migration/slot.h"
 #include "migration/work.h"
 #include "transaction/participant.h"
@@ -53,20 +54,38 @@ tessera_work_commit_lazily(void)
 }
 
 const TesseraRouting *
+tessera_work_known_group(const pg_uuid_t *group_id, const TesseraGroup **group)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	*group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
+	if (*group == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table group %s is not known on this node", tessera_work_uuid(group_id))));
+	return routing;
+}
+
+const TesseraRouting *
 tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 {
-	for (int attempt = 0;; attempt++)
-	{
-		const TesseraRouting *routing = tessera_routing();
+	const TesseraRouting *routing = tessera_routing();
 
-		*group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
-		if (*group != NULL)
-			return routing;
-		if (attempt > 0 || !tessera_routing_refresh(REFRESH_MS))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("table group %s is not known on this node", tessera_work_uuid(group_id))));
-	}
+	if (routing == NULL || tessera_routing_group_by_id(routing, group_id) == NULL)
+		(void) tessera_routing_refresh(REFRESH_MS);
+	return tessera_work_known_group(group_id, group);
+}
+
+/* S45. Who has locked a row has a transaction id; who holds an LWLock holds interrupts off. Callers' own transactions may have anything. */
+static void
+check_unlocked(void)
+{
+	if (!tessera_injection_points || !IsBackgroundWorker)
+		return;
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || InterruptHoldoffCount > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("a migration's process calls another node while it may hold locks")));
 }
 
 char **
@@ -107,6 +126,7 @@ tessera_work_call_within(int32 node_id, const char *sql, int nparams, const char
 	PGresult   *result;
 	char	  **columns = NULL;
 
+	check_unlocked();
 	if (own)
 		tessera_work_begin();
 	routing = tessera_routing();

@@ -17,12 +17,16 @@ extern void tessera_work_commit(void);
 /* The current transaction's commit need not be flushed at once: a later one that is flushed covers it. */
 extern void tessera_work_commit_lazily(void);
 
-/* Routing image in which the group is known: refreshes once if it is not. ERROR 55000 if it stays unknown. In a transaction. */
+/* Routing image in which the group is known: refreshes once if it is not, so not where locks are held. ERROR 55000 if it stays unknown. In a transaction. */
 extern const TesseraRouting *tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group);
+
+/* The same without a refresh: for who holds locks. */
+extern const TesseraRouting *tessera_work_known_group(const pg_uuid_t *group_id, const TesseraGroup **group);
 
 /*
  * Calls a node over the control lane: in the current transaction if there is one, else in a short one. Returns the columns of the first row as text (NULL
- * where null) in the caller's memory context, NULL if there is no row. Errors as tessera_control_call. node_id 0: the config node.
+ * where null) in the caller's memory context, NULL if there is no row. Errors as tessera_control_call. node_id 0: the config node. A background process holds no
+ * lock then that others wait for (S45): no transaction id, so no row, and no LWLock; a test server (tessera.injection_points) refuses it.
  */
 extern char **tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values);
 
