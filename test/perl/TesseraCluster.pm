@@ -851,7 +851,8 @@ sub finish
 
 =head2 background(name, sql), ended(run)
 
-C<background> runs statements by a psql of their own, which stops at the first error. C<ended> waits for it and returns its errors, with SQLSTATEs; C<< $run->{out} >> is its answer.
+C<background> runs statements by a psql of their own, which stops at the first error. C<ended> waits for it and returns its errors, with SQLSTATEs; C<< $run->{out} >> is its answer, with
+command tags.
 
 =cut
 
@@ -860,7 +861,7 @@ sub background
 	my ($self, $name, $sql) = @_;
 	my %run = (out => '', err => '');
 	my $server = $self->node($name);
-	$run{handle} = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ],
+	$run{handle} = IPC::Run::start([ 'psql', '-XAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ],
 		'<', \undef, '>', \$run{out}, '2>', \$run{err}, IPC::Run::timeout(90));
 	return \%run;
 }

@@ -70,16 +70,16 @@ cmp_ok($faster, '<', $seconds, 'without the limit less');
 
 # The donor's answers to requests for more of the clone than there is are not taken for news: at a low rate they came while the outcome was waited for.
 $c->query('s1', $_) foreach ('CREATE TABLE slow (k int PRIMARY KEY)', "SELECT tessera.shard_table('slow', 'k')", 'INSERT INTO slow SELECT generate_series(1, 10)');
-set('tessera.migration_max_rate' => 1, 'tessera.critical_section_budget' => 10000);
-arm('s2', 'recipient_confirming');
-my $slow = begin("SELECT tessera.move_range('slow', 1, 101, 's2')");
-paused('s2', 'recipient_confirming');
+$c->set(undef, 'tessera.migration_max_rate' => 1, 'tessera.critical_section_budget' => 10000);
+$c->pause_at('s2', 'recipient_confirming');
+my $slow = $c->begin('s1', "SELECT tessera.move_range('slow', 1, 101, 's2')");
+$c->is_paused_at('s2', 'recipient_confirming');
 ok($c->wait_for('s1', "SELECT clock_timestamp() > xact_start + interval '1 second' FROM pg_stat_activity WHERE query LIKE 'SELECT tessera.move_range(%'", 't', 10),
 	'the rate would let them go now');
-go_on('s2', 'recipient_confirming');
-is(finish($slow), '', 'the move ends well');
+$c->go_on('s2', 'recipient_confirming');
+is($c->finish($slow), '', 'the move ends well');
 is($c->query('s1', 'SET tessera.gate_timeout = 1000; SELECT count(*) FROM slow'), '10', 'and nobody waits for its end');
-reset_all();
+$c->reset_settings;
 
 # S50: the donor asks at once, then less and less often, at most every second or so.
 $c->set(undef, 'log_statement' => "'all'");

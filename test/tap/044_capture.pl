@@ -265,7 +265,7 @@ sub move_through
 		$c->pause_at($node, $point);
 		$move //= IPC::Run::start([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, 'postgres', '-c',
 				"SELECT tessera.move_range('main', 1000, 3000, '$recipient')" ], '<', \undef, '>', \$out, '2>', \$err);
-		$c->go_on($previous->[0], '$previous->[1]') if $previous;
+		$c->go_on($previous->[0], $previous->[1]) if $previous;
 		$c->paused_at($node, $point, 60) or do { $move->pump_nb; die "$point is not reached: $err" };
 		$previous = [ $node, $point ];
 		collect(@{ shift @waiting }) while @waiting && !$gated;
@@ -273,7 +273,7 @@ sub move_through
 		push @waiting, [ $point, $written ] if $gated;
 		same("$donor to $recipient, $point") unless $gated || $n % 3;
 	}
-	$c->go_on($previous->[0], '$previous->[1]');
+	$c->go_on($previous->[0], $previous->[1]);
 	collect(@$_) foreach @waiting;
 	$move->finish;
 	like($out, qr/^[0-9a-f-]{36}$/, "$donor to $recipient: the range has moved") or diag $err;

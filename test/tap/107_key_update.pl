@@ -164,8 +164,8 @@ my @nodes = $c->names;
 sub ended
 {
 	my ($run) = @_;
-	eval { $run->{handle}->finish } or do { $run->{handle}->kill_kill; return "did not end: $run->{err}" };
-	return $run->{out} . $run->{err};
+	my $errors = $c->ended($run);
+	return $run->{out} . $errors;
 }
 
 sub row_of { return $c->query('s3', "SELECT k, v FROM acc WHERE id = $_[0]"); }
@@ -230,7 +230,7 @@ foreach my $phase ([ 's3', 'recipient_registered' ], [ 's3', 'recipient_cloned' 
 	my ($node, $point, $gated) = @$phase;
 	$c->pause_at($node, $point);
 	$move //= $c->background('s1', "SELECT tessera.move_range('acc', 501, 1501, 's3')");
-	$c->go_on($held->[0], '$held->[1]') if $held;
+	$c->go_on($held->[0], $held->[1]) if $held;
 	$c->paused_at($node, $point, 60) or die "$point is not reached";
 	$held = $phase;
 	foreach my $n (0 .. 2)
@@ -246,7 +246,7 @@ foreach my $phase ([ 's3', 'recipient_registered' ], [ 's3', 'recipient_cloned' 
 	like(ended($_->[1]), qr/^UPDATE 1$/, $_->[0]) foreach splice @waiting;
 	is(all_rows($_), "$ROWS|$ROWS|" . 4 * $moved, "$point: $_ sees each row once") foreach @nodes;
 }
-$c->go_on($held->[0], '$held->[1]');
+$c->go_on($held->[0], $held->[1]);
 like(ended($move), qr/^[-0-9a-f]+$/, 'the range has moved');
 $c->wait_for($_, 'SELECT count(*) FROM tessera.range_deletions', '0', 60) foreach @nodes;
 is(all_rows($_), "$ROWS|$ROWS|" . 4 * $moved, "$_ sees each row once") foreach @nodes;
