@@ -90,6 +90,8 @@ require_placements(void)
 {
 	const TesseraRouting *routing = tessera_routing();
 
+	if (routing != NULL)
+		tessera_require_own_node(routing);
 	if (routing != NULL && routing->placements_unknown)
 		ereport(ERROR,
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),

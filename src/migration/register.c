@@ -239,9 +239,9 @@ insert_migration(const Request *request, pg_uuid_t *id)
 		BoolGetDatum(request->verify)
 	};
 
-	if (tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_timeline,"
-						"  recipient_timeline, verify, caller_pid)"
-						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.timeline, r.timeline, $8, pg_backend_pid()"
+	if (tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
+						"  recipient_incarnation, verify, caller_pid)"
+						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.incarnation, r.incarnation, $8, pg_backend_pid()"
 						" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
 						" ON CONFLICT DO NOTHING RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL) != 1)
 		return false;
