@@ -328,8 +328,8 @@ SELECT owned FROM tessera.placement JOIN tessera.cluster_table USING (group_id) 
 \c tessera_sharding_a
 SET client_min_messages = warning;
 CREATE FUNCTION register(nr int, min tessera.bound, max tessera.bound, donor text, recipient text) RETURNS uuid LANGUAGE sql AS $$
-  INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_timeline, recipient_timeline)
-  SELECT ('00000000-0000-0000-0000-' || lpad(nr::text, 12, '0'))::uuid, g.group_id, t.table_id, $2, $3, d.node_id, r.node_id, g.epoch, i.term, d.timeline, r.timeline
+  INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation, recipient_incarnation)
+  SELECT ('00000000-0000-0000-0000-' || lpad(nr::text, 12, '0'))::uuid, g.group_id, t.table_id, $2, $3, d.node_id, r.node_id, g.epoch, i.term, d.incarnation, r.incarnation
   FROM tessera.cluster_table t JOIN tessera.table_group g USING (group_id), tessera.node d, tessera.node r, tessera.identity i
   WHERE t.table_name = 'empty_too' AND d.name = $4 AND r.name = $5 RETURNING migration_id $$;
 CREATE FUNCTION show_chunks() RETURNS TABLE (min tessera.bound, max tessera.bound, shard text, major int8, minor int8) LANGUAGE sql AS $$
@@ -368,9 +368,9 @@ SELECT register(6, 14, 20, 's2', 's1');
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000006');
 SELECT register(7, 25, 100, 's2', 's1');
 -- what has changed since it was registered
-UPDATE tessera.node SET timeline = timeline + 1 WHERE name = 's2';
+UPDATE tessera.node SET incarnation = incarnation + 1 WHERE name = 's2';
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
-UPDATE tessera.node SET timeline = timeline - 1 WHERE name = 's2';
+UPDATE tessera.node SET incarnation = incarnation - 1 WHERE name = 's2';
 UPDATE tessera.table_group SET allow_migrations = false;
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
 UPDATE tessera.table_group SET allow_migrations = true;

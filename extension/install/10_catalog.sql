@@ -19,7 +19,9 @@ CREATE TABLE tessera.identity (
   term           int8 NOT NULL,       -- config term this node has seen
   database_oid   oid NOT NULL DEFAULT tessera.this_database(), -- in a copy of the database (CREATE DATABASE ... TEMPLATE) the row is another's
   -- of the server when what this node owns was last known to be what the config node says: after a promotion it differs (src/migration/promotion.c)
-  timeline       int4 NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4
+  timeline       int4 NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4,
+  -- the number that the config node gave to this server when it became the node; below that in tessera.node: it was replaced (src/catalog/incarnation.c)
+  incarnation    int4 NOT NULL DEFAULT 1
 );
 COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';
 
@@ -34,6 +36,7 @@ CREATE TABLE tessera.node (
   system_id      int8 NOT NULL,       -- with database: the same node under two names is refused
   database       text NOT NULL,
   timeline       int4 NOT NULL,
+  incarnation    int4 NOT NULL DEFAULT 1, -- grows whenever another server becomes the node: a promoted standby
   added          timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE tessera.node IS 'registry of the nodes of the cluster';
@@ -122,9 +125,10 @@ CREATE TABLE tessera.migration (
   recipient      int4 NOT NULL,
   epoch          uuid NOT NULL,
   term           int8 NOT NULL,
-  donor_timeline int4 NOT NULL,
-  recipient_timeline int4 NOT NULL,
+  donor_incarnation int4 NOT NULL,
+  recipient_incarnation int4 NOT NULL,
   verify         bool NOT NULL DEFAULT true,   -- by content
+  caller_pid     int4,                -- session here that registered it, and stands behind it until the donor reports a phase; null: it has gone
   started        timestamptz NOT NULL DEFAULT clock_timestamp(),
   finished       timestamptz,
   state          text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'committed', 'aborted')),

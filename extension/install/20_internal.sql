@@ -1,8 +1,10 @@
 -- What nodes say to each other on internal connections. Everybody may execute these functions because a statement runs as the session's effective user there;
 -- the functions themselves refuse whoever is not another node (src/session/internal.c).
-CREATE FUNCTION tessera.internal_hello(cluster uuid, router text, version text, protocol int4, router_node int4, router_pid int4) RETURNS text
+CREATE FUNCTION tessera.internal_hello(cluster uuid, router text, version text, protocol int4, router_node int4, router_pid int4,
+  claimed int4, expected int4) RETURNS int4
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_hello';
-COMMENT ON FUNCTION tessera.internal_hello(uuid, text, text, int4, int4, int4) IS 'first call of another node on its connection; returns the name of this node';
+COMMENT ON FUNCTION tessera.internal_hello(uuid, text, text, int4, int4, int4, int4, int4) IS
+  'first call of another node on its connection; returns the incarnation of this server; below what is expected: it was replaced; negative: the caller was';
 
 CREATE FUNCTION tessera.internal_session(effective_user text, names text[], settings text[], client_user text) RETURNS void
   LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_session';

@@ -72,6 +72,11 @@ $$;
 COMMENT ON FUNCTION tessera.internal_acknowledge_migration(uuid, text) IS
   'between nodes: donor and recipient have carried out the outcome of a migration: what is left of it is the state of the migration''s row; false: it is another one';
 
+CREATE FUNCTION tessera.internal_abandon_migration(migration_id uuid) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_abandon_migration' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_abandon_migration(uuid) IS
+  'between nodes: the caller of a migration could not tell its donor, and has given up: it is fenced, unless the donor knows of it';
+
 -- Donor's side.
 
 CREATE FUNCTION tessera.internal_donate(migration_id uuid, request jsonb) RETURNS void
@@ -164,13 +169,13 @@ GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bo
 
 REVOKE ALL ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
-  tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
+  tessera.internal_acknowledge_migration(uuid, text), tessera.internal_abandon_migration(uuid), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
   tessera.internal_release_recipient(uuid, text, int8, int8, bool) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
-  tessera.internal_acknowledge_migration(uuid, text), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
+  tessera.internal_acknowledge_migration(uuid, text), tessera.internal_abandon_migration(uuid), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
   tessera.internal_release_recipient(uuid, text, int8, int8, bool) TO tessera_internal;

@@ -8,8 +8,8 @@ GRANT USAGE ON SCHEMA tessera TO PUBLIC;
 
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
   tessera.migration_outcome, tessera.setting, tessera.changelog_entry TO PUBLIC;
-GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, added) ON tessera.node TO PUBLIC;
-GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline) ON tessera.identity TO PUBLIC;
+GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added) ON tessera.node TO PUBLIC;
+GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation) ON tessera.identity TO PUBLIC;
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
   tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.range_deletions TO PUBLIC;
 

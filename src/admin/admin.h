@@ -70,6 +70,8 @@ typedef struct TesseraNodeFacts
 	int			node_id;
 	bool		is_config;
 	bool		is_node;		/* false: the identity is of the database that this one is a copy of */
+	bool		is_known;		/* it is on the timeline on which it knows what it owns */
+	int			incarnation;	/* see catalog/incarnation.h */
 } TesseraNodeFacts;
 
 /* Of this node. Access must be open. Palloc'd in the context that was current at tessera_spi_begin. */
@@ -113,6 +115,15 @@ extern void tessera_announce_others(int32 except, const char *sql, const char *p
 
 /* What tells a node to read the registry again. */
 #define TESSERA_RELOAD_SQL "SELECT tessera.reload_routing()"
+
+/* ---- predecessors.c ---- */
+
+/*
+ * Once this transaction has committed: every server that one of the conninfo's addresses leads to is told that the node has the incarnation, so that one with
+ * a lower one knows that it was replaced. Access must be open.
+ */
+extern void tessera_announce_incarnation(const char *name, const char *conninfo, int incarnation);
+
 
 /* ---- create_cluster.c ---- */
 

@@ -48,7 +48,7 @@ tessera_registered(const char *name)
 	TesseraRegistered node;
 	TesseraRegistered *kept;
 
-	if (tessera_admin_exec("SELECT node_id, name, conninfo, is_shard, is_config, draining, system_id, database, timeline "
+	if (tessera_admin_exec("SELECT node_id, name, conninfo, is_shard, is_config, draining, system_id, database, timeline, incarnation "
 							 "FROM tessera.node WHERE name = $1", 1, values) == 0)
 		return NULL;
 	kept = (TesseraRegistered *) tessera_admin_alloc(sizeof(TesseraRegistered));
@@ -61,6 +61,7 @@ tessera_registered(const char *name)
 	node.system_id = tessera_admin_keep(tessera_admin_field(0, 7));
 	node.database = tessera_admin_keep(tessera_admin_field(0, 8));
 	node.timeline = atoi(tessera_admin_field(0, 9));
+	node.incarnation = atoi(tessera_admin_field(0, 10));
 	*kept = node;
 	return kept;
 }

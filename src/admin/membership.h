@@ -28,6 +28,7 @@ typedef struct TesseraRegistered
 	char	   *system_id;
 	char	   *database;
 	int			timeline;
+	int			incarnation;
 } TesseraRegistered;
 
 /* ---- membership.c ---- */

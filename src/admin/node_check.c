@@ -69,7 +69,11 @@ static const char facts_sql[] =
 " (SELECT a.default_version FROM pg_available_extensions a WHERE a.name = 'tessera')"
 " FROM pg_control_system() s, pg_database d, pg_roles r WHERE d.datname = current_database() AND r.rolname = current_user";
 
-static const char identity_sql[] = "SELECT cluster_id, cluster, node, node_id, is_config, database_oid = tessera.this_database() FROM tessera.identity";
+static const char identity_sql[] = "SELECT cluster_id, cluster, node, node_id, is_config, database_oid = tessera.this_database(),"
+" CASE WHEN pg_is_in_recovery() THEN false ELSE timeline = ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int4 END,"
+" incarnation FROM tessera.identity";
+
+#define IDENTITY_COUNT 8
 
 static bool
 text_true(const char *value)
@@ -113,6 +117,8 @@ facts_identity(TesseraNodeFacts *facts, char **v)
 	facts->node_id = atoi(v[3]);
 	facts->is_config = text_true(v[4]);
 	facts->is_node = text_true(v[5]);
+	facts->is_known = text_true(v[6]);
+	facts->incarnation = atoi(v[7]);
 }
 
 TesseraNodeFacts *
@@ -131,7 +137,7 @@ tessera_node_facts_here(void)
 	facts = facts_from(v);
 	if (tessera_admin_exec(identity_sql, 0, NULL) == 1)
 	{
-		for (int i = 0; i < 6; i++)
+		for (int i = 0; i < IDENTITY_COUNT; i++)
 			v[i] = tessera_admin_keep(tessera_admin_field(0, i + 1));
 		facts_identity(facts, v);
 	}
@@ -168,7 +174,7 @@ tessera_node_facts(TesseraConnection *connection)
 		result = tessera_connection_run(connection, identity_sql, 0, NULL);
 		if (PQntuples(result) == 1)
 		{
-			row_fields(result, 6, v);
+			row_fields(result, IDENTITY_COUNT, v);
 			facts_identity(facts, v);
 		}
 	}

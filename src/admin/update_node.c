@@ -53,16 +53,17 @@ check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, co
 				 errmsg("the database at the conninfo does not take itself for node \"%s\" of this cluster", node->name)));
 }
 
-/* A promoted standby writes a new timeline; an older one is a primary that was replaced. */
+/* A server that takes itself for the node with a lower incarnation was replaced; one on another timeline is to become the node. */
 static void
-check_timeline(const TesseraRegistered *node, const TesseraNodeFacts *there, bool force)
+check_server(const TesseraRegistered *node, const TesseraNodeFacts *there, bool force)
 {
-	if (there->timeline < node->timeline)
+	if (there->is_known && there->incarnation < node->incarnation)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
 				 errmsg("conninfo of node \"%s\" reaches a server that was replaced", node->name),
-				 errdetail("It is on timeline %d, the node on timeline %d.", there->timeline, node->timeline)));
-	if (there->timeline > node->timeline && !force)
+				 errdetail("It is incarnation %d, the node is incarnation %d.", there->incarnation, node->incarnation),
+				 errhint("If it is to be the node again: stop the other one for good, and tessera.recover_node(force => true) there.")));
+	if (there->timeline != node->timeline && !force)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("conninfo of node \"%s\" reaches a promoted standby", node->name),
@@ -77,8 +78,9 @@ update_here(const TesseraChange *change)
 	TesseraRegistered *node;
 	TesseraConnection *connection;
 	TesseraNodeFacts *there;
-	const char *row[] = {change->name, change->conninfo, NULL, NULL};
+	const char *row[] = {change->name, change->conninfo, NULL, NULL, NULL};
 	const char *logged[4];
+	int			incarnation;
 
 	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
 	node = tessera_registered_or_error(change->name);
@@ -88,12 +90,14 @@ update_here(const TesseraChange *change)
 	there = tessera_node_facts(connection);
 	tessera_probe_close(connection);
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
-	check_timeline(node, there, change->force);
+	check_server(node, there, change->force);
 
 	/* the config node's own is written when it has compared its catalog with the shards (migration/merge.c) */
 	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
 	row[3] = there->database;	/* it may have been renamed */
-	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4, database = $4 WHERE name = $1", 4, row);
+	incarnation = node->incarnation + (atoi(row[2]) != node->timeline ? 1 : 0);
+	row[4] = psprintf("%d", incarnation);
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4, database = $4, incarnation = $5::int4 WHERE name = $1", 5, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);
 	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";
@@ -102,6 +106,8 @@ update_here(const TesseraChange *change)
 					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4, 'conninfo_changed', $2::bool)", 2,
 											(const char *[]) {row[2], logged[1]}));
 	tessera_catalog_changed();
+	if (incarnation > node->incarnation)
+		tessera_announce_incarnation(node->name, node->conninfo, incarnation);
 	if (node->is_config)
 	{
 		tessera_set_config_conninfo(change->conninfo);
@@ -153,8 +159,8 @@ tessera_update_node_change(TesseraChange *change)
 }
 
 /*
- * internal_check_address(node int4, timeline int4): the node's registered address leads to its server of that timeline. Who promotes a standby to look at it,
- * beside a primary that lives, must not have it take the node over.
+ * internal_check_address(node int4, timeline int4, started text): the node's registered address leads to its server of that timeline, started then (two standbys that
+ * were both promoted may be on timelines of the same number). Who promotes a standby to look at it, beside a primary that lives, must not have it take the node over.
  */
 Datum
 tessera_internal_check_address(PG_FUNCTION_ARGS)
@@ -172,11 +178,12 @@ tessera_internal_check_address(PG_FUNCTION_ARGS)
 	connection = tessera_probe_open(node->name, node->conninfo);
 	there = tessera_node_facts(connection);
 	tessera_probe_close(connection);
-	if (strcmp(node->system_id, there->system_id) != 0 || there->timeline != PG_GETARG_INT32(1))
+	if (strcmp(node->system_id, there->system_id) != 0 || there->timeline != PG_GETARG_INT32(1) ||
+		strcmp(there->started, text_to_cstring(PG_GETARG_TEXT_PP(2))) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the address of node \"%s\" leads to another server than the promoted one", node->name),
-				 errdetail("That one is on timeline %d, the promoted one on timeline %d.", there->timeline, PG_GETARG_INT32(1)),
+				 errdetail("That one is on timeline %d, this one on timeline %d.", there->timeline, PG_GETARG_INT32(1)),
 				 errhint("If the old primary is stopped for good, use tessera.update_node(..., force => true).")));
 	tessera_spi_end(&access);
 	PG_RETURN_VOID();

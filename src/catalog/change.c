@@ -35,6 +35,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/change.h"
+#include "catalog/incarnation.h"
 #include "catalog/prepared_change.h"
 #include "catalog/relation.h"
 #include "common/shmem.h"
@@ -296,6 +297,7 @@ void
 tessera_catalog_change_init(void)
 {
 	tessera_shmem_register(&change_module);
+	tessera_incarnation_init();
 	tessera_prepared_change_init();
 	RegisterXactCallback(at_transaction_end, NULL);
 	RegisterSubXactCallback(at_subtransaction_end, NULL);

@@ -74,7 +74,7 @@ extern void tessera_migration_range(const pg_uuid_t *migration_id, pg_uuid_t *gr
  * versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the same is returned
  * again. ks: of the migration's group; hint: min of the chunk that probably holds the range's min.
  *
- * ERROR TS003: not known, fenced as aborted, another term, or a node's timeline is not the registered one. TS002: another epoch, or the donor does not own
+ * ERROR TS003: not known, fenced as aborted, another term, or a node's server is not the registered one. TS002: another epoch, or the donor does not own
  * the whole range. 55006: migrations of the group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
  */
 extern void tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major,

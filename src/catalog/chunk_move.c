@@ -6,7 +6,7 @@
  * finds 'aborted' fails (TS003), a fence that finds 'committed' says so. The outcome row is the decision; it goes when both sides have acknowledged it, and
  * what is left then is the state of the migration's row.
  *
- * Locks, in this order, to the end of the transaction: the group's row, the rows of both nodes (against a registration of a new timeline), the outcome's
+ * Locks, in this order, to the end of the transaction: the group's row, the rows of both nodes (against a registration of a promoted server), the outcome's
  * key. A crash leaves all of the commit or nothing of it.
  *
  * Interleavings: (commit in front) the fence's insert waits for the commit, does nothing, and its next statement reads 'committed'. (fence in front)
@@ -103,15 +103,15 @@ read_move(const TesseraGroupRow *group, Move *move)
 {
 	bool		isnull;
 	bool		same_term,
-				same_timelines;
+				same_servers;
 
-	/* a failover registers its timeline in the node's row: it waits for us, or we see it */
+	/* a failover registers its server in the node's row: it waits for us, or we see it */
 	tessera_spi_run("SELECT n.node_id FROM tessera.node AS n JOIN tessera.migration AS m ON n.node_id IN (m.donor, m.recipient)"
 					" WHERE m.migration_id = $1 ORDER BY n.node_id FOR SHARE OF n", SPI_OK_SELECT, 1,
 					(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL);
 	if (tessera_spi_run("SELECT m.min, m.max, m.donor, m.recipient, m.epoch, m.state,"
 						" m.term = (SELECT i.term FROM tessera.identity AS i),"
-						" d.timeline = m.donor_timeline AND r.timeline = m.recipient_timeline,"
+						" d.incarnation = m.donor_incarnation AND r.incarnation = m.recipient_incarnation,"
 						" coalesce(t.schema_name || '.' || t.table_name, m.table_id::text)"
 						" FROM tessera.migration AS m LEFT JOIN tessera.node AS d ON d.node_id = m.donor"
 						" LEFT JOIN tessera.node AS r ON r.node_id = m.recipient AND r.is_shard"
@@ -124,10 +124,10 @@ read_move(const TesseraGroupRow *group, Move *move)
 	move->recipient = DatumGetInt32(spi_row_value(0, 4));
 	move->epoch = *DatumGetUUIDP(spi_row_value(0, 5));
 	same_term = DatumGetBool(spi_row_datum(0, 7, &isnull)) && !isnull;
-	same_timelines = DatumGetBool(spi_row_datum(0, 8, &isnull)) && !isnull;
+	same_servers = DatumGetBool(spi_row_datum(0, 8, &isnull)) && !isnull;
 	move->object = spi_row_text(0, 9);
 
-	if (strcmp(spi_row_text(0, 6), "running") != 0 || !same_term || !same_timelines)
+	if (strcmp(spi_row_text(0, 6), "running") != 0 || !same_term || !same_servers)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
 				 errmsg("migration %s can no longer be committed", tessera_uuid_text(move->migration_id)),

@@ -61,6 +61,8 @@ tessera_identity_read(TesseraIdentity *identity)
 		namestrcpy(&identity->node, TextDatumGetCString(column(tuple, relation, "node")));
 		identity->is_config = DatumGetBool(column(tuple, relation, "is_config"));
 		identity->term = DatumGetInt64(column(tuple, relation, "term"));
+		identity->timeline = DatumGetInt32(column(tuple, relation, "timeline"));
+		identity->incarnation = DatumGetInt32(column(tuple, relation, "incarnation"));
 		found = true;
 	}
 	table_endscan(scan);

@@ -15,6 +15,8 @@ typedef struct TesseraIdentity
 	NameData	node;
 	bool		is_config;
 	int64		term;
+	int32		timeline;		/* on which it knows what it owns */
+	int32		incarnation;	/* see incarnation.h */
 } TesseraIdentity;
 
 /* Reads the row with the active snapshot's eyes (the newest committed one if there is none). False: the database is not a node of a cluster, or the

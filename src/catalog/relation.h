@@ -40,7 +40,8 @@ enum
 	Anum_identity_config_conninfo,
 	Anum_identity_term,
 	Anum_identity_database_oid,
-	Anum_identity_timeline
+	Anum_identity_timeline,
+	Anum_identity_incarnation
 };
 
 enum
@@ -53,7 +54,8 @@ enum
 	Anum_node_draining,
 	Anum_node_system_id,
 	Anum_node_database,
-	Anum_node_timeline
+	Anum_node_timeline,
+	Anum_node_incarnation
 };
 
 enum

@@ -326,6 +326,8 @@ check_table(Check *check)
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraTable *table = routing ? tessera_routing_table(routing, check->relid) : NULL;
 
+	if (routing != NULL && routing->replaced && (table != NULL || !is_own_table(check->relid)))
+		tessera_require_own_node(routing);
 	/* what was a table of the cluster before a promotion may not be known as one after it */
 	if (routing != NULL && !tessera_placements_known(routing, check->snapshot) && (table != NULL || !is_own_table(check->relid)))
 	{

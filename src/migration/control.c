@@ -12,6 +12,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
@@ -20,6 +21,7 @@
 
 #include "common/durable.h"
 #include "common/injection.h"
+#include "common/worker.h"
 #include "migration/data.h"
 #include "migration/describe.h"
 #include "migration/rows.h"
@@ -88,6 +90,8 @@ require_placements(void)
 {
 	const TesseraRouting *routing = tessera_routing();
 
+	if (routing != NULL)
+		tessera_require_own_node(routing);
 	if (routing != NULL && routing->placements_unknown)
 		ereport(ERROR,
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
@@ -97,6 +101,43 @@ require_placements(void)
 
 
 /* Donor */
+
+/* The slot that this session has reserved, for a donor that it has not started yet; generation 0: none. */
+static int	offered_slot;
+static uint32 offered = 0;
+
+/* The session ends: if it has not started the donor nobody will, and recovery need not wait until the reservation is over. */
+static void
+withdraw_at_exit(int code, Datum arg)
+{
+	if (offered == 0)
+		return;
+	tessera_slot_unreserve(offered_slot, offered);
+	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
+}
+
+static void
+offer(int slot)
+{
+	static bool registered = false;
+	TesseraMigrationSlot copy;
+
+	if (!registered)
+		before_shmem_exit(withdraw_at_exit, (Datum) 0);
+	registered = true;
+	tessera_slot_copy(slot, &copy);
+	offered_slot = slot;
+	offered = copy.generation;
+}
+
+/* The donor is started, or will not be: then its slot is free again. */
+static void
+end_offer(bool withdraw)
+{
+	if (withdraw)
+		tessera_slot_unreserve(offered_slot, offered);
+	offered = 0;
+}
 
 /* internal_donate(migration_id uuid, request jsonb): the coordinator row. Again: nothing. */
 Datum
@@ -115,15 +156,22 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 	for (int i = 0; i < UUID_LEN; i++)
 		appendStringInfo(&name, "%02x", id->data[i]);
 	slot = tessera_slot_reserve(TESSERA_DONOR, id, &nobody, &existing);
-	if (!existing && !tessera_migration_row_insert(TESSERA_DONOR, id, jsonb_text(PG_GETARG_DATUM(1)), name.data))
+	if (existing)
+		PG_RETURN_VOID();
+	offer(slot);
+	PG_TRY();
 	{
-		TesseraMigrationSlot copy;
-
-		/* it is there already, without a process: recovery's */
-		tessera_slot_copy(slot, &copy);
-		tessera_slot_unreserve(slot, copy.generation);
+		/* if it is there already, without a process, it is recovery's */
+		if (!tessera_migration_row_insert(TESSERA_DONOR, id, jsonb_text(PG_GETARG_DATUM(1)), name.data))
+			end_offer(true);
+		tessera_injection("donor_noted");
 	}
-	tessera_injection("donor_noted");
+	PG_CATCH();
+	{
+		end_offer(true);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	PG_RETURN_VOID();
 }
 
@@ -135,11 +183,21 @@ tessera_internal_start_donor(PG_FUNCTION_ARGS)
 	TesseraMigrationSlot copy;
 	int			slot;
 
-	if (tessera_slot_find(TESSERA_DONOR, id, &slot, &copy) && copy.use == TESSERA_SLOT_RESERVED)
+	if (!tessera_slot_find(TESSERA_DONOR, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED)
+		PG_RETURN_VOID();
+	(void) row_or_error(TESSERA_DONOR, id);
+	PG_TRY();
 	{
-		(void) row_or_error(TESSERA_DONOR, id);
 		tessera_slot_start_worker(slot, copy.generation);
 	}
+	PG_CATCH();
+	{
+		tessera_slot_unreserve(slot, copy.generation);
+		(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	end_offer(false);
 	PG_RETURN_VOID();
 }
 

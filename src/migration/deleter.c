@@ -109,7 +109,7 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	ks = tessera_group_keyspace(routing, group);
 	placement = tessera_placement_lock(&piece->group_id);
 	n = deletable(ks, placement, receiver, &ranges);
-	if (routing->placements_unknown || !tessera_ranges_cover(ks, n, ranges, &piece->range))
+	if (routing->placements_unknown || routing->replaced || !tessera_ranges_cover(ks, n, ranges, &piece->range))
 	{
 		tessera_work_commit();
 		return -1;
@@ -179,7 +179,7 @@ find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 	MemoryContextSwitchTo(caller);
 	pieces = palloc(sizeof(Piece) * room);
 	rows = tessera_placement_read_all(NULL, &nrows);
-	for (int i = 0; i < nrows && routing != NULL && !routing->placements_unknown; i++)
+	for (int i = 0; i < nrows && routing != NULL && !routing->placements_unknown && !routing->replaced; i++)
 	{
 		const TesseraGroup *group = tessera_routing_group_by_id(routing, &rows[i]->group_id);
 		TesseraRange *ranges;

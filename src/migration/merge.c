@@ -3,11 +3,13 @@
  *	  A promoted config node compares its catalog with the shards before it changes or gives out metadata (PROTOCOLS D1).
  *
  * Phases: (1) the new term: above every term that a node has seen. (2) Each shard is told the new term and says what it owns and which migrations it has rows
- * of. From then on it carries out no outcome of an older term, so what it said stays true. (3) One local transaction: migrations that have not ended, or are
+ * of. From then on it carries out no outcome of an older term, so what it said stays true. (3) One local transaction: registrations of servers that are lost here are
+ * taken over from those who know them; migrations that have not ended, or are
  * not known here, are decided: committed if the recipient holds the whole range and it, or the donor, was told so; else aborted. Ranges
  * that a shard owns but the chunks give to another go to it. The term and the timeline of the config node are written. (4) Nodes are told to refresh.
  *
- * A shard that was itself promoted, and does not know what it owns, is no witness; nor is one that cannot be reached, with force. Refused (55000): two
+ * A shard that was itself promoted, and does not know what it owns, is no witness; nor, with force, is one that cannot be reached, or whose address leads to a server
+ * that was replaced. Refused (55000): two
  * shards own a range; nobody does; a shard owns ranges of a group that is not known here.
  *
  * Memory: the caller's context. Locks: in (3) the rows of all groups. A crash in (2) leaves shards with a term that nobody has: the next attempt's is higher.
@@ -30,11 +32,13 @@
 
 #define ASK_MS 5000			/* for the answer of a node that may be left out */
 
-/* What a shard has said. */
+/* What a node has said. */
 typedef struct Witness
 {
 	int32		node_id;
 	const char *name;
+	bool		is_shard;
+	char	   *incarnations;	/* of all nodes, as it knows them; jsonb text; NULL: it was not asked */
 	char	   *facts;			/* jsonb text; NULL: it was not asked, or does not know */
 } Witness;
 
@@ -74,7 +78,7 @@ check_own_address(void)
 
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT tessera.internal_check_address(node_id, $1) FROM tessera.identity", SPI_OK_SELECT, 1, (Oid[]) {INT4OID},
+	tessera_spi_run("SELECT tessera.internal_check_address(node_id, $1, extract(epoch FROM pg_postmaster_start_time())::text) FROM tessera.identity", SPI_OK_SELECT, 1, (Oid[]) {INT4OID},
 					(Datum[]) {Int32GetDatum((int32) GetWALInsertionTimeLine())}, NULL);
 	tessera_spi_end(&spi);
 	tessera_work_commit();
@@ -92,7 +96,7 @@ ask(int32 node_id, const char *sql, int nparams, const char *const *values, bool
 	return answer;
 }
 
-/* Every node's term; shards must answer unless forced. */
+/* Every node's term, and what it knows of the servers of all nodes; shards must answer unless forced. */
 static void
 ask_terms(Merge *merge)
 {
@@ -108,18 +112,21 @@ ask_terms(Merge *merge)
 	for (int i = 0; i < routing->nnodes; i++)
 	{
 		const TesseraNode *node = tessera_routing_node_at(routing, i);
+		Witness    *witness;
 		char	  **answer;
 
 		if (node->node_id == merge->self)
 			continue;
-		if (node->is_shard)
-		{
-			merge->witnesses[merge->nwitnesses].node_id = node->node_id;
-			merge->witnesses[merge->nwitnesses++].name = pstrdup(NameStr(node->name));
-		}
-		answer = ask(node->node_id, "SELECT term FROM tessera.identity", 0, NULL, !merge->force && node->is_shard);
-		if (answer != NULL && answer[0] != NULL)
-			merge->term = Max(merge->term, pg_strtoint64(answer[0]));
+		witness = &merge->witnesses[merge->nwitnesses++];
+		witness->node_id = node->node_id;
+		witness->name = pstrdup(NameStr(node->name));
+		witness->is_shard = node->is_shard;
+		answer = ask(node->node_id, "SELECT term, (SELECT jsonb_object_agg(node_id, incarnation) FROM tessera.node) FROM tessera.identity", 0, NULL,
+					 !merge->force && node->is_shard);
+		if (answer == NULL || answer[0] == NULL)
+			continue;
+		merge->term = Max(merge->term, pg_strtoint64(answer[0]));
+		witness->incarnations = answer[1];
 	}
 	merge->term++;
 	tessera_work_commit();
@@ -134,7 +141,7 @@ ask_facts(Merge *merge)
 	for (int i = 0; i < merge->nwitnesses; i++)
 	{
 		Witness    *witness = &merge->witnesses[i];
-		char	  **answer = ask(witness->node_id, sql, 1, values, !merge->force);
+		char	  **answer = witness->is_shard ? ask(witness->node_id, sql, 1, values, !merge->force) : NULL;
 
 		witness->facts = answer ? answer[0] : NULL;
 	}
@@ -172,6 +179,49 @@ owned_ranges(const Witness *witness, const pg_uuid_t *group_id, int *n, int64 *m
 	}
 	tessera_spi_end(&spi);
 	return ranges;
+}
+
+
+/* Servers */
+
+static void
+refuse(const char *message)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the catalog does not fit to what the shards own: %s", message)));
+}
+
+/*
+ * Registrations of promoted servers that are lost here, but known to others or to the server itself. A shard's answer counts only if it came from the server that
+ * is the node, as far as anybody knows.
+ */
+static void
+merge_servers(Merge *merge)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	for (int i = 0; i < merge->nwitnesses; i++)
+		if (merge->witnesses[i].incarnations != NULL)
+			tessera_spi_run("UPDATE tessera.node AS n SET incarnation = k.value::int4 FROM jsonb_each_text($1::jsonb) AS k"
+							" WHERE n.node_id = k.key::int4 AND n.incarnation < k.value::int4", SPI_OK_UPDATE, 1, (Oid[]) {TEXTOID},
+							(Datum[]) {CStringGetTextDatum(merge->witnesses[i].incarnations)}, NULL);
+	for (int i = 0; i < merge->nwitnesses; i++)
+	{
+		Witness    *witness = &merge->witnesses[i];
+
+		if (witness->facts == NULL ||
+			tessera_spi_run("UPDATE tessera.node AS n SET incarnation = (s.r->>'incarnation')::int4, timeline = (s.r->>'timeline')::int4"
+							" FROM (SELECT $1::jsonb->'server') AS s(r) WHERE n.node_id = $2 AND n.incarnation <= (s.r->>'incarnation')::int4",
+							SPI_OK_UPDATE, 2, (Oid[]) {TEXTOID, INT4OID}, (Datum[]) {CStringGetTextDatum(witness->facts), Int32GetDatum(witness->node_id)},
+							NULL) == 1)
+			continue;
+		if (!merge->force)
+			refuse(psprintf("the address of shard \"%s\" leads to a server that was replaced", witness->name));
+		witness->facts = NULL;
+	}
+	tessera_spi_end(&spi);
 }
 
 
@@ -237,14 +287,6 @@ collect_flights(Merge *merge)
 	}
 }
 
-static void
-refuse(const char *message)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("the catalog does not fit to what the shards own: %s", message)));
-}
-
 /*
  * Committed if the recipient holds the whole range, and was released (its row is gone) or the donor was told: then one of the two may have acted on it. Else nobody has, and nobody
  * will: the term of the registration is over.
@@ -279,10 +321,10 @@ write_flights(Merge *merge)
 			Int32GetDatum(flight->donor), Int32GetDatum(flight->recipient)
 		};
 
-		tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_timeline,"
-						"  recipient_timeline, state, finished, error)"
+		tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
+						"  recipient_incarnation, state, finished, error)"
 						" SELECT $1, (r->>'group_id')::uuid, (r->>'table_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), $4, $5,"
-						"  (r->>'epoch')::uuid, (r->>'term')::int8, (r->>'donor_timeline')::int4, (r->>'recipient_timeline')::int4, $2, clock_timestamp(),"
+						"  (r->>'epoch')::uuid, (r->>'term')::int8, (r->>'donor_incarnation')::int4, (r->>'recipient_incarnation')::int4, $2, clock_timestamp(),"
 						"  'the config node was promoted' FROM (SELECT $3::jsonb AS r) AS q"
 						" ON CONFLICT (migration_id) DO UPDATE SET state = excluded.state, finished = excluded.finished, error = excluded.error",
 						SPI_OK_INSERT, 5, types, values, NULL);
@@ -444,6 +486,7 @@ tessera_recover_catalog(bool force)
 	ask_facts(&merge);
 
 	tessera_work_begin();
+	merge_servers(&merge);
 	routing = tessera_routing();
 	check_groups_known(&merge);
 	collect_flights(&merge);

@@ -26,8 +26,10 @@
 #include "utils/uuid.h"
 
 #include "catalog/change.h"
+#include "common/injection.h"
 #include "migration/data.h"
 #include "migration/migration.h"
+#include "migration/orphans.h"
 #include "migration/work.h"
 #include "routing/routing.h"
 #include "transport/connection.h"
@@ -132,6 +134,42 @@ find_table(Oid relid, Move *move)
 
 /* Begin */
 
+/* Tells the donor. In a subtransaction: if that fails the config node hears that nobody stands behind the migration, so that the shards are free for another one. */
+static void
+hand_over(const Move *move, const char *request)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	const char *values[] = {move->id, request};
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		tessera_injection("caller_registered");
+		tessera_work_call(move->donor, "SELECT tessera.internal_donate($1::uuid, $2::jsonb)", 2, values);
+		tessera_injection("caller_donated");
+		tessera_work_call(move->donor, "SELECT tessera.internal_start_donor($1::uuid)", 1, values);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	if (error == NULL)
+		return;
+	if (!move->joined)
+		tessera_orphan_abandon(move->id);
+	ReThrowError(error);
+}
+
 /* false: nothing is to be done. */
 static bool
 register_move(Move *move, const char *min, const char *max, const char *position, const char *shard)
@@ -140,7 +178,6 @@ register_move(Move *move, const char *min, const char *max, const char *position
 		tessera_work_uuid(&move->table->table_id), min, max, position, shard, psprintf(INT64_FORMAT, move->routing->term),
 		move->verify ? "true" : "false"
 	};
-	const char *donate[2];
 	char	  **columns;
 
 	columns = tessera_work_call(0, "SELECT migration_id, donor, joined, request FROM tessera.internal_register_migration($1::uuid, $2::tessera.bound,"
@@ -158,10 +195,7 @@ register_move(Move *move, const char *min, const char *max, const char *position
 		ereport(NOTICE,
 				(errmsg("the same migration runs already, waiting for it"),
 				 errdetail("Migration %s.", move->id)));
-	donate[0] = move->id;
-	donate[1] = columns[3];
-	tessera_work_call(move->donor, "SELECT tessera.internal_donate($1::uuid, $2::jsonb)", 2, donate);
-	tessera_work_call(move->donor, "SELECT tessera.internal_start_donor($1::uuid)", 1, donate);
+	hand_over(move, columns[3]);
 	return true;
 }
 

@@ -2,7 +2,7 @@
  * placements.c
  *	  A promoted shard's placements become what the config node's chunks say (PROTOCOLS D3).
  *
- * Order: (1) the config node registers the new timeline. From then on it commits no migration that was registered with the old one, so the chunks of this
+ * Order: (1) the config node registers this server: the node's incarnation grows. From then on it commits no migration that was registered with the old one, so the chunks of this
  * shard stay as they are until new migrations begin, which this shard refuses as long as its placements are unknown. It answers with the migrations that this shard
  * donated and that have not ended: the coordinator rows that are missing here are made again, so that they are settled as after a crash. (2) The chunks are
  * fetched, and the config node is asked about what they give to this shard and its placements do not have. (3) One local transaction: of each group this shard owns its
@@ -32,6 +32,7 @@
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
+#define ANNOUNCE_MS 10000		/* the config node takes half of that at most */
 
 /* What the chunks give to this shard, but its placement does not have. */
 typedef struct Missing
@@ -66,25 +67,61 @@ own_node_id(void)
 	return self;
 }
 
-/* Registers the timeline; makes the coordinator rows of migrations again that are donated here and have not ended. */
-static void
-register_timeline(int32 self)
+static char *
+server_start(void)
 {
-	char	   *term;
-	char	  **unfinished;
+	TesseraSpi	spi;
+	char	   *started;
+	MemoryContext caller = CurrentMemoryContext;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_run("SELECT extract(epoch FROM pg_postmaster_start_time())::text", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	started = MemoryContextStrdup(caller, spi_row_text(0, 1));
+	tessera_spi_end(&spi);
+	return started;
+}
+
+/* Writes this server's incarnation; makes the coordinator rows of migrations again that are donated here and have not ended. */
+static void
+take_registration(int32 incarnation, const char *unfinished)
+{
 	TesseraSpi	spi;
 
-	tessera_work_begin();
-	term = psprintf(INT64_FORMAT, tessera_routing()->term);
-	unfinished = tessera_work_call(0, "SELECT tessera.internal_register_timeline($1::int4, $2::int4, $3::int8)", 3,
-								   (const char *[]) {psprintf("%d", self), psprintf("%d", own_timeline()), term});
 	tessera_spi_begin(&spi);
+	tessera_spi_run("UPDATE tessera.identity SET incarnation = $1 WHERE incarnation <> $1", SPI_OK_UPDATE, 1, (Oid[]) {INT4OID},
+					(Datum[]) {Int32GetDatum(incarnation)}, NULL);
 	tessera_spi_run("INSERT INTO tessera.migration_coordinator (migration_id, group_id, min, max, recipient, epoch, phase, request)"
 					" SELECT (r->>'migration_id')::uuid, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')),"
 					"  (r->>'recipient')::int4, (r->>'epoch')::uuid, 'deciding', r FROM jsonb_array_elements($1::jsonb) AS r ON CONFLICT DO NOTHING",
-					SPI_OK_INSERT, 1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(unfinished[0])}, NULL);
+					SPI_OK_INSERT, 1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(unfinished)}, NULL);
 	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+}
+
+/* (1). Then all are told, as far as they can be reached soon: before this server answers, its predecessor knows that it was replaced. */
+static void
+register_server(int32 self)
+{
+	const char *values[5];
+	char	  **answer;
+	int32		known;
+	int32		incarnation;
+
+	tessera_work_begin();
+	known = tessera_routing()->incarnation;
+	values[0] = psprintf("%d", self);
+	values[1] = psprintf("%d", own_timeline());
+	values[2] = psprintf("%d", known);
+	values[3] = server_start();
+	values[4] = tessera_work_term();
+	answer = tessera_work_call(0, "SELECT registered, unfinished FROM tessera.internal_register_server($1::int4, $2::int4, $3::int4, $4, $5::int8)", 5, values);
+	incarnation = pg_strtoint32(answer[0]);
+	take_registration(incarnation, answer[1]);
 	tessera_work_commit();
+
+	values[0] = psprintf("%d", self);
+	if (incarnation != known)
+		(void) tessera_work_ask(0, "SELECT tessera.internal_announce_server($1::int4)", 1, values, ANNOUNCE_MS, true, NULL);
 }
 
 static void
@@ -336,7 +373,7 @@ tessera_recover_placements(bool force)
 {
 	int32		self = own_node_id();
 
-	register_timeline(self);
+	register_server(self);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -25,7 +25,10 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "catalog/change.h"
+#include "catalog/incarnation.h"
 #include "common/shmem.h"
+#include "common/spi.h"
 #include "common/worker.h"
 #include "migration/promotion.h"
 #include "migration/work.h"
@@ -80,17 +83,44 @@ tessera_promotion_init(void)
 
 /* The worker's side */
 
-static bool
-is_due(void)
+typedef enum Standing
+{
+	IS_NODE,
+	HAS_TO_RECOVER,
+	WAS_REPLACED
+} Standing;
+
+static Standing
+look(void)
 {
 	const TesseraRouting *routing;
-	bool		due;
+	Standing	standing = IS_NODE;
 
 	tessera_work_begin();
 	routing = tessera_routing();
-	due = routing != NULL && (routing->placements_unknown || routing->metadata_unknown);
+	if (routing != NULL && (routing->placements_unknown || routing->metadata_unknown))
+		standing = HAS_TO_RECOVER;
+	else if (routing != NULL && routing->replaced)
+		standing = WAS_REPLACED;
 	tessera_work_commit();
-	return due;
+	return standing;
+}
+
+/* This server is to be the node again: it knows nothing, as after a promotion, until it is registered. */
+static void
+claim_node(void)
+{
+	TesseraSpi	spi;
+
+	tessera_work_begin();
+	tessera_spi_begin(&spi);
+	tessera_spi_run("UPDATE tessera.identity SET timeline = 0", SPI_OK_UPDATE, 0, NULL, NULL, NULL);
+	tessera_spi_run("UPDATE tessera.node AS n SET timeline = 0 FROM tessera.identity AS i WHERE n.node_id = i.node_id AND i.is_config", SPI_OK_UPDATE, 0, NULL,
+					NULL, NULL);
+	tessera_spi_end(&spi);
+	tessera_incarnation_read_only(false);
+	tessera_catalog_changed();
+	tessera_work_commit();
 }
 
 static void
@@ -140,6 +170,7 @@ tessera_promotion_step(void)
 	PromotionSlot *slot = &slots[tessera_my_slot()];
 	MemoryContext context = CurrentMemoryContext;
 	char	   *volatile error = NULL;
+	volatile Standing standing = look();
 	uint64		number;
 	bool		force;
 
@@ -147,15 +178,17 @@ tessera_promotion_step(void)
 	number = slot->requested;
 	force = slot->force;
 	SpinLockRelease(&slot->mutex);
-	if (!is_due())
+	if (standing == IS_NODE || (standing == WAS_REPLACED && !force))
 	{
 		if (number > slot->done)
-			note(slot, number, "");
-		return true;
+			note(slot, number, standing == IS_NODE ? "" : "another server was promoted in the place of this one");
+		return standing == IS_NODE;
 	}
 	PG_TRY();
 	{
-		recover(force);
+		if (standing == WAS_REPLACED)
+			claim_node();
+		recover(force && standing == HAS_TO_RECOVER);
 	}
 	PG_CATCH();
 	{
@@ -232,14 +265,17 @@ tessera_recover_node(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* promotion_status(OUT timeline int4, OUT placements_known bool, OUT metadata_known bool, OUT last_error text); metadata_known: null but on the config node */
+/*
+ * promotion_status(OUT timeline int4, OUT placements_known bool, OUT metadata_known bool, OUT last_error text, OUT incarnation int4, OUT replaced bool); metadata_known:
+ * null but on the config node
+ */
 Datum
 tessera_promotion_status(PG_FUNCTION_ARGS)
 {
 	const TesseraRouting *routing = tessera_routing();
 	TupleDesc	desc;
-	Datum		values[4] = {0};
-	bool		nulls[4] = {false};
+	Datum		values[6] = {0};
+	bool		nulls[6] = {false};
 	char		error[sizeof(slots->error)] = "";
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
@@ -262,5 +298,8 @@ tessera_promotion_status(PG_FUNCTION_ARGS)
 	values[2] = BoolGetDatum(!nulls[2] && !routing->metadata_unknown);
 	nulls[3] = error[0] == '\0';
 	values[3] = CStringGetTextDatum(error);
+	nulls[4] = nulls[5] = routing == NULL;
+	values[4] = Int32GetDatum(routing == NULL ? 0 : routing->incarnation);
+	values[5] = BoolGetDatum(routing != NULL && routing->replaced);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }

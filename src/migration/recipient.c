@@ -553,10 +553,7 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("the migration was ended before it began")));
-	if (GetWALInsertionTimeLine() != recipient->row->recipient_timeline)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the recipient is of another timeline than the one registered")));
+	tessera_work_require_incarnation(recipient->row->recipient_incarnation);
 
 	PG_TRY();
 	{

@@ -3,7 +3,7 @@
  *	  Migrations that have a row but no process: after a crash, a restart, or the end of a worker (S62, S63).
  *
  * Donor: settled from its row alone; the config node is asked, with a fence, where the row leaves the outcome open. Recipient: follows an outcome that the
- * config node has; never fences. Config node: a migration that was registered but never reached its donor (the caller died in between) is fenced.
+ * config node has; never fences. Config node: a migration that was registered but never reached its donor is fenced (orphans.c).
  */
 #include "postgres.h"
 
@@ -15,6 +15,7 @@
 
 #include "common/spi_row.h"
 #include "migration/migration.h"
+#include "migration/orphans.h"
 #include "migration/promotion.h"
 #include "migration/rows.h"
 #include "migration/settle.h"
@@ -22,7 +23,7 @@
 #include "migration/work.h"
 
 #define PERIOD_MS 5000L
-#define RETRY_MS 1000L
+#define RETRY_MS 500L
 
 typedef bool (*Settle) (const pg_uuid_t *migration_id);
 
@@ -92,57 +93,6 @@ settle_all(TesseraMigrationSide side, Settle settle)
 	return left;
 }
 
-/* Config node: the donor says that it knows nothing of a migration that runs by our row. */
-static bool
-fence_orphan(const pg_uuid_t *migration_id)
-{
-	const char *id = tessera_work_uuid(migration_id);
-	const char *why = "57P01: the migration never reached its donor";
-	const char *values[] = {id, NULL, tessera_work_term()};
-	const char *progress[] = {id, "aborted", "0", "0", "0", NULL, why, NULL};
-	char	  **columns = tessera_work_call(0, "SELECT donor FROM tessera.internal_migration_state($1::uuid)", 1, values);
-
-	if (columns == NULL || columns[0] == NULL)
-		return true;
-	columns = tessera_work_call(pg_strtoint32(columns[0]), "SELECT tessera.internal_knows_migration($1::uuid)", 1, values);
-	if (columns == NULL || columns[0] == NULL || columns[0][0] == 't')
-		return true;
-	values[1] = why;
-	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values);
-	if (columns != NULL && columns[0] != NULL && strcmp(columns[0], "aborted") == 0)
-	{
-		tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, progress);
-		tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, 'aborted')", 1, values);
-	}
-	return true;
-}
-
-static void
-fence_orphans(void)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	pg_uuid_t  *ids;
-	int			n = 0;
-	TesseraSpi	spi;
-
-	tessera_work_begin();
-	if (tessera_routing() == NULL || !tessera_routing()->is_config)
-	{
-		tessera_work_commit();
-		return;
-	}
-	tessera_spi_begin(&spi);
-	n = (int) tessera_spi_run("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND started < clock_timestamp() - interval '30 seconds'",
-							  SPI_OK_SELECT, 0, NULL, NULL, NULL);
-	ids = MemoryContextAlloc(caller, sizeof(pg_uuid_t) * Max(n, 1));
-	for (int i = 0; i < n; i++)
-		ids[i] = *DatumGetUUIDP(spi_row_value(i, 1));
-	tessera_spi_end(&spi);
-	tessera_work_commit();
-	for (int i = 0; i < n; i++)
-		(void) attempt(fence_orphan, &ids[i]);
-}
-
 /*
  * Replication slots of migrations that have no row here: a primary that was replaced by a standby, and comes back as one itself, still has those of before. A slot is
  * made after its coordinator row and dropped before it.
@@ -185,7 +135,7 @@ tessera_migration_recovery_step(void)
 	{
 		left = settle_all(TESSERA_DONOR, settle_donor);
 		left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
-		fence_orphans();
+		left += tessera_fence_orphans();
 		if (is_node())
 			drop_leftover_slots();
 	}

@@ -20,6 +20,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "migration/orphans.h"
 #include "migration/work.h"
 #include "routing/routing.h"
 
@@ -238,9 +239,9 @@ insert_migration(const Request *request, pg_uuid_t *id)
 		BoolGetDatum(request->verify)
 	};
 
-	if (tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_timeline,"
-						"  recipient_timeline, verify)"
-						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.timeline, r.timeline, $8"
+	if (tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
+						"  recipient_incarnation, verify, caller_pid)"
+						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.incarnation, r.incarnation, $8, pg_backend_pid()"
 						" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
 						" ON CONFLICT DO NOTHING RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL) != 1)
 		return false;
@@ -280,6 +281,10 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 				 errdetail("Migration %s runs.", tessera_work_uuid(id)),
 				 errhint("Wait for it, or end it with tessera.cancel_migration.")));
 	*joined = found == FOUND_SAME;
+	if (*joined)
+		tessera_spi_run("UPDATE tessera.migration SET caller_pid = pg_backend_pid() WHERE migration_id = $1 AND phase IS NULL", SPI_OK_UPDATE, 1,
+						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
+	tessera_orphan_watch_caller();
 	text = MemoryContextStrdup(caller, request_text(id));
 	tessera_spi_end(&spi);
 	return text;

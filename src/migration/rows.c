@@ -22,8 +22,8 @@ static const char *const insert_sql[] = {
 	" FROM (SELECT $2::jsonb AS r, $3::name AS slot) AS q ON CONFLICT DO NOTHING",
 };
 
-#define COMMON_COLUMNS "migration_id, group_id, epoch, min, max, (request->>'term')::int8, (request->>'donor_timeline')::int4," \
-	" (request->>'recipient_timeline')::int4, request::text, coalesce((request->>'verify')::bool, false)"
+#define COMMON_COLUMNS "migration_id, group_id, epoch, min, max, (request->>'term')::int8, (request->>'donor_incarnation')::int4," \
+	" (request->>'recipient_incarnation')::int4, request::text, coalesce((request->>'verify')::bool, false)"
 
 static const char *const select_sql[] = {
 	[TESSERA_DONOR] = "SELECT " COMMON_COLUMNS ", recipient, phase, decision, slot::text FROM tessera.migration_coordinator WHERE migration_id = $1",
@@ -87,8 +87,8 @@ tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, 
 		row->range.min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 4));
 		row->range.max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 5));
 		row->term = DatumGetInt64(spi_row_value(0, 6));
-		row->donor_timeline = DatumGetInt32(spi_row_value(0, 7));
-		row->recipient_timeline = DatumGetInt32(spi_row_value(0, 8));
+		row->donor_incarnation = DatumGetInt32(spi_row_value(0, 7));
+		row->recipient_incarnation = DatumGetInt32(spi_row_value(0, 8));
 		row->request = spi_row_text(0, 9);
 		row->verify = DatumGetBool(spi_row_value(0, 10));
 		row->peer = DatumGetInt32(spi_row_value(0, 11));

@@ -26,8 +26,8 @@ typedef struct TesseraMigrationRow
 	char	   *decision;		/* donor: committed, aborted or NULL */
 	char	   *slot;			/* donor: of the replication slot */
 	int64		term;			/* of the registration */
-	int32		donor_timeline;
-	int32		recipient_timeline;
+	int32		donor_incarnation;
+	int32		recipient_incarnation;
 	bool		verify;			/* by content */
 	char	   *request;		/* as registered: jsonb text */
 } TesseraMigrationRow;

@@ -251,10 +251,10 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	tessera_work_begin();
 	MemoryContextSwitchTo(caller);
 	row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
+	older_copy = row != NULL && row->donor_incarnation != tessera_routing()->incarnation;
 	tessera_work_commit();
 	if (row == NULL)
 		return TESSERA_RESULT_NONE;
-	older_copy = row->donor_timeline != (int32) GetWALInsertionTimeLine();
 
 	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
 		outcome.committed = false;

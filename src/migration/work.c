@@ -210,6 +210,21 @@ tessera_work_term(void)
 }
 
 void
+tessera_work_require_incarnation(int32 registered)
+{
+	int32		own;
+
+	tessera_work_begin();
+	own = tessera_routing()->incarnation;
+	tessera_work_commit();
+	if (own != registered)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this is another server than the one that was registered for the migration"),
+				 errdetail("Registered is incarnation %d, this is %d.", registered, own)));
+}
+
+void
 tessera_work_refresh(void)
 {
 	tessera_work_begin();

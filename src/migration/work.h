@@ -45,6 +45,9 @@ extern char *tessera_work_term(void);
 /* Fetches what changed on the config node, outside a transaction; does not wait long, and is content with failure: statements refresh by themselves. */
 extern void tessera_work_refresh(void);
 
+/* ERROR 55000 unless this server has the incarnation with which it was registered for a migration. Outside a transaction. */
+extern void tessera_work_require_incarnation(int32 registered);
+
 /* Text of a uuid, palloc'd. */
 extern char *tessera_work_uuid(const pg_uuid_t *uuid);
 

@@ -123,8 +123,22 @@ read_identity(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	routing->term = DatumGetInt64(attribute(tuple, Anum_identity_term, desc));
 	if (!loader->image.in_recovery && DatumGetInt32(attribute(tuple, Anum_identity_timeline, desc)) != (int32) GetWALInsertionTimeLine())
 		routing->placements_unknown = true;
+	routing->incarnation = DatumGetInt32(attribute(tuple, Anum_identity_incarnation, desc));
 	routing->known_since = HeapTupleHeaderGetXmin(tuple->t_data);
 	routing->size = sizeof(TesseraImage);	/* found */
+}
+
+/* This node's own row. A server that does not know what it owns is finding out whether it is the node. */
+static void
+read_own_node(Loader *loader, HeapTuple tuple, TupleDesc desc, int32 incarnation)
+{
+	TesseraRouting *routing = &loader->image.routing;
+
+	if (loader->image.in_recovery)
+		return;
+	if (routing->is_config && DatumGetInt32(attribute(tuple, Anum_node_timeline, desc)) != (int32) GetWALInsertionTimeLine())
+		routing->metadata_unknown = true;
+	routing->replaced = !routing->placements_unknown && incarnation > routing->incarnation;
 }
 
 static void
@@ -141,10 +155,10 @@ read_node(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	node->is_shard = DatumGetBool(attribute(tuple, Anum_node_is_shard, desc));
 	node->is_config = DatumGetBool(attribute(tuple, Anum_node_is_config, desc));
 	node->draining = DatumGetBool(attribute(tuple, Anum_node_draining, desc));
+	node->incarnation = DatumGetInt32(attribute(tuple, Anum_node_incarnation, desc));
 	node->conninfo_offset = loader->nnodes;
-	if (!loader->image.in_recovery && loader->image.routing.is_config && node->node_id == loader->image.routing.self &&
-		DatumGetInt32(attribute(tuple, Anum_node_timeline, desc)) != (int32) GetWALInsertionTimeLine())
-		loader->image.routing.metadata_unknown = true;
+	if (node->node_id == loader->image.routing.self)
+		read_own_node(loader, tuple, desc, node->incarnation);
 	loader->conninfos[loader->nnodes++] = TextDatumGetCString(attribute(tuple, Anum_node_conninfo, desc));
 }
 

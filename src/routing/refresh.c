@@ -34,6 +34,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog/change.h"
+#include "catalog/incarnation.h"
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "common/worker.h"
@@ -434,6 +435,7 @@ tessera_refresher_step(void)
 	TimestampTz now = GetCurrentTimestamp();
 	bool		asked;
 
+	tessera_incarnation_step();
 	if (!have_config())
 		return -1;
 	SpinLockAcquire(&slot->mutex);
@@ -442,6 +444,7 @@ tessera_refresher_step(void)
 	if (asked || now >= next_due)
 	{
 		run_fetch(slot);
+		tessera_incarnation_step();
 		now = GetCurrentTimestamp();
 		next_due = TimestampTzPlusMilliseconds(now, refresh_interval * INT64CONST(1000));
 	}

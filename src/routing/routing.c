@@ -33,6 +33,7 @@
 
 #include "catalog/change.h"
 #include "catalog/relation.h"
+#include "common/errors.h"
 #include "common/shmem.h"
 #include "routing/image.h"
 #include "routing/refresh.h"
@@ -534,8 +535,19 @@ tessera_routing(void)
 }
 
 void
+tessera_require_own_node(const TesseraRouting *routing)
+{
+	if (routing->replaced)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("another server was promoted in the place of this one"),
+				 errhint("Connect to that one. If this one is to be the node again: stop that one for good, and tessera.recover_node(force => true) here.")));
+}
+
+void
 tessera_require_metadata(const TesseraRouting *routing)
 {
+	tessera_require_own_node(routing);
 	if (routing->metadata_unknown)
 		ereport(ERROR,
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),

@@ -30,6 +30,7 @@ typedef struct TesseraNode
 	bool		is_shard;
 	bool		is_config;
 	bool		draining;
+	int32		incarnation;	/* see catalog/incarnation.h */
 	Size		conninfo_offset;	/* see tessera_node_conninfo */
 } TesseraNode;
 
@@ -80,6 +81,8 @@ typedef struct TesseraRouting
 	/* After a promotion, until it is settled (migration/promotion.c): what this shard owns, and on the config node the catalog, may lack the newest commits. */
 	bool		placements_unknown;
 	bool		metadata_unknown;
+	int32		incarnation;	/* of this server */
+	bool		replaced;		/* another server has become this node: nothing of the cluster is answered here any more */
 	TransactionId known_since;	/* xid that made the placements known; snapshots that do not see it are of before. InvalidTransactionId: visible to all */
 	int32		nnodes;			/* sorted by node_id */
 	int32		ntables;		/* sorted by relid */
@@ -107,7 +110,10 @@ extern const TesseraRouting *tessera_routing(void);
 /* Does a snapshot see the placements of after the last promotion? Those of before may be wrong. */
 extern bool tessera_placements_known(const TesseraRouting *routing, Snapshot snapshot);
 
-/* ERROR 57P03 while this node is the config node, was promoted, and has not compared its catalog with the shards yet. */
+/* ERROR TS003 if another server has become this node. */
+extern void tessera_require_own_node(const TesseraRouting *routing);
+
+/* The same, and ERROR 57P03 while this node is the config node, was promoted, and has not compared its catalog with the shards yet. */
 extern void tessera_require_metadata(const TesseraRouting *routing);
 
 /* Is the image still the newest? One atomic read. */

@@ -48,6 +48,7 @@
 #include "utils/snapmgr.h"
 
 #include "catalog/identity.h"
+#include "catalog/incarnation.h"
 #include "common/errors.h"
 #include "common/protocol.h"
 #include "session/internal.h"
@@ -263,7 +264,11 @@ set_session_defaults(void)
 		(void) set_config_option(defaults[i][0], defaults[i][1], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
 }
 
-/* internal_hello(cluster uuid, router text, version text, protocol int, node int, pid int): the last two name the caller's backend. Returns this node's name */
+/*
+ * internal_hello(cluster uuid, router text, version text, protocol int, node int, pid int, claimed int, expected int): node and pid name the caller's backend, claimed
+ * is its node's incarnation, expected this node's as the caller knows it. The answer is that of tessera_incarnation_greet; only if it is at least what is
+ * expected is this an internal connection.
+ */
 Datum
 tessera_internal_hello(PG_FUNCTION_ARGS)
 {
@@ -272,7 +277,9 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 	char	   *version = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	int32		protocol = PG_GETARG_INT32(3);
 	char	   *installed = tessera_extension_version();
+	int32		expected = PG_GETARG_INT32(7);
 	TesseraIdentity identity;
+	int32		answer;
 
 	require_top_level(fcinfo);
 	require_own_role();
@@ -295,10 +302,14 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 				 errmsg("node \"%s\" has another version of the extension", router),
 				 errdetail("Here it is %s (protocol %d), there %s (protocol %d).", installed ? installed : "none", TESSERA_PROTOCOL, version, protocol),
 				 errhint("Install one version everywhere and run ALTER EXTENSION tessera UPDATE on each node.")));
-	set_session_defaults();
-	is_internal = true;
-	tessera_origin_set(PG_GETARG_INT32(4), PG_GETARG_INT32(5));
-	PG_RETURN_TEXT_P(cstring_to_text(NameStr(identity.node)));
+	answer = tessera_incarnation_greet(&identity, PG_GETARG_INT32(4), PG_GETARG_INT32(6), expected);
+	if (answer > 0 && answer >= expected)
+	{
+		set_session_defaults();
+		is_internal = true;
+		tessera_origin_set(PG_GETARG_INT32(4), PG_GETARG_INT32(5));
+	}
+	PG_RETURN_INT32(answer);
 }
 
 /* ---- session: settings and effective user ---- */

@@ -30,7 +30,10 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "catalog/change.h"
 #include "catalog/identity.h"
+#include "catalog/incarnation.h"
+#include "common/errors.h"
 #include "common/protocol.h"
 #include "common/spi.h"
 #include "transaction/deadlock.h"
@@ -43,6 +46,9 @@
 
 /* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
 #define UNKNOWN_NODE_TIMEOUT 5000
+
+/* An open connection to a server that was replaced, a new one to the same, one to the node. */
+#define OPEN_ATTEMPTS 3
 
 #define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3, $4)"
 #define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
@@ -110,56 +116,118 @@ tessera_participant_connections(bool joined, int *n)
 	return connections;
 }
 
-/* A transaction that was open there is gone: what it did cannot be committed any more. */
+/*
+ * Is the server at the other end the node, as far as is known here? If not, the connection is closed, unless something is under way on it: then that cannot
+ * be committed. It says that this server is not the one: ERROR TS003.
+ */
+static bool
+is_node_itself(TesseraConnection *connection, const TesseraNode *node)
+{
+	TesseraRemoteState *state = tessera_connection_state(connection);
+	int64		greeting = state->greeting;
+
+	if (greeting > 0 && greeting >= node->incarnation)
+		return true;
+	if (state->xact_depth > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("another server of node \"%s\" was promoted in the middle of this transaction", NameStr(node->name)),
+				 errhint("Roll back and run the transaction again.")));
+	tessera_connection_close(connection);
+	if (greeting < 0)
+	{
+		tessera_incarnation_outdone((int32) -greeting);
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("another server was promoted in the place of this one"),
+				 errdetail("Node \"%s\" says so.", NameStr(node->name)),
+				 errhint("Connect to that one.")));
+	}
+	return false;
+}
+
+/* A transaction that was open there is gone, or the server is no longer the node: what it did cannot be committed any more. */
 static void
 require_intact(TesseraParticipant *participant)
 {
+	const TesseraRouting *routing = participant->unlisted ? NULL : tessera_routing();
+	const TesseraNode *node = routing ? tessera_routing_node(routing, participant->node_id) : NULL;
+
 	if (participant->joined && (!tessera_connection_alive(participant->connection) ||
 								tessera_connection_state(participant->connection)->xact_depth == 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("the connection to node \"%s\" was lost earlier in this transaction", tessera_connection_name(participant->connection)),
 				 errhint("Roll back and run the transaction again.")));
+	if (participant->joined && node != NULL)
+		(void) is_node_itself(participant->connection, node);
+}
+
+/* What this transaction has written on a server that was replaced is not the cluster's. (What it has changed in the catalog is this server's own affair.) */
+static void
+require_own_node_at_commit(void)
+{
+	const TesseraRouting *routing;
+
+	if (MyBackendType != B_BACKEND || !TransactionIdIsValid(GetTopTransactionIdIfAny()) || tessera_catalog_changed_here() > 0)
+		return;
+	routing = tessera_routing();
+	if (routing != NULL)
+		tessera_require_own_node(routing);
 }
 
 /* ---- hello ---- */
 
-static char *hello = NULL;
-static pg_uuid_t hello_cluster;
+static char *version = NULL;	/* of the extension, until a hello fails: perhaps it has been updated meanwhile */
 
-/* The first call on a new connection; kept until it fails. */
-static const char *
-hello_sql(const TesseraRouting *routing)
+/* The first call on a new connection to the node. */
+static char *
+hello_sql(const TesseraRouting *routing, const TesseraNode *node)
 {
-	const TesseraNode *self;
-	char	   *version;
-	char	   *cluster;
-	char	   *sql;
+	const TesseraNode *self = tessera_routing_node(routing, routing->self);
+	char	   *cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
 
-	if (hello && memcmp(&hello_cluster, &routing->cluster_id, sizeof(pg_uuid_t)) == 0)
-		return hello;
-	self = tessera_routing_node(routing, routing->self);
-	version = tessera_extension_version();
-	cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
-	sql = psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d, %d, %d)", quote_literal_cstr(cluster),
-				   quote_literal_cstr(self ? NameStr(self->name) : "unknown"), quote_literal_cstr(version ? version : ""), TESSERA_PROTOCOL, routing->self, MyProcPid);
-	if (hello)
-		pfree(hello);
-	hello = NULL;
-	hello = MemoryContextStrdup(TopMemoryContext, sql);
-	hello_cluster = routing->cluster_id;
+	if (version == NULL)
+	{
+		char	   *installed = tessera_extension_version();
+
+		version = MemoryContextStrdup(TopMemoryContext, installed ? installed : "");
+	}
 	if (self)
 		tessera_connection_introduce(NameStr(self->name));
-	return hello;
+	/* a server that does not know yet whether it is the node does not claim to be it */
+	return psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d, %d, %d, %d, %d)", quote_literal_cstr(cluster),
+					quote_literal_cstr(self ? NameStr(self->name) : "unknown"), quote_literal_cstr(version), TESSERA_PROTOCOL, routing->self, MyProcPid,
+					routing->placements_unknown ? 0 : routing->incarnation, node->incarnation);
 }
 
 static TesseraConnection *
-open_node(const TesseraRouting *pinned, int32 node_id, int lane)
+connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
 {
-	const TesseraRouting *volatile routing = pinned;
-	const TesseraNode *node = tessera_routing_node(routing, node_id);
 	TesseraConnection *connection;
 
+	PG_TRY();
+	{
+		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane, hello_sql(routing, node));
+	}
+	PG_CATCH();
+	{
+		if (version)
+			pfree(version);
+		version = NULL;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return connection;
+}
+
+/* A server that was replaced, and knows it, is passed over by target_session_attrs=read-write: so a second attempt may reach the other one. */
+static TesseraConnection *
+open_node(const TesseraRouting *routing, int32 node_id, int lane)
+{
+	const TesseraNode *node = tessera_routing_node(routing, node_id);
+
+	tessera_require_own_node(routing);
 	if (node == NULL && tessera_routing_refresh(UNKNOWN_NODE_TIMEOUT))
 	{
 		routing = tessera_routing();	/* a look-up that misses refreshes the registry (S32) */
@@ -169,20 +237,18 @@ open_node(const TesseraRouting *pinned, int32 node_id, int lane)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("node %d is not in the cluster", node_id)));
-	PG_TRY();
+	for (int attempt = 0; attempt < OPEN_ATTEMPTS; attempt++)
 	{
-		connection = tessera_connection_open(node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane, hello_sql(routing));
+		TesseraConnection *connection = connect_node(routing, node, lane);
+
+		if (is_node_itself(connection, node))
+			return connection;
 	}
-	PG_CATCH();
-	{
-		/* Perhaps the extension has been updated meanwhile. */
-		if (hello)
-			pfree(hello);
-		hello = NULL;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	return connection;
+	(void) tessera_routing_refresh(0);	/* perhaps its address has changed */
+	ereport(ERROR,
+			(errcode(ERRCODE_TESSERA_FENCED),
+			 errmsg("the address of node \"%s\" leads to a server that was replaced", NameStr(node->name)),
+			 errhint("Stop that server; tessera.update_node() changes the node's conninfo.")));
 }
 
 /* ---- what precedes a command ---- */
@@ -667,6 +733,8 @@ end_list(void)
 static void
 end_transaction(XactEvent event, void *arg)
 {
+	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+		require_own_node_at_commit();
 	if (tessera_participant_count == 0)
 		return;
 	switch (event)

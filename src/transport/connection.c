@@ -306,12 +306,9 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 	{
 		PG_TRY();
 		{
-			TesseraCommand command = {.sql = hello};
+			PGresult   *answer = tessera_connection_run(entry->connection, hello, 0, NULL);
 
-			tessera_connection_queue(entry->connection, &command);
-			tessera_connection_sync(entry->connection);
-			tessera_connection_finish(entry->connection, &command);
-			tessera_connection_check(entry->connection, &command);
+			entry->connection->state.greeting = pg_strtoint64(PQgetvalue(answer, 0, 0));
 		}
 		PG_CATCH();
 		{

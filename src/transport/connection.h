@@ -61,13 +61,14 @@ typedef struct TesseraRemoteState
 	Oid			user;
 	Oid			session_user;
 	uint64		settings;		/* fingerprint of the mirrored settings */
+	int64		greeting;		/* the number that hello answered */
 	void	   *told;			/* transaction/: versions told; survives rollbacks (backend-local at the other end) */
 } TesseraRemoteState;
 
 /*
  * The connection of this backend to a node, opened if need be (conninfo: of the registry; options added: application_name 'tessera <our node>',
- * client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) is run once after opening;
- * its failure closes the connection. ERROR 08006 naming the node (DETAIL: libpq's message).
+ * client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) is run once after opening,
+ * and answers a number; its failure closes the connection. ERROR 08006 naming the node (DETAIL: libpq's message).
  * lane: 0 the transaction's connection, 1 the control connection (autocommit, never part of the user's transaction).
  */
 extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, const char *hello);

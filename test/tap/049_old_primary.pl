@@ -1,0 +1,142 @@
+# The old primary of a node that lives on beside its promoted standby: no statement of the cluster is executed by it, be it reached by a connection of before, by a
+# conninfo that still leads to it, or by its own clients, once it or who connects to it knows of the new one (S62, invariants 2 and 8).
+
+use strict;
+use warnings FATAL => 'all';
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('old_primary',
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '5s', 'tessera.connect_timeout' => '2s' });
+# s1 is the config node, s2 loses its primary, r1 is a router.
+$c->create(shards => 3, routers => 1);
+$c->query('s1', $_) foreach (
+	'CREATE TABLE t (k int PRIMARY KEY, v text)',
+	"SELECT tessera.shard_table('t', 'k')",
+	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
+	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
+my $replaced = qr/TS003: .*another server was promoted in the place of this one/;
+
+sub sound
+{
+	my ($what) = @_;
+	ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.check_consistency(deep => true)', '0', 30), "$what: consistent")
+	  or diag $c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)');
+	foreach my $n ($c->names)
+	{
+		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), '1000|1000', "$what: $n shows each row once");
+	}
+	return;
+}
+
+# An error of a session that stays open.
+sub refused
+{
+	my ($session, $sql, $error, $what) = @_;
+	$session->{stderr} = '';
+	$session->query("\\set VERBOSITY verbose\n$sql;\n");
+	like($session->{stderr}, $error, $what);
+	return;
+}
+
+# Promotes the standby of a node and leaves the primary alive: returns it.
+sub promote_beside
+{
+	my ($name) = @_;
+	my $old = $c->node($name);
+	$c->promote($name, stop => undef);
+	return $old;
+}
+
+sub promote_beside_stopped
+{
+	my ($name) = @_;
+	my $old = $c->node($name);
+	$c->promote($name, stop => undef, lossy => 1);
+	return $old;
+}
+
+sub old_error
+{
+	my ($old, $sql) = @_;
+	my ($status, $stdout, $stderr) = $old->psql('postgres', $sql, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	return $stderr;
+}
+
+# The conninfo lists the old primary first, and it lives: a promoted standby does not take the node over. Then the address is changed.
+$c->add_standby('s2');
+my $reader = $c->session('r1', on_error_stop => 0);
+$reader->query("SELECT count(*) FROM t");
+my $writer = $c->session('r1', on_error_stop => 0);
+$writer->query("BEGIN; UPDATE t SET v = 'lost' WHERE k = 700");
+my $local = $c->session('s2', on_error_stop => 0);
+$local->query("SELECT count(*) FROM t WHERE k = 800");
+my $local_writer = $c->session('s2', on_error_stop => 0);
+$local_writer->query("BEGIN; UPDATE t SET v = 'lost' WHERE k = 801");
+my $both = $c->conninfo_of_all('s2');
+my $old = promote_beside('s2');
+is($c->query('s1', "UPDATE t SET v = 'before' WHERE k = 600 RETURNING v"), 'before', 'the old primary is the node until the cluster is told otherwise');
+$c->query('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($c->conninfo('s2'))));
+ok($c->wait_for('s2', 'SELECT placements_known FROM tessera.promotion_status()'), 'the promoted server takes the node over');
+is($c->query('s2', 'SELECT incarnation > 1, replaced FROM tessera.promotion_status()'), 't|f', 'as a new incarnation of it');
+
+# The old one knows at once: it was told by the config node. A restart does not make it forget.
+is($old->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 't', 'the old primary knows that it was replaced');
+like(old_error($old, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'and refuses reads of its own clients');
+like(old_error($old, "BEGIN READ WRITE; UPDATE t SET v = 'wrong' WHERE k = 800"), $replaced, 'and writes');
+like(old_error($old, "BEGIN READ WRITE; UPDATE t SET v = 'wrong' WHERE k = 100"), $replaced, 'also to other nodes');
+like(old_error($old, 'BEGIN READ WRITE; CREATE TABLE u (a int)'), $replaced, 'and DDL');
+like(old_error($old, "SELECT tessera.move_range('t', 501, 601, 's3')"), $replaced, 'and moves');
+refused($local, 'SELECT count(*) FROM t WHERE k = 800', $replaced, 'so it does in a session of before');
+refused($local_writer, 'COMMIT', $replaced, 'and a transaction that has written before is not committed');
+refused($writer, "UPDATE t SET v = 'lost' WHERE k = 701", qr/08006: .*was promoted in the middle of this transaction/,
+	'a transaction of a router that has been there does not go on');
+$writer->query('ROLLBACK');
+is($reader->query("UPDATE t SET v = 'reader' WHERE k = 702 RETURNING v"), 'reader', 'a connection of before is not used again');
+is($c->query('s2', "SELECT string_agg(v, ' ' ORDER BY k) FROM t WHERE k IN (600, 700, 701, 702, 801)"), 'old old old reader old', 'nothing was written on the old one since');
+sound('told');
+$old->restart;
+like(old_error($old, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'after a restart the old primary still knows');
+
+# A conninfo that leads to it is of no use: by its name alone, or before the other's.
+like($c->error('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($old->connstr('postgres')))),
+	qr/TS003: .*reaches a server that was replaced/, 'it is not registered again');
+$c->query('s1', sprintf("SELECT tessera.update_node('s2', %s)", TesseraCluster::quote($both)));
+is($c->query('r1', "SELECT count(*) FROM t WHERE k > 500"), '500', 'target_session_attrs=read-write passes it over');
+sound('listed');
+$c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's3')");
+$c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
+sound('moves go on');
+
+# A router that has not heard of it, and that the old one still lets in by the same name: the registry of another node tells it.
+# The old primary of a node that was never told: cut off from all while the standby is promoted. The first node that connects to it tells it.
+$old->stop('immediate');
+$c->add_standby('s2');
+my $hidden = $c->conninfo('s2');
+$c->stop('s2', 'immediate');
+my $gone = promote_beside_stopped('s2');
+ok($c->wait_for('s1', "SELECT count(*) FROM t WHERE k > 500", '500', 30), 'the new server serves while the old one is away');
+$gone->start;
+like(old_error($gone, 'SELECT count(*) FROM t WHERE k = 800'), qr/^$|TS003/, 'the old one is back; it may not know yet');
+ok($gone->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'its refresher hears of it from the config node');
+like(old_error($gone, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'then it refuses');
+
+# It is to be the node again: the other one is stopped for good.
+$c->stop('s2', 'immediate');
+like(old_error($gone, 'SELECT tessera.recover_node()'), qr/another server was promoted/, 'not without being told to');
+is($gone->safe_psql('postgres', 'SELECT tessera.recover_node(force => true)'), '', 'the old primary takes the node over again');
+my $next = $c->node('s2');
+$c->{nodes}{s2} = $gone;
+is($c->query('s2', 'SELECT placements_known, replaced FROM tessera.promotion_status()'), 't|f', 'and is the node');
+is($c->query('s2', 'SHOW default_transaction_read_only'), 'off', 'for target_session_attrs, too');
+sound('back');
+$next->start;
+ok($next->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'now the other one is the one that was replaced');
+like(old_error($next, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'and refuses');
+$c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's3')");
+$c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
+sound('moves go on after that');
+
+done_testing();
