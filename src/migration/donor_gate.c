@@ -139,25 +139,24 @@ pause_limit(TesseraDonor *donor)
 	return (long) tessera_critical_section_budget * (6 + Min(donor->overruns, 34)) / 4;
 }
 
-/* Behind the closed write gate: everything is at the recipient, or it takes too long. */
+/*
+ * Everything is at the recipient. What has changed since it was last compared is compared behind it, without waiting in between: nothing changes any more. The next message
+ * needs a request that it can answer.
+ */
+static bool
+rest_arrived(TesseraDonor *donor)
+{
+	bool		compared = donor->sent >= donor->upto && (donor->verify == NULL || tessera_verify_rest(donor->verify));
+
+	return compared && donor->applied >= donor->upto && donor->mods_requests.n > 0;
+}
+
+/* Behind the closed write gate: the rest is shipped and compared; false: it takes too long. */
 static bool
 ship_rest(TesseraDonor *donor, TimestampTz closed)
 {
 	donor->upto = gate_position(donor);
-	while (donor->applied < donor->upto || donor->mods_requests.n == 0)
-	{
-		if (tessera_ms_since(closed) > pause_limit(donor))
-			return false;
-		tessera_donor_turn(donor, 1);
-	}
-	return true;
-}
-
-/* What has changed since it was last compared is compared now: the recipient has applied it all, and nothing changes any more. */
-static bool
-verify_rest(TesseraDonor *donor, TimestampTz closed)
-{
-	while (donor->verify != NULL && !tessera_verify_rest(donor->verify))
+	while (!rest_arrived(donor))
 	{
 		if (tessera_ms_since(closed) > pause_limit(donor))
 			return false;
@@ -246,9 +245,12 @@ rehearse(TesseraDonor *donor)
 {
 	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
 	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
+	TimestampTz asked = GetCurrentTimestamp();
 	bool		reached;
 
 	reached = tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
+	if (reached)
+		tessera_round_trip_note(&donor->config, asked);
 	MemoryContextSwitchTo(caller);
 	return reached;
 }
@@ -264,6 +266,8 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 		tessera_slot_waiting("the config node does not answer");
 		return false;
 	}
+	if (!tessera_donor_near_enough(donor))
+		return false;
 	closed = GetCurrentTimestamp();
 	donor->known->gate_closed = closed;
 	close_write_gate(donor);
@@ -273,7 +277,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 		return false;
 	}
 	donor->known->drained = GetCurrentTimestamp();
-	if (!ship_rest(donor, closed) || !verify_rest(donor, closed))
+	if (!ship_rest(donor, closed))
 	{
 		overrun(donor, closed);
 		return false;
