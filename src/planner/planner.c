@@ -368,7 +368,7 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 	bool		local = tessera_local_planning();
 	const TesseraRouting *routing;
 
-	Query	   *refresh = tessera_refresh_query();
+	Query	   *refresh = tessera_refresh_query(source);
 
 	if (refresh)
 		return plan_in_shard(refresh, source, cursor_options, params);
