@@ -30,6 +30,7 @@
 
 #define DECIDE_MS 10000			/* for the config node's answer; then it is asked again, by a fence */
 #define REHEARSE_MS 5000
+#define TAKE_BACK_MS 2000
 #define UNREACHED_MS 1000		/* no attempt so soon again if the config node cannot be reached */
 #define LONGEST_PAUSE_MS 10000	/* between attempts, even if this process stood still while its gate was closed */
 #define GATE_DUTY 20			/* the gate is closed at most 1/20 of the time */
@@ -193,11 +194,26 @@ reopen(TesseraDonor *donor, TimestampTz closed)
 	tessera_injection("donor_reopened");
 }
 
+/* The recipient's worker hears of it on the exchange. If it stands still, readers there would wait until it goes on: so its node is told, too, if it answers. */
+static void
+take_back(TesseraDonor *donor)
+{
+	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
+	const char *values[] = {tessera_donor_id(donor), psprintf("%X/%X", LSN_FORMAT_ARGS(donor->last))};
+
+	(void) tessera_work_ask(donor->row->peer, "SELECT tessera.internal_take_back($1::uuid, $2::pg_lsn)", 2, values, TAKE_BACK_MS, true, NULL);
+	MemoryContextSwitchTo(caller);
+}
+
 /* The recipient takes too long: the gate opens again. It is tried again later, but not for ever. */
 static void
 overrun(TesseraDonor *donor, TimestampTz closed)
 {
+	bool		asked = tessera_my_migration->state == TESSERA_READ_GATE;
+
 	reopen(donor, closed);
+	if (asked)
+		take_back(donor);
 	donor->overruns++;
 	if (donor->overruns >= tessera_critical_section_attempts)
 		ereport(ERROR,

@@ -98,6 +98,30 @@ is($c->finish($session), '', 'the move gets there in another attempt');
 settled('not confirmed in time');
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
 
+# The recipient's worker alone stands still when it has closed its gate for readers, or has confirmed: the donor gives the attempt up, and another process of the
+# recipient's takes it back, so that statements go on there. The worker that goes on finds out.
+$c->query('s1', "SELECT tessera.move_range('acc', 1, 101, 's3')");
+foreach my $point ('recipient_confirming', 'recipient_confirmed')
+{
+	$session = begin('s1', 's3', $point, $move);
+	my $worker = $c->query('s3', 'SELECT pid FROM tessera.stat_progress_migration');
+	kill 'STOP', $worker;
+	$c->query('s3', 'SELECT tessera.injection_clear()');
+	foreach my $node ($c->names)
+	{
+		my ($status, $stdout, $stderr) = within(5, "$node reads everything", $node, 'SET tessera.gate_timeout = 4000; SELECT count(*) FROM acc');
+		is("$status $stdout", '0 2000', "$point: $node does not wait for a process that stands still") or diag $stderr;
+		($status, undef, $stderr) = within(5, "$node writes into the range", $node, 'SET tessera.gate_timeout = 4000; UPDATE acc SET bal = bal WHERE k = 1000');
+		is($status, 0, "$point: $node writes into the range") or diag $stderr;
+	}
+	is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR array_length(owned, 1) > 1"), '0', "$point: nothing of the confirmation is left");
+	kill 'CONT', $worker;
+	is(finish($session), '', "$point: the move gets there when the process goes on");
+	settled($point);
+	$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
+}
+$c->query('s1', "SELECT tessera.move_range('acc', 1, 101, 's2')");
+
 # So often, and no more. On a busy machine the recipient shall get to the point within the one attempt.
 $c->set('s2', 'tessera.critical_section_budget' => 1000);
 $c->set('s2', 'tessera.critical_section_attempts' => 1);

@@ -176,4 +176,25 @@ $c->query('s2', "UPDATE tessera.placement p SET deletions = ARRAY(SELECT ROW(g *
 	FROM tessera.cluster_table t WHERE t.group_id = p.group_id AND t.table_name = 'many'");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'so are sixty of them');
 
+# Invariant 5: what is owned stays, whatever the list says.
+$c->query('s1', "UPDATE tessera.placement p SET deletions = '{\"(100,200)\",\"(900,910)\"}' FROM tessera.cluster_table t WHERE t.group_id = p.group_id AND t.table_name = 'many'");
+$c->query('s1', "SELECT tessera.move_range('many', 900, 910, 's2')");
+ok($c->wait_for('s1', "SELECT deletions FROM tessera.placement JOIN tessera.cluster_table USING (group_id) WHERE table_name = 'many'", '{"(100,200)"}', 30),
+	'what is not owned is deleted and off the list');
+is($c->query('s1', 'SELECT count(*) FROM many'), '1000', 'what is owned is not');
+like($c->query('s1', 'SELECT * FROM tessera.check_consistency()'), qr/^5\|public\.many\|shard s1 has to delete the range from 100 to 200, but owns that from MINKEY to 900$/m,
+	'and the error in the list is noticed');
+$c->query('s1', "UPDATE tessera.placement SET deletions = '{}'");
+
+# And what it said when the deleter looked: it sleeps between two batches, the range comes back meanwhile.
+$c->set('s1', 'tessera.range_deleter_batch_size' => 10, 'tessera.range_deleter_batch_delay' => 600000);
+$c->query('s1', "SELECT tessera.move_range('many', 1, 501, 's2')");
+ok($c->wait_for('s1', $deleter, qr/^deleting .*: 10 rows so far$/, 30), 'the deleter sleeps after a batch');
+$c->query('s1', "SELECT tessera.move_range('many', 1, 501, 's1')");
+$c->set('s1', 'tessera.range_deleter_batch_delay' => 0);
+$c->query('s1', "SELECT tessera.move_range('many', 501, 502, 's2')");
+ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'it wakes, and goes on with another range');
+is($c->query('s1', 'SELECT count(*) FROM many'), '1000', 'the one that came back it lets alone');
+is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'all is consistent');
+
 done_testing();
