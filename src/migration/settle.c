@@ -299,6 +299,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);
+		tessera_slot_enter(TESSERA_ABORTING);
 		(void) acknowledge(row, false);
 		outcome.committed = false;
 	}

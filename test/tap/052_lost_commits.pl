@@ -48,11 +48,11 @@ sub error_of
 sub lose
 {
 	my ($nodes, $code) = @_;
-	foreach my $n (@$nodes)
-	{
-		$c->add_standby($n);
-		$c->cut_standby($n);
-	}
+	# the addresses of all standbys are known on all of them
+	$c->add_standby($_) foreach @$nodes;
+	ok($c->wait_for('s2', "SELECT count(*) FROM tessera.node AS n WHERE tessera.node_conninfo(n.name) LIKE '%,%'", qr/^[1-9]/), 'addresses are known');
+	$c->catch_up($_) foreach @$nodes;
+	$c->cut_standby($_) foreach @$nodes;
 	$code->();
 	$c->stop($_, 'immediate') foreach @$nodes;
 	$c->promote($_, lossy => 1, stop => undef) foreach @$nodes;
@@ -109,7 +109,10 @@ $c->query('s1', $back);
 # Config node and recipient: nobody owns the range, by what is left. Shards go on as they were; the old primary of either repairs it.
 $c->query('s2', 'ALTER SYSTEM SET tessera.orphan_cleanup_delay = 3600000');
 $c->query('s2', 'SELECT pg_reload_conf()');
-lose([ 's1', 's3' ], sub { $c->query('s1', $move) });
+lose([ 's1', 's3' ], sub {
+	$c->query('s1', $move);
+	is($c->query('s4', 'SELECT count(*) FROM t WHERE k BETWEEN 501 AND 700'), '200', 's4 knows of the move');
+});
 like($c->error('s1', 'SELECT tessera.recover_node()'), qr/no shard owns the range from 501 to 601/, 'config node and recipient: refused');
 like($c->error('s2', "SELECT tessera.split_chunk('t', 700)"), qr/has not compared its catalog/, 'config node and recipient: no metadata is changed');
 is($c->query('s2', "SELECT count(*) FROM t WHERE k BETWEEN 601 AND 900"), '300', 'config node and recipient: a shard goes on by itself');
