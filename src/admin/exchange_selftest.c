@@ -18,6 +18,7 @@
 #include "utils/resowner.h"
 
 #define ADDRESS "127.0.0.1"
+#define ANY_PORT (TesseraPorts) {0, 0}
 
 /* In milliseconds: for a step that must succeed, and for what must not happen. */
 #define STEP_MS 30000
@@ -51,7 +52,7 @@ make_pair(Pair *pair)
 {
 	tessera_exchange_make_keys(&pair->donor_keys);
 	tessera_exchange_make_keys(&pair->recipient_keys);
-	pair->donor = tessera_exchange_bind(ADDRESS, &pair->donor_keys, pair->recipient_keys.public_key);
+	pair->donor = tessera_exchange_bind(ADDRESS, ANY_PORT, &pair->donor_keys, pair->recipient_keys.public_key);
 	pair->recipient = tessera_exchange_connect(tessera_exchange_endpoint(pair->donor), &pair->recipient_keys, pair->donor_keys.public_key);
 }
 
@@ -256,7 +257,7 @@ check_wrong_key(StringInfo lines)
 	tessera_exchange_make_keys(&pair.donor_keys);
 	tessera_exchange_make_keys(&pair.recipient_keys);
 	tessera_exchange_make_keys(&wrong_keys);
-	pair.donor = tessera_exchange_bind(ADDRESS, &pair.donor_keys, pair.recipient_keys.public_key);
+	pair.donor = tessera_exchange_bind(ADDRESS, ANY_PORT, &pair.donor_keys, pair.recipient_keys.public_key);
 	intruder = tessera_exchange_connect(tessera_exchange_endpoint(pair.donor), &wrong_keys, pair.donor_keys.public_key);
 	(void) tessera_exchange_send(intruder, "let me in", 9);
 	heard = tessera_exchange_wait(pair.donor, false, REFUSAL_MS) || tessera_exchange_receive(pair.donor, &data, &size);

@@ -7,10 +7,22 @@
 
 #include "postgres.h"
 
-/* Address to bind to, and host name that other nodes use for this node (of its conninfo); palloc'd. In a transaction. */
-extern void tessera_exchange_addresses(char **bind_address, char **host);
+#include "transport/exchange.h"
 
-/* The endpoint with the host put in, unless it names an address of its own already; palloc'd. */
-extern char *tessera_exchange_advertise(const char *endpoint, const char *host);
+typedef struct TesseraExchangePlace
+{
+	char	   *address;		/* to bind to */
+	TesseraPorts ports;
+	char	   *host;			/* other nodes find it under this name; NULL: under the address it is bound to */
+} TesseraExchangePlace;
+
+/* By the settings and this node's conninfo; the current context owns the strings. In a transaction. */
+extern void tessera_exchange_place(TesseraExchangePlace *place);
+
+/* What to tell the recipient of an endpoint that is bound there; palloc'd. */
+extern char *tessera_exchange_advertise(const TesseraExchangePlace *place, const char *endpoint);
+
+/* Reads "first-last", "port", or "" (any); false if it is something else. */
+extern bool tessera_exchange_ports_parse(const char *text, TesseraPorts *ports);
 
 #endif							/* TESSERA_MIGRATION_ADDRESS_H */

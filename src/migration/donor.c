@@ -59,8 +59,7 @@ prepare(TesseraDonor *donor)
 {
 	const char *values[2];
 	char	  **columns;
-	char	   *bind_address;
-	char	   *host;
+	TesseraExchangePlace place;
 	char	   *request;
 
 	check_registration(donor);
@@ -75,15 +74,15 @@ prepare(TesseraDonor *donor)
 	tessera_check_tables(donor->range, true);
 	request = tessera_describe_tables(donor->row->request);
 	request = MemoryContextStrdup(donor->context, request);
-	tessera_exchange_addresses(&bind_address, &host);
+	tessera_exchange_place(&place);
 	tessera_work_commit();
 
 	values[0] = tessera_donor_id(donor);
 	values[1] = request;
 	columns = tessera_work_call(donor->row->peer, "SELECT tessera.internal_prepare_recipient($1::uuid, $2::jsonb)", 2, values);
 	tessera_exchange_make_keys(&donor->keys);
-	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(bind_address, &donor->keys, columns[0]), &donor->row->migration_id);
-	return tessera_exchange_advertise(tessera_exchange_endpoint(donor->pipe.exchange), host);
+	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(place.address, place.ports, &donor->keys, columns[0]), &donor->row->migration_id);
+	return tessera_exchange_advertise(&place, tessera_exchange_endpoint(donor->pipe.exchange));
 }
 
 
@@ -195,6 +194,16 @@ good_moment(TimestampTz steady_since)
 	return tessera_my_migration->lag_ms <= tessera_critical_section_budget / 10.0 || tessera_ms_since(steady_since) > GOOD_MOMENT_MS;
 }
 
+/* The recipient is so near that what is left fits the budget of the critical section, beside what the network takes; if that alone does not fit, an attempt says so. */
+static bool
+is_steady(const TesseraDonor *donor)
+{
+	double		left = tessera_critical_section_budget - tessera_donor_latency(donor);
+	double		lag = tessera_my_migration->lag_ms;
+
+	return lag >= 0 && lag <= (left >= 0 ? left : tessera_critical_section_budget);
+}
+
 /* Until the range is given up. */
 static void
 until_handed_over(TesseraDonor *donor)
@@ -204,13 +213,10 @@ until_handed_over(TesseraDonor *donor)
 
 	for (;;)
 	{
-		bool		steady;
-
 		tessera_donor_turn(donor, 1);
 		tessera_donor_poll_status(donor);
 		tessera_donor_tell_progress(donor, false);
-		steady = tessera_my_migration->lag_ms >= 0 && tessera_my_migration->lag_ms <= tessera_critical_section_budget;
-		if (!steady)
+		if (!is_steady(donor))
 		{
 			if (tessera_my_migration->state == TESSERA_STEADY)
 				tessera_slot_enter(TESSERA_CATCHING_UP);

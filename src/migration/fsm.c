@@ -58,6 +58,7 @@ static const Transition transitions[] = {
 	{R, TESSERA_RECEIVING, TESSERA_APPLYING, "cloned rows", "the clone is committed"},
 	{R, TESSERA_APPLYING, TESSERA_CONFIRMING, "placement (gate read)", "the donor has sent the last change: readers of the range wait here, too"},
 	{R, TESSERA_CONFIRMING, TESSERA_CONFIRMED, "placement (range owned, confirmed), recipient row", "complete: the rows are visible as soon as the config node has decided"},
+	{R, TESSERA_CONFIRMING, TESSERA_APPLYING, "placement (gate open), recipient row", "the donor has opened its gate again, and another process has taken the confirmation back"},
 	{R, TESSERA_CONFIRMED, TESSERA_APPLYING, "placement (range given up, gate open), recipient row", "the donor has opened its gate again: the confirmation is taken back"},
 	{R, TESSERA_CONFIRMED, TESSERA_RELEASED, "placement (version, gate open, no deletion), recipient row deleted", "the config node has committed the move"},
 

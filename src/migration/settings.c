@@ -8,6 +8,7 @@
 
 #include "utils/guc.h"
 
+#include "migration/address.h"
 #include "migration/settings.h"
 #include "migration/standby.h"
 
@@ -24,6 +25,8 @@ int			tessera_critical_section_lock_timeout;
 int			tessera_critical_section_attempts;
 int			tessera_standby_flush_timeout = 3000;
 char	   *tessera_exchange_address;
+char	   *tessera_exchange_advertised_address;
+char	   *tessera_exchange_ports;
 int			tessera_secondary_throttle;
 int			tessera_secondary_throttle_timeout;
 int			tessera_migration_memory;
@@ -84,6 +87,17 @@ static const IntSetting int_settings[] = {
 	&tessera_range_deleter_batch_delay, 20, 0, 60 * 60 * 1000, GUC_UNIT_MS},
 };
 
+static bool
+check_exchange_ports(char **value, void **extra, GucSource source)
+{
+	TesseraPorts ports;
+
+	if (tessera_exchange_ports_parse(*value, &ports))
+		return true;
+	GUC_check_errdetail("A port, or two of them with a hyphen between: first-last.");
+	return false;
+}
+
 void
 tessera_migration_settings_init(void)
 {
@@ -102,4 +116,12 @@ tessera_migration_settings_init(void)
 							   "Address to which this node binds the data exchange of migrations that it donates.",
 							   "Empty: 127.0.0.1 if the other nodes reach this one by a loopback address or socket, else all addresses.",
 							   &tessera_exchange_address, "", PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("tessera.exchange_advertised_address",
+							   "Address or host name under which the other nodes find the data exchange of migrations that this node donates.",
+							   "Empty: the host of the node's conninfo. To be set where address translation or a proxy lies between the nodes.",
+							   &tessera_exchange_advertised_address, "", PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("tessera.exchange_ports",
+							   "Ports for the data exchange of migrations that this node donates, as first-last.",
+							   "Each migration takes one of them on its donor while it runs. Empty: any free port.",
+							   &tessera_exchange_ports, "", PGC_SIGHUP, 0, check_exchange_ports, NULL, NULL);
 }

@@ -20,6 +20,8 @@ extern int	tessera_critical_section_lock_timeout;	/* ms */
 extern int	tessera_critical_section_attempts;
 extern int	tessera_standby_flush_timeout;	/* ms */
 extern char *tessera_exchange_address;
+extern char *tessera_exchange_advertised_address;
+extern char *tessera_exchange_ports;	/* see tessera_exchange_ports_parse */
 extern int	tessera_secondary_throttle; /* TesseraThrottle */
 extern int	tessera_secondary_throttle_timeout;
 extern int	tessera_migration_memory;	/* kB */

@@ -183,6 +183,15 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 
 /* ---- paths (router mode) ---- */
 
+/* One that the statement names, also as a branch of UNION ALL that core has pulled up; not a partition or child, which its parent's scan reads. */
+static bool
+is_named(PlannerInfo *root, RelOptInfo *rel)
+{
+	if (rel->reloptkind == RELOPT_BASEREL)
+		return true;
+	return rel->reloptkind == RELOPT_OTHER_MEMBER_REL && !OidIsValid(root->append_rel_array[rel->relid]->parent_reloid);
+}
+
 static void
 pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 {
@@ -190,7 +199,8 @@ pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 
 	if (previous_pathlist)
 		previous_pathlist(root, rel, rti, rte);
-	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || rel->reloptkind != RELOPT_BASEREL ||
+	/* what core has found empty keeps its path: the condition that says so may be gone */
+	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || !is_named(root, rel) || IS_DUMMY_REL(rel) ||
 		!cluster_table(rte->relid))
 		return;
 	if (root->parse->commandType != CMD_SELECT && root->parse->resultRelation == rti)

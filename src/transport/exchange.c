@@ -313,33 +313,66 @@ tessera_exchange_make_keys(TesseraExchangeKeys *keys)
 				 errmsg("libzmq was built without CURVE")));
 }
 
-static void
-bind_socket(TesseraExchange *exchange, const char *address, const TesseraExchangeKeys *keys, const uint8 *admitted)
+/*
+ * Binds to one port of an address ("*": any); false if it is taken.
+ */
+static bool
+bind_port(TesseraExchange *exchange, const char *address, const char *port)
 {
-	bool		ipv6 = strchr(address, ':') != NULL;
-	char	   *endpoint = psprintf(ipv6 && address[0] != '[' ? "tcp://[%s]:*" : "tcp://%s:*", address);
+	bool		bare_ipv6 = strchr(address, ':') != NULL && address[0] != '[';
+	char	   *endpoint = psprintf(bare_ipv6 ? "tcp://[%s]:%s" : "tcp://%s:%s", address, port);
+	bool		bound = zmq_bind(exchange->socket, endpoint) == 0;
 
+	if (!bound && zmq_errno() != EADDRINUSE)
+		raise_zmq("bind the exchange");
+	pfree(endpoint);
+	return bound;
+}
+
+/*
+ * Binds to the first of the ports that is free.
+ */
+static void
+bind_one_of(TesseraExchange *exchange, const char *address, TesseraPorts ports)
+{
+	bool		bound = ports.first == 0 && bind_port(exchange, address, "*");
+
+	for (int port = ports.first; !bound && port > 0 && port <= ports.last; port++)
+	{
+		char		text[16];
+
+		snprintf(text, sizeof(text), "%d", port);
+		bound = bind_port(exchange, address, text);
+	}
+	if (!bound)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("no port is free for the data exchange of another migration"),
+				 errhint("Widen tessera.exchange_ports: every migration needs one on its donor while it runs.")));
+}
+
+static void
+bind_socket(TesseraExchange *exchange, const char *address, TesseraPorts ports, const TesseraExchangeKeys *keys, const uint8 *admitted)
+{
 	start_zmq(exchange);
 	exchange->has_zap = true;
 	if (!tessera_zap_start(&exchange->zap, exchange->zmq, admitted))
 		raise_zmq("start the key check of the exchange");
-	set_common_options(exchange, keys, ipv6);
+	set_common_options(exchange, keys, strchr(address, ':') != NULL);
 	set_int(exchange, ZMQ_CURVE_SERVER, 1);
 	set_option(exchange, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN));
 	set_int(exchange, ZMQ_ROUTER_MANDATORY, 1);
-	if (zmq_bind(exchange->socket, endpoint) != 0)
-		raise_zmq("bind the exchange");
+	bind_one_of(exchange, address, ports);
 	make_wait_set(exchange);
-	pfree(endpoint);
 }
 
 /*
- * Donor: an exchange that listens on an ephemeral port of address (numeric, or the name of an interface; IPv6 with or without brackets), and admits one
- * client: who has the secret key of peer_public_key. In its own memory context below the current one. ERROR 22023 for a bad address or key, 53000 without
- * file descriptors left, 08006 otherwise.
+ * Donor: an exchange that listens on one of the ports of address (numeric, or the name of an interface; IPv6 with or without brackets), and admits one
+ * client: who has the secret key of peer_public_key. In its own memory context below the current one. ERROR 22023 for a bad address or key, 53000 if all
+ * ports are taken or no file descriptors are left, 08006 otherwise.
  */
 TesseraExchange *
-tessera_exchange_bind(const char *address, const TesseraExchangeKeys *keys, const char *peer_public_key)
+tessera_exchange_bind(const char *address, TesseraPorts ports, const TesseraExchangeKeys *keys, const char *peer_public_key)
 {
 	uint8		admitted[TESSERA_CURVE_KEY_BYTES];
 	TesseraExchange *exchange;
@@ -349,7 +382,7 @@ tessera_exchange_bind(const char *address, const TesseraExchangeKeys *keys, cons
 	exchange = make_exchange(true);
 	PG_TRY();
 	{
-		bind_socket(exchange, address, keys, admitted);
+		bind_socket(exchange, address, ports, keys, admitted);
 	}
 	PG_CATCH();
 	{

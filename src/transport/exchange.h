@@ -26,11 +26,18 @@ typedef struct TesseraExchangeKeys
 	char		secret_key[TESSERA_CURVE_KEY_SIZE];
 } TesseraExchangeKeys;
 
+/* Ports to choose from, first to last; 0 to 0: any that is free. */
+typedef struct TesseraPorts
+{
+	int			first;
+	int			last;
+} TesseraPorts;
+
 /* A new key pair. ERROR 0A000 if libzmq was built without CURVE. */
 extern void tessera_exchange_make_keys(TesseraExchangeKeys *keys);
 
-/* Donor: binds to tcp://address:* ; peer_public_key is the only client admitted. Current context owns the result. */
-extern TesseraExchange *tessera_exchange_bind(const char *address, const TesseraExchangeKeys *keys, const char *peer_public_key);
+/* Donor: binds to one of the ports of an address; peer_public_key is the only client admitted. Current context owns the result. */
+extern TesseraExchange *tessera_exchange_bind(const char *address, TesseraPorts ports, const TesseraExchangeKeys *keys, const char *peer_public_key);
 
 /* The endpoint bound to ("tcp://127.0.0.1:40123"), palloc'd. */
 extern char *tessera_exchange_endpoint(TesseraExchange *exchange);

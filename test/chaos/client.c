@@ -6,6 +6,7 @@
  *
  *	  open <conninfo>     ok
  *	  run <statement>     ok <milliseconds> <command status> <rows>
+ *	  copy <COPY FROM STDIN> <rows>   the same; before the rows comes a tab, too
  *	  close               ok
  *
  * or `error <SQLSTATE> <message>`. Rows are separated by the byte 0x1e, columns by 0x1f. Failures that the server did not tell have made-up codes: 08006
@@ -20,6 +21,8 @@
 #include <time.h>
 
 #include <libpq-fe.h>
+
+#define ROW_END "\x1e"
 
 static PGconn *connection = NULL;
 static double deadline_ms;
@@ -97,7 +100,7 @@ answer_rows(const PGresult *result, double begun)
 	for (int row = 0; row < PQntuples(result); row++)
 	{
 		if (row > 0)
-			putchar(0x1e);
+			fputs(ROW_END, stdout);
 		for (int column = 0; column < PQnfields(result); column++)
 		{
 			if (column > 0)
@@ -122,8 +125,25 @@ wait_done(double until)
 	return 1;
 }
 
+/* The server asks for rows; what goes wrong then is told by the result. */
 static void
-run(const char *statement)
+send_rows(const char *rows)
+{
+	int			good = 1;
+
+	while (rows != NULL && *rows && good)
+	{
+		size_t		size = strcspn(rows, ROW_END);
+
+		good = PQputCopyData(connection, rows, size) == 1 && PQputCopyData(connection, "\n", 1) == 1;
+		rows += size + (rows[size] != '\0');
+	}
+	PQputCopyEnd(connection, rows == NULL ? "there are no rows" : NULL);
+}
+
+/* rows: of a COPY FROM STDIN, else NULL. */
+static void
+run(const char *statement, const char *rows)
 {
 	double		begun = now_ms();
 	double		until = begun + deadline_ms;
@@ -139,6 +159,8 @@ run(const char *statement)
 	{
 		while (wait_done(until) && (result = PQgetResult(connection)) != NULL)
 		{
+			if (PQresultStatus(result) == PGRES_COPY_IN)
+				send_rows(rows);
 			/* the first error is the one to tell */
 			if (last != NULL && PQresultStatus(last) == PGRES_FATAL_ERROR)
 				PQclear(result);
@@ -188,7 +210,14 @@ main(int argc, char **argv)
 		if (strcmp(line, "open") == 0)
 			open_connection(argument ? argument : "");
 		else if (strcmp(line, "run") == 0)
-			run(argument ? argument : "");
+			run(argument ? argument : "", NULL);
+		else if (strcmp(line, "copy") == 0 && argument != NULL && strchr(argument, '\t') != NULL)
+		{
+			char	   *rows = strchr(argument, '\t');
+
+			*rows++ = '\0';
+			run(argument, rows);
+		}
 		else if (strcmp(line, "close") == 0)
 		{
 			disconnect();

@@ -1,23 +1,32 @@
 /*
  * proxy.c
- *	  The network between the nodes of a chaos run: each node is reached by the others through a port of this program, which can hold, drop, delay and throttle
+ *	  The network between the nodes of a chaos run: each node is reached by the others through ports of this program, which can hold, drop, delay and throttle
  *	  the connections from one node to another.
  *
- * Who connects is read from the startup packet: nodes introduce themselves as application_name "tessera <node>". A connection that has not said so yet, or
- * never does (the first ones of a node that joins), counts as from "?".
+ * Who connects to a server is read from the startup packet: nodes introduce themselves as application_name "tessera <node>". A connection that has not said so yet,
+ * or never does (the first ones of a node that joins), counts as from "?". Connections of the exchange of a migration's rows (a lane) are encrypted: who
+ * connects is the node in whose data directory the process works that owns the other end. A lane's ports are the same on both sides of the proxy: the node
+ * listens on 127.0.0.1, the proxy on 127.0.0.2.
  *
  * Lines of input, each answered by one line:
  *
  *	  listen <node> <port>          port <number>: where connections to the node that listens on that port are taken
  *	  target <node> <port>          ok: the node is now the server on that port; connections that are open stay
- *	  link <from> <to> <fault>      ok: from, to: a node, or * for any; fault: ok, hold (nothing passes, nothing is closed), drop (closed, and refused),
+ *	  home <node> <directory>       ok: the node is now the server with that data directory
+ *	  lane <node> <first> <last>    ok: connections to these ports of 127.0.0.2 go to the same of 127.0.0.1
+ *	  lanes                         lanes <number> <number>: connections of lanes so far, and those of them from nobody known
+ *	  link <from> <to> <fault>      ok: from, to: a node, or * for any; fault: ok, hold (nothing passes, nothing is closed), mute (what from says passes, what to
+ *                                answers does not), drop (closed, and refused),
  *	                                slow <milliseconds each way>, throttle <bytes per second each way>; it replaces the last one of the same from and to
  *
  * One process, one poll loop. End of input ends it.
  */
 #include <arpa/inet.h>
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -30,6 +39,7 @@
 #include <unistd.h>
 
 #define NODES 32
+#define LISTENERS 256
 #define RULES 256
 #define PAIRS 1024
 #define NAME 64
@@ -42,19 +52,27 @@ typedef enum Fault
 {
 	FAULT_OK,
 	FAULT_HOLD,
+	FAULT_MUTE,
 	FAULT_DROP,
 	FAULT_SLOW,
 	FAULT_THROTTLE
 } Fault;
 
-static const char *const fault_names[] = {"ok", "hold", "drop", "slow", "throttle"};
+static const char *const fault_names[] = {"ok", "hold", "mute", "drop", "slow", "throttle"};
 
 typedef struct Node
 {
 	char		name[NAME];
-	int			listener;
 	int			port;			/* of the server */
+	char		home[PATH_MAX]; /* its data directory */
 } Node;
+
+typedef struct Listener
+{
+	int			fd;
+	Node	   *node;
+	int			lane;			/* port of a lane; 0: of the server */
+} Listener;
 
 typedef struct Rule
 {
@@ -96,6 +114,10 @@ typedef struct Pair
 
 static Node nodes[NODES];
 static int	nnodes;
+static Listener listeners[LISTENERS];
+static int	nlisteners;
+static int	lanes_seen;
+static int	lanes_unknown;
 static Rule rules[RULES];
 static int	nrules;
 static Pair pairs[PAIRS];
@@ -121,12 +143,13 @@ make_nonblocking(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+/* A port of 127.0.0.1, 127.0.0.2, ... */
 static struct sockaddr_in
-loopback(int port)
+loopback(int number, int port)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
 
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + number - 1);
 	return address;
 }
 
@@ -184,11 +207,114 @@ close_pair(Pair *pair, int reset)
 	pair->used = 0;
 }
 
-static void
-accept_pair(Node *node)
+/* Inode of the socket on this machine that is connected from one port to another; 0: none. */
+static unsigned long
+socket_inode(unsigned from, unsigned to)
 {
-	int			client = accept(node->listener, NULL, NULL);
-	struct sockaddr_in address = loopback(node->port);
+	FILE	   *table = fopen("/proc/net/tcp", "r");
+	char		line[512];
+	unsigned long found = 0;
+
+	while (table != NULL && found == 0 && fgets(line, sizeof(line), table) != NULL)
+	{
+		unsigned	local,
+					remote;
+		unsigned long inode;
+
+		if (sscanf(line, " %*d: %*x:%x %*x:%x %*x %*x:%*x %*x:%*x %*x %*d %*d %lu", &local, &remote, &inode) == 3 && local == from && remote == to)
+			found = inode;
+	}
+	if (table != NULL)
+		fclose(table);
+	return found;
+}
+
+/* Does the process have the socket open? */
+static int
+owns_socket(const char *pid, unsigned long inode)
+{
+	char		wanted[64];
+	char		path[PATH_MAX];
+	DIR		   *directory;
+	struct dirent *entry;
+	int			found = 0;
+
+	snprintf(wanted, sizeof(wanted), "socket:[%lu]", inode);
+	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
+	directory = opendir(path);
+	while (directory != NULL && !found && (entry = readdir(directory)) != NULL)
+	{
+		char		target[64];
+		ssize_t		length = readlinkat(dirfd(directory), entry->d_name, target, sizeof(target) - 1);
+
+		target[length > 0 ? length : 0] = '\0';
+		found = strcmp(target, wanted) == 0;
+	}
+	if (directory != NULL)
+		closedir(directory);
+	return found;
+}
+
+static Node *
+node_at_home(const char *pid)
+{
+	char		path[64];
+	char		home[PATH_MAX];
+	ssize_t		length;
+
+	snprintf(path, sizeof(path), "/proc/%.32s/cwd", pid);
+	length = readlink(path, home, sizeof(home) - 1);
+	home[length > 0 ? length : 0] = '\0';
+	for (int i = 0; length > 0 && i < nnodes; i++)
+		if (strcmp(nodes[i].home, home) == 0)
+			return &nodes[i];
+	return NULL;
+}
+
+/* The node whose process is at the other end of a connection that came to a port; NULL: nobody known. */
+static Node *
+node_of_socket(int fd, int port)
+{
+	struct sockaddr_in address = {0};
+	socklen_t	size = sizeof(address);
+	unsigned long inode;
+	DIR		   *directory;
+	struct dirent *entry;
+	Node	   *found = NULL;
+
+	if (getpeername(fd, (struct sockaddr *) &address, &size) != 0 || (inode = socket_inode(ntohs(address.sin_port), port)) == 0)
+		return NULL;
+	directory = opendir("/proc");
+	while (directory != NULL && found == NULL && (entry = readdir(directory)) != NULL)
+	{
+		Node	   *node = isdigit((unsigned char) entry->d_name[0]) ? node_at_home(entry->d_name) : NULL;
+
+		if (node != NULL && owns_socket(entry->d_name, inode))
+			found = node;
+	}
+	if (directory != NULL)
+		closedir(directory);
+	return found;
+}
+
+static void
+note_lane(Pair *pair, int port)
+{
+	Node	   *from = node_of_socket(pair->fd[0], port);
+
+	pair->known = 1;
+	lanes_seen++;
+	if (from != NULL)
+		strcpy(pair->from, from->name);
+	else
+		lanes_unknown++;
+}
+
+static void
+accept_pair(const Listener *listener)
+{
+	int			client = accept(listener->fd, NULL, NULL);
+	struct sockaddr_in address = loopback(1, listener->lane ? listener->lane : listener->node->port);
 	Pair	   *pair = NULL;
 	int			server;
 
@@ -208,10 +334,12 @@ accept_pair(Node *node)
 	}
 	memset(pair, 0, sizeof(Pair));
 	pair->used = 1;
-	pair->to = node;
+	pair->to = listener->node;
 	pair->fd[0] = client;
 	pair->fd[1] = server;
 	strcpy(pair->from, "?");
+	if (listener->lane)
+		note_lane(pair, listener->lane);
 }
 
 static unsigned
@@ -312,10 +440,18 @@ write_way(Pair *pair, int side, const Rule *rule)
 	return 1;
 }
 
+/* True if nothing of what is read from that side passes. */
+static int
+stands(const Rule *rule, int side)
+{
+	return rule->fault == FAULT_HOLD || (rule->fault == FAULT_MUTE && side == 1);
+}
+
 /* When something queued becomes due without any event of a socket; -1: never. */
 static double
 next_due(const Pair *pair)
 {
+	const Rule *rule = rule_of(pair);
 	double		due = -1;
 
 	for (int side = 0; side < 2; side++)
@@ -323,7 +459,7 @@ next_due(const Pair *pair)
 		const Direction *way = &pair->way[side];
 		double		at;
 
-		if (way->first == NULL)
+		if (way->first == NULL || stands(rule, side))
 			continue;
 		at = way->first->due > way->not_before ? way->first->due : way->not_before;
 		if (due < 0 || at < due)
@@ -344,33 +480,59 @@ find_node(const char *name)
 	return NULL;
 }
 
+/* Listens on an address for a node; the port taken, 0 if that cannot be. */
+static int
+add_listener(Node *node, struct sockaddr_in address, int lane)
+{
+	Listener   *listener = &listeners[nlisteners];
+	socklen_t	size = sizeof(address);
+	int			on = 1;
+
+	if (nlisteners == LISTENERS)
+		return 0;
+	listener->fd = socket(AF_INET, SOCK_STREAM, 0);
+	listener->node = node;
+	listener->lane = lane;
+	make_nonblocking(listener->fd);
+	setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(listener->fd, (struct sockaddr *) &address, sizeof(address)) != 0 || listen(listener->fd, 128) != 0)
+	{
+		close(listener->fd);
+		return 0;
+	}
+	nlisteners++;
+	getsockname(listener->fd, (struct sockaddr *) &address, &size);
+	return ntohs(address.sin_port);
+}
+
 static void
 do_listen(const char *name, int port)
 {
-	Node	   *node = find_node(name);
-	struct sockaddr_in address = loopback(0);
-	socklen_t	size = sizeof(address);
+	Node	   *node = &nodes[nnodes];
+	int			taken;
 
-	if (node == NULL && nnodes < NODES)
+	if (nnodes == NODES || find_node(name) != NULL)
 	{
-		node = &nodes[nnodes++];
-		snprintf(node->name, NAME, "%s", name);
-		node->listener = socket(AF_INET, SOCK_STREAM, 0);
-		make_nonblocking(node->listener);
-		if (bind(node->listener, (struct sockaddr *) &address, sizeof(address)) != 0 || listen(node->listener, 128) != 0)
-		{
-			perror("proxy");
-			exit(1);
-		}
-	}
-	if (node == NULL)
-	{
-		puts("error too many nodes");
+		puts("error too many nodes, or known already");
 		return;
 	}
+	nnodes++;
+	snprintf(node->name, NAME, "%s", name);
 	node->port = port;
-	getsockname(node->listener, (struct sockaddr *) &address, &size);
-	printf("port %d\n", ntohs(address.sin_port));
+	taken = add_listener(node, loopback(1, 0), 0);
+	printf(taken ? "port %d\n" : "error cannot listen\n", taken);
+}
+
+static void
+do_lane(Node *node, int first, int last)
+{
+	for (int port = first; port <= last; port++)
+		if (!add_listener(node, loopback(2, port), port))
+		{
+			puts("error cannot listen");
+			return;
+		}
+	puts("ok");
 }
 
 static void
@@ -403,7 +565,9 @@ command(const char *line)
 				b[NAME],
 				fault[NAME];
 	double		amount = 0;
-	int			port;
+	int			port,
+				last;
+	int			at = 0;
 
 	if (sscanf(line, "listen %63s %d", a, &port) == 2)
 		do_listen(a, port);
@@ -412,6 +576,15 @@ command(const char *line)
 		find_node(a)->port = port;
 		puts("ok");
 	}
+	else if (sscanf(line, "home %63s %n", a, &at) == 1 && at > 0 && find_node(a) != NULL)
+	{
+		snprintf(find_node(a)->home, PATH_MAX, "%s", line + at);
+		puts("ok");
+	}
+	else if (sscanf(line, "lane %63s %d %d", a, &port, &last) == 3 && find_node(a) != NULL)
+		do_lane(find_node(a), port, last);
+	else if (strcmp(line, "lanes") == 0)
+		printf("lanes %d %d\n", lanes_seen, lanes_unknown);
 	else if (sscanf(line, "link %63s %63s %63s %lf", a, b, fault, &amount) >= 3)
 		do_link(a, b, fault, amount);
 	else
@@ -446,12 +619,12 @@ static void
 wanted_events(const Pair *pair, const Rule *rule, double now, short *events)
 {
 	events[0] = events[1] = 0;
-	if (rule->fault == FAULT_HOLD)
-		return;
 	for (int side = 0; side < 2; side++)
 	{
 		const Direction *way = &pair->way[side];
 
+		if (stands(rule, side))
+			continue;
 		if (!way->ended && way->queued < QUEUED)
 			events[side] |= POLLIN;
 		if (way->first != NULL && way->first->due <= now && way->not_before <= now)
@@ -469,12 +642,12 @@ serve_pair(Pair *pair, const struct pollfd *polled)
 		close_pair(pair, 1);
 		return;
 	}
-	if (rule->fault == FAULT_HOLD)
-		return;
 	for (int side = 0; side < 2; side++)
 	{
 		int			readable = (polled[side].events & POLLIN) && (polled[side].revents & (POLLIN | POLLHUP | POLLERR));
 
+		if (stands(rule, side))
+			continue;
 		if ((readable && !read_way(pair, side, rule)) || !write_way(pair, side, rule))
 		{
 			close_pair(pair, 1);
@@ -491,7 +664,7 @@ poll_timeout(double now)
 	double		least = 1;
 
 	for (int i = 0; i < PAIRS; i++)
-		if (pairs[i].used && rule_of(&pairs[i])->fault != FAULT_HOLD)
+		if (pairs[i].used)
 		{
 			double		due = next_due(&pairs[i]);
 
@@ -504,7 +677,7 @@ poll_timeout(double now)
 int
 main(void)
 {
-	static struct pollfd polled[1 + NODES + 2 * PAIRS];
+	static struct pollfd polled[1 + LISTENERS + 2 * PAIRS];
 	static int	pair_at[PAIRS];
 
 	signal(SIGPIPE, SIG_IGN);
@@ -512,10 +685,11 @@ main(void)
 	{
 		double		now = now_s();
 		int			n = 0;
+		int			nlistening = nlisteners;
 
 		polled[n++] = (struct pollfd) {.fd = STDIN_FILENO, .events = POLLIN};
-		for (int i = 0; i < nnodes; i++)
-			polled[n++] = (struct pollfd) {.fd = nodes[i].listener, .events = POLLIN};
+		for (int i = 0; i < nlistening; i++)
+			polled[n++] = (struct pollfd) {.fd = listeners[i].fd, .events = POLLIN};
 		for (int i = 0; i < PAIRS; i++)
 		{
 			short		events[2];
@@ -533,9 +707,9 @@ main(void)
 		for (int i = 0; i < PAIRS; i++)
 			if (pair_at[i] >= 0)
 				serve_pair(&pairs[i], &polled[pair_at[i]]);
-		for (int i = 0; i < nnodes; i++)
+		for (int i = 0; i < nlistening; i++)
 			if (polled[1 + i].revents)
-				accept_pair(&nodes[i]);
+				accept_pair(&listeners[i]);
 		if (polled[0].revents)
 			read_commands();
 	}

@@ -206,6 +206,10 @@ foreach my $via ('s1', 's3')
 	my $script = join(';', 'SET tessera.statement_cache_size = 3', map { "SELECT count(*) + $_ FROM acc WHERE id = " . ($_ % 50 + 1) . " AND bal <> $_" . ' ' x ($_ % 7) . ($_ % 7 ? " AND id < 10$_" : '') } 1 .. 60);
 	my @lines = split /\n/, $c->query('s1', $script);
 	is(scalar(@lines), 60, 'a small cache of prepared statements only costs time');
+	# what is dropped from it is deallocated there, but not in front of a BEGIN
+	my $levels = join(';', 'SET tessera.statement_cache_size = 3', map { ("BEGIN ISOLATION LEVEL " . ('REPEATABLE READ', 'SERIALIZABLE')[$_ % 2], "SELECT count(*) + $_ FROM acc AS a$_ WHERE id > $_", 'COMMIT') } 1 .. 12);
+	@lines = split /\n/, $c->query('s1', $levels);
+	is(scalar(@lines), 12, 'nor does it hinder transactions of another isolation level');
 }
 
 #

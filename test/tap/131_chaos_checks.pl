@@ -10,7 +10,7 @@ use lib "$FindBin::Bin/../chaos/lib";
 use IPC::Run ();
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(sleep);
+use Time::HiRes qw(sleep time);
 
 use Chaos::Run;
 
@@ -54,6 +54,20 @@ found($bank, [ @transfers, record(kind => 'scan', rows => [ [ 3, 2 ] ]) ], \%acc
 found($bank, [ @transfers, record(kind => 'account', k => 1, rows => [ [ -5, -4 ] ]) ], \%accounts, 'bank: balance', 'bank: an account that did not fit its entries');
 found($bank, [ @transfers, record(kind => 'account', k => 1, rows => []) ], \%accounts, 'bank: row', 'bank: an account that was not found');
 found($bank, [ record(kind => 'transfer', id => 1, missing => [2]) ], \%accounts, 'bank: row', 'bank: an update that found nothing');
+my $rewrite = record(kind => 'rewrite', id => 4, outcome => 'failed', state => '40001');
+found($bank, [ @transfers, $rewrite ], \%accounts, '', 'bank: a rewrite that failed');
+found($bank, [ @transfers, $rewrite ], { acc => [ [ 1, -7 ], [ 2, 7 ] ], entry => [ @{ $accounts{entry} }, [ 1, 4, -2 ], [ 2, 4, 2 ] ] }, 'bank: transfer', 'bank: a failed rewrite is there');
+found($bank, [ @transfers, record(kind => 'rewrite', id => 5) ], { acc => [ [ 1, -7 ], [ 2, 7 ] ], entry => [ @{ $accounts{entry} }, [ 1, 5, -3 ], [ 2, 5, 3 ] ] }, 'bank: balance',
+	'bank: a rewrite that lost another update');
+found($bank, [ @transfers, record(kind => 'rewrite', id => 3, missing => [2]) ], \%accounts, 'bank: row, bank: transfer', 'bank: a rewrite that did not find its account');
+sub repeat { return record(kind => 'repeat', k => 1, seen => [@_]) }
+found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -5, '2 2 0 5') ], \%accounts, '', 'bank: the same twice');
+found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -4, '2 2 0 5') ], \%accounts, 'bank: repeat', 'bank: an account that changed');
+found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -5, '2 2 1 5') ], \%accounts, 'bank: repeat', 'bank: accounts that changed');
+found($bank, [ @transfers, repeat(-5, -4, '2 2 0 5', -5, '2 2 0 5') ], \%accounts, 'bank: balance', 'bank: entries of another snapshot than the account');
+found($bank, [ @transfers, repeat('', 0, '2 2 0 5', '', '2 2 0 5') ], \%accounts, 'bank: balance, bank: row', 'bank: an account that was not seen');
+found($bank, [ @transfers, repeat(-5, -5, '3 2 0 5', -5, '3 2 0 5') ], \%accounts, 'bank: scan', 'bank: a scan that saw a row twice, twice');
+found($bank, [ @transfers, record(kind => 'repeat', k => 1, seen => [-5], outcome => 'failed', state => '40001') ], \%accounts, '', 'bank: a reader that failed');
 
 my $set = Chaos::Workload::Set->new;
 my @inserts = (record(kind => 'insert', ids => [1]), record(kind => 'insert', ids => [ 2, 3 ]), record(kind => 'insert', ids => [4], outcome => 'failed', state => 'TS001'),
@@ -67,6 +81,13 @@ found($set, \@inserts, items(1, 2, 3, 4), 'set: unacknowledged', 'set: a failed 
 found($set, \@inserts, items(1, 2, 3, 5), 'set: half', 'set: half of a statement');
 found($set, [ @inserts, record(kind => 'read', id => 1, rows => [ [0] ]) ], items(1, 2, 3), 'set: lost', 'set: a row that was not seen');
 found($set, [ @inserts, record(kind => 'read', id => 1, rows => [ [2] ]) ], items(1, 2, 3), 'set: doubled', 'set: a row that was seen twice');
+my @copies = (record(kind => 'copy', ids => [ 1, 2, 3 ]), record(kind => 'copy', ids => [ 4, 5 ], outcome => 'unknown', state => '08006'),
+	record(kind => 'copy', ids => [6], outcome => 'failed', state => '53100'));
+found($set, \@copies, items(1 .. 3), '', 'set: right copies');
+found($set, \@copies, items(1 .. 5), '', 'set: an unknown copy may be there');
+found($set, \@copies, items(1, 2), 'set: lost', 'set: a lost row of a copy');
+found($set, \@copies, items(1 .. 4), 'set: half', 'set: half of a copy');
+found($set, \@copies, items(1 .. 3, 6), 'set: unacknowledged', 'set: a failed copy');
 
 my $counter = Chaos::Workload::Counter->new(counters => 1);
 sub increment { return record(kind => 'increment', keys => ['c001'], rows => [ [ 'c001', $_[0] ] ]) }
@@ -88,6 +109,28 @@ found($wander, \@hops, { wander => [] }, 'wander: lost', 'wander: a lost row');
 found($wander, \@hops, { wander => [ [ 1, 1 ], [ 1, 2 ] ] }, 'wander: doubled', 'wander: a doubled row');
 found($wander, \@hops, { wander => [ [ 1, 0 ] ] }, 'wander: hops', 'wander: a hop that was lost');
 found($wander, \@hops, { wander => [ [ 1, 3 ] ] }, 'wander: hops', 'wander: a hop too many');
+my @updates = (record(kind => 'update', id => 1, count => 1), record(kind => 'update', id => 1, count => 0), record(kind => 'update', id => 1, count => 1, outcome => 'unknown', state => '08006'),
+	record(kind => 'update', id => 1, count => 1, outcome => 'failed', state => '40001'), record(kind => 'look', id => 1));
+found($wander, \@updates, { wander => [ [ 1, $_ ] ] }, '', "wander: right updates, $_") foreach 1, 2;
+found($wander, \@updates, { wander => [ [ 1, $_ ] ] }, 'wander: hops', "wander: updates that were lost or done twice, $_") foreach 0, 3;
+
+my $slate = Chaos::Workload::Slate->new(size => 2);
+sub batch { my ($batch, @more) = @_; return record(kind => 'write', batch => $batch, @more) }
+sub wipe { return record(kind => 'truncate', @_) }
+sub slate { return { slate => [ map { ([ 1, $_ ], [ 2, $_ ]) } @_ ] } }
+my @unknown = (outcome => 'unknown', state => '08006');
+my @wiped = (batch(1), wipe(), batch(2), batch(3, @unknown), batch(4, outcome => 'failed', state => '40001'), wipe(outcome => 'failed', state => '55P03'));
+found($slate, \@wiped, slate(2), '', 'slate: a right history');
+found($slate, \@wiped, slate(2, 3), '', 'slate: an unknown batch may be there');
+found($slate, \@wiped, slate(), 'slate: lost', 'slate: a lost batch');
+found($slate, \@wiped, slate(1, 2), 'slate: kept', 'slate: a batch from before');
+found($slate, \@wiped, slate(2, 4), 'slate: unacknowledged', 'slate: a failed batch');
+found($slate, \@wiped, slate(2, 2), 'slate: doubled', 'slate: a doubled batch');
+found($slate, \@wiped, { slate => [ [ 1, 2 ] ] }, 'slate: half', 'slate: half of a batch');
+found($slate, [ @wiped, wipe(@unknown) ], slate(@$_), '', 'slate: an unknown TRUNCATE') foreach [], [2];
+found($slate, [ batch(1), wipe(@unknown) ], { slate => [ [ 2, 1 ] ] }, 'slate: half', 'slate: half of a TRUNCATE');
+found($slate, [ wipe(@unknown), batch(1) ], slate(), '', 'slate: an unknown TRUNCATE may come later');
+found($slate, [ { %{ batch(1) }, begun => $at - 1 }, { %{ wipe() }, begun => $at - 1 } ], slate(@$_), '', 'slate: a TRUNCATE beside a batch') foreach [], [1];
 
 my $list = Chaos::Workload::List->new;
 sub transaction { my ($outcome, @operations) = @_; return { outcome => $outcome, state => 'x', node => 's1', missing => [], operations => \@operations } }
@@ -124,15 +167,32 @@ my $run = Chaos::Run->new(seed => 1, name => 'checks', faults => [], hurry => 1,
 $run->start;
 my $cluster = $run->cluster;
 
+# Waits, however slow the machine is, until clients have done so many pieces of work that began only now and that $matches accepts.
+my @clients;
+
+sub await_work
+{
+	my ($n, $what, $matches) = @_;
+	my $since = time;
+	my $done = 0;
+	while ($done < $n && time < $since + 120)
+	{
+		sleep 0.1;
+		$done = grep { $_->{begun} >= $since && $_->{outcome} eq 'ok' && $matches->($_) } map { $_->records } @clients;
+	}
+	cmp_ok($done, '>=', $n, "meanwhile: $what");
+	return;
+}
+
 # A move in the background, paused at a point of a node.
 my $said;
 sub paused_move
 {
 	my ($sql, $node, $point) = @_;
-	$cluster->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$cluster->pause_at($node, $point);
 	$said = '';
 	my $move = IPC::Run::start([ 'psql', '-Xq', '-d', $cluster->client_conninfo('s1'), '-c', $sql ], '<', \undef, '>', '/dev/null', '2>', \$said);
-	ok($cluster->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 60), "a move is at $point") or do { $move->pump_nb; diag "the move says: $said" };
+	ok($cluster->paused_at($node, $point, 60), "a move is at $point") or do { $move->pump_nb; diag "the move says: $said" };
 	return $move;
 }
 
@@ -152,7 +212,7 @@ sub without_gate
 	$arm->();
 	my $move = paused_move(move_sql('counter', 's2', 'false'), 's2', 'recipient_confirmed');
 	sleep 0.7;
-	$cluster->query('s2', "SELECT tessera.injection_clear('recipient_confirmed')");
+	$cluster->go_on('s2', 'recipient_confirmed');
 	$move->finish;
 	$cluster->query('s1', $_) foreach ('ALTER SYSTEM RESET tessera.critical_section_budget', 'SELECT pg_reload_conf()');
 	sleep 0.3;
@@ -165,10 +225,10 @@ sub without_version_check
 	my ($arm) = @_;
 	my @keys = (1, 1000, 77777, 123456);
 	$cluster->query('s1', "SELECT tessera.move_chunk('item', $_, 's1')") foreach @keys;
-	sleep 0.3;
+	await_work(5, 's3 learns where the chunks are', sub { $_[0]->{ids} && $_[0]->{node} eq 's3' });
 	$arm->();
 	$cluster->query('s1', "SELECT tessera.move_chunk('item', $_, 's2')") foreach @keys;
-	sleep 1;
+	await_work(20, 's3 writes', sub { $_[0]->{ids} && $_[0]->{node} eq 's3' });
 	return;
 }
 
@@ -178,8 +238,10 @@ sub without_ownership_filter
 	my ($arm) = @_;
 	$cluster->query('s1', move_sql('acc', 's1'));
 	$arm->();
+	$cluster->query('s1', "SELECT tessera.injection_set('range_deleter_batch', 'pause', NULL)");
 	$cluster->query('s1', "SELECT tessera.move_range('acc', 100, 200, 's2')");
-	sleep 0.7;
+	await_work(5, 'scans', sub { $_[0]->{kind} eq 'scan' });
+	$cluster->query('s1', "SELECT tessera.injection_clear('range_deleter_batch')");
 	$cluster->query('s1', "SELECT tessera.move_range('acc', 100, 200, 's1')");
 	return;
 }
@@ -194,7 +256,7 @@ sub without_fence
 	my $session = $cluster->session('s1', on_error_stop => 0);
 	$session->query('BEGIN');
 	$session->query('SELECT FROM tessera.table_group FOR UPDATE');
-	$cluster->query('s2', "SELECT tessera.injection_clear('config_commit')");
+	$cluster->go_on('s2', 'config_commit');
 	ok($cluster->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND wait_event_type = 'Lock'", '1', 20),
 		'the commit waits on the config node');
 	$cluster->kill9('s2');
@@ -224,11 +286,11 @@ sub play
 	my ($skip, $workload, $scenario, $skipped) = @_;
 	my $arm = sub { $skipped and $cluster->query($_, "SELECT tessera.injection_set('$skip', 'skip', NULL)") foreach $cluster->names };
 	$run->{weights} = { $workload => 1 } if $workload;
-	my @clients = $workload ? $run->start_clients(++$turn) : ();
-	sleep 0.3;
+	@clients = $workload ? $run->start_clients(++$turn) : ();
+	await_work(5, 'clients work', sub { 1 }) if $workload;
 	$scenario->($arm);
 	my @findings = $run->end_workers($run->{records}, @clients);
-	$cluster->query($_, 'SELECT tessera.injection_clear()') foreach $cluster->names;
+	$cluster->go_on($_) foreach $cluster->names;
 	# Without its fence the cluster is at odds with itself: then nobody waits until it is quiet.
 	push @findings, $skipped ? $workload ? $run->check_work : Chaos::Quiet::consistency($cluster) : $run->checks;
 	return @findings;

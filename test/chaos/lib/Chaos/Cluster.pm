@@ -12,6 +12,9 @@ use PostgreSQL::Test::Utils;
 use TesseraCluster;
 use Time::HiRes qw(sleep time);
 
+# Ports of a node's exchange.
+my $LANES = 4;
+
 our %SETTINGS = (
 	'tessera.injection_points' => 'on',
 	'tessera.orphan_cleanup_delay' => 50,
@@ -55,11 +58,31 @@ sub _full_file
 	return "$self->{full}/$name";
 }
 
+# So many ports in a row that nobody uses, the first of them.
+sub _free_ports
+{
+	my @ports = (PostgreSQL::Test::Cluster::get_free_port());
+	while (@ports < $LANES)
+	{
+		my $port = PostgreSQL::Test::Cluster::get_free_port();
+		@ports = () if $port != $ports[-1] + 1;
+		push @ports, $port;
+	}
+	return $ports[0];
+}
+
 sub start_node
 {
 	my ($self, $name, %params) = @_;
-	my $server = $self->_with_disk($name, sub { $self->SUPER::start_node($name, %params) });
-	$self->{ports}{$name} //= $self->{network}->listen($name, $server->port);
+	my $first = _free_ports();
+	my $last = $first + $LANES - 1;
+	my %lane = ('tessera.exchange_ports' => "$first-$last", 'tessera.exchange_address' => '127.0.0.1',
+		'tessera.exchange_advertised_address' => $Chaos::Network::LANE_ADDRESS);
+	my $server = $self->_with_disk($name, sub { $self->SUPER::start_node($name, %params, settings => { %lane, %{ $params{settings} // {} } }) });
+	my $network = $self->{network};
+	$self->{ports}{$name} = $network->listen($name, $server->port);
+	$network->home($name, $server->data_dir);
+	$network->lane($name, $first, $last);
 	return $server;
 }
 
@@ -149,6 +172,7 @@ sub fail_over
 	$self->thaw($name);
 	$self->promote($name, lossy => 1, stop => $self->runs($name) ? 'kill9' : undef);
 	$self->{network}->target($name, $self->node($name)->port);
+	$self->{network}->home($name, $self->node($name)->data_dir);
 	$self->{unregistered}{$name} = 1;
 	$self->_register($name, 10);
 	return;

@@ -66,7 +66,19 @@ sub run
 {
 	my ($self, $sql) = @_;
 	$sql =~ s/\s+/ /g;
-	my ($outcome, @rest) = $self->_ask("run\t$sql");
+	return $self->_answer($self->_ask("run\t$sql"));
+}
+
+# COPY ... FROM STDIN, of rows in its text format.
+sub copy
+{
+	my ($self, $sql, @rows) = @_;
+	return $self->_answer($self->_ask("copy\t$sql\t" . join("\x1e", @rows)));
+}
+
+sub _answer
+{
+	my ($self, $outcome, @rest) = @_;
 	if ($outcome eq 'ok')
 	{
 		my ($ms, $status, $rows) = @rest;
@@ -79,10 +91,10 @@ sub run
 }
 
 # Runs $body->($query) in a transaction block, where $query->(sql) returns the answer of a statement that succeeded. What $body returns is lost: it keeps
-# what it needs by itself. Returns the answer of COMMIT, or the first error's, which then has failed for certain.
+# what it needs by itself. Returns the answer of COMMIT, or the first error's, which then has failed for certain. $level: an isolation level, or none.
 sub transaction
 {
-	my ($self, $body) = @_;
+	my ($self, $body, $level) = @_;
 	my $failure;
 	my $query = sub {
 		my $answer = $self->run($_[0]);
@@ -91,7 +103,7 @@ sub transaction
 		die "failed\n";
 	};
 	my $done = eval {
-		$query->('BEGIN');
+		$query->($level ? "BEGIN ISOLATION LEVEL $level" : 'BEGIN');
 		$body->($query);
 		1;
 	};

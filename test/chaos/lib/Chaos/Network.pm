@@ -6,7 +6,10 @@ use strict;
 use warnings FATAL => 'all';
 
 use Carp;
+use Cwd ();
 use IPC::Open2 qw(open2);
+
+our $LANE_ADDRESS = '127.0.0.2';
 
 sub new
 {
@@ -41,6 +44,29 @@ sub target
 	my ($self, $node, $port) = @_;
 	$self->_ask("target $node $port");
 	return;
+}
+
+# A node's data directory: by it is known who connects to a lane.
+sub home
+{
+	my ($self, $node, $directory) = @_;
+	$self->_ask("home $node " . Cwd::realpath($directory));
+	return;
+}
+
+# The exchange of a migration's rows with that node, on these ports, goes through the proxy at LANE_ADDRESS.
+sub lane
+{
+	my ($self, $node, $first, $last) = @_;
+	$self->_ask("lane $node $first $last");
+	return;
+}
+
+# Connections of lanes so far, and those of them from nobody known.
+sub lanes
+{
+	my ($self) = @_;
+	return $self->_ask('lanes') =~ /(\d+) (\d+)/;
 }
 
 # A fault of the link from one node to another ('*': any); see proxy.c.

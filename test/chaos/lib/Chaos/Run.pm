@@ -28,10 +28,11 @@ use Chaos::Workload::Bank;
 use Chaos::Workload::Counter;
 use Chaos::Workload::List;
 use Chaos::Workload::Set;
+use Chaos::Workload::Slate;
 use Chaos::Workload::Wander;
 
 our @FAULTS = qw(Kill Crash Restart Freeze Link Disk Promote Point);
-my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3, wander => 2);
+my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3, slate => 1, wander => 2);
 
 sub new
 {
@@ -170,7 +171,7 @@ sub end_workers
 	$_->stop foreach @workers;
 	foreach my $worker (@workers)
 	{
-		my $end = $worker->wait(90);
+		my $end = $worker->wait(240);
 		push @findings, [ "worker: $end", $worker->{file} ] if $end ne 'ended';
 		push @$log, $worker->records;
 	}

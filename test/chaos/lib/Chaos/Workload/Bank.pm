@@ -1,12 +1,15 @@
 package Chaos::Workload::Bank;
 
-# Transfers between accounts, most of them over two shards; each writes two entries beside the accounts, in a table of the same group.
+# Transfers between accounts, most of them over two shards; each writes two entries beside the accounts, in a table of the same group. Some transactions are at
+# REPEATABLE READ: transfers that write what they have read and added to (a lost update would part an account from its entries), and readers that look twice.
 #
 #   bank: total               the sum of all balances is what it was
-#   bank: balance             an account's balance is the sum of its entries: in every read of one account (one statement on one shard), and at the end
+#   bank: balance             an account's balance is the sum of its entries: in every read of one account (one statement on one shard, or several at
+#                             REPEATABLE READ), and at the end
 #   bank: transfer            an acknowledged transfer has both of its entries, a failed one none, an unknown one both or none
 #   bank: scan                a scan of all accounts sees each of them once, at any time
 #   bank: row                 a statement finds the one account that it names
+#   bank: repeat              a transaction at REPEATABLE READ sees the same when it looks again: an account, and all of them
 #
 # Not checked, because tessera does not promise it: that a scan's sum is right in the middle of transfers (each shard has its own snapshot).
 
@@ -47,8 +50,10 @@ sub setup
 sub step
 {
 	my ($self, $connection, $random, $next_id) = @_;
-	my $what = $random->weighted(transfer => 60, account => 25, scan => 15);
+	my $what = $random->weighted(transfer => 50, rewrite => 10, account => 20, repeat => 5, scan => 15);
 	return $self->_transfer($connection, $random, $next_id->()) if $what eq 'transfer';
+	return $self->_rewrite($connection, $random, $next_id->()) if $what eq 'rewrite';
+	return $self->_repeat($connection, $random, 1 + $random->below($self->{accounts})) if $what eq 'repeat';
 	return $self->_account($connection, 1 + $random->below($self->{accounts})) if $what eq 'account';
 	return $self->_scan($connection);
 }
@@ -70,6 +75,47 @@ sub _transfer
 			}
 		});
 	return { kind => 'transfer', id => $id, missing => \@missing, Chaos::Workload::outcome($answer) };
+}
+
+# A transfer at REPEATABLE READ that sets what it has read and computed: who wrote meanwhile makes it fail.
+sub _rewrite
+{
+	my ($self, $connection, $random, $id) = @_;
+	my ($from, $to) = $random->sample(2, 1 .. $self->{accounts});
+	my $amount = 1 + $random->below(100);
+	my @missing;
+	my $answer = $connection->transaction(
+		sub {
+			my ($query) = @_;
+			foreach my $part ([ $from, -$amount ], [ $to, $amount ])
+			{
+				my ($k, $delta) = @$part;
+				my $found = $query->("SELECT bal FROM acc WHERE k = $k")->{rows}[0];
+				push @missing, $k unless $found;
+				next unless $found;
+				push @missing, $k if Chaos::Connection::count($query->('UPDATE acc SET bal = ' . ($found->[0] + $delta) . " WHERE k = $k")) != 1;
+				$query->("INSERT INTO entry VALUES ($k, $id, $delta)");
+			}
+		},
+		'REPEATABLE READ');
+	return { kind => 'rewrite', id => $id, missing => \@missing, Chaos::Workload::outcome($answer) };
+}
+
+# An account, its entries and all accounts, then again the account and all of them.
+sub _repeat
+{
+	my ($self, $connection, $random, $k) = @_;
+	my @seen;
+	my $answer = $connection->transaction(
+		sub {
+			my ($query) = @_;
+			my $look = sub { join(' ', map { $_->[0] } @{ $query->("SELECT bal FROM acc WHERE k = $k")->{rows} }) };
+			my $scan = sub { join(' ', @{ $query->('SELECT count(*), count(DISTINCT k), sum(bal), sum(bal * k) FROM acc')->{rows}[0] }) };
+			@seen = ($look->(), $query->("SELECT coalesce(sum(delta), 0) FROM entry WHERE k = $k")->{rows}[0][0]);
+			push @seen, $scan->(), $look->(), $scan->();
+		},
+		'REPEATABLE READ');
+	return { kind => 'repeat', k => $k, seen => \@seen, Chaos::Workload::outcome($answer) };
 }
 
 sub _account
@@ -100,10 +146,20 @@ sub check
 sub _check_reads
 {
 	my ($self, $records) = @_;
-	my (@row, @balance, @scan);
+	my (@row, @balance, @scan, @repeat);
 	foreach my $record (@$records)
 	{
 		push @row, "transfer $record->{id} did not find account $_" foreach @{ $record->{missing} // [] };
+		if ($record->{kind} eq 'repeat' && $record->{outcome} eq 'ok')
+		{
+			my ($account, $entries, $all, $account_again, $all_again) = @{ $record->{seen} };
+			my $who = "on $record->{node}: account $record->{k}";
+			push @row, "$who was seen as '$account'" unless $account =~ /^-?\d+$/;
+			push @balance, "$who has $account, its entries $entries" if $account ne $entries;
+			push @scan, "on $record->{node}: of $self->{accounts} accounts were seen $all" unless $all =~ /^$self->{accounts} $self->{accounts} /;
+			push @repeat, "$who was $account, then $account_again" if $account ne $account_again;
+			push @repeat, "on $record->{node}: all accounts were $all, then $all_again" if $all ne $all_again;
+		}
 		next unless $record->{outcome} eq 'ok' && $record->{rows};
 		my ($first, @more) = @{ $record->{rows} };
 		if ($record->{kind} eq 'scan')
@@ -123,7 +179,8 @@ sub _check_reads
 	return (
 		Chaos::Workload::findings('bank: row', @row),
 		Chaos::Workload::findings('bank: balance', @balance),
-		Chaos::Workload::findings('bank: scan', @scan));
+		Chaos::Workload::findings('bank: scan', @scan),
+		Chaos::Workload::findings('bank: repeat', @repeat));
 }
 
 sub _check_node
@@ -148,7 +205,7 @@ sub _check_node
 		my $sum = $sum{$k} // 0;
 		push @balance, "on $node: account $k has $balance{$k}, its entries $sum" if $balance{$k} != $sum;
 	}
-	foreach my $record (grep { $_->{kind} eq 'transfer' } @$records)
+	foreach my $record (grep { defined $_->{id} } @$records)
 	{
 		my $n = $entries{ $record->{id} } // 0;
 		my $right = $record->{outcome} eq 'ok' ? $n == 2 : $record->{outcome} eq 'failed' ? $n == 0 : $n == 0 || $n == 2;

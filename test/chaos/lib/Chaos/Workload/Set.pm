@@ -1,6 +1,6 @@
 package Chaos::Workload::Set;
 
-# Rows with unique ids are inserted, one or several in a statement, into a table that has no constraint which would hide a second copy.
+# Rows with unique ids are inserted, one or several in a statement or by COPY, into a table that has no constraint which would hide a second copy.
 #
 #   set: lost           an acknowledged row is there, at the end and whenever it is read after its acknowledgement
 #   set: doubled        no row is there twice
@@ -41,11 +41,20 @@ sub step
 		my $answer = $connection->run("SELECT count(*) FROM item WHERE id = $id");
 		return { kind => 'read', id => $id, rows => $answer->{rows}, Chaos::Workload::outcome($answer) };
 	}
+	return $self->_copy($connection, $random, $next_id) if $random->chance(0.2);
 	my @ids = map { $next_id->() } 1 .. $random->pick(1, 1, 3, 5);
 	my $answer = $connection->run("INSERT INTO item VALUES " . join(', ', map { "($_, 'c')" } @ids));
 	# A commit over several shards may be acknowledged before all of them have carried it out, if one is away: such rows are looked for at the end only.
 	push @$mine, @ids if $answer->{outcome} eq 'ok' && @ids == 1;
 	return { kind => 'insert', ids => \@ids, Chaos::Workload::outcome($answer) };
+}
+
+sub _copy
+{
+	my ($self, $connection, $random, $next_id) = @_;
+	my @ids = map { $next_id->() } 1 .. $random->pick(1, 10, 100);
+	my $answer = $connection->copy('COPY item FROM STDIN', map { "$_\tc" } @ids);
+	return { kind => 'copy', ids => \@ids, Chaos::Workload::outcome($answer) };
 }
 
 sub final
@@ -74,7 +83,7 @@ sub _check_node
 	my ($node, $records, $final) = @_;
 	my (%count, @lost, @doubled, @unacknowledged, @half);
 	$count{ $_->[0] }++ foreach @{ $final->{item} };
-	foreach my $record (grep { $_->{kind} eq 'insert' } @$records)
+	foreach my $record (grep { $_->{ids} } @$records)
 	{
 		my @there = grep { $count{$_} } @{ $record->{ids} };
 		my @missing = grep { !$count{$_} } @{ $record->{ids} };

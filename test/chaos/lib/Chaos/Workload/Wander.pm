@@ -1,6 +1,7 @@
 package Chaos::Workload::Wander;
 
-# Rows that get another shard key: deleted in one place and inserted in another, mostly of another shard, in one distributed transaction.
+# Rows that get another shard key: deleted in one place and inserted in another, mostly of another shard, in one distributed transaction; by two statements, or
+# by one UPDATE of the key.
 #
 #   wander: lost        each row is there at the end
 #   wander: doubled     once
@@ -48,6 +49,7 @@ sub step
 	my $found = $connection->run("SELECT k FROM wander WHERE id = $id");
 	return { kind => 'look', id => $id, Chaos::Workload::outcome($found) } if $found->{outcome} ne 'ok' || @{ $found->{rows} } != 1;
 	my $from = $found->{rows}[0][0];
+	return _update($connection, $id, $from, $to) if $random->chance(0.5);
 	my $count = 0;
 	my $answer = $connection->transaction(
 		sub {
@@ -60,6 +62,15 @@ sub step
 	return { kind => 'hop', id => $id, count => $count, Chaos::Workload::outcome($answer) };
 }
 
+# Without an answer it is not known whether another client had been there before: one hop at most.
+sub _update
+{
+	my ($connection, $id, $from, $to) = @_;
+	my $answer = $connection->run("UPDATE wander SET k = $to, hops = hops + 1 WHERE k = $from AND id = $id");
+	my $count = $answer->{outcome} eq 'ok' ? Chaos::Connection::count($answer) : 1;
+	return { kind => 'update', id => $id, count => $count, Chaos::Workload::outcome($answer) };
+}
+
 sub final
 {
 	return { wander => 'SELECT id, hops FROM wander' };
@@ -69,7 +80,7 @@ sub check
 {
 	my ($self, $records, $final) = @_;
 	my (%certain, %perhaps);
-	foreach my $record (grep { $_->{kind} eq 'hop' } @$records)
+	foreach my $record (grep { defined $_->{count} } @$records)
 	{
 		$certain{ $record->{id} } += $record->{count} if $record->{outcome} eq 'ok';
 		$perhaps{ $record->{id} } += $record->{count} if $record->{outcome} eq 'unknown';
