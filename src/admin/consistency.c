@@ -265,6 +265,43 @@ compare_sets(Check *check, const char *object, TesseraKeySpace *ks, const char *
 	}
 }
 
+/* Ranges in rows of a shard's answer about a group: those that it owns, or those that it has to delete. *first: the first row about the group, or -1. */
+static Range *
+placement_ranges(TesseraKeySpace *ks, const PGresult *rows, const char *group_id, bool deleted, int *n, int *first)
+{
+	Range	   *ranges = palloc(sizeof(Range) * Max(PQntuples(rows), 1));
+
+	*n = 0;
+	*first = -1;
+	for (int i = 0; i < PQntuples(rows); i++)
+	{
+		if (strcmp(PQgetvalue(rows, i, 0), group_id) != 0)
+			continue;
+		if (*first < 0)
+			*first = i;
+		if (PQgetisnull(rows, i, 3) || (PQgetvalue(rows, i, 6)[0] == 't') != deleted)
+			continue;
+		ranges[*n].min_text = PQgetvalue(rows, i, 3);
+		ranges[*n].max_text = PQgetvalue(rows, i, 4);
+		read_bound(ks, ranges[*n].min_text, &ranges[*n].min);
+		read_bound(ks, ranges[*n].max_text, &ranges[*n].max);
+		(*n)++;
+	}
+	sort_ranges(ks, ranges, *n);
+	return ranges;
+}
+
+/* Invariant 5: what a shard owns is not among what it has to delete. */
+static void
+check_deletions(Check *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *owned, int nowned, const Range *deletions, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < nowned; j++)
+			if (tessera_key_compare(ks, &deletions[i].min, &owned[j].max) < 0 && tessera_key_compare(ks, &owned[j].min, &deletions[i].max) < 0)
+				report(check, 5, object, psprintf("shard %s has to delete the range from %s to %s, but owns that from %s to %s", shard, deletions[i].min_text,
+												  deletions[i].max_text, owned[j].min_text, owned[j].max_text));
+}
+
 /* One shard's placement of one group: rows of its answer with that group_id. */
 static void
 check_placement(Check *check, const char *group_id, const char *epoch, const char *object, TesseraKeySpace *ks, int shard, const Range *chunks, int n)
@@ -273,10 +310,12 @@ check_placement(Check *check, const char *group_id, const char *epoch, const cha
 	int32		node_id = check->shards[shard];
 	const char *name = node_name(check, node_id);
 	Range	   *should = palloc(sizeof(Range) * Max(n, 1));
-	Range	   *is = palloc(sizeof(Range) * Max(PQntuples(rows), 1));
-	int			nshould = 0,
-				nis = 0,
-				first = -1;
+	Range	   *is;
+	Range	   *deletions;
+	int			nshould = 0;
+	int			nis;
+	int			ndeletions;
+	int			first;
 	int64		major = 0;
 
 	for (int i = 0; i < n; i++)
@@ -285,21 +324,9 @@ check_placement(Check *check, const char *group_id, const char *epoch, const cha
 			should[nshould++] = chunks[i];
 			major = Max(major, chunks[i].major);
 		}
-	for (int i = 0; i < PQntuples(rows); i++)
-	{
-		if (strcmp(PQgetvalue(rows, i, 0), group_id) != 0)
-			continue;
-		if (first < 0)
-			first = i;
-		if (PQgetisnull(rows, i, 3))
-			continue;
-		is[nis].min_text = PQgetvalue(rows, i, 3);
-		is[nis].max_text = PQgetvalue(rows, i, 4);
-		read_bound(ks, is[nis].min_text, &is[nis].min);
-		read_bound(ks, is[nis].max_text, &is[nis].max);
-		nis++;
-	}
-	sort_ranges(ks, is, nis);
+	is = placement_ranges(ks, rows, group_id, false, &nis, &first);
+	deletions = placement_ranges(ks, rows, group_id, true, &ndeletions, &first);
+	check_deletions(check, object, ks, name, is, nis, deletions, ndeletions);
 	compare_sets(check, object, ks, name, should, join_ranges(ks, should, nshould), is, join_ranges(ks, is, nis));
 
 	if (first >= 0 ? number(rows, first, 2) != major : major != 0)
@@ -398,8 +425,9 @@ read_shards(Check *check)
 			continue;
 		check->shards[check->nshards] = node->node_id;
 		check->placements[check->nshards++] = ask(check, node->node_id,
-												  "SELECT p.group_id, p.epoch, p.major, o.min, o.max, p.gate FROM tessera.placement AS p"
-												  " LEFT JOIN LATERAL pg_catalog.unnest(p.owned) AS o ON true", 0, NULL);
+												  "SELECT p.group_id, p.epoch, p.major, r.min, r.max, p.gate, r.deleted FROM tessera.placement AS p LEFT JOIN LATERAL ("
+												  "SELECT o.min, o.max, false AS deleted FROM pg_catalog.unnest(p.owned) AS o UNION ALL "
+												  "SELECT d.min, d.max, true FROM pg_catalog.unnest(p.deletions) AS d) AS r ON true", 0, NULL);
 	}
 }
 

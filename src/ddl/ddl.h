@@ -166,10 +166,13 @@ extern void tessera_create_materialized_view(struct CreateTableAsStmt *statement
 extern bool tessera_refresh_begin(TesseraUtility *utility, const TesseraRouting *routing);
 extern void tessera_refresh_end(TesseraUtility *utility);
 
-/* Before any utility statement runs here: is it REFRESH of a view whose rows lie elsewhere? Then there is nothing to do. */
-extern bool tessera_refresh_elsewhere(TesseraUtility *utility);
+/* Runs any utility statement by `run`, but for REFRESH of a view whose rows lie elsewhere: there is nothing to do here. */
+extern void tessera_refresh_or_run(TesseraUtility *utility, void (*run) (TesseraUtility *utility));
 
-/* For the planner, once in a REFRESH: the query that gives the view's rows on its shard; NULL if none is under way. */
-extern struct Query *tessera_refresh_query(void);
+/*
+ * For the planner, once in a REFRESH: the query that gives the view's rows on its shard; NULL if none is under way, or another statement than it is planned.
+ * source: text of what is planned, as core hands it on.
+ */
+extern struct Query *tessera_refresh_query(const char *source);
 
 #endif							/* TESSERA_DDL_H */

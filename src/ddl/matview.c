@@ -27,8 +27,14 @@
 
 #include "ddl/ddl.h"
 
-/* While core's REFRESH runs on the view's shard: what it reads instead of the view's query. Taken by the first planning. */
-static Oid	staging = InvalidOid;
+/* While core's REFRESH runs on the view's shard. What plans with another text (an event trigger's statement) is not meant. */
+typedef struct Refresh
+{
+	Oid			staging;		/* what it reads instead of the view's query */
+	const char *text;			/* of the statement */
+} Refresh;
+
+static Refresh refresh = {InvalidOid, NULL};
 
 static char *
 staging_name(const char *view)
@@ -155,33 +161,54 @@ tessera_refresh_end(TesseraUtility *utility)
 
 /* ---- REFRESH, on every node ---- */
 
-bool
-tessera_refresh_elsewhere(TesseraUtility *utility)
+/* Is there nothing to do on this node? */
+static bool
+is_elsewhere(TesseraUtility *utility)
 {
 	RefreshMatViewStmt *statement = (RefreshMatViewStmt *) utility->statement->utilityStmt;
 	const TesseraRouting *routing;
 	const TesseraTable *table;
 
-	staging = InvalidOid;
 	if (!IsA(statement, RefreshMatViewStmt) || (routing = tessera_routing()) == NULL || (table = cluster_view(routing, statement->relation)) == NULL)
 		return false;
 	if (table->node_id != routing->self)
 		return true;
 	if (!statement->skipData)
-		staging = get_relname_relid(staging_name(get_rel_name(table->relid)), get_rel_namespace(table->relid));
+	{
+		refresh.staging = get_relname_relid(staging_name(get_rel_name(table->relid)), get_rel_namespace(table->relid));
+		refresh.text = utility->text;
+	}
 	return false;
 }
 
-Query *
-tessera_refresh_query(void)
+void
+tessera_refresh_or_run(TesseraUtility *utility, void (*run) (TesseraUtility *utility))
 {
-	Oid			relid = staging;
+	Refresh		before = refresh;
+
+	refresh.staging = InvalidOid;
+	PG_TRY();
+	{
+		if (!is_elsewhere(utility))
+			run(utility);
+	}
+	PG_FINALLY();
+	{
+		refresh = before;
+	}
+	PG_END_TRY();
+}
+
+Query *
+tessera_refresh_query(const char *source)
+{
+	Oid			relid = refresh.staging;
 	RawStmt    *raw;
 	char	   *text;
 
-	if (!OidIsValid(relid))
+	if (!OidIsValid(relid) || source != refresh.text)
 		return NULL;
-	staging = InvalidOid;
+	refresh.staging = InvalidOid;
 	text = psprintf("SELECT * FROM %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid)));
 	raw = linitial_node(RawStmt, pg_parse_query(text));
 	return linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));

@@ -214,8 +214,7 @@ tessera_utility_run(TesseraUtility *utility)
 	tessera_nesting_enter();
 	PG_TRY();
 	{
-		if (!tessera_refresh_elsewhere(utility))
-			run_next(utility);
+		tessera_refresh_or_run(utility, run_next);
 	}
 	PG_FINALLY();
 	{

@@ -49,6 +49,7 @@ typedef struct InsertState
 	TupleTableSlot *row_slot;
 	TupleTableSlot *returned_slot;
 	bool		done;
+	uint64		inserted;
 	uint64		statement;
 	MemoryContext row_context;
 	int			row_columns;	/* the first so many parameters are the row's columns */
@@ -321,7 +322,7 @@ insert_many(InsertState *state, Batch *batch, int first, int which)
 		state->statement = tessera_next_statement();
 		return false;
 	}
-	state->css.ss.ps.state->es_processed += finish_run(state, run);
+	state->inserted += finish_run(state, run);
 	return true;
 }
 
@@ -343,8 +344,7 @@ send_batch(InsertState *state, Batch *batch)
 			size = state->sizes[which];
 		if (size == 1 || !insert_many(state, batch, sent, which))
 			for (int i = 0; i < size; i++)
-				state->css.ss.ps.state->es_processed += insert_row(state, batch->values + (sent + i) * state->nparams,
-																   batch->nulls + (sent + i) * state->nparams);
+				state->inserted += insert_row(state, batch->values + (sent + i) * state->nparams, batch->nulls + (sent + i) * state->nparams);
 		sent += size;
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(state->row_context);
@@ -412,7 +412,7 @@ insert_rows(InsertState *state)
 			continue;
 		}
 		MemoryContextSwitchTo(state->row_context);
-		estate->es_processed += insert_row(state, values, nulls);
+		state->inserted += insert_row(state, values, nulls);
 		MemoryContextSwitchTo(estate->es_query_cxt);
 		MemoryContextReset(state->row_context);
 	}
@@ -427,11 +427,19 @@ next(CustomScanState *node)
 {
 	InsertState *state = (InsertState *) node;
 
+	EState	   *estate = node->ss.ps.state;
+
 	if (!state->done)
+	{
 		insert_rows(state);
-	if (state->returned && tuplestore_gettupleslot(state->returned, true, false, state->returned_slot))
-		return state->returned_slot;
-	return NULL;
+		if (!state->returned)
+			estate->es_processed += state->inserted;
+	}
+	if (!state->returned || !tuplestore_gettupleslot(state->returned, true, false, state->returned_slot))
+		return NULL;
+	/* counted as they are handed out, as core counts them */
+	estate->es_processed++;
+	return state->returned_slot;
 }
 
 static void

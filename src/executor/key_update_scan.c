@@ -309,7 +309,6 @@ finish_insert(KeyUpdateState *state)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("of " UINT64_FORMAT " rows only " UINT64_FORMAT " were moved", state->nlocked, inserted)));
-	state->css.ss.ps.state->es_processed += inserted;
 }
 
 static TupleTableSlot *
@@ -324,6 +323,7 @@ next(CustomScanState *node)
 		make_ready(state);
 	ResetPerTupleExprContext(state->insert->estate);
 	slot = ExecProcNode(state->insert->planstate);
+	node->ss.ps.state->es_processed = state->insert->estate->es_processed;
 	if (TupIsNull(slot))
 	{
 		finish_insert(state);

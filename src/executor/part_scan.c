@@ -157,12 +157,12 @@ next_of_last(PartState *state)
 
 	ResetPerTupleExprContext(last->estate);
 	slot = ExecProcNode(last->planstate);
+	if (intVal(list_nth(private_of(state), PARTS_FLAGS)) & STATEMENT_DML)
+		state->css.ss.ps.state->es_processed = last->estate->es_processed;
 	if (TupIsNull(slot))
 	{
 		standard_ExecutorFinish(last);
 		state->done = true;
-		if (intVal(list_nth(private_of(state), PARTS_FLAGS)) & STATEMENT_DML)
-			state->css.ss.ps.state->es_processed += last->estate->es_processed;
 		return NULL;
 	}
 	if (last->estate->es_junkFilter)

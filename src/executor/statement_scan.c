@@ -255,12 +255,10 @@ next_nested(StatementState *state)
 
 	ResetPerTupleExprContext(state->nested->estate);
 	slot = ExecProcNode(state->nested->planstate);
+	if (state->flags & STATEMENT_DML)
+		state->css.ss.ps.state->es_processed = state->nested->estate->es_processed;
 	if (TupIsNull(slot))
-	{
-		if (state->flags & STATEMENT_DML)
-			state->css.ss.ps.state->es_processed += state->nested->estate->es_processed;
 		return NULL;
-	}
 	if (state->nested->estate->es_junkFilter)
 		slot = ExecFilterJunk(state->nested->estate->es_junkFilter, slot);
 	return slot;
@@ -282,9 +280,12 @@ next(CustomScanState *node)
 		estate->es_processed += tessera_run_complete(state->run);
 		return NULL;
 	}
+	/* Rows of RETURNING count as they are handed out, as core counts them: a caller that wants only some stops in between. */
 	slot = tessera_run_next(state->run, node->ss.ss_ScanTupleSlot);
+	if (slot != NULL && (state->flags & STATEMENT_DML))
+		estate->es_processed++;
 	if (slot == NULL && (state->flags & STATEMENT_DML))
-		estate->es_processed += tessera_run_complete(state->run);
+		(void) tessera_run_complete(state->run);
 	return slot;
 }
 

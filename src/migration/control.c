@@ -15,6 +15,7 @@
 #include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
+#include "utils/pg_lsn.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
@@ -24,6 +25,7 @@
 #include "common/worker.h"
 #include "migration/data.h"
 #include "migration/describe.h"
+#include "migration/place.h"
 #include "migration/rows.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
@@ -40,6 +42,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_knows_migration);
 PG_FUNCTION_INFO_V1(tessera_internal_prepare_recipient);
 PG_FUNCTION_INFO_V1(tessera_internal_start_recipient);
 PG_FUNCTION_INFO_V1(tessera_internal_recipient_status);
+PG_FUNCTION_INFO_V1(tessera_internal_take_back);
 PG_FUNCTION_INFO_V1(tessera_internal_release_recipient);
 PG_FUNCTION_INFO_V1(tessera_internal_migration_slots);
 
@@ -350,6 +353,22 @@ tessera_internal_recipient_status(PG_FUNCTION_ARGS)
 		put_text(values, nulls, 8, slot.waiting_for);
 	}
 	return record_of(fcinfo, 9, values, nulls);
+}
+
+/*
+ * internal_take_back(migration_id uuid, attempt pg_lsn): the donor has opened its gate again. It has told the worker, too; but if that stands still, the gate here would stay
+ * closed. The next step of the worker finds that the attempt is over.
+ */
+Datum
+tessera_internal_take_back(PG_FUNCTION_ARGS)
+{
+	TesseraMigrationRow *row = tessera_migration_row(TESSERA_RECIPIENT, PG_GETARG_UUID_P(0), false);
+
+	require_placements();
+	tessera_commit_durably();
+	if (row != NULL)
+		tessera_place_unconfirm(row, PG_GETARG_LSN(1));
+	PG_RETURN_VOID();
 }
 
 /* The migration whose outcome the current transaction carries out: once that is committed, the recipient's worker may end. */

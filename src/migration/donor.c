@@ -194,6 +194,16 @@ good_moment(TimestampTz steady_since)
 	return tessera_my_migration->lag_ms <= tessera_critical_section_budget / 10.0 || tessera_ms_since(steady_since) > GOOD_MOMENT_MS;
 }
 
+/* The recipient is so near that what is left fits the budget of the critical section, beside what the network takes; if that alone does not fit, an attempt says so. */
+static bool
+is_steady(const TesseraDonor *donor)
+{
+	double		left = tessera_critical_section_budget - tessera_donor_latency(donor);
+	double		lag = tessera_my_migration->lag_ms;
+
+	return lag >= 0 && lag <= (left >= 0 ? left : tessera_critical_section_budget);
+}
+
 /* Until the range is given up. */
 static void
 until_handed_over(TesseraDonor *donor)
@@ -203,13 +213,10 @@ until_handed_over(TesseraDonor *donor)
 
 	for (;;)
 	{
-		bool		steady;
-
 		tessera_donor_turn(donor, 1);
 		tessera_donor_poll_status(donor);
 		tessera_donor_tell_progress(donor, false);
-		steady = tessera_my_migration->lag_ms >= 0 && tessera_my_migration->lag_ms <= tessera_critical_section_budget;
-		if (!steady)
+		if (!is_steady(donor))
 		{
 			if (tessera_my_migration->state == TESSERA_STEADY)
 				tessera_slot_enter(TESSERA_CATCHING_UP);

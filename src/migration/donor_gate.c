@@ -30,6 +30,7 @@
 
 #define DECIDE_MS 10000			/* for the config node's answer; then it is asked again, by a fence */
 #define REHEARSE_MS 5000
+#define TAKE_BACK_MS 2000
 #define UNREACHED_MS 1000		/* no attempt so soon again if the config node cannot be reached */
 #define LONGEST_PAUSE_MS 10000	/* between attempts, even if this process stood still while its gate was closed */
 #define GATE_DUTY 20			/* the gate is closed at most 1/20 of the time */
@@ -139,25 +140,24 @@ pause_limit(TesseraDonor *donor)
 	return (long) tessera_critical_section_budget * (6 + Min(donor->overruns, 34)) / 4;
 }
 
-/* Behind the closed write gate: everything is at the recipient, or it takes too long. */
+/*
+ * Everything is at the recipient. What has changed since it was last compared is compared behind it, without waiting in between: nothing changes any more. The next message
+ * needs a request that it can answer.
+ */
+static bool
+rest_arrived(TesseraDonor *donor)
+{
+	bool		compared = donor->sent >= donor->upto && (donor->verify == NULL || tessera_verify_rest(donor->verify));
+
+	return compared && donor->applied >= donor->upto && donor->mods_requests.n > 0;
+}
+
+/* Behind the closed write gate: the rest is shipped and compared; false: it takes too long. */
 static bool
 ship_rest(TesseraDonor *donor, TimestampTz closed)
 {
 	donor->upto = gate_position(donor);
-	while (donor->applied < donor->upto || donor->mods_requests.n == 0)
-	{
-		if (tessera_ms_since(closed) > pause_limit(donor))
-			return false;
-		tessera_donor_turn(donor, 1);
-	}
-	return true;
-}
-
-/* What has changed since it was last compared is compared now: the recipient has applied it all, and nothing changes any more. */
-static bool
-verify_rest(TesseraDonor *donor, TimestampTz closed)
-{
-	while (donor->verify != NULL && !tessera_verify_rest(donor->verify))
+	while (!rest_arrived(donor))
 	{
 		if (tessera_ms_since(closed) > pause_limit(donor))
 			return false;
@@ -194,11 +194,26 @@ reopen(TesseraDonor *donor, TimestampTz closed)
 	tessera_injection("donor_reopened");
 }
 
+/* The recipient's worker hears of it on the exchange. If it stands still, readers there would wait until it goes on: so its node is told, too, if it answers. */
+static void
+take_back(TesseraDonor *donor)
+{
+	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
+	const char *values[] = {tessera_donor_id(donor), psprintf("%X/%X", LSN_FORMAT_ARGS(donor->last))};
+
+	(void) tessera_work_ask(donor->row->peer, "SELECT tessera.internal_take_back($1::uuid, $2::pg_lsn)", 2, values, TAKE_BACK_MS, true, NULL);
+	MemoryContextSwitchTo(caller);
+}
+
 /* The recipient takes too long: the gate opens again. It is tried again later, but not for ever. */
 static void
 overrun(TesseraDonor *donor, TimestampTz closed)
 {
+	bool		asked = tessera_my_migration->state == TESSERA_READ_GATE;
+
 	reopen(donor, closed);
+	if (asked)
+		take_back(donor);
 	donor->overruns++;
 	if (donor->overruns >= tessera_critical_section_attempts)
 		ereport(ERROR,
@@ -246,9 +261,12 @@ rehearse(TesseraDonor *donor)
 {
 	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
 	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
+	TimestampTz asked = GetCurrentTimestamp();
 	bool		reached;
 
 	reached = tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
+	if (reached)
+		tessera_round_trip_note(&donor->config, asked);
 	MemoryContextSwitchTo(caller);
 	return reached;
 }
@@ -264,6 +282,8 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 		tessera_slot_waiting("the config node does not answer");
 		return false;
 	}
+	if (!tessera_donor_near_enough(donor))
+		return false;
 	closed = GetCurrentTimestamp();
 	donor->known->gate_closed = closed;
 	close_write_gate(donor);
@@ -273,7 +293,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 		return false;
 	}
 	donor->known->drained = GetCurrentTimestamp();
-	if (!ship_rest(donor, closed) || !verify_rest(donor, closed))
+	if (!ship_rest(donor, closed))
 	{
 		overrun(donor, closed);
 		return false;

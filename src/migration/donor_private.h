@@ -27,6 +27,15 @@ typedef struct TesseraRequests
 	int64		sequence[MAX_REQUESTS];
 } TesseraRequests;
 
+/* How long the last few questions to one place took until their answer, in milliseconds. */
+#define ROUND_TRIPS 8
+
+typedef struct TesseraRoundTrips
+{
+	int			n;
+	double		ms[ROUND_TRIPS];	/* the last ones, in a ring */
+} TesseraRoundTrips;
+
 typedef struct TesseraDonor
 {
 	MemoryContext context;		/* of this struct: lives as long as the migration runs */
@@ -47,6 +56,7 @@ typedef struct TesseraDonor
 	TesseraRequests clone_requests;
 	TesseraRequests mods_requests;
 	XLogRecPtr	sent;			/* changes up to here are with the recipient or on their way */
+	XLogRecPtr	batch_sent;		/* of the last changes sent */
 	XLogRecPtr	applied;		/* the recipient has committed up to here */
 	XLogRecPtr	upto;			/* hand out no later changes; invalid: all that are flushed */
 	XLogRecPtr	last;			/* acknowledging this position is the recipient's confirmation */
@@ -63,6 +73,13 @@ typedef struct TesseraDonor
 	}			samples[LAG_SAMPLES];
 	int			nsamples;
 
+	/* what the network costs */
+	TesseraRoundTrips config;	/* calls of the config node */
+	TesseraRoundTrips recipient;	/* calls of the recipient */
+	TesseraRoundTrips exchange; /* a message without rows, and the recipient's next request */
+	XLogRecPtr	probe;			/* position of the one that is under way; invalid: none */
+	TimestampTz probe_sent;
+
 	/* who may be inside without the gate lock */
 	TesseraLockers *older;
 
@@ -75,6 +92,7 @@ typedef struct TesseraDonor
 	TimestampTz give_way_due;
 	TimestampTz next_attempt;
 	int			overruns;		/* attempts at the gate that the recipient was too slow for */
+	int			too_far;		/* attempts that were not begun as the network alone takes too long */
 	TimestampTz holders_since;	/* since then those inside are waited for */
 } TesseraDonor;
 
@@ -84,6 +102,17 @@ tessera_ms_since(TimestampTz then)
 {
 	return (long) ((GetCurrentTimestamp() - then) / 1000);
 }
+
+/* round_trip.c */
+
+/* An answer has come to what was asked then. */
+extern void tessera_round_trip_note(TesseraRoundTrips *trips, TimestampTz asked);
+
+/* Milliseconds that one critical section takes by the network alone: its round trips one after the other, each as short as the shortest of the last few. */
+extern double tessera_donor_latency(const TesseraDonor *donor);
+
+/* May the gate be closed, by that? Else false, with the reason in what is waited for; ERROR 53400 after tessera.critical_section_attempts. */
+extern bool tessera_donor_near_enough(TesseraDonor *donor);
 
 /* donor_serve.c */
 

@@ -62,6 +62,11 @@ note_applied(TesseraDonor *donor, XLogRecPtr applied)
 	if (applied <= donor->applied)
 		return;
 	donor->applied = applied;
+	if (donor->probe != InvalidXLogRecPtr && applied >= donor->probe)
+	{
+		tessera_round_trip_note(&donor->exchange, donor->probe_sent);
+		donor->probe = InvalidXLogRecPtr;
+	}
 	/* the last batch's position is one that WAL has not */
 	tessera_capture_confirm(donor->capture, applied == donor->last ? applied - 1 : applied);
 }
@@ -200,7 +205,15 @@ serve_mods(TesseraDonor *donor)
 		donor->last_empty = GetCurrentTimestamp();
 		resetStringInfo(&donor->payload);
 	}
+	/* nothing but the position, to a recipient that has nothing else to do: its answer takes what the network takes */
+	if (batch.rows == 0 && donor->probe == InvalidXLogRecPtr && donor->applied >= donor->batch_sent)
+	{
+		donor->probe = lsn;
+		donor->probe_sent = GetCurrentTimestamp();
+	}
 	donor->sent = Max(donor->sent, lsn);
+	if (batch.rows > 0)
+		donor->batch_sent = donor->sent;
 	batch.lsn = donor->sent;
 	batch.sequence = pop(&donor->mods_requests);
 	(void) tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
@@ -304,6 +317,7 @@ static void
 ask_status(TesseraDonor *donor)
 {
 	const char *values[] = {tessera_donor_id(donor)};
+	TimestampTz asked = GetCurrentTimestamp();
 	char	  **columns;
 	bool		reached;
 
@@ -318,6 +332,7 @@ ask_status(TesseraDonor *donor)
 		return;
 	}
 	donor->status_lost = 0;
+	tessera_round_trip_note(&donor->recipient, asked);
 	if (columns == NULL || columns[0] == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -345,6 +360,7 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 {
 	const TesseraMigrationSlot *slot = tessera_my_migration;
 	const char *values[8];
+	TimestampTz asked = GetCurrentTimestamp();
 	MemoryContext caller;
 	bool		told;
 
@@ -360,6 +376,8 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 	values[7] = slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL;
 	told = tessera_work_ask(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values,
 							TELL_MS, true, NULL);
+	if (told)
+		tessera_round_trip_note(&donor->config, asked);
 	donor->progress_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), told ? PROGRESS_MS : PROGRESS_PAUSE_MS);
 	MemoryContextSwitchTo(caller);
 	return told;

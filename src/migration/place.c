@@ -14,6 +14,7 @@
 #include "common/errors.h"
 #include "migration/place.h"
 #include "migration/ranges.h"
+#include "migration/slot.h"
 #include "migration/work.h"
 
 typedef struct Place
@@ -36,7 +37,7 @@ lock_place(const TesseraMigrationRow *row)
 	/* against a promoted config node that asks what this shard owns (internal_merge_facts): from then on terms before its own are over */
 	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
 	routing = tessera_work_known_group(&row->group_id, &group);
-	place.term = routing->term;
+	place.term = routing->promised_term;
 	place.ks = tessera_group_keyspace(routing, group);
 	place.placement = tessera_placement_lock(&row->group_id);
 	place.ours = place.placement->has_migration && memcmp(&place.placement->migration_id, &row->migration_id, sizeof(pg_uuid_t)) == 0;
@@ -236,37 +237,52 @@ tessera_place_receive(const TesseraMigrationRow *row)
 	return true;
 }
 
-void
-tessera_place_confirming(const TesseraMigrationRow *row)
+/* With the row locked, as by who takes an attempt back: what is found holds to the end of the transaction. */
+static bool
+attempt_is_over(XLogRecPtr attempt)
 {
-	Place		place = lock_place(row);
+	return attempt <= tessera_my_migration->taken_back;
+}
 
+bool
+tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr attempt)
+{
+	Place		place;
+
+	tessera_slot_confirming(attempt);
+	place = lock_place(row);
+	if (attempt_is_over(attempt))
+		return false;
 	refuse_other_migration(&place);
 	set_flag(&place, row, TESSERA_GATE_READ);
 	tessera_placement_write(place.placement);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMING, NULL);
+	return true;
 }
 
-void
-tessera_place_confirm(const TesseraMigrationRow *row)
+bool
+tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
 	Place		place = lock_place(row);
 
+	if (attempt_is_over(attempt))
+		return false;
 	if (!place.ours || place.placement->gate != TESSERA_GATE_READ)
 		refuse_lost(row);
 	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	place.placement->confirmed = true;
 	tessera_placement_write(place.placement);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMED, NULL);
+	return true;
 }
 
 void
-tessera_place_unconfirm(const TesseraMigrationRow *row)
+tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
 	Place		place = lock_place(row);
 
-	if (!place.ours || !place.placement->confirmed)
-		refuse_lost(row);
+	if (!tessera_slot_take_back(&row->migration_id, attempt) || !place.ours)
+		return;
 	tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	clear_flag(&place);
 	raise_version(&place);

@@ -42,14 +42,17 @@ extern void tessera_place_take_back(const TesseraMigrationRow *row);
  * false if rows of an older deletion of the range may be there: nothing is changed, they have to be deleted first. */
 extern bool tessera_place_receive(const TesseraMigrationRow *row);
 
-/* Readers of the range wait, from before it becomes visible. */
-extern void tessera_place_confirming(const TesseraMigrationRow *row);
+/* Readers of the range wait, from before it becomes visible. attempt: the donor's, see slot.h. false: it is over, nothing is changed. */
+extern bool tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr attempt);
 
-/* All rows are here: the range is owned as soon as the config node says so. */
-extern void tessera_place_confirm(const TesseraMigrationRow *row);
+/* All rows are here: the range is owned as soon as the config node says so. false: the attempt is over, nothing is changed. */
+extern bool tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt);
 
-/* The donor has opened its gate again: as before the confirmation. ERROR TS002 if the migration was ended meanwhile. */
-extern void tessera_place_unconfirm(const TesseraMigrationRow *row);
+/*
+ * The donor has opened its gate again, so the attempt is over: as before its confirmation. Nothing if that was done, or was not begun, or a later attempt is under way. By the
+ * worker or, as it may stand still, by another process: the worker's next step for the attempt finds that it is over.
+ */
+extern void tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt);
 
 /* Committed: the range is owned by this version. The recipient row goes. ERROR 55000 if it was not confirmed, TS003 if the
  * outcome's term is over. */

@@ -404,25 +404,38 @@ await_standbys(Recipient *recipient)
 	return true;
 }
 
-static void
-confirm(Recipient *recipient, XLogRecPtr last)
+/* The two steps of the confirmation; false: the donor has given up waiting for it, and another process here knows. */
+static bool
+place_confirmation(Recipient *recipient, XLogRecPtr last)
 {
-	tessera_injection("recipient_last");
+	bool		done;
+
 	tessera_work_begin();
 	tessera_work_commit_lazily();
-	tessera_place_confirming(recipient->row);
+	done = tessera_place_confirming(recipient->row, last);
 	tessera_work_commit();
+	if (!done)
+		return false;
 	tessera_slot_enter(TESSERA_CONFIRMING);
 	tessera_injection("recipient_confirming");
 
 	/* from here on the outcome alone ends it */
 	tessera_migration_deaf(true);
 	tessera_work_begin();
-	tessera_place_confirm(recipient->row);
+	done = tessera_place_confirm(recipient->row, last);
 	tessera_work_commit();
+	if (!done)
+		return false;
 	tessera_slot_enter(TESSERA_CONFIRMED);
 	tessera_injection("recipient_confirmed");
-	if (await_standbys(recipient))
+	return true;
+}
+
+static void
+confirm(Recipient *recipient, XLogRecPtr last)
+{
+	tessera_injection("recipient_last");
+	if (place_confirmation(recipient, last) && await_standbys(recipient))
 		recipient->applied = last;
 	request(recipient, TESSERA_MSG_MODS_REQUEST);
 	while (!tessera_pipe_flush(&recipient->pipe))
@@ -431,10 +444,10 @@ confirm(Recipient *recipient, XLogRecPtr last)
 
 /* The donor's gate is open again: the range is not ours, and changes of it will follow. */
 static void
-take_back(Recipient *recipient)
+take_back(Recipient *recipient, XLogRecPtr last)
 {
 	tessera_work_begin();
-	tessera_place_unconfirm(recipient->row);
+	tessera_place_unconfirm(recipient->row, last);
 	tessera_work_commit();
 	tessera_migration_deaf(false);
 	tessera_slot_enter(TESSERA_APPLYING);
@@ -564,10 +577,12 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 		request(recipient, TESSERA_MSG_MODS_REQUEST);
 		for (;;)
 		{
-			confirm(recipient, pull_mods(recipient));
+			XLogRecPtr	last = pull_mods(recipient);
+
+			confirm(recipient, last);
 			if (await_outcome(recipient))
 				break;
-			take_back(recipient);
+			take_back(recipient, last);
 		}
 	}
 	PG_CATCH();

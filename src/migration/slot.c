@@ -256,6 +256,25 @@ tessera_slot_settled(const pg_uuid_t *migration_id)
 	LWLockRelease(shared->lock);
 }
 
+bool
+tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt)
+{
+	bool		begun = false;
+	int			i;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	i = find(TESSERA_RECIPIENT, migration_id);
+	if (i >= 0 && shared->slots[i].use == TESSERA_SLOT_RUNNING)
+	{
+		TesseraMigrationSlot *slot = &shared->slots[i];
+
+		slot->taken_back = Max(slot->taken_back, attempt);
+		begun = slot->confirming != InvalidXLogRecPtr && slot->confirming <= attempt;
+	}
+	LWLockRelease(shared->lock);
+	return begun;
+}
+
 
 /* The worker's own */
 
@@ -365,6 +384,14 @@ tessera_slot_count(int64 rows, int64 bytes, int64 mods)
 	tessera_my_migration->rows += rows;
 	tessera_my_migration->bytes += bytes;
 	tessera_my_migration->mods += mods;
+	tessera_slot_unlock(false);
+}
+
+void
+tessera_slot_confirming(XLogRecPtr attempt)
+{
+	tessera_slot_lock();
+	tessera_my_migration->confirming = attempt;
 	tessera_slot_unlock(false);
 }
 

@@ -60,6 +60,8 @@ typedef struct TesseraMigrationSlot
 	bool		cancel;			/* asked to end; too late once it is deciding */
 	char		cancelled_by[128];	/* the statement that it makes way for; empty: a user asked */
 	bool		settled;		/* recipient: the outcome was carried out by another process */
+	XLogRecPtr	confirming;		/* recipient: the attempt of the donor that it is about to confirm, or has, by its last batch's position */
+	XLogRecPtr	taken_back;		/* recipient: attempts up to this one are over; written under the placement row's lock, as it is compared */
 	TesseraMigrationState state;
 	TimestampTz started;
 	int64		rows;
@@ -108,6 +110,9 @@ extern bool tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migr
 /* Tells the recipient's worker that the outcome is carried out. */
 extern void tessera_slot_settled(const pg_uuid_t *migration_id);
 
+/* Tells the recipient's worker that the attempts up to this one are over. true: it has begun to confirm one of them. The caller holds the placement row's lock. */
+extern bool tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt);
+
 /* ---- the worker's own slot ---- */
 
 /* Attaches; from here on the slot ends when the process exits. false if the slot is of another use by now. */
@@ -129,6 +134,9 @@ extern void tessera_slot_note_memory(void);
 
 /* Adds to the counters. */
 extern void tessera_slot_count(int64 rows, int64 bytes, int64 mods);
+
+/* Recipient, before it wants the placement row's lock: it is about to confirm this attempt. */
+extern void tessera_slot_confirming(XLogRecPtr attempt);
 
 /* Was it asked to end? */
 extern bool tessera_slot_cancelled(void);

@@ -119,14 +119,44 @@ insert_target(Query *query, const TesseraRouting *routing)
 	return tessera_routing_table(routing, rt_fetch(query->resultRelation, query->rtable)->relid);
 }
 
-/* ---- a T3 statement with one fragment needs no transaction on the shards ---- */
+/* ---- the scans of a T3 statement: one fragment needs no transaction on the shards, and none may read the local heap ---- */
 
 typedef struct ScanCount
 {
+	List	   *rtable;
 	int			n;
 	CustomScan *scan;
 	bool		repeated;		/* below something that scans again */
 } ScanCount;
+
+/* Whatever way core has found to read a cluster's table by itself: it would answer with this node's rows only. */
+static void
+check_scan(Plan *plan, const ScanCount *count)
+{
+	switch (nodeTag(plan))
+	{
+		case T_SeqScan:
+		case T_SampleScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_BitmapHeapScan:
+		case T_TidScan:
+		case T_TidRangeScan:
+			{
+				const TesseraRouting *routing = tessera_routing();
+				Oid			relid = rt_fetch(((Scan *) plan)->scanrelid, count->rtable)->relid;
+
+				if (routing && tessera_routing_table(routing, relid))
+					ereport(ERROR,
+							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+							 errmsg("the statement was planned to read table \"%s\" of the cluster on this node alone", get_rel_name(relid)),
+							 errhint("Write the statement otherwise, and report it.")));
+				break;
+			}
+		default:
+			break;
+	}
+}
 
 static void
 count_scans(Plan *plan, bool repeated, ScanCount *count)
@@ -142,6 +172,7 @@ count_scans(Plan *plan, bool repeated, ScanCount *count)
 		count->scan = (CustomScan *) plan;
 		count->repeated |= repeated;
 	}
+	check_scan(plan, count);
 	switch (nodeTag(plan))
 	{
 		case T_Append:
@@ -166,9 +197,9 @@ count_scans(Plan *plan, bool repeated, ScanCount *count)
 }
 
 static void
-mark_single_scan(PlannedStmt *plan)
+check_scans(PlannedStmt *plan)
 {
-	ScanCount	count = {0};
+	ScanCount	count = {.rtable = plan->rtable};
 	ListCell   *cell;
 
 	count_scans(plan->planTree, false, &count);
@@ -218,7 +249,7 @@ plan_in_router(Query *query, const char *source, int cursor_options, ParamListIn
 {
 	PlannedStmt *plan = plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
 
-	mark_single_scan(plan);
+	check_scans(plan);
 	return plan;
 }
 
@@ -337,7 +368,7 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 	bool		local = tessera_local_planning();
 	const TesseraRouting *routing;
 
-	Query	   *refresh = tessera_refresh_query();
+	Query	   *refresh = tessera_refresh_query(source);
 
 	if (refresh)
 		return plan_in_shard(refresh, source, cursor_options, params);
@@ -359,7 +390,7 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	tessera_route_sequences(query, routing);
 	if (!tessera_names_cluster_table(query, routing))
-		return plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
+		return plan_in_router(query, source, cursor_options, params);
 	return plan_routed(query, source, cursor_options, params, routing);
 }
 

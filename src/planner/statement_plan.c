@@ -357,30 +357,87 @@ modification_allowed(TesseraAnalysis *analysis, TesseraReason *reason)
 	return true;
 }
 
-/* INSERT ... SELECT prints right only if the rewriter added no columns to its target list (a2). */
+/* Column of the source that a new row's column is; 0: it is something else. */
+static AttrNumber
+source_column(const TargetEntry *entry, Index source)
+{
+	List	   *vars = pull_var_clause((Node *) entry->expr, PVC_RECURSE_PLACEHOLDERS);
+	Var		   *var = list_length(vars) == 1 ? linitial_node(Var, vars) : NULL;
+
+	return var != NULL && var->varno == source && var->varlevelsup == 0 ? var->varattno : 0;
+}
+
+static int
+source_columns(RangeTblEntry *source)
+{
+	int			columns = 0;
+	ListCell   *cell;
+
+	if (source->rtekind == RTE_VALUES)
+		return list_length(linitial(source->values_lists));
+	foreach(cell, source->subquery->targetList)
+		columns += !lfirst_node(TargetEntry, cell)->resjunk;
+	return columns;
+}
+
+/*
+ * The rewriter puts an INSERT's columns into the table's order and adds defaults, but leaves the rows' source as it is; the deparser prints both one under the
+ * other (a2). Puts the columns into the source's order; false: the source does not have all of them.
+ */
 static bool
-insert_select_prints(Query *query)
+order_by_source(Query *insert)
+{
+	Index		rti;
+	RangeTblEntry *source;
+	List	   *ordered = NIL;
+
+	if (list_length(insert->jointree->fromlist) != 1 || !IsA(linitial(insert->jointree->fromlist), RangeTblRef))
+		return false;
+	rti = linitial_node(RangeTblRef, insert->jointree->fromlist)->rtindex;
+	source = rt_fetch(rti, insert->rtable);
+	if ((source->rtekind != RTE_SUBQUERY && source->rtekind != RTE_VALUES) || source_columns(source) != list_length(insert->targetList))
+		return false;
+	for (int column = 1; column <= list_length(insert->targetList); column++)
+	{
+		ListCell   *cell;
+
+		foreach(cell, insert->targetList)
+			if (source_column(lfirst_node(TargetEntry, cell), rti) == column)
+				ordered = lappend(ordered, lfirst(cell));
+		if (list_length(ordered) != column)
+			return false;
+	}
+	insert->targetList = ordered;
+	return true;
+}
+
+/* Can each INSERT of the statement be printed with its source? */
+static bool
+inserts_print(Query *query)
 {
 	ListCell   *cell;
-	RangeTblEntry *source = NULL;
-	int			columns = 0;
 
-	if (list_length(query->jointree->fromlist) != 1 || !IsA(linitial(query->jointree->fromlist), RangeTblRef))
-		return false;
-	source = rt_fetch(((RangeTblRef *) linitial(query->jointree->fromlist))->rtindex, query->rtable);
-	if (source->rtekind != RTE_SUBQUERY)
-		return false;
-	foreach(cell, source->subquery->targetList)
-		columns += !((TargetEntry *) lfirst(cell))->resjunk;
-	foreach(cell, query->targetList)
+	foreach(cell, query->cteList)
 	{
-		List	   *vars = pull_var_clause((Node *) ((TargetEntry *) lfirst(cell))->expr, PVC_RECURSE_PLACEHOLDERS);
+		Query	   *cte = (Query *) lfirst_node(CommonTableExpr, cell)->ctequery;
 
-		if (list_length(vars) != 1)
+		if (IsA(cte, Query) && !inserts_print(cte))
 			return false;
-		columns--;
 	}
-	return columns == 0;
+	return query->commandType != CMD_INSERT || query->jointree->fromlist == NIL || order_by_source(query);
+}
+
+/* Several rows of VALUES are computed here, one by one, as a single row is. */
+static bool
+inserts_values(Query *query)
+{
+	ListCell   *cell;
+
+	if (query->commandType == CMD_INSERT)
+		foreach(cell, query->jointree->fromlist)
+			if (IsA(lfirst(cell), RangeTblRef) && rt_fetch(lfirst_node(RangeTblRef, cell)->rtindex, query->rtable)->rtekind == RTE_VALUES)
+				return true;
+	return false;
 }
 
 /* Rows without a type of their own have no form in which they could come back. */
@@ -416,9 +473,9 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 
 	if (writes && !modification_allowed(analysis, reason))
 		return NULL;
-	if (query->commandType == CMD_INSERT && query->jointree->fromlist != NIL && !insert_select_prints(query))
+	if (inserts_values(query))
 	{
-		reason->text = "it needs defaults that the rows' source does not have";
+		reason->text = "it inserts several rows that are computed one by one";
 		return NULL;
 	}
 	if (returns_anonymous_rows(query))
@@ -430,6 +487,11 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	copy = copyObject(query);
 	if (writes && !tessera_restore_target_views(copy, reason))
 		return NULL;
+	if (!inserts_print(copy))
+	{
+		reason->text = "it needs defaults that the rows' source does not have";
+		return NULL;
+	}
 	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
 		tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, routing, &params, reason))

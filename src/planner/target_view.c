@@ -210,12 +210,11 @@ remove_conditions(Query *query, ViewContext *context, Node *conditions)
 	return true;
 }
 
-/* EXCLUDED has the view's columns again; the rewriter has left the one before behind, whose name must not be in the way. */
+/* For each view gone through the rewriter makes another EXCLUDED and leaves the one before behind, whose name must not be in the way. */
 static void
-restore_excluded(Query *query, ViewContext *context, Relation view)
+forget_other_excluded(Query *query)
 {
-	RangeTblEntry *rte = rt_fetch(context->excluded, query->rtable);
-	List	   *names = NIL;
+	RangeTblEntry *rte = rt_fetch(query->onConflict->exclRelIndex, query->rtable);
 	ListCell   *cell;
 
 	foreach(cell, query->rtable)
@@ -228,7 +227,16 @@ restore_excluded(Query *query, ViewContext *context, Relation view)
 		other->alias = NULL;
 		other->eref = makeAlias("unused", NIL);
 	}
+}
 
+/* EXCLUDED has the view's columns again. */
+static void
+restore_excluded(Query *query, ViewContext *context, Relation view)
+{
+	RangeTblEntry *rte = rt_fetch(context->excluded, query->rtable);
+	List	   *names = NIL;
+
+	forget_other_excluded(query);
 	for (int i = 0; i < RelationGetNumberOfAttributes(view); i++)
 		names = lappend(names, makeString(pstrdup(NameStr(TupleDescAttr(RelationGetDescr(view), i)->attname))));
 	rte->relid = RelationGetRelid(view);
@@ -309,6 +317,8 @@ goes_to_table(Query *query)
 		if (rte->rtekind == RTE_RELATION && OidIsValid(rte->checkAsUser) && rte->checkAsUser != GetUserId())
 			return false;
 	}
+	if (query->onConflict && query->onConflict->exclRelIndex > 0)
+		forget_other_excluded(query);
 	/* The deparser prints FROM by a mark that the rewriter does not keep up. */
 	foreach(cell, query->jointree->fromlist)
 		if (IsA(lfirst(cell), RangeTblRef))

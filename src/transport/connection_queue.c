@@ -229,14 +229,12 @@ statement_name(uint32 number)
 	return name;
 }
 
-/* The statement for this SQL, with its Parse queued if it is new. command: who gets the Parse's error. The reference is given to the caller. */
-static TesseraStatement *
-queue_prepare(TesseraConnection *connection, TesseraCommand *command, const char *sql, int nparams, const Oid *types)
+/*
+ * Names that are free again. Only before a caller's command: DEALLOCATE takes a snapshot, and before a BEGIN of another isolation level there must be none.
+ */
+static void
+queue_deallocations(TesseraConnection *connection)
 {
-	bool		found;
-	TesseraStatement *statement = tessera_statement_find(connection, sql, nparams, types, command ? command->shape : 0, &found);
-
-	/* Names that are free again, first. */
 	while (connection->nleftovers > 0)
 	{
 		uint32		number = connection->leftovers[--connection->nleftovers];
@@ -246,6 +244,15 @@ queue_prepare(TesseraConnection *connection, TesseraCommand *command, const char
 		require(connection, PQsendQueryParams(connection->pg, deallocate, 0, NULL, NULL, NULL, NULL, 0));
 		tessera_entry_push(connection, TESSERA_ENTRY_DEALLOCATE)->number = number;
 	}
+}
+
+/* The statement for this SQL, with its Parse queued if it is new. command: who gets the Parse's error. The reference is given to the caller. */
+static TesseraStatement *
+queue_prepare(TesseraConnection *connection, TesseraCommand *command, const char *sql, int nparams, const Oid *types)
+{
+	bool		found;
+	TesseraStatement *statement = tessera_statement_find(connection, sql, nparams, types, command ? command->shape : 0, &found);
+
 	if (!found)
 	{
 		TesseraEntry *entry;
@@ -271,6 +278,7 @@ tessera_connection_queue(TesseraConnection *connection, TesseraCommand *command)
 	command->tag = NULL;
 	command->next = NULL;
 
+	queue_deallocations(connection);
 	if (command->prepare && tessera_statement_cache_size > 0)
 		statement = queue_prepare(connection, command, command->sql, command->nparams, command->types);
 	if (connection->count > 0 && entry_at(connection, connection->count - 1)->kind == TESSERA_ENTRY_COMMAND)

@@ -40,6 +40,7 @@ use Carp;
 use IPC::Run ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Test::More ();
 use Time::HiRes qw(sleep time);
 
 # Settings of a node; new(settings => {...}) and start_node(settings => {...}) override them.
@@ -713,6 +714,164 @@ sub session
 	my $session = $self->node($name)->background_psql($dbname, %params);
 	$session->set_query_timer_restart;
 	return $session;
+}
+
+=pod
+
+=head2 set(name, setting => value, ...)
+
+Changes settings of a node (of all, if the name is undef) by ALTER SYSTEM, and reloads. C<reset_settings(name)> takes them all back.
+
+=cut
+
+sub set
+{
+	my ($self, $name, %settings) = @_;
+	foreach my $node ($name // $self->names)
+	{
+		$self->query($node, "ALTER SYSTEM SET $_ = $settings{$_}") foreach sort keys %settings;
+		$self->query($node, 'SELECT pg_reload_conf()');
+	}
+	return;
+}
+
+sub reset_settings
+{
+	my ($self, $name) = @_;
+	foreach my $node ($name // $self->names)
+	{
+		$self->query($node, $_) foreach 'ALTER SYSTEM RESET ALL', 'SELECT pg_reload_conf()';
+	}
+	return;
+}
+
+=pod
+
+=head2 pause_at(name, point), paused_at(name, point, timeout), go_on(name, point)
+
+Who comes to the injection point on that node pauses there. C<paused_at> waits until somebody does, and is false if nobody did in time. C<go_on> lets go: at that
+point, or at all of them.
+
+=cut
+
+sub pause_at
+{
+	my ($self, $name, $point) = @_;
+	$self->query($name, "SELECT tessera.injection_set('$point', 'pause')");
+	return;
+}
+
+sub paused_at
+{
+	my ($self, $name, $point, $timeout) = @_;
+	return $self->wait_for($name, "SELECT max(paused) > 0 FROM tessera.injection_list() WHERE name = '$point'", 't', $timeout);
+}
+
+sub go_on
+{
+	my ($self, $name, $point) = @_;
+	$self->query($name, 'SELECT tessera.injection_clear(' . ($point ? "'$point'" : '') . ')');
+	return;
+}
+
+=pod
+
+=head2 left_behind(timeout)
+
+Waits until no node has anything left of a migration: rows about it, closed gates, slots, processes, ranges to delete; and no migration runs on the config node. Then looks
+for inconsistencies. Returns what it found, '' if nothing.
+
+=cut
+
+sub left_behind
+{
+	my ($self, $timeout) = @_;
+	$timeout //= 90;
+	my @findings;
+	foreach my $name ($self->names)
+	{
+		$self->wait_for($name,
+			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
+			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
+			+ (SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'tessera%') + (SELECT count(*) FROM tessera.stat_progress_migration)
+			+ (SELECT count(*) FROM tessera.range_deletions)", '0', $timeout) or push @findings, "$name is not clean";
+	}
+	$self->wait_for('s1', "SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') + (SELECT count(*) FROM tessera.migration_outcome)", '0', $timeout)
+		or push @findings, 'migrations or outcomes are left';
+	push @findings, $self->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)');
+	return join("\n", grep { $_ ne '' } @findings);
+}
+
+=pod
+
+=head2 is_paused_at(name, point), is_settled(what)
+
+Tests: somebody has come to the point; nothing is left behind.
+
+=cut
+
+sub is_paused_at
+{
+	my ($self, $name, $point) = @_;
+	return Test::More::ok($self->paused_at($name, $point), "paused at $point");
+}
+
+sub is_settled
+{
+	my ($self, $what) = @_;
+	return Test::More::is($self->left_behind, '', "$what: nothing is left behind, all is consistent");
+}
+
+=pod
+
+=head2 begin(name, sql), finish(session)
+
+C<begin> returns a session in which the statement has begun. C<finish> waits for its end, ends the session, and returns what it said on stderr, with SQLSTATEs.
+
+=cut
+
+sub begin
+{
+	my ($self, $name, $sql) = @_;
+	my $session = $self->session($name, on_error_stop => 0);
+	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$sql;\n");
+	return $session;
+}
+
+sub finish
+{
+	my ($self, $session) = @_;
+	$session->query('SELECT 1');
+	my $errors = $session->{stderr};
+	$session->quit;
+	return $errors;
+}
+
+=pod
+
+=head2 background(name, sql), ended(run)
+
+C<background> runs statements by a psql of their own, which stops at the first error. C<ended> waits for it and returns its errors, with SQLSTATEs; C<< $run->{out} >> is its answer, with
+command tags.
+
+=cut
+
+sub background
+{
+	my ($self, $name, $sql) = @_;
+	my %run = (out => '', err => '');
+	my $server = $self->node($name);
+	$run{handle} = IPC::Run::start([ 'psql', '-XAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ],
+		'<', \undef, '>', \$run{out}, '2>', \$run{err}, IPC::Run::timeout(90));
+	return \%run;
+}
+
+sub ended
+{
+	my ($self, $run) = @_;
+	return $run->{err} if eval { $run->{handle}->finish; 1 };
+	$run->{handle}->kill_kill;
+	return "did not end: $run->{err}";
 }
 
 =pod

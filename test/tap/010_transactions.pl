@@ -206,6 +206,10 @@ foreach my $via ('s1', 's3')
 	my $script = join(';', 'SET tessera.statement_cache_size = 3', map { "SELECT count(*) + $_ FROM acc WHERE id = " . ($_ % 50 + 1) . " AND bal <> $_" . ' ' x ($_ % 7) . ($_ % 7 ? " AND id < 10$_" : '') } 1 .. 60);
 	my @lines = split /\n/, $c->query('s1', $script);
 	is(scalar(@lines), 60, 'a small cache of prepared statements only costs time');
+	# what is dropped from it is deallocated there, but not in front of a BEGIN
+	my $levels = join(';', 'SET tessera.statement_cache_size = 3', map { ("BEGIN ISOLATION LEVEL " . ('REPEATABLE READ', 'SERIALIZABLE')[$_ % 2], "SELECT count(*) + $_ FROM acc AS a$_ WHERE id > $_", 'COMMIT') } 1 .. 12);
+	@lines = split /\n/, $c->query('s1', $levels);
+	is(scalar(@lines), 12, 'nor does it hinder transactions of another isolation level');
 }
 
 #
@@ -276,6 +280,25 @@ sub answer_again
 	$c->query('s2', 'ALTER SYSTEM RESET synchronous_standby_names');
 	$c->query('s2', 'SELECT pg_reload_conf()');
 	return;
+}
+
+#
+# a write that its shard commits by itself is not "cancelled" when it is committed there
+#
+{
+	my $key = id('s2');
+	$c->query('s1', "INSERT INTO acc VALUES ($key, 1)");
+	$c->query('s2', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+	$c->query('s2', 'SELECT pg_reload_conf()');
+	ok($c->wait_for('s2', 'SHOW synchronous_standby_names', 'nobody'), 'no commit of s2 is answered');
+	my ($error, $rows);
+	($rows, $error) = ('', '');
+	IPC::Run::run([ 'psql', '-XAtq', '-d', $c->conninfo('s1') ], '<', \"SET synchronous_commit = on; SET statement_timeout = '2s';\nUPDATE acc SET bal = bal + 1 WHERE id = $key RETURNING bal;\n",
+		'>', \$rows, '2>', \$error, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	unlike($error, qr/ERROR/, 'the statement whose commit could not be cancelled does not fail');
+	is($rows, "2\n", 'it returns its row');
+	answer_again();
+	is($c->query('s3', "SELECT bal FROM acc WHERE id = $key"), '2', 'and is done');
 }
 
 {

@@ -60,10 +60,10 @@ sub pause_with_s3
 {
 	my ($point, @wanted) = @_;
 	my $session = $c->session('s1', on_error_stop => 0);
-	$c->query('s1', "SELECT tessera.injection_set('$point', 'pause')");
+	$c->pause_at('s1', $point);
 	$session->query_safe('SET tessera.commit_timeout = 2000');
 	$session->query_until(qr/started/, "\\echo started\n" . script(@wanted) . ";\n");
-	ok($c->wait_for('s1', "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "$point is reached");
+	ok($c->paused_at('s1', $point), "$point is reached");
 	return $session;
 }
 
@@ -71,7 +71,7 @@ sub pause_with_s3
 	my @wanted = map { id($_) } 's1', 's3';
 	my $session = pause_with_s3('commit_decision_written', @wanted);
 	$c->kill9('s3');
-	$c->query('s1', 'SELECT tessera.injection_clear()');
+	$c->go_on('s1');
 	$session->query('SELECT 1');
 	like($session->{stderr}, qr/ERROR/, 'a participant that dies before PREPARE fails the commit');
 	$session->quit;
@@ -87,7 +87,7 @@ is(join(',', map { decisions($_) } $c->names), '0,0,0', 'decisions that all have
 	my $session = pause_with_s3('commit_prepared', @wanted);
 	like($c->query('s3', 'SELECT state, coordinator, waits_for, age < interval \'1 minute\' FROM tessera.distributed_transactions'), qr/^prepared\|s1\|decision of s1\|t$/, 'what it waits for is shown');
 	$c->kill9('s3');
-	$c->query('s1', 'SELECT tessera.injection_clear()');
+	$c->go_on('s1');
 	$session->query('SELECT 1');
 	like($session->{stderr}, qr/WARNING.*not confirmed/s, 'a participant that dies after PREPARE does not undo the commit');
 	$session->quit;

@@ -35,27 +35,6 @@ sub owner
 	return $c->query($node // 's1', "SELECT tessera.range_owner('acc', $key)");
 }
 
-# Nothing is left behind on any node: flags, gates, rows, slots, processes.
-sub clean
-{
-	my ($name) = @_;
-	my @findings;
-	foreach my $node (@nodes)
-	{
-		$c->wait_for($node,
-			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
-			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.stat_progress_migration)
-			+ (SELECT count(*) FROM tessera.range_deletions)", '0', 30) or push @findings, "$node is not clean";
-	}
-	$c->wait_for('s1', "SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') + (SELECT count(*) FROM tessera.migration_outcome)", '0', 30)
-		or push @findings, 'migrations or outcomes are left';
-	my $consistency = $c->query('s1', "SELECT * FROM tessera.check_consistency(deep => true)");
-	push @findings, $consistency if $consistency ne '';
-	is(join("\n", @findings), '', "$name: nothing is left behind");
-	return;
-}
-
 sub same
 {
 	my ($name, $sql) = @_;
@@ -80,7 +59,7 @@ is(owner(999), 's1', 'below the range nothing has changed');
 is(owner(2000), 's1', 'above neither');
 is($c->query('s1', "SELECT state || ' ' || phase || ' ' || rows FROM tessera.migrations"), 'committed done 1000', 'the migration is on record');
 same_rows('after a move');
-clean('a move');
+$c->is_settled('a move');
 
 is(move(1000, 2000, 's2'), '', 'a range that is there already is not moved');
 move(1200, 1300, 's3', via => 's3');
@@ -88,12 +67,12 @@ same_rows('after a move asked for on the recipient');
 move(1200, 1300, 's2', via => 's3');
 move(1000, 2000, 's1', via => 's2');
 same_rows('after all moved back');
-clean('moves there and back');
+$c->is_settled('moves there and back');
 
 like($c->query('s2', "SELECT tessera.move_chunk('items', 'item 5', 's3')"), qr/-/, 'a chunk of a hash group moves');
 is($c->query('s1', "SELECT tessera.range_owner('items', 'item 5')"), 's3', 'to its new owner');
 same_rows('after a move of a hash chunk');
-clean('hash');
+$c->is_settled('hash');
 
 # Refusals.
 my @refused = (
@@ -146,7 +125,7 @@ foreach my $node (@nodes)
 	is($c->query($node, 'SELECT count(*), count(DISTINCT (k, id)) FROM history'), "$inserted->{processed}|$inserted->{processed}",
 		"$node: every acknowledged row is there once");
 }
-clean('moves under load');
+$c->is_settled('moves under load');
 note($c->query('s1', 'SELECT count(*), max(pause_ms), avg(pause_ms) FROM tessera.migrations'));
 $c->query('s1', 'UPDATE acc SET bal = 0');
 same_rows('after the load');
@@ -173,10 +152,10 @@ foreach my $point (
 			"$name: the error is on record");
 	}
 	is($c->query($node, 'SELECT count(*) FROM tessera.injection_list() WHERE hits > 0'), '1', "$name: it was there");
-	$c->query($node, 'SELECT tessera.injection_clear()');
+	$c->go_on($node);
 	is(owner(500), $committed ? 's2' : 's1', "$name: owner");
 	same("$name: rows", 'SELECT k, bal FROM acc');
-	clean($name);
+	$c->is_settled($name);
 	move(100, 900, 's1') if $committed;
 }
 
@@ -184,13 +163,12 @@ foreach my $point (
 sub paused
 {
 	my ($node, $point, $sub) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
-	my $session = $c->session('s3', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\nSELECT tessera.move_range('acc', 100, 900, 's2');\n");
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "a migration is paused at $point");
+	$c->pause_at($node, $point);
+	my $session = $c->begin('s3', "SELECT tessera.move_range('acc', 100, 900, 's2')");
+	ok($c->paused_at($node, $point), "a migration is paused at $point");
 	my $id = $c->query('s1', "SELECT id FROM tessera.migrations ORDER BY started DESC LIMIT 1");
 	$sub->($id, $session);
-	$c->query($node, 'SELECT tessera.injection_clear()');
+	$c->go_on($node);
 	my $result = $session->query('SELECT 1');
 	my $errors = $session->{stderr};
 	$session->quit;
@@ -206,12 +184,12 @@ my ($result, $errors) = paused('s1', 'donor_cloned', sub {
 	like($c->query('s1', "SELECT side || ' ' || rows_done FROM tessera.stat_progress_migration"), qr/^donor \d{3,}$/, 'progress on the donor');
 	is($c->query('s2', 'SELECT side FROM tessera.stat_progress_migration'), 'recipient', 'progress on the recipient');
 	same_rows('in the middle of a migration');
-	$c->query('s1', 'SELECT tessera.injection_clear()');
+	$c->go_on('s1');
 	like($joined->query('SELECT 1'), qr/joined $id/, 'the same request joins the running migration');
 	$joined->quit;
 });
 is(owner(500), 's2', 'it is carried out');
-clean('joined');
+$c->is_settled('joined');
 move(100, 900, 's1');
 
 ($result, $errors) = paused('s1', 'donor_cloned', sub {
@@ -221,7 +199,7 @@ move(100, 900, 's1');
 like($errors, qr/57014: migration was cancelled/, 'its caller hears of it');
 is(owner(500), 's1', 'nothing has moved');
 same_rows('after a cancellation');
-clean('cancelled');
+$c->is_settled('cancelled');
 
 ($result, $errors) = paused('s1', 'donor_cloned', sub {
 	my ($id, $session) = @_;
@@ -229,7 +207,7 @@ clean('cancelled');
 	ok($c->wait_for('s1', "SELECT state FROM tessera.migrations WHERE id = '$id'", 'aborted'), 'cancelling the statement cancels its migration');
 });
 is(owner(500), 's1', 'nothing has moved');
-clean('statement cancelled');
+$c->is_settled('statement cancelled');
 
 # Behind the point of no return a cancellation comes too late.
 ($result, $errors) = paused('s1', 'config_committed', sub {
@@ -238,12 +216,12 @@ clean('statement cancelled');
 	my $reader = $c->session('s3');
 	$reader->query_until(qr/begun/, "\\echo begun\nSELECT 'count ' || count(*) FROM acc;\n");
 	is($c->query('s3', 'SELECT count(*) FROM acc WHERE k = 5000'), '1', 'outside of the range reads go on');
-	$c->query('s1', 'SELECT tessera.injection_clear()');
+	$c->go_on('s1');
 	like($reader->query('SELECT 1'), qr/count 6000/, 'a reader of the range waits for the outcome and sees every row');
 	$reader->quit;
 });
 is(owner(500), 's2', 'it is carried out');
-clean('decided');
+$c->is_settled('decided');
 move(100, 900, 's1');
 
 # A transaction that sits in the range holds the gate open, and the migration waits.
@@ -251,7 +229,7 @@ my $writer = $c->session('s1');
 ($result, $errors) = paused('s1', 'donor_steady', sub {
 	my ($id) = @_;
 	$writer->query_safe('BEGIN; UPDATE acc SET bal = 77 WHERE k = 500');
-	$c->query('s1', 'SELECT tessera.injection_clear()');
+	$c->go_on('s1');
 	ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE id = '$id'", qr/^transaction of process \d+$/), 'it shows what it waits for');
 	is($c->query('s2', 'UPDATE acc SET bal = 78 WHERE k = 501 RETURNING bal'), '78', 'writers of the range go on meanwhile');
 	$writer->query_safe('COMMIT');
@@ -259,6 +237,6 @@ my $writer = $c->session('s1');
 $writer->quit;
 is(owner(500), 's2', 'it is carried out when the writer is gone');
 is($c->query('s3', 'SELECT string_agg(bal::text, $$ $$ ORDER BY k) FROM acc WHERE k IN (500, 501)'), '77 78', 'with what was written');
-clean('waited for a writer');
+$c->is_settled('waited for a writer');
 
 done_testing();

@@ -25,39 +25,21 @@ sub same
 	return;
 }
 
-sub settled
-{
-	my ($name) = @_;
-	foreach my $node ($c->names)
-	{
-		ok($c->wait_for($node,
-			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
-			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$name: $node is clean");
-	}
-	is($c->query('s1', "SELECT * FROM tessera.check_consistency(deep => true)"), '', "$name: consistent");
-	return;
-}
-
 # Begins a move on s3 and waits until it is paused.
 sub begin
 {
 	my ($node, $point, $sql) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
-	my $session = $c->session('s3', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$sql;\n");
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
+	$c->pause_at($node, $point);
+	my $session = $c->begin('s3', $sql);
+	$c->is_paused_at($node, $point);
 	return $session;
 }
 
 sub finish
 {
 	my ($node, $session) = @_;
-	$c->query($node, 'SELECT tessera.injection_clear()');
-	$session->query('SELECT 1');
-	my $errors = $session->{stderr};
-	$session->quit;
-	return $errors;
+	$c->go_on($node);
+	return $c->finish($session);
 }
 
 # Keys of two columns, bounds of one and of two.
@@ -65,12 +47,12 @@ $c->query('s1', "SELECT tessera.move_range('pairs', 'f', ('m', 1500), 's2')");
 $c->query('s1', "SELECT tessera.move_range('pairs', ('m', 1500), tessera.maxkey(), 's3')");
 same('keys of two columns', 'SELECT * FROM pairs');
 is($c->query('s1', "SELECT string_agg(shard, ' ' ORDER BY min) FROM tessera.chunks WHERE table_name = 'pairs'::regclass"), 's1 s2 s3', 'split where it was cut');
-settled('two columns');
+$c->is_settled('two columns');
 
 # All that a shard has.
 $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's2')");
 same('everything moved', 'SELECT * FROM acc');
-settled('everything');
+$c->is_settled('everything');
 is($c->query('s1', 'SELECT major FROM tessera.placement WHERE owned = $${}$$'), '0', 'an owner of nothing has version 0');
 $c->query('s2', 'UPDATE acc SET bal = bal WHERE k = 7');
 
@@ -93,7 +75,7 @@ foreach my $node (qw(s1 s2 s3))
 	$c->query('s1', 'UPDATE acc SET bal = bal - 1 WHERE k = 1000');
 	$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
 }
-settled('snapshots');
+$c->is_settled('snapshots');
 
 # A transaction that has read, at READ COMMITTED, and goes on reading by the same prepared statement.
 my $open = $c->session('s3', on_error_stop => 0);
@@ -123,23 +105,23 @@ ok($c->wait_for('s1', "SELECT state || ' ' || left(error, 5) FROM tessera.migrat
 finish('s3', $session);
 $c->query('s2', 'ALTER SYSTEM RESET tessera.migration_timeout');
 $c->query('s2', 'SELECT pg_reload_conf()');
-settled('limits');
+$c->is_settled('limits');
 
 # Its workers are ended.
 $session = begin('s3', 'recipient_cloned', "SELECT tessera.move_range('acc', 500, 1500, 's3')");
 $c->query('s2', "SELECT pg_terminate_backend(pid) FROM tessera.stat_progress_migration");
 like(finish('s3', $session), qr/ERROR:  57P01: the donor's worker ended/, 'the end of the donor aborts the migration, and the caller hears of it');
-settled('donor ended');
+$c->is_settled('donor ended');
 $session = begin('s3', 'recipient_cloned', "SELECT tessera.move_range('acc', 500, 1500, 's3')");
 $c->query('s3', "SELECT pg_terminate_backend(pid) FROM tessera.stat_progress_migration");
 isnt(finish('s3', $session), '', 'so does the end of the recipient');
-settled('recipient ended');
+$c->is_settled('recipient ended');
 same('after workers ended', 'SELECT * FROM acc');
 
 # The config node is away when it should decide: nothing of the range is served, nothing is guessed; when it is back, all goes on.
 $session = begin('s2', 'config_commit', "SELECT tessera.move_range('acc', 500, 1500, 's3')");
 $c->stop('s1', 'immediate');
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->go_on('s2');
 is($c->query('s2', 'SELECT bal FROM acc WHERE k = 100'), '100', 'outside of the range all goes on');
 my ($status, $stdout, $stderr) = $c->psql('s2', "SET tessera.gate_timeout = 1000; SELECT bal FROM acc WHERE k = 1000");
 isnt($status, 0, 'inside a statement gets an error at its deadline') or diag $stdout;
@@ -147,7 +129,7 @@ $c->start('s1');
 ok($c->wait_for('s2', 'SELECT bal FROM acc WHERE k = 1000', '1000', 60), 'when the config node is back the range is served');
 $session->quit;
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE state = 'running'", '0', 60), 'and the migration is settled');
-settled('config node away');
+$c->is_settled('config node away');
 same('after the config node was away', 'SELECT * FROM acc');
 
 # Registered, but its donor was never told: the caller died in between.
@@ -156,6 +138,6 @@ $c->query('s1', "SELECT tessera.internal_register_migration(table_id, '500', '15
 is($c->query('s1', "UPDATE tessera.migration SET started = started - interval '1 minute' WHERE state = 'running' RETURNING 1"), '1', 'a migration is registered');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE state = 'running'", '0', 60), 'it is fenced');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE error LIKE '%never reached its donor'", '1', 10), 'with the reason');
-settled('never donated');
+$c->is_settled('never donated');
 
 done_testing();

@@ -25,30 +25,6 @@ my $move = "SELECT tessera.move_range('acc', 1001, 4001, 's2')";
 my $back = "SELECT tessera.move_range('acc', 1001, 4001, 's1')";
 my $waiting = "SELECT phase || ': ' || waiting_for FROM tessera.stat_progress_migration";
 
-sub set
-{
-	my ($setting, $value) = @_;
-	$c->query('s2', "ALTER SYSTEM SET $setting = $value");
-	$c->query('s2', 'SELECT pg_reload_conf()');
-	return;
-}
-
-sub begin
-{
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$move;\n");
-	return $session;
-}
-
-sub finish
-{
-	my ($session) = @_;
-	$session->query('SELECT 1');
-	my $errors = $session->{stderr};
-	$session->quit;
-	return $errors;
-}
-
 sub same
 {
 	my ($name) = @_;
@@ -64,55 +40,55 @@ sub receiver
 }
 
 # Replay: the standby stops replaying, the clone waits after its first commit; bounded, and by name.
-set('tessera.migration_commit_size', 64);
-set('tessera.migration_batch_size', 64);
-set('tessera.secondary_throttle', 'replay');
-set('tessera.secondary_throttle_timeout', 120000);
+$c->set('s2', 'tessera.migration_commit_size' => 64);
+$c->set('s2', 'tessera.migration_batch_size' => 64);
+$c->set('s2', 'tessera.secondary_throttle' => 'replay');
+$c->set('s2', 'tessera.secondary_throttle_timeout' => 120000);
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
 ok($standby->poll_query_until('postgres', 'SELECT pg_get_wal_replay_pause_state()', 'paused'), 'a standby pauses');
-my $session = begin();
+my $session = $c->begin('s1', $move);
 ok($c->wait_for('s2', $waiting, qr/^receiving: replay of the standby of process \d+$/), 'the recipient waits for its replay');
 ok($c->wait_for('s1', $waiting, qr/^cloning: recipient: replay of the standby of process \d+$/), 'and the donor says so');
 cmp_ok($c->query('s2', 'SELECT rows_done FROM tessera.stat_progress_migration'), '<', 3000, 'the clone does not run ahead');
 $c->query('s1', 'UPDATE acc SET bal = bal WHERE k = 2000');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
-is(finish($session), '', 'when it replays the move goes on');
+is($c->finish($session), '', 'when it replays the move goes on');
 same('throttled by replay');
 $c->query('s1', $back);
 
 # Not for ever: past the time limit of each wait the clone goes on.
-set('tessera.secondary_throttle_timeout', 1);
+$c->set('s2', 'tessera.secondary_throttle_timeout' => 1);
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
 ok($standby->poll_query_until('postgres', 'SELECT pg_get_wal_replay_pause_state()', 'paused'), 'a standby pauses again');
-is(finish(begin()), '', 'a standby that does not follow in time does not stop the move');
+is($c->finish($c->begin('s1', $move)), '', 'a standby that does not follow in time does not stop the move');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
 $c->query('s1', $back);
 
 # Flush: what a standby has received counts, be it replayed or not.
-set('tessera.secondary_throttle', 'flush');
-set('tessera.secondary_throttle_timeout', 120000);
+$c->set('s2', 'tessera.secondary_throttle' => 'flush');
+$c->set('s2', 'tessera.secondary_throttle_timeout' => 120000);
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
 ok($standby->poll_query_until('postgres', 'SELECT pg_get_wal_replay_pause_state()', 'paused'), 'a standby pauses once more');
-is(finish(begin()), '', 'by flush a standby that receives and does not replay is no obstacle');
+is($c->finish($c->begin('s1', $move)), '', 'by flush a standby that receives and does not replay is no obstacle');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
 same('throttled by flush');
 $c->query('s1', $back);
 
 # The confirmation: a standby that is attached and does not flush holds back the hand-over, but no statement.
-set('tessera.secondary_throttle', 'off');
-$c->query('s2', "SELECT tessera.injection_set('recipient_last', 'pause')");
-$session = begin();
-ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'recipient_last'", '1'), 'the recipient is about to confirm');
+$c->set('s2', 'tessera.secondary_throttle' => 'off');
+$c->pause_at('s2', 'recipient_last');
+$session = $c->begin('s1', $move);
+ok($c->paused_at('s2', 'recipient_last'), 'the recipient is about to confirm');
 my $receiver = receiver();
 kill 'STOP', $receiver;
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->go_on('s2');
 ok($c->wait_for('s1', 'SELECT gate_attempts >= 2 FROM tessera.stat_progress_migration', 't', 30), 'the confirmation waits for the standby: the gate opens, and is tried again');
 is($c->query('s1', "SET tessera.gate_timeout = 5000; UPDATE acc SET bal = bal + 1 WHERE k = 3000 RETURNING bal"), '3001', 'the range is served');
 $c->plain_query('UPDATE acc SET bal = bal + 1 WHERE k = 3000');
 is($c->query('s1', "SELECT tessera.range_owner('acc', 3000)"), 's1', 'it is not given up');
 is($c->query('s1', 'SELECT count(*) FROM tessera.range_deletions'), '0', 'nothing is to be deleted');
 kill 'CONT', $receiver;
-is(finish($session), '', 'when the standby has flushed it is handed over');
+is($c->finish($session), '', 'when the standby has flushed it is handed over');
 ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'and then deleted');
 same('confirmed by the standby');
 $c->node('s2')->wait_for_catchup($standby, 'replay');

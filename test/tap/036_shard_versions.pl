@@ -98,16 +98,16 @@ sub in_migration
 {
 	my ($node, $from, $to, $point, $sub) = @_;
 	my ($key) = chunk_of($from);
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$c->pause_at($node, $point);
 	my $session = $c->session('s1', on_error_stop => 0);
 	$session->query_until(qr/begun/, "\\echo begun\nSELECT tessera.move_chunk('t', $key, '$to');\n");
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "a migration is paused at $point");
+	ok($c->paused_at($node, $point), "a migration is paused at $point");
 	$sub->($c->query('s1', "SELECT id FROM tessera.migrations WHERE state = 'running'"));
-	$c->query($node, "SELECT tessera.injection_clear('$point')");
+	$c->go_on($node, $point);
 	$session->query('SELECT 1');
 	my $errors = $session->{stderr};
 	$session->quit;
-	$c->query($node, 'SELECT tessera.injection_clear()');
+	$c->go_on($node);
 	return $errors;
 }
 

@@ -20,65 +20,6 @@ $c->query('s1', "SELECT tessera.shard_table('big', 'k')");
 
 my $progress = 'FROM tessera.stat_progress_migration';
 
-sub set
-{
-	my (%settings) = @_;
-	foreach my $node ($c->names)
-	{
-		$c->query($node, "ALTER SYSTEM SET $_ = $settings{$_}") foreach sort keys %settings;
-		$c->query($node, 'SELECT pg_reload_conf()');
-	}
-	return;
-}
-
-sub reset_all
-{
-	foreach my $node ($c->names)
-	{
-		$c->query($node, 'ALTER SYSTEM RESET ALL');
-		$c->query($node, 'SELECT pg_reload_conf()');
-	}
-	return;
-}
-
-sub begin
-{
-	my ($sql) = @_;
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$sql;\n");
-	return $session;
-}
-
-sub finish
-{
-	my ($session) = @_;
-	$session->query('SELECT 1');
-	my $errors = $session->{stderr};
-	$session->quit;
-	return $errors;
-}
-
-sub arm
-{
-	my ($node, $point) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
-	return;
-}
-
-sub paused
-{
-	my ($node, $point) = @_;
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
-	return;
-}
-
-sub go_on
-{
-	my ($node, $point) = @_;
-	$c->query($node, "SELECT tessera.injection_clear('$point')");
-	return;
-}
-
 sub same
 {
 	my ($name, $table) = @_;
@@ -89,19 +30,19 @@ sub same
 }
 
 # Memory: a range of 20 MB, and a transaction of 20 MB while it moves, with bounds far below; several batches are under way at a time.
-set('tessera.migration_batch_size' => 64, 'tessera.migration_commit_size' => 256, 'tessera.migration_memory' => 1024);
-arm('s2', 'recipient_batch');
-arm('s2', 'recipient_cloned');
-my $session = begin("SELECT tessera.move_range('big', tessera.minkey(), tessera.maxkey(), 's2')");
-paused('s2', 'recipient_batch');
+$c->set(undef, 'tessera.migration_batch_size' => 64, 'tessera.migration_commit_size' => 256, 'tessera.migration_memory' => 1024);
+$c->pause_at('s2', 'recipient_batch');
+$c->pause_at('s2', 'recipient_cloned');
+my $session = $c->begin('s1', "SELECT tessera.move_range('big', tessera.minkey(), tessera.maxkey(), 's2')");
+$c->is_paused_at('s2', 'recipient_batch');
 ok($c->wait_for('s1', "SELECT bytes_done >= 4 * 64 * 1024 + " . $c->query('s2', "SELECT bytes_done $progress") . " $progress", 't', 10), 'several batches are on their way');
-go_on('s2', 'recipient_batch');
-paused('s2', 'recipient_cloned');
+$c->go_on('s2', 'recipient_batch');
+$c->is_paused_at('s2', 'recipient_cloned');
 $c->everywhere('UPDATE big SET n = 1');
-arm('s1', 'donor_cleaning');
-arm('s2', 'recipient_released');
-go_on('s2', 'recipient_cloned');
-paused($_->[0], $_->[1]) foreach ([ 's1', 'donor_cleaning' ], [ 's2', 'recipient_released' ]);
+$c->pause_at('s1', 'donor_cleaning');
+$c->pause_at('s2', 'recipient_released');
+$c->go_on('s2', 'recipient_cloned');
+$c->is_paused_at($_->[0], $_->[1]) foreach ([ 's1', 'donor_cleaning' ], [ 's2', 'recipient_released' ]);
 # What the server itself takes, too, and the keys that verification keeps.
 my $limit = 16 * 1024 * 1024;
 foreach my $node ($c->names)
@@ -112,40 +53,40 @@ foreach my $node ($c->names)
 	cmp_ok($peak, '<', $limit, "$node: $peak bytes, however large the range");
 	cmp_ok($c->query($node, "SELECT bytes_done $progress"), '>', 30 * 1024 * 1024, "$node: more than 30 MB went through");
 }
-go_on('s1', 'donor_cleaning');
-go_on('s2', 'recipient_released');
-is(finish($session), '', 'the move ends well');
+$c->go_on('s1', 'donor_cleaning');
+$c->go_on('s2', 'recipient_released');
+is($c->finish($session), '', 'the move ends well');
 same('much data', 'big');
 
 # Rate: 1 MB a second.
-set('tessera.migration_max_rate' => 1024);
+$c->set(undef, 'tessera.migration_max_rate' => 1024);
 $c->query('s1', "SELECT tessera.move_range('big', 1, 3001, 's1')");
 my $seconds = $c->query('s1', "SELECT extract(epoch FROM finished - started) FROM tessera.migrations ORDER BY started DESC LIMIT 1");
 cmp_ok($seconds, '>', 2, "3 MB at 1 MB a second take their time ($seconds s)");
-reset_all();
+$c->reset_settings;
 $c->query('s1', "SELECT tessera.move_range('big', 1, 3001, 's2')");
 my $faster = $c->query('s1', "SELECT extract(epoch FROM finished - started) FROM tessera.migrations ORDER BY started DESC LIMIT 1");
 cmp_ok($faster, '<', $seconds, 'without the limit less');
 
 # The donor's answers to requests for more of the clone than there is are not taken for news: at a low rate they came while the outcome was waited for.
 $c->query('s1', $_) foreach ('CREATE TABLE slow (k int PRIMARY KEY)', "SELECT tessera.shard_table('slow', 'k')", 'INSERT INTO slow SELECT generate_series(1, 10)');
-set('tessera.migration_max_rate' => 1, 'tessera.critical_section_budget' => 10000);
-arm('s2', 'recipient_confirming');
-my $slow = begin("SELECT tessera.move_range('slow', 1, 101, 's2')");
-paused('s2', 'recipient_confirming');
+$c->set(undef, 'tessera.migration_max_rate' => 1, 'tessera.critical_section_budget' => 10000);
+$c->pause_at('s2', 'recipient_confirming');
+my $slow = $c->begin('s1', "SELECT tessera.move_range('slow', 1, 101, 's2')");
+$c->is_paused_at('s2', 'recipient_confirming');
 ok($c->wait_for('s1', "SELECT clock_timestamp() > xact_start + interval '1 second' FROM pg_stat_activity WHERE query LIKE 'SELECT tessera.move_range(%'", 't', 10),
 	'the rate would let them go now');
-go_on('s2', 'recipient_confirming');
-is(finish($slow), '', 'the move ends well');
+$c->go_on('s2', 'recipient_confirming');
+is($c->finish($slow), '', 'the move ends well');
 is($c->query('s1', 'SET tessera.gate_timeout = 1000; SELECT count(*) FROM slow'), '10', 'and nobody waits for its end');
-reset_all();
+$c->reset_settings;
 
 # S50: the donor asks at once, then less and less often, at most every second or so.
-set('log_statement' => "'all'");
+$c->set(undef, 'log_statement' => "'all'");
 my $offset = -s $c->node('s2')->logfile;
-arm('s2', 'recipient_cloned');
-$session = begin("SELECT tessera.move_range('acc', 1001, 2001, 's2')");
-paused('s2', 'recipient_cloned');
+$c->pause_at('s2', 'recipient_cloned');
+$session = $c->begin('s1', "SELECT tessera.move_range('acc', 1001, 2001, 's2')");
+$c->is_paused_at('s2', 'recipient_cloned');
 my @asked;
 my $deadline = time + 20;
 while (@asked < 14 && time < $deadline)
@@ -158,20 +99,20 @@ my @gaps = map { $asked[$_] - $asked[ $_ - 1 ] } 1 .. $#asked;
 cmp_ok(scalar @asked, '>=', 14, 'S50: the donor asks how the recipient fares') or diag "@gaps";
 cmp_ok($gaps[-1], '>', 0.9, 'S50: about every second in the end') or diag "@gaps";
 cmp_ok((sort { $a <=> $b } @gaps[ 0 .. 4 ])[0], '<', $gaps[-1] / 4, 'S50: often in the beginning') or diag "@gaps";
-reset_all();
+$c->reset_settings;
 
 # S51: no critical section while the recipient is behind.
-arm('s2', 'recipient_batch');
+$c->pause_at('s2', 'recipient_batch');
 $c->everywhere('UPDATE acc SET bal = bal + 1 WHERE k BETWEEN 1001 AND 1100');
-go_on('s2', 'recipient_cloned');
-paused('s2', 'recipient_batch');
+$c->go_on('s2', 'recipient_cloned');
+$c->is_paused_at('s2', 'recipient_batch');
 ok($c->wait_for('s1', "SELECT lag_ms > 1000 $progress", 't', 20), 'S51: the recipient is behind');
 is($c->query('s1', "SELECT phase, gate_attempts $progress"), 'catching_up|0', 'S51: no gate is closed');
 
 # S56: behind the write gate reads go on, and writes outside of the range.
-arm('s1', 'donor_write_gate');
-go_on('s2', 'recipient_batch');
-paused('s1', 'donor_write_gate');
+$c->pause_at('s1', 'donor_write_gate');
+$c->go_on('s2', 'recipient_batch');
+$c->is_paused_at('s1', 'donor_write_gate');
 foreach my $node ($c->names)
 {
 	is($c->query($node, 'SET tessera.gate_timeout = 1000; SELECT bal FROM acc WHERE k = 1500'), '1500', "S56: $node reads inside of the range");
@@ -180,26 +121,26 @@ foreach my $node ($c->names)
 	like($c->error($node, 'SET tessera.gate_timeout = 300; UPDATE acc SET bal = bal WHERE k = 1500'), qr/55P03.*gate|40001/s, "S56: $node does not write inside");
 }
 # Who waits at a gate is counted and logged.
-set('tessera.log_min_gate_wait' => 0);
+$c->set(undef, 'tessera.log_min_gate_wait' => 0);
 $c->query('s1', 'SELECT tessera.stat_routing_reset()');
-my $held = begin('UPDATE acc SET bal = bal WHERE k = 1500');
+my $held = $c->begin('s1', 'UPDATE acc SET bal = bal WHERE k = 1500');
 ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'UPDATE acc SET bal = bal WHERE k = 1500%' AND wait_event_type = 'Extension'", '1'), 'a statement waits at the gate');
 my $before = -s $c->node('s1')->logfile;
-go_on('s1', 'donor_write_gate');
-is(finish($session), '', 'and the move ends well');
-is(finish($held), '', 'so does who waited');
+$c->go_on('s1', 'donor_write_gate');
+is($c->finish($session), '', 'and the move ends well');
+is($c->finish($held), '', 'so does who waited');
 is($c->query('s1', 'SELECT gate_waits > 0 AND gate_wait_time > 0 FROM tessera.stat_routing'), 't', 'its wait is counted');
 like(slurp_file($c->node('s1')->logfile, $before), qr/waited \d+\.\d{3} ms at the gate of a migration of table "acc"/, 'and logged');
 same('after the gate', 'acc');
-reset_all();
+$c->reset_settings;
 
 # What the config node would refuse it refuses before a gate is closed.
-arm('s2', 'recipient_cloned');
-$session = begin("SELECT tessera.move_range('acc', 2001, 2500, 's2')");
-paused('s2', 'recipient_cloned');
+$c->pause_at('s2', 'recipient_cloned');
+$session = $c->begin('s1', "SELECT tessera.move_range('acc', 2001, 2500, 's2')");
+$c->is_paused_at('s2', 'recipient_cloned');
 $c->query('s1', 'UPDATE tessera.table_group SET allow_migrations = false');
-go_on('s2', 'recipient_cloned');
-like(finish($session), qr/55006.*not allowed at present/s, 'a commit that would be refused ends the move');
+$c->go_on('s2', 'recipient_cloned');
+like($c->finish($session), qr/55006.*not allowed at present/s, 'a commit that would be refused ends the move');
 is($c->query('s1', 'SELECT pause_ms IS NULL FROM tessera.migrations ORDER BY started DESC LIMIT 1'), 't', 'and no gate was closed');
 $c->query('s1', 'UPDATE tessera.table_group SET allow_migrations = true');
 
@@ -207,7 +148,7 @@ $c->query('s1', 'UPDATE tessera.table_group SET allow_migrations = true');
 my $deleter = "SELECT query FROM pg_stat_activity WHERE backend_type = 'tessera range deleter'";
 $c->query('s1', "SELECT tessera.move_range('acc', 1001, 2001, 's1')");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'nothing is to be deleted');
-set('tessera.range_deleter_batch_size' => 100, 'tessera.range_deleter_batch_delay' => 600000);
+$c->set(undef, 'tessera.range_deleter_batch_size' => 100, 'tessera.range_deleter_batch_delay' => 600000);
 $c->query('s1', "SELECT tessera.move_range('acc', 1001, 3001, 's2')");
 ok($c->wait_for('s1', $deleter, qr/^deleting .*: 100 rows so far$/, 30), 'S74: the range deleter rests after a batch, and shows how far it is');
 is($c->query('s1', 'SELECT count(*) FROM tessera.range_deletions'), '1', 'S75: the range is still to be deleted');
@@ -222,17 +163,38 @@ $c->kill9('s1');
 $c->start('s1');
 ok($c->wait_for('s1', $deleter, qr/^deleting .*: \d00 rows so far$/, 30), 'after a crash it goes on with what is left');
 is($c->query('s1', 'SELECT count(*) FROM tessera.range_deletions'), '1', 'which is not all');
-set('tessera.range_deleter_batch_delay' => 0);
+$c->set(undef, 'tessera.range_deleter_batch_delay' => 0);
 $c->query('s1', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'tessera range deleter'");
 ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', '0', 60), 'S75: in the end the range is off the list');
 same('all is deleted', 'acc');
 # Many ranges at once: the delay of each is its own, and comes to its end.
-reset_all();
-set('tessera.orphan_cleanup_delay' => 300);
+$c->reset_settings;
+$c->set(undef, 'tessera.orphan_cleanup_delay' => 300);
 $c->query('s1', $_) foreach ('CREATE TABLE many (k int PRIMARY KEY)', 'INSERT INTO many SELECT generate_series(1, 1000)', "SELECT tessera.shard_table('many', 'k')", "SELECT tessera.move_range('many', 1, 2, 's2')", "SELECT tessera.move_range('many', 1, 2, 's1')");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'a range that was moved away again is deleted');
 $c->query('s2', "UPDATE tessera.placement p SET deletions = ARRAY(SELECT ROW(g * 10, g * 10 + 1)::tessera.bound_range FROM generate_series(1, 60) g)
 	FROM tessera.cluster_table t WHERE t.group_id = p.group_id AND t.table_name = 'many'");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'so are sixty of them');
+
+# Invariant 5: what is owned stays, whatever the list says.
+$c->query('s1', "UPDATE tessera.placement p SET deletions = '{\"(100,200)\",\"(900,910)\"}' FROM tessera.cluster_table t WHERE t.group_id = p.group_id AND t.table_name = 'many'");
+$c->query('s1', "SELECT tessera.move_range('many', 900, 910, 's2')");
+ok($c->wait_for('s1', "SELECT deletions FROM tessera.placement JOIN tessera.cluster_table USING (group_id) WHERE table_name = 'many'", '{"(100,200)"}', 30),
+	'what is not owned is deleted and off the list');
+is($c->query('s1', 'SELECT count(*) FROM many'), '1000', 'what is owned is not');
+like($c->query('s1', 'SELECT * FROM tessera.check_consistency()'), qr/^5\|public\.many\|shard s1 has to delete the range from 100 to 200, but owns that from MINKEY to 900$/m,
+	'and the error in the list is noticed');
+$c->query('s1', "UPDATE tessera.placement SET deletions = '{}'");
+
+# And what it said when the deleter looked: it sleeps between two batches, the range comes back meanwhile.
+$c->set('s1', 'tessera.range_deleter_batch_size' => 10, 'tessera.range_deleter_batch_delay' => 600000);
+$c->query('s1', "SELECT tessera.move_range('many', 1, 501, 's2')");
+ok($c->wait_for('s1', $deleter, qr/^deleting .*: 10 rows so far$/, 30), 'the deleter sleeps after a batch');
+$c->query('s1', "SELECT tessera.move_range('many', 1, 501, 's1')");
+$c->set('s1', 'tessera.range_deleter_batch_delay' => 0);
+$c->query('s1', "SELECT tessera.move_range('many', 501, 502, 's2')");
+ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'it wakes, and goes on with another range');
+is($c->query('s1', 'SELECT count(*) FROM many'), '1000', 'the one that came back it lets alone');
+is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'all is consistent');
 
 done_testing();

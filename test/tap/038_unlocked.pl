@@ -41,20 +41,14 @@ sub unlocked
 sub held
 {
 	my ($node, $point, %params) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$c->pause_at($node, $point);
 	$c->query($params{error}[0], "SELECT tessera.injection_set('$params{error}[1]', 'error')") if $params{error};
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n$move;\n");
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
+	my $session = $c->begin('s1', $move);
+	$c->is_paused_at($node, $point);
 	unlocked($point, $params{clones}, grep { $_ ne $node } $c->names);
-	$c->query($_, 'SELECT tessera.injection_clear()') foreach $c->names;
-	$session->query('SELECT 1');
-	$session->quit;
-	foreach my $n ($c->names)
-	{
-		ok($c->wait_for($n, "SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$point: $n is clean");
-	}
+	$c->go_on($_) foreach $c->names;
+	$c->finish($session);
+	$c->is_settled($point);
 	return;
 }
 
@@ -86,15 +80,15 @@ held('s3', 'recipient_discarding', error => [ 's2', 'donor_steady' ]);
 # A promoted shard asks for its range to be returned.
 $c->add_standby('s3');
 $c->cut_standby('s3');
-$c->query('s1', "SELECT tessera.injection_set('config_returning', 'pause')");
-$c->query('s2', "SELECT tessera.injection_set('donor_cleaning', 'pause')");
+$c->pause_at('s1', 'config_returning');
+$c->pause_at('s2', 'donor_cleaning');
 my $session = $c->session('s1', on_error_stop => 0);
 $session->query_until(qr/begun/, "\\echo begun\n$move;\n");
-ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list()", '1'), 'the move is committed, not acknowledged');
+ok($c->paused_at('s2', 'donor_cleaning'), 'the move is committed, not acknowledged');
 $c->promote('s3', lossy => 1);
-ok($c->wait_for('s1', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'config_returning'", '1', 60), 'the promoted recipient asks for the range to be returned');
+ok($c->paused_at('s1', 'config_returning', 60), 'the promoted recipient asks for the range to be returned');
 unlocked('config_returning', undef, 's2', 's3');
-$c->query($_, 'SELECT tessera.injection_clear()') foreach ('s1', 's2');
+$c->go_on($_) foreach ('s1', 's2');
 $session->query('SELECT 1');
 $session->quit;
 ok($c->wait_for('s3', 'SELECT placements_known FROM tessera.promotion_status()', 't', 60), 'the promoted server knows what it owns');

@@ -73,10 +73,10 @@ sub check_all
 sub stop_recipient
 {
 	my ($donor, $recipient) = @_;
-	$c->wait_for($donor, "SELECT max(paused) FROM tessera.injection_list() WHERE name = 'donor_write_gate'", '1', 30);
+	$c->paused_at($donor, 'donor_write_gate', 30);
 	my $pid = $c->query($recipient, "SELECT pid FROM tessera.stat_progress_migration WHERE side = 'recipient'");
 	kill 'STOP', $pid;
-	$c->query($donor, "SELECT tessera.injection_clear('donor_write_gate')");
+	$c->go_on($donor, 'donor_write_gate');
 	return $pid;
 }
 
@@ -97,13 +97,13 @@ sub crash_at
 
 	$load //= start_load($load_number++);
 	$c->query($donor, "SELECT tessera.injection_set('donor_cloned', 'error')") if $on_the_way_back{$point};
-	$c->query($donor, "SELECT tessera.injection_set('donor_write_gate', 'pause')") if $point eq 'donor_reopened';
-	$c->query($paused, "SELECT tessera.injection_set('$point', 'pause')");
+	$c->pause_at($donor, 'donor_write_gate') if $point eq 'donor_reopened';
+	$c->pause_at($paused, $point);
 	my ($stdout, $stderr) = ('', '');
 	my $move = IPC::Run::start([ psql_command($caller), '-c', "SELECT tessera.move_range('acc', $RANGE_MIN, $RANGE_MAX, '$recipient')" ],
 		'<', \undef, '>', \$stdout, '2>', \$stderr);
 	my $stopped = $point eq 'donor_reopened' ? stop_recipient($donor, $recipient) : undef;
-	if (!$c->wait_for($paused, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 30))
+	if (!$c->paused_at($paused, $point, 30))
 	{
 		push @findings, "the point was not reached: $stderr";
 	}
@@ -112,11 +112,11 @@ sub crash_at
 	$c->kill9($_) foreach @down;
 	if (!grep { $_ eq $paused } @down)
 	{
-		$c->query($paused, 'SELECT tessera.injection_clear()');
+		$c->go_on($paused);
 		sleep($params{down} // 0.3);
 	}
 	$c->start($_) foreach @down;
-	$c->query($_, 'SELECT tessera.injection_clear()') foreach @nodes;
+	$c->go_on($_) foreach @nodes;
 	# A migration that its donor never heard of is fenced when it is old enough.
 	$c->query('s1', "UPDATE tessera.migration SET started = started - interval '1 minute' WHERE state = 'running'") if $point =~ /^(config_registered|donor_noted)$/;
 

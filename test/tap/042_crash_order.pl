@@ -31,10 +31,10 @@ sub move_paused
 	my $recipient = $donor eq $pair[0] ? $pair[1] : $pair[0];
 	my $paused = $point =~ /^recipient/ ? $recipient : $donor;
 	my $move = { stdout => '', stderr => '' };
-	$c->query($paused, "SELECT tessera.injection_set('$point', 'pause')") if $point;
+	$c->pause_at($paused, $point) if $point;
 	$move->{handle} = IPC::Run::start([ psql_command($caller // 's1'), '-v', 'VERBOSITY=verbose', '-c',
 			"SELECT tessera.move_range('acc', $RANGE_MIN, $RANGE_MAX, '$recipient')" ], '<', \undef, '>', \$move->{stdout}, '2>', \$move->{stderr});
-	$c->wait_for($paused, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 30) or fail "$point is reached" if $point;
+	$c->paused_at($paused, $point, 30) or fail "$point is reached" if $point;
 	my $id = $c->query('s1', "SELECT migration_id FROM tessera.migration ORDER BY started DESC LIMIT 1");
 	return ($move, $id, $donor, $recipient, $paused);
 }
@@ -67,7 +67,7 @@ my ($move, $id, $donor, $recipient, $paused, $session);
 $session = $c->session('s1', on_error_stop => 0);
 $session->query('BEGIN');
 $session->query('SELECT FROM tessera.table_group FOR UPDATE');
-$c->query($donor, 'SELECT tessera.injection_clear()');
+$c->go_on($donor);
 ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND wait_event_type = 'Lock'", '1', 20),
 	'the commit waits on the config node');
 $c->kill9($donor);
@@ -117,7 +117,7 @@ foreach my $point ('recipient_cloned', 'recipient_batch')
 	($move, $id, $donor, $recipient) = move_paused($point, 's1');
 	my $pid = process_of($recipient, $id, 'recipient');
 	kill 'STOP', $pid;
-	$c->query($recipient, 'SELECT tessera.injection_clear()');
+	$c->go_on($recipient);
 	$c->query('s1', "SELECT tessera.cancel_migration('$id')");
 	ok($c->wait_for('s1', "SELECT state FROM tessera.migration WHERE migration_id = '$id'", 'aborted', 30), "$point, stopped: the migration is aborted");
 	my ($second) = move_paused('', 's1');
@@ -151,7 +151,7 @@ foreach my $point (qw(donor_registered donor_flag_up donor_slot recipient_regist
 		$c->query('s1', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%move_range%' AND pid <> pg_backend_pid() AND state = 'active'");
 	}
 	$c->wait_for($donor, "SELECT count(*) FROM tessera.stat_progress_migration WHERE phase <> 'aborting'", '0', 10) unless $late;
-	$c->query($paused, 'SELECT tessera.injection_clear()');
+	$c->go_on($paused);
 	ok(answered($move), "cancelled at $point: the caller is answered");
 	like($move->{stderr}, qr/57014/, "cancelled at $point: he is told so") unless $late;
 	sound("cancelled at $point", $late ? $recipient : $donor);

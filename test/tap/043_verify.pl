@@ -45,51 +45,11 @@ my $odd = 'SELECT k, m, ms, p, ps, n, f, d, md5(t), j, twice FROM odd';
 my $accounts = "SELECT count(*), sum(k), sum(bal), md5(string_agg(k || filler, '' ORDER BY k)) FROM acc";
 my $lines = "SELECT count(*), md5(string_agg(k || line, '' ORDER BY k, line)) FROM log";
 
-sub clean
-{
-	my ($name) = @_;
-	foreach my $node ($c->names)
-	{
-		ok($c->wait_for($node,
-			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
-			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$name: $node is clean");
-	}
-	is($c->query('s1', "SELECT * FROM tessera.check_consistency(deep => true)"), '', "$name: consistent");
-	return;
-}
-
-# Pauses a node at a point; waits until it is there; lets it go on.
-sub arm
-{
-	my ($node, $point) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
-	return;
-}
-
-sub paused
-{
-	my ($node, $point) = @_;
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
-	return;
-}
-
-sub begin
-{
-	my ($sql) = @_;
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$sql;\n");
-	return $session;
-}
-
 sub finish
 {
 	my ($session) = @_;
-	$c->query($_, 'SELECT tessera.injection_clear()') foreach $c->names;
-	$session->query('SELECT 1');
-	my $errors = $session->{stderr};
-	$session->quit;
-	return $errors;
+	$c->go_on($_) foreach $c->names;
+	return $c->finish($session);
 }
 
 # What damages a table of the recipient behind the migration's back: a row too few, another one, one too many.
@@ -128,14 +88,14 @@ is($c->query('s1', 'SELECT bool_and(verify) FROM tessera.migration'), 't', 'move
 my %counts = (drop => 398, alter => 399, add => 400);
 foreach my $how (sort keys %counts)
 {
-	arm('s2', 'recipient_cloned');
-	my $session = begin("SELECT tessera.move_range('acc', 500, 900, 's2')");
-	paused('s2', 'recipient_cloned');
+	$c->pause_at('s2', 'recipient_cloned');
+	my $session = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 900, 's2')");
+	$c->is_paused_at('s2', 'recipient_cloned');
 	damage($how, $how eq 'add' ? 777 : 600);
 	like(finish($session), qr/XX001: verification of the clone: rows of table "public\.acc" differ \(donor: 399 rows, recipient: $counts{$how} rows\)/,
 		"clone, $how: found, and the table is named");
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 600)"), 's1', "clone, $how: the donor keeps the range");
-	clean("clone, $how");
+	$c->is_settled("clone, $how");
 }
 # A transaction inside the range keeps the gate open, so that rounds come before it.
 sub writer_inside
@@ -161,24 +121,24 @@ sub changed
 	my ($session, $writer);
 	if ($stage eq 'round')
 	{
-		arm('s2', 'recipient_cloned');
-		$session = begin("SELECT tessera.move_range('acc', 500, 900, 's2')");
-		paused('s2', 'recipient_cloned');
+		$c->pause_at('s2', 'recipient_cloned');
+		$session = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 900, 's2')");
+		$c->is_paused_at('s2', 'recipient_cloned');
 		change();
 		$writer = writer_inside();
-		arm('s2', 'recipient_verify_round');
-		$c->query('s2', "SELECT tessera.injection_clear('recipient_cloned')");
+		$c->pause_at('s2', 'recipient_verify_round');
+		$c->go_on('s2', 'recipient_cloned');
 	}
 	else
 	{
-		arm('s1', 'donor_steady');
-		$session = begin("SELECT tessera.move_range('acc', 500, 900, 's2')");
-		paused('s1', 'donor_steady');
+		$c->pause_at('s1', 'donor_steady');
+		$session = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 900, 's2')");
+		$c->is_paused_at('s1', 'donor_steady');
 		change();
-		arm('s2', 'recipient_verify_rest');
-		$c->query('s1', "SELECT tessera.injection_clear('donor_steady')");
+		$c->pause_at('s2', 'recipient_verify_rest');
+		$c->go_on('s1', 'donor_steady');
 	}
-	paused('s2', "recipient_verify_$stage");
+	$c->is_paused_at('s2', "recipient_verify_$stage");
 	if ($writer)
 	{
 		$writer->query('COMMIT');
@@ -202,7 +162,7 @@ foreach my $stage ('round', 'rest')
 		damage($how, $damaged{$how});
 		like(finish($session), qr/XX001: verification of changes$where: rows of table "public\.$found{$how}/, "$stage, $how: found, and table and key are named");
 		is($c->query('s1', "SELECT tessera.range_owner('acc', 600)"), 's1', "$stage, $how: the donor keeps the range");
-		clean("$stage, $how");
+		$c->is_settled("$stage, $how");
 		$c->query('s1', "UPDATE log SET line = substr(line, 5) WHERE k = 700");
 	}
 }
@@ -211,19 +171,19 @@ is(finish(changed('round')), '', 'the same without damage: the range moves');
 $c->query('s2', "UPDATE log SET line = substr(line, 5) WHERE k = 700");
 is($c->query('s1', $lines), $before, 'with every row of the table without identity');
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 900, 's1')");
-clean('no damage');
+$c->is_settled('no damage');
 
 # A round's snapshot sees changes that are decoded much later: the keys that they change are not of this round.
 $c->query('s1', "ALTER SYSTEM SET tessera.migration_batch_size = '8kB'");
 $c->query('s1', 'SELECT pg_reload_conf()');
-arm('s2', 'recipient_cloned');
-arm('s1', 'donor_verify_round');
-my $behind = begin("SELECT tessera.move_range('acc', 500, 900, 's2')");
-paused('s2', 'recipient_cloned');
+$c->pause_at('s2', 'recipient_cloned');
+$c->pause_at('s1', 'donor_verify_round');
+my $behind = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 900, 's2')");
+$c->is_paused_at('s2', 'recipient_cloned');
 change();
 my $inside = writer_inside();
-$c->query('s2', 'SELECT tessera.injection_clear()');
-paused('s1', 'donor_verify_round');
+$c->go_on('s2');
+$c->is_paused_at('s1', 'donor_verify_round');
 $inside->query('COMMIT');
 $inside->quit;
 $c->query('s1', 'UPDATE acc SET bal = bal + 1 WHERE k >= 500 AND k < 900 AND k <> 600') foreach 1 .. 5;
@@ -252,20 +212,20 @@ foreach my $to ('s2', 's1', 's2')
 my $sums = $load->stop;
 is($sums->{aborted}, 0, 'no client has ended') or diag $sums->{errors};
 cmp_ok($c->query('s1', 'SELECT sum(bal) FROM acc'), '>', 500, 'and they have written');
-clean('load');
+$c->is_settled('load');
 is($c->query('s1', 'SELECT count(*), count(t) FROM odd'), '500|10', 'no row is lost');
 
 # A row gets another identity, its TOAST is as it was and thus not in WAL, and the transaction, flushed, waits for a standby: others do not see it yet.
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 3900, 's2')") if $c->query('s1', "SELECT tessera.range_owner('acc', 600)") eq 's1';
-arm('s1', 'recipient_cloned');
-my $late = begin("SELECT tessera.move_range('acc', 500, 3900, 's1')");
-paused('s1', 'recipient_cloned');
+$c->pause_at('s1', 'recipient_cloned');
+my $late = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 3900, 's1')");
+$c->is_paused_at('s1', 'recipient_cloned');
 $c->query('s2', 'ALTER SYSTEM SET synchronous_standby_names = nobody');
 $c->query('s2', 'SELECT pg_reload_conf()');
 my $writer = $c->session('s2', on_error_stop => 0);
 $writer->query_until(qr/begun/, "\\echo begun\nUPDATE notes SET id = 2 WHERE k = 701;\n");
 ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'", '1'), 'a transaction waits for a standby');
-$c->query('s1', 'SELECT tessera.injection_clear()');
+$c->go_on('s1');
 ok($c->wait_for('s2', "SELECT count(*) FROM tessera.stat_progress_migration WHERE waiting_for LIKE '%visible%'", '1'), 'the migration waits for it');
 $c->query('s2', 'ALTER SYSTEM RESET synchronous_standby_names');
 $c->query('s2', 'SELECT pg_reload_conf()');
@@ -276,18 +236,18 @@ is($c->query('s1', 'SELECT k, id, length(t) FROM notes WHERE k = 701'), '701|2|5
 # Too many keys: refused, not forgotten.
 $c->query('s1', 'ALTER SYSTEM SET tessera.migration_verify_memory = 64');
 $c->query('s1', 'SELECT pg_reload_conf()');
-arm('s2', 'recipient_cloned');
-my $limited = begin("SELECT tessera.move_range('acc', 500, 3900, 's2')");
-paused('s2', 'recipient_cloned');
+$c->pause_at('s2', 'recipient_cloned');
+my $limited = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 3900, 's2')");
+$c->is_paused_at('s2', 'recipient_cloned');
 $c->query('s1', 'UPDATE acc SET bal = bal');
 like(finish($limited), qr/53400.*migration_verify_memory/s, 'more keys than there is memory for');
 $c->query('s1', 'ALTER SYSTEM RESET tessera.migration_verify_memory');
 $c->query('s1', 'SELECT pg_reload_conf()');
-clean('memory');
+$c->is_settled('memory');
 
-arm('s2', 'recipient_cloned');
-my $unverified = begin("SELECT tessera.move_range('acc', 500, 900, 's2', verify => false)");
-paused('s2', 'recipient_cloned');
+$c->pause_at('s2', 'recipient_cloned');
+my $unverified = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 900, 's2', verify => false)");
+$c->is_paused_at('s2', 'recipient_cloned');
 damage('drop', 600);
 is(finish($unverified), '', 'without verification nobody notices');
 is($c->query('s1', 'SELECT count(*) FROM acc WHERE k = 600'), '0', 'that a row is lost');

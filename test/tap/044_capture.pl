@@ -262,18 +262,18 @@ sub move_through
 	{
 		my ($point, $side, $gated) = @{ $phases[$n] };
 		my $node = $side{$side};
-		$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+		$c->pause_at($node, $point);
 		$move //= IPC::Run::start([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, 'postgres', '-c',
 				"SELECT tessera.move_range('main', 1000, 3000, '$recipient')" ], '<', \undef, '>', \$out, '2>', \$err);
-		$c->query($previous->[0], "SELECT tessera.injection_clear('$previous->[1]')") if $previous;
-		$c->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 60) or do { $move->pump_nb; die "$point is not reached: $err" };
+		$c->go_on($previous->[0], $previous->[1]) if $previous;
+		$c->paused_at($node, $point, 60) or do { $move->pump_nb; die "$point is not reached: $err" };
 		$previous = [ $node, $point ];
 		collect(@{ shift @waiting }) while @waiting && !$gated;
 		my $written = write_all($n, $gated);
 		push @waiting, [ $point, $written ] if $gated;
 		same("$donor to $recipient, $point") unless $gated || $n % 3;
 	}
-	$c->query($previous->[0], "SELECT tessera.injection_clear('$previous->[1]')");
+	$c->go_on($previous->[0], $previous->[1]);
 	collect(@$_) foreach @waiting;
 	$move->finish;
 	like($out, qr/^[0-9a-f-]{36}$/, "$donor to $recipient: the range has moved") or diag $err;
@@ -299,7 +299,7 @@ sub prepared
 	my ($k) = @_;
 	my $session = $c->session('s1');
 	my $sql = "UPDATE main SET a = 'prepared' WHERE k IN ($k, $k + 5000)";
-	$c->query('s1', "SELECT tessera.injection_set('commit_prepared', 'pause')");
+	$c->pause_at('s1', 'commit_prepared');
 	$session->query_until(qr/begun/, "\\echo begun\n$sql;\n");
 	$c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xacts', '1', 30) or fail 'a transaction is prepared';
 	return $session;
@@ -308,7 +308,7 @@ sub prepared
 sub finish_prepared
 {
 	my ($session, $k) = @_;
-	$c->query('s1', "SELECT tessera.injection_clear('commit_prepared')");
+	$c->go_on('s1', 'commit_prepared');
 	is($session->query('SELECT 1'), '1', 'the prepared transaction ends');
 	$session->quit;
 	$c->plain_query("UPDATE main SET a = 'prepared' WHERE k IN ($k, $k + 5000)");
@@ -318,16 +318,16 @@ sub finish_prepared
 my $open = prepared(1980);
 my ($out, $err) = ('', '');
 my $server = $c->node('s1');
-$c->query('s3', "SELECT tessera.injection_set('donor_cloned', 'pause')");
+$c->pause_at('s3', 'donor_cloned');
 my $move = IPC::Run::start([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, 'postgres', '-c',
 		"SELECT tessera.move_range('main', 1000, 3000, 's2')" ], '<', \undef, '>', \$out, '2>', \$err);
 ok($c->wait_for('s3', 'SELECT waiting_for FROM tessera.stat_progress_migration', qr/^prepared transaction/, 30), 'a transaction prepared before the move is waited for');
 finish_prepared($open, 1980);
-ok($c->wait_for('s3', "SELECT max(paused) FROM tessera.injection_list() WHERE name = 'donor_cloned'", '1', 60), 'cloned');
+ok($c->paused_at('s3', 'donor_cloned', 60), 'cloned');
 $c->everywhere($_) foreach ("INSERT INTO main (k, id, big) VALUES (1902, 100, $big)",
 	"UPDATE main SET a = 'to 1903' WHERE k = 3900 AND id = 100", "UPDATE main SET a = 'TOAST unchanged' WHERE k = 1900 AND id = 100");
 $open = prepared(1981);
-$c->query('s3', 'SELECT tessera.injection_clear()');
+$c->go_on('s3');
 ok($c->wait_for('s3', 'SELECT waiting_for FROM tessera.stat_progress_migration', qr/^prepared transaction/, 60), 'one prepared in the middle holds the gate off');
 finish_prepared($open, 1981);
 $move->finish;

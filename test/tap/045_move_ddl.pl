@@ -27,25 +27,6 @@ my $all = 'tessera.minkey(), tessera.maxkey()';
 $c->query('s1', $_) foreach ("SET client_min_messages = warning; SELECT tessera.move_range('acc', $all, 's1')",
 	"SET client_min_messages = warning; SELECT tessera.move_range('other', $all, 's2')");
 
-# The donor is s1, the recipient s2, of "other" s2 and s3.
-sub background
-{
-	my ($node, $sql) = @_;
-	my %run = (out => '', err => '');
-	my $server = $c->node($node);
-	$run{handle} = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ],
-		'<', \undef, '>', \$run{out}, '2>', \$run{err}, IPC::Run::timeout(60));
-	return \%run;
-}
-
-# What it wrote to stderr.
-sub ended
-{
-	my ($run) = @_;
-	eval { $run->{handle}->finish } or do { $run->{handle}->kill_kill; return "did not end: $run->{err}" };
-	return $run->{err};
-}
-
 my %node_of = (donor => 's1', config => 's1', recipient => 's2');
 
 # A move of acc (or what is given) in the background, paused at a point.
@@ -53,30 +34,22 @@ sub paused_at
 {
 	my ($point, %params) = @_;
 	my $node = $params{at} // $node_of{ $point =~ /^(donor|config|recipient)/ ? $1 : die $point };
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
-	my $move = background('r1', $params{sql} // "SELECT tessera.move_range('acc', 500, 1500, 's2')");
-	$c->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 30) or die "$point is not reached";
+	$c->pause_at($node, $point);
+	my $move = $c->background('r1', $params{sql} // "SELECT tessera.move_range('acc', 500, 1500, 's2')");
+	$c->paused_at($node, $point, 30) or die "$point is not reached";
 	return $move;
 }
 
 sub clear
 {
-	$c->query($_, 'SELECT tessera.injection_clear()') foreach qw(s1 s2 s3);
+	$c->go_on($_) foreach qw(s1 s2 s3);
 	return;
 }
 
 sub clean
 {
 	my ($name) = @_;
-	my @findings;
-	foreach my $node ($c->names)
-	{
-		$c->wait_for($node,
-			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
-			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.range_deletions)", '0', 30) or push @findings, "$node is not clean";
-	}
-	push @findings, $c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)');
+	my @findings = ($c->left_behind);
 	foreach my $table (qw(acc history other))
 	{
 		next if $c->query('s1', "SELECT to_regclass('$table') IS NULL") eq 't';
@@ -124,7 +97,7 @@ foreach my $case (
 	is($stderr, '', "$point: $sql on $node") or diag slurp_file($c->node('s1')->logfile) =~ s/.*(.{3000})\z/$1/sr;
 	cmp_ok($took, '<', 10, sprintf('%s: took %.1f s', $point, $took));
 	clear();
-	like(ended($move), qr/ERROR:  55006: migration was cancelled: \Q$by\E was in its way/, "$point: the mover is told");
+	like($c->ended($move), qr/ERROR:  55006: migration was cancelled: \Q$by\E was in its way/, "$point: the mover is told");
 	is($c->query('s1', 'SELECT state || $$ $$ || error FROM tessera.migrations ORDER BY started DESC LIMIT 1'), "aborted 55006: migration was cancelled: $by was in its way",
 		"$point: it is on record");
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), 's1', "$point: the range has not moved");
@@ -137,13 +110,13 @@ my $begun = time;
 like($c->error('s3', "SET tessera.ddl_lock_timeout = '1s'; ALTER TABLE acc ADD COLUMN a2 int"), qr/55006: a migration of table public.acc has not ended within 1000 ms.*HINT:/s,
 	'past the decision DDL waits for the end, and gives up at its deadline');
 cmp_ok(time - $begun, '<', 10, 'in time');
-my $ddl = background('s3', 'ALTER TABLE acc ADD COLUMN a2 int');
+my $ddl = $c->background('s3', 'ALTER TABLE acc ADD COLUMN a2 int');
 ok($c->wait_for('s3', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE acc ADD COLUMN a2%' AND pid <> pg_backend_pid() AND state = 'active'", '1', 20),
 	'another one waits');
 clear();
-is(ended($ddl), '', 'and runs when the migration has ended');
+is($c->ended($ddl), '', 'and runs when the migration has ended');
 $c->plain_query('ALTER TABLE acc ADD COLUMN a2 int');
-is(ended($move), '', 'which was carried out');
+is($c->ended($move), '', 'which was carried out');
 is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), 's2', 'the range has moved');
 clean('past the decision');
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's1')");
@@ -156,7 +129,7 @@ clear();
 ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations ORDER BY started DESC LIMIT 1", qr/^transaction of process/), 'the move waits for a transaction');
 $session->query('ALTER TABLE acc ADD COLUMN a3 int');
 is($session->{stderr}, '', 'which goes on to DDL');
-like(ended($move), qr/55006: migration was cancelled: ALTER TABLE of "acc"/, 'the move has ended');
+like($c->ended($move), qr/55006: migration was cancelled: ALTER TABLE of "acc"/, 'the move has ended');
 
 # While that transaction is open new moves of the group are held off.
 $begun = time;
@@ -176,8 +149,8 @@ $session->{stderr} = '';
 $session->query('BEGIN; ALTER TABLE acc ADD COLUMN a4 int; SAVEPOINT a; TRUNCATE other; ROLLBACK TO a; ALTER TABLE other ADD COLUMN w int; ALTER TABLE acc ADD COLUMN a5 int; ROLLBACK');
 is($session->{stderr}, '', 'several statements in one transaction');
 clear();
-like(ended($move), qr/55006: migration was cancelled: ALTER TABLE of "acc"/, 'have ended the first migration');
-like(ended($second), qr/55006: migration was cancelled: TRUNCATE TABLE of "other"/, 'and the second');
+like($c->ended($move), qr/55006: migration was cancelled: ALTER TABLE of "acc"/, 'have ended the first migration');
+like($c->ended($second), qr/55006: migration was cancelled: TRUNCATE TABLE of "other"/, 'and the second');
 clean('several statements');
 $session->quit;
 
@@ -192,7 +165,7 @@ foreach my $case ([ 's1', 'DROP DOMAIN positive CASCADE', 1 ], [ 's1', 'VACUUM F
 	is($stderr, '', "$sql goes through");
 	$c->plain_query("SET client_min_messages = warning; $sql") if $plain;
 	clear();
-	like(ended($move), qr/55006: migration was cancelled: process \d+ waits for a table that it copies/, 'the clone has made way');
+	like($c->ended($move), qr/55006: migration was cancelled: process \d+ waits for a table that it copies/, 'the clone has made way');
 	clean($sql);
 }
 

@@ -22,16 +22,11 @@ $c->query('s1', $_) foreach (
 sub sound
 {
 	my ($what, $rows) = @_;
+	$c->is_settled($what);
 	foreach my $n ($c->names)
 	{
-		ok($c->wait_for($n,
-			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
-			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$what: $n is clean");
 		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), "$rows|$rows", "$what: $n shows each row once");
 	}
-	ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE state = 'running'", '0', 60), "$what: no migration runs");
-	is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', "$what: consistent");
 	return;
 }
 
@@ -39,10 +34,10 @@ sub sound
 sub paused
 {
 	my ($node, $point, $move, $code) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$c->pause_at($node, $point);
 	my $session = $c->session('s1', on_error_stop => 0);
 	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$move;\n");
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
+	ok($c->paused_at($node, $point), "paused at $point");
 	$code->();
 	$session->{stderr} = '';
 	$session->query('SELECT 1');
@@ -119,12 +114,12 @@ foreach my $case (
 	my $what = "cut at $cut, lost at $point";
 	my $errors;
 	$c->add_standby('s2');
-	$c->query('s2', "SELECT tessera.injection_set('$point', 'pause')");
+	$c->pause_at('s2', $point);
 	$errors = paused('s2', $cut, "SELECT tessera.move_range('t', 501, 601, 's3')", sub {
 		$c->catch_up('s2');
 		$c->cut_standby('s2');
-		$c->query('s2', "SELECT tessera.injection_clear('$cut')");
-		ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "$what: there");
+		$c->go_on('s2', $cut);
+		ok($c->paused_at('s2', $point), "$what: there");
 		$c->promote('s2', lossy => 1);
 	});
 	is($c->query('s1', 'SELECT count(*) FROM t WHERE k BETWEEN 501 AND 600'), '100', "$what: rows");

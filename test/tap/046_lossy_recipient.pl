@@ -23,28 +23,22 @@ my $move = "SELECT tessera.move_range('t', 501, 601, 's3')";
 sub sound
 {
 	my ($what, $rows, $owner) = @_;
+	$c->is_settled($what);
 	foreach my $n ($c->names)
 	{
-		ok($c->wait_for($n,
-			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
-			+ (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$what: $n is clean");
 		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), "$rows|$rows", "$what: $n shows each row once");
 	}
 	is($c->query('s1', "SELECT tessera.range_owner('t', 550)"), $owner, "$what: owner");
-	ok($c->wait_for('s1', "SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') + (SELECT count(*) FROM tessera.migration_outcome)", '0', 60),
-		"$what: no migration runs");
-	is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', "$what: consistent");
 	return;
 }
 
 sub paused
 {
 	my ($node, $point, $code) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$c->pause_at($node, $point);
 	my $session = $c->session('s1', on_error_stop => 0);
 	$session->query_until(qr/begun/, "\\echo begun\n$move;\n");
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
+	ok($c->paused_at($node, $point), "paused at $point");
 	$code->();
 	$session->query('SELECT 1');
 	$session->quit;
@@ -62,7 +56,7 @@ sound('standby stood still', 1000, 's2');
 # What is confirmed survives the loss of the primary, without any other wait for the standby.
 paused('s2', 'config_committed', sub {
 	$c->promote('s3', stop => 'kill9', lossy => 1);
-	$c->query('s2', "SELECT tessera.injection_clear()");
+	$c->go_on('s2');
 });
 sound('confirmed', 1000, 's3');
 is($c->query('s3', 'SELECT count(*) FROM ONLY t WHERE k BETWEEN 501 AND 600'), '100', 'confirmed: the rows are there');
@@ -75,7 +69,7 @@ $c->cut_standby('s3');
 paused('s2', 'config_committed', sub {
 	$c->promote('s3', lossy => 1);
 	ok($c->wait_for('s3', 'SELECT placements_known FROM tessera.promotion_status()'), 'the promoted server knows what it owns');
-	$c->query('s2', "SELECT tessera.injection_clear()");
+	$c->go_on('s2');
 });
 sound('returned before the release', 1000, 's2');
 is($c->query('s3', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'the rows are the newest');
@@ -87,7 +81,7 @@ paused('s2', 'donor_cleaning', sub {
 	$c->query('s1', "UPDATE t SET v = 'lost' WHERE k = 550");
 	$c->promote('s3', lossy => 1);
 	ok($c->wait_for('s3', 'SELECT placements_known FROM tessera.promotion_status()'), 'the promoted server knows what it owns');
-	$c->query('s2', "SELECT tessera.injection_clear()");
+	$c->go_on('s2');
 });
 sound('returned after the release', 1000, 's2');
 is($c->query('s3', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'the rows are as they were moved');

@@ -25,41 +25,24 @@ $c->query('s1', $_) foreach (
 	"SELECT tessera.move_range('acc', 501, 1501, 's2')");
 my $owner = 's2';
 
-sub background
-{
-	my ($node, $sql) = @_;
-	my %run = (out => '', err => '');
-	my $server = $c->node($node);
-	$run{handle} = IPC::Run::start([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ],
-		'<', \undef, '>', \$run{out}, '2>', \$run{err}, IPC::Run::timeout(90));
-	return \%run;
-}
-
-sub ended
-{
-	my ($run) = @_;
-	eval { $run->{handle}->finish } or do { $run->{handle}->kill_kill; return "did not end: $run->{err}" };
-	return $run->{err};
-}
-
 sub pause
 {
 	my ($node, $point) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$c->pause_at($node, $point);
 	return;
 }
 
 sub reached
 {
 	my ($node, $point) = @_;
-	$c->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 60) or die "$point is not reached";
+	$c->paused_at($node, $point, 60) or die "$point is not reached";
 	return;
 }
 
 sub resume
 {
 	my ($node, $point) = @_;
-	$c->query($node, "SELECT tessera.injection_clear('$point')");
+	$c->go_on($node, $point);
 	return;
 }
 
@@ -68,13 +51,13 @@ sub begin_move
 {
 	my ($from, $to) = ($owner, $owner eq 's2' ? 's3' : 's2');
 	$owner = $to;
-	return (background('s1', "SELECT tessera.move_range('acc', 501, 1501, '$to')"), $from, $to);
+	return ($c->background('s1', "SELECT tessera.move_range('acc', 501, 1501, '$to')"), $from, $to);
 }
 
 sub end_move
 {
 	my ($move, $name) = @_;
-	is(ended($move), '', "$name: the range has moved");
+	is($c->ended($move), '', "$name: the range has moved");
 	foreach my $node (@nodes)
 	{
 		$c->wait_for($node, 'SELECT count(*) FROM tessera.range_deletions', '0', 60) or fail "$node deletes";
@@ -156,12 +139,12 @@ foreach my $phase (@phases)
 	$held = [ $node, $point ];
 	foreach my $n ($gated ? $turn++ % @nodes : 0 .. $#nodes)
 	{
-		push @waiting, [ background($nodes[$n], 'UPDATE acc SET bal = bal + 1'), "$point, from $nodes[$n]" ];
+		push @waiting, [ $c->background($nodes[$n], 'UPDATE acc SET bal = bal + 1'), "$point, from $nodes[$n]" ];
 		next if $gated;
 		foreach my $update (@waiting)
 		{
 			# several that waited may come back in different orders: then one of them has done nothing
-			my $error = ended($update->[0]);
+			my $error = $c->ended($update->[0]);
 			$updates++ if $error eq '';
 			like($error, qr/^$|ERROR:  40(P01|001)/, "UPDATE of all rows at $update->[1]");
 		}

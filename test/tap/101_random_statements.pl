@@ -79,8 +79,10 @@ sub source
 	return "(SELECT k, id, row_number() OVER (PARTITION BY " . pick('k', 'id') . " ORDER BY k, id, x, s)::int AS x, s FROM " . source($depth - 1, 0) . " $inner)" if $kind < 0.71;
 	return "(SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $inner ORDER BY k, id, x, s LIMIT " . constant() . ')' if $kind < 0.79;
 	my $other = 'q' . ++$alias;
-	return "(SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $inner WHERE " . conditions(0, $inner) . pick(' UNION ALL ', ' UNION ', ' INTERSECT ', ' EXCEPT ')
-	  . "SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $other WHERE " . conditions(0, $other) . ')';
+	# a branch of UNION ALL without a condition is planned otherwise
+	my ($where, $other_where) = map { chance(0.4) ? '' : ' WHERE ' . conditions(0, $_) } $inner, $other;
+	return "(SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $inner$where" . pick(' UNION ALL ', ' UNION ALL ', ' UNION ', ' INTERSECT ', ' EXCEPT ')
+	  . "SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $other$other_where)";
 }
 
 sub joined

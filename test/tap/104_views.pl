@@ -23,6 +23,9 @@ CREATE VIEW v_base AS SELECT k, id, v, n FROM t1 WHERE n < 100;
 CREATE VIEW v_local AS SELECT k, id, v, n FROM v_base WHERE n > 20 WITH LOCAL CHECK OPTION;
 CREATE VIEW v_sub AS SELECT k, id, v FROM t1 WHERE k IN (SELECT id FROM pl);
 CREATE VIEW v_tu AS SELECT k, note FROM tu;
+CREATE TABLE tz (k int PRIMARY KEY, v text, at timestamptz DEFAULT now());
+CREATE VIEW v_tz AS SELECT k, v FROM tz;
+CREATE VIEW v_tzz AS SELECT v, k FROM v_tz;
 CREATE VIEW v_pl AS SELECT id, name FROM pl WHERE org = 7 WITH CHECK OPTION;
 CREATE VIEW v_join AS SELECT t1.k, t1.id, t1.v, pl.name FROM t1 JOIN pl ON pl.id = t1.k;
 CREATE VIEW v_rule AS SELECT k, id, v FROM t1 WHERE n > 5;
@@ -100,6 +103,10 @@ my @script = (
 	q{INSERT INTO v_tu VALUES (1, 'tu'), (2, 'tu')},
 	q{INSERT INTO v_tu (k) VALUES (3) RETURNING *},
 	q{UPDATE v_tu SET note = 'u' WHERE k = 2 RETURNING *},
+	# a hidden column whose default is no constant: the statement goes to the table itself
+	q{INSERT INTO v_tz VALUES (1, 'a'), (2, 'b') ON CONFLICT (k) DO UPDATE SET v = excluded.v || v_tz.v RETURNING *},
+	q{INSERT INTO v_tz VALUES (1, 'c'), (3, 'd') ON CONFLICT (k) DO UPDATE SET v = excluded.v || v_tz.v RETURNING *},
+	q{INSERT INTO v_tzz AS z (k, v) SELECT k, v || 'e' FROM v_tz ON CONFLICT (k) DO UPDATE SET v = excluded.v || z.v WHERE excluded.k > 1 RETURNING *},
 	q{UPDATE v_join SET v = 'j', name = 'jn' WHERE k = 2 RETURNING *},
 	q{UPDATE v_join SET v = 'jj' WHERE id = 1 RETURNING k, v},
 	q{INSERT INTO v_join (k, id, v) VALUES (1, 70, 'joined'), (40, 1, 'unjoined')},
@@ -147,14 +154,14 @@ foreach my $name ('s2', 's3')
 	$c->query($name, 'CREATE ROLE alice; CREATE ROLE bob; CREATE TABLE other (a int); DROP TABLE other');
 }
 $c->create(shards => 3);
-$c->query('s2', "SELECT tessera.shard_table('$_', 'k', 'hash', chunks => 6)") foreach qw(t1 tu tw tr);
+$c->query('s2', "SELECT tessera.shard_table('$_', 'k', 'hash', chunks => 6)") foreach qw(t1 tu tw tr tz);
 $c->plain_query('CREATE ROLE bob; CREATE ROLE alice');
 $c->plain_query($schema);
 
 foreach my $name ('s1', 's2')
 {
 	is($c->script_differs($name, \@script, \@refused), 0, "from $name: " . scalar(@script) . ' statements do as on a plain server, or are refused');
-	foreach my $table (qw(t1 tu tw tr pl log))
+	foreach my $table (qw(t1 tu tw tr tz pl log))
 	{
 		$c->query($name, "DELETE FROM $table");
 		$c->plain_query("DELETE FROM $table");

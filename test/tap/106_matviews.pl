@@ -72,6 +72,19 @@ foreach my $name ('s1', 's2')
 	}
 }
 
+# A REFRESH that core refuses leaves nothing behind for the session's next statement; statements of an event trigger are themselves.
+$c->query('s1', 'CREATE MATERIALIZED VIEW held AS SELECT count(*) AS n FROM t1');
+my $session = $c->session('s1', on_error_stop => 0);
+$session->query('BEGIN; DECLARE c CURSOR FOR SELECT * FROM held');
+$session->query('REFRESH MATERIALIZED VIEW held');
+$session->query('ROLLBACK');
+is(scalar($session->query('SELECT 17')), '17', 'the next statement after a failed REFRESH is itself');
+$session->quit;
+$c->query('s1', "CREATE FUNCTION counts() RETURNS event_trigger LANGUAGE plpgsql AS \$\$ DECLARE n int; BEGIN SELECT 17 INTO n; IF n <> 17 THEN RAISE EXCEPTION 'not 17 but %', n; END IF; END \$\$");
+$c->query('s1', 'CREATE EVENT TRIGGER counts ON ddl_command_start EXECUTE FUNCTION counts(); INSERT INTO t1 VALUES (1, 1), (2, 1); REFRESH MATERIALIZED VIEW held; DROP EVENT TRIGGER counts');
+is($c->query('s2', 'SELECT n FROM held'), '2', 'and REFRESH finds its rows behind an event trigger that has statements of its own');
+$c->query('s1', 'DROP MATERIALIZED VIEW held; DROP FUNCTION counts; DELETE FROM t1');
+
 # Rights are the owner's, who alone may refresh; what has to be refused is.
 $c->query('s1', 'CREATE ROLE bob');
 $c->query('s2', 'CREATE MATERIALIZED VIEW mine AS SELECT k FROM t1; GRANT SELECT ON mine TO bob');

@@ -161,21 +161,11 @@ $c->query('s1', $_) foreach (
 	"SELECT tessera.move_range('acc', 501, 1501, 's2')", "SELECT tessera.move_range('acc', 1501, tessera.maxkey(), 's3')");
 my @nodes = $c->names;
 
-sub background
-{
-	my ($node, $sql) = @_;
-	my %run = (out => '', err => '');
-	my $server = $c->node($node);
-	$run{handle} = IPC::Run::start([ 'psql', '-XAt', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ],
-		'<', \undef, '>', \$run{out}, '2>', \$run{err}, IPC::Run::timeout(90));
-	return \%run;
-}
-
 sub ended
 {
 	my ($run) = @_;
-	eval { $run->{handle}->finish } or do { $run->{handle}->kill_kill; return "did not end: $run->{err}" };
-	return $run->{out} . $run->{err};
+	my $errors = $c->ended($run);
+	return $run->{out} . $errors;
 }
 
 sub row_of { return $c->query('s3', "SELECT k, v FROM acc WHERE id = $_[0]"); }
@@ -201,7 +191,7 @@ foreach my $pair (@pairs)
 		my $session = $c->session($one, on_error_stop => 0);
 		$session->query('BEGIN');
 		$session->query($a);
-		my $waiting = background($other, $b);
+		my $waiting = $c->background($other, $b);
 		ok($c->wait_for('s1', "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'", '1', 30), "$name: $other waits for $one");
 		$session->query($end);
 		is($session->{stderr}, '', "$name: the first ends");
@@ -215,12 +205,12 @@ foreach my $pair (@pairs)
 # Between the lock and the deletion the rows stay locked, also on another shard and outside of a transaction block.
 foreach my $router ('s1', 's2')
 {
-	$c->query($router, "SELECT tessera.injection_set('key_update_locked', 'pause')");
-	my $first = background($router, "UPDATE acc SET k = 5000 WHERE k = $id");
-	ok($c->wait_for($router, "SELECT max(paused) FROM tessera.injection_list() WHERE name = 'key_update_locked'", '1', 30), "a key update from $router has locked");
-	my $second = background('s3', "UPDATE acc SET v = 9 WHERE k = $id");
+	$c->pause_at($router, 'key_update_locked');
+	my $first = $c->background($router, "UPDATE acc SET k = 5000 WHERE k = $id");
+	ok($c->paused_at($router, 'key_update_locked', 30), "a key update from $router has locked");
+	my $second = $c->background('s3', "UPDATE acc SET v = 9 WHERE k = $id");
 	ok($c->wait_for('s1', "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'", '1', 30), 'another waits for it');
-	$c->query($router, "SELECT tessera.injection_clear('key_update_locked')");
+	$c->go_on($router, 'key_update_locked');
 	is(ended($first) . ended($second), "UPDATE 1\nUPDATE 0\n", 'the first moves the row');
 	is(row_of($id++), '5000|0', 'which is there once');
 }
@@ -233,15 +223,15 @@ $c->query('s1', "INSERT INTO acc SELECT g, g FROM generate_series(1, $ROWS) g");
 my $moved = 0;
 my @waiting;
 my ($move, $held);
-$c->query('s2', "SELECT tessera.injection_set('range_deleter_batch', 'pause')");
+$c->pause_at('s2', 'range_deleter_batch');
 foreach my $phase ([ 's3', 'recipient_registered' ], [ 's3', 'recipient_cloned' ], [ 's2', 'donor_steady' ], [ 's2', 'donor_write_gate', 1 ], [ 's2', 'donor_read_gate', 1 ],
 	[ 's2', 'config_committed', 1 ], [ 's2', 'donor_released' ], [ 's2', 'range_deleter_batch' ])
 {
 	my ($node, $point, $gated) = @$phase;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
-	$move //= background('s1', "SELECT tessera.move_range('acc', 501, 1501, 's3')");
-	$c->query($held->[0], "SELECT tessera.injection_clear('$held->[1]')") if $held;
-	$c->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 60) or die "$point is not reached";
+	$c->pause_at($node, $point);
+	$move //= $c->background('s1', "SELECT tessera.move_range('acc', 501, 1501, 's3')");
+	$c->go_on($held->[0], $held->[1]) if $held;
+	$c->paused_at($node, $point, 60) or die "$point is not reached";
 	$held = $phase;
 	foreach my $n (0 .. 2)
 	{
@@ -249,14 +239,14 @@ foreach my $phase ([ 's3', 'recipient_registered' ], [ 's3', 'recipient_cloned' 
 		# out of the range, into it, within it, and past it
 		my %updates = (out => 'UPDATE acc SET k = k + 5000, v = v + 1 WHERE k = ' . (600 + $i), in => 'UPDATE acc SET k = k + 450, v = v + 1 WHERE k = ' . (200 + $i),
 			within => 'UPDATE acc SET k = k + 1, v = v + 1 WHERE id = ' . (1000 + $i), past => 'UPDATE acc SET k = k + 2000, v = v + 1 WHERE k = ' . $i);
-		push @waiting, [ "$_ at $point, from $nodes[$n]", background($nodes[$n], $updates{$_}) ] foreach sort keys %updates;
+		push @waiting, [ "$_ at $point, from $nodes[$n]", $c->background($nodes[$n], $updates{$_}) ] foreach sort keys %updates;
 		$moved++;
 	}
 	next if $gated;
 	like(ended($_->[1]), qr/^UPDATE 1$/, $_->[0]) foreach splice @waiting;
 	is(all_rows($_), "$ROWS|$ROWS|" . 4 * $moved, "$point: $_ sees each row once") foreach @nodes;
 }
-$c->query($held->[0], "SELECT tessera.injection_clear('$held->[1]')");
+$c->go_on($held->[0], $held->[1]);
 like(ended($move), qr/^[-0-9a-f]+$/, 'the range has moved');
 $c->wait_for($_, 'SELECT count(*) FROM tessera.range_deletions', '0', 60) foreach @nodes;
 is(all_rows($_), "$ROWS|$ROWS|" . 4 * $moved, "$_ sees each row once") foreach @nodes;

@@ -189,10 +189,10 @@ my $said;
 sub paused_move
 {
 	my ($sql, $node, $point) = @_;
-	$cluster->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$cluster->pause_at($node, $point);
 	$said = '';
 	my $move = IPC::Run::start([ 'psql', '-Xq', '-d', $cluster->client_conninfo('s1'), '-c', $sql ], '<', \undef, '>', '/dev/null', '2>', \$said);
-	ok($cluster->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1', 60), "a move is at $point") or do { $move->pump_nb; diag "the move says: $said" };
+	ok($cluster->paused_at($node, $point, 60), "a move is at $point") or do { $move->pump_nb; diag "the move says: $said" };
 	return $move;
 }
 
@@ -212,7 +212,7 @@ sub without_gate
 	$arm->();
 	my $move = paused_move(move_sql('counter', 's2', 'false'), 's2', 'recipient_confirmed');
 	sleep 0.7;
-	$cluster->query('s2', "SELECT tessera.injection_clear('recipient_confirmed')");
+	$cluster->go_on('s2', 'recipient_confirmed');
 	$move->finish;
 	$cluster->query('s1', $_) foreach ('ALTER SYSTEM RESET tessera.critical_section_budget', 'SELECT pg_reload_conf()');
 	sleep 0.3;
@@ -256,7 +256,7 @@ sub without_fence
 	my $session = $cluster->session('s1', on_error_stop => 0);
 	$session->query('BEGIN');
 	$session->query('SELECT FROM tessera.table_group FOR UPDATE');
-	$cluster->query('s2', "SELECT tessera.injection_clear('config_commit')");
+	$cluster->go_on('s2', 'config_commit');
 	ok($cluster->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND wait_event_type = 'Lock'", '1', 20),
 		'the commit waits on the config node');
 	$cluster->kill9('s2');
@@ -290,7 +290,7 @@ sub play
 	await_work(5, 'clients work', sub { 1 }) if $workload;
 	$scenario->($arm);
 	my @findings = $run->end_workers($run->{records}, @clients);
-	$cluster->query($_, 'SELECT tessera.injection_clear()') foreach $cluster->names;
+	$cluster->go_on($_) foreach $cluster->names;
 	# Without its fence the cluster is at odds with itself: then nobody waits until it is quiet.
 	push @findings, $skipped ? $workload ? $run->check_work : Chaos::Quiet::consistency($cluster) : $run->checks;
 	return @findings;
