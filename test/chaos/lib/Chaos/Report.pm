@@ -46,7 +46,7 @@ sub _reasons
 	my %count;
 	foreach my $migration (grep { $_->{state} eq 'aborted' } @migrations)
 	{
-		(my $reason = $migration->{error} || 'not told') =~ s/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b\d+\b/N/g;
+		(my $reason = $migration->{error} || 'not told') =~ s/(?!^)(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b\d+\b)/N/g;
 		$count{$reason}++;
 	}
 	return map { sprintf('aborted %3d times: %s', $count{$_}, $_) } sort { $count{$b} <=> $count{$a} || $a cmp $b } keys %count;
