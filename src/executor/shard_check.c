@@ -368,9 +368,14 @@ tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, 
 TesseraVerdict
 tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed)
 {
-	Check		check = {.snapshot = GetActiveSnapshot(), .routed = routed, .relid = relid, .writes = true};
+	Check		check = {.routed = routed, .relid = relid, .writes = true};
+	TesseraVerdict verdict;
 
-	return check_table(&check);
+	/* The statement's own snapshot is older than its locks: what has moved since then would be stale again at each look. */
+	check.snapshot = RegisterSnapshot(IsolationUsesXactSnapshot() ? GetActiveSnapshot() : GetTransactionSnapshot());
+	verdict = check_table(&check);
+	UnregisterSnapshot(check.snapshot);
+	return verdict;
 }
 
 /* ---- executor hooks ---- */
