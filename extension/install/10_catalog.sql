@@ -7,6 +7,12 @@ CREATE FUNCTION tessera.this_database() RETURNS oid
   AS 'SELECT oid FROM pg_database WHERE datname = current_database()';
 COMMENT ON FUNCTION tessera.this_database() IS 'OID of this database: an identity names its own';
 
+-- Of the backup that the server was started from, if it ever was.
+CREATE FUNCTION tessera.internal_backup_label() RETURNS text
+  AS 'MODULE_PATHNAME', 'tessera_internal_backup_label' LANGUAGE C STABLE;
+COMMENT ON FUNCTION tessera.internal_backup_label() IS 'label of the base backup that this server was last started from; empty: none';
+REVOKE ALL ON FUNCTION tessera.internal_backup_label() FROM PUBLIC;
+
 -- Who this node is. One row once the node is in a cluster; never copied from another node. Local.
 CREATE TABLE tessera.identity (
   singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
@@ -16,12 +22,16 @@ CREATE TABLE tessera.identity (
   node           text NOT NULL,
   is_config      bool NOT NULL,
   config_conninfo text NOT NULL,      -- where a node finds the config node before it has a registry
-  term           int8 NOT NULL,       -- config term this node has seen
+  term           int8 NOT NULL,       -- config term of this catalog
   database_oid   oid NOT NULL DEFAULT tessera.this_database(), -- in a copy of the database (CREATE DATABASE ... TEMPLATE) the row is another's
   -- of the server when what this node owns was last known to be what the config node says: after a promotion it differs (src/migration/promotion.c)
   timeline       int4 NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4,
   -- the number that the config node gave to this server when it became the node; below that in tessera.node: it was replaced (src/catalog/incarnation.c)
-  incarnation    int4 NOT NULL DEFAULT 1
+  incarnation    int4 NOT NULL DEFAULT 1,
+  -- the server's when what this node owns was last known: a server that was restored from a base backup has another one, even if it is on the same timeline
+  backup_label   text NOT NULL DEFAULT tessera.internal_backup_label(),
+  -- announced by a config node that was promoted and compares its catalog with this shard: no word of an older term counts any more (src/migration/merge.c)
+  promised_term  int8 NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';
 

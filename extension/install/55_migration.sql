@@ -103,6 +103,11 @@ COMMENT ON FUNCTION tessera.internal_knows_migration(uuid) IS 'between nodes: ha
 
 -- Recipient's side.
 
+CREATE FUNCTION tessera.internal_owns_range(group_id uuid, min tessera.bound, max tessera.bound) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_owns_range' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_owns_range(uuid, tessera.bound, tessera.bound) IS
+  'between nodes: does this shard know what it owns, and that it owns the range? Asked before leftovers of the range are deleted elsewhere';
+
 CREATE FUNCTION tessera.internal_prepare_recipient(migration_id uuid, request jsonb) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_internal_prepare_recipient' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_prepare_recipient(uuid, jsonb) IS 'between nodes: the recipient checks and notes a migration; returns its public key for the exchange';
@@ -177,10 +182,12 @@ REVOKE ALL ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, 
   tessera.internal_acknowledge_migration(uuid, text), tessera.internal_abandon_migration(uuid), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
-  tessera.internal_take_back(uuid, pg_lsn), tessera.internal_release_recipient(uuid, text, int8, int8, bool) FROM PUBLIC;
+  tessera.internal_take_back(uuid, pg_lsn), tessera.internal_owns_range(uuid, tessera.bound, tessera.bound),
+  tessera.internal_release_recipient(uuid, text, int8, int8, bool) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool),
   tessera.internal_migration_state(uuid), tessera.internal_running_migration(uuid[]), tessera.internal_migration_progress(uuid, text, int8, int8, int8, float8, text, text),
   tessera.internal_acknowledge_migration(uuid, text), tessera.internal_abandon_migration(uuid), tessera.internal_donate(uuid, jsonb), tessera.internal_start_donor(uuid),
   tessera.internal_wait_migration(uuid, int4), tessera.internal_cancel_migration(uuid, text), tessera.internal_knows_migration(uuid),
   tessera.internal_prepare_recipient(uuid, jsonb), tessera.internal_start_recipient(uuid, text, text), tessera.internal_recipient_status(uuid),
-  tessera.internal_take_back(uuid, pg_lsn), tessera.internal_release_recipient(uuid, text, int8, int8, bool) TO tessera_internal;
+  tessera.internal_take_back(uuid, pg_lsn), tessera.internal_owns_range(uuid, tessera.bound, tessera.bound),
+  tessera.internal_release_recipient(uuid, text, int8, int8, bool) TO tessera_internal;

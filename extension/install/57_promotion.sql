@@ -89,7 +89,7 @@ BEGIN
   IF (SELECT s.replaced FROM tessera.promotion_status() AS s) THEN
     RAISE EXCEPTION 'this server was replaced' USING ERRCODE = 'TS003', HINT = 'Stop it.';
   END IF;
-  UPDATE tessera.identity SET term = internal_merge_facts.term WHERE term < internal_merge_facts.term;
+  UPDATE tessera.identity SET promised_term = internal_merge_facts.term WHERE promised_term < internal_merge_facts.term;
   LOCK TABLE tessera.placement IN SHARE MODE;
   IF NOT (SELECT s.placements_known FROM tessera.promotion_status() AS s) THEN
     RETURN NULL;

@@ -298,7 +298,7 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, int32 nod
 	send_table(routing, node_id, "cluster_table", "t.table_id");
 	send_table(routing, node_id, "setting", "t.name");
 	send_chunks(routing, node_id);
-	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0, 1)::tessera.identity"
+	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0, 1, '', 0)::tessera.identity"
 									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
 	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join($1)", 1, &identity);
 }

@@ -106,7 +106,7 @@ find_target(Oid relid, Target *target)
 	target->config = tessera_routing_config(target->routing)->node_id;
 	target->group_id = tessera_uuid_text(&target->group->group_id);
 	target->epoch = tessera_uuid_text(&target->group->epoch);
-	target->term = psprintf(INT64_FORMAT, target->routing->term);
+	target->term = psprintf(INT64_FORMAT, target->routing->promised_term);
 	target->by = GetUserNameFromId(GetUserId(), false);
 	target->object = qualified_name(relid);
 }

@@ -392,7 +392,7 @@ specification(const Sharding *sharding)
 	json_text(&json, "table_id", tessera_uuid_text(&sharding->table->table_id));
 	json_text(&json, "object", sharding->qualified);
 	json_text(&json, "by", GetUserNameFromId(GetUserId(), false));
-	json_text(&json, "term", psprintf(INT64_FORMAT, sharding->routing->term));
+	json_text(&json, "term", psprintf(INT64_FORMAT, sharding->routing->promised_term));
 	json_text(&json, "primary", psprintf("%d", sharding->table->node_id));
 	json_key(&json, sharding->key);
 	if (sharding->group != NULL)

@@ -63,7 +63,7 @@ check_server(const TesseraRegistered *node, const TesseraNodeFacts *there, bool 
 				 errmsg("conninfo of node \"%s\" reaches a server that was replaced", node->name),
 				 errdetail("It is incarnation %d, the node is incarnation %d.", there->incarnation, node->incarnation),
 				 errhint("If it is to be the node again: stop the other one for good, and tessera.recover_node(force => true) there.")));
-	if (there->timeline != node->timeline && !force)
+	if ((!there->is_known || there->timeline != node->timeline) && !force)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("conninfo of node \"%s\" reaches a promoted standby", node->name),
@@ -95,7 +95,7 @@ update_here(const TesseraChange *change)
 	/* the config node's own is written when it has compared its catalog with the shards (migration/merge.c) */
 	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
 	row[3] = there->database;	/* it may have been renamed */
-	incarnation = node->incarnation + (atoi(row[2]) != node->timeline ? 1 : 0);
+	incarnation = there->is_known ? Max(node->incarnation, there->incarnation) : node->incarnation + 1;
 	row[4] = psprintf("%d", incarnation);
 	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4, database = $4, incarnation = $5::int4 WHERE name = $1", 5, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */

@@ -1,6 +1,6 @@
 /*
  * identity.c
- *	  Reads tessera.identity by a scan of its own (one row, no SPI), and the extension's installed version. Nothing is kept.
+ *	  Reads tessera.identity by a scan of its own (one row, no SPI), the extension's installed version, and the backup label of this server, which alone is kept.
  */
 #include "postgres.h"
 
@@ -12,14 +12,19 @@
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_extension.h"
+#include "fmgr.h"
 #include "miscadmin.h"
+#include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 #include "catalog/identity.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_backup_label);
 
 static Datum
 column(HeapTuple tuple, Relation relation, const char *name)
@@ -63,12 +68,50 @@ tessera_identity_read(TesseraIdentity *identity)
 		identity->term = DatumGetInt64(column(tuple, relation, "term"));
 		identity->timeline = DatumGetInt32(column(tuple, relation, "timeline"));
 		identity->incarnation = DatumGetInt32(column(tuple, relation, "incarnation"));
+		identity->restored = tessera_backup_restored(TextDatumGetCString(column(tuple, relation, "backup_label")));
 		found = true;
 	}
 	table_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	table_close(relation, NoLock);
 	return found;
+}
+
+/* When the server starts from a base backup it keeps the backup's label under this name; nothing but the next restore changes it. */
+const char *
+tessera_backup_label(void)
+{
+	static char *label = NULL;
+	char		text[2048];
+	FILE	   *file;
+	size_t		size;
+
+	if (label != NULL)
+		return label;
+	file = AllocateFile("backup_label.old", PG_BINARY_R);
+	if (file == NULL && errno != ENOENT)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open file \"%s\": %m", "backup_label.old")));
+	size = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
+	if (file != NULL)
+		FreeFile(file);
+	label = MemoryContextStrdup(TopMemoryContext, pnstrdup(text, size));
+	return label;
+}
+
+bool
+tessera_backup_restored(const char *known)
+{
+	const char *label = tessera_backup_label();
+
+	return label[0] != '\0' && strcmp(label, known) != 0;
+}
+
+Datum
+tessera_internal_backup_label(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(tessera_backup_label()));
 }
 
 char *

@@ -17,11 +17,18 @@ typedef struct TesseraIdentity
 	int64		term;
 	int32		timeline;		/* on which it knows what it owns */
 	int32		incarnation;	/* see incarnation.h */
+	bool		restored;		/* see tessera_backup_restored */
 } TesseraIdentity;
 
 /* Reads the row with the active snapshot's eyes (the newest committed one if there is none). False: the database is not a node of a cluster, or the
  * extension is not installed. AccessShareLock on the table to the end of the transaction. */
 extern bool tessera_identity_read(TesseraIdentity *identity);
+
+/* Label of the base backup that this server was last started from, empty if none is known. Read once in a backend; lives until it exits. */
+extern const char *tessera_backup_label(void);
+
+/* Is the label another one than that in tessera.identity? Then the server was restored since this node knew what it owns, perhaps to an older state. */
+extern bool tessera_backup_restored(const char *known);
 
 /* Version of the extension installed in this database (its objects, not the library), palloc'd; NULL if it is not installed. */
 extern char *tessera_extension_version(void);

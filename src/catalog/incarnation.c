@@ -136,6 +136,13 @@ await_written(int32 node_id, int32 incarnation)
 	}
 }
 
+/* Or is it yet to be registered? */
+static bool
+takes_itself_for_node(const TesseraIdentity *identity)
+{
+	return identity->timeline == (int32) GetWALInsertionTimeLine() && !identity->restored;
+}
+
 int32
 tessera_incarnation_greet(const TesseraIdentity *identity, int32 caller, int32 claimed, int32 expected)
 {
@@ -143,8 +150,8 @@ tessera_incarnation_greet(const TesseraIdentity *identity, int32 caller, int32 c
 
 	if (theirs > claimed)
 		return -theirs;
-	if (identity->timeline != (int32) GetWALInsertionTimeLine())
-		return identity->incarnation + 1;
+	if (!takes_itself_for_node(identity))
+		return Max(identity->incarnation + 1, expected);
 	if (tessera_incarnation_registered(identity->node_id) > identity->incarnation)
 		return 0;
 	if (expected > identity->incarnation)
@@ -181,7 +188,7 @@ write_heard(int32 heard)
 	TesseraIdentity identity;
 	bool		replaced;
 
-	if (!tessera_identity_read(&identity) || identity.timeline != (int32) GetWALInsertionTimeLine())
+	if (!tessera_identity_read(&identity) || !takes_itself_for_node(&identity))
 		return false;
 	replaced = tessera_incarnation_registered(identity.node_id) > identity.incarnation;
 	if (!replaced && heard > identity.incarnation)

@@ -23,7 +23,7 @@ extern void tessera_incarnation_outdone(int32 incarnation);
 /*
  * For another node that connects: what it is told. Its own incarnation, as it claims (0: it does not know what it is), is compared with the one known here: if it was replaced,
  * the answer is the higher one, negative. expected: the incarnation of this node that it knows; if that is higher than this server's, it is written down here first
- * (waits for the refresher, some seconds at most). Else the answer is this server's incarnation, one more if it is yet to be registered, 0 if it was
+ * (waits for the refresher, some seconds at most). Else the answer is this server's incarnation, at least one more, and what is expected, if it is yet to be registered, 0 if it was
  * replaced. Below what is expected: not to be used.
  */
 extern int32 tessera_incarnation_greet(const TesseraIdentity *identity, int32 caller, int32 claimed, int32 expected);

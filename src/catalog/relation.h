@@ -41,7 +41,9 @@ enum
 	Anum_identity_term,
 	Anum_identity_database_oid,
 	Anum_identity_timeline,
-	Anum_identity_incarnation
+	Anum_identity_incarnation,
+	Anum_identity_backup_label,
+	Anum_identity_promised_term
 };
 
 enum

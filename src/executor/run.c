@@ -12,6 +12,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
+#include "storage/procsignal.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -29,6 +30,9 @@
 
 /* How long a shard may take to stop a query whose rest is not wanted, in ms; then its connection is closed. */
 #define CANCEL_TIMEOUT 5000
+
+/* How long a wait for a shard's own commit lasts before interrupts are looked at, in ms. */
+#define AUTOCOMMIT_SLICE 100
 
 /* Results of single rows are large: this many of a target are kept as they are, what arrives beyond them goes to a tuple store. */
 #define PENDING_LIMIT 256
@@ -306,6 +310,51 @@ send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bo
 	tessera_connection_sync(target->connection);
 }
 
+static void pg_attribute_noreturn()
+raise_unknown(RunTarget *target)
+{
+	const char *name = tessera_connection_name(target->connection);
+
+	tessera_connection_forget(target->connection, NULL);
+	tessera_connection_close(target->connection);
+	ereport(ERROR,
+			(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
+			 errmsg("node \"%s\" did not answer whether the statement is committed", name),
+			 errhint("Look whether its effect is there before you run it again.")));
+}
+
+/*
+ * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and then the answer
+ * must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late.
+ */
+static void
+await_autocommit(RunTarget *target)
+{
+	TimestampTz deadline = 0;
+
+	HOLD_INTERRUPTS();
+	while (!target->command.done)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (deadline == 0 && (QueryCancelPending || ProcDiePending))
+		{
+			tessera_connection_cancel(target->connection);
+			deadline = TimestampTzPlusMilliseconds(now, tessera_commit_timeout);
+		}
+		if (deadline != 0 && now >= deadline)
+			raise_unknown(target);
+		if (ProcSignalBarrierPending)
+			ProcessProcSignalBarrier();
+		(void) tessera_connections_pump(&target->connection, 1, AUTOCOMMIT_SLICE);
+	}
+	RESUME_INTERRUPTS();
+	if (target->error == NULL && !target->command.aborted && !target->command.stale)
+		QueryCancelPending = false;
+	else
+		CHECK_FOR_INTERRUPTS();
+}
+
 /* Read until every remote shard has given its first answer. */
 static void
 await_acceptance(TesseraRun *run)
@@ -314,6 +363,8 @@ await_acceptance(TesseraRun *run)
 	{
 		RunTarget  *target = &run->targets[i];
 
+		if (run->write && tessera_connection_state(target->connection)->xact_depth == 0)
+			await_autocommit(target);
 		while (!target->answered && !target->command.done)
 			tessera_connections_pump(&target->connection, 1, -1);
 	}

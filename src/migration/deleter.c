@@ -6,6 +6,9 @@
  * transaction locks that row and looks again, so that no row is deleted that is owned at its commit (invariant 5). When no table of the group has a row
  * of the range left, the range goes from the placement row.
  *
+ * What is deleted here may be the only copy, if this shard and the owner have both lost commits. So a range is touched only when the shards that own it by the chunks
+ * have said that they do, by their own placements: not one that was promoted and does not know yet, or that has lost the move.
+ *
  * No snapshot has to be waited for: MVCC keeps the rows for those who may still see them, here and on standbys. orphan_cleanup_delay only spares work when
  * a range soon comes back; its clock is this process's memory, and starts anew with it.
  *
@@ -33,8 +36,11 @@
 #include "migration/slot.h"
 #include "migration/work.h"
 
+PG_FUNCTION_INFO_V1(tessera_internal_owns_range);
+
 #define IDLE_MS 5000L
 #define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
+#define ASK_MS 5000				/* for an owner's answer */
 
 /* Of a batch. */
 #define NOT_TO_BE (-1)
@@ -46,6 +52,14 @@ typedef struct Piece
 	pg_uuid_t	group_id;
 	TesseraRange range;
 } Piece;
+
+/* A part of a piece that has one owner. */
+typedef struct Part
+{
+	int32		owner;
+	char	   *min;
+	char	   *max;
+} Part;
 
 /* Since when a range is seen as one to delete. By a hash of it: two ranges with the same hash would only share the time. */
 typedef struct Watched
@@ -265,6 +279,78 @@ tessera_delete_overlap(const TesseraMigrationRow *receiver)
 		(void) delete_piece(&pieces[i], receiver);
 }
 
+/* The piece, by owners: chunks of one owner in a row are one part. In the current context. */
+static Part *
+parts_of(const Piece *piece, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	const TesseraGroup *group;
+	const TesseraRouting *routing;
+	TesseraKeySpace *ks;
+	TesseraKeyBound min;
+	TesseraKeyBound max;
+	Part	   *parts;
+	int			first;
+
+	tessera_work_begin();
+	routing = tessera_work_group(&piece->group_id, &group);
+	ks = tessera_group_keyspace(routing, group);
+	tessera_key_from_bound(ks, piece->range.min, &min);
+	tessera_key_from_bound(ks, piece->range.max, &max);
+	first = tessera_routing_find_chunk(routing, group, &min);
+	MemoryContextSwitchTo(caller);
+	parts = palloc(sizeof(Part) * (tessera_routing_nchunks(routing, group) - first));
+	*n = 0;
+	for (int i = first; i < tessera_routing_nchunks(routing, group); i++)
+	{
+		TesseraChunk chunk;
+		bool		ends;
+
+		tessera_routing_chunk(routing, group, i, &chunk);
+		if (tessera_key_compare(ks, &chunk.min, &max) >= 0)
+			break;
+		ends = tessera_key_compare(ks, &chunk.max, &max) >= 0;
+		if (*n == 0 || parts[*n - 1].owner != chunk.node_id)
+			parts[(*n)++] = (Part) {.owner = chunk.node_id,.min = tessera_bound_to_cstring(i == first ? piece->range.min : tessera_key_to_bound(ks, &chunk.min))};
+		parts[*n - 1].max = tessera_bound_to_cstring(ends ? piece->range.max : tessera_key_to_bound(ks, &chunk.max));
+	}
+	tessera_work_commit();
+	return parts;
+}
+
+/* Do the owners of the piece say that they own it? */
+static bool
+owners_confirm(const Piece *piece)
+{
+	int			n;
+	Part	   *parts = parts_of(piece, &n);
+
+	for (int i = 0; i < n; i++)
+	{
+		const char *values[] = {tessera_work_uuid(&piece->group_id), parts[i].min, parts[i].max};
+		char	  **answer = NULL;
+
+		if (!tessera_work_ask(parts[i].owner, "SELECT tessera.internal_owns_range($1::uuid, $2::tessera.bound, $3::tessera.bound)", 3, values, ASK_MS, true,
+							  &answer) || answer == NULL || answer[0] == NULL || answer[0][0] != 't')
+			return false;
+	}
+	return true;
+}
+
+/* internal_owns_range(group_id uuid, min bound, max bound) returns bool: this shard knows what it owns, and that it owns the range. */
+Datum
+tessera_internal_owns_range(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *group_id = PG_GETARG_UUID_P(0);
+	TesseraRange range = {(TesseraBound *) PG_GETARG_VARLENA_P(1), (TesseraBound *) PG_GETARG_VARLENA_P(2)};
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
+	TesseraPlacementRow *placement = group ? tessera_placement_read(group_id, NULL) : NULL;
+
+	PG_RETURN_BOOL(placement != NULL && !routing->placements_unknown && !routing->replaced &&
+				   tessera_ranges_cover(tessera_group_keyspace(routing, group), placement->nowned, placement->owned, &range));
+}
+
 static Watched *
 watch(const Piece *piece, HASHACTION action, bool *found)
 {
@@ -329,7 +415,7 @@ tessera_range_deleter_step(void)
 
 		if (left > 0)
 			next = Min(next, left);
-		else if (delete_piece(&pieces[i], NULL))
+		else if (owners_confirm(&pieces[i]) && delete_piece(&pieces[i], NULL))
 			forget(&pieces[i]);
 		else
 			next = Min(next, HELD_MS);

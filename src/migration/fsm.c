@@ -50,6 +50,8 @@ static const Transition transitions[] = {
 	{D, TESSERA_WRITE_GATE, TESSERA_ABORTING, NULL, "error, cancellation or restart behind the closed write gate"},
 	{D, TESSERA_READ_GATE, TESSERA_ABORTING, NULL, "error or restart before the range was given up: the config node was not called"},
 	{D, TESSERA_DECIDING, TESSERA_ABORTING, "outcome row (config node)", "the config node has fenced the migration: it was not, and will not be, committed"},
+	{D, TESSERA_RELEASING, TESSERA_ABORTING, "outcome row (config node)", "the outcome was of a term that is over: the promoted config node has aborted the migration"},
+	{D, TESSERA_CLEANING, TESSERA_ABORTING, "placement (range taken back)", "the recipient has lost the rows, and has returned the range"},
 	{D, TESSERA_ABORTING, TESSERA_ABORTED, "placement (as before), coordinator (decision), outcome row, coordinator row deleted", "the range is owned as before, the recipient's rows are left to its range deleter"},
 
 	{R, TESSERA_PREPARED, TESSERA_RECEIVING, "placement (deletion range), recipient row", "checks done, the range's leftovers are gone, older lockers were waited for"},

@@ -121,7 +121,7 @@ ask_terms(Merge *merge)
 		witness->node_id = node->node_id;
 		witness->name = pstrdup(NameStr(node->name));
 		witness->is_shard = node->is_shard;
-		answer = ask(node->node_id, "SELECT term, (SELECT jsonb_object_agg(node_id, incarnation) FROM tessera.node) FROM tessera.identity", 0, NULL,
+		answer = ask(node->node_id, "SELECT greatest(term, promised_term), (SELECT jsonb_object_agg(node_id, incarnation) FROM tessera.node) FROM tessera.identity", 0, NULL,
 					 !merge->force && node->is_shard);
 		if (answer == NULL || answer[0] == NULL)
 			continue;

@@ -175,7 +175,7 @@ static bool
 register_move(Move *move, const char *min, const char *max, const char *position, const char *shard)
 {
 	const char *values[] = {
-		tessera_work_uuid(&move->table->table_id), min, max, position, shard, psprintf(INT64_FORMAT, move->routing->term),
+		tessera_work_uuid(&move->table->table_id), min, max, position, shard, psprintf(INT64_FORMAT, move->routing->promised_term),
 		move->verify ? "true" : "false"
 	};
 	char	  **columns;

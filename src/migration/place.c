@@ -37,7 +37,7 @@ lock_place(const TesseraMigrationRow *row)
 	/* against a promoted config node that asks what this shard owns (internal_merge_facts): from then on terms before its own are over */
 	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
 	routing = tessera_work_known_group(&row->group_id, &group);
-	place.term = routing->term;
+	place.term = routing->promised_term;
 	place.ks = tessera_group_keyspace(routing, group);
 	place.placement = tessera_placement_lock(&row->group_id);
 	place.ours = place.placement->has_migration && memcmp(&place.placement->migration_id, &row->migration_id, sizeof(pg_uuid_t)) == 0;

@@ -87,6 +87,7 @@ typedef enum Standing
 {
 	IS_NODE,
 	HAS_TO_RECOVER,
+	WAS_RESTORED,
 	WAS_REPLACED
 } Standing;
 
@@ -98,7 +99,9 @@ look(void)
 
 	tessera_work_begin();
 	routing = tessera_routing();
-	if (routing != NULL && (routing->placements_unknown || routing->metadata_unknown))
+	if (routing != NULL && routing->restored)
+		standing = WAS_RESTORED;
+	else if (routing != NULL && (routing->placements_unknown || routing->metadata_unknown))
 		standing = HAS_TO_RECOVER;
 	else if (routing != NULL && routing->replaced)
 		standing = WAS_REPLACED;
@@ -106,19 +109,23 @@ look(void)
 	return standing;
 }
 
-/* This server is to be the node again: it knows nothing, as after a promotion, until it is registered. */
+/*
+ * This server was restored, or is to be the node again: it knows nothing, as after a promotion, until it is registered. Without an incarnation it is registered anew, whatever its
+ * timeline.
+ */
 static void
-claim_node(void)
+claim_node(bool replaced)
 {
 	TesseraSpi	spi;
 
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("UPDATE tessera.identity SET timeline = 0", SPI_OK_UPDATE, 0, NULL, NULL, NULL);
+	tessera_spi_run("UPDATE tessera.identity SET timeline = 0, incarnation = 0, backup_label = tessera.internal_backup_label()", SPI_OK_UPDATE, 0, NULL, NULL, NULL);
 	tessera_spi_run("UPDATE tessera.node AS n SET timeline = 0 FROM tessera.identity AS i WHERE n.node_id = i.node_id AND i.is_config", SPI_OK_UPDATE, 0, NULL,
 					NULL, NULL);
 	tessera_spi_end(&spi);
-	tessera_incarnation_read_only(false);
+	if (replaced)
+		tessera_incarnation_read_only(false);
 	tessera_catalog_changed();
 	tessera_work_commit();
 }
@@ -178,7 +185,7 @@ tessera_promotion_step(void)
 	number = slot->requested;
 	force = slot->force;
 	SpinLockRelease(&slot->mutex);
-	if (standing == IS_NODE || (standing == WAS_REPLACED && !force))
+	if (!force && (standing == IS_NODE || standing == WAS_REPLACED))
 	{
 		if (number > slot->done)
 			note(slot, number, standing == IS_NODE ? "" : "another server was promoted in the place of this one");
@@ -186,8 +193,8 @@ tessera_promotion_step(void)
 	}
 	PG_TRY();
 	{
-		if (standing == WAS_REPLACED)
-			claim_node();
+		if (standing != HAS_TO_RECOVER)
+			claim_node(standing == WAS_REPLACED);
 		recover(force && standing == HAS_TO_RECOVER);
 	}
 	PG_CATCH();

@@ -175,6 +175,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 	else if (row->decision == NULL)
 	{
 		tessera_slot_enter(TESSERA_RELEASING);
+		tessera_injection("donor_carrying_out");
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
 		{
@@ -298,6 +299,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);
+		tessera_slot_enter(TESSERA_ABORTING);
 		(void) acknowledge(row, false);
 		outcome.committed = false;
 	}

@@ -203,7 +203,7 @@ tessera_work_term(void)
 
 	if (own)
 		tessera_work_begin();
-	term = MemoryContextStrdup(caller, psprintf(INT64_FORMAT, tessera_routing()->term));
+	term = MemoryContextStrdup(caller, psprintf(INT64_FORMAT, tessera_routing()->promised_term));
 	if (own)
 		tessera_work_commit();
 	return term;

@@ -26,6 +26,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "catalog/identity.h"
 #include "catalog/relation.h"
 #include "routing/image.h"
 
@@ -121,8 +122,13 @@ read_identity(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	routing->self = DatumGetInt32(attribute(tuple, Anum_identity_node_id, desc));
 	routing->is_config = DatumGetBool(attribute(tuple, Anum_identity_is_config, desc));
 	routing->term = DatumGetInt64(attribute(tuple, Anum_identity_term, desc));
+	routing->promised_term = Max(routing->term, DatumGetInt64(attribute(tuple, Anum_identity_promised_term, desc)));
 	if (!loader->image.in_recovery && DatumGetInt32(attribute(tuple, Anum_identity_timeline, desc)) != (int32) GetWALInsertionTimeLine())
 		routing->placements_unknown = true;
+	/* perhaps the backup is older than what others know of this node, and on the same timeline; the recovery worker writes it down */
+	routing->restored = !loader->image.in_recovery && tessera_backup_restored(TextDatumGetCString(attribute(tuple, Anum_identity_backup_label, desc)));
+	routing->placements_unknown |= routing->restored;
+	routing->metadata_unknown = routing->restored && routing->is_config;
 	routing->incarnation = DatumGetInt32(attribute(tuple, Anum_identity_incarnation, desc));
 	routing->known_since = HeapTupleHeaderGetXmin(tuple->t_data);
 	routing->size = sizeof(TesseraImage);	/* found */

@@ -22,6 +22,7 @@
 #include "utils/uuid.h"
 
 #include "catalog/change.h"
+#include "common/errors.h"
 #include "common/spi.h"
 #include "routing/image.h"
 #include "routing/refresh.h"
@@ -108,6 +109,11 @@ write_rows(TesseraRefresh *refresh, const char *sql, int expected, Datum json, D
 static void
 apply_source(TesseraRefresh *refresh, Datum json)
 {
+	if (write_rows(refresh, "SELECT FROM tessera.identity WHERE promised_term > ($1->>'term')::int8", SPI_OK_SELECT, json, (Datum) 0) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("the config node's term is an older one than this node has heard of"),
+				 errhint("Another server was promoted in its place, and has not compared its catalog with all shards yet.")));
 	write_rows(refresh, "UPDATE tessera.identity SET term = ($1->>'term')::int8 WHERE term < ($1->>'term')::int8", SPI_OK_UPDATE, json, (Datum) 0);
 }
 

@@ -74,7 +74,8 @@ typedef struct TesseraGroup
 typedef struct TesseraRouting
 {
 	uint64		sequence;		/* catalog sequence at which it was loaded */
-	int64		term;			/* config term seen */
+	int64		term;			/* config term of this catalog */
+	int64		promised_term;	/* the highest one seen: words of an older one do not count; above term while a promoted config node compares its catalog */
 	int32		self;			/* node_id of this node */
 	pg_uuid_t	cluster_id;
 	bool		is_config;
@@ -82,6 +83,7 @@ typedef struct TesseraRouting
 	bool		placements_unknown;
 	bool		metadata_unknown;
 	int32		incarnation;	/* of this server */
+	bool		restored;		/* from a base backup, since this was known: see tessera_backup_restored */
 	bool		replaced;		/* another server has become this node: nothing of the cluster is answered here any more */
 	TransactionId known_since;	/* xid that made the placements known; snapshots that do not see it are of before. InvalidTransactionId: visible to all */
 	int32		nnodes;			/* sorted by node_id */

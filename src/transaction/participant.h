@@ -60,6 +60,9 @@ extern void tessera_statement_forget(TesseraKeptStatement *statement);
  */
 extern bool tessera_autocommit_write_allowed(void);
 
+/* tessera.commit_timeout, in ms. */
+extern int	tessera_commit_timeout;
+
 /*
  * Runs one SQL command with text parameters on a node within the distributed transaction and waits: remotely through the participant's connection, or here by SPI when
  * node_id is this node. As the cluster's own role. Returns the first column of the first row as text (palloc'd), NULL if none or null.

@@ -31,7 +31,6 @@ extern int	tessera_participant_count;
 
 extern int32 tessera_self_node;	/* this node, known since one joined */
 
-extern int	tessera_commit_timeout;
 extern int	tessera_abort_timeout;
 
 /* Connections of the participants (palloc'd array); joined: only those with an open transaction. */

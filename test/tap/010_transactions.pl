@@ -282,6 +282,25 @@ sub answer_again
 	return;
 }
 
+#
+# a write that its shard commits by itself is not "cancelled" when it is committed there
+#
+{
+	my $key = id('s2');
+	$c->query('s1', "INSERT INTO acc VALUES ($key, 1)");
+	$c->query('s2', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+	$c->query('s2', 'SELECT pg_reload_conf()');
+	ok($c->wait_for('s2', 'SHOW synchronous_standby_names', 'nobody'), 'no commit of s2 is answered');
+	my ($error, $rows);
+	($rows, $error) = ('', '');
+	IPC::Run::run([ 'psql', '-XAtq', '-d', $c->conninfo('s1') ], '<', \"SET synchronous_commit = on; SET statement_timeout = '2s';\nUPDATE acc SET bal = bal + 1 WHERE id = $key RETURNING bal;\n",
+		'>', \$rows, '2>', \$error, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	unlike($error, qr/ERROR/, 'the statement whose commit could not be cancelled does not fail');
+	is($rows, "2\n", 'it returns its row');
+	answer_again();
+	is($c->query('s3', "SELECT bal FROM acc WHERE id = $key"), '2', 'and is done');
+}
+
 {
 	my ($error, $a, $b) = commit_with_silent_coordinator(
 		sub { $c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'tessera s1'") });

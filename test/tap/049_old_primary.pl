@@ -9,14 +9,16 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('old_primary',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '5s', 'tessera.connect_timeout' => '2s' });
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '5s', 'tessera.connect_timeout' => '2s',
+		'tessera.registry_refresh_interval' => '1h' });
 # s1 is the config node, s2 loses its primary, r1 is a router.
 $c->create(shards => 3, routers => 1);
 $c->query('s1', $_) foreach (
 	'CREATE TABLE t (k int PRIMARY KEY, v text)',
 	"SELECT tessera.shard_table('t', 'k')",
 	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
+	"SELECT tessera.move_range('t', 501, 901, 's2')",
+	"SELECT tessera.move_range('t', 901, tessera.maxkey(), 's3')");
 my $replaced = qr/TS003: .*another server was promoted in the place of this one/;
 
 sub sound
@@ -47,14 +49,6 @@ sub promote_beside
 	my ($name) = @_;
 	my $old = $c->node($name);
 	$c->promote($name, stop => undef);
-	return $old;
-}
-
-sub promote_beside_stopped
-{
-	my ($name) = @_;
-	my $old = $c->node($name);
-	$c->promote($name, stop => undef, lossy => 1);
 	return $old;
 }
 
@@ -104,24 +98,29 @@ like(old_error($old, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'after 
 like($c->error('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($old->connstr('postgres')))),
 	qr/TS003: .*reaches a server that was replaced/, 'it is not registered again');
 $c->query('s1', sprintf("SELECT tessera.update_node('s2', %s)", TesseraCluster::quote($both)));
-is($c->query('r1', "SELECT count(*) FROM t WHERE k > 500"), '500', 'target_session_attrs=read-write passes it over');
+is($c->query('r1', "SELECT count(*) FROM t WHERE k BETWEEN 501 AND 900"), '400', 'target_session_attrs=read-write passes it over');
 sound('listed');
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's3')");
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
 sound('moves go on');
 
-# A router that has not heard of it, and that the old one still lets in by the same name: the registry of another node tells it.
-# The old primary of a node that was never told: cut off from all while the standby is promoted. The first node that connects to it tells it.
+# The old primary is away while the standby is promoted, and finds no config node when it is back. It cannot know; but others do, and tell it, as soon as they
+# connect to it: its address is still the first.
 $old->stop('immediate');
 $c->add_standby('s2');
-my $hidden = $c->conninfo('s2');
 $c->stop('s2', 'immediate');
-my $gone = promote_beside_stopped('s2');
-ok($c->wait_for('s1', "SELECT count(*) FROM t WHERE k > 500", '500', 30), 'the new server serves while the old one is away');
+my $gone = $c->node('s2');
+$c->promote('s2', stop => undef, lossy => 1);
+ok($c->wait_for('r1', 'SELECT count(*) FROM t', '1000', 30), 'the new server serves while the old one is away');
+$c->stop('s1');
 $gone->start;
-like(old_error($gone, 'SELECT count(*) FROM t WHERE k = 800'), qr/^$|TS003/, 'the old one is back; it may not know yet');
-ok($gone->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'its refresher hears of it from the config node');
-like(old_error($gone, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'then it refuses');
+is($gone->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'f', 'the old primary is back, and cannot know');
+my $session = $c->session('r1', on_error_stop => 0);
+is($session->query("UPDATE t SET v = 'router' WHERE k = 800 RETURNING v"), 'router', 'a router that knows finds the new one');
+is($gone->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 't', 'and has told the old one');
+like(old_error($gone, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'which refuses now');
+is($c->query('s2', 'SELECT v FROM t WHERE k = 800'), 'router', 'the write went to the new one');
+$c->start('s1');
 
 # It is to be the node again: the other one is stopped for good.
 $c->stop('s2', 'immediate');
@@ -132,9 +131,15 @@ $c->{nodes}{s2} = $gone;
 is($c->query('s2', 'SELECT placements_known, replaced FROM tessera.promotion_status()'), 't|f', 'and is the node');
 is($c->query('s2', 'SHOW default_transaction_read_only'), 'off', 'for target_session_attrs, too');
 sound('back');
+
+# Now the other one is the one that was replaced. Without the config node it learns of it from a node that it asks for something.
+$c->stop('s1');
 $next->start;
-ok($next->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'now the other one is the one that was replaced');
+is($next->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'f', 'the other one is back, and cannot know');
+like(old_error($next, "BEGIN; UPDATE t SET v = 'wrong' WHERE k IN (800, 950); COMMIT"), qr/$replaced.*Node "s3" says so/s, 'another node refuses its statements, and tells it');
+ok($next->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'so it knows');
 like(old_error($next, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'and refuses');
+$c->start('s1');
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's3')");
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
 sound('moves go on after that');

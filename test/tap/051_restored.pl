@@ -1,0 +1,158 @@
+# A node that is restored from a base backup, on the timeline that it had: donor, recipient and config node of a move that the backup does not have. It knows nothing
+# before the config node has confirmed it, from its first statement on; and a copy that is started beside its node changes nothing (invariant 8).
+
+use strict;
+use warnings FATAL => 'all';
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('restored',
+	settings => { 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s', 'tessera.connect_timeout' => '2s' });
+# s1 is the config node; s2 gives ranges to s3.
+$c->create(shards => 3);
+$c->query('s1', $_) foreach (
+	'CREATE TABLE t (k int PRIMARY KEY, v text)',
+	"SELECT tessera.shard_table('t', 'k')",
+	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
+	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
+my $move = "SELECT tessera.move_range('t', 501, 601, 's3')";
+my $back = "SELECT tessera.move_range('t', 501, 601, 's2')";
+my $unknown = qr/was promoted, and what it owns of table "t" is not known yet/;
+
+sub sound
+{
+	my ($what, $owner) = @_;
+	foreach my $n ($c->names)
+	{
+		ok($c->wait_for($n, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60), "$what: $n knows")
+		  or diag $c->query($n, 'SELECT * FROM tessera.promotion_status()');
+		ok($c->wait_for($n, "SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
+			+ (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$what: $n is clean");
+		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), '1000|1000', "$what: $n shows each row once");
+	}
+	is($c->query('s1', "SELECT tessera.range_owner('t', 550)"), $owner, "$what: owner");
+	is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', "$what: consistent");
+	return;
+}
+
+sub error_of
+{
+	my ($server, $sql) = @_;
+	my ($status, $stdout, $stderr) = $server->psql('postgres', $sql, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	return $stderr;
+}
+
+my $number = 0;
+
+sub backup
+{
+	my ($name) = @_;
+	$number++;
+	$c->node($name)->backup("restored$number", backup_options => [ '--checkpoint=fast', '--no-sync' ]);
+	my $copy = PostgreSQL::Test::Cluster->new("restored_copy$number");
+	$copy->init_from_backup($c->node($name), "restored$number");
+	return $copy;
+}
+
+# From now on the name means the copy: by its new address, which another node hands on.
+sub take_over
+{
+	my ($name, $server, $via) = @_;
+	my $old = $c->node($name);
+	$c->{nodes}{$name} = $server;
+	$c->query($via, sprintf("SELECT tessera.update_node('%s', %s, force => true)", $name, TesseraCluster::quote($c->conninfo($name))));
+	return $old;
+}
+
+# The donor.
+my $beside = backup('s2');
+my $copy = backup('s2');
+$c->query('s1', $move);
+$c->query('s1', "UPDATE t SET v = 'moved' WHERE k BETWEEN 501 AND 600");
+ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'the donor has deleted its rows');
+$beside->start;
+is($beside->safe_psql('postgres', 'SELECT timeline FROM tessera.promotion_status()'), '1', 'a restored server is on the same timeline');
+like(error_of($beside, "UPDATE t SET v = 'wrong' WHERE k = 700"), $unknown, 'beside its node it refuses');
+like(error_of($beside, 'SELECT tessera.recover_node()'), qr/leads to another server than the promoted one/, 'and does not take the node over');
+is($c->query('s1', 'SELECT count(*), max(v) FROM t WHERE k BETWEEN 501 AND 600'), '100|moved', 'the cluster does not notice it');
+$beside->stop;
+$c->stop('s2', 'immediate');
+$c->stop('s1');
+$copy->start;
+foreach my $statement ('SELECT v FROM t WHERE k = 550', "UPDATE t SET v = 'wrong' WHERE k = 550", 'SELECT count(*) FROM t WHERE k > 900')
+{
+	like(error_of($copy, $statement), $unknown, "without the config node: refused: $statement");
+}
+$c->start('s1');
+my $first = take_over('s2', $copy, 's1');
+sound('donor', 's3');
+is($c->query('s2', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'donor: the new owner\'s rows');
+$c->restart('s2');
+is($c->query('s2', 'SELECT count(*) FROM t'), '1000', 'donor: after a restart it needs nobody\'s word');
+
+# The primary that the copy has replaced.
+$first->start;
+ok($first->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'the server that was replaced by a copy learns of it');
+like(error_of($first, "SELECT count(*) FROM t WHERE k = 700"), qr/TS003/, 'and refuses');
+$first->stop('immediate');
+
+# The recipient: its rows are gone with the server that had them, and the donor has deleted its own.
+$c->query('s1', $back);
+$copy = backup('s3');
+$c->query('s1', $move);
+$c->query('s1', "UPDATE t SET v = 'here' WHERE k BETWEEN 501 AND 600");
+ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'the donor has deleted its rows again');
+$c->stop('s3', 'immediate');
+$copy->start;
+$first = take_over('s3', $copy, 's1');
+like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from 501 to 601 were moved to this shard, and are lost/, 'recipient: it says what it lacks');
+like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), $unknown, 'recipient: lost rows are not taken for no rows');
+$copy->stop('immediate');
+$first->start;
+take_over_again('s3', $first);
+sound('recipient', 's3');
+is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'here'"), '100', 'recipient: the server that has the rows is the node again');
+
+# Back to a server that was replaced: it is told to be the node, finds that its address leads elsewhere, and then that it does not.
+sub take_over_again
+{
+	my ($name, $server) = @_;
+	like(error_of($server, 'SELECT tessera.recover_node(force => true)'), qr/could not connect|leads to another server/, 'the old server is to be the node, but its address says otherwise');
+	take_over($name, $server, 's1');
+	return;
+}
+
+# The config node.
+$copy = backup('s1');
+$c->query('s1', $back);
+$c->query('s1', "UPDATE t SET v = 'again' WHERE k BETWEEN 501 AND 600");
+ok($c->wait_for('s3', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'the donor has deleted its rows once more');
+$c->stop('s1', 'immediate');
+$copy->start;
+$first = take_over('s1', $copy, 's2');
+sound('config node', 's2');
+is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'again'"), '100', 'config node: the rows are there');
+$c->query('s1', $move);
+sound('moves go on', 's3');
+
+# A config node that lacks a table: refused, and repaired by the server that has it.
+$copy = backup('s1');
+$c->query('s1', $_) foreach ('CREATE TABLE u (k int PRIMARY KEY)', "SELECT tessera.shard_table('u', 'k')", 'INSERT INTO u SELECT generate_series(1, 10)',
+	"SELECT tessera.move_range('u', 5, tessera.maxkey(), 's2')");
+$c->stop('s1', 'immediate');
+$copy->start;
+$first = take_over('s1', $copy, 's2');
+like($c->error('s1', 'SELECT tessera.recover_node()'), qr/shard "s2" owns ranges of table group [-0-9a-f]+, which is not known here/, 'a lost table is named');
+like($c->error('s2', "SELECT tessera.split_chunk('t', 700)"), qr/57P03|was promoted and has not compared/, 'nothing is changed meanwhile');
+is($c->query('s2', 'SELECT count(*) FROM u WHERE k >= 5'), '6', 'the shards go on');
+$copy->stop('immediate');
+$first->start;
+is(error_of($first, 'SELECT tessera.recover_node(force => true)'), '', 'the old config node is to be it again: by its own catalog its address leads to it');
+take_over('s1', $first, 's2');
+sound('config node again', 's3');
+is($c->query('s1', 'SELECT count(*) FROM u'), '10', 'the table is there');
+
+done_testing();
