@@ -131,14 +131,14 @@ start(TesseraDonor *donor, char *endpoint)
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
-	tessera_slot_waiting("locks of the tables");
+	for (int i = 0; i < donor->range->ntables; i++)
+		tessera_lockers_lock_table(donor->range->relids[i], AccessShareLock);
 	if (donor->row->verify)
 	{
 		donor->verify = tessera_verify_begin(donor->range);
 		tessera_capture_note_keys(donor->capture, donor->verify);
 	}
 	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
-	tessera_slot_waiting(NULL);
 
 	values[0] = tessera_donor_id(donor);
 	values[1] = endpoint;
