@@ -163,4 +163,22 @@ foreach my $n ('s2', 's3')
 	like(slurp_file($c->node($n)->logfile), qr/outcome of migration [-0-9a-f]+ is of term \d+, an older one than \d+/, "$n has refused the outcome of the older term");
 }
 
+# The config node loses that it has registered a promoted shard. The shard itself and the others know: its old primary is not taken for it.
+$c->add_standby($_) foreach ('s2', 's1');
+ok($c->wait_for('s2', "SELECT tessera.node_conninfo('s1') LIKE '%,%'"), 'addresses are known');
+$c->catch_up('s1');
+$c->cut_standby('s1');
+$c->promote('s2');
+ok($c->wait_for('s2', 'SELECT placements_known FROM tessera.promotion_status()'), 'a shard is promoted');
+my $number = $c->query('s2', 'SELECT incarnation FROM tessera.promotion_status()');
+$c->promote('s1', lossy => 1);
+sound('lost registration', 's2');
+is($c->query('s1', "SELECT incarnation FROM tessera.node WHERE name = 's2'"), $number, 'lost registration: the config node knows it again');
+my ($before) = reverse $c->replaced('s2');
+$before->start;
+ok($before->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'lost registration: the old primary of the shard is refused');
+$c->query('s1', $move);
+$c->query('s1', $back);
+sound('moves go on', 's2');
+
 done_testing();
