@@ -139,6 +139,8 @@ tessera_pipe_fail(TesseraPipe *pipe, const ErrorData *error)
 		strlcpy(sqlstate, unpack_sql_state(error->sqlerrcode), sizeof(sqlstate));
 		message.sqlstate = sqlstate;
 		message.text = error->message ? error->message : "unknown error";
+		if (error->detail != NULL)
+			message.text = psprintf("%s (%s)", message.text, error->detail);
 		if (tessera_pipe_flush(pipe))
 			(void) tessera_pipe_send(pipe, &message, NULL);
 		/* closing would drop what libzmq's thread has not put on the wire yet */

@@ -164,6 +164,9 @@ begin_batch(Recipient *recipient)
 	tessera_work_commit_lazily();
 	recipient->in_batch = true;
 	recipient->batch_bytes = 0;
+	/* before the row: whoever ends the migration does not wait for these */
+	for (int i = 0; i < recipient->range->ntables; i++)
+		tessera_lockers_lock_table(recipient->range->relids[i], RowExclusiveLock);
 	row = tessera_migration_row(TESSERA_RECIPIENT, &recipient->row->migration_id, true);
 	if (row == NULL || row->state != TESSERA_RECEIVING)
 		ereport(ERROR,
@@ -172,9 +175,7 @@ begin_batch(Recipient *recipient)
 	if (recipient->applier == NULL)
 	{
 		MemoryContextSwitchTo(recipient->context);
-		tessera_slot_waiting("locks of the tables");
 		recipient->applier = tessera_applier_begin(recipient->range);
-		tessera_slot_waiting(NULL);
 	}
 }
 

@@ -39,6 +39,7 @@
 #include "planner/conditions.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
+#include "session/internal.h"
 
 static get_relation_info_hook_type previous_relation_info = NULL;
 static set_rel_pathlist_hook_type previous_pathlist = NULL;
@@ -75,18 +76,34 @@ ownership_filter(RelOptInfo *rel, Relation relation, const TesseraRouting *routi
 	return (Expr *) makeFuncExpr(tessera_ownership_function(), BOOLOID, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
 
+static bool
+hides_rows(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot)
+{
+	bool		newest;
+	const TesseraPlacement *placement = tessera_placement_as_of(routing, group, snapshot, &newest);
+
+	return placement != NULL && (placement->hides || (snapshot == InvalidSnapshot && placement->ndeletions > 0));
+}
+
+/* Under the newest placement, or under that of a snapshot by which the plan is about to run: those rows may have been deleted since. */
+static bool
+needs_filter(const TesseraRouting *routing, const TesseraGroup *group)
+{
+	Snapshot	kept = tessera_internal_statement_snapshot();
+
+	return hides_rows(routing, group, InvalidSnapshot) || (ActiveSnapshotSet() && hides_rows(routing, group, GetActiveSnapshot())) ||
+		(kept != NULL && hides_rows(routing, group, kept));
+}
+
 static void
 add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraTable *table)
 {
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraGroup *group = tessera_routing_group(routing, table->group);
-	const TesseraPlacement *placement;
-	bool		newest;
 	Expr	   *filter;
 	RestrictInfo *restriction;
 
-	placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
-	if (placement == NULL || (!placement->hides && placement->ndeletions == 0))
+	if (!needs_filter(routing, group))
 		return;
 	filter = ownership_filter(rel, relation, routing, table);
 	restriction = make_restrictinfo(root, filter, true, false, false, 0, bms_make_singleton(rel->relid), NULL, NULL);

@@ -42,20 +42,26 @@ sub network
 	return $self->{network};
 }
 
-# Servers start with a disk that can be full.
+# Servers start with a disk that can be full. A standby has one of its own, which stays its own when it becomes the node.
 sub _with_disk
 {
-	my ($self, $name, $start) = @_;
+	my ($self, $disk, $start) = @_;
 	local $ENV{LD_PRELOAD} = $self->{disk} if $self->{disk};
-	local $ENV{CHAOS_DISK_FULL} = $self->_full_file($name);
+	local $ENV{CHAOS_DISK_FULL} = $self->_full_file($disk);
 	return $start->();
 }
 
 sub _full_file
 {
-	my ($self, $name) = @_;
+	my ($self, $disk) = @_;
 	$self->{full} //= PostgreSQL::Test::Utils::tempdir_short();
-	return "$self->{full}/$name";
+	return "$self->{full}/$disk";
+}
+
+sub _disk_of
+{
+	my ($self, $name) = @_;
+	return $self->{disks}{$name} // $name;
 }
 
 # So many ports in a row that nobody uses, the first of them.
@@ -137,21 +143,21 @@ sub thaw
 sub start
 {
 	my ($self, $name, %params) = @_;
-	return $self->_with_disk($name, sub { $self->SUPER::start($name, %params) });
+	return $self->_with_disk($self->_disk_of($name), sub { $self->SUPER::start($name, %params) });
 }
 
 # The node's disk is full, or has room again.
 sub fill_disk
 {
 	my ($self, $name) = @_;
-	append_to_file($self->_full_file($name), 'full');
+	append_to_file($self->_full_file($self->_disk_of($name)), 'full');
 	return;
 }
 
 sub free_disk
 {
 	my ($self, $name) = @_;
-	unlink $self->_full_file($name);
+	unlink $self->_full_file($self->_disk_of($name));
 	return;
 }
 
@@ -159,7 +165,8 @@ sub free_disk
 sub prepare_standby
 {
 	my ($self, $name) = @_;
-	$self->_with_disk($name, sub { $self->add_standby($name, register => 0) });
+	my $disk = $self->{standby_disks}{$name} = "$name." . ++$self->{standbys_made};
+	$self->_with_disk($disk, sub { $self->add_standby($name, register => 0) });
 	$self->node($name)->append_conf('postgresql.conf', "synchronous_standby_names = '*'\n");
 	$self->node($name)->reload;
 	return;
@@ -173,6 +180,8 @@ sub fail_over
 	$self->promote($name, lossy => 1, stop => $self->runs($name) ? 'kill9' : undef);
 	$self->{network}->target($name, $self->node($name)->port);
 	$self->{network}->home($name, $self->node($name)->data_dir);
+	$self->free_disk($name);
+	$self->{disks}{$name} = $self->{standby_disks}{$name};
 	$self->{unregistered}{$name} = 1;
 	$self->_register($name, 10);
 	return;

@@ -39,6 +39,19 @@ sub _states
 	return join(', ', map { "$_ $count{$_}" } sort { $count{$b} <=> $count{$a} } keys %count) || 'none';
 }
 
+# Why moves were aborted, the most frequent reasons first; what differs from one to the next is left out.
+sub _reasons
+{
+	my (@migrations) = @_;
+	my %count;
+	foreach my $migration (grep { $_->{state} eq 'aborted' } @migrations)
+	{
+		(my $reason = $migration->{error} || 'not told') =~ s/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b\d+\b/N/g;
+		$count{$reason}++;
+	}
+	return map { sprintf('aborted %3d times: %s', $count{$_}, $_) } sort { $count{$b} <=> $count{$a} || $a cmp $b } keys %count;
+}
+
 # The longest piece of work that met each move. migrations: {started, finished, state}.
 sub _stalls
 {
@@ -85,7 +98,7 @@ sub lines
 		"longest work of a client in each move: " . _spread(_stalls($run{records}, $run{migrations})),
 		'errors of clients: ' . _states($run{records}),
 		'errors of the movers: ' . _states($run{changes}));
-	return (@lines, _work($run{records}), @{ $run{notes} });
+	return (@lines, _reasons(@{ $run{migrations} }), _work($run{records}), @{ $run{notes} });
 }
 
 1;

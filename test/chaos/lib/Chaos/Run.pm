@@ -15,6 +15,7 @@ package Chaos::Run;
 use strict;
 use warnings FATAL => 'all';
 
+use Fcntl qw(LOCK_EX);
 use File::Basename qw(dirname);
 use Time::HiRes qw(sleep time);
 
@@ -46,11 +47,14 @@ sub new
 	return $self;
 }
 
-# The folder of client and proxy, built.
+# The folder of client and proxy, built; tests that run beside each other build one after the other.
 sub _build
 {
 	my $folder = dirname(__FILE__) . '/../..';
+	open(my $lock, '<', "$folder/Makefile") or die "$folder/Makefile: $!\n";
+	flock($lock, LOCK_EX) or die "flock: $!\n";
 	my $output = `make -s -C '$folder' 2>&1`;
+	close $lock;
 	die "could not build client and proxy: $output\n" if $? != 0;
 	return $folder;
 }
@@ -250,8 +254,8 @@ sub _migrations
 {
 	my ($self) = @_;
 	my $rows = $self->{cluster}->query('s1',
-		"SELECT extract(epoch FROM started), extract(epoch FROM finished), state, pause_ms FROM tessera.migration WHERE finished IS NOT NULL");
-	return map { my @row = split /\|/, $_, -1; { started => $row[0], finished => $row[1], state => $row[2], pause => $row[3] eq '' ? undef : $row[3] } }
+		"SELECT extract(epoch FROM started), extract(epoch FROM finished), state, pause_ms, translate(error, E'|\n', '  ') FROM tessera.migration WHERE finished IS NOT NULL");
+	return map { my @row = split /\|/, $_, -1; { started => $row[0], finished => $row[1], state => $row[2], pause => $row[3] eq '' ? undef : $row[3], error => $row[4] } }
 		split /\n/, $rows;
 }
 

@@ -53,7 +53,7 @@ sub _copy
 {
 	my ($self, $connection, $random, $next_id) = @_;
 	my @ids = map { $next_id->() } 1 .. $random->pick(1, 10, 100);
-	my $answer = $connection->copy('COPY item FROM STDIN', map { "$_\tc" } @ids);
+	my $answer = $connection->copy('COPY item (id, client) FROM STDIN', map { "$_\tc" } @ids);
 	return { kind => 'copy', ids => \@ids, Chaos::Workload::outcome($answer) };
 }
 
