@@ -295,6 +295,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 	}
 	if (!tessera_donor_near_enough(donor))
 		return false;
+	tessera_injection("donor_closing");
 	closed = tessera_now();
 	donor->known->gate_closed = closed;
 	close_write_gate(donor);

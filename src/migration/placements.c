@@ -167,6 +167,23 @@ chunk_ranges(const TesseraRouting *routing, const TesseraGroup *group, TesseraKe
 	return ranges;
 }
 
+bool
+tessera_owns_its_chunks(const TesseraRouting *routing, const TesseraGroup *group, const TesseraPlacementRow *placement)
+{
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+	TesseraRange whole;
+	int			nchunks;
+	int			nowned = placement->nowned;
+	TesseraRange *chunks = chunk_ranges(routing, group, ks, &whole, &nchunks);
+	TesseraRange *owned = placement->owned;
+
+	for (int i = 0; i < nchunks; i++)
+		tessera_ranges_remove(ks, &nowned, &owned, &chunks[i]);
+	for (int i = 0; i < placement->nowned; i++)
+		tessera_ranges_remove(ks, &nchunks, &chunks, &placement->owned[i]);
+	return nowned == 0 && nchunks == 0;
+}
+
 /*
  * What the chunks give to this shard, but the placement does not have: it got it by a move, which is lost here with its rows. Not what it was giving away: then
  * the coordinator row is here, and the rows are, too. In a transaction.

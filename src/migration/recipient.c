@@ -502,6 +502,7 @@ ask_for_outcome(Recipient *recipient)
 {
 	PG_TRY();
 	{
+		tessera_injection("recipient_asking");
 		if (tessera_follow_outcome(&recipient->row->migration_id))
 			tessera_slot_settled(&recipient->row->migration_id);
 	}
