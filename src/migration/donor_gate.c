@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 
 #include "common/injection.h"
+#include "migration/describe.h"
 #include "migration/donor_private.h"
 #include "migration/place.h"
 #include "migration/settings.h"
@@ -271,11 +272,21 @@ rehearse(TesseraDonor *donor)
 	return reached;
 }
 
+/* DDL of this node alone may have changed the tables meanwhile: are their changes still in WAL? */
+static void
+check_tables_again(TesseraDonor *donor)
+{
+	tessera_work_begin();
+	tessera_check_tables(donor->range, true);
+	tessera_work_commit();
+}
+
 bool
 tessera_donor_attempt_gate(TesseraDonor *donor)
 {
 	TimestampTz closed;
 
+	check_tables_again(donor);
 	if (!tessera_donor_tell_progress(donor, true) || !rehearse(donor))
 	{
 		donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);
@@ -284,6 +295,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 	}
 	if (!tessera_donor_near_enough(donor))
 		return false;
+	tessera_injection("donor_closing");
 	closed = tessera_now();
 	donor->known->gate_closed = closed;
 	close_write_gate(donor);

@@ -56,7 +56,11 @@ tessera_pipe_send(TesseraPipe *pipe, TesseraMessage *message, StringInfo payload
 	void	   *data;
 	Size		size;
 
-	Assert(pipe->rest == NULL);
+	/* it would be lost */
+	if (pipe->rest != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("a migration's message was not sent before the next one")));
 	memcpy(message->migration, pipe->migration_id.data, UUID_LEN);
 	message->payload = NULL;
 	message->payload_size = 0;

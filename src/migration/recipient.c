@@ -271,6 +271,16 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 		refuse_message(message, kind);
 }
 
+/* All that the donor has put into a batch was found in it. */
+static void
+check_count(const TesseraMessage *message, int64 found)
+{
+	if (found != message->rows)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("a batch of " INT64_FORMAT " rows or changes had " INT64_FORMAT, message->rows, found)));
+}
+
 /* The last batch of the clone has brought the donor's digests. */
 static void
 verify_clone(Recipient *recipient, const char *payload, Size size)
@@ -305,10 +315,7 @@ pull_clone(Recipient *recipient)
 		MemoryContextSwitchTo(recipient->scratch);
 		rows = tessera_apply_clone(recipient->applier, payload, size);
 		MemoryContextSwitchTo(recipient->context);
-		if (rows != message.rows)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROTOCOL_VIOLATION),
-					 errmsg("a batch of " INT64_FORMAT " rows had " INT64_FORMAT " rows", message.rows, rows)));
+		check_count(&message, rows);
 		tessera_slot_count(rows, size, 0);
 		recipient->batch_bytes += size;
 		if (recipient->batch_bytes >= (Size) tessera_migration_commit_size * 1024)
@@ -365,6 +372,7 @@ pull_mods(Recipient *recipient)
 			MemoryContextSwitchTo(recipient->scratch);
 			mods = tessera_apply_mods(recipient->applier, payload, size);
 			MemoryContextSwitchTo(recipient->context);
+			check_count(&message, mods);
 			commit_batch(recipient);
 			tessera_slot_count(0, size, mods);
 		}

@@ -140,4 +140,18 @@ ok($c->wait_for('s3', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 
 is($c->query('s1', 'SELECT count(*) FROM t'), '1000', 'all rows are there');
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'consistent');
 
+# A table that somebody has made unlogged on one node: its changes would not be followed.
+$c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET UNLOGGED');
+like($c->error('s1', $move), qr/55000: *table "t" is unlogged/, 'an unlogged table is not moved');
+$c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET LOGGED');
+$c->query('s2', "SELECT tessera.injection_set('donor_steady', 'pause')");
+$session = begin();
+paused('s2', 'donor_steady');
+$c->query('s2', $_) foreach ('SET tessera.replicate_ddl = off; ALTER TABLE t SET UNLOGGED', "INSERT INTO t VALUES (555, 5, 'unlogged')");
+$c->query('s2', 'SELECT tessera.injection_clear()');
+like(finish($session), qr/55000: *table "t" is unlogged/, 'nor one that became unlogged on the way');
+$c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET LOGGED');
+$c->query('s1', $move);
+is($c->query('s1', 'SELECT count(*) FROM t'), '1001', 'all rows are there');
+
 done_testing();

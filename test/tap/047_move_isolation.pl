@@ -92,6 +92,26 @@ foreach my $case (
 	end_move($move, $name);
 }
 
+# Who enters just before the gate closes is waited for behind it, for a moment; then it opens again.
+{
+	my ($donor) = ($owner);
+	pause($donor, 'donor_closing');
+	my ($move) = begin_move();
+	reached($donor, 'donor_closing');
+	my $session = $c->session('s1', on_error_stop => 0);
+	$session->query('BEGIN; UPDATE acc SET bal = bal + 1 WHERE k = 700');
+	is($session->{stderr}, '', 'a writer enters');
+	resume($donor, 'donor_closing');
+	ok($c->wait_for($donor, 'SELECT gate_attempts > 0, phase, waiting_for FROM tessera.stat_progress_migration', qr/^t\|steady\|transaction of process/, 30), 'the gate was closed for it in vain');
+	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), $donor, 'the range is where it was');
+	is($c->query('s3', 'UPDATE acc SET bal = bal WHERE k = 900 RETURNING k'), '900', 'others go on');
+	$session->query('COMMIT');
+	is($session->{stderr}, '', 'it commits');
+	$session->quit;
+	end_move($move, 'a late writer');
+	is($c->query('s1', 'UPDATE acc SET bal = 0 WHERE k = 700 AND bal = 1 RETURNING k'), '700', 'what it wrote has moved');
+}
+
 # A statement that began before the move, and has not written yet: it knows of no gate. The move waits for its end, and what it writes is there.
 {
 	my ($donor, $to) = ($owner, next_owner());
