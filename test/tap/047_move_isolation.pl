@@ -233,6 +233,25 @@ foreach my $node (@nodes)
 resume(@$held);
 end_move($move, 'UPDATE of all rows');
 
+# REPEATABLE READ: the shard's placement has changed, because a move has begun, but not what it owns.
+foreach my $node (@nodes)
+{
+	my ($donor) = ($owner);
+	my $session = $c->session($node, on_error_stop => 0);
+	$session->query('\set VERBOSITY verbose');
+	$session->query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	is($session->query('SELECT bal FROM acc WHERE k = 1000'), $updates, "$node: a snapshot is taken");
+	pause($donor, 'donor_steady');
+	($move) = begin_move();
+	reached($donor, 'donor_steady');
+	is($session->query('UPDATE acc SET bal = bal WHERE k = 1000 RETURNING k'), '1000', "$node: a write into the range that is about to move") or diag $session->{stderr};
+	resume($donor, 'donor_steady');
+	$session->query('COMMIT');
+	is($session->{stderr}, '', "$node: it commits");
+	$session->quit;
+	end_move($move, "$node: a writer with an older snapshot");
+}
+
 # REPEATABLE READ: the transaction has used the table; a chunk moves; what is asked of the shards that gave or got it is 40001, of others not.
 foreach my $node (@nodes)
 {
