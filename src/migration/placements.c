@@ -24,6 +24,7 @@
 #include "utils/builtins.h"
 
 #include "catalog/change.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "migration/promotion.h"
 #include "migration/ranges.h"
@@ -119,6 +120,7 @@ register_server(int32 self)
 	take_registration(incarnation, answer[1]);
 	tessera_work_commit();
 
+	tessera_injection("node_registered");
 	values[0] = psprintf("%d", self);
 	if (incarnation != known)
 		(void) tessera_work_ask(0, "SELECT tessera.internal_announce_server($1::int4)", 1, values, ANNOUNCE_MS, true, NULL);
