@@ -328,8 +328,8 @@ SELECT owned FROM tessera.placement JOIN tessera.cluster_table USING (group_id) 
 \c tessera_sharding_a
 SET client_min_messages = warning;
 CREATE FUNCTION register(nr int, min tessera.bound, max tessera.bound, donor text, recipient text) RETURNS uuid LANGUAGE sql AS $$
-  INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation, recipient_incarnation)
-  SELECT ('00000000-0000-0000-0000-' || lpad(nr::text, 12, '0'))::uuid, g.group_id, t.table_id, $2, $3, d.node_id, r.node_id, g.epoch, i.term, d.incarnation, r.incarnation
+  INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation, recipient_incarnation, phase)
+  SELECT ('00000000-0000-0000-0000-' || lpad(nr::text, 12, '0'))::uuid, g.group_id, t.table_id, $2, $3, d.node_id, r.node_id, g.epoch, i.term, d.incarnation, r.incarnation, 'deciding'
   FROM tessera.cluster_table t JOIN tessera.table_group g USING (group_id), tessera.node d, tessera.node r, tessera.identity i
   WHERE t.table_name = 'empty_too' AND d.name = $4 AND r.name = $5 RETURNING migration_id $$;
 CREATE FUNCTION show_chunks() RETURNS TABLE (min tessera.bound, max tessera.bound, shard text, major int8, minor int8) LANGUAGE sql AS $$

@@ -47,7 +47,8 @@ CREATE TABLE tessera.node (
   database       text NOT NULL,
   timeline       int4 NOT NULL,
   incarnation    int4 NOT NULL DEFAULT 1, -- grows whenever another server becomes the node: a promoted standby
-  added          timestamptz NOT NULL DEFAULT now()
+  added          timestamptz NOT NULL DEFAULT now(),
+  server_start   text                 -- start of the server that was last registered as the node, after a promotion: tells it from others of its timeline
 );
 COMMENT ON TABLE tessera.node IS 'registry of the nodes of the cluster';
 

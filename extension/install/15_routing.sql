@@ -82,6 +82,12 @@ COMMENT ON FUNCTION tessera.internal_catalog_digests() IS 'between nodes: digest
 
 -- Everything that is newer here than what the caller has: known = {term, cluster_id, digests, groups: {group_id: [epoch, major, minor]}}. Rows in the order
 -- in which they are to be written; the last one is "end". A group of another epoch, of a newer version there, or after a change of term comes whole (S9, S10).
+CREATE FUNCTION tessera.internal_doubt_catalog() RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_doubt_catalog' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.internal_doubt_catalog() IS
+  'on the config node: a node knows newer metadata, so this catalog has lost commits: it is compared with the shards, as after a promotion';
+REVOKE ALL ON FUNCTION tessera.internal_doubt_catalog() FROM PUBLIC;
+
 CREATE FUNCTION tessera.internal_catalog_changes(known jsonb) RETURNS TABLE (kind text, group_id uuid, data jsonb)
   LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
 AS $$
@@ -117,6 +123,13 @@ BEGIN
 
   FOR g IN SELECT * FROM tessera.table_group LOOP
     version := known->'groups'->(g.group_id::text);
+    IF version->>0 = g.epoch::text AND me.term = (known->>'term')::int8
+       AND ((version->>1)::int8, (version->>2)::int8) > (g.group_major, g.group_minor) THEN
+      PERFORM tessera.internal_doubt_catalog();
+      RAISE EXCEPTION 'the catalog of the config node is older than that of a node' USING ERRCODE = 'TS003',
+        DETAIL = format('Table group %s is of version %s.%s here, of %s.%s there.', g.group_id, g.group_major, g.group_minor, version->>1, version->>2),
+        HINT = 'The config node compares its catalog with the shards now. Was an older copy of its data directory put in its place?';
+    END IF;
     whole := version IS NULL OR me.term <> (known->>'term')::int8 OR version->>0 <> g.epoch::text
       OR ((version->>1)::int8, (version->>2)::int8) > (g.group_major, g.group_minor);
     CONTINUE WHEN NOT whole AND ((version->>1)::int8, (version->>2)::int8) = (g.group_major, g.group_minor);

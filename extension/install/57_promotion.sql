@@ -56,6 +56,7 @@ BEGIN
     RAISE EXCEPTION 'node % is not in the cluster', internal_register_server.node USING ERRCODE = 'undefined_object';
   END IF;
   registered := known.incarnation;
+  UPDATE tessera.node AS n SET server_start = started WHERE n.node_id = known.node_id AND n.server_start IS DISTINCT FROM started;
   IF (known.timeline, known.incarnation) <> (internal_register_server.timeline, internal_register_server.incarnation) THEN
     registered := greatest(known.incarnation, internal_register_server.incarnation) + 1;
     UPDATE tessera.node AS n SET timeline = internal_register_server.timeline, incarnation = registered WHERE n.node_id = known.node_id;

@@ -11,6 +11,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/database_setting.h"
 #include "catalog/chunk.h"
 
 PG_FUNCTION_INFO_V1(tessera_create_cluster);
@@ -133,6 +134,7 @@ tessera_create_cluster(PG_FUNCTION_ARGS)
 	here = tessera_node_facts_here();
 	check_new_cluster(node, shard, conninfo, here);
 	write_new_cluster(cluster, node, shard, conninfo, here);
+	tessera_require_library(true);
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
 	PG_RETURN_VOID();

@@ -16,6 +16,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "catalog/database_setting.h"
 #include "catalog/relation.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_run_script);
@@ -146,6 +147,7 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
 					   "SELECT i.cluster_id, i.cluster, i.node_id, i.node, i.is_config, i.config_conninfo, i.term FROM unnest(ARRAY[$1::tessera.identity]) i", 1, values);
 	tessera_admin_exec(TESSERA_POPULATE_VIEWS_SQL, 0, NULL);
+	tessera_require_library(true);
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
 	PG_RETURN_VOID();
@@ -169,6 +171,8 @@ tessera_internal_leave(PG_FUNCTION_ARGS)
 	left = tessera_admin_exec("DELETE FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) > 0;
 	for (int i = 0; left && i < lengthof(tables); i++)
 		tessera_admin_exec(psprintf("DELETE FROM tessera.%s", tables[i]), 0, NULL);
+	if (left)
+		tessera_require_library(false);
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
 	PG_RETURN_BOOL(left);

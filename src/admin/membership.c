@@ -48,7 +48,7 @@ tessera_registered(const char *name)
 	TesseraRegistered node;
 	TesseraRegistered *kept;
 
-	if (tessera_admin_exec("SELECT node_id, name, conninfo, is_shard, is_config, draining, system_id, database, timeline, incarnation "
+	if (tessera_admin_exec("SELECT node_id, name, conninfo, is_shard, is_config, draining, system_id, database, timeline, incarnation, server_start "
 							 "FROM tessera.node WHERE name = $1", 1, values) == 0)
 		return NULL;
 	kept = (TesseraRegistered *) tessera_admin_alloc(sizeof(TesseraRegistered));
@@ -62,6 +62,7 @@ tessera_registered(const char *name)
 	node.database = tessera_admin_keep(tessera_admin_field(0, 8));
 	node.timeline = atoi(tessera_admin_field(0, 9));
 	node.incarnation = atoi(tessera_admin_field(0, 10));
+	node.server_start = tessera_admin_keep(tessera_admin_field(0, 11));
 	*kept = node;
 	return kept;
 }

@@ -29,6 +29,7 @@ typedef struct TesseraRegistered
 	char	   *database;
 	int			timeline;
 	int			incarnation;
+	char	   *server_start;	/* of the server that was last registered after a promotion; NULL: none was */
 } TesseraRegistered;
 
 /* ---- membership.c ---- */

@@ -71,6 +71,13 @@ check_server(const TesseraRegistered *node, const TesseraNodeFacts *there, bool 
 				 errhint("If the old primary is stopped for good, use tessera.update_node(..., force => true).")));
 }
 
+/* Is it the server that was registered last, and is finding out what the node owns? It must not be outdone by its own registration. */
+static bool
+is_registered(const TesseraRegistered *node, const TesseraNodeFacts *there)
+{
+	return node->server_start != NULL && strcmp(node->server_start, there->started) == 0;
+}
+
 /* On the config node. Access must be open. */
 static void
 update_here(const TesseraChange *change)
@@ -95,7 +102,9 @@ update_here(const TesseraChange *change)
 	/* the config node's own is written when it has compared its catalog with the shards (migration/merge.c) */
 	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
 	row[3] = there->database;	/* it may have been renamed */
-	incarnation = there->is_known ? Max(node->incarnation, there->incarnation) : node->incarnation + 1;
+	incarnation = Max(node->incarnation, there->is_known ? there->incarnation : 0);
+	if (!there->is_known && !is_registered(node, there))
+		incarnation++;
 	row[4] = psprintf("%d", incarnation);
 	tessera_admin_exec("UPDATE tessera.node SET conninfo = $2, timeline = $3::int4, database = $4, incarnation = $5::int4 WHERE name = $1", 5, row);
 	/* Addresses can hold passwords: the changelog says only that it changed. */

@@ -16,17 +16,15 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
-#include "nodes/parsenodes.h"
 #include "storage/spin.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "catalog/change.h"
+#include "catalog/database_setting.h"
 #include "catalog/incarnation.h"
 #include "catalog/relation.h"
 #include "common/shmem.h"
@@ -169,16 +167,7 @@ tessera_incarnation_greet(const TesseraIdentity *identity, int32 caller, int32 c
 void
 tessera_incarnation_read_only(bool on)
 {
-	VariableSetStmt *statement = makeNode(VariableSetStmt);
-	A_Const    *value = makeNode(A_Const);
-
-	value->val.sval.type = T_String;
-	value->val.sval.sval = "on";
-	value->location = -1;
-	statement->kind = on ? VAR_SET_VALUE : VAR_RESET;
-	statement->name = "default_transaction_read_only";
-	statement->args = on ? list_make1(value) : NIL;
-	AlterSetting(MyDatabaseId, InvalidOid, statement);
+	tessera_database_setting("default_transaction_read_only", on ? list_make1(pstrdup("on")) : NIL);
 }
 
 /* Returns whether this server was replaced. */

@@ -20,6 +20,7 @@
 #include "tcop/utility.h"
 #include "utils/guc.h"
 
+#include "catalog/database_setting.h"
 #include "common/spi.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
@@ -297,7 +298,10 @@ refuse_to_forget(Node *statement)
 				 errmsg("cannot drop extension tessera: this database is a node of a cluster"),
 				 errhint("Remove the node first: tessera.remove_shard, tessera.remove_router. DROP EXTENSION tessera CASCADE makes this node forget the cluster, and which rows are its own.")));
 	if (superuser())			/* others are refused by what follows */
+	{
 		refuse_during_migration();
+		tessera_require_library(false);
+	}
 }
 
 /* Statements with PROCESS_UTILITY_SUBCOMMAND belong to one that goes everywhere as a whole, and so does what an extension's script does. */

@@ -102,12 +102,27 @@ tessera_has_ownership_filter(List *quals)
 	return false;
 }
 
+/* Anybody may call these functions: values of other types than the key's would be taken for what they are not. */
+static void
+check_arguments(FunctionCallInfo fcinfo, TesseraKeySpace *ks)
+{
+	bool		fits = PG_NARGS() == ks->ncolumns + 1;
+
+	for (int i = 0; fits && i < ks->ncolumns; i++)
+		fits = getBaseType(get_fn_expr_argtype(fcinfo->flinfo, i + 1)) == ks->columns[i].type;
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the values are not of the types of the group's shard key"),
+				 errhint("The planner uses this function; there is no need to call it.")));
+}
+
 /* Choose the placement anew when the snapshot or the image is another one. */
 static void
-choose_placement(OwnedState *state, const pg_uuid_t *group_id, Snapshot snapshot)
+choose_placement(OwnedState *state, FunctionCallInfo fcinfo, Snapshot snapshot)
 {
 	const TesseraRouting *routing = tessera_routing();
-	const TesseraGroup *group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
+	const TesseraGroup *group = routing ? tessera_routing_group_by_id(routing, PG_GETARG_UUID_P(0)) : NULL;
 	MemoryContext before;
 	bool		newest;
 
@@ -122,6 +137,7 @@ choose_placement(OwnedState *state, const pg_uuid_t *group_id, Snapshot snapshot
 	MemoryContextReset(state->context);
 	before = MemoryContextSwitchTo(state->context);
 	state->ks = tessera_group_keyspace(routing, group);
+	check_arguments(fcinfo, state->ks);
 	state->placement = tessera_placement_as_of(routing, group, snapshot, &newest);
 	MemoryContextSwitchTo(before);
 }
@@ -162,7 +178,7 @@ tessera_owned(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(true);
 	if (state->xmin != snapshot->xmin || state->xmax != snapshot->xmax || state->curcid != snapshot->curcid || state->routing == NULL ||
 		!tessera_routing_is_current(state->routing))
-		choose_placement(state, PG_GETARG_UUID_P(0), snapshot);
+		choose_placement(state, fcinfo, snapshot);
 	if (state->placement == NULL || !state->placement->hides)
 		PG_RETURN_BOOL(true);
 
@@ -189,6 +205,7 @@ tessera_require_owned(PG_FUNCTION_ARGS)
 	if (group == NULL)
 		PG_RETURN_BOOL(true);
 	ks = tessera_group_keyspace(routing, group);
+	check_arguments(fcinfo, ks);
 	if (!position_of_arguments(fcinfo, ks, &position))
 		PG_RETURN_BOOL(true);	/* NOT NULL comes next */
 	placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);

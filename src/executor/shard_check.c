@@ -250,7 +250,9 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	if (version.major != placement->major || version.term != placement->term ||
 		(placement->major != 0 && memcmp(&version.epoch, &placement->epoch, sizeof(pg_uuid_t)) != 0))
 		return found_stale(newest);
-	if (check->writes && !newest)
+	/* a migration that has begun meanwhile, or a range that was deleted, leaves what is owned as it was */
+	if (check->writes && !newest && !tessera_placement_owns_same(placement, tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy),
+																  tessera_group_keyspace(routing, group)))
 		return found_stale(newest);
 	if (!newest && placement->gate == TESSERA_GATE_READ)
 	{

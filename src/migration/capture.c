@@ -593,11 +593,11 @@ fetch_missing(Relation relation, DecodedRow *row)
 static void
 wait_until_visible(TesseraCapture *capture, TransactionId xid)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_migration_lock_timeout);
+	TimestampTz began = GetCurrentTimestamp();
 
 	while (TransactionIdIsInProgress(xid))
 	{
-		if (GetCurrentTimestamp() > deadline)
+		if (tessera_migration_lock_timeout > 0 && TimestampDifferenceExceeds(began, GetCurrentTimestamp(), tessera_migration_lock_timeout))
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("a transaction that has committed did not become visible in time"),

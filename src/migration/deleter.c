@@ -20,6 +20,7 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/lmgr.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -27,6 +28,7 @@
 #include "common/injection.h"
 #include "migration/data.h"
 #include "migration/deleter.h"
+#include "migration/lockers.h"
 #include "migration/migration.h"
 #include "migration/ranges.h"
 #include "migration/rows.h"
@@ -39,6 +41,10 @@ PG_FUNCTION_INFO_V1(tessera_internal_owns_range);
 #define IDLE_MS 5000L
 #define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
 #define ASK_MS 5000				/* for an owner's answer */
+
+/* Of a batch. */
+#define NOT_TO_BE (-1)
+#define NOT_NOW (-2)
 
 /* A range of a group that may be deleted. */
 typedef struct Piece
@@ -101,9 +107,26 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 	return n;
 }
 
+/* Locks the tables; false: somebody has locked one, and the deleter has other things to do than to wait for him, as a migration would. */
+static bool
+lock_tables(const TesseraMovingRange *range, const TesseraMigrationRow *receiver)
+{
+	for (int i = 0; i < range->ntables; i++)
+	{
+		if (receiver != NULL)
+			tessera_lockers_lock_table(range->relids[i], RowExclusiveLock);
+		else if (!ConditionalLockRelationOid(range->relids[i], RowExclusiveLock))
+			return false;
+	}
+	return true;
+}
+
 /*
- * One batch of one range, in a transaction of its own. Returns rows deleted; 0: none were left, and the range is off the deletions; -1: it is no longer
- * to be deleted.
+ * One batch of one range, in a transaction of its own. Returns rows deleted; 0: none were left, and the range is off the deletions; NOT_TO_BE: it is no longer
+ * to be deleted; NOT_NOW: in a while.
+ *
+ * The tables are locked first: who waits for them must not hold up the steps of migrations, which want the placement row. For the same reason no batch begins while a
+ * gate of the group is closed.
  */
 static int64
 delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
@@ -120,15 +143,23 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 
 	tessera_work_begin();
 	routing = tessera_work_group(&piece->group_id, &group);
-	ks = tessera_group_keyspace(routing, group);
-	placement = tessera_placement_lock(&piece->group_id);
-	n = deletable(ks, placement, receiver, &ranges);
-	if (routing->placements_unknown || routing->replaced || !tessera_ranges_cover(ks, n, ranges, &piece->range))
+	range = tessera_moving_range(&nobody, &piece->group_id, piece->range.min, piece->range.max);
+	if (!lock_tables(range, receiver))
 	{
 		tessera_work_commit();
-		return -1;
+		return NOT_NOW;
 	}
-	range = tessera_moving_range(&nobody, &piece->group_id, piece->range.min, piece->range.max);
+	ks = tessera_group_keyspace(routing, group);
+	placement = tessera_placement_lock(&piece->group_id);
+	routing = tessera_work_known_group(&piece->group_id, &group);
+	n = deletable(ks, placement, receiver, &ranges);
+	if (routing->placements_unknown || routing->replaced || !tessera_ranges_cover(ks, n, ranges, &piece->range) ||
+		(placement->gate != TESSERA_GATE_OPEN && receiver == NULL))
+	{
+		rows = placement->gate == TESSERA_GATE_OPEN ? NOT_TO_BE : NOT_NOW;
+		tessera_work_commit();
+		return rows;
+	}
 	for (int i = 0; i < range->ntables && rows == 0; i++)
 		rows = tessera_delete_range_batch(routing, group, range->relids[i], &range->min, &range->max, tessera_range_deleter_batch_size);
 	if (rows == 0)
@@ -143,6 +174,18 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	return rows;
 }
 
+/* Between batches: the delay is the least, whatever wakes this process meanwhile; a new setting counts at once. */
+static void
+rest(void)
+{
+	TimestampTz began = GetCurrentTimestamp();
+	long		left;
+
+	tessera_work_take_in();
+	while ((left = tessera_range_deleter_batch_delay - (long) ((GetCurrentTimestamp() - began) / 1000)) > 0)
+		tessera_work_sleep(left);
+}
+
 /* How far it is: as the process's activity, and for a migration that waits for it in what it waits for. */
 static void
 show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 total)
@@ -154,7 +197,8 @@ show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 tot
 													   tessera_bound_to_cstring(piece->range.max), total));
 }
 
-static void
+/* false: it has to be gone on with later. */
+static bool
 delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera range deletion", ALLOCSET_DEFAULT_SIZES);
@@ -167,12 +211,16 @@ delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
 		MemoryContextReset(context);
 		total += rows;
 		show_progress(piece, receiver, total);
-		tessera_work_sleep(receiver != NULL ? 0 : tessera_range_deleter_batch_delay);
+		if (receiver != NULL)
+			tessera_work_take_in();
+		else
+			rest();
 	}
 	if (receiver == NULL)
 		pgstat_report_activity(STATE_IDLE, NULL);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
+	return rows != NOT_NOW;
 }
 
 /* Everything that may be deleted, in the current context. *deletions: is there any deletion range, be it held back by a migration? */
@@ -228,7 +276,7 @@ tessera_delete_overlap(const TesseraMigrationRow *receiver)
 				 errmsg("rows of the range on the recipient cannot be deleted at present"),
 				 errdetail("Another migration uses a part of the range.")));
 	for (int i = 0; i < n; i++)
-		delete_piece(&pieces[i], receiver);
+		(void) delete_piece(&pieces[i], receiver);
 }
 
 /* The piece, by owners: chunks of one owner in a row are one part. In the current context. */
@@ -367,13 +415,10 @@ tessera_range_deleter_step(void)
 
 		if (left > 0)
 			next = Min(next, left);
-		else if (!owners_confirm(&pieces[i]))
-			next = Min(next, HELD_MS);
-		else
-		{
-			delete_piece(&pieces[i], NULL);
+		else if (owners_confirm(&pieces[i]) && delete_piece(&pieces[i], NULL))
 			forget(&pieces[i]);
-		}
+		else
+			next = Min(next, HELD_MS);
 	}
 	forget_others(now);
 	MemoryContextSwitchTo(caller);

@@ -15,6 +15,7 @@
 #include "catalog/key_index.h"
 #include "common/spi_row.h"
 #include "migration/describe.h"
+#include "migration/lockers.h"
 
 /* Tables of a group with their columns: table_id, name, columns. $1: jsonb with group_id. */
 #define OUR_COLUMNS \
@@ -72,8 +73,16 @@ tessera_check_tables(const TesseraMovingRange *range, bool donor)
 {
 	for (int i = 0; i < range->ntables; i++)
 	{
-		Relation	rel = table_open(range->relids[i], AccessShareLock);
+		Relation	rel;
 
+		tessera_lockers_lock_table(range->relids[i], AccessShareLock);
+		rel = table_open(range->relids[i], NoLock);
+		if (!RelationIsPermanent(rel))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("table \"%s\" is unlogged%s", RelationGetRelationName(rel), donor ? "" : " on the recipient"),
+					 errdetail("Its changes could not be followed, and a crash would empty it."),
+					 errhint("Use ALTER TABLE ... SET LOGGED.")));
 		if (!OidIsValid(tessera_key_index(rel, range->ks, range->keys[i], NULL)))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -131,14 +131,14 @@ start(TesseraDonor *donor, char *endpoint)
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
-	tessera_slot_waiting("locks of the tables");
+	for (int i = 0; i < donor->range->ntables; i++)
+		tessera_lockers_lock_table(donor->range->relids[i], AccessShareLock);
 	if (donor->row->verify)
 	{
 		donor->verify = tessera_verify_begin(donor->range);
 		tessera_capture_note_keys(donor->capture, donor->verify);
 	}
 	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
-	tessera_slot_waiting(NULL);
 
 	values[0] = tessera_donor_id(donor);
 	values[1] = endpoint;
@@ -159,9 +159,9 @@ give_way(TesseraDonor *donor)
 {
 	int			pid;
 
-	if (!donor->in_snapshot || GetCurrentTimestamp() < donor->give_way_due)
+	if (!donor->in_snapshot || tessera_now() < donor->give_way_due)
 		return;
-	donor->give_way_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), GIVE_WAY_MS);
+	donor->give_way_due = TimestampTzPlusMilliseconds(tessera_now(), GIVE_WAY_MS);
 	MemoryContextSwitchTo(donor->scratch);
 	pid = tessera_lockers_waiter(donor->range->ntables, donor->range->relids);
 	MemoryContextSwitchTo(donor->context);
@@ -225,8 +225,8 @@ until_handed_over(TesseraDonor *donor)
 		if (tessera_my_migration->state == TESSERA_CATCHING_UP)
 			tessera_slot_enter(TESSERA_STEADY);
 		if (steady_since == 0)
-			steady_since = GetCurrentTimestamp();
-		if (tessera_donor_older_writers_left(donor) || GetCurrentTimestamp() < donor->next_attempt || !good_moment(steady_since))
+			steady_since = tessera_now();
+		if (tessera_donor_older_writers_left(donor) || tessera_now() < donor->next_attempt || !good_moment(steady_since))
 			continue;
 		if (donor->verify != NULL && !tessera_verify_fits(donor->verify, tessera_critical_section_budget))
 		{
@@ -253,7 +253,7 @@ tessera_donor_run(const pg_uuid_t *migration_id, TesseraSettle *known)
 	donor->context = CurrentMemoryContext;
 	donor->scratch = AllocSetContextCreate(donor->context, "tessera donor turn", ALLOCSET_DEFAULT_SIZES);
 	donor->known = known;
-	donor->started = GetCurrentTimestamp();
+	donor->started = tessera_now();
 	donor->status_ms = 1;
 	initStringInfo(&donor->payload);
 

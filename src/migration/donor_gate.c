@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 
 #include "common/injection.h"
+#include "migration/describe.h"
 #include "migration/donor_private.h"
 #include "migration/place.h"
 #include "migration/settings.h"
@@ -63,7 +64,7 @@ tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen)
 
 		*seen = tessera_lockers_of(holders, n);
 		pfree(holders);
-		donor->holders_since = GetCurrentTimestamp();
+		donor->holders_since = tessera_now();
 	}
 	if (!tessera_lockers_left(*seen, who, sizeof(who)))
 		return false;
@@ -106,7 +107,7 @@ drain(TesseraDonor *donor, TimestampTz closed)
 		if (!blocked)
 			blocked_since = 0;
 		else if (blocked_since == 0)
-			blocked_since = GetCurrentTimestamp();
+			blocked_since = tessera_now();
 		else if (tessera_ms_since(blocked_since) >= BLOCKED_MS)
 			return false;
 		tessera_donor_turn(donor, 1);
@@ -190,7 +191,7 @@ reopen(TesseraDonor *donor, TimestampTz closed)
 	donor->upto = InvalidXLogRecPtr;
 	donor->known->gate_closed = 0;
 	tessera_slot_enter(TESSERA_STEADY);
-	donor->next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(tessera_ms_since(closed) * (GATE_DUTY - 1), LONGEST_PAUSE_MS));
+	donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), Min(tessera_ms_since(closed) * (GATE_DUTY - 1), LONGEST_PAUSE_MS));
 	tessera_injection("donor_reopened");
 }
 
@@ -261,7 +262,7 @@ rehearse(TesseraDonor *donor)
 {
 	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
 	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
-	TimestampTz asked = GetCurrentTimestamp();
+	TimestampTz asked = tessera_now();
 	bool		reached;
 
 	reached = tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
@@ -271,20 +272,31 @@ rehearse(TesseraDonor *donor)
 	return reached;
 }
 
+/* DDL of this node alone may have changed the tables meanwhile: are their changes still in WAL? */
+static void
+check_tables_again(TesseraDonor *donor)
+{
+	tessera_work_begin();
+	tessera_check_tables(donor->range, true);
+	tessera_work_commit();
+}
+
 bool
 tessera_donor_attempt_gate(TesseraDonor *donor)
 {
 	TimestampTz closed;
 
+	check_tables_again(donor);
 	if (!tessera_donor_tell_progress(donor, true) || !rehearse(donor))
 	{
-		donor->next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), UNREACHED_MS);
+		donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);
 		tessera_slot_waiting("the config node does not answer");
 		return false;
 	}
 	if (!tessera_donor_near_enough(donor))
 		return false;
-	closed = GetCurrentTimestamp();
+	tessera_injection("donor_closing");
+	closed = tessera_now();
 	donor->known->gate_closed = closed;
 	close_write_gate(donor);
 	if (!drain(donor, closed))
@@ -292,20 +304,20 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 		reopen(donor, closed);
 		return false;
 	}
-	donor->known->drained = GetCurrentTimestamp();
+	donor->known->drained = tessera_now();
 	if (!ship_rest(donor, closed))
 	{
 		overrun(donor, closed);
 		return false;
 	}
-	donor->known->shipped = GetCurrentTimestamp();
+	donor->known->shipped = tessera_now();
 	if (!await_confirmation(donor, closed))
 	{
 		overrun(donor, closed);
 		return false;
 	}
 	give_up_range(donor);
-	donor->known->given_up = GetCurrentTimestamp();
+	donor->known->given_up = tessera_now();
 	return true;
 }
 
@@ -318,7 +330,7 @@ tessera_donor_decide(TesseraDonor *donor)
 	tessera_injection("config_commit");
 	columns = tessera_work_call_within(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity)"
 									   " FROM tessera.internal_commit_move($1::uuid, $2::int8) c", 2, values, DECIDE_MS);
-	donor->known->answered = GetCurrentTimestamp();
+	donor->known->answered = tessera_now();
 	tessera_injection("config_committed");
 	donor->known->donor_major = pg_strtoint64(columns[0]);
 	donor->known->recipient_major = pg_strtoint64(columns[1]);

@@ -17,6 +17,7 @@
 #include "migration/pipe.h"
 #include "migration/rows.h"
 #include "migration/settle.h"
+#include "migration/work.h"
 
 #define MAX_REQUESTS 64			/* not answered at a time, of each kind */
 #define LAG_SAMPLES 64
@@ -83,7 +84,7 @@ typedef struct TesseraDonor
 	/* who may be inside without the gate lock */
 	TesseraLockers *older;
 
-	/* times */
+	/* times, by tessera_now */
 	TimestampTz started;
 	TimestampTz status_due;
 	int			status_ms;
@@ -100,7 +101,7 @@ typedef struct TesseraDonor
 static inline long
 tessera_ms_since(TimestampTz then)
 {
-	return (long) ((GetCurrentTimestamp() - then) / 1000);
+	return (long) ((tessera_now() - then) / 1000);
 }
 
 /* round_trip.c */

@@ -122,7 +122,7 @@ end_clone(TesseraDonor *donor)
 static void
 charge_rate(TesseraDonor *donor, Size bytes)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = tessera_now();
 
 	if (tessera_migration_max_rate == 0)
 		return;
@@ -137,7 +137,7 @@ serve_clone(TesseraDonor *donor)
 	if (donor->clone_requests.n == 0 || donor->pipe.rest != NULL)
 		return false;
 	/* answers without rows are not held back: they would come among what follows the clone */
-	if (!donor->clone_sent && GetCurrentTimestamp() < donor->clone_not_before)
+	if (!donor->clone_sent && tessera_now() < donor->clone_not_before)
 		return false;
 	resetStringInfo(&donor->payload);
 	if (!donor->clone_sent)
@@ -202,14 +202,14 @@ serve_mods(TesseraDonor *donor)
 			donor->sent = Max(donor->sent, lsn);
 			return false;
 		}
-		donor->last_empty = GetCurrentTimestamp();
+		donor->last_empty = tessera_now();
 		resetStringInfo(&donor->payload);
 	}
 	/* nothing but the position, to a recipient that has nothing else to do: its answer takes what the network takes */
 	if (batch.rows == 0 && donor->probe == InvalidXLogRecPtr && donor->applied >= donor->batch_sent)
 	{
 		donor->probe = lsn;
-		donor->probe_sent = GetCurrentTimestamp();
+		donor->probe_sent = tessera_now();
 	}
 	donor->sent = Max(donor->sent, lsn);
 	if (batch.rows > 0)
@@ -239,7 +239,7 @@ tessera_donor_send_last(TesseraDonor *donor)
 static void
 sample_lag(TesseraDonor *donor)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = tessera_now();
 	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
 	int			reached = 0;
 	double		lag;
@@ -304,7 +304,7 @@ static void
 wait_for_recipient(TesseraDonor *donor)
 {
 	if (donor->status_lost == 0)
-		donor->status_lost = GetCurrentTimestamp();
+		donor->status_lost = tessera_now();
 	if (tessera_ms_since(donor->status_lost) > LOST_MS)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
@@ -317,7 +317,7 @@ static void
 ask_status(TesseraDonor *donor)
 {
 	const char *values[] = {tessera_donor_id(donor)};
-	TimestampTz asked = GetCurrentTimestamp();
+	TimestampTz asked = tessera_now();
 	char	  **columns;
 	bool		reached;
 
@@ -325,7 +325,7 @@ ask_status(TesseraDonor *donor)
 							   "SELECT live, sqlstate, message, detail, hint, waiting_for FROM tessera.internal_recipient_status($1::uuid)", 1, values,
 							   STATUS_MS, false, &columns);
 	donor->status_ms = Min(donor->status_ms * 2, MAX_STATUS_MS);
-	donor->status_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), donor->status_ms);
+	donor->status_due = TimestampTzPlusMilliseconds(tessera_now(), donor->status_ms);
 	if (!reached)
 	{
 		wait_for_recipient(donor);
@@ -348,7 +348,7 @@ tessera_donor_poll_status(TesseraDonor *donor)
 {
 	MemoryContext caller;
 
-	if (GetCurrentTimestamp() < donor->status_due)
+	if (tessera_now() < donor->status_due)
 		return;
 	caller = MemoryContextSwitchTo(donor->scratch);
 	ask_status(donor);
@@ -360,11 +360,11 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 {
 	const TesseraMigrationSlot *slot = tessera_my_migration;
 	const char *values[8];
-	TimestampTz asked = GetCurrentTimestamp();
+	TimestampTz asked = tessera_now();
 	MemoryContext caller;
 	bool		told;
 
-	if (!now && GetCurrentTimestamp() < donor->progress_due)
+	if (!now && tessera_now() < donor->progress_due)
 		return true;
 	caller = MemoryContextSwitchTo(donor->scratch);
 	values[0] = tessera_donor_id(donor);
@@ -378,7 +378,7 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 							TELL_MS, true, NULL);
 	if (told)
 		tessera_round_trip_note(&donor->config, asked);
-	donor->progress_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), told ? PROGRESS_MS : PROGRESS_PAUSE_MS);
+	donor->progress_due = TimestampTzPlusMilliseconds(tessera_now(), told ? PROGRESS_MS : PROGRESS_PAUSE_MS);
 	MemoryContextSwitchTo(caller);
 	return told;
 }

@@ -14,11 +14,18 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "common/spi.h"
 #include "migration/lockers.h"
+#include "migration/settings.h"
+#include "migration/slot.h"
 #include "migration/work.h"
+
+#define LOCK_POLL_MS 20
+#define CALLED_LOCK_MS 10000	/* a node that is called answers in time */
 
 static bool
 is_vacuum(VirtualTransactionId id)
@@ -164,4 +171,50 @@ tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 		return false;
 	name_first(lockers, who, size);
 	return true;
+}
+
+/* Names one who holds a lock that conflicts; empty: nobody does any more. */
+static void
+name_holder(Oid relid, LOCKMODE mode, char *who, Size size)
+{
+	LOCKTAG		tag;
+	VirtualTransactionId *ids;
+	int			n;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	ids = GetLockConflicts(&tag, mode, &n);
+	who[0] = '\0';
+	if (n > 0)
+	{
+		TesseraLockers *holders = tessera_lockers_of(ids, n);
+
+		name_first(holders, who, size);
+		tessera_lockers_free(holders);
+	}
+	pfree(ids);
+}
+
+void
+tessera_lockers_lock_table(Oid relid, LOCKMODE mode)
+{
+	int			timeout = tessera_migration_lock_timeout;
+	TimestampTz began = GetCurrentTimestamp();
+	char		who[160];
+
+	if (!IsBackgroundWorker && (timeout == 0 || timeout > CALLED_LOCK_MS))
+		timeout = CALLED_LOCK_MS;
+	while (!ConditionalLockRelationOid(relid, mode))
+	{
+		name_holder(relid, mode, who, sizeof(who));
+		if (timeout > 0 && TimestampDifferenceExceeds(began, GetCurrentTimestamp(), timeout))
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("table \"%s\" is locked by others", get_rel_name(relid) ? get_rel_name(relid) : "?"),
+					 errdetail("Waited %d ms for: %s.", timeout, who[0] ? who : "several, one after the other"),
+					 errhint("Start the migration again when the lock is gone, or raise tessera.migration_lock_timeout.")));
+		if (who[0] != '\0')
+			tessera_slot_waiting(psprintf("lock of a table: %s", who));
+		tessera_work_sleep(LOCK_POLL_MS);
+	}
+	tessera_slot_waiting(NULL);
 }

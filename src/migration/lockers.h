@@ -28,6 +28,12 @@ extern void tessera_lockers_free(TesseraLockers *lockers);
 /* Has any not ended yet? who: a text that names the first. */
 extern bool tessera_lockers_left(TesseraLockers *lockers, char *who, Size size);
 
+/*
+ * Locks a table to the end of the transaction. Never stands in the lock's queue, where others would stand behind it: asks again and again, shows who holds it as what is waited for,
+ * and after tessera.migration_lock_timeout (between nodes: 10 s at most) ERROR 55P03 that names the holder.
+ */
+extern void tessera_lockers_lock_table(Oid relid, LOCKMODE mode);
+
 /* Name of a prepared transaction, palloc'd; NULL if there is none of this xid. In the current transaction if there is one, else in a short one. */
 extern char *tessera_prepared_name(TransactionId xid);
 

@@ -56,7 +56,11 @@ tessera_pipe_send(TesseraPipe *pipe, TesseraMessage *message, StringInfo payload
 	void	   *data;
 	Size		size;
 
-	Assert(pipe->rest == NULL);
+	/* it would be lost */
+	if (pipe->rest != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("a migration's message was not sent before the next one")));
 	memcpy(message->migration, pipe->migration_id.data, UUID_LEN);
 	message->payload = NULL;
 	message->payload_size = 0;
@@ -139,6 +143,8 @@ tessera_pipe_fail(TesseraPipe *pipe, const ErrorData *error)
 		strlcpy(sqlstate, unpack_sql_state(error->sqlerrcode), sizeof(sqlstate));
 		message.sqlstate = sqlstate;
 		message.text = error->message ? error->message : "unknown error";
+		if (error->detail != NULL)
+			message.text = psprintf("%s (%s)", message.text, error->detail);
 		if (tessera_pipe_flush(pipe))
 			(void) tessera_pipe_send(pipe, &message, NULL);
 		/* closing would drop what libzmq's thread has not put on the wire yet */

@@ -24,6 +24,7 @@
 #include "utils/builtins.h"
 
 #include "catalog/change.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "migration/promotion.h"
 #include "migration/ranges.h"
@@ -119,6 +120,7 @@ register_server(int32 self)
 	take_registration(incarnation, answer[1]);
 	tessera_work_commit();
 
+	tessera_injection("node_registered");
 	values[0] = psprintf("%d", self);
 	if (incarnation != known)
 		(void) tessera_work_ask(0, "SELECT tessera.internal_announce_server($1::int4)", 1, values, ANNOUNCE_MS, true, NULL);
@@ -165,6 +167,23 @@ chunk_ranges(const TesseraRouting *routing, const TesseraGroup *group, TesseraKe
 		joins = chunk.node_id == routing->self;
 	}
 	return ranges;
+}
+
+bool
+tessera_owns_its_chunks(const TesseraRouting *routing, const TesseraGroup *group, const TesseraPlacementRow *placement)
+{
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+	TesseraRange whole;
+	int			nchunks;
+	int			nowned = placement->nowned;
+	TesseraRange *chunks = chunk_ranges(routing, group, ks, &whole, &nchunks);
+	TesseraRange *owned = placement->owned;
+
+	for (int i = 0; i < nchunks; i++)
+		tessera_ranges_remove(ks, &nowned, &owned, &chunks[i]);
+	for (int i = 0; i < placement->nowned; i++)
+		tessera_ranges_remove(ks, &nchunks, &chunks, &placement->owned[i]);
+	return nowned == 0 && nchunks == 0;
 }
 
 /*

@@ -38,6 +38,7 @@
 
 PG_FUNCTION_INFO_V1(tessera_recover_node);
 PG_FUNCTION_INFO_V1(tessera_promotion_status);
+PG_FUNCTION_INFO_V1(tessera_internal_doubt_catalog);
 
 typedef struct PromotionSlot
 {
@@ -45,6 +46,7 @@ typedef struct PromotionSlot
 	uint64		requested;		/* calls of recover_node */
 	uint64		done;			/* the last one that an attempt began after */
 	bool		force;
+	bool		doubted;		/* a node knows newer metadata than this config node */
 	char		error[512];		/* of the last attempt; empty: it went well */
 	ConditionVariable ended;
 } PromotionSlot;
@@ -91,6 +93,19 @@ typedef enum Standing
 	WAS_REPLACED
 } Standing;
 
+static bool
+take_doubt(void)
+{
+	PromotionSlot *slot = &slots[tessera_my_slot()];
+	bool		doubted;
+
+	SpinLockAcquire(&slot->mutex);
+	doubted = slot->doubted;
+	slot->doubted = false;
+	SpinLockRelease(&slot->mutex);
+	return doubted;
+}
+
 static Standing
 look(void)
 {
@@ -106,6 +121,20 @@ look(void)
 	else if (routing != NULL && routing->replaced)
 		standing = WAS_REPLACED;
 	tessera_work_commit();
+	if (standing == IS_NODE && take_doubt())
+	{
+		ereport(LOG,
+				(errmsg("the catalog of this config node is older than what others know: it is compared with the shards"),
+				 errhint("Was an older copy of its data directory put in its place?")));
+		standing = WAS_RESTORED;
+	}
+	if (standing == IS_NODE && tessera_placements_lost())
+	{
+		ereport(LOG,
+				(errmsg("placements of this node are older than its chunks: it finds out anew what it owns"),
+				 errhint("Was an older copy of its data directory put in its place?")));
+		standing = WAS_RESTORED;
+	}
 	return standing;
 }
 
@@ -246,6 +275,19 @@ request_attempt(PromotionSlot *slot, bool force, char *error, Size room)
 	}
 	ConditionVariableCancelSleep();
 	return done;
+}
+
+/* internal_doubt_catalog() */
+Datum
+tessera_internal_doubt_catalog(PG_FUNCTION_ARGS)
+{
+	PromotionSlot *slot = &slots[tessera_my_slot()];
+
+	SpinLockAcquire(&slot->mutex);
+	slot->doubted = true;
+	SpinLockRelease(&slot->mutex);
+	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
+	PG_RETURN_VOID();
 }
 
 /* recover_node(force bool) returns void */

@@ -12,7 +12,15 @@
 /* Worker's step, outside a transaction: does what is due. true: nothing is (left) to do, what this node owns is known. Never errors but for its own end. */
 extern bool tessera_promotion_step(void);
 
+/* ---- mismatch.c ---- */
+
+/* Are placements of this shard older than its chunks, for good? Outside a transaction; may wait for the config node. */
+extern bool tessera_placements_lost(void);
+
 /* ---- placements.c: any shard ---- */
+
+/* Does the placement own exactly the chunks of this shard? In a transaction. */
+extern bool tessera_owns_its_chunks(const TesseraRouting *routing, const TesseraGroup *group, const TesseraPlacementRow *placement);
 
 /*
  * The placements of this shard become what the config node's chunks say. force: also where rows are missing here. Outside a transaction. ERROR 08006, 57P03:

@@ -164,6 +164,9 @@ begin_batch(Recipient *recipient)
 	tessera_work_commit_lazily();
 	recipient->in_batch = true;
 	recipient->batch_bytes = 0;
+	/* before the row: whoever ends the migration does not wait for these */
+	for (int i = 0; i < recipient->range->ntables; i++)
+		tessera_lockers_lock_table(recipient->range->relids[i], RowExclusiveLock);
 	row = tessera_migration_row(TESSERA_RECIPIENT, &recipient->row->migration_id, true);
 	if (row == NULL || row->state != TESSERA_RECEIVING)
 		ereport(ERROR,
@@ -172,9 +175,7 @@ begin_batch(Recipient *recipient)
 	if (recipient->applier == NULL)
 	{
 		MemoryContextSwitchTo(recipient->context);
-		tessera_slot_waiting("locks of the tables");
 		recipient->applier = tessera_applier_begin(recipient->range);
-		tessera_slot_waiting(NULL);
 	}
 }
 
@@ -270,6 +271,16 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 		refuse_message(message, kind);
 }
 
+/* All that the donor has put into a batch was found in it. */
+static void
+check_count(const TesseraMessage *message, int64 found)
+{
+	if (found != message->rows)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("a batch of " INT64_FORMAT " rows or changes had " INT64_FORMAT, message->rows, found)));
+}
+
 /* The last batch of the clone has brought the donor's digests. */
 static void
 verify_clone(Recipient *recipient, const char *payload, Size size)
@@ -304,10 +315,7 @@ pull_clone(Recipient *recipient)
 		MemoryContextSwitchTo(recipient->scratch);
 		rows = tessera_apply_clone(recipient->applier, payload, size);
 		MemoryContextSwitchTo(recipient->context);
-		if (rows != message.rows)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROTOCOL_VIOLATION),
-					 errmsg("a batch of " INT64_FORMAT " rows had " INT64_FORMAT " rows", message.rows, rows)));
+		check_count(&message, rows);
 		tessera_slot_count(rows, size, 0);
 		recipient->batch_bytes += size;
 		if (recipient->batch_bytes >= (Size) tessera_migration_commit_size * 1024)
@@ -364,6 +372,7 @@ pull_mods(Recipient *recipient)
 			MemoryContextSwitchTo(recipient->scratch);
 			mods = tessera_apply_mods(recipient->applier, payload, size);
 			MemoryContextSwitchTo(recipient->context);
+			check_count(&message, mods);
 			commit_batch(recipient);
 			tessera_slot_count(0, size, mods);
 		}
@@ -493,6 +502,7 @@ ask_for_outcome(Recipient *recipient)
 {
 	PG_TRY();
 	{
+		tessera_injection("recipient_asking");
 		if (tessera_follow_outcome(&recipient->row->migration_id))
 			tessera_slot_settled(&recipient->row->migration_id);
 	}

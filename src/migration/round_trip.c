@@ -20,7 +20,7 @@
 void
 tessera_round_trip_note(TesseraRoundTrips *trips, TimestampTz asked)
 {
-	trips->ms[trips->n % ROUND_TRIPS] = (GetCurrentTimestamp() - asked) / 1000.0;
+	trips->ms[trips->n % ROUND_TRIPS] = (tessera_now() - asked) / 1000.0;
 	/* the place in the ring stays the same */
 	trips->n = trips->n < 2 * ROUND_TRIPS - 1 ? trips->n + 1 : ROUND_TRIPS;
 }
@@ -59,7 +59,7 @@ tessera_donor_near_enough(TesseraDonor *donor)
 				 errdetail("A round trip takes %.1f ms to the config node, %.1f ms to the recipient, %.1f ms over the exchange; the pause would take %.1f ms.",
 						   shortest(&donor->config), shortest(&donor->recipient), shortest(&donor->exchange), latency),
 				 errhint("Raise tessera.critical_section_budget.")));
-	donor->next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), AGAIN_MS);
+	donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), AGAIN_MS);
 	tessera_slot_waiting(psprintf("a nearer network: the pause would take %.0f ms, above tessera.critical_section_budget", latency));
 	return false;
 }

@@ -140,7 +140,7 @@ measure_pause(TesseraSettle *known)
 {
 	if (known->gate_closed == 0)
 		return;
-	known->pause_ms = (double) (GetCurrentTimestamp() - known->gate_closed) / 1000.0;
+	known->pause_ms = (double) (tessera_now() - known->gate_closed) / 1000.0;
 	if (known->answered != 0)
 		ereport(DEBUG1,
 				(errmsg_internal("pause of %.1f ms: drain %.1f, ship %.1f, confirm and give up %.1f, decide %.1f", known->pause_ms,

@@ -22,7 +22,7 @@ typedef struct TesseraSettle
 	int64		rows;
 	int64		bytes;
 	int64		mods;
-	TimestampTz gate_closed;	/* 0: not closed: the pause is measured from here to the release */
+	TimestampTz gate_closed;	/* by tessera_now, like those below; 0: not closed: the pause is measured from here to the release */
 	TimestampTz drained;		/* of that pause: writers inside had ended */
 	TimestampTz shipped;		/* the recipient had everything */
 	TimestampTz given_up;		/* it had confirmed, and the range was given up */

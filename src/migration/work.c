@@ -7,6 +7,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
 #include "utils/builtins.h"
@@ -230,6 +231,15 @@ tessera_work_refresh(void)
 	tessera_work_begin();
 	(void) tessera_routing_refresh(REFRESH_MS);
 	tessera_work_commit();
+}
+
+TimestampTz
+tessera_now(void)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (TimestampTz) INSTR_TIME_GET_MICROSEC(now);
 }
 
 char *

@@ -6,6 +6,7 @@
 #define TESSERA_MIGRATION_WORK_H
 
 #include "postgres.h"
+#include "datatype/timestamp.h"
 #include "utils/uuid.h"
 
 #include "routing/routing.h"
@@ -47,6 +48,9 @@ extern void tessera_work_refresh(void);
 
 /* ERROR 55000 unless this server has the incarnation with which it was registered for a migration. Outside a transaction. */
 extern void tessera_work_require_incarnation(int32 registered);
+
+/* Microseconds of a clock that nobody sets, for differences: a gate must not stay closed because somebody has set the other one back. */
+extern TimestampTz tessera_now(void);
 
 /* Text of a uuid, palloc'd. */
 extern char *tessera_work_uuid(const pg_uuid_t *uuid);

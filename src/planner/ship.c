@@ -152,7 +152,7 @@ stays_walker(Node *node, ShipContext *context)
 				RangeTblEntry *rte = (RangeTblEntry *) node;
 
 				if (rte->rtekind == RTE_NAMEDTUPLESTORE)
-					return refuse(context, "it reads a transition table", NULL);
+					return refuse(context, "it reads a transition table, or the rows of a WITH query that modifies data: they are on this node only", "Split the statement.");
 				if (rte->rtekind == RTE_FUNCTION && is_inlined(rte))
 					return refuse(context, "it calls an SQL function in FROM, which would read the rows of one shard only",
 								  "Write the function in PL/pgSQL, or call it first and pass its result.");

@@ -240,6 +240,26 @@ tessera_placement_owns_any(const TesseraPlacement *placement, TesseraKeySpace *k
 }
 
 bool
+tessera_placement_owns_same(const TesseraPlacement *a, const TesseraPlacement *b, TesseraKeySpace *ks)
+{
+	if (a == NULL || b == NULL || a->term != b->term || a->major != b->major || memcmp(&a->epoch, &b->epoch, sizeof(pg_uuid_t)) != 0 ||
+		a->nowned != b->nowned)
+		return false;
+	for (int i = 0; i < a->nowned; i++)
+	{
+		TesseraKeyBound min,
+					max;
+
+		tessera_key_unflatten(ks, RANGE_MIN(b, i), (const char *) b, &min);
+		tessera_key_unflatten(ks, RANGE_MAX(b, i), (const char *) b, &max);
+		if (tessera_key_compare_flat(ks, RANGE_MIN(a, i), (const char *) a, &min) != 0 ||
+			tessera_key_compare_flat(ks, RANGE_MAX(a, i), (const char *) a, &max) != 0)
+			return false;
+	}
+	return true;
+}
+
+bool
 tessera_placement_hides(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position)
 {
 	return placement != NULL && placement->hides &&

@@ -126,10 +126,11 @@ apply_nodes(TesseraRefresh *refresh, Datum json)
 	write_rows(refresh, "INSERT INTO tessera.node AS n SELECT * FROM jsonb_populate_recordset(NULL::tessera.node, $1)"
 			   " ON CONFLICT (node_id) DO UPDATE SET conninfo = excluded.conninfo, is_shard = excluded.is_shard, is_config = excluded.is_config,"
 			   "  draining = excluded.draining, system_id = excluded.system_id, database = excluded.database, timeline = excluded.timeline,"
-			   "  incarnation = greatest(n.incarnation, excluded.incarnation), added = excluded.added"
-			   " WHERE (n.conninfo, n.is_shard, n.is_config, n.draining, n.system_id, n.database, n.timeline, n.added) IS DISTINCT FROM"
+			   "  incarnation = greatest(n.incarnation, excluded.incarnation), added = excluded.added,"
+			   "  server_start = excluded.server_start"
+			   " WHERE (n.conninfo, n.is_shard, n.is_config, n.draining, n.system_id, n.database, n.timeline, n.added, n.server_start) IS DISTINCT FROM"
 			   "  (excluded.conninfo, excluded.is_shard, excluded.is_config, excluded.draining, excluded.system_id, excluded.database,"
-			   "   excluded.timeline, excluded.added) OR n.incarnation < excluded.incarnation",
+			   "   excluded.timeline, excluded.added, excluded.server_start) OR n.incarnation < excluded.incarnation",
 			   SPI_OK_INSERT, json, (Datum) 0);
 }
 

@@ -196,6 +196,8 @@ extern bool tessera_placement_owns(const TesseraPlacement *placement, TesseraKey
 extern bool tessera_placement_owns_any(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,
 									   const TesseraKeyBound *max);
 extern bool tessera_placement_hides(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
+/* Of one group: the same term, epoch, version and owned ranges, though flags, gates and deletions may differ? false if one is NULL. */
+extern bool tessera_placement_owns_same(const TesseraPlacement *a, const TesseraPlacement *b, TesseraKeySpace *ks);
 /* Does the gate's range hold the position / overlap [min,max)? false if there is no gate range. */
 extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
 extern bool tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,

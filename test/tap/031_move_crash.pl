@@ -37,4 +37,8 @@ foreach my $point (
 	$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')") unless $committed;
 }
 
+# A slot that no migration knows of, of a server that was restored without its rows for instance, keeps WAL for nobody.
+$c->query('s2', "SELECT pg_create_logical_replication_slot('tessera_' || md5('nobody'), 'pgoutput')");
+ok($c->wait_for('s2', 'SELECT count(*) FROM pg_replication_slots', '0', 90), 'a leftover slot is dropped');
+
 done_testing();

@@ -116,7 +116,7 @@ foreach my $point ('recipient_confirming', 'recipient_confirmed')
 	}
 	is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR array_length(owned, 1) > 1"), '0', "$point: nothing of the confirmation is left");
 	kill 'CONT', $worker;
-	is(finish($session), '', "$point: the move gets there when the process goes on");
+	is($c->finish($session), '', "$point: the move gets there when the process goes on");
 	settled($point);
 	$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
 }

@@ -44,6 +44,8 @@ sub lose_config_at
 	$c->cut_standby('s1') if $params{registration};
 	$c->pause_at($donor, 'donor_steady') unless $params{registration};
 	$c->pause_at($donor, $point);
+	# nobody acts on what is committed: the recipient does not ask for it either, however long this takes
+	$c->pause_at($recipient, 'recipient_asking') if $point eq 'config_committed';
 	# the caller is not the node that goes
 	my $session = $c->session('s3', on_error_stop => 0);
 	$session->query_until(qr/begun/, "\\echo begun\nSELECT tessera.move_range('t', 501, 601, '$recipient');\n");
@@ -60,6 +62,7 @@ sub lose_config_at
 	ok($c->wait_for('s1', 'SELECT metadata_known FROM tessera.promotion_status()', 't', 30), "$point: the config node has compared its catalog")
 	  or diag $c->query('s1', 'SELECT * FROM tessera.promotion_status()');
 	$c->go_on($donor) unless $donor eq 's1';
+	$c->go_on($recipient) if $point eq 'config_committed';
 	$session->query('SELECT 1');
 	$session->quit;
 	return;

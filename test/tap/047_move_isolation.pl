@@ -92,6 +92,65 @@ foreach my $case (
 	end_move($move, $name);
 }
 
+# Who enters just before the gate closes is waited for behind it, for a moment; then it opens again.
+{
+	my ($donor) = ($owner);
+	pause($donor, 'donor_closing');
+	my ($move) = begin_move();
+	reached($donor, 'donor_closing');
+	my $session = $c->session('s1', on_error_stop => 0);
+	$session->query('BEGIN; UPDATE acc SET bal = bal + 1 WHERE k = 700');
+	is($session->{stderr}, '', 'a writer enters');
+	resume($donor, 'donor_closing');
+	ok($c->wait_for($donor, 'SELECT gate_attempts > 0, phase, waiting_for FROM tessera.stat_progress_migration', qr/^t\|steady\|transaction of process/, 30), 'the gate was closed for it in vain');
+	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), $donor, 'the range is where it was');
+	is($c->query('s3', 'UPDATE acc SET bal = bal WHERE k = 900 RETURNING k'), '900', 'others go on');
+	$session->query('COMMIT');
+	is($session->{stderr}, '', 'it commits');
+	$session->quit;
+	end_move($move, 'a late writer');
+	is($c->query('s1', 'UPDATE acc SET bal = 0 WHERE k = 700 AND bal = 1 RETURNING k'), '700', 'what it wrote has moved');
+}
+
+# A statement that began before the move, and has not written yet: it knows of no gate. The move waits for its end, and what it writes is there.
+{
+	my ($donor, $to) = ($owner, next_owner());
+	$c->query('s1', 'CREATE FUNCTION hold() RETURNS bool LANGUAGE plpgsql AS $$BEGIN PERFORM pg_advisory_xact_lock(7); RETURN true; END$$');
+	my $lock = $c->session($donor);
+	$lock->query_safe('SELECT pg_advisory_lock(7)');
+	my $old = $c->background($donor, "UPDATE acc SET bal = bal + 1 WHERE k = 700 AND hold()");
+	ok($c->wait_for($donor, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", '1', 30), 'an older statement is under way');
+	my ($move) = begin_move();
+	ok($c->wait_for($donor, 'SELECT phase, waiting_for FROM tessera.stat_progress_migration', qr/^steady\|transaction of process/, 30), 'the move waits for it');
+	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), $donor, 'the gate is held off');
+	$lock->quit;
+	is($c->ended($old), '', 'the statement ends well');
+	end_move($move, 'older statement');
+	is($c->query('s1', 'UPDATE acc SET bal = 0 WHERE k = 700 AND bal = 1 RETURNING k'), '700', 'what it wrote has moved');
+}
+
+# A snapshot of the moment at which nobody knew who owns the range: it shows it as given up, even if the move was undone. Who reads by it is told to retry.
+{
+	my ($donor) = ($owner);
+	pause($donor, 'config_commit');
+	my ($move) = begin_move();
+	reached($donor, 'config_commit');
+	my $session = $c->session($donor, on_error_stop => 0);
+	$session->query('\set VERBOSITY verbose');
+	$session->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class LIMIT 1');
+	my $allow = "WITH t AS (SELECT group_id FROM tessera.cluster_table WHERE table_name = 'acc') UPDATE tessera.table_group g SET allow_migrations = %s FROM t WHERE g.group_id = t.group_id";
+	$c->query('s1', sprintf($allow, 'false'));
+	resume($donor, 'config_commit');
+	like($c->ended($move), qr/55006/, 'the config node refuses the move');
+	$owner = $donor;
+	$c->query('s1', sprintf($allow, 'true'));
+	is($c->query($donor, 'SELECT count(*) FROM acc'), $ROWS, 'it is undone');
+	is($session->query('SELECT count(*) FROM acc WHERE k BETWEEN 501 AND 1500'), '', 'a snapshot of the gap shows nothing');
+	like($session->{stderr}, qr/ERROR:  40001/, 'but an error: retry');
+	$session->quit;
+	$c->wait_for($_, 'SELECT count(*) FROM tessera.range_deletions', '0', 60) or fail "$_ deletes" foreach @nodes;
+}
+
 # Prepared before the first cloned row, with the table's lock held since: the recipient's own copy stays hidden, the donor's is there.
 my ($from, $to) = ($owner, next_owner());
 my %reader;
@@ -173,6 +232,25 @@ foreach my $node (@nodes)
 }
 resume(@$held);
 end_move($move, 'UPDATE of all rows');
+
+# REPEATABLE READ: the shard's placement has changed, because a move has begun, but not what it owns.
+foreach my $node (@nodes)
+{
+	my ($donor) = ($owner);
+	my $session = $c->session($node, on_error_stop => 0);
+	$session->query('\set VERBOSITY verbose');
+	$session->query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	is($session->query('SELECT bal FROM acc WHERE k = 1000'), $updates, "$node: a snapshot is taken");
+	pause($donor, 'donor_steady');
+	($move) = begin_move();
+	reached($donor, 'donor_steady');
+	is($session->query('UPDATE acc SET bal = bal WHERE k = 1000 RETURNING k'), '1000', "$node: a write into the range that is about to move") or diag $session->{stderr};
+	resume($donor, 'donor_steady');
+	$session->query('COMMIT');
+	is($session->{stderr}, '', "$node: it commits");
+	$session->quit;
+	end_move($move, "$node: a writer with an older snapshot");
+}
 
 # REPEATABLE READ: the transaction has used the table; a chunk moves; what is asked of the shards that gave or got it is 40001, of others not.
 foreach my $node (@nodes)

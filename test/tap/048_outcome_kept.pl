@@ -41,12 +41,12 @@ foreach my $node (@pair)
 }
 
 # The recipient was told the outcome twice: the second time it is durable.
-my ($session, $donor, $recipient) = move_paused('config_committed');
+my ($session, $donor, $recipient) = move_paused('config_commit');
 my $worker = $c->query($recipient, 'SELECT pid FROM tessera.stat_progress_migration');
 # else its own refresh would do it, sooner or later
 kill 'STOP', $worker;
 $c->pause_at($donor, 'donor_forgotten');
-$c->go_on($donor, 'config_committed');
+$c->go_on($donor, 'config_commit');
 $c->paused_at($donor, 'donor_forgotten', 30) or fail 'the move is over';
 $c->kill9($recipient);
 $c->go_on($donor);

@@ -99,6 +99,24 @@ ok($first->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_
 like(error_of($first, "SELECT count(*) FROM t WHERE k = 700"), qr/TS003/, 'and refuses');
 $first->stop('immediate');
 
+# A cold copy of the data directory carries no label: it takes itself for its node at first, and finds out that its placements are older than its chunks.
+$c->query('s1', $back);
+$c->stop('s2');
+$c->node('s2')->backup_fs_cold('cold');
+$c->start('s2');
+my $cold = PostgreSQL::Test::Cluster->new('restored_cold');
+$cold->init_from_backup($c->node('s2'), 'cold');
+$c->query('s1', $move);
+$c->query('s1', "UPDATE t SET v = 'after' WHERE k BETWEEN 501 AND 600");
+my $number_before = $c->query('s2', 'SELECT incarnation FROM tessera.promotion_status()');
+$c->stop('s2', 'immediate');
+$cold->start;
+$first = take_over('s2', $cold, 's1');
+ok($cold->poll_query_until('postgres', "SELECT incarnation > $number_before AND placements_known FROM tessera.promotion_status()"), 'cold copy: it is registered anew by itself');
+sound('cold copy', 's3');
+like(slurp_file($cold->logfile), qr/placements of this node are older than its chunks/, 'cold copy: it says so');
+is($c->query('s2', "SELECT count(*) FROM t WHERE v = 'after'"), '100', 'cold copy: the new owner\'s rows');
+
 # The recipient: its rows are gone with the server that had them, and the donor has deleted its own.
 $c->query('s1', $back);
 $copy = backup('s3');
@@ -137,6 +155,23 @@ sound('config node', 's2');
 is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'again'"), '100', 'config node: the rows are there');
 $c->query('s1', $move);
 sound('moves go on', 's3');
+
+# A cold copy of the config node: a node that knows a newer version tells it.
+$c->query('s1', $back);
+$c->stop('s1');
+$c->node('s1')->backup_fs_cold('cold_config');
+$c->start('s1');
+$cold = PostgreSQL::Test::Cluster->new('restored_cold_config');
+$cold->init_from_backup($c->node('s1'), 'cold_config');
+$c->query('s2', $move);
+$c->query('s3', "UPDATE t SET v = 'newest' WHERE k BETWEEN 501 AND 600");
+my $term = $c->query('s2', 'SELECT term FROM tessera.identity');
+$c->stop('s1', 'immediate');
+$cold->start;
+$first = take_over('s1', $cold, 's2');
+ok($c->wait_for('s2', "SELECT term > $term FROM tessera.identity", 't', 60), 'cold config node: it has compared its catalog with the shards');
+sound('cold config node', 's3');
+is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'newest'"), '100', 'cold config node: the rows are there');
 
 # A config node that lacks a table: refused, and repaired by the server that has it.
 $copy = backup('s1');

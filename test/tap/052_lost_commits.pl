@@ -144,6 +144,7 @@ $c->query('s1', $back);
 $c->add_standby('s1');
 $c->query('s2', "SELECT tessera.injection_set('donor_steady', 'pause')");
 $c->query('s2', "SELECT tessera.injection_set('donor_carrying_out', 'pause')");
+$c->query('s3', "SELECT tessera.injection_set('recipient_asking', 'pause')");
 my $session = $c->session('s4', on_error_stop => 0);
 $session->query_until(qr/begun/, "\\echo begun\n$move;\n");
 ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'donor_steady'", '1'), 'the move is under way');
@@ -154,7 +155,7 @@ ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE na
 $c->promote('s1', lossy => 1);
 ok($c->wait_for('s1', 'SELECT metadata_known FROM tessera.promotion_status()', 't', 30), 'the promoted config node decides otherwise');
 is($c->query('s1', 'SELECT state FROM tessera.migration ORDER BY started DESC LIMIT 1'), 'aborted', 'aborted');
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->query($_, 'SELECT tessera.injection_clear()') foreach ('s2', 's3');
 $session->query('SELECT 1');
 $session->quit;
 sound('older term', 's2');
@@ -162,5 +163,23 @@ foreach my $n ('s2', 's3')
 {
 	like(slurp_file($c->node($n)->logfile), qr/outcome of migration [-0-9a-f]+ is of term \d+, an older one than \d+/, "$n has refused the outcome of the older term");
 }
+
+# The config node loses that it has registered a promoted shard. The shard itself and the others know: its old primary is not taken for it.
+$c->add_standby($_) foreach ('s2', 's1');
+ok($c->wait_for('s2', "SELECT tessera.node_conninfo('s1') LIKE '%,%'"), 'addresses are known');
+$c->catch_up('s1');
+$c->cut_standby('s1');
+$c->promote('s2');
+ok($c->wait_for('s2', 'SELECT placements_known FROM tessera.promotion_status()'), 'a shard is promoted');
+my $number = $c->query('s2', 'SELECT incarnation FROM tessera.promotion_status()');
+$c->promote('s1', lossy => 1);
+sound('lost registration', 's2');
+is($c->query('s1', "SELECT incarnation FROM tessera.node WHERE name = 's2'"), $number, 'lost registration: the config node knows it again');
+my ($before) = reverse $c->replaced('s2');
+$before->start;
+ok($before->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'lost registration: the old primary of the shard is refused');
+$c->query('s1', $move);
+$c->query('s1', $back);
+sound('moves go on', 's2');
 
 done_testing();

@@ -36,6 +36,22 @@ sub sharded
 }
 
 #
+# functions that everybody may call because plans do take no value for what it is not
+#
+{
+	sharded('typed', 'v int');
+	$c->query('s1', 'CREATE TABLE texts (k text COLLATE "C" PRIMARY KEY); SELECT tessera.shard_table(\'texts\', \'k\')');
+	my $group = "(SELECT group_id FROM tessera.tables WHERE table_name = '%s'::regclass)";
+	foreach my $function ('owned', 'require_owned')
+	{
+		like($c->error('s1', as_bob(sprintf "SELECT tessera.$function($group, 1)", 'texts')), qr/22023/, "$function takes no number for a text");
+		like($c->error('s1', as_bob(sprintf "SELECT tessera.$function($group, 1, 2)", 'typed')), qr/22023/, "$function takes no values too many");
+		like($c->error('s1', as_bob(sprintf "SELECT tessera.$function($group, VARIADIC ARRAY[1])", 'typed')), qr/22023/, "$function takes no array");
+		is($c->query('s1', as_bob(sprintf "SELECT tessera.$function($group, 1)", 'typed')), 't', "$function takes the key");
+	}
+}
+
+#
 # session_user on a shard is the client's, not the role of the connection between nodes
 #
 {
