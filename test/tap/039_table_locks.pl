@@ -22,22 +22,6 @@ $c->query('s1', $_) foreach (
 my $move = "SELECT tessera.move_range('t', 501, 801, 's3')";
 my $DONOR = "SELECT waiting_for FROM tessera.stat_progress_migration WHERE side = 'donor'";
 
-sub begin
-{
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$move;\n");
-	return $session;
-}
-
-sub finish
-{
-	my ($session) = @_;
-	$session->query('SELECT 1');
-	my $errors = $session->{stderr};
-	$session->quit;
-	return $errors;
-}
-
 # A session that holds a lock of the table, which is one of all nodes; its process on a node.
 sub holder
 {
@@ -65,9 +49,9 @@ sub paused
 
 # On the donor, before anything of it is read.
 my ($other, $pid) = holder('s2', 'ACCESS EXCLUSIVE');
-my $session = begin();
+my $session = $c->begin('s1', $move);
 ok($c->wait_for('s2', $DONOR, "lock of a table: transaction of process $pid", 10), 'the donor names who holds the table');
-my $error = finish($session);
+my $error = $c->finish($session);
 like($error, qr/55P03: *table "t" is locked by others/, 'the move fails');
 like($error, qr/DETAIL: *Waited 2000 ms for: transaction of process $pid/, 'with the name of who holds it') or diag $error;
 $other->query('ROLLBACK');
@@ -76,13 +60,13 @@ ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE state = 'run
 
 # On the recipient, when there is something to write.
 $c->query('s3', "SELECT tessera.injection_set('recipient_registered', 'pause')");
-$session = begin();
+$session = $c->begin('s1', $move);
 paused('s3', 'recipient_registered');
 ($other, $pid) = holder('s3', 'SHARE');
 $c->query('s3', 'SELECT tessera.injection_clear()');
 ok($c->wait_for('s2', $DONOR, "recipient: lock of a table: transaction of process $pid", 10), 'the recipient names who holds the table');
 is(($c->psql('s2', 'BEGIN; LOCK TABLE t IN SHARE MODE NOWAIT; ROLLBACK'))[0], 0, 'nobody stands behind the move');
-$error = finish($session);
+$error = $c->finish($session);
 like($error, qr/55P03: *table "t" is locked by others/, 'the move fails');
 like($error, qr/Waited 2000 ms for: transaction of process $pid/, 'with the name of who holds it') or diag $error;
 
@@ -104,14 +88,14 @@ ok($c->wait_for('s3', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 
 $c->query('s1', "UPDATE t SET v = (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 200) i) WHERE k = 600");
 set('s2', synchronous_commit => 'local', synchronous_standby_names => 'nobody', 'tessera.critical_section_budget' => '10s');
 $c->query('s2', "SELECT tessera.injection_set('donor_write_gate', 'pause')");
-$session = begin();
+$session = $c->begin('s1', $move);
 paused('s2', 'donor_write_gate');
 $c->query('s2', "SELECT tessera.injection_set('gate', 'skip', NULL)");
 my $writer = $c->session('s2');
 $writer->query_until(qr/begun/, "SET synchronous_commit = on;\n\\echo begun\nUPDATE t SET sub = 1 WHERE k = 600;\n");
 ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'", '1', 20), 'a commit waits for a standby');
 $c->query('s2', 'SELECT tessera.injection_clear()');
-$error = finish($session);
+$error = $c->finish($session);
 like($error, qr/55P03: *change capture waited for too long while the gate was closed/, 'the move is given up: no gate is kept closed for it');
 like($error, qr/a committed transaction to become visible/, 'with what it waited for');
 $c->query('s2', $_) foreach ('ALTER SYSTEM RESET ALL', 'SELECT pg_reload_conf()');
@@ -145,11 +129,11 @@ $c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET UNLOGGED');
 like($c->error('s1', $move), qr/55000: *table "t" is unlogged/, 'an unlogged table is not moved');
 $c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET LOGGED');
 $c->query('s2', "SELECT tessera.injection_set('donor_steady', 'pause')");
-$session = begin();
+$session = $c->begin('s1', $move);
 paused('s2', 'donor_steady');
 $c->query('s2', $_) foreach ('SET tessera.replicate_ddl = off; ALTER TABLE t SET UNLOGGED', "INSERT INTO t VALUES (555, 5, 'unlogged')");
 $c->query('s2', 'SELECT tessera.injection_clear()');
-like(finish($session), qr/55000: *table "t" is unlogged/, 'nor one that became unlogged on the way');
+like($c->finish($session), qr/55000: *table "t" is unlogged/, 'nor one that became unlogged on the way');
 $c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET LOGGED');
 $c->query('s1', $move);
 is($c->query('s1', 'SELECT count(*) FROM t'), '1001', 'all rows are there');

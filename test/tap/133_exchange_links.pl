@@ -50,21 +50,11 @@ sub begin
 {
 	my ($node, $point, $fault) = @_;
 	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n" . move_sql('s3') . ";\n");
+	my $session = $c->begin('s1', move_sql('s3'));
 	ok($c->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "a move is at $point");
 	$network->link('s3', 's2', $fault);
 	$c->query($node, "SELECT tessera.injection_clear('$point')");
 	return $session;
-}
-
-sub finish
-{
-	my ($session) = @_;
-	$session->query('SELECT 1');
-	my $errors = $session->{stderr};
-	$session->quit;
-	return $errors;
 }
 
 # Every node but the recipient, whose way to the donor is cut, can write into the range.
@@ -98,26 +88,26 @@ ok($c->wait_for('s3', $RECIPIENT, 'next batch of the donor'), 'held in the clone
 ok($c->wait_for('s2', $DONOR, 'recipient: next batch of the donor'), 'and so does the donor');
 served('held in the clone');
 $network->heal;
-is(finish($session), '', 'held in the clone: the move gets there');
+is($c->finish($session), '', 'held in the clone: the move gets there');
 settled('held in the clone');
 
 # Held for longer than a migration may take: it ends, with the reason.
 set($_, 'tessera.migration_timeout' => '4s') foreach 's2', 's3';
 $session = begin('s3', 'recipient_batch', 'hold');
-like(finish($session), qr/57014.*migration took longer than tessera\.migration_timeout/s, 'held for too long: the reason');
+like($c->finish($session), qr/57014.*migration took longer than tessera\.migration_timeout/s, 'held for too long: the reason');
 served('held for too long');
 set($_) foreach 's2', 's3';
 settled('held for too long');
 
 # Closed in the clone.
 $session = begin('s3', 'recipient_batch', 'drop');
-like(finish($session), qr/08006.*connection of the exchange to the donor is lost/s, 'closed in the clone: the reason');
+like($c->finish($session), qr/08006.*connection of the exchange to the donor is lost/s, 'closed in the clone: the reason');
 served('closed in the clone');
 settled('closed in the clone');
 
 # The donor cannot be reached at all.
 $session = begin('s2', 'donor_slot', 'drop');
-like(finish($session), qr/08006.*connection of the exchange to the donor is lost/s, 'never reached: the reason');
+like($c->finish($session), qr/08006.*connection of the exchange to the donor is lost/s, 'never reached: the reason');
 settled('never reached');
 
 # Held behind the gate: it opens again, the range is served, and the move gets there in a later attempt.
@@ -126,19 +116,19 @@ served('held behind the gate');
 ok($c->wait_for('s2', "SELECT gate_attempts > 0 AND phase NOT IN ('write_gate', 'read_gate') FROM tessera.stat_progress_migration WHERE side = 'donor'"),
 	'held behind the gate: it is open again');
 $network->heal;
-is(finish($session), '', 'held behind the gate: the move gets there');
+is($c->finish($session), '', 'held behind the gate: the move gets there');
 settled('held behind the gate');
 
 # The recipient has confirmed, and nobody hears it: the donor opens its gate again, and the recipient takes the confirmation back when it hears of that.
 $session = begin('s3', 'recipient_confirmed', 'hold');
 served('confirmed, but not heard');
 $network->heal;
-is(finish($session), '', 'confirmed, but not heard: the move gets there');
+is($c->finish($session), '', 'confirmed, but not heard: the move gets there');
 settled('confirmed, but not heard');
 
 # The same, but the connection breaks: the move aborts, and with it the confirmation.
 $session = begin('s3', 'recipient_confirmed', 'drop');
-like(finish($session), qr/ERROR/, 'confirmed, then closed: the move fails');
+like($c->finish($session), qr/ERROR/, 'confirmed, then closed: the move fails');
 served('confirmed, then closed');
 settled('confirmed, then closed');
 
@@ -148,7 +138,7 @@ foreach my $fault ('slow 60', 'throttle 200000')
 {
 	$session = begin('s2', 'donor_slot', $fault);
 	served($fault);
-	is(finish($session), '', "$fault: the move gets there");
+	is($c->finish($session), '', "$fault: the move gets there");
 	settled($fault);
 }
 set('s2');

@@ -34,33 +34,17 @@ sub set
 	return;
 }
 
-sub begin
-{
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$move;\n");
-	return $session;
-}
-
-sub finish
-{
-	my ($session) = @_;
-	$session->query('SELECT 1');
-	my $errors = $session->{stderr};
-	$session->quit;
-	return $errors;
-}
-
 # To the config node, and to the recipient: each alone is too far.
 set('tessera.critical_section_attempts' => 3);
 foreach my $node ('s1', 's3')
 {
 	$network->link('s2', $node, 'slow 60');
-	my $session = begin();
+	my $session = $c->begin('s1', $move);
 	ok($c->wait_for('s2', "SELECT waiting_for $DONOR", qr/^a nearer network: the pause would take \d{3,} ms, above tessera.critical_section_budget$/, 60),
 		"$node is far: the move says so");
 	is($c->query('s2', "SELECT gate_attempts $DONOR"), '0', "$node is far: no gate is closed");
 	$c->query('s3', 'UPDATE t SET n = n + 1 WHERE k = 1');
-	my $error = finish($session);
+	my $error = $c->finish($session);
 	like($error, qr/53400: *the network alone would take longer than tessera.critical_section_budget, in 3 attempts/, "$node is far: the move fails with the reason");
 	like($error, qr/HINT: *Raise tessera.critical_section_budget/, "$node is far: and with what helps");
 	like($error, qr/DETAIL: *A round trip takes [\d.]+ ms to the config node, [\d.]+ ms to the recipient/, "$node is far: and how far it is") or diag $error;
@@ -71,7 +55,7 @@ foreach my $node ('s1', 's3')
 # With a budget that fits, the pause is within it.
 set('tessera.critical_section_attempts' => 50, 'tessera.critical_section_budget' => '1s');
 $network->link('s2', $_, 'slow 60') foreach ('s1', 's3');
-is(finish(begin()), '', 'with a budget that fits the move gets there');
+is($c->finish($c->begin('s1', $move)), '', 'with a budget that fits the move gets there');
 my $pause = $c->query('s1', 'SELECT pause_ms FROM tessera.migrations ORDER BY started DESC LIMIT 1');
 cmp_ok($pause, '>', 200, "its pause has the round trips in it ($pause ms)");
 cmp_ok($pause, '<', 1000, "its pause is within the budget ($pause ms)");
