@@ -33,7 +33,6 @@
 #include "utils/snapmgr.h"
 
 #include "common/errors.h"
-#include "common/table_lock.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "transaction/participant.h"
@@ -41,6 +40,7 @@
 #define FIRST_TABLE_MS 50		/* what the first attempt waits for tables beyond the first node */
 #define SHORT_TABLE_MS 150		/* the most that one of the first SHORT_ATTEMPTS does; the first node of each gets that */
 #define SHORT_ATTEMPTS 8
+#define LONGEST_MS 500			/* less than a search for deadlocks waits: what our own locks hold up is none */
 #define LEAST_RUN_MS 200		/* locks that the statement takes itself */
 #define LEAST_WAIT_MS 10
 #define MOST_DESCRIBED 3
@@ -78,16 +78,19 @@ typedef struct Attempts
 	TimestampTz deadline;
 	int			table_ms;
 	int32		busiest;		/* the node that a lock of a table was not had on; 0: none */
+	TimestampTz unseen_since;	/* attempts fail since then on locks of the statement itself; 0: not the last */
 	Failure		failure;
 	struct Attempts *outer;
 } Attempts;
+
+int			tessera_ddl_lock_timeout = 30000;
 
 static Attempts *current = NULL;
 
 int
 tessera_ddl_attempt_timeout(void)
 {
-	int			timeout = Max(100, Min(1000, tessera_ddl_lock_timeout / 5));
+	int			timeout = Max(100, Min(LONGEST_MS, tessera_ddl_lock_timeout / 5));
 
 	return LockTimeout > 0 ? Min(timeout, LockTimeout) : timeout;
 }
@@ -251,8 +254,8 @@ what_to_do(const TesseraRouting *routing, const Attempts *attempts)
 	if (attempts->failure.n == 0 || attempts->patience == TESSERA_PATIENCE_NONE)
 		return pstrdup("Try again when it is free.");
 	if (holder->pid == 0)
-		return psprintf("tessera.resolve_transactions() on node \"%s\" ends what a crash has left; else end that transaction by COMMIT PREPARED or ROLLBACK PREPARED.",
-						node_name(routing, attempts->failure.node_id));
+		return psprintf(strncmp(holder->gid, "tessera_", 8) == 0 ? "tessera.resolve_transactions('0') on node \"%s\" ends it." :
+						"COMMIT PREPARED or ROLLBACK PREPARED on node \"%s\" ends it.", node_name(routing, attempts->failure.node_id));
 	return psprintf("Try again when that transaction has ended, end its session by pg_terminate_backend(%d) on node \"%s\", or raise %s.", holder->client.pid,
 					node_name(routing, holder->client.node_id), setting);
 }
@@ -368,6 +371,17 @@ declare_wait(const Attempts *attempts)
 	tessera_wait_declare(attempts->began, n, awaited);
 }
 
+/* A deadlock over a lock that only the statement itself knows of is found by nobody: LOCK TABLE must not wait for that without end. */
+static bool
+is_lost(Attempts *attempts, int code)
+{
+	if (code != ERRCODE_LOCK_NOT_AVAILABLE || attempts->failure.node_id != 0)
+		attempts->unseen_since = 0;
+	else if (attempts->unseen_since == 0)
+		attempts->unseen_since = GetCurrentTimestamp();
+	return attempts->unseen_since != 0 && TimestampDifferenceExceeds(attempts->unseen_since, GetCurrentTimestamp(), tessera_ddl_lock_timeout);
+}
+
 static void
 try_until(Attempts *attempts, void (*attempt) (void *arg), void *arg)
 {
@@ -380,7 +394,7 @@ try_until(Attempts *attempts, void (*attempt) (void *arg), void *arg)
 			return;
 		if (last && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && attempts->failure.node_id != 0)
 			raise_deadlock(attempts);
-		if (!may_try_again(error->sqlerrcode) || patience_left(attempts) == 0)
+		if (!may_try_again(error->sqlerrcode) || patience_left(attempts) == 0 || is_lost(attempts, error->sqlerrcode))
 			give_up(attempts, error);
 		if (error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
 			(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
@@ -512,4 +526,13 @@ tessera_ddl_lock_tables(const TesseraRouting *routing, List *locks, bool shards_
 	}
 	current->busiest = busiest;
 	tessera_wait_over();
+}
+
+void
+tessera_attempts_init(void)
+{
+	DefineCustomIntVariable("tessera.ddl_lock_timeout",
+							"Time within which a command that changes a table of the cluster must get its locks.",
+							"Locks are asked for in short attempts, so that statements behind them are not held up.",
+							&tessera_ddl_lock_timeout, 30000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 }

@@ -21,6 +21,12 @@
 
 /* ---- attempts.c ---- */
 
+/* Setting tessera.ddl_lock_timeout, in milliseconds; 0: one attempt. */
+extern int	tessera_ddl_lock_timeout;
+
+/* From _PG_init: the setting. */
+extern void tessera_attempts_init(void);
+
 typedef enum TesseraPatience
 {
 	TESSERA_PATIENCE_DDL,		/* tessera.ddl_lock_timeout, or lock_timeout if that is shorter */
@@ -63,6 +69,12 @@ extern List *tessera_ddl_table_locks(Node *statement, const TesseraRouting *rout
 
 /* Locks to the end of the (sub)transaction, waiting so long at most (0: not at all). false: not had; a line for each holder is appended. */
 extern bool tessera_try_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms, StringInfo holders);
+
+/*
+ * Locks a table on this node alone to the end of the transaction, in short attempts. ERROR 55P03 that names the holders when tessera.ddl_lock_timeout has passed. Runs
+ * subtransactions. Interruptible.
+ */
+extern void tessera_lock_table_here(Oid relid, LOCKMODE mode);
 
 /* Tables of this node by qualified name: "ok", or "held ...". palloc'd. */
 extern char *tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int timeout_ms);

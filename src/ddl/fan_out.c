@@ -37,7 +37,6 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi.h"
-#include "common/table_lock.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/statement_text.h"

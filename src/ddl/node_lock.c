@@ -15,6 +15,8 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "pgstat.h"
+#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -23,6 +25,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -32,6 +35,10 @@
 #include "ddl/attempts.h"
 #include "session/internal.h"
 #include "session/origin.h"
+
+#define ATTEMPT_MS 200
+#define FIRST_PAUSE_MS 20
+#define LAST_PAUSE_MS 1000
 
 PG_FUNCTION_INFO_V1(tessera_internal_ddl_lock_tables);
 
@@ -133,6 +140,68 @@ tessera_try_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms, StringInfo h
 		append_holder(holders, ids[i]);
 	pfree(ids);
 	return false;
+}
+
+/* ---- one table, of this node alone ---- */
+
+/* DETAIL from the lines of tessera_try_lock. */
+static char *
+name_holders(const char *lines)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	while ((lines = strchr(lines, '\n')) != NULL)
+	{
+		int			pid;
+		int			node;
+		int			client;
+		int			used = 0;
+
+		lines++;
+		if (sscanf(lines, "%d %d %d %n", &pid, &node, &client, &used) < 3)
+			break;
+		appendStringInfoString(&text, text.len ? "\n" : "");
+		if (pid == 0)
+			appendStringInfo(&text, "Prepared transaction \"%.*s\" holds it.", (int) strcspn(lines + used, "\n"), lines + used);
+		else if (node != 0)
+			appendStringInfo(&text, "Process %d holds it for process %d of node %d.", pid, client, node);
+		else
+			appendStringInfo(&text, "Process %d holds it.", pid);
+	}
+	return text.len ? text.data : "Others wait for it.";
+}
+
+void
+tessera_lock_table_here(Oid relid, LOCKMODE mode)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_ddl_lock_timeout);
+	int			pause = FIRST_PAUSE_MS;
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	for (;;)
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		StringInfoData holders;
+
+		initStringInfo(&holders);
+		if (tessera_try_lock(&tag, mode, (int) Min(left, ATTEMPT_MS), &holders))
+			return;
+		if (left <= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not lock table \"%s\" within %d ms", get_rel_name(relid), tessera_ddl_lock_timeout),
+					 errdetail_internal("%s", name_holders(holders.data)),
+					 errhint("Try again when they have ended, or raise tessera.ddl_lock_timeout.")));
+		pfree(holders.data);
+
+		/* let those pass who queued behind this attempt */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		pause = Min(pause * 2, LAST_PAUSE_MS);
+	}
 }
 
 /* ---- tables ---- */

@@ -2,7 +2,7 @@
  * table_locks.c
  *	  Which tables a DDL statement will lock against writers, and how: those are locked on all nodes before it runs (attempts.h).
  *
- * What is not found here (children, tables that CASCADE reaches) is locked by the statement itself, node by node. Only what the user could lock by the statement
+ * What is not found here (children that ALTER TABLE goes on to, tables that CASCADE reaches) is locked by the statement itself, node by node. Only what the user could lock by the statement
  * is locked for him. Names are looked up without locks: if one changes hands before it is locked, the wrong table is locked for the time of a transaction.
  */
 #include "postgres.h"
@@ -10,6 +10,7 @@
 #include "catalog/index.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "commands/tablecmds.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -27,11 +28,11 @@ typedef struct Collection
 
 /* rights: any of them will do; 0: the owner's. */
 static void
-add_table(Collection *c, RangeVar *name, LOCKMODE mode, AclMode rights)
+add_tree(Collection *c, RangeVar *name, LOCKMODE mode, AclMode rights, bool with_children)
 {
 	Oid			relid = name == NULL ? InvalidOid : RangeVarGetRelid(name, NoLock, true);
 	char		relkind = OidIsValid(relid) ? get_rel_relkind(relid) : 0;
-	TesseraTableLock *lock;
+	ListCell   *cell;
 
 	if (relkind == RELKIND_INDEX || relkind == RELKIND_PARTITIONED_INDEX)
 		relid = IndexGetRelation(relid, true);
@@ -39,10 +40,21 @@ add_table(Collection *c, RangeVar *name, LOCKMODE mode, AclMode rights)
 		return;
 	if (rights == 0 ? !pg_class_ownercheck(relid, GetUserId()) : pg_class_aclmask(relid, GetUserId(), rights, ACLMASK_ANY) == 0)
 		return;
-	lock = palloc(sizeof(TesseraTableLock));
-	lock->relid = relid;
-	lock->mode = mode;
-	c->locks = lappend(c->locks, lock);
+	/* the parent first, children by OID, as core does */
+	foreach(cell, with_children && name->inh && has_subclass(relid) ? find_all_inheritors(relid, NoLock, NULL) : list_make1_oid(relid))
+	{
+		TesseraTableLock *lock = palloc(sizeof(TesseraTableLock));
+
+		lock->relid = lfirst_oid(cell);
+		lock->mode = mode;
+		c->locks = lappend(c->locks, lock);
+	}
+}
+
+static void
+add_table(Collection *c, RangeVar *name, LOCKMODE mode, AclMode rights)
+{
+	add_tree(c, name, mode, rights, false);
 }
 
 static void
@@ -51,7 +63,7 @@ add_tables(Collection *c, List *names, LOCKMODE mode, AclMode rights)
 	ListCell   *cell;
 
 	foreach(cell, names)
-		add_table(c, lfirst_node(RangeVar, cell), mode, rights);
+		add_tree(c, lfirst_node(RangeVar, cell), mode, rights, true);
 }
 
 /* Of a foreign key, or of all those of a column. */
@@ -136,7 +148,7 @@ tessera_ddl_table_locks(Node *statement, const TesseraRouting *routing)
 			add_tables(&c, ((TruncateStmt *) statement)->relations, AccessExclusiveLock, ACL_TRUNCATE);
 			break;
 		case T_IndexStmt:
-			add_table(&c, ((IndexStmt *) statement)->relation, ShareLock, 0);
+			add_tree(&c, ((IndexStmt *) statement)->relation, ShareLock, 0, true);
 			break;
 		case T_AlterTableStmt:
 			add_alter_table(&c, (AlterTableStmt *) statement);

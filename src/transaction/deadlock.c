@@ -49,6 +49,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_end_wait);
 #define WAITS_SQL "SELECT tessera.internal_lock_waits($1)"
 #define END_SQL "SELECT tessera.internal_end_wait($1, $2)"
 #define IDLE_MS 1000L
+#define CALL_MS 3000			/* a node that does not answer is left out */
 #define MOST_VICTIMS 16			/* of one round */
 
 /* One wait: of a process of a node, for another one there; and the transactions they belong to. */
@@ -274,7 +275,7 @@ try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int n, c
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		result = tessera_control_call(routing, node_id, sql, n, values);
+		result = tessera_control_call_within(routing, node_id, sql, n, values, CALL_MS);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();

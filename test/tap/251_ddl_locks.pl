@@ -44,13 +44,13 @@ sub verbose
 
 # ---- under load ----
 
-my $load = $c->pgbench_start(clients => 3, seconds => 12, rate => 20, protocol => 'prepared', options => [ '-l', '--log-prefix', "$PostgreSQL::Test::Utils::tmp_check/load" ], scripts => {
+my $load = $c->pgbench_start(clients => 3, seconds => 8, rate => 20, protocol => 'prepared', options => [ '-l', '--log-prefix', "$PostgreSQL::Test::Utils::tmp_check/load" ], scripts => {
 		"\\set k random(1, 3000)\nUPDATE t SET v = v + 1 WHERE k = :k;\n" => 2,
 		"\\set a random(1, 1000)\n\\set b random(1001, 3000)\nBEGIN;\nUPDATE t SET v = v - 1 WHERE k = :a;\nUPDATE t SET v = v + 1 WHERE k = :b;\nEND;\n" => 1,
 		"\\set k random(1, 3000)\nINSERT INTO small VALUES (:k, 1) ON CONFLICT (k) DO UPDATE SET v = small.v + 1;\n" => 1 });
 sleep 1;
 my ($longest, $n) = (0, 0);
-my $until = time + 9;
+my $until = time + 6;
 while (time < $until)
 {
 	foreach my $sql ('CREATE INDEX t_v ON t (v)', "ALTER TABLE t ADD COLUMN c$n int", 'DROP INDEX t_v', 'TRUNCATE small', "ALTER TABLE t DROP COLUMN c$n")
@@ -62,14 +62,16 @@ while (time < $until)
 	}
 }
 my $sums = $load->wait(60);
-ok($sums->{ok} && $sums->{failed} == 0 && $sums->{processed} > 200, 'clients of all nodes write') or diag $sums->{errors};
+ok($sums->{ok} && $sums->{failed} == 0 && $sums->{processed} > 150, 'clients of all nodes write, and none fails') or diag explain $sums;
 cmp_ok($longest, '<', 5, "no DDL statement of $n times five takes long");
 my $slowest = 0;
 foreach my $file (glob "$PostgreSQL::Test::Utils::tmp_check/load.*")
 {
 	foreach (split /\n/, slurp_file($file))
 	{
-		my $time = (split / /)[2] / 1000;
+		my $time = (split / /)[2];
+		next if $time !~ /^\d+$/;	# a transaction that failed
+		$time /= 1000;
 		$slowest = $time if $time > $slowest;
 	}
 }
@@ -112,7 +114,7 @@ $holder->query('ROLLBACK');
 # a prepared transaction, and a statement under way elsewhere
 $c->query('s1', "BEGIN; SELECT v FROM t WHERE k = 1; PREPARE TRANSACTION 'left'");
 $error = $c->error('s2', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
-like($error, qr/DETAIL: *On node "s1", prepared transaction "[^"]*left[^"]*" holds it\..*HINT: *tessera\.resolve_transactions/s, 'a prepared transaction is named') or diag $error;
+like($error, qr/DETAIL: *On node "s1", prepared transaction "[^"]*left[^"]*" holds it\..*HINT: *(?:COMMIT PREPARED|tessera\.resolve_transactions)/s, 'a prepared transaction is named') or diag $error;
 $c->query('s1', "ROLLBACK PREPARED 'left'");
 $holder->query('RESET ROLE; BEGIN; ALTER TABLE t ADD COLUMN y int');
 $error = $c->error('s3', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
