@@ -432,6 +432,7 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 		}
 		else
 			run_quietly(&copy);
+		tessera_keep_library(statement);
 		tessera_track_end(track, statement, routing);
 	}
 	PG_CATCH();
@@ -650,6 +651,7 @@ void
 tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 {
 	Announced	now = announced;
+	TesseraUtility copy = *utility;
 	TesseraSubject subject = {0};
 	char		timeout[16];
 	int			level;
@@ -660,10 +662,11 @@ tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 		tessera_utility_run(utility);
 		return;
 	}
-	tessera_subject(utility->statement->utilityStmt, routing, &subject);
+	copy.statement = tessera_for_this_database(utility->statement);
+	tessera_subject(copy.statement->utilityStmt, routing, &subject);
 	snprintf(timeout, sizeof(timeout), "%d", now.lock_timeout);
 	level = NewGUCNestLevel();
 	tessera_ddl_set_here("lock_timeout", timeout);
-	(void) run_tracked(utility, routing, subject.relids, &now.seed, now.home, now.at, false);
+	(void) run_tracked(&copy, routing, subject.relids, &now.seed, now.home, now.at, false);
 	AtEOXact_GUC(true, level);
 }
