@@ -702,6 +702,7 @@ tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 	{
 		int64		next = nextval_internal(sequence, false);
 
+		CHECK_FOR_INTERRUPTS();
 		if (run.count == 1 && !pg_sub_s64_overflow(next, value, &run.step))
 			run.count = 2;
 		else if (run.count > 1 && (int64) ((uint64) value + (uint64) run.step) == next)
