@@ -46,6 +46,10 @@ CREATE FUNCTION tessera.sequence_last_value(sequence regclass) RETURNS int8
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_sequence_last_value';
 COMMENT ON FUNCTION tessera.sequence_last_value(regclass) IS 'the last value that was drawn from the home of a sequence, for pg_sequences';
 
+CREATE FUNCTION tessera.sequence_pools(OUT sequence regclass, OUT values_left int8, OUT per_second float8) RETURNS SETOF record
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_sequence_pools';
+COMMENT ON FUNCTION tessera.sequence_pools() IS 'values that this node holds of sequences of other nodes, and how many it has drawn of late';
+
 CREATE FUNCTION tessera.internal_sequence_block(sequence text, n int4) RETURNS int8[]
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_sequence_block';
 COMMENT ON FUNCTION tessera.internal_sequence_block(text, int4) IS 'draws values for another node, as runs {first, step, count, ...} (home of the sequence)';
