@@ -48,8 +48,8 @@ is_portable(Oid type)
 	Oid			element;
 
 	if (type >= FirstNormalObjectId || tessera_type_names_object(type) || type == RECORDOID || type == RECORDARRAYOID || type == UNKNOWNOID ||
-		type == CSTRINGOID)
-		return false;
+		type == CSTRINGOID || type == INT2VECTOROID || type == OIDVECTOROID)
+		return false;			/* the vectors' receive functions refuse empty ones */
 	element = get_element_type(type);
 	return !OidIsValid(element) || is_portable(element);
 }
