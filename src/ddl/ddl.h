@@ -144,6 +144,11 @@ extern int	tessera_ddl_attempt_timeout(void);
  */
 extern void tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once);
 
+/* ---- set_constraints.c ---- */
+
+/* SET CONSTRAINTS of a client, a function or a DO block on a member node: here, and on the nodes that take part in the transaction, now or later. */
+extern void tessera_set_constraints(TesseraUtility *utility, const TesseraRouting *routing);
+
 /* ---- truncate.c ---- */
 
 /* TRUNCATE on a member node; received: from another node. */

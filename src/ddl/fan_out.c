@@ -39,6 +39,7 @@
 #include "common/spi.h"
 #include "common/table_lock.h"
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 #include "ddl/statement_text.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
@@ -583,6 +584,7 @@ attempt_statement(void *arg)
 	Node	   *statement = f->utility->statement->utilityStmt;
 	TesseraTrack *track;
 	List	   *groups;
+	List	   *sequences;
 	char	   *by = tessera_ddl_by(f->utility, f->subject);
 
 	f->sent = false;
@@ -592,6 +594,7 @@ attempt_statement(void *arg)
 		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->subject->keys), groups, by);
 	tessera_rules_before(statement, f->routing);
 	f->home_found = f->home;
+	sequences = tessera_sequences_before(statement, f->routing);
 	track = run_tracked(f->utility, f->routing, f->subject->relids, &f->seed, f->home, f->at, true);
 	f->home_found = track->home;
 	if (IsA(statement, ViewStmt) && is_temporary(track))
@@ -601,6 +604,7 @@ attempt_statement(void *arg)
 		tessera_ddl_lock(f->routing, NIL, groups, by);
 	if (!f->sent)
 		send_to_others(f);
+	tessera_sequences_after(sequences);
 }
 
 void

@@ -31,6 +31,7 @@ typedef enum UtilityKind
 	UTILITY_LOCAL,				/* this node's own business */
 	UTILITY_EVERYWHERE,			/* DDL: every node */
 	UTILITY_ROLE,				/* roles: every server */
+	UTILITY_CONSTRAINTS,		/* SET CONSTRAINTS: nodes that take part */
 	UTILITY_LOCK,				/* LOCK TABLE: every node */
 	UTILITY_TABLE_AS,			/* CREATE TABLE AS, SELECT INTO, CREATE MATERIALIZED VIEW */
 	UTILITY_REFRESH,			/* REFRESH MATERIALIZED VIEW */
@@ -75,6 +76,7 @@ static const struct
 	{T_AlterUserMappingStmt, UTILITY_EVERYWHERE},
 	{T_CommentStmt, UTILITY_EVERYWHERE},
 	{T_CompositeTypeStmt, UTILITY_EVERYWHERE},
+	{T_ConstraintsSetStmt, UTILITY_CONSTRAINTS},
 	{T_CopyStmt, UTILITY_COPY},
 	{T_CreateAmStmt, UTILITY_EVERYWHERE},
 	{T_CreateCastStmt, UTILITY_EVERYWHERE},
@@ -399,6 +401,12 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 		case UTILITY_COPY:
 			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility))
 				tessera_utility_run(utility);
+			return;
+		case UTILITY_CONSTRAINTS:
+			if (received)
+				tessera_utility_run(utility);
+			else
+				tessera_set_constraints(utility, routing);
 			return;
 		case UTILITY_TRUNCATE:
 			tessera_truncate(utility, routing, received);

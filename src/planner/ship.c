@@ -833,7 +833,7 @@ tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing,
 		/* GENERATED ALWAYS identity: its value was drawn here (a3) */
 		foreach(cell, query->targetList)
 			if (!IsA(((TargetEntry *) lfirst(cell))->expr, SetToDefault))
-				query->override = query->override == OVERRIDING_NOT_SET ? OVERRIDING_SYSTEM_VALUE : query->override;
+				query->override = OVERRIDING_SYSTEM_VALUE;
 	}
 	fold_tableoid(query, query->commandType == CMD_SELECT ? query->targetList : query->returningList, &repair.params);
 	(void) repair_mutator((Node *) query, &repair);
