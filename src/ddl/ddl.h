@@ -47,6 +47,15 @@ extern void tessera_subject(Node *statement, const TesseraRouting *routing, Tess
 /* The cluster table that a relation belongs to: itself, the root of its partition tree, the table of an index; InvalidOid if none. */
 extern Oid	tessera_cluster_root(const TesseraRouting *routing, Oid relid);
 
+/* ---- temporary.c ---- */
+
+/* Is it about a function, domain or composite type that rests on something temporary (a row type of a temporary table)? Then it is this session's own. */
+extern bool tessera_rests_on_temporary(Node *statement);
+
+/* ERROR 0A000 if a temporary table would become a child of a table of the cluster, or a table of the cluster get a column of a temporary type. */
+extern void tessera_refuse_temporary_child(Node *statement, const TesseraRouting *routing);
+extern void tessera_refuse_temporary_columns(Node *statement);
+
 /* ---- rules.c ---- */
 
 /* ERROR 42P16 or 0A000, with a HINT, where the statement would give a table of the cluster what it cannot have. Before the statement runs. */

@@ -339,9 +339,16 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 					 errmsg("one statement cannot change both \"%s\", which every node has, and \"%s\", which only this node has",
 							subject.cluster, subject.local),
 					 errhint("Use a statement for each.")));
+		tessera_refuse_temporary_child(statement, routing);
 		tessera_utility_run(utility);
 		return;
 	}
+	if (tessera_rests_on_temporary(statement))
+	{
+		tessera_utility_run(utility);
+		return;
+	}
+	tessera_refuse_temporary_columns(statement);
 	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
 	if (kind == UTILITY_LOCK && (subject.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
 	{
