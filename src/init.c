@@ -27,6 +27,8 @@
 #include "planner/sequences.h"
 #include "routing/routing.h"
 #include "session/internal.h"
+#include "transaction/advisory.h"
+#include "transaction/notify.h"
 #include "transaction/participant.h"
 #include "transport/connection.h"
 
@@ -61,6 +63,8 @@ _PG_init(void)
 	tessera_connection_init();
 	tessera_internal_init();
 	tessera_participant_init();
+	tessera_advisory_init();
+	tessera_notify_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
 	tessera_shard_check_init();

@@ -26,7 +26,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_leave);
 PG_FUNCTION_INFO_V1(tessera_internal_config_moved);
 
 /* Catalog tables that a newcomer gets copies of. */
-static const char *const copied_tables[] = {"node", "schema_placement", "table_group", "cluster_table", "setting", "chunk"};
+static const char *const copied_tables[] = {"node", "schema_placement", "table_group", "cluster_table", "setting", "chunk", "advisory_home"};
 
 /* The blanks and lines of comment that pg_dump writes before a statement. */
 static char *
@@ -160,7 +160,7 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_leave(PG_FUNCTION_ARGS)
 {
-	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "node"};
+	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "node", "advisory_home"};
 	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL};
 	TesseraSpi	access;
 	bool		left;
