@@ -25,6 +25,7 @@
 #include "migration/data.h"
 #include "migration/migration.h"
 #include "planner/planner.h"
+#include "planner/prepared_view.h"
 #include "planner/sequences.h"
 #include "routing/routing.h"
 #include "session/internal.h"
@@ -69,6 +70,7 @@ _PG_init(void)
 	tessera_local_statement_init();
 	tessera_planner_init();
 	tessera_ddl_init();
+	tessera_prepared_view_init();
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_ddl_end_migrations = tessera_migrations_end;

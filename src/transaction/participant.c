@@ -771,17 +771,19 @@ end_transaction(XactEvent event, void *arg)
 			tessera_two_phase_pre_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (others_joined(NULL))
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot prepare a transaction that has used other nodes"),
-						 errhint("Use COMMIT: it is atomic over all nodes.")));
+			for (int i = 0; i < tessera_participant_count; i++)
+				if (tessera_participants[i].wrote)
+					require_intact(&tessera_participants[i]);
+			tessera_two_phase_pre_prepare();
 			break;
 		case XACT_EVENT_COMMIT:
 			tessera_two_phase_committed();
 			end_list();
 			break;
 		case XACT_EVENT_PREPARE:
+			tessera_two_phase_prepared();
+			end_list();
+			break;
 		case XACT_EVENT_ABORT:
 			tessera_two_phase_aborted();
 			end_list();

@@ -70,7 +70,7 @@ sub present
 
 sub sorted { return join(',', sort { $a <=> $b } @_); }
 
-sub prepared { return join(',', map { $c->query($_, 'SELECT count(*) FROM pg_prepared_xacts') } $c->names); }
+sub prepared { return join(',', map { $c->query($_, 'SELECT count(*) FROM pg_prepared_xact()') } $c->names); }
 
 sub log_since
 {
