@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_namespace.h"
 #include "nodes/nodeFuncs.h"
@@ -72,7 +73,7 @@ analyze_hook(ParseState *state, Query *query, JumbleState *jumble)
 		previous_analyze(state, query, jumble);
 	/* the text is looked at first: this is run for every statement */
 	if (!defining && state->p_sourcetext != NULL && strstr(state->p_sourcetext, "pg_prepared_xacts") != NULL && !tessera_internal_connection() &&
-		IsTransactionState() && tessera_routing() != NULL)
+		IsTransactionState() && !RecoveryInProgress() && tessera_routing() != NULL)
 		swap_view(query);
 }
 
@@ -80,19 +81,21 @@ static void
 utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context, ParamListInfo params,
 			 QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
 {
-	bool		before = defining;
+	ProcessUtility_hook_type next = previous_utility ? previous_utility : standard_ProcessUtility;
 
-	defining = IsA(statement->utilityStmt, ViewStmt) || IsA(statement->utilityStmt, RuleStmt) || IsA(statement->utilityStmt, CreateFunctionStmt);
+	if (!IsA(statement->utilityStmt, ViewStmt) && !IsA(statement->utilityStmt, RuleStmt) && !IsA(statement->utilityStmt, CreateFunctionStmt))
+	{
+		next(statement, text, read_only, context, params, environment, receiver, completion);
+		return;
+	}
+	defining = true;			/* no query is run in between, but those of event triggers */
 	PG_TRY();
 	{
-		if (previous_utility)
-			previous_utility(statement, text, read_only, context, params, environment, receiver, completion);
-		else
-			standard_ProcessUtility(statement, text, read_only, context, params, environment, receiver, completion);
+		next(statement, text, read_only, context, params, environment, receiver, completion);
 	}
 	PG_FINALLY();
 	{
-		defining = before;
+		defining = false;
 	}
 	PG_END_TRY();
 }

@@ -197,10 +197,10 @@ take_back(const TesseraRouting *routing, const char *gid, const int32 *nodes, in
 
 /* The home's row. An error has taken the transaction back, or says that this is not known. */
 static void
-record(const TesseraRouting *routing, const char *gid, const char *user_gid, const int32 *nodes, int n)
+record(const TesseraRouting *routing, const char *gid, const char *user_gid, const char *owner, const int32 *nodes, int n)
 {
 	int32		home = home_of(routing);
-	const char *values[4] = {gid, user_gid, GetUserNameFromId(GetUserId(), false)};
+	const char *values[4] = {gid, user_gid, owner};
 	StringInfoData array;
 	ErrorData  *error;
 	ErrorData  *unknown;
@@ -277,6 +277,7 @@ prepare_transaction(TesseraUtility *utility, void (*run_next) (TesseraUtility *u
 {
 	MemoryContext context = CurrentMemoryContext;	/* the portal's, or of the message: it outlives the transaction */
 	char	   *user_gid = castNode(TransactionStmt, utility->statement->utilityStmt)->gid;
+	char	   *owner = GetUserNameFromId(GetUserId(), false);	/* SET LOCAL ROLE ends with the transaction */
 	int32		self = routing->self;
 	char		gid[TESSERA_GID_SIZE];
 	const int32 *others;
@@ -307,14 +308,14 @@ prepare_transaction(TesseraUtility *utility, void (*run_next) (TesseraUtility *u
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("transaction \"%s\" is rolled back: this database has left the cluster meanwhile", user_gid)));
-	record(routing, gid, user_gid, nodes, n);
+	record(routing, gid, user_gid, owner, nodes, n);
 	PopActiveSnapshot();
 	tessera_injection("prepare_recorded");
 }
 
 /* ---- COMMIT PREPARED, ROLLBACK PREPARED ---- */
 
-/* Is there a transaction of this very identifier on this server, outside of the cluster or a part of one of its own? */
+/* Is there a transaction of this very identifier in this database, outside of the cluster or a part of one of its own? */
 static bool
 is_prepared_here(const char *gid)
 {
@@ -324,7 +325,8 @@ is_prepared_here(const char *gid)
 	bool		found;
 
 	tessera_spi_begin(&spi);
-	found = tessera_spi_run("SELECT FROM pg_catalog.pg_prepared_xact() WHERE gid = $1", SPI_OK_SELECT, 1, types, values, NULL) > 0;
+	found = tessera_spi_run("SELECT FROM pg_catalog.pg_prepared_xact() p JOIN pg_catalog.pg_database d ON d.oid = p.dbid"
+							" WHERE p.gid = $1 AND d.datname = pg_catalog.current_database()", SPI_OK_SELECT, 1, types, values, NULL) > 0;
 	tessera_spi_end(&spi);
 	return found;
 }

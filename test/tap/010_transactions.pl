@@ -165,7 +165,6 @@ foreach my $via ('s1', 's3')
 	is($session->query_safe("SELECT bal FROM acc WHERE id = $a"), '2', 'and lets go of it at the end');
 	$session->quit;
 	like($c->error('s1', "BEGIN READ ONLY; UPDATE acc SET bal = 3 WHERE id = $a"), qr/25006/, 'READ ONLY holds');
-	like($c->error('s1', "BEGIN; UPDATE acc SET bal = 3 WHERE id = $a; PREPARE TRANSACTION 'x'"), qr/0A000/, 'PREPARE TRANSACTION of the user is refused');
 }
 
 #

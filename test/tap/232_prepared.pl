@@ -82,6 +82,8 @@ my @script = map { ("$_;\n$show", "ROLLBACK PREPARED 'g'", "ROLLBACK PREPARED 'h
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; SET ROLE ann; COMMIT PREPARED 'g'; RESET ROLE; COMMIT PREPARED 'g'",
 	"SET ROLE ann; BEGIN; $two; PREPARE TRANSACTION 'g'; SET ROLE bob; ROLLBACK PREPARED 'g'; COMMIT PREPARED 'g'; SET ROLE ann; SELECT gid, owner FROM pg_prepared_xacts; COMMIT PREPARED 'g'",
 	"SET ROLE ann; BEGIN; $two; PREPARE TRANSACTION 'g'; RESET ROLE; COMMIT PREPARED 'g'",
+	"BEGIN; SET LOCAL ROLE ann; $two; PREPARE TRANSACTION 'g'; SELECT owner, current_user = 'ann' FROM pg_prepared_xacts; COMMIT PREPARED 'g'",
+	"BEGIN; SET LOCAL ROLE ann; INSERT INTO acc VALUES (1000, 1); PREPARE TRANSACTION 'g'; SET ROLE bob; COMMIT PREPARED 'g'; SET ROLE ann; ROLLBACK PREPARED 'g'",
 	"DO \$\$ BEGIN PREPARE TRANSACTION 'g'; END \$\$", "DO \$\$ BEGIN COMMIT PREPARED 'g'; END \$\$", "CREATE VIEW pg_temp.v AS SELECT gid FROM pg_prepared_xacts; SELECT count(*) FROM pg_temp.v",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; SELECT x.gid FROM (SELECT * FROM pg_catalog.pg_prepared_xacts) x WHERE EXISTS (SELECT FROM pg_prepared_xacts y WHERE x.gid = y.gid)",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; PREPARE q AS SELECT gid FROM pg_prepared_xacts WHERE database = current_database(); EXECUTE q; COMMIT PREPARED 'g'; EXECUTE q",
