@@ -24,18 +24,21 @@ tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *
 }
 
 void
-tessera_findings_raise(const TesseraFindings *findings, const char *hint)
+tessera_findings_raise(const TesseraFindings *findings, const char *report)
 {
 	ListCell   *cell;
 
 	foreach(cell, findings->list)
 	{
 		const TesseraFinding *finding = lfirst(cell);
+		const char *hint;
 
 		if (finding->sqlstate == 0)
 			continue;
-		if (hint == NULL)
+		if (report == NULL)
 			hint = finding->hint;
+		else
+			hint = finding->hint != NULL && finding->statement == NULL ? psprintf("%s\n%s", finding->hint, report) : report;
 		ereport(ERROR,
 				(errcode(finding->sqlstate),
 				 errmsg("%s", finding->problem),

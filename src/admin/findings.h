@@ -28,8 +28,8 @@ typedef struct TesseraFindings
 extern void tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *problem, const char *detail, const char *hint,
 							const char *statement);
 
-/* ERROR with the first finding that is one, if there is any; hint: instead of its own (NULL: its own). */
-extern void tessera_findings_raise(const TesseraFindings *findings, const char *hint);
+/* ERROR with the first finding that is one, if there is any. report: where all are listed, for its HINT (NULL: its own alone). */
+extern void tessera_findings_raise(const TesseraFindings *findings, const char *report);
 
 /* A table's name, qualified and quoted. In the current context. */
 extern char *tessera_table_name(Oid relid);

@@ -189,7 +189,18 @@ add_options(StringInfo sql, const ForeignKey *fk, const AttrNumber *referencing_
 		appendStringInfoString(sql, " NOT VALID");
 }
 
-/* The foreign key with the shard keys of both sides in it; NULL if the other side has no column for it. */
+/* Does one of the pairs to be added name a column that is paired with another one? */
+static bool
+pairs_differently(const TesseraShardable *shardable, const ForeignKey *fk, const AttrNumber *others)
+{
+	for (int k = 0; k < shardable->key->n; k++)
+		for (int i = 0; i < fk->n; i++)
+			if ((fk->own_columns[i] == shardable->key->attnums[k]) != (fk->other_columns[i] == others[k]))
+				return true;
+	return false;
+}
+
+/* The foreign key with the shard keys of both sides in it; NULL if the other side has no column for it, or it joins rows of different keys. */
 static char *
 composite(const TesseraShardable *shardable, const ForeignKey *fk)
 {
@@ -200,7 +211,7 @@ composite(const TesseraShardable *shardable, const ForeignKey *fk)
 				own_list,
 				other_list;
 
-	if (!other_keys(shardable, fk, others))
+	if (!other_keys(shardable, fk, others) || pairs_differently(shardable, fk, others))
 		return NULL;
 	initStringInfo(&sql);
 	initStringInfo(&own_list);
@@ -226,6 +237,7 @@ composite(const TesseraShardable *shardable, const ForeignKey *fk)
 static void
 find_foreign_key(const TesseraShardable *shardable, const ForeignKey *fk, TesseraFindings *findings)
 {
+	AttrNumber	others[TESSERA_MAX_KEY_COLUMNS];
 	const char *again;
 	const char *detail = "A shard can check a foreign key only if it joins tables of one group on their shard keys.";
 
@@ -237,6 +249,8 @@ find_foreign_key(const TesseraShardable *shardable, const ForeignKey *fk, Tesser
 		detail = psprintf("%s With the shard key in it: %s", detail, again);
 	else if (again != NULL)
 		detail = psprintf("%s When both tables are sharded alike: %s", detail, again);
+	else if (other_keys(shardable, fk, others))
+		detail = psprintf("%s It joins rows of different keys: as it is, it cannot be kept.", detail);
 	else
 		detail = psprintf("%s It can be added again when table \"%s\" has the columns of the shard key and is sharded by them.", detail, get_rel_name(fk->other));
 	findings->foreign_keys = lappend_oid(findings->foreign_keys, fk->form->oid);

@@ -128,7 +128,9 @@ report_hint(const Sharding *sharding, const TesseraShardable *shardable)
 	StringInfoData hint;
 
 	initStringInfo(&hint);
-	appendStringInfo(&hint, "SELECT * FROM tessera.check_table(%s, %s", quote_literal_cstr(sharding->qualified), quote_literal_cstr(shardable->key_text));
+	appendStringInfo(&hint, "SELECT * FROM tessera.check_table(%s, %s", quote_literal_cstr(RelationUsesLocalBuffers(shardable->rel) ?
+																						   quote_identifier(RelationGetRelationName(shardable->rel)) :
+																						   sharding->qualified), quote_literal_cstr(shardable->key_text));
 	if (shardable->hashed)
 		appendStringInfoString(&hint, ", strategy => 'hash'");
 	if (OidIsValid(shardable->with) && get_rel_name(shardable->with) != NULL)
