@@ -199,6 +199,8 @@ tessera_check_table(PG_FUNCTION_ARGS)
 	shardable.key_text = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	shardable.hashed = tessera_strategy_is_hash(text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	shardable.with = PG_ARGISNULL(3) ? InvalidOid : PG_GETARG_OID(3);
+	if (OidIsValid(shardable.with))
+		tessera_require_table_owner(shardable.with);
 	shardable.routing = tessera_sharding_routing();
 
 	shardable.rel = relation_open(relid, AccessShareLock);

@@ -84,10 +84,16 @@ void
 tessera_require_table_owner(Oid relid)
 {
 	Oid			admin = get_role_oid("tessera_admin", true);
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
 
 	if (superuser() || (OidIsValid(admin) && has_privs_of_role(GetUserId(), admin)) || pg_class_ownercheck(relid, GetUserId()))
 		return;
-	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
 }
 
 bool
@@ -157,6 +163,9 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 	TesseraFindings findings = {0};
 	Relation	rel;
 
+	/* Who owns a table of a group can stand in the way of its moves: it is the owner's of the others to say who joins. */
+	if (OidIsValid(colocate_with))
+		tessera_require_table_owner(colocate_with);
 	if (name != NULL)
 	{
 		tessera_require_table_owner(sharding->relid);

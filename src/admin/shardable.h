@@ -68,7 +68,7 @@ extern char *tessera_foreign_key_of_other(const TesseraShardable *shardable, Oid
 
 /* ---- shard_table.c ---- */
 
-/* ERROR 42501 unless the effective user owns the table or is a member of tessera_admin. */
+/* ERROR 42501 unless the effective user owns the table or is a member of tessera_admin, 42P01 if there is none. */
 extern void tessera_require_table_owner(Oid relid);
 
 /* The newest routing table; ERROR 55000 if this database is not a node. */

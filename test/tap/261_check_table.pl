@@ -124,6 +124,7 @@ is($c->query('s1', "SELECT count(*) FROM tessera.check_table('odd_key', 'nope, n
 $c->query('s1', $_) foreach ('CREATE ROLE owner_of_one', 'CREATE ROLE nobody', 'CREATE TABLE owned (k int PRIMARY KEY)', 'ALTER TABLE owned OWNER TO owner_of_one');
 is($c->query('s2', "SET ROLE owner_of_one; SELECT count(*) FROM tessera.check_table('owned', 'k')"), 0, 'an owner may ask');
 like($c->error('s2', "SET ROLE nobody; SELECT * FROM tessera.check_table('owned', 'k')"), qr/42501/, 'others may not');
+like($c->error('s2', "SET ROLE owner_of_one; SELECT * FROM tessera.check_table('owned', 'k', colocate_with => 'orders')"), qr/42501/, 'not about a group of others');
 like($c->error('s1', "SELECT * FROM tessera.check_table('owned', NULL)"), qr/22004/, 'no key');
 like($c->error('s1', "SELECT * FROM tessera.check_table('owned', 'k', 'list')"), qr/22023/, 'no such strategy');
 
