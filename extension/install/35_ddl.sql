@@ -9,6 +9,12 @@ COMMENT ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) IS '
 REVOKE ALL ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_ddl_lock(int4[], text[], uuid[], int4) TO tessera_internal;
 
+CREATE FUNCTION tessera.internal_ddl_lock_tables(names text[], modes int4[], timeout int4) RETURNS text
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_ddl_lock_tables';
+COMMENT ON FUNCTION tessera.internal_ddl_lock_tables(text[], int4[], int4) IS 'locks tables for a DDL statement of another node within so many ms, or says who holds one';
+REVOKE ALL ON FUNCTION tessera.internal_ddl_lock_tables(text[], int4[], int4) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.internal_ddl_lock_tables(text[], int4[], int4) TO tessera_internal;
+
 CREATE FUNCTION tessera.internal_copy_check(table_name text, group_id uuid) RETURNS bool
   LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_copy_check';
 COMMENT ON FUNCTION tessera.internal_copy_check(text, uuid) IS 'locks a table for a COPY FROM of another node and checks the versions it routes by; false: stale';

@@ -34,6 +34,7 @@
 #include "catalog/change.h"
 #include "catalog/far_code.h"
 #include "common/spi_row.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "transaction/participant.h"
 
@@ -171,7 +172,7 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 		tessera_require_table_owner(sharding->relid);
 		(void) tessera_sharding_routing();
 		sharding->qualified = quote_qualified_identifier(get_namespace_name(get_rel_namespace(sharding->relid)), name);
-		tessera_ddl_attempts(lock_name, sharding, false);
+		tessera_ddl_attempts(lock_name, sharding, TESSERA_PATIENCE_DDL);
 	}
 	rel = table_open(sharding->relid, ShareUpdateExclusiveLock);
 	tessera_require_table_owner(sharding->relid);
