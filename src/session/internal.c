@@ -40,6 +40,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/inval.h"
@@ -98,10 +99,11 @@ tessera_internal_told(const pg_uuid_t *group_id)
 	return told ? hash_search(told, group_id, HASH_FIND, NULL) : NULL;
 }
 
+/* Deferred triggers fire at the end of a transaction, outside of any statement; what they run is nested all the same. */
 int
 tessera_nesting(void)
 {
-	return nesting;
+	return nesting == 0 && DatumGetInt32(pg_trigger_depth(NULL)) > 0 ? 1 : nesting;
 }
 
 void
@@ -250,6 +252,21 @@ require_own_role(void)
 				 errhint("Use a superuser or a member of role tessera_internal in the node's conninfo.")));
 }
 
+/*
+ * A router that is cut off must not leave its locks here for the two hours of the system's defaults. What the server's configuration sets stays. No tcp_user_timeout: a
+ * router whose client does not fetch does not read, which looks the same.
+ */
+static void
+set_keepalives(void)
+{
+	if (tcp_keepalives_idle == 0)
+		(void) set_config_option("tcp_keepalives_idle", "30", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	if (tcp_keepalives_interval == 0)
+		(void) set_config_option("tcp_keepalives_interval", "10", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	if (tcp_keepalives_count == 0)
+		(void) set_config_option("tcp_keepalives_count", "3", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
 /* Settings of this server that a remote statement must not depend on: a router states them with BEGIN. */
 static void
 set_session_defaults(void)
@@ -265,6 +282,7 @@ set_session_defaults(void)
 
 	for (int i = 0; i < lengthof(defaults); i++)
 		(void) set_config_option(defaults[i][0], defaults[i][1], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	set_keepalives();
 }
 
 /*

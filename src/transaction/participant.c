@@ -37,6 +37,7 @@
 #include "common/protocol.h"
 #include "common/spi.h"
 #include "transaction/deadlock.h"
+#include "transaction/declared_wait.h"
 #include "transaction/prune.h"
 #include "transaction/settings_mirror.h"
 #include "transaction/transaction_private.h"
@@ -264,33 +265,6 @@ begin_sql(void)
 	return sql;
 }
 
-/* BEGIN, and savepoints up to the depth of this session's subtransactions. Returns whether it began there. */
-static bool
-queue_transaction(TesseraParticipant *participant)
-{
-	TesseraRemoteState *state = tessera_connection_state(participant->connection);
-	int			level = GetCurrentTransactionNestLevel();
-	bool		begins = state->xact_depth == 0;
-
-	if (begins)
-	{
-		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
-		state->xact_depth = 1;
-		state->wrote = false;
-		state->unpreparable = false;
-		participant->joined = true;
-	}
-	while (state->xact_depth < level)
-	{
-		char		savepoint[48];
-
-		snprintf(savepoint, sizeof(savepoint), "SAVEPOINT tessera_%d", state->xact_depth + 1);
-		tessera_connection_queue_control(participant->connection, savepoint, 0, NULL);
-		state->xact_depth++;
-	}
-	return begins;
-}
-
 static ToldState *
 told_state(TesseraConnection *connection)
 {
@@ -371,6 +345,56 @@ queue_session(TesseraConnection *connection, bool own)
 	state->security = security;
 	state->session_user = session_user;
 	state->settings = settings;
+}
+
+/*
+ * SET CONSTRAINTS of this transaction that the participant has not run, those of the savepoints that it has. As the cluster's own role: whoever's command
+ * comes next need not have rights on the constraints' schemas.
+ */
+static void
+queue_constraint_modes(TesseraParticipant *participant)
+{
+	TesseraRemoteState *state = tessera_connection_state(participant->connection);
+	const char *sql;
+
+	if (participant->unlisted)
+		return;
+	while ((sql = tessera_constraint_modes_next(participant, state->xact_depth)) != NULL)
+	{
+		queue_session(participant->connection, InvalidOid);
+		tessera_connection_queue_control(participant->connection, sql, 0, NULL);
+		participant->modes_sent++;
+	}
+}
+
+/* BEGIN, and savepoints up to the depth of this session's subtransactions, with SET CONSTRAINTS in their places. Returns whether it began there. */
+static bool
+queue_transaction(TesseraParticipant *participant)
+{
+	TesseraRemoteState *state = tessera_connection_state(participant->connection);
+	int			level = GetCurrentTransactionNestLevel();
+	bool		begins = state->xact_depth == 0;
+
+	if (begins)
+	{
+		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
+		state->xact_depth = 1;
+		state->wrote = false;
+		state->unpreparable = false;
+		participant->joined = true;
+		participant->modes_sent = 0;
+	}
+	queue_constraint_modes(participant);
+	while (state->xact_depth < level)
+	{
+		char		savepoint[48];
+
+		snprintf(savepoint, sizeof(savepoint), "SAVEPOINT tessera_%d", state->xact_depth + 1);
+		tessera_connection_queue_control(participant->connection, savepoint, 0, NULL);
+		state->xact_depth++;
+		queue_constraint_modes(participant);
+	}
+	return begins;
 }
 
 static bool
@@ -481,7 +505,7 @@ needs_transaction(const TesseraParticipant *participant, const TesseraEnvelope *
 {
 	if (participant->joined || !envelope->autocommit || envelope->statement != 0 || XactIsoLevel > XACT_READ_COMMITTED)
 		return true;
-	return envelope->write && (others_joined(participant) || TransactionIdIsValid(GetTopTransactionIdIfAny()));
+	return envelope->write && (others_joined(participant) || tessera_constraint_modes_any() || TransactionIdIsValid(GetTopTransactionIdIfAny()));
 }
 
 /* The participant of a node, its connection open. */
@@ -755,6 +779,8 @@ end_transaction(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
 		require_own_node_at_commit();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		tessera_constraint_modes_forget();
 	if (tessera_participant_count == 0)
 		return;
 	switch (event)
@@ -766,17 +792,19 @@ end_transaction(XactEvent event, void *arg)
 			tessera_two_phase_pre_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (others_joined(NULL))
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot prepare a transaction that has used other nodes"),
-						 errhint("Use COMMIT: it is atomic over all nodes.")));
+			for (int i = 0; i < tessera_participant_count; i++)
+				if (tessera_participants[i].wrote)
+					require_intact(&tessera_participants[i]);
+			tessera_two_phase_pre_prepare();
 			break;
 		case XACT_EVENT_COMMIT:
 			tessera_two_phase_committed();
 			end_list();
 			break;
 		case XACT_EVENT_PREPARE:
+			tessera_two_phase_prepared();
+			end_list();
+			break;
 		case XACT_EVENT_ABORT:
 			tessera_two_phase_aborted();
 			end_list();
@@ -850,6 +878,10 @@ release_savepoints(int level)
 static void
 end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
+	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
+		tessera_constraint_modes_released(GetCurrentTransactionNestLevel());
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		tessera_constraint_modes_rolled_back(GetCurrentTransactionNestLevel());
 	if (tessera_participant_count == 0)
 		return;
 	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
@@ -867,6 +899,7 @@ tessera_participant_init(void)
 	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	tessera_deadlock_init();
+	tessera_declared_wait_init();
 	tessera_prune_init();
 	RegisterXactCallback(end_transaction, NULL);
 	RegisterSubXactCallback(end_subtransaction, NULL);
