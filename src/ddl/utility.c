@@ -28,6 +28,7 @@
 #include "session/internal.h"
 #include "transaction/advisory.h"
 #include "transaction/notify.h"
+#include "transaction/prepared.h"
 
 typedef enum UtilityKind
 {
@@ -477,7 +478,8 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 
 	if (IsA(statement->utilityStmt, TransactionStmt))
 	{
-		run_next(&utility);
+		if (!tessera_prepared_statement(&utility, run_next))
+			run_next(&utility);
 		return;
 	}
 	if (IsA(statement->utilityStmt, DiscardStmt) && ((DiscardStmt *) statement->utilityStmt)->target == DISCARD_ALL)

@@ -163,6 +163,15 @@ foreach my $key ($k1, $k2, $k3)
 }
 is($c->query($_, 'SELECT count(*) FROM pg_prepared_xacts'), '0', "nothing stays prepared on $_") foreach 's1', 's2', 's3';
 
+# PREPARE TRANSACTION keeps them
+foreach my $key ($k1, $k2, $k3)
+{
+	$a->query_safe("BEGIN; SELECT pg_advisory_xact_lock($key); INSERT INTO jobs VALUES (1000 + $key, false); PREPARE TRANSACTION 'p'");
+	is($b->query_safe("SELECT pg_try_advisory_lock($key)"), 'f', "$key: a prepared transaction keeps its lock");
+	$b->query_safe("COMMIT PREPARED 'p'");
+	is($b->query_safe("SELECT pg_try_advisory_lock($key), pg_advisory_unlock($key)"), 't|t', 'until it is committed');
+}
+
 #
 # deadlocks over two homes
 #
