@@ -25,6 +25,7 @@
 #include "common/worker.h"
 #include "migration/migration.h"
 #include "routing/routing.h"
+#include "statistics/statistics.h"
 #include "transaction/resolver.h"
 
 #define FIRST_PAUSE 1000L
@@ -40,6 +41,7 @@ static const struct
 	[TESSERA_RANGE_DELETER] = {"range deleter", tessera_range_deleter_step},
 	[TESSERA_MIGRATION_RECOVERY] = {"migration recovery", tessera_migration_recovery_step},
 	[TESSERA_TRANSACTION_RESOLVER] = {"transaction resolver", tessera_resolver_step},
+	[TESSERA_STATISTICS] = {"statistics", tessera_statistics_step},
 };
 
 

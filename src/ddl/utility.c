@@ -36,10 +36,11 @@ typedef enum UtilityKind
 	UTILITY_REFRESH,			/* REFRESH MATERIALIZED VIEW */
 	UTILITY_TRUNCATE,
 	UTILITY_COPY,
+	UTILITY_ANALYZE,			/* ANALYZE: every shard of a table */
 	UTILITY_EXPLAIN
 } UtilityKind;
 
-/* What is not here is local: settings, cursors, prepared statements, VACUUM, ANALYZE, CLUSTER, REINDEX, databases, tablespaces, publications... */
+/* What is not here is local: settings, cursors, prepared statements, VACUUM, CLUSTER, REINDEX, databases, tablespaces, publications... */
 static const struct
 {
 	NodeTag		tag;
@@ -123,6 +124,7 @@ static ProcessUtility_hook_type previous_utility = NULL;
 static bool replicate_ddl = true;
 
 TesseraUtilityHandler tessera_copy_handler = NULL;
+TesseraUtilityHandler tessera_analyze_handler = NULL;
 
 /* Databases, tablespaces, large objects and configuration parameters are not the cluster's; roles are the servers'. */
 static UtilityKind
@@ -166,6 +168,8 @@ kind_of(Node *statement)
 		case T_AlterRoleSetStmt:
 			/* of a database: their names differ by node */
 			return castNode(AlterRoleSetStmt, statement)->database ? UTILITY_LOCAL : UTILITY_ROLE;
+		case T_VacuumStmt:
+			return castNode(VacuumStmt, statement)->is_vacuumcmd ? UTILITY_LOCAL : UTILITY_ANALYZE;
 		default:
 			break;
 	}
@@ -380,6 +384,10 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 	{
 		case UTILITY_COPY:
 			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility))
+				tessera_utility_run(utility);
+			return;
+		case UTILITY_ANALYZE:
+			if (tessera_analyze_handler == NULL || received || !tessera_analyze_handler(utility))
 				tessera_utility_run(utility);
 			return;
 		case UTILITY_TRUNCATE:
