@@ -25,7 +25,7 @@
 #include "common/worker.h"
 #include "migration/migration.h"
 #include "routing/routing.h"
-#include "statistics/statistics.h"
+#include "statistics/table_statistics.h"
 #include "transaction/resolver.h"
 
 #define FIRST_PAUSE 1000L

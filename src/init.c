@@ -28,7 +28,7 @@
 #include "planner/sequences.h"
 #include "routing/routing.h"
 #include "session/internal.h"
-#include "statistics/statistics.h"
+#include "statistics/table_statistics.h"
 #include "transaction/participant.h"
 #include "transport/connection.h"
 

@@ -45,7 +45,7 @@
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "session/internal.h"
-#include "statistics/statistics.h"
+#include "statistics/table_statistics.h"
 
 static get_relation_info_hook_type previous_relation_info = NULL;
 static set_rel_pathlist_hook_type previous_pathlist = NULL;

@@ -35,7 +35,7 @@
 
 #include "session/internal.h"
 #include "statistics/collect.h"
-#include "statistics/statistics.h"
+#include "statistics/table_statistics.h"
 #include "transaction/participant.h"
 
 /* What is to be analyzed: one relation of the statement. */

@@ -29,7 +29,7 @@
 #include "common/worker.h"
 #include "session/internal.h"
 #include "statistics/collect.h"
-#include "statistics/statistics.h"
+#include "statistics/table_statistics.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_wake_statistics);

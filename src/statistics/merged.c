@@ -21,7 +21,7 @@
 #include "utils/rel.h"
 
 #include "statistics/merge.h"
-#include "statistics/statistics.h"
+#include "statistics/table_statistics.h"
 
 typedef struct Column
 {

@@ -24,6 +24,8 @@ typedef struct TesseraEnvelope
 	int			nversions;
 	const TesseraToldVersion *versions; /* versions this command is routed by */
 	Oid			user;			/* effective user; InvalidOid: GetUserId() */
+	uint64		explain;		/* the command is measured, by these InstrumentOptions, and its plan kept there under this number; 0: it is not */
+	int			instrument;
 } TesseraEnvelope;
 
 /*

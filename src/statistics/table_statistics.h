@@ -1,13 +1,13 @@
 /*
- * statistics.h
+ * table_statistics.h
  *	  Statistics of whole tables: each shard's are collected in tessera.table_statistics of every node, and merged when a router plans.
  *
  * tessera.table_statistics has a row for each table and shard. A shard writes its own when ANALYZE has run or when its worker sees that autovacuum has; the other nodes'
  * workers compare stamps now and then and fetch what is new (gather.c). ANALYZE on any node runs on every shard and collects at once (analyze.c). The planner reads
  * the node's own copy only, through a cache in each backend (merged.c): it never calls another node. A shard that is down keeps its last row.
  */
-#ifndef TESSERA_STATISTICS_H
-#define TESSERA_STATISTICS_H
+#ifndef TESSERA_TABLE_STATISTICS_H
+#define TESSERA_TABLE_STATISTICS_H
 
 #include "postgres.h"
 #include "access/attnum.h"
@@ -49,4 +49,4 @@ extern void (*tessera_run_utility) (TesseraUtility *utility);
 /* From _PG_init, before that of transaction/: a commit is told when it is done on all nodes. */
 extern void tessera_statistics_init(void);
 
-#endif							/* TESSERA_STATISTICS_H */
+#endif							/* TESSERA_TABLE_STATISTICS_H */
