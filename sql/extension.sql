@@ -1,11 +1,11 @@
--- The extension comes, goes, and comes again; what stays is the empty schema and the roles, which all databases of a server share.
+-- The extension comes, goes, and comes again; what stays is the roles, which all databases of a server share.
 CREATE DATABASE tessera_extension;
 \c tessera_extension
 CREATE EXTENSION tessera;
 SELECT extname, extversion, extrelocatable, extnamespace::regnamespace FROM pg_extension WHERE extname = 'tessera';
 DROP EXTENSION tessera;
-SELECT count(*) FROM pg_class WHERE relnamespace = 'tessera'::regnamespace;
-SELECT count(*) FROM pg_proc WHERE pronamespace = 'tessera'::regnamespace;
+SELECT count(*) FROM pg_namespace WHERE nspname = 'tessera';
+SELECT count(*) FROM pg_proc WHERE proname = 'create_cluster';
 SELECT rolname, rolcanlogin FROM pg_roles WHERE rolname ~ '^tessera_(admin|internal)$' ORDER BY rolname COLLATE "C";
 CREATE EXTENSION tessera;
 

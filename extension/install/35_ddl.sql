@@ -42,6 +42,10 @@ CREATE FUNCTION tessera.sequence_row(sequence regclass, OUT last_value int8, OUT
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME', 'tessera_sequence_row';
 COMMENT ON FUNCTION tessera.sequence_row(regclass) IS 'the row of a sequence as its home has it';
 
+CREATE FUNCTION tessera.sequence_last_value(sequence regclass) RETURNS int8
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_sequence_last_value';
+COMMENT ON FUNCTION tessera.sequence_last_value(regclass) IS 'the last value that was drawn from the home of a sequence, for pg_sequences';
+
 CREATE FUNCTION tessera.internal_sequence_block(sequence text, n int4) RETURNS int8[]
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_sequence_block';
 COMMENT ON FUNCTION tessera.internal_sequence_block(text, int4) IS 'draws values for another node, as runs {first, step, count, ...} (home of the sequence)';
@@ -50,11 +54,15 @@ CREATE FUNCTION tessera.internal_sequence_set(sequence text, value int8, is_call
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_sequence_set';
 COMMENT ON FUNCTION tessera.internal_sequence_set(text, int8, bool) IS 'setval() for another node (home of the sequence)';
 
+CREATE FUNCTION tessera.internal_sequence_state(sequence text) RETURNS text
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_sequence_state';
+COMMENT ON FUNCTION tessera.internal_sequence_state(text) IS 'where this node''s copy of a sequence stands, for another node: last_value, log_cnt, is_called';
+
 CREATE FUNCTION tessera.internal_sequence_forget(sequence text) RETURNS void
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_sequence_forget';
 COMMENT ON FUNCTION tessera.internal_sequence_forget(text) IS 'drops the values this node holds of a sequence';
 
 REVOKE ALL ON FUNCTION tessera.internal_sequence_block(text, int4), tessera.internal_sequence_set(text, int8, bool),
-  tessera.internal_sequence_forget(text) FROM PUBLIC;
+  tessera.internal_sequence_state(text), tessera.internal_sequence_forget(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_sequence_block(text, int4), tessera.internal_sequence_set(text, int8, bool),
-  tessera.internal_sequence_forget(text) TO tessera_internal;
+  tessera.internal_sequence_state(text), tessera.internal_sequence_forget(text) TO tessera_internal;

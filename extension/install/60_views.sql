@@ -76,3 +76,12 @@ CREATE VIEW tessera.range_deletions AS
   JOIN tessera.cluster_table t USING (group_id)
   ORDER BY t.schema_name, t.table_name, d.min;
 COMMENT ON VIEW tessera.range_deletions IS 'ranges whose rows this shard still has to delete';
+
+CREATE FUNCTION tessera.internal_session_origins(OUT pid int4, OUT node_id int4, OUT client_pid int4) RETURNS SETOF record
+  LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'tessera_internal_session_origins';
+COMMENT ON FUNCTION tessera.internal_session_origins() IS 'source of the view tessera.internal_sessions';
+
+CREATE VIEW tessera.internal_sessions AS
+  SELECT s.pid, n.name AS node, s.client_pid
+  FROM tessera.internal_session_origins() s LEFT JOIN tessera.node n USING (node_id) ORDER BY s.pid;
+COMMENT ON VIEW tessera.internal_sessions IS 'sessions on this node that other nodes have opened: process here, the node it serves, and the process there; while one serves a client its application_name is that client''s';

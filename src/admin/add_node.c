@@ -149,6 +149,8 @@ check_contents(const char *name, TesseraConnection *connection)
 	"SELECT array_agg(r.rolname) FROM pg_roles r WHERE r.rolname NOT IN ('tessera_admin', 'tessera_internal') AND r.oid IN ("
 	"SELECT d.refobjid FROM pg_shdepend d WHERE d.refclassid = 'pg_authid'::regclass"
 	" AND d.dbid = (SELECT b.oid FROM pg_database b WHERE b.datname = current_database())"
+	" UNION SELECT a.grantee FROM pg_database d, aclexplode(d.datacl) a WHERE d.datname = current_database() AND a.grantee <> 0"
+	" UNION SELECT s.setrole FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database() AND s.setrole <> 0"
 	" UNION SELECT c.relowner FROM pg_class c WHERE c.oid >= 16384 UNION SELECT p.proowner FROM pg_proc p WHERE p.oid >= 16384)";
 	const char *schemas = tessera_admin_value(psprintf("SELECT array_agg(s.nspname) FROM (%s) s", tessera_user_schemas_sql), 0, NULL);
 	const char *roles = tessera_admin_value(roles_sql, 0, NULL);
@@ -324,6 +326,7 @@ tessera_add_node(TesseraChange *change, bool shard)
 	here = tessera_node_facts_here();
 	there = check_newcomer(change, here);
 	script = tessera_schema_script(tessera_admin_value("SELECT conninfo FROM tessera.node WHERE is_config", 0, NULL));
+	script = psprintf("%s%s", script, tessera_database_script(there->database));
 	node_id = register_here(change, there, shard, &node_id_text);
 	join_there(tessera_routing(), change, node_id, node_id_text, here, there, script);
 	tessera_announce_others(node_id, TESSERA_RELOAD_SQL, NULL);

@@ -98,6 +98,9 @@ extern void tessera_name_check(const char *what, const char *name);
  */
 extern char *tessera_schema_script(const char *conninfo);
 
+/* Privileges, settings and comment of this database, as SQL statements for a database of another name. Palloc'd. Between tessera_spi_begin and tessera_spi_end. */
+extern char *tessera_database_script(const char *database);
+
 /* ---- announce.c ---- */
 
 /* A connection to look at a node, autocommit, outside the distributed transaction; closed by tessera_probe_close or at the (sub)transaction's end. ERROR 08006. */

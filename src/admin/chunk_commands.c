@@ -462,6 +462,10 @@ tessera_internal_configure_group(PG_FUNCTION_ARGS)
 	bool		nulls[] = {false, PG_ARGISNULL(3), PG_ARGISNULL(4)};
 	char	   *before;
 
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2) || PG_ARGISNULL(5) || PG_ARGISNULL(6))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("group_id, epoch, term, by and object must not be null")));
 	lock_group(fcinfo, &row);
 	tessera_spi_begin(&spi);
 	tessera_spi_run("SELECT jsonb_build_object('balancing', balancing, 'max_chunk_size', max_chunk_size) FROM tessera.table_group WHERE group_id = $1",

@@ -9,6 +9,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -69,6 +70,18 @@ tessera_diagnostic_keys(ArrayType *array, int *n)
 	return result;
 }
 
+/* Rows are read and written in the table itself: a partitioned table, a view or an index has none. */
+static void
+require_plain_table(Oid relid)
+{
+	char		relkind = get_rel_relkind(relid);
+
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW)
+		ereport(ERROR,
+				(errcode(relkind == 0 ? ERRCODE_UNDEFINED_TABLE : ERRCODE_WRONG_OBJECT_TYPE),
+				 relkind == 0 ? errmsg("relation with OID %u does not exist", relid) : errmsg("\"%s\" is not a table", get_rel_name(relid))));
+}
+
 static Form_pg_attribute
 key_attribute(Oid table, const char *name, HeapTuple *tuple)
 {
@@ -98,6 +111,8 @@ tessera_diagnostic_range(int ntables, const Oid *tables, int nkeys, char **keys,
 	range->keys = palloc0(ntables * sizeof(*range->keys));
 	memcpy(range->relids, tables, ntables * sizeof(Oid));
 	for (int i = 0; i < ntables; i++)
+	{
+		require_plain_table(tables[i]);
 		for (int j = 0; j < nkeys; j++)
 		{
 			HeapTuple	tuple;
@@ -109,6 +124,7 @@ tessera_diagnostic_range(int ntables, const Oid *tables, int nkeys, char **keys,
 			collations[j] = att->attcollation;
 			ReleaseSysCache(tuple);
 		}
+	}
 	range->ks = tessera_keyspace_create(CurrentMemoryContext, hashed, nkeys, types, typmods, collations);
 	for (int i = 0; i < TESSERA_MAX_KEY_COLUMNS; i++)
 	{

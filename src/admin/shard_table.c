@@ -79,14 +79,21 @@ member_routing(void)
 	return routing;
 }
 
+/* Fails unless the caller owns the table, or may change the whole cluster. */
 static void
 check_owner(Oid relid)
 {
 	Oid			admin = get_role_oid("tessera_admin", true);
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
 
 	if (superuser() || (OidIsValid(admin) && has_privs_of_role(GetUserId(), admin)) || pg_class_ownercheck(relid, GetUserId()))
 		return;
-	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(relid));
+	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
 }
 
 /* The table's entry in the routing table: a placed table. */
@@ -192,6 +199,9 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 	Relation	rel;
 	bool		has_index;
 
+	/* Who owns a table of a group can stand in the way of its moves: it is the owner's of the others to say who joins. */
+	if (OidIsValid(colocate_with))
+		check_owner(colocate_with);
 	if (name != NULL)
 	{
 		check_owner(sharding->relid);

@@ -50,6 +50,15 @@ extern void tessera_subject(Node *statement, const TesseraRouting *routing, Tess
 /* The cluster table that a relation belongs to: itself, the root of its partition tree, the table of an index; InvalidOid if none. */
 extern Oid	tessera_cluster_root(const TesseraRouting *routing, Oid relid);
 
+/* ---- temporary.c ---- */
+
+/* Is it about a function, domain or composite type that rests on something temporary (a row type of a temporary table)? Then it is this session's own. */
+extern bool tessera_rests_on_temporary(Node *statement);
+
+/* ERROR 0A000 if a temporary table would become a child of a table of the cluster, or a table of the cluster get a column of a temporary type. */
+extern void tessera_refuse_temporary_child(Node *statement, const TesseraRouting *routing);
+extern void tessera_refuse_temporary_columns(Node *statement);
+
 /* ---- rules.c ---- */
 
 /* ERROR 42P16 or 0A000, with a HINT, where the statement would give a table of the cluster what it cannot have. Before the statement runs. */
@@ -138,10 +147,35 @@ extern int	tessera_ddl_attempt_timeout(void);
  */
 extern void tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once);
 
+/* ---- set_constraints.c ---- */
+
+/* SET CONSTRAINTS of a client, a function or a DO block on a member node: here, and on the nodes that take part in the transaction, now or later. */
+extern void tessera_set_constraints(TesseraUtility *utility, const TesseraRouting *routing);
+
 /* ---- truncate.c ---- */
 
 /* TRUNCATE on a member node; received: from another node. */
 extern void tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool received);
+
+/* ---- database.c ---- */
+
+/* Is it of a kind that names databases and goes to every node if it names this one? And does it name this one? Caller in a transaction. */
+extern bool tessera_about_database(Node *statement);
+extern bool tessera_names_this_database(Node *statement);
+
+/* A statement of another node, which names that node's database: a copy that names this one; itself if it is not about databases. */
+extern PlannedStmt *tessera_for_this_database(PlannedStmt *statement);
+
+/* After ALTER DATABASE has run here: this database's session_preload_libraries still names the library (catalog/database_setting.h). */
+extern void tessera_keep_library(Node *statement);
+
+/* ---- node_objects.c ---- */
+
+/* CREATE and ALTER PUBLICATION on a member node: says what is not in it, and leaves the catalog out of FOR ALL TABLES. */
+extern void tessera_publication(TesseraUtility *utility);
+
+/* From _PG_init: the hook that sees large objects being made. */
+extern void tessera_node_objects_init(void);
 
 /* ---- roles.c ---- */
 

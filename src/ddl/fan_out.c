@@ -39,6 +39,7 @@
 #include "common/spi.h"
 #include "common/table_lock.h"
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 #include "ddl/statement_text.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
@@ -432,6 +433,7 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 		}
 		else
 			run_quietly(&copy);
+		tessera_keep_library(statement);
 		tessera_track_end(track, statement, routing);
 	}
 	PG_CATCH();
@@ -582,6 +584,7 @@ attempt_statement(void *arg)
 	Node	   *statement = f->utility->statement->utilityStmt;
 	TesseraTrack *track;
 	List	   *groups;
+	List	   *sequences;
 	char	   *by = tessera_ddl_by(f->utility, f->subject);
 
 	f->sent = false;
@@ -591,6 +594,7 @@ attempt_statement(void *arg)
 		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->subject->keys), groups, by);
 	tessera_rules_before(statement, f->routing);
 	f->home_found = f->home;
+	sequences = tessera_sequences_before(statement, f->routing);
 	track = run_tracked(f->utility, f->routing, f->subject->relids, &f->seed, f->home, f->at, true);
 	f->home_found = track->home;
 	if (IsA(statement, ViewStmt) && is_temporary(track))
@@ -600,6 +604,7 @@ attempt_statement(void *arg)
 		tessera_ddl_lock(f->routing, NIL, groups, by);
 	if (!f->sent)
 		send_to_others(f);
+	tessera_sequences_after(sequences);
 }
 
 void
@@ -650,6 +655,7 @@ void
 tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 {
 	Announced	now = announced;
+	TesseraUtility copy = *utility;
 	TesseraSubject subject = {0};
 	char		timeout[16];
 	int			level;
@@ -660,10 +666,11 @@ tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 		tessera_utility_run(utility);
 		return;
 	}
-	tessera_subject(utility->statement->utilityStmt, routing, &subject);
+	copy.statement = tessera_for_this_database(utility->statement);
+	tessera_subject(copy.statement->utilityStmt, routing, &subject);
 	snprintf(timeout, sizeof(timeout), "%d", now.lock_timeout);
 	level = NewGUCNestLevel();
 	tessera_ddl_set_here("lock_timeout", timeout);
-	(void) run_tracked(utility, routing, subject.relids, &now.seed, now.home, now.at, false);
+	(void) run_tracked(&copy, routing, subject.relids, &now.seed, now.home, now.at, false);
 	AtEOXact_GUC(true, level);
 }

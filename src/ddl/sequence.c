@@ -56,12 +56,15 @@ PG_FUNCTION_INFO_V1(tessera_currval);
 PG_FUNCTION_INFO_V1(tessera_lastval);
 PG_FUNCTION_INFO_V1(tessera_setval);
 PG_FUNCTION_INFO_V1(tessera_sequence_row);
+PG_FUNCTION_INFO_V1(tessera_sequence_last_value);
 PG_FUNCTION_INFO_V1(tessera_internal_sequence_block);
 PG_FUNCTION_INFO_V1(tessera_internal_sequence_set);
+PG_FUNCTION_INFO_V1(tessera_internal_sequence_state);
 PG_FUNCTION_INFO_V1(tessera_internal_sequence_forget);
 
 #define BLOCK_SQL "SELECT tessera.internal_sequence_block($1, $2)"
 #define SET_SQL "SELECT tessera.internal_sequence_set($1, $2, $3)"
+#define STATE_SQL "SELECT tessera.internal_sequence_state($1)"
 #define FORGET_SQL "SELECT tessera.internal_sequence_forget($1)"
 #define OWN_BLOCK 32			/* of a sequence of this transaction */
 
@@ -71,8 +74,9 @@ typedef struct Known
 	Oid			sequence;		/* key */
 	bool		has_last;
 	int64		last;
-	/* valid while the routing image has this number */
+	/* valid while the routing image has this number and the sequence is in this schema */
 	uint64		image;
+	Oid			namespace;
 	bool		cluster;
 	int32		home;
 	/* of this transaction */
@@ -168,12 +172,14 @@ static Known *
 know_home(const TesseraRouting *routing, Oid sequence)
 {
 	Known	   *entry = know(sequence);
+	Oid			namespace = get_rel_namespace(sequence);
 
-	if (entry->image != routing->sequence)
+	if (entry->image != routing->sequence || entry->namespace != namespace)
 	{
 		entry->cluster = belongs_to_cluster(routing, sequence);
-		entry->home = entry->cluster ? home_of_schema(routing, get_namespace_name(get_rel_namespace(sequence))) : routing->self;
+		entry->home = entry->cluster ? home_of_schema(routing, get_namespace_name(namespace)) : routing->self;
 		entry->image = routing->sequence;
+		entry->namespace = namespace;
 	}
 	return entry;
 }
@@ -512,9 +518,8 @@ read_row_here(Oid sequence, Datum *values, bool *nulls)
 static void
 read_row_home(const TesseraRouting *routing, int32 home, Oid sequence, bool own, Datum *values, bool *nulls)
 {
-	char	   *sql = psprintf("SELECT last_value OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) log_cnt OPERATOR(pg_catalog.||) ' ' "
-							   "OPERATOR(pg_catalog.||) is_called::pg_catalog.int4 FROM %s", qualified_name(sequence));
-	char	   *answer = ask_home(routing, home, own, sql, 0, NULL);
+	const char *name[] = {qualified_name(sequence)};
+	char	   *answer = ask_home(routing, home, own, STATE_SQL, 1, name);
 	long long	last;
 	long long	count;
 	int			called;
@@ -529,33 +534,130 @@ read_row_home(const TesseraRouting *routing, int32 home, Oid sequence, bool own,
 	memset(nulls, 0, sizeof(bool) * 3);
 }
 
-/* sequence_row(regclass): last_value, log_cnt, is_called, as the home has them */
-Datum
-tessera_sequence_row(PG_FUNCTION_ARGS)
+static Relation
+open_for_reading(Oid sequence)
 {
-	Oid			sequence = PG_GETARG_OID(0);
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	const TesseraRouting *routing = tessera_routing();
 	Relation	rel = relation_open(sequence, AccessShareLock);
-	bool		own = is_own(rel);
-	Datum		values[3];
-	bool		nulls[3];
-	int32		home;
 
 	if (rel->rd_rel->relkind != RELKIND_SEQUENCE)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a sequence", RelationGetRelationName(rel))));
-	check_privilege(rel, ACL_SELECT);
-	relation_close(rel, AccessShareLock);
+	return rel;
+}
+
+/* A call that the planner has put in the place of the sequence itself. */
+static bool
+is_checked(FunctionCallInfo fcinfo)
+{
+	Node	   *call = fcinfo->flinfo->fn_expr;
+
+	return call && IsA(call, FuncExpr) && ((FuncExpr *) call)->location == TESSERA_SEQUENCE_CHECKED;
+}
+
+/* Where the sequence stands, as its home has it; false: it has no row. */
+static bool
+read_row(Relation rel, Datum *values, bool *nulls)
+{
+	const TesseraRouting *routing = tessera_routing();
+	Oid			sequence = RelationGetRelid(rel);
+	int32		home = routing ? tessera_sequence_home(routing, sequence) : 0;
+
+	if (routing == NULL || home == routing->self)
+		return read_row_here(sequence, values, nulls);
+	read_row_home(routing, home, sequence, is_own(rel), values, nulls);
+	return true;
+}
+
+/* sequence_row(regclass): last_value, log_cnt, is_called, as the home has them */
+Datum
+tessera_sequence_row(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Relation	rel = open_for_reading(PG_GETARG_OID(0));
+	Datum		values[3];
+	bool		nulls[3];
+
+	if (!is_checked(fcinfo))
+		check_privilege(rel, ACL_SELECT);
 	InitMaterializedSRF(fcinfo, 0);
-	home = routing ? tessera_sequence_home(routing, sequence) : 0;
-	if (routing && home != routing->self)
-		read_row_home(routing, home, sequence, own, values, nulls);
-	else if (!read_row_here(sequence, values, nulls))
-		return (Datum) 0;
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	if (read_row(rel, values, nulls))
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	relation_close(rel, AccessShareLock);
 	return (Datum) 0;
+}
+
+/* sequence_last_value(regclass): the last value drawn from the home, by whichever node; NULL if none was (pg_sequences) */
+Datum
+tessera_sequence_last_value(PG_FUNCTION_ARGS)
+{
+	Relation	rel = open_for_reading(PG_GETARG_OID(0));
+	Datum		values[3];
+	bool		nulls[3];
+	bool		found;
+
+	check_privilege(rel, ACL_SELECT | ACL_USAGE);
+	found = read_row(rel, values, nulls);
+	relation_close(rel, AccessShareLock);
+	if (!found || !DatumGetBool(values[2]))
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(values[0]);
+}
+
+/* ---- another schema, another home ---- */
+
+typedef struct Resettled
+{
+	Oid			sequence;
+	int32		home;			/* before */
+} Resettled;
+
+List *
+tessera_sequences_before(Node *statement, const TesseraRouting *routing)
+{
+	RangeVar   *relation = IsA(statement, AlterObjectSchemaStmt) ? ((AlterObjectSchemaStmt *) statement)->relation : NULL;
+	Oid			relid = relation ? RangeVarGetRelid(relation, NoLock, true) : InvalidOid;
+	List	   *sequences = NIL;
+	List	   *result = NIL;
+	ListCell   *cell;
+
+	if (OidIsValid(relid))
+		sequences = get_rel_relkind(relid) == RELKIND_SEQUENCE ? list_make1_oid(relid) : getOwnedSequences(relid);
+	foreach(cell, sequences)
+	{
+		Resettled  *one = palloc(sizeof(Resettled));
+
+		if (!tessera_is_cluster_sequence(routing, lfirst_oid(cell)))
+			continue;
+		one->sequence = lfirst_oid(cell);
+		one->home = tessera_sequence_home(routing, one->sequence);
+		result = lappend(result, one);
+	}
+	return result;
+}
+
+void
+tessera_sequences_after(List *before)
+{
+	const TesseraRouting *routing = tessera_routing();
+	ListCell   *cell;
+
+	foreach(cell, before)
+	{
+		Resettled  *one = lfirst(cell);
+		int32		home = tessera_sequence_home(routing, one->sequence);
+		Datum		row[3];
+		bool		nulls[3];
+		const char *values[3];
+
+		if (home == one->home)
+			continue;
+		read_row_home(routing, one->home, one->sequence, true, row, nulls);
+		values[0] = qualified_name(one->sequence);
+		values[1] = psprintf(INT64_FORMAT, DatumGetInt64(row[0]));
+		values[2] = DatumGetBool(row[2]) ? "t" : "f";
+		(void) ask_home(routing, home, true, SET_SQL, 3, values);
+	}
 }
 
 /* ---- the home's side ---- */
@@ -600,6 +702,7 @@ tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 	{
 		int64		next = nextval_internal(sequence, false);
 
+		CHECK_FOR_INTERRUPTS();
 		if (run.count == 1 && !pg_sub_s64_overflow(next, value, &run.step))
 			run.count = 2;
 		else if (run.count > 1 && (int64) ((uint64) value + (uint64) run.step) == next)
@@ -636,6 +739,22 @@ tessera_internal_sequence_set(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* internal_sequence_state(sequence text): 'last_value log_cnt is_called' as they stand on this node, whoever is the home */
+Datum
+tessera_internal_sequence_state(PG_FUNCTION_ARGS)
+{
+	Relation	rel = open_for_reading(sequence_of_text(PG_GETARG_TEXT_PP(0), false));
+	Datum		values[3];
+	bool		nulls[3];
+	bool		found = read_row_here(RelationGetRelid(rel), values, nulls);
+
+	relation_close(rel, AccessShareLock);
+	if (!found)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf(INT64_FORMAT " " INT64_FORMAT " %d", DatumGetInt64(values[0]), DatumGetInt64(values[1]),
+											  DatumGetBool(values[2]) ? 1 : 0)));
+}
+
 /* internal_sequence_forget(sequence text): the pool of this node is emptied */
 Datum
 tessera_internal_sequence_forget(PG_FUNCTION_ARGS)
@@ -664,12 +783,13 @@ static StandIn stand_ins[] = {
 	{F_LASTVAL, "lastval", 0, {InvalidOid}, InvalidOid},
 	{F_SETVAL_REGCLASS_INT8, "setval", 2, {REGCLASSOID, INT8OID}, InvalidOid},
 	{F_SETVAL_REGCLASS_INT8_BOOL, "setval", 3, {REGCLASSOID, INT8OID, BOOLOID}, InvalidOid},
+	{F_PG_SEQUENCE_LAST_VALUE, "sequence_last_value", 1, {REGCLASSOID}, InvalidOid},
 	{InvalidOid, "identity_nextval", 1, {REGCLASSOID}, InvalidOid},
 	{InvalidOid, "sequence_row", 1, {REGCLASSOID}, InvalidOid},
 };
 
-#define IDENTITY_STAND_IN 5
-#define ROW_STAND_IN 6
+#define IDENTITY_STAND_IN 6
+#define ROW_STAND_IN 7
 
 static void
 forget_functions(Datum arg, int cache, uint32 hash)

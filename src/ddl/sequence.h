@@ -6,6 +6,7 @@
 #define TESSERA_SEQUENCE_H
 
 #include "postgres.h"
+#include "nodes/pg_list.h"
 
 #include "routing/routing.h"
 
@@ -49,11 +50,21 @@ extern bool tessera_is_cluster_sequence(const TesseraRouting *routing, Oid seque
 /* Node that has the authoritative one. */
 extern int32 tessera_sequence_home(const TesseraRouting *routing, Oid sequence);
 
+/*
+ * SET SCHEMA can give a sequence another home. before: the sequences that the statement names, or that belong to the table it names, with their homes; NIL for other statements.
+ * after, when it has run on every node, which holds off nextval everywhere: each goes on at its new home where it stood at the old one. In the statement's transaction.
+ */
+extern List *tessera_sequences_before(Node *statement, const TesseraRouting *routing);
+extern void tessera_sequences_after(List *before);
+
 /* The sequence was altered, restarted or dropped here: what was drawn before is not given out any more. Never errors. */
 extern void tessera_sequence_changed(Oid sequence);
 
 /* The session's values are forgotten: DISCARD SEQUENCES. */
 extern void tessera_sequences_discard(void);
+
+/* Location of a call of tessera.sequence_row that the planner has made of a sequence in FROM: core has checked the privileges. No text has such a location. */
+#define TESSERA_SEQUENCE_CHECKED (-3)
 
 /* Our functions that stand in for the server's; InvalidOid if it is none of them, or the extension is not there. */
 extern Oid	tessera_sequence_function(Oid function);

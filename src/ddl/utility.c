@@ -31,16 +31,18 @@ typedef enum UtilityKind
 	UTILITY_LOCAL,				/* this node's own business */
 	UTILITY_EVERYWHERE,			/* DDL: every node */
 	UTILITY_ROLE,				/* roles: every server */
+	UTILITY_CONSTRAINTS,		/* SET CONSTRAINTS: nodes that take part */
 	UTILITY_LOCK,				/* LOCK TABLE: every node */
 	UTILITY_TABLE_AS,			/* CREATE TABLE AS, SELECT INTO, CREATE MATERIALIZED VIEW */
 	UTILITY_REFRESH,			/* REFRESH MATERIALIZED VIEW */
 	UTILITY_TRUNCATE,
 	UTILITY_COPY,
 	UTILITY_ANALYZE,			/* ANALYZE: every shard of a table */
+	UTILITY_PUBLICATION,		/* this node's own business, but with a word about it */
 	UTILITY_EXPLAIN
 } UtilityKind;
 
-/* What is not here is local: settings, cursors, prepared statements, VACUUM, CLUSTER, REINDEX, databases, tablespaces, publications... */
+/* What is not here is local: settings, cursors, prepared statements, VACUUM, CLUSTER, REINDEX, databases, tablespaces, subscriptions... */
 static const struct
 {
 	NodeTag		tag;
@@ -67,6 +69,7 @@ static const struct
 	{T_AlterRoleStmt, UTILITY_ROLE},
 	{T_AlterSeqStmt, UTILITY_EVERYWHERE},
 	{T_AlterStatsStmt, UTILITY_EVERYWHERE},
+	{T_AlterPublicationStmt, UTILITY_PUBLICATION},
 	{T_AlterTSConfigurationStmt, UTILITY_EVERYWHERE},
 	{T_AlterTSDictionaryStmt, UTILITY_EVERYWHERE},
 	{T_AlterTableStmt, UTILITY_EVERYWHERE},
@@ -74,6 +77,7 @@ static const struct
 	{T_AlterUserMappingStmt, UTILITY_EVERYWHERE},
 	{T_CommentStmt, UTILITY_EVERYWHERE},
 	{T_CompositeTypeStmt, UTILITY_EVERYWHERE},
+	{T_ConstraintsSetStmt, UTILITY_CONSTRAINTS},
 	{T_CopyStmt, UTILITY_COPY},
 	{T_CreateAmStmt, UTILITY_EVERYWHERE},
 	{T_CreateCastStmt, UTILITY_EVERYWHERE},
@@ -90,6 +94,7 @@ static const struct
 	{T_CreateOpFamilyStmt, UTILITY_EVERYWHERE},
 	{T_CreatePLangStmt, UTILITY_EVERYWHERE},
 	{T_CreatePolicyStmt, UTILITY_EVERYWHERE},
+	{T_CreatePublicationStmt, UTILITY_PUBLICATION},
 	{T_CreateRangeStmt, UTILITY_EVERYWHERE},
 	{T_CreateRoleStmt, UTILITY_ROLE},
 	{T_CreateSchemaStmt, UTILITY_EVERYWHERE},
@@ -148,9 +153,20 @@ kind_of_object(ObjectType type)
 	}
 }
 
+/* About this database, or, from another node, about that node's. */
+static UtilityKind
+kind_about_database(Node *statement)
+{
+	bool		received = tessera_internal_connection() && tessera_nesting() == 0;
+
+	return IsTransactionState() && (received || tessera_names_this_database(statement)) ? UTILITY_EVERYWHERE : UTILITY_LOCAL;
+}
+
 static UtilityKind
 kind_of(Node *statement)
 {
+	if (tessera_about_database(statement))
+		return kind_about_database(statement);
 	switch (nodeTag(statement))
 	{
 		case T_RenameStmt:
@@ -165,9 +181,6 @@ kind_of(Node *statement)
 			return kind_of_object(castNode(DropStmt, statement)->removeType);
 		case T_GrantStmt:
 			return kind_of_object(castNode(GrantStmt, statement)->objtype);
-		case T_AlterRoleSetStmt:
-			/* of a database: their names differ by node */
-			return castNode(AlterRoleSetStmt, statement)->database ? UTILITY_LOCAL : UTILITY_ROLE;
 		case T_VacuumStmt:
 			return castNode(VacuumStmt, statement)->is_vacuumcmd ? UTILITY_LOCAL : UTILITY_ANALYZE;
 		default:
@@ -330,9 +343,16 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 					 errmsg("one statement cannot change both \"%s\", which every node has, and \"%s\", which only this node has",
 							subject.cluster, subject.local),
 					 errhint("Use a statement for each.")));
+		tessera_refuse_temporary_child(statement, routing);
 		tessera_utility_run(utility);
 		return;
 	}
+	if (tessera_rests_on_temporary(statement))
+	{
+		tessera_utility_run(utility);
+		return;
+	}
+	tessera_refuse_temporary_columns(statement);
 	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
 	if (kind == UTILITY_LOCK && (subject.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
 	{
@@ -390,8 +410,17 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 			if (tessera_analyze_handler == NULL || received || !tessera_analyze_handler(utility))
 				tessera_utility_run(utility);
 			return;
+		case UTILITY_CONSTRAINTS:
+			if (received)
+				tessera_utility_run(utility);
+			else
+				tessera_set_constraints(utility, routing);
+			return;
 		case UTILITY_TRUNCATE:
 			tessera_truncate(utility, routing, received);
+			return;
+		case UTILITY_PUBLICATION:
+			tessera_publication(utility);
 			return;
 		case UTILITY_EXPLAIN:
 			if (replicate_ddl && explains_table_as(statement))
@@ -463,6 +492,7 @@ tessera_ddl_init(void)
 							 "Off: a statement changes this node only. For repairs; nodes must have the same schema.",
 							 &replicate_ddl, true, PGC_SUSET, 0, NULL, NULL, NULL);
 	tessera_track_init();
+	tessera_node_objects_init();
 	tessera_pool_init();
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility_hook;

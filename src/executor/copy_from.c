@@ -265,11 +265,11 @@ make_sql(Copy *copy, List *columns)
 	ListCell   *cell;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "COPY %s (", quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel)));
+	appendStringInfo(&sql, "COPY %s", quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel)));
 	foreach(cell, columns)
-		appendStringInfo(&sql, "%s%s", foreach_current_index(cell) ? ", " : "",
+		appendStringInfo(&sql, "%s%s", foreach_current_index(cell) ? ", " : " (",
 						 quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(copy->rel), lfirst_int(cell) - 1)->attname)));
-	appendStringInfoString(&sql, ") FROM STDIN (");
+	appendStringInfoString(&sql, columns ? ") FROM STDIN (" : " FROM STDIN (");
 	if (copy->raw)
 		append_line_options(&sql, &copy->input->opts);
 	else

@@ -10,6 +10,7 @@
 #include "lib/stringinfo.h"
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
@@ -63,6 +64,8 @@ prepare_result(TesseraRemoteQuery *query)
 		att = TupleDescAttr(query->desc, query->attnums[i] - 1);
 		if (query->binary)
 			getTypeBinaryInputInfo(att->atttypid, &function, &query->ioparams[i]);
+		else if (att->atttypid == PG_NODE_TREEOID)
+			function = F_TEXTIN;	/* its own takes nothing; what it is made of is a text's */
 		else
 			getTypeInputInfo(att->atttypid, &function, &query->ioparams[i]);
 		fmgr_info(function, &query->in[i]);
@@ -129,6 +132,11 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 			out->values[i] = VARDATA(bytes);
 			out->lengths[i] = VARSIZE(bytes) - VARHDRSZ;
 		}
+		else if (query->types[i] == PG_NODE_TREEOID)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a value of type %s cannot be sent to another node", format_type_be(query->types[i])),
+					 errhint("Cast it to text.")));
 		else
 			out->values[i] = OutputFunctionCall(&query->out[i], values[i]);
 	}

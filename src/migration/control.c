@@ -262,10 +262,17 @@ tessera_internal_knows_migration(PG_FUNCTION_ARGS)
 static void
 fetch_group(Datum request)
 {
-	Datum		id = DirectFunctionCall2(jsonb_object_field_text, request, CStringGetTextDatum("group_id"));
+	JsonbValue	value;
 	const TesseraGroup *group;
+	char	   *id;
 
-	(void) tessera_work_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(TextDatumGetCString(id)))), &group);
+	if (!JB_ROOT_IS_OBJECT(DatumGetJsonbP(request)) ||
+		getKeyJsonValueFromContainer(&DatumGetJsonbP(request)->root, "group_id", strlen("group_id"), &value) == NULL || value.type != jbvString)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the request names no table group")));
+	id = pnstrdup(value.val.string.val, value.val.string.len);
+	(void) tessera_work_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id))), &group);
 }
 
 /* internal_prepare_recipient(migration_id uuid, request jsonb) returns text: checks; the row; the public key of this side. */

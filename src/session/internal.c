@@ -39,6 +39,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/inval.h"
@@ -95,10 +96,11 @@ tessera_internal_told(const pg_uuid_t *group_id)
 	return told ? hash_search(told, group_id, HASH_FIND, NULL) : NULL;
 }
 
+/* Deferred triggers fire at the end of a transaction, outside of any statement; what they run is nested all the same. */
 int
 tessera_nesting(void)
 {
-	return nesting;
+	return nesting == 0 && DatumGetInt32(pg_trigger_depth(NULL)) > 0 ? 1 : nesting;
 }
 
 void

@@ -32,7 +32,7 @@ extern void tessera_internal_tell_unpreparable(void);
 /* What the router told about a group; NULL: nothing (it takes the table for a placed one, or does not know it). */
 extern const TesseraToldVersion *tessera_internal_told(const pg_uuid_t *group_id);
 
-/* Nesting of executor and utility in this backend: 0 outside, 1 in a top-level statement. Kept by executor/ through these. */
+/* Nesting of executor and utility in this backend: 0 outside, 1 in a top-level statement or a deferred trigger at the end of the transaction. Kept by executor/ through these. */
 extern int	tessera_nesting(void);
 extern void tessera_nesting_enter(void);
 extern void tessera_nesting_leave(void);

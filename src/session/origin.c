@@ -7,14 +7,19 @@
  */
 #include "postgres.h"
 
+#include "fmgr.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "utils/tuplestore.h"
 
 #include "common/shmem.h"
 #include "session/origin.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_session_origins);
 
 typedef struct Entry
 {
@@ -80,6 +85,31 @@ tessera_origin_of(int32 pid, TesseraOrigin *origin)
 	*origin = entry->origin;
 	pg_read_barrier();
 	return pg_atomic_read_u32(&entry->pid) == (uint32) pid;
+}
+
+/* internal_session_origins(): see origin.h */
+Datum
+tessera_internal_session_origins(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; entries != NULL && i < MaxBackends; i++)
+	{
+		int32		pid = (int32) pg_atomic_read_u32(&entries[i].pid);
+		PGPROC	   *proc = pid > 0 ? BackendPidGetProc(pid) : NULL;
+		TesseraOrigin origin;
+		Datum		values[3];
+		bool		nulls[3] = {false, false, false};
+
+		if (proc == NULL || proc->databaseId != MyDatabaseId || !tessera_origin_of(pid, &origin))
+			continue;
+		values[0] = Int32GetDatum(pid);
+		values[1] = Int32GetDatum(origin.node_id);
+		values[2] = Int32GetDatum(origin.pid);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }
 
 void

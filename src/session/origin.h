@@ -20,6 +20,11 @@ extern void tessera_origin_set(int32 node_id, int32 pid);
 /* Is the process a backend with an internal connection, and whose? Never errors. */
 extern bool tessera_origin_of(int32 pid, TesseraOrigin *origin);
 
+/*
+ * internal_session_origins(): rows (pid, node_id, client_pid) of this database's internal connections, whose application_name is the client's while they serve one.
+ * Source of the view tessera.internal_sessions.
+ */
+
 /* From _PG_init. */
 extern void tessera_origin_init(void);
 

@@ -265,33 +265,6 @@ begin_sql(void)
 	return sql;
 }
 
-/* BEGIN, and savepoints up to the depth of this session's subtransactions. Returns whether it began there. */
-static bool
-queue_transaction(TesseraParticipant *participant)
-{
-	TesseraRemoteState *state = tessera_connection_state(participant->connection);
-	int			level = GetCurrentTransactionNestLevel();
-	bool		begins = state->xact_depth == 0;
-
-	if (begins)
-	{
-		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
-		state->xact_depth = 1;
-		state->wrote = false;
-		state->unpreparable = false;
-		participant->joined = true;
-	}
-	while (state->xact_depth < level)
-	{
-		char		savepoint[48];
-
-		snprintf(savepoint, sizeof(savepoint), "SAVEPOINT tessera_%d", state->xact_depth + 1);
-		tessera_connection_queue_control(participant->connection, savepoint, 0, NULL);
-		state->xact_depth++;
-	}
-	return begins;
-}
-
 static ToldState *
 told_state(TesseraConnection *connection)
 {
@@ -362,6 +335,56 @@ queue_session(TesseraConnection *connection, Oid user)
 	state->user = user;
 	state->session_user = session_user;
 	state->settings = settings;
+}
+
+/*
+ * SET CONSTRAINTS of this transaction that the participant has not run, those of the savepoints that it has. As the cluster's own role: whoever's command
+ * comes next need not have rights on the constraints' schemas.
+ */
+static void
+queue_constraint_modes(TesseraParticipant *participant)
+{
+	TesseraRemoteState *state = tessera_connection_state(participant->connection);
+	const char *sql;
+
+	if (participant->unlisted)
+		return;
+	while ((sql = tessera_constraint_modes_next(participant, state->xact_depth)) != NULL)
+	{
+		queue_session(participant->connection, InvalidOid);
+		tessera_connection_queue_control(participant->connection, sql, 0, NULL);
+		participant->modes_sent++;
+	}
+}
+
+/* BEGIN, and savepoints up to the depth of this session's subtransactions, with SET CONSTRAINTS in their places. Returns whether it began there. */
+static bool
+queue_transaction(TesseraParticipant *participant)
+{
+	TesseraRemoteState *state = tessera_connection_state(participant->connection);
+	int			level = GetCurrentTransactionNestLevel();
+	bool		begins = state->xact_depth == 0;
+
+	if (begins)
+	{
+		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
+		state->xact_depth = 1;
+		state->wrote = false;
+		state->unpreparable = false;
+		participant->joined = true;
+		participant->modes_sent = 0;
+	}
+	queue_constraint_modes(participant);
+	while (state->xact_depth < level)
+	{
+		char		savepoint[48];
+
+		snprintf(savepoint, sizeof(savepoint), "SAVEPOINT tessera_%d", state->xact_depth + 1);
+		tessera_connection_queue_control(participant->connection, savepoint, 0, NULL);
+		state->xact_depth++;
+		queue_constraint_modes(participant);
+	}
+	return begins;
 }
 
 static bool
@@ -472,7 +495,7 @@ needs_transaction(const TesseraParticipant *participant, const TesseraEnvelope *
 {
 	if (participant->joined || !envelope->autocommit || envelope->statement != 0 || XactIsoLevel > XACT_READ_COMMITTED)
 		return true;
-	return envelope->write && (others_joined(participant) || TransactionIdIsValid(GetTopTransactionIdIfAny()));
+	return envelope->write && (others_joined(participant) || tessera_constraint_modes_any() || TransactionIdIsValid(GetTopTransactionIdIfAny()));
 }
 
 /* The participant of a node, its connection open. */
@@ -742,6 +765,8 @@ end_transaction(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
 		require_own_node_at_commit();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		tessera_constraint_modes_forget();
 	if (tessera_participant_count == 0)
 		return;
 	switch (event)
@@ -837,6 +862,10 @@ release_savepoints(int level)
 static void
 end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
+	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
+		tessera_constraint_modes_released(GetCurrentTransactionNestLevel());
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		tessera_constraint_modes_rolled_back(GetCurrentTransactionNestLevel());
 	if (tessera_participant_count == 0)
 		return;
 	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)

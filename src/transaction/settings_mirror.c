@@ -19,7 +19,7 @@
 
 /* About this connection, this transaction or this server; never mirrored, as is nearly everything of tessera's own. */
 static const char *const denied_names[] = {
-	"application_name", "client_connection_check_interval", "client_encoding", "default_transaction_deferrable", "default_transaction_isolation",
+	"client_connection_check_interval", "client_encoding", "default_transaction_deferrable", "default_transaction_isolation",
 	"default_transaction_read_only", "idle_in_transaction_session_timeout", "idle_session_timeout", "is_superuser", "local_preload_libraries",
 	"post_auth_delay", "role", "seed", "session_authorization", "session_preload_libraries", "statement_timeout", "tcp_keepalives_count",
 	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout", "temp_tablespaces", "default_tablespace", "transaction_deferrable", "transaction_isolation",
@@ -27,11 +27,11 @@ static const char *const denied_names[] = {
 	"log_duration", "log_min_duration_statement", "output_plugin_libraries",
 };
 
-/* They change what a value or a name means, so the other server's own default must not count. */
+/* They change what a value or a name means, or say who the client is, so the other server's own value must not count. */
 static const char *const always_names[] = {
 	"search_path", "DateStyle", "IntervalStyle", "TimeZone", "timezone_abbreviations", "extra_float_digits", "bytea_output", "array_nulls",
 	"standard_conforming_strings", "backslash_quote", "escape_string_warning", "quote_all_identifiers", "transform_null_equals", "xmlbinary",
-	"xmloption", "default_text_search_config", "row_security", "check_function_bodies",
+	"xmloption", "default_text_search_config", "row_security", "check_function_bodies", "application_name",
 };
 
 /* The server's own settings, found once: their records never move. Those of other contexts than USERSET and SUSET are in neither list. */

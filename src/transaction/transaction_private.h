@@ -21,6 +21,7 @@ typedef struct TesseraParticipant
 	bool		wrote;			/* and may have written in it */
 	bool		unlisted;
 	int			level;			/* deepest subtransaction (1: none) that used it and is not rolled back */
+	int			modes_sent;		/* so many of the transaction's SET CONSTRAINTS it has run (constraint_modes.c) */
 	bool		prepared;		/* PREPARE TRANSACTION was sent; the transaction may exist as prepared */
 	TesseraCommand command;		/* of the commit protocol */
 } TesseraParticipant;
@@ -35,6 +36,17 @@ extern int	tessera_abort_timeout;
 
 /* Connections of the participants (palloc'd array); joined: only those with an open transaction. */
 extern TesseraConnection **tessera_participant_connections(bool joined, int *n);
+
+/* constraint_modes.c: has this transaction run SET CONSTRAINTS? */
+extern bool tessera_constraint_modes_any(void);
+
+/* The first that the participant has not run, if it is of this level of nesting or an outer one; else NULL. palloc'd. The caller queues it and counts modes_sent. */
+extern const char *tessera_constraint_modes_next(const TesseraParticipant *participant, int level);
+
+/* The subtransaction of this level is rolled back, or has become part of its parent; the transaction has ended. They raise nothing. */
+extern void tessera_constraint_modes_rolled_back(int level);
+extern void tessera_constraint_modes_released(int level);
+extern void tessera_constraint_modes_forget(void);
 
 /* two_phase.c: what the transaction callback does. The first may raise; the others never do. */
 extern void tessera_two_phase_pre_commit(void);

@@ -66,7 +66,7 @@ typedef struct TesseraRemoteState
 } TesseraRemoteState;
 
 /*
- * The connection of this backend to a node, opened if need be (conninfo: of the registry; options added: application_name 'tessera <our node>',
+ * The connection of this backend to a node, opened if need be (conninfo: of the registry; options added: application_name 'tessera <our node>' until a client's own is stated,
  * client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) is run once after opening,
  * and answers a number; its failure closes the connection. ERROR 08006 naming the node (DETAIL: libpq's message).
  * lane: 0 the transaction's connection, 1 the control connection (autocommit, never part of the user's transaction).

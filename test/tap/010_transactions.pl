@@ -239,7 +239,7 @@ foreach my $via ('s1', 's3')
 
 	my ($b, $d) = (id('s2'), id('s3'));
 	$waiter->query_safe("BEGIN; INSERT INTO acc VALUES ($b, 1); INSERT INTO acc VALUES ($d, 1)");
-	$c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tessera s1' AND state = 'idle in transaction'");
+	$c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE node = 's1' AND state = 'idle in transaction'");
 	$waiter->query('COMMIT');
 	like($waiter->{stderr}, qr/lost|terminat/, 'a writer that was lost fails the commit');
 	$waiter->{stderr} = '';
@@ -263,7 +263,7 @@ sub commit_with_silent_coordinator
 	ok($c->wait_for('s2', 'SHOW synchronous_standby_names', 'nobody'), 'no commit of s2 is answered');
 	sleep 0.2;
 	$session->query_until(qr/started/, "\\echo started\nCOMMIT;\n");
-	ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'tessera s1'", '1'), 'the coordinator has decided but does not answer');
+	ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE wait_event = 'SyncRep' AND node = 's1'", '1'), 'the coordinator has decided but does not answer');
 	is($c->query('s3', 'SELECT state, coordinator FROM tessera.distributed_transactions'), 'prepared|s2', 'the other waits for it');
 	$then->();
 	my $error = '';
@@ -303,7 +303,7 @@ sub answer_again
 
 {
 	my ($error, $a, $b) = commit_with_silent_coordinator(
-		sub { $c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'tessera s1'") });
+		sub { $c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE wait_event = 'SyncRep' AND node = 's1'") });
 	answer_again();
 	unlike($error, qr/ERROR/, 'a lost answer is asked for: the commit is reported');
 	is(present('acc', $a, $b), sorted($a, $b), 'and is there on every node');
