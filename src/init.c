@@ -14,7 +14,6 @@
 #include "common/injection.h"
 #include "common/shmem.h"
 #include "common/stat_routing.h"
-#include "common/table_lock.h"
 #include "common/worker.h"
 #include "ddl/ddl.h"
 #include "executor/copy.h"
@@ -56,7 +55,6 @@ _PG_init(void)
 
 	tessera_admin_init();
 	tessera_shmem_install();
-	tessera_table_lock_init();
 	tessera_stat_init();
 	tessera_worker_init();
 	tessera_catalog_change_init();

@@ -2,19 +2,25 @@
  * remove_node.c
  *	  remove_shard and remove_router: a node leaves the cluster. Runs on the config node.
  *
- * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no transaction whose outcome it decides or waits for. The registry row goes in this
+ * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it decides or waits for. The registry row goes in this
  * transaction; after its commit the node is told to forget the cluster (best effort: it can do no harm, since nobody routes to it).
  */
 #include "postgres.h"
 
 #include "fmgr.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
 #include "catalog/chunk.h"
+#include "common/injection.h"
+#include "migration/work.h"
 #include "transaction/participant.h"
+
+#define DELETIONS_MS 60000		/* for the deletion of rows that have moved away */
+#define DELETIONS_POLL_MS 100
 
 PG_FUNCTION_INFO_V1(tessera_remove_shard);
 PG_FUNCTION_INFO_V1(tessera_remove_router);
@@ -57,6 +63,32 @@ check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
 
 	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
 		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there, or end them.");
+}
+
+/*
+ * Waits until the rows of all ranges that have moved away from the node are deleted: its tables stay, and would show them as all there are. ERROR 55006 if they are not in time,
+ * 08006 if it is unreachable. No lock is held.
+ */
+static void
+await_deletions(const TesseraRouting *routing, const TesseraRegistered *node)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), DELETIONS_MS);
+
+	for (;;)
+	{
+		PGresult   *result = tessera_control_call(routing, node->node_id,
+												  "SELECT (SELECT pg_catalog.count(*) FROM tessera.internal_range_deletions())"
+												  " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM tessera.migration_coordinator)"
+												  " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM tessera.migration_recipient)", 0, NULL);
+		char	   *left = pstrdup(PQgetvalue(result, 0, 0));
+
+		if (strcmp(left, "0") == 0)
+			return;
+		if (GetCurrentTimestamp() >= deadline || tessera_injection_skips("remove_node_deadline"))
+			refuse_in_use(node->name, psprintf("Rows of %s ranges that have moved away are still to be deleted there.", left),
+						  "Try again when tessera.range_deletions is empty there; what is in the way is in its server's log.");
+		tessera_work_sleep(DELETIONS_POLL_MS);
+	}
 }
 
 /* Transactions that it coordinated and that another node still has prepared: only it can say how they end. Access must be open. */
@@ -127,6 +159,13 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	if (tessera_forward(routing, change, &answer))
 		return answer;
 	tessera_spi_begin(&access);
+	if (!change->force)
+	{
+		node = tessera_registered_or_error(change->name);
+		check_kind(node, shard);
+		check_holds_nothing(node);
+		await_deletions(routing, node);
+	}
 	tessera_registry_lock();
 	node = tessera_registered_or_error(change->name);
 	check_kind(node, shard);

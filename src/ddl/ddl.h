@@ -138,15 +138,6 @@ extern List *tessera_ddl_groups(const TesseraRouting *routing, List *relids);
 /* Sets a setting until the caller's NewGUCNestLevel ends, whoever the user is. */
 extern void tessera_ddl_set_here(const char *name, const char *value);
 
-/* Milliseconds one attempt waits for a lock. */
-extern int	tessera_ddl_attempt_timeout(void);
-
-/*
- * Runs attempt(arg) in a subtransaction with that lock_timeout, again after a pause while it fails for a lock (55P03, 40P01), for stale routing, or for a
- * migration or rows in the way (TS004, in the end 55006), until tessera.ddl_lock_timeout has passed. No longer than once if `once`.
- */
-extern void tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once);
-
 /* ---- set_constraints.c ---- */
 
 /* SET CONSTRAINTS of a client, a function or a DO block on a member node: here, and on the nodes that take part in the transaction, now or later. */

@@ -22,6 +22,7 @@
 
 #include "catalog/database_setting.h"
 #include "common/spi.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "session/internal.h"
@@ -491,6 +492,7 @@ tessera_ddl_init(void)
 	DefineCustomBoolVariable("tessera.replicate_ddl", "Run DDL on every node of the cluster.",
 							 "Off: a statement changes this node only. For repairs; nodes must have the same schema.",
 							 &replicate_ddl, true, PGC_SUSET, 0, NULL, NULL, NULL);
+	tessera_attempts_init();
 	tessera_track_init();
 	tessera_node_objects_init();
 	tessera_pool_init();

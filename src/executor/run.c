@@ -338,12 +338,13 @@ raise_unknown(RunTarget *target)
 
 /*
  * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and then the answer
- * must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late.
+ * must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late. It ends when the node stands still.
  */
 static void
 await_autocommit(RunTarget *target)
 {
 	TimestampTz deadline = 0;
+	TimestampTz looked = GetCurrentTimestamp();
 
 	HOLD_INTERRUPTS();
 	while (!target->command.done)
@@ -355,7 +356,7 @@ await_autocommit(RunTarget *target)
 			tessera_connection_cancel(target->connection);
 			deadline = TimestampTzPlusMilliseconds(now, tessera_commit_timeout);
 		}
-		if (deadline != 0 && now >= deadline)
+		if ((deadline != 0 && now >= deadline) || tessera_connection_stands_still(target->connection, &looked))
 			raise_unknown(target);
 		if (ProcSignalBarrierPending)
 			ProcessProcSignalBarrier();

@@ -249,6 +249,21 @@ require_own_role(void)
 				 errhint("Use a superuser or a member of role tessera_internal in the node's conninfo.")));
 }
 
+/*
+ * A router that is cut off must not leave its locks here for the two hours of the system's defaults. What the server's configuration sets stays. No tcp_user_timeout: a
+ * router whose client does not fetch does not read, which looks the same.
+ */
+static void
+set_keepalives(void)
+{
+	if (tcp_keepalives_idle == 0)
+		(void) set_config_option("tcp_keepalives_idle", "30", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	if (tcp_keepalives_interval == 0)
+		(void) set_config_option("tcp_keepalives_interval", "10", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	if (tcp_keepalives_count == 0)
+		(void) set_config_option("tcp_keepalives_count", "3", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
 /* Settings of this server that a remote statement must not depend on: a router states them with BEGIN. */
 static void
 set_session_defaults(void)
@@ -264,6 +279,7 @@ set_session_defaults(void)
 
 	for (int i = 0; i < lengthof(defaults); i++)
 		(void) set_config_option(defaults[i][0], defaults[i][1], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	set_keepalives();
 }
 
 /*

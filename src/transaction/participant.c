@@ -37,6 +37,7 @@
 #include "common/protocol.h"
 #include "common/spi.h"
 #include "transaction/deadlock.h"
+#include "transaction/declared_wait.h"
 #include "transaction/prune.h"
 #include "transaction/settings_mirror.h"
 #include "transaction/transaction_private.h"
@@ -883,6 +884,7 @@ tessera_participant_init(void)
 	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	tessera_deadlock_init();
+	tessera_declared_wait_init();
 	tessera_prune_init();
 	RegisterXactCallback(end_transaction, NULL);
 	RegisterSubXactCallback(end_subtransaction, NULL);

@@ -182,13 +182,14 @@ is_shutdown(const PGresult *result)
 
 /*
  * Send COMMIT and wait for its answer. The wait cannot be interrupted: a request to cancel is passed on (it ends a wait for a standby there), and then the
- * answer must come within tessera.commit_timeout.
+ * answer must come within tessera.commit_timeout. It ends when the node stands still.
  */
 static Answer
 commit_and_wait(TesseraParticipant *participant)
 {
 	TesseraCommand *command = &participant->command;
 	TimestampTz deadline = 0;
+	TimestampTz looked = GetCurrentTimestamp();
 
 	memset(command, 0, sizeof(TesseraCommand));
 	command->sql = "COMMIT";
@@ -204,7 +205,7 @@ commit_and_wait(TesseraParticipant *participant)
 			tessera_connection_cancel(participant->connection);
 			deadline = TimestampTzPlusMilliseconds(now, tessera_commit_timeout);
 		}
-		if (deadline != 0 && now >= deadline)
+		if ((deadline != 0 && now >= deadline) || tessera_connection_stands_still(participant->connection, &looked))
 			break;
 		(void) tessera_connections_settle(&participant->connection, 1, TimestampTzPlusMilliseconds(now, SLICE_MS));
 	}
