@@ -25,3 +25,9 @@ COMMENT ON FUNCTION tessera.internal_collect_statistics(uuid) IS 'between nodes:
 CREATE FUNCTION tessera.internal_wake_statistics() RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_wake_statistics' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_wake_statistics() IS 'between nodes: statistics of a table have changed; this node looks at once';
+
+-- Estimates (src/statistics/chunk_bytes.c).
+
+CREATE FUNCTION tessera.internal_chunk_bytes(OUT group_id uuid, OUT min tessera.bound, OUT bytes int8, OUT collected timestamptz) RETURNS SETOF record
+  AS 'MODULE_PATHNAME', 'tessera_internal_chunk_bytes' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION tessera.internal_chunk_bytes() IS 'source of the column bytes of the views chunks and chunk_distribution';

@@ -255,18 +255,10 @@ column_width(Oid relid, AttrNumber attnum)
 {
 	int32		width = previous_width ? previous_width(relid, attnum) : 0;
 	const TesseraTable *table;
-	HeapTuple	tuple;
 
 	if (width > 0 || tessera_plan_mode() != TESSERA_PLAN_ROUTER || (table = cluster_table(relid)) == NULL)
 		return width;
-	tuple = tessera_column_statistics(tessera_routing(), table, attnum, false);
-	if (tuple == NULL)
-		tuple = tessera_column_statistics(tessera_routing(), table, attnum, true);
-	if (tuple == NULL)
-		return 0;
-	width = ((Form_pg_statistic) GETSTRUCT(tuple))->stawidth;
-	heap_freetuple(tuple);
-	return width;
+	return tessera_column_width(tessera_routing(), table, attnum);
 }
 
 /* ---- paths (router mode) ---- */

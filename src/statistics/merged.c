@@ -170,6 +170,16 @@ form_tuple(TupleDesc desc, Oid relid, const TesseraColumnStatistics *column)
 	return heap_form_tuple(desc, values, nulls);
 }
 
+HeapTuple
+tessera_statistics_tuple(Oid relid, const TesseraColumnStatistics *column)
+{
+	Relation	statistics = table_open(StatisticRelationId, AccessShareLock);
+	HeapTuple	tuple = form_tuple(RelationGetDescr(statistics), relid, column);
+
+	table_close(statistics, AccessShareLock);
+	return tuple;
+}
+
 /* Statistics of one shard. */
 typedef struct Shard
 {
@@ -314,6 +324,17 @@ tessera_table_size_estimate(const TesseraRouting *routing, const TesseraTable *t
 	*pages = entry->pages;
 	*tuples = entry->tuples;
 	return entry->known;
+}
+
+int32
+tessera_column_width(const TesseraRouting *routing, const TesseraTable *table, AttrNumber attnum)
+{
+	const Entry *entry = lookup(routing, table);
+
+	for (int i = 0; i < entry->ncolumns; i++)
+		if (entry->columns[i].attnum == attnum)
+			return ((Form_pg_statistic) GETSTRUCT(entry->columns[i].tuple))->stawidth;
+	return 0;
 }
 
 HeapTuple

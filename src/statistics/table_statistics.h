@@ -15,6 +15,7 @@
 
 #include "common/utility.h"
 #include "routing/routing.h"
+#include "statistics/portable.h"
 #include "statistics/rows.h"
 
 /* ---- merged.c ---- */
@@ -29,6 +30,12 @@ extern bool tessera_table_size_estimate(const TesseraRouting *routing, const Tes
  * (partitions).
  */
 extern HeapTuple tessera_column_statistics(const TesseraRouting *routing, const TesseraTable *table, AttrNumber attnum, bool inherit);
+
+/* Average width of a column in bytes; 0: not known. */
+extern int32 tessera_column_width(const TesseraRouting *routing, const TesseraTable *table, AttrNumber attnum);
+
+/* The tuple of one shard's column; palloc'd. */
+extern HeapTuple tessera_statistics_tuple(Oid relid, const TesseraColumnStatistics *column);
 
 /* ---- gather.c ---- */
 

@@ -36,6 +36,24 @@ is($c->query('r1', "SELECT tessera.table_size(1::oid::regclass) IS NULL"), 't', 
 is($c->query('r1', "BEGIN; CREATE TABLE young (k int); INSERT INTO young VALUES (1); SELECT tessera.table_size('young') > 0; ROLLBACK"), 't', 'a table of the same transaction');
 is($c->query('r1', "BEGIN; LOCK TABLE t; SELECT tessera.table_size('t') > 0; COMMIT"), 't', 'a table that the transaction has locked');
 
+# bytes of chunks: an estimate, without asking anybody; NULL as long as nothing is known.
+$c->query('s1', 'CREATE TABLE h (k int PRIMARY KEY, v text); CREATE TABLE unknown (k int PRIMARY KEY)');
+$c->query('s1', "SELECT tessera.shard_table('h', 'k', 'hash', chunks => 4)");
+$c->query('s1', "SELECT tessera.shard_table('unknown', 'k')");
+is($c->query('s1', "SELECT bytes IS NULL, collected IS NULL FROM tessera.chunks WHERE table_name = 'unknown'::regclass"), 't|t', 'nothing is known');
+$c->query('r1', 'INSERT INTO h SELECT g, repeat(md5(g::text), 10) FROM generate_series(1, 2000) g');
+$c->query('s1', "SELECT tessera.split_chunk('t', 100), tessera.split_chunk('t', 1700)");
+$c->query('r1', 'SELECT tessera.reload_routing(); ANALYZE t; ANALYZE h');
+my $size = $c->query('r1', "SELECT tessera.table_size('t')");
+my @bytes = split /\n/, $c->query('r1', "SELECT bytes FROM tessera.chunks WHERE table_name = 't'::regclass ORDER BY min");
+is(scalar @bytes, 4, 'four chunks');
+my @share = (0.05, 0.2, 0.6, 0.15);
+cmp_ok(abs($bytes[$_] - $share[$_] * $size), '<', 0.06 * $size, "chunk $_ has about its share: $bytes[$_] of $size") foreach 0 .. 3;
+my $sum = $c->query('r1', "SELECT sum(bytes) FROM tessera.chunk_distribution WHERE table_name = 't'::regclass");
+cmp_ok(abs($sum - $size), '<', 0.05 * $size, "in all about the table's size: $sum of $size");
+is($c->query('r1', "SELECT count(*) FROM tessera.chunks WHERE table_name = 'h'::regclass AND bytes > 100000 AND collected > now() - interval '1 hour'"), 4, 'hashed chunks');
+is($c->query('r1', "SET ROLE nobody; SELECT count(bytes) FROM tessera.chunks WHERE table_name = 't'::regclass"), 4, 'for everybody');
+
 # A node that is down is named.
 $c->stop('s2', 'immediate');
 my ($status, undef, $error) = $c->psql('r1', "SELECT tessera.table_size('t')");
