@@ -250,6 +250,7 @@ keep_lines(TesseraCommand *command, PGresult *result)
 	PQclear(result);
 }
 
+/* NULL: that of a scan by another role's rights cannot be asked for without running it; only a SELECT carries the role. */
 static char *
 remote_plan(const TesseraRunRequest *request, int32 node_id, bool costs)
 {
@@ -257,9 +258,14 @@ remote_plan(const TesseraRunRequest *request, int32 node_id, bool costs)
 	PlanLines  *lines = palloc0(sizeof(PlanLines));
 	TesseraWireParams *wire = palloc(sizeof(TesseraWireParams));
 	TesseraCommand *command = &lines->command;
-	TesseraEnvelope envelope = {.autocommit = true, .user = request->user};
+	TesseraEnvelope envelope = {.autocommit = true};
 	TesseraConnection *connection;
 
+	if (OidIsValid(request->query->check_as))
+	{
+		MemoryContextSwitchTo(before);
+		return NULL;
+	}
 	initStringInfo(&lines->text);
 	tessera_wire_params(request->query, request->values, request->nulls, wire);
 	connection = tessera_participant(request->routing, node_id, &envelope);
@@ -285,15 +291,9 @@ local_plan(const TesseraRunRequest *request, bool costs)
 	TesseraRoutedBy routed = {.routing = request->routing};
 	TesseraLocalPart *part;
 	char	   *plan;
-	Oid			user;
-	int			context;
 
-	GetUserIdAndSecContext(&user, &context);
-	if (OidIsValid(request->user))
-		SetUserIdAndSecContext(request->user, context | SECURITY_LOCAL_USERID_CHANGE);
 	part = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
 							   EXEC_FLAG_EXPLAIN_ONLY, 0);
-	SetUserIdAndSecContext(user, context);
 	plan = tessera_plan_text(tessera_local_query(part), false, 0, costs);
 	tessera_local_end(part);
 	return plan;

@@ -26,7 +26,7 @@ extern void tessera_explain_figures(ExplainState *es, const TesseraRouting *rout
 extern void tessera_explain_shards(ExplainState *es, const TesseraRouting *routing, int ntargets, const int *targets);
 
 /*
- * EXPLAIN VERBOSE without ANALYZE: asks the request's targets for their plans of its query. Nothing is run. Of the request: query, values, nulls, routing, ntargets, targets, user,
+ * EXPLAIN VERBOSE without ANALYZE: asks the request's targets for their plans of its query. Nothing is run. Of the request: query, values, nulls, routing, ntargets, targets,
  * snapshot. ERROR 08006 if a shard does not answer.
  */
 extern void tessera_explain_plans(ExplainState *es, const TesseraRunRequest *request);
