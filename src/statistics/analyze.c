@@ -76,6 +76,24 @@ keep_row(TesseraCommand *command, PGresult *result)
 	PQclear(result);
 }
 
+/* The answers of a table, for the end of the transaction: what libpq has allocated goes, also after an error. */
+typedef struct Answers
+{
+	MemoryContextCallback callback;
+	int			n;
+	Answer	   *answers;
+} Answers;
+
+static void
+free_answers(void *arg)
+{
+	Answers    *all = arg;
+
+	for (int i = 0; i < all->n; i++)
+		if (all->answers[i].row)
+			PQclear(all->answers[i].row);
+}
+
 /* ---- what is meant ---- */
 
 static Oid
@@ -307,6 +325,7 @@ analyze_table(TesseraUtility *utility, const Target *target, bool done)
 	const TesseraTable *table = routing ? tessera_routing_table(routing, target->root) : NULL;
 	MemoryContext before;
 	List	   *shards;
+	Answers    *all;
 	Answer	   *answers;
 	char	   *text;
 	int			n = 0;
@@ -320,6 +339,12 @@ analyze_table(TesseraUtility *utility, const Target *target, bool done)
 	before = MemoryContextSwitchTo(TopTransactionContext);
 	shards = shards_of(routing, table);
 	answers = palloc0(sizeof(Answer) * Max(list_length(shards), 1));
+	all = palloc0(sizeof(Answers));
+	all->n = list_length(shards);
+	all->answers = answers;
+	all->callback.func = free_answers;
+	all->callback.arg = all;
+	MemoryContextRegisterResetCallback(TopTransactionContext, &all->callback);
 	text = text_for(castNode(VacuumStmt, utility->statement->utilityStmt), target);
 	lock_statistics(routing, table, linitial_int(shards));
 	foreach(cell, shards)
