@@ -24,8 +24,10 @@
 #include "migration/data.h"
 #include "migration/migration.h"
 #include "planner/planner.h"
+#include "planner/prepared_view.h"
 #include "planner/sequences.h"
 #include "routing/routing.h"
+#include "session/check_as.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
 #include "transport/connection.h"
@@ -60,6 +62,7 @@ _PG_init(void)
 	tessera_routing_init();
 	tessera_connection_init();
 	tessera_internal_init();
+	tessera_check_as_init();
 	tessera_participant_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
@@ -67,6 +70,7 @@ _PG_init(void)
 	tessera_local_statement_init();
 	tessera_planner_init();
 	tessera_ddl_init();
+	tessera_prepared_view_init();
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_ddl_end_migrations = tessera_migrations_end;

@@ -59,10 +59,11 @@ static void
 check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	PGresult   *result = tessera_control_call(routing, node->node_id,
-											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()", 0, NULL);
+											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xact()"
+											  " WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())", 0, NULL);
 
 	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
-		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there, or end them.");
+		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
 }
 
 /*
@@ -96,7 +97,7 @@ static void
 check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	static const char sql[] =
-	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
+	"SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
 	const char *values[] = {NULL};
 
 	values[0] = psprintf("%d", node->node_id);
@@ -110,7 +111,7 @@ check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 		result = tessera_control_call(routing, other->node_id, sql, 1, values);
 		if (PQntuples(result) > 0)
 			refuse_in_use(node->name, psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), PQgetvalue(result, 0, 0)),
-						  "Run tessera.resolve_transactions() there.");
+						  "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
 	}
 }
 

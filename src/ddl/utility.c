@@ -26,6 +26,7 @@
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "session/internal.h"
+#include "transaction/prepared.h"
 
 typedef enum UtilityKind
 {
@@ -464,7 +465,8 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 
 	if (IsA(statement->utilityStmt, TransactionStmt))
 	{
-		run_next(&utility);
+		if (!tessera_prepared_statement(&utility, run_next))
+			run_next(&utility);
 		return;
 	}
 	if (IsA(statement->utilityStmt, DiscardStmt) && (((DiscardStmt *) statement->utilityStmt)->target == DISCARD_ALL ||

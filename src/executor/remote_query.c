@@ -15,7 +15,9 @@
 #include "utils/memutils.h"
 
 #include "catalog/portable.h"
+#include "common/wire.h"
 #include "executor/remote_query.h"
+#include "session/check_as.h"
 
 static void
 prepare_params(TesseraRemoteQuery *query)
@@ -79,7 +81,7 @@ tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleD
 {
 	TesseraRemoteQuery *query = palloc0(sizeof(TesseraRemoteQuery));
 
-	query->sql = sql;
+	query->sql = query->text = sql;
 	query->nparams = nparams;
 	query->types = palloc(sizeof(Oid) * Max(nparams, 1));
 	memcpy(query->types, types, sizeof(Oid) * nparams);
@@ -93,10 +95,22 @@ tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleD
 	return query;
 }
 
+void
+tessera_remote_query_check_as(TesseraRemoteQuery *query, Oid role)
+{
+	query->check_as = role;
+	query->sql = tessera_check_as(role, query->text);
+}
+
 TesseraRemoteQuery *
 tessera_remote_query_probe(const TesseraRemoteQuery *query)
 {
-	return tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->sql), query->nparams, query->types, NULL, 0, NULL);
+	TesseraRemoteQuery *probe;
+
+	probe = tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->text), query->nparams, query->types, NULL, 0, NULL);
+	if (OidIsValid(query->check_as))
+		tessera_remote_query_check_as(probe, query->check_as);
+	return probe;
 }
 
 /* What only other nodes need: not done for a statement that stays here. */
@@ -127,7 +141,7 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 			continue;
 		if (query->formats[i] == 1)
 		{
-			bytea	   *bytes = SendFunctionCall(&query->out[i], values[i]);
+			bytea	   *bytes = tessera_wire_send(&query->out[i], values[i]);
 
 			out->values[i] = VARDATA(bytes);
 			out->lengths[i] = VARSIZE(bytes) - VARHDRSZ;
@@ -138,7 +152,7 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 					 errmsg("a value of type %s cannot be sent to another node", format_type_be(query->types[i])),
 					 errhint("Cast it to text.")));
 		else
-			out->values[i] = OutputFunctionCall(&query->out[i], values[i]);
+			out->values[i] = tessera_wire_output(&query->out[i], values[i]);
 	}
 }
 
@@ -180,7 +194,7 @@ receive_binary(TesseraRemoteQuery *query, int column, const char *bytes, int len
 	buffer.len = length;
 	buffer.maxlen = length + 1;
 	buffer.cursor = 0;
-	value = ReceiveFunctionCall(&query->in[column], &buffer, query->ioparams[column], query->typmods[column]);
+	value = tessera_wire_receive(&query->in[column], &buffer, query->ioparams[column], query->typmods[column]);
 	if (buffer.cursor != length)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
