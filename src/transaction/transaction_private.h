@@ -18,6 +18,7 @@ typedef struct TesseraParticipant
 	TesseraConnection *connection;
 	int32		node_id;
 	bool		joined;			/* has an open transaction there */
+	uint32		join;			/* number of that joining */
 	bool		wrote;			/* and may have written in it */
 	bool		locks;			/* and keeps transaction-level advisory locks, which go when the outcome is decided everywhere */
 	bool		unlisted;
