@@ -53,4 +53,18 @@ is($status, 0, 'gexec runs the statements') or diag $err;
 $c->query('s1', "SELECT tessera.shard_table('books', 'author', colocate_with => 'authors')");
 is($c->query('s1', 'SELECT count(*) FROM books JOIN authors ON authors.id = author'), 1, 'and the table is sharded');
 
+# What the documents for users name is there.
+my %named;
+foreach my $document (qw(applications differences operations migration))
+{
+	my $words = slurp_file(dirname(__FILE__) . "/../../doc/$document.md");
+	$named{$1} //= $document while $words =~ /\btessera\.([a-z_]+)(?![a-z_.]*\.(?:so|control|sql|c|h)\b)/g;
+}
+my $list = join(', ', map { "('$_', '$named{$_}')" } grep { !/_$/ } sort keys %named);
+is($c->query('s1', "SELECT n.name, n.document FROM (VALUES $list) AS n(name, document)
+	WHERE NOT EXISTS (SELECT FROM pg_proc WHERE proname = n.name AND pronamespace = 'tessera'::regnamespace)
+	AND NOT EXISTS (SELECT FROM pg_class WHERE relname = n.name AND relnamespace = 'tessera'::regnamespace)
+	AND NOT EXISTS (SELECT FROM pg_type WHERE typname = n.name AND typnamespace = 'tessera'::regnamespace)
+	AND NOT EXISTS (SELECT FROM pg_settings WHERE pg_settings.name = 'tessera.' || n.name)"), '', 'every function, view, type and setting that a document names exists');
+
 done_testing();
