@@ -113,6 +113,13 @@ like($c->error('s2', "SET ROLE ann; COMMIT PREPARED '$internal'"), qr/42501/, 'a
 $c->query('s1', "SELECT tessera.prune_decisions('0')") foreach 1 .. 2;
 is(listed(), 'kept kept kept kept', 'pruning leaves it');
 
+# a range that it has written to does not move, for a bounded time
+$c->set(undef, 'tessera.migration_timeout' => q('2s'));
+like($c->error('s1', "SELECT tessera.move_chunk('acc', $k[0], 's3')"), qr/ERROR/, 'a move of what it has written to gives up')
+  or diag $c->query('s1', 'SELECT * FROM tessera.migrations');
+is($c->query('s1', "SELECT tessera.range_owner('acc', $k[0])"), 's2', 'and the range stays');
+$c->reset_settings;
+
 # the config node is away: nothing is lost
 $c->stop('s1');
 like($c->error('r1', "COMMIT PREPARED 'kept'"), qr/08006/, 'without the config node nothing is decided');
@@ -131,5 +138,27 @@ like($err, qr/WARNING.*node "s3" has not confirmed/s, 'warns');
 $c->start('s3');
 ok($c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xact()', '0', 60), 'its resolver finishes it');
 is(rows(@k), '2,2,2,2', 'everywhere');
+
+# nodes that reach each other as a member of tessera_internal, no superuser: it ends what any user has prepared, and the resolver does
+$c->query('s1', 'CREATE ROLE noder LOGIN IN ROLE tessera_internal');
+foreach my $node (@nodes)
+{
+	(my $conninfo = $c->conninfo($node)) =~ s/user=\S+/user=noder/;
+	$c->query('s1', "SELECT tessera.update_node('$node', '$conninfo')");
+}
+ok($c->wait_for($_, "SELECT count(*) FROM tessera.node WHERE conninfo LIKE '%user=noder%'", '4', 60), "$_ knows the new addresses") foreach @nodes;
+$c->restart($_) foreach @nodes;
+@k = map { k($_) } qw(s2 s3);
+$c->query('r1', 'SET ROLE ann; BEGIN; ' . inserts(@k) . "; PREPARE TRANSACTION 'ann'");
+($status, $out, $err) = $c->psql('s1', "SET ROLE ann; COMMIT PREPARED 'ann'");
+is("$status$err", '0', 'COMMIT PREPARED between nodes without superusers');
+is(rows(@k) . ' ' . parts(), "2,2,2,2 $none", 'is carried out');
+@k = map { k($_) } qw(s2 s3);
+$c->query('r1', 'SET ROLE ann; BEGIN; ' . inserts(@k) . "; PREPARE TRANSACTION 'ann'");
+$c->kill9('s3');
+$c->psql('r1', "SET ROLE ann; ROLLBACK PREPARED 'ann'");
+$c->start('s3');
+ok($c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xact()', '0', 60), 'and by the resolver');
+is(rows(@k) . ' ' . parts(), "$none $none", 'on all nodes');
 is($c->query('s1', "SELECT count(*) FROM tessera.check_consistency()"), '0', 'all is consistent');
 done_testing();
