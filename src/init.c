@@ -27,6 +27,7 @@
 #include "planner/prepared_view.h"
 #include "planner/sequences.h"
 #include "routing/routing.h"
+#include "session/check_as.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
 #include "transport/connection.h"
@@ -61,6 +62,7 @@ _PG_init(void)
 	tessera_routing_init();
 	tessera_connection_init();
 	tessera_internal_init();
+	tessera_check_as_init();
 	tessera_participant_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();

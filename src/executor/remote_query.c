@@ -16,6 +16,7 @@
 
 #include "catalog/portable.h"
 #include "executor/remote_query.h"
+#include "session/check_as.h"
 
 static void
 prepare_params(TesseraRemoteQuery *query)
@@ -79,7 +80,7 @@ tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleD
 {
 	TesseraRemoteQuery *query = palloc0(sizeof(TesseraRemoteQuery));
 
-	query->sql = sql;
+	query->sql = query->text = sql;
 	query->nparams = nparams;
 	query->types = palloc(sizeof(Oid) * Max(nparams, 1));
 	memcpy(query->types, types, sizeof(Oid) * nparams);
@@ -93,10 +94,22 @@ tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleD
 	return query;
 }
 
+void
+tessera_remote_query_check_as(TesseraRemoteQuery *query, Oid role)
+{
+	query->check_as = role;
+	query->sql = tessera_check_as(role, query->text);
+}
+
 TesseraRemoteQuery *
 tessera_remote_query_probe(const TesseraRemoteQuery *query)
 {
-	return tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->sql), query->nparams, query->types, NULL, 0, NULL);
+	TesseraRemoteQuery *probe;
+
+	probe = tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->text), query->nparams, query->types, NULL, 0, NULL);
+	if (OidIsValid(query->check_as))
+		tessera_remote_query_check_as(probe, query->check_as);
+	return probe;
 }
 
 /* What only other nodes need: not done for a statement that stays here. */

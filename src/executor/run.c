@@ -286,7 +286,6 @@ send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bo
 	envelope.statement = request->statement;
 	envelope.nversions = versions_for(request, target->node_id, versions);
 	envelope.versions = versions;
-	envelope.user = request->user;
 	target->connection = tessera_participant(request->routing, target->node_id, &envelope);
 	if (several_writes)
 	{
@@ -384,7 +383,7 @@ raise_errors(TesseraRun *run)
 			PGresult   *error = target->error;
 
 			target->error = NULL;
-			tessera_connection_raise(target->connection, error, run->query->sql);
+			tessera_connection_raise(target->connection, error, run->query->text);
 		}
 		if (target->command.done)
 			tessera_connection_check(target->connection, &target->command);
@@ -442,16 +441,8 @@ start_local(TesseraRun *run, const TesseraRunRequest *request)
 	TesseraRoutedBy routed = {.routing = request->routing};
 	TesseraRemoteQuery *query = request->query;
 
-	Oid			user;
-	int			context;
-
-	/* An error puts the user back with its transaction or subtransaction. */
-	GetUserIdAndSecContext(&user, &context);
-	if (OidIsValid(request->user))
-		SetUserIdAndSecContext(request->user, context | SECURITY_LOCAL_USERID_CHANGE);
 	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
 									 request->eflags, request->instrument);
-	SetUserIdAndSecContext(user, context);
 	/* A later fragment of a statement is no later command. */
 	if (run->local && request->statement != 0 && (tessera_parts || request->cursor))
 		tessera_local_query(run->local)->estate->es_output_cid = request->snapshot->curcid;
@@ -485,7 +476,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a function or trigger that runs on a shard cannot reach rows of another shard"),
-				 errdetail("The statement is: %s", request->query->sql),
+				 errdetail("The statement is: %s", request->query->text),
 				 errhint("Do this work in the client or in a function called outside the statement.")));
 	several_writes = request->write && request->ntargets > 1;
 	tessera_pinned_check(request->routing, request->relids, request->ntargets, request->targets);

@@ -34,6 +34,9 @@ extern int32 tessera_self_node;	/* this node, known since one joined */
 
 extern int	tessera_abort_timeout;
 
+/* Before the commit there: it is the current user's, in the current security context. */
+extern void tessera_participant_restate_user(TesseraParticipant *participant);
+
 /* Connections of the participants (palloc'd array); joined: only those with an open transaction. */
 extern TesseraConnection **tessera_participant_connections(bool joined, int *n);
 

@@ -486,6 +486,7 @@ tessera_two_phase_pre_commit(void)
 			nwriters++;
 			if (writer == NULL || writer->unlisted)
 				writer = &tessera_participants[i];
+			tessera_participant_restate_user(&tessera_participants[i]);
 		}
 	end_readers();
 	if (nwriters == 0)

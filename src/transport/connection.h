@@ -59,6 +59,7 @@ typedef struct TesseraRemoteState
 	bool		unpreparable;	/* and it said that it cannot be prepared (TS005 notice) */
 	bool		known;			/* user and settings below are as sent */
 	Oid			user;
+	int			security;		/* flags of the security context that it runs in */
 	Oid			session_user;
 	uint64		settings;		/* fingerprint of the mirrored settings */
 	int64		greeting;		/* the number that hello answered */
