@@ -523,6 +523,9 @@ tessera_two_phase_pre_prepare(void)
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot prepare a transaction that adds a node to the cluster"),
 					 errhint("Use COMMIT.")));
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].wrote)
+			tessera_participant_restate_user(&tessera_participants[i]);
 	end_readers();
 	/* room for what may not fail later */
 	if (client_nodes != NULL)

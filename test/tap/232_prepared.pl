@@ -54,17 +54,25 @@ foreach my $case ([ [ 's2', 's3' ], 'r1', 's1' ], [ [ 's2', 's3' ], 's1', 'r1' ]
 	}
 }
 
+# deferred triggers fire as whoever prepares
+my @firing = (
+	'CREATE TABLE fired (k int PRIMARY KEY)',
+	q{CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF current_user = 'ann' THEN RAISE EXCEPTION 'x' USING ERRCODE = 'P0A01'; END IF; RAISE EXCEPTION 'x' USING ERRCODE = 'P0A99'; END $$},
+	'CREATE CONSTRAINT TRIGGER fire AFTER INSERT ON fired DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fire()',
+	q{CREATE FUNCTION fire_off() RETURNS void SECURITY DEFINER LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.fired VALUES (1); END $$});
+$c->query('s1', $_) foreach @firing;
+
 # as one server: SQLSTATEs, and that the transaction is over
 my $plain = $c->plain;
 $plain->append_conf('postgresql.conf', "max_prepared_transactions = 10\n");
 $plain->restart;
 $c->plain_query($_) foreach ('CREATE TABLE acc (k int PRIMARY KEY, v int)', 'CREATE TABLE later (k int PRIMARY KEY, up int REFERENCES later DEFERRABLE INITIALLY DEFERRED)', 'CREATE ROLE ann', 'CREATE ROLE bob',
-	'GRANT ALL ON acc TO ann, bob');
+	'GRANT ALL ON acc TO ann, bob', @firing);
 my ($a, $b) = (k('s2'), k('s3'));
 my $two = inserts($a, $b);
 my $show = "SELECT count(*) FROM acc WHERE k IN ($a, $b); SELECT gid, owner, database, prepared > now() - interval '1 minute' AND prepared <= clock_timestamp() FROM pg_prepared_xacts ORDER BY gid";
 my $long = 'x' x 199;
-my @script = map { ("$_;\n$show", "ROLLBACK PREPARED 'g'", "ROLLBACK PREPARED 'h'", "DELETE FROM acc WHERE k IN ($a, $b)") } (
+my @script = map { ("$_;\n$show", "ROLLBACK PREPARED 'g';\nROLLBACK PREPARED 'h';\nDELETE FROM acc WHERE k IN ($a, $b)") } (
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; SELECT 1",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'; COMMIT PREPARED 'g'",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; ROLLBACK PREPARED 'g'; COMMIT PREPARED 'g'",
@@ -84,6 +92,8 @@ my @script = map { ("$_;\n$show", "ROLLBACK PREPARED 'g'", "ROLLBACK PREPARED 'h
 	"SET ROLE ann; BEGIN; $two; PREPARE TRANSACTION 'g'; RESET ROLE; COMMIT PREPARED 'g'",
 	"BEGIN; SET LOCAL ROLE ann; $two; PREPARE TRANSACTION 'g'; SELECT owner, current_user = 'ann' FROM pg_prepared_xacts; COMMIT PREPARED 'g'",
 	"BEGIN; SET LOCAL ROLE ann; INSERT INTO acc VALUES (1000, 1); PREPARE TRANSACTION 'g'; SET ROLE bob; COMMIT PREPARED 'g'; SET ROLE ann; ROLLBACK PREPARED 'g'",
+	(map { "SET ROLE ann; BEGIN; SELECT fire_off(); $_; SELECT 1" } "PREPARE TRANSACTION 'g'", 'SET CONSTRAINTS ALL IMMEDIATE', 'SET CONSTRAINTS fire IMMEDIATE', 'COMMIT',
+		"SET CONSTRAINTS ALL DEFERRED; PREPARE TRANSACTION 'g'"),
 	"DO \$\$ BEGIN PREPARE TRANSACTION 'g'; END \$\$", "DO \$\$ BEGIN COMMIT PREPARED 'g'; END \$\$", "CREATE VIEW pg_temp.v AS SELECT gid FROM pg_prepared_xacts; SELECT count(*) FROM pg_temp.v",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; SELECT x.gid FROM (SELECT * FROM pg_catalog.pg_prepared_xacts) x WHERE EXISTS (SELECT FROM pg_prepared_xacts y WHERE x.gid = y.gid)",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; PREPARE q AS SELECT gid FROM pg_prepared_xacts WHERE database = current_database(); EXECUTE q; COMMIT PREPARED 'g'; EXECUTE q",
