@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 
 #include "catalog/portable.h"
+#include "common/wire.h"
 #include "executor/remote_query.h"
 #include "session/check_as.h"
 
@@ -140,7 +141,7 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 			continue;
 		if (query->formats[i] == 1)
 		{
-			bytea	   *bytes = SendFunctionCall(&query->out[i], values[i]);
+			bytea	   *bytes = tessera_wire_send(&query->out[i], values[i]);
 
 			out->values[i] = VARDATA(bytes);
 			out->lengths[i] = VARSIZE(bytes) - VARHDRSZ;
@@ -151,7 +152,7 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 					 errmsg("a value of type %s cannot be sent to another node", format_type_be(query->types[i])),
 					 errhint("Cast it to text.")));
 		else
-			out->values[i] = OutputFunctionCall(&query->out[i], values[i]);
+			out->values[i] = tessera_wire_output(&query->out[i], values[i]);
 	}
 }
 
@@ -193,7 +194,7 @@ receive_binary(TesseraRemoteQuery *query, int column, const char *bytes, int len
 	buffer.len = length;
 	buffer.maxlen = length + 1;
 	buffer.cursor = 0;
-	value = ReceiveFunctionCall(&query->in[column], &buffer, query->ioparams[column], query->typmods[column]);
+	value = tessera_wire_receive(&query->in[column], &buffer, query->ioparams[column], query->typmods[column]);
 	if (buffer.cursor != length)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),

@@ -65,6 +65,7 @@ typedef struct ToldState
 TesseraParticipant *tessera_participants = NULL;
 int			tessera_participant_count = 0;
 static int	participants_size = 0;
+static uint32 joins = 0;		/* of nodes to transactions, so far */
 int32		tessera_self_node = 0;
 static uint64 last_statement = 0;
 static dlist_head kept_statements = DLIST_STATIC_INIT(kept_statements);
@@ -367,6 +368,40 @@ queue_constraint_modes(TesseraParticipant *participant)
 	}
 }
 
+uint32
+tessera_participants_joins(void)
+{
+	return joins;
+}
+
+bool
+tessera_participant_joined_by(int32 node_id, uint32 moment)
+{
+	TesseraParticipant *participant = find_participant(node_id);
+
+	return participant != NULL && participant->joined && participant->join <= moment;
+}
+
+void
+tessera_participants_leave(uint32 moment)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+	{
+		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraRemoteState *state = tessera_connection_state(participant->connection);
+
+		if (!participant->joined || participant->unlisted || participant->join <= moment || !tessera_connection_alive(participant->connection))
+			continue;
+		if (!tessera_connection_queue_quietly(participant->connection, "ROLLBACK") || !tessera_connection_sync_quietly(participant->connection))
+			continue;			/* found out when it is used again */
+		state->xact_depth = 0;
+		state->wrote = false;
+		state->known = false;
+		participant->joined = false;
+		participant->wrote = false;
+	}
+}
+
 /* BEGIN, and savepoints up to the depth of this session's subtransactions, with SET CONSTRAINTS in their places. Returns whether it began there. */
 static bool
 queue_transaction(TesseraParticipant *participant)
@@ -382,6 +417,7 @@ queue_transaction(TesseraParticipant *participant)
 		state->wrote = false;
 		state->unpreparable = false;
 		participant->joined = true;
+		participant->join = ++joins;
 		participant->modes_sent = 0;
 	}
 	queue_constraint_modes(participant);

@@ -673,6 +673,7 @@ tessera_connection_enter_pipeline(TesseraConnection *connection)
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("could not enter pipeline mode on the connection to node \"%s\"", NameStr(connection->name)),
 				 errdetail_internal("%s", pchomp(PQerrorMessage(connection->pg)))));
+	tessera_connection_emit_notices(connection);	/* of the COPY */
 }
 
 void
