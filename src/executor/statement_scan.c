@@ -15,11 +15,13 @@
 #include "miscadmin.h"
 #include "nodes/extensible.h"
 #include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
+#include "executor/current_of.h"
 #include "executor/cursor.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
@@ -37,6 +39,7 @@ typedef struct StatementState
 	int			flags;
 	TesseraRemoteQuery *query;
 	TesseraRun *run;
+	TesseraFigures figures;		/* of runs that have ended */
 	bool		started;
 	bool		evaluated;		/* the values are */
 	bool		held;			/* in a cursor: runs at the first fetch; the shard has its snapshot */
@@ -45,6 +48,8 @@ typedef struct StatementState
 	QueryDesc  *nested;			/* another plan of the statement, if this one does not fit */
 	int			ntargets;
 	int32	   *targets;
+	TesseraCursorRow current;	/* of WHERE CURRENT OF */
+	bool		nothing;		/* it has no row of the table */
 } StatementState;
 
 static Node *create_state(CustomScan *scan);
@@ -139,7 +144,7 @@ start_nested(StatementState *state, bool outdated)
 				 errhint("Give all tables the same shard key value, or split the statement.")));
 	plan = tessera_nested_planner(copyObject(query), estate->es_sourceText, estate->es_param_list_info, outdated);
 	state->nested = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
-									estate->es_queryEnv, 0);
+									estate->es_queryEnv, estate->es_instrument);
 	standard_ExecutorStart(state->nested, 0);
 }
 
@@ -153,6 +158,23 @@ may_autocommit(StatementState *state, const TesseraRunRequest *request)
 	return state->ntargets == 1 && state->targets[0] != request->routing->self && tessera_autocommit_write_allowed();
 }
 
+/* The row of WHERE CURRENT OF: its ctid is a parameter of the text. false: the cursor's row has none of the table. */
+static bool
+find_current_row(StatementState *state)
+{
+	TesseraCursorRow *row = &state->current;
+	Query	   *query = (Query *) list_nth(private_of(state), STATEMENT_QUERY);
+	Oid			relid = rt_fetch(query->resultRelation, query->rtable)->relid;
+	int			position = intVal(list_nth(private_of(state), STATEMENT_POSITION));
+
+	if (!tessera_cursor_row(castNode(CurrentOfExpr, query->jointree->quals), state->css.ss.ps.state, relid, row))
+		return false;
+	state->routing = row->routing;
+	state->values.values[position] = PointerGetDatum(&row->ctid);
+	state->values.nulls[position] = false;
+	return true;
+}
+
 /* Routes and sends the request's query until its shards take it, or starts another plan. */
 static void
 run(StatementState *state, TesseraRunRequest *request)
@@ -164,6 +186,11 @@ run(StatementState *state, TesseraRunRequest *request)
 	if (!state->evaluated)
 		tessera_values_evaluate(&state->values, &state->css);
 	state->evaluated = true;
+	if ((state->flags & STATEMENT_CURRENT_OF) && !find_current_row(state))
+	{
+		state->nothing = true;
+		return;
+	}
 	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
 	state->run = tessera_run_make();
 	for (;;)
@@ -176,6 +203,11 @@ run(StatementState *state, TesseraRunRequest *request)
 		{
 			start_nested(state, !fits);
 			break;
+		}
+		if (state->flags & STATEMENT_CURRENT_OF)
+		{
+			state->ntargets = 1;
+			state->targets[0] = state->current.node_id;
 		}
 		request->ntargets = state->ntargets;
 		request->targets = state->targets;
@@ -273,6 +305,8 @@ next(CustomScanState *node)
 
 	if (!state->started)
 		start(state);
+	if (state->nothing)
+		return NULL;
 	if (state->nested)
 		return next_nested(state);
 	if (!(state->flags & STATEMENT_RETURNS_ROWS))
@@ -293,7 +327,10 @@ static void
 stop(StatementState *state)
 {
 	if (state->run)
+	{
+		tessera_figures_add(&state->figures, state->run, state->css.ss.ps.state->es_query_cxt);
 		tessera_run_end(state->run);
+	}
 	state->run = NULL;
 	if (state->nested)
 	{
@@ -323,30 +360,46 @@ rescan(CustomScanState *node)
 	stop((StatementState *) node);
 }
 
+/*
+ * Without parameters at hand (a generic plan explained) the shard is not known. Nor is it asked of a volatile function, which may do something.
+ */
+static bool
+knows_values(StatementState *state)
+{
+	List	   *exprs = ((CustomScan *) state->css.ss.ps.plan)->custom_exprs;
+
+	if (state->values.n > 0 && (contain_volatile_functions((Node *) exprs) ||
+								(state->css.ss.ps.state->es_param_list_info == NULL && tessera_exprs_need_params(exprs))))
+		return false;
+	tessera_values_evaluate(&state->values, &state->css);
+	return true;
+}
+
 static void
 explain(CustomScanState *node, List *ancestors, ExplainState *es)
 {
 	StatementState *state = (StatementState *) node;
 	const TesseraRouting *routing = tessera_routing();
+	bool		known = !state->started && routing != NULL && knows_values(state);
 
 	ExplainPropertyText("Tier", (state->flags & STATEMENT_MANY) ? "whole statement" : "T1", es);
-	if (!state->started && routing != NULL)
-	{
-		/* Without parameters at hand (a generic plan explained) the shard is not known. */
-		List	   *exprs = ((CustomScan *) node->ss.ps.plan)->custom_exprs;
-
-		/* Nor is it asked of a volatile function, which may do something. */
-		if (state->values.n == 0 || (!contain_volatile_functions((Node *) exprs) &&
-								   (node->ss.ps.state->es_param_list_info != NULL || !tessera_exprs_need_params(exprs))))
-		{
-			tessera_values_evaluate(&state->values, node);
-			if (!choose_targets(state, routing))
-				state->ntargets = 0;
-		}
-	}
+	if (known && !choose_targets(state, routing))
+		state->ntargets = 0;
 	tessera_explain_shards(es, routing, state->ntargets, state->targets);
 	if (es->verbose)
 		ExplainPropertyText("Remote SQL", state->query->sql, es);
+	if (known && es->verbose && !es->analyze && (state->ntargets <= 1 || (state->flags & STATEMENT_MANY)))
+	{
+		TesseraRunRequest request = {
+			.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .routing = routing, .ntargets = state->ntargets,
+			.targets = state->targets, .snapshot = node->ss.ps.state->es_snapshot,
+		};
+
+		tessera_explain_plans(es, &request);
+	}
 	if (es->analyze && state->run)
-		tessera_explain_run(es, routing, state->run);
+		tessera_figures_add(&state->figures, state->run, node->ss.ps.state->es_query_cxt);
+	tessera_explain_figures(es, routing, &state->figures);
+	if (es->analyze && state->nested)
+		tessera_explain_nested(es, state->nested, "Instead");
 }

@@ -53,6 +53,7 @@
 
 #define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3, $4, $5, $6)"
 #define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
+#define EXPLAIN_SQL "SELECT tessera.internal_explain_next($1, $2)"
 #define STATEMENT_SQL "SELECT tessera.internal_statement($1, $2)"
 
 /* What hangs on TesseraRemoteState.told. */
@@ -586,6 +587,12 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 		if (begins)
 			told_state(connection)->statement = 0;	/* as at the start of every transaction there */
 		queue_versions(connection, envelope->versions, envelope->nversions);
+		if (envelope->explain != 0)
+		{
+			const char *values[2] = {psprintf(UINT64_FORMAT, envelope->explain), psprintf("%d", envelope->instrument)};
+
+			tessera_connection_queue_control(connection, EXPLAIN_SQL, 2, values);
+		}
 		queue_statement_number(connection, envelope->statement);
 	}
 	if (envelope->write && participant->joined)

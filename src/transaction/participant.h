@@ -23,6 +23,8 @@ typedef struct TesseraEnvelope
 	uint64		statement;		/* router's statement number, if the statement has several fragments; else 0 */
 	int			nversions;
 	const TesseraToldVersion *versions; /* versions this command is routed by */
+	uint64		explain;		/* the command is measured, by these InstrumentOptions, and its plan kept there under this number; 0: it is not */
+	int			instrument;
 } TesseraEnvelope;
 
 /*
