@@ -11,6 +11,7 @@
 
 #include "libpq-fe.h"
 #include "lib/stringinfo.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #include "admin/secrets.h"
