@@ -44,8 +44,9 @@ CREATE FUNCTION tessera.internal_table_definitions() RETURNS TABLE (object text,
   SET bytea_output = 'hex' SET quote_all_identifiers = off SET standard_conforming_strings = on SET jit = off
 AS $$
   WITH known AS MATERIALIZED (
-    SELECT format('%I.%I', t.schema_name, t.table_name) AS object, t.key_columns, to_regclass(format('%I.%I', t.schema_name, t.table_name))::oid AS root
-    FROM tessera.cluster_table AS t),
+    SELECT format('%I.%I', t.schema_name, t.table_name) AS object, t.key_columns, c.oid AS root
+    FROM tessera.cluster_table AS t LEFT JOIN (pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace)
+      ON n.nspname = t.schema_name AND c.relname = t.table_name),
   rel AS MATERIALIZED (
     SELECT c.*, format('%I.%I', n.nspname, c.relname) AS object
     FROM (SELECT root AS oid FROM known WHERE root IS NOT NULL UNION SELECT p.relid FROM known, LATERAL pg_partition_tree(root) AS p WHERE root IS NOT NULL) AS list

@@ -4,7 +4,7 @@
  *
  * Phases: (1) the authoritative rows are fetched from the config node, groups one by one, and checked by themselves (1); (2) each shard is asked for its
  * placements, prepared transactions and, if deep, for rows that it neither owns nor has to delete (4); (3) placements are compared with chunks (2);
- * (4) the definitions of the tables are compared over all nodes (9, definitions.c).
+ * (4) the definitions of the tables are compared over all nodes (10, definitions.c).
  *
  * Nothing is locked: what is read in different places is of different moments. So what a running migration may have changed in between is left out, and a
  * violation that is found while metadata change deserves a second look. A node that does not answer is reported (invariant 0), and the rest is checked.
@@ -390,8 +390,9 @@ check_promoted(TesseraCheck *check, int32 node_id)
 static void
 check_rows(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM tessera.cluster_table AS t,"
-						   " tessera.internal_count_unowned(pg_catalog.to_regclass(pg_catalog.format('%I.%I', t.schema_name, t.table_name))) AS u"
+	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM tessera.cluster_table AS t"
+						   " JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schema_name JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name,"
+						   " tessera.internal_count_unowned(c.oid) AS u"
 						   " WHERE u.rows > 0 ORDER BY 1", 0, NULL);
 
 	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)

@@ -1,6 +1,6 @@
 /*
  * definitions.c
- *	  Invariant 9 of check_consistency: each node defines the tables of the cluster as the config node does, and its catalog knows them.
+ *	  Invariant 10 of check_consistency: each node defines the tables of the cluster as the config node does, and its catalog knows them.
  *
  * Phases: every node is asked for its definitions, item by item (tessera.internal_table_definitions). The lists come sorted and are merged with the config node's; what differs of one table on one node is one
  * row. Nothing is locked, so DDL may come in between: a node that differs is asked again, with the config node, and only what still differs counts.
@@ -53,7 +53,7 @@ flush(Difference *d)
 	if (d->nitems > NAMED_ITEMS)
 		appendStringInfo(&d->text, "; and %d more", d->nitems - NAMED_ITEMS);
 	if (d->check != NULL)
-		tessera_check_report(d->check, 9, d->object, psprintf("node %s: %s", d->node, d->text.data));
+		tessera_check_report(d->check, 10, d->object, psprintf("node %s: %s", d->node, d->text.data));
 	d->object = NULL;
 }
 

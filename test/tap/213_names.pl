@@ -123,19 +123,19 @@ foreach my $difference (@differences)
 	my ($make, $undo, $expected) = @$difference;
 	alone_on('s2', $make);
 	my $found = findings();
-	like($found, qr/^9\|public\.ren\|node s2: .*$expected[^\n]*$/m, "$make: noticed");
+	like($found, qr/^10\|public\.ren\|node s2: .*$expected[^\n]*$/m, "$make: noticed");
 	is(scalar(split(/\n/, $found)), 1, 'once');
 	alone_on('s2', $undo);
 	is(findings(), '', "$undo: consistent again");
 }
 alone_on('s1', 'ALTER TABLE ren ADD COLUMN extra int');
-like(findings(), qr/^9\|public\.ren\|node s2: .*extra.*\n9\|public\.ren\|node r1: .*extra/m, 'a change on the config node alone is noticed of each other node');
+like(findings(), qr/^10\|public\.ren\|node s2: .*extra.*\n10\|public\.ren\|node r1: .*extra/m, 'a change on the config node alone is noticed of each other node');
 alone_on('s1', 'ALTER TABLE ren DROP COLUMN extra');
 is(findings(), '', 'dropped columns make no difference');
 
 # A key column that is none: nothing is answered from the rows that lie here.
 $c->query('s2', q{UPDATE tessera.cluster_table SET key_columns = '{nosuch}' WHERE table_name = 'ren'});
-like(findings(), qr/^9\|public\.ren\|node s2: .*nosuch/m, 'a key column that does not exist is noticed');
+like(findings(), qr/^10\|public\.ren\|node s2: .*nosuch/m, 'a key column that does not exist is noticed');
 unlike(($c->psql('s2', 'SELECT count(*) FROM ren'))[1], qr/^[0-9]/, 'and the node does not answer from its own rows');
 $c->query('s2', q{UPDATE tessera.cluster_table SET key_columns = '{a3}' WHERE table_name = 'ren'});
 is(findings(), '', 'mended');
@@ -143,11 +143,11 @@ is(findings(), '', 'mended');
 # Tables that are not there.
 $c->query('s1', 'CREATE TABLE gone (k int PRIMARY KEY)');
 alone_on('s2', 'DROP TABLE gone');
-like(findings(), qr/^9\|public\.gone\|node s2: .*does not exist/m, 'a table that a node has not is noticed');
+like(findings(), qr/^10\|public\.gone\|node s2: .*does not exist/m, 'a table that a node has not is noticed');
 alone_on('s2', 'CREATE TABLE gone (k int PRIMARY KEY)');
 is(findings(), '', 'mended');
 my $row = $c->query('s2', q{DELETE FROM tessera.cluster_table WHERE table_name = 'gone' RETURNING table_id});
-like(findings(), qr/^9\|public\.gone\|node s2: .*catalog/m, q{a table that a node's catalog does not know is noticed});
+like(findings(), qr/^10\|public\.gone\|node s2: .*catalog/m, q{a table that a node's catalog does not know is noticed});
 $c->query('s2', "INSERT INTO tessera.cluster_table (table_id, schema_name, table_name) VALUES ('$row', 'public', 'gone')");
 is(findings(), '', 'mended');
 
