@@ -5,6 +5,7 @@
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
 #   make valgrind          a server under valgrind moves, aborts, recovers
+#   make bench-ddl         how long DDL takes, and its clients wait, while clients write
 #   make bench-pauses      how long statements wait while ranges move (MOVES=100)
 #   make chaos             servers fail under load, for ROUNDS=3 rounds or MINUTES=..., by SEED=1; doc/chaos.md
 TESSERA_VERSION = 0.1.0
@@ -72,6 +73,9 @@ bench:
 valgrind:
 	@$(run) bash $(tree)/test/valgrind/run
 
+bench-ddl:
+	@$(run) BENCH=i bash $(tree)/test/bench/run
+
 bench-pauses:
 	@$(run) BENCH=h MOVES='$(MOVES)' bash $(tree)/test/bench/run
 
@@ -79,4 +83,4 @@ chaos:
 	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test installcheck demo demo-stop bench bench-pauses valgrind chaos
+.PHONY: FORCE test installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos

@@ -23,6 +23,7 @@
 
 #include "bgworkers/worker.h"
 #include "common/worker.h"
+#include "ddl/sequence.h"
 #include "migration/migration.h"
 #include "routing/routing.h"
 #include "transaction/resolver.h"
@@ -40,6 +41,7 @@ static const struct
 	[TESSERA_RANGE_DELETER] = {"range deleter", tessera_range_deleter_step},
 	[TESSERA_MIGRATION_RECOVERY] = {"migration recovery", tessera_migration_recovery_step},
 	[TESSERA_TRANSACTION_RESOLVER] = {"transaction resolver", tessera_resolver_step},
+	[TESSERA_SEQUENCE_FETCHER] = {"sequence fetcher", tessera_sequence_fetcher_step},
 };
 
 

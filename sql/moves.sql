@@ -64,7 +64,7 @@ SELECT count(*) FROM tessera.migrations;
 SELECT tessera.move_range('item', 100, 200, 's1');
 SELECT tessera.move_range('item', 1, 10, 's2') IS NOT NULL AS moved;
 -- over two shards
-SELECT tessera.move_range('item', 5, 20, 's2');
+SELECT tessera.move_range('item', 5, 20, 's2') IS NOT NULL AS moved;
 
 -- What moves, in each form of bounds; from the config node, the shard and the router.
 SET ROLE tessera_moves_boss;

@@ -125,9 +125,9 @@ SELECT tables FROM tessera.routing_image();
 BEGIN;
 UPDATE tessera.placement SET major = 3;
 SELECT major FROM tessera.routing_placement('tr_orders2');
-PREPARE TRANSACTION 'tessera_routing';
+PREPARE TRANSACTION 'tessera_0123456789abcdef0123456789abcdef_1_1';
 SELECT major FROM tessera.routing_placement('tr_orders2');
-COMMIT PREPARED 'tessera_routing';
+COMMIT PREPARED 'tessera_0123456789abcdef0123456789abcdef_1_1';
 SELECT major FROM tessera.routing_placement('tr_orders2');
 
 -- only a node's own role reads these

@@ -14,7 +14,6 @@
 #include "common/injection.h"
 #include "common/shmem.h"
 #include "common/stat_routing.h"
-#include "common/table_lock.h"
 #include "common/worker.h"
 #include "ddl/ddl.h"
 #include "executor/copy.h"
@@ -25,8 +24,10 @@
 #include "migration/data.h"
 #include "migration/migration.h"
 #include "planner/planner.h"
+#include "planner/prepared_view.h"
 #include "planner/sequences.h"
 #include "routing/routing.h"
+#include "session/check_as.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
 #include "transport/connection.h"
@@ -55,13 +56,13 @@ _PG_init(void)
 
 	tessera_admin_init();
 	tessera_shmem_install();
-	tessera_table_lock_init();
 	tessera_stat_init();
 	tessera_worker_init();
 	tessera_catalog_change_init();
 	tessera_routing_init();
 	tessera_connection_init();
 	tessera_internal_init();
+	tessera_check_as_init();
 	tessera_participant_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
@@ -69,6 +70,7 @@ _PG_init(void)
 	tessera_local_statement_init();
 	tessera_planner_init();
 	tessera_ddl_init();
+	tessera_prepared_view_init();
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_ddl_end_migrations = tessera_migrations_end;

@@ -200,12 +200,16 @@ COMMENT ON TABLE tessera.migration_recipient IS 'migrations this shard receives;
 -- Two-phase decisions of transactions this shard coordinated (DESIGN section 8). Local.
 CREATE TABLE tessera.transaction_decision (
   gid            text PRIMARY KEY,
-  outcome        text NOT NULL CHECK (outcome IN ('commit', 'abort')),
+  outcome        text NOT NULL CHECK (outcome IN ('commit', 'abort', 'prepared')),
   participants   int4[] NOT NULL DEFAULT '{}',
   decided        timestamptz NOT NULL DEFAULT clock_timestamp(),
-  finished       timestamptz                -- when no participant had it prepared any more; NULL: not known to be so
+  finished       timestamptz,               -- when no participant had it prepared any more; NULL: not known to be so
+  user_gid       text,                      -- identifier of the client that prepared it; NULL: not such a transaction, or this node only takes part in it
+  owner          name,                      -- who prepared it
+  timeline       int4                       -- of the config node, for those of clients: on another timeline a decision may have been lost
 );
-COMMENT ON TABLE tessera.transaction_decision IS 'decisions of two-phase transactions coordinated here; local';
+CREATE UNIQUE INDEX transaction_decision_user_gid ON tessera.transaction_decision (user_gid) WHERE outcome = 'prepared';
+COMMENT ON TABLE tessera.transaction_decision IS 'decisions of two-phase transactions coordinated here, those that clients have prepared (on the config node), and how such ended here; local';
 CREATE INDEX transaction_decision_unfinished ON tessera.transaction_decision (decided) WHERE finished IS NULL;
 CREATE INDEX transaction_decision_finished ON tessera.transaction_decision (finished) WHERE finished IS NOT NULL;
 

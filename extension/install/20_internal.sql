@@ -6,9 +6,9 @@ CREATE FUNCTION tessera.internal_hello(cluster uuid, router text, version text, 
 COMMENT ON FUNCTION tessera.internal_hello(uuid, text, text, int4, int4, int4, int4, int4) IS
   'first call of another node on its connection; returns the incarnation of this server; below what is expected: it was replaced; negative: the caller was';
 
-CREATE FUNCTION tessera.internal_session(effective_user text, names text[], settings text[], client_user text) RETURNS void
+CREATE FUNCTION tessera.internal_session(effective_user text, names text[], settings text[], client_user text, setters text[], security int4) RETURNS void
   LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_session';
-COMMENT ON FUNCTION tessera.internal_session(text, text[], text[], text) IS 'settings, effective and session user of the statements that follow; null users: the role of the connection';
+COMMENT ON FUNCTION tessera.internal_session(text, text[], text[], text, text[], int4) IS 'settings and who set them, effective and session user, security context of the statements that follow; null users: the role of the connection';
 
 CREATE FUNCTION tessera.internal_tell(group_ids uuid[], epochs uuid[], terms int8[], majors int8[]) RETURNS void
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_tell';

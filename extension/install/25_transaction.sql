@@ -4,25 +4,200 @@ CREATE FUNCTION tessera.internal_decide(gid text, participants int4[]) RETURNS v
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_decide';
 COMMENT ON FUNCTION tessera.internal_decide(text, int4[]) IS 'called by other nodes: this transaction is the decision to commit the two-phase transaction';
 
--- The unique index of the decisions answers: it waits for a coordinator that is still at it and fences one that is gone.
+-- Of this server's WAL: another one after each promotion and each restore.
+CREATE FUNCTION tessera.internal_timeline() RETURNS int4
+  LANGUAGE sql VOLATILE PARALLEL SAFE
+  SET search_path = pg_catalog, pg_temp
+AS $$ SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int4 $$;
+COMMENT ON FUNCTION tessera.internal_timeline() IS 'called by other nodes: timeline of this server';
+
+-- The unique index of the decisions answers: it waits for a coordinator that is still at it and fences one that is gone. Transactions of clients (their gids begin with 75736572 and
+-- the config node's timeline): 'prepared' until the client decides; 'check' if this server was promoted since, and may have lost what was decided. With the timeline behind it.
 CREATE FUNCTION tessera.internal_transaction_outcome(transaction_gid text) RETURNS text
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
   SET lock_timeout = '10s'
   SET synchronous_commit = on
 AS $$
+DECLARE
+  of_client bool := transaction_gid ~ '^tessera_75736572';
+  here int4 := tessera.internal_timeline();
+  decision tessera.transaction_decision;
 BEGIN
   IF NOT EXISTS (SELECT FROM tessera.identity i WHERE transaction_gid ~ ('^tessera_[0-9a-f]{32}_' || i.node_id || '$')) THEN
     RAISE EXCEPTION 'this node does not coordinate transaction %', transaction_gid USING ERRCODE = 'invalid_parameter_value';
   END IF;
-  INSERT INTO tessera.transaction_decision (gid, outcome) VALUES (transaction_gid, 'abort') ON CONFLICT DO NOTHING;
+  IF of_client AND ('x' || substr(transaction_gid, 17, 8))::bit(32)::int4 <> here
+     AND NOT EXISTS (SELECT FROM tessera.transaction_decision d WHERE d.gid = transaction_gid) THEN
+    RETURN 'check ' || here;
+  END IF;
+  INSERT INTO tessera.transaction_decision (gid, outcome, timeline) VALUES (transaction_gid, 'abort', CASE WHEN of_client THEN here END) ON CONFLICT DO NOTHING;
   -- A new statement: it sees a row that the insert has waited for.
-  RETURN (SELECT d.outcome FROM tessera.transaction_decision d WHERE d.gid = transaction_gid);
+  SELECT * INTO STRICT decision FROM tessera.transaction_decision d WHERE d.gid = transaction_gid;
+  IF NOT of_client THEN
+    RETURN decision.outcome;
+  END IF;
+  RETURN CASE WHEN decision.outcome = 'prepared' AND decision.timeline <> here THEN 'check' ELSE decision.outcome END || ' ' || here;
 END
 $$;
 COMMENT ON FUNCTION tessera.internal_transaction_outcome(text) IS 'called by other nodes: outcome of a two-phase transaction that this node coordinates; decides abort if there is none';
-REVOKE ALL ON FUNCTION tessera.internal_transaction_outcome(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_transaction_outcome(text) TO tessera_internal;
+
+-- Transactions that clients prepare (src/transaction/prepared.c). Their home is the config node.
+CREATE FUNCTION tessera.internal_prepare_begin(client_gid text) RETURNS int4
+  LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
+  SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF EXISTS (SELECT FROM tessera.transaction_decision d WHERE d.user_gid = client_gid AND d.outcome = 'prepared') THEN
+    RAISE EXCEPTION 'transaction identifier "%" is already in use', client_gid USING ERRCODE = 'duplicate_object';
+  END IF;
+  RETURN tessera.internal_timeline();
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_prepare_begin(text) IS 'called by other nodes: may a client prepare a transaction by this identifier, and on which timeline is this node';
+
+CREATE FUNCTION tessera.internal_prepare_record(transaction_gid text, client_gid text, owner_name name, participant_nodes int4[]) RETURNS void
+  LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
+  SET search_path = pg_catalog, pg_temp
+  SET synchronous_commit = on
+AS $$
+DECLARE
+  violated text;
+BEGIN
+  IF ('x' || substr(transaction_gid, 17, 8))::bit(32)::int4 <> tessera.internal_timeline() THEN
+    RAISE EXCEPTION 'the config node was promoted while the transaction was being prepared' USING ERRCODE = 'transaction_rollback';
+  END IF;
+  INSERT INTO tessera.transaction_decision (gid, outcome, participants, user_gid, owner, timeline)
+    VALUES (transaction_gid, 'prepared', participant_nodes, client_gid, owner_name, tessera.internal_timeline());
+EXCEPTION WHEN unique_violation THEN
+  GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
+  IF violated = 'transaction_decision_user_gid' THEN
+    RAISE EXCEPTION 'transaction identifier "%" is already in use', client_gid USING ERRCODE = 'duplicate_object';
+  END IF;
+  RAISE EXCEPTION 'the transaction took too long to prepare, and was rolled back' USING ERRCODE = 'transaction_rollback';
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_prepare_record(text, text, name, int4[]) IS 'called by other nodes: all participants of this transaction of a client are prepared; its commit is the moment from which it is';
+
+-- The decision. evidence: what other nodes know of one that this server may have lost ('none', 'commit', 'abort'); null: not asked.
+CREATE FUNCTION tessera.internal_finish_prepared(client_gid text, wanted text, user_name name, evidence text)
+  RETURNS TABLE (gid text, outcome text, participants text, timeline int4)
+  LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+  SET search_path = pg_catalog, pg_temp
+  SET lock_timeout = '10s'
+  SET synchronous_commit = on
+AS $$
+#variable_conflict use_column
+DECLARE
+  decision tessera.transaction_decision;
+  here int4 := tessera.internal_timeline();
+BEGIN
+  SELECT * INTO decision FROM tessera.transaction_decision d WHERE d.user_gid = client_gid AND d.outcome = 'prepared' FOR UPDATE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'prepared transaction with identifier "%" does not exist', client_gid USING ERRCODE = 'undefined_object';
+  END IF;
+  IF decision.owner IS DISTINCT FROM user_name AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = user_name AND r.rolsuper) THEN
+    RAISE EXCEPTION 'permission denied to finish prepared transaction'
+      USING ERRCODE = 'insufficient_privilege', HINT = 'Must be superuser or the user that prepared the transaction.';
+  END IF;
+  IF decision.timeline <> here AND evidence IS NULL THEN
+    RETURN QUERY SELECT decision.gid, 'check', decision.participants::text, here;
+    RETURN;
+  END IF;
+  IF decision.timeline <> here AND evidence <> 'none' THEN
+    wanted := evidence;
+  END IF;
+  UPDATE tessera.transaction_decision d SET outcome = wanted, decided = clock_timestamp(), timeline = here WHERE d.gid = decision.gid;
+  RETURN QUERY SELECT decision.gid, wanted, decision.participants::text, here;
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_finish_prepared(text, text, name, text) IS 'called by other nodes: decides a transaction that a client has prepared';
+
+-- After 'check': what other nodes know makes good what was lost here.
+CREATE FUNCTION tessera.internal_settle_transaction(transaction_gid text, evidence text) RETURNS text
+  LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
+  SET search_path = pg_catalog, pg_temp
+  SET lock_timeout = '10s'
+  SET synchronous_commit = on
+AS $$
+DECLARE
+  here int4 := tessera.internal_timeline();
+BEGIN
+  INSERT INTO tessera.transaction_decision (gid, outcome, participants, timeline)
+    VALUES (transaction_gid, CASE evidence WHEN 'commit' THEN 'commit' ELSE 'abort' END, (SELECT array_agg(n.node_id) FROM tessera.node n), here) ON CONFLICT DO NOTHING;
+  UPDATE tessera.transaction_decision d SET outcome = CASE evidence WHEN 'none' THEN 'prepared' ELSE evidence END, timeline = here
+    WHERE d.gid = transaction_gid AND d.outcome = 'prepared' AND d.timeline <> here;
+  RETURN (SELECT d.outcome || ' ' || here FROM tessera.transaction_decision d WHERE d.gid = transaction_gid);
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_settle_transaction(text, text) IS 'called by other nodes: what the other nodes know of a decision that this node, which was promoted, may have lost';
+
+-- A participant writes down an outcome before it carries it out, so that it is known if the config node loses it. A decision of an older timeline is refused once a newer one has asked.
+CREATE FUNCTION tessera.internal_note_outcome(transaction_gid text, noted text, home_timeline int4) RETURNS void
+  LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
+  SET search_path = pg_catalog, pg_temp
+  SET lock_timeout = '10s'
+  SET synchronous_commit = on
+AS $$
+DECLARE
+  known text;
+BEGIN
+  INSERT INTO tessera.transaction_decision AS d (gid, outcome, participants, timeline)
+    VALUES (transaction_gid, noted, ARRAY[split_part(transaction_gid, '_', 3)::int4], home_timeline)
+    ON CONFLICT (gid) DO UPDATE SET outcome = noted, timeline = home_timeline, decided = clock_timestamp(), finished = NULL
+      WHERE d.outcome = 'prepared' AND d.user_gid IS NULL AND d.timeline <= home_timeline;
+  SELECT d.outcome INTO STRICT known FROM tessera.transaction_decision d WHERE d.gid = transaction_gid;
+  IF known <> noted THEN
+    RAISE EXCEPTION 'the decision about transaction % is not valid any more: it is "%" here', transaction_gid, known USING ERRCODE = 'object_not_in_prerequisite_state';
+  END IF;
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_note_outcome(text, text, int4) IS 'called by other nodes: how a transaction that a client has prepared ends, before it does here';
+
+CREATE FUNCTION tessera.internal_noted_outcome(transaction_gid text, home_timeline int4) RETURNS text
+  LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
+  SET search_path = pg_catalog, pg_temp
+  SET lock_timeout = '10s'
+  SET synchronous_commit = on
+AS $$
+BEGIN
+  INSERT INTO tessera.transaction_decision AS d (gid, outcome, participants, timeline)
+    VALUES (transaction_gid, 'prepared', ARRAY[split_part(transaction_gid, '_', 3)::int4], home_timeline)
+    ON CONFLICT (gid) DO UPDATE SET timeline = home_timeline WHERE d.outcome = 'prepared' AND d.user_gid IS NULL AND d.timeline < home_timeline;
+  RETURN (SELECT CASE d.outcome WHEN 'prepared' THEN 'none' ELSE d.outcome END FROM tessera.transaction_decision d WHERE d.gid = transaction_gid);
+END
+$$;
+COMMENT ON FUNCTION tessera.internal_noted_outcome(text, int4) IS 'called by other nodes: how a transaction that a client had prepared ended here, or that it did not, and will not by a decision of an older timeline';
+
+CREATE FUNCTION tessera.internal_prepared_transactions() RETURNS TABLE (gid text, prepared timestamptz, owner name)
+  LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+  SET search_path = pg_catalog, pg_temp
+AS $$ SELECT d.user_gid, d.decided, d.owner FROM tessera.transaction_decision d WHERE d.outcome = 'prepared' AND d.user_gid IS NOT NULL $$;
+COMMENT ON FUNCTION tessera.internal_prepared_transactions() IS 'called by other nodes: transactions that clients have prepared, on the config node';
+
+REVOKE ALL ON FUNCTION tessera.internal_timeline(), tessera.internal_transaction_outcome(text), tessera.internal_prepare_begin(text),
+  tessera.internal_prepare_record(text, text, name, int4[]), tessera.internal_finish_prepared(text, text, name, text), tessera.internal_settle_transaction(text, text),
+  tessera.internal_note_outcome(text, text, int4), tessera.internal_noted_outcome(text, int4), tessera.internal_prepared_transactions() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.internal_timeline(), tessera.internal_transaction_outcome(text), tessera.internal_prepare_begin(text),
+  tessera.internal_prepare_record(text, text, name, int4[]), tessera.internal_finish_prepared(text, text, name, text), tessera.internal_settle_transaction(text, text),
+  tessera.internal_note_outcome(text, text, int4), tessera.internal_noted_outcome(text, int4), tessera.internal_prepared_transactions() TO tessera_internal;
+
+CREATE FUNCTION tessera.list_prepared_transactions() RETURNS TABLE (gid text, prepared timestamptz, owner name)
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'tessera_list_prepared_transactions';
+COMMENT ON FUNCTION tessera.list_prepared_transactions() IS 'transactions of this cluster that clients have prepared, as the config node knows them';
+
+-- What clients see as pg_prepared_xacts on a node. A transaction of the cluster has many xids, so none is shown.
+CREATE VIEW tessera.prepared_transactions AS
+  SELECT NULL::pg_catalog.xid AS transaction, l.gid, l.prepared, l.owner, pg_catalog.current_database() AS database
+  FROM tessera.list_prepared_transactions() l
+  UNION ALL
+  SELECT p.transaction, p.gid, p.prepared, r.rolname, d.datname
+  FROM pg_catalog.pg_prepared_xact() p
+  LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) p.ownerid
+  LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) p.dbid
+  WHERE p.gid OPERATOR(pg_catalog.!~) '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$';
+COMMENT ON VIEW tessera.prepared_transactions IS 'what pg_prepared_xacts shows on a node: transactions of this cluster that clients have prepared, from every node, and those prepared on this server outside of the cluster';
+GRANT SELECT ON tessera.prepared_transactions TO PUBLIC;
 
 CREATE FUNCTION tessera.resolve_transactions(older_than interval DEFAULT '1 minute') RETURNS TABLE (gid text, outcome text)
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_resolve_transactions';
@@ -41,7 +216,7 @@ CREATE FUNCTION tessera.internal_unfinished_transactions(gids text[]) RETURNS te
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
 AS $$
-  SELECT coalesce(array_agg(p.gid), '{}') FROM pg_catalog.pg_prepared_xacts p WHERE p.gid = ANY (gids) AND p.database = current_database()
+  SELECT coalesce(array_agg(p.gid), '{}') FROM pg_catalog.pg_prepared_xact() p WHERE p.gid = ANY (gids)
 $$;
 COMMENT ON FUNCTION tessera.internal_unfinished_transactions(text[]) IS 'called by other nodes: which of these transactions are still prepared here';
 
@@ -78,11 +253,14 @@ CREATE VIEW tessera.distributed_transactions AS
          p.prepared,
          CASE d.outcome WHEN 'commit' THEN 'committing' WHEN 'abort' THEN 'aborting' ELSE 'prepared' END AS state,
          pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.prepared AS age,
-         CASE WHEN d.outcome IS NULL THEN 'decision of ' OPERATOR(pg_catalog.||) coalesce(n.name, 'a removed node') ELSE 'resolver of this node' END AS waits_for
-  FROM pg_catalog.pg_prepared_xacts p
+         CASE WHEN d.outcome IN ('commit', 'abort') THEN 'resolver of this node'
+              WHEN p.gid OPERATOR(pg_catalog.~) '^tessera_75736572' THEN 'COMMIT PREPARED or ROLLBACK PREPARED of a client'
+              ELSE 'decision of ' OPERATOR(pg_catalog.||) coalesce(n.name, 'a removed node') END AS waits_for
+  FROM pg_catalog.pg_prepared_xact() p
+  JOIN pg_catalog.pg_database b ON b.oid OPERATOR(pg_catalog.=) p.dbid
   LEFT JOIN tessera.node n ON n.node_id OPERATOR(pg_catalog.=) pg_catalog.substring(p.gid, '_([0-9]+)_[0-9]+$')::int4
   LEFT JOIN tessera.transaction_decision d ON d.gid OPERATOR(pg_catalog.=) pg_catalog.substring(p.gid, '^(.*)_[0-9]+$')
-  WHERE p.database OPERATOR(pg_catalog.=) pg_catalog.current_database()
+  WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
     AND p.gid OPERATOR(pg_catalog.~) '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$'
   UNION ALL
   SELECT d.gid,

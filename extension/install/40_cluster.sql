@@ -29,7 +29,7 @@ COMMENT ON FUNCTION tessera.update_node(text, text, bool) IS
 CREATE FUNCTION tessera.remove_shard(name text, force bool DEFAULT false) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_remove_shard' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.remove_shard(text, bool) IS
-  'removes a shard that holds no chunk and no schema; its own tables are kept; force: without asking the node whether its transactions are ended';
+  'removes a shard that holds no chunk and no schema, when the rows that have moved away are deleted there; its own tables are kept; force: without asking the node';
 
 CREATE FUNCTION tessera.remove_router(name text, force bool DEFAULT false) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_remove_router' LANGUAGE C VOLATILE STRICT;

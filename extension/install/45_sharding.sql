@@ -6,6 +6,12 @@ CREATE FUNCTION tessera.shard_table(table_name regclass, key text, strategy text
 COMMENT ON FUNCTION tessera.shard_table(regclass, text, text, regclass, int4, bool, int8) IS
   'shards a table in place, by metadata alone; key: its columns, ''a'' or ''a, b''; strategy: range or hash; colocate_with: a table whose group it joins';
 
+CREATE FUNCTION tessera.check_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL)
+  RETURNS TABLE (severity text, table_name regclass, problem text, statement text)
+  AS 'MODULE_PATHNAME', 'tessera_check_table' LANGUAGE C VOLATILE ROWS 10;
+COMMENT ON FUNCTION tessera.check_table(regclass, text, text, regclass) IS
+  'all that shard_table would refuse about a table, with the statements that mend it, in order; and what will differ once it is sharded';
+
 CREATE FUNCTION tessera.split_chunk(table_name regclass, at tessera.bound) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_split_chunk' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.split_chunk(regclass, tessera.bound) IS 'splits the chunk in which a bound lies, at that bound';

@@ -4,7 +4,7 @@ CREATE FUNCTION tessera.move_range(table_name regclass, min tessera.bound, max t
                                    verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool) RETURNS uuid
   AS 'MODULE_PATHNAME', 'tessera_move_range' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool) IS
-  'moves the rows with keys from min up to, but without, max, of all tables that live together, to a shard, while they are in use, verified by content if wanted; returns the id of the migration';
+  'moves the rows with keys from min up to, but without, max, of all tables that live together, to a shard, while they are in use, verified by content if wanted; a part of each other shard after the other; returns the id of the last migration';
 
 CREATE FUNCTION tessera.move_chunk(table_name regclass, key tessera.bound, to_shard text,
                                    verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool) RETURNS uuid
@@ -22,10 +22,11 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS 'states of a migration on
 -- Config node's side.
 
 CREATE FUNCTION tessera.internal_register_migration(table_id uuid, min tessera.bound, max tessera.bound, "position" tessera.bound, to_shard text, term int8,
-                                                    verify bool DEFAULT true, OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text) RETURNS record
+                                                    verify bool DEFAULT true, OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text,
+                                                    OUT part_min tessera.bound, OUT part_max tessera.bound) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_internal_register_migration' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.internal_register_migration(uuid, tessera.bound, tessera.bound, tessera.bound, text, int8, bool) IS
-  'between nodes: the config node registers a migration, or finds the same one running; id null: the range is there already';
+  'between nodes: the config node registers a migration of the first part of a range that is not there yet, or finds the same one running; id null: all is there';
 
 CREATE FUNCTION tessera.internal_migration_state(id uuid, OUT state text, OUT donor int4, OUT recipient int4, OUT donor_major int8,
                                                  OUT recipient_major int8, OUT term int8, OUT error text) RETURNS record

@@ -168,7 +168,7 @@ check_contents(const char *name, TesseraConnection *connection)
 				 errmsg("node \"%s\" cannot join: it has tables in schemas of this cluster", name),
 				 errdetail("One of them is %s.", found),
 				 errhint("Use an empty database.")));
-	found = ask(connection, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared LIMIT 1", 0, NULL);
+	found = ask(connection, "SELECT gid FROM pg_prepared_xact() WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY prepared LIMIT 1", 0, NULL);
 	if (found != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),

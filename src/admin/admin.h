@@ -137,4 +137,7 @@ extern const char *const tessera_user_tables_sql;
 /* From _PG_init, before tessera_catalog_change_init. */
 extern void tessera_admin_init(void);
 
+/* Part of it: what may not run in a schema script (join.c). */
+extern void tessera_join_init(void);
+
 #endif							/* TESSERA_ADMIN_H */

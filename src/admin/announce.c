@@ -261,6 +261,7 @@ announce_subxact(SubXactEvent event, SubTransactionId mine, SubTransactionId par
 void
 tessera_admin_init(void)
 {
+	tessera_join_init();
 	RegisterXactCallback(announce_xact, NULL);
 	RegisterSubXactCallback(announce_subxact, NULL);
 }

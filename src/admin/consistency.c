@@ -34,6 +34,7 @@
 #include "common/errors.h"
 #include "common/spi_row.h"
 #include "transaction/participant.h"
+#include "transaction/prepared.h"
 
 #define REFRESH_MS 10000
 
@@ -365,8 +366,9 @@ check_group(TesseraCheck *check, PGresult *groups, int row)
 static void
 check_prepared(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT gid, date_trunc('second', now() - prepared) FROM pg_catalog.pg_prepared_xacts"
-						   " WHERE database = current_database() AND gid LIKE 'tessera%' AND prepared < now() - interval '1 minute' ORDER BY prepared",
+	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT gid, date_trunc('second', now() - prepared) FROM pg_catalog.pg_prepared_xact()"
+						   " WHERE dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
+						   " AND gid LIKE 'tessera%' AND gid NOT LIKE 'tessera\\_" TESSERA_CLIENT_GID "%' AND prepared < now() - interval '1 minute' ORDER BY prepared",
 						   0, NULL);
 
 	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)

@@ -35,7 +35,7 @@
 #include "catalog/placement.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
-#include "common/table_lock.h"
+#include "ddl/attempts.h"
 
 /* Keys kept per piece when a range is sampled: the sizes of the pieces differ by about one part in so many. */
 #define SAMPLES_PER_PIECE 256
@@ -195,7 +195,7 @@ tessera_internal_lock_for_sharding(PG_FUNCTION_ARGS)
 	Relation	rel;
 	bool		result;
 
-	tessera_lock_table(relid, ShareRowExclusiveLock);
+	tessera_lock_table_here(relid, ShareRowExclusiveLock);
 	rel = table_open(relid, NoLock);
 	tessera_check_table_kind(rel);
 	result = has_rows(rel);

@@ -6,12 +6,18 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_proc.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
 
 #include "admin/admin.h"
 #include "admin/membership.h"
@@ -27,6 +33,34 @@ PG_FUNCTION_INFO_V1(tessera_internal_config_moved);
 
 /* Catalog tables that a newcomer gets copies of. */
 static const char *const copied_tables[] = {"node", "schema_placement", "table_group", "cluster_table", "setting", "chunk"};
+
+static bool in_script = false;
+static object_access_hook_type previous_object_access = NULL;
+
+/*
+ * A schema script runs by all rights and says what others have written. Where it needs values (literals of domains inside arrays, bounds of partitions) checks and casts run: not those
+ * of whoever has no such rights. What core does as a table's owner (building an index) is none of this.
+ */
+static void
+guard_script(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
+{
+	if (in_script && access == OAT_FUNCTION_EXECUTE && object >= FirstNormalObjectId && superuser())
+	{
+		HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(object));
+		Oid			owner = HeapTupleIsValid(tuple) ? ((Form_pg_proc) GETSTRUCT(tuple))->proowner : InvalidOid;
+
+		if (HeapTupleIsValid(tuple))
+			ReleaseSysCache(tuple);
+		if (!superuser_arg(owner))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("function %s of role \"%s\" is not run by a schema script", format_procedure(object), GetUserNameFromId(owner, true)),
+					 errdetail("It would run by the rights of a superuser."),
+					 errhint("Let a superuser own the function, or let the domain or cast that calls it go while the node is added.")));
+	}
+	if (previous_object_access)
+		previous_object_access(access, class, object, sub, arg);
+}
 
 /* The blanks and lines of comment that pg_dump writes before a statement. */
 static char *
@@ -61,12 +95,21 @@ tessera_internal_run_script(PG_FUNCTION_ARGS)
 	{
 		RawStmt    *raw = lfirst_node(RawStmt, cell);
 		char	   *whole = script + raw->stmt_location;
-		char	   *sql = skip_comments(whole);
-		int			result;
+		char	   *volatile sql = skip_comments(whole);
+		volatile int result;
 
 		CHECK_FOR_INTERRUPTS();
 		sql = raw->stmt_len == 0 ? pstrdup(sql) : pnstrdup(sql, whole + raw->stmt_len - sql);
-		result = SPI_execute(sql, false, 0);
+		in_script = true;
+		PG_TRY();
+		{
+			result = SPI_execute(sql, false, 0);
+		}
+		PG_FINALLY();
+		{
+			in_script = false;
+		}
+		PG_END_TRY();
 		if (result < 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -199,4 +242,11 @@ tessera_internal_config_moved(PG_FUNCTION_ARGS)
 	tessera_set_config_conninfo(conninfo);
 	tessera_spi_end(&access);
 	PG_RETURN_VOID();
+}
+
+void
+tessera_join_init(void)
+{
+	previous_object_access = object_access_hook;
+	object_access_hook = guard_script;
 }

@@ -2,19 +2,25 @@
  * remove_node.c
  *	  remove_shard and remove_router: a node leaves the cluster. Runs on the config node.
  *
- * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no transaction whose outcome it decides or waits for. The registry row goes in this
+ * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it decides or waits for. The registry row goes in this
  * transaction; after its commit the node is told to forget the cluster (best effort: it can do no harm, since nobody routes to it).
  */
 #include "postgres.h"
 
 #include "fmgr.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/change.h"
 #include "catalog/chunk.h"
+#include "common/injection.h"
+#include "migration/work.h"
 #include "transaction/participant.h"
+
+#define DELETIONS_MS 60000		/* for the deletion of rows that have moved away */
+#define DELETIONS_POLL_MS 100
 
 PG_FUNCTION_INFO_V1(tessera_remove_shard);
 PG_FUNCTION_INFO_V1(tessera_remove_router);
@@ -53,10 +59,37 @@ static void
 check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	PGresult   *result = tessera_control_call(routing, node->node_id,
-											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()", 0, NULL);
+											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xact()"
+											  " WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())", 0, NULL);
 
 	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
-		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there, or end them.");
+		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
+}
+
+/*
+ * Waits until the rows of all ranges that have moved away from the node are deleted: its tables stay, and would show them as all there are. ERROR 55006 if they are not in time,
+ * 08006 if it is unreachable. No lock is held.
+ */
+static void
+await_deletions(const TesseraRouting *routing, const TesseraRegistered *node)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), DELETIONS_MS);
+
+	for (;;)
+	{
+		PGresult   *result = tessera_control_call(routing, node->node_id,
+												  "SELECT (SELECT pg_catalog.count(*) FROM tessera.internal_range_deletions())"
+												  " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM tessera.migration_coordinator)"
+												  " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM tessera.migration_recipient)", 0, NULL);
+		char	   *left = pstrdup(PQgetvalue(result, 0, 0));
+
+		if (strcmp(left, "0") == 0)
+			return;
+		if (GetCurrentTimestamp() >= deadline || tessera_injection_skips("remove_node_deadline"))
+			refuse_in_use(node->name, psprintf("Rows of %s ranges that have moved away are still to be deleted there.", left),
+						  "Try again when tessera.range_deletions is empty there; what is in the way is in its server's log.");
+		tessera_work_sleep(DELETIONS_POLL_MS);
+	}
 }
 
 /* Transactions that it coordinated and that another node still has prepared: only it can say how they end. Access must be open. */
@@ -64,7 +97,7 @@ static void
 check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	static const char sql[] =
-	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
+	"SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
 	const char *values[] = {NULL};
 
 	values[0] = psprintf("%d", node->node_id);
@@ -78,7 +111,7 @@ check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 		result = tessera_control_call(routing, other->node_id, sql, 1, values);
 		if (PQntuples(result) > 0)
 			refuse_in_use(node->name, psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), PQgetvalue(result, 0, 0)),
-						  "Run tessera.resolve_transactions() there.");
+						  "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
 	}
 }
 
@@ -127,6 +160,13 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	if (tessera_forward(routing, change, &answer))
 		return answer;
 	tessera_spi_begin(&access);
+	if (!change->force)
+	{
+		node = tessera_registered_or_error(change->name);
+		check_kind(node, shard);
+		check_holds_nothing(node);
+		await_deletions(routing, node);
+	}
 	tessera_registry_lock();
 	node = tessera_registered_or_error(change->name);
 	check_kind(node, shard);

@@ -32,8 +32,9 @@
 #include "admin/shardable.h"
 #include "balance/split_points.h"
 #include "catalog/change.h"
-#include "catalog/key_index.h"
+#include "catalog/far_code.h"
 #include "common/spi_row.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "transaction/participant.h"
 
@@ -58,13 +59,14 @@ typedef struct Sharding
 	bool		has_rows;
 	int			npoints;		/* inner bounds of the chunks */
 	TesseraBound **points;
+	char	   *far_code;		/* what may reach rows of other tables; NULL: nothing */
 } Sharding;
 
 
 /* Phase 1: is it allowed? */
 
-static const TesseraRouting *
-member_routing(void)
+const TesseraRouting *
+tessera_sharding_routing(void)
 {
 	const TesseraRouting *routing = tessera_routing();
 
@@ -79,9 +81,8 @@ member_routing(void)
 	return routing;
 }
 
-/* Fails unless the caller owns the table, or may change the whole cluster. */
-static void
-check_owner(Oid relid)
+void
+tessera_require_table_owner(Oid relid)
 {
 	Oid			admin = get_role_oid("tessera_admin", true);
 	char	   *name = get_rel_name(relid);
@@ -96,55 +97,15 @@ check_owner(Oid relid)
 	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
 }
 
-/* The table's entry in the routing table: a placed table. */
-static const TesseraTable *
-placed_table(const TesseraRouting *routing, Relation rel)
+bool
+tessera_strategy_is_hash(const char *strategy)
 {
-	const TesseraTable *table = tessera_routing_table(routing, RelationGetRelid(rel));
-
-	if (table == NULL)
+	if (strcmp(strategy, "range") != 0 && strcmp(strategy, "hash") != 0)
 		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("table \"%s\" is local to this node", RelationGetRelationName(rel)),
-				 errhint("Only tables that belong to the cluster can be sharded: create it with tessera.replicate_ddl on.")));
-	if (table->group >= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("table \"%s\" is already sharded", RelationGetRelationName(rel))));
-	return table;
-}
-
-/* The group of colocate_with; it must be sharded alike: strategy, and types and collations of the key columns, in order. */
-static const TesseraGroup *
-group_to_join(const Sharding *sharding, Oid with)
-{
-	const TesseraTable *table = tessera_routing_table(sharding->routing, with);
-	const TesseraGroup *group;
-	const TesseraKeySpace *ks = sharding->key->ks;
-
-	if (table == NULL || table->group < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("table \"%s\" is not sharded", get_rel_name(with)),
-				 errhint("Shard it first, then colocate with it.")));
-	group = tessera_routing_group(sharding->routing, table->group);
-	if (group->hashed != sharding->hashed)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("table \"%s\" is sharded by strategy '%s'", get_rel_name(with), group->hashed ? "hash" : "range"),
-				 errhint("Use strategy => '%s'.", group->hashed ? "hash" : "range")));
-	if (group->ncolumns != ks->ncolumns)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("the shard key of table \"%s\" has %d columns, not %d", get_rel_name(with), group->ncolumns, ks->ncolumns)));
-	for (int i = 0; i < ks->ncolumns; i++)
-		if (group->types[i] != ks->columns[i].type || group->collations[i] != ks->columns[i].collation)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-					 errmsg("column \"%s\" differs from the shard key of table \"%s\"", sharding->key->names[i], get_rel_name(with)),
-					 errdetail("Its type is %s, but the key has %s%s.", format_type_be(ks->columns[i].type), format_type_be(group->types[i]),
-							   group->types[i] == ks->columns[i].type ? " with another collation" : "")));
-	return group;
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unknown strategy \"%s\"", strategy),
+				 errhint("Use 'range' or 'hash'.")));
+	return strcmp(strategy, "hash") == 0;
 }
 
 /* CREATE INDEX as the caller, through SQL, so that it goes wherever DDL goes. */
@@ -167,19 +128,22 @@ create_key_index(const Sharding *sharding)
 	SPI_finish();
 }
 
-static void
-refuse_no_key_index(const Sharding *sharding, Relation rel)
+/* Where all obstacles are listed: the call of tessera.check_table with the arguments of this one. */
+static char *
+report_hint(const Sharding *sharding, const TesseraShardable *shardable)
 {
-	StringInfoData columns;
+	StringInfoData hint;
 
-	initStringInfo(&columns);
-	for (int i = 0; i < sharding->key->n; i++)
-		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", quote_identifier(sharding->key->names[i]));
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-			 errmsg("table \"%s\" has no index that begins with its shard key", RelationGetRelationName(rel)),
-			 errdetail("Ranges of keys are scanned by a valid btree index without a predicate."),
-			 errhint("Use create_index => true, or first CREATE INDEX CONCURRENTLY ON %s (%s).", sharding->qualified, columns.data)));
+	initStringInfo(&hint);
+	appendStringInfo(&hint, "SELECT * FROM tessera.check_table(%s, %s", quote_literal_cstr(RelationUsesLocalBuffers(shardable->rel) ?
+																						   quote_identifier(RelationGetRelationName(shardable->rel)) :
+																						   sharding->qualified), quote_literal_cstr(shardable->key_text));
+	if (shardable->hashed)
+		appendStringInfoString(&hint, ", strategy => 'hash'");
+	if (OidIsValid(shardable->with) && get_rel_name(shardable->with) != NULL)
+		appendStringInfo(&hint, ", colocate_with => %s", quote_literal_cstr(tessera_table_name(shardable->with)));
+	appendStringInfoString(&hint, ") lists all that is in the way, with the statements that mend it.");
+	return hint.data;
 }
 
 /* DDL on the table, from whatever node, goes before or after: what that may do depends on whether the table is sharded. */
@@ -196,35 +160,34 @@ static void
 check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
 {
 	char	   *name = get_rel_name(sharding->relid);
+	TesseraShardable shardable = {.key_text = key, .hashed = sharding->hashed, .with = colocate_with, .create_index = create_index};
+	TesseraFindings findings = {0};
 	Relation	rel;
-	bool		has_index;
 
 	/* Who owns a table of a group can stand in the way of its moves: it is the owner's of the others to say who joins. */
 	if (OidIsValid(colocate_with))
-		check_owner(colocate_with);
+		tessera_require_table_owner(colocate_with);
 	if (name != NULL)
 	{
-		check_owner(sharding->relid);
-		(void) member_routing();
+		tessera_require_table_owner(sharding->relid);
+		(void) tessera_sharding_routing();
 		sharding->qualified = quote_qualified_identifier(get_namespace_name(get_rel_namespace(sharding->relid)), name);
-		tessera_ddl_attempts(lock_name, sharding, false);
+		tessera_ddl_attempts(lock_name, sharding, TESSERA_PATIENCE_DDL);
 	}
 	rel = table_open(sharding->relid, ShareUpdateExclusiveLock);
-	check_owner(sharding->relid);
-	tessera_check_table_kind(rel);
-	sharding->routing = member_routing();
-	sharding->table = placed_table(sharding->routing, rel);
+	tessera_require_table_owner(sharding->relid);
 	sharding->qualified = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel));
-	sharding->key = tessera_parse_shard_key(rel, key, sharding->hashed);
-	if (OidIsValid(colocate_with))
-		sharding->group = group_to_join(sharding, colocate_with);
-	tessera_check_table_constraints(rel, sharding->key, sharding->routing, sharding->group);
-
-	has_index = OidIsValid(tessera_key_index(rel, sharding->key->ks, sharding->key->attnums, NULL));
-	if (!has_index && !create_index)
-		refuse_no_key_index(sharding, rel);
+	sharding->routing = tessera_sharding_routing();
+	shardable.rel = rel;
+	shardable.routing = sharding->routing;
+	tessera_shardable(&shardable, &findings);
+	tessera_findings_raise(&findings, report_hint(sharding, &shardable));
+	sharding->table = shardable.table;
+	sharding->group = shardable.group;
+	sharding->key = shardable.key;
+	sharding->far_code = tessera_far_code_text(rel);
 	table_close(rel, NoLock);
-	if (!has_index)
+	if (!shardable.has_key_index)
 		create_key_index(sharding);
 }
 
@@ -512,7 +475,6 @@ Datum
 tessera_shard_table(PG_FUNCTION_ARGS)
 {
 	Sharding	sharding = {0};
-	char	   *strategy;
 	const char *spec;
 	const char *rows;
 
@@ -522,13 +484,7 @@ tessera_shard_table(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("table_name, key and strategy must not be null")));
 	sharding.relid = PG_GETARG_OID(0);
-	strategy = text_to_cstring(PG_GETARG_TEXT_PP(2));
-	if (strcmp(strategy, "range") != 0 && strcmp(strategy, "hash") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unknown strategy \"%s\"", strategy),
-				 errhint("Use 'range' or 'hash'.")));
-	sharding.hashed = strcmp(strategy, "hash") == 0;
+	sharding.hashed = tessera_strategy_is_hash(text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	sharding.nchunks = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
 	sharding.max_chunk_size = PG_ARGISNULL(6) ? 0 : PG_GETARG_INT64(6);
 	if (!PG_ARGISNULL(4) && (sharding.nchunks < 1 || sharding.nchunks > MAX_CHUNKS))
@@ -554,5 +510,11 @@ tessera_shard_table(PG_FUNCTION_ARGS)
 									sharding.group != NULL ? "SELECT tessera.internal_join_group($1::jsonb)" :
 									"SELECT tessera.internal_create_group($1::jsonb)", 1, &spec);
 	apply(&sharding, rows);
+	if (sharding.far_code != NULL)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("code of table %s may reach rows of other tables: %s", sharding.qualified, sharding.far_code),
+				 errdetail("It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard."),
+				 errhint("See \"Triggers, policies, functions\" in doc/differences.md before ranges are moved.")));
 	PG_RETURN_VOID();
 }

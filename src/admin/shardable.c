@@ -3,7 +3,8 @@
  *	  Checks whether a table can be sharded by a key (DESIGN sections 4, 9; C4). See shardable.h.
  *
  * A constraint that one shard checks alone holds for the cluster only if all rows it compares lie on one shard: so it must contain the key, compared by
- * equality. The same schema is on every node, so the checks are made on the node that was asked. The caller holds a lock that keeps DDL off the table.
+ * equality. The same schema is on every node, so the checks are made on the node that was asked. Each check adds what it finds to a list, with the statement
+ * that mends it; nothing here writes. The caller holds a lock that keeps DDL off the table, if it is going to act on the answer.
  */
 #include "postgres.h"
 
@@ -11,31 +12,37 @@
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_inherits.h"
-#include "utils/array.h"
+#include "catalog/pg_rewrite.h"
+#include "commands/defrem.h"
+#include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/ruleutils.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 #include "utils/varlena.h"
 
 #include "admin/shardable.h"
+#include "catalog/key_index.h"
 
 
 /* The table itself */
 
 static void
-refuse_kind(Relation rel, int sqlstate, const char *what, const char *hint)
+refuse_kind(TesseraFindings *findings, Relation rel, int sqlstate, const char *what, const char *hint, const char *statement)
 {
-	ereport(ERROR,
-			(errcode(sqlstate),
-			 errmsg("table \"%s\" cannot be sharded: %s", RelationGetRelationName(rel), what),
-			 hint != NULL ? errhint("%s", hint) : 0));
+	tessera_finding(findings, sqlstate, RelationGetRelid(rel), psprintf("table \"%s\" cannot be sharded: %s", RelationGetRelationName(rel), what),
+					NULL, hint, statement);
 }
 
 static bool
@@ -48,104 +55,316 @@ is_subscription_target(Oid relid)
 	return found;
 }
 
-void
-tessera_check_table_kind(Relation rel)
+static void
+refuse_inheritance(Relation rel, TesseraFindings *findings, Oid child, Oid parent)
+{
+	tessera_finding(findings, ERRCODE_FEATURE_NOT_SUPPORTED, child,
+					psprintf("table \"%s\" cannot be sharded: table inheritance is not supported", RelationGetRelationName(rel)), NULL,
+					"ALTER TABLE ... NO INHERIT.", psprintf("ALTER TABLE %s NO INHERIT %s", tessera_table_name(child), tessera_table_name(parent)));
+}
+
+/* A finding for each parent and each child. */
+static void
+find_inheritance(Relation rel, TesseraFindings *findings)
+{
+	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
+	ScanKeyData condition;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	ListCell   *cell;
+
+	ScanKeyInit(&condition, Anum_pg_inherits_inhrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(RelationGetRelid(rel)));
+	scan = systable_beginscan(inherits, InheritsRelidSeqnoIndexId, true, NULL, 1, &condition);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		refuse_inheritance(rel, findings, RelationGetRelid(rel), ((Form_pg_inherits) GETSTRUCT(tuple))->inhparent);
+	systable_endscan(scan);
+	table_close(inherits, AccessShareLock);
+	foreach(cell, find_inheritance_children(RelationGetRelid(rel), NoLock))
+		refuse_inheritance(rel, findings, lfirst_oid(cell), RelationGetRelid(rel));
+}
+
+static void
+find_rules(Relation rel, TesseraFindings *findings)
+{
+	Relation	rewrite = table_open(RewriteRelationId, AccessShareLock);
+	ScanKeyData condition;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&condition, Anum_pg_rewrite_ev_class, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(RelationGetRelid(rel)));
+	scan = systable_beginscan(rewrite, RewriteRelRulenameIndexId, true, NULL, 1, &condition);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it has rules", "Drop them, or use triggers.",
+					psprintf("DROP RULE %s ON %s", quote_identifier(NameStr(((Form_pg_rewrite) GETSTRUCT(tuple))->rulename)),
+							 tessera_table_name(RelationGetRelid(rel))));
+	systable_endscan(scan);
+	table_close(rewrite, AccessShareLock);
+}
+
+/* false: it is no table that could be made fit. */
+static bool
+find_kind(Relation rel, TesseraFindings *findings)
 {
 	Form_pg_class form = rel->rd_rel;
 
 	if (form->relkind == RELKIND_PARTITIONED_TABLE || form->relispartition)
-		refuse_kind(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "partitioned tables are not supported yet", NULL);
+	{
+		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "partitioned tables are not supported yet", NULL, NULL);
+		return false;
+	}
 	if (form->relkind != RELKIND_RELATION)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not a table", RelationGetRelationName(rel)),
-				 errhint("Only ordinary tables can be sharded.")));
+	{
+		tessera_finding(findings, ERRCODE_WRONG_OBJECT_TYPE, RelationGetRelid(rel), psprintf("\"%s\" is not a table", RelationGetRelationName(rel)),
+						NULL, "Only ordinary tables can be sharded.", NULL);
+		return false;
+	}
 	if (form->relpersistence == RELPERSISTENCE_TEMP)
-		refuse_kind(rel, ERRCODE_INVALID_TABLE_DEFINITION, "it is temporary", NULL);
+	{
+		refuse_kind(findings, rel, ERRCODE_INVALID_TABLE_DEFINITION, "it is temporary", NULL, NULL);
+		return false;
+	}
 	if (form->relpersistence != RELPERSISTENCE_PERMANENT)
-		refuse_kind(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it is unlogged, and its changes could not be followed in a move",
-					"ALTER TABLE ... SET LOGGED.");
-	if (has_superclass(RelationGetRelid(rel)) || find_inheritance_children(RelationGetRelid(rel), NoLock) != NIL)
-		refuse_kind(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "table inheritance is not supported", "ALTER TABLE ... NO INHERIT.");
+		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it is unlogged, and its changes could not be followed in a move",
+					"ALTER TABLE ... SET LOGGED.", psprintf("ALTER TABLE %s SET LOGGED", tessera_table_name(RelationGetRelid(rel))));
+	find_inheritance(rel, findings);
 	if (form->relhasrules && rel->rd_rules != NULL)
-		refuse_kind(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it has rules", "Drop them, or use triggers.");
+		find_rules(rel, findings);
 	if (is_subscription_target(RelationGetRelid(rel)))
-		refuse_kind(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "a subscription writes into it",
-					"Take it out of the publication, or drop the subscription.");
+		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "a subscription writes into it",
+					"Take it out of the publication, or drop the subscription.", NULL);
+	return true;
+}
+
+void
+tessera_check_table_kind(Relation rel)
+{
+	TesseraFindings findings = {0};
+
+	(void) find_kind(rel, &findings);
+	tessera_findings_raise(&findings, NULL);
 }
 
 
 /* The key */
 
-/* Attribute of a column that can be part of a key. */
+/* Attribute of a column that can be part of a key, or once a statement has been run; InvalidAttrNumber if it never can. */
 static AttrNumber
-key_column(Relation rel, const char *name)
+key_column(Relation rel, const char *name, TesseraFindings *findings)
 {
-	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
+	Oid			relid = RelationGetRelid(rel);
+	AttrNumber	attnum = get_attnum(relid, name);
 	Form_pg_attribute att;
 
-	if (attnum == InvalidAttrNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of table \"%s\" does not exist", name, RelationGetRelationName(rel))));
-	if (attnum < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("system column \"%s\" cannot be part of a shard key", name)));
+	if (attnum == InvalidAttrNumber || attnum < 0)
+	{
+		tessera_finding(findings, attnum < 0 ? ERRCODE_INVALID_TABLE_DEFINITION : ERRCODE_UNDEFINED_COLUMN, relid,
+						attnum < 0 ? psprintf("system column \"%s\" cannot be part of a shard key", name) :
+						psprintf("column \"%s\" of table \"%s\" does not exist", name, RelationGetRelationName(rel)), NULL, NULL, NULL);
+		return InvalidAttrNumber;
+	}
 	att = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
 	if (att->attgenerated != '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("generated column \"%s\" cannot be part of a shard key", name),
-				 errhint("Shard by the columns from which it is generated.")));
+	{
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("generated column \"%s\" cannot be part of a shard key", name), NULL,
+						"Shard by the columns from which it is generated.", NULL);
+		return InvalidAttrNumber;
+	}
 	if (!att->attnotnull)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-				 errmsg("column \"%s\" of a shard key must be NOT NULL", name),
-				 errhint("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL.",
-						 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
-						 quote_identifier(name))));
+	{
+		const char *statement = psprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL", tessera_table_name(relid), quote_identifier(name));
+
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("column \"%s\" of a shard key must be NOT NULL", name), NULL,
+						psprintf("%s.", statement), statement);
+	}
 	return attnum;
+}
+
+/* The key space, in a subtransaction: a type that cannot be a key is found deep inside. NULL: a finding was added. */
+static TesseraKeySpace *
+key_space(Relation rel, const TesseraShardKey *key, bool hashed, TesseraFindings *findings)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	Oid			types[TESSERA_MAX_KEY_COLUMNS];
+	int32		typmods[TESSERA_MAX_KEY_COLUMNS];
+	Oid			collations[TESSERA_MAX_KEY_COLUMNS];
+	TesseraKeySpace *volatile result = NULL;
+
+	for (int i = 0; i < key->n; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), key->attnums[i] - 1);
+
+		types[i] = att->atttypid;
+		typmods[i] = att->atttypmod;
+		collations[i] = att->attcollation;
+	}
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		result = tessera_keyspace_create(caller, hashed, key->n, types, typmods, collations);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		tessera_finding(findings, error->sqlerrcode, RelationGetRelid(rel), error->message, error->detail, error->hint, NULL);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	return result;
+}
+
+/* The key; NULL if the columns cannot be one as they are named, with a finding for each. */
+static TesseraShardKey *
+find_key(Relation rel, const char *text, bool hashed, TesseraFindings *findings)
+{
+	TesseraShardKey *key = palloc0(sizeof(TesseraShardKey));
+	Oid			relid = RelationGetRelid(rel);
+	bool		complete = true;
+	List	   *names;
+	ListCell   *cell;
+
+	if (!SplitIdentifierString(pstrdup(text), ',', &names))
+	{
+		tessera_finding(findings, ERRCODE_INVALID_NAME, relid, psprintf("invalid shard key \"%s\"", text), NULL, "Name its columns, separated by commas.", NULL);
+		return NULL;
+	}
+	if (names == NIL || list_length(names) > TESSERA_MAX_KEY_COLUMNS)
+	{
+		tessera_finding(findings, ERRCODE_INVALID_PARAMETER_VALUE, relid,
+						psprintf("a shard key has 1 to %d columns, not %d", TESSERA_MAX_KEY_COLUMNS, list_length(names)), NULL, NULL, NULL);
+		return NULL;
+	}
+	foreach(cell, names)
+	{
+		AttrNumber	attnum = key_column(rel, lfirst(cell), findings);
+
+		complete &= attnum != InvalidAttrNumber;
+		for (int i = 0; i < key->n && attnum != InvalidAttrNumber; i++)
+			if (key->attnums[i] == attnum)
+			{
+				tessera_finding(findings, ERRCODE_DUPLICATE_COLUMN, relid, psprintf("column \"%s\" appears twice in the shard key", (char *) lfirst(cell)),
+								NULL, NULL, NULL);
+				return NULL;
+			}
+		key->names[key->n] = pstrdup(lfirst(cell));
+		key->attnums[key->n++] = attnum;
+	}
+	if (!complete)
+		return NULL;
+	key->ks = key_space(rel, key, hashed, findings);
+	return key->ks != NULL ? key : NULL;
 }
 
 TesseraShardKey *
 tessera_parse_shard_key(Relation rel, const char *key, bool hashed)
 {
-	TesseraShardKey *result = palloc0(sizeof(TesseraShardKey));
-	Oid			types[TESSERA_MAX_KEY_COLUMNS];
-	int32		typmods[TESSERA_MAX_KEY_COLUMNS];
-	Oid			collations[TESSERA_MAX_KEY_COLUMNS];
-	List	   *names;
-	ListCell   *lc;
+	TesseraFindings findings = {0};
+	TesseraShardKey *result = find_key(rel, key, hashed, &findings);
 
-	if (!SplitIdentifierString(pstrdup(key), ',', &names))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_NAME),
-				 errmsg("invalid shard key \"%s\"", key),
-				 errhint("Name its columns, separated by commas.")));
-	if (names == NIL || list_length(names) > TESSERA_MAX_KEY_COLUMNS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("a shard key has 1 to %d columns, not %d", TESSERA_MAX_KEY_COLUMNS, list_length(names))));
-
-	foreach(lc, names)
-	{
-		int			i = result->n;
-
-		result->names[i] = pstrdup(lfirst(lc));
-		result->attnums[i] = key_column(rel, result->names[i]);
-		for (int j = 0; j < i; j++)
-			if (result->attnums[j] == result->attnums[i])
-				ereport(ERROR,
-						(errcode(ERRCODE_DUPLICATE_COLUMN),
-						 errmsg("column \"%s\" appears twice in the shard key", result->names[i])));
-		types[i] = TupleDescAttr(RelationGetDescr(rel), result->attnums[i] - 1)->atttypid;
-		typmods[i] = TupleDescAttr(RelationGetDescr(rel), result->attnums[i] - 1)->atttypmod;
-		collations[i] = TupleDescAttr(RelationGetDescr(rel), result->attnums[i] - 1)->attcollation;
-		result->n++;
-	}
-	result->ks = tessera_keyspace_create(CurrentMemoryContext, hashed, result->n, types, typmods, collations);
+	tessera_findings_raise(&findings, NULL);
 	return result;
+}
+
+static char *
+key_columns(const TesseraShardKey *key)
+{
+	StringInfoData columns;
+
+	initStringInfo(&columns);
+	for (int i = 0; i < key->n; i++)
+		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", quote_identifier(key->names[i]));
+	return columns.data;
+}
+
+
+/* Membership */
+
+/* The table's entry in the routing table: a placed table. */
+static const TesseraTable *
+find_placed_table(const TesseraShardable *shardable, TesseraFindings *findings)
+{
+	Oid			relid = RelationGetRelid(shardable->rel);
+	const char *name = RelationGetRelationName(shardable->rel);
+	const TesseraTable *table = tessera_routing_table(shardable->routing, relid);
+
+	if (table == NULL)
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("table \"%s\" is local to this node", name), NULL,
+						"Only tables that belong to the cluster can be sharded: create it with tessera.replicate_ddl on.", NULL);
+	else if (table->group >= 0)
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("table \"%s\" is already sharded", name), NULL, NULL, NULL);
+	return table != NULL && table->group < 0 ? table : NULL;
+}
+
+bool
+tessera_key_columns_alike(const TesseraShardable *shardable, Oid with, const Oid *types, const int32 *typmods, const Oid *collations,
+						  TesseraFindings *findings)
+{
+	Oid			relid = RelationGetRelid(shardable->rel);
+	const TesseraKeySpace *ks = shardable->key->ks;
+	bool		alike = true;
+
+	for (int i = 0; i < ks->ncolumns; i++)
+	{
+		const char *column = shardable->key->names[i];
+		StringInfoData statement;
+
+		if (types[i] == ks->columns[i].type && collations[i] == ks->columns[i].collation)
+			continue;
+		initStringInfo(&statement);
+		appendStringInfo(&statement, "ALTER TABLE %s ALTER COLUMN %s TYPE %s", tessera_table_name(relid), quote_identifier(column),
+						 format_type_extended(types[i], typmods[i], FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+		if (OidIsValid(collations[i]))
+			appendStringInfo(&statement, " COLLATE %s", generate_collation_name(collations[i]));
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid,
+						psprintf("column \"%s\" differs from the shard key of table \"%s\"", column, get_rel_name(with)),
+						psprintf("Its type is %s, but the key has %s%s.", format_type_be(ks->columns[i].type), format_type_be(types[i]),
+								 types[i] == ks->columns[i].type ? " with another collation" : ""), NULL, statement.data);
+		alike = false;
+	}
+	return alike;
+}
+
+/* The group of colocate_with; it must be sharded alike: strategy, and types and collations of the key columns, in order. */
+static const TesseraGroup *
+find_group(const TesseraShardable *shardable, TesseraFindings *findings)
+{
+	Oid			relid = RelationGetRelid(shardable->rel);
+	const TesseraTable *table = tessera_routing_table(shardable->routing, shardable->with);
+	const char *with = get_rel_name(shardable->with) != NULL ? get_rel_name(shardable->with) : psprintf("%u", shardable->with);
+	const TesseraKeySpace *ks = shardable->key->ks;
+	const TesseraGroup *group;
+
+	if (table == NULL || table->group < 0)
+	{
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, shardable->with, psprintf("table \"%s\" is not sharded", with), NULL,
+						"Shard it first, then colocate with it.", NULL);
+		return NULL;
+	}
+	group = tessera_routing_group(shardable->routing, table->group);
+	if (group->hashed != shardable->hashed)
+	{
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid,
+						psprintf("table \"%s\" is sharded by strategy '%s'", with, group->hashed ? "hash" : "range"), NULL,
+						psprintf("Use strategy => '%s'.", group->hashed ? "hash" : "range"), NULL);
+		return NULL;
+	}
+	if (group->ncolumns != ks->ncolumns)
+	{
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid,
+						psprintf("the shard key of table \"%s\" has %d columns, not %d", with, group->ncolumns, ks->ncolumns), NULL, NULL, NULL);
+		return NULL;
+	}
+	return tessera_key_columns_alike(shardable, shardable->with, group->types, group->typmods, group->collations, findings) ? group : NULL;
 }
 
 
@@ -168,157 +387,220 @@ is_equality(Relation index, int i, const TesseraKeyColumn *column, const Oid *ex
 		get_op_opfamily_strategy(exclusion_operators[i], column->btree_opfamily) == BTEqualStrategyNumber;
 }
 
-/* Is every key column a plain column of the index, compared by equality? */
+/* Is the key column a plain column of the index, compared by equality? */
 static bool
-index_contains_key(Relation index, const TesseraShardKey *key)
+index_contains(Relation index, const TesseraShardKey *key, int k, const Oid *operators)
+{
+	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
+		if (index->rd_index->indkey.values[i] == key->attnums[k] && is_equality(index, i, &key->ks->columns[k], operators))
+			return true;
+	return false;
+}
+
+/* Key columns that the index lacks, each followed by `suffix`; NULL: none. */
+static char *
+missing_columns(Relation index, const TesseraShardKey *key, const char *suffix)
 {
 	Oid		   *operators = NULL;
 	Oid		   *procs;
 	uint16	   *strategies;
+	StringInfoData missing;
 
 	if (index->rd_index->indisexclusion)
 		RelationGetExclusionInfo(index, &operators, &procs, &strategies);
+	initStringInfo(&missing);
 	for (int k = 0; k < key->n; k++)
-	{
-		bool		found = false;
-
-		for (int i = 0; i < index->rd_index->indnkeyatts && !found; i++)
-			found = index->rd_index->indkey.values[i] == key->attnums[k] && is_equality(index, i, &key->ks->columns[k], operators);
-		if (!found)
-			return false;
-	}
-	return true;
+		if (!index_contains(index, key, k, operators))
+			appendStringInfo(&missing, "%s%s, ", quote_identifier(key->names[k]), suffix);
+	return missing.len > 0 ? missing.data : NULL;
 }
 
-static void
-check_unique(Relation rel, const TesseraShardKey *key)
+static bool
+is_key(const TesseraShardKey *key, AttrNumber attnum)
 {
+	for (int k = 0; k < key->n; k++)
+		if (key->attnums[k] == attnum)
+			return true;
+	return false;
+}
+
+/* The constraint dropped and added again with the key in front of its columns. */
+static char *
+mended_constraint(Relation rel, Relation index, Oid constraint, const TesseraShardKey *key)
+{
+	Form_pg_index form = index->rd_index;
+	const char *name = quote_identifier(get_constraint_name(constraint));
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "ALTER TABLE %s DROP CONSTRAINT %s, ADD CONSTRAINT %s %s%s (%s", tessera_table_name(RelationGetRelid(rel)), name, name,
+					 form->indisprimary ? "PRIMARY KEY" : "UNIQUE", form->indnullsnotdistinct ? " NULLS NOT DISTINCT" : "", key_columns(key));
+	for (int i = 0; i < form->indnkeyatts; i++)
+		if (!is_key(key, form->indkey.values[i]))
+			appendStringInfo(&sql, ", %s", quote_identifier(get_attname(RelationGetRelid(rel), form->indkey.values[i], false)));
+	appendStringInfoChar(&sql, ')');
+	for (int i = form->indnkeyatts; i < form->indnatts; i++)
+		appendStringInfo(&sql, "%s%s%s", i == form->indnkeyatts ? " INCLUDE (" : ", ",
+						 quote_identifier(get_attname(RelationGetRelid(rel), form->indkey.values[i], false)), i + 1 == form->indnatts ? ")" : "");
+	if (!form->indimmediate)
+	{
+		HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(constraint));
+
+		appendStringInfoString(&sql, " DEFERRABLE");
+		if (HeapTupleIsValid(tuple))
+		{
+			if (((Form_pg_constraint) GETSTRUCT(tuple))->condeferred)
+				appendStringInfoString(&sql, " INITIALLY DEFERRED");
+			ReleaseSysCache(tuple);
+		}
+	}
+	if (form->indisreplident)
+		appendStringInfo(&sql, ", REPLICA IDENTITY USING INDEX %s", name);
+	return sql.data;
+}
+
+/* A definition's column list gets the missing columns in front; NULL if it is not as expected. */
+static char *
+with_columns(const char *definition, const char *start, const char *missing)
+{
+	if (strncmp(definition, start, strlen(start)) != 0)
+		return NULL;
+	return psprintf("%s%s%s", start, missing, definition + strlen(start));
+}
+
+static char *
+mended_exclusion(Relation rel, Relation index, Oid constraint, const TesseraShardKey *key)
+{
+	const char *name = quote_identifier(get_constraint_name(constraint));
+	const char *method = get_am_name(index->rd_rel->relam);
+	const char *definition = TextDatumGetCString(DirectFunctionCall1(pg_get_constraintdef, ObjectIdGetDatum(constraint)));
+
+	for (int k = 0; k < key->n; k++)
+		if (!OidIsValid(GetDefaultOpClass(key->ks->columns[k].type, index->rd_rel->relam)))
+			return NULL;
+	definition = with_columns(definition, psprintf("EXCLUDE USING %s (", method), missing_columns(index, key, " WITH ="));
+	if (definition == NULL)
+		return NULL;
+	return psprintf("ALTER TABLE %s DROP CONSTRAINT %s, ADD CONSTRAINT %s %s", tessera_table_name(RelationGetRelid(rel)), name, name, definition);
+}
+
+static char *
+mended_index(Relation rel, Relation index, const TesseraShardKey *key)
+{
+	const char *name = quote_identifier(RelationGetRelationName(index));
+	const char *schema = quote_identifier(get_namespace_name(RelationGetNamespace(index)));
+	const char *definition = TextDatumGetCString(DirectFunctionCall1(pg_get_indexdef, ObjectIdGetDatum(RelationGetRelid(index))));
+	const char *start = psprintf("CREATE UNIQUE INDEX %s ON %s USING %s (", name, tessera_table_name(RelationGetRelid(rel)),
+								 get_am_name(index->rd_rel->relam));
+	const char *missing = missing_columns(index, key, "");
+
+	definition = with_columns(definition, start, missing);
+	if (definition == NULL)
+		return NULL;
+	return psprintf("DROP INDEX %s.%s; %s", schema, name, definition);
+}
+
+/* *key_index: one of the mended ones will do as the key index. */
+static void
+find_unique(const TesseraShardable *shardable, TesseraFindings *findings, bool *key_index)
+{
+	Relation	rel = shardable->rel;
 	ListCell   *lc;
 
 	foreach(lc, RelationGetIndexList(rel))
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 		Oid			constraint = get_index_constraint(RelationGetRelid(index));
+		bool		exclusion = index->rd_index->indisexclusion;
+		const char *statement;
 
-		if ((index->rd_index->indisunique || index->rd_index->indisexclusion) && !index_contains_key(index, key))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-					 OidIsValid(constraint) ?
-					 errmsg("constraint \"%s\" does not contain the shard key", get_constraint_name(constraint)) :
-					 errmsg("unique index \"%s\" does not contain the shard key", RelationGetRelationName(index)),
-					 errdetail("A shard cannot see whether a row of another shard violates it."),
-					 errhint("Add the key columns to it%s, choose another shard key, or drop it.",
-							 index->rd_index->indisexclusion ? " with the operator =" : "")));
+		if ((index->rd_index->indisunique || exclusion) && missing_columns(index, shardable->key, "") != NULL)
+		{
+			if (exclusion)
+				statement = mended_exclusion(rel, index, constraint, shardable->key);
+			else if (OidIsValid(constraint))
+				statement = mended_constraint(rel, index, constraint, shardable->key);
+			else
+				statement = mended_index(rel, index, shardable->key);
+			*key_index |= OidIsValid(constraint) && !exclusion;
+			tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, RelationGetRelid(rel),
+							OidIsValid(constraint) ? psprintf("constraint \"%s\" does not contain the shard key", get_constraint_name(constraint)) :
+							psprintf("unique index \"%s\" does not contain the shard key", RelationGetRelationName(index)),
+							"A shard cannot see whether a row of another shard violates it.",
+							psprintf("Add the key columns to it%s, choose another shard key, or drop it.", exclusion ? " with the operator =" : ""), statement);
+		}
 		index_close(index, AccessShareLock);
 	}
 }
 
 
-/* Foreign keys */
-
-static int
-column_array(HeapTuple tuple, Relation constraints, AttrNumber attribute, int16 **columns)
-{
-	bool		isnull;
-	Datum		datum = heap_getattr(tuple, attribute, RelationGetDescr(constraints), &isnull);
-	ArrayType  *array;
-
-	if (isnull)
-		return 0;
-	array = DatumGetArrayTypeP(datum);
-	*columns = (int16 *) ARR_DATA_PTR(array);
-	return ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
-}
-
-/* Does the foreign key pair each key column of one side with the key column of the same position of the other? */
-static bool
-joins_on_key(HeapTuple tuple, Relation constraints, const AttrNumber *keys, const AttrNumber *other_keys, int nkeys, bool referencing)
-{
-	int16	   *columns,
-			   *others;
-	int			n = column_array(tuple, constraints, referencing ? Anum_pg_constraint_conkey : Anum_pg_constraint_confkey, &columns);
-
-	if (column_array(tuple, constraints, referencing ? Anum_pg_constraint_confkey : Anum_pg_constraint_conkey, &others) != n)
-		return false;
-	for (int k = 0; k < nkeys; k++)
-	{
-		bool		found = false;
-
-		for (int i = 0; i < n && !found; i++)
-			found = columns[i] == keys[k] && others[i] == other_keys[k];
-		if (!found)
-			return false;
-	}
-	return true;
-}
+/* Replica identity, key index */
 
 static void
-check_foreign_key(Relation rel, Relation constraints, HeapTuple tuple, const TesseraShardKey *key, const TesseraRouting *routing,
-				  const TesseraGroup *group, bool referencing)
-{
-	Form_pg_constraint form = (Form_pg_constraint) GETSTRUCT(tuple);
-	Oid			other = referencing ? form->confrelid : form->conrelid;
-	const TesseraTable *table;
-
-	if (other == RelationGetRelid(rel))
-	{
-		if (joins_on_key(tuple, constraints, key->attnums, key->attnums, key->n, referencing))
-			return;
-	}
-	else if (group != NULL && (table = tessera_routing_table(routing, other)) != NULL && table->group == group->index &&
-			 joins_on_key(tuple, constraints, key->attnums, table->keys, key->n, referencing))
-		return;
-
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-			 errmsg("foreign key \"%s\" between \"%s\" and \"%s\" would leave the table group", NameStr(form->conname),
-					get_rel_name(form->conrelid), get_rel_name(form->confrelid)),
-			 errdetail("A shard can check a foreign key only if it joins tables of one group on their shard keys."),
-			 errhint("Drop the constraint, shard both tables alike (colocate_with), and add it again with the key columns in it.")));
-}
-
-/* Foreign keys in which the table is on one side; an index leads to those of conrelid only. */
-static void
-check_foreign_keys(Relation rel, const TesseraShardKey *key, const TesseraRouting *routing, const TesseraGroup *group, bool referencing)
-{
-	Relation	constraints = table_open(ConstraintRelationId, AccessShareLock);
-	ScanKeyData condition;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&condition, referencing ? Anum_pg_constraint_conrelid : Anum_pg_constraint_confrelid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(RelationGetRelid(rel)));
-	scan = systable_beginscan(constraints, referencing ? ConstraintRelidTypidNameIndexId : InvalidOid, referencing, NULL, 1, &condition);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		if (((Form_pg_constraint) GETSTRUCT(tuple))->contype == CONSTRAINT_FOREIGN)
-			check_foreign_key(rel, constraints, tuple, key, routing, group, referencing);
-	systable_endscan(scan);
-	table_close(constraints, AccessShareLock);
-}
-
-
-/* Replica identity */
-
-static void
-check_replica_identity(Relation rel)
+find_replica_identity(Relation rel, TesseraFindings *findings)
 {
 	char		identity = rel->rd_rel->relreplident;
+	bool		primary;
 
 	if (identity == REPLICA_IDENTITY_FULL || OidIsValid(RelationGetReplicaIndex(rel)))
 		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-			 errmsg("table \"%s\" has no replica identity", RelationGetRelationName(rel)),
-			 errdetail("Updates and deletes could not be followed while its rows move."),
-			 errhint("%s", identity == REPLICA_IDENTITY_NOTHING ? "ALTER TABLE ... REPLICA IDENTITY FULL, DEFAULT or USING INDEX." :
-					 "Add a primary key, or ALTER TABLE ... REPLICA IDENTITY FULL.")));
+	(void) RelationGetIndexList(rel);
+	primary = OidIsValid(rel->rd_pkindex) && identity != REPLICA_IDENTITY_DEFAULT;
+	tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, RelationGetRelid(rel),
+					psprintf("table \"%s\" has no replica identity", RelationGetRelationName(rel)),
+					"Updates and deletes could not be followed while its rows move.",
+					identity == REPLICA_IDENTITY_NOTHING ? "ALTER TABLE ... REPLICA IDENTITY FULL, DEFAULT or USING INDEX." :
+					"Add a primary key, or ALTER TABLE ... REPLICA IDENTITY FULL.",
+					psprintf("ALTER TABLE %s REPLICA IDENTITY %s", tessera_table_name(RelationGetRelid(rel)), primary ? "DEFAULT" : "FULL"));
+}
+
+static void
+find_key_index(TesseraShardable *shardable, TesseraFindings *findings, bool to_come)
+{
+	const char *name = tessera_table_name(RelationGetRelid(shardable->rel));
+	const char *columns = key_columns(shardable->key);
+
+	shardable->has_key_index = OidIsValid(tessera_key_index(shardable->rel, shardable->key->ks, shardable->key->attnums, NULL));
+	if (shardable->has_key_index || shardable->create_index || to_come)
+		return;
+	tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, RelationGetRelid(shardable->rel),
+					psprintf("table \"%s\" has no index that begins with its shard key", RelationGetRelationName(shardable->rel)),
+					"Ranges of keys are scanned by a valid btree index without a predicate.",
+					psprintf("Use create_index => true, or first CREATE INDEX ON %s (%s).", name, columns),
+					psprintf("CREATE INDEX ON %s (%s)", name, columns));
+}
+
+static void
+find_all(TesseraShardable *shardable, TesseraFindings *findings)
+{
+	bool		key_index = false;
+
+	if (!find_kind(shardable->rel, findings))
+		return;
+	shardable->table = find_placed_table(shardable, findings);
+	if (shardable->table == NULL)
+		return;
+	shardable->key = find_key(shardable->rel, shardable->key_text, shardable->hashed, findings);
+	if (shardable->key == NULL)
+	{
+		find_replica_identity(shardable->rel, findings);
+		return;
+	}
+	if (OidIsValid(shardable->with))
+		shardable->group = find_group(shardable, findings);
+	tessera_find_foreign_keys(shardable, findings);
+	find_unique(shardable, findings, &key_index);
+	find_replica_identity(shardable->rel, findings);
+	find_key_index(shardable, findings, key_index);
 }
 
 void
-tessera_check_table_constraints(Relation rel, const TesseraShardKey *key, const TesseraRouting *routing, const TesseraGroup *group)
+tessera_shardable(TesseraShardable *shardable, TesseraFindings *findings)
 {
-	check_unique(rel, key);
-	check_foreign_keys(rel, key, routing, group, true);
-	check_foreign_keys(rel, key, routing, group, false);
-	check_replica_identity(rel);
+	int			level = NewGUCNestLevel();
+
+	/* definitions and types in statements are qualified; an error ends the setting as well */
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	find_all(shardable, findings);
+	AtEOXact_GUC(true, level);
 }

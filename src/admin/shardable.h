@@ -1,6 +1,6 @@
 /*
  * shardable.h
- *	  What makes a table fit to be sharded: its kind, its key columns, its constraints and indexes.
+ *	  What makes a table fit to be sharded: its kind, its key columns, its constraints and indexes. One list of checks yields findings.
  */
 #ifndef TESSERA_SHARDABLE_H
 #define TESSERA_SHARDABLE_H
@@ -9,6 +9,7 @@
 #include "nodes/pg_list.h"
 #include "utils/rel.h"
 
+#include "admin/findings.h"
 #include "catalog/key.h"
 #include "routing/routing.h"
 
@@ -20,20 +21,60 @@ typedef struct TesseraShardKey
 	TesseraKeySpace *ks;
 } TesseraShardKey;
 
-/* ERROR unless the table is of a kind that can be sharded: 42809 not a table, 0A000 what is not supported (partitioning, inheritance, unlogged, rules,
- * logical replication into it), 42P16 temporary. */
+/* What is asked for, and what the checks have found out on the way. In the caller's context. */
+typedef struct TesseraShardable
+{
+	/* given */
+	Relation	rel;			/* locked against DDL, if what is found must stay true */
+	const TesseraRouting *routing;
+	const char *key_text;		/* as the caller gave it */
+	bool		hashed;
+	Oid			with;			/* colocate_with, or InvalidOid */
+	bool		create_index;	/* the key index will be made if there is none */
+	/* found: NULL where something is in the way */
+	const TesseraTable *table;
+	const TesseraGroup *group;	/* of colocate_with */
+	TesseraShardKey *key;
+	bool		has_key_index;
+} TesseraShardable;
+
+/*
+ * All checks of one table (not of those around it). Findings are in an order in which their statements can be run. Errors: 42809 not a table, 0A000 what is not
+ * supported (partitioning, inheritance, unlogged, rules, logical replication into it), 42P16 temporary, constraints, key columns, group; 42602, 42703, 42701,
+ * 22023 the key.
+ */
+extern void tessera_shardable(TesseraShardable *shardable, TesseraFindings *findings);
+
+/* Have the key columns these types and collations, in order? Else a finding for each that has not; `with`: the table whose key it is. */
+extern bool tessera_key_columns_alike(const TesseraShardable *shardable, Oid with, const Oid *types, const int32 *typmods, const Oid *collations,
+									  TesseraFindings *findings);
+
+/* ERROR unless the table is of a kind that can be sharded: the first part of the above. */
 extern void tessera_check_table_kind(Relation rel);
 
 /*
  * Key columns named as in SQL, 'a' or 'a, "B"': they exist, are plain NOT NULL columns, not twice, and their types can be a key of this strategy.
- * ERROR 42602, 42703, 42P16, 22023. In the current context.
+ * ERROR 42602, 42703, 42701, 42P16, 22023. In the current context.
  */
 extern TesseraShardKey *tessera_parse_shard_key(Relation rel, const char *key, bool hashed);
 
-/*
- * ERROR 42P16 naming the constraint or index: unique and exclusion constraints must contain the key; foreign keys, from and to the table, must join
- * it to a table of the same group (group NULL: a new one) on the key; updates need a replica identity to be moved.
- */
-extern void tessera_check_table_constraints(Relation rel, const TesseraShardKey *key, const TesseraRouting *routing, const TesseraGroup *group);
+/* ---- foreign_keys.c ---- */
+
+/* Foreign keys from and to the table must join it to a table of the same group on the key. */
+extern void tessera_find_foreign_keys(const TesseraShardable *shardable, TesseraFindings *findings);
+
+/* Columns of `other` that foreign keys between it and the table pair with the table's key columns, as text of a key; else its columns of the same names; NULL: none. */
+extern char *tessera_foreign_key_of_other(const TesseraShardable *shardable, Oid other);
+
+/* ---- shard_table.c ---- */
+
+/* ERROR 42501 unless the effective user owns the table or is a member of tessera_admin, 42P01 if there is none. */
+extern void tessera_require_table_owner(Oid relid);
+
+/* The newest routing table; ERROR 55000 if this database is not a node. */
+extern const TesseraRouting *tessera_sharding_routing(void);
+
+/* 'range' or 'hash'; ERROR 22023 if it is neither. */
+extern bool tessera_strategy_is_hash(const char *strategy);
 
 #endif							/* TESSERA_SHARDABLE_H */

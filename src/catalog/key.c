@@ -94,6 +94,20 @@ is_catalog_reference(Oid type)
 	}
 }
 
+static void check_type(Oid type, Oid collation, bool hashed);
+
+/*
+ * Keys are made of the text of bounds by whoever routes a statement or runs a worker, so that may not run a user's code: the input function of a domain checks. (The key's own type
+ * is that below its domains.)
+ */
+static void
+check_inner_type(Oid type, Oid collation, bool hashed)
+{
+	if (get_typtype(type) == TYPTYPE_DOMAIN)
+		refuse_type(type, "It is a domain inside another type, whose check would run wherever a key is read.", "Choose a column of another type.");
+	check_type(type, collation, hashed);
+}
+
 /* Refuses a type whose order (or hash) or text differs between nodes, here or anywhere inside it. */
 static void
 check_type(Oid type, Oid collation, bool hashed)
@@ -117,11 +131,11 @@ check_type(Oid type, Oid collation, bool hashed)
 		check_collation(OidIsValid(collation) ? collation : DEFAULT_COLLATION_OID, hashed);
 
 	if (OidIsValid(inner = get_element_type(type)))
-		check_type(inner, collation, hashed);
+		check_inner_type(inner, collation, hashed);
 	else if (type_is_multirange(type))
-		check_type(get_multirange_range(type), InvalidOid, hashed);
+		check_inner_type(get_multirange_range(type), InvalidOid, hashed);
 	else if (type_is_range(type))
-		check_type(get_range_subtype(type), get_range_collation(type), hashed);
+		check_inner_type(get_range_subtype(type), get_range_collation(type), hashed);
 	else if (type_is_rowtype(type))
 	{
 		TupleDesc	tupdesc = lookup_rowtype_tupdesc_copy(type, -1);
@@ -131,7 +145,7 @@ check_type(Oid type, Oid collation, bool hashed)
 			Form_pg_attribute att = TupleDescAttr(tupdesc, i);
 
 			if (!att->attisdropped)
-				check_type(att->atttypid, att->attcollation, hashed);
+				check_inner_type(att->atttypid, att->attcollation, hashed);
 		}
 		FreeTupleDesc(tupdesc);
 	}

@@ -48,8 +48,9 @@ is_portable(Oid type)
 	Oid			element;
 
 	if (type >= FirstNormalObjectId || tessera_type_names_object(type) || type == RECORDOID || type == RECORDARRAYOID || type == UNKNOWNOID ||
-		type == CSTRINGOID)
-		return false;
+		type == CSTRINGOID || type == INT2VECTOROID || type == OIDVECTOROID ||
+		type == PG_NODE_TREEOID)
+		return false;			/* the receive functions of vectors refuse empty ones, that of trees everything */
 	element = get_element_type(type);
 	return !OidIsValid(element) || is_portable(element);
 }

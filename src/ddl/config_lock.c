@@ -17,9 +17,11 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/timestamp.h"
 
 #include "catalog/relation.h"
 #include "common/spi.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "routing/routing.h"
 
@@ -37,9 +39,11 @@ compare_hashes(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void
-lock_names(ArrayType *names)
+/* NULL, or who holds one of them (node_lock.c). */
+static char *
+lock_names(ArrayType *names, int timeout_ms)
 {
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 	Datum	   *values;
 	int			n;
 	uint32	   *hashes;
@@ -55,11 +59,16 @@ lock_names(ArrayType *names)
 	qsort(hashes, n, sizeof(uint32), compare_hashes);
 	for (int i = 0; i < n; i++)
 	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 		LOCKTAG		tag;
+		StringInfoData holders;
 
+		initStringInfo(&holders);
 		SET_LOCKTAG_OBJECT(tag, MyDatabaseId, NAME_CLASS, hashes[i], 0);
-		(void) LockAcquire(&tag, ExclusiveLock, false, false);
+		if (!tessera_try_lock(&tag, ExclusiveLock, Max((int) left, 1), &holders))
+			return psprintf("held the names of what the statement changes%s", holders.data);
 	}
+	return NULL;
 }
 
 /* Does the caller know the registry as it is? */
@@ -104,7 +113,8 @@ lock_groups(Datum groups)
 
 /*
  * internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok'; 'stale' if the caller does not know all nodes, or what is sharded; 'busy'
- * if a migration of the groups runs: they are not locked; 'again' if one has begun meanwhile: the caller undoes this.
+ * if a migration of the groups runs: they are not locked; 'again' if one has begun meanwhile: the caller undoes this; 'held ...' if another
+ * statement has one of the names.
  */
 Datum
 tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
@@ -113,6 +123,7 @@ tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
 	char		timeout[16];
 	int			level = NewGUCNestLevel();
 	const char *answer = "stale";
+	char	   *held;
 	TesseraSpi	access;
 
 	if (array_contains_nulls(names))
@@ -124,9 +135,11 @@ tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
 	snprintf(timeout, sizeof(timeout), "%d", PG_GETARG_INT32(3));
 	(void) set_config_option("lock_timeout", timeout, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	LockRelationOid(tessera_catalog_relid(TESSERA_NODE), RowShareLock);
-	lock_names(names);
+	held = lock_names(names, PG_GETARG_INT32(3));
 	tessera_spi_begin(&access);
-	if (knows_nodes(PG_GETARG_DATUM(0)) && knows_groups(PG_GETARG_DATUM(1)))
+	if (held != NULL)
+		answer = held;
+	else if (knows_nodes(PG_GETARG_DATUM(0)) && knows_groups(PG_GETARG_DATUM(1)))
 		answer = lock_groups(PG_GETARG_DATUM(2));
 	tessera_spi_end(&access);
 	AtEOXact_GUC(true, level);

@@ -47,6 +47,15 @@ extern void tessera_subject(Node *statement, const TesseraRouting *routing, Tess
 /* The cluster table that a relation belongs to: itself, the root of its partition tree, the table of an index; InvalidOid if none. */
 extern Oid	tessera_cluster_root(const TesseraRouting *routing, Oid relid);
 
+/* ---- temporary.c ---- */
+
+/* Is it about a function, domain or composite type that rests on something temporary (a row type of a temporary table)? Then it is this session's own. */
+extern bool tessera_rests_on_temporary(Node *statement);
+
+/* ERROR 0A000 if a temporary table would become a child of a table of the cluster, or a table of the cluster get a column of a temporary type. */
+extern void tessera_refuse_temporary_child(Node *statement, const TesseraRouting *routing);
+extern void tessera_refuse_temporary_columns(Node *statement);
+
 /* ---- rules.c ---- */
 
 /* ERROR 42P16 or 0A000, with a HINT, where the statement would give a table of the cluster what it cannot have. Before the statement runs. */
@@ -125,15 +134,6 @@ extern List *tessera_ddl_groups(const TesseraRouting *routing, List *relids);
 
 /* Sets a setting until the caller's NewGUCNestLevel ends, whoever the user is. */
 extern void tessera_ddl_set_here(const char *name, const char *value);
-
-/* Milliseconds one attempt waits for a lock. */
-extern int	tessera_ddl_attempt_timeout(void);
-
-/*
- * Runs attempt(arg) in a subtransaction with that lock_timeout, again after a pause while it fails for a lock (55P03, 40P01), for stale routing, or for a
- * migration or rows in the way (TS004, in the end 55006), until tessera.ddl_lock_timeout has passed. No longer than once if `once`.
- */
-extern void tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once);
 
 /* ---- set_constraints.c ---- */
 

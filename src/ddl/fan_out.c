@@ -2,9 +2,9 @@
  * fan_out.c
  *	  One DDL statement on every node, in one distributed transaction.
  *
- * Phases of an attempt, all in one subtransaction: lock the names on the config node (and see that no migration runs); run the statement here, tracked;
- * send it to every other node, by node_id. Each waits only a short time for any lock; if one is not had, the subtransaction is rolled back everywhere and
- * with it every lock, and the next attempt starts after a pause. The other end tracks the statement in the same way and fires no event triggers: those
+ * Phases of an attempt (attempts.h), all in one subtransaction: lock the names on the config node (and see that no migration runs); lock the tables on all nodes; run
+ * the statement here, tracked; send it to every other node, by node_id. Each waits only a short time for any lock; if one is not had, the subtransaction is rolled back
+ * everywhere and with it every lock, and the next attempt starts after a pause. The other end tracks the statement in the same way and fires no event triggers: those
  * fire here, and what their functions do is routed like anything else.
  *
  * A statement nested in a running one (event trigger) first sends the outer one, so that the others see both in order.
@@ -37,8 +37,9 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi.h"
-#include "common/table_lock.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 #include "ddl/statement_text.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
@@ -80,92 +81,10 @@ void		(*tessera_ddl_end_migrations) (const char *groups, const char *by, int tim
 static FanOut *current = NULL;
 static Announced announced = {0};
 
-int
-tessera_ddl_attempt_timeout(void)
-{
-	int			timeout = Max(100, Min(1000, tessera_ddl_lock_timeout / 5));
-
-	return LockTimeout > 0 ? Min(timeout, LockTimeout) : timeout;
-}
-
 void
 tessera_ddl_set_here(const char *name, const char *value)
 {
 	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
-/* ---- attempts ---- */
-
-/* A pause that grows, and differs from another router's. */
-static void
-pause_before_attempt(int attempt)
-{
-	long		ms = 10 + (long) (pg_prng_double(&pg_global_prng_state) * Min(20 << Min(attempt, 5), 500));
-
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
-static bool
-may_try_again(int code)
-{
-	return code == ERRCODE_LOCK_NOT_AVAILABLE || code == ERRCODE_T_R_DEADLOCK_DETECTED || code == ERRCODE_TESSERA_STALE_ROUTING ||
-		code == ERRCODE_TESSERA_CONFLICTING;
-}
-
-/* One attempt; true if it went through, false if it was undone and may be made again. */
-static bool
-try_once(void (*attempt) (void *arg), void *arg, TimestampTz deadline)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	char		timeout[16];
-	int			level = NewGUCNestLevel();
-	ErrorData  *volatile error = NULL;
-
-	snprintf(timeout, sizeof(timeout), "%d", tessera_ddl_attempt_timeout());
-	tessera_ddl_set_here("lock_timeout", timeout);
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		attempt(arg);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	if (error && (!may_try_again(error->sqlerrcode) || GetCurrentTimestamp() >= deadline))
-	{
-		if (error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
-			error->sqlerrcode = ERRCODE_T_R_SERIALIZATION_FAILURE;
-		if (error->sqlerrcode == ERRCODE_TESSERA_CONFLICTING)
-			error->sqlerrcode = ERRCODE_OBJECT_IN_USE;
-		ReThrowError(error);
-	}
-	if (error && error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
-		(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
-	AtEOXact_GUC(true, level);
-	if (error)
-		FreeErrorData(error);
-	return error == NULL;
-}
-
-void
-tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, bool once)
-{
-	TimestampTz deadline = once ? 0 : TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_ddl_lock_timeout);
-
-	for (int i = 0; !try_once(attempt, arg, deadline); i++)
-		pause_before_attempt(i);
 }
 
 /* ---- the config node's lock ---- */
@@ -230,6 +149,8 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const 
 		tessera_ddl_end_migrations(values[2], by, tessera_ddl_lock_timeout);
 		answer = tessera_participant_call(routing, config->node_id, true, LOCK_SQL, lengthof(values), values);
 	}
+	if (answer != NULL && strncmp(answer, "held ", 5) == 0)
+		tessera_ddl_held(config->node_id, answer);
 	if (answer != NULL && (strcmp(answer, "busy") == 0 || strcmp(answer, "again") == 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_CONFLICTING),
@@ -586,6 +507,7 @@ attempt_statement(void *arg)
 	Node	   *statement = f->utility->statement->utilityStmt;
 	TesseraTrack *track;
 	List	   *groups;
+	List	   *sequences;
 	char	   *by = tessera_ddl_by(f->utility, f->subject);
 
 	f->sent = false;
@@ -594,7 +516,9 @@ attempt_statement(void *arg)
 	if (!IsA(statement, LockStmt))
 		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->subject->keys), groups, by);
 	tessera_rules_before(statement, f->routing);
+	tessera_ddl_lock_tables(f->routing, tessera_ddl_table_locks(statement, f->routing), false);
 	f->home_found = f->home;
+	sequences = tessera_sequences_before(statement, f->routing);
 	track = run_tracked(f->utility, f->routing, f->subject->relids, &f->seed, f->home, f->at, true);
 	f->home_found = track->home;
 	if (IsA(statement, ViewStmt) && is_temporary(track))
@@ -604,6 +528,7 @@ attempt_statement(void *arg)
 		tessera_ddl_lock(f->routing, NIL, groups, by);
 	if (!f->sent)
 		send_to_others(f);
+	tessera_sequences_after(sequences);
 }
 
 void
@@ -626,7 +551,8 @@ tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraS
 	current = &f;
 	PG_TRY();
 	{
-		tessera_ddl_attempts(attempt_statement, &f, IsA(statement, LockStmt) && ((LockStmt *) statement)->nowait);
+		tessera_ddl_attempts(attempt_statement, &f, !IsA(statement, LockStmt) ? TESSERA_PATIENCE_DDL :
+							 ((LockStmt *) statement)->nowait ? TESSERA_PATIENCE_NONE : TESSERA_PATIENCE_LOCK);
 	}
 	PG_FINALLY();
 	{

@@ -14,6 +14,7 @@
 #include "utils/memutils.h"
 
 #include "common/spi.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "transaction/participant.h"
 
@@ -137,5 +138,5 @@ tessera_role_statement(TesseraUtility *utility, const TesseraRouting *routing)
 		return;
 	}
 	tessera_fan_out_pending();
-	tessera_ddl_attempts(attempt_role, &r, false);
+	tessera_ddl_attempts(attempt_role, &r, TESSERA_PATIENCE_DDL);
 }

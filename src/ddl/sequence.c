@@ -31,6 +31,7 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "parser/parse_func.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -56,14 +57,20 @@ PG_FUNCTION_INFO_V1(tessera_currval);
 PG_FUNCTION_INFO_V1(tessera_lastval);
 PG_FUNCTION_INFO_V1(tessera_setval);
 PG_FUNCTION_INFO_V1(tessera_sequence_row);
+PG_FUNCTION_INFO_V1(tessera_sequence_last_value);
 PG_FUNCTION_INFO_V1(tessera_internal_sequence_block);
 PG_FUNCTION_INFO_V1(tessera_internal_sequence_set);
+PG_FUNCTION_INFO_V1(tessera_internal_sequence_state);
 PG_FUNCTION_INFO_V1(tessera_internal_sequence_forget);
 
 #define BLOCK_SQL "SELECT tessera.internal_sequence_block($1, $2)"
 #define SET_SQL "SELECT tessera.internal_sequence_set($1, $2, $3)"
+#define STATE_SQL "SELECT tessera.internal_sequence_state($1)"
 #define FORGET_SQL "SELECT tessera.internal_sequence_forget($1)"
+#define BLOCK_CLASS ((Oid) 0xFFFFFFF2)	/* objects that no catalog has: a sequence whose values are drawn for another node */
 #define OWN_BLOCK 32			/* of a sequence of this transaction */
+#define FAIR_BLOCK 32			/* so many values a node gets in any case */
+#define FAIR_SHARE 16			/* more than those: at most one in so many of what is left */
 
 /* What this session knows of a sequence. */
 typedef struct Known
@@ -71,8 +78,9 @@ typedef struct Known
 	Oid			sequence;		/* key */
 	bool		has_last;
 	int64		last;
-	/* valid while the routing image has this number */
+	/* valid while the routing image has this number and the sequence is in this schema */
 	uint64		image;
+	Oid			namespace;
 	bool		cluster;
 	int32		home;
 	/* of this transaction */
@@ -168,12 +176,14 @@ static Known *
 know_home(const TesseraRouting *routing, Oid sequence)
 {
 	Known	   *entry = know(sequence);
+	Oid			namespace = get_rel_namespace(sequence);
 
-	if (entry->image != routing->sequence)
+	if (entry->image != routing->sequence || entry->namespace != namespace)
 	{
 		entry->cluster = belongs_to_cluster(routing, sequence);
-		entry->home = entry->cluster ? home_of_schema(routing, get_namespace_name(get_rel_namespace(sequence))) : routing->self;
+		entry->home = entry->cluster ? home_of_schema(routing, get_namespace_name(namespace)) : routing->self;
 		entry->image = routing->sequence;
+		entry->namespace = namespace;
 	}
 	return entry;
 }
@@ -230,11 +240,13 @@ read_block(const char *text, TesseraBlock *block)
 	block->nruns = 0;
 	for (int i = 0; i + 2 < n && block->nruns < TESSERA_POOL_RUNS; i += 3)
 	{
-		TesseraRun64 *run = &block->runs[block->nruns++];
+		TesseraRun64 *run = &block->runs[block->nruns];
 
 		run->first = DatumGetInt64(values[i]);
 		run->step = DatumGetInt64(values[i + 1]);
 		run->count = (int32) DatumGetInt64(values[i + 2]);
+		if (run->count > 0)
+			block->nruns++;
 	}
 }
 
@@ -247,6 +259,107 @@ fetch_block(void *arg, int n, TesseraBlock *block)
 
 	if (answer)
 		read_block(answer, block);
+}
+
+/* ---- the fetcher ---- */
+
+#define FETCH_TIMEOUT 5000		/* ms that a home may take to answer */
+#define FETCH_PAUSE 1000L		/* ms until a home that did not answer is asked again: at first, and in the end */
+#define FETCH_PAUSE_MAX 30000L
+#define FETCHER_IDLE 60000		/* ms that the worker stays without work */
+
+/* What the home gives for one pool; empty if it is not to be asked any more. In a transaction. */
+static void
+fetch_reserve(Oid sequence, int n, TesseraBlock *block)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const char *values[] = {NULL, psprintf("%d", n)};
+	int32		home = routing && get_rel_relkind(sequence) == RELKIND_SEQUENCE ? tessera_sequence_home(routing, sequence) : 0;
+	PGresult   *result;
+
+	if (home == 0 || home == routing->self)
+		return;
+	/* as nextval does, so that ALTER SEQUENCE, here or elsewhere, finds no fetch on its way; whoever holds the lock may be about to drop it: later then */
+	if (!ConditionalLockRelationOid(sequence, RowExclusiveLock))
+		return;
+	values[0] = qualified_name(sequence);
+	result = tessera_control_call_within(routing, home, BLOCK_SQL, lengthof(values), values, FETCH_TIMEOUT);
+	if (PQntuples(result) > 0 && !PQgetisnull(result, 0, 0))
+		read_block(PQgetvalue(result, 0, 0), block);
+}
+
+/* Did the home not answer? Other errors (the sequence has come to its end) would come again: the pool is not filled ahead then. */
+static bool
+is_unreachable(int code)
+{
+	return ERRCODE_TO_CATEGORY(code) == ERRCODE_CONNECTION_EXCEPTION || ERRCODE_TO_CATEGORY(code) == ERRCODE_OPERATOR_INTERVENTION;
+}
+
+/* One pool, in a transaction of its own; false if the home did not answer. */
+static bool
+fill_pool(Oid sequence, int n, uint64 generation)
+{
+	MemoryContext context = CurrentMemoryContext;
+	TesseraBlock block = {0};
+	volatile bool answered = true;
+
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		fetch_reserve(sequence, n, &block);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		/* who needs a value gets the error; the log need not have it each time */
+		ereport(DEBUG1, (errmsg_internal("no values fetched: %s", error->message)));
+		answered = !is_unreachable(error->sqlerrcode);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	if (answered)
+		(void) tessera_pool_bring(sequence, generation, &block);
+	return answered;
+}
+
+long
+tessera_sequence_fetcher_step(void)
+{
+	static TimestampTz busy = 0;
+	static long pause = FETCH_PAUSE;
+	TimestampTz now = GetCurrentTimestamp();
+	bool		failed = false;
+	bool		more = false;
+	int			position = 0;
+	uint64		generation;
+	Oid			sequence;
+	int			n;
+
+	while ((n = tessera_pool_next_wish(&position, &sequence, &generation)) > 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		busy = now;
+		if (fill_pool(sequence, n, generation))
+			more = true;
+		else
+			failed = true;
+	}
+	if (failed)
+	{
+		pause = Min(pause * 2, FETCH_PAUSE_MAX);
+		return pause / 2;
+	}
+	pause = FETCH_PAUSE;
+	if (more)
+		return 0;				/* was it enough? */
+	return now - busy > FETCHER_IDLE * INT64CONST(1000) ? -1 : FETCHER_IDLE;
 }
 
 /* ---- nextval ---- */
@@ -449,6 +562,18 @@ forget_everywhere(const TesseraRouting *routing, Oid sequence)
 		if (node_id != routing->self)
 			(void) tessera_control_call(routing, node_id, FORGET_SQL, 1, values);
 	}
+	tessera_sequence_changed(sequence);
+}
+
+/*
+ * On the home: not while it draws values for another node, which would begin with the value set here. The lock is an object's that no catalog has; nobody waits for it across a call.
+ */
+static void
+set_here(Oid sequence, int64 value, bool called)
+{
+	LockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
+	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
+	UnlockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
 }
 
 /* setval(regclass, int8, bool) */
@@ -461,8 +586,11 @@ tessera_setval(PG_FUNCTION_ARGS)
 	const TesseraRouting *routing = tessera_routing();
 	Known	   *entry = routing && get_rel_relkind(sequence) == RELKIND_SEQUENCE ? know_home(routing, sequence) : NULL;
 
+	/* before: no node fetches any more because it wanted to; after: what it got meanwhile goes */
+	if (entry && entry->cluster)
+		forget_everywhere(routing, sequence);
 	if (entry == NULL || entry->home == routing->self)
-		(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
+		set_here(sequence, value, called);
 	else
 	{
 		Relation	rel = open_sequence(sequence);
@@ -477,7 +605,6 @@ tessera_setval(PG_FUNCTION_ARGS)
 	}
 	if (entry && entry->cluster)
 		forget_everywhere(routing, sequence);
-	tessera_sequence_changed(sequence);
 	entry = know(sequence);
 	if (called)
 	{
@@ -512,9 +639,8 @@ read_row_here(Oid sequence, Datum *values, bool *nulls)
 static void
 read_row_home(const TesseraRouting *routing, int32 home, Oid sequence, bool own, Datum *values, bool *nulls)
 {
-	char	   *sql = psprintf("SELECT last_value OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) log_cnt OPERATOR(pg_catalog.||) ' ' "
-							   "OPERATOR(pg_catalog.||) is_called::pg_catalog.int4 FROM %s", qualified_name(sequence));
-	char	   *answer = ask_home(routing, home, own, sql, 0, NULL);
+	const char *name[] = {qualified_name(sequence)};
+	char	   *answer = ask_home(routing, home, own, STATE_SQL, 1, name);
 	long long	last;
 	long long	count;
 	int			called;
@@ -529,33 +655,130 @@ read_row_home(const TesseraRouting *routing, int32 home, Oid sequence, bool own,
 	memset(nulls, 0, sizeof(bool) * 3);
 }
 
-/* sequence_row(regclass): last_value, log_cnt, is_called, as the home has them */
-Datum
-tessera_sequence_row(PG_FUNCTION_ARGS)
+static Relation
+open_for_reading(Oid sequence)
 {
-	Oid			sequence = PG_GETARG_OID(0);
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	const TesseraRouting *routing = tessera_routing();
 	Relation	rel = relation_open(sequence, AccessShareLock);
-	bool		own = is_own(rel);
-	Datum		values[3];
-	bool		nulls[3];
-	int32		home;
 
 	if (rel->rd_rel->relkind != RELKIND_SEQUENCE)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a sequence", RelationGetRelationName(rel))));
-	check_privilege(rel, ACL_SELECT);
-	relation_close(rel, AccessShareLock);
+	return rel;
+}
+
+/* A call that the planner has put in the place of the sequence itself. */
+static bool
+is_checked(FunctionCallInfo fcinfo)
+{
+	Node	   *call = fcinfo->flinfo->fn_expr;
+
+	return call && IsA(call, FuncExpr) && ((FuncExpr *) call)->location == TESSERA_SEQUENCE_CHECKED;
+}
+
+/* Where the sequence stands, as its home has it; false: it has no row. */
+static bool
+read_row(Relation rel, Datum *values, bool *nulls)
+{
+	const TesseraRouting *routing = tessera_routing();
+	Oid			sequence = RelationGetRelid(rel);
+	int32		home = routing ? tessera_sequence_home(routing, sequence) : 0;
+
+	if (routing == NULL || home == routing->self)
+		return read_row_here(sequence, values, nulls);
+	read_row_home(routing, home, sequence, is_own(rel), values, nulls);
+	return true;
+}
+
+/* sequence_row(regclass): last_value, log_cnt, is_called, as the home has them */
+Datum
+tessera_sequence_row(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Relation	rel = open_for_reading(PG_GETARG_OID(0));
+	Datum		values[3];
+	bool		nulls[3];
+
+	if (!is_checked(fcinfo))
+		check_privilege(rel, ACL_SELECT);
 	InitMaterializedSRF(fcinfo, 0);
-	home = routing ? tessera_sequence_home(routing, sequence) : 0;
-	if (routing && home != routing->self)
-		read_row_home(routing, home, sequence, own, values, nulls);
-	else if (!read_row_here(sequence, values, nulls))
-		return (Datum) 0;
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	if (read_row(rel, values, nulls))
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	relation_close(rel, AccessShareLock);
 	return (Datum) 0;
+}
+
+/* sequence_last_value(regclass): the last value drawn from the home, by whichever node; NULL if none was (pg_sequences) */
+Datum
+tessera_sequence_last_value(PG_FUNCTION_ARGS)
+{
+	Relation	rel = open_for_reading(PG_GETARG_OID(0));
+	Datum		values[3];
+	bool		nulls[3];
+	bool		found;
+
+	check_privilege(rel, ACL_SELECT | ACL_USAGE);
+	found = read_row(rel, values, nulls);
+	relation_close(rel, AccessShareLock);
+	if (!found || !DatumGetBool(values[2]))
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(values[0]);
+}
+
+/* ---- another schema, another home ---- */
+
+typedef struct Resettled
+{
+	Oid			sequence;
+	int32		home;			/* before */
+} Resettled;
+
+List *
+tessera_sequences_before(Node *statement, const TesseraRouting *routing)
+{
+	RangeVar   *relation = IsA(statement, AlterObjectSchemaStmt) ? ((AlterObjectSchemaStmt *) statement)->relation : NULL;
+	Oid			relid = relation ? RangeVarGetRelid(relation, NoLock, true) : InvalidOid;
+	List	   *sequences = NIL;
+	List	   *result = NIL;
+	ListCell   *cell;
+
+	if (OidIsValid(relid))
+		sequences = get_rel_relkind(relid) == RELKIND_SEQUENCE ? list_make1_oid(relid) : getOwnedSequences(relid);
+	foreach(cell, sequences)
+	{
+		Resettled  *one = palloc(sizeof(Resettled));
+
+		if (!tessera_is_cluster_sequence(routing, lfirst_oid(cell)))
+			continue;
+		one->sequence = lfirst_oid(cell);
+		one->home = tessera_sequence_home(routing, one->sequence);
+		result = lappend(result, one);
+	}
+	return result;
+}
+
+void
+tessera_sequences_after(List *before)
+{
+	const TesseraRouting *routing = tessera_routing();
+	ListCell   *cell;
+
+	foreach(cell, before)
+	{
+		Resettled  *one = lfirst(cell);
+		int32		home = tessera_sequence_home(routing, one->sequence);
+		Datum		row[3];
+		bool		nulls[3];
+		const char *values[3];
+
+		if (home == one->home)
+			continue;
+		read_row_home(routing, one->home, one->sequence, true, row, nulls);
+		values[0] = qualified_name(one->sequence);
+		values[1] = psprintf(INT64_FORMAT, DatumGetInt64(row[0]));
+		values[2] = DatumGetBool(row[2]) ? "t" : "f";
+		(void) ask_home(routing, home, true, SET_SQL, 3, values);
+	}
 }
 
 /* ---- the home's side ---- */
@@ -566,6 +789,27 @@ sequence_of_text(text *name, bool missing_ok)
 	List	   *names = textToQualifiedNameList(name);
 
 	return RangeVarGetRelid(makeRangeVarFromNameList(names), NoLock, missing_ok);
+}
+
+/* How many values one node may have at once, of those that the sequence has left behind this one: it must not take them from all others. */
+static int32
+fair_share(Oid sequence, int64 value, int32 n)
+{
+	HeapTuple	tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
+	Form_pg_sequence form;
+	uint64		left;
+	uint64		step;
+
+	if (!HeapTupleIsValid(tuple))
+		return n;
+	form = (Form_pg_sequence) GETSTRUCT(tuple);
+	step = form->seqincrement > 0 ? (uint64) form->seqincrement : (uint64) 0 - (uint64) form->seqincrement;
+	if (form->seqcycle)
+		left = (uint64) form->seqmax - (uint64) form->seqmin;
+	else
+		left = form->seqincrement > 0 ? (uint64) form->seqmax - (uint64) value : (uint64) value - (uint64) form->seqmin;
+	ReleaseSysCache(tuple);
+	return (int32) Min((uint64) n, Max((uint64) FAIR_BLOCK, left / step / FAIR_SHARE));
 }
 
 /* Is there a value behind this one, if nobody else draws? An error then would take those drawn already with it. */
@@ -596,11 +840,14 @@ tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 	int			nvalues = 0;
 	int64		value = 0;
 
+	LockDatabaseObject(BLOCK_CLASS, sequence, 0, ShareLock);
 	for (int i = 0; i < n && (i == 0 || has_next(sequence, value)); i++)
 	{
 		int64		next = nextval_internal(sequence, false);
 
 		CHECK_FOR_INTERRUPTS();
+		if (i == 0)
+			n = fair_share(sequence, next, n);
 		if (run.count == 1 && !pg_sub_s64_overflow(next, value, &run.step))
 			run.count = 2;
 		else if (run.count > 1 && (int64) ((uint64) value + (uint64) run.step) == next)
@@ -621,6 +868,7 @@ tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 		}
 		value = next;
 	}
+	UnlockDatabaseObject(BLOCK_CLASS, sequence, 0, ShareLock);
 	values[nvalues++] = Int64GetDatum(run.first);
 	values[nvalues++] = Int64GetDatum(run.step);
 	values[nvalues++] = Int64GetDatum(run.count);
@@ -631,10 +879,24 @@ tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_sequence_set(PG_FUNCTION_ARGS)
 {
-	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), false);
-
-	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), PG_GETARG_DATUM(1), PG_GETARG_DATUM(2));
+	set_here(sequence_of_text(PG_GETARG_TEXT_PP(0), false), PG_GETARG_INT64(1), PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
+}
+
+/* internal_sequence_state(sequence text): 'last_value log_cnt is_called' as they stand on this node, whoever is the home */
+Datum
+tessera_internal_sequence_state(PG_FUNCTION_ARGS)
+{
+	Relation	rel = open_for_reading(sequence_of_text(PG_GETARG_TEXT_PP(0), false));
+	Datum		values[3];
+	bool		nulls[3];
+	bool		found = read_row_here(RelationGetRelid(rel), values, nulls);
+
+	relation_close(rel, AccessShareLock);
+	if (!found)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf(INT64_FORMAT " " INT64_FORMAT " %d", DatumGetInt64(values[0]), DatumGetInt64(values[1]),
+											  DatumGetBool(values[2]) ? 1 : 0)));
 }
 
 /* internal_sequence_forget(sequence text): the pool of this node is emptied */
@@ -665,12 +927,13 @@ static StandIn stand_ins[] = {
 	{F_LASTVAL, "lastval", 0, {InvalidOid}, InvalidOid},
 	{F_SETVAL_REGCLASS_INT8, "setval", 2, {REGCLASSOID, INT8OID}, InvalidOid},
 	{F_SETVAL_REGCLASS_INT8_BOOL, "setval", 3, {REGCLASSOID, INT8OID, BOOLOID}, InvalidOid},
+	{F_PG_SEQUENCE_LAST_VALUE, "sequence_last_value", 1, {REGCLASSOID}, InvalidOid},
 	{InvalidOid, "identity_nextval", 1, {REGCLASSOID}, InvalidOid},
 	{InvalidOid, "sequence_row", 1, {REGCLASSOID}, InvalidOid},
 };
 
-#define IDENTITY_STAND_IN 5
-#define ROW_STAND_IN 6
+#define IDENTITY_STAND_IN 6
+#define ROW_STAND_IN 7
 
 static void
 forget_functions(Datum arg, int cache, uint32 hash)

@@ -6,20 +6,31 @@
  * sequence (what it held is lost, as values of a server that crashes are). One backend fetches for a pool, those who find it empty meanwhile wait for it, at
  * most FETCH_WAIT_MS: a fetcher that dies holds up nobody. Blocks grow while they are used up quickly and shrink when they are not.
  *
+ * The reserve: a pool that holds less than lasts for tessera.sequence_reserve, at the rate at which values are taken, asks for more, and the sequence fetcher (a worker of the
+ * database) brings them while the rest is given out. So nextval goes on for that long while the home is down. How much a pool asks for is bounded by
+ * tessera.sequence_reserve_limit, by the runs that there is room for, and by the home (a share of what the sequence has left).
+ *
  * Locks: one LWLock for all pools, held for a few instructions, never over a fetch. `generation` grows when a pool is forgotten: a block fetched before does not
  * get in. Crash: pools start empty; the values are gaps.
  */
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "fmgr.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
+#include "utils/guc.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "common/shmem.h"
+#include "common/worker.h"
 #include "ddl/sequence.h"
+
+PG_FUNCTION_INFO_V1(tessera_sequence_pools);
 
 #define POOLS 512
 #define PROBES 16
@@ -28,6 +39,9 @@
 #define FETCH_WAIT_MS 2000
 #define QUICK_US 1000000		/* a block that is used up sooner than this: the next is twice as large */
 #define SLOW_US 30000000		/* later than this: half as large */
+#define RATE_US 1000000			/* the rate is measured over at least this */
+#define FETCH_MAX 8192			/* values that the fetcher asks for at once */
+#define ASK_AGAIN_US 10000000	/* a request that nobody has met for so long is made again */
 
 typedef struct Pool
 {
@@ -39,6 +53,10 @@ typedef struct Pool
 	TimestampTz fetched;		/* when the last block came */
 	int32		size;			/* of the next block */
 	TimestampTz fetching;		/* since when somebody fetches; 0: nobody */
+	TimestampTz asked;			/* since when the fetcher is asked for more; 0: it is not */
+	TimestampTz counted;		/* since when values are counted */
+	int64		taken;			/* values taken since then */
+	double		rate;			/* values taken a second, of late */
 	TesseraBlock block;
 } Pool;
 
@@ -71,9 +89,16 @@ pools_init(void *memory, LWLockPadded *locks, bool found)
 
 static const TesseraShmemModule pool_module = {"tessera_sequence_pools", pools_size, 1, pools_init, NULL};
 
+static int	reserve_seconds = 60;
+static int	reserve_limit = 65536;
+
 void
 tessera_pool_init(void)
 {
+	DefineCustomIntVariable("tessera.sequence_reserve", "How long a node can go on drawing from a sequence of another node that is down, at the rate it has drawn.",
+							"0: it holds no more than it needs next.", &reserve_seconds, 60, 0, 3600, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.sequence_reserve_limit", "How many values of a sequence of another node a node holds for that at most.", NULL,
+							&reserve_limit, 65536, 32, INT_MAX / 2, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	tessera_shmem_register(&pool_module);
 }
 
@@ -120,6 +145,10 @@ find_pool(Oid sequence, bool make)
 	victim->size = BLOCK_MIN;
 	victim->fetching = 0;
 	victim->fetched = 0;
+	victim->asked = 0;
+	victim->counted = GetCurrentTimestamp();
+	victim->taken = 0;
+	victim->rate = 0;
 	victim->block.nruns = 0;
 	return victim;
 }
@@ -137,6 +166,121 @@ adapt_size(Pool *pool, TimestampTz now)
 		pool->size = Max(pool->size / 2, BLOCK_MIN);
 }
 
+/* ---- the reserve ---- */
+
+static int64
+values_left(const Pool *pool)
+{
+	int64		left = 0;
+
+	for (int i = 0; i < pool->block.nruns; i++)
+		left += pool->block.runs[i].count;
+	return left;
+}
+
+/* One value more was taken. Bursts count at once, quiet times by and by. */
+static void
+count_taken(Pool *pool, TimestampTz now)
+{
+	double		seconds = (double) (now - pool->counted) / 1000000.0;
+	double		rate;
+
+	pool->taken++;
+	if (now - pool->counted < RATE_US)
+		return;
+	rate = (double) pool->taken / seconds;
+	pool->rate = rate > pool->rate ? (rate + pool->rate) / 2 : pool->rate * 0.9 + rate * 0.1;
+	pool->counted = now;
+	pool->taken = 0;
+}
+
+/* Values that the pool is not to fall below. */
+static int64
+low_water(const Pool *pool)
+{
+	return (int64) Max((double) BLOCK_MIN / 2, Min(pool->rate * reserve_seconds, (double) reserve_limit / 2));
+}
+
+/* Is the fetcher to be woken for it? */
+static bool
+ask_for_more(Pool *pool, TimestampTz now)
+{
+	if (reserve_seconds == 0 || (pool->asked != 0 && now - pool->asked < ASK_AGAIN_US) || values_left(pool) >= low_water(pool))
+		return false;
+	pool->asked = now;
+	return true;
+}
+
+int
+tessera_pool_next_wish(int *position, Oid *sequence, uint64 *generation)
+{
+	int			n = 0;
+
+	LWLockAcquire(lock, LW_SHARED);
+	for (; *position < POOLS && n == 0; (*position)++)
+	{
+		Pool	   *pool = &shared->pools[*position];
+
+		if (pool->database != MyDatabaseId || pool->asked == 0 || pool->fetching != 0)
+			continue;
+		n = (int) Min(Max(2 * low_water(pool) - values_left(pool), 0), FETCH_MAX);
+		*sequence = pool->sequence;
+		*generation = pool->generation;
+	}
+	LWLockRelease(lock);
+	return n;
+}
+
+bool
+tessera_pool_bring(Oid sequence, uint64 generation, const TesseraBlock *block)
+{
+	bool		more = false;
+	Pool	   *pool;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	pool = find_pool(sequence, false);
+	if (pool && pool->generation == generation)
+	{
+		int			n = Min(block->nruns, TESSERA_POOL_RUNS - pool->block.nruns);
+
+		memcpy(pool->block.runs + pool->block.nruns, block->runs, n * sizeof(TesseraRun64));
+		pool->block.nruns += n;
+		more = n > 0 && pool->block.nruns < TESSERA_POOL_RUNS && values_left(pool) < 2 * low_water(pool);
+		if (!more)
+			pool->asked = 0;
+	}
+	LWLockRelease(lock);
+	ConditionVariableBroadcast(&shared->arrived);
+	return more;
+}
+
+Datum
+tessera_sequence_pools(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < POOLS; i++)
+	{
+		Pool	   *pool = &shared->pools[i];
+		Datum		values[3];
+		bool		nulls[3] = {false, false, false};
+		bool		ours;
+
+		LWLockAcquire(lock, LW_SHARED);
+		ours = pool->database == MyDatabaseId;
+		values[0] = ObjectIdGetDatum(pool->sequence);
+		values[1] = Int64GetDatum(values_left(pool));
+		values[2] = Float8GetDatum(pool->rate);
+		LWLockRelease(lock);
+		if (ours && SearchSysCacheExists1(RELOID, values[0]))
+			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* ---- taking ---- */
+
 typedef enum PoolState
 {
 	POOL_GAVE,
@@ -149,6 +293,7 @@ take_value(Oid sequence, int64 *value, int *size, uint64 *generation)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	PoolState	state = POOL_GAVE;
+	bool		wake;
 	Pool	   *pool;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
@@ -167,7 +312,13 @@ take_value(Oid sequence, int64 *value, int *size, uint64 *generation)
 			state = POOL_FETCH;
 		}
 	}
+	if (state != POOL_WAIT)
+		count_taken(pool, now);
+	/* not while a block is fetched for the value at hand: the reserve comes behind it */
+	wake = state == POOL_GAVE && pool->fetching == 0 && ask_for_more(pool, now);
 	LWLockRelease(lock);
+	if (wake)
+		(void) tessera_worker_wake(TESSERA_SEQUENCE_FETCHER);
 	return state;
 }
 
@@ -254,6 +405,7 @@ tessera_pool_forget(Oid sequence)
 	{
 		pool->generation++;
 		pool->fetching = 0;
+		pool->asked = 0;
 		pool->block.nruns = 0;
 	}
 	LWLockRelease(lock);

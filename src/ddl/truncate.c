@@ -2,7 +2,7 @@
  * truncate.c
  *	  TRUNCATE of tables of the cluster: on every node, in one distributed transaction.
  *
- * The router locks the names on the config node (which ends the running migrations of the groups), truncates its own heaps, then sends the statement with the versions it
+ * The router locks the names on the config node (which ends the running migrations of the groups), locks the tables on all nodes concerned (attempts.h), truncates its own heaps, then sends the statement with the versions it
  * routes by to all others. A shard takes the table locks first and looks at versions and gates after that (A2); a shard that finds the versions stale runs
  * nothing and says so (INFO TS001), and the whole attempt is undone and made again.
  *
@@ -24,6 +24,7 @@
 #include "utils/memutils.h"
 
 #include "common/errors.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "session/internal.h"
@@ -172,6 +173,7 @@ attempt_truncate(void *arg)
 	foreach(cell, statement->relations)
 		relids = list_append_unique_oid(relids, RangeVarGetRelid(lfirst_node(RangeVar, cell), NoLock, false));
 	tessera_ddl_lock(routing, truncate->keys, tessera_ddl_groups(routing, sharded_roots(routing, relids)), truncate->by);
+	tessera_ddl_lock_tables(routing, tessera_ddl_table_locks((Node *) statement, routing), !statement->restart_seqs);
 	relids = lock_tables(statement);
 	routing = tessera_routing();
 	roots = sharded_roots(routing, relids);
@@ -244,6 +246,6 @@ tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool re
 		truncate.keys = subject.keys;
 		truncate.by = tessera_ddl_by(utility, &subject);
 		tessera_fan_out_pending();
-		tessera_ddl_attempts(attempt_truncate, &truncate, false);
+		tessera_ddl_attempts(attempt_truncate, &truncate, TESSERA_PATIENCE_DDL);
 	}
 }

@@ -22,9 +22,11 @@
 
 #include "catalog/database_setting.h"
 #include "common/spi.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "session/internal.h"
+#include "transaction/prepared.h"
 
 typedef enum UtilityKind
 {
@@ -339,9 +341,16 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 					 errmsg("one statement cannot change both \"%s\", which every node has, and \"%s\", which only this node has",
 							subject.cluster, subject.local),
 					 errhint("Use a statement for each.")));
+		tessera_refuse_temporary_child(statement, routing);
 		tessera_utility_run(utility);
 		return;
 	}
+	if (tessera_rests_on_temporary(statement))
+	{
+		tessera_utility_run(utility);
+		return;
+	}
+	tessera_refuse_temporary_columns(statement);
 	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
 	if (kind == UTILITY_LOCK && (subject.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
 	{
@@ -456,7 +465,8 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 
 	if (IsA(statement->utilityStmt, TransactionStmt))
 	{
-		run_next(&utility);
+		if (!tessera_prepared_statement(&utility, run_next))
+			run_next(&utility);
 		return;
 	}
 	if (IsA(statement->utilityStmt, DiscardStmt) && (((DiscardStmt *) statement->utilityStmt)->target == DISCARD_ALL ||
@@ -476,6 +486,7 @@ tessera_ddl_init(void)
 	DefineCustomBoolVariable("tessera.replicate_ddl", "Run DDL on every node of the cluster.",
 							 "Off: a statement changes this node only. For repairs; nodes must have the same schema.",
 							 &replicate_ddl, true, PGC_SUSET, 0, NULL, NULL, NULL);
+	tessera_attempts_init();
 	tessera_track_init();
 	tessera_node_objects_init();
 	tessera_pool_init();

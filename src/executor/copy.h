@@ -64,8 +64,8 @@ typedef struct TesseraCopyRow
 	FmgrInfo   *functions;		/* send or output */
 } TesseraCopyRow;
 
-/* For these columns; binary if every type's binary form means the same on every node. In the current context. */
-extern TesseraCopyRow *tessera_copy_row_make(TupleDesc desc, List *columns);
+/* For these columns; with binary, in binary form if every type's means the same on every node. In the current context. */
+extern TesseraCopyRow *tessera_copy_row_make(TupleDesc desc, List *columns, bool binary);
 
 /* Appends a row. Values that functions make are allocated in the current context. */
 extern void tessera_copy_row_append(TesseraCopyRow *row, StringInfo out, const Datum *values, const bool *nulls);

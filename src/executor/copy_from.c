@@ -33,6 +33,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/wire.h"
 #include "executor/copy.h"
 #include "executor/run.h"
 #include "executor/shard_check.h"
@@ -265,15 +266,17 @@ make_sql(Copy *copy, List *columns)
 	ListCell   *cell;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "COPY %s (", quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel)));
+	appendStringInfo(&sql, "COPY %s", quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel)));
 	foreach(cell, columns)
-		appendStringInfo(&sql, "%s%s", foreach_current_index(cell) ? ", " : "",
+		appendStringInfo(&sql, "%s%s", foreach_current_index(cell) ? ", " : " (",
 						 quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(copy->rel), lfirst_int(cell) - 1)->attname)));
-	appendStringInfoString(&sql, ") FROM STDIN (");
+	appendStringInfoString(&sql, columns ? ") FROM STDIN (" : " FROM STDIN (");
 	if (copy->raw)
 		append_line_options(&sql, &copy->input->opts);
+	else if (copy->row->binary)
+		appendStringInfoString(&sql, "FORMAT binary");
 	else
-		appendStringInfo(&sql, "FORMAT %s", copy->row->binary ? "binary" : "text");
+		appendStringInfo(&sql, "FORMAT text, ENCODING %s", quote_literal_cstr(pg_encoding_to_char(GetDatabaseEncoding())));
 	appendStringInfoChar(&sql, ')');
 	copy->sql = sql.data;
 }
@@ -320,7 +323,8 @@ begin_input(Copy *copy, CopyStmt *statement, List *where, ParseState *pstate)
 		for (int i = 0; i < desc->natts; i++)
 			if (!TupleDescAttr(desc, i)->attisdropped && !TupleDescAttr(desc, i)->attgenerated)
 				columns = lappend_int(columns, i + 1);
-		copy->row = tessera_copy_row_make(desc, columns);
+		/* The server's own COPY takes characters in binary rows for the client's. */
+		copy->row = tessera_copy_row_make(desc, columns, copy->local == NULL || tessera_wire_same_encoding());
 		replace_defaults(copy);
 		copy->slot = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
 		copy->where = ExecInitQual(where, NULL);

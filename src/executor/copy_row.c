@@ -11,12 +11,13 @@
 #include "utils/lsyscache.h"
 
 #include "catalog/portable.h"
+#include "common/wire.h"
 #include "executor/copy.h"
 
 #define SIGNATURE "PGCOPY\n\377\r\n\0"
 
 TesseraCopyRow *
-tessera_copy_row_make(TupleDesc desc, List *columns)
+tessera_copy_row_make(TupleDesc desc, List *columns, bool binary)
 {
 	TesseraCopyRow *row = palloc0(sizeof(TesseraCopyRow));
 	ListCell   *cell;
@@ -25,7 +26,7 @@ tessera_copy_row_make(TupleDesc desc, List *columns)
 	row->columns = palloc(sizeof(AttrNumber) * Max(row->ncolumns, 1));
 	row->types = palloc(sizeof(Oid) * Max(row->ncolumns, 1));
 	row->functions = palloc0(sizeof(FmgrInfo) * Max(row->ncolumns, 1));
-	row->binary = true;
+	row->binary = binary;
 	foreach(cell, columns)
 	{
 		int			i = foreach_current_index(cell);
@@ -124,7 +125,7 @@ append_binary(TesseraCopyRow *row, StringInfo out, const Datum *values, const bo
 			pq_sendint32(out, (uint32) -1);
 		else if (!append_fast(out, row->types[i], values[column]))
 		{
-			data = SendFunctionCall(&row->functions[i], values[column]);
+			data = tessera_wire_send(&row->functions[i], values[column]);
 			pq_sendint32(out, VARSIZE(data) - VARHDRSZ);
 			appendBinaryStringInfo(out, VARDATA(data), VARSIZE(data) - VARHDRSZ);
 		}
@@ -164,7 +165,7 @@ tessera_copy_row_append(TesseraCopyRow *row, StringInfo out, const Datum *values
 		if (nulls[column])
 			appendStringInfoString(out, "\\N");
 		else
-			append_escaped(out, OutputFunctionCall(&row->functions[i], values[column]));
+			append_escaped(out, tessera_wire_output(&row->functions[i], values[column]));
 	}
 	appendStringInfoChar(out, '\n');
 }

@@ -21,19 +21,6 @@
 #define BUFFER_SIZE (64 * 1024)
 #define ABORT_MS 10000
 
-static void
-wait_socket(TesseraCopyStream *stream, int events)
-{
-	PGconn	   *pg = tessera_connection_pg(stream->connection);
-	int			ready = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | events, PQsocket(pg), -1, PG_WAIT_EXTENSION);
-
-	if (ready & WL_LATCH_SET)
-	{
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-}
-
 static void pg_attribute_noreturn()
 raise_lost(TesseraCopyStream *stream)
 {
@@ -57,7 +44,7 @@ next_result(TesseraCopyStream *stream)
 			raise_lost(stream);
 		if (!PQisBusy(pg))
 			return PQgetResult(pg);
-		wait_socket(stream, WL_SOCKET_READABLE | (unsent ? WL_SOCKET_WRITEABLE : 0));
+		tessera_connection_await_socket(stream->connection, WL_SOCKET_READABLE | (unsent ? WL_SOCKET_WRITEABLE : 0));
 		if (!PQconsumeInput(pg))
 			raise_lost(stream);
 	}
@@ -110,7 +97,7 @@ drain_output(TesseraCopyStream *stream)
 	{
 		if (unsent < 0)
 			raise_lost(stream);
-		wait_socket(stream, WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE);
+		tessera_connection_await_socket(stream->connection, WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE);
 		take_input(stream);
 	}
 }

@@ -27,6 +27,7 @@
 #include "utils/tuplestore.h"
 
 #include "executor/local_part.h"
+#include "session/check_as.h"
 
 #define LOCAL_PLAN_LIMIT 512
 
@@ -92,6 +93,24 @@ drop_local_plan(LocalPlan *plan)
 	hash_search(local_plans, &plan->key, HASH_REMOVE, NULL);
 }
 
+static List *
+analyse(RawStmt *statement, const char *sql, int nparams, const Oid *types)
+{
+	const char *before = tessera_check_as_expect(sql);
+	List	   *volatile analysed;
+
+	PG_TRY();
+	{
+		analysed = pg_analyze_and_rewrite_fixedparams(statement, sql, types, nparams, NULL);
+	}
+	PG_FINALLY();
+	{
+		(void) tessera_check_as_expect(before);
+	}
+	PG_END_TRY();
+	return analysed;
+}
+
 /* Parse and analyse once; the plan itself is made (and remade) by GetCachedPlan. */
 static CachedPlanSource *
 make_plan_source(const char *sql, int nparams, const Oid *types)
@@ -99,7 +118,7 @@ make_plan_source(const char *sql, int nparams, const Oid *types)
 	List	   *raw = pg_parse_query(sql);
 	RawStmt    *statement = linitial_node(RawStmt, raw);
 	CachedPlanSource *source = CreateCachedPlan(statement, sql, CreateCommandTag(statement->stmt));
-	List	   *analysed = pg_analyze_and_rewrite_fixedparams(statement, sql, types, nparams, NULL);
+	List	   *analysed = analyse(statement, sql, nparams, types);
 
 	CompleteCachedPlan(source, analysed, NULL, (Oid *) types, nparams, NULL, NULL, CURSOR_OPT_PARALLEL_OK, false);
 	SaveCachedPlan(source);
@@ -201,7 +220,8 @@ tessera_local_params(int nparams, const Oid *types, const Datum *values, const b
 static CachedPlan *
 get_plan(LocalPlan *volatile plan, ParamListInfo params)
 {
-	CachedPlan *cached;
+	const char *before = tessera_check_as_expect(plan->source->query_string);
+	CachedPlan *volatile cached;
 
 	local_planning = true;
 	plan->busy++;
@@ -213,6 +233,7 @@ get_plan(LocalPlan *volatile plan, ParamListInfo params)
 	{
 		local_planning = false;
 		plan->busy--;
+		(void) tessera_check_as_expect(before);
 	}
 	PG_END_TRY();
 	return cached;

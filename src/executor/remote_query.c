@@ -10,11 +10,14 @@
 #include "lib/stringinfo.h"
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 #include "catalog/portable.h"
+#include "common/wire.h"
 #include "executor/remote_query.h"
+#include "session/check_as.h"
 
 static void
 prepare_params(TesseraRemoteQuery *query)
@@ -70,6 +73,8 @@ prepare_result(TesseraRemoteQuery *query)
 		att = TupleDescAttr(query->desc, query->attnums[i] - 1);
 		if (query->binary)
 			getTypeBinaryInputInfo(att->atttypid, &function, &query->ioparams[i]);
+		else if (att->atttypid == PG_NODE_TREEOID)
+			function = F_TEXTIN;	/* its own takes nothing; what it is made of is a text's */
 		else
 			getTypeInputInfo(att->atttypid, &function, &query->ioparams[i]);
 		fmgr_info(function, &query->in[i]);
@@ -83,7 +88,7 @@ tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleD
 {
 	TesseraRemoteQuery *query = palloc0(sizeof(TesseraRemoteQuery));
 
-	query->sql = sql;
+	query->sql = query->text = sql;
 	query->nparams = nparams;
 	query->types = palloc(sizeof(Oid) * Max(nparams, 1));
 	memcpy(query->types, types, sizeof(Oid) * nparams);
@@ -97,10 +102,22 @@ tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleD
 	return query;
 }
 
+void
+tessera_remote_query_check_as(TesseraRemoteQuery *query, Oid role)
+{
+	query->check_as = role;
+	query->sql = tessera_check_as(role, query->text);
+}
+
 TesseraRemoteQuery *
 tessera_remote_query_probe(const TesseraRemoteQuery *query)
 {
-	return tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->sql), query->nparams, query->types, NULL, 0, NULL);
+	TesseraRemoteQuery *probe;
+
+	probe = tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->text), query->nparams, query->types, NULL, 0, NULL);
+	if (OidIsValid(query->check_as))
+		tessera_remote_query_check_as(probe, query->check_as);
+	return probe;
 }
 
 /* What only other nodes need: not done for a statement that stays here. */
@@ -131,13 +148,18 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 			continue;
 		if (query->formats[i] == 1)
 		{
-			bytea	   *bytes = SendFunctionCall(&query->out[i], values[i]);
+			bytea	   *bytes = tessera_wire_send(&query->out[i], values[i]);
 
 			out->values[i] = VARDATA(bytes);
 			out->lengths[i] = VARSIZE(bytes) - VARHDRSZ;
 		}
+		else if (query->types[i] == PG_NODE_TREEOID)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a value of type %s cannot be sent to another node", format_type_be(query->types[i])),
+					 errhint("Cast it to text.")));
 		else
-			out->values[i] = OutputFunctionCall(&query->out[i], values[i]);
+			out->values[i] = tessera_wire_output(&query->out[i], values[i]);
 	}
 }
 
@@ -179,7 +201,7 @@ receive_binary(TesseraRemoteQuery *query, int column, const char *bytes, int len
 	buffer.len = length;
 	buffer.maxlen = length + 1;
 	buffer.cursor = 0;
-	value = ReceiveFunctionCall(&query->in[column], &buffer, query->ioparams[column], query->typmods[column]);
+	value = tessera_wire_receive(&query->in[column], &buffer, query->ioparams[column], query->typmods[column]);
 	if (buffer.cursor != length)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),

@@ -18,7 +18,9 @@
 
 typedef struct TesseraRemoteQuery
 {
-	const char *sql;
+	const char *sql;			/* what is sent */
+	const char *text;			/* the statement itself: the same, if it is read by the current user's rights */
+	Oid			check_as;		/* else by whose */
 	int			nparams;
 	Oid		   *types;			/* of the parameters, here */
 	TupleDesc	desc;			/* rows returned; NULL: none */
@@ -50,6 +52,9 @@ typedef struct TesseraWireParams
  */
 extern TesseraRemoteQuery *tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleDesc desc, int natts,
 													 const AttrNumber *attnums);
+
+/* From now on its tables are read by this role's rights (session/check_as.h). Only a SELECT. */
+extern void tessera_remote_query_check_as(TesseraRemoteQuery *query, Oid role);
 
 /* A query with the same tables and parameters that reads nothing: for the locks, checks and snapshot that the query itself will run under. */
 extern TesseraRemoteQuery *tessera_remote_query_probe(const TesseraRemoteQuery *query);

@@ -286,7 +286,6 @@ send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bo
 	envelope.statement = request->statement;
 	envelope.nversions = versions_for(request, target->node_id, versions);
 	envelope.versions = versions;
-	envelope.user = request->user;
 	target->connection = tessera_participant(request->routing, target->node_id, &envelope);
 	if (several_writes)
 	{
@@ -325,12 +324,13 @@ raise_unknown(RunTarget *target)
 
 /*
  * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and then the answer
- * must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late.
+ * must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late. It ends when the node stands still.
  */
 static void
 await_autocommit(RunTarget *target)
 {
 	TimestampTz deadline = 0;
+	TimestampTz looked = GetCurrentTimestamp();
 
 	HOLD_INTERRUPTS();
 	while (!target->command.done)
@@ -342,7 +342,7 @@ await_autocommit(RunTarget *target)
 			tessera_connection_cancel(target->connection);
 			deadline = TimestampTzPlusMilliseconds(now, tessera_commit_timeout);
 		}
-		if (deadline != 0 && now >= deadline)
+		if ((deadline != 0 && now >= deadline) || tessera_connection_stands_still(target->connection, &looked))
 			raise_unknown(target);
 		if (ProcSignalBarrierPending)
 			ProcessProcSignalBarrier();
@@ -383,7 +383,7 @@ raise_errors(TesseraRun *run)
 			PGresult   *error = target->error;
 
 			target->error = NULL;
-			tessera_connection_raise(target->connection, error, run->query->sql);
+			tessera_connection_raise(target->connection, error, run->query->text);
 		}
 		if (target->command.done)
 			tessera_connection_check(target->connection, &target->command);
@@ -441,16 +441,8 @@ start_local(TesseraRun *run, const TesseraRunRequest *request)
 	TesseraRoutedBy routed = {.routing = request->routing};
 	TesseraRemoteQuery *query = request->query;
 
-	Oid			user;
-	int			context;
-
-	/* An error puts the user back with its transaction or subtransaction. */
-	GetUserIdAndSecContext(&user, &context);
-	if (OidIsValid(request->user))
-		SetUserIdAndSecContext(request->user, context | SECURITY_LOCAL_USERID_CHANGE);
 	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
 									 request->eflags, request->instrument);
-	SetUserIdAndSecContext(user, context);
 	/* A later fragment of a statement is no later command. */
 	if (run->local && request->statement != 0 && (tessera_parts || request->cursor))
 		tessera_local_query(run->local)->estate->es_output_cid = request->snapshot->curcid;
@@ -484,7 +476,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a function or trigger that runs on a shard cannot reach rows of another shard"),
-				 errdetail("The statement is: %s", request->query->sql),
+				 errdetail("The statement is: %s", request->query->text),
 				 errhint("Do this work in the client or in a function called outside the statement.")));
 	several_writes = request->write && request->ntargets > 1;
 	tessera_pinned_check(request->routing, request->relids, request->ntargets, request->targets);

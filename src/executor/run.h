@@ -41,7 +41,6 @@ typedef struct TesseraRunRequest
 	bool		autocommit;		/* it may run outside a remote transaction block */
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
 	bool		cursor;			/* it belongs to a cursor: other statements may have run since its snapshot */
-	Oid			user;			/* whose rights count (a view's owner); InvalidOid: the current user */
 	Snapshot	snapshot;		/* of the outer statement, for the local part */
 	int			eflags;
 	int			instrument;

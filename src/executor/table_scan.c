@@ -16,7 +16,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/rls.h"
 #include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
@@ -28,6 +27,9 @@
 #include "executor/targets.h"
 #include "executor/values.h"
 #include "transaction/participant.h"
+
+/* In ms, where the statement fails anyhow. */
+#define REFRESH_TIMEOUT 1000
 
 typedef struct TableState
 {
@@ -76,6 +78,21 @@ create_state(CustomScan *scan)
 	return (Node *) state;
 }
 
+/*
+ * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a cursor's rows are
+ * fetched is read by the rights of who opened it.
+ */
+static void
+set_reader(TableState *state)
+{
+	Oid			role = exec_rt_fetch(((Scan *) state->css.ss.ps.plan)->scanrelid, state->css.ss.ps.state)->checkAsUser;
+
+	if (!OidIsValid(role))
+		role = GetUserId();
+	if (role != GetUserId() || state->held)
+		tessera_remote_query_check_as(state->query, role);
+}
+
 static void
 begin(CustomScanState *node, EState *estate, int eflags)
 {
@@ -94,14 +111,13 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	state->pin = pins ? linitial(pins) : NIL;
 	tessera_values_init(&state->values, node);
 	state->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);
+	state->held = tessera_opens_cursor(eflags) && tessera_cursor_holds(scan->custom_exprs, (state->flags & STATEMENT_WRITES) != 0);
 	state->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), intVal(list_nth(private, TABLE_NPARAMS)), state->values.types,
 											 RelationGetDescr(node->ss.ss_currentRelation), list_length(attributes), attnums);
+	set_reader(state);
 	state->scan_context = AllocSetContextCreate(estate->es_query_cxt, "tessera scan", ALLOCSET_DEFAULT_SIZES);
 	if (tessera_opens_cursor(eflags))
-	{
-		state->held = tessera_cursor_holds(scan->custom_exprs, (state->flags & STATEMENT_WRITES) != 0);
 		tessera_open_in_cursor(open_scan, state, estate);
-	}
 }
 
 /* known: the values are. Without them, all shards of the group. */
@@ -131,25 +147,6 @@ choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 	}
 }
 
-/*
- * Read through a view, the table is read with the view owner's rights. Its row security policies would be the owner's with the current user in them, and that cannot be
- * said to a shard.
- */
-static Oid
-user_of(TableState *state)
-{
-	Oid			user = exec_rt_fetch(((Scan *) state->css.ss.ps.plan)->scanrelid, state->css.ss.ps.state)->checkAsUser;
-
-	if (OidIsValid(user) && user != GetUserId() &&
-		check_enable_rls(RelationGetRelid(state->css.ss.ss_currentRelation), user, true) == RLS_ENABLED)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("table \"%s\" has row security and is read through a view on several shards",
-						RelationGetRelationName(state->css.ss.ss_currentRelation)),
-				 errhint("Give the table its shard key by equality with a constant or parameter, or read the table itself.")));
-	return user;
-}
-
 static void
 stop(TableState *state)
 {
@@ -174,10 +171,14 @@ static void
 route_again(TableState *state, TesseraStatementNumber *number, TesseraRetry *retry)
 {
 	if (number->emitted)
+	{
+		/* so that it does not fail again when it is retried */
+		(void) tessera_routing_refresh(REFRESH_TIMEOUT);
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->css.ss.ss_currentRelation)),
 				 errhint("Retry the transaction.")));
+	}
 	if (state->routing)
 		tessera_cursor_stale();
 	tessera_stale_again(state->run, retry);
@@ -240,7 +241,7 @@ start(TableState *state)
 	TesseraRunRequest request = {
 		.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .write = locks,
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
-		.instrument = estate->es_instrument, .user = user_of(state),
+		.instrument = estate->es_instrument,
 	};
 
 	tessera_values_evaluate(&state->values, &state->css);
@@ -259,7 +260,6 @@ hold(TableState *state)
 	bool		anew;
 	TesseraRunRequest request = {
 		.query = tessera_remote_query_probe(state->query), .values = state->values.values, .nulls = state->values.nulls,
-		.user = user_of(state),
 	};
 
 	if (known)
@@ -381,7 +381,7 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 		choose_targets(state, routing, true);
 	tessera_explain_shards(es, routing, state->ntargets, state->targets);
 	if (es->verbose)
-		ExplainPropertyText("Remote SQL", state->query->sql, es);
+		ExplainPropertyText("Remote SQL", state->query->text, es);
 	if (es->analyze && state->run)
 		tessera_explain_run(es, routing, state->run);
 }

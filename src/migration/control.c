@@ -34,6 +34,8 @@
 /* A waiter does not wait longer than this for the rest once the outcome is known and carried out here. */
 #define LINGER_MS 5000
 
+#define REFRESH_MS 10000			/* a recipient fetches what it does not know from the config node */
+
 PG_FUNCTION_INFO_V1(tessera_internal_donate);
 PG_FUNCTION_INFO_V1(tessera_internal_start_donor);
 PG_FUNCTION_INFO_V1(tessera_internal_wait_migration);
@@ -258,9 +260,9 @@ tessera_internal_knows_migration(PG_FUNCTION_ARGS)
 
 /* Recipient */
 
-/* The group that a request names is fetched if it is not known here: now, as nothing is locked yet. */
+/* The group that a request names is fetched if it, or one of its tables, is not known here: now, as nothing is locked yet. */
 static void
-fetch_group(Datum request)
+fetch_group(Datum request, const char *json)
 {
 	JsonbValue	value;
 	const TesseraGroup *group;
@@ -273,6 +275,8 @@ fetch_group(Datum request)
 				 errmsg("the request names no table group")));
 	id = pnstrdup(value.val.string.val, value.val.string.len);
 	(void) tessera_work_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id))), &group);
+	if (!tessera_tables_known(json))
+		(void) tessera_routing_refresh(REFRESH_MS);
 }
 
 /* internal_prepare_recipient(migration_id uuid, request jsonb) returns text: checks; the row; the public key of this side. */
@@ -289,7 +293,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 
 	require_placements();
 	tessera_commit_durably();
-	fetch_group(PG_GETARG_DATUM(1));
+	fetch_group(PG_GETARG_DATUM(1), request);
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),

@@ -42,6 +42,20 @@ tessera_describe_tables(const char *request)
 	return result;
 }
 
+bool
+tessera_tables_known(const char *request)
+{
+	TesseraSpi	spi;
+	bool		known;
+
+	tessera_spi_begin(&spi);
+	known = tessera_spi_run("SELECT 1 FROM jsonb_array_elements($1::jsonb->'tables') AS t WHERE NOT EXISTS (SELECT FROM tessera.cluster_table AS x"
+							" WHERE x.table_id = (t->>'table_id')::uuid AND x.group_id = ($1::jsonb->>'group_id')::uuid)", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
+							(Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
+	tessera_spi_end(&spi);
+	return known;
+}
+
 void
 tessera_compare_tables(const char *request)
 {

@@ -12,6 +12,9 @@
 /* The request with the columns of the group's tables, as they are on this node, put in. jsonb text, palloc'd. */
 extern char *tessera_describe_tables(const char *request);
 
+/* Does this node's catalog have each table of the request in its group? One that has just joined it may be unknown to a shard that owns nothing of it. */
+extern bool tessera_tables_known(const char *request);
+
 /* ERROR 55000 if tables or columns here differ from those of the request. */
 extern void tessera_compare_tables(const char *request);
 

@@ -108,7 +108,7 @@ tessera_prepared_name(TransactionId xid)
 	if (own)
 		tessera_work_begin();
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
+	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
 		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	tessera_spi_end(&spi);
 	if (own)

@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "fmgr.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -26,6 +27,7 @@
 #include "utils/uuid.h"
 
 #include "catalog/change.h"
+#include "catalog/far_code.h"
 #include "common/injection.h"
 #include "migration/data.h"
 #include "migration/migration.h"
@@ -53,7 +55,11 @@ typedef struct Move
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
 	bool		verify;			/* by content */
+	const char *shard;			/* where to */
 	char	   *id;				/* of the migration, as text */
+	char	   *part_min;		/* what it moves: the whole range, or the part of one shard */
+	char	   *part_max;
+	char	   *far_code;		/* what of the group may reach rows of other shards; NULL: nothing */
 	int32		donor;
 	bool		joined;			/* somebody else began it */
 	TimestampTz lost;			/* since when the donor cannot be reached; 0: it can */
@@ -105,6 +111,30 @@ check_caller(const Move *move)
 			refuse_transaction("has used the table");
 }
 
+/* Code of the tables that may reach other tables works as long as all rows lie on one shard: who moves some away is told, once. */
+static char *
+far_code_of_group(const Move *move)
+{
+	const TesseraTable *tables = (const TesseraTable *) ((const char *) move->routing + move->routing->tables_offset);
+	StringInfoData found;
+
+	/* before there is a migration: a lock may be waited for */
+	initStringInfo(&found);
+	for (int i = 0; i < move->routing->ntables; i++)
+	{
+		Relation	rel = tables[i].group == move->group->index ? try_relation_open(tables[i].relid, AccessShareLock) : NULL;
+		char	   *code;
+
+		if (rel == NULL)
+			continue;
+		code = tessera_far_code_text(rel);
+		if (code != NULL)
+			appendStringInfo(&found, "%stable \"%s\": %s", found.len > 0 ? "; " : "", RelationGetRelationName(rel), code);
+		relation_close(rel, AccessShareLock);	/* the migration would wait for the lock */
+	}
+	return found.len > 0 ? found.data : NULL;
+}
+
 static void
 find_table(Oid relid, Move *move)
 {
@@ -129,6 +159,7 @@ find_table(Oid relid, Move *move)
 	move->group = tessera_routing_group(move->routing, move->table->group);
 	move->ks = tessera_group_keyspace(move->routing, move->group);
 	check_caller(move);
+	move->far_code = far_code_of_group(move);
 }
 
 
@@ -170,27 +201,25 @@ hand_over(const Move *move, const char *request)
 	ReThrowError(error);
 }
 
-/* false: nothing is to be done. */
+/* The first part of the range that is not there yet; false: all of it is. */
 static bool
-register_move(Move *move, const char *min, const char *max, const char *position, const char *shard)
+register_move(Move *move, const char *min, const char *max, const char *position)
 {
 	const char *values[] = {
-		tessera_work_uuid(&move->table->table_id), min, max, position, shard, psprintf(INT64_FORMAT, move->routing->promised_term),
+		tessera_work_uuid(&move->table->table_id), min, max, position, move->shard, psprintf(INT64_FORMAT, move->routing->promised_term),
 		move->verify ? "true" : "false"
 	};
 	char	  **columns;
 
-	columns = tessera_work_call(0, "SELECT migration_id, donor, joined, request FROM tessera.internal_register_migration($1::uuid, $2::tessera.bound,"
+	columns = tessera_work_call(0, "SELECT migration_id, donor, joined, request, part_min, part_max FROM tessera.internal_register_migration($1::uuid, $2::tessera.bound,"
 								" $3::tessera.bound, $4::tessera.bound, $5, $6::int8, $7::bool)", 7, values);
 	if (columns == NULL || columns[0] == NULL)
-	{
-		ereport(NOTICE,
-				(errmsg("the range is on shard \"%s\" already", shard)));
 		return false;
-	}
 	move->id = columns[0];
 	move->donor = pg_strtoint32(columns[1]);
 	move->joined = columns[2][0] == 't';
+	move->part_min = columns[4];
+	move->part_max = columns[5];
 	if (move->joined)
 		ereport(NOTICE,
 				(errmsg("the same migration runs already, waiting for it"),
@@ -357,14 +386,101 @@ wait_for_end(Move *move)
 	MemoryContextDelete(context);
 }
 
-static Datum
-carry_out(FunctionCallInfo fcinfo, Move *move, const char *min, const char *max, const char *position, const char *shard)
+
+/* The parts */
+
+static void
+warn_far_code(const Move *move)
 {
-	if (!register_move(move, min, max, position, shard))
+	if (move->far_code != NULL && !move->joined)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("code of the tables that move may reach rows of other tables: %s", move->far_code),
+				 errdetail("It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard."),
+				 errhint("See \"Triggers, policies, functions\" in doc/differences.md.")));
+}
+
+/* Adds to the error what of the range has moved and what has not, and throws it on. */
+static void pg_attribute_noreturn()
+fail_part(ErrorData *error, const char *done, const char *from, const char *max, const char *shard)
+{
+	error->detail = psprintf("%s%sMoved to shard \"%s\": %s. Not moved: %s to %s, as far as it is not there.", error->detail != NULL ? error->detail : "",
+							 error->detail != NULL ? "\n" : "", shard, done[0] != '\0' ? done : "nothing", from, max);
+	if (error->hint == NULL)
+		error->hint = pstrdup("What has moved stays where it is. Call tessera.move_range again for the rest.");
+	ReThrowError(error);
+}
+
+/* Registers a migration of the first part that is not there, and waits for its end. false: there is none. On error what is done is told, if there is more than one part. */
+static bool
+move_part(Move *move, const char *whole_min, const char *from, const char *max, const char *done)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	volatile bool found = false;
+
+	move->id = move->part_min = move->part_max = NULL;
+	PG_TRY();
+	{
+		found = register_move(move, from, max, NULL);
+		if (found && done[0] == '\0')
+			warn_far_code(move);
+		if (found)
+			wait_for_end(move);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		if (done[0] == '\0' && (move->part_min == NULL || (strcmp(move->part_min, whole_min) == 0 && strcmp(move->part_max, max) == 0)))
+			PG_RE_THROW();
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		fail_part(error, done, move->part_min != NULL ? move->part_min : from, max, move->shard);
+	}
+	PG_END_TRY();
+	return found;
+}
+
+static Datum
+uuid_datum(const char *id)
+{
+	return DirectFunctionCall1(uuid_in, CStringGetDatum(id));
+}
+
+/* One migration after the other, each of what one shard owns of the range. What other moves do meanwhile does not matter: the config node is asked for each part anew. */
+static Datum
+move_parts(FunctionCallInfo fcinfo, Move *move, const char *min, const char *max)
+{
+	const char *from = min;
+	const char *last = NULL;
+	StringInfoData done;
+
+	initStringInfo(&done);
+	while (strcmp(from, max) != 0 || last == NULL)
+	{
+		const TesseraNode *donor;
+
+		if (!move_part(move, min, from, max, done.data))
+			break;
+		last = move->id;
+		from = move->part_max;
+		(void) tessera_routing_refresh(POLL_MS);
+		if (strcmp(move->part_min, min) == 0 && strcmp(move->part_max, max) == 0)
+			break;				/* all of it was one part */
+		donor = tessera_routing_node(move->routing, move->donor);
+		ereport(NOTICE,
+				(errmsg("moved %s to %s from shard \"%s\" to \"%s\"", move->part_min, move->part_max, donor ? NameStr(donor->name) : "?", move->shard),
+				 errdetail("Migration %s.", move->id)));
+		appendStringInfo(&done, "%s%s to %s (migration %s)", done.len > 0 ? ", " : "", move->part_min, move->part_max, move->id);
+	}
+	if (last == NULL)
+	{
+		ereport(NOTICE,
+				(errmsg("the range is on shard \"%s\" already", move->shard)));
 		PG_RETURN_NULL();
-	wait_for_end(move);
-	(void) tessera_routing_refresh(POLL_MS);
-	PG_RETURN_DATUM(DirectFunctionCall1(uuid_in, CStringGetDatum(move->id)));
+	}
+	PG_RETURN_DATUM(uuid_datum(last));
 }
 
 
@@ -380,16 +496,16 @@ canonical(const Move *move, const TesseraBound *bound)
 	return tessera_bound_to_cstring(tessera_key_to_bound(move->ks, &key));
 }
 
-/* move_range(table_name regclass, min bound, max bound, to_shard text, verify bool) returns uuid */
+/* move_range(table_name regclass, min bound, max bound, to_shard text, verify bool) returns uuid: of the last migration; NULL: all of the range was there */
 Datum
 tessera_move_range(PG_FUNCTION_ARGS)
 {
 	Move		move = {0};
 
 	move.verify = PG_GETARG_BOOL(4);
+	move.shard = text_to_cstring(PG_GETARG_TEXT_PP(3));
 	find_table(PG_GETARG_OID(0), &move);
-	return carry_out(fcinfo, &move, canonical(&move, PG_GETARG_TESSERA_BOUND_P(1)), canonical(&move, PG_GETARG_TESSERA_BOUND_P(2)), NULL,
-					 text_to_cstring(PG_GETARG_TEXT_PP(3)));
+	return move_parts(fcinfo, &move, canonical(&move, PG_GETARG_TESSERA_BOUND_P(1)), canonical(&move, PG_GETARG_TESSERA_BOUND_P(2)));
 }
 
 /* move_chunk(table_name regclass, key bound, to_shard text, verify bool) returns uuid */
@@ -401,11 +517,20 @@ tessera_move_chunk(PG_FUNCTION_ARGS)
 	TesseraKeyBound position;
 
 	move.verify = PG_GETARG_BOOL(3);
+	move.shard = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	find_table(PG_GETARG_OID(0), &move);
 	tessera_key_values_from_bound(move.ks, PG_GETARG_TESSERA_BOUND_P(1), values);
 	tessera_key_position(move.ks, values, &position);
-	return carry_out(fcinfo, &move, NULL, NULL, tessera_bound_to_cstring(tessera_key_to_bound(move.ks, &position)),
-					 text_to_cstring(PG_GETARG_TEXT_PP(2)));
+	if (!register_move(&move, NULL, NULL, tessera_bound_to_cstring(tessera_key_to_bound(move.ks, &position))))
+	{
+		ereport(NOTICE,
+				(errmsg("the range is on shard \"%s\" already", move.shard)));
+		PG_RETURN_NULL();
+	}
+	warn_far_code(&move);
+	wait_for_end(&move);
+	(void) tessera_routing_refresh(POLL_MS);
+	PG_RETURN_DATUM(uuid_datum(move.id));
 }
 
 /* cancel_migration(id uuid) returns bool: true if it is aborted; false if it was too late, or had ended. */

@@ -7,10 +7,15 @@
 #include "utils/memutils.h"
 
 #include "codec/frame.h"
+#include "common/injection.h"
 #include "migration/pipe.h"
+#include "migration/work.h"
 
 /* Largest payload, uncompressed. */
 #define PAYLOAD_LIMIT ((Size) 1024 * 1024 * 1024 - 1024)
+
+/* The peer gets so long to hear of an error. */
+#define FAIL_MS 200
 
 static void *
 allocate(size_t size, void *context)
@@ -138,17 +143,32 @@ tessera_pipe_fail(TesseraPipe *pipe, const ErrorData *error)
 	PG_TRY();
 	{
 		TesseraMessage message = {.kind = TESSERA_MSG_ERROR};
+		TimestampTz deadline = tessera_now() + FAIL_MS * 1000;
 		char		sqlstate[6];
+		const void *data;
+		Size		size;
+		bool		sent = false;
 
 		strlcpy(sqlstate, unpack_sql_state(error->sqlerrcode), sizeof(sqlstate));
 		message.sqlstate = sqlstate;
 		message.text = error->message ? error->message : "unknown error";
 		if (error->detail != NULL)
 			message.text = psprintf("%s (%s)", message.text, error->detail);
-		if (tessera_pipe_flush(pipe))
-			(void) tessera_pipe_send(pipe, &message, NULL);
-		/* closing would drop what libzmq's thread has not put on the wire yet */
-		(void) tessera_exchange_wait(pipe->exchange, false, 200);
+		/*
+		 * Until the peer has closed the connection (an error, here), or for a while: closing it would drop what libzmq's thread has not put on the wire yet. What the peer has
+		 * sent meanwhile is of no use any more.
+		 */
+		while (!tessera_injection_skips("pipe_fail_message") && tessera_now() < deadline)
+		{
+			if (!sent && tessera_pipe_flush(pipe))
+			{
+				(void) tessera_pipe_send(pipe, &message, NULL);
+				sent = true;
+			}
+			while (tessera_exchange_receive(pipe->exchange, &data, &size))
+				;
+			(void) tessera_exchange_wait(pipe->exchange, pipe->rest != NULL, (deadline - tessera_now()) / 1000 + 1);
+		}
 	}
 	PG_CATCH();
 	{

@@ -11,7 +11,6 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
@@ -26,7 +25,6 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_register_migration);
 
-#define SHOWN_CHUNKS 5
 #define LOCK_GROUP_MS 5000
 
 typedef struct Request
@@ -135,49 +133,6 @@ find_recipient(Request *request, const char *name)
 	request->recipient = node->node_id;
 }
 
-static const char *
-node_name(const Request *request, int32 node_id)
-{
-	const TesseraNode *node = tessera_routing_node(request->routing, node_id);
-
-	return node ? pstrdup(NameStr(node->name)) : psprintf("%d", node_id);
-}
-
-/* Owner of the whole range; ERROR 22023 naming the chunks if there are several. */
-static void
-find_donor(Request *request)
-{
-	int			first = tessera_routing_find_chunk(request->routing, request->group, &request->min);
-	int			n = tessera_routing_nchunks(request->routing, request->group);
-	StringInfoData chunks;
-	bool		several = false;
-	int			shown = 0;
-
-	initStringInfo(&chunks);
-	for (int i = first; i < n; i++)
-	{
-		TesseraChunk chunk;
-
-		tessera_routing_chunk(request->routing, request->group, i, &chunk);
-		if (i > first && tessera_key_compare(request->ks, &chunk.min, &request->max) >= 0)
-			break;
-		if (i == first)
-			request->donor = chunk.node_id;
-		several |= chunk.node_id != request->donor;
-		if (shown++ < SHOWN_CHUNKS)
-			appendStringInfo(&chunks, "%s%s to %s on \"%s\"", i > first ? ", " : "",
-							 tessera_bound_to_cstring(tessera_key_to_bound(request->ks, &chunk.min)),
-							 tessera_bound_to_cstring(tessera_key_to_bound(request->ks, &chunk.max)), node_name(request, chunk.node_id));
-	}
-	if (several)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the range from %s to %s is not on one shard", tessera_bound_to_cstring(request->min_bound),
-						tessera_bound_to_cstring(request->max_bound)),
-				 errdetail("Chunks: %s%s.", chunks.data, shown > SHOWN_CHUNKS ? ", ..." : ""),
-				 errhint("Move the part of each shard by itself.")));
-}
-
 /* The range asked for: min to max, or the chunk that holds a position. */
 static void
 find_range(Request *request, const TesseraBound *min, const TesseraBound *max, const TesseraBound *position)
@@ -203,6 +158,40 @@ find_range(Request *request, const TesseraBound *min, const TesseraBound *max, c
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("min %s is not below max %s", tessera_bound_to_cstring(request->min_bound), tessera_bound_to_cstring(request->max_bound))));
+}
+
+/*
+ * The part of the range that is to be moved first: from its lowest key that is not at the recipient, as far as one shard owns it. Narrows the range to it. If all of it is at the
+ * recipient, that is the donor.
+ */
+static void
+find_part(Request *request)
+{
+	int			n = tessera_routing_nchunks(request->routing, request->group);
+	TesseraKeyBound max = request->max;
+
+	request->donor = request->recipient;
+	for (int i = tessera_routing_find_chunk(request->routing, request->group, &request->min); i < n; i++)
+	{
+		TesseraChunk chunk;
+
+		tessera_routing_chunk(request->routing, request->group, i, &chunk);
+		if (tessera_key_compare(request->ks, &chunk.min, &max) >= 0)
+			break;
+		if (request->donor != request->recipient && chunk.node_id != request->donor)
+		{
+			request->max = chunk.min;
+			break;
+		}
+		if (request->donor == request->recipient && chunk.node_id != request->recipient)
+		{
+			request->donor = chunk.node_id;
+			if (tessera_key_compare(request->ks, &chunk.min, &request->min) > 0)
+				request->min = chunk.min;
+		}
+	}
+	request->min_bound = tessera_key_to_bound(request->ks, &request->min);
+	request->max_bound = tessera_key_to_bound(request->ks, &request->max);
 }
 
 /* A running migration that is the same (S38), or in the way (S37). Between tessera_spi_begin and _end; *id is copied. */
@@ -292,15 +281,16 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 
 /*
  * internal_register_migration(table_id uuid, min bound, max bound, "position" bound, to_shard text, term int8, verify bool,
- * OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text): migration_id null: the range is at the recipient already.
+ * OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text, OUT part_min bound, OUT part_max bound): of a range that several shards own, the first
+ * part that is not at the recipient; migration_id null: there is none.
  */
 Datum
 tessera_internal_register_migration(PG_FUNCTION_ARGS)
 {
 	Request		request = {0};
 	TupleDesc	desc;
-	Datum		values[4] = {0};
-	bool		nulls[4] = {true, false, true, true};
+	Datum		values[6] = {0};
+	bool		nulls[6] = {true, false, true, true, true, true};
 	pg_uuid_t	id;
 	bool		joined;
 
@@ -319,7 +309,7 @@ tessera_internal_register_migration(PG_FUNCTION_ARGS)
 	find_recipient(&request, text_to_cstring(PG_GETARG_TEXT_PP(4)));
 	find_range(&request, PG_ARGISNULL(1) ? NULL : PG_GETARG_TESSERA_BOUND_P(1), PG_ARGISNULL(2) ? NULL : PG_GETARG_TESSERA_BOUND_P(2),
 			   PG_ARGISNULL(3) ? NULL : PG_GETARG_TESSERA_BOUND_P(3));
-	find_donor(&request);
+	find_part(&request);
 	values[1] = Int32GetDatum(request.donor);
 	if (request.donor != request.recipient)
 	{
@@ -327,7 +317,9 @@ tessera_internal_register_migration(PG_FUNCTION_ARGS)
 		tessera_injection("config_registered");
 		values[0] = UUIDPGetDatum(&id);
 		values[2] = BoolGetDatum(joined);
-		nulls[0] = nulls[2] = nulls[3] = false;
+		values[4] = PointerGetDatum(request.min_bound);
+		values[5] = PointerGetDatum(request.max_bound);
+		nulls[0] = nulls[2] = nulls[3] = nulls[4] = nulls[5] = false;
 	}
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }

@@ -24,6 +24,7 @@
 #include "migration/migration.h"
 #include "migration/promotion.h"
 #include "migration/recipient.h"
+#include "migration/rows.h"
 #include "migration/settings.h"
 #include "migration/settle.h"
 #include "migration/slot.h"
@@ -32,6 +33,8 @@
 #define FIRST_PAUSE 500L
 #define LONGEST_PAUSE 30000L
 #define GATE_PAUSE 1000L		/* while the gate is closed: others wait for the end */
+#define EXPLAIN_MS 2000			/* the recipient's node gets so long to say why its worker has ended */
+#define EXPLAIN_POLL_MS 50
 
 static volatile sig_atomic_t deaf = false;
 
@@ -94,6 +97,72 @@ explain_cancellation(ErrorData *error)
 	error->hint = "Start it again when the statement's transaction has ended.";
 }
 
+/* Node of the other side; 0: the migration's row is gone. */
+static int32
+peer_of(const pg_uuid_t *migration_id)
+{
+	TesseraMigrationRow *row;
+	int32		peer;
+
+	tessera_work_begin();
+	row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
+	peer = row != NULL ? row->peer : 0;
+	tessera_work_commit();
+	return peer;
+}
+
+/*
+ * The connection to the recipient was lost: why, only the recipient's node knows. Its word takes the place of the error; if there is none, that stays, with a note. While
+ * the gate is closed there is no time for that: others wait for its opening.
+ */
+static void
+explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
+{
+	const char *values[] = {tessera_work_uuid(migration_id)};
+	TimestampTz deadline = TimestampTzPlusMilliseconds(tessera_now(), EXPLAIN_MS);
+	int32		peer;
+	char	  **columns = NULL;
+
+	if (gate_closed || tessera_slot_cancelled() || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
+		return;
+	peer = peer_of(migration_id);
+	/* its worker may be about to end */
+	while (peer != 0 && tessera_now() < deadline)
+	{
+		if (!tessera_work_ask(peer, "SELECT live, sqlstate, message, detail, hint FROM tessera.internal_recipient_status($1::uuid)", 1, values, EXPLAIN_MS, true, &columns))
+		{
+			error->hint = pstrdup("Its node cannot be asked for the reason: see its server's log.");
+			return;
+		}
+		if (columns == NULL || columns[0] == NULL || columns[1] != NULL || columns[0][0] != 't')
+			break;
+		tessera_work_sleep(EXPLAIN_POLL_MS);
+	}
+	if (columns == NULL || columns[1] == NULL || strlen(columns[1]) != 5)
+		return;
+	error->sqlerrcode = MAKE_SQLSTATE(columns[1][0], columns[1][1], columns[1][2], columns[1][3], columns[1][4]);
+	error->message = columns[2] != NULL ? columns[2] : error->message;
+	error->detail = columns[3];
+	error->hint = columns[4];
+}
+
+/* The same, errors caught: what is known must not get lost. */
+static void
+try_explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed, MemoryContext context)
+{
+	PG_TRY();
+	{
+		explain_loss(migration_id, error, gate_closed);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() == ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		FreeErrorData(take_error(context));
+	}
+	PG_END_TRY();
+}
+
 static void
 run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 {
@@ -110,6 +179,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 	{
 		ErrorData  *error = take_error(context);
 
+		try_explain_loss(migration_id, error, known.gate_closed != 0, context);
 		explain_cancellation(error);
 		known.error = tessera_settle_error(unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error", error->detail);
 		tessera_slot_result(TESSERA_RESULT_NONE, error);

@@ -61,9 +61,14 @@ tessera_work_known_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 
 	*group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
 	if (*group == NULL)
+	{
+		char	   *error = tessera_routing_refresh_error();
+
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table group %s is not known on this node", tessera_work_uuid(group_id))));
+				 errmsg("table group %s is not known on this node", tessera_work_uuid(group_id)),
+				 error != NULL ? errdetail("It could not be fetched from the config node: %s", error) : 0));
+	}
 	return routing;
 }
 

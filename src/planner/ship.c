@@ -6,6 +6,7 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/table.h"
 #include "access/transam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -13,6 +14,7 @@
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -20,6 +22,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 #include "catalog/portable.h"
@@ -55,6 +58,57 @@ typedef struct ShipContext
 	TesseraReason *reason;
 } ShipContext;
 
+/* Only this session knows it. */
+static bool
+is_temporary_type(Oid type)
+{
+	HeapTuple	tuple;
+	Oid			element;
+	bool		result;
+
+	if (type < FirstNormalObjectId)
+		return false;
+	element = get_element_type(type);
+	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(OidIsValid(element) ? element : type));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = isAnyTempNamespace(((Form_pg_type) GETSTRUCT(tuple))->typnamespace);
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* Is the node printed with the name of such a type? */
+static bool
+names_temporary_type(Node *node)
+{
+	switch (nodeTag(node))
+	{
+		case T_Var:				/* a whole row */
+			return ((Var *) node)->varattno == InvalidAttrNumber && is_temporary_type(((Var *) node)->vartype);
+		case T_Const:
+		case T_Param:
+		case T_RelabelType:
+		case T_CoerceViaIO:
+		case T_CoerceToDomain:
+		case T_ArrayCoerceExpr:
+		case T_ConvertRowtypeExpr:
+		case T_RowExpr:
+		case T_ArrayExpr:
+			return is_temporary_type(exprType(node));
+		case T_RangeTblFunction:
+			{
+				ListCell   *cell;
+
+				foreach(cell, ((RangeTblFunction *) node)->funccoltypes)
+					if (is_temporary_type(lfirst_oid(cell)))
+						return true;
+				return false;
+			}
+		default:
+			return false;
+	}
+}
+
 /* For check_functions_in_node: true stops, the function does not ship. */
 static bool
 function_stays(Oid function, void *arg)
@@ -70,6 +124,8 @@ function_stays(Oid function, void *arg)
 		if (function == F_RANDOM || function == F_CLOCK_TIMESTAMP || function == F_GEN_RANDOM_UUID || function == F_TIMEOFDAY)
 			return false;
 	}
+	else if (isAnyTempNamespace(get_func_namespace(function)))
+		;						/* only this session has it */
 	else if (volatility == PROVOLATILE_IMMUTABLE || (context->writing && get_func_namespace(function) != get_namespace_oid("tessera", true)))
 		return false;
 	if (context->reason)
@@ -91,19 +147,73 @@ refuse(ShipContext *context, const char *text, const char *hint)
 	return true;
 }
 
+/* What an assignment to an element or a field is made to: the column itself, or the result of another such assignment. NULL: it is none. */
+static Node *
+assignment_input(Node *node)
+{
+	if (node && IsA(node, FieldStore))
+		return (Node *) ((FieldStore *) node)->arg;
+	if (node && IsA(node, SubscriptingRef) && ((SubscriptingRef *) node)->refassgnexpr)
+		return (Node *) ((SubscriptingRef *) node)->refexpr;
+	return NULL;
+}
+
 /* Assignments to several elements of one array or fields of one row are nested by the rewriter, and the deparser prints the outermost only (a1). */
 static bool
 nested_assignment(Node *node)
 {
-	if (IsA(node, SubscriptingRef))
-	{
-		SubscriptingRef *ref = (SubscriptingRef *) node;
+	if (assignment_input(assignment_input(node)) != NULL)
+		return true;
+	return IsA(node, FieldStore) && list_length(((FieldStore *) node)->newvals) > 1;
+}
 
-		return ref->refassgnexpr && ref->refexpr && !IsA(ref->refexpr, Var);
+/* The assignments that the rewriter has nested, each by itself, in their order. */
+static List *
+split_assignment(Node *node)
+{
+	CoerceToDomain *domain = IsA(node, CoerceToDomain) && assignment_input((Node *) ((CoerceToDomain *) node)->arg) ? (CoerceToDomain *) node : NULL;
+	List	   *parts = NIL;
+	Node	   *column;
+	ListCell   *cell;
+
+	if (domain)
+		node = (Node *) domain->arg;
+	if (!nested_assignment(node))
+		return NIL;
+	for (column = node; assignment_input(column); column = assignment_input(column))
+		;
+	for (; assignment_input(node); node = assignment_input(node))
+	{
+		if (IsA(node, FieldStore))
+			for (int i = list_length(((FieldStore *) node)->newvals) - 1; i >= 0; i--)
+			{
+				FieldStore *field = makeNode(FieldStore);
+
+				memcpy(field, node, sizeof(FieldStore));
+				field->arg = (Expr *) column;
+				field->newvals = list_make1(list_nth(((FieldStore *) node)->newvals, i));
+				field->fieldnums = list_make1_int(list_nth_int(((FieldStore *) node)->fieldnums, i));
+				parts = lcons(field, parts);
+			}
+		else
+		{
+			SubscriptingRef *element = makeNode(SubscriptingRef);
+
+			memcpy(element, node, sizeof(SubscriptingRef));
+			element->refexpr = (Expr *) column;
+			parts = lcons(element, parts);
+		}
 	}
-	if (IsA(node, FieldStore))
-		return list_length(((FieldStore *) node)->newvals) > 1 || (((FieldStore *) node)->arg && !IsA(((FieldStore *) node)->arg, Var));
-	return false;
+	foreach(cell, parts)
+		if (domain)
+		{
+			CoerceToDomain *whole = makeNode(CoerceToDomain);
+
+			memcpy(whole, domain, sizeof(CoerceToDomain));
+			whole->arg = lfirst(cell);
+			lfirst(cell) = whole;
+		}
+	return parts;
 }
 
 /* May core put the body of the function in its place? Then the body would be planned as part of the shard's statement, not as a statement of its own. */
@@ -128,6 +238,44 @@ is_inlined(RangeTblEntry *rte)
 	return result;
 }
 
+/* The row of a JOIN ... AS name is printed as ROW(...), whose columns are f1, f2 and so on. */
+static bool
+has_column_names(const RowExpr *row)
+{
+	ListCell   *cell;
+
+	if (row->row_typeid != RECORDOID)
+		return false;
+	foreach(cell, row->colnames)
+		if (strcmp(strVal(lfirst(cell)), psprintf("f%d", foreach_current_index(cell) + 1)) != 0)
+			return true;
+	return false;
+}
+
+/* A row of the join (...) AS name, columns of which share a name: the deparser gives each its own. */
+static bool
+names_join_row(Node *node, Query *query)
+{
+	RangeTblEntry *rte;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return false;			/* a row of an outer query's join is not looked for: it is refused by what it is compared with */
+	if (!IsA(node, Var))
+		return expression_tree_walker(node, names_join_row, query);
+	if (((Var *) node)->varattno != InvalidAttrNumber || ((Var *) node)->varlevelsup > 0)
+		return false;
+	rte = rt_fetch(((Var *) node)->varno, query->rtable);
+	if (rte->rtekind != RTE_JOIN)
+		return false;
+	for (int i = 0; i < list_length(rte->eref->colnames); i++)
+		for (int j = 0; j < i; j++)
+			if (equal(list_nth(rte->eref->colnames, i), list_nth(rte->eref->colnames, j)))
+				return true;
+	return false;
+}
+
 static bool
 stays_walker(Node *node, ShipContext *context)
 {
@@ -137,10 +285,16 @@ stays_walker(Node *node, ShipContext *context)
 		return true;
 	if (nested_assignment(node))
 		return refuse(context, "it assigns several elements or fields of one column", "Assign the whole column.");
+	if (names_temporary_type(node))
+		return refuse(context, "it uses a temporary type, which other nodes do not have", "Use a type that is not temporary.");
 	switch (nodeTag(node))
 	{
 		case T_NextValueExpr:
 			return refuse(context, "it draws from a sequence for each row", "Draw the values first, or insert the rows one by one.");
+		case T_RowExpr:
+			if (has_column_names((RowExpr *) node))
+				return refuse(context, "it uses a row of a join, whose columns lose their names on the way to a shard", "Name the columns that are used.");
+			return expression_tree_walker(node, stays_walker, context);
 		case T_CurrentOfExpr:
 			return refuse(context, "WHERE CURRENT OF is not supported on a table of the cluster", "Use the primary key.");
 		case T_CommonTableExpr:
@@ -162,6 +316,8 @@ stays_walker(Node *node, ShipContext *context)
 			{
 				Query	   *query = (Query *) node;
 
+				if (query_tree_walker(query, names_join_row, query, QTW_IGNORE_RANGE_TABLE))
+					return refuse(context, "it uses a row of a join, columns of which have the same name", "Name the columns that are used.");
 				if (query->withCheckOptions != NIL && query->commandType != CMD_SELECT && query->hasRowSecurity == false)
 					return refuse(context, "it writes through a view with a check option", "Write to the table itself.");
 				return query_tree_walker(query, stays_walker, context, QTW_EXAMINE_RTES_BEFORE);
@@ -223,6 +379,7 @@ typedef struct RepairContext
 	const TesseraRouting *routing;
 	List	   *params;
 	bool		conditional;	/* inside CASE or COALESCE */
+	bool		foreign_view;	/* a temporary view that reads with the rights of another role */
 } RepairContext;
 
 static bool
@@ -274,9 +431,26 @@ tessera_becomes_param(Node *node, bool conditional)
 	return !conditional || IsA(node, SQLValueFunction) || (IsA(node, FuncExpr) && ((FuncExpr *) node)->args == NIL);
 }
 
+static bool
+reads_as_other(Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		if (rte->rtekind == RTE_RELATION && OidIsValid(rte->checkAsUser) && rte->checkAsUser != GetUserId())
+			return true;
+		if (rte->rtekind == RTE_SUBQUERY && !OidIsValid(rte->relid) && reads_as_other(rte->subquery))
+			return true;
+	}
+	return false;
+}
+
 /* Views were expanded by the rewriter: name them again, so that their owner's rights and barriers hold on the shard (a4). */
 static void
-restore_view(RangeTblEntry *rte)
+restore_view(RangeTblEntry *rte, RepairContext *context)
 {
 	Oid			view = rte->relid;
 
@@ -291,6 +465,12 @@ restore_view(RangeTblEntry *rte)
 	}
 	if (!OidIsValid(view) || get_rel_relkind(view) != RELKIND_VIEW)
 		return;
+	if (get_rel_persistence(view) == RELPERSISTENCE_TEMP)
+	{
+		/* no other node has it: what it stands for goes there, if that needs no other role's rights */
+		context->foreign_view |= reads_as_other(rte->subquery);
+		return;
+	}
 	rte->rtekind = RTE_RELATION;
 	rte->relid = view;
 	rte->relkind = RELKIND_VIEW;
@@ -298,6 +478,123 @@ restore_view(RangeTblEntry *rte)
 	rte->subquery = NULL;
 	rte->security_barrier = false;
 	rte->inh = true;
+}
+
+/* Number of the column of a multiple assignment, SET (a, b) = (SELECT ...), that the target takes, in the order of their subqueries; 0: of none. */
+static int
+multiple_assignment(const TargetEntry *target)
+{
+	Node	   *node = (Node *) target->expr;
+
+	while (node)
+	{
+		if (IsA(node, FieldStore))
+			node = linitial(((FieldStore *) node)->newvals);
+		else if (IsA(node, SubscriptingRef) && ((SubscriptingRef *) node)->refassgnexpr)
+			node = (Node *) ((SubscriptingRef *) node)->refassgnexpr;
+		else if (IsA(node, CoerceToDomain))
+			node = (Node *) ((CoerceToDomain *) node)->arg;
+		else if (strip_implicit_coercions(node) != node)
+			node = strip_implicit_coercions(node);
+		else
+			break;
+	}
+	return node && IsA(node, Param) && ((Param *) node)->paramkind == PARAM_MULTIEXPR ? ((Param *) node)->paramid : 0;
+}
+
+/*
+ * The rewriter puts assignments in the order of the table's columns and makes one of those to parts of one column. The deparser prints those of
+ * SET (b, a) = (SELECT ...) as they stand, and takes the subqueries one after the other: columns of each subquery together again, in its own order.
+ */
+static List *
+order_assignments(List *targets)
+{
+	List	   *result = NIL;
+	ListCell   *cell;
+
+	foreach(cell, targets)
+	{
+		TargetEntry *target = lfirst_node(TargetEntry, cell);
+		List	   *parts = target->resjunk ? NIL : split_assignment((Node *) target->expr);
+		ListCell   *part;
+
+		if (parts == NIL)
+			result = lappend(result, target);
+		foreach(part, parts)
+		{
+			TargetEntry *entry = flatCopyTargetEntry(target);
+
+			entry->expr = lfirst(part);
+			result = lappend(result, entry);
+		}
+	}
+	targets = result;
+	result = NIL;
+	foreach(cell, targets)
+	{
+		int			number = multiple_assignment(lfirst(cell));
+		int			position = list_length(result);
+
+		while (position > 0 && multiple_assignment(list_nth(result, position - 1)) > number)
+			position--;
+		result = list_insert_nth(result, position, lfirst(cell));
+	}
+	return result;
+}
+
+/*
+ * SET generated = DEFAULT assigns nothing, and the rewriter drops it; if nothing else is assigned, the text would be none. Any such column that the user
+ * has named will do. A view shows what its column is only on the shard.
+ */
+static List *
+assign_something(List *targets, const RangeTblEntry *table)
+{
+	Relation	relation;
+	int			bit = -1;
+	ListCell   *cell;
+	List	   *result = targets;
+
+	foreach(cell, targets)
+		if (!lfirst_node(TargetEntry, cell)->resjunk)
+			return targets;
+	relation = table_open(table->relid, NoLock);
+	while (result == targets && (bit = bms_next_member(table->updatedCols, bit)) >= 0)
+	{
+		AttrNumber	attribute = bit + FirstLowInvalidHeapAttributeNumber;
+		Form_pg_attribute column = attribute > 0 ? TupleDescAttr(RelationGetDescr(relation), attribute - 1) : NULL;
+
+		if (column && (column->attgenerated || table->relkind == RELKIND_VIEW))
+		{
+			SetToDefault *value = makeNode(SetToDefault);
+
+			value->typeId = column->atttypid;
+			value->typeMod = column->atttypmod;
+			value->collation = column->attcollation;
+			value->location = -1;
+			result = lcons(makeTargetEntry((Expr *) value, attribute, pstrdup(NameStr(column->attname)), false), targets);
+		}
+	}
+	table_close(relation, NoLock);
+	return result;
+}
+
+static void
+repair_assignments(Query *query)
+{
+	const RangeTblEntry *table = query->resultRelation > 0 ? rt_fetch(query->resultRelation, query->rtable) : NULL;
+	ListCell   *cell;
+
+	if (query->commandType == CMD_UPDATE)
+		query->targetList = assign_something(order_assignments(query->targetList), table);
+	if (query->onConflict && query->onConflict->action == ONCONFLICT_UPDATE)
+		query->onConflict->onConflictSet = assign_something(order_assignments(query->onConflict->onConflictSet), table);
+	foreach(cell, query->mergeActionList)
+	{
+		MergeAction *action = lfirst_node(MergeAction, cell);
+
+		if (action->commandType == CMD_UPDATE)
+			action->targetList = assign_something(order_assignments(action->targetList), table);
+	}
 }
 
 static Node *
@@ -310,11 +607,13 @@ repair_mutator(Node *node, RepairContext *context)
 		Query	   *query = (Query *) node;
 		ListCell   *cell;
 
+		repair_assignments(query);
+
 		foreach(cell, query->rtable)
 		{
 			RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
 
-			restore_view(rte);
+			restore_view(rte, context);
 			rte->securityQuals = NIL;	/* the shard applies row security itself */
 		}
 		query->withCheckOptions = NIL;
@@ -402,6 +701,22 @@ is_liftable(Node *node)
 	return !tessera_type_names_object(constant->consttype) && get_typtype(constant->consttype) != TYPTYPE_PSEUDO;
 }
 
+static Node *lift_mutator(Node *node, List **params);
+
+/*
+ * The deparser reads the length of a cast, as in varchar(2), from the cast's constant arguments: only what is cast may become a parameter.
+ */
+static Node *
+lift_below_length_cast(FuncExpr *cast, List **params)
+{
+	FuncExpr   *result = makeNode(FuncExpr);
+
+	memcpy(result, cast, sizeof(FuncExpr));
+	result->args = list_copy(cast->args);
+	linitial(result->args) = lift_mutator(linitial(cast->args), params);
+	return (Node *) result;
+}
+
 static Node *
 lift_mutator(Node *node, List **params)
 {
@@ -410,6 +725,17 @@ lift_mutator(Node *node, List **params)
 	/* Printed in syntax of their own, for which the deparser reads some arguments as constants: EXTRACT, NORMALIZE, XMLROOT. */
 	if (IsA(node, XmlExpr) || (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcformat == COERCE_SQL_SYNTAX))
 		return node;
+	if (IsA(node, FuncExpr) && exprIsLengthCoercion(node, NULL))
+		return lift_below_length_cast((FuncExpr *) node, params);
+	if (IsA(node, ArrayCoerceExpr))
+	{
+		/* its length, too, is that of the expression for an element, which is not printed */
+		ArrayCoerceExpr *result = makeNode(ArrayCoerceExpr);
+
+		memcpy(result, node, sizeof(ArrayCoerceExpr));
+		result->arg = (Expr *) lift_mutator((Node *) result->arg, params);
+		return (Node *) result;
+	}
 	if (is_liftable(node))
 	{
 		/* each constant its own parameter: equal ones of one execution may differ in the next */
@@ -507,11 +833,13 @@ tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing,
 		/* GENERATED ALWAYS identity: its value was drawn here (a3) */
 		foreach(cell, query->targetList)
 			if (!IsA(((TargetEntry *) lfirst(cell))->expr, SetToDefault))
-				query->override = query->override == OVERRIDING_NOT_SET ? OVERRIDING_SYSTEM_VALUE : query->override;
+				query->override = OVERRIDING_SYSTEM_VALUE;
 	}
 	fold_tableoid(query, query->commandType == CMD_SELECT ? query->targetList : query->returningList, &repair.params);
 	(void) repair_mutator((Node *) query, &repair);
 	*params = repair.params;
+	if (repair.foreign_view)
+		return !refuse(&ship, "it reads a temporary view of another role", "Read the tables themselves.");
 	if (leaks_number((Node *) query, NULL))
 		return !refuse(&ship, "it uses the number of a table, which differs from node to node", "Use tableoid::regclass.");
 	return !stays_walker((Node *) query, &ship);

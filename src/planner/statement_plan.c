@@ -498,7 +498,8 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		return NULL;
 	if (writes || analysis->locks_rows)
 		flags |= STATEMENT_WRITES;
-	if (output_targets(query) != NIL)
+	/* a SELECT does even without columns */
+	if (query->commandType == CMD_SELECT || query->returningList != NIL)
 		flags |= STATEMENT_RETURNS_ROWS;
 	if (query->commandType != CMD_SELECT)
 		flags |= STATEMENT_DML;

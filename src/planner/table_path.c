@@ -10,6 +10,7 @@
 
 #include "access/stratnum.h"
 #include "access/sysattr.h"
+#include "access/transam.h"
 #include "access/table.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
@@ -246,21 +247,31 @@ pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 
 /* ---- plans ---- */
 
-/* Columns that the plan above needs from this scan: the whole row if any of it is asked for as such. */
+/*
+ * Columns that the plan above needs from this scan: the whole row if any of it is asked for as such. By whom? If only row marks do (copy_row_marks), for rechecks, it is the row
+ * with the columns that the statement reads: there may be no right to read the others.
+ */
 static List *
 needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *local_quals)
 {
 	Bitmapset  *needed = NULL;
+	Bitmapset  *read = planner_rt_fetch(rel->relid, root)->selectedCols;
+	int			whole = InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber;
 	List	   *attributes = NIL;
 
 	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &needed);
 	pull_varattnos((Node *) local_quals, rel->relid, &needed);
+	if (bms_is_member(whole, needed) && !bms_is_member(whole, read))
+	{
+		needed = bms_union(needed, read);
+		needed = bms_del_member(needed, whole);
+	}
 	for (int i = 1; i <= RelationGetNumberOfAttributes(relation); i++)
 	{
 		if (TupleDescAttr(RelationGetDescr(relation), i - 1)->attisdropped)
 			continue;
 		if (bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed) ||
-			bms_is_member(InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber, needed))
+			bms_is_member(whole, needed))
 			attributes = lappend_int(attributes, i);
 	}
 	for (int i = FirstLowInvalidHeapAttributeNumber + 1; i < 0; i++)
@@ -280,13 +291,16 @@ typedef struct ParamContext
 	bool		conditional;	/* inside CASE or COALESCE */
 } ParamContext;
 
-/* Params and what needs no row become $n; the relation's own Vars become varno 1. */
+/*
+ * Params and what needs no row become $n; the relation's own Vars become varno 1. So do constants of types that users make: what reads them on the shard may run their code, and
+ * below a view must not do so before the statement runs as its caller (session/check_as.c).
+ */
 static Node *
 scan_mutator(Node *node, ParamContext *context)
 {
 	if (node == NULL)
 		return NULL;
-	if (IsA(node, Param))
+	if (IsA(node, Param) || (IsA(node, Const) && ((Const *) node)->consttype >= FirstNormalObjectId && !((Const *) node)->constisnull))
 		return tessera_make_param((Expr *) node, &context->params);
 	if (IsA(node, Var))
 	{

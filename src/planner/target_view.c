@@ -291,7 +291,8 @@ restore_views(Query *query)
 	while ((rti = innermost_view(query)) > 0)
 	{
 		Relation	view = table_open(rt_fetch(rti, query->rtable)->relid, NoLock);
-		bool		restored = restore_view(query, rti, view);
+		/* no other node has a temporary view */
+		bool		restored = view->rd_rel->relpersistence != RELPERSISTENCE_TEMP && restore_view(query, rti, view);
 
 		table_close(view, NoLock);
 		if (!restored)

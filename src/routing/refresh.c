@@ -472,6 +472,20 @@ tessera_reload_routing(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(request_fetch(RELOAD_MS, true));
 }
 
+char *
+tessera_routing_refresh_error(void)
+{
+	int			number = tessera_my_slot_if_any();
+	char		error[sizeof(slots->error)] = "";
+
+	if (number < 0)
+		return NULL;
+	SpinLockAcquire(&slots[number].mutex);
+	memcpy(error, slots[number].error, sizeof(error));
+	SpinLockRelease(&slots[number].mutex);
+	return error[0] != '\0' ? pstrdup(error) : NULL;
+}
+
 Datum
 tessera_refresh_status(PG_FUNCTION_ARGS)
 {

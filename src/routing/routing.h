@@ -218,6 +218,9 @@ extern bool tessera_placement_raise_version(const TesseraRouting *routing, const
  */
 extern bool tessera_routing_refresh(int timeout_ms);
 
+/* Error of the last fetch, palloc'd; NULL: it went well. */
+extern char *tessera_routing_refresh_error(void);
+
 /* Worker's side: one fetch if one is due (asked for, or the 30 s job of S32); returns ms until the next is due. Runs its own transactions. */
 extern long tessera_refresher_step(void);
 

@@ -9,7 +9,8 @@
  *
  * Effective user: set with SECURITY_LOCAL_USERID_CHANGE, so that no function that runs here can get back to the connection's own role by SET ROLE, RESET ROLE
  * or SET SESSION AUTHORIZATION. It stays over transactions; a rollback brings back what it was before. (An assertion of the server wants no security
- * context between transactions: builds with assertions take the flag away at commit and set it again before anything runs.)
+ * context between transactions: builds with assertions take the flags away at commit and set them again before anything runs.) With it comes what else the router's
+ * security context says: a restricted operation (REFRESH, maintenance) is one here, too, where core refuses deferred triggers in it.
  *
  * Session user: the router's own, so that session_user in policies and triggers means the client. Only a connection whose role is a superuser can take it on;
  * another keeps its own role. It is no part of the transaction: after a rollback the router states all of it again, before anything else runs. Parallel workers
@@ -61,6 +62,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_tell);
 PG_FUNCTION_INFO_V1(tessera_internal_set_statement);
 
 static bool is_internal = false;
+static int	effective_security = 0; /* flags that go with the effective user */
 static int	nesting = 0;
 static HTAB *told = NULL;		/* group_id -> TesseraToldVersion */
 static HTAB *mirrored = NULL;	/* names of settings a router has ever set here */
@@ -80,6 +82,7 @@ typedef struct MirroredName
 {
 	const char *name;			/* key: names of settings may be longer than NAMEDATALEN */
 	uint64		round;			/* last internal_session that named it */
+	bool		warned;			/* that it cannot be set here */
 } MirroredName;
 
 /* ---- state for other modules ---- */
@@ -249,6 +252,21 @@ require_own_role(void)
 				 errhint("Use a superuser or a member of role tessera_internal in the node's conninfo.")));
 }
 
+/*
+ * A router that is cut off must not leave its locks here for the two hours of the system's defaults. What the server's configuration sets stays. No tcp_user_timeout: a
+ * router whose client does not fetch does not read, which looks the same.
+ */
+static void
+set_keepalives(void)
+{
+	if (tcp_keepalives_idle == 0)
+		(void) set_config_option("tcp_keepalives_idle", "30", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	if (tcp_keepalives_interval == 0)
+		(void) set_config_option("tcp_keepalives_interval", "10", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	if (tcp_keepalives_count == 0)
+		(void) set_config_option("tcp_keepalives_count", "3", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
 /* Settings of this server that a remote statement must not depend on: a router states them with BEGIN. */
 static void
 set_session_defaults(void)
@@ -264,6 +282,7 @@ set_session_defaults(void)
 
 	for (int i = 0; i < lengthof(defaults); i++)
 		(void) set_config_option(defaults[i][0], defaults[i][1], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	set_keepalives();
 }
 
 /*
@@ -330,7 +349,7 @@ name_match(const void *a, const void *b, Size size)
 	return strcmp(*(const char *const *) a, *(const char *const *) b);
 }
 
-static void
+static MirroredName *
 note_mirrored(const char *name, uint64 round)
 {
 	MirroredName *entry;
@@ -352,8 +371,10 @@ note_mirrored(const char *name, uint64 round)
 		const char *kept = MemoryContextStrdup(TopMemoryContext, name);
 
 		entry = hash_search(mirrored, &kept, HASH_ENTER, NULL);
+		entry->warned = false;
 	}
 	entry->round = round;
+	return entry;
 }
 
 /* Settings of an earlier round that the router does not set any more go back to this server's own value. */
@@ -371,15 +392,75 @@ reset_unnamed(uint64 round)
 			(void) set_config_option(entry->name, NULL, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
 }
 
-static void
-set_mirrored(const char *name, const char *value)
+/* As the server orders its table of settings. */
+static int
+compare_names(const char *a, const char *b)
 {
-	const char *current = GetConfigOption(name, true, false);
+	for (; *a && *b; a++, b++)
+	{
+		int			difference = (int) pg_ascii_tolower((unsigned char) *a) - (int) pg_ascii_tolower((unsigned char) *b);
 
-	/* Unchanged: spares check hooks and what they allocate. An equal value that is not the session's own would go with a reset, so it is set. */
-	if (current && strcmp(current, value) == 0 && mirrored && hash_search(mirrored, &name, HASH_FIND, NULL))
+		if (difference != 0)
+			return difference;
+	}
+	return (*a != '\0') - (*b != '\0');
+}
+
+static struct config_generic *
+find_setting(const char *name)
+{
+	struct config_generic **settings = get_guc_variables();
+	int			low = 0;
+	int			high = GetNumConfigOptions() - 1;
+
+	while (low <= high)
+	{
+		int			middle = (low + high) / 2;
+		int			order = compare_names(name, settings[middle]->name);
+
+		if (order == 0)
+			return settings[middle];
+		if (order < 0)
+			high = middle - 1;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+/* Is it set to the value already, by the same rights? That spares check hooks and what they allocate. */
+static bool
+is_set_so(const char *name, const char *value, GucContext context, Oid setter)
+{
+	struct config_generic *setting = find_setting(name);
+	const char *current;
+
+	/* an equal value that is not the session's own would go with a reset */
+	if (setting == NULL || setting->source != PGC_S_SESSION || setting->scontext != context || setting->srole != setter)
+		return false;
+	current = GetConfigOption(name, true, false);
+	return current != NULL && strcmp(current, value) == 0;
+}
+
+/*
+ * setter: NULL: by all rights. Else the rights of that role decide whether it may be set here, as they do when a module finds a value for its setting: what may not be set, or
+ * has no meaning here, is ignored with a warning, and the setting has this server's own value.
+ */
+static void
+set_mirrored(MirroredName *entry, const char *value, const char *setter)
+{
+	const char *name = entry->name;
+	GucContext	context = setter ? PGC_USERSET : PGC_SUSET;
+	Oid			role = setter ? get_role_oid(setter, true) : BOOTSTRAP_SUPERUSERID;
+	int			level = strchr(name, '.') == NULL ? ERROR : entry->warned ? DEBUG1 : WARNING;
+
+	if (is_set_so(name, value, context, role))
 		return;
-	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	if (set_config_option_ext(name, value, context, PGC_S_SESSION, role, GUC_ACTION_SET, true, level, false) != 0)
+		return;
+	entry->warned = true;
+	if (find_setting(name) != NULL)
+		(void) set_config_option(name, NULL, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, WARNING, false);
 }
 
 static void
@@ -406,64 +487,70 @@ take_over_session_user(const char *value, void *extra)
 		SetSessionAuthorization(user, superuser_arg(user));
 }
 
+/* security: what else holds of the security context. */
 static void
-set_effective_user(const char *name)
+set_effective_user(const char *name, int security)
 {
-	if (name == NULL)
-		SetUserIdAndSecContext(GetAuthenticatedUserId(), 0);
-	else
-		SetUserIdAndSecContext(get_role_oid(name, false), SECURITY_LOCAL_USERID_CHANGE);
+	effective_security = name ? SECURITY_LOCAL_USERID_CHANGE | security : 0;
+	SetUserIdAndSecContext(name ? get_role_oid(name, false) : GetAuthenticatedUserId(), effective_security);
 }
 
+/* nulls: NULL: there must not be any. */
 static void
-read_text_array(ArrayType *array, Datum **values, int *n)
+read_text_array(ArrayType *array, Datum **values, bool **nulls, int *n)
 {
-	bool	   *nulls;
+	bool	   *own_nulls;
 
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, values, &nulls, n);
-	for (int i = 0; i < *n; i++)
-		if (nulls[i])
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, values, nulls ? nulls : &own_nulls, n);
+	for (int i = 0; i < *n && nulls == NULL; i++)
+		if (own_nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("names and values of settings must not be null")));
 }
 
-/* internal_session(effective_user text, names text[], values text[], client_user text): null users: the connection's own role */
+/*
+ * internal_session(effective_user text, names text[], values text[], client_user text, setters text[], security int): null users: the connection's own role; null
+ * setters: by all rights; security: TESSERA_MIRRORED_SECURITY
+ */
 Datum
 tessera_internal_session(PG_FUNCTION_ARGS)
 {
 	static uint64 round = 0;
 	Datum	   *names;
 	Datum	   *values;
+	Datum	   *setters;
+	bool	   *by_all_rights;
 	int			nnames;
 	int			nvalues;
+	int			nsetters;
 
 	tessera_internal_require(fcinfo);
-	if (PG_ARGISNULL(1) || PG_ARGISNULL(2))
+	if (PG_ARGISNULL(1) || PG_ARGISNULL(2) || PG_ARGISNULL(4) || PG_ARGISNULL(5))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("names and values of settings must not be null")));
-	read_text_array(PG_GETARG_ARRAYTYPE_P(1), &names, &nnames);
-	read_text_array(PG_GETARG_ARRAYTYPE_P(2), &values, &nvalues);
-	if (nnames != nvalues)
+	read_text_array(PG_GETARG_ARRAYTYPE_P(1), &names, NULL, &nnames);
+	read_text_array(PG_GETARG_ARRAYTYPE_P(2), &values, NULL, &nvalues);
+	read_text_array(PG_GETARG_ARRAYTYPE_P(4), &setters, &by_all_rights, &nsetters);
+	if (nnames != nvalues || nnames != nsetters)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%d names of settings but %d values", nnames, nvalues)));
+				 errmsg("%d names of settings but %d values and %d who set them", nnames, nvalues, nsetters)));
 
 	/* Check hooks look at the current user (search_path, roles): the connection's own role sets them. */
-	set_effective_user(NULL);
+	set_effective_user(NULL, 0);
 	round++;
 	for (int i = 0; i < nnames; i++)
 	{
 		char	   *name = TextDatumGetCString(names[i]);
 
-		set_mirrored(name, TextDatumGetCString(values[i]));
-		note_mirrored(name, round);
+		set_mirrored(note_mirrored(name, round), TextDatumGetCString(values[i]), by_all_rights[i] ? NULL : TextDatumGetCString(setters[i]));
 	}
 	reset_unnamed(round);
 	set_session_user(PG_ARGISNULL(3) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(3)));
 	if (!PG_ARGISNULL(0))
-		set_effective_user(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+		set_effective_user(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_INT32(5) & TESSERA_MIRRORED_SECURITY);
 	PG_RETURN_VOID();
 }
 
@@ -621,7 +708,7 @@ guard_effective_user(void)
 		return;
 	GetUserIdAndSecContext(&user, &context);
 	if (user != GetAuthenticatedUserId() && context == 0)
-		SetUserIdAndSecContext(user, SECURITY_LOCAL_USERID_CHANGE);
+		SetUserIdAndSecContext(user, effective_security);
 }
 
 static PlannedStmt *

@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/snapshot.h"
 #include "utils/uuid.h"
 
@@ -22,6 +23,9 @@ typedef struct TesseraToldVersion
 	int64		term;
 	int64		major;
 } TesseraToldVersion;
+
+/* What the far end takes over of the security context, beside the effective user (and SECURITY_LOCAL_USERID_CHANGE, which always holds there). */
+#define TESSERA_MIRRORED_SECURITY (SECURITY_RESTRICTED_OPERATION | SECURITY_NOFORCE_RLS)
 
 /* Is this backend serving another node? */
 extern bool tessera_internal_connection(void);

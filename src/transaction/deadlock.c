@@ -7,6 +7,10 @@
  * stands for the backend of the router that opened it (session/origin.h), so that a transaction is one vertex wherever it waits. All waits of a vertex must end before it
  * can go on, so a cycle does not go away by itself.
  *
+ * What asks for locks on several nodes in short attempts (DDL, LOCK TABLE) is in no lock's queue between them. It declares whom it waits for (declared_wait.h), which
+ * gives edges like any other. They tell what the last attempt saw, perhaps no longer true. So where a cycle has such a wait it is the victim, and looks once
+ * more before it raises the error.
+ *
  * The nodes are not asked at one instant. So they are asked twice, and only waits that both answers hold count: all of those stood at the moment between.
  * Every node that looks finds the same cycle and the same victim: of its transactions the one that began to wait last. Its wait is ended as the server's own
  * search ends one: it raises deadlock_detected there, once, however many ask.
@@ -36,6 +40,7 @@
 #include "session/internal.h"
 #include "session/origin.h"
 #include "transaction/deadlock.h"
+#include "transaction/declared_wait.h"
 #include "transaction/transaction_private.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_lock_waits);
@@ -44,6 +49,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_end_wait);
 #define WAITS_SQL "SELECT tessera.internal_lock_waits($1)"
 #define END_SQL "SELECT tessera.internal_end_wait($1, $2)"
 #define IDLE_MS 1000L
+#define CALL_MS 3000			/* a node that does not answer is left out */
 #define MOST_VICTIMS 16			/* of one round */
 
 /* One wait: of a process of a node, for another one there; and the transactions they belong to. */
@@ -55,9 +61,10 @@ typedef struct Edge
 	int32		blocker;
 	TesseraOrigin waiting;
 	TesseraOrigin holding;
+	bool		declared;		/* blocker is 0 */
 } Edge;
 
-#define EDGE_VALUES 7			/* in an answer: waiter, since, blocker, and the two origins; node 0: the process itself */
+#define EDGE_VALUES 8			/* in an answer: waiter, since, blocker, the two origins (node 0: the process itself), declared */
 
 typedef struct Edges
 {
@@ -121,12 +128,34 @@ add_blockers(Edges *edges, int32 waiter, int64 since)
 	}
 }
 
+typedef struct DeclaredEdges
+{
+	TimestampTz before;
+	Edges	   *edges;
+} DeclaredEdges;
+
+static void
+add_declared(const TesseraDeclaredWait *wait, void *arg)
+{
+	DeclaredEdges *declared = arg;
+
+	for (int i = 0; wait->since <= declared->before && i < wait->n; i++)
+	{
+		Edge		edge = {.waiter = wait->pid, .since = wait->since, .holding = wait->awaited[i], .declared = true};
+
+		edge.waiting.pid = wait->pid;
+		add_edge(declared->edges, &edge);
+	}
+}
+
 /* Waits of this database that are older than ms. Whether one still stands is looked at again before anything is done about it. */
 static void
 collect_here(int ms, Edges *edges)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	DeclaredEdges declared = {now - (int64) ms * 1000, edges};
 
+	tessera_waits_each(add_declared, &declared);
 	for (int i = 0; i < ProcGlobal->allProcCount; i++)
 	{
 		PGPROC	   *proc = &ProcGlobal->allProcs[i];
@@ -162,13 +191,14 @@ tessera_internal_lock_waits(PG_FUNCTION_ARGS)
 		values[n++] = Int64GetDatum(edge->waiting.pid);
 		values[n++] = Int64GetDatum(edge->holding.node_id);
 		values[n++] = Int64GetDatum(edge->holding.pid);
+		values[n++] = Int64GetDatum(edge->declared);
 	}
 	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 /* ---- the end of a wait ---- */
 
-/* Takes the process off its lock's queue, if it still waits since then. It raises deadlock_detected as soon as it runs. */
+/* Takes the process off its lock's queue, if it still waits since then. It raises deadlock_detected as soon as it runs. A declared wait: when it has looked again. */
 static bool
 end_wait(int32 pid, int64 since)
 {
@@ -177,6 +207,8 @@ end_wait(int32 pid, int64 since)
 
 	if (proc == NULL || proc->databaseId != MyDatabaseId)
 		return false;
+	if (tessera_wait_choose_victim(pid, since))
+		return true;
 	/* As the server's own search: all partitions, in order. */
 	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
 		LWLockAcquire(LockHashPartitionLockByIndex(i), LW_EXCLUSIVE);
@@ -225,6 +257,7 @@ read_answer(PGresult *result, int32 node_id, Edges *edges)
 		edge.waiting.pid = (int32) values[i + 4];
 		edge.holding.node_id = (int32) values[i + 5];
 		edge.holding.pid = (int32) values[i + 6];
+		edge.declared = values[i + 7] != 0;
 		edge.node_id = node_id;
 		add_edge(edges, &edge);
 	}
@@ -242,7 +275,7 @@ try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int n, c
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		result = tessera_control_call(routing, node_id, sql, n, values);
+		result = tessera_control_call_within(routing, node_id, sql, n, values, CALL_MS);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -294,7 +327,7 @@ collect_everywhere(const TesseraRouting *routing, Edges *edges)
 static bool
 same_wait(const Edge *a, const Edge *b)
 {
-	return a->node_id == b->node_id && a->waiter == b->waiter && a->since == b->since && a->blocker == b->blocker &&
+	return a->node_id == b->node_id && a->waiter == b->waiter && a->since == b->since && a->blocker == b->blocker && a->declared == b->declared &&
 		same_origin(&a->waiting, &b->waiting) && same_origin(&a->holding, &b->holding);
 }
 
@@ -315,6 +348,17 @@ keep_common(Edges *first, const Edges *second)
 }
 
 /* ---- cycles ---- */
+
+/* Is the wait rather to end than the other? A declared one, then the younger, then any, but the same for whoever looks. */
+static bool
+ends_before(const Edge *edge, const Edge *other)
+{
+	if (edge->declared != other->declared)
+		return edge->declared;
+	if (edge->since != other->since)
+		return edge->since > other->since;
+	return edge->node_id > other->node_id || (edge->node_id == other->node_id && edge->waiter > other->waiter);
+}
 
 /* The wait of the cycle through an edge that is to end, the youngest one; -1: there is no cycle. Each edge is entered once. */
 static int
@@ -337,14 +381,8 @@ find_victim(const Edges *edges, int start)
 		if (same_origin(&edges->edges[at].holding, &edges->edges[start].waiting))
 		{
 			for (int i = at; i >= 0; i = previous[i])
-			{
-				const Edge *edge = &edges->edges[i];
-				const Edge *best = victim >= 0 ? &edges->edges[victim] : NULL;
-
-				if (best == NULL || edge->since > best->since ||
-					(edge->since == best->since && (edge->node_id > best->node_id || (edge->node_id == best->node_id && edge->waiter > best->waiter))))
+				if (victim < 0 || ends_before(&edges->edges[i], &edges->edges[victim]))
 					victim = i;
-			}
 			break;
 		}
 		for (int i = 0; i < edges->n; i++)
@@ -432,7 +470,7 @@ is_suspicious(void)
 
 	collect_here(deadlock_timeout, &edges);
 	for (int i = 0; i < edges.n; i++)
-		if (edges.edges[i].waiting.node_id != 0 || edges.edges[i].holding.node_id != 0)
+		if (edges.edges[i].waiting.node_id != 0 || edges.edges[i].holding.node_id != 0 || edges.edges[i].declared)
 			return true;
 	return false;
 }

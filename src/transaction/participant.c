@@ -37,6 +37,7 @@
 #include "common/protocol.h"
 #include "common/spi.h"
 #include "transaction/deadlock.h"
+#include "transaction/declared_wait.h"
 #include "transaction/prune.h"
 #include "transaction/settings_mirror.h"
 #include "transaction/transaction_private.h"
@@ -50,7 +51,7 @@
 /* An open connection to a server that was replaced, a new one to the same, one to the node. */
 #define OPEN_ATTEMPTS 3
 
-#define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3, $4)"
+#define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3, $4, $5, $6)"
 #define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
 #define STATEMENT_SQL "SELECT tessera.internal_statement($1, $2)"
 
@@ -298,29 +299,35 @@ forget_told(TesseraConnection *connection)
 	told->statement = PG_UINT64_MAX;
 }
 
-/* user InvalidOid: the cluster's own role. */
+/* As the current user, in its security context; own: as the cluster's own role. */
 static void
-queue_session(TesseraConnection *connection, Oid user)
+queue_session(TesseraConnection *connection, bool own)
 {
 	TesseraRemoteState *state = tessera_connection_state(connection);
-	uint64		settings = OidIsValid(user) ? tessera_mirror_fingerprint() : OWN_SETTINGS;
-	Oid			session_user = OidIsValid(user) ? GetSessionUserId() : InvalidOid;
-	const char *values[4];
+	uint64		settings = own ? OWN_SETTINGS : tessera_mirror_fingerprint();
+	Oid			session_user = own ? InvalidOid : GetSessionUserId();
+	Oid			user = InvalidOid;
+	int			security = 0;
+	char		flags[16];
+	const char *values[6];
 
+	if (!own)
+		GetUserIdAndSecContext(&user, &security);
+	security &= TESSERA_MIRRORED_SECURITY;
 	if (!state->known)
 		forget_told(connection);
-	if (state->known && state->user == user && state->session_user == session_user && state->settings == settings)
+	if (state->known && state->user == user && state->security == security && state->session_user == session_user && state->settings == settings)
 		return;
-	if (OidIsValid(user))
+	if (!own)
 	{
-		char	   *names;
-		char	   *settings_values;
+		TesseraMirroredSettings mirrored;
 
-		tessera_mirror_collect(&names, &settings_values);
+		tessera_mirror_collect(&mirrored);
 		values[0] = GetUserNameFromId(user, false);
-		values[1] = names;
-		values[2] = settings_values;
+		values[1] = mirrored.names;
+		values[2] = mirrored.values;
 		values[3] = GetUserNameFromId(session_user, false);
+		values[4] = mirrored.setters;
 	}
 	else
 	{
@@ -328,10 +335,14 @@ queue_session(TesseraConnection *connection, Oid user)
 		values[1] = "{search_path}";
 		values[2] = "{\"pg_catalog, pg_temp\"}";
 		values[3] = NULL;
+		values[4] = "{NULL}";
 	}
-	tessera_connection_queue_control(connection, SESSION_SQL, 4, values);
+	snprintf(flags, sizeof(flags), "%d", security);
+	values[5] = flags;
+	tessera_connection_queue_control(connection, SESSION_SQL, 6, values);
 	state->known = true;
 	state->user = user;
+	state->security = security;
 	state->session_user = session_user;
 	state->settings = settings;
 }
@@ -517,7 +528,7 @@ reach_node(const TesseraRouting *routing, int32 node_id)
 }
 
 static TesseraConnection *
-join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope, Oid user)
+join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope, bool own)
 {
 	TesseraParticipant *participant = reach_node(routing, node_id);
 	TesseraConnection *connection = participant->connection;
@@ -535,7 +546,7 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 		begins = queue_transaction(participant);
 	if (!participant->unlisted)
 	{
-		queue_session(connection, user);
+		queue_session(connection, own);
 		if (begins)
 			told_state(connection)->statement = 0;	/* as at the start of every transaction there */
 		queue_versions(connection, envelope->versions, envelope->nversions);
@@ -553,7 +564,7 @@ TesseraConnection *
 tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope)
 {
 	Assert(node_id != routing->self);
-	return join(routing, node_id, envelope, OidIsValid(envelope->user) ? envelope->user : GetUserId());
+	return join(routing, node_id, envelope, false);
 }
 
 TesseraConnection *
@@ -625,6 +636,16 @@ tessera_autocommit_write_allowed(void)
 	return ActivePortal->cplan == NULL || sync_follows();
 }
 
+/*
+ * Deferred triggers fire at the commit, by whom that is given: not by the owner of a function, or the cluster's own role, that was the last to have something done there.
+ */
+void
+tessera_participant_restate_user(TesseraParticipant *participant)
+{
+	if (!participant->unlisted && tessera_connection_alive(participant->connection))
+		queue_session(participant->connection, false);
+}
+
 /* ---- calls ---- */
 
 /* Parameters as literals: so their types are inferred here as they are at the other end. */
@@ -689,7 +710,7 @@ tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool writ
 
 	if (routing && node_id == routing->self)
 		return call_here(sql, nparams, values);
-	connection = join(routing, node_id, &envelope, InvalidOid);
+	connection = join(routing, node_id, &envelope, true);
 	result = tessera_connection_run(connection, sql, nparams, values);
 	if (PQntuples(result) == 0 || PQnfields(result) == 0 || PQgetisnull(result, 0, 0))
 		return NULL;
@@ -771,17 +792,19 @@ end_transaction(XactEvent event, void *arg)
 			tessera_two_phase_pre_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (others_joined(NULL))
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot prepare a transaction that has used other nodes"),
-						 errhint("Use COMMIT: it is atomic over all nodes.")));
+			for (int i = 0; i < tessera_participant_count; i++)
+				if (tessera_participants[i].wrote)
+					require_intact(&tessera_participants[i]);
+			tessera_two_phase_pre_prepare();
 			break;
 		case XACT_EVENT_COMMIT:
 			tessera_two_phase_committed();
 			end_list();
 			break;
 		case XACT_EVENT_PREPARE:
+			tessera_two_phase_prepared();
+			end_list();
+			break;
 		case XACT_EVENT_ABORT:
 			tessera_two_phase_aborted();
 			end_list();
@@ -876,6 +899,7 @@ tessera_participant_init(void)
 	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	tessera_deadlock_init();
+	tessera_declared_wait_init();
 	tessera_prune_init();
 	RegisterXactCallback(end_transaction, NULL);
 	RegisterSubXactCallback(end_subtransaction, NULL);

@@ -23,12 +23,11 @@ typedef struct TesseraEnvelope
 	uint64		statement;		/* router's statement number, if the statement has several fragments; else 0 */
 	int			nversions;
 	const TesseraToldVersion *versions; /* versions this command is routed by */
-	Oid			user;			/* effective user; InvalidOid: GetUserId() */
 } TesseraEnvelope;
 
 /*
- * Joins the node and queues what must precede a command there: hello, BEGIN with isolation level and modes, savepoints, effective user, changed
- * settings, versions not told yet, statement number. The caller then queues its command and calls tessera_connection_sync. ERROR 08006 if
+ * Joins the node and queues what must precede a command there: hello, BEGIN with isolation level and modes, savepoints, effective user (the current one, always: what
+ * a statement runs there is run by whom it would be run by here) and its security context, changed settings, versions not told yet, statement number. The caller then queues its command and calls tessera_connection_sync. ERROR 08006 if
  * unreachable. Never called for the local node.
  */
 extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope);

@@ -7,6 +7,9 @@
  * flushed WAL that is newer than that, and the retention is over. For the second, a participant's WAL position is noted in one round and compared in a later one, so a
  * participant with standbys takes two rounds. An `abort` row fences a coordinator that was taken for dead; it goes after the retention alone.
  *
+ * Of transactions that clients have prepared: `prepared` with the client's identifier stays until the client decides. A participant's own row (an outcome that it noted, or that it was asked
+ * for one) names the config node as its participant, so that it stays until that node's standbys have the decision as well.
+ *
  * Positions live in this backend only; a restart begins again. A crash leaves rows, nothing else.
  */
 #include "postgres.h"
@@ -37,7 +40,8 @@ PG_FUNCTION_INFO_V1(tessera_prune_decisions);
 	"SELECT p.node_id::text, array_agg(d.gid || '_' || p.node_id)::text FROM tessera.transaction_decision d, unnest(d.participants) p(node_id) " \
 	"WHERE d.gid = ANY ($1::text[]) GROUP BY p.node_id"
 #define FINISH_SQL \
-	"UPDATE tessera.transaction_decision d SET finished = clock_timestamp() WHERE d.finished IS NULL AND (d.outcome = 'abort' OR (d.gid = ANY ($1::text[]) " \
+	"UPDATE tessera.transaction_decision d SET finished = clock_timestamp() WHERE d.finished IS NULL AND (d.outcome = 'abort' " \
+	"OR (d.outcome = 'prepared' AND d.user_gid IS NULL) OR (d.outcome = 'commit' AND d.gid = ANY ($1::text[]) " \
 	"AND NOT EXISTS (SELECT FROM unnest($2::text[]) u WHERE starts_with(u, d.gid || '_'))))"
 #define DUE_SQL \
 	"SELECT DISTINCT p.node_id::text FROM (SELECT d.participants FROM tessera.transaction_decision d " \

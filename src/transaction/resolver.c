@@ -27,6 +27,7 @@
 #include "common/spi.h"
 #include "session/internal.h"
 #include "transaction/deadlock.h"
+#include "transaction/prepared.h"
 #include "transaction/prune.h"
 #include "transaction/resolver.h"
 #include "transaction/transaction_private.h"
@@ -42,23 +43,42 @@ PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 
 /* Of this database, oldest first. */
 #define LIST_SQL \
-	"SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() " \
+	"SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) " \
 	"AND gid ~ '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$' AND prepared <= pg_catalog.clock_timestamp() - $1 * interval '1 millisecond' ORDER BY prepared"
 
-char
-tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char *gid)
+/* What the coordinator answers: an outcome, and for a client's transaction the timeline behind it. */
+static char
+read_outcome(PGresult *result, const char *gid, int32 *timeline)
 {
-	const char *values[1] = {gid};
-	PGresult   *result = tessera_control_call(routing, coordinator, "SELECT tessera.internal_transaction_outcome($1)", 1, values);
-	const char *outcome = PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "";
+	static const char *const outcomes[] = {"commit", "abort", "prepared", "check"};
+	const char *answer = PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "";
+	const char *space = strchr(answer, ' ');
+	size_t		length = space ? space - answer : strlen(answer);
 
-	if (strcmp(outcome, "commit") == 0)
-		return 'c';
-	if (strcmp(outcome, "abort") == 0)
-		return 'a';
+	*timeline = space ? pg_strtoint32(space + 1) : 0;
+	for (int i = 0; i < lengthof(outcomes); i++)
+		if (length == strlen(outcomes[i]) && strncmp(answer, outcomes[i], length) == 0)
+			return i == 3 ? '?' : outcomes[i][0];
 	ereport(ERROR,
 			(errcode(ERRCODE_PROTOCOL_VIOLATION),
-			 errmsg("unexpected outcome \"%s\" of transaction %s", outcome, gid)));
+			 errmsg("unexpected outcome \"%s\" of transaction %s", answer, gid)));
+}
+
+char
+tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char *gid, int32 *timeline)
+{
+	const char *values[2] = {gid};
+	int32		asked;
+	char		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera.internal_transaction_outcome($1)", 1, values), gid, &asked);
+
+	if (outcome == '?')
+	{
+		values[1] = tessera_prepared_evidence(routing, coordinator, gid, asked);
+		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera.internal_settle_transaction($1, $2)", 2, values), gid, &asked);
+	}
+	if (timeline != NULL)
+		*timeline = asked;
+	return outcome;
 }
 
 /* The coordinator's side of a commit: its decision row, in the transaction that is about to commit. */
@@ -103,16 +123,22 @@ list_prepared(double age_ms, int *n)
 	return gids;
 }
 
-/* Ask and finish. Another may have finished it meanwhile: that is an error, too. */
+/* Ask and finish. Another may have finished it meanwhile: that is an error, too. What a client has prepared stays until the client decides. */
 static const char *
 resolve(const TesseraRouting *routing, const char *gid)
 {
 	char	   *transaction = pnstrdup(gid, strrchr(gid, '_') - gid);
 	int32		coordinator = pg_strtoint32(strrchr(transaction, '_') + 1);
-	bool		commit = tessera_ask_outcome(routing, coordinator, transaction) == 'c';
+	int32		timeline;
+	char		outcome = tessera_ask_outcome(routing, coordinator, transaction, &timeline);
 
-	(void) tessera_control_call(routing, routing->self, psprintf("%s PREPARED '%s'", commit ? "COMMIT" : "ROLLBACK", gid), 0, NULL);
-	return commit ? "commit" : "abort";
+	if (outcome == 'p')
+		return "prepared";
+	if (strncmp(gid, TESSERA_GID_PREFIX TESSERA_CLIENT_GID, strlen(TESSERA_GID_PREFIX TESSERA_CLIENT_GID)) == 0)
+		tessera_prepared_carry_out(routing, routing->self, transaction, outcome == 'c', timeline);
+	else
+		(void) tessera_control_call(routing, routing->self, psprintf("%s PREPARED '%s'", outcome == 'c' ? "COMMIT" : "ROLLBACK", gid), 0, NULL);
+	return outcome == 'c' ? "commit" : "abort";
 }
 
 /* The same; an error becomes a WARNING, and the others have their turn. */

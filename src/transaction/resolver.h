@@ -11,7 +11,7 @@
 typedef struct TesseraResolved
 {
 	char	   *gid;
-	const char *outcome;		/* "commit", "abort", or "in doubt": the coordinator could not be asked; a WARNING says why */
+	const char *outcome;		/* "commit", "abort", "prepared": by a client, who has yet to decide; or "in doubt": the coordinator could not be asked; a WARNING says why */
 } TesseraResolved;
 
 /*

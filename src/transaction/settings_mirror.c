@@ -11,6 +11,7 @@
 
 #include "common/hashfn.h"
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
@@ -130,6 +131,18 @@ is_set(const struct config_generic *setting)
 	return setting->source >= PGC_S_GLOBAL && setting->source != PGC_S_OVERRIDE;
 }
 
+/*
+ * By whose rights was it set? InvalidOid: by all. A placeholder of a module that is not loaded here may be a setting for superusers elsewhere, so the far end has to know, as
+ * the server does when the module is loaded later.
+ */
+static inline Oid
+setter_of(const struct config_generic *setting)
+{
+	if (setting->group != CUSTOM_OPTIONS && setting->context == PGC_USERSET)
+		return InvalidOid;
+	return setting->scontext == PGC_USERSET || setting->scontext == PGC_BACKEND ? setting->srole : InvalidOid;
+}
+
 static inline bool
 is_mirrored_custom(const struct config_generic *setting)
 {
@@ -183,10 +196,10 @@ tessera_mirror_fingerprint(void)
 		hash = hash_value(hash, always[i]);
 	for (int i = 0; i < nothers; i++)
 		if (is_set(others[i]))
-			hash = hash_value(mix(hash, i), others[i]);
+			hash = hash_value(mix(hash, (uint64) setter_of(others[i]) << 32 | i), others[i]);
 	for (int i = 0; i < ncustoms; i++)
 		if (is_mirrored_custom(settings[customs[i]]))
-			hash = hash_value(mix(hash, customs[i] + nothers), settings[customs[i]]);
+			hash = hash_value(mix(hash, (uint64) setter_of(settings[customs[i]]) << 32 | (customs[i] + nothers)), settings[customs[i]]);
 	return hash <= 1 ? 2 : hash;
 }
 
@@ -207,7 +220,20 @@ append_element(StringInfo array, const char *value)
 }
 
 static void
-append_setting(StringInfo names, StringInfo values, struct config_generic *setting)
+append_setter(StringInfo setters, Oid role)
+{
+	if (!OidIsValid(role))
+		appendStringInfoString(setters, setters->len > 1 ? ",NULL" : "NULL");
+	else
+	{
+		char	   *name = GetUserNameFromId(role, true);
+
+		append_element(setters, name ? name : "");
+	}
+}
+
+static void
+append_setting(StringInfo names, StringInfo values, StringInfo setters, struct config_generic *setting)
 {
 	char		buffer[64];
 	const char *value = buffer;
@@ -234,29 +260,35 @@ append_setting(StringInfo names, StringInfo values, struct config_generic *setti
 	}
 	append_element(names, setting->name);
 	append_element(values, value);
+	append_setter(setters, setter_of(setting));
 }
 
 void
-tessera_mirror_collect(char **names, char **values)
+tessera_mirror_collect(TesseraMirroredSettings *mirrored)
 {
 	struct config_generic **settings = listed_settings();
 	StringInfoData name_array;
 	StringInfoData value_array;
+	StringInfoData setter_array;
 
 	initStringInfo(&name_array);
 	initStringInfo(&value_array);
+	initStringInfo(&setter_array);
 	appendStringInfoChar(&name_array, '{');
 	appendStringInfoChar(&value_array, '{');
+	appendStringInfoChar(&setter_array, '{');
 	for (int i = 0; i < nalways; i++)
-		append_setting(&name_array, &value_array, always[i]);
+		append_setting(&name_array, &value_array, &setter_array, always[i]);
 	for (int i = 0; i < nothers; i++)
 		if (is_set(others[i]))
-			append_setting(&name_array, &value_array, others[i]);
+			append_setting(&name_array, &value_array, &setter_array, others[i]);
 	for (int i = 0; i < ncustoms; i++)
 		if (is_mirrored_custom(settings[customs[i]]))
-			append_setting(&name_array, &value_array, settings[customs[i]]);
+			append_setting(&name_array, &value_array, &setter_array, settings[customs[i]]);
 	appendStringInfoChar(&name_array, '}');
 	appendStringInfoChar(&value_array, '}');
-	*names = name_array.data;
-	*values = value_array.data;
+	appendStringInfoChar(&setter_array, '}');
+	mirrored->names = name_array.data;
+	mirrored->values = value_array.data;
+	mirrored->setters = setter_array.data;
 }

@@ -13,7 +13,18 @@
 /* Fingerprint of the mirrored settings as they are now (never 0 or 1). Walks all that can matter: well below a microsecond, so it is taken for every statement. */
 extern uint64 tessera_mirror_fingerprint(void);
 
-/* The settings, as two text array literals of equal length; palloc'd. */
-extern void tessera_mirror_collect(char **names, char **values);
+/*
+ * The settings, as text array literals of equal length. setters: who set it, if that counts where it may be a setting for superusers: an empty name: nobody who exists any more;
+ * NULL: by all rights (a superuser, a configuration file, ALTER ROLE), or any user may set it.
+ */
+typedef struct TesseraMirroredSettings
+{
+	char	   *names;
+	char	   *values;
+	char	   *setters;
+} TesseraMirroredSettings;
+
+/* palloc'd. */
+extern void tessera_mirror_collect(TesseraMirroredSettings *mirrored);
 
 #endif							/* TESSERA_SETTINGS_MIRROR_H */

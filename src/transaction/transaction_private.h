@@ -34,6 +34,9 @@ extern int32 tessera_self_node;	/* this node, known since one joined */
 
 extern int	tessera_abort_timeout;
 
+/* Before the commit there: it is the current user's, in the current security context. */
+extern void tessera_participant_restate_user(TesseraParticipant *participant);
+
 /* Connections of the participants (palloc'd array); joined: only those with an open transaction. */
 extern TesseraConnection **tessera_participant_connections(bool joined, int *n);
 
@@ -53,7 +56,26 @@ extern void tessera_two_phase_pre_commit(void);
 extern void tessera_two_phase_committed(void);
 extern void tessera_two_phase_aborted(void);
 
-/* resolver.c: asks the coordinator (node_id) for the outcome over the control lane. 'c' committed, 'a' aborted. ERROR if it cannot be reached. */
-extern char tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char *gid);
+/*
+ * The same for PREPARE TRANSACTION of a client. client: before the statement; the transaction, if it comes to that, is prepared on all participants as gid_<node id>. pre_prepare does so on
+ * the others and may raise, prepared runs when this node has, too. Returned: the nodes where the transaction is prepared, n of them, this one not among them; valid until the next call.
+ */
+extern void tessera_two_phase_client(const char *client_gid);
+extern void tessera_two_phase_pre_prepare(void);
+extern void tessera_two_phase_prepared(void);
+extern const int32 *tessera_two_phase_prepared_nodes(int *n);
+
+/* TESSERA_GID_PREFIX, these 32 hex digits of which the first are fixed, and the coordinator: into gid. */
+extern void tessera_make_gid(char *made, const char *fixed, int32 coordinator);
+
+/* resolver.c: asks the coordinator (node_id) for the outcome over the control lane. 'c' committed, 'a' aborted; of a client's transaction also 'p', prepared. ERROR if it cannot be
+ * reached, or if it needs to know what other nodes know and one of them cannot be reached. timeline: of the decision, for a client's transaction; may be NULL. */
+extern char tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char *gid, int32 *timeline);
+
+/* prepared.c: how a client's transaction ended, as the other nodes know: "commit", "abort" or "none". ERROR 08006 if there is no answer and a node cannot be reached. */
+extern const char *tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char *gid, int32 timeline);
+
+/* Ends it on one node, which writes the outcome down first. ERROR. */
+extern void tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline);
 
 #endif							/* TESSERA_TRANSACTION_PRIVATE_H */

@@ -27,6 +27,7 @@
 
 #include "catalog/decision.h"
 #include "common/injection.h"
+#include "transaction/prepared.h"
 #include "transaction/transaction_private.h"
 
 /* While an answer to COMMIT is awaited, how often a request to cancel is looked for. */
@@ -182,13 +183,14 @@ is_shutdown(const PGresult *result)
 
 /*
  * Send COMMIT and wait for its answer. The wait cannot be interrupted: a request to cancel is passed on (it ends a wait for a standby there), and then the
- * answer must come within tessera.commit_timeout.
+ * answer must come within tessera.commit_timeout. It ends when the node stands still.
  */
 static Answer
 commit_and_wait(TesseraParticipant *participant)
 {
 	TesseraCommand *command = &participant->command;
 	TimestampTz deadline = 0;
+	TimestampTz looked = GetCurrentTimestamp();
 
 	memset(command, 0, sizeof(TesseraCommand));
 	command->sql = "COMMIT";
@@ -204,7 +206,7 @@ commit_and_wait(TesseraParticipant *participant)
 			tessera_connection_cancel(participant->connection);
 			deadline = TimestampTzPlusMilliseconds(now, tessera_commit_timeout);
 		}
-		if (deadline != 0 && now >= deadline)
+		if ((deadline != 0 && now >= deadline) || tessera_connection_stands_still(participant->connection, &looked))
 			break;
 		(void) tessera_connections_settle(&participant->connection, 1, TimestampTzPlusMilliseconds(now, SLICE_MS));
 	}
@@ -268,7 +270,7 @@ ask_coordinator(TesseraParticipant *coordinator)
 		PushActiveSnapshot(GetTransactionSnapshot());
 		routing = tessera_routing();
 		if (routing)
-			outcome = tessera_ask_outcome(routing, coordinator->node_id, gid);
+			outcome = tessera_ask_outcome(routing, coordinator->node_id, gid, NULL);
 		PopActiveSnapshot();
 	}
 	PG_CATCH();
@@ -338,20 +340,23 @@ gid_bytes(void)
 	return bytes;
 }
 
-static void
-make_gid(int32 coordinator)
+void
+tessera_make_gid(char *made, const char *fixed, int32 coordinator)
 {
 	static const char hex[] = "0123456789abcdef";
-	const uint8 *bytes = gid_bytes();
-	char	   *end = gid + strlen(TESSERA_GID_PREFIX);
+	int			nfixed = strlen(fixed);
+	char	   *digits = made + strlen(TESSERA_GID_PREFIX);
 
-	strcpy(gid, TESSERA_GID_PREFIX);
-	for (int i = 0; i < GID_BYTES; i++)
+	strcpy(made, TESSERA_GID_PREFIX);
+	do
 	{
-		*end++ = hex[bytes[i] >> 4];
-		*end++ = hex[bytes[i] & 15];
-	}
-	sprintf(end, "_%d", coordinator);
+		const uint8 *bytes = gid_bytes();
+
+		for (int i = 0; i < 2 * GID_BYTES; i++)
+			digits[i] = hex[i % 2 == 0 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15];
+	} while (nfixed == 0 && strncmp(digits, TESSERA_CLIENT_GID, strlen(TESSERA_CLIENT_GID)) == 0);
+	memcpy(digits, fixed, nfixed);
+	sprintf(digits + 2 * GID_BYTES, "_%d", coordinator);
 }
 
 /* Nodes that will be prepared: for the decision row. */
@@ -426,7 +431,7 @@ prepare_others(TesseraParticipant *coordinator)
 static void
 commit_two_phase(TesseraParticipant *coordinator)
 {
-	make_gid(coordinator ? coordinator->node_id : tessera_self_node);
+	tessera_make_gid(gid, "", coordinator ? coordinator->node_id : tessera_self_node);
 	phase = PHASE_PREPARING;
 	write_decision(coordinator);
 	tessera_injection("commit_decision_written");
@@ -481,6 +486,7 @@ tessera_two_phase_pre_commit(void)
 			nwriters++;
 			if (writer == NULL || writer->unlisted)
 				writer = &tessera_participants[i];
+			tessera_participant_restate_user(&tessera_participants[i]);
 		}
 	end_readers();
 	if (nwriters == 0)
@@ -492,6 +498,60 @@ tessera_two_phase_pre_commit(void)
 		commit_one(writer);
 	else
 		commit_two_phase(choose_coordinator(writer, wrote_here));
+}
+
+/* ---- a client prepares ---- */
+
+static int32 *client_nodes = NULL;	/* where the transaction is prepared; in TopMemoryContext */
+static int	client_nnodes = 0;
+
+void
+tessera_two_phase_client(const char *client_gid)
+{
+	strlcpy(gid, client_gid, sizeof(gid));
+	client_nnodes = 0;
+}
+
+void
+tessera_two_phase_pre_prepare(void)
+{
+	phase = PHASE_OPEN;
+	stop_reading();
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].unlisted)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot prepare a transaction that adds a node to the cluster"),
+					 errhint("Use COMMIT.")));
+	end_readers();
+	/* room for what may not fail later */
+	if (client_nodes != NULL)
+		pfree(client_nodes);
+	client_nodes = NULL;
+	client_nodes = MemoryContextAlloc(TopMemoryContext, Max(tessera_participant_count, 1) * sizeof(int32));
+	phase = PHASE_PREPARING;
+	prepare_others(NULL);
+	tessera_injection("prepare_others_prepared");
+}
+
+/* Inside of the server's own PREPARE: raises nothing. */
+void
+tessera_two_phase_prepared(void)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].prepared)
+		{
+			client_nodes[client_nnodes++] = tessera_participants[i].node_id;
+			tessera_participants[i].prepared = false;
+		}
+	phase = PHASE_OPEN;
+}
+
+const int32 *
+tessera_two_phase_prepared_nodes(int *n)
+{
+	*n = client_nnodes;
+	return client_nodes;
 }
 
 /* ---- after the local commit ---- */

@@ -122,18 +122,25 @@ count_hosts(const char *conninfo)
 	return hosts;
 }
 
+static void
+name_ourselves(char *application, Size size)
+{
+	snprintf(application, size, "tessera%s%s", NameStr(introduction)[0] ? " " : "", NameStr(introduction));
+}
+
 static PGconn *
 start_connecting(const char *conninfo)
 {
-	char		timeout[16];
 	char		application[NAMEDATALEN + 16];
-	/* What stands before dbname is a default, what stands behind overrides. */
-	const char *keywords[] = {"tcp_user_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count", "dbname",
-	"application_name", "client_encoding", "fallback_application_name", NULL};
-	const char *values[] = {timeout, "30", "10", "3", conninfo, application, GetDatabaseEncodingName(), "tessera", NULL};
 
-	snprintf(timeout, sizeof(timeout), "%d", Max(tessera_connect_timeout, 1000));
-	snprintf(application, sizeof(application), "tessera%s%s", NameStr(introduction)[0] ? " " : "", NameStr(introduction));
+	/*
+	 * What stands before dbname is a default, what stands behind overrides. No tcp_user_timeout: a shard that does not read while its statement waits (COPY behind
+	 * a lock) looks to TCP like one that stands still. connection_wait.c tells them apart.
+	 */
+	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname", "application_name", "client_encoding", "fallback_application_name", NULL};
+	const char *values[] = {"30", "10", "3", conninfo, application, GetDatabaseEncodingName(), "tessera", NULL};
+
+	name_ourselves(application, sizeof(application));
 	return PQconnectStartParams(keywords, values, 1);
 }
 
@@ -215,6 +222,43 @@ connect_to(const char *name, const char *conninfo)
 		raise_unreachable(name, detail);
 	}
 	return pg;
+}
+
+/* To the very server that the connection leads to, whatever else its conninfo names. */
+static PGconn *
+start_connecting_again(TesseraConnection *connection)
+{
+	const char *address = PQhostaddr(connection->pg);
+	char		application[NAMEDATALEN + 16];
+	const char *keywords[] = {"dbname", "application_name", "target_session_attrs", "port", "host", address && *address ? "hostaddr" : NULL, NULL};
+	const char *values[] = {connection->conninfo, application, "any", PQport(connection->pg), PQhost(connection->pg), address, NULL};
+
+	name_ourselves(application, sizeof(application));
+	return PQconnectStartParams(keywords, values, 1);
+}
+
+bool
+tessera_connection_answers(TesseraConnection *connection)
+{
+	PGconn	   *volatile pg = NULL;
+	volatile bool in_time = true;
+
+	/* whoever has set a limit of its own comes to its end by that */
+	if (tessera_wait_left(-1) == 0 || !AcquireExternalFD())
+		return true;
+	PG_TRY();
+	{
+		pg = start_connecting_again(connection);
+		if (pg && PQstatus(pg) != CONNECTION_BAD)
+			in_time = await_connection(pg, tessera_connect_timeout) || tessera_wait_left(-1) == 0;
+	}
+	PG_FINALLY();
+	{
+		PQfinish(pg);
+		ReleaseExternalFD();
+	}
+	PG_END_TRY();
+	return in_time;
 }
 
 /* Make the struct an open connection. */
@@ -629,6 +673,7 @@ tessera_connection_enter_pipeline(TesseraConnection *connection)
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("could not enter pipeline mode on the connection to node \"%s\"", NameStr(connection->name)),
 				 errdetail_internal("%s", pchomp(PQerrorMessage(connection->pg)))));
+	tessera_connection_emit_notices(connection);	/* of the COPY */
 }
 
 void
@@ -638,4 +683,7 @@ tessera_connection_init(void)
 							&tessera_statement_cache_size, 256, 0, 100000, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.connect_timeout", "How long a connection to another node may take to open, for each of its hosts.", NULL,
 							&tessera_connect_timeout, 10000, 100, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.node_timeout", "How long a node may be silent before it is looked at whether it answers a new connection.",
+							"If it does, its answer is waited for further; if not, the statement fails. 0: it is never looked at.",
+							&tessera_node_timeout, 15000, 0, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 }

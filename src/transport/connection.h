@@ -59,6 +59,7 @@ typedef struct TesseraRemoteState
 	bool		unpreparable;	/* and it said that it cannot be prepared (TS005 notice) */
 	bool		known;			/* user and settings below are as sent */
 	Oid			user;
+	int			security;		/* flags of the security context that it runs in */
 	Oid			session_user;
 	uint64		settings;		/* fingerprint of the mirrored settings */
 	int64		greeting;		/* the number that hello answered */
@@ -111,6 +112,18 @@ extern void tessera_connection_check(TesseraConnection *connection, TesseraComma
 
 /* Run one command alone and wait: queue, sync, finish, check. Result (first PGresult) is palloc-registered: freed with the current memory context. */
 extern PGresult *tessera_connection_run(TesseraConnection *connection, const char *sql, int nparams, const char *const *values);
+
+/*
+ * In COPY, when libpq is used by hand: waits until the socket is ready for one of the events (WL_SOCKET_...), or the node stands still: ERROR 08006, as in all waits that
+ * may raise. Interruptible.
+ */
+extern void tessera_connection_await_socket(TesseraConnection *connection, int events);
+
+/*
+ * For waits in slices that must not be interrupted: nothing has come since *looked (at first, when the wait began). Once that is tessera.node_timeout ago, the node is looked
+ * at, which may take tessera.connect_timeout; true if it does not answer. Notes in *looked when it did. Raises only if memory is short.
+ */
+extern bool tessera_connection_stands_still(TesseraConnection *connection, TimestampTz *looked);
 
 /* Leave pipeline mode (after a drain) for COPY, and enter again. */
 extern void tessera_connection_leave_pipeline(TesseraConnection *connection);

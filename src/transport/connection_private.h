@@ -134,6 +134,9 @@ extern void tessera_statement_drop(TesseraConnection *connection, TesseraStateme
 extern void tessera_statements_forget(TesseraConnection *connection);
 extern void tessera_leftover_add(TesseraConnection *connection, uint32 number);
 
+/* Does the server at the other end answer a new connection within tessera.connect_timeout? Refusals are answers. Interruptible. */
+extern bool tessera_connection_answers(TesseraConnection *connection);
+
 /* connection_wait.c */
 extern void tessera_wait_forget(TesseraConnection *connection);
 /* Milliseconds that may still be waited, at most timeout_ms (< 0: any), by the limit of tessera_connections_limit; 0: it has passed; -1: no limit. */
@@ -144,5 +147,6 @@ extern bool tessera_cancel_settled(TesseraConnection *connection, long timeout_m
 /* settings */
 extern int	tessera_statement_cache_size;
 extern int	tessera_connect_timeout;
+extern int	tessera_node_timeout;
 
 #endif							/* TESSERA_CONNECTION_PRIVATE_H */

@@ -6,7 +6,9 @@
  * one wait and one receive. A socket that is ready but not wanted now (rows nobody reads yet) makes the set be built anew, with only those wanted.
  * A connection leaves the set by having it built anew.
  *
- * Waits that may raise are bounded by tessera_connections_limit, if the caller has set one; else only interrupts end them. tessera_connections_settle and
+ * Waits that may raise are bounded by tessera_connections_limit, if the caller has set one. Else they last as long as the other end works, which nobody knows but it: so when
+ * nothing has come for tessera.node_timeout, a second connection is opened to the same server. If that gets an answer the first waits on; if not, the server (or the
+ * network) stands still, and the wait ends with an error. TCP alone would not tell: the kernel of a stopped process goes on acknowledging. tessera_connections_settle and
  * tessera_connection_reset run in transaction callbacks: they raise nothing, check no interrupts, and are bounded by their deadline. If the postmaster dies
  * meanwhile they give up waiting, and the process goes at its next wait: to exit in the middle of a commit would be a PANIC.
  */
@@ -23,6 +25,8 @@
 
 #define FIXED_EVENTS 2			/* latch, postmaster death */
 #define MAX_READY 16
+
+int			tessera_node_timeout = 15000;
 
 static TimestampTz wait_limit = 0;	/* waits that may raise end then; 0: no limit */
 static WaitEventSet *wait_set = NULL;
@@ -187,6 +191,85 @@ tessera_wait_left(long timeout_ms)
 	return timeout_ms < 0 ? left : Min(left, timeout_ms);
 }
 
+static void pg_attribute_noreturn()
+raise_standing_still(TesseraConnection *connection)
+{
+	tessera_connection_close(connection);
+	ereport(ERROR,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("node \"%s\" stands still", tessera_connection_name(connection)),
+			 errdetail("Nothing has come from it for %d ms, and it answers no new connection in time. What it does with the request is not known.",
+					   tessera_node_timeout),
+			 errhint("Check that the node runs and can be reached. tessera.node_timeout says how long it may be silent.")));
+}
+
+/* How long to wait before the other end is looked at; -1: for ever. */
+static long
+patience(long timeout_ms)
+{
+	if (tessera_node_timeout == 0 || (timeout_ms >= 0 && timeout_ms <= tessera_node_timeout))
+		return timeout_ms;
+	return tessera_node_timeout;
+}
+
+/* Nothing has come since `began`: has it been too long for nodes that work? Raises if one of them stands still. */
+static void
+look_after(TesseraConnection **connections, int n, TimestampTz began)
+{
+	if (tessera_node_timeout == 0 || !TimestampDifferenceExceeds(began, GetCurrentTimestamp(), tessera_node_timeout))
+		return;
+	for (int i = 0; i < n; i++)
+		if (tessera_connection_alive(connections[i]) && !tessera_connection_answers(connections[i]))
+			raise_standing_still(connections[i]);
+}
+
+bool
+tessera_connection_stands_still(TesseraConnection *connection, TimestampTz *looked)
+{
+	bool		answers;
+
+	if (tessera_node_timeout == 0 || !tessera_connection_alive(connection) ||
+		!TimestampDifferenceExceeds(*looked, GetCurrentTimestamp(), tessera_node_timeout))
+		return false;
+	HOLD_INTERRUPTS();
+	answers = tessera_connection_answers(connection);
+	RESUME_INTERRUPTS();
+	*looked = GetCurrentTimestamp();
+	return !answers;
+}
+
+/* wait_once that may raise: waits at most timeout_ms (< 0: any) altogether, or until anything comes. False: nothing did; the latch may have been set. */
+static bool
+wait_alive(TesseraConnection **connections, int n, long timeout_ms)
+{
+	TimestampTz began = GetCurrentTimestamp();
+
+	if (wait_once(connections, n, patience(timeout_ms), false))
+		return true;
+	look_after(connections, n, began);
+	return false;
+}
+
+void
+tessera_connection_await_socket(TesseraConnection *connection, int events)
+{
+	for (;;)
+	{
+		TimestampTz began = GetCurrentTimestamp();
+		int			ready = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | events | (tessera_node_timeout > 0 ? WL_TIMEOUT : 0),
+											  PQsocket(connection->pg), tessera_node_timeout, PG_WAIT_EXTENSION);
+
+		if (ready & WL_LATCH_SET)
+		{
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+		}
+		if (ready & (WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE))
+			break;
+		look_after(&connection, 1, began);
+	}
+}
+
 /* Waits once, within the limit; when that has passed, closes the connection and raises. */
 static void
 wait_in_time(TesseraConnection *connection)
@@ -202,7 +285,7 @@ wait_in_time(TesseraConnection *connection)
 				 errdetail("What it does with the request is not known."),
 				 errhint("Check that the node runs.")));
 	}
-	(void) wait_once(&connection, 1, left, false);
+	(void) wait_alive(&connection, 1, left);
 }
 
 void
@@ -319,7 +402,7 @@ tessera_connections_pump(TesseraConnection **connections, int n, int timeout_ms)
 			lost_command(connections[0]);
 		if (wait == 0 && timeout_ms > 0)
 			break;
-		(void) wait_once(busy, nbusy, wait, false);
+		(void) wait_alive(busy, nbusy, wait);
 		if (timeout_ms == 0)
 		{
 			handled = process_all(connections, n);

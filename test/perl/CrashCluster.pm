@@ -158,7 +158,7 @@ SELECT concat_ws(', ',
 	(SELECT 'recipient row ' || state FROM tessera.migration_recipient LIMIT 1),
 	(SELECT 'placement ' || gate FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed LIMIT 1),
 	(SELECT 'slot ' || slot_name FROM pg_replication_slots LIMIT 1),
-	(SELECT 'prepared ' || gid FROM pg_prepared_xacts LIMIT 1),
+	(SELECT 'prepared ' || gid FROM pg_prepared_xact() LIMIT 1),
 	(SELECT 'deletion' FROM tessera.range_deletions LIMIT 1),
 	(SELECT 'process ' || phase FROM tessera.stat_progress_migration LIMIT 1))
 END

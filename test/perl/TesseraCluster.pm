@@ -701,6 +701,54 @@ sub script_differs
 
 =pod
 
+=head2 table_differs(name, script, refused, encoding => ...)
+
+The same for long tables of statements, fast: all in one session, each in a transaction that is rolled back; its lines are compared as a set. An entry may be
+several statements. With C<encoding> the client's is that, and the statements are bytes of it.
+
+=cut
+
+sub _answers
+{
+	my ($conninfo, $script, %params) = @_;
+	my $text = "SET client_min_messages = warning; SET timezone = 'UTC';\n";
+	$text .= "\\echo == $_\nBEGIN;\n$script->[$_];\nROLLBACK;\nDEALLOCATE ALL;\n" foreach 0 .. $#$script;
+	my $out = '';
+	local $ENV{PGCLIENTENCODING} = $params{encoding} // 'UTF8';
+	# Rows and errors in the order in which they came.
+	IPC::Run::run(
+		[ 'stdbuf', '-oL', 'psql', '-XAtq', '-v', 'VERBOSITY=sqlstate', '-v', 'SHOW_CONTEXT=never', '-P', 'null=NULL', '-d', $conninfo ],
+		'<', \$text, '&>', \$out, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	my @answers;
+	foreach my $block (split /^== /m, $out)
+	{
+		next unless $block =~ s/^(\d+)\n//;
+		$answers[$1] = join "\n", sort map { s/^psql:.*?: //r } split /\n/, $block;
+	}
+	return @answers;
+}
+
+sub table_differs
+{
+	my ($self, $name, $script, $refused, %params) = @_;
+	my @all = (@$script, @{ $refused // [] });
+	my $key = join "\0", $params{encoding} // '', @$script;
+	$self->{expected} = { $key => [ _answers($self->plain->connstr('postgres'), $script, %params) ] } unless $self->{expected}{$key};
+	my $expected = $self->{expected}{$key};
+	my @got = _answers($self->conninfo($name), \@all, %params);
+	my $differ = 0;
+	foreach my $i (0 .. $#all)
+	{
+		my $plain = $i <= $#$script ? $expected->[$i] : 'ERROR:  0A000';
+		my $found = $got[$i] // 'no answer';
+		next if $i <= $#$script ? $found eq ($plain // '') : $found =~ /0A000/;
+		Test::More::diag("from $name: $all[$i]\n--- plain\n" . ($plain // '') . "\n--- cluster\n$found\n") if ++$differ <= 8;
+	}
+	return $differ;
+}
+
+=pod
+
 =head2 session(name, dbname => ..., on_error_stop => 1)
 
 A psql session in the background (PostgreSQL::Test::BackgroundPsql): query, query_safe, query_until, quit. The deadline counts for each query anew.

@@ -24,7 +24,7 @@ foreach my $line (split /\n/, $c->query('s1', "SELECT g, tessera.range_owner('ac
 sub id { my ($shard) = @_; return shift @{ $ids{$shard} }; }
 
 sub present { my (@wanted) = @_; return $c->query('s2', 'SELECT count(*) FROM acc WHERE id IN (' . join(',', @wanted) . ')'); }
-sub prepared { return join(',', map { $c->query($_, 'SELECT count(*) FROM pg_prepared_xacts') } $c->names); }
+sub prepared { return join(',', map { $c->query($_, 'SELECT count(*) FROM pg_prepared_xact()') } $c->names); }
 sub resolve { $c->query($_, "SELECT * FROM tessera.resolve_transactions('0')") foreach @_; return; }
 sub decisions { my ($name) = @_; return $c->query($name, 'SELECT count(*) FROM tessera.transaction_decision'); }
 sub script { return 'BEGIN; ' . join('; ', map { "INSERT INTO acc VALUES ($_, 'x')" } @_) . '; COMMIT'; }
@@ -93,12 +93,12 @@ is(join(',', map { decisions($_) } $c->names), '0,0,0', 'decisions that all have
 	$session->quit;
 	is($c->query('s1', "SELECT tessera.prune_decisions('0')"), '0', 'a participant that cannot be asked may need the decision');
 	$c->start('s3');
-	if ($c->query('s3', 'SELECT count(*) FROM pg_prepared_xacts') eq '1')
+	if ($c->query('s3', 'SELECT count(*) FROM pg_prepared_xact()') eq '1')
 	{
 		is($c->query('s1', "SELECT tessera.prune_decisions('0')"), '0', 'so may one that has it prepared');
 		is(decisions('s1'), '1', 'the decision is kept');
 	}
-	ok($c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xacts', '0', 60), 'the resolver finishes it by itself');
+	ok($c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xact()', '0', 60), 'the resolver finishes it by itself');
 	is(present(@wanted), 2, 'and all of it is there');
 	$c->query('s3', "SELECT pg_create_physical_replication_slot('away', true)");
 	is($c->query('s1', "SELECT tessera.prune_decisions('0')"), '0', 'a standby that is away may need the decision');

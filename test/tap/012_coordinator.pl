@@ -35,7 +35,7 @@ foreach my $table (qw(quiet noisy scratchy))
 sub script { return 'BEGIN; ' . join('; ', map { "INSERT INTO $_->[0] VALUES (" . shift(@{ $ids{ $_->[0] }{ $_->[1] } }) . ')' } @_) . '; COMMIT'; }
 sub total { return $c->query('s2', 'SELECT (SELECT count(*) FROM quiet) + (SELECT count(*) FROM noisy) + (SELECT count(*) FROM scratchy)'); }
 sub decisions { return join(',', map { $c->query($_, 'SELECT count(*) FROM tessera.transaction_decision') } $c->names); }
-sub prepared { return join(',', map { $c->query($_, 'SELECT count(*) FROM pg_prepared_xacts') } $c->names); }
+sub prepared { return join(',', map { $c->query($_, 'SELECT count(*) FROM pg_prepared_xact()') } $c->names); }
 
 $c->query($_, "SELECT tessera.prune_decisions('0')") foreach $c->names;
 my $listener = $c->session('s3');

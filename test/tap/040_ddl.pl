@@ -29,7 +29,7 @@ SQL
 	return;
 }
 
-sub prepared { return join(',', $c->query_all('SELECT count(*) FROM pg_prepared_xacts')); }
+sub prepared { return join(',', $c->query_all('SELECT count(*) FROM pg_prepared_xact()')); }
 
 sub finish
 {
@@ -105,7 +105,7 @@ my $result = $load->wait(60);
 ok($result->{processed} > 0, 'the load went on');
 is($c->query('s3', "SELECT count(*), sum(c_11) FROM t WHERE c_33 = 33 AND c_21 = 21"), '300|3300', 'all their columns are there');
 same_tables('after statements at once');
-ok($c->wait_for('s1', 'SELECT count(*) FROM pg_prepared_xacts', '0'), 'nothing stays prepared');
+ok($c->wait_for('s1', 'SELECT count(*) FROM pg_prepared_xact()', '0'), 'nothing stays prepared');
 
 # a node that is down
 $c->stop('s3');
@@ -126,8 +126,8 @@ $c->kill9('s2');
 $c->start('s2');
 eval { $open->query('COMMIT') };
 eval { $open->quit };
-ok($c->wait_for('s1', 'SELECT count(*) FROM pg_prepared_xacts', '0', 60), 'nothing stays prepared on the config node');
-ok($c->wait_for('s2', 'SELECT count(*) FROM pg_prepared_xacts', '0', 60), 'nor on the node that died');
+ok($c->wait_for('s1', 'SELECT count(*) FROM pg_prepared_xact()', '0', 60), 'nothing stays prepared on the config node');
+ok($c->wait_for('s2', 'SELECT count(*) FROM pg_prepared_xact()', '0', 60), 'nor on the node that died');
 same_tables('after a node died with the statement open');
 
 # rows of stale routing after a move

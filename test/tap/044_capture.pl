@@ -301,7 +301,7 @@ sub prepared
 	my $sql = "UPDATE main SET a = 'prepared' WHERE k IN ($k, $k + 5000)";
 	$c->pause_at('s1', 'commit_prepared');
 	$session->query_until(qr/begun/, "\\echo begun\n$sql;\n");
-	$c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xacts', '1', 30) or fail 'a transaction is prepared';
+	$c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xact()', '1', 30) or fail 'a transaction is prepared';
 	return $session;
 }
 

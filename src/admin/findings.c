@@ -1,0 +1,60 @@
+/*
+ * findings.c
+ *	  The list of findings; see findings.h. Nothing outlives the caller's memory context.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+#include "admin/findings.h"
+
+void
+tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *problem, const char *detail, const char *hint, const char *statement)
+{
+	TesseraFinding *finding = palloc(sizeof(TesseraFinding));
+
+	finding->sqlstate = sqlstate;
+	finding->relid = relid;
+	finding->problem = problem;
+	finding->detail = detail;
+	finding->hint = hint;
+	finding->statement = statement;
+	findings->list = lappend(findings->list, finding);
+}
+
+void
+tessera_findings_raise(const TesseraFindings *findings, const char *report)
+{
+	ListCell   *cell;
+
+	foreach(cell, findings->list)
+	{
+		const TesseraFinding *finding = lfirst(cell);
+		const char *hint;
+
+		if (finding->sqlstate == 0)
+			continue;
+		if (report == NULL)
+			hint = finding->hint;
+		else
+			hint = finding->hint != NULL && finding->statement == NULL ? psprintf("%s\n%s", finding->hint, report) : report;
+		ereport(ERROR,
+				(errcode(finding->sqlstate),
+				 errmsg("%s", finding->problem),
+				 finding->detail != NULL ? errdetail("%s", finding->detail) : 0,
+				 hint != NULL ? errhint("%s", hint) : 0));
+	}
+}
+
+char *
+tessera_table_name(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), name);
+}

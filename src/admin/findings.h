@@ -1,0 +1,37 @@
+/*
+ * findings.h
+ *	  What is found in the way of sharding a table: a list of findings, for tessera.shard_table, which raises the first error, and tessera.check_table, which returns all.
+ */
+#ifndef TESSERA_FINDINGS_H
+#define TESSERA_FINDINGS_H
+
+#include "postgres.h"
+#include "nodes/pg_list.h"
+
+typedef struct TesseraFinding
+{
+	int			sqlstate;		/* of shard_table's error; 0: a warning */
+	Oid			relid;			/* the table that the statement changes */
+	const char *problem;		/* primary message */
+	const char *detail;			/* or NULL */
+	const char *hint;			/* what to do, in words, or NULL */
+	const char *statement;		/* SQL that mends it, or NULL */
+} TesseraFinding;
+
+/* Everything lives in the context that is current when it is added. Statements can be run in the order of the list. */
+typedef struct TesseraFindings
+{
+	List	   *list;			/* of TesseraFinding */
+	List	   *foreign_keys;	/* OIDs of foreign keys that are on the list: one table's are another's, too */
+} TesseraFindings;
+
+extern void tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *problem, const char *detail, const char *hint,
+							const char *statement);
+
+/* ERROR with the first finding that is one, if there is any. report: where all are listed, for its HINT (NULL: its own alone). */
+extern void tessera_findings_raise(const TesseraFindings *findings, const char *report);
+
+/* A table's name, qualified and quoted. In the current context. */
+extern char *tessera_table_name(Oid relid);
+
+#endif							/* TESSERA_FINDINGS_H */

@@ -1,0 +1,24 @@
+/*
+ * wire.h
+ *	  Values between nodes: send, receive and output functions as they must be called for other nodes, whatever the session's client has set.
+ */
+#ifndef TESSERA_WIRE_H
+#define TESSERA_WIRE_H
+
+#include "postgres.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+
+/* Is the client's encoding the database's? Then the server's own COPY reads binary data of another node as it is. */
+extern bool tessera_wire_same_encoding(void);
+
+/* Binary form in the encoding of the database, which links between nodes speak; palloc'd. ERROR of the send function. */
+extern bytea *tessera_wire_send(FmgrInfo *function, Datum value);
+
+/* The reverse. ERROR of the receive function. Both only for types whose functions run no code of users. */
+extern Datum tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod);
+
+/* Text form that reads the same under any DateStyle and IntervalStyle and loses no digit; palloc'd. ERROR of the output function. */
+extern char *tessera_wire_output(FmgrInfo *function, Datum value);
+
+#endif							/* TESSERA_WIRE_H */

@@ -1,0 +1,266 @@
+/*
+ * node_lock.c
+ *	  Locks on one node for a statement of any node, waited for in the lock's queue for a short time; whoever does not get one learns who holds it.
+ *
+ * A lock wait that has timed out is an error, which has to be rolled back: so it runs in a subtransaction, and the caller gets an answer instead. Between nodes that is
+ * text: "ok", or "held <what>" and a line for each holder: process here, node and process of the client it works for (0 0: its own), name of a prepared
+ * transaction. Locks last to the end of the caller's (sub)transaction. Nothing is kept here; a crash leaves nothing.
+ */
+#include "postgres.h"
+
+#include "access/twophase.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "common/spi.h"
+#include "ddl/attempts.h"
+#include "session/internal.h"
+#include "session/origin.h"
+
+#define ATTEMPT_MS 200
+#define FIRST_PAUSE_MS 20
+#define LAST_PAUSE_MS 1000
+
+PG_FUNCTION_INFO_V1(tessera_internal_ddl_lock_tables);
+
+/* ---- one lock ---- */
+
+/* Waits in the lock's queue. */
+static bool
+wait_for_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	int			saved = LockTimeout;
+	volatile bool locked = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		LockTimeout = timeout_ms;
+		(void) LockAcquire(tag, mode, false, false);
+		LockTimeout = saved;
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		locked = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		LockTimeout = saved;
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+			ReThrowError(error);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	return locked;
+}
+
+static char *
+prepared_name(TransactionId xid)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraSpi	spi;
+	Oid			type = XIDOID;
+	Datum		value = TransactionIdGetDatum(xid);
+	char	   *result = "?";
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
+		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	tessera_spi_end(&spi);
+	return result;
+}
+
+/* A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. */
+static void
+append_holder(StringInfo holders, VirtualTransactionId id)
+{
+	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+	TesseraOrigin origin = {0};
+
+	if (proc != NULL && ((volatile PGPROC *) proc)->lxid == id.localTransactionId)
+	{
+		if (!tessera_origin_of(proc->pid, &origin))
+			origin.node_id = origin.pid = 0;
+		appendStringInfo(holders, "\n%d %d %d ", proc->pid, origin.node_id, origin.pid);
+	}
+	else
+	{
+		bool		more;
+		TransactionId xid = id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
+
+		if (TransactionIdIsValid(xid))
+			appendStringInfo(holders, "\n0 0 0 %s", prepared_name(xid));
+	}
+}
+
+bool
+tessera_try_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms, StringInfo holders)
+{
+	VirtualTransactionId *ids;
+	int			n;
+
+	if (LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL || (timeout_ms > 0 && wait_for_lock(tag, mode, timeout_ms)))
+	{
+		if (tag->locktag_type == LOCKTAG_RELATION)
+			AcceptInvalidationMessages();
+		return true;
+	}
+	ids = GetLockConflicts(tag, mode, &n);
+	for (int i = 0; i < Min(n, TESSERA_MOST_AWAITED); i++)
+		append_holder(holders, ids[i]);
+	pfree(ids);
+	return false;
+}
+
+/* ---- one table, of this node alone ---- */
+
+/* DETAIL from the lines of tessera_try_lock. */
+static char *
+name_holders(const char *lines)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	while ((lines = strchr(lines, '\n')) != NULL)
+	{
+		int			pid;
+		int			node;
+		int			client;
+		int			used = 0;
+
+		lines++;
+		if (sscanf(lines, "%d %d %d %n", &pid, &node, &client, &used) < 3)
+			break;
+		appendStringInfoString(&text, text.len ? "\n" : "");
+		if (pid == 0)
+			appendStringInfo(&text, "Prepared transaction \"%.*s\" holds it.", (int) strcspn(lines + used, "\n"), lines + used);
+		else if (node != 0)
+			appendStringInfo(&text, "Process %d holds it for process %d of node %d.", pid, client, node);
+		else
+			appendStringInfo(&text, "Process %d holds it.", pid);
+	}
+	return text.len ? text.data : "Others wait for it.";
+}
+
+void
+tessera_lock_table_here(Oid relid, LOCKMODE mode)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_ddl_lock_timeout);
+	int			pause = FIRST_PAUSE_MS;
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	for (;;)
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		StringInfoData holders;
+
+		initStringInfo(&holders);
+		if (tessera_try_lock(&tag, mode, (int) Min(left, ATTEMPT_MS), &holders))
+			return;
+		if (left <= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not lock table \"%s\" within %d ms", get_rel_name(relid), tessera_ddl_lock_timeout),
+					 errdetail_internal("%s", name_holders(holders.data)),
+					 errhint("Try again when they have ended, or raise tessera.ddl_lock_timeout.")));
+		pfree(holders.data);
+
+		/* let those pass who queued behind this attempt */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		pause = Min(pause * 2, LAST_PAUSE_MS);
+	}
+}
+
+/* ---- tables ---- */
+
+char *
+tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int timeout_ms)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+
+	for (int i = 0; i < n; i++)
+	{
+		Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(stringToQualifiedNameList(names[i])), NoLock, true);
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		LOCKTAG		tag;
+		StringInfoData holders;
+
+		if (!OidIsValid(relid))
+			continue;			/* the statement itself says so */
+		initStringInfo(&holders);
+		SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+		if (!tessera_try_lock(&tag, modes[i], timeout_ms > 0 ? Max((int) left, 1) : 0, &holders))
+			return psprintf("held %s%s", names[i], holders.data);
+	}
+	return pstrdup("ok");
+}
+
+/*
+ * internal_ddl_lock_tables(names text[], modes int4[], timeout int4): locks tables, of qualified names, for a statement of another node; waits for all of them together so many
+ * ms at most. Those that do not exist are passed over. 'ok', or who holds one.
+ */
+Datum
+tessera_internal_ddl_lock_tables(PG_FUNCTION_ARGS)
+{
+	ArrayType  *names = PG_GETARG_ARRAYTYPE_P(0);
+	ArrayType  *modes = PG_GETARG_ARRAYTYPE_P(1);
+	Datum	   *values;
+	int			n;
+	char	  **texts;
+	int32	   *numbers;
+
+	tessera_internal_require(fcinfo);
+	if (array_contains_nulls(names) || array_contains_nulls(modes))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("names and modes must not be null")));
+	deconstruct_array(names, TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
+	numbers = (int32 *) ARR_DATA_PTR(modes);
+	if (ArrayGetNItems(ARR_NDIM(modes), ARR_DIMS(modes)) != n)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("names and modes must be as many")));
+	texts = palloc(sizeof(char *) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		if (numbers[i] < AccessShareLock || numbers[i] > AccessExclusiveLock)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%d is no lock mode", numbers[i])));
+		texts[i] = TextDatumGetCString(values[i]);
+	}
+	PG_RETURN_TEXT_P(cstring_to_text(tessera_lock_tables_here(n, texts, numbers, Max(PG_GETARG_INT32(2), 0))));
+}

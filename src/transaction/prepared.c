@@ -1,0 +1,477 @@
+/*
+ * prepared.c
+ *	  Transactions that clients prepare, over all nodes; see prepared.h.
+ *
+ * The config node is the home of their identifiers: its row of tessera.transaction_decision with outcome `prepared` is the transaction. Steps of PREPARE TRANSACTION, on the node of
+ * the client: ask the home for its timeline, which becomes part of the internal gid; prepare under that gid on all nodes that were written to, and here; have the home insert
+ * the row. The commit of that row is the moment from which the transaction is prepared. Before it, whoever asks the home for the outcome (the resolver of a participant, after 10 s) inserts
+ * `abort` and wins. After it the participants are left alone for any time. COMMIT PREPARED and ROLLBACK PREPARED, on any node, turn the row into `commit` or `abort`: that is the
+ * decision; then the participants are told, and those that are down ask later.
+ *
+ * A home that was promoted may have lost rows (asynchronous standby). So a participant writes an outcome down, durably, before it carries it out; and a home on another timeline
+ * than that of the row (or, if there is none, of the gid) decides nothing before all nodes were asked for what they have written down. Who is asked will not take an outcome of an older timeline
+ * any more, so that one which was on its way does not come in late. A `prepared` row that was lost is a transaction that was rolled back, everywhere.
+ *
+ * Crash: before the row is there, the participants are rolled back by their resolvers; after it nothing is lost; after the decision the resolvers carry it out. In memory nothing is
+ * kept between statements.
+ *
+ * The server's PREPARE takes place at the end of the statement, when nothing may be raised any more. So the transaction is ended inside the statement, as VACUUM does it, and the rest of
+ * the statement has a transaction of its own.
+ */
+#include "postgres.h"
+
+#include "access/twophase.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "common/injection.h"
+#include "common/spi.h"
+#include "session/internal.h"
+#include "transaction/participant.h"
+#include "transaction/prepared.h"
+#include "transaction/transaction_private.h"
+
+PG_FUNCTION_INFO_V1(tessera_list_prepared_transactions);
+
+/* How long one node is waited for when it is asked what it knows, in ms. */
+#define EVIDENCE_TIMEOUT 5000
+
+/* A call that is bounded by tessera.commit_timeout; NULL and the error (palloc'd) if it fails. A request to cancel is thrown on, unless keep_cancel. */
+static PGresult *
+try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool keep_cancel,
+		 ErrorData **error)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	PGresult   *volatile result = NULL;
+
+	*error = NULL;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		result = tessera_control_call_within(routing, node_id, sql, nparams, values, timeout_ms);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		*error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		result = NULL;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (*error != NULL && !keep_cancel && (*error)->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(*error);
+	return result;
+}
+
+static int32
+home_of(const TesseraRouting *routing)
+{
+	const TesseraNode *home = tessera_routing_config(routing);
+
+	if (home == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("the config node is not known here")));
+	return home->node_id;
+}
+
+/* ---- how one ends on a node ---- */
+
+void
+tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline)
+{
+	const char *values[3] = {gid, commit ? "commit" : "abort", psprintf("%d", timeline)};
+	int			timeout = tessera_commit_timeout;
+
+	(void) tessera_control_call_within(routing, node_id, "SELECT tessera.internal_note_outcome($1, $2, $3::pg_catalog.int4)", 3, values, timeout);
+	tessera_injection("prepared_noted");
+	(void) tessera_control_call_within(routing, node_id, psprintf("%s PREPARED '%s_%d'", commit ? "COMMIT" : "ROLLBACK", gid, node_id), 0, NULL, timeout);
+}
+
+/* The same; an error becomes a WARNING: the node's resolver finishes it. */
+static void
+try_to_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	const TesseraNode *node = tessera_routing_node(routing, node_id);
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		tessera_prepared_carry_out(routing, node_id, gid, commit, timeline);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		if (error->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)	/* somebody else has finished it */
+			ereport(WARNING,
+					(errcode(ERRCODE_CONNECTION_FAILURE),
+					 errmsg("the transaction is %s, but node \"%s\" has not confirmed it yet", commit ? "committed" : "rolled back",
+							node ? NameStr(node->name) : "unknown"),
+					 errdetail("Prepared transaction %s_%d stays there: %s", gid, node_id, error->message),
+					 errhint("It is finished by the resolver of that node, as soon as it can be; until then its rows are as before, and locked.")));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+}
+
+const char *
+tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char *gid, int32 timeline)
+{
+	const char *values[2] = {gid, psprintf("%d", timeline)};
+	ErrorData  *failure = NULL;
+
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
+		ErrorData  *error;
+		PGresult   *result;
+
+		CHECK_FOR_INTERRUPTS();
+		if (node_id == home)
+			continue;
+		result = try_call(routing, node_id, "SELECT tessera.internal_noted_outcome($1, $2::pg_catalog.int4)", 2, values, EVIDENCE_TIMEOUT, false, &error);
+		if (result == NULL)
+			failure = error;
+		else if (strcmp(PQgetvalue(result, 0, 0), "none") != 0)
+			return strcmp(PQgetvalue(result, 0, 0), "commit") == 0 ? "commit" : "abort";
+	}
+	if (failure != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("the config node was promoted, and may have lost how transaction %s ended", gid),
+				 errdetail("Another node that may know cannot be asked: %s", failure->message),
+				 errhint("It can be decided when all nodes can be reached.")));
+	return "none";
+}
+
+/* ---- PREPARE TRANSACTION ---- */
+
+/* Does the error say that the call did not take place, or had no effect? */
+static bool
+is_definite(const ErrorData *error)
+{
+	int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+	return category != ERRCODE_TO_CATEGORY(ERRCODE_CONNECTION_EXCEPTION) && category != ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION);
+}
+
+/* Rolled back where it was prepared; what cannot be reached is left to its resolver. */
+static void
+take_back(const TesseraRouting *routing, const char *gid, const int32 *nodes, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		ErrorData  *error;
+
+		(void) try_call(routing, nodes[i], psprintf("ROLLBACK PREPARED '%s_%d'", gid, nodes[i]), 0, NULL, tessera_commit_timeout, true, &error);
+	}
+}
+
+/* The home's row. An error has taken the transaction back, or says that this is not known. */
+static void
+record(const TesseraRouting *routing, const char *gid, const char *user_gid, const char *owner, const int32 *nodes, int n)
+{
+	int32		home = home_of(routing);
+	const char *values[4] = {gid, user_gid, owner};
+	StringInfoData array;
+	ErrorData  *error;
+	ErrorData  *unknown;
+	PGresult   *answer;
+
+	initStringInfo(&array);
+	for (int i = 0; i < n; i++)
+		appendStringInfo(&array, "%c%d", i == 0 ? '{' : ',', nodes[i]);
+	appendStringInfoChar(&array, '}');
+	values[3] = array.data;
+	if (try_call(routing, home, "SELECT tessera.internal_prepare_record($1, $2, $3, $4::pg_catalog.int4[])", 4, values, tessera_commit_timeout, true, &error) != NULL)
+		return;
+	if (!is_definite(error))
+	{
+		/* asking decides: it is there, or it never will be */
+		answer = try_call(routing, home, "SELECT tessera.internal_transaction_outcome($1)", 1, values, tessera_commit_timeout, true, &unknown);
+		if (answer == NULL || strncmp(PQgetvalue(answer, 0, 0), "check", 5) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
+					 errmsg("the config node did not answer whether transaction \"%s\" is prepared", user_gid),
+					 errdetail("%s", error->message),
+					 errhint("Look whether it is in pg_prepared_xacts when the config node can be reached. If it is not, it is rolled back.")));
+		if (strncmp(PQgetvalue(answer, 0, 0), "abort", 5) != 0)
+			return;
+	}
+	take_back(routing, gid, nodes, n);
+	ReThrowError(error);
+}
+
+/* The internal gid, of the home's present timeline. ERROR 42710 if the client's is in use, 08006 if the home cannot be reached. */
+static void
+begin_prepare(const TesseraRouting *routing, const char *user_gid, char *gid)
+{
+	int32		home = home_of(routing);
+	PGresult   *result;
+	char		fixed[32];
+
+	if (strlen(user_gid) >= GIDSIZE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("transaction identifier \"%s\" is too long", user_gid)));
+	result = tessera_control_call_within(routing, home, "SELECT tessera.internal_prepare_begin($1)", 1, &user_gid, tessera_commit_timeout);
+	snprintf(fixed, sizeof(fixed), TESSERA_CLIENT_GID "%08x", (uint32) pg_strtoint32(PQgetvalue(result, 0, 0)));
+	tessera_make_gid(gid, fixed, home);
+}
+
+/* Prepares all parts and ends the transaction; a new one has begun then. false: there was none to prepare, and core has said so. */
+static bool
+prepare_parts(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility), const char *gid, int32 self)
+{
+	TesseraUtility own = *utility;
+	QueryCompletion completion;
+
+	InitializeQueryCompletion(&completion);
+	own.statement = copyObject(utility->statement);
+	castNode(TransactionStmt, own.statement->utilityStmt)->gid = psprintf("%s_%d", gid, self);
+	own.completion = &completion;
+	tessera_two_phase_client(gid);
+	run_next(&own);
+	if (completion.commandTag == CMDTAG_ROLLBACK)
+	{
+		if (utility->completion != NULL)
+			CopyQueryCompletion(utility->completion, &completion);
+		return false;
+	}
+	CommitTransactionCommand();
+	tessera_injection("prepare_prepared");
+	StartTransactionCommand();
+	return true;
+}
+
+static void
+prepare_transaction(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility), const TesseraRouting *routing)
+{
+	MemoryContext context = CurrentMemoryContext;	/* the portal's, or of the message: it outlives the transaction */
+	char	   *user_gid = castNode(TransactionStmt, utility->statement->utilityStmt)->gid;
+	char	   *owner = GetUserNameFromId(GetUserId(), false);	/* SET LOCAL ROLE ends with the transaction */
+	int32		self = routing->self;
+	char		gid[TESSERA_GID_SIZE];
+	const int32 *others;
+	int32	   *nodes;
+	int			n;
+
+	PG_TRY();
+	{
+		begin_prepare(routing, user_gid, gid);
+	}
+	PG_CATCH();
+	{
+		/* as core: whatever happens, the transaction is over */
+		(void) EndTransactionBlock(false);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (!prepare_parts(utility, run_next, gid, self))
+		return;
+	MemoryContextSwitchTo(context);
+	others = tessera_two_phase_prepared_nodes(&n);
+	nodes = palloc((n + 1) * sizeof(int32));
+	memcpy(nodes, others, n * sizeof(int32));
+	nodes[n++] = self;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	routing = tessera_routing();
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("transaction \"%s\" is rolled back: this database has left the cluster meanwhile", user_gid)));
+	record(routing, gid, user_gid, owner, nodes, n);
+	PopActiveSnapshot();
+	tessera_injection("prepare_recorded");
+}
+
+/* ---- COMMIT PREPARED, ROLLBACK PREPARED ---- */
+
+/* Is there a transaction of this very identifier in this database, outside of the cluster or a part of one of its own? */
+static bool
+is_prepared_here(const char *gid)
+{
+	Oid			types[1] = {TEXTOID};
+	Datum		values[1] = {CStringGetTextDatum(gid)};
+	TesseraSpi	spi;
+	bool		found;
+
+	tessera_spi_begin(&spi);
+	found = tessera_spi_run("SELECT FROM pg_catalog.pg_prepared_xact() p JOIN pg_catalog.pg_database d ON d.oid = p.dbid"
+							" WHERE p.gid = $1 AND d.datname = pg_catalog.current_database()", SPI_OK_SELECT, 1, types, values, NULL) > 0;
+	tessera_spi_end(&spi);
+	return found;
+}
+
+/* A part of a transaction of the cluster: ended by itself it would break that in two. */
+static bool
+is_internal_gid(const char *gid)
+{
+	return strncmp(gid, TESSERA_GID_PREFIX, strlen(TESSERA_GID_PREFIX)) == 0 &&
+		strspn(gid + strlen(TESSERA_GID_PREFIX), "0123456789abcdef") == 2 * 16 && gid[strlen(TESSERA_GID_PREFIX) + 2 * 16] == '_';
+}
+
+static PGresult *
+decide(const TesseraRouting *routing, const char *user_gid, const char *wanted, const char *evidence)
+{
+	const char *values[4] = {user_gid, wanted, GetUserNameFromId(GetUserId(), false), evidence};
+	ErrorData  *error;
+	PGresult   *result = try_call(routing, home_of(routing), "SELECT * FROM tessera.internal_finish_prepared($1, $2, $3, $4)", 4, values, tessera_commit_timeout, true,
+								  &error);
+
+	if (result != NULL)
+		return result;
+	if (is_definite(error) || error->sqlerrcode == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
+		ReThrowError(error);
+	ereport(ERROR,
+			(errcode(error->sqlerrcode),
+			 errmsg("the config node did not answer whether prepared transaction \"%s\" is to %s: %s", user_gid,
+					strcmp(wanted, "commit") == 0 ? "commit" : "roll back", error->message),
+			 errhint("Look at pg_prepared_xacts when it can be reached; if the transaction is there, run the statement again. If it is not, it has ended so.")));
+}
+
+/* Node ids of an int4[] in text form. */
+static int32 *
+read_nodes(char *array, int *n)
+{
+	int32	   *nodes = palloc((strlen(array) + 1) * sizeof(int32));
+	char	   *end = array;
+
+	*n = 0;
+	while (*end == '{' || *end == ',')
+	{
+		nodes[*n] = (int32) strtol(end + 1, &end, 10);
+		(*n)++;
+	}
+	return nodes;
+}
+
+static void
+finish_prepared(const TesseraRouting *routing, const char *user_gid, bool commit)
+{
+	const char *wanted = commit ? "commit" : "abort";
+	PGresult   *row = decide(routing, user_gid, wanted, NULL);
+	const char *outcome;
+	int32	   *nodes;
+	int			n;
+	int32		timeline;
+
+	if (strcmp(PQgetvalue(row, 0, 1), "check") == 0)
+		row = decide(routing, user_gid, wanted, tessera_prepared_evidence(routing, home_of(routing), PQgetvalue(row, 0, 0), pg_strtoint32(PQgetvalue(row, 0, 3))));
+	tessera_injection("finish_decided");
+	outcome = PQgetvalue(row, 0, 1);
+	nodes = read_nodes(PQgetvalue(row, 0, 2), &n);
+	timeline = pg_strtoint32(PQgetvalue(row, 0, 3));
+	for (int i = 0; i < n; i++)
+		if (tessera_routing_node(routing, nodes[i]) != NULL)
+			try_to_carry_out(routing, nodes[i], PQgetvalue(row, 0, 0), strcmp(outcome, "commit") == 0, timeline);
+	tessera_injection("finish_carried_out");
+	if (strcmp(outcome, wanted) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("prepared transaction with identifier \"%s\" does not exist", user_gid),
+				 errdetail("It was %s before the config node was promoted.", commit ? "rolled back" : "committed")));
+}
+
+/* Another node that prepares its part here, and has not said hello, since this node is joining the cluster in that very transaction. */
+static bool
+is_part_of_joining(const char *gid)
+{
+	Oid			role;
+
+	if (!is_internal_gid(gid))
+		return false;
+	role = get_role_oid("tessera_internal", true);
+	return superuser_arg(GetAuthenticatedUserId()) || (OidIsValid(role) && is_member_of_role_nosuper(GetAuthenticatedUserId(), role));
+}
+
+bool
+tessera_prepared_statement(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
+{
+	TransactionStmt *statement = castNode(TransactionStmt, utility->statement->utilityStmt);
+	bool		commit = statement->kind == TRANS_STMT_COMMIT_PREPARED;
+	const TesseraRouting *routing;
+
+	if ((statement->kind != TRANS_STMT_PREPARE && statement->kind != TRANS_STMT_ROLLBACK_PREPARED && !commit) || tessera_internal_connection() ||
+		!IsTransactionState() || (statement->kind == TRANS_STMT_PREPARE && !IsTransactionBlock()))
+		return false;
+	routing = tessera_routing();
+	if (routing == NULL || (statement->kind == TRANS_STMT_PREPARE && is_part_of_joining(statement->gid)))
+		return false;
+	if (statement->kind == TRANS_STMT_PREPARE)
+	{
+		prepare_transaction(utility, run_next, routing);
+		return true;
+	}
+	PreventInTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, commit ? "COMMIT PREPARED" : "ROLLBACK PREPARED");
+	if (is_prepared_here(statement->gid))
+	{
+		if (is_internal_gid(statement->gid) && !superuser())
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied to finish prepared transaction \"%s\"", statement->gid),
+					 errdetail("It is a part of a transaction over several nodes."),
+					 errhint("Finish that by its own identifier, which is in pg_prepared_xacts.")));
+		return false;
+	}
+	PushActiveSnapshot(GetTransactionSnapshot());
+	finish_prepared(routing, statement->gid, commit);
+	PopActiveSnapshot();
+	return true;
+}
+
+/* ---- pg_prepared_xacts ---- */
+
+/* list_prepared_transactions() */
+Datum
+tessera_list_prepared_transactions(PG_FUNCTION_ARGS)
+{
+	const TesseraRouting *routing = tessera_routing();
+	ReturnSetInfo *info = (ReturnSetInfo *) fcinfo->resultinfo;
+	AttInMetadata *metadata;
+	PGresult   *result;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (routing == NULL)
+		return (Datum) 0;
+	metadata = TupleDescGetAttInMetadata(info->setDesc);
+	/* the time in a form that any DateStyle and TimeZone reads alike */
+	result = tessera_control_call(routing, home_of(routing), "SELECT gid, pg_catalog.to_char(prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', owner"
+								  " FROM tessera.internal_prepared_transactions()", 0, NULL);
+	for (int i = 0; i < PQntuples(result); i++)
+	{
+		char	   *values[3] = {PQgetvalue(result, i, 0), PQgetvalue(result, i, 1), PQgetvalue(result, i, 2)};
+		HeapTuple	tuple = BuildTupleFromCStrings(metadata, values);
+
+		tuplestore_puttuple(info->setResult, tuple);
+	}
+	return (Datum) 0;
+}

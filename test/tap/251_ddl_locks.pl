@@ -1,0 +1,171 @@
+# DDL and LOCK TABLE take their locks on all nodes (S104-S119): under writing clients they get through and hold nobody up; a statement that gives up says who holds the lock,
+# as far as its user may know; sessions of different nodes that wait for each other by LOCK TABLE, TRUNCATE and DDL get 40P01; a mere wait ends when the lock is free.
+use strict;
+use warnings FATAL => 'all';
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time sleep);
+use TesseraCluster;
+
+my $c = TesseraCluster->new('ddllocks', settings => { 'tessera.deadlock_timeout' => '300ms' });
+$c->create(shards => 3);
+$c->query('s1', $_) foreach (
+	"CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE eve LOGIN",
+	'CREATE TABLE t (k int PRIMARY KEY, v int)',
+	'CREATE TABLE u (k int PRIMARY KEY, v int)',
+	'CREATE TABLE small (k int PRIMARY KEY, v int)',
+	map({ ("SELECT tessera.shard_table('$_', 'k')", "SELECT tessera.move_range('$_', 1001, 2001, 's2')", "SELECT tessera.move_range('$_', 2001, tessera.maxkey(), 's3')") } qw(t u small)),
+	'INSERT INTO t SELECT g, 0 FROM generate_series(1, 3000) g',
+	'INSERT INTO u SELECT g, 0 FROM generate_series(1, 3000) g',
+	'GRANT ALL ON t, u, small TO alice',
+	'GRANT CREATE ON SCHEMA public TO bob',
+	'ALTER TABLE t OWNER TO bob');
+
+my ($s1, $s2, $s3) = map { my $n = $_; sub { $c->session($n, on_error_stop => 0) } } qw(s1 s2 s3);
+
+# What the session said on stderr since the last time.
+sub said
+{
+	my ($session, $sql) = @_;
+	$session->{stderr} = '';
+	$session->query($sql);
+	my $said = $session->{stderr};
+	$session->{stderr} = '';
+	return $said;
+}
+
+sub verbose
+{
+	my ($session) = @_;
+	$session->query("\\set VERBOSITY verbose");
+	return $session;
+}
+
+# ---- under load ----
+
+my $load = $c->pgbench_start(clients => 3, seconds => 8, rate => 20, protocol => 'prepared', options => [ '-l', '--log-prefix', "$PostgreSQL::Test::Utils::tmp_check/load" ], scripts => {
+		"\\set k random(1, 3000)\nUPDATE t SET v = v + 1 WHERE k = :k;\n" => 2,
+		"\\set a random(1, 1000)\n\\set b random(1001, 3000)\nBEGIN;\nUPDATE t SET v = v - 1 WHERE k = :a;\nUPDATE t SET v = v + 1 WHERE k = :b;\nEND;\n" => 1,
+		"\\set k random(1, 3000)\nINSERT INTO small VALUES (:k, 1) ON CONFLICT (k) DO UPDATE SET v = small.v + 1;\n" => 1 });
+sleep 1;
+my ($longest, $n) = (0, 0);
+my $until = time + 6;
+while (time < $until)
+{
+	foreach my $sql ('CREATE INDEX t_v ON t (v)', "ALTER TABLE t ADD COLUMN c$n int", 'DROP INDEX t_v', 'TRUNCATE small', "ALTER TABLE t DROP COLUMN c$n")
+	{
+		my $start = time;
+		$c->query($n % 2 ? 's2' : 's1', $sql);
+		$longest = time - $start if time - $start > $longest;
+		$n++ if $sql =~ /DROP COLUMN/;
+	}
+}
+my $sums = $load->wait(60);
+ok($sums->{ok} && $sums->{failed} == 0 && $sums->{processed} > 150, 'clients of all nodes write, and none fails') or diag explain $sums;
+cmp_ok($longest, '<', 5, "no DDL statement of $n times five takes long");
+my $slowest = 0;
+foreach my $file (glob "$PostgreSQL::Test::Utils::tmp_check/load.*")
+{
+	foreach (split /\n/, slurp_file($file))
+	{
+		my $time = (split / /)[2];
+		next if $time !~ /^\d+$/;	# a transaction that failed
+		$time /= 1000;
+		$slowest = $time if $time > $slowest;
+	}
+}
+cmp_ok($slowest, '<', 2000, 'nor waits any client long for them') or diag "$slowest ms";
+diag sprintf('longest DDL %.2f s of %d, longest transaction of a client %.0f ms', $longest, 5 * $n, $slowest) if $ENV{TESSERA_SHOW};
+
+# ---- who holds it ----
+
+# alice, on s2, has read a row of s3
+my $holder = $s2->();
+$holder->query("SET ROLE alice; SET application_name = 'reporting'");
+my $pid = $holder->query('SELECT pg_backend_pid()');
+$holder->query('BEGIN; SELECT v FROM t WHERE k = 2500');
+my $who = qr/user "[^"]+", application "reporting"/;
+my $error = $c->error('s1', "SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
+like($error, qr/55P03: *could not obtain lock on public\.t within 700 ms/, 'DDL gives up');
+like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who, idle in transaction since 20[^,]*, statement: .*SELECT v FROM t WHERE k = 2500/, 'and says who holds it') or diag $error;
+like($error, qr/HINT: .*pg_terminate_backend\($pid\) on node "s2", or raise tessera\.ddl_lock_timeout/, 'and what to do');
+$error = $c->error('s1', "SET ROLE bob; SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
+like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who\.$/m, 'whoever may not see others\' statements does not') or diag $error;
+unlike($error, qr/SELECT v/, 'not at all');
+$error = $c->error('s1', "SET lock_timeout = '300ms'; ALTER TABLE t ADD COLUMN x int");
+like($error, qr/55P03: .*within 300 ms.*raise lock_timeout/s, 'lock_timeout is kept, if it is the shorter one') or diag $error;
+my $start = time;
+like($c->error('s1', 'SET ROLE eve; ALTER TABLE t ADD COLUMN x int'), qr/42501/, 'who may not change the table asks for no lock');
+like($c->error('s1', 'SET ROLE eve; BEGIN; LOCK TABLE t'), qr/42501/, 'nor by LOCK TABLE');
+cmp_ok(time - $start, '<', 5, 'and is told at once');
+$error = $c->error('s1', 'BEGIN; LOCK TABLE t NOWAIT');
+like($error, qr/55P03: .*process $pid holds it/s, 'NOWAIT says it, too') or diag $error;
+$error = $c->error('s1', "BEGIN; SET LOCAL lock_timeout = '300ms'; LOCK TABLE t");
+like($error, qr/55P03: .*within 300 ms.*process $pid holds it/s, 'and LOCK TABLE with lock_timeout') or diag $error;
+$holder->query('COMMIT');
+
+# on a shard, for a client of another node: s1's lock is free, as the statement is the shard's alone
+$holder->query('BEGIN; UPDATE t SET v = v WHERE k = 2500');
+$error = $c->error('s3', "SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
+like($error, qr/process $pid (?:holds it|of node "s2")/, 'a process that works for another node\'s client is named with it') or diag $error;
+$holder->query('ROLLBACK');
+
+# a prepared transaction, and a statement under way elsewhere
+$c->query('s1', "BEGIN; SELECT v FROM t WHERE k = 1; PREPARE TRANSACTION 'left'");
+$error = $c->error('s2', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
+like($error, qr/DETAIL: *On node "s1", prepared transaction "[^"]*left[^"]*" holds it\..*HINT: *(?:COMMIT PREPARED|tessera\.resolve_transactions)/s, 'a prepared transaction is named') or diag $error;
+$c->query('s1', "ROLLBACK PREPARED 'left'");
+$holder->query('RESET ROLE; BEGIN; ALTER TABLE t ADD COLUMN y int');
+$error = $c->error('s3', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
+like($error, qr/names of what the statement changes.*process \d+ holds it for process $pid of node "s2": .*ALTER TABLE t ADD COLUMN y/s, 'another node\'s DDL is named') or diag $error;
+$holder->query('ROLLBACK');
+
+# ---- a mere wait ----
+
+$holder->query('BEGIN; UPDATE t SET v = v WHERE k = 1500');
+my $waiting = $c->begin('s1', "SET tessera.ddl_lock_timeout = '500ms'; BEGIN; LOCK TABLE t IN SHARE MODE; SELECT 'locked' || count(*) FROM t");
+sleep 2;
+my $slow = time;
+$c->query('s3', 'UPDATE t SET v = v WHERE k = 2');
+cmp_ok(time - $slow, '<', 2, 'others write meanwhile');
+$holder->query('COMMIT');
+like($waiting->query('SELECT 1'), qr/locked3000/, 'LOCK TABLE waits until the lock is free, longer than tessera.ddl_lock_timeout') or diag $waiting->{stderr};
+$waiting->quit;
+
+# ---- deadlocks ----
+
+# Each statement of @$first on $a and of @$second on $b, crosswise: exactly one fails, with 40P01, in good time; the other goes through.
+sub crossed
+{
+	my ($what, $a, $b, $first, $second) = @_;
+	my @sessions = map { my $s = $c->session($_, on_error_stop => 0); $s->query("\\set VERBOSITY verbose"); $s } $a, $b;
+	$_->query('BEGIN') foreach @sessions;
+	is(said($sessions[0], $first->[0]) . said($sessions[1], $second->[0]), '', "$what: both have what they want first");
+	my $began = time;
+	$sessions[0]->query_until(qr/begun/, "\\echo begun\n$first->[1];\n");
+	$sessions[1]->query_until(qr/begun/, "\\echo begun\n$second->[1];\n");
+	# whoever is told of the deadlock lets go of all it has
+	$_->query("ROLLBACK") foreach @sessions;
+	my @codes = map { join ',', $_->{stderr} =~ /ERROR: +(\w{5}):/g } @sessions;
+	my $took = time - $began;
+	is(join('|', sort @codes), '|40P01', "$what: one of them gets 40P01") or diag join "\n---\n", map { $_->{stderr} } @sessions;
+	cmp_ok($took, '<', 10, "$what: soon") or diag $took;
+	diag sprintf('%s: %.2f s', $what, $took) if $ENV{TESSERA_SHOW};
+	$_->quit foreach @sessions;
+	return;
+}
+
+crossed('LOCK TABLE', 's1', 's2', [ 'LOCK TABLE t', 'LOCK TABLE u' ], [ 'LOCK TABLE u', 'LOCK TABLE t' ]);
+crossed('LOCK TABLE on one node', 's2', 's2', [ 'LOCK TABLE t', 'LOCK TABLE u' ], [ 'LOCK TABLE u', 'LOCK TABLE t' ]);
+crossed('ALTER TABLE', 's3', 's2', [ 'ALTER TABLE t ADD COLUMN x int', 'ALTER TABLE u ADD COLUMN x int' ], [ 'ALTER TABLE u ADD COLUMN y int', 'ALTER TABLE t ADD COLUMN y int' ]);
+crossed('TRUNCATE', 's1', 's3', [ 'TRUNCATE t', 'TRUNCATE u' ], [ 'TRUNCATE u', 'TRUNCATE t' ]);
+crossed('LOCK TABLE and rows', 's1', 's2', [ 'LOCK TABLE t', 'LOCK TABLE u' ], [ 'UPDATE u SET v = v WHERE k = 2500', 'UPDATE t SET v = v WHERE k = 2500' ]);
+crossed('two readers that become writers', 's1', 's3', [ 'LOCK TABLE t IN SHARE MODE', 'UPDATE t SET v = v WHERE k = 1500' ],
+	[ 'LOCK TABLE t IN SHARE MODE', 'UPDATE t SET v = v WHERE k = 2' ]);
+crossed('DDL against rows', 's2', 's3', [ 'UPDATE u SET v = v WHERE k = 5', 'CREATE INDEX never ON t (v)' ], [ 'UPDATE t SET v = v WHERE k = 1200', 'ALTER TABLE u ADD COLUMN z int' ]);
+
+is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency()'), '0', 'all nodes have the same schema');
+is(join(',', $c->query_all("SELECT count(*) FROM pg_locks WHERE relation IN ('t'::regclass, 'u'::regclass) AND granted AND mode <> 'AccessShareLock'")), '0,0,0', 'no lock stays');
+$holder->quit;
+done_testing();
