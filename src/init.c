@@ -29,6 +29,7 @@
 #include "routing/routing.h"
 #include "session/check_as.h"
 #include "session/internal.h"
+#include "statistics/table_statistics.h"
 #include "transaction/participant.h"
 #include "transport/connection.h"
 
@@ -63,6 +64,7 @@ _PG_init(void)
 	tessera_connection_init();
 	tessera_internal_init();
 	tessera_check_as_init();
+	tessera_statistics_init();	/* before: its part of a commit comes after that of the nodes */
 	tessera_participant_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
@@ -74,6 +76,8 @@ _PG_init(void)
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_ddl_end_migrations = tessera_migrations_end;
+	tessera_analyze_handler = tessera_analyze;
+	tessera_run_utility = tessera_utility_run;
 	tessera_route_default = tessera_route_sequences_of_default;
 	tessera_injection_init();
 	tessera_migration_data_init();

@@ -213,6 +213,20 @@ COMMENT ON TABLE tessera.transaction_decision IS 'decisions of two-phase transac
 CREATE INDEX transaction_decision_unfinished ON tessera.transaction_decision (decided) WHERE finished IS NULL;
 CREATE INDEX transaction_decision_finished ON tessera.transaction_decision (finished) WHERE finished IS NOT NULL;
 
+-- What each shard knows of its part of a table, as this node last heard: for the planner (src/statistics/). Local; rows hold values of tables: nobody may read it.
+CREATE TABLE tessera.table_statistics (
+  table_id       uuid NOT NULL,
+  node_id        int4 NOT NULL,
+  stamp          text NOT NULL,       -- changes whenever the rest does
+  pages          float8 NOT NULL,
+  tuples         float8 NOT NULL,     -- -1: not known
+  bytes          int8 NOT NULL,       -- as pg_table_size, with all partitions
+  columns        jsonb NOT NULL,      -- the shard's pg_statistic (src/statistics/portable.c)
+  collected      timestamptz NOT NULL,
+  PRIMARY KEY (table_id, node_id)
+);
+COMMENT ON TABLE tessera.table_statistics IS 'statistics of the shards'' parts of tables, for the planner; local';
+
 CREATE TABLE tessera.setting (
   name           text PRIMARY KEY,
   value          text NOT NULL

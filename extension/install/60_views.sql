@@ -49,21 +49,22 @@ CREATE VIEW tessera.tables AS
 COMMENT ON VIEW tessera.tables IS 'tables of the cluster: placed on one shard, or sharded by a key; tables of one group live together';
 
 CREATE VIEW tessera.chunks AS
-  SELECT t.relid::pg_catalog.regclass AS table_name, c.min, c.max, n.name AS shard, c.major, c.minor, c.jumbo, c.bytes
+  SELECT t.relid::pg_catalog.regclass AS table_name, c.min, c.max, n.name AS shard, c.major, c.minor, c.jumbo, b.bytes, b.collected
   FROM tessera.cluster_table t
   JOIN tessera.chunk c USING (group_id)
+  LEFT JOIN tessera.internal_chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min
   LEFT JOIN tessera.node n ON n.node_id = c.node_id
   ORDER BY t.schema_name, t.table_name, c.min;
-COMMENT ON VIEW tessera.chunks IS 'ranges of keys and the shard that owns each; bytes: estimate for the whole group; a chunk of a group is shown for each of its tables';
+COMMENT ON VIEW tessera.chunks IS 'ranges of keys and the shard that owns each; bytes: estimate for the whole group, from statistics of the time collected; a chunk of a group is shown for each of its tables';
 
 CREATE VIEW tessera.chunk_distribution AS
-  SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes
+  SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes, d.collected
   FROM tessera.cluster_table t
-  JOIN (SELECT c.group_id, c.node_id, pg_catalog.count(*) AS chunks, pg_catalog.sum(c.bytes)::int8 AS bytes
-        FROM tessera.chunk c GROUP BY c.group_id, c.node_id) AS d USING (group_id)
+  JOIN (SELECT c.group_id, c.node_id, pg_catalog.count(*) AS chunks, pg_catalog.sum(b.bytes)::int8 AS bytes, pg_catalog.min(b.collected) AS collected
+        FROM tessera.chunk c LEFT JOIN tessera.internal_chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min GROUP BY c.group_id, c.node_id) AS d USING (group_id)
   LEFT JOIN tessera.node n ON n.node_id = d.node_id
   ORDER BY t.schema_name, t.table_name, n.name;
-COMMENT ON VIEW tessera.chunk_distribution IS 'chunks of each sharded table by shard; bytes: estimate for the whole group';
+COMMENT ON VIEW tessera.chunk_distribution IS 'chunks of each sharded table by shard; bytes: estimate for the whole group, from statistics of the time collected';
 
 CREATE VIEW tessera.changelog AS
   SELECT e.change_id, e.at, e.by, e.what, e.object, e.before, e.after

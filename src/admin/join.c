@@ -203,7 +203,7 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_leave(PG_FUNCTION_ARGS)
 {
-	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "node"};
+	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "table_statistics", "node"};
 	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL};
 	TesseraSpi	access;
 	bool		left;

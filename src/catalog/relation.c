@@ -27,11 +27,13 @@ static const char *const names[TESSERA_CATALOG_RELATIONS] = {
 	[TESSERA_CLUSTER_TABLE] = "cluster_table",
 	[TESSERA_CHUNK] = "chunk",
 	[TESSERA_PLACEMENT] = "placement",
+	[TESSERA_TABLE_STATISTICS] = "table_statistics",
 	[TESSERA_TABLE_GROUP_KEY] = "table_group_pkey",
 	[TESSERA_CLUSTER_TABLE_GROUP] = "cluster_table_group",
 	[TESSERA_CHUNK_KEY] = "chunk_pkey",
 	[TESSERA_CHUNK_VERSION] = "chunk_version",
 	[TESSERA_PLACEMENT_KEY] = "placement_pkey",
+	[TESSERA_TABLE_STATISTICS_KEY] = "table_statistics_pkey",
 };
 
 static Oid	known[TESSERA_CATALOG_RELATIONS];

@@ -21,11 +21,13 @@ typedef enum TesseraCatalogRelation
 	TESSERA_CLUSTER_TABLE,
 	TESSERA_CHUNK,
 	TESSERA_PLACEMENT,
+	TESSERA_TABLE_STATISTICS,
 	TESSERA_TABLE_GROUP_KEY,	/* indexes from here */
 	TESSERA_CLUSTER_TABLE_GROUP,
 	TESSERA_CHUNK_KEY,
 	TESSERA_CHUNK_VERSION,
 	TESSERA_PLACEMENT_KEY,
+	TESSERA_TABLE_STATISTICS_KEY,
 	TESSERA_CATALOG_RELATIONS	/* count */
 } TesseraCatalogRelation;
 
@@ -113,6 +115,19 @@ enum
 	Anum_placement_migration_id,
 	Anum_placement_confirmed,
 	Natts_placement = Anum_placement_confirmed
+};
+
+enum
+{
+	Anum_table_statistics_table_id = 1,
+	Anum_table_statistics_node_id,
+	Anum_table_statistics_stamp,
+	Anum_table_statistics_pages,
+	Anum_table_statistics_tuples,
+	Anum_table_statistics_bytes,
+	Anum_table_statistics_columns,
+	Anum_table_statistics_collected,
+	Natts_table_statistics = Anum_table_statistics_collected
 };
 
 /* OID of a catalog table or index; InvalidOid if the extension is not (or no longer) in this database. Catalog access. */

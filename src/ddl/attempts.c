@@ -8,6 +8,9 @@
  * Between attempts this backend waits in no queue. It declares whom it waits for (transaction/declared_wait.h), so that the search for deadlocks over several nodes sees it; what it
  * holds from before the statement is all that others can wait for then, so a cycle is a deadlock. Chosen as its victim, it looks once more.
  *
+ * LOCK TABLE at REPEATABLE READ promises that what comes after sees what was committed before the lock was had. A node that joins the transaction takes its snapshot with the first
+ * command; so a lock that it did not get at once is asked for in a new transaction there, and a node that has joined with the attempt says whether the snapshot is as new as the lock.
+ *
  * Memory: an Attempts lives on its caller's stack; what an attempt leaves is in the context of the caller. A crash leaves nothing: locks go with their transactions.
  */
 #include "postgres.h"
@@ -36,6 +39,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "transaction/participant.h"
+#include "transaction/prepared.h"
 
 #define FIRST_TABLE_MS 50		/* what the first attempt waits for tables beyond the first node */
 #define SHORT_TABLE_MS 150		/* the most that one of the first SHORT_ATTEMPTS does; the first node of each gets that */
@@ -76,6 +80,8 @@ typedef struct Attempts
 	bool		users_limit;	/* it is lock_timeout */
 	TimestampTz began;
 	TimestampTz deadline;
+	bool		keeps_snapshots;	/* LOCK TABLE at REPEATABLE READ: the locks must be older than the snapshots */
+	uint32		joins;			/* of nodes to the transaction, before */
 	int			table_ms;
 	int32		busiest;		/* the node that a lock of a table was not had on; 0: none */
 	TimestampTz unseen_since;	/* attempts fail since then on locks of the statement itself; 0: not the last */
@@ -175,9 +181,29 @@ ask_for_session(const TesseraRouting *routing, TesseraOrigin session)
 	return answer;
 }
 
-/* The same; NULL if it cannot be had. */
+static bool
+is_clients_gid(const char *gid)
+{
+	return strncmp(gid, "tessera_" TESSERA_CLIENT_GID, strlen("tessera_" TESSERA_CLIENT_GID)) == 0;
+}
+
+/* The name that a client gave to the transaction whose part on one node this is. May fail. */
 static char *
-describe_session(const TesseraRouting *routing, TesseraOrigin session)
+ask_for_clients_name(const TesseraRouting *routing, const char *part)
+{
+	char	   *gid = pstrdup(part);
+	char	   *last = strrchr(gid, '_');
+	const char *values[1] = {gid};
+	const TesseraNode *config = tessera_routing_config(routing);
+
+	*last = '\0';
+	return config == NULL ? NULL : tessera_participant_call(routing, config->node_id, false,
+															"SELECT user_gid FROM tessera.transaction_decision WHERE gid = $1 AND user_gid IS NOT NULL", 1, values);
+}
+
+/* Who a holder is: the session, or the client's name of a prepared transaction; NULL if that cannot be had. */
+static char *
+describe_holder(const TesseraRouting *routing, const Holder *holder)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -188,7 +214,7 @@ describe_session(const TesseraRouting *routing, TesseraOrigin session)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		answer = ask_for_session(routing, session);
+		answer = holder->pid != 0 ? ask_for_session(routing, holder->client) : is_clients_gid(holder->gid) ? ask_for_clients_name(routing, holder->gid) : NULL;
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -224,19 +250,18 @@ describe_holders(const TesseraRouting *routing, const Failure *failure)
 	for (int i = 0; i < Min(failure->n, MOST_DESCRIBED); i++)
 	{
 		const Holder *holder = &failure->holders[i];
-		char	   *session;
+		char	   *who = describe_holder(routing, holder);
 
 		appendStringInfo(&text, "%sOn node \"%s\", ", i ? "\n" : "", where);
 		if (holder->pid == 0)
 		{
-			appendStringInfo(&text, "prepared transaction \"%s\" holds it.", holder->gid);
+			appendStringInfo(&text, "prepared transaction \"%s\" holds it.", who ? who : holder->gid);
 			continue;
 		}
 		appendStringInfo(&text, "process %d holds it", holder->pid);
 		if (holder->client.node_id != failure->node_id || holder->client.pid != holder->pid)
 			appendStringInfo(&text, " for process %d of node \"%s\"", holder->client.pid, node_name(routing, holder->client.node_id));
-		session = describe_session(routing, holder->client);
-		appendStringInfo(&text, "%s%s.", session ? ": " : "", session ? session : "");
+		appendStringInfo(&text, "%s%s.", who ? ": " : "", who ? who : "");
 	}
 	if (failure->n > MOST_DESCRIBED)
 		appendStringInfoString(&text, "\nOthers hold it as well.");
@@ -254,7 +279,7 @@ what_to_do(const TesseraRouting *routing, const Attempts *attempts)
 	if (attempts->failure.n == 0 || attempts->patience == TESSERA_PATIENCE_NONE)
 		return pstrdup("Try again when it is free.");
 	if (holder->pid == 0)
-		return psprintf(strncmp(holder->gid, "tessera_", 8) == 0 ? "tessera.resolve_transactions('0') on node \"%s\" ends it." :
+		return psprintf(strncmp(holder->gid, "tessera_", 8) == 0 && !is_clients_gid(holder->gid) ? "tessera.resolve_transactions('0') on node \"%s\" ends it." :
 						"COMMIT PREPARED or ROLLBACK PREPARED on node \"%s\" ends it.", node_name(routing, attempts->failure.node_id));
 	return psprintf("Try again when that transaction has ended, end its session by pg_terminate_backend(%d) on node \"%s\", or raise %s.", holder->client.pid,
 					node_name(routing, holder->client.node_id), setting);
@@ -399,6 +424,8 @@ try_until(Attempts *attempts, void (*attempt) (void *arg), void *arg)
 		if (error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
 			(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
 		FreeErrorData(error);
+		if (attempts->keeps_snapshots)
+			tessera_participants_leave(attempts->joins);
 		declare_wait(attempts);
 		if (i < SHORT_ATTEMPTS)
 			attempts->table_ms = Min(attempts->table_ms * 13 / 10, SHORT_TABLE_MS);
@@ -420,6 +447,8 @@ tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, TesseraPatience pat
 {
 	Attempts	attempts = {.patience = patience, .began = GetCurrentTimestamp(), .table_ms = FIRST_TABLE_MS, .outer = current};
 
+	attempts.joins = tessera_participants_joins();
+	attempts.keeps_snapshots = patience != TESSERA_PATIENCE_DDL && IsolationUsesXactSnapshot();
 	if (patience == TESSERA_PATIENCE_NONE)
 		attempts.deadline = attempts.began;
 	else
@@ -519,6 +548,8 @@ tessera_ddl_lock_tables(const TesseraRouting *routing, List *locks, bool shards_
 			timeout = until == 0 ? Max(current->table_ms, SHORT_TABLE_MS) :
 				Max((int) TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until), LEAST_WAIT_MS);
 		timeout = Min(timeout, patience_left(current));
+		if (current->keeps_snapshots && node->node_id != routing->self && !tessera_participant_joined_by(node->node_id, current->joins))
+			timeout = -1;
 		current->busiest = node->node_id;
 		lock_on_node(routing, node->node_id, &tables, timeout);
 		if (until == 0)

@@ -24,6 +24,9 @@ extern void tessera_ddl_init(void);
 /* COPY of cluster tables: in executor/, set by init.c. */
 extern TesseraUtilityHandler tessera_copy_handler;
 
+/* ANALYZE: in statistics/, set by init.c. */
+extern TesseraUtilityHandler tessera_analyze_handler;
+
 /* tessera_shard_check_table of executor/, set by init.c: false if the table is routed by another version than this shard's. image NULL: by the
  * versions told on this internal connection. */
 extern bool (*tessera_table_check) (Oid relid, const TesseraRouting *image);

@@ -28,6 +28,7 @@
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
@@ -213,7 +214,9 @@ tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int t
 
 	for (int i = 0; i < n; i++)
 	{
-		Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(stringToQualifiedNameList(names[i])), NoLock, true);
+		RangeVar   *name = makeRangeVarFromNameList(stringToQualifiedNameList(names[i]));
+		/* the role between nodes may have no right on the schema: the statement's user is asked for that by the statement */
+		Oid			relid = name->schemaname ? get_relname_relid(name->relname, get_namespace_oid(name->schemaname, true)) : InvalidOid;
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 		LOCKTAG		tag;
 		StringInfoData holders;
@@ -228,9 +231,21 @@ tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int t
 	return pstrdup("ok");
 }
 
+/* Has any transaction ended since this one took its snapshot? */
+static bool
+snapshot_is_old(void)
+{
+	Snapshot	own = GetTransactionSnapshot();
+	TransactionId xmax = own->xmax;
+	uint32		running = own->xcnt;
+	Snapshot	now = GetLatestSnapshot();
+
+	return now->xmax != xmax || now->xcnt != running;
+}
+
 /*
  * internal_ddl_lock_tables(names text[], modes int4[], timeout int4): locks tables, of qualified names, for a statement of another node; waits for all of them together so many
- * ms at most. Those that do not exist are passed over. 'ok', or who holds one.
+ * ms at most. Those that do not exist are passed over. 'ok', or who holds one. timeout -1: waits for nothing, and is 'ok' only if the transaction's snapshot is as new as the locks.
  */
 Datum
 tessera_internal_ddl_lock_tables(PG_FUNCTION_ARGS)
@@ -241,6 +256,7 @@ tessera_internal_ddl_lock_tables(PG_FUNCTION_ARGS)
 	int			n;
 	char	  **texts;
 	int32	   *numbers;
+	char	   *answer;
 
 	tessera_internal_require(fcinfo);
 	if (array_contains_nulls(names) || array_contains_nulls(modes))
@@ -262,5 +278,8 @@ tessera_internal_ddl_lock_tables(PG_FUNCTION_ARGS)
 					 errmsg("%d is no lock mode", numbers[i])));
 		texts[i] = TextDatumGetCString(values[i]);
 	}
-	PG_RETURN_TEXT_P(cstring_to_text(tessera_lock_tables_here(n, texts, numbers, Max(PG_GETARG_INT32(2), 0))));
+	answer = tessera_lock_tables_here(n, texts, numbers, Max(PG_GETARG_INT32(2), 0));
+	if (PG_GETARG_INT32(2) < 0 && n > 0 && strcmp(answer, "ok") == 0 && snapshot_is_old())
+		answer = psprintf("held %s", texts[0]);
+	PG_RETURN_TEXT_P(cstring_to_text(answer));
 }

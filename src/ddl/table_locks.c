@@ -87,7 +87,7 @@ add_alter_table(Collection *c, AlterTableStmt *statement)
 	LOCKMODE	mode = AlterTableGetLockLevel(statement->cmds);
 	ListCell   *cell;
 
-	if (statement->objtype != OBJECT_TABLE)
+	if (statement->objtype != OBJECT_TABLE && statement->objtype != OBJECT_MATVIEW)
 		return;
 	if (mode > ShareUpdateExclusiveLock)
 		add_table(c, statement->relation, mode, 0);
@@ -112,6 +112,7 @@ add_dropped(Collection *c, DropStmt *statement)
 				names = list_truncate(names, list_length(names) - 1);
 				break;
 			case OBJECT_TABLE:
+			case OBJECT_MATVIEW:
 			case OBJECT_INDEX:
 				break;
 			default:
@@ -158,8 +159,8 @@ tessera_ddl_table_locks(Node *statement, const TesseraRouting *routing)
 				add_referenced(&c, lfirst(cell));
 			break;
 		case T_RenameStmt:
-			if (((RenameStmt *) statement)->renameType == OBJECT_TABLE || ((RenameStmt *) statement)->renameType == OBJECT_COLUMN ||
-				((RenameStmt *) statement)->renameType == OBJECT_TABCONSTRAINT)
+			if (((RenameStmt *) statement)->renameType == OBJECT_TABLE || ((RenameStmt *) statement)->renameType == OBJECT_MATVIEW ||
+				((RenameStmt *) statement)->renameType == OBJECT_COLUMN || ((RenameStmt *) statement)->renameType == OBJECT_TABCONSTRAINT)
 				add_table(&c, ((RenameStmt *) statement)->relation, AccessExclusiveLock, 0);
 			break;
 		case T_AlterObjectSchemaStmt:

@@ -407,6 +407,8 @@ write_dropped(TesseraTrack *track, const TesseraRouting *routing)
 	ListCell   *cell;
 
 	log_dropped(track, routing, relids);
+	run("DELETE FROM tessera.table_statistics AS s USING tessera.cluster_table AS t WHERE t.relid = ANY ($1) AND s.table_id = t.table_id",
+		SPI_OK_DELETE, 1, types, &relids);
 	run("DELETE FROM tessera.cluster_table WHERE relid = ANY ($1)", SPI_OK_DELETE, 1, types, &relids);
 	foreach(cell, track->groups)
 	{

@@ -39,11 +39,12 @@ typedef enum UtilityKind
 	UTILITY_REFRESH,			/* REFRESH MATERIALIZED VIEW */
 	UTILITY_TRUNCATE,
 	UTILITY_COPY,
+	UTILITY_ANALYZE,			/* ANALYZE: every shard of a table */
 	UTILITY_PUBLICATION,		/* this node's own business, but with a word about it */
 	UTILITY_EXPLAIN
 } UtilityKind;
 
-/* What is not here is local: settings, cursors, prepared statements, VACUUM, ANALYZE, CLUSTER, REINDEX, databases, tablespaces, subscriptions... */
+/* What is not here is local: settings, cursors, prepared statements, VACUUM, CLUSTER, REINDEX, databases, tablespaces, subscriptions... */
 static const struct
 {
 	NodeTag		tag;
@@ -130,6 +131,7 @@ static ProcessUtility_hook_type previous_utility = NULL;
 static bool replicate_ddl = true;
 
 TesseraUtilityHandler tessera_copy_handler = NULL;
+TesseraUtilityHandler tessera_analyze_handler = NULL;
 
 /* Databases, tablespaces, large objects and configuration parameters are not the cluster's; roles are the servers'. */
 static UtilityKind
@@ -181,6 +183,8 @@ kind_of(Node *statement)
 			return kind_of_object(castNode(DropStmt, statement)->removeType);
 		case T_GrantStmt:
 			return kind_of_object(castNode(GrantStmt, statement)->objtype);
+		case T_VacuumStmt:
+			return castNode(VacuumStmt, statement)->is_vacuumcmd ? UTILITY_LOCAL : UTILITY_ANALYZE;
 		default:
 			break;
 	}
@@ -402,6 +406,10 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 	{
 		case UTILITY_COPY:
 			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility))
+				tessera_utility_run(utility);
+			return;
+		case UTILITY_ANALYZE:
+			if (tessera_analyze_handler == NULL || received || !tessera_analyze_handler(utility))
 				tessera_utility_run(utility);
 			return;
 		case UTILITY_CONSTRAINTS:

@@ -59,6 +59,7 @@ typedef struct InsertState
 	int			sizes[MAX_SIZES];
 	TesseraRemoteQuery *many[MAX_SIZES];
 	List	   *batches;		/* of Batch *, one for each shard met */
+	TesseraFigures figures;
 } InsertState;
 
 /* Rows on their way to one shard, parameters row by row. */
@@ -235,6 +236,7 @@ finish_run(InsertState *state, TesseraRun *run)
 		while ((slot = tessera_run_next(run, state->css.ss.ss_ScanTupleSlot)) != NULL)
 			tuplestore_puttupleslot(state->returned, slot);
 	processed = tessera_run_complete(run);
+	tessera_figures_add(&state->figures, run, state->css.ss.ps.state->es_query_cxt);
 	tessera_run_end(run);
 	return processed;
 }
@@ -248,7 +250,7 @@ insert_row(InsertState *state, const Datum *values, const bool *nulls)
 	TesseraRun *run = tessera_run_make();
 	TesseraRunRequest request = {
 		.query = state->query, .values = values, .nulls = nulls, .ntargets = 1, .write = true, .statement = state->statement,
-		.snapshot = estate->es_snapshot, .relids = state->relids,
+		.snapshot = estate->es_snapshot, .relids = state->relids, .instrument = estate->es_instrument,
 	};
 
 	for (;;)
@@ -301,6 +303,7 @@ insert_many(InsertState *state, Batch *batch, int first, int which)
 	TesseraRunRequest request = {
 		.query = state->many[which], .values = values, .nulls = nulls, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
 		.statement = state->statement, .snapshot = state->css.ss.ps.state->es_snapshot, .routing = tessera_routing(),
+		.instrument = state->css.ss.ps.state->es_instrument,
 	};
 
 	for (int i = 0; i < size; i++)
@@ -477,21 +480,6 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 	ExplainPropertyText("Tier", "routed rows", es);
 	if (es->verbose)
 		ExplainPropertyText("Remote SQL", state->query->sql, es);
-	ExplainOpenGroup("Source", "Source", true, es);
-	es->indent++;
-	{
-		ExplainState *nested = es;
-		List	   *rtable = nested->rtable;
-		List	   *names = nested->rtable_names;
-		List	   *context = nested->deparse_cxt;
-		PlannedStmt *plan = nested->pstmt;
-
-		ExplainPrintPlan(nested, state->source);
-		nested->rtable = rtable;
-		nested->rtable_names = names;
-		nested->deparse_cxt = context;
-		nested->pstmt = plan;
-	}
-	es->indent--;
-	ExplainCloseGroup("Source", "Source", true, es);
+	tessera_explain_figures(es, tessera_routing(), &state->figures);
+	tessera_explain_nested(es, state->source, "Source");
 }

@@ -26,6 +26,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/injection.h"
+#include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
 #include "executor/targets.h"
@@ -56,6 +57,7 @@ typedef struct KeyUpdateState
 	uint64		nlocked;
 	bool		ready;			/* locked and deleted */
 	bool		done;
+	TesseraFigures figures;		/* of the deletion */
 } KeyUpdateState;
 
 static Node *create_state(CustomScan *scan);
@@ -222,6 +224,7 @@ delete_batch(KeyUpdateState *state, Batch *batch)
 	TesseraRun *run = tessera_run_make();
 	TesseraRunRequest request = {
 		.query = state->delete, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
+		.instrument = state->css.ss.ps.state->es_instrument,
 	};
 	uint64		deleted;
 
@@ -235,6 +238,7 @@ delete_batch(KeyUpdateState *state, Batch *batch)
 		tessera_stale_again(run, &retry);
 	}
 	deleted = tessera_run_complete(run);
+	tessera_figures_add(&state->figures, run, state->css.ss.ps.state->es_query_cxt);
 	tessera_run_end(run);
 	if (deleted != batch->n)
 		ereport(ERROR,
@@ -364,34 +368,21 @@ rescan(CustomScanState *node)
 }
 
 static void
-explain_plan(QueryDesc *query, const char *group, ExplainState *es)
-{
-	List	   *rtable = es->rtable;
-	List	   *names = es->rtable_names;
-	List	   *context = es->deparse_cxt;
-	PlannedStmt *plan = es->pstmt;
-
-	if (query == NULL)
-		return;
-	ExplainOpenGroup(group, group, true, es);
-	es->indent++;
-	ExplainPrintPlan(es, query);
-	es->indent--;
-	ExplainCloseGroup(group, group, true, es);
-	es->rtable = rtable;
-	es->rtable_names = names;
-	es->deparse_cxt = context;
-	es->pstmt = plan;
-}
-
-static void
 explain(CustomScanState *node, List *ancestors, ExplainState *es)
 {
 	KeyUpdateState *state = (KeyUpdateState *) node;
 
 	ExplainPropertyText("Tier", "moved rows", es);
-	explain_plan(state->lock, "Lock", es);
+	if (state->lock)
+		tessera_explain_nested(es, state->lock, "Lock");
 	if (es->verbose)
 		ExplainPropertyText("Remote SQL", state->delete->sql, es);
-	explain_plan(state->insert, "Insert", es);
+	if (es->analyze && state->figures.shards)
+	{
+		ExplainOpenGroup("Delete", "Delete", true, es);
+		tessera_explain_figures(es, tessera_routing(), &state->figures);
+		ExplainCloseGroup("Delete", "Delete", true, es);
+	}
+	if (state->insert)
+		tessera_explain_nested(es, state->insert, "Insert");
 }

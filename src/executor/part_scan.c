@@ -20,6 +20,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/stat_routing.h"
+#include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
 #include "session/internal.h"
@@ -236,20 +237,7 @@ explain(CustomScanState *node, List *ancestors, ExplainState *es)
 
 	ExplainPropertyText("Tier", "parts", es);
 	ExplainOpenGroup("Parts", "Parts", false, es);
-	es->indent++;
 	for (int i = 0; i < state->started; i++)
-	{
-		List	   *rtable = es->rtable;
-		List	   *names = es->rtable_names;
-		List	   *context = es->deparse_cxt;
-		PlannedStmt *plan = es->pstmt;
-
-		ExplainPrintPlan(es, state->parts[i]);
-		es->rtable = rtable;
-		es->rtable_names = names;
-		es->deparse_cxt = context;
-		es->pstmt = plan;
-	}
-	es->indent--;
+		tessera_explain_nested(es, state->parts[i], NULL);
 	ExplainCloseGroup("Parts", "Parts", false, es);
 }

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
@@ -63,6 +64,7 @@ typedef struct RunTarget
 	uint64		rows;
 	TimestampTz sent;
 	TimestampTz ended;
+	uint64		explain;		/* number under which the shard keeps its plan */
 } RunTarget;
 
 struct TesseraRun
@@ -79,6 +81,8 @@ struct TesseraRun
 	MemoryContext row_context;	/* by-reference values of the row handed out */
 	TesseraWireParams wire;
 	bool		write;
+	int			instrument;		/* of the request: it is measured */
+	int32		self;
 	Snapshot	fresh;			/* registered here, for later attempts */
 	ResourceOwner owner;		/* of spools' files */
 	TupleTableSlot *spool_in;	/* virtual, of query->desc */
@@ -203,6 +207,8 @@ receive_result(TesseraCommand *command, PGresult *result)
 	ExecStatusType status = PQresultStatus(result);
 
 	target->answered = true;
+	if (status != PGRES_SINGLE_TUPLE && target->run->instrument != 0)
+		target->ended = GetCurrentTimestamp();
 	if (status == PGRES_SINGLE_TUPLE || status == PGRES_TUPLES_OK)
 	{
 		if (status == PGRES_TUPLES_OK)
@@ -286,6 +292,13 @@ send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bo
 	envelope.statement = request->statement;
 	envelope.nversions = versions_for(request, target->node_id, versions);
 	envelope.versions = versions;
+	if (request->instrument != 0)
+	{
+		static uint64 last_explained = 0;
+
+		target->explain = envelope.explain = ++last_explained;
+		envelope.instrument = request->instrument;
+	}
 	target->connection = tessera_participant(request->routing, target->node_id, &envelope);
 	if (several_writes)
 	{
@@ -460,6 +473,8 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 
 	run->query = request->query;
 	run->write = request->write;
+	run->instrument = request->instrument;
+	run->self = request->routing->self;
 	run->current = 0;
 	run->local = NULL;
 	run->local_done = false;
@@ -606,8 +621,6 @@ next_remote(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
 	}
 	if (target->error || target->command.aborted || target->command.error)
 		raise_errors(run);
-	if (target->ended == 0)
-		target->ended = GetCurrentTimestamp();
 	return NULL;
 }
 
@@ -713,21 +726,49 @@ tessera_run_take_snapshot(TesseraRun *run)
 	return snapshot;
 }
 
+bool
+tessera_run_is_measured(const TesseraRun *run)
+{
+	return run->instrument != 0;
+}
+
+/* This node's own part, by core's instrumentation. */
+static void
+local_stats(TesseraRun *run, TesseraRunStats *stats)
+{
+	QueryDesc  *query = tessera_local_query(run->local);
+	Instrumentation *instrument = query->planstate ? query->planstate->instrument : NULL;
+
+	stats->node_id = run->self;
+	stats->query = query;
+	stats->ended = run->local_done;
+	stats->rows = run->local_rows > 0 ? run->local_rows : tessera_local_processed(run->local);
+	if (instrument)
+	{
+		InstrEndLoop(instrument);
+		stats->ms = instrument->total * 1000.0;
+	}
+}
+
 int
 tessera_run_stats(TesseraRun *run, TesseraRunStats **stats)
 {
 	int			n = 0;
 
-	*stats = palloc(sizeof(TesseraRunStats) * (run->ntargets + 1));
+	*stats = palloc0(sizeof(TesseraRunStats) * (run->ntargets + 1));
 	for (int i = 0; i < run->ntargets; i++)
 	{
 		RunTarget  *target = &run->targets[i];
 
 		(*stats)[n].node_id = target->node_id;
 		(*stats)[n].rows = target->rows > 0 ? target->rows : target->processed;
-		(*stats)[n].ms = target->ended ? (target->ended - target->sent) / 1000.0 : 0;
+		(*stats)[n].ms = ((target->ended ? target->ended : GetCurrentTimestamp()) - target->sent) / 1000.0;
+		(*stats)[n].ended = target->command.done;
+		(*stats)[n].explain = target->explain;
 		n++;
 	}
+	if (run->local)
+		local_stats(run, &(*stats)[n++]);
 	return n;
 }
 

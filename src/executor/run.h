@@ -80,14 +80,18 @@ extern Snapshot tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own);
 /* The one of the attempt that was accepted, NULL if it was the statement's own: the caller's from now on, to be unregistered. */
 extern Snapshot tessera_run_take_snapshot(TesseraRun *run);
 
-/* Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE. */
+/* Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE, before tessera_run_end. None of a run that was not measured. */
 typedef struct TesseraRunStats
 {
 	int32		node_id;
 	uint64		rows;
 	double		ms;
+	bool		ended;			/* read to its end */
+	uint64		explain;		/* number under which another node keeps its plan; 0: it was not measured */
+	QueryDesc  *query;			/* this node's own part, valid until the run's end; NULL: another node's */
 } TesseraRunStats;
 extern int	tessera_run_stats(TesseraRun *run, TesseraRunStats **stats);
+extern bool tessera_run_is_measured(const TesseraRun *run);
 extern QueryDesc *tessera_run_local_query(TesseraRun *run);
 
 /*

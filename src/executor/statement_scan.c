@@ -37,6 +37,7 @@ typedef struct StatementState
 	int			flags;
 	TesseraRemoteQuery *query;
 	TesseraRun *run;
+	TesseraFigures figures;		/* of runs that have ended */
 	bool		started;
 	bool		evaluated;		/* the values are */
 	bool		held;			/* in a cursor: runs at the first fetch; the shard has its snapshot */
@@ -139,7 +140,7 @@ start_nested(StatementState *state, bool outdated)
 				 errhint("Give all tables the same shard key value, or split the statement.")));
 	plan = tessera_nested_planner(copyObject(query), estate->es_sourceText, estate->es_param_list_info, outdated);
 	state->nested = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
-									estate->es_queryEnv, 0);
+									estate->es_queryEnv, estate->es_instrument);
 	standard_ExecutorStart(state->nested, 0);
 }
 
@@ -293,7 +294,10 @@ static void
 stop(StatementState *state)
 {
 	if (state->run)
+	{
+		tessera_figures_add(&state->figures, state->run, state->css.ss.ps.state->es_query_cxt);
 		tessera_run_end(state->run);
+	}
 	state->run = NULL;
 	if (state->nested)
 	{
@@ -323,30 +327,46 @@ rescan(CustomScanState *node)
 	stop((StatementState *) node);
 }
 
+/*
+ * Without parameters at hand (a generic plan explained) the shard is not known. Nor is it asked of a volatile function, which may do something.
+ */
+static bool
+knows_values(StatementState *state)
+{
+	List	   *exprs = ((CustomScan *) state->css.ss.ps.plan)->custom_exprs;
+
+	if (state->values.n > 0 && (contain_volatile_functions((Node *) exprs) ||
+								(state->css.ss.ps.state->es_param_list_info == NULL && tessera_exprs_need_params(exprs))))
+		return false;
+	tessera_values_evaluate(&state->values, &state->css);
+	return true;
+}
+
 static void
 explain(CustomScanState *node, List *ancestors, ExplainState *es)
 {
 	StatementState *state = (StatementState *) node;
 	const TesseraRouting *routing = tessera_routing();
+	bool		known = !state->started && routing != NULL && knows_values(state);
 
 	ExplainPropertyText("Tier", (state->flags & STATEMENT_MANY) ? "whole statement" : "T1", es);
-	if (!state->started && routing != NULL)
-	{
-		/* Without parameters at hand (a generic plan explained) the shard is not known. */
-		List	   *exprs = ((CustomScan *) node->ss.ps.plan)->custom_exprs;
-
-		/* Nor is it asked of a volatile function, which may do something. */
-		if (state->values.n == 0 || (!contain_volatile_functions((Node *) exprs) &&
-								   (node->ss.ps.state->es_param_list_info != NULL || !tessera_exprs_need_params(exprs))))
-		{
-			tessera_values_evaluate(&state->values, node);
-			if (!choose_targets(state, routing))
-				state->ntargets = 0;
-		}
-	}
+	if (known && !choose_targets(state, routing))
+		state->ntargets = 0;
 	tessera_explain_shards(es, routing, state->ntargets, state->targets);
 	if (es->verbose)
 		ExplainPropertyText("Remote SQL", state->query->sql, es);
+	if (known && es->verbose && !es->analyze && (state->ntargets <= 1 || (state->flags & STATEMENT_MANY)))
+	{
+		TesseraRunRequest request = {
+			.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .routing = routing, .ntargets = state->ntargets,
+			.targets = state->targets, .snapshot = node->ss.ps.state->es_snapshot,
+		};
+
+		tessera_explain_plans(es, &request);
+	}
 	if (es->analyze && state->run)
-		tessera_explain_run(es, routing, state->run);
+		tessera_figures_add(&state->figures, state->run, node->ss.ps.state->es_query_cxt);
+	tessera_explain_figures(es, routing, &state->figures);
+	if (es->analyze && state->nested)
+		tessera_explain_nested(es, state->nested, "Instead");
 }

@@ -13,6 +13,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/extensible.h"
+#include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -20,6 +21,7 @@
 
 #include "common/stat_routing.h"
 #include "executor/cursor.h"
+#include "executor/explain_remote.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
@@ -40,6 +42,7 @@ typedef struct TableState
 	List	   *conditions;
 	TesseraRemoteQuery *query;
 	TesseraRun *run;
+	TesseraFigures figures;		/* of runs that have ended */
 	bool		started;
 	bool		read;			/* rows were asked for since the (re)scan */
 	bool		held;			/* in a cursor: only its snapshot is taken when that opens */
@@ -151,7 +154,10 @@ static void
 stop(TableState *state)
 {
 	if (state->run)
+	{
+		tessera_figures_add(&state->figures, state->run, state->css.ss.ps.state->es_query_cxt);
 		tessera_run_end(state->run);
+	}
 	state->run = NULL;
 	state->started = false;
 	state->read = false;
@@ -370,20 +376,45 @@ rescan(CustomScanState *node)
 	ExecScanReScan(&node->ss);
 }
 
+/* May the values be evaluated without running the plan? They are then. */
+static bool
+knows_values(TableState *state)
+{
+	List	   *exprs = ((CustomScan *) state->css.ss.ps.plan)->custom_exprs;
+
+	if (tessera_needs_running_plan(exprs) || contain_volatile_functions((Node *) exprs) ||
+		(state->css.ss.ps.state->es_param_list_info == NULL && tessera_exprs_need_params(exprs)))
+		return false;
+	tessera_values_evaluate(&state->values, &state->css);
+	return true;
+}
+
 static void
 explain(CustomScanState *node, List *ancestors, ExplainState *es)
 {
 	TableState *state = (TableState *) node;
 	const TesseraRouting *routing = tessera_routing();
+	bool		planned = !state->started && !es->analyze && routing != NULL;
+	bool		known = planned && knows_values(state);
 
 	ExplainPropertyText("Tier", "T3", es);
-	if (!state->started && routing != NULL && state->pin == NIL && state->conditions == NIL)
-		choose_targets(state, routing, true);
+	if (known || (planned && state->pin == NIL && state->conditions == NIL))
+		choose_targets(state, routing, known);
 	tessera_explain_shards(es, routing, state->ntargets, state->targets);
 	if (es->verbose)
 		ExplainPropertyText("Remote SQL", state->query->text, es);
+	if (known && es->verbose)
+	{
+		TesseraRunRequest request = {
+			.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .routing = routing, .ntargets = state->ntargets,
+			.targets = state->targets, .snapshot = node->ss.ps.state->es_snapshot,
+		};
+
+		tessera_explain_plans(es, &request);
+	}
 	if (es->analyze && state->run)
-		tessera_explain_run(es, routing, state->run);
+		tessera_figures_add(&state->figures, state->run, node->ss.ps.state->es_query_cxt);
+	tessera_explain_figures(es, routing, &state->figures);
 }
 
 void
@@ -394,4 +425,5 @@ tessera_executor_init(void)
 	RegisterCustomScanMethods(&tessera_insert_methods);
 	RegisterCustomScanMethods(&tessera_part_methods);
 	RegisterCustomScanMethods(&tessera_key_update_methods);
+	tessera_explain_remote_init();
 }

@@ -8,14 +8,17 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/sysattr.h"
 #include "access/transam.h"
 #include "access/table.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_statistic.h"
 #include "catalog/pg_type.h"
 #include "common/int.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
@@ -30,8 +33,10 @@
 #include "optimizer/tlist.h"
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
+#include "utils/acl.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/selfuncs.h"
 #include "utils/snapmgr.h"
 
 #include "executor/ownership.h"
@@ -41,9 +46,12 @@
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "session/internal.h"
+#include "statistics/table_statistics.h"
 
 static get_relation_info_hook_type previous_relation_info = NULL;
 static set_rel_pathlist_hook_type previous_pathlist = NULL;
+static get_relation_stats_hook_type previous_relation_stats = NULL;
+static get_attavgwidth_hook_type previous_width = NULL;
 
 static struct Plan *plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans);
 
@@ -164,6 +172,23 @@ hide_children(PlannerInfo *root, RelOptInfo *rel)
 	rel->nparts = -1;
 }
 
+/* Size over all shards, as last collected; if nobody has looked yet, that of a table that is worth some care. */
+static void
+estimate_size(RelOptInfo *rel, const TesseraTable *table)
+{
+	double		pages;
+	double		tuples;
+
+	if (tessera_table_size_estimate(tessera_routing(), table, &pages, &tuples))
+	{
+		rel->pages = (BlockNumber) Min(pages, (double) MaxBlockNumber);
+		rel->tuples = tuples;
+		return;
+	}
+	rel->pages = Max(rel->pages, 1000);
+	rel->tuples = Max(rel->tuples, 100000);
+}
+
 static void
 relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 {
@@ -193,10 +218,48 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 		copy_row_marks(root, rel);
 		hide_children(root, rel);
 		rel->indexlist = NIL;
-		/* The local heap tells nothing about the table's size over all shards. */
-		rel->pages = Max(rel->pages, 1000);
-		rel->tuples = Max(rel->tuples, 100000);
+		rel->statlist = NIL;	/* of this node's rows, as the rest */
+		estimate_size(rel, cluster_table(relid));
 	}
+}
+
+/* ---- statistics (router mode): of the whole table, not of the local heap ---- */
+
+/* May the user read all values of the column? As core judges (all_rows_selectable): else only leakproof functions get to see what the statistics hold. */
+static bool
+may_read_all(RangeTblEntry *rte, AttrNumber attnum)
+{
+	Oid			user = OidIsValid(rte->checkAsUser) ? rte->checkAsUser : GetUserId();
+
+	return rte->securityQuals == NIL && (pg_class_aclcheck(rte->relid, user, ACL_SELECT) == ACLCHECK_OK ||
+										 pg_attribute_aclcheck(rte->relid, attnum, user, ACL_SELECT) == ACLCHECK_OK);
+}
+
+static bool
+relation_stats(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum, VariableStatData *vardata)
+{
+	const TesseraTable *table;
+
+	if (previous_relation_stats && previous_relation_stats(root, rte, attnum, vardata))
+		return true;
+	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || (table = cluster_table(rte->relid)) == NULL)
+		return false;
+	if (attnum > 0)
+		vardata->statsTuple = tessera_column_statistics(tessera_routing(), table, attnum, rte->reads_children);
+	vardata->freefunc = heap_freetuple;
+	vardata->acl_ok = vardata->statsTuple == NULL || may_read_all(rte, attnum);
+	return true;
+}
+
+static int32
+column_width(Oid relid, AttrNumber attnum)
+{
+	int32		width = previous_width ? previous_width(relid, attnum) : 0;
+	const TesseraTable *table;
+
+	if (width > 0 || tessera_plan_mode() != TESSERA_PLAN_ROUTER || (table = cluster_table(relid)) == NULL)
+		return width;
+	return tessera_column_width(tessera_routing(), table, attnum);
 }
 
 /* ---- paths (router mode) ---- */
@@ -238,7 +301,8 @@ pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 	path->path.parallel_safe = false;
 	path->path.rows = rel->rows;
 	path->path.startup_cost = 1000;
-	path->path.total_cost = 1000 + rel->tuples * cpu_tuple_cost * 2;
+	/* the shards read at the same time, their rows come in one by one */
+	path->path.total_cost = 1000 + rel->pages * seq_page_cost + rel->tuples * cpu_tuple_cost + rel->rows * cpu_tuple_cost;
 	path->methods = &path_methods;
 	rel->pathlist = list_make1(path);
 	rel->partial_pathlist = NIL;
@@ -584,4 +648,8 @@ tessera_table_path_init(void)
 	get_relation_info_hook = relation_info;
 	previous_pathlist = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = pathlist;
+	previous_relation_stats = get_relation_stats_hook;
+	get_relation_stats_hook = relation_stats;
+	previous_width = get_attavgwidth_hook;
+	get_attavgwidth_hook = column_width;
 }

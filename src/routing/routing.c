@@ -602,6 +602,13 @@ tessera_routing_table(const TesseraRouting *routing, Oid relid)
 }
 
 const TesseraTable *
+tessera_routing_table_at(const TesseraRouting *routing, int i)
+{
+	Assert(i >= 0 && i < routing->ntables);
+	return TESSERA_AT(routing, routing->tables_offset, const TesseraTable) + i;
+}
+
+const TesseraTable *
 tessera_routing_table_by_id(const TesseraRouting *routing, const pg_uuid_t *table_id)
 {
 	const TesseraTable *tables = TESSERA_AT(routing, routing->tables_offset, const TesseraTable);

@@ -123,6 +123,7 @@ extern bool tessera_routing_is_current(const TesseraRouting *routing);
 
 /* Look-ups: binary searches; NULL if there is none. */
 extern const TesseraTable *tessera_routing_table(const TesseraRouting *routing, Oid relid);
+extern const TesseraTable *tessera_routing_table_at(const TesseraRouting *routing, int i);	/* i < ntables */
 extern const TesseraTable *tessera_routing_table_by_id(const TesseraRouting *routing, const pg_uuid_t *table_id);
 extern const TesseraGroup *tessera_routing_group(const TesseraRouting *routing, int index);
 extern const TesseraGroup *tessera_routing_group_by_id(const TesseraRouting *routing, const pg_uuid_t *group_id);

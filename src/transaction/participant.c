@@ -53,6 +53,7 @@
 
 #define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3, $4, $5, $6)"
 #define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
+#define EXPLAIN_SQL "SELECT tessera.internal_explain_next($1, $2)"
 #define STATEMENT_SQL "SELECT tessera.internal_statement($1, $2)"
 
 /* What hangs on TesseraRemoteState.told. */
@@ -65,6 +66,7 @@ typedef struct ToldState
 TesseraParticipant *tessera_participants = NULL;
 int			tessera_participant_count = 0;
 static int	participants_size = 0;
+static uint32 joins = 0;		/* of nodes to transactions, so far */
 int32		tessera_self_node = 0;
 static uint64 last_statement = 0;
 static dlist_head kept_statements = DLIST_STATIC_INIT(kept_statements);
@@ -367,6 +369,40 @@ queue_constraint_modes(TesseraParticipant *participant)
 	}
 }
 
+uint32
+tessera_participants_joins(void)
+{
+	return joins;
+}
+
+bool
+tessera_participant_joined_by(int32 node_id, uint32 moment)
+{
+	TesseraParticipant *participant = find_participant(node_id);
+
+	return participant != NULL && participant->joined && participant->join <= moment;
+}
+
+void
+tessera_participants_leave(uint32 moment)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+	{
+		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraRemoteState *state = tessera_connection_state(participant->connection);
+
+		if (!participant->joined || participant->unlisted || participant->join <= moment || !tessera_connection_alive(participant->connection))
+			continue;
+		if (!tessera_connection_queue_quietly(participant->connection, "ROLLBACK") || !tessera_connection_sync_quietly(participant->connection))
+			continue;			/* found out when it is used again */
+		state->xact_depth = 0;
+		state->wrote = false;
+		state->known = false;
+		participant->joined = false;
+		participant->wrote = false;
+	}
+}
+
 /* BEGIN, and savepoints up to the depth of this session's subtransactions, with SET CONSTRAINTS in their places. Returns whether it began there. */
 static bool
 queue_transaction(TesseraParticipant *participant)
@@ -382,6 +418,7 @@ queue_transaction(TesseraParticipant *participant)
 		state->wrote = false;
 		state->unpreparable = false;
 		participant->joined = true;
+		participant->join = ++joins;
 		participant->modes_sent = 0;
 	}
 	queue_constraint_modes(participant);
@@ -550,6 +587,12 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 		if (begins)
 			told_state(connection)->statement = 0;	/* as at the start of every transaction there */
 		queue_versions(connection, envelope->versions, envelope->nversions);
+		if (envelope->explain != 0)
+		{
+			const char *values[2] = {psprintf(UINT64_FORMAT, envelope->explain), psprintf("%d", envelope->instrument)};
+
+			tessera_connection_queue_control(connection, EXPLAIN_SQL, 2, values);
+		}
 		queue_statement_number(connection, envelope->statement);
 	}
 	if (envelope->write && participant->joined)

@@ -23,6 +23,8 @@ typedef struct TesseraEnvelope
 	uint64		statement;		/* router's statement number, if the statement has several fragments; else 0 */
 	int			nversions;
 	const TesseraToldVersion *versions; /* versions this command is routed by */
+	uint64		explain;		/* the command is measured, by these InstrumentOptions, and its plan kept there under this number; 0: it is not */
+	int			instrument;
 } TesseraEnvelope;
 
 /*
@@ -78,6 +80,15 @@ extern PGresult *tessera_control_call(const TesseraRouting *routing, int32 node_
  */
 extern PGresult *tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
 											 int timeout_ms);
+
+/*
+ * A node that has joined has, at REPEATABLE READ and above, its snapshot for the whole transaction. joins: a moment, to compare with. joined_by: had the node joined then, and is it still
+ * in the transaction? leave: rolls back, without waiting, all that the nodes which have joined since have done in this transaction; their next command begins anew. For a caller that
+ * knows that all of it is to be undone. Never errors.
+ */
+extern uint32 tessera_participants_joins(void);
+extern bool tessera_participant_joined_by(int32 node_id, uint32 moment);
+extern void tessera_participants_leave(uint32 moment);
 
 extern void tessera_participant_init(void); /* from _PG_init: callbacks, settings */
 

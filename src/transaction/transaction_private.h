@@ -18,6 +18,7 @@ typedef struct TesseraParticipant
 	TesseraConnection *connection;
 	int32		node_id;
 	bool		joined;			/* has an open transaction there */
+	uint32		join;			/* number of that joining */
 	bool		wrote;			/* and may have written in it */
 	bool		unlisted;
 	int			level;			/* deepest subtransaction (1: none) that used it and is not rolled back */

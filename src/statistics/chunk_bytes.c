@@ -1,0 +1,223 @@
+/*
+ * chunk_bytes.c
+ *	  Estimated size of each chunk: source of the column bytes of tessera.chunks and chunk_distribution.
+ *
+ * What a shard's part of a table takes (tessera.table_statistics) is shared out among the shard's chunks of the group: under hash by the width of their ranges, under range by
+ * the share of rows that the statistics of the first key column see in them, alike if there are none. All tables of the group are summed. No other node is asked,
+ * nothing is kept; working memory goes after each table.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "catalog/pg_statistic.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/selfuncs.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+#include "utils/typcache.h"
+
+#include "statistics/portable.h"
+#include "statistics/table_statistics.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_chunk_bytes);
+
+/* A chunk of the group at hand. */
+typedef struct ChunkSize
+{
+	TesseraChunk chunk;
+	double		weight;			/* within its shard, of the table at hand */
+	double		bytes;			/* of all tables */
+	bool		known;
+	TimestampTz collected;		/* the oldest that went in */
+} ChunkSize;
+
+/* The first key column of a shard's part. */
+typedef struct KeyStatistics
+{
+	VariableStatData vardata;
+	Oid			type;
+	Oid			collation;
+	Oid			less;
+	FmgrInfo	less_function;
+	FmgrInfo	equal_function;
+} KeyStatistics;
+
+static bool
+find_key_statistics(const TesseraStatisticsRow *row, const TesseraTable *table, const TesseraKeySpace *ks, Relation rel, KeyStatistics *key)
+{
+	int			n;
+	TesseraColumnStatistics *columns = tessera_statistics_from_json(rel, row->columns, &n);
+	TypeCacheEntry *type = lookup_type_cache(ks->columns[0].type, TYPECACHE_LT_OPR | TYPECACHE_EQ_OPR);
+
+	memset(key, 0, sizeof(*key));
+	if (!OidIsValid(type->lt_opr) || !OidIsValid(type->eq_opr))
+		return false;
+	for (int i = 0; i < n && key->vardata.statsTuple == NULL; i++)
+		if (columns[i].attnum == table->keys[0])
+			key->vardata.statsTuple = tessera_statistics_tuple(table->relid, &columns[i]);
+	if (key->vardata.statsTuple == NULL)
+		return false;
+	key->vardata.acl_ok = true;	/* only shares at bounds go out, which everybody may see */
+	key->vardata.vartype = key->vardata.atttype = key->type = ks->columns[0].type;
+	key->vardata.atttypmod = -1;
+	key->collation = ks->columns[0].collation;
+	key->less = type->lt_opr;
+	fmgr_info(get_opcode(type->lt_opr), &key->less_function);
+	fmgr_info(get_opcode(type->eq_opr), &key->equal_function);
+	return true;
+}
+
+/* Share of the shard's rows below a bound; -1: the statistics have no values. */
+static double
+share_below(KeyStatistics *key, const TesseraKeySpace *ks, const TesseraKeyBound *bound)
+{
+	const TesseraKeyDatum *first = &bound->elements[0];
+	double		common;
+	double		listed;
+	double		share;
+	double		between;
+
+	if (first->kind != TESSERA_VALUE)
+		return first->kind == TESSERA_MINKEY ? 0 : 1;
+	share = mcv_selectivity(&key->vardata, &key->less_function, key->collation, first->value, true, &common);
+	between = ineq_histogram_selectivity(NULL, &key->vardata, key->less, &key->less_function, false, false, key->collation, first->value, key->type);
+	if (between < 0 && common <= 0)
+		return -1;
+	share += Max(between, 0) * (1 - common);
+	if (ks->nelements > 1 && bound->elements[1].kind != TESSERA_MINKEY)
+	{
+		listed = mcv_selectivity(&key->vardata, &key->equal_function, key->collation, first->value, true, &common);
+		share += bound->elements[1].kind == TESSERA_MAXKEY ? listed : listed / 2;
+	}
+	return Min(share, 1);
+}
+
+static double
+width_of(const TesseraChunk *chunk)
+{
+	const TesseraKeyDatum *min = &chunk->min.elements[0];
+	const TesseraKeyDatum *max = &chunk->max.elements[0];
+	double		low = min->kind == TESSERA_VALUE ? (double) DatumGetInt64(min->value) : (double) PG_INT64_MIN;
+	double		high = max->kind == TESSERA_VALUE ? (double) DatumGetInt64(max->value) : (double) PG_INT64_MAX;
+
+	return Max(high - low, 0);
+}
+
+/* Sets the weights of the shard's chunks; returns their sum. */
+static double
+weigh(const TesseraStatisticsRow *row, const TesseraTable *table, TesseraKeySpace *ks, Relation rel, ChunkSize *chunks, int n)
+{
+	KeyStatistics key;
+	bool		known = !ks->hashed && find_key_statistics(row, table, ks, rel, &key);
+	double		sum = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (chunks[i].chunk.node_id != row->node_id)
+			continue;
+		chunks[i].weight = 1;
+		if (ks->hashed)
+			chunks[i].weight = width_of(&chunks[i].chunk);
+		else if (known)
+		{
+			double		low = share_below(&key, ks, &chunks[i].chunk.min);
+			double		high = share_below(&key, ks, &chunks[i].chunk.max);
+
+			if (low < 0 || high < 0)
+				known = false;
+			else
+				chunks[i].weight = Max(high - low, 0);
+		}
+		sum += chunks[i].weight;
+	}
+	if ((!known && !ks->hashed) || sum <= 0)
+	{
+		sum = 0;
+		for (int i = 0; i < n; i++)
+			if (chunks[i].chunk.node_id == row->node_id)
+				sum += chunks[i].weight = 1;
+	}
+	return sum;
+}
+
+static void
+add_table(const TesseraTable *table, TesseraKeySpace *ks, ChunkSize *chunks, int n)
+{
+	Relation	rel = try_relation_open(table->relid, AccessShareLock);
+	List	   *rows = rel ? tessera_statistics_rows(&table->table_id) : NIL;
+	ListCell   *cell;
+
+	foreach(cell, rows)
+	{
+		const TesseraStatisticsRow *row = lfirst(cell);
+		double		sum = weigh(row, table, ks, rel, chunks, n);
+
+		for (int i = 0; i < n && sum > 0; i++)
+		{
+			if (chunks[i].chunk.node_id != row->node_id)
+				continue;
+			chunks[i].bytes += row->bytes * (chunks[i].weight / sum);
+			chunks[i].collected = chunks[i].known ? Min(chunks[i].collected, row->collected) : row->collected;
+			chunks[i].known = true;
+		}
+	}
+	if (rel)
+		relation_close(rel, AccessShareLock);
+}
+
+static void
+put_group(const TesseraRouting *routing, const TesseraGroup *group, ReturnSetInfo *result)
+{
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+	int			n = tessera_routing_nchunks(routing, group);
+	ChunkSize  *chunks = MemoryContextAllocExtended(CurrentMemoryContext, sizeof(ChunkSize) * Max(n, 1), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+
+	for (int i = 0; i < n; i++)
+		tessera_routing_chunk(routing, group, i, &chunks[i].chunk);
+	for (int i = 0; i < routing->ntables; i++)
+	{
+		const TesseraTable *table = tessera_routing_table_at(routing, i);
+
+		CHECK_FOR_INTERRUPTS();
+		if (table->group == group->index && OidIsValid(table->relid))
+			add_table(table, ks, chunks, n);
+	}
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[4] = {UUIDPGetDatum(&group->group_id), PointerGetDatum(tessera_key_to_bound(ks, &chunks[i].chunk.min)),
+			Int64GetDatum((int64) chunks[i].bytes), TimestampTzGetDatum(chunks[i].collected)};
+		bool		nulls[4] = {false, false, !chunks[i].known, !chunks[i].known};
+
+		if (chunks[i].known)
+			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+}
+
+/* internal_chunk_bytes() returns (group_id uuid, min bound, bytes int8, collected timestamptz) of the chunks of which something is known */
+Datum
+tessera_internal_chunk_bytes(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	const TesseraRouting *routing = tessera_routing();
+	MemoryContext before = CurrentMemoryContext;
+	MemoryContext context;
+
+	InitMaterializedSRF(fcinfo, 0);
+	context = AllocSetContextCreate(before, "tessera chunk bytes", ALLOCSET_DEFAULT_SIZES);
+	for (int i = 0; routing != NULL && i < routing->ngroups; i++)
+	{
+		MemoryContextSwitchTo(context);
+		put_group(routing, tessera_routing_group(routing, i), result);
+		MemoryContextReset(context);
+	}
+	MemoryContextSwitchTo(before);
+	MemoryContextDelete(context);
+	return (Datum) 0;
+}

@@ -1,0 +1,464 @@
+/*
+ * gather.c
+ *	  The worker that keeps tessera.table_statistics: writes this shard's rows when its own statistics have changed, and fetches the other shards'.
+ *
+ * A round: (1) stamps of this shard's tables are compared with its rows, and what differs is collected; (2) each other shard is asked for the stamps of its rows, and what differs is
+ * fetched; a shard that does not answer keeps its rows here; (3) if an ANALYZE has committed since, the other nodes are told to look. Each row is written in a transaction of its own that waits
+ * for no lock, so nothing that the round holds is in anybody's way.
+ *
+ * Shared memory: one flag for each database slot, an atomic. A crash loses the flag: then the others look when their time has come.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "libpq-fe.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "common/shmem.h"
+#include "common/spi_row.h"
+#include "common/worker.h"
+#include "session/internal.h"
+#include "statistics/collect.h"
+#include "statistics/table_statistics.h"
+#include "transaction/participant.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_wake_statistics);
+
+/* How long a node may take to answer, in ms: nobody waits for it. */
+#define CALL_MS 5000
+/* Rows fetched at once: columns of wide tables are large. */
+#define BATCH 32
+/* After news, rounds at this distance (ms), so often: what has been told may not be visible everywhere yet. */
+#define AGAIN_MS 1000
+#define AGAIN 3
+#define OFF_MS 60000
+
+typedef struct Shared
+{
+	pg_atomic_uint32 tell;
+} Shared;
+
+/* A row to look at. */
+typedef struct Candidate
+{
+	pg_uuid_t	table_id;
+	Oid			relid;
+	char	   *stamp;			/* of our row; NULL: we have none */
+} Candidate;
+
+static Shared *shared = NULL;
+static int	interval = 60;		/* tessera.statistics_interval, s */
+static bool tell_at_commit = false;
+static Bitmapset *silent = NULL;	/* in the worker: nodes that did not answer last time */
+
+
+/* ---- transactions of the worker ---- */
+
+static void
+begin(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+}
+
+static void
+commit(MemoryContext context)
+{
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	pgstat_report_stat(false);
+	MemoryContextSwitchTo(context);
+}
+
+
+/* ---- this shard's own rows ---- */
+
+#define OWN_SQL \
+	"SELECT t.table_id, t.relid, s.stamp FROM tessera.cluster_table AS t" \
+	" LEFT JOIN tessera.table_statistics AS s ON s.table_id = t.table_id AND s.node_id = $1 WHERE t.relid IS NOT NULL"
+
+/* Tables of the cluster with the stamp of a node's row, in the current context. */
+static List *
+list_candidates(int32 node_id)
+{
+	static const Oid types[] = {INT4OID};
+	MemoryContext caller = CurrentMemoryContext;
+	Datum		value = Int32GetDatum(node_id);
+	List	   *candidates = NIL;
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run(OWN_SQL, SPI_OK_SELECT, 1, types, &value, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		MemoryContext before = MemoryContextSwitchTo(caller);
+		Candidate  *candidate = palloc(sizeof(Candidate));
+
+		candidate->table_id = *DatumGetUUIDP(spi_row_value(i, 1));
+		candidate->relid = DatumGetObjectId(spi_row_value(i, 2));
+		candidate->stamp = spi_row_text(i, 3);
+		candidates = lappend(candidates, candidate);
+		MemoryContextSwitchTo(before);
+	}
+	tessera_spi_end(&spi);
+	return candidates;
+}
+
+/* Tables whose row here has to be collected anew, in the given context. */
+static List *
+own_changes(MemoryContext context)
+{
+	List	   *changed = NIL;
+	ListCell   *cell;
+	const TesseraRouting *routing;
+
+	begin();
+	routing = tessera_routing();
+	MemoryContextSwitchTo(context);
+	foreach(cell, routing ? list_candidates(routing->self) : NIL)
+	{
+		Candidate  *candidate = lfirst(cell);
+		const TesseraTable *table = tessera_routing_table_by_id(routing, &candidate->table_id);
+
+		CHECK_FOR_INTERRUPTS();
+		if (table && tessera_statistics_changed(routing, table, candidate->stamp))
+			changed = lappend(changed, candidate);
+	}
+	commit(context);
+	return changed;
+}
+
+static void
+collect_own(MemoryContext context)
+{
+	List	   *changed = own_changes(context);
+	ListCell   *cell;
+
+	foreach(cell, changed)
+	{
+		Candidate  *candidate = lfirst(cell);
+		const TesseraRouting *routing;
+		const TesseraTable *table;
+
+		CHECK_FOR_INTERRUPTS();
+		begin();
+		routing = tessera_routing();
+		table = routing ? tessera_routing_table_by_id(routing, &candidate->table_id) : NULL;
+		if (table && tessera_statistics_lock(&candidate->table_id, false))
+			(void) tessera_statistics_collect(routing, table, false);
+		commit(context);
+	}
+}
+
+
+/* ---- the other shards' rows ---- */
+
+static const char *
+uuid_text(const pg_uuid_t *id)
+{
+	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)));
+}
+
+static const char *
+stamp_at(PGresult *result, const pg_uuid_t *id)
+{
+	const char *text = uuid_text(id);
+
+	for (int i = 0; i < PQntuples(result); i++)
+		if (strcmp(PQgetvalue(result, i, 0), text) == 0)
+			return PQgetvalue(result, i, 1);
+	return NULL;
+}
+
+/* Which rows of the node differ from ours: wanted, or gone there. In the given context. */
+static void
+compare(int32 node_id, MemoryContext context, List **wanted, List **gone)
+{
+	const TesseraRouting *routing;
+	const char *values[1] = {psprintf("%d", node_id)};
+	PGresult   *result;
+	List	   *candidates;
+	ListCell   *cell;
+
+	begin();
+	routing = tessera_routing();
+	result = tessera_control_call_within(routing, node_id, "SELECT s.table_id, s.stamp FROM tessera.table_statistics AS s WHERE s.node_id = $1", 1, values, CALL_MS);
+	MemoryContextSwitchTo(context);
+	candidates = list_candidates(node_id);
+	foreach(cell, candidates)
+	{
+		Candidate  *candidate = lfirst(cell);
+		const char *stamp = stamp_at(result, &candidate->table_id);
+
+		if (stamp == NULL && candidate->stamp != NULL)
+			*gone = lappend(*gone, candidate);
+		else if (stamp != NULL && (candidate->stamp == NULL || strcmp(stamp, candidate->stamp) != 0))
+			*wanted = lappend(*wanted, candidate);
+	}
+	commit(context);
+}
+
+static void
+write_fetched(PGresult *result, int row, int32 node_id)
+{
+	TesseraStatisticsRow fetched = {.node_id = node_id};
+	const TesseraTable *table;
+
+	fetched.table_id = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(PQgetvalue(result, row, 0))));
+	fetched.stamp = PQgetvalue(result, row, 1);
+	fetched.pages = strtod(PQgetvalue(result, row, 2), NULL);
+	fetched.tuples = strtod(PQgetvalue(result, row, 3), NULL);
+	fetched.bytes = pg_strtoint64(PQgetvalue(result, row, 4));
+	fetched.columns = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(PQgetvalue(result, row, 5))));
+	fetched.collected = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(PQgetvalue(result, row, 6)),
+																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	table = tessera_routing_table_by_id(tessera_routing(), &fetched.table_id);
+	if (table && tessera_statistics_lock(&fetched.table_id, false))
+		tessera_statistics_write(&fetched, table->relid);
+}
+
+/* Up to BATCH of the wanted rows. The call is one transaction, each row another: no row stays locked while another node is waited for. */
+static void
+fetch_batch(int32 node_id, List *wanted, int first, MemoryContext context)
+{
+	StringInfoData ids;
+	const char *values[2];
+	PGresult   *result;
+	int			n;
+
+	MemoryContextSwitchTo(context);
+	initStringInfo(&ids);
+	for (int i = first; i < list_length(wanted) && i < first + BATCH; i++)
+		appendStringInfo(&ids, "%s%s", i > first ? "," : "{", uuid_text(&((Candidate *) list_nth(wanted, i))->table_id));
+	appendStringInfoChar(&ids, '}');
+	values[0] = psprintf("%d", node_id);
+	values[1] = ids.data;
+	begin();
+	MemoryContextSwitchTo(context);
+	result = tessera_control_call_within(tessera_routing(), node_id,
+										 "SELECT s.table_id, s.stamp, s.pages, s.tuples, s.bytes, s.columns,"
+										 " pg_catalog.to_char(s.collected, 'YYYY-MM-DD HH24:MI:SS.USOF')"
+										 " FROM tessera.table_statistics AS s WHERE s.node_id = $1 AND s.table_id = ANY ($2::uuid[])", 2, values, CALL_MS);
+	commit(context);
+	n = PQntuples(result);
+	for (int i = 0; i < n; i++)
+	{
+		begin();
+		write_fetched(result, i, node_id);
+		commit(context);
+	}
+}
+
+static void
+fetch(int32 node_id, MemoryContext context)
+{
+	List	   *wanted = NIL;
+	List	   *gone = NIL;
+	ListCell   *cell;
+
+	compare(node_id, context, &wanted, &gone);
+	for (int i = 0; i < list_length(wanted); i += BATCH)
+		fetch_batch(node_id, wanted, i, context);
+	foreach(cell, gone)
+	{
+		Candidate  *candidate = lfirst(cell);
+
+		begin();
+		if (tessera_statistics_lock(&candidate->table_id, false))
+			tessera_statistics_delete(&candidate->table_id, node_id);
+		commit(context);
+	}
+}
+
+/* Rows of tables and nodes that are no more. */
+static void
+sweep(MemoryContext context)
+{
+	TesseraSpi	spi;
+
+	begin();
+	tessera_spi_begin(&spi);
+	(void) tessera_spi_run("DELETE FROM tessera.table_statistics AS s WHERE NOT EXISTS (SELECT FROM tessera.cluster_table AS t WHERE t.table_id = s.table_id)"
+						   " OR NOT EXISTS (SELECT FROM tessera.node AS n WHERE n.node_id = s.node_id AND n.is_shard)", SPI_OK_DELETE, 0, NULL, NULL, NULL);
+	tessera_spi_end(&spi);
+	commit(context);
+}
+
+
+/* ---- rounds ---- */
+
+/* Other nodes, in the current context: shards only, or all. */
+static List *
+other_nodes(bool shards, MemoryContext context)
+{
+	List	   *nodes = NIL;
+	const TesseraRouting *routing;
+
+	begin();
+	routing = tessera_routing();
+	MemoryContextSwitchTo(context);
+	for (int i = 0; routing != NULL && i < routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(routing, i);
+
+		if (node->node_id != routing->self && (node->is_shard || !shards))
+			nodes = lappend_int(nodes, node->node_id);
+	}
+	commit(context);
+	return nodes;
+}
+
+static void
+tell(int32 node_id, MemoryContext context)
+{
+	begin();
+	(void) tessera_control_call_within(tessera_routing(), node_id, "SELECT tessera.internal_wake_statistics()", 0, NULL, CALL_MS);
+	commit(context);
+}
+
+/* Has to do with one node; if that fails, the log says so once, and the others have their turn. */
+static void
+with_node(void (*job) (int32 node_id, MemoryContext context), int32 node_id, MemoryContext context)
+{
+	PG_TRY();
+	{
+		job(node_id, context);
+		silent = bms_del_member(silent, node_id);
+	}
+	PG_CATCH();
+	{
+		MemoryContext before = MemoryContextSwitchTo(context);
+		ErrorData  *error = CopyErrorData();
+
+		if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN || error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(TopMemoryContext);
+		if (!bms_is_member(node_id, silent))
+			ereport(LOG,
+					(errcode(error->sqlerrcode),
+					 errmsg("statistics of node %d cannot be fetched for now: %s", node_id, error->message)));
+		silent = bms_add_member(silent, node_id);
+		MemoryContextSwitchTo(before);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+}
+
+static void
+run_round(bool told)
+{
+	MemoryContext before = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "tessera statistics", ALLOCSET_DEFAULT_SIZES);
+	List	   *nodes;
+	ListCell   *cell;
+
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(context);
+		collect_own(context);
+		nodes = other_nodes(true, context);
+		foreach(cell, nodes)
+			with_node(fetch, lfirst_int(cell), context);
+		sweep(context);
+		nodes = told ? other_nodes(false, context) : NIL;
+		foreach(cell, nodes)
+			with_node(tell, lfirst_int(cell), context);
+	}
+	PG_FINALLY();
+	{
+		MemoryContextSwitchTo(before);
+		MemoryContextDelete(context);
+	}
+	PG_END_TRY();
+}
+
+long
+tessera_statistics_step(void)
+{
+	static TimestampTz due = 0;
+	static int	again = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	bool		told = pg_atomic_exchange_u32(&shared[tessera_my_slot()].tell, 0) != 0;
+	long		wait;
+
+	/* woken before its time: there are news */
+	if (told || now < due)
+		again = AGAIN;
+	else if (again > 0)
+		again--;
+	if (interval > 0 || told || again > 0)
+		run_round(told);
+	wait = again > 0 ? AGAIN_MS : interval > 0 ? interval * 1000L : OFF_MS;
+	due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), wait);
+	return wait;
+}
+
+/* internal_wake_statistics(): another node knows of new statistics */
+Datum
+tessera_internal_wake_statistics(PG_FUNCTION_ARGS)
+{
+	tessera_internal_require(fcinfo);
+	(void) tessera_worker_wake(TESSERA_STATISTICS);
+	PG_RETURN_VOID();
+}
+
+void
+tessera_statistics_tell_at_commit(void)
+{
+	(void) tessera_my_slot();	/* may error: not at the commit */
+	tell_at_commit = true;
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_PREPARE && event != XACT_EVENT_ABORT)
+		return;
+	if (tell_at_commit && event == XACT_EVENT_COMMIT)
+	{
+		pg_atomic_write_u32(&shared[tessera_my_slot()].tell, 1);
+		(void) tessera_worker_wake(TESSERA_STATISTICS);
+	}
+	tell_at_commit = false;
+}
+
+static Size
+shared_size(void)
+{
+	return sizeof(Shared) * TESSERA_MAX_DATABASES;
+}
+
+static void
+shared_init(void *memory, LWLockPadded *locks, bool found)
+{
+	shared = memory;
+	for (int i = 0; !found && i < TESSERA_MAX_DATABASES; i++)
+		pg_atomic_init_u32(&shared[i].tell, 0);
+}
+
+static const TesseraShmemModule module = {"tessera_statistics", shared_size, 0, shared_init, NULL};
+
+void
+tessera_statistics_init(void)
+{
+	DefineCustomIntVariable("tessera.statistics_interval", "How often a node looks whether statistics of tables have changed, on itself and on the other shards.",
+							"0: only after an ANALYZE of a table of the cluster.",
+							&interval, 60, 0, 86400, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	tessera_shmem_register(&module);
+	RegisterXactCallback(at_transaction_end, NULL);
+}
