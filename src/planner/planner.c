@@ -24,6 +24,7 @@
 #include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
+#include "planner/cursor_rows.h"
 #include "planner/key_update.h"
 #include "planner/part_plan.h"
 #include "planner/pins.h"
@@ -250,7 +251,7 @@ plan_in_router(Query *query, const char *source, int cursor_options, ParamListIn
 	PlannedStmt *plan = plan_in_mode(TESSERA_PLAN_ROUTER, query, source, cursor_options, params);
 
 	check_scans(plan);
-	return plan;
+	return tessera_may_scroll(cursor_options) ? tessera_keep_rows(plan, false) : plan;
 }
 
 /* The plan of a statement that names cluster tables. */
@@ -267,6 +268,13 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 			refuse_statement(query, &reason);
 		return plan_in_router(query, source, cursor_options, params);
 	}
+	if (tessera_names_current_row(query) && analysis->writes_cluster)
+	{
+		plan = tessera_plan_statement(query, cursor_options, routing, analysis, true, &reason);
+		if (plan == NULL)
+			refuse_statement(query, &reason);
+		return plan;
+	}
 	if (tessera_changes_key(query, analysis))
 	{
 		plan = tessera_plan_key_update(query, source, cursor_options, params, routing, &reason);
@@ -274,11 +282,18 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 			refuse_statement(query, &reason);
 		return plan;
 	}
+	if (whole_statements && (cursor_options & CURSOR_OPT_FAST_PLAN) && !analysis->policies_read_cluster)
+	{
+		Query	   *positioned = tessera_add_positions(query, routing);
+
+		if (positioned)
+			return plan_in_router(positioned, source, cursor_options, params);
+	}
 	if (whole_statements && analysis->occurrences != NIL && analysis->nother == 0 && analysis->all_pinned)
 	{
 		plan = tessera_plan_statement(query, cursor_options, routing, analysis, false, &reason);
 		if (plan)
-			return plan;
+			return tessera_may_scroll(cursor_options) && query->rowMarks == NIL ? tessera_keep_rows(plan, true) : plan;
 	}
 	if (analysis->policies_read_cluster)
 	{

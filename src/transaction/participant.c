@@ -363,7 +363,7 @@ queue_constraint_modes(TesseraParticipant *participant)
 		return;
 	while ((sql = tessera_constraint_modes_next(participant, state->xact_depth)) != NULL)
 	{
-		queue_session(participant->connection, InvalidOid);
+		queue_session(participant->connection, true);
 		tessera_connection_queue_control(participant->connection, sql, 0, NULL);
 		participant->modes_sent++;
 	}

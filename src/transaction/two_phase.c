@@ -471,6 +471,15 @@ choose_coordinator(TesseraParticipant *writer, bool wrote_here)
 	return chosen ? chosen : writer;
 }
 
+/* What fires at the end of the transaction does so by whom it is ended. */
+static void
+restate_users(void)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].wrote)
+			tessera_participant_restate_user(&tessera_participants[i]);
+}
+
 void
 tessera_two_phase_pre_commit(void)
 {
@@ -486,8 +495,8 @@ tessera_two_phase_pre_commit(void)
 			nwriters++;
 			if (writer == NULL || writer->unlisted)
 				writer = &tessera_participants[i];
-			tessera_participant_restate_user(&tessera_participants[i]);
 		}
+	restate_users();
 	end_readers();
 	if (nwriters == 0)
 		return;
@@ -523,6 +532,7 @@ tessera_two_phase_pre_prepare(void)
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot prepare a transaction that adds a node to the cluster"),
 					 errhint("Use COMMIT.")));
+	restate_users();
 	end_readers();
 	/* room for what may not fail later */
 	if (client_nodes != NULL)
