@@ -409,12 +409,19 @@ tessera_internal_join_group(PG_FUNCTION_ARGS)
 
 	/* a move under way neither clones nor gates a table that comes later (A8) */
 	tessera_group_check_idle(&group, NULL, NULL, NULL);
-	if (tessera_spi_run("SELECT 1 FROM tessera.chunk WHERE ($1->>'has_rows')::bool AND group_id = $2 AND node_id <> ($1->>'primary')::int4 LIMIT 1",
+	if (tessera_spi_run("SELECT (SELECT min(format('%I.%I', t.schema_name, t.table_name)) FROM tessera.cluster_table AS t WHERE t.group_id = $2),"
+						" (SELECT n.name FROM tessera.node AS n WHERE n.node_id = ($1->>'primary')::int4) FROM tessera.chunk"
+						" WHERE ($1->>'has_rows')::bool AND group_id = $2 AND node_id <> ($1->>'primary')::int4 LIMIT 1",
 						SPI_OK_SELECT, 2, (Oid[]) {JSONBOID, UUIDOID}, (Datum[]) {spec, UUIDPGetDatum(&group.group_id)}, NULL) > 0)
+	{
+		const char *move = psprintf("SELECT tessera.move_range(%s, tessera.minkey(), tessera.maxkey(), %s)", quote_literal_cstr(spi_row_text(0, 1)),
+									quote_literal_cstr(spi_row_text(0, 2)));
+
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table %s has rows, but chunks of the group lie on other shards", field(spec, "object")),
-				 errhint("Move the chunks of the group to the table's shard first (tessera.move_range), or shard the table while it is empty.")));
+				 errhint("Move the group to the table's shard first (%s), and back afterwards; or shard the table while it is empty.", move)));
+	}
 
 	relid = write_table_row(spec, UUIDPGetDatum(&group.group_id));
 	result = describe(UUIDPGetDatum(&group.group_id), uuid_field(spec, "table_id"), false, false, caller);

@@ -126,8 +126,13 @@ body_reaches(const char *body)
 	}
 	PG_CATCH();
 	{
-		/* the lexer holds nothing; a function whose body it cannot read has not been checked when it was made, and may do anything */
-		if (geterrcode() != ERRCODE_SYNTAX_ERROR)
+		int			category = ERRCODE_TO_CATEGORY(geterrcode());
+
+		/*
+		 * The lexer holds nothing. A body that it cannot read has not been checked when it was made, or not under this session's settings (backslash_quote): it may do
+		 * anything.
+		 */
+		if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
 			PG_RE_THROW();
 		MemoryContextSwitchTo(caller);
 		FlushErrorState();

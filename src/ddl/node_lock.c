@@ -92,10 +92,10 @@ prepared_name(TransactionId xid)
 	TesseraSpi	spi;
 	Oid			type = XIDOID;
 	Datum		value = TransactionIdGetDatum(xid);
-	char	   *result = "?";
+	char	   *result = pstrdup("?");
 
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
+	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
 		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	tessera_spi_end(&spi);
 	return result;
@@ -120,7 +120,14 @@ append_holder(StringInfo holders, VirtualTransactionId id)
 		TransactionId xid = id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
 
 		if (TransactionIdIsValid(xid))
-			appendStringInfo(holders, "\n0 0 0 %s", prepared_name(xid));
+		{
+			char	   *name = prepared_name(xid);
+
+			for (char *c = name; *c; c++)
+				if (*c == '\n')
+					*c = ' ';	/* ends a holder's line */
+			appendStringInfo(holders, "\n0 0 0 %s", name);
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ typedef enum TesseraStatementPrivate
 	STATEMENT_SHARDED,			/* OidList: sharded tables it names */
 	STATEMENT_FLAGS,			/* Integer: TesseraStatementFlags */
 	STATEMENT_CONDITIONS,		/* List of IntList (executor/prune.h) that bound the shards of STATEMENT_MANY */
+	STATEMENT_POSITION,			/* Integer: of STATEMENT_CURRENT_OF, the parameter that is the ctid; -1: no such statement */
 	STATEMENT_QUERY,			/* the Query, to be planned again if this plan does not fit when it is executed */
 	STATEMENT_COUNT
 } TesseraStatementPrivate;
@@ -33,18 +34,24 @@ typedef enum TesseraStatementFlags
 	STATEMENT_RETURNS_ROWS = 2,
 	STATEMENT_MANY = 4,			/* goes to every shard that owns part of its (one) group, if no pin bounds it */
 	STATEMENT_DML = 8,			/* sets es_processed */
-	TABLE_SINGLE = 16			/* T3: the statement's only fragment, run once */
+	STATEMENT_CURRENT_OF = 64,	/* of the row where a cursor stands */
+	TABLE_SINGLE = 16,			/* T3: the statement's only fragment, run once */
+	TABLE_NODES = 32			/* T3: its rows' tableoid is the number of the node that they lie on (planner/cursor_rows.h) */
 } TesseraStatementFlags;
+
+/* Names of columns of a cursor's plan that are dropped before the user sees them, each followed by the number of its table in the range table: where the row lies. */
+#define TESSERA_CTID_COLUMN "tessera_ctid"
+#define TESSERA_NODE_COLUMN "tessera_node"
 
 /* Scan of one cluster table (T3). custom_exprs: the parameters of the shipped conditions, then the key expressions if pinned. */
 typedef enum TesseraTablePrivate
 {
 	TABLE_SQL,					/* String */
 	TABLE_NPARAMS,				/* Integer */
-	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for */
+	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for, system columns among them */
 	TABLE_PINS,					/* List of IntList, as above; at most one */
 	TABLE_CONDITIONS,			/* List of IntList (executor/prune.h) */
-	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows, TABLE_SINGLE */
+	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows, TABLE_SINGLE, TABLE_NODES */
 	TABLE_COUNT
 } TesseraTablePrivate;
 

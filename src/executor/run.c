@@ -624,6 +624,12 @@ next_remote(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
 	return NULL;
 }
 
+int32
+tessera_run_row_node(const TesseraRun *run)
+{
+	return run->current < run->ntargets ? run->targets[run->current].node_id : 0;
+}
+
 TupleTableSlot *
 tessera_run_next(TesseraRun *run, TupleTableSlot *slot)
 {

@@ -65,6 +65,9 @@ extern bool tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
 /* Next row into slot (virtual, of query->desc), or the local part's own slot; NULL at the end. */
 extern TupleTableSlot *tessera_run_next(TesseraRun *run, TupleTableSlot *slot);
 
+/* The node that the last row came from; 0: the local part. */
+extern int32 tessera_run_row_node(const TesseraRun *run);
+
 /* Runs to the end (a statement without rows, or rows not wanted) and returns the rows processed, all shards summed. */
 extern uint64 tessera_run_complete(TesseraRun *run);
 

@@ -15,11 +15,13 @@
 #include "miscadmin.h"
 #include "nodes/extensible.h"
 #include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
+#include "executor/current_of.h"
 #include "executor/cursor.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
@@ -46,6 +48,8 @@ typedef struct StatementState
 	QueryDesc  *nested;			/* another plan of the statement, if this one does not fit */
 	int			ntargets;
 	int32	   *targets;
+	TesseraCursorRow current;	/* of WHERE CURRENT OF */
+	bool		nothing;		/* it has no row of the table */
 } StatementState;
 
 static Node *create_state(CustomScan *scan);
@@ -154,6 +158,23 @@ may_autocommit(StatementState *state, const TesseraRunRequest *request)
 	return state->ntargets == 1 && state->targets[0] != request->routing->self && tessera_autocommit_write_allowed();
 }
 
+/* The row of WHERE CURRENT OF: its ctid is a parameter of the text. false: the cursor's row has none of the table. */
+static bool
+find_current_row(StatementState *state)
+{
+	TesseraCursorRow *row = &state->current;
+	Query	   *query = (Query *) list_nth(private_of(state), STATEMENT_QUERY);
+	Oid			relid = rt_fetch(query->resultRelation, query->rtable)->relid;
+	int			position = intVal(list_nth(private_of(state), STATEMENT_POSITION));
+
+	if (!tessera_cursor_row(castNode(CurrentOfExpr, query->jointree->quals), state->css.ss.ps.state, relid, row))
+		return false;
+	state->routing = row->routing;
+	state->values.values[position] = PointerGetDatum(&row->ctid);
+	state->values.nulls[position] = false;
+	return true;
+}
+
 /* Routes and sends the request's query until its shards take it, or starts another plan. */
 static void
 run(StatementState *state, TesseraRunRequest *request)
@@ -165,6 +186,11 @@ run(StatementState *state, TesseraRunRequest *request)
 	if (!state->evaluated)
 		tessera_values_evaluate(&state->values, &state->css);
 	state->evaluated = true;
+	if ((state->flags & STATEMENT_CURRENT_OF) && !find_current_row(state))
+	{
+		state->nothing = true;
+		return;
+	}
 	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
 	state->run = tessera_run_make();
 	for (;;)
@@ -177,6 +203,11 @@ run(StatementState *state, TesseraRunRequest *request)
 		{
 			start_nested(state, !fits);
 			break;
+		}
+		if (state->flags & STATEMENT_CURRENT_OF)
+		{
+			state->ntargets = 1;
+			state->targets[0] = state->current.node_id;
 		}
 		request->ntargets = state->ntargets;
 		request->targets = state->targets;
@@ -274,6 +305,8 @@ next(CustomScanState *node)
 
 	if (!state->started)
 		start(state);
+	if (state->nothing)
+		return NULL;
 	if (state->nested)
 		return next_nested(state);
 	if (!(state->flags & STATEMENT_RETURNS_ROWS))

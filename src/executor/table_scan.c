@@ -13,6 +13,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/extensible.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -20,12 +21,14 @@
 #include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
+#include "executor/current_of.h"
 #include "executor/cursor.h"
 #include "executor/explain_remote.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
 #include "executor/run.h"
+#include "executor/system_row.h"
 #include "executor/targets.h"
 #include "executor/values.h"
 #include "transaction/participant.h"
@@ -41,6 +44,8 @@ typedef struct TableState
 	List	   *pin;
 	List	   *conditions;
 	TesseraRemoteQuery *query;
+	AttrNumber *attributes;		/* of the relation, for each column of the query */
+	TupleTableSlot *wide;		/* with system columns among them: a row as it comes from another node (system_row.h) */
 	TesseraRun *run;
 	TesseraFigures figures;		/* of runs that have ended */
 	bool		started;
@@ -105,10 +110,23 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	List	   *attributes = list_nth(private, TABLE_ATTRIBUTES);
 	List	   *pins = list_nth(private, TABLE_PINS);
 	AttrNumber *attnums = palloc(sizeof(AttrNumber) * Max(list_length(attributes), 1));
+	TupleDesc	desc = RelationGetDescr(node->ss.ss_currentRelation);
+	bool		has_system_columns = false;
 	ListCell   *cell;
 
 	foreach(cell, attributes)
+	{
 		attnums[foreach_current_index(cell)] = lfirst_int(cell);
+		has_system_columns |= lfirst_int(cell) < 0;
+	}
+	state->attributes = palloc(sizeof(AttrNumber) * Max(list_length(attributes), 1));
+	memcpy(state->attributes, attnums, sizeof(AttrNumber) * list_length(attributes));
+	if (has_system_columns)
+	{
+		node->ss.ss_ScanTupleSlot = tessera_system_row_slot(estate, desc);
+		desc = tessera_system_row_desc(desc, attributes, attnums);
+		state->wide = ExecInitExtraTupleSlot(estate, desc, &TTSOpsVirtual);
+	}
 	state->flags = intVal(list_nth(private, TABLE_FLAGS));
 	state->conditions = list_nth(private, TABLE_CONDITIONS);
 	state->pin = pins ? linitial(pins) : NIL;
@@ -116,7 +134,7 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	state->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);
 	state->held = tessera_opens_cursor(eflags) && tessera_cursor_holds(scan->custom_exprs, (state->flags & STATEMENT_WRITES) != 0);
 	state->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), intVal(list_nth(private, TABLE_NPARAMS)), state->values.types,
-											 RelationGetDescr(node->ss.ss_currentRelation), list_length(attributes), attnums);
+											 desc, list_length(attributes), attnums);
 	set_reader(state);
 	state->scan_context = AllocSetContextCreate(estate->es_query_cxt, "tessera scan", ALLOCSET_DEFAULT_SIZES);
 	if (tessera_opens_cursor(eflags))
@@ -304,6 +322,36 @@ open_scan(void *scan)
 	}
 }
 
+/* The local part's row has the query's columns only, one with system columns has them behind the others. */
+static void
+spread(TableState *state, TupleTableSlot *row, TupleTableSlot *slot)
+{
+	slot_getallattrs(row);
+	ExecClearTuple(slot);
+	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
+	slot->tts_tableOid = RelationGetRelid(state->css.ss.ss_currentRelation);
+	for (int i = 0; i < state->query->natts; i++)
+	{
+		AttrNumber	attribute = state->attributes[i];
+		int			column = row == state->wide ? state->query->attnums[i] - 1 : i;
+
+		if (attribute < 0)
+			tessera_system_row_set(slot, attribute, row->tts_values[column]);
+		else
+		{
+			slot->tts_values[attribute - 1] = row->tts_values[column];
+			slot->tts_isnull[attribute - 1] = row->tts_isnull[column];
+		}
+	}
+	if (state->flags & TABLE_NODES)
+	{
+		int32		node = tessera_run_row_node(state->run);
+
+		slot->tts_tableOid = node != 0 ? node : tessera_routing()->self;
+	}
+	ExecStoreVirtualTuple(slot);
+}
+
 static TupleTableSlot *
 next_row(ScanState *node)
 {
@@ -314,28 +362,14 @@ next_row(ScanState *node)
 	if (!state->started)
 		(void) start(state);
 	state->read = true;
-	row = tessera_run_next(state->run, slot);
+	row = tessera_run_next(state->run, state->wide ? state->wide : slot);
 	if (row == NULL)
 		return ExecClearTuple(slot);
 	tessera_statement_number(node->ps.state)->emitted = true;
-	if (row != slot)
-	{
-		/* The local part's row has the result's columns only: spread them. */
-		slot_getallattrs(row);
-		ExecClearTuple(slot);
-		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
-		for (int i = 0; i < state->query->natts; i++)
-		{
-			int			attribute = state->query->attnums[i] - 1;
-
-			if (attribute < 0)
-				continue;
-			slot->tts_values[attribute] = row->tts_values[i];
-			slot->tts_isnull[attribute] = row->tts_isnull[i];
-		}
-		ExecStoreVirtualTuple(slot);
-	}
-	slot->tts_tableOid = RelationGetRelid(node->ss_currentRelation);
+	if (row == slot)
+		slot->tts_tableOid = RelationGetRelid(node->ss_currentRelation);
+	else
+		spread(state, row, slot);
 	return slot;
 }
 
@@ -374,6 +408,34 @@ rescan(CustomScanState *node)
 	}
 	state->read = false;
 	ExecScanReScan(&node->ss);
+}
+
+typedef struct FindContext
+{
+	Oid			relid;
+	const TesseraRouting *routing;
+} FindContext;
+
+static bool
+find_scan(PlanState *node, void *context)
+{
+	FindContext *find = context;
+	CustomScanState *scan = (CustomScanState *) node;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, CustomScanState) && scan->methods == &exec_methods && RelationGetRelid(scan->ss.ss_currentRelation) == find->relid)
+		find->routing = ((TableState *) scan)->routing;
+	return find->routing != NULL || planstate_tree_walker(node, find_scan, context);
+}
+
+const TesseraRouting *
+tessera_scan_routing(PlanState *state, Oid relid)
+{
+	FindContext find = {.relid = relid};
+
+	(void) find_scan(state, &find);
+	return find.routing;
 }
 
 /* May the values be evaluated without running the plan? They are then. */

@@ -43,6 +43,7 @@
 #define RETRY_MS 20
 #define CANCEL_WAIT_MS 60000
 #define LOST_MS 60000
+#define NEXT_PART_MS 10000		/* shards of the next part of a range may be in other migrations so long */
 
 PG_FUNCTION_INFO_V1(tessera_move_range);
 PG_FUNCTION_INFO_V1(tessera_move_chunk);
@@ -411,6 +412,43 @@ fail_part(ErrorData *error, const char *done, const char *from, const char *max,
 	ReThrowError(error);
 }
 
+/* The same for a part behind the first: its shards may be busy for a moment, with the end of the part before it or with somebody else's migration. */
+static bool
+register_next(Move *move, const char *from, const char *max)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), NEXT_PART_MS);
+	volatile bool busy = true;
+	volatile bool found = false;
+
+	while (busy)
+	{
+		BeginInternalSubTransaction(NULL);
+		MemoryContextSwitchTo(caller);
+		PG_TRY();
+		{
+			found = register_move(move, from, max, NULL);
+			ReleaseCurrentSubTransaction();
+			busy = false;
+		}
+		PG_CATCH();
+		{
+			if (geterrcode() != ERRCODE_OBJECT_IN_USE || GetCurrentTimestamp() >= deadline)
+				PG_RE_THROW();
+			MemoryContextSwitchTo(caller);
+			FlushErrorState();
+			RollbackAndReleaseCurrentSubTransaction();
+		}
+		PG_END_TRY();
+		MemoryContextSwitchTo(caller);
+		CurrentResourceOwner = owner;
+		if (busy)
+			tessera_work_sleep(RESTART_POLL_MS);
+	}
+	return found;
+}
+
 /* Registers a migration of the first part that is not there, and waits for its end. false: there is none. On error what is done is told, if there is more than one part. */
 static bool
 move_part(Move *move, const char *whole_min, const char *from, const char *max, const char *done)
@@ -421,7 +459,7 @@ move_part(Move *move, const char *whole_min, const char *from, const char *max, 
 	move->id = move->part_min = move->part_max = NULL;
 	PG_TRY();
 	{
-		found = register_move(move, from, max, NULL);
+		found = done[0] != '\0' ? register_next(move, from, max) : register_move(move, from, max, NULL);
 		if (found && done[0] == '\0')
 			warn_far_code(move);
 		if (found)

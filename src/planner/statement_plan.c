@@ -8,7 +8,12 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/sysattr.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "nodes/makefuncs.h"
@@ -21,6 +26,8 @@
 #include "rewrite/rewriteHandler.h"
 #include "rewrite/rewriteManip.h"
 #include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -456,6 +463,49 @@ returns_anonymous_rows(Query *query)
 	return false;
 }
 
+/* WHERE CURRENT OF becomes WHERE ctid = the newest version of the row whose ctid is a parameter. Returns the parameter's index. */
+static int
+add_position(Query *copy, List **params)
+{
+	RangeTblEntry *table = rt_fetch(copy->resultRelation, copy->rtable);
+	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
+	Const	   *text = makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1, CStringGetTextDatum(name), false, false);
+	Node	   *ctid = tessera_make_param((Expr *) makeNullConst(TIDOID, -1, InvalidOid), params);
+	FuncExpr   *newest = makeFuncExpr(F_CURRTID2, TIDOID, list_make2(text, ctid), InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+	Query	   *select = makeNode(Query);
+	SubLink    *value = makeNode(SubLink);
+
+	/* in a subquery it is asked for once */
+	select->commandType = CMD_SELECT;
+	select->canSetTag = true;
+	select->targetList = list_make1(makeTargetEntry((Expr *) newest, 1, pstrdup("ctid"), false));
+	select->jointree = makeFromExpr(NIL, NULL);
+	value->subLinkType = EXPR_SUBLINK;
+	value->subselect = (Node *) select;
+	value->location = -1;
+	copy->jointree->quals = (Node *) make_opclause(TIDEqualOperator, BOOLOID, false,
+												   (Expr *) makeVar(copy->resultRelation, SelfItemPointerAttributeNumber, TIDOID, -1, InvalidOid, 0), (Expr *) value,
+												   InvalidOid, InvalidOid);
+	copy->hasSubLinks = true;
+	return list_length(*params) - 1;
+}
+
+/* Rows of different shards may have the same. */
+static bool
+goes_by_ctid(Query *query, Index rti)
+{
+	Bitmapset  *attributes = NULL;
+
+	pull_varattnos(query->jointree->quals, rti, &attributes);
+	return bms_is_member(SelfItemPointerAttributeNumber - FirstLowInvalidHeapAttributeNumber, attributes);
+}
+
+bool
+tessera_names_current_row(const Query *query)
+{
+	return query->jointree && query->jointree->quals && IsA(query->jointree->quals, CurrentOfExpr);
+}
+
 PlannedStmt *
 tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many, TesseraReason *reason)
 {
@@ -467,12 +517,19 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	List	   *placed;
 	List	   *sharded;
 	int			flags = 0;
+	int			position = -1;
 	List	   *conditions = NIL;
 	CustomScan *scan;
 	char	   *sql;
 
 	if (writes && !modification_allowed(analysis, reason))
 		return NULL;
+	if (many && goes_by_ctid(query, ((TesseraOccurrence *) linitial(analysis->occurrences))->rti))
+	{
+		reason->text = "it goes by ctid, and rows of different shards may have the same";
+		reason->hint = "Give the table its shard key by equality with a constant or parameter, or use the primary key.";
+		return NULL;
+	}
 	if (inserts_values(query))
 	{
 		reason->text = "it inserts several rows that are computed one by one";
@@ -492,6 +549,17 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		reason->text = "it needs defaults that the rows' source does not have";
 		return NULL;
 	}
+	if (tessera_names_current_row(query))
+	{
+		if (has_subclass(((TesseraOccurrence *) linitial(analysis->occurrences))->table->relid))
+		{
+			reason->text = "WHERE CURRENT OF needs a table without partitions and children";
+			reason->hint = "Use the primary key.";
+			return NULL;
+		}
+		copy->jointree->quals = NULL;
+		flags |= STATEMENT_CURRENT_OF;
+	}
 	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
 		tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
@@ -505,10 +573,12 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		flags |= STATEMENT_DML;
 	if (many)
 		flags |= STATEMENT_MANY;
+	if (flags & STATEMENT_CURRENT_OF)
+		position = add_position(copy, &params);
 	exprs = list_copy(params);
 	pins = collect_pins(analysis, copy, &exprs);
 	collect_tables(analysis, &placed, &sharded);
-	if (many)
+	if (many && position < 0)
 	{
 		TesseraOccurrence *only = linitial(analysis->occurrences);
 
@@ -522,6 +592,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), pins, placed, sharded);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
 	scan->custom_private = lappend(scan->custom_private, conditions);
+	scan->custom_private = lappend(scan->custom_private, makeInteger(position));
 	scan->custom_private = lappend(scan->custom_private, query);
 	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
 	return tessera_wrap_plan(query, scan, cursor_options);

@@ -12,6 +12,9 @@
 #include "planner/pins.h"
 #include "planner/ship.h"
 
+/* Is it UPDATE or DELETE ... WHERE CURRENT OF? */
+extern bool tessera_names_current_row(const Query *query);
+
 /* T1: the whole statement on one shard; many: DML on every shard of its group. NULL and *reason if it cannot be. */
 extern PlannedStmt *tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many,
 										   TesseraReason *reason);

@@ -13,6 +13,7 @@
 #include "access/sysattr.h"
 #include "access/transam.h"
 #include "access/table.h"
+#include "catalog/heap.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_statistic.h"
@@ -34,6 +35,7 @@
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
 #include "utils/acl.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/selfuncs.h"
@@ -43,6 +45,7 @@
 #include "executor/plan_private.h"
 #include "executor/targets.h"
 #include "planner/conditions.h"
+#include "planner/cursor_rows.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "session/internal.h"
@@ -311,6 +314,73 @@ pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 
 /* ---- plans ---- */
 
+typedef struct CtidContext
+{
+	Index		relid;
+	int			sublevels;
+} CtidContext;
+
+static bool
+is_ctid(Node *node, CtidContext *context)
+{
+	Var		   *var = (Var *) node;
+
+	return node && IsA(node, Var) && var->varno == context->relid && var->varlevelsup == context->sublevels && var->varattno == SelfItemPointerAttributeNumber;
+}
+
+/* Is the relation's ctid part of anything but what tells no rows apart? */
+static bool
+uses_ctid(Node *node, CtidContext *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		bool		found;
+
+		context->sublevels++;
+		found = query_tree_walker((Query *) node, uses_ctid, context, 0);
+		context->sublevels--;
+		return found;
+	}
+	if (IsA(node, NullTest) && is_ctid((Node *) ((NullTest *) node)->arg, context))
+		return false;
+	if (IsA(node, Aggref) && ((Aggref *) node)->aggfnoid == F_COUNT_ANY && ((Aggref *) node)->aggdistinct == NIL)
+	{
+		TargetEntry *entry = linitial_node(TargetEntry, ((Aggref *) node)->args);
+
+		return !is_ctid((Node *) entry->expr, context) && expression_tree_walker(node, uses_ctid, context);
+	}
+	return is_ctid(node, context) || expression_tree_walker(node, uses_ctid, context);
+}
+
+/*
+ * Rows of two shards may have the same ctid, so no condition may go by it, and no group. It may be shown: as a column of the statement itself, not of a
+ * subquery, whose columns may go anywhere.
+ */
+static bool
+computes_with_ctid(PlannerInfo *root, RelOptInfo *rel)
+{
+	CtidContext context = {.relid = rel->relid};
+	Query	   *parse = root->parse;
+	ListCell   *cell;
+
+	if (root->query_level > 1 || rel->reloptkind != RELOPT_BASEREL || parse->setOperations)
+		return true;
+	foreach(cell, parse->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		bool		groups = entry->ressortgroupref != 0 &&
+			(parse->hasWindowFuncs || get_sortgroupref_clause_noerr(entry->ressortgroupref, parse->groupClause) || get_sortgroupref_clause_noerr(entry->ressortgroupref, parse->distinctClause));
+
+		if (is_ctid((Node *) entry->expr, &context) ? groups : uses_ctid((Node *) entry->expr, &context))
+			return true;
+	}
+	if (uses_ctid((Node *) parse->jointree, &context) || uses_ctid(parse->havingQual, &context))
+		return true;
+	return range_table_walker(parse->rtable, uses_ctid, &context, 0);
+}
+
 /*
  * Columns that the plan above needs from this scan: the whole row if any of it is asked for as such. By whom? If only row marks do (copy_row_marks), for rechecks, it is the row
  * with the columns that the statement reads: there may be no right to read the others.
@@ -338,13 +408,15 @@ needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *l
 			bms_is_member(whole, needed))
 			attributes = lappend_int(attributes, i);
 	}
-	for (int i = FirstLowInvalidHeapAttributeNumber + 1; i < 0; i++)
+	for (int i = -1; i > FirstLowInvalidHeapAttributeNumber; i--)
 		if ((i != TableOidAttributeNumber || has_subclass(RelationGetRelid(relation))) && bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("system columns of table \"%s\" can be read only where one shard answers the statement",
-							RelationGetRelationName(relation)),
-					 errhint("Give the table its shard key by equality with a constant or parameter.")));
+			attributes = lappend_int(attributes, i);
+	if (list_member_int(attributes, SelfItemPointerAttributeNumber) && cluster_table(RelationGetRelid(relation))->group >= 0 && computes_with_ctid(root, rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("the ctid of table \"%s\" can only be shown where several shards answer the statement", RelationGetRelationName(relation)),
+				 errdetail("Rows of different shards may have the same."),
+				 errhint("Give the table its shard key by equality with a constant or parameter, or use the primary key.")));
 	return attributes;
 }
 
@@ -542,10 +614,13 @@ scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes
 	query->rtable = list_make1(table);
 	foreach(cell, attributes)
 	{
-		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(relation), lfirst_int(cell) - 1);
-		Var		   *var = makeVar(1, att->attnum, att->atttypid, att->atttypmod, att->attcollation, 0);
+		AttrNumber	attribute = lfirst_int(cell);
+		const FormData_pg_attribute *att = attribute > 0 ? TupleDescAttr(RelationGetDescr(relation), attribute - 1) : SystemAttributeDefinition(attribute);
+		Expr	   *var = (Expr *) makeVar(1, att->attnum, att->atttypid, att->atttypmod, att->attcollation, 0);
 
-		query->targetList = lappend(query->targetList, makeTargetEntry((Expr *) var, ++resno, pstrdup(NameStr(att->attname)), false));
+		if (attribute == TableOidAttributeNumber)
+			var = (Expr *) makeRelabelType(var, REGCLASSOID, -1, InvalidOid, COERCE_EXPLICIT_CAST);
+		query->targetList = lappend(query->targetList, makeTargetEntry(var, ++resno, pstrdup(NameStr(att->attname)), false));
 	}
 	foreach(cell, shipped)
 		quals = lappend(quals, scan_mutator((Node *) lfirst_node(RestrictInfo, cell)->clause, &context));
@@ -600,7 +675,11 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	List	   *exprs;
 	ListCell   *cell;
 	PlanRowMark *mark = user_mark(root, rel->relid);
+	int			flags = mark ? STATEMENT_WRITES : 0;
 	char	   *sql;
+
+	if (root->query_level == 1 && tessera_has_positions(root->parse, rel->relid))
+		flags |= TABLE_NODES;
 
 	foreach(cell, clauses)
 	{
@@ -635,7 +714,7 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	scan->scan.scanrelid = rel->relid;
 	scan->custom_exprs = exprs;
 	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), attributes, pin, conditions);
-	scan->custom_private = lappend(scan->custom_private, makeInteger(mark ? STATEMENT_WRITES : 0));
+	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
 	Assert(list_length(scan->custom_private) == TABLE_COUNT);
 	table_close(relation, NoLock);
 	return (struct Plan *) scan;

@@ -88,7 +88,7 @@ $holder->query('BEGIN; SELECT v FROM t WHERE k = 2500');
 my $who = qr/user "[^"]+", application "reporting"/;
 my $error = $c->error('s1', "SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/55P03: *could not obtain lock on public\.t within 700 ms/, 'DDL gives up');
-like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who, idle in transaction since 20[^,]*, statement: .*SELECT v FROM t WHERE k = 2500/, 'and says who holds it') or diag $error;
+like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who, idle in transaction since 20[^,]*, statement: .*SELECT v FROM t WHERE k = 2500\.\n/, 'and says who holds it') or diag $error;
 like($error, qr/HINT: .*pg_terminate_backend\($pid\) on node "s2", or raise tessera\.ddl_lock_timeout/, 'and what to do');
 $error = $c->error('s1', "SET ROLE bob; SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who\.$/m, 'whoever may not see others\' statements does not') or diag $error;
@@ -115,11 +115,23 @@ $holder->query('ROLLBACK');
 $c->query('s1', "BEGIN; SELECT v FROM t WHERE k = 1; PREPARE TRANSACTION 'left'");
 $error = $c->error('s2', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/DETAIL: *On node "s1", prepared transaction "left" holds it\..*HINT: *COMMIT PREPARED/s, 'a prepared transaction is named') or diag $error;
+$error = $c->error('s1', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
+like($error, qr/DETAIL: *On node "s\d", prepared transaction "left" holds it/, 'on the own node, too') or diag $error;
 $c->query('s1', "ROLLBACK PREPARED 'left'");
 $holder->query('RESET ROLE; BEGIN; ALTER TABLE t ADD COLUMN y int');
 $error = $c->error('s3', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/names of what the statement changes.*process \d+ holds it for process $pid of node "s2": .*ALTER TABLE t ADD COLUMN y/s, 'another node\'s DDL is named') or diag $error;
 $holder->query('ROLLBACK');
+
+# a child of the table
+$c->query('s1', 'CREATE TABLE parent (k int, v int) PARTITION BY RANGE (k); CREATE TABLE child PARTITION OF parent FOR VALUES FROM (1) TO (100); INSERT INTO parent VALUES (1, 1)');
+$holder->query('BEGIN; UPDATE child SET v = 2');
+$error = $c->error('s3', "SET tessera.ddl_lock_timeout = '500ms'; CREATE INDEX x ON parent (v)");
+like($error, qr/lock on public\.child.*process $pid (?:holds it|of node "s2")/s, 'the child of a table is named') or diag $error;
+$error = $c->error('s3', 'BEGIN; LOCK TABLE parent IN SHARE MODE NOWAIT');
+like($error, qr/lock on public\.child/, 'LOCK TABLE locks children, too') or diag $error;
+is($c->query('s3', 'BEGIN; LOCK TABLE ONLY parent IN SHARE MODE NOWAIT; COMMIT'), '', 'but not with ONLY');
+$holder->query('COMMIT');
 
 # ---- a mere wait ----
 

@@ -46,11 +46,25 @@ $c->is_settled('the shop');
 
 # With the statements of the report alone: one table after the other.
 $c->query('s1', $_) foreach ('CREATE TABLE authors (id int PRIMARY KEY, name text UNIQUE)', 'CREATE TABLE books (id int PRIMARY KEY, author int REFERENCES authors)',
-	'INSERT INTO authors VALUES (1, 1)', 'INSERT INTO books VALUES (1, 1)');
+	'CREATE UNIQUE INDEX books_plain ON books (id) WHERE id > 0', 'INSERT INTO authors VALUES (1, 1)', 'INSERT INTO books VALUES (1, 1)');
 my $report = "tessera.check_table('books', 'author', colocate_with => 'authors')";
 my ($status, $out, $err) = $c->psql('s1', "SELECT statement FROM $report WHERE statement IS NOT NULL \\gexec");
 is($status, 0, 'gexec runs the statements') or diag $err;
 $c->query('s1', "SELECT tessera.shard_table('books', 'author', colocate_with => 'authors')");
 is($c->query('s1', 'SELECT count(*) FROM books JOIN authors ON authors.id = author'), 1, 'and the table is sharded');
+
+# What the documents for users name is there.
+my %named;
+foreach my $document (qw(applications differences operations migration))
+{
+	my $words = slurp_file(dirname(__FILE__) . "/../../doc/$document.md");
+	$named{$1} //= $document while $words =~ /\btessera\.([a-z_]+)(?![a-z_.]*\.(?:so|control|sql|c|h)\b)/g;
+}
+my $list = join(', ', map { "('$_', '$named{$_}')" } grep { !/_$/ } sort keys %named);
+is($c->query('s1', "SELECT n.name, n.document FROM (VALUES $list) AS n(name, document)
+	WHERE NOT EXISTS (SELECT FROM pg_proc WHERE proname = n.name AND pronamespace = 'tessera'::regnamespace)
+	AND NOT EXISTS (SELECT FROM pg_class WHERE relname = n.name AND relnamespace = 'tessera'::regnamespace)
+	AND NOT EXISTS (SELECT FROM pg_type WHERE typname = n.name AND typnamespace = 'tessera'::regnamespace)
+	AND NOT EXISTS (SELECT FROM pg_settings WHERE pg_settings.name = 'tessera.' || n.name)"), '', 'every function, view, type and setting that a document names exists');
 
 done_testing();
