@@ -26,6 +26,7 @@
 #include "ddl/sequence.h"
 #include "migration/migration.h"
 #include "routing/routing.h"
+#include "transaction/notify.h"
 #include "statistics/table_statistics.h"
 #include "transaction/resolver.h"
 
@@ -42,6 +43,7 @@ static const struct
 	[TESSERA_RANGE_DELETER] = {"range deleter", tessera_range_deleter_step},
 	[TESSERA_MIGRATION_RECOVERY] = {"migration recovery", tessera_migration_recovery_step},
 	[TESSERA_TRANSACTION_RESOLVER] = {"transaction resolver", tessera_resolver_step},
+	[TESSERA_NOTIFICATION_FORWARDER] = {"notification forwarder", tessera_notify_forward_step},
 	[TESSERA_STATISTICS] = {"statistics", tessera_statistics_step},
 	[TESSERA_SEQUENCE_FETCHER] = {"sequence fetcher", tessera_sequence_fetcher_step},
 };

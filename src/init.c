@@ -29,6 +29,8 @@
 #include "routing/routing.h"
 #include "session/check_as.h"
 #include "session/internal.h"
+#include "transaction/advisory.h"
+#include "transaction/notify.h"
 #include "statistics/table_statistics.h"
 #include "transaction/participant.h"
 #include "transport/connection.h"
@@ -66,6 +68,8 @@ _PG_init(void)
 	tessera_check_as_init();
 	tessera_statistics_init();	/* before: its part of a commit comes after that of the nodes */
 	tessera_participant_init();
+	tessera_advisory_init();
+	tessera_notify_init();
 	tessera_executor_settings_init();
 	tessera_executor_init();
 	tessera_shard_check_init();

@@ -213,6 +213,15 @@ COMMENT ON TABLE tessera.transaction_decision IS 'decisions of two-phase transac
 CREATE INDEX transaction_decision_unfinished ON tessera.transaction_decision (decided) WHERE finished IS NULL;
 CREATE INDEX transaction_decision_finished ON tessera.transaction_decision (finished) WHERE finished IS NOT NULL;
 
+-- Which node keeps the advisory locks of each slot of keys (src/transaction/advisory_home.c). A slot changes its node only while nobody holds a lock of it, in one
+-- transaction here, on the old node and on the new one; the higher version is the right one.
+CREATE TABLE tessera.advisory_home (
+  slot           int4 PRIMARY KEY CHECK (slot BETWEEN 0 AND 63),
+  node_id        int4 NOT NULL,
+  version        int8 NOT NULL DEFAULT 1
+);
+COMMENT ON TABLE tessera.advisory_home IS 'home node of the advisory locks of each slot of keys';
+
 -- What each shard knows of its part of a table, as this node last heard: for the planner (src/statistics/). Local; rows hold values of tables: nobody may read it.
 CREATE TABLE tessera.table_statistics (
   table_id       uuid NOT NULL,

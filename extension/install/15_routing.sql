@@ -20,6 +20,8 @@ CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tesse
   FOR EACH STATEMENT EXECUTE FUNCTION tessera.note_catalog_change();
 CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tessera.placement
   FOR EACH STATEMENT EXECUTE FUNCTION tessera.note_catalog_change();
+CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tessera.advisory_home
+  FOR EACH STATEMENT EXECUTE FUNCTION tessera.note_catalog_change();
 
 -- Diagnostics.
 CREATE FUNCTION tessera.routing_image(OUT sequence int8, OUT term int8, OUT node_id int4, OUT nodes int4, OUT tables int4, OUT groups int4,
@@ -73,6 +75,8 @@ AS $$
     UNION ALL
     SELECT 'schemas', (SELECT string_agg(to_jsonb(s)::text, ',' ORDER BY schema_name) FROM tessera.schema_placement s)
     UNION ALL
+    SELECT 'advisory_homes', (SELECT string_agg(to_jsonb(a)::text, ',' ORDER BY slot) FROM tessera.advisory_home a)
+    UNION ALL
     SELECT 'tables', (SELECT string_agg((to_jsonb(t) - 'relid')::text, ',' ORDER BY table_id) FROM tessera.cluster_table t)
     UNION ALL
     SELECT 'groups', (SELECT string_agg((to_jsonb(g) - 'group_major' - 'group_minor')::text, ',' ORDER BY group_id) FROM tessera.table_group g)
@@ -119,6 +123,10 @@ BEGIN
   END IF;
   IF digests->'schemas' IS DISTINCT FROM known->'digests'->'schemas' THEN
     RETURN QUERY SELECT 'schemas'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM tessera.schema_placement s;
+  END IF;
+
+  IF digests->'advisory_homes' IS DISTINCT FROM known->'digests'->'advisory_homes' THEN
+    RETURN QUERY SELECT 'advisory_homes'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(a)), '[]') FROM tessera.advisory_home a;
   END IF;
 
   FOR g IN SELECT * FROM tessera.table_group LOOP

@@ -316,7 +316,7 @@ send_chunks(const TesseraRouting *routing, int32 node_id)
 
 /* The newcomer's side, all in this distributed transaction. */
 static void
-join_there(const TesseraRouting *routing, const TesseraChange *change, int32 node_id, const char *node_id_text, const TesseraNodeFacts *here,
+join_there(const TesseraRouting *routing, const TesseraChange *change, bool shard, int32 node_id, const char *node_id_text, const TesseraNodeFacts *here,
 		   const TesseraNodeFacts *there, const char *script)
 {
 	const char *self[] = {node_id_text, change->name};
@@ -332,6 +332,9 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, int32 nod
 	send_table(routing, node_id, "cluster_table", "t.table_id");
 	send_table(routing, node_id, "setting", "t.name");
 	send_chunks(routing, node_id);
+	if (shard)
+		tessera_advisory_share(node_id);
+	send_table(routing, node_id, "advisory_home", "t.slot");
 	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0, 1, '', 0)::tessera.identity"
 									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
 	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join($1)", 1, &identity);
@@ -361,7 +364,7 @@ tessera_add_node(TesseraChange *change, bool shard)
 	script = tessera_schema_script(tessera_admin_value("SELECT conninfo FROM tessera.node WHERE is_config", 0, NULL));
 	script = psprintf("%s%s", script, tessera_database_script(there->database));
 	node_id = register_here(change, there, shard, &node_id_text);
-	join_there(tessera_routing(), change, node_id, node_id_text, here, there, script);
+	join_there(tessera_routing(), change, shard, node_id, node_id_text, here, there, script);
 	tessera_announce_others(node_id, TESSERA_RELOAD_SQL, NULL);
 	tessera_spi_end(&access);
 	remember_clean_transaction();

@@ -95,6 +95,8 @@ write_new_cluster(const char *cluster, const char *node, bool shard, const char 
 	tessera_admin_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, is_config, system_id, database, timeline) "
 						 "VALUES (" CONFIG_NODE_ID ", $1, $2, $3::bool, true, $4::int8, $5, $6::int4)", 6, row);
 	tessera_admin_exec("SELECT setval('tessera.node_id', " CONFIG_NODE_ID ")", 0, NULL);
+	tessera_admin_exec("INSERT INTO tessera.advisory_home (slot, node_id) SELECT s, " CONFIG_NODE_ID " FROM generate_series(0, "
+					   CppAsString2(TESSERA_ADVISORY_SLOTS) " - 1) s", 0, NULL);
 	if (shard)
 	{
 		tessera_admin_exec(psprintf("INSERT INTO tessera.schema_placement (schema_name, node_id) SELECT s.nspname, " CONFIG_NODE_ID

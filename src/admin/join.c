@@ -32,7 +32,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_leave);
 PG_FUNCTION_INFO_V1(tessera_internal_config_moved);
 
 /* Catalog tables that a newcomer gets copies of. */
-static const char *const copied_tables[] = {"node", "schema_placement", "table_group", "cluster_table", "setting", "chunk"};
+static const char *const copied_tables[] = {"node", "schema_placement", "table_group", "cluster_table", "setting", "chunk", "advisory_home"};
 
 static bool in_script = false;
 static object_access_hook_type previous_object_access = NULL;
@@ -203,7 +203,7 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_leave(PG_FUNCTION_ARGS)
 {
-	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "table_statistics", "node"};
+	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "table_statistics", "node", "advisory_home"};
 	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL};
 	TesseraSpi	access;
 	bool		left;

@@ -19,7 +19,7 @@
 
 PG_FUNCTION_INFO_V1(tessera_check_node);
 
-/* setting, current, needed, ok. max_worker_processes: the launcher, and for each database its refresher, resolver, reaper, deleter and two cloners. */
+/* setting, current, needed, ok. max_worker_processes: the launcher, and for each database its refresher, resolver, reaper, deleter, forwarder and two cloners. */
 static const char check_sql[] =
 "SELECT c.setting, c.current, c.needed, c.ok FROM ("
 " SELECT 1, 'shared_preload_libraries', current_setting('shared_preload_libraries'), 'tessera',"

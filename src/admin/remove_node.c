@@ -177,6 +177,9 @@ tessera_remove_node(TesseraChange *change, bool shard)
 		check_settled(routing, node);
 		check_not_awaited(routing, node);
 	}
+	if (!node->is_config && !tessera_advisory_move_off(tessera_routing(), node->node_id, change->force))
+		refuse_in_use(node->name, "It keeps advisory locks that sessions hold or wait for.",
+					  "End those sessions: tessera.advisory_locks shows them, with home = this node.");
 	unregister(change, node);
 	if (!node->is_config)
 		tessera_announce(node->name, node->conninfo,

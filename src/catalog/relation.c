@@ -27,6 +27,7 @@ static const char *const names[TESSERA_CATALOG_RELATIONS] = {
 	[TESSERA_CLUSTER_TABLE] = "cluster_table",
 	[TESSERA_CHUNK] = "chunk",
 	[TESSERA_PLACEMENT] = "placement",
+	[TESSERA_ADVISORY_HOME] = "advisory_home",
 	[TESSERA_TABLE_STATISTICS] = "table_statistics",
 	[TESSERA_TABLE_GROUP_KEY] = "table_group_pkey",
 	[TESSERA_CLUSTER_TABLE_GROUP] = "cluster_table_group",

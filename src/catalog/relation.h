@@ -21,6 +21,7 @@ typedef enum TesseraCatalogRelation
 	TESSERA_CLUSTER_TABLE,
 	TESSERA_CHUNK,
 	TESSERA_PLACEMENT,
+	TESSERA_ADVISORY_HOME,
 	TESSERA_TABLE_STATISTICS,
 	TESSERA_TABLE_GROUP_KEY,	/* indexes from here */
 	TESSERA_CLUSTER_TABLE_GROUP,
@@ -115,6 +116,13 @@ enum
 	Anum_placement_migration_id,
 	Anum_placement_confirmed,
 	Natts_placement = Anum_placement_confirmed
+};
+
+enum
+{
+	Anum_advisory_home_slot = 1,
+	Anum_advisory_home_node_id,
+	Anum_advisory_home_version
 };
 
 enum

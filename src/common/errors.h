@@ -13,5 +13,7 @@
 #define ERRCODE_TESSERA_CONFLICTING			MAKE_SQLSTATE('T','S','0','0','4')
 /* Never an error: an INFO from one node to another, that its transaction there cannot be prepared. */
 #define ERRCODE_TESSERA_UNPREPARABLE		MAKE_SQLSTATE('T','S','0','0','5')
+/* Nor is this: a NOTIFY that ran on a shard, for the session behind the connection: channel and payload are message and detail. */
+#define ERRCODE_TESSERA_NOTIFICATION		MAKE_SQLSTATE('T','S','0','0','6')
 
 #endif							/* TESSERA_ERRORS_H */

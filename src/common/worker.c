@@ -135,7 +135,8 @@ bool
 tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle **handle)
 {
 	static const char *const names[TESSERA_WORKERS + 1] = {
-		"refresher", "range deleter", "migration recovery", "transaction resolver", "balancer", "session reaper", "statistics", "sequence fetcher", "probe"
+		"refresher", "range deleter", "migration recovery", "transaction resolver", "balancer", "session reaper", "notification forwarder", "statistics",
+		"sequence fetcher", "probe"
 	};
 	BackgroundWorker bgw = {0};
 

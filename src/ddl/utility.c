@@ -26,6 +26,8 @@
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "session/internal.h"
+#include "transaction/advisory.h"
+#include "transaction/notify.h"
 #include "transaction/prepared.h"
 
 typedef enum UtilityKind
@@ -464,6 +466,17 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 }
 
 static void
+run_notify(TesseraUtility *utility)
+{
+	NotifyStmt *notify = castNode(NotifyStmt, utility->statement->utilityStmt);
+
+	if (!tessera_notify_begins(notify->conditionname, notify->payload))
+		return;
+	tessera_utility_run(utility);
+	tessera_notify_ran(notify->conditionname, notify->payload);
+}
+
+static void
 utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context, ParamListInfo params,
 			 QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
 {
@@ -477,9 +490,21 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 			run_next(&utility);
 		return;
 	}
+	if (IsA(statement->utilityStmt, DiscardStmt) && ((DiscardStmt *) statement->utilityStmt)->target == DISCARD_ALL)
+	{
+		PreventInTransactionBlock(context == PROCESS_UTILITY_TOPLEVEL, "DISCARD ALL");
+		tessera_advisory_discard();
+	}
 	if (IsA(statement->utilityStmt, DiscardStmt) && (((DiscardStmt *) statement->utilityStmt)->target == DISCARD_ALL ||
 													 ((DiscardStmt *) statement->utilityStmt)->target == DISCARD_SEQUENCES))
 		tessera_sequences_discard();
+	if (IsA(statement->utilityStmt, NotifyStmt))
+	{
+		run_notify(&utility);
+		return;
+	}
+	if (IsA(statement->utilityStmt, ListenStmt))
+		tessera_listen_check(((ListenStmt *) statement->utilityStmt)->conditionname);
 	kind = kind_of(statement->utilityStmt);
 	routing = kind != UTILITY_LOCAL && !belongs_to_another(&utility) && IsTransactionState() ? tessera_routing() : NULL;
 	if (routing == NULL)

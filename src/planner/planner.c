@@ -8,17 +8,24 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_language.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_proc.h"
+#include "fmgr.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
 #include "tcop/tcopprot.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "catalog/change.h"
 #include "ddl/ddl.h"
@@ -37,6 +44,7 @@
 #include "session/internal.h"
 
 static planner_hook_type previous_planner = NULL;
+static needs_fmgr_hook_type previous_needs_hook = NULL;
 static TesseraPlanMode mode = TESSERA_PLAN_PLAIN;
 static int	planner_depth = 0;
 static List *named_relations = NIL; /* in shard mode: those that the statement itself names */
@@ -366,8 +374,7 @@ names_other_tables(Node *node, void *context)
 		Oid			function = ((FuncExpr *) node)->funcid;
 		Oid			schema = get_func_namespace(function);
 
-		if (function == F_NEXTVAL || function == F_CURRVAL || function == F_LASTVAL || function == F_SETVAL_REGCLASS_INT8 ||
-			function == F_SETVAL_REGCLASS_INT8_BOOL)
+		if (tessera_is_replaced(function))
 			return true;
 		if (schema != PG_CATALOG_NAMESPACE && schema != get_namespace_oid("tessera", true))
 			return true;
@@ -375,6 +382,54 @@ names_other_tables(Node *node, void *context)
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, names_other_tables, context, QTW_EXAMINE_RTES_BEFORE);
 	return expression_tree_walker(node, names_other_tables, context);
+}
+
+/* Does the text of an SQL function name one of the functions that are replaced? */
+static bool
+names_replaced(HeapTuple tuple)
+{
+	static const char *const words[] = {"nextval", "currval", "lastval", "setval", "advisory", "notify"};
+	bool		null;
+	Datum		body = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosqlbody, &null);
+	char	   *source;
+	bool		found = false;
+
+	if (!null)
+		return true;			/* parsed already: names are oids there */
+	body = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &null);
+	if (null)
+		return false;
+	source = TextDatumGetCString(body);
+	for (char *c = source; *c && !found; c++)
+		for (int i = 0; i < lengthof(words) && !found; i++)
+			found = pg_strncasecmp(c, words[i], strlen(words[i])) == 0;
+	pfree(source);
+	return found;
+}
+
+/*
+ * Core puts the body of a simple SQL function in the place of its call, after this planner has replaced what is to be replaced. A function with a hook it leaves alone:
+ * the body is then a statement of its own. So such functions have one, which does nothing, while a statement is planned.
+ */
+static bool
+stays_a_call(Oid function)
+{
+	HeapTuple	tuple;
+	bool		stays = false;
+
+	if (previous_needs_hook && previous_needs_hook(function))
+		return true;
+	if (planner_depth == 0 || function < FirstNormalObjectId || !IsTransactionState())
+		return false;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_proc form = (Form_pg_proc) GETSTRUCT(tuple);
+
+		stays = form->prolang == SQLlanguageId && form->provolatile == PROVOLATILE_VOLATILE && names_replaced(tuple);
+		ReleaseSysCache(tuple);
+	}
+	return stays;
 }
 
 static PlannedStmt *
@@ -414,6 +469,8 @@ tessera_planner_init(void)
 {
 	previous_planner = planner_hook;
 	planner_hook = tessera_planner;
+	previous_needs_hook = needs_fmgr_hook;
+	needs_fmgr_hook = stays_a_call;
 	tessera_nested_planner = plan_again;
 	tessera_table_path_init();
 }

@@ -1,6 +1,6 @@
 /*
  * sequences.c
- *	  Sequences of the cluster in statements; see sequences.h.
+ *	  Sequences of the cluster, and other functions that mean the whole cluster, in statements; see sequences.h.
  *
  * A first walk only looks (most statements have nothing); a second one replaces: calls of the server's functions by oid, identity defaults, and sequences read
  * as tables, which become calls of tessera.sequence_row. What the catalogs hold stays as it is.
@@ -18,14 +18,15 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
+#include "common/stand_in.h"
 #include "ddl/sequence.h"
 #include "planner/sequences.h"
 
-static inline bool
-is_sequence_function(Oid function)
+bool
+tessera_is_replaced(Oid function)
 {
 	return function == F_NEXTVAL || function == F_CURRVAL || function == F_LASTVAL || function == F_SETVAL_REGCLASS_INT8 ||
-		function == F_SETVAL_REGCLASS_INT8_BOOL || function == F_PG_SEQUENCE_LAST_VALUE;
+		function == F_SETVAL_REGCLASS_INT8_BOOL || function == F_PG_SEQUENCE_LAST_VALUE || tessera_has_stand_in(function);
 }
 
 static bool
@@ -36,7 +37,7 @@ looks(Node *node, void *context)
 	switch (nodeTag(node))
 	{
 		case T_FuncExpr:
-			if (is_sequence_function(((FuncExpr *) node)->funcid))
+			if (tessera_is_replaced(((FuncExpr *) node)->funcid))
 				return true;
 			break;
 		case T_NextValueExpr:
@@ -188,9 +189,10 @@ replace(Node *node, List *queries)
 		return (Node *) query;
 	}
 	node = expression_tree_mutator(node, replace, queries);
-	if (IsA(node, FuncExpr) && is_sequence_function(((FuncExpr *) node)->funcid))
+	if (IsA(node, FuncExpr) && tessera_is_replaced(((FuncExpr *) node)->funcid))
 	{
-		Oid			function = tessera_sequence_function(((FuncExpr *) node)->funcid);
+		Oid			original = ((FuncExpr *) node)->funcid;
+		Oid			function = tessera_has_stand_in(original) ? tessera_stand_in(original) : tessera_sequence_function(original);
 
 		if (OidIsValid(function))
 			((FuncExpr *) node)->funcid = function;

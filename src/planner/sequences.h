@@ -1,6 +1,6 @@
 /*
  * sequences.h
- *	  Sequences of the cluster in statements: nextval and its kin go to the sequence's home (PLANNER i).
+ *	  Sequences of the cluster in statements: nextval and its kin go to the sequence's home (PLANNER i). So do advisory locks.
  */
 #ifndef TESSERA_SEQUENCES_H
 #define TESSERA_SEQUENCES_H
@@ -10,7 +10,10 @@
 
 #include "routing/routing.h"
 
-/* Replaces, in place, nextval/currval/lastval/setval and identity defaults of cluster sequences in the query by tessera's own. */
+/* Does one of tessera's own functions stand in for this one of the server's? No catalog access. */
+extern bool tessera_is_replaced(Oid function);
+
+/* Replaces, in place, nextval/currval/lastval/setval and identity defaults of cluster sequences, and advisory lock functions, in the query by tessera's own. */
 extern void tessera_route_sequences(Query *query, const TesseraRouting *routing);
 
 /* The same in a column default, which COPY evaluates itself. The result may be the expression itself. */

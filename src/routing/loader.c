@@ -180,6 +180,15 @@ read_home(Loader *loader, HeapTuple tuple, TupleDesc desc)
 }
 
 static void
+read_advisory_home(Loader *loader, HeapTuple tuple, TupleDesc desc)
+{
+	int32		slot = DatumGetInt32(attribute(tuple, Anum_advisory_home_slot, desc));
+
+	if (slot >= 0 && slot < TESSERA_ADVISORY_SLOTS)
+		loader->image.routing.advisory_homes[slot] = DatumGetInt32(attribute(tuple, Anum_advisory_home_node_id, desc));
+}
+
+static void
 read_group(Loader *loader, HeapTuple tuple, TupleDesc desc)
 {
 	TesseraGroup *group;
@@ -511,7 +520,7 @@ load(Loader *loader)
 	loader->image.routing.known_since = tessera_image_xid(loader->image.routing.known_since, loader->oldest);
 
 	if (!read_table(loader, TESSERA_NODE, read_node) || !read_table(loader, TESSERA_SCHEMA_PLACEMENT, read_home) ||
-		!read_table(loader, TESSERA_TABLE_GROUP, read_group))
+		!read_table(loader, TESSERA_TABLE_GROUP, read_group) || !read_table(loader, TESSERA_ADVISORY_HOME, read_advisory_home))
 		return NULL;
 	qsort(loader->nodes, loader->nnodes, sizeof(TesseraNode), compare_nodes);
 	qsort(loader->homes, loader->nhomes, sizeof(SchemaHome), compare_homes);

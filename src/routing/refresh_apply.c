@@ -145,6 +145,15 @@ apply_schemas(TesseraRefresh *refresh, Datum json)
 			   SPI_OK_INSERT, json, (Datum) 0);
 }
 
+/* An older word than this node's own never counts: two nodes would take themselves for a slot's home. */
+static void
+apply_advisory_homes(TesseraRefresh *refresh, Datum json)
+{
+	write_rows(refresh, "INSERT INTO tessera.advisory_home AS a SELECT * FROM jsonb_populate_recordset(NULL::tessera.advisory_home, $1)"
+			   " ON CONFLICT (slot) DO UPDATE SET node_id = excluded.node_id, version = excluded.version WHERE a.version < excluded.version",
+			   SPI_OK_INSERT, json, (Datum) 0);
+}
+
 static void
 apply_tables(TesseraRefresh *refresh, Datum json)
 {
@@ -274,6 +283,8 @@ tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, const char *gro
 		apply_nodes(refresh, json);
 	else if (strcmp(kind, "schemas") == 0 && data)
 		apply_schemas(refresh, json);
+	else if (strcmp(kind, "advisory_homes") == 0 && data)
+		apply_advisory_homes(refresh, json);
 	else if (strcmp(kind, "tables") == 0 && data)
 		apply_tables(refresh, json);
 	else if (strcmp(kind, "groups") == 0 && data)

@@ -71,6 +71,8 @@ typedef struct TesseraGroup
 	Size		placement_offset;	/* 0: none on this node */
 } TesseraGroup;
 
+#define TESSERA_ADVISORY_SLOTS 64
+
 typedef struct TesseraRouting
 {
 	uint64		sequence;		/* catalog sequence at which it was loaded */
@@ -93,6 +95,7 @@ typedef struct TesseraRouting
 	Size		tables_offset;
 	Size		groups_offset;
 	Size		size;
+	int32		advisory_homes[TESSERA_ADVISORY_SLOTS]; /* node_id that keeps the advisory locks of each slot of keys; 0: not known */
 } TesseraRouting;
 
 /* Which shards a set of keys or ranges needs, as a set of node_ids. */

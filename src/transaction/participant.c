@@ -183,9 +183,8 @@ require_own_node_at_commit(void)
 
 static char *version = NULL;	/* of the extension, until a hello fails: perhaps it has been updated meanwhile */
 
-/* The first call on a new connection to the node. */
-static char *
-hello_sql(const TesseraRouting *routing, const TesseraNode *node)
+char *
+tessera_hello_sql(const TesseraRouting *routing, const TesseraNode *node)
 {
 	const TesseraNode *self = tessera_routing_node(routing, routing->self);
 	char	   *cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
@@ -211,7 +210,7 @@ connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
 
 	PG_TRY();
 	{
-		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane, hello_sql(routing, node));
+		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane, tessera_hello_sql(routing, node));
 	}
 	PG_CATCH();
 	{
@@ -593,7 +592,8 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 
 			tessera_connection_queue_control(connection, EXPLAIN_SQL, 2, values);
 		}
-		queue_statement_number(connection, envelope->statement);
+		if (!envelope->aside)
+			queue_statement_number(connection, envelope->statement);
 	}
 	if (envelope->write && participant->joined)
 	{
@@ -628,6 +628,21 @@ tessera_participant_unlisted(int32 node_id, const char *name, const char *connin
 	participant->level = GetCurrentTransactionNestLevel();
 	participant->wrote = true;
 	return participant->connection;
+}
+
+void
+tessera_participant_holds_locks(int32 node_id)
+{
+	TesseraParticipant *participant = find_participant(node_id);
+
+	Assert(participant != NULL && participant->joined);
+	participant->locks = true;
+	/* where its reads can fail at the commit it is asked as a writer is; that keeps the locks as long */
+	if (IsolationIsSerializable())
+	{
+		participant->wrote = true;
+		tessera_connection_state(participant->connection)->wrote = true;
+	}
 }
 
 uint64
@@ -817,6 +832,22 @@ end_list(void)
 	tessera_participant_count = 0;
 }
 
+/* Writers, and those that keep advisory locks: a connection that is gone has let go of these. */
+static void
+require_all_intact(void)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+	{
+		TesseraParticipant *participant = &tessera_participants[i];
+
+		if (participant->joined && participant->locks && tessera_connection_alive(participant->connection) &&
+			tessera_connection_lost(participant->connection))
+			tessera_connection_close(participant->connection);
+		if (participant->wrote || participant->locks)
+			require_intact(participant);
+	}
+}
+
 static void
 end_transaction(XactEvent event, void *arg)
 {
@@ -829,15 +860,15 @@ end_transaction(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			for (int i = 0; i < tessera_participant_count; i++)
-				if (tessera_participants[i].wrote)
-					require_intact(&tessera_participants[i]);
+			require_all_intact();
 			tessera_two_phase_pre_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
+			require_all_intact();
+			/* the prepared transaction keeps its advisory locks */
 			for (int i = 0; i < tessera_participant_count; i++)
-				if (tessera_participants[i].wrote)
-					require_intact(&tessera_participants[i]);
+				if (tessera_participants[i].joined && tessera_participants[i].locks)
+					tessera_participants[i].wrote = true;
 			tessera_two_phase_pre_prepare();
 			break;
 		case XACT_EVENT_COMMIT:
@@ -896,6 +927,13 @@ abort_subtransaction(int level)
 	for (int i = 0; i < n; i++)
 		if (tessera_connection_state(connections[i])->xact_depth >= level)
 			rollback_to(connections[i], level);
+	/* advisory locks that were taken in it are free when the client is answered */
+	n = 0;
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].locks && tessera_connection_alive(tessera_participants[i].connection))
+			connections[n++] = tessera_participants[i].connection;
+	if (n > 0)
+		(void) tessera_connections_settle(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
 	pfree(connections);
 }
 

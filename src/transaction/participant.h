@@ -19,6 +19,7 @@
 typedef struct TesseraEnvelope
 {
 	bool		write;			/* the command may write or lock rows there */
+	bool		aside;			/* a call that has no part in the statement at hand: the snapshots it keeps there stay */
 	bool		autocommit;		/* no transaction block is needed: it may commit by itself (k1, k2); ignored once a remote transaction is open */
 	uint64		statement;		/* router's statement number, if the statement has several fragments; else 0 */
 	int			nversions;
@@ -39,6 +40,9 @@ extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int
  * the end of the transaction. As the cluster's own role, no versions. tessera_participant_call with this node_id then reaches it.
  */
 extern TesseraConnection *tessera_participant_unlisted(int32 node_id, const char *name, const char *conninfo);
+
+/* The node, a participant with an open transaction, keeps transaction-level advisory locks: its transaction ends when the outcome is decided everywhere. */
+extern void tessera_participant_holds_locks(int32 node_id);
 
 /* A new statement number of this backend (1, 2, ...). */
 extern uint64 tessera_next_statement(void);

@@ -58,11 +58,11 @@ is_among(const char *name, const char *const *names, int n)
 	return false;
 }
 
-/* Settings of tessera are about this server, but for those that say how long a statement may wait, wherever a part of it does. */
+/* Settings of tessera are about this server, but for those that say how long a statement may wait, wherever a part of it does, and whose its locks are. */
 static bool
 is_ours_alone(const char *name)
 {
-	return strncmp(name, "tessera.", 8) == 0 && strcmp(name, "tessera.gate_timeout") != 0;
+	return strncmp(name, "tessera.", 8) == 0 && strcmp(name, "tessera.gate_timeout") != 0 && strcmp(name, "tessera.advisory_locks") != 0;
 }
 
 static void

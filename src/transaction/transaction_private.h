@@ -20,6 +20,7 @@ typedef struct TesseraParticipant
 	bool		joined;			/* has an open transaction there */
 	uint32		join;			/* number of that joining */
 	bool		wrote;			/* and may have written in it */
+	bool		locks;			/* and keeps transaction-level advisory locks, which go when the outcome is decided everywhere */
 	bool		unlisted;
 	int			level;			/* deepest subtransaction (1: none) that used it and is not rolled back */
 	int			modes_sent;		/* so many of the transaction's SET CONSTRAINTS it has run (constraint_modes.c) */
@@ -34,6 +35,9 @@ extern int	tessera_participant_count;
 extern int32 tessera_self_node;	/* this node, known since one joined */
 
 extern int	tessera_abort_timeout;
+
+/* The first call on a new connection to the node (palloc'd); it answers a number, at least the node's incarnation if that is the node. */
+extern char *tessera_hello_sql(const TesseraRouting *routing, const TesseraNode *node);
 
 /* Before the commit there: it is the current user's, in the current security context. */
 extern void tessera_participant_restate_user(TesseraParticipant *participant);

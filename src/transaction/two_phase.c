@@ -27,6 +27,7 @@
 
 #include "catalog/decision.h"
 #include "common/injection.h"
+#include "transaction/notify.h"
 #include "transaction/prepared.h"
 #include "transaction/transaction_private.h"
 
@@ -118,7 +119,7 @@ end_readers(void)
 	{
 		TesseraParticipant *participant = &tessera_participants[i];
 
-		if (!participant->joined || participant->wrote)
+		if (!participant->joined || participant->wrote || participant->locks)
 			continue;
 		if (!tessera_connection_alive(participant->connection))
 		{
@@ -234,6 +235,14 @@ raise_unknown(TesseraParticipant *participant)
 			 errhint("Look whether its effect is there before you run it again.")));
 }
 
+/* What deferred triggers have sent there goes out with this session's own commit, which must not fail now. */
+static void
+notify_after_commit(TesseraParticipant *participant)
+{
+	tessera_notify_no_interrupts();
+	tessera_connection_deliver_notifications(participant->connection);
+}
+
 /* The only writer commits by itself. */
 static void
 commit_one(TesseraParticipant *participant)
@@ -242,6 +251,7 @@ commit_one(TesseraParticipant *participant)
 	{
 		case ANSWER_COMMITTED:
 			left_transaction(participant);
+			notify_after_commit(participant);
 			break;
 		case ANSWER_FAILED:
 			check_tag(participant, "COMMIT");
@@ -304,6 +314,7 @@ decide_there(TesseraParticipant *coordinator)
 		case ANSWER_COMMITTED:
 			phase = PHASE_COMMITTED;
 			left_transaction(coordinator);
+			notify_after_commit(coordinator);
 			break;
 		case ANSWER_FAILED:
 			phase = PHASE_PREPARING;
@@ -441,10 +452,34 @@ commit_two_phase(TesseraParticipant *coordinator)
 		decide_there(coordinator);
 }
 
+static bool
+any_unpreparable(void)
+{
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].wrote && tessera_connection_state(tessera_participants[i].connection)->unpreparable)
+			return true;
+	return false;
+}
+
 /*
- * A node that has done what cannot be prepared (NOTIFY, temporary objects) must be the coordinator, which commits as any transaction does. There is only one, and
+ * A node that has done what cannot be prepared (temporary objects, NOTIFY of C code) must be the coordinator, which commits as any transaction does. There is only one, and
  * what is written here makes it this node.
  */
+/*
+ * The coordinator commits first, and lets go of its advisory locks then: who waits for one of them must see what the others commit. So it is a writer that keeps no
+ * locks; NULL: all do, and this node coordinates.
+ */
+static TesseraParticipant *
+without_locks(TesseraParticipant *writer)
+{
+	if (!writer->locks)
+		return writer;
+	for (int i = 0; i < tessera_participant_count; i++)
+		if (tessera_participants[i].wrote && !tessera_participants[i].locks && !tessera_participants[i].unlisted)
+			return &tessera_participants[i];
+	return NULL;
+}
+
 static TesseraParticipant *
 choose_coordinator(TesseraParticipant *writer, bool wrote_here)
 {
@@ -461,14 +496,14 @@ choose_coordinator(TesseraParticipant *writer, bool wrote_here)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot commit on several nodes what was done on node \"%s\"", tessera_connection_name(participant->connection)),
-					 errdetail("NOTIFY and temporary objects, also those of triggers, cannot be prepared there, and %s must commit last, too.", other),
+					 errdetail("Temporary objects, also those of triggers, and notifications of C code cannot be prepared there, and %s must commit last, too.", other),
 					 errhint("Write to rows of one shard in a transaction that does this.")));
 		other = psprintf("node \"%s\"", tessera_connection_name(participant->connection));
 		chosen = participant;
 	}
 	if (wrote_here)
 		return NULL;
-	return chosen ? chosen : writer;
+	return chosen ? chosen : without_locks(writer);
 }
 
 /* What fires at the end of the transaction does so by whom it is ended. */
@@ -503,6 +538,9 @@ tessera_two_phase_pre_commit(void)
 	/* What could still fail here must fail before another node commits. */
 	if (IsolationIsSerializable() && !wrote_here)
 		PreCommit_CheckForSerializationFailure();
+	/* the local commit, which sends notifications, must not fail when another node has committed */
+	if (tessera_notified() && !wrote_here && !any_unpreparable() && (nwriters > 1 || tessera_notify_queue_fills()))
+		wrote_here = true;
 	if (nwriters == 1 && !wrote_here)
 		commit_one(writer);
 	else
@@ -587,35 +625,30 @@ warn_unfinished(TesseraParticipant *participant)
 			 errhint("tessera.resolve_transactions() on that node finishes it; until then its rows are not visible.")));
 }
 
-void
-tessera_two_phase_committed(void)
+/* Carries out the decision on the prepared participants that keep advisory locks, or on those that do not. */
+static void
+commit_prepared(bool locks, TimestampTz deadline)
 {
-	TimestampTz deadline;
-	TesseraConnection **connections;
+	TesseraConnection **connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
 	int			n = 0;
 
-	if (phase == PHASE_OPEN)
-		return;
-	tessera_injection("commit_decided");	/* only to crash: nothing may be raised here */
-	connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
 	for (int i = 0; i < tessera_participant_count; i++)
 	{
 		TesseraParticipant *participant = &tessera_participants[i];
 
-		if (!participant->prepared)
+		if (!participant->prepared || participant->locks != locks)
 			continue;
 		memset(&participant->command, 0, sizeof(TesseraCommand));
 		participant->command.sql = psprintf("COMMIT PREPARED '%s_%d'", gid, participant->node_id);
 		if (tessera_connection_queue_command_quietly(participant->connection, &participant->command))
 			connections[n++] = participant->connection;
 	}
-	deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_commit_timeout);
 	(void) tessera_connections_settle(connections, n, deadline);
 	for (int i = 0; i < tessera_participant_count; i++)
 	{
 		TesseraParticipant *participant = &tessera_participants[i];
 
-		if (!participant->prepared)
+		if (!participant->prepared || participant->locks != locks)
 			continue;
 		participant->prepared = false;
 		if (participant->command.done && (participant->command.error == NULL || finished_elsewhere(participant)))
@@ -625,6 +658,46 @@ tessera_two_phase_committed(void)
 		tessera_connection_close(participant->connection);
 	}
 	pfree(connections);
+}
+
+/* Ends the transactions that have only kept advisory locks. The client is answered when they are free. */
+static void
+end_lock_holders(TimestampTz deadline)
+{
+	TesseraConnection **connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
+	int			n = 0;
+
+	for (int i = 0; i < tessera_participant_count; i++)
+	{
+		TesseraParticipant *participant = &tessera_participants[i];
+
+		if (!participant->joined || !participant->locks || participant->wrote)
+			continue;
+		(void) tessera_connection_queue_quietly(participant->connection, "COMMIT");
+		if (tessera_connection_sync_quietly(participant->connection))
+			connections[n++] = participant->connection;
+		left_transaction(participant);
+	}
+	if (n > 0 && tessera_connections_settle(connections, n, deadline) > 0)
+		for (int i = 0; i < n; i++)
+			if (tessera_connection_busy(connections[i]))
+				tessera_connection_close(connections[i]);	/* which lets go of them, too */
+	pfree(connections);
+}
+
+void
+tessera_two_phase_committed(void)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_commit_timeout);
+
+	if (phase != PHASE_OPEN)
+	{
+		tessera_injection("commit_decided");	/* only to crash: nothing may be raised here */
+		/* who waits for an advisory lock sees what was committed under it */
+		commit_prepared(false, deadline);
+		commit_prepared(true, deadline);
+	}
+	end_lock_holders(deadline);
 	phase = PHASE_OPEN;
 }
 

@@ -128,8 +128,8 @@ name_ourselves(char *application, Size size)
 	snprintf(application, size, "tessera%s%s", NameStr(introduction)[0] ? " " : "", NameStr(introduction));
 }
 
-static PGconn *
-start_connecting(const char *conninfo)
+PGconn *
+tessera_connection_start(const char *conninfo)
 {
 	char		application[NAMEDATALEN + 16];
 
@@ -196,7 +196,7 @@ connect_to(const char *name, const char *conninfo)
 				 errhint("Raise max_files_per_process, or the limit of open files of the server's user.")));
 	PG_TRY();
 	{
-		pg = start_connecting(conninfo);
+		pg = tessera_connection_start(conninfo);
 		if (pg && PQstatus(pg) != CONNECTION_BAD)
 			in_time = await_connection(pg, tessera_connect_timeout * count_hosts(conninfo));
 		if (pg && in_time && PQstatus(pg) == CONNECTION_OK && (PQsetnonblocking(pg, 1) != 0 || !PQenterPipelineMode(pg)))
@@ -285,15 +285,13 @@ open_connection(TesseraConnection *connection, const char *name, const char *con
 	PQsetNoticeReceiver(pg, tessera_connection_notice, connection);
 }
 
-/* Has the other end gone while nobody looked? One poll, if it has been idle for a while. */
-static bool
-gone_while_idle(TesseraConnection *connection)
+bool
+tessera_connection_lost(TesseraConnection *connection)
 {
-	TimestampTz now = GetCurrentStatementStartTimestamp();
 	struct pollfd fd;
 
-	if (now - connection->used < IDLE_CHECK_US)
-		return false;
+	if (!tessera_connection_alive(connection) || PQstatus(connection->pg) == CONNECTION_BAD)
+		return true;
 	fd.fd = PQsocket(connection->pg);
 	fd.events = POLLIN;
 	fd.revents = 0;
@@ -310,6 +308,13 @@ gone_while_idle(TesseraConnection *connection)
 	return false;
 }
 
+/* Has the other end gone while nobody looked? One poll, if it has been idle for a while. */
+static bool
+gone_while_idle(TesseraConnection *connection)
+{
+	return GetCurrentStatementStartTimestamp() - connection->used >= IDLE_CHECK_US && tessera_connection_lost(connection);
+}
+
 /* May it be used as it is? Closes it if it is dead, or if it is idle and the node has moved. */
 static bool
 still_good(TesseraConnection *connection, const char *conninfo)
@@ -319,7 +324,7 @@ still_good(TesseraConnection *connection, const char *conninfo)
 	if (connection->pg == NULL)
 		return false;
 	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD || !tessera_cancel_settled(connection, tessera_wait_left(tessera_connect_timeout)) ||
-		(idle && (strcmp(connection->conninfo, conninfo) != 0 || gone_while_idle(connection))))
+		(idle && ((connection->state.session_locks == 0 && strcmp(connection->conninfo, conninfo) != 0) || gone_while_idle(connection))))
 	{
 		tessera_connection_close(connection);
 		return false;
@@ -410,7 +415,7 @@ tessera_connection_close(TesseraConnection *connection)
 	tessera_entries_discard(connection);
 	tessera_statements_forget(connection);
 	tessera_connection_clear_errors(connection);
-	tessera_connection_clear_notices(connection);
+	tessera_connection_clear_all_notices(connection);
 	PQfinish(connection->pg);
 	ReleaseExternalFD();
 	connection->pg = NULL;

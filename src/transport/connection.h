@@ -63,6 +63,7 @@ typedef struct TesseraRemoteState
 	Oid			session_user;
 	uint64		settings;		/* fingerprint of the mirrored settings */
 	int64		greeting;		/* the number that hello answered */
+	int64		session_locks;	/* transaction/: session-level advisory locks that the backend there keeps for this session */
 	void	   *told;			/* transaction/: versions told; survives rollbacks (backend-local at the other end) */
 } TesseraRemoteState;
 
@@ -76,6 +77,18 @@ extern TesseraConnection *tessera_connection_open(int32 node_id, const char *nam
 
 /* A connection outside the cache, to a conninfo that may not be a node yet; closed by tessera_connection_close or at abort. */
 extern TesseraConnection *tessera_connection_open_unlisted(const char *name, const char *conninfo);
+
+/*
+ * Begins to open a connection outside the cache, with the options that all have, for who drives it without this layer (PQconnectPoll). NULL: out of memory. The
+ * caller counts it as an external file, and finishes it.
+ */
+extern PGconn *tessera_connection_start(const char *conninfo);
+
+/* What to do with a notification that a shard has told of (TS006 notice); set once. May raise. */
+extern void (*tessera_notification_handler) (const char *channel, const char *payload);
+
+/* Hands over what has been told so far and not been handed over: of answers that were read without raising anything. May raise. */
+extern void tessera_connection_deliver_notifications(TesseraConnection *connection);
 
 extern int32 tessera_connection_node(TesseraConnection *connection);
 extern const char *tessera_connection_name(TesseraConnection *connection);
@@ -166,6 +179,9 @@ extern void tessera_connection_cancel(TesseraConnection *connection);
 
 /* Is it open, as far as is known? No system call. */
 extern bool tessera_connection_alive(TesseraConnection *connection);
+
+/* Is it closed or broken, or is its end seen now? One poll. Never errors, never waits. */
+extern bool tessera_connection_lost(TesseraConnection *connection);
 
 /* Name of this node, shown as application_name at the other end. Copied. */
 extern void tessera_connection_introduce(const char *node);

@@ -91,6 +91,7 @@ struct TesseraConnection
 	int			leftovers_size;
 
 	List	   *notices;		/* ErrorData of notices not emitted yet */
+	List	   *notifications;	/* ErrorData of notifications not handed over yet */
 	List	   *errors;			/* PGresults kept for commands without handler */
 	char	   *last_words;		/* message of a FATAL error, for the DETAIL of the loss */
 	MemoryContext tags;			/* command tags; reset by a sync when nothing is in flight */
@@ -124,6 +125,8 @@ extern void tessera_connection_emit_notices(TesseraConnection *connection);
 extern void tessera_connection_notice(void *arg, const PGresult *result);
 extern void tessera_connection_clear_errors(TesseraConnection *connection);
 extern void tessera_connection_clear_notices(TesseraConnection *connection);
+/* The same, and notifications that were not handed over. */
+extern void tessera_connection_clear_all_notices(TesseraConnection *connection);
 
 /* statement_cache.c */
 extern TesseraStatement *tessera_statement_find(TesseraConnection *connection, const char *sql, int nparams, const Oid *types, uint32 shape,

@@ -20,6 +20,8 @@
 
 #define SEPARATOR ""
 
+void		(*tessera_notification_handler) (const char *channel, const char *payload) = NULL;
+
 static inline TesseraEntry *
 entry_at(TesseraConnection *connection, uint32 i)
 {
@@ -82,6 +84,24 @@ tessera_connection_clear_errors(TesseraConnection *connection)
 		PQclear(lfirst(cell));
 	list_free(connection->errors);
 	connection->errors = NIL;
+}
+
+static void
+clear_notifications(TesseraConnection *connection)
+{
+	ListCell   *cell;
+
+	foreach(cell, connection->notifications)
+		FreeErrorData(lfirst(cell));
+	list_free(connection->notifications);
+	connection->notifications = NIL;
+}
+
+void
+tessera_connection_clear_all_notices(TesseraConnection *connection)
+{
+	tessera_connection_clear_notices(connection);
+	clear_notifications(connection);
 }
 
 void
@@ -173,8 +193,25 @@ tessera_connection_notice(void *arg, const PGresult *result)
 	notice->detail = field_copy(result, PG_DIAG_MESSAGE_DETAIL);
 	notice->hint = field_copy(result, PG_DIAG_MESSAGE_HINT);
 	notice->context = field_copy(result, PG_DIAG_CONTEXT);
-	connection->notices = lappend(connection->notices, notice);
+	if (notice->sqlerrcode == ERRCODE_TESSERA_NOTIFICATION && notice->elevel == INFO)
+		connection->notifications = lappend(connection->notifications, notice);
+	else
+		connection->notices = lappend(connection->notices, notice);
 	MemoryContextSwitchTo(before);
+}
+
+void
+tessera_connection_deliver_notifications(TesseraConnection *connection)
+{
+	while (connection->notifications != NIL)
+	{
+		ErrorData  *notice = linitial(connection->notifications);
+
+		connection->notifications = list_delete_first(connection->notifications);
+		if (tessera_notification_handler && notice->message)
+			tessera_notification_handler(notice->message, notice->detail ? notice->detail : "");
+		FreeErrorData(notice);
+	}
 }
 
 /* Say here what the other end said, at its level; this session's client_min_messages filters. */
@@ -611,6 +648,8 @@ tessera_connection_process(TesseraConnection *connection, bool quiet)
 		else
 			end_entry(connection);
 	}
+	if (connection->notifications != NIL && !quiet)
+		tessera_connection_deliver_notifications(connection);
 	if (connection->notices != NIL)
 	{
 		if (quiet)

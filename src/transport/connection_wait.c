@@ -475,6 +475,7 @@ tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz de
 		}
 		tessera_connection_forget(connection, NULL);
 		tessera_connection_clear_errors(connection);
+		tessera_connection_clear_all_notices(connection);
 		if (connection->count == 0)
 			continue;
 		connection->state.known = false;
@@ -490,6 +491,8 @@ tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz de
 		if (!tessera_connection_alive(connections[i]) || connections[i]->count > 0 ||
 			!tessera_cancel_settled(connections[i], milliseconds_until(deadline)))
 			tessera_connection_close(connections[i]);
+		else
+			tessera_connection_clear_all_notices(connections[i]);	/* what was rolled back does not notify */
 }
 
 bool

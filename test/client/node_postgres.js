@@ -61,6 +61,27 @@ async function main() {
   }
   r = await c.query('DELETE FROM people WHERE id > $1', [100]);
   check('rows deleted', r.rowCount, copy ? 3 : 0);
+  if (process.argv[3]) {
+    const other = new Client({ connectionString: process.argv[3] });
+    await other.connect();
+    const heard = [];
+    const end = new Promise((resolve, reject) => {
+      setTimeout(() => reject(new Error('no notification came')), 60000).unref();
+      c.on('notification', m => { heard.push([m.channel, m.payload]); if (m.payload === 'last') resolve(); });
+    });
+    await c.query('LISTEN news');
+    await other.query('SELECT pg_notify($1, $2)', ['news', 'first']);
+    await other.query('BEGIN');
+    await other.query("NOTIFY news, 'second'");
+    await other.query('COMMIT');
+    await other.query("NOTIFY news, 'last'");
+    await end;
+    check('LISTEN through another node', heard, [['news', 'first'], ['news', 'second'], ['news', 'last']]);
+    await c.query('SELECT pg_advisory_lock($1)', [77]);
+    r = await other.query('SELECT pg_try_advisory_lock($1) AS got', [77]);
+    check('an advisory lock of another node is held', r.rows, [{ got: false }]);
+    await other.end();
+  }
   await c.end();
   process.exit(failed ? 1 : 0);
 }

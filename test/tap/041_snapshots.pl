@@ -10,7 +10,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 use TesseraCluster;
 
-my $c = TesseraCluster->new('snapshots', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0 });
+my $c = TesseraCluster->new('snapshots', settings => { 'tessera.advisory_locks' => 'node', 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0 });
 # s1 keeps the keys outside of 501 to 1500: a router with a local part.
 $c->create(shards => 3);
 my @nodes = $c->names;

@@ -13,7 +13,7 @@ use TesseraCluster;
 
 my $ROWS = 2000;
 my $c = TesseraCluster->new('isolation',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, 'tessera.gate_timeout' => 60000, 'tessera.migration_commit_size' => 16 });
+	settings => { 'tessera.advisory_locks' => 'node', 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, 'tessera.gate_timeout' => 60000, 'tessera.migration_commit_size' => 16 });
 $c->create(shards => 3);
 my @nodes = $c->names;
 $c->query('s1', $_) foreach (

@@ -1,0 +1,598 @@
+/*
+ * advisory.c
+ *	  The functions that stand in for the server's advisory lock functions; see advisory.h.
+ *
+ * A call goes to the key's home: one round trip on the transaction's connection there, none if this node is it. A transaction-level lock makes the home a participant, whose
+ * transaction ends when the outcome is decided everywhere (two_phase.c). A session-level lock belongs to the connection. If that is lost, so is the lock: the session is
+ * then ended at its next statement, as the loss of its server would have ended it. When a call fails, nobody knows whether the lock was granted meanwhile: the
+ * home is told to undo that before the error goes on.
+ *
+ * A trigger or function that runs on another shard cannot take the lock of the client's session, and is refused. So is a call that the planner has not replaced.
+ *
+ * Memory: how many session-level locks each home keeps, until the backend exits.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_proc.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+#include "utils/wait_event.h"
+
+#include "common/stand_in.h"
+#include "session/internal.h"
+#include "transaction/advisory.h"
+#include "transaction/transaction_private.h"
+
+PG_FUNCTION_INFO_V1(tessera_pg_advisory_lock);
+PG_FUNCTION_INFO_V1(tessera_pg_advisory_lock_shared);
+PG_FUNCTION_INFO_V1(tessera_pg_advisory_xact_lock);
+PG_FUNCTION_INFO_V1(tessera_pg_advisory_xact_lock_shared);
+PG_FUNCTION_INFO_V1(tessera_pg_try_advisory_lock);
+PG_FUNCTION_INFO_V1(tessera_pg_try_advisory_lock_shared);
+PG_FUNCTION_INFO_V1(tessera_pg_try_advisory_xact_lock);
+PG_FUNCTION_INFO_V1(tessera_pg_try_advisory_xact_lock_shared);
+PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock);
+PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock_shared);
+PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock_all);
+PG_FUNCTION_INFO_V1(tessera_all_advisory_locks);
+
+#define LOCK_SQL "SELECT tessera.internal_advisory_lock($1, $2, $3, $4, $5, $6)"
+#define UNLOCK_SQL "SELECT tessera.internal_advisory_unlock($1, $2, $3)"
+#define UNLOCK_ALL_SQL "SELECT tessera.internal_advisory_unlock_all()"
+#define LIST_SQL "SELECT * FROM tessera.internal_advisory_locks()"
+
+#define SETTLE_MS 10000			/* so long the home of a key is looked for */
+#define REFRESH_MS 2000
+#define AGAIN_MS 20L
+
+typedef enum AdvisoryMode
+{
+	ADVISORY_CLUSTER,
+	ADVISORY_NODE
+} AdvisoryMode;
+
+static const struct config_enum_entry modes[] = {
+	{"cluster", ADVISORY_CLUSTER, false},
+	{"node", ADVISORY_NODE, false},
+	{NULL, 0, false}
+};
+
+static int	advisory_mode = ADVISORY_CLUSTER;
+
+/* A node that keeps session-level locks of this session. */
+typedef struct Holding
+{
+	int32		node_id;
+	NameData	name;
+	TesseraConnection *connection;
+	int64		locks;			/* 0: none any more */
+} Holding;
+
+static Holding *holdings = NULL;
+static int	nholdings = 0;
+static int	holdings_size = 0;
+static bool holds_any = false;
+
+static int64 last_request = 0;
+
+static ExecutorStart_hook_type previous_start = NULL;
+static ProcessUtility_hook_type previous_utility = NULL;
+static object_access_hook_type previous_access = NULL;
+
+/* ---- what other nodes keep for this session ---- */
+
+static Holding *
+holding_of(int32 node_id)
+{
+	for (int i = 0; i < nholdings; i++)
+		if (holdings[i].node_id == node_id)
+			return &holdings[i];
+	return NULL;
+}
+
+/* Room for one more is made before a lock is asked for. */
+static Holding *
+make_holding(int32 node_id, TesseraConnection *connection)
+{
+	Holding    *holding = holding_of(node_id);
+
+	if (holding == NULL)
+	{
+		if (nholdings == holdings_size)
+		{
+			int			size = Max(8, holdings_size * 2);
+
+			holdings = holdings ? repalloc(holdings, size * sizeof(Holding)) : MemoryContextAlloc(TopMemoryContext, size * sizeof(Holding));
+			holdings_size = size;
+		}
+		holding = &holdings[nholdings++];
+		memset(holding, 0, sizeof(Holding));
+		holding->node_id = node_id;
+	}
+	namestrcpy(&holding->name, tessera_connection_name(connection));
+	holding->connection = connection;
+	return holding;
+}
+
+static void
+set_holding(Holding *holding, int64 locks)
+{
+	holding->locks = locks;
+	tessera_connection_state(holding->connection)->session_locks = locks;
+	holds_any = false;
+	for (int i = 0; i < nholdings; i++)
+		holds_any |= holdings[i].locks > 0;
+}
+
+/* FATAL if a connection is gone that kept session-level locks: the session must not go on as if it had them. */
+static void
+require_holdings(void)
+{
+	for (int i = 0; i < nholdings; i++)
+	{
+		Holding    *holding = &holdings[i];
+
+		if (holding->locks == 0)
+			continue;
+		if (tessera_connection_lost(holding->connection) || tessera_connection_state(holding->connection)->session_locks == 0)
+			ereport(FATAL,
+					(errcode(ERRCODE_CONNECTION_FAILURE),
+					 errmsg("the connection to node \"%s\", which kept advisory locks of this session, was lost", NameStr(holding->name)),
+					 errdetail("Others may hold these locks now."),
+					 errhint("Connect again and take the locks anew.")));
+	}
+}
+
+/* ---- one call to a home ---- */
+
+static int64
+number_of(const PGresult *result)
+{
+	if (PQntuples(result) != 1 || PQgetisnull(result, 0, 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("a node gave no answer about an advisory lock")));
+	return pg_strtoint64(PQgetvalue(result, 0, 0));
+}
+
+/* Nobody will hear the answer: what was granted is given back. The connection is closed if that cannot be done in time. Raises nothing. */
+static void
+undo_request(TesseraConnection *connection, int64 request)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout);
+	char		sql[96];
+
+	if (!tessera_connection_alive(connection))
+		return;
+	tessera_connections_reset(&connection, 1, deadline);
+	snprintf(sql, sizeof(sql), "SELECT tessera.internal_advisory_undo(" INT64_FORMAT ")", request);
+	if (!tessera_connection_queue_quietly(connection, sql) || !tessera_connection_sync_quietly(connection))
+		return;
+	if (tessera_connections_settle(&connection, 1, deadline) > 0)
+		tessera_connection_close(connection);
+}
+
+static TesseraConnection *
+connection_to(const TesseraRouting *routing, int32 home, bool session)
+{
+	TesseraEnvelope envelope = {.autocommit = session, .aside = true};
+
+	return tessera_participant(routing, home, &envelope);
+}
+
+static int64
+ask_lock(TesseraConnection *connection, int32 home, const TesseraAdvisoryKey *key, bool shared, bool session, bool try)
+{
+	int64		request = ++last_request;
+	const char *values[] = {psprintf("%d", key->class), psprintf(INT64_FORMAT, key->key), shared ? "t" : "f", session ? "t" : "f", try ? "t" : "f",
+	psprintf(INT64_FORMAT, request)};
+	volatile int64 answer = 0;
+
+	if (session)
+	{
+		(void) make_holding(home, connection);
+		require_holdings();
+	}
+	PG_TRY();
+	{
+		answer = number_of(tessera_connection_run(connection, LOCK_SQL, lengthof(values), values));
+	}
+	PG_CATCH();
+	{
+		if (session)
+			undo_request(connection, request);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (session && (answer & 3) == TESSERA_ADVISORY_DONE)
+		set_holding(holding_of(home), answer >> 2);
+	return answer;
+}
+
+/* A lock at its home, if that is the node; STALE: *home is another one to ask, if the node knows one, else 0. */
+static TesseraAdvisoryAnswer
+lock_on(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bool shared, bool session, bool try, int32 *home)
+{
+	int32		node_id = *home;
+	TesseraConnection *connection;
+	int64		answer;
+
+	if (node_id == routing->self)
+		return tessera_advisory_take(key, shared, session, try, home);
+	connection = connection_to(routing, node_id, session);
+	if (!session)
+		tessera_participant_holds_locks(node_id);
+	answer = ask_lock(connection, node_id, key, shared, session, try);
+	if ((answer & 3) == TESSERA_ADVISORY_STALE)
+		*home = (int32) (answer >> 2);
+	return (TesseraAdvisoryAnswer) (answer & 3);
+}
+
+/* The slot is on its way to another node, or the news of it are. */
+static int32
+look_for_home(int slot, int32 asked, int32 told, TimestampTz deadline)
+{
+	const TesseraRouting *routing;
+
+	if (told != 0 && told != asked)
+	{
+		routing = tessera_routing();
+		if (routing && tessera_routing_node(routing, told) != NULL)
+			return told;
+	}
+	if (GetCurrentTimestamp() >= deadline)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("no node takes itself for the home of this advisory lock"),
+				 errdetail("Slot %d was last looked for on node %d.", slot, asked),
+				 errhint("Perhaps a node that was promoted still asks what it has; try again.")));
+	(void) tessera_routing_refresh(REFRESH_MS);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, AGAIN_MS, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	routing = tessera_routing();
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database has left its cluster")));
+	return routing->advisory_homes[slot];
+}
+
+static bool
+lock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bool shared, bool session, bool try)
+{
+	int			slot = tessera_advisory_slot(key);
+	int32		home = routing->advisory_homes[slot];
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), SETTLE_MS);
+
+	for (;;)
+	{
+		int32		asked = home;
+		TesseraAdvisoryAnswer answer = home == 0 ? TESSERA_ADVISORY_STALE : lock_on(tessera_routing(), key, shared, session, try, &home);
+
+		if (answer != TESSERA_ADVISORY_STALE)
+			return answer == TESSERA_ADVISORY_DONE;
+		home = look_for_home(slot, asked, home, deadline);
+	}
+}
+
+static bool
+unlock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bool shared)
+{
+	int32		home = routing->advisory_homes[tessera_advisory_slot(key)];
+	Holding    *holding = holding_of(home);
+	const char *values[] = {psprintf("%d", key->class), psprintf(INT64_FORMAT, key->key), shared ? "t" : "f"};
+	int64		answer;
+
+	/* a slot stays where it is while a lock of it is held; without any there the server's own warning is as true here */
+	if (holding == NULL || holding->locks == 0)
+		return tessera_advisory_release(key, shared);
+	require_holdings();
+	answer = number_of(tessera_connection_run(connection_to(routing, home, true), UNLOCK_SQL, lengthof(values), values));
+	set_holding(holding_of(home), answer >> 2);
+	return (answer & 3) == TESSERA_ADVISORY_DONE;
+}
+
+static void
+unlock_all_elsewhere(const TesseraRouting *routing)
+{
+	for (int i = 0; i < nholdings; i++)
+	{
+		if (holdings[i].locks == 0)
+			continue;
+		require_holdings();
+		(void) tessera_connection_run(connection_to(routing, holdings[i].node_id, true), UNLOCK_ALL_SQL, 0, NULL);
+		set_holding(&holdings[i], 0);
+	}
+}
+
+/* ---- the functions ---- */
+
+/* The cluster whose locks these are; NULL: this node's own. */
+static const TesseraRouting *
+cluster_of_call(void)
+{
+	const TesseraRouting *routing = advisory_mode == ADVISORY_CLUSTER ? tessera_routing() : NULL;
+
+	if (routing == NULL)
+		return NULL;
+	if (tessera_internal_connection())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a function or trigger that runs on a shard cannot use advisory locks: they belong to the client's session on another node"),
+				 errhint("Take the lock in a statement of the client, or set tessera.advisory_locks to \"node\" for locks of each node alone.")));
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("advisory locks of the cluster cannot be taken on a standby"),
+				 errhint("Connect to a primary, or set tessera.advisory_locks to \"node\".")));
+	return routing;
+}
+
+static TesseraAdvisoryKey
+key_of_call(FunctionCallInfo fcinfo)
+{
+	TesseraAdvisoryKey key;
+
+	tessera_stand_in_check(fcinfo->flinfo->fn_oid);
+	if (PG_NARGS() == 1)
+	{
+		key.class = 1;
+		key.key = PG_GETARG_INT64(0);
+	}
+	else
+	{
+		key.class = 2;
+		key.key = (int64) ((uint64) (uint32) PG_GETARG_INT32(0) << 32 | (uint32) PG_GETARG_INT32(1));
+	}
+	return key;
+}
+
+static bool
+lock(FunctionCallInfo fcinfo, bool shared, bool session, bool try)
+{
+	TesseraAdvisoryKey key = key_of_call(fcinfo);
+	const TesseraRouting *routing = cluster_of_call();
+
+	if (routing == NULL)
+		return tessera_advisory_take(&key, shared, session, try, NULL) == TESSERA_ADVISORY_DONE;
+	return lock_in_cluster(routing, &key, shared, session, try);
+}
+
+static bool
+unlock(FunctionCallInfo fcinfo, bool shared)
+{
+	TesseraAdvisoryKey key = key_of_call(fcinfo);
+	const TesseraRouting *routing = cluster_of_call();
+
+	return routing == NULL ? tessera_advisory_release(&key, shared) : unlock_in_cluster(routing, &key, shared);
+}
+
+/* Each has the name and the arguments of the server's. */
+
+Datum
+tessera_pg_advisory_lock(PG_FUNCTION_ARGS)
+{
+	(void) lock(fcinfo, false, true, false);
+	PG_RETURN_VOID();
+}
+
+Datum
+tessera_pg_advisory_lock_shared(PG_FUNCTION_ARGS)
+{
+	(void) lock(fcinfo, true, true, false);
+	PG_RETURN_VOID();
+}
+
+Datum
+tessera_pg_advisory_xact_lock(PG_FUNCTION_ARGS)
+{
+	(void) lock(fcinfo, false, false, false);
+	PG_RETURN_VOID();
+}
+
+Datum
+tessera_pg_advisory_xact_lock_shared(PG_FUNCTION_ARGS)
+{
+	(void) lock(fcinfo, true, false, false);
+	PG_RETURN_VOID();
+}
+
+Datum
+tessera_pg_try_advisory_lock(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(lock(fcinfo, false, true, true));
+}
+
+Datum
+tessera_pg_try_advisory_lock_shared(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(lock(fcinfo, true, true, true));
+}
+
+Datum
+tessera_pg_try_advisory_xact_lock(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(lock(fcinfo, false, false, true));
+}
+
+Datum
+tessera_pg_try_advisory_xact_lock_shared(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(lock(fcinfo, true, false, true));
+}
+
+Datum
+tessera_pg_advisory_unlock(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(unlock(fcinfo, false));
+}
+
+Datum
+tessera_pg_advisory_unlock_shared(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(unlock(fcinfo, true));
+}
+
+Datum
+tessera_pg_advisory_unlock_all(PG_FUNCTION_ARGS)
+{
+	const TesseraRouting *routing;
+
+	tessera_stand_in_check(fcinfo->flinfo->fn_oid);
+	routing = cluster_of_call();
+	tessera_advisory_release_all();
+	if (holds_any && (routing || (routing = tessera_routing()) != NULL))
+		unlock_all_elsewhere(routing);
+	PG_RETURN_VOID();
+}
+
+void
+tessera_advisory_discard(void)
+{
+	const TesseraRouting *routing = holds_any ? tessera_routing() : NULL;
+
+	if (routing)
+		unlock_all_elsewhere(routing);
+}
+
+/* ---- all locks ---- */
+
+static void
+put_locks(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *home, const PGresult *result)
+{
+	for (int row = 0; row < PQntuples(result); row++)
+	{
+		const TesseraNode *node = tessera_routing_node(routing, pg_strtoint32(PQgetvalue(result, row, 5)));
+		Datum		values[8];
+		bool		nulls[8] = {false};
+
+		values[0] = ObjectIdGetDatum((Oid) pg_strtoint64(PQgetvalue(result, row, 0)));
+		values[1] = ObjectIdGetDatum((Oid) pg_strtoint64(PQgetvalue(result, row, 1)));
+		values[2] = Int16GetDatum((int16) pg_strtoint32(PQgetvalue(result, row, 2)));
+		values[3] = CStringGetTextDatum(PQgetvalue(result, row, 3));
+		values[4] = BoolGetDatum(PQgetvalue(result, row, 4)[0] == 't');
+		values[5] = CStringGetTextDatum(NameStr(home->name));
+		nulls[6] = node == NULL;
+		values[6] = node ? CStringGetTextDatum(NameStr(node->name)) : (Datum) 0;
+		nulls[7] = PQgetisnull(result, row, 6);
+		values[7] = nulls[7] ? (Datum) 0 : Int32GetDatum(pg_strtoint32(PQgetvalue(result, row, 6)));
+		tuplestore_putvalues(out->setResult, out->setDesc, values, nulls);
+	}
+}
+
+/* One node's locks; a node that cannot be asked is said, the others' are shown. */
+static void
+put_locks_of(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *home)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		put_locks(out, routing, home, tessera_control_call(routing, home->node_id, LIST_SQL, 0, NULL));
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		ereport(WARNING,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("advisory locks of node \"%s\" are not shown", NameStr(home->name)),
+				 errdetail_internal("%s", error->message)));
+	}
+	PG_END_TRY();
+	CurrentResourceOwner = owner;
+}
+
+/* all_advisory_locks(): source of the view tessera.advisory_locks */
+Datum
+tessera_all_advisory_locks(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *out = (ReturnSetInfo *) fcinfo->resultinfo;
+	const TesseraRouting *routing = tessera_routing();
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; routing != NULL && i < routing->nnodes; i++)
+		put_locks_of(out, routing, tessera_routing_node_at(routing, i));
+	return (Datum) 0;
+}
+
+/* ---- hooks ---- */
+
+static void
+executor_start(QueryDesc *query, int eflags)
+{
+	if (holds_any && tessera_nesting() == 0)
+		require_holdings();
+	if (previous_start)
+		previous_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+}
+
+static void
+utility(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *environment,
+		DestReceiver *receiver, QueryCompletion *completion)
+{
+	if (holds_any && tessera_nesting() == 0)
+		require_holdings();
+	if (previous_utility)
+		previous_utility(statement, text, read_only, context, params, environment, receiver, completion);
+	else
+		standard_ProcessUtility(statement, text, read_only, context, params, environment, receiver, completion);
+}
+
+/* A call that the planner did not see (an argument of CALL or EXECUTE, a CHECK constraint, the fast path) would lock, or notify, on this node alone. */
+static void
+object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
+{
+	if (previous_access)
+		previous_access(access, class, object, sub, arg);
+	if (access != OAT_FUNCTION_EXECUTE || class != ProcedureRelationId || !tessera_has_stand_in(object) ||
+		(advisory_mode != ADVISORY_CLUSTER && tessera_is_advisory_function(object)) || !IsTransactionState() || tessera_routing() == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("%s() cannot be called here: it would have its effect on this node alone", get_func_name(object)),
+			 errhint("Call it in a SELECT of its own, or by PERFORM.")));
+}
+
+void
+tessera_advisory_init(void)
+{
+	DefineCustomEnumVariable("tessera.advisory_locks", "Whether an advisory lock is one lock in the whole cluster, or one on each node.", NULL,
+							 &advisory_mode, ADVISORY_CLUSTER, modes, PGC_USERSET, 0, NULL, NULL, NULL);
+	previous_start = ExecutorStart_hook;
+	ExecutorStart_hook = executor_start;
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = utility;
+	previous_access = object_access_hook;
+	object_access_hook = object_access;
+}

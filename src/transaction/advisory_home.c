@@ -1,0 +1,325 @@
+/*
+ * advisory_home.c
+ *	  Advisory locks on their home node; see advisory.h.
+ *
+ * A lock is the server's own advisory lock. Its slot is an advisory lock, too, of a class that users cannot name (objsubid 3), one for session-level and one for
+ * transaction-level holders, since the server cannot prepare a transaction that has one object at both levels. So the end of a session, DISCARD ALL and
+ * pg_advisory_unlock_all let go of both. Whether this node is the home is read from the catalog itself once the slot is locked: the image may lag behind COMMIT PREPARED.
+ *
+ * Giving up a slot takes it exclusively, without waiting, to the end of the config node's transaction; the row is written here in the same transaction. Who comes meanwhile
+ * waits for its end, and finds another home.
+ *
+ * Memory: two counters of this backend. A crash lets go of all locks, as on one server.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "catalog/change.h"
+#include "catalog/relation.h"
+#include "common/spi.h"
+#include "routing/routing.h"
+#include "session/internal.h"
+#include "transaction/advisory.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_advisory_lock);
+PG_FUNCTION_INFO_V1(tessera_internal_advisory_unlock);
+PG_FUNCTION_INFO_V1(tessera_internal_advisory_unlock_all);
+PG_FUNCTION_INFO_V1(tessera_internal_advisory_undo);
+PG_FUNCTION_INFO_V1(tessera_internal_advisory_give);
+
+#define SLOT_CLASS 3			/* the server's own functions use 1 and 2 */
+#define SLOT_OF_SESSIONS 1
+#define SLOT_OF_TRANSACTIONS 2
+
+static int64 session_locks = 0; /* taken for another node's session and not released */
+
+/* The last request for a session-level lock, if it was granted. */
+static int64 granted_request = 0;
+static TesseraAdvisoryKey granted_key;
+static bool granted_shared;
+
+static LOCKTAG
+key_tag(const TesseraAdvisoryKey *key)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (key->key >> 32), (uint32) key->key, key->class);
+	return tag;
+}
+
+static LOCKTAG
+slot_tag(int slot, int level)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, slot, level, SLOT_CLASS);
+	return tag;
+}
+
+int
+tessera_advisory_slot(const TesseraAdvisoryKey *key)
+{
+	uint64		hash = hash_bytes_uint32_extended((uint32) key->key, (uint64) (uint32) (key->key >> 32) << 2 | key->class);
+
+	return (int) (hash % TESSERA_ADVISORY_SLOTS);
+}
+
+/* The node that keeps the slot, as of now; 0: not known. Call with the slot locked. */
+static int32
+home_of(int slot)
+{
+	Relation	rel = tessera_catalog_open(TESSERA_ADVISORY_HOME, AccessShareLock);
+	Snapshot	snapshot = tessera_catalog_snapshot();
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	tuple;
+	int32		home = 0;
+	bool		null;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		if (DatumGetInt32(heap_getattr(tuple, Anum_advisory_home_slot, RelationGetDescr(rel), &null)) == slot)
+			home = DatumGetInt32(heap_getattr(tuple, Anum_advisory_home_node_id, RelationGetDescr(rel), &null));
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return home;
+}
+
+/* LockAcquire, but a lock that was granted just as the wait for it ended with an error is not kept: at session level it would outlive the error. */
+static bool
+acquire(const LOCKTAG *tag, LOCKMODE mode, bool session, bool try)
+{
+	bool		before = LockHeldByMe(tag, mode);
+	volatile LockAcquireResult result = LOCKACQUIRE_NOT_AVAIL;
+
+	PG_TRY();
+	{
+		result = LockAcquire(tag, mode, session, try);
+	}
+	PG_CATCH();
+	{
+		if (session && !before && LockHeldByMe(tag, mode))
+			(void) LockRelease(tag, mode, true);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return result != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* With the slot locked. */
+static TesseraAdvisoryAnswer
+take_at_home(const TesseraAdvisoryKey *key, int slot, LOCKMODE mode, bool session, bool try, int32 *home)
+{
+	const TesseraRouting *routing = home ? tessera_routing() : NULL;
+	LOCKTAG		tag = key_tag(key);
+
+	if (home == NULL)
+		return acquire(&tag, mode, session, try) ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY;
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not in a cluster")));
+	tessera_require_own_node(routing);
+	*home = home_of(slot);
+	/* after a promotion the newest commits may be missing: perhaps the slot was given away in one of them */
+	if (*home != routing->self || routing->placements_unknown)
+		return TESSERA_ADVISORY_STALE;
+	return acquire(&tag, mode, session, try) ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY;
+}
+
+TesseraAdvisoryAnswer
+tessera_advisory_take(const TesseraAdvisoryKey *key, bool shared, bool session, bool try, int32 *home)
+{
+	int			slot = tessera_advisory_slot(key);
+	LOCKTAG		guard = slot_tag(slot, session ? SLOT_OF_SESSIONS : SLOT_OF_TRANSACTIONS);
+	volatile TesseraAdvisoryAnswer answer = TESSERA_ADVISORY_STALE;
+
+	/* never held exclusively for long, so not even who only tries is turned away */
+	(void) acquire(&guard, ShareLock, session, false);
+	PG_TRY();
+	{
+		answer = take_at_home(key, slot, shared ? ShareLock : ExclusiveLock, session, try, home);
+	}
+	PG_CATCH();
+	{
+		if (session)
+			(void) LockRelease(&guard, ShareLock, true);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (answer != TESSERA_ADVISORY_DONE)
+		(void) LockRelease(&guard, ShareLock, session);
+	return answer;
+}
+
+bool
+tessera_advisory_release(const TesseraAdvisoryKey *key, bool shared)
+{
+	LOCKTAG		tag = key_tag(key);
+	LOCKTAG		guard = slot_tag(tessera_advisory_slot(key), SLOT_OF_SESSIONS);
+
+	if (!LockRelease(&tag, shared ? ShareLock : ExclusiveLock, true))
+		return false;
+	/* not there, if the lock was taken before this database was a node */
+	if (LockHeldByMe(&guard, ShareLock))
+		(void) LockRelease(&guard, ShareLock, true);
+	return true;
+}
+
+void
+tessera_advisory_release_all(void)
+{
+	(void) DirectFunctionCall1(pg_advisory_unlock_all, (Datum) 0);
+	session_locks = 0;
+	granted_request = 0;
+}
+
+/* ---- for other nodes ---- */
+
+static TesseraAdvisoryKey
+key_argument(FunctionCallInfo fcinfo)
+{
+	TesseraAdvisoryKey key = {PG_GETARG_INT32(0), PG_GETARG_INT64(1)};
+
+	if (key.class != 1 && key.class != 2)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("there are no advisory locks of class %d", key.class)));
+	return key;
+}
+
+/* internal_advisory_lock(class, key, shared, session, try, request) */
+Datum
+tessera_internal_advisory_lock(PG_FUNCTION_ARGS)
+{
+	TesseraAdvisoryKey key;
+	bool		shared = PG_GETARG_BOOL(2);
+	bool		session = PG_GETARG_BOOL(3);
+	TesseraAdvisoryAnswer answer;
+	int32		home = 0;
+
+	tessera_internal_require(fcinfo);
+	key = key_argument(fcinfo);
+	granted_request = 0;
+	answer = tessera_advisory_take(&key, shared, session, PG_GETARG_BOOL(4), &home);
+	if (answer == TESSERA_ADVISORY_STALE)
+		PG_RETURN_INT64((int64) home << 2 | TESSERA_ADVISORY_STALE);
+	if (answer == TESSERA_ADVISORY_DONE && session)
+	{
+		session_locks++;
+		granted_request = PG_GETARG_INT64(5);
+		granted_key = key;
+		granted_shared = shared;
+	}
+	PG_RETURN_INT64(session_locks << 2 | answer);
+}
+
+static bool
+release_for_other(const TesseraAdvisoryKey *key, bool shared)
+{
+	if (!tessera_advisory_release(key, shared))
+		return false;
+	session_locks = Max(session_locks - 1, 0);
+	return true;
+}
+
+/* internal_advisory_unlock(class, key, shared) */
+Datum
+tessera_internal_advisory_unlock(PG_FUNCTION_ARGS)
+{
+	TesseraAdvisoryKey key;
+	bool		released;
+
+	tessera_internal_require(fcinfo);
+	key = key_argument(fcinfo);
+	released = release_for_other(&key, PG_GETARG_BOOL(2));
+	PG_RETURN_INT64(session_locks << 2 | (released ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY));
+}
+
+/* internal_advisory_unlock_all() */
+Datum
+tessera_internal_advisory_unlock_all(PG_FUNCTION_ARGS)
+{
+	tessera_internal_require(fcinfo);
+	tessera_advisory_release_all();
+	PG_RETURN_VOID();
+}
+
+/* internal_advisory_undo(request) */
+Datum
+tessera_internal_advisory_undo(PG_FUNCTION_ARGS)
+{
+	tessera_internal_require(fcinfo);
+	if (granted_request != 0 && granted_request == PG_GETARG_INT64(0))
+		(void) release_for_other(&granted_key, granted_shared);
+	granted_request = 0;
+	PG_RETURN_VOID();
+}
+
+/* ---- giving up slots ---- */
+
+/* Has nobody a lock of the slot? Then nobody gets one before this transaction ends. */
+static bool
+close_slot(int slot)
+{
+	LOCKTAG		sessions = slot_tag(slot, SLOT_OF_SESSIONS);
+	LOCKTAG		transactions = slot_tag(slot, SLOT_OF_TRANSACTIONS);
+
+	if (LockAcquire(&sessions, ExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	if (LockAcquire(&transactions, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	(void) LockRelease(&sessions, ExclusiveLock, false);
+	return false;
+}
+
+/* The row here says so from the commit on. False if this node is not the home. */
+static bool
+write_home(int slot, int32 from, int32 to)
+{
+	Oid			types[] = {INT4OID, INT4OID, INT4OID};
+	Datum		values[] = {Int32GetDatum(slot), Int32GetDatum(to), Int32GetDatum(from)};
+
+	return tessera_spi_run("UPDATE tessera.advisory_home SET node_id = $2, version = version + 1 WHERE slot = $1 AND node_id = $3", SPI_OK_UPDATE, 3, types,
+						   values, NULL) == 1;
+}
+
+/* internal_advisory_give(slots, to_node) */
+Datum
+tessera_internal_advisory_give(PG_FUNCTION_ARGS)
+{
+	const TesseraRouting *routing = tessera_routing();
+	Datum	   *slots;
+	int			nslots;
+	int			given = 0;
+	TesseraSpi	spi;
+
+	if (array_contains_nulls(PG_GETARG_ARRAYTYPE_P(0)))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("slots must not be null")));
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &slots, NULL, &nslots);
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not in a cluster")));
+	tessera_spi_begin(&spi);
+	for (int i = 0; i < nslots; i++)
+		if (close_slot(DatumGetInt32(slots[i])) && write_home(DatumGetInt32(slots[i]), routing->self, PG_GETARG_INT32(1)))
+			slots[given++] = slots[i];
+	tessera_catalog_changed();
+	tessera_spi_end(&spi);
+	PG_RETURN_ARRAYTYPE_P(construct_array(slots, given, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+}
