@@ -22,6 +22,7 @@
 
 #include "access/twophase.h"
 #include "access/xact.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -413,15 +414,44 @@ is_part_of_joining(const char *gid)
 	return superuser_arg(GetAuthenticatedUserId()) || (OidIsValid(role) && is_member_of_role_nosuper(GetAuthenticatedUserId(), role));
 }
 
+/*
+ * Another node ends a part of a transaction here. The role of its connection need be neither a superuser nor who prepared it: as a member of tessera_internal it speaks for the
+ * cluster. No code of users runs.
+ */
+static void
+finish_part(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
+{
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
+	PG_TRY();
+	{
+		run_next(utility);
+	}
+	PG_FINALLY();
+	{
+		SetUserIdAndSecContext(user, context);
+	}
+	PG_END_TRY();
+}
+
 bool
 tessera_prepared_statement(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
 {
 	TransactionStmt *statement = castNode(TransactionStmt, utility->statement->utilityStmt);
 	bool		commit = statement->kind == TRANS_STMT_COMMIT_PREPARED;
+	bool		finishes = commit || statement->kind == TRANS_STMT_ROLLBACK_PREPARED;
 	const TesseraRouting *routing;
 
-	if ((statement->kind != TRANS_STMT_PREPARE && statement->kind != TRANS_STMT_ROLLBACK_PREPARED && !commit) || tessera_internal_connection() ||
-		!IsTransactionState() || (statement->kind == TRANS_STMT_PREPARE && !IsTransactionBlock()))
+	if (finishes && tessera_internal_connection() && utility->context == PROCESS_UTILITY_TOPLEVEL && is_internal_gid(statement->gid))
+	{
+		finish_part(utility, run_next);
+		return true;
+	}
+	if ((statement->kind != TRANS_STMT_PREPARE && !finishes) || tessera_internal_connection() ||
+		(statement->kind == TRANS_STMT_PREPARE && !IsTransactionBlock()))
 		return false;
 	routing = tessera_routing();
 	if (routing == NULL || (statement->kind == TRANS_STMT_PREPARE && is_part_of_joining(statement->gid)))
