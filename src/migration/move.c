@@ -63,6 +63,7 @@ typedef struct Move
 	char	   *far_code;		/* what of the group may reach rows of other shards; NULL: nothing */
 	int32		donor;
 	bool		joined;			/* somebody else began it */
+	bool		cancelled;		/* too late for this part */
 	TimestampTz lost;			/* since when the donor cannot be reached; 0: it can */
 } Move;
 
@@ -379,7 +380,11 @@ wait_for_end(Move *move)
 		if (!done && QueryCancelPending)
 			done = cancel_and_wait(move);
 		if (done)
-			QueryCancelPending = false; /* too late: the range has moved, and the caller shall know */
+		{
+			/* too late: the range has moved, and the caller shall know */
+			move->cancelled = QueryCancelPending;
+			QueryCancelPending = false;
+		}
 		RESUME_CANCEL_INTERRUPTS();
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -459,6 +464,11 @@ move_part(Move *move, const char *whole_min, const char *from, const char *max, 
 	move->id = move->part_min = move->part_max = NULL;
 	PG_TRY();
 	{
+		/* what came too late for the part before ends the statement here, if there is more to do */
+		if (move->cancelled)
+			QueryCancelPending = InterruptPending = true;
+		move->cancelled = false;
+		CHECK_FOR_INTERRUPTS();
 		found = done[0] != '\0' ? register_next(move, from, max) : register_move(move, from, max, NULL);
 		if (found && done[0] == '\0')
 			warn_far_code(move);
