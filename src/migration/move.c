@@ -120,15 +120,21 @@ far_code_of_group(const Move *move)
 	const TesseraTable *tables = (const TesseraTable *) ((const char *) move->routing + move->routing->tables_offset);
 	StringInfoData found;
 
-	/* before there is a migration: a lock may be waited for */
+	/* Who has the table locked may hold the migration off (DDL), which registration tells; a word of warning is not worth a wait. */
 	initStringInfo(&found);
 	for (int i = 0; i < move->routing->ntables; i++)
 	{
-		Relation	rel = tables[i].group == move->group->index ? try_relation_open(tables[i].relid, AccessShareLock) : NULL;
+		Relation	rel;
 		char	   *code;
 
-		if (rel == NULL)
+		if (tables[i].group != move->group->index || !ConditionalLockRelationOid(tables[i].relid, AccessShareLock))
 			continue;
+		rel = try_relation_open(tables[i].relid, NoLock);
+		if (rel == NULL)
+		{
+			UnlockRelationOid(tables[i].relid, AccessShareLock);
+			continue;
+		}
 		code = tessera_far_code_text(rel);
 		if (code != NULL)
 			appendStringInfo(&found, "%stable \"%s\": %s", found.len > 0 ? "; " : "", RelationGetRelationName(rel), code);
