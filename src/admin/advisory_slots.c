@@ -55,10 +55,10 @@ try_give(const TesseraRouting *routing, int32 from, const char *slots, int32 to)
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
-			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
+			ReThrowError(error);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);

@@ -53,10 +53,10 @@ open_or_notice(const char *name, const char *conninfo)
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION && error->sqlerrcode != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
-			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION && error->sqlerrcode != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
+			ReThrowError(error);
 		connection = NULL;
 		ereport(NOTICE,
 				(errmsg("node \"%s\" cannot be reached: it will learn of the change by itself", name)));

@@ -211,10 +211,10 @@ key_space(Relation rel, const TesseraShardKey *key, bool hashed, TesseraFindings
 
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
-			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+			ReThrowError(error);
 		tessera_finding(findings, error->sqlerrcode, RelationGetRelid(rel), error->message, error->detail, error->hint, NULL);
 	}
 	PG_END_TRY();

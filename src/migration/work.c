@@ -176,11 +176,13 @@ tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const 
 	PG_CATCH();
 	{
 		ErrorData  *error;
+		bool		ends;
 
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
-			(!any_error && ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION))
+		ends = error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
+			(!any_error && ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION);
+		if (ends && !inside)
 			PG_RE_THROW();
 		FlushErrorState();
 		if (inside)
@@ -188,6 +190,8 @@ tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const 
 		else
 			AbortOutOfAnyTransaction();
 		MemoryContextSwitchTo(caller);
+		if (ends)
+			ReThrowError(error);
 		ereport(DEBUG1,
 				(errmsg_internal("call of node %d failed: %s", node_id, error->message)));
 		FreeErrorData(error);

@@ -523,10 +523,10 @@ put_locks_of(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNod
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(error);
 		MemoryContextSwitchTo(context);
 		ereport(WARNING,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
