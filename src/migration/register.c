@@ -109,7 +109,7 @@ find_table(Request *request, int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("migrations of the table are not allowed at present"),
-				 errhint("A DDL operation on the table runs; look at tessera.ddl_operations.")));
+				 errhint("It is column allow_migrations of tessera.table_group that forbids them.")));
 }
 
 static void
