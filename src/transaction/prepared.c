@@ -22,6 +22,7 @@
 
 #include "access/twophase.h"
 #include "access/xact.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -413,6 +414,22 @@ is_part_of_joining(const char *gid)
 	return superuser_arg(GetAuthenticatedUserId()) || (OidIsValid(role) && is_member_of_role_nosuper(GetAuthenticatedUserId(), role));
 }
 
+/*
+ * Another node ends a part of a transaction here. Core wants its owner or a superuser for that; the connection's own role may be a mere member of tessera_internal, and need not be told who the owner
+ * is, because the right was checked where the whole was decided. No user's code runs in it: triggers ran at PREPARE. An error restores the user with its transaction.
+ */
+static void
+finish_part(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
+{
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
+	run_next(utility);
+	SetUserIdAndSecContext(user, context);
+}
+
 bool
 tessera_prepared_statement(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
 {
@@ -420,6 +437,12 @@ tessera_prepared_statement(TesseraUtility *utility, void (*run_next) (TesseraUti
 	bool		commit = statement->kind == TRANS_STMT_COMMIT_PREPARED;
 	const TesseraRouting *routing;
 
+	if ((statement->kind == TRANS_STMT_ROLLBACK_PREPARED || commit) && tessera_internal_connection() && utility->context == PROCESS_UTILITY_TOPLEVEL &&
+		is_internal_gid(statement->gid))
+	{
+		finish_part(utility, run_next);
+		return true;
+	}
 	if ((statement->kind != TRANS_STMT_PREPARE && statement->kind != TRANS_STMT_ROLLBACK_PREPARED && !commit) || tessera_internal_connection() ||
 		!IsTransactionState() || (statement->kind == TRANS_STMT_PREPARE && !IsTransactionBlock()))
 		return false;
