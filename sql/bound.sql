@@ -44,7 +44,7 @@ COPY received FROM :'file';
 SELECT count(*) AS sent, count(r.n) AS received
   FROM sent s LEFT JOIN received r ON r.n = s.n AND r.bound OPERATOR(tessera.=) s.bound AND r.bound::text = s.bound::text;
 
-COPY (SELECT) TO PROGRAM :'remove';
+COPY (SELECT WHERE false) TO PROGRAM :'remove';
 
 -- Casts: arguments as typed.
 CREATE FUNCTION pg_temp.show(min tessera.bound, max tessera.bound) RETURNS text

@@ -24,5 +24,9 @@ GRANT EXECUTE ON FUNCTION tessera.internal_membership(text, text, text, bool, te
   tessera.internal_join(text), tessera.internal_leave(text, int4), tessera.internal_config_moved(text) TO tessera_internal;
 
 -- The refresher and the resolver of a node whose role is not a superuser read the catalog of others.
+-- Addresses, which can hold passwords, they get from functions, as nodes.
 GRANT SELECT ON ALL TABLES IN SCHEMA tessera TO tessera_internal;
-GRANT SELECT ON tessera.node, tessera.identity TO tessera_internal;
+REVOKE SELECT ON tessera.node, tessera.identity FROM tessera_internal;
+GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added, server_start) ON tessera.node TO tessera_internal;
+GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation, backup_label, promised_term)
+  ON tessera.identity TO tessera_internal;

@@ -20,6 +20,7 @@
 
 #include "admin/admin.h"
 #include "admin/membership.h"
+#include "admin/secrets.h"
 #include "catalog/change.h"
 #include "catalog/chunk.h"
 #include "transaction/participant.h"
@@ -191,6 +192,36 @@ check_contents(const char *name, TesseraConnection *connection)
 				 errhint("Install that version there, or update the extension here.")));
 }
 
+/*
+ * pg_dump reads the schema here, as the role of this node's own conninfo: it locks every table, and reads the options of user mappings. What that role may not read is
+ * said before pg_dump fails on it, or, with the options, leaves it out without a word.
+ */
+static void
+check_reader(const TesseraRouting *routing, const char *name)
+{
+	static const char sql[] =
+	"SELECT current_user, (SELECT format('table %I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+	" WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')"
+	" AND NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')) ORDER BY 1 LIMIT 1),"
+	" (SELECT format('options of the user mapping for %s on server %I', coalesce(u.usename::text, 'public'), u.srvname) FROM pg_user_mappings AS u"
+	" WHERE u.umoptions IS NULL AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user)"
+	" ORDER BY 1 LIMIT 1)";
+	PGresult   *facts = tessera_control_call(routing, routing->self, sql, 0, NULL);
+
+	if (!PQgetisnull(facts, 0, 1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name, PQgetvalue(facts, 0, 0)),
+				 errdetail("It has no privilege to read %s.", PQgetvalue(facts, 0, 1)),
+				 errhint("GRANT pg_read_all_data TO %s, on the config node, until the node has joined.", quote_identifier(PQgetvalue(facts, 0, 0)))));
+	if (!PQgetisnull(facts, 0, 2))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name, PQgetvalue(facts, 0, 0)),
+				 errdetail("Only a superuser can read the %s.", PQgetvalue(facts, 0, 2)),
+				 errhint("ALTER ROLE %s SUPERUSER, until the node has joined.", quote_identifier(PQgetvalue(facts, 0, 0)))));
+}
+
 /* Everything that can be refused. Returns the newcomer's facts (current memory context). */
 static TesseraNodeFacts *
 check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
@@ -215,7 +246,8 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("role \"%s\" of the conninfo is not a superuser there", there->role),
 				 errdetail("A node that joins gets the schema with its owners and privileges."),
-				 errhint("Join with a superuser; tessera.update_node() can name a member of tessera_internal later.")));
+				 errhint("ALTER ROLE %s SUPERUSER on that server until the node has joined; or join with a superuser, and name a member of tessera_internal with tessera.update_node() later.",
+						 quote_identifier(there->role))));
 	check_compatible(change->name, here, there);
 	tessera_node_check(connection);
 	check_contents(change->name, connection);
@@ -328,6 +360,7 @@ tessera_add_node(TesseraChange *change, bool shard)
 	tessera_registry_lock();
 	here = tessera_node_facts_here();
 	there = check_newcomer(change, here);
+	check_reader(routing, change->name);
 	script = tessera_schema_script(tessera_admin_value("SELECT conninfo FROM tessera.node WHERE is_config", 0, NULL));
 	script = psprintf("%s%s", script, tessera_database_script(there->database));
 	node_id = register_here(change, there, shard, &node_id_text);
@@ -351,16 +384,28 @@ add_node_sql(FunctionCallInfo fcinfo, const char *action)
 	return Int32GetDatum(atoi(tessera_membership_change(&change)));
 }
 
+static Datum
+add_shard(PG_FUNCTION_ARGS)
+{
+	return add_node_sql(fcinfo, "add_shard");
+}
+
+static Datum
+add_router(PG_FUNCTION_ARGS)
+{
+	return add_node_sql(fcinfo, "add_router");
+}
+
 /* add_shard(name, conninfo) */
 Datum
 tessera_add_shard(PG_FUNCTION_ARGS)
 {
-	return add_node_sql(fcinfo, "add_shard");
+	return tessera_without_secrets(fcinfo, 1, add_shard);
 }
 
 /* add_router(name, conninfo) */
 Datum
 tessera_add_router(PG_FUNCTION_ARGS)
 {
-	return add_node_sql(fcinfo, "add_router");
+	return tessera_without_secrets(fcinfo, 1, add_router);
 }

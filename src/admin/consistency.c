@@ -3,7 +3,8 @@
  *	  tessera.check_consistency: the invariants of DESIGN section 20 that can be checked from outside, one row for each violation.
  *
  * Phases: (1) the authoritative rows are fetched from the config node, groups one by one, and checked by themselves (1); (2) each shard is asked for its
- * placements, prepared transactions and, if deep, for rows that it neither owns nor has to delete (4); (3) placements are compared with chunks (2).
+ * placements, prepared transactions and, if deep, for rows that it neither owns nor has to delete (4); (3) placements are compared with chunks (2);
+ * (4) the definitions of the tables are compared over all nodes (10, definitions.c).
  *
  * Nothing is locked: what is read in different places is of different moments. So what a running migration may have changed in between is left out, and a
  * violation that is found while metadata change deserves a second look. A node that does not answer is reported (invariant 0), and the rest is checked.
@@ -27,6 +28,7 @@
 #include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
 
+#include "admin/consistency.h"
 #include "admin/group_rows.h"
 #include "catalog/placement.h"
 #include "common/errors.h"
@@ -38,19 +40,6 @@
 
 PG_FUNCTION_INFO_V1(tessera_check_consistency);
 PG_FUNCTION_INFO_V1(tessera_internal_count_unowned);
-
-/* A running check. */
-typedef struct Check
-{
-	const TesseraRouting *routing;
-	ReturnSetInfo *result;
-	int32		config;
-	bool		deep;
-	int			nshards;
-	int32	   *shards;
-	PGresult  **placements;		/* of each shard; NULL: it did not answer */
-	PGresult   *busy;			/* group_id, node_id of running migrations */
-} Check;
 
 /* A chunk or an owned range, typed. */
 typedef struct Range
@@ -64,8 +53,8 @@ typedef struct Range
 	int64		minor;
 } Range;
 
-static void
-report(Check *check, int invariant, const char *object, const char *detail)
+void
+tessera_check_report(TesseraCheck *check, int invariant, const char *object, const char *detail)
 {
 	Datum		values[3] = {Int32GetDatum(invariant), CStringGetTextDatum(object), CStringGetTextDatum(detail)};
 	bool		nulls[3] = {false, false, false};
@@ -73,17 +62,16 @@ report(Check *check, int invariant, const char *object, const char *detail)
 	tuplestore_putvalues(check->result->setResult, check->result->setDesc, values, nulls);
 }
 
-static const char *
-node_name(const Check *check, int32 node_id)
+const char *
+tessera_check_node_name(const TesseraCheck *check, int32 node_id)
 {
 	const TesseraNode *node = tessera_routing_node(check->routing, node_id);
 
 	return node != NULL ? NameStr(node->name) : psprintf("node %d", node_id);
 }
 
-/* A query on a node over the control lane; if that fails, a violation is reported, and NULL is the answer. */
-static PGresult *
-ask(Check *check, int32 node_id, const char *sql, int nparams, const char *const *values)
+PGresult *
+tessera_check_ask(TesseraCheck *check, int32 node_id, const char *sql, int nparams, const char *const *values)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -110,7 +98,7 @@ ask(Check *check, int32 node_id, const char *sql, int nparams, const char *const
 		CurrentResourceOwner = owner;
 		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
 			ReThrowError(error);
-		report(check, 0, psprintf("node %s", node_name(check, node_id)), psprintf("could not be checked: %s", error->message));
+		tessera_check_report(check, 0, psprintf("node %s", tessera_check_node_name(check, node_id)), psprintf("could not be checked: %s", error->message));
 	}
 	PG_END_TRY();
 	return result;
@@ -197,32 +185,32 @@ join_ranges(TesseraKeySpace *ks, Range *ranges, int n)
 /* Invariant 1: chunks cover all keys once, and their versions are unique */
 
 static void
-check_cover(Check *check, const char *object, TesseraKeySpace *ks, const Range *chunks, int n)
+check_cover(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const Range *chunks, int n)
 {
 	if (n == 0 || chunks[0].min.elements[0].kind != TESSERA_MINKEY)
-		report(check, 1, object, n == 0 ? "there is no chunk" : psprintf("no chunk before %s", chunks[0].min_text));
+		tessera_check_report(check, 1, object, n == 0 ? "there is no chunk" : psprintf("no chunk before %s", chunks[0].min_text));
 	for (int i = 0; i < n; i++)
 	{
 		const TesseraNode *node = tessera_routing_node(check->routing, chunks[i].node_id);
 		int			order = i + 1 < n ? tessera_key_compare(ks, &chunks[i].max, &chunks[i + 1].min) : 0;
 
 		if (tessera_key_compare(ks, &chunks[i].min, &chunks[i].max) >= 0)
-			report(check, 1, object, psprintf("chunk from %s to %s is empty", chunks[i].min_text, chunks[i].max_text));
+			tessera_check_report(check, 1, object, psprintf("chunk from %s to %s is empty", chunks[i].min_text, chunks[i].max_text));
 		if (order < 0)
-			report(check, 1, object, psprintf("no chunk between %s and %s", chunks[i].max_text, chunks[i + 1].min_text));
+			tessera_check_report(check, 1, object, psprintf("no chunk between %s and %s", chunks[i].max_text, chunks[i + 1].min_text));
 		if (order > 0)
-			report(check, 1, object, psprintf("chunks from %s to %s and from %s to %s overlap", chunks[i].min_text, chunks[i].max_text,
+			tessera_check_report(check, 1, object, psprintf("chunks from %s to %s and from %s to %s overlap", chunks[i].min_text, chunks[i].max_text,
 											  chunks[i + 1].min_text, chunks[i + 1].max_text));
 		if (node == NULL || !node->is_shard)
-			report(check, 1, object, psprintf("chunk from %s is owned by %s, which is no shard", chunks[i].min_text,
-											  node_name(check, chunks[i].node_id)));
+			tessera_check_report(check, 1, object, psprintf("chunk from %s is owned by %s, which is no shard", chunks[i].min_text,
+											  tessera_check_node_name(check, chunks[i].node_id)));
 	}
 	if (n > 0 && chunks[n - 1].max.elements[0].kind != TESSERA_MAXKEY)
-		report(check, 1, object, psprintf("no chunk behind %s", chunks[n - 1].max_text));
+		tessera_check_report(check, 1, object, psprintf("no chunk behind %s", chunks[n - 1].max_text));
 }
 
 static void
-check_versions(Check *check, const char *object, const Range *chunks, int n, int64 group_major, int64 group_minor)
+check_versions(TesseraCheck *check, const char *object, const Range *chunks, int n, int64 group_major, int64 group_minor)
 {
 	const Range **sorted = palloc(sizeof(Range *) * Max(n, 1));
 
@@ -231,10 +219,10 @@ check_versions(Check *check, const char *object, const Range *chunks, int n, int
 	qsort(sorted, n, sizeof(Range *), compare_versions);
 	for (int i = 1; i < n; i++)
 		if (compare_versions(&sorted[i - 1], &sorted[i]) == 0)
-			report(check, 1, object, psprintf("chunks from %s and from %s both have version " INT64_FORMAT "|" INT64_FORMAT, sorted[i - 1]->min_text,
+			tessera_check_report(check, 1, object, psprintf("chunks from %s and from %s both have version " INT64_FORMAT "|" INT64_FORMAT, sorted[i - 1]->min_text,
 											  sorted[i]->min_text, sorted[i]->major, sorted[i]->minor));
 	if (n > 0 && (sorted[n - 1]->major != group_major || sorted[n - 1]->minor != group_minor))
-		report(check, 1, object, psprintf("group version is " INT64_FORMAT "|" INT64_FORMAT ", but the highest chunk has " INT64_FORMAT "|" INT64_FORMAT,
+		tessera_check_report(check, 1, object, psprintf("group version is " INT64_FORMAT "|" INT64_FORMAT ", but the highest chunk has " INT64_FORMAT "|" INT64_FORMAT,
 										  group_major, group_minor, sorted[n - 1]->major, sorted[n - 1]->minor));
 }
 
@@ -242,7 +230,7 @@ check_versions(Check *check, const char *object, const Range *chunks, int n, int
 /* Invariant 2: placements are what the chunks say */
 
 static bool
-is_busy(const Check *check, const char *group_id, int32 node_id)
+is_busy(const TesseraCheck *check, const char *group_id, int32 node_id)
 {
 	for (int i = 0; i < PQntuples(check->busy); i++)
 		if (strcmp(PQgetvalue(check->busy, i, 0), group_id) == 0 && number(check->busy, i, 1) == node_id)
@@ -252,14 +240,14 @@ is_busy(const Check *check, const char *group_id, int32 node_id)
 
 /* Compares two sets of joined ranges; reports the first place where they differ. */
 static void
-compare_sets(Check *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *should, int nshould, const Range *is, int nis)
+compare_sets(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *should, int nshould, const Range *is, int nis)
 {
 	for (int i = 0; i < Max(nshould, nis); i++)
 	{
 		if (i < nshould && i < nis && tessera_key_compare(ks, &should[i].min, &is[i].min) == 0 &&
 			tessera_key_compare(ks, &should[i].max, &is[i].max) == 0)
 			continue;
-		report(check, 2, object, psprintf("by its chunks shard %s owns %s, by its placement %s", shard,
+		tessera_check_report(check, 2, object, psprintf("by its chunks shard %s owns %s, by its placement %s", shard,
 										  i < nshould ? psprintf("the range from %s to %s", should[i].min_text, should[i].max_text) : "no further range",
 										  i < nis ? psprintf("the range from %s to %s", is[i].min_text, is[i].max_text) : "no further range"));
 		return;
@@ -294,22 +282,22 @@ placement_ranges(TesseraKeySpace *ks, const PGresult *rows, const char *group_id
 
 /* Invariant 5: what a shard owns is not among what it has to delete. */
 static void
-check_deletions(Check *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *owned, int nowned, const Range *deletions, int n)
+check_deletions(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *owned, int nowned, const Range *deletions, int n)
 {
 	for (int i = 0; i < n; i++)
 		for (int j = 0; j < nowned; j++)
 			if (tessera_key_compare(ks, &deletions[i].min, &owned[j].max) < 0 && tessera_key_compare(ks, &owned[j].min, &deletions[i].max) < 0)
-				report(check, 5, object, psprintf("shard %s has to delete the range from %s to %s, but owns that from %s to %s", shard, deletions[i].min_text,
+				tessera_check_report(check, 5, object, psprintf("shard %s has to delete the range from %s to %s, but owns that from %s to %s", shard, deletions[i].min_text,
 												  deletions[i].max_text, owned[j].min_text, owned[j].max_text));
 }
 
 /* One shard's placement of one group: rows of its answer with that group_id. */
 static void
-check_placement(Check *check, const char *group_id, const char *epoch, const char *object, TesseraKeySpace *ks, int shard, const Range *chunks, int n)
+check_placement(TesseraCheck *check, const char *group_id, const char *epoch, const char *object, TesseraKeySpace *ks, int shard, const Range *chunks, int n)
 {
 	PGresult   *rows = check->placements[shard];
 	int32		node_id = check->shards[shard];
-	const char *name = node_name(check, node_id);
+	const char *name = tessera_check_node_name(check, node_id);
 	Range	   *should = palloc(sizeof(Range) * Max(n, 1));
 	Range	   *is;
 	Range	   *deletions;
@@ -331,16 +319,16 @@ check_placement(Check *check, const char *group_id, const char *epoch, const cha
 	compare_sets(check, object, ks, name, should, join_ranges(ks, should, nshould), is, join_ranges(ks, is, nis));
 
 	if (first >= 0 ? number(rows, first, 2) != major : major != 0)
-		report(check, 2, object, psprintf("shard %s has shard version %s, but its chunks have " INT64_FORMAT, name,
+		tessera_check_report(check, 2, object, psprintf("shard %s has shard version %s, but its chunks have " INT64_FORMAT, name,
 										  first >= 0 ? PQgetvalue(rows, first, 2) : "0", major));
 	if (first >= 0 && nshould > 0 && strcmp(PQgetvalue(rows, first, 1), epoch) != 0)
-		report(check, 2, object, psprintf("shard %s has another epoch of it", name));
+		tessera_check_report(check, 2, object, psprintf("shard %s has another epoch of it", name));
 	if (first >= 0 && strcmp(PQgetvalue(rows, first, 5), "open") != 0)
-		report(check, 2, object, psprintf("on shard %s the %s gate is closed without a running migration", name, PQgetvalue(rows, first, 5)));
+		tessera_check_report(check, 2, object, psprintf("on shard %s the %s gate is closed without a running migration", name, PQgetvalue(rows, first, 5)));
 }
 
 static void
-check_group(Check *check, PGresult *groups, int row)
+check_group(TesseraCheck *check, PGresult *groups, int row)
 {
 	const char *group_id = PQgetvalue(groups, row, 0);
 	const char *epoch = PQgetvalue(groups, row, 1);
@@ -354,11 +342,11 @@ check_group(Check *check, PGresult *groups, int row)
 
 	if (group == NULL)
 	{
-		report(check, 0, object, "this node does not know the table group yet");
+		tessera_check_report(check, 0, object, "this node does not know the table group yet");
 		return;
 	}
 	ks = tessera_group_keyspace(check->routing, group);
-	rows = ask(check, check->config, "SELECT min, max, node_id, major, minor FROM tessera.chunk WHERE group_id = $1::uuid", 1, &group_id);
+	rows = tessera_check_ask(check, check->config, "SELECT min, max, node_id, major, minor FROM tessera.chunk WHERE group_id = $1::uuid", 1, &group_id);
 	if (rows == NULL)
 		return;
 	n = PQntuples(rows);
@@ -376,46 +364,47 @@ check_group(Check *check, PGresult *groups, int row)
 
 /* Invariant 6: nothing stays prepared. */
 static void
-check_prepared(Check *check, int32 node_id)
+check_prepared(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = ask(check, node_id, "SELECT gid, date_trunc('second', now() - prepared) FROM pg_catalog.pg_prepared_xact()"
+	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT gid, date_trunc('second', now() - prepared) FROM pg_catalog.pg_prepared_xact()"
 						   " WHERE dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
 						   " AND gid LIKE 'tessera%' AND gid NOT LIKE 'tessera\\_" TESSERA_CLIENT_GID "%' AND prepared < now() - interval '1 minute' ORDER BY prepared",
 						   0, NULL);
 
 	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
-		report(check, 6, psprintf("node %s", node_name(check, node_id)),
+		tessera_check_report(check, 6, psprintf("node %s", tessera_check_node_name(check, node_id)),
 			   psprintf("transaction %s is prepared since %s", PQgetvalue(rows, i, 0), PQgetvalue(rows, i, 1)));
 }
 
 /* Invariant 8: a promoted node that does not know yet what it owns, or what is true, refuses. */
 static void
-check_promoted(Check *check, int32 node_id)
+check_promoted(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = ask(check, node_id, "SELECT coalesce(last_error, 'it is finding out') FROM tessera.promotion_status()"
+	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT coalesce(last_error, 'it is finding out') FROM tessera.promotion_status()"
 						   " WHERE NOT placements_known OR NOT coalesce(metadata_known, true)", 0, NULL);
 
 	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
-		report(check, 8, psprintf("node %s", node_name(check, node_id)),
+		tessera_check_report(check, 8, psprintf("node %s", tessera_check_node_name(check, node_id)),
 			   psprintf("was promoted, and does not know what it owns: %s", PQgetvalue(rows, i, 0)));
 }
 
 /* Invariant 4: no row lies where it is neither owned nor to be deleted. */
 static void
-check_rows(Check *check, int32 node_id)
+check_rows(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM tessera.cluster_table AS t,"
-						   " tessera.internal_count_unowned(pg_catalog.to_regclass(pg_catalog.format('%I.%I', t.schema_name, t.table_name))) AS u"
+	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM tessera.cluster_table AS t"
+						   " JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schema_name JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name,"
+						   " tessera.internal_count_unowned(c.oid) AS u"
 						   " WHERE u.rows > 0 ORDER BY 1", 0, NULL);
 
 	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
-		report(check, 4, PQgetvalue(rows, i, 0),
-			   psprintf("shard %s holds %s rows that it does not own%s%s", node_name(check, node_id), PQgetvalue(rows, i, 1),
+		tessera_check_report(check, 4, PQgetvalue(rows, i, 0),
+			   psprintf("shard %s holds %s rows that it does not own%s%s", tessera_check_node_name(check, node_id), PQgetvalue(rows, i, 1),
 						PQgetisnull(rows, i, 2) ? "" : ", one of key ", PQgetvalue(rows, i, 2)));
 }
 
 static void
-read_shards(Check *check)
+read_shards(TesseraCheck *check)
 {
 	check->shards = palloc(sizeof(int32) * check->routing->nnodes);
 	check->placements = palloc0(sizeof(PGresult *) * check->routing->nnodes);
@@ -426,7 +415,7 @@ read_shards(Check *check)
 		if (!node->is_shard)
 			continue;
 		check->shards[check->nshards] = node->node_id;
-		check->placements[check->nshards++] = ask(check, node->node_id,
+		check->placements[check->nshards++] = tessera_check_ask(check, node->node_id,
 												  "SELECT p.group_id, p.epoch, p.major, r.min, r.max, p.gate, r.deleted FROM tessera.placement AS p LEFT JOIN LATERAL ("
 												  "SELECT o.min, o.max, false AS deleted FROM pg_catalog.unnest(p.owned) AS o UNION ALL "
 												  "SELECT d.min, d.max, true FROM pg_catalog.unnest(p.deletions) AS d) AS r ON true", 0, NULL);
@@ -437,7 +426,7 @@ read_shards(Check *check)
 Datum
 tessera_check_consistency(PG_FUNCTION_ARGS)
 {
-	Check		check = {.deep = PG_GETARG_BOOL(0)};
+	TesseraCheck check = {.deep = PG_GETARG_BOOL(0)};
 	MemoryContext scratch;
 	MemoryContext old;
 	PGresult   *groups;
@@ -454,12 +443,12 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 	check.config = tessera_routing_config(check.routing)->node_id;
 
 	/* migrations before and groups after the placements: who moved in between is in one of the two */
-	check.busy = ask(&check, check.config, "SELECT m.group_id, n.node_id FROM tessera.migration AS m, LATERAL (VALUES (m.donor), (m.recipient)) AS n(node_id)"
+	check.busy = tessera_check_ask(&check, check.config, "SELECT m.group_id, n.node_id FROM tessera.migration AS m, LATERAL (VALUES (m.donor), (m.recipient)) AS n(node_id)"
 					 " WHERE m.state = 'running' OR m.finished > pg_catalog.clock_timestamp() - interval '1 s'", 0, NULL);
 	if (check.busy == NULL)
 		PG_RETURN_NULL();
 	read_shards(&check);
-	groups = ask(&check, check.config, "SELECT g.group_id, g.epoch, g.group_major, g.group_minor,"
+	groups = tessera_check_ask(&check, check.config, "SELECT g.group_id, g.epoch, g.group_major, g.group_minor,"
 				 " coalesce((SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', t.schema_name, t.table_name), ', ' ORDER BY t.schema_name, t.table_name)"
 				 "   FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id), 'group ' || g.group_id)"
 				 " FROM tessera.table_group AS g ORDER BY 5", 0, NULL);
@@ -476,6 +465,7 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 		check_prepared(&check, tessera_routing_node_at(check.routing, i)->node_id);
 		check_promoted(&check, tessera_routing_node_at(check.routing, i)->node_id);
 	}
+	tessera_check_definitions(&check);
 	for (int i = 0; check.deep && i < check.nshards; i++)
 		check_rows(&check, check.shards[i]);
 	MemoryContextSwitchTo(old);

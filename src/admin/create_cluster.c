@@ -10,6 +10,7 @@
 
 #include "admin/admin.h"
 #include "admin/membership.h"
+#include "admin/secrets.h"
 #include "catalog/change.h"
 #include "catalog/database_setting.h"
 #include "catalog/chunk.h"
@@ -29,7 +30,7 @@ const char *const tessera_user_schemas_sql =
 /* Partitioned tables and their partitions are each tables of the cluster, so that naming either finds the rows; inheritance children alike. */
 const char *const tessera_user_tables_sql =
 "SELECT n.nspname, c.relname, c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-" WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
+" WHERE c.relkind IN ('r', 'p', 'm') AND c.relpersistence <> 't'"
 " AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')"
 " AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e')";
 
@@ -107,9 +108,8 @@ write_new_cluster(const char *cluster, const char *node, bool shard, const char 
 					  tessera_admin_value("SELECT jsonb_build_object('cluster', $1, 'node', $2, 'shard', $3::bool)::text", 3, after));
 }
 
-/* create_cluster(cluster, conninfo, shard) */
-Datum
-tessera_create_cluster(PG_FUNCTION_ARGS)
+static Datum
+create_cluster(PG_FUNCTION_ARGS)
 {
 	char	   *cluster;
 	char	   *conninfo;
@@ -140,4 +140,11 @@ tessera_create_cluster(PG_FUNCTION_ARGS)
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
 	PG_RETURN_VOID();
+}
+
+/* create_cluster(cluster, conninfo, shard) */
+Datum
+tessera_create_cluster(PG_FUNCTION_ARGS)
+{
+	return tessera_without_secrets(fcinfo, 1, create_cluster);
 }

@@ -15,6 +15,7 @@
 
 #include "admin/admin.h"
 #include "admin/membership.h"
+#include "admin/secrets.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_membership);
@@ -145,9 +146,8 @@ text_argument(FunctionCallInfo fcinfo, int n)
 	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
 }
 
-/* internal_membership(action, name, conninfo, force, by): a change that another node forwarded. Its caller's privilege was checked there. */
-Datum
-tessera_internal_membership(PG_FUNCTION_ARGS)
+static Datum
+forwarded_change(PG_FUNCTION_ARGS)
 {
 	TesseraChange change = {
 		.action = text_argument(fcinfo, 0),
@@ -168,6 +168,13 @@ tessera_internal_membership(PG_FUNCTION_ARGS)
 	if (answer == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(answer));
+}
+
+/* internal_membership(action, name, conninfo, force, by): a change that another node forwarded. Its caller's privilege was checked there. */
+Datum
+tessera_internal_membership(PG_FUNCTION_ARGS)
+{
+	return tessera_without_secrets(fcinfo, 2, forwarded_change);
 }
 
 char *

@@ -274,6 +274,9 @@ tessera_conninfo_check(const char *conninfo)
 		char	   *detail = error == NULL ? pstrdup("out of memory") : pchomp(error);
 
 		PQfreemem(error);
+		/* libpq quotes what it does not understand: with blanks in it, half of a password */
+		if (strcasestr(conninfo, "password") != NULL || strstr(conninfo, "://") != NULL)
+			detail = "libpq cannot read it; its words are not shown, since it seems to hold a password.";
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid conninfo"),

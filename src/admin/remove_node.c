@@ -48,7 +48,7 @@ check_holds_nothing(const TesseraRegistered *node)
 		refuse_in_use(node->name, psprintf("It owns %s chunks.", found), "Move them away with tessera.move_range().");
 	found = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
 	if (found != NULL)
-		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", found), "Schemas cannot be moved: copy its tables into a schema of another shard (tessera.schemas), and drop it.");
+		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", found), "Copy its tables into a schema of another shard, then drop it.");
 	found = tessera_admin_value("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND $1::int4 IN (donor, recipient) LIMIT 1", 1, values);
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("Migration %s is running.", found), "Wait for it, or use tessera.cancel_migration().");

@@ -12,6 +12,7 @@
 
 #include "admin/admin.h"
 #include "admin/membership.h"
+#include "admin/secrets.h"
 #include "catalog/change.h"
 #include "catalog/chunk.h"
 #include "common/errors.h"
@@ -198,9 +199,8 @@ tessera_internal_check_address(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* update_node(name, conninfo, force) */
-Datum
-tessera_update_node(PG_FUNCTION_ARGS)
+static Datum
+update_node(PG_FUNCTION_ARGS)
 {
 	TesseraChange change = {.action = "update_node"};
 
@@ -211,4 +211,11 @@ tessera_update_node(PG_FUNCTION_ARGS)
 	tessera_conninfo_check(change.conninfo);
 	(void) tessera_membership_change(&change);
 	PG_RETURN_VOID();
+}
+
+/* update_node(name, conninfo, force) */
+Datum
+tessera_update_node(PG_FUNCTION_ARGS)
+{
+	return tessera_without_secrets(fcinfo, 1, update_node);
 }

@@ -86,6 +86,9 @@ typedef struct Attempts
 	int32		busiest;		/* the node that a lock of a table was not had on; 0: none */
 	TimestampTz unseen_since;	/* attempts fail since then on locks of the statement itself; 0: not the last */
 	Failure		failure;
+	int			nawaited;		/* who held what the last attempts failed on, and since when each of them saw him */
+	TesseraOrigin awaited[TESSERA_MOST_AWAITED];
+	TimestampTz seen[TESSERA_MOST_AWAITED];
 	struct Attempts *outer;
 } Attempts;
 
@@ -384,16 +387,38 @@ try_once(void (*attempt) (void *arg), void *arg)
 	return error;
 }
 
-static void
-declare_wait(const Attempts *attempts)
+/*
+ * Notes who held the lock. Whoever is seen now and then only holds it for moments (an attempt of his own, a short transaction) and is waited for by nobody for long. Returns
+ * whether the last attempt saw somebody whom the one before had seen.
+ */
+static bool
+note_holders(Attempts *attempts)
 {
 	TesseraOrigin awaited[TESSERA_MOST_AWAITED];
+	TimestampTz seen[TESSERA_MOST_AWAITED];
 	int			n = 0;
+	bool		again = false;
 
 	for (int i = 0; attempts->failure.node_id != 0 && i < attempts->failure.n; i++)
-		if (attempts->failure.holders[i].pid != 0)
-			awaited[n++] = attempts->failure.holders[i].client;
-	tessera_wait_declare(attempts->began, n, awaited);
+	{
+		const Holder *holder = &attempts->failure.holders[i];
+
+		if (holder->pid == 0)
+			continue;
+		awaited[n] = holder->client;
+		seen[n] = GetCurrentTimestamp();
+		for (int j = 0; j < attempts->nawaited; j++)
+			if (attempts->awaited[j].node_id == holder->client.node_id && attempts->awaited[j].pid == holder->client.pid)
+			{
+				seen[n] = attempts->seen[j];
+				again = true;
+			}
+		n++;
+	}
+	memcpy(attempts->awaited, awaited, sizeof(TesseraOrigin) * n);
+	memcpy(attempts->seen, seen, sizeof(TimestampTz) * n);
+	attempts->nawaited = n;
+	return again;
 }
 
 /* A deadlock over a lock that only the statement itself knows of is found by nobody: LOCK TABLE must not wait for that without end. */
@@ -417,8 +442,10 @@ try_until(Attempts *attempts, void (*attempt) (void *arg), void *arg)
 
 		if (error == NULL)
 			return;
-		if (last && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && attempts->failure.node_id != 0)
+		if (note_holders(attempts) && last && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 			raise_deadlock(attempts);
+		if (last)
+			tessera_wait_over();	/* a mistake: to be found anew */
 		if (!may_try_again(error->sqlerrcode) || patience_left(attempts) == 0 || is_lost(attempts, error->sqlerrcode))
 			give_up(attempts, error);
 		if (error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)
@@ -426,7 +453,7 @@ try_until(Attempts *attempts, void (*attempt) (void *arg), void *arg)
 		FreeErrorData(error);
 		if (attempts->keeps_snapshots)
 			tessera_participants_leave(attempts->joins);
-		declare_wait(attempts);
+		tessera_wait_declare(attempts->began, attempts->nawaited, attempts->awaited, attempts->seen);
 		if (i < SHORT_ATTEMPTS)
 			attempts->table_ms = Min(attempts->table_ms * 13 / 10, SHORT_TABLE_MS);
 		else

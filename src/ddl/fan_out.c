@@ -398,7 +398,9 @@ send_to_others(FanOut *f)
 {
 	const TesseraRouting *routing = tessera_routing();
 	char	   *sql = MemoryContextStrdup(TopTransactionContext, tessera_statement_text(f->utility));
+	int			level = NewGUCNestLevel();
 
+	tessera_utility_set_lexer(f->utility, sql);
 	f->sent = true;
 	f->sent_in = GetCurrentSubTransactionId();
 	for (int i = 0; i < routing->nnodes; i++)
@@ -411,6 +413,7 @@ send_to_others(FanOut *f)
 		tessera_injection("ddl_send");
 		send_to_node(f, routing, node_id, sql);
 	}
+	AtEOXact_GUC(true, level);
 }
 
 void

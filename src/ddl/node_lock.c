@@ -221,7 +221,9 @@ tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int t
 
 	for (int i = 0; i < n; i++)
 	{
-		Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(stringToQualifiedNameList(names[i])), NoLock, true);
+		RangeVar   *name = makeRangeVarFromNameList(stringToQualifiedNameList(names[i]));
+		/* the role between nodes may have no right on the schema: the statement's user is asked for that by the statement */
+		Oid			relid = name->schemaname ? get_relname_relid(name->relname, get_namespace_oid(name->schemaname, true)) : InvalidOid;
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 		LOCKTAG		tag;
 		StringInfoData holders;

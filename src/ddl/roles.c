@@ -10,6 +10,7 @@
 #include "catalog/pg_type.h"
 #include "nodes/parsenodes.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "common/spi.h"
@@ -91,10 +92,13 @@ attempt_role(void *arg)
 	RoleStatement *r = arg;
 	TesseraUtility copy = *r->utility;
 	ListCell   *cell;
+	int			level;
 
 	tessera_ddl_lock(r->routing, list_make1("roles"), NIL, NULL);
 	copy.read_only = true;
 	tessera_utility_run(&copy);
+	level = NewGUCNestLevel();
+	tessera_utility_set_lexer(r->utility, tessera_utility_text(r->utility));
 	foreach(cell, r->nodes)
 	{
 		char	   *sql = text_for(r, lfirst_int(cell));
@@ -119,6 +123,7 @@ attempt_role(void *arg)
 		}
 		tessera_connection_check(connection, command);
 	}
+	AtEOXact_GUC(true, level);
 }
 
 void

@@ -7,6 +7,9 @@
  * finds no fetch on its way when it empties the pool. A sequence that this transaction itself created or altered is asked within the transaction.
  * setval changes the home and empties every node's pool.
  *
+ * Crash of the home: no value comes again that left it. The server logs a sequence ahead of its values, perhaps in a transaction that is still open, which nothing flushes; so a block is
+ * flushed before it is answered, and the log that a value drawn on the home rests on before a row is committed elsewhere.
+ *
  * Memory: last values of the session and what is known of each sequence, in hash tables that live until the backend exits; blocks of the transaction's own
  * sequences until it (or a subtransaction) ends.
  */
@@ -31,6 +34,7 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "parser/parse_func.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -45,6 +49,7 @@
 #include "utils/syscache.h"
 #include "utils/varlena.h"
 
+#include "common/durable.h"
 #include "common/spi.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
@@ -460,6 +465,23 @@ is_own(Relation rel)
 		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
 }
 
+/* A value drawn on its home: what is written elsewhere with it waits for what the sequence has logged, perhaps in a transaction that is still open. */
+static void
+rely_on_log(Oid sequence)
+{
+	Relation	rel = relation_open(sequence, NoLock);	/* nextval has locked it */
+
+	if (RelationNeedsWAL(rel))
+	{
+		Buffer		buffer = ReadBuffer(rel, 0);
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		tessera_participants_rely_on(PageGetLSN(BufferGetPage(buffer)));
+		UnlockReleaseBuffer(buffer);
+	}
+	relation_close(rel, NoLock);
+}
+
 static int64
 next_value(Oid sequence, bool check)
 {
@@ -472,6 +494,8 @@ next_value(Oid sequence, bool check)
 	if (routing == NULL || get_rel_relkind(sequence) != RELKIND_SEQUENCE || (entry = know_home(routing, sequence))->home == routing->self)
 	{
 		value = nextval_internal(sequence, check);
+		if (routing)
+			rely_on_log(sequence);
 		remember(sequence, value);
 		return value;
 	}
@@ -571,6 +595,7 @@ forget_everywhere(const TesseraRouting *routing, Oid sequence)
 static void
 set_here(Oid sequence, int64 value, bool called)
 {
+	LockRelationOid(sequence, RowExclusiveLock);	/* before the other, as who draws a block */
 	LockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
 	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
 	UnlockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
@@ -784,11 +809,11 @@ tessera_sequences_after(List *before)
 /* ---- the home's side ---- */
 
 static Oid
-sequence_of_text(text *name, bool missing_ok)
+sequence_of_text(text *name, LOCKMODE mode, bool missing_ok)
 {
 	List	   *names = textToQualifiedNameList(name);
 
-	return RangeVarGetRelid(makeRangeVarFromNameList(names), NoLock, missing_ok);
+	return RangeVarGetRelid(makeRangeVarFromNameList(names), mode, missing_ok);
 }
 
 /* How many values one node may have at once, of those that the sequence has left behind this one: it must not take them from all others. */
@@ -833,13 +858,16 @@ has_next(Oid sequence, int64 value)
 Datum
 tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 {
-	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), false);
+	/* nextval's lock first: who waits for ALTER SEQUENCE must not keep that transaction from setval */
+	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), RowExclusiveLock, false);
 	int32		n = PG_GETARG_INT32(1);
 	Datum		values[TESSERA_POOL_RUNS * 3];
 	TesseraRun64 run = {0};
 	int			nvalues = 0;
 	int64		value = 0;
 
+	/* another transaction may draw from what an open one has logged: the values leave this node only when that is flushed */
+	tessera_commit_all_durably();
 	LockDatabaseObject(BLOCK_CLASS, sequence, 0, ShareLock);
 	for (int i = 0; i < n && (i == 0 || has_next(sequence, value)); i++)
 	{
@@ -879,7 +907,7 @@ tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_sequence_set(PG_FUNCTION_ARGS)
 {
-	set_here(sequence_of_text(PG_GETARG_TEXT_PP(0), false), PG_GETARG_INT64(1), PG_GETARG_BOOL(2));
+	set_here(sequence_of_text(PG_GETARG_TEXT_PP(0), NoLock, false), PG_GETARG_INT64(1), PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
 }
 
@@ -887,7 +915,7 @@ tessera_internal_sequence_set(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_sequence_state(PG_FUNCTION_ARGS)
 {
-	Relation	rel = open_for_reading(sequence_of_text(PG_GETARG_TEXT_PP(0), false));
+	Relation	rel = open_for_reading(sequence_of_text(PG_GETARG_TEXT_PP(0), NoLock, false));
 	Datum		values[3];
 	bool		nulls[3];
 	bool		found = read_row_here(RelationGetRelid(rel), values, nulls);
@@ -903,7 +931,7 @@ tessera_internal_sequence_state(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_sequence_forget(PG_FUNCTION_ARGS)
 {
-	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), true);
+	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), NoLock, true);
 
 	if (OidIsValid(sequence))
 		tessera_pool_forget(sequence);

@@ -301,6 +301,10 @@ tessera_create_table_as(TesseraUtility *utility, const TesseraRouting *routing)
 		tessera_create_materialized_view(statement, get_namespace_name(namespace));
 		return true;
 	}
+	if (statement->into->onCommit != ONCOMMIT_NOOP)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("ON COMMIT can only be used on temporary tables")));
 	if (query->commandType == CMD_UTILITY)
 		refuse_source("CREATE TABLE AS EXECUTE");
 	if (query->targetList == NIL)

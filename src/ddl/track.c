@@ -456,35 +456,50 @@ write_partitions(TesseraTrack *track, const TesseraRouting *routing)
 	}
 }
 
-/* Names that the hook does not give. */
+/* Key columns of the altered tables go by the names that they have now. By number: the statement's own words mean something under the user's search_path only. */
 static void
-write_renamed(RenameStmt *statement, const TesseraRouting *routing)
+write_key_names(TesseraTrack *track, const TesseraRouting *routing)
 {
-	static const Oid types[] = {NAMEOID, NAMEOID, OIDOID};
-	NameData	names[2];
-	Datum		values[3];
+	static const Oid types[] = {OIDOID, NAMEARRAYOID};
+	ListCell   *cell;
 
-	if ((statement->renameType != OBJECT_COLUMN && statement->renameType != OBJECT_SCHEMA) || statement->subname == NULL)
+	foreach(cell, track->altered)
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+		Datum		names[TESSERA_MAX_KEY_COLUMNS];
+		Datum		values[2];
+
+		if (table == NULL || table->group < 0)
+			continue;
+		for (int i = 0; i < table->nkeys; i++)
+		{
+			Name		name = palloc0(sizeof(NameData));
+
+			namestrcpy(name, get_attname(table->relid, table->keys[i], false));
+			names[i] = NameGetDatum(name);
+		}
+		values[0] = ObjectIdGetDatum(table->relid);
+		values[1] = PointerGetDatum(construct_array(names, table->nkeys, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR));
+		run("UPDATE tessera.cluster_table SET key_columns = $2 WHERE relid = $1 AND group_id IS NOT NULL AND key_columns <> $2", SPI_OK_UPDATE, 2, types, values);
+	}
+}
+
+/* A schema's name, which the hook does not give. */
+static void
+write_renamed_schema(RenameStmt *statement)
+{
+	static const Oid types[] = {NAMEOID, NAMEOID};
+	NameData	names[2];
+	Datum		values[2];
+
+	if (statement->renameType != OBJECT_SCHEMA || statement->subname == NULL)
 		return;
 	namestrcpy(&names[0], statement->subname);
 	namestrcpy(&names[1], statement->newname);
 	values[0] = NameGetDatum(&names[0]);
 	values[1] = NameGetDatum(&names[1]);
-	if (statement->renameType == OBJECT_SCHEMA)
-	{
-		run("UPDATE tessera.cluster_table SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
-		run("UPDATE tessera.schema_placement SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
-	}
-	else
-	{
-		Oid			relid = RangeVarGetRelid(statement->relation, NoLock, true);
-
-		relid = OidIsValid(relid) ? tessera_cluster_root(routing, relid) : InvalidOid;
-		values[2] = ObjectIdGetDatum(relid);
-		if (OidIsValid(relid))
-			run("UPDATE tessera.cluster_table SET key_columns = array_replace(key_columns, $1, $2) "
-				"WHERE relid = $3 AND key_columns @> ARRAY[$1]", SPI_OK_UPDATE, 3, types, values);
-	}
+	run("UPDATE tessera.cluster_table SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
+	run("UPDATE tessera.schema_placement SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
 }
 
 /* Tables, partitions and sequences; not indexes and views. */
@@ -507,8 +522,7 @@ static bool
 changed_rows(TesseraTrack *track, Node *statement)
 {
 	return created_tables(track) || track->altered || track->dropped || track->created_schemas || track->dropped_schemas || track->partitions ||
-		(IsA(statement, RenameStmt) &&
-		 (((RenameStmt *) statement)->renameType == OBJECT_COLUMN || ((RenameStmt *) statement)->renameType == OBJECT_SCHEMA));
+		(IsA(statement, RenameStmt) && ((RenameStmt *) statement)->renameType == OBJECT_SCHEMA);
 }
 
 void
@@ -524,9 +538,12 @@ tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *ro
 	tessera_spi_begin(&access);
 	write_created(track, routing);
 	if (track->altered)
+	{
 		write_altered(track);
+		write_key_names(track, routing);
+	}
 	if (IsA(statement, RenameStmt))
-		write_renamed((RenameStmt *) statement, routing);
+		write_renamed_schema((RenameStmt *) statement);
 	write_partitions(track, routing);
 	if (track->dropped)
 		write_dropped(track, routing);

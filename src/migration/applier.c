@@ -76,6 +76,8 @@ typedef struct ApplyRun
 	MemoryContext mcxt;
 	Oid			user;			/* the caller's */
 	int			security;
+	Oid			owner;			/* whose code may run */
+	int			nestlevel;		/* of settings */
 	int64		count;
 } ApplyRun;
 
@@ -84,9 +86,18 @@ typedef void (*ApplyRecord) (ApplyRun *run, ApplyTable *table, char type);
 
 /* ---- tables of a run ---- */
 
+/* Owners do not meet each other's settings. */
 static void
 become_owner(ApplyRun *run, Relation relation)
 {
+	Oid			owner = relation->rd_rel->relowner;
+
+	if (OidIsValid(run->owner) && run->owner != owner)
+	{
+		tessera_codec_pop_settings(run->nestlevel);
+		run->nestlevel = tessera_codec_push_settings();
+	}
+	run->owner = owner;
 	SetUserIdAndSecContext(relation->rd_rel->relowner, run->security | SECURITY_RESTRICTED_OPERATION);
 }
 
@@ -215,10 +226,10 @@ apply_payload(TesseraApplier *applier, const char *payload, Size size, ApplyReco
 	MemoryContext mcxt = AllocSetContextCreate(CurrentMemoryContext, "tessera apply", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(mcxt);
 	ApplyRun   *run = palloc0(sizeof(ApplyRun));
-	int			nestlevel = tessera_codec_push_settings();
 	RepOriginId origin;
 	int64		count;
 
+	run->nestlevel = tessera_codec_push_settings();
 	run->range = applier->range;
 	run->cursor.data = payload;
 	run->cursor.size = size;
@@ -246,7 +257,7 @@ apply_payload(TesseraApplier *applier, const char *payload, Size size, ApplyReco
 	PG_END_TRY();
 	PopActiveSnapshot();
 	CommandCounterIncrement();
-	tessera_codec_pop_settings(nestlevel);
+	tessera_codec_pop_settings(run->nestlevel);
 	count = run->count;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(mcxt);

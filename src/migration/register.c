@@ -109,7 +109,7 @@ find_table(Request *request, int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("migrations of the table are not allowed at present"),
-				 errhint("It is column allow_migrations of tessera.table_group that forbids them.")));
+				 errhint("Column allow_migrations of tessera.table_group is false for its group, on the config node.")));
 }
 
 static void

@@ -111,14 +111,12 @@ setting_is_fixed(const FixedSetting *setting)
 int
 tessera_codec_push_settings(void)
 {
-	int			nestlevel = 0;
+	int			nestlevel = NewGUCNestLevel();
 
 	for (int i = 0; i < lengthof(fixed_settings); i++)
 	{
 		if (setting_is_fixed(&fixed_settings[i]))
 			continue;
-		if (nestlevel == 0)
-			nestlevel = NewGUCNestLevel();
 		(void) set_config_option(fixed_settings[i].name, fixed_settings[i].value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	}
 	return nestlevel;
@@ -127,8 +125,8 @@ tessera_codec_push_settings(void)
 void
 tessera_codec_pop_settings(int nestlevel)
 {
-	if (nestlevel > 0)
-		AtEOXact_GUC(true, nestlevel);
+	/* Not a commit: what owners' code has set for the session goes, too. */
+	AtEOXact_GUC(false, nestlevel);
 }
 
 void

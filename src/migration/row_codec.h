@@ -45,7 +45,7 @@
 
 /*
  * Sets what text and encoding of values depend on, until the pop (or the end of the transaction or subtransaction). Needs a transaction. Returns the nest level for the
- * pop, 0 if all was so already.
+ * pop. That undoes every setting since, also those that a table's own code has made for the session.
  */
 extern int	tessera_codec_push_settings(void);
 extern void tessera_codec_pop_settings(int nestlevel);

@@ -335,9 +335,9 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 		bool		no_keys;
 		Datum		keys = heap_getattr(tuple, Anum_cluster_table_key_columns, desc, &no_keys);
 
-		if (group == NULL || no_keys || !read_keys(table, keys))
-			return;
-		table->group = group - loader->groups;
+		/* a key that is none: the table stays the cluster's, on no shard, so that nobody takes the rows that lie here for all there are */
+		if (group != NULL && !no_keys && read_keys(table, keys))
+			table->group = group - loader->groups;
 	}
 	loader->ntables++;
 }

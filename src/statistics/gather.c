@@ -381,6 +381,7 @@ run_round(bool told)
 	}
 	PG_FINALLY();
 	{
+		tessera_connections_close(1);	/* an idle session would keep CREATE, ALTER and DROP DATABASE there waiting */
 		MemoryContextSwitchTo(before);
 		MemoryContextDelete(context);
 	}

@@ -139,10 +139,12 @@ add_declared(const TesseraDeclaredWait *wait, void *arg)
 {
 	DeclaredEdges *declared = arg;
 
-	for (int i = 0; wait->since <= declared->before && i < wait->n; i++)
+	for (int i = 0; i < wait->n; i++)
 	{
 		Edge		edge = {.waiter = wait->pid, .since = wait->since, .holding = wait->awaited[i], .declared = true};
 
+		if (wait->seen[i] > declared->before)
+			continue;			/* perhaps it held the lock for an attempt of its own only */
 		edge.waiting.pid = wait->pid;
 		add_edge(declared->edges, &edge);
 	}

@@ -73,7 +73,7 @@ clear_entry(int code, Datum arg)
 }
 
 void
-tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited)
+tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, const TimestampTz *seen)
 {
 	Entry	   *entry = own_entry();
 	TesseraDeclaredWait wait = {.pid = MyProcPid, .database = MyDatabaseId, .since = since, .n = Min(n, TESSERA_MOST_AWAITED)};
@@ -84,7 +84,10 @@ tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited)
 		before_shmem_exit(clear_entry, Int32GetDatum(MyProc->pgprocno));
 	exit_registered = true;
 	for (int i = 0; i < wait.n; i++)
+	{
 		wait.awaited[i] = awaited[i];
+		wait.seen[i] = seen[i];
+	}
 	write_entry(entry, &wait);
 }
 

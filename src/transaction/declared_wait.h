@@ -20,13 +20,14 @@ typedef struct TesseraDeclaredWait
 	TimestampTz since;
 	int			n;
 	TesseraOrigin awaited[TESSERA_MOST_AWAITED];	/* backends somewhere in the cluster */
+	TimestampTz seen[TESSERA_MOST_AWAITED]; /* each in all attempts since then */
 } TesseraDeclaredWait;
 
 /*
- * This backend waits since then for what these hold, as far as its last attempt saw; in place of what it declared before. Never errors. Whoever declares a wait
+ * This backend waits since then for what these hold, as all its attempts saw since the moments `seen`; in place of what it declared before. Never errors. Whoever declares a wait
  * calls tessera_wait_over, whatever happens.
  */
-extern void tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited);
+extern void tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, const TimestampTz *seen);
 extern void tessera_wait_over(void);
 
 /* Has a deadlock been found that this backend's declared wait is part of, and is to end? */

@@ -580,6 +580,8 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 	participant->level = Max(participant->level, GetCurrentTransactionNestLevel());
 	if (needs_transaction(participant, envelope))
 		begins = queue_transaction(participant);
+	else if (envelope->write)
+		tessera_participants_flush();	/* it may commit at once */
 	if (!participant->unlisted)
 	{
 		queue_session(connection, own);

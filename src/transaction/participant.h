@@ -10,6 +10,7 @@
 #define TESSERA_PARTICIPANT_H
 
 #include "postgres.h"
+#include "access/xlogdefs.h"
 #include "lib/ilist.h"
 
 #include "routing/routing.h"
@@ -43,6 +44,9 @@ extern TesseraConnection *tessera_participant_unlisted(int32 node_id, const char
 
 /* The node, a participant with an open transaction, keeps transaction-level advisory locks: its transaction ends when the outcome is decided everywhere. */
 extern void tessera_participant_holds_locks(int32 node_id);
+
+/* What this transaction writes on other nodes rests on this server's log up to there: that is flushed before anything of it is committed. */
+extern void tessera_participants_rely_on(XLogRecPtr position);
 
 /* A new statement number of this backend (1, 2, ...). */
 extern uint64 tessera_next_statement(void);

@@ -415,8 +415,8 @@ is_part_of_joining(const char *gid)
 }
 
 /*
- * Another node ends a part of a transaction here. Core wants its owner or a superuser for that; the connection's own role may be a mere member of tessera_internal, and need not be told who the owner
- * is, because the right was checked where the whole was decided. No user's code runs in it: triggers ran at PREPARE. An error restores the user with its transaction.
+ * Another node ends a part of a transaction here. The role of its connection need be neither a superuser nor who prepared it: as a member of tessera_internal it speaks for the
+ * cluster. No code of users runs.
  */
 static void
 finish_part(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
@@ -426,8 +426,15 @@ finish_part(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
 
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
-	run_next(utility);
-	SetUserIdAndSecContext(user, context);
+	PG_TRY();
+	{
+		run_next(utility);
+	}
+	PG_FINALLY();
+	{
+		SetUserIdAndSecContext(user, context);
+	}
+	PG_END_TRY();
 }
 
 bool
@@ -435,16 +442,16 @@ tessera_prepared_statement(TesseraUtility *utility, void (*run_next) (TesseraUti
 {
 	TransactionStmt *statement = castNode(TransactionStmt, utility->statement->utilityStmt);
 	bool		commit = statement->kind == TRANS_STMT_COMMIT_PREPARED;
+	bool		finishes = commit || statement->kind == TRANS_STMT_ROLLBACK_PREPARED;
 	const TesseraRouting *routing;
 
-	if ((statement->kind == TRANS_STMT_ROLLBACK_PREPARED || commit) && tessera_internal_connection() && utility->context == PROCESS_UTILITY_TOPLEVEL &&
-		is_internal_gid(statement->gid))
+	if (finishes && tessera_internal_connection() && utility->context == PROCESS_UTILITY_TOPLEVEL && is_internal_gid(statement->gid))
 	{
 		finish_part(utility, run_next);
 		return true;
 	}
-	if ((statement->kind != TRANS_STMT_PREPARE && statement->kind != TRANS_STMT_ROLLBACK_PREPARED && !commit) || tessera_internal_connection() ||
-		!IsTransactionState() || (statement->kind == TRANS_STMT_PREPARE && !IsTransactionBlock()))
+	if ((statement->kind != TRANS_STMT_PREPARE && !finishes) || tessera_internal_connection() ||
+		(statement->kind == TRANS_STMT_PREPARE && !IsTransactionBlock()))
 		return false;
 	routing = tessera_routing();
 	if (routing == NULL || (statement->kind == TRANS_STMT_PREPARE && is_part_of_joining(statement->gid)))

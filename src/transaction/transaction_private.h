@@ -56,6 +56,9 @@ extern void tessera_constraint_modes_rolled_back(int level);
 extern void tessera_constraint_modes_released(int level);
 extern void tessera_constraint_modes_forget(void);
 
+/* two_phase.c: flushes what tessera_participants_rely_on was told of. May raise. */
+extern void tessera_participants_flush(void);
+
 /* two_phase.c: what the transaction callback does. The first may raise; the others never do. */
 extern void tessera_two_phase_pre_commit(void);
 extern void tessera_two_phase_committed(void);

@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "port.h"
 #include "storage/predicate.h"
@@ -103,6 +104,24 @@ await_commands(const bool *waiting)
 		if (n == 0)
 			break;
 	}
+}
+
+/* ---- what was written here without being flushed ---- */
+
+/* The log position that values in this transaction, or one before, rest on. */
+static XLogRecPtr relied_on = InvalidXLogRecPtr;
+
+void
+tessera_participants_rely_on(XLogRecPtr position)
+{
+	relied_on = Max(relied_on, position);
+}
+
+void
+tessera_participants_flush(void)
+{
+	if (!XLogRecPtrIsInvalid(relied_on))
+		XLogFlush(relied_on);
 }
 
 /* ---- readers ---- */
@@ -535,6 +554,7 @@ tessera_two_phase_pre_commit(void)
 	end_readers();
 	if (nwriters == 0)
 		return;
+	tessera_participants_flush();
 	/* What could still fail here must fail before another node commits. */
 	if (IsolationIsSerializable() && !wrote_here)
 		PreCommit_CheckForSerializationFailure();
@@ -577,6 +597,7 @@ tessera_two_phase_pre_prepare(void)
 		pfree(client_nodes);
 	client_nodes = NULL;
 	client_nodes = MemoryContextAlloc(TopMemoryContext, Max(tessera_participant_count, 1) * sizeof(int32));
+	tessera_participants_flush();
 	phase = PHASE_PREPARING;
 	prepare_others(NULL);
 	tessera_injection("prepare_others_prepared");

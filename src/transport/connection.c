@@ -369,6 +369,20 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 	return entry->connection;
 }
 
+void
+tessera_connections_close(int lane)
+{
+	HASH_SEQ_STATUS status;
+	CacheEntry *entry;
+
+	if (connections == NULL)
+		return;
+	hash_seq_init(&status, connections);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		if (entry->key.lane == lane && entry->connection != NULL)
+			tessera_connection_close(entry->connection);
+}
+
 TesseraConnection *
 tessera_connection_open_unlisted(const char *name, const char *conninfo)
 {

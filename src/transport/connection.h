@@ -146,6 +146,9 @@ extern void tessera_connection_enter_pipeline(TesseraConnection *connection);
 extern bool tessera_connection_reset(TesseraConnection *connection, int timeout_ms);
 extern void tessera_connection_close(TesseraConnection *connection);
 
+/* Closes all cached connections of a lane: for a process that has nothing to say for a while, and whose sessions would keep the other databases in use. Never errors. */
+extern void tessera_connections_close(int lane);
+
 /* All open cached connections of lane 0, for transaction callbacks. The array is valid until the next call or opening. */
 extern int	tessera_connections_open(TesseraConnection ***connections);
 

