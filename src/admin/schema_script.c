@@ -231,8 +231,7 @@ tessera_schema_script(const char *conninfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYSTEM_ERROR),
 				 errmsg("could not read the schema of this database: pg_dump failed"),
-				 errdetail("%s", messages.len > 0 ? pchomp(messages.data) : wait_result_to_str(status)),
-				 errhint("While a node joins, the role in the conninfo of the config node must be a superuser or a member of pg_read_all_data.")));
+				 errdetail("%s", messages.len > 0 ? pchomp(messages.data) : wait_result_to_str(status))));
 	script = clean_script(read_file(file));
 	FileClose(file);
 	return script;
