@@ -141,6 +141,52 @@ own_changes(MemoryContext context)
 	return changed;
 }
 
+static const char *
+uuid_text(const pg_uuid_t *id)
+{
+	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)));
+}
+
+static void
+collect_one(const Candidate *candidate, MemoryContext context)
+{
+	const TesseraRouting *routing;
+	const TesseraTable *table;
+
+	begin();
+	routing = tessera_routing();
+	table = routing ? tessera_routing_table_by_id(routing, &candidate->table_id) : NULL;
+	if (table && tessera_statistics_lock(&candidate->table_id, false))
+		(void) tessera_statistics_collect(routing, table, false);
+	commit(context);
+}
+
+/* One table must not keep those of others from being looked at. */
+static void
+try_to_collect(const Candidate *candidate, MemoryContext context)
+{
+	PG_TRY();
+	{
+		collect_one(candidate, context);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN || error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(context);
+		ereport(LOG,
+				(errcode(error->sqlerrcode),
+				 errmsg("statistics of table %s cannot be collected for now: %s", uuid_text(&candidate->table_id), error->message)));
+	}
+	PG_END_TRY();
+}
+
 static void
 collect_own(MemoryContext context)
 {
@@ -149,28 +195,13 @@ collect_own(MemoryContext context)
 
 	foreach(cell, changed)
 	{
-		Candidate  *candidate = lfirst(cell);
-		const TesseraRouting *routing;
-		const TesseraTable *table;
-
 		CHECK_FOR_INTERRUPTS();
-		begin();
-		routing = tessera_routing();
-		table = routing ? tessera_routing_table_by_id(routing, &candidate->table_id) : NULL;
-		if (table && tessera_statistics_lock(&candidate->table_id, false))
-			(void) tessera_statistics_collect(routing, table, false);
-		commit(context);
+		try_to_collect(lfirst(cell), context);
 	}
 }
 
 
 /* ---- the other shards' rows ---- */
-
-static const char *
-uuid_text(const pg_uuid_t *id)
-{
-	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)));
-}
 
 static const char *
 stamp_at(PGresult *result, const pg_uuid_t *id)

@@ -32,6 +32,9 @@
 
 #include "statistics/portable.h"
 
+/* Bytes of a table's JSON. A user may have 10000 values of a kilobyte kept for each column, which no jsonb holds. What does not fit is left out, and the planner guesses. */
+#define MOST_BYTES (4 * 1024 * 1024)
+
 /* May values of the type (no domain) cross to another node as text? */
 static bool
 type_travels(Oid type)
@@ -220,8 +223,19 @@ append_column(StringInfo out, HeapTuple tuple, Form_pg_attribute att, TupleDesc 
 	append_string(out, "of", format_type_be_qualified(getBaseType(att->atttypid)));
 	appendStringInfoString(out, ",\"slots\":[");
 	for (int slot = 0; slot < STATISTIC_NUM_SLOTS; slot++)
-		if (append_slot(out, tuple, att, desc, slot, first))
+	{
+		int			before = out->len;
+
+		if (!append_slot(out, tuple, att, desc, slot, first))
+			continue;
+		if (out->len <= MOST_BYTES)
 			first = false;
+		else
+		{
+			out->len = before;
+			out->data[before] = '\0';
+		}
+	}
 	appendStringInfoString(out, "]}");
 }
 
