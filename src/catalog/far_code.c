@@ -23,6 +23,7 @@
 #include "nodes/nodeFuncs.h"
 #include "parser/scanner.h"
 #include "rewrite/rowsecurity.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/fmgroids.h"
@@ -279,7 +280,12 @@ add_indexes(Relation rel, List **found)
 
 	foreach(cell, RelationGetIndexList(rel))
 	{
-		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+		Relation	index;
+
+		/* one that is being rebuilt or dropped is not waited for */
+		if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessShareLock))
+			continue;
+		index = index_open(lfirst_oid(cell), NoLock);
 
 		if (expression_reaches((Node *) RelationGetIndexExpressions(index), NULL) ||
 			expression_reaches((Node *) RelationGetIndexPredicate(index), NULL))

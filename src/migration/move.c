@@ -63,6 +63,7 @@ typedef struct Move
 	char	   *far_code;		/* what of the group may reach rows of other shards; NULL: nothing */
 	int32		donor;
 	bool		joined;			/* somebody else began it */
+	bool		cancelled;		/* too late for this part */
 	TimestampTz lost;			/* since when the donor cannot be reached; 0: it can */
 } Move;
 
@@ -119,15 +120,21 @@ far_code_of_group(const Move *move)
 	const TesseraTable *tables = (const TesseraTable *) ((const char *) move->routing + move->routing->tables_offset);
 	StringInfoData found;
 
-	/* before there is a migration: a lock may be waited for */
+	/* Who has the table locked may hold the migration off (DDL), which registration tells; a word of warning is not worth a wait. */
 	initStringInfo(&found);
 	for (int i = 0; i < move->routing->ntables; i++)
 	{
-		Relation	rel = tables[i].group == move->group->index ? try_relation_open(tables[i].relid, AccessShareLock) : NULL;
+		Relation	rel;
 		char	   *code;
 
-		if (rel == NULL)
+		if (tables[i].group != move->group->index || !ConditionalLockRelationOid(tables[i].relid, AccessShareLock))
 			continue;
+		rel = try_relation_open(tables[i].relid, NoLock);
+		if (rel == NULL)
+		{
+			UnlockRelationOid(tables[i].relid, AccessShareLock);
+			continue;
+		}
 		code = tessera_far_code_text(rel);
 		if (code != NULL)
 			appendStringInfo(&found, "%stable \"%s\": %s", found.len > 0 ? "; " : "", RelationGetRelationName(rel), code);
@@ -379,7 +386,11 @@ wait_for_end(Move *move)
 		if (!done && QueryCancelPending)
 			done = cancel_and_wait(move);
 		if (done)
-			QueryCancelPending = false; /* too late: the range has moved, and the caller shall know */
+		{
+			/* too late: the range has moved, and the caller shall know */
+			move->cancelled = QueryCancelPending;
+			QueryCancelPending = false;
+		}
 		RESUME_CANCEL_INTERRUPTS();
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -459,6 +470,11 @@ move_part(Move *move, const char *whole_min, const char *from, const char *max, 
 	move->id = move->part_min = move->part_max = NULL;
 	PG_TRY();
 	{
+		/* what came too late for the part before ends the statement here, if there is more to do */
+		if (move->cancelled)
+			QueryCancelPending = InterruptPending = true;
+		move->cancelled = false;
+		CHECK_FOR_INTERRUPTS();
 		found = done[0] != '\0' ? register_next(move, from, max) : register_move(move, from, max, NULL);
 		if (found && done[0] == '\0')
 			warn_far_code(move);

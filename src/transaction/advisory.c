@@ -9,7 +9,7 @@
  *
  * A trigger or function that runs on another shard cannot take the lock of the client's session, and is refused. So is a call that the planner has not replaced.
  *
- * Memory: how many session-level locks each home keeps, until the backend exits.
+ * Memory: how many session-level locks each home keeps, and where those of each slot are, until the backend exits.
  */
 #include "postgres.h"
 
@@ -87,6 +87,9 @@ static Holding *holdings = NULL;
 static int	nholdings = 0;
 static int	holdings_size = 0;
 static bool holds_any = false;
+
+/* Where this session last took a session-level lock of each slot: it is held there, if it is, whatever the image says. 0: nowhere yet. */
+static int32 taken_at[TESSERA_ADVISORY_SLOTS];
 
 static int64 last_request = 0;
 
@@ -285,6 +288,8 @@ lock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bo
 		int32		asked = home;
 		TesseraAdvisoryAnswer answer = home == 0 ? TESSERA_ADVISORY_STALE : lock_on(tessera_routing(), key, shared, session, try, &home);
 
+		if (answer == TESSERA_ADVISORY_DONE && session)
+			taken_at[slot] = home;
 		if (answer != TESSERA_ADVISORY_STALE)
 			return answer == TESSERA_ADVISORY_DONE;
 		home = look_for_home(slot, asked, home, deadline);
@@ -294,7 +299,8 @@ lock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bo
 static bool
 unlock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bool shared)
 {
-	int32		home = routing->advisory_homes[tessera_advisory_slot(key)];
+	int			slot = tessera_advisory_slot(key);
+	int32		home = tessera_routing_node(routing, taken_at[slot]) ? taken_at[slot] : routing->advisory_homes[slot];
 	Holding    *holding = holding_of(home);
 	const char *values[] = {psprintf("%d", key->class), psprintf(INT64_FORMAT, key->key), shared ? "t" : "f"};
 	int64		answer;

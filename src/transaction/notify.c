@@ -221,6 +221,22 @@ send_notification(const char *channel, const char *payload)
 	tessera_notify_ran(channel, payload);
 }
 
+/*
+ * What a shard has sent. The shard may have committed, so it must not fail on what the server would not take: that is a message of a user's function which only looks like a
+ * notification, and goes on as the message that it is.
+ */
+static void
+deliver_notification(const char *channel, const char *payload)
+{
+	if (channel[0] != '\0' && strlen(channel) < NAMEDATALEN && strlen(payload) < PAYLOAD_LIMIT && strcmp(channel, TESSERA_NOTIFY_CHANNEL) != 0)
+		send_notification(channel, payload);
+	else
+		ereport(INFO,
+				(errcode(ERRCODE_TESSERA_NOTIFICATION),
+				 errmsg_internal("%s", channel),
+				 payload[0] ? errdetail_internal("%s", payload) : 0));
+}
+
 /* pg_notify(channel, payload), in whose place this stands */
 Datum
 tessera_pg_notify(PG_FUNCTION_ARGS)
@@ -309,7 +325,7 @@ end_transaction(XactEvent event, void *arg)
 void
 tessera_notify_init(void)
 {
-	tessera_notification_handler = send_notification;
+	tessera_notification_handler = deliver_notification;
 	tessera_notify_forward_init();
 	RegisterXactCallback(end_transaction, NULL);
 }
