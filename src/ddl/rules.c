@@ -286,7 +286,7 @@ check_command(const Target *target, AlterTableCmd *command)
 			break;
 		case AT_AddInherit:
 		case AT_DropInherit:
-			refuse_for_sharded(target, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED, "Use declarative partitions.");
+			refuse_for_sharded(target, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED, "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
 			break;
 		case AT_AttachPartition:
 		case AT_DetachPartition:
@@ -377,7 +377,7 @@ check_create_table(CreateStmt *statement, const TesseraRouting *routing)
 			target.node_id = parent.node_id;
 		}
 		else
-			refuse_for_sharded(&parent, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED, "Use declarative partitions.");
+			refuse_for_sharded(&parent, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED, "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
 	}
 	if (target.table == NULL)
 	{

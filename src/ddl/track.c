@@ -348,7 +348,7 @@ check_new_schemas(TesseraTrack *track, Datum relids)
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot move table \"%s\" into schema \"%s\": the schemas' tables live on different shards",
 							SPI_getvalue(rows->vals[i], rows->tupdesc, 1), schema),
-					 errhint("Create the table in the other schema and copy the rows, or move one schema to the shard of the other first.")));
+					 errhint("Create the table in the other schema and copy the rows. tessera.schemas shows the shard of each schema.")));
 		track->home = pg_strtoint32(from);
 		place_schema(track, schema, track->home);
 	}
