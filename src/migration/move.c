@@ -290,17 +290,21 @@ ask_donor(const Move *move, char ***columns)
 	}
 	PG_CATCH();
 	{
-		int			code = geterrcode();
+		ErrorData  *error;
+		int			code;
 
-		if (ERRCODE_TO_CATEGORY(code) != ERRCODE_CONNECTION_EXCEPTION && code != ERRCODE_CRASH_SHUTDOWN &&
-			code != ERRCODE_CANNOT_CONNECT_NOW && code != ERRCODE_ADMIN_SHUTDOWN)
-			PG_RE_THROW();
-		if (ProcDiePending)
-			PG_RE_THROW();
-		QueryCancelHoldoffCount = held; /* the error has let go of it */
 		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		code = error->sqlerrcode;
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(caller);
+		CurrentResourceOwner = owner;
+		if (ProcDiePending || (ERRCODE_TO_CATEGORY(code) != ERRCODE_CONNECTION_EXCEPTION && code != ERRCODE_CRASH_SHUTDOWN &&
+							   code != ERRCODE_CANNOT_CONNECT_NOW && code != ERRCODE_ADMIN_SHUTDOWN))
+			ReThrowError(error);
+		FreeErrorData(error);
+		QueryCancelHoldoffCount = held; /* the error has let go of it */
 		reached = false;
 	}
 	PG_END_TRY();
@@ -445,11 +449,17 @@ register_next(Move *move, const char *from, const char *max)
 		}
 		PG_CATCH();
 		{
-			if (geterrcode() != ERRCODE_OBJECT_IN_USE || GetCurrentTimestamp() >= deadline)
-				PG_RE_THROW();
+			ErrorData  *error;
+
 			MemoryContextSwitchTo(caller);
+			error = CopyErrorData();
 			FlushErrorState();
 			RollbackAndReleaseCurrentSubTransaction();
+			MemoryContextSwitchTo(caller);
+			CurrentResourceOwner = owner;
+			if (error->sqlerrcode != ERRCODE_OBJECT_IN_USE || GetCurrentTimestamp() >= deadline)
+				ReThrowError(error);
+			FreeErrorData(error);
 		}
 		PG_END_TRY();
 		MemoryContextSwitchTo(caller);

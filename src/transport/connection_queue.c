@@ -163,6 +163,23 @@ sqlstate_of(const PGresult *result)
 	return MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4]);
 }
 
+/*
+ * An INFO by which tessera on the other end tells something to this one. Code of users there can raise the same SQLSTATE, but not in the name of our source files.
+ */
+static bool
+is_word_of_ours(const PGresult *result, const char *severity, int code)
+{
+	static const char *const files[] = {"shard_check.c", "truncate.c", "internal.c", "notify.c"};
+	const char *file = PQresultErrorField(result, PG_DIAG_SOURCE_FILE);
+
+	if (severity == NULL || strcmp(severity, "INFO") != 0 || file == NULL || sqlstate_of(result) != code)
+		return false;
+	for (int i = 0; i < lengthof(files); i++)
+		if (strcmp(file, files[i]) == 0)
+			return true;
+	return false;
+}
+
 /* libpq's notice receiver: nothing may be thrown here, so keep it for tessera_connection_emit_notices. */
 void
 tessera_connection_notice(void *arg, const PGresult *result)
@@ -172,7 +189,7 @@ tessera_connection_notice(void *arg, const PGresult *result)
 	MemoryContext before;
 	ErrorData  *notice;
 
-	if (sqlstate_of(result) == ERRCODE_TESSERA_STALE_ROUTING && severity && strcmp(severity, "INFO") == 0)
+	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_STALE_ROUTING))
 	{
 		TesseraCommand *command = command_of_notice(connection);
 
@@ -180,7 +197,7 @@ tessera_connection_notice(void *arg, const PGresult *result)
 			command->stale = true;
 		return;
 	}
-	if (sqlstate_of(result) == ERRCODE_TESSERA_UNPREPARABLE && severity && strcmp(severity, "INFO") == 0)
+	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_UNPREPARABLE))
 	{
 		connection->state.unpreparable = true;
 		return;
@@ -193,7 +210,7 @@ tessera_connection_notice(void *arg, const PGresult *result)
 	notice->detail = field_copy(result, PG_DIAG_MESSAGE_DETAIL);
 	notice->hint = field_copy(result, PG_DIAG_MESSAGE_HINT);
 	notice->context = field_copy(result, PG_DIAG_CONTEXT);
-	if (notice->sqlerrcode == ERRCODE_TESSERA_NOTIFICATION && notice->elevel == INFO)
+	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_NOTIFICATION))
 		connection->notifications = lappend(connection->notifications, notice);
 	else
 		connection->notices = lappend(connection->notices, notice);

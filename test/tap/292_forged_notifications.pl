@@ -32,4 +32,20 @@ foreach my $what (sort keys %forged)
 		is($c->query('s2', "SELECT count(*) FROM m.t WHERE k BETWEEN $first AND $k"), $rows, 'they are there');
 	}
 }
+
+# The other messages of the extension between nodes: a statement is not taken for one that did not run (its rows would be there twice), nor a shard for one that cannot be prepared.
+$c->query('s1', <<'SQL');
+SET ROLE mal;
+CREATE TABLE m.u (k int, code text);
+CREATE INDEX ON m.u (k);
+SELECT tessera.shard_table('m.u', 'k', 'hash', chunks => 4);
+CREATE FUNCTION m.say() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE INFO USING ERRCODE = NEW.code, MESSAGE = 'x'; RETURN NULL; END $$;
+CREATE TRIGGER say AFTER INSERT ON m.u FOR EACH ROW EXECUTE FUNCTION m.say();
+SQL
+foreach my $code ('TS001', 'TS005', 'TS006')
+{
+	my ($status, undef, $stderr) = $c->psql('s1', "SET ROLE mal; INSERT INTO m.u SELECT g, '$code' FROM generate_series(1, 12) g; INSERT INTO m.u VALUES (100, '$code')");
+	is($status, 0, "$code raised by a trigger") or diag $stderr;
+	is($c->query('s2', "SELECT count(*), count(DISTINCT k) FROM m.u WHERE code = '$code'"), '13|13', 'each row once');
+}
 done_testing();
