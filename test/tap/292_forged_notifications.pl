@@ -36,7 +36,7 @@ foreach my $what (sort keys %forged)
 # The other messages of the extension between nodes: a statement is not taken for one that did not run (its rows would be there twice), nor a shard for one that cannot be prepared.
 $c->query('s1', <<'SQL');
 SET ROLE mal;
-CREATE TABLE m.u (k int, code text);
+CREATE TABLE m.u (k int NOT NULL, code text);
 CREATE INDEX ON m.u (k);
 SELECT tessera.shard_table('m.u', 'k', 'hash', chunks => 4);
 CREATE FUNCTION m.say() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE INFO USING ERRCODE = NEW.code, MESSAGE = 'x'; RETURN NULL; END $$;
