@@ -37,7 +37,7 @@ foreach my $what (sort keys %forged)
 $c->query('s1', <<'SQL');
 SET ROLE mal;
 CREATE TABLE m.u (k int NOT NULL, code text);
-CREATE INDEX ON m.u (k);
+CREATE INDEX ON m.u (k); ALTER TABLE m.u REPLICA IDENTITY FULL;
 SELECT tessera.shard_table('m.u', 'k', 'hash', chunks => 4);
 CREATE FUNCTION m.say() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE INFO USING ERRCODE = NEW.code, MESSAGE = 'x'; RETURN NULL; END $$;
 CREATE TRIGGER say AFTER INSERT ON m.u FOR EACH ROW EXECUTE FUNCTION m.say();
