@@ -329,8 +329,7 @@ fill_pool(Oid sequence, int n, uint64 generation)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
-	if (answered)
-		(void) tessera_pool_bring(sequence, generation, &block);
+	tessera_pool_bring(sequence, generation, answered ? &block : NULL);
 	return answered;
 }
 

@@ -41,10 +41,10 @@ extern void tessera_pool_init(void);	/* from _PG_init */
 
 /*
  * For the fetcher: the next pool of this database, from *position (0 at first) on, that wants more values, with the number wanted at once; 0: there is none. Then what
- * was fetched goes to the pool, if it has not been forgotten since; true: it wants still more.
+ * was fetched goes to the pool, if it has not been forgotten since. block NULL: the home did not answer; empty: the pool is not filled ahead for now.
  */
 extern int	tessera_pool_next_wish(int *position, Oid *sequence, uint64 *generation);
-extern bool tessera_pool_bring(Oid sequence, uint64 generation, const TesseraBlock *block);
+extern void tessera_pool_bring(Oid sequence, uint64 generation, const TesseraBlock *block);
 
 /* Takes the first value of a block; false if it is empty. */
 extern bool tessera_block_take(TesseraBlock *block, int64 *value);

@@ -201,6 +201,13 @@ low_water(const Pool *pool)
 	return (int64) Max((double) BLOCK_MIN / 2, Min(pool->rate * reserve_seconds, (double) reserve_limit / 2));
 }
 
+/* Is somebody getting values for it, who has not died meanwhile? */
+static bool
+is_fetched(const Pool *pool, TimestampTz now)
+{
+	return pool->fetching != 0 && now - pool->fetching < ASK_AGAIN_US;
+}
+
 /* Is the fetcher to be woken for it? */
 static bool
 ask_for_more(Pool *pool, TimestampTz now)
@@ -214,44 +221,47 @@ ask_for_more(Pool *pool, TimestampTz now)
 int
 tessera_pool_next_wish(int *position, Oid *sequence, uint64 *generation)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	int			n = 0;
 
-	LWLockAcquire(lock, LW_SHARED);
+	LWLockAcquire(lock, LW_EXCLUSIVE);
 	for (; *position < POOLS && n == 0; (*position)++)
 	{
 		Pool	   *pool = &shared->pools[*position];
 
-		if (pool->database != MyDatabaseId || pool->asked == 0 || pool->fetching != 0)
+		if (pool->database != MyDatabaseId || pool->asked == 0 || is_fetched(pool, now))
 			continue;
 		n = (int) Min(Max(2 * low_water(pool) - values_left(pool), 0), FETCH_MAX);
 		*sequence = pool->sequence;
 		*generation = pool->generation;
+		/* who finds the pool empty waits for these values, so that a session gets no later ones before them */
+		if (n > 0)
+			pool->fetching = now;
 	}
 	LWLockRelease(lock);
 	return n;
 }
 
-bool
+void
 tessera_pool_bring(Oid sequence, uint64 generation, const TesseraBlock *block)
 {
-	bool		more = false;
 	Pool	   *pool;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	pool = find_pool(sequence, false);
 	if (pool && pool->generation == generation)
 	{
-		int			n = Min(block->nruns, TESSERA_POOL_RUNS - pool->block.nruns);
+		int			n = block ? Min(block->nruns, TESSERA_POOL_RUNS - pool->block.nruns) : 0;
 
-		memcpy(pool->block.runs + pool->block.nruns, block->runs, n * sizeof(TesseraRun64));
+		pool->fetching = 0;
+		if (n > 0)
+			memcpy(pool->block.runs + pool->block.nruns, block->runs, n * sizeof(TesseraRun64));
 		pool->block.nruns += n;
-		more = n > 0 && pool->block.nruns < TESSERA_POOL_RUNS && values_left(pool) < 2 * low_water(pool);
-		if (!more)
+		if (block && (n == 0 || pool->block.nruns == TESSERA_POOL_RUNS || values_left(pool) >= 2 * low_water(pool)))
 			pool->asked = 0;
 	}
 	LWLockRelease(lock);
 	ConditionVariableBroadcast(&shared->arrived);
-	return more;
 }
 
 Datum
@@ -315,7 +325,7 @@ take_value(Oid sequence, int64 *value, int *size, uint64 *generation)
 	if (state != POOL_WAIT)
 		count_taken(pool, now);
 	/* not while a block is fetched for the value at hand: the reserve comes behind it */
-	wake = state == POOL_GAVE && pool->fetching == 0 && ask_for_more(pool, now);
+	wake = state == POOL_GAVE && !is_fetched(pool, now) && ask_for_more(pool, now);
 	LWLockRelease(lock);
 	if (wake)
 		(void) tessera_worker_wake(TESSERA_SEQUENCE_FETCHER);
