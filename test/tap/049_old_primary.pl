@@ -109,7 +109,7 @@ $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
 sound('moves go on');
 
 # The old primary is away while the standby is promoted, and finds no config node when it is back. It cannot know; but others do, and tell it, as soon as they
-# connect to it: its address is still the first.
+# connect to it: its address is still the first. (Its own workers, which pass notifications on and collect statistics, may have heard of it before: that is not looked at.)
 $old->stop('immediate');
 $c->add_standby('s2');
 $c->stop('s2', 'immediate');
@@ -118,7 +118,6 @@ $c->promote('s2', stop => undef, lossy => 1);
 ok($c->wait_for('r1', 'SELECT count(*) FROM t', '1000', 30), 'the new server serves while the old one is away');
 $c->stop('s1');
 $gone->start;
-is($gone->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'f', 'the old primary is back, and cannot know');
 my $session = $c->session('r1', on_error_stop => 0);
 is($session->query("UPDATE t SET v = 'router' WHERE k = 800 RETURNING v"), 'router', 'a router that knows finds the new one');
 is($gone->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 't', 'and has told the old one');
@@ -139,8 +138,7 @@ sound('back');
 # Now the other one is the one that was replaced. Without the config node it learns of it from a node that it asks for something.
 $c->stop('s1');
 $next->start;
-is($next->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'f', 'the other one is back, and cannot know');
-like(old_error($next, "BEGIN; UPDATE t SET v = 'wrong' WHERE k IN (800, 950); COMMIT"), qr/$replaced.*Node "s3" says so/s, 'another node refuses its statements, and tells it');
+like(old_error($next, "BEGIN; UPDATE t SET v = 'wrong' WHERE k IN (800, 950); COMMIT"), $replaced, 'its statements are refused, by what another node says if it had not heard');
 ok($next->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'so it knows');
 like(old_error($next, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'and refuses');
 $c->start('s1');
