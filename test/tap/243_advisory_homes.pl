@@ -75,6 +75,8 @@ is($c->query('s2', "SELECT pg_try_advisory_lock($key)"), 'f', 'the lock is still
 my $before = homes();
 $holder->query_safe("SELECT pg_advisory_unlock($key)");
 is(homes(), $before, 'nothing has moved');
+# What an ended session had is released once its backends have noticed.
+ok($c->wait_for('s1', "SELECT count(*) FROM tessera.advisory_locks WHERE home = 's3'", '0'), 'nobody has a lock there');
 $c->query('s1', "SELECT tessera.remove_shard('s3')");
 like(homes(), qr/^s1:\d\d s2:\d\d$/, 'its slots are with the others when it has left');
 is($stale->query_safe("SELECT pg_try_advisory_lock($key)"), 't', 'a session of another node finds the new home');
