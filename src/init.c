@@ -67,6 +67,7 @@ _PG_init(void)
 	tessera_internal_init();
 	tessera_check_as_init();
 	tessera_statistics_init();	/* before: its part of a commit comes after that of the nodes */
+	tessera_node_link_init();
 	tessera_participant_init();
 	tessera_advisory_init();
 	tessera_notify_init();

@@ -97,7 +97,7 @@ greeting_sql(int incarnation)
 	char	   *cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
 	char	   *version = tessera_extension_version();
 
-	return psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d, %d, %d, %d, %d)", quote_literal_cstr(cluster),
+	return psprintf("SELECT tessera_internal.hello(%s, %s, %s, %d, %d, %d, %d, %d)", quote_literal_cstr(cluster),
 					quote_literal_cstr(self ? NameStr(self->name) : ""), quote_literal_cstr(version ? version : ""), TESSERA_PROTOCOL, routing->self, MyProcPid,
 					routing->placements_unknown ? 0 : routing->incarnation, incarnation);
 }

@@ -147,6 +147,9 @@ extern Oid	tessera_catalog_known_relid(TesseraCatalogRelation relation);
 /* Opens a catalog table. AccessShareLock etc. are kept to the end of the transaction if the caller closes with NoLock. ERROR 55000 if it is not there. */
 extern Relation tessera_catalog_open(TesseraCatalogRelation relation, LOCKMODE lockmode);
 
+/* Is it one of the extension's own schemas? */
+extern bool tessera_is_own_schema(Oid schema);
+
 /* Does the extension exist in this database? */
 extern bool tessera_extension_exists(void);
 

@@ -68,10 +68,10 @@ PG_FUNCTION_INFO_V1(tessera_internal_sequence_set);
 PG_FUNCTION_INFO_V1(tessera_internal_sequence_state);
 PG_FUNCTION_INFO_V1(tessera_internal_sequence_forget);
 
-#define BLOCK_SQL "SELECT tessera.internal_sequence_block($1, $2)"
-#define SET_SQL "SELECT tessera.internal_sequence_set($1, $2, $3)"
-#define STATE_SQL "SELECT tessera.internal_sequence_state($1)"
-#define FORGET_SQL "SELECT tessera.internal_sequence_forget($1)"
+#define BLOCK_SQL "SELECT tessera_internal.sequence_block($1, $2)"
+#define SET_SQL "SELECT tessera_internal.sequence_set($1, $2, $3)"
+#define STATE_SQL "SELECT tessera_internal.sequence_state($1)"
+#define FORGET_SQL "SELECT tessera_internal.sequence_forget($1)"
 #define BLOCK_CLASS ((Oid) 0xFFFFFFF2)	/* objects that no catalog has: a sequence whose values are drawn for another node */
 #define OWN_BLOCK 32			/* of a sequence of this transaction */
 #define FAIR_BLOCK 32			/* so many values a node gets in any case */

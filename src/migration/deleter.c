@@ -330,7 +330,7 @@ owners_confirm(const Piece *piece)
 		const char *values[] = {tessera_work_uuid(&piece->group_id), parts[i].min, parts[i].max};
 		char	  **answer = NULL;
 
-		if (!tessera_work_ask(parts[i].owner, "SELECT tessera.internal_owns_range($1::uuid, $2::tessera.bound, $3::tessera.bound)", 3, values, ASK_MS, true,
+		if (!tessera_work_ask(parts[i].owner, "SELECT tessera_internal.owns_range($1::uuid, $2::tessera.bound, $3::tessera.bound)", 3, values, ASK_MS, true,
 							  &answer) || answer == NULL || answer[0] == NULL || answer[0][0] != 't')
 			return false;
 	}

@@ -44,7 +44,7 @@ static void
 check_registration(TesseraDonor *donor)
 {
 	const char *values[] = {tessera_donor_id(donor)};
-	char	  **columns = tessera_work_call(0, "SELECT state FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	char	  **columns = tessera_work_call(0, "SELECT state FROM tessera_internal.migration_state($1::uuid)", 1, values);
 
 	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") != 0)
 		ereport(ERROR,
@@ -79,7 +79,7 @@ prepare(TesseraDonor *donor)
 
 	values[0] = tessera_donor_id(donor);
 	values[1] = request;
-	columns = tessera_work_call(donor->row->peer, "SELECT tessera.internal_prepare_recipient($1::uuid, $2::jsonb)", 2, values);
+	columns = tessera_work_call(donor->row->peer, "SELECT tessera_internal.prepare_recipient($1::uuid, $2::jsonb)", 2, values);
 	tessera_exchange_make_keys(&donor->keys);
 	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(place.address, place.ports, &donor->keys, columns[0]), &donor->row->migration_id);
 	return tessera_exchange_advertise(&place, tessera_exchange_endpoint(donor->pipe.exchange));
@@ -143,7 +143,7 @@ start(TesseraDonor *donor, char *endpoint)
 	values[0] = tessera_donor_id(donor);
 	values[1] = endpoint;
 	values[2] = donor->keys.public_key;
-	tessera_work_call(donor->row->peer, "SELECT tessera.internal_start_recipient($1::uuid, $2, $3)", 3, values);
+	tessera_work_call(donor->row->peer, "SELECT tessera_internal.start_recipient($1::uuid, $2, $3)", 3, values);
 	tessera_slot_enter(TESSERA_CLONING);
 }
 

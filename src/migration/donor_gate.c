@@ -202,7 +202,7 @@ take_back(TesseraDonor *donor)
 	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
 	const char *values[] = {tessera_donor_id(donor), psprintf("%X/%X", LSN_FORMAT_ARGS(donor->last))};
 
-	(void) tessera_work_ask(donor->row->peer, "SELECT tessera.internal_take_back($1::uuid, $2::pg_lsn)", 2, values, TAKE_BACK_MS, true, NULL);
+	(void) tessera_work_ask(donor->row->peer, "SELECT tessera_internal.take_back($1::uuid, $2::pg_lsn)", 2, values, TAKE_BACK_MS, true, NULL);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -265,7 +265,7 @@ rehearse(TesseraDonor *donor)
 	TimestampTz asked = tessera_now();
 	bool		reached;
 
-	reached = tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
+	reached = tessera_work_ask(0, "SELECT tessera_internal.rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
 	if (reached)
 		tessera_round_trip_note(&donor->config, asked);
 	MemoryContextSwitchTo(caller);
@@ -329,7 +329,7 @@ tessera_donor_decide(TesseraDonor *donor)
 
 	tessera_injection("config_commit");
 	columns = tessera_work_call_within(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity)"
-									   " FROM tessera.internal_commit_move($1::uuid, $2::int8) c", 2, values, DECIDE_MS);
+									   " FROM tessera_internal.commit_move($1::uuid, $2::int8) c", 2, values, DECIDE_MS);
 	donor->known->answered = tessera_now();
 	tessera_injection("config_committed");
 	donor->known->donor_major = pg_strtoint64(columns[0]);

@@ -322,7 +322,7 @@ ask_status(TesseraDonor *donor)
 	bool		reached;
 
 	reached = tessera_work_ask(donor->row->peer,
-							   "SELECT live, sqlstate, message, detail, hint, waiting_for FROM tessera.internal_recipient_status($1::uuid)", 1, values,
+							   "SELECT live, sqlstate, message, detail, hint, waiting_for FROM tessera_internal.recipient_status($1::uuid)", 1, values,
 							   STATUS_MS, false, &columns);
 	donor->status_ms = Min(donor->status_ms * 2, MAX_STATUS_MS);
 	donor->status_due = TimestampTzPlusMilliseconds(tessera_now(), donor->status_ms);
@@ -374,7 +374,7 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 	values[4] = psprintf(INT64_FORMAT, slot->mods);
 	values[5] = values[6] = NULL;
 	values[7] = slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL;
-	told = tessera_work_ask(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values,
+	told = tessera_work_ask(0, "SELECT tessera_internal.migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values,
 							TELL_MS, true, NULL);
 	if (told)
 		tessera_round_trip_note(&donor->config, asked);

@@ -78,7 +78,7 @@ check_own_address(void)
 
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT tessera.internal_check_address(node_id, $1, extract(epoch FROM pg_postmaster_start_time())::text) FROM tessera.identity", SPI_OK_SELECT, 1, (Oid[]) {INT4OID},
+	tessera_spi_run("SELECT tessera_internal.check_address(node_id, $1, extract(epoch FROM pg_postmaster_start_time())::text) FROM tessera.identity", SPI_OK_SELECT, 1, (Oid[]) {INT4OID},
 					(Datum[]) {Int32GetDatum((int32) GetWALInsertionTimeLine())}, NULL);
 	tessera_spi_end(&spi);
 	tessera_work_commit();
@@ -136,7 +136,7 @@ static void
 ask_facts(Merge *merge)
 {
 	const char *values[] = {psprintf(INT64_FORMAT, merge->term)};
-	const char *sql = "SELECT tessera.internal_merge_facts($1::int8)";
+	const char *sql = "SELECT tessera_internal.merge_facts($1::int8)";
 
 	for (int i = 0; i < merge->nwitnesses; i++)
 	{
@@ -274,7 +274,7 @@ add_flights(Merge *merge, const char *sql, const char *facts)
 static void
 collect_flights(Merge *merge)
 {
-	add_flights(merge, "SELECT tessera.internal_migration_request(migration_id), false, false FROM tessera.migration WHERE state = 'running' AND $1 IS NOT NULL",
+	add_flights(merge, "SELECT tessera_internal.migration_request(migration_id), false, false FROM tessera.migration WHERE state = 'running' AND $1 IS NOT NULL",
 				"");
 	for (int i = 0; i < merge->nwitnesses; i++)
 	{

@@ -187,9 +187,9 @@ hand_over(const Move *move, const char *request)
 	PG_TRY();
 	{
 		tessera_injection("caller_registered");
-		tessera_work_call(move->donor, "SELECT tessera.internal_donate($1::uuid, $2::jsonb)", 2, values);
+		tessera_work_call(move->donor, "SELECT tessera_internal.donate($1::uuid, $2::jsonb)", 2, values);
 		tessera_injection("caller_donated");
-		tessera_work_call(move->donor, "SELECT tessera.internal_start_donor($1::uuid)", 1, values);
+		tessera_work_call(move->donor, "SELECT tessera_internal.start_donor($1::uuid)", 1, values);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -219,7 +219,7 @@ register_move(Move *move, const char *min, const char *max, const char *position
 	};
 	char	  **columns;
 
-	columns = tessera_work_call(0, "SELECT migration_id, donor, joined, request, part_min, part_max FROM tessera.internal_register_migration($1::uuid, $2::tessera.bound,"
+	columns = tessera_work_call(0, "SELECT migration_id, donor, joined, request, part_min, part_max FROM tessera_internal.register_migration($1::uuid, $2::tessera.bound,"
 								" $3::tessera.bound, $4::tessera.bound, $5, $6::int8, $7::bool)", 7, values);
 	if (columns == NULL || columns[0] == NULL)
 		return false;
@@ -256,7 +256,7 @@ static bool
 outcome_of_config(const char *id)
 {
 	const char *values[] = {id};
-	char	  **columns = tessera_work_call_within(0, "SELECT state, error FROM tessera.internal_migration_state($1::uuid)", 1, values, ANSWER_MS);
+	char	  **columns = tessera_work_call_within(0, "SELECT state, error FROM tessera_internal.migration_state($1::uuid)", 1, values, ANSWER_MS);
 	char	   *error;
 
 	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") == 0)
@@ -284,7 +284,7 @@ ask_donor(const Move *move, char ***columns)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		*columns = tessera_work_call_within(move->donor, "SELECT state, sqlstate, message, detail, hint FROM tessera.internal_wait_migration($1::uuid, $2::int4)",
+		*columns = tessera_work_call_within(move->donor, "SELECT state, sqlstate, message, detail, hint FROM tessera_internal.wait_migration($1::uuid, $2::int4)",
 											2, values, ANSWER_MS);
 		ReleaseCurrentSubTransaction();
 	}
@@ -355,7 +355,7 @@ static bool
 ask_to_cancel(const char *id, int32 donor, const char *by)
 {
 	const char *values[] = {id, by};
-	char	  **columns = tessera_work_call_within(donor, "SELECT tessera.internal_cancel_migration($1::uuid, $2)", 2, values, ANSWER_MS);
+	char	  **columns = tessera_work_call_within(donor, "SELECT tessera_internal.cancel_migration($1::uuid, $2)", 2, values, ANSWER_MS);
 
 	return columns != NULL && columns[0] != NULL && columns[0][0] == 't';
 }
@@ -610,7 +610,7 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is not a node of a cluster")));
-	columns = tessera_work_call(0, "SELECT state, donor FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	columns = tessera_work_call(0, "SELECT state, donor FROM tessera_internal.migration_state($1::uuid)", 1, values);
 	if (columns == NULL || columns[0] == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -629,12 +629,12 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 	for (int waited = 0; waited < CANCEL_WAIT_MS; waited += POLL_MS)
 	{
 		CHECK_FOR_INTERRUPTS();
-		columns = tessera_work_call_within(donor, "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, values, ANSWER_MS);
+		columns = tessera_work_call_within(donor, "SELECT state FROM tessera_internal.wait_migration($1::uuid, $2::int4)", 2, values, ANSWER_MS);
 		if (strcmp(columns[0], "aborted") == 0 || strcmp(columns[0], "committed") == 0)
 			PG_RETURN_BOOL(columns[0][0] == 'a');
 		if (strcmp(columns[0], "unknown") != 0)
 			continue;
-		columns = tessera_work_call(0, "SELECT state FROM tessera.internal_migration_state($1::uuid)", 1, values);
+		columns = tessera_work_call(0, "SELECT state FROM tessera_internal.migration_state($1::uuid)", 1, values);
 		if (columns != NULL && columns[0] != NULL && strcmp(columns[0], "running") != 0)
 			PG_RETURN_BOOL(columns[0][0] == 'a');
 		tessera_work_sleep(RESTART_POLL_MS);
@@ -656,7 +656,7 @@ tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
 
 	for (;;)
 	{
-		char	  **columns = tessera_work_call_within(0, "SELECT migration_id, donor, \"table\" FROM tessera.internal_running_migration($1::uuid[])", 1,
+		char	  **columns = tessera_work_call_within(0, "SELECT migration_id, donor, \"table\" FROM tessera_internal.running_migration($1::uuid[])", 1,
 													 values, ANSWER_MS);
 		const char *wait[] = {NULL, psprintf("%d", POLL_MS)};
 
@@ -672,7 +672,7 @@ tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
 		/* each time: a worker that was about to start hears of it, too */
 		(void) ask_to_cancel(columns[0], pg_strtoint32(columns[1]), by);
 		wait[0] = columns[0];
-		columns = tessera_work_call_within(pg_strtoint32(columns[1]), "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, wait,
+		columns = tessera_work_call_within(pg_strtoint32(columns[1]), "SELECT state FROM tessera_internal.wait_migration($1::uuid, $2::int4)", 2, wait,
 										   ANSWER_MS);
 		if (strcmp(columns[0], "running") != 0)
 			tessera_work_sleep(RETRY_MS);

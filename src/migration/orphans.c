@@ -80,7 +80,7 @@ tessera_orphan_abandon(const char *migration_id)
 {
 	const char *values[] = {migration_id};
 
-	(void) tessera_work_ask(0, "SELECT tessera.internal_abandon_migration($1::uuid)", 1, values, ASK_MS, true, NULL);
+	(void) tessera_work_ask(0, "SELECT tessera_internal.abandon_migration($1::uuid)", 1, values, ASK_MS, true, NULL);
 }
 
 /* Those whose donor has not said anything yet, and those of before that run; in the current context. */
@@ -125,15 +125,15 @@ fence_orphan(const Orphan *orphan)
 	const char *fence[] = {id, why, tessera_work_term()};
 	const char *progress[] = {id, "aborted", "0", "0", "0", NULL, why, NULL};
 	char	  **columns = NULL;
-	bool		answered = tessera_work_ask(orphan->donor, "SELECT tessera.internal_knows_migration($1::uuid)", 1, &id, ASK_MS, true, &columns);
+	bool		answered = tessera_work_ask(orphan->donor, "SELECT tessera_internal.knows_migration($1::uuid)", 1, &id, ASK_MS, true, &columns);
 
 	if (answered ? columns == NULL || columns[0] == NULL || columns[0][0] == 't' : !orphan->abandoned)
 		return;
-	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, fence);
+	columns = tessera_work_call(0, "SELECT tessera_internal.fence_migration($1::uuid, $2, $3::int8)", 3, fence);
 	if (!answered || columns == NULL || columns[0] == NULL || strcmp(columns[0], "aborted") != 0)
 		return;
-	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, progress);
-	tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, 'aborted')", 1, &id);
+	tessera_work_call(0, "SELECT tessera_internal.migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, progress);
+	tessera_work_call(0, "SELECT tessera_internal.acknowledge_migration($1::uuid, 'aborted')", 1, &id);
 }
 
 /* One of them; an error is logged, and the transaction it was in ended. */

@@ -115,7 +115,7 @@ register_server(int32 self)
 	values[2] = psprintf("%d", known);
 	values[3] = server_start();
 	values[4] = tessera_work_term();
-	answer = tessera_work_call(0, "SELECT registered, unfinished FROM tessera.internal_register_server($1::int4, $2::int4, $3::int4, $4, $5::int8)", 5, values);
+	answer = tessera_work_call(0, "SELECT registered, unfinished FROM tessera_internal.register_server($1::int4, $2::int4, $3::int4, $4, $5::int8)", 5, values);
 	incarnation = pg_strtoint32(answer[0]);
 	take_registration(incarnation, answer[1]);
 	tessera_work_commit();
@@ -123,7 +123,7 @@ register_server(int32 self)
 	tessera_injection("node_registered");
 	values[0] = psprintf("%d", self);
 	if (incarnation != known)
-		(void) tessera_work_ask(0, "SELECT tessera.internal_announce_server($1::int4)", 1, values, ANNOUNCE_MS, true, NULL);
+		(void) tessera_work_ask(0, "SELECT tessera_internal.announce_server($1::int4)", 1, values, ANNOUNCE_MS, true, NULL);
 }
 
 static void
@@ -246,7 +246,7 @@ moves_to(int32 self, const pg_uuid_t *group_id, int *n)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	const char *values[] = {tessera_work_uuid(group_id), psprintf("%d", self)};
-	char	   *moves = tessera_work_call(0, "SELECT coalesce(jsonb_agg(tessera.internal_migration_request(migration_id) ORDER BY started DESC), '[]')"
+	char	   *moves = tessera_work_call(0, "SELECT coalesce(jsonb_agg(tessera_internal.migration_request(migration_id) ORDER BY started DESC), '[]')"
 										  " FROM tessera.migration WHERE group_id = $1::uuid AND recipient = $2::int4 AND state = 'committed'", 2, values)[0];
 	Received   *received;
 	TesseraSpi	spi;
@@ -274,7 +274,7 @@ return_move(const Received *move)
 {
 	const char *values[] = {move->id, tessera_work_term()};
 
-	if (tessera_work_call(0, "SELECT tessera.internal_return_move($1::uuid, $2::int8)", 2, values)[0][0] != 't')
+	if (tessera_work_call(0, "SELECT tessera_internal.return_move($1::uuid, $2::int8)", 2, values)[0][0] != 't')
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("rows of the range from %s to %s were moved to this shard, and are lost with its old primary",

@@ -129,7 +129,7 @@ explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 	/* its worker may be about to end */
 	while (peer != 0 && tessera_now() < deadline)
 	{
-		if (!tessera_work_ask(peer, "SELECT live, sqlstate, message, detail, hint FROM tessera.internal_recipient_status($1::uuid)", 1, values, EXPLAIN_MS, true, &columns))
+		if (!tessera_work_ask(peer, "SELECT live, sqlstate, message, detail, hint FROM tessera_internal.recipient_status($1::uuid)", 1, values, EXPLAIN_MS, true, &columns))
 		{
 			error->hint = pstrdup("Its node cannot be asked for the reason: see its server's log.");
 			return;

@@ -60,12 +60,12 @@ static void
 fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
 {
 	const char *values[] = {tessera_work_uuid(migration_id), known->error, tessera_work_term()};
-	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values, GATE_CALL_MS);
+	char	  **columns = tessera_work_call_within(0, "SELECT tessera_internal.fence_migration($1::uuid, $2, $3::int8)", 3, values, GATE_CALL_MS);
 
 	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
 	if (!outcome->committed)
 		return;
-	columns = tessera_work_call(0, "SELECT donor_major, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	columns = tessera_work_call(0, "SELECT donor_major, recipient_major, term FROM tessera_internal.migration_state($1::uuid)", 1, values);
 	outcome->acknowledged = columns == NULL || columns[0] == NULL || columns[1] == NULL;
 	if (outcome->acknowledged)
 		return;
@@ -83,7 +83,7 @@ tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazi
 		lazily ? "true" : "false"
 	};
 
-	tessera_work_call_within(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8, $5::bool)", 5, values, GATE_CALL_MS);
+	tessera_work_call_within(row->peer, "SELECT tessera_internal.release_recipient($1::uuid, $2, $3::int8, $4::int8, $5::bool)", 5, values, GATE_CALL_MS);
 }
 
 /* What the config node keeps about the migration. */
@@ -98,7 +98,7 @@ report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committe
 		committed ? NULL : known->error
 	};
 
-	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, NULL)", 7, values);
+	tessera_work_call(0, "SELECT tessera_internal.migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, NULL)", 7, values);
 }
 
 /* The outcome is carried out on both sides; the config node forgets it. false: it has become another one, as the recipient has lost the rows. */
@@ -106,7 +106,7 @@ static bool
 acknowledge(const TesseraMigrationRow *row, bool committed)
 {
 	const char *values[] = {tessera_work_uuid(&row->migration_id), committed ? "committed" : "aborted"};
-	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, $2)", 2, values);
+	char	  **columns = tessera_work_call(0, "SELECT tessera_internal.acknowledge_migration($1::uuid, $2)", 2, values);
 
 	return columns == NULL || columns[0] == NULL || columns[0][0] == 't';
 }
@@ -206,7 +206,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		tell_recipient(row, outcome, false);
 	/* the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range (D2) */
 	tessera_slot_waiting("recipient's standbys");
-	tessera_work_call(row->peer, "SELECT tessera.internal_await_standbys()", 0, NULL);
+	tessera_work_call(row->peer, "SELECT tessera_internal.await_standbys()", 0, NULL);
 	tessera_slot_waiting(NULL);
 }
 
@@ -329,7 +329,7 @@ bool
 tessera_follow_outcome(const pg_uuid_t *migration_id)
 {
 	const char *values[] = {tessera_work_uuid(migration_id)};
-	char	  **columns = tessera_work_call(0, "SELECT state, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	char	  **columns = tessera_work_call(0, "SELECT state, recipient_major, term FROM tessera_internal.migration_state($1::uuid)", 1, values);
 	bool		committed;
 
 	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") == 0)

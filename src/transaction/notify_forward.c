@@ -40,7 +40,7 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_stat_notifications);
 
-#define NOTIFY_SQL "SELECT tessera.internal_notify($1, $2)"
+#define NOTIFY_SQL "SELECT tessera_internal.notify($1, $2)"
 #define LISTEN_SQL "LISTEN " TESSERA_NOTIFY_CHANNEL
 
 #define BATCH 200				/* notifications */
@@ -610,7 +610,7 @@ describe(Link *link, const TesseraRouting *routing, const TesseraNode *node)
 	namestrcpy(&link->name, NameStr(node->name));
 	if (link->hello)
 		pfree(link->hello);
-	link->hello = MemoryContextStrdup(context, tessera_hello_sql(routing, node));
+	link->hello = MemoryContextStrdup(context, tessera_hello_text(routing, node->incarnation));
 	if (link->conninfo && strcmp(link->conninfo, conninfo) == 0)
 		return;
 	if (link->conninfo)

@@ -332,8 +332,19 @@ still_good(TesseraConnection *connection, const char *conninfo)
 	return true;
 }
 
+/* The answer to hello: "{greeting,protocol}". */
+static void
+read_greeting(TesseraRemoteState *state, const char *answer)
+{
+	if (sscanf(answer, "{" INT64_FORMAT ",%d}", &state->greeting, &state->protocol) != 2)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the node answers the first call with \"%s\"", answer),
+				 errhint("Install one version of the extension everywhere.")));
+}
+
 TesseraConnection *
-tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, const char *hello)
+tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, char *(*hello) (void *arg), void *arg)
 {
 	TesseraConnectionKey key = {.node_id = node_id,.lane = lane};
 	CacheEntry *entry;
@@ -355,9 +366,9 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 	{
 		PG_TRY();
 		{
-			PGresult   *answer = tessera_connection_run(entry->connection, hello, 0, NULL);
+			PGresult   *answer = tessera_connection_run(entry->connection, hello(arg), 0, NULL);
 
-			entry->connection->state.greeting = pg_strtoint64(PQgetvalue(answer, 0, 0));
+			read_greeting(&entry->connection->state, PQgetvalue(answer, 0, 0));
 		}
 		PG_CATCH();
 		{

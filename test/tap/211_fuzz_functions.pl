@@ -143,8 +143,8 @@ cmp_ok($functions, '>', 140, "$functions functions of pg_proc, " . scalar(@calls
 
 my ($protocol) = slurp_file("$FindBin::Bin/../../src/common/protocol.h") =~ /define\s+TESSERA_PROTOCOL\s+(\d+)/;
 my $version = $c->query('s1', q{SELECT extversion FROM pg_extension WHERE extname = 'tessera'});
-my $hello = "SELECT tessera.internal_hello('$cluster', 's9', '$version', $protocol, 9, 1, 1, 1)";
-my $reset = "SELECT tessera.internal_session(NULL, '{}', '{}', NULL)";
+my $hello = "SELECT tessera_internal.hello('$cluster', 's9', '$version', $protocol, 9, 1, 1, 1)";
+my $reset = "SELECT tessera_internal.session(NULL, '{}', '{}', NULL)";
 
 # Runs calls in one session as far as it gets: (number of the call at which it ended, what it said), or (undef) if all were answered.
 sub run_calls
