@@ -28,7 +28,7 @@ CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
     SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', textin(tessera.bound_out(min)),
       'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation', donor_incarnation,
       'recipient_incarnation', recipient_incarnation, 'verify', verify)
-    FROM tessera.migration WHERE migration_id = internal_migration_request.id
+    FROM tessera.migration WHERE migration_id = migration_request.id
   $$;
 COMMENT ON FUNCTION tessera_internal.migration_request(uuid) IS 'between nodes: a migration as it was registered';
 

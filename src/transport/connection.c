@@ -332,15 +332,10 @@ still_good(TesseraConnection *connection, const char *conninfo)
 	return true;
 }
 
-/* The answer to hello: "{greeting,protocol}". */
-static void
-read_greeting(TesseraRemoteState *state, const char *answer)
+bool
+tessera_greeting_read(const char *answer, int64 *greeting, int *protocol)
 {
-	if (sscanf(answer, "{" INT64_FORMAT ",%d}", &state->greeting, &state->protocol) != 2)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("the node answers the first call with \"%s\"", answer),
-				 errhint("Install one version of the extension everywhere.")));
+	return sscanf(answer, "{" INT64_FORMAT ",%d}", greeting, protocol) == 2;
 }
 
 TesseraConnection *
@@ -368,7 +363,11 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 		{
 			PGresult   *answer = tessera_connection_run(entry->connection, hello(arg), 0, NULL);
 
-			read_greeting(&entry->connection->state, PQgetvalue(answer, 0, 0));
+			if (!tessera_greeting_read(PQgetvalue(answer, 0, 0), &entry->connection->state.greeting, &entry->connection->state.protocol))
+				ereport(ERROR,
+						(errcode(ERRCODE_PROTOCOL_VIOLATION),
+						 errmsg("node \"%s\" answers the first call with \"%s\"", name, PQgetvalue(answer, 0, 0)),
+						 errhint("Install one version of the extension everywhere.")));
 		}
 		PG_CATCH();
 		{

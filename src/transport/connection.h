@@ -76,6 +76,9 @@ typedef struct TesseraRemoteState
  */
 extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, char *(*hello) (void *arg), void *arg);
 
+/* The two numbers of an answer to hello, "{greeting,protocol}"; false if it is none. */
+extern bool tessera_greeting_read(const char *answer, int64 *greeting, int *protocol);
+
 /* A connection outside the cache, to a conninfo that may not be a node yet; closed by tessera_connection_close or at abort. */
 extern TesseraConnection *tessera_connection_open_unlisted(const char *name, const char *conninfo);
 
