@@ -67,6 +67,19 @@ END
 $$;
 @comment register_server@
 
+@call moves_received@
+  LANGUAGE sql STABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(jsonb_agg(tessera_internal.migration_request(m.migration_id) ORDER BY m.started DESC), '[]')
+    FROM tessera.migration AS m WHERE m.group_id = moves_received.group_id AND m.recipient = moves_received.recipient AND m.state = 'committed'
+  $$;
+@comment moves_received@
+
+@call known_terms@
+  LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT greatest(i.term, i.promised_term), (SELECT jsonb_object_agg(n.node_id, n.incarnation) FROM tessera.node AS n) FROM tessera.identity AS i
+  $$;
+@comment known_terms@
+
 -- Any shard's side.
 
 -- The lock waits for changes of placements that began under an older term, and keeps new ones out until the new term is committed (src/migration/place.c).

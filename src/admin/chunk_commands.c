@@ -507,13 +507,14 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 {
 	int64		donor_major,
 				recipient_major;
-	Datum		values[2];
+	Datum		values[3];
 
 	commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
 	tessera_injection("config_deciding");
 	values[0] = Int64GetDatum(donor_major);
 	values[1] = Int64GetDatum(recipient_major);
-	return record_of(fcinfo, 2, values);
+	values[2] = Int64GetDatum(tessera_routing()->term);
+	return record_of(fcinfo, 3, values);
 }
 
 /*

@@ -18,7 +18,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/identity.h"
-#include "common/protocol.h"
+#include "transaction/participant.h"
 
 #define TELL_MS 5000			/* connecting to all of them */
 
