@@ -301,8 +301,8 @@ insert_many(InsertState *state, Batch *batch, int first, int which)
 	TesseraRun *run = tessera_run_make();
 	int			group;
 	TesseraRunRequest request = {
-		.query = state->many[which], .values = values, .nulls = nulls, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
-		.statement = state->statement, .snapshot = state->css.ss.ps.state->es_snapshot, .routing = tessera_routing(),
+		.query = state->many[which], .values = values, .nulls = nulls, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids,
+		.write = true, .statement = state->statement, .snapshot = state->css.ss.ps.state->es_snapshot, .routing = tessera_routing(),
 		.instrument = state->css.ss.ps.state->es_instrument,
 	};
 

@@ -20,8 +20,8 @@ extern PlannedStmt *tessera_plan_statement(Query *query, int cursor_options, con
 										   TesseraReason *reason);
 
 /* INSERT whose rows are computed by a plan of their own and routed one by one. */
-extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params, const TesseraRouting *routing,
-										TesseraReason *reason);
+extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params,
+										const TesseraRouting *routing, TesseraReason *reason);
 
 /* True if the assignments of an UPDATE (or of ON CONFLICT, or of MERGE) give a key column another value. */
 extern bool tessera_assigns_key(const TesseraOccurrence *occurrence, List *targets);

@@ -87,7 +87,8 @@ extern int	tessera_commit_timeout;
  * here by SPI when node_id is this node. As the cluster's own role. Returns the first column of the first row as text (palloc'd), NULL if none or
  * null.
  */
-extern char *tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams, const char *const *values);
+extern char *tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams,
+									  const char *const *values);
 
 /*
  * The same over the control lane: autocommit, outside the transaction; also to this node itself (a loopback connection). Full result; freed with the
