@@ -487,5 +487,4 @@ tessera_executor_init(void)
 	RegisterCustomScanMethods(&tessera_insert_methods);
 	RegisterCustomScanMethods(&tessera_part_methods);
 	RegisterCustomScanMethods(&tessera_key_update_methods);
-	tessera_explain_remote_init();
 }
