@@ -41,7 +41,7 @@ extern void tessera_incarnation_step(void);
 /* In a transaction: makes new sessions of this database read-only by default (on), or undoes that. */
 extern void tessera_incarnation_read_only(bool on);
 
-/* From tessera_catalog_change_init: shared memory. */
+/* From _PG_init: shared memory. */
 extern void tessera_incarnation_init(void);
 
 #endif							/* TESSERA_INCARNATION_H */

@@ -22,4 +22,6 @@ extern Oid	tessera_stand_in(Oid function);
 /* Called by a replacing function with its own oid: ERROR 42501 unless the effective user may execute the server's function that it replaces. */
 extern void tessera_stand_in_check(Oid function);
 
+extern void tessera_stand_in_init(void);	/* from _PG_init: what makes the oids forgotten */
+
 #endif							/* TESSERA_STAND_IN_H */

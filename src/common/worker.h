@@ -36,6 +36,9 @@ extern bool tessera_worker_missing(int slot, TesseraWorker worker);
 /* In the worker: enters it in the registry, until its exit. False if there is another one of its kind: then this one must end. */
 extern bool tessera_worker_attach(TesseraWorker worker);
 
+/* Exit step of a worker: another one may be started in its place. */
+extern void tessera_worker_leave(int code, Datum arg);
+
 /*
  * For a worker that ends because this node has no work for it: read tessera_worker_roles before looking for work, and pass that to
  * tessera_worker_unneeded. It is then not started again until the node's role changes or it is woken.

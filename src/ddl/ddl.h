@@ -127,6 +127,8 @@ extern void tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routi
  */
 extern void tessera_fan_out_pending(void);
 
+extern void tessera_fan_out_init(void); /* from _PG_init: callback of subtransactions */
+
 /* Runs a statement that came from another node, as it is. */
 extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing);
 

@@ -22,4 +22,6 @@ extern Oid	tessera_ownership_function(void);
  */
 extern Oid	tessera_require_owned_function(void);
 
+extern void tessera_ownership_init(void);	/* from _PG_init: what makes the oids forgotten */
+
 #endif							/* TESSERA_OWNERSHIP_H */

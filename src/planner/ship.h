@@ -38,6 +38,8 @@ extern void tessera_lift_constants(Query *query, List **params);
 /* SQL text of a prepared query, with every value in a form that reads the same under all settings. */
 extern char *tessera_deparse(Query *query);
 
+extern void tessera_deparse_init(void); /* from _PG_init: what makes its cache forget */
+
 /*
  * True if the expression is to be evaluated once, here, and to travel as a parameter: it is stable but not immutable, or an external parameter, and
  * needs no row. conditional: it stands inside CASE or COALESCE, where the statement may never evaluate it; then only what cannot fail counts.
