@@ -59,8 +59,8 @@
 /* As the caller may see it. */
 #define BACKEND_SQL "SELECT pg_catalog.format(CASE WHEN state IS NULL THEN 'user \"%s\", application \"%s\"' " \
 	"ELSE 'user \"%s\", application \"%s\", %s since %s, statement: %s' END, " \
-	"usename, application_name, state, state_change, pg_catalog.left(pg_catalog.rtrim(query, E'; \\n'), 200)) FROM pg_catalog.pg_stat_activity WHERE "
-	"pid OPERATOR(pg_catalog.=) "
+	"usename, application_name, state, state_change, pg_catalog.left(pg_catalog.rtrim(query, E'; \\n'), 200)) " \
+	"FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) "
 
 typedef struct Holder
 {
