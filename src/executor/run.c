@@ -2,8 +2,8 @@
  * run.c
  *	  One execution of a query on a set of shards; see run.h.
  *
- * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows,
- * end. A remote target's pending results are a list of PGresults filled by the connection's handler, whoever reads that connection; what comes faster
+ * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows, end. A
+ * remote target's pending results are a list of PGresults filled by the connection's handler, whichever call reads that connection; what comes faster
  * than it is read goes to a tuple store, whose files belong to the resource owner of tessera_run_make.
  */
 #include "postgres.h"
@@ -12,7 +12,6 @@
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "storage/latch.h"
 #include "storage/procsignal.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -20,10 +19,8 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
-#include "utils/wait_event.h"
 
 #include "common/errors.h"
-#include "common/stat_routing.h"
 #include "executor/pinned_versions.h"
 #include "executor/run.h"
 #include "executor/settings.h"
@@ -168,7 +165,7 @@ spool_rows(TesseraRun *run, RunTarget *target, PGresult *result)
 	}
 }
 
-/* Rows that nobody waits for: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
+/* Rows that are not read yet: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
 static void
 spool_result(RunTarget *target, PGresult *result)
 {
@@ -247,8 +244,8 @@ receive_result(TesseraCommand *command, PGresult *result)
 }
 
 /*
- * What the shard is told: for each table what it is taken for (a version under the table's own id: major 1 sharded, 0 placed), and for a sharded one the
- * version of its group by which the statement is routed.
+ * What the shard is told: for each table what it is taken for (a version under the table's own id: major 1 sharded, 0 placed), and for a sharded one
+ * the version of its group by which the statement is routed.
  */
 static int
 versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion *versions)
@@ -336,8 +333,9 @@ raise_unknown(RunTarget *target)
 }
 
 /*
- * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and then the answer
- * must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late. It ends when the node stands still.
+ * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and
+ * then the answer must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late. It ends
+ * when the node stands still.
  */
 static void
 await_autocommit(RunTarget *target)
@@ -404,14 +402,11 @@ raise_errors(TesseraRun *run)
 }
 
 static bool
-any_stale(TesseraRun *run, int32 *node_id)
+any_stale(TesseraRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 		if (run->targets[i].command.stale)
-		{
-			*node_id = run->targets[i].node_id;
 			return true;
-		}
 	return false;
 }
 
@@ -468,7 +463,6 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 	MemoryContext before = MemoryContextSwitchTo(run->context);
 	bool		has_local = false;
 	bool		several_writes;
-	int32		stale_node;
 	bool		accepted = true;
 
 	run->query = request->query;
@@ -515,7 +509,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 		accepted = start_local(run, request);
 	await_acceptance(run);
 	raise_errors(run);
-	if (accepted && any_stale(run, &stale_node))
+	if (accepted && any_stale(run))
 		accepted = false;
 	if (accepted && has_local && request->write)
 		accepted = start_local(run, request);
@@ -782,33 +776,4 @@ QueryDesc *
 tessera_run_local_query(TesseraRun *run)
 {
 	return run->local ? tessera_local_query(run->local) : NULL;
-}
-
-void
-tessera_stale_again(TesseraRun *run, TesseraRetry *retry)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	long		elapsed;
-
-	if (retry->attempts++ == 0)
-		retry->since = now;
-	elapsed = (now - retry->since) / 1000;
-	if (elapsed > tessera_gate_timeout)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not route the statement: placements kept changing or stayed unknown"),
-				 errdetail("Tried %d times in %ld ms.", retry->attempts, elapsed),
-				 errhint("Look at tessera.migrations; retry the transaction.")));
-
-	tessera_stat_count(TESSERA_STAT_STALE);
-	CHECK_FOR_INTERRUPTS();
-	(void) tessera_routing_refresh(Max(1, tessera_gate_timeout - (int) elapsed));
-
-	/* The shard may be the one that lags: it refreshes itself when told a newer version. Give it a moment that grows. */
-	if (retry->attempts > 2)
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1L << Min(retry->attempts - 2, 6), PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
 }

@@ -2,8 +2,8 @@
  * table_scan.c
  *	  Executor of scans of one cluster table (T3): the rows of all its shards come in here, the rest of the plan runs on the router.
  *
- * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each (re)scan: one
- * if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
+ * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each
+ * (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
  * fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
  */
 #include "postgres.h"
@@ -27,7 +27,7 @@
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
-#include "executor/run.h"
+#include "executor/route_loop.h"
 #include "executor/system_row.h"
 #include "executor/targets.h"
 #include "executor/values.h"
@@ -40,6 +40,7 @@ typedef struct TableState
 {
 	CustomScanState css;
 	TesseraValues values;		/* parameters, then the key */
+	bool		known;			/* they are, for the run being started */
 	int			flags;
 	List	   *pin;
 	List	   *conditions;
@@ -87,8 +88,8 @@ create_state(CustomScan *scan)
 }
 
 /*
- * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a cursor's rows are
- * fetched is read by the rights of who opened it.
+ * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a
+ * cursor's rows are fetched is read by the rights of who opened it.
  */
 static void
 set_reader(TableState *state)
@@ -158,10 +159,12 @@ choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 	if (table->group < 0)
 		state->targets[0] = table->node_id;
 	else if (state->pin != NIL && known)
-		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values.values, state->values.nulls, state->values.types, &no_row);
+		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values.values, state->values.nulls, state->values.types,
+												  &no_row);
 	else
 	{
-		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, state->values.values, state->values.nulls, state->values.types);
+		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, state->values.values, state->values.nulls,
+											   state->values.types);
 
 		state->ntargets = owners->n;
 		memcpy(state->targets, owners->node_ids, sizeof(int) * owners->n);
@@ -192,8 +195,11 @@ forget_opening(TableState *state)
 
 /* A shard knows better than we: route again, unless rows went out or other statements may have run. */
 static void
-route_again(TableState *state, TesseraStatementNumber *number, TesseraRetry *retry)
+begin_anew(TesseraRoute *route, TesseraRunRequest *request)
 {
+	TableState *state = route->owner;
+	TesseraStatementNumber *number = tessera_statement_number(state->css.ss.ps.state);
+
 	if (number->emitted)
 	{
 		/* so that it does not fail again when it is retried */
@@ -203,9 +209,8 @@ route_again(TableState *state, TesseraStatementNumber *number, TesseraRetry *ret
 				 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->css.ss.ss_currentRelation)),
 				 errhint("Retry the transaction.")));
 	}
-	if (state->routing)
+	if (route->fixed)
 		tessera_cursor_stale();
-	tessera_stale_again(state->run, retry);
 	number->kept.number = tessera_next_statement();
 }
 
@@ -215,43 +220,45 @@ number_to_tell(TableState *state, const TesseraStatementNumber *number)
 	return (state->flags & TABLE_SINGLE) && !state->held ? 0 : number->kept.number;
 }
 
+static bool
+choose_run(TesseraRoute *route, TesseraRunRequest *request)
+{
+	TableState *state = route->owner;
+	TesseraStatementNumber *number = tessera_statement_number(state->css.ss.ps.state);
+
+	if (request->routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database has left its cluster")));
+	choose_targets(state, request->routing, state->known);
+	request->ntargets = state->ntargets;
+	request->targets = state->targets;
+	request->statement = number_to_tell(state, number);
+	request->cursor = number->cursor;
+	return true;
+}
+
 /* Sends the scan's query, or a probe of it. Returns whether the statement has begun anew with another number. */
 static bool
-run(TableState *state, TesseraRunRequest *request, bool known)
+run(TableState *state, TesseraRunRequest *request)
 {
 	EState	   *estate = state->css.ss.ps.state;
 	TesseraStatementNumber *number = tessera_statement_number(estate);
-	TesseraRetry retry = {0};
+	TesseraRoute route = {.owner = state, .choose = choose_run, .stale = begin_anew, .fixed = state->routing};
 
 	if (!number->counted)
 		tessera_stat_count(TESSERA_STAT_GENERAL);
 	number->counted = true;
+	request->relids = list_make1_oid(RelationGetRelid(state->css.ss.ss_currentRelation));
 	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
 	state->run = tessera_run_make();
-	for (;;)
-	{
-		request->routing = state->routing ? state->routing : tessera_routing();
-		if (request->routing == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("this database has left its cluster")));
-		choose_targets(state, request->routing, known);
-		request->relids = list_make1_oid(RelationGetRelid(state->css.ss.ss_currentRelation));
-		request->ntargets = state->ntargets;
-		request->targets = state->targets;
-		request->statement = number_to_tell(state, number);
-		request->cursor = number->cursor;
-		if (tessera_run_start(state->run, request))
-			break;
-		route_again(state, number, &retry);
-		request->snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
-	}
+	(void) tessera_route(&route, state->run, request);
 	if (number->cursor && state->routing == NULL)
 	{
 		state->routing = request->routing;
 		state->snapshot = tessera_run_take_snapshot(state->run);
 	}
-	return retry.attempts > 0;
+	return route.attempts > 0;
 }
 
 /* Returns as run does. */
@@ -269,7 +276,8 @@ start(TableState *state)
 	};
 
 	tessera_values_evaluate(&state->values, &state->css);
-	anew = run(state, &request, true);
+	state->known = true;
+	anew = run(state, &request);
 	state->started = true;
 	MemoryContextSwitchTo(before);
 	return anew;
@@ -280,17 +288,17 @@ static bool
 hold(TableState *state)
 {
 	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
-	bool		known = !tessera_needs_running_plan(((CustomScan *) state->css.ss.ps.plan)->custom_exprs);
 	bool		anew;
 	TesseraRunRequest request = {
 		.query = tessera_remote_query_probe(state->query), .values = state->values.values, .nulls = state->values.nulls,
 	};
 
-	if (known)
+	state->known = !tessera_needs_running_plan(((CustomScan *) state->css.ss.ps.plan)->custom_exprs);
+	if (state->known)
 		tessera_values_evaluate(&state->values, &state->css);
 	else
 		memset(state->values.nulls, true, sizeof(bool) * state->values.n);
-	anew = run(state, &request, known);
+	anew = run(state, &request);
 	stop(state);
 	MemoryContextSwitchTo(before);
 	return anew;
@@ -438,7 +446,7 @@ tessera_scan_routing(PlanState *state, Oid relid)
 	return find.routing;
 }
 
-/* May the values be evaluated without running the plan? They are then. */
+/* Evaluates the values if that is possible without running the plan; true if it was. */
 static bool
 knows_values(TableState *state)
 {
@@ -487,5 +495,4 @@ tessera_executor_init(void)
 	RegisterCustomScanMethods(&tessera_insert_methods);
 	RegisterCustomScanMethods(&tessera_part_methods);
 	RegisterCustomScanMethods(&tessera_key_update_methods);
-	tessera_explain_remote_init();
 }

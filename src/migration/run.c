@@ -251,12 +251,3 @@ tessera_migration_run(int slot, uint32 generation)
 	else
 		run_recipient(&migration_id, context);
 }
-
-void
-tessera_migration_init(void)
-{
-	tessera_migration_settings_init();
-	tessera_slot_init();
-	tessera_work_show_calls();
-	tessera_promotion_init();
-}
