@@ -1,20 +1,29 @@
 /*
  * stand_in.h
- *	  The server's functions in whose place functions of ours stand in statements: advisory locks and pg_notify. (Sequences have their own: ddl/sequence.h.)
+ *	  The server's functions in whose place functions of ours stand in statements: advisory locks, pg_notify, sequences.
  */
 #ifndef TESSERA_STAND_IN_H
 #define TESSERA_STAND_IN_H
 
 #include "postgres.h"
 
-/* Does the function have a stand-in? No catalog access. */
-extern bool tessera_has_stand_in(Oid function);
+typedef enum TesseraStandInKind
+{
+	TESSERA_NO_STAND_IN,
+	TESSERA_ADVISORY_LOCK,
+	TESSERA_NOTIFICATION,
+	TESSERA_SEQUENCE,
+} TesseraStandInKind;
 
-/* Is it an advisory lock function of the server? No catalog access. */
-extern bool tessera_is_advisory_function(Oid function);
+/* What the stand-in of a function of the server's is about. No catalog access. */
+extern TesseraStandInKind tessera_stand_in_kind(Oid function);
 
 /* The stand-in in schema tessera, with the same arguments; InvalidOid if the function has none, or the extension is not there. Catalog access. */
 extern Oid	tessera_stand_in(Oid function);
+
+/* tessera.identity_nextval, for defaults of identity columns, and tessera.sequence_row, for sequences read as tables; InvalidOid as above. */
+extern Oid	tessera_identity_function(void);
+extern Oid	tessera_sequence_row_function(void);
 
 /* The server's function in whose place this one, called with its own oid, stands. ERROR 42501 unless the effective user may execute that. */
 extern void tessera_stand_in_check(Oid function);

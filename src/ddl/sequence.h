@@ -40,8 +40,9 @@ extern void tessera_pool_forget(Oid sequence);
 extern void tessera_pool_init(void);	/* from _PG_init */
 
 /*
- * For the fetcher: the next pool of this database, from *position (0 at first) on, that wants more values, with the number wanted at once; 0: there is none. Then what
- * was fetched goes to the pool, if it has not been forgotten since. block NULL: the home did not answer; empty: the pool is not filled ahead for now.
+ * For the fetcher: the next pool of this database, from *position (0 at first) on, that wants more values, with the number wanted at once; 0: there
+ * is none. Then what was fetched goes to the pool, if it has not been forgotten since. block NULL: the home did not answer; empty: the pool is not
+ * filled ahead for now.
  */
 extern int	tessera_pool_next_wish(int *position, Oid *sequence, uint64 *generation);
 extern void tessera_pool_bring(Oid sequence, uint64 generation, const TesseraBlock *block);
@@ -58,29 +59,33 @@ extern bool tessera_is_cluster_sequence(const TesseraRouting *routing, Oid seque
 extern int32 tessera_sequence_home(const TesseraRouting *routing, Oid sequence);
 
 /*
- * SET SCHEMA can give a sequence another home. before: the sequences that the statement names, or that belong to the table it names, with their homes; NIL for other statements.
- * after, when it has run on every node, which holds off nextval everywhere: each goes on at its new home where it stood at the old one. In the statement's transaction.
+ * SET SCHEMA can give a sequence another home. before: the sequences that the statement names, or that belong to the table it names, with their
+ * homes; NIL for other statements. after, when it has run on every node, which holds off nextval everywhere: each goes on at its new home where it
+ * stood at the old one. In the statement's transaction.
  */
 extern List *tessera_sequences_before(Node *statement, const TesseraRouting *routing);
 extern void tessera_sequences_after(List *before);
 
-/* The sequence fetcher's step: brings the values that pools of this database want. Runs its own transactions. Returns ms until the next step, -1: it is not needed. */
-extern long tessera_sequence_fetcher_step(void);
-
 /* The sequence was altered, restarted or dropped here: what was drawn before is not given out any more. Never errors. */
 extern void tessera_sequence_changed(Oid sequence);
+
+/* ---- sequence_fetcher.c ---- */
+
+/*
+ * The sequence fetcher's step: brings the values that pools of this database want. Runs its own transactions. Returns ms until the next step,
+ * -1: it is not needed.
+ */
+extern long tessera_sequence_fetcher_step(void);
+
+/* ---- sequence_functions.c ---- */
 
 /* The session's values are forgotten: DISCARD SEQUENCES. */
 extern void tessera_sequences_discard(void);
 
-/* Location of a call of tessera.sequence_row that the planner has made of a sequence in FROM: core has checked the privileges. No text has such a location. */
+/*
+ * Location of a call of tessera.sequence_row that the planner has made of a sequence in FROM: core has checked the privileges. No text has such a
+ * location.
+ */
 #define TESSERA_SEQUENCE_CHECKED (-3)
-
-/* Our functions that stand in for the server's; InvalidOid if it is none of them, or the extension is not there. */
-extern Oid	tessera_sequence_function(Oid function);
-
-/* tessera.identity_nextval, tessera.sequence_row. */
-extern Oid	tessera_identity_function(void);
-extern Oid	tessera_sequence_row_function(void);
 
 #endif							/* TESSERA_SEQUENCE_H */
