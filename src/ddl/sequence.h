@@ -1,6 +1,7 @@
 /*
  * sequence.h
- *	  Sequences of the cluster (PLANNER i): each is authoritative on its home, the shard of its schema; other nodes draw blocks of values from there.
+ *	  Sequences of the cluster (doc/design.md#sequences): each is authoritative on its home, the shard of its schema; other nodes draw blocks of
+ *	  values from there.
  */
 #ifndef TESSERA_SEQUENCE_H
 #define TESSERA_SEQUENCE_H
@@ -78,6 +79,8 @@ extern void tessera_sequence_changed(Oid sequence);
 extern long tessera_sequence_fetcher_step(void);
 
 /* ---- sequence_functions.c ---- */
+
+extern void tessera_sequence_init(void);	/* from _PG_init: callbacks */
 
 /* The session's values are forgotten: DISCARD SEQUENCES. */
 extern void tessera_sequences_discard(void);

@@ -172,6 +172,13 @@ end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId p
 }
 
 void
+tessera_sequence_init(void)
+{
+	RegisterXactCallback(end_transaction, NULL);
+	RegisterSubXactCallback(end_subtransaction, NULL);
+}
+
+void
 tessera_sequence_drop_own(Oid sequence)
 {
 	Known	   *entry = known ? hash_search(known, &sequence, HASH_FIND, NULL) : NULL;
@@ -200,16 +207,9 @@ fetch_block(void *arg, int n, TesseraBlock *block)
 static int64
 next_of_own(const Question *question)
 {
-	static bool registered = false;
 	Known	   *entry = know(question->sequence);
 	int64		value;
 
-	if (!registered)
-	{
-		RegisterXactCallback(end_transaction, NULL);
-		RegisterSubXactCallback(end_subtransaction, NULL);
-		registered = true;
-	}
 	if (!tessera_block_take(&entry->own, &value))
 	{
 		TesseraBlock block = {0};
