@@ -1,6 +1,6 @@
 /*
  * stand_in.h
- *	  The server's functions in whose place functions of ours stand in statements: advisory locks, pg_notify, sequences.
+ *	  The server's functions that are replaced by functions of the extension in statements: advisory locks, pg_notify, sequences.
  */
 #ifndef TESSERA_STAND_IN_H
 #define TESSERA_STAND_IN_H
@@ -15,17 +15,20 @@ typedef enum TesseraStandInKind
 	TESSERA_SEQUENCE,
 } TesseraStandInKind;
 
-/* What the stand-in of a function of the server's is about. No catalog access. */
+/* What the function of the server's is about, if it is replaced. No catalog access. */
 extern TesseraStandInKind tessera_stand_in_kind(Oid function);
 
-/* The stand-in in schema tessera, with the same arguments; InvalidOid if the function has none, or the extension is not there. Catalog access. */
+/*
+ * The function in schema tessera that replaces it, with the same arguments; InvalidOid if there is none, or the extension is not installed. Catalog
+ * access.
+ */
 extern Oid	tessera_stand_in(Oid function);
 
 /* tessera.identity_nextval, for defaults of identity columns, and tessera.sequence_row, for sequences read as tables; InvalidOid as above. */
 extern Oid	tessera_identity_function(void);
 extern Oid	tessera_sequence_row_function(void);
 
-/* The server's function in whose place this one, called with its own oid, stands. ERROR 42501 unless the effective user may execute that. */
+/* Called by a replacing function with its own oid: ERROR 42501 unless the effective user may execute the server's function that it replaces. */
 extern void tessera_stand_in_check(Oid function);
 
 extern void tessera_stand_in_init(void);	/* from _PG_init: what makes the oids forgotten */

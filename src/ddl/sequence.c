@@ -60,8 +60,8 @@ home_of_schema(const TesseraRouting *routing, const char *schema)
 
 	namestrcpy(&name, schema);
 	tessera_spi_begin(&access);
-	if (tessera_spi_run("SELECT coalesce(sequence_home, node_id) FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_SELECT, 1, types, &value,
-						NULL) > 0)
+	if (tessera_spi_run("SELECT coalesce(sequence_home, node_id) FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_SELECT, 1, types,
+						&value, NULL) > 0)
 		home = pg_strtoint32(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	tessera_spi_end(&access);
 	return home;

@@ -32,12 +32,18 @@ fetch_reserve(Oid sequence, int n, TesseraBlock *block)
 
 	if (home == 0 || home == routing->self)
 		return;
-	/* as nextval does, so that ALTER SEQUENCE, here or elsewhere, finds no fetch on its way; who holds the lock may be about to drop it: later then */
+	/*
+	 * as nextval does, so that ALTER SEQUENCE, here or elsewhere, finds no fetch on its way; the holder of the lock may be about to drop it: later
+	 * then
+	 */
 	if (ConditionalLockRelationOid(sequence, RowExclusiveLock))
 		tessera_sequence_draw_within(routing, home, sequence, n, FETCH_TIMEOUT, block);
 }
 
-/* Did the home not answer? Other errors (the sequence has come to its end) would come again: the pool is not filled ahead then. */
+/*
+ * True if the error says that the home did not answer. Other errors (the sequence has reached its end) would come again: then the pool is not filled
+ * ahead.
+ */
 static bool
 is_unreachable(int code)
 {
@@ -106,7 +112,7 @@ tessera_sequence_fetcher_step(void)
 	}
 	pause = FETCH_PAUSE;
 	if (more)
-		return 0;				/* was it enough? */
+		return 0;				/* the pools may still want more */
 	if (busy == 0)
 		busy = now;				/* started for a pool that a session is filling just now: it wakes this worker when it has */
 	return now - busy > FETCHER_IDLE * INT64CONST(1000) ? -1 : FETCHER_IDLE;

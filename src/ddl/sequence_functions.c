@@ -133,7 +133,7 @@ check_shell(Oid sequence, AclMode mode, const char *command)
 	return own;
 }
 
-/* Does this node answer itself, by the server's own functions, which also say what is no sequence? Else *home is another node. */
+/* True if this node answers itself, by the server's own functions, which also refuse what is no sequence. Else *home is another node. */
 static bool
 is_served_here(const TesseraRouting *routing, Oid sequence, int32 *home)
 {

@@ -6,7 +6,7 @@
  * a transaction that is still open, which nothing flushes; so a block is flushed before it is answered.
  *
  * Locks: RowExclusiveLock on the sequence, as nextval, then an object's that no catalog has (BLOCK_CLASS): shared while a block is drawn, exclusive
- * for setval. Nobody waits for the second across a call.
+ * for setval. No lock is held across a call.
  */
 #include "postgres.h"
 
@@ -103,7 +103,10 @@ fair_share(Oid sequence, int64 value, int32 n)
 	return (int32) Min((uint64) n, Max((uint64) FAIR_BLOCK, left / step / FAIR_SHARE));
 }
 
-/* Is there a value behind this one, if nobody else draws? An error then would take those drawn already with it. */
+/*
+ * True if the sequence has a value after this one, unless others draw it first. Without this look, drawing beyond the end would raise an error and
+ * lose the values that were drawn for the block.
+ */
 static bool
 has_next(Oid sequence, int64 value)
 {
@@ -177,7 +180,7 @@ tessera_internal_sequence_set(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_sequence_state(sequence text): 'last_value log_cnt is_called' as they stand on this node, whoever is the home */
+/* internal_sequence_state(sequence text): 'last_value log_cnt is_called' as they stand on this node, whichever node is the home */
 Datum
 tessera_internal_sequence_state(PG_FUNCTION_ARGS)
 {
