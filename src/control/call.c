@@ -42,7 +42,7 @@ tessera_to_config(void)
 TesseraCallTarget
 tessera_to_node(int32 node_id)
 {
-	return (TesseraCallTarget) {.node_id = node_id,.timeout_ms = TESSERA_USUAL_DEADLINE};
+	return (TesseraCallTarget) {.node_id = node_id,.timeout_ms = TESSERA_USUAL_DEADLINE,.lane = TESSERA_LANES};
 }
 
 TesseraCallTarget
@@ -63,6 +63,30 @@ TesseraCallTarget
 tessera_writing(TesseraCallTarget target)
 {
 	target.write = true;
+	return target;
+}
+
+TesseraCallTarget
+tessera_on_lane(TesseraCallTarget target, TesseraCallLane lane)
+{
+	target.lane = lane;
+	return target;
+}
+
+TesseraCallTarget
+tessera_over(TesseraConnection *connection)
+{
+	TesseraCallTarget target = tessera_to_node(tessera_connection_node(connection));
+
+	target.connection = connection;
+	return target;
+}
+
+TesseraCallTarget
+tessera_keep_error(TesseraCallTarget target, ErrorData **error)
+{
+	*error = NULL;
+	target.error = error;
 	return target;
 }
 
@@ -212,16 +236,39 @@ deadline_of(const TesseraCallSpec *spec, const TesseraCallTarget *target)
 	return IsBackgroundWorker ? BACKGROUND_DEADLINE_MS : 0;
 }
 
+static TesseraCallLane
+lane_of(const TesseraCallSpec *spec, const TesseraCallTarget *target)
+{
+	return target->lane == TESSERA_LANES ? spec->lane : (TesseraCallLane) target->lane;
+}
+
+/* On the connection of the caller, which it has prepared. */
+static void
+run_over(const TesseraCallSpec *spec, TesseraConnection *connection, const char *const *values, MemoryContext caller, TesseraCallAnswer *answer)
+{
+	int			nparams;
+	const char *text = tessera_call_text(spec, tessera_connection_protocol(connection), &nparams);
+	PGresult   *result = tessera_connection_run(connection, text, nparams, values);
+	MemoryContext old = MemoryContextSwitchTo(caller);
+
+	tessera_answer_of_result(result, answer);
+	MemoryContextSwitchTo(old);
+}
+
 static void
 run_observed(const TesseraCallSpec *spec, const TesseraCallTarget *target, const char *const *values, MemoryContext caller, TesseraCallAnswer *answer)
 {
-	volatile bool observed = tessera_call_observer != NULL && spec->lane == TESSERA_LANE_CONTROL;
+	const TesseraCallLane lane = lane_of(spec, target);
+	volatile bool observed = tessera_call_observer != NULL && lane == TESSERA_LANE_CONTROL && target->connection == NULL;
 
 	if (observed)
 		tessera_call_observer(target->node_id, true);
 	PG_TRY();
 	{
-		tessera_call_lanes[spec->lane] (spec, target, deadline_of(spec, target), values, caller, answer);
+		if (target->connection != NULL)
+			run_over(spec, target->connection, values, caller, answer);
+		else
+			tessera_call_lanes[lane] (spec, target, deadline_of(spec, target), values, caller, answer);
 	}
 	PG_FINALLY();
 	{
@@ -237,7 +284,7 @@ call_or_raise(const TesseraCallSpec *spec, const TesseraCallTarget *target, cons
 	MemoryContext caller = CurrentMemoryContext;
 	bool		own = !IsTransactionState();
 
-	if (spec->lane == TESSERA_LANE_CONTROL)
+	if (lane_of(spec, target) == TESSERA_LANE_CONTROL && target->connection == NULL)
 		check_unlocked();
 	if (own)
 	{
@@ -259,9 +306,9 @@ call_or_raise(const TesseraCallSpec *spec, const TesseraCallTarget *target, cons
 static bool
 is_tolerated(const ErrorData *error, TesseraCallTolerance tolerance)
 {
-	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+	if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN || (error->sqlerrcode == ERRCODE_QUERY_CANCELED && tolerance != TESSERA_TOLERATE_ALL))
 		return false;
-	return tolerance == TESSERA_TOLERATE_ERRORS || ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION;
+	return tolerance == TESSERA_TOLERATE_ALL || tolerance == TESSERA_TOLERATE_ERRORS || ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION;
 }
 
 /* In a subtransaction, or the short transaction of the call itself. */
@@ -302,7 +349,10 @@ call_tolerantly(const TesseraCallSpec *spec, const TesseraCallTarget *target, co
 			ReThrowError(error);
 		ereport(DEBUG1,
 				(errmsg_internal("call %s of node %d failed: %s", spec->name, target->node_id, error->message)));
-		FreeErrorData(error);
+		if (target->error != NULL)
+			*target->error = error;
+		else
+			FreeErrorData(error);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);

@@ -56,7 +56,8 @@ typedef enum TesseraCallTolerance
 {
 	TESSERA_RAISE,				/* every error is the caller's */
 	TESSERA_TOLERATE_LOSS,		/* false if the node cannot be reached, or does not answer in time (class 08) */
-	TESSERA_TOLERATE_ERRORS		/* false after any error but a request to end */
+	TESSERA_TOLERATE_ERRORS,	/* false after any error but a request to end */
+	TESSERA_TOLERATE_ALL		/* false after any error but the end of the process */
 } TesseraCallTolerance;
 
 /* Whom a call goes to, and what if that fails. */
@@ -66,6 +67,9 @@ typedef struct TesseraCallTarget
 	int			timeout_ms;		/* TESSERA_USUAL_DEADLINE: as the call's definition says; 0: none */
 	bool		write;			/* in the transaction's lane: it may write there */
 	TesseraCallTolerance tolerance;
+	ErrorData **error;			/* where a tolerated error is put, in the caller's memory context; NULL: it is dropped */
+	int			lane;			/* TESSERA_LANES: as the call's definition says */
+	TesseraConnection *connection;	/* not NULL: this one, as the caller has prepared it (tessera_participant) */
 } TesseraCallTarget;
 
 /* The config node, a node, a node within so many ms; ask: a failure is no error but the answer false (see TesseraCallTolerance). */
@@ -74,6 +78,11 @@ extern TesseraCallTarget tessera_to_node(int32 node_id);
 extern TesseraCallTarget tessera_within(TesseraCallTarget target, int timeout_ms);
 extern TesseraCallTarget tessera_ask(TesseraCallTarget target, TesseraCallTolerance tolerance);
 extern TesseraCallTarget tessera_writing(TesseraCallTarget target);
+
+/* Another lane than the call's own; a connection that the caller has opened; where to put a tolerated error. */
+extern TesseraCallTarget tessera_on_lane(TesseraCallTarget target, TesseraCallLane lane);
+extern TesseraCallTarget tessera_over(TesseraConnection *connection);
+extern TesseraCallTarget tessera_keep_error(TesseraCallTarget target, ErrorData **error);
 
 /* Rows of an answer as text, in the memory context of who called. */
 typedef struct TesseraCallAnswer

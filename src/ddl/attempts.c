@@ -40,6 +40,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/errors.h"
+#include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "transaction/participant.h"
@@ -54,7 +55,6 @@
 #define MOST_DESCRIBED 3
 #define DESCRIBE_MS 2000
 
-#define LOCK_TABLES_SQL "SELECT tessera_internal.ddl_lock_tables($1, $2, $3)"
 
 /* As the caller may see it. */
 #define BACKEND_SQL "SELECT pg_catalog.format(CASE WHEN state IS NULL THEN 'user \"%s\", application \"%s\"' " \
@@ -552,11 +552,7 @@ lock_on_node(const TesseraRouting *routing, int32 node_id, const TableNames *tab
 	if (node_id == routing->self)
 		answer = tessera_lock_tables_here(tables->n, tables->names, tables->modes, timeout_ms);
 	else
-	{
-		const char *values[3] = {tables->values[0], tables->values[1], psprintf("%d", timeout_ms)};
-
-		answer = tessera_participant_call(routing, node_id, true, LOCK_TABLES_SQL, 3, values);
-	}
+		tessera_call_ddl_lock_tables(tessera_writing(tessera_to_node(node_id)), tables->values[0], tables->values[1], timeout_ms, &answer);
 	if (answer == NULL || strcmp(answer, "ok") != 0)
 		tessera_ddl_held(node_id, answer ? answer : "?");
 }

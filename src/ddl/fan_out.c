@@ -37,6 +37,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi.h"
+#include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
@@ -46,9 +47,7 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_ddl_begin);
 
-#define BEGIN_SQL "SELECT tessera_internal.ddl_begin($1, $2, $3, $4)"
 #define SIZE_SQL "SELECT (pg_catalog.pg_database_size(pg_catalog.current_database()) / 67108864)::pg_catalog.text"
-#define LOCK_SQL "SELECT tessera_internal.ddl_lock($1, $2, $3, $4)"
 
 /* A statement that has begun here. */
 typedef struct FanOut
@@ -135,19 +134,21 @@ void
 tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by)
 {
 	const TesseraNode *config = tessera_routing_config(routing);
-	const char *values[] = {node_array(routing), text_array(keys), uuid_array(groups), psprintf("%d", tessera_ddl_attempt_timeout())};
+	const char *nodes = node_array(routing);
+	const char *names = text_array(keys);
+	const char *group_ids = uuid_array(groups);
 	char	   *answer;
 
 	if (config == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node does not know its config node")));
-	answer = tessera_participant_call(routing, config->node_id, true, LOCK_SQL, lengthof(values), values);
+	tessera_call_ddl_lock(tessera_writing(tessera_to_config()), nodes, names, group_ids, tessera_ddl_attempt_timeout(), &answer);
 	if (answer != NULL && strcmp(answer, "busy") == 0)
 	{
 		/* the names stay locked meanwhile */
-		tessera_ddl_end_migrations(values[2], by, tessera_ddl_lock_timeout);
-		answer = tessera_participant_call(routing, config->node_id, true, LOCK_SQL, lengthof(values), values);
+		tessera_ddl_end_migrations(group_ids, by, tessera_ddl_lock_timeout);
+		tessera_call_ddl_lock(tessera_writing(tessera_to_config()), nodes, names, group_ids, tessera_ddl_attempt_timeout(), &answer);
 	}
 	if (answer != NULL && strncmp(answer, "held ", 5) == 0)
 		tessera_ddl_held(config->node_id, answer);
@@ -380,8 +381,7 @@ send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char
 	values[1] = psprintf("%d", f->home_found);
 	values[2] = psprintf(INT64_FORMAT, f->at);
 	values[3] = psprintf("%d", tessera_ddl_attempt_timeout());
-	commands[0].sql = BEGIN_SQL;
-	commands[0].nparams = 4;
+	commands[0].sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_DDL_BEGIN], tessera_connection_protocol(connection), &commands[0].nparams);
 	commands[0].values = values;
 	commands[1].sql = sql;
 	tessera_connection_queue(connection, &commands[0]);

@@ -24,15 +24,12 @@
 #include "utils/rel.h"
 
 #include "common/spi.h"
+#include "control/calls.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "ddl/sequence_private.h"
 #include "transaction/participant.h"
 
-#define BLOCK_SQL "SELECT tessera_internal.sequence_block($1, $2)"
-#define SET_SQL "SELECT tessera_internal.sequence_set($1, $2, $3)"
-#define STATE_SQL "SELECT tessera_internal.sequence_state($1)"
-#define FORGET_SQL "SELECT tessera_internal.sequence_forget($1)"
 
 /* Where a sequence belongs, while the routing image has this number and the sequence is in this schema. */
 typedef struct SequenceHome
@@ -156,16 +153,11 @@ qualified_name(Oid sequence)
 	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(sequence)), get_rel_name(sequence));
 }
 
-/* First column of the first row from the home: in the transaction, or outside it. NULL: there is none. */
-static char *
-ask_home(const TesseraRouting *routing, int32 home, bool inside, const char *sql, int nparams, const char *const *values)
+/* The home of a sequence: in the transaction, or outside it. */
+static TesseraCallTarget
+home_target(int32 home, bool inside)
 {
-	PGresult   *result;
-
-	if (inside)
-		return tessera_participant_call(routing, home, true, sql, nparams, values);
-	result = tessera_control_call(routing, home, sql, nparams, values);
-	return PQntuples(result) > 0 && !PQgetisnull(result, 0, 0) ? pstrdup(PQgetvalue(result, 0, 0)) : NULL;
+	return tessera_on_lane(tessera_writing(tessera_to_node(home)), inside ? TESSERA_LANE_TRANSACTION : TESSERA_LANE_CONTROL);
 }
 
 /* {first, step, count, ...} */
@@ -193,40 +185,38 @@ read_block(const char *text, TesseraBlock *block)
 void
 tessera_sequence_draw(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int n, TesseraBlock *block)
 {
-	const char *values[] = {qualified_name(sequence), psprintf("%d", n)};
-	char	   *answer = ask_home(routing, home, inside, BLOCK_SQL, lengthof(values), values);
+	char	   *runs;
 
-	if (answer)
-		read_block(answer, block);
+	tessera_call_sequence_block(home_target(home, inside), qualified_name(sequence), n, &runs);
+	if (runs != NULL)
+		read_block(runs, block);
 }
 
 void
 tessera_sequence_draw_within(const TesseraRouting *routing, int32 home, Oid sequence, int n, int timeout, TesseraBlock *block)
 {
-	const char *values[] = {qualified_name(sequence), psprintf("%d", n)};
-	PGresult   *result = tessera_control_call_within(routing, home, BLOCK_SQL, lengthof(values), values, timeout);
+	char	   *runs;
 
-	if (PQntuples(result) > 0 && !PQgetisnull(result, 0, 0))
-		read_block(PQgetvalue(result, 0, 0), block);
+	tessera_call_sequence_block(tessera_within(home_target(home, false), timeout), qualified_name(sequence), n, &runs);
+	if (runs != NULL)
+		read_block(runs, block);
 }
 
 void
 tessera_sequence_set(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int64 value, bool called)
 {
-	const char *values[] = {qualified_name(sequence), psprintf(INT64_FORMAT, value), called ? "t" : "f"};
-
-	(void) ask_home(routing, home, inside, SET_SQL, lengthof(values), values);
+	tessera_call_sequence_set(home_target(home, inside), qualified_name(sequence), value, called);
 }
 
 void
 tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, Datum *values, bool *nulls)
 {
-	const char *name[] = {qualified_name(sequence)};
-	char	   *answer = ask_home(routing, home, inside, STATE_SQL, 1, name);
+	char	   *answer;
 	long long	last;
 	long long	count;
 	int			called;
 
+	tessera_call_sequence_state(home_target(home, inside), qualified_name(sequence), &answer);
 	if (answer == NULL || sscanf(answer, "%lld %lld %d", &last, &count, &called) != 3)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -240,14 +230,14 @@ tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, O
 void
 tessera_sequence_forget_everywhere(const TesseraRouting *routing, Oid sequence)
 {
-	const char *values[] = {qualified_name(sequence)};
+	const char *name = qualified_name(sequence);
 
 	for (int i = 0; i < routing->nnodes; i++)
 	{
 		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
 
 		if (node_id != routing->self)
-			(void) tessera_control_call(routing, node_id, FORGET_SQL, 1, values);
+			tessera_call_sequence_forget(tessera_on_lane(tessera_to_node(node_id), TESSERA_LANE_CONTROL), name);
 	}
 	tessera_sequence_changed(sequence);
 }

@@ -35,13 +35,13 @@
 #include "utils/uuid.h"
 
 #include "common/wire.h"
+#include "control/calls.h"
 #include "executor/copy.h"
 #include "executor/route_loop.h"
 #include "executor/shard_check.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
 
-#define CHECK_SQL "SELECT tessera_internal.copy_check($1, $2)"
 
 typedef struct Copy
 {
@@ -169,8 +169,7 @@ shards_accept(TesseraRoute *route, TesseraRunRequest *request)
 			continue;
 		envelope.nversions = versions_for(copy, copy->streams[i].node_id, &version);
 		connections[i] = tessera_participant(copy->routing, copy->streams[i].node_id, &envelope);
-		commands[i].sql = CHECK_SQL;
-		commands[i].nparams = 2;
+		commands[i].sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_COPY_CHECK], tessera_connection_protocol(connections[i]), &commands[i].nparams);
 		commands[i].values = values;
 		commands[i].prepare = true;
 		commands[i].handler = keep_answer;

@@ -10,6 +10,7 @@
 #include "nodes/nodeFuncs.h"
 #include "utils/memutils.h"
 
+#include "control/calls.h"
 #include "executor/explain_remote.h"
 #include "executor/explain_shards.h"
 #include "transaction/participant.h"
@@ -149,15 +150,14 @@ static char *
 plan_of(ExplainState *es, const TesseraRouting *routing, const ShardFigure *figure)
 {
 	TesseraEnvelope envelope = {.autocommit = true};
-	const char *values[2] = {psprintf(UINT64_FORMAT, figure->number), es->costs ? "true" : "false"};
-	PGresult   *result;
+	char	   *plan;
 
 	if (figure->local_plan)
 		return es->costs ? figure->local_plan : figure->local_plan_bare;
 	if (!figure->measured || figure->number == 0 || routing == NULL || tessera_routing_node(routing, figure->node_id) == NULL)
 		return NULL;
-	result = tessera_connection_run(tessera_participant(routing, figure->node_id, &envelope), "SELECT tessera_internal.explained($1, $2)", 2, values);
-	return PQntuples(result) == 1 && !PQgetisnull(result, 0, 0) ? pstrdup(PQgetvalue(result, 0, 0)) : NULL;
+	tessera_call_explained(tessera_over(tessera_participant(routing, figure->node_id, &envelope)), (int64) figure->number, es->costs, &plan);
+	return plan;
 }
 
 /* The lines of a shard's plan, below the line that names it. */

@@ -35,6 +35,7 @@
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 
+#include "control/calls.h"
 #include "session/internal.h"
 #include "statistics/collect.h"
 #include "statistics/table_statistics.h"
@@ -221,29 +222,24 @@ static void
 lock_statistics(const TesseraRouting *routing, const TesseraTable *table, int32 first)
 {
 	if (first != routing->self)
-	{
-		const char *values[1] = {id_text(&table->table_id)};
-
-		(void) tessera_participant_call(routing, first, true, "SELECT tessera_internal.lock_statistics($1)", 1, values);
-	}
+		tessera_call_lock_statistics(tessera_writing(tessera_to_node(first)), &table->table_id);
 	(void) tessera_statistics_lock(&table->table_id, true);
 }
 
 static void
 send(const TesseraRouting *routing, const TesseraTable *table, const char *text, Answer *answer)
 {
-	static const char *collect = "SELECT tessera_internal.collect_statistics($1)";
 	TesseraEnvelope envelope = {.write = true};
 	const char **values = palloc(sizeof(char *));
 
 	values[0] = id_text(&table->table_id);
 	answer->analyze.sql = text;
-	answer->collect.sql = collect;
-	answer->collect.nparams = 1;
 	answer->collect.values = values;
 	answer->collect.handler = keep_row;
 	answer->collect.arg = answer;
 	answer->connection = tessera_participant(routing, answer->node_id, &envelope);
+	answer->collect.sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_COLLECT_STATISTICS], tessera_connection_protocol(answer->connection),
+											&answer->collect.nparams);
 	tessera_connection_queue(answer->connection, &answer->analyze);
 	tessera_connection_queue(answer->connection, &answer->collect);
 	tessera_connection_sync(answer->connection);

@@ -27,6 +27,7 @@
 #include "common/shmem.h"
 #include "common/spi_row.h"
 #include "common/worker.h"
+#include "control/calls.h"
 #include "session/internal.h"
 #include "statistics/collect.h"
 #include "statistics/table_statistics.h"
@@ -360,7 +361,7 @@ static void
 tell(int32 node_id, MemoryContext context)
 {
 	begin();
-	(void) tessera_control_call_within(tessera_routing(), node_id, "SELECT tessera_internal.wake_statistics()", 0, NULL, CALL_MS);
+	tessera_call_wake_statistics(tessera_within(tessera_to_node(node_id), CALL_MS));
 	commit(context);
 }
 

@@ -35,6 +35,7 @@
 #include "utils/wait_event.h"
 
 #include "common/stand_in.h"
+#include "control/calls.h"
 #include "session/internal.h"
 #include "transaction/advisory.h"
 #include "transaction/transaction_private.h"
@@ -52,9 +53,6 @@ PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock_shared);
 PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock_all);
 PG_FUNCTION_INFO_V1(tessera_all_advisory_locks);
 
-#define LOCK_SQL "SELECT tessera_internal.advisory_lock($1, $2, $3, $4, $5, $6)"
-#define UNLOCK_SQL "SELECT tessera_internal.advisory_unlock($1, $2, $3)"
-#define UNLOCK_ALL_SQL "SELECT tessera_internal.advisory_unlock_all()"
 #define LIST_SQL "SELECT * FROM tessera_internal.advisory_locks()"
 
 #define SETTLE_MS 10000			/* so long the home of a key is looked for */
@@ -164,16 +162,6 @@ require_holdings(void)
 
 /* ---- one call to a home ---- */
 
-static int64
-number_of(const PGresult *result)
-{
-	if (PQntuples(result) != 1 || PQgetisnull(result, 0, 0))
-		ereport(ERROR,
-				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("a node gave no answer about an advisory lock")));
-	return pg_strtoint64(PQgetvalue(result, 0, 0));
-}
-
 /*
  * For a call whose answer will not be read: releases the lock if it was granted. The connection is closed if that cannot be done in time. Raises
  * nothing.
@@ -182,12 +170,12 @@ static void
 undo_request(TesseraConnection *connection, int64 request)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout);
-	char		sql[96];
+	const char *values[] = {tessera_call_from_int8(request)};
+	char	   *sql = tessera_call_literal(&tessera_call_specs[TESSERA_CALL_ADVISORY_UNDO], values);
 
 	if (!tessera_connection_alive(connection))
 		return;
 	tessera_connections_reset(&connection, 1, deadline);
-	snprintf(sql, sizeof(sql), "SELECT tessera_internal.advisory_undo(" INT64_FORMAT ")", request);
 	if (!tessera_connection_queue_quietly(connection, sql) || !tessera_connection_sync_quietly(connection))
 		return;
 	if (tessera_connections_settle(&connection, 1, deadline) > 0)
@@ -206,8 +194,7 @@ static int64
 ask_lock(TesseraConnection *connection, int32 home, const TesseraAdvisoryKey *key, bool shared, bool session, bool try)
 {
 	int64		request = ++last_request;
-	const char *values[] = {psprintf("%d", key->class), psprintf(INT64_FORMAT, key->key), shared ? "t" : "f", session ? "t" : "f", try ? "t" : "f",
-	psprintf(INT64_FORMAT, request)};
+	int64		result = 0;
 	volatile int64 answer = 0;
 
 	if (session)
@@ -217,7 +204,8 @@ ask_lock(TesseraConnection *connection, int32 home, const TesseraAdvisoryKey *ke
 	}
 	PG_TRY();
 	{
-		answer = number_of(tessera_connection_run(connection, LOCK_SQL, lengthof(values), values));
+		tessera_call_advisory_lock(tessera_over(connection), key->class, key->key, shared, session, try, request, &result);
+		answer = result;
 	}
 	PG_CATCH();
 	{
@@ -306,14 +294,13 @@ unlock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, 
 	int			slot = tessera_advisory_slot(key);
 	int32		home = tessera_routing_node(routing, taken_at[slot]) ? taken_at[slot] : routing->advisory_homes[slot];
 	Holding    *holding = holding_of(home);
-	const char *values[] = {psprintf("%d", key->class), psprintf(INT64_FORMAT, key->key), shared ? "t" : "f"};
 	int64		answer;
 
 	/* a slot stays where it is while a lock of it is held; without any there the server's own warning is as true here */
 	if (holding == NULL || holding->locks == 0)
 		return tessera_advisory_release(key, shared);
 	require_holdings();
-	answer = number_of(tessera_connection_run(connection_to(routing, home, true), UNLOCK_SQL, lengthof(values), values));
+	tessera_call_advisory_unlock(tessera_over(connection_to(routing, home, true)), key->class, key->key, shared, &answer);
 	set_holding(holding_of(home), answer >> 2);
 	return (answer & 3) == TESSERA_ADVISORY_DONE;
 }
@@ -326,7 +313,7 @@ unlock_all_elsewhere(const TesseraRouting *routing)
 		if (holdings[i].locks == 0)
 			continue;
 		require_holdings();
-		(void) tessera_connection_run(connection_to(routing, holdings[i].node_id, true), UNLOCK_ALL_SQL, 0, NULL);
+		tessera_call_advisory_unlock_all(tessera_over(connection_to(routing, holdings[i].node_id, true)));
 		set_holding(&holdings[i], 0);
 	}
 }

@@ -37,6 +37,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "control/calls.h"
 #include "session/internal.h"
 #include "session/origin.h"
 #include "transaction/deadlock.h"
@@ -46,8 +47,6 @@
 PG_FUNCTION_INFO_V1(tessera_internal_lock_waits);
 PG_FUNCTION_INFO_V1(tessera_internal_end_wait);
 
-#define WAITS_SQL "SELECT tessera_internal.lock_waits($1)"
-#define END_SQL "SELECT tessera_internal.end_wait($1, $2)"
 #define IDLE_MS 1000L
 #define CALL_MS 3000			/* a node that does not answer is left out */
 #define MOST_VICTIMS 16			/* of one round */
@@ -240,15 +239,15 @@ tessera_internal_end_wait(PG_FUNCTION_ARGS)
 /* ---- all nodes' waits ---- */
 
 static void
-read_answer(PGresult *result, int32 node_id, Edges *edges)
+read_answer(char *waits, int32 node_id, Edges *edges)
 {
 	ArrayType  *array;
 	int64	   *values;
 	int			n;
 
-	if (PQntuples(result) != 1 || PQgetisnull(result, 0, 0))
+	if (waits == NULL)
 		return;
-	array = DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, PQgetvalue(result, 0, 0), INT8OID, -1));
+	array = DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, waits, INT8OID, -1));
 	n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
 	values = (int64 *) ARR_DATA_PTR(array);
 	for (int i = 0; i + EDGE_VALUES <= n; i += EDGE_VALUES)
@@ -268,43 +267,20 @@ read_answer(PGresult *result, int32 node_id, Edges *edges)
 	}
 }
 
-/* One call to another node; NULL: it cannot be asked, and its waits are not known. */
-static PGresult *
-try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int n, const char *const *values)
+/* A node that may not be asked now: then its waits are not known. */
+static TesseraCallTarget
+if_reachable(int32 node_id)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	PGresult   *volatile result = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		result = tessera_control_call_within(routing, node_id, sql, n, values, CALL_MS);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		result = NULL;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return result;
+	return tessera_ask(tessera_within(tessera_to_node(node_id), CALL_MS), TESSERA_TOLERATE_ALL);
 }
 
 static void
 collect_everywhere(const TesseraRouting *routing, Edges *edges)
 {
-	const char *values[1] = {psprintf("%d", deadlock_timeout)};
-
 	for (int i = 0; i < routing->nnodes; i++)
 	{
 		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
-		PGresult   *result;
+		char	   *waits;
 
 		CHECK_FOR_INTERRUPTS();
 		if (node_id == routing->self)
@@ -315,8 +291,8 @@ collect_everywhere(const TesseraRouting *routing, Edges *edges)
 			for (int j = first; j < edges->n; j++)
 				edges->edges[j].node_id = node_id;
 		}
-		else if ((result = try_call(routing, node_id, WAITS_SQL, 1, values)) != NULL)
-			read_answer(result, node_id, edges);
+		else if (tessera_call_lock_waits(if_reachable(node_id), deadlock_timeout, &waits))
+			read_answer(waits, node_id, edges);
 	}
 	for (int i = 0; i < edges->n; i++)
 	{
@@ -408,11 +384,7 @@ end_victim(const TesseraRouting *routing, const Edge *edge)
 	if (edge->node_id == routing->self)
 		(void) end_wait(edge->waiter, edge->since);
 	else
-	{
-		const char *values[2] = {psprintf("%d", edge->waiter), psprintf(INT64_FORMAT, edge->since)};
-
-		(void) try_call(routing, edge->node_id, END_SQL, 2, values);
-	}
+		(void) tessera_call_end_wait(if_reachable(edge->node_id), edge->waiter, edge->since, NULL);
 	ereport(LOG,
 			(errmsg("deadlock over several nodes: process %d on node %d, for process %d on node %d, no longer waits", edge->waiter, edge->node_id,
 					edge->waiting.pid, edge->waiting.node_id)));

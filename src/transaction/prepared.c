@@ -40,6 +40,7 @@
 
 #include "common/injection.h"
 #include "common/spi.h"
+#include "control/calls.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
 #include "transaction/prepared.h"
@@ -85,6 +86,13 @@ try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int npar
 	return result;
 }
 
+/* A node (0: the config node) that need not answer: the error (palloc'd) is kept. */
+static TesseraCallTarget
+patiently(int32 node_id, int timeout_ms, TesseraCallTolerance tolerance, ErrorData **error)
+{
+	return tessera_keep_error(tessera_ask(tessera_within(tessera_to_node(node_id), timeout_ms), tolerance), error);
+}
+
 static int32
 home_of(const TesseraRouting *routing)
 {
@@ -102,10 +110,9 @@ home_of(const TesseraRouting *routing)
 void
 tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline)
 {
-	const char *values[3] = {gid, commit ? "commit" : "abort", psprintf("%d", timeline)};
 	int			timeout = tessera_commit_timeout;
 
-	(void) tessera_control_call_within(routing, node_id, "SELECT tessera_internal.note_outcome($1, $2, $3::pg_catalog.int4)", 3, values, timeout);
+	(void) tessera_call_note_outcome(tessera_within(tessera_to_node(node_id), timeout), gid, commit ? "commit" : "abort", timeline);
 	tessera_injection("prepared_noted");
 	(void) tessera_control_call_within(routing, node_id, psprintf("%s PREPARED '%s_%d'", commit ? "COMMIT" : "ROLLBACK", gid, node_id), 0, NULL,
 									   timeout);
@@ -151,24 +158,21 @@ try_to_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, 
 const char *
 tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char *gid, int32 timeline)
 {
-	const char *values[2] = {gid, psprintf("%d", timeline)};
 	ErrorData  *failure = NULL;
 
 	for (int i = 0; i < routing->nnodes; i++)
 	{
 		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
 		ErrorData  *error;
-		PGresult   *result;
+		char	   *noted;
 
 		CHECK_FOR_INTERRUPTS();
 		if (node_id == home)
 			continue;
-		result = try_call(routing, node_id, "SELECT tessera_internal.noted_outcome($1, $2::pg_catalog.int4)", 2, values, EVIDENCE_TIMEOUT, false,
-						  &error);
-		if (result == NULL)
+		if (!tessera_call_noted_outcome(patiently(node_id, EVIDENCE_TIMEOUT, TESSERA_TOLERATE_ERRORS, &error), gid, timeline, &noted))
 			failure = error;
-		else if (strcmp(PQgetvalue(result, 0, 0), "none") != 0)
-			return strcmp(PQgetvalue(result, 0, 0), "commit") == 0 ? "commit" : "abort";
+		else if (strcmp(noted, "none") != 0)
+			return strcmp(noted, "commit") == 0 ? "commit" : "abort";
 	}
 	if (failure != NULL)
 		ereport(ERROR,
@@ -207,31 +211,28 @@ static void
 record(const TesseraRouting *routing, const char *gid, const char *user_gid, const char *owner, const int32 *nodes, int n)
 {
 	int32		home = home_of(routing);
-	const char *values[4] = {gid, user_gid, owner};
 	StringInfoData array;
 	ErrorData  *error;
 	ErrorData  *unknown;
-	PGresult   *answer;
+	char	   *answer;
 
 	initStringInfo(&array);
 	for (int i = 0; i < n; i++)
 		appendStringInfo(&array, "%c%d", i == 0 ? '{' : ',', nodes[i]);
 	appendStringInfoChar(&array, '}');
-	values[3] = array.data;
-	if (try_call(routing, home, "SELECT tessera_internal.prepare_record($1, $2, $3, $4::pg_catalog.int4[])", 4, values, tessera_commit_timeout, true,
-				 &error) != NULL)
+	if (tessera_call_prepare_record(patiently(0, tessera_commit_timeout, TESSERA_TOLERATE_ALL, &error), gid, user_gid, owner, array.data))
 		return;
 	if (!is_definite(error))
 	{
 		/* asking decides: it is there, or it never will be */
-		answer = try_call(routing, home, "SELECT tessera_internal.transaction_outcome($1)", 1, values, tessera_commit_timeout, true, &unknown);
-		if (answer == NULL || strncmp(PQgetvalue(answer, 0, 0), "check", 5) == 0)
+		if (!tessera_call_transaction_outcome(patiently(home, tessera_commit_timeout, TESSERA_TOLERATE_ALL, &unknown), gid, &answer) ||
+			strncmp(answer, "check", 5) == 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
 					 errmsg("the config node did not answer whether transaction \"%s\" is prepared", user_gid),
 					 errdetail("%s", error->message),
 					 errhint("Look whether it is in pg_prepared_xacts when the config node can be reached. If it is not, it is rolled back.")));
-		if (strncmp(PQgetvalue(answer, 0, 0), "abort", 5) != 0)
+		if (strncmp(answer, "abort", 5) != 0)
 			return;
 	}
 	take_back(routing, gid, nodes, n);
@@ -243,15 +244,15 @@ static void
 begin_prepare(const TesseraRouting *routing, const char *user_gid, char *gid)
 {
 	int32		home = home_of(routing);
-	PGresult   *result;
+	int32		timeline;
 	char		fixed[32];
 
 	if (strlen(user_gid) >= GIDSIZE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("transaction identifier \"%s\" is too long", user_gid)));
-	result = tessera_control_call_within(routing, home, "SELECT tessera_internal.prepare_begin($1)", 1, &user_gid, tessera_commit_timeout);
-	snprintf(fixed, sizeof(fixed), TESSERA_CLIENT_GID "%08x", (uint32) pg_strtoint32(PQgetvalue(result, 0, 0)));
+	tessera_call_prepare_begin(tessera_within(tessera_to_config(), tessera_commit_timeout), user_gid, &timeline);
+	snprintf(fixed, sizeof(fixed), TESSERA_CLIENT_GID "%08x", (uint32) timeline);
 	tessera_make_gid(gid, fixed, home);
 }
 
@@ -347,16 +348,16 @@ is_internal_gid(const char *gid)
 		strspn(gid + strlen(TESSERA_GID_PREFIX), "0123456789abcdef") == 2 * 16 && gid[strlen(TESSERA_GID_PREFIX) + 2 * 16] == '_';
 }
 
-static PGresult *
-decide(const TesseraRouting *routing, const char *user_gid, const char *wanted, const char *evidence)
+static TesseraFinishPreparedAnswer *
+decide(const char *user_gid, const char *wanted, const char *evidence)
 {
-	const char *values[4] = {user_gid, wanted, GetUserNameFromId(GetUserId(), false), evidence};
 	ErrorData  *error;
-	PGresult   *result = try_call(routing, home_of(routing), "SELECT * FROM tessera_internal.finish_prepared($1, $2, $3, $4)", 4, values,
-								  tessera_commit_timeout, true, &error);
+	TesseraFinishPreparedAnswer *decided;
+	int			n;
 
-	if (result != NULL)
-		return result;
+	if (tessera_call_finish_prepared(patiently(0, tessera_commit_timeout, TESSERA_TOLERATE_ALL, &error), user_gid, wanted,
+									 GetUserNameFromId(GetUserId(), false), evidence, &decided, &n))
+		return decided;
 	if (is_definite(error) || error->sqlerrcode == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
 		ReThrowError(error);
 	ereport(ERROR,
@@ -387,22 +388,21 @@ static void
 finish_prepared(const TesseraRouting *routing, const char *user_gid, bool commit)
 {
 	const char *wanted = commit ? "commit" : "abort";
-	PGresult   *row = decide(routing, user_gid, wanted, NULL);
+	TesseraFinishPreparedAnswer *row = decide(user_gid, wanted, NULL);
 	const char *outcome;
 	int32	   *nodes;
 	int			n;
 	int32		timeline;
 
-	if (strcmp(PQgetvalue(row, 0, 1), "check") == 0)
-		row = decide(routing, user_gid, wanted,
-					 tessera_prepared_evidence(routing, home_of(routing), PQgetvalue(row, 0, 0), pg_strtoint32(PQgetvalue(row, 0, 3))));
+	if (strcmp(row->outcome, "check") == 0)
+		row = decide(user_gid, wanted, tessera_prepared_evidence(routing, home_of(routing), row->gid, row->timeline));
 	tessera_injection("finish_decided");
-	outcome = PQgetvalue(row, 0, 1);
-	nodes = read_nodes(PQgetvalue(row, 0, 2), &n);
-	timeline = pg_strtoint32(PQgetvalue(row, 0, 3));
+	outcome = row->outcome;
+	nodes = read_nodes(row->participants, &n);
+	timeline = row->timeline;
 	for (int i = 0; i < n; i++)
 		if (tessera_routing_node(routing, nodes[i]) != NULL)
-			try_to_carry_out(routing, nodes[i], PQgetvalue(row, 0, 0), strcmp(outcome, "commit") == 0, timeline);
+			try_to_carry_out(routing, nodes[i], row->gid, strcmp(outcome, "commit") == 0, timeline);
 	tessera_injection("finish_carried_out");
 	if (strcmp(outcome, wanted) != 0)
 		ereport(ERROR,
@@ -496,19 +496,17 @@ tessera_list_prepared_transactions(PG_FUNCTION_ARGS)
 	const TesseraRouting *routing = tessera_routing();
 	ReturnSetInfo *info = (ReturnSetInfo *) fcinfo->resultinfo;
 	AttInMetadata *metadata;
-	PGresult   *result;
+	TesseraPreparedTransactionsAnswer *rows;
+	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (routing == NULL)
 		return (Datum) 0;
 	metadata = TupleDescGetAttInMetadata(info->setDesc);
-	/* the time in a form that any DateStyle and TimeZone reads alike */
-	result = tessera_control_call(routing, home_of(routing),
-								  "SELECT gid, pg_catalog.to_char(prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', owner"
-								  " FROM tessera_internal.prepared_transactions()", 0, NULL);
-	for (int i = 0; i < PQntuples(result); i++)
+	tessera_call_prepared_transactions(tessera_to_config(), &rows, &n);
+	for (int i = 0; i < n; i++)
 	{
-		char	   *values[3] = {PQgetvalue(result, i, 0), PQgetvalue(result, i, 1), PQgetvalue(result, i, 2)};
+		char	   *values[3] = {rows[i].gid, rows[i].prepared, rows[i].owner};
 		HeapTuple	tuple = BuildTupleFromCStrings(metadata, values);
 
 		tuplestore_puttuple(info->setResult, tuple);

@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "common/spi.h"
+#include "control/calls.h"
 #include "transaction/participant.h"
 #include "transaction/prune.h"
 
@@ -56,7 +57,7 @@ PG_FUNCTION_INFO_V1(tessera_prune_decisions);
 typedef struct Flushed
 {
 	int32		node_id;		/* key */
-	char		lsn[32];		/* end of its WAL, empty: not asked yet */
+	XLogRecPtr	lsn;			/* end of its WAL; InvalidXLogRecPtr: not asked yet */
 	TimestampTz at;				/* when that was asked */
 	TimestampTz until;			/* its standbys have flushed what it wrote before */
 } Flushed;
@@ -109,40 +110,11 @@ list_nodes(const char *sql, Oid type, Datum value, int *n)
 
 /* ---- asking ---- */
 
-/* The answer's first row; false if the node cannot be asked now. */
-static bool
-ask_node(const TesseraRouting *routing, int32 node_id, const char *sql, const char *value, PGresult **result)
+/* A node that may not be there now; its transactions wait then. */
+static TesseraCallTarget
+if_reachable(int32 node_id)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	const char *values[1] = {value};
-	volatile bool asked = false;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		*result = tessera_control_call(routing, node_id, sql, 1, values);
-		asked = PQntuples(*result) == 1;
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
-			ReThrowError(error);
-		ereport(DEBUG1,
-				(errmsg("participant %d could not be asked for its transactions: %s", node_id, error->message)));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return asked;
+	return tessera_ask(tessera_to_node(node_id), TESSERA_TOLERATE_ERRORS);
 }
 
 static bool
@@ -166,14 +138,12 @@ finish_decisions(const TesseraRouting *routing, double age_ms)
 	initStringInfo(&unfinished);
 	for (int i = 0; i < n; i++)
 	{
-		PGresult   *result;
 		char	   *left = asked[i].gids;
 
 		CHECK_FOR_INTERRUPTS();
 		if (!is_member(routing, asked[i].node_id))
 			continue;
-		if (ask_node(routing, asked[i].node_id, "SELECT tessera_internal.unfinished_transactions($1::text[])", asked[i].gids, &result))
-			left = pstrdup(PQgetvalue(result, 0, 0));
+		(void) tessera_call_unfinished_transactions(if_reachable(asked[i].node_id), asked[i].gids, &left);
 		if (strlen(left) <= 2)
 			continue;
 		left[strlen(left) - 1] = '\0';	/* {a,b}: gids need no quotes */
@@ -191,7 +161,8 @@ static TimestampTz
 flushed_until(const TesseraRouting *routing, int32 node_id)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	PGresult   *result;
+	TesseraStandbysFlushedAnswer *answer;
+	int			n;
 	Flushed    *entry;
 	bool		found;
 
@@ -204,17 +175,16 @@ flushed_until(const TesseraRouting *routing, int32 node_id)
 	entry = hash_search(flushed, &node_id, HASH_ENTER, &found);
 	if (!found)
 	{
-		entry->lsn[0] = '\0';
+		entry->lsn = InvalidXLogRecPtr;
 		entry->until = DT_NOBEGIN;
 	}
-	if (!ask_node(routing, node_id, "SELECT flushed, here FROM tessera_internal.standbys_flushed($1::pg_lsn)", entry->lsn[0] ? entry->lsn : NULL,
-				  &result))
+	if (!tessera_call_standbys_flushed(if_reachable(node_id), entry->lsn != InvalidXLogRecPtr ? &entry->lsn : NULL, &answer, &n) || n == 0)
 		return entry->until;
-	if (strcmp(PQgetvalue(result, 0, 0), "t") == 0)
-		entry->until = entry->lsn[0] ? entry->at : now;
-	else if (entry->lsn[0])
+	if (answer->flushed)
+		entry->until = entry->lsn != InvalidXLogRecPtr ? entry->at : now;
+	else if (entry->lsn != InvalidXLogRecPtr)
 		return entry->until;	/* the same position is looked at again */
-	strlcpy(entry->lsn, PQgetvalue(result, 0, 1), sizeof(entry->lsn));
+	entry->lsn = answer->here;
 	entry->at = now;
 	return entry->until;
 }

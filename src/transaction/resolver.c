@@ -26,6 +26,7 @@
 
 #include "catalog/decision.h"
 #include "common/spi.h"
+#include "control/calls.h"
 #include "session/internal.h"
 #include "transaction/deadlock.h"
 #include "transaction/prepared.h"
@@ -51,10 +52,9 @@ PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 
 /* What the coordinator answers: an outcome, and for a client's transaction the timeline behind it. */
 static char
-read_outcome(PGresult *result, const char *gid, int32 *timeline)
+read_outcome(const char *answer, const char *gid, int32 *timeline)
 {
 	static const char *const outcomes[] = {"commit", "abort", "prepared", "check"};
-	const char *answer = PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "";
 	const char *space = strchr(answer, ' ');
 	size_t		length = space ? space - answer : strlen(answer);
 
@@ -70,16 +70,16 @@ read_outcome(PGresult *result, const char *gid, int32 *timeline)
 char
 tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char *gid, int32 *timeline)
 {
-	const char *values[2] = {gid};
 	int32		asked;
-	char		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera_internal.transaction_outcome($1)", 1, values), gid,
-									   &asked);
+	char	   *answer;
+	char		outcome;
 
+	tessera_call_transaction_outcome(tessera_to_node(coordinator), gid, &answer);
+	outcome = read_outcome(answer, gid, &asked);
 	if (outcome == '?')
 	{
-		values[1] = tessera_prepared_evidence(routing, coordinator, gid, asked);
-		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera_internal.settle_transaction($1, $2)", 2, values), gid,
-							   &asked);
+		tessera_call_settle_transaction(tessera_to_node(coordinator), gid, tessera_prepared_evidence(routing, coordinator, gid, asked), &answer);
+		outcome = read_outcome(answer, gid, &asked);
 	}
 	if (timeline != NULL)
 		*timeline = asked;

@@ -28,6 +28,7 @@
 
 #include "catalog/decision.h"
 #include "common/injection.h"
+#include "control/calls.h"
 #include "transaction/notify.h"
 #include "transaction/prepared.h"
 #include "transaction/transaction_private.h"
@@ -409,7 +410,7 @@ write_decision(TesseraParticipant *coordinator)
 	int			n;
 	int32	   *nodes = prepared_nodes(coordinator, &n);
 	StringInfoData array;
-	char	   *sql;
+	const char *values[2] = {gid};
 
 	if (coordinator == NULL)
 	{
@@ -421,8 +422,8 @@ write_decision(TesseraParticipant *coordinator)
 	initStringInfo(&array);
 	for (int i = 0; i < n; i++)
 		appendStringInfo(&array, "%s%d", i > 0 ? "," : "", nodes[i]);
-	sql = psprintf("SELECT tessera_internal.decide('%s', '{%s}')", gid, array.data);
-	queue_command(coordinator, sql, false);
+	values[1] = psprintf("{%s}", array.data);
+	queue_command(coordinator, tessera_call_literal(&tessera_call_specs[TESSERA_CALL_DECIDE], values), false);
 }
 
 static void
