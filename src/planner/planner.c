@@ -31,6 +31,7 @@
 #include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "planner/cursor_rows.h"
 #include "planner/key_update.h"
 #include "planner/part_plan.h"
@@ -175,7 +176,7 @@ count_scans(Plan *plan, bool repeated, ScanCount *count)
 
 	if (plan == NULL)
 		return;
-	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &tessera_table_methods)
+	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &tessera_table_scan.plan)
 	{
 		count->n++;
 		count->scan = (CustomScan *) plan;
