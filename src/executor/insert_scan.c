@@ -20,6 +20,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/stat_routing.h"
+#include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "executor/targets.h"
@@ -402,7 +403,7 @@ end(TesseraScan *scan)
 		tuplestore_end(state->rows);
 	if (state->returned)
 		tuplestore_end(state->returned);
-	tessera_nested_end(state->source);
+	tessera_nested_end(scan, state->source);
 }
 
 static void

@@ -23,10 +23,10 @@
 #include "utils/tuplestore.h"
 
 #include "common/injection.h"
+#include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "executor/targets.h"
-#include "session/internal.h"
 #include "transaction/participant.h"
 
 #define DELETE_BATCH 1000		/* rows */
@@ -43,6 +43,7 @@ typedef struct KeyUpdateState
 {
 	TesseraScan scan;			/* query: the deletion */
 	QueryDesc  *lock;
+	TesseraParts shared;		/* of its runs */
 	QueryDesc  *insert;
 	Tuplestorestate *rows;		/* ctid, old key, new row */
 	QueryEnvironment *environment;	/* names it */
@@ -75,11 +76,6 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	Oid			type = get_array_type(TIDOID);
 
 	scan->tier = "moved rows";
-	if (tessera_parts && tessera_parts->nesting == tessera_nesting())
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("an UPDATE in WITH that changes the shard key is not supported"),
-				 errhint("Run it as a statement of its own.")));
 	state->relid = (Oid) intVal(list_nth(state->scan.private, KEY_UPDATE_RELID));
 	state->relids = list_make1_oid(state->relid);
 	state->scan.query = tessera_remote_query_make(strVal(list_nth(state->scan.private, KEY_UPDATE_DELETE)), 1, &type, NULL, 0, NULL);
@@ -94,19 +90,9 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 static void
 lock_rows(KeyUpdateState *state)
 {
-	TesseraParts *before = tessera_parts;
-	TesseraParts parts = {.number = tessera_next_statement(), .nesting = tessera_nesting()};
-
-	tessera_parts = &parts;
-	PG_TRY();
-	{
-		tessera_nested_run(state->lock, state->rows, true);
-	}
-	PG_FINALLY();
-	{
-		tessera_parts = before;
-	}
-	PG_END_TRY();
+	state->shared.number = tessera_next_statement();
+	tessera_nested_join(state->lock, &state->shared);
+	tessera_nested_run(state->lock, state->rows, true);
 	state->nlocked = tuplestore_tuple_count(state->rows);
 }
 
@@ -241,6 +227,11 @@ make_ready(KeyUpdateState *state)
 {
 	MemoryContext before = MemoryContextSwitchTo(state->scan.css.ss.ps.state->es_query_cxt);
 
+	if (state->scan.parts)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("an UPDATE in WITH that changes the shard key is not supported"),
+				 errhint("Run it as a statement of its own.")));
 	lock_rows(state);
 	tessera_injection("key_update_locked");
 	delete_rows(state);
@@ -284,8 +275,8 @@ end(TesseraScan *scan)
 {
 	KeyUpdateState *state = (KeyUpdateState *) scan;
 
-	tessera_nested_end(state->insert);
-	tessera_nested_end(state->lock);
+	tessera_nested_end(scan, state->insert);
+	tessera_nested_end(scan, state->lock);
 	tuplestore_end(state->rows);
 }
 

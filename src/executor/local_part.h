@@ -19,8 +19,8 @@
 
 typedef struct TesseraLocalPart TesseraLocalPart;
 
-/* True while a local part is being planned: the planner hook plans in shard mode. Consumed (reset) by reading. */
-extern bool tessera_local_planning(void);
+/* Among the cursor options that the planner is given: this is a local part's text, to be planned in shard mode. Core passes the bit on from the cached plan's source. */
+#define TESSERA_PLAN_LOCAL_PART 0x01000000
 
 /* Parameters of a local text, palloc'd in the current context; NULL: it has none. Values are not copied. */
 extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const Datum *values, const bool *nulls);
@@ -30,9 +30,6 @@ extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const D
  * ReleaseCachedPlan.
  */
 extern CachedPlan *tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo params);
-
-/* After a plan in shard mode that tessera_local_planning asked for: the next may be one of the same local part. */
-extern void tessera_local_planning_again(void);
 
 /*
  * Plans (or takes the cached plan), locks, checks the versions the router goes by under the snapshot, and starts. NULL: the placement does not fit

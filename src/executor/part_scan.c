@@ -4,7 +4,7 @@
  *
  * The parts run one after the other, each to its end and once, whether its rows are wanted or not; the rows are kept in tuple stores, from which later parts read
  * them. The last part is the statement itself. All of it is one statement on each shard: parts share the snapshot of the first that runs there, and none sees what
- * another has written (TesseraParts in run.h). Nothing is committed before all is done, so a shard found stale after the first part ran ends the transaction with 40001.
+ * another has written (TesseraParts in run.h, given to their plans by tessera_nested_join). Nothing is committed before all is done, so a shard found stale after the first part ran ends the transaction with 40001.
  *
  * Memory: the query context of the outer statement; tuple stores end with the node.
  */
@@ -17,9 +17,9 @@
 #include "utils/tuplestore.h"
 
 #include "common/stat_routing.h"
+#include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
-#include "session/internal.h"
 #include "transaction/participant.h"
 
 typedef struct PartState
@@ -51,6 +51,7 @@ start_part(PartState *state, int eflags)
 	QueryDesc  *part;
 
 	part = tessera_nested_start(&state->scan, list_nth(list_nth(state->scan.private, PARTS_PLANS), i), state->environment, eflags | TESSERA_EXEC_FOR_WRITE);
+	tessera_nested_join(part, &state->shared);
 	/* What a function did meanwhile must not make this part a later command than the others. */
 	if (part->estate->es_output_cid > estate->es_snapshot->curcid)
 		part->estate->es_output_cid = estate->es_snapshot->curcid;
@@ -115,8 +116,6 @@ static TupleTableSlot *
 next(TesseraScan *scan)
 {
 	PartState  *state = (PartState *) scan;
-	TesseraParts *before = tessera_parts;
-	TupleTableSlot *slot = NULL;
 
 	if (state->done)
 		return NULL;
@@ -125,20 +124,9 @@ next(TesseraScan *scan)
 		state->shared.number = tessera_next_statement();
 		tessera_stat_count(TESSERA_STAT_PARTS);
 	}
-	state->shared.nesting = tessera_nesting();
-	tessera_parts = &state->shared;
-	PG_TRY();
-	{
-		if (!state->ready)
-			run_parts(state);
-		slot = next_of_last(state);
-	}
-	PG_FINALLY();
-	{
-		tessera_parts = before;
-	}
-	PG_END_TRY();
-	return slot;
+	if (!state->ready)
+		run_parts(state);
+	return next_of_last(state);
 }
 
 static void
@@ -148,7 +136,7 @@ end(TesseraScan *scan)
 
 	for (int i = state->started - 1; i >= 0; i--)
 	{
-		tessera_nested_end(state->parts[i]);
+		tessera_nested_end(scan, state->parts[i]);
 		if (state->rows[i])
 		{
 			unregister_ENR(state->environment, strVal(list_nth(list_nth(scan->private, PARTS_NAMES), i)));

@@ -8,11 +8,14 @@
 
 #include "executor/executor.h"
 #include "executor/tstoreReceiver.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "utils/memutils.h"
 #include "utils/queryenvironment.h"
 #include "utils/snapmgr.h"
 
 #include "executor/cursor.h"
+#include "executor/eflags.h"
 #include "executor/explain_remote.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
@@ -88,6 +91,7 @@ tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraRunRequest *requ
 		request->snapshot = scan->snapshot;
 	else if (request->snapshot == NULL)
 		request->snapshot = scan->css.ss.ps.state->es_snapshot;
+	request->parts = scan->parts;
 	scan->run = tessera_run_make();
 	return tessera_route(route, scan->run, request);
 }
@@ -156,10 +160,39 @@ tessera_nested_start(TesseraScan *scan, PlannedStmt *plan, QueryEnvironment *env
 	EState	   *estate = scan->css.ss.ps.state;
 	QueryDesc  *query = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
 										environment, estate->es_instrument);
+	MemoryContext before;
 
 	/* what is read for a write in there is part of it */
 	standard_ExecutorStart(query, eflags | (estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE));
+	before = MemoryContextSwitchTo(estate->es_query_cxt);
+	scan->nested = lappend(scan->nested, query);
+	MemoryContextSwitchTo(before);
+	if (scan->parts)
+		tessera_nested_join(query, scan->parts);
 	return query;
+}
+
+static bool
+join_parts(PlanState *node, void *parts)
+{
+	TesseraScan *scan = (TesseraScan *) node;
+	ListCell   *cell;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, CustomScanState) && scan->css.methods->BeginCustomScan == tessera_scan_begin)
+	{
+		scan->parts = parts;
+		foreach(cell, scan->nested)
+			tessera_nested_join(lfirst(cell), parts);
+	}
+	return planstate_tree_walker(node, join_parts, parts);
+}
+
+void
+tessera_nested_join(QueryDesc *query, TesseraParts *parts)
+{
+	(void) join_parts(query->planstate, parts);
 }
 
 TupleTableSlot *
@@ -187,10 +220,11 @@ tessera_nested_run(QueryDesc *query, Tuplestorestate *rows, bool detoast)
 }
 
 void
-tessera_nested_end(QueryDesc *query)
+tessera_nested_end(TesseraScan *scan, QueryDesc *query)
 {
 	if (query == NULL)
 		return;
+	scan->nested = list_delete_ptr(scan->nested, query);
 	if (!query->estate->es_finished && !(query->estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		standard_ExecutorFinish(query);
 	standard_ExecutorEnd(query);

@@ -48,6 +48,8 @@ struct TesseraScan
 	int32	   *targets;
 	const TesseraRouting *routing;	/* in an open cursor: what it was opened with. NULL: the newest */
 	Snapshot	snapshot;		/* and under which snapshot, registered, if not the statement's own */
+	TesseraParts *parts;		/* its plan is of one of them; NULL: of none */
+	List	   *nested;			/* of QueryDesc *: plans within it that have started */
 };
 
 extern Node *tessera_scan_create(CustomScan *plan);
@@ -89,8 +91,13 @@ extern void tessera_scan_explain_query(TesseraScan *scan, ExplainState *es, cons
 
 /* ---- plans within the scan's ---- */
 
-/* Starts one under the statement's snapshot and parameters. environment: what names it may read rows by; NULL: none. */
+/*
+ * Starts one under the statement's snapshot and parameters. environment: what names it may read rows by; NULL: none. It is of the parts that the scan is of, or of those
+ * that tessera_nested_join names then: all its runs, those of plans within it too.
+ */
 extern QueryDesc *tessera_nested_start(TesseraScan *scan, PlannedStmt *plan, QueryEnvironment *environment, int eflags);
+
+extern void tessera_nested_join(QueryDesc *query, TesseraParts *parts);
 
 /* Its next row; NULL at the end. */
 extern TupleTableSlot *tessera_nested_next(QueryDesc *query);
@@ -99,7 +106,7 @@ extern TupleTableSlot *tessera_nested_next(QueryDesc *query);
 extern void tessera_nested_run(QueryDesc *query, Tuplestorestate *rows, bool detoast);
 
 /* NULL: nothing to end. */
-extern void tessera_nested_end(QueryDesc *query);
+extern void tessera_nested_end(TesseraScan *scan, QueryDesc *query);
 
 /* From now on plans that are started with the environment read these rows by the name, which is not copied. */
 extern void tessera_nested_name(QueryEnvironment *environment, char *name, TupleDesc desc, Tuplestorestate *rows);

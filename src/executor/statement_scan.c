@@ -257,7 +257,7 @@ end(TesseraScan *scan)
 {
 	StatementState *state = (StatementState *) scan;
 
-	tessera_nested_end(state->nested);
+	tessera_nested_end(scan, state->nested);
 	state->nested = NULL;
 }
 

@@ -19,6 +19,7 @@
 #include "common/stat_routing.h"
 #include "executor/current_of.h"
 #include "executor/cursor.h"
+#include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
 #include "executor/scan_frame.h"
