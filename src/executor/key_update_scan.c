@@ -2,12 +2,14 @@
  * key_update_scan.c
  *	  Executor of UPDATEs that assign the shard key: each row is deleted where it lies and inserted where its new key belongs.
  *
- * Phases: the rows are locked on their shards (FOR UPDATE), which answer each one's ctid, its old key and its new row, kept in a tuple store; then they are deleted by ctid,
- * many at a time, and then the new rows are inserted by a routed INSERT that reads the tuple store. All rows are locked before the first is written, so no
- * row is met twice. From the lock on nobody else can change or move a row, its table's ctids stay: the table lock forbids a rewrite, the row lock is waited for by a move.
- * The locks must live until the deletion: nothing here may be committed on its own.
+ * Phases: the rows are locked on their shards (FOR UPDATE), which answer each one's ctid, its old key and its new row, kept in a tuple store; then
+ * they are deleted by ctid, many at a time, and then the new rows are inserted by a routed INSERT that reads the tuple store. All rows are locked
+ * before the first is written, so no row is met twice. Once a row is locked, no other transaction can change or move it, and the table's ctids stay:
+ * the table lock forbids a rewrite, the row lock is waited for by a move. The locks must live until the deletion: nothing here may be committed on
+ * its own.
  *
- * The DELETE needs a newer snapshot than the lock had: what was locked is the newest version of a row, which may be younger. So it is a statement of its own on its shard.
+ * The DELETE needs a newer snapshot than the lock had: what was locked is the newest version of a row, which may be younger. So it is a statement of
+ * its own on its shard.
  *
  * Memory: the query context of the outer statement; the tuple store ends with the node.
  */
@@ -107,7 +109,7 @@ table_changed(void)
 			 errhint("Run the statement again.")));
 }
 
-/* Is the table sharded by the columns that it was planned with? */
+/* True if the table is sharded by the columns that it was planned with. */
 static const TesseraTable *
 check_table(KeyUpdateState *state, const TesseraRouting *routing)
 {
@@ -146,7 +148,9 @@ array_of_rows(Batch *batch)
 	return PointerGetDatum(construct_array(elements, batch->n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
 }
 
-/* Its targets stay: a shard that is found stale has had other chunks moved, those of locked rows stay. But it needs a newer snapshot than the lock's. */
+/*
+ * Its targets stay: a shard that is found stale has had other chunks moved, those of locked rows stay. But it needs a newer snapshot than the lock's.
+ */
 static bool
 choose_targets(TesseraRoute *route, TesseraRunRequest *request)
 {
@@ -165,8 +169,8 @@ delete_batch(KeyUpdateState *state, Batch *batch)
 	bool		null = false;
 	TesseraRoute route = {.owner = state, .choose = choose_targets};
 	TesseraRunRequest request = {
-		.query = state->scan.query, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
-		.instrument = state->scan.css.ss.ps.state->es_instrument,
+		.query = state->scan.query, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids,
+		.write = true, .instrument = state->scan.css.ss.ps.state->es_instrument,
 	};
 	uint64		deleted;
 

@@ -19,15 +19,18 @@
 
 typedef struct TesseraLocalPart TesseraLocalPart;
 
-/* Among the cursor options that the planner is given: this is a local part's text, to be planned in shard mode. Core passes the bit on from the cached plan's source. */
+/*
+ * Among the cursor options that the planner is given: this is a local part's text, to be planned in shard mode. Core passes the bit on from the
+ * cached plan's source.
+ */
 #define TESSERA_PLAN_LOCAL_PART 0x01000000
 
 /* Parameters of a local text, palloc'd in the current context; NULL: it has none. Values are not copied. */
 extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const Datum *values, const bool *nulls);
 
 /*
- * The custom or generic plan of the text, made in shard mode. Locks on its tables are held; CurrentResourceOwner has a reference to it, to be released with
- * ReleaseCachedPlan.
+ * The custom or generic plan of the text, made in shard mode. Locks on its tables are held; CurrentResourceOwner has a reference to it, to be
+ * released with ReleaseCachedPlan.
  */
 extern CachedPlan *tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo params);
 

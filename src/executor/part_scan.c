@@ -2,9 +2,10 @@
  * part_scan.c
  *	  Executor of a statement with data-modifying WITH queries whose parts go to different shards.
  *
- * The parts run one after the other, each to its end and once, whether its rows are wanted or not; the rows are kept in tuple stores, from which later parts read
- * them. The last part is the statement itself. All of it is one statement on each shard: parts share the snapshot of the first that runs there, and none sees what
- * another has written (TesseraParts in run.h, given to their plans by tessera_nested_join). Nothing is committed before all is done, so a shard found stale after the first part ran ends the transaction with 40001.
+ * The parts run one after the other, each to its end and once, whether its rows are wanted or not; the rows are kept in tuple stores, from which
+ * later parts read them. The last part is the statement itself. All of it is one statement on each shard: parts share the snapshot of the first that
+ * runs there, and none sees what another has written (TesseraParts in run.h, given to their plans by tessera_nested_join). Nothing is committed
+ * before all is done, so a shard found stale after the first part ran ends the transaction with 40001.
  *
  * Memory: the query context of the outer statement; tuple stores end with the node.
  */
@@ -39,8 +40,10 @@ typedef struct PartState
 static void
 publish(PartState *state, int i)
 {
+	char	   *name = strVal(list_nth(list_nth(state->scan.private, PARTS_NAMES), i));
+
 	state->rows[i] = tuplestore_begin_heap(false, false, work_mem);
-	tessera_nested_name(state->environment, strVal(list_nth(list_nth(state->scan.private, PARTS_NAMES), i)), state->parts[i]->tupDesc, state->rows[i]);
+	tessera_nested_name(state->environment, name, state->parts[i]->tupDesc, state->rows[i]);
 }
 
 static void
@@ -50,7 +53,8 @@ start_part(PartState *state, int eflags)
 	int			i = state->started;
 	QueryDesc  *part;
 
-	part = tessera_nested_start(&state->scan, list_nth(list_nth(state->scan.private, PARTS_PLANS), i), state->environment, eflags | TESSERA_EXEC_FOR_WRITE);
+	part = tessera_nested_start(&state->scan, list_nth(list_nth(state->scan.private, PARTS_PLANS), i), state->environment,
+								eflags | TESSERA_EXEC_FOR_WRITE);
 	tessera_nested_join(part, &state->shared);
 	/* What a function did meanwhile must not make this part a later command than the others. */
 	if (part->estate->es_output_cid > estate->es_snapshot->curcid)

@@ -2,8 +2,8 @@
  * run.c
  *	  One execution of a query on a set of shards; see run.h.
  *
- * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows (run_rows.c),
- * end.
+ * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows
+ * (run_rows.c), end.
  */
 #include "postgres.h"
 
@@ -67,8 +67,8 @@ tessera_run_make(void)
 }
 
 /*
- * What the shard is told: for each table what it is taken for (a version under the table's own id: major 1 sharded, 0 placed), and for a sharded one the
- * version of its group by which the statement is routed.
+ * What the shard is told: for each table what it is taken for (a version under the table's own id: major 1 sharded, 0 placed), and for a sharded one
+ * the version of its group by which the statement is routed.
  */
 static int
 versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion *versions)
@@ -156,8 +156,9 @@ raise_unknown(TesseraRunTarget *target)
 }
 
 /*
- * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and then the answer
- * must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late. It ends when the node stands still.
+ * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and
+ * then the answer must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late. It ends
+ * when the node stands still.
  */
 static void
 await_autocommit(TesseraRunTarget *target)

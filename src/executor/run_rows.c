@@ -2,10 +2,11 @@
  * run_rows.c
  *	  Rows of a run: received from its shards, and handed out; see run.h.
  *
- * What a remote shard has sent is a list of PGresults, filled by the handler of its command, whoever reads that connection; what comes faster than it is handed out goes
- * to a tuple store, whose files belong to the resource owner of tessera_run_make.
+ * What a remote shard has sent is a list of PGresults, filled by the handler of its command, whichever call reads that connection; what comes faster
+ * than it is handed out goes to a tuple store, whose files belong to the resource owner of tessera_run_make.
  *
- * Rows go out source by source, or from whichever source has one (any_order of the request). A source is a remote target, or this node's own part, which is the last.
+ * Rows go out source by source, or from whichever source has one (any_order of the request). A source is a remote target, or this node's own part,
+ * which is the last.
  */
 #include "postgres.h"
 
@@ -81,7 +82,7 @@ spool_rows(TesseraRun *run, TesseraRunTarget *target, PGresult *result)
 	}
 }
 
-/* Rows that nobody waits for: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
+/* Rows that are not read yet: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
 static void
 spool_result(TesseraRunTarget *target, PGresult *result)
 {
@@ -235,8 +236,8 @@ next_local(TesseraRun *run)
 }
 
 /*
- * The next row of one source (see TesseraRun), which is waited for; NULL when it has given all. The values of a remote row live until the next row of any source: who
- * compares rows of several has to keep them.
+ * The next row of one source (see TesseraRun), which is waited for; NULL when it has given all. The values of a remote row live until the next row of
+ * any source: who compares rows of several has to keep them.
  */
 static TupleTableSlot *
 next_of_source(TesseraRun *run, int source, TupleTableSlot *slot)
@@ -293,8 +294,9 @@ next_of_any(TesseraRun *run, TupleTableSlot *slot, int *nwaiting)
 }
 
 /*
- * Whichever source has one. Connections are read only when none has anything left here, each that is ready once: so no shard is kept waiting for another, what is kept
- * here is what one reading brings, and a shard that is faster than we are is slowed down by its socket. This node's part fills the time in which nothing has come.
+ * Whichever source has one. Connections are read only when none has anything left here, each that is ready once: so no shard is kept waiting for
+ * another, what is kept here is what one reading brings, and a shard that is faster than we are is slowed down by its socket. This node's part fills
+ * the time in which nothing has come.
  */
 static TupleTableSlot *
 next_ready(TesseraRun *run, TupleTableSlot *slot)

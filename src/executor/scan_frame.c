@@ -2,7 +2,8 @@
  * scan_frame.c
  *	  The frame of tessera's plan nodes; see scan_frame.h.
  *
- * A scan has at most one run open at a time. It is ended at a rescan and at the end; after an error it goes with the memory context in which it was made.
+ * A scan has at most one run open at a time. It is ended at a rescan and at the end; after an error it goes with the memory context in which it was
+ * made.
  */
 #include "postgres.h"
 

@@ -92,8 +92,8 @@ extern void tessera_scan_explain_query(TesseraScan *scan, ExplainState *es, cons
 /* ---- plans within the scan's ---- */
 
 /*
- * Starts one under the statement's snapshot and parameters. environment: what names it may read rows by; NULL: none. It is of the parts that the scan is of, or of those
- * that tessera_nested_join names then: all its runs, those of plans within it too.
+ * Starts one under the statement's snapshot and parameters. environment: what names it may read rows by; NULL: none. It is of the parts that the scan
+ * is of, or of those that tessera_nested_join names then: all its runs, those of plans within it too.
  */
 extern QueryDesc *tessera_nested_start(TesseraScan *scan, PlannedStmt *plan, QueryEnvironment *environment, int eflags);
 

@@ -2,9 +2,9 @@
  * statement_scan.c
  *	  Executor of whole statements: T1 (one shard, chosen at execution), and DML that goes whole to every shard of its group.
  *
- * Begin prepares expressions only. The first Exec evaluates parameters and keys once, routes by the current image, runs, and routes again as long as a
- * shard finds it stale. If the pins fall on different shards, or a table was sharded since, another plan of the same Query runs instead, nested.
- * A cursor is routed, and asks its shard, when it opens (cursor.h).
+ * Begin prepares expressions only. The first Exec evaluates parameters and keys once, routes by the current image, runs, and routes again as long as
+ * a shard finds it stale. If the pins fall on different shards, or a table was sharded since, another plan of the same Query runs instead, nested. A
+ * cursor is routed, and asks its shard, when it opens (cursor.h).
  */
 #include "postgres.h"
 
@@ -54,11 +54,12 @@ open_relations(EState *estate)
 static bool
 choose_targets(StatementState *state, const TesseraRouting *routing)
 {
-	if (state->scan.targets == NULL)
-		state->scan.targets = MemoryContextAlloc(state->scan.css.ss.ps.state->es_query_cxt, sizeof(int32) * TESSERA_MAX_NODES);
-	state->scan.ntargets = tessera_targets_of_statement(state->scan.private, routing, state->scan.values.values, state->scan.values.nulls, state->scan.values.types,
-												   state->scan.targets);
-	return state->scan.ntargets > 0;
+	TesseraScan *scan = &state->scan;
+
+	if (scan->targets == NULL)
+		scan->targets = MemoryContextAlloc(scan->css.ss.ps.state->es_query_cxt, sizeof(int32) * TESSERA_MAX_NODES);
+	scan->ntargets = tessera_targets_of_statement(scan->private, routing, scan->values.values, scan->values.nulls, scan->values.types, scan->targets);
+	return scan->ntargets > 0;
 }
 
 /*
@@ -276,13 +277,14 @@ static void
 begin(TesseraScan *scan, EState *estate, int eflags)
 {
 	CustomScanState *node = &scan->css;
+	TupleDesc	desc;
 
 	scan->flags = intVal(list_nth(scan->private, STATEMENT_FLAGS));
 	scan->tier = (scan->flags & STATEMENT_MANY) ? "whole statement" : "T1";
 	tessera_values_init(&scan->values, node);
-	scan->query = tessera_remote_query_make(strVal(list_nth(scan->private, STATEMENT_SQL)), intVal(list_nth(scan->private, STATEMENT_NPARAMS)), scan->values.types,
-											(scan->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
-											list_length(((CustomScan *) node->ss.ps.plan)->custom_scan_tlist), NULL);
+	desc = (scan->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL;
+	scan->query = tessera_remote_query_make(strVal(list_nth(scan->private, STATEMENT_SQL)), intVal(list_nth(scan->private, STATEMENT_NPARAMS)),
+											scan->values.types, desc, list_length(((CustomScan *) node->ss.ps.plan)->custom_scan_tlist), NULL);
 	open_relations(estate);
 	if (tessera_opens_cursor(eflags))
 		tessera_open_in_cursor(open_scan, scan, estate);

@@ -2,8 +2,8 @@
  * table_scan.c
  *	  Executor of scans of one cluster table (T3): the rows of all its shards come in here, the rest of the plan runs on the router.
  *
- * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each (re)scan: one
- * if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
+ * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each
+ * (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
  * fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
  */
 #include "postgres.h"
@@ -45,8 +45,8 @@ typedef struct TableState
 } TableState;
 
 /*
- * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a cursor's rows are
- * fetched is read by the rights of who opened it.
+ * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a
+ * cursor's rows are fetched is read by the rights of who opened it.
  */
 static void
 set_reader(TableState *state)
@@ -63,7 +63,9 @@ set_reader(TableState *state)
 static void
 choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 {
-	Oid			relid = RelationGetRelid(state->scan.css.ss.ss_currentRelation);
+	TesseraScan *scan = &state->scan;
+	const TesseraValues *values = &scan->values;
+	Oid			relid = RelationGetRelid(scan->css.ss.ss_currentRelation);
 	const TesseraTable *table = tessera_routing_table(routing, relid);
 	bool		no_row;
 
@@ -72,17 +74,17 @@ choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(relid)),
 				 errhint("Run the statement again.")));
-	state->scan.ntargets = 1;
+	scan->ntargets = 1;
 	if (table->group < 0)
-		state->scan.targets[0] = table->node_id;
+		scan->targets[0] = table->node_id;
 	else if (state->pin != NIL && known)
-		state->scan.targets[0] = tessera_target_of_pin(routing, table, state->pin, state->scan.values.values, state->scan.values.nulls, state->scan.values.types, &no_row);
+		scan->targets[0] = tessera_target_of_pin(routing, table, state->pin, values->values, values->nulls, values->types, &no_row);
 	else
 	{
-		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, state->scan.values.values, state->scan.values.nulls, state->scan.values.types);
+		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, values->values, values->nulls, values->types);
 
-		state->scan.ntargets = owners->n;
-		memcpy(state->scan.targets, owners->node_ids, sizeof(int) * owners->n);
+		scan->ntargets = owners->n;
+		memcpy(scan->targets, owners->node_ids, sizeof(int) * owners->n);
 	}
 }
 
@@ -163,7 +165,8 @@ only_reads(EState *estate)
 {
 	const PlannedStmt *plan = estate->es_plannedstmt;
 
-	return plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL && (estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE) == 0;
+	return plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL &&
+		(estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE) == 0;
 }
 
 /* Returns as run does. */
@@ -175,7 +178,8 @@ start(TableState *state)
 	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
 	bool		anew;
 	TesseraRunRequest request = {
-		.query = state->scan.query, .values = state->scan.values.values, .nulls = state->scan.values.nulls, .write = locks, .any_order = !locks && only_reads(estate),
+		.query = state->scan.query, .values = state->scan.values.values, .nulls = state->scan.values.nulls, .write = locks,
+		.any_order = !locks && only_reads(estate),
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->scan.flags & TABLE_SINGLE) != 0,
 		.instrument = estate->es_instrument,
 	};
@@ -374,7 +378,8 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	state->pin = pins ? linitial(pins) : NIL;
 	tessera_values_init(&scan->values, node);
 	scan->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);
-	state->held = tessera_opens_cursor(eflags) && tessera_cursor_holds(((CustomScan *) node->ss.ps.plan)->custom_exprs, (scan->flags & STATEMENT_WRITES) != 0);
+	state->held = tessera_opens_cursor(eflags) &&
+		tessera_cursor_holds(((CustomScan *) node->ss.ps.plan)->custom_exprs, (scan->flags & STATEMENT_WRITES) != 0);
 	scan->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), intVal(list_nth(private, TABLE_NPARAMS)), scan->values.types,
 											 desc, list_length(attributes), attnums);
 	set_reader(state);

@@ -2,8 +2,9 @@
  * deparse.c
  *	  SQL text of a prepared query, by PostgreSQL's own deparser, and a cache of the texts of this backend.
  *
- * Constants have become parameters before (tessera_lift_constants), so statements that differ only in them have equal trees and share one text. The cache maps a
- * tree to its text: a bucket by a cheap hash, then equal(). Any invalidation of a relation, function, type, operator or schema empties it: names may have changed.
+ * Constants have become parameters before (tessera_lift_constants), so statements that differ only in them have equal trees and share one text. The
+ * cache maps a tree to its text: a bucket by a cheap hash, then equal(). Any invalidation of a relation, function, type, operator or schema empties
+ * it: names may have changed.
  *
  * Memory: a context of its own below TopMemoryContext, reset whole.
  */
@@ -53,19 +54,22 @@ forget_on_object(Datum arg, int cache, uint32 hash)
 	outdated = true;
 }
 
+void
+tessera_deparse_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_on_relation, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, forget_on_object, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, forget_on_object, (Datum) 0);
+	CacheRegisterSyscacheCallback(OPEROID, forget_on_object, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_on_object, (Datum) 0);
+	CacheRegisterSyscacheCallback(ENUMOID, forget_on_object, (Datum) 0);
+}
+
 static void
 prepare_cache(void)
 {
 	if (cache_context == NULL)
-	{
 		cache_context = AllocSetContextCreate(TopMemoryContext, "tessera statement texts", ALLOCSET_DEFAULT_SIZES);
-		CacheRegisterRelcacheCallback(forget_on_relation, (Datum) 0);
-		CacheRegisterSyscacheCallback(PROCOID, forget_on_object, (Datum) 0);
-		CacheRegisterSyscacheCallback(TYPEOID, forget_on_object, (Datum) 0);
-		CacheRegisterSyscacheCallback(OPEROID, forget_on_object, (Datum) 0);
-		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_on_object, (Datum) 0);
-		CacheRegisterSyscacheCallback(ENUMOID, forget_on_object, (Datum) 0);
-	}
 	if (outdated || entries >= LIMIT)
 	{
 		MemoryContextReset(cache_context);

@@ -1,5 +1,6 @@
-# Rows of several shards: a scan that only reads hands out what has come, whichever shard it is from, so that a slow shard holds up no other and an error is heard at once.
-# Where rows are read for writes or are locked they come shard by shard, so that statements of one kind meet in the same order.
+# Rows of several shards: a scan that only reads hands out what has come, whichever shard it is from, so that a slow shard holds up no other and an
+# error is heard at once. Where rows are read for writes or are locked they come shard by shard, so that statements of one kind meet in the same
+# order.
 use strict;
 use warnings;
 
@@ -15,7 +16,8 @@ $c->query('s1', "SELECT tessera.move_range('t', 2001, 4001, 's2')");
 $c->query('s1', "SELECT tessera.move_range('t', 4001, tessera.maxkey(), 's3')");
 $c->query('s1', "INSERT INTO t SELECT g, repeat('x', 200) FROM generate_series(1, 6000) g");
 
-# The function is sent along with the scan; on s2 it stops in the middle of the table until the file is there. It is immutable only so that it is sent.
+# The function is sent along with the scan; on s2 it stops in the middle of the table until the file is there. It is immutable only so that it is
+# sent.
 my $go = PostgreSQL::Test::Utils::tempdir . '/go';
 $c->query('s1', <<"SQL");
 CREATE FUNCTION waits(k int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS \$\$
@@ -63,10 +65,12 @@ is($c->query('s1', "$parts FROM t JOIN (SELECT k AS other FROM t WHERE waits(k))
 is($c->query('s1', 'SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;
 	SELECT count(*), count(DISTINCT t.k) FROM (VALUES (1), (2), (3)) x (i), t WHERE t.k % 2000 < i'), '18|9', 'a scan that is read anew');
 is($c->query('s1', 'SELECT count(*) FROM (SELECT k FROM t LIMIT 5000) x'), '5000', 'some of the rows');
-is($c->query('s1', "SELECT sum(length(a.v)) FROM t a JOIN t b ON length(a.v) = length(b.v) AND a.k < 20"), 19 * 6000 * 200, 'more rows than one reading brings');
+is( $c->query('s1', "SELECT sum(length(a.v)) FROM t a JOIN t b ON length(a.v) = length(b.v) AND a.k < 20"),
+	19 * 6000 * 200, 'more rows than one reading brings');
 
 # Runs of one shard's rows among what was written or locked.
-my $runs = 'SELECT count(*) FROM (SELECT part, lag(part) OVER (ORDER BY n) AS before FROM (SELECT n, (k - 1) / 2000 AS part FROM %s) x) y WHERE part IS DISTINCT FROM before';
+my $runs = 'SELECT count(*) FROM (SELECT part, lag(part) OVER (ORDER BY n) AS before FROM (SELECT n, (k - 1) / 2000 AS part FROM %s) x) y
+	WHERE part IS DISTINCT FROM before';
 $c->query('s1', 'CREATE TABLE log (n serial PRIMARY KEY, k int)');
 $c->query('s1', 'CREATE UNLOGGED TABLE log2 (n serial PRIMARY KEY, k int)');
 $c->query('s1', 'INSERT INTO log (k) SELECT k FROM t');
