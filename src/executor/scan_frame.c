@@ -17,7 +17,6 @@
 
 #include "executor/cursor.h"
 #include "executor/eflags.h"
-#include "executor/explain_remote.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 
@@ -252,5 +251,4 @@ tessera_executor_init(void)
 	RegisterCustomScanMethods(&tessera_insert_scan.plan);
 	RegisterCustomScanMethods(&tessera_part_scan.plan);
 	RegisterCustomScanMethods(&tessera_key_update_scan.plan);
-	tessera_explain_remote_init();
 }
