@@ -256,19 +256,24 @@ run_over(const TesseraCallSpec *spec, TesseraConnection *connection, const char 
 }
 
 static void
+run_on_lane(const TesseraCallSpec *spec, const TesseraCallTarget *target, const char *const *values, MemoryContext caller, TesseraCallAnswer *answer)
+{
+	if (target->connection != NULL)
+		run_over(spec, target->connection, values, caller, answer);
+	else
+		tessera_call_lanes[lane_of(spec, target)] (spec, target, deadline_of(spec, target), values, caller, answer);
+}
+
+static void
 run_observed(const TesseraCallSpec *spec, const TesseraCallTarget *target, const char *const *values, MemoryContext caller, TesseraCallAnswer *answer)
 {
-	const TesseraCallLane lane = lane_of(spec, target);
-	volatile bool observed = tessera_call_observer != NULL && lane == TESSERA_LANE_CONTROL && target->connection == NULL;
+	volatile bool observed = tessera_call_observer != NULL && lane_of(spec, target) == TESSERA_LANE_CONTROL && target->connection == NULL;
 
 	if (observed)
 		tessera_call_observer(target->node_id, true);
 	PG_TRY();
 	{
-		if (target->connection != NULL)
-			run_over(spec, target->connection, values, caller, answer);
-		else
-			tessera_call_lanes[lane] (spec, target, deadline_of(spec, target), values, caller, answer);
+		run_on_lane(spec, target, values, caller, answer);
 	}
 	PG_FINALLY();
 	{
