@@ -21,8 +21,10 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "admin/secrets.h"
+#include "common/protocol.h"
 #include "catalog/change.h"
 #include "catalog/chunk.h"
+#include "control/calls.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_add_shard);
@@ -284,11 +286,10 @@ register_here(const TesseraChange *change, const TesseraNodeFacts *there, bool s
 static void
 send_table(const TesseraRouting *routing, int32 node_id, const char *table, const char *order)
 {
-	const char *values[] = {table, NULL};
+	const char *rows = tessera_admin_value(psprintf("SELECT array_agg(t ORDER BY %s) FROM tessera.%s t", order, table), 0, NULL);
 
-	values[1] = tessera_admin_value(psprintf("SELECT array_agg(t ORDER BY %s) FROM tessera.%s t", order, table), 0, NULL);
-	if (values[1] != NULL)
-		(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.join_rows($1, $2)", 2, values);
+	if (rows != NULL)
+		tessera_call_join_rows(tessera_writing(tessera_to_node(node_id)), table, rows, NULL);
 }
 
 /* Chunks can be a million: in batches. */
@@ -301,14 +302,14 @@ send_chunks(const TesseraRouting *routing, int32 node_id)
 
 	for (;;)
 	{
-		const char *values[] = {"chunk", NULL};
+		char	   *rows;
 
 		SPI_cursor_fetch(portal, true, 1);
 		if (SPI_processed == 0)
 			break;
-		values[1] = tessera_admin_field(0, 1);
-		(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.join_rows($1, $2)", 2, values);
-		pfree(unconstify(char *, values[1]));
+		rows = tessera_admin_field(0, 1);
+		tessera_call_join_rows(tessera_writing(tessera_to_node(node_id)), "chunk", rows, NULL);
+		pfree(rows);
 		SPI_freetuptable(SPI_tuptable);
 	}
 	SPI_cursor_close(portal);
@@ -325,7 +326,7 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 	(void) tessera_participant_unlisted(node_id, change->name, change->conninfo);
 	if (there->extension == NULL)
 		(void) tessera_participant_call(routing, node_id, true, psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
-	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.run_script($1)", 1, &script);
+	tessera_call_run_script(tessera_writing(tessera_to_node(node_id)), script);
 	send_table(routing, node_id, "node", "t.node_id");
 	send_table(routing, node_id, "schema_placement", "t.schema_name");
 	send_table(routing, node_id, "table_group", "t.group_id");
@@ -337,7 +338,7 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 	send_table(routing, node_id, "advisory_home", "t.slot");
 	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0, 1, '', 0)::tessera.identity"
 									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
-	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.join($1)", 1, &identity);
+	tessera_call_join(tessera_writing(tessera_to_node(node_id)), identity);
 }
 
 /* Returns the node_id as text. */

@@ -117,7 +117,7 @@ extern void tessera_announce(const char *name, const char *conninfo, const char 
 extern void tessera_announce_others(int32 except, const char *sql, const char *param);
 
 /* What tells a node to read the registry again. */
-#define TESSERA_RELOAD_SQL "SELECT tessera.reload_routing()"
+#define TESSERA_RELOAD_SQL tessera_call_text(&tessera_call_specs[TESSERA_CALL_RELOAD_ROUTING], TESSERA_OLDEST_PROTOCOL, NULL)
 
 /* ---- predecessors.c ---- */
 

@@ -15,18 +15,17 @@
 
 #include "admin/membership.h"
 #include "catalog/change.h"
+#include "control/calls.h"
 #include "transaction/participant.h"
-
-#define GIVE_SQL "SELECT tessera_internal.advisory_give($1, $2)"
-#define HOMES_SQL "SELECT tessera_internal.advisory_homes($1)"
 
 /* Asks a node to give up slots (text of an array); returns those it gave (same form), as the others' rows now say, too. Access must be open. */
 static char *
 give(const TesseraRouting *routing, int32 from, const char *slots, int32 to)
 {
 	const char *values[] = {slots, psprintf("%d", to)};
-	char	   *given = tessera_participant_call(routing, from, true, GIVE_SQL, 2, values);
+	char	   *given;
 
+	tessera_call_advisory_give(tessera_writing(tessera_to_node(from)), slots, to, &given);
 	values[0] = given;
 	if (from != routing->self && strcmp(given, "{}") != 0)
 		tessera_admin_exec("UPDATE tessera.advisory_home SET node_id = $2::int4, version = version + 1 WHERE slot = ANY ($1::int4[])", 2, values);
@@ -96,7 +95,7 @@ tell_new_home(const TesseraRouting *routing, int32 node_id)
 	if (node_id == routing->self)
 		return;
 	values[0] = tessera_admin_value("SELECT array_agg(a) FROM tessera.advisory_home a", 0, NULL);
-	(void) tessera_participant_call(routing, node_id, true, HOMES_SQL, 1, values);
+	tessera_call_advisory_homes(tessera_writing(tessera_to_node(node_id)), values[0]);
 }
 
 bool

@@ -28,6 +28,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "control/calls.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
@@ -56,11 +57,10 @@ typedef struct Target
 	const TesseraTable *table;
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
-	int32		config;			/* the config node */
-	/* what every call to the config node carries, as text */
-	const char *group_id;
-	const char *epoch;
-	const char *term;
+	/* what every call to the config node carries */
+	const pg_uuid_t *group_id;
+	const pg_uuid_t *epoch;
+	int64		term;
 	const char *by;
 	const char *object;
 } Target;
@@ -103,10 +103,9 @@ find_target(Oid relid, Target *target)
 				 errhint("Shard it first: tessera.shard_table.")));
 	target->group = tessera_routing_group(target->routing, target->table->group);
 	target->ks = tessera_group_keyspace(target->routing, target->group);
-	target->config = tessera_routing_config(target->routing)->node_id;
-	target->group_id = tessera_uuid_text(&target->group->group_id);
-	target->epoch = tessera_uuid_text(&target->group->epoch);
-	target->term = psprintf(INT64_FORMAT, target->routing->promised_term);
+	target->group_id = &target->group->group_id;
+	target->epoch = &target->group->epoch;
+	target->term = target->routing->promised_term;
 	target->by = GetUserNameFromId(GetUserId(), false);
 	target->object = qualified_name(relid);
 }
@@ -149,20 +148,12 @@ key_position(const Target *target, const TesseraBound *key, TesseraKeyBound *pos
 	tessera_key_position(target->ks, values, position);
 }
 
-static int64
-result_int64(PGresult *result, int column)
-{
-	return pg_strtoint64(PQgetvalue(result, 0, column));
-}
-
 /* After a change on the config node: owner (0: none) gets to know its shard version, this node the change. */
 static void
-settle(const Target *target, int32 owner, const char *major)
+settle(const Target *target, int32 owner, int64 major)
 {
-	const char *values[] = {target->group_id, target->epoch, major};
-
 	if (owner != 0)
-		tessera_control_call(target->routing, owner, "SELECT tessera_internal.raise_major($1::uuid, $2::uuid, $3::int8)", 3, values);
+		tessera_call_raise_major(tessera_to_node(owner), target->group_id, target->epoch, major, NULL);
 	if (!tessera_routing_refresh(REFRESH_MS))
 		ereport(WARNING,
 				(errmsg("this node could not fetch the change from the config node yet"),
@@ -172,12 +163,11 @@ settle(const Target *target, int32 owner, const char *major)
 static void
 split_at(const Target *target, TesseraBound *point)
 {
-	const char *values[] = {target->group_id, target->epoch, target->term, tessera_bounds_text(1, &point), target->by, target->object};
-	PGresult   *result = tessera_control_call(target->routing, target->config,
-											  "SELECT node_id, major FROM tessera_internal.split($1::uuid, $2::uuid, $3::int8, $4::tessera.bound[], $5, $6)",
-											  6, values);
+	TesseraSplitAnswer split;
 
-	settle(target, (int32) result_int64(result, 0), pstrdup(PQgetvalue(result, 0, 1)));
+	tessera_call_split(tessera_to_config(), target->group_id, target->epoch, target->term, tessera_bounds_text(1, &point), target->by, target->object,
+					   &split);
+	settle(target, split.node_id, split.major);
 }
 
 
@@ -211,6 +201,20 @@ key_names_text(const Target *target)
 	return OidOutputFunctionCall(output, PointerGetDatum(construct_array(names, target->table->nkeys, TEXTOID, -1, false, TYPALIGN_INT)));
 }
 
+/* The first of the bounds of an array in text form, of which there are n. */
+static TesseraBound *
+first_bound(char *array, int *n)
+{
+	Oid			type = tessera_bound_type();
+	Oid			input;
+	Oid			param;
+	Datum	   *values;
+
+	getTypeInputInfo(get_array_type(type), &input, &param);
+	deconstruct_array(DatumGetArrayTypeP(OidInputFunctionCall(input, array, param, -1)), type, -1, false, TYPALIGN_INT, &values, NULL, n);
+	return *n > 0 ? (TesseraBound *) DatumGetPointer(values[0]) : NULL;
+}
+
 /* tessera.split_find(table_name regclass, key bound) returns bound: splits the chunk that holds the key at the median of its keys. */
 Datum
 tessera_split_find(PG_FUNCTION_ARGS)
@@ -218,28 +222,26 @@ tessera_split_find(PG_FUNCTION_ARGS)
 	Target		target;
 	TesseraKeyBound position;
 	TesseraChunk chunk;
-	const char *values[6];
-	PGresult   *result;
+	const char *min,
+			   *max;
+	char	   *points;
 	TesseraBound *point;
+	int			n;
 
 	find_target_to_change(PG_GETARG_OID(0), &target);
 	key_position(&target, PG_GETARG_TESSERA_BOUND_P(1), &position);
 	tessera_routing_chunk(target.routing, target.group, tessera_routing_find_chunk(target.routing, target.group, &position), &chunk);
 
-	values[0] = target.object;
-	values[1] = key_names_text(&target);
-	values[2] = target.ks->hashed ? "true" : "false";
-	values[3] = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &chunk.min));
-	values[4] = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &chunk.max));
-	result = tessera_control_call(target.routing, chunk.node_id,
-								  "SELECT unnest(tessera_internal.sample_keys($1::text::regclass, $2::name[], $3::bool, $4::tessera.bound, $5::tessera.bound, 2))",
-								  5, values);
-	if (PQntuples(result) == 0)
+	min = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &chunk.min));
+	max = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &chunk.max));
+	tessera_call_sample_keys(tessera_on_lane(tessera_to_node(chunk.node_id), TESSERA_LANE_CONTROL), target.object, key_names_text(&target),
+							 target.ks->hashed, min, max, 2, &points);
+	point = first_bound(points, &n);
+	if (n == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the chunk from %s to %s has no key to split at", values[3], values[4]),
+				 errmsg("the chunk from %s to %s has no key to split at", min, max),
 				 errdetail("It holds no row of table %s, or all of them share one key.", target.object)));
-	point = tessera_bound_of_text(PQgetvalue(result, 0, 0));
 	split_at(&target, point);
 	PG_RETURN_POINTER(point);
 }
@@ -251,24 +253,14 @@ tessera_merge_chunks(PG_FUNCTION_ARGS)
 	Target		target;
 	TesseraKeyBound min,
 				max;
-	const char *values[7];
-	PGresult   *result;
-	int			merged;
+	TesseraMergeAnswer merged;
 
 	find_target_to_change(PG_GETARG_OID(0), &target);
-	values[0] = target.group_id;
-	values[1] = target.epoch;
-	values[2] = target.term;
-	values[3] = tessera_bound_to_cstring(canonical(&target, PG_GETARG_TESSERA_BOUND_P(1), &min));
-	values[4] = tessera_bound_to_cstring(canonical(&target, PG_GETARG_TESSERA_BOUND_P(2), &max));
-	values[5] = target.by;
-	values[6] = target.object;
-	result = tessera_control_call(target.routing, target.config,
-								  "SELECT merged, node_id, major FROM tessera_internal.merge($1::uuid, $2::uuid, $3::int8, $4::tessera.bound,"
-								  " $5::tessera.bound, $6, $7)", 7, values);
-	merged = (int) result_int64(result, 0);
-	settle(&target, (int32) result_int64(result, 1), pstrdup(PQgetvalue(result, 0, 2)));
-	PG_RETURN_INT32(merged);
+	tessera_call_merge(tessera_to_config(), target.group_id, target.epoch, target.term,
+					   tessera_bound_to_cstring(canonical(&target, PG_GETARG_TESSERA_BOUND_P(1), &min)),
+					   tessera_bound_to_cstring(canonical(&target, PG_GETARG_TESSERA_BOUND_P(2), &max)), target.by, target.object, &merged);
+	settle(&target, merged.node_id, merged.major);
+	PG_RETURN_INT32(merged.merged);
 }
 
 /* tessera.clear_jumbo(table_name regclass, key bound) returns bool: was it set? */
@@ -277,22 +269,13 @@ tessera_clear_jumbo(PG_FUNCTION_ARGS)
 {
 	Target		target;
 	TesseraKeyBound position;
-	const char *values[6];
-	PGresult   *result;
 	bool		was_set;
 
 	find_target_to_change(PG_GETARG_OID(0), &target);
 	key_position(&target, PG_GETARG_TESSERA_BOUND_P(1), &position);
-	values[0] = target.group_id;
-	values[1] = target.epoch;
-	values[2] = target.term;
-	values[3] = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &position));
-	values[4] = target.by;
-	values[5] = target.object;
-	result = tessera_control_call(target.routing, target.config,
-								  "SELECT tessera_internal.clear_jumbo($1::uuid, $2::uuid, $3::int8, $4::tessera.bound, $5, $6)", 6, values);
-	was_set = PQgetvalue(result, 0, 0)[0] == 't';
-	settle(&target, 0, NULL);
+	tessera_call_clear_jumbo(tessera_to_config(), target.group_id, target.epoch, target.term,
+							 tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &position)), target.by, target.object, &was_set);
+	settle(&target, 0, 0);
 	PG_RETURN_BOOL(was_set);
 }
 
@@ -301,7 +284,8 @@ Datum
 tessera_configure_table(PG_FUNCTION_ARGS)
 {
 	Target		target;
-	const char *values[7];
+	bool		balancing = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
+	int64		max_chunk_size = PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2);
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -312,16 +296,9 @@ tessera_configure_table(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_chunk_size must be at least %d bytes", MIN_CHUNK_SIZE)));
 	find_target_to_change(PG_GETARG_OID(0), &target);
-	values[0] = target.group_id;
-	values[1] = target.epoch;
-	values[2] = target.term;
-	values[3] = PG_ARGISNULL(1) ? NULL : PG_GETARG_BOOL(1) ? "true" : "false";
-	values[4] = PG_ARGISNULL(2) ? NULL : psprintf(INT64_FORMAT, PG_GETARG_INT64(2));
-	values[5] = target.by;
-	values[6] = target.object;
-	tessera_control_call(target.routing, target.config,
-						 "SELECT tessera_internal.configure_group($1::uuid, $2::uuid, $3::int8, $4::bool, $5::int8, $6, $7)", 7, values);
-	settle(&target, 0, NULL);
+	tessera_call_configure_group(tessera_to_config(), target.group_id, target.epoch, target.term, PG_ARGISNULL(1) ? NULL : &balancing,
+								 PG_ARGISNULL(2) ? NULL : &max_chunk_size, target.by, target.object);
+	settle(&target, 0, 0);
 	PG_RETURN_VOID();
 }
 

@@ -16,6 +16,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "admin/secrets.h"
+#include "control/calls.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_membership);
@@ -109,8 +110,6 @@ bool
 tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char **answer)
 {
 	const TesseraNode *config;
-	const char *values[5];
-	PGresult   *result;
 
 	if (routing->is_config)
 		return false;
@@ -121,23 +120,17 @@ tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node does not know the config node"),
 				 errhint("Run tessera.update_node() for the config node here.")));
-	tessera_change_values(change, values);
-	result = tessera_control_call(routing, config->node_id, tessera_change_sql, lengthof(values), values);
-	*answer = PQntuples(result) == 1 && !PQgetisnull(result, 0, 0) ? pstrdup(PQgetvalue(result, 0, 0)) : NULL;
+	*answer = tessera_hand_on_change(tessera_on_lane(tessera_to_config(), TESSERA_LANE_CONTROL), change);
 	return true;
 }
 
-const char *const tessera_change_sql = "SELECT tessera_internal.membership($1, $2, $3, $4::pg_catalog.bool, $5)";
-
-/* Parameters of tessera_change_sql. */
-void
-tessera_change_values(const TesseraChange *change, const char **values)
+char *
+tessera_hand_on_change(TesseraCallTarget target, const TesseraChange *change)
 {
-	values[0] = change->action;
-	values[1] = change->name;
-	values[2] = change->conninfo;
-	values[3] = change->force ? "true" : "false";
-	values[4] = change->by;
+	char	   *answer;
+
+	tessera_call_membership(target, change->action, change->name, change->conninfo, change->force, change->by, &answer);
+	return answer;
 }
 
 static char *

@@ -6,6 +6,7 @@
 #define TESSERA_MEMBERSHIP_H
 
 #include "admin/admin.h"
+#include "control/call.h"
 
 typedef struct TesseraChange
 {
@@ -53,9 +54,8 @@ extern void tessera_refuse_block(void);
 /* On another node than the config node: runs the change there, outside this transaction, and returns true with its answer (palloc'd, may be NULL). */
 extern bool tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char **answer);
 
-/* The command by which a change is forwarded, and its five parameters. */
-extern const char *const tessera_change_sql;
-extern void tessera_change_values(const TesseraChange *change, const char **values);
+/* Has the config node, which the target is, make a change; returns its answer (palloc'd, may be NULL). */
+extern char *tessera_hand_on_change(TesseraCallTarget target, const TesseraChange *change);
 
 /* Runs a change, here or on the config node; returns its answer (palloc'd) or NULL. Privileges were checked. */
 extern char *tessera_membership_change(TesseraChange *change);

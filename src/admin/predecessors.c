@@ -17,6 +17,8 @@
 
 #include "admin/admin.h"
 #include "admin/membership.h"
+#include "common/protocol.h"
+#include "control/calls.h"
 #include "catalog/identity.h"
 #include "transaction/participant.h"
 

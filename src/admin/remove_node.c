@@ -16,6 +16,8 @@
 #include "catalog/change.h"
 #include "catalog/chunk.h"
 #include "common/injection.h"
+#include "common/protocol.h"
+#include "control/calls.h"
 #include "migration/work.h"
 #include "transaction/participant.h"
 
@@ -182,10 +184,11 @@ tessera_remove_node(TesseraChange *change, bool shard)
 					  "End those sessions: tessera.advisory_locks shows them, with home = this node.");
 	unregister(change, node);
 	if (!node->is_config)
-		tessera_announce(node->name, node->conninfo,
-						 psprintf("SELECT tessera_internal.leave(i.cluster_id::pg_catalog.text, %d) FROM tessera.identity i WHERE i.cluster_id::pg_catalog.text = $1",
-								  node->node_id),
-						 tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
+	{
+		const char *leave[] = {tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL), psprintf("%d", node->node_id)};
+
+		tessera_announce(node->name, node->conninfo, tessera_call_literal(&tessera_call_specs[TESSERA_CALL_LEAVE], leave), NULL);
+	}
 	tessera_announce_others(node->node_id, TESSERA_RELOAD_SQL, NULL);
 	tessera_spi_end(&access);
 	return "removed";

@@ -16,6 +16,8 @@
 #include "catalog/change.h"
 #include "catalog/chunk.h"
 #include "common/errors.h"
+#include "common/protocol.h"
+#include "control/calls.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_update_node);
@@ -121,7 +123,7 @@ update_here(const TesseraChange *change)
 	if (node->is_config)
 	{
 		tessera_set_config_conninfo(change->conninfo);
-		tessera_announce_others(0, "SELECT tessera_internal.config_moved($1)", change->conninfo);
+		tessera_announce_others(0, tessera_call_text(&tessera_call_specs[TESSERA_CALL_CONFIG_MOVED], TESSERA_OLDEST_PROTOCOL, NULL), change->conninfo);
 	}
 	else
 		tessera_announce_others(0, TESSERA_RELOAD_SQL, NULL);
@@ -134,12 +136,10 @@ update_config_elsewhere(const TesseraChange *change)
 	TesseraRegistered *node = tessera_registered_or_error(change->name);
 	TesseraConnection *connection = tessera_probe_open(change->name, change->conninfo);
 	TesseraNodeFacts *there = tessera_node_facts(connection);
-	const char *values[5];
 
 	tessera_refuse_block();
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
-	tessera_change_values(change, values);
-	(void) tessera_connection_run(connection, tessera_change_sql, lengthof(values), values);
+	(void) tessera_hand_on_change(tessera_over(connection), change);
 	tessera_probe_close(connection);
 	tessera_set_config_conninfo(change->conninfo);
 }
