@@ -270,7 +270,8 @@ sub conninfo_of_all
 {
 	my ($self, $name) = @_;
 	my @servers = ($self->node($name), $self->standby($name));
-	return sprintf("host=%s port=%s dbname=postgres user=%s target_session_attrs=read-write connect_timeout=5", join(',', map { '127.0.0.1' } @servers),
+	return sprintf("host=%s port=%s dbname=postgres user=%s target_session_attrs=read-write connect_timeout=5",
+		join(',', map { '127.0.0.1' } @servers),
 		join(',', map { $_->port } @servers), user());
 }
 
@@ -651,7 +652,8 @@ sub _difference
 	$count{$_}-- foreach split /\n/, $found;
 	foreach my $line (sort grep { $count{$_} != 0 } keys %count)
 	{
-		push @lines, ($count{$line} > 0 ? "  missing: " : "  too many: ") . $line . (abs $count{$line} > 1 ? " (" . abs($count{$line}) . " times)" : '');
+		push @lines, ($count{$line} > 0 ? "  missing: " : "  too many: ") . $line .
+			(abs $count{$line} > 1 ? " (" . abs($count{$line}) . " times)" : '');
 		last if @lines >= 20;
 	}
 	return @lines ? join("\n", @lines) : '  the same lines in another order';
@@ -844,7 +846,8 @@ sub left_behind
 			+ (SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'tessera%') + (SELECT count(*) FROM tessera.stat_progress_migration)
 			+ (SELECT count(*) FROM tessera.range_deletions)", '0', $timeout) or push @findings, "$name is not clean";
 	}
-	$self->wait_for('s1', "SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') + (SELECT count(*) FROM tessera.migration_outcome)", '0', $timeout)
+	$self->wait_for('s1',
+		"SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') + (SELECT count(*) FROM tessera.migration_outcome)", '0', $timeout)
 		or push @findings, 'migrations or outcomes are left';
 	push @findings, $self->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)');
 	return join("\n", grep { $_ ne '' } @findings);
@@ -909,7 +912,8 @@ sub background
 	my ($self, $name, $sql) = @_;
 	my %run = (out => '', err => '');
 	my $server = $self->node($name);
-	$run{handle} = IPC::Run::start([ 'psql', '-XAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ],
+	$run{handle} = IPC::Run::start([ 'psql', '-XAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port,
+		'-d', 'postgres', '-c', $sql ],
 		'<', \undef, '>', \$run{out}, '2>', \$run{err}, IPC::Run::timeout(90));
 	return \%run;
 }

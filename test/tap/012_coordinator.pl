@@ -1,5 +1,5 @@
-# What a node cannot PREPARE makes it the coordinator of the two-phase commit (doc/design.md#unpreparable): temporary objects of triggers. Two such nodes
-# are refused, and nothing is left of the transaction. Notifications of triggers are sent by the session, whose node then coordinates.
+# What a node cannot PREPARE makes it the coordinator of the two-phase commit (doc/design.md#unpreparable): temporary objects of triggers. Two such
+# nodes are refused, and nothing is left of the transaction. Notifications of triggers are sent by the session, whose node then coordinates.
 use strict;
 use warnings;
 
@@ -63,7 +63,8 @@ my $before = total();
 
 foreach my $two ([ [ 'scratchy', 's2' ], [ 'scratchy', 's3' ] ], [ [ 'quiet', 's1' ], [ 'scratchy', 's3' ] ])
 {
-	like($c->error('s1', script(@$two)), qr/0A000.*cannot commit on several nodes what was done on node "s3".*Write to rows of one shard/s, 'two such nodes are refused');
+	like($c->error('s1', script(@$two)), qr/0A000.*cannot commit on several nodes what was done on node "s3".*Write to rows of one shard/s,
+		'two such nodes are refused');
 }
 is(total(), $before, 'and nothing is left of it');
 is(prepared(), '0,0,0', 'nor prepared');

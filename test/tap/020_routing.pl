@@ -1,5 +1,6 @@
 # The routing tables of a node come from the config node (S3, S9, S11, S32), live in memory on every server of it (S2), standbys included, and
-# survive restart, crash and promotion (doc/design.md#lost-commits); a config node of an older term is refused (doc/design.md#refresh); the workers are there when they should be and in nobody's way.
+# survive restart, crash and promotion (doc/design.md#lost-commits); a config node of an older term is refused (doc/design.md#refresh); the workers
+# are there when they should be and in nobody's way.
 use strict;
 use warnings;
 
@@ -105,12 +106,14 @@ $session->quit;
 
 # DROP DATABASE is not held up by a worker; DROP EXTENSION ends it
 $standby->safe_psql('postgres', 'CREATE DATABASE other');
-$standby->safe_psql('other', "CREATE EXTENSION tessera; INSERT INTO tessera.identity SELECT true, gen_random_uuid(), 'o', 9, 'n9', false, 'host=127.0.0.1 port=1', 1");
+$standby->safe_psql('other',
+	"CREATE EXTENSION tessera; INSERT INTO tessera.identity SELECT true, gen_random_uuid(), 'o', 9, 'n9', false, 'host=127.0.0.1 port=1', 1");
 my $other = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'tessera refresher' AND datname = 'other'";
 ok($standby->poll_query_until('postgres', $other, '1'), 'a database that becomes a node gets its refresher');
 $standby->safe_psql('other', 'DROP EXTENSION tessera CASCADE');
 ok($standby->poll_query_until('postgres', $other, '0'), 'DROP EXTENSION ends it');
-$standby->safe_psql('other', "CREATE EXTENSION tessera; INSERT INTO tessera.identity SELECT true, gen_random_uuid(), 'o', 9, 'n9', false, 'host=127.0.0.1 port=1', 1");
+$standby->safe_psql('other',
+	"CREATE EXTENSION tessera; INSERT INTO tessera.identity SELECT true, gen_random_uuid(), 'o', 9, 'n9', false, 'host=127.0.0.1 port=1', 1");
 ok($standby->poll_query_until('postgres', $other, '1'), 'and it comes again');
 my $begin = time;
 $standby->safe_psql('postgres', 'DROP DATABASE other');

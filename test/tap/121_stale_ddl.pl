@@ -1,5 +1,6 @@
-# What a review of DDL, COPY and transactions found: deadlocks over several nodes (40P01), DDL on nodes that have not heard yet what is sharded, triggers of a
-# table that has just joined a group, statements prepared before a column changed its type, COPY of partitions, LOCK TABLE outside a transaction.
+# What a review of DDL, COPY and transactions found: deadlocks over several nodes (40P01), DDL on nodes that have not heard yet what is sharded,
+# triggers of a table that has just joined a group, statements prepared before a column changed its type, COPY of partitions, LOCK TABLE outside a
+# transaction.
 use strict;
 use warnings;
 
@@ -49,10 +50,12 @@ is($c->query('s1', 'SELECT sum(v) FROM acc'), '0', 'nothing of it stays');
 $c->query('s2', 'CREATE TABLE fresh (k int PRIMARY KEY, v int); CREATE TABLE child (k int PRIMARY KEY, f int)');
 $c->query($_, 'SELECT count(*) FROM fresh') foreach $c->names;
 $c->query('s1', "SELECT tessera.shard_table('fresh', 'k', 'hash', chunks => 6)");
-like($c->error('r1', 'CREATE UNIQUE INDEX ON fresh (v)'), qr/ERROR:  42P16/, 'a unique index without the shard key, from a router that has not heard');
+like($c->error('r1', 'CREATE UNIQUE INDEX ON fresh (v)'), qr/ERROR:  42P16/,
+	'a unique index without the shard key, from a router that has not heard');
 like($c->error('s3', 'ALTER TABLE child ADD FOREIGN KEY (f) REFERENCES fresh'), qr/ERROR:  (42P16|0A000)/, 'a foreign key out of a group, the same');
 $c->query('s1', 'CREATE SCHEMA other');
-$c->query('s1', "CREATE TABLE going (k int PRIMARY KEY); SELECT tessera.shard_table('going', 'k', 'hash', chunks => 6); ALTER TABLE going SET SCHEMA other");
+$c->query('s1', "CREATE TABLE going (k int PRIMARY KEY); SELECT tessera.shard_table('going', 'k', 'hash', chunks => 6); ALTER TABLE going SET " .
+	"SCHEMA other");
 is_deeply([ $c->query_all('SELECT count(*) FROM other.going') ], [ ('0') x 4 ], 'SET SCHEMA of a table that others take for a placed one');
 
 # A trigger on a shard writes to a table that has just joined the group.

@@ -1,5 +1,5 @@
-# DDL goes to other nodes as text, and there it means what was parsed: also if lexer settings changed between the two, within one message; settings that decide what
-# a text means go along.
+# DDL goes to other nodes as text, and there it means what was parsed: also if lexer settings changed between the two, within one message; settings
+# that decide what a text means go along.
 use strict;
 use warnings;
 
@@ -18,7 +18,8 @@ sub one_message
 	my ($node, $sql) = @_;
 	my $server = $c->node($node);
 	my ($out, $err) = ('', '');
-	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ], '>', \$out, '2>', \$err,
+	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ], '>', \$out,
+		'2>', \$err,
 		IPC::Run::timeout(60));
 	return ($out, $err);
 }
@@ -42,7 +43,8 @@ sub default_of
 # Parsed with standard_conforming_strings on, run with it off; and the other way.
 one_message('s1', q{SET standard_conforming_strings = off; CREATE TABLE a (k int PRIMARY KEY, v text DEFAULT '\\x' CHECK (v <> 'it\\s'))});
 same_text(default_of('a'), q{'\\x'::text}, 'SET to off before');
-same_text(q{SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'a'::regclass AND contype = 'c'}, q{CHECK ((v <> 'it\\s'::text))}, 'and a CHECK');
+same_text(q{SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'a'::regclass AND contype = 'c'}, q{CHECK ((v <> 'it\\s'::text))},
+	'and a CHECK');
 $c->query('s1', 'ALTER ROLE CURRENT_USER SET escape_string_warning = off');
 my $off = 'ALTER ROLE CURRENT_USER SET standard_conforming_strings = off';
 $c->query('s1', $off);

@@ -1,5 +1,5 @@
-# What a message tells to use exists: each name tessera.x in a text of the C code and of the SQL files, and each function named in a hint, is looked up in the catalog of
-# an installed extension.
+# What a message tells to use exists: each name tessera.x in a text of the C code and of the SQL files, and each function named in a hint, is looked
+# up in the catalog of an installed extension.
 use strict;
 use warnings;
 

@@ -1,7 +1,7 @@
 package Chaos::Quiet;
 
-# The end of a round: everything is healed, the load has stopped. Within a bounded time nothing may be in motion or left behind on any node, and the cluster is
-# consistent by its own judgement.
+# The end of a round: everything is healed, the load has stopped. Within a bounded time nothing may be in motion or left behind on any node, and the
+# cluster is consistent by its own judgement.
 #
 #   quiet: left         a row of a migration, a closed gate, a slot, a deletion, a prepared transaction, a worker that still runs
 #   quiet: config       a running migration, an outcome, or one that has ended within the last second (check_consistency passes over its placements)

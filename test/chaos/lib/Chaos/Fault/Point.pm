@@ -1,6 +1,7 @@
 package Chaos::Fault::Point;
 
-# The next process of a node that comes to a named point of the code is killed there, waits there, or fails there: what other faults hit by chance only.
+# The next process of a node that comes to a named point of the code is killed there, waits there, or fails there: what other faults hit by chance
+# only.
 
 use strict;
 use warnings FATAL => 'all';
