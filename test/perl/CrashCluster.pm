@@ -13,7 +13,8 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 use TesseraCluster;
 
-our @EXPORT = qw($c @nodes @pair $ROWS $RANGE_MIN $RANGE_MAX %acknowledged crash_cluster psql_command start_load stop_load owner check_settled check_clean check_rows);
+our @EXPORT = qw($c @nodes @pair $ROWS $RANGE_MIN $RANGE_MAX %acknowledged crash_cluster psql_command start_load stop_load owner
+  check_settled check_clean check_rows);
 
 our $ROWS = 1000;
 our $RANGE_MIN = 200;

@@ -16,7 +16,8 @@ CREATE TABLE noisy (id int PRIMARY KEY);
 CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('shout', NEW.id::text); RETURN NULL; END $$;
 CREATE TRIGGER shout AFTER INSERT ON noisy FOR EACH ROW EXECUTE FUNCTION shout();
 CREATE TABLE scratchy (id int PRIMARY KEY);
-CREATE FUNCTION scratch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN CREATE TEMP TABLE IF NOT EXISTS scratch_pad (a int); INSERT INTO scratch_pad VALUES (NEW.id); RETURN NEW; END $$;
+CREATE FUNCTION scratch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN CREATE TEMP TABLE IF NOT EXISTS scratch_pad (a int); INSERT INTO scratch_pad
+  VALUES (NEW.id); RETURN NEW; END $$;
 CREATE TRIGGER scratch BEFORE INSERT ON scratchy FOR EACH ROW EXECUTE FUNCTION scratch();
 SQL
 $c->create(shards => 3);

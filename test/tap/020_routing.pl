@@ -22,7 +22,8 @@ is($c->query('s1', $refresher), '0', 'the config node has none');
 $c->query($_, 'SET tessera.replicate_ddl = off; CREATE TABLE t (k int8 NOT NULL)') foreach $c->names;
 $c->query('s1', "INSERT INTO tessera.table_group (group_id, epoch, ts, group_major, group_minor, strategy, key_types, key_collations)
 	VALUES ('$group', gen_random_uuid(), now(), 1, 1, 'range', '{bigint}', '{\"\"}');
-	INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, group_id, key_columns) VALUES (gen_random_uuid(), 'public', 't', '$group', '{k}');
+	INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, group_id, key_columns) VALUES (gen_random_uuid(), 'public', 't', '$group',
+	'{k}');
 	INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor) VALUES ('$group', 'MINKEY', 0, 1, 1, 0), ('$group', 0, 'MAXKEY', 1, 1, 1)");
 is($c->query('r1', 'SELECT tessera.reload_routing()'), 't', 'reload');
 is($c->query('r1', $owners), 'MINKEY:1 0:1', 'a new group comes whole');

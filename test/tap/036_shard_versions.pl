@@ -24,7 +24,8 @@ sub chunk_of
 {
 	my ($shard) = @_;
 	foreach my $line (split /\n/, $c->query('s1', "SELECT c.min, ((c.min::text::numeric + c.max::text::numeric) / 2)::bigint, min(g)
-		FROM tessera.chunks c JOIN generate_series(1, 1000) g ON tessera.key_hash(g) >= c.min::text::bigint AND tessera.key_hash(g) < c.max::text::bigint
+		FROM tessera.chunks c JOIN generate_series(1, 1000) g ON tessera.key_hash(g) >= c.min::text::bigint
+		AND tessera.key_hash(g) < c.max::text::bigint
 		WHERE c.shard = '$shard' AND c.min::text <> 'MINKEY' AND c.max::text <> 'MAXKEY' GROUP BY 1, 2 ORDER BY 1"))
 	{
 		my ($min, $middle, $key) = split /\|/, $line;

@@ -103,7 +103,8 @@ foreach my $end ('committed', 'aborted')
 {
 	my $request = $c->query('s1',
 		"SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', tessera.bound_out(min)::text,
-		'max', tessera.bound_out(max)::text, 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation', donor_incarnation,
+		'max', tessera.bound_out(max)::text, 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation',
+		donor_incarnation,
 		'recipient_incarnation', recipient_incarnation)::text || ' ' || n.name FROM tessera.migration m JOIN tessera.node n ON n.node_id = m.donor
 		WHERE m.state = '$end' ORDER BY m.started DESC LIMIT 1");
 	my ($json, $node) = $request =~ /^(.*) (\w+)$/;
@@ -139,7 +140,8 @@ foreach my $point ('recipient_cloned', 'recipient_batch')
 
 # Cancellation: before the range is given up it ends the migration, later it does nothing; by the function or by the statement's.
 my $turn = 0;
-foreach my $point (qw(donor_registered donor_flag_up donor_slot recipient_registered recipient_batch recipient_cloned donor_cloned donor_steady donor_write_gate
+foreach my $point (qw(donor_registered donor_flag_up donor_slot recipient_registered recipient_batch recipient_cloned donor_cloned donor_steady
+  donor_write_gate
 	recipient_confirming config_commit donor_cleaning))
 {
 	next if !$ENV{TESSERA_CRASH_ALL} && $point =~ /donor_(registered|flag_up|cloned|steady|cleaning)|recipient_registered/;

@@ -22,7 +22,8 @@ $c->query('s1', $_) foreach (
 $c->query('s1', "$local; ALTER TABLE odd DROP COLUMN gone");
 $c->query('s2', "$local; ALTER TABLE odd DROP COLUMN gone, DROP COLUMN m, DROP COLUMN d; ALTER TABLE odd ADD COLUMN d positive, ADD COLUMN m mood");
 $c->query('s1', $_) foreach (
-	"INSERT INTO odd (k, m, ms, p, ps, n, f, d, t, j) SELECT g, CASE WHEN g % 5 > 0 THEN 'happy'::mood END, ARRAY['sad', NULL]::mood[], ROW('ok', g)::pair, ARRAY[ROW('sad', g)::pair, NULL],
+	"INSERT INTO odd (k, m, ms, p, ps, n, f, d, t, j) SELECT g, CASE WHEN g % 5 > 0 THEN 'happy'::mood END, ARRAY['sad', NULL]::mood[], ROW('ok',
+		g)::pair, ARRAY[ROW('sad', g)::pair, NULL],
 		(g || CASE WHEN g % 2 = 0 THEN '.10' ELSE '.1' END)::numeric, CASE WHEN g % 2 = 0 THEN '-0'::float8 ELSE 0 END, g,
 		CASE WHEN g % 50 = 0 THEN (SELECT string_agg(md5(g::text || x), '') FROM generate_series(1, 1000) x) END, jsonb_build_object('g', g)
 		FROM generate_series(1, 500) g",
@@ -57,7 +58,8 @@ $c->query('s2', "$local; CREATE TABLE twin (LIKE acc); CREATE TABLE twin_log (LI
 my %damages = (
 	drop => "SELECT tessera.delete_range_rows('acc', ARRAY['k'], %d, %d + 1)",
 	add => "BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO twin VALUES (%d, 0, 'added');
-		SELECT tessera.apply_payload(ARRAY['acc'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin'::regclass], ARRAY['k'])));
+		SELECT tessera.apply_payload(ARRAY['acc'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin'::regclass],
+		ARRAY['k'])));
 		DELETE FROM twin; COMMIT");
 $damages{alter} = $damages{drop} . '; ' . $damages{add};
 
@@ -154,7 +156,8 @@ my %found = (drop => 'acc" with key \(600\) differ \(donor: 1 rows, recipient: 0
 	add => 'acc" with key \(777\) differ \(donor: 0 rows, recipient: 1 rows\)',
 	again => 'log" with key \(700\) differ \(donor: 4 rows, recipient: 5 rows\)');
 $damages{again} = "BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO twin_log VALUES (%d, 'new line 0');
-	SELECT tessera.apply_payload(ARRAY['log'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin_log'::regclass], ARRAY['k'])));
+	SELECT tessera.apply_payload(ARRAY['log'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin_log'::regclass],
+	ARRAY['k'])));
 	DELETE FROM twin_log; COMMIT";
 my %damaged = (drop => 600, alter => 600, add => 777, again => 700);
 foreach my $stage ('round', 'rest')

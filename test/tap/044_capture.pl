@@ -31,7 +31,8 @@ $c->everywhere($_) foreach (
 	"CREATE TYPE mood AS ENUM ('bad', 'fair', 'good')",
 	'CREATE TYPE pair AS (m mood, n int)',
 	'CREATE DOMAIN positive AS int CHECK (VALUE > 0)',
-	'CREATE TABLE main (gone text, k int, id int, a text DEFAULT $$default$$, big text, m mood, moods mood[], p pair, ps pair[], pos positive, tags text[],
+	'CREATE TABLE main (gone text, k int, id int, a text DEFAULT $$default$$, big text, m mood, moods mood[], p pair, ps pair[], pos positive,
+		tags text[],
 		twice int GENERATED ALWAYS AS (k * 2) STORED, PRIMARY KEY (k, id))',
 	'ALTER TABLE main ALTER COLUMN big SET STORAGE EXTERNAL',
 	'CREATE TABLE log (k int NOT NULL, note text, gone int, at numeric, doc json)',
@@ -87,8 +88,10 @@ $c->plain_query($triggers);
 
 # Inside: the range that moves, 1000 to 2999. The donor has 4000 to 5999 as well, s1 all the rest.
 $c->everywhere($_) foreach (
-	"INSERT INTO main (k, id, a, big, m, moods, p, ps, pos, tags) SELECT g, 0, 'first ' || g, CASE WHEN g % 5 = 0 THEN repeat(md5(g::text), 100) END, 'fair',
-		ARRAY['bad', NULL, 'good']::mood[], ROW('good', g)::pair, ARRAY[ROW('bad', 1)::pair], g, ARRAY[g::text, NULL] FROM generate_series(1000, 7999) g",
+	"INSERT INTO main (k, id, a, big, m, moods, p, ps, pos, tags) SELECT g, 0, 'first ' || g, CASE WHEN g % 5 = 0 THEN repeat(md5(g::text), 100) END,
+		'fair',
+		ARRAY['bad', NULL, 'good']::mood[], ROW('good', g)::pair, ARRAY[ROW('bad', 1)::pair], g, ARRAY[g::text, NULL] FROM generate_series(1000,
+		7999) g",
 	"INSERT INTO log SELECT g, 'note', 1.50, json_build_object('k', g) FROM generate_series(1000, 7999) g",
 	"INSERT INTO log SELECT g, repeat(md5(g::text), 200), g, NULL FROM generate_series(1000, 7999, 50) g",
 	"INSERT INTO child SELECT g, 0, 1 FROM generate_series(1000, 7999) g WHERE g % 100 IN (28, 29, 31)");
@@ -125,8 +128,10 @@ sub statements
 		"INSERT INTO main (k, id, big, moods) VALUES ($o + 1, 7, 'outside', '{bad}')",
 		[ "UPDATE main SET a = 'soon gone' WHERE k = $i + 6", "DELETE FROM main WHERE k = $i + 6" ],
 		"UPDATE main SET a = 'TOAST unchanged' WHERE k = $i + 10",
-		"BEGIN; INSERT INTO main (k, id) VALUES ($i + 16, 5); SAVEPOINT a; UPDATE main SET a = 'never' WHERE k = $i + 17; DELETE FROM main WHERE k = $i + 18;
-			INSERT INTO main (k, id) VALUES ($i + 18, 6); ROLLBACK TO a; SAVEPOINT b; UPDATE main SET a = 'kept' WHERE k = $i + 19; RELEASE b; COMMIT",
+		"BEGIN; INSERT INTO main (k, id) VALUES ($i + 16, 5); SAVEPOINT a; UPDATE main SET a = 'never' WHERE k = $i + 17; DELETE FROM main
+			WHERE k = $i + 18;
+			INSERT INTO main (k, id) VALUES ($i + 18, 6); ROLLBACK TO a; SAVEPOINT b; UPDATE main SET a = 'kept' WHERE k = $i + 19; RELEASE b;
+			COMMIT",
 		"BEGIN; INSERT INTO main (k, id) VALUES ($i + 21, 5); UPDATE main SET big = repeat('y', 9000) WHERE k = $i + 21 AND id = 5; DELETE FROM " .
 		"main WHERE k = $i + 21 AND id = 5; COMMIT",
 		"BEGIN; DELETE FROM main WHERE k = $i + 22; INSERT INTO main (k, id, a) VALUES ($i + 22, 0, 'again'); ROLLBACK",

@@ -38,7 +38,8 @@ my @script = (
 	"SELECT * FROM orders WHERE tenant = 1 ORDER BY id",
 	"SELECT count(*), sum(amount), min(at), max(note) FROM orders WHERE tenant = 5",
 	"SELECT o.id, i.line, i.qty FROM orders o JOIN items i ON i.tenant = o.tenant AND i.order_id = o.id WHERE o.tenant = 3 ORDER BY 1, 2",
-	"SELECT o.id, i.line FROM orders o LEFT JOIN items i ON i.tenant = o.tenant AND i.order_id = o.id AND i.line = 2 WHERE o.tenant = 3 ORDER BY 1, 2",
+	"SELECT o.id, i.line FROM orders o LEFT JOIN items i ON i.tenant = o.tenant AND i.order_id = o.id AND i.line = 2 WHERE " .
+	"o.tenant = 3 ORDER BY 1, 2",
 	"SELECT id FROM orders o WHERE tenant = 4 AND EXISTS (SELECT FROM items i WHERE i.tenant = o.tenant AND i.order_id = o.id AND i.qty > 10) " .
 	"ORDER BY id",
 	"SELECT tenant, count(*) FROM orders WHERE tenant = NULL GROUP BY tenant",

@@ -50,7 +50,8 @@ CREATE FUNCTION f_vol(int) RETURNS int LANGUAGE plpgsql VOLATILE AS 'BEGIN RETUR
 CREATE FUNCTION f_ins(int, text) RETURNS int LANGUAGE plpgsql AS 'BEGIN INSERT INTO t2 (k,id,w) VALUES ($1, 1000 + $1, $2); RETURN $1; END';
 CREATE FUNCTION f_ci(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN ''x'' || $1; END';
 CREATE FUNCTION f_secdef() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT count(*) FROM t_rls';
-CREATE FUNCTION tg_key() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF new.log = ''shift'' THEN new.k := new.k + 1; END IF; new.log := coalesce(new.log, '''') || ''!''; RETURN new; END';
+CREATE FUNCTION tg_key() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN IF new.log = ''shift'' THEN new.k := new.k + 1; END IF; new.log := coalesce(new.log, '''') || ''!''; RETURN new; END';
 CREATE TRIGGER tg BEFORE INSERT OR UPDATE ON tt FOR EACH ROW EXECUTE FUNCTION tg_key();
 ALTER TABLE t_rls ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON t_rls FOR SELECT USING (owner = current_user OR EXISTS (SELECT 1 FROM members m WHERE m.who = current_user AND m.org = t_rls.v));
@@ -369,7 +370,8 @@ my @script = (
 	refused(q{MERGE INTO t1 USING (SELECT 2 AS k) s ON t1.k = s.k AND t1.id = 9999 WHEN NOT MATCHED THEN INSERT (k, id, v) VALUES (1, 601, 'nm')}),
 	refused(q{MERGE INTO t1 USING (SELECT 2 AS k) s ON t1.k = s.k AND t1.id = 1 WHEN MATCHED THEN UPDATE SET k = 4}),
 	q{MERGE INTO t1 USING (SELECT 2 AS k) s ON t1.k = s.k AND t1.id = 1 WHEN MATCHED THEN DELETE},
-	q{MERGE INTO regions USING (SELECT 2 AS k) s ON regions.id = s.k WHEN MATCHED THEN UPDATE SET name = 'mr' || s.k WHEN NOT MATCHED THEN DO NOTHING},
+	q{MERGE INTO regions USING (SELECT 2 AS k) s ON regions.id = s.k WHEN MATCHED THEN UPDATE SET name = 'mr' || s.k WHEN NOT } .
+	q{MATCHED THEN DO NOTHING},
 	q{SELECT k, id, v FROM t1},
 	q{SELECT count(*) FROM t1 a WHERE k NOT IN (SELECT k FROM t1 b WHERE b.k = a.k)},
 	q{UPDATE t1 SET k = 3 WHERE k = 2 AND id = 2},
@@ -482,7 +484,8 @@ my @script = (
 	q{SELECT x.k FROM (SELECT k FROM t1 FOR UPDATE) x WHERE x.k = 15},
 	q{SELECT k, id, lag(n) OVER w, ntile(2) OVER w, sum(n) OVER (w ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM t1 WHERE k IN (3, 4) WINDOW w } .
 	q{AS (PARTITION BY k ORDER BY id) ORDER BY k, id},
-	q{SELECT k, id, rank() OVER (ORDER BY n DESC), first_value(v) OVER (PARTITION BY id ORDER BY k RANGE BETWEEN 2 PRECEDING AND CURRENT ROW) FROM t1},
+	q{SELECT k, id, rank() OVER (ORDER BY n DESC), first_value(v) OVER (PARTITION BY id ORDER BY k RANGE BETWEEN 2 PRECEDING } .
+	q{AND CURRENT ROW) FROM t1},
 	q{SELECT k, count(*) FILTER (WHERE id > 2), percentile_cont(0.5) WITHIN GROUP (ORDER BY n), mode() WITHIN GROUP (ORDER BY id) FROM t1 GROUP BY k},
 	q{SELECT k, count(*) FILTER (WHERE id > 2), percentile_cont(0.5) WITHIN GROUP (ORDER BY n) FROM t1 WHERE k = 4 GROUP BY k},
 	q{SELECT k FROM t1 WHERE k = 4 UNION SELECT k FROM t2 WHERE k = 5},

@@ -108,7 +108,8 @@ my @script = (
 	# a hidden column whose default is no constant: the statement goes to the table itself
 	q{INSERT INTO v_tz VALUES (1, 'a'), (2, 'b') ON CONFLICT (k) DO UPDATE SET v = excluded.v || v_tz.v RETURNING *},
 	q{INSERT INTO v_tz VALUES (1, 'c'), (3, 'd') ON CONFLICT (k) DO UPDATE SET v = excluded.v || v_tz.v RETURNING *},
-	q{INSERT INTO v_tzz AS z (k, v) SELECT k, v || 'e' FROM v_tz ON CONFLICT (k) DO UPDATE SET v = excluded.v || z.v WHERE excluded.k > 1 RETURNING *},
+	q{INSERT INTO v_tzz AS z (k, v) SELECT k, v || 'e' FROM v_tz ON CONFLICT (k) DO UPDATE SET v = excluded.v || z.v WHERE } .
+	q{excluded.k > 1 RETURNING *},
 	q{UPDATE v_join SET v = 'j', name = 'jn' WHERE k = 2 RETURNING *},
 	q{UPDATE v_join SET v = 'jj' WHERE id = 1 RETURNING k, v},
 	q{INSERT INTO v_join (k, id, v) VALUES (1, 70, 'joined'), (40, 1, 'unjoined')},

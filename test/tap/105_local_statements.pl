@@ -95,7 +95,8 @@ my @with_key = (
 	# the plan leaves the cache while it runs
 	q{BEGIN; DECLARE c CURSOR FOR SELECT id, v FROM t WHERE k = %s ORDER BY id; FETCH 1 FROM c; DISCARD PLANS; FETCH 1 FROM c; SELECT } .
 		q{many_texts(%s); FETCH 1 FROM c; CREATE TEMP TABLE x (a int); FETCH ALL FROM c; COMMIT},
-	q{PREPARE p (int) AS SELECT id FROM t WHERE k = $1 ORDER BY id; EXECUTE p(%s); SELECT many_texts(%s); EXECUTE p(%s); DISCARD PLANS; EXECUTE p(%s)},
+	q{PREPARE p (int) AS SELECT id FROM t WHERE k = $1 ORDER BY id; EXECUTE p(%s); SELECT many_texts(%s); EXECUTE p(%s); } .
+	q{DISCARD PLANS; EXECUTE p(%s)},
 	# functions
 	q{SELECT loops(6, %s)},
 	q{SELECT fails(%s); SELECT count(*) FROM t WHERE k = %s},

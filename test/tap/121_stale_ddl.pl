@@ -62,7 +62,8 @@ is_deeply([ $c->query_all('SELECT count(*) FROM other.going') ], [ ('0') x 4 ], 
 $c->query('s1', <<'SQL');
 CREATE TABLE log (k int, id int, what text, PRIMARY KEY (k, id));
 SELECT tessera.shard_table('log', 'k', 'hash', colocate_with => 'fresh');
-CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO log VALUES (NEW.k, (random() * 1000000)::int, TG_OP); RETURN NEW; END $$;
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO log VALUES (NEW.k, (random() * 1000000)::int, TG_OP); RETURN NEW;
+END $$;
 CREATE TRIGGER note AFTER INSERT ON fresh FOR EACH ROW EXECUTE FUNCTION note();
 INSERT INTO fresh SELECT g FROM generate_series(1, 30) g;
 SQL
@@ -81,7 +82,8 @@ foreach my $type (qw(text varchar(20) bigint))
 $session->quit;
 
 # Partitions of a placed table.
-$c->query('s1', 'CREATE TABLE part (k int, PRIMARY KEY (k)) PARTITION BY RANGE (k); CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (0) TO (100)');
+$c->query('s1', 'CREATE TABLE part (k int, PRIMARY KEY (k)) PARTITION BY RANGE (k); CREATE TABLE part1 PARTITION OF part FOR ' .
+	'VALUES FROM (0) TO (100)');
 $c->query('r1', "COPY part1 FROM PROGRAM 'seq 1 10'");
 is_deeply([ $c->query_all('SELECT count(*) FROM part1') ], [ ('10') x 4 ], 'COPY FROM into a partition');
 is($c->query('s3', 'COPY part1 TO stdout'), join("\n", 1 .. 10), 'and TO');

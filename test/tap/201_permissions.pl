@@ -165,7 +165,8 @@ my %verbs = (
 	delete_point => 'DELETE FROM %s WHERE k = 2',
 	explain => 'EXPLAIN (COSTS OFF) SELECT k FROM %s',
 	locktable => 'LOCK TABLE %s IN SHARE MODE');
-my @tables = qw(d.t d.r d.f d.v_plain d.v_where d.v_barrier d.v_invoker d.v_agg d.v_self d.v_join d.v_place d.v_r d.v_f d.v_r_invoker d.v_hidden d.v_union d.v_check
+my @tables = qw(d.t d.r d.f d.v_plain d.v_where d.v_barrier d.v_invoker d.v_agg d.v_self d.v_join d.v_place d.v_r d.v_f d.v_r_invoker d.v_hidden
+  d.v_union d.v_check
   d.v_none d.w_nested d.w_barrier d.w_invoker d.w_of_invoker d.w_r d.w_v_r d.w_r_invoker d.w_mixed d.x_root d.x_hidden d.x_r);
 my %not_modifiable = map { $_ => 1 } qw(d.v_agg d.v_self d.v_join d.v_place d.v_union d.w_mixed d.v_hidden d.x_hidden);
 
@@ -265,7 +266,8 @@ foreach my $sql (@others)
 
 # ---- attacks: the caller's own code beside what another owns ----
 
-my @views = qw(d.v_plain d.v_where d.v_barrier d.v_agg d.v_self d.v_join d.v_place d.v_r d.v_f d.v_hidden d.v_union d.v_check d.w_nested d.w_barrier d.w_invoker d.w_of_invoker d.w_r d.w_v_r
+my @views = qw(d.v_plain d.v_where d.v_barrier d.v_agg d.v_self d.v_join d.v_place d.v_r d.v_f d.v_hidden d.v_union d.v_check d.w_nested d.w_barrier
+  d.w_invoker d.w_of_invoker d.w_r d.w_v_r
   d.w_r_invoker d.w_mixed d.x_root d.x_hidden d.x_r d.x_agg d.x_self d.x_barrier);
 my @attack_statements = (
 	'SELECT count(*) FROM %s WHERE m.spy(k)', 'SELECT count(*) FROM %s WHERE m.spy_sql(k)', 'SELECT count(*) FROM %s WHERE m.spy_stable(k)',
@@ -289,7 +291,8 @@ foreach my $view (@views)
 	foreach my $sql (@attack_statements)
 	{
 		next if $sql =~ /spy_see/ && $view !~ /barrier|_[rf]$|check/;
-		next if $view !~ /v_plain|v_barrier|v_agg|v_self|v_r$|w_nested|w_r$|x_root/ && $sql !~ /WHERE m.spy(_definer)?\(k\)$|OPERATOR|LATERAL|m.dom > 0|spy_see/;
+		next if $view !~ /v_plain|v_barrier|v_agg|v_self|v_r$|w_nested|w_r$|x_root/ &&
+		  $sql !~ /WHERE m.spy(_definer)?\(k\)$|OPERATOR|LATERAL|m.dom > 0|spy_see/;
 		add("attack $view", 'mal', sprintf $sql, $view);
 	}
 	next if $not_modifiable{$view} || $view =~ /agg|self|union|join|mixed|place|hidden/;

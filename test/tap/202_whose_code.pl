@@ -395,7 +395,8 @@ foreach my $name (qw(r1 s1))
 	for my $i (0 .. $#stories)
 	{
 		next if $got[$i]{answer} eq $expected[$i]{answer};
-		next if $stories[$i]{refused} && $got[$i]{answer} =~ /42501/ && $got[$i]{text} =~ /permission denied for (schema h|table t)/ && $got[$i]{answer} !~ /setup/;
+		next if $stories[$i]{refused} && $got[$i]{answer} =~ /42501/ && $got[$i]{text} =~ /permission denied for (schema h|table t)/ &&
+		  $got[$i]{answer} !~ /setup/;
 		$differ++;
 		diag "from $name: $stories[$i]{name} ($stories[$i]{sql})\n--- plain\n$expected[$i]{answer}\n$expected[$i]{text}\n--- " .
 			"cluster\n$got[$i]{answer}\n$got[$i]{text}\n" if $differ <= ($ENV{SHOW} // 12);

@@ -56,7 +56,8 @@ sub as
 {
 	$c->query('s1', q{CREATE FUNCTION meddle(v int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
 		IF (SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()) = 'client backend' THEN RETURN true; END IF;
-		PERFORM set_config('default_transaction_read_only', 'on', false); PERFORM set_config('lock_timeout', '1ms', false); PERFORM set_config('statement_timeout', '1ms', false);
+		PERFORM set_config('default_transaction_read_only', 'on', false); PERFORM set_config('lock_timeout', '1ms', false);
+		PERFORM set_config('statement_timeout', '1ms', false);
 		PERFORM set_config('datestyle', 'SQL, DMY', false); PERFORM set_config('search_path', 'nosuch', false); RETURN true; END $$});
 	$c->query('s1', as('bob', 'CREATE TABLE settled (k int PRIMARY KEY, v int, CHECK (public.meddle(v)), g int GENERATED ALWAYS AS (v + 1) STORED)'));
 	$c->query('s1', as('bob', "SELECT tessera.shard_table('settled', 'k')"));
@@ -136,8 +137,10 @@ is($c->query('s1', 'CREATE TEMP TABLE oc ON COMMIT DROP AS SELECT 1 AS a; CREATE
 	my $old = $c->start_node('old', extension => 1);
 	$c->start_node('new');
 	my $secret = 'word';
-	$c->query('old', q{CREATE ROLE owner_1 LOGIN; CREATE SCHEMA shop AUTHORIZATION owner_1; SET ROLE owner_1; CREATE TABLE shop.orders (tenant_id int, id int, PRIMARY KEY (tenant_id, id));
-		INSERT INTO shop.orders SELECT i, i FROM generate_series(1, 20) i; CREATE MATERIALIZED VIEW shop.totals AS SELECT count(*) AS n FROM shop.orders; CREATE UNIQUE INDEX ON shop.totals (n)});
+	$c->query('old', q{CREATE ROLE owner_1 LOGIN; CREATE SCHEMA shop AUTHORIZATION owner_1; SET ROLE owner_1;
+		CREATE TABLE shop.orders (tenant_id int, id int, PRIMARY KEY (tenant_id, id));
+		INSERT INTO shop.orders SELECT i, i FROM generate_series(1, 20) i; CREATE MATERIALIZED VIEW shop.totals AS SELECT count(*) AS n
+		FROM shop.orders; CREATE UNIQUE INDEX ON shop.totals (n)});
 	$c->query('old', 'CREATE ROLE cluster LOGIN IN ROLE tessera_internal');
 	$c->query('new', 'CREATE ROLE owner_1 LOGIN; CREATE ROLE cluster LOGIN SUPERUSER');
 	my ($at_old, $at_new) = map { my $info = $c->conninfo($_); $info =~ s/user=\S+/user=cluster/; $info } 'old', 'new';

@@ -53,7 +53,8 @@ is_whole('ren', 'kk', 12, 'RENAME COLUMN of the key');
 is($session->query('EXECUTE all_of; EXECUTE one_of(9)'), "12\n1", 'statements prepared before go on');
 $c->query('r1', 'ALTER TABLE ren RENAME kk TO "K 2"');
 is_whole('ren', '"K 2"', 12, 'again, through a router');
-$c->query('s2', 'BEGIN; SAVEPOINT a; ALTER TABLE ren RENAME "K 2" TO lost; INSERT INTO ren (lost, v) VALUES (50, 1); ROLLBACK TO a; INSERT INTO ren ("K 2", v) VALUES (51, 1);
+$c->query('s2', 'BEGIN; SAVEPOINT a; ALTER TABLE ren RENAME "K 2" TO lost; INSERT INTO ren (lost, v) VALUES (50, 1); ROLLBACK TO a;
+	INSERT INTO ren ("K 2", v) VALUES (51, 1);
 	ALTER TABLE ren RENAME "K 2" TO a1; ALTER TABLE ren RENAME a1 TO a2; DELETE FROM ren WHERE a2 = 51; COMMIT');
 is_whole('ren', 'a2', 12, 'in a transaction, in parts undone');
 $c->query('s1', q{CREATE FUNCTION rename_it() RETURNS void LANGUAGE plpgsql SET search_path = public AS 'BEGIN ALTER TABLE ren RENAME a2 TO a3; } .

@@ -119,8 +119,10 @@ goes_on('ba', "'x'", q{DROP TABLE ba; CREATE TABLE ba (k int PRIMARY KEY, v int)
 	'4', 'a table made anew');
 
 # In functions, whose plans are kept, too.
-$c->query('s1', q{CREATE TYPE e9 AS ENUM ('a'); CREATE TABLE fn (k int PRIMARY KEY, v e9); SELECT tessera.shard_table('fn', 'k'); SELECT tessera.move_range('fn', 100, tessera.maxkey(), 's2');
-	CREATE FUNCTION put(key int, word text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE r text; BEGIN INSERT INTO fn VALUES (key, word::e9) ON CONFLICT (k) DO UPDATE SET v = excluded.v;
+$c->query('s1', q{CREATE TYPE e9 AS ENUM ('a'); CREATE TABLE fn (k int PRIMARY KEY, v e9); SELECT tessera.shard_table('fn', 'k');
+	SELECT tessera.move_range('fn', 100, tessera.maxkey(), 's2');
+	CREATE FUNCTION put(key int, word text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE r text; BEGIN INSERT INTO fn VALUES (key, word::e9)
+	ON CONFLICT (k) DO UPDATE SET v = excluded.v;
 		SELECT v INTO r FROM fn WHERE k = key AND v = word::e9; RETURN r; END $$});
 sub put
 {

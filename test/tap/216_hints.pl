@@ -14,7 +14,8 @@ $c->start_node('s1', extension => 1);
 my $root = "$FindBin::Bin/../..";
 
 my %known = map { $_ => 1 } split /\n/, $c->query('s1', q{SELECT proname FROM pg_proc WHERE pronamespace = 'tessera'::regnamespace
-	UNION SELECT relname FROM pg_class WHERE relnamespace = 'tessera'::regnamespace UNION SELECT typname FROM pg_type WHERE typnamespace = 'tessera'::regnamespace
+	UNION SELECT relname FROM pg_class WHERE relnamespace = 'tessera'::regnamespace UNION SELECT typname FROM pg_type
+	WHERE typnamespace = 'tessera'::regnamespace
 	UNION SELECT opcname FROM pg_opclass WHERE opcnamespace = 'tessera'::regnamespace
 	UNION SELECT substr(name, 9) FROM pg_settings WHERE name LIKE 'tessera.%'});
 my %functions = map { $_ => 1 } split /\n/, $c->query('s1', 'SELECT DISTINCT proname FROM pg_proc');

@@ -290,10 +290,12 @@ for info in sys.argv[1:]:
                 mark = "%b" if binary else "%s"
                 for key in ("a", "z"):
                     cursor.execute(f"DELETE FROM t WHERE k = {mark}", ("%s\xe9\xe5" % key,), prepare=prepare)
-                    cursor.execute(f"INSERT INTO t (k, id, v, a, j, ch) VALUES ({mark}, 1, {mark}, {mark}::text[], {mark}::text::json, 'q') RETURNING k, v, a, length(k)",
+                    cursor.execute(f"INSERT INTO t (k, id, v, a, j, ch) VALUES ({mark}, 1, {mark}, {mark}::text[], {mark}::text::json, 'q') "
+                                   "RETURNING k, v, a, length(k)",
                                    ("%s\xe9\xe5" % key, "\xdf", ["\xfc", "x"], '{"\xf6": 1}'), prepare=prepare)
                     got.append(cursor.fetchall())
-                    cursor.execute(f"SELECT k, id, v, a, n, j::text, x::text, ch, p, m FROM t WHERE k = {mark} AND v = {mark}", ("%s\xe9\xe5" % key, "\xdf"), prepare=prepare)
+                    cursor.execute(f"SELECT k, id, v, a, n, j::text, x::text, ch, p, m FROM t WHERE k = {mark} AND v = {mark}",
+                                   ("%s\xe9\xe5" % key, "\xdf"), prepare=prepare)
                     got.append(cursor.fetchall())
                     cursor.execute(f"UPDATE t SET v = v || {mark} WHERE k = {mark} RETURNING v", ("\xb5", "%s\xe9\xe5" % key), prepare=prepare)
                     got.append(cursor.fetchall())

@@ -102,7 +102,8 @@ my @script = map { (my $sql = $_) =~ s/\s*;?\s*$//; ("$sql;\n$show", $clean) } (
 	'SET CONSTRAINTS ALL DEFERRED \; INSERT INTO a.c VALUES (1, 1) \; INSERT INTO a.p VALUES (1, 1)',
 	'BEGIN; SET CONSTRAINTS hkey DEFERRED; INSERT INTO hu VALUES (1, 1), (2, 1), (3, 1), (4, 1); INSERT INTO hu VALUES (1, 1), (2, 1), (3, 1), ' .
 	'(4, 1); DELETE FROM hu WHERE ctid IN (SELECT max(ctid) FROM hu WHERE k = 1) AND k = 1; COMMIT',
-	'BEGIN; SET CONSTRAINTS hkey DEFERRED; INSERT INTO hu VALUES (1, 1), (1, 1); DELETE FROM hu; INSERT INTO hu VALUES (1, 1), (2, 1), (3, 1); COMMIT',
+	'BEGIN; SET CONSTRAINTS hkey DEFERRED; INSERT INTO hu VALUES (1, 1), (1, 1); DELETE FROM hu; INSERT INTO hu VALUES (1, ' .
+	'1), (2, 1), (3, 1); COMMIT',
 	# immediate raises, and undoes nothing else
 	'BEGIN; INSERT INTO a.tree VALUES (1, 2); SET CONSTRAINTS ALL IMMEDIATE; SELECT 1; COMMIT',
 	'BEGIN; INSERT INTO b.tree VALUES (1, 2); SET CONSTRAINTS b.up IMMEDIATE; SELECT 1; COMMIT',

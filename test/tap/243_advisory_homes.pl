@@ -24,8 +24,10 @@ is(homes(), 's1:64', 'the first node keeps all locks');
 # load: each lock guards a counter, which is read and written by two statements
 #
 my %scripts = (
-	"\\set k random(1, 12)\nBEGIN;\nSELECT pg_advisory_xact_lock(:k);\nSELECT n FROM counter WHERE k = :k \\gset\nUPDATE counter SET n = :n + 1 WHERE k = :k;\nCOMMIT;\n" => 1,
-	"\\set k random(21, 32)\nSELECT pg_advisory_lock(:k);\nSELECT n FROM counter WHERE k = :k \\gset\nUPDATE counter SET n = :n + 1 WHERE k = :k;\nSELECT pg_advisory_unlock(:k);\n" => 1);
+	"\\set k random(1, 12)\nBEGIN;\nSELECT pg_advisory_xact_lock(:k);\nSELECT n FROM counter WHERE k = :k \\gset\n" .
+	"UPDATE counter SET n = :n + 1 WHERE k = :k;\nCOMMIT;\n" => 1,
+	"\\set k random(21, 32)\nSELECT pg_advisory_lock(:k);\nSELECT n FROM counter WHERE k = :k \\gset\n" .
+	"UPDATE counter SET n = :n + 1 WHERE k = :k;\nSELECT pg_advisory_unlock(:k);\n" => 1);
 my $done = 0;
 
 sub load

@@ -38,7 +38,8 @@ is($c->query('s1', "SELECT string_agg(DISTINCT shard, ' ' ORDER BY shard) FROM t
 	'over three shards');
 is($c->query('s3', "SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND connamespace = 'public'::regnamespace"), 10,
 	'with the foreign keys of the group, and those of the other tables');
-is($c->query($_, 'SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM order_items), (SELECT count(*) FROM payments), (SELECT count(*) FROM shipments),
+is($c->query($_, 'SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM order_items), (SELECT count(*) FROM payments), (SELECT count(*)
+	FROM shipments),
 	(SELECT count(*) FROM reviews), (SELECT count(*) FROM customer_emails)'), '901|1801|900|450|300|300', "all rows are there, from $_")
 	foreach @names;
 like($c->error('s1', 'INSERT INTO orders (id, customer_id) VALUES (200001, 99999)'), qr/23503/, 'a foreign key holds');

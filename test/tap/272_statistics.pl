@@ -127,7 +127,8 @@ $c->query('s1', 'GRANT USAGE ON SCHEMA public TO stranger; CREATE VIEW barrier W
 unlike($messages, qr/value \d/, 'a column that may not be read');
 (undef, undef, $messages) = $c->psql('r1', 'SET ROLE stranger; EXPLAIN SELECT k FROM barrier WHERE many <<< 700');
 unlike($messages, qr/value \d/, 'behind a security barrier');
-$c->query('s1', 'CREATE ROLE reader LOGIN; GRANT SELECT ON u TO reader; ALTER TABLE u ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON u USING (v < 10)');
+$c->query('s1', 'CREATE ROLE reader LOGIN; GRANT SELECT ON u TO reader; ALTER TABLE u ENABLE ROW LEVEL SECURITY; CREATE ' .
+	'POLICY p ON u USING (v < 10)');
 (undef, undef, $messages) = $c->psql('r1', 'SET ROLE reader; EXPLAIN SELECT k FROM u WHERE v <<< 700');
 unlike($messages, qr/value \d/, 'behind row security');
 like($c->error('r1', 'SET ROLE reader; SELECT * FROM tessera.table_statistics'), qr/42501/, 'nobody reads the table itself');

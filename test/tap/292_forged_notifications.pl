@@ -13,7 +13,8 @@ $c->query('s1', <<'SQL');
 CREATE ROLE mal LOGIN; CREATE SCHEMA m AUTHORIZATION mal; SET ROLE mal;
 CREATE TABLE m.t (k int PRIMARY KEY, channel text, payload text);
 SELECT tessera.shard_table('m.t', 'k', 'hash', chunks => 4);
-CREATE FUNCTION m.forge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE INFO USING ERRCODE = 'TS006', MESSAGE = NEW.channel, DETAIL = NEW.payload; RETURN NULL; END $$;
+CREATE FUNCTION m.forge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE INFO USING ERRCODE = 'TS006', MESSAGE = NEW.channel,
+  DETAIL = NEW.payload; RETURN NULL; END $$;
 CREATE CONSTRAINT TRIGGER forge AFTER INSERT ON m.t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION m.forge();
 SQL
 
