@@ -1,7 +1,7 @@
 /*
  * route_loop.h
- *	  The one loop that every statement sent to shards goes through: choose its shards by the routing table, start it there, and do both again as long
- *	  as a shard finds that stale.
+ *	  The one loop that every statement sent to shards goes through: choose its shards by the routing table, start it there, and do both again as
+ *	  long as a shard finds that stale.
  */
 #ifndef TESSERA_ROUTE_LOOP_H
 #define TESSERA_ROUTE_LOOP_H
