@@ -97,7 +97,8 @@ typedef enum TesseraKeyUpdatePrivate
 #define KEY_UPDATE_ROWS "tessera rows to move"
 
 /*
- * Among the eflags of a plan within another: what its rows are read for writes or locks rows. So that two of a kind meet in the same order, rows then come shard by shard.
+ * Among the eflags of a plan within another: what its rows are read for writes or locks rows. So that two of a kind meet in the same order, rows then
+ * come shard by shard.
  */
 #define TESSERA_EXEC_FOR_WRITE 0x01000000
 

@@ -267,7 +267,8 @@ only_reads(EState *estate)
 {
 	const PlannedStmt *plan = estate->es_plannedstmt;
 
-	return plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL && (estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE) == 0;
+	return plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL &&
+		(estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE) == 0;
 }
 
 /* Returns as run does. */
@@ -279,8 +280,8 @@ start(TableState *state)
 	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
 	bool		anew;
 	TesseraRunRequest request = {
-		.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .write = locks, .any_order = !locks && only_reads(estate),
-		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
+		.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .write = locks, .any_order = !locks &&
+		only_reads(estate), .autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
 		.instrument = estate->es_instrument,
 	};
 

@@ -49,7 +49,8 @@ sub verbose
 my $load = $c->pgbench_start(clients => 3, seconds => 8, rate => 20, protocol => 'prepared',
 	options => [ '-l', '--log-prefix', "$PostgreSQL::Test::Utils::tmp_check/load" ], scripts => {
 		"\\set k random(1, 3000)\nUPDATE t SET v = v + 1 WHERE k = :k;\n" => 2,
-		"\\set a random(1, 1000)\n\\set b random(1001, 3000)\nBEGIN;\nUPDATE t SET v = v - 1 WHERE k = :a;\nUPDATE t SET v = v + 1 WHERE k = :b;\nEND;\n" => 1,
+		"\\set a random(1, 1000)\n\\set b random(1001, 3000)\nBEGIN;\nUPDATE t SET v = v - 1 WHERE k = :a;\n" .
+		"UPDATE t SET v = v + 1 WHERE k = :b;\nEND;\n" => 1,
 		"\\set k random(1, 3000)\nINSERT INTO small VALUES (:k, 1) ON CONFLICT (k) DO UPDATE SET v = small.v + 1;\n" => 1 });
 sleep 1;
 my ($longest, $n) = (0, 0);
@@ -92,7 +93,9 @@ $holder->query('BEGIN; SELECT v FROM t WHERE k = 2500');
 my $who = qr/user "[^"]+", application "reporting"/;
 my $error = $c->error('s1', "SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/55P03: *could not obtain lock on public\.t within 700 ms/, 'DDL gives up');
-like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who, idle in transaction since 20[^,]*, statement: .*SELECT v FROM t WHERE k = 2500\.\n/, 'and says who holds it') or diag $error;
+like($error,
+	qr/DETAIL: *On node "s2", process $pid holds it: $who, idle in transaction since 20[^,]*, statement: .*SELECT v FROM t WHERE k = 2500\.\n/,
+	'and says who holds it') or diag $error;
 like($error, qr/HINT: .*pg_terminate_backend\($pid\) on node "s2", or raise tessera\.ddl_lock_timeout/, 'and what to do');
 $error = $c->error('s1', "SET ROLE bob; SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who\.$/m, 'whoever may not see others\' statements does not') or diag $error;
