@@ -45,6 +45,7 @@
 #include "migration/promotion.h"
 #include "migration/settings.h"
 #include "migration/slot.h"
+#include "migration/work.h"
 #include "planner/planner.h"
 #include "planner/prepared_view.h"
 #include "planner/sequences.h"
@@ -100,8 +101,8 @@ typedef struct Registration
  */
 static const Registration registrations[] = {
 	/*
-	 * First of the object access hooks, as the others hand on before they act: what a schema script must not run is refused before anybody has made
-	 * anything of it.
+	 * First of the object access hooks, as the others hand on before they act: what a schema script must not run is refused before another hook acts
+	 * on it.
 	 */
 	{"object access", tessera_join_init},
 	/*
@@ -146,6 +147,7 @@ static const Registration registrations[] = {
 	 * Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come before all
 	 * that tells of it.
 	 */
+	{"lanes of calls", tessera_node_link_init},	/* free */
 	{"settings, xact, subxact: the participants", tessera_participant_init},
 	/* Inside of the DDL's and the other executor hooks: it looks whether the locks are still held right before something runs. */
 	{"setting, executor start, utility, object access: advisory locks", tessera_advisory_init},
@@ -182,6 +184,7 @@ static const Registration registrations[] = {
 	{"seams between layers", connect_layers},	/* free */
 	{"setting, shared memory", tessera_injection_init}, /* free */
 	{"settings", tessera_migration_settings_init},	/* free */
+	{"observer of calls", tessera_work_show_calls},	/* free */
 	{"shared memory", tessera_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */
 	{"background worker", tessera_launcher_init},	/* free */
@@ -194,7 +197,7 @@ static const Registration registrations[] = {
 static const TesseraExitStep exit_steps[] = {
 	/* A migration without a process is recovery's: first its slot says so. */
 	{tessera_slot_leave},
-	/* A donor that nobody will start any more; then recovery, which this wakes as well, need not wait for the end of its reservation. */
+	/* A donor that no session will start any more; then recovery, which this wakes as well, need not wait for the end of its reservation. */
 	{tessera_migration_withdraw},
 	{tessera_orphan_caller_gone},
 	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */

@@ -42,20 +42,17 @@ my %values = (
 	cstring => [ q{'1'}, q{''}, q{'('}, q{'(1'}, q{'("a'}, q{'"'}, q{'MINKEY'}, q{'\\\\'}, q{'(1,'}, q{'MAXKEY)'} ],
 	name => [qw('k' '' 'nosuch' 'tessera_1')],
 	uuid => [ "'$group'", "'$table'", "'$epoch'", "'$cluster'", "'00000000-0000-0000-0000-000000000000'" ],
-	regclass => [qw('ranged' 'compound' 'hashed' 'placed' 'here' 'parted' 'seen' 'counter' 'ranged_pkey' 'pair'
-		'pg_catalog.pg_class' 'tessera.node' 0 4294967295)],
+	regclass => [qw('ranged' 'compound' 'hashed' 'placed' 'here' 'parted' 'seen' 'counter' 'ranged_pkey' 'pair' 'pg_catalog.pg_class' 'tessera.node' 0 4294967295)],
 	bound => [ q{tessera.bound(1)}, q{tessera.minkey()}, q{tessera.maxkey()}, q{tessera.bound('x')}, q{tessera.bound(1,2)}, q{tessera.bound('a',1.5)},
 	q{tessera.bound(null)}, q{tessera.bound('x',tessera.minkey())}, "tessera.bound($big)",
 	"'(1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33)'"],
 	jsonb => [ q('{}'), q('[]'), q('null'), q('1'), q('"x"'), q('[null, 1, "x", {}]'),
 		qq('{"group_id": "$group", "table_id": "$table", "epoch": "$epoch"}'),
 		qq('{"group_id": null, "table_id": null, "key_columns": null, "chunks": null, "owned": null, "groups": null}'),
-		qq('{"group_id": "$group", "table_id": "$table", "epoch": "$epoch", "term": "1", "strategy": "range", "object": "public.ranged", "by": "x",
-			"primary": "1",
+		qq('{"group_id": "$group", "table_id": "$table", "epoch": "$epoch", "term": "1", "strategy": "range", "object": "public.ranged", "by": "x", "primary": "1",
 			"key_columns": [null], "key_types": [], "key_collations": {}, "chunks": [{"min": null}], "has_rows": "x", "owned": [{"min": 1}]}'),
 		qq('{"group_id": 1, "term": [], "digests": 3, "cluster_id": "$cluster", "groups": [1, 2], "migration_id": "x", "min": {}, "max": []}'),
-		qq('{"migration_id": "$group", "group_id": "$group", "table_id": "$table", "min": "1", "max": "2", "donor": 1, "recipient": 99,
-			"epoch": "$epoch", "term": 1,
+		qq('{"migration_id": "$group", "group_id": "$group", "table_id": "$table", "min": "1", "max": "2", "donor": 1, "recipient": 99, "epoch": "$epoch", "term": 1,
 			"donor_incarnation": 1, "recipient_incarnation": 1, "verify": true}') ],
 	bytea => [ q('\x'), q('\x00'), q('\xffffffffffffffffffff'), q('\x0000000100000001000000020000000300000004'),
 	"pg_catalog.decode(pg_catalog.repeat('ff00', 5000), 'hex')" ],
@@ -139,15 +136,15 @@ sub calls_of
 		}
 	}
 	my %seen;
-	return grep { !$seen{$_}++ } map { "SELECT tessera.$name(" . join(', ', @$_) . ')' } @calls;
+	return grep { !$seen{$_}++ } map { "SELECT $name(" . join(', ', @$_) . ')' } @calls;
 }
 
 my @calls;
 my $functions = 0;
-foreach my $line (split /\n/, $c->query('s1',
-	q{SELECT quote_ident(p.proname), (SELECT string_agg(t.typname, ',' ORDER BY o) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (oid, o)
-		JOIN pg_type t ON t.oid = a.oid), array_to_string(p.proargnames, ',') FROM pg_proc p WHERE p.pronamespace = 'tessera'::regnamespace
-		AND p.prokind = 'f' ORDER BY 1, 2}))
+foreach my $line (split /\n/, $c->query('s1', q{SELECT p.pronamespace::regnamespace || '.' || quote_ident(p.proname), (SELECT string_agg(t.typname,
+	',' ORDER BY o) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (oid, o)
+		JOIN pg_type t ON t.oid = a.oid), array_to_string(p.proargnames, ',') FROM pg_proc p WHERE p.pronamespace IN ('tessera'::regnamespace,
+		'tessera_internal'::regnamespace) AND p.prokind = 'f' ORDER BY 1, 2}))
 {
 	my ($name, $types, $arguments) = split /\|/, $line, -1;
 	$functions++;
@@ -157,8 +154,8 @@ cmp_ok($functions, '>', 140, "$functions functions of pg_proc, " . scalar(@calls
 
 my ($protocol) = slurp_file("$FindBin::Bin/../../src/common/protocol.h") =~ /define\s+TESSERA_PROTOCOL\s+(\d+)/;
 my $version = $c->query('s1', q{SELECT extversion FROM pg_extension WHERE extname = 'tessera'});
-my $hello = "SELECT tessera.internal_hello('$cluster', 's9', '$version', $protocol, 9, 1, 1, 1)";
-my $reset = "SELECT tessera.internal_session(NULL, '{}', '{}', NULL)";
+my $hello = "SELECT tessera_internal.hello('$cluster', 's9', '$version', $protocol, 9, 1, 1, 1)";
+my $reset = "SELECT tessera_internal.session(NULL, '{}', '{}', NULL, '{}', 0)";
 
 # Runs calls in one session as far as it gets: (number of the call at which it ended, what it said), or (undef) if all were answered.
 sub run_calls
@@ -170,7 +167,7 @@ sub run_calls
 	{
 		$script .= "\\warn call $i\nBEGIN\\; $list[$i];\nROLLBACK;\n";
 		# What a call states of settings and users does not come back by a rollback.
-		$script .= "$reset;\n$settings" if $internal && $list[$i] =~ /tessera\.internal_(session|hello)\(/;
+		$script .= "$reset;\n$settings" if $internal && $list[$i] =~ /tessera_internal\.(session|hello)\(/;
 	}
 	$script .= "\\echo all\nSELECT 'answered';\n";
 	my ($out, $err) = ('', '');
