@@ -31,7 +31,7 @@ EXTRA_CLEAN  = $(GENERATED) $(OBJS:.o=.d) results regression.diffs regression.ou
 NO_INSTALLCHECK = 1
 
 LIBRARIES    = libzmq libbson-1.0 liblz4
-PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) \
+PG_CPPFLAGS := -Isrc -I$(tree)/src -DTESSERA_VERSION='"$(TESSERA_VERSION)"' $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) \
 	-I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
 # -MMD: a changed header rebuilds what includes it.
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP

@@ -24,6 +24,7 @@
 #include "utils/snapmgr.h"
 
 #include "catalog/identity.h"
+#include "common/protocol.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_backup_label);
 
@@ -137,4 +138,12 @@ tessera_extension_version(void)
 	systable_endscan(scan);
 	table_close(relation, AccessShareLock);
 	return version;
+}
+
+int
+tessera_own_protocol(void)
+{
+	char	   *version = tessera_extension_version();
+
+	return version != NULL && strcmp(version, TESSERA_VERSION) == 0 ? TESSERA_PROTOCOL : TESSERA_OLDEST_PROTOCOL;
 }

@@ -336,7 +336,7 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 		served_incarnation = identity.incarnation;
 	}
 	{
-		Datum		numbers[2] = {Int32GetDatum(answer), Int32GetDatum(Min(protocol, TESSERA_PROTOCOL))};
+		Datum		numbers[2] = {Int32GetDatum(answer), Int32GetDatum(Min(protocol, tessera_own_protocol()))};
 
 		PG_RETURN_ARRAYTYPE_P(construct_array(numbers, 2, INT4OID, sizeof(int32), true, TYPALIGN_INT));
 	}

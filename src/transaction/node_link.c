@@ -73,7 +73,7 @@ tessera_hello_text(const TesseraRouting *routing, int32 expected)
 {
 	const TesseraNode *self = tessera_routing_node(routing, routing->self);
 	const char *values[] = {
-		tessera_call_from_uuid(&routing->cluster_id), self ? NameStr(self->name) : "unknown", NULL, tessera_call_from_int4(TESSERA_PROTOCOL),
+		tessera_call_from_uuid(&routing->cluster_id), self ? NameStr(self->name) : "unknown", NULL, NULL,
 		tessera_call_from_int4(routing->self), tessera_call_from_int4(MyProcPid),
 		/* a server that does not know yet whether it is the node does not claim to be it */
 		tessera_call_from_int4(routing->placements_unknown ? 0 : routing->incarnation), tessera_call_from_int4(expected)
@@ -88,6 +88,7 @@ tessera_hello_text(const TesseraRouting *routing, int32 expected)
 	if (self)
 		tessera_connection_introduce(NameStr(self->name));
 	values[2] = version;
+	values[3] = tessera_call_from_int4(tessera_own_protocol());
 	return tessera_call_literal(&tessera_call_specs[TESSERA_CALL_HELLO], values);
 }
 
@@ -328,7 +329,7 @@ run_in_transaction(const TesseraCallSpec *spec, const TesseraCallTarget *target,
 
 	if (routing != NULL && node_id == routing->self)
 	{
-		const char *text = tessera_call_text(spec, TESSERA_PROTOCOL, &nparams);
+		const char *text = tessera_call_text(spec, tessera_own_protocol(), &nparams);
 
 		call_here(text, nparams, values, context, answer);
 		return;
