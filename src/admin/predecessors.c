@@ -19,6 +19,7 @@
 #include "admin/membership.h"
 #include "catalog/identity.h"
 #include "common/protocol.h"
+#include "common/text.h"
 
 #define TELL_MS 5000			/* connecting to all of them */
 
@@ -94,7 +95,7 @@ greeting_sql(int incarnation)
 {
 	const TesseraRouting *routing = tessera_require_cluster();
 	const TesseraNode *self = tessera_routing_node(routing, routing->self);
-	char	   *cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
+	char	   *cluster = tessera_uuid_text(&routing->cluster_id);
 	char	   *version = tessera_extension_version();
 
 	return psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d, %d, %d, %d, %d)", quote_literal_cstr(cluster),

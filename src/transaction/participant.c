@@ -37,6 +37,7 @@
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "common/spi.h"
+#include "common/text.h"
 #include "transaction/deadlock.h"
 #include "transaction/declared_wait.h"
 #include "transaction/prune.h"
@@ -191,7 +192,7 @@ char *
 tessera_hello_sql(const TesseraRouting *routing, const TesseraNode *node)
 {
 	const TesseraNode *self = tessera_routing_node(routing, routing->self);
-	char	   *cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
+	char	   *cluster = tessera_uuid_text(&routing->cluster_id);
 
 	if (version == NULL)
 	{
