@@ -96,11 +96,6 @@ typedef enum TesseraKeyUpdatePrivate
 
 #define KEY_UPDATE_ROWS "tessera rows to move"
 
-extern const CustomScanMethods tessera_key_update_methods;
-extern const CustomScanMethods tessera_part_methods;
-extern const CustomScanMethods tessera_statement_methods;
-extern const CustomScanMethods tessera_table_methods;
-extern const CustomScanMethods tessera_insert_methods;
 
 /* Registers them. From _PG_init. */
 extern void tessera_executor_init(void);
