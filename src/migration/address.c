@@ -15,12 +15,15 @@
 #include "libpq-fe.h"
 
 #include "migration/address.h"
-#include "migration/settings.h"
 #include "routing/routing.h"
 
 #define LOOPBACK "127.0.0.1"
 #define ANY "0.0.0.0"
 #define LAST_PORT 65535
+
+char	   *tessera_exchange_address;
+char	   *tessera_exchange_advertised_address;
+char	   *tessera_exchange_ports;
 
 static bool
 is_loopback(const char *host)

@@ -16,6 +16,11 @@ typedef struct TesseraExchangePlace
 	char	   *host;			/* other nodes find it under this name; NULL: under the address it is bound to */
 } TesseraExchangePlace;
 
+/* Settings; settings.c defines them for the server. */
+extern char *tessera_exchange_address;
+extern char *tessera_exchange_advertised_address;
+extern char *tessera_exchange_ports;	/* see tessera_exchange_ports_parse */
+
 /* By the settings and this node's conninfo; the current context owns the strings. In a transaction. */
 extern void tessera_exchange_place(TesseraExchangePlace *place);
 

@@ -47,11 +47,11 @@
 #include "utils/timestamp.h"
 
 #include "migration/capture_private.h"
+#include "migration/lockers.h"
 #include "migration/range_scan.h"
 #include "migration/row_codec.h"
-#include "migration/settings.h"
-#include "migration/slot.h"
 #include "migration/verify.h"
+#include "migration/work.h"
 
 /* Payload items are closed at this size, whatever the caller's batch is. */
 #define ITEM_BYTES (4 * 1024 * 1024)
@@ -77,6 +77,8 @@ typedef struct CapturedItem
 
 PGDLLEXPORT void _PG_output_plugin_init(OutputPluginCallbacks *callbacks);
 
+int			tessera_migration_memory;
+
 /* The plugin's callbacks find their capture here: core makes the context, and calls startup, before anyone could tell it. */
 TesseraCapture *tessera_current_capture = NULL;
 
@@ -86,7 +88,7 @@ TesseraCapture *tessera_current_capture = NULL;
 static void
 item_put(TesseraCapture *capture, CapturedItem *item)
 {
-	tessera_slot_note_memory();
+	tessera_work_note_memory();
 	if (capture->spool == NULL && capture->memory_bytes + item->size <= (Size) tessera_migration_memory * 1024)
 	{
 		MemoryContext old = MemoryContextSwitchTo(capture->items_context);

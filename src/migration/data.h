@@ -59,6 +59,9 @@ extern void tessera_clone_end(TesseraCloneReader *reader);
 
 /* ---- donor: change capture ---- */
 
+/* Settings; settings.c defines them for the server. */
+extern int	tessera_migration_memory;	/* kB */
+
 typedef struct TesseraCapture TesseraCapture;
 typedef struct TesseraVerify TesseraVerify;
 

@@ -20,12 +20,12 @@
 
 #include "common/spi.h"
 #include "migration/lockers.h"
-#include "migration/settings.h"
-#include "migration/slot.h"
 #include "migration/work.h"
 
 #define LOCK_POLL_MS 20
 #define CALLED_LOCK_MS 10000	/* a node that is called answers in time */
+
+int			tessera_migration_lock_timeout;
 
 static bool
 is_vacuum(VirtualTransactionId id)
@@ -213,8 +213,8 @@ tessera_lockers_lock_table(Oid relid, LOCKMODE mode)
 					 errdetail("Waited %d ms for: %s.", timeout, who[0] ? who : "several, one after the other"),
 					 errhint("Start the migration again when the lock is gone, or raise tessera.migration_lock_timeout.")));
 		if (who[0] != '\0')
-			tessera_slot_waiting(psprintf("lock of a table: %s", who));
+			tessera_work_waiting(psprintf("lock of a table: %s", who));
 		tessera_work_sleep(LOCK_POLL_MS);
 	}
-	tessera_slot_waiting(NULL);
+	tessera_work_waiting(NULL);
 }

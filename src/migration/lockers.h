@@ -8,6 +8,9 @@
 #include "postgres.h"
 #include "storage/lock.h"
 
+/* Settings; settings.c defines them for the server. */
+extern int	tessera_migration_lock_timeout; /* ms */
+
 typedef struct TesseraLockers
 {
 	int			n;

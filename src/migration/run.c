@@ -20,7 +20,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "migration/data.h"
 #include "migration/donor.h"
+#include "migration/lockers.h"
 #include "migration/migration.h"
 #include "migration/promotion.h"
 #include "migration/recipient.h"

@@ -9,27 +9,23 @@
 #include "utils/guc.h"
 
 #include "migration/address.h"
+#include "migration/data.h"
+#include "migration/lockers.h"
 #include "migration/settings.h"
 #include "migration/standby.h"
+#include "migration/verify.h"
 
 int			tessera_migration_timeout;
 int			tessera_migration_max_backlog;
 int			tessera_migration_max_rate;
 int			tessera_migration_batch_size;
 int			tessera_migration_commit_size;
-int			tessera_migration_lock_timeout;
-int			tessera_migration_verify_memory;
 bool		tessera_migration_verify;
 int			tessera_critical_section_budget;
 int			tessera_critical_section_lock_timeout;
 int			tessera_critical_section_attempts;
-int			tessera_standby_flush_timeout = 3000;
-char	   *tessera_exchange_address;
-char	   *tessera_exchange_advertised_address;
-char	   *tessera_exchange_ports;
 int			tessera_secondary_throttle;
 int			tessera_secondary_throttle_timeout;
-int			tessera_migration_memory;
 int			tessera_orphan_cleanup_delay;
 int			tessera_range_deleter_batch_size;
 int			tessera_range_deleter_batch_delay;

@@ -1,6 +1,6 @@
 /*
  * settings.h
- *	  Settings of migrations and of range deletion.
+ *	  Settings of migrations and of range deletion. Those that the data path or the failover reads are declared there; settings.c defines all of them for the server.
  */
 #ifndef TESSERA_MIGRATION_SETTINGS_H
 #define TESSERA_MIGRATION_SETTINGS_H
@@ -12,19 +12,12 @@ extern int	tessera_migration_max_backlog;	/* kB; 0: none */
 extern int	tessera_migration_max_rate; /* kB/s; 0: none */
 extern int	tessera_migration_batch_size;	/* kB */
 extern int	tessera_migration_commit_size;	/* kB */
-extern int	tessera_migration_lock_timeout; /* ms */
-extern int	tessera_migration_verify_memory;	/* kB */
 extern bool tessera_migration_verify;	/* default of move_range's and move_chunk's verify */
 extern int	tessera_critical_section_budget;	/* ms */
 extern int	tessera_critical_section_lock_timeout;	/* ms */
 extern int	tessera_critical_section_attempts;
-extern int	tessera_standby_flush_timeout;	/* ms */
-extern char *tessera_exchange_address;
-extern char *tessera_exchange_advertised_address;
-extern char *tessera_exchange_ports;	/* see tessera_exchange_ports_parse */
 extern int	tessera_secondary_throttle; /* TesseraThrottle */
 extern int	tessera_secondary_throttle_timeout;
-extern int	tessera_migration_memory;	/* kB */
 extern int	tessera_orphan_cleanup_delay;	/* ms */
 extern int	tessera_range_deleter_batch_size;	/* rows */
 extern int	tessera_range_deleter_batch_delay;	/* ms */

@@ -20,6 +20,7 @@
 
 #include "common/shmem.h"
 #include "migration/slot.h"
+#include "migration/work.h"
 
 #define RESERVED_MS 30000
 
@@ -295,6 +296,14 @@ at_exit(int code, Datum arg)
 	ConditionVariableBroadcast(&shared->changed);
 }
 
+static bool
+shows_waiting(void)
+{
+	return tessera_my_migration->waiting_for[0] != '\0';
+}
+
+static const TesseraProcessDisplay display = {tessera_slot_waiting, shows_waiting, tessera_slot_note_memory};
+
 bool
 tessera_slot_attach(int i, uint32 generation)
 {
@@ -314,7 +323,10 @@ tessera_slot_attach(int i, uint32 generation)
 	}
 	LWLockRelease(shared->lock);
 	if (mine)
+	{
+		tessera_process_display = &display;
 		before_shmem_exit(at_exit, (Datum) 0);
+	}
 	return mine;
 }
 

@@ -15,13 +15,14 @@
 #include "storage/spin.h"
 #include "utils/timestamp.h"
 
-#include "migration/settings.h"
 #include "migration/standby.h"
 #include "migration/work.h"
 
 #define POLL_MS 2
 
 PG_FUNCTION_INFO_V1(tessera_internal_await_standbys);
+
+int			tessera_standby_flush_timeout = 3000;
 
 /* A WAL sender that is connected to a database decodes for a subscriber. */
 static bool

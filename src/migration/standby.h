@@ -8,6 +8,9 @@
 #include "postgres.h"
 #include "access/xlogdefs.h"
 
+/* Settings; settings.c defines them for the server. */
+extern int	tessera_standby_flush_timeout;	/* ms */
+
 /* Values of tessera.secondary_throttle. */
 typedef enum TesseraThrottle
 {

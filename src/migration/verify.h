@@ -22,6 +22,9 @@
 
 /* ---- donor ---- */
 
+/* Settings; settings.c defines them for the server. */
+extern int	tessera_migration_verify_memory;	/* kB */
+
 /* Inside the clone's transaction; in a context of its own below the current one, for as long as that lives. */
 extern TesseraVerify *tessera_verify_begin(TesseraMovingRange *range);
 

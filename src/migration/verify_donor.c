@@ -35,7 +35,6 @@
 
 #include "common/injection.h"
 #include "migration/key_rows.h"
-#include "migration/settings.h"
 #include "migration/verify.h"
 #include "migration/work.h"
 
@@ -44,6 +43,8 @@
 #define ROUND_PAUSE_MS 10		/* between rounds */
 #define MEASURED_KEYS 64		/* a round of fewer says little about what a key costs */
 #define KEY_US 20.0				/* assumed of a key until that is measured */
+
+int			tessera_migration_verify_memory;
 
 typedef enum Phase
 {

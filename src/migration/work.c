@@ -18,12 +18,13 @@
 
 #include "common/durable.h"
 #include "common/injection.h"
-#include "migration/slot.h"
 #include "migration/work.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
 #define CALL_MS 30000			/* a background process waits for an answer so long at most */
+
+const TesseraProcessDisplay *tessera_process_display = NULL;
 
 static MemoryContext caller_context = NULL;
 
@@ -104,12 +105,12 @@ tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const
 static PGresult *
 call_visibly(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms)
 {
-	bool		shown = tessera_my_migration != NULL && tessera_my_migration->waiting_for[0] == '\0';
+	bool		shown = tessera_process_display != NULL && !tessera_process_display->shows_waiting();
 	const TesseraNode *node = shown ? tessera_routing_node(routing, node_id) : NULL;
 	PGresult   *volatile result = NULL;
 
 	if (node != NULL)
-		tessera_slot_waiting(psprintf("answer of node %s", NameStr(node->name)));
+		tessera_work_waiting(psprintf("answer of node %s", NameStr(node->name)));
 	PG_TRY();
 	{
 		result = tessera_control_call_within(routing, node_id, sql, nparams, values, timeout_ms);
@@ -117,7 +118,7 @@ call_visibly(const TesseraRouting *routing, int32 node_id, const char *sql, int 
 	PG_FINALLY();
 	{
 		if (node != NULL)
-			tessera_slot_waiting(NULL);
+			tessera_work_waiting(NULL);
 	}
 	PG_END_TRY();
 	return result;
@@ -249,6 +250,20 @@ tessera_now(void)
 
 	INSTR_TIME_SET_CURRENT(now);
 	return (TimestampTz) INSTR_TIME_GET_MICROSEC(now);
+}
+
+void
+tessera_work_waiting(const char *what)
+{
+	if (tessera_process_display != NULL)
+		tessera_process_display->waiting(what);
+}
+
+void
+tessera_work_note_memory(void)
+{
+	if (tessera_process_display != NULL)
+		tessera_process_display->memory();
 }
 
 char *

@@ -52,6 +52,25 @@ extern void tessera_work_require_incarnation(int32 registered);
 /* Microseconds of a clock that nobody sets, for differences: a gate must not stay closed because somebody has set the other one back. */
 extern TimestampTz tessera_now(void);
 
+/*
+ * Where this process shows what it is about, so that others can read it in views. Set by the process itself when it has such a place (its slot, for a process of a
+ * migration), before it calls anything that waits; NULL in all others, where the two functions below do nothing.
+ */
+typedef struct TesseraProcessDisplay
+{
+	void		(*waiting) (const char *what);	/* NULL: it waits for nothing */
+	bool		(*shows_waiting) (void);
+	void		(*memory) (void);	/* how much memory it has now */
+} TesseraProcessDisplay;
+
+extern const TesseraProcessDisplay *tessera_process_display;
+
+/* Shows what this process waits for; NULL: nothing. The text is copied. */
+extern void tessera_work_waiting(const char *what);
+
+/* Shows how much memory this process has now. */
+extern void tessera_work_note_memory(void);
+
 /* Text of a uuid, palloc'd. */
 extern char *tessera_work_uuid(const pg_uuid_t *uuid);
 
