@@ -21,7 +21,7 @@
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
-#include "migration/data.h"
+#include "transfer/transfer.h"
 #include "migration/migration.h"
 #include "planner/planner.h"
 #include "planner/prepared_view.h"

@@ -29,11 +29,11 @@
 #include "catalog/change.h"
 #include "catalog/far_code.h"
 #include "common/injection.h"
-#include "migration/data.h"
+#include "migration/abandoned_migrations.h"
 #include "migration/migration.h"
-#include "migration/orphans.h"
-#include "migration/work.h"
 #include "routing/routing.h"
+#include "transaction/background.h"
+#include "transfer/transfer.h"
 #include "transport/connection.h"
 
 #define POLL_MS 500

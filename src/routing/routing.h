@@ -81,7 +81,7 @@ typedef struct TesseraRouting
 	int32		self;			/* node_id of this node */
 	pg_uuid_t	cluster_id;
 	bool		is_config;
-	/* After a promotion, until it is settled (migration/promotion.c): what this shard owns, and on the config node the catalog, may lack the newest commits. */
+	/* After a promotion, until it is settled (failover/promotion.c): what this shard owns, and on the config node the catalog, may lack the newest commits. */
 	bool		placements_unknown;
 	bool		metadata_unknown;
 	int32		incarnation;	/* of this server */

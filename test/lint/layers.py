@@ -12,8 +12,8 @@ LAYERS = {
     "transport": 2, "catalog": 2,
     "routing": 3, "session": 3,
     "transaction": 4,
-    "executor": 5, "ddl": 5, "balance": 5, "migration": 5, "statistics": 5,
-    "planner": 6,
+    "executor": 5, "ddl": 5, "balance": 5, "transfer": 5, "failover": 5, "statistics": 5,
+    "planner": 6, "migration": 6,
     "admin": 7, "bgworkers": 7,
     "init": 8,
 }
