@@ -1,6 +1,6 @@
 /*
  * ddl.h
- *	  DDL of the cluster: which utility statements reach every node, and how (DESIGN section 9, S104-S119).
+ *	  DDL of the cluster: which utility statements reach every node, and how (doc/design.md#ddl; S104-S119).
  *
  * A statement runs here first, inside a subtransaction with a short lock_timeout, under a DDL lock on the config node; then its own text is sent to every
  * other node within the distributed transaction, which commits in two phases. A lock that is not had in time undoes the attempt on all nodes. Each

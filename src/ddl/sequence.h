@@ -1,6 +1,6 @@
 /*
  * sequence.h
- *	  Sequences of the cluster (PLANNER i): each is authoritative on its home, the shard of its schema; other nodes draw blocks of values from there.
+ *	  Sequences of the cluster (doc/design.md#sequences): each is authoritative on its home, the shard of its schema; other nodes draw blocks of values from there.
  */
 #ifndef TESSERA_SEQUENCE_H
 #define TESSERA_SEQUENCE_H

@@ -1,6 +1,6 @@
 /*
  * planner.h
- *	  The planner hook and its tiers (DESIGN section 7).
+ *	  The planner hook and its tiers (doc/design.md#statements).
  */
 #ifndef TESSERA_PLANNER_H
 #define TESSERA_PLANNER_H

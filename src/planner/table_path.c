@@ -1,7 +1,7 @@
 /*
  * table_path.c
  *	  Hooks into core's planner: scans of cluster tables through their shards (router mode), the ownership filter (shard mode), row marks that do not touch
- *	  the local heap (PLANNER d, e2).
+ *	  the local heap (doc/design.md#row-marks).
  *
  * In router mode every base relation that is a cluster table gets one path, a CustomScan that reads all its shards; conditions that mean the same on a
  * shard are shipped and not checked again, the rest stays local. The local heap of such a table is never scanned.
@@ -125,7 +125,7 @@ add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraT
 
 /* ---- row marks (router mode) ---- */
 
-/* Core would lock or fetch again by ctid in the local heap: copy the whole row instead (e2). */
+/* Core would lock or fetch again by ctid in the local heap: copy the whole row instead (doc/design.md#row-marks). */
 static void
 copy_row_marks(PlannerInfo *root, RelOptInfo *rel)
 {
@@ -156,7 +156,7 @@ copy_row_marks(PlannerInfo *root, RelOptInfo *rel)
 }
 
 /*
- * Partitions and children are the shard's business: here the parent is one relation (e4). Core looks at all of this after the hook. Whether the user wrote ONLY is
+ * Partitions and children are the shard's business: here the parent is one relation (doc/design.md#partitions). Core looks at all of this after the hook. Whether the user wrote ONLY is
  * kept in a field that means nothing for relations.
  */
 #define reads_children funcordinality
@@ -462,7 +462,7 @@ scan_mutator(Node *node, ParamContext *context)
 	return expression_tree_mutator(node, scan_mutator, context);
 }
 
-/* COLLATE became an implicit RelabelType in planning and would not be printed (a6); PlaceHolderVars and SubPlans do not print at all. */
+/* COLLATE became an implicit RelabelType in planning and would not be printed (doc/design.md#collations-lost); PlaceHolderVars and SubPlans do not print at all. */
 static bool
 prints_wrong(Node *node, void *context)
 {

@@ -605,7 +605,7 @@ tessera_internal_tell(PG_FUNCTION_ARGS)
 		version.major = DatumGetInt64(majors[i]);
 		remember_told(&version);
 	}
-	/* What moved since: a lock that is held already does not bring the news (B3). */
+	/* What moved since: a lock that is held already does not bring the news (doc/design.md#old-plans). */
 	AcceptInvalidationMessages();
 	PG_RETURN_VOID();
 }
