@@ -117,6 +117,8 @@ extern void tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routi
 /* A statement nested in a running one (a function of an event trigger) must find the other nodes where this one is. */
 extern void tessera_fan_out_pending(void);
 
+extern void tessera_fan_out_init(void); /* from _PG_init: callback of subtransactions */
+
 /* On a node that gets a statement of another one: as it is. */
 extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing);
 

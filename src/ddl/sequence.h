@@ -83,4 +83,6 @@ extern Oid	tessera_sequence_function(Oid function);
 extern Oid	tessera_identity_function(void);
 extern Oid	tessera_sequence_row_function(void);
 
+extern void tessera_sequence_init(void);	/* from _PG_init: callbacks */
+
 #endif							/* TESSERA_SEQUENCE_H */

@@ -20,4 +20,6 @@ extern Oid	tessera_ownership_function(void);
 /* Oid of tessera.require_owned(uuid, "any"...), which raises an error for a row that this shard must not take; InvalidOid if the extension is gone. */
 extern Oid	tessera_require_owned_function(void);
 
+extern void tessera_ownership_init(void);	/* from _PG_init: what makes the oids forgotten */
+
 #endif							/* TESSERA_OWNERSHIP_H */

@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "common/process_exit.h"
 #include "common/shmem.h"
 #include "migration/migration_slot.h"
 #include "transaction/background.h"
@@ -279,8 +280,8 @@ tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt)
 
 /* The worker's own */
 
-static void
-at_exit(int code, Datum arg)
+void
+tessera_slot_leave(int code, Datum arg)
 {
 	TesseraMigrationSlot *slot = tessera_my_migration;
 
@@ -325,7 +326,7 @@ tessera_slot_attach(int i, uint32 generation)
 	if (mine)
 	{
 		tessera_process_display = &display;
-		before_shmem_exit(at_exit, (Datum) 0);
+		tessera_at_exit(tessera_slot_leave);
 	}
 	return mine;
 }

@@ -472,5 +472,4 @@ tessera_planner_init(void)
 	previous_needs_hook = needs_fmgr_hook;
 	needs_fmgr_hook = stays_a_call;
 	tessera_nested_planner = plan_again;
-	tessera_table_path_init();
 }

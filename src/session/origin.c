@@ -16,6 +16,7 @@
 #include "storage/procarray.h"
 #include "utils/tuplestore.h"
 
+#include "common/process_exit.h"
 #include "common/shmem.h"
 #include "session/origin.h"
 
@@ -46,10 +47,10 @@ entries_init(void *memory, LWLockPadded *locks, bool found)
 
 static const TesseraShmemModule origin_module = {"tessera_origins", entries_size, 0, entries_init, NULL};
 
-static void
-clear_entry(int code, Datum arg)
+void
+tessera_origin_clear(int code, Datum arg)
 {
-	pg_atomic_write_u32(&entries[DatumGetInt32(arg)].pid, 0);
+	pg_atomic_write_u32(&entries[MyProc->pgprocno].pid, 0);
 }
 
 void
@@ -60,8 +61,7 @@ tessera_origin_set(int32 node_id, int32 pid)
 	if (entries == NULL || MyProc == NULL || MyProc->pgprocno >= MaxBackends)
 		return;
 	entry = &entries[MyProc->pgprocno];
-	if (pg_atomic_read_u32(&entry->pid) != (uint32) MyProcPid)
-		before_shmem_exit(clear_entry, Int32GetDatum(MyProc->pgprocno));
+	tessera_at_exit(tessera_origin_clear);
 	pg_atomic_write_u32(&entry->pid, 0);
 	pg_write_barrier();
 	entry->origin.node_id = node_id;

@@ -15,6 +15,7 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 
+#include "common/process_exit.h"
 #include "common/shmem.h"
 #include "transaction/declared_wait.h"
 
@@ -26,7 +27,6 @@ typedef struct Entry
 } Entry;
 
 static Entry *entries = NULL;
-static bool exit_registered = false;
 
 static Size
 entries_size(void)
@@ -64,12 +64,12 @@ write_entry(Entry *entry, const TesseraDeclaredWait *wait)
 	pg_atomic_fetch_add_u32(&entry->changes, 1);
 }
 
-static void
-clear_entry(int code, Datum arg)
+void
+tessera_wait_clear(int code, Datum arg)
 {
 	static const TesseraDeclaredWait none = {0};
 
-	write_entry(&entries[DatumGetInt32(arg)], &none);
+	write_entry(&entries[MyProc->pgprocno], &none);
 }
 
 void
@@ -80,9 +80,7 @@ tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, con
 
 	if (entry == NULL)
 		return;
-	if (!exit_registered)
-		before_shmem_exit(clear_entry, Int32GetDatum(MyProc->pgprocno));
-	exit_registered = true;
+	tessera_at_exit(tessera_wait_clear);
 	for (int i = 0; i < wait.n; i++)
 	{
 		wait.awaited[i] = awaited[i];
@@ -98,7 +96,7 @@ tessera_wait_over(void)
 
 	if (entry == NULL || entry->wait.pid == 0)
 		return;
-	clear_entry(0, Int32GetDatum(MyProc->pgprocno));
+	tessera_wait_clear(0, (Datum) 0);
 	pg_atomic_write_u64(&entry->victim, 0);
 }
 
