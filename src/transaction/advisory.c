@@ -585,10 +585,15 @@ utility(PlannedStmt *statement, const char *text, bool read_only, ProcessUtility
 static void
 object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 {
+	TesseraStandInKind kind;
+
 	if (previous_access)
 		previous_access(access, class, object, sub, arg);
-	if (access != OAT_FUNCTION_EXECUTE || class != ProcedureRelationId || !tessera_has_stand_in(object) ||
-		(advisory_mode != ADVISORY_CLUSTER && tessera_is_advisory_function(object)) || !IsTransactionState() || tessera_routing() == NULL)
+	if (access != OAT_FUNCTION_EXECUTE || class != ProcedureRelationId)
+		return;
+	kind = tessera_stand_in_kind(object);
+	if ((kind != TESSERA_NOTIFICATION && (kind != TESSERA_ADVISORY_LOCK || advisory_mode != ADVISORY_CLUSTER)) || !IsTransactionState() ||
+		tessera_routing() == NULL)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -34,6 +34,7 @@
 
 #include "catalog/change.h"
 #include "common/process_exit.h"
+#include "common/injection.h"
 #include "common/shmem.h"
 #include "common/worker.h"
 #include "transaction/notify.h"
@@ -359,6 +360,7 @@ libpq_trouble(const Link *link)
 static void
 begin_connecting(Link *link)
 {
+	tessera_injection("worker_connecting");
 	if (!AcquireExternalFD())
 	{
 		take_down(link, "too many open files");

@@ -34,6 +34,7 @@
 #include "catalog/identity.h"
 #include "catalog/incarnation.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/protocol.h"
 #include "common/spi.h"
 #include "transaction/deadlock.h"
@@ -211,6 +212,8 @@ connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
 {
 	TesseraConnection *connection;
 
+	if (IsBackgroundWorker)
+		tessera_injection("worker_connecting");
 	PG_TRY();
 	{
 		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane,
