@@ -29,10 +29,10 @@
 #include "ddl/sequence_private.h"
 #include "transaction/participant.h"
 
-#define BLOCK_SQL "SELECT tessera.internal_sequence_block($1, $2)"
-#define SET_SQL "SELECT tessera.internal_sequence_set($1, $2, $3)"
-#define STATE_SQL "SELECT tessera.internal_sequence_state($1)"
-#define FORGET_SQL "SELECT tessera.internal_sequence_forget($1)"
+#define BLOCK_SQL "SELECT tessera_internal.sequence_block($1, $2)"
+#define SET_SQL "SELECT tessera_internal.sequence_set($1, $2, $3)"
+#define STATE_SQL "SELECT tessera_internal.sequence_state($1)"
+#define FORGET_SQL "SELECT tessera_internal.sequence_forget($1)"
 
 /* Where a sequence belongs, while the routing image has this number and the sequence is in this schema. */
 typedef struct SequenceHome

@@ -27,6 +27,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/portable.h"
+#include "catalog/relation.h"
 #include "planner/ship.h"
 
 /* Built-in functions that mean another thing on another node, whatever their volatility says. */
@@ -127,7 +128,7 @@ function_stays(Oid function, void *arg)
 	}
 	else if (isAnyTempNamespace(get_func_namespace(function)))
 		;						/* only this session has it */
-	else if (volatility == PROVOLATILE_IMMUTABLE || (context->writing && get_func_namespace(function) != get_namespace_oid("tessera", true)))
+	else if (volatility == PROVOLATILE_IMMUTABLE || (context->writing && !tessera_is_own_schema(get_func_namespace(function))))
 		return false;
 	if (context->reason)
 	{
