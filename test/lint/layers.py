@@ -65,7 +65,8 @@ def include_findings(top, path):
 def shadow_findings(top):
     """Headers of ours that carry the path of a header of PostgreSQL: which of the two an include means would hang on the order of -I."""
     try:
-        server = subprocess.run([os.environ.get("PG_CONFIG", "pg_config"), "--includedir-server"], capture_output=True, text=True, check=True).stdout.strip()
+        server = subprocess.run([os.environ.get("PG_CONFIG", "pg_config"), "--includedir-server"],
+                                capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return []
     return ["%s: PostgreSQL has a header of this name" % path for path in sources(top, (".h",))

@@ -1,5 +1,5 @@
-# How a migration behaves towards others: bounded in memory and rate, gates only when the pause will be short, reads go on behind the write gate, the donor's questions grow
-# rare; and the range deleter: batches with pauses, taken up again after a crash, out of the way of a range that comes back.
+# How a migration behaves towards others: bounded in memory and rate, gates only when the pause will be short, reads go on behind the write gate, the
+# donor's questions grow rare; and the range deleter: batches with pauses, taken up again after a crash, out of the way of a range that comes back.
 use strict;
 use warnings;
 
@@ -35,7 +35,8 @@ $c->pause_at('s2', 'recipient_batch');
 $c->pause_at('s2', 'recipient_cloned');
 my $session = $c->begin('s1', "SELECT tessera.move_range('big', tessera.minkey(), tessera.maxkey(), 's2')");
 $c->is_paused_at('s2', 'recipient_batch');
-ok($c->wait_for('s1', "SELECT bytes_done >= 4 * 64 * 1024 + " . $c->query('s2', "SELECT bytes_done $progress") . " $progress", 't', 10), 'several batches are on their way');
+ok($c->wait_for('s1', "SELECT bytes_done >= 4 * 64 * 1024 + " . $c->query('s2', "SELECT bytes_done $progress") . " $progress", 't', 10),
+	'several batches are on their way');
 $c->go_on('s2', 'recipient_batch');
 $c->is_paused_at('s2', 'recipient_cloned');
 $c->everywhere('UPDATE big SET n = 1');
@@ -68,13 +69,16 @@ $c->query('s1', "SELECT tessera.move_range('big', 1, 3001, 's2')");
 my $faster = $c->query('s1', "SELECT extract(epoch FROM finished - started) FROM tessera.migrations ORDER BY started DESC LIMIT 1");
 cmp_ok($faster, '<', $seconds, 'without the limit less');
 
-# The donor's answers to requests for more of the clone than there is are not taken for news: at a low rate they came while the outcome was waited for.
-$c->query('s1', $_) foreach ('CREATE TABLE slow (k int PRIMARY KEY)', "SELECT tessera.shard_table('slow', 'k')", 'INSERT INTO slow SELECT generate_series(1, 10)');
+# The donor's answers to requests for more of the clone than there is are not taken for news: at a low rate they came while the outcome was waited
+# for.
+$c->query('s1', $_) foreach ('CREATE TABLE slow (k int PRIMARY KEY)', "SELECT tessera.shard_table('slow', 'k')",
+	'INSERT INTO slow SELECT generate_series(1, 10)');
 $c->set(undef, 'tessera.migration_max_rate' => 1, 'tessera.critical_section_budget' => 10000);
 $c->pause_at('s2', 'recipient_confirming');
 my $slow = $c->begin('s1', "SELECT tessera.move_range('slow', 1, 101, 's2')");
 $c->is_paused_at('s2', 'recipient_confirming');
-ok($c->wait_for('s1', "SELECT clock_timestamp() > xact_start + interval '1 second' FROM pg_stat_activity WHERE query LIKE 'SELECT tessera.move_range(%'", 't', 10),
+ok($c->wait_for('s1', "SELECT clock_timestamp() > xact_start + interval '1 second' FROM pg_stat_activity WHERE query LIKE 'SELECT " .
+	"tessera.move_range(%'", 't', 10),
 	'the rate would let them go now');
 $c->go_on('s2', 'recipient_confirming');
 is($c->finish($slow), '', 'the move ends well');
@@ -118,13 +122,15 @@ foreach my $node ($c->names)
 	is($c->query($node, 'SET tessera.gate_timeout = 1000; SELECT bal FROM acc WHERE k = 1500'), '1500', "S56: $node reads inside of the range");
 	is($c->query($node, 'SET tessera.gate_timeout = 1000; SELECT count(*) FROM acc'), '3000', "S56: $node reads everything");
 	$c->query($node, 'SET tessera.gate_timeout = 1000; UPDATE acc SET bal = bal WHERE k = 500');
-	like($c->error($node, 'SET tessera.gate_timeout = 300; UPDATE acc SET bal = bal WHERE k = 1500'), qr/55P03.*gate|40001/s, "S56: $node does not write inside");
+	like($c->error($node, 'SET tessera.gate_timeout = 300; UPDATE acc SET bal = bal WHERE k = 1500'), qr/55P03.*gate|40001/s,
+		"S56: $node does not write inside");
 }
 # Who waits at a gate is counted and logged.
 $c->set(undef, 'tessera.log_min_gate_wait' => 0);
 $c->query('s1', 'SELECT tessera.stat_routing_reset()');
 my $held = $c->begin('s1', 'UPDATE acc SET bal = bal WHERE k = 1500');
-ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'UPDATE acc SET bal = bal WHERE k = 1500%' AND wait_event_type = 'Extension'", '1'), 'a statement waits at the gate');
+ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'UPDATE acc SET bal = bal WHERE k = 1500%' AND wait_event_type = " .
+	"'Extension'", '1'), 'a statement waits at the gate');
 my $before = -s $c->node('s1')->logfile;
 $c->go_on('s1', 'donor_write_gate');
 is($c->finish($session), '', 'and the move ends well');
@@ -170,19 +176,23 @@ same('all is deleted', 'acc');
 # Many ranges at once: the delay of each is its own, and comes to its end.
 $c->reset_settings;
 $c->set(undef, 'tessera.orphan_cleanup_delay' => 300);
-$c->query('s1', $_) foreach ('CREATE TABLE many (k int PRIMARY KEY)', 'INSERT INTO many SELECT generate_series(1, 1000)', "SELECT tessera.shard_table('many', 'k')", "SELECT tessera.move_range('many', 1, 2, 's2')", "SELECT tessera.move_range('many', 1, 2, 's1')");
+$c->query('s1', $_) foreach ('CREATE TABLE many (k int PRIMARY KEY)', 'INSERT INTO many SELECT generate_series(1, 1000)',
+	"SELECT tessera.shard_table('many', 'k')", "SELECT tessera.move_range('many', 1, 2, 's2')", "SELECT tessera.move_range('many', 1, 2, 's1')");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'a range that was moved away again is deleted');
 $c->query('s2', "UPDATE tessera.placement p SET deletions = ARRAY(SELECT ROW(g * 10, g * 10 + 1)::tessera.bound_range FROM generate_series(1, 60) g)
 	FROM tessera.cluster_table t WHERE t.group_id = p.group_id AND t.table_name = 'many'");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'so are sixty of them');
 
 # Invariant 5: what is owned stays, whatever the list says.
-$c->query('s1', "UPDATE tessera.placement p SET deletions = '{\"(100,200)\",\"(900,910)\"}' FROM tessera.cluster_table t WHERE t.group_id = p.group_id AND t.table_name = 'many'");
+$c->query('s1', "UPDATE tessera.placement p SET deletions = '{\"(100,200)\",\"(900,910)\"}' FROM tessera.cluster_table t WHERE t.group_id = " .
+	"p.group_id AND t.table_name = 'many'");
 $c->query('s1', "SELECT tessera.move_range('many', 900, 910, 's2')");
-ok($c->wait_for('s1', "SELECT deletions FROM tessera.placement JOIN tessera.cluster_table USING (group_id) WHERE table_name = 'many'", '{"(100,200)"}', 30),
+ok($c->wait_for('s1', "SELECT deletions FROM tessera.placement JOIN tessera.cluster_table USING (group_id) WHERE table_name = 'many'",
+	'{"(100,200)"}', 30),
 	'what is not owned is deleted and off the list');
 is($c->query('s1', 'SELECT count(*) FROM many'), '1000', 'what is owned is not');
-like($c->query('s1', 'SELECT * FROM tessera.check_consistency()'), qr/^5\|public\.many\|shard s1 has to delete the range from 100 to 200, but owns that from MINKEY to 900$/m,
+like($c->query('s1', 'SELECT * FROM tessera.check_consistency()'),
+	qr/^5\|public\.many\|shard s1 has to delete the range from 100 to 200, but owns that from MINKEY to 900$/m,
 	'and the error in the list is noticed');
 $c->query('s1', "UPDATE tessera.placement SET deletions = '{}'");
 

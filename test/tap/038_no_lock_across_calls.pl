@@ -1,5 +1,5 @@
-# S45: no lock is held across a call to another node. Each call of a migration is held up at the node that is called; the processes of the others then hold no row, no
-# lock of a user's table but the clone's, and nothing that a statement, another migration or a promoted config node would wait for.
+# S45: no lock is held across a call to another node. Each call of a migration is held up at the node that is called; the processes of the others then
+# hold no row, no lock of a user's table but the clone's, and nothing that a statement, another migration or a promoted config node would wait for.
 use strict;
 use warnings FATAL => 'all';
 
@@ -18,11 +18,13 @@ $c->query('s1', $_) foreach (
 	"SELECT tessera.move_range('t', tessera.minkey(), tessera.maxkey(), 's2')");
 my $move = "SELECT tessera.move_range('t', 501, 601, 's3')";
 
-# Locks of a node's processes of migrations: rows (whoever locks one has a transaction id), relations of this extension beyond RowShareLock, tables of users at all.
+# Locks of a node's processes of migrations: rows (whoever locks one has a transaction id), relations of this extension beyond RowShareLock, tables of
+# users at all.
 my $locks = "SELECT a.backend_type, l.locktype, l.mode, l.relation::regclass FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 	WHERE a.backend_type ~ '^tessera (migration|range)' AND (l.locktype IN ('transactionid', 'tuple', 'object', 'advisory')
 	OR l.locktype = 'relation' AND (l.mode NOT IN ('AccessShareLock', 'RowShareLock') OR l.relation = 't'::regclass)) ORDER BY 1, 2, 3, 4";
-my $placement = "BEGIN; SET LOCAL lock_timeout = 1; LOCK TABLE tessera.placement, tessera.migration_coordinator, tessera.migration_recipient; ROLLBACK";
+my $placement = "BEGIN; SET LOCAL lock_timeout = 1; LOCK TABLE tessera.placement, tessera.migration_coordinator, tessera.migration_recipient; " .
+	"ROLLBACK";
 
 # The nodes that do not carry out the call themselves.
 sub unlocked
@@ -37,7 +39,8 @@ sub unlocked
 	return;
 }
 
-# Runs a move with the call held up at a point of a node. error: [ node, point ] at which the move fails; clones: the node that holds the clone's lock then.
+# Runs a move with the call held up at a point of a node. error: [ node, point ] at which the move fails; clones: the node that holds the clone's lock
+# then.
 sub held
 {
 	my ($node, $point, %params) = @_;

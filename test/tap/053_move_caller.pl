@@ -1,5 +1,5 @@
-# The caller of a move dies, or fails, before the donor is at work: the shards are free for another move at once, and nothing of the first one is left. The config
-# node's fence decides: a donor that is told after it gives up.
+# The caller of a move dies, or fails, before the donor is at work: the shards are free for another move at once, and nothing of the first one is
+# left. The config node's fence decides: a donor that is told after it gives up.
 use strict;
 use warnings FATAL => 'all';
 

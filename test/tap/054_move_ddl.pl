@@ -1,6 +1,6 @@
 # DDL and TRUNCATE meet a migration (doc/design.md#moves-and-ddl): they end the migrations of their tables' group before they want a lock, whatever
-# phase those are in, from whatever node; past the decision they wait for it, not for ever. The move says what ended it. New moves of the group are held off
-# while the statement's transaction is open. A clone makes way for whoever waits for its table without having named it.
+# phase those are in, from whatever node; past the decision they wait for it, not for ever. The move says what ended it. New moves of the group are
+# held off while the statement's transaction is open. A clone makes way for whoever waits for its table without having named it.
 use strict;
 use warnings;
 
@@ -10,7 +10,8 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 use TesseraCluster;
 
-my $c = TesseraCluster->new('moveddl', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 100, 'tessera.migration_batch_size' => 16,
+my $c = TesseraCluster->new('moveddl', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 100,
+	'tessera.migration_batch_size' => 16,
 	'tessera.migration_commit_size' => 16 });
 $c->create(shards => 3, routers => 1);
 $c->everywhere($_) foreach (
@@ -98,7 +99,8 @@ foreach my $case (
 	cmp_ok($took, '<', 10, sprintf('%s: took %.1f s', $point, $took));
 	clear();
 	like($c->ended($move), qr/ERROR:  55006: migration was cancelled: \Q$by\E was in its way/, "$point: the mover is told");
-	is($c->query('s1', 'SELECT state || $$ $$ || error FROM tessera.migrations ORDER BY started DESC LIMIT 1'), "aborted 55006: migration was cancelled: $by was in its way",
+	is($c->query('s1', 'SELECT state || $$ $$ || error FROM tessera.migrations ORDER BY started DESC LIMIT 1'),
+		"aborted 55006: migration was cancelled: $by was in its way",
 		"$point: it is on record");
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), 's1', "$point: the range has not moved");
 	clean("$point, $sql");
@@ -107,11 +109,13 @@ foreach my $case (
 # Past the decision: wait for the end, for so long as the setting says.
 my $move = paused_at('config_commit');
 my $begun = time;
-like($c->error('s3', "SET tessera.ddl_lock_timeout = '1s'; ALTER TABLE acc ADD COLUMN a2 int"), qr/55006: a migration of table public.acc has not ended within 1000 ms.*HINT:/s,
+like($c->error('s3', "SET tessera.ddl_lock_timeout = '1s'; ALTER TABLE acc ADD COLUMN a2 int"),
+	qr/55006: a migration of table public.acc has not ended within 1000 ms.*HINT:/s,
 	'past the decision DDL waits for the end, and gives up at its deadline');
 cmp_ok(time - $begun, '<', 10, 'in time');
 my $ddl = $c->background('s3', 'ALTER TABLE acc ADD COLUMN a2 int');
-ok($c->wait_for('s3', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE acc ADD COLUMN a2%' AND pid <> pg_backend_pid() AND state = 'active'", '1', 20),
+ok($c->wait_for('s3', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE acc ADD COLUMN a2%' AND pid <> pg_backend_pid() AND " .
+	"state = 'active'", '1', 20),
 	'another one waits');
 clear();
 is($c->ended($ddl), '', 'and runs when the migration has ended');
@@ -126,7 +130,8 @@ $move = paused_at('donor_steady');
 my $session = $c->session('s3', on_error_stop => 0);
 $session->query('BEGIN; UPDATE acc SET bal = bal + 1 WHERE k = 700');
 clear();
-ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations ORDER BY started DESC LIMIT 1", qr/^transaction of process/), 'the move waits for a transaction');
+ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations ORDER BY started DESC LIMIT 1", qr/^transaction of process/),
+	'the move waits for a transaction');
 $session->query('ALTER TABLE acc ADD COLUMN a3 int');
 is($session->{stderr}, '', 'which goes on to DDL');
 like($c->ended($move), qr/55006: migration was cancelled: ALTER TABLE of "acc"/, 'the move has ended');
@@ -146,7 +151,8 @@ moves('s2', "'acc', 500, 1500, 's1'", 'and back');
 $move = paused_at('donor_cloned');
 my $second = paused_at('donor_steady', at => 's2', sql => "SELECT tessera.move_range('other', 100, 2000, 's3')");
 $session->{stderr} = '';
-$session->query('BEGIN; ALTER TABLE acc ADD COLUMN a4 int; SAVEPOINT a; TRUNCATE other; ROLLBACK TO a; ALTER TABLE other ADD COLUMN w int; ALTER TABLE acc ADD COLUMN a5 int; ROLLBACK');
+$session->query('BEGIN; ALTER TABLE acc ADD COLUMN a4 int; SAVEPOINT a; TRUNCATE other; ROLLBACK TO a; ALTER TABLE other ADD COLUMN w int; ALTER ' .
+	'TABLE acc ADD COLUMN a5 int; ROLLBACK');
 is($session->{stderr}, '', 'several statements in one transaction');
 clear();
 like($c->ended($move), qr/55006: migration was cancelled: ALTER TABLE of "acc"/, 'have ended the first migration');
@@ -159,7 +165,8 @@ foreach my $case ([ 's1', 'DROP DOMAIN positive CASCADE', 1 ], [ 's1', 'VACUUM F
 {
 	my ($node, $sql, $plain) = @$case;
 	$move = paused_at('recipient_batch');
-	is($c->query('s1', "SELECT count(*) > 0 FROM pg_locks WHERE relation = 'acc'::regclass AND mode = 'AccessShareLock' AND pid IN (SELECT pid FROM tessera.stat_progress_migration)"),
+	is($c->query('s1', "SELECT count(*) > 0 FROM pg_locks WHERE relation = 'acc'::regclass AND mode = 'AccessShareLock' AND pid IN " .
+		"(SELECT pid FROM tessera.stat_progress_migration)"),
 		't', 'the clone holds the table');
 	my ($status, $stdout, $stderr) = $c->psql($node, "SET client_min_messages = warning; $sql", timeout => 60);
 	is($stderr, '', "$sql goes through");

@@ -1,7 +1,8 @@
-# Isolation in the middle of a move (doc/design.md#old-plans, doc/design.md#older-writers; S72, S76, S78, S79): what 041_snapshots.pl does not hold still for. Who has locked
-# rows of the range, or has read it at SERIALIZABLE, holds the gate off; a plan and its lock from before the first cloned row do not show that row; an UPDATE of all rows
-# changes each exactly once, in whatever phase it meets the move; rows that a former owner has still to delete are seen by no statement that began after the
-# commit; a REPEATABLE READ transaction that needs a chunk which has moved under it is told to retry.
+# Isolation in the middle of a move (doc/design.md#old-plans, doc/design.md#older-writers; S72, S76, S78, S79): what 041_snapshots.pl does not hold
+# still for. Who has locked rows of the range, or has read it at SERIALIZABLE, holds the gate off; a plan and its lock from before the first cloned
+# row do not show that row; an UPDATE of all rows changes each exactly once, in whatever phase it meets the move; rows that a former owner has still
+# to delete are seen by no statement that began after the commit; a REPEATABLE READ transaction that needs a chunk which has moved under it is told to
+# retry.
 use strict;
 use warnings;
 
@@ -13,7 +14,8 @@ use TesseraCluster;
 
 my $ROWS = 2000;
 my $c = TesseraCluster->new('isolation',
-	settings => { 'tessera.advisory_locks' => 'node', 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, 'tessera.gate_timeout' => 60000, 'tessera.migration_commit_size' => 16 });
+	settings => { 'tessera.advisory_locks' => 'node', 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
+	'tessera.gate_timeout' => 60000, 'tessera.migration_commit_size' => 16 });
 $c->create(shards => 3);
 my @nodes = $c->names;
 $c->query('s1', $_) foreach (
@@ -83,7 +85,8 @@ foreach my $case (
 	$session->query($_) foreach @sql;
 	is($session->{stderr}, '', "$name: locked");
 	resume($donor, 'donor_steady');
-	ok($c->wait_for($donor, 'SELECT waiting_for FROM tessera.stat_progress_migration', qr/^transaction of process/, 30), "$name: the move waits for it");
+	ok($c->wait_for($donor, 'SELECT waiting_for FROM tessera.stat_progress_migration', qr/^transaction of process/, 30),
+		"$name: the move waits for it");
 	is($c->query('s3', 'UPDATE acc SET bal = bal WHERE k = 900 RETURNING k'), '900', "$name: others go on");
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), $donor, "$name: the gate is held off");
 	$session->query('COMMIT');
@@ -102,7 +105,8 @@ foreach my $case (
 	$session->query('BEGIN; UPDATE acc SET bal = bal + 1 WHERE k = 700');
 	is($session->{stderr}, '', 'a writer enters');
 	resume($donor, 'donor_closing');
-	ok($c->wait_for($donor, 'SELECT gate_attempts > 0, phase, waiting_for FROM tessera.stat_progress_migration', qr/^t\|steady\|transaction of process/, 30), 'the gate was closed for it in vain');
+	ok($c->wait_for($donor, 'SELECT gate_attempts > 0, phase, waiting_for FROM tessera.stat_progress_migration',
+		qr/^t\|steady\|transaction of process/, 30), 'the gate was closed for it in vain');
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), $donor, 'the range is where it was');
 	is($c->query('s3', 'UPDATE acc SET bal = bal WHERE k = 900 RETURNING k'), '900', 'others go on');
 	$session->query('COMMIT');
@@ -121,7 +125,8 @@ foreach my $case (
 	my $old = $c->background($donor, "UPDATE acc SET bal = bal + 1 WHERE k = 700 AND hold()");
 	ok($c->wait_for($donor, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", '1', 30), 'an older statement is under way');
 	my ($move) = begin_move();
-	ok($c->wait_for($donor, 'SELECT phase, waiting_for FROM tessera.stat_progress_migration', qr/^steady\|transaction of process/, 30), 'the move waits for it');
+	ok($c->wait_for($donor, 'SELECT phase, waiting_for FROM tessera.stat_progress_migration', qr/^steady\|transaction of process/, 30),
+		'the move waits for it');
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), $donor, 'the gate is held off');
 	$lock->quit;
 	is($c->ended($old), '', 'the statement ends well');
@@ -129,7 +134,8 @@ foreach my $case (
 	is($c->query('s1', 'UPDATE acc SET bal = 0 WHERE k = 700 AND bal = 1 RETURNING k'), '700', 'what it wrote has moved');
 }
 
-# A snapshot of the moment at which nobody knew who owns the range: it shows it as given up, even if the move was undone. Who reads by it is told to retry.
+# A snapshot of the moment at which nobody knew who owns the range: it shows it as given up, even if the move was undone. Who reads by it is told to
+# retry.
 {
 	my ($donor) = ($owner);
 	pause($donor, 'config_commit');
@@ -138,7 +144,8 @@ foreach my $case (
 	my $session = $c->session($donor, on_error_stop => 0);
 	$session->query('\set VERBOSITY verbose');
 	$session->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class LIMIT 1');
-	my $allow = "WITH t AS (SELECT group_id FROM tessera.cluster_table WHERE table_name = 'acc') UPDATE tessera.table_group g SET allow_migrations = %s FROM t WHERE g.group_id = t.group_id";
+	my $allow = "WITH t AS (SELECT group_id FROM tessera.cluster_table WHERE table_name = 'acc') UPDATE tessera.table_group g SET " .
+		"allow_migrations = %s FROM t WHERE g.group_id = t.group_id";
 	$c->query('s1', sprintf($allow, 'false'));
 	resume($donor, 'config_commit');
 	like($c->ended($move), qr/55006/, 'the config node refuses the move');
@@ -170,9 +177,11 @@ is($c->query($to, 'SET tessera.replicate_ddl = off; SELECT pg_relation_size($$ac
 foreach my $node (@nodes)
 {
 	my $session = $reader{$node};
-	is($session->query('EXECUTE whole') . $session->query('EXECUTE one'), "$ROWS ${ROWS}1", "$node: the same plan when rows are cloned") or diag $session->{stderr};
+	is($session->query('EXECUTE whole') . $session->query('EXECUTE one'), "$ROWS ${ROWS}1", "$node: the same plan when rows are cloned")
+		or diag $session->{stderr};
 	$session->query('COMMIT');
-	is($session->query('EXECUTE whole') . $session->query('EXECUTE one'), "$ROWS ${ROWS}1", "$node: and in the next transaction") or diag $session->{stderr};
+	is($session->query('EXECUTE whole') . $session->query('EXECUTE one'), "$ROWS ${ROWS}1", "$node: and in the next transaction")
+		or diag $session->{stderr};
 	$session->quit;
 }
 resume($to, 'recipient_cloned');
@@ -182,7 +191,8 @@ end_move($move, 'plans from before the clone');
 my $updates = 0;
 my @waiting;
 ($from, $to) = ($owner, next_owner());
-my @phases = ([ $to, 'recipient_registered' ], [ $to, 'recipient_batch' ], [ $to, 'recipient_cloned' ], [ $from, 'donor_steady' ], [ $from, 'donor_write_gate', 1 ],
+my @phases = ([ $to, 'recipient_registered' ], [ $to, 'recipient_batch' ], [ $to, 'recipient_cloned' ], [ $from, 'donor_steady' ],
+	[ $from, 'donor_write_gate', 1 ],
 	[ $from, 'donor_read_gate', 1 ], [ $from, 'config_committed', 1 ], [ $from, 'donor_released' ], [ $from, 'range_deleter_batch' ]);
 my $held;
 my $turn = 0;
@@ -213,7 +223,8 @@ foreach my $phase (@phases)
 	# seen by every node, by whatever plan
 	foreach my $reader (@nodes)
 	{
-		is($c->query($reader, "SELECT count(*), count(DISTINCT k), min(bal), max(bal) FROM acc"), "$ROWS|$ROWS|$updates|$updates", "$point: $reader sees each row once, changed $updates times");
+		is($c->query($reader, "SELECT count(*), count(DISTINCT k), min(bal), max(bal) FROM acc"), "$ROWS|$ROWS|$updates|$updates",
+			"$point: $reader sees each row once, changed $updates times");
 	}
 }
 
@@ -224,7 +235,8 @@ foreach my $node (@nodes)
 	foreach my $scan ('seqscan', 'indexscan', 'bitmapscan')
 	{
 		my $others = join('', map { "SET enable_$_ = off; " } grep { $_ ne $scan } qw(seqscan indexscan indexonlyscan bitmapscan));
-		is($c->query($node, "$others SELECT count(*) FROM acc WHERE k BETWEEN 1 AND 2000 AND bal = $updates"), $ROWS, "$node, $scan: no row of a former owner");
+		is($c->query($node, "$others SELECT count(*) FROM acc WHERE k BETWEEN 1 AND 2000 AND bal = $updates"), $ROWS,
+			"$node, $scan: no row of a former owner");
 	}
 	is($c->query($node, 'UPDATE acc SET bal = bal WHERE k BETWEEN 501 AND 510 RETURNING 1'), join("\n", (1) x 10), "$node: none is changed there");
 	is($c->query($node, 'COPY (SELECT k FROM acc WHERE k BETWEEN 995 AND 1004) TO STDOUT'), join("\n", 995 .. 1004), "$node: none is copied");
@@ -244,7 +256,8 @@ foreach my $node (@nodes)
 	pause($donor, 'donor_steady');
 	($move) = begin_move();
 	reached($donor, 'donor_steady');
-	is($session->query('UPDATE acc SET bal = bal WHERE k = 1000 RETURNING k'), '1000', "$node: a write into the range that is about to move") or diag $session->{stderr};
+	is($session->query('UPDATE acc SET bal = bal WHERE k = 1000 RETURNING k'), '1000', "$node: a write into the range that is about to move")
+		or diag $session->{stderr};
 	resume($donor, 'donor_steady');
 	$session->query('COMMIT');
 	is($session->{stderr}, '', "$node: it commits");

@@ -1,6 +1,6 @@
-# COPY FROM and TRUNCATE that began before a move's commit and come to the table after it, on the donor, on the recipient and on a third node: what the statement's
-# own snapshot sees is older than its locks. They go on by the new placements; they do not look at the old ones again and again until they fail (40001), with
-# everybody else behind their locks.
+# COPY FROM and TRUNCATE that began before a move's commit and come to the table after it, on the donor, on the recipient and on a third node: what
+# the statement's own snapshot sees is older than its locks. They go on by the new placements; they do not look at the old ones again and again until
+# they fail (40001), with everybody else behind their locks.
 use strict;
 use warnings;
 
@@ -9,7 +9,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('utility', settings => { 'tessera.injection_points' => 'on', 'tessera.critical_section_budget' => '20s', 'tessera.gate_timeout' => '40s' });
+my $c = TesseraCluster->new('utility', settings => { 'tessera.injection_points' => 'on', 'tessera.critical_section_budget' => '20s',
+	'tessera.gate_timeout' => '40s' });
 # s1 keeps the keys from 1001 on: each node has a local part, before the move or after it.
 $c->create(shards => 3);
 $c->query('s1', $_) foreach (
@@ -27,7 +28,8 @@ sub start
 	my %run = (node => $node, said => '');
 	my $file = "$directory/" . ++$number;
 	append_to_file($file, $sql);
-	$run{handle} = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $c->node($node)->host, '-p', $c->node($node)->port, 'postgres' ],
+	$run{handle} = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $c->node($node)->host, '-p',
+		$c->node($node)->port, 'postgres' ],
 		'<', $file, '>', '/dev/null', '2>', \$run{said}, IPC::Run::timeout(120));
 	return \%run;
 }
@@ -41,7 +43,8 @@ sub succeeds
 }
 
 # A statement of each node waits at the closed gate of s1, which then gives the range from 1 to 501 to s2.
-my $waiting = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event_type = 'Extension' AND (query LIKE 'COPY%' OR query LIKE '%internal_copy_check%')";
+my $waiting = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event_type = 'Extension' AND " .
+	"(query LIKE 'COPY%' OR query LIKE '%internal_copy_check%')";
 $c->query('s1', "SELECT tessera.injection_set('donor_write_gate', 'pause')");
 my $move = start('s1', "SELECT tessera.move_range('t', 1, 501, 's2');");
 ok($c->wait_for('s1', "SELECT max(paused) FROM tessera.injection_list()", '1'), 'the gate is closed');
@@ -64,7 +67,8 @@ foreach my $node ($c->names)
 	$move = start('s1', "SELECT tessera.move_range('t', 1, 501, '$range{$donor}');");
 	ok($c->wait_for($donor, "SELECT max(paused) FROM tessera.injection_list()", '1'), "a move of $donor is committed, and $donor does not know");
 	my $truncate = start($node, 'TRUNCATE t;');
-	ok($c->wait_for($node, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'TRUNCATE%'", '1'), "$node: TRUNCATE has begun");
+	ok($c->wait_for($node, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'TRUNCATE%'", '1'),
+		"$node: TRUNCATE has begun");
 	$c->query($donor, "SELECT tessera.injection_clear('config_committed')");
 	succeeds($move, 'the move gets there');
 	succeeds($truncate, "the TRUNCATE of $node, too");

@@ -19,7 +19,8 @@ sub same_tables
 	my @answers = $c->query_all(<<'SQL');
 SELECT string_agg(t, ' ' ORDER BY t) FROM (
   SELECT c.relname || '(' || string_agg(a.attname || ':' || format_type(a.atttypid, a.atttypmod), ',' ORDER BY a.attname) || ')' AS t
-  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'i') AND attnum > 0 AND NOT attisdropped
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'i') AND attnum > 0
+    AND NOT attisdropped
   GROUP BY c.relname
   UNION ALL SELECT table_id || schema_name || '.' || table_name || (relid = (schema_name || '.' || table_name)::regclass) FROM tessera.cluster_table
   UNION ALL SELECT schema_name || version_id || node_id FROM tessera.schema_placement) x
@@ -46,17 +47,21 @@ same_tables('made on a router');
 isnt($c->query('s1', "SELECT node_id FROM tessera.schema_placement WHERE schema_name = 'app'"), '', 'a new schema has a shard');
 is($c->query('s3', 'SELECT count(*) FROM app.u'), '1', 'its table is reached from elsewhere');
 $c->query('r1', "SELECT tessera.shard_table('t', 'k', strategy => 'hash', chunks => 12)");
-ok($c->wait_for($_, "SELECT count(DISTINCT shard) FROM tessera.chunks WHERE table_name = 't'::regclass", '3'), "$_ knows the chunks") foreach $c->names;
+ok($c->wait_for($_, "SELECT count(DISTINCT shard) FROM tessera.chunks WHERE table_name = 't'::regclass", '3'), "$_ knows the chunks")
+	foreach $c->names;
 $c->query('r1', "INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, 300) g");
 
 # roles: once per server, none twice, none forgotten
 $c->query('s2', 'SET tessera.replicate_ddl = off; CREATE ROLE known');
-$c->query('r1', "CREATE ROLE known; CREATE ROLE fresh LOGIN PASSWORD 'secret'; ALTER ROLE fresh SET work_mem = '7MB'; GRANT known TO fresh; COMMENT ON ROLE fresh IS 'x'");
-is(join(',', $c->query_all("SELECT count(*) FROM pg_auth_members m JOIN pg_roles r ON r.oid = m.member JOIN pg_db_role_setting s ON s.setrole = r.oid WHERE rolname = 'fresh'")), '1,1,1,1',
+$c->query('r1', "CREATE ROLE known; CREATE ROLE fresh LOGIN PASSWORD 'secret'; ALTER ROLE fresh SET work_mem = '7MB'; GRANT known TO fresh; " .
+	"COMMENT ON ROLE fresh IS 'x'");
+is(join(',', $c->query_all("SELECT count(*) FROM pg_auth_members m JOIN pg_roles r ON r.oid = m.member JOIN pg_db_role_setting s ON s.setrole = " .
+	"r.oid WHERE rolname = 'fresh'")), '1,1,1,1',
 	'a role with its settings and memberships on every server');
 $c->query('r1', 'GRANT SELECT ON t TO fresh');
 is($c->query('s3', 'SET ROLE fresh; SELECT count(*) FROM t'), '300', 'and its privileges');
-my $error = $c->error('s1', "SET tessera.replicate_ddl = off; DROP ROLE IF EXISTS ghost; CREATE ROLE ghost; RESET tessera.replicate_ddl; ALTER ROLE ghost PASSWORD 'hush'");
+my $error = $c->error('s1',
+	"SET tessera.replicate_ddl = off; DROP ROLE IF EXISTS ghost; CREATE ROLE ghost; RESET tessera.replicate_ddl; ALTER ROLE ghost PASSWORD 'hush'");
 like($error, qr/42704.*ghost/s, 'a role that another server lacks');
 unlike($error, qr/hush.*node/s, 'its password is in no context');
 $c->query('s1', 'DROP ROLE ghost');
@@ -131,7 +136,8 @@ ok($c->wait_for('s2', 'SELECT count(*) FROM pg_prepared_xact()', '0', 60), 'nor 
 same_tables('after a node died with the statement open');
 
 # rows of stale routing after a move
-my ($shard, $min, $max) = split /\|/, $c->query('s1', "SELECT shard, min, max FROM tessera.chunks WHERE table_name = 't'::regclass AND min::text <> 'MINKEY' AND max::text <> 'MAXKEY' LIMIT 1");
+my ($shard, $min, $max) = split /\|/, $c->query('s1',
+	"SELECT shard, min, max FROM tessera.chunks WHERE table_name = 't'::regclass AND min::text <> 'MINKEY' AND max::text <> 'MAXKEY' LIMIT 1");
 my $to = $shard eq 's1' ? 's2' : 's1';
 SKIP:
 {
@@ -142,7 +148,8 @@ SKIP:
 	my $rows = join('', map { "$_\tnew\n" } 1001 .. 1400);
 	my $server = $c->node('r1');
 	my ($out, $err) = ('', '');
-	IPC::Run::run([ 'psql', '-XAtq', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', 'COPY t (k, v) FROM STDIN' ], '<', \$rows, '>', \$out, '2>', \$err);
+	IPC::Run::run([ 'psql', '-XAtq', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', 'COPY t (k, v) FROM STDIN' ], '<', \$rows, '>',
+		\$out, '2>', \$err);
 	is($err, '', 'COPY by stale routing');
 	is($c->query('s3', 'SELECT count(*), count(DISTINCT k) FROM t'), '700|700', 'every row is there once');
 	my ($violations) = $c->query('s1', 'SELECT count(*) FROM tessera.check_consistency()');

@@ -1,5 +1,5 @@
-# UPDATE of the shard key (doc/design.md#statements): the row moves. The same statements on a plain server and from each node; concurrent updates and deletes of the same row; moves of
-# the range that a row leaves or goes to; transactions and savepoints; random updates by clients of three nodes.
+# UPDATE of the shard key (doc/design.md#statements): the row moves. The same statements on a plain server and from each node; concurrent updates and
+# deletes of the same row; moves of the range that a row leaves or goes to; transactions and savepoints; random updates by clients of three nodes.
 use strict;
 use warnings;
 
@@ -8,12 +8,14 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('key_update', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, 'tessera.gate_timeout' => 60000 });
+my $c = TesseraCluster->new('key_update', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
+	'tessera.gate_timeout' => 60000 });
 
 my $schema = <<'SQL';
 CREATE TABLE t1 (k int NOT NULL, id int NOT NULL, v text, n numeric(10,2), PRIMARY KEY (k, id));
 CREATE TABLE t2 (k int PRIMARY KEY, "Odd name" varchar(5), at timestamptz);
-CREATE TABLE t3 (gone int, a int NOT NULL, b text NOT NULL, i int GENERATED ALWAYS AS IDENTITY, g int GENERATED ALWAYS AS (a * 2) STORED, d text DEFAULT 'dflt', CHECK (a < 1000));
+CREATE TABLE t3 (gone int, a int NOT NULL, b text NOT NULL, i int GENERATED ALWAYS AS IDENTITY, g int GENERATED ALWAYS AS (a * 2) STORED,
+  d text DEFAULT 'dflt', CHECK (a < 1000));
 ALTER TABLE t3 DROP COLUMN gone;
 CREATE TABLE t4 (k int8 NOT NULL, a int[], x int);
 ALTER TABLE t3 REPLICA IDENTITY FULL;
@@ -30,7 +32,8 @@ CREATE TABLE t6 (k numeric(6,1) NOT NULL, c code, b char(3), vs varchar(3)[], r 
 CREATE TABLE t7 (k varchar(4) PRIMARY KEY, v int);
 CREATE VIEW v1 AS SELECT k, id, v FROM t1;
 CREATE TABLE pl (id int PRIMARY KEY, name text);
-CREATE FUNCTION move_it(old int, new int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE c int; BEGIN UPDATE t2 SET k = new WHERE k = old; GET DIAGNOSTICS c = ROW_COUNT; RETURN c; END $$;
+CREATE FUNCTION move_it(old int, new int) RETURNS int LANGUAGE plpgsql
+  AS $$ DECLARE c int; BEGIN UPDATE t2 SET k = new WHERE k = old; GET DIAGNOSTICS c = ROW_COUNT; RETURN c; END $$;
 CREATE ROLE only_update;
 GRANT SELECT, UPDATE ON t1 TO only_update;
 SQL
@@ -38,7 +41,8 @@ SQL
 my @refused;
 sub refused { push @refused, $_[0]; return $_[0]; }
 
-my $prepared = 'PREPARE p (int, int) AS UPDATE t1 SET k = $2 WHERE k = $1 AND id = 1 RETURNING k, id;' . join('', map { 'EXECUTE p(' . ($_ + 100) . ", $_);" } 1 .. 9);
+my $prepared = 'PREPARE p (int, int) AS UPDATE t1 SET k = $2 WHERE k = $1 AND id = 1 RETURNING k, id;' .
+	join('', map { 'EXECUTE p(' . ($_ + 100) . ", $_);" } 1 .. 9);
 my @script = (
 	q{INSERT INTO t1 SELECT k, i, 'v' || k || '-' || i, k * 10 + i FROM generate_series(1, 15) k, generate_series(1, 4) i},
 	q{INSERT INTO t2 SELECT g, 'x' || g, '2026-01-01'::timestamptz + g * interval '1 h' FROM generate_series(1, 40) g},
@@ -73,9 +77,13 @@ my @script = (
 	q{UPDATE t3 SET b = NULL WHERE a = 14},
 	q{UPDATE t4 SET k = 100, a = a || 7 WHERE k = 1 RETURNING a},
 	q{UPDATE t4 SET k = k + 5000000000 WHERE x = 0 AND k > 10 RETURNING k},
-	q{BEGIN; UPDATE t1 SET k = 600 WHERE k = 10 AND id = 3 RETURNING k; UPDATE t1 SET k = 601 WHERE k = 600 RETURNING k; SELECT k FROM t1 WHERE k BETWEEN 600 AND 601; ROLLBACK; SELECT count(*) FROM t1 WHERE k BETWEEN 600 AND 601},
-	q{BEGIN; INSERT INTO t1 VALUES (700, 1); UPDATE t1 SET k = 701 WHERE k = 700; UPDATE t1 SET v = 'later' WHERE k = 701; SAVEPOINT s; UPDATE t1 SET k = 702 WHERE k = 701; ROLLBACK TO s; UPDATE t1 SET k = 703 WHERE k = 701 RETURNING v; COMMIT; SELECT k, v FROM t1 WHERE k >= 700 AND k < 710 ORDER BY k},
-	q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t1; UPDATE t1 SET k = k + 1 WHERE k = 703; UPDATE t1 SET k = k + 1 WHERE k = 704 RETURNING k; COMMIT},
+	q{BEGIN; UPDATE t1 SET k = 600 WHERE k = 10 AND id = 3 RETURNING k; UPDATE t1 SET k = 601 WHERE k = 600 RETURNING k; SELECT k FROM t1 WHERE k } .
+	q{BETWEEN 600 AND 601; ROLLBACK; SELECT count(*) FROM t1 WHERE k BETWEEN 600 AND 601},
+	q{BEGIN; INSERT INTO t1 VALUES (700, 1); UPDATE t1 SET k = 701 WHERE k = 700; UPDATE t1 SET v = 'later' WHERE k = 701; SAVEPOINT s; UPDATE t1 } .
+	q{SET k = 702 WHERE k = 701; ROLLBACK TO s; UPDATE t1 SET k = 703 WHERE k = 701 RETURNING v; COMMIT; SELECT k, v FROM t1 WHERE k >= 700 AND k } .
+	q{< 710 ORDER BY k},
+	q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t1; UPDATE t1 SET k = k + 1 WHERE k = 703; UPDATE t1 SET k = k + 1 WHERE k = } .
+	q{704 RETURNING k; COMMIT},
 	q{SELECT move_it(9, 800); SELECT move_it(9, 801); SELECT k FROM t2 WHERE k >= 800 ORDER BY k},
 	$prepared,
 	q{INSERT INTO t6 SELECT g + 0.5, 'c' || g, 'b' || g, ARRAY['a', 'b'], g FROM generate_series(1, 20) g},
@@ -93,10 +101,12 @@ my @script = (
 	q{UPDATE t7 SET k = k || 'zz' WHERE v > 5},
 	q{UPDATE t7 SET k = upper(k) || '  ' WHERE v = 9 RETURNING k},
 	q{UPDATE t7 SET k = 'x   ' || repeat(' ', v) WHERE v = 4 RETURNING k},
-	q{PREPARE p (text) AS UPDATE t7 SET k = $1 WHERE v = 1 RETURNING k; EXECUTE p('a'); EXECUTE p('b'); EXECUTE p('c'); EXECUTE p('d'); EXECUTE p('e'); EXECUTE p('f'); EXECUTE p('g'); EXECUTE p('hhhhhh')},
+	q{PREPARE p (text) AS UPDATE t7 SET k = $1 WHERE v = 1 RETURNING k; EXECUTE p('a'); EXECUTE p('b'); EXECUTE p('c'); EXECUTE p('d'); EXECUTE } .
+	q{p('e'); EXECUTE p('f'); EXECUTE p('g'); EXECUTE p('hhhhhh')},
 	q{SELECT * FROM t6 ORDER BY k},
 	q{SELECT * FROM t7 ORDER BY v},
-	q{PREPARE q (int) AS UPDATE t2 SET k = k + $1 WHERE k >= 20; EXECUTE q(1000); EXECUTE q(1000); EXECUTE q(1000); EXECUTE q(1000); EXECUTE q(1000); EXECUTE q(1000); EXECUTE q(-6000); SELECT count(*), sum(k) FROM t2},
+	q{PREPARE q (int) AS UPDATE t2 SET k = k + $1 WHERE k >= 20; EXECUTE q(1000); EXECUTE q(1000); EXECUTE q(1000); EXECUTE q(1000); EXECUTE } .
+	q{q(1000); EXECUTE q(1000); EXECUTE q(-6000); SELECT count(*), sum(k) FROM t2},
 	refused(q{UPDATE t1 SET k = 1 FROM pl WHERE pl.id = t1.k}),
 	refused(q{UPDATE t1 SET k = (SELECT max(id) FROM pl) WHERE k = 1}),
 	refused(q{UPDATE t1 SET k = 1 WHERE id IN (SELECT id FROM pl)}),
@@ -125,11 +135,13 @@ $c->query('s2', $_) foreach (
 	"SELECT tessera.shard_table('t2', 'k', 'hash', chunks => 6)",
 	"SELECT tessera.shard_table('t3', 'a, b', create_index => true)",
 	"SELECT tessera.shard_table('t4', 'k', 'hash', chunks => 6, create_index => true)",
-	"SELECT tessera.shard_table('t5', 'k', 'hash', chunks => 3)", "SELECT tessera.shard_table('child', 'k', 'hash', colocate_with => 't5')", 'ALTER TABLE child ADD FOREIGN KEY (k, id) REFERENCES t5',
+	"SELECT tessera.shard_table('t5', 'k', 'hash', chunks => 3)", "SELECT tessera.shard_table('child', 'k', 'hash', colocate_with => 't5')",
+	'ALTER TABLE child ADD FOREIGN KEY (k, id) REFERENCES t5',
 	"SELECT tessera.shard_table('t6', 'k', 'hash', chunks => 9)", "SELECT tessera.shard_table('t7', 'k', 'hash', chunks => 9)",
 	"SELECT tessera.shard_table('tg', 'k')", "SELECT tessera.shard_table('rls', 'k')");
 $c->query('s1', $_) foreach (
-	"SELECT tessera.move_range('t1', tessera.minkey(), 4, 's1')", "SELECT tessera.move_range('t1', 4, 9, 's2')", "SELECT tessera.move_range('t1', 9, tessera.maxkey(), 's3')",
+	"SELECT tessera.move_range('t1', tessera.minkey(), 4, 's1')", "SELECT tessera.move_range('t1', 4, 9, 's2')",
+	"SELECT tessera.move_range('t1', 9, tessera.maxkey(), 's3')",
 	"SELECT tessera.move_range('t3', ROW(10, 'b'), ROW(120, 'b'), 's2')");
 
 foreach my $name ('s1', 's2', 's3')
@@ -144,10 +156,14 @@ foreach my $name ('s1', 's2', 's3')
 }
 
 # What EXPLAIN shows; rights.
+my $writes = qr/Remote SQL: DELETE FROM public.t1.*Tier: routed rows.*Remote SQL:\s+INSERT INTO/s;
 like($c->query('s1', 'EXPLAIN (VERBOSE, COSTS OFF) UPDATE t1 SET k = k + 1 WHERE k = 5 RETURNING k'),
-	qr/Tessera Key Update.*Tier: moved rows.*Tier: T1.*Shards: .*FOR UPDATE.*Remote SQL: DELETE FROM public.t1.*Tier: routed rows.*Remote SQL:\s+INSERT INTO/s, 'EXPLAIN shows the steps');
-like($c->query('s2', 'EXPLAIN (ANALYZE, COSTS OFF) UPDATE t1 SET k = k + 1'), qr/Tier: moved rows.*Tier: whole statement/s, 'EXPLAIN ANALYZE runs it');
-like($c->error('s2', 'SET ROLE only_update; UPDATE t1 SET k = k + 1 WHERE false OR k < 0; UPDATE t1 SET k = 5 WHERE k = 6'), qr/42501/, 'who may only UPDATE cannot')
+	qr/Tessera Key Update.*Tier: moved rows.*Tier: T1.*Shards: .*FOR UPDATE.*$writes/s,
+	'EXPLAIN shows the steps');
+like($c->query('s2', 'EXPLAIN (ANALYZE, COSTS OFF) UPDATE t1 SET k = k + 1'), qr/Tier: moved rows.*Tier: whole statement/s,
+	'EXPLAIN ANALYZE runs it');
+like($c->error('s2', 'SET ROLE only_update; UPDATE t1 SET k = k + 1 WHERE false OR k < 0; UPDATE t1 SET k = 5 WHERE k = 6'), qr/42501/,
+	'who may only UPDATE cannot')
   if $c->query('s1', 'INSERT INTO t1 VALUES (6, 900)') eq '';
 $c->query('s1', 'DELETE FROM t1');
 
@@ -172,14 +188,20 @@ sub row_of { return $c->query('s3', "SELECT k, v FROM acc WHERE id = $_[0]"); }
 
 # [name, first, end of the first, second, its answer, the row then]; ID is the row's id and key, on s1 or s2.
 my @pairs = (
-	[ 'after an UPDATE: the newest version moves', 'UPDATE acc SET v = 7 WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 5000, v = v + 1 WHERE k = ID', qr/^UPDATE 1$/, '5000|8' ],
-	[ 'after an UPDATE: it matches no longer', 'UPDATE acc SET v = 7 WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 5000 WHERE k = ID AND v = 0', qr/^UPDATE 0$/, 'ID|7' ],
-	[ 'after a key update: it is gone', 'UPDATE acc SET k = 5000 WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 1000 WHERE k = ID', qr/^UPDATE 0$/, '5000|0' ],
-	[ 'after a key update on the same shard', 'UPDATE acc SET k = ID + 100000 WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 1000 WHERE k = ID', qr/^UPDATE 0$/, '100ID|0' ],
-	[ 'after a key update that is rolled back', 'UPDATE acc SET k = 5000 WHERE k = ID', 'ROLLBACK', 'UPDATE acc SET k = 1000 WHERE k = ID', qr/^UPDATE 1$/, '1000|0' ],
+	[ 'after an UPDATE: the newest version moves', 'UPDATE acc SET v = 7 WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 5000, v = v + 1 WHERE k = ID',
+	qr/^UPDATE 1$/, '5000|8' ],
+	[ 'after an UPDATE: it matches no longer', 'UPDATE acc SET v = 7 WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 5000 WHERE k = ID AND v = 0',
+	qr/^UPDATE 0$/, 'ID|7' ],
+	[ 'after a key update: it is gone', 'UPDATE acc SET k = 5000 WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 1000 WHERE k = ID', qr/^UPDATE 0$/,
+	'5000|0' ],
+	[ 'after a key update on the same shard', 'UPDATE acc SET k = ID + 100000 WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 1000 WHERE k = ID',
+	qr/^UPDATE 0$/, '100ID|0' ],
+	[ 'after a key update that is rolled back', 'UPDATE acc SET k = 5000 WHERE k = ID', 'ROLLBACK', 'UPDATE acc SET k = 1000 WHERE k = ID',
+	qr/^UPDATE 1$/, '1000|0' ],
 	[ 'a DELETE after a key update', 'UPDATE acc SET k = 5000 WHERE k = ID', 'COMMIT', 'DELETE FROM acc WHERE k = ID', qr/^DELETE 0$/, '5000|0' ],
 	[ 'after a DELETE', 'DELETE FROM acc WHERE k = ID', 'COMMIT', 'UPDATE acc SET k = 5000 WHERE k = ID', qr/^UPDATE 0$/, '' ],
-	[ 'REPEATABLE READ, after an UPDATE', 'UPDATE acc SET v = 7 WHERE k = ID', 'COMMIT', 'BEGIN ISOLATION LEVEL REPEATABLE READ; UPDATE acc SET k = 5000 WHERE k = ID; COMMIT', qr/40001/, 'ID|7' ]);
+	[ 'REPEATABLE READ, after an UPDATE', 'UPDATE acc SET v = 7 WHERE k = ID', 'COMMIT',
+	'BEGIN ISOLATION LEVEL REPEATABLE READ; UPDATE acc SET k = 5000 WHERE k = ID; COMMIT', qr/40001/, 'ID|7' ]);
 my $id = 100;
 foreach my $pair (@pairs)
 {
@@ -192,7 +214,8 @@ foreach my $pair (@pairs)
 		$session->query('BEGIN');
 		$session->query($a);
 		my $waiting = $c->background($other, $b);
-		ok($c->wait_for('s1', "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'", '1', 30), "$name: $other waits for $one");
+		ok($c->wait_for('s1', "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'", '1', 30),
+			"$name: $other waits for $one");
 		$session->query($end);
 		is($session->{stderr}, '', "$name: the first ends");
 		$session->quit;
@@ -224,7 +247,8 @@ my $moved = 0;
 my @waiting;
 my ($move, $held);
 $c->pause_at('s2', 'range_deleter_batch');
-foreach my $phase ([ 's3', 'recipient_registered' ], [ 's3', 'recipient_cloned' ], [ 's2', 'donor_steady' ], [ 's2', 'donor_write_gate', 1 ], [ 's2', 'donor_read_gate', 1 ],
+foreach my $phase ([ 's3', 'recipient_registered' ], [ 's3', 'recipient_cloned' ], [ 's2', 'donor_steady' ], [ 's2', 'donor_write_gate', 1 ],
+	[ 's2', 'donor_read_gate', 1 ],
 	[ 's2', 'config_committed', 1 ], [ 's2', 'donor_released' ], [ 's2', 'range_deleter_batch' ])
 {
 	my ($node, $point, $gated) = @$phase;
@@ -237,8 +261,10 @@ foreach my $phase ([ 's3', 'recipient_registered' ], [ 's3', 'recipient_cloned' 
 	{
 		my $i = $moved + 1;
 		# out of the range, into it, within it, and past it
-		my %updates = (out => 'UPDATE acc SET k = k + 5000, v = v + 1 WHERE k = ' . (600 + $i), in => 'UPDATE acc SET k = k + 450, v = v + 1 WHERE k = ' . (200 + $i),
-			within => 'UPDATE acc SET k = k + 1, v = v + 1 WHERE id = ' . (1000 + $i), past => 'UPDATE acc SET k = k + 2000, v = v + 1 WHERE k = ' . $i);
+		my %updates = (out => 'UPDATE acc SET k = k + 5000, v = v + 1 WHERE k = ' . (600 + $i),
+			in => 'UPDATE acc SET k = k + 450, v = v + 1 WHERE k = ' . (200 + $i),
+			within => 'UPDATE acc SET k = k + 1, v = v + 1 WHERE id = ' . (1000 + $i),
+			past => 'UPDATE acc SET k = k + 2000, v = v + 1 WHERE k = ' . $i);
 		push @waiting, [ "$_ at $point, from $nodes[$n]", $c->background($nodes[$n], $updates{$_}) ] foreach sort keys %updates;
 		$moved++;
 	}
@@ -257,14 +283,18 @@ my $script = '\set id random(1, 40)' . "\n" . '\set k random(1, 3000)' . "\nUPDA
 foreach my $protocol ('simple', 'prepared')
 {
 	my $result = $c->pgbench(script => $script, clients => 1, transactions => 35, protocol => $protocol);
-	is("$result->{processed} $result->{failed} $result->{ok}", '105 0 1', "$protocol: updates of random rows to random keys") or diag $result->{errors};
+	is("$result->{processed} $result->{failed} $result->{ok}", '105 0 1', "$protocol: updates of random rows to random keys")
+		or diag $result->{errors};
 }
-is($c->query($_, 'SELECT count(*), count(DISTINCT id), sum(id) FROM acc'), "$ROWS|$ROWS|" . $ROWS * ($ROWS + 1) / 2, "$_ sees each row once") foreach @nodes;
-is($c->query('s2', 'SELECT sum(v) BETWEEN ' . (4 * $moved + 100) . ' AND ' . (4 * $moved + 210) . ' FROM acc'), 't', 'and about as many updates as there were');
+is($c->query($_, 'SELECT count(*), count(DISTINCT id), sum(id) FROM acc'), "$ROWS|$ROWS|" . $ROWS * ($ROWS + 1) / 2, "$_ sees each row once")
+	foreach @nodes;
+is($c->query('s2', 'SELECT sum(v) BETWEEN ' . (4 * $moved + 100) . ' AND ' . (4 * $moved + 210) . ' FROM acc'), 't',
+	'and about as many updates as there were');
 # More rows than one deletion takes, and than memory holds.
 $c->query('s2', 'INSERT INTO acc SELECT g, g + 100000, 1 FROM generate_series(1, 4000) g');
 my @answer = split /\n/, $c->query('s2', 'SET work_mem = 64; UPDATE acc SET k = k + 1, v = 2 WHERE id > 100000 RETURNING k');
 is(@answer, 4000, 'many rows at once');
 is($c->query('s3', 'SELECT count(*), sum(k), sum(v), min(k), max(k) FROM acc WHERE id > 100000'), '4000|8006000|8000|2|4001', 'each is there once');
-is($c->query('s1', 'SELECT count(*) FROM acc a WHERE NOT EXISTS (SELECT 1 FROM acc b WHERE b.k = a.k AND b.id = a.id)'), '0', 'rows are where their keys belong');
+is($c->query('s1', 'SELECT count(*) FROM acc a WHERE NOT EXISTS (SELECT 1 FROM acc b WHERE b.k = a.k AND b.id = a.id)'), '0',
+	'rows are where their keys belong');
 done_testing();
