@@ -18,7 +18,7 @@
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "control/calls.h"
-#include "migration/work.h"
+#include "transaction/background.h"
 #include "transaction/participant.h"
 
 #define DELETIONS_MS 60000		/* for the deletion of rows that have moved away */
