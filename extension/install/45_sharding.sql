@@ -4,7 +4,7 @@ CREATE FUNCTION tessera.shard_table(table_name regclass, key text, strategy text
                                     create_index bool DEFAULT false, max_chunk_size int8 DEFAULT NULL) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_shard_table' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.shard_table(regclass, text, text, regclass, int4, bool, int8) IS
-  'shards a table in place, by metadata alone; key: its columns, ''a'' or ''a, b''; strategy: range or hash; colocate_with: a table whose group it joins';
+  'shards a table in place, by metadata alone; key: its columns, ''a'' or ''a, b''; strategy: range or hash; colocate_with: a table whose group it joins, by moving rows if need be';
 
 CREATE FUNCTION tessera.check_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL)
   RETURNS TABLE (severity text, table_name regclass, problem text, statement text)
@@ -123,6 +123,10 @@ CREATE FUNCTION tessera.internal_join_group(spec jsonb) RETURNS jsonb
   AS 'MODULE_PATHNAME', 'tessera_internal_join_group' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_join_group(jsonb) IS 'between nodes: the config node adds a table to a table group';
 
+CREATE FUNCTION tessera.internal_merge_group(spec jsonb) RETURNS jsonb
+  AS 'MODULE_PATHNAME', 'tessera_internal_merge_group' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_merge_group(jsonb) IS 'between nodes: the config node lets a table leave its own group for another one that has the same owners';
+
 CREATE FUNCTION tessera.internal_describe_group(group_id uuid, table_id uuid) RETURNS jsonb
   AS 'MODULE_PATHNAME', 'tessera_internal_describe_group' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_describe_group(uuid, uuid) IS 'between nodes: rows of a table group for a node that lacks them';
@@ -134,6 +138,32 @@ COMMENT ON FUNCTION tessera.internal_apply_group(jsonb) IS 'between nodes: puts 
 CREATE FUNCTION tessera.internal_set_placement(spec jsonb) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_set_placement' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_set_placement(jsonb) IS 'between nodes: the ranges of a new table group that this shard owns';
+
+CREATE FUNCTION tessera.internal_merge_placement(spec jsonb) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_merge_placement' LANGUAGE C VOLATILE STRICT SET lock_timeout = '2s';
+COMMENT ON FUNCTION tessera.internal_merge_placement(jsonb) IS 'between nodes: a table of this shard has left its own group for another one that has the same owners';
+
+CREATE FUNCTION tessera.internal_has_rows(table_name regclass) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_has_rows' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_has_rows(regclass) IS 'between nodes: has a table any row on this shard?';
+
+CREATE FUNCTION tessera.internal_group_rests(group_id uuid) RETURNS int8
+  LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT (SELECT count(*) FROM tessera.placement AS p WHERE p.group_id = internal_group_rests.group_id AND (cardinality(p.deletions) > 0 OR p.migration_id IS NOT NULL))
+      + (SELECT count(*) FROM tessera.migration_coordinator AS d WHERE d.group_id = internal_group_rests.group_id)
+      + (SELECT count(*) FROM tessera.migration_recipient AS r WHERE r.group_id = internal_group_rests.group_id)
+  $$;
+COMMENT ON FUNCTION tessera.internal_group_rests(uuid) IS 'between nodes: how much of migrations of a table group is not over on this shard; rows to be deleted count';
+
+CREATE FUNCTION tessera.internal_shard_apart(table_id oid, key text, hashed bool, colocate_with oid, by oid) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_shard_apart' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_shard_apart(oid, text, bool, oid, oid) IS
+  'between sessions of a node: for a user, gives a table a group of its own, cut like the group that it is to join';
+
+CREATE FUNCTION tessera.internal_join_alike(table_id oid, colocate_with oid, by oid) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_internal_join_alike' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.internal_join_alike(oid, oid, oid) IS
+  'between sessions of a node: for a user, lets a table leave its own group for that of another table, which has the same owners';
 
 CREATE FUNCTION tessera.internal_raise_major(group_id uuid, epoch uuid, major int8) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_internal_raise_major' LANGUAGE C VOLATILE STRICT;
@@ -187,7 +217,9 @@ GRANT EXECUTE ON FUNCTION tessera.split_chunk(regclass, tessera.bound), tessera.
   tessera.configure_table(regclass, bool, int8), tessera.check_consistency(bool) TO tessera_admin;
 
 REVOKE ALL ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4),
-  tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
+  tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_merge_group(jsonb), tessera.internal_merge_placement(jsonb), tessera.internal_has_rows(regclass),
+  tessera.internal_group_rests(uuid), tessera.internal_shard_apart(oid, text, bool, oid, oid), tessera.internal_join_alike(oid, oid, oid),
+  tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
   tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
   tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
   tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
@@ -195,7 +227,9 @@ REVOKE ALL ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.int
   tessera.internal_fence_migration(uuid, text, int8),
   tessera.internal_count_unowned(regclass) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4),
-  tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
+  tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_merge_group(jsonb), tessera.internal_merge_placement(jsonb), tessera.internal_has_rows(regclass),
+  tessera.internal_group_rests(uuid), tessera.internal_shard_apart(oid, text, bool, oid, oid), tessera.internal_join_alike(oid, oid, oid),
+  tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
   tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
   tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
   tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
