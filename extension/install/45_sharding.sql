@@ -147,13 +147,15 @@ CREATE FUNCTION tessera.internal_has_rows(table_name regclass) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_internal_has_rows' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.internal_has_rows(regclass) IS 'between nodes: has a table any row on this shard?';
 
-CREATE FUNCTION tessera.internal_group_rests(group_id uuid) RETURNS int8
+CREATE FUNCTION tessera.internal_group_rests(group_id uuid, OUT rests int8, OUT deleted int8) RETURNS record
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT (SELECT count(*) FROM tessera.placement AS p WHERE p.group_id = internal_group_rests.group_id AND (cardinality(p.deletions) > 0 OR p.migration_id IS NOT NULL))
       + (SELECT count(*) FROM tessera.migration_coordinator AS d WHERE d.group_id = internal_group_rests.group_id)
-      + (SELECT count(*) FROM tessera.migration_recipient AS r WHERE r.group_id = internal_group_rests.group_id)
+      + (SELECT count(*) FROM tessera.migration_recipient AS r WHERE r.group_id = internal_group_rests.group_id),
+      (SELECT coalesce(sum(pg_stat_get_tuples_deleted(t.relid)), 0)::int8 FROM tessera.cluster_table AS t WHERE t.group_id = internal_group_rests.group_id)
   $$;
-COMMENT ON FUNCTION tessera.internal_group_rests(uuid) IS 'between nodes: how much of migrations of a table group is not over on this shard; rows to be deleted count';
+COMMENT ON FUNCTION tessera.internal_group_rests(uuid) IS
+  'between nodes: how much of migrations of a table group is not over on this shard, ranges to be deleted included; rows deleted there so far, which shows that it goes on';
 
 CREATE FUNCTION tessera.internal_shard_apart(table_id oid, key text, hashed bool, colocate_with oid, by oid) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_shard_apart' LANGUAGE C VOLATILE STRICT;

@@ -51,7 +51,7 @@
 
 #define REFRESH_MS 10000
 #define RETRY_MS 200
-#define BUSY_MS 60000			/* what is in the way is waited for so long, since the last range has moved */
+#define BUSY_MS 60000			/* what is in the way is waited for so long, if nothing goes on meanwhile */
 #define MOST_ROUNDS 20			/* the other group may be moved meanwhile so often */
 
 PG_FUNCTION_INFO_V1(tessera_internal_join_alike);
@@ -68,7 +68,8 @@ typedef struct Colocation
 	const TesseraGroup *target;
 	char	   *far_code;
 	int			rounds;			/* in which something was to be moved */
-	bool		moved;			/* in this round */
+	bool		moved;			/* something went on in this round */
+	uint64		left;			/* what shards have told of what is left to do: another value shows that it gets less */
 	bool		joined;
 } Colocation;
 
@@ -227,11 +228,13 @@ move_differences(Colocation *c, List *differences)
 	}
 }
 
-/* ERROR 55006 while a shard has something left of the group's migrations: rows to delete, above all. */
+/* ERROR 55006 while a shard has something left of the group's migrations: rows to delete, above all. Notes whether that gets less. */
 static void
-require_settled(const Colocation *c)
+require_settled(Colocation *c)
 {
 	const char *values[] = {tessera_work_uuid(&c->own->group_id)};
+	const TesseraNode *unsettled = NULL;
+	uint64		left = 0;
 
 	for (int i = 0; i < c->routing->nnodes; i++)
 	{
@@ -240,13 +243,19 @@ require_settled(const Colocation *c)
 
 		if (!node->is_shard)
 			continue;
-		answer = tessera_control_call(c->routing, node->node_id, "SELECT tessera.internal_group_rests($1::pg_catalog.uuid)", 1, values);
-		if (strcmp(PQgetvalue(answer, 0, 0), "0") != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("rows of table %s that have moved away from shard \"%s\" are still to be deleted there", c->name, NameStr(node->name)),
-					 errhint("tessera.range_deletions shows them there; what is in the way is in its server's log.")));
+		answer = tessera_control_call(c->routing, node->node_id, "SELECT rests, deleted FROM tessera.internal_group_rests($1::pg_catalog.uuid)", 1, values);
+		if (strcmp(PQgetvalue(answer, 0, 0), "0") == 0)
+			continue;
+		unsettled = node;
+		left += strtou64(PQgetvalue(answer, 0, 1), NULL, 10) - strtou64(PQgetvalue(answer, 0, 0), NULL, 10);
 	}
+	c->moved = unsettled != NULL && left != c->left;
+	c->left = left;
+	if (unsettled != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("rows of table %s that have moved away from shard \"%s\" are still to be deleted there", c->name, NameStr(unsettled->name)),
+				 errhint("tessera.range_deletions shows them there; what is in the way is in its server's log.")));
 }
 
 /* One round: moves what differs; or joins, if nothing does. */
