@@ -441,13 +441,12 @@ join_target(Colocation *c)
 	int32	   *nodes;
 	char	  **placements;
 	int			n = tessera_placements_of(rows, &nodes, &placements);
-	pg_uuid_t	group_id = c->target->group_id;
-	pg_uuid_t	table_id = c->table->table_id;
 
+	/* a node that has never heard of the group owns nothing of it: it is left to refresh, which must not show it versions before they are committed */
 	for (int i = 0; i < n; i++)
 	{
 		if (nodes[i] != config)
-			tessera_apply_group(c->routing, nodes[i], rows, &group_id, &table_id);
+			(void) tessera_participant_call(c->routing, nodes[i], true, "SELECT tessera.internal_apply_group($1::jsonb)", 1, &rows);
 		(void) tessera_participant_call(c->routing, nodes[i], true, "SELECT tessera.internal_merge_placement($1::jsonb)", 1, (const char *const *) &placements[i]);
 	}
 }

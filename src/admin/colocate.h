@@ -39,12 +39,6 @@ extern List *tessera_ownership_differences(const TesseraRouting *routing, const 
 
 /* ---- shard_table.c ---- */
 
-/*
- * Writes the rows that the config node answered into a node's catalog, in the distributed transaction; a node that has never heard of the group gets
- * its chunks, too.
- */
-extern void tessera_apply_group(const TesseraRouting *routing, int32 node_id, const char *rows, const pg_uuid_t *group_id, const pg_uuid_t *table_id);
-
 /* Nodes and placements (jsonb texts) of what the config node answered; palloc'd. Returns how many. */
 extern int	tessera_placements_of(const char *rows, int32 **nodes, char ***placements);
 

@@ -739,7 +739,9 @@ tessera_internal_merge_placement(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 				 errmsg("this shard does not own the same ranges of both table groups")));
 	run_jsonb("DELETE FROM tessera.placement WHERE group_id = ($1->>'from')::uuid", SPI_OK_DELETE, spec);
-	run_jsonb("DELETE FROM tessera.table_group WHERE group_id = ($1->>'from')::uuid", SPI_OK_DELETE, spec);
+	/* where internal_apply_group has found no group to join, the table stays in its own until this node refreshes */
+	run_jsonb("DELETE FROM tessera.table_group AS g WHERE g.group_id = ($1->>'from')::uuid"
+			  " AND NOT EXISTS (SELECT FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id)", SPI_OK_DELETE, spec);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	tessera_injection("placement_merged");

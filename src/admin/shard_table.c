@@ -442,25 +442,20 @@ specification(const Sharding *sharding)
 
 /* Phase 4: the copies */
 
-void
-tessera_apply_group(const TesseraRouting *routing, int32 node_id, const char *rows, const pg_uuid_t *group_id, const pg_uuid_t *table_id)
+/* Writes the rows into a node's catalog; a node that has never heard of the group gets its chunks too. */
+static void
+apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
 {
 	static const char *const apply = "SELECT tessera.internal_apply_group($1::jsonb)";
 	const char *ids[2];
 
-	if (strcmp(tessera_participant_call(routing, node_id, true, apply, 1, &rows), "t") == 0)
+	if (strcmp(tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows), "t") == 0)
 		return;
-	ids[0] = tessera_uuid_text(group_id);
-	ids[1] = tessera_uuid_text(table_id);
-	rows = tessera_participant_call(routing, tessera_routing_config(routing)->node_id, false,
+	ids[0] = tessera_uuid_text(&sharding->group->group_id);
+	ids[1] = tessera_uuid_text(&sharding->table->table_id);
+	rows = tessera_participant_call(sharding->routing, tessera_routing_config(sharding->routing)->node_id, false,
 									"SELECT tessera.internal_describe_group($1::uuid, $2::uuid)", 2, ids);
-	tessera_participant_call(routing, node_id, true, apply, 1, &rows);
-}
-
-static void
-apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
-{
-	tessera_apply_group(sharding->routing, node_id, rows, sharding->group != NULL ? &sharding->group->group_id : NULL, &sharding->table->table_id);
+	tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows);
 }
 
 int
