@@ -42,12 +42,12 @@
 #include "catalog/far_code.h"
 #include "common/errors.h"
 #include "common/injection.h"
+#include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "migration/migration.h"
 #include "migration/work.h"
 #include "session/internal.h"
-#include "transaction/participant.h"
 
 #define REFRESH_MS 10000
 #define RETRY_MS 200
@@ -169,13 +169,13 @@ static bool
 has_rows_to_move(Colocation *c)
 {
 	TesseraTargets *owners = tessera_routing_owners(c->routing, c->target);
-	PGresult   *answer;
+	bool		has_rows;
 	Relation	rel;
 
 	if ((owners->n == 1 && owners->node_ids[0] == c->table->node_id) || TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return false;
-	answer = tessera_control_call(c->routing, c->table->node_id, "SELECT tessera.internal_has_rows($1::pg_catalog.text::pg_catalog.regclass)", 1, &c->name);
-	if (strcmp(PQgetvalue(answer, 0, 0), "t") != 0)
+	tessera_call_has_rows(tessera_to_node(c->table->node_id), c->name, &has_rows);
+	if (!has_rows)
 		return false;
 	rel = table_open(c->relid, AccessShareLock);
 	c->far_code = tessera_far_code_text(rel);
@@ -186,22 +186,10 @@ has_rows_to_move(Colocation *c)
 
 /* The steps */
 
-/* A statement that a session of its own runs on this node. */
-static void
-run_aside(const Colocation *c, const char *sql, int nparams, const char *const *values)
-{
-	(void) tessera_control_call(c->routing, c->routing->self, sql, nparams, values);
-}
-
 static void
 shard_apart(const Colocation *c, const char *key, bool hashed)
 {
-	const char *values[] = {
-		psprintf("%u", c->relid), key, hashed ? "true" : "false", psprintf("%u", c->with), psprintf("%u", GetUserId())
-	};
-
-	run_aside(c, "SELECT tessera.internal_shard_apart($1::pg_catalog.oid, $2, $3::pg_catalog.bool, $4::pg_catalog.oid, $5::pg_catalog.oid)", lengthof(values),
-			  values);
+	tessera_call_shard_apart(tessera_to_node(c->routing->self), c->relid, key, hashed, c->with, GetUserId());
 	ereport(NOTICE,
 			(errmsg("table %s is sharded; its ranges are moved to where those of table %s are", c->name, c->with_name)));
 	tessera_injection("colocate_apart");
@@ -232,22 +220,21 @@ move_differences(Colocation *c, List *differences)
 static void
 require_settled(Colocation *c)
 {
-	const char *values[] = {tessera_work_uuid(&c->own->group_id)};
 	const TesseraNode *unsettled = NULL;
 	uint64		left = 0;
 
 	for (int i = 0; i < c->routing->nnodes; i++)
 	{
 		const TesseraNode *node = tessera_routing_node_at(c->routing, i);
-		PGresult   *answer;
+		TesseraGroupRestsAnswer rests;
 
 		if (!node->is_shard)
 			continue;
-		answer = tessera_control_call(c->routing, node->node_id, "SELECT rests, deleted FROM tessera.internal_group_rests($1::pg_catalog.uuid)", 1, values);
-		if (strcmp(PQgetvalue(answer, 0, 0), "0") == 0)
+		tessera_call_group_rests(tessera_to_node(node->node_id), &c->own->group_id, &rests);
+		if (rests.rests == 0)
 			continue;
 		unsettled = node;
-		left += strtou64(PQgetvalue(answer, 0, 1), NULL, 10) - strtou64(PQgetvalue(answer, 0, 0), NULL, 10);
+		left += (uint64) rests.deleted - (uint64) rests.rests;
 	}
 	c->moved = unsettled != NULL && left != c->left;
 	c->left = left;
@@ -262,7 +249,6 @@ require_settled(Colocation *c)
 static void
 one_round(Colocation *c)
 {
-	const char *values[] = {psprintf("%u", c->relid), psprintf("%u", c->with), psprintf("%u", GetUserId())};
 	List	   *differences;
 
 	c->moved = false;
@@ -285,7 +271,7 @@ one_round(Colocation *c)
 	}
 	require_settled(c);
 	tessera_injection("colocate_placed");
-	run_aside(c, "SELECT tessera.internal_join_alike($1::pg_catalog.oid, $2::pg_catalog.oid, $3::pg_catalog.oid)", lengthof(values), values);
+	tessera_call_join_alike(tessera_to_node(c->routing->self), c->relid, c->with, GetUserId());
 	c->joined = true;
 }
 
@@ -436,35 +422,36 @@ static void
 join_target(Colocation *c)
 {
 	int32		config = tessera_routing_config(c->routing)->node_id;
-	const char *spec = specification(c);
-	const char *rows = tessera_participant_call(c->routing, config, true, "SELECT tessera.internal_merge_group($1::jsonb)", 1, &spec);
+	char	   *rows;
 	int32	   *nodes;
 	char	  **placements;
-	int			n = tessera_placements_of(rows, &nodes, &placements);
+	int			n;
 
+	tessera_call_merge_group(tessera_writing(tessera_to_config()), specification(c), &rows);
+	n = tessera_placements_of(rows, &nodes, &placements);
 	/* a node that has never heard of the group owns nothing of it: it is left to refresh, which must not show it versions before they are committed */
 	for (int i = 0; i < n; i++)
 	{
 		if (nodes[i] != config)
-			(void) tessera_participant_call(c->routing, nodes[i], true, "SELECT tessera.internal_apply_group($1::jsonb)", 1, &rows);
-		(void) tessera_participant_call(c->routing, nodes[i], true, "SELECT tessera.internal_merge_placement($1::jsonb)", 1, (const char *const *) &placements[i]);
+			tessera_call_apply_group(tessera_writing(tessera_to_node(nodes[i])), rows, NULL);
+		tessera_call_merge_placement(tessera_writing(tessera_to_node(nodes[i])), placements[i]);
 	}
 }
 
 /*
- * internal_join_alike(table_id oid, colocate_with oid, by oid): step (c), in a session that the caller of shard_table has opened to its own node, as
+ * internal_join_alike(relation int8, colocate_with int8, by int8): step (c), in a session that the caller of shard_table has opened to its own node, as
  * that user. ERROR TS002 if the owners differ, 55006 or 55P03 if something is in the way; then nothing is changed.
  */
 Datum
 tessera_internal_join_alike(PG_FUNCTION_ARGS)
 {
-	Colocation	c = {.relid = PG_GETARG_OID(0), .with = PG_GETARG_OID(1)};
+	Colocation	c = {.relid = (Oid) PG_GETARG_INT64(0), .with = (Oid) PG_GETARG_INT64(1)};
 	Oid			user;
 	int			security;
 
 	tessera_internal_require(fcinfo);
 	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(PG_GETARG_OID(2), security | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext((Oid) PG_GETARG_INT64(2), security | SECURITY_LOCAL_USERID_CHANGE);
 	tessera_require_table_owner(c.with);
 	tessera_require_table_owner(c.relid);
 	c.name = qualified(c.relid);

@@ -245,7 +245,7 @@ sample_points(Sharding *sharding)
 	};
 
 	sharding->points = bounds_of_text(tessera_participant_call(sharding->routing, sharding->table->node_id, false,
-															   "SELECT tessera.internal_sample_keys($1::text::regclass, $2::name[], false, tessera.minkey(),"
+															   "SELECT tessera_internal.sample_keys($1::text::regclass, $2::name[], false, tessera.minkey(),"
 															   " tessera.maxkey(), $3::int4)", 3, values), &sharding->npoints);
 }
 
@@ -305,7 +305,7 @@ static void
 lock_primary(Sharding *sharding)
 {
 	char	   *answer = tessera_participant_call(sharding->routing, sharding->table->node_id, true,
-												  "SELECT tessera.internal_lock_for_sharding($1::text::regclass)", 1, &sharding->qualified);
+												  "SELECT tessera_internal.lock_for_sharding($1::text::regclass)", 1, &sharding->qualified);
 
 	sharding->has_rows = strcmp(answer, "t") == 0;
 	if (sharding->has_rows && sharding->group != NULL && is_spread(sharding))
@@ -446,7 +446,7 @@ specification(const Sharding *sharding)
 static void
 apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
 {
-	static const char *const apply = "SELECT tessera.internal_apply_group($1::jsonb)";
+	static const char *const apply = "SELECT tessera_internal.apply_group($1::jsonb)";
 	const char *ids[2];
 
 	if (strcmp(tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows), "t") == 0)
@@ -454,7 +454,7 @@ apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
 	ids[0] = tessera_uuid_text(&sharding->group->group_id);
 	ids[1] = tessera_uuid_text(&sharding->table->table_id);
 	rows = tessera_participant_call(sharding->routing, tessera_routing_config(sharding->routing)->node_id, false,
-									"SELECT tessera.internal_describe_group($1::uuid, $2::uuid)", 2, ids);
+									"SELECT tessera_internal.describe_group($1::uuid, $2::uuid)", 2, ids);
 	tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows);
 }
 
@@ -509,7 +509,7 @@ apply(const Sharding *sharding, const char *rows)
 	for (int i = 0; i < n; i++)
 	{
 		apply_to_node(sharding, nodes[i], rows);
-		tessera_participant_call(sharding->routing, nodes[i], true, "SELECT tessera.internal_set_placement($1::jsonb)", 1,
+		tessera_participant_call(sharding->routing, nodes[i], true, "SELECT tessera_internal.set_placement($1::jsonb)", 1,
 								 (const char *const *) &placements[i]);
 		here_done |= nodes[i] == sharding->routing->self;
 		primary_done |= nodes[i] == primary;
@@ -537,27 +537,27 @@ shard(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
 	lock_primary(sharding);
 	spec = specification(sharding);
 	rows = tessera_participant_call(sharding->routing, tessera_routing_config(sharding->routing)->node_id, true,
-									sharding->group != NULL ? "SELECT tessera.internal_join_group($1::jsonb)" :
-									"SELECT tessera.internal_create_group($1::jsonb)", 1, &spec);
+									sharding->group != NULL ? "SELECT tessera_internal.join_group($1::jsonb)" :
+									"SELECT tessera_internal.create_group($1::jsonb)", 1, &spec);
 	apply(sharding, rows);
 }
 
 /*
- * internal_shard_apart(table_id oid, key text, hashed bool, colocate_with oid, by oid): in a session that the caller of shard_table has opened to
+ * internal_shard_apart(relation int8, key text, hashed bool, colocate_with int8, by int8): in a session that the caller of shard_table has opened to
  * its own node, as that user: the table gets a group of its own, in chunks like those of the group that it is to join, all on its primary shard.
  * Nothing if it has one.
  */
 Datum
 tessera_internal_shard_apart(PG_FUNCTION_ARGS)
 {
-	Sharding	sharding = {.relid = PG_GETARG_OID(0), .hashed = PG_GETARG_BOOL(2), .apart = true};
+	Sharding	sharding = {.relid = (Oid) PG_GETARG_INT64(0), .hashed = PG_GETARG_BOOL(2), .apart = true};
 	Oid			user;
 	int			security;
 
 	tessera_internal_require(fcinfo);
 	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(PG_GETARG_OID(4), security | SECURITY_LOCAL_USERID_CHANGE);
-	shard(&sharding, text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_OID(3), true);
+	SetUserIdAndSecContext((Oid) PG_GETARG_INT64(4), security | SECURITY_LOCAL_USERID_CHANGE);
+	shard(&sharding, text_to_cstring(PG_GETARG_TEXT_PP(1)), (Oid) PG_GETARG_INT64(3), true);
 	SetUserIdAndSecContext(user, security);
 	tessera_injection("apart_applied");
 	PG_RETURN_VOID();
