@@ -46,8 +46,8 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "migration/migration.h"
-#include "migration/work.h"
 #include "session/internal.h"
+#include "transaction/background.h"
 
 #define REFRESH_MS 10000
 #define RETRY_MS 200

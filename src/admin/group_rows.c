@@ -39,12 +39,12 @@
 #include "balance/key_sample.h"
 #include "catalog/change.h"
 #include "catalog/placement.h"
+#include "catalog/placement_ranges.h"
 #include "catalog/relation.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "ddl/attempts.h"
-#include "migration/ranges.h"
 #include "session/internal.h"
 
 /* Keys kept per piece when a range is sampled: the sizes of the pieces differ by about one part in so many. */
