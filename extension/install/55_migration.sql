@@ -68,6 +68,13 @@ $$;
 
 -- Recipient's side.
 
+@call unsettled_ranges@
+  LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT (SELECT count(*) FROM tessera_internal.range_deletions()) + (SELECT count(*) FROM tessera.migration_coordinator)
+      + (SELECT count(*) FROM tessera.migration_recipient)
+  $$;
+@comment unsettled_ranges@
+
 -- Views.
 
 CREATE FUNCTION tessera_internal.migration_slots(OUT pid int4, OUT migration_id uuid, OUT side text, OUT phase text, OUT rows int8, OUT bytes int8,

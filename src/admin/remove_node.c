@@ -79,16 +79,13 @@ await_deletions(const TesseraRouting *routing, const TesseraRegistered *node)
 
 	for (;;)
 	{
-		PGresult   *result = tessera_control_call(routing, node->node_id,
-												  "SELECT (SELECT pg_catalog.count(*) FROM tessera_internal.range_deletions())"
-												  " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM tessera.migration_coordinator)"
-												  " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM tessera.migration_recipient)", 0, NULL);
-		char	   *left = pstrdup(PQgetvalue(result, 0, 0));
+		int64		left;
 
-		if (strcmp(left, "0") == 0)
+		tessera_call_unsettled_ranges(tessera_to_node(node->node_id), &left);
+		if (left == 0)
 			return;
 		if (GetCurrentTimestamp() >= deadline || tessera_injection_skips("remove_node_deadline"))
-			refuse_in_use(node->name, psprintf("Rows of %s ranges that have moved away are still to be deleted there.", left),
+			refuse_in_use(node->name, psprintf("Rows of " INT64_FORMAT " ranges that have moved away are still to be deleted there.", left),
 						  "Try again when tessera.range_deletions is empty there; what is in the way is in its server's log.");
 		tessera_work_sleep(DELETIONS_POLL_MS);
 	}

@@ -37,6 +37,7 @@
 #include "catalog/far_code.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "session/internal.h"
@@ -240,13 +241,11 @@ bounds_of_text(const char *text, int *n)
 static void
 sample_points(Sharding *sharding)
 {
-	const char *values[] = {
-		sharding->qualified, key_names_text(sharding->key), psprintf("%d", sharding->nchunks)
-	};
+	char	   *points;
 
-	sharding->points = bounds_of_text(tessera_participant_call(sharding->routing, sharding->table->node_id, false,
-															   "SELECT tessera_internal.sample_keys($1::text::regclass, $2::name[], false, tessera.minkey(),"
-															   " tessera.maxkey(), $3::int4)", 3, values), &sharding->npoints);
+	tessera_call_sample_keys(tessera_to_node(sharding->table->node_id), sharding->qualified, key_names_text(sharding->key), false, "MINKEY", "MAXKEY",
+							 sharding->nchunks, &points);
+	sharding->points = bounds_of_text(points, &sharding->npoints);
 }
 
 static void
@@ -304,10 +303,7 @@ is_spread(const Sharding *sharding)
 static void
 lock_primary(Sharding *sharding)
 {
-	char	   *answer = tessera_participant_call(sharding->routing, sharding->table->node_id, true,
-												  "SELECT tessera_internal.lock_for_sharding($1::text::regclass)", 1, &sharding->qualified);
-
-	sharding->has_rows = strcmp(answer, "t") == 0;
+	tessera_call_lock_for_sharding(tessera_writing(tessera_to_node(sharding->table->node_id)), sharding->qualified, &sharding->has_rows);
 	if (sharding->has_rows && sharding->group != NULL && is_spread(sharding))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
@@ -446,16 +442,15 @@ specification(const Sharding *sharding)
 static void
 apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
 {
-	static const char *const apply = "SELECT tessera_internal.apply_group($1::jsonb)";
-	const char *ids[2];
+	TesseraCallTarget node = tessera_writing(tessera_to_node(node_id));
+	bool		complete;
+	char	   *whole;
 
-	if (strcmp(tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows), "t") == 0)
+	tessera_call_apply_group(node, rows, &complete);
+	if (complete)
 		return;
-	ids[0] = tessera_uuid_text(&sharding->group->group_id);
-	ids[1] = tessera_uuid_text(&sharding->table->table_id);
-	rows = tessera_participant_call(sharding->routing, tessera_routing_config(sharding->routing)->node_id, false,
-									"SELECT tessera_internal.describe_group($1::uuid, $2::uuid)", 2, ids);
-	tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows);
+	tessera_call_describe_group(tessera_to_config(), &sharding->group->group_id, &sharding->table->table_id, &whole);
+	tessera_call_apply_group(node, whole, NULL);
 }
 
 int
@@ -509,8 +504,7 @@ apply(const Sharding *sharding, const char *rows)
 	for (int i = 0; i < n; i++)
 	{
 		apply_to_node(sharding, nodes[i], rows);
-		tessera_participant_call(sharding->routing, nodes[i], true, "SELECT tessera_internal.set_placement($1::jsonb)", 1,
-								 (const char *const *) &placements[i]);
+		tessera_call_set_placement(tessera_writing(tessera_to_node(nodes[i])), placements[i]);
 		here_done |= nodes[i] == sharding->routing->self;
 		primary_done |= nodes[i] == primary;
 	}
@@ -528,7 +522,7 @@ static void
 shard(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
 {
 	const char *spec;
-	const char *rows;
+	char	   *rows;
 
 	check_table(sharding, key, colocate_with, create_index);
 	if (sharding->done)
@@ -536,9 +530,10 @@ shard(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
 	choose_points(sharding);
 	lock_primary(sharding);
 	spec = specification(sharding);
-	rows = tessera_participant_call(sharding->routing, tessera_routing_config(sharding->routing)->node_id, true,
-									sharding->group != NULL ? "SELECT tessera_internal.join_group($1::jsonb)" :
-									"SELECT tessera_internal.create_group($1::jsonb)", 1, &spec);
+	if (sharding->group != NULL)
+		tessera_call_join_group(tessera_writing(tessera_to_config()), spec, &rows);
+	else
+		tessera_call_create_group(tessera_writing(tessera_to_config()), spec, &rows);
 	apply(sharding, rows);
 }
 

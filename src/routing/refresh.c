@@ -39,6 +39,7 @@
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "common/worker.h"
+#include "control/calls.h"
 #include "routing/image.h"
 #include "routing/refresh.h"
 #include "transport/connection.h"
@@ -259,7 +260,7 @@ fetch_changes(TesseraConnection *connection, TesseraRefresh *refresh)
 {
 	const char *values[1] = {tessera_refresh_known(refresh)};
 	TesseraCommand changes = {
-		.sql = "SELECT kind, group_id, data FROM tessera_internal.catalog_changes($1::pg_catalog.jsonb)",
+		.sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_CATALOG_CHANGES], tessera_connection_protocol(connection), NULL),
 		.nparams = 1,.values = values,.single_row = true,.handler = take_rows,.arg = refresh
 	};
 
@@ -302,7 +303,7 @@ fetch(TesseraRefresh *refresh)
 {
 	TesseraConnection *volatile connection = NULL;
 	char	   *token = NULL;
-	TesseraCommand ask_token = {.sql = "SELECT tessera_internal.catalog_token()",.handler = keep_token,.arg = &token};
+	TesseraCommand ask_token = {.handler = keep_token,.arg = &token};
 
 	StartTransactionCommand();
 	refresh->routing = tessera_routing();
@@ -313,6 +314,7 @@ fetch(TesseraRefresh *refresh)
 	PG_TRY();
 	{
 		connection = connect_config(refresh->routing);
+		ask_token.sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_CATALOG_TOKEN], tessera_connection_protocol(connection), NULL);
 		ask(connection, &ask_token);
 		if (token == NULL || last_token == NULL || strcmp(token, last_token) != 0 || ++fetches % TRUST == 0 || !all_sound(refresh->routing))
 		{
