@@ -357,15 +357,12 @@ tessera_internal_envelope(PG_FUNCTION_ARGS)
 	{
 		TesseraIdentity identity;
 
+		/* only refused: the caller says hello next, which looks into it */
 		if (!tessera_identity_read(&identity) || expected > identity.incarnation)
-		{
-			tessera_incarnation_outdone(expected);
 			ereport(ERROR,
 					(errcode(ERRCODE_TESSERA_FENCED),
-					 errmsg("another server was promoted in the place of this one"),
-					 errdetail("The caller takes this node for incarnation %d.", expected),
-					 errhint("Stop this server.")));
-		}
+					 errmsg("the caller takes this node for a newer server, of incarnation %d", expected),
+					 errhint("If another server was promoted in the place of this one, stop this one.")));
 		served_incarnation = identity.incarnation;
 	}
 	PG_RETURN_VOID();
