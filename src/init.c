@@ -160,7 +160,9 @@ static const Registration registrations[] = {
 	/* Outside of the DDL's: all that is analysed while a view, rule or function is defined sees pg_prepared_xacts as it is written. */
 	{"parse analysis, utility: the view of prepared transactions", tessera_prepared_view_init},
 	{"seams between layers", connect_layers},	/* free */
+#ifdef TESSERA_TESTS
 	{"setting, shared memory", tessera_injection_init}, /* free */
+#endif
 	{"settings", tessera_migration_settings_init},	/* free */
 	{"shared memory", tessera_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */

@@ -86,7 +86,7 @@ tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 static void
 check_unlocked(void)
 {
-	if (!tessera_injection_points || !IsBackgroundWorker)
+	if (!tessera_under_test() || !IsBackgroundWorker)
 		return;
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || InterruptHoldoffCount > 0)
 		ereport(ERROR,

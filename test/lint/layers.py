@@ -14,7 +14,7 @@ LAYERS = {
     "transaction": 4,
     "executor": 5, "ddl": 5, "balance": 5, "migration": 5, "statistics": 5,
     "planner": 6,
-    "admin": 7, "bgworkers": 7,
+    "admin": 7, "bgworkers": 7, "test_support": 7,
     "init": 8,
 }
 
