@@ -65,7 +65,7 @@ def preprocessed_findings(top):
             # A copy outside of the tree: the header of a build for tests may lie beside common/injection.h.
             if path.startswith(TESTS) or not re.search("injection|TESSERA_TESTS|under_test", text):
                 continue
-            found = subprocess.run(["cc", "-E", "-P", "-I" + folder, "-I" + os.path.join(top, "src"), *flags, "-x", "c", os.path.join(top, path)],
+            found = subprocess.run(["cc", "-E", "-P", "-I" + folder, "-I" + os.path.join(top, "src"), "-I" + top, *flags, "-x", "c", os.path.join(top, path)],
                                    capture_output=True, text=True)
             if found.returncode != 0:
                 findings.append("%s: %s" % (path, found.stderr.strip().splitlines()[:1]))
