@@ -2,14 +2,16 @@
  * init.c
  *	  Composition root: loads the library, registers every module, nothing else.
  *
- * Two tables, and no other place registers anything with the server: what is registered once, in the postmaster, which every process inherits (registrations); and what
- * a process does when it exits (exit_steps), which the server wants registered in the process itself. test/lint/registrations.py checks that.
+ * Two tables, and no other place registers anything with the server: what is registered once, in the postmaster, which every process
+ * inherits (registrations); and what a process does when it exits (exit_steps), which the server wants registered in the process itself.
+ * test/lint/registrations.py checks that.
  *
  * How the server orders what it is given:
  * - callbacks at the end of transactions and subtransactions run in the reverse order of their registration, last registered first;
  * - of a hook's chain the last registered is outermost: it sees a call first and hands it on to the one registered before;
  * - callbacks of invalidations run in the order of registration;
  * - settings, shared memory, scan methods and background workers have no order.
+ *
  * What the first two come to is in doc/architecture.md, "Hooks and callbacks".
  */
 #include "postgres.h"
@@ -94,22 +96,25 @@ typedef struct Registration
 } Registration;
 
 /*
- * In this order: at the end of a transaction, and where a hook acts before it hands on, they are called from the bottom to the top. A new one needs a reason for its place;
- * "free" says that none is known, so that it may be moved.
+ * In this order: at the end of a transaction, and where a hook acts before it hands on, they are called from the bottom to the top. A new
+ * one needs a reason for its place; "free" says that none is known, so that it may be moved.
  */
 static const Registration registrations[] = {
-	/* First of the object access hooks, as the others hand on before they act: what a schema script must not run is refused before anybody has made anything of it. */
+	/* First of the object access hooks, as the others hand on before they act: what a schema script must not run is refused before anybody
+	 * has made anything of it. */
 	{"object access", tessera_join_init},
-	/* Last at a commit: a node that is told of a change must find the catalog's sequence grown (tessera_catalog_change_init). It waits for answers. */
+	/* Last at a commit: a node that is told of a change must find the catalog's sequence grown (tessera_catalog_change_init). It waits for
+	 * answers. */
 	{"xact, subxact: announcements to other nodes", tessera_announce_init},
-	/* At a commit after the catalog's sequence has grown, as what waits for the migration's end reads the placement next; before the announcements, which may wait. */
+	/* At a commit after the catalog's sequence has grown, as what waits for the migration's end reads the placement next; before the
+	 * announcements, which may wait. */
 	{"xact: the recipient's worker may end", tessera_migration_control_init},
 	/* Before all modules with shared memory, so that its hooks ask for theirs. */
 	{"shared memory hooks", tessera_shmem_install},
 	{"shared memory", tessera_stat_init},	/* free */
 	{"shared memory", tessera_worker_init}, /* free */
-	/* At a commit after the routing image and the statistics, which end with the old catalog; others load the new one from here on. Its hooks are inside of the DDL's:
-	 * they act on what is run here, not on what a user asks for. */
+	/* At a commit after the routing image and the statistics, which end with the old catalog; others load the new one from here on. Its
+	 * hooks are inside of the DDL's: they act on what is run here, not on what a user asks for. */
 	{"shared memory, xact, subxact, relcache, object access, utility: changes of the catalog", tessera_catalog_change_init},
 	{"shared memory", tessera_incarnation_init},	/* free */
 	{"shared memory", tessera_prepared_change_init},	/* free */
@@ -118,8 +123,8 @@ static const Registration registrations[] = {
 	{"setting, shared memory", tessera_refresh_init},	/* free */
 	{"settings", tessera_connection_init},	/* free */
 	{"shared memory", tessera_origin_init}, /* free */
-	/* Before a commit after the participants: their errors leave the snapshots kept for cursors to the abort. With assertions its hooks are the innermost: they check
-	 * what all others have made of a statement. */
+	/* Before a commit after the participants: their errors leave the snapshots kept for cursors to the abort. With assertions its hooks are
+	 * the innermost: they check what all others have made of a statement. */
 	{"setting, xact; with assertions planner, executor start, utility", tessera_internal_init},
 	{"parse analysis: rights of a view's owner", tessera_check_as_init},	/* free: on internal connections alone, where the other hook does nothing */
 	/* At a commit after the participants: the worker that is woken finds on the other nodes what this transaction has changed there. */
@@ -128,7 +133,8 @@ static const Registration registrations[] = {
 	{"setting", tessera_deadlock_init}, /* free */
 	{"shared memory", tessera_declared_wait_init},	/* free */
 	{"setting", tessera_prune_init},	/* free */
-	/* Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come before all that tells of it. */
+	/* Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come
+	 * before all that tells of it. */
 	{"settings, xact, subxact: the participants", tessera_participant_init},
 	/* Inside of the DDL's and the other executor hooks: it looks whether the locks are still held right before something runs. */
 	{"setting, executor start, utility, object access: advisory locks", tessera_advisory_init},
@@ -151,7 +157,8 @@ static const Registration registrations[] = {
 	{"object access: tables and schemas come and go", tessera_track_init},
 	{"object access: objects of one node", tessera_node_objects_init},
 	{"settings, shared memory", tessera_pool_init}, /* free */
-	/* At the end of a (sub)transaction before all others, on memory of the session alone: nothing that another callback does can need values drawn for the transaction. */
+	/* At the end of a (sub)transaction before all others, on memory of the session alone: nothing that another callback does can need
+	 * values drawn for the transaction. */
 	{"xact, subxact, syscache: sequences", tessera_sequence_init},
 	/* When a subtransaction ends before the participants': memory of the session alone. */
 	{"subxact: a statement that was sent", tessera_fan_out_init},
@@ -170,7 +177,8 @@ static const Registration registrations[] = {
 };
 
 /*
- * Each process asks for those that it needs (tessera_at_exit); they run in this order. All but the last run before the server rolls the open transaction back.
+ * Each process asks for those that it needs (tessera_at_exit); they run in this order. All but the last run before the server rolls the
+ * open transaction back.
  */
 static const TesseraExitStep exit_steps[] = {
 	/* A migration without a process is recovery's: first its slot says so. */

@@ -2,9 +2,9 @@
  * injection.h
  *	  Named points in the code at which a test can have an error raised, the process killed, the work paused, or a safeguard left out.
  *
- * Only a build for tests (make TESTS_BUILD=1) has them: in a release the macros are nothing, and there is nothing that could be switched on. In a build for tests they do
- * nothing unless the server was started with tessera.injection_points = on. Then tessera_test.injection_set(name, action) arms a point for this database. The functions
- * are in src/test_support/.
+ * Only a build for tests (make TESTS_BUILD=1) has them: in a release the macros are nothing, and there is nothing that could be switched
+ * on. In a build for tests they do nothing unless the server was started with tessera.injection_points = on. Then
+ * tessera_test.injection_set(name, action) arms a point for this database. The functions are in src/test_support/.
  */
 #ifndef TESSERA_INJECTION_H
 #define TESSERA_INJECTION_H
@@ -18,8 +18,8 @@
 /* Setting tessera.injection_points. */
 extern bool tessera_injection_points;
 
-/* Does what the point is armed with: ERROR 38000, SIGKILL of this process, or a wait until it is cleared (interruptible, ten minutes at most). Not in a critical section
- * nor with a lock held that others need. */
+/* Does what the point is armed with: ERROR 38000, SIGKILL of this process, or a wait until it is cleared (interruptible, ten minutes at
+ * most). Not in a critical section nor with a lock held that others need. */
 extern void tessera_injection_run(const char *name);
 
 /* True if the safeguard of that name is armed with "skip": the tests of the tests leave it out, to see that its absence is noticed. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Hooks and callbacks: whatever the extension registers with the server, it registers in an init function that the table in init.c names once; what a process
-does at its exit is in init.c's other table."""
+"""Hooks and callbacks: whatever the extension registers with the server, it registers in an init function that the table in init.c names once; what a
+process does at its exit is in init.c's other table."""
 import re
 
 from csource import Report, blank, line_of, read, root, sources

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What only tests need is in no release: its files are apart (src/test_support, extension/test), the rest needs nothing of them, and without TESTS_BUILD the compiler sees no
-injection point. The whole of it, on a real build: make check-release."""
+"""What only tests need is in no release: its files are apart (src/test_support, extension/test), the rest needs nothing of them, and without TESTS_BUILD the
+compiler sees no injection point. The whole of it, on a real build: make check-release."""
 import glob
 import os
 import re
@@ -65,8 +65,8 @@ def preprocessed_findings(top):
             # A copy outside of the tree: the header of a build for tests may lie beside common/injection.h.
             if path.startswith(TESTS) or not re.search("injection|TESSERA_TESTS|under_test", text):
                 continue
-            found = subprocess.run(["cc", "-E", "-P", "-I" + folder, "-I" + os.path.join(top, "src"), "-I" + top, *flags, "-x", "c", os.path.join(top, path)],
-                                   capture_output=True, text=True)
+            command = ["cc", "-E", "-P", "-I" + folder, "-I" + os.path.join(top, "src"), "-I" + top, *flags, "-x", "c", os.path.join(top, path)]
+            found = subprocess.run(command, capture_output=True, text=True)
             if found.returncode != 0:
                 findings.append("%s: %s" % (path, found.stderr.strip().splitlines()[:1]))
             findings += ["%s: %s" % (path, line.strip()) for line in found.stdout.splitlines() if "injection" in line]
