@@ -76,7 +76,7 @@ def preprocessed_findings(top):
 
 
 def name_findings(top):
-    """tessera_test.something that does not exist, or that messages of a release or pages for users name."""
+    """tessera_test.something that does not exist, or that messages of a release or pages for users name; and tests that look for it in schema tessera."""
     names = set()
     for path in glob.glob(os.path.join(top, "extension/test/*.sql")):
         names.update(TEST_NAME.findall(read(top, os.path.relpath(path, top))))
@@ -89,6 +89,12 @@ def name_findings(top):
         text = read(top, path)
         findings += ["%s:%d: names tessera_test.%s" % (path, line_of(text, match.start()), match.group(1)) for match in TEST_NAME.finditer(text)
                      if path not in ("doc/development.md", "doc/chaos.md") or match.group(1) not in names]
+    elsewhere = re.compile(r"\btessera\.(%s)\b" % "|".join(sorted(names)))
+    for path in sorted(glob.glob(os.path.join(top, "sql/*.sql")) + glob.glob(os.path.join(top, "test/**/*"), recursive=True)):
+        if not os.path.isfile(path) or path.endswith((".o", ".pyc", ".class")) or os.sep + "bin" + os.sep in path:
+            continue
+        with open(path, encoding="utf-8", errors="replace") as file:
+            findings += ["%s: it is tessera_test.%s" % (os.path.relpath(path, top), name) for name in sorted(set(elsewhere.findall(file.read())))]
     return findings
 
 
