@@ -469,17 +469,8 @@ any_unpreparable(TesseraTransaction *transaction)
 }
 
 /*
-<<<<<<< HEAD
- * A node that has done what cannot be prepared (temporary objects, NOTIFY of C code) must be the coordinator, which commits as any transaction does.
- * There is only one, and what is written here makes it this node.
- */
-/*
  * The coordinator commits first, and lets go of its advisory locks then: who waits for one of them must see what the others commit. So it is a writer
  * that keeps no locks; NULL: all do, and this node coordinates.
-=======
- * The coordinator commits first, and lets go of its advisory locks then: who waits for one of them must see what the others commit. So it is a writer that keeps no
- * locks; NULL: all do, and this node coordinates.
->>>>>>> 7abb7a4e98fdc1bbbe49119bbaf5de111c897a6c
  */
 static TesseraParticipant *
 without_locks(TesseraTransaction *transaction, TesseraParticipant *writer)
@@ -637,12 +628,8 @@ warn_unfinished(TesseraTransaction *transaction, TesseraParticipant *participant
 	ereport(WARNING,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
 			 errmsg("the transaction is committed, but node \"%s\" has not confirmed it yet", tessera_connection_name(participant->connection)),
-<<<<<<< HEAD
-			 errdetail("Prepared transaction %s_%d stays there%s%s", gid, participant->node_id, error ? ": " : ".",
+			 errdetail("Prepared transaction %s_%d stays there%s%s", transaction->gid, participant->node_id, error ? ": " : ".",
 					   error ? PQresultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : ""),
-=======
-			 errdetail("Prepared transaction %s_%d stays there%s%s", transaction->gid, participant->node_id, error ? ": " : ".", error ? PQresultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : ""),
->>>>>>> 7abb7a4e98fdc1bbbe49119bbaf5de111c897a6c
 			 errhint("tessera.resolve_transactions() on that node finishes it; until then its rows are not visible.")));
 }
 
