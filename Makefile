@@ -19,12 +19,17 @@ tree := $(if $(VPATH),$(VPATH),.)
 EXTENSION    = extension/tessera
 MODULE_big   = tessera
 TEST_SOURCES := $(patsubst $(tree)/%,%,$(sort $(wildcard $(tree)/src/test_support/*.c)))
-SOURCES     := $(filter-out $(TEST_SOURCES),$(patsubst $(tree)/%,%,$(sort $(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c))))
+SOURCES     := $(sort src/control/calls.c $(filter-out $(TEST_SOURCES),$(patsubst $(tree)/%,%,$(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c))))
 ifneq ($(TESTS_BUILD),)
 SOURCES     += $(TEST_SOURCES)
 endif
 OBJS         = $(SOURCES:.c=.o)
 INSTALL_SQL := $(sort $(wildcard $(tree)/extension/install/*.sql))
+
+# Calls between nodes: types, callers' functions and SQL functions are made of one table.
+CALLS        = $(tree)/src/control/calls.def
+MAKE_CALLS   = perl $(tree)/src/control/generate.pl
+GENERATED    = src/control/calls.h src/control/calls.c
 DATA_built   = extension/tessera--$(TESSERA_VERSION).sql
 DATA         = $(wildcard $(tree)/extension/tessera--*--*.sql)
 ifneq ($(TESTS_BUILD),)
@@ -32,13 +37,13 @@ EXTENSION   += extension/tessera_test
 TEST_SQL    := $(sort $(wildcard $(tree)/extension/test/*.sql))
 DATA_built  += extension/tessera_test--$(TESSERA_VERSION).sql
 endif
-EXTRA_CLEAN  = $(OBJS:.o=.d) $(TEST_SOURCES:.c=.o) $(TEST_SOURCES:.c=.d) $(TEST_SOURCES:.c=.bc) src/common/build.h \
+EXTRA_CLEAN  = $(GENERATED) $(OBJS:.o=.d) $(TEST_SOURCES:.c=.o) $(TEST_SOURCES:.c=.d) $(TEST_SOURCES:.c=.bc) src/common/build.h \
 	extension/tessera_test--$(TESSERA_VERSION).sql results regression.diffs regression.out tmp_check
 
 NO_INSTALLCHECK = 1
 
 LIBRARIES    = libzmq libbson-1.0 liblz4
-PG_CPPFLAGS := -I$(tree)/src -Isrc -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
+PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
 # -MMD: a changed header rebuilds what includes it.
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP
 SHLIB_LINK  := -lpq -lpthread $(shell pkg-config --libs $(LIBRARIES) 2>/dev/null) -Wl,--version-script=$(tree)/src/exports.map
@@ -65,6 +70,7 @@ uninstall-tests:
 endif
 
 $(shlib): $(tree)/src/exports.map
+$(OBJS): src/control/calls.h
 $(foreach object,$(OBJS),$(eval $(object:.o=.bc): $(object)))
 -include $(OBJS:.o=.d)
 else
@@ -72,11 +78,18 @@ all install:
 	@echo "no PGXS found by '$(PG_CONFIG) --pgxs': install postgresql-server-dev-15, or run 'make test', which installs what is missing" >&2; exit 1
 endif
 
+src/control/calls.h: $(CALLS) $(tree)/src/control/generate.pl
+	$(MAKE_CALLS) header $(CALLS) > $@.new && mv $@.new $@
+
+src/control/calls.c: $(CALLS) $(tree)/src/control/generate.pl
+	$(MAKE_CALLS) source $(CALLS) > $@.new && mv $@.new $@
+
 # Made anew whenever its content changes: a part that was removed is newer than nothing.
-extension/tessera--$(TESSERA_VERSION).sql: $(INSTALL_SQL) FORCE
+extension/tessera--$(TESSERA_VERSION).sql: $(INSTALL_SQL) $(CALLS) FORCE
+	@$(MAKE_CALLS) sql $(CALLS) $(INSTALL_SQL) > $@.new; if cmp -s $@.new $@; then rm $@.new; else echo "making $@"; mv $@.new $@; fi
+
 extension/tessera_test--$(TESSERA_VERSION).sql: $(TEST_SQL) FORCE
-extension/tessera--$(TESSERA_VERSION).sql extension/tessera_test--$(TESSERA_VERSION).sql:
-	@cat $(filter %.sql,$^) > $@.new; if cmp -s $@.new $@; then rm $@.new; else echo "making $@"; mv $@.new $@; fi
+	@cat $(TEST_SQL) > $@.new; if cmp -s $@.new $@; then rm $@.new; else echo "making $@"; mv $@.new $@; fi
 
 FORCE:
 

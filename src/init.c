@@ -46,6 +46,7 @@
 #include "migration/promotion.h"
 #include "migration/settings.h"
 #include "migration/slot.h"
+#include "migration/work.h"
 #include "planner/planner.h"
 #include "planner/prepared_view.h"
 #include "planner/sequences.h"
@@ -133,6 +134,7 @@ static const Registration registrations[] = {
 	{"setting", tessera_deadlock_init}, /* free */
 	{"shared memory", tessera_declared_wait_init},	/* free */
 	{"setting", tessera_prune_init},	/* free */
+	{"lanes of calls", tessera_node_link_init},	/* free */
 	/* Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come
 	 * before all that tells of it. */
 	{"settings, xact, subxact: the participants", tessera_participant_init},
@@ -171,6 +173,7 @@ static const Registration registrations[] = {
 	{"setting, shared memory", tessera_injection_init}, /* free */
 #endif
 	{"settings", tessera_migration_settings_init},	/* free */
+	{"observer of calls", tessera_work_show_calls},	/* free */
 	{"shared memory", tessera_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */
 	{"background worker", tessera_launcher_init},	/* free */

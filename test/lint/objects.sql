@@ -1,5 +1,5 @@
--- Run by test/run in its server: every object of the extensions has a comment, and doc/reference.md names every function, view, type and setting; doc/development.md
--- those that only a build for tests has.
+-- Run by test/run in its server: every object of the extensions has a comment, and doc/reference.md names every function (but those between nodes, which
+-- src/control/calls.def describes), view, type and setting; doc/development.md those that only a build for tests has.
 CREATE DATABASE tessera_objects;
 \connect tessera_objects
 SET client_min_messages = warning;
@@ -28,15 +28,16 @@ CREATE TEMP TABLE reference_text AS SELECT :'reference'::text AS reference, :'de
 INSERT INTO finding
   SELECT DISTINCT 'doc/reference.md names every function', p.proname || '('
   FROM member m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid, reference_text
-  WHERE m.extname = 'tessera' AND reference !~ ('\m' || p.proname || '\(');
+  WHERE m.extname = 'tessera' AND p.pronamespace <> 'tessera_internal'::regnamespace AND reference !~ ('\m' || p.proname || '\(');
 
 INSERT INTO finding
   SELECT DISTINCT 'doc/development.md alone names what only tests need', p.proname || '('
   FROM member m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid, reference_text
   WHERE m.extname = 'tessera_test' AND (development !~ ('`tessera_test\.' || p.proname || '\(') OR reference ~ ('\m' || p.proname || '\('))
   UNION ALL
-  SELECT 'doc/development.md alone names what only tests need', 'tessera.injection_points' FROM reference_text
-  WHERE development !~ '`tessera\.injection_points`' OR reference ~ 'injection';
+  SELECT 'doc/development.md alone names what only tests need', s.name
+  FROM pg_settings s, reference_text
+  WHERE s.name LIKE 'tessera.injection%' AND (development !~ ('`' || replace(s.name, '.', '\.') || '`') OR reference ~ 'injection');
 
 INSERT INTO finding
   SELECT 'doc/reference.md names every view', c.relname
@@ -51,7 +52,7 @@ INSERT INTO finding
 INSERT INTO finding
   SELECT 'doc/reference.md names every setting', s.name
   FROM pg_settings s, reference_text
-  WHERE s.name LIKE 'tessera.%' AND s.name <> 'tessera.injection_points' AND reference !~ ('`' || replace(s.name, '.', '\.') || '`');
+  WHERE s.name LIKE 'tessera.%' AND s.name NOT LIKE 'tessera.injection%' AND reference !~ ('`' || replace(s.name, '.', '\.') || '`');
 
 INSERT INTO finding
   SELECT 'every setting has a description', s.name
