@@ -147,7 +147,7 @@ static const Registration registrations[] = {
 	{"syscache", tessera_ownership_init},	/* free: a cache */
 	{"scan methods", tessera_executor_init},	/* free */
 	{"executor start, end: the shard's part of EXPLAIN", tessera_explain_remote_init},	/* free: on internal connections alone */
-	{"executor start, run, finish, end: the version check", tessera_shard_check_init},	/* free: on internal connections alone */
+	{"executor start, run, finish: the version check", tessera_shard_check_init},	/* free: on internal connections alone */
 	/* Outermost of the executor's: the others see the plan that it puts in. */
 	{"executor start, end: local statements", tessera_local_statement_init},
 	/* Outermost, and but for assertions the only one: core plans what it hands on. */

@@ -43,6 +43,7 @@
 
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "executor/targets.h"
 #include "planner/conditions.h"
 #include "planner/cursor_rows.h"
@@ -720,7 +721,7 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	if (table && table->group >= 0 && key == NIL)
 		conditions = tessera_prune_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
 
-	scan->methods = &tessera_table_methods;
+	scan->methods = &tessera_table_scan.plan;
 	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(local, false);
