@@ -43,7 +43,8 @@ EXTRA_CLEAN  = $(GENERATED) $(OBJS:.o=.d) $(TEST_SOURCES:.c=.o) $(TEST_SOURCES:.
 NO_INSTALLCHECK = 1
 
 LIBRARIES    = libzmq libbson-1.0 liblz4
-PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
+PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) \
+	-I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
 # -MMD: a changed header rebuilds what includes it.
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP
 SHLIB_LINK  := -lpq -lpthread $(shell pkg-config --libs $(LIBRARIES) 2>/dev/null) -Wl,--version-script=$(tree)/src/exports.map
@@ -124,7 +125,8 @@ bench-pauses:
 	@$(run) BENCH=h MOVES='$(MOVES)' bash $(tree)/test/bench/run
 
 chaos:
-	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
+	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' \
+		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
 .PHONY: FORCE test installcheck check-release demo demo-stop bench bench-ddl bench-pauses valgrind chaos

@@ -1,6 +1,6 @@
 /*
  * shard_check.c
- *	  The check before a statement touches a row of this shard; see shard_check.h.
+ *	  The check before a statement touches a row of this shard; see shard_check.h and doc/design.md#stale-answers.
  *
  * Order matters: table locks are held, the snapshot is taken, and only then the newest placement is read. Writers of a migrating group take the gate
  * lock first and read the gate after it, so the mover, which closes the gate first and looks for holders after, cannot miss one.

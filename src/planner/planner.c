@@ -180,7 +180,7 @@ check_scan(Plan *plan, const ScanCount *count)
 					ereport(ERROR,
 							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 							 errmsg("the statement was planned to read table \"%s\" of the cluster on this node alone", get_rel_name(relid)),
-							 errhint("Write the statement otherwise, and report it.")));
+							 errhint("Rewrite the statement, and report this as a bug.")));
 				break;
 			}
 		default:

@@ -388,8 +388,8 @@ computes_with_ctid(PlannerInfo *root, RelOptInfo *rel)
 }
 
 /*
- * Columns that the plan above needs from this scan: the whole row if any of it is asked for as such. By whom? If only row marks do (copy_row_marks),
- * for rechecks, it is the row with the columns that the statement reads: there may be no right to read the others.
+ * Columns that the plan above needs from this scan: the whole row if any part of the plan asks for it as such. If only row marks ask for it
+ * (copy_row_marks), for rechecks, it is the row with the columns that the statement reads: there may be no right to read the others.
  */
 static List *
 needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *local_quals)
