@@ -25,8 +25,11 @@ EXTRA_CLEAN  = $(OBJS:.o=.d) results regression.diffs regression.out tmp_check
 
 NO_INSTALLCHECK = 1
 
-LIBRARIES    = libzmq libbson-1.0 liblz4
-PG_CPPFLAGS := -I$(tree)/src -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
+# libbson has another name from its version 2 on.
+LIBRARIES   := libzmq $(shell pkg-config --exists libbson-1.0 2>/dev/null && echo libbson-1.0 || echo bson2) liblz4
+# -isystem: warnings are for this project's own files.
+PG_CPPFLAGS := -I$(tree)/src -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) \
+	$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null))
 # -MMD: a changed header rebuilds what includes it.
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP
 SHLIB_LINK  := -lpq -lpthread $(shell pkg-config --libs $(LIBRARIES) 2>/dev/null) -Wl,--version-script=$(tree)/src/exports.map

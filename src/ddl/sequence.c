@@ -51,6 +51,7 @@
 
 #include "common/durable.h"
 #include "common/spi.h"
+#include "common/version_compat.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "session/internal.h"
@@ -460,8 +461,7 @@ open_sequence(Oid sequence)
 static bool
 is_own(Relation rel)
 {
-	return rel->rd_createSubid != InvalidSubTransactionId || rel->rd_newRelfilenodeSubid != InvalidSubTransactionId ||
-		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+	return tessera_made_here(rel);
 }
 
 /* A value drawn on its home: what is written elsewhere with it waits for what the sequence has logged, perhaps in a transaction that is still open. */

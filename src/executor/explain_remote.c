@@ -19,6 +19,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "common/version_compat.h"
 #include "executor/explain_remote.h"
 #include "session/internal.h"
 

@@ -24,6 +24,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
@@ -180,7 +181,7 @@ read_source(InsertState *state)
 	state->row_slot = MakeSingleTupleTableSlot(state->source->tupDesc, &TTSOpsMinimalTuple);
 	SetTuplestoreDestReceiverParams(receiver, state->rows, CurrentMemoryContext, false, NULL, NULL);
 	state->source->dest = receiver;
-	standard_ExecutorRun(state->source, ForwardScanDirection, 0, true);
+	tessera_run_to_end(standard_ExecutorRun, state->source);
 	standard_ExecutorFinish(state->source);
 }
 

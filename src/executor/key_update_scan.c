@@ -26,6 +26,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
@@ -152,7 +153,7 @@ lock_rows(KeyUpdateState *state)
 	tessera_parts = &parts;
 	PG_TRY();
 	{
-		standard_ExecutorRun(state->lock, ForwardScanDirection, 0, true);
+		tessera_run_to_end(standard_ExecutorRun, state->lock);
 		standard_ExecutorFinish(state->lock);
 	}
 	PG_FINALLY();
@@ -165,7 +166,7 @@ lock_rows(KeyUpdateState *state)
 
 /* ---- deletion ---- */
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 table_changed(void)
 {
 	ereport(ERROR,

@@ -20,6 +20,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/run.h"
@@ -130,7 +131,7 @@ run_part(PartState *state, int i)
 		part->dest = CreateDestReceiver(DestTuplestore);
 		SetTuplestoreDestReceiverParams(part->dest, state->rows[i], state->css.ss.ps.state->es_query_cxt, false, NULL, NULL);
 	}
-	standard_ExecutorRun(part, ForwardScanDirection, 0, true);
+	tessera_run_to_end(standard_ExecutorRun, part);
 	standard_ExecutorFinish(part);
 }
 

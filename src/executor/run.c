@@ -322,7 +322,7 @@ send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bo
 	tessera_connection_sync(target->connection);
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_unknown(RunTarget *target)
 {
 	const char *name = tessera_connection_name(target->connection);

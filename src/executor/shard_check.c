@@ -27,6 +27,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "common/worker.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
@@ -430,7 +431,7 @@ executor_start(QueryDesc *query, int eflags)
 }
 
 static void
-executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
+executor_run(TESSERA_RUN_PARAMETERS)
 {
 	bool		borrowed = query == borrowed_query && tessera_nesting() == 0;
 
@@ -442,9 +443,9 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execu
 	PG_TRY();
 	{
 		if (previous_run)
-			previous_run(query, direction, count, execute_once);
+			previous_run(TESSERA_RUN_ARGUMENTS);
 		else
-			standard_ExecutorRun(query, direction, count, execute_once);
+			standard_ExecutorRun(TESSERA_RUN_ARGUMENTS);
 	}
 	PG_FINALLY();
 	{

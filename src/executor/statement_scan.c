@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "executor/current_of.h"
 #include "executor/cursor.h"
 #include "executor/explain_shards.h"
@@ -95,7 +96,7 @@ open_relations(EState *estate)
 		RangeTblEntry *rte = exec_rt_fetch(rti, estate);
 
 		if (rte->rtekind == RTE_RELATION && rte->relkind != RELKIND_VIEW)
-			(void) ExecGetRangeTableRelation(estate, rti);
+			tessera_open_relation(estate, rti);
 	}
 }
 

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "executor/current_of.h"
 #include "executor/cursor.h"
 #include "executor/explain_remote.h"
@@ -93,7 +94,10 @@ create_state(CustomScan *scan)
 static void
 set_reader(TableState *state)
 {
-	Oid			role = exec_rt_fetch(((Scan *) state->css.ss.ps.plan)->scanrelid, state->css.ss.ps.state)->checkAsUser;
+	EState	   *estate = state->css.ss.ps.state;
+	RangeTblEntry *rte = exec_rt_fetch(((Scan *) state->css.ss.ps.plan)->scanrelid, estate);
+	const TesseraPermissions *permissions = tessera_executor_permissions(estate, rte);
+	Oid			role = permissions == NULL ? InvalidOid : permissions->checkAsUser;
 
 	if (!OidIsValid(role))
 		role = GetUserId();

@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "migration/data.h"
 #include "migration/deleter.h"
 #include "migration/lockers.h"

@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "common/shmem.h"
+#include "common/version_compat.h"
 #include "migration/slot.h"
 
 #define RESERVED_MS 30000
@@ -308,7 +309,7 @@ tessera_slot_attach(int i, uint32 generation)
 	{
 		slot->use = TESSERA_SLOT_RUNNING;
 		slot->pid = MyProcPid;
-		slot->pgprocno = MyProc->pgprocno;
+		slot->pgprocno = tessera_proc_number(MyProc);
 		slot->started = GetCurrentTimestamp();
 		tessera_my_migration = slot;
 	}

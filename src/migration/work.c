@@ -18,6 +18,7 @@
 
 #include "common/durable.h"
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "migration/slot.h"
 #include "migration/work.h"
 #include "transaction/participant.h"
@@ -86,7 +87,7 @@ tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 static void
 check_unlocked(void)
 {
-	if (!tessera_injection_points || !IsBackgroundWorker)
+	if (!tessera_injection_points || !tessera_is_background_worker())
 		return;
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || InterruptHoldoffCount > 0)
 		ereport(ERROR,
@@ -97,7 +98,7 @@ check_unlocked(void)
 char **
 tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values)
 {
-	return tessera_work_call_within(node_id, sql, nparams, values, IsBackgroundWorker ? CALL_MS : 0);
+	return tessera_work_call_within(node_id, sql, nparams, values, tessera_is_background_worker() ? CALL_MS : 0);
 }
 
 /* Shows whose answer is waited for, unless something else is shown already. */

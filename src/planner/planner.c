@@ -81,7 +81,7 @@ plan_in_mode(TesseraPlanMode wanted, Query *query, const char *source, int curso
 	return plan;
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_statement(Query *query, const TesseraReason *reason)
 {
 	const char *what = query->commandType == CMD_INSERT ? "INSERT" : query->commandType == CMD_UPDATE ? "UPDATE" :

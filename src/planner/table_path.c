@@ -41,6 +41,7 @@
 #include "utils/selfuncs.h"
 #include "utils/snapmgr.h"
 
+#include "common/version_compat.h"
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
 #include "executor/targets.h"
@@ -118,7 +119,7 @@ add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraT
 	if (!needs_filter(routing, group))
 		return;
 	filter = ownership_filter(rel, relation, routing, table);
-	restriction = make_restrictinfo(root, filter, true, false, false, 0, bms_make_singleton(rel->relid), NULL, NULL);
+	restriction = tessera_make_restriction(root, filter, bms_make_singleton(rel->relid));
 	rel->baserestrictinfo = lappend(rel->baserestrictinfo, restriction);
 	rel->baserestrict_min_security = Min(rel->baserestrict_min_security, restriction->security_level);
 }
@@ -230,9 +231,10 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 
 /* May the user read all values of the column? As core judges (all_rows_selectable): else only leakproof functions get to see what the statistics hold. */
 static bool
-may_read_all(RangeTblEntry *rte, AttrNumber attnum)
+may_read_all(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum)
 {
-	Oid			user = OidIsValid(rte->checkAsUser) ? rte->checkAsUser : GetUserId();
+	Oid			role = tessera_check_as_user(root->parse, rte);
+	Oid			user = OidIsValid(role) ? role : GetUserId();
 
 	return rte->securityQuals == NIL && (pg_class_aclcheck(rte->relid, user, ACL_SELECT) == ACLCHECK_OK ||
 										 pg_attribute_aclcheck(rte->relid, attnum, user, ACL_SELECT) == ACLCHECK_OK);
@@ -250,7 +252,7 @@ relation_stats(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum, Variabl
 	if (attnum > 0)
 		vardata->statsTuple = tessera_column_statistics(tessera_routing(), table, attnum, rte->reads_children);
 	vardata->freefunc = heap_freetuple;
-	vardata->acl_ok = vardata->statsTuple == NULL || may_read_all(rte, attnum);
+	vardata->acl_ok = vardata->statsTuple == NULL || may_read_all(root, rte, attnum);
 	return true;
 }
 
@@ -389,7 +391,8 @@ static List *
 needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *local_quals)
 {
 	Bitmapset  *needed = NULL;
-	Bitmapset  *read = planner_rt_fetch(rel->relid, root)->selectedCols;
+	const TesseraPermissions *permissions = tessera_permissions(root->parse, planner_rt_fetch(rel->relid, root));
+	Bitmapset  *read = permissions == NULL ? NULL : permissions->selectedCols;
 	int			whole = InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber;
 	List	   *attributes = NIL;
 

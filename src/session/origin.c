@@ -17,6 +17,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/shmem.h"
+#include "common/version_compat.h"
 #include "session/origin.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_session_origins);
@@ -57,11 +58,11 @@ tessera_origin_set(int32 node_id, int32 pid)
 {
 	Entry	   *entry;
 
-	if (entries == NULL || MyProc == NULL || MyProc->pgprocno >= MaxBackends)
+	if (entries == NULL || MyProc == NULL || tessera_proc_number(MyProc) >= MaxBackends)
 		return;
-	entry = &entries[MyProc->pgprocno];
+	entry = &entries[tessera_proc_number(MyProc)];
 	if (pg_atomic_read_u32(&entry->pid) != (uint32) MyProcPid)
-		before_shmem_exit(clear_entry, Int32GetDatum(MyProc->pgprocno));
+		before_shmem_exit(clear_entry, Int32GetDatum(tessera_proc_number(MyProc)));
 	pg_atomic_write_u32(&entry->pid, 0);
 	pg_write_barrier();
 	entry->origin.node_id = node_id;
@@ -76,9 +77,9 @@ tessera_origin_of(int32 pid, TesseraOrigin *origin)
 	PGPROC	   *proc = pid > 0 ? BackendPidGetProc(pid) : NULL;
 	Entry	   *entry;
 
-	if (entries == NULL || proc == NULL || proc->pgprocno >= MaxBackends)
+	if (entries == NULL || proc == NULL || tessera_proc_number(proc) >= MaxBackends)
 		return false;
-	entry = &entries[proc->pgprocno];
+	entry = &entries[tessera_proc_number(proc)];
 	if (pg_atomic_read_u32(&entry->pid) != (uint32) pid)
 		return false;
 	pg_read_barrier();

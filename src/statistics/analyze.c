@@ -33,6 +33,7 @@
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 
+#include "common/version_compat.h"
 #include "session/internal.h"
 #include "statistics/collect.h"
 #include "statistics/table_statistics.h"
@@ -163,7 +164,7 @@ names_cluster_table(List *targets)
 static bool
 may_analyze(Oid relid)
 {
-	return pg_class_ownercheck(relid, GetUserId()) || pg_database_ownercheck(MyDatabaseId, GetUserId());
+	return tessera_owns_relation(relid, GetUserId()) || tessera_owns_database(MyDatabaseId, GetUserId());
 }
 
 /* The statement for one relation, by its full name. */

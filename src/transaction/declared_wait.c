@@ -16,6 +16,7 @@
 #include "storage/procarray.h"
 
 #include "common/shmem.h"
+#include "common/version_compat.h"
 #include "transaction/declared_wait.h"
 
 typedef struct Entry
@@ -53,7 +54,7 @@ static const TesseraShmemModule declared_wait_module = {"tessera_declared_waits"
 static Entry *
 own_entry(void)
 {
-	return entries == NULL || MyProc == NULL || MyProc->pgprocno >= MaxBackends ? NULL : &entries[MyProc->pgprocno];
+	return entries == NULL || MyProc == NULL || tessera_proc_number(MyProc) >= MaxBackends ? NULL : &entries[tessera_proc_number(MyProc)];
 }
 
 static void
@@ -81,7 +82,7 @@ tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, con
 	if (entry == NULL)
 		return;
 	if (!exit_registered)
-		before_shmem_exit(clear_entry, Int32GetDatum(MyProc->pgprocno));
+		before_shmem_exit(clear_entry, Int32GetDatum(tessera_proc_number(MyProc)));
 	exit_registered = true;
 	for (int i = 0; i < wait.n; i++)
 	{
@@ -98,7 +99,7 @@ tessera_wait_over(void)
 
 	if (entry == NULL || entry->wait.pid == 0)
 		return;
-	clear_entry(0, Int32GetDatum(MyProc->pgprocno));
+	clear_entry(0, Int32GetDatum(tessera_proc_number(MyProc)));
 	pg_atomic_write_u64(&entry->victim, 0);
 }
 

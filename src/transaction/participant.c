@@ -36,6 +36,7 @@
 #include "common/errors.h"
 #include "common/protocol.h"
 #include "common/spi.h"
+#include "common/version_compat.h"
 #include "transaction/deadlock.h"
 #include "transaction/declared_wait.h"
 #include "transaction/prune.h"
@@ -673,7 +674,7 @@ sync_follows(void)
 {
 	int			next;
 
-	if (!pq_buffer_has_data())
+	if (!tessera_client_bytes_buffered())
 		return false;
 	pq_startmsgread();
 	next = pq_peekbyte();
