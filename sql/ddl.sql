@@ -1,4 +1,4 @@
--- DDL, TRUNCATE, COPY and sequences in a cluster of three databases of this server (DESIGN sections 4, 7, 9; S104-S106, S112): a statement on any node is
+-- DDL, TRUNCATE, COPY and sequences in a cluster of three databases of this server (doc/design.md#ddl; S104-S106, S112): a statement on any node is
 -- true on all of them, or on none. Good and bad input; what is refused leaves no trace.
 \set VERBOSITY default
 SET client_min_messages = warning;

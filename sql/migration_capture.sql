@@ -1,4 +1,4 @@
--- Change capture: what the clone brought plus what the stream brings is what the donor has (S43, K2, E5).
+-- Change capture: what the clone brought plus what the stream brings is what the donor has (S43; doc/design.md#unchanged-toast).
 \set VERBOSITY terse
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS tessera;

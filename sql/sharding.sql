@@ -338,7 +338,7 @@ CREATE FUNCTION show_chunks() RETURNS TABLE (min tessera.bound, max tessera.boun
 SELECT register(1, 10, 20, 's1', 's2');
 SELECT tessera.split_chunk('empty_too', 15);
 SELECT tessera.merge_chunks('empty_too', tessera.minkey(), 20);
--- nor does a table join its group (A8)
+-- nor does a table join its group (doc/design.md#moves-and-ddl)
 SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
 SELECT tessera.split_chunk('empty_too', 30);
 SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000001');

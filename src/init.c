@@ -1,6 +1,16 @@
 /*
  * init.c
  *	  Composition root: loads the library, registers every module, nothing else.
+ *
+ * Two tables, and no other place registers anything with the server: what is registered once, in the postmaster, which every process inherits (registrations); and what
+ * a process does when it exits (exit_steps), which the server wants registered in the process itself. test/lint/registrations.py checks that.
+ *
+ * How the server orders what it is given:
+ * - callbacks at the end of transactions and subtransactions run in the reverse order of their registration, last registered first;
+ * - of a hook's chain the last registered is outermost: it sees a call first and hands it on to the one registered before;
+ * - callbacks of invalidations run in the order of registration;
+ * - settings, shared memory, scan methods and background workers have no order.
+ * What the first two come to is in doc/architecture.md, "Hooks and callbacks".
  */
 #include "postgres.h"
 
@@ -11,28 +21,45 @@
 #include "admin/admin.h"
 #include "bgworkers/worker.h"
 #include "catalog/change.h"
+#include "catalog/incarnation.h"
+#include "catalog/prepared_change.h"
 #include "common/injection.h"
+#include "common/process_exit.h"
 #include "common/shmem.h"
+#include "common/stand_in.h"
 #include "common/stat_routing.h"
 #include "common/worker.h"
+#include "ddl/attempts.h"
 #include "ddl/ddl.h"
+#include "ddl/sequence.h"
 #include "executor/copy.h"
+#include "executor/explain_remote.h"
 #include "executor/local_statement.h"
+#include "executor/ownership.h"
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
-#include "migration/data.h"
 #include "migration/migration.h"
+#include "migration/orphans.h"
+#include "migration/promotion.h"
+#include "migration/settings.h"
+#include "migration/slot.h"
 #include "planner/planner.h"
 #include "planner/prepared_view.h"
 #include "planner/sequences.h"
+#include "planner/ship.h"
+#include "routing/refresh.h"
 #include "routing/routing.h"
 #include "session/check_as.h"
 #include "session/internal.h"
-#include "transaction/advisory.h"
-#include "transaction/notify.h"
+#include "session/origin.h"
 #include "statistics/table_statistics.h"
+#include "transaction/advisory.h"
+#include "transaction/deadlock.h"
+#include "transaction/declared_wait.h"
+#include "transaction/notify.h"
 #include "transaction/participant.h"
+#include "transaction/prune.h"
 #include "transport/connection.h"
 
 PG_MODULE_MAGIC;
@@ -48,6 +75,117 @@ check_table(Oid relid, const TesseraRouting *image)
 	return tessera_shard_check_table(relid, image ? &routed : NULL) == TESSERA_ACCEPTED;
 }
 
+/* Functions of higher layers that lower ones call. */
+static void
+connect_layers(void)
+{
+	tessera_table_check = check_table;
+	tessera_copy_handler = tessera_copy_statement;
+	tessera_ddl_end_migrations = tessera_migrations_end;
+	tessera_analyze_handler = tessera_analyze;
+	tessera_run_utility = tessera_utility_run;
+	tessera_route_default = tessera_route_sequences_of_default;
+}
+
+typedef struct Registration
+{
+	const char *what;			/* what it registers */
+	void		(*init) (void);
+} Registration;
+
+/*
+ * In this order: at the end of a transaction, and where a hook acts before it hands on, they are called from the bottom to the top. A new one needs a reason for its place;
+ * "free" says that none is known, so that it may be moved.
+ */
+static const Registration registrations[] = {
+	/* First of the object access hooks, as the others hand on before they act: what a schema script must not run is refused before anybody has made anything of it. */
+	{"object access", tessera_join_init},
+	/* Last at a commit: a node that is told of a change must find the catalog's sequence grown (tessera_catalog_change_init). It waits for answers. */
+	{"xact, subxact: announcements to other nodes", tessera_announce_init},
+	/* At a commit after the catalog's sequence has grown, as what waits for the migration's end reads the placement next; before the announcements, which may wait. */
+	{"xact: the recipient's worker may end", tessera_migration_control_init},
+	/* Before all modules with shared memory, so that its hooks ask for theirs. */
+	{"shared memory hooks", tessera_shmem_install},
+	{"shared memory", tessera_stat_init},	/* free */
+	{"shared memory", tessera_worker_init}, /* free */
+	/* At a commit after the routing image and the statistics, which end with the old catalog; others load the new one from here on. Its hooks are inside of the DDL's:
+	 * they act on what is run here, not on what a user asks for. */
+	{"shared memory, xact, subxact, relcache, object access, utility: changes of the catalog", tessera_catalog_change_init},
+	{"shared memory", tessera_incarnation_init},	/* free */
+	{"shared memory", tessera_prepared_change_init},	/* free */
+	/* At a commit after the participants and the statistics: they use the image, which is unpinned here. */
+	{"shared memory, xact: the routing image", tessera_routing_init},
+	{"setting, shared memory", tessera_refresh_init},	/* free */
+	{"settings", tessera_connection_init},	/* free */
+	{"shared memory", tessera_origin_init}, /* free */
+	/* Before a commit after the participants: their errors leave the snapshots kept for cursors to the abort. With assertions its hooks are the innermost: they check
+	 * what all others have made of a statement. */
+	{"setting, xact; with assertions planner, executor start, utility", tessera_internal_init},
+	{"parse analysis: rights of a view's owner", tessera_check_as_init},	/* free: on internal connections alone, where the other hook does nothing */
+	/* At a commit after the participants: the worker that is woken finds on the other nodes what this transaction has changed there. */
+	{"setting, shared memory, xact: statistics are told", tessera_statistics_init},
+	{"relcache", tessera_merged_statistics_init},	/* free: a cache */
+	{"setting", tessera_deadlock_init}, /* free */
+	{"shared memory", tessera_declared_wait_init},	/* free */
+	{"setting", tessera_prune_init},	/* free */
+	/* Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come before all that tells of it. */
+	{"settings, xact, subxact: the participants", tessera_participant_init},
+	/* Inside of the DDL's and the other executor hooks: it looks whether the locks are still held right before something runs. */
+	{"setting, executor start, utility, object access: advisory locks", tessera_advisory_init},
+	{"xact: notifications", tessera_notify_init},	/* free: memory of the session alone */
+	{"shared memory", tessera_notify_forward_init}, /* free */
+	{"syscache", tessera_stand_in_init},	/* free: a cache */
+	{"settings", tessera_executor_settings_init},	/* free */
+	{"syscache", tessera_ownership_init},	/* free: a cache */
+	{"scan methods", tessera_executor_init},	/* free */
+	{"executor start, end: the shard's part of EXPLAIN", tessera_explain_remote_init},	/* free: on internal connections alone */
+	{"executor start, run, finish, end: the version check", tessera_shard_check_init},	/* free: on internal connections alone */
+	/* Outermost of the executor's: the others see the plan that it puts in. */
+	{"executor start, end: local statements", tessera_local_statement_init},
+	/* Outermost, and but for assertions the only one: core plans what it hands on. */
+	{"planner, function calls", tessera_planner_init},
+	{"relation info, paths, statistics of relations, column width", tessera_table_path_init},	/* free: the only ones */
+	{"relcache, syscache", tessera_deparse_init},	/* free: a cache */
+	{"setting", tessera_attempts_init}, /* free */
+	/* Object access after those above have handed the call on: what they refuse is not noted. */
+	{"object access: tables and schemas come and go", tessera_track_init},
+	{"object access: objects of one node", tessera_node_objects_init},
+	{"settings, shared memory", tessera_pool_init}, /* free */
+	/* At the end of a (sub)transaction before all others, on memory of the session alone: nothing that another callback does can need values drawn for the transaction. */
+	{"xact, subxact, syscache: sequences", tessera_sequence_init},
+	/* When a subtransaction ends before the participants': memory of the session alone. */
+	{"subxact: a statement that was sent", tessera_fan_out_init},
+	/* Outside of the catalog's and the advisory locks' hooks: what is fanned out comes to them once in each attempt. */
+	{"setting, utility", tessera_ddl_init},
+	/* Outside of the DDL's: all that is analysed while a view, rule or function is defined sees pg_prepared_xacts as it is written. */
+	{"parse analysis, utility: the view of prepared transactions", tessera_prepared_view_init},
+	{"seams between layers", connect_layers},	/* free */
+	{"setting, shared memory", tessera_injection_init}, /* free */
+	{"settings", tessera_migration_settings_init},	/* free */
+	{"shared memory", tessera_slot_init},	/* free */
+	{"shared memory", tessera_promotion_init},	/* free */
+	{"background worker", tessera_launcher_init},	/* free */
+};
+
+/*
+ * Each process asks for those that it needs (tessera_at_exit); they run in this order. All but the last run before the server rolls the open transaction back.
+ */
+static const TesseraExitStep exit_steps[] = {
+	/* A migration without a process is recovery's: first its slot says so. */
+	{tessera_slot_leave},
+	/* A donor that nobody will start any more; then recovery, which this wakes as well, need not wait for the end of its reservation. */
+	{tessera_migration_withdraw},
+	{tessera_orphan_caller_gone},
+	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */
+	{tessera_wait_clear},
+	{tessera_origin_clear},
+	/* A worker's own, before another one may be started in its place. */
+	{tessera_notify_forward_leave},
+	{tessera_worker_leave},
+	/* The rollback needs them: the other nodes' transactions end by it. */
+	{tessera_connections_end, .last = true},
+};
+
 void
 _PG_init(void)
 {
@@ -57,36 +195,8 @@ _PG_init(void)
 				 errmsg("tessera must be loaded at server start"),
 				 errhint("Add tessera to shared_preload_libraries and restart the server.")));
 
-	tessera_admin_init();
-	tessera_shmem_install();
-	tessera_stat_init();
-	tessera_worker_init();
-	tessera_catalog_change_init();
-	tessera_routing_init();
-	tessera_connection_init();
-	tessera_internal_init();
-	tessera_check_as_init();
-	tessera_statistics_init();	/* before: its part of a commit comes after that of the nodes */
-	tessera_participant_init();
-	tessera_advisory_init();
-	tessera_notify_init();
-	tessera_executor_settings_init();
-	tessera_executor_init();
-	tessera_shard_check_init();
-	tessera_local_statement_init();
-	tessera_planner_init();
-	tessera_ddl_init();
-	tessera_prepared_view_init();
-	tessera_table_check = check_table;
-	tessera_copy_handler = tessera_copy_statement;
-	tessera_ddl_end_migrations = tessera_migrations_end;
-	tessera_analyze_handler = tessera_analyze;
-	tessera_run_utility = tessera_utility_run;
-	tessera_route_default = tessera_route_sequences_of_default;
-	tessera_injection_init();
-	tessera_migration_data_init();
-	tessera_migration_init();
-	tessera_launcher_init();
-
+	for (int i = 0; i < lengthof(registrations); i++)
+		registrations[i].init();
+	tessera_exit_steps_install(exit_steps, lengthof(exit_steps));
 	MarkGUCPrefixReserved("tessera");
 }

@@ -109,7 +109,7 @@ CREATE TABLE tessera.chunk (
 CREATE INDEX chunk_version ON tessera.chunk (group_id, major, minor);
 COMMENT ON TABLE tessera.chunk IS 'chunks: [min, max) of a group''s key space, each owned by one shard';
 
--- Placement record of this shard (DESIGN section 5): what it owns, what it still has to delete, which gate is closed. Local; changed only whole.
+-- Placement record of this shard (doc/design.md#placement-record): what it owns, what it still has to delete, which gate is closed. Local; changed only whole.
 CREATE TABLE tessera.placement (
   group_id       uuid PRIMARY KEY,
   term           int8 NOT NULL,
@@ -182,7 +182,7 @@ CREATE TABLE tessera.migration_coordinator (
 );
 COMMENT ON TABLE tessera.migration_coordinator IS 'migrations this shard donates; local';
 
--- Recipient's row, from start (step 2). Every applied batch locks it and checks its state (C5). Local.
+-- Recipient's row, from start (step 2). Every applied batch locks it and checks its state (doc/design.md#late-batches). Local.
 CREATE TABLE tessera.migration_recipient (
   migration_id   uuid PRIMARY KEY,
   group_id       uuid NOT NULL,
@@ -197,7 +197,7 @@ CREATE TABLE tessera.migration_recipient (
 );
 COMMENT ON TABLE tessera.migration_recipient IS 'migrations this shard receives; local';
 
--- Two-phase decisions of transactions this shard coordinated (DESIGN section 8). Local.
+-- Two-phase decisions of transactions this shard coordinated (doc/design.md#two-phase). Local.
 CREATE TABLE tessera.transaction_decision (
   gid            text PRIMARY KEY,
   outcome        text NOT NULL CHECK (outcome IN ('commit', 'abort', 'prepared')),

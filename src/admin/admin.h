@@ -134,10 +134,10 @@ extern void tessera_announce_incarnation(const char *name, const char *conninfo,
 extern const char *const tessera_user_schemas_sql;
 extern const char *const tessera_user_tables_sql;
 
-/* From _PG_init, before tessera_catalog_change_init. */
-extern void tessera_admin_init(void);
+/* From _PG_init: callbacks at the end of a (sub)transaction. */
+extern void tessera_announce_init(void);
 
-/* Part of it: what may not run in a schema script (join.c). */
+/* From _PG_init: what may not run in a schema script (join.c). */
 extern void tessera_join_init(void);
 
 #endif							/* TESSERA_ADMIN_H */

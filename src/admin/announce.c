@@ -257,11 +257,9 @@ announce_subxact(SubXactEvent event, SubTransactionId mine, SubTransactionId par
 	}
 }
 
-/* Before the other modules: at commit, callbacks run in the reverse order, and a node that is told must find the catalog's sequence grown. */
 void
-tessera_admin_init(void)
+tessera_announce_init(void)
 {
-	tessera_join_init();
 	RegisterXactCallback(announce_xact, NULL);
 	RegisterSubXactCallback(announce_subxact, NULL);
 }

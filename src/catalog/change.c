@@ -298,8 +298,6 @@ void
 tessera_catalog_change_init(void)
 {
 	tessera_shmem_register(&change_module);
-	tessera_incarnation_init();
-	tessera_prepared_change_init();
 	RegisterXactCallback(at_transaction_end, NULL);
 	RegisterSubXactCallback(at_subtransaction_end, NULL);
 	CacheRegisterRelcacheCallback(at_relcache_invalidation, (Datum) 0);

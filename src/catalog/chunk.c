@@ -3,7 +3,7 @@
  *	  Groups and chunks on the config node: find, split, merge, and the versions these give. Moves are in chunk_move.c.
  *
  * A group's row lock makes its changes serial; versions are allocated from the group version read under it, so that no version is seen before a lower
- * one (D6) and none is given twice. Chunks are found by the min of the chunk that a routing table names, checked under the lock, and then from neighbour
+ * one (doc/design.md#authority) and none is given twice. Chunks are found by the min of the chunk that a routing table names, checked under the lock, and then from neighbour
  * to neighbour: the max of a chunk is the min of the next, letter for letter, because bounds are stored in canonical form.
  *
  * Each change is one transaction on the config node; a crash leaves all of it or nothing.

@@ -3,7 +3,7 @@
  *	  Rows of tessera.table_group and tessera.chunk on the config node: find, split, merge, move, and the versions these give (S12-S29).
  *
  * Every change of a group's chunks begins with tessera_group_lock: the group row's lock, held to the end of the transaction, makes the changes of a group
- * serial, and the group version read under it is the highest there is (D6). All functions run SQL as the catalog's owner; who may ask is decided by
+ * serial, and the group version read under it is the highest there is (doc/design.md#authority). All functions run SQL as the catalog's owner; who may ask is decided by
  * the caller. They work on the config node's authoritative rows only. Results are in the caller's memory context.
  */
 #ifndef TESSERA_CHUNK_H
@@ -69,7 +69,7 @@ extern bool tessera_chunk_clear_jumbo(const TesseraGroupRow *group, const Tesser
 extern void tessera_migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound **min, TesseraBound **max);
 
 /*
- * Decides a migration as committed, in the caller's transaction (DESIGN section 10, step 8): the range's chunks, split at its ends if need be (S36), go to
+ * Decides a migration as committed, in the caller's transaction (doc/design.md#commit-and-fence): the range's chunks, split at its ends if need be (S36), go to
  * the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets the next ones (S19). The shard
  * versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the same is returned
  * again. ks: of the migration's group; hint: min of the chunk that probably holds the range's min.

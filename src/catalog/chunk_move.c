@@ -1,6 +1,6 @@
 /*
  * chunk_move.c
- *	  How a migration is decided on the config node: the version commit of a move, and the fence (DESIGN section 10, step 8; S19, S20, S36, S63).
+ *	  How a migration is decided on the config node: the version commit of a move, and the fence (doc/design.md#commit-and-fence; S19, S20, S36, S63).
  *
  * Commit and fence insert the same unique key, the migration's row in tessera.migration_outcome. Whoever comes second waits for the first: a commit that
  * finds 'aborted' fails (TS003), a fence that finds 'committed' says so. The outcome row is the decision; it goes when both sides have acknowledged it, and
@@ -304,7 +304,7 @@ tessera_migration_fence(const pg_uuid_t *migration_id, const char *error)
 		refuse_unknown(migration_id);
 	state = spi_row_text(0, 1);
 
-	/* an ended migration whose outcome row is gone: its state is what is left of the decision, and nothing may be decided again (D5) */
+	/* an ended migration whose outcome row is gone: its state is what is left of the decision, and nothing may be decided again (doc/design.md#commit-and-fence) */
 	if (strcmp(state, "running") == 0)
 		insert_outcome(migration_id, "aborted");
 	outcome = read_outcome(migration_id, NULL, NULL);

@@ -37,7 +37,7 @@ extern void tessera_incarnation_step(void);
 /* In a transaction: sessions of this database are read-only by default from now on, or no longer are. */
 extern void tessera_incarnation_read_only(bool on);
 
-/* From tessera_catalog_change_init: shared memory. */
+/* From _PG_init: shared memory. */
 extern void tessera_incarnation_init(void);
 
 #endif							/* TESSERA_INCARNATION_H */

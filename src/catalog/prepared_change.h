@@ -20,7 +20,7 @@ extern void tessera_prepared_note(const char *gid, TesseraPreparedChange change)
  * have done anything. Never errors. */
 extern TesseraPreparedChange tessera_prepared_take(const char *gid);
 
-/* From tessera_catalog_change_init. */
+/* From _PG_init: shared memory. */
 extern void tessera_prepared_change_init(void);
 
 #endif							/* TESSERA_PREPARED_CHANGE_H */

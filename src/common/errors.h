@@ -1,6 +1,6 @@
 /*
  * errors.h
- *	  The extension's own SQLSTATEs (DESIGN section 17); core classes are used wherever they fit.
+ *	  The extension's own SQLSTATEs (doc/design.md#errors); core classes are used wherever they fit.
  */
 #ifndef TESSERA_ERRORS_H
 #define TESSERA_ERRORS_H

@@ -67,16 +67,15 @@ forget_functions(Datum arg, int cache, uint32 hash)
 		stand_ins[i].function = InvalidOid;
 }
 
+void
+tessera_stand_in_init(void)
+{
+	CacheRegisterSyscacheCallback(PROCOID, forget_functions, (Datum) 0);
+}
+
 static Oid
 function_of(StandIn *stand_in)
 {
-	static bool registered = false;
-
-	if (!registered)
-	{
-		CacheRegisterSyscacheCallback(PROCOID, forget_functions, (Datum) 0);
-		registered = true;
-	}
 	if (!OidIsValid(stand_in->function))
 	{
 		Oid			namespace = get_namespace_oid("tessera", true);

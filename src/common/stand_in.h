@@ -19,4 +19,6 @@ extern Oid	tessera_stand_in(Oid function);
 /* The server's function in whose place this one, called with its own oid, stands. ERROR 42501 unless the effective user may execute that. */
 extern void tessera_stand_in_check(Oid function);
 
+extern void tessera_stand_in_init(void);	/* from _PG_init: what makes the oids forgotten */
+
 #endif							/* TESSERA_STAND_IN_H */

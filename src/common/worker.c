@@ -20,6 +20,7 @@
 #include "storage/spin.h"
 #include "utils/timestamp.h"
 
+#include "common/process_exit.h"
 #include "common/shmem.h"
 #include "common/worker.h"
 
@@ -183,8 +184,8 @@ tessera_worker_missing(int slot, TesseraWorker worker)
 
 /* In workers */
 
-static void
-leave(int code, Datum arg)
+void
+tessera_worker_leave(int code, Datum arg)
 {
 	SpinLockAcquire(&mine->mutex);
 	if (mine->pid == MyProcPid)
@@ -215,7 +216,7 @@ enter(WorkerEntry *entry)
 	if (alone)
 	{
 		mine = entry;
-		before_shmem_exit(leave, (Datum) 0);
+		tessera_at_exit(tessera_worker_leave);
 	}
 	return alone;
 }

@@ -36,6 +36,9 @@ extern bool tessera_worker_missing(int slot, TesseraWorker worker);
 /* In the worker: is it the only one of its kind? Then it is known from now to its exit. */
 extern bool tessera_worker_attach(TesseraWorker worker);
 
+/* Exit step of a worker: another one may be started in its place. */
+extern void tessera_worker_leave(int code, Datum arg);
+
 /* In the worker, before it ends for lack of work, as judged since roles were at that generation: it is not started again until roles change or somebody
  * wakes it. */
 extern uint64 tessera_worker_roles(void);

@@ -1,6 +1,6 @@
 /*
  * attempts.h
- *	  A statement of the whole cluster takes its locks in short attempts (DESIGN section 9).
+ *	  A statement of the whole cluster takes its locks in short attempts (doc/design.md#ddl-attempts).
  *
  * Core's lock queue belongs to one node. A statement that holds a table's lock on one node and waits for it on another would wait for a transaction that waits behind it on the
  * first, without end; and whoever comes later would wait with them. So an attempt first locks the tables on all nodes, each wait bounded; the one that fails lets go of

@@ -1,6 +1,6 @@
 /*
  * ddl.h
- *	  DDL of the cluster: which utility statements reach every node, and how (DESIGN section 9, S104-S119).
+ *	  DDL of the cluster: which utility statements reach every node, and how (doc/design.md#ddl; S104-S119).
  *
  * A statement runs here first, inside a subtransaction with a short lock_timeout, under a DDL lock on the config node; then its own text is sent to every
  * other node within the distributed transaction, which commits in two phases. A lock that is not had in time undoes the attempt on all nodes. Each
@@ -116,6 +116,8 @@ extern void tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routi
 
 /* A statement nested in a running one (a function of an event trigger) must find the other nodes where this one is. */
 extern void tessera_fan_out_pending(void);
+
+extern void tessera_fan_out_init(void); /* from _PG_init: callback of subtransactions */
 
 /* On a node that gets a statement of another one: as it is. */
 extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing);

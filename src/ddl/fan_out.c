@@ -532,15 +532,17 @@ attempt_statement(void *arg)
 }
 
 void
+tessera_fan_out_init(void)
+{
+	RegisterSubXactCallback(end_subtransaction, NULL);
+}
+
+void
 tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraSubject *subject)
 {
-	static bool registered = false;
 	Node	   *statement = utility->statement->utilityStmt;
 	FanOut		f = {.utility = utility, .routing = routing, .subject = subject, .outer = current};
 
-	if (!registered)
-		RegisterSubXactCallback(end_subtransaction, NULL);
-	registered = true;
 	tessera_fan_out_pending();
 	if (!pg_strong_random(f.seed.data, UUID_LEN))
 		ereport(ERROR,

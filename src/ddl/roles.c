@@ -1,6 +1,6 @@
 /*
  * roles.c
- *	  Roles belong to servers, not databases: a statement about roles runs once on each server of the cluster (F4).
+ *	  Roles belong to servers, not databases: a statement about roles runs once on each server of the cluster (doc/design.md#ddl-roles).
  *
  * It runs here first, then on one node of every other server, in the same distributed transaction. A role that a server has already is not created
  * again there; one that it lacks is not dropped there. The statement's text may hold a password: it is not shown in errors.

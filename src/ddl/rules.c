@@ -3,7 +3,7 @@
  *	  What tables of the cluster cannot have, checked on the router before (and for defaults, after) a statement runs.
  *
  * A sharded table's unique constraints contain its shard key, its foreign keys stay inside its group, its key columns keep name, type and NOT NULL; a placed
- * table's foreign keys stay on its shard. What reads or checks whole heaps waits until this node has no rows to hide (C1).
+ * table's foreign keys stay on its shard. What reads or checks whole heaps waits until this node has no rows to hide (doc/design.md#heap-level-work).
  *
  * Nothing is kept; look-ups take no locks beyond those of the system caches: the statement itself meets what has changed since.
  */

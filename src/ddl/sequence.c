@@ -411,15 +411,8 @@ tessera_sequence_changed(Oid sequence)
 static int64
 next_of_own(Known *entry, Question *question)
 {
-	static bool registered = false;
 	int64		value;
 
-	if (!registered)
-	{
-		RegisterXactCallback(end_transaction, NULL);
-		RegisterSubXactCallback(end_subtransaction, NULL);
-		registered = true;
-	}
 	if (!tessera_block_take(&entry->own, &value))
 	{
 		TesseraBlock block = {0};
@@ -969,16 +962,17 @@ forget_functions(Datum arg, int cache, uint32 hash)
 		stand_ins[i].function = InvalidOid;
 }
 
+void
+tessera_sequence_init(void)
+{
+	RegisterXactCallback(end_transaction, NULL);
+	RegisterSubXactCallback(end_subtransaction, NULL);
+	CacheRegisterSyscacheCallback(PROCOID, forget_functions, (Datum) 0);
+}
+
 static Oid
 function_of(StandIn *stand_in)
 {
-	static bool registered = false;
-
-	if (!registered)
-	{
-		CacheRegisterSyscacheCallback(PROCOID, forget_functions, (Datum) 0);
-		registered = true;
-	}
 	if (!OidIsValid(stand_in->function))
 	{
 		Oid			namespace = get_namespace_oid("tessera", true);

@@ -1,6 +1,6 @@
 /*
  * sequence.h
- *	  Sequences of the cluster (PLANNER i): each is authoritative on its home, the shard of its schema; other nodes draw blocks of values from there.
+ *	  Sequences of the cluster (doc/design.md#sequences): each is authoritative on its home, the shard of its schema; other nodes draw blocks of values from there.
  */
 #ifndef TESSERA_SEQUENCE_H
 #define TESSERA_SEQUENCE_H
@@ -82,5 +82,7 @@ extern Oid	tessera_sequence_function(Oid function);
 /* tessera.identity_nextval, tessera.sequence_row. */
 extern Oid	tessera_identity_function(void);
 extern Oid	tessera_sequence_row_function(void);
+
+extern void tessera_sequence_init(void);	/* from _PG_init: callbacks */
 
 #endif							/* TESSERA_SEQUENCE_H */

@@ -519,10 +519,6 @@ tessera_ddl_init(void)
 	DefineCustomBoolVariable("tessera.replicate_ddl", "Run DDL on every node of the cluster.",
 							 "Off: a statement changes this node only. For repairs; nodes must have the same schema.",
 							 &replicate_ddl, true, PGC_SUSET, 0, NULL, NULL, NULL);
-	tessera_attempts_init();
-	tessera_track_init();
-	tessera_node_objects_init();
-	tessera_pool_init();
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility_hook;
 }

@@ -1,6 +1,6 @@
 /*
  * copy.h
- *	  COPY of tables of the cluster (PLANNER h).
+ *	  COPY of tables of the cluster (doc/design.md#copy).
  *
  * COPY FROM: the router reads the rows, finds the shard of each by its key, and sends them on over one COPY stream per shard; its own shard's rows go through
  * the server's own COPY. Before the first row every shard that owns chunks has locked the table and accepted the version the router goes by, so

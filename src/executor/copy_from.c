@@ -36,7 +36,7 @@
 #include "common/version_compat.h"
 #include "common/wire.h"
 #include "executor/copy.h"
-#include "executor/run.h"
+#include "executor/route_loop.h"
 #include "executor/shard_check.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
@@ -93,10 +93,12 @@ versions_for(Copy *copy, int32 node_id, TesseraToldVersion *version)
 	return 1;
 }
 
-static void
-find_streams(Copy *copy)
+static bool
+find_streams(TesseraRoute *route, TesseraRunRequest *request)
 {
-	copy->routing = tessera_routing();
+	Copy	   *copy = route->owner;
+
+	copy->routing = request->routing;
 	copy->table = copy->routing ? tessera_routing_table(copy->routing, RelationGetRelid(copy->rel)) : NULL;
 	if (copy->table == NULL)
 		ereport(ERROR,
@@ -123,6 +125,7 @@ find_streams(Copy *copy)
 	for (int i = 0; i < copy->nstreams; i++)
 		if (copy->streams[i].node_id == copy->routing->self)
 			copy->local = &copy->streams[i];
+	return true;
 }
 
 static void
@@ -141,8 +144,9 @@ keep_answer(TesseraCommand *command, PGresult *result)
 
 /* Do all shards accept the versions? Their answer holds until the transaction ends: they hold the table's lock, and the gate's if there is one. */
 static bool
-shards_accept(Copy *copy)
+shards_accept(TesseraRoute *route, TesseraRunRequest *request)
 {
+	Copy	   *copy = route->owner;
 	TesseraRoutedBy routed = {.routing = copy->routing};
 	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
 	TesseraCommand *commands = palloc0(sizeof(TesseraCommand) * copy->nstreams);
@@ -189,15 +193,10 @@ shards_accept(Copy *copy)
 static void
 accept(Copy *copy)
 {
-	TesseraRetry retry = {0};
+	TesseraRoute route = {.owner = copy, .choose = find_streams, .start = shards_accept};
+	TesseraRunRequest request = {0};
 
-	for (;;)
-	{
-		find_streams(copy);
-		if (shards_accept(copy))
-			return;
-		tessera_stale_again(NULL, &retry);
-	}
+	(void) tessera_route(&route, NULL, &request);
 }
 
 /* ---- what the shards are told ---- */

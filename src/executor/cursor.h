@@ -1,6 +1,6 @@
 /*
  * cursor.h
- *	  Cursors over rows of other nodes: other statements of the session run between their start and their fetches (PROTOCOLS B6, B7).
+ *	  Cursors over rows of other nodes: other statements of the session run between their start and their fetches (doc/design.md#cursors).
  *
  * A cursor shows the rows as they are when it is opened, so its scans begin at ExecutorStart. What is fetched at once (a FOR loop of PL/pgSQL, a portal of the
  * protocol) is sent there. A scan of a declared cursor, and one that takes values from other rows or locks its rows, is held: a probe of it runs on every shard

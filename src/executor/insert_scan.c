@@ -4,8 +4,8 @@
  *
  * The source is read to its end before the first row is written, so a statement that selects from the table it inserts into does not meet its own
  * rows. Rows are collected for each shard and sent many in one statement (INSERT_BATCHES), the rest one by one; all fragments on one shard share
- * the snapshot of the first (statement number), so that ON CONFLICT and triggers see the statement as one. What a stale shard refused (nothing of
- * it was run) is routed again row by row.
+ * the snapshot of the first (statement number), so that ON CONFLICT and triggers see the statement as one. Rows of one statement that have come to belong to several
+ * shards meanwhile are sent one by one.
  *
  * Memory: a batch's values live in its own context, reset when it is sent.
  */
@@ -27,7 +27,7 @@
 #include "common/version_compat.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
-#include "executor/run.h"
+#include "executor/route_loop.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
 
@@ -197,9 +197,9 @@ param_of(InsertState *state, AttrNumber attribute)
 	return -1;
 }
 
-/* Shard of a row, by its parameters; *group -1: a placed table. */
+/* Shard of a row, by its parameters. */
 static int32
-target_of_row(InsertState *state, const TesseraRouting *routing, const Datum *params, const bool *isnull, int *group)
+target_of_row(InsertState *state, const TesseraRouting *routing, const Datum *params, const bool *isnull)
 {
 	const TesseraTable *table = routing ? tessera_routing_table(routing, state->relid) : NULL;
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
@@ -212,7 +212,6 @@ target_of_row(InsertState *state, const TesseraRouting *routing, const Datum *pa
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("the table left the cluster while the statement ran"),
 				 errhint("Run the statement again.")));
-	*group = table->group;
 	if (table->group < 0)
 		return table->node_id;
 	for (int i = 0; i < table->nkeys; i++)
@@ -242,33 +241,70 @@ finish_run(InsertState *state, TesseraRun *run)
 	return processed;
 }
 
-/* One row to its shard; routed again while it is stale. Returns rows inserted. */
-static uint64
-insert_row(InsertState *state, const Datum *values, const bool *nulls)
+/* ---- rows to their shard ---- */
+
+/* Rows that go in one statement, as they lie in a batch. */
+typedef struct RowsRoute
+{
+	TesseraRoute route;			/* first */
+	const Datum *values;		/* row by row */
+	const bool *nulls;
+	int			nrows;
+	int32		node_id;		/* where they belong */
+} RowsRoute;
+
+/* The shard of the first row; false: not all belong to it, as a chunk was moved since they were put together. */
+static bool
+choose_target(TesseraRoute *route, TesseraRunRequest *request)
+{
+	RowsRoute  *rows = (RowsRoute *) route;
+	InsertState *state = route->owner;
+
+	rows->node_id = target_of_row(state, request->routing, rows->values, rows->nulls);
+	for (int i = 1; i < rows->nrows; i++)
+		if (target_of_row(state, request->routing, rows->values + i * state->nparams, rows->nulls + i * state->nparams) != rows->node_id)
+			return false;
+	request->ntargets = 1;
+	request->targets = &rows->node_id;
+	return true;
+}
+
+/* Nothing of the statement may share the snapshot of what the shard refused. */
+static void
+begin_anew(TesseraRoute *route, TesseraRunRequest *request)
+{
+	InsertState *state = route->owner;
+
+	state->statement = request->statement = tessera_next_statement();
+}
+
+/* nrows rows, with these parameters of the query. false: they do not belong to one shard any more, nothing was run. */
+static bool
+insert_by(InsertState *state, TesseraRemoteQuery *query, const Datum *params, const bool *isnull, const Datum *rows, const bool *row_nulls, int nrows)
 {
 	EState	   *estate = state->css.ss.ps.state;
-	TesseraRetry retry = {0};
 	TesseraRun *run = tessera_run_make();
+	RowsRoute	route = {
+		.route = {.owner = state, .choose = choose_target, .stale = begin_anew}, .values = rows, .nulls = row_nulls, .nrows = nrows,
+	};
 	TesseraRunRequest request = {
-		.query = state->query, .values = values, .nulls = nulls, .ntargets = 1, .write = true, .statement = state->statement,
-		.snapshot = estate->es_snapshot, .relids = state->relids, .instrument = estate->es_instrument,
+		.query = query, .values = params, .nulls = isnull, .write = true, .statement = state->statement, .snapshot = estate->es_snapshot,
+		.relids = state->relids, .instrument = estate->es_instrument,
 	};
 
-	for (;;)
+	if (!tessera_route(&route.route, run, &request))
 	{
-		int32		target;
-		int			group;
-
-		request.routing = tessera_routing();
-		target = target_of_row(state, request.routing, values, nulls, &group);
-		request.targets = &target;
-		if (tessera_run_start(run, &request))
-			break;
-		state->statement = request.statement = tessera_next_statement();
-		tessera_stale_again(run, &retry);
-		request.snapshot = tessera_run_fresh_snapshot(run, estate->es_snapshot);
+		tessera_run_end(run);
+		return false;
 	}
-	return finish_run(state, run);
+	state->inserted += finish_run(state, run);
+	return true;
+}
+
+static void
+insert_row(InsertState *state, const Datum *values, const bool *nulls)
+{
+	(void) insert_by(state, state->query, values, nulls, values, nulls, 1);
 }
 
 /* ---- several rows at once ---- */
@@ -291,43 +327,28 @@ batch_for(InsertState *state, int32 node_id)
 	return batch;
 }
 
-/* `size` rows from the first-th on in one statement. false: stale, nothing was run. */
+/* `size` rows from the first-th on in one statement. false: they do not belong to one shard any more, nothing was run. */
 static bool
 insert_many(InsertState *state, Batch *batch, int first, int which)
 {
 	int			size = state->sizes[which];
 	int			columns = state->row_columns;
+	const Datum *rows = batch->values + first * state->nparams;
+	const bool *rows_nulls = batch->nulls + first * state->nparams;
 	Datum	   *values = palloc(sizeof(Datum) * state->many[which]->nparams);
 	bool	   *nulls = palloc(sizeof(bool) * state->many[which]->nparams);
-	TesseraRun *run = tessera_run_make();
-	int			group;
-	TesseraRunRequest request = {
-		.query = state->many[which], .values = values, .nulls = nulls, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
-		.statement = state->statement, .snapshot = state->css.ss.ps.state->es_snapshot, .routing = tessera_routing(),
-		.instrument = state->css.ss.ps.state->es_instrument,
-	};
 
 	for (int i = 0; i < size; i++)
 	{
-		const Datum *row = batch->values + (first + i) * state->nparams;
-		const bool *row_nulls = batch->nulls + (first + i) * state->nparams;
+		const Datum *row = rows + i * state->nparams;
+		const bool *row_nulls = rows_nulls + i * state->nparams;
 
-		/* a chunk may have moved since the row was put here */
-		if (target_of_row(state, request.routing, row, row_nulls, &group) != batch->node_id)
-			return false;
 		memcpy(values + i * columns, row, sizeof(Datum) * columns);
 		memcpy(nulls + i * columns, row_nulls, sizeof(bool) * columns);
 		memcpy(values + size * columns, row + columns, sizeof(Datum) * (state->nparams - columns));
 		memcpy(nulls + size * columns, row_nulls + columns, sizeof(bool) * (state->nparams - columns));
 	}
-	if (!tessera_run_start(run, &request))
-	{
-		tessera_run_end(run);
-		state->statement = tessera_next_statement();
-		return false;
-	}
-	state->inserted += finish_run(state, run);
-	return true;
+	return insert_by(state, state->many[which], values, nulls, rows, rows_nulls, size);
 }
 
 static void
@@ -348,7 +369,7 @@ send_batch(InsertState *state, Batch *batch)
 			size = state->sizes[which];
 		if (size == 1 || !insert_many(state, batch, sent, which))
 			for (int i = 0; i < size; i++)
-				state->inserted += insert_row(state, batch->values + (sent + i) * state->nparams, batch->nulls + (sent + i) * state->nparams);
+				insert_row(state, batch->values + (sent + i) * state->nparams, batch->nulls + (sent + i) * state->nparams);
 		sent += size;
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(state->row_context);
@@ -372,8 +393,7 @@ params_of_row(InsertState *state, TupleTableSlot *row, Datum *values, bool *null
 static void
 add_to_batch(InsertState *state, const Datum *values, const bool *nulls)
 {
-	int			group;
-	Batch	   *batch = batch_for(state, target_of_row(state, tessera_routing(), values, nulls, &group));
+	Batch	   *batch = batch_for(state, target_of_row(state, tessera_routing(), values, nulls));
 	MemoryContext before = MemoryContextSwitchTo(batch->context);
 	int			base = batch->n * state->nparams;
 
@@ -416,7 +436,7 @@ insert_rows(InsertState *state)
 			continue;
 		}
 		MemoryContextSwitchTo(state->row_context);
-		state->inserted += insert_row(state, values, nulls);
+		insert_row(state, values, nulls);
 		MemoryContextSwitchTo(estate->es_query_cxt);
 		MemoryContextReset(state->row_context);
 	}

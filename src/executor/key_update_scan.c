@@ -29,7 +29,7 @@
 #include "common/version_compat.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
-#include "executor/run.h"
+#include "executor/route_loop.h"
 #include "executor/targets.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
@@ -214,32 +214,31 @@ array_of_rows(Batch *batch)
 	return PointerGetDatum(construct_array(elements, batch->n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
 }
 
-/* A shard that is found stale has had other chunks moved: those of locked rows stay. */
+/* Its targets stay: a shard that is found stale has had other chunks moved, those of locked rows stay. */
+static bool
+choose_targets(TesseraRoute *route, TesseraRunRequest *request)
+{
+	(void) check_table(route->owner, request->routing);
+	return true;
+}
+
 static void
 delete_batch(KeyUpdateState *state, Batch *batch)
 {
-	Snapshot	own = state->css.ss.ps.state->es_snapshot;
+	EState	   *estate = state->css.ss.ps.state;
 	Datum		value = array_of_rows(batch);
 	bool		null = false;
-	TesseraRetry retry = {0};
 	TesseraRun *run = tessera_run_make();
+	TesseraRoute route = {.owner = state, .choose = choose_targets};
 	TesseraRunRequest request = {
 		.query = state->delete, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
-		.instrument = state->css.ss.ps.state->es_instrument,
+		.instrument = estate->es_instrument, .snapshot = tessera_run_fresh_snapshot(run, estate->es_snapshot),
 	};
 	uint64		deleted;
 
-	for (;;)
-	{
-		request.routing = tessera_routing();
-		(void) check_table(state, request.routing);
-		request.snapshot = tessera_run_fresh_snapshot(run, own);
-		if (tessera_run_start(run, &request))
-			break;
-		tessera_stale_again(run, &retry);
-	}
+	(void) tessera_route(&route, run, &request);
 	deleted = tessera_run_complete(run);
-	tessera_figures_add(&state->figures, run, state->css.ss.ps.state->es_query_cxt);
+	tessera_figures_add(&state->figures, run, estate->es_query_cxt);
 	tessera_run_end(run);
 	if (deleted != batch->n)
 		ereport(ERROR,

@@ -46,13 +46,18 @@ typedef struct OwnedState
 
 static Oid	owned_function = InvalidOid;
 static Oid	require_owned_function = InvalidOid;
-static bool callback_registered = false;
 
 static void
 forget_function(Datum arg, int cache, uint32 hash)
 {
 	owned_function = InvalidOid;
 	require_owned_function = InvalidOid;
+}
+
+void
+tessera_ownership_init(void)
+{
+	CacheRegisterSyscacheCallback(PROCOID, forget_function, (Datum) 0);
 }
 
 static Oid
@@ -63,11 +68,6 @@ find_function(Oid *cached, const char *name)
 		Oid			namespace = get_namespace_oid("tessera", true);
 		Oid			types[2] = {UUIDOID, ANYOID};
 
-		if (!callback_registered)
-		{
-			CacheRegisterSyscacheCallback(PROCOID, forget_function, (Datum) 0);
-			callback_registered = true;
-		}
 		if (OidIsValid(namespace))
 			*cached = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name), PointerGetDatum(buildoidvector(types, 2)),
 									  ObjectIdGetDatum(namespace));

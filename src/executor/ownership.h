@@ -1,6 +1,6 @@
 /*
  * ownership.h
- *	  The ownership filter: tessera.owned(group, key...) hides rows of this shard that it does not own (DESIGN section 11).
+ *	  The ownership filter: tessera.owned(group, key...) hides rows of this shard that it does not own (doc/design.md#ownership-filter).
  *
  * The planner adds it to scans of a group's tables while the placement hides anything (planner/filter.c); it is decided at run time by the placement that the
  * statement's snapshot sees, so a plan that carries it is right whatever changed since.
@@ -19,5 +19,7 @@ extern Oid	tessera_ownership_function(void);
 
 /* Oid of tessera.require_owned(uuid, "any"...), which raises an error for a row that this shard must not take; InvalidOid if the extension is gone. */
 extern Oid	tessera_require_owned_function(void);
+
+extern void tessera_ownership_init(void);	/* from _PG_init: what makes the oids forgotten */
 
 #endif							/* TESSERA_OWNERSHIP_H */

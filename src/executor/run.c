@@ -12,7 +12,6 @@
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "storage/latch.h"
 #include "storage/procsignal.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -20,10 +19,8 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
-#include "utils/wait_event.h"
 
 #include "common/errors.h"
-#include "common/stat_routing.h"
 #include "executor/pinned_versions.h"
 #include "executor/run.h"
 #include "executor/settings.h"
@@ -404,14 +401,11 @@ raise_errors(TesseraRun *run)
 }
 
 static bool
-any_stale(TesseraRun *run, int32 *node_id)
+any_stale(TesseraRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 		if (run->targets[i].command.stale)
-		{
-			*node_id = run->targets[i].node_id;
 			return true;
-		}
 	return false;
 }
 
@@ -468,7 +462,6 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 	MemoryContext before = MemoryContextSwitchTo(run->context);
 	bool		has_local = false;
 	bool		several_writes;
-	int32		stale_node;
 	bool		accepted = true;
 
 	run->query = request->query;
@@ -515,7 +508,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 		accepted = start_local(run, request);
 	await_acceptance(run);
 	raise_errors(run);
-	if (accepted && any_stale(run, &stale_node))
+	if (accepted && any_stale(run))
 		accepted = false;
 	if (accepted && has_local && request->write)
 		accepted = start_local(run, request);
@@ -782,33 +775,4 @@ QueryDesc *
 tessera_run_local_query(TesseraRun *run)
 {
 	return run->local ? tessera_local_query(run->local) : NULL;
-}
-
-void
-tessera_stale_again(TesseraRun *run, TesseraRetry *retry)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	long		elapsed;
-
-	if (retry->attempts++ == 0)
-		retry->since = now;
-	elapsed = (now - retry->since) / 1000;
-	if (elapsed > tessera_gate_timeout)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not route the statement: placements kept changing or stayed unknown"),
-				 errdetail("Tried %d times in %ld ms.", retry->attempts, elapsed),
-				 errhint("Look at tessera.migrations; retry the transaction.")));
-
-	tessera_stat_count(TESSERA_STAT_STALE);
-	CHECK_FOR_INTERRUPTS();
-	(void) tessera_routing_refresh(Max(1, tessera_gate_timeout - (int) elapsed));
-
-	/* The shard may be the one that lags: it refreshes itself when told a newer version. Give it a moment that grows. */
-	if (retry->attempts > 2)
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1L << Min(retry->attempts - 2, 6), PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
 }

@@ -3,7 +3,7 @@
  *	  One execution of a query on a set of shards: send to all at once, learn whether each accepted it, stream the rows.
  *
  * A run is all or nothing until every shard has accepted: if any finds the versions stale, what the others did is undone (reads: dropped; writes: a
- * savepoint is rolled back) and the caller routes again with tessera_stale_again. After acceptance rows are handed out as they arrive.
+ * savepoint is rolled back) and the caller routes again (route_loop.h). After acceptance rows are handed out as they arrive.
  *
  * Memory: the run and its pending results live in the context current at tessera_run_make; results (malloc'ed by libpq) are freed as they are
  * consumed, at tessera_run_end, or when that context is reset.
@@ -19,14 +19,6 @@
 #include "routing/routing.h"
 
 typedef struct TesseraRun TesseraRun;
-
-/* Deadline and backoff of a statement that has to be routed again; zeroed at the statement's first attempt. */
-typedef struct TesseraRetry
-{
-	int			attempts;
-	TimestampTz since;
-	int32		stale_node;		/* last shard that found it stale, for the error */
-} TesseraRetry;
 
 typedef struct TesseraRunRequest
 {
@@ -96,11 +88,5 @@ typedef struct TesseraRunStats
 extern int	tessera_run_stats(TesseraRun *run, TesseraRunStats **stats);
 extern bool tessera_run_is_measured(const TesseraRun *run);
 extern QueryDesc *tessera_run_local_query(TesseraRun *run);
-
-/*
- * Before another attempt: refreshes the routing table from the config node, waits a little longer each time. ERROR TS001 -> 40001 once tessera.gate_timeout has
- * passed. The caller then takes tessera_routing() anew.
- */
-extern void tessera_stale_again(TesseraRun *run, TesseraRetry *retry);
 
 #endif							/* TESSERA_RUN_H */

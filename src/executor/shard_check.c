@@ -383,7 +383,7 @@ tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed)
 
 /* ---- executor hooks ---- */
 
-/* A later fragment of a router's statement runs under the snapshot of the first (PLANNER e1). */
+/* A later fragment of a router's statement runs under the snapshot of the first (doc/design.md#statement-snapshot). */
 static void
 share_statement_snapshot(QueryDesc *query)
 {

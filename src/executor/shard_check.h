@@ -1,6 +1,6 @@
 /*
  * shard_check.h
- *	  Before a statement touches a row of this shard: is it routed by the placement that its snapshot sees? (DESIGN section 5)
+ *	  Before a statement touches a row of this shard: is it routed by the placement that its snapshot sees? (doc/design.md#stale-answers)
  *
  * Called with the statement's table locks held (parser or plan cache took them) and its snapshot taken, by the ExecutorStart hook for statements of
  * internal connections and by local parts. A statement inside a range whose gate is closed waits here, with a deadline.

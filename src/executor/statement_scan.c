@@ -26,7 +26,7 @@
 #include "executor/cursor.h"
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
-#include "executor/run.h"
+#include "executor/route_loop.h"
 #include "executor/targets.h"
 #include "executor/values.h"
 #include "transaction/participant.h"
@@ -170,18 +170,50 @@ find_current_row(StatementState *state)
 
 	if (!tessera_cursor_row(castNode(CurrentOfExpr, query->jointree->quals), state->css.ss.ps.state, relid, row))
 		return false;
-	state->routing = row->routing;
 	state->values.values[position] = PointerGetDatum(&row->ctid);
 	state->values.nulls[position] = false;
 	return true;
+}
+
+/* false: another plan has been started instead. */
+static bool
+choose_run(TesseraRoute *route, TesseraRunRequest *request)
+{
+	StatementState *state = route->owner;
+	bool		fits = request->routing != NULL && choose_targets(state, request->routing);
+
+	if (!fits || (state->ntargets > 1 && !(state->flags & STATEMENT_MANY)))
+	{
+		start_nested(state, !fits);
+		return false;
+	}
+	if (state->flags & STATEMENT_CURRENT_OF)
+	{
+		state->ntargets = 1;
+		state->targets[0] = state->current.node_id;
+	}
+	request->ntargets = state->ntargets;
+	request->targets = state->targets;
+	request->autocommit = may_autocommit(state, request);
+	return true;
+}
+
+static void
+begin_anew(TesseraRoute *route, TesseraRunRequest *request)
+{
+	StatementState *state = route->owner;
+
+	if (route->fixed)
+		tessera_cursor_stale();
+	if (state->held)
+		request->statement = tessera_statement_number(state->css.ss.ps.state)->kept.number = tessera_next_statement();
 }
 
 /* Routes and sends the request's query until its shards take it, or starts another plan. */
 static void
 run(StatementState *state, TesseraRunRequest *request)
 {
-	EState	   *estate = state->css.ss.ps.state;
-	TesseraRetry retry = {0};
+	TesseraRoute route = {.owner = state, .choose = choose_run, .stale = begin_anew};
 
 	request->relids = list_concat_copy(list_nth(private_of(state), STATEMENT_PLACED), list_nth(private_of(state), STATEMENT_SHARDED));
 	if (!state->evaluated)
@@ -192,36 +224,10 @@ run(StatementState *state, TesseraRunRequest *request)
 		state->nothing = true;
 		return;
 	}
-	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
+	route.fixed = (state->flags & STATEMENT_CURRENT_OF) ? state->current.routing : state->routing;
+	request->snapshot = state->snapshot ? state->snapshot : state->css.ss.ps.state->es_snapshot;
 	state->run = tessera_run_make();
-	for (;;)
-	{
-		bool		fits;
-
-		request->routing = state->routing ? state->routing : tessera_routing();
-		fits = request->routing != NULL && choose_targets(state, request->routing);
-		if (!fits || (state->ntargets > 1 && !(state->flags & STATEMENT_MANY)))
-		{
-			start_nested(state, !fits);
-			break;
-		}
-		if (state->flags & STATEMENT_CURRENT_OF)
-		{
-			state->ntargets = 1;
-			state->targets[0] = state->current.node_id;
-		}
-		request->ntargets = state->ntargets;
-		request->targets = state->targets;
-		request->autocommit = may_autocommit(state, request);
-		if (tessera_run_start(state->run, request))
-			break;
-		if (state->routing)
-			tessera_cursor_stale();
-		tessera_stale_again(state->run, &retry);
-		if (state->held)
-			request->statement = tessera_statement_number(estate)->kept.number = tessera_next_statement();
-		request->snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
-	}
+	(void) tessera_route(&route, state->run, request);
 }
 
 static void

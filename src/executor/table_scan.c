@@ -28,7 +28,7 @@
 #include "executor/explain_shards.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
-#include "executor/run.h"
+#include "executor/route_loop.h"
 #include "executor/system_row.h"
 #include "executor/targets.h"
 #include "executor/values.h"
@@ -41,6 +41,7 @@ typedef struct TableState
 {
 	CustomScanState css;
 	TesseraValues values;		/* parameters, then the key */
+	bool		known;			/* they are, for the run being started */
 	int			flags;
 	List	   *pin;
 	List	   *conditions;
@@ -196,8 +197,11 @@ forget_opening(TableState *state)
 
 /* A shard knows better than we: route again, unless rows went out or other statements may have run. */
 static void
-route_again(TableState *state, TesseraStatementNumber *number, TesseraRetry *retry)
+begin_anew(TesseraRoute *route, TesseraRunRequest *request)
 {
+	TableState *state = route->owner;
+	TesseraStatementNumber *number = tessera_statement_number(state->css.ss.ps.state);
+
 	if (number->emitted)
 	{
 		/* so that it does not fail again when it is retried */
@@ -207,9 +211,8 @@ route_again(TableState *state, TesseraStatementNumber *number, TesseraRetry *ret
 				 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->css.ss.ss_currentRelation)),
 				 errhint("Retry the transaction.")));
 	}
-	if (state->routing)
+	if (route->fixed)
 		tessera_cursor_stale();
-	tessera_stale_again(state->run, retry);
 	number->kept.number = tessera_next_statement();
 }
 
@@ -219,43 +222,45 @@ number_to_tell(TableState *state, const TesseraStatementNumber *number)
 	return (state->flags & TABLE_SINGLE) && !state->held ? 0 : number->kept.number;
 }
 
+static bool
+choose_run(TesseraRoute *route, TesseraRunRequest *request)
+{
+	TableState *state = route->owner;
+	TesseraStatementNumber *number = tessera_statement_number(state->css.ss.ps.state);
+
+	if (request->routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database has left its cluster")));
+	choose_targets(state, request->routing, state->known);
+	request->ntargets = state->ntargets;
+	request->targets = state->targets;
+	request->statement = number_to_tell(state, number);
+	request->cursor = number->cursor;
+	return true;
+}
+
 /* Sends the scan's query, or a probe of it. Returns whether the statement has begun anew with another number. */
 static bool
-run(TableState *state, TesseraRunRequest *request, bool known)
+run(TableState *state, TesseraRunRequest *request)
 {
 	EState	   *estate = state->css.ss.ps.state;
 	TesseraStatementNumber *number = tessera_statement_number(estate);
-	TesseraRetry retry = {0};
+	TesseraRoute route = {.owner = state, .choose = choose_run, .stale = begin_anew, .fixed = state->routing};
 
 	if (!number->counted)
 		tessera_stat_count(TESSERA_STAT_GENERAL);
 	number->counted = true;
+	request->relids = list_make1_oid(RelationGetRelid(state->css.ss.ss_currentRelation));
 	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
 	state->run = tessera_run_make();
-	for (;;)
-	{
-		request->routing = state->routing ? state->routing : tessera_routing();
-		if (request->routing == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("this database has left its cluster")));
-		choose_targets(state, request->routing, known);
-		request->relids = list_make1_oid(RelationGetRelid(state->css.ss.ss_currentRelation));
-		request->ntargets = state->ntargets;
-		request->targets = state->targets;
-		request->statement = number_to_tell(state, number);
-		request->cursor = number->cursor;
-		if (tessera_run_start(state->run, request))
-			break;
-		route_again(state, number, &retry);
-		request->snapshot = tessera_run_fresh_snapshot(state->run, estate->es_snapshot);
-	}
+	(void) tessera_route(&route, state->run, request);
 	if (number->cursor && state->routing == NULL)
 	{
 		state->routing = request->routing;
 		state->snapshot = tessera_run_take_snapshot(state->run);
 	}
-	return retry.attempts > 0;
+	return route.attempts > 0;
 }
 
 /* Returns as run does. */
@@ -273,7 +278,8 @@ start(TableState *state)
 	};
 
 	tessera_values_evaluate(&state->values, &state->css);
-	anew = run(state, &request, true);
+	state->known = true;
+	anew = run(state, &request);
 	state->started = true;
 	MemoryContextSwitchTo(before);
 	return anew;
@@ -284,17 +290,17 @@ static bool
 hold(TableState *state)
 {
 	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
-	bool		known = !tessera_needs_running_plan(((CustomScan *) state->css.ss.ps.plan)->custom_exprs);
 	bool		anew;
 	TesseraRunRequest request = {
 		.query = tessera_remote_query_probe(state->query), .values = state->values.values, .nulls = state->values.nulls,
 	};
 
-	if (known)
+	state->known = !tessera_needs_running_plan(((CustomScan *) state->css.ss.ps.plan)->custom_exprs);
+	if (state->known)
 		tessera_values_evaluate(&state->values, &state->css);
 	else
 		memset(state->values.nulls, true, sizeof(bool) * state->values.n);
-	anew = run(state, &request, known);
+	anew = run(state, &request);
 	stop(state);
 	MemoryContextSwitchTo(before);
 	return anew;
@@ -491,5 +497,4 @@ tessera_executor_init(void)
 	RegisterCustomScanMethods(&tessera_insert_methods);
 	RegisterCustomScanMethods(&tessera_part_methods);
 	RegisterCustomScanMethods(&tessera_key_update_methods);
-	tessera_explain_remote_init();
 }

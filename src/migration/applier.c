@@ -575,8 +575,3 @@ tessera_applier_end(TesseraApplier *applier)
 {
 	pfree(applier);
 }
-
-void
-tessera_migration_data_init(void)
-{
-}

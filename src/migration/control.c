@@ -22,9 +22,11 @@
 
 #include "common/durable.h"
 #include "common/injection.h"
+#include "common/process_exit.h"
 #include "common/worker.h"
 #include "migration/data.h"
 #include "migration/describe.h"
+#include "migration/migration.h"
 #include "migration/place.h"
 #include "migration/rows.h"
 #include "migration/settle.h"
@@ -112,8 +114,8 @@ static int	offered_slot;
 static uint32 offered = 0;
 
 /* The session ends: if it has not started the donor nobody will, and recovery need not wait until the reservation is over. */
-static void
-withdraw_at_exit(int code, Datum arg)
+void
+tessera_migration_withdraw(int code, Datum arg)
 {
 	if (offered == 0)
 		return;
@@ -124,12 +126,9 @@ withdraw_at_exit(int code, Datum arg)
 static void
 offer(int slot)
 {
-	static bool registered = false;
 	TesseraMigrationSlot copy;
 
-	if (!registered)
-		before_shmem_exit(withdraw_at_exit, (Datum) 0);
-	registered = true;
+	tessera_at_exit(tessera_migration_withdraw);
 	tessera_slot_copy(slot, &copy);
 	offered_slot = slot;
 	offered = copy.generation;
@@ -396,6 +395,12 @@ settled_at_commit(XactEvent event, void *arg)
 	is_settling = false;
 }
 
+void
+tessera_migration_control_init(void)
+{
+	RegisterXactCallback(settled_at_commit, NULL);
+}
+
 /*
  * internal_release_recipient(migration_id uuid, outcome text, major int8, term int8, lazily bool): carries an outcome out here. Again: nothing. lazily: need not be flushed, it
  * will be told again; without, everything told before is durable when this is.
@@ -406,7 +411,6 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
 	char	   *outcome = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	bool		committed = strcmp(outcome, "committed") == 0;
-	static bool registered = false; /* for good: a callback must not take itself off the list that is walked */
 
 	if (!committed && strcmp(outcome, "aborted") != 0)
 		ereport(ERROR,
@@ -422,9 +426,6 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
 	tessera_injection(committed ? "recipient_releasing" : "recipient_discarding");
 
-	if (!registered)
-		RegisterXactCallback(settled_at_commit, NULL);
-	registered = true;
 	settling = *id;
 	is_settling = true;
 	PG_RETURN_VOID();

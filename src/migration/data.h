@@ -121,7 +121,4 @@ extern int64 tessera_delete_range_batch(const TesseraRouting *routing, const Tes
 extern int64 tessera_delete_range_rows(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
 									   const TesseraKeyBound *max, int64 batch);
 
-/* From _PG_init: nothing but settings. The output plugin's entry point is _PG_output_plugin_init in capture.c. */
-extern void tessera_migration_data_init(void);
-
 #endif							/* TESSERA_MIGRATION_DATA_H */

@@ -25,6 +25,9 @@ extern long tessera_range_deleter_step(void);
  */
 extern void tessera_migrations_end(const char *groups, const char *by, int timeout_ms);
 
-extern void tessera_migration_init(void);	/* from _PG_init: settings, shared memory */
+/* Exit step of the session that has a donor's slot reserved: withdraws it if the donor was not started. */
+extern void tessera_migration_withdraw(int code, Datum arg);
+
+extern void tessera_migration_control_init(void);	/* from _PG_init: callback at the end of a transaction */
 
 #endif							/* TESSERA_MIGRATION_H */

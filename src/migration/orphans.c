@@ -23,6 +23,7 @@
 #include "utils/uuid.h"
 
 #include "common/injection.h"
+#include "common/process_exit.h"
 #include "common/spi_row.h"
 #include "common/worker.h"
 #include "migration/orphans.h"
@@ -43,8 +44,8 @@ typedef struct Orphan
 } Orphan;
 
 
-static void
-wake_at_exit(int code, Datum arg)
+void
+tessera_orphan_caller_gone(int code, Datum arg)
 {
 	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
 }
@@ -52,11 +53,7 @@ wake_at_exit(int code, Datum arg)
 void
 tessera_orphan_watch_caller(void)
 {
-	static bool watched = false;
-
-	if (!watched)
-		before_shmem_exit(wake_at_exit, (Datum) 0);
-	watched = true;
+	tessera_at_exit(tessera_orphan_caller_gone);
 }
 
 /* internal_abandon_migration(migration_id uuid): its caller says that it has gone. */

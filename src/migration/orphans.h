@@ -11,6 +11,9 @@
 /* Config node, in the session that registered a migration: when the session ends it is looked whether the donor knows of it. */
 extern void tessera_orphan_watch_caller(void);
 
+/* Exit step of such a session: recovery looks. */
+extern void tessera_orphan_caller_gone(int code, Datum arg);
+
 /*
  * Config node: fences what never reached its donor. Returns how many migrations are to be looked at again soon, as their donor has said nothing yet. Errors of one
  * are logged. Outside a transaction.

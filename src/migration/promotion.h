@@ -36,6 +36,6 @@ extern void tessera_recover_placements(bool force);
  */
 extern void tessera_recover_catalog(bool force);
 
-extern void tessera_promotion_init(void);	/* from tessera_migration_init: shared memory */
+extern void tessera_promotion_init(void);	/* from _PG_init: shared memory */
 
 #endif							/* TESSERA_MIGRATION_PROMOTION_H */

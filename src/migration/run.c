@@ -251,11 +251,3 @@ tessera_migration_run(int slot, uint32 generation)
 	else
 		run_recipient(&migration_id, context);
 }
-
-void
-tessera_migration_init(void)
-{
-	tessera_migration_settings_init();
-	tessera_slot_init();
-	tessera_promotion_init();
-}

@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "common/process_exit.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
 #include "migration/slot.h"
@@ -279,8 +280,8 @@ tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt)
 
 /* The worker's own */
 
-static void
-at_exit(int code, Datum arg)
+void
+tessera_slot_leave(int code, Datum arg)
 {
 	TesseraMigrationSlot *slot = tessera_my_migration;
 
@@ -315,7 +316,7 @@ tessera_slot_attach(int i, uint32 generation)
 	}
 	LWLockRelease(shared->lock);
 	if (mine)
-		before_shmem_exit(at_exit, (Datum) 0);
+		tessera_at_exit(tessera_slot_leave);
 	return mine;
 }
 

@@ -118,6 +118,9 @@ extern bool tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr att
 /* Attaches; from here on the slot ends when the process exits. false if the slot is of another use by now. */
 extern bool tessera_slot_attach(int slot, uint32 generation);
 
+/* Exit step of a migration's worker: the slot has no process any more. */
+extern void tessera_slot_leave(int code, Datum arg);
+
 /* Own slot's entry, NULL in other processes: changed between tessera_slot_lock and tessera_slot_unlock; read by its owner without. */
 extern TesseraMigrationSlot *tessera_my_migration;
 extern void tessera_slot_lock(void);

@@ -53,19 +53,22 @@ forget_on_object(Datum arg, int cache, uint32 hash)
 	outdated = true;
 }
 
+void
+tessera_deparse_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_on_relation, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, forget_on_object, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, forget_on_object, (Datum) 0);
+	CacheRegisterSyscacheCallback(OPEROID, forget_on_object, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_on_object, (Datum) 0);
+	CacheRegisterSyscacheCallback(ENUMOID, forget_on_object, (Datum) 0);
+}
+
 static void
 prepare_cache(void)
 {
 	if (cache_context == NULL)
-	{
 		cache_context = AllocSetContextCreate(TopMemoryContext, "tessera statement texts", ALLOCSET_DEFAULT_SIZES);
-		CacheRegisterRelcacheCallback(forget_on_relation, (Datum) 0);
-		CacheRegisterSyscacheCallback(PROCOID, forget_on_object, (Datum) 0);
-		CacheRegisterSyscacheCallback(TYPEOID, forget_on_object, (Datum) 0);
-		CacheRegisterSyscacheCallback(OPEROID, forget_on_object, (Datum) 0);
-		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_on_object, (Datum) 0);
-		CacheRegisterSyscacheCallback(ENUMOID, forget_on_object, (Datum) 0);
-	}
 	if (outdated || entries >= LIMIT)
 	{
 		MemoryContextReset(cache_context);

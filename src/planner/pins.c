@@ -1,6 +1,6 @@
 /*
  * pins.c
- *	  Pin analysis of an unplanned Query (PLANNER b1).
+ *	  Pin analysis of an unplanned Query (doc/design.md#pins).
  *
  * Columns are nodes of a union-find forest, one for each (query level, range table index, attribute); a class may have a value: an expression that needs
  * no row. WHERE and inner joins' equalities join classes both ways. Where a value may flow in one direction only it is a directed edge: from the

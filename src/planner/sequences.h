@@ -1,6 +1,6 @@
 /*
  * sequences.h
- *	  Sequences of the cluster in statements: nextval and its kin go to the sequence's home (PLANNER i). So do advisory locks.
+ *	  Sequences of the cluster in statements: nextval and its kin go to the sequence's home (doc/design.md#sequences). So do advisory locks.
  */
 #ifndef TESSERA_SEQUENCES_H
 #define TESSERA_SEQUENCES_H

@@ -1,6 +1,6 @@
 /*
  * ship.c
- *	  Shippability, and the repair of a Query before PostgreSQL's own deparser writes it; see ship.h and PLANNER (a), (j2).
+ *	  Shippability, and the repair of a Query before PostgreSQL's own deparser writes it; see ship.h, doc/design.md#deparser-traps and doc/design.md#shippable.
  */
 #include "postgres.h"
 
@@ -159,7 +159,7 @@ assignment_input(Node *node)
 	return NULL;
 }
 
-/* Assignments to several elements of one array or fields of one row are nested by the rewriter, and the deparser prints the outermost only (a1). */
+/* Assignments to several elements of one array or fields of one row are nested by the rewriter, and the deparser prints the outermost only (doc/design.md#nested-assignments). */
 static bool
 nested_assignment(Node *node)
 {
@@ -450,7 +450,7 @@ reads_as_other(Query *query)
 	return false;
 }
 
-/* Views were expanded by the rewriter: name them again, so that their owner's rights and barriers hold on the shard (a4). */
+/* Views were expanded by the rewriter: name them again, so that their owner's rights and barriers hold on the shard (doc/design.md#views-named-again). */
 static void
 restore_view(RangeTblEntry *rte, RepairContext *context)
 {
@@ -833,7 +833,7 @@ tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing,
 		ListCell   *cell;
 
 		parametrise_row(query, &repair);
-		/* GENERATED ALWAYS identity: its value was drawn here (a3) */
+		/* GENERATED ALWAYS identity: its value was drawn here (doc/design.md#identity-values) */
 		foreach(cell, query->targetList)
 			if (!IsA(((TargetEntry *) lfirst(cell))->expr, SetToDefault))
 				query->override = OVERRIDING_SYSTEM_VALUE;

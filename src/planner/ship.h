@@ -38,6 +38,8 @@ extern void tessera_lift_constants(Query *query, List **params);
 /* SQL text of a prepared query, with every value in a form that reads the same under all settings. */
 extern char *tessera_deparse(Query *query);
 
+extern void tessera_deparse_init(void); /* from _PG_init: what makes its cache forget */
+
 /*
  * Is the expression stable, in need of no row, and not immutable (or an external parameter)? Then it is evaluated once, here, and travels as a parameter.
  * conditional: it stands inside CASE or COALESCE, where the statement may never evaluate it, so only what cannot fail is; the rest goes as it is, around

@@ -398,7 +398,7 @@ source_columns(RangeTblEntry *source)
 
 /*
  * The rewriter puts an INSERT's columns into the table's order and adds defaults, but leaves the rows' source as it is; the deparser prints both one under the
- * other (a2). Puts the columns into the source's order; false: the source does not have all of them.
+ * other (doc/design.md#insert-defaults). Puts the columns into the source's order; false: the source does not have all of them.
  */
 static bool
 order_by_source(Query *insert)

@@ -1,6 +1,6 @@
 /*
  * statement_plan.h
- *	  Plans of whole statements, made without core's planner (PLANNER b2).
+ *	  Plans of whole statements, made without core's planner (doc/design.md#handmade-plans).
  */
 #ifndef TESSERA_STATEMENT_PLAN_H
 #define TESSERA_STATEMENT_PLAN_H

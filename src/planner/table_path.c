@@ -1,7 +1,7 @@
 /*
  * table_path.c
  *	  Hooks into core's planner: scans of cluster tables through their shards (router mode), the ownership filter (shard mode), row marks that do not touch
- *	  the local heap (PLANNER d, e2).
+ *	  the local heap (doc/design.md#row-marks).
  *
  * In router mode every base relation that is a cluster table gets one path, a CustomScan that reads all its shards; conditions that mean the same on a
  * shard are shipped and not checked again, the rest stays local. The local heap of such a table is never scanned.
@@ -126,7 +126,7 @@ add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraT
 
 /* ---- row marks (router mode) ---- */
 
-/* Core would lock or fetch again by ctid in the local heap: copy the whole row instead (e2). */
+/* Core would lock or fetch again by ctid in the local heap: copy the whole row instead (doc/design.md#row-marks). */
 static void
 copy_row_marks(PlannerInfo *root, RelOptInfo *rel)
 {
@@ -157,17 +157,15 @@ copy_row_marks(PlannerInfo *root, RelOptInfo *rel)
 }
 
 /*
- * Partitions and children are the shard's business: here the parent is one relation (e4). Core looks at all of this after the hook. Whether the user wrote ONLY is
- * kept in a field that means nothing for relations.
+ * Partitions and children are the shard's business: here the parent is one relation (doc/design.md#partitions). Core looks at all of this after the hook. Whether the user wrote ONLY is
+ * remembered until the planning ends.
  */
-#define reads_children funcordinality
-
 static void
 hide_children(PlannerInfo *root, RelOptInfo *rel)
 {
 	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
 
-	rte->reads_children = rte->inh;
+	tessera_plan_remember_children(rte, rte->inh);
 	rte->inh = false;
 	if (rte->relkind == RELKIND_PARTITIONED_TABLE)
 		rte->relkind = RELKIND_RELATION;
@@ -250,7 +248,7 @@ relation_stats(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum, Variabl
 	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || (table = cluster_table(rte->relid)) == NULL)
 		return false;
 	if (attnum > 0)
-		vardata->statsTuple = tessera_column_statistics(tessera_routing(), table, attnum, rte->reads_children);
+		vardata->statsTuple = tessera_column_statistics(tessera_routing(), table, attnum, tessera_plan_reads_children(rte));
 	vardata->freefunc = heap_freetuple;
 	vardata->acl_ok = vardata->statsTuple == NULL || may_read_all(root, rte, attnum);
 	return true;
@@ -465,7 +463,7 @@ scan_mutator(Node *node, ParamContext *context)
 	return expression_tree_mutator(node, scan_mutator, context);
 }
 
-/* COLLATE became an implicit RelabelType in planning and would not be printed (a6); PlaceHolderVars and SubPlans do not print at all. */
+/* COLLATE became an implicit RelabelType in planning and would not be printed (doc/design.md#collations-lost); PlaceHolderVars and SubPlans do not print at all. */
 static bool
 prints_wrong(Node *node, void *context)
 {
@@ -609,8 +607,7 @@ scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes
 	List	   *quals = NIL;
 	AttrNumber	resno = 0;
 
-	table->inh = rte->reads_children || !has_subclass(rte->relid);
-	table->reads_children = false;
+	table->inh = tessera_plan_reads_children(rte) || !has_subclass(rte->relid);
 	table->securityQuals = NIL;
 	query->commandType = CMD_SELECT;
 	query->canSetTag = true;

@@ -1,6 +1,6 @@
 /*
  * gate.h
- *	  Publication of a migration and its write gate (DESIGN section 10): the shared lock that writers of a group under migration take.
+ *	  Publication of a migration and its write gate (doc/design.md#gate): the shared lock that writers of a group under migration take.
  *
  * The gate itself is not a lock: it is the placement row and its mirror. The lock only tells the mover who is inside. It is taken in share mode by statements that
  * may touch the moving range, to the end of their transaction; nobody takes it exclusively; the mover waits for its holders (tessera_gate_holders).

@@ -20,7 +20,7 @@ typedef struct TesseraImage
 {
 	TesseraRouting routing;
 	bool		shared;			/* in the DSA area; else in this backend's memory */
-	bool		in_recovery;	/* loaded on a standby: loaded again after promotion (D4) */
+	bool		in_recovery;	/* loaded on a standby: loaded again after promotion (doc/design.md#lost-commits) */
 	uint64		changes;		/* private images: tessera_catalog_changed_here() when it was loaded */
 	Size		by_id_offset;	/* int32[ntables]: positions of tables, sorted by table_id */
 } TesseraImage;

@@ -10,7 +10,7 @@
 
 #include "routing/routing.h"
 
-/* From tessera_routing_init: shared memory and settings. (refresh.c) */
+/* From _PG_init: shared memory and settings. (refresh.c) */
 extern void tessera_refresh_init(void);
 
 /* Images loaded in this database since the server started. (routing.c) */

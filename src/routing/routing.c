@@ -574,7 +574,6 @@ tessera_routing_init(void)
 {
 	tessera_shmem_register(&routing_module);
 	RegisterXactCallback(at_transaction_end, NULL);
-	tessera_refresh_init();
 }
 
 

@@ -190,7 +190,7 @@ struct TesseraPlacement
 };
 
 /*
- * The newest placement that the snapshot sees (DESIGN section 5). *newest: it is also the newest there is. In the steady state one comparison with the
+ * The newest placement that the snapshot sees (doc/design.md#snapshot-and-placement). *newest: it is also the newest there is. In the steady state one comparison with the
  * snapshot's xmin; else the catalog row is read under the snapshot into the current context. NULL: this node has none (owns nothing, hides nothing). InvalidSnapshot: the newest.
  */
 extern const TesseraPlacement *tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot, bool *newest);

@@ -570,7 +570,7 @@ tessera_internal_tell(PG_FUNCTION_ARGS)
 		version.major = DatumGetInt64(majors[i]);
 		remember_told(&version);
 	}
-	/* What moved since: a lock that is held already does not bring the news (B3). */
+	/* What moved since: a lock that is held already does not bring the news (doc/design.md#old-plans). */
 	AcceptInvalidationMessages();
 	PG_RETURN_VOID();
 }
@@ -710,7 +710,6 @@ tessera_internal_init(void)
 {
 	static char *session_user;
 
-	tessera_origin_init();
 	DefineCustomStringVariable("tessera.session_user", "Session user that a router has stated, for parallel workers.", NULL, &session_user, "",
 							   PGC_SUSET, GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE | GUC_NOT_WHILE_SEC_REST,
 							   NULL, take_over_session_user, NULL);

@@ -3,7 +3,7 @@
  *	  The shard's side of an internal connection: who the statement runs as, which versions the router routes by, which statement it belongs to.
  *
  * An internal connection is authenticated as a superuser or a member of tessera_internal, and has called tessera.internal_hello. All state is
- * backend-local C (not settings: a rollback would revert those, B5) except the effective user and mirrored settings, which a rollback does revert: the
+ * backend-local C (not settings: a rollback would revert those, doc/design.md#internal-connections) except the effective user and mirrored settings, which a rollback does revert: the
  * router sends them again after any error. The internal_* SQL functions work only as top-level statements of an internal connection (never from inside a
  * function or trigger), so user code that runs on the shard cannot reach them.
  */

@@ -16,6 +16,7 @@
 #include "storage/procarray.h"
 #include "utils/tuplestore.h"
 
+#include "common/process_exit.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
 #include "session/origin.h"
@@ -47,10 +48,10 @@ entries_init(void *memory, LWLockPadded *locks, bool found)
 
 static const TesseraShmemModule origin_module = {"tessera_origins", entries_size, 0, entries_init, NULL};
 
-static void
-clear_entry(int code, Datum arg)
+void
+tessera_origin_clear(int code, Datum arg)
 {
-	pg_atomic_write_u32(&entries[DatumGetInt32(arg)].pid, 0);
+	pg_atomic_write_u32(&entries[tessera_proc_number(MyProc)].pid, 0);
 }
 
 void
@@ -61,8 +62,7 @@ tessera_origin_set(int32 node_id, int32 pid)
 	if (entries == NULL || MyProc == NULL || tessera_proc_number(MyProc) >= MaxBackends)
 		return;
 	entry = &entries[tessera_proc_number(MyProc)];
-	if (pg_atomic_read_u32(&entry->pid) != (uint32) MyProcPid)
-		before_shmem_exit(clear_entry, Int32GetDatum(tessera_proc_number(MyProc)));
+	tessera_at_exit(tessera_origin_clear);
 	pg_atomic_write_u32(&entry->pid, 0);
 	pg_write_barrier();
 	entry->origin.node_id = node_id;

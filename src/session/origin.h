@@ -17,6 +17,9 @@ typedef struct TesseraOrigin
 /* From internal_hello: notes it for this backend, until it exits. */
 extern void tessera_origin_set(int32 node_id, int32 pid);
 
+/* Exit step: the backend has no internal connection any more. */
+extern void tessera_origin_clear(int code, Datum arg);
+
 /* Is the process a backend with an internal connection, and whose? Never errors. */
 extern bool tessera_origin_of(int32 pid, TesseraOrigin *origin);
 

@@ -86,6 +86,11 @@ create_cache(void)
 	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Entry), .hcxt = TopMemoryContext};
 
 	cache = hash_create("tessera statistics", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+void
+tessera_merged_statistics_init(void)
+{
 	CacheRegisterRelcacheCallback(at_invalidation, (Datum) 0);
 }
 

@@ -20,6 +20,8 @@
 
 /* ---- merged.c ---- */
 
+extern void tessera_merged_statistics_init(void);	/* from _PG_init: what makes its cache forget */
+
 /*
  * Size of a table over all its shards; false if it is not known. Units: pages of the server, rows. May load the statistics: reads the catalog; works in a context of its own.
  */

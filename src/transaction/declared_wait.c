@@ -15,6 +15,7 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 
+#include "common/process_exit.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
 #include "transaction/declared_wait.h"
@@ -27,7 +28,6 @@ typedef struct Entry
 } Entry;
 
 static Entry *entries = NULL;
-static bool exit_registered = false;
 
 static Size
 entries_size(void)
@@ -65,12 +65,12 @@ write_entry(Entry *entry, const TesseraDeclaredWait *wait)
 	pg_atomic_fetch_add_u32(&entry->changes, 1);
 }
 
-static void
-clear_entry(int code, Datum arg)
+void
+tessera_wait_clear(int code, Datum arg)
 {
 	static const TesseraDeclaredWait none = {0};
 
-	write_entry(&entries[DatumGetInt32(arg)], &none);
+	write_entry(&entries[tessera_proc_number(MyProc)], &none);
 }
 
 void
@@ -81,9 +81,7 @@ tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, con
 
 	if (entry == NULL)
 		return;
-	if (!exit_registered)
-		before_shmem_exit(clear_entry, Int32GetDatum(tessera_proc_number(MyProc)));
-	exit_registered = true;
+	tessera_at_exit(tessera_wait_clear);
 	for (int i = 0; i < wait.n; i++)
 	{
 		wait.awaited[i] = awaited[i];
@@ -99,7 +97,7 @@ tessera_wait_over(void)
 
 	if (entry == NULL || entry->wait.pid == 0)
 		return;
-	clear_entry(0, Int32GetDatum(tessera_proc_number(MyProc)));
+	tessera_wait_clear(0, (Datum) 0);
 	pg_atomic_write_u64(&entry->victim, 0);
 }
 

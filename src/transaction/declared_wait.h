@@ -30,6 +30,9 @@ typedef struct TesseraDeclaredWait
 extern void tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, const TimestampTz *seen);
 extern void tessera_wait_over(void);
 
+/* Ends the declared wait, if there is one. Exit step, too. */
+extern void tessera_wait_clear(int code, Datum arg);
+
 /* Has a deadlock been found that this backend's declared wait is part of, and is to end? */
 extern bool tessera_wait_is_victim(void);
 

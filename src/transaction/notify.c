@@ -326,6 +326,5 @@ void
 tessera_notify_init(void)
 {
 	tessera_notification_handler = deliver_notification;
-	tessera_notify_forward_init();
 	RegisterXactCallback(end_transaction, NULL);
 }

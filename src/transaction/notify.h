@@ -58,6 +58,9 @@ extern long tessera_notify_forward_step(void);
 /* Does the forwarder of this database listen? */
 extern bool tessera_notify_forwarder_listens(void);
 
-extern void tessera_notify_forward_init(void);	/* from tessera_notify_init */
+/* Exit step of the forwarder: nobody listens any more, and its connections end. */
+extern void tessera_notify_forward_leave(int code, Datum arg);
+
+extern void tessera_notify_forward_init(void);	/* from _PG_init: shared memory */
 
 #endif							/* TESSERA_NOTIFY_H */

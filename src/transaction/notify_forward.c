@@ -33,6 +33,7 @@
 #include "utils/wait_event.h"
 
 #include "catalog/change.h"
+#include "common/process_exit.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
 #include "common/worker.h"
@@ -174,8 +175,8 @@ say_listening(int pid)
 }
 
 /* The other ends are told, so that they do not wait for this process. */
-static void
-at_exit(int code, Datum arg)
+void
+tessera_notify_forward_leave(int code, Datum arg)
 {
 	dlist_iter	iter;
 
@@ -798,7 +799,6 @@ end_links(void)
 long
 tessera_notify_forward_step(void)
 {
-	static bool registered = false;
 	MemoryContext work;
 	MemoryContext before;
 
@@ -808,9 +808,7 @@ tessera_notify_forward_step(void)
 		own.pause = FIRST_PAUSE;
 		dlist_init(&own.queue);
 	}
-	if (!registered)
-		before_shmem_exit(at_exit, (Datum) 0);
-	registered = true;
+	tessera_at_exit(tessera_notify_forward_leave);
 	if (!look_around())
 	{
 		end_links();

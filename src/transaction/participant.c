@@ -982,9 +982,6 @@ tessera_participant_init(void)
 							&tessera_commit_timeout, 30000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
-	tessera_deadlock_init();
-	tessera_declared_wait_init();
-	tessera_prune_init();
 	RegisterXactCallback(end_transaction, NULL);
 	RegisterSubXactCallback(end_subtransaction, NULL);
 }

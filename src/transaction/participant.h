@@ -1,6 +1,6 @@
 /*
  * participant.h
- *	  The distributed transaction of this backend: which nodes take part, and how it ends (DESIGN section 8).
+ *	  The distributed transaction of this backend: which nodes take part, and how it ends (doc/design.md#transactions).
  *
  * A node joins when its first command is queued; BEGIN rides in front of it in the same pipeline. Savepoints follow lazily. At PRE_COMMIT: no writer:
  * reads are ended; one writer (and none here): one-phase commit there; several: two-phase with a decision row on the coordinator. At COMMIT the others
@@ -21,7 +21,7 @@ typedef struct TesseraEnvelope
 {
 	bool		write;			/* the command may write or lock rows there */
 	bool		aside;			/* a call that has no part in the statement at hand: the snapshots it keeps there stay */
-	bool		autocommit;		/* no transaction block is needed: it may commit by itself (k1, k2); ignored once a remote transaction is open */
+	bool		autocommit;		/* no transaction block is needed: it may commit by itself (doc/design.md#remote-autocommit); ignored once a remote transaction is open */
 	uint64		statement;		/* router's statement number, if the statement has several fragments; else 0 */
 	int			nversions;
 	const TesseraToldVersion *versions; /* versions this command is routed by */
@@ -64,7 +64,7 @@ extern void tessera_statement_keep(TesseraKeptStatement *statement);
 extern void tessera_statement_forget(TesseraKeptStatement *statement);
 
 /*
- * May a lone write of the current top-level statement commit by itself at the far end (k2)? True only if no transaction block, no procedure or function
+ * May a lone write of the current top-level statement commit by itself at the far end (doc/design.md#remote-autocommit)? True only if no transaction block, no procedure or function
  * above, nothing written here, no other participant, and (extended protocol) a Sync follows. Call from ExecutorRun of the top-level statement.
  */
 extern bool tessera_autocommit_write_allowed(void);

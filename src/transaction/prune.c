@@ -1,6 +1,6 @@
 /*
  * prune.c
- *	  Deletes decisions of two-phase transactions; see prune.h and DESIGN section 8.
+ *	  Deletes decisions of two-phase transactions; see prune.h and doc/design.md#decision-pruning.
  *
  * A decision is needed as long as a participant may ask: while it has the transaction prepared, or could have it again because a standby that is promoted has not
  * got the COMMIT PREPARED. Phases of a row: decided; finished (no participant had it prepared when asked); deleted, when every participant's standbys have

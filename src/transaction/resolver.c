@@ -4,7 +4,7 @@
  *	  the participant>: gids are unique in a server, and nodes can be databases of one server). Its decision is kept under the part without the participant.
  *
  * Asking is inserting (gid, abort) into tessera.transaction_decision of the coordinator unless there is a row: the unique index waits for a coordinator that is
- * still at it, fences one that is gone, and gives the answer (src/transaction/two_phase.c, E1). COMMIT PREPARED cannot run inside a transaction, so it goes
+ * still at it, fences one that is gone, and gives the answer (doc/design.md#asking-for-the-outcome). COMMIT PREPARED cannot run inside a transaction, so it goes
  * over a control connection to this node itself. Safe to run at any time, by several at once; a crash leaves nothing but what was there.
  */
 #include "postgres.h"

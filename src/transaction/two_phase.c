@@ -1,6 +1,6 @@
 /*
  * two_phase.c
- *	  How a distributed transaction ends (DESIGN section 8).
+ *	  How a distributed transaction ends (doc/design.md#two-phase).
  *
  * Phases: OPEN - nothing decided. PREPARING - the coordinator has, or is getting, the decision row in its own transaction; the others are told to PREPARE.
  * DECIDING - a remote coordinator was told to COMMIT. COMMITTED - it has; what follows cannot change it. UNKNOWN - its answer was lost and could not be

@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "common/process_exit.h"
 #include "common/stat_routing.h"
 #include "transport/connection_private.h"
 
@@ -50,8 +51,8 @@ typedef struct CacheEntry
 
 /* ---- the cache ---- */
 
-static void
-say_goodbye(int code, Datum arg)
+void
+tessera_connections_end(int code, Datum arg)
 {
 	HASH_SEQ_STATUS status;
 	CacheEntry *entry;
@@ -80,7 +81,7 @@ make_cache(void)
 	control.entrysize = sizeof(CacheEntry);
 	control.hcxt = connections_context;
 	connections = hash_create("tessera connections", 32, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	on_proc_exit(say_goodbye, (Datum) 0);
+	tessera_at_exit(tessera_connections_end);
 }
 
 static TesseraConnection *

@@ -189,6 +189,9 @@ extern bool tessera_connection_lost(TesseraConnection *connection);
 /* Name of this node, shown as application_name at the other end. Copied. */
 extern void tessera_connection_introduce(const char *node);
 
+/* Exit step: says goodbye on all of the process's connections. */
+extern void tessera_connections_end(int code, Datum arg);
+
 extern void tessera_connection_init(void);	/* from _PG_init: settings */
 
 #endif							/* TESSERA_CONNECTION_H */

@@ -41,7 +41,7 @@ def own_file(top, name):
 def include_findings(top, path):
     here = folder_of(path)
     if here not in LAYERS:
-        return ["%s: folder %s is in no layer: add it to LAYERS and to STYLE" % (path, here)]
+        return ["%s: folder %s is in no layer: add it to LAYERS and to doc/architecture.md" % (path, here)]
     text = read(top, path)
     findings = []
     for match in INCLUDE.finditer(blank(text, strings=False)):

@@ -1,5 +1,5 @@
-# A transaction is visible on every node or on none (DESIGN section 8, invariant 6): one-phase and two-phase commits, savepoints, failures of a participant at every
-# step, a coordinator whose answer is lost, and what the resolver finishes (PROTOCOLS E1, E2). A statement on another node runs as the session's effective user
+# A transaction is visible on every node or on none (doc/design.md#two-phase; invariant 6): one-phase and two-phase commits, savepoints, failures of a participant at every
+# step, a coordinator whose answer is lost, and what the resolver finishes (doc/design.md#asking-for-the-outcome). A statement on another node runs as the session's effective user
 # under the session's settings, and nothing that runs there gets back to the connection's own role.
 use strict;
 use warnings;

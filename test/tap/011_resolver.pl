@@ -1,4 +1,4 @@
-# A crash at each step of a two-phase commit (DESIGN section 8, PROTOCOLS E1; invariant 6): of the router, of a coordinator that is the router itself, of a participant. When
+# A crash at each step of a two-phase commit (doc/design.md#two-phase; invariant 6): of the router, of a coordinator that is the router itself, of a participant. When
 # the nodes are back, all of the transaction is there or nothing of it, nothing stays prepared, and a decision is forgotten only when no participant can ask for
 # it any more.
 use strict;

@@ -1,4 +1,4 @@
-# What a node cannot PREPARE makes it the coordinator of the two-phase commit (DESIGN section 8, PROTOCOLS E3): temporary objects of triggers. Two such nodes
+# What a node cannot PREPARE makes it the coordinator of the two-phase commit (doc/design.md#unpreparable): temporary objects of triggers. Two such nodes
 # are refused, and nothing is left of the transaction. Notifications of triggers are sent by the session, whose node then coordinates.
 use strict;
 use warnings;

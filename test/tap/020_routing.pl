@@ -1,5 +1,5 @@
 # The routing tables of a node come from the config node (S3, S9, S11, S32), live in memory on every server of it (S2), standbys included, and
-# survive restart, crash and promotion (D4); a config node of an older term is refused (D1); the workers are there when they should be and in nobody's way.
+# survive restart, crash and promotion (doc/design.md#lost-commits); a config node of an older term is refused (doc/design.md#refresh); the workers are there when they should be and in nobody's way.
 use strict;
 use warnings;
 
@@ -75,9 +75,9 @@ is($c->query('r1', $owners), 'MINKEY:1 0:2', 'S11: routing goes on');
 $c->start('s1');
 ok($c->wait_for('r1', 'SELECT tessera.reload_routing()', 't', 30), 'until it is back');
 
-# D1: terms
+# Terms
 $c->query('r1', 'UPDATE tessera.identity SET term = term + 5');
-is($c->query('r1', 'SELECT tessera.reload_routing()'), 'f', 'D1: a config node of an older term is refused');
+is($c->query('r1', 'SELECT tessera.reload_routing()'), 'f', 'a config node of an older term is refused');
 like($c->query('r1', 'SELECT last_error FROM tessera.refresh_status()'), qr/older one than/, 'and why');
 $c->query('s1', 'UPDATE tessera.identity SET term = term + 7');
 is($c->query('r1', 'SELECT tessera.reload_routing()'), 't', 'one of a newer term is not');
@@ -98,8 +98,8 @@ is($standby->safe_psql('postgres', 'SELECT tessera.reload_routing()'), 'f', 'S3:
 is($standby->safe_psql('postgres', $refresher), '0', 'and has no refresher');
 $c->stop('r1');
 $standby->promote;
-is($session->query_safe($owners), 'MINKEY:1 0:1', 'D4: the first statement after the promotion');
-ok($standby->poll_query_until('postgres', "$refresher", '1'), 'D4: workers start after the promotion');
+is($session->query_safe($owners), 'MINKEY:1 0:1', 'the first statement after the promotion');
+ok($standby->poll_query_until('postgres', "$refresher", '1'), 'workers start after the promotion');
 is($standby->safe_psql('postgres', 'SELECT tessera.reload_routing()'), 't', 'and refresh');
 $session->quit;
 

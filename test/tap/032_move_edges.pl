@@ -1,4 +1,4 @@
-# What a migration meets on its way: snapshots older than it, limits, a worker that is ended, a config node that is away while it should decide (D7),
+# What a migration meets on its way: snapshots older than it, limits, a worker that is ended, a config node that is away while it should decide (doc/design.md#commit-and-fence),
 # keys of several columns, and a shard that gives everything away (S20).
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# Standbys of the recipient: the clone does not run ahead of them (S42, tessera.secondary_throttle), and the range is not given up before they have it (D2): so the
+# Standbys of the recipient: the clone does not run ahead of them (S42, tessera.secondary_throttle), and the range is not given up before they have it (doc/design.md#moves-and-standbys): so the
 # donor's range deleter never deletes rows that a promoted standby would lack.
 use strict;
 use warnings;

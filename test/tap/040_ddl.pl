@@ -1,4 +1,4 @@
-# DDL over three servers and a router (DESIGN section 9; S104-S114; PROTOCOLS A6, C1, F1, F4): all nodes or none, whoever is down or killed on the way; locks that are
+# DDL over three servers and a router (doc/design.md#ddl; S104-S114): all nodes or none, whoever is down or killed on the way; locks that are
 # not had in time are let go everywhere, so that others keep working (migrations in the way: 045_move_ddl.pl). COPY and TRUNCATE
 # by stale routing find their rows' shards; sequences give no value twice.
 use strict;

@@ -1,4 +1,4 @@
-# Snapshots and plans that are older than a move (S78-S80, PROTOCOLS B1-B3, B7, B8; invariants 3 and 4): a STABLE function, a REPEATABLE READ transaction, an
+# Snapshots and plans that are older than a move (S78-S80, doc/design.md#snapshot-and-placement; invariants 3 and 4): a STABLE function, a REPEATABLE READ transaction, an
 # open cursor, a loop over a query, a generic plan, a parallel scan, on the donor, on the recipient, and on a router that has a part of the table itself. Each
 # answers with all rows, each once, as of one moment, or asks for a retry (40001). Prepared statements survive moves and splits; a long transaction inside the
 # range holds up the move and nobody else.
@@ -114,7 +114,7 @@ sub across_a_move
 my $all = "SELECT count(*) || ' ' || sum(bal) FROM acc";
 my $key = "SELECT count(*) || ' ' || coalesce(sum(bal), 0) FROM acc WHERE k = 1000";
 
-# The statement's snapshot is taken, the function reads under it much later (B1).
+# The statement's snapshot is taken, the function reads under it much later.
 across_a_move('STABLE function, whole table', blocked => "SELECT split_part(pg_advisory_lock(1)::text || '|' || read_all(), '|', 2)",
 	right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1);
 across_a_move('STABLE function, one key', blocked => "SELECT split_part(pg_advisory_lock(1)::text || '|' || read_key(1000), '|', 2)",
@@ -122,7 +122,7 @@ across_a_move('STABLE function, one key', blocked => "SELECT split_part(pg_advis
 across_a_move('loop over a query', blocked => 'SELECT read_loop()', right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1);
 
 # REPEATABLE READ: the snapshot sees the rows where they were, or the transaction is told to retry; also where the shard is touched for the first time after the
-# move (B8).
+# move (doc/design.md#pinned-versions).
 across_a_move('REPEATABLE READ, whole table', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', $all ], after => $all, right => ['2000 OLD_SUM'], retry => 1,
 	transaction => 1);
 across_a_move('REPEATABLE READ, one key', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', $key ], after => $key, right => ['1 OLD_BAL'], retry => 1,
@@ -134,7 +134,7 @@ across_a_move('REPEATABLE READ, another key read', before => [ 'BEGIN ISOLATION 
 across_a_move('REPEATABLE READ, update of a moved row', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', $key ],
 	after => 'UPDATE acc SET bal = bal WHERE k = 1000 RETURNING k', right => [], retry => 1, transaction => 1);
 
-# Open cursors: rows that are fetched after the move (B7).
+# Open cursors: rows that are fetched after the move (doc/design.md#cursors).
 across_a_move('cursor, begun', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT bal FROM acc ORDER BY k DESC', 'MOVE 20 FROM d' ], after => 'FETCH ALL FROM d', sum => 1,
 	plus => [ 20, sub { my $s = 0; $s += $_ foreach 1981 .. 2000; $s }->() ], right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1, transaction => 1);
 across_a_move('cursor, unordered', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT bal FROM acc', 'MOVE 0 FROM d' ], after => 'FETCH ALL FROM d', sum => 1,
@@ -144,7 +144,7 @@ across_a_move('cursor, one key', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELE
 across_a_move('cursor of a general plan', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT a.bal FROM acc a JOIN generate_series(1, 2000) g ON g = a.k' ], after => 'FETCH ALL FROM d',
 	sum => 1, right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1, transaction => 1);
 
-# Cached plans (B3): made before the move, used after it, with the table's lock held all the while, or not.
+# Cached plans (doc/design.md#old-plans): made before the move, used after it, with the table's lock held all the while, or not.
 foreach my $mode ('force_generic_plan', 'force_custom_plan')
 {
 	my @prepare = (

@@ -1,6 +1,6 @@
 # What crashes, stopped processes, late calls and cancellations at each step do to a migration, each in an order that is known to be dangerous: a commit that comes
-# late (D5), a gate that outlives the donor, a migration that is noted again after its end, a recipient that was stopped and wakes when its migration is long over
-# (C5), cancellation at each step, two migrations at a time. TESSERA_CRASH_ALL=1: cancellation at every step.
+# late (doc/design.md#commit-and-fence), a gate that outlives the donor, a migration that is noted again after its end, a recipient that was stopped and wakes when its migration is long over
+# (doc/design.md#late-batches), cancellation at each step, two migrations at a time. TESSERA_CRASH_ALL=1: cancellation at every step.
 use strict;
 use warnings;
 
@@ -62,7 +62,7 @@ sub process_of
 
 my ($move, $id, $donor, $recipient, $paused, $session);
 
-# The commit is on its way, held up on the config node; the donor crashes, comes back, and has the migration fenced: the commit must not land (D5).
+# The commit is on its way, held up on the config node; the donor crashes, comes back, and has the migration fenced: the commit must not land.
 ($move, $id, $donor, $recipient) = move_paused('config_commit', 's1');
 $session = $c->session('s1', on_error_stop => 0);
 $session->query('BEGIN');

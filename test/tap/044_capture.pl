@@ -1,4 +1,4 @@
-# Change capture, all cases (S43, S48, PROTOCOLS K1, K2, E5, C3): whatever is written while a range moves is on the recipient afterwards. In every phase of a move,
+# Change capture, all cases (S43, S48, doc/design.md#rewritten-tables, doc/design.md#unchanged-toast): whatever is written while a range moves is on the recipient afterwards. In every phase of a move,
 # each held by an injection point, through every node: key updates into the range and out of it, update then delete, unchanged TOAST, savepoints rolled back,
 # rows inserted and deleted in one transaction, a table without a primary key, generated and dropped columns, columns in another order, enums, domains, arrays
 # and composites whose OIDs differ between the nodes, values of 100 MB, transactions that stay prepared. The same statements run on a plain server; all rows

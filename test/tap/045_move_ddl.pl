@@ -1,4 +1,4 @@
-# DDL and TRUNCATE meet a migration (DESIGN sections 9 and 10, PROTOCOLS A6): they end the migrations of their tables' group before they want a lock, whatever
+# DDL and TRUNCATE meet a migration (doc/design.md#moves-and-ddl): they end the migrations of their tables' group before they want a lock, whatever
 # phase those are in, from whatever node; past the decision they wait for it, not for ever. The move says what ended it. New moves of the group are held off
 # while the statement's transaction is open. A clone makes way for whoever waits for its table without having named it.
 use strict;

@@ -1,4 +1,4 @@
-# Promotion of a shard's standby: nothing is answered before it is known what the shard owns (D3, D4); the donor of a move that loses its newest commits, after the
+# Promotion of a shard's standby: nothing is answered before it is known what the shard owns (doc/design.md#lost-commits); the donor of a move that loses its newest commits, after the
 # move and in the middle of it (invariants 3 to 5 and 8).
 
 use strict;

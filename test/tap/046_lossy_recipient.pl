@@ -1,4 +1,4 @@
-# The recipient of a move is promoted without its newest commits (D2, invariant 8): what it has confirmed is on its standbys; what is not there is not confirmed.
+# The recipient of a move is promoted without its newest commits (doc/design.md#moves-and-standbys; invariant 8): what it has confirmed is on its standbys; what is not there is not confirmed.
 # Rows that are lost all the same are never taken for no rows: the range goes back to the donor, if that still has them, or the shard refuses.
 
 use strict;

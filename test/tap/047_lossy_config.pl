@@ -1,4 +1,4 @@
-# The config node is promoted without its newest commits (D1, invariant 8): before it changes or gives out metadata it compares its catalog with the shards. What a
+# The config node is promoted without its newest commits (doc/design.md#lost-commits; invariant 8): before it changes or gives out metadata it compares its catalog with the shards. What a
 # shard has acted on stays true; what nobody acted on is undone; a new term makes every node refresh.
 
 use strict;

@@ -1,5 +1,5 @@
 # Two nodes that lose their newest commits at once: what the others know repairs it, or it is refused with a message that says what is lost; the only copy of a row is
-# never deleted. And an outcome of a term that is over is not carried out (D1, invariant 8).
+# never deleted. And an outcome of a term that is over is not carried out (invariant 8).
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,4 +1,4 @@
-# Any statement, from any node, answers as one plain PostgreSQL would (DESIGN section 7, invariant 4): the same script runs on a plain server and from each of
+# Any statement, from any node, answers as one plain PostgreSQL would (doc/design.md#statements; invariant 4): the same script runs on a plain server and from each of
 # three nodes; results and SQLSTATEs are compared statement by statement. Tables: sharded by hash over three shards (two of them colocated),
 # sharded with a compound key, placed, and temporary.
 use strict;

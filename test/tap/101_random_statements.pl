@@ -1,4 +1,4 @@
-# Random SELECTs over sharded, colocated and placed tables answer from every node as on a plain server (DESIGN section 7): joins of all kinds, subqueries in
+# Random SELECTs over sharded, colocated and placed tables answer from every node as on a plain server (doc/design.md#statements): joins of all kinds, subqueries in
 # every place, aggregates, windows, set operations, CTEs, with keys pinned, half pinned and not at all. TESSERA_SEED repeats a run; TESSERA_STATEMENTS
 # is how many.
 use strict;

@@ -1,4 +1,4 @@
-# Modifications through views (DESIGN sections 3 and 7): automatically updatable ones, nested ones, with check options, security barriers, INSTEAD OF triggers
+# Modifications through views (doc/design.md#views-named-again): automatically updatable ones, nested ones, with check options, security barriers, INSTEAD OF triggers
 # and rules, with the owner's and with the invoker's rights. The same script runs on a plain server and from two nodes, and answers and SQLSTATEs are compared.
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# Data-modifying WITH queries over several shards (DESIGN section 7): each runs exactly once and to its end, whoever reads it, and no part of the statement sees what another has
+# Data-modifying WITH queries over several shards (doc/design.md#statements): each runs exactly once and to its end, whoever reads it, and no part of the statement sees what another has
 # written. The same script runs on a plain server and from two nodes, and answers and SQLSTATEs are compared.
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# Materialized views over tables of the cluster (DESIGN section 9): every node has them, the shard of their schema has the rows, and REFRESH from any node computes them from all
+# Materialized views over tables of the cluster (doc/design.md#matviews): every node has them, the shard of their schema has the rows, and REFRESH from any node computes them from all
 # shards. The same script runs on a plain server and from two nodes, and answers and SQLSTATEs are compared.
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# UPDATE of the shard key (DESIGN section 7): the row moves. The same statements on a plain server and from each node; concurrent updates and deletes of the same row; moves of
+# UPDATE of the shard key (doc/design.md#statements): the row moves. The same statements on a plain server and from each node; concurrent updates and deletes of the same row; moves of
 # the range that a row leaves or goes to; transactions and savepoints; random updates by clients of three nodes.
 use strict;
 use warnings;

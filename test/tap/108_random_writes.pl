@@ -1,4 +1,4 @@
-# Random writes do as on a plain server, from a shard and from a router (DESIGN section 7): INSERT of all kinds of sources with ON CONFLICT, UPDATE, DELETE, MERGE, several of
+# Random writes do as on a plain server, from a shard and from a router (doc/design.md#statements): INSERT of all kinds of sources with ON CONFLICT, UPDATE, DELETE, MERGE, several of
 # them in WITH, through views, with RETURNING, in transactions with savepoints that go wrong. What a node refuses as not supported is left out on the plain server. Answers
 # are compared statement by statement, the tables at the end. TESSERA_SEED repeats a run; TESSERA_STATEMENTS is how many.
 #

@@ -1,4 +1,4 @@
-# Who may do what, and whose code runs as whom (DESIGN section 9): roles, membership, column rights, views of every kind, row security, definer functions,
+# Who may do what, and whose code runs as whom (doc/architecture.md "Whose code runs as whom"): roles, membership, column rights, views of every kind, row security, definer functions,
 # materialized views, triggers, sequences, schemas, grants. Some hundreds of cases, made of tables of data, run on a plain server, through a node that owns a
 # part and through one that owns nothing; each answers rows or an SQLSTATE, and none may differ. Attempts to run one's own code as somebody else are among them:
 # a function that finds itself run by another role raises, and says so.

@@ -1,5 +1,5 @@
 # A transaction that a client prepares survives the death (SIGKILL) of any node at any step: before the config node's row is committed it is rolled back everywhere, after it it stays
-# until the client decides, and after the decision all of it ends so. A lossy failover of the config node never leaves it committed on one node and rolled back on another (PROTOCOLS E).
+# until the client decides, and after the decision all of it ends so. A lossy failover of the config node never leaves it committed on one node and rolled back on another (doc/design.md#prepared-transactions).
 use strict;
 use warnings;
 

@@ -1,0 +1,71 @@
+/*
+ * route_loop.c
+ *	  Route, start, repeat when stale; see route_loop.h.
+ *
+ * A shard that finds a statement routed by another placement than its snapshot sees runs nothing of it and says so (executor/shard_check.c). Then the routing table is brought up
+ * to date from the config node and the statement is routed again, under a new snapshot where the isolation level has one to give.
+ *
+ * No state of its own, no lock is held while it waits.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "common/stat_routing.h"
+#include "executor/route_loop.h"
+#include "executor/settings.h"
+
+/* Before another attempt: refreshes the routing table, waits a little longer each time. ERROR 40001 once tessera.gate_timeout has passed since the first. */
+static void
+refresh_and_wait(TesseraRoute *route, TimestampTz *since)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	long		elapsed;
+
+	if (route->attempts++ == 0)
+		*since = now;
+	elapsed = (now - *since) / 1000;
+	if (elapsed > tessera_gate_timeout)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not route the statement: placements kept changing or stayed unknown"),
+				 errdetail("Tried %d times in %ld ms.", route->attempts, elapsed),
+				 errhint("Look at tessera.migrations; retry the transaction.")));
+
+	tessera_stat_count(TESSERA_STAT_STALE);
+	CHECK_FOR_INTERRUPTS();
+	(void) tessera_routing_refresh(Max(1, tessera_gate_timeout - (int) elapsed));
+
+	/* The shard may be the one that lags: it refreshes itself when told a newer version. Give it a moment that grows. */
+	if (route->attempts > 2)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1L << Min(route->attempts - 2, 6), PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+bool
+tessera_route(TesseraRoute *route, TesseraRun *run, TesseraRunRequest *request)
+{
+	Snapshot	own = request->snapshot;
+	TimestampTz since = 0;
+
+	for (;;)
+	{
+		request->routing = route->fixed ? route->fixed : tessera_routing();
+		if (!route->choose(route, request))
+			return false;
+		if (route->start ? route->start(route, request) : tessera_run_start(run, request))
+			return true;
+		if (route->stale)
+			route->stale(route, request);
+		Assert(route->fixed == NULL);
+		refresh_and_wait(route, &since);
+		if (run)
+			request->snapshot = tessera_run_fresh_snapshot(run, own);
+	}
+}
