@@ -7,6 +7,7 @@
 #   make valgrind          a server under valgrind moves, aborts, recovers
 #   make bench-ddl         how long DDL takes, and its clients wait, while clients write
 #   make bench-pauses      how long statements wait while ranges move (MOVES=100)
+#   make compile-check     builds in a folder with another Debian release, against its PostgreSQL (SUITE=trixie: 17)
 #   make chaos             servers fail under load, for ROUNDS=3 rounds or MINUTES=..., by SEED=1; doc/chaos.md
 TESSERA_VERSION = 0.1.0
 PG_CONFIG ?= pg_config
@@ -76,6 +77,9 @@ bench:
 valgrind:
 	@$(run) bash $(tree)/test/valgrind/run
 
+compile-check:
+	@$(run) SUITE='$(SUITE)' FOLDER='$(FOLDER)' MIRROR='$(MIRROR)' bash $(tree)/test/compile/run
+
 bench-ddl:
 	@$(run) BENCH=i bash $(tree)/test/bench/run
 
@@ -86,4 +90,4 @@ chaos:
 	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos
+.PHONY: FORCE test compile-check installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos

@@ -3,8 +3,8 @@
  *	  The launcher: one for each server, started when recovery has finished; starts the workers of each database that is a node.
  *
  * At its start it has a probe look into each database, one after the other: shared memory is empty, only the databases know what they are. From then
- * on a database that becomes a node makes itself known (it has a slot), and the launcher, woken by the commit, by a worker's exit or by its own clock,
- * starts what is missing. It keeps no connection to any database, so it is in nobody's way.
+ * on a database that becomes a node makes itself known (it has a slot), and the launcher, woken by the commit, by a worker's exit or by its own
+ * clock, starts what is missing. It keeps no connection to any database, so it never blocks a statement such as DROP DATABASE.
  */
 #include "postgres.h"
 

@@ -3,8 +3,8 @@
  *	  The main of every worker of a database: a loop around the step of its kind, which lives in src/.
  *
  * A step runs its own transactions and returns the milliseconds until it wants to run again; it runs sooner when the worker's latch is set
- * (tessera_worker_wake). Negative: there is nothing to do in this database as it is now; the worker ends, and is started when that changes. An error in
- * a step is logged and the step run again after a pause that grows. A worker whose database leaves the cluster, or loses the extension, ends.
+ * (tessera_worker_wake). Negative: there is nothing to do in this database as it is now; the worker ends, and is started when that changes. An error
+ * in a step is logged and the step run again after a pause that grows. A worker whose database leaves the cluster, or loses the extension, ends.
  */
 #include "postgres.h"
 
@@ -79,7 +79,7 @@ is_node(void)
 	return node;
 }
 
-/* Is this database a node? Then the launcher takes care of its workers. */
+/* Finds out whether this database is a node. If it is, the launcher starts its workers from then on. */
 static void
 probe(void)
 {

@@ -13,10 +13,13 @@
 extern PGDLLEXPORT void tessera_launcher_main(Datum arg);
 extern PGDLLEXPORT void tessera_worker_main(Datum arg);
 
-/* Is there a step for this kind of worker? */
+/* True if there is a step for this kind of worker. */
 extern bool tessera_worker_exists(TesseraWorker worker);
 
-/* In a worker, once connected: its transactions are of the usual kind, whatever the database's or the server's defaults say; a gate could stay closed otherwise. */
+/*
+ * In a worker, once connected: its transactions are of the usual kind, whatever the database's or the server's defaults say; a gate could stay closed
+ * otherwise.
+ */
 extern void tessera_worker_settings(void);
 
 /* From _PG_init: registers the launcher. */

@@ -12,8 +12,8 @@
 #include "catalog/key.h"
 
 /*
- * Samples the keys in [min, max) of the table's rows that the snapshot sees, in one scan of the key index (only the index, where the table's pages are
- * all visible). Under hash the positions sampled are hashes. The sample is finished, and lives in the current context. The table is locked by the
+ * Samples the keys in [min, max) of the table's rows that the snapshot sees, in one scan of the key index (only the index, where the table's pages
+ * are all visible). Under hash the positions sampled are hashes. The sample is finished, and lives in the current context. The table is locked by the
  * caller. ERROR 55000 if it has no key index. Interruptible.
  */
 extern TesseraKeySample *tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,

@@ -111,7 +111,7 @@ next_element(BoundCursor *cursor, TesseraBoundElement *element)
 }
 
 
-/* Has the text the form in which the number types write their values? Such a text is also good for the numeric type. */
+/* True if the text has the form in which the number types write their values. The numeric type accepts every such text. */
 static bool
 looks_like_number(const char *text)
 {
@@ -342,7 +342,7 @@ hash_bound(const TesseraBound *bound, uint64 seed)
 
 /* Text form */
 
-/* Would the reader take this bare text for the same element? */
+/* True if this text, written without quotes, is read as the same element again. */
 static bool
 needs_quotes(const TesseraBoundElement *element, bool compound)
 {

@@ -2,16 +2,16 @@
  * change.c
  *	  The catalog sequence of each database, and what bumps it.
  *
- * A writer counts its changes in this backend; the commit callback bumps the sequence: after the commit is visible (ProcArrayEndTransaction), before the
- * transaction's locks go. At PREPARE it is remembered whether the transaction changed the catalog; COMMIT PREPARED bumps for one that did, or that is not
- * known (prepared_change.c). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back. Whatever
- * wants a database without connections (DROP, RENAME, SET TABLESPACE, TEMPLATE) has its workers step aside for a while.
+ * A writer counts its changes in this backend; the commit callback bumps the sequence: after the commit is visible (ProcArrayEndTransaction), before
+ * the transaction's locks go. At PREPARE it is remembered whether the transaction changed the catalog; COMMIT PREPARED bumps for one that did, or
+ * that is not known (prepared_change.c). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back. Whatever wants a database
+ * without connections (DROP, RENAME, SET TABLESPACE, TEMPLATE) has its workers step aside for a while.
  *
- * On a hot standby nobody writes: the writer also invalidates the relcache entry of tessera.node, once per transaction. The commit's replay sends that to
- * the standby's backends, and each bumps the sequence when it takes it in.
+ * On a hot standby there are no writers: the writer also invalidates the relcache entry of tessera.node, once per transaction. The commit's replay
+ * sends that to the standby's backends, and each bumps the sequence when it takes it in.
  *
- * Shared: one atomic counter for each slot; it never goes back, also when the slot gets another database. Crash: the server starts with new counters and
- * without images.
+ * Shared: one atomic counter for each slot; it never goes back, also when the slot gets another database. Crash: the server starts with new counters
+ * and without images.
  */
 #include "postgres.h"
 
@@ -244,7 +244,8 @@ wanted_alone(Node *statement)
 	switch (nodeTag(statement))
 	{
 		case T_RenameStmt:
-			return castNode(RenameStmt, statement)->renameType == OBJECT_DATABASE ? owned_database(castNode(RenameStmt, statement)->subname) : InvalidOid;
+			return castNode(RenameStmt, statement)->renameType == OBJECT_DATABASE ? owned_database(castNode(RenameStmt, statement)->subname) :
+			InvalidOid;
 		case T_CreatedbStmt:
 			foreach(cell, castNode(CreatedbStmt, statement)->options)
 				if (strcmp(lfirst_node(DefElem, cell)->defname, "template") == 0 && lfirst_node(DefElem, cell)->arg)

@@ -17,17 +17,19 @@
 /* This transaction (or subtransaction) changed catalog rows. */
 extern void tessera_catalog_changed(void);
 
-/* The same, of the row that says who this node is: at commit, workers that had nothing to do are looked at again. */
+/* The same, of the row that says who this node is. At commit the workers that had ended because this node had no work for them are checked again. */
 extern void tessera_catalog_role_changed(void);
 
-/* Has the current transaction changed catalog rows (and not rolled that back)? Then the shared mirror does not show what this transaction sees. The
- * counter grows with each change, so that a private copy can be kept until the next one; 0 = no change. */
+/*
+ * Number of changes of catalog rows that the current transaction has made and not rolled back; 0: none. If it is not 0 the shared mirror does not
+ * show what this transaction sees. The number grows with each change, so a private copy is good until the next one.
+ */
 extern uint64 tessera_catalog_changed_here(void);
 
 /* The database's catalog sequence. Read it before taking the snapshot with which the catalog is loaded. */
 extern uint64 tessera_catalog_sequence(void);
 
-/* Bumps the sequence at once. Never errors. COMMIT PREPARED does so by itself. */
+/* Bumps the sequence at once. Never raises. COMMIT PREPARED does so by itself. */
 extern void tessera_catalog_bump(void);
 
 /* Waits until the sequence is no longer `seen` (true) or the deadline has passed (false). Interruptible; woken by every bump. */

@@ -3,8 +3,8 @@
  *	  Groups and chunks on the config node: find, split, merge, and the versions these give. Moves are in chunk_move.c.
  *
  * A group's row lock makes its changes serial; versions are allocated from the group version read under it, so that no version is seen before a lower
- * one (doc/design.md#authority) and none is given twice. Chunks are found by the min of the chunk that a routing table names, checked under the lock, and then from neighbour
- * to neighbour: the max of a chunk is the min of the next, letter for letter, because bounds are stored in canonical form.
+ * one (doc/design.md#authority) and none is given twice. Chunks are found by the min of the chunk that a routing table names, checked under the lock,
+ * and then from neighbour to neighbour: the max of a chunk is the min of the next, letter for letter, because bounds are stored in canonical form.
  *
  * Each change is one transaction on the config node; a crash leaves all of it or nothing.
  */
@@ -40,7 +40,8 @@ tessera_group_lock(const pg_uuid_t *group_id, TesseraGroupRow *group)
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run("SELECT epoch, group_major, group_minor, allow_migrations FROM tessera.table_group WHERE group_id = $1 FOR UPDATE", SPI_OK_SELECT,
+	if (tessera_spi_run("SELECT epoch, group_major, group_minor, allow_migrations FROM tessera.table_group WHERE group_id = $1 FOR UPDATE",
+						SPI_OK_SELECT,
 							1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id)}, NULL) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
@@ -262,7 +263,8 @@ tessera_changelog_add(const char *what, const char *object, const char *by, cons
 	bool		nulls[] = {false, false, false, before == NULL, after == NULL};
 
 	tessera_spi_begin(&spi);
-	tessera_spi_run("INSERT INTO tessera.changelog_entry (what, object, by, before, after) VALUES ($1, $2, $3::name, $4::jsonb, $5::jsonb)", SPI_OK_INSERT, 5,
+	tessera_spi_run("INSERT INTO tessera.changelog_entry (what, object, by, before, after) VALUES ($1, $2, $3::name, $4::jsonb, $5::jsonb)",
+					SPI_OK_INSERT, 5,
 						(Oid[]) {TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID},
 						(Datum[]) {
 		CStringGetTextDatum(what), CStringGetTextDatum(object), CStringGetTextDatum(by),
@@ -409,7 +411,8 @@ write_merged(const TesseraGroupRow *group, const TesseraChunkRow *merged, int n,
 		UUIDPGetDatum(&group->group_id), PointerGetDatum(merged->min), PointerGetDatum(merged->max), Int64GetDatum(merged->major),
 			Int64GetDatum(merged->minor), BoolGetDatum(merged->jumbo), Int64GetDatum(merged->bytes), PointerGetDatum(array)
 	}, NULL);
-	tessera_spi_run("DELETE FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) ANY ($2) AND min OPERATOR(tessera.<>) $3", SPI_OK_DELETE, 3,
+	tessera_spi_run("DELETE FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) ANY ($2) AND min OPERATOR(tessera.<>) $3",
+					SPI_OK_DELETE, 3,
 						(Oid[]) {UUIDOID, get_array_type(bound), bound},
 						(Datum[]) {UUIDPGetDatum(&group->group_id), PointerGetDatum(array), PointerGetDatum(merged->min)}, NULL);
 }

@@ -2,9 +2,9 @@
  * chunk.h
  *	  Rows of tessera.table_group and tessera.chunk on the config node: find, split, merge, move, and the versions these give (S12-S29).
  *
- * Every change of a group's chunks begins with tessera_group_lock: the group row's lock, held to the end of the transaction, makes the changes of a group
- * serial, and the group version read under it is the highest there is (doc/design.md#authority). All functions run SQL as the catalog's owner; who may ask is decided by
- * the caller. They work on the config node's authoritative rows only. Results are in the caller's memory context.
+ * Every change of a group's chunks begins with tessera_group_lock: the group row's lock, held to the end of the transaction, makes the changes of a
+ * group serial, and the group version read under it is the highest there is (doc/design.md#authority). All functions run SQL as the catalog's owner;
+ * who may ask is decided by the caller. They work on the config node's authoritative rows only. Results are in the caller's memory context.
  */
 #ifndef TESSERA_CHUNK_H
 #define TESSERA_CHUNK_H
@@ -51,14 +51,16 @@ extern void tessera_chunk_find(const pg_uuid_t *group_id, TesseraKeySpace *ks, c
 							   TesseraChunkRow *chunk);
 
 /*
- * Splits one chunk at n points, ascending and inside it: pieces get minor+1 .. minor+n+1 (S21). Returns the chunk as it was. ERROR 22023 for points that
- * do not fit, 55006 if a migration touches it. by: who asked; object: the table, for the changelog.
+ * Splits one chunk at n points, ascending and inside it: pieces get minor+1 .. minor+n+1 (S21). Returns the chunk as it was. ERROR 22023 for points
+ * that do not fit, 55006 if a migration touches it. by: who asked; object: the table, for the changelog.
  */
 extern void tessera_chunk_split(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, int n, const TesseraKeyBound *points,
 								const char *by, const char *object, TesseraChunkRow *before);
 
-/* Merges the chunks from min to max, all of one shard, into one of minor+1 (S22). Returns how many there were, *node_id: their owner. ERROR 22023 if min or max
- * is no boundary, there are fewer than two, or their owners differ; 55006 if a migration touches them. */
+/*
+ * Merges the chunks from min to max, all of one shard, into one of minor+1 (S22). Returns how many there were, *node_id: their owner. ERROR 22023 if
+ * min or max is no boundary, there are fewer than two, or their owners differ; 55006 if a migration touches them.
+ */
 extern int	tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const TesseraKeyBound *min,
 								const TesseraKeyBound *max, const char *by, const char *object, int32 *node_id);
 
@@ -69,13 +71,13 @@ extern bool tessera_chunk_clear_jumbo(const TesseraGroupRow *group, const Tesser
 extern void tessera_migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound **min, TesseraBound **max);
 
 /*
- * Decides a migration as committed, in the caller's transaction (doc/design.md#commit-and-fence): the range's chunks, split at its ends if need be (S36), go to
- * the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets the next ones (S19). The shard
- * versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the same is returned
- * again. ks: of the migration's group; hint: min of the chunk that probably holds the range's min.
+ * Decides a migration as committed, in the caller's transaction (doc/design.md#commit-and-fence): the range's chunks, split at its ends if need be
+ * (S36), go to the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets the next ones
+ * (S19). The shard versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the
+ * same is returned again. ks: of the migration's group; hint: min of the chunk that probably holds the range's min.
  *
- * ERROR TS003: not known, fenced as aborted, another term, or a node's server is not the registered one. TS002: another epoch, or the donor does not own
- * the whole range. 55006: migrations of the group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
+ * ERROR TS003: not known, fenced as aborted, another term, or a node's server is not the registered one. TS002: another epoch, or the donor does not
+ * own the whole range. 55006: migrations of the group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
  */
 extern void tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major,
 									  int64 *recipient_major);
@@ -86,16 +88,20 @@ extern void tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeyS
  */
 extern const char *tessera_migration_fence(const pg_uuid_t *migration_id, const char *error);
 
-/* Gives the range [min, max) to a shard, whose ever its chunks are, as a move would; for repairs after a promotion. The group is locked. object: for the changelog. */
+/*
+ * Gives the range [min, max) to a shard, as a move would, whichever shards own its chunks now. For repairs after a promotion. The caller has locked
+ * the group. object: for the changelog.
+ */
 extern void tessera_chunk_assign(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *min, const TesseraBound *max, int32 node_id,
 								 const char *object);
 
-/* Raises the group version above a shard version that is known of elsewhere; nothing if it is above. The group is locked. */
+/* Raises the group version above a shard version that another node knows of; does nothing if it is above already. The caller has locked the group. */
 extern void tessera_group_outdo(TesseraGroupRow *group, int64 major);
 
 /*
- * A committed migration whose rows the recipient has lost: its range goes back to the donor, which still has them, and the migration counts as aborted. false:
- * the donor has acknowledged the outcome, so it may have deleted them. ERROR TS002: the recipient does not own the whole range any more.
+ * For a committed migration whose rows the recipient has lost: gives its range back to the donor, which still has the rows; the migration then counts
+ * as aborted. Returns false if the donor has acknowledged the outcome, because it may have deleted the rows then. ERROR TS002 if the recipient no
+ * longer owns the whole range.
  */
 extern bool tessera_chunk_return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks);
 

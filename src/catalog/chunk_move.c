@@ -2,12 +2,12 @@
  * chunk_move.c
  *	  How a migration is decided on the config node: the version commit of a move, and the fence (doc/design.md#commit-and-fence; S19, S20, S36, S63).
  *
- * Commit and fence insert the same unique key, the migration's row in tessera.migration_outcome. Whoever comes second waits for the first: a commit that
- * finds 'aborted' fails (TS003), a fence that finds 'committed' says so. The outcome row is the decision; it goes when both sides have acknowledged it, and
- * what is left then is the state of the migration's row.
+ * Commit and fence insert the same unique key, the migration's row in tessera.migration_outcome. The second one waits for the first: a commit that
+ * finds 'aborted' fails (TS003), a fence that finds 'committed' says so. The outcome row is the decision; it goes when both sides have acknowledged
+ * it, and what is left then is the state of the migration's row.
  *
- * Locks, in this order, to the end of the transaction: the group's row, the rows of both nodes (against a registration of a promoted server), the outcome's
- * key. A crash leaves all of the commit or nothing of it.
+ * Locks, in this order, to the end of the transaction: the group's row, the rows of both nodes (against a registration of a promoted server), the
+ * outcome's key. A crash leaves all of the commit or nothing of it.
  *
  * Interleavings: (commit in front) the fence's insert waits for the commit, does nothing, and its next statement reads 'committed'. (fence in front)
  * the commit's insert waits, finds the key taken, reads 'aborted' and raises TS003; nothing of the move is written.
@@ -173,7 +173,7 @@ cut_chunk(TesseraKeySpace *ks, const TesseraChunkRow *chunk, const Move *move, c
 		moves[n++] = false;
 	}
 
-	/* nobody knows how the bytes spread over the pieces, nor which of them is too large */
+	/* it is not known how the bytes spread over the pieces, nor which piece is too large */
 	for (int i = 0; i < n && n > 1; i++)
 	{
 		pieces[i].bytes = -1;
@@ -304,7 +304,10 @@ tessera_migration_fence(const pg_uuid_t *migration_id, const char *error)
 		refuse_unknown(migration_id);
 	state = spi_row_text(0, 1);
 
-	/* an ended migration whose outcome row is gone: its state is what is left of the decision, and nothing may be decided again (doc/design.md#commit-and-fence) */
+	/*
+	 * an ended migration whose outcome row is gone: its state is what is left of the decision, and nothing may be decided again
+	 * (doc/design.md#commit-and-fence)
+	 */
 	if (strcmp(state, "running") == 0)
 		insert_outcome(migration_id, "aborted");
 	outcome = read_outcome(migration_id, NULL, NULL);

@@ -12,8 +12,9 @@
 extern void tessera_database_setting(const char *name, List *values);
 
 /*
- * A node's database lets in no client while the server runs without the library, which would show and change the rows that lie there as if they were all there are:
- * sessions load it, which fails then. on: this database becomes a node; off: it no longer is one. The effective user must be a superuser.
+ * Makes each session of this database load the library (session_preload_libraries), or no longer. on: this database becomes a node; off: it leaves
+ * the cluster. So no client gets in while the server runs without the library: it would see and change this node's rows as if they were the whole
+ * table. The effective user must be a superuser.
  */
 extern void tessera_require_library(bool on);
 

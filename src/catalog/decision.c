@@ -1,6 +1,6 @@
 /*
  * decision.c
- *	  Writes tessera.transaction_decision without SPI, since it runs at the end of a transaction, as whoever the user is.
+ *	  Writes tessera.transaction_decision without SPI, because it runs at the end of a transaction, as the current user, whoever that is.
  */
 #include "postgres.h"
 

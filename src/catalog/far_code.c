@@ -2,8 +2,8 @@
  * far_code.c
  *	  Finds the code of a table that may reach rows of other tables. See far_code.h.
  *
- * Triggers, policies and checks run where the row is stored. As long as all rows lie on one shard nobody notices that such a function reads another table;
- * once a range has moved it fails. So those that may do it are named when a table is sharded and when its rows move.
+ * Triggers, policies and checks run where the row is stored. A function that reads another table works as long as all rows lie on one shard, and
+ * fails once a range has moved. So those that may do it are named when a table is sharded and when its rows move.
  *
  * Nothing is kept, no lock is held; what is not there any more when it is looked up is left out.
  */
@@ -105,7 +105,7 @@ tokens_reach(core_yyscan_t scanner)
 	return false;
 }
 
-/* May a PL/pgSQL body reach a table? One that cannot be read counts. */
+/* True if a PL/pgSQL body may reach a table. A body that cannot be read counts. */
 static bool
 body_reaches(const char *body)
 {
@@ -124,8 +124,8 @@ body_reaches(const char *body)
 		int			category = ERRCODE_TO_CATEGORY(geterrcode());
 
 		/*
-		 * The lexer holds nothing. A body that it cannot read has not been checked when it was made, or not under this session's settings (backslash_quote): it may do
-		 * anything.
+		 * The lexer holds nothing. A body that it cannot read has not been checked when it was made, or not under this session's settings
+		 * (backslash_quote): it may do anything.
 		 */
 		if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
 			PG_RE_THROW();
@@ -177,7 +177,7 @@ function_reaches(Oid function)
 	return result;
 }
 
-/* A name in front of "(": does any function of that name count, in whatever schema? */
+/* For a name in front of "(": true if a function of that name, in any schema, may reach a table. */
 static bool
 name_reaches(const char *name)
 {
@@ -303,7 +303,7 @@ below_domain(Oid type)
 	return result;
 }
 
-/* Does a check of the domain, or of one below it, reach? */
+/* True if a check of the domain, or of a domain below it, may reach a table. */
 static bool
 domain_reaches(Oid type)
 {

@@ -9,11 +9,12 @@
 #include "utils/rel.h"
 
 /*
- * Descriptions (char *, in the current context) of the triggers, policies, checks and index expressions of a table that may reach other rows than the one they are
- * about, for a message: 'trigger "t" (function public.f)'. NIL: none. Takes no locks beyond those of the system caches; the caller has the table open.
+ * Descriptions (char *, in the current context) of the triggers, policies, checks and index expressions of a table that may reach other rows than the
+ * one they are about, for a message: 'trigger "t" (function public.f)'. NIL: none. Takes no locks beyond those of the system caches; the caller has
+ * the table open.
  *
- * By analysis, on the safe side: a function counts unless it is the server's, of language internal or C, or PL/pgSQL whose body has neither an SQL statement nor
- * a call of a function that counts by name. What a C function or an EXECUTE-less operator does is not looked into.
+ * By analysis, on the safe side: a function counts unless it is the server's, of language internal or C, or PL/pgSQL whose body has neither an SQL
+ * statement nor a call of a function that counts by name. What a C function or an EXECUTE-less operator does is not looked into.
  */
 extern List *tessera_far_code(Relation rel);
 

@@ -1,6 +1,7 @@
 /*
  * identity.c
- *	  Reads tessera.identity by a scan of its own (one row, no SPI), the extension's installed version, and the backup label of this server, which alone is kept.
+ *	  Reads tessera.identity by a scan of its own (one row, no SPI), the extension's installed version, and the backup label of this server, which
+ *	  alone is kept.
  */
 #include "postgres.h"
 

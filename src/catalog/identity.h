@@ -20,14 +20,19 @@ typedef struct TesseraIdentity
 	bool		restored;		/* see tessera_backup_restored */
 } TesseraIdentity;
 
-/* Reads the row with the active snapshot's eyes (the newest committed one if there is none). False: the database is not a node of a cluster, or the
- * extension is not installed. AccessShareLock on the table to the end of the transaction. */
+/*
+ * Reads the row under the active snapshot (the newest committed row if there is none). Returns false if the database is not a node of a cluster, or
+ * the extension is not installed. AccessShareLock on the table to the end of the transaction.
+ */
 extern bool tessera_identity_read(TesseraIdentity *identity);
 
 /* Label of the base backup that this server was last started from, empty if none is known. Read once in a backend; lives until it exits. */
 extern const char *tessera_backup_label(void);
 
-/* Is the label another one than that in tessera.identity? Then the server was restored since this node knew what it owns, perhaps to an older state. */
+/*
+ * True if this server's label differs from `known`, that of tessera.identity. Then the server was restored from a base backup after this node last
+ * knew what it owns, so its rows may be older.
+ */
 extern bool tessera_backup_restored(const char *known);
 
 /* Version of the extension installed in this database (its objects, not the library), palloc'd; NULL if it is not installed. */

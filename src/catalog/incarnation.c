@@ -2,9 +2,10 @@
  * incarnation.c
  *	  Which of a node's servers is the node; see incarnation.h.
  *
- * A server that was replaced learns it by its refresher, which fetches tessera.node from the config node; by any node that connects to it or that it connects
- * to (tessera_incarnation_greet); and by the config node, which connects to all addresses of a node when it registers another server. Whoever hears of it
- * notes the number in shared memory; the refresher writes it into this node's row of tessera.node. From that commit on the routing image says `replaced`.
+ * A server that was replaced learns it by its refresher, which fetches tessera.node from the config node; by any node that connects to it or that it
+ * connects to (tessera_incarnation_greet); and by the config node, which connects to all addresses of a node when it registers another server. The
+ * backend that hears of it notes the number in shared memory; the refresher writes it into this node's row of tessera.node. From that commit on the
+ * routing image says `replaced`.
  *
  * Shared: for each database the highest number heard, under a spinlock. Crash: what was written down stays; what was not is said again.
  */
@@ -134,7 +135,7 @@ await_written(int32 node_id, int32 incarnation)
 	}
 }
 
-/* Or is it yet to be registered? */
+/* True if this server is on the timeline that its identity names, so that it takes itself for the node. Otherwise it is yet to be registered. */
 static bool
 takes_itself_for_node(const TesseraIdentity *identity)
 {
@@ -185,8 +186,8 @@ write_heard(int32 heard)
 		TesseraSpi	spi;
 
 		tessera_spi_begin(&spi);
-		tessera_spi_run("UPDATE tessera.node SET incarnation = $2 WHERE node_id = $1 AND incarnation < $2", SPI_OK_UPDATE, 2, (Oid[]) {INT4OID, INT4OID},
-						(Datum[]) {Int32GetDatum(identity.node_id), Int32GetDatum(heard)}, NULL);
+		tessera_spi_run("UPDATE tessera.node SET incarnation = $2 WHERE node_id = $1 AND incarnation < $2", SPI_OK_UPDATE, 2,
+						(Oid[]) {INT4OID, INT4OID}, (Datum[]) {Int32GetDatum(identity.node_id), Int32GetDatum(heard)}, NULL);
 		tessera_spi_end(&spi);
 		tessera_catalog_changed();
 		replaced = true;

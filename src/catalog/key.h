@@ -83,7 +83,10 @@ extern void tessera_key_values_from_bound(TesseraKeySpace *ks, const TesseraBoun
 /* Canonical catalog form of a typed bound (what follows the first MINKEY or MAXKEY is dropped), current context. */
 extern TesseraBound *tessera_key_to_bound(TesseraKeySpace *ks, const TesseraKeyBound *key);
 
-/* -1, 0, 1; 0 also where both have the same MINKEY or MAXKEY first, whatever follows. Fast paths for int2/int4/int8/uuid/timestamps must not go through fmgr. */
+/*
+ * -1, 0, 1; 0 also where both have the same MINKEY or MAXKEY first, whatever follows. Fast paths for int2/int4/int8/uuid/timestamps must not go
+ * through fmgr.
+ */
 extern int	tessera_key_compare(TesseraKeySpace *ks, const TesseraKeyBound *a, const TesseraKeyBound *b);
 
 /* Flat form, for shared memory: a TesseraKeyBound whose by-reference values are offsets from a base, the bytes lying behind. */

@@ -15,7 +15,7 @@
 
 #include "catalog/key_index.h"
 
-/* Are the index's leading columns the key, in one direction? */
+/* True if the index's leading columns are the key columns, all in one direction. */
 static bool
 leads_with_key(Relation index, const TesseraKeySpace *ks, const AttrNumber *keys)
 {

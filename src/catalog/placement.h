@@ -2,9 +2,9 @@
  * placement.h
  *	  The placement record: what this shard owns of a group, what it still has to delete, which gate is closed. One local row per group.
  *
- * Changed only whole, in one local transaction (doc/design.md#placement-record). A writer locks the row first (tessera_placement_lock), so changes are serial. Every
- * write calls tessera_catalog_changed() and sends a relcache invalidation for the group's tables, so that plans are made anew with or without
- * the ownership filter.
+ * Changed only whole, in one local transaction (doc/design.md#placement-record). A writer locks the row first (tessera_placement_lock), so changes
+ * are serial. Every write calls tessera_catalog_changed() and sends a relcache invalidation for the group's tables, so that plans are made anew with
+ * or without the ownership filter.
  */
 #ifndef TESSERA_PLACEMENT_H
 #define TESSERA_PLACEMENT_H

@@ -7,10 +7,13 @@
 
 #include "postgres.h"
 
-/* One of the server's reg types, whose values are OIDs of this node. */
+/* True for the server's reg types: their values are OIDs of this node. */
 extern bool tessera_type_names_object(Oid type);
 
-/* Built-in, neither it nor its elements hold OIDs of this node, and with send and receive functions: binary on the wire. */
+/*
+ * True if values of the type can travel in binary: it is built in, has send and receive functions, and neither it nor its elements hold OIDs of this
+ * node.
+ */
 extern bool tessera_type_goes_binary(Oid type);
 
 #endif							/* TESSERA_PORTABLE_H */

@@ -2,9 +2,9 @@
  * prepared_change.c
  *	  A shared list of the transactions prepared since the server started: gid and what it did to the catalog.
  *
- * The list has room for max_prepared_transactions entries and is guarded by one LWLock, taken once at PREPARE and once at COMMIT PREPARED or ROLLBACK PREPARED.
- * Those who find no entry take the transaction for one that changed everything: after a crash, a restart or a promotion the list is empty, or an entry did
- * not fit.
+ * The list has room for max_prepared_transactions entries and is guarded by one LWLock, taken once at PREPARE and once at COMMIT PREPARED or ROLLBACK
+ * PREPARED. Those who find no entry take the transaction for one that changed everything: after a crash, a restart or a promotion the list is empty,
+ * or an entry did not fit.
  */
 #include "postgres.h"
 

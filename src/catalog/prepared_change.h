@@ -13,11 +13,13 @@ typedef struct TesseraPreparedChange
 	bool		role;			/* the row that says who this node is */
 } TesseraPreparedChange;
 
-/* In the callback of PREPARE: remembers what the transaction did. Never errors. */
+/* In the callback of PREPARE: remembers what the transaction did. Never raises. */
 extern void tessera_prepared_note(const char *gid, TesseraPreparedChange change);
 
-/* After COMMIT or ROLLBACK PREPARED: what it did, and forgets it. A transaction that is not known (prepared before the server started or was promoted) may
- * have done anything. Never errors. */
+/*
+ * After COMMIT or ROLLBACK PREPARED: returns what the transaction did, and forgets it. One that is not known (prepared before the server started or
+ * was promoted) counts as having changed everything. Never raises.
+ */
 extern TesseraPreparedChange tessera_prepared_take(const char *gid);
 
 /* From _PG_init: shared memory. */

@@ -2,8 +2,8 @@
  * relation.c
  *	  Opening and scanning the catalog tables.
  *
- * OIDs are looked up by name each time (a syscache look-up): the extension may be dropped and made again. The schema is only trusted while the extension
- * exists, which takes a superuser. Nothing is kept but the last answer, for invalidation callbacks, which must not read catalogs.
+ * OIDs are looked up by name each time (a syscache look-up): the extension may be dropped and made again. The schema is only trusted while the
+ * extension exists, which takes a superuser. Nothing is kept but the last answer, for invalidation callbacks, which must not read catalogs.
  */
 #include "postgres.h"
 

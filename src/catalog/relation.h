@@ -144,10 +144,13 @@ extern Oid	tessera_catalog_relid(TesseraCatalogRelation relation);
 /* What tessera_catalog_relid last answered in this backend, without catalog access. */
 extern Oid	tessera_catalog_known_relid(TesseraCatalogRelation relation);
 
-/* Opens a catalog table. AccessShareLock etc. are kept to the end of the transaction if the caller closes with NoLock. ERROR 55000 if it is not there. */
+/*
+ * Opens a catalog table. AccessShareLock etc. are kept to the end of the transaction if the caller closes with NoLock. ERROR 55000 if it is not
+ * there.
+ */
 extern Relation tessera_catalog_open(TesseraCatalogRelation relation, LOCKMODE lockmode);
 
-/* Does the extension exist in this database? */
+/* True if the extension exists in this database. */
 extern bool tessera_extension_exists(void);
 
 /*
@@ -165,7 +168,10 @@ extern SysScanDesc tessera_catalog_scan(Relation relation, TesseraCatalogRelatio
 	"UPDATE pg_catalog.pg_class c SET relispopulated = true FROM tessera.cluster_table t, tessera.schema_placement p, tessera.identity i " \
 	"WHERE c.oid = t.relid AND c.relkind = 'm' AND NOT c.relispopulated AND p.schema_name = t.schema_name AND p.node_id <> i.node_id"
 
-/* Relation that a cluster_table row means on this node: relid if that still is the table of that name, else whatever has the name; InvalidOid if none. */
+/*
+ * Relation that a cluster_table row means on this node: relid if that still is the table of that name, else whatever has the name; InvalidOid if
+ * none.
+ */
 extern Oid	tessera_resolve_table(Oid relid, const char *schema, const char *table);
 
 #endif							/* TESSERA_RELATION_H */

@@ -2,9 +2,9 @@
  * message.c
  *	  The messages of a migration's exchange as BSON documents, by libbson.
  *
- * Each kind of message has a fixed set of fields (fields_of). Encoding counts the document's exact size first, has the buffer allocated once, and lets
- * libbson write into it without ever growing it. Decoding goes over the fields once: each must be known, wanted by the kind, of its one type, and there
- * once; then the values are checked. The size counted from the decoded values must be the size received, so that no byte goes unread.
+ * Each kind of message has a fixed set of fields (fields_of). Encoding counts the document's exact size first, has the buffer allocated once, and
+ * lets libbson write into it without ever growing it. Decoding goes over the fields once: each must be known, wanted by the kind, of its one type,
+ * and there once; then the values are checked. The size counted from the decoded values must be the size received, so that no byte goes unread.
  *
  * Memory: the encoded document belongs to the caller, by its allocator; a decoded message points into the data it was decoded from. The only memory
  * of libbson's own is the handle of the document being encoded, freed before the return (but not if an allocator that was set by tessera_message_init

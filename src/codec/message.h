@@ -47,6 +47,7 @@ extern void *tessera_message_encode(const TesseraMessage *message, size_t *size,
 extern bool tessera_message_decode(TesseraMessage *message, const void *data, size_t size, const char **error);
 
 /* libbson aborts the process when memory runs out: route its allocations through palloc's no-oom form once at process start of a worker. */
-extern void tessera_message_init(void *(*malloc_) (size_t), void *(*calloc_) (size_t, size_t), void *(*realloc_) (void *, size_t), void (*free_) (void *));
+extern void tessera_message_init(void *(*malloc_) (size_t), void *(*calloc_) (size_t, size_t), void *(*realloc_) (void *, size_t),
+								 void (*free_) (void *));
 
 #endif							/* TESSERA_MESSAGE_H */

@@ -11,9 +11,11 @@
 #define ERRCODE_TESSERA_PLACEMENT_CHANGED	MAKE_SQLSTATE('T','S','0','0','2')
 #define ERRCODE_TESSERA_FENCED				MAKE_SQLSTATE('T','S','0','0','3')
 #define ERRCODE_TESSERA_CONFLICTING			MAKE_SQLSTATE('T','S','0','0','4')
-/* Never an error: an INFO from one node to another, that its transaction there cannot be prepared. */
+/* Never an error: an INFO by which a shard tells the router that the transaction there cannot be prepared. */
 #define ERRCODE_TESSERA_UNPREPARABLE		MAKE_SQLSTATE('T','S','0','0','5')
-/* Nor is this: a NOTIFY that ran on a shard, for the session behind the connection: channel and payload are message and detail. */
+/*
+ * Never an error: an INFO for a NOTIFY that ran on a shard; the router's session sends the notification. Message: the channel; detail: the payload.
+ */
 #define ERRCODE_TESSERA_NOTIFICATION		MAKE_SQLSTATE('T','S','0','0','6')
 
 #endif							/* TESSERA_ERRORS_H */

@@ -13,11 +13,13 @@
 /* Setting tessera.injection_points. */
 extern bool tessera_injection_points;
 
-/* Does what the point is armed with: ERROR 38000, SIGKILL of this process, or a wait until it is cleared (interruptible, ten minutes at most). Not in a critical section
- * nor with a lock held that others need. */
+/*
+ * Does what the point is armed with: ERROR 38000, SIGKILL of this process, or a wait until it is cleared (interruptible, ten minutes at most). Not in
+ * a critical section nor with a lock held that others need.
+ */
 extern void tessera_injection_run(const char *name);
 
-/* True if the safeguard of that name is armed with "skip": the tests of the tests leave it out, to see that its absence is noticed. */
+/* True if the safeguard of that name is armed with "skip". Tests then leave it out, to see whether the other tests notice. */
 extern bool tessera_injection_armed_skip(const char *name);
 
 #ifdef TESSERA_NO_INJECTION

@@ -14,14 +14,17 @@
 
 #define TESSERA_MAX_DATABASES 64
 
-/* One module's part: name (of the ShmemInitStruct and its LWLock tranche), size, count of LWLocks, initialiser (called once, under AddinShmemInitLock). */
+/*
+ * One module's part: name (of the ShmemInitStruct and its LWLock tranche), size, count of LWLocks, initialiser (called once, under
+ * AddinShmemInitLock).
+ */
 typedef struct TesseraShmemModule
 {
 	const char *name;
 	Size		(*size) (void);
 	int			lwlocks;
 	void		(*init) (void *area, LWLockPadded *locks, bool found);
-	/* optional: a slot whose database was dropped is given to another one: forget what the old one left; may error (then it is called again) */
+	/* optional: frees what a dropped database left in a slot that is given to another one; may raise, then it is called again */
 	void		(*reset_slot) (int slot);
 } TesseraShmemModule;
 
@@ -35,16 +38,19 @@ extern int	tessera_database_slot(Oid database);
 /* Slot of MyDatabaseId, cached in this backend. */
 extern int	tessera_my_slot(void);
 
-/* The same without giving one: -1 if the database has none (no node of a cluster was ever seen in it). */
+/* The same, but gives none: -1 if the database has no slot, because it was never seen to be a node. */
 extern int	tessera_my_slot_if_any(void);
 
-/* The database was dropped: its slot may be given to another one. Never errors. */
+/* The database was dropped: its slot may be given to another one. Never raises. */
 extern void tessera_database_slot_release(Oid database);
 
 /* Databases that have a slot (array of TESSERA_MAX_DATABASES, InvalidOid where free), copied. */
 extern void tessera_slot_databases(Oid *databases);
 
-/* Grows whenever a slot is given, or somebody wants databases without a slot to look again whether they are nodes. One atomic read. */
+/*
+ * A number that grows whenever a slot is given, and at tessera_slots_changed, which makes databases without a slot check again whether they are
+ * nodes. One atomic read.
+ */
 extern uint64 tessera_slots_generation(void);
 extern void tessera_slots_changed(void);
 

@@ -17,8 +17,8 @@ typedef struct TesseraSpi
 } TesseraSpi;
 
 /*
- * Connects; until the end the effective user is the bootstrap superuser and search_path is pg_catalog, pg_temp. SQL must not call functions that users
- * can define. On error the transaction's (or subtransaction's) abort restores everything.
+ * Connects; until the end the effective user is the bootstrap superuser and search_path is pg_catalog, pg_temp. SQL must not call functions that
+ * users can define. On error the transaction's (or subtransaction's) abort restores everything.
  */
 extern void tessera_spi_begin(TesseraSpi *spi);
 extern void tessera_spi_end(TesseraSpi *spi);

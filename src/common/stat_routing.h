@@ -21,7 +21,7 @@ typedef enum TesseraStat
 	TESSERA_STAT_COUNT
 } TesseraStat;
 
-/* Counts one, or more. Never errors; before the database has a slot in shared memory it counts nothing. */
+/* Counts one, or `amount`. Never raises. Counts nothing before the database has a slot in shared memory. */
 extern void tessera_stat_count(TesseraStat stat);
 extern void tessera_stat_add(TesseraStat stat, uint64 amount);
 

@@ -26,13 +26,13 @@ typedef struct TesseraUtility
 /* Takes the statement over, or returns false: then it runs as without the extension. Called on member nodes only. */
 typedef bool (*TesseraUtilityHandler) (TesseraUtility *utility);
 
-/* The statement's own text, palloc'd: without what stands before and behind it. */
+/* The statement's own text, palloc'd, without the other statements of the same message. */
 extern char *tessera_utility_text(TesseraUtility *utility);
 
 /*
- * Sets, in the caller's GUC nest level, what the lexer must go by for that text to be the statement again: within one message all is parsed before the first of it runs,
- * so a SET in it comes too late for this node's parser, but not for another's. ERROR 0A000 if there is no such setting. The statement must be as it was parsed: nothing
- * has been written into its tree since.
+ * Sets, in the caller's GUC nest level, the lexer's settings (standard_conforming_strings) under which that text is parsed to the same statement
+ * again. They can differ from the current ones: all statements of one message are parsed before the first of them runs (doc/design.md#ddl-text).
+ * ERROR 0A000 if the text means the same under neither value. The statement's tree must be as it was parsed.
  */
 extern void tessera_utility_set_lexer(const TesseraUtility *utility, const char *text);
 

@@ -2,11 +2,12 @@
  * version_compat.h
  *	  Everything that differs between PostgreSQL 15, 16, 17 and 18. No other file tests PG_VERSION_NUM (test/lint/versions.py).
  *
- * tessera runs on PostgreSQL 15: that is what the tests run on. On 17 and 18 it is compiled without warnings (make compile-check), not tested. 16 is written from
- * its public source and has never been compiled.
+ * tessera runs on PostgreSQL 15: that is what the tests run on. Against 17 and 18 it is compiled without warnings (make compile-check, with SUITE=forky
+ * for 18), not tested. The parts for 16 are written from its public source and have never been compiled.
  *
- * A difference has one name here, tessera_..., which says what is wanted; the callers know no versions. What costs nothing to tell apart is in line, the rest in
- * version_compat.c. Nothing is kept. Unless a comment says otherwise a function raises what core's raises, takes no lock and allocates in the current context.
+ * A difference has one name here, tessera_..., which says what is wanted; the callers know no versions. What costs nothing to tell apart is in line,
+ * the rest in version_compat.c. Nothing is kept. Unless a comment says otherwise a function raises what core's raises, takes no lock and allocates in
+ * the current context.
  */
 #ifndef TESSERA_VERSION_COMPAT_H
 #define TESSERA_VERSION_COMPAT_H
@@ -102,8 +103,8 @@ extern bool tessera_owns_database(Oid database, Oid user);
 extern bool tessera_may_execute(Oid function, Oid user);
 
 /*
- * What is to be checked of a relation that a query names: requiredPerms, checkAsUser, selectedCols, insertedCols, updatedCols. On 15 these are fields of the range table
- * entry itself; from 16 on the entry has the number of an object in a list that belongs to its Query, plan or executor state.
+ * What is to be checked of a relation that a query names: requiredPerms, checkAsUser, selectedCols, insertedCols, updatedCols. On 15 these are fields
+ * of the range table entry itself; from 16 on the entry has the number of an object in a list that belongs to its Query, plan or executor state.
  */
 #if PG_VERSION_NUM >= 160000
 typedef RTEPermissionInfo TesseraPermissions;
@@ -134,7 +135,10 @@ extern Oid	tessera_check_as_user(const Query *query, RangeTblEntry *rte);
 /* Makes the permissions of a new entry; *list is the one of its query or plan (on 15 it stays NIL). */
 extern TesseraPermissions *tessera_add_permissions(List **list, RangeTblEntry *rte);
 
-/* Takes a copy of what belongs to an entry of the query into the list of the plan or query that the entry (a copy of it, changed in place) goes to. */
+/*
+ * For an entry of the query that goes into another query or a plan: puts a copy of its permissions into that one's list, and their number into the
+ * entry, which is a copy.
+ */
 extern void tessera_move_permissions(const Query *query, RangeTblEntry *rte, List **list);
 
 /* The entry names no relation any more. */
@@ -173,6 +177,9 @@ extern Oid	tessera_primary_key(Relation rel);
 
 /* Is it one of the functions random()? 17 has several. */
 extern bool tessera_is_random(Oid function);
+
+/* SQL: ICU's locale of the row d of pg_database, on a node of any version: the column was renamed in 17. */
+#define TESSERA_SQL_DATABASE_LOCALE "coalesce(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale')"
 
 /* ---- settings ---- */
 
@@ -256,8 +263,8 @@ extern XLogRecPtr tessera_log_message(const char *prefix, const char *data, Size
 /* ---- lexer ---- */
 
 /*
- * What core_yylex returns, by name. From 16 on the header with these names is not installed; core promises that these come first, for PL/pgSQL, which has its own list
- * as well.
+ * What core_yylex returns, by name. From 16 on the header with these names is not installed; core promises that these come first, for PL/pgSQL, which
+ * has its own list as well.
  */
 typedef enum TesseraToken
 {

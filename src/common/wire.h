@@ -9,13 +9,13 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 
-/* Is the client's encoding the database's? Then the server's own COPY reads binary data of another node as it is. */
+/* True if the client's encoding is the database's. Only then does the server's own COPY read binary data of another node unchanged. */
 extern bool tessera_wire_same_encoding(void);
 
 /* Binary form in the encoding of the database, which links between nodes speak; palloc'd. ERROR of the send function. */
 extern bytea *tessera_wire_send(FmgrInfo *function, Datum value);
 
-/* The reverse. ERROR of the receive function. Both only for types whose functions run no code of users. */
+/* The reverse. ERROR of the receive function. Both are only for types whose functions run no users' code. */
 extern Datum tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod);
 
 /* Text form that reads the same under any DateStyle and IntervalStyle and loses no digit; palloc'd. ERROR of the output function. */

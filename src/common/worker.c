@@ -4,8 +4,8 @@
  *
  * A worker enters itself when it has connected and leaves at exit; a second one of its kind ends at once. An entry's spinlock guards all of its
  * fields. Starting is a request to the postmaster, which may take a moment: STARTING keeps others from asking again, for a few seconds only. A latch
- * pointer may outlive its process: setting it then wakes somebody who looks around and sleeps on.
- * Crash of a worker: the launcher finds its entry empty and starts another.
+ * pointer may outlive its process: setting it then wakes another process for nothing, which does no harm. Crash of a worker: the launcher finds its
+ * entry empty and starts another.
  */
 #include "postgres.h"
 
@@ -113,7 +113,7 @@ wake_entry(WorkerEntry *entry)
 		SetLatch(latch);
 }
 
-/* May one be started? Then it counts as starting. */
+/* True if a worker may be started now; then its entry is set to STARTING. */
 static bool
 claim_start(WorkerEntry *entry, bool also_unneeded)
 {
@@ -136,8 +136,8 @@ bool
 tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle **handle)
 {
 	static const char *const names[TESSERA_WORKERS + 1] = {
-		"refresher", "range deleter", "migration recovery", "transaction resolver", "balancer", "session reaper", "notification forwarder", "statistics",
-		"sequence fetcher", "probe"
+		"refresher", "range deleter", "migration recovery", "transaction resolver", "balancer", "session reaper", "notification forwarder",
+		"statistics", "sequence fetcher", "probe"
 	};
 	BackgroundWorker bgw = {0};
 
@@ -239,7 +239,7 @@ tessera_worker_unneeded(uint64 roles)
 	SpinLockAcquire(&mine->mutex);
 	mine->state = WORKER_UNNEEDED;
 	SpinLockRelease(&mine->mutex);
-	/* changed meanwhile? Whoever changed it did not see us unneeded. */
+	/* if it has changed meanwhile: the process that changed it has not seen that this worker is unneeded */
 	pg_memory_barrier();
 	if (tessera_worker_roles() != roles)
 		tessera_worker_roles_changed();

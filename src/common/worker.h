@@ -22,7 +22,7 @@ typedef enum TesseraWorker
 	TESSERA_WORKERS				/* count */
 } TesseraWorker;
 
-/* From any backend of the database: has the worker run its step soon; starts it if it does not run. False if no worker can be started now. */
+/* From any backend of the database: makes the worker run its step soon; starts it if it does not run. False if no worker can be started now. */
 extern bool tessera_worker_wake(TesseraWorker worker);
 
 /* Starts a worker in a database (TESSERA_WORKERS: the probe that looks whether the database is a node, and starts the others). The handle (NULL: not
@@ -30,27 +30,29 @@ extern bool tessera_worker_wake(TesseraWorker worker);
 struct BackgroundWorkerHandle;
 extern bool tessera_worker_start(Oid database, TesseraWorker worker, struct BackgroundWorkerHandle **handle);
 
-/* Is this worker of the slot's database to be started? */
+/* True if this worker of the slot's database does not run and is to be started. */
 extern bool tessera_worker_missing(int slot, TesseraWorker worker);
 
-/* In the worker: is it the only one of its kind? Then it is known from now to its exit. */
+/* In the worker: enters it in the registry, until its exit. False if there is another one of its kind: then this one must end. */
 extern bool tessera_worker_attach(TesseraWorker worker);
 
 /* Exit step of a worker: another one may be started in its place. */
 extern void tessera_worker_leave(int code, Datum arg);
 
-/* In the worker, before it ends for lack of work, as judged since roles were at that generation: it is not started again until roles change or somebody
- * wakes it. */
+/*
+ * For a worker that ends because this node has no work for it: read tessera_worker_roles before looking for work, and pass that to
+ * tessera_worker_unneeded. It is then not started again until the node's role changes or it is woken.
+ */
 extern uint64 tessera_worker_roles(void);
 extern void tessera_worker_unneeded(uint64 roles);
 
-/* The role of this database in its cluster may have changed (at commit; never errors): workers that were not needed are looked at again. */
+/* At commit, when the role of this database in its cluster may have changed: workers that were not needed are checked again. Never raises. */
 extern void tessera_worker_roles_changed(void);
 
-/* For what wants a database without connections: its workers end at once and are not started for a while. */
+/* For statements that need a database without connections (DROP DATABASE): its workers end at once and are not started for some seconds. */
 extern void tessera_workers_stop(Oid database);
 
-/* The launcher: present from now to its exit. Wake it; never errors. */
+/* attach: the launcher enters itself in the registry, until its exit. wake: never raises. */
 extern void tessera_launcher_attach(void);
 extern void tessera_launcher_wake(void);
 

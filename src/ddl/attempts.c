@@ -2,16 +2,20 @@
  * attempts.c
  *	  Short attempts to lock what a statement needs on all nodes; see attempts.h.
  *
- * Locks are taken in one order: names on the config node (ddl only; two statements on one object never meet elsewhere), then the tables, node by node, then whatever the
- * statement itself takes. The order over nodes may change between attempts, as each of them waits for a bounded time only and lets go of all it got.
+ * Locks are taken in one order: names on the config node (ddl only; two statements on one object never meet elsewhere), then the tables, node by
+ * node, then whatever the statement itself takes. The order over nodes may change between attempts, as each of them waits for a bounded time only and
+ * lets go of all it got.
  *
- * Between attempts this backend waits in no queue. It declares whom it waits for (transaction/declared_wait.h), so that the search for deadlocks over several nodes sees it; what it
- * holds from before the statement is all that others can wait for then, so a cycle is a deadlock. Chosen as its victim, it looks once more.
+ * Between attempts this backend waits in no queue. It declares whom it waits for (transaction/declared_wait.h), so that the search for deadlocks over
+ * several nodes sees it; what it holds from before the statement is all that others can wait for then, so a cycle is a deadlock. Chosen as its
+ * victim, it looks once more.
  *
- * LOCK TABLE at REPEATABLE READ promises that what comes after sees what was committed before the lock was had. A node that joins the transaction takes its snapshot with the first
- * command; so a lock that it did not get at once is asked for in a new transaction there, and a node that has joined with the attempt says whether the snapshot is as new as the lock.
+ * LOCK TABLE at REPEATABLE READ promises that what comes after sees what was committed before the lock was had. A node that joins the transaction
+ * takes its snapshot with the first command; so a lock that it did not get at once is asked for in a new transaction there, and a node that has
+ * joined with the attempt says whether the snapshot is as new as the lock.
  *
- * Memory: an Attempts lives on its caller's stack; what an attempt leaves is in the context of the caller. A crash leaves nothing: locks go with their transactions.
+ * Memory: an Attempts lives on its caller's stack; what an attempt leaves is in the context of the caller. A crash leaves nothing: locks go with
+ * their transactions.
  */
 #include "postgres.h"
 
@@ -55,7 +59,8 @@
 /* As the caller may see it. */
 #define BACKEND_SQL "SELECT pg_catalog.format(CASE WHEN state IS NULL THEN 'user \"%s\", application \"%s\"' " \
 	"ELSE 'user \"%s\", application \"%s\", %s since %s, statement: %s' END, " \
-	"usename, application_name, state, state_change, pg_catalog.left(pg_catalog.rtrim(query, E'; \\n'), 200)) FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) "
+	"usename, application_name, state, state_change, pg_catalog.left(pg_catalog.rtrim(query, E'; \\n'), 200)) " \
+	"FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) "
 
 typedef struct Holder
 {
@@ -86,7 +91,7 @@ typedef struct Attempts
 	int32		busiest;		/* the node that a lock of a table was not had on; 0: none */
 	TimestampTz unseen_since;	/* attempts fail since then on locks of the statement itself; 0: not the last */
 	Failure		failure;
-	int			nawaited;		/* who held what the last attempts failed on, and since when each of them saw him */
+	int			nawaited;		/* the holders of the locks that the last attempts failed on, and since when all attempts have seen each of them */
 	TesseraOrigin awaited[TESSERA_MOST_AWAITED];
 	TimestampTz seen[TESSERA_MOST_AWAITED];
 	struct Attempts *outer;
@@ -201,7 +206,8 @@ ask_for_clients_name(const TesseraRouting *routing, const char *part)
 
 	*last = '\0';
 	return config == NULL ? NULL : tessera_participant_call(routing, config->node_id, false,
-															"SELECT user_gid FROM tessera.transaction_decision WHERE gid = $1 AND user_gid IS NOT NULL", 1, values);
+															"SELECT user_gid FROM tessera.transaction_decision WHERE gid = $1 AND user_gid IS NOT "
+															"NULL", 1, values);
 }
 
 /* Who a holder is: the session, or the client's name of a prepared transaction; NULL if that cannot be had. */
@@ -217,7 +223,8 @@ describe_holder(const TesseraRouting *routing, const Holder *holder)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		answer = holder->pid != 0 ? ask_for_session(routing, holder->client) : is_clients_gid(holder->gid) ? ask_for_clients_name(routing, holder->gid) : NULL;
+		answer = holder->pid != 0 ? ask_for_session(routing, holder->client) : is_clients_gid(holder->gid) ?
+			ask_for_clients_name(routing, holder->gid) : NULL;
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -282,13 +289,14 @@ what_to_do(const TesseraRouting *routing, const Attempts *attempts)
 	if (attempts->failure.n == 0 || attempts->patience == TESSERA_PATIENCE_NONE)
 		return pstrdup("Try again when it is free.");
 	if (holder->pid == 0)
-		return psprintf(strncmp(holder->gid, "tessera_", 8) == 0 && !is_clients_gid(holder->gid) ? "tessera.resolve_transactions('0') on node \"%s\" ends it." :
+		return psprintf(strncmp(holder->gid, "tessera_", 8) == 0 &&
+						!is_clients_gid(holder->gid) ? "tessera.resolve_transactions('0') on node \"%s\" ends it." :
 						"COMMIT PREPARED or ROLLBACK PREPARED on node \"%s\" ends it.", node_name(routing, attempts->failure.node_id));
-	return psprintf("Try again when that transaction has ended, end its session by pg_terminate_backend(%d) on node \"%s\", or raise %s.", holder->client.pid,
-					node_name(routing, holder->client.node_id), setting);
+	return psprintf("Try again when that transaction has ended, end its session by pg_terminate_backend(%d) on node \"%s\", or raise %s.",
+					holder->client.pid, node_name(routing, holder->client.node_id), setting);
 }
 
-/* ---- the end of patience ---- */
+/* ---- the time limit ---- */
 
 _Noreturn static void
 raise_deadlock(const Attempts *attempts)
@@ -344,7 +352,7 @@ may_try_again(int code)
 		code == ERRCODE_TESSERA_CONFLICTING;
 }
 
-/* What is left of its patience, in ms; 0: nothing. */
+/* Milliseconds that are left of the statement's time limit; 0: none. */
 static int
 patience_left(const Attempts *attempts)
 {
@@ -388,8 +396,8 @@ try_once(void (*attempt) (void *arg), void *arg)
 }
 
 /*
- * Notes who held the lock. Whoever is seen now and then only holds it for moments (an attempt of his own, a short transaction) and is waited for by nobody for long. Returns
- * whether the last attempt saw somebody whom the one before had seen.
+ * Notes who held the lock. Only a holder that successive attempts have seen counts as waited for: one that is seen now and then holds the lock for
+ * moments (another attempt, a short transaction). Returns true if the last attempt saw a holder that the attempt before it had seen.
  */
 static bool
 note_holders(Attempts *attempts)
@@ -421,7 +429,7 @@ note_holders(Attempts *attempts)
 	return again;
 }
 
-/* A deadlock over a lock that only the statement itself knows of is found by nobody: LOCK TABLE must not wait for that without end. */
+/* A lock that only the statement itself asks for is not declared, so a deadlock over it is not found: LOCK TABLE must not wait for it without end. */
 static bool
 is_lost(Attempts *attempts, int code)
 {
@@ -531,7 +539,8 @@ name_tables(TableNames *tables, List *locks)
 		tables->n++;
 	}
 	tables->values[0] = OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(construct_array(names, tables->n, TEXTOID, -1, false, TYPALIGN_INT)));
-	tables->values[1] = OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(construct_array(modes, tables->n, INT4OID, sizeof(int32), true, TYPALIGN_INT)));
+	tables->values[1] = OidOutputFunctionCall(F_ARRAY_OUT,
+											  PointerGetDatum(construct_array(modes, tables->n, INT4OID, sizeof(int32), true, TYPALIGN_INT)));
 }
 
 static void

@@ -2,10 +2,11 @@
  * attempts.h
  *	  A statement of the whole cluster takes its locks in short attempts (doc/design.md#ddl-attempts).
  *
- * Core's lock queue belongs to one node. A statement that holds a table's lock on one node and waits for it on another would wait for a transaction that waits behind it on the
- * first, without end; and whoever comes later would wait with them. So an attempt first locks the tables on all nodes, each wait bounded; the one that fails lets go of
- * everything, and the next begins, after a pause, with the node that it failed on: there it may stand in the queue, as it holds nothing yet that
- * anybody there could wait for. Only when all nodes' locks are held does the statement run. Attempts begin short, and get longer when that does not help.
+ * A lock queue belongs to one node. A statement that holds a table's lock on one node and waits for it on another could wait without end for a
+ * transaction that waits behind it on the first; later statements would wait behind both. So an attempt first locks the tables on all nodes, each
+ * wait bounded. If one lock is not had in time, all are released. After a pause the next attempt begins with the node where the last one failed:
+ * there it may wait in the queue, because it holds no lock yet that others could wait for. The statement runs only when it holds the locks of all
+ * nodes. Attempts are short at first, and get longer.
  */
 #ifndef TESSERA_DDL_ATTEMPTS_H
 #define TESSERA_DDL_ATTEMPTS_H
@@ -35,16 +36,19 @@ typedef enum TesseraPatience
 } TesseraPatience;
 
 /*
- * Runs attempt(arg) in a subtransaction with a short lock_timeout, again after a pause while it fails for a lock (55P03, 40P01), for stale routing, or for a
- * migration or rows in the way (TS004, in the end 55006), until its patience has come to an end; then 55P03 with who holds the lock. ERROR 40P01 if others wait for
- * what this transaction holds, and it waits for them.
+ * Runs attempt(arg) in a subtransaction with a short lock_timeout, again after a pause while it fails for a lock (55P03, 40P01), for stale routing,
+ * or for a migration or rows in the way (TS004, in the end 55006), until the time limit of `patience` has passed; then 55P03 that names the holder of
+ * the lock. ERROR 40P01 if others wait for what this transaction holds, and it waits for them.
  */
 extern void tessera_ddl_attempts(void (*attempt) (void *arg), void *arg, TesseraPatience patience);
 
-/* Milliseconds that an attempt waits at most for names and groups on the config node, and for news from there. */
+/* Milliseconds that an attempt waits at most for names and groups on the config node, and for a refresh from there. */
 extern int	tessera_ddl_attempt_timeout(void);
 
-/* Within an attempt: a node's answer that is not "ok" (node_lock.c). ERROR 55P03; who holds it is remembered for the last error, and for the search for deadlocks. */
+/*
+ * Within an attempt: a node's answer that is not "ok" (node_lock.c). ERROR 55P03; the holders are remembered for the final error, and for the search
+ * for deadlocks.
+ */
 extern _Noreturn void tessera_ddl_held(int32 node_id, const char *answer);
 
 /* A table of this node's, to be locked on every node under its name. */
@@ -55,8 +59,8 @@ typedef struct TesseraTableLock
 } TesseraTableLock;
 
 /*
- * Within an attempt: locks the tables (TesseraTableLock *) on all nodes, or on this one and all shards, to the end of the transaction. ERROR 55P03: another attempt
- * may succeed; 08006.
+ * Within an attempt: locks the tables (TesseraTableLock *) on all nodes, or on this one and all shards, to the end of the transaction. ERROR 55P03:
+ * another attempt may succeed; 08006.
  */
 extern void tessera_ddl_lock_tables(const TesseraRouting *routing, List *locks, bool shards_only);
 
@@ -67,12 +71,15 @@ extern List *tessera_ddl_table_locks(Node *statement, const TesseraRouting *rout
 
 /* ---- node_lock.c ---- */
 
-/* Locks to the end of the (sub)transaction, waiting so long at most (0: not at all). false: not had; a line for each holder is appended. */
+/*
+ * Locks to the end of the (sub)transaction; waits timeout_ms at most (0: not at all). Returns false if the lock was not had, and appends a line for
+ * each holder.
+ */
 extern bool tessera_try_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms, StringInfo holders);
 
 /*
- * Locks a table on this node alone to the end of the transaction, in short attempts. ERROR 55P03 that names the holders when tessera.ddl_lock_timeout has passed. Runs
- * subtransactions. Interruptible.
+ * Locks a table on this node alone to the end of the transaction, in short attempts. ERROR 55P03 that names the holders when tessera.ddl_lock_timeout
+ * has passed. Runs subtransactions. Interruptible.
  */
 extern void tessera_lock_table_here(Oid relid, LOCKMODE mode);
 

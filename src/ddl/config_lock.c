@@ -2,9 +2,10 @@
  * config_lock.c
  *	  The config node's side of a DDL statement: names are locked here first, so that two statements on one object never meet elsewhere.
  *
- * Locks last to the end of the distributed transaction (a prepared one keeps them): ROW SHARE on tessera.node, which holds off changes of membership; a lock on
- * the hash of each name; FOR SHARE on the groups concerned, which holds off new migrations, and commits of splits, merges and moves. Waits are bounded by the
- * timeout given. Where a migration runs the groups are not locked, so that it can be committed if it is past its decision: the router has it end first.
+ * Locks last to the end of the distributed transaction (a prepared one keeps them): ROW SHARE on tessera.node, which holds off changes of membership;
+ * a lock on the hash of each name; FOR SHARE on the groups concerned, which holds off new migrations, and commits of splits, merges and moves. Waits
+ * are bounded by the timeout given. Where a migration runs the groups are not locked, so that it can be committed if it is past its decision: the
+ * router has it end first.
  */
 #include "postgres.h"
 
@@ -71,7 +72,7 @@ lock_names(ArrayType *names, int timeout_ms)
 	return NULL;
 }
 
-/* Does the caller know the registry as it is? */
+/* True if the caller knows the same nodes as the registry here. */
 static bool
 knows_nodes(Datum nodes)
 {
@@ -80,14 +81,14 @@ knows_nodes(Datum nodes)
 	return tessera_spi_run("SELECT 1 FROM tessera.node HAVING array_agg(node_id ORDER BY node_id) = $1", SPI_OK_SELECT, 1, types, &nodes, NULL) > 0;
 }
 
-/* Does the caller take a table for a placed one that is sharded? Such a table comes as the name "placed schema.table". */
+/* False if the caller takes a sharded table for a placed one. Such tables come as the name "placed schema.table". */
 static bool
 knows_groups(Datum names)
 {
 	static const Oid types[] = {TEXTARRAYOID};
 
-	return tessera_spi_run("SELECT 1 FROM tessera.cluster_table t WHERE t.group_id IS NOT NULL AND 'placed ' || format('%I.%I', t.schema_name, t.table_name) = ANY ($1)",
-						   SPI_OK_SELECT, 1, types, &names, NULL) == 0;
+	return tessera_spi_run("SELECT 1 FROM tessera.cluster_table t WHERE t.group_id IS NOT NULL AND 'placed ' || format('%I.%I', t.schema_name, "
+						   "t.table_name) = ANY ($1)", SPI_OK_SELECT, 1, types, &names, NULL) == 0;
 }
 
 static bool
@@ -95,7 +96,8 @@ migration_runs(Datum groups)
 {
 	static const Oid types[] = {UUIDARRAYOID};
 
-	return tessera_spi_run("SELECT 1 FROM tessera.migration WHERE state = 'running' AND group_id = ANY ($1)", SPI_OK_SELECT, 1, types, &groups, NULL) > 0;
+	return tessera_spi_run("SELECT 1 FROM tessera.migration WHERE state = 'running' AND group_id = ANY ($1)", SPI_OK_SELECT, 1, types, &groups,
+						   NULL) > 0;
 }
 
 static const char *
@@ -105,16 +107,16 @@ lock_groups(Datum groups)
 
 	if (migration_runs(groups))
 		return "busy";
-	(void) tessera_spi_run("SELECT 1 FROM tessera.table_group WHERE group_id = ANY ($1) ORDER BY group_id FOR SHARE", SPI_OK_SELECT, 1, types, &groups,
-						   NULL);
+	(void) tessera_spi_run("SELECT 1 FROM tessera.table_group WHERE group_id = ANY ($1) ORDER BY group_id FOR SHARE", SPI_OK_SELECT, 1, types,
+						   &groups, NULL);
 	/* registered while we waited for the lock */
 	return migration_runs(groups) ? "again" : "ok";
 }
 
 /*
- * internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok'; 'stale' if the caller does not know all nodes, or what is sharded; 'busy'
- * if a migration of the groups runs: they are not locked; 'again' if one has begun meanwhile: the caller undoes this; 'held ...' if another
- * statement has one of the names.
+ * internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok'; 'stale' if the caller does not know all nodes, or what is
+ * sharded; 'busy' if a migration of the groups runs: they are not locked; 'again' if one has begun meanwhile: the caller undoes this; 'held ...' if
+ * another statement has one of the names.
  */
 Datum
 tessera_internal_ddl_lock(PG_FUNCTION_ARGS)

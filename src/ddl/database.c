@@ -1,9 +1,10 @@
 /*
  * database.c
- *	  Statements about this database: ALTER DATABASE ... SET and OWNER TO, GRANT and REVOKE ... ON DATABASE, ALTER ROLE ... IN DATABASE, COMMENT and SECURITY LABEL.
+ *	  Statements about this database: ALTER DATABASE ... SET and OWNER TO, GRANT and REVOKE ... ON DATABASE, ALTER ROLE ... IN DATABASE, COMMENT and
+ *	  SECURITY LABEL.
  *
- * Every node is a database of its own and may have another name, so that such a statement goes to every node and means that node's database there. One that
- * names other databases only is this server's own business; so are CREATE, DROP, RENAME, the tablespace, and the options of ALTER DATABASE.
+ * Every node is a database of its own and may have another name, so that such a statement goes to every node and means that node's database there.
+ * One that names other databases only is this server's own business; so are CREATE, DROP, RENAME, the tablespace, and the options of ALTER DATABASE.
  *
  * Memory: the current context.
  */

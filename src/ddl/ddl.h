@@ -2,10 +2,10 @@
  * ddl.h
  *	  DDL of the cluster: which utility statements reach every node, and how (doc/design.md#ddl; S104-S119).
  *
- * A statement runs here first, inside a subtransaction with a short lock_timeout, under a DDL lock on the config node; then its own text is sent to every
- * other node within the distributed transaction, which commits in two phases. A lock that is not had in time undoes the attempt on all nodes. Each
- * node keeps its own catalog rows: it watches which tables and schemas the statement creates, alters and drops (object access hook) and writes the
- * same rows from that, with identifiers that derive from a seed sent along.
+ * A statement runs here first, inside a subtransaction with a short lock_timeout, under a DDL lock on the config node; then its own text is sent to
+ * every other node within the distributed transaction, which commits in two phases. If a lock is not had in time, the attempt is undone on all nodes.
+ * Each node keeps its own catalog rows: it watches which tables and schemas the statement creates, alters and drops (object access hook) and writes
+ * the same rows from that, with identifiers that derive from a seed sent along.
  */
 #ifndef TESSERA_DDL_H
 #define TESSERA_DDL_H
@@ -31,7 +31,7 @@ extern TesseraUtilityHandler tessera_analyze_handler;
  * versions told on this internal connection. */
 extern bool (*tessera_table_check) (Oid relid, const TesseraRouting *image);
 
-/* Runs it as without the extension, nesting counted. */
+/* Runs it as without the extension, and counts the nesting level. */
 extern void tessera_utility_run(TesseraUtility *utility);
 
 /* ---- subject.c ---- */
@@ -52,7 +52,10 @@ extern Oid	tessera_cluster_root(const TesseraRouting *routing, Oid relid);
 
 /* ---- temporary.c ---- */
 
-/* Is it about a function, domain or composite type that rests on something temporary (a row type of a temporary table)? Then it is this session's own. */
+/*
+ * True for a statement about a function, domain or composite type that depends on something temporary (the row type of a temporary table). Such an
+ * object is this session's own.
+ */
 extern bool tessera_rests_on_temporary(Node *statement);
 
 /* ERROR 0A000 if a temporary table would become a child of a table of the cluster, or a table of the cluster get a column of a temporary type. */
@@ -64,11 +67,13 @@ extern void tessera_refuse_temporary_columns(Node *statement);
 /* ERROR 42P16 or 0A000, with a HINT, where the statement would give a table of the cluster what it cannot have. Before the statement runs. */
 extern void tessera_rules_before(Node *statement, const TesseraRouting *routing);
 
-/* The same for what shows only when it has run: volatile defaults of new columns. */
+/* The same for what can only be seen after it has run: volatile defaults of new columns. */
 extern void tessera_rules_after(Node *statement, const TesseraRouting *routing);
 
-/* ERROR TS004 (at the last attempt 55006) if the statement reads or checks whole heaps of these tables while this node has rows of them to hide: the range
- * deleter is woken. */
+/*
+ * ERROR TS004 (at the last attempt 55006) if the statement reads or checks whole heaps of these tables while this node has rows of them to hide: the
+ * range deleter is woken.
+ */
 extern void tessera_rules_hidden_rows(Node *statement, const TesseraRouting *routing, List *relids);
 
 /* ---- track.c ---- */
@@ -101,12 +106,14 @@ extern void tessera_track_abort(TesseraTrack *track);
 /* Innermost statement being tracked, or NULL. */
 extern TesseraTrack *tessera_track_current(void);
 
-/* Was the relation created by a statement that still runs (its rows are not written yet)? */
+/* True if the relation was created by a statement that still runs: its catalog rows are not written yet. */
 extern bool tessera_track_created(Oid relid);
 
 extern void tessera_track_init(void);
 
-/* While a table of the cluster is altered: must this query of the server's own (the check of a new foreign key) read this node's heaps? */
+/*
+ * While a table of the cluster is altered: true if this query is the server's own (the check of a new foreign key) and must read this node's heaps.
+ */
 extern bool tessera_ddl_plans_locally(const char *source);
 
 /* ---- fan_out.c ---- */
@@ -114,17 +121,20 @@ extern bool tessera_ddl_plans_locally(const char *source);
 /* Runs the statement here and on every other node, in this transaction. text: what the others run (NULL: the statement's own text). */
 extern void tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraSubject *subject);
 
-/* A statement nested in a running one (a function of an event trigger) must find the other nodes where this one is. */
+/*
+ * Before a statement that is nested in a running one (in a function of an event trigger): sends the outer one to the other nodes, so that they see
+ * both in order.
+ */
 extern void tessera_fan_out_pending(void);
 
 extern void tessera_fan_out_init(void); /* from _PG_init: callback of subtransactions */
 
-/* On a node that gets a statement of another one: as it is. */
+/* Runs a statement that came from another node, as it is. */
 extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing);
 
 /*
- * Locks the names on the config node, has the running migrations of the groups end for the statement `by` (tessera_ddl_by), and holds off new ones to the end
- * of the transaction. ERROR 55006 if one does not end in time; TS004, 55P03: another attempt may succeed; 08006. groups: pg_uuid_t *.
+ * Locks the names on the config node, has the running migrations of the groups end for the statement `by` (tessera_ddl_by), and holds off new ones to
+ * the end of the transaction. ERROR 55006 if one does not end in time; TS004, 55P03: another attempt may succeed; 08006. groups: pg_uuid_t *.
  */
 extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by);
 
@@ -152,7 +162,10 @@ extern void tessera_truncate(TesseraUtility *utility, const TesseraRouting *rout
 
 /* ---- database.c ---- */
 
-/* Is it of a kind that names databases and goes to every node if it names this one? And does it name this one? Caller in a transaction. */
+/*
+ * about: true if the statement is of a kind that names databases, and goes to every node if it names this node's. names: true if it names this
+ * node's. In a transaction.
+ */
 extern bool tessera_about_database(Node *statement);
 extern bool tessera_names_this_database(Node *statement);
 
@@ -179,7 +192,7 @@ extern void tessera_role_statement(TesseraUtility *utility, const TesseraRouting
 /* CREATE TABLE AS, SELECT INTO: an empty table on every node, then the rows. false: not a table of the cluster. */
 extern bool tessera_create_table_as(TesseraUtility *utility, const TesseraRouting *routing);
 
-/* Is it CREATE MATERIALIZED VIEW over tables of the cluster? */
+/* True for CREATE MATERIALIZED VIEW over tables of the cluster. */
 extern bool tessera_creates_cluster_view(struct CreateTableAsStmt *statement, const TesseraRouting *routing);
 
 /* Parts of CREATE TABLE AS: options of the new relation as text; a utility statement run as if the user had given it; INSERT of a query's rows. */
@@ -200,8 +213,8 @@ extern void tessera_refresh_end(TesseraUtility *utility);
 extern void tessera_refresh_or_run(TesseraUtility *utility, void (*run) (TesseraUtility *utility));
 
 /*
- * For the planner, once in a REFRESH: the query that gives the view's rows on its shard; NULL if none is under way, or another statement than it is planned.
- * source: text of what is planned, as core hands it on.
+ * For the planner, once in a REFRESH: the query that gives the view's rows on its shard; NULL if none is under way, or another statement than it is
+ * planned. source: text of what is planned, as core hands it on.
  */
 extern struct Query *tessera_refresh_query(const char *source);
 

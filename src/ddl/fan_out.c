@@ -2,10 +2,10 @@
  * fan_out.c
  *	  One DDL statement on every node, in one distributed transaction.
  *
- * Phases of an attempt (attempts.h), all in one subtransaction: lock the names on the config node (and see that no migration runs); lock the tables on all nodes; run
- * the statement here, tracked; send it to every other node, by node_id. Each waits only a short time for any lock; if one is not had, the subtransaction is rolled back
- * everywhere and with it every lock, and the next attempt starts after a pause. The other end tracks the statement in the same way and fires no event triggers: those
- * fire here, and what their functions do is routed like anything else.
+ * Phases of an attempt (attempts.h), all in one subtransaction: lock the names on the config node (and see that no migration runs); lock the tables
+ * on all nodes; run the statement here, tracked; send it to every other node, by node_id. Each waits only a short time for any lock; if one is not
+ * had, the subtransaction is rolled back everywhere and with it every lock, and the next attempt starts after a pause. The other end tracks the
+ * statement in the same way and fires no event triggers: those fire here, and what their functions do is routed like anything else.
  *
  * A statement nested in a running one (event trigger) first sends the outer one, so that the others see both in order.
  *
@@ -482,7 +482,9 @@ add_referenced(List **keys, const TesseraRouting *routing, Node *node)
 			add_referenced(keys, routing, lfirst(cell));
 }
 
-/* What this node takes for placed tables, the referenced ones of foreign keys included: the config node knows better, if one was sharded meanwhile. */
+/*
+ * What this node takes for placed tables, the referenced ones of foreign keys included: the config node knows better, if one was sharded meanwhile.
+ */
 static List *
 placed_keys(FanOut *f, Node *statement)
 {

@@ -2,9 +2,10 @@
  * matview.c
  *	  Materialized views over tables of the cluster: a placed table whose rows REFRESH computes.
  *
- * Every node has the view; the shard of its schema has the rows. CREATE ... WITH DATA is CREATE ... WITH NO DATA on every node, then REFRESH. REFRESH runs the view's
- * query here, as its owner, into a staging table that is placed on the same shard, then runs on every node: the view's shard fills it from the staging
- * table, through core's own REFRESH with another query (tessera_refresh_query), the others do nothing. Then the staging table goes. All of it is one transaction.
+ * Every node has the view; the shard of its schema has the rows. CREATE ... WITH DATA is CREATE ... WITH NO DATA on every node, then REFRESH. REFRESH
+ * runs the view's query here, as its owner, into a staging table that is placed on the same shard, then runs on every node: the view's shard fills it
+ * from the staging table, through core's own REFRESH with another query (tessera_refresh_query), the others do nothing. Then the staging table goes.
+ * All of it is one transaction.
  *
  * Nodes without the rows count it as populated, so that scans of it are planned there; whether it is, its shard knows.
  */
@@ -162,7 +163,7 @@ tessera_refresh_end(TesseraUtility *utility)
 
 /* ---- REFRESH, on every node ---- */
 
-/* Is there nothing to do on this node? */
+/* True if there is nothing to do on this node. */
 static bool
 is_elsewhere(TesseraUtility *utility)
 {

@@ -1,10 +1,11 @@
 /*
  * node_lock.c
- *	  Locks on one node for a statement of any node, waited for in the lock's queue for a short time; whoever does not get one learns who holds it.
+ *	  Locks on one node for a statement of any node, waited for in the lock's queue for a short time; a caller that does not get one learns who holds
+ *	  it.
  *
- * A lock wait that has timed out is an error, which has to be rolled back: so it runs in a subtransaction, and the caller gets an answer instead. Between nodes that is
- * text: "ok", or "held <what>" and a line for each holder: process here, node and process of the client it works for (0 0: its own), name of a prepared
- * transaction. Locks last to the end of the caller's (sub)transaction. Nothing is kept here; a crash leaves nothing.
+ * A lock wait that has timed out is an error, which has to be rolled back: so it runs in a subtransaction, and the caller gets an answer instead.
+ * Between nodes that is text: "ok", or "held <what>" and a line for each holder: process here, node and process of the client it works for (0 0: its
+ * own), name of a prepared transaction. Locks last to the end of the caller's (sub)transaction. Nothing is kept here; a crash leaves nothing.
  */
 #include "postgres.h"
 
@@ -239,7 +240,7 @@ tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int t
 	return pstrdup("ok");
 }
 
-/* Has any transaction ended since this one took its snapshot? */
+/* True if any transaction has ended since this one took its snapshot. */
 static bool
 snapshot_is_old(void)
 {
@@ -252,8 +253,9 @@ snapshot_is_old(void)
 }
 
 /*
- * internal_ddl_lock_tables(names text[], modes int4[], timeout int4): locks tables, of qualified names, for a statement of another node; waits for all of them together so many
- * ms at most. Those that do not exist are passed over. 'ok', or who holds one. timeout -1: waits for nothing, and is 'ok' only if the transaction's snapshot is as new as the locks.
+ * internal_ddl_lock_tables(names text[], modes int4[], timeout int4): locks tables, of qualified names, for a statement of another node; waits for
+ * all of them together so many ms at most. Those that do not exist are passed over. 'ok', or who holds one. timeout -1: waits for nothing, and is
+ * 'ok' only if the transaction's snapshot is as new as the locks.
  */
 Datum
 tessera_internal_ddl_lock_tables(PG_FUNCTION_ARGS)

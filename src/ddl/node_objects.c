@@ -1,9 +1,10 @@
 /*
  * node_objects.c
- *	  What belongs to one node although it stands beside the cluster's tables: publications and large objects. Whoever makes one on a node of a cluster is told.
+ *	  What belongs to one node although it stands beside the cluster's tables: publications and large objects. A user who makes one on a node of a
+ *	  cluster gets a WARNING.
  *
- * A publication sends the changes of the rows that lie on its node. FOR ALL TABLES would send the extension's catalog as well, which says what this node owns and must
- * not appear in another database; no table can be taken out of it, so it is made of the tables of all schemas there are.
+ * A publication sends the changes of the rows that lie on its node. FOR ALL TABLES would send the extension's catalog as well, which says what this
+ * node owns and must not appear in another database; no table can be taken out of it, so it is made of the tables of all schemas there are.
  *
  * Memory: lists in the current context. Nothing is durable here, nothing shared.
  */
@@ -64,8 +65,8 @@ warn_of_rows(const char *publication)
 {
 	ereport(WARNING,
 			(errmsg("publication \"%s\" holds the changes of rows on this node only", publication),
-			 errdetail("Rows of the same tables that lie on other nodes of the cluster are not in it. A range that moves arrives as inserted rows at one node and "
-					   "leaves as deleted rows at the other."),
+			 errdetail("Rows of the same tables that lie on other nodes of the cluster are not in it. A range that moves arrives as inserted rows at "
+					   "one node and leaves as deleted rows at the other."),
 			 errhint("Make the publication on every node that holds rows: tessera.shards lists them.")));
 }
 

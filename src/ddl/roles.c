@@ -55,7 +55,8 @@ role_exists(const TesseraRouting *routing, int32 node_id, const char *role)
 {
 	const char *values[] = {role};
 
-	return tessera_participant_call(routing, node_id, false, "SELECT rolname::pg_catalog.text FROM pg_catalog.pg_roles WHERE rolname = $1", 1, values) != NULL;
+	return tessera_participant_call(routing, node_id, false, "SELECT rolname::pg_catalog.text FROM pg_catalog.pg_roles WHERE rolname = $1", 1,
+									values) != NULL;
 }
 
 /* What the other server has to run; NULL: nothing. */

@@ -2,8 +2,9 @@
  * rules.c
  *	  What tables of the cluster cannot have, checked on the router before (and for defaults, after) a statement runs.
  *
- * A sharded table's unique constraints contain its shard key, its foreign keys stay inside its group, its key columns keep name, type and NOT NULL; a placed
- * table's foreign keys stay on its shard. What reads or checks whole heaps waits until this node has no rows to hide (doc/design.md#heap-level-work).
+ * A sharded table's unique constraints contain its shard key, its foreign keys stay inside its group, its key columns keep name, type and NOT NULL; a
+ * placed table's foreign keys stay on its shard. What reads or checks whole heaps waits until this node has no rows to hide
+ * (doc/design.md#heap-level-work).
  *
  * Nothing is kept; look-ups take no locks beyond those of the system caches: the statement itself meets what has changed since.
  */
@@ -286,7 +287,8 @@ check_command(const Target *target, AlterTableCmd *command)
 			break;
 		case AT_AddInherit:
 		case AT_DropInherit:
-			refuse_for_sharded(target, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED, "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
+			refuse_for_sharded(target, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED,
+							   "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
 			break;
 		case AT_AttachPartition:
 		case AT_DetachPartition:
@@ -377,7 +379,8 @@ check_create_table(CreateStmt *statement, const TesseraRouting *routing)
 			target.node_id = parent.node_id;
 		}
 		else
-			refuse_for_sharded(&parent, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED, "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
+			refuse_for_sharded(&parent, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED,
+							   "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
 	}
 	if (target.table == NULL)
 	{
@@ -444,7 +447,7 @@ tessera_rules_before(Node *statement, const TesseraRouting *routing)
 
 /* ---- after ---- */
 
-/* Is the value that a column added to existing rows gets another one on each shard? */
+/* True if the value that an added column gets in existing rows would differ between shards. */
 static bool
 default_is_volatile(Oid relid, const char *column)
 {

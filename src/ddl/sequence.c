@@ -2,16 +2,17 @@
  * sequence.c
  *	  nextval, currval, lastval and setval of cluster sequences; see sequence.h.
  *
- * On the home the server's own functions do the work. Elsewhere nextval takes a value of this node's pool, which is filled over the control connection
- * (autocommit: values are never given back, as ever); it holds the server's lock on the local shell, so that ALTER SEQUENCE, which runs on every node,
- * finds no fetch on its way when it empties the pool. A sequence that this transaction itself created or altered is asked within the transaction.
- * setval changes the home and empties every node's pool.
+ * On the home the server's own functions do the work. Elsewhere nextval takes a value of this node's pool, which is filled over the control
+ * connection (autocommit: values are never given back, as ever); it holds the server's lock on the local shell, so that ALTER SEQUENCE, which runs on
+ * every node, finds no fetch on its way when it empties the pool. A sequence that this transaction itself created or altered is asked within the
+ * transaction. setval changes the home and empties every node's pool.
  *
- * Crash of the home: no value comes again that left it. The server logs a sequence ahead of its values, perhaps in a transaction that is still open, which nothing flushes; so a block is
- * flushed before it is answered, and the log that a value drawn on the home rests on before a row is committed elsewhere.
+ * Crash of the home: no value comes again that left it. The server logs a sequence ahead of its values, perhaps in a transaction that is still open,
+ * which nothing flushes; so a block is flushed before it is answered, and the log that a value drawn on the home rests on before a row is committed
+ * elsewhere.
  *
- * Memory: last values of the session and what is known of each sequence, in hash tables that live until the backend exits; blocks of the transaction's own
- * sequences until it (or a subtransaction) ends.
+ * Memory: last values of the session and what is known of each sequence, in hash tables that live until the backend exits; blocks of the
+ * transaction's own sequences until it (or a subtransaction) ends.
  */
 #include "postgres.h"
 
@@ -157,8 +158,8 @@ home_of_schema(const TesseraRouting *routing, const char *schema)
 
 	namestrcpy(&name, schema);
 	tessera_spi_begin(&access);
-	if (tessera_spi_run("SELECT coalesce(sequence_home, node_id) FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_SELECT, 1, types, &value,
-						NULL) > 0)
+	if (tessera_spi_run("SELECT coalesce(sequence_home, node_id) FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_SELECT, 1, types,
+						&value, NULL) > 0)
 		home = pg_strtoint32(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	tessera_spi_end(&access);
 	return home;
@@ -285,7 +286,10 @@ fetch_reserve(Oid sequence, int n, TesseraBlock *block)
 
 	if (home == 0 || home == routing->self)
 		return;
-	/* as nextval does, so that ALTER SEQUENCE, here or elsewhere, finds no fetch on its way; whoever holds the lock may be about to drop it: later then */
+	/*
+	 * as nextval does, so that ALTER SEQUENCE, here or elsewhere, finds no fetch on its way; the holder of the lock may be about to drop it: later
+	 * then
+	 */
 	if (!ConditionalLockRelationOid(sequence, RowExclusiveLock))
 		return;
 	values[0] = qualified_name(sequence);
@@ -294,7 +298,10 @@ fetch_reserve(Oid sequence, int n, TesseraBlock *block)
 		read_block(PQgetvalue(result, 0, 0), block);
 }
 
-/* Did the home not answer? Other errors (the sequence has come to its end) would come again: the pool is not filled ahead then. */
+/*
+ * True if the error says that the home did not answer. Other errors (the sequence has reached its end) would come again: then the pool is not filled
+ * ahead.
+ */
 static bool
 is_unreachable(int code)
 {
@@ -363,7 +370,7 @@ tessera_sequence_fetcher_step(void)
 	}
 	pause = FETCH_PAUSE;
 	if (more)
-		return 0;				/* was it enough? */
+		return 0;				/* the pools may still want more */
 	return now - busy > FETCHER_IDLE * INT64CONST(1000) ? -1 : FETCHER_IDLE;
 }
 
@@ -457,7 +464,9 @@ is_own(Relation rel)
 	return tessera_made_here(rel);
 }
 
-/* A value drawn on its home: what is written elsewhere with it waits for what the sequence has logged, perhaps in a transaction that is still open. */
+/*
+ * A value drawn on its home: what is written elsewhere with it waits for what the sequence has logged, perhaps in a transaction that is still open.
+ */
 static void
 rely_on_log(Oid sequence)
 {
@@ -582,7 +591,8 @@ forget_everywhere(const TesseraRouting *routing, Oid sequence)
 }
 
 /*
- * On the home: not while it draws values for another node, which would begin with the value set here. The lock is an object's that no catalog has; nobody waits for it across a call.
+ * On the home: not while it draws values for another node, which would begin with the value set here. The lock is an object's that no catalog has; no
+ * lock is held across a call.
  */
 static void
 set_here(Oid sequence, int64 value, bool called)
@@ -829,7 +839,10 @@ fair_share(Oid sequence, int64 value, int32 n)
 	return (int32) Min((uint64) n, Max((uint64) FAIR_BLOCK, left / step / FAIR_SHARE));
 }
 
-/* Is there a value behind this one, if nobody else draws? An error then would take those drawn already with it. */
+/*
+ * True if the sequence has a value after this one, unless others draw it first. Without this look, drawing beyond the end would raise an error and
+ * lose the values that were drawn for the block.
+ */
 static bool
 has_next(Oid sequence, int64 value)
 {
@@ -903,7 +916,7 @@ tessera_internal_sequence_set(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_sequence_state(sequence text): 'last_value log_cnt is_called' as they stand on this node, whoever is the home */
+/* internal_sequence_state(sequence text): 'last_value log_cnt is_called' as they stand on this node, whichever node is the home */
 Datum
 tessera_internal_sequence_state(PG_FUNCTION_ARGS)
 {

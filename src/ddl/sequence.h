@@ -1,6 +1,7 @@
 /*
  * sequence.h
- *	  Sequences of the cluster (doc/design.md#sequences): each is authoritative on its home, the shard of its schema; other nodes draw blocks of values from there.
+ *	  Sequences of the cluster (doc/design.md#sequences): each is authoritative on its home, the shard of its schema; other nodes draw blocks of
+ *	  values from there.
  */
 #ifndef TESSERA_SEQUENCE_H
 #define TESSERA_SEQUENCE_H
@@ -10,7 +11,7 @@
 
 #include "routing/routing.h"
 
-/* ---- sequence_pool.c: values of this node that nobody has drawn yet, in shared memory ---- */
+/* ---- sequence_pool.c: values of this node that are not given out yet, in shared memory ---- */
 
 #define TESSERA_POOL_RUNS 64
 
@@ -34,14 +35,15 @@ typedef void (*TesseraBlockFetch) (void *arg, int n, TesseraBlock *block);
 /* The next value from the pool; fetches a block if it is empty (others wait for it, bounded). Errors of the fetch go through. */
 extern int64 tessera_pool_next(Oid sequence, TesseraBlockFetch fetch, void *arg);
 
-/* Forgets what the pool holds; a block that is on its way does not get in. Never errors. */
+/* Empties the pool; a block that is being fetched is not added. Never raises. */
 extern void tessera_pool_forget(Oid sequence);
 
 extern void tessera_pool_init(void);	/* from _PG_init */
 
 /*
- * For the fetcher: the next pool of this database, from *position (0 at first) on, that wants more values, with the number wanted at once; 0: there is none. Then what
- * was fetched goes to the pool, if it has not been forgotten since. block NULL: the home did not answer; empty: the pool is not filled ahead for now.
+ * For the sequence fetcher. next_wish: the next pool of this database, from *position (0 at first) on, that needs more values; returns how many, 0:
+ * there is no such pool. bring: adds what was fetched, unless the pool was emptied since (generation). block NULL: the home did not answer; an empty
+ * block: the pool is not filled ahead for now.
  */
 extern int	tessera_pool_next_wish(int *position, Oid *sequence, uint64 *generation);
 extern void tessera_pool_bring(Oid sequence, uint64 generation, const TesseraBlock *block);
@@ -51,32 +53,39 @@ extern bool tessera_block_take(TesseraBlock *block, int64 *value);
 
 /* ---- sequence.c ---- */
 
-/* Is it one of the cluster's (permanent, of no local table, no extension)? */
+/* True for a sequence of the cluster: permanent, of no local table and of no extension. */
 extern bool tessera_is_cluster_sequence(const TesseraRouting *routing, Oid sequence);
 
 /* Node that has the authoritative one. */
 extern int32 tessera_sequence_home(const TesseraRouting *routing, Oid sequence);
 
 /*
- * SET SCHEMA can give a sequence another home. before: the sequences that the statement names, or that belong to the table it names, with their homes; NIL for other statements.
- * after, when it has run on every node, which holds off nextval everywhere: each goes on at its new home where it stood at the old one. In the statement's transaction.
+ * SET SCHEMA can give a sequence another home. before: the sequences that the statement names, or that belong to the table it names, with their
+ * homes; NIL for other statements. after, when it has run on every node, which holds off nextval everywhere: each goes on at its new home where it
+ * stood at the old one. In the statement's transaction.
  */
 extern List *tessera_sequences_before(Node *statement, const TesseraRouting *routing);
 extern void tessera_sequences_after(List *before);
 
-/* The sequence fetcher's step: brings the values that pools of this database want. Runs its own transactions. Returns ms until the next step, -1: it is not needed. */
+/*
+ * The sequence fetcher's step: brings the values that pools of this database want. Runs its own transactions. Returns ms until the next step, -1: it
+ * is not needed.
+ */
 extern long tessera_sequence_fetcher_step(void);
 
-/* The sequence was altered, restarted or dropped here: what was drawn before is not given out any more. Never errors. */
+/* After the sequence was altered, restarted or dropped here: values drawn before are not given out any more. Never raises. */
 extern void tessera_sequence_changed(Oid sequence);
 
 /* The session's values are forgotten: DISCARD SEQUENCES. */
 extern void tessera_sequences_discard(void);
 
-/* Location of a call of tessera.sequence_row that the planner has made of a sequence in FROM: core has checked the privileges. No text has such a location. */
+/*
+ * Location of a call of tessera.sequence_row that the planner has made of a sequence in FROM: core has checked the privileges. No text has such a
+ * location.
+ */
 #define TESSERA_SEQUENCE_CHECKED (-3)
 
-/* Our functions that stand in for the server's; InvalidOid if it is none of them, or the extension is not there. */
+/* The function of tessera's that replaces this one of the server's; InvalidOid if there is none, or the extension is not installed. */
 extern Oid	tessera_sequence_function(Oid function);
 
 /* tessera.identity_nextval, tessera.sequence_row. */

@@ -2,16 +2,18 @@
  * sequence_pool.c
  *	  Values that this node has drawn from sequences of other nodes and not given out yet.
  *
- * A fixed number of pools in shared memory for the whole server, found by hash of (database, sequence); a pool that nobody used longest makes room for another
- * sequence (what it held is lost, as values of a server that crashes are). One backend fetches for a pool, those who find it empty meanwhile wait for it, at
- * most FETCH_WAIT_MS: a fetcher that dies holds up nobody. Blocks grow while they are used up quickly and shrink when they are not.
+ * A fixed number of pools in shared memory for the whole server, found by hash of (database, sequence); the least recently used pool makes room for
+ * another sequence (what it held is lost, as values of a server that crashes are). One backend fetches for a pool, those who find it empty meanwhile
+ * wait for it, at most FETCH_WAIT_MS: so a fetching backend that dies does not block the others. Blocks grow while they are used up quickly and
+ * shrink when they are not.
  *
- * The reserve: a pool that holds less than lasts for tessera.sequence_reserve, at the rate at which values are taken, asks for more, and the sequence fetcher (a worker of the
- * database) brings them while the rest is given out. So nextval goes on for that long while the home is down. How much a pool asks for is bounded by
- * tessera.sequence_reserve_limit, by the runs that there is room for, and by the home (a share of what the sequence has left).
+ * The reserve: a pool that holds less than lasts for tessera.sequence_reserve, at the rate at which values are taken, asks for more, and the sequence
+ * fetcher (a worker of the database) brings them while the rest is given out. So nextval goes on for that long while the home is down. How much a
+ * pool asks for is bounded by tessera.sequence_reserve_limit, by the runs that there is room for, and by the home (a share of what the sequence has
+ * left).
  *
- * Locks: one LWLock for all pools, held for a few instructions, never over a fetch. `generation` grows when a pool is forgotten: a block fetched before does not
- * get in. Crash: pools start empty; the values are gaps.
+ * Locks: one LWLock for all pools, held for a few instructions, never over a fetch. `generation` grows when a pool is forgotten: a block fetched
+ * before does not get in. Crash: pools start empty; the values are gaps.
  */
 #include "postgres.h"
 
@@ -41,7 +43,7 @@ PG_FUNCTION_INFO_V1(tessera_sequence_pools);
 #define SLOW_US 30000000		/* later than this: half as large */
 #define RATE_US 1000000			/* the rate is measured over at least this */
 #define FETCH_MAX 8192			/* values that the fetcher asks for at once */
-#define ASK_AGAIN_US 10000000	/* a request that nobody has met for so long is made again */
+#define ASK_AGAIN_US 10000000	/* a request that was not met for so long is made again */
 
 typedef struct Pool
 {
@@ -52,7 +54,7 @@ typedef struct Pool
 	TimestampTz used;
 	TimestampTz fetched;		/* when the last block came */
 	int32		size;			/* of the next block */
-	TimestampTz fetching;		/* since when somebody fetches; 0: nobody */
+	TimestampTz fetching;		/* since when a backend fetches a block; 0: none does */
 	TimestampTz asked;			/* since when the fetcher is asked for more; 0: it is not */
 	TimestampTz counted;		/* since when values are counted */
 	int64		taken;			/* values taken since then */
@@ -95,7 +97,8 @@ static int	reserve_limit = 65536;
 void
 tessera_pool_init(void)
 {
-	DefineCustomIntVariable("tessera.sequence_reserve", "How long a node can go on drawing from a sequence of another node that is down, at the rate it has drawn.",
+	DefineCustomIntVariable("tessera.sequence_reserve",
+							"How long a node can go on drawing from a sequence of another node that is down, at the rate it has drawn.",
 							"0: it holds no more than it needs next.", &reserve_seconds, 60, 0, 3600, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.sequence_reserve_limit", "How many values of a sequence of another node a node holds for that at most.", NULL,
 							&reserve_limit, 65536, 32, INT_MAX / 2, PGC_SIGHUP, 0, NULL, NULL, NULL);
@@ -201,14 +204,14 @@ low_water(const Pool *pool)
 	return (int64) Max((double) BLOCK_MIN / 2, Min(pool->rate * reserve_seconds, (double) reserve_limit / 2));
 }
 
-/* Is somebody getting values for it, who has not died meanwhile? */
+/* True if a backend fetches values for the pool, and has not been at it for so long that it must have died. */
 static bool
 is_fetched(const Pool *pool, TimestampTz now)
 {
 	return pool->fetching != 0 && now - pool->fetching < ASK_AGAIN_US;
 }
 
-/* Is the fetcher to be woken for it? */
+/* Asks the fetcher for more values if the pool needs them; true if the fetcher is to be woken. */
 static bool
 ask_for_more(Pool *pool, TimestampTz now)
 {
@@ -295,7 +298,7 @@ typedef enum PoolState
 {
 	POOL_GAVE,
 	POOL_FETCH,					/* the caller is to fetch */
-	POOL_WAIT					/* somebody fetches */
+	POOL_WAIT					/* another backend fetches */
 } PoolState;
 
 static PoolState

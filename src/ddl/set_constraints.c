@@ -2,8 +2,8 @@
  * set_constraints.c
  *	  SET CONSTRAINTS: names are resolved once, here, by the user's search path and rights; the other nodes get them qualified.
  *
- * Core runs the statement on this node first, and raises what is wrong with it. What transaction/constraint_modes.c then takes to the shards are the constraints of the
- * cluster's tables alone: those of temporary tables and of this node's own are not there.
+ * Core runs the statement on this node first, and raises what is wrong with it. What transaction/constraint_modes.c then takes to the shards are the
+ * constraints of the cluster's tables alone: those of temporary tables and of this node's own are not there.
  */
 #include "postgres.h"
 
@@ -23,7 +23,7 @@
 #include "session/internal.h"
 #include "transaction/constraint_modes.h"
 
-/* Are there constraints of this name in the schema, and is one of them on a table of the cluster? */
+/* True if the schema has constraints of this name; *of_cluster: one of them is on a table of the cluster. */
 static bool
 find_constraint(Relation catalog, Oid schema, const char *name, const TesseraRouting *routing, bool *of_cluster)
 {
@@ -47,7 +47,10 @@ find_constraint(Relation catalog, Oid schema, const char *name, const TesseraRou
 	return found;
 }
 
-/* The name as other nodes are given it; NULL: not there (core raises that), or of this node alone. As core does, the first schema of the path that has the name. */
+/*
+ * The name as other nodes are given it; NULL: not there (core raises that), or of this node alone. As core does, the first schema of the path that
+ * has the name.
+ */
 static char *
 qualified_name(Relation catalog, const RangeVar *constraint, const TesseraRouting *routing)
 {

@@ -2,8 +2,8 @@
  * subject.c
  *	  What a DDL statement names: tables of the cluster, things every node has, things only this node has.
  *
- * A name that does not exist (yet) counts as the cluster's: the statement itself says what is wrong with it. Names are looked up without locks; between
- * here and the statement they may change hands, as in any two statements.
+ * A name that does not exist (yet) counts as the cluster's: the statement itself says what is wrong with it. Names are looked up without locks;
+ * between here and the statement they may change hands, as in any two statements.
  *
  * Memory: lists in the current context.
  */

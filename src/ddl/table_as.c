@@ -74,7 +74,8 @@ append_column(StringInfo text, const char *name, Node *expression)
 	Oid			collation = exprCollation(expression);
 	Oid			type = exprType(expression);
 
-	appendStringInfo(text, "%s %s", quote_identifier(name), format_type_extended(type, exprTypmod(expression), FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+	appendStringInfo(text, "%s %s", quote_identifier(name),
+					 format_type_extended(type, exprTypmod(expression), FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
 	if (OidIsValid(collation) && collation != get_typcollation(type))
 		appendStringInfo(text, " COLLATE %s", generate_collation_name(collation));
 }
@@ -90,7 +91,8 @@ tessera_append_into_options(StringInfo text, IntoClause *into)
 	{
 		DefElem    *option = lfirst_node(DefElem, cell);
 
-		appendStringInfo(text, "%s%s%s%s = %s", foreach_current_index(cell) == 0 ? " WITH (" : ", ", option->defnamespace ? quote_identifier(option->defnamespace) : "",
+		appendStringInfo(text, "%s%s%s%s = %s", foreach_current_index(cell) == 0 ? " WITH (" : ", ",
+						 option->defnamespace ? quote_identifier(option->defnamespace) : "",
 						 option->defnamespace ? "." : "", quote_identifier(option->defname),
 						 option->arg ? quote_literal_cstr(defGetString(option)) : "true");
 	}
@@ -204,7 +206,8 @@ insert_query(Oid relid, Query *source)
 			continue;
 		column++;
 		query->targetList = lappend(query->targetList,
-									makeTargetEntry((Expr *) makeVar(2, column, exprType(expression), exprTypmod(expression), exprCollation(expression), 0),
+									makeTargetEntry((Expr *) makeVar(2, column, exprType(expression), exprTypmod(expression),
+																	 exprCollation(expression), 0),
 													column, pstrdup(strVal(list_nth(target->eref->colnames, column - 1))), false));
 	}
 	return query;

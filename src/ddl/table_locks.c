@@ -2,8 +2,9 @@
  * table_locks.c
  *	  Which tables a DDL statement will lock against writers, and how: those are locked on all nodes before it runs (attempts.h).
  *
- * What is not found here (children that ALTER TABLE goes on to, tables that CASCADE reaches) is locked by the statement itself, node by node. Only what the user could lock by the statement
- * is locked for him. Names are looked up without locks: if one changes hands before it is locked, the wrong table is locked for the time of a transaction.
+ * What is not found here (children that ALTER TABLE goes on to, tables that CASCADE reaches) is locked by the statement itself, node by node. Only
+ * tables that the user could lock by the statement are locked. Names are looked up without locks: if one changes hands before it is locked, the wrong
+ * table is locked for the time of a transaction.
  */
 #include "postgres.h"
 

@@ -2,8 +2,8 @@
  * temporary.c
  *	  DDL statements whose object would rest on something temporary, which only this session has.
  *
- * PostgreSQL allows it: a function with a parameter of a temporary table's row type lies in a lasting schema and goes with the table. Such functions, domains
- * and composite types stay on this node, and so does what is done to them later. Tables are every node's, so they cannot have columns of such
+ * PostgreSQL allows it: a function with a parameter of a temporary table's row type lies in a lasting schema and goes with the table. Such functions,
+ * domains and composite types stay on this node, and so does what is done to them later. Tables are every node's, so they cannot have columns of such
  * types, and no temporary table can be a child of one: other nodes would read it without that child.
  *
  * Memory: lists in the current context. Names are looked up without locks, as in subject.c.
@@ -41,7 +41,7 @@ has_temporary_column(Oid relid)
 	return result;
 }
 
-/* Does the type, or what it is made of, lie in a temporary schema? */
+/* True if the type, or a type that it is made of, lies in a temporary schema. */
 static bool
 is_temporary(Oid type)
 {
@@ -62,7 +62,8 @@ is_temporary(Oid type)
 	else if (form->typtype == TYPTYPE_DOMAIN)
 		result = is_temporary(form->typbasetype);
 	else
-		result = form->typtype == TYPTYPE_COMPOSITE && get_rel_relkind(form->typrelid) == RELKIND_COMPOSITE_TYPE && has_temporary_column(form->typrelid);
+		result = form->typtype == TYPTYPE_COMPOSITE && get_rel_relkind(form->typrelid) == RELKIND_COMPOSITE_TYPE &&
+			has_temporary_column(form->typrelid);
 	ReleaseSysCache(tuple);
 	return result;
 }

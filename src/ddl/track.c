@@ -6,8 +6,8 @@
  * tessera.schema_placement and, for the last table of a group, the group's own rows are written. Every node does this for itself; identifiers derive
  * from the seed that came with the statement, so that they are the same everywhere.
  *
- * Memory: a context per statement under TopTransactionContext. Statements nest (event triggers); the innermost notes. An error anywhere: tessera_track_abort.
- * Locks: those of the statement; catalog rows are locked by their change. A crash leaves nothing: it is all one transaction.
+ * Memory: a context per statement under TopTransactionContext. Statements nest (event triggers); the innermost notes. An error anywhere:
+ * tessera_track_abort. Locks: those of the statement; catalog rows are locked by their change. A crash leaves nothing: it is all one transaction.
  */
 #include "postgres.h"
 
@@ -242,7 +242,7 @@ place_schema(TesseraTrack *track, const char *schema, int32 home)
 		SPI_OK_INSERT, 4, types, values);
 }
 
-/* Belongs to the cluster by its nature (the same test as create_cluster's): permanent, a table of its own, nobody's extension. */
+/* Belongs to the cluster by its nature (the same test as create_cluster's): permanent, a table of its own, of no extension. */
 static bool
 is_cluster_table(Oid relid)
 {
@@ -254,7 +254,7 @@ is_cluster_table(Oid relid)
 		namespace != get_namespace_oid("tessera", true) && !OidIsValid(getExtensionOfObject(RelationRelationId, relid));
 }
 
-/* Is there a shard for the tables of the schema? Places it if need be. */
+/* True if the tables of the schema have a shard. Places the schema if it has none yet. */
 static void
 ensure_placed(TesseraTrack *track, const TesseraRouting *routing, const char *schema)
 {
@@ -365,7 +365,8 @@ follow_new_schemas(TesseraTrack *track, Datum relids)
 	if (track->home == 0)
 		return;
 	n = run("SELECT DISTINCT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-			"LEFT JOIN tessera.schema_placement o ON o.schema_name = n.nspname WHERE c.oid = ANY ($1) AND o.node_id IS NULL", SPI_OK_SELECT, 1, types, &relids);
+			"LEFT JOIN tessera.schema_placement o ON o.schema_name = n.nspname WHERE c.oid = ANY ($1) AND o.node_id IS NULL", SPI_OK_SELECT, 1, types,
+			&relids);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < n; i++)
 		place_schema(track, SPI_getvalue(rows->vals[i], rows->tupdesc, 1), track->home);
@@ -383,7 +384,8 @@ write_altered(TesseraTrack *track)
 		follow_new_schemas(track, relids);
 	run("UPDATE tessera.cluster_table t SET schema_name = n.nspname, table_name = c.relname "
 		"FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-		"WHERE c.oid = t.relid AND t.relid = ANY ($1) AND (t.schema_name <> n.nspname OR t.table_name <> c.relname)", SPI_OK_UPDATE, 1, types, &relids);
+		"WHERE c.oid = t.relid AND t.relid = ANY ($1) AND (t.schema_name <> n.nspname OR t.table_name <> c.relname)", SPI_OK_UPDATE, 1, types,
+		&relids);
 }
 
 static void
@@ -456,7 +458,10 @@ write_partitions(TesseraTrack *track, const TesseraRouting *routing)
 	}
 }
 
-/* Key columns of the altered tables go by the names that they have now. By number: the statement's own words mean something under the user's search_path only. */
+/*
+ * Key columns of the altered tables go by the names that they have now. By number: the statement's own words mean something under the user's
+ * search_path only.
+ */
 static void
 write_key_names(TesseraTrack *track, const TesseraRouting *routing)
 {
@@ -480,7 +485,8 @@ write_key_names(TesseraTrack *track, const TesseraRouting *routing)
 		}
 		values[0] = ObjectIdGetDatum(table->relid);
 		values[1] = PointerGetDatum(construct_array(names, table->nkeys, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR));
-		run("UPDATE tessera.cluster_table SET key_columns = $2 WHERE relid = $1 AND group_id IS NOT NULL AND key_columns <> $2", SPI_OK_UPDATE, 2, types, values);
+		run("UPDATE tessera.cluster_table SET key_columns = $2 WHERE relid = $1 AND group_id IS NOT NULL AND key_columns <> $2", SPI_OK_UPDATE, 2,
+			types, values);
 	}
 }
 
@@ -512,7 +518,8 @@ created_tables(TesseraTrack *track)
 	{
 		char		relkind = get_rel_relkind(lfirst_oid(cell));
 
-		if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || relkind == RELKIND_MATVIEW || (relkind == RELKIND_SEQUENCE && track->home != 0))
+		if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || relkind == RELKIND_MATVIEW ||
+			(relkind == RELKIND_SEQUENCE && track->home != 0))
 			return true;
 	}
 	return false;

@@ -2,9 +2,10 @@
  * truncate.c
  *	  TRUNCATE of tables of the cluster: on every node, in one distributed transaction.
  *
- * The router locks the names on the config node (which ends the running migrations of the groups), locks the tables on all nodes concerned (attempts.h), truncates its own heaps, then sends the statement with the versions it
- * routes by to all others. A shard takes the table locks first and looks at versions and gates after that (doc/design.md#flag-after-lock); a shard that finds the versions stale runs
- * nothing and says so (INFO TS001), and the whole attempt is undone and made again.
+ * The router locks the names on the config node (which ends the running migrations of the groups), locks the tables on all nodes concerned
+ * (attempts.h), truncates its own heaps, then sends the statement with the versions it routes by to all others. A shard takes the table locks first
+ * and looks at versions and gates after that (doc/design.md#flag-after-lock); a shard that finds the versions stale runs nothing and says so (INFO
+ * TS001), and the whole attempt is undone and made again.
  *
  * Memory: commands in flight in TopTransactionContext. Locks: those of TRUNCATE, to the end of the transaction.
  */
@@ -169,7 +170,7 @@ attempt_truncate(void *arg)
 	ListCell   *cell;
 	char	   *sql;
 
-	/* Before any lock on a table: whoever migrates it holds locks of its own for long (doc/design.md#moves-and-ddl). */
+	/* Before any lock on a table: a migration of it holds a lock for long (doc/design.md#moves-and-ddl). */
 	foreach(cell, statement->relations)
 		relids = list_append_unique_oid(relids, RangeVarGetRelid(lfirst_node(RangeVar, cell), NoLock, false));
 	tessera_ddl_lock(routing, truncate->keys, tessera_ddl_groups(routing, sharded_roots(routing, relids)), truncate->by);

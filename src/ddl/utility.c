@@ -2,8 +2,8 @@
  * utility.c
  *	  The ProcessUtility hook: decides for each utility statement whether it stays here, goes to every node, or is taken over by a handler.
  *
- * One table gives the kind of each statement; what it names (subject.c) decides whether that applies: statements on temporary objects, on objects of this
- * node alone, inside CREATE EXTENSION, or with tessera.replicate_ddl off run as without the extension. Parts of a statement that runs already
+ * One table gives the kind of each statement; what it names (subject.c) decides whether that applies: statements on temporary objects, on objects of
+ * this node alone, inside CREATE EXTENSION, or with tessera.replicate_ddl off run as without the extension. Parts of a statement that runs already
  * (PROCESS_UTILITY_SUBCOMMAND) went to the other nodes with it.
  *
  * Nothing is kept between statements.
@@ -42,7 +42,7 @@ typedef enum UtilityKind
 	UTILITY_TRUNCATE,
 	UTILITY_COPY,
 	UTILITY_ANALYZE,			/* ANALYZE: every shard of a table */
-	UTILITY_PUBLICATION,		/* this node's own business, but with a word about it */
+	UTILITY_PUBLICATION,		/* this node only, with a WARNING that says so */
 	UTILITY_EXPLAIN
 } UtilityKind;
 
@@ -275,7 +275,7 @@ refuse_untransactional(Node *statement)
 	}
 }
 
-/* Is the extension of that name among those that the statement drops? */
+/* True if the statement drops the extension of that name. */
 static bool
 drops_extension(Node *statement, const char *name)
 {
@@ -289,7 +289,9 @@ drops_extension(Node *statement, const char *name)
 	return false;
 }
 
-/* The processes of a migration would lose their rows, and its replication slot would stay. The lock keeps new ones away until the extension is gone. */
+/*
+ * The processes of a migration would lose their rows, and its replication slot would stay. The lock keeps new ones away until the extension is gone.
+ */
 static void
 refuse_during_migration(void)
 {
@@ -297,8 +299,10 @@ refuse_during_migration(void)
 	bool		running;
 
 	tessera_spi_begin(&access);
-	(void) tessera_spi_run("LOCK TABLE tessera.migration_coordinator, tessera.migration_recipient IN ACCESS EXCLUSIVE MODE", SPI_OK_UTILITY, 0, NULL, NULL, NULL);
-	running = tessera_spi_run("SELECT FROM tessera.migration_coordinator UNION ALL SELECT FROM tessera.migration_recipient", SPI_OK_SELECT, 0, NULL, NULL, NULL) > 0;
+	(void) tessera_spi_run("LOCK TABLE tessera.migration_coordinator, tessera.migration_recipient IN ACCESS EXCLUSIVE MODE", SPI_OK_UTILITY, 0, NULL,
+						   NULL, NULL);
+	running = tessera_spi_run("SELECT FROM tessera.migration_coordinator UNION ALL SELECT FROM tessera.migration_recipient", SPI_OK_SELECT, 0, NULL,
+							  NULL, NULL) > 0;
 	tessera_spi_end(&access);
 	if (running)
 		ereport(ERROR,
@@ -307,7 +311,9 @@ refuse_during_migration(void)
 				 errhint("End it with tessera.cancel_migration().")));
 }
 
-/* Without its catalog a node would show the rows that happen to lie on it as all there are. CASCADE is the last resort, for a node that cannot leave. */
+/*
+ * Without its catalog a node would show the rows that happen to lie on it as all there are. CASCADE is the last resort, for a node that cannot leave.
+ */
 static void
 refuse_to_forget(Node *statement)
 {
@@ -317,7 +323,8 @@ refuse_to_forget(Node *statement)
 		ereport(ERROR,
 				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 				 errmsg("cannot drop extension tessera: this database is a node of a cluster"),
-				 errhint("Remove the node first: tessera.remove_shard, tessera.remove_router. DROP EXTENSION tessera CASCADE makes this node forget the cluster, and which rows are its own.")));
+				 errhint("Remove the node first: tessera.remove_shard, tessera.remove_router. DROP EXTENSION tessera CASCADE makes this node forget "
+						 "the cluster, and which rows are its own.")));
 	if (superuser())			/* others are refused by what follows */
 	{
 		refuse_during_migration();

@@ -2,8 +2,8 @@
  * copy.c
  *	  COPY statements of member nodes: which are ours, what the user may do, and the shard's side of the agreement on versions.
  *
- * Privileges are checked as the server's own COPY does it, which never runs for these. COPY TO becomes COPY of a SELECT of the same columns, which the planner
- * routes; a partitioned table stays what it is there, an error.
+ * Privileges are checked as the server's own COPY does it, which never runs for these. COPY TO becomes COPY of a SELECT of the same columns, which
+ * the planner routes; a partitioned table stays what it is there, an error.
  */
 #include "postgres.h"
 
@@ -39,7 +39,7 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_copy_check);
 
-/* Does the router take the table for what it is here: placed, or a table of that group? A version told of the group alone would not say. */
+/* True if the router takes the table for what it is here: placed, or a table of that group. The version of the group alone does not tell that. */
 static bool
 same_kind(Oid relid, const pg_uuid_t *group_id)
 {

@@ -2,9 +2,9 @@
  * copy.h
  *	  COPY of tables of the cluster (doc/design.md#copy).
  *
- * COPY FROM: the router reads the rows, finds the shard of each by its key, and sends them on over one COPY stream per shard; its own shard's rows go through
- * the server's own COPY. Before the first row every shard that owns chunks has locked the table and accepted the version the router goes by, so
- * the routing stays right to the end of the transaction. COPY TO: COPY of a SELECT.
+ * COPY FROM: the router reads the rows, finds the shard of each by its key, and sends them on over one COPY stream per shard; its own shard's rows go
+ * through the server's own COPY. Before the first row every shard that owns chunks has locked the table and accepted the version the router goes by,
+ * so the routing stays right to the end of the transaction. COPY TO: COPY of a SELECT.
  */
 #ifndef TESSERA_COPY_H
 #define TESSERA_COPY_H
@@ -22,7 +22,7 @@
 
 /* ---- copy.c ---- */
 
-/* Takes over COPY FROM of cluster tables; rewrites COPY TO of them in place (then returns false). */
+/* Runs COPY FROM of cluster tables and returns true; rewrites COPY TO of them in place and returns false. */
 extern bool tessera_copy_statement(TesseraUtility *utility);
 
 /* Replaces nextval() and the like in a column default; set by init.c (the sequences are the planner's). NULL: as it is. */
@@ -50,7 +50,7 @@ extern void tessera_copy_stream_flush(TesseraCopyStream *stream, bool force);
 extern void tessera_copy_stream_end(TesseraCopyStream *stream);
 extern void tessera_copy_stream_finish(TesseraCopyStream *stream);
 
-/* After an error: never raises; the connection can be used for a rollback, or is closed. */
+/* After an error: ends the COPY; afterwards the connection can be used for a rollback, or is closed. Never raises. */
 extern void tessera_copy_stream_abort(TesseraCopyStream *stream);
 
 /* ---- copy_row.c: rows as COPY data ---- */

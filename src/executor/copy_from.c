@@ -2,16 +2,17 @@
  * copy_from.c
  *	  COPY FROM into a table of the cluster.
  *
- * Phases: accept (every shard that owns chunks locks the table and checks the version the router goes by; any stale: refresh and ask all again); rows (read,
- * find the shard, append to its stream); end (all streams told, then all answers read).
+ * Phases: accept (every shard that owns chunks locks the table and checks the version the router goes by; any stale: refresh and ask all again); rows
+ * (read, find the shard, append to its stream); end (all streams told, then all answers read).
  *
- * Two modes. Raw: text and CSV input whose rows need nothing of the router but their key goes on line by line as it came. Values: everything else (binary input, WHERE,
- * defaults that must be computed once) is read as values and sent as binary, or as text where a type has node-local OIDs.
+ * Two modes. Raw: text and CSV input whose rows need nothing of the router but their key goes on line by line as it came. Values: everything else
+ * (binary input, WHERE, defaults that must be computed once) is read as values and sent as binary, or as text where a type has node-local OIDs.
  *
- * This node's own rows go through the server's COPY: it pulls from a callback, which reads on until the next row is of this shard. The callback has no argument,
- * so the copy in progress is a static variable; copies nest (triggers), each restores the one before.
+ * This node's own rows go through the server's COPY: it pulls from a callback, which reads on until the next row is of this shard. The callback has
+ * no argument, so the copy in progress is a static variable; copies nest (triggers), each restores the one before.
  *
- * Memory: everything in the context current at the start, rows in the per-tuple context. Errors: every stream is brought out of COPY before they go on.
+ * Memory: everything in the context current at the start, rows in the per-tuple context. Errors: every stream is brought out of COPY before they go
+ * on.
  */
 #include "postgres.h"
 
@@ -142,7 +143,9 @@ keep_answer(TesseraCommand *command, PGresult *result)
 		command->error = result;
 }
 
-/* Do all shards accept the versions? Their answer holds until the transaction ends: they hold the table's lock, and the gate's if there is one. */
+/*
+ * True if all shards accept the versions. Their answer holds until the transaction ends: they hold the table's lock, and the gate's if there is one.
+ */
 static bool
 shards_accept(TesseraRoute *route, TesseraRunRequest *request)
 {
@@ -201,7 +204,10 @@ accept(Copy *copy)
 
 /* ---- what the shards are told ---- */
 
-/* Can lines go on as they came? Nothing may be left to the router: no WHERE, and no default that differs by time or place. */
+/*
+ * True if input lines can be sent on unchanged. Then nothing may be left for the router to do: no WHERE, and no default whose value depends on time
+ * or node.
+ */
 static bool
 lines_will_do(Copy *copy, List *where)
 {
@@ -258,7 +264,10 @@ append_line_options(StringInfo sql, const CopyFormatOptions *options)
 	appendStringInfo(sql, ", ENCODING %s", quote_literal_cstr(pg_encoding_to_char(GetDatabaseEncoding())));
 }
 
-/* COPY table (columns) FROM STDIN (options). FREEZE is not among them: it only saves a later vacuum work, and a shard did not make the table just now. */
+/*
+ * COPY table (columns) FROM STDIN (options). FREEZE is not among them: it only saves a later vacuum work, and a shard did not make the table just
+ * now.
+ */
 static void
 make_sql(Copy *copy, List *columns)
 {
@@ -266,7 +275,8 @@ make_sql(Copy *copy, List *columns)
 	ListCell   *cell;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "COPY %s", quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel)));
+	appendStringInfo(&sql, "COPY %s",
+					 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel)));
 	foreach(cell, columns)
 		appendStringInfo(&sql, "%s%s", foreach_current_index(cell) ? ", " : " (",
 						 quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(copy->rel), lfirst_int(cell) - 1)->attname)));

@@ -2,8 +2,8 @@
  * copy_stream.c
  *	  One COPY FROM STDIN on another node: opening, data with back-pressure, the answer, and the way out after an error.
  *
- * COPY does not go with pipeline mode: the connection leaves it for the time of the stream. libpq's own buffer grows without limit, so no more than one buffer
- * of ours is ever given to it before the socket has taken the last.
+ * COPY does not go with pipeline mode: the connection leaves it for the time of the stream. libpq's own buffer grows without limit, so no more than
+ * one buffer of ours is ever given to it before the socket has taken the last.
  *
  * Memory: the buffer lives in the context current at opening; the connection is transport's.
  */
@@ -78,8 +78,10 @@ tessera_copy_stream_open(TesseraCopyStream *stream, const TesseraRouting *routin
 	PQclear(result);
 }
 
-/* What the other node says meanwhile is taken off the socket, so that it never waits for us. Its error, if it has given up, is heard at the end: libpq does
- * not look at what arrives while data is copied in. */
+/*
+ * What the other node says meanwhile is taken off the socket, so that it never waits for us. Its error, if it has given up, is heard at the end:
+ * libpq does not look at what arrives while data is copied in.
+ */
 static void
 take_input(TesseraCopyStream *stream)
 {

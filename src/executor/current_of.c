@@ -45,8 +45,8 @@ cursor_name(const CurrentOfExpr *expr, EState *estate)
 	if (param->ptype != REFCURSOROID)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("type of parameter %d (%s) does not match that when preparing the plan (%s)", expr->cursor_param, format_type_be(param->ptype),
-						format_type_be(REFCURSOROID))));
+				 errmsg("type of parameter %d (%s) does not match that when preparing the plan (%s)", expr->cursor_param,
+						format_type_be(param->ptype), format_type_be(REFCURSOROID))));
 	return TextDatumGetCString(param->value);
 }
 
@@ -62,8 +62,8 @@ find_table(const PlannedStmt *plan, Oid relid, const char *cursor, AttrNumber *c
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
 		Index		rti;
 
-		if (!entry->resjunk || entry->resname == NULL || sscanf(entry->resname, TESSERA_CTID_COLUMN "%u", &rti) != 1 || rti > list_length(plan->rtable) ||
-			rt_fetch(rti, plan->rtable)->relid != relid)
+		if (!entry->resjunk || entry->resname == NULL || sscanf(entry->resname, TESSERA_CTID_COLUMN "%u", &rti) != 1 ||
+			rti > list_length(plan->rtable) || rt_fetch(rti, plan->rtable)->relid != relid)
 			continue;
 		if (found > 0)
 			raise_state("cursor \"%s\" has multiple FOR UPDATE/SHARE references to table \"%s\"", cursor, relid);

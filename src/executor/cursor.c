@@ -2,8 +2,8 @@
  * cursor.c
  *	  Numbers of statements being executed, and what cursors ask of them; see cursor.h.
  *
- * The list of numbers is the backend's; an entry leaves it with its query context, also after an error. The shards learn that a cursor is gone with the next
- * number they are told.
+ * The list of numbers is the backend's; an entry leaves it with its query context, also after an error. The shards learn that a cursor is gone with
+ * the next number they are told.
  */
 #include "postgres.h"
 
@@ -95,7 +95,7 @@ tessera_needs_running_plan(List *exprs)
 	return find_running((Node *) exprs, NULL);
 }
 
-/* DECLARE CURSOR and OPEN of PL/pgSQL ask for a fast plan, nobody else does. */
+/* DECLARE CURSOR and OPEN of PL/pgSQL ask for a fast plan, and nothing else does. */
 bool
 tessera_cursor_holds(List *exprs, bool locks)
 {

@@ -2,10 +2,11 @@
  * cursor.h
  *	  Cursors over rows of other nodes: other statements of the session run between their start and their fetches (doc/design.md#cursors).
  *
- * A cursor shows the rows as they are when it is opened, so its scans begin at ExecutorStart. What is fetched at once (a FOR loop of PL/pgSQL, a portal of the
- * protocol) is sent there. A scan of a declared cursor, and one that takes values from other rows or locks its rows, is held: a probe of it runs on every shard
- * it may go to, and the shard keeps the probe's snapshot under the statement's number; the scan itself runs at the fetch, as on a plain server, errors and locks
- * included. It is routed by the image that it was opened with, valid to the end of the transaction: a move since leaves the old rows, or ends in 40001.
+ * A cursor shows the rows as they are when it is opened, so its scans begin at ExecutorStart. What is fetched at once (a FOR loop of PL/pgSQL, a
+ * portal of the protocol) is sent there. A scan of a declared cursor, and one that takes values from other rows or locks its rows, is held: a probe
+ * of it runs on every shard it may go to, and the shard keeps the probe's snapshot under the statement's number; the scan itself runs at the fetch,
+ * as on a plain server, errors and locks included. It is routed by the image that it was opened with, valid to the end of the transaction: a move
+ * since leaves the old rows, or ends in 40001.
  */
 #ifndef TESSERA_CURSOR_H
 #define TESSERA_CURSOR_H
@@ -31,19 +32,19 @@ typedef struct TesseraStatementNumber
 /* The one of an EState, made if it is the first scan that asks. */
 extern TesseraStatementNumber *tessera_statement_number(EState *estate);
 
-/* In BeginCustomScan: is this the start of a portal that other statements may run between the fetches of? False for EXPLAIN. */
+/* In BeginCustomScan: true if a portal is being started between whose fetches other statements may run. False for EXPLAIN. */
 extern bool tessera_opens_cursor(int eflags);
 
-/* Calls open(scan) as a part of running the statement (nesting); then its rows belong to a cursor. */
+/* Calls open(scan) as part of the running statement (nesting level); marks its rows as a cursor's. */
 extern void tessera_open_in_cursor(void (*open) (void *scan), void *scan, EState *estate);
 
-/* Do the values come from the running plan (other rows, InitPlans)? */
+/* True if the values come from the running plan (other rows, InitPlans). */
 extern bool tessera_needs_running_plan(List *exprs);
 
-/* Of the portal being started: is its scan with these values held? See above. */
+/* For the portal being started: true if its scan with these values is held (see above). */
 extern bool tessera_cursor_holds(List *exprs, bool locks);
 
-/* ERROR 40001: a shard finds stale what an open cursor is routed by. */
+/* ERROR 40001: a shard found an open cursor's routing stale. */
 extern _Noreturn void tessera_cursor_stale(void);
 
 #endif							/* TESSERA_CURSOR_H */

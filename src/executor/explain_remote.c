@@ -2,11 +2,12 @@
  * explain_remote.c
  *	  The shard's side of EXPLAIN ANALYZE; see explain_remote.h.
  *
- * tessera.internal_explain_next comes in front of a statement and gives it a number. The statement then runs once, as it would, but measured; when it ends, its plan with
- * what was measured is kept as text, under its number, until tessera.internal_explained asks for it. Who announces and does not ask (EXPLAIN ANALYZE
- * without VERBOSE) leaves texts behind: only the newest KEPT are kept.
+ * tessera.internal_explain_next comes in front of a statement and gives it a number. The statement then runs once, as it would, but measured; when it
+ * ends, its plan with what was measured is kept as text, under its number, until tessera.internal_explained asks for it. Who announces and does not
+ * ask (EXPLAIN ANALYZE without VERBOSE) leaves texts behind: only the newest KEPT are kept.
  *
- * Memory: texts live in a context of their own until they are asked for, pushed out, or the backend exits. Nothing survives a crash, and nothing needs to.
+ * Memory: texts live in a context of their own until they are asked for, pushed out, or the backend exits. Nothing survives a crash, and nothing
+ * needs to.
  */
 #include "postgres.h"
 
@@ -98,8 +99,8 @@ keep(int64 number, const char *with_costs, const char *without)
 static void
 executor_start(QueryDesc *query, int eflags)
 {
-	if (next_number != 0 && tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker() && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
-		query->plannedstmt->relationOids != NIL)
+	if (next_number != 0 && tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker() &&
+		(eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && query->plannedstmt->relationOids != NIL)
 	{
 		query->instrument_options |= next_instrument;
 		measured = query;

@@ -8,7 +8,10 @@
 #include "postgres.h"
 #include "executor/execdesc.h"
 
-/* The plan of a query that has run (analyze: under these InstrumentOptions) or has only been started, as EXPLAIN VERBOSE shows it in text; palloc'd, without the last newline. */
+/*
+ * The plan of a query that has run (analyze: under these InstrumentOptions) or has only been started, as EXPLAIN VERBOSE shows it in text; palloc'd,
+ * without the last newline.
+ */
 extern char *tessera_plan_text(QueryDesc *query, bool analyze, int instrument, bool costs);
 
 /* From _PG_init: hooks. */

@@ -3,9 +3,9 @@
  *	  Executor of routed inserts: rows come from a plan of their own, each goes to the shard that owns its key.
  *
  * The source is read to its end before the first row is written, so a statement that selects from the table it inserts into does not meet its own
- * rows. Rows are collected for each shard and sent many in one statement (INSERT_BATCHES), the rest one by one; all fragments on one shard share
- * the snapshot of the first (statement number), so that ON CONFLICT and triggers see the statement as one. Rows of one statement that have come to belong to several
- * shards meanwhile are sent one by one.
+ * rows. Rows are collected for each shard and sent many in one statement (INSERT_BATCHES), the rest one by one; all fragments on one shard share the
+ * snapshot of the first (statement number), so that ON CONFLICT and triggers see the statement as one. Rows of one statement that have come to belong
+ * to several shards meanwhile are sent one by one.
  *
  * Memory: a batch's values live in its own context, reset when it is sent.
  */

@@ -2,12 +2,14 @@
  * key_update_scan.c
  *	  Executor of UPDATEs that assign the shard key: each row is deleted where it lies and inserted where its new key belongs.
  *
- * Phases: the rows are locked on their shards (FOR UPDATE), which answer each one's ctid, its old key and its new row, kept in a tuple store; then they are deleted by ctid,
- * many at a time, and then the new rows are inserted by a routed INSERT that reads the tuple store. All rows are locked before the first is written, so no
- * row is met twice. From the lock on nobody else can change or move a row, its table's ctids stay: the table lock forbids a rewrite, the row lock is waited for by a move.
- * The locks must live until the deletion: nothing here may be committed on its own.
+ * Phases: the rows are locked on their shards (FOR UPDATE), which answer each one's ctid, its old key and its new row, kept in a tuple store; then
+ * they are deleted by ctid, many at a time, and then the new rows are inserted by a routed INSERT that reads the tuple store. All rows are locked
+ * before the first is written, so no row is met twice. Once a row is locked, no other transaction can change or move it, and the table's ctids stay:
+ * the table lock forbids a rewrite, the row lock is waited for by a move. The locks must live until the deletion: nothing here may be committed on
+ * its own.
  *
- * The DELETE needs a newer snapshot than the lock had: what was locked is the newest version of a row, which may be younger. So it is a statement of its own on its shard.
+ * The DELETE needs a newer snapshot than the lock had: what was locked is the newest version of a row, which may be younger. So it is a statement of
+ * its own on its shard.
  *
  * Memory: the query context of the outer statement; the tuple store ends with the node.
  */
@@ -98,8 +100,8 @@ static QueryDesc *
 start_plan(KeyUpdateState *state, TesseraKeyUpdatePrivate which, int eflags)
 {
 	EState	   *estate = state->css.ss.ps.state;
-	QueryDesc  *query = CreateQueryDesc(list_nth(private_of(state), which), estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver,
-										estate->es_param_list_info, state->environment, estate->es_instrument);
+	QueryDesc  *query = CreateQueryDesc(list_nth(private_of(state), which), estate->es_sourceText, estate->es_snapshot, InvalidSnapshot,
+										None_Receiver, estate->es_param_list_info, state->environment, estate->es_instrument);
 
 	standard_ExecutorStart(query, eflags);
 	return query;
@@ -175,7 +177,7 @@ table_changed(void)
 			 errhint("Run the statement again.")));
 }
 
-/* Is the table sharded by the columns that it was planned with? */
+/* True if the table is sharded by the columns that it was planned with. */
 static const TesseraTable *
 check_table(KeyUpdateState *state, const TesseraRouting *routing)
 {

@@ -19,19 +19,19 @@
 
 typedef struct TesseraLocalPart TesseraLocalPart;
 
-/* True while a local part is being planned: the planner hook plans in shard mode. Consumed (reset) by reading. */
+/* True if a local part is about to be planned: the planner hook then plans in shard mode. Reading resets it. */
 extern bool tessera_local_planning(void);
 
 /* Parameters of a local text, palloc'd in the current context; NULL: it has none. Values are not copied. */
 extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const Datum *values, const bool *nulls);
 
 /*
- * The custom or generic plan of the text, made in shard mode. Locks on its tables are held; CurrentResourceOwner has a reference to it, to be released with
- * ReleaseCachedPlan.
+ * The custom or generic plan of the text, made in shard mode. Locks on its tables are held; CurrentResourceOwner has a reference to it, to be
+ * released with ReleaseCachedPlan.
  */
 extern CachedPlan *tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo params);
 
-/* After a plan in shard mode that tessera_local_planning asked for: the next may be one of the same local part. */
+/* Sets it again: the next plan belongs to the same local part. */
 extern void tessera_local_planning_again(void);
 
 /*

@@ -2,14 +2,14 @@
  * local_statement.c
  *	  The local plan in the place of the routed one; see local_statement.h.
  *
- * At ExecutorStart the keys are read off the plan (constants and parameters only: anything else is evaluated by the executor, in statement_scan.c), the
- * statement is routed, and if its one shard is this node, the local plan is taken from the plan cache and checked under the statement's snapshot, as for any
- * local part. What fits is put into the QueryDesc before core starts it; at ExecutorEnd the QueryDesc gets back what it came with. Whatever does not
- * fit (several shards, another node, found stale, EXPLAIN, other columns than the client was told) is left to the routed plan.
+ * At ExecutorStart the keys are read off the plan (constants and parameters only: anything else is evaluated by the executor, in statement_scan.c),
+ * the statement is routed, and if its one shard is this node, the local plan is taken from the plan cache and checked under the statement's snapshot,
+ * as for any local part. What fits is put into the QueryDesc before core starts it; at ExecutorEnd the QueryDesc gets back what it came with.
+ * Whatever does not fit (several shards, another node, found stale, EXPLAIN, other columns than the client was told) is left to the routed plan.
  *
- * Memory: a LocalStatement and its parameters live in the context that is current at ExecutorStart, above the executor's own; the list of those that run
- * is left when the executor's context goes, also by an error. The reference to the cached plan belongs to the resource owner of ExecutorStart, which lets go of it
- * after an error.
+ * Memory: a LocalStatement and its parameters live in the context that is current at ExecutorStart, above the executor's own; the list of those that
+ * run is left when the executor's context goes, also by an error. The reference to the cached plan belongs to the resource owner of ExecutorStart,
+ * which lets go of it after an error.
  */
 #include "postgres.h"
 
@@ -125,7 +125,7 @@ belongs_here(List *private, const TesseraRouting *routing, const Values *values)
 		targets[0] == routing->self;
 }
 
-/* Does the local plan return the columns that the routed one announces? */
+/* True if the local plan returns the columns that the routed one announces. */
 static bool
 same_columns(List *routed, List *local)
 {
@@ -152,7 +152,7 @@ same_columns(List *routed, List *local)
 	return n == list_length(routed);
 }
 
-/* May the local plan run now, under the statement's snapshot? Its locks are held. */
+/* True if the local plan may run now, under the statement's snapshot. Its locks are held. */
 static bool
 fits(QueryDesc *query, CustomScan *scan, const TesseraRouting *routing, PlannedStmt *plan, ParamListInfo params)
 {

@@ -2,9 +2,9 @@
  * ownership.c
  *	  The ownership filter's function; see ownership.h.
  *
- * tessera.owned(group uuid, VARIADIC key "any"): true unless the row's key lies in a deletion range that is not owned, by the placement that the active
- * snapshot sees. Per call site the key space and, per snapshot, the placement are cached in fn_extra.
- * tessera.require_owned(...) is its counterpart for rows to be written, after their BEFORE triggers.
+ * tessera.owned(group uuid, VARIADIC key "any"): true unless the row's key lies in a deletion range that is not owned, by the placement that the
+ * active snapshot sees. Per call site the key space and, per snapshot, the placement are cached in fn_extra. tessera.require_owned(...) is its
+ * counterpart for rows to be written, after their BEFORE triggers.
  */
 #include "postgres.h"
 
@@ -102,7 +102,7 @@ tessera_has_ownership_filter(List *quals)
 	return false;
 }
 
-/* Anybody may call these functions: values of other types than the key's would be taken for what they are not. */
+/* Any user may call these functions: values of other types than the key's would be taken for what they are not. */
 static void
 check_arguments(FunctionCallInfo fcinfo, TesseraKeySpace *ks)
 {
@@ -188,8 +188,8 @@ tessera_owned(PG_FUNCTION_ARGS)
 }
 
 /*
- * tessera.require_owned(group uuid, VARIADIC key "any"): the statement was routed and passed the gate by the keys it named; a BEFORE trigger has given the row
- * another one, perhaps. Its owner must be this shard, and where a migration is under way the gate lock is due for it, too.
+ * tessera.require_owned(group uuid, VARIADIC key "any"): the statement was routed and passed the gate by the keys it named; a BEFORE trigger has
+ * given the row another one, perhaps. Its owner must be this shard, and where a migration is under way the gate lock is due for it, too.
  */
 Datum
 tessera_require_owned(PG_FUNCTION_ARGS)

@@ -2,9 +2,10 @@
  * part_scan.c
  *	  Executor of a statement with data-modifying WITH queries whose parts go to different shards.
  *
- * The parts run one after the other, each to its end and once, whether its rows are wanted or not; the rows are kept in tuple stores, from which later parts read
- * them. The last part is the statement itself. All of it is one statement on each shard: parts share the snapshot of the first that runs there, and none sees what
- * another has written (TesseraParts in run.h). Nothing is committed before all is done, so a shard found stale after the first part ran ends the transaction with 40001.
+ * The parts run one after the other, each to its end and once, whether its rows are wanted or not; the rows are kept in tuple stores, from which
+ * later parts read them. The last part is the statement itself. All of it is one statement on each shard: parts share the snapshot of the first that
+ * runs there, and none sees what another has written (TesseraParts in run.h). Nothing is committed before all is done, so a shard found stale after
+ * the first part ran ends the transaction with 40001.
  *
  * Memory: the query context of the outer statement; tuple stores end with the node.
  */

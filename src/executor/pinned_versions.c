@@ -2,12 +2,12 @@
  * pinned_versions.c
  *	  The group versions that a transaction with one snapshot goes by; see pinned_versions.h.
  *
- * A shard takes its snapshot when the transaction first comes to it. If a range moves before that, to a shard the transaction has not used, that shard has no
- * older snapshot to tell by: it would show the range as it is now, and let it be changed, though the transaction has seen it as it was. So the
- * router remembers the version of each group at its first accepted statement; what has received a chunk since cannot be used any more.
+ * A shard takes its snapshot when the transaction first comes to it. If a range moves before that, to a shard the transaction has not used, that
+ * shard has no older snapshot to tell by: it would show the range as it is now, and let it be changed, though the transaction has seen it as it was.
+ * So the router remembers the version of each group at its first accepted statement; what has received a chunk since cannot be used any more.
  *
- * The list lives in TopTransactionContext; it is of the transaction whose local id it carries, and goes with it. A version seen by a failed attempt is
- * not pinned: it may be older than the transaction.
+ * The list lives in TopTransactionContext; it is of the transaction whose local id it carries, and goes with it. A version seen by a failed attempt
+ * is not pinned: it may be older than the transaction.
  */
 #include "postgres.h"
 

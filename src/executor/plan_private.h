@@ -39,7 +39,10 @@ typedef enum TesseraStatementFlags
 	TABLE_NODES = 32			/* T3: its rows' tableoid is the number of the node that they lie on (planner/cursor_rows.h) */
 } TesseraStatementFlags;
 
-/* Names of columns of a cursor's plan that are dropped before the user sees them, each followed by the number of its table in the range table: where the row lies. */
+/*
+ * Names of columns of a cursor's plan that are dropped before the user sees them, each followed by the number of its table in the range table: where
+ * the row lies.
+ */
 #define TESSERA_CTID_COLUMN "tessera_ctid"
 #define TESSERA_NODE_COLUMN "tessera_node"
 
@@ -65,7 +68,8 @@ typedef enum TesseraInsertPrivate
 	INSERT_RELID,				/* Integer */
 	INSERT_SOURCE,				/* PlannedStmt of the rows */
 	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS */
-	INSERT_BATCHES,				/* List of (String, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind */
+	/* List of (String, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind */
+	INSERT_BATCHES,
 	INSERT_ROW_COLUMNS,			/* Integer: how many of the parameters, the first ones, are columns of the row */
 	INSERT_COUNT
 } TesseraInsertPrivate;

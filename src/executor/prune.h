@@ -10,14 +10,17 @@
 
 #include "routing/routing.h"
 
-/* A condition, as planned: IntList (strategy, index of the value's expression in custom_exprs); strategy as btree's, or TESSERA_PRUNE_IN for an array. */
+/*
+ * A condition, as planned: IntList (strategy, index of the value's expression in custom_exprs); strategy as btree's, or TESSERA_PRUNE_IN for an
+ * array.
+ */
 #define TESSERA_PRUNE_IN 0
 
 /*
- * Shards that may have rows which meet all conditions (AND). values/nulls/types: of custom_exprs, evaluated. Result palloc'd; at least one shard: if no row
- * can qualify, one that may say so.
+ * Shards that may have rows which meet all conditions (AND). values/nulls/types: of custom_exprs, evaluated. Result palloc'd; at least one shard: if
+ * no row can qualify, one that may say so.
  */
-extern TesseraTargets *tessera_prune(const TesseraRouting *routing, const TesseraTable *table, List *conditions, const Datum *values, const bool *nulls,
-									 const Oid *types);
+extern TesseraTargets *tessera_prune(const TesseraRouting *routing, const TesseraTable *table, List *conditions, const Datum *values,
+									 const bool *nulls, const Oid *types);
 
 #endif							/* TESSERA_PRUNE_H */

@@ -42,8 +42,8 @@ prepare_params(TesseraRemoteQuery *query)
 		{
 			getTypeOutputInfo(query->types[i], &function, &varlena);
 			/*
-			 * The other end has found out the parameter's type by itself, when the statement was prepared, and stays with it. A type that was dropped and made anew
-			 * has the same name, in the same text; here, as there, it is known by another OID.
+			 * The other end has found out the parameter's type by itself, when the statement was prepared, and stays with it. A type that was dropped
+			 * and made anew has the same name, in the same text; here, as there, it is known by another OID.
 			 */
 			query->shape = hash_combine(query->shape, query->types[i]);
 		}

@@ -47,8 +47,8 @@ typedef struct TesseraWireParams
 } TesseraWireParams;
 
 /*
- * types: nparams parameter types. desc: full row type of the slots to fill, or NULL; attnums (NULL: all, in order): list of the attributes that the result's
- * columns stand for, natts of them. sql and desc are not copied.
+ * types: nparams parameter types. desc: full row type of the slots to fill, or NULL; attnums (NULL: all, in order): list of the attributes that the
+ * result's columns stand for, natts of them. sql and desc are not copied.
  */
 extern TesseraRemoteQuery *tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleDesc desc, int natts,
 													 const AttrNumber *attnums);
@@ -62,7 +62,10 @@ extern TesseraRemoteQuery *tessera_remote_query_probe(const TesseraRemoteQuery *
 /* Values in their form on the wire, in the current context. The query can be sent after that. */
 extern void tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *nulls, TesseraWireParams *out);
 
-/* Stores row `row` of the result into the (virtual) slot; by-reference values are allocated in the current context. ERROR XX001-like on a wrong shape. */
+/*
+ * Stores row `row` of the result into the (virtual) slot; by-reference values are allocated in the current context. ERROR XX001-like on a wrong
+ * shape.
+ */
 extern void tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTableSlot *slot);
 
 #endif							/* TESSERA_REMOTE_QUERY_H */

@@ -2,8 +2,8 @@
  * run.c
  *	  One execution of a query on a set of shards; see run.h.
  *
- * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows,
- * end. A remote target's pending results are a list of PGresults filled by the connection's handler, whoever reads that connection; what comes faster
+ * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows, end. A
+ * remote target's pending results are a list of PGresults filled by the connection's handler, whichever call reads that connection; what comes faster
  * than it is read goes to a tuple store, whose files belong to the resource owner of tessera_run_make.
  */
 #include "postgres.h"
@@ -165,7 +165,7 @@ spool_rows(TesseraRun *run, RunTarget *target, PGresult *result)
 	}
 }
 
-/* Rows that nobody waits for: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
+/* Rows that are not read yet: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
 static void
 spool_result(RunTarget *target, PGresult *result)
 {
@@ -244,8 +244,8 @@ receive_result(TesseraCommand *command, PGresult *result)
 }
 
 /*
- * What the shard is told: for each table what it is taken for (a version under the table's own id: major 1 sharded, 0 placed), and for a sharded one the
- * version of its group by which the statement is routed.
+ * What the shard is told: for each table what it is taken for (a version under the table's own id: major 1 sharded, 0 placed), and for a sharded one
+ * the version of its group by which the statement is routed.
  */
 static int
 versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion *versions)
@@ -333,8 +333,9 @@ raise_unknown(RunTarget *target)
 }
 
 /*
- * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and then the answer
- * must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late. It ends when the node stands still.
+ * A write that its shard commits by itself: an error here would say that nothing was done. So, as for a COMMIT, a request to cancel is passed on, and
+ * then the answer must come within tessera.commit_timeout; it says what became of the statement. If that is done, the request came too late. It ends
+ * when the node stands still.
  */
 static void
 await_autocommit(RunTarget *target)

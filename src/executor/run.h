@@ -39,7 +39,8 @@ typedef struct TesseraRunRequest
 } TesseraRunRequest;
 
 /*
- * While the parts of one statement run (part_scan.c): all runs of this nesting level belong to the statement and are fragments of it, whatever their requests say. NULL: none.
+ * While the parts of one statement run (part_scan.c): all runs of this nesting level belong to the statement and are fragments of it, whatever their
+ * requests say. NULL: none.
  */
 typedef struct TesseraParts
 {
@@ -69,13 +70,16 @@ extern uint64 tessera_run_processed(TesseraRun *run);
 /* Drops what is pending and ends the local part. */
 extern void tessera_run_end(TesseraRun *run);
 
-/* A snapshot for another attempt: a fresh one (released at tessera_run_end) where the isolation level allows, else the statement's own. */
+/* The snapshot for another attempt: a new one (released at tessera_run_end) where the isolation level allows it, else the statement's own. */
 extern Snapshot tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own);
 
-/* The one of the attempt that was accepted, NULL if it was the statement's own: the caller's from now on, to be unregistered. */
+/* The snapshot of the attempt that was accepted; NULL if it was the statement's own. The caller owns it from now on and unregisters it. */
 extern Snapshot tessera_run_take_snapshot(TesseraRun *run);
 
-/* Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE, before tessera_run_end. None of a run that was not measured. */
+/*
+ * Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE, before tessera_run_end. None of a run that was not
+ * measured.
+ */
 typedef struct TesseraRunStats
 {
 	int32		node_id;

@@ -19,8 +19,8 @@ tessera_executor_settings_init(void)
 {
 	DefineCustomIntVariable("tessera.gate_timeout", "How long a statement waits for a closed gate or for stale routing to settle.", NULL,
 							&tessera_gate_timeout, 10000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
-	DefineCustomIntVariable("tessera.log_min_gate_wait", "Log statements that have waited at the gate of a migration at least this long.", "-1: none.",
-							&tessera_log_min_gate_wait, -1, -1, INT_MAX, PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.log_min_gate_wait", "Log statements that have waited at the gate of a migration at least this long.",
+							"-1: none.", &tessera_log_min_gate_wait, -1, -1, INT_MAX, PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable("tessera.stream_rows", "Read rows of remote results one by one instead of whole results in memory.", NULL,
 							 &tessera_stream_rows, true, PGC_USERSET, 0, NULL, NULL, NULL);
 }

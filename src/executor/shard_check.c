@@ -2,8 +2,8 @@
  * shard_check.c
  *	  The check before a statement touches a row of this shard; see shard_check.h.
  *
- * Order matters: table locks are held, the snapshot is taken, and only then the newest placement is read. Writers of a migrating group take the gate lock
- * first and read the gate after it, so the mover, which closes the gate first and looks for holders after, cannot miss one.
+ * Order matters: table locks are held, the snapshot is taken, and only then the newest placement is read. Writers of a migrating group take the gate
+ * lock first and read the gate after it, so the mover, which closes the gate first and looks for holders after, cannot miss one.
  *
  * A stale statement of an internal connection is not an error: it is answered by an INFO message with SQLSTATE TS001 and runs nothing, so that the
  * router's transaction here stays whole and the statement can be routed again in the middle of it.
@@ -113,8 +113,8 @@ touches_gate(const TesseraPlacement *newest, TesseraKeySpace *ks, const TesseraT
 }
 
 /*
- * A migration of the group is under way: take the gate lock if this statement has to, wait while the gate is closed to it. Returns with the image at which
- * the statement may go on; and since when it has waited, if it has.
+ * A migration of the group is under way: take the gate lock if this statement has to, wait while the gate is closed to it. Returns with the image at
+ * which the statement may go on; and since when it has waited, if it has.
  */
 static const TesseraRouting *
 wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched, TimestampTz *since)
@@ -257,7 +257,10 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 		return found_stale(newest);
 	if (!newest && placement->gate == TESSERA_GATE_READ)
 	{
-		/* The snapshot sees a moment at which it was open who owns the range; by now it is decided, and the rows it would see are right in neither case. */
+		/*
+		 * The snapshot sees a moment at which it was open who owns the range; by now it is decided, and the rows it would see are right in neither
+		 * case.
+		 */
 		if (!have_touched && check->plan)
 			tessera_touched(check->plan, check->params, routing, group, &touched);
 		else if (!have_touched)
@@ -276,7 +279,7 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	return TESSERA_ACCEPTED;
 }
 
-/* Does the router take the table for what it is? It may have told the version of a group that the table has joined without its knowing. */
+/* True if the router takes the table for what it is: placed or sharded. It may know a group, but not that the table has joined it. */
 static bool
 taken_for_what_it_is(Check *check, const TesseraTable *table)
 {
@@ -316,7 +319,7 @@ await_placements(Check *check)
 	}
 }
 
-/* Is it a table of the extension's own? Those are not rows of the cluster, and are read to find out what is. */
+/* True for a table of the extension's own: its rows are no rows of the cluster, and are read to find out what is. */
 static bool
 is_own_table(Oid relid)
 {

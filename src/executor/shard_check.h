@@ -1,6 +1,7 @@
 /*
  * shard_check.h
- *	  Before a statement touches a row of this shard: is it routed by the placement that its snapshot sees? (doc/design.md#stale-answers)
+ *	  The check before a statement touches a row of this shard: it must be routed by the placement that its snapshot sees
+ *	  (doc/design.md#stale-answers).
  *
  * Called with the statement's table locks held (parser or plan cache took them) and its snapshot taken, by the ExecutorStart hook for statements of
  * internal connections and by local parts. A statement inside a range whose gate is closed waits here, with a deadline.
@@ -29,8 +30,8 @@ typedef enum TesseraVerdict
 } TesseraVerdict;
 
 /*
- * routed NULL: the versions told on this internal connection. ERROR 40001 instead of STALE where a new snapshot cannot be had (REPEATABLE READ and above);
- * ERROR 57014-like (55P03) when the gate stays closed past tessera.gate_timeout.
+ * routed NULL: the versions told on this internal connection. ERROR 40001 instead of STALE where a new snapshot cannot be had (REPEATABLE READ and
+ * above); ERROR 57014-like (55P03) when the gate stays closed past tessera.gate_timeout.
  */
 extern TesseraVerdict tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, const TesseraRoutedBy *routed);
 

@@ -2,9 +2,9 @@
  * statement_scan.c
  *	  Executor of whole statements: T1 (one shard, chosen at execution), and DML that goes whole to every shard of its group.
  *
- * Begin prepares expressions only. The first Exec evaluates parameters and keys once, routes by the current image, runs, and routes again as long as a
- * shard finds it stale. If the pins fall on different shards, or a table was sharded since, another plan of the same Query runs instead, nested.
- * A cursor is routed, and asks its shard, when it opens (cursor.h).
+ * Begin prepares expressions only. The first Exec evaluates parameters and keys once, routes by the current image, runs, and routes again as long as
+ * a shard finds it stale. If the pins fall on different shards, or a table was sharded since, another plan of the same Query runs instead, nested. A
+ * cursor is routed, and asks its shard, when it opens (cursor.h).
  */
 #include "postgres.h"
 
@@ -109,7 +109,8 @@ begin(CustomScanState *node, EState *estate, int eflags)
 
 	state->flags = intVal(list_nth(private, STATEMENT_FLAGS));
 	tessera_values_init(&state->values, node);
-	state->query = tessera_remote_query_make(strVal(list_nth(private, STATEMENT_SQL)), intVal(list_nth(private, STATEMENT_NPARAMS)), state->values.types,
+	state->query = tessera_remote_query_make(strVal(list_nth(private, STATEMENT_SQL)), intVal(list_nth(private, STATEMENT_NPARAMS)),
+											 state->values.types,
 											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
 											 list_length(scan->custom_scan_tlist), NULL);
 	open_relations(estate);

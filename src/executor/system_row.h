@@ -17,7 +17,10 @@
 extern TupleTableSlot *tessera_system_row_slot(EState *estate, TupleDesc desc);
 extern void tessera_system_row_set(TupleTableSlot *slot, AttrNumber attribute, Datum value);
 
-/* The row type, with the system columns among the attributes behind it, in their order; attnums: where in it each attribute is. In the current context. */
+/*
+ * The row type, with the system columns among the attributes behind it, in their order; attnums: where in it each attribute is. In the current
+ * context.
+ */
 extern TupleDesc tessera_system_row_desc(TupleDesc desc, List *attributes, AttrNumber *attnums);
 
 #endif							/* TESSERA_SYSTEM_ROW_H */

@@ -2,8 +2,8 @@
  * table_scan.c
  *	  Executor of scans of one cluster table (T3): the rows of all its shards come in here, the rest of the plan runs on the router.
  *
- * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each (re)scan: one
- * if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
+ * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each
+ * (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
  * fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
  */
 #include "postgres.h"
@@ -89,8 +89,8 @@ create_state(CustomScan *scan)
 }
 
 /*
- * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a cursor's rows are
- * fetched is read by the rights of who opened it.
+ * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a
+ * cursor's rows are fetched is read by the rights of who opened it.
  */
 static void
 set_reader(TableState *state)
@@ -163,10 +163,12 @@ choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 	if (table->group < 0)
 		state->targets[0] = table->node_id;
 	else if (state->pin != NIL && known)
-		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values.values, state->values.nulls, state->values.types, &no_row);
+		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values.values, state->values.nulls, state->values.types,
+												  &no_row);
 	else
 	{
-		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, state->values.values, state->values.nulls, state->values.types);
+		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, state->values.values, state->values.nulls,
+											   state->values.types);
 
 		state->ntargets = owners->n;
 		memcpy(state->targets, owners->node_ids, sizeof(int) * owners->n);
@@ -448,7 +450,7 @@ tessera_scan_routing(PlanState *state, Oid relid)
 	return find.routing;
 }
 
-/* May the values be evaluated without running the plan? They are then. */
+/* Evaluates the values if that is possible without running the plan; true if it was. */
 static bool
 knows_values(TableState *state)
 {

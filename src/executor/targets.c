@@ -50,7 +50,8 @@ convert_integer(Datum value, Oid from, Oid to, Datum *result)
 }
 
 int32
-tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, const Datum *values, const bool *nulls, const Oid *types, bool *no_row)
+tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, const Datum *values, const bool *nulls, const Oid *types,
+					  bool *no_row)
 {
 	const TesseraGroup *group = tessera_routing_group(routing, table->group);
 	Datum		key[TESSERA_MAX_KEY_COLUMNS];
@@ -119,7 +120,7 @@ add_target(int32 *targets, int n, int32 node_id)
 	return n + 1;
 }
 
-/* Are the tables that were sharded at planning still so? */
+/* True if the tables that were sharded at planning still are. */
 static bool
 sharded_as_planned(const List *relids, const TesseraRouting *routing)
 {
@@ -136,7 +137,8 @@ sharded_as_planned(const List *relids, const TesseraRouting *routing)
 }
 
 int
-tessera_targets_of_statement(const List *private, const TesseraRouting *routing, const Datum *values, const bool *nulls, const Oid *types, int32 *targets)
+tessera_targets_of_statement(const List *private, const TesseraRouting *routing, const Datum *values, const bool *nulls, const Oid *types,
+							 int32 *targets)
 {
 	List	   *sharded = list_nth(private, STATEMENT_SHARDED);
 	int			n = 0;

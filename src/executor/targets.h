@@ -12,8 +12,10 @@
 
 #include "routing/routing.h"
 
-/* Converts values of expressions (types as exprType) to the key columns of a sharded table and finds the owner. *no_row: a null or out-of-range value: no row can
- * have this key (any shard may answer). ERROR 42P01-like if the table is no longer sharded as planned: see caller. */
+/*
+ * Converts values of expressions (types as exprType) to the key columns of a sharded table and finds the owner. *no_row: a value is null or out of
+ * range, so no row can have this key, and any shard may answer. ERROR 42P01-like if the table is no longer sharded as planned: see caller.
+ */
 extern int32 tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, const Datum *values, const bool *nulls, const Oid *types,
 								   bool *no_row);
 
@@ -22,13 +24,13 @@ extern int32 tessera_target_of_pin(const TesseraRouting *routing, const TesseraT
 								   const Oid *types, bool *no_row);
 
 /*
- * Shards of a whole statement, each once, into targets (room for TESSERA_MAX_NODES); private: its plan's custom_private (plan_private.h). Returns how many; -1: a
- * table's placement is of another nature than when the statement was planned (sharded meanwhile): plan again.
+ * Shards of a whole statement, each once, into targets (room for TESSERA_MAX_NODES); private: its plan's custom_private (plan_private.h). Returns how
+ * many; -1: a table's placement is of another nature than when the statement was planned (sharded meanwhile): plan again.
  */
 extern int	tessera_targets_of_statement(const List *private, const TesseraRouting *routing, const Datum *values, const bool *nulls, const Oid *types,
 										 int32 *targets);
 
-/* Are two types' values interchangeable for pins (same, binary coercible, or both integers)? */
+/* True if values of the two types are interchangeable in pins: same type, binary coercible, or both integers. */
 extern bool tessera_pin_types_compatible(Oid value_type, Oid key_type);
 
 #endif							/* TESSERA_TARGETS_H */

@@ -64,7 +64,10 @@ known_value(Walk *walk, Node *node, Oid type, Datum *value)
 	return false;
 }
 
-/* Is it this column of the table? In an index-only scan a Var is a column of the index, which index_columns (NIL in other scans) translates. */
+/*
+ * True if the Var is this column of the table. In an index-only scan a Var is a column of the index, which index_columns (NIL in other scans)
+ * translates.
+ */
 static bool
 is_column(Node *node, Index rti, AttrNumber attribute, List *index_columns)
 {

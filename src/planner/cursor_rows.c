@@ -2,8 +2,8 @@
  * cursor_rows.c
  *	  Plans of cursors whose rows can be gone back to, and changed by WHERE CURRENT OF; see cursor_rows.h.
  *
- * A row of a cursor is known by its shard and its ctid. Both are columns of the plan that are dropped before the user sees them, so they pass through sorts and
- * joins; executor/current_of.c reads them. The shard takes the place of tableoid, which is a constant for a table without children.
+ * A row of a cursor is known by its shard and its ctid. Both are columns of the plan that are dropped before the user sees them, so they pass through
+ * sorts and joins; executor/current_of.c reads them. The shard takes the place of tableoid, which is a constant for a table without children.
  */
 #include "postgres.h"
 
@@ -22,7 +22,7 @@
 
 /* ---- positions ---- */
 
-/* Is one row of the table behind each row of the query? As core sees it for WHERE CURRENT OF. */
+/* True if each row of the query stands for one row of the table, by the rule of core for WHERE CURRENT OF. */
 static bool
 shows_rows(Query *query)
 {
@@ -122,7 +122,8 @@ tessera_add_positions(Query *query, const TesseraRouting *routing)
 		RangeTblEntry *rte = rt_fetch(rti, query->rtable);
 		FoldContext fold = {.rti = rti, .relid = rte->relid};
 
-		if (rte->rtekind != RTE_RELATION || rte->relkind != RELKIND_RELATION || rte->tablesample || tessera_routing_table(routing, rte->relid) == NULL ||
+		if (rte->rtekind != RTE_RELATION || rte->relkind != RELKIND_RELATION || rte->tablesample ||
+			tessera_routing_table(routing, rte->relid) == NULL ||
 			has_subclass(rte->relid) || !may_be_named(query, rti) || query_tree_walker(query, names_ctid, &fold, 0))
 			continue;
 		if (result == NULL)

@@ -2,8 +2,9 @@
  * deparse.c
  *	  SQL text of a prepared query, by PostgreSQL's own deparser, and a cache of the texts of this backend.
  *
- * Constants have become parameters before (tessera_lift_constants), so statements that differ only in them have equal trees and share one text. The cache maps a
- * tree to its text: a bucket by a cheap hash, then equal(). Any invalidation of a relation, function, type, operator or schema empties it: names may have changed.
+ * Constants have become parameters before (tessera_lift_constants), so statements that differ only in them have equal trees and share one text. The
+ * cache maps a tree to its text: a bucket by a cheap hash, then equal(). Any invalidation of a relation, function, type, operator or schema empties
+ * it: names may have changed.
  *
  * Memory: a context of its own below TopMemoryContext, reset whole.
  */

@@ -2,9 +2,9 @@
  * key_update.c
  *	  Plans of UPDATEs that assign the shard key; see key_update.h.
  *
- * Three statements: a SELECT ... FOR UPDATE that computes the new rows where the old ones lie, a DELETE of the locked rows by ctid, and a routed INSERT of the new rows,
- * which reads them from a tuple store by an ephemeral name. The first and the last are planned as statements of their own. Everything is palloc'd in the
- * planner's context.
+ * Three statements: a SELECT ... FOR UPDATE that computes the new rows where the old ones lie, a DELETE of the locked rows by ctid, and a routed
+ * INSERT of the new rows, which reads them from a tuple store by an ephemeral name. The first and the last are planned as statements of their own.
+ * Everything is palloc'd in the planner's context.
  */
 #include "postgres.h"
 
@@ -54,7 +54,7 @@ tessera_changes_key(Query *query, const TesseraAnalysis *analysis)
 
 /* ---- what cannot be ---- */
 
-/* Does a DELETE and an INSERT do the same for the table as an UPDATE? */
+/* True if a DELETE and an INSERT have the same effect on the table as an UPDATE. */
 static bool
 table_allows(Relation relation, TesseraReason *reason)
 {
@@ -74,7 +74,7 @@ table_allows(Relation relation, TesseraReason *reason)
 	return true;
 }
 
-/* Is it one of the table alone, which assigns whole columns? */
+/* True for an UPDATE of the table alone that assigns whole columns. */
 static bool
 statement_allows(Query *query, TesseraReason *reason)
 {
@@ -122,8 +122,8 @@ new_value(Query *update, Relation relation, AttrNumber attribute)
 }
 
 /*
- * Where an assignment's coercion to the column's length or domain has its argument; NULL: the expression is none. As text of a SELECT it would be an explicit cast,
- * which cuts what is too long. So the lock query answers the argument, and the INSERT's source coerces it.
+ * Where an assignment's coercion to the column's length or domain has its argument; NULL: the expression is none. As text of a SELECT it would be an
+ * explicit cast, which cuts what is too long. So the lock query answers the argument, and the INSERT's source coerces it.
  */
 static Node **
 coerced(Node *expr)

@@ -12,10 +12,10 @@
 #include "planner/pins.h"
 #include "planner/ship.h"
 
-/* Is it an UPDATE of a sharded table that assigns a key column another value? */
+/* True for an UPDATE of a sharded table that assigns another value to a key column. */
 extern bool tessera_changes_key(Query *query, const TesseraAnalysis *analysis);
 
-/* The plan (executor/key_update_scan.c) of such an UPDATE; NULL and *reason if it cannot be. */
+/* The plan (executor/key_update_scan.c) of such an UPDATE; NULL and *reason if there is none. */
 extern PlannedStmt *tessera_plan_key_update(Query *query, const char *source_text, int cursor_options, ParamListInfo params,
 											const TesseraRouting *routing, TesseraReason *reason);
 

@@ -2,8 +2,8 @@
  * part_plan.c
  *	  Each WITH query of a statement becomes a statement of its own, whose rows the others read from a tuple store; see part_plan.h.
  *
- * The tuple store goes by an ephemeral name in the executor's query environment, so a reference to a WITH query only changes its kind of range table entry. Parts are
- * planned by the planner hook like any statement, each by its best tier.
+ * The tuple store goes by an ephemeral name in the executor's query environment, so a reference to a WITH query only changes its kind of range table
+ * entry. Parts are planned by the planner hook like any statement, each by its best tier.
  */
 #include "postgres.h"
 

@@ -11,7 +11,7 @@
 
 #include "planner/ship.h"
 
-/* The plan (executor/part_scan.c); NULL and *reason if it cannot be. What a part of it cannot do is an ERROR, as for a statement of its own. */
+/* The plan (executor/part_scan.c); NULL and *reason if there is none. ERROR if a part cannot be planned, as for a statement of its own. */
 extern PlannedStmt *tessera_plan_parts(Query *query, const char *source, int cursor_options, ParamListInfo params, TesseraReason *reason);
 
 #endif							/* TESSERA_PART_PLAN_H */

@@ -2,10 +2,10 @@
  * pins.c
  *	  Pin analysis of an unplanned Query (doc/design.md#pins).
  *
- * Columns are nodes of a union-find forest, one for each (query level, range table index, attribute); a class may have a value: an expression that needs
- * no row. WHERE and inner joins' equalities join classes both ways. Where a value may flow in one direction only it is a directed edge: from the
- * kept to the nullable side of an outer join, from the outer query into a correlated sublink, from a subquery's output to its user, and
- * back only where restricting the output restricts the input alike (no LIMIT, windows, aggregates that the column does not group). Edges are followed to a
+ * Columns are nodes of a union-find forest, one for each (query level, range table index, attribute); a class may have a value: an expression that
+ * needs no row. WHERE and inner joins' equalities join classes both ways. Where a value may flow in one direction only it is a directed edge: from
+ * the kept to the nullable side of an outer join, from the outer query into a correlated sublink, from a subquery's output to its user, and back only
+ * where restricting the output restricts the input alike (no LIMIT, windows, aggregates that the column does not group). Edges are followed to a
  * fixed point. FULL joins pin nothing.
  *
  * Equality means: "equal" in the default btree operator family of the columns' own types, with deterministic collation; values must be of a type
@@ -272,7 +272,10 @@ column_of_node(Context *context, Node *node, bool *outer)
 	return column_of(context, query, var->varno, var->varattno);
 }
 
-/* Is the operator the equality that this operand's own type is hashed and ordered by? Through a cast it may be another type's: text as citext. */
+/*
+ * True if the operator is the equality by which this operand's own type is hashed and ordered. Through a cast it may be another type's: text as
+ * citext.
+ */
 static bool
 is_equality_of(Oid operator, Node *operand)
 {
@@ -432,7 +435,7 @@ use_jointree(Context *context, Node *node)
 
 /* ---- queries ---- */
 
-/* May a condition on an output column be pushed to the rows below it? */
+/* True if a condition on an output column may be pushed down to the rows below. */
 static bool
 restriction_passes(Query *sub, TargetEntry *entry)
 {
@@ -452,7 +455,9 @@ restriction_passes(Query *sub, TargetEntry *entry)
 	return true;
 }
 
-/* A subquery in FROM: its plain output columns are its inner columns. Those of a set operation are those of every branch: nothing is known of them. */
+/*
+ * A subquery in FROM: its plain output columns are its inner columns. Those of a set operation are those of every branch: nothing is known of them.
+ */
 static void
 use_subquery(Context *context, Query *query, Index rti, Query *sub, bool both_ways)
 {

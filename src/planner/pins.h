@@ -33,7 +33,7 @@ typedef struct TesseraAnalysis
 	bool		policies_read_cluster;	/* row security, or a check option, has a subquery on a cluster table */
 } TesseraAnalysis;
 
-/* Does the query name a cluster table at any level? Cheap: one look-up for each relation. */
+/* True if the query names a cluster table at any level. Cheap: one look-up for each relation. */
 extern bool tessera_names_cluster_table(Query *query, const TesseraRouting *routing);
 
 /* The analysis, in the current context; points into the query. */

@@ -2,9 +2,9 @@
  * planner.c
  *	  The planner hook: decides the tier of each statement.
  *
- * Shard mode: the outermost statement of an internal connection, and local parts. Everything else on a member node is router mode: T1 if all cluster tables are
- * pinned to one shard, DML whole to all shards of its table, inserts routed row by row, and T3 for any SELECT. What none of these covers is
- * refused with 0A000 and the reason; it never runs on local rows by accident.
+ * Shard mode: the outermost statement of an internal connection, and local parts. Everything else on a member node is router mode: T1 if all cluster
+ * tables are pinned to one shard, DML whole to all shards of its table, inserts routed row by row, and T3 for any SELECT. What none of these covers
+ * is refused with 0A000 and the reason; it never runs on local rows only.
  */
 #include "postgres.h"
 
@@ -99,7 +99,7 @@ refuse_statement(Query *query, const TesseraReason *reason)
 					 "Give each sharded table its shard key by equality with a constant or parameter, or split the statement.")));
 }
 
-/* Would a source of rows beside the table be another one on each shard? */
+/* True if another source of rows of the statement is volatile: it would give different rows on each shard. */
 static bool
 has_volatile_source(Query *query)
 {
@@ -371,7 +371,7 @@ plan_again(Query *query, const char *source, ParamListInfo params, bool whole)
 	return plan;
 }
 
-/* Does the query name a relation, or call a function, outside of the schemas pg_catalog and tessera, or a sequence? */
+/* True if the query names a relation, or calls a function, outside of the schemas pg_catalog and tessera, or uses a sequence function. */
 static bool
 names_other_tables(Node *node, void *context)
 {
@@ -402,7 +402,7 @@ names_other_tables(Node *node, void *context)
 	return expression_tree_walker(node, names_other_tables, context);
 }
 
-/* Does the text of an SQL function name one of the functions that are replaced? */
+/* True if the text of an SQL function names one of the functions that are replaced. */
 static bool
 names_replaced(HeapTuple tuple)
 {
@@ -426,8 +426,8 @@ names_replaced(HeapTuple tuple)
 }
 
 /*
- * Core puts the body of a simple SQL function in the place of its call, after this planner has replaced what is to be replaced. A function with a hook it leaves alone:
- * the body is then a statement of its own. So such functions have one, which does nothing, while a statement is planned.
+ * Core puts the body of a simple SQL function in the place of its call, after this planner has replaced what is to be replaced. A function with a
+ * hook it leaves alone: the body is then a statement of its own. So such functions have one, which does nothing, while a statement is planned.
  */
 static bool
 stays_a_call(Oid function)

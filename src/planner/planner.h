@@ -19,7 +19,7 @@ typedef enum TesseraPlanMode
 /* Mode of the planning in progress (innermost). */
 extern TesseraPlanMode tessera_plan_mode(void);
 
-/* In shard mode: does the statement itself name this relation? If not, it is of a function that was inlined. */
+/* In shard mode: true if the statement itself names this relation. If not, the relation comes from a function that core has inlined. */
 extern bool tessera_plan_names(Oid relid);
 
 /*

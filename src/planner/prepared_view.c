@@ -1,10 +1,10 @@
 /*
  * prepared_view.c
- *	  In a query of a client on a member node, pg_catalog.pg_prepared_xacts means tessera.prepared_transactions, whose columns are the same: drivers look there for the
- *	  identifiers that they gave (XA recover).
+ *	  In a query of a client on a member node, pg_catalog.pg_prepared_xacts means tessera.prepared_transactions, whose columns are the same: drivers
+ *	  look there for the identifiers that they gave (XA recover).
  *
- * It is done right after parse analysis, when the names are resolved and nothing else is. What is stored stays as it is written: definitions of views, rules and functions.
- * The extension itself reads the function pg_prepared_xact(), which nothing replaces.
+ * It is done right after parse analysis, when the names are resolved and nothing else is. What is stored stays as it is written: definitions of
+ * views, rules and functions. The extension itself reads the function pg_prepared_xact(), which nothing replaces.
  */
 #include "postgres.h"
 

@@ -2,8 +2,8 @@
  * sequences.c
  *	  Sequences of the cluster, and other functions that mean the whole cluster, in statements; see sequences.h.
  *
- * A first walk only looks (most statements have nothing); a second one replaces: calls of the server's functions by oid, identity defaults, and sequences read
- * as tables, which become calls of tessera.sequence_row. What the catalogs hold stays as it is.
+ * A first walk only looks (most statements have nothing); a second one replaces: calls of the server's functions by oid, identity defaults, and
+ * sequences read as tables, which become calls of tessera.sequence_row. What the catalogs hold stays as it is.
  */
 #include "postgres.h"
 
@@ -79,8 +79,8 @@ identity_call(NextValueExpr *expression)
 /* ---- sequences read as tables ---- */
 
 /*
- * The entry becomes a call that reads the row at the sequence's home. A copy of the entry, which nothing refers to, stays behind all others: core checks the privileges by it, as the
- * user whom the entry names (a view's owner), and locks the sequence.
+ * The entry becomes a call that reads the row at the sequence's home. A copy of the entry, which nothing refers to, stays behind all others: core
+ * checks the privileges by it, as the user whom the entry names (a view's owner), and locks the sequence.
  */
 static RangeTblEntry *
 sequence_as_function(RangeTblEntry *rte)

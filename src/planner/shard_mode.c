@@ -2,9 +2,9 @@
  * shard_mode.c
  *	  Preparation of statements in shard mode; see shard_mode.h.
  *
- * A BEFORE ROW trigger may change the shard key, after the statement was routed and let through by the key that it names. Its row must not stay on a shard that does
- * not own it, so tables with such triggers get a check of each new row, in the form of a WITH CHECK OPTION: core evaluates those on the row as the triggers
- * have left it. Without triggers there is none, and no cost.
+ * A BEFORE ROW trigger may change the shard key, after the statement was routed and let through by the key that it names. Its row must not stay on a
+ * shard that does not own it, so tables with such triggers get a check of each new row, in the form of a WITH CHECK OPTION: core evaluates those on
+ * the row as the triggers have left it. Without triggers there is none, and no cost.
  */
 #include "postgres.h"
 

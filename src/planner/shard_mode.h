@@ -8,7 +8,10 @@
 #include "postgres.h"
 #include "nodes/parsenodes.h"
 
-/* Adds, in place, the check of new rows after their BEFORE triggers (tessera.require_owned) to the query and its CTEs. No routing table: does nothing. */
+/*
+ * Adds, in place, the check of new rows after their BEFORE triggers (tessera.require_owned) to the query and its CTEs. No routing table: does
+ * nothing.
+ */
 extern void tessera_check_final_rows(Query *query);
 
 /* OidList of the relations that the query names at any level, in the current context. */

@@ -1,6 +1,7 @@
 /*
  * ship.c
- *	  Shippability, and the repair of a Query before PostgreSQL's own deparser writes it; see ship.h, doc/design.md#deparser-traps and doc/design.md#shippable.
+ *	  Shippability, and the repair of a Query before PostgreSQL's own deparser writes it; see ship.h, doc/design.md#deparser-traps and
+ *	  doc/design.md#shippable.
  */
 #include "postgres.h"
 
@@ -78,7 +79,7 @@ is_temporary_type(Oid type)
 	return result;
 }
 
-/* Is the node printed with the name of such a type? */
+/* True if the node is printed with the name of such a type. */
 static bool
 names_temporary_type(Node *node)
 {
@@ -159,7 +160,10 @@ assignment_input(Node *node)
 	return NULL;
 }
 
-/* Assignments to several elements of one array or fields of one row are nested by the rewriter, and the deparser prints the outermost only (doc/design.md#nested-assignments). */
+/*
+ * Assignments to several elements of one array or fields of one row are nested by the rewriter, and the deparser prints the outermost only
+ * (doc/design.md#nested-assignments).
+ */
 static bool
 nested_assignment(Node *node)
 {
@@ -217,7 +221,7 @@ split_assignment(Node *node)
 	return parts;
 }
 
-/* May core put the body of the function in its place? Then the body would be planned as part of the shard's statement, not as a statement of its own. */
+/* True if core may inline the function. Then its body would be planned as part of the shard's statement, not as a statement of its own. */
 static bool
 is_inlined(RangeTblEntry *rte)
 {
@@ -294,7 +298,8 @@ stays_walker(Node *node, ShipContext *context)
 			return refuse(context, "it draws from a sequence for each row", "Draw the values first, or insert the rows one by one.");
 		case T_RowExpr:
 			if (has_column_names((RowExpr *) node))
-				return refuse(context, "it uses a row of a join, whose columns lose their names on the way to a shard", "Name the columns that are used.");
+				return refuse(context, "it uses a row of a join, whose columns lose their names on the way to a shard",
+							  "Name the columns that are used.");
 			return expression_tree_walker(node, stays_walker, context);
 		case T_CurrentOfExpr:
 			return refuse(context, "WHERE CURRENT OF is not supported on a table of the cluster", "Use the primary key.");
@@ -307,7 +312,8 @@ stays_walker(Node *node, ShipContext *context)
 				RangeTblEntry *rte = (RangeTblEntry *) node;
 
 				if (rte->rtekind == RTE_NAMEDTUPLESTORE)
-					return refuse(context, "it reads a transition table, or the rows of a WITH query that modifies data: they are on this node only", "Split the statement.");
+					return refuse(context, "it reads a transition table, or the rows of a WITH query that modifies data: they are on this node only",
+								  "Split the statement.");
 				if (rte->rtekind == RTE_FUNCTION && is_inlined(rte))
 					return refuse(context, "it calls an SQL function in FROM, which would read the rows of one shard only",
 								  "Write the function in PL/pgSQL, or call it first and pass its result.");
@@ -450,7 +456,10 @@ reads_as_other(Query *query)
 	return false;
 }
 
-/* Views were expanded by the rewriter: name them again, so that their owner's rights and barriers hold on the shard (doc/design.md#views-named-again). */
+/*
+ * Views were expanded by the rewriter: name them again, so that their owner's rights and barriers hold on the shard
+ * (doc/design.md#views-named-again).
+ */
 static void
 restore_view(RangeTblEntry *rte, RepairContext *context)
 {
@@ -545,8 +554,8 @@ order_assignments(List *targets)
 }
 
 /*
- * SET generated = DEFAULT assigns nothing, and the rewriter drops it; if nothing else is assigned, the text would be none. Any such column that the user
- * has named will do. A view shows what its column is only on the shard.
+ * SET generated = DEFAULT assigns nothing, and the rewriter drops it; if nothing else is assigned, the text would be none. Any such column that the
+ * user has named will do. A view shows what its column is only on the shard.
  */
 static List *
 assign_something(List *targets, const RangeTblEntry *table, const TesseraPermissions *named)
@@ -646,7 +655,8 @@ is_named_object(Node *node)
 {
 	if (IsA(node, RelabelType))
 		node = (Node *) ((RelabelType *) node)->arg;
-	return (IsA(node, Var) && ((Var *) node)->varattno == TableOidAttributeNumber) || (IsA(node, Const) && ((Const *) node)->consttype == REGCLASSOID);
+	return (IsA(node, Var) && ((Var *) node)->varattno == TableOidAttributeNumber) ||
+		(IsA(node, Const) && ((Const *) node)->consttype == REGCLASSOID);
 }
 
 static bool
@@ -684,14 +694,15 @@ fold_tableoid(Query *query, List *targets, List **params)
 			continue;
 		rte = rt_fetch(var->varno, query->rtable);
 		if (rte->rtekind == RTE_RELATION && rte->relkind != RELKIND_VIEW && !has_subclass(rte->relid))
-			entry->expr = (Expr *) tessera_make_param((Expr *) makeConst(OIDOID, -1, InvalidOid, sizeof(Oid), ObjectIdGetDatum(rte->relid), false, true),
+			entry->expr = (Expr *) tessera_make_param((Expr *) makeConst(OIDOID, -1, InvalidOid, sizeof(Oid), ObjectIdGetDatum(rte->relid), false,
+																		 true),
 													  params);
 	}
 }
 
 /* ---- constants ---- */
 
-/* May this constant be a parameter, so that statements that differ in it share one text? */
+/* True if this constant may become a parameter, so that statements that differ in it share one text. */
 static bool
 is_liftable(Node *node)
 {

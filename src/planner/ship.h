@@ -2,7 +2,7 @@
  * ship.h
  *	  What may run on a shard, and how a Query becomes SQL text for it.
  *
- * "Cannot ship" travels as a value (a reason), never as an exception.
+ * "Cannot ship" is a returned value (a reason), never an exception.
  */
 #ifndef TESSERA_SHIP_H
 #define TESSERA_SHIP_H
@@ -19,19 +19,19 @@ typedef struct TesseraReason
 	const char *hint;
 } TesseraReason;
 
-/* May an expression of a planned scan (Vars of one relation, Params) be evaluated on the shard with the same answer? */
+/* True if an expression of a planned scan (Vars of one relation, Params) gives the same answer when a shard evaluates it. */
 extern bool tessera_expression_ships(Node *node);
 
 /*
- * Prepares a private copy of an unplanned Query for deparsing (it is scribbled on): views become views again, tableoid is folded, expressions that need no row and are
- * not immutable become parameters, external parameters are numbered densely. params receives the expressions of $1..$n. writing: user functions may ship
- * (they run on the shard; what they touch beyond it is refused there).
+ * Prepares a private copy of an unplanned Query for deparsing (it is scribbled on): views become views again, tableoid is folded, expressions that
+ * need no row and are not immutable become parameters, external parameters are numbered densely. params receives the expressions of $1..$n. writing:
+ * user functions may ship (they run on the shard; what they touch beyond it is refused there).
  */
 extern bool tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing, List **params, TesseraReason *reason);
 
 /*
- * Before tessera_prepare_query: the constants of conditions and of written values become parameters (appended to *params), so that statements that differ in
- * them share one text, one prepared statement, one cached plan.
+ * Before tessera_prepare_query: the constants of conditions and of written values become parameters (appended to *params), so that statements that
+ * differ in them share one text, one prepared statement, one cached plan.
  */
 extern void tessera_lift_constants(Query *query, List **params);
 
@@ -41,13 +41,14 @@ extern char *tessera_deparse(Query *query);
 extern void tessera_deparse_init(void); /* from _PG_init: what makes its cache forget */
 
 /*
- * Is the expression stable, in need of no row, and not immutable (or an external parameter)? Then it is evaluated once, here, and travels as a parameter.
- * conditional: it stands inside CASE or COALESCE, where the statement may never evaluate it, so only what cannot fail is; the rest goes as it is, around
- * such parameters.
+ * True if the expression is to be evaluated once, here, and to travel as a parameter: it is stable but not immutable, or an external parameter, and
+ * needs no row. conditional: it stands inside CASE or COALESCE, where the statement may never evaluate it; then only what cannot fail counts.
  */
 extern bool tessera_becomes_param(Node *node, bool conditional);
 
-/* Index (1..) of the parameter for this expression in *params, appended if it is not there; and the node that stands for it in the text: ($n)::type. */
+/*
+ * Index (1..) of the parameter for this expression in *params, appended if it is not there; and the node that stands for it in the text: ($n)::type.
+ */
 extern Node *tessera_make_param(Expr *expr, List **params);
 
 #endif							/* TESSERA_SHIP_H */

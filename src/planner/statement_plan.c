@@ -223,8 +223,8 @@ param_of_column(Query *prepared, AttrNumber attribute)
 }
 
 /*
- * The pins that differ: keys appended to exprs. A volatile key is that of the statement's one new row; it must be evaluated once, so the pin names the
- * parameter that carries it.
+ * The pins that differ: keys appended to exprs. A volatile key is that of the statement's one new row; it must be evaluated once, so the pin names
+ * the parameter that carries it.
  */
 static List *
 collect_pins(TesseraAnalysis *analysis, Query *prepared, List **exprs)
@@ -306,15 +306,16 @@ static bool
 table_has_rules(Oid relid)
 {
 	Relation	relation = table_open(relid, NoLock);
-	bool		result = relation->rd_rules != NULL && relation->rd_rel->relkind != RELKIND_MATVIEW;	/* of which the shard says that it cannot be changed */
+	/* of which the shard says that it cannot be changed */
+	bool		result = relation->rd_rules != NULL && relation->rd_rel->relkind != RELKIND_MATVIEW;
 
 	table_close(relation, NoLock);
 	return result;
 }
 
 /*
- * Does the assignment leave the key column as it is? Its own value, the one it is pinned to by the statement, or, as a row that conflicts has the same key,
- * that of the excluded row.
+ * True if the assignment leaves the key column as it is: it assigns the column itself, the value to which the statement pins it, or that of the
+ * excluded row (a row that conflicts has the same key).
  */
 static bool
 keeps_key(const TesseraOccurrence *occurrence, int column, TargetEntry *entry)
@@ -397,8 +398,8 @@ source_columns(RangeTblEntry *source)
 }
 
 /*
- * The rewriter puts an INSERT's columns into the table's order and adds defaults, but leaves the rows' source as it is; the deparser prints both one under the
- * other (doc/design.md#insert-defaults). Puts the columns into the source's order; false: the source does not have all of them.
+ * The rewriter puts an INSERT's columns into the table's order and adds defaults, but leaves the rows' source as it is; the deparser prints both one
+ * under the other (doc/design.md#insert-defaults). Puts the columns into the source's order; false: the source does not have all of them.
  */
 static bool
 order_by_source(Query *insert)
@@ -427,7 +428,7 @@ order_by_source(Query *insert)
 	return true;
 }
 
-/* Can each INSERT of the statement be printed with its source? */
+/* True if each INSERT of the statement can be printed with its source. */
 static bool
 inserts_print(Query *query)
 {
@@ -493,8 +494,8 @@ add_position(Query *copy, List **params)
 	value->subselect = (Node *) select;
 	value->location = -1;
 	copy->jointree->quals = (Node *) make_opclause(TIDEqualOperator, BOOLOID, false,
-												   (Expr *) makeVar(copy->resultRelation, SelfItemPointerAttributeNumber, TIDOID, -1, InvalidOid, 0), (Expr *) value,
-												   InvalidOid, InvalidOid);
+												   (Expr *) makeVar(copy->resultRelation, SelfItemPointerAttributeNumber, TIDOID, -1, InvalidOid, 0),
+												   (Expr *) value, InvalidOid, InvalidOid);
 	copy->hasSubLinks = true;
 	return list_length(*params) - 1;
 }

@@ -12,21 +12,24 @@
 #include "planner/pins.h"
 #include "planner/ship.h"
 
-/* Is it UPDATE or DELETE ... WHERE CURRENT OF? */
+/* True for UPDATE or DELETE ... WHERE CURRENT OF. */
 extern bool tessera_names_current_row(const Query *query);
 
-/* T1: the whole statement on one shard; many: DML on every shard of its group. NULL and *reason if it cannot be. */
+/* T1: the whole statement on one shard; many: DML on every shard of its group. NULL and *reason if there is none. */
 extern PlannedStmt *tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many,
 										   TesseraReason *reason);
 
 /* INSERT whose rows are computed by a plan of their own and routed one by one. */
-extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params, const TesseraRouting *routing,
-										TesseraReason *reason);
+extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params,
+										const TesseraRouting *routing, TesseraReason *reason);
 
-/* Do the assignments of an UPDATE (or of ON CONFLICT, or of MERGE) give a key column another value? */
+/* True if the assignments of an UPDATE (or of ON CONFLICT, or of MERGE) give a key column another value. */
 extern bool tessera_assigns_key(const TesseraOccurrence *occurrence, List *targets);
 
-/* A PlannedStmt around one CustomScan, for the query: range table for locks and privileges, dependencies, tags. Takes the target list from custom_scan_tlist. */
+/*
+ * A PlannedStmt around one CustomScan, for the query: range table for locks and privileges, dependencies, tags. Takes the target list from
+ * custom_scan_tlist.
+ */
 extern PlannedStmt *tessera_wrap_plan(Query *query, CustomScan *scan, int cursor_options);
 
 /* custom_scan_tlist for these output columns: Vars of a dummy range table entry appended to the list later by tessera_wrap_plan. */

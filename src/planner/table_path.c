@@ -1,10 +1,10 @@
 /*
  * table_path.c
- *	  Hooks into core's planner: scans of cluster tables through their shards (router mode), the ownership filter (shard mode), row marks that do not touch
- *	  the local heap (doc/design.md#row-marks).
+ *	  Hooks into core's planner: scans of cluster tables through their shards (router mode), the ownership filter (shard mode), row marks that do not
+ *	  touch the local heap (doc/design.md#row-marks).
  *
- * In router mode every base relation that is a cluster table gets one path, a CustomScan that reads all its shards; conditions that mean the same on a
- * shard are shipped and not checked again, the rest stays local. The local heap of such a table is never scanned.
+ * In router mode every base relation that is a cluster table gets one path, a CustomScan that reads all its shards; conditions that mean the same on
+ * a shard are shipped and not checked again, the rest stays local. The local heap of such a table is never scanned.
  */
 #include "postgres.h"
 
@@ -157,8 +157,8 @@ copy_row_marks(PlannerInfo *root, RelOptInfo *rel)
 }
 
 /*
- * Partitions and children are the shard's business: here the parent is one relation (doc/design.md#partitions). Core looks at all of this after the hook. Whether the user wrote ONLY is
- * remembered until the planning ends.
+ * Partitions and children are the shard's business: here the parent is one relation (doc/design.md#partitions). Core looks at all of this after the
+ * hook. Whether the user wrote ONLY is remembered until the planning ends.
  */
 static void
 hide_children(PlannerInfo *root, RelOptInfo *rel)
@@ -174,7 +174,7 @@ hide_children(PlannerInfo *root, RelOptInfo *rel)
 	rel->nparts = -1;
 }
 
-/* Size over all shards, as last collected; if nobody has looked yet, that of a table that is worth some care. */
+/* Size over all shards, as last collected; if it was never collected, at least that of a medium table. */
 static void
 estimate_size(RelOptInfo *rel, const TesseraTable *table)
 {
@@ -227,7 +227,10 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 
 /* ---- statistics (router mode): of the whole table, not of the local heap ---- */
 
-/* May the user read all values of the column? As core judges (all_rows_selectable): else only leakproof functions get to see what the statistics hold. */
+/*
+ * True if the user may read all values of the column, by core's rule (all_rows_selectable). Otherwise only leakproof functions may see what the
+ * statistics hold.
+ */
 static bool
 may_read_all(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum)
 {
@@ -325,10 +328,11 @@ is_ctid(Node *node, CtidContext *context)
 {
 	Var		   *var = (Var *) node;
 
-	return node && IsA(node, Var) && var->varno == context->relid && var->varlevelsup == context->sublevels && var->varattno == SelfItemPointerAttributeNumber;
+	return node && IsA(node, Var) && var->varno == context->relid && var->varlevelsup == context->sublevels &&
+		var->varattno == SelfItemPointerAttributeNumber;
 }
 
-/* Is the relation's ctid part of anything but what tells no rows apart? */
+/* True if the relation's ctid is used for more than showing, counting, sorting or a test for NULL. */
 static bool
 uses_ctid(Node *node, CtidContext *context)
 {
@@ -355,8 +359,8 @@ uses_ctid(Node *node, CtidContext *context)
 }
 
 /*
- * Rows of two shards may have the same ctid, so no condition may go by it, and no group. It may be shown: as a column of the statement itself, not of a
- * subquery, whose columns may go anywhere.
+ * Rows of two shards may have the same ctid, so no condition may go by it, and no group. It may be shown: as a column of the statement itself, not of
+ * a subquery, whose columns may go anywhere.
  */
 static bool
 computes_with_ctid(PlannerInfo *root, RelOptInfo *rel)
@@ -371,7 +375,8 @@ computes_with_ctid(PlannerInfo *root, RelOptInfo *rel)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
 		bool		groups = entry->ressortgroupref != 0 &&
-			(parse->hasWindowFuncs || get_sortgroupref_clause_noerr(entry->ressortgroupref, parse->groupClause) || get_sortgroupref_clause_noerr(entry->ressortgroupref, parse->distinctClause));
+			(parse->hasWindowFuncs || get_sortgroupref_clause_noerr(entry->ressortgroupref, parse->groupClause) ||
+			 get_sortgroupref_clause_noerr(entry->ressortgroupref, parse->distinctClause));
 
 		if (is_ctid((Node *) entry->expr, &context) ? groups : uses_ctid((Node *) entry->expr, &context))
 			return true;
@@ -382,8 +387,8 @@ computes_with_ctid(PlannerInfo *root, RelOptInfo *rel)
 }
 
 /*
- * Columns that the plan above needs from this scan: the whole row if any of it is asked for as such. By whom? If only row marks do (copy_row_marks), for rechecks, it is the row
- * with the columns that the statement reads: there may be no right to read the others.
+ * Columns that the plan above needs from this scan: the whole row if any of it is asked for as such. By whom? If only row marks do (copy_row_marks),
+ * for rechecks, it is the row with the columns that the statement reads: there may be no right to read the others.
  */
 static List *
 needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *local_quals)
@@ -410,9 +415,11 @@ needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *l
 			attributes = lappend_int(attributes, i);
 	}
 	for (int i = -1; i > FirstLowInvalidHeapAttributeNumber; i--)
-		if ((i != TableOidAttributeNumber || has_subclass(RelationGetRelid(relation))) && bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed))
+		if ((i != TableOidAttributeNumber || has_subclass(RelationGetRelid(relation))) &&
+			bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed))
 			attributes = lappend_int(attributes, i);
-	if (list_member_int(attributes, SelfItemPointerAttributeNumber) && cluster_table(RelationGetRelid(relation))->group >= 0 && computes_with_ctid(root, rel))
+	if (list_member_int(attributes, SelfItemPointerAttributeNumber) && cluster_table(RelationGetRelid(relation))->group >= 0 &&
+		computes_with_ctid(root, rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("the ctid of table \"%s\" can only be shown where several shards answer the statement", RelationGetRelationName(relation)),
@@ -429,8 +436,8 @@ typedef struct ParamContext
 } ParamContext;
 
 /*
- * Params and what needs no row become $n; the relation's own Vars become varno 1. So do constants of types that users make: what reads them on the shard may run their code, and
- * below a view must not do so before the statement runs as its caller (session/check_as.c).
+ * Params and what needs no row become $n; the relation's own Vars become varno 1. So do constants of types that users make: what reads them on the
+ * shard may run their code, and below a view must not do so before the statement runs as its caller (session/check_as.c).
  */
 static Node *
 scan_mutator(Node *node, ParamContext *context)
@@ -463,7 +470,10 @@ scan_mutator(Node *node, ParamContext *context)
 	return expression_tree_mutator(node, scan_mutator, context);
 }
 
-/* COLLATE became an implicit RelabelType in planning and would not be printed (doc/design.md#collations-lost); PlaceHolderVars and SubPlans do not print at all. */
+/*
+ * COLLATE became an implicit RelabelType in planning and would not be printed (doc/design.md#collations-lost); PlaceHolderVars and SubPlans do not
+ * print at all.
+ */
 static bool
 prints_wrong(Node *node, void *context)
 {
@@ -542,7 +552,8 @@ rows_wanted(PlannerInfo *root, RelOptInfo *rel)
 	int64		rows;
 
 	if (count == NULL || !IsA(count, Const) || count->constisnull || (offset && (!IsA(offset, Const) || offset->constisnull)) ||
-		parse->commandType != CMD_SELECT || parse->limitOption != LIMIT_OPTION_COUNT || parse->setOperations || parse->groupClause || parse->groupingSets ||
+		parse->commandType != CMD_SELECT || parse->limitOption != LIMIT_OPTION_COUNT || parse->setOperations || parse->groupClause ||
+		parse->groupingSets ||
 		parse->distinctClause || parse->hasAggs || parse->hasWindowFuncs || parse->hasTargetSRFs || parse->havingQual || root->rowMarks != NIL ||
 		!bms_equal(root->all_baserels, rel->relids))
 		return -1;
@@ -590,7 +601,8 @@ add_limit(PlannerInfo *root, RelOptInfo *rel, Query *query, List *attributes, Li
 		query->sortClause = NIL;
 		return;
 	}
-	query->limitCount = tessera_make_param((Expr *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(rows), false, FLOAT8PASSBYVAL), params);
+	query->limitCount = tessera_make_param((Expr *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(rows), false, FLOAT8PASSBYVAL),
+										   params);
 	query->limitOption = LIMIT_OPTION_COUNT;
 }
 
@@ -615,7 +627,8 @@ scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes
 	foreach(cell, attributes)
 	{
 		AttrNumber	attribute = lfirst_int(cell);
-		const FormData_pg_attribute *att = attribute > 0 ? TupleDescAttr(RelationGetDescr(relation), attribute - 1) : SystemAttributeDefinition(attribute);
+		const FormData_pg_attribute *att = attribute > 0 ? TupleDescAttr(RelationGetDescr(relation), attribute - 1) :
+			SystemAttributeDefinition(attribute);
 		Expr	   *var = (Expr *) makeVar(1, att->attnum, att->atttypid, att->atttypmod, att->attcollation, 0);
 
 		if (attribute == TableOidAttributeNumber)

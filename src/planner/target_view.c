@@ -2,12 +2,13 @@
  * target_view.c
  *	  Modifications through automatically updatable views and through rules of views; see target_view.h.
  *
- * The rewriter replaces the target view by its table: the view's columns by their expressions, its conditions added to the statement's or to the table's security
- * conditions, its check options kept apart, the owner to check rights by noted in the table's entry. None of the last three is printed by the deparser. All of
- * it is undone here, view by view from the innermost: the view's entry is still in the range table. The shard's rewriter then does the same again.
+ * The rewriter replaces the target view by its table: the view's columns by their expressions, its conditions added to the statement's or to the
+ * table's security conditions, its check options kept apart, the owner to check rights by noted in the table's entry. None of the last three is
+ * printed by the deparser. All of it is undone here, view by view from the innermost: the view's entry is still in the range table. The shard's
+ * rewriter then does the same again.
  *
- * What the view does not show (a column that only its default gives a value to, a condition with a subquery) cannot be undone. Then the statement goes to the
- * table, if the view has nothing to enforce there and the current user owns it; plans that rest on this depend on the role.
+ * What the view does not show (a column that only its default gives a value to, a condition with a subquery) cannot be undone. Then the statement
+ * goes to the table, if the view has nothing to enforce there and the current user owns it; plans that rest on this depend on the role.
  */
 #include "postgres.h"
 

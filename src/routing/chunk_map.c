@@ -2,12 +2,13 @@
  * chunk_map.c
  *	  The sorted array of a group's chunks: made from catalog rows, patched from an older one, searched.
  *
- * A map keeps the lower bounds alone (a chunk ends where the next begins) and each chunk's owner and version. A full load reads all rows of the group; a
- * patch reads those of a higher version than the old map and puts them over it: what they overlap is gone (the catalog keeps no tombstones; split,
- * merge and move give every piece a new version). Rows that do not cover the key space exactly make an unsound map: look-ups in it error, statements on
- * other groups go on.
+ * A map keeps the lower bounds alone (a chunk ends where the next begins) and each chunk's owner and version. A full load reads all rows of the
+ * group; a patch reads those of a higher version than the old map and puts them over it: what they overlap is gone (the catalog keeps no tombstones;
+ * split, merge and move give every piece a new version). Rows that do not cover the key space exactly make an unsound map: look-ups in it error,
+ * statements on other groups go on.
  *
- * Memory: working arrays in the caller's context, which the caller resets; the map in the context it names. Locks: AccessShareLock on the catalog table while it is read.
+ * Memory: working arrays in the caller's context, which the caller resets; the map in the context it names. Locks: AccessShareLock on the catalog
+ * table while it is read.
  */
 #include "postgres.h"
 
@@ -187,7 +188,7 @@ builder_add(Builder *builder, const TesseraKeyBound *min, const TesseraChunkOwne
 	builder->owners[builder->n++] = *owner;
 }
 
-/* Are the values of bounds kept in place, with no bytes elsewhere? */
+/* True if the values of bounds are kept in place, with no bytes elsewhere. */
 static bool
 all_by_value(TesseraKeySpace *ks)
 {

@@ -1,6 +1,6 @@
 /*
  * diagnostics.c
- *	  SQL functions that show what this session routes by, for tests and for people in doubt; and the triggers that tell the mirror and the plans of
+ *	  SQL functions that show what this session routes by, for tests and for administrators; and the triggers that tell the mirror and the plans of
  *	  changed catalog rows.
  */
 #include "postgres.h"

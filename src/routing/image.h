@@ -2,8 +2,8 @@
  * image.h
  *	  Inside of routing images: what lies behind the public structs of routing.h. For routing/ only.
  *
- * An image is one flat block: header, nodes, tables, table positions sorted by table_id, groups, conninfo strings, placements; all by offset from
- * its beginning, so it can lie in shared memory (mapped at different addresses) or in a backend's own. Chunk maps are blocks of their own, because they
+ * An image is one flat block: header, nodes, tables, table positions sorted by table_id, groups, conninfo strings, placements; all by offset from its
+ * beginning, so it can lie in shared memory (mapped at different addresses) or in a backend's own. Chunk maps are blocks of their own, because they
  * are large and live longer than an image: each image holds one reference to each of its groups' maps.
  */
 #ifndef TESSERA_IMAGE_H
@@ -61,8 +61,8 @@ typedef struct TesseraChunkMap
 /* ---- chunk_map.c ---- */
 
 /*
- * Chunk map of a group as the snapshot sees it, palloc'd (huge) in the context `result`; working memory in the current one. old (NULL: none) is a sound map of the same group and epoch and an
- * older version: then only what changed since is read.
+ * Chunk map of a group as the snapshot sees it, palloc'd (huge) in the context `result`; working memory in the current one. old (NULL: none) is a
+ * sound map of the same group and epoch and an older version: then only what changed since is read.
  */
 extern TesseraChunkMap *tessera_chunk_map_load(const TesseraGroup *group, TesseraKeySpace *ks, const TesseraChunkMap *old, Snapshot snapshot,
 											   MemoryContext result);
@@ -89,9 +89,9 @@ extern TesseraPlacement *tessera_placement_image(const TesseraPlacementRow *row,
 /* ---- loader.c ---- */
 
 /*
- * What the catalog says, as one block palloc'd in the current context; NULL if this database is not a node of a cluster. Chunk maps: taken from the
- * image `previous` (NULL: none) where the version is the same (map_shared is copied, without a reference), else loaded, palloc'd (map_private). Shows also what
- * this transaction has changed.
+ * Loads the catalog as one block palloc'd in the current context; NULL if this database is not a node of a cluster. Chunk maps are taken from the
+ * image `previous` (NULL: none) where the version is the same (map_shared is copied, without a reference), else loaded, palloc'd (map_private).
+ * Includes what this transaction has changed.
  */
 extern TesseraImage *tessera_image_load(const TesseraImage *previous);
 

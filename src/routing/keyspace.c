@@ -2,8 +2,8 @@
  * keyspace.c
  *	  Key spaces of table groups, cached in each backend by group and epoch.
  *
- * A key never changes within an epoch, but a type may be dropped and made again with the tables that use it: an entry whose types differ is replaced. Old
- * key spaces are kept, as plans may point to them. Memory: one context below TopMemoryContext, until the backend exits.
+ * A key never changes within an epoch, but a type may be dropped and made again with the tables that use it: an entry whose types differ is replaced.
+ * Old key spaces are kept, as plans may point to them. Memory: one context below TopMemoryContext, until the backend exits.
  */
 #include "postgres.h"
 

@@ -2,8 +2,8 @@
  * loader.c
  *	  Reads the catalog into a routing image.
  *
- * All rows are read with one snapshot that sees everything committed by now (and what this transaction has written), whatever the isolation level of the
- * transaction. Phases: identity, nodes, schema placements, groups, tables, placements, chunk maps; then everything is laid out in one block.
+ * All rows are read with one snapshot that sees everything committed by now (and what this transaction has written), whatever the isolation level of
+ * the transaction. Phases: identity, nodes, schema placements, groups, tables, placements, chunk maps; then everything is laid out in one block.
  *
  * Memory: working data in a context of its own, deleted at the end; the image and the maps it did not take over are palloc'd in the caller's. Locks:
  * AccessShareLock on each catalog table while it is read. Errors leave nothing but those contexts.
@@ -126,7 +126,8 @@ read_identity(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	if (!loader->image.in_recovery && DatumGetInt32(attribute(tuple, Anum_identity_timeline, desc)) != (int32) GetWALInsertionTimeLine())
 		routing->placements_unknown = true;
 	/* perhaps the backup is older than what others know of this node, and on the same timeline; the recovery worker writes it down */
-	routing->restored = !loader->image.in_recovery && tessera_backup_restored(TextDatumGetCString(attribute(tuple, Anum_identity_backup_label, desc)));
+	routing->restored = !loader->image.in_recovery &&
+		tessera_backup_restored(TextDatumGetCString(attribute(tuple, Anum_identity_backup_label, desc)));
 	routing->placements_unknown |= routing->restored;
 	routing->metadata_unknown = routing->restored && routing->is_config;
 	routing->incarnation = DatumGetInt32(attribute(tuple, Anum_identity_incarnation, desc));
@@ -335,7 +336,7 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 		bool		no_keys;
 		Datum		keys = heap_getattr(tuple, Anum_cluster_table_key_columns, desc, &no_keys);
 
-		/* a key that is none: the table stays the cluster's, on no shard, so that nobody takes the rows that lie here for all there are */
+		/* a key that is none: the table stays the cluster's, on no shard, so that the rows that lie here are not taken for the whole table */
 		if (group != NULL && !no_keys && read_keys(table, keys))
 			table->group = group - loader->groups;
 	}

@@ -1,12 +1,12 @@
 /*
  * placement_image.c
- *	  The placement record in its typed, flat form, and the questions that statements ask of it.
+ *	  The placement record in its typed, flat form, and the look-ups in it.
  *
  * Made from a catalog row: ranges are sorted and adjoining ones joined, so that a look-up is a binary search; whether rows are hidden at all
  * (deletions minus owned is not empty) is found out once, here. By-reference values lie behind the ranges; offsets count from the record's beginning.
  *
- * As of which record? The image has the newest one and the xid that wrote it. A snapshot that sees this xid uses it; an older snapshot has the catalog row read
- * under itself (MVCC keeps it as long as the snapshot lives).
+ * As of which record? The image has the newest one and the xid that wrote it. A snapshot that sees this xid uses it; an older snapshot has the
+ * catalog row read under itself (MVCC keeps it as long as the snapshot lives).
  */
 #include "postgres.h"
 
@@ -60,7 +60,7 @@ typed_ranges(TesseraKeySpace *ks, int n, const TesseraRange *ranges, TypedRange 
 	return count == 0 ? 0 : joined + 1;
 }
 
-/* Is any part of a deletion range not owned? Both are sorted and joined, so a covered one lies within one owned range. */
+/* True if any part of a deletion range is not owned. Both lists are sorted and joined, so a range that is covered lies within one owned range. */
 static bool
 any_hidden(TesseraKeySpace *ks, int nowned, const TypedRange *owned, int ndeletions, const TypedRange *deletions)
 {
@@ -153,7 +153,7 @@ tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, Tra
 
 /* Which one a snapshot sees */
 
-/* Does an MVCC snapshot see what a transaction has committed, whose xid an image has kept? */
+/* True if an MVCC snapshot sees the changes of a transaction; xid: as an image keeps it. */
 static bool
 sees(Snapshot snapshot, TransactionId xid)
 {
@@ -199,7 +199,7 @@ tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group
 #define RANGE_MIN(placement, i) ((const TesseraKeyBound *) ((placement)->ranges + (Size) 2 * (i) * (placement)->nelements))
 #define RANGE_MAX(placement, i) ((const TesseraKeyBound *) ((placement)->ranges + ((Size) 2 * (i) + 1) * (placement)->nelements))
 
-/* Does one of n sorted ranges from the first-th on hold the position? */
+/* True if one of n sorted ranges, from number `first` on, holds the position. */
 static bool
 ranges_hold(const TesseraPlacement *placement, TesseraKeySpace *ks, int first, int n, const TesseraKeyBound *position)
 {
@@ -287,7 +287,7 @@ tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpa
 		tessera_key_compare_flat(ks, &placement->gate_max, base, min) > 0;
 }
 
-/* Does the placement own exactly this shard's chunks of the group? */
+/* True if the placement owns exactly this shard's chunks of the group. */
 static bool
 owns_chunks(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraRouting *routing, const TesseraGroup *group)
 {

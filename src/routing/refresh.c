@@ -1,14 +1,15 @@
 /*
  * refresh.c
- *	  Fetching what changed from the config node, by the refresher worker, for whoever asks.
+ *	  Fetching what changed from the config node, by the refresher worker, for all backends that ask.
  *
  * Backends ask by raising `requested` and waiting until `done` has reached their number; the worker notes `requested` when a fetch begins and sets
- * `done` to that when it ends, `succeeded` too if it went well: so each caller waits for a fetch that began after its call, and callers at the same time
- * share one (S9). Without callers a fetch is due every tessera.registry_refresh_interval (S32).
+ * `done` to that when it ends, `succeeded` too if it went well: so each caller waits for a fetch that began after its call, and callers at the same
+ * time share one (S9). Without callers a fetch is due every tessera.registry_refresh_interval (S32).
  *
- * A fetch: (1) ask the config node for its token, which changes with its catalog; the same as at the last good fetch: nothing to do. (2) Tell it what we have
- * (term, digests of the small tables, version of each group), get what is newer, write it, all in one local transaction; at its commit the catalog sequence
- * grows and backends load the image anew (S4). Errors: twice more (S11), then what we have is served on. A lower term than ours, another cluster: refused.
+ * A fetch: (1) ask the config node for its token, which changes with its catalog; the same as at the last good fetch: nothing to do. (2) Tell it what
+ * we have (term, digests of the small tables, version of each group), get what is newer, write it, all in one local transaction; at its commit the
+ * catalog sequence grows and backends load the image anew (S4). Errors: twice more (S11), then what we have is served on. A lower term than ours,
+ * another cluster: refused.
  *
  * Locks: the slot's spinlock guards the counters; no lock is held across the network but what the local transaction holds on catalog rows, once rows
  * come in. Crash: the transaction was committed or not; the next fetch begins with what is there.
@@ -45,7 +46,7 @@
 #define ATTEMPTS 3				/* S11 */
 #define SILENCE_MS 30000		/* a config node that says nothing for that long is taken for dead */
 #define RELOAD_MS 10000			/* tessera.reload_routing waits that long */
-#define TRUST 10				/* every so many fetches go without the token's word that nothing has changed */
+#define TRUST 10				/* one in so many fetches asks for everything, even if the token says that nothing has changed */
 
 typedef struct RefreshSlot
 {
@@ -236,7 +237,7 @@ connect_config(const TesseraRouting *routing)
 	return tessera_connection_open(config != NULL ? config->node_id : 0, config != NULL ? NameStr(config->name) : "config node", address, 1, NULL);
 }
 
-/* Are the chunks of all groups in order here? */
+/* True if the chunks of all groups are sound here. */
 static bool
 all_sound(const TesseraRouting *routing)
 {
@@ -414,7 +415,7 @@ run_fetch(RefreshSlot *slot)
 	MemoryContextDelete(work);
 }
 
-/* Is there something to refresh from? */
+/* True if there is a config node to refresh from. */
 static bool
 have_config(void)
 {

@@ -33,10 +33,16 @@ typedef struct TesseraRefresh
 /* What this node has, as the argument of tessera.internal_catalog_changes; palloc'd. */
 extern char *tessera_refresh_known(TesseraRefresh *refresh);
 
-/* Writes one row of its answer into the catalog of this node. data: JSON, NULL for some kinds. ERROR 40001: rows changed here meanwhile. */
+/*
+ * Writes one row of the config node's answer into the catalog of this node. data: JSON, NULL for some kinds. ERROR 40001 if rows changed here
+ * meanwhile.
+ */
 extern void tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, const char *group_id, const char *data);
 
-/* After the last row: fills relids, checks the chunks of patched groups. False: some are not right (then in distrusted); the caller rolls back. */
+/*
+ * After the last row: fills relids, checks the chunks of patched groups. Returns false if some are wrong (they are in `distrusted` then): the caller
+ * rolls back.
+ */
 extern bool tessera_refresh_finish(TesseraRefresh *refresh);
 
 /* tessera_placement_raise_version for all groups, in the caller's transaction. Placements that others have locked are left to a later fetch. */

@@ -8,8 +8,8 @@
  * the chunk map of the image from which `known` was made; the group's row is locked and must still have that version. Whether the outcome is
  * sound is seen from the private image that shows it; if it is not, the group is fetched whole.
  *
- * Everything happens in the caller's transaction. Only copies of the config node's rows are written: never coordinator, recipient, decision, identity but
- * for its term, or placement but for its version.
+ * Everything happens in the caller's transaction. Only copies of the config node's rows are written: never coordinator, recipient, decision, identity
+ * but for its term, or placement but for its version.
  */
 #include "postgres.h"
 
@@ -128,8 +128,8 @@ apply_nodes(TesseraRefresh *refresh, Datum json)
 			   "  draining = excluded.draining, system_id = excluded.system_id, database = excluded.database, timeline = excluded.timeline,"
 			   "  incarnation = greatest(n.incarnation, excluded.incarnation), added = excluded.added,"
 			   "  server_start = excluded.server_start"
-			   " WHERE (n.conninfo, n.is_shard, n.is_config, n.draining, n.system_id, n.database, n.timeline, n.added, n.server_start) IS DISTINCT FROM"
-			   "  (excluded.conninfo, excluded.is_shard, excluded.is_config, excluded.draining, excluded.system_id, excluded.database,"
+			   " WHERE (n.conninfo, n.is_shard, n.is_config, n.draining, n.system_id, n.database, n.timeline, n.added, n.server_start) IS DISTINCT "
+			   "FROM  (excluded.conninfo, excluded.is_shard, excluded.is_config, excluded.draining, excluded.system_id, excluded.database,"
 			   "   excluded.timeline, excluded.added, excluded.server_start) OR n.incarnation < excluded.incarnation",
 			   SPI_OK_INSERT, json, (Datum) 0);
 }
@@ -145,7 +145,7 @@ apply_schemas(TesseraRefresh *refresh, Datum json)
 			   SPI_OK_INSERT, json, (Datum) 0);
 }
 
-/* An older word than this node's own never counts: two nodes would take themselves for a slot's home. */
+/* A row with an older version than this node's own is ignored: otherwise two nodes could take themselves for a slot's home. */
 static void
 apply_advisory_homes(TesseraRefresh *refresh, Datum json)
 {
@@ -176,8 +176,8 @@ apply_groups(TesseraRefresh *refresh, Datum json)
 	write_rows(refresh, "UPDATE tessera.table_group g SET ts = i.ts, max_chunk_size = i.max_chunk_size, balancing = i.balancing,"
 			   "  allow_migrations = i.allow_migrations"
 			   " FROM jsonb_populate_recordset(NULL::tessera.table_group, $1) i WHERE i.group_id = g.group_id"
-			   "  AND (g.ts, g.max_chunk_size, g.balancing, g.allow_migrations) IS DISTINCT FROM (i.ts, i.max_chunk_size, i.balancing, i.allow_migrations)",
-			   SPI_OK_UPDATE, json, (Datum) 0);
+			   "  AND (g.ts, g.max_chunk_size, g.balancing, g.allow_migrations) IS DISTINCT FROM (i.ts, i.max_chunk_size, i.balancing, "
+			   "i.allow_migrations)", SPI_OK_UPDATE, json, (Datum) 0);
 }
 
 /* The row of a group whose chunks follow. */
@@ -338,7 +338,7 @@ tessera_refresh_finish(TesseraRefresh *refresh)
 	return sound;
 }
 
-/* Locks a placement row unless somebody else holds it: a fetch must not wait for a migration or a transaction in doubt. */
+/* Locks a placement row unless another transaction holds it: a fetch must not wait for a migration or a prepared transaction. */
 static bool
 lock_placement_if_free(const pg_uuid_t *group_id)
 {

@@ -2,15 +2,15 @@
  * routing.c
  *	  The current routing image: loading, publishing, pinning, and look-ups of nodes, tables and groups.
  *
- * Shared, for each database slot: a fixed array of entries, each holding one image (a block of the DSA area) and the number of its pins; and `current`, which
- * names the entry of the newest image together with a publication number. To pin, a backend raises the count of the entry that `current` names and looks at
- * `current` again: if it is the same, the image was published (which itself is one pin) when the count was raised; if not, it lowers the count and starts over.
- * The entries never move, so nothing is read that might have been freed. An image without pins is garbage; it is freed by the next who publishes or pins for
- * the first time in a transaction (never in a commit callback, where nothing may fail).
+ * Shared, for each database slot: a fixed array of entries, each holding one image (a block of the DSA area) and the number of its pins; and
+ * `current`, which names the entry of the newest image together with a publication number. To pin, a backend raises the count of the entry that
+ * `current` names and looks at `current` again: if it is the same, the image was published (which itself is one pin) when the count was raised; if
+ * not, it lowers the count and starts over. The entries never move, so nothing is read that might have been freed. An image without pins is garbage;
+ * it is freed by the next who publishes or pins for the first time in a transaction (never in a commit callback, where nothing may fail).
  *
- * One backend loads at a time: `loading`, guarded by the slot's spinlock, with a condition variable for the others. Who waits longer than LOADER_PATIENCE
- * (the loader may be waiting for a lock that we hold) loads an image for itself alone. So does a transaction that has changed the catalog, and who
- * finds no free entry or no shared memory.
+ * One backend loads at a time: `loading`, guarded by the slot's spinlock, with a condition variable for the others. Who waits longer than
+ * LOADER_PATIENCE (the loader may be waiting for a lock that we hold) loads an image for itself alone. So does a transaction that has changed the
+ * catalog, and who finds no free entry or no shared memory.
  *
  * Memory: private images live in TopTransactionContext. Pins are released at the end of the transaction (or by the abort that backend exit does).
  * Crash: everything is made anew.
@@ -154,7 +154,7 @@ free_image(dsa_area *area, dsa_pointer pointer)
 	dsa_free(area, pointer);
 }
 
-/* Has the entry for this backend alone, and empty; false if it is pinned or somebody else's. */
+/* Has the entry for this backend alone, and empty; false if it is pinned or another backend's. */
 static bool
 take_entry(RoutingSlot *slot, int entry)
 {
@@ -181,7 +181,7 @@ sweep(RoutingSlot *slot)
 			pg_atomic_fetch_sub_u64(&slot->entries[i].state, TAKEN);
 }
 
-/* A dropped database's slot is given to another: nobody is left who could have pinned anything. */
+/* A dropped database's slot is given to another: no backend is left that could have pinned anything. */
 static void
 routing_reset_slot(int number)
 {
@@ -255,8 +255,8 @@ share(dsa_area *area, const void *block, Size size)
 }
 
 /*
- * A shared copy of a private image, with its maps (references counted); InvalidDsaPointer if there is no room. The image that it has taken maps over from
- * is pinned by the caller. On error or lack of room nothing is left behind.
+ * A shared copy of a private image, with its maps (references counted); InvalidDsaPointer if there is no room. The image that it has taken maps over
+ * from is pinned by the caller. On error or lack of room nothing is left behind.
  */
 static dsa_pointer
 share_image(dsa_area *area, const TesseraImage *image)
@@ -470,7 +470,7 @@ load_shared(RoutingSlot *slot)
 	return image;
 }
 
-/* A database without a slot: is it a node? Then it gets one. */
+/* For a database without a slot: finds out whether it is a node, and gives it a slot then. */
 static bool
 look_for_identity(void)
 {
@@ -541,7 +541,8 @@ tessera_require_own_node(const TesseraRouting *routing)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
 				 errmsg("another server was promoted in the place of this one"),
-				 errhint("Connect to that one. If this one is to be the node again: stop that one for good, and tessera.recover_node(force => true) here.")));
+				 errhint("Connect to that one. If this one is to be the node again: stop that one for good, and tessera.recover_node(force => true) "
+						 "here.")));
 }
 
 void

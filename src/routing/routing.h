@@ -4,11 +4,11 @@
  *
  * One immutable image per database, replaced whole when the catalog sequence has grown (catalog/change.h), freed when its last reader lets go. Chunk
  * maps are images of their own, shared between successive images while their group's version is the same. A backend pins the image it uses to the end
- * of its transaction; a hundred backends read it without copying. Inside a transaction that has itself changed the catalog the image is a private
- * one, loaded with the transaction's own eyes.
+ * of its transaction; a hundred backends read it without copying. A transaction that has itself changed the catalog gets a private image, which
+ * includes its changes.
  *
- * Locks: a loader holds no LWLock while it reads the catalog; one loads, others wait on a condition variable (with interrupts). Pins are atomic counters.
- * Crash: nothing here is durable; the image is loaded again from the catalog by whoever needs it first.
+ * Locks: a loader holds no LWLock while it reads the catalog; one loads, others wait on a condition variable (with interrupts). Pins are atomic
+ * counters. Crash: nothing here is durable; the image is loaded again from the catalog by whoever needs it first.
  */
 #ifndef TESSERA_ROUTING_H
 #define TESSERA_ROUTING_H
@@ -77,17 +77,22 @@ typedef struct TesseraRouting
 {
 	uint64		sequence;		/* catalog sequence at which it was loaded */
 	int64		term;			/* config term of this catalog */
-	int64		promised_term;	/* the highest one seen: words of an older one do not count; above term while a promoted config node compares its catalog */
+	/* the highest one seen: words of an older one do not count; above term while a promoted config node compares its catalog */
+	int64		promised_term;
 	int32		self;			/* node_id of this node */
 	pg_uuid_t	cluster_id;
 	bool		is_config;
-	/* After a promotion, until it is settled (migration/promotion.c): what this shard owns, and on the config node the catalog, may lack the newest commits. */
+	/*
+	 * After a promotion, until it is settled (migration/promotion.c): what this shard owns, and on the config node the catalog, may lack the newest
+	 * commits.
+	 */
 	bool		placements_unknown;
 	bool		metadata_unknown;
 	int32		incarnation;	/* of this server */
 	bool		restored;		/* from a base backup, since this was known: see tessera_backup_restored */
 	bool		replaced;		/* another server has become this node: nothing of the cluster is answered here any more */
-	TransactionId known_since;	/* xid that made the placements known; snapshots that do not see it are of before. InvalidTransactionId: visible to all */
+	/* xid that made the placements known; snapshots that do not see it are of before. InvalidTransactionId: visible to all */
+	TransactionId known_since;
 	int32		nnodes;			/* sorted by node_id */
 	int32		ntables;		/* sorted by relid */
 	int32		ngroups;		/* sorted by group_id */
@@ -112,7 +117,7 @@ typedef struct TesseraTargets
  */
 extern const TesseraRouting *tessera_routing(void);
 
-/* Does a snapshot see the placements of after the last promotion? Those of before may be wrong. */
+/* True if the snapshot sees the placements that were written after the last promotion. Older ones may be wrong. */
 extern bool tessera_placements_known(const TesseraRouting *routing, Snapshot snapshot);
 
 /* ERROR TS003 if another server has become this node. */
@@ -121,7 +126,7 @@ extern void tessera_require_own_node(const TesseraRouting *routing);
 /* The same, and ERROR 57P03 while this node is the config node, was promoted, and has not compared its catalog with the shards yet. */
 extern void tessera_require_metadata(const TesseraRouting *routing);
 
-/* Is the image still the newest? One atomic read. */
+/* True if the image is still the newest. One atomic read. */
 extern bool tessera_routing_is_current(const TesseraRouting *routing);
 
 /* Look-ups: binary searches; NULL if there is none. */
@@ -190,42 +195,52 @@ struct TesseraPlacement
 };
 
 /*
- * The newest placement that the snapshot sees (doc/design.md#snapshot-and-placement). *newest: it is also the newest there is. In the steady state one comparison with the
- * snapshot's xmin; else the catalog row is read under the snapshot into the current context. NULL: this node has none (owns nothing, hides nothing). InvalidSnapshot: the newest.
+ * The newest placement that the snapshot sees (doc/design.md#snapshot-and-placement). *newest: it is also the newest there is. In the steady state
+ * one comparison with the snapshot's xmin; else the catalog row is read under the snapshot into the current context. NULL: this node has none (owns
+ * nothing, hides nothing). InvalidSnapshot: the newest.
  */
 extern const TesseraPlacement *tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot, bool *newest);
 
-/* Does the placement own the key position / any part of [min,max)? Is a row at the position hidden (in deletions, not in owned)? NULL: no. */
+/*
+ * owns: true if the placement owns the key's position, owns_any: any part of [min, max). hides: true if a row at the position is hidden (in
+ * deletions, not in owned). All are false for a NULL placement.
+ */
 extern bool tessera_placement_owns(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
 extern bool tessera_placement_owns_any(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,
 									   const TesseraKeyBound *max);
 extern bool tessera_placement_hides(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
-/* Of one group: the same term, epoch, version and owned ranges, though flags, gates and deletions may differ? false if one is NULL. */
+/*
+ * True if two placements of one group have the same term, epoch, version and owned ranges; flags, gates and deletions may differ. False if one is
+ * NULL.
+ */
 extern bool tessera_placement_owns_same(const TesseraPlacement *a, const TesseraPlacement *b, TesseraKeySpace *ks);
-/* Does the gate's range hold the position / overlap [min,max)? false if there is no gate range. */
+/* True if the gate's range holds the position, or overlaps [min, max). False if there is no gate range. */
 extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
 extern bool tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,
 											const TesseraKeyBound *max);
 
 /*
- * Raises the version in a locked placement row to what the chunks say; true if it was lower. A split or merge gives its pieces the group's major (S21, S22),
- * which can be above that of a shard that was in no move of late; a promotion of the config node raises the term. Only if the row owns exactly this
- * shard's chunks: never while a move changes that.
+ * Raises the version in a locked placement row to what the chunks say; true if it was lower. A split or merge gives its pieces the group's major
+ * (S21, S22), which can be above that of a shard that was in no move of late; a promotion of the config node raises the term. Only if the row owns
+ * exactly this shard's chunks: never while a move changes that.
  */
 extern bool tessera_placement_raise_version(const TesseraRouting *routing, const TesseraGroup *group, TesseraPlacementRow *row);
 
 /* ---- refresh from the config node ---- */
 
 /*
- * Asks the refresher worker to fetch what changed from the config node (incrementally, S9) and waits until it has (or timeout_ms; or it failed). Returns
- * true if a fetch that began after this call has ended well. Concurrent callers share one fetch. On the config node: true at once.
+ * Asks the refresher worker to fetch what changed from the config node (incrementally, S9) and waits until it has (or timeout_ms; or it failed).
+ * Returns true if a fetch that began after this call has ended well. Concurrent callers share one fetch. On the config node: true at once.
  */
 extern bool tessera_routing_refresh(int timeout_ms);
 
 /* Error of the last fetch, palloc'd; NULL: it went well. */
 extern char *tessera_routing_refresh_error(void);
 
-/* Worker's side: one fetch if one is due (asked for, or the 30 s job of S32); returns ms until the next is due. Runs its own transactions. */
+/*
+ * The refresher's step: one fetch if one is due (asked for, or the 30 s job of S32); returns milliseconds until the next is due. Runs its own
+ * transactions.
+ */
 extern long tessera_refresher_step(void);
 
 extern void tessera_routing_init(void); /* from _PG_init */

@@ -2,18 +2,21 @@
  * check_as.c
  *	  A statement together with the role by whose rights its tables are read; see check_as.h.
  *
- * Form: a mark, which is a comment at the very beginning of the text, then SELECT of one string literal, which is the statement itself. So both are parts of the text: of the
- * statement's identity wherever statements are cached, at either end; and core's plan cache hands them over again when it analyses the statement anew. After core has
- * analysed that SELECT, the Query of the statement takes its place; the role becomes checkAsUser of all relations that it names, before it is rewritten, as that of a
- * view's relations does when the view's rule is loaded: row security policies are chosen by it.
+ * Form: a mark, which is a comment at the very beginning of the text, then SELECT of one string literal, which is the statement itself. So both are
+ * parts of the text: of the statement's identity wherever statements are cached, at either end; and core's plan cache hands them over again when it
+ * analyses the statement anew. After core has analysed that SELECT, the Query of the statement takes its place; the role becomes checkAsUser of all
+ * relations that it names, before it is rewritten, as that of a view's relations does when the view's rule is loaded: row security policies are
+ * chosen by it.
  *
- * The statement is analysed here, because a view's definition may name what lies in schemas that its reader may not use. So names are looked up as the bootstrap superuser,
- * along the search path of the current user. Nothing of a user's may run meanwhile: analysis calls input functions of literals only, so there must be no literal of a type that
- * users can make (the router sends those as parameters, whose values are read by the current user).
+ * The statement is analysed here, because a view's definition may name what lies in schemas that its reader may not use. So names are looked up as
+ * the bootstrap superuser, along the search path of the current user. Nothing of a user's may run meanwhile: analysis calls input functions of
+ * literals only, so there must be no literal of a type that users can make (the router sends those as parameters, whose values are read by the
+ * current user).
  *
- * What users write must not be taken for such a text. It counts only if this backend has got the very text (by its address) as a Parse or Query message on an internal
- * connection, and no statement runs yet; or if a local part is about to have it analysed; and only as a SELECT. SELECTs on internal connections are texts of the router's own
- * deparser, which begin with no comment; what is shipped as users wrote it are utility statements. Functions and triggers that run below have texts of their own.
+ * What users write must not be taken for such a text. It counts only if this backend has got the very text (by its address) as a Parse or Query
+ * message on an internal connection, and no statement runs yet; or if a local part is about to have it analysed; and only as a SELECT. SELECTs on
+ * internal connections are texts of the router's own deparser, which begin with no comment; what is shipped as users wrote it are utility statements.
+ * Functions and triggers that run below have texts of their own.
  *
  * The role's number at the router is part of the mark, so that a role made anew by a former name does not meet statements of the former one.
  *
@@ -161,8 +164,8 @@ analyse_statement(const char *sql, const ParseState *around)
 }
 
 /*
- * search_path by the schemas that it means to the current user, in the caller's nest level: another user would see others. "$user" always means the schema of a user's name,
- * so a schema of that name cannot be said.
+ * Sets search_path, in the caller's nest level of settings, to the schemas that it means to the current user: for another user it would mean others.
+ * "$user" always stands for the schema named as the user, so a schema called $user cannot be named there.
  */
 static void
 fix_search_path(void)
@@ -227,7 +230,7 @@ take_statement(Query *query, const ParseState *pstate)
 	memcpy(query, statement, sizeof(Query));
 }
 
-/* Is it the text of a router's statement, and not one that runs below it? */
+/* True for the text of a router's statement; false for a statement that runs inside it. */
 static bool
 comes_from_router(const char *sql)
 {

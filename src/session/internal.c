@@ -2,23 +2,23 @@
  * internal.c
  *	  The shard's side of an internal connection: hello, session (settings and effective user), told versions, statement number; see internal.h.
  *
- * Who may call: internal_hello is for sessions authenticated as a superuser or a member of tessera_internal; the others need a connection that has said
- * hello. All of them are refused unless the call is the whole of a statement that came straight from the client protocol: the unnamed portal's plan
- * is one SELECT without a relation whose only column is the call. What users write reaches a shard inside statements that name a table, or runs in
- * functions, SPI portals (named) and triggers: none of these looks so, deferred triggers and inlined functions included.
+ * Who may call: internal_hello is for sessions authenticated as a superuser or a member of tessera_internal; the others need a connection that has
+ * said hello. All of them are refused unless the call is the whole of a statement that came straight from the client protocol: the unnamed portal's
+ * plan is one SELECT without a relation whose only column is the call. What users write reaches a shard inside statements that name a table, or runs
+ * in functions, SPI portals (named) and triggers: none of these looks so, deferred triggers and inlined functions included.
  *
- * Effective user: set with SECURITY_LOCAL_USERID_CHANGE, so that no function that runs here can get back to the connection's own role by SET ROLE, RESET ROLE
- * or SET SESSION AUTHORIZATION. It stays over transactions; a rollback brings back what it was before. (An assertion of the server wants no security
- * context between transactions: builds with assertions take the flags away at commit and set them again before anything runs.) With it comes what else the router's
- * security context says: a restricted operation (REFRESH, maintenance) is one here, too, where core refuses deferred triggers in it.
+ * Effective user: set with SECURITY_LOCAL_USERID_CHANGE, so that no function that runs here can get back to the connection's own role by SET ROLE,
+ * RESET ROLE or SET SESSION AUTHORIZATION. It stays over transactions; a rollback brings back what it was before. (An assertion of the server wants
+ * no security context between transactions: builds with assertions take the flags away at commit and set them again before anything runs.) With it
+ * comes what else the router's security context says: a restricted operation (REFRESH, maintenance) is one here, too, where core refuses deferred
+ * triggers in it.
  *
- * Session user: the router's own, so that session_user in policies and triggers means the client. Only a connection whose role is a superuser can take it on;
- * another keeps its own role. It is no part of the transaction: after a rollback the router states all of it again, before anything else runs. Parallel workers
- * learn it from tessera.session_user, which only carries it.
+ * Session user: the router's own, so that session_user in policies and triggers means the client. Only a connection whose role is a superuser can
+ * take it on; another keeps its own role. It is no part of the transaction: after a rollback the router states all of it again, before anything else
+ * runs. Parallel workers learn it from tessera.session_user, which only carries it.
  *
- * Memory: told versions and names of mirrored settings live until the backend exits. The kept snapshot belongs to the top transaction's resource owner.
- * Nothing is durable; shared is only
- * whose backend is at the other end (origin.c).
+ * Memory: told versions and names of mirrored settings live until the backend exits. The kept snapshot belongs to the top transaction's resource
+ * owner. Nothing is durable; shared is only whose backend is at the other end (origin.c).
  */
 #include "postgres.h"
 
@@ -254,8 +254,8 @@ require_own_role(void)
 }
 
 /*
- * A router that is cut off must not leave its locks here for the two hours of the system's defaults. What the server's configuration sets stays. No tcp_user_timeout: a
- * router whose client does not fetch does not read, which looks the same.
+ * A router that is cut off must not leave its locks here for the two hours of the system's defaults. What the server's configuration sets stays. No
+ * tcp_user_timeout: a router whose client does not fetch does not read, which looks the same.
  */
 static void
 set_keepalives(void)
@@ -287,9 +287,9 @@ set_session_defaults(void)
 }
 
 /*
- * internal_hello(cluster uuid, router text, version text, protocol int, node int, pid int, claimed int, expected int): node and pid name the caller's backend, claimed
- * is its node's incarnation, expected this node's as the caller knows it. The answer is that of tessera_incarnation_greet; only if it is at least what is
- * expected is this an internal connection.
+ * internal_hello(cluster uuid, router text, version text, protocol int, node int, pid int, claimed int, expected int): node and pid name the caller's
+ * backend, claimed is its node's incarnation, expected this node's as the caller knows it. The answer is that of tessera_incarnation_greet; only if
+ * it is at least what is expected is this an internal connection.
  */
 Datum
 tessera_internal_hello(PG_FUNCTION_ARGS)
@@ -322,7 +322,8 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("node \"%s\" has another version of the extension", router),
-				 errdetail("Here it is %s (protocol %d), there %s (protocol %d).", installed ? installed : "none", TESSERA_PROTOCOL, version, protocol),
+				 errdetail("Here it is %s (protocol %d), there %s (protocol %d).", installed ? installed : "none", TESSERA_PROTOCOL, version,
+						   protocol),
 				 errhint("Install one version everywhere and run ALTER EXTENSION tessera UPDATE on each node.")));
 	answer = tessera_incarnation_greet(&identity, PG_GETARG_INT32(4), PG_GETARG_INT32(6), expected);
 	if (answer > 0 && answer >= expected)
@@ -393,7 +394,7 @@ reset_unnamed(uint64 round)
 			(void) set_config_option(entry->name, NULL, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
 }
 
-/* Is it set to the value already, by the same rights? That spares check hooks and what they allocate. */
+/* True if it is set to the value already, by the same rights. Skipping it saves the check hook and its allocations. */
 static bool
 is_set_so(const char *name, const char *value, GucContext context, Oid setter)
 {
@@ -408,8 +409,8 @@ is_set_so(const char *name, const char *value, GucContext context, Oid setter)
 }
 
 /*
- * setter: NULL: by all rights. Else the rights of that role decide whether it may be set here, as they do when a module finds a value for its setting: what may not be set, or
- * has no meaning here, is ignored with a warning, and the setting has this server's own value.
+ * setter: NULL: by all rights. Else the rights of that role decide whether it may be set here, as they do when a module finds a value for its
+ * setting: what may not be set, or has no meaning here, is ignored with a warning, and the setting has this server's own value.
  */
 static void
 set_mirrored(MirroredName *entry, const char *value, const char *setter)
@@ -475,8 +476,8 @@ read_text_array(ArrayType *array, Datum **values, bool **nulls, int *n)
 }
 
 /*
- * internal_session(effective_user text, names text[], values text[], client_user text, setters text[], security int): null users: the connection's own role; null
- * setters: by all rights; security: TESSERA_MIRRORED_SECURITY
+ * internal_session(effective_user text, names text[], values text[], client_user text, setters text[], security int): null users: the connection's
+ * own role; null setters: by all rights; security: TESSERA_MIRRORED_SECURITY
  */
 Datum
 tessera_internal_session(PG_FUNCTION_ARGS)
@@ -575,7 +576,10 @@ tessera_internal_tell(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_statement(number int8, kept int8[]): fragments that follow with the same number share one snapshot; those of the statements in kept stay, too */
+/*
+ * internal_statement(number int8, kept int8[]): fragments that follow with the same number share one snapshot; those of the statements in kept stay,
+ * too
+ */
 Datum
 tessera_internal_set_statement(PG_FUNCTION_ARGS)
 {
@@ -593,7 +597,9 @@ tessera_internal_set_statement(PG_FUNCTION_ARGS)
 
 static bool told_unpreparable = false;
 
-/* What PREPARE TRANSACTION itself would say; the server has no other way to ask for pending notifications, and that function does nothing but raise. */
+/*
+ * What PREPARE TRANSACTION itself would say; the server has no other way to ask for pending notifications, and that function does nothing but raise.
+ */
 static bool
 has_notifications(void)
 {

@@ -3,9 +3,9 @@
  *	  The shard's side of an internal connection: who the statement runs as, which versions the router routes by, which statement it belongs to.
  *
  * An internal connection is authenticated as a superuser or a member of tessera_internal, and has called tessera.internal_hello. All state is
- * backend-local C (not settings: a rollback would revert those, doc/design.md#internal-connections) except the effective user and mirrored settings, which a rollback does revert: the
- * router sends them again after any error. The internal_* SQL functions work only as top-level statements of an internal connection (never from inside a
- * function or trigger), so user code that runs on the shard cannot reach them.
+ * backend-local C (not settings: a rollback would revert those, doc/design.md#internal-connections) except the effective user and mirrored settings,
+ * which a rollback does revert: the router sends them again after any error. The internal_* SQL functions work only as top-level statements of an
+ * internal connection (never from inside a function or trigger), so user code that runs on the shard cannot reach them.
  */
 #ifndef TESSERA_INTERNAL_H
 #define TESSERA_INTERNAL_H
@@ -24,19 +24,22 @@ typedef struct TesseraToldVersion
 	int64		major;
 } TesseraToldVersion;
 
-/* What the far end takes over of the security context, beside the effective user (and SECURITY_LOCAL_USERID_CHANGE, which always holds there). */
+/* Flags of the router's security context that the shard takes over, beside the effective user. SECURITY_LOCAL_USERID_CHANGE always holds there. */
 #define TESSERA_MIRRORED_SECURITY (SECURITY_RESTRICTED_OPERATION | SECURITY_NOFORCE_RLS)
 
-/* Is this backend serving another node? */
+/* True if this backend serves another node. */
 extern bool tessera_internal_connection(void);
 
 /* After a statement of an internal connection: tells the router, once in a transaction, if that cannot be prepared (INFO of SQLSTATE TS005). */
 extern void tessera_internal_tell_unpreparable(void);
 
-/* What the router told about a group; NULL: nothing (it takes the table for a placed one, or does not know it). */
+/* The version that the router told for a group; NULL: none (the router takes the table for a placed one, or does not know it). */
 extern const TesseraToldVersion *tessera_internal_told(const pg_uuid_t *group_id);
 
-/* Nesting of executor and utility in this backend: 0 outside, 1 in a top-level statement or a deferred trigger at the end of the transaction. Kept by executor/ through these. */
+/*
+ * Nesting of executor and utility in this backend: 0 outside, 1 in a top-level statement or a deferred trigger at the end of the transaction. Kept by
+ * executor/ through these.
+ */
 extern int	tessera_nesting(void);
 extern void tessera_nesting_enter(void);
 extern void tessera_nesting_leave(void);
@@ -45,11 +48,12 @@ extern void tessera_nesting_reset(void);	/* at top-level abort and start of a co
 /* The router's statement number of the fragment at hand (0: the statement has only one fragment here), and the snapshot kept for it. */
 extern uint64 tessera_internal_statement(void);
 extern Snapshot tessera_internal_statement_snapshot(void);	/* NULL if none kept yet */
-extern void tessera_internal_keep_snapshot(Snapshot snapshot);	/* registered with the top transaction; dropped at its end, or when the router is done with the statement */
+/* registered with the top transaction; dropped at its end, or when the router is done with the statement */
+extern void tessera_internal_keep_snapshot(Snapshot snapshot);
 
 /*
- * For SQL functions that only other nodes may call: ERROR 42501 unless this is an internal connection and the call is the whole of a statement that came
- * straight from it (never from inside what users write).
+ * For SQL functions that only other nodes may call: ERROR 42501 unless this is an internal connection and the call is the whole of a statement that
+ * came straight from it (never from inside what users write).
  */
 extern void tessera_internal_require(FunctionCallInfo fcinfo);
 

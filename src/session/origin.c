@@ -2,8 +2,9 @@
  * origin.c
  *	  On whose behalf the backends of this server work; see origin.h.
  *
- * One entry for each backend of the server in shared memory, by the number of its PGPROC. Only its own backend writes an entry: the process id last, and
- * back to 0 before it exits. Readers take no lock: an entry counts if it bears the process id asked for before and after it was read. A crash starts with no entries.
+ * One entry for each backend of the server in shared memory, by the number of its PGPROC. Only its own backend writes an entry: the process id last,
+ * and back to 0 before it exits. Readers take no lock: an entry counts if it bears the process id asked for before and after it was read. A crash
+ * starts with no entries.
  */
 #include "postgres.h"
 

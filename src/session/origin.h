@@ -1,6 +1,6 @@
 /*
  * origin.h
- *	  On whose behalf a backend of this server works: the backend of another node behind an internal connection.
+ *	  The client that a backend of this server works for: the backend of another node at the far end of its internal connection.
  */
 #ifndef TESSERA_ORIGIN_H
 #define TESSERA_ORIGIN_H
@@ -14,18 +14,18 @@ typedef struct TesseraOrigin
 	int32		pid;
 } TesseraOrigin;
 
-/* From internal_hello: notes it for this backend, until it exits. */
+/* From internal_hello: sets the origin of this backend, until it exits. */
 extern void tessera_origin_set(int32 node_id, int32 pid);
 
 /* Exit step: the backend has no internal connection any more. */
 extern void tessera_origin_clear(int code, Datum arg);
 
-/* Is the process a backend with an internal connection, and whose? Never errors. */
+/* Returns true if the process is a backend with an internal connection, and whose in *origin. Never raises. */
 extern bool tessera_origin_of(int32 pid, TesseraOrigin *origin);
 
 /*
- * internal_session_origins(): rows (pid, node_id, client_pid) of this database's internal connections, whose application_name is the client's while they serve one.
- * Source of the view tessera.internal_sessions.
+ * internal_session_origins(): rows (pid, node_id, client_pid) of this database's internal connections, whose application_name is the client's while
+ * they serve one. Source of the view tessera.internal_sessions.
  */
 
 /* From _PG_init. */

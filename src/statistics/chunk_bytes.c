@@ -2,9 +2,9 @@
  * chunk_bytes.c
  *	  Estimated size of each chunk: source of the column bytes of tessera.chunks and chunk_distribution.
  *
- * What a shard's part of a table takes (tessera.table_statistics) is shared out among the shard's chunks of the group: under hash by the width of their ranges, under range by
- * the share of rows that the statistics of the first key column see in them, alike if there are none. All tables of the group are summed. No other node is asked,
- * nothing is kept; working memory goes after each table.
+ * What a shard's part of a table takes (tessera.table_statistics) is shared out among the shard's chunks of the group: under hash by the width of
+ * their ranges, under range by the share of rows that the statistics of the first key column see in them, alike if there are none. All tables of the
+ * group are summed. No other node is asked, nothing is kept; working memory goes after each table.
  */
 #include "postgres.h"
 

@@ -31,7 +31,7 @@
 PG_FUNCTION_INFO_V1(tessera_internal_collect_statistics);
 PG_FUNCTION_INFO_V1(tessera_internal_lock_statistics);
 
-/* A core's table that has no rows counts as so many pages if nobody has looked: see table_block_relation_estimate_size. */
+/* A core's table that has no rows counts as so many pages if it was never analyzed: see table_block_relation_estimate_size. */
 #define YOUNG_PAGES 10
 
 /* What stamp and row are made of. */
@@ -97,7 +97,8 @@ add_relation(Relation rel, bool bytes, Sizes *sizes)
 static bool
 measure(Relation rel, bool wait, bool bytes, Sizes *sizes)
 {
-	List	   *relids = rel->rd_rel->relhassubclass ? find_all_inheritors(RelationGetRelid(rel), NoLock, NULL) : list_make1_oid(RelationGetRelid(rel));
+	List	   *relids = rel->rd_rel->relhassubclass ? find_all_inheritors(RelationGetRelid(rel), NoLock, NULL) :
+		list_make1_oid(RelationGetRelid(rel));
 	ListCell   *cell;
 
 	*sizes = (Sizes) {.tuples = -1};
@@ -175,7 +176,10 @@ tessera_statistics_collect(const TesseraRouting *routing, const TesseraTable *ta
 	return row;
 }
 
-/* internal_lock_statistics(table_id uuid): to the end of the transaction; first of all, on one shard, so that two ANALYZE of a table wait there and nowhere else. */
+/*
+ * internal_lock_statistics(table_id uuid): to the end of the transaction; first of all, on one shard, so that two ANALYZE of a table wait there and
+ * nowhere else.
+ */
 Datum
 tessera_internal_lock_statistics(PG_FUNCTION_ARGS)
 {
@@ -184,7 +188,10 @@ tessera_internal_lock_statistics(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_collect_statistics(table_id uuid) returns text[]: stamp, pages, tuples, bytes, columns, collected of this shard's row; null: nothing of the table lies here */
+/*
+ * internal_collect_statistics(table_id uuid) returns text[]: stamp, pages, tuples, bytes, columns, collected of this shard's row; null: nothing of
+ * the table lies here
+ */
 Datum
 tessera_internal_collect_statistics(PG_FUNCTION_ARGS)
 {

@@ -10,18 +10,18 @@
 #include "routing/routing.h"
 #include "statistics/rows.h"
 
-/* Does this node own rows of the table? */
+/* True if this node owns rows of the table. */
 extern bool tessera_statistics_lies_here(const TesseraRouting *routing, const TesseraTable *table);
 
 /*
- * Compares a stamp of the table's own statistics and size with that of the row that was collected last. Cheap; waits for no lock: a table (or partition) that is locked
- * counts as unchanged. relid and placement as of the routing image.
+ * True if the table's statistics or size have changed since the row with this stamp was collected. Cheap; waits for no lock: a table (or partition)
+ * that is locked counts as unchanged. relid and placement as of the routing image.
  */
 extern bool tessera_statistics_changed(const TesseraRouting *routing, const TesseraTable *table, const char *stamp);
 
 /*
- * Collects and writes this node's row, or deletes it where nothing of the table lies here; NULL then, or if the table is gone. wait: for locks on the table; else NULL if one is not had.
- * The rows are locked by the caller. palloc'd.
+ * Collects and writes this node's row, or deletes it where nothing of the table lies here; NULL then, or if the table is gone. wait: for locks on the
+ * table; else NULL if one is not had. The rows are locked by the caller. palloc'd.
  */
 extern TesseraStatisticsRow *tessera_statistics_collect(const TesseraRouting *routing, const TesseraTable *table, bool wait);
 

@@ -2,9 +2,9 @@
  * gather.c
  *	  The worker that keeps tessera.table_statistics: writes this shard's rows when its own statistics have changed, and fetches the other shards'.
  *
- * A round: (1) stamps of this shard's tables are compared with its rows, and what differs is collected; (2) each other shard is asked for the stamps of its rows, and what differs is
- * fetched; a shard that does not answer keeps its rows here; (3) if an ANALYZE has committed since, the other nodes are told to look. Each row is written in a transaction of its own that waits
- * for no lock, so nothing that the round holds is in anybody's way.
+ * A round: (1) stamps of this shard's tables are compared with its rows, and what differs is collected; (2) each other shard is asked for the stamps
+ * of its rows, and what differs is fetched; a shard that does not answer keeps its rows here; (3) if an ANALYZE has committed since, the other nodes
+ * are told to look. Each row is written in a transaction of its own that waits for no lock, so the round never blocks another session for long.
  *
  * Shared memory: one flag for each database slot, an atomic. A crash loses the flag: then the others look when their time has come.
  */
@@ -34,7 +34,7 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_wake_statistics);
 
-/* How long a node may take to answer, in ms: nobody waits for it. */
+/* How long a node may take to answer, in ms: there is no waiter. */
 #define CALL_MS 5000
 /* Rows fetched at once: columns of wide tables are large. */
 #define BATCH 32
@@ -226,7 +226,8 @@ compare(int32 node_id, MemoryContext context, List **wanted, List **gone)
 
 	begin();
 	routing = tessera_routing();
-	result = tessera_control_call_within(routing, node_id, "SELECT s.table_id, s.stamp FROM tessera.table_statistics AS s WHERE s.node_id = $1", 1, values, CALL_MS);
+	result = tessera_control_call_within(routing, node_id, "SELECT s.table_id, s.stamp FROM tessera.table_statistics AS s WHERE s.node_id = $1", 1,
+										 values, CALL_MS);
 	MemoryContextSwitchTo(context);
 	candidates = list_candidates(node_id);
 	foreach(cell, candidates)
@@ -282,7 +283,8 @@ fetch_batch(int32 node_id, List *wanted, int first, MemoryContext context)
 	result = tessera_control_call_within(tessera_routing(), node_id,
 										 "SELECT s.table_id, s.stamp, s.pages, s.tuples, s.bytes, s.columns,"
 										 " pg_catalog.to_char(s.collected, 'YYYY-MM-DD HH24:MI:SS.USOF')"
-										 " FROM tessera.table_statistics AS s WHERE s.node_id = $1 AND s.table_id = ANY ($2::uuid[])", 2, values, CALL_MS);
+										 " FROM tessera.table_statistics AS s WHERE s.node_id = $1 AND s.table_id = ANY ($2::uuid[])", 2, values,
+										 CALL_MS);
 	commit(context);
 	n = PQntuples(result);
 	for (int i = 0; i < n; i++)
@@ -322,8 +324,10 @@ sweep(MemoryContext context)
 
 	begin();
 	tessera_spi_begin(&spi);
-	(void) tessera_spi_run("DELETE FROM tessera.table_statistics AS s WHERE NOT EXISTS (SELECT FROM tessera.cluster_table AS t WHERE t.table_id = s.table_id)"
-						   " OR NOT EXISTS (SELECT FROM tessera.node AS n WHERE n.node_id = s.node_id AND n.is_shard)", SPI_OK_DELETE, 0, NULL, NULL, NULL);
+	(void) tessera_spi_run("DELETE FROM tessera.table_statistics AS s WHERE NOT EXISTS (SELECT FROM tessera.cluster_table AS t WHERE t.table_id = "
+						   "s.table_id)"
+						   " OR NOT EXISTS (SELECT FROM tessera.node AS n WHERE n.node_id = s.node_id AND n.is_shard)", SPI_OK_DELETE, 0, NULL, NULL,
+						   NULL);
 	tessera_spi_end(&spi);
 	commit(context);
 }
@@ -488,7 +492,8 @@ static const TesseraShmemModule module = {"tessera_statistics", shared_size, 0, 
 void
 tessera_statistics_init(void)
 {
-	DefineCustomIntVariable("tessera.statistics_interval", "How often a node looks whether statistics of tables have changed, on itself and on the other shards.",
+	DefineCustomIntVariable("tessera.statistics_interval",
+							"How often a node looks whether statistics of tables have changed, on itself and on the other shards.",
 							"0: only after an ANALYZE of a table of the cluster.",
 							&interval, 60, 0, 86400, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	tessera_shmem_register(&module);

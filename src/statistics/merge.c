@@ -2,10 +2,10 @@
  * merge.c
  *	  Merges the statistics of a column's parts on the shards; see merge.h.
  *
- * Shares of nulls and widths are weighted by rows. Distinct values: the sum where no value is on two shards, or where ranges of values do not meet; else each part is taken
- * for a sample of one set of values, whose size follows from how many of them a part of so many rows has seen. Most common values: one list, by rows. Histograms: the
- * bounds of all, each with the rows of its bucket, cut into buckets of equal rows again. The order of the rows in the heap (correlation) means nothing over shards. What is
- * left (elements of arrays, lengths of ranges) is that of the largest part.
+ * Shares of nulls and widths are weighted by rows. Distinct values: the sum where no value is on two shards, or where ranges of values do not meet;
+ * else each part is taken for a sample of one set of values, whose size follows from how many of them a part of so many rows has seen. Most common
+ * values: one list, by rows. Histograms: the bounds of all, each with the rows of its bucket, cut into buckets of equal rows again. The order of the
+ * rows in the heap (correlation) means nothing over shards. What is left (elements of arrays, lengths of ranges) is that of the largest part.
  */
 #include "postgres.h"
 
@@ -97,7 +97,10 @@ nonnull_of(const TesseraColumnPart *part)
 
 /* Distinct values */
 
-/* Size of the set from which so many rows have drawn so many different values: U with U * (1 - exp(-rows / U)) = distinct. Infinite: no bound can be seen. */
+/*
+ * Size of the set from which so many rows have drawn so many different values: U with U * (1 - exp(-rows / U)) = distinct. Infinite: no bound can be
+ * seen.
+ */
 static double
 set_size(double rows, double distinct)
 {
@@ -143,7 +146,7 @@ range_of(const Merge *merge, const TesseraColumnPart *part, Datum *min, Datum *m
 	return found;
 }
 
-/* Do the parts' ranges of values lie side by side? */
+/* True if the parts' ranges of values do not overlap. */
 static bool
 ranges_apart(const Merge *merge)
 {

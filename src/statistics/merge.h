@@ -16,7 +16,9 @@ typedef struct TesseraColumnPart
 	const TesseraColumnStatistics *statistics;
 } TesseraColumnPart;
 
-/* n > 0 parts of one column, tuples > 0 each; disjoint: no value is on two shards (the shard key). The result points into the parts, and is palloc'd. */
+/*
+ * n > 0 parts of one column, tuples > 0 each; disjoint: no value is on two shards (the shard key). The result points into the parts, and is palloc'd.
+ */
 extern TesseraColumnStatistics *tessera_merge_statistics(const TesseraColumnPart *parts, int n, bool disjoint);
 
 #endif							/* TESSERA_STATISTICS_MERGE_H */

@@ -2,9 +2,9 @@
  * merged.c
  *	  Statistics of whole tables for the planner, from this node's tessera.table_statistics: a cache in each backend.
  *
- * An entry is made at first use and dropped when the relation's cache entry is invalidated: whoever writes a row of the table has that done at commit. It also ends with the
- * group's version, as rows of shards that own nothing of a table do not count. What the cache gives out are copies. Each entry has a context of its own below TopMemoryContext;
- * working memory of a load goes at its end.
+ * An entry is made at first use and dropped when the relation's cache entry is invalidated: the writer of a row of the table sends that invalidation
+ * at commit. It also ends with the group's version, as rows of shards that own nothing of a table do not count. What the cache gives out are copies.
+ * Each entry has a context of its own below TopMemoryContext; working memory of a load goes at its end.
  */
 #include "postgres.h"
 
@@ -97,7 +97,7 @@ tessera_merged_statistics_init(void)
 
 /* ---- loading ---- */
 
-/* Does the node own a part of the table now? */
+/* True if the node owns a part of the table now. */
 static bool
 owns(const TesseraRouting *routing, const TesseraTable *table, int32 node_id)
 {
@@ -107,8 +107,8 @@ owns(const TesseraRouting *routing, const TesseraTable *table, int32 node_id)
 }
 
 /*
- * The rows that count: those of owners, if one of them has rows of the table; else (everything has just been moved, and nobody has looked at the new place) what
- * is known of the old places.
+ * The rows that count: those of owners, if one of them has rows of the table; else (all of it was just moved, and the new owners have not collected
+ * yet) the rows of the old owners.
  */
 static List *
 counting_rows(const TesseraRouting *routing, const TesseraTable *table)
@@ -193,7 +193,7 @@ typedef struct Shard
 	int			ncolumns;
 } Shard;
 
-/* Is no value of the column on two shards? */
+/* True if no value of the column can be on two shards. */
 static bool
 is_disjoint(const TesseraTable *table, AttrNumber attnum)
 {
@@ -312,7 +312,7 @@ lookup(const TesseraRouting *routing, const TesseraTable *table)
 	entry->disturbed = false;
 	load(&loaded, routing, table);
 	loaded.valid = !entry->disturbed;
-	if (entry->context)			/* loaded by somebody nested */
+	if (entry->context)			/* loaded by a nested call */
 		MemoryContextDelete(entry->context);
 	*entry = loaded;
 	return entry;

@@ -2,9 +2,9 @@
  * portable.c
  *	  pg_statistic rows as JSON and back; see portable.h.
  *
- * The rows are read by a scan and not through the syscache: the worker that looks at all tables would keep all of them in memory. Values are printed by
- * the types' own output functions, with intervals as ISO 8601, floats exact and dates as ISO, so that reading needs no settings. No function of a user is called: types
- * are built in, and enums are looked up by label.
+ * The rows are read by a scan and not through the syscache: the worker that looks at all tables would keep all of them in memory. Values are printed
+ * by the types' own output functions, with intervals as ISO 8601, floats exact and dates as ISO, so that reading needs no settings. No function of a
+ * user is called: types are built in, and enums are looked up by label.
  */
 #include "postgres.h"
 
@@ -32,10 +32,13 @@
 
 #include "statistics/portable.h"
 
-/* Bytes of a table's JSON. A user may have 10000 values of a kilobyte kept for each column, which no jsonb holds. What does not fit is left out, and the planner guesses. */
+/*
+ * Bytes of a table's JSON. A user may have 10000 values of a kilobyte kept for each column, which no jsonb holds. What does not fit is left out, and
+ * the planner guesses.
+ */
 #define MOST_BYTES (4 * 1024 * 1024)
 
-/* May values of the type (no domain) cross to another node as text? */
+/* True if values of the type (no domain) can travel to another node as text. */
 static bool
 type_travels(Oid type)
 {
@@ -217,8 +220,8 @@ append_column(StringInfo out, HeapTuple tuple, Form_pg_attribute att, TupleDesc 
 	Form_pg_statistic form = (Form_pg_statistic) GETSTRUCT(tuple);
 	bool		first = true;
 
-	appendStringInfo(out, "%s{\"inherit\":%s,\"null\":%.9g,\"width\":%d,\"distinct\":%.9g", out->len > 1 ? "," : "", form->stainherit ? "true" : "false",
-					 form->stanullfrac, form->stawidth, form->stadistinct);
+	appendStringInfo(out, "%s{\"inherit\":%s,\"null\":%.9g,\"width\":%d,\"distinct\":%.9g", out->len > 1 ? "," : "",
+					 form->stainherit ? "true" : "false", form->stanullfrac, form->stawidth, form->stadistinct);
 	append_string(out, "name", NameStr(att->attname));
 	append_string(out, "of", format_type_be_qualified(getBaseType(att->atttypid)));
 	appendStringInfoString(out, ",\"slots\":[");

@@ -1,9 +1,10 @@
 /*
  * portable.h
- *	  What the server knows of one table's columns (its pg_statistic rows), in a form that reads the same on every node: names in the place of numbers and OIDs, values as text.
+ *	  What the server knows of one table's columns (its pg_statistic rows), in a form that reads the same on every node: names in the place of numbers
+ *	  and OIDs, values as text.
  *
- * Only values of built-in types (no OIDs inside) and of enums travel; of any other type there are width, share of nulls and number of distinct values. What
- * is of another type on the node that reads it is skipped.
+ * Only values of built-in types (no OIDs inside) and of enums travel; of any other type there are width, share of nulls and number of distinct
+ * values. What is of another type on the node that reads it is skipped.
  */
 #ifndef TESSERA_PORTABLE_STATISTICS_H
 #define TESSERA_PORTABLE_STATISTICS_H

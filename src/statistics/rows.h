@@ -2,8 +2,9 @@
  * rows.h
  *	  Rows of tessera.table_statistics: what a shard knows of its part of a table, as this node last heard.
  *
- * Rows are written under a lock of their table (one of this node's, not of the cluster), which a writer holds to the end of its transaction: so two writers never meet at a row,
- * at any isolation level. A crash leaves the old row or the new one; a row that is missing or old costs nothing but worse plans.
+ * Rows are written under a lock of their table (one of this node's, not of the cluster), which a writer holds to the end of its transaction: so two
+ * writers never meet at a row, at any isolation level. A crash leaves the old row or the new one; a row that is missing or old costs nothing but
+ * worse plans.
  */
 #ifndef TESSERA_STATISTICS_ROWS_H
 #define TESSERA_STATISTICS_ROWS_H
@@ -32,7 +33,10 @@ extern bool tessera_statistics_lock(const pg_uuid_t *table_id, bool wait);
 /* What is committed now, and written by this transaction: TesseraStatisticsRow *, palloc'd. NIL also if the extension's table is not there. */
 extern List *tessera_statistics_rows(const pg_uuid_t *table_id);
 
-/* Inserts or replaces a row, unless the one that is there has the same stamp; plans on the table (InvalidOid: not here) are made anew from the commit on. Locked by the caller. */
+/*
+ * Inserts or replaces a row, unless the one that is there has the same stamp; plans on the table (InvalidOid: not here) are made anew from the commit
+ * on. Locked by the caller.
+ */
 extern void tessera_statistics_write(const TesseraStatisticsRow *row, Oid relid);
 
 /* Deletes a row if it is there. Locked by the caller. */

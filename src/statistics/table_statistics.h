@@ -2,9 +2,10 @@
  * table_statistics.h
  *	  Statistics of whole tables: each shard's are collected in tessera.table_statistics of every node, and merged when a router plans.
  *
- * tessera.table_statistics has a row for each table and shard. A shard writes its own when ANALYZE has run or when its worker sees that autovacuum has; the other nodes'
- * workers compare stamps now and then and fetch what is new (gather.c). ANALYZE on any node runs on every shard and collects at once (analyze.c). The planner reads
- * the node's own copy only, through a cache in each backend (merged.c): it never calls another node. A shard that is down keeps its last row.
+ * tessera.table_statistics has a row for each table and shard. A shard writes its own when ANALYZE has run or when its worker sees that autovacuum
+ * has; the other nodes' workers compare stamps now and then and fetch what is new (gather.c). ANALYZE on any node runs on every shard and collects at
+ * once (analyze.c). The planner reads the node's own copy only, through a cache in each backend (merged.c): it never calls another node. A shard that
+ * is down keeps its last row.
  */
 #ifndef TESSERA_TABLE_STATISTICS_H
 #define TESSERA_TABLE_STATISTICS_H
@@ -23,13 +24,14 @@
 extern void tessera_merged_statistics_init(void);	/* from _PG_init: what makes its cache forget */
 
 /*
- * Size of a table over all its shards; false if it is not known. Units: pages of the server, rows. May load the statistics: reads the catalog; works in a context of its own.
+ * Size of a table over all its shards; false if it is not known. Units: pages of the server, rows. May load the statistics: reads the catalog; works
+ * in a context of its own.
  */
 extern bool tessera_table_size_estimate(const TesseraRouting *routing, const TesseraTable *table, double *pages, double *tuples);
 
 /*
- * A tuple of pg_statistic's form for a column of a table of the cluster, of all shards together; NULL: none. The caller's: heap_freetuple. inherit: with its children
- * (partitions).
+ * A tuple of pg_statistic's form for a column of a table of the cluster, of all shards together; NULL: none. The caller's: heap_freetuple. inherit:
+ * with its children (partitions).
  */
 extern HeapTuple tessera_column_statistics(const TesseraRouting *routing, const TesseraTable *table, AttrNumber attnum, bool inherit);
 

@@ -2,12 +2,13 @@
  * advisory.c
  *	  The functions that stand in for the server's advisory lock functions; see advisory.h.
  *
- * A call goes to the key's home: one round trip on the transaction's connection there, none if this node is it. A transaction-level lock makes the home a participant, whose
- * transaction ends when the outcome is decided everywhere (two_phase.c). A session-level lock belongs to the connection. If that is lost, so is the lock: the session is
- * then ended at its next statement, as the loss of its server would have ended it. When a call fails, nobody knows whether the lock was granted meanwhile: the
- * home is told to undo that before the error goes on.
+ * A call goes to the key's home: one round trip on the transaction's connection there, none if this node is it. A transaction-level lock makes the
+ * home a participant, whose transaction ends when the outcome is decided everywhere (two_phase.c). A session-level lock belongs to the connection. If
+ * that is lost, so is the lock: the session is then ended at its next statement, as the loss of its server would have ended it. When a call fails, it
+ * is not known whether the lock was granted meanwhile: the home is told to undo that before the error goes on.
  *
- * A trigger or function that runs on another shard cannot take the lock of the client's session, and is refused. So is a call that the planner has not replaced.
+ * A trigger or function that runs on another shard cannot take the lock of the client's session, and is refused. So is a call that the planner has
+ * not replaced.
  *
  * Memory: how many session-level locks each home keeps, and where those of each slot are, until the backend exits.
  */
@@ -173,7 +174,10 @@ number_of(const PGresult *result)
 	return pg_strtoint64(PQgetvalue(result, 0, 0));
 }
 
-/* Nobody will hear the answer: what was granted is given back. The connection is closed if that cannot be done in time. Raises nothing. */
+/*
+ * For a call whose answer will not be read: releases the lock if it was granted. The connection is closed if that cannot be done in time. Raises
+ * nothing.
+ */
 static void
 undo_request(TesseraConnection *connection, int64 request)
 {
@@ -575,7 +579,9 @@ utility(PlannedStmt *statement, const char *text, bool read_only, ProcessUtility
 		standard_ProcessUtility(statement, text, read_only, context, params, environment, receiver, completion);
 }
 
-/* A call that the planner did not see (an argument of CALL or EXECUTE, a CHECK constraint, the fast path) would lock, or notify, on this node alone. */
+/*
+ * A call that the planner did not see (an argument of CALL or EXECUTE, a CHECK constraint, the fast path) would lock, or notify, on this node alone.
+ */
 static void
 object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 {

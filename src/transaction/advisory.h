@@ -2,9 +2,10 @@
  * advisory.h
  *	  Advisory locks of the cluster: each key is locked at its home node, where the lock is the server's own.
  *
- * A key belongs to one of TESSERA_ADVISORY_SLOTS slots, and a slot to a node (tessera.advisory_home). On the home the lock is held by the backend behind the
- * session's internal connection, or by the session itself. Beside a key its slot is locked in share mode, for as long; a slot is given to another node only by who
- * has it exclusively. So whoever has the slot, and is its home then, has it until the lock goes.
+ * A key belongs to one of TESSERA_ADVISORY_SLOTS slots, and a slot to a node (tessera.advisory_home). On the home the lock is held by the backend
+ * behind the session's internal connection, or by the session itself. Together with a key its slot is locked in share mode, for the same time. A slot
+ * moves to another node only under an exclusive lock of the slot. So a node that has locked the slot, and is its home at that moment, stays its home
+ * until the lock goes.
  */
 #ifndef TESSERA_ADVISORY_H
 #define TESSERA_ADVISORY_H
@@ -31,8 +32,8 @@ typedef enum TesseraAdvisoryAnswer
 extern int	tessera_advisory_slot(const TesseraAdvisoryKey *key);
 
 /*
- * Takes the lock in this backend, waiting as the server's functions do unless `try`. With it the slot's. STALE: *home is the node that keeps it, as far as is known
- * here; home NULL: the lock is of this node alone, and never stale. Errors leave nothing held that was not before.
+ * Takes the lock, and that of its slot, in this backend; waits as the server's functions do unless `try`. STALE: *home is the slot's home as far as
+ * is known here. home NULL: the lock is of this node alone, and never stale. An error leaves no lock that was not held before.
  */
 extern TesseraAdvisoryAnswer tessera_advisory_take(const TesseraAdvisoryKey *key, bool shared, bool session, bool try, int32 *home);
 
@@ -44,7 +45,7 @@ extern void tessera_advisory_release_all(void);
 
 /* ---- advisory.c: the session's side ---- */
 
-/* DISCARD ALL has released this backend's own: those on other nodes follow. */
+/* After DISCARD ALL has released this backend's own locks: releases those on other nodes. */
 extern void tessera_advisory_discard(void);
 
 extern void tessera_advisory_init(void);	/* from _PG_init */

@@ -2,12 +2,13 @@
  * advisory_home.c
  *	  Advisory locks on their home node; see advisory.h.
  *
- * A lock is the server's own advisory lock. Its slot is an advisory lock, too, of a class that users cannot name (objsubid 3), one for session-level and one for
- * transaction-level holders, since the server cannot prepare a transaction that has one object at both levels. So the end of a session, DISCARD ALL and
- * pg_advisory_unlock_all let go of both. Whether this node is the home is read from the catalog itself once the slot is locked: the image may lag behind COMMIT PREPARED.
+ * A lock is the server's own advisory lock. Its slot is an advisory lock, too, of a class that users cannot name (objsubid 3), one for session-level
+ * and one for transaction-level holders, since the server cannot prepare a transaction that has one object at both levels. So the end of a session,
+ * DISCARD ALL and pg_advisory_unlock_all let go of both. Whether this node is the home is read from the catalog itself once the slot is locked: the
+ * image may lag behind COMMIT PREPARED.
  *
- * Giving up a slot takes it exclusively, without waiting, to the end of the config node's transaction; the row is written here in the same transaction. Who comes meanwhile
- * waits for its end, and finds another home.
+ * Giving up a slot takes it exclusively, without waiting, to the end of the config node's transaction; the row is written here in the same
+ * transaction. Who comes meanwhile waits for its end, and finds another home.
  *
  * Memory: two counters of this backend. A crash lets go of all locks, as on one server.
  */
@@ -271,7 +272,7 @@ tessera_internal_advisory_undo(PG_FUNCTION_ARGS)
 
 /* ---- giving up slots ---- */
 
-/* Has nobody a lock of the slot? Then nobody gets one before this transaction ends. */
+/* True if no lock of the slot is held or waited for. Then none is granted before this transaction ends. */
 static bool
 close_slot(int slot)
 {
@@ -293,8 +294,8 @@ write_home(int slot, int32 from, int32 to)
 	Oid			types[] = {INT4OID, INT4OID, INT4OID};
 	Datum		values[] = {Int32GetDatum(slot), Int32GetDatum(to), Int32GetDatum(from)};
 
-	return tessera_spi_run("UPDATE tessera.advisory_home SET node_id = $2, version = version + 1 WHERE slot = $1 AND node_id = $3", SPI_OK_UPDATE, 3, types,
-						   values, NULL) == 1;
+	return tessera_spi_run("UPDATE tessera.advisory_home SET node_id = $2, version = version + 1 WHERE slot = $1 AND node_id = $3", SPI_OK_UPDATE, 3,
+						   types, values, NULL) == 1;
 }
 
 /* internal_advisory_give(slots, to_node) */

@@ -2,12 +2,13 @@
  * constraint_modes.c
  *	  What SET CONSTRAINTS has set in this transaction; see constraint_modes.h.
  *
- * A list in the order of the statements, each with the nesting level of the subtransaction it belongs to, so levels never decrease along it. A participant has run a prefix of
- * the list (TesseraParticipant.modes_sent): each statement in the savepoint of its level, so that a rollback to a savepoint there takes back what the rollback here takes off the list.
+ * A list in the order of the statements, each with the nesting level of the subtransaction it belongs to, so levels never decrease along it. A
+ * participant has run a prefix of the list (TesseraParticipant.modes_sent): each statement in the savepoint of its level, so that a rollback to a
+ * savepoint there takes back what the rollback here takes off the list.
  *
- * What is run late, before some command, is run as the cluster's own role, since the command's user may have no rights on the constraints' schemas. No code of users
- * runs then: a DEFERRED one fires nothing, and an IMMEDIATE one is late only where the transaction has just begun. Where one may be pending, it is sent at
- * once, as the user who runs it, since the functions of pending triggers run as that user, as they do on one server.
+ * What is run late, before some command, is run as the cluster's own role, since the command's user may have no rights on the constraints' schemas.
+ * No code of users runs then: a DEFERRED one fires nothing, and an IMMEDIATE one is late only where the transaction has just begun. Where one may be
+ * pending, it is sent at once, as the user who runs it, since the functions of pending triggers run as that user, as they do on one server.
  *
  * Memory: the list lives in TopTransactionContext. A crash leaves nothing.
  */

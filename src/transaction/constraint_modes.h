@@ -10,9 +10,9 @@
 #include "routing/routing.h"
 
 /*
- * This node has run SET CONSTRAINTS. names: the cluster's constraints concerned, qualified and quoted, as they stand in the statement, or "ALL". Immediate: all
- * participants run it now, as the current user, and their errors are raised (any: a pending check has failed). Deferred: they run it before their next command. Nodes that join later
- * run all of the transaction's in order, before their first command.
+ * This node has run SET CONSTRAINTS. names: the cluster's constraints concerned, qualified and quoted, as they stand in the statement, or "ALL".
+ * Immediate: all participants run it now, as the current user, and their errors are raised (a pending check may fail). Deferred: they run it before
+ * their next command. Nodes that join later run all of the transaction's in order, before their first command.
  */
 extern void tessera_constraint_modes_set(const TesseraRouting *routing, const char *names, bool deferred);
 

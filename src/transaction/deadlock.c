@@ -2,18 +2,18 @@
  * deadlock.c
  *	  Deadlocks over several nodes: each node's wait graph, their union, and the end of one wait (doc/design.md#deadlocks).
  *
- * The server finds cycles among its own locks; one that goes through several nodes has no server that sees it. A node on which a lock has been waited for
- * too long, by or because of an internal connection, asks all nodes for their edges (who waits for whom, since when). A backend behind an internal connection
- * stands for the backend of the router that opened it (session/origin.h), so that a transaction is one vertex wherever it waits. All waits of a vertex must end before it
- * can go on, so a cycle does not go away by itself.
+ * The server finds cycles among its own locks; one that goes through several nodes has no server that sees it. A node on which a lock has been waited
+ * for too long, by or because of an internal connection, asks all nodes for their edges (who waits for whom, since when). A backend behind an
+ * internal connection stands for the backend of the router that opened it (session/origin.h), so that a transaction is one vertex wherever it waits.
+ * All waits of a vertex must end before it can go on, so a cycle does not go away by itself.
  *
- * What asks for locks on several nodes in short attempts (DDL, LOCK TABLE) is in no lock's queue between them. It declares whom it waits for (declared_wait.h), which
- * gives edges like any other. They tell what the last attempt saw, perhaps no longer true. So where a cycle has such a wait it is the victim, and looks once
- * more before it raises the error.
+ * What asks for locks on several nodes in short attempts (DDL, LOCK TABLE) is in no lock's queue between them. It declares whom it waits for
+ * (declared_wait.h), which gives edges like any other. They tell what the last attempt saw, perhaps no longer true. So where a cycle has such a wait
+ * it is the victim, and looks once more before it raises the error.
  *
- * The nodes are not asked at one instant. So they are asked twice, and only waits that both answers hold count: all of those stood at the moment between.
- * Every node that looks finds the same cycle and the same victim: of its transactions the one that began to wait last. Its wait is ended as the server's own
- * search ends one: it raises deadlock_detected there, once, however many ask.
+ * The nodes are not asked at one instant. So they are asked twice, and only waits that both answers hold count: all of those stood at the moment
+ * between. Every node that looks finds the same cycle and the same victim: of its transactions the one that began to wait last. Its wait is ended as
+ * the server's own search ends one: it raises deadlock_detected there, once, however many ask.
  *
  * Memory: a context per round. Locks: all partitions of the lock table while a wait is ended. A crash leaves nothing.
  */
@@ -200,7 +200,10 @@ tessera_internal_lock_waits(PG_FUNCTION_ARGS)
 
 /* ---- the end of a wait ---- */
 
-/* Takes the process off its lock's queue, if it still waits since then. It raises deadlock_detected as soon as it runs. A declared wait: when it has looked again. */
+/*
+ * Takes the process off its lock's queue, if it still waits since then. It raises deadlock_detected as soon as it runs. A declared wait: when it has
+ * looked again.
+ */
 static bool
 end_wait(int32 pid, int64 since)
 {
@@ -351,7 +354,7 @@ keep_common(Edges *first, const Edges *second)
 
 /* ---- cycles ---- */
 
-/* Is the wait rather to end than the other? A declared one, then the younger, then any, but the same for whoever looks. */
+/* True if `edge` is a better victim than `other`: a declared wait before others, then the younger, then by a rule that is the same on all nodes. */
 static bool
 ends_before(const Edge *edge, const Edge *other)
 {
@@ -427,7 +430,7 @@ remove_transaction(Edges *edges, TesseraOrigin gone)
 	edges->n = n;
 }
 
-/* Has a cycle at all? Victims are chosen from it, at most MOST_VICTIMS. */
+/* The edge that is the victim of a cycle among the edges; -1: there is no cycle. The caller ends at most MOST_VICTIMS. */
 static int
 next_victim(const Edges *edges)
 {
@@ -464,7 +467,7 @@ search(const TesseraRouting *routing)
 
 /* ---- the step ---- */
 
-/* Has anything waited too long here that another node has to do with? A cycle over several nodes has such a wait on at least one of them. */
+/* True if a wait here that involves another node has lasted too long. A cycle over several nodes has such a wait on at least one of them. */
 static bool
 is_suspicious(void)
 {

@@ -8,8 +8,8 @@
 #include "postgres.h"
 
 /*
- * A round of the search, in transactions of its own (none unless a lock has been waited for longer than tessera.deadlock_timeout on behalf of another node).
- * One transaction of each deadlock found gets 40P01. Returns ms until the next round. Errors leave nothing.
+ * A round of the search, in transactions of its own (none unless a lock has been waited for longer than tessera.deadlock_timeout on behalf of another
+ * node). One transaction of each deadlock found gets 40P01. Returns milliseconds until the next round. An error leaves nothing behind.
  */
 extern long tessera_deadlock_step(void);
 

@@ -2,9 +2,9 @@
  * declared_wait.c
  *	  Waits for locks that no lock queue shows; see declared_wait.h.
  *
- * One entry for each backend of the server in shared memory, by the number of its PGPROC. Only its own backend writes an entry, but for `victim`; `changes` is odd while
- * it does, and readers, who take no lock, read again what changed under their eyes. An entry is cleared when the wait is over and before the backend exits. A crash
- * starts with no entries.
+ * One entry for each backend of the server in shared memory, by the number of its PGPROC. Only its own backend writes an entry, but for `victim`;
+ * `changes` is odd while it does, and readers, who take no lock, read an entry again if it changed meanwhile. An entry is cleared when the wait is
+ * over and before the backend exits. A crash starts with no entries.
  */
 #include "postgres.h"
 

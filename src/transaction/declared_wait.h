@@ -20,12 +20,12 @@ typedef struct TesseraDeclaredWait
 	TimestampTz since;
 	int			n;
 	TesseraOrigin awaited[TESSERA_MOST_AWAITED];	/* backends somewhere in the cluster */
-	TimestampTz seen[TESSERA_MOST_AWAITED]; /* each in all attempts since then */
+	TimestampTz seen[TESSERA_MOST_AWAITED]; /* since when each attempt has found it */
 } TesseraDeclaredWait;
 
 /*
- * This backend waits since then for what these hold, as all its attempts saw since the moments `seen`; in place of what it declared before. Never errors. Whoever declares a wait
- * calls tessera_wait_over, whatever happens.
+ * Declares that this backend has waited since `since` for locks of the backends `awaited`; each has been seen to hold one in all attempts since its
+ * moment in `seen`. Replaces what was declared before. The caller must call tessera_wait_over in any case, also after an error. Never raises.
  */
 extern void tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, const TimestampTz *seen);
 extern void tessera_wait_over(void);
@@ -33,10 +33,10 @@ extern void tessera_wait_over(void);
 /* Ends the declared wait, if there is one. Exit step, too. */
 extern void tessera_wait_clear(int code, Datum arg);
 
-/* Has a deadlock been found that this backend's declared wait is part of, and is to end? */
+/* True if this backend's declared wait was chosen as the victim of a deadlock. */
 extern bool tessera_wait_is_victim(void);
 
-/* The wait is part of a deadlock: tells its backend. false: it has ended meanwhile. Never errors. */
+/* Chooses a backend's declared wait as the victim of a deadlock, and tells it. Returns false if the wait has ended meanwhile. Never raises. */
 extern bool tessera_wait_choose_victim(int32 pid, TimestampTz since);
 
 /* Calls `see` for every declared wait of this server. */

@@ -2,15 +2,16 @@
  * notify.c
  *	  Sending notifications; see notify.h.
  *
- * Wrapped: 'w', two digits for the length of the channel's name, the name, the payload. What would be longer than the server allows goes in two halves, 'a' and 'b', each with
- * the MD5 of the whole, so that the server takes only equal ones for duplicates. Both are queued together and leave the queue one after the other.
+ * Wrapped: 'w', two digits for the length of the channel's name, the name, the payload. What would be longer than the server allows goes in two
+ * halves, 'a' and 'b', each with the MD5 of the whole, so that the server takes only equal ones for duplicates. Both are queued together and leave
+ * the queue one after the other.
  *
- * From a shard: an INFO of SQLSTATE TS006, channel and payload as message and detail. The transport keeps it until the router's session reads the connection, in the subtransaction
- * that the statement ran in, or, of deferred triggers, at COMMIT or PREPARE. At that time the session's own notifications can still be queued: the server
- * sends them after the PRE_COMMIT callbacks.
+ * From a shard: an INFO of SQLSTATE TS006, channel and payload as message and detail. The transport keeps it until the router's session reads the
+ * connection, in the subtransaction that the statement ran in, or, of deferred triggers, at COMMIT or PREPARE. At that time the session's own
+ * notifications can still be queued: the server sends them after the PRE_COMMIT callbacks.
  *
- * When a single shard has committed, the session's own commit, which sends the notifications, must not fail: it cannot be interrupted then, and if the server's queue is
- * filling up this node coordinates a two-phase commit instead.
+ * When a single shard has committed, the session's own commit, which sends the notifications, must not fail: it cannot be interrupted then, and if
+ * the server's queue is filling up this node coordinates a two-phase commit instead.
  *
  * Memory: two flags of the transaction. A crash loses what has not been forwarded, as it does the queue itself.
  */
@@ -222,8 +223,8 @@ send_notification(const char *channel, const char *payload)
 }
 
 /*
- * What a shard has sent. The shard may have committed, so it must not fail on what the server would not take: that is a message of a user's function which only looks like a
- * notification, and goes on as the message that it is.
+ * What a shard has sent. The shard may have committed, so it must not fail on what the server would not take: that is a message of a user's function
+ * which only looks like a notification, and goes on as the message that it is.
  */
 static void
 deliver_notification(const char *channel, const char *payload)

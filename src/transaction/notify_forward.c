@@ -2,16 +2,16 @@
  * notify_forward.c
  *	  The forwarder: passes the notifications of this node to all others; one worker for each database that is a node.
  *
- * It listens to the extension's channel over a connection of its own to this node, and has a queue and a connection for each other node. A connection goes through
- * DOWN - CONNECTING - GREETING (hello) - GREETED, LISTENING (this node only) - READY - BUSY (a batch is on its way). All of them are served by one loop, which waits for
- * any socket or the latch: a node that does not answer keeps nobody waiting.
+ * It listens to the extension's channel over a connection of its own to this node, and has a queue and a connection for each other node. A connection
+ * goes through DOWN - CONNECTING - GREETING (hello) - GREETED, LISTENING (this node only) - READY - BUSY (a batch is on its way). All of them are
+ * served by one loop, which waits for any socket or the latch: a node that does not answer does not delay the others.
  *
- * A batch is one transaction there, in which the server drops duplicates: so it ends before a notification that it has already. One that failed is sent again, one whose answer
- * is lost is not, since it may have arrived. Queues are bounded. While a full one still shrinks, what comes waits in the server's own queue; if it does not, what does not fit is
- * dropped for that node, counted in tessera.stat_notifications, and said in the log.
+ * A batch is one transaction there, in which the server drops duplicates: so it ends before a notification that it has already. One that failed is
+ * sent again, one whose answer is lost is not, since it may have arrived. Queues are bounded. While a full one still shrinks, what comes waits in the
+ * server's own queue; if it does not, what does not fit is dropped for that node, counted in tessera.stat_notifications, and said in the log.
  *
- * Memory: queues and names in a context of the process, until it exits. Shared: whether it listens, and the counters of each node, written by it alone under the slot's spinlock.
- * Crash: what is queued is lost, and what is notified before it listens again.
+ * Memory: queues and names in a context of the process, until it exits. Shared: whether it listens, and the counters of each node, written by it
+ * alone under the slot's spinlock. Crash: what is queued is lost, and what is notified before it listens again.
  */
 #include "postgres.h"
 
@@ -49,7 +49,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_stat_notifications);
 #define MOST_QUEUED 10000		/* for one node */
 #define MOST_BYTES (32 * 1024 * 1024)
 #define MOST_TAKEN 1000			/* at once, before something is sent */
-#define STALLED_MS 1000			/* a full queue that does not shrink for so long holds nobody up any more */
+#define STALLED_MS 1000			/* a full queue that does not shrink for so long no longer delays the others */
 #define CONNECT_MS 10000
 #define ANSWER_MS 30000
 #define FIRST_PAUSE 500L
@@ -263,7 +263,7 @@ is_full(const Link *link, Size size)
 	return link->queued >= MOST_QUEUED || link->bytes + size > MOST_BYTES;
 }
 
-/* Is there a node that is about to make room? Then what comes waits in the server's queue: a burst is no reason to drop anything. */
+/* True if a full queue still shrinks. Then new notifications wait in the server's queue: a burst is no reason to drop anything. */
 static bool
 room_comes(TimestampTz now)
 {

@@ -3,11 +3,11 @@
  *	  Nodes join the transaction with their first command; see participant.h. How it ends is in two_phase.c.
  *
  * What precedes a command in its pipeline: BEGIN (if it needs a transaction block), savepoints up to this session's depth, the session's settings and
- * effective user if they changed, versions not told yet, the statement number if it changed. All of it is taken back by a rollback there, but the told
- * versions, which may never have arrived when the pipeline failed: so after any error everything is sent again (TesseraRemoteState.known).
+ * effective user if they changed, versions not told yet, the statement number if it changed. All of it is taken back by a rollback there, but the
+ * told versions, which may never have arrived when the pipeline failed: so after any error everything is sent again (TesseraRemoteState.known).
  *
- * A command outside a transaction block goes only onto a connection with nothing unanswered: if the one before failed, its rollback would have taken the
- * effective user back under our feet.
+ * A command outside a transaction block goes only onto a connection with nothing unanswered: if the one before failed, its rollback would have reset
+ * the effective user before the command runs.
  *
  * Memory: the array of participants and the told versions live until the backend exits.
  */
@@ -121,8 +121,8 @@ tessera_participant_connections(bool joined, int *n)
 }
 
 /*
- * Is the server at the other end the node, as far as is known here? If not, the connection is closed, unless something is under way on it: then that cannot
- * be committed. It says that this server is not the one: ERROR TS003.
+ * True if the server at the other end is the node, as far as is known here. If not, the connection is closed; ERROR 08006 if a transaction is open on
+ * it, because that cannot be committed any more. ERROR TS003 if the other end says that this server was replaced.
  */
 static bool
 is_node_itself(TesseraConnection *connection, const TesseraNode *node)
@@ -167,7 +167,10 @@ require_intact(TesseraParticipant *participant)
 		(void) is_node_itself(participant->connection, node);
 }
 
-/* What this transaction has written on a server that was replaced is not the cluster's. (What it has changed in the catalog is this server's own affair.) */
+/*
+ * What this transaction has written on a server that was replaced is not the cluster's. (What it has changed in the catalog is this server's own
+ * affair.)
+ */
 static void
 require_own_node_at_commit(void)
 {
@@ -200,8 +203,8 @@ tessera_hello_sql(const TesseraRouting *routing, const TesseraNode *node)
 		tessera_connection_introduce(NameStr(self->name));
 	/* a server that does not know yet whether it is the node does not claim to be it */
 	return psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d, %d, %d, %d, %d)", quote_literal_cstr(cluster),
-					quote_literal_cstr(self ? NameStr(self->name) : "unknown"), quote_literal_cstr(version), TESSERA_PROTOCOL, routing->self, MyProcPid,
-					routing->placements_unknown ? 0 : routing->incarnation, node->incarnation);
+					quote_literal_cstr(self ? NameStr(self->name) : "unknown"), quote_literal_cstr(version), TESSERA_PROTOCOL, routing->self,
+					MyProcPid, routing->placements_unknown ? 0 : routing->incarnation, node->incarnation);
 }
 
 static TesseraConnection *
@@ -211,7 +214,8 @@ connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
 
 	PG_TRY();
 	{
-		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane, tessera_hello_sql(routing, node));
+		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane,
+											 tessera_hello_sql(routing, node));
 	}
 	PG_CATCH();
 	{
@@ -350,8 +354,8 @@ queue_session(TesseraConnection *connection, bool own)
 }
 
 /*
- * SET CONSTRAINTS of this transaction that the participant has not run, those of the savepoints that it has. As the cluster's own role: whoever's command
- * comes next need not have rights on the constraints' schemas.
+ * SET CONSTRAINTS of this transaction that the participant has not run, those of the savepoints that it has. As the cluster's own role: the user of
+ * the next command need not have rights on the constraints' schemas.
  */
 static void
 queue_constraint_modes(TesseraParticipant *participant)
@@ -668,7 +672,7 @@ tessera_statement_forget(TesseraKeptStatement *statement)
 
 /* ---- k2: may a lone write commit by itself? ---- */
 
-/* Extended protocol: is the next message, already here, a Sync? Without it more may follow in the same transaction. */
+/* Extended protocol: true if the client's next message has arrived and is a Sync. Without it more may follow in the same transaction. */
 static bool
 sync_follows(void)
 {
@@ -698,7 +702,8 @@ tessera_autocommit_write_allowed(void)
 }
 
 /*
- * Deferred triggers fire at the commit, by whom that is given: not by the owner of a function, or the cluster's own role, that was the last to have something done there.
+ * Deferred triggers fire at the commit, by whom that is given: not by the owner of a function, or the cluster's own role, that was the last to have
+ * something done there.
  */
 void
 tessera_participant_restate_user(TesseraParticipant *participant)
@@ -812,7 +817,7 @@ tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const 
 	PG_CATCH();
 	{
 		(void) tessera_connections_limit(before);
-		/* who is in a hurry does not ask a node to stop that may not answer that, either */
+		/* with a short limit the node is not asked to cancel: it may not answer that in time, either */
 		if (connection != NULL && timeout_ms > 0 && tessera_connection_busy(connection))
 			tessera_connection_close(connection);
 		else if (connection != NULL)

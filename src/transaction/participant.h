@@ -3,8 +3,9 @@
  *	  The distributed transaction of this backend: which nodes take part, and how it ends (doc/design.md#transactions).
  *
  * A node joins when its first command is queued; BEGIN rides in front of it in the same pipeline. Savepoints follow lazily. At PRE_COMMIT: no writer:
- * reads are ended; one writer (and none here): one-phase commit there; several: two-phase with a decision row on the coordinator. At COMMIT the others
- * get COMMIT PREPARED, awaited (bounded; nothing there may ereport). At ABORT everything is rolled back or, failing that, the connection is closed.
+ * reads are ended; one writer (and none here): one-phase commit there; several: two-phase with a decision row on the coordinator. At COMMIT the
+ * others get COMMIT PREPARED; the answers are awaited for a limited time, and nothing may be raised there. At ABORT everything is rolled back or,
+ * failing that, the connection is closed.
  */
 #ifndef TESSERA_PARTICIPANT_H
 #define TESSERA_PARTICIPANT_H
@@ -20,8 +21,9 @@
 typedef struct TesseraEnvelope
 {
 	bool		write;			/* the command may write or lock rows there */
-	bool		aside;			/* a call that has no part in the statement at hand: the snapshots it keeps there stay */
-	bool		autocommit;		/* no transaction block is needed: it may commit by itself (doc/design.md#remote-autocommit); ignored once a remote transaction is open */
+	bool		aside;			/* a call beside the current statement: it does not end the snapshots that the shard keeps for that */
+	/* no transaction block is needed: it may commit by itself (doc/design.md#remote-autocommit); ignored once a remote transaction is open */
+	bool		autocommit;
 	uint64		statement;		/* router's statement number, if the statement has several fragments; else 0 */
 	int			nversions;
 	const TesseraToldVersion *versions; /* versions this command is routed by */
@@ -30,30 +32,37 @@ typedef struct TesseraEnvelope
 } TesseraEnvelope;
 
 /*
- * Joins the node and queues what must precede a command there: hello, BEGIN with isolation level and modes, savepoints, effective user (the current one, always: what
- * a statement runs there is run by whom it would be run by here) and its security context, changed settings, versions not told yet, statement number. The caller then queues its command and calls tessera_connection_sync. ERROR 08006 if
- * unreachable. Never called for the local node.
+ * Joins the node and queues what must precede a command there: hello, BEGIN with isolation level and modes, savepoints, effective user (the current
+ * one, always: what a statement runs there is run by whom it would be run by here) and its security context, changed settings, versions not told yet,
+ * statement number. The caller then queues its command and calls tessera_connection_sync. ERROR 08006 if unreachable. Never called for the local
+ * node.
  */
 extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope);
 
 /*
- * Joins a node that is not in the registry yet (add_shard, add_router): an unlisted connection becomes a writing participant under this node_id, closed at
- * the end of the transaction. As the cluster's own role, no versions. tessera_participant_call with this node_id then reaches it.
+ * Joins a node that is not in the registry yet (add_shard, add_router): an unlisted connection becomes a writing participant under this node_id,
+ * closed at the end of the transaction. As the cluster's own role, no versions. tessera_participant_call with this node_id then reaches it.
  */
 extern TesseraConnection *tessera_participant_unlisted(int32 node_id, const char *name, const char *conninfo);
 
-/* The node, a participant with an open transaction, keeps transaction-level advisory locks: its transaction ends when the outcome is decided everywhere. */
+/*
+ * Notes that a participant with an open transaction holds transaction-level advisory locks: its transaction is ended after all others, when the
+ * outcome is decided everywhere.
+ */
 extern void tessera_participant_holds_locks(int32 node_id);
 
-/* What this transaction writes on other nodes rests on this server's log up to there: that is flushed before anything of it is committed. */
+/*
+ * Notes a WAL position of this server (of a sequence value, say) that must be flushed before anything of this transaction is committed on other
+ * nodes.
+ */
 extern void tessera_participants_rely_on(XLogRecPtr position);
 
 /* A new statement number of this backend (1, 2, ...). */
 extern uint64 tessera_next_statement(void);
 
 /*
- * A statement of this backend that other statements may come in between of (a cursor's): from keep to forget the shards keep the snapshot that its first fragment
- * ran under. The struct is the caller's and lives until then; its number may change.
+ * A statement of this backend during which others may run (a cursor's). From keep to forget the shards keep the snapshot of its first fragment. The
+ * caller owns the struct, which must live until forget; its number may change.
  */
 typedef struct TesseraKeptStatement
 {
@@ -64,8 +73,9 @@ extern void tessera_statement_keep(TesseraKeptStatement *statement);
 extern void tessera_statement_forget(TesseraKeptStatement *statement);
 
 /*
- * May a lone write of the current top-level statement commit by itself at the far end (doc/design.md#remote-autocommit)? True only if no transaction block, no procedure or function
- * above, nothing written here, no other participant, and (extended protocol) a Sync follows. Call from ExecutorRun of the top-level statement.
+ * True if the only write of the current top-level statement may commit by itself on its shard (doc/design.md#remote-autocommit): no transaction
+ * block, no procedure or function above, nothing written here, no other participant, and (extended protocol) a Sync follows. Call from ExecutorRun of
+ * the top-level statement.
  */
 extern bool tessera_autocommit_write_allowed(void);
 
@@ -73,26 +83,30 @@ extern bool tessera_autocommit_write_allowed(void);
 extern int	tessera_commit_timeout;
 
 /*
- * Runs one SQL command with text parameters on a node within the distributed transaction and waits: remotely through the participant's connection, or here by SPI when
- * node_id is this node. As the cluster's own role. Returns the first column of the first row as text (palloc'd), NULL if none or null.
+ * Runs one SQL command with text parameters on a node within the distributed transaction and waits: remotely through the participant's connection, or
+ * here by SPI when node_id is this node. As the cluster's own role. Returns the first column of the first row as text (palloc'd), NULL if none or
+ * null.
  */
-extern char *tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams, const char *const *values);
+extern char *tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams,
+									  const char *const *values);
 
-/* The same over the control lane: autocommit, outside the transaction; also to this node itself (a loopback connection). Full result; freed with the current
- * memory context. */
+/*
+ * The same over the control lane: autocommit, outside the transaction; also to this node itself (a loopback connection). Full result; freed with the
+ * current memory context.
+ */
 extern PGresult *tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values);
 
 /*
- * The same; connecting and waiting for the answer take so many milliseconds at most (0: no limit), then ERROR 08006, and the connection is closed. Interrupted, it does not
- * wait for the node, either. What the node does with the call is not known then.
+ * The same with a limit: connecting and waiting for the answer take timeout_ms milliseconds at most (0: no limit); then ERROR 08006, and the
+ * connection is closed. An interrupt ends the wait, too. In both cases it is not known whether the node has run the call.
  */
 extern PGresult *tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
 											 int timeout_ms);
 
 /*
- * A node that has joined has, at REPEATABLE READ and above, its snapshot for the whole transaction. joins: a moment, to compare with. joined_by: had the node joined then, and is it still
- * in the transaction? leave: rolls back, without waiting, all that the nodes which have joined since have done in this transaction; their next command begins anew. For a caller that
- * knows that all of it is to be undone. Never errors.
+ * At REPEATABLE READ and above a node takes its snapshot for the whole transaction when it joins. joins: the current moment, for the other two.
+ * joined_by: true if the node had joined by then and is still in the transaction. leave: rolls back on the nodes that have joined since that moment,
+ * without waiting; their next command begins a new transaction. Only for callers that undo all that was done there. Never raises.
  */
 extern uint32 tessera_participants_joins(void);
 extern bool tessera_participant_joined_by(int32 node_id, uint32 moment);

@@ -2,21 +2,23 @@
  * prepared.c
  *	  Transactions that clients prepare, over all nodes; see prepared.h.
  *
- * The config node is the home of their identifiers: its row of tessera.transaction_decision with outcome `prepared` is the transaction. Steps of PREPARE TRANSACTION, on the node of
- * the client: ask the home for its timeline, which becomes part of the internal gid; prepare under that gid on all nodes that were written to, and here; have the home insert
- * the row. The commit of that row is the moment from which the transaction is prepared. Before it, whoever asks the home for the outcome (the resolver of a participant, after 10 s) inserts
- * `abort` and wins. After it the participants are left alone for any time. COMMIT PREPARED and ROLLBACK PREPARED, on any node, turn the row into `commit` or `abort`: that is the
- * decision; then the participants are told, and those that are down ask later.
+ * The config node is the home of their identifiers: its row of tessera.transaction_decision with outcome `prepared` is the transaction. Steps of
+ * PREPARE TRANSACTION, on the node of the client: ask the home for its timeline, which becomes part of the internal gid; prepare under that gid on
+ * all nodes that were written to, and here; have the home insert the row. The commit of that row is the moment from which the transaction is
+ * prepared. Before it, a participant that asks the home for the outcome (its resolver does after 10 s) inserts `abort`, and the transaction is rolled
+ * back. After it the participants are left alone for any time. COMMIT PREPARED and ROLLBACK PREPARED, on any node, turn the row into `commit` or
+ * `abort`: that is the decision; then the participants are told, and those that are down ask later.
  *
- * A home that was promoted may have lost rows (asynchronous standby). So a participant writes an outcome down, durably, before it carries it out; and a home on another timeline
- * than that of the row (or, if there is none, of the gid) decides nothing before all nodes were asked for what they have written down. Who is asked will not take an outcome of an older timeline
- * any more, so that one which was on its way does not come in late. A `prepared` row that was lost is a transaction that was rolled back, everywhere.
+ * A home that was promoted may have lost rows (asynchronous standby). So a participant writes an outcome down, durably, before it carries it out; and
+ * a home on another timeline than that of the row (or, if there is none, of the gid) decides nothing before all nodes were asked for what they have
+ * written down. Who is asked will not take an outcome of an older timeline any more, so that one which was on its way does not come in late. A
+ * `prepared` row that was lost is a transaction that was rolled back, everywhere.
  *
- * Crash: before the row is there, the participants are rolled back by their resolvers; after it nothing is lost; after the decision the resolvers carry it out. In memory nothing is
- * kept between statements.
+ * Crash: before the row is there, the participants are rolled back by their resolvers; after it nothing is lost; after the decision the resolvers
+ * carry it out. In memory nothing is kept between statements.
  *
- * The server's PREPARE takes place at the end of the statement, when nothing may be raised any more. So the transaction is ended inside the statement, as VACUUM does it, and the rest of
- * the statement has a transaction of its own.
+ * The server's PREPARE takes place at the end of the statement, when nothing may be raised any more. So the transaction is ended inside the
+ * statement, as VACUUM does it, and the rest of the statement has a transaction of its own.
  */
 #include "postgres.h"
 
@@ -48,7 +50,9 @@ PG_FUNCTION_INFO_V1(tessera_list_prepared_transactions);
 /* How long one node is waited for when it is asked what it knows, in ms. */
 #define EVIDENCE_TIMEOUT 5000
 
-/* A call that is bounded by tessera.commit_timeout; NULL and the error (palloc'd) if it fails. A request to cancel is thrown on, unless keep_cancel. */
+/*
+ * A call that is bounded by tessera.commit_timeout; NULL and the error (palloc'd) if it fails. A request to cancel is thrown on, unless keep_cancel.
+ */
 static PGresult *
 try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool keep_cancel,
 		 ErrorData **error)
@@ -103,7 +107,8 @@ tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const c
 
 	(void) tessera_control_call_within(routing, node_id, "SELECT tessera.internal_note_outcome($1, $2, $3::pg_catalog.int4)", 3, values, timeout);
 	tessera_injection("prepared_noted");
-	(void) tessera_control_call_within(routing, node_id, psprintf("%s PREPARED '%s_%d'", commit ? "COMMIT" : "ROLLBACK", gid, node_id), 0, NULL, timeout);
+	(void) tessera_control_call_within(routing, node_id, psprintf("%s PREPARED '%s_%d'", commit ? "COMMIT" : "ROLLBACK", gid, node_id), 0, NULL,
+									   timeout);
 }
 
 /* The same; an error becomes a WARNING: the node's resolver finishes it. */
@@ -130,7 +135,7 @@ try_to_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, 
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
-		if (error->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)	/* somebody else has finished it */
+		if (error->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)	/* another session has finished it */
 			ereport(WARNING,
 					(errcode(ERRCODE_CONNECTION_FAILURE),
 					 errmsg("the transaction is %s, but node \"%s\" has not confirmed it yet", commit ? "committed" : "rolled back",
@@ -158,7 +163,8 @@ tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char 
 		CHECK_FOR_INTERRUPTS();
 		if (node_id == home)
 			continue;
-		result = try_call(routing, node_id, "SELECT tessera.internal_noted_outcome($1, $2::pg_catalog.int4)", 2, values, EVIDENCE_TIMEOUT, false, &error);
+		result = try_call(routing, node_id, "SELECT tessera.internal_noted_outcome($1, $2::pg_catalog.int4)", 2, values, EVIDENCE_TIMEOUT, false,
+						  &error);
 		if (result == NULL)
 			failure = error;
 		else if (strcmp(PQgetvalue(result, 0, 0), "none") != 0)
@@ -175,7 +181,7 @@ tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char 
 
 /* ---- PREPARE TRANSACTION ---- */
 
-/* Does the error say that the call did not take place, or had no effect? */
+/* True if the error says that the call was not run, or had no effect. */
 static bool
 is_definite(const ErrorData *error)
 {
@@ -212,7 +218,8 @@ record(const TesseraRouting *routing, const char *gid, const char *user_gid, con
 		appendStringInfo(&array, "%c%d", i == 0 ? '{' : ',', nodes[i]);
 	appendStringInfoChar(&array, '}');
 	values[3] = array.data;
-	if (try_call(routing, home, "SELECT tessera.internal_prepare_record($1, $2, $3, $4::pg_catalog.int4[])", 4, values, tessera_commit_timeout, true, &error) != NULL)
+	if (try_call(routing, home, "SELECT tessera.internal_prepare_record($1, $2, $3, $4::pg_catalog.int4[])", 4, values, tessera_commit_timeout, true,
+				 &error) != NULL)
 		return;
 	if (!is_definite(error))
 	{
@@ -316,7 +323,7 @@ prepare_transaction(TesseraUtility *utility, void (*run_next) (TesseraUtility *u
 
 /* ---- COMMIT PREPARED, ROLLBACK PREPARED ---- */
 
-/* Is there a transaction of this very identifier in this database, outside of the cluster or a part of one of its own? */
+/* True if this database has a prepared transaction of exactly this identifier: outside of the cluster, or a part of one of its own. */
 static bool
 is_prepared_here(const char *gid)
 {
@@ -345,8 +352,8 @@ decide(const TesseraRouting *routing, const char *user_gid, const char *wanted, 
 {
 	const char *values[4] = {user_gid, wanted, GetUserNameFromId(GetUserId(), false), evidence};
 	ErrorData  *error;
-	PGresult   *result = try_call(routing, home_of(routing), "SELECT * FROM tessera.internal_finish_prepared($1, $2, $3, $4)", 4, values, tessera_commit_timeout, true,
-								  &error);
+	PGresult   *result = try_call(routing, home_of(routing), "SELECT * FROM tessera.internal_finish_prepared($1, $2, $3, $4)", 4, values,
+								  tessera_commit_timeout, true, &error);
 
 	if (result != NULL)
 		return result;
@@ -356,7 +363,8 @@ decide(const TesseraRouting *routing, const char *user_gid, const char *wanted, 
 			(errcode(error->sqlerrcode),
 			 errmsg("the config node did not answer whether prepared transaction \"%s\" is to %s: %s", user_gid,
 					strcmp(wanted, "commit") == 0 ? "commit" : "roll back", error->message),
-			 errhint("Look at pg_prepared_xacts when it can be reached; if the transaction is there, run the statement again. If it is not, it has ended so.")));
+			 errhint("Look at pg_prepared_xacts when it can be reached; if the transaction is there, run the statement again. If it is not, it has "
+					 "ended so.")));
 }
 
 /* Node ids of an int4[] in text form. */
@@ -386,7 +394,8 @@ finish_prepared(const TesseraRouting *routing, const char *user_gid, bool commit
 	int32		timeline;
 
 	if (strcmp(PQgetvalue(row, 0, 1), "check") == 0)
-		row = decide(routing, user_gid, wanted, tessera_prepared_evidence(routing, home_of(routing), PQgetvalue(row, 0, 0), pg_strtoint32(PQgetvalue(row, 0, 3))));
+		row = decide(routing, user_gid, wanted,
+					 tessera_prepared_evidence(routing, home_of(routing), PQgetvalue(row, 0, 0), pg_strtoint32(PQgetvalue(row, 0, 3))));
 	tessera_injection("finish_decided");
 	outcome = PQgetvalue(row, 0, 1);
 	nodes = read_nodes(PQgetvalue(row, 0, 2), &n);
@@ -415,8 +424,8 @@ is_part_of_joining(const char *gid)
 }
 
 /*
- * Another node ends a part of a transaction here. The role of its connection need be neither a superuser nor who prepared it: as a member of tessera_internal it speaks for the
- * cluster. No code of users runs.
+ * Another node ends a part of a transaction here. The role of its connection need be neither a superuser nor who prepared it: as a member of
+ * tessera_internal it speaks for the cluster. No code of users runs.
  */
 static void
 finish_part(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
@@ -494,7 +503,8 @@ tessera_list_prepared_transactions(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 	metadata = TupleDescGetAttInMetadata(info->setDesc);
 	/* the time in a form that any DateStyle and TimeZone reads alike */
-	result = tessera_control_call(routing, home_of(routing), "SELECT gid, pg_catalog.to_char(prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', owner"
+	result = tessera_control_call(routing, home_of(routing),
+								  "SELECT gid, pg_catalog.to_char(prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', owner"
 								  " FROM tessera.internal_prepared_transactions()", 0, NULL);
 	for (int i = 0; i < PQntuples(result); i++)
 	{

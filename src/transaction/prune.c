@@ -2,13 +2,15 @@
  * prune.c
  *	  Deletes decisions of two-phase transactions; see prune.h and doc/design.md#decision-pruning.
  *
- * A decision is needed as long as a participant may ask: while it has the transaction prepared, or could have it again because a standby that is promoted has not
- * got the COMMIT PREPARED. Phases of a row: decided; finished (no participant had it prepared when asked); deleted, when every participant's standbys have
- * flushed WAL that is newer than that, and the retention is over. For the second, a participant's WAL position is noted in one round and compared in a later one, so a
- * participant with standbys takes two rounds. An `abort` row fences a coordinator that was taken for dead; it goes after the retention alone.
+ * A decision is needed as long as a participant may ask: while it has the transaction prepared, or could have it again because a standby that is
+ * promoted has not got the COMMIT PREPARED. Phases of a row: decided; finished (no participant had it prepared when asked); deleted, when every
+ * participant's standbys have flushed WAL that is newer than that, and the retention is over. For the second, a participant's WAL position is noted
+ * in one round and compared in a later one, so a participant with standbys takes two rounds. An `abort` row fences a coordinator that was taken for
+ * dead; it goes after the retention alone.
  *
- * Of transactions that clients have prepared: `prepared` with the client's identifier stays until the client decides. A participant's own row (an outcome that it noted, or that it was asked
- * for one) names the config node as its participant, so that it stays until that node's standbys have the decision as well.
+ * Of transactions that clients have prepared: `prepared` with the client's identifier stays until the client decides. A participant's own row (an
+ * outcome that it noted, or that it was asked for one) names the config node as its participant, so that it stays until that node's standbys have the
+ * decision as well.
  *
  * Positions live in this backend only; a restart begins again. A crash leaves rows, nothing else.
  */
@@ -205,7 +207,8 @@ flushed_until(const TesseraRouting *routing, int32 node_id)
 		entry->lsn[0] = '\0';
 		entry->until = DT_NOBEGIN;
 	}
-	if (!ask_node(routing, node_id, "SELECT flushed, here FROM tessera.internal_standbys_flushed($1::pg_lsn)", entry->lsn[0] ? entry->lsn : NULL, &result))
+	if (!ask_node(routing, node_id, "SELECT flushed, here FROM tessera.internal_standbys_flushed($1::pg_lsn)", entry->lsn[0] ? entry->lsn : NULL,
+				  &result))
 		return entry->until;
 	if (strcmp(PQgetvalue(result, 0, 0), "t") == 0)
 		entry->until = entry->lsn[0] ? entry->at : now;
@@ -262,6 +265,7 @@ tessera_prune_decisions(PG_FUNCTION_ARGS)
 void
 tessera_prune_init(void)
 {
-	DefineCustomIntVariable("tessera.decision_retention", "How long decisions of two-phase transactions are kept after all participants have carried them out.", NULL,
+	DefineCustomIntVariable("tessera.decision_retention",
+							"How long decisions of two-phase transactions are kept after all participants have carried them out.", NULL,
 							&tessera_decision_retention, 3600, 0, INT_MAX / 1000, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
  * prune.h
- *	  Deletes decisions of two-phase transactions that nobody can ask for any more.
+ *	  Deletes decisions of two-phase transactions that no participant can ask for any more (doc/design.md#decision-pruning).
  */
 #ifndef TESSERA_PRUNE_DECISIONS_H
 #define TESSERA_PRUNE_DECISIONS_H
@@ -8,8 +8,8 @@
 #include "postgres.h"
 
 /*
- * One round, in a transaction: asks the participants of unfinished decisions, then deletes those finished for retention_ms and flushed by the participants' standbys.
- * Returns rows deleted. A node that cannot be asked only delays it.
+ * One round, in a transaction: asks the participants of unfinished decisions, then deletes those finished for retention_ms and flushed by the
+ * participants' standbys. Returns rows deleted. A node that cannot be reached only delays the deletion.
  */
 extern uint64 tessera_prune_decisions_older(double retention_ms);
 

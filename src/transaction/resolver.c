@@ -1,11 +1,12 @@
 /*
  * resolver.c
- *	  In-doubt prepared transactions: whom to ask stands in the gid (tessera_<32 hex>_<node id of the coordinator>_<node id of
- *	  the participant>: gids are unique in a server, and nodes can be databases of one server). Its decision is kept under the part without the participant.
+ *	  In-doubt prepared transactions: whom to ask stands in the gid (tessera_<32 hex>_<node id of the coordinator>_<node id of the participant>: gids
+ *	  are unique in a server, and nodes can be databases of one server). Its decision is kept under the part without the participant.
  *
- * Asking is inserting (gid, abort) into tessera.transaction_decision of the coordinator unless there is a row: the unique index waits for a coordinator that is
- * still at it, fences one that is gone, and gives the answer (doc/design.md#asking-for-the-outcome). COMMIT PREPARED cannot run inside a transaction, so it goes
- * over a control connection to this node itself. Safe to run at any time, by several at once; a crash leaves nothing but what was there.
+ * Asking is inserting (gid, abort) into tessera.transaction_decision of the coordinator unless there is a row: the unique index waits for a
+ * coordinator that is still at it, fences one that is gone, and gives the answer (doc/design.md#asking-for-the-outcome). COMMIT PREPARED cannot run
+ * inside a transaction, so it goes over a control connection to this node itself. Safe to run at any time, by several at once; a crash leaves nothing
+ * but what was there.
  */
 #include "postgres.h"
 
@@ -43,8 +44,10 @@ PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 
 /* Of this database, oldest first. */
 #define LIST_SQL \
-	"SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) " \
-	"AND gid ~ '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$' AND prepared <= pg_catalog.clock_timestamp() - $1 * interval '1 millisecond' ORDER BY prepared"
+	"SELECT gid FROM pg_catalog.pg_prepared_xact() " \
+	"WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) " \
+	"AND gid ~ '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$' " \
+	"AND prepared <= pg_catalog.clock_timestamp() - $1 * interval '1 millisecond' ORDER BY prepared"
 
 /* What the coordinator answers: an outcome, and for a client's transaction the timeline behind it. */
 static char
@@ -69,12 +72,14 @@ tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char
 {
 	const char *values[2] = {gid};
 	int32		asked;
-	char		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera.internal_transaction_outcome($1)", 1, values), gid, &asked);
+	char		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera.internal_transaction_outcome($1)", 1, values), gid,
+									   &asked);
 
 	if (outcome == '?')
 	{
 		values[1] = tessera_prepared_evidence(routing, coordinator, gid, asked);
-		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera.internal_settle_transaction($1, $2)", 2, values), gid, &asked);
+		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera.internal_settle_transaction($1, $2)", 2, values), gid,
+							   &asked);
 	}
 	if (timeline != NULL)
 		*timeline = asked;

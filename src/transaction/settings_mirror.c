@@ -2,8 +2,8 @@
  * settings_mirror.c
  *	  Finds the settings to mirror by walking the server's own table of settings; see settings_mirror.h.
  *
- * No hook sees every way a setting can change (SET LOCAL, a function's SET clause, set_config, rollback), so the table itself is read each time: those of its
- * records that can matter, which are listed once.
+ * No hook sees every way a setting can change (SET LOCAL, a function's SET clause, set_config, rollback), so the table itself is read each time:
+ * those of its records that can matter, which are listed once.
  *
  * Memory: the lists live until the backend exits.
  */
@@ -24,7 +24,8 @@ static const char *const denied_names[] = {
 	"client_connection_check_interval", "client_encoding", "default_transaction_deferrable", "default_transaction_isolation",
 	"default_transaction_read_only", "idle_in_transaction_session_timeout", "idle_session_timeout", "is_superuser", "local_preload_libraries",
 	"post_auth_delay", "role", "seed", "session_authorization", "session_preload_libraries", "statement_timeout", "tcp_keepalives_count",
-	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout", "temp_tablespaces", "default_tablespace", "transaction_deferrable", "transaction_isolation",
+	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout", "temp_tablespaces", "default_tablespace", "transaction_deferrable",
+	"transaction_isolation",
 	"transaction_read_only", "jit_provider", "dynamic_library_path", "log_min_messages", "log_min_error_statement", "log_statement",
 	"log_duration", "log_min_duration_statement", "output_plugin_libraries",
 };
@@ -44,8 +45,8 @@ static int	nothers = 0;
 static int	nbuiltin = 0;
 
 /*
- * Settings of extensions and placeholders: their places in the server's table. Records of these are added, replaced and (placeholders) removed, which may move
- * the others: the list holds as long as it is as long as it should be and all of its places are of such settings.
+ * Settings of extensions and placeholders: their places in the server's table. Records of these are added, replaced and (placeholders) removed, which
+ * may move the others: the list holds as long as it is as long as it should be and all of its places are of such settings.
  */
 static int *customs = NULL;
 static int	ncustoms = 0;
@@ -59,7 +60,10 @@ is_among(const char *name, const char *const *names, int n)
 	return false;
 }
 
-/* Settings of tessera are about this server, but for those that say how long a statement may wait, wherever a part of it does, and whose its locks are. */
+/*
+ * Settings of tessera are about this server, but for those that say how long a statement may wait, wherever a part of it does, and whose its locks
+ * are.
+ */
 static bool
 is_ours_alone(const char *name)
 {
@@ -125,7 +129,7 @@ listed_settings(void)
 	return settings;
 }
 
-/* Has it another value than the server's own? */
+/* True if its value differs from the server's own. */
 static inline bool
 is_set(const struct config_generic *setting)
 {
@@ -133,8 +137,8 @@ is_set(const struct config_generic *setting)
 }
 
 /*
- * By whose rights was it set? InvalidOid: by all. A placeholder of a module that is not loaded here may be a setting for superusers elsewhere, so the far end has to know, as
- * the server does when the module is loaded later.
+ * The role by whose rights it was set; InvalidOid: by all rights. A placeholder of a module that is not loaded here may be a setting for superusers
+ * elsewhere, so the far end has to know, as the server does when the module is loaded later.
  */
 static inline Oid
 setter_of(const struct config_generic *setting)

@@ -10,12 +10,15 @@
 
 #include "postgres.h"
 
-/* Fingerprint of the mirrored settings as they are now (never 0 or 1). Walks all that can matter: well below a microsecond, so it is taken for every statement. */
+/*
+ * Fingerprint of the mirrored settings as they are now (never 0 or 1). Walks all that can matter: well below a microsecond, so it is taken for every
+ * statement.
+ */
 extern uint64 tessera_mirror_fingerprint(void);
 
 /*
- * The settings, as text array literals of equal length. setters: who set it, if that counts where it may be a setting for superusers: an empty name: nobody who exists any more;
- * NULL: by all rights (a superuser, a configuration file, ALTER ROLE), or any user may set it.
+ * The settings, as text array literals of equal length. setters: who set it, if that counts where it may be a setting for superusers: an empty name:
+ * nobody who exists any more; NULL: by all rights (a superuser, a configuration file, ALTER ROLE), or any user may set it.
  */
 typedef struct TesseraMirroredSettings
 {

@@ -39,16 +39,19 @@ extern int	tessera_abort_timeout;
 /* The first call on a new connection to the node (palloc'd); it answers a number, at least the node's incarnation if that is the node. */
 extern char *tessera_hello_sql(const TesseraRouting *routing, const TesseraNode *node);
 
-/* Before the commit there: it is the current user's, in the current security context. */
+/* Before the commit on that node: states the current user and security context there again, since deferred triggers run as who commits. */
 extern void tessera_participant_restate_user(TesseraParticipant *participant);
 
 /* Connections of the participants (palloc'd array); joined: only those with an open transaction. */
 extern TesseraConnection **tessera_participant_connections(bool joined, int *n);
 
-/* constraint_modes.c: has this transaction run SET CONSTRAINTS? */
+/* constraint_modes.c: true if this transaction has run SET CONSTRAINTS. */
 extern bool tessera_constraint_modes_any(void);
 
-/* The first that the participant has not run, if it is of this level of nesting or an outer one; else NULL. palloc'd. The caller queues it and counts modes_sent. */
+/*
+ * The first that the participant has not run, if it is of this level of nesting or an outer one; else NULL. palloc'd. The caller queues it and counts
+ * modes_sent.
+ */
 extern const char *tessera_constraint_modes_next(const TesseraParticipant *participant, int level);
 
 /* The subtransaction of this level is rolled back, or has become part of its parent; the transaction has ended. They raise nothing. */
@@ -65,8 +68,9 @@ extern void tessera_two_phase_committed(void);
 extern void tessera_two_phase_aborted(void);
 
 /*
- * The same for PREPARE TRANSACTION of a client. client: before the statement; the transaction, if it comes to that, is prepared on all participants as gid_<node id>. pre_prepare does so on
- * the others and may raise, prepared runs when this node has, too. Returned: the nodes where the transaction is prepared, n of them, this one not among them; valid until the next call.
+ * The same for PREPARE TRANSACTION of a client. client: before the statement; the transaction, if it comes to that, is prepared on all participants
+ * as gid_<node id>. pre_prepare does so on the others and may raise, prepared runs when this node has, too. Returned: the nodes where the transaction
+ * is prepared, n of them, this one not among them; valid until the next call.
  */
 extern void tessera_two_phase_client(const char *client_gid);
 extern void tessera_two_phase_pre_prepare(void);
@@ -76,14 +80,20 @@ extern const int32 *tessera_two_phase_prepared_nodes(int *n);
 /* TESSERA_GID_PREFIX, these 32 hex digits of which the first are fixed, and the coordinator: into gid. */
 extern void tessera_make_gid(char *made, const char *fixed, int32 coordinator);
 
-/* resolver.c: asks the coordinator (node_id) for the outcome over the control lane. 'c' committed, 'a' aborted; of a client's transaction also 'p', prepared. ERROR if it cannot be
- * reached, or if it needs to know what other nodes know and one of them cannot be reached. timeline: of the decision, for a client's transaction; may be NULL. */
+/*
+ * resolver.c: asks the coordinator (node_id) for the outcome over the control lane. 'c' committed, 'a' aborted; of a client's transaction also 'p',
+ * prepared. ERROR if it cannot be reached, or if it needs to know what other nodes know and one of them cannot be reached. timeline: of the decision,
+ * for a client's transaction; may be NULL.
+ */
 extern char tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char *gid, int32 *timeline);
 
-/* prepared.c: how a client's transaction ended, as the other nodes know: "commit", "abort" or "none". ERROR 08006 if there is no answer and a node cannot be reached. */
+/*
+ * prepared.c: how a client's transaction ended, as the other nodes know: "commit", "abort" or "none". ERROR 08006 if there is no answer and a node
+ * cannot be reached.
+ */
 extern const char *tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char *gid, int32 timeline);
 
-/* Ends it on one node, which writes the outcome down first. ERROR. */
+/* Ends it on one node, which records the outcome first. May raise. */
 extern void tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline);
 
 #endif							/* TESSERA_TRANSACTION_PRIVATE_H */

@@ -2,18 +2,18 @@
  * two_phase.c
  *	  How a distributed transaction ends (doc/design.md#two-phase).
  *
- * Phases: OPEN - nothing decided. PREPARING - the coordinator has, or is getting, the decision row in its own transaction; the others are told to PREPARE.
- * DECIDING - a remote coordinator was told to COMMIT. COMMITTED - it has; what follows cannot change it. UNKNOWN - its answer was lost and could not be
- * asked for. If this node is the coordinator, its own commit record takes PREPARING to COMMITTED, and its abort takes everything back.
+ * Phases: OPEN - nothing decided. PREPARING - the coordinator has, or is getting, the decision row in its own transaction; the others are told to
+ * PREPARE. DECIDING - a remote coordinator was told to COMMIT. COMMITTED - it has; what follows cannot change it. UNKNOWN - its answer was lost and
+ * could not be asked for. If this node is the coordinator, its own commit record takes PREPARING to COMMITTED, and its abort takes everything back.
  *
- * The decision row and the PREPAREs travel at the same time. That is safe in either order: who asks for the outcome inserts the same key, so that either
- * the coordinator's row came first and the asker waits for its end, or the asker's `abort` did, and the coordinator cannot commit any more.
+ * The decision row and the PREPAREs travel at the same time. That is safe in either order: who asks for the outcome inserts the same key, so that
+ * either the coordinator's row came first and the asker waits for its end, or the asker's `abort` did, and the coordinator cannot commit any more.
  *
- * Crash: before the coordinator's commit all is rolled back, prepared parts by tessera.resolve_transactions() on their nodes, which asks the coordinator; after it
- * they are committed in the same way. Nothing here is kept in memory beyond the transaction.
+ * Crash: before the coordinator's commit all is rolled back, prepared parts by tessera.resolve_transactions() on their nodes, which asks the
+ * coordinator; after it they are committed in the same way. Nothing here is kept in memory beyond the transaction.
  *
- * The first function runs before the local commit and may raise. The two others run inside the server's commit and abort: they raise nothing, check no
- * interrupts, and are bounded by tessera.commit_timeout and tessera.abort_timeout.
+ * The first function runs before the local commit and may raise. The two others run inside the server's commit and abort: they raise nothing, check
+ * no interrupts, and are bounded by tessera.commit_timeout and tessera.abort_timeout.
  */
 #include "postgres.h"
 
@@ -70,7 +70,7 @@ left_transaction(TesseraParticipant *participant)
 	participant->joined = false;
 }
 
-/* Did the command end with this tag? Else its error is raised, or that of a transaction which turned out to have failed. */
+/* Raises the command's error; also raises one if the command did not end with this tag, because the transaction there had failed before. */
 static void
 check_tag(TesseraParticipant *participant, const char *tag)
 {
@@ -127,7 +127,7 @@ tessera_participants_flush(void)
 /* ---- readers ---- */
 
 /*
- * End the transactions that have only read. Nobody waits for the answer, but at SERIALIZABLE, where it can be a failure.
+ * End the transactions that have only read. The answer is awaited at SERIALIZABLE only, where it can be a failure.
  */
 static void
 end_readers(void)
@@ -166,7 +166,7 @@ end_readers(void)
 	pfree(waiting);
 }
 
-/* Nobody reads rows any more: drop what is still on its way. Statements outside a transaction block are cancelled. */
+/* Rows are no longer read: drop what is still on its way. Statements outside a transaction block are cancelled. */
 static void
 stop_reading(void)
 {
@@ -202,8 +202,8 @@ is_shutdown(const PGresult *result)
 }
 
 /*
- * Send COMMIT and wait for its answer. The wait cannot be interrupted: a request to cancel is passed on (it ends a wait for a standby there), and then the
- * answer must come within tessera.commit_timeout. It ends when the node stands still.
+ * Send COMMIT and wait for its answer. The wait cannot be interrupted: a request to cancel is passed on (it ends a wait for a standby there), and
+ * then the answer must come within tessera.commit_timeout. It ends when the node stands still.
  */
 static Answer
 commit_and_wait(TesseraParticipant *participant)
@@ -481,12 +481,12 @@ any_unpreparable(void)
 }
 
 /*
- * A node that has done what cannot be prepared (temporary objects, NOTIFY of C code) must be the coordinator, which commits as any transaction does. There is only one, and
- * what is written here makes it this node.
+ * A node that has done what cannot be prepared (temporary objects, NOTIFY of C code) must be the coordinator, which commits as any transaction does.
+ * There is only one, and what is written here makes it this node.
  */
 /*
- * The coordinator commits first, and lets go of its advisory locks then: who waits for one of them must see what the others commit. So it is a writer that keeps no
- * locks; NULL: all do, and this node coordinates.
+ * The coordinator commits first, and lets go of its advisory locks then: who waits for one of them must see what the others commit. So it is a writer
+ * that keeps no locks; NULL: all do, and this node coordinates.
  */
 static TesseraParticipant *
 without_locks(TesseraParticipant *writer)
@@ -515,7 +515,8 @@ choose_coordinator(TesseraParticipant *writer, bool wrote_here)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot commit on several nodes what was done on node \"%s\"", tessera_connection_name(participant->connection)),
-					 errdetail("Temporary objects, also those of triggers, and notifications of C code cannot be prepared there, and %s must commit last, too.", other),
+					 errdetail("Temporary objects, also those of triggers, and notifications of C code cannot be prepared there, and %s must commit "
+							   "last, too.", other),
 					 errhint("Write to rows of one shard in a transaction that does this.")));
 		other = psprintf("node \"%s\"", tessera_connection_name(participant->connection));
 		chosen = participant;
@@ -625,7 +626,7 @@ tessera_two_phase_prepared_nodes(int *n)
 
 /* ---- after the local commit ---- */
 
-/* Somebody else has finished it; with this decision it can only have been committed. */
+/* True if another session has finished it; with this decision it can only have been committed. */
 static bool
 finished_elsewhere(const TesseraParticipant *participant)
 {
@@ -642,7 +643,8 @@ warn_unfinished(TesseraParticipant *participant)
 	ereport(WARNING,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
 			 errmsg("the transaction is committed, but node \"%s\" has not confirmed it yet", tessera_connection_name(participant->connection)),
-			 errdetail("Prepared transaction %s_%d stays there%s%s", gid, participant->node_id, error ? ": " : ".", error ? PQresultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : ""),
+			 errdetail("Prepared transaction %s_%d stays there%s%s", gid, participant->node_id, error ? ": " : ".",
+					   error ? PQresultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : ""),
 			 errhint("tessera.resolve_transactions() on that node finishes it; until then its rows are not visible.")));
 }
 

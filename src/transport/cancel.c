@@ -2,12 +2,14 @@
  * cancel.c
  *	  Asking another server to stop what it runs, without being held up by it; see cancel.h.
  *
- * PQcancel blocks until the other postmaster has closed the connection: for ever, if that is stopped or its machine hangs in the wrong way. So a thread of its own does
- * that, which nobody has to wait for. It is made to be called so (libpq allows it in a signal handler). The thread is simple because of what it may not do: this
- * file does not include the server's headers, so no memory context, error or latch can be reached from here. All signals are blocked in it.
+ * PQcancel blocks until the other postmaster has closed the connection: for ever, if that is stopped or its machine hangs in the wrong way. So a
+ * thread of its own does that; no other code waits for it. It is made to be called so (libpq allows it in a signal handler). The thread is simple
+ * because of what it may not do: this file does not include the server's headers, so no memory context, error or latch can be reached from here. All
+ * signals are blocked in it.
  *
- * Memory: TesseraCancel is malloc'd and shared; `lock` guards its flags, and who sees that the other side is done with it frees it. A crash leaves nothing. A thread whose
- * server never answers lives as long as the process; there are at most MAX_THREADS at a time, beyond which no request is sent.
+ * Memory: TesseraCancel is malloc'd and shared; `lock` guards its flags, and who sees that the other side is done with it frees it. A crash leaves
+ * nothing. A thread whose server never answers lives as long as the process; there are at most MAX_THREADS at a time, beyond which no request is
+ * sent.
  */
 #include "transport/cancel.h"
 
@@ -25,7 +27,7 @@ struct TesseraCancel
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool		done;			/* by the thread */
-	bool		left;			/* by the process: nobody waits any more */
+	bool		left;			/* by the process: the caller no longer waits */
 };
 
 static int	threads = 0;		/* changed by __atomic only */

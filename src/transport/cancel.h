@@ -1,6 +1,6 @@
 /*
  * cancel.h
- *	  Asking another server to stop what it runs, without being held up by it.
+ *	  Asks another server to cancel what it runs, without waiting for that server.
  */
 #ifndef TESSERA_CANCEL_H
 #define TESSERA_CANCEL_H
@@ -11,12 +11,12 @@
 
 typedef struct TesseraCancel TesseraCancel;
 
-/* Starts the request to cancel what runs on the connection. NULL if it cannot be started (then nothing is asked). */
+/* Starts a request to cancel what runs on the connection. NULL if it cannot be started: then nothing is sent. */
 extern TesseraCancel *tessera_cancel_start(PGconn *pg);
 
 /*
- * Waits at most timeout_ms until the other end has taken the request in; true: what runs now is what it was meant for, what comes later is safe from it. The
- * request is the caller's no longer in any case.
+ * Waits at most timeout_ms until the other server has processed the request. Returns true if it has: then no later statement can be hit by it. Frees
+ * the request in any case.
  */
 extern bool tessera_cancel_finish(TesseraCancel *cancel, long timeout_ms);
 

@@ -2,12 +2,12 @@
  * connection.c
  *	  Opening and closing connections to other nodes, and raising their errors here.
  *
- * One connection per (node, lane), kept until the backend exits. A connection that was closed keeps its struct: whoever still points to it finds it empty
- * instead of freed, and it is opened anew by the next tessera_connection_open. A connection that has been idle for a moment is looked at before it is used
- * (one poll), so that a node that was restarted meanwhile costs no error.
+ * One connection per (node, lane), kept until the backend exits. A connection that was closed keeps its struct: code that still points to it finds it
+ * empty instead of freed, and it is opened anew by the next tessera_connection_open. A connection that has been idle for a moment is looked at before
+ * it is used (one poll), so that a node that was restarted meanwhile costs no error.
  *
- * Memory: the structs and all they hold live in one context each below the cache's, until the backend exits. Open sockets count as external files (fd.c).
- * No locks. At exit of the process the connections say goodbye, so that the other ends roll back without a complaint in their logs.
+ * Memory: the structs and all they hold live in one context each below the cache's, until the backend exits. Open sockets count as external files
+ * (fd.c). No locks. At exit of the process the connections are closed properly, so that the other ends roll back without a message in their logs.
  */
 #include "postgres.h"
 
@@ -135,10 +135,11 @@ tessera_connection_start(const char *conninfo)
 	char		application[NAMEDATALEN + 16];
 
 	/*
-	 * What stands before dbname is a default, what stands behind overrides. No tcp_user_timeout: a shard that does not read while its statement waits (COPY behind
-	 * a lock) looks to TCP like one that stands still. connection_wait.c tells them apart.
+	 * What stands before dbname is a default, what stands behind overrides. No tcp_user_timeout: a shard that does not read while its statement waits
+	 * (COPY behind a lock) looks to TCP like one that stands still. connection_wait.c tells them apart.
 	 */
-	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname", "application_name", "client_encoding", "fallback_application_name", NULL};
+	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname", "application_name", "client_encoding",
+							  "fallback_application_name", NULL};
 	const char *values[] = {"30", "10", "3", conninfo, application, GetDatabaseEncodingName(), "tessera", NULL};
 
 	name_ourselves(application, sizeof(application));
@@ -244,7 +245,7 @@ tessera_connection_answers(TesseraConnection *connection)
 	PGconn	   *volatile pg = NULL;
 	volatile bool in_time = true;
 
-	/* whoever has set a limit of its own comes to its end by that */
+	/* a caller that has set a limit of its own is bounded by that */
 	if (tessera_wait_left(-1) == 0 || !AcquireExternalFD())
 		return true;
 	PG_TRY();
@@ -309,14 +310,14 @@ tessera_connection_lost(TesseraConnection *connection)
 	return false;
 }
 
-/* Has the other end gone while nobody looked? One poll, if it has been idle for a while. */
+/* True if the other end has closed the connection while it was idle. One poll, if it has been idle for a while. */
 static bool
 gone_while_idle(TesseraConnection *connection)
 {
 	return GetCurrentStatementStartTimestamp() - connection->used >= IDLE_CHECK_US && tessera_connection_lost(connection);
 }
 
-/* May it be used as it is? Closes it if it is dead, or if it is idle and the node has moved. */
+/* True if it can be used as it is. Closes it if it is dead, or if it is idle and the node has another address. */
 static bool
 still_good(TesseraConnection *connection, const char *conninfo)
 {
@@ -324,7 +325,8 @@ still_good(TesseraConnection *connection, const char *conninfo)
 
 	if (connection->pg == NULL)
 		return false;
-	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD || !tessera_cancel_settled(connection, tessera_wait_left(tessera_connect_timeout)) ||
+	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD ||
+		!tessera_cancel_settled(connection, tessera_wait_left(tessera_connect_timeout)) ||
 		(idle && ((connection->state.session_locks == 0 && strcmp(connection->conninfo, conninfo) != 0) || gone_while_idle(connection))))
 	{
 		tessera_connection_close(connection);

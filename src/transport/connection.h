@@ -3,10 +3,10 @@
  *	  libpq connections to other nodes: one per (backend, node), non-blocking, in pipeline mode, with a cache of named prepared statements.
  *
  * Commands are queued, sent by a sync, and answered in order: each result goes to its command's handler, whoever reads the connection at that moment.
- * So a command whose rows nobody reads yet is spooled by its handler when the connection is wanted for another.
+ * So if the connection is needed for another command, the handler of a command whose rows have not been read yet spools them.
  *
- * Memory: connections live in their own context until the backend exits. A TesseraCommand and all it points to is the caller's, and must live until its
- * `done` is set or the connection is reset. Errors thrown by handlers leave the connection consistent (the rest is read later).
+ * Memory: connections live in their own context until the backend exits. A TesseraCommand and all it points to is the caller's, and must live until
+ * its `done` is set or the connection is reset. Errors thrown by handlers leave the connection consistent (the rest is read later).
  */
 #ifndef TESSERA_CONNECTION_H
 #define TESSERA_CONNECTION_H
@@ -68,10 +68,10 @@ typedef struct TesseraRemoteState
 } TesseraRemoteState;
 
 /*
- * The connection of this backend to a node, opened if need be (conninfo: of the registry; options added: application_name 'tessera <our node>' until a client's own is stated,
- * client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) is run once after opening,
- * and answers a number; its failure closes the connection. ERROR 08006 naming the node (DETAIL: libpq's message).
- * lane: 0 the transaction's connection, 1 the control connection (autocommit, never part of the user's transaction).
+ * The connection of this backend to a node, opened if need be (conninfo: of the registry; options added: application_name 'tessera <our node>' until
+ * a client's own is stated, client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) is run once
+ * after opening, and answers a number; its failure closes the connection. ERROR 08006 naming the node (DETAIL: libpq's message). lane: 0 the
+ * transaction's connection, 1 the control connection (autocommit, never part of the user's transaction).
  */
 extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, const char *hello);
 
@@ -79,15 +79,15 @@ extern TesseraConnection *tessera_connection_open(int32 node_id, const char *nam
 extern TesseraConnection *tessera_connection_open_unlisted(const char *name, const char *conninfo);
 
 /*
- * Begins to open a connection outside the cache, with the options that all have, for who drives it without this layer (PQconnectPoll). NULL: out of memory. The
- * caller counts it as an external file, and finishes it.
+ * Begins to open a connection outside the cache, with the options that all connections have, for callers that drive it by libpq themselves
+ * (PQconnectPoll). NULL: out of memory. The caller counts it as an external file descriptor, and closes it.
  */
 extern PGconn *tessera_connection_start(const char *conninfo);
 
 /* What to do with a notification that a shard has told of (TS006 notice); set once. May raise. */
 extern void (*tessera_notification_handler) (const char *channel, const char *payload);
 
-/* Hands over what has been told so far and not been handed over: of answers that were read without raising anything. May raise. */
+/* Hands the notifications that have arrived to the handler: those of answers that were read where nothing may be raised. May raise. */
 extern void tessera_connection_deliver_notifications(TesseraConnection *connection);
 
 extern int32 tessera_connection_node(TesseraConnection *connection);
@@ -97,20 +97,20 @@ extern PGconn *tessera_connection_pg(TesseraConnection *connection);	/* for COPY
 
 /* Queue one command behind those queued; nothing need be sent before the sync. */
 extern void tessera_connection_queue(TesseraConnection *connection, TesseraCommand *command);
-/* Queue a command without parameters whose answer only matters if it is an error; that error is raised by whoever reads it (unless ignore_errors). */
+/* Queue a command without parameters whose answer only matters if it is an error; the call that reads the answer raises that error. */
 extern void tessera_connection_queue_sql(TesseraConnection *connection, const char *sql);
 /* End of the pipeline: send all. Does not wait for answers; only for the socket to take the data (reading meanwhile). */
 extern void tessera_connection_sync(TesseraConnection *connection);
 
 /*
- * From now on opening a connection, sync, finish, drain and run wait until the deadline at most; then they close the connection and raise ERROR 08006. 0: no limit.
- * Returns the limit so far. For this process and all its connections: whoever sets one puts back what was, also after an error.
+ * From now on opening a connection, sync, finish, drain and run wait until the deadline at most; then they close the connection and raise ERROR
+ * 08006. 0: no limit. Holds for all connections of this process. Returns the previous limit, which the caller must restore, also after an error.
  */
 extern TimestampTz tessera_connections_limit(TimestampTz deadline);
 
 /* Read until the command is done (or, with first, until it has given its first result). Interruptible; ERROR 08006 if the connection breaks. */
 extern void tessera_connection_finish(TesseraConnection *connection, TesseraCommand *command);
-/* Is anything unanswered? Read all of it. */
+/* busy: true if anything is unanswered. drain: reads all of it. */
 extern bool tessera_connection_busy(TesseraConnection *connection);
 extern void tessera_connection_drain(TesseraConnection *connection);
 
@@ -127,14 +127,15 @@ extern void tessera_connection_check(TesseraConnection *connection, TesseraComma
 extern PGresult *tessera_connection_run(TesseraConnection *connection, const char *sql, int nparams, const char *const *values);
 
 /*
- * In COPY, when libpq is used by hand: waits until the socket is ready for one of the events (WL_SOCKET_...), or the node stands still: ERROR 08006, as in all waits that
- * may raise. Interruptible.
+ * For COPY, which uses libpq directly: waits until the socket is ready for one of the events (WL_SOCKET_...). ERROR 08006 if the node stands still,
+ * as in all waits that may raise. Interruptible.
  */
 extern void tessera_connection_await_socket(TesseraConnection *connection, int events);
 
 /*
- * For waits in slices that must not be interrupted: nothing has come since *looked (at first, when the wait began). Once that is tessera.node_timeout ago, the node is looked
- * at, which may take tessera.connect_timeout; true if it does not answer. Notes in *looked when it did. Raises only if memory is short.
+ * For waits that may not be interrupted and so are made in short slices. *looked: since when nothing has come (at first the beginning of the wait).
+ * Once that is tessera.node_timeout ago, opens a second connection to see whether the node answers, which may take tessera.connect_timeout. Returns
+ * true if it does not; sets *looked to now if it does. Raises only if memory is short.
  */
 extern bool tessera_connection_stands_still(TesseraConnection *connection, TimestampTz *looked);
 
@@ -142,11 +143,16 @@ extern bool tessera_connection_stands_still(TesseraConnection *connection, Times
 extern void tessera_connection_leave_pipeline(TesseraConnection *connection);
 extern void tessera_connection_enter_pipeline(TesseraConnection *connection);
 
-/* Cancel what runs, read what is left within timeout_ms; false (and the connection is closed) if that fails. Never errors: for abort callbacks. */
+/*
+ * Cancels what runs, and reads what is left within timeout_ms; false (and the connection is closed) if that fails. Never raises: for abort callbacks.
+ */
 extern bool tessera_connection_reset(TesseraConnection *connection, int timeout_ms);
 extern void tessera_connection_close(TesseraConnection *connection);
 
-/* Closes all cached connections of a lane: for a process that has nothing to say for a while, and whose sessions would keep the other databases in use. Never errors. */
+/*
+ * Closes all cached connections of a lane. For a process that is idle for long: its sessions would count as users of the other databases. Never
+ * raises.
+ */
 extern void tessera_connections_close(int lane);
 
 /* All open cached connections of lane 0, for transaction callbacks. The array is valid until the next call or opening. */
@@ -157,7 +163,7 @@ extern int	tessera_connections_open(TesseraConnection ***connections);
 /* The same as queue_sql, with text parameters (copied) and through the statement cache. */
 extern void tessera_connection_queue_control(TesseraConnection *connection, const char *sql, int nparams, const char *const *values);
 
-/* The same, an error is of no interest. Never errors itself; false if the connection is broken. */
+/* The same, but an error of the command is ignored. Never raises; false if the connection is broken. */
 extern bool tessera_connection_queue_quietly(TesseraConnection *connection, const char *sql);
 
 /* One command alone: queue and sync, raising nothing; false if the connection is broken. */
@@ -166,27 +172,31 @@ extern bool tessera_connection_queue_command_quietly(TesseraConnection *connecti
 /* End the pipeline without raising anything; false if the connection is broken. */
 extern bool tessera_connection_sync_quietly(TesseraConnection *connection);
 
-/* Nobody waits for the command any more (NULL: for any command, nor for an error of anything in flight): its results are dropped when they come. Its
- * memory may go. */
+/*
+ * Drops the results of the command when they come (NULL: of all commands in flight, and their errors). The caller may free the command's memory
+ * afterwards.
+ */
 extern void tessera_connection_forget(TesseraConnection *connection, TesseraCommand *command);
 
-/* Read all that is unanswered on n connections until the deadline (GetCurrentTimestamp() units). Raises nothing and checks no
- * interrupts; commands are told (those whose memory may be gone must be forgotten before). Returns how many are still busy; broken ones are not. */
+/*
+ * Read all that is unanswered on n connections until the deadline (GetCurrentTimestamp() units). Raises nothing and checks no interrupts. Commands
+ * get their results, so those whose memory may be gone must be forgotten before. Returns how many are still busy; broken ones are not.
+ */
 extern int	tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz deadline);
 
 /* tessera_connection_reset of n connections at once; those that did not settle are closed. */
 extern void tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline);
 
-/* Ask the other end to stop what it runs; it answers with an error, or not, if it was done. Never errors, never waits. */
+/* Asks the other server to cancel what it runs. The command then ends with an error, unless it was finished before. Never raises, never waits. */
 extern void tessera_connection_cancel(TesseraConnection *connection);
 
-/* Is it open, as far as is known? No system call. */
+/* True if it is open, as far as is known without a system call. */
 extern bool tessera_connection_alive(TesseraConnection *connection);
 
-/* Is it closed or broken, or is its end seen now? One poll. Never errors, never waits. */
+/* True if it is closed or broken, or one poll shows that the other end has closed it. Never raises, never waits. */
 extern bool tessera_connection_lost(TesseraConnection *connection);
 
-/* Name of this node, shown as application_name at the other end. Copied. */
+/* Sets the name of this node, shown as application_name at the other end. Copied. */
 extern void tessera_connection_introduce(const char *node);
 
 /* Exit step: says goodbye on all of the process's connections. */

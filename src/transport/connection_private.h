@@ -132,19 +132,19 @@ extern void tessera_connection_clear_all_notices(TesseraConnection *connection);
 extern TesseraStatement *tessera_statement_find(TesseraConnection *connection, const char *sql, int nparams, const Oid *types, uint32 shape,
 											   bool *found);
 extern void tessera_statement_release(TesseraConnection *connection, TesseraStatement *statement);
-/* It does not exist at the other end (or must not be used any more: deallocate). */
+/* Removes it from the cache: it does not exist at the other end, or (deallocate) must not be used any more. */
 extern void tessera_statement_drop(TesseraConnection *connection, TesseraStatement *statement, bool deallocate);
 extern void tessera_statements_forget(TesseraConnection *connection);
 extern void tessera_leftover_add(TesseraConnection *connection, uint32 number);
 
-/* Does the server at the other end answer a new connection within tessera.connect_timeout? Refusals are answers. Interruptible. */
+/* True if the server at the other end answers a new connection within tessera.connect_timeout; a refusal is an answer, too. Interruptible. */
 extern bool tessera_connection_answers(TesseraConnection *connection);
 
 /* connection_wait.c */
 extern void tessera_wait_forget(TesseraConnection *connection);
 /* Milliseconds that may still be waited, at most timeout_ms (< 0: any), by the limit of tessera_connections_limit; 0: it has passed; -1: no limit. */
 extern long tessera_wait_left(long timeout_ms);
-/* Waits for the end of a request to cancel, if one is under way; false: it is not known whether it still comes. Never errors. */
+/* Waits for the end of a request to cancel, if one is under way. Returns false if the other server may still act on it later. Never raises. */
 extern bool tessera_cancel_settled(TesseraConnection *connection, long timeout_ms);
 
 /* settings */

@@ -2,11 +2,12 @@
  * connection_queue.c
  *	  What is in flight on a connection: commands are handed to libpq as they are queued, their results come back in the same order.
  *
- * Phases of a command: queued (libpq holds it, or has sent it), answered (its results went to its handler), ended (libpq's NULL), done. The last command
- * before a sync is done only when the sync is answered: what fails at an implicit commit (deferred constraints, serialization) is that command's error.
+ * Phases of a command: queued (libpq holds it, or has sent it), answered (its results went to its handler), ended (libpq's NULL), done. The last
+ * command before a sync is done only when the sync is answered: what fails at an implicit commit (deferred constraints, serialization) is that
+ * command's error.
  *
- * A notice can be parsed while the result of the command before it still waits to be fetched. So that a TS001 notice can be told to its own command, two
- * callers' commands never stand side by side in the queue: an empty query goes between them.
+ * A notice can be parsed while the result of the command before it still waits to be fetched. So that a TS001 notice can be told to its own command,
+ * two callers' commands never stand side by side in the queue: an empty query goes between them.
  *
  * Memory: entries and notices are the connection's. Command structs are the callers'; once an entry was forgotten or discarded, they are not touched.
  */
@@ -164,7 +165,8 @@ sqlstate_of(const PGresult *result)
 }
 
 /*
- * An INFO by which tessera on the other end tells something to this one. Code of users there can raise the same SQLSTATE, but not in the name of our source files.
+ * An INFO by which tessera on the other end tells something to this one. Code of users there can raise the same SQLSTATE, but not in the name of our
+ * source files.
  */
 static bool
 is_word_of_ours(const PGresult *result, const char *severity, int code)
@@ -284,7 +286,8 @@ statement_name(uint32 number)
 }
 
 /*
- * Names that are free again. Only before a caller's command: DEALLOCATE takes a snapshot, and before a BEGIN of another isolation level there must be none.
+ * Names that are free again. Only before a caller's command: DEALLOCATE takes a snapshot, and before a BEGIN of another isolation level there must be
+ * none.
  */
 static void
 queue_deallocations(TesseraConnection *connection)

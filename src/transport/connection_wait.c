@@ -2,15 +2,16 @@
  * connection_wait.c
  *	  Waiting for other nodes: one persistent wait set for all connections of this backend, and what reads until something has come.
  *
- * The set holds the latch, postmaster death and the sockets waited for so far; a wait for some of them uses it as it is, so that a trip costs one send,
- * one wait and one receive. A socket that is ready but not wanted now (rows nobody reads yet) makes the set be built anew, with only those wanted.
- * A connection leaves the set by having it built anew.
+ * The set holds the latch, postmaster death and the sockets waited for so far; a wait for some of them uses it as it is, so that a trip costs one
+ * send, one wait and one receive. A socket that is ready but not wanted now (rows that are not read yet) makes the set be built anew, with only those
+ * wanted. A connection leaves the set by having it built anew.
  *
- * Waits that may raise are bounded by tessera_connections_limit, if the caller has set one. Else they last as long as the other end works, which nobody knows but it: so when
- * nothing has come for tessera.node_timeout, a second connection is opened to the same server. If that gets an answer the first waits on; if not, the server (or the
- * network) stands still, and the wait ends with an error. TCP alone would not tell: the kernel of a stopped process goes on acknowledging. tessera_connections_settle and
- * tessera_connection_reset run in transaction callbacks: they raise nothing, check no interrupts, and are bounded by their deadline. If the postmaster dies
- * meanwhile they give up waiting, and the process goes at its next wait: to exit in the middle of a commit would be a PANIC.
+ * Waits that may raise are bounded by tessera_connections_limit, if the caller has set one. Otherwise they last as long as the other end works, and
+ * only that end knows how long: so when nothing has come for tessera.node_timeout, a second connection is opened to the same server. If that gets an
+ * answer the first waits on; if not, the server (or the network) stands still, and the wait ends with an error. TCP alone would not tell: the kernel
+ * of a stopped process goes on acknowledging. tessera_connections_settle and tessera_connection_reset run in transaction callbacks: they raise
+ * nothing, check no interrupts, and are bounded by their deadline. If the postmaster dies meanwhile they give up waiting, and the process goes at its
+ * next wait: to exit in the middle of a commit would be a PANIC.
  */
 #include "postgres.h"
 
@@ -213,7 +214,7 @@ patience(long timeout_ms)
 	return tessera_node_timeout;
 }
 
-/* Nothing has come since `began`: has it been too long for nodes that work? Raises if one of them stands still. */
+/* Nothing has come since `began`: if that is too long ago, checks that the nodes still answer, and raises if one of them stands still. */
 static void
 look_after(TesseraConnection **connections, int n, TimestampTz began)
 {
@@ -239,7 +240,9 @@ tessera_connection_stands_still(TesseraConnection *connection, TimestampTz *look
 	return !answers;
 }
 
-/* wait_once that may raise: waits at most timeout_ms (< 0: any) altogether, or until anything comes. False: nothing did; the latch may have been set. */
+/*
+ * wait_once that may raise: waits at most timeout_ms (< 0: any) altogether, or until anything comes. False: nothing did; the latch may have been set.
+ */
 static bool
 wait_alive(TesseraConnection **connections, int n, long timeout_ms)
 {

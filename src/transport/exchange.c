@@ -4,23 +4,26 @@
  *
  * Phases: make keys (both sides swap the public ones over the control plane), bind or connect, send and receive, close.
  *
- * One exchange is one connection, made once. The DEALER does not reconnect: what was under way when a connection broke is lost, and its owner must learn
- * that instead of waiting for it. The recipient learns of a break (or of a failed connect or handshake) from the socket's monitor: the next send, and the
- * receive after what had arrived was taken, raise 08006. The donor learns of it by a send that has no route any more; its receive just finds nothing, since
- * a recipient that has what it needs may leave. The recipient's routing id is fixed, so that the donor can tell "not yet here" from "gone".
+ * One exchange is one connection, made once. The DEALER does not reconnect: what was under way when a connection broke is lost, and its owner must
+ * learn that instead of waiting for it. The recipient learns of a break (or of a failed connect or handshake) from the socket's monitor: the next
+ * send, and the receive after what had arrived was taken, raise 08006. The donor learns of it by a send that has no route any more; its receive just
+ * finds nothing, since a recipient that has what it needs may leave. The recipient's routing id is fixed, so that the donor can tell "not yet here"
+ * from "gone".
  *
- * Threads: libzmq starts two in the owning process (an I/O thread, a reaper), and a donor's exchange one more that admits the client key (zap.c says why it
- * is a thread). All of them start with every signal blocked, none runs server code. Sockets are used by the owning process's main thread alone.
+ * Threads: libzmq starts two in the owning process (an I/O thread, a reaper), and a donor's exchange one more that admits the client key (zap.c says
+ * why it is a thread). All of them start with every signal blocked, none runs server code. Sockets are used by the owning process's main thread
+ * alone.
  *
- * Waiting: libzmq's file descriptor says only that something happened since the events were last asked for. So the events are asked for before each sleep
- * and after each wake-up, whatever woke it, and no sleep is longer than RECHECK_MS.
+ * Waiting: libzmq's file descriptor says only that something happened since the events were last asked for. So the events are asked for before each
+ * sleep and after each wake-up, whatever woke it, and no sleep is longer than RECHECK_MS.
  *
- * Backpressure: a send queue of SEND_QUEUE messages. The receive queue is so long that requests in flight never fill it: a full one would stop libzmq from
- * reading, with the peer's heartbeats behind. Heartbeats count whole messages, so their time limit must let the largest message pass over a slow link.
+ * Backpressure: a send queue of SEND_QUEUE messages. The receive queue is so long that requests in flight never fill it: a full one would stop libzmq
+ * from reading, with the peer's heartbeats behind. Heartbeats count whole messages, so their time limit must let the largest message pass over a slow
+ * link.
  *
- * Memory: an exchange lives in a memory context of its own, below its maker's. Resetting or deleting either closes it, by a reset callback; sockets linger 0,
- * so closing does not wait for the network. Messages in libzmq's queues are malloc'ed by libzmq. Locks: none. A crash closes the sockets with the process;
- * nothing is on disk.
+ * Memory: an exchange lives in a memory context of its own, below its maker's. Resetting or deleting either closes it, by a reset callback; sockets
+ * linger 0, so closing does not wait for the network. Messages in libzmq's queues are malloc'ed by libzmq. Locks: none. A crash closes the sockets
+ * with the process; nothing is on disk.
  */
 #include "postgres.h"
 
@@ -92,7 +95,7 @@ struct TesseraExchange
 	/* Between calls. */
 	bool		has_message;
 	zmq_msg_t	message;		/* the one received last */
-	bool		input_reported; /* wait has said that there is input, and nobody received since */
+	bool		input_reported; /* wait has said that there is input, and nothing was received since */
 };
 
 static double
@@ -126,8 +129,8 @@ raise_zmq(const char *what)
 }
 
 /*
- * Closes whatever the exchange has open: the callback of its memory context, also for one that was made only in part. Must not raise errors. Waits for
- * libzmq's threads, which only need to notice.
+ * Closes whatever the exchange has open: the callback of its memory context, also for one that was made only in part. Must not raise errors. Waits
+ * for libzmq's threads, which only need to notice.
  */
 static void
 release(void *arg)
@@ -368,9 +371,9 @@ bind_socket(TesseraExchange *exchange, const char *address, TesseraPorts ports, 
 }
 
 /*
- * Donor: an exchange that listens on one of the ports of address (numeric, or the name of an interface; IPv6 with or without brackets), and admits one
- * client: who has the secret key of peer_public_key. In its own memory context below the current one. ERROR 22023 for a bad address or key, 53000 if all
- * ports are taken or no file descriptors are left, 08006 otherwise.
+ * Donor: an exchange that listens on one of the ports of address (numeric, or the name of an interface; IPv6 with or without brackets), and admits
+ * one client: who has the secret key of peer_public_key. In its own memory context below the current one. ERROR 22023 for a bad address or key, 53000
+ * if all ports are taken or no file descriptors are left, 08006 otherwise.
  */
 TesseraExchange *
 tessera_exchange_bind(const char *address, TesseraPorts ports, const TesseraExchangeKeys *keys, const char *peer_public_key)
@@ -429,9 +432,9 @@ connect_socket(TesseraExchange *exchange, const char *endpoint, const TesseraExc
 }
 
 /*
- * Recipient: an exchange that connects to a donor's endpoint and talks only to who has the secret key of peer_public_key. Returns at once: messages may be
- * sent before the connection stands. In its own memory context below the current one. ERROR 22023 for a bad endpoint or key, 53000 without file
- * descriptors left, 08006 otherwise; a donor that cannot be reached shows later.
+ * Recipient: an exchange that connects to a donor's endpoint and talks only to who has the secret key of peer_public_key. Returns at once: messages
+ * may be sent before the connection stands. In its own memory context below the current one. ERROR 22023 for a bad endpoint or key, 53000 without
+ * file descriptors left, 08006 otherwise; a donor that cannot be reached shows later.
  */
 TesseraExchange *
 tessera_exchange_connect(const char *endpoint, const TesseraExchangeKeys *keys, const char *peer_public_key)
@@ -560,8 +563,8 @@ send_frame(TesseraExchange *exchange, zmq_msg_t *frame, int flags)
 }
 
 /*
- * Donor: begins a message to the recipient, if none is begun. False if its queue is full, or if it is not here yet. Notes the loss if it was here and is
- * gone.
+ * Donor: begins a message to the recipient, if none is begun. False if its queue is full, or if it is not here yet. Notes the loss if it was here and
+ * is gone.
  */
 static bool
 address_recipient(TesseraExchange *exchange)
@@ -588,9 +591,9 @@ address_recipient(TesseraExchange *exchange)
 }
 
 /*
- * Sends one message of size bytes, copied from data. False if the queue is full, or if the recipient has not connected yet: wait for writable and call
- * again. ERROR 08006 if the connection is lost (it is not made again), 54000 for a message over 256 MB, 53200 without memory. No message is sent by half.
- * True says that it is queued; a connection that breaks loses what is queued.
+ * Sends one message of size bytes, copied from data. False if the queue is full, or if the recipient has not connected yet: wait for writable and
+ * call again. ERROR 08006 if the connection is lost (it is not made again), 54000 for a message over 256 MB, 53200 without memory. No message is sent
+ * by half. True says that it is queued; a connection that breaks loses what is queued.
  */
 bool
 tessera_exchange_send(TesseraExchange *exchange, const void *data, Size size)
@@ -716,8 +719,8 @@ tessera_exchange_receive(TesseraExchange *exchange, const void **data, Size *siz
 }
 
 /*
- * True if there is room to send, or none will come any more. libzmq does not announce that a queue is gone that was full; a donor finds out by beginning
- * its next message.
+ * True if there is room to send, or none will come any more. libzmq does not announce that a queue is gone that was full; a donor finds out by
+ * beginning its next message.
  */
 static bool
 can_send(TesseraExchange *exchange, int events)
@@ -728,8 +731,8 @@ can_send(TesseraExchange *exchange, int events)
 }
 
 /*
- * True if a wait for input (and room, if want_write) is over. Who wants to write and leaves input unread is told of that input once, not again and again:
- * a loop around send alone then sleeps until there is room.
+ * True if a wait for input (and room, if want_write) is over. Who wants to write and leaves input unread is told of that input once, not again and
+ * again: a loop around send alone then sleeps until there is room.
  */
 static bool
 is_ready(TesseraExchange *exchange, bool want_write)

@@ -2,9 +2,10 @@
  * statement_cache.c
  *	  Named prepared statements at the other end of a connection, the least recently used dropped first.
  *
- * A statement is found by its text, its parameter types and the shape of its rows: after DDL the server refuses one whose rows have changed. It is entered when its Parse is queued and leaves when that failed, when it went stale, or when the
- * cache is full; its name is then deallocated in front of a later command. Names are never used twice on one connection. Entries of the
- * queue hold references, so that a statement dropped while in flight is freed with the last of them.
+ * A statement is found by its text, its parameter types and the shape of its rows: after DDL the server refuses one whose rows have changed. It is
+ * entered when its Parse is queued and leaves when that failed, when it went stale, or when the cache is full; its name is then deallocated in front
+ * of a later command. Names are never used twice on one connection. Entries of the queue hold references, so that a statement dropped while in flight
+ * is freed with the last of them.
  *
  * Memory: everything lives in the connection's context and is freed when the connection closes. No locks, nothing durable.
  */

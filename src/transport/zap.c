@@ -4,11 +4,12 @@
  *
  * libzmq asks over an inproc socket, once per handshake, and holds the connection back until the answer comes. A thread answers, rather than the wait
  * loop of the exchange's owner: a donor that scans a table or waits for its slot for minutes would let the recipient's handshake run into its time
- * limit. The thread is simple because of what it may not do: this file does not include the server's headers, so no memory context, error or latch can be
- * reached from here. The thread calls libzmq alone, has all signals blocked from before it starts, and ends when its context is shut down.
+ * limit. The thread is simple because of what it may not do: this file does not include the server's headers, so no memory context, error or latch
+ * can be reached from here. The thread calls libzmq alone, has all signals blocked from before it starts, and ends when its context is shut down.
  *
- * Memory: TesseraZap is the caller's; the thread reads only `socket` and `admitted`, set before it starts, and nobody writes them while it runs. Locks:
- * none. A crash leaves nothing. The socket is bound before the CURVE server is, and outlives it: libzmq admits everybody where no handler is bound.
+ * Memory: TesseraZap is the caller's; the thread reads only `socket` and `admitted`, set before it starts, and they are not written while it runs.
+ * Locks: none. A crash leaves nothing. The socket is bound before the CURVE server is, and outlives it: libzmq admits everybody where no handler is
+ * bound.
  */
 #include "transport/zap.h"
 
@@ -116,8 +117,8 @@ answer(void *socket, const Request *request, bool admit)
 }
 
 /*
- * The thread. Ends when the context is shut down. Leaves its socket bound: should it ever end before that, handshakes get no answer and time out, whereas
- * without a handler bound libzmq would admit everybody.
+ * The thread. Ends when the context is shut down. Leaves its socket bound: should it ever end before that, handshakes get no answer and time out,
+ * whereas without a handler bound libzmq would admit everybody.
  */
 static void *
 handle_requests(void *arg)
@@ -144,7 +145,7 @@ bind_handler(TesseraZap *zap, void *zmq)
 }
 
 /*
- * Starts the handler thread in the context zmq; it admits clients whose public key is admitted (32 bytes), and nobody else. *zap must stay where it is
+ * Starts the handler thread in the context zmq; it admits clients whose public key is admitted (32 bytes), and no other. *zap must stay where it is
  * until tessera_zap_join. False and errno set on failure; tessera_zap_join must be called then too.
  */
 bool
@@ -178,8 +179,8 @@ tessera_zap_start(TesseraZap *zap, void *zmq, const uint8_t *admitted)
 }
 
 /*
- * Waits until the handler has ended, and closes its socket. zmq_ctx_shutdown of its context must have been called: then the wait is short. Does nothing
- * the second time.
+ * Waits until the handler has ended, and closes its socket. zmq_ctx_shutdown of its context must have been called: then the wait is short. Does
+ * nothing the second time.
  */
 void
 tessera_zap_join(TesseraZap *zap)

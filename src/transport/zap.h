@@ -24,8 +24,10 @@ typedef struct TesseraZap
 	uint8_t		admitted[TESSERA_CURVE_KEY_BYTES];
 } TesseraZap;
 
-/* Starts the handler in a context, for all its CURVE servers, before the first of them binds. *zap stays in place until tessera_zap_join. False, and errno
- * set, on failure; tessera_zap_join is then due all the same. */
+/*
+ * Starts the handler in a context, for all its CURVE servers, before the first of them binds. *zap stays in place until tessera_zap_join. False, and
+ * errno set, on failure; tessera_zap_join is then due all the same.
+ */
 extern bool tessera_zap_start(TesseraZap *zap, void *zmq, const uint8_t *admitted);
 
 /* Waits for the end of the handler and closes its socket. zmq_ctx_shutdown ends it: call that first. */
