@@ -17,19 +17,24 @@ tree := $(if $(VPATH),$(VPATH),.)
 
 EXTENSION    = extension/tessera
 MODULE_big   = tessera
-SOURCES     := $(patsubst $(tree)/%,%,$(sort $(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c)))
+SOURCES     := $(sort src/control/calls.c $(patsubst $(tree)/%,%,$(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c)))
 OBJS         = $(SOURCES:.c=.o)
 INSTALL_SQL := $(sort $(wildcard $(tree)/extension/install/*.sql))
+
+# Calls between nodes: types, callers' functions and SQL functions are made of one table.
+CALLS        = $(tree)/src/control/calls.def
+MAKE_CALLS   = perl $(tree)/src/control/generate.pl
+GENERATED    = src/control/calls.h src/control/calls.c
 DATA_built   = extension/tessera--$(TESSERA_VERSION).sql
 DATA         = $(wildcard $(tree)/extension/tessera--*--*.sql)
-EXTRA_CLEAN  = $(OBJS:.o=.d) results regression.diffs regression.out tmp_check
+EXTRA_CLEAN  = $(GENERATED) $(OBJS:.o=.d) results regression.diffs regression.out tmp_check
 
 NO_INSTALLCHECK = 1
 
 # libbson has another name from its version 2 on.
 LIBRARIES   := libzmq $(shell pkg-config --exists libbson-1.0 2>/dev/null && echo libbson-1.0 || echo bson2) liblz4
 # -isystem: warnings are for this project's own files.
-PG_CPPFLAGS := -I$(tree)/src -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) \
+PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) \
 	$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null))
 # -MMD: a changed header rebuilds what includes it.
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP
@@ -43,6 +48,7 @@ endif
 include $(PGXS)
 
 $(shlib): $(tree)/src/exports.map
+$(OBJS): src/control/calls.h
 $(foreach object,$(OBJS),$(eval $(object:.o=.bc): $(object)))
 -include $(OBJS:.o=.d)
 else
@@ -50,9 +56,15 @@ all install:
 	@echo "no PGXS found by '$(PG_CONFIG) --pgxs': install postgresql-server-dev-15, or run 'make test', which installs what is missing" >&2; exit 1
 endif
 
+src/control/calls.h: $(CALLS) $(tree)/src/control/generate.pl
+	$(MAKE_CALLS) header $(CALLS) > $@.new && mv $@.new $@
+
+src/control/calls.c: $(CALLS) $(tree)/src/control/generate.pl
+	$(MAKE_CALLS) source $(CALLS) > $@.new && mv $@.new $@
+
 # Made anew whenever its content changes: a part that was removed is newer than nothing.
-extension/tessera--$(TESSERA_VERSION).sql: $(INSTALL_SQL) FORCE
-	@cat $(INSTALL_SQL) > $@.new; if cmp -s $@.new $@; then rm $@.new; else echo "making $@"; mv $@.new $@; fi
+extension/tessera--$(TESSERA_VERSION).sql: $(INSTALL_SQL) $(CALLS) FORCE
+	@$(MAKE_CALLS) sql $(CALLS) $(INSTALL_SQL) > $@.new; if cmp -s $@.new $@; then rm $@.new; else echo "making $@"; mv $@.new $@; fi
 
 FORCE:
 

@@ -215,13 +215,13 @@ SELECT name, system_id <> 0 AS known FROM tessera.node ORDER BY node_id;
 SELECT conninfo FROM tessera.node;
 SELECT config_conninfo FROM tessera.identity;
 SELECT tessera.node_conninfo('s2');
-SELECT tessera.internal_leave('', 2);
-SELECT tessera.internal_join_rows('node', '{}');
+SELECT tessera_internal.leave('', 2);
+SELECT tessera_internal.join_rows('node', '{}');
 DELETE FROM tessera.node;
 RESET ROLE;
-SELECT tessera.internal_join_rows('identity', '{}');
-SELECT tessera.internal_join_rows('node', '{}');
-SELECT tessera.internal_membership('conquer', 's2', NULL, false, NULL);
+SELECT tessera_internal.join_rows('identity', '{}');
+SELECT tessera_internal.join_rows('node', '{}');
+SELECT tessera_internal.membership('conquer', 's2', NULL, false, NULL);
 
 -- remove: only what holds nothing
 SELECT tessera.remove_shard('s9');

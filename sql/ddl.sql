@@ -222,10 +222,10 @@ SET client_min_messages = warning;
 SET SESSION AUTHORIZATION tessera_ddl_user;
 DROP TABLE t2;
 CREATE TABLE app2.gone (a int);
-SELECT tessera.internal_ddl_begin(gen_random_uuid(), 1, 1, 1);
-SELECT tessera.internal_ddl_lock('{1}', '{x}', '{}', 1);
-SELECT tessera.internal_copy_check('t2', NULL);
-SELECT tessera.internal_sequence_block('numbers', 1);
+SELECT tessera_internal.ddl_begin(gen_random_uuid(), 1, 1, 1);
+SELECT tessera_internal.ddl_lock('{1}', '{x}', '{}', 1);
+SELECT tessera_internal.copy_check('t2', NULL);
+SELECT tessera_internal.sequence_block('numbers', 1);
 RESET SESSION AUTHORIZATION;
 
 -- partitions are part of their root

@@ -41,7 +41,7 @@ CREATE ROLE migration_nobody;
 SET ROLE migration_nobody;
 SELECT tessera.injection_set('x', 'error');
 SELECT tessera.move_range('pg_class', 1, 2, 's2');
-SELECT tessera.internal_donate('00000000-0000-0000-0000-000000000000', '{}');
+SELECT tessera_internal.donate('00000000-0000-0000-0000-000000000000', '{}');
 SELECT count(*) FROM tessera.migrations;
 RESET ROLE;
 DROP ROLE migration_nobody;

@@ -134,7 +134,7 @@ SELECT major FROM tessera.routing_placement('tr_orders2');
 CREATE ROLE tessera_routing_nobody;
 SET ROLE tessera_routing_nobody;
 SELECT tessera.routing_owner('tr_orders2', 1);
-SELECT tessera.internal_catalog_changes('{}');
+SELECT tessera_internal.catalog_changes('{}');
 SELECT tessera.reload_routing();
 RESET ROLE;
 DROP ROLE tessera_routing_nobody;

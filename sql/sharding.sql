@@ -292,7 +292,7 @@ SET ROLE tessera_sharding_owner;
 SELECT tessera.shard_table('empty_too', 'tenant');
 SELECT tessera.shard_table('owned', 'k');
 SELECT tessera.split_chunk('owned', 1);
-SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000001');
+SELECT tessera_internal.fence_migration('00000000-0000-0000-0000-000000000001', NULL, 0);
 SET ROLE tessera_sharding_nobody;
 SELECT tessera.range_owner('owned', 1);
 SELECT * FROM tessera.check_consistency();
@@ -318,7 +318,7 @@ ROLLBACK;
 SELECT count(*) FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
 SELECT tessera.shard_table('t_hash3', 'k', 'hash', chunks => 4);
 SELECT min, max, shard, major, minor FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
-SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000001');
+SELECT tessera_internal.fence_migration('00000000-0000-0000-0000-000000000001', NULL, 0);
 SELECT * FROM tessera.check_consistency(true);
 \c tessera_sharding_b
 SELECT min, max, shard, major, minor FROM tessera.chunks WHERE table_name = 't_hash3'::regclass;
@@ -341,63 +341,63 @@ SELECT tessera.merge_chunks('empty_too', tessera.minkey(), 20);
 -- nor does a table join its group (doc/design.md#moves-and-ddl)
 SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
 SELECT tessera.split_chunk('empty_too', 30);
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000001');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000001', 0);
 SELECT * FROM show_chunks() WHERE major = 2 ORDER BY minor;
 -- again: the same answer; a fence comes too late
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000001');
-SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000001');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000001', 0);
+SELECT tessera_internal.fence_migration('00000000-0000-0000-0000-000000000001', NULL, 0);
 SELECT min, jsonb_array_length(history), moved IS NOT NULL AS moved FROM tessera.chunk JOIN tessera.table_group g USING (group_id) WHERE g.group_major = 2 ORDER BY min;
 -- S36: a range inside a chunk is cut out and moved
 SELECT register(2, 12, 14, 's2', 's1');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000002');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000002', 0);
 SELECT * FROM show_chunks();
 -- the donor owns only a part of it
 SELECT register(3, 5, 30, 's1', 's2');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000003');
-SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000003');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000003');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000003', 0);
+SELECT tessera_internal.fence_migration('00000000-0000-0000-0000-000000000003', NULL, 0);
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000003', 0);
 -- several chunks at once, cut at both ends
 SELECT register(4, 25, 100, 's1', 's2');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000004');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000004', 0);
 SELECT * FROM show_chunks();
 -- S20: a donor left without a chunk
 SELECT register(5, 10, 12, 's2', 's1'), register(6, 14, 20, 's2', 's1');
 SELECT register(5, 10, 12, 's2', 's1');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000005');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000005', 0);
 SELECT register(6, 14, 20, 's2', 's1');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000006');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000006', 0);
 SELECT register(7, 25, 100, 's2', 's1');
 -- what has changed since it was registered
 UPDATE tessera.node SET incarnation = incarnation + 1 WHERE name = 's2';
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
 UPDATE tessera.node SET incarnation = incarnation - 1 WHERE name = 's2';
 UPDATE tessera.table_group SET allow_migrations = false;
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
 UPDATE tessera.table_group SET allow_migrations = true;
 UPDATE tessera.migration SET term = term - 1 WHERE state = 'running';
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
 UPDATE tessera.migration SET term = term + 1, epoch = gen_random_uuid() WHERE state = 'running';
 \set VERBOSITY terse
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
 \set VERBOSITY default
 UPDATE tessera.migration SET epoch = (SELECT epoch FROM tessera.table_group g WHERE g.group_id = migration.group_id) WHERE state = 'running';
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000007');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
 SELECT migration_id, outcome, donor_major, recipient_major, state FROM tessera.migration_outcome JOIN tessera.migration USING (migration_id) ORDER BY 1;
 SELECT * FROM show_chunks();
 -- a table with rows cannot join a group of which a part lies elsewhere; one without can
 SELECT register(9, 100, 110, 's1', 's2');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000009');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000009', 0);
 SELECT tessera.shard_table('late_rows', 'tenant', colocate_with => 'empty_too');
 BEGIN;
 SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
 ROLLBACK;
 SELECT register(10, 100, 110, 's2', 's1');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000010');
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000010', 0);
 -- S63, D5: not known is not aborted
-SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000008');
-SELECT * FROM tessera.internal_commit_move('00000000-0000-0000-0000-000000000008');
+SELECT tessera_internal.fence_migration('00000000-0000-0000-0000-000000000008', NULL, 0);
+SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000008', 0);
 DELETE FROM tessera.migration_outcome;
-SELECT tessera.internal_fence_migration('00000000-0000-0000-0000-000000000007');
+SELECT tessera_internal.fence_migration('00000000-0000-0000-0000-000000000007', NULL, 0);
 
 -- check_consistency sees what is wrong: versions that the shards were not told of, then worse
 UPDATE tessera.migration SET finished = finished - interval '1 h';

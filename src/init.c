@@ -44,6 +44,7 @@
 #include "migration/promotion.h"
 #include "migration/settings.h"
 #include "migration/slot.h"
+#include "migration/work.h"
 #include "planner/planner.h"
 #include "planner/prepared_view.h"
 #include "planner/sequences.h"
@@ -129,6 +130,7 @@ static const Registration registrations[] = {
 	{"shared memory", tessera_declared_wait_init},	/* free */
 	{"setting", tessera_prune_init},	/* free */
 	/* Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come before all that tells of it. */
+	{"lanes of calls", tessera_node_link_init},	/* free */
 	{"settings, xact, subxact: the participants", tessera_participant_init},
 	/* Inside of the DDL's and the other executor hooks: it looks whether the locks are still held right before something runs. */
 	{"setting, executor start, utility, object access: advisory locks", tessera_advisory_init},
@@ -162,6 +164,7 @@ static const Registration registrations[] = {
 	{"seams between layers", connect_layers},	/* free */
 	{"setting, shared memory", tessera_injection_init}, /* free */
 	{"settings", tessera_migration_settings_init},	/* free */
+	{"observer of calls", tessera_work_show_calls},	/* free */
 	{"shared memory", tessera_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */
 	{"background worker", tessera_launcher_init},	/* free */

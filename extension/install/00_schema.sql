@@ -4,6 +4,10 @@
 CREATE SCHEMA tessera;
 COMMENT ON SCHEMA tessera IS 'tessera: one sharded cluster out of PostgreSQL nodes';
 
+-- What nodes call on each other, and what views read: nothing for users.
+CREATE SCHEMA tessera_internal;
+COMMENT ON SCHEMA tessera_internal IS 'tessera: functions that nodes of a cluster call on each other, and sources of views';
+
 -- Roles are shared by all databases of a server: made once, kept on DROP EXTENSION.
 DO $$
 BEGIN

@@ -8,10 +8,9 @@ CREATE FUNCTION tessera.this_database() RETURNS oid
 COMMENT ON FUNCTION tessera.this_database() IS 'OID of this database: an identity names its own';
 
 -- Of the backup that the server was started from, if it ever was.
-CREATE FUNCTION tessera.internal_backup_label() RETURNS text
+CREATE FUNCTION tessera_internal.backup_label() RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_internal_backup_label' LANGUAGE C STABLE;
-COMMENT ON FUNCTION tessera.internal_backup_label() IS 'label of the base backup that this server was last started from; empty: none';
-REVOKE ALL ON FUNCTION tessera.internal_backup_label() FROM PUBLIC;
+COMMENT ON FUNCTION tessera_internal.backup_label() IS 'label of the base backup that this server was last started from; empty: none';
 
 -- Who this node is. One row once the node is in a cluster; never copied from another node. Local.
 CREATE TABLE tessera.identity (
@@ -29,7 +28,7 @@ CREATE TABLE tessera.identity (
   -- the number that the config node gave to this server when it became the node; below that in tessera.node: it was replaced (src/catalog/incarnation.c)
   incarnation    int4 NOT NULL DEFAULT 1,
   -- the server's when what this node owns was last known: a server that was restored from a base backup has another one, even if it is on the same timeline
-  backup_label   text NOT NULL DEFAULT tessera.internal_backup_label(),
+  backup_label   text NOT NULL DEFAULT tessera_internal.backup_label(),
   -- announced by a config node that was promoted and compares its catalog with this shard: no word of an older term counts any more (src/migration/merge.c)
   promised_term  int8 NOT NULL DEFAULT 0
 );

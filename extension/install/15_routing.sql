@@ -61,12 +61,9 @@ CREATE TRIGGER invalidate_plans AFTER INSERT OR UPDATE OR DELETE ON tessera.sche
 REVOKE ALL ON FUNCTION tessera.note_catalog_change(), tessera.invalidate_plans() FROM PUBLIC;
 
 -- Refresh from the config node (src/routing/refresh.c).
-CREATE FUNCTION tessera.internal_catalog_token() RETURNS text
-  AS 'MODULE_PATHNAME', 'tessera_catalog_token' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.internal_catalog_token() IS 'between nodes: a word that changes whenever the catalog here has changed';
 
 -- Digests of the small tables of the catalog, without what is local to a node or told apart by version.
-CREATE FUNCTION tessera.internal_catalog_digests() RETURNS jsonb
+CREATE FUNCTION tessera_internal.catalog_digests() RETURNS jsonb
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
 AS $$
   SELECT jsonb_object_agg(what, encode(sha256(convert_to(coalesce(rows, ''), 'UTF8')), 'hex'))
@@ -82,17 +79,16 @@ AS $$
     SELECT 'groups', (SELECT string_agg((to_jsonb(g) - 'group_major' - 'group_minor')::text, ',' ORDER BY group_id) FROM tessera.table_group g)
   ) AS digest(what, rows)
 $$;
-COMMENT ON FUNCTION tessera.internal_catalog_digests() IS 'between nodes: digests of the registry, schemas, tables and groups';
+COMMENT ON FUNCTION tessera_internal.catalog_digests() IS 'between nodes: digests of the registry, schemas, tables and groups';
 
 -- Everything that is newer here than what the caller has: known = {term, cluster_id, digests, groups: {group_id: [epoch, major, minor]}}. Rows in the order
 -- in which they are to be written; the last one is "end". A group of another epoch, of a newer version there, or after a change of term comes whole (S9, S10).
-CREATE FUNCTION tessera.internal_doubt_catalog() RETURNS void
+CREATE FUNCTION tessera_internal.doubt_catalog() RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_doubt_catalog' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.internal_doubt_catalog() IS
+COMMENT ON FUNCTION tessera_internal.doubt_catalog() IS
   'on the config node: a node knows newer metadata, so this catalog has lost commits: it is compared with the shards, as after a promotion';
-REVOKE ALL ON FUNCTION tessera.internal_doubt_catalog() FROM PUBLIC;
 
-CREATE FUNCTION tessera.internal_catalog_changes(known jsonb) RETURNS TABLE (kind text, group_id uuid, data jsonb)
+@call catalog_changes@
   LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
 AS $$
 #variable_conflict use_column
@@ -117,7 +113,7 @@ BEGIN
   END IF;
 
   RETURN QUERY SELECT 'source'::text, NULL::uuid, jsonb_build_object('term', me.term);
-  digests := tessera.internal_catalog_digests();
+  digests := tessera_internal.catalog_digests();
   IF digests->'nodes' IS DISTINCT FROM known->'digests'->'nodes' THEN
     RETURN QUERY SELECT 'nodes'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(n)), '[]') FROM tessera.node n;
   END IF;
@@ -133,7 +129,7 @@ BEGIN
     version := known->'groups'->(g.group_id::text);
     IF version->>0 = g.epoch::text AND me.term = (known->>'term')::int8
        AND ((version->>1)::int8, (version->>2)::int8) > (g.group_major, g.group_minor) THEN
-      PERFORM tessera.internal_doubt_catalog();
+      PERFORM tessera_internal.doubt_catalog();
       RAISE EXCEPTION 'the catalog of the config node is older than that of a node' USING ERRCODE = 'TS003',
         DETAIL = format('Table group %s is of version %s.%s here, of %s.%s there.', g.group_id, g.group_major, g.group_minor, version->>1, version->>2),
         HINT = 'The config node compares its catalog with the shards now. Was an older copy of its data directory put in its place?';
@@ -158,7 +154,7 @@ BEGIN
   RETURN QUERY SELECT 'end'::text, NULL::uuid, NULL::jsonb;
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_catalog_changes(jsonb) IS 'between nodes: rows of the config node''s catalog that are newer than what the caller has';
+@comment catalog_changes@
 
 CREATE FUNCTION tessera.reload_routing() RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_reload_routing' LANGUAGE C VOLATILE;
@@ -168,7 +164,6 @@ CREATE FUNCTION tessera.refresh_status(OUT requested int8, OUT succeeded int8, O
   AS 'MODULE_PATHNAME', 'tessera_refresh_status' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.refresh_status() IS 'the refresher of this node: number of the last request and of the last one served, time of the last good fetch, error of the last one';
 
-REVOKE ALL ON FUNCTION tessera.internal_catalog_token(), tessera.internal_catalog_digests(), tessera.internal_catalog_changes(jsonb),
-  tessera.reload_routing(), tessera.refresh_status() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_catalog_token(), tessera.internal_catalog_changes(jsonb), tessera.reload_routing() TO tessera_internal;
+REVOKE ALL ON FUNCTION tessera.reload_routing(), tessera.refresh_status() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.reload_routing() TO tessera_internal;
 GRANT EXECUTE ON FUNCTION tessera.reload_routing(), tessera.refresh_status() TO tessera_admin;

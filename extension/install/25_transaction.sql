@@ -1,19 +1,15 @@
 -- Transactions over several nodes: the coordinator's decisions, and what finishes prepared transactions that were left behind.
 
-CREATE FUNCTION tessera.internal_decide(gid text, participants int4[]) RETURNS void
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_decide';
-COMMENT ON FUNCTION tessera.internal_decide(text, int4[]) IS 'called by other nodes: this transaction is the decision to commit the two-phase transaction';
-
 -- Of this server's WAL: another one after each promotion and each restore.
-CREATE FUNCTION tessera.internal_timeline() RETURNS int4
+CREATE FUNCTION tessera_internal.timeline() RETURNS int4
   LANGUAGE sql VOLATILE PARALLEL SAFE
   SET search_path = pg_catalog, pg_temp
 AS $$ SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int4 $$;
-COMMENT ON FUNCTION tessera.internal_timeline() IS 'called by other nodes: timeline of this server';
+COMMENT ON FUNCTION tessera_internal.timeline() IS 'called by other nodes: timeline of this server';
 
 -- The unique index of the decisions answers: it waits for a coordinator that is still at it and fences one that is gone. Transactions of clients (their gids begin with 75736572 and
 -- the config node's timeline): 'prepared' until the client decides; 'check' if this server was promoted since, and may have lost what was decided. With the timeline behind it.
-CREATE FUNCTION tessera.internal_transaction_outcome(transaction_gid text) RETURNS text
+@call transaction_outcome@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
   SET lock_timeout = '10s'
@@ -21,7 +17,7 @@ CREATE FUNCTION tessera.internal_transaction_outcome(transaction_gid text) RETUR
 AS $$
 DECLARE
   of_client bool := transaction_gid ~ '^tessera_75736572';
-  here int4 := tessera.internal_timeline();
+  here int4 := tessera_internal.timeline();
   decision tessera.transaction_decision;
 BEGIN
   IF NOT EXISTS (SELECT FROM tessera.identity i WHERE transaction_gid ~ ('^tessera_[0-9a-f]{32}_' || i.node_id || '$')) THEN
@@ -40,10 +36,10 @@ BEGIN
   RETURN CASE WHEN decision.outcome = 'prepared' AND decision.timeline <> here THEN 'check' ELSE decision.outcome END || ' ' || here;
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_transaction_outcome(text) IS 'called by other nodes: outcome of a two-phase transaction that this node coordinates; decides abort if there is none';
+@comment transaction_outcome@
 
 -- Transactions that clients prepare (src/transaction/prepared.c). Their home is the config node.
-CREATE FUNCTION tessera.internal_prepare_begin(client_gid text) RETURNS int4
+@call prepare_begin@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
 AS $$
@@ -51,12 +47,12 @@ BEGIN
   IF EXISTS (SELECT FROM tessera.transaction_decision d WHERE d.user_gid = client_gid AND d.outcome = 'prepared') THEN
     RAISE EXCEPTION 'transaction identifier "%" is already in use', client_gid USING ERRCODE = 'duplicate_object';
   END IF;
-  RETURN tessera.internal_timeline();
+  RETURN tessera_internal.timeline();
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_prepare_begin(text) IS 'called by other nodes: may a client prepare a transaction by this identifier, and on which timeline is this node';
+@comment prepare_begin@
 
-CREATE FUNCTION tessera.internal_prepare_record(transaction_gid text, client_gid text, owner_name name, participant_nodes int4[]) RETURNS void
+@call prepare_record@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
   SET synchronous_commit = on
@@ -64,11 +60,11 @@ AS $$
 DECLARE
   violated text;
 BEGIN
-  IF ('x' || substr(transaction_gid, 17, 8))::bit(32)::int4 <> tessera.internal_timeline() THEN
+  IF ('x' || substr(transaction_gid, 17, 8))::bit(32)::int4 <> tessera_internal.timeline() THEN
     RAISE EXCEPTION 'the config node was promoted while the transaction was being prepared' USING ERRCODE = 'transaction_rollback';
   END IF;
   INSERT INTO tessera.transaction_decision (gid, outcome, participants, user_gid, owner, timeline)
-    VALUES (transaction_gid, 'prepared', participant_nodes, client_gid, owner_name, tessera.internal_timeline());
+    VALUES (transaction_gid, 'prepared', participant_nodes, client_gid, owner_name, tessera_internal.timeline());
 EXCEPTION WHEN unique_violation THEN
   GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
   IF violated = 'transaction_decision_user_gid' THEN
@@ -77,11 +73,10 @@ EXCEPTION WHEN unique_violation THEN
   RAISE EXCEPTION 'the transaction took too long to prepare, and was rolled back' USING ERRCODE = 'transaction_rollback';
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_prepare_record(text, text, name, int4[]) IS 'called by other nodes: all participants of this transaction of a client are prepared; its commit is the moment from which it is';
+@comment prepare_record@
 
 -- The decision. evidence: what other nodes know of one that this server may have lost ('none', 'commit', 'abort'); null: not asked.
-CREATE FUNCTION tessera.internal_finish_prepared(client_gid text, wanted text, user_name name, evidence text)
-  RETURNS TABLE (gid text, outcome text, participants text, timeline int4)
+@call finish_prepared@
   LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
   SET lock_timeout = '10s'
@@ -90,7 +85,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
   decision tessera.transaction_decision;
-  here int4 := tessera.internal_timeline();
+  here int4 := tessera_internal.timeline();
 BEGIN
   SELECT * INTO decision FROM tessera.transaction_decision d WHERE d.user_gid = client_gid AND d.outcome = 'prepared' FOR UPDATE;
   IF NOT FOUND THEN
@@ -111,17 +106,17 @@ BEGIN
   RETURN QUERY SELECT decision.gid, wanted, decision.participants::text, here;
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_finish_prepared(text, text, name, text) IS 'called by other nodes: decides a transaction that a client has prepared';
+@comment finish_prepared@
 
 -- After 'check': what other nodes know makes good what was lost here.
-CREATE FUNCTION tessera.internal_settle_transaction(transaction_gid text, evidence text) RETURNS text
+@call settle_transaction@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
   SET lock_timeout = '10s'
   SET synchronous_commit = on
 AS $$
 DECLARE
-  here int4 := tessera.internal_timeline();
+  here int4 := tessera_internal.timeline();
 BEGIN
   INSERT INTO tessera.transaction_decision (gid, outcome, participants, timeline)
     VALUES (transaction_gid, CASE evidence WHEN 'commit' THEN 'commit' ELSE 'abort' END, (SELECT array_agg(n.node_id) FROM tessera.node n), here) ON CONFLICT DO NOTHING;
@@ -130,10 +125,10 @@ BEGIN
   RETURN (SELECT d.outcome || ' ' || here FROM tessera.transaction_decision d WHERE d.gid = transaction_gid);
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_settle_transaction(text, text) IS 'called by other nodes: what the other nodes know of a decision that this node, which was promoted, may have lost';
+@comment settle_transaction@
 
 -- A participant writes down an outcome before it carries it out, so that it is known if the config node loses it. A decision of an older timeline is refused once a newer one has asked.
-CREATE FUNCTION tessera.internal_note_outcome(transaction_gid text, noted text, home_timeline int4) RETURNS void
+@call note_outcome@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
   SET lock_timeout = '10s'
@@ -152,9 +147,9 @@ BEGIN
   END IF;
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_note_outcome(text, text, int4) IS 'called by other nodes: how a transaction that a client has prepared ends, before it does here';
+@comment note_outcome@
 
-CREATE FUNCTION tessera.internal_noted_outcome(transaction_gid text, home_timeline int4) RETURNS text
+@call noted_outcome@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
   SET lock_timeout = '10s'
@@ -167,20 +162,13 @@ BEGIN
   RETURN (SELECT CASE d.outcome WHEN 'prepared' THEN 'none' ELSE d.outcome END FROM tessera.transaction_decision d WHERE d.gid = transaction_gid);
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_noted_outcome(text, int4) IS 'called by other nodes: how a transaction that a client had prepared ended here, or that it did not, and will not by a decision of an older timeline';
+@comment noted_outcome@
 
-CREATE FUNCTION tessera.internal_prepared_transactions() RETURNS TABLE (gid text, prepared timestamptz, owner name)
+@call prepared_transactions@
   LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
 AS $$ SELECT d.user_gid, d.decided, d.owner FROM tessera.transaction_decision d WHERE d.outcome = 'prepared' AND d.user_gid IS NOT NULL $$;
-COMMENT ON FUNCTION tessera.internal_prepared_transactions() IS 'called by other nodes: transactions that clients have prepared, on the config node';
-
-REVOKE ALL ON FUNCTION tessera.internal_timeline(), tessera.internal_transaction_outcome(text), tessera.internal_prepare_begin(text),
-  tessera.internal_prepare_record(text, text, name, int4[]), tessera.internal_finish_prepared(text, text, name, text), tessera.internal_settle_transaction(text, text),
-  tessera.internal_note_outcome(text, text, int4), tessera.internal_noted_outcome(text, int4), tessera.internal_prepared_transactions() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_timeline(), tessera.internal_transaction_outcome(text), tessera.internal_prepare_begin(text),
-  tessera.internal_prepare_record(text, text, name, int4[]), tessera.internal_finish_prepared(text, text, name, text), tessera.internal_settle_transaction(text, text),
-  tessera.internal_note_outcome(text, text, int4), tessera.internal_noted_outcome(text, int4), tessera.internal_prepared_transactions() TO tessera_internal;
+@comment prepared_transactions@
 
 CREATE FUNCTION tessera.list_prepared_transactions() RETURNS TABLE (gid text, prepared timestamptz, owner name)
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'tessera_list_prepared_transactions';
@@ -212,16 +200,16 @@ COMMENT ON FUNCTION tessera.prune_decisions(interval) IS 'deletes decisions of t
 REVOKE ALL ON FUNCTION tessera.prune_decisions(interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.prune_decisions(interval) TO tessera_admin;
 
-CREATE FUNCTION tessera.internal_unfinished_transactions(gids text[]) RETURNS text[]
+@call unfinished_transactions@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
 AS $$
   SELECT coalesce(array_agg(p.gid), '{}') FROM pg_catalog.pg_prepared_xact() p WHERE p.gid = ANY (gids)
 $$;
-COMMENT ON FUNCTION tessera.internal_unfinished_transactions(text[]) IS 'called by other nodes: which of these transactions are still prepared here';
+@comment unfinished_transactions@
 
 -- A standby that is away is known by its slot.
-CREATE FUNCTION tessera.internal_standbys_flushed(upto pg_lsn) RETURNS TABLE (flushed bool, here pg_lsn)
+@call standbys_flushed@
   LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
 AS $$
@@ -232,20 +220,9 @@ AS $$
                      WHERE s.slot_type = 'physical' AND NOT s.active AND s.restart_lsn IS NOT NULL AND (s.restart_lsn >= upto) IS NOT TRUE),
          pg_current_wal_insert_lsn()
 $$;
-COMMENT ON FUNCTION tessera.internal_standbys_flushed(pg_lsn) IS 'called by other nodes: have all standbys of this node flushed its WAL up to there, and where is its end now; null: are there none';
-REVOKE ALL ON FUNCTION tessera.internal_unfinished_transactions(text[]), tessera.internal_standbys_flushed(pg_lsn) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_unfinished_transactions(text[]), tessera.internal_standbys_flushed(pg_lsn) TO tessera_internal;
+@comment standbys_flushed@
 
 -- Deadlocks over several nodes (src/transaction/deadlock.c).
-CREATE FUNCTION tessera.internal_lock_waits(older_than_ms int4) RETURNS int8[]
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_lock_waits';
-COMMENT ON FUNCTION tessera.internal_lock_waits(int4) IS 'called by other nodes: who waits for whom on this node, and for which nodes they work';
-
-CREATE FUNCTION tessera.internal_end_wait(pid int4, since int8) RETURNS bool
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_end_wait';
-COMMENT ON FUNCTION tessera.internal_end_wait(int4, int8) IS 'called by other nodes: the process is part of a deadlock over several nodes; its wait ends with an error';
-REVOKE ALL ON FUNCTION tessera.internal_lock_waits(int4), tessera.internal_end_wait(int4, int8) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_lock_waits(int4), tessera.internal_end_wait(int4, int8) TO tessera_internal;
 
 CREATE VIEW tessera.distributed_transactions AS
   SELECT p.gid,

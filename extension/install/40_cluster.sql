@@ -41,30 +41,6 @@ COMMENT ON FUNCTION tessera.node_conninfo(text) IS 'address of a node, which may
 
 -- Between nodes.
 
-CREATE FUNCTION tessera.internal_membership(action text, name text, conninfo text, force bool, by text) RETURNS text
-  AS 'MODULE_PATHNAME', 'tessera_internal_membership' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.internal_membership(text, text, text, bool, text) IS 'between nodes: a membership change handed on to the config node';
-
-CREATE FUNCTION tessera.internal_run_script(script text) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_run_script' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_run_script(text) IS 'between nodes: runs the schema script on a node that joins';
-
-CREATE FUNCTION tessera.internal_join_rows(table_name text, rows text) RETURNS int8
-  AS 'MODULE_PATHNAME', 'tessera_internal_join_rows' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_join_rows(text, text) IS 'between nodes: catalog rows for a node that joins, as text of an array of the table''s row type';
-
-CREATE FUNCTION tessera.internal_join(identity text) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_join' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_join(text) IS 'between nodes: the last step of a join, with the text of the identity row';
-
-CREATE FUNCTION tessera.internal_leave(cluster_id text, node_id int4) RETURNS bool
-  AS 'MODULE_PATHNAME', 'tessera_internal_leave' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_leave(text, int4) IS 'between nodes: a removed node forgets the cluster; its tables are kept';
-
-CREATE FUNCTION tessera.internal_config_moved(conninfo text) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_config_moved' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_config_moved(text) IS 'between nodes: the config node has a new address';
-
-CREATE FUNCTION tessera.internal_range_deletions(OUT group_id uuid, OUT min tessera.bound, OUT max tessera.bound) RETURNS SETOF record
+CREATE FUNCTION tessera_internal.range_deletions(OUT group_id uuid, OUT min tessera.bound, OUT max tessera.bound) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_internal_range_deletions' LANGUAGE C STABLE;
-COMMENT ON FUNCTION tessera.internal_range_deletions() IS 'source of the view tessera.range_deletions';
+COMMENT ON FUNCTION tessera_internal.range_deletions() IS 'source of the view tessera.range_deletions';

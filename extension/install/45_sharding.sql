@@ -45,7 +45,7 @@ COMMENT ON FUNCTION tessera.check_consistency(bool) IS
 
 -- Text that is the same where the tables are the same: names instead of OIDs, columns in any order, defaults of privileges written out. An item
 -- that begins with ! is wrong in itself. The settings are those on which such texts depend.
-CREATE FUNCTION tessera.internal_table_definitions() RETURNS TABLE (object text, item text, definition text)
+@call table_definitions@
   LANGUAGE sql STABLE ROWS 1000 SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET timezone = 'UTC' SET extra_float_digits = 1
   SET bytea_output = 'hex' SET quote_all_identifiers = off SET standard_conforming_strings = on SET jit = off
 AS $$
@@ -101,82 +101,11 @@ AS $$
     FROM rel JOIN pg_rewrite AS r ON r.ev_class = rel.oid WHERE r.rulename <> '_RETURN')
   SELECT i.object, i.item, i.definition FROM items AS i ORDER BY i.object COLLATE "C", i.item COLLATE "C", i.definition COLLATE "C"
 $$;
-COMMENT ON FUNCTION tessera.internal_table_definitions() IS
-  'between nodes: what this node''s tables of the cluster consist of, item by item, to be compared with other nodes';
-REVOKE ALL ON FUNCTION tessera.internal_table_definitions() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_table_definitions() TO tessera_internal;
+@comment table_definitions@
 
-CREATE FUNCTION tessera.internal_lock_for_sharding(table_name regclass) RETURNS bool
-  AS 'MODULE_PATHNAME', 'tessera_internal_lock_for_sharding' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_lock_for_sharding(regclass) IS 'between nodes: locks writers out of a table that is being sharded; has it rows?';
-
-CREATE FUNCTION tessera.internal_sample_keys(table_name regclass, key name[], hashed bool, min tessera.bound, max tessera.bound, pieces int4) RETURNS tessera.bound[]
-  AS 'MODULE_PATHNAME', 'tessera_internal_sample_keys' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4) IS
-  'between nodes: split points that divide a range of this shard''s keys into pieces of about equally many rows';
-
-CREATE FUNCTION tessera.internal_create_group(spec jsonb) RETURNS jsonb
-  AS 'MODULE_PATHNAME', 'tessera_internal_create_group' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_create_group(jsonb) IS 'between nodes: the config node writes the rows of a new table group';
-
-CREATE FUNCTION tessera.internal_join_group(spec jsonb) RETURNS jsonb
-  AS 'MODULE_PATHNAME', 'tessera_internal_join_group' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_join_group(jsonb) IS 'between nodes: the config node adds a table to a table group';
-
-CREATE FUNCTION tessera.internal_describe_group(group_id uuid, table_id uuid) RETURNS jsonb
-  AS 'MODULE_PATHNAME', 'tessera_internal_describe_group' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_describe_group(uuid, uuid) IS 'between nodes: rows of a table group for a node that lacks them';
-
-CREATE FUNCTION tessera.internal_apply_group(spec jsonb) RETURNS bool
-  AS 'MODULE_PATHNAME', 'tessera_internal_apply_group' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_apply_group(jsonb) IS 'between nodes: puts rows of a table group into this node''s catalog; false: send its chunks, too';
-
-CREATE FUNCTION tessera.internal_set_placement(spec jsonb) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_set_placement' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_set_placement(jsonb) IS 'between nodes: the ranges of a new table group that this shard owns';
-
-CREATE FUNCTION tessera.internal_raise_major(group_id uuid, epoch uuid, major int8) RETURNS bool
-  AS 'MODULE_PATHNAME', 'tessera_internal_raise_major' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_raise_major(uuid, uuid, int8) IS 'between nodes: a split or merge gave this shard a higher shard version';
-
-CREATE FUNCTION tessera.internal_split(group_id uuid, epoch uuid, term int8, points tessera.bound[], by text, object text,
-                                       OUT node_id int4, OUT major int8) RETURNS record
-  AS 'MODULE_PATHNAME', 'tessera_internal_split' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text) IS
-  'between nodes: the config node splits a chunk at ascending points; returns its owner and the major version of the pieces';
-
-CREATE FUNCTION tessera.internal_merge(group_id uuid, epoch uuid, term int8, min tessera.bound, max tessera.bound, by text, object text,
-                                       OUT merged int4, OUT node_id int4, OUT major int8) RETURNS record
-  AS 'MODULE_PATHNAME', 'tessera_internal_merge' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text) IS
-  'between nodes: the config node merges chunks; returns how many, their owner, and the major version of the whole';
-
-CREATE FUNCTION tessera.internal_clear_jumbo(group_id uuid, epoch uuid, term int8, "position" tessera.bound, by text, object text) RETURNS bool
-  AS 'MODULE_PATHNAME', 'tessera_internal_clear_jumbo' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text) IS 'between nodes: the config node clears the jumbo flag of a chunk';
-
-CREATE FUNCTION tessera.internal_configure_group(group_id uuid, epoch uuid, term int8, balancing bool, max_chunk_size int8, by text, object text) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_configure_group' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text) IS 'between nodes: the config node changes settings of a table group';
-
-CREATE FUNCTION tessera.internal_commit_move(migration_id uuid, term int8 DEFAULT 0, OUT donor_major int8, OUT recipient_major int8) RETURNS record
-  AS 'MODULE_PATHNAME', 'tessera_internal_commit_move' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_commit_move(uuid, int8) IS
-  'between nodes: the config node decides a migration as committed; returns the shard versions of donor and recipient. Again: the same answer';
-
-CREATE FUNCTION tessera.internal_rehearse_move(migration_id uuid, term int8 DEFAULT 0) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_rehearse_move' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_rehearse_move(uuid, int8) IS
-  'between nodes: the config node does what internal_commit_move does, and undoes it: whether it would be refused is known before a gate is closed';
-
-CREATE FUNCTION tessera.internal_fence_migration(migration_id uuid, error text DEFAULT NULL, term int8 DEFAULT 0) RETURNS text
-  AS 'MODULE_PATHNAME', 'tessera_internal_fence_migration' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.internal_fence_migration(uuid, text, int8) IS
-  'between nodes: the config node decides a migration as aborted, for the error given, unless it is decided; returns the outcome';
-
-CREATE FUNCTION tessera.internal_count_unowned(table_name regclass, OUT rows int8, OUT example text) RETURNS record
+CREATE FUNCTION tessera_internal.count_unowned(table_name regclass, OUT rows int8, OUT example text) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_internal_count_unowned' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_count_unowned(regclass) IS 'between nodes: rows on this shard that it neither owns nor has to delete';
+COMMENT ON FUNCTION tessera_internal.count_unowned(regclass) IS 'between nodes: rows on this shard that it neither owns nor has to delete';
 
 -- shard_table asks for the table's owner or tessera_admin, range_owner for nothing; the rest is the administrators'.
 REVOKE ALL ON FUNCTION tessera.split_chunk(regclass, tessera.bound), tessera.split_find(regclass, tessera.bound),
@@ -186,19 +115,3 @@ GRANT EXECUTE ON FUNCTION tessera.split_chunk(regclass, tessera.bound), tessera.
   tessera.merge_chunks(regclass, tessera.bound, tessera.bound), tessera.clear_jumbo(regclass, tessera.bound),
   tessera.configure_table(regclass, bool, int8), tessera.check_consistency(bool) TO tessera_admin;
 
-REVOKE ALL ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4),
-  tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
-  tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
-  tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
-  tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
-  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid, int8), tessera.internal_rehearse_move(uuid, int8),
-  tessera.internal_fence_migration(uuid, text, int8),
-  tessera.internal_count_unowned(regclass) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_lock_for_sharding(regclass), tessera.internal_sample_keys(regclass, name[], bool, tessera.bound, tessera.bound, int4),
-  tessera.internal_create_group(jsonb), tessera.internal_join_group(jsonb), tessera.internal_describe_group(uuid, uuid), tessera.internal_apply_group(jsonb),
-  tessera.internal_set_placement(jsonb), tessera.internal_raise_major(uuid, uuid, int8), tessera.internal_split(uuid, uuid, int8, tessera.bound[], text, text),
-  tessera.internal_merge(uuid, uuid, int8, tessera.bound, tessera.bound, text, text),
-  tessera.internal_clear_jumbo(uuid, uuid, int8, tessera.bound, text, text),
-  tessera.internal_configure_group(uuid, uuid, int8, bool, int8, text, text), tessera.internal_commit_move(uuid, int8), tessera.internal_rehearse_move(uuid, int8),
-  tessera.internal_fence_migration(uuid, text, int8),
-  tessera.internal_count_unowned(regclass) TO tessera_internal;

@@ -14,74 +14,76 @@ COMMENT ON FUNCTION tessera.promotion_status() IS
 
 -- The config node's side.
 
-CREATE FUNCTION tessera.internal_require_config(term int8) RETURNS void
+CREATE FUNCTION tessera_internal.require_config(term int8) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_require_config' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_require_config(int8) IS 'between nodes: fails unless this is the config node, of no lower term than the caller has seen';
+COMMENT ON FUNCTION tessera_internal.require_config(int8) IS 'between nodes: fails unless this is the config node, of no lower term than the caller has seen';
 
-CREATE FUNCTION tessera.internal_check_address(node int4, timeline int4, started text) RETURNS void
+CREATE FUNCTION tessera_internal.check_address(node int4, timeline int4, started text) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_check_address' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_check_address(int4, int4, text) IS
+COMMENT ON FUNCTION tessera_internal.check_address(int4, int4, text) IS
   'between nodes: fails unless a node''s registered address leads to its server of that timeline, started then';
 
-CREATE FUNCTION tessera.internal_announce_server(node int4) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_announce_server' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_announce_server(int4) IS 'between nodes: has the config node tell all that a node has another server now; that server''s predecessors, too';
-
-CREATE FUNCTION tessera.internal_migration_request(id uuid) RETURNS jsonb
+CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', textin(tessera.bound_out(min)),
       'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation', donor_incarnation,
       'recipient_incarnation', recipient_incarnation, 'verify', verify)
-    FROM tessera.migration WHERE migration_id = internal_migration_request.id
+    FROM tessera.migration WHERE migration_id = migration_request.id
   $$;
-COMMENT ON FUNCTION tessera.internal_migration_request(uuid) IS 'between nodes: a migration as it was registered';
+COMMENT ON FUNCTION tessera_internal.migration_request(uuid) IS 'between nodes: a migration as it was registered';
 
 -- The row's lock meets that of a commit (src/catalog/chunk_move.c): a commit before it counts, one after it is refused. A server that is registered already is not asked
 -- for its address again.
-CREATE FUNCTION tessera.internal_register_server(node int4, timeline int4, incarnation int4, started text, term int8,
-    OUT registered int4, OUT unfinished jsonb) RETURNS record
+@call register_server@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
   known tessera.node;
 BEGIN
-  PERFORM tessera.internal_require_config(internal_register_server.term);
+  PERFORM tessera_internal.require_config(register_server.term);
   PERFORM set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
-  PERFORM tessera.internal_check_address(n.node_id, internal_register_server.timeline, started) FROM tessera.node AS n
-    WHERE n.node_id = internal_register_server.node
-      AND (n.timeline, n.incarnation) <> (internal_register_server.timeline, internal_register_server.incarnation);
-  SELECT n.* INTO known FROM tessera.node AS n WHERE n.node_id = internal_register_server.node FOR UPDATE;
+  PERFORM tessera_internal.check_address(n.node_id, register_server.timeline, started) FROM tessera.node AS n
+    WHERE n.node_id = register_server.node
+      AND (n.timeline, n.incarnation) <> (register_server.timeline, register_server.incarnation);
+  SELECT n.* INTO known FROM tessera.node AS n WHERE n.node_id = register_server.node FOR UPDATE;
   IF known.node_id IS NULL THEN
-    RAISE EXCEPTION 'node % is not in the cluster', internal_register_server.node USING ERRCODE = 'undefined_object';
+    RAISE EXCEPTION 'node % is not in the cluster', register_server.node USING ERRCODE = 'undefined_object';
   END IF;
   registered := known.incarnation;
   UPDATE tessera.node AS n SET server_start = started WHERE n.node_id = known.node_id AND n.server_start IS DISTINCT FROM started;
-  IF (known.timeline, known.incarnation) <> (internal_register_server.timeline, internal_register_server.incarnation) THEN
-    registered := greatest(known.incarnation, internal_register_server.incarnation) + 1;
-    UPDATE tessera.node AS n SET timeline = internal_register_server.timeline, incarnation = registered WHERE n.node_id = known.node_id;
+  IF (known.timeline, known.incarnation) <> (register_server.timeline, register_server.incarnation) THEN
+    registered := greatest(known.incarnation, register_server.incarnation) + 1;
+    UPDATE tessera.node AS n SET timeline = register_server.timeline, incarnation = registered WHERE n.node_id = known.node_id;
     INSERT INTO tessera.changelog_entry (what, object, before, after)
       VALUES ('promotion', known.name, jsonb_build_object('timeline', known.timeline, 'incarnation', known.incarnation),
-        jsonb_build_object('timeline', internal_register_server.timeline, 'incarnation', registered));
+        jsonb_build_object('timeline', register_server.timeline, 'incarnation', registered));
   END IF;
-  unfinished := (SELECT coalesce(jsonb_agg(tessera.internal_migration_request(m.migration_id)), '[]')
+  unfinished := (SELECT coalesce(jsonb_agg(tessera_internal.migration_request(m.migration_id)), '[]')
                  FROM tessera.migration AS m LEFT JOIN tessera.migration_outcome AS o USING (migration_id)
                  WHERE m.donor = known.node_id AND m.donor_incarnation < registered
                    AND (m.state = 'running' OR o.migration_id IS NOT NULL));
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_register_server(int4, int4, int4, text, int8) IS
-  'between nodes: another server is to be this node; returns its incarnation, and the migrations that the node donated and that have not ended';
+@comment register_server@
 
-CREATE FUNCTION tessera.internal_return_move(migration_id uuid, term int8) RETURNS bool
-  AS 'MODULE_PATHNAME', 'tessera_internal_return_move' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_return_move(uuid, int8) IS
-  'between nodes: the recipient has lost the rows of a committed migration: the range goes back to the donor, if that still has them; false: it may not';
+@call moves_received@
+  LANGUAGE sql STABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(jsonb_agg(tessera_internal.migration_request(m.migration_id) ORDER BY m.started DESC), '[]')
+    FROM tessera.migration AS m WHERE m.group_id = moves_received.group_id AND m.recipient = moves_received.recipient AND m.state = 'committed'
+  $$;
+@comment moves_received@
+
+@call known_terms@
+  LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT greatest(i.term, i.promised_term), (SELECT jsonb_object_agg(n.node_id, n.incarnation) FROM tessera.node AS n) FROM tessera.identity AS i
+  $$;
+@comment known_terms@
 
 -- Any shard's side.
 
 -- The lock waits for changes of placements that began under an older term, and keeps new ones out until the new term is committed (src/migration/place.c).
-CREATE FUNCTION tessera.internal_merge_facts(term int8) RETURNS jsonb
+@call merge_facts@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s'
 AS $$
 #variable_conflict use_column
@@ -90,7 +92,7 @@ BEGIN
   IF (SELECT s.replaced FROM tessera.promotion_status() AS s) THEN
     RAISE EXCEPTION 'this server was replaced' USING ERRCODE = 'TS003', HINT = 'Stop it.';
   END IF;
-  UPDATE tessera.identity SET promised_term = internal_merge_facts.term WHERE promised_term < internal_merge_facts.term;
+  UPDATE tessera.identity SET promised_term = merge_facts.term WHERE promised_term < merge_facts.term;
   LOCK TABLE tessera.placement IN SHARE MODE;
   IF NOT (SELECT s.placements_known FROM tessera.promotion_status() AS s) THEN
     RETURN NULL;
@@ -104,19 +106,7 @@ BEGIN
     'received', (SELECT coalesce(jsonb_agg(jsonb_build_object('request', r.request, 'state', r.state)), '[]') FROM tessera.migration_recipient AS r));
 END
 $$;
-COMMENT ON FUNCTION tessera.internal_merge_facts(int8) IS
-  'between nodes: the config node was promoted: from now on its new term holds; returns what this shard owns, and its migrations; null: it does not know';
+@comment merge_facts@
 
-CREATE FUNCTION tessera.internal_await_standbys() RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_await_standbys' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.internal_await_standbys() IS 'between nodes: waits until what is committed here is flushed on the streaming standbys';
-
-REVOKE ALL ON FUNCTION tessera.recover_node(bool), tessera.internal_require_config(int8), tessera.internal_check_address(int4, int4, text),
-  tessera.internal_announce_server(int4), tessera.internal_migration_request(uuid),
-  tessera.internal_register_server(int4, int4, int4, text, int8), tessera.internal_return_move(uuid, int8), tessera.internal_merge_facts(int8),
-  tessera.internal_await_standbys() FROM PUBLIC;
+REVOKE ALL ON FUNCTION tessera.recover_node(bool) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.recover_node(bool) TO tessera_admin;
-GRANT EXECUTE ON FUNCTION tessera.internal_require_config(int8), tessera.internal_check_address(int4, int4, text),
-  tessera.internal_announce_server(int4), tessera.internal_migration_request(uuid),
-  tessera.internal_register_server(int4, int4, int4, text, int8), tessera.internal_return_move(uuid, int8), tessera.internal_merge_facts(int8),
-  tessera.internal_await_standbys() TO tessera_internal;

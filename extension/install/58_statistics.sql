@@ -14,20 +14,8 @@ COMMENT ON FUNCTION tessera.total_relation_size(regclass) IS 'pg_total_relation_
 
 -- Between nodes.
 
-CREATE FUNCTION tessera.internal_lock_statistics(table_id uuid) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_lock_statistics' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_lock_statistics(uuid) IS 'between nodes: locks the statistics of a table to the end of the transaction, for an ANALYZE on all its shards';
-
-CREATE FUNCTION tessera.internal_collect_statistics(table_id uuid) RETURNS text[]
-  AS 'MODULE_PATHNAME', 'tessera_internal_collect_statistics' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_collect_statistics(uuid) IS 'between nodes: what this shard knows of its part of a table: stamp, pages, tuples, bytes, columns, time';
-
-CREATE FUNCTION tessera.internal_wake_statistics() RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_internal_wake_statistics' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.internal_wake_statistics() IS 'between nodes: statistics of a table have changed; this node looks at once';
-
 -- Estimates (src/statistics/chunk_bytes.c).
 
-CREATE FUNCTION tessera.internal_chunk_bytes(OUT group_id uuid, OUT min tessera.bound, OUT bytes int8, OUT collected timestamptz) RETURNS SETOF record
+CREATE FUNCTION tessera_internal.chunk_bytes(OUT group_id uuid, OUT min tessera.bound, OUT bytes int8, OUT collected timestamptz) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_internal_chunk_bytes' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION tessera.internal_chunk_bytes() IS 'source of the column bytes of the views chunks and chunk_distribution';
+COMMENT ON FUNCTION tessera_internal.chunk_bytes() IS 'source of the column bytes of the views chunks and chunk_distribution';

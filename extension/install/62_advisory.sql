@@ -85,45 +85,25 @@ CREATE FUNCTION tessera.pg_advisory_unlock_all() RETURNS void
 COMMENT ON FUNCTION tessera.pg_advisory_unlock_all() IS 'pg_advisory_unlock_all() on all nodes that keep locks of this session';
 
 -- Between nodes: the home's side (src/transaction/advisory_home.c). Everybody may execute the first four, as those of 20_internal.sql.
-CREATE FUNCTION tessera.internal_advisory_lock(class int4, key int8, shared bool, session bool, try bool, request int8) RETURNS int8
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_advisory_lock';
-COMMENT ON FUNCTION tessera.internal_advisory_lock(int4, int8, bool, bool, bool, int8) IS
-  'between nodes: takes an advisory lock here for the session behind the connection; 4 times the number of its session-level locks here, plus 0: not available, 1: taken; or 4 times the node that keeps it, plus 2';
 
-CREATE FUNCTION tessera.internal_advisory_unlock(class int4, key int8, shared bool) RETURNS int8
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_advisory_unlock';
-COMMENT ON FUNCTION tessera.internal_advisory_unlock(int4, int8, bool) IS 'between nodes: releases a session-level advisory lock; 4 times the number of those left here, plus 1 if it was held';
-
-CREATE FUNCTION tessera.internal_advisory_unlock_all() RETURNS void
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_advisory_unlock_all';
-COMMENT ON FUNCTION tessera.internal_advisory_unlock_all() IS 'between nodes: releases all session-level advisory locks of the session behind the connection';
-
-CREATE FUNCTION tessera.internal_advisory_undo(request int8) RETURNS void
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_advisory_undo';
-COMMENT ON FUNCTION tessera.internal_advisory_undo(int8) IS 'between nodes: nobody has heard the answer to the last request for a session-level advisory lock: releases it, if it was taken';
-
-CREATE FUNCTION tessera.internal_advisory_give(slots int4[], to_node int4) RETURNS int4[]
-  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_internal_advisory_give';
-COMMENT ON FUNCTION tessera.internal_advisory_give(int4[], int4) IS 'between nodes: gives up slots of advisory locks, in the transaction of the config node; returns those on which nobody holds a lock';
-
-CREATE FUNCTION tessera.internal_advisory_homes(rows tessera.advisory_home[]) RETURNS void
+@call advisory_homes@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
   INSERT INTO tessera.advisory_home AS a SELECT * FROM unnest(rows)
   ON CONFLICT (slot) DO UPDATE SET node_id = excluded.node_id, version = excluded.version WHERE a.version < excluded.version
 $$;
-COMMENT ON FUNCTION tessera.internal_advisory_homes(tessera.advisory_home[]) IS 'between nodes: homes of slots of advisory locks; the newer of two is kept';
+@comment advisory_homes@
 
-CREATE FUNCTION tessera.internal_advisory_locks() RETURNS TABLE (classid int8, objid int8, objsubid int4, mode text, granted bool, node_id int4, pid int4)
+CREATE FUNCTION tessera_internal.advisory_locks() RETURNS TABLE (classid int8, objid int8, objsubid int4, mode text, granted bool, node_id int4, pid int4)
   LANGUAGE sql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
   SELECT l.classid::int8, l.objid::int8, l.objsubid::int4, l.mode, l.granted, coalesce(o.node_id, i.node_id), coalesce(o.client_pid, l.pid)
   FROM pg_locks l
   JOIN tessera.identity i ON i.database_oid = l.database
-  LEFT JOIN tessera.internal_session_origins() o ON o.pid = l.pid
+  LEFT JOIN tessera_internal.session_origins() o ON o.pid = l.pid
   WHERE l.locktype = 'advisory' AND l.objsubid IN (1, 2)
 $$;
-COMMENT ON FUNCTION tessera.internal_advisory_locks() IS 'advisory locks on this node, and the node and process whose they are; process null: of a prepared transaction';
+COMMENT ON FUNCTION tessera_internal.advisory_locks() IS 'advisory locks on this node, and the node and process whose they are; process null: of a prepared transaction';
 
 CREATE FUNCTION tessera.all_advisory_locks(OUT classid oid, OUT objid oid, OUT objsubid int2, OUT mode text, OUT granted bool, OUT home text, OUT node text,
     OUT pid int4) RETURNS SETOF record
@@ -134,5 +114,3 @@ CREATE VIEW tessera.advisory_locks AS
   SELECT classid, objid, objsubid, mode, granted, home, node, pid FROM tessera.all_advisory_locks();
 COMMENT ON VIEW tessera.advisory_locks IS 'advisory locks of all nodes, as pg_locks shows them: home is the node that keeps the lock, node and pid the client''s session that has it or waits for it';
 
-REVOKE ALL ON FUNCTION tessera.internal_advisory_give(int4[], int4), tessera.internal_advisory_homes(tessera.advisory_home[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_advisory_give(int4[], int4), tessera.internal_advisory_homes(tessera.advisory_home[]) TO tessera_internal;

@@ -4,7 +4,15 @@
 -- pg_extension_config_dump is not used: what the catalog holds is true of this database in this place only. A dump restored elsewhere must not take itself for
 -- a node (identity), and rows without it mean nothing. A cluster is backed up by its nodes' physical backups.
 
-GRANT USAGE ON SCHEMA tessera TO PUBLIC;
+GRANT USAGE ON SCHEMA tessera, tessera_internal TO PUBLIC;
+
+-- Between nodes. A statement's calls run as its effective user: those are everybody's, and refuse whoever is not a node.
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tessera_internal FROM PUBLIC;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tessera_internal TO tessera_internal;
+@grants@
+-- Sources of views that everybody may read.
+GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(), tessera_internal.stat_routing(),
+  tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.advisory_locks() TO PUBLIC;
 
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
   tessera.migration_outcome, tessera.setting, tessera.changelog_entry TO PUBLIC;
@@ -17,11 +25,6 @@ REVOKE ALL ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_sha
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.remove_router(text, bool), tessera.node_conninfo(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.remove_router(text, bool), tessera.node_conninfo(text) TO tessera_admin;
-
-REVOKE ALL ON FUNCTION tessera.internal_membership(text, text, text, bool, text), tessera.internal_run_script(text), tessera.internal_join_rows(text, text),
-  tessera.internal_join(text), tessera.internal_leave(text, int4), tessera.internal_config_moved(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.internal_membership(text, text, text, bool, text), tessera.internal_run_script(text), tessera.internal_join_rows(text, text),
-  tessera.internal_join(text), tessera.internal_leave(text, int4), tessera.internal_config_moved(text) TO tessera_internal;
 
 -- The refresher and the resolver of a node whose role is not a superuser read the catalog of others.
 -- Addresses, which can hold passwords, they get from functions, as nodes.

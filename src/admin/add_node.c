@@ -289,7 +289,7 @@ send_table(const TesseraRouting *routing, int32 node_id, const char *table, cons
 
 	values[1] = tessera_admin_value(psprintf("SELECT array_agg(t ORDER BY %s) FROM tessera.%s t", order, table), 0, NULL);
 	if (values[1] != NULL)
-		(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join_rows($1, $2)", 2, values);
+		(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.join_rows($1, $2)", 2, values);
 }
 
 /* Chunks can be a million: in batches. */
@@ -308,7 +308,7 @@ send_chunks(const TesseraRouting *routing, int32 node_id)
 		if (SPI_processed == 0)
 			break;
 		values[1] = tessera_admin_field(0, 1);
-		(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join_rows($1, $2)", 2, values);
+		(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.join_rows($1, $2)", 2, values);
 		pfree(unconstify(char *, values[1]));
 		SPI_freetuptable(SPI_tuptable);
 	}
@@ -326,7 +326,7 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 	(void) tessera_participant_unlisted(node_id, change->name, change->conninfo);
 	if (there->extension == NULL)
 		(void) tessera_participant_call(routing, node_id, true, psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
-	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_run_script($1)", 1, &script);
+	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.run_script($1)", 1, &script);
 	send_table(routing, node_id, "node", "t.node_id");
 	send_table(routing, node_id, "schema_placement", "t.schema_name");
 	send_table(routing, node_id, "table_group", "t.group_id");
@@ -338,7 +338,7 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 	send_table(routing, node_id, "advisory_home", "t.slot");
 	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0, 1, '', 0)::tessera.identity"
 									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
-	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera.internal_join($1)", 1, &identity);
+	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.join($1)", 1, &identity);
 }
 
 /* Returns the node_id as text. */

@@ -17,8 +17,8 @@
 #include "catalog/change.h"
 #include "transaction/participant.h"
 
-#define GIVE_SQL "SELECT tessera.internal_advisory_give($1, $2)"
-#define HOMES_SQL "SELECT tessera.internal_advisory_homes($1)"
+#define GIVE_SQL "SELECT tessera_internal.advisory_give($1, $2)"
+#define HOMES_SQL "SELECT tessera_internal.advisory_homes($1)"
 
 /* Asks a node to give up slots (text of an array); returns those it gave (same form), as the others' rows now say, too. Access must be open. */
 static char *

@@ -162,7 +162,7 @@ settle(const Target *target, int32 owner, const char *major)
 	const char *values[] = {target->group_id, target->epoch, major};
 
 	if (owner != 0)
-		tessera_control_call(target->routing, owner, "SELECT tessera.internal_raise_major($1::uuid, $2::uuid, $3::int8)", 3, values);
+		tessera_control_call(target->routing, owner, "SELECT tessera_internal.raise_major($1::uuid, $2::uuid, $3::int8)", 3, values);
 	if (!tessera_routing_refresh(REFRESH_MS))
 		ereport(WARNING,
 				(errmsg("this node could not fetch the change from the config node yet"),
@@ -174,7 +174,7 @@ split_at(const Target *target, TesseraBound *point)
 {
 	const char *values[] = {target->group_id, target->epoch, target->term, tessera_bounds_text(1, &point), target->by, target->object};
 	PGresult   *result = tessera_control_call(target->routing, target->config,
-											  "SELECT node_id, major FROM tessera.internal_split($1::uuid, $2::uuid, $3::int8, $4::tessera.bound[], $5, $6)",
+											  "SELECT node_id, major FROM tessera_internal.split($1::uuid, $2::uuid, $3::int8, $4::tessera.bound[], $5, $6)",
 											  6, values);
 
 	settle(target, (int32) result_int64(result, 0), pstrdup(PQgetvalue(result, 0, 1)));
@@ -232,7 +232,7 @@ tessera_split_find(PG_FUNCTION_ARGS)
 	values[3] = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &chunk.min));
 	values[4] = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &chunk.max));
 	result = tessera_control_call(target.routing, chunk.node_id,
-								  "SELECT unnest(tessera.internal_sample_keys($1::text::regclass, $2::name[], $3::bool, $4::tessera.bound, $5::tessera.bound, 2))",
+								  "SELECT unnest(tessera_internal.sample_keys($1::text::regclass, $2::name[], $3::bool, $4::tessera.bound, $5::tessera.bound, 2))",
 								  5, values);
 	if (PQntuples(result) == 0)
 		ereport(ERROR,
@@ -264,7 +264,7 @@ tessera_merge_chunks(PG_FUNCTION_ARGS)
 	values[5] = target.by;
 	values[6] = target.object;
 	result = tessera_control_call(target.routing, target.config,
-								  "SELECT merged, node_id, major FROM tessera.internal_merge($1::uuid, $2::uuid, $3::int8, $4::tessera.bound,"
+								  "SELECT merged, node_id, major FROM tessera_internal.merge($1::uuid, $2::uuid, $3::int8, $4::tessera.bound,"
 								  " $5::tessera.bound, $6, $7)", 7, values);
 	merged = (int) result_int64(result, 0);
 	settle(&target, (int32) result_int64(result, 1), pstrdup(PQgetvalue(result, 0, 2)));
@@ -290,7 +290,7 @@ tessera_clear_jumbo(PG_FUNCTION_ARGS)
 	values[4] = target.by;
 	values[5] = target.object;
 	result = tessera_control_call(target.routing, target.config,
-								  "SELECT tessera.internal_clear_jumbo($1::uuid, $2::uuid, $3::int8, $4::tessera.bound, $5, $6)", 6, values);
+								  "SELECT tessera_internal.clear_jumbo($1::uuid, $2::uuid, $3::int8, $4::tessera.bound, $5, $6)", 6, values);
 	was_set = PQgetvalue(result, 0, 0)[0] == 't';
 	settle(&target, 0, NULL);
 	PG_RETURN_BOOL(was_set);
@@ -320,7 +320,7 @@ tessera_configure_table(PG_FUNCTION_ARGS)
 	values[5] = target.by;
 	values[6] = target.object;
 	tessera_control_call(target.routing, target.config,
-						 "SELECT tessera.internal_configure_group($1::uuid, $2::uuid, $3::int8, $4::bool, $5::int8, $6, $7)", 7, values);
+						 "SELECT tessera_internal.configure_group($1::uuid, $2::uuid, $3::int8, $4::bool, $5::int8, $6, $7)", 7, values);
 	settle(&target, 0, NULL);
 	PG_RETURN_VOID();
 }
@@ -507,13 +507,14 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 {
 	int64		donor_major,
 				recipient_major;
-	Datum		values[2];
+	Datum		values[3];
 
 	commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
 	tessera_injection("config_deciding");
 	values[0] = Int64GetDatum(donor_major);
 	values[1] = Int64GetDatum(recipient_major);
-	return record_of(fcinfo, 2, values);
+	values[2] = Int64GetDatum(tessera_routing()->term);
+	return record_of(fcinfo, 3, values);
 }
 
 /*

@@ -394,7 +394,7 @@ check_rows(TesseraCheck *check, int32 node_id)
 {
 	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM tessera.cluster_table AS t"
 						   " JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schema_name JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name,"
-						   " tessera.internal_count_unowned(c.oid) AS u"
+						   " tessera_internal.count_unowned(c.oid) AS u"
 						   " WHERE u.rows > 0 ORDER BY 1", 0, NULL);
 
 	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)

@@ -2,7 +2,7 @@
  * definitions.c
  *	  Invariant 10 of check_consistency: each node defines the tables of the cluster as the config node does, and its catalog knows them.
  *
- * Phases: every node is asked for its definitions, item by item (tessera.internal_table_definitions). The lists come sorted and are merged with the config node's; what differs of one table on one node is one
+ * Phases: every node is asked for its definitions, item by item (tessera_internal.table_definitions). The lists come sorted and are merged with the config node's; what differs of one table on one node is one
  * row. Nothing is locked, so DDL may come in between: a node that differs is asked again, with the config node, and only what still differs counts.
  *
  * Memory: results live in the caller's context. Nothing is kept.
@@ -136,7 +136,7 @@ compare(TesseraCheck *check, const char *node, PGresult *expected, PGresult *row
 static PGresult *
 definitions_of(TesseraCheck *check, int32 node_id)
 {
-	return tessera_check_ask(check, node_id, "SELECT d.object, d.item, d.definition FROM tessera.internal_table_definitions() AS d", 0, NULL);
+	return tessera_check_ask(check, node_id, "SELECT d.object, d.item, d.definition FROM tessera_internal.table_definitions() AS d", 0, NULL);
 }
 
 void

@@ -36,6 +36,7 @@
 #include "common/errors.h"
 #include "common/spi_row.h"
 #include "ddl/attempts.h"
+#include "session/internal.h"
 
 /* Keys kept per piece when a range is sampled: the sizes of the pieces differ by about one part in so many. */
 #define SAMPLES_PER_PIECE 256
@@ -63,6 +64,7 @@ tessera_config_routing(int64 term)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node is not the config node")));
 	tessera_require_metadata(routing);
+	term = Max(term, tessera_internal_caller_term());
 	if (term > routing->term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),

@@ -127,7 +127,7 @@ tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char
 	return true;
 }
 
-const char *const tessera_change_sql = "SELECT tessera.internal_membership($1, $2, $3, $4::pg_catalog.bool, $5)";
+const char *const tessera_change_sql = "SELECT tessera_internal.membership($1, $2, $3, $4::pg_catalog.bool, $5)";
 
 /* Parameters of tessera_change_sql. */
 void

@@ -18,7 +18,7 @@
 #include "admin/admin.h"
 #include "admin/membership.h"
 #include "catalog/identity.h"
-#include "common/protocol.h"
+#include "transaction/participant.h"
 
 #define TELL_MS 5000			/* connecting to all of them */
 
@@ -88,20 +88,6 @@ count_addresses(const PQconninfoOption *options)
 	return n;
 }
 
-/* As this node connects to that one, but expecting this incarnation. */
-static char *
-greeting_sql(int incarnation)
-{
-	const TesseraRouting *routing = tessera_require_cluster();
-	const TesseraNode *self = tessera_routing_node(routing, routing->self);
-	char	   *cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
-	char	   *version = tessera_extension_version();
-
-	return psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d, %d, %d, %d, %d)", quote_literal_cstr(cluster),
-					quote_literal_cstr(self ? NameStr(self->name) : ""), quote_literal_cstr(version ? version : ""), TESSERA_PROTOCOL, routing->self, MyProcPid,
-					routing->placements_unknown ? 0 : routing->incarnation, incarnation);
-}
-
 void
 tessera_announce_incarnation(const char *name, const char *conninfo, int incarnation)
 {
@@ -117,7 +103,7 @@ tessera_announce_incarnation(const char *name, const char *conninfo, int incarna
 		addresses[i] = single_conninfo(options, i);
 	PQconninfoFree(options);
 	for (int i = 0; i < n; i++)
-		tessera_announce(name, addresses[i], greeting_sql(incarnation), NULL);
+		tessera_announce(name, addresses[i], tessera_hello_text(tessera_require_cluster(), incarnation), NULL);
 }
 
 static void

@@ -78,7 +78,7 @@ await_deletions(const TesseraRouting *routing, const TesseraRegistered *node)
 	for (;;)
 	{
 		PGresult   *result = tessera_control_call(routing, node->node_id,
-												  "SELECT (SELECT pg_catalog.count(*) FROM tessera.internal_range_deletions())"
+												  "SELECT (SELECT pg_catalog.count(*) FROM tessera_internal.range_deletions())"
 												  " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM tessera.migration_coordinator)"
 												  " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM tessera.migration_recipient)", 0, NULL);
 		char	   *left = pstrdup(PQgetvalue(result, 0, 0));
@@ -183,7 +183,7 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	unregister(change, node);
 	if (!node->is_config)
 		tessera_announce(node->name, node->conninfo,
-						 psprintf("SELECT tessera.internal_leave(i.cluster_id::pg_catalog.text, %d) FROM tessera.identity i WHERE i.cluster_id::pg_catalog.text = $1",
+						 psprintf("SELECT tessera_internal.leave(i.cluster_id::pg_catalog.text, %d) FROM tessera.identity i WHERE i.cluster_id::pg_catalog.text = $1",
 								  node->node_id),
 						 tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	tessera_announce_others(node->node_id, TESSERA_RELOAD_SQL, NULL);

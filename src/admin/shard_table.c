@@ -228,7 +228,7 @@ sample_points(Sharding *sharding)
 	};
 
 	sharding->points = bounds_of_text(tessera_participant_call(sharding->routing, sharding->table->node_id, false,
-															   "SELECT tessera.internal_sample_keys($1::text::regclass, $2::name[], false, tessera.minkey(),"
+															   "SELECT tessera_internal.sample_keys($1::text::regclass, $2::name[], false, tessera.minkey(),"
 															   " tessera.maxkey(), $3::int4)", 3, values), &sharding->npoints);
 }
 
@@ -259,7 +259,7 @@ static void
 lock_primary(Sharding *sharding)
 {
 	char	   *answer = tessera_participant_call(sharding->routing, sharding->table->node_id, true,
-												  "SELECT tessera.internal_lock_for_sharding($1::text::regclass)", 1, &sharding->qualified);
+												  "SELECT tessera_internal.lock_for_sharding($1::text::regclass)", 1, &sharding->qualified);
 
 	sharding->has_rows = strcmp(answer, "t") == 0;
 	if (sharding->nchunks > 1 && !sharding->hashed)
@@ -393,7 +393,7 @@ specification(const Sharding *sharding)
 static void
 apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
 {
-	static const char *const apply = "SELECT tessera.internal_apply_group($1::jsonb)";
+	static const char *const apply = "SELECT tessera_internal.apply_group($1::jsonb)";
 	const char *ids[2];
 
 	if (strcmp(tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows), "t") == 0)
@@ -401,7 +401,7 @@ apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
 	ids[0] = tessera_uuid_text(&sharding->group->group_id);
 	ids[1] = tessera_uuid_text(&sharding->table->table_id);
 	rows = tessera_participant_call(sharding->routing, tessera_routing_config(sharding->routing)->node_id, false,
-									"SELECT tessera.internal_describe_group($1::uuid, $2::uuid)", 2, ids);
+									"SELECT tessera_internal.describe_group($1::uuid, $2::uuid)", 2, ids);
 	tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows);
 }
 
@@ -457,7 +457,7 @@ apply(const Sharding *sharding, const char *rows)
 	for (int i = 0; i < n; i++)
 	{
 		apply_to_node(sharding, nodes[i], rows);
-		tessera_participant_call(sharding->routing, nodes[i], true, "SELECT tessera.internal_set_placement($1::jsonb)", 1,
+		tessera_participant_call(sharding->routing, nodes[i], true, "SELECT tessera_internal.set_placement($1::jsonb)", 1,
 								 (const char *const *) &placements[i]);
 		here_done |= nodes[i] == sharding->routing->self;
 		primary_done |= nodes[i] == primary;
@@ -508,8 +508,8 @@ tessera_shard_table(PG_FUNCTION_ARGS)
 	lock_primary(&sharding);
 	spec = specification(&sharding);
 	rows = tessera_participant_call(sharding.routing, tessera_routing_config(sharding.routing)->node_id, true,
-									sharding.group != NULL ? "SELECT tessera.internal_join_group($1::jsonb)" :
-									"SELECT tessera.internal_create_group($1::jsonb)", 1, &spec);
+									sharding.group != NULL ? "SELECT tessera_internal.join_group($1::jsonb)" :
+									"SELECT tessera_internal.create_group($1::jsonb)", 1, &spec);
 	apply(&sharding, rows);
 	if (sharding.far_code != NULL)
 		ereport(WARNING,

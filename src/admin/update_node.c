@@ -121,7 +121,7 @@ update_here(const TesseraChange *change)
 	if (node->is_config)
 	{
 		tessera_set_config_conninfo(change->conninfo);
-		tessera_announce_others(0, "SELECT tessera.internal_config_moved($1)", change->conninfo);
+		tessera_announce_others(0, "SELECT tessera_internal.config_moved($1)", change->conninfo);
 	}
 	else
 		tessera_announce_others(0, TESSERA_RELOAD_SQL, NULL);

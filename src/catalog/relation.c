@@ -46,6 +46,12 @@ tessera_extension_exists(void)
 	return OidIsValid(get_extension_oid("tessera", true));
 }
 
+bool
+tessera_is_own_schema(Oid schema)
+{
+	return OidIsValid(schema) && (schema == get_namespace_oid("tessera", true) || schema == get_namespace_oid("tessera_internal", true));
+}
+
 Oid
 tessera_catalog_relid(TesseraCatalogRelation relation)
 {

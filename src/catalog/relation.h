@@ -150,6 +150,9 @@ extern Oid	tessera_catalog_known_relid(TesseraCatalogRelation relation);
  */
 extern Relation tessera_catalog_open(TesseraCatalogRelation relation, LOCKMODE lockmode);
 
+/* True if it is one of the extension's own schemas. */
+extern bool tessera_is_own_schema(Oid schema);
+
 /* True if the extension exists in this database. */
 extern bool tessera_extension_exists(void);
 

@@ -23,6 +23,7 @@
 #include "common/shmem.h"
 
 #define POINTS 32
+#define ANY_DATABASE ((Oid) 0xFFFFFFFF)	/* armed by tessera.injection_start */
 #define PAUSE_LIMIT_MS (10 * 60 * 1000)
 
 typedef enum Action
@@ -42,7 +43,7 @@ static const char *const action_names[] = {
 
 typedef struct Point
 {
-	Oid			database;		/* InvalidOid: free */
+	Oid			database;		/* InvalidOid: free; ANY_DATABASE */
 	char		name[NAMEDATALEN];
 	Action		action;
 	int32		left;			/* how often it still acts; -1: always */
@@ -66,12 +67,33 @@ PG_FUNCTION_INFO_V1(tessera_injection_list);
 bool		tessera_injection_points = false;
 
 static Points *shared = NULL;
+static char *start_points = NULL;	/* setting tessera.injection_start */
 
 
 static Size
 points_size(void)
 {
 	return sizeof(Points);
+}
+
+/* What the setting names is paused at from the start of the server on, in every database: for what workers do before a session could arm anything. */
+static void
+pause_from_start(void)
+{
+	char	   *names = pstrdup(start_points);
+	int			n = 0;
+
+	for (char *name = strtok(names, ", "); name != NULL && n < POINTS; name = strtok(NULL, ", "))
+	{
+		Point	   *point = &shared->points[n++];
+
+		point->database = ANY_DATABASE;
+		strlcpy(point->name, name, NAMEDATALEN);
+		point->action = ACTION_PAUSE;
+		point->left = -1;
+		point->armed = ++shared->armings;
+	}
+	pfree(names);
 }
 
 static void
@@ -83,15 +105,23 @@ points_init(void *memory, LWLockPadded *locks, bool found)
 	memset(shared, 0, sizeof(Points));
 	shared->lock = &locks[0].lock;
 	ConditionVariableInit(&shared->changed);
+	if (tessera_injection_points)
+		pause_from_start();
 }
 
 static const TesseraShmemModule injection_module = {"tessera_injection", points_size, 1, points_init};
+
+static bool
+is_here(const Point *point)
+{
+	return point->database == MyDatabaseId || point->database == ANY_DATABASE;
+}
 
 static Point *
 find(const char *name)
 {
 	for (int i = 0; i < POINTS; i++)
-		if (shared->points[i].database == MyDatabaseId && strcmp(shared->points[i].name, name) == 0)
+		if (is_here(&shared->points[i]) && strcmp(shared->points[i].name, name) == 0)
 			return &shared->points[i];
 	return NULL;
 }
@@ -287,7 +317,7 @@ tessera_injection_clear(PG_FUNCTION_ARGS)
 	refuse_unless_on();
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < POINTS; i++)
-		if (shared->points[i].database == MyDatabaseId && (name == NULL || strcmp(shared->points[i].name, name) == 0))
+		if (is_here(&shared->points[i]) && (name == NULL || strcmp(shared->points[i].name, name) == 0))
 			shared->points[i].database = InvalidOid;
 	LWLockRelease(shared->lock);
 	ConditionVariableBroadcast(&shared->changed);
@@ -310,7 +340,7 @@ tessera_injection_list(PG_FUNCTION_ARGS)
 		Datum		values[5];
 		bool		nulls[5] = {false};
 
-		if (points[i].database != MyDatabaseId)
+		if (!is_here(&points[i]))
 			continue;
 		values[0] = CStringGetTextDatum(points[i].name);
 		values[1] = CStringGetTextDatum(action_names[points[i].action]);
@@ -329,5 +359,8 @@ tessera_injection_init(void)
 	DefineCustomBoolVariable("tessera.injection_points",
 							 "Lets superusers arm the injection points of the extension; for tests.",
 							 NULL, &tessera_injection_points, false, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("tessera.injection_start",
+							   "Injection points at which processes are paused from the start of the server on; for tests.",
+							   "Names, separated by commas. Nothing without tessera.injection_points.", &start_points, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	tessera_shmem_register(&injection_module);
 }

@@ -23,16 +23,17 @@
 
 typedef struct StandIn
 {
-	Oid			original;
+	TesseraStandInKind kind;
+	Oid			original;		/* InvalidOid: the planner puts it in the place of something that is no call */
 	const char *name;
 	int			nargs;
-	Oid			args[2];
+	Oid			args[3];
 	Oid			function;		/* InvalidOid: not looked up */
 } StandIn;
 
 #define KEY_FORMS(name, of_int8, of_int4) \
-	{of_int8, name, 1, {INT8OID}, InvalidOid}, \
-	{of_int4, name, 2, {INT4OID, INT4OID}, InvalidOid}
+	{TESSERA_ADVISORY_LOCK, of_int8, name, 1, {INT8OID}, InvalidOid}, \
+	{TESSERA_ADVISORY_LOCK, of_int4, name, 2, {INT4OID, INT4OID}, InvalidOid}
 
 static StandIn stand_ins[] = {
 	KEY_FORMS("pg_advisory_lock", F_PG_ADVISORY_LOCK_INT8, F_PG_ADVISORY_LOCK_INT4_INT4),
@@ -45,14 +46,25 @@ static StandIn stand_ins[] = {
 	KEY_FORMS("pg_try_advisory_xact_lock_shared", F_PG_TRY_ADVISORY_XACT_LOCK_SHARED_INT8, F_PG_TRY_ADVISORY_XACT_LOCK_SHARED_INT4_INT4),
 	KEY_FORMS("pg_advisory_unlock", F_PG_ADVISORY_UNLOCK_INT8, F_PG_ADVISORY_UNLOCK_INT4_INT4),
 	KEY_FORMS("pg_advisory_unlock_shared", F_PG_ADVISORY_UNLOCK_SHARED_INT8, F_PG_ADVISORY_UNLOCK_SHARED_INT4_INT4),
-	{F_PG_ADVISORY_UNLOCK_ALL, "pg_advisory_unlock_all", 0, {InvalidOid}, InvalidOid},
-	{F_PG_NOTIFY, "pg_notify", 2, {TEXTOID, TEXTOID}, InvalidOid},
+	{TESSERA_ADVISORY_LOCK, F_PG_ADVISORY_UNLOCK_ALL, "pg_advisory_unlock_all", 0, {InvalidOid}, InvalidOid},
+	{TESSERA_NOTIFICATION, F_PG_NOTIFY, "pg_notify", 2, {TEXTOID, TEXTOID}, InvalidOid},
+	{TESSERA_SEQUENCE, F_NEXTVAL, "nextval", 1, {REGCLASSOID}, InvalidOid},
+	{TESSERA_SEQUENCE, F_CURRVAL, "currval", 1, {REGCLASSOID}, InvalidOid},
+	{TESSERA_SEQUENCE, F_LASTVAL, "lastval", 0, {InvalidOid}, InvalidOid},
+	{TESSERA_SEQUENCE, F_SETVAL_REGCLASS_INT8, "setval", 2, {REGCLASSOID, INT8OID}, InvalidOid},
+	{TESSERA_SEQUENCE, F_SETVAL_REGCLASS_INT8_BOOL, "setval", 3, {REGCLASSOID, INT8OID, BOOLOID}, InvalidOid},
+	{TESSERA_SEQUENCE, F_PG_SEQUENCE_LAST_VALUE, "sequence_last_value", 1, {REGCLASSOID}, InvalidOid},
+	{TESSERA_SEQUENCE, InvalidOid, "identity_nextval", 1, {REGCLASSOID}, InvalidOid},
+	{TESSERA_SEQUENCE, InvalidOid, "sequence_row", 1, {REGCLASSOID}, InvalidOid},
 };
+
+#define ROW_STAND_IN (&stand_ins[lengthof(stand_ins) - 1])
+#define IDENTITY_STAND_IN (&stand_ins[lengthof(stand_ins) - 2])
 
 static StandIn *
 find(Oid function)
 {
-	if (function >= FirstNormalObjectId)
+	if (!OidIsValid(function) || function >= FirstNormalObjectId)
 		return NULL;
 	for (int i = 0; i < lengthof(stand_ins); i++)
 		if (stand_ins[i].original == function)
@@ -87,16 +99,12 @@ function_of(StandIn *stand_in)
 	return stand_in->function;
 }
 
-bool
-tessera_has_stand_in(Oid function)
+TesseraStandInKind
+tessera_stand_in_kind(Oid function)
 {
-	return find(function) != NULL;
-}
+	StandIn    *stand_in = find(function);
 
-bool
-tessera_is_advisory_function(Oid function)
-{
-	return function != F_PG_NOTIFY && find(function) != NULL;
+	return stand_in ? stand_in->kind : TESSERA_NO_STAND_IN;
 }
 
 Oid
@@ -105,6 +113,18 @@ tessera_stand_in(Oid function)
 	StandIn    *stand_in = find(function);
 
 	return stand_in ? function_of(stand_in) : InvalidOid;
+}
+
+Oid
+tessera_identity_function(void)
+{
+	return function_of(IDENTITY_STAND_IN);
+}
+
+Oid
+tessera_sequence_row_function(void)
+{
+	return function_of(ROW_STAND_IN);
 }
 
 void

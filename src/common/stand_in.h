@@ -1,23 +1,32 @@
 /*
  * stand_in.h
- *	  The server's functions that are replaced by functions of the extension in statements: advisory locks and pg_notify. Sequences: ddl/sequence.h.
+ *	  The server's functions that are replaced by functions of the extension in statements: advisory locks, pg_notify, sequences.
  */
 #ifndef TESSERA_STAND_IN_H
 #define TESSERA_STAND_IN_H
 
 #include "postgres.h"
 
-/* True if the function is replaced. No catalog access. */
-extern bool tessera_has_stand_in(Oid function);
+typedef enum TesseraStandInKind
+{
+	TESSERA_NO_STAND_IN,
+	TESSERA_ADVISORY_LOCK,
+	TESSERA_NOTIFICATION,
+	TESSERA_SEQUENCE,
+} TesseraStandInKind;
 
-/* True for the server's advisory lock functions. No catalog access. */
-extern bool tessera_is_advisory_function(Oid function);
+/* What the function of the server's is about, if it is replaced. No catalog access. */
+extern TesseraStandInKind tessera_stand_in_kind(Oid function);
 
 /*
  * The function in schema tessera that replaces it, with the same arguments; InvalidOid if there is none, or the extension is not installed. Catalog
  * access.
  */
 extern Oid	tessera_stand_in(Oid function);
+
+/* tessera.identity_nextval, for defaults of identity columns, and tessera.sequence_row, for sequences read as tables; InvalidOid as above. */
+extern Oid	tessera_identity_function(void);
+extern Oid	tessera_sequence_row_function(void);
 
 /* Called by a replacing function with its own oid: ERROR 42501 unless the effective user may execute the server's function that it replaces. */
 extern void tessera_stand_in_check(Oid function);

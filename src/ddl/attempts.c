@@ -54,7 +54,7 @@
 #define MOST_DESCRIBED 3
 #define DESCRIBE_MS 2000
 
-#define LOCK_TABLES_SQL "SELECT tessera.internal_ddl_lock_tables($1, $2, $3)"
+#define LOCK_TABLES_SQL "SELECT tessera_internal.ddl_lock_tables($1, $2, $3)"
 
 /* As the caller may see it. */
 #define BACKEND_SQL "SELECT pg_catalog.format(CASE WHEN state IS NULL THEN 'user \"%s\", application \"%s\"' " \

@@ -46,9 +46,9 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_ddl_begin);
 
-#define BEGIN_SQL "SELECT tessera.internal_ddl_begin($1, $2, $3, $4)"
+#define BEGIN_SQL "SELECT tessera_internal.ddl_begin($1, $2, $3, $4)"
 #define SIZE_SQL "SELECT (pg_catalog.pg_database_size(pg_catalog.current_database()) / 67108864)::pg_catalog.text"
-#define LOCK_SQL "SELECT tessera.internal_ddl_lock($1, $2, $3, $4)"
+#define LOCK_SQL "SELECT tessera_internal.ddl_lock($1, $2, $3, $4)"
 
 /* A statement that has begun here. */
 typedef struct FanOut

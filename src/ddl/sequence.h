@@ -67,14 +67,20 @@ extern int32 tessera_sequence_home(const TesseraRouting *routing, Oid sequence);
 extern List *tessera_sequences_before(Node *statement, const TesseraRouting *routing);
 extern void tessera_sequences_after(List *before);
 
+/* After the sequence was altered, restarted or dropped here: values drawn before are not given out any more. Never raises. */
+extern void tessera_sequence_changed(Oid sequence);
+
+/* ---- sequence_fetcher.c ---- */
+
 /*
  * The sequence fetcher's step: brings the values that pools of this database want. Runs its own transactions. Returns ms until the next step, -1: it
  * is not needed.
  */
 extern long tessera_sequence_fetcher_step(void);
 
-/* After the sequence was altered, restarted or dropped here: values drawn before are not given out any more. Never raises. */
-extern void tessera_sequence_changed(Oid sequence);
+/* ---- sequence_functions.c ---- */
+
+extern void tessera_sequence_init(void);	/* from _PG_init: callbacks */
 
 /* The session's values are forgotten: DISCARD SEQUENCES. */
 extern void tessera_sequences_discard(void);
@@ -84,14 +90,5 @@ extern void tessera_sequences_discard(void);
  * location.
  */
 #define TESSERA_SEQUENCE_CHECKED (-3)
-
-/* The function of tessera's that replaces this one of the server's; InvalidOid if there is none, or the extension is not installed. */
-extern Oid	tessera_sequence_function(Oid function);
-
-/* tessera.identity_nextval, tessera.sequence_row. */
-extern Oid	tessera_identity_function(void);
-extern Oid	tessera_sequence_row_function(void);
-
-extern void tessera_sequence_init(void);	/* from _PG_init: callbacks */
 
 #endif							/* TESSERA_SEQUENCE_H */

@@ -335,10 +335,11 @@ take_value(Oid sequence, int64 *value, int *size, uint64 *generation)
 	return state;
 }
 
-/* What is left of a block goes into the pool, if that still is the one it was fetched for. */
+/* What is left of a block goes into the pool, if that still is the one it was fetched for. The fetcher has passed over the pool meanwhile. */
 static void
 end_fetch(Oid sequence, uint64 generation, const TesseraBlock *block)
 {
+	bool		wake = false;
 	Pool	   *pool;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
@@ -351,9 +352,12 @@ end_fetch(Oid sequence, uint64 generation, const TesseraBlock *block)
 			pool->block = *block;
 			pool->fetched = GetCurrentTimestamp();
 		}
+		wake = block && pool->asked != 0;
 	}
 	LWLockRelease(lock);
 	ConditionVariableBroadcast(&shared->arrived);
+	if (wake)
+		(void) tessera_worker_wake(TESSERA_SEQUENCE_FETCHER);
 }
 
 static int64

@@ -42,7 +42,7 @@
 #include "session/internal.h"
 #include "transaction/participant.h"
 
-#define CHECK_SQL "SELECT tessera.internal_copy_check($1, $2)"
+#define CHECK_SQL "SELECT tessera_internal.copy_check($1, $2)"
 
 typedef struct Copy
 {

@@ -2,8 +2,8 @@
  * explain_remote.c
  *	  The shard's side of EXPLAIN ANALYZE; see explain_remote.h.
  *
- * tessera.internal_explain_next comes in front of a statement and gives it a number. The statement then runs once, as it would, but measured; when it
- * ends, its plan with what was measured is kept as text, under its number, until tessera.internal_explained asks for it. Who announces and does not
+ * tessera_internal.explain_next comes in front of a statement and gives it a number. The statement then runs once, as it would, but measured; when it
+ * ends, its plan with what was measured is kept as text, under its number, until tessera_internal.explained asks for it. Who announces and does not
  * ask (EXPLAIN ANALYZE without VERBOSE) leaves texts behind: only the newest KEPT are kept.
  *
  * Memory: texts live in a context of their own until they are asked for, pushed out, or the backend exits. Nothing survives a crash, and nothing

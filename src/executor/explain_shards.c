@@ -157,7 +157,7 @@ plan_of(ExplainState *es, const TesseraRouting *routing, const ShardFigure *figu
 		return es->costs ? figure->local_plan : figure->local_plan_bare;
 	if (!figure->measured || figure->number == 0 || routing == NULL || tessera_routing_node(routing, figure->node_id) == NULL)
 		return NULL;
-	result = tessera_connection_run(tessera_participant(routing, figure->node_id, &envelope), "SELECT tessera.internal_explained($1, $2)", 2, values);
+	result = tessera_connection_run(tessera_participant(routing, figure->node_id, &envelope), "SELECT tessera_internal.explained($1, $2)", 2, values);
 	return PQntuples(result) == 1 && !PQgetisnull(result, 0, 0) ? pstrdup(PQgetvalue(result, 0, 0)) : NULL;
 }
 

@@ -167,7 +167,7 @@ begin(CustomScanState *node, EState *estate, int eflags)
 	prepare_batches(state, private, type_array);
 	state->source = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
 									estate->es_queryEnv, estate->es_instrument);
-	standard_ExecutorStart(state->source, eflags);
+	standard_ExecutorStart(state->source, eflags | TESSERA_EXEC_FOR_WRITE);
 	state->row_context = AllocSetContextCreate(estate->es_query_cxt, "tessera insert row", ALLOCSET_DEFAULT_SIZES);
 }
 

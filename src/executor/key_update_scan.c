@@ -103,7 +103,7 @@ start_plan(KeyUpdateState *state, TesseraKeyUpdatePrivate which, int eflags)
 	QueryDesc  *query = CreateQueryDesc(list_nth(private_of(state), which), estate->es_sourceText, estate->es_snapshot, InvalidSnapshot,
 										None_Receiver, estate->es_param_list_info, state->environment, estate->es_instrument);
 
-	standard_ExecutorStart(query, eflags);
+	standard_ExecutorStart(query, eflags | TESSERA_EXEC_FOR_WRITE);
 	return query;
 }
 

@@ -97,7 +97,7 @@ start_part(PartState *state, int eflags)
 
 	part = CreateQueryDesc(list_nth(list_nth(private_of(state), PARTS_PLANS), i), estate->es_sourceText, estate->es_snapshot, InvalidSnapshot,
 						   None_Receiver, estate->es_param_list_info, state->environment, estate->es_instrument);
-	standard_ExecutorStart(part, eflags);
+	standard_ExecutorStart(part, eflags | TESSERA_EXEC_FOR_WRITE);
 	/* What a function did meanwhile must not make this part a later command than the others. */
 	if (part->estate->es_output_cid > estate->es_snapshot->curcid)
 		part->estate->es_output_cid = estate->es_snapshot->curcid;

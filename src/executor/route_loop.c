@@ -2,8 +2,9 @@
  * route_loop.c
  *	  Route, start, repeat when stale; see route_loop.h.
  *
- * A shard that finds a statement routed by another placement than its snapshot sees runs nothing of it and says so (executor/shard_check.c). Then the routing table is brought up
- * to date from the config node and the statement is routed again, under a new snapshot where the isolation level has one to give.
+ * A shard that finds a statement routed by another placement than its snapshot sees runs nothing of it and says so (executor/shard_check.c). Then the
+ * routing table is brought up to date from the config node and the statement is routed again, under a new snapshot where the isolation level has one
+ * to give.
  *
  * No state of its own, no lock is held while it waits.
  */
@@ -18,7 +19,10 @@
 #include "executor/route_loop.h"
 #include "executor/settings.h"
 
-/* Before another attempt: refreshes the routing table, waits a little longer each time. ERROR 40001 once tessera.gate_timeout has passed since the first. */
+/*
+ * Before another attempt: refreshes the routing table, waits a little longer each time. ERROR 40001 once tessera.gate_timeout has passed since the
+ * first.
+ */
 static void
 refresh_and_wait(TesseraRoute *route, TimestampTz *since)
 {

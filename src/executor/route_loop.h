@@ -1,7 +1,7 @@
 /*
  * route_loop.h
- *	  The one loop that every statement sent to shards goes through: choose its shards by the routing table, start it there, and do both again as long as a shard
- *	  finds that stale.
+ *	  The one loop that every statement sent to shards goes through: choose its shards by the routing table, start it there, and do both again as
+ *	  long as a shard finds that stale.
  */
 #ifndef TESSERA_ROUTE_LOOP_H
 #define TESSERA_ROUTE_LOOP_H
@@ -19,15 +19,18 @@ struct TesseraRoute
 	void	   *owner;			/* for the functions below: whose statement it is */
 
 	/*
-	 * Sets request->targets and ntargets, and whatever else of the request depends on them, by request->routing, which is NULL if the database is in no cluster any
-	 * more. false: nothing is to be started, the loop ends.
+	 * Sets request->targets and ntargets, and whatever else of the request depends on them, by request->routing, which is NULL if the database is in
+	 * no cluster any more. false: nothing is to be started, the loop ends.
 	 */
 	bool		(*choose) (TesseraRoute *route, TesseraRunRequest *request);
 
 	/* Starts it on the targets chosen; false: stale, nothing was done. NULL: tessera_run_start. */
 	bool		(*start) (TesseraRoute *route, TesseraRunRequest *request);
 
-	/* A shard found it stale and will be asked again: what has to be made anew for that, such as the statement's number. Raises if it is too late. NULL: nothing. */
+	/*
+	 * A shard found it stale and will be asked again: what has to be made anew for that, such as the statement's number. Raises if it is too late.
+	 * NULL: nothing.
+	 */
 	void		(*stale) (TesseraRoute *route, TesseraRunRequest *request);
 
 	const TesseraRouting *fixed;	/* it goes by this image and no other (an open cursor); then `stale` raises. NULL: by the newest */
@@ -35,8 +38,9 @@ struct TesseraRoute
 };
 
 /*
- * Returns whether the statement runs: every shard has accepted it. The request's routing, targets and snapshot are those of the last attempt; a snapshot that is not the one it came
- * with belongs to the run (tessera_run_take_snapshot). run: not started; NULL if `start` needs none. ERROR 40001 when it is still stale after tessera.gate_timeout.
+ * Returns whether the statement runs: every shard has accepted it. The request's routing, targets and snapshot are those of the last attempt; a
+ * snapshot that is not the one it came with belongs to the run (tessera_run_take_snapshot). run: not started; NULL if `start` needs none. ERROR 40001
+ * when it is still stale after tessera.gate_timeout.
  */
 extern bool tessera_route(TesseraRoute *route, TesseraRun *run, TesseraRunRequest *request);
 

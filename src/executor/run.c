@@ -2,9 +2,8 @@
  * run.c
  *	  One execution of a query on a set of shards; see run.h.
  *
- * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows, end. A
- * remote target's pending results are a list of PGresults filled by the connection's handler, whichever call reads that connection; what comes faster
- * than it is read goes to a tuple store, whose files belong to the resource owner of tessera_run_make.
+ * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows
+ * (run_rows.c), end.
  */
 #include "postgres.h"
 
@@ -16,13 +15,11 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 #include "common/errors.h"
 #include "executor/pinned_versions.h"
-#include "executor/run.h"
+#include "executor/run_private.h"
 #include "executor/settings.h"
 #include "transaction/participant.h"
 
@@ -32,81 +29,7 @@
 /* How long a wait for a shard's own commit lasts before interrupts are looked at, in ms. */
 #define AUTOCOMMIT_SLICE 100
 
-/* Results of single rows are large: this many of a target are kept as they are, what arrives beyond them goes to a tuple store. */
-#define PENDING_LIMIT 256
-
 TesseraParts *tessera_parts = NULL;
-
-typedef struct PendingResult
-{
-	struct PendingResult *next;
-	PGresult   *result;
-	int			row;			/* next row to hand out */
-} PendingResult;
-
-typedef struct RunTarget
-{
-	TesseraCommand command;		/* first: handlers cast */
-	TesseraRun *run;
-	int32		node_id;
-	TesseraConnection *connection;
-	PendingResult *first;
-	PendingResult *last;
-	int			npending;
-	Tuplestorestate *spool;		/* rows behind the pending ones */
-	PGresult   *error;
-	bool		answered;		/* first result is here */
-	bool		savepoint;
-	uint64		processed;
-	uint64		rows;
-	TimestampTz sent;
-	TimestampTz ended;
-	uint64		explain;		/* number under which the shard keeps its plan */
-} RunTarget;
-
-struct TesseraRun
-{
-	MemoryContext context;
-	MemoryContextCallback callback;
-	TesseraRemoteQuery *query;
-	int			ntargets;
-	RunTarget  *targets;		/* remote ones */
-	int			current;		/* target being read */
-	TesseraLocalPart *local;
-	bool		local_done;
-	uint64		local_rows;
-	MemoryContext row_context;	/* by-reference values of the row handed out */
-	TesseraWireParams wire;
-	bool		write;
-	int			instrument;		/* of the request: it is measured */
-	int32		self;
-	Snapshot	fresh;			/* registered here, for later attempts */
-	ResourceOwner owner;		/* of spools' files */
-	TupleTableSlot *spool_in;	/* virtual, of query->desc */
-	TupleTableSlot *spool_out;	/* minimal tuples */
-	MemoryContext spool_context;	/* by-reference values of the row on its way into a spool */
-};
-
-static void
-free_pending(RunTarget *target)
-{
-	while (target->first)
-	{
-		PendingResult *pending = target->first;
-
-		target->first = pending->next;
-		PQclear(pending->result);
-		pfree(pending);
-	}
-	target->last = NULL;
-	target->npending = 0;
-	if (target->spool)
-		tuplestore_end(target->spool);
-	target->spool = NULL;
-	if (target->error)
-		PQclear(target->error);
-	target->error = NULL;
-}
 
 /* The context goes away: free what libpq allocated; a command still unanswered must not find us. */
 static void
@@ -116,7 +39,7 @@ forget_run(void *arg)
 
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		RunTarget  *target = &run->targets[i];
+		TesseraRunTarget *target = &run->targets[i];
 
 		if (target->connection && target->command.sent && !target->command.done)
 			tessera_connection_forget(target->connection, &target->command);
@@ -143,104 +66,6 @@ tessera_run_make(void)
 	run->callback.arg = run;
 	MemoryContextRegisterResetCallback(run->context, &run->callback);
 	return run;
-}
-
-static void
-spool_rows(TesseraRun *run, RunTarget *target, PGresult *result)
-{
-	if (run->spool_in == NULL)
-	{
-		run->spool_in = MakeSingleTupleTableSlot(run->query->desc, &TTSOpsVirtual);
-		run->spool_out = MakeSingleTupleTableSlot(run->query->desc, &TTSOpsMinimalTuple);
-		run->spool_context = AllocSetContextCreate(run->context, "tessera spool row", ALLOCSET_SMALL_SIZES);
-	}
-	if (target->spool == NULL)
-		target->spool = tuplestore_begin_heap(false, false, work_mem);
-	for (int row = 0; row < PQntuples(result); row++)
-	{
-		MemoryContextSwitchTo(run->spool_context);
-		tessera_wire_row(run->query, result, row, run->spool_in);
-		tuplestore_puttupleslot(target->spool, run->spool_in);
-		MemoryContextReset(run->spool_context);
-	}
-}
-
-/* Rows that are not read yet: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
-static void
-spool_result(RunTarget *target, PGresult *result)
-{
-	MemoryContext before = MemoryContextSwitchTo(target->run->context);
-	ResourceOwner owner = CurrentResourceOwner;
-
-	PG_TRY();
-	{
-		CurrentResourceOwner = target->run->owner;
-		spool_rows(target->run, target, result);
-	}
-	PG_CATCH();
-	{
-		PQclear(result);
-		CurrentResourceOwner = owner;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	PQclear(result);
-	CurrentResourceOwner = owner;
-	MemoryContextSwitchTo(before);
-}
-
-/* Rows stay in their order: once there is a spool all that arrives goes behind it. */
-static bool
-run_spools(RunTarget *target)
-{
-	return target->run->query->desc != NULL && (target->spool != NULL || target->npending >= PENDING_LIMIT);
-}
-
-/* Connection handler: keep rows, the first error, and the count of rows processed. */
-static void
-receive_result(TesseraCommand *command, PGresult *result)
-{
-	RunTarget  *target = (RunTarget *) command;
-	ExecStatusType status = PQresultStatus(result);
-
-	target->answered = true;
-	if (status != PGRES_SINGLE_TUPLE && target->run->instrument != 0)
-		target->ended = GetCurrentTimestamp();
-	if (status == PGRES_SINGLE_TUPLE || status == PGRES_TUPLES_OK)
-	{
-		if (status == PGRES_TUPLES_OK)
-			target->processed = strtou64(PQcmdTuples(result), NULL, 10);
-		if (PQntuples(result) > 0 && run_spools(target))
-		{
-			target->rows += PQntuples(result);
-			spool_result(target, result);
-			return;
-		}
-		if (PQntuples(result) > 0)
-		{
-			PendingResult *pending = MemoryContextAlloc(target->run->context, sizeof(PendingResult));
-
-			pending->next = NULL;
-			pending->result = result;
-			pending->row = 0;
-			target->rows += PQntuples(result);
-			if (target->last)
-				target->last->next = pending;
-			else
-				target->first = pending;
-			target->last = pending;
-			target->npending++;
-			return;
-		}
-	}
-	else if (status == PGRES_COMMAND_OK)
-		target->processed = strtou64(PQcmdTuples(result), NULL, 10);
-	else if (status != PGRES_PIPELINE_ABORTED && target->error == NULL)
-	{
-		target->error = result;
-		return;
-	}
-	PQclear(result);
 }
 
 /*
@@ -278,7 +103,7 @@ versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion
 }
 
 static void
-send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bool several_writes)
+send_to(TesseraRun *run, TesseraRunTarget *target, const TesseraRunRequest *request, bool several_writes)
 {
 	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (2 * list_length(request->relids) + 1));
 	TesseraEnvelope envelope = {0};
@@ -313,14 +138,14 @@ send_to(TesseraRun *run, RunTarget *target, const TesseraRunRequest *request, bo
 	command->prepare = true;
 	command->shape = request->query->shape;
 	command->single_row = request->query->desc != NULL && tessera_stream_rows;
-	command->handler = receive_result;
+	command->handler = tessera_run_receive;
 	tessera_connection_queue(target->connection, command);
 	target->sent = GetCurrentTimestamp();
 	tessera_connection_sync(target->connection);
 }
 
 _Noreturn static void
-raise_unknown(RunTarget *target)
+raise_unknown(TesseraRunTarget *target)
 {
 	const char *name = tessera_connection_name(target->connection);
 
@@ -338,7 +163,7 @@ raise_unknown(RunTarget *target)
  * when the node stands still.
  */
 static void
-await_autocommit(RunTarget *target)
+await_autocommit(TesseraRunTarget *target)
 {
 	TimestampTz deadline = 0;
 	TimestampTz looked = GetCurrentTimestamp();
@@ -372,32 +197,12 @@ await_acceptance(TesseraRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		RunTarget  *target = &run->targets[i];
+		TesseraRunTarget *target = &run->targets[i];
 
 		if (run->write && tessera_connection_state(target->connection)->xact_depth == 0)
 			await_autocommit(target);
 		while (!target->answered && !target->command.done)
 			tessera_connections_pump(&target->connection, 1, -1);
-	}
-}
-
-/* The first remote error, raised; the other shards' answers are read first so that their connections are clean. */
-static void
-raise_errors(TesseraRun *run)
-{
-	for (int i = 0; i < run->ntargets; i++)
-	{
-		RunTarget  *target = &run->targets[i];
-
-		if (target->error)
-		{
-			PGresult   *error = target->error;
-
-			target->error = NULL;
-			tessera_connection_raise(target->connection, error, run->query->text);
-		}
-		if (target->command.done)
-			tessera_connection_check(target->connection, &target->command);
 	}
 }
 
@@ -416,7 +221,7 @@ undo_run(TesseraRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		RunTarget  *target = &run->targets[i];
+		TesseraRunTarget *target = &run->targets[i];
 
 		tessera_connection_finish(target->connection, &target->command);
 		if (target->savepoint)
@@ -426,7 +231,7 @@ undo_run(TesseraRun *run)
 			tessera_connection_sync(target->connection);
 			tessera_connection_drain(target->connection);
 		}
-		free_pending(target);
+		tessera_run_drop_received(target);
 	}
 	run->ntargets = 0;
 }
@@ -469,12 +274,16 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 	run->write = request->write;
 	run->instrument = request->instrument;
 	run->self = request->routing->self;
-	run->current = 0;
+	run->source = 0;
+	run->unpolled = 0;
+	run->any_order = request->any_order && request->ntargets > 1;
+	if (run->any_order)
+		run->waiting = palloc(sizeof(TesseraConnection *) * request->ntargets);
 	run->local = NULL;
 	run->local_done = false;
 	run->local_rows = 0;
 	run->ntargets = 0;
-	run->targets = palloc0(sizeof(RunTarget) * Max(request->ntargets, 1));
+	run->targets = palloc0(sizeof(TesseraRunTarget) * Max(request->ntargets, 1));
 	if (run->row_context == NULL)
 		run->row_context = AllocSetContextCreate(run->context, "tessera row", ALLOCSET_SMALL_SIZES);
 
@@ -495,7 +304,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 		tessera_wire_params(request->query, request->values, request->nulls, &run->wire);
 	for (int i = 0; i < request->ntargets; i++)
 	{
-		RunTarget  *target;
+		TesseraRunTarget *target;
 
 		if (request->targets[i] == request->routing->self)
 			continue;
@@ -508,7 +317,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 	if (has_local && !request->write)
 		accepted = start_local(run, request);
 	await_acceptance(run);
-	raise_errors(run);
+	tessera_run_raise_errors(run);
 	if (accepted && any_stale(run))
 		accepted = false;
 	if (accepted && has_local && request->write)
@@ -560,95 +369,6 @@ tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
 	return start_run(run, request);
 }
 
-/* The next row of a remote target's spool, spread into the slot; NULL (and no spool any more) at its end. */
-static TupleTableSlot *
-next_spooled(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
-{
-	if (!tuplestore_gettupleslot(target->spool, true, false, run->spool_out))
-	{
-		tuplestore_end(target->spool);
-		target->spool = NULL;
-		return NULL;
-	}
-	slot_getallattrs(run->spool_out);
-	ExecClearTuple(slot);
-	memcpy(slot->tts_values, run->spool_out->tts_values, sizeof(Datum) * run->query->desc->natts);
-	memcpy(slot->tts_isnull, run->spool_out->tts_isnull, sizeof(bool) * run->query->desc->natts);
-	return ExecStoreVirtualTuple(slot);
-}
-
-static TupleTableSlot *
-next_pending(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
-{
-	PendingResult *pending = target->first;
-	MemoryContext before;
-
-	MemoryContextReset(run->row_context);
-	before = MemoryContextSwitchTo(run->row_context);
-	tessera_wire_row(run->query, pending->result, pending->row++, slot);
-	MemoryContextSwitchTo(before);
-	if (pending->row >= PQntuples(pending->result))
-	{
-		target->first = pending->next;
-		if (target->first == NULL)
-			target->last = NULL;
-		target->npending--;
-		PQclear(pending->result);
-		pfree(pending);
-	}
-	return slot;
-}
-
-/* The next row of a remote target, NULL when it has given all. */
-static TupleTableSlot *
-next_remote(TesseraRun *run, RunTarget *target, TupleTableSlot *slot)
-{
-	for (;;)
-	{
-		if (target->first)
-			return next_pending(run, target, slot);
-		if (target->spool && next_spooled(run, target, slot))
-			return slot;
-		if (target->command.done)
-			break;
-		tessera_connections_pump(&target->connection, 1, -1);
-	}
-	if (target->error || target->command.aborted || target->command.error)
-		raise_errors(run);
-	return NULL;
-}
-
-int32
-tessera_run_row_node(const TesseraRun *run)
-{
-	return run->current < run->ntargets ? run->targets[run->current].node_id : 0;
-}
-
-TupleTableSlot *
-tessera_run_next(TesseraRun *run, TupleTableSlot *slot)
-{
-	while (run->current < run->ntargets)
-	{
-		TupleTableSlot *row = next_remote(run, &run->targets[run->current], slot);
-
-		if (row)
-			return row;
-		run->current++;
-	}
-	if (run->local && !run->local_done)
-	{
-		TupleTableSlot *row = tessera_local_next(run->local);
-
-		if (row)
-		{
-			run->local_rows++;
-			return row;
-		}
-		run->local_done = true;
-	}
-	return NULL;
-}
-
 uint64
 tessera_run_processed(TesseraRun *run)
 {
@@ -670,7 +390,7 @@ tessera_run_complete(TesseraRun *run)
 	}
 	for (int i = 0; i < run->ntargets; i++)
 		tessera_connection_finish(run->targets[i].connection, &run->targets[i].command);
-	raise_errors(run);
+	tessera_run_raise_errors(run);
 	return tessera_run_processed(run);
 }
 
@@ -679,7 +399,7 @@ tessera_run_end(TesseraRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		RunTarget  *target = &run->targets[i];
+		TesseraRunTarget *target = &run->targets[i];
 
 		/* A cursor closed early, a LIMIT: the rest is cancelled where no transaction would go with it, else read and dropped. */
 		if (!target->command.done && !run->write && tessera_connection_state(target->connection)->xact_depth == 0)
@@ -689,7 +409,7 @@ tessera_run_end(TesseraRun *run)
 		}
 		else if (!target->command.done)
 			tessera_connection_finish(target->connection, &target->command);
-		free_pending(target);
+		tessera_run_drop_received(target);
 	}
 	run->ntargets = 0;
 	if (run->spool_in)
@@ -758,7 +478,7 @@ tessera_run_stats(TesseraRun *run, TesseraRunStats **stats)
 	*stats = palloc0(sizeof(TesseraRunStats) * (run->ntargets + 1));
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		RunTarget  *target = &run->targets[i];
+		TesseraRunTarget *target = &run->targets[i];
 
 		(*stats)[n].node_id = target->node_id;
 		(*stats)[n].rows = target->rows > 0 ? target->rows : target->processed;

@@ -32,6 +32,7 @@ typedef struct TesseraRunRequest
 	bool		write;
 	bool		autocommit;		/* it may run outside a remote transaction block */
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
+	bool		any_order;		/* rows are wanted as they come, whichever shard sends them; else all of one shard, then of the next */
 	bool		cursor;			/* it belongs to a cursor: other statements may have run since its snapshot */
 	Snapshot	snapshot;		/* of the outer statement, for the local part */
 	int			eflags;
@@ -55,7 +56,9 @@ extern TesseraRun *tessera_run_make(void);
 /* Sends and waits until all have accepted. false: stale, nothing done. Remote errors are raised. */
 extern bool tessera_run_start(TesseraRun *run, const TesseraRunRequest *request);
 
-/* Next row into slot (virtual, of query->desc), or the local part's own slot; NULL at the end. */
+/*
+ * Next row into slot (virtual, of query->desc), or the local part's own slot; NULL at the end. Its values live until the next row is asked for.
+ */
 extern TupleTableSlot *tessera_run_next(TesseraRun *run, TupleTableSlot *slot);
 
 /* The node that the last row came from; 0: the local part. */

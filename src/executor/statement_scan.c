@@ -147,7 +147,7 @@ start_nested(StatementState *state, bool outdated)
 	plan = tessera_nested_planner(copyObject(query), estate->es_sourceText, estate->es_param_list_info, outdated);
 	state->nested = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
 									estate->es_queryEnv, estate->es_instrument);
-	standard_ExecutorStart(state->nested, 0);
+	standard_ExecutorStart(state->nested, estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE);
 }
 
 static bool

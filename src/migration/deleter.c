@@ -27,6 +27,7 @@
 
 #include "common/injection.h"
 #include "common/version_compat.h"
+#include "control/calls.h"
 #include "migration/data.h"
 #include "migration/deleter.h"
 #include "migration/lockers.h"
@@ -328,11 +329,10 @@ owners_confirm(const Piece *piece)
 
 	for (int i = 0; i < n; i++)
 	{
-		const char *values[] = {tessera_work_uuid(&piece->group_id), parts[i].min, parts[i].max};
-		char	  **answer = NULL;
+		bool		owned;
 
-		if (!tessera_work_ask(parts[i].owner, "SELECT tessera.internal_owns_range($1::uuid, $2::tessera.bound, $3::tessera.bound)", 3, values, ASK_MS, true,
-							  &answer) || answer == NULL || answer[0] == NULL || answer[0][0] != 't')
+		if (!tessera_call_owns_range(tessera_ask(tessera_within(tessera_to_node(parts[i].owner), ASK_MS), TESSERA_TOLERATE_ERRORS), &piece->group_id,
+									 parts[i].min, parts[i].max, &owned) || !owned)
 			return false;
 	}
 	return true;

@@ -23,6 +23,7 @@
 #include "utils/memutils.h"
 
 #include "common/injection.h"
+#include "control/calls.h"
 #include "migration/address.h"
 #include "migration/describe.h"
 #include "migration/donor_private.h"
@@ -43,13 +44,13 @@
 static void
 check_registration(TesseraDonor *donor)
 {
-	const char *values[] = {tessera_donor_id(donor)};
-	char	  **columns = tessera_work_call(0, "SELECT state FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	TesseraMigrationStateAnswer known;
 
-	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") != 0)
+	tessera_call_migration_state(tessera_to_config(), &donor->row->migration_id, &known);
+	if (known.state == NULL || strcmp(known.state, "running") != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("migration %s is not running by the config node", values[0])));
+				 errmsg("migration %s is not running by the config node", tessera_donor_id(donor))));
 	tessera_work_require_incarnation(donor->row->donor_incarnation);
 }
 
@@ -57,8 +58,7 @@ check_registration(TesseraDonor *donor)
 static char *
 prepare(TesseraDonor *donor)
 {
-	const char *values[2];
-	char	  **columns;
+	char	   *recipient_key;
 	TesseraExchangePlace place;
 	char	   *request;
 
@@ -77,11 +77,9 @@ prepare(TesseraDonor *donor)
 	tessera_exchange_place(&place);
 	tessera_work_commit();
 
-	values[0] = tessera_donor_id(donor);
-	values[1] = request;
-	columns = tessera_work_call(donor->row->peer, "SELECT tessera.internal_prepare_recipient($1::uuid, $2::jsonb)", 2, values);
+	tessera_call_prepare_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, request, &recipient_key);
 	tessera_exchange_make_keys(&donor->keys);
-	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(place.address, place.ports, &donor->keys, columns[0]), &donor->row->migration_id);
+	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(place.address, place.ports, &donor->keys, recipient_key), &donor->row->migration_id);
 	return tessera_exchange_advertise(&place, tessera_exchange_endpoint(donor->pipe.exchange));
 }
 
@@ -118,7 +116,6 @@ time_left(TesseraDonor *donor)
 static void
 start(TesseraDonor *donor, char *endpoint)
 {
-	const char *values[3];
 
 	tessera_work_begin();
 	tessera_place_flag_up(donor->row);
@@ -140,10 +137,7 @@ start(TesseraDonor *donor, char *endpoint)
 	}
 	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
 
-	values[0] = tessera_donor_id(donor);
-	values[1] = endpoint;
-	values[2] = donor->keys.public_key;
-	tessera_work_call(donor->row->peer, "SELECT tessera.internal_start_recipient($1::uuid, $2, $3)", 3, values);
+	tessera_call_start_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, endpoint, donor->keys.public_key);
 	tessera_slot_enter(TESSERA_CLONING);
 }
 

@@ -21,6 +21,7 @@
 
 #include "common/injection.h"
 #include "common/version_compat.h"
+#include "control/calls.h"
 #include "migration/describe.h"
 #include "migration/donor_private.h"
 #include "migration/place.h"
@@ -201,9 +202,9 @@ static void
 take_back(TesseraDonor *donor)
 {
 	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
-	const char *values[] = {tessera_donor_id(donor), psprintf("%X/%X", LSN_FORMAT_ARGS(donor->last))};
 
-	(void) tessera_work_ask(donor->row->peer, "SELECT tessera.internal_take_back($1::uuid, $2::pg_lsn)", 2, values, TAKE_BACK_MS, true, NULL);
+	(void) tessera_call_take_back(tessera_ask(tessera_within(tessera_to_node(donor->row->peer), TAKE_BACK_MS), TESSERA_TOLERATE_ERRORS),
+								  &donor->row->migration_id, donor->last);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -262,11 +263,11 @@ static bool
 rehearse(TesseraDonor *donor)
 {
 	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
-	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
 	TimestampTz asked = tessera_now();
 	bool		reached;
 
-	reached = tessera_work_ask(0, "SELECT tessera.internal_rehearse_move($1::uuid, $2::int8)", 2, values, REHEARSE_MS, false, NULL);
+	reached = tessera_call_rehearse_move(tessera_ask(tessera_within(tessera_to_config(), REHEARSE_MS), TESSERA_TOLERATE_LOSS),
+										 &donor->row->migration_id, tessera_work_term());
 	if (reached)
 		tessera_round_trip_note(&donor->config, asked);
 	MemoryContextSwitchTo(caller);
@@ -325,16 +326,14 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 void
 tessera_donor_decide(TesseraDonor *donor)
 {
-	const char *values[] = {tessera_donor_id(donor), tessera_work_term()};
-	char	  **columns;
+	TesseraCommitMoveAnswer decided;
 
 	tessera_injection("config_commit");
-	columns = tessera_work_call_within(0, "SELECT c.donor_major, c.recipient_major, (SELECT term FROM tessera.identity)"
-									   " FROM tessera.internal_commit_move($1::uuid, $2::int8) c", 2, values, DECIDE_MS);
+	tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS), &donor->row->migration_id, tessera_work_term(), &decided);
 	donor->known->answered = tessera_now();
 	tessera_injection("config_committed");
-	donor->known->donor_major = pg_strtoint64(columns[0]);
-	donor->known->recipient_major = pg_strtoint64(columns[1]);
-	donor->known->term = pg_strtoint64(columns[2]);
+	donor->known->donor_major = decided.donor_major;
+	donor->known->recipient_major = decided.recipient_major;
+	donor->known->term = decided.config_term;
 	donor->known->decided = true;
 }

@@ -12,6 +12,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/injection.h"
+#include "control/calls.h"
 #include "migration/donor_private.h"
 #include "migration/settings.h"
 #include "migration/slot.h"
@@ -286,14 +287,16 @@ check_limits(TesseraDonor *donor)
 }
 
 static void
-raise_recipients_error(char **columns)
+raise_recipients_error(const TesseraRecipientStatusAnswer *status)
 {
-	if (columns[1] != NULL && strlen(columns[1]) == 5)
+	const char *state = status->sqlstate;
+
+	if (state != NULL && strlen(state) == 5)
 		ereport(ERROR,
-				(errcode(MAKE_SQLSTATE(columns[1][0], columns[1][1], columns[1][2], columns[1][3], columns[1][4])),
-				 errmsg("%s", columns[2]),
-				 columns[3] && columns[3][0] ? errdetail("%s", columns[3]) : 0,
-				 columns[4] && columns[4][0] ? errhint("%s", columns[4]) : 0));
+				(errcode(MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4])),
+				 errmsg("%s", status->message),
+				 status->detail && status->detail[0] ? errdetail("%s", status->detail) : 0,
+				 status->hint && status->hint[0] ? errhint("%s", status->hint) : 0));
 	ereport(ERROR,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
 			 errmsg("the recipient's worker has ended")));
@@ -316,14 +319,12 @@ wait_for_recipient(TesseraDonor *donor)
 static void
 ask_status(TesseraDonor *donor)
 {
-	const char *values[] = {tessera_donor_id(donor)};
 	TimestampTz asked = tessera_now();
-	char	  **columns;
+	TesseraRecipientStatusAnswer status;
 	bool		reached;
 
-	reached = tessera_work_ask(donor->row->peer,
-							   "SELECT live, sqlstate, message, detail, hint, waiting_for FROM tessera.internal_recipient_status($1::uuid)", 1, values,
-							   STATUS_MS, false, &columns);
+	reached = tessera_call_recipient_status(tessera_ask(tessera_within(tessera_to_node(donor->row->peer), STATUS_MS), TESSERA_TOLERATE_LOSS),
+											&donor->row->migration_id, &status);
 	donor->status_ms = Min(donor->status_ms * 2, MAX_STATUS_MS);
 	donor->status_due = TimestampTzPlusMilliseconds(tessera_now(), donor->status_ms);
 	if (!reached)
@@ -333,14 +334,14 @@ ask_status(TesseraDonor *donor)
 	}
 	donor->status_lost = 0;
 	tessera_round_trip_note(&donor->recipient, asked);
-	if (columns == NULL || columns[0] == NULL)
+	if (status.live_null)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the recipient no longer knows the migration")));
-	if (columns[0][0] != 't')
-		raise_recipients_error(columns);
+	if (!status.live)
+		raise_recipients_error(&status);
 	if (tessera_my_migration->state == TESSERA_CLONING || strncmp(tessera_my_migration->waiting_for, "recipient: ", 11) == 0)
-		tessera_slot_waiting(columns[5] != NULL && columns[5][0] != '\0' ? psprintf("recipient: %s", columns[5]) : NULL);
+		tessera_slot_waiting(status.waiting_for != NULL && status.waiting_for[0] != '\0' ? psprintf("recipient: %s", status.waiting_for) : NULL);
 }
 
 void
@@ -359,7 +360,6 @@ bool
 tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 {
 	const TesseraMigrationSlot *slot = tessera_my_migration;
-	const char *values[8];
 	TimestampTz asked = tessera_now();
 	MemoryContext caller;
 	bool		told;
@@ -367,15 +367,9 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 	if (!now && tessera_now() < donor->progress_due)
 		return true;
 	caller = MemoryContextSwitchTo(donor->scratch);
-	values[0] = tessera_donor_id(donor);
-	values[1] = tessera_migration_state_name(slot->state);
-	values[2] = psprintf(INT64_FORMAT, slot->rows);
-	values[3] = psprintf(INT64_FORMAT, slot->bytes);
-	values[4] = psprintf(INT64_FORMAT, slot->mods);
-	values[5] = values[6] = NULL;
-	values[7] = slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL;
-	told = tessera_work_ask(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, values,
-							TELL_MS, true, NULL);
+	told = tessera_call_migration_progress(tessera_ask(tessera_within(tessera_to_config(), TELL_MS), TESSERA_TOLERATE_ERRORS), &donor->row->migration_id,
+										   tessera_migration_state_name(slot->state), slot->rows, slot->bytes, slot->mods, NULL, NULL,
+										   slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL);
 	if (told)
 		tessera_round_trip_note(&donor->config, asked);
 	donor->progress_due = TimestampTzPlusMilliseconds(tessera_now(), told ? PROGRESS_MS : PROGRESS_PAUSE_MS);

@@ -26,6 +26,7 @@
 #include "catalog/change.h"
 #include "catalog/chunk.h"
 #include "common/spi_row.h"
+#include "control/calls.h"
 #include "migration/promotion.h"
 #include "migration/ranges.h"
 #include "migration/work.h"
@@ -78,22 +79,17 @@ check_own_address(void)
 
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT tessera.internal_check_address(node_id, $1, extract(epoch FROM pg_postmaster_start_time())::text) FROM tessera.identity", SPI_OK_SELECT, 1, (Oid[]) {INT4OID},
+	tessera_spi_run("SELECT tessera_internal.check_address(node_id, $1, extract(epoch FROM pg_postmaster_start_time())::text) FROM tessera.identity", SPI_OK_SELECT, 1, (Oid[]) {INT4OID},
 					(Datum[]) {Int32GetDatum((int32) GetWALInsertionTimeLine())}, NULL);
 	tessera_spi_end(&spi);
 	tessera_work_commit();
 }
 
-/* The answer of a node; NULL: it has none, or, unless it must, cannot be asked. */
-static char **
-ask(int32 node_id, const char *sql, int nparams, const char *const *values, bool must)
+/* A node that must answer, or one that is asked and may fail to. */
+static TesseraCallTarget
+witness_target(int32 node_id, bool must)
 {
-	char	  **answer = NULL;
-
-	if (must)
-		return tessera_work_call(node_id, sql, nparams, values);
-	(void) tessera_work_ask(node_id, sql, nparams, values, ASK_MS, true, &answer);
-	return answer;
+	return must ? tessera_to_node(node_id) : tessera_ask(tessera_within(tessera_to_node(node_id), ASK_MS), TESSERA_TOLERATE_ERRORS);
 }
 
 /* Every node's term, and what it knows of the servers of all nodes; shards must answer unless forced. */
@@ -113,7 +109,7 @@ ask_terms(Merge *merge)
 	{
 		const TesseraNode *node = tessera_routing_node_at(routing, i);
 		Witness    *witness;
-		char	  **answer;
+		TesseraKnownTermsAnswer answer;
 
 		if (node->node_id == merge->self)
 			continue;
@@ -121,12 +117,10 @@ ask_terms(Merge *merge)
 		witness->node_id = node->node_id;
 		witness->name = pstrdup(NameStr(node->name));
 		witness->is_shard = node->is_shard;
-		answer = ask(node->node_id, "SELECT greatest(term, promised_term), (SELECT jsonb_object_agg(node_id, incarnation) FROM tessera.node) FROM tessera.identity", 0, NULL,
-					 !merge->force && node->is_shard);
-		if (answer == NULL || answer[0] == NULL)
+		if (!tessera_call_known_terms(witness_target(node->node_id, !merge->force && node->is_shard), &answer))
 			continue;
-		merge->term = Max(merge->term, pg_strtoint64(answer[0]));
-		witness->incarnations = answer[1];
+		merge->term = Max(merge->term, answer.term);
+		witness->incarnations = answer.incarnations;
 	}
 	merge->term++;
 	tessera_work_commit();
@@ -135,15 +129,13 @@ ask_terms(Merge *merge)
 static void
 ask_facts(Merge *merge)
 {
-	const char *values[] = {psprintf(INT64_FORMAT, merge->term)};
-	const char *sql = "SELECT tessera.internal_merge_facts($1::int8)";
-
 	for (int i = 0; i < merge->nwitnesses; i++)
 	{
 		Witness    *witness = &merge->witnesses[i];
-		char	  **answer = witness->is_shard ? ask(witness->node_id, sql, 1, values, !merge->force) : NULL;
 
-		witness->facts = answer ? answer[0] : NULL;
+		witness->facts = NULL;
+		if (witness->is_shard)
+			(void) tessera_call_merge_facts(witness_target(witness->node_id, !merge->force), merge->term, &witness->facts);
 	}
 }
 
@@ -274,7 +266,7 @@ add_flights(Merge *merge, const char *sql, const char *facts)
 static void
 collect_flights(Merge *merge)
 {
-	add_flights(merge, "SELECT tessera.internal_migration_request(migration_id), false, false FROM tessera.migration WHERE state = 'running' AND $1 IS NOT NULL",
+	add_flights(merge, "SELECT tessera_internal.migration_request(migration_id), false, false FROM tessera.migration WHERE state = 'running' AND $1 IS NOT NULL",
 				"");
 	for (int i = 0; i < merge->nwitnesses; i++)
 	{
@@ -499,5 +491,5 @@ tessera_recover_catalog(bool force)
 	write_term(&merge);
 	tessera_work_commit();
 	for (int i = 0; i < merge.nwitnesses; i++)
-		(void) ask(merge.witnesses[i].node_id, "SELECT tessera.reload_routing()", 0, NULL, false);
+		(void) tessera_call_reload_routing(witness_target(merge.witnesses[i].node_id, false), NULL);
 }

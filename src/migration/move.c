@@ -30,6 +30,7 @@
 #include "catalog/far_code.h"
 #include "common/injection.h"
 #include "common/version_compat.h"
+#include "control/calls.h"
 #include "migration/data.h"
 #include "migration/migration.h"
 #include "migration/orphans.h"
@@ -58,7 +59,8 @@ typedef struct Move
 	TesseraKeySpace *ks;
 	bool		verify;			/* by content */
 	const char *shard;			/* where to */
-	char	   *id;				/* of the migration, as text */
+	pg_uuid_t	migration_id;
+	char	   *id;				/* the same as text */
 	char	   *part_min;		/* what it moves: the whole range, or the part of one shard */
 	char	   *part_max;
 	char	   *far_code;		/* what of the group may reach rows of other shards; NULL: nothing */
@@ -180,7 +182,6 @@ hand_over(const Move *move, const char *request)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	const char *values[] = {move->id, request};
 	ErrorData  *volatile error = NULL;
 
 	BeginInternalSubTransaction(NULL);
@@ -188,9 +189,9 @@ hand_over(const Move *move, const char *request)
 	PG_TRY();
 	{
 		tessera_injection("caller_registered");
-		tessera_work_call(move->donor, "SELECT tessera.internal_donate($1::uuid, $2::jsonb)", 2, values);
+		tessera_call_donate(tessera_to_node(move->donor), &move->migration_id, request);
 		tessera_injection("caller_donated");
-		tessera_work_call(move->donor, "SELECT tessera.internal_start_donor($1::uuid)", 1, values);
+		tessera_call_start_donor(tessera_to_node(move->donor), &move->migration_id);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -206,7 +207,7 @@ hand_over(const Move *move, const char *request)
 	if (error == NULL)
 		return;
 	if (!move->joined)
-		tessera_orphan_abandon(move->id);
+		tessera_orphan_abandon(&move->migration_id);
 	ReThrowError(error);
 }
 
@@ -214,26 +215,23 @@ hand_over(const Move *move, const char *request)
 static bool
 register_move(Move *move, const char *min, const char *max, const char *position)
 {
-	const char *values[] = {
-		tessera_work_uuid(&move->table->table_id), min, max, position, move->shard, psprintf(INT64_FORMAT, move->routing->promised_term),
-		move->verify ? "true" : "false"
-	};
-	char	  **columns;
+	TesseraRegisterMigrationAnswer registered;
 
-	columns = tessera_work_call(0, "SELECT migration_id, donor, joined, request, part_min, part_max FROM tessera.internal_register_migration($1::uuid, $2::tessera.bound,"
-								" $3::tessera.bound, $4::tessera.bound, $5, $6::int8, $7::bool)", 7, values);
-	if (columns == NULL || columns[0] == NULL)
+	tessera_call_register_migration(tessera_to_config(), &move->table->table_id, min, max, position, move->shard, move->routing->promised_term, move->verify,
+									&registered);
+	if (registered.migration_id == NULL)
 		return false;
-	move->id = columns[0];
-	move->donor = pg_strtoint32(columns[1]);
-	move->joined = columns[2][0] == 't';
-	move->part_min = columns[4];
-	move->part_max = columns[5];
+	move->migration_id = *registered.migration_id;
+	move->id = tessera_work_uuid(registered.migration_id);
+	move->donor = registered.donor;
+	move->joined = registered.joined;
+	move->part_min = registered.part_min;
+	move->part_max = registered.part_max;
 	if (move->joined)
 		ereport(NOTICE,
 				(errmsg("the same migration runs already, waiting for it"),
 				 errdetail("Migration %s.", move->id)));
-	hand_over(move, columns[3]);
+	hand_over(move, registered.request);
 	return true;
 }
 
@@ -254,30 +252,29 @@ raise_outcome(const char *id, const char *sqlstate, const char *message, const c
 
 /* By the config node's row: true if committed, ERROR if aborted, false while it is open. */
 static bool
-outcome_of_config(const char *id)
+outcome_of_config(const Move *move)
 {
-	const char *values[] = {id};
-	char	  **columns = tessera_work_call_within(0, "SELECT state, error FROM tessera.internal_migration_state($1::uuid)", 1, values, ANSWER_MS);
+	TesseraMigrationStateAnswer known;
 	char	   *error;
 
-	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") == 0)
+	tessera_call_migration_state(tessera_within(tessera_to_config(), ANSWER_MS), &move->migration_id, &known);
+	if (known.state == NULL || strcmp(known.state, "running") == 0)
 		return false;
-	if (strcmp(columns[0], "committed") == 0)
+	if (strcmp(known.state, "committed") == 0)
 		return true;
-	error = columns[1];
+	error = known.error;
 	if (error != NULL && strlen(error) > 7 && error[5] == ':')
-		raise_outcome(id, pnstrdup(error, 5), error + 7, NULL, NULL);
-	raise_outcome(id, NULL, error, NULL, NULL);
+		raise_outcome(move->id, pnstrdup(error, 5), error + 7, NULL, NULL);
+	raise_outcome(move->id, NULL, error, NULL, NULL);
 	return false;
 }
 
 /* The donor's answer, in a subtransaction: false if it cannot be reached now (it may be restarting). */
 static bool
-ask_donor(const Move *move, char ***columns)
+ask_donor(const Move *move, TesseraWaitMigrationAnswer *answer)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	const char *values[] = {move->id, psprintf("%d", POLL_MS)};
 	uint32		held = QueryCancelHoldoffCount;
 	volatile bool reached = true;
 
@@ -285,8 +282,7 @@ ask_donor(const Move *move, char ***columns)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		*columns = tessera_work_call_within(move->donor, "SELECT state, sqlstate, message, detail, hint FROM tessera.internal_wait_migration($1::uuid, $2::int4)",
-											2, values, ANSWER_MS);
+		tessera_call_wait_migration(tessera_within(tessera_to_node(move->donor), ANSWER_MS), &move->migration_id, POLL_MS, answer);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -318,16 +314,16 @@ ask_donor(const Move *move, char ***columns)
 static bool
 poll(Move *move)
 {
-	char	  **columns = NULL;
+	TesseraWaitMigrationAnswer answer;
 
-	if (ask_donor(move, &columns))
+	if (ask_donor(move, &answer))
 	{
 		move->lost = 0;
-		if (strcmp(columns[0], "committed") == 0)
+		if (strcmp(answer.state, "committed") == 0)
 			return true;
-		if (strcmp(columns[0], "aborted") == 0)
-			raise_outcome(move->id, columns[1], columns[2], columns[3], columns[4]);
-		if (strcmp(columns[0], "unknown") != 0)
+		if (strcmp(answer.state, "aborted") == 0)
+			raise_outcome(move->id, answer.sqlstate, answer.message, answer.detail, answer.hint);
+		if (strcmp(answer.state, "unknown") != 0)
 			return false;
 	}
 	else
@@ -345,7 +341,7 @@ poll(Move *move)
 	}
 
 	/* its process has ended without a result, or the donor was restarted: it is settled there, and decided on the config node */
-	if (outcome_of_config(move->id))
+	if (outcome_of_config(move))
 		return true;
 	tessera_work_sleep(RESTART_POLL_MS);
 	return false;
@@ -353,12 +349,12 @@ poll(Move *move)
 
 /* by: the statement that it makes way for, or NULL. false: it has no process. */
 static bool
-ask_to_cancel(const char *id, int32 donor, const char *by)
+ask_to_cancel(const pg_uuid_t *id, int32 donor, const char *by)
 {
-	const char *values[] = {id, by};
-	char	  **columns = tessera_work_call_within(donor, "SELECT tessera.internal_cancel_migration($1::uuid, $2)", 2, values, ANSWER_MS);
+	bool		asked;
 
-	return columns != NULL && columns[0] != NULL && columns[0][0] == 't';
+	tessera_call_cancel_migration(tessera_within(tessera_to_node(donor), ANSWER_MS), id, by, &asked);
+	return asked;
 }
 
 /* The statement is being cancelled: so is the migration that it has begun. Ends by an error, or returns whether the migration was committed all the same. */
@@ -369,7 +365,7 @@ cancel_and_wait(Move *move)
 	bool		committed = false;
 
 	if (!move->joined)
-		(void) ask_to_cancel(move->id, move->donor, NULL);
+		(void) ask_to_cancel(&move->migration_id, move->donor, NULL);
 	while (!move->joined && waited < CANCEL_WAIT_MS && !(committed = poll(move)))
 		waited += POLL_MS;
 	return committed;
@@ -602,42 +598,44 @@ tessera_move_chunk(PG_FUNCTION_ARGS)
 Datum
 tessera_cancel_migration(PG_FUNCTION_ARGS)
 {
-	const char *id = tessera_work_uuid(PG_GETARG_UUID_P(0));
-	const char *values[] = {id, psprintf("%d", POLL_MS)};
-	char	  **columns;
+	const pg_uuid_t *migration_id = PG_GETARG_UUID_P(0);
+	const char *id = tessera_work_uuid(migration_id);
+	TesseraMigrationStateAnswer known;
 	int32		donor;
 
 	if (tessera_routing() == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is not a node of a cluster")));
-	columns = tessera_work_call(0, "SELECT state, donor FROM tessera.internal_migration_state($1::uuid)", 1, values);
-	if (columns == NULL || columns[0] == NULL)
+	tessera_call_migration_state(tessera_to_config(), migration_id, &known);
+	if (known.state == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("migration %s does not exist", id),
 				 errhint("tessera.migrations lists them, on the config node.")));
-	if (strcmp(columns[0], "running") != 0)
+	if (strcmp(known.state, "running") != 0)
 	{
 		ereport(NOTICE,
-				(errmsg("migration %s has ended: %s", id, columns[0])));
+				(errmsg("migration %s has ended: %s", id, known.state)));
 		PG_RETURN_BOOL(false);
 	}
-	donor = pg_strtoint32(columns[1]);
-	if (!ask_to_cancel(id, donor, NULL))
+	donor = known.donor;
+	if (!ask_to_cancel(migration_id, donor, NULL))
 		ereport(NOTICE,
 				(errmsg("migration %s has no process; its donor settles it", id)));
 	for (int waited = 0; waited < CANCEL_WAIT_MS; waited += POLL_MS)
 	{
+		TesseraWaitMigrationAnswer answer;
+
 		CHECK_FOR_INTERRUPTS();
-		columns = tessera_work_call_within(donor, "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, values, ANSWER_MS);
-		if (strcmp(columns[0], "aborted") == 0 || strcmp(columns[0], "committed") == 0)
-			PG_RETURN_BOOL(columns[0][0] == 'a');
-		if (strcmp(columns[0], "unknown") != 0)
+		tessera_call_wait_migration(tessera_within(tessera_to_node(donor), ANSWER_MS), migration_id, POLL_MS, &answer);
+		if (strcmp(answer.state, "aborted") == 0 || strcmp(answer.state, "committed") == 0)
+			PG_RETURN_BOOL(strcmp(answer.state, "aborted") == 0);
+		if (strcmp(answer.state, "unknown") != 0)
 			continue;
-		columns = tessera_work_call(0, "SELECT state FROM tessera.internal_migration_state($1::uuid)", 1, values);
-		if (columns != NULL && columns[0] != NULL && strcmp(columns[0], "running") != 0)
-			PG_RETURN_BOOL(columns[0][0] == 'a');
+		tessera_call_migration_state(tessera_to_config(), migration_id, &known);
+		if (known.state != NULL && strcmp(known.state, "running") != 0)
+			PG_RETURN_BOOL(strcmp(known.state, "aborted") == 0);
 		tessera_work_sleep(RESTART_POLL_MS);
 	}
 	ereport(ERROR,
@@ -652,30 +650,28 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 void
 tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
 {
-	const char *values[] = {groups};
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 
 	for (;;)
 	{
-		char	  **columns = tessera_work_call_within(0, "SELECT migration_id, donor, \"table\" FROM tessera.internal_running_migration($1::uuid[])", 1,
-													 values, ANSWER_MS);
-		const char *wait[] = {NULL, psprintf("%d", POLL_MS)};
+		TesseraRunningMigrationAnswer running;
+		TesseraWaitMigrationAnswer answer;
 
-		if (columns == NULL || columns[0] == NULL)
+		tessera_call_running_migration(tessera_within(tessera_to_config(), ANSWER_MS), groups, &running);
+		if (running.migration_id == NULL)
 			return;
 		CHECK_FOR_INTERRUPTS();
 		if (GetCurrentTimestamp() >= deadline)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("a migration of table %s has not ended within %d ms", columns[2] ? columns[2] : "?", timeout_ms),
-					 errdetail("Migration %s was asked to end for the statement; where the config node was told to commit, only its answer ends it.", columns[0]),
+					 errmsg("a migration of table %s has not ended within %d ms", running.table ? running.table : "?", timeout_ms),
+					 errdetail("Migration %s was asked to end for the statement; where the config node was told to commit, only its answer ends it.",
+							   tessera_work_uuid(running.migration_id)),
 					 errhint("Look at tessera.migrations, and run the statement again when it has ended.")));
 		/* each time: a worker that was about to start hears of it, too */
-		(void) ask_to_cancel(columns[0], pg_strtoint32(columns[1]), by);
-		wait[0] = columns[0];
-		columns = tessera_work_call_within(pg_strtoint32(columns[1]), "SELECT state FROM tessera.internal_wait_migration($1::uuid, $2::int4)", 2, wait,
-										   ANSWER_MS);
-		if (strcmp(columns[0], "running") != 0)
+		(void) ask_to_cancel(running.migration_id, running.donor, by);
+		tessera_call_wait_migration(tessera_within(tessera_to_node(running.donor), ANSWER_MS), running.migration_id, POLL_MS, &answer);
+		if (strcmp(answer.state, "running") != 0)
 			tessera_work_sleep(RETRY_MS);
 	}
 }

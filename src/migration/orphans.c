@@ -26,6 +26,7 @@
 #include "common/process_exit.h"
 #include "common/spi_row.h"
 #include "common/worker.h"
+#include "control/calls.h"
 #include "migration/orphans.h"
 #include "migration/work.h"
 #include "routing/routing.h"
@@ -73,11 +74,9 @@ tessera_internal_abandon_migration(PG_FUNCTION_ARGS)
 }
 
 void
-tessera_orphan_abandon(const char *migration_id)
+tessera_orphan_abandon(const pg_uuid_t *migration_id)
 {
-	const char *values[] = {migration_id};
-
-	(void) tessera_work_ask(0, "SELECT tessera.internal_abandon_migration($1::uuid)", 1, values, ASK_MS, true, NULL);
+	(void) tessera_call_abandon_migration(tessera_ask(tessera_within(tessera_to_config(), ASK_MS), TESSERA_TOLERATE_ERRORS), migration_id);
 }
 
 /* Those whose donor has not said anything yet, and those of before that run; in the current context. */
@@ -117,20 +116,19 @@ find_orphans(int *n)
 static void
 fence_orphan(const Orphan *orphan)
 {
-	const char *id = tessera_work_uuid(&orphan->migration_id);
+	const pg_uuid_t *id = &orphan->migration_id;
 	const char *why = "57P01: the migration never reached its donor";
-	const char *fence[] = {id, why, tessera_work_term()};
-	const char *progress[] = {id, "aborted", "0", "0", "0", NULL, why, NULL};
-	char	  **columns = NULL;
-	bool		answered = tessera_work_ask(orphan->donor, "SELECT tessera.internal_knows_migration($1::uuid)", 1, &id, ASK_MS, true, &columns);
+	bool		known = true;
+	bool		answered = tessera_call_knows_migration(tessera_ask(tessera_within(tessera_to_node(orphan->donor), ASK_MS), TESSERA_TOLERATE_ERRORS), id, &known);
+	char	   *outcome;
 
-	if (answered ? columns == NULL || columns[0] == NULL || columns[0][0] == 't' : !orphan->abandoned)
+	if (answered ? known : !orphan->abandoned)
 		return;
-	columns = tessera_work_call(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, fence);
-	if (!answered || columns == NULL || columns[0] == NULL || strcmp(columns[0], "aborted") != 0)
+	tessera_call_fence_migration(tessera_to_config(), id, why, tessera_work_term(), &outcome);
+	if (!answered || outcome == NULL || strcmp(outcome, "aborted") != 0)
 		return;
-	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, $8)", 8, progress);
-	tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, 'aborted')", 1, &id);
+	tessera_call_migration_progress(tessera_to_config(), id, "aborted", 0, 0, 0, NULL, why, NULL);
+	tessera_call_acknowledge_migration(tessera_to_config(), id, "aborted", NULL);
 }
 
 /* One of them; an error is logged, and the transaction it was in ended. */

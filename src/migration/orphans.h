@@ -21,6 +21,6 @@ extern void tessera_orphan_caller_gone(int code, Datum arg);
 extern int	tessera_fence_orphans(void);
 
 /* The caller's node: tells the config node, best effort, that nobody stands behind a migration. In a transaction. */
-extern void tessera_orphan_abandon(const char *migration_id);
+extern void tessera_orphan_abandon(const pg_uuid_t *migration_id);
 
 #endif							/* TESSERA_MIGRATION_ORPHANS_H */

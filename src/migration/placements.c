@@ -26,6 +26,7 @@
 #include "catalog/change.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "control/calls.h"
 #include "migration/promotion.h"
 #include "migration/ranges.h"
 #include "migration/rows.h"
@@ -103,27 +104,18 @@ take_registration(int32 incarnation, const char *unfinished)
 static void
 register_server(int32 self)
 {
-	const char *values[5];
-	char	  **answer;
+	TesseraRegisterServerAnswer answer;
 	int32		known;
-	int32		incarnation;
 
 	tessera_work_begin();
 	known = tessera_routing()->incarnation;
-	values[0] = psprintf("%d", self);
-	values[1] = psprintf("%d", own_timeline());
-	values[2] = psprintf("%d", known);
-	values[3] = server_start();
-	values[4] = tessera_work_term();
-	answer = tessera_work_call(0, "SELECT registered, unfinished FROM tessera.internal_register_server($1::int4, $2::int4, $3::int4, $4, $5::int8)", 5, values);
-	incarnation = pg_strtoint32(answer[0]);
-	take_registration(incarnation, answer[1]);
+	tessera_call_register_server(tessera_to_config(), self, own_timeline(), known, server_start(), tessera_work_term(), &answer);
+	take_registration(answer.registered, answer.unfinished);
 	tessera_work_commit();
 
 	tessera_injection("node_registered");
-	values[0] = psprintf("%d", self);
-	if (incarnation != known)
-		(void) tessera_work_ask(0, "SELECT tessera.internal_announce_server($1::int4)", 1, values, ANNOUNCE_MS, true, NULL);
+	if (answer.registered != known)
+		(void) tessera_call_announce_server(tessera_ask(tessera_within(tessera_to_config(), ANNOUNCE_MS), TESSERA_TOLERATE_ERRORS), self);
 }
 
 static void
@@ -245,12 +237,11 @@ static Received *
 moves_to(int32 self, const pg_uuid_t *group_id, int *n)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	const char *values[] = {tessera_work_uuid(group_id), psprintf("%d", self)};
-	char	   *moves = tessera_work_call(0, "SELECT coalesce(jsonb_agg(tessera.internal_migration_request(migration_id) ORDER BY started DESC), '[]')"
-										  " FROM tessera.migration WHERE group_id = $1::uuid AND recipient = $2::int4 AND state = 'committed'", 2, values)[0];
+	char	   *moves;
 	Received   *received;
 	TesseraSpi	spi;
 
+	tessera_call_moves_received(tessera_to_config(), group_id, self, &moves);
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
 	*n = (int) tessera_spi_run("SELECT tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), r->>'migration_id'"
@@ -272,9 +263,10 @@ moves_to(int32 self, const pg_uuid_t *group_id, int *n)
 static void
 return_move(const Received *move)
 {
-	const char *values[] = {move->id, tessera_work_term()};
+	bool		returned;
 
-	if (tessera_work_call(0, "SELECT tessera.internal_return_move($1::uuid, $2::int8)", 2, values)[0][0] != 't')
+	tessera_call_return_move(tessera_to_config(), tessera_call_to_uuid(move->id), tessera_work_term(), &returned);
+	if (!returned)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("rows of the range from %s to %s were moved to this shard, and are lost with its old primary",

@@ -149,7 +149,7 @@ claim_node(bool replaced)
 
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("UPDATE tessera.identity SET timeline = 0, incarnation = 0, backup_label = tessera.internal_backup_label()", SPI_OK_UPDATE, 0, NULL, NULL, NULL);
+	tessera_spi_run("UPDATE tessera.identity SET timeline = 0, incarnation = 0, backup_label = tessera_internal.backup_label()", SPI_OK_UPDATE, 0, NULL, NULL, NULL);
 	tessera_spi_run("UPDATE tessera.node AS n SET timeline = 0 FROM tessera.identity AS i WHERE n.node_id = i.node_id AND i.is_config", SPI_OK_UPDATE, 0, NULL,
 					NULL, NULL);
 	tessera_spi_end(&spi);

@@ -242,7 +242,7 @@ insert_migration(const Request *request, pg_uuid_t *id)
 static char *
 request_text(const pg_uuid_t *id)
 {
-	tessera_spi_run("SELECT tessera.internal_migration_request($1)::text", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
+	tessera_spi_run("SELECT tessera_internal.migration_request($1)::text", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 	return spi_row_text(0, 1);
 }
 

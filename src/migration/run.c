@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "control/calls.h"
 #include "migration/donor.h"
 #include "migration/migration.h"
 #include "migration/promotion.h"
@@ -118,10 +119,9 @@ peer_of(const pg_uuid_t *migration_id)
 static void
 explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 {
-	const char *values[] = {tessera_work_uuid(migration_id)};
 	TimestampTz deadline = TimestampTzPlusMilliseconds(tessera_now(), EXPLAIN_MS);
 	int32		peer;
-	char	  **columns = NULL;
+	TesseraRecipientStatusAnswer status = {0};
 
 	if (gate_closed || tessera_slot_cancelled() || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
 		return;
@@ -129,21 +129,21 @@ explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 	/* its worker may be about to end */
 	while (peer != 0 && tessera_now() < deadline)
 	{
-		if (!tessera_work_ask(peer, "SELECT live, sqlstate, message, detail, hint FROM tessera.internal_recipient_status($1::uuid)", 1, values, EXPLAIN_MS, true, &columns))
+		if (!tessera_call_recipient_status(tessera_ask(tessera_within(tessera_to_node(peer), EXPLAIN_MS), TESSERA_TOLERATE_ERRORS), migration_id, &status))
 		{
 			error->hint = pstrdup("Its node cannot be asked for the reason: see its server's log.");
 			return;
 		}
-		if (columns == NULL || columns[0] == NULL || columns[1] != NULL || columns[0][0] != 't')
+		if (status.sqlstate != NULL || !status.live)
 			break;
 		tessera_work_sleep(EXPLAIN_POLL_MS);
 	}
-	if (columns == NULL || columns[1] == NULL || strlen(columns[1]) != 5)
+	if (status.sqlstate == NULL || strlen(status.sqlstate) != 5)
 		return;
-	error->sqlerrcode = MAKE_SQLSTATE(columns[1][0], columns[1][1], columns[1][2], columns[1][3], columns[1][4]);
-	error->message = columns[2] != NULL ? columns[2] : error->message;
-	error->detail = columns[3];
-	error->hint = columns[4];
+	error->sqlerrcode = MAKE_SQLSTATE(status.sqlstate[0], status.sqlstate[1], status.sqlstate[2], status.sqlstate[3], status.sqlstate[4]);
+	error->message = status.message != NULL ? status.message : error->message;
+	error->detail = status.detail;
+	error->hint = status.hint;
 }
 
 /* The same, errors caught: what is known must not get lost. */

@@ -23,6 +23,7 @@
 #include "common/durable.h"
 #include "common/injection.h"
 #include "common/worker.h"
+#include "control/calls.h"
 #include "migration/data.h"
 #include "migration/place.h"
 #include "migration/settle.h"
@@ -41,12 +42,6 @@ typedef struct Outcome
 } Outcome;
 
 
-static const char *
-number(int64 value)
-{
-	return psprintf(INT64_FORMAT, value);
-}
-
 char *
 tessera_settle_error(const char *sqlstate, const char *message, const char *detail)
 {
@@ -59,56 +54,46 @@ tessera_settle_error(const char *sqlstate, const char *message, const char *deta
 static void
 fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
 {
-	const char *values[] = {tessera_work_uuid(migration_id), known->error, tessera_work_term()};
-	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values, GATE_CALL_MS);
+	TesseraMigrationStateAnswer decided;
+	char	   *answer;
 
-	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
+	tessera_call_fence_migration(tessera_within(tessera_to_config(), GATE_CALL_MS), migration_id, known->error, tessera_work_term(), &answer);
+	outcome->committed = answer != NULL && strcmp(answer, "committed") == 0;
 	if (!outcome->committed)
 		return;
-	columns = tessera_work_call(0, "SELECT donor_major, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
-	outcome->acknowledged = columns == NULL || columns[0] == NULL || columns[1] == NULL;
+	tessera_call_migration_state(tessera_to_config(), migration_id, &decided);
+	outcome->acknowledged = decided.donor_major_null || decided.recipient_major_null;
 	if (outcome->acknowledged)
 		return;
-	outcome->donor_major = pg_strtoint64(columns[0]);
-	outcome->recipient_major = pg_strtoint64(columns[1]);
-	outcome->term = pg_strtoint64(columns[2]);
+	outcome->donor_major = decided.donor_major;
+	outcome->recipient_major = decided.recipient_major;
+	outcome->term = decided.term;
 }
 
 /* lazily: while gates are closed; it must be told again, durably, before the outcome is acknowledged. */
 static void
 tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazily)
 {
-	const char *values[] = {
-		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term),
-		lazily ? "true" : "false"
-	};
-
-	tessera_work_call_within(row->peer, "SELECT tessera.internal_release_recipient($1::uuid, $2, $3::int8, $4::int8, $5::bool)", 5, values, GATE_CALL_MS);
+	tessera_call_release_recipient(tessera_within(tessera_to_node(row->peer), GATE_CALL_MS), &row->migration_id, outcome->committed ? "committed" : "aborted",
+								   outcome->recipient_major, outcome->term, lazily);
 }
 
 /* What the config node keeps about the migration. */
 static void
 report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committed)
 {
-	const char *values[] = {
-		tessera_work_uuid(&row->migration_id),
-		committed ? tessera_migration_state_name(TESSERA_DONE) : tessera_migration_state_name(TESSERA_ABORTED),
-		number(known->rows), number(known->bytes), number(known->mods),
-		known->pause_ms < 0 ? NULL : psprintf("%.3f", known->pause_ms),
-		committed ? NULL : known->error
-	};
-
-	tessera_work_call(0, "SELECT tessera.internal_migration_progress($1::uuid, $2, $3::int8, $4::int8, $5::int8, $6::float8, $7, NULL)", 7, values);
+	tessera_call_migration_progress(tessera_to_config(), &row->migration_id, tessera_migration_state_name(committed ? TESSERA_DONE : TESSERA_ABORTED), known->rows,
+									known->bytes, known->mods, known->pause_ms < 0 ? NULL : &known->pause_ms, committed ? NULL : known->error, NULL);
 }
 
 /* The outcome is carried out on both sides; the config node forgets it. false: it has become another one, as the recipient has lost the rows. */
 static bool
 acknowledge(const TesseraMigrationRow *row, bool committed)
 {
-	const char *values[] = {tessera_work_uuid(&row->migration_id), committed ? "committed" : "aborted"};
-	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, $2)", 2, values);
+	bool		accepted;
 
-	return columns == NULL || columns[0] == NULL || columns[0][0] == 't';
+	tessera_call_acknowledge_migration(tessera_to_config(), &row->migration_id, committed ? "committed" : "aborted", &accepted);
+	return accepted;
 }
 
 /* A committed migration that the config node counts as aborted after a promotion: the rows are still here. */
@@ -206,7 +191,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		tell_recipient(row, outcome, false);
 	/* the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range (D2) */
 	tessera_slot_waiting("recipient's standbys");
-	tessera_work_call(row->peer, "SELECT tessera.internal_await_standbys()", 0, NULL);
+	tessera_call_await_standbys(tessera_to_node(row->peer));
 	tessera_slot_waiting(NULL);
 }
 
@@ -259,7 +244,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 
 	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
 		outcome.committed = false;
-	else if (known->decided && known->term >= pg_strtoint64(tessera_work_term()))
+	else if (known->decided && known->term >= tessera_work_term())
 	{
 		outcome.committed = true;
 		outcome.donor_major = known->donor_major;
@@ -328,17 +313,17 @@ tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 ma
 bool
 tessera_follow_outcome(const pg_uuid_t *migration_id)
 {
-	const char *values[] = {tessera_work_uuid(migration_id)};
-	char	  **columns = tessera_work_call(0, "SELECT state, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
+	TesseraMigrationStateAnswer decided;
 	bool		committed;
 
-	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") == 0)
+	tessera_call_migration_state(tessera_to_config(), migration_id, &decided);
+	if (decided.state == NULL || strcmp(decided.state, "running") == 0)
 		return false;
-	committed = strcmp(columns[0], "committed") == 0;
-	if (committed && columns[1] == NULL)
+	committed = strcmp(decided.state, "committed") == 0;
+	if (committed && decided.recipient_major_null)
 		return false;
 	tessera_work_begin();
-	tessera_settle_recipient(migration_id, committed, columns[1] ? pg_strtoint64(columns[1]) : 0, columns[2] ? pg_strtoint64(columns[2]) : 0);
+	tessera_settle_recipient(migration_id, committed, decided.recipient_major, decided.term);
 	tessera_work_commit();
 	tessera_work_refresh();
 	return true;

@@ -17,14 +17,11 @@
 #include "utils/snapmgr.h"
 
 #include "common/durable.h"
-#include "common/injection.h"
-#include "common/version_compat.h"
+#include "control/call.h"
 #include "migration/slot.h"
 #include "migration/work.h"
-#include "transaction/participant.h"
 
 #define REFRESH_MS 10000
-#define CALL_MS 30000			/* a background process waits for an answer so long at most */
 
 static MemoryContext caller_context = NULL;
 
@@ -83,138 +80,47 @@ tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 	return tessera_work_known_group(group_id, group);
 }
 
-/* S45. Who has locked a row has a transaction id; who holds an LWLock holds interrupts off. Callers' own transactions may have anything. */
-static void
-check_unlocked(void)
-{
-	if (!tessera_injection_points || !tessera_is_background_worker())
-		return;
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || InterruptHoldoffCount > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg_internal("a migration's process calls another node while it may hold locks")));
-}
-
-char **
-tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values)
-{
-	return tessera_work_call_within(node_id, sql, nparams, values, tessera_is_background_worker() ? CALL_MS : 0);
-}
-
 /* Shows whose answer is waited for, unless something else is shown already. */
-static PGresult *
-call_visibly(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms)
+static void
+show_call(int32 node_id, bool begins)
 {
-	bool		shown = tessera_my_migration != NULL && tessera_my_migration->waiting_for[0] == '\0';
-	const TesseraNode *node = shown ? tessera_routing_node(routing, node_id) : NULL;
-	PGresult   *volatile result = NULL;
+	static bool shown = false;
 
-	if (node != NULL)
-		tessera_slot_waiting(psprintf("answer of node %s", NameStr(node->name)));
-	PG_TRY();
+	if (begins)
 	{
-		result = tessera_control_call_within(routing, node_id, sql, nparams, values, timeout_ms);
+		const TesseraRouting *routing = tessera_routing();
+		const TesseraNode *node;
+
+		shown = tessera_my_migration != NULL && tessera_my_migration->waiting_for[0] == '\0' && routing != NULL;
+		if (!shown)
+			return;
+		node = node_id != 0 ? tessera_routing_node(routing, node_id) : tessera_routing_config(routing);
+		shown = node != NULL;
+		if (shown)
+			tessera_slot_waiting(psprintf("answer of node %s", NameStr(node->name)));
 	}
-	PG_FINALLY();
+	else if (shown)
 	{
-		if (node != NULL)
-			tessera_slot_waiting(NULL);
+		tessera_slot_waiting(NULL);
+		shown = false;
 	}
-	PG_END_TRY();
-	return result;
 }
 
-char **
-tessera_work_call_within(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms)
+void
+tessera_work_show_calls(void)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	bool		own = !IsTransactionState();
-	const TesseraRouting *routing;
-	PGresult   *result;
-	char	  **columns = NULL;
-
-	check_unlocked();
-	if (own)
-		tessera_work_begin();
-	routing = tessera_routing();
-	if (routing == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database is not a node of a cluster")));
-	if (node_id == 0)
-		node_id = tessera_routing_config(routing)->node_id;
-	result = call_visibly(routing, node_id, sql, nparams, values, timeout_ms);
-	if (PQntuples(result) > 0)
-	{
-		columns = MemoryContextAlloc(caller, sizeof(char *) * Max(PQnfields(result), 1));
-		for (int i = 0; i < PQnfields(result); i++)
-			columns[i] = PQgetisnull(result, 0, i) ? NULL : MemoryContextStrdup(caller, PQgetvalue(result, 0, i));
-	}
-	if (own)
-		tessera_work_commit();
-	return columns;
+	tessera_call_observer = show_call;
 }
 
-bool
-tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool any_error, char ***columns)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	bool		inside = IsTransactionState();
-	char	  **volatile answer = NULL;
-	volatile bool done = false;
-
-	if (inside)
-		BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(caller);
-	PG_TRY();
-	{
-		answer = tessera_work_call_within(node_id, sql, nparams, values, timeout_ms);
-		if (inside)
-			ReleaseCurrentSubTransaction();
-		done = true;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-		bool		ends;
-
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		ends = error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
-			(!any_error && ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION);
-		if (ends && !inside)
-			PG_RE_THROW();
-		FlushErrorState();
-		if (inside)
-			RollbackAndReleaseCurrentSubTransaction();
-		else
-			AbortOutOfAnyTransaction();
-		MemoryContextSwitchTo(caller);
-		if (ends)
-			ReThrowError(error);
-		ereport(DEBUG1,
-				(errmsg_internal("call of node %d failed: %s", node_id, error->message)));
-		FreeErrorData(error);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	if (columns != NULL)
-		*columns = answer;
-	return done;
-}
-
-char *
+int64
 tessera_work_term(void)
 {
-	MemoryContext caller = CurrentMemoryContext;
 	bool		own = !IsTransactionState();
-	char	   *term;
+	int64		term;
 
 	if (own)
 		tessera_work_begin();
-	term = MemoryContextStrdup(caller, psprintf(INT64_FORMAT, tessera_routing()->promised_term));
+	term = tessera_routing()->promised_term;
 	if (own)
 		tessera_work_commit();
 	return term;

@@ -1,6 +1,6 @@
 /*
  * work.h
- *	  What the background processes of migrations share: short transactions, and calls of other nodes over the control lane.
+ *	  What the background processes of migrations share: short transactions, and what they know of the cluster.
  */
 #ifndef TESSERA_MIGRATION_WORK_H
 #define TESSERA_MIGRATION_WORK_H
@@ -24,24 +24,11 @@ extern const TesseraRouting *tessera_work_group(const pg_uuid_t *group_id, const
 /* The same without a refresh: for who holds locks. */
 extern const TesseraRouting *tessera_work_known_group(const pg_uuid_t *group_id, const TesseraGroup **group);
 
-/*
- * Calls a node over the control lane: in the current transaction if there is one, else in a short one. Returns the columns of the first row as text (NULL
- * where null) in the caller's memory context, NULL if there is no row. Errors as tessera_control_call. node_id 0: the config node. A background process holds no
- * lock then that others wait for (S45): no transaction id, so no row, and no LWLock; a test server (tessera.injection_points) refuses it.
- */
-extern char **tessera_work_call(int32 node_id, const char *sql, int nparams, const char *const *values);
+/* From now on this process shows whose answer it waits for in its migration's slot (stat_progress_migration.waiting_for). */
+extern void tessera_work_show_calls(void);
 
-/* The same, with a limit in milliseconds to connecting and the answer (tessera_work_call: 30 s in a background process, none elsewhere); 0: none. ERROR 08006. */
-extern char **tessera_work_call_within(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms);
-
-/*
- * The same, but false, and no error, if the node cannot be reached in time (any_error: whatever the error is; never a request to end). The reason is logged at DEBUG1. *columns
- * (if wanted) as above.
- */
-extern bool tessera_work_ask(int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool any_error, char ***columns);
-
-/* The highest config term that this node has seen, as text in the caller's context: a config node of a lower one refuses the call. */
-extern char *tessera_work_term(void);
+/* The highest config term that this node has seen: a config node of a lower one refuses a call. In the current transaction if there is one, else in a short one. */
+extern int64 tessera_work_term(void);
 
 /* Fetches what changed on the config node, outside a transaction; does not wait long, and is content with failure: statements refresh by themselves. */
 extern void tessera_work_refresh(void);

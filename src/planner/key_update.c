@@ -87,7 +87,7 @@ statement_allows(Query *query, TesseraReason *reason)
 					   "Write to the table itself, without FROM; or delete the rows and insert them with their new keys.");
 	foreach(cell, query->targetList)
 	{
-		Node	   *expr = (Node *) lfirst_node(TargetEntry, cell)->expr;
+		Node	   *expr = strip_implicit_coercions((Node *) lfirst_node(TargetEntry, cell)->expr);	/* to a domain */
 
 		if (IsA(expr, FieldStore) || (IsA(expr, SubscriptingRef) && ((SubscriptingRef *) expr)->refassgnexpr))
 			return refused(reason, "it changes the shard key and assigns elements or fields of a column", "Assign the whole column.");

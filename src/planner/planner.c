@@ -28,6 +28,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/change.h"
+#include "catalog/relation.h"
 #include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
@@ -385,7 +386,7 @@ names_other_tables(Node *node, void *context)
 		if (rte->rtekind != RTE_RELATION)
 			return false;
 		schema = get_rel_namespace(rte->relid);
-		return schema != PG_CATALOG_NAMESPACE && schema != get_namespace_oid("tessera", true);
+		return schema != PG_CATALOG_NAMESPACE && !tessera_is_own_schema(schema);
 	}
 	if (IsA(node, FuncExpr))
 	{
@@ -394,7 +395,7 @@ names_other_tables(Node *node, void *context)
 
 		if (tessera_is_replaced(function))
 			return true;
-		if (schema != PG_CATALOG_NAMESPACE && schema != get_namespace_oid("tessera", true))
+		if (schema != PG_CATALOG_NAMESPACE && !tessera_is_own_schema(schema))
 			return true;
 	}
 	if (IsA(node, Query))

@@ -26,8 +26,7 @@
 bool
 tessera_is_replaced(Oid function)
 {
-	return function == F_NEXTVAL || function == F_CURRVAL || function == F_LASTVAL || function == F_SETVAL_REGCLASS_INT8 ||
-		function == F_SETVAL_REGCLASS_INT8_BOOL || function == F_PG_SEQUENCE_LAST_VALUE || tessera_has_stand_in(function);
+	return tessera_stand_in_kind(function) != TESSERA_NO_STAND_IN;
 }
 
 static bool
@@ -191,8 +190,7 @@ replace(Node *node, List *queries)
 	node = expression_tree_mutator(node, replace, queries);
 	if (IsA(node, FuncExpr) && tessera_is_replaced(((FuncExpr *) node)->funcid))
 	{
-		Oid			original = ((FuncExpr *) node)->funcid;
-		Oid			function = tessera_has_stand_in(original) ? tessera_stand_in(original) : tessera_sequence_function(original);
+		Oid			function = tessera_stand_in(((FuncExpr *) node)->funcid);
 
 		if (OidIsValid(function))
 			((FuncExpr *) node)->funcid = function;

@@ -27,6 +27,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/portable.h"
+#include "catalog/relation.h"
 #include "common/version_compat.h"
 #include "planner/ship.h"
 
@@ -128,7 +129,7 @@ function_stays(Oid function, void *arg)
 	}
 	else if (isAnyTempNamespace(get_func_namespace(function)))
 		;						/* only this session has it */
-	else if (volatility == PROVOLATILE_IMMUTABLE || (context->writing && get_func_namespace(function) != get_namespace_oid("tessera", true)))
+	else if (volatility == PROVOLATILE_IMMUTABLE || (context->writing && !tessera_is_own_schema(get_func_namespace(function))))
 		return false;
 	if (context->reason)
 	{
@@ -471,7 +472,8 @@ restore_view(RangeTblEntry *rte, RepairContext *context)
 	{
 		RangeTblEntry *old = linitial(rte->subquery->rtable);
 
-		if (old->rtekind == RTE_RELATION && old->relkind == RELKIND_VIEW && old->alias && strcmp(old->alias->aliasname, "old") == 0)
+		if (old->rtekind == RTE_RELATION && old->relkind == RELKIND_VIEW && !old->inFromCl && old->alias &&
+			strcmp(old->alias->aliasname, "old") == 0)
 			view = old->relid;
 	}
 	if (!OidIsValid(view) || get_rel_relkind(view) != RELKIND_VIEW)
@@ -609,6 +611,90 @@ repair_assignments(Query *query)
 	}
 }
 
+/* ---- what rules leave ---- */
+
+typedef struct ReferentContext
+{
+	Query	   *query;
+	Index		level;			/* of the query, seen from the expression */
+} ReferentContext;
+
+/*
+ * The deparser prints a column by the name that the user has written (varnosyn), which differs from what it is only below the alias of a join. But a
+ * rule's NEW stays in it where the rewriter has put the column of another relation in its place.
+ */
+static bool
+repair_referents(Node *node, ReferentContext *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+	{
+		Var		   *var = (Var *) node;
+
+		if (var->varlevelsup == context->level && var->varnosyn != (Index) var->varno && var->varnosyn > 0 &&
+			var->varnosyn <= list_length(context->query->rtable) && rt_fetch(var->varnosyn, context->query->rtable)->rtekind != RTE_JOIN)
+		{
+			var->varnosyn = var->varno;
+			var->varattnosyn = var->varattno;
+		}
+		return false;
+	}
+	if (IsA(node, Query))
+	{
+		bool		result;
+
+		context->level++;
+		result = query_tree_walker((Query *) node, repair_referents, context, 0);
+		context->level--;
+		return result;
+	}
+	return expression_tree_walker(node, repair_referents, context);
+}
+
+/*
+ * OLD, and the view that a rule is on, are joined without the mark by which the deparser prints FROM, and behind subqueries of the rule's which name
+ * their columns: what cannot name others comes first.
+ */
+static void
+repair_from(Query *query)
+{
+	List	   *first = NIL;
+	List	   *others = NIL;
+	ListCell   *cell;
+
+	foreach(cell, query->jointree->fromlist)
+	{
+		RangeTblRef *reference = lfirst(cell);
+		RangeTblEntry *rte = IsA(reference, RangeTblRef) && reference->rtindex != query->resultRelation ?
+			rt_fetch(reference->rtindex, query->rtable) : NULL;
+
+		if (rte && query->commandType != CMD_INSERT)
+			rte->inFromCl = true;
+		if (rte && (rte->rtekind == RTE_RELATION || (rte->rtekind == RTE_SUBQUERY && !rte->lateral)))
+			first = lappend(first, reference);
+		else
+			others = lappend(others, reference);
+	}
+	query->jointree->fromlist = list_concat(first, others);
+}
+
+/* True if a rule may have put its OLD and NEW among the relations of the query. */
+static bool
+comes_from_rule(const Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		if (rte->alias && strcmp(rte->alias->aliasname, "new") == 0)
+			return true;
+	}
+	return false;
+}
+
 static Node *
 repair_mutator(Node *node, RepairContext *context)
 {
@@ -620,6 +706,13 @@ repair_mutator(Node *node, RepairContext *context)
 		ListCell   *cell;
 
 		repair_assignments(query);
+		if (comes_from_rule(query))
+		{
+			ReferentContext referents = {.query = query};
+
+			(void) query_tree_walker(query, repair_referents, &referents, 0);
+			repair_from(query);
+		}
 
 		foreach(cell, query->rtable)
 		{

@@ -414,6 +414,9 @@ order_by_source(Query *insert)
 	source = rt_fetch(rti, insert->rtable);
 	if ((source->rtekind != RTE_SUBQUERY && source->rtekind != RTE_VALUES) || source_columns(source) != list_length(insert->targetList))
 		return false;
+	/* or a rule's INSERT ... VALUES reads the view's rows, which is not how it can be written */
+	if (source->rtekind == RTE_SUBQUERY && strcmp(source->eref->aliasname, "*SELECT*") != 0)
+		return false;
 	for (int column = 1; column <= list_length(insert->targetList); column++)
 	{
 		ListCell   *cell;
@@ -428,7 +431,7 @@ order_by_source(Query *insert)
 	return true;
 }
 
-/* True if each INSERT of the statement can be printed with its source. */
+/* True if each INSERT of the statement can be printed with its source. Conditions, which only a rule can give it, cannot be. */
 static bool
 inserts_print(Query *query)
 {
@@ -441,7 +444,7 @@ inserts_print(Query *query)
 		if (IsA(cte, Query) && !inserts_print(cte))
 			return false;
 	}
-	return query->commandType != CMD_INSERT || query->jointree->fromlist == NIL || order_by_source(query);
+	return query->commandType != CMD_INSERT || (query->jointree->quals == NULL && (query->jointree->fromlist == NIL || order_by_source(query)));
 }
 
 /* Several rows of VALUES are computed here, one by one, as a single row is. */

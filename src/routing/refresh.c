@@ -234,7 +234,7 @@ connect_config(const TesseraRouting *routing)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the address of the config node is not known")));
-	return tessera_connection_open(config != NULL ? config->node_id : 0, config != NULL ? NameStr(config->name) : "config node", address, 1, NULL);
+	return tessera_connection_open(config != NULL ? config->node_id : 0, config != NULL ? NameStr(config->name) : "config node", address, 1, NULL, NULL);
 }
 
 /* True if the chunks of all groups are sound here. */
@@ -258,7 +258,7 @@ fetch_changes(TesseraConnection *connection, TesseraRefresh *refresh)
 {
 	const char *values[1] = {tessera_refresh_known(refresh)};
 	TesseraCommand changes = {
-		.sql = "SELECT kind, group_id, data FROM tessera.internal_catalog_changes($1::pg_catalog.jsonb)",
+		.sql = "SELECT kind, group_id, data FROM tessera_internal.catalog_changes($1::pg_catalog.jsonb)",
 		.nparams = 1,.values = values,.single_row = true,.handler = take_rows,.arg = refresh
 	};
 
@@ -301,7 +301,7 @@ fetch(TesseraRefresh *refresh)
 {
 	TesseraConnection *volatile connection = NULL;
 	char	   *token = NULL;
-	TesseraCommand ask_token = {.sql = "SELECT tessera.internal_catalog_token()",.handler = keep_token,.arg = &token};
+	TesseraCommand ask_token = {.sql = "SELECT tessera_internal.catalog_token()",.handler = keep_token,.arg = &token};
 
 	StartTransactionCommand();
 	refresh->routing = tessera_routing();

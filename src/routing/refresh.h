@@ -30,7 +30,7 @@ typedef struct TesseraRefresh
 	List	   *patched;		/* of pg_uuid_t *: groups of which only changes come */
 } TesseraRefresh;
 
-/* What this node has, as the argument of tessera.internal_catalog_changes; palloc'd. */
+/* What this node has, as the argument of tessera_internal.catalog_changes; palloc'd. */
 extern char *tessera_refresh_known(TesseraRefresh *refresh);
 
 /*

@@ -81,7 +81,7 @@ tessera_refresh_known(TesseraRefresh *refresh)
 	appendStringInfoString(&known, "}, \"digests\": ");
 
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT tessera.internal_catalog_digests()", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	tessera_spi_run("SELECT tessera_internal.catalog_digests()", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	appendStringInfoString(&known, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	tessera_spi_end(&spi);
 

@@ -58,11 +58,14 @@
 #include "session/origin.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_hello);
+PG_FUNCTION_INFO_V1(tessera_internal_envelope);
 PG_FUNCTION_INFO_V1(tessera_internal_session);
 PG_FUNCTION_INFO_V1(tessera_internal_tell);
 PG_FUNCTION_INFO_V1(tessera_internal_set_statement);
 
 static bool is_internal = false;
+static int32 served_incarnation = 0;	/* of this server when it was last looked at */
+static int64 envelope_term = 0;	/* of the last call's envelope */
 static int	effective_security = 0; /* flags that go with the effective user */
 static int	nesting = 0;
 static HTAB *told = NULL;		/* group_id -> TesseraToldVersion */
@@ -234,7 +237,7 @@ tessera_internal_require(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("this function is called by other nodes only"),
-				 errdetail("The session has not called tessera.internal_hello().")));
+				 errdetail("The session has not called tessera_internal.hello().")));
 	require_top_level(fcinfo);
 }
 
@@ -287,7 +290,7 @@ set_session_defaults(void)
 }
 
 /*
- * internal_hello(cluster uuid, router text, version text, protocol int, node int, pid int, claimed int, expected int): node and pid name the caller's
+ * hello(cluster uuid, router text, version text, protocol int, node int, pid int, claimed int, expected int): node and pid name the caller's
  * backend, claimed is its node's incarnation, expected this node's as the caller knows it. The answer is that of tessera_incarnation_greet; only if
  * it is at least what is expected is this an internal connection.
  */
@@ -318,12 +321,12 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node belongs to another cluster than node \"%s\"", router)));
-	if (installed == NULL || strcmp(installed, version) != 0 || protocol != TESSERA_PROTOCOL)
+	if (installed == NULL || protocol < TESSERA_OLDEST_PROTOCOL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("node \"%s\" has another version of the extension", router),
-				 errdetail("Here it is %s (protocol %d), there %s (protocol %d).", installed ? installed : "none", TESSERA_PROTOCOL, version,
-						   protocol),
+				 errdetail("Here it is %s (protocols %d to %d), there %s (protocol %d).", installed ? installed : "none",
+						   TESSERA_OLDEST_PROTOCOL, TESSERA_PROTOCOL, version, protocol),
 				 errhint("Install one version everywhere and run ALTER EXTENSION tessera UPDATE on each node.")));
 	answer = tessera_incarnation_greet(&identity, PG_GETARG_INT32(4), PG_GETARG_INT32(6), expected);
 	if (answer > 0 && answer >= expected)
@@ -331,8 +334,48 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 		set_session_defaults();
 		is_internal = true;
 		tessera_origin_set(PG_GETARG_INT32(4), PG_GETARG_INT32(5));
+		served_incarnation = identity.incarnation;
 	}
-	PG_RETURN_INT32(answer);
+	{
+		Datum		numbers[2] = {Int32GetDatum(answer), Int32GetDatum(Min(protocol, TESSERA_PROTOCOL))};
+
+		PG_RETURN_ARRAYTYPE_P(construct_array(numbers, 2, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	}
+}
+
+/*
+ * envelope(term int8, incarnation int4): stands in front of a call of the control lane. A server that was replaced since the connection was opened refuses, and a config node of
+ * a lower term than the caller has seen does.
+ */
+Datum
+tessera_internal_envelope(PG_FUNCTION_ARGS)
+{
+	int32		expected = PG_GETARG_INT32(1);
+
+	tessera_internal_require(fcinfo);
+	envelope_term = PG_GETARG_INT64(0);
+	if (expected > served_incarnation)
+	{
+		TesseraIdentity identity;
+
+		if (!tessera_identity_read(&identity) || expected > identity.incarnation)
+		{
+			tessera_incarnation_outdone(expected);
+			ereport(ERROR,
+					(errcode(ERRCODE_TESSERA_FENCED),
+					 errmsg("another server was promoted in the place of this one"),
+					 errdetail("The caller takes this node for incarnation %d.", expected),
+					 errhint("Stop this server.")));
+		}
+		served_incarnation = identity.incarnation;
+	}
+	PG_RETURN_VOID();
+}
+
+int64
+tessera_internal_caller_term(void)
+{
+	return envelope_term;
 }
 
 /* ---- session: settings and effective user ---- */

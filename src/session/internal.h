@@ -2,7 +2,7 @@
  * internal.h
  *	  The shard's side of an internal connection: who the statement runs as, which versions the router routes by, which statement it belongs to.
  *
- * An internal connection is authenticated as a superuser or a member of tessera_internal, and has called tessera.internal_hello. All state is
+ * An internal connection is authenticated as a superuser or a member of tessera_internal, and has called tessera_internal.hello. All state is
  * backend-local C (not settings: a rollback would revert those, doc/design.md#internal-connections) except the effective user and mirrored settings,
  * which a rollback does revert: the router sends them again after any error. The internal_* SQL functions work only as top-level statements of an
  * internal connection (never from inside a function or trigger), so user code that runs on the shard cannot reach them.
@@ -56,6 +56,9 @@ extern void tessera_internal_keep_snapshot(Snapshot snapshot);
  * came straight from it (never from inside what users write).
  */
 extern void tessera_internal_require(FunctionCallInfo fcinfo);
+
+/* The config node's term that the caller of the control lane's call at hand has seen; 0: it has not said. */
+extern int64 tessera_internal_caller_term(void);
 
 /* From _PG_init. */
 extern void tessera_internal_init(void);

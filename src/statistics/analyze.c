@@ -225,7 +225,7 @@ lock_statistics(const TesseraRouting *routing, const TesseraTable *table, int32 
 	{
 		const char *values[1] = {id_text(&table->table_id)};
 
-		(void) tessera_participant_call(routing, first, true, "SELECT tessera.internal_lock_statistics($1)", 1, values);
+		(void) tessera_participant_call(routing, first, true, "SELECT tessera_internal.lock_statistics($1)", 1, values);
 	}
 	(void) tessera_statistics_lock(&table->table_id, true);
 }
@@ -233,7 +233,7 @@ lock_statistics(const TesseraRouting *routing, const TesseraTable *table, int32 
 static void
 send(const TesseraRouting *routing, const TesseraTable *table, const char *text, Answer *answer)
 {
-	static const char *collect = "SELECT tessera.internal_collect_statistics($1)";
+	static const char *collect = "SELECT tessera_internal.collect_statistics($1)";
 	TesseraEnvelope envelope = {.write = true};
 	const char **values = palloc(sizeof(char *));
 

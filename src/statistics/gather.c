@@ -360,7 +360,7 @@ static void
 tell(int32 node_id, MemoryContext context)
 {
 	begin();
-	(void) tessera_control_call_within(tessera_routing(), node_id, "SELECT tessera.internal_wake_statistics()", 0, NULL, CALL_MS);
+	(void) tessera_control_call_within(tessera_routing(), node_id, "SELECT tessera_internal.wake_statistics()", 0, NULL, CALL_MS);
 	commit(context);
 }
 

@@ -52,10 +52,10 @@ PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock_shared);
 PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock_all);
 PG_FUNCTION_INFO_V1(tessera_all_advisory_locks);
 
-#define LOCK_SQL "SELECT tessera.internal_advisory_lock($1, $2, $3, $4, $5, $6)"
-#define UNLOCK_SQL "SELECT tessera.internal_advisory_unlock($1, $2, $3)"
-#define UNLOCK_ALL_SQL "SELECT tessera.internal_advisory_unlock_all()"
-#define LIST_SQL "SELECT * FROM tessera.internal_advisory_locks()"
+#define LOCK_SQL "SELECT tessera_internal.advisory_lock($1, $2, $3, $4, $5, $6)"
+#define UNLOCK_SQL "SELECT tessera_internal.advisory_unlock($1, $2, $3)"
+#define UNLOCK_ALL_SQL "SELECT tessera_internal.advisory_unlock_all()"
+#define LIST_SQL "SELECT * FROM tessera_internal.advisory_locks()"
 
 #define SETTLE_MS 10000			/* so long the home of a key is looked for */
 #define REFRESH_MS 2000
@@ -187,7 +187,7 @@ undo_request(TesseraConnection *connection, int64 request)
 	if (!tessera_connection_alive(connection))
 		return;
 	tessera_connections_reset(&connection, 1, deadline);
-	snprintf(sql, sizeof(sql), "SELECT tessera.internal_advisory_undo(" INT64_FORMAT ")", request);
+	snprintf(sql, sizeof(sql), "SELECT tessera_internal.advisory_undo(" INT64_FORMAT ")", request);
 	if (!tessera_connection_queue_quietly(connection, sql) || !tessera_connection_sync_quietly(connection))
 		return;
 	if (tessera_connections_settle(&connection, 1, deadline) > 0)
@@ -585,10 +585,15 @@ utility(PlannedStmt *statement, const char *text, bool read_only, ProcessUtility
 static void
 object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 {
+	TesseraStandInKind kind;
+
 	if (previous_access)
 		previous_access(access, class, object, sub, arg);
-	if (access != OAT_FUNCTION_EXECUTE || class != ProcedureRelationId || !tessera_has_stand_in(object) ||
-		(advisory_mode != ADVISORY_CLUSTER && tessera_is_advisory_function(object)) || !IsTransactionState() || tessera_routing() == NULL)
+	if (access != OAT_FUNCTION_EXECUTE || class != ProcedureRelationId)
+		return;
+	kind = tessera_stand_in_kind(object);
+	if ((kind != TESSERA_NOTIFICATION && (kind != TESSERA_ADVISORY_LOCK || advisory_mode != ADVISORY_CLUSTER)) || !IsTransactionState() ||
+		tessera_routing() == NULL)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

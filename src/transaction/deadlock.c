@@ -46,8 +46,8 @@
 PG_FUNCTION_INFO_V1(tessera_internal_lock_waits);
 PG_FUNCTION_INFO_V1(tessera_internal_end_wait);
 
-#define WAITS_SQL "SELECT tessera.internal_lock_waits($1)"
-#define END_SQL "SELECT tessera.internal_end_wait($1, $2)"
+#define WAITS_SQL "SELECT tessera_internal.lock_waits($1)"
+#define END_SQL "SELECT tessera_internal.end_wait($1, $2)"
 #define IDLE_MS 1000L
 #define CALL_MS 3000			/* a node that does not answer is left out */
 #define MOST_VICTIMS 16			/* of one round */

@@ -34,15 +34,16 @@
 
 #include "catalog/change.h"
 #include "common/process_exit.h"
+#include "common/injection.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
 #include "common/worker.h"
+#include "control/calls.h"
 #include "transaction/notify.h"
 #include "transaction/transaction_private.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_stat_notifications);
 
-#define NOTIFY_SQL "SELECT tessera.internal_notify($1, $2)"
 #define LISTEN_SQL "LISTEN " TESSERA_NOTIFY_CHANNEL
 
 #define BATCH 200				/* notifications */
@@ -85,6 +86,7 @@ typedef struct Link
 	char	   *conninfo;
 	char	   *hello;
 	int			expected;		/* incarnation */
+	int			protocol;		/* that both speak, once it is greeted */
 	bool		present;		/* in the registry, as of the last look */
 	LinkState	state;
 	bool		answered;		/* and is in state `next` when the other end is ready for another query */
@@ -360,6 +362,7 @@ libpq_trouble(const Link *link)
 static void
 begin_connecting(Link *link)
 {
+	tessera_injection("worker_connecting");
 	if (!AcquireExternalFD())
 	{
 		take_down(link, "too many open files");
@@ -462,7 +465,7 @@ send_batch(Link *link)
 	values[0] = channels.data;
 	values[1] = payloads.data;
 	link->batch = n;
-	send_query(link, LINK_BUSY, NOTIFY_SQL, 2, values);
+	send_query(link, LINK_BUSY, tessera_call_text(&tessera_call_specs[TESSERA_CALL_NOTIFY], link->protocol, NULL), 2, values);
 	pfree(channels.data);
 	pfree(payloads.data);
 }
@@ -480,11 +483,12 @@ take_answer(Link *link, const PGresult *result)
 {
 	bool		good = PQresultStatus(result) == PGRES_TUPLES_OK || PQresultStatus(result) == PGRES_COMMAND_OK;
 	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	int64		greeting;
 
 	switch (link->state)
 	{
 		case LINK_GREETING:
-			if (good && PQntuples(result) == 1 && strtoll(PQgetvalue(result, 0, 0), NULL, 10) >= link->expected)
+			if (good && PQntuples(result) == 1 && tessera_greeting_read(PQgetvalue(result, 0, 0), &greeting, &link->protocol) && greeting >= link->expected)
 			{
 				becomes(link, link == &own ? LINK_GREETED : LINK_READY);
 				link->pause = FIRST_PAUSE;
@@ -612,7 +616,7 @@ describe(Link *link, const TesseraRouting *routing, const TesseraNode *node)
 	namestrcpy(&link->name, NameStr(node->name));
 	if (link->hello)
 		pfree(link->hello);
-	link->hello = MemoryContextStrdup(context, tessera_hello_sql(routing, node));
+	link->hello = MemoryContextStrdup(context, tessera_hello_text(routing, node->incarnation));
 	if (link->conninfo && strcmp(link->conninfo, conninfo) == 0)
 		return;
 	if (link->conninfo)

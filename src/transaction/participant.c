@@ -34,9 +34,8 @@
 #include "catalog/identity.h"
 #include "catalog/incarnation.h"
 #include "common/errors.h"
-#include "common/protocol.h"
-#include "common/spi.h"
 #include "common/version_compat.h"
+#include "control/calls.h"
 #include "transaction/deadlock.h"
 #include "transaction/declared_wait.h"
 #include "transaction/prune.h"
@@ -46,16 +45,6 @@
 /* Fingerprint of the settings of the cluster's own role: an empty set but for the search path. */
 #define OWN_SETTINGS 1
 
-/* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
-#define UNKNOWN_NODE_TIMEOUT 5000
-
-/* An open connection to a server that was replaced, a new one to the same, one to the node. */
-#define OPEN_ATTEMPTS 3
-
-#define SESSION_SQL "SELECT tessera.internal_session($1, $2, $3, $4, $5, $6)"
-#define TELL_SQL "SELECT tessera.internal_tell($1, $2, $3, $4)"
-#define EXPLAIN_SQL "SELECT tessera.internal_explain_next($1, $2)"
-#define STATEMENT_SQL "SELECT tessera.internal_statement($1, $2)"
 
 /* What hangs on TesseraRemoteState.told. */
 typedef struct ToldState
@@ -120,36 +109,6 @@ tessera_participant_connections(bool joined, int *n)
 	return connections;
 }
 
-/*
- * True if the server at the other end is the node, as far as is known here. If not, the connection is closed; ERROR 08006 if a transaction is open on
- * it, because that cannot be committed any more. ERROR TS003 if the other end says that this server was replaced.
- */
-static bool
-is_node_itself(TesseraConnection *connection, const TesseraNode *node)
-{
-	TesseraRemoteState *state = tessera_connection_state(connection);
-	int64		greeting = state->greeting;
-
-	if (greeting > 0 && greeting >= node->incarnation)
-		return true;
-	if (state->xact_depth > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONNECTION_FAILURE),
-				 errmsg("another server of node \"%s\" was promoted in the middle of this transaction", NameStr(node->name)),
-				 errhint("Roll back and run the transaction again.")));
-	tessera_connection_close(connection);
-	if (greeting < 0)
-	{
-		tessera_incarnation_outdone((int32) -greeting);
-		ereport(ERROR,
-				(errcode(ERRCODE_TESSERA_FENCED),
-				 errmsg("another server was promoted in the place of this one"),
-				 errdetail("Node \"%s\" says so.", NameStr(node->name)),
-				 errhint("Connect to that one.")));
-	}
-	return false;
-}
-
 /* A transaction that was open there is gone, or the server is no longer the node: what it did cannot be committed any more. */
 static void
 require_intact(TesseraParticipant *participant)
@@ -164,7 +123,7 @@ require_intact(TesseraParticipant *participant)
 				 errmsg("the connection to node \"%s\" was lost earlier in this transaction", tessera_connection_name(participant->connection)),
 				 errhint("Roll back and run the transaction again.")));
 	if (participant->joined && node != NULL)
-		(void) is_node_itself(participant->connection, node);
+		(void) tessera_is_node_itself(participant->connection, node);
 }
 
 /*
@@ -181,81 +140,6 @@ require_own_node_at_commit(void)
 	routing = tessera_routing();
 	if (routing != NULL)
 		tessera_require_own_node(routing);
-}
-
-/* ---- hello ---- */
-
-static char *version = NULL;	/* of the extension, until a hello fails: perhaps it has been updated meanwhile */
-
-char *
-tessera_hello_sql(const TesseraRouting *routing, const TesseraNode *node)
-{
-	const TesseraNode *self = tessera_routing_node(routing, routing->self);
-	char	   *cluster = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&routing->cluster_id)));
-
-	if (version == NULL)
-	{
-		char	   *installed = tessera_extension_version();
-
-		version = MemoryContextStrdup(TopMemoryContext, installed ? installed : "");
-	}
-	if (self)
-		tessera_connection_introduce(NameStr(self->name));
-	/* a server that does not know yet whether it is the node does not claim to be it */
-	return psprintf("SELECT tessera.internal_hello(%s, %s, %s, %d, %d, %d, %d, %d)", quote_literal_cstr(cluster),
-					quote_literal_cstr(self ? NameStr(self->name) : "unknown"), quote_literal_cstr(version), TESSERA_PROTOCOL, routing->self,
-					MyProcPid, routing->placements_unknown ? 0 : routing->incarnation, node->incarnation);
-}
-
-static TesseraConnection *
-connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
-{
-	TesseraConnection *connection;
-
-	PG_TRY();
-	{
-		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane,
-											 tessera_hello_sql(routing, node));
-	}
-	PG_CATCH();
-	{
-		if (version)
-			pfree(version);
-		version = NULL;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	return connection;
-}
-
-/* A server that was replaced, and knows it, is passed over by target_session_attrs=read-write: so a second attempt may reach the other one. */
-static TesseraConnection *
-open_node(const TesseraRouting *routing, int32 node_id, int lane)
-{
-	const TesseraNode *node = tessera_routing_node(routing, node_id);
-
-	tessera_require_own_node(routing);
-	if (node == NULL && tessera_routing_refresh(UNKNOWN_NODE_TIMEOUT))
-	{
-		routing = tessera_routing();	/* a look-up that misses refreshes the registry (S32) */
-		node = routing ? tessera_routing_node(routing, node_id) : NULL;
-	}
-	if (node == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("node %d is not in the cluster", node_id)));
-	for (int attempt = 0; attempt < OPEN_ATTEMPTS; attempt++)
-	{
-		TesseraConnection *connection = connect_node(routing, node, lane);
-
-		if (is_node_itself(connection, node))
-			return connection;
-	}
-	(void) tessera_routing_refresh(0);	/* perhaps its address has changed */
-	ereport(ERROR,
-			(errcode(ERRCODE_TESSERA_FENCED),
-			 errmsg("the address of node \"%s\" leads to a server that was replaced", NameStr(node->name)),
-			 errhint("Stop that server; tessera.update_node() changes the node's conninfo.")));
 }
 
 /* ---- what precedes a command ---- */
@@ -314,8 +198,6 @@ queue_session(TesseraConnection *connection, bool own)
 	Oid			session_user = own ? InvalidOid : GetSessionUserId();
 	Oid			user = InvalidOid;
 	int			security = 0;
-	char		flags[16];
-	const char *values[6];
 
 	if (!own)
 		GetUserIdAndSecContext(&user, &security);
@@ -329,23 +211,11 @@ queue_session(TesseraConnection *connection, bool own)
 		TesseraMirroredSettings mirrored;
 
 		tessera_mirror_collect(&mirrored);
-		values[0] = GetUserNameFromId(user, false);
-		values[1] = mirrored.names;
-		values[2] = mirrored.values;
-		values[3] = GetUserNameFromId(session_user, false);
-		values[4] = mirrored.setters;
+		tessera_queue_session(connection, GetUserNameFromId(user, false), mirrored.names, mirrored.values, GetUserNameFromId(session_user, false),
+							  mirrored.setters, security);
 	}
 	else
-	{
-		values[0] = NULL;
-		values[1] = "{search_path}";
-		values[2] = "{\"pg_catalog, pg_temp\"}";
-		values[3] = NULL;
-		values[4] = "{NULL}";
-	}
-	snprintf(flags, sizeof(flags), "%d", security);
-	values[5] = flags;
-	tessera_connection_queue_control(connection, SESSION_SQL, 6, values);
+		tessera_queue_session(connection, NULL, "{search_path}", "{\"pg_catalog, pg_temp\"}", NULL, "{NULL}", security);
 	state->known = true;
 	state->user = user;
 	state->security = security;
@@ -464,7 +334,6 @@ queue_versions(TesseraConnection *connection, const TesseraToldVersion *versions
 {
 	ToldState  *told = told_state(connection);
 	StringInfoData arrays[4];
-	const char *values[4];
 	int			new = 0;
 
 	for (int i = 0; i < n; i++)
@@ -487,11 +356,8 @@ queue_versions(TesseraConnection *connection, const TesseraToldVersion *versions
 	if (new == 0)
 		return;
 	for (int j = 0; j < 4; j++)
-	{
 		appendStringInfoChar(&arrays[j], '}');
-		values[j] = arrays[j].data;
-	}
-	tessera_connection_queue_control(connection, TELL_SQL, 4, values);
+	tessera_queue_tell(connection, arrays[0].data, arrays[1].data, arrays[2].data, arrays[3].data);
 }
 
 static const char *
@@ -513,8 +379,6 @@ static void
 queue_statement_number(TesseraConnection *connection, uint64 statement)
 {
 	ToldState  *told = told_state(connection);
-	char		number[24];
-	const char *values[2] = {number};
 
 	/* Outside a transaction block there is none there. */
 	if (tessera_connection_state(connection)->xact_depth == 0)
@@ -524,9 +388,7 @@ queue_statement_number(TesseraConnection *connection, uint64 statement)
 	}
 	if (told->statement == statement)
 		return;
-	snprintf(number, sizeof(number), UINT64_FORMAT, statement);
-	values[1] = kept_numbers();
-	tessera_connection_queue_control(connection, STATEMENT_SQL, 2, values);
+	tessera_queue_statement(connection, (int64) statement, kept_numbers());
 	told->statement = statement;
 }
 
@@ -561,7 +423,7 @@ reach_node(const TesseraRouting *routing, int32 node_id)
 		require_intact(participant);
 		return participant;
 	}
-	connection = open_node(routing, node_id, 0);
+	connection = tessera_open_node(routing, node_id, 0);
 	if (participant == NULL)
 		participant = add_participant(node_id, connection);
 	participant->connection = connection;
@@ -595,9 +457,7 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 		queue_versions(connection, envelope->versions, envelope->nversions);
 		if (envelope->explain != 0)
 		{
-			const char *values[2] = {psprintf(UINT64_FORMAT, envelope->explain), psprintf("%d", envelope->instrument)};
-
-			tessera_connection_queue_control(connection, EXPLAIN_SQL, 2, values);
+			tessera_queue_explain_next(connection, (int64) envelope->explain, envelope->instrument);
 		}
 		if (!envelope->aside)
 			queue_statement_number(connection, envelope->statement);
@@ -608,6 +468,14 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 		tessera_connection_state(connection)->wrote = true;
 	}
 	return connection;
+}
+
+TesseraConnection *
+tessera_participant_as_cluster(const TesseraRouting *routing, int32 node_id, bool write)
+{
+	TesseraEnvelope envelope = {.write = write};
+
+	return join(routing, node_id, &envelope, true);
 }
 
 TesseraConnection *
@@ -710,123 +578,6 @@ tessera_participant_restate_user(TesseraParticipant *participant)
 {
 	if (!participant->unlisted && tessera_connection_alive(participant->connection))
 		queue_session(participant->connection, false);
-}
-
-/* ---- calls ---- */
-
-/* Parameters as literals: so their types are inferred here as they are at the other end. */
-static char *
-with_literals(const char *sql, int nparams, const char *const *values)
-{
-	StringInfoData text;
-
-	initStringInfo(&text);
-	for (const char *c = sql; *c;)
-	{
-		char	   *end;
-		long		number;
-
-		if (*c != '$' || c[1] < '0' || c[1] > '9')
-		{
-			appendStringInfoChar(&text, *c++);
-			continue;
-		}
-		number = strtol(c + 1, &end, 10);
-		if (number < 1 || number > nparams)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_PARAMETER),
-					 errmsg_internal("there is no parameter $%ld", number)));
-		appendStringInfoString(&text, values[number - 1] ? quote_literal_cstr(values[number - 1]) : "NULL");
-		c = end;
-	}
-	return text.data;
-}
-
-static char *
-call_here(const char *sql, int nparams, const char *const *values)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	char	   *text = with_literals(sql, nparams, values);
-	char	   *answer = NULL;
-	TesseraSpi	spi;
-	int			code;
-
-	tessera_spi_begin(&spi);
-	code = SPI_execute(text, false, 0);
-	if (code < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg_internal("SPI failed: %s", SPI_result_code_string(code))));
-	if (SPI_tuptable && SPI_processed > 0)
-	{
-		char	   *value = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-
-		answer = value ? MemoryContextStrdup(caller, value) : NULL;
-	}
-	tessera_spi_end(&spi);
-	return answer;
-}
-
-char *
-tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams, const char *const *values)
-{
-	TesseraEnvelope envelope = {.write = write};
-	TesseraConnection *connection;
-	PGresult   *result;
-
-	if (routing && node_id == routing->self)
-		return call_here(sql, nparams, values);
-	connection = join(routing, node_id, &envelope, true);
-	result = tessera_connection_run(connection, sql, nparams, values);
-	if (PQntuples(result) == 0 || PQnfields(result) == 0 || PQgetisnull(result, 0, 0))
-		return NULL;
-	return pstrdup(PQgetvalue(result, 0, 0));
-}
-
-/* The control connection to a node, with nothing unanswered on it. */
-static TesseraConnection *
-open_control(const TesseraRouting *routing, int32 node_id)
-{
-	TesseraConnection *connection = open_node(routing, node_id, 1);
-
-	if (tessera_connection_busy(connection) && !tessera_connection_reset(connection, tessera_abort_timeout))
-		connection = open_node(routing, node_id, 1);
-	return connection;
-}
-
-PGresult *
-tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
-{
-	return tessera_control_call_within(routing, node_id, sql, nparams, values, 0);
-}
-
-PGresult *
-tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
-							int timeout_ms)
-{
-	TimestampTz deadline = timeout_ms > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms) : 0;
-	TimestampTz before = tessera_connections_limit(deadline);
-	TesseraConnection *volatile connection = NULL;
-	PGresult   *volatile result = NULL;
-
-	PG_TRY();
-	{
-		connection = open_control(routing, node_id);
-		result = tessera_connection_run(connection, sql, nparams, values);
-	}
-	PG_CATCH();
-	{
-		(void) tessera_connections_limit(before);
-		/* with a short limit the node is not asked to cancel: it may not answer that in time, either */
-		if (connection != NULL && timeout_ms > 0 && tessera_connection_busy(connection))
-			tessera_connection_close(connection);
-		else if (connection != NULL)
-			(void) tessera_connection_reset(connection, tessera_abort_timeout);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	(void) tessera_connections_limit(before);
-	return result;
 }
 
 /* ---- callbacks ---- */

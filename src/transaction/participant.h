@@ -97,6 +97,12 @@ extern char *tessera_participant_call(const TesseraRouting *routing, int32 node_
 extern PGresult *tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values);
 
 /*
+ * The first call on a new connection to a node that is expected to be of this incarnation; it answers two numbers: a greeting, which is at least that
+ * if it is the node, and the protocol that both speak. Palloc'd.
+ */
+extern char *tessera_hello_text(const TesseraRouting *routing, int32 expected);
+
+/*
  * The same with a limit: connecting and waiting for the answer take timeout_ms milliseconds at most (0: no limit); then ERROR 08006, and the
  * connection is closed. An interrupt ends the wait, too. In both cases it is not known whether the node has run the call.
  */
@@ -112,6 +118,7 @@ extern uint32 tessera_participants_joins(void);
 extern bool tessera_participant_joined_by(int32 node_id, uint32 moment);
 extern void tessera_participants_leave(uint32 moment);
 
+extern void tessera_node_link_init(void);	/* from _PG_init: the lanes of calls */
 extern void tessera_participant_init(void); /* from _PG_init: callbacks, settings */
 
 #endif							/* TESSERA_PARTICIPANT_H */

@@ -105,7 +105,7 @@ tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const c
 	const char *values[3] = {gid, commit ? "commit" : "abort", psprintf("%d", timeline)};
 	int			timeout = tessera_commit_timeout;
 
-	(void) tessera_control_call_within(routing, node_id, "SELECT tessera.internal_note_outcome($1, $2, $3::pg_catalog.int4)", 3, values, timeout);
+	(void) tessera_control_call_within(routing, node_id, "SELECT tessera_internal.note_outcome($1, $2, $3::pg_catalog.int4)", 3, values, timeout);
 	tessera_injection("prepared_noted");
 	(void) tessera_control_call_within(routing, node_id, psprintf("%s PREPARED '%s_%d'", commit ? "COMMIT" : "ROLLBACK", gid, node_id), 0, NULL,
 									   timeout);
@@ -163,7 +163,7 @@ tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char 
 		CHECK_FOR_INTERRUPTS();
 		if (node_id == home)
 			continue;
-		result = try_call(routing, node_id, "SELECT tessera.internal_noted_outcome($1, $2::pg_catalog.int4)", 2, values, EVIDENCE_TIMEOUT, false,
+		result = try_call(routing, node_id, "SELECT tessera_internal.noted_outcome($1, $2::pg_catalog.int4)", 2, values, EVIDENCE_TIMEOUT, false,
 						  &error);
 		if (result == NULL)
 			failure = error;
@@ -218,13 +218,13 @@ record(const TesseraRouting *routing, const char *gid, const char *user_gid, con
 		appendStringInfo(&array, "%c%d", i == 0 ? '{' : ',', nodes[i]);
 	appendStringInfoChar(&array, '}');
 	values[3] = array.data;
-	if (try_call(routing, home, "SELECT tessera.internal_prepare_record($1, $2, $3, $4::pg_catalog.int4[])", 4, values, tessera_commit_timeout, true,
+	if (try_call(routing, home, "SELECT tessera_internal.prepare_record($1, $2, $3, $4::pg_catalog.int4[])", 4, values, tessera_commit_timeout, true,
 				 &error) != NULL)
 		return;
 	if (!is_definite(error))
 	{
 		/* asking decides: it is there, or it never will be */
-		answer = try_call(routing, home, "SELECT tessera.internal_transaction_outcome($1)", 1, values, tessera_commit_timeout, true, &unknown);
+		answer = try_call(routing, home, "SELECT tessera_internal.transaction_outcome($1)", 1, values, tessera_commit_timeout, true, &unknown);
 		if (answer == NULL || strncmp(PQgetvalue(answer, 0, 0), "check", 5) == 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
@@ -250,7 +250,7 @@ begin_prepare(const TesseraRouting *routing, const char *user_gid, char *gid)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("transaction identifier \"%s\" is too long", user_gid)));
-	result = tessera_control_call_within(routing, home, "SELECT tessera.internal_prepare_begin($1)", 1, &user_gid, tessera_commit_timeout);
+	result = tessera_control_call_within(routing, home, "SELECT tessera_internal.prepare_begin($1)", 1, &user_gid, tessera_commit_timeout);
 	snprintf(fixed, sizeof(fixed), TESSERA_CLIENT_GID "%08x", (uint32) pg_strtoint32(PQgetvalue(result, 0, 0)));
 	tessera_make_gid(gid, fixed, home);
 }
@@ -352,7 +352,7 @@ decide(const TesseraRouting *routing, const char *user_gid, const char *wanted, 
 {
 	const char *values[4] = {user_gid, wanted, GetUserNameFromId(GetUserId(), false), evidence};
 	ErrorData  *error;
-	PGresult   *result = try_call(routing, home_of(routing), "SELECT * FROM tessera.internal_finish_prepared($1, $2, $3, $4)", 4, values,
+	PGresult   *result = try_call(routing, home_of(routing), "SELECT * FROM tessera_internal.finish_prepared($1, $2, $3, $4)", 4, values,
 								  tessera_commit_timeout, true, &error);
 
 	if (result != NULL)
@@ -505,7 +505,7 @@ tessera_list_prepared_transactions(PG_FUNCTION_ARGS)
 	/* the time in a form that any DateStyle and TimeZone reads alike */
 	result = tessera_control_call(routing, home_of(routing),
 								  "SELECT gid, pg_catalog.to_char(prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', owner"
-								  " FROM tessera.internal_prepared_transactions()", 0, NULL);
+								  " FROM tessera_internal.prepared_transactions()", 0, NULL);
 	for (int i = 0; i < PQntuples(result); i++)
 	{
 		char	   *values[3] = {PQgetvalue(result, i, 0), PQgetvalue(result, i, 1), PQgetvalue(result, i, 2)};

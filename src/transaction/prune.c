@@ -172,7 +172,7 @@ finish_decisions(const TesseraRouting *routing, double age_ms)
 		CHECK_FOR_INTERRUPTS();
 		if (!is_member(routing, asked[i].node_id))
 			continue;
-		if (ask_node(routing, asked[i].node_id, "SELECT tessera.internal_unfinished_transactions($1::text[])", asked[i].gids, &result))
+		if (ask_node(routing, asked[i].node_id, "SELECT tessera_internal.unfinished_transactions($1::text[])", asked[i].gids, &result))
 			left = pstrdup(PQgetvalue(result, 0, 0));
 		if (strlen(left) <= 2)
 			continue;
@@ -207,7 +207,7 @@ flushed_until(const TesseraRouting *routing, int32 node_id)
 		entry->lsn[0] = '\0';
 		entry->until = DT_NOBEGIN;
 	}
-	if (!ask_node(routing, node_id, "SELECT flushed, here FROM tessera.internal_standbys_flushed($1::pg_lsn)", entry->lsn[0] ? entry->lsn : NULL,
+	if (!ask_node(routing, node_id, "SELECT flushed, here FROM tessera_internal.standbys_flushed($1::pg_lsn)", entry->lsn[0] ? entry->lsn : NULL,
 				  &result))
 		return entry->until;
 	if (strcmp(PQgetvalue(result, 0, 0), "t") == 0)

@@ -72,13 +72,13 @@ tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char
 {
 	const char *values[2] = {gid};
 	int32		asked;
-	char		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera.internal_transaction_outcome($1)", 1, values), gid,
+	char		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera_internal.transaction_outcome($1)", 1, values), gid,
 									   &asked);
 
 	if (outcome == '?')
 	{
 		values[1] = tessera_prepared_evidence(routing, coordinator, gid, asked);
-		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera.internal_settle_transaction($1, $2)", 2, values), gid,
+		outcome = read_outcome(tessera_control_call(routing, coordinator, "SELECT tessera_internal.settle_transaction($1, $2)", 2, values), gid,
 							   &asked);
 	}
 	if (timeline != NULL)

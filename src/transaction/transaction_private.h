@@ -36,8 +36,17 @@ extern int32 tessera_self_node;	/* this node, known since one joined */
 
 extern int	tessera_abort_timeout;
 
-/* The first call on a new connection to the node (palloc'd); it answers a number, at least the node's incarnation if that is the node. */
-extern char *tessera_hello_sql(const TesseraRouting *routing, const TesseraNode *node);
+/*
+ * node_link.c: the connection of this backend to a node, on a lane (transport/connection.h), opened if need be; the server at the other end is the node, as far as is known here.
+ * ERROR 08006, 42704 if there is no such node, TS003 if the address leads to another server only, or if this server was replaced.
+ */
+extern TesseraConnection *tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane);
+
+/* Is the server at the other end of an open connection the node? If not, the connection is closed: false; see node_link.c for the errors. */
+extern bool tessera_is_node_itself(TesseraConnection *connection, const TesseraNode *node);
+
+/* participant.c: the node joins; what follows on the connection runs as the cluster's own role. */
+extern TesseraConnection *tessera_participant_as_cluster(const TesseraRouting *routing, int32 node_id, bool write);
 
 /* Before the commit on that node: states the current user and security context there again, since deferred triggers run as who commits. */
 extern void tessera_participant_restate_user(TesseraParticipant *participant);

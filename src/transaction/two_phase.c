@@ -421,7 +421,7 @@ write_decision(TesseraParticipant *coordinator)
 	initStringInfo(&array);
 	for (int i = 0; i < n; i++)
 		appendStringInfo(&array, "%s%d", i > 0 ? "," : "", nodes[i]);
-	sql = psprintf("SELECT tessera.internal_decide('%s', '{%s}')", gid, array.data);
+	sql = psprintf("SELECT tessera_internal.decide('%s', '{%s}')", gid, array.data);
 	queue_command(coordinator, sql, false);
 }
 

@@ -335,8 +335,14 @@ still_good(TesseraConnection *connection, const char *conninfo)
 	return true;
 }
 
+bool
+tessera_greeting_read(const char *answer, int64 *greeting, int *protocol)
+{
+	return sscanf(answer, "{" INT64_FORMAT ",%d}", greeting, protocol) == 2;
+}
+
 TesseraConnection *
-tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, const char *hello)
+tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, char *(*hello) (void *arg), void *arg)
 {
 	TesseraConnectionKey key = {.node_id = node_id,.lane = lane};
 	CacheEntry *entry;
@@ -358,9 +364,13 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 	{
 		PG_TRY();
 		{
-			PGresult   *answer = tessera_connection_run(entry->connection, hello, 0, NULL);
+			PGresult   *answer = tessera_connection_run(entry->connection, hello(arg), 0, NULL);
 
-			entry->connection->state.greeting = pg_strtoint64(PQgetvalue(answer, 0, 0));
+			if (!tessera_greeting_read(PQgetvalue(answer, 0, 0), &entry->connection->state.greeting, &entry->connection->state.protocol))
+				ereport(ERROR,
+						(errcode(ERRCODE_PROTOCOL_VIOLATION),
+						 errmsg("node \"%s\" answers the first call with \"%s\"", name, PQgetvalue(answer, 0, 0)),
+						 errhint("Install one version of the extension everywhere.")));
 		}
 		PG_CATCH();
 		{

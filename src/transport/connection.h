@@ -63,17 +63,22 @@ typedef struct TesseraRemoteState
 	Oid			session_user;
 	uint64		settings;		/* fingerprint of the mirrored settings */
 	int64		greeting;		/* the number that hello answered */
+	int			protocol;		/* which both ends speak, as hello answered; 0: it has not said hello */
 	int64		session_locks;	/* transaction/: session-level advisory locks that the backend there keeps for this session */
 	void	   *told;			/* transaction/: versions told; survives rollbacks (backend-local at the other end) */
 } TesseraRemoteState;
 
 /*
  * The connection of this backend to a node, opened if need be (conninfo: of the registry; options added: application_name 'tessera <our node>' until
- * a client's own is stated, client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) is run once
- * after opening, and answers a number; its failure closes the connection. ERROR 08006 naming the node (DETAIL: libpq's message). lane: 0 the
- * transaction's connection, 1 the control connection (autocommit, never part of the user's transaction).
+ * a client's own is stated, client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) makes the
+ * statement that is run once after opening, and answers two numbers, the greeting and the protocol; its failure closes the connection. ERROR 08006
+ * naming the node (DETAIL: libpq's message). lane: 0 the transaction's connection, 1 the control connection (autocommit, never part of the user's
+ * transaction).
  */
-extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, const char *hello);
+extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, char *(*hello) (void *arg), void *arg);
+
+/* The two numbers of an answer to hello, "{greeting,protocol}"; false if it is none. */
+extern bool tessera_greeting_read(const char *answer, int64 *greeting, int *protocol);
 
 /* A connection outside the cache, to a conninfo that may not be a node yet; closed by tessera_connection_close or at abort. */
 extern TesseraConnection *tessera_connection_open_unlisted(const char *name, const char *conninfo);

@@ -27,12 +27,16 @@ def root():
     return os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../.."))
 
 
+GENERATED = ("src/control/calls.c", "src/control/calls.h")
+
+
 def sources(top, suffixes=(".c", ".h")):
-    """Paths, relative to top, of the extension's C files, sorted."""
+    """Paths, relative to top, of the extension's C files, sorted; without those that the build makes."""
     found = []
     for folder in ("src", "bgworkers"):
         for directory, _, names in os.walk(os.path.join(top, folder)):
             found += [os.path.relpath(os.path.join(directory, name), top) for name in names if name.endswith(suffixes)]
+    found = [path for path in found if path not in GENERATED]
     return sorted(found)
 
 

@@ -10,12 +10,13 @@ LAYERS = {
     "common": 0,
     "clock": 1, "codec": 1,
     "transport": 2, "catalog": 2,
-    "routing": 3, "session": 3,
-    "transaction": 4,
-    "executor": 5, "ddl": 5, "balance": 5, "migration": 5, "statistics": 5,
-    "planner": 6,
-    "admin": 7, "bgworkers": 7,
-    "init": 8,
+    "control": 3,
+    "routing": 4, "session": 4,
+    "transaction": 5,
+    "executor": 6, "ddl": 6, "balance": 6, "migration": 6, "statistics": 6,
+    "planner": 7,
+    "admin": 8, "bgworkers": 8,
+    "init": 9,
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)

@@ -187,15 +187,15 @@ foreach my $via ('s1', 's3')
 	is($c->query('s1', 'SET ROLE bob; SELECT count(*) FROM private'), '2', 'row security sees the effective user');
 	like($c->error('s1', 'SET ROLE bob; SELECT * FROM acc'), qr/42501/, 'privileges are those of the effective user');
 	foreach my $what ('RESET ROLE', 'SET ROLE NONE', 'RESET SESSION AUTHORIZATION', 'SET SESSION AUTHORIZATION DEFAULT',
-		"SELECT set_config('role', 'none', false)", "SELECT tessera.internal_session(NULL, '{}', '{}', NULL, '{}', 0)",
-		"DO 'DECLARE r record; BEGIN FOR r IN SELECT tessera.internal_session(NULL, ''{}'', ''{}'', NULL, ''{}'', 0) LOOP END LOOP; END'")
+		"SELECT set_config('role', 'none', false)", "SELECT tessera_internal.session(NULL, '{}', '{}', NULL, '{}', 0)",
+		"DO 'DECLARE r record; BEGIN FOR r IN SELECT tessera_internal.session(NULL, ''{}'', ''{}'', NULL, ''{}'', 0) LOOP END LOOP; END'")
 	{
 		my $quoted = TesseraCluster::quote($what);
 		like($c->error('s1', "SET ROLE bob; INSERT INTO trap VALUES (" . id('s2') . ", $quoted)"), qr/42501/, "no way back on the shard by $what");
 	}
-	like($c->error('s1', "SELECT tessera.internal_session('bob', '{}', '{}', 'bob', '{}', 0)"), qr/42501/, 'internal functions are for other nodes');
-	like($c->error('s1', "SELECT tessera.internal_tell('{}', '{}', '{}', '{}')"), qr/42501/, 'all of them');
-	like($c->error('s1', "SELECT tessera.internal_decide('x', '{}')"), qr/42501/, 'really');
+	like($c->error('s1', "SELECT tessera_internal.session('bob', '{}', '{}', 'bob', '{}', 0)"), qr/42501/, 'internal functions are for other nodes');
+	like($c->error('s1', "SELECT tessera_internal.tell('{}', '{}', '{}', '{}')"), qr/42501/, 'all of them');
+	like($c->error('s1', "SELECT tessera_internal.decide('x', '{}')"), qr/42501/, 'really');
 }
 
 #

@@ -213,7 +213,7 @@ $c->is_settled('statement cancelled');
 # Behind the point of no return a cancellation comes too late.
 ($result, $errors) = paused('s1', 'config_committed', sub {
 	my ($id) = @_;
-	$c->query('s1', "SELECT tessera.internal_cancel_migration('$id')");
+	$c->query('s1', "SELECT tessera_internal.cancel_migration('$id', NULL)");
 	my $reader = $c->session('s3');
 	$reader->query_until(qr/begun/, "\\echo begun\nSELECT 'count ' || count(*) FROM acc;\n");
 	is($c->query('s3', 'SELECT count(*) FROM acc WHERE k = 5000'), '1', 'outside of the range reads go on');

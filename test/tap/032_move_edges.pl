@@ -134,7 +134,7 @@ same('after the config node was away', 'SELECT * FROM acc');
 
 # Registered, but its donor was never told, by a caller that lives: too long ago.
 $session = $c->session('s1');
-$session->query("SELECT tessera.internal_register_migration(table_id, '500', '1500', NULL, CASE WHEN tessera.range_owner('acc', 1000) = 's2' THEN 's3' ELSE 's2' END, 1)
+$session->query("SELECT tessera_internal.register_migration(table_id, '500', '1500', NULL, CASE WHEN tessera.range_owner('acc', 1000) = 's2' THEN 's3' ELSE 's2' END, 1, true)
 	FROM tessera.cluster_table WHERE table_name = 'acc'");
 is($session->query("UPDATE tessera.migration SET started = started - interval '1 minute' WHERE state = 'running' RETURNING 1"), '1', 'a migration is registered');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE state = 'running'", '0', 60), 'it is fenced');

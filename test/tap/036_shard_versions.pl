@@ -45,7 +45,7 @@ sub split_alone
 	my ($shard) = @_;
 	my (undef, $middle) = chunk_of($shard);
 	return $c->query('s1', "SELECT s.* FROM tessera.table_group, tessera.identity,
-		tessera.internal_split(group_id, epoch, term, ARRAY[($middle)::bigint::tessera.bound], 'nobody', 't') s");
+		tessera_internal.split(group_id, epoch, term, ARRAY[($middle)::bigint::tessera.bound], 'nobody', 't') s");
 }
 
 sub behind

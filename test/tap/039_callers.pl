@@ -71,7 +71,7 @@ eval { $session->quit; };
 # It is told that the fence has come first.
 $session = paused('r1', 'caller_registered');
 my $id = $c->query('s1', "SELECT migration_id FROM tessera.migration WHERE state = 'running'");
-$c->query('s1', "SELECT tessera.internal_fence_migration('$id', '57P01: for the test', 0)");
+$c->query('s1', "SELECT tessera_internal.fence_migration('$id', '57P01: for the test', 0)");
 $c->query('r1', 'SELECT tessera.injection_clear()');
 $session->query('SELECT 1');
 like($session->{stderr}, qr/is not running by the config node/, 'a donor that is told after the fence gives up');

@@ -106,8 +106,8 @@ foreach my $end ('committed', 'aborted')
 	my ($json, $node) = $request =~ /^(.*) (\w+)$/;
 	my ($again) = $json =~ /"migration_id": "([^"]+)"/;
 	my $before = owner();
-	$c->query($node, "SELECT tessera.internal_donate('$again', " . TesseraCluster::quote($json) . ')');
-	$c->query($node, "SELECT tessera.internal_start_donor('$again')");
+	$c->query($node, "SELECT tessera_internal.donate('$again', " . TesseraCluster::quote($json) . ')');
+	$c->query($node, "SELECT tessera_internal.start_donor('$again')");
 	sound("a migration noted again when it was $end", $before);
 }
 

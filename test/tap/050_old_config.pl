@@ -55,7 +55,7 @@ becomes_node('s1', 'the promoted config node compares its catalog with the shard
 is($old->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 't', 'the old one knows');
 like(error_of($old, "BEGIN READ WRITE; UPDATE t SET v = 'wrong' WHERE k = 1"), $replaced, 'it refuses statements');
 like(error_of($old, "SELECT tessera.split_chunk('t', 100)"), $replaced, 'changes of metadata');
-like(error_of($old, "SELECT tessera.internal_catalog_token()"), $replaced, 'and to give any out');
+like(error_of($old, "SELECT tessera_internal.catalog_token()"), $replaced, 'and to give any out');
 like(error_of($old, "SELECT tessera.recover_node()"), qr/another server was promoted/, 'it does not become the node again by itself');
 is($router->query("UPDATE t SET v = 'second' WHERE k = 1 RETURNING v"), 'second', 'a connection of before is not used again');
 is($c->query('s1', 'SELECT v FROM t WHERE k = 1'), 'second', 'the write went to the new one');

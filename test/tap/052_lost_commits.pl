@@ -74,7 +74,7 @@ sub bring_back
 sub lying
 {
 	my ($name) = @_;
-	return $c->query($name, "SELECT sum(rows) FROM tessera.internal_count_unowned('t')");
+	return $c->query($name, "SELECT sum(rows) FROM tessera_internal.count_unowned('t')");
 }
 
 sub moved
@@ -99,7 +99,7 @@ is($c->query('s2', 'SELECT count(*) FROM t WHERE k BETWEEN 601 AND 900'), '300',
 like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), qr/what it owns of table "t" is not known/, 'donor and recipient: an old copy is not taken for the rows');
 $c->query('s2', 'SELECT pg_sleep(2)');
 is($c->query('s2', "SELECT count(*) FROM tessera.range_deletions"), '1', 'donor and recipient: the donor does not delete its copy');
-is($c->query('s2', 'SELECT pg_relation_size($$t$$) > 0 AND tessera.internal_owns_range(group_id, 501, 601) FROM tessera.placement'), 'f', 'although it does not own the range');
+is($c->query('s2', 'SELECT pg_relation_size($$t$$) > 0 AND tessera_internal.owns_range(group_id, 501, 601) FROM tessera.placement'), 'f', 'although it does not own the range');
 my $old = bring_back('s3');
 is(error_of($old, 'SELECT tessera.recover_node(force => true)'), '', 'donor and recipient: the recipient\'s old primary is the node again');
 sound('donor and recipient', 's3');

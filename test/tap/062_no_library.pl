@@ -35,7 +35,7 @@ is($c->query('s2', 'SELECT 1', dbname => 'template1'), '1', 'another database is
 {
 	local $ENV{PGOPTIONS} = '-c session_preload_libraries=';
 	is($c->query('s2', 'SELECT count(*) FROM t'), '5', 'a superuser gets in who says so');
-	like($c->error('s2', 'SELECT tessera.internal_catalog_token()'), $refused, 'without any function of the extension');
+	like($c->error('s2', 'SELECT tessera_internal.catalog_token()'), $refused, 'without any function of the extension');
 }
 
 start_with('tessera');

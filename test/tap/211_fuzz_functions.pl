@@ -127,13 +127,13 @@ sub calls_of
 		}
 	}
 	my %seen;
-	return grep { !$seen{$_}++ } map { "SELECT tessera.$name(" . join(', ', @$_) . ')' } @calls;
+	return grep { !$seen{$_}++ } map { "SELECT $name(" . join(', ', @$_) . ')' } @calls;
 }
 
 my @calls;
 my $functions = 0;
-foreach my $line (split /\n/, $c->query('s1', q{SELECT quote_ident(p.proname), (SELECT string_agg(t.typname, ',' ORDER BY o) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (oid, o)
-		JOIN pg_type t ON t.oid = a.oid), array_to_string(p.proargnames, ',') FROM pg_proc p WHERE p.pronamespace = 'tessera'::regnamespace AND p.prokind = 'f' ORDER BY 1, 2}))
+foreach my $line (split /\n/, $c->query('s1', q{SELECT p.pronamespace::regnamespace || '.' || quote_ident(p.proname), (SELECT string_agg(t.typname, ',' ORDER BY o) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (oid, o)
+		JOIN pg_type t ON t.oid = a.oid), array_to_string(p.proargnames, ',') FROM pg_proc p WHERE p.pronamespace IN ('tessera'::regnamespace, 'tessera_internal'::regnamespace) AND p.prokind = 'f' ORDER BY 1, 2}))
 {
 	my ($name, $types, $arguments) = split /\|/, $line, -1;
 	$functions++;
@@ -143,8 +143,8 @@ cmp_ok($functions, '>', 140, "$functions functions of pg_proc, " . scalar(@calls
 
 my ($protocol) = slurp_file("$FindBin::Bin/../../src/common/protocol.h") =~ /define\s+TESSERA_PROTOCOL\s+(\d+)/;
 my $version = $c->query('s1', q{SELECT extversion FROM pg_extension WHERE extname = 'tessera'});
-my $hello = "SELECT tessera.internal_hello('$cluster', 's9', '$version', $protocol, 9, 1, 1, 1)";
-my $reset = "SELECT tessera.internal_session(NULL, '{}', '{}', NULL)";
+my $hello = "SELECT tessera_internal.hello('$cluster', 's9', '$version', $protocol, 9, 1, 1, 1)";
+my $reset = "SELECT tessera_internal.session(NULL, '{}', '{}', NULL, '{}', 0)";
 
 # Runs calls in one session as far as it gets: (number of the call at which it ended, what it said), or (undef) if all were answered.
 sub run_calls
@@ -156,7 +156,7 @@ sub run_calls
 	{
 		$script .= "\\warn call $i\nBEGIN\\; $list[$i];\nROLLBACK;\n";
 		# What a call states of settings and users does not come back by a rollback.
-		$script .= "$reset;\n$settings" if $internal && $list[$i] =~ /tessera\.internal_(session|hello)\(/;
+		$script .= "$reset;\n$settings" if $internal && $list[$i] =~ /tessera_internal\.(session|hello)\(/;
 	}
 	$script .= "\\echo all\nSELECT 'answered';\n";
 	my ($out, $err) = ('', '');

@@ -150,6 +150,6 @@ $c->query('r2', "CREATE ROLE $_ LOGIN") foreach 'stranger', 'reader';
 $c->add_router('r2');
 ok($c->wait_for('r2', 'EXPLAIN SELECT * FROM t', qr/rows=4000\b/), 'a new router learns them');
 $c->query('r1', 'DROP TABLE t, placed CASCADE');
-is($c->query('r1', 'SELECT count(*) FROM tessera.table_statistics s WHERE NOT EXISTS (SELECT FROM tessera.cluster_table t WHERE t.table_id = s.table_id)'), 0, 'gone with the table');
+ok($c->wait_for('r1', 'SELECT count(*) FROM tessera.table_statistics s WHERE NOT EXISTS (SELECT FROM tessera.cluster_table t WHERE t.table_id = s.table_id)', '0'), 'gone with the table');
 
 done_testing();

@@ -1,0 +1,415 @@
+/*
+ * sequence_functions.c
+ *	  nextval, currval, lastval and setval of cluster sequences, and sequences read as tables, in the session that calls them; see sequence.h.
+ *
+ * On the home the server's own functions do the work. Elsewhere nextval takes a value of this node's pool, which is filled over the control
+ * connection (autocommit: values are never given back, as ever); it holds the server's lock on the local shell, so that ALTER SEQUENCE, which runs
+ * on every node, finds no fetch on its way when it empties the pool. A sequence that this transaction itself created or altered is asked within the
+ * transaction. setval changes the home and empties every node's pool.
+ *
+ * Crash of the home: the server logs a sequence ahead of its values, perhaps in a transaction that is still open, which nothing flushes; so the log
+ * that a value drawn on the home rests on is flushed before a row is committed elsewhere.
+ *
+ * Memory: last values of the session in a hash table that lives until the backend exits; blocks of the transaction's own sequences, in the same
+ * table, until it (or a subtransaction) ends.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_class.h"
+#include "commands/sequence.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+#include "ddl/sequence.h"
+#include "ddl/sequence_private.h"
+#include "session/internal.h"
+#include "transaction/participant.h"
+
+PG_FUNCTION_INFO_V1(tessera_nextval);
+PG_FUNCTION_INFO_V1(tessera_identity_nextval);
+PG_FUNCTION_INFO_V1(tessera_currval);
+PG_FUNCTION_INFO_V1(tessera_lastval);
+PG_FUNCTION_INFO_V1(tessera_setval);
+PG_FUNCTION_INFO_V1(tessera_sequence_row);
+PG_FUNCTION_INFO_V1(tessera_sequence_last_value);
+
+#define OWN_BLOCK 32			/* values drawn at once of a sequence of this transaction */
+
+/* What this session knows of a sequence. */
+typedef struct Known
+{
+	Oid			sequence;		/* key */
+	bool		has_last;
+	int64		last;
+	TesseraBlock own;			/* of this transaction */
+} Known;
+
+static HTAB *known = NULL;
+static Oid	last_sequence = InvalidOid;
+static bool own_blocks = false;
+
+static Known *
+know(Oid sequence)
+{
+	Known	   *entry;
+	bool		found;
+
+	if (known == NULL)
+	{
+		HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Known)};
+
+		known = hash_create("tessera sequences", 32, &control, HASH_ELEM | HASH_BLOBS);
+	}
+	entry = hash_search(known, &sequence, HASH_ENTER, &found);
+	if (!found)
+	{
+		memset(entry, 0, sizeof(Known));
+		entry->sequence = sequence;
+	}
+	return entry;
+}
+
+static void
+remember(Oid sequence, int64 value)
+{
+	Known	   *entry = know(sequence);
+
+	entry->last = value;
+	entry->has_last = true;
+	last_sequence = sequence;
+}
+
+void
+tessera_sequences_discard(void)
+{
+	HASH_SEQ_STATUS status;
+	Known	   *entry;
+
+	last_sequence = InvalidOid;
+	if (known == NULL)
+		return;
+	hash_seq_init(&status, known);
+	while ((entry = hash_seq_search(&status)))
+		entry->has_last = false;
+}
+
+/* ---- the local shell ---- */
+
+static void
+check_privilege(Relation rel, AclMode mode)
+{
+	if (pg_class_aclcheck(RelationGetRelid(rel), GetUserId(), mode) != ACLCHECK_OK)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for sequence %s", RelationGetRelationName(rel))));
+}
+
+/*
+ * For a call that the home answers: opens the local shell with the lock that the server's functions take, to the end of the transaction, and checks
+ * what they check. mode 0: no privilege is needed. Returns whether the sequence is this transaction's own.
+ */
+static bool
+check_shell(Oid sequence, AclMode mode, const char *command)
+{
+	Relation	rel = tessera_sequence_open(sequence, RowExclusiveLock);
+	bool		own = tessera_sequence_is_own(rel);
+
+	if (mode != 0)
+		check_privilege(rel, mode);
+	PreventCommandIfReadOnly(command);
+	PreventCommandIfParallelMode(command);
+	relation_close(rel, NoLock);
+	return own;
+}
+
+/* True if this node answers itself, by the server's own functions, which also refuse what is no sequence. Else *home is another node. */
+static bool
+is_served_here(const TesseraRouting *routing, Oid sequence, int32 *home)
+{
+	*home = routing && get_rel_relkind(sequence) == RELKIND_SEQUENCE ? tessera_sequence_home(routing, sequence) : 0;
+	return *home == 0 || *home == routing->self;
+}
+
+/* ---- nextval ---- */
+
+static void
+drop_own_blocks(void)
+{
+	HASH_SEQ_STATUS status;
+	Known	   *entry;
+
+	if (!own_blocks)
+		return;
+	own_blocks = false;
+	hash_seq_init(&status, known);
+	while ((entry = hash_seq_search(&status)))
+		entry->own.nruns = 0;
+}
+
+static void
+end_transaction(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
+		drop_own_blocks();
+}
+
+static void
+end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		drop_own_blocks();
+}
+
+void
+tessera_sequence_init(void)
+{
+	RegisterXactCallback(end_transaction, NULL);
+	RegisterSubXactCallback(end_subtransaction, NULL);
+}
+
+void
+tessera_sequence_drop_own(Oid sequence)
+{
+	Known	   *entry = known ? hash_search(known, &sequence, HASH_FIND, NULL) : NULL;
+
+	if (entry)
+		entry->own.nruns = 0;
+}
+
+typedef struct Question
+{
+	const TesseraRouting *routing;
+	Oid			sequence;
+	int32		home;
+} Question;
+
+/* For the pool: its values are drawn outside the transaction. */
+static void
+fetch_block(void *arg, int n, TesseraBlock *block)
+{
+	Question   *question = arg;
+
+	tessera_sequence_draw(question->routing, question->home, false, question->sequence, n, block);
+}
+
+/* Of a sequence that only this transaction sees as it is. */
+static int64
+next_of_own(const Question *question)
+{
+	Known	   *entry = know(question->sequence);
+	int64		value;
+
+	if (!tessera_block_take(&entry->own, &value))
+	{
+		TesseraBlock block = {0};
+
+		tessera_sequence_draw(question->routing, question->home, true, question->sequence, OWN_BLOCK, &block);
+		if (!tessera_block_take(&block, &value))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("the home of a sequence gave no values")));
+		entry->own = block;
+		own_blocks = true;
+	}
+	return value;
+}
+
+/* A value drawn on its home: what is written elsewhere with it waits for what the sequence has logged, perhaps in an open transaction. */
+static void
+rely_on_log(Oid sequence)
+{
+	Relation	rel = relation_open(sequence, NoLock);	/* nextval has locked it */
+
+	if (RelationNeedsWAL(rel))
+	{
+		Buffer		buffer = ReadBuffer(rel, 0);
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		tessera_participants_rely_on(PageGetLSN(BufferGetPage(buffer)));
+		UnlockReleaseBuffer(buffer);
+	}
+	relation_close(rel, NoLock);
+}
+
+static int64
+next_value(Oid sequence, bool check)
+{
+	const TesseraRouting *routing = tessera_routing();
+	Question	question = {.routing = routing, .sequence = sequence};
+	int64		value;
+
+	if (is_served_here(routing, sequence, &question.home))
+	{
+		value = nextval_internal(sequence, check);
+		if (routing)
+			rely_on_log(sequence);
+	}
+	else if (check_shell(sequence, check ? ACL_USAGE | ACL_UPDATE : 0, "nextval()"))
+		value = next_of_own(&question);
+	else
+		value = tessera_pool_next(sequence, fetch_block, &question);
+	remember(sequence, value);
+	return value;
+}
+
+/* nextval(regclass) */
+Datum
+tessera_nextval(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(next_value(PG_GETARG_OID(0), true));
+}
+
+/* identity_nextval(regclass): the default of an identity column; who may insert into the table may draw */
+Datum
+tessera_identity_nextval(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = PG_GETARG_OID(0);
+	Oid			table;
+	int32		column;
+
+	if (!sequenceIsOwned(sequence, DEPENDENCY_INTERNAL, &table, &column))
+		PG_RETURN_INT64(next_value(sequence, true));
+	if (pg_class_aclcheck(table, GetUserId(), ACL_INSERT) != ACLCHECK_OK &&
+		pg_attribute_aclcheck_all(table, GetUserId(), ACL_INSERT, ACLMASK_ANY) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(table));
+	PG_RETURN_INT64(next_value(sequence, false));
+}
+
+/* ---- currval, lastval ---- */
+
+/* currval(regclass) */
+Datum
+tessera_currval(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = PG_GETARG_OID(0);
+	Relation	rel = tessera_sequence_open(sequence, RowExclusiveLock);
+	Known	   *entry = know(sequence);
+
+	check_privilege(rel, ACL_SELECT | ACL_USAGE);
+	if (!entry->has_last)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("currval of sequence \"%s\" is not yet defined in this session", RelationGetRelationName(rel))));
+	relation_close(rel, NoLock);
+	PG_RETURN_INT64(entry->last);
+}
+
+/* lastval() */
+Datum
+tessera_lastval(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+
+	if (!OidIsValid(last_sequence) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(last_sequence)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lastval is not yet defined in this session")));
+	rel = tessera_sequence_open(last_sequence, RowExclusiveLock);
+	check_privilege(rel, ACL_SELECT | ACL_USAGE);
+	relation_close(rel, NoLock);
+	PG_RETURN_INT64(know(last_sequence)->last);
+}
+
+/* ---- setval ---- */
+
+/* setval(regclass, int8, bool) */
+Datum
+tessera_setval(PG_FUNCTION_ARGS)
+{
+	Oid			sequence = PG_GETARG_OID(0);
+	int64		value = PG_GETARG_INT64(1);
+	bool		called = PG_NARGS() < 3 || PG_GETARG_BOOL(2);
+	const TesseraRouting *routing = tessera_routing();
+	int32		home;
+	bool		here = is_served_here(routing, sequence, &home);
+	bool		cluster = home != 0 && tessera_is_cluster_sequence(routing, sequence);
+	Known	   *entry;
+
+	/* before: no node fetches any more because it wanted to; after: what it got meanwhile goes */
+	if (cluster)
+		tessera_sequence_forget_everywhere(routing, sequence);
+	if (here)
+		tessera_sequence_set_here(sequence, value, called);
+	else
+		tessera_sequence_set(routing, home, check_shell(sequence, ACL_UPDATE, "setval()"), sequence, value, called);
+	if (cluster)
+		tessera_sequence_forget_everywhere(routing, sequence);
+	entry = know(sequence);
+	if (called)
+	{
+		entry->last = value;
+		entry->has_last = true;
+	}
+	PG_RETURN_INT64(value);
+}
+
+/* ---- a sequence read as a table ---- */
+
+/* A call that the planner has put in the place of the sequence itself. */
+static bool
+is_checked(FunctionCallInfo fcinfo)
+{
+	Node	   *call = fcinfo->flinfo->fn_expr;
+
+	return call && IsA(call, FuncExpr) && ((FuncExpr *) call)->location == TESSERA_SEQUENCE_CHECKED;
+}
+
+/* Where the sequence stands, as its home has it; false: it has no row. */
+static bool
+read_row(Relation rel, Datum *values, bool *nulls)
+{
+	const TesseraRouting *routing = tessera_routing();
+	Oid			sequence = RelationGetRelid(rel);
+	int32		home;
+
+	if (is_served_here(routing, sequence, &home))
+		return tessera_sequence_read_here(sequence, values, nulls);
+	tessera_sequence_state(routing, home, tessera_sequence_is_own(rel), sequence, values, nulls);
+	return true;
+}
+
+/* sequence_row(regclass): last_value, log_cnt, is_called, as the home has them */
+Datum
+tessera_sequence_row(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Relation	rel = tessera_sequence_open(PG_GETARG_OID(0), AccessShareLock);
+	Datum		values[3];
+	bool		nulls[3];
+
+	if (!is_checked(fcinfo))
+		check_privilege(rel, ACL_SELECT);
+	InitMaterializedSRF(fcinfo, 0);
+	if (read_row(rel, values, nulls))
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	relation_close(rel, AccessShareLock);
+	return (Datum) 0;
+}
+
+/* sequence_last_value(regclass): the last value drawn from the home, by whichever node; NULL if none was (pg_sequences) */
+Datum
+tessera_sequence_last_value(PG_FUNCTION_ARGS)
+{
+	Relation	rel = tessera_sequence_open(PG_GETARG_OID(0), AccessShareLock);
+	Datum		values[3];
+	bool		nulls[3];
+	bool		found;
+
+	check_privilege(rel, ACL_SELECT | ACL_USAGE);
+	found = read_row(rel, values, nulls);
+	relation_close(rel, AccessShareLock);
+	if (!found || !DatumGetBool(values[2]))
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(values[0]);
+}

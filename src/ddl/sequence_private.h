@@ -1,0 +1,49 @@
+/*
+ * sequence_private.h
+ *	  What the files about sequences share; the rest of the extension needs sequence.h only.
+ */
+#ifndef TESSERA_SEQUENCE_PRIVATE_H
+#define TESSERA_SEQUENCE_PRIVATE_H
+
+#include "postgres.h"
+#include "storage/lockdefs.h"
+#include "utils/rel.h"
+
+#include "ddl/sequence.h"
+#include "routing/routing.h"
+
+/* ---- sequence.c ---- */
+
+/* Opens the sequence on this node, with the lock, which the caller keeps to the end of the transaction or gives back. ERROR 42809 if it is none. */
+extern Relation tessera_sequence_open(Oid sequence, LOCKMODE mode);
+
+/* Has this transaction created or rewritten it, so that only this transaction sees it as it is? Then the home is asked within the transaction. */
+extern bool tessera_sequence_is_own(Relation rel);
+
+/*
+ * Calls to the home, within the transaction (inside) or over the control connection, which commits at once; their errors go through.
+ * draw: up to n values, none if the home has none to give. draw_within: the same outside the transaction, with a deadline in ms.
+ * state: last_value, log_cnt, is_called into values[3] and nulls[3].
+ */
+extern void tessera_sequence_draw(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int n, TesseraBlock *block);
+extern void tessera_sequence_draw_within(const TesseraRouting *routing, int32 home, Oid sequence, int n, int timeout, TesseraBlock *block);
+extern void tessera_sequence_set(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int64 value, bool called);
+extern void tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, Datum *values, bool *nulls);
+
+/* Empties the pools of all nodes, this one included. ERROR if a node does not answer. */
+extern void tessera_sequence_forget_everywhere(const TesseraRouting *routing, Oid sequence);
+
+/* ---- sequence_functions.c ---- */
+
+/* Values that this transaction drew ahead of the sequence are not given out any more. Never errors. */
+extern void tessera_sequence_drop_own(Oid sequence);
+
+/* ---- sequence_home.c: on the sequence's home ---- */
+
+/* setval with core's own checks; waits for values that are being drawn for another node. */
+extern void tessera_sequence_set_here(Oid sequence, int64 value, bool called);
+
+/* The sequence's row as it stands on this node, into values[3] and nulls[3]; false: it has none. */
+extern bool tessera_sequence_read_here(Oid sequence, Datum *values, bool *nulls);
+
+#endif							/* TESSERA_SEQUENCE_PRIVATE_H */

@@ -1,0 +1,349 @@
+/*
+ * node_link.c
+ *	  Connections to nodes, and what runs on them: the hello that opens one, whether the server at the other end is the node, the control lane and the transaction's
+ *	  lane of calls (control/call.h).
+ *
+ * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen, and the incarnation that it takes the node's server
+ * for. A server that is another one refuses the call before it runs.
+ *
+ * Memory: the extension's version is kept until a hello fails.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "catalog/identity.h"
+#include "catalog/incarnation.h"
+#include "common/errors.h"
+#include "common/injection.h"
+#include "common/protocol.h"
+#include "common/spi.h"
+#include "control/calls.h"
+#include "common/version_compat.h"
+#include "transaction/transaction_private.h"
+
+/* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
+#define UNKNOWN_NODE_TIMEOUT 5000
+
+/* An open connection to a server that was replaced, a new one to the same, one to the node. */
+#define OPEN_ATTEMPTS 3
+
+
+/* ---- opening ---- */
+
+/*
+ * Is the server at the other end the node, as far as is known here? If not, the connection is closed, unless something is under way on it: then that cannot
+ * be committed. It says that this server is not the one: ERROR TS003.
+ */
+bool
+tessera_is_node_itself(TesseraConnection *connection, const TesseraNode *node)
+{
+	TesseraRemoteState *state = tessera_connection_state(connection);
+	int64		greeting = state->greeting;
+
+	if (greeting > 0 && greeting >= node->incarnation)
+		return true;
+	if (state->xact_depth > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("another server of node \"%s\" was promoted in the middle of this transaction", NameStr(node->name)),
+				 errhint("Roll back and run the transaction again.")));
+	tessera_connection_close(connection);
+	if (greeting < 0)
+	{
+		tessera_incarnation_outdone((int32) -greeting);
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("another server was promoted in the place of this one"),
+				 errdetail("Node \"%s\" says so.", NameStr(node->name)),
+				 errhint("Connect to that one.")));
+	}
+	return false;
+}
+
+static char *version = NULL;	/* of the extension, until a hello fails: perhaps it has been updated meanwhile */
+
+char *
+tessera_hello_text(const TesseraRouting *routing, int32 expected)
+{
+	const TesseraNode *self = tessera_routing_node(routing, routing->self);
+	const char *values[] = {
+		tessera_call_from_uuid(&routing->cluster_id), self ? NameStr(self->name) : "unknown", NULL, tessera_call_from_int4(TESSERA_PROTOCOL),
+		tessera_call_from_int4(routing->self), tessera_call_from_int4(MyProcPid),
+		/* a server that does not know yet whether it is the node does not claim to be it */
+		tessera_call_from_int4(routing->placements_unknown ? 0 : routing->incarnation), tessera_call_from_int4(expected)
+	};
+
+	if (version == NULL)
+	{
+		char	   *installed = tessera_extension_version();
+
+		version = MemoryContextStrdup(TopMemoryContext, installed ? installed : "");
+	}
+	if (self)
+		tessera_connection_introduce(NameStr(self->name));
+	values[2] = version;
+	return tessera_call_literal(&tessera_call_specs[TESSERA_CALL_HELLO], values);
+}
+
+typedef struct HelloArg
+{
+	const TesseraRouting *routing;
+	const TesseraNode *node;
+} HelloArg;
+
+static char *
+make_hello(void *arg)
+{
+	HelloArg   *to = arg;
+
+	return tessera_hello_text(to->routing, to->node->incarnation);
+}
+
+static TesseraConnection *
+connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
+{
+	HelloArg	arg = {routing, node};
+	TesseraConnection *connection;
+
+	if (tessera_is_background_worker())
+		tessera_injection("worker_connecting");
+	PG_TRY();
+	{
+		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane, make_hello, &arg);
+	}
+	PG_CATCH();
+	{
+		if (version)
+			pfree(version);
+		version = NULL;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return connection;
+}
+
+/* A server that was replaced, and knows it, is passed over by target_session_attrs=read-write: so a second attempt may reach the other one. */
+TesseraConnection *
+tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane)
+{
+	const TesseraNode *node = tessera_routing_node(routing, node_id);
+
+	tessera_require_own_node(routing);
+	if (node == NULL && tessera_routing_refresh(UNKNOWN_NODE_TIMEOUT))
+	{
+		routing = tessera_routing();	/* a look-up that misses refreshes the registry (S32) */
+		node = routing ? tessera_routing_node(routing, node_id) : NULL;
+	}
+	if (node == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("node %d is not in the cluster", node_id)));
+	for (int attempt = 0; attempt < OPEN_ATTEMPTS; attempt++)
+	{
+		TesseraConnection *connection = connect_node(routing, node, lane);
+
+		if (tessera_is_node_itself(connection, node))
+			return connection;
+	}
+	(void) tessera_routing_refresh(0);	/* perhaps its address has changed */
+	ereport(ERROR,
+			(errcode(ERRCODE_TESSERA_FENCED),
+			 errmsg("the address of node \"%s\" leads to a server that was replaced", NameStr(node->name)),
+			 errhint("Stop that server; tessera.update_node() changes the node's conninfo.")));
+}
+
+/* ---- statements and calls ---- */
+
+/* On this node itself, in the transaction at hand. */
+static void
+call_here(const char *sql, int nparams, const char *const *values, MemoryContext context, TesseraCallAnswer *answer)
+{
+	char	   *text = tessera_sql_with_literals(sql, nparams, values);
+	MemoryContext old;
+	TesseraSpi	spi;
+	int			code;
+
+	tessera_spi_begin(&spi);
+	code = SPI_execute(text, false, 0);
+	if (code < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("SPI failed: %s", SPI_result_code_string(code))));
+	answer->nrows = SPI_tuptable ? (int) SPI_processed : 0;
+	answer->ncolumns = SPI_tuptable ? SPI_tuptable->tupdesc->natts : 0;
+	old = MemoryContextSwitchTo(context);
+	answer->values = palloc0(sizeof(char *) * Max(answer->nrows * answer->ncolumns, 1));
+	for (int row = 0; row < answer->nrows; row++)
+		for (int column = 0; column < answer->ncolumns; column++)
+		{
+			char	   *value = SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column + 1);
+
+			answer->values[row * answer->ncolumns + column] = value != NULL ? MemoryContextStrdup(context, value) : NULL;
+		}
+	MemoryContextSwitchTo(old);
+	tessera_spi_end(&spi);
+}
+
+char *
+tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams, const char *const *values)
+{
+	TesseraCallAnswer answer = {0};
+
+	if (routing && node_id == routing->self)
+		call_here(sql, nparams, values, CurrentMemoryContext, &answer);
+	else
+	{
+		TesseraConnection *connection = tessera_participant_as_cluster(routing, node_id, write);
+
+		tessera_answer_of_result(tessera_connection_run(connection, sql, nparams, values), &answer);
+	}
+	return tessera_answer_value(&answer, 0, 0);
+}
+
+/* The control connection to a node, with nothing unanswered on it. */
+static TesseraConnection *
+open_control(const TesseraRouting *routing, int32 node_id)
+{
+	TesseraConnection *connection = tessera_open_node(routing, node_id, 1);
+
+	if (tessera_connection_busy(connection) && !tessera_connection_reset(connection, tessera_abort_timeout))
+		connection = tessera_open_node(routing, node_id, 1);
+	return connection;
+}
+
+/* In front of a call: which config term this node has seen, and which server it means. */
+static void
+queue_envelope(TesseraConnection *connection, const TesseraRouting *routing, int32 node_id)
+{
+	const TesseraNode *node = tessera_routing_node(routing, node_id);
+
+	if (node != NULL)
+		tessera_queue_envelope(connection, routing->promised_term, node->incarnation);
+}
+
+PGresult *
+tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	return tessera_control_call_within(routing, node_id, sql, nparams, values, 0);
+}
+
+static PGresult *
+run_call(TesseraConnection *connection, const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *spec, const char *const *values)
+{
+	int			nparams;
+	const char *text = tessera_call_text(spec, tessera_connection_protocol(connection), &nparams);
+
+	queue_envelope(connection, routing, node_id);
+	return tessera_connection_run(connection, text, nparams, values);
+}
+
+/* spec: the call; NULL: a statement, which needs no envelope. */
+static PGresult *
+run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *spec, const char *sql, int nparams, const char *const *values, int timeout_ms)
+{
+	TimestampTz deadline = timeout_ms > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms) : 0;
+	TimestampTz before = tessera_connections_limit(deadline);
+	TesseraConnection *volatile connection = NULL;
+	PGresult   *volatile result = NULL;
+
+	PG_TRY();
+	{
+		connection = open_control(routing, node_id);
+		if (spec != NULL)
+			result = run_call(connection, routing, node_id, spec, values);
+		else
+			result = tessera_connection_run(connection, sql, nparams, values);
+	}
+	PG_CATCH();
+	{
+		(void) tessera_connections_limit(before);
+		/* within a limit of time, a node that may not answer is not asked to stop, either */
+		if (connection != NULL && timeout_ms > 0 && tessera_connection_busy(connection))
+			tessera_connection_close(connection);
+		else if (connection != NULL)
+			(void) tessera_connection_reset(connection, tessera_abort_timeout);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	(void) tessera_connections_limit(before);
+	return result;
+}
+
+PGresult *
+tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
+							int timeout_ms)
+{
+	return run_within(routing, node_id, NULL, sql, nparams, values, timeout_ms);
+}
+
+
+/* ---- lanes of calls ---- */
+
+static const TesseraRouting *
+routing_of_member(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not a node of a cluster")));
+	return routing;
+}
+
+static void
+answer_in(MemoryContext context, const PGresult *result, TesseraCallAnswer *answer)
+{
+	MemoryContext old = MemoryContextSwitchTo(context);
+
+	tessera_answer_of_result(result, answer);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+run_on_control_lane(const TesseraCallSpec *spec, const TesseraCallTarget *target, int timeout_ms, const char *const *values, MemoryContext context,
+					TesseraCallAnswer *answer)
+{
+	const TesseraRouting *routing = routing_of_member();
+	int32		node_id = target->node_id != 0 ? target->node_id : tessera_routing_config(routing)->node_id;
+
+	answer_in(context, run_within(routing, node_id, spec, NULL, 0, values, timeout_ms), answer);
+}
+
+static void
+run_in_transaction(const TesseraCallSpec *spec, const TesseraCallTarget *target, int timeout_ms, const char *const *values, MemoryContext context,
+				   TesseraCallAnswer *answer)
+{
+	const TesseraRouting *routing = tessera_routing();
+	int32		node_id = target->node_id != 0 ? target->node_id : tessera_routing_config(routing_of_member())->node_id;
+	int			nparams;
+	TesseraConnection *connection;
+
+	if (routing != NULL && node_id == routing->self)
+	{
+		const char *text = tessera_call_text(spec, TESSERA_PROTOCOL, &nparams);
+
+		call_here(text, nparams, values, context, answer);
+		return;
+	}
+	connection = tessera_participant_as_cluster(routing, node_id, target->write);
+	{
+		const char *text = tessera_call_text(spec, tessera_connection_protocol(connection), &nparams);
+
+		answer_in(context, tessera_connection_run(connection, text, nparams, values), answer);
+	}
+}
+
+void
+tessera_node_link_init(void)
+{
+	tessera_call_lanes[TESSERA_LANE_CONTROL] = run_on_control_lane;
+	tessera_call_lanes[TESSERA_LANE_TRANSACTION] = run_in_transaction;
+}
