@@ -99,7 +99,8 @@ bench-pauses:
 	@$(run) BENCH=h MOVES='$(MOVES)' bash $(tree)/test/bench/run
 
 chaos:
-	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
+	@$(run) SEED='$(SEED)' ROUNDS='$(ROUNDS)' MINUTES='$(MINUTES)' ROUND_SECONDS='$(ROUND_SECONDS)' CLIENTS='$(CLIENTS)' \
+		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
 .PHONY: FORCE test compile-check installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos

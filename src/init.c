@@ -2,8 +2,9 @@
  * init.c
  *	  Composition root: loads the library, registers every module, nothing else.
  *
- * Two tables, and no other place registers anything with the server: what is registered once, in the postmaster, which every process inherits (registrations); and what
- * a process does when it exits (exit_steps), which the server wants registered in the process itself. test/lint/registrations.py checks that.
+ * Two tables, and no other place registers anything with the server: what is registered once, in the postmaster, which every process inherits
+ * (registrations); and what a process does when it exits (exit_steps), which the server wants registered in the process itself.
+ * test/lint/registrations.py checks that.
  *
  * How the server orders what it is given:
  * - callbacks at the end of transactions and subtransactions run in the reverse order of their registration, last registered first;
@@ -39,12 +40,11 @@
 #include "executor/plan_private.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
+#include "failover/promotion.h"
+#include "migration/abandoned_migrations.h"
 #include "migration/migration.h"
-#include "migration/orphans.h"
-#include "migration/promotion.h"
-#include "migration/settings.h"
-#include "migration/slot.h"
-#include "migration/work.h"
+#include "migration/migration_settings.h"
+#include "migration/migration_slot.h"
 #include "planner/planner.h"
 #include "planner/prepared_view.h"
 #include "planner/sequences.h"
@@ -56,6 +56,7 @@
 #include "session/origin.h"
 #include "statistics/table_statistics.h"
 #include "transaction/advisory.h"
+#include "transaction/background.h"
 #include "transaction/deadlock.h"
 #include "transaction/declared_wait.h"
 #include "transaction/notify.h"
@@ -95,22 +96,32 @@ typedef struct Registration
 } Registration;
 
 /*
- * In this order: at the end of a transaction, and where a hook acts before it hands on, they are called from the bottom to the top. A new one needs a reason for its place;
- * "free" says that none is known, so that it may be moved.
+ * In this order: at the end of a transaction, and where a hook acts before it hands on, they are called from the bottom to the top. A new one needs a
+ * reason for its place; "free" says that none is known, so that it may be moved.
  */
 static const Registration registrations[] = {
-	/* First of the object access hooks, as the others hand on before they act: what a schema script must not run is refused before anybody has made anything of it. */
+	/*
+	 * First of the object access hooks, as the others hand on before they act: what a schema script must not run is refused before another hook acts
+	 * on it.
+	 */
 	{"object access", tessera_join_init},
-	/* Last at a commit: a node that is told of a change must find the catalog's sequence grown (tessera_catalog_change_init). It waits for answers. */
+	/*
+	 * Last at a commit: a node that is told of a change must find the catalog's sequence grown (tessera_catalog_change_init). It waits for answers.
+	 */
 	{"xact, subxact: announcements to other nodes", tessera_announce_init},
-	/* At a commit after the catalog's sequence has grown, as what waits for the migration's end reads the placement next; before the announcements, which may wait. */
+	/*
+	 * At a commit after the catalog's sequence has grown, as what waits for the migration's end reads the placement next; before the announcements,
+	 * which may wait.
+	 */
 	{"xact: the recipient's worker may end", tessera_migration_control_init},
 	/* Before all modules with shared memory, so that its hooks ask for theirs. */
 	{"shared memory hooks", tessera_shmem_install},
 	{"shared memory", tessera_stat_init},	/* free */
 	{"shared memory", tessera_worker_init}, /* free */
-	/* At a commit after the routing image and the statistics, which end with the old catalog; others load the new one from here on. Its hooks are inside of the DDL's:
-	 * they act on what is run here, not on what a user asks for. */
+	/*
+	 * At a commit after the routing image and the statistics, which end with the old catalog; others load the new one from here on. Its hooks are
+	 * inside of the DDL's: they act on what is run here, not on what a user asks for.
+	 */
 	{"shared memory, xact, subxact, relcache, object access, utility: changes of the catalog", tessera_catalog_change_init},
 	{"shared memory", tessera_incarnation_init},	/* free */
 	{"shared memory", tessera_prepared_change_init},	/* free */
@@ -119,17 +130,23 @@ static const Registration registrations[] = {
 	{"setting, shared memory", tessera_refresh_init},	/* free */
 	{"settings", tessera_connection_init},	/* free */
 	{"shared memory", tessera_origin_init}, /* free */
-	/* Before a commit after the participants: their errors leave the snapshots kept for cursors to the abort. With assertions its hooks are the innermost: they check
-	 * what all others have made of a statement. */
+	/*
+	 * Before a commit after the participants: their errors leave the snapshots kept for cursors to the abort. With assertions its hooks are the
+	 * innermost: they check what all others have made of a statement.
+	 */
 	{"setting, xact; with assertions planner, executor start, utility", tessera_internal_init},
-	{"parse analysis: rights of a view's owner", tessera_check_as_init},	/* free: on internal connections alone, where the other hook does nothing */
+	/* free: on internal connections alone, where the other hook does nothing */
+	{"parse analysis: rights of a view's owner", tessera_check_as_init},
 	/* At a commit after the participants: the worker that is woken finds on the other nodes what this transaction has changed there. */
 	{"setting, shared memory, xact: statistics are told", tessera_statistics_init},
 	{"relcache", tessera_merged_statistics_init},	/* free: a cache */
 	{"setting", tessera_deadlock_init}, /* free */
 	{"shared memory", tessera_declared_wait_init},	/* free */
 	{"setting", tessera_prune_init},	/* free */
-	/* Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come before all that tells of it. */
+	/*
+	 * Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come before all
+	 * that tells of it.
+	 */
 	{"lanes of calls", tessera_node_link_init},	/* free */
 	{"settings, xact, subxact: the participants", tessera_participant_init},
 	/* Inside of the DDL's and the other executor hooks: it looks whether the locks are still held right before something runs. */
@@ -141,7 +158,7 @@ static const Registration registrations[] = {
 	{"syscache", tessera_ownership_init},	/* free: a cache */
 	{"scan methods", tessera_executor_init},	/* free */
 	{"executor start, end: the shard's part of EXPLAIN", tessera_explain_remote_init},	/* free: on internal connections alone */
-	{"executor start, run, finish, end: the version check", tessera_shard_check_init},	/* free: on internal connections alone */
+	{"executor start, run, finish: the version check", tessera_shard_check_init},	/* free: on internal connections alone */
 	/* Outermost of the executor's: the others see the plan that it puts in. */
 	{"executor start, end: local statements", tessera_local_statement_init},
 	/* Outermost, and but for assertions the only one: core plans what it hands on. */
@@ -153,7 +170,10 @@ static const Registration registrations[] = {
 	{"object access: tables and schemas come and go", tessera_track_init},
 	{"object access: objects of one node", tessera_node_objects_init},
 	{"settings, shared memory", tessera_pool_init}, /* free */
-	/* At the end of a (sub)transaction before all others, on memory of the session alone: nothing that another callback does can need values drawn for the transaction. */
+	/*
+	 * At the end of a (sub)transaction before all others, on memory of the session alone: nothing that another callback does can need values drawn
+	 * for the transaction.
+	 */
 	{"xact, subxact, syscache: sequences", tessera_sequence_init},
 	/* When a subtransaction ends before the participants': memory of the session alone. */
 	{"subxact: a statement that was sent", tessera_fan_out_init},
@@ -171,12 +191,13 @@ static const Registration registrations[] = {
 };
 
 /*
- * Each process asks for those that it needs (tessera_at_exit); they run in this order. All but the last run before the server rolls the open transaction back.
+ * Each process asks for those that it needs (tessera_at_exit); they run in this order. All but the last run before the server rolls the open
+ * transaction back.
  */
 static const TesseraExitStep exit_steps[] = {
 	/* A migration without a process is recovery's: first its slot says so. */
 	{tessera_slot_leave},
-	/* A donor that nobody will start any more; then recovery, which this wakes as well, need not wait for the end of its reservation. */
+	/* A donor that no session will start any more; then recovery, which this wakes as well, need not wait for the end of its reservation. */
 	{tessera_migration_withdraw},
 	{tessera_orphan_caller_gone},
 	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */

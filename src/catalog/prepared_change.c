@@ -3,8 +3,8 @@
  *	  A shared list of the transactions prepared since the server started: gid and what it did to the catalog.
  *
  * The list has room for max_prepared_transactions entries and is guarded by one LWLock, taken once at PREPARE and once at COMMIT PREPARED or ROLLBACK
- * PREPARED. Those who find no entry take the transaction for one that changed everything: after a crash, a restart or a promotion the list is empty,
- * or an entry did not fit.
+ * PREPARED. A transaction without an entry counts as one that changed everything: after a crash, a restart or a promotion the list is empty, and an
+ * entry may not have fitted.
  */
 #include "postgres.h"
 

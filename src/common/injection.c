@@ -361,6 +361,7 @@ tessera_injection_init(void)
 							 NULL, &tessera_injection_points, false, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("tessera.injection_start",
 							   "Injection points at which processes are paused from the start of the server on; for tests.",
-							   "Names, separated by commas. Nothing without tessera.injection_points.", &start_points, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							   "Names, separated by commas. Nothing without tessera.injection_points.", &start_points, "", PGC_POSTMASTER, 0, NULL,
+							   NULL, NULL);
 	tessera_shmem_register(&injection_module);
 }

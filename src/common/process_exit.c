@@ -2,9 +2,9 @@
  * process_exit.c
  *	  The steps that a process runs when it exits, in the order of one table.
  *
- * State is the process's own: which steps it has asked for. The server knows one callback of ours for all of the steps before it leaves shared memory; that one
- * registers itself again before it runs a step, so that the others run even if the step fails. No locks, no memory. A process that is killed runs none of them: the
- * server then starts anew, and so does shared memory.
+ * State is the process's own: which steps it has asked for. The server knows one callback of ours for all of the steps before it leaves shared
+ * memory; that one registers itself again before it runs a step, so that the others run even if the step fails. No locks, no memory. A process that
+ * is killed runs none of them: the server then starts anew, and so does shared memory.
  */
 #include "postgres.h"
 

@@ -2,8 +2,8 @@
  * process_exit.h
  *	  What a process of the extension does when it exits: steps in one order, whatever the process has done before.
  *
- * The server keeps exit callbacks per process and drops those that the postmaster has, so a step can only be asked for in the process itself, by the module whose
- * state is to be cleaned up. The order of the steps is that of the table in init.c.
+ * The server keeps exit callbacks per process and drops those that the postmaster has, so a step can only be asked for in the process itself, by the
+ * module whose state is to be cleaned up. The order of the steps is that of the table in init.c.
  */
 #ifndef TESSERA_PROCESS_EXIT_H
 #define TESSERA_PROCESS_EXIT_H

@@ -2,9 +2,9 @@
  * protocol.h
  *	  Version of what nodes say to each other; it grows with every change of control/calls.def or of what goes along with a statement.
  *
- * Two nodes speak the lower one of their protocols, if neither is below the oldest that the other one knows: so nodes of two neighbouring versions of the extension work together
- * while a cluster is upgraded node by node. An argument or a column that a protocol brings says so in control/calls.def ("since"). make PROTOCOL=... builds one of a higher
- * number, for the test of it.
+ * Two nodes speak the lower one of their protocols, if neither is below the oldest that the other one knows: so nodes of two neighbouring versions of
+ * the extension work together while a cluster is upgraded node by node. An argument or a column that a protocol brings says so in control/calls.def
+ * ("since"). make PROTOCOL=... builds one of a higher number, for the test of it.
  */
 #ifndef TESSERA_PROTOCOL_H
 #define TESSERA_PROTOCOL_H

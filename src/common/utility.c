@@ -107,7 +107,7 @@ tessera_utility_set_lexer(const TesseraUtility *utility, const char *text)
 		if (!means_statement(text, conforming, statement))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("other nodes may read this statement in another way than it was read here"),
+					 errmsg("other nodes may parse this statement differently than this node did"),
 					 errdetail("It has a backslash in a string, and standard_conforming_strings may have changed since it was parsed."),
 					 errhint("Send SET standard_conforming_strings and the statement as separate messages, or write the string as E'...'.")));
 	}

@@ -1,15 +1,15 @@
 /*
  * call.h
- *	  Calls between nodes: what a call is, whom it goes to, how it is run. Each call is defined once, in calls.def; control/calls.h, made of that, has a function
- *	  for each: tessera_call_NAME sends it and waits for its answer, tessera_queue_NAME puts it in front of a statement.
+ *	  Calls between nodes: what a call is, whom it goes to, how it is run. Each call is defined once, in calls.def; control/calls.h, made of that, has
+ *	  a function for each: tessera_call_NAME sends it and waits for its answer, tessera_queue_NAME puts it in front of a statement.
  *
  * The other side is a SQL function in schema tessera_internal, whose head is made of the same definition.
  *
- * How a call reaches its node depends on its lane. The lanes are given by transaction/, which keeps the connections (tessera_call_lanes). In front of every
- * call on the control lane goes the envelope: which term of the config node the caller has seen, and which incarnation of the node it means.
+ * How a call reaches its node depends on its lane. The lanes are given by transaction/, which keeps the connections (tessera_call_lanes). In front of
+ * every call on the control lane goes the envelope: which term of the config node the caller has seen, and which incarnation of the node it means.
  *
- * Versions: two nodes speak the lower one of their protocols (common/protocol.h). An argument or a column of the answer that the other node's protocol does not have is
- * left out; a call that it does not have is refused here with 55000.
+ * Versions: two nodes speak the lower one of their protocols (common/protocol.h). An argument or a column of the answer that the other node's
+ * protocol does not have is left out; a call that it does not have is refused here with 55000.
  */
 #ifndef TESSERA_CALL_H
 #define TESSERA_CALL_H
@@ -87,10 +87,10 @@ typedef struct TesseraCallAnswer
 extern char *tessera_answer_value(const TesseraCallAnswer *answer, int row, int column);
 
 /*
- * Sends a call and waits for the answer, in the current transaction if there is one, else in a short one of its own. false: it failed, as the target tolerates. The reason is
- * logged at DEBUG1 then. ERROR 08006 if the node cannot be reached or does not answer in time, 55000 if it does not know the call yet, else what it answers.
- * A background process holds no lock then that others wait for (S45): no transaction id, so no row, and no LWLock; a test server (tessera.injection_points) refuses it.
- * values: of all arguments, as text. For the functions of calls.h; others call those.
+ * Sends a call and waits for the answer, in the current transaction if there is one, else in a short one of its own. false: it failed, as the target
+ * tolerates. The reason is logged at DEBUG1 then. ERROR 08006 if the node cannot be reached or does not answer in time, 55000 if it does not know the
+ * call yet, else what it answers. A background process holds no lock then that others wait for (S45): no transaction id, so no row, and no LWLock; a
+ * test server (tessera.injection_points) refuses it. values: of all arguments, as text. For the functions of calls.h; others call those.
  */
 extern bool tessera_call(const TesseraCallSpec *spec, TesseraCallTarget target, const char *const *values, TesseraCallAnswer *answer);
 
@@ -98,28 +98,35 @@ extern bool tessera_call(const TesseraCallSpec *spec, TesseraCallTarget target, 
 extern void tessera_call_queue(const TesseraCallSpec *spec, TesseraConnection *connection, const char *const *values);
 
 /*
- * The statement that makes the call, for nodes of this protocol, with a parameter for each argument. For who sends it by means of their own. In static memory for
- * the own protocol, else palloc'd. *nparams (if wanted): how many of the arguments the other node knows. ERROR 55000 if the protocol does not have the call.
+ * The statement that makes the call, for nodes of this protocol, with a parameter for each argument. For who sends it by means of their own. In
+ * static memory for the own protocol, else palloc'd. *nparams (if wanted): how many of the arguments the other node knows. ERROR 55000 if the
+ * protocol does not have the call.
  */
 extern const char *tessera_call_text(const TesseraCallSpec *spec, int protocol, int *nparams);
 
 /* The same with the values in it, for the oldest protocol: for a node of which nothing is known yet. Palloc'd. */
 extern char *tessera_call_literal(const TesseraCallSpec *spec, const char *const *values);
 
-/* A statement with parameters $1 to $n, its values put in as literals: so their types are inferred as those of parameters of another node's are. Palloc'd. */
+/*
+ * A statement with parameters $1 to $n, its values put in as literals: so their types are inferred as those of parameters of another node's are.
+ * Palloc'd.
+ */
 extern char *tessera_sql_with_literals(const char *sql, int nparams, const char *const *values);
 
 /* The protocol that the two ends of a connection speak; the oldest one if it has not said hello. */
 extern int	tessera_connection_protocol(TesseraConnection *connection);
 
 /*
- * How the lanes run a call; set by transaction/ when the library is loaded. Fills the answer's rows in the memory context given. node_id 0: the config node. timeout_ms 0: no limit.
+ * How the lanes run a call; set by transaction/ when the library is loaded. Fills the answer's rows in the memory context given. node_id 0: the
+ * config node. timeout_ms 0: no limit.
  */
-typedef void (*TesseraCallRunner) (const TesseraCallSpec *spec, const TesseraCallTarget *target, int timeout_ms, const char *const *values, MemoryContext context,
-								   TesseraCallAnswer *answer);
+typedef void (*TesseraCallRunner) (const TesseraCallSpec *spec, const TesseraCallTarget *target, int timeout_ms, const char *const *values,
+								   MemoryContext context, TesseraCallAnswer *answer);
 extern TesseraCallRunner tessera_call_lanes[TESSERA_LANES];
 
-/* Is told of each call of the control lane before and after (node_id 0: the config node); NULL: nobody. For views that show what a process waits for. */
+/*
+ * Is told of each call of the control lane before and after (node_id 0: the config node); NULL: nobody. For views that show what a process waits for.
+ */
 extern void (*tessera_call_observer) (int32 node_id, bool begins);
 
 /* Rows of a result of libpq as an answer, in the current memory context. */

@@ -7,8 +7,8 @@
  * lets go of all it got.
  *
  * Between attempts this backend waits in no queue. It declares whom it waits for (transaction/declared_wait.h), so that the search for deadlocks over
- * several nodes sees it; what it holds from before the statement is all that others can wait for then, so a cycle is a deadlock. Chosen as its
- * victim, it looks once more.
+ * several nodes sees it; what it holds from before the statement is all that others can wait for then, so a cycle is a deadlock. If this wait is
+ * chosen as the victim, it checks once more before it raises the error.
  *
  * LOCK TABLE at REPEATABLE READ promises that what comes after sees what was committed before the lock was had. A node that joins the transaction
  * takes its snapshot with the first command; so a lock that it did not get at once is asked for in a new transaction there, and a node that has

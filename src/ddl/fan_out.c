@@ -154,7 +154,7 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const 
 	if (answer != NULL && (strcmp(answer, "busy") == 0 || strcmp(answer, "again") == 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_CONFLICTING),
-				 errmsg("migrations of the tables keep beginning"),
+				 errmsg("new migrations of the tables keep starting"),
 				 errhint("Look at tessera.migrations.")));
 	if (answer != NULL && strcmp(answer, "ok") != 0)
 	{
@@ -162,7 +162,7 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const 
 		(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("the cluster's nodes or tables have changed since this node last heard of them"),
+				 errmsg("the cluster's nodes or tables have changed since this node's last refresh"),
 				 errhint("Try again in a moment.")));
 	}
 }

@@ -230,7 +230,7 @@ tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, O
 	if (answer == NULL || sscanf(answer, "%lld %lld %d", &last, &count, &called) != 3)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("the home of sequence \"%s\" did not say where it stands", get_rel_name(sequence))));
+				 errmsg("the home of sequence \"%s\" did not return its last value", get_rel_name(sequence))));
 	values[0] = Int64GetDatum(last);
 	values[1] = Int64GetDatum(count);
 	values[2] = BoolGetDatum(called != 0);

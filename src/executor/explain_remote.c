@@ -3,8 +3,8 @@
  *	  The shard's side of EXPLAIN ANALYZE; see explain_remote.h.
  *
  * tessera_internal.explain_next comes in front of a statement and gives it a number. The statement then runs once, as it would, but measured; when it
- * ends, its plan with what was measured is kept as text, under its number, until tessera_internal.explained asks for it. Who announces and does not
- * ask (EXPLAIN ANALYZE without VERBOSE) leaves texts behind: only the newest KEPT are kept.
+ * ends, its plan with what was measured is kept as text, under its number, until tessera_internal.explained asks for it. A router that announces and
+ * does not ask (EXPLAIN ANALYZE without VERBOSE) leaves texts behind: only the newest KEPT are kept.
  *
  * Memory: texts live in a context of their own until they are asked for, pushed out, or the backend exits. Nothing survives a crash, and nothing
  * needs to.
@@ -21,6 +21,7 @@
 #include "utils/memutils.h"
 
 #include "common/version_compat.h"
+#include "executor/eflags.h"
 #include "executor/explain_remote.h"
 #include "session/internal.h"
 
@@ -42,8 +43,7 @@ static ExecutorEnd_hook_type previous_end = NULL;
 
 static int64 next_number = 0;	/* of the next statement; 0: it is not to be measured */
 static int	next_instrument = 0;
-static QueryDesc *measured = NULL;	/* the statement that runs; compared only, as it may be gone after an error */
-static int64 measured_number = 0;
+static int64 measured_number = 0;	/* of the one that runs */
 static dlist_head kept = DLIST_STATIC_INIT(kept);
 static int	nkept = 0;
 static MemoryContext context = NULL;
@@ -99,11 +99,13 @@ keep(int64 number, const char *with_costs, const char *without)
 static void
 executor_start(QueryDesc *query, int eflags)
 {
+	bool		measured = false;
+
 	if (next_number != 0 && tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker() &&
 		(eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && query->plannedstmt->relationOids != NIL)
 	{
 		query->instrument_options |= next_instrument;
-		measured = query;
+		measured = true;
 		measured_number = next_number;
 		next_number = 0;
 	}
@@ -111,16 +113,17 @@ executor_start(QueryDesc *query, int eflags)
 		previous_start(query, eflags);
 	else
 		standard_ExecutorStart(query, eflags);
+	if (measured)
+		query->estate->es_top_eflags |= TESSERA_EXEC_MEASURED;
 }
 
 static void
 executor_end(QueryDesc *query)
 {
-	if (query == measured && query->planstate != NULL)
+	if ((query->estate->es_top_eflags & TESSERA_EXEC_MEASURED) && !IsParallelWorker())
 	{
 		int			instrument = query->instrument_options;
 
-		measured = NULL;
 		keep(measured_number, tessera_plan_text(query, true, instrument, true), tessera_plan_text(query, true, instrument, false));
 	}
 	if (previous_end)
@@ -134,7 +137,6 @@ Datum
 tessera_internal_explain_next(PG_FUNCTION_ARGS)
 {
 	tessera_internal_require(fcinfo);
-	measured = NULL;
 	next_number = PG_GETARG_INT64(0);
 	next_instrument = PG_GETARG_INT32(1) & INSTRUMENT_ALL;
 	PG_RETURN_VOID();

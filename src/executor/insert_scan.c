@@ -12,22 +12,18 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "commands/explain.h"
 #include "executor/executor.h"
-#include "executor/tstoreReceiver.h"
 #include "miscadmin.h"
-#include "nodes/extensible.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
 
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
-#include "executor/explain_shards.h"
+#include "executor/eflags.h"
 #include "executor/plan_private.h"
-#include "executor/route_loop.h"
+#include "executor/scan_frame.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
 
@@ -35,15 +31,13 @@
 
 typedef struct InsertState
 {
-	CustomScanState css;
-	TesseraRemoteQuery *query;
+	TesseraScan scan;			/* query: of one row */
 	int			nparams;
 	int		   *columns;		/* source column of each parameter */
 	int			nattributes;
 	int		   *attributes;		/* of the table, for each column of the source */
 	Oid			relid;
 	List	   *relids;			/* the same, as runs take it */
-	int			flags;
 	QueryDesc  *source;
 	Tuplestorestate *rows;		/* of the source */
 	Tuplestorestate *returned;	/* of RETURNING */
@@ -60,7 +54,6 @@ typedef struct InsertState
 	int			sizes[MAX_SIZES];
 	TesseraRemoteQuery *many[MAX_SIZES];
 	List	   *batches;		/* of Batch *, one for each shard met */
-	TesseraFigures figures;
 } InsertState;
 
 /* Rows on their way to one shard, parameters row by row. */
@@ -72,33 +65,6 @@ typedef struct Batch
 	bool	   *nulls;
 	MemoryContext context;
 } Batch;
-
-static Node *create_state(CustomScan *scan);
-static void begin(CustomScanState *node, EState *estate, int eflags);
-static TupleTableSlot *next(CustomScanState *node);
-static void end(CustomScanState *node);
-static void rescan(CustomScanState *node);
-static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
-
-const CustomScanMethods tessera_insert_methods = {"Tessera Insert", create_state};
-
-static const CustomExecMethods exec_methods = {
-	.CustomName = "Tessera Insert",
-	.BeginCustomScan = begin,
-	.ExecCustomScan = next,
-	.EndCustomScan = end,
-	.ReScanCustomScan = rescan,
-	.ExplainCustomScan = explain,
-};
-
-static Node *
-create_state(CustomScan *scan)
-{
-	InsertState *state = (InsertState *) newNode(sizeof(InsertState), T_CustomScanState);
-
-	state->css.methods = &exec_methods;
-	return (Node *) state;
-}
 
 static int *
 int_array(List *list)
@@ -136,53 +102,18 @@ prepare_batches(InsertState *state, List *private, const Oid *types)
 		Assert(state->nsizes < MAX_SIZES);
 		state->sizes[state->nsizes] = size;
 		state->many[state->nsizes++] = tessera_remote_query_make(strVal(linitial(lfirst(cell))), size * state->row_columns + others, all,
-																 state->query->desc, state->query->natts, NULL);
+																 state->scan.query->desc, state->scan.query->natts, NULL);
 		pfree(all);
 	}
-}
-
-static void
-begin(CustomScanState *node, EState *estate, int eflags)
-{
-	InsertState *state = (InsertState *) node;
-	CustomScan *scan = (CustomScan *) node->ss.ps.plan;
-	List	   *private = scan->custom_private;
-	List	   *types = list_nth(private, INSERT_PARAM_TYPES);
-	Oid		   *type_array = palloc(sizeof(Oid) * Max(list_length(types), 1));
-	PlannedStmt *plan = (PlannedStmt *) list_nth(private, INSERT_SOURCE);
-	ListCell   *cell;
-
-	foreach(cell, types)
-		type_array[foreach_current_index(cell)] = lfirst_oid(cell);
-	state->flags = intVal(list_nth(private, INSERT_FLAGS));
-	state->nparams = list_length(types);
-	state->columns = int_array(list_nth(private, INSERT_PARAM_COLUMNS));
-	state->nattributes = list_length(list_nth(private, INSERT_ATTRIBUTES));
-	state->attributes = int_array(list_nth(private, INSERT_ATTRIBUTES));
-	state->relid = (Oid) intVal(list_nth(private, INSERT_RELID));
-	state->relids = list_make1_oid(state->relid);
-	state->query = tessera_remote_query_make(strVal(list_nth(private, INSERT_SQL)), state->nparams, type_array,
-											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
-											 list_length(scan->custom_scan_tlist), NULL);
-	prepare_batches(state, private, type_array);
-	state->source = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
-									estate->es_queryEnv, estate->es_instrument);
-	standard_ExecutorStart(state->source, eflags | TESSERA_EXEC_FOR_WRITE);
-	state->row_context = AllocSetContextCreate(estate->es_query_cxt, "tessera insert row", ALLOCSET_DEFAULT_SIZES);
 }
 
 /* Read the source to its end. */
 static void
 read_source(InsertState *state)
 {
-	DestReceiver *receiver = CreateDestReceiver(DestTuplestore);
-
 	state->rows = tuplestore_begin_heap(false, false, work_mem);
 	state->row_slot = MakeSingleTupleTableSlot(state->source->tupDesc, &TTSOpsMinimalTuple);
-	SetTuplestoreDestReceiverParams(receiver, state->rows, CurrentMemoryContext, false, NULL, NULL);
-	state->source->dest = receiver;
-	tessera_run_to_end(standard_ExecutorRun, state->source);
-	standard_ExecutorFinish(state->source);
+	tessera_nested_run(state->source, state->rows, false);
 }
 
 /* Parameter that holds an attribute of the table's new row; -1: none, the value is null. */
@@ -219,26 +150,24 @@ target_of_row(InsertState *state, const TesseraRouting *routing, const Datum *pa
 		int			param = param_of(state, table->keys[i]);
 
 		nulls[i] = param < 0 || isnull[param];
-		types[i] = param < 0 ? UNKNOWNOID : state->query->types[param];
+		types[i] = param < 0 ? UNKNOWNOID : state->scan.query->types[param];
 		if (!nulls[i])
 			values[i] = params[param];
 	}
 	return tessera_target_of_key(routing, table, values, nulls, types, &no_row);
 }
 
-static uint64
-finish_run(InsertState *state, TesseraRun *run)
+static void
+finish_run(InsertState *state)
 {
+	TesseraRun *run = state->scan.run;
 	TupleTableSlot *slot;
-	uint64		processed;
 
 	if (state->returned)
-		while ((slot = tessera_run_next(run, state->css.ss.ss_ScanTupleSlot)) != NULL)
+		while ((slot = tessera_run_next(run, state->scan.css.ss.ss_ScanTupleSlot)) != NULL)
 			tuplestore_puttupleslot(state->returned, slot);
-	processed = tessera_run_complete(run);
-	tessera_figures_add(&state->figures, run, state->css.ss.ps.state->es_query_cxt);
-	tessera_run_end(run);
-	return processed;
+	state->inserted += tessera_run_complete(run);
+	tessera_scan_stop(&state->scan);
 }
 
 /* ---- rows to their shard ---- */
@@ -282,29 +211,26 @@ begin_anew(TesseraRoute *route, TesseraRunRequest *request)
 static bool
 insert_by(InsertState *state, TesseraRemoteQuery *query, const Datum *params, const bool *isnull, const Datum *rows, const bool *row_nulls, int nrows)
 {
-	EState	   *estate = state->css.ss.ps.state;
-	TesseraRun *run = tessera_run_make();
 	RowsRoute	route = {
 		.route = {.owner = state, .choose = choose_target, .stale = begin_anew}, .values = rows, .nulls = row_nulls, .nrows = nrows,
 	};
 	TesseraRunRequest request = {
-		.query = query, .values = params, .nulls = isnull, .write = true, .statement = state->statement, .snapshot = estate->es_snapshot,
-		.relids = state->relids, .instrument = estate->es_instrument,
+		.query = query, .values = params, .nulls = isnull, .write = true, .statement = state->statement, .relids = state->relids,
+		.instrument = state->scan.css.ss.ps.state->es_instrument,
 	};
+	bool		runs = tessera_scan_run(&state->scan, &route.route, &request);
 
-	if (!tessera_route(&route.route, run, &request))
-	{
-		tessera_run_end(run);
-		return false;
-	}
-	state->inserted += finish_run(state, run);
-	return true;
+	if (runs)
+		finish_run(state);
+	else
+		tessera_scan_stop(&state->scan);
+	return runs;
 }
 
 static void
 insert_row(InsertState *state, const Datum *values, const bool *nulls)
 {
-	(void) insert_by(state, state->query, values, nulls, values, nulls, 1);
+	(void) insert_by(state, state->scan.query, values, nulls, values, nulls, 1);
 }
 
 /* ---- several rows at once ---- */
@@ -322,7 +248,7 @@ batch_for(InsertState *state, int32 node_id)
 	batch->node_id = node_id;
 	batch->values = palloc(sizeof(Datum) * state->sizes[0] * state->nparams);
 	batch->nulls = palloc(sizeof(bool) * state->sizes[0] * state->nparams);
-	batch->context = AllocSetContextCreate(state->css.ss.ps.state->es_query_cxt, "tessera insert batch", ALLOCSET_DEFAULT_SIZES);
+	batch->context = AllocSetContextCreate(state->scan.css.ss.ps.state->es_query_cxt, "tessera insert batch", ALLOCSET_DEFAULT_SIZES);
 	state->batches = lappend(state->batches, batch);
 	return batch;
 }
@@ -410,7 +336,7 @@ add_to_batch(InsertState *state, const Datum *values, const bool *nulls)
 static void
 insert_rows(InsertState *state)
 {
-	EState	   *estate = state->css.ss.ps.state;
+	EState	   *estate = state->scan.css.ss.ps.state;
 	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
 	Datum	   *values;
 	bool	   *nulls;
@@ -419,10 +345,10 @@ insert_rows(InsertState *state)
 	tessera_stat_count(TESSERA_STAT_INSERT);
 	read_source(state);
 	state->statement = tessera_next_statement();
-	if (state->flags & STATEMENT_RETURNS_ROWS)
+	if (state->scan.flags & STATEMENT_RETURNS_ROWS)
 	{
 		state->returned = tuplestore_begin_heap(false, false, work_mem);
-		state->returned_slot = MakeSingleTupleTableSlot(state->css.ss.ss_ScanTupleSlot->tts_tupleDescriptor, &TTSOpsMinimalTuple);
+		state->returned_slot = MakeSingleTupleTableSlot(state->scan.css.ss.ss_ScanTupleSlot->tts_tupleDescriptor, &TTSOpsMinimalTuple);
 	}
 	values = palloc(sizeof(Datum) * Max(state->nparams, 1));
 	nulls = palloc(sizeof(bool) * Max(state->nparams, 1));
@@ -447,11 +373,10 @@ insert_rows(InsertState *state)
 }
 
 static TupleTableSlot *
-next(CustomScanState *node)
+next(TesseraScan *scan)
 {
-	InsertState *state = (InsertState *) node;
-
-	EState	   *estate = node->ss.ps.state;
+	InsertState *state = (InsertState *) scan;
+	EState	   *estate = scan->css.ss.ps.state;
 
 	if (!state->done)
 	{
@@ -467,9 +392,9 @@ next(CustomScanState *node)
 }
 
 static void
-end(CustomScanState *node)
+end(TesseraScan *scan)
 {
-	InsertState *state = (InsertState *) node;
+	InsertState *state = (InsertState *) scan;
 
 	if (state->row_slot)
 		ExecDropSingleTupleTableSlot(state->row_slot);
@@ -479,28 +404,48 @@ end(CustomScanState *node)
 		tuplestore_end(state->rows);
 	if (state->returned)
 		tuplestore_end(state->returned);
-	if (!state->done && !(state->source->estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY) && !state->source->estate->es_finished)
-		standard_ExecutorFinish(state->source);
-	standard_ExecutorEnd(state->source);
-	FreeQueryDesc(state->source);
+	tessera_nested_end(scan, state->source);
 }
 
 static void
-rescan(CustomScanState *node)
+begin(TesseraScan *scan, EState *estate, int eflags)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("a routed INSERT cannot be run again within a statement")));
+	InsertState *state = (InsertState *) scan;
+	List	   *private = scan->private;
+	List	   *types = list_nth(private, INSERT_PARAM_TYPES);
+	Oid		   *type_array = palloc(sizeof(Oid) * Max(list_length(types), 1));
+	ListCell   *cell;
+
+	foreach(cell, types)
+		type_array[foreach_current_index(cell)] = lfirst_oid(cell);
+	scan->tier = "routed rows";
+	scan->flags = intVal(list_nth(private, INSERT_FLAGS));
+	state->nparams = list_length(types);
+	state->columns = int_array(list_nth(private, INSERT_PARAM_COLUMNS));
+	state->nattributes = list_length(list_nth(private, INSERT_ATTRIBUTES));
+	state->attributes = int_array(list_nth(private, INSERT_ATTRIBUTES));
+	state->relid = (Oid) intVal(list_nth(private, INSERT_RELID));
+	state->relids = list_make1_oid(state->relid);
+	scan->query = tessera_remote_query_make(strVal(list_nth(private, INSERT_SQL)), state->nparams, type_array,
+											(scan->flags & STATEMENT_RETURNS_ROWS) ? scan->css.ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
+											 list_length(((CustomScan *) scan->css.ss.ps.plan)->custom_scan_tlist), NULL);
+	prepare_batches(state, private, type_array);
+	state->source = tessera_nested_start(scan, list_nth(private, INSERT_SOURCE), estate->es_queryEnv, eflags | TESSERA_EXEC_FOR_WRITE);
+	state->row_context = AllocSetContextCreate(estate->es_query_cxt, "tessera insert row", ALLOCSET_DEFAULT_SIZES);
 }
 
 static void
-explain(CustomScanState *node, List *ancestors, ExplainState *es)
+explain(TesseraScan *scan, ExplainState *es)
 {
-	InsertState *state = (InsertState *) node;
+	InsertState *state = (InsertState *) scan;
 
-	ExplainPropertyText("Tier", "routed rows", es);
 	if (es->verbose)
-		ExplainPropertyText("Remote SQL", state->query->sql, es);
-	tessera_explain_figures(es, tessera_routing(), &state->figures);
+		ExplainPropertyText("Remote SQL", scan->query->sql, es);
+	tessera_explain_figures(es, tessera_routing(), &scan->figures);
 	tessera_explain_nested(es, state->source, "Source");
 }
+
+const TesseraScanKind tessera_insert_scan = {
+	TESSERA_SCAN_METHODS("Tessera Insert"), .size = sizeof(InsertState), .begin = begin, .next = next, .end = end, .explain = explain,
+	.once = "a routed INSERT",
+};

@@ -16,11 +16,8 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "commands/explain.h"
 #include "executor/executor.h"
-#include "executor/tstoreReceiver.h"
 #include "miscadmin.h"
-#include "nodes/extensible.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -29,11 +26,10 @@
 
 #include "common/injection.h"
 #include "common/version_compat.h"
-#include "executor/explain_shards.h"
+#include "executor/eflags.h"
 #include "executor/plan_private.h"
-#include "executor/route_loop.h"
+#include "executor/scan_frame.h"
 #include "executor/targets.h"
-#include "session/internal.h"
 #include "transaction/participant.h"
 
 #define DELETE_BATCH 1000		/* rows */
@@ -48,93 +44,44 @@ typedef struct Batch
 
 typedef struct KeyUpdateState
 {
-	CustomScanState css;
+	TesseraScan scan;			/* query: the deletion */
 	QueryDesc  *lock;
+	TesseraParts shared;		/* of its runs */
 	QueryDesc  *insert;
 	Tuplestorestate *rows;		/* ctid, old key, new row */
 	QueryEnvironment *environment;	/* names it */
-	TesseraRemoteQuery *delete;
 	Oid			relid;
 	List	   *relids;			/* the same, as runs take it */
 	List	   *batches;		/* of Batch *, one for each shard met */
 	uint64		nlocked;
 	bool		ready;			/* locked and deleted */
 	bool		done;
-	TesseraFigures figures;		/* of the deletion */
 } KeyUpdateState;
-
-static Node *create_state(CustomScan *scan);
-static void begin(CustomScanState *node, EState *estate, int eflags);
-static TupleTableSlot *next(CustomScanState *node);
-static void end(CustomScanState *node);
-static void rescan(CustomScanState *node);
-static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
-
-const CustomScanMethods tessera_key_update_methods = {"Tessera Key Update", create_state};
-
-static const CustomExecMethods exec_methods = {
-	.CustomName = "Tessera Key Update",
-	.BeginCustomScan = begin,
-	.ExecCustomScan = next,
-	.EndCustomScan = end,
-	.ReScanCustomScan = rescan,
-	.ExplainCustomScan = explain,
-};
-
-static Node *
-create_state(CustomScan *scan)
-{
-	KeyUpdateState *state = (KeyUpdateState *) newNode(sizeof(KeyUpdateState), T_CustomScanState);
-
-	state->css.methods = &exec_methods;
-	return (Node *) state;
-}
-
-static List *
-private_of(KeyUpdateState *state)
-{
-	return ((CustomScan *) state->css.ss.ps.plan)->custom_private;
-}
 
 static QueryDesc *
 start_plan(KeyUpdateState *state, TesseraKeyUpdatePrivate which, int eflags)
 {
-	EState	   *estate = state->css.ss.ps.state;
-	QueryDesc  *query = CreateQueryDesc(list_nth(private_of(state), which), estate->es_sourceText, estate->es_snapshot, InvalidSnapshot,
-										None_Receiver, estate->es_param_list_info, state->environment, estate->es_instrument);
-
-	standard_ExecutorStart(query, eflags | TESSERA_EXEC_FOR_WRITE);
-	return query;
+	return tessera_nested_start(&state->scan, list_nth(state->scan.private, which), state->environment, eflags | TESSERA_EXEC_FOR_WRITE);
 }
 
 /* The locked rows go by their name from now on. */
 static void
 publish(KeyUpdateState *state)
 {
-	EphemeralNamedRelation relation = palloc0(sizeof(EphemeralNamedRelationData));
-
 	state->rows = tuplestore_begin_heap(false, false, work_mem);
-	relation->md.name = pstrdup(KEY_UPDATE_ROWS);
-	relation->md.tupdesc = state->lock->tupDesc;
-	relation->md.enrtype = ENR_NAMED_TUPLESTORE;
-	relation->reldata = state->rows;
-	register_ENR(state->environment, relation);
+	tessera_nested_name(state->environment, pstrdup(KEY_UPDATE_ROWS), state->lock->tupDesc, state->rows);
 }
 
 static void
-begin(CustomScanState *node, EState *estate, int eflags)
+begin(TesseraScan *scan, EState *estate, int eflags)
 {
-	KeyUpdateState *state = (KeyUpdateState *) node;
+	KeyUpdateState *state = (KeyUpdateState *) scan;
 	Oid			type = get_array_type(TIDOID);
 
-	if (tessera_parts && tessera_parts->nesting == tessera_nesting())
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("an UPDATE in WITH that changes the shard key is not supported"),
-				 errhint("Run it as a statement of its own.")));
-	state->relid = (Oid) intVal(list_nth(private_of(state), KEY_UPDATE_RELID));
+	scan->tier = "moved rows";
+	state->relid = (Oid) intVal(list_nth(state->scan.private, KEY_UPDATE_RELID));
 	state->relids = list_make1_oid(state->relid);
-	state->delete = tessera_remote_query_make(strVal(list_nth(private_of(state), KEY_UPDATE_DELETE)), 1, &type, NULL, 0, NULL);
+	state->scan.query = tessera_remote_query_make(strVal(list_nth(state->scan.private, KEY_UPDATE_DELETE)), 1, &type, NULL, 0, NULL);
 	state->environment = create_queryEnv();
 	state->lock = start_plan(state, KEY_UPDATE_LOCK, eflags);
 	publish(state);
@@ -146,23 +93,9 @@ begin(CustomScanState *node, EState *estate, int eflags)
 static void
 lock_rows(KeyUpdateState *state)
 {
-	TesseraParts *before = tessera_parts;
-	TesseraParts parts = {.number = tessera_next_statement(), .nesting = tessera_nesting()};
-	DestReceiver *receiver = CreateDestReceiver(DestTuplestore);
-
-	SetTuplestoreDestReceiverParams(receiver, state->rows, CurrentMemoryContext, true, NULL, NULL);
-	state->lock->dest = receiver;
-	tessera_parts = &parts;
-	PG_TRY();
-	{
-		tessera_run_to_end(standard_ExecutorRun, state->lock);
-		standard_ExecutorFinish(state->lock);
-	}
-	PG_FINALLY();
-	{
-		tessera_parts = before;
-	}
-	PG_END_TRY();
+	state->shared.number = tessera_next_statement();
+	tessera_nested_join(state->lock, &state->shared);
+	tessera_nested_run(state->lock, state->rows, true);
 	state->nlocked = tuplestore_tuple_count(state->rows);
 }
 
@@ -182,7 +115,7 @@ static const TesseraTable *
 check_table(KeyUpdateState *state, const TesseraRouting *routing)
 {
 	const TesseraTable *table = routing ? tessera_routing_table(routing, state->relid) : NULL;
-	List	   *keys = list_nth(private_of(state), KEY_UPDATE_KEYS);
+	List	   *keys = list_nth(state->scan.private, KEY_UPDATE_KEYS);
 
 	if (table == NULL || table->group < 0 || table->nkeys != list_length(keys))
 		table_changed();
@@ -216,32 +149,35 @@ array_of_rows(Batch *batch)
 	return PointerGetDatum(construct_array(elements, batch->n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
 }
 
-/* Its targets stay: a shard that is found stale has had other chunks moved, those of locked rows stay. */
+/*
+ * Its targets stay: a shard that is found stale has had other chunks moved, those of locked rows stay. But it needs a newer snapshot than the lock's.
+ */
 static bool
 choose_targets(TesseraRoute *route, TesseraRunRequest *request)
 {
-	(void) check_table(route->owner, request->routing);
+	KeyUpdateState *state = route->owner;
+
+	(void) check_table(state, request->routing);
+	if (route->attempts == 0)
+		request->snapshot = tessera_run_fresh_snapshot(state->scan.run, request->snapshot);
 	return true;
 }
 
 static void
 delete_batch(KeyUpdateState *state, Batch *batch)
 {
-	EState	   *estate = state->css.ss.ps.state;
 	Datum		value = array_of_rows(batch);
 	bool		null = false;
-	TesseraRun *run = tessera_run_make();
 	TesseraRoute route = {.owner = state, .choose = choose_targets};
 	TesseraRunRequest request = {
-		.query = state->delete, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids, .write = true,
-		.instrument = estate->es_instrument, .snapshot = tessera_run_fresh_snapshot(run, estate->es_snapshot),
+		.query = state->scan.query, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids,
+		.write = true, .instrument = state->scan.css.ss.ps.state->es_instrument,
 	};
 	uint64		deleted;
 
-	(void) tessera_route(&route, run, &request);
-	deleted = tessera_run_complete(run);
-	tessera_figures_add(&state->figures, run, estate->es_query_cxt);
-	tessera_run_end(run);
+	(void) tessera_scan_run(&state->scan, &route, &request);
+	deleted = tessera_run_complete(state->scan.run);
+	tessera_scan_stop(&state->scan);
 	if (deleted != batch->n)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -294,8 +230,13 @@ delete_rows(KeyUpdateState *state)
 static void
 make_ready(KeyUpdateState *state)
 {
-	MemoryContext before = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
+	MemoryContext before = MemoryContextSwitchTo(state->scan.css.ss.ps.state->es_query_cxt);
 
+	if (state->scan.parts)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("an UPDATE in WITH that changes the shard key is not supported"),
+				 errhint("Run it as a statement of its own.")));
 	lock_rows(state);
 	tessera_injection("key_update_locked");
 	delete_rows(state);
@@ -318,73 +259,52 @@ finish_insert(KeyUpdateState *state)
 }
 
 static TupleTableSlot *
-next(CustomScanState *node)
+next(TesseraScan *scan)
 {
-	KeyUpdateState *state = (KeyUpdateState *) node;
+	KeyUpdateState *state = (KeyUpdateState *) scan;
 	TupleTableSlot *slot;
 
 	if (state->done)
 		return NULL;
 	if (!state->ready)
 		make_ready(state);
-	ResetPerTupleExprContext(state->insert->estate);
-	slot = ExecProcNode(state->insert->planstate);
-	node->ss.ps.state->es_processed = state->insert->estate->es_processed;
-	if (TupIsNull(slot))
-	{
+	slot = tessera_nested_next(state->insert);
+	scan->css.ss.ps.state->es_processed = state->insert->estate->es_processed;
+	if (slot == NULL)
 		finish_insert(state);
-		return NULL;
-	}
-	if (state->insert->estate->es_junkFilter)
-		slot = ExecFilterJunk(state->insert->estate->es_junkFilter, slot);
 	return slot;
 }
 
 static void
-end_plan(QueryDesc *query)
+end(TesseraScan *scan)
 {
-	if (query == NULL)
-		return;
-	if (!query->estate->es_finished && !(query->estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY))
-		standard_ExecutorFinish(query);
-	standard_ExecutorEnd(query);
-	FreeQueryDesc(query);
-}
+	KeyUpdateState *state = (KeyUpdateState *) scan;
 
-static void
-end(CustomScanState *node)
-{
-	KeyUpdateState *state = (KeyUpdateState *) node;
-
-	end_plan(state->insert);
-	end_plan(state->lock);
+	tessera_nested_end(scan, state->insert);
+	tessera_nested_end(scan, state->lock);
 	tuplestore_end(state->rows);
 }
 
 static void
-rescan(CustomScanState *node)
+explain(TesseraScan *scan, ExplainState *es)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("an UPDATE of the shard key cannot be run again within a statement")));
-}
+	KeyUpdateState *state = (KeyUpdateState *) scan;
 
-static void
-explain(CustomScanState *node, List *ancestors, ExplainState *es)
-{
-	KeyUpdateState *state = (KeyUpdateState *) node;
-
-	ExplainPropertyText("Tier", "moved rows", es);
 	if (state->lock)
 		tessera_explain_nested(es, state->lock, "Lock");
 	if (es->verbose)
-		ExplainPropertyText("Remote SQL", state->delete->sql, es);
-	if (es->analyze && state->figures.shards)
+		ExplainPropertyText("Remote SQL", scan->query->sql, es);
+	if (es->analyze && scan->figures.shards)
 	{
 		ExplainOpenGroup("Delete", "Delete", true, es);
-		tessera_explain_figures(es, tessera_routing(), &state->figures);
+		tessera_explain_figures(es, tessera_routing(), &scan->figures);
 		ExplainCloseGroup("Delete", "Delete", true, es);
 	}
 	if (state->insert)
 		tessera_explain_nested(es, state->insert, "Insert");
 }
+
+const TesseraScanKind tessera_key_update_scan = {
+	TESSERA_SCAN_METHODS("Tessera Key Update"), .size = sizeof(KeyUpdateState), .begin = begin, .next = next, .end = end, .explain = explain,
+	.once = "an UPDATE of the shard key",
+};

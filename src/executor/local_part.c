@@ -63,23 +63,6 @@ struct TesseraLocalPart
 
 static HTAB *local_plans = NULL;
 static dlist_head local_plans_lru = DLIST_STATIC_INIT(local_plans_lru);
-static bool local_planning = false;
-
-bool
-tessera_local_planning(void)
-{
-	bool		result = local_planning;
-
-	local_planning = false;
-	return result;
-}
-
-/* GetCachedPlan makes a generic plan and then, if that is the dearer one, a custom plan after all: both are plans of the local part. */
-void
-tessera_local_planning_again(void)
-{
-	local_planning = true;
-}
 
 static void
 drop_local_plan(LocalPlan *plan)
@@ -121,7 +104,7 @@ make_plan_source(const char *sql, int nparams, const Oid *types)
 	CachedPlanSource *source = CreateCachedPlan(statement, sql, CreateCommandTag(statement->stmt));
 	List	   *analysed = analyse(statement, sql, nparams, types);
 
-	CompleteCachedPlan(source, analysed, NULL, (Oid *) types, nparams, NULL, NULL, CURSOR_OPT_PARALLEL_OK, false);
+	CompleteCachedPlan(source, analysed, NULL, (Oid *) types, nparams, NULL, NULL, CURSOR_OPT_PARALLEL_OK | TESSERA_PLAN_LOCAL_PART, false);
 	SaveCachedPlan(source);
 	return source;
 }
@@ -217,14 +200,13 @@ tessera_local_params(int nparams, const Oid *types, const Datum *values, const b
 	return params;
 }
 
-/* The custom or generic plan, made in shard mode. The flag is consumed by the planner hook; if planning was not needed it is taken back here. */
+/* The custom or generic plan, made in shard mode. */
 static CachedPlan *
 get_plan(LocalPlan *volatile plan, ParamListInfo params)
 {
 	const char *before = tessera_check_as_expect(plan->source->query_string);
 	CachedPlan *volatile cached;
 
-	local_planning = true;
 	plan->busy++;
 	PG_TRY();
 	{
@@ -232,7 +214,6 @@ get_plan(LocalPlan *volatile plan, ParamListInfo params)
 	}
 	PG_FINALLY();
 	{
-		local_planning = false;
 		plan->busy--;
 		(void) tessera_check_as_expect(before);
 	}

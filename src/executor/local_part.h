@@ -19,8 +19,11 @@
 
 typedef struct TesseraLocalPart TesseraLocalPart;
 
-/* True if a local part is about to be planned: the planner hook then plans in shard mode. Reading resets it. */
-extern bool tessera_local_planning(void);
+/*
+ * Among the cursor options that the planner is given: this is a local part's text, to be planned in shard mode. Core passes the bit on from the
+ * cached plan's source.
+ */
+#define TESSERA_PLAN_LOCAL_PART 0x01000000
 
 /* Parameters of a local text, palloc'd in the current context; NULL: it has none. Values are not copied. */
 extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const Datum *values, const bool *nulls);
@@ -30,9 +33,6 @@ extern ParamListInfo tessera_local_params(int nparams, const Oid *types, const D
  * released with ReleaseCachedPlan.
  */
 extern CachedPlan *tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo params);
-
-/* Sets it again: the next plan belongs to the same local part. */
-extern void tessera_local_planning_again(void);
 
 /*
  * Plans (or takes the cached plan), locks, checks the versions the router goes by under the snapshot, and starts. NULL: the placement does not fit

@@ -27,6 +27,7 @@
 #include "executor/local_statement.h"
 #include "executor/pinned_versions.h"
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "executor/shard_check.h"
 #include "executor/targets.h"
 
@@ -65,7 +66,7 @@ routed_scan(QueryDesc *query, int eflags)
 {
 	CustomScan *scan = (CustomScan *) query->plannedstmt->planTree;
 
-	if (scan == NULL || !IsA(scan, CustomScan) || scan->methods != &tessera_statement_methods)
+	if (scan == NULL || !IsA(scan, CustomScan) || scan->methods != &tessera_statement_scan.plan)
 		return NULL;
 	if (eflags != 0 || query->instrument_options != 0 || query->crosscheck_snapshot != InvalidSnapshot ||
 		list_length(scan->custom_exprs) > MAX_VALUES || (intVal(list_nth(scan->custom_private, STATEMENT_FLAGS)) & STATEMENT_MANY) != 0)

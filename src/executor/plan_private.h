@@ -96,16 +96,6 @@ typedef enum TesseraKeyUpdatePrivate
 
 #define KEY_UPDATE_ROWS "tessera rows to move"
 
-/*
- * Among the eflags of a plan within another: what its rows are read for writes or locks rows. So that two of a kind meet in the same order, rows then come shard by shard.
- */
-#define TESSERA_EXEC_FOR_WRITE 0x01000000
-
-extern const CustomScanMethods tessera_key_update_methods;
-extern const CustomScanMethods tessera_part_methods;
-extern const CustomScanMethods tessera_statement_methods;
-extern const CustomScanMethods tessera_table_methods;
-extern const CustomScanMethods tessera_insert_methods;
 
 /* Registers them. From _PG_init. */
 extern void tessera_executor_init(void);

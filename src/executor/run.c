@@ -29,8 +29,6 @@
 /* How long a wait for a shard's own commit lasts before interrupts are looked at, in ms. */
 #define AUTOCOMMIT_SLICE 100
 
-TesseraParts *tessera_parts = NULL;
-
 /* The context goes away: free what libpq allocated; a command still unanswered must not find us. */
 static void
 forget_run(void *arg)
@@ -257,7 +255,7 @@ start_local(TesseraRun *run, const TesseraRunRequest *request)
 	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
 									 request->eflags, request->instrument);
 	/* A later fragment of a statement is no later command. */
-	if (run->local && request->statement != 0 && (tessera_parts || request->cursor))
+	if (run->local && request->statement != 0 && (request->parts || request->cursor))
 		tessera_local_query(run->local)->estate->es_output_cid = request->snapshot->curcid;
 	return run->local != NULL;
 }
@@ -343,30 +341,29 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 static bool
 start_part(TesseraRun *run, const TesseraRunRequest *request)
 {
+	TesseraParts *parts = request->parts;
 	TesseraRunRequest own = *request;
 
-	own.statement = tessera_parts->number;
+	own.statement = parts->number;
 	own.autocommit = false;
 	if (start_run(run, &own))
 	{
-		tessera_parts->begun = true;
+		parts->begun = true;
 		return true;
 	}
-	if (tessera_parts->begun)
+	if (parts->begun)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("a chunk of a table was moved while the statement ran"),
 				 errhint("Retry the transaction.")));
-	tessera_parts->number = tessera_next_statement();
+	parts->number = tessera_next_statement();
 	return false;
 }
 
 bool
 tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
 {
-	if (tessera_parts && tessera_parts->nesting == tessera_nesting())
-		return start_part(run, request);
-	return start_run(run, request);
+	return request->parts ? start_part(run, request) : start_run(run, request);
 }
 
 uint64

@@ -20,6 +20,13 @@
 
 typedef struct TesseraRun TesseraRun;
 
+/* What the runs of all parts of one statement share (part_scan.c): they are fragments of it, whatever their requests say. */
+typedef struct TesseraParts
+{
+	uint64		number;			/* the statement's */
+	bool		begun;			/* some fragment was accepted: too late to begin anew */
+} TesseraParts;
+
 typedef struct TesseraRunRequest
 {
 	TesseraRemoteQuery *query;
@@ -33,23 +40,12 @@ typedef struct TesseraRunRequest
 	bool		autocommit;		/* it may run outside a remote transaction block */
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
 	bool		any_order;		/* rows are wanted as they come, whichever shard sends them; else all of one shard, then of the next */
+	TesseraParts *parts;		/* it is of one of them; NULL: of none */
 	bool		cursor;			/* it belongs to a cursor: other statements may have run since its snapshot */
 	Snapshot	snapshot;		/* of the outer statement, for the local part */
 	int			eflags;
 	int			instrument;
 } TesseraRunRequest;
-
-/*
- * While the parts of one statement run (part_scan.c): all runs of this nesting level belong to the statement and are fragments of it, whatever their
- * requests say. NULL: none.
- */
-typedef struct TesseraParts
-{
-	uint64		number;			/* the statement's */
-	int			nesting;
-	bool		begun;			/* some fragment was accepted: too late to begin anew */
-} TesseraParts;
-extern TesseraParts *tessera_parts;
 
 extern TesseraRun *tessera_run_make(void);
 

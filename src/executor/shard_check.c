@@ -1,6 +1,6 @@
 /*
  * shard_check.c
- *	  The check before a statement touches a row of this shard; see shard_check.h.
+ *	  The check before a statement touches a row of this shard; see shard_check.h and doc/design.md#stale-answers.
  *
  * Order matters: table locks are held, the snapshot is taken, and only then the newest placement is read. Writers of a migrating group take the gate
  * lock first and read the gate after it, so the mover, which closes the gate first and looks for holders after, cannot miss one.
@@ -29,6 +29,7 @@
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
 #include "common/worker.h"
+#include "executor/eflags.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
 #include "executor/touched.h"
@@ -37,11 +38,6 @@
 static ExecutorStart_hook_type previous_start = NULL;
 static ExecutorRun_hook_type previous_run = NULL;
 static ExecutorFinish_hook_type previous_finish = NULL;
-static ExecutorEnd_hook_type previous_end = NULL;
-
-/* The top-level statement that was found stale and must not run; and the one that runs under a snapshot kept from an earlier fragment. */
-static QueryDesc *stale_query = NULL;
-static QueryDesc *borrowed_query = NULL;
 
 typedef struct Check
 {
@@ -386,41 +382,41 @@ tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed)
 
 /* ---- executor hooks ---- */
 
-/* A later fragment of a router's statement runs under the snapshot of the first (doc/design.md#statement-snapshot). */
-static void
+/* A later fragment of a router's statement runs under the snapshot of the first (doc/design.md#statement-snapshot). Returns whether this is one. */
+static bool
 share_statement_snapshot(QueryDesc *query)
 {
 	Snapshot	kept;
 
 	if (tessera_internal_statement() == 0)
-		return;
+		return false;
 	kept = tessera_internal_statement_snapshot();
 	if (kept == NULL)
 	{
 		tessera_internal_keep_snapshot(query->snapshot);
-		return;
+		return false;
 	}
 	UnregisterSnapshot(query->snapshot);
 	query->snapshot = RegisterSnapshot(kept);
-	borrowed_query = query;
+	return true;
 }
 
 static void
 executor_start(QueryDesc *query, int eflags)
 {
 	bool		outermost = tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker();
+	int			found = 0;
 
 	if (outermost && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
-		stale_query = NULL;
-		borrowed_query = NULL;
-		share_statement_snapshot(query);
+		if (share_statement_snapshot(query))
+			found |= TESSERA_EXEC_KEPT_SNAPSHOT;
 		if (tessera_shard_check(query->plannedstmt, query->snapshot, query->params, NULL) == TESSERA_STALE)
 		{
 			ereport(INFO,
 					(errcode(ERRCODE_TESSERA_STALE_ROUTING),
 					 errmsg("stale routing: the statement was not run")));
-			stale_query = query;
+			found |= TESSERA_EXEC_STALE;
 		}
 	}
 
@@ -429,18 +425,19 @@ executor_start(QueryDesc *query, int eflags)
 	else
 		standard_ExecutorStart(query, eflags);
 
-	if (query == borrowed_query)
+	query->estate->es_top_eflags |= found;
+	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)
 		query->estate->es_output_cid = query->snapshot->curcid;
 }
 
 static void
 executor_run(TESSERA_RUN_PARAMETERS)
 {
-	bool		borrowed = query == borrowed_query && tessera_nesting() == 0;
+	int			found = IsParallelWorker() ? 0 : query->estate->es_top_eflags;
 
-	if (query == stale_query && tessera_nesting() == 0)
+	if (found & TESSERA_EXEC_STALE)
 		return;
-	if (borrowed)
+	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)
 		PushActiveSnapshot(query->snapshot);
 	tessera_nesting_enter();
 	PG_TRY();
@@ -455,7 +452,7 @@ executor_run(TESSERA_RUN_PARAMETERS)
 		tessera_nesting_leave();
 	}
 	PG_END_TRY();
-	if (borrowed)
+	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)
 		PopActiveSnapshot();
 }
 
@@ -479,19 +476,6 @@ executor_finish(QueryDesc *query)
 		tessera_internal_tell_unpreparable();
 }
 
-static void
-executor_end(QueryDesc *query)
-{
-	if (query == stale_query)
-		stale_query = NULL;
-	if (query == borrowed_query)
-		borrowed_query = NULL;
-	if (previous_end)
-		previous_end(query);
-	else
-		standard_ExecutorEnd(query);
-}
-
 void
 tessera_shard_check_init(void)
 {
@@ -501,6 +485,4 @@ tessera_shard_check_init(void)
 	ExecutorRun_hook = executor_run;
 	previous_finish = ExecutorFinish_hook;
 	ExecutorFinish_hook = executor_finish;
-	previous_end = ExecutorEnd_hook;
-	ExecutorEnd_hook = executor_end;
 }

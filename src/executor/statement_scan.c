@@ -10,82 +10,33 @@
 
 #include "access/xact.h"
 #include "catalog/pg_class.h"
-#include "commands/explain.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "nodes/extensible.h"
-#include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
 #include "executor/current_of.h"
 #include "executor/cursor.h"
-#include "executor/explain_shards.h"
 #include "executor/plan_private.h"
-#include "executor/route_loop.h"
+#include "executor/scan_frame.h"
 #include "executor/targets.h"
-#include "executor/values.h"
 #include "transaction/participant.h"
 
 TesseraNestedPlanner tessera_nested_planner = NULL;
 
 typedef struct StatementState
 {
-	CustomScanState css;
-	TesseraValues values;		/* parameters, then keys */
-	int			flags;
-	TesseraRemoteQuery *query;
-	TesseraRun *run;
-	TesseraFigures figures;		/* of runs that have ended */
+	TesseraScan scan;			/* values: parameters, then keys */
 	bool		started;
 	bool		evaluated;		/* the values are */
 	bool		held;			/* in a cursor: runs at the first fetch; the shard has its snapshot */
-	const TesseraRouting *routing;	/* what it was opened with */
-	Snapshot	snapshot;		/* and under which snapshot, if not the statement's own */
 	QueryDesc  *nested;			/* another plan of the statement, if this one does not fit */
-	int			ntargets;
-	int32	   *targets;
 	TesseraCursorRow current;	/* of WHERE CURRENT OF */
 	bool		nothing;		/* it has no row of the table */
 } StatementState;
-
-static Node *create_state(CustomScan *scan);
-static void open_scan(void *scan);
-static void begin(CustomScanState *node, EState *estate, int eflags);
-static TupleTableSlot *next(CustomScanState *node);
-static void end(CustomScanState *node);
-static void rescan(CustomScanState *node);
-static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
-
-const CustomScanMethods tessera_statement_methods = {"Tessera", create_state};
-
-static const CustomExecMethods exec_methods = {
-	.CustomName = "Tessera",
-	.BeginCustomScan = begin,
-	.ExecCustomScan = next,
-	.EndCustomScan = end,
-	.ReScanCustomScan = rescan,
-	.ExplainCustomScan = explain,
-};
-
-static Node *
-create_state(CustomScan *scan)
-{
-	StatementState *state = (StatementState *) newNode(sizeof(StatementState), T_CustomScanState);
-
-	state->css.methods = &exec_methods;
-	return (Node *) state;
-}
-
-static List *
-private_of(StatementState *state)
-{
-	return ((CustomScan *) state->css.ss.ps.plan)->custom_private;
-}
 
 /* Open while the statement runs, as those of any plan: DDL of the same session refuses tables in use. */
 static void
@@ -100,33 +51,16 @@ open_relations(EState *estate)
 	}
 }
 
-static void
-begin(CustomScanState *node, EState *estate, int eflags)
-{
-	StatementState *state = (StatementState *) node;
-	CustomScan *scan = (CustomScan *) node->ss.ps.plan;
-	List	   *private = scan->custom_private;
-
-	state->flags = intVal(list_nth(private, STATEMENT_FLAGS));
-	tessera_values_init(&state->values, node);
-	state->query = tessera_remote_query_make(strVal(list_nth(private, STATEMENT_SQL)), intVal(list_nth(private, STATEMENT_NPARAMS)),
-											 state->values.types,
-											 (state->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
-											 list_length(scan->custom_scan_tlist), NULL);
-	open_relations(estate);
-	if (tessera_opens_cursor(eflags))
-		tessera_open_in_cursor(open_scan, state, estate);
-}
-
 /* Returns false if a table's placement changed its nature since the statement was planned (sharded meanwhile): plan again. */
 static bool
 choose_targets(StatementState *state, const TesseraRouting *routing)
 {
-	if (state->targets == NULL)
-		state->targets = MemoryContextAlloc(state->css.ss.ps.state->es_query_cxt, sizeof(int32) * TESSERA_MAX_NODES);
-	state->ntargets = tessera_targets_of_statement(private_of(state), routing, state->values.values, state->values.nulls, state->values.types,
-												   state->targets);
-	return state->ntargets > 0;
+	TesseraScan *scan = &state->scan;
+
+	if (scan->targets == NULL)
+		scan->targets = MemoryContextAlloc(scan->css.ss.ps.state->es_query_cxt, sizeof(int32) * TESSERA_MAX_NODES);
+	scan->ntargets = tessera_targets_of_statement(scan->private, routing, scan->values.values, scan->values.nulls, scan->values.types, scan->targets);
+	return scan->ntargets > 0;
 }
 
 /*
@@ -135,8 +69,8 @@ choose_targets(StatementState *state, const TesseraRouting *routing)
 static void
 start_nested(StatementState *state, bool outdated)
 {
-	Query	   *query = (Query *) list_nth(private_of(state), STATEMENT_QUERY);
-	EState	   *estate = state->css.ss.ps.state;
+	Query	   *query = (Query *) list_nth(state->scan.private, STATEMENT_QUERY);
+	EState	   *estate = state->scan.css.ss.ps.state;
 	PlannedStmt *plan;
 
 	if (!outdated && query->commandType != CMD_INSERT && query->commandType != CMD_SELECT && !query->hasModifyingCTE)
@@ -145,9 +79,7 @@ start_nested(StatementState *state, bool outdated)
 				 errmsg("the rows that the statement modifies and reads lie on different shards"),
 				 errhint("Give all tables the same shard key value, or split the statement.")));
 	plan = tessera_nested_planner(copyObject(query), estate->es_sourceText, estate->es_param_list_info, outdated);
-	state->nested = CreateQueryDesc(plan, estate->es_sourceText, estate->es_snapshot, InvalidSnapshot, None_Receiver, estate->es_param_list_info,
-									estate->es_queryEnv, estate->es_instrument);
-	standard_ExecutorStart(state->nested, estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE);
+	state->nested = tessera_nested_start(&state->scan, plan, estate->es_queryEnv, 0);
 }
 
 static bool
@@ -155,9 +87,9 @@ may_autocommit(StatementState *state, const TesseraRunRequest *request)
 {
 	if (request->statement != 0)
 		return false;
-	if ((state->flags & STATEMENT_WRITES) == 0)
+	if ((state->scan.flags & STATEMENT_WRITES) == 0)
 		return !IsolationUsesXactSnapshot();
-	return state->ntargets == 1 && state->targets[0] != request->routing->self && tessera_autocommit_write_allowed();
+	return state->scan.ntargets == 1 && state->scan.targets[0] != request->routing->self && tessera_autocommit_write_allowed();
 }
 
 /* The row of WHERE CURRENT OF: its ctid is a parameter of the text. false: the cursor's row has none of the table. */
@@ -165,14 +97,14 @@ static bool
 find_current_row(StatementState *state)
 {
 	TesseraCursorRow *row = &state->current;
-	Query	   *query = (Query *) list_nth(private_of(state), STATEMENT_QUERY);
+	Query	   *query = (Query *) list_nth(state->scan.private, STATEMENT_QUERY);
 	Oid			relid = rt_fetch(query->resultRelation, query->rtable)->relid;
-	int			position = intVal(list_nth(private_of(state), STATEMENT_POSITION));
+	int			position = intVal(list_nth(state->scan.private, STATEMENT_POSITION));
 
-	if (!tessera_cursor_row(castNode(CurrentOfExpr, query->jointree->quals), state->css.ss.ps.state, relid, row))
+	if (!tessera_cursor_row(castNode(CurrentOfExpr, query->jointree->quals), state->scan.css.ss.ps.state, relid, row))
 		return false;
-	state->values.values[position] = PointerGetDatum(&row->ctid);
-	state->values.nulls[position] = false;
+	state->scan.values.values[position] = PointerGetDatum(&row->ctid);
+	state->scan.values.nulls[position] = false;
 	return true;
 }
 
@@ -183,18 +115,18 @@ choose_run(TesseraRoute *route, TesseraRunRequest *request)
 	StatementState *state = route->owner;
 	bool		fits = request->routing != NULL && choose_targets(state, request->routing);
 
-	if (!fits || (state->ntargets > 1 && !(state->flags & STATEMENT_MANY)))
+	if (!fits || (state->scan.ntargets > 1 && !(state->scan.flags & STATEMENT_MANY)))
 	{
 		start_nested(state, !fits);
 		return false;
 	}
-	if (state->flags & STATEMENT_CURRENT_OF)
+	if (state->scan.flags & STATEMENT_CURRENT_OF)
 	{
-		state->ntargets = 1;
-		state->targets[0] = state->current.node_id;
+		state->scan.ntargets = 1;
+		state->scan.targets[0] = state->current.node_id;
 	}
-	request->ntargets = state->ntargets;
-	request->targets = state->targets;
+	request->ntargets = state->scan.ntargets;
+	request->targets = state->scan.targets;
 	request->autocommit = may_autocommit(state, request);
 	return true;
 }
@@ -207,7 +139,7 @@ begin_anew(TesseraRoute *route, TesseraRunRequest *request)
 	if (route->fixed)
 		tessera_cursor_stale();
 	if (state->held)
-		request->statement = tessera_statement_number(state->css.ss.ps.state)->kept.number = tessera_next_statement();
+		request->statement = tessera_statement_number(state->scan.css.ss.ps.state)->kept.number = tessera_next_statement();
 }
 
 /* Routes and sends the request's query until its shards take it, or starts another plan. */
@@ -216,37 +148,35 @@ run(StatementState *state, TesseraRunRequest *request)
 {
 	TesseraRoute route = {.owner = state, .choose = choose_run, .stale = begin_anew};
 
-	request->relids = list_concat_copy(list_nth(private_of(state), STATEMENT_PLACED), list_nth(private_of(state), STATEMENT_SHARDED));
+	request->relids = list_concat_copy(list_nth(state->scan.private, STATEMENT_PLACED), list_nth(state->scan.private, STATEMENT_SHARDED));
 	if (!state->evaluated)
-		tessera_values_evaluate(&state->values, &state->css);
+		tessera_values_evaluate(&state->scan.values, &state->scan.css);
 	state->evaluated = true;
-	if ((state->flags & STATEMENT_CURRENT_OF) && !find_current_row(state))
+	if ((state->scan.flags & STATEMENT_CURRENT_OF) && !find_current_row(state))
 	{
 		state->nothing = true;
 		return;
 	}
-	route.fixed = (state->flags & STATEMENT_CURRENT_OF) ? state->current.routing : state->routing;
-	request->snapshot = state->snapshot ? state->snapshot : state->css.ss.ps.state->es_snapshot;
-	state->run = tessera_run_make();
-	(void) tessera_route(&route, state->run, request);
+	route.fixed = (state->scan.flags & STATEMENT_CURRENT_OF) ? state->current.routing : state->scan.routing;
+	(void) tessera_scan_run(&state->scan, &route, request);
 }
 
 static void
 start(StatementState *state)
 {
-	EState	   *estate = state->css.ss.ps.state;
+	EState	   *estate = state->scan.css.ss.ps.state;
 	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
 	TesseraRunRequest request = {
-		.query = state->query,
-		.values = state->values.values,
-		.nulls = state->values.nulls,
-		.write = (state->flags & STATEMENT_WRITES) != 0,
+		.query = state->scan.query,
+		.values = state->scan.values.values,
+		.nulls = state->scan.values.nulls,
+		.write = (state->scan.flags & STATEMENT_WRITES) != 0,
 		.statement = state->held ? tessera_statement_number(estate)->kept.number : 0,
 		.cursor = state->held,
 		.instrument = estate->es_instrument,
 	};
 
-	tessera_stat_count((state->flags & STATEMENT_MANY) ? TESSERA_STAT_WHOLE : TESSERA_STAT_T1);
+	tessera_stat_count((state->scan.flags & STATEMENT_MANY) ? TESSERA_STAT_WHOLE : TESSERA_STAT_T1);
 	run(state, &request);
 	state->started = true;
 	MemoryContextSwitchTo(before);
@@ -256,11 +186,11 @@ start(StatementState *state)
 static void
 hold(StatementState *state)
 {
-	EState	   *estate = state->css.ss.ps.state;
+	EState	   *estate = state->scan.css.ss.ps.state;
 	TesseraRunRequest request = {
-		.query = tessera_remote_query_probe(state->query),
-		.values = state->values.values,
-		.nulls = state->values.nulls,
+		.query = tessera_remote_query_probe(state->scan.query),
+		.values = state->scan.values.values,
+		.nulls = state->scan.values.nulls,
 		.statement = tessera_statement_number(estate)->kept.number,
 	};
 
@@ -271,10 +201,8 @@ hold(StatementState *state)
 		state->started = true;
 		return;
 	}
-	state->routing = request.routing;
-	state->snapshot = tessera_run_take_snapshot(state->run);
-	tessera_run_end(state->run);
-	state->run = NULL;
+	tessera_scan_keep_opening(&state->scan, &request);
+	tessera_scan_stop(&state->scan);
 }
 
 static void
@@ -282,7 +210,7 @@ open_scan(void *scan)
 {
 	StatementState *state = scan;
 
-	if (tessera_cursor_holds(((CustomScan *) state->css.ss.ps.plan)->custom_exprs, (state->flags & STATEMENT_WRITES) != 0))
+	if (tessera_cursor_holds(((CustomScan *) state->scan.css.ss.ps.plan)->custom_exprs, (state->scan.flags & STATEMENT_WRITES) != 0))
 		hold(state);
 	else
 		start(state);
@@ -291,24 +219,18 @@ open_scan(void *scan)
 static TupleTableSlot *
 next_nested(StatementState *state)
 {
-	TupleTableSlot *slot;
+	TupleTableSlot *slot = tessera_nested_next(state->nested);
 
-	ResetPerTupleExprContext(state->nested->estate);
-	slot = ExecProcNode(state->nested->planstate);
-	if (state->flags & STATEMENT_DML)
-		state->css.ss.ps.state->es_processed = state->nested->estate->es_processed;
-	if (TupIsNull(slot))
-		return NULL;
-	if (state->nested->estate->es_junkFilter)
-		slot = ExecFilterJunk(state->nested->estate->es_junkFilter, slot);
+	if (state->scan.flags & STATEMENT_DML)
+		state->scan.css.ss.ps.state->es_processed = state->nested->estate->es_processed;
 	return slot;
 }
 
 static TupleTableSlot *
-next(CustomScanState *node)
+next(TesseraScan *scan)
 {
-	StatementState *state = (StatementState *) node;
-	EState	   *estate = node->ss.ps.state;
+	StatementState *state = (StatementState *) scan;
+	EState	   *estate = scan->css.ss.ps.state;
 	TupleTableSlot *slot;
 
 	if (!state->started)
@@ -317,97 +239,73 @@ next(CustomScanState *node)
 		return NULL;
 	if (state->nested)
 		return next_nested(state);
-	if (!(state->flags & STATEMENT_RETURNS_ROWS))
+	if (!(state->scan.flags & STATEMENT_RETURNS_ROWS))
 	{
-		estate->es_processed += tessera_run_complete(state->run);
+		estate->es_processed += tessera_run_complete(state->scan.run);
 		return NULL;
 	}
 	/* Rows of RETURNING count as they are handed out, as core counts them: a caller that wants only some stops in between. */
-	slot = tessera_run_next(state->run, node->ss.ss_ScanTupleSlot);
-	if (slot != NULL && (state->flags & STATEMENT_DML))
+	slot = tessera_run_next(scan->run, scan->css.ss.ss_ScanTupleSlot);
+	if (slot != NULL && (state->scan.flags & STATEMENT_DML))
 		estate->es_processed++;
-	if (slot == NULL && (state->flags & STATEMENT_DML))
-		(void) tessera_run_complete(state->run);
+	if (slot == NULL && (state->scan.flags & STATEMENT_DML))
+		(void) tessera_run_complete(state->scan.run);
 	return slot;
 }
 
+/* The run is the frame's to end. */
 static void
-stop(StatementState *state)
+end(TesseraScan *scan)
 {
-	if (state->run)
-	{
-		tessera_figures_add(&state->figures, state->run, state->css.ss.ps.state->es_query_cxt);
-		tessera_run_end(state->run);
-	}
-	state->run = NULL;
-	if (state->nested)
-	{
-		standard_ExecutorFinish(state->nested);
-		standard_ExecutorEnd(state->nested);
-		FreeQueryDesc(state->nested);
-	}
+	StatementState *state = (StatementState *) scan;
+
+	tessera_nested_end(scan, state->nested);
 	state->nested = NULL;
+}
+
+static void
+rescan(TesseraScan *scan)
+{
+	StatementState *state = (StatementState *) scan;
+
+	tessera_scan_stop(scan);
+	end(scan);
 	state->started = false;
 	state->evaluated = false;
 }
 
 static void
-end(CustomScanState *node)
+begin(TesseraScan *scan, EState *estate, int eflags)
 {
-	StatementState *state = (StatementState *) node;
+	CustomScanState *node = &scan->css;
+	TupleDesc	desc;
 
-	stop(state);
-	if (state->snapshot)
-		UnregisterSnapshot(state->snapshot);
-	state->snapshot = NULL;
+	scan->flags = intVal(list_nth(scan->private, STATEMENT_FLAGS));
+	scan->tier = (scan->flags & STATEMENT_MANY) ? "whole statement" : "T1";
+	tessera_values_init(&scan->values, node);
+	desc = (scan->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL;
+	scan->query = tessera_remote_query_make(strVal(list_nth(scan->private, STATEMENT_SQL)), intVal(list_nth(scan->private, STATEMENT_NPARAMS)),
+											scan->values.types, desc, list_length(((CustomScan *) node->ss.ps.plan)->custom_scan_tlist), NULL);
+	open_relations(estate);
+	if (tessera_opens_cursor(eflags))
+		tessera_open_in_cursor(open_scan, scan, estate);
 }
 
+/* Without parameters at hand (a generic plan explained) the shard is not known. Nor is it asked of a volatile function, which may do something. */
 static void
-rescan(CustomScanState *node)
+explain(TesseraScan *scan, ExplainState *es)
 {
-	stop((StatementState *) node);
-}
-
-/*
- * Without parameters at hand (a generic plan explained) the shard is not known. Nor is it asked of a volatile function, which may do something.
- */
-static bool
-knows_values(StatementState *state)
-{
-	List	   *exprs = ((CustomScan *) state->css.ss.ps.plan)->custom_exprs;
-
-	if (state->values.n > 0 && (contain_volatile_functions((Node *) exprs) ||
-								(state->css.ss.ps.state->es_param_list_info == NULL && tessera_exprs_need_params(exprs))))
-		return false;
-	tessera_values_evaluate(&state->values, &state->css);
-	return true;
-}
-
-static void
-explain(CustomScanState *node, List *ancestors, ExplainState *es)
-{
-	StatementState *state = (StatementState *) node;
+	StatementState *state = (StatementState *) scan;
 	const TesseraRouting *routing = tessera_routing();
-	bool		known = !state->started && routing != NULL && knows_values(state);
+	bool		known = !state->started && routing != NULL && tessera_scan_knows_values(scan);
 
-	ExplainPropertyText("Tier", (state->flags & STATEMENT_MANY) ? "whole statement" : "T1", es);
 	if (known && !choose_targets(state, routing))
-		state->ntargets = 0;
-	tessera_explain_shards(es, routing, state->ntargets, state->targets);
-	if (es->verbose)
-		ExplainPropertyText("Remote SQL", state->query->sql, es);
-	if (known && es->verbose && !es->analyze && (state->ntargets <= 1 || (state->flags & STATEMENT_MANY)))
-	{
-		TesseraRunRequest request = {
-			.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .routing = routing, .ntargets = state->ntargets,
-			.targets = state->targets, .snapshot = node->ss.ps.state->es_snapshot,
-		};
-
-		tessera_explain_plans(es, &request);
-	}
-	if (es->analyze && state->run)
-		tessera_figures_add(&state->figures, state->run, node->ss.ps.state->es_query_cxt);
-	tessera_explain_figures(es, routing, &state->figures);
+		scan->ntargets = 0;
+	tessera_scan_explain_query(scan, es, routing, known && !es->analyze && (scan->ntargets <= 1 || (scan->flags & STATEMENT_MANY)));
 	if (es->analyze && state->nested)
 		tessera_explain_nested(es, state->nested, "Instead");
 }
+
+const TesseraScanKind tessera_statement_scan = {
+	TESSERA_SCAN_METHODS("Tessera"), .size = sizeof(StatementState), .begin = begin, .next = next, .end = end, .rescan = rescan, .explain = explain,
+};

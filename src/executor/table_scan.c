@@ -9,29 +9,23 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "commands/explain.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "nodes/extensible.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
 #include "executor/current_of.h"
 #include "executor/cursor.h"
-#include "executor/explain_remote.h"
-#include "executor/explain_shards.h"
+#include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/prune.h"
-#include "executor/route_loop.h"
+#include "executor/scan_frame.h"
 #include "executor/system_row.h"
 #include "executor/targets.h"
-#include "executor/values.h"
 #include "transaction/participant.h"
 
 /* In ms, where the statement fails anyhow. */
@@ -39,54 +33,17 @@
 
 typedef struct TableState
 {
-	CustomScanState css;
-	TesseraValues values;		/* parameters, then the key */
+	TesseraScan scan;			/* values: parameters, then the key */
 	bool		known;			/* they are, for the run being started */
-	int			flags;
 	List	   *pin;
 	List	   *conditions;
-	TesseraRemoteQuery *query;
 	AttrNumber *attributes;		/* of the relation, for each column of the query */
 	TupleTableSlot *wide;		/* with system columns among them: a row as it comes from another node (system_row.h) */
-	TesseraRun *run;
-	TesseraFigures figures;		/* of runs that have ended */
 	bool		started;
 	bool		read;			/* rows were asked for since the (re)scan */
 	bool		held;			/* in a cursor: only its snapshot is taken when that opens */
-	int			ntargets;
-	int		   *targets;
-	const TesseraRouting *routing;	/* in an open cursor: what it was opened with */
-	Snapshot	snapshot;		/* and under which snapshot, if not the statement's own */
 	MemoryContext scan_context; /* of one (re)scan */
 } TableState;
-
-static Node *create_state(CustomScan *scan);
-static void open_scan(void *scan);
-static void begin(CustomScanState *node, EState *estate, int eflags);
-static TupleTableSlot *exec(CustomScanState *node);
-static void end(CustomScanState *node);
-static void rescan(CustomScanState *node);
-static void explain(CustomScanState *node, List *ancestors, ExplainState *es);
-
-const CustomScanMethods tessera_table_methods = {"Tessera Scan", create_state};
-
-static const CustomExecMethods exec_methods = {
-	.CustomName = "Tessera Scan",
-	.BeginCustomScan = begin,
-	.ExecCustomScan = exec,
-	.EndCustomScan = end,
-	.ReScanCustomScan = rescan,
-	.ExplainCustomScan = explain,
-};
-
-static Node *
-create_state(CustomScan *scan)
-{
-	TableState *state = (TableState *) newNode(sizeof(TableState), T_CustomScanState);
-
-	state->css.methods = &exec_methods;
-	return (Node *) state;
-}
 
 /*
  * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a
@@ -95,23 +52,310 @@ create_state(CustomScan *scan)
 static void
 set_reader(TableState *state)
 {
-	EState	   *estate = state->css.ss.ps.state;
-	RangeTblEntry *rte = exec_rt_fetch(((Scan *) state->css.ss.ps.plan)->scanrelid, estate);
+	EState	   *estate = state->scan.css.ss.ps.state;
+	RangeTblEntry *rte = exec_rt_fetch(((Scan *) state->scan.css.ss.ps.plan)->scanrelid, estate);
 	const TesseraPermissions *permissions = tessera_executor_permissions(estate, rte);
 	Oid			role = permissions == NULL ? InvalidOid : permissions->checkAsUser;
 
 	if (!OidIsValid(role))
 		role = GetUserId();
 	if (role != GetUserId() || state->held)
-		tessera_remote_query_check_as(state->query, role);
+		tessera_remote_query_check_as(state->scan.query, role);
+}
+
+/* known: the values are. Without them, all shards of the group. */
+static void
+choose_targets(TableState *state, const TesseraRouting *routing, bool known)
+{
+	TesseraScan *scan = &state->scan;
+	const TesseraValues *values = &scan->values;
+	Oid			relid = RelationGetRelid(scan->css.ss.ss_currentRelation);
+	const TesseraTable *table = tessera_routing_table(routing, relid);
+	bool		no_row;
+
+	if (table == NULL || (state->pin != NIL && table->nkeys != list_length(state->pin) - 1))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(relid)),
+				 errhint("Run the statement again.")));
+	scan->ntargets = 1;
+	if (table->group < 0)
+		scan->targets[0] = table->node_id;
+	else if (state->pin != NIL && known)
+		scan->targets[0] = tessera_target_of_pin(routing, table, state->pin, values->values, values->nulls, values->types, &no_row);
+	else
+	{
+		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, values->values, values->nulls, values->types);
+
+		scan->ntargets = owners->n;
+		memcpy(scan->targets, owners->node_ids, sizeof(int) * owners->n);
+	}
 }
 
 static void
-begin(CustomScanState *node, EState *estate, int eflags)
+stop(TableState *state)
+{
+	tessera_scan_stop(&state->scan);
+	state->started = false;
+	state->read = false;
+}
+
+/* A shard knows better than we: route again, unless rows went out or other statements may have run. */
+static void
+begin_anew(TesseraRoute *route, TesseraRunRequest *request)
+{
+	TableState *state = route->owner;
+	TesseraStatementNumber *number = tessera_statement_number(state->scan.css.ss.ps.state);
+
+	if (number->emitted)
+	{
+		/* so that it does not fail again when it is retried */
+		(void) tessera_routing_refresh(REFRESH_TIMEOUT);
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->scan.css.ss.ss_currentRelation)),
+				 errhint("Retry the transaction.")));
+	}
+	if (route->fixed)
+		tessera_cursor_stale();
+	number->kept.number = tessera_next_statement();
+}
+
+static uint64
+number_to_tell(TableState *state, const TesseraStatementNumber *number)
+{
+	return (state->scan.flags & TABLE_SINGLE) && !state->held ? 0 : number->kept.number;
+}
+
+static bool
+choose_run(TesseraRoute *route, TesseraRunRequest *request)
+{
+	TableState *state = route->owner;
+	TesseraStatementNumber *number = tessera_statement_number(state->scan.css.ss.ps.state);
+
+	if (request->routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database has left its cluster")));
+	choose_targets(state, request->routing, state->known);
+	request->ntargets = state->scan.ntargets;
+	request->targets = state->scan.targets;
+	request->statement = number_to_tell(state, number);
+	request->cursor = number->cursor;
+	return true;
+}
+
+/* Sends the scan's query, or a probe of it. Returns whether the statement has begun anew with another number. */
+static bool
+run(TableState *state, TesseraRunRequest *request)
+{
+	EState	   *estate = state->scan.css.ss.ps.state;
+	TesseraStatementNumber *number = tessera_statement_number(estate);
+	TesseraRoute route = {.owner = state, .choose = choose_run, .stale = begin_anew, .fixed = state->scan.routing};
+
+	if (!number->counted)
+		tessera_stat_count(TESSERA_STAT_GENERAL);
+	number->counted = true;
+	request->relids = list_make1_oid(RelationGetRelid(state->scan.css.ss.ss_currentRelation));
+	(void) tessera_scan_run(&state->scan, &route, request);
+	if (number->cursor && state->scan.routing == NULL)
+		tessera_scan_keep_opening(&state->scan, request);
+	return route.attempts > 0;
+}
+
+/* Does the statement only read, so that nobody can tell but by the order of its rows which shard was faster? */
+static bool
+only_reads(EState *estate)
+{
+	const PlannedStmt *plan = estate->es_plannedstmt;
+
+	return plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL &&
+		(estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE) == 0;
+}
+
+/* Returns as run does. */
+static bool
+start(TableState *state)
+{
+	EState	   *estate = state->scan.css.ss.ps.state;
+	bool		locks = (state->scan.flags & STATEMENT_WRITES) != 0;
+	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
+	bool		anew;
+	TesseraRunRequest request = {
+		.query = state->scan.query, .values = state->scan.values.values, .nulls = state->scan.values.nulls, .write = locks,
+		.any_order = !locks && only_reads(estate),
+		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->scan.flags & TABLE_SINGLE) != 0,
+		.instrument = estate->es_instrument,
+	};
+
+	tessera_values_evaluate(&state->scan.values, &state->scan.css);
+	state->known = true;
+	anew = run(state, &request);
+	state->started = true;
+	MemoryContextSwitchTo(before);
+	return anew;
+}
+
+/* Nothing but the snapshot of every shard that it may go to. Returns as run does. */
+static bool
+hold(TableState *state)
+{
+	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
+	bool		anew;
+	TesseraRunRequest request = {
+		.query = tessera_remote_query_probe(state->scan.query), .values = state->scan.values.values, .nulls = state->scan.values.nulls,
+	};
+
+	state->known = !tessera_needs_running_plan(((CustomScan *) state->scan.css.ss.ps.plan)->custom_exprs);
+	if (state->known)
+		tessera_values_evaluate(&state->scan.values, &state->scan.css);
+	else
+		memset(state->scan.values.nulls, true, sizeof(bool) * state->scan.values.n);
+	anew = run(state, &request);
+	stop(state);
+	MemoryContextSwitchTo(before);
+	return anew;
+}
+
+/* With its cursor. If a shard was found stale, the cursor's scans opened before are opened again: all of them show the same moment. */
+static void
+open_scan(void *scan)
+{
+	TableState *state = scan;
+	TesseraStatementNumber *number = tessera_statement_number(state->scan.css.ss.ps.state);
+	List	   *others = list_copy(number->scans);
+	bool		anew;
+	ListCell   *cell;
+
+	number->scans = lappend(number->scans, state);
+	anew = state->held ? hold(state) : start(state);
+	if (!anew)
+		return;
+	number->scans = list_make1(state);
+	foreach(cell, others)
+	{
+		TableState *other = lfirst(cell);
+
+		stop(other);
+		MemoryContextReset(other->scan_context);
+		tessera_scan_forget_opening(&other->scan);
+		open_scan(other);
+	}
+}
+
+/* The local part's row has the query's columns only, one with system columns has them behind the others. */
+static void
+spread(TableState *state, TupleTableSlot *row, TupleTableSlot *slot)
+{
+	slot_getallattrs(row);
+	ExecClearTuple(slot);
+	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
+	slot->tts_tableOid = RelationGetRelid(state->scan.css.ss.ss_currentRelation);
+	for (int i = 0; i < state->scan.query->natts; i++)
+	{
+		AttrNumber	attribute = state->attributes[i];
+		int			column = row == state->wide ? state->scan.query->attnums[i] - 1 : i;
+
+		if (attribute < 0)
+			tessera_system_row_set(slot, attribute, row->tts_values[column]);
+		else
+		{
+			slot->tts_values[attribute - 1] = row->tts_values[column];
+			slot->tts_isnull[attribute - 1] = row->tts_isnull[column];
+		}
+	}
+	if (state->scan.flags & TABLE_NODES)
+	{
+		int32		node = tessera_run_row_node(state->scan.run);
+
+		slot->tts_tableOid = node != 0 ? node : tessera_routing()->self;
+	}
+	ExecStoreVirtualTuple(slot);
+}
+
+static TupleTableSlot *
+next_row(ScanState *node)
 {
 	TableState *state = (TableState *) node;
-	CustomScan *scan = (CustomScan *) node->ss.ps.plan;
-	List	   *private = scan->custom_private;
+	TupleTableSlot *slot = node->ss_ScanTupleSlot;
+	TupleTableSlot *row;
+
+	if (!state->started)
+		(void) start(state);
+	state->read = true;
+	row = tessera_run_next(state->scan.run, state->wide ? state->wide : slot);
+	if (row == NULL)
+		return ExecClearTuple(slot);
+	tessera_statement_number(node->ps.state)->emitted = true;
+	if (row == slot)
+		slot->tts_tableOid = RelationGetRelid(node->ss_currentRelation);
+	else
+		spread(state, row, slot);
+	return slot;
+}
+
+static bool
+recheck(ScanState *node, TupleTableSlot *slot)
+{
+	/* The shipped conditions held on the shard for this very row. */
+	return true;
+}
+
+static TupleTableSlot *
+next(TesseraScan *scan)
+{
+	return ExecScan(&scan->css.ss, next_row, recheck);
+}
+
+static void
+rescan(TesseraScan *scan)
+{
+	TableState *state = (TableState *) scan;
+
+	/* What a cursor's start has sent is good for the first scan. */
+	if (!state->started || state->read || scan->css.ss.ps.chgParam != NULL)
+	{
+		stop(state);
+		MemoryContextReset(state->scan_context);
+	}
+	state->read = false;
+	ExecScanReScan(&scan->css.ss);
+}
+
+typedef struct FindContext
+{
+	Oid			relid;
+	const TesseraRouting *routing;
+} FindContext;
+
+static bool
+find_scan(PlanState *node, void *context)
+{
+	FindContext *find = context;
+	CustomScanState *scan = (CustomScanState *) node;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, CustomScanState) && scan->methods == &tessera_table_scan.exec && RelationGetRelid(scan->ss.ss_currentRelation) == find->relid)
+		find->routing = ((TesseraScan *) scan)->routing;
+	return find->routing != NULL || planstate_tree_walker(node, find_scan, context);
+}
+
+const TesseraRouting *
+tessera_scan_routing(PlanState *state, Oid relid)
+{
+	FindContext find = {.relid = relid};
+
+	(void) find_scan(state, &find);
+	return find.routing;
+}
+
+static void
+begin(TesseraScan *scan, EState *estate, int eflags)
+{
+	TableState *state = (TableState *) scan;
+	CustomScanState *node = &scan->css;
+	List	   *private = scan->private;
 	List	   *attributes = list_nth(private, TABLE_ATTRIBUTES);
 	List	   *pins = list_nth(private, TABLE_PINS);
 	AttrNumber *attnums = palloc(sizeof(AttrNumber) * Max(list_length(attributes), 1));
@@ -132,380 +376,35 @@ begin(CustomScanState *node, EState *estate, int eflags)
 		desc = tessera_system_row_desc(desc, attributes, attnums);
 		state->wide = ExecInitExtraTupleSlot(estate, desc, &TTSOpsVirtual);
 	}
-	state->flags = intVal(list_nth(private, TABLE_FLAGS));
+	scan->tier = "T3";
+	scan->flags = intVal(list_nth(private, TABLE_FLAGS));
 	state->conditions = list_nth(private, TABLE_CONDITIONS);
 	state->pin = pins ? linitial(pins) : NIL;
-	tessera_values_init(&state->values, node);
-	state->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);
-	state->held = tessera_opens_cursor(eflags) && tessera_cursor_holds(scan->custom_exprs, (state->flags & STATEMENT_WRITES) != 0);
-	state->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), intVal(list_nth(private, TABLE_NPARAMS)), state->values.types,
+	tessera_values_init(&scan->values, node);
+	scan->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);
+	state->held = tessera_opens_cursor(eflags) &&
+		tessera_cursor_holds(((CustomScan *) node->ss.ps.plan)->custom_exprs, (scan->flags & STATEMENT_WRITES) != 0);
+	scan->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), intVal(list_nth(private, TABLE_NPARAMS)), scan->values.types,
 											 desc, list_length(attributes), attnums);
 	set_reader(state);
 	state->scan_context = AllocSetContextCreate(estate->es_query_cxt, "tessera scan", ALLOCSET_DEFAULT_SIZES);
 	if (tessera_opens_cursor(eflags))
-		tessera_open_in_cursor(open_scan, state, estate);
-}
-
-/* known: the values are. Without them, all shards of the group. */
-static void
-choose_targets(TableState *state, const TesseraRouting *routing, bool known)
-{
-	Oid			relid = RelationGetRelid(state->css.ss.ss_currentRelation);
-	const TesseraTable *table = tessera_routing_table(routing, relid);
-	bool		no_row;
-
-	if (table == NULL || (state->pin != NIL && table->nkeys != list_length(state->pin) - 1))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(relid)),
-				 errhint("Run the statement again.")));
-	state->ntargets = 1;
-	if (table->group < 0)
-		state->targets[0] = table->node_id;
-	else if (state->pin != NIL && known)
-		state->targets[0] = tessera_target_of_pin(routing, table, state->pin, state->values.values, state->values.nulls, state->values.types,
-												  &no_row);
-	else
-	{
-		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, state->values.values, state->values.nulls,
-											   state->values.types);
-
-		state->ntargets = owners->n;
-		memcpy(state->targets, owners->node_ids, sizeof(int) * owners->n);
-	}
+		tessera_open_in_cursor(open_scan, scan, estate);
 }
 
 static void
-stop(TableState *state)
+explain(TesseraScan *scan, ExplainState *es)
 {
-	if (state->run)
-	{
-		tessera_figures_add(&state->figures, state->run, state->css.ss.ps.state->es_query_cxt);
-		tessera_run_end(state->run);
-	}
-	state->run = NULL;
-	state->started = false;
-	state->read = false;
-}
-
-static void
-forget_opening(TableState *state)
-{
-	if (state->snapshot)
-		UnregisterSnapshot(state->snapshot);
-	state->snapshot = NULL;
-	state->routing = NULL;
-}
-
-/* A shard knows better than we: route again, unless rows went out or other statements may have run. */
-static void
-begin_anew(TesseraRoute *route, TesseraRunRequest *request)
-{
-	TableState *state = route->owner;
-	TesseraStatementNumber *number = tessera_statement_number(state->css.ss.ps.state);
-
-	if (number->emitted)
-	{
-		/* so that it does not fail again when it is retried */
-		(void) tessera_routing_refresh(REFRESH_TIMEOUT);
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->css.ss.ss_currentRelation)),
-				 errhint("Retry the transaction.")));
-	}
-	if (route->fixed)
-		tessera_cursor_stale();
-	number->kept.number = tessera_next_statement();
-}
-
-static uint64
-number_to_tell(TableState *state, const TesseraStatementNumber *number)
-{
-	return (state->flags & TABLE_SINGLE) && !state->held ? 0 : number->kept.number;
-}
-
-static bool
-choose_run(TesseraRoute *route, TesseraRunRequest *request)
-{
-	TableState *state = route->owner;
-	TesseraStatementNumber *number = tessera_statement_number(state->css.ss.ps.state);
-
-	if (request->routing == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database has left its cluster")));
-	choose_targets(state, request->routing, state->known);
-	request->ntargets = state->ntargets;
-	request->targets = state->targets;
-	request->statement = number_to_tell(state, number);
-	request->cursor = number->cursor;
-	return true;
-}
-
-/* Sends the scan's query, or a probe of it. Returns whether the statement has begun anew with another number. */
-static bool
-run(TableState *state, TesseraRunRequest *request)
-{
-	EState	   *estate = state->css.ss.ps.state;
-	TesseraStatementNumber *number = tessera_statement_number(estate);
-	TesseraRoute route = {.owner = state, .choose = choose_run, .stale = begin_anew, .fixed = state->routing};
-
-	if (!number->counted)
-		tessera_stat_count(TESSERA_STAT_GENERAL);
-	number->counted = true;
-	request->relids = list_make1_oid(RelationGetRelid(state->css.ss.ss_currentRelation));
-	request->snapshot = state->snapshot ? state->snapshot : estate->es_snapshot;
-	state->run = tessera_run_make();
-	(void) tessera_route(&route, state->run, request);
-	if (number->cursor && state->routing == NULL)
-	{
-		state->routing = request->routing;
-		state->snapshot = tessera_run_take_snapshot(state->run);
-	}
-	return route.attempts > 0;
-}
-
-/* Does the statement only read, so that nobody can tell but by the order of its rows which shard was faster? */
-static bool
-only_reads(EState *estate)
-{
-	const PlannedStmt *plan = estate->es_plannedstmt;
-
-	return plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL && (estate->es_top_eflags & TESSERA_EXEC_FOR_WRITE) == 0;
-}
-
-/* Returns as run does. */
-static bool
-start(TableState *state)
-{
-	EState	   *estate = state->css.ss.ps.state;
-	bool		locks = (state->flags & STATEMENT_WRITES) != 0;
-	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
-	bool		anew;
-	TesseraRunRequest request = {
-		.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .write = locks, .any_order = !locks && only_reads(estate),
-		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->flags & TABLE_SINGLE) != 0,
-		.instrument = estate->es_instrument,
-	};
-
-	tessera_values_evaluate(&state->values, &state->css);
-	state->known = true;
-	anew = run(state, &request);
-	state->started = true;
-	MemoryContextSwitchTo(before);
-	return anew;
-}
-
-/* Nothing but the snapshot of every shard that it may go to. Returns as run does. */
-static bool
-hold(TableState *state)
-{
-	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
-	bool		anew;
-	TesseraRunRequest request = {
-		.query = tessera_remote_query_probe(state->query), .values = state->values.values, .nulls = state->values.nulls,
-	};
-
-	state->known = !tessera_needs_running_plan(((CustomScan *) state->css.ss.ps.plan)->custom_exprs);
-	if (state->known)
-		tessera_values_evaluate(&state->values, &state->css);
-	else
-		memset(state->values.nulls, true, sizeof(bool) * state->values.n);
-	anew = run(state, &request);
-	stop(state);
-	MemoryContextSwitchTo(before);
-	return anew;
-}
-
-/* With its cursor. If a shard was found stale, the cursor's scans opened before are opened again: all of them show the same moment. */
-static void
-open_scan(void *scan)
-{
-	TableState *state = scan;
-	TesseraStatementNumber *number = tessera_statement_number(state->css.ss.ps.state);
-	List	   *others = list_copy(number->scans);
-	bool		anew;
-	ListCell   *cell;
-
-	number->scans = lappend(number->scans, state);
-	anew = state->held ? hold(state) : start(state);
-	if (!anew)
-		return;
-	number->scans = list_make1(state);
-	foreach(cell, others)
-	{
-		TableState *other = lfirst(cell);
-
-		stop(other);
-		MemoryContextReset(other->scan_context);
-		forget_opening(other);
-		open_scan(other);
-	}
-}
-
-/* The local part's row has the query's columns only, one with system columns has them behind the others. */
-static void
-spread(TableState *state, TupleTableSlot *row, TupleTableSlot *slot)
-{
-	slot_getallattrs(row);
-	ExecClearTuple(slot);
-	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
-	slot->tts_tableOid = RelationGetRelid(state->css.ss.ss_currentRelation);
-	for (int i = 0; i < state->query->natts; i++)
-	{
-		AttrNumber	attribute = state->attributes[i];
-		int			column = row == state->wide ? state->query->attnums[i] - 1 : i;
-
-		if (attribute < 0)
-			tessera_system_row_set(slot, attribute, row->tts_values[column]);
-		else
-		{
-			slot->tts_values[attribute - 1] = row->tts_values[column];
-			slot->tts_isnull[attribute - 1] = row->tts_isnull[column];
-		}
-	}
-	if (state->flags & TABLE_NODES)
-	{
-		int32		node = tessera_run_row_node(state->run);
-
-		slot->tts_tableOid = node != 0 ? node : tessera_routing()->self;
-	}
-	ExecStoreVirtualTuple(slot);
-}
-
-static TupleTableSlot *
-next_row(ScanState *node)
-{
-	TableState *state = (TableState *) node;
-	TupleTableSlot *slot = node->ss_ScanTupleSlot;
-	TupleTableSlot *row;
-
-	if (!state->started)
-		(void) start(state);
-	state->read = true;
-	row = tessera_run_next(state->run, state->wide ? state->wide : slot);
-	if (row == NULL)
-		return ExecClearTuple(slot);
-	tessera_statement_number(node->ps.state)->emitted = true;
-	if (row == slot)
-		slot->tts_tableOid = RelationGetRelid(node->ss_currentRelation);
-	else
-		spread(state, row, slot);
-	return slot;
-}
-
-static bool
-recheck(ScanState *node, TupleTableSlot *slot)
-{
-	/* The shipped conditions held on the shard for this very row. */
-	return true;
-}
-
-static TupleTableSlot *
-exec(CustomScanState *node)
-{
-	return ExecScan(&node->ss, next_row, recheck);
-}
-
-static void
-end(CustomScanState *node)
-{
-	TableState *state = (TableState *) node;
-
-	stop(state);
-	forget_opening(state);
-}
-
-static void
-rescan(CustomScanState *node)
-{
-	TableState *state = (TableState *) node;
-
-	/* What a cursor's start has sent is good for the first scan. */
-	if (!state->started || state->read || node->ss.ps.chgParam != NULL)
-	{
-		stop(state);
-		MemoryContextReset(state->scan_context);
-	}
-	state->read = false;
-	ExecScanReScan(&node->ss);
-}
-
-typedef struct FindContext
-{
-	Oid			relid;
-	const TesseraRouting *routing;
-} FindContext;
-
-static bool
-find_scan(PlanState *node, void *context)
-{
-	FindContext *find = context;
-	CustomScanState *scan = (CustomScanState *) node;
-
-	if (node == NULL)
-		return false;
-	if (IsA(node, CustomScanState) && scan->methods == &exec_methods && RelationGetRelid(scan->ss.ss_currentRelation) == find->relid)
-		find->routing = ((TableState *) scan)->routing;
-	return find->routing != NULL || planstate_tree_walker(node, find_scan, context);
-}
-
-const TesseraRouting *
-tessera_scan_routing(PlanState *state, Oid relid)
-{
-	FindContext find = {.relid = relid};
-
-	(void) find_scan(state, &find);
-	return find.routing;
-}
-
-/* Evaluates the values if that is possible without running the plan; true if it was. */
-static bool
-knows_values(TableState *state)
-{
-	List	   *exprs = ((CustomScan *) state->css.ss.ps.plan)->custom_exprs;
-
-	if (tessera_needs_running_plan(exprs) || contain_volatile_functions((Node *) exprs) ||
-		(state->css.ss.ps.state->es_param_list_info == NULL && tessera_exprs_need_params(exprs)))
-		return false;
-	tessera_values_evaluate(&state->values, &state->css);
-	return true;
-}
-
-static void
-explain(CustomScanState *node, List *ancestors, ExplainState *es)
-{
-	TableState *state = (TableState *) node;
+	TableState *state = (TableState *) scan;
 	const TesseraRouting *routing = tessera_routing();
 	bool		planned = !state->started && !es->analyze && routing != NULL;
-	bool		known = planned && knows_values(state);
+	bool		known = planned && tessera_scan_knows_values(scan);
 
-	ExplainPropertyText("Tier", "T3", es);
 	if (known || (planned && state->pin == NIL && state->conditions == NIL))
 		choose_targets(state, routing, known);
-	tessera_explain_shards(es, routing, state->ntargets, state->targets);
-	if (es->verbose)
-		ExplainPropertyText("Remote SQL", state->query->text, es);
-	if (known && es->verbose)
-	{
-		TesseraRunRequest request = {
-			.query = state->query, .values = state->values.values, .nulls = state->values.nulls, .routing = routing, .ntargets = state->ntargets,
-			.targets = state->targets, .snapshot = node->ss.ps.state->es_snapshot,
-		};
-
-		tessera_explain_plans(es, &request);
-	}
-	if (es->analyze && state->run)
-		tessera_figures_add(&state->figures, state->run, node->ss.ps.state->es_query_cxt);
-	tessera_explain_figures(es, routing, &state->figures);
+	tessera_scan_explain_query(scan, es, routing, known);
 }
 
-void
-tessera_executor_init(void)
-{
-	RegisterCustomScanMethods(&tessera_statement_methods);
-	RegisterCustomScanMethods(&tessera_table_methods);
-	RegisterCustomScanMethods(&tessera_insert_methods);
-	RegisterCustomScanMethods(&tessera_part_methods);
-	RegisterCustomScanMethods(&tessera_key_update_methods);
-}
+const TesseraScanKind tessera_table_scan = {
+	TESSERA_SCAN_METHODS("Tessera Scan"), .size = sizeof(TableState), .begin = begin, .next = next, .rescan = rescan, .explain = explain,
+};

@@ -18,6 +18,7 @@
 #include "parser/parsetree.h"
 
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "planner/cursor_rows.h"
 
 /* ---- positions ---- */
@@ -167,7 +168,7 @@ mark_scans(Plan *plan, bool able)
 
 	if (plan == NULL)
 		return;
-	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &tessera_table_methods)
+	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &tessera_table_scan.plan)
 	{
 		if (able)
 			((CustomScan *) plan)->flags |= CUSTOMPATH_SUPPORT_BACKWARD_SCAN;

@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "planner/key_update.h"
 #include "planner/statement_plan.h"
 
@@ -318,7 +319,7 @@ tessera_plan_key_update(Query *query, const char *source_text, int cursor_option
 		return NULL;
 
 	scan = makeNode(CustomScan);
-	scan->methods = &tessera_key_update_methods;
+	scan->methods = &tessera_key_update_scan.plan;
 	scan->custom_scan_tlist = tessera_output_list(query->returningList);
 	scan->custom_private = list_make5(lock_plan, insert_plan, makeString(delete_sql), makeInteger((int) relid), keys);
 	Assert(list_length(scan->custom_private) == KEY_UPDATE_COUNT);

@@ -11,6 +11,7 @@
 #include "nodes/nodeFuncs.h"
 
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "planner/part_plan.h"
 #include "planner/statement_plan.h"
 
@@ -113,7 +114,7 @@ tessera_plan_parts(Query *query, const char *source, int cursor_options, ParamLi
 	plans = lappend(plans, tessera_nested_planner(part_query(query, query->cteList, 0), source, params, true));
 
 	scan = makeNode(CustomScan);
-	scan->methods = &tessera_part_methods;
+	scan->methods = &tessera_part_scan.plan;
 	scan->custom_scan_tlist = tessera_output_list(query->commandType == CMD_SELECT ? query->targetList : query->returningList);
 	scan->custom_private = list_make3(plans, names, makeInteger(query->commandType == CMD_SELECT ? 0 : STATEMENT_DML));
 	Assert(list_length(scan->custom_private) == PARTS_COUNT);

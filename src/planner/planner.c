@@ -32,6 +32,7 @@
 #include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "planner/cursor_rows.h"
 #include "planner/key_update.h"
 #include "planner/part_plan.h"
@@ -164,7 +165,7 @@ check_scan(Plan *plan, const ScanCount *count)
 					ereport(ERROR,
 							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 							 errmsg("the statement was planned to read table \"%s\" of the cluster on this node alone", get_rel_name(relid)),
-							 errhint("Write the statement otherwise, and report it.")));
+							 errhint("Rewrite the statement, and report this as a bug.")));
 				break;
 			}
 		default:
@@ -180,7 +181,7 @@ count_scans(Plan *plan, bool repeated, ScanCount *count)
 
 	if (plan == NULL)
 		return;
-	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &tessera_table_methods)
+	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &tessera_table_scan.plan)
 	{
 		count->n++;
 		count->scan = (CustomScan *) plan;
@@ -454,23 +455,18 @@ stays_a_call(Oid function)
 static PlannedStmt *
 tessera_planner(Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
-	bool		local = tessera_local_planning();
+	bool		local = (cursor_options & TESSERA_PLAN_LOCAL_PART) != 0;
 	const TesseraRouting *routing;
 
 	Query	   *refresh = tessera_refresh_query(source);
 
+	cursor_options &= ~TESSERA_PLAN_LOCAL_PART;
 	if (refresh)
 		return plan_in_shard(refresh, source, cursor_options, params);
 	if (query->commandType == CMD_UTILITY || !IsTransactionState())
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	if (local || tessera_ddl_plans_locally(source) || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
-	{
-		PlannedStmt *plan = plan_in_shard(query, source, cursor_options, params);
-
-		if (local)
-			tessera_local_planning_again();
-		return plan;
-	}
+		return plan_in_shard(query, source, cursor_options, params);
 	/* An image of its own for each of a catalog-changing transaction's statements is dear; those on the catalog itself do without. */
 	if (tessera_catalog_changed_here() != 0 && !names_other_tables((Node *) query, NULL))
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);

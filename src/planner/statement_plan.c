@@ -33,6 +33,7 @@
 
 #include "common/version_compat.h"
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "executor/targets.h"
 #include "planner/conditions.h"
 #include "planner/statement_plan.h"
@@ -599,7 +600,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	}
 	sql = tessera_deparse(copy);
 	scan = makeNode(CustomScan);
-	scan->methods = &tessera_statement_methods;
+	scan->methods = &tessera_statement_scan.plan;
 	scan->custom_exprs = exprs;
 	scan->custom_scan_tlist = tessera_output_list(output_targets(query));
 	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), pins, placed, sharded);
@@ -852,7 +853,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	source = pg_plan_query(source_query(query, more), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
 
 	scan = makeNode(CustomScan);
-	scan->methods = &tessera_insert_methods;
+	scan->methods = &tessera_insert_scan.plan;
 	scan->custom_scan_tlist = tessera_output_list(query->returningList);
 	scan->custom_private = list_make5(makeString(sql), types_of(shipped), columns, attributes_of(query), makeInteger((int) table->relid));
 	scan->custom_private = lappend(scan->custom_private, source);

@@ -44,6 +44,7 @@
 #include "common/version_compat.h"
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
+#include "executor/scan_frame.h"
 #include "executor/targets.h"
 #include "planner/conditions.h"
 #include "planner/cursor_rows.h"
@@ -387,8 +388,8 @@ computes_with_ctid(PlannerInfo *root, RelOptInfo *rel)
 }
 
 /*
- * Columns that the plan above needs from this scan: the whole row if any of it is asked for as such. By whom? If only row marks do (copy_row_marks),
- * for rechecks, it is the row with the columns that the statement reads: there may be no right to read the others.
+ * Columns that the plan above needs from this scan: the whole row if any part of the plan asks for it as such. If only row marks ask for it
+ * (copy_row_marks), for rechecks, it is the row with the columns that the statement reads: there may be no right to read the others.
  */
 static List *
 needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *local_quals)
@@ -720,7 +721,7 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	if (table && table->group >= 0 && key == NIL)
 		conditions = tessera_prune_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
 
-	scan->methods = &tessera_table_methods;
+	scan->methods = &tessera_table_scan.plan;
 	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(local, false);

@@ -5,7 +5,7 @@
  * Made from a catalog row: ranges are sorted and adjoining ones joined, so that a look-up is a binary search; whether rows are hidden at all
  * (deletions minus owned is not empty) is found out once, here. By-reference values lie behind the ranges; offsets count from the record's beginning.
  *
- * As of which record? The image has the newest one and the xid that wrote it. A snapshot that sees this xid uses it; an older snapshot has the
+ * Which record counts: the image has the newest one and the xid that wrote it. A snapshot that sees this xid uses it; an older snapshot has the
  * catalog row read under itself (MVCC keeps it as long as the snapshot lives).
  */
 #include "postgres.h"

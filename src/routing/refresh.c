@@ -234,7 +234,8 @@ connect_config(const TesseraRouting *routing)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the address of the config node is not known")));
-	return tessera_connection_open(config != NULL ? config->node_id : 0, config != NULL ? NameStr(config->name) : "config node", address, 1, NULL, NULL);
+	return tessera_connection_open(config != NULL ? config->node_id : 0, config != NULL ? NameStr(config->name) : "config node", address, 1, NULL,
+								   NULL);
 }
 
 /* True if the chunks of all groups are sound here. */

@@ -112,7 +112,7 @@ apply_source(TesseraRefresh *refresh, Datum json)
 	if (write_rows(refresh, "SELECT FROM tessera.identity WHERE promised_term > ($1->>'term')::int8", SPI_OK_SELECT, json, (Datum) 0) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
-				 errmsg("the config node's term is an older one than this node has heard of"),
+				 errmsg("the config node's term is older than one that this node has seen"),
 				 errhint("Another server was promoted in its place, and has not compared its catalog with all shards yet.")));
 	write_rows(refresh, "UPDATE tessera.identity SET term = ($1->>'term')::int8 WHERE term < ($1->>'term')::int8", SPI_OK_UPDATE, json, (Datum) 0);
 }

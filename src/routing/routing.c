@@ -8,9 +8,9 @@
  * not, it lowers the count and starts over. The entries never move, so nothing is read that might have been freed. An image without pins is garbage;
  * it is freed by the next who publishes or pins for the first time in a transaction (never in a commit callback, where nothing may fail).
  *
- * One backend loads at a time: `loading`, guarded by the slot's spinlock, with a condition variable for the others. Who waits longer than
- * LOADER_PATIENCE (the loader may be waiting for a lock that we hold) loads an image for itself alone. So does a transaction that has changed the
- * catalog, and who finds no free entry or no shared memory.
+ * One backend loads at a time: `loading`, guarded by the slot's spinlock, with a condition variable for the others. A backend that has waited longer
+ * than LOADER_PATIENCE (the loader may be waiting for a lock that it holds) loads an image for itself alone. So does a backend whose transaction has
+ * changed the catalog, or that finds no free entry or no shared memory.
  *
  * Memory: private images live in TopTransactionContext. Pins are released at the end of the transaction (or by the abort that backend exit does).
  * Crash: everything is made anew.

@@ -344,8 +344,8 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 }
 
 /*
- * envelope(term int8, incarnation int4): stands in front of a call of the control lane. A server that was replaced since the connection was opened refuses, and a config node of
- * a lower term than the caller has seen does.
+ * envelope(term int8, incarnation int4): stands in front of a call of the control lane. A server that was replaced since the connection was opened
+ * refuses, and a config node of a lower term than the caller has seen does.
  */
 Datum
 tessera_internal_envelope(PG_FUNCTION_ARGS)

@@ -265,9 +265,9 @@ look_for_home(int slot, int32 asked, int32 told, TimestampTz deadline)
 	if (GetCurrentTimestamp() >= deadline)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("no node takes itself for the home of this advisory lock"),
+				 errmsg("no node is the home of this advisory lock at present"),
 				 errdetail("Slot %d was last looked for on node %d.", slot, asked),
-				 errhint("Perhaps a node that was promoted still asks what it has; try again.")));
+				 errhint("A node that was just promoted may not have finished its recovery yet; try again.")));
 	(void) tessera_routing_refresh(REFRESH_MS);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, AGAIN_MS, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);

@@ -1,10 +1,10 @@
 /*
  * node_link.c
- *	  Connections to nodes, and what runs on them: the hello that opens one, whether the server at the other end is the node, the control lane and the transaction's
- *	  lane of calls (control/call.h).
+ *	  Connections to nodes, and what runs on them: the hello that opens one, whether the server at the other end is the node, the control lane and the
+ *	  transaction's lane of calls (control/call.h).
  *
- * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen, and the incarnation that it takes the node's server
- * for. A server that is another one refuses the call before it runs.
+ * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen, and the
+ * incarnation that it takes the node's server for. A server that is another one refuses the call before it runs.
  *
  * Memory: the extension's version is kept until a hello fails.
  */
@@ -38,8 +38,8 @@
 /* ---- opening ---- */
 
 /*
- * Is the server at the other end the node, as far as is known here? If not, the connection is closed, unless something is under way on it: then that cannot
- * be committed. It says that this server is not the one: ERROR TS003.
+ * Is the server at the other end the node, as far as is known here? If not, the connection is closed, unless something is under way on it: then that
+ * cannot be committed. It says that this server is not the one: ERROR TS003.
  */
 bool
 tessera_is_node_itself(TesseraConnection *connection, const TesseraNode *node)
@@ -246,7 +246,8 @@ run_call(TesseraConnection *connection, const TesseraRouting *routing, int32 nod
 
 /* spec: the call; NULL: a statement, which needs no envelope. */
 static PGresult *
-run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *spec, const char *sql, int nparams, const char *const *values, int timeout_ms)
+run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *spec, const char *sql, int nparams, const char *const *values,
+		   int timeout_ms)
 {
 	TimestampTz deadline = timeout_ms > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms) : 0;
 	TimestampTz before = tessera_connections_limit(deadline);

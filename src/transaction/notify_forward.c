@@ -488,7 +488,8 @@ take_answer(Link *link, const PGresult *result)
 	switch (link->state)
 	{
 		case LINK_GREETING:
-			if (good && PQntuples(result) == 1 && tessera_greeting_read(PQgetvalue(result, 0, 0), &greeting, &link->protocol) && greeting >= link->expected)
+			if (good && PQntuples(result) == 1 && tessera_greeting_read(PQgetvalue(result, 0, 0), &greeting, &link->protocol) &&
+				greeting >= link->expected)
 			{
 				becomes(link, link == &own ? LINK_GREETED : LINK_READY);
 				link->pause = FIRST_PAUSE;

@@ -538,7 +538,7 @@ tessera_statement_forget(TesseraKeptStatement *statement)
 	dlist_delete(&statement->node);
 }
 
-/* ---- k2: may a lone write commit by itself? ---- */
+/* ---- may a lone write commit by itself (doc/design.md#remote-autocommit) ---- */
 
 /* Extended protocol: true if the client's next message has arrived and is a Sync. Without it more may follow in the same transaction. */
 static bool

@@ -364,7 +364,7 @@ decide(const TesseraRouting *routing, const char *user_gid, const char *wanted, 
 			 errmsg("the config node did not answer whether prepared transaction \"%s\" is to %s: %s", user_gid,
 					strcmp(wanted, "commit") == 0 ? "commit" : "roll back", error->message),
 			 errhint("Look at pg_prepared_xacts when it can be reached; if the transaction is there, run the statement again. If it is not, it has "
-					 "ended so.")));
+					 "ended as asked.")));
 }
 
 /* Node ids of an int4[] in text form. */

@@ -37,8 +37,9 @@ extern int32 tessera_self_node;	/* this node, known since one joined */
 extern int	tessera_abort_timeout;
 
 /*
- * node_link.c: the connection of this backend to a node, on a lane (transport/connection.h), opened if need be; the server at the other end is the node, as far as is known here.
- * ERROR 08006, 42704 if there is no such node, TS003 if the address leads to another server only, or if this server was replaced.
+ * node_link.c: the connection of this backend to a node, on a lane (transport/connection.h), opened if need be; the server at the other end is the
+ * node, as far as is known here. ERROR 08006, 42704 if there is no such node, TS003 if the address leads to another server only, or if this server
+ * was replaced.
  */
 extern TesseraConnection *tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane);
 

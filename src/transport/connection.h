@@ -75,7 +75,8 @@ typedef struct TesseraRemoteState
  * naming the node (DETAIL: libpq's message). lane: 0 the transaction's connection, 1 the control connection (autocommit, never part of the user's
  * transaction).
  */
-extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, char *(*hello) (void *arg), void *arg);
+extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, char *(*hello) (void *arg),
+												  void *arg);
 
 /* The two numbers of an answer to hello, "{greeting,protocol}"; false if it is none. */
 extern bool tessera_greeting_read(const char *answer, int64 *greeting, int *protocol);

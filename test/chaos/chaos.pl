@@ -1,6 +1,7 @@
 # chaos.pl: rounds of chaos, as a TAP script; test/chaos/run prepares what it needs.
 #
-#   SEED      of the schedule and the clients (1); ROUNDS (3) or MINUTES; ROUND_SECONDS of a round (20); CLIENTS (3), MOVERS (1); FAULTS: words, see doc/chaos.md
+# SEED of the schedule and the clients (1); ROUNDS (3) or MINUTES; ROUND_SECONDS of a round (20); CLIENTS (3), MOVERS (1); FAULTS: words, see
+# doc/chaos.md
 #   SCHEDULE=1   prints the schedule and does nothing
 use strict;
 use warnings FATAL => 'all';

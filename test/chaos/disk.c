@@ -1,7 +1,7 @@
 /*
  * disk.c
- *	  A disk that can be full: preloaded into the servers of a chaos run (LD_PRELOAD), it lets no file of a database grow while the file that CHAOS_DISK_FULL
- *	  names is there. What is already on the disk can be overwritten, and WAL has a disk of its own: as on most servers.
+ *	  A disk that can be full: preloaded into the servers of a chaos run (LD_PRELOAD), it lets no file of a database grow while the file that
+ *	  CHAOS_DISK_FULL names is there. What is already on the disk can be overwritten, and WAL has a disk of its own: as on most servers.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

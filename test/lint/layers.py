@@ -13,8 +13,8 @@ LAYERS = {
     "control": 3,
     "routing": 4, "session": 4,
     "transaction": 5,
-    "executor": 6, "ddl": 6, "balance": 6, "migration": 6, "statistics": 6,
-    "planner": 7,
+    "executor": 6, "ddl": 6, "balance": 6, "transfer": 6, "failover": 6, "statistics": 6,
+    "planner": 7, "migration": 7,
     "admin": 8, "bgworkers": 8,
     "init": 9,
 }
@@ -65,7 +65,8 @@ def include_findings(top, path):
 def shadow_findings(top):
     """Headers of ours that carry the path of a header of PostgreSQL: which of the two an include means would hang on the order of -I."""
     try:
-        server = subprocess.run([os.environ.get("PG_CONFIG", "pg_config"), "--includedir-server"], capture_output=True, text=True, check=True).stdout.strip()
+        server = subprocess.run([os.environ.get("PG_CONFIG", "pg_config"), "--includedir-server"],
+                                capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return []
     return ["%s: PostgreSQL has a header of this name" % path for path in sources(top, (".h",))

@@ -27,7 +27,8 @@ def required_findings(meta):
     for phase, relations in meta.get("prereqs", {}).items():
         if phase not in ("configure", "build", "test", "runtime", "develop"):
             findings.append("prereqs.%s is no phase" % phase)
-        findings += ["prereqs.%s.%s is no relation" % (phase, key) for key in relations if key not in ("requires", "recommends", "suggests", "conflicts")]
+        findings += ["prereqs.%s.%s is no relation" % (phase, key) for key in relations
+                     if key not in ("requires", "recommends", "suggests", "conflicts")]
     return findings
 
 

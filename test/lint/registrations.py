@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Hooks and callbacks: whatever the extension registers with the server, it registers in an init function that the table in init.c names once; what a process
-does at its exit is in init.c's other table."""
+"""Hooks and callbacks: whatever the extension registers with the server, it registers in an init function that the table in init.c names once;
+what a process does at its exit is in init.c's other table."""
 import re
 
 from csource import Report, blank, line_of, read, root, sources
 
 # What registers something once, for all processes.
-ONCE = re.compile(r"\b(RegisterXactCallback|RegisterSubXactCallback|RegisterResourceReleaseCallback|CacheRegister\w+Callback|RegisterCustomScanMethods|"
-                  r"RegisterBackgroundWorker|RegisterExtensibleNodeMethods|RegisterCustomRmgr|DefineCustom\w+Variable|tessera_shmem_register)\s*\((?!const )|"
+ONCE = re.compile(r"\b(RegisterXactCallback|RegisterSubXactCallback|RegisterResourceReleaseCallback|CacheRegister\w+Callback|"
+                  r"RegisterCustomScanMethods|RegisterBackgroundWorker|RegisterExtensibleNodeMethods|RegisterCustomRmgr|"
+                  r"DefineCustom\w+Variable|tessera_shmem_register)\s*\((?!const )|"
                   r"(?<![\w.>])(?!previous_)(\w+_hook)\s*=(?!=)|\b(ProcessUtility_hook)\s*=(?!=)")
 AT_EXIT = re.compile(r"\b(before_shmem_exit|on_shmem_exit|on_proc_exit)\s*\(")
 INIT = re.compile(r"^(tessera_\w+_(?:init|install))\(void\)\n\{\n(.*?)^\}", re.M | re.S)

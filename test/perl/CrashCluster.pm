@@ -1,5 +1,6 @@
-# CrashCluster: three servers with accounts and entries, a load on them, and the checks that nothing of a migration is left and no row is lost or doubled: what
-# tap/040_crash and tap/042_crash_order share. s1 is the config node and keeps the keys outside of the range; the range is on the second of the pair.
+# CrashCluster: three servers with accounts and entries, a load on them, and the checks that nothing of a migration is left and no row is lost or
+# doubled: what tap/040_crash and tap/042_crash_order share. s1 is the config node and keeps the keys outside of the range; the range is on the second
+# of the pair.
 package CrashCluster;
 
 use strict;
@@ -12,7 +13,8 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 use TesseraCluster;
 
-our @EXPORT = qw($c @nodes @pair $ROWS $RANGE_MIN $RANGE_MAX %acknowledged crash_cluster psql_command start_load stop_load owner check_settled check_clean check_rows);
+our @EXPORT = qw($c @nodes @pair $ROWS $RANGE_MIN $RANGE_MAX %acknowledged crash_cluster psql_command start_load stop_load owner
+  check_settled check_clean check_rows);
 
 our $ROWS = 1000;
 our $RANGE_MIN = 200;
@@ -48,7 +50,8 @@ sub crash_cluster
 	return;
 }
 
-# Load: children that run psql with a few transactions at a time until the file "stop" is there. What they were told is committed they write to a file.
+# Load: children that run psql with a few transactions at a time until the file "stop" is there. What they were told is committed they write to a
+# file.
 sub transactions
 {
 	my ($ids) = @_;
@@ -171,7 +174,8 @@ sub check_settled
 	{
 		$c->wait_for($node, $LEFT, '', $CLEAN_SECONDS) or push @findings, "$node is not clean";
 	}
-	$c->wait_for('s1', "SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') || ' ' || (SELECT count(*) FROM tessera.migration_outcome)",
+	$c->wait_for('s1', "SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') || ' ' || " .
+		"(SELECT count(*) FROM tessera.migration_outcome)",
 		'0 0', $CLEAN_SECONDS) or push @findings, 'a migration or an outcome is left on the config node';
 	return @findings;
 }

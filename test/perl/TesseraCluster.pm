@@ -270,7 +270,8 @@ sub conninfo_of_all
 {
 	my ($self, $name) = @_;
 	my @servers = ($self->node($name), $self->standby($name));
-	return sprintf("host=%s port=%s dbname=postgres user=%s target_session_attrs=read-write connect_timeout=5", join(',', map { '127.0.0.1' } @servers),
+	return sprintf("host=%s port=%s dbname=postgres user=%s target_session_attrs=read-write connect_timeout=5",
+		join(',', map { '127.0.0.1' } @servers),
 		join(',', map { $_->port } @servers), user());
 }
 
@@ -305,8 +306,8 @@ sub cut_standby
 =head2 promote(name, lossy => 0, stop => 'immediate', tell => undef)
 
 The failover of a node: its primary is stopped for good and its standby promoted; from now on the name means the promoted server. Without C<lossy> the
-standby catches up first; with it, it is expected to have been cut off. C<stop> is the primary's end: a mode of stop(), 'kill9', or undef if it does not run
-any more. C<tell> names a node on which update_node(..., force => true) is run then.
+standby catches up first; with it, it is expected to have been cut off. C<stop> is the primary's end: a mode of stop(), 'kill9', or undef if it does
+not run any more. C<tell> names a node on which update_node(..., force => true) is run then.
 
 =cut
 
@@ -469,8 +470,8 @@ sub wait_for
 
 =head2 stop(name, mode), start(name), restart(name), kill9(name), kill_backend(name, pid)
 
-C<mode> is fast, immediate or smart. C<kill9> ends the postmaster and all its children by SIGKILL at once, as a crash of the machine would, and returns
-when they are gone, so that the server can be started again. C<kill_backend> ends one process by SIGKILL; the server then restarts only with
+C<mode> is fast, immediate or smart. C<kill9> ends the postmaster and all its children by SIGKILL at once, as a crash of the machine would, and
+returns when they are gone, so that the server can be started again. C<kill_backend> ends one process by SIGKILL; the server then restarts only with
 C<restart_after_crash>, which PostgreSQL::Test::Cluster turns off.
 
 =cut
@@ -579,8 +580,8 @@ END
 
 =head2 plain(), plain_query(sql), same_everywhere(sql, nodes => [...]), same_as_plain(name, sql)
 
-C<plain> is a PostgreSQL server without the extension (started at the first call): what it answers is right. C<same_everywhere> runs a query on plain and
-on each node and compares the sorted lines: (true) or (false, what differs). C<ordered> => 1 compares without sorting.
+C<plain> is a PostgreSQL server without the extension (started at the first call): what it answers is right. C<same_everywhere> runs a query on plain
+and on each node and compares the sorted lines: (true) or (false, what differs). C<ordered> => 1 compares without sorting.
 
 =cut
 
@@ -651,7 +652,8 @@ sub _difference
 	$count{$_}-- foreach split /\n/, $found;
 	foreach my $line (sort grep { $count{$_} != 0 } keys %count)
 	{
-		push @lines, ($count{$line} > 0 ? "  missing: " : "  too many: ") . $line . (abs $count{$line} > 1 ? " (" . abs($count{$line}) . " times)" : '');
+		push @lines, ($count{$line} > 0 ? "  missing: " : "  too many: ") . $line .
+			(abs $count{$line} > 1 ? " (" . abs($count{$line}) . " times)" : '');
 		last if @lines >= 20;
 	}
 	return @lines ? join("\n", @lines) : '  the same lines in another order';
@@ -661,9 +663,9 @@ sub _difference
 
 =head2 script_differs(name, script, refused)
 
-Runs the statements of a script (list) one by one, each in a session of its own, on plain and on a node, and returns how many answers differ: rows (as a
-set where nothing orders them) and SQLSTATEs; the first of them are diagnosed. C<refused> (list) are statements that the node must refuse with 0A000; plain
-does not run them.
+Runs the statements of a script (list) one by one, each in a session of its own, on plain and on a node, and returns how many answers differ: rows (as
+a set where nothing orders them) and SQLSTATEs; the first of them are diagnosed. C<refused> (list) are statements that the node must refuse with
+0A000; plain does not run them.
 
 =cut
 
@@ -703,8 +705,8 @@ sub script_differs
 
 =head2 table_differs(name, script, refused, encoding => ...)
 
-The same for long tables of statements, fast: all in one session, each in a transaction that is rolled back; its lines are compared as a set. An entry may be
-several statements. With C<encoding> the client's is that, and the statements are bytes of it.
+The same for long tables of statements, fast: all in one session, each in a transaction that is rolled back; its lines are compared as a set. An entry
+may be several statements. With C<encoding> the client's is that, and the statements are bytes of it.
 
 =cut
 
@@ -797,8 +799,8 @@ sub reset_settings
 
 =head2 pause_at(name, point), paused_at(name, point, timeout), go_on(name, point)
 
-Who comes to the injection point on that node pauses there. C<paused_at> waits until somebody does, and is false if nobody did in time. C<go_on> lets go: at that
-point, or at all of them.
+Who comes to the injection point on that node pauses there. C<paused_at> waits until somebody does, and is false if nobody did in time. C<go_on> lets
+go: at that point, or at all of them.
 
 =cut
 
@@ -826,8 +828,8 @@ sub go_on
 
 =head2 left_behind(timeout)
 
-Waits until no node has anything left of a migration: rows about it, closed gates, slots, processes, ranges to delete; and no migration runs on the config node. Then looks
-for inconsistencies. Returns what it found, '' if nothing.
+Waits until no node has anything left of a migration: rows about it, closed gates, slots, processes, ranges to delete; and no migration runs on the
+config node. Then looks for inconsistencies. Returns what it found, '' if nothing.
 
 =cut
 
@@ -844,7 +846,8 @@ sub left_behind
 			+ (SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'tessera%') + (SELECT count(*) FROM tessera.stat_progress_migration)
 			+ (SELECT count(*) FROM tessera.range_deletions)", '0', $timeout) or push @findings, "$name is not clean";
 	}
-	$self->wait_for('s1', "SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') + (SELECT count(*) FROM tessera.migration_outcome)", '0', $timeout)
+	$self->wait_for('s1',
+		"SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') + (SELECT count(*) FROM tessera.migration_outcome)", '0', $timeout)
 		or push @findings, 'migrations or outcomes are left';
 	push @findings, $self->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)');
 	return join("\n", grep { $_ ne '' } @findings);
@@ -874,7 +877,8 @@ sub is_settled
 
 =head2 begin(name, sql), finish(session)
 
-C<begin> returns a session in which the statement has begun. C<finish> waits for its end, ends the session, and returns what it said on stderr, with SQLSTATEs.
+C<begin> returns a session in which the statement has begun. C<finish> waits for its end, ends the session, and returns what it said on stderr, with
+SQLSTATEs.
 
 =cut
 
@@ -899,8 +903,8 @@ sub finish
 
 =head2 background(name, sql), ended(run)
 
-C<background> runs statements by a psql of their own, which stops at the first error. C<ended> waits for it and returns its errors, with SQLSTATEs; C<< $run->{out} >> is its answer, with
-command tags.
+C<background> runs statements by a psql of their own, which stops at the first error. C<ended> waits for it and returns its errors, with SQLSTATEs;
+C<< $run->{out} >> is its answer, with command tags.
 
 =cut
 
@@ -909,7 +913,8 @@ sub background
 	my ($self, $name, $sql) = @_;
 	my %run = (out => '', err => '');
 	my $server = $self->node($name);
-	$run{handle} = IPC::Run::start([ 'psql', '-XAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ],
+	$run{handle} = IPC::Run::start([ 'psql', '-XAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port,
+		'-d', 'postgres', '-c', $sql ],
 		'<', \undef, '>', \$run{out}, '2>', \$run{err}, IPC::Run::timeout(90));
 	return \%run;
 }
@@ -927,8 +932,8 @@ sub ended
 =head2 pgbench_start(nodes => [...], script => text, ...)
 
 Starts pgbench in the background on each of the nodes (default: all) and returns a TesseraCluster::Load. Parameters: C<script> (text) or C<scripts>
-({text => weight}), C<clients> (2), C<seconds> or C<transactions> (per client), C<protocol> (simple, extended, prepared), C<rate>, C<variables> ({name =>
-value}), C<max_tries> (1; retries of serialization and deadlock errors), C<dbname>, C<options> ([...]).
+({text => weight}), C<clients> (2), C<seconds> or C<transactions> (per client), C<protocol> (simple, extended, prepared), C<rate>,
+C<variables> ({name => value}), C<max_tries> (1; retries of serialization and deadlock errors), C<dbname>, C<options> ([...]).
 
 =cut
 

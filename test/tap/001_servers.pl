@@ -19,7 +19,8 @@ my ($out) = run_command([ 'psql', '-X', '-A', '-t', '-d', $c->conninfo('b'), '-c
 is($out, '127.0.0.1', 'nodes are reached by tcp on the loopback interface');
 
 # Without shared_preload_libraries.
-like((_plain_psql("LOAD 'tessera'"))[1], qr/55000.*must be loaded at server start.*HINT:.*shared_preload_libraries/s, 'a later LOAD is refused, with the way out');
+like((_plain_psql("LOAD 'tessera'"))[1], qr/55000.*must be loaded at server start.*HINT:.*shared_preload_libraries/s,
+	'a later LOAD is refused, with the way out');
 
 $c->query_all('CREATE EXTENSION tessera');
 is(join(' ', $c->query_all("SELECT extversion FROM pg_extension WHERE extname = 'tessera'")), '0.1.0 0.1.0', 'CREATE EXTENSION on each node');

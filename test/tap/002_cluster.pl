@@ -1,5 +1,6 @@
-# Nodes on servers of their own join and leave (S30, S33, S180): what only several servers can show. A server that lacks a setting, a standby, a server without
-# a role or an extension is refused by name and nothing is left of the attempt; a node that moves or fails over is found again, the server it replaced is not.
+# Nodes on servers of their own join and leave (S30, S33, S180): what only several servers can show. A server that lacks a setting, a standby, a
+# server without a role or an extension is refused by name and nothing is left of the attempt; a node that moves or fails over is found again, the
+# server it replaced is not.
 use strict;
 use warnings;
 
@@ -32,7 +33,8 @@ is($c->query('low', "SELECT string_agg(setting, ' ' ORDER BY setting) FROM tesse
 	'max_prepared_transactions wal_level', 'check_node names the settings a server lacks');
 like($c->error('low', sprintf("SELECT tessera.create_cluster('x', %s)", $quote->($c->conninfo('low')))),
 	qr/55000.*setting "(wal_level|max_prepared_transactions)".*HINT:.*postgresql\.conf/s, 'and create_cluster refuses it');
-like($c->error('s1', add('shard', 'low')), qr/55000.*node "low".*setting "(wal_level|max_prepared_transactions)".*HINT:.*postgresql\.conf/s, 'as add_shard does');
+like($c->error('s1', add('shard', 'low')), qr/55000.*node "low".*setting "(wal_level|max_prepared_transactions)".*HINT:.*postgresql\.conf/s,
+	'as add_shard does');
 
 # a server without the roles, then without the library
 $c->start_node('s2');
@@ -50,7 +52,8 @@ $standby->init_from_backup($c->node('s1'), 'b1', has_streaming => 1);
 $standby->start;
 my $by_socket = $c->conninfo('s1') =~ s/host=\S+ port=\d+/'host=' . $standby->host . ' port=' . $standby->port/er;
 like($c->error('s1', add('shard', 's2', $by_socket)), qr/55000.*reaches a standby.*HINT:.*target_session_attrs/s, 'a standby cannot join');
-like($c->error('s1', sprintf("SELECT tessera.update_node('s1', %s)", $quote->($by_socket))), qr/22023.*reaches a standby/s, 'nor be the address of its node');
+like($c->error('s1', sprintf("SELECT tessera.update_node('s1', %s)", $quote->($by_socket))), qr/22023.*reaches a standby/s,
+	'nor be the address of its node');
 $standby->stop;
 
 # unreachable
@@ -66,9 +69,11 @@ is($c->query('s2', add('router', 'r1') . ' > 1'), 't', 'a router joins through a
 foreach my $node ('s1', 's2', 'r1')
 {
 	ok($c->wait_for($node, "SELECT string_agg(name, ' ' ORDER BY node_id) FROM tessera.node", 's1 s2 r1', 10), "$node knows all nodes");
-	is($c->query($node, "SELECT string_agg(table_name::text || '=' || primary_shard, ' ') FROM tessera.tables"), 'app.p=s1 app.p1=s1 app.t=s1', "$node knows all tables");
+	is($c->query($node, "SELECT string_agg(table_name::text || '=' || primary_shard, ' ') FROM tessera.tables"), 'app.p=s1 app.p1=s1 app.t=s1',
+		"$node knows all tables");
 }
-is($c->query('r1', "SELECT has_table_privilege('reader', 'app.t', 'SELECT'), app.one(), pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'app.t'::regclass"),
+is($c->query('r1', "SELECT has_table_privilege('reader', 'app.t', 'SELECT'), app.one(), pg_get_userbyid(relowner) FROM pg_class WHERE oid = " .
+	"'app.t'::regclass"),
 	't|2|app_owner', 'with owners, privileges and functions');
 like($c->error('s1', add('shard', 's9', $c->conninfo('s2'))), qr/42710.*reaches node "s2"/s, 'one node has one name');
 
@@ -85,8 +90,10 @@ $next->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
 my $update = sprintf("SELECT tessera.update_node('s2', %s", $quote->($new));
 like($c->error('s1', "$update)"), qr/55000.*promoted standby.*HINT:.*force/s, 'a promoted standby is not taken without being sure');
 $c->query('s1', "$update, force => true)");
-is($c->query('s1', "SELECT timeline, tessera.node_conninfo(name) = " . $quote->($new) . " FROM tessera.node WHERE name = 's2'"), '2|t', 'then its address and timeline are');
-like($c->error('s1', sprintf("SELECT tessera.update_node('s2', %s, true)", $quote->($old))), qr/TS003.*replaced/s, 'the old primary is never taken back');
+is($c->query('s1', "SELECT timeline, tessera.node_conninfo(name) = " . $quote->($new) . " FROM tessera.node WHERE name = 's2'"), '2|t',
+	'then its address and timeline are');
+like($c->error('s1', sprintf("SELECT tessera.update_node('s2', %s, true)", $quote->($old))), qr/TS003.*replaced/s,
+	'the old primary is never taken back');
 ok($c->wait_for('r1', "SELECT timeline FROM tessera.node WHERE name = 's2'", '2', 10), 'the others hear of it');
 
 # a node leaves; one that is gone leaves by force

@@ -1,6 +1,6 @@
-# A transaction is visible on every node or on none (doc/design.md#two-phase; invariant 6): one-phase and two-phase commits, savepoints, failures of a participant at every
-# step, a coordinator whose answer is lost, and what the resolver finishes (doc/design.md#asking-for-the-outcome). A statement on another node runs as the session's effective user
-# under the session's settings, and nothing that runs there gets back to the connection's own role.
+# A transaction is visible on every node or on none (doc/design.md#two-phase; invariant 6): one-phase and two-phase commits, savepoints, failures of a
+# participant at every step, a coordinator whose answer is lost, and what the resolver finishes (doc/design.md#asking-for-the-outcome). A statement on
+# another node runs as the session's effective user under the session's settings, and nothing that runs there gets back to the connection's own role.
 use strict;
 use warnings;
 
@@ -89,9 +89,11 @@ sub log_since
 	$c->query('s1', "SELECT * FROM acc WHERE id = $id");
 	unlike(log_since('s2', $offset), qr/BEGIN|COMMIT/, 'a lone statement on one shard needs no transaction block there');
 	is($c->query('s1', "UPDATE acc SET bal = bal + 1 WHERE id = $id RETURNING bal"), '101', 'RETURNING of a lone write');
-	like($c->error('s1', "UPDATE acc SET bal = -1 WHERE id = $id"), qr/23514.*acc_bal_check.*node "s2"/s, 'error keeps its SQLSTATE and names the node');
+	like($c->error('s1', "UPDATE acc SET bal = -1 WHERE id = $id"), qr/23514.*acc_bal_check.*node "s2"/s,
+		'error keeps its SQLSTATE and names the node');
 	is($c->query('s1', "SELECT bal FROM acc WHERE id = $id"), '101', 'and changes nothing');
-	like($c->error('s1', "INSERT INTO later VALUES (" . id('s2') . ")"), qr/P0042/, 'what fails at the implicit commit there is the error of the statement');
+	like($c->error('s1', "INSERT INTO later VALUES (" . id('s2') . ")"), qr/P0042/,
+		'what fails at the implicit commit there is the error of the statement');
 	$offset = -s $c->node('s2')->logfile;
 	$c->query('s1', "BEGIN; UPDATE acc SET bal = 5 WHERE id = $id; UPDATE acc SET bal = 6 WHERE id = $id; COMMIT");
 	my $log = log_since('s2', $offset);
@@ -131,13 +133,15 @@ isnt($c->query('s1', 'SELECT count(*) FROM tessera.transaction_decision'), '0', 
 foreach my $via ('s1', 's3')
 {
 	my ($a, $b, $d, $e) = (id('s2'), id('s2'), id('s3'), id('s3'));
-	$c->query($via, "BEGIN; INSERT INTO acc VALUES ($a, 1); SAVEPOINT x; INSERT INTO acc VALUES ($b, 1); INSERT INTO acc VALUES ($d, 1); ROLLBACK TO x;"
+	$c->query($via, "BEGIN; INSERT INTO acc VALUES ($a, 1); SAVEPOINT x; INSERT INTO acc VALUES ($b, 1); INSERT INTO acc VALUES ($d, 1);
+	ROLLBACK TO x;"
 		  . " INSERT INTO acc VALUES ($e, 1); RELEASE x; COMMIT");
 	is(present('acc', $a, $b, $d, $e), sorted($a, $e), "ROLLBACK TO on several nodes, via $via");
 	($a, $b, $d) = (id('s2'), id('s3'), id('s1'));
 	$c->query($via, "DO \$\$ BEGIN INSERT INTO acc VALUES ($a, 1);"
 		  . " BEGIN INSERT INTO acc VALUES ($b, 1); INSERT INTO acc VALUES ($b, 1); EXCEPTION WHEN unique_violation THEN NULL; END;"
-		  . " FOR i IN 1..20 LOOP BEGIN UPDATE acc SET bal = -1 WHERE id = $a; EXCEPTION WHEN check_violation THEN UPDATE acc SET bal = bal + 1 WHERE id = $a; END; END LOOP;"
+		  . " FOR i IN 1..20 LOOP BEGIN UPDATE acc SET bal = -1 WHERE id = $a;
+		  EXCEPTION WHEN check_violation THEN UPDATE acc SET bal = bal + 1 WHERE id = $a; END; END LOOP;"
 		  . " INSERT INTO acc VALUES ($d, 1); END \$\$");
 	is(present('acc', $a, $b, $d), sorted($a, $d), "a caught error undoes what its block did, via $via");
 	is($c->query($via, "SELECT bal FROM acc WHERE id = $a"), '21', 'and nothing else');
@@ -145,8 +149,10 @@ foreach my $via ('s1', 's3')
 
 {
 	my ($a, $b) = (id('s2'), id('s3'));
-	like($c->error('s1', "DO \$\$ BEGIN INSERT INTO acc VALUES ($a, 1); INSERT INTO acc VALUES ($a, 1); END \$\$"), qr/23505/, 'a DO block that fails');
-	like($c->error('s1', "CREATE FUNCTION pg_temp.twice(i int) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN INSERT INTO public.acc VALUES (i, 1); INSERT INTO public.acc VALUES (i, 1); END \$\$;"
+	like($c->error('s1', "DO \$\$ BEGIN INSERT INTO acc VALUES ($a, 1); INSERT INTO acc VALUES ($a, 1);
+	END \$\$"), qr/23505/, 'a DO block that fails');
+	like($c->error('s1', "CREATE FUNCTION pg_temp.twice(i int) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN INSERT INTO public.acc VALUES (i, 1);
+	INSERT INTO public.acc VALUES (i, 1); END \$\$;"
 			  . " SELECT pg_temp.twice($b)"), qr/23505/, 'a function that fails');
 	is(present('acc', $a, $b), '', 'leaves nothing of its first statement');
 }
@@ -172,17 +178,22 @@ foreach my $via ('s1', 's3')
 #
 {
 	my %who;
-	my $insert = sub { my ($sql, $id) = @_; $sql =~ s/ID/$id/; return $c->query('s1', "$sql; SELECT who, tenant, path, zone FROM seen WHERE id = $id") };
-	like($insert->("SET app.tenant = 'x y\"{},\\z'; SET search_path = public, pg_temp; SET timezone = 'Asia/Tokyo'; INSERT INTO seen (id) VALUES (ID)", id('s2')),
+	my $insert = sub { my ($sql, $id) = @_; $sql =~ s/ID/$id/; return $c->query('s1', "$sql; SELECT who, tenant, path,
+		zone FROM seen WHERE id = $id") };
+	like($insert->("SET app.tenant = 'x y\"{},\\z'; SET search_path = public, pg_temp; SET timezone = 'Asia/Tokyo';
+	INSERT INTO seen (id) VALUES (ID)", id('s2')),
 		qr/\|x y"\{\},\\z\|public, pg_temp\|Asia\/Tokyo$/, 'settings of the session hold on the shard');
 	like($insert->("SET ROLE bob; INSERT INTO seen (id) VALUES (ID); RESET ROLE", id('s2')), qr/^bob\|/, 'SET ROLE holds');
 	unlike($insert->("SET ROLE bob; SELECT FROM seen; RESET ROLE; INSERT INTO seen (id) VALUES (ID)", id('s2')), qr/^bob\|/, 'and its end, too');
 	unlike($insert->("SET ROLE bob; SELECT insert_seen(ID); RESET ROLE", id('s2')), qr/^bob\|/, 'SECURITY DEFINER holds');
-	is($insert->("BEGIN; SET LOCAL app.tenant = 'a'; ROLLBACK; SET app.tenant = 'b'; INSERT INTO seen (id) VALUES (ID)", id('s2')) =~ /\|b\|/ ? 1 : 0, 1, 'a rollback here does not confuse settings there');
+	is($insert->("BEGIN; SET LOCAL app.tenant = 'a'; ROLLBACK; SET app.tenant = 'b'; INSERT INTO seen (id) VALUES (ID)", id('s2')) =~ /\|b\|/ ? 1 : 0,
+		1, 'a rollback here does not confuse settings there');
 	my ($x, $y, $z) = (id('s2'), id('s2'), id('s2'));
-	$c->query('s1', "BEGIN; SET LOCAL ROLE bob; SET LOCAL app.tenant = 'in'; INSERT INTO seen (id) VALUES ($x); SAVEPOINT p; RESET ROLE; SET LOCAL app.tenant = 'deep';"
+	$c->query('s1', "BEGIN; SET LOCAL ROLE bob; SET LOCAL app.tenant = 'in'; INSERT INTO seen (id) VALUES ($x); SAVEPOINT p; RESET ROLE; SET " .
+		"LOCAL app.tenant = 'deep';"
 		  . " INSERT INTO seen (id) VALUES ($y); ROLLBACK TO p; INSERT INTO seen (id) VALUES ($z); COMMIT");
-	is($c->query('s1', "SELECT string_agg(who || ':' || tenant, ' ' ORDER BY id) FROM seen WHERE id IN ($x, $y, $z)"), 'bob:in bob:in', 'a rollback to a savepoint brings user and settings back');
+	is($c->query('s1', "SELECT string_agg(who || ':' || tenant, ' ' ORDER BY id) FROM seen WHERE id IN ($x, $y, $z)"), 'bob:in bob:in',
+		'a rollback to a savepoint brings user and settings back');
 	$c->query('s1', "INSERT INTO private VALUES (" . id('s2') . ", 'bob'), (" . id('s2') . ", 'alice'), (" . id('s3') . ", 'bob')");
 	is($c->query('s1', 'SET ROLE bob; SELECT count(*) FROM private'), '2', 'row security sees the effective user');
 	like($c->error('s1', 'SET ROLE bob; SELECT * FROM acc'), qr/42501/, 'privileges are those of the effective user');
@@ -202,11 +213,13 @@ foreach my $via ('s1', 's3')
 # prepared statements at the other end
 #
 {
-	my $script = join(';', 'SET tessera.statement_cache_size = 3', map { "SELECT count(*) + $_ FROM acc WHERE id = " . ($_ % 50 + 1) . " AND bal <> $_" . ' ' x ($_ % 7) . ($_ % 7 ? " AND id < 10$_" : '') } 1 .. 60);
+	my $script = join(';', 'SET tessera.statement_cache_size = 3', map { "SELECT count(*) + $_ FROM acc WHERE id = " . ($_ % 50 + 1) .
+		" AND bal <> $_" . ' ' x ($_ % 7) . ($_ % 7 ? " AND id < 10$_" : '') } 1 .. 60);
 	my @lines = split /\n/, $c->query('s1', $script);
 	is(scalar(@lines), 60, 'a small cache of prepared statements only costs time');
 	# what is dropped from it is deallocated there, but not in front of a BEGIN
-	my $levels = join(';', 'SET tessera.statement_cache_size = 3', map { ("BEGIN ISOLATION LEVEL " . ('REPEATABLE READ', 'SERIALIZABLE')[$_ % 2], "SELECT count(*) + $_ FROM acc AS a$_ WHERE id > $_", 'COMMIT') } 1 .. 12);
+	my $levels = join(';', 'SET tessera.statement_cache_size = 3', map { ("BEGIN ISOLATION LEVEL " . ('REPEATABLE READ', 'SERIALIZABLE')[$_ % 2],
+		"SELECT count(*) + $_ FROM acc AS a$_ WHERE id > $_", 'COMMIT') } 1 .. 12);
 	@lines = split /\n/, $c->query('s1', $levels);
 	is(scalar(@lines), 12, 'nor does it hinder transactions of another isolation level');
 }
@@ -238,7 +251,8 @@ foreach my $via ('s1', 's3')
 
 	my ($b, $d) = (id('s2'), id('s3'));
 	$waiter->query_safe("BEGIN; INSERT INTO acc VALUES ($b, 1); INSERT INTO acc VALUES ($d, 1)");
-	$c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE node = 's1' AND state = 'idle in transaction'");
+	$c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE node = 's1' AND " .
+		"state = 'idle in transaction'");
 	$waiter->query('COMMIT');
 	like($waiter->{stderr}, qr/lost|terminat/, 'a writer that was lost fails the commit');
 	$waiter->{stderr} = '';
@@ -262,7 +276,8 @@ sub commit_with_silent_coordinator
 	ok($c->wait_for('s2', 'SHOW synchronous_standby_names', 'nobody'), 'no commit of s2 is answered');
 	sleep 0.2;
 	$session->query_until(qr/started/, "\\echo started\nCOMMIT;\n");
-	ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE wait_event = 'SyncRep' AND node = 's1'", '1'), 'the coordinator has decided but does not answer');
+	ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE wait_event = 'SyncRep' AND node " .
+		"= 's1'", '1'), 'the coordinator has decided but does not answer');
 	is($c->query('s3', 'SELECT state, coordinator FROM tessera.distributed_transactions'), 'prepared|s2', 'the other waits for it');
 	$then->();
 	my $error = '';
@@ -292,7 +307,8 @@ sub answer_again
 	ok($c->wait_for('s2', 'SHOW synchronous_standby_names', 'nobody'), 'no commit of s2 is answered');
 	my ($error, $rows);
 	($rows, $error) = ('', '');
-	IPC::Run::run([ 'psql', '-XAtq', '-d', $c->conninfo('s1') ], '<', \"SET synchronous_commit = on; SET statement_timeout = '2s';\nUPDATE acc SET bal = bal + 1 WHERE id = $key RETURNING bal;\n",
+	IPC::Run::run([ 'psql', '-XAtq', '-d', $c->conninfo('s1') ], '<',
+		\"SET synchronous_commit = on; SET statement_timeout = '2s';\nUPDATE acc SET bal = bal + 1 WHERE id = $key RETURNING bal;\n",
 		'>', \$rows, '2>', \$error, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	unlike($error, qr/ERROR/, 'the statement whose commit could not be cancelled does not fail');
 	is($rows, "2\n", 'it returns its row');
@@ -302,7 +318,8 @@ sub answer_again
 
 {
 	my ($error, $a, $b) = commit_with_silent_coordinator(
-		sub { $c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE wait_event = 'SyncRep' AND node = 's1'") });
+		sub { $c->query('s2', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN tessera.internal_sessions USING (pid) WHERE wait_event " .
+		"= 'SyncRep' AND node = 's1'") });
 	answer_again();
 	unlike($error, qr/ERROR/, 'a lost answer is asked for: the commit is reported');
 	is(present('acc', $a, $b), sorted($a, $b), 'and is there on every node');
@@ -310,7 +327,8 @@ sub answer_again
 }
 {
 	my ($error, $a, $b) = commit_with_silent_coordinator(sub { $c->kill9('s2') });
-	like($error, qr/did not answer whether transaction tessera_[0-9a-f]{32}_2 is committed/, 'a coordinator that cannot be asked: the client is told so, with the gid');
+	like($error, qr/did not answer whether transaction tessera_[0-9a-f]{32}_2 is committed/,
+		'a coordinator that cannot be asked: the client is told so, with the gid');
 	is($c->query('s3', 'SELECT count(*) FROM tessera.distributed_transactions'), '1', 'the other stays prepared');
 	my ($status, $out, $err) = $c->psql('s3', "SELECT outcome FROM tessera.resolve_transactions('0')");
 	is($out, 'in doubt', 'the resolver does not guess');

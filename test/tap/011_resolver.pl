@@ -1,6 +1,6 @@
-# A crash at each step of a two-phase commit (doc/design.md#two-phase; invariant 6): of the router, of a coordinator that is the router itself, of a participant. When
-# the nodes are back, all of the transaction is there or nothing of it, nothing stays prepared, and a decision is forgotten only when no participant can ask for
-# it any more.
+# A crash at each step of a two-phase commit (doc/design.md#two-phase; invariant 6): of the router, of a coordinator that is the router itself, of a
+# participant. When the nodes are back, all of the transaction is there or nothing of it, nothing stays prepared, and a decision is forgotten only
+# when no participant can ask for it any more.
 use strict;
 use warnings;
 
@@ -8,7 +8,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('resolver', settings => { 'tessera.injection_points' => 'on', restart_after_crash => 'on', log_min_messages => 'warning' });
+my $c = TesseraCluster->new('resolver', settings => { 'tessera.injection_points' => 'on', restart_after_crash => 'on',
+	log_min_messages => 'warning' });
 $c->start_nodes('s1', 's2', 's3');
 $c->query('s1', 'CREATE TABLE acc (id int PRIMARY KEY, what text)');
 $c->create(shards => 3);
@@ -50,7 +51,8 @@ foreach my $writers ([ 's2', 's3' ], [ 's1', 's2', 's3' ])
 		my @wanted = map { id($_) } @$writers;
 		crash_at($point, @wanted);
 		resolve('s2', 's3');
-		is(present(@wanted), $committed ? @wanted : 0, "writers @$writers, router dies at $point: " . ($committed ? 'all is there' : 'nothing is there'));
+		is(present(@wanted), $committed ? @wanted : 0, "writers @$writers, router dies at $point: " .
+			($committed ? 'all is there' : 'nothing is there'));
 		is(prepared(), '0,0,0', 'nothing stays prepared');
 	}
 }
@@ -85,7 +87,8 @@ is(join(',', map { decisions($_) } $c->names), '0,0,0', 'decisions that all have
 {
 	my @wanted = map { id($_) } 's1', 's3';
 	my $session = pause_with_s3('commit_prepared', @wanted);
-	like($c->query('s3', 'SELECT state, coordinator, waits_for, age < interval \'1 minute\' FROM tessera.distributed_transactions'), qr/^prepared\|s1\|decision of s1\|t$/, 'what it waits for is shown');
+	like($c->query('s3', 'SELECT state, coordinator, waits_for, age < interval \'1 minute\' FROM tessera.distributed_transactions'),
+		qr/^prepared\|s1\|decision of s1\|t$/, 'what it waits for is shown');
 	$c->kill9('s3');
 	$c->go_on('s1');
 	$session->query('SELECT 1');
@@ -103,7 +106,8 @@ is(join(',', map { decisions($_) } $c->names), '0,0,0', 'decisions that all have
 	$c->query('s3', "SELECT pg_create_physical_replication_slot('away', true)");
 	is($c->query('s1', "SELECT tessera.prune_decisions('0')"), '0', 'a standby that is away may need the decision');
 	$c->query('s1', "UPDATE tessera.transaction_decision SET decided = decided - interval '3 minutes', finished = NULL");
-	is($c->query('s1', 'SELECT state, waits_for FROM tessera.distributed_transactions'), 'committed|confirmation of s3', 'the coordinator shows whom it waits for');
+	is($c->query('s1', 'SELECT state, waits_for FROM tessera.distributed_transactions'), 'committed|confirmation of s3',
+		'the coordinator shows whom it waits for');
 	$c->query('s3', "SELECT pg_drop_replication_slot('away')");
 	is($c->query('s1', "SELECT tessera.prune_decisions('0'); "), '1', 'without it nobody does');
 	is(decisions('s1'), '0', 'and it is forgotten');

@@ -1,5 +1,5 @@
-# What a node cannot PREPARE makes it the coordinator of the two-phase commit (doc/design.md#unpreparable): temporary objects of triggers. Two such nodes
-# are refused, and nothing is left of the transaction. Notifications of triggers are sent by the session, whose node then coordinates.
+# What a node cannot PREPARE makes it the coordinator of the two-phase commit (doc/design.md#unpreparable): temporary objects of triggers. Two such
+# nodes are refused, and nothing is left of the transaction. Notifications of triggers are sent by the session, whose node then coordinates.
 use strict;
 use warnings;
 
@@ -16,7 +16,8 @@ CREATE TABLE noisy (id int PRIMARY KEY);
 CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('shout', NEW.id::text); RETURN NULL; END $$;
 CREATE TRIGGER shout AFTER INSERT ON noisy FOR EACH ROW EXECUTE FUNCTION shout();
 CREATE TABLE scratchy (id int PRIMARY KEY);
-CREATE FUNCTION scratch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN CREATE TEMP TABLE IF NOT EXISTS scratch_pad (a int); INSERT INTO scratch_pad VALUES (NEW.id); RETURN NEW; END $$;
+CREATE FUNCTION scratch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN CREATE TEMP TABLE IF NOT EXISTS scratch_pad (a int); INSERT INTO scratch_pad
+  VALUES (NEW.id); RETURN NEW; END $$;
 CREATE TRIGGER scratch BEFORE INSERT ON scratchy FOR EACH ROW EXECUTE FUNCTION scratch();
 SQL
 $c->create(shards => 3);
@@ -63,7 +64,8 @@ my $before = total();
 
 foreach my $two ([ [ 'scratchy', 's2' ], [ 'scratchy', 's3' ] ], [ [ 'quiet', 's1' ], [ 'scratchy', 's3' ] ])
 {
-	like($c->error('s1', script(@$two)), qr/0A000.*cannot commit on several nodes what was done on node "s3".*Write to rows of one shard/s, 'two such nodes are refused');
+	like($c->error('s1', script(@$two)), qr/0A000.*cannot commit on several nodes what was done on node "s3".*Write to rows of one shard/s,
+		'two such nodes are refused');
 }
 is(total(), $before, 'and nothing is left of it');
 is(prepared(), '0,0,0', 'nor prepared');

@@ -1,5 +1,6 @@
 # The routing tables of a node come from the config node (S3, S9, S11, S32), live in memory on every server of it (S2), standbys included, and
-# survive restart, crash and promotion (doc/design.md#lost-commits); a config node of an older term is refused (doc/design.md#refresh); the workers are there when they should be and in nobody's way.
+# survive restart, crash and promotion (doc/design.md#lost-commits); a config node of an older term is refused (doc/design.md#refresh); the workers
+# are there when they should be and in nobody's way.
 use strict;
 use warnings;
 
@@ -21,7 +22,8 @@ is($c->query('s1', $refresher), '0', 'the config node has none');
 $c->query($_, 'SET tessera.replicate_ddl = off; CREATE TABLE t (k int8 NOT NULL)') foreach $c->names;
 $c->query('s1', "INSERT INTO tessera.table_group (group_id, epoch, ts, group_major, group_minor, strategy, key_types, key_collations)
 	VALUES ('$group', gen_random_uuid(), now(), 1, 1, 'range', '{bigint}', '{\"\"}');
-	INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, group_id, key_columns) VALUES (gen_random_uuid(), 'public', 't', '$group', '{k}');
+	INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, group_id, key_columns) VALUES (gen_random_uuid(), 'public', 't', '$group',
+	'{k}');
 	INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor) VALUES ('$group', 'MINKEY', 0, 1, 1, 0), ('$group', 0, 'MAXKEY', 1, 1, 1)");
 is($c->query('r1', 'SELECT tessera.reload_routing()'), 't', 'reload');
 is($c->query('r1', $owners), 'MINKEY:1 0:1', 'a new group comes whole');
@@ -105,12 +107,14 @@ $session->quit;
 
 # DROP DATABASE is not held up by a worker; DROP EXTENSION ends it
 $standby->safe_psql('postgres', 'CREATE DATABASE other');
-$standby->safe_psql('other', "CREATE EXTENSION tessera; INSERT INTO tessera.identity SELECT true, gen_random_uuid(), 'o', 9, 'n9', false, 'host=127.0.0.1 port=1', 1");
+$standby->safe_psql('other',
+	"CREATE EXTENSION tessera; INSERT INTO tessera.identity SELECT true, gen_random_uuid(), 'o', 9, 'n9', false, 'host=127.0.0.1 port=1', 1");
 my $other = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'tessera refresher' AND datname = 'other'";
 ok($standby->poll_query_until('postgres', $other, '1'), 'a database that becomes a node gets its refresher');
 $standby->safe_psql('other', 'DROP EXTENSION tessera CASCADE');
 ok($standby->poll_query_until('postgres', $other, '0'), 'DROP EXTENSION ends it');
-$standby->safe_psql('other', "CREATE EXTENSION tessera; INSERT INTO tessera.identity SELECT true, gen_random_uuid(), 'o', 9, 'n9', false, 'host=127.0.0.1 port=1', 1");
+$standby->safe_psql('other',
+	"CREATE EXTENSION tessera; INSERT INTO tessera.identity SELECT true, gen_random_uuid(), 'o', 9, 'n9', false, 'host=127.0.0.1 port=1', 1");
 ok($standby->poll_query_until('postgres', $other, '1'), 'and it comes again');
 my $begin = time;
 $standby->safe_psql('postgres', 'DROP DATABASE other');

@@ -1,6 +1,6 @@
-# A range moves while it is in use (S35-S61): no transaction fails, every sum is conserved, every acknowledged row is there once, on every node; all tables
-# of a group move together (S36); a migration that fails at any step leaves everything as it was (S44, S61, S63), one that is committed is carried out (S60);
-# a shard takes part in one migration at a time (S37), the same request joins (S38).
+# A range moves while it is in use (S35-S61): no transaction fails, every sum is conserved, every acknowledged row is there once, on every node; all
+# tables of a group move together (S36); a migration that fails at any step leaves everything as it was (S44, S61, S63), one that is committed is
+# carried out (S60); a shard takes part in one migration at a time (S37), the same request joins (S38).
 use strict;
 use warnings;
 
@@ -79,7 +79,8 @@ my @refused = (
 	[ '22023', "SELECT tessera.move_range('acc', 5, 5, 's2')", 'an empty range' ],
 	[ '42704', "SELECT tessera.move_range('acc', 5, 6, 'nowhere')", 'an unknown shard' ],
 	[ '25001', "BEGIN; SELECT count(*) FROM acc; SELECT tessera.move_range('acc', 1, 2, 's2')", 'a transaction that has used the table' ],
-	[ '25001', "BEGIN; CREATE TEMP TABLE x (); SELECT pg_current_xact_id(); SELECT tessera.move_range('acc', 1, 2, 's2')", 'a transaction that has written' ],
+	[ '25001', "BEGIN; CREATE TEMP TABLE x (); SELECT pg_current_xact_id(); SELECT tessera.move_range('acc', 1, 2, 's2')",
+	'a transaction that has written' ],
 	[ '55000', "SELECT tessera.move_range('pg_class', 1, 2, 's2')", 'a table that is not sharded' ]);
 like($c->error('s1', $_->[1]), qr/ERROR:  $_->[0]/, "refused: $_->[2]") foreach @refused;
 move(3000, 3500, 's2');
@@ -231,7 +232,8 @@ my $writer = $c->session('s1');
 	my ($id) = @_;
 	$writer->query_safe('BEGIN; UPDATE acc SET bal = 77 WHERE k = 500');
 	$c->go_on('s1');
-	ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE id = '$id'", qr/^transaction of process \d+$/), 'it shows what it waits for');
+	ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE id = '$id'", qr/^transaction of process \d+$/),
+		'it shows what it waits for');
 	is($c->query('s2', 'UPDATE acc SET bal = 78 WHERE k = 501 RETURNING bal'), '78', 'writers of the range go on meanwhile');
 	$writer->query_safe('COMMIT');
 });

@@ -1,5 +1,5 @@
-# A server is killed at a durable step of a migration (S57, S62, S63, S66-S69): when it is back, the migration is settled: carried out if the config node had
-# committed it, else undone; no row is lost or doubled, and the next migration of the range succeeds.
+# A server is killed at a durable step of a migration (S57, S62, S63, S66-S69): when it is back, the migration is settled: carried out if the config
+# node had committed it, else undone; no row is lost or doubled, and the next migration of the range succeeds.
 use strict;
 use warnings;
 

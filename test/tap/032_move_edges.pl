@@ -1,5 +1,5 @@
-# What a migration meets on its way: snapshots older than it, limits, a worker that is ended, a config node that is away while it should decide (doc/design.md#commit-and-fence),
-# keys of several columns, and a shard that gives everything away (S20).
+# What a migration meets on its way: snapshots older than it, limits, a worker that is ended, a config node that is away while it should decide
+# (doc/design.md#commit-and-fence), keys of several columns, and a shard that gives everything away (S20).
 use strict;
 use warnings;
 
@@ -46,7 +46,8 @@ sub finish
 $c->query('s1', "SELECT tessera.move_range('pairs', 'f', ('m', 1500), 's2')");
 $c->query('s1', "SELECT tessera.move_range('pairs', ('m', 1500), tessera.maxkey(), 's3')");
 same('keys of two columns', 'SELECT * FROM pairs');
-is($c->query('s1', "SELECT string_agg(shard, ' ' ORDER BY min) FROM tessera.chunks WHERE table_name = 'pairs'::regclass"), 's1 s2 s3', 'split where it was cut');
+is($c->query('s1', "SELECT string_agg(shard, ' ' ORDER BY min) FROM tessera.chunks WHERE table_name = 'pairs'::regclass"), 's1 s2 s3',
+	'split where it was cut');
 $c->is_settled('two columns');
 
 # All that a shard has.
@@ -101,7 +102,8 @@ $c->query('s2', 'ALTER SYSTEM RESET tessera.migration_max_backlog');
 $c->query('s2', 'ALTER SYSTEM SET tessera.migration_timeout = 500');
 $c->query('s2', 'SELECT pg_reload_conf()');
 $session = begin('s3', 'recipient_cloned', "SELECT tessera.move_range('acc', 500, 1500, 's3')");
-ok($c->wait_for('s1', "SELECT state || ' ' || left(error, 5) FROM tessera.migrations ORDER BY started DESC LIMIT 1", 'aborted 57014', 30), 'a timeout aborts');
+ok($c->wait_for('s1', "SELECT state || ' ' || left(error, 5) FROM tessera.migrations ORDER BY started DESC LIMIT 1", 'aborted 57014', 30),
+	'a timeout aborts');
 finish('s3', $session);
 $c->query('s2', 'ALTER SYSTEM RESET tessera.migration_timeout');
 $c->query('s2', 'SELECT pg_reload_conf()');
@@ -134,9 +136,11 @@ same('after the config node was away', 'SELECT * FROM acc');
 
 # Registered, but its donor was never told, by a caller that lives: too long ago.
 $session = $c->session('s1');
-$session->query("SELECT tessera_internal.register_migration(table_id, '500', '1500', NULL, CASE WHEN tessera.range_owner('acc', 1000) = 's2' THEN 's3' ELSE 's2' END, 1, true)
+$session->query("SELECT tessera_internal.register_migration(table_id, '500', '1500', NULL, CASE WHEN tessera.range_owner('acc', 1000) = 's2'
+	THEN 's3' ELSE 's2' END, 1, true)
 	FROM tessera.cluster_table WHERE table_name = 'acc'");
-is($session->query("UPDATE tessera.migration SET started = started - interval '1 minute' WHERE state = 'running' RETURNING 1"), '1', 'a migration is registered');
+is($session->query("UPDATE tessera.migration SET started = started - interval '1 minute' WHERE state = 'running' RETURNING 1"), '1',
+	'a migration is registered');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE state = 'running'", '0', 60), 'it is fenced');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE error LIKE '%never reached its donor'", '1', 10), 'with the reason');
 $session->quit;

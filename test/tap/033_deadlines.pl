@@ -1,5 +1,5 @@
-# Nobody waits for ever: a migration whose nodes stand still (SIGSTOP of a whole server), whose recipient does not confirm in time, whose slot waits for a stranger's
-# transaction. Its waits are named, they end, and the range is served meanwhile.
+# Nobody waits for ever: a migration whose nodes stand still (SIGSTOP of a whole server), whose recipient does not confirm in time, whose slot waits
+# for a stranger's transaction. Its waits are named, they end, and the range is served meanwhile.
 use strict;
 use warnings;
 
@@ -9,7 +9,8 @@ use Time::HiRes qw(time);
 use TesseraCluster;
 
 my $c = TesseraCluster->new('deadlines',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 100, 'tessera.connect_timeout' => 2000, 'tessera.abort_timeout' => 2000 });
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 100, 'tessera.connect_timeout' => 2000,
+	'tessera.abort_timeout' => 2000 });
 $c->create(shards => 3);
 $c->everywhere($_) foreach (
 	'CREATE TABLE acc (k int PRIMARY KEY, bal int NOT NULL)',
@@ -82,14 +83,16 @@ ok($c->wait_for('s2', 'SELECT gate_attempts > 0 AND phase NOT IN ($$write_gate$$
 	'a recipient that does not confirm: the gate is open again');
 foreach my $node ($c->names)
 {
-	my ($status, undef, $stderr) = within(15, "$node writes into the range", $node, 'SET tessera.gate_timeout = 2000; UPDATE acc SET bal = bal + 1 WHERE k = 1000');
+	my ($status, undef, $stderr) = within(15, "$node writes into the range", $node,
+		'SET tessera.gate_timeout = 2000; UPDATE acc SET bal = bal + 1 WHERE k = 1000');
 	is($status, 0, "$node: it is served") or diag $stderr;
 }
 $c->plain_query('UPDATE acc SET bal = bal + 3 WHERE k = 1000');
 $c->pause_at('s3', 'recipient_taken_back');
 $c->go_on('s3', 'recipient_last');
 ok($c->paused_at('s3', 'recipient_taken_back'), 'a confirmation that came too late is taken back');
-is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR owned <> '{}'"), '0', 'nothing of it is left on the recipient');
+is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR owned <> '{}'"), '0',
+	'nothing of it is left on the recipient');
 same('while it is taken back');
 $c->query('s2', 'UPDATE acc SET bal = bal + 1 WHERE k = 1001');
 $c->plain_query('UPDATE acc SET bal = bal + 1 WHERE k = 1001');
@@ -98,8 +101,8 @@ is($c->finish($session), '', 'the move gets there in another attempt');
 settled('not confirmed in time');
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
 
-# The recipient's worker alone stands still when it has closed its gate for readers, or has confirmed: the donor gives the attempt up, and another process of the
-# recipient's takes it back, so that statements go on there. The worker that goes on finds out.
+# The recipient's worker alone stands still when it has closed its gate for readers, or has confirmed: the donor gives the attempt up, and another
+# process of the recipient's takes it back, so that statements go on there. The worker that goes on finds out.
 $c->query('s1', "SELECT tessera.move_range('acc', 1, 101, 's3')");
 foreach my $point ('recipient_confirming', 'recipient_confirmed')
 {
@@ -111,10 +114,12 @@ foreach my $point ('recipient_confirming', 'recipient_confirmed')
 	{
 		my ($status, $stdout, $stderr) = within(5, "$node reads everything", $node, 'SET tessera.gate_timeout = 4000; SELECT count(*) FROM acc');
 		is("$status $stdout", '0 2000', "$point: $node does not wait for a process that stands still") or diag $stderr;
-		($status, undef, $stderr) = within(5, "$node writes into the range", $node, 'SET tessera.gate_timeout = 4000; UPDATE acc SET bal = bal WHERE k = 1000');
+		($status, undef, $stderr) = within(5, "$node writes into the range", $node,
+			'SET tessera.gate_timeout = 4000; UPDATE acc SET bal = bal WHERE k = 1000');
 		is($status, 0, "$point: $node writes into the range") or diag $stderr;
 	}
-	is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR array_length(owned, 1) > 1"), '0', "$point: nothing of the confirmation is left");
+	is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR array_length(owned, 1) > 1"), '0',
+		"$point: nothing of the confirmation is left");
 	kill 'CONT', $worker;
 	is($c->finish($session), '', "$point: the move gets there when the process goes on");
 	settled($point);
@@ -126,7 +131,8 @@ $c->query('s1', "SELECT tessera.move_range('acc', 1, 101, 's2')");
 $c->set('s2', 'tessera.critical_section_budget' => 1000);
 $c->set('s2', 'tessera.critical_section_attempts' => 1);
 $session = begin('s1', 's3', 'recipient_last', $move);
-like($c->finish($session), qr/53400.*did not confirm the migration in time, in 1 attempts/s, 'after so many attempts the move fails, with the reason');
+like($c->finish($session), qr/53400.*did not confirm the migration in time, in 1 attempts/s,
+	'after so many attempts the move fails, with the reason');
 $c->go_on('s3');
 $c->query('s2', "ALTER SYSTEM RESET $_") foreach ('tessera.critical_section_attempts', 'tessera.critical_section_budget');
 $c->query('s2', 'SELECT pg_reload_conf()');
@@ -196,7 +202,8 @@ $c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')") if $owner n
 $c->node('s2')->safe_psql('postgres', 'CREATE DATABASE other');
 $c->node('s2')->safe_psql('other', "BEGIN; CREATE TABLE t (a int); PREPARE TRANSACTION 'forgotten'");
 $session = begin('s1', 's2', undef, $move);
-ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE state = 'running'", 'prepared transaction "forgotten"', 20), 'a forgotten prepared transaction is named');
+ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE state = 'running'", 'prepared transaction "forgotten"', 20),
+	'a forgotten prepared transaction is named');
 is((within(15, 'a write into the range', 's1', 'UPDATE acc SET bal = bal WHERE k = 1000'))[0], 0, 'it does not wait');
 $c->node('s2')->safe_psql('other', "ROLLBACK PREPARED 'forgotten'");
 is($c->finish($session), '', 'when it has ended the move goes on');

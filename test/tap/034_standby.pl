@@ -1,5 +1,5 @@
-# Standbys of the recipient: the clone does not run ahead of them (S42, tessera.secondary_throttle), and the range is not given up before they have it (doc/design.md#moves-and-standbys): so the
-# donor's range deleter never deletes rows that a promoted standby would lack.
+# Standbys of the recipient: the clone does not run ahead of them (S42, tessera.secondary_throttle), and the range is not given up before they have it
+# (doc/design.md#moves-and-standbys): so the donor's range deleter never deletes rows that a promoted standby would lack.
 use strict;
 use warnings;
 
@@ -82,7 +82,8 @@ ok($c->paused_at('s2', 'recipient_last'), 'the recipient is about to confirm');
 my $receiver = receiver();
 kill 'STOP', $receiver;
 $c->go_on('s2');
-ok($c->wait_for('s1', 'SELECT gate_attempts >= 2 FROM tessera.stat_progress_migration', 't', 30), 'the confirmation waits for the standby: the gate opens, and is tried again');
+ok($c->wait_for('s1', 'SELECT gate_attempts >= 2 FROM tessera.stat_progress_migration', 't', 30),
+	'the confirmation waits for the standby: the gate opens, and is tried again');
 is($c->query('s1', "SET tessera.gate_timeout = 5000; UPDATE acc SET bal = bal + 1 WHERE k = 3000 RETURNING bal"), '3001', 'the range is served');
 $c->plain_query('UPDATE acc SET bal = bal + 1 WHERE k = 3000');
 is($c->query('s1', "SELECT tessera.range_owner('acc', 3000)"), 's1', 'it is not given up');

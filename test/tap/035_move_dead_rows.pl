@@ -1,4 +1,5 @@
-# A clone that takes several turns scans an index that holds entries of dead rows: what the scan remembers of them must live as long as the scan, not one turn.
+# A clone that takes several turns scans an index that holds entries of dead rows: what the scan remembers of them must live as long as the scan, not
+# one turn.
 use strict;
 use warnings;
 

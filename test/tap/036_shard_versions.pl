@@ -1,6 +1,7 @@
-# A split gives its pieces the group's major (S21), which can be above that of the shard that owns them, if only other shards were in moves of late. The shard's
-# own version has to follow, or it would refuse every statement that is routed by the new one: when it is told, when it is not (the node that asked for the
-# split died), on the config node, which refreshes from nobody, and while a migration of another range of the shard is under way or fails.
+# A split gives its pieces the group's major (S21), which can be above that of the shard that owns them, if only other shards were in moves of late.
+# The shard's own version has to follow, or it would refuse every statement that is routed by the new one: when it is told, when it is not (the node
+# that asked for the split died), on the config node, which refreshes from nobody, and while a migration of another range of the shard is under way or
+# fails.
 use strict;
 use warnings;
 
@@ -9,7 +10,8 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('versions', settings => {
-	'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, 'tessera.registry_refresh_interval' => 3600, 'tessera.gate_timeout' => 5000 });
+	'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, 'tessera.registry_refresh_interval' => 3600,
+		'tessera.gate_timeout' => 5000 });
 $c->create(shards => 3);
 $c->query('s1', 'CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL)');
 $c->query('s1', "SELECT tessera.shard_table('t', 'k', 'hash', chunks => 24)");
@@ -22,7 +24,8 @@ sub chunk_of
 {
 	my ($shard) = @_;
 	foreach my $line (split /\n/, $c->query('s1', "SELECT c.min, ((c.min::text::numeric + c.max::text::numeric) / 2)::bigint, min(g)
-		FROM tessera.chunks c JOIN generate_series(1, 1000) g ON tessera.key_hash(g) >= c.min::text::bigint AND tessera.key_hash(g) < c.max::text::bigint
+		FROM tessera.chunks c JOIN generate_series(1, 1000) g ON tessera.key_hash(g) >= c.min::text::bigint
+		AND tessera.key_hash(g) < c.max::text::bigint
 		WHERE c.shard = '$shard' AND c.min::text <> 'MINKEY' AND c.max::text <> 'MAXKEY' GROUP BY 1, 2 ORDER BY 1"))
 	{
 		my ($min, $middle, $key) = split /\|/, $line;
@@ -61,11 +64,13 @@ sub in_order
 	$rounds++;
 	foreach my $node ($c->names)
 	{
-		is($c->query($node, 'UPDATE t SET v = v + 1; SELECT count(*), min(v), max(v) FROM t'), join('|', 1000, ($rounds) x 2), "$name: statements on $node");
+		is($c->query($node, 'UPDATE t SET v = v + 1; SELECT count(*), min(v), max(v) FROM t'), join('|', 1000, ($rounds) x 2),
+			"$name: statements on $node");
 		$rounds++ if $node ne 's3';
 	}
 	# every shard's version, as its placement has it and as every node's routing table has it
-	my $versions = "SELECT string_agg(shard || ' ' || major, ', ' ORDER BY shard) FROM (SELECT shard, max(major) AS major FROM tessera.chunks GROUP BY 1) s";
+	my $versions = "SELECT string_agg(shard || ' ' || major, ', ' ORDER BY shard) FROM " .
+		"(SELECT shard, max(major) AS major FROM tessera.chunks GROUP BY 1) s";
 	my $expected = $c->query('s1', $versions);
 	ok($c->wait_for($_, $versions, $expected), "$name: routing tables of $_") foreach $c->names;
 	is(join(', ', map { "$_ " . $c->query($_, 'SELECT major FROM tessera.placement') } $c->names), $expected, "$name: versions of the shards");

@@ -1,5 +1,6 @@
-# Locks of tables that others hold: a move waits for them outside of the lock's queue, says who holds them, and fails with that name after tessera.migration_lock_timeout; the
-# range deleter does not wait for them with the placement locked, and keeps its pauses. A committed transaction that nobody sees yet, behind a closed gate.
+# Locks of tables that others hold: a move waits for them outside of the lock's queue, says who holds them, and fails with that name after
+# tessera.migration_lock_timeout; the range deleter does not wait for them with the placement locked, and keeps its pauses. A committed transaction
+# that nobody sees yet, behind a closed gate.
 use strict;
 use warnings FATAL => 'all';
 
@@ -9,7 +10,8 @@ use Time::HiRes qw(time sleep);
 use TesseraCluster;
 
 my $c = TesseraCluster->new('locks',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, 'tessera.migration_lock_timeout' => '2s', 'tessera.critical_section_attempts' => 3,
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, 'tessera.migration_lock_timeout' => '2s',
+	'tessera.critical_section_attempts' => 3,
 		'tessera.gate_timeout' => '10s' });
 # s1 is the config node, s2 gives to s3.
 $c->create(shards => 3);
@@ -83,8 +85,8 @@ $other->query('ROLLBACK');
 $other->quit;
 ok($c->wait_for('s3', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'and is done when the lock is gone');
 
-# A commit that waits for a synchronous standby is decoded before it is visible. Its row has a new identity, and lacks what WAL does not have. (Nobody who has respected
-# the gate can be in that state behind it.)
+# A commit that waits for a synchronous standby is decoded before it is visible. Its row has a new identity, and lacks what WAL does not have. (Nobody
+# who has respected the gate can be in that state behind it.)
 $c->query('s1', "UPDATE t SET v = (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 200) i) WHERE k = 600");
 set('s2', synchronous_commit => 'local', synchronous_standby_names => 'nobody', 'tessera.critical_section_budget' => '10s');
 $c->query('s2', "SELECT tessera.injection_set('donor_write_gate', 'pause')");
@@ -108,7 +110,8 @@ $c->query('s1', $move);
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'nothing is to be deleted');
 set('s3', 'tessera.range_deleter_batch_size' => 100, 'tessera.range_deleter_batch_delay' => 2000);
 $c->query('s1', "SELECT tessera.move_range('t', 501, 801, 's2')");
-my $deleter = "SELECT coalesce(max(substring(query FROM ': (\\d+) rows so far')), '') FROM pg_stat_activity WHERE backend_type = 'tessera range deleter'";
+my $deleter = "SELECT coalesce(max(substring(query FROM ': (\\d+) rows so far')), '') FROM pg_stat_activity WHERE backend_type = 'tessera range " .
+	"deleter'";
 ok($c->wait_for('s3', $deleter, '100', 30), 'the first batch is deleted');
 my $began = time;
 my $rows;

@@ -1,7 +1,8 @@
-# The donor, the recipient, the config node, or donor and recipient together lose power at a named point of a migration, under load (invariants 1 to 8; S57,
-# S62, S63, S66-S69): afterwards every acknowledged row is there once, sums are conserved, ownership is single, and within a bounded time nothing is left of the
-# migration: no row of it, no gate, no slot, no prepared transaction. A scan that runs all the while counts every row once, or fails. The points are those of
-# doc/migration.md, one for each durable step of either side and of the config node; their order in time is 042_crash_order.pl's.
+# The donor, the recipient, the config node, or donor and recipient together lose power at a named point of a migration, under load (invariants 1 to
+# 8; S57, S62, S63, S66-S69): afterwards every acknowledged row is there once, sums are conserved, ownership is single, and within a bounded time
+# nothing is left of the migration: no row of it, no gate, no slot, no prepared transaction. A scan that runs all the while counts every row once, or
+# fails. The points are those of doc/migration.md, one for each durable step of either side and of the config node; their order in time is
+# 042_crash_order.pl's.
 #
 # TESSERA_CRASH_ALL=1 goes through every point with every set of nodes; without it, each point has one set. TESSERA_CRASH_POINT=regex selects points.
 use strict;
@@ -69,7 +70,8 @@ sub check_all
 	return (@wrong_reads ? "wrong reads: @wrong_reads[0 .. ($#wrong_reads < 5 ? $#wrong_reads : 5)]" : (), check_clean(), check_rows());
 }
 
-# The donor is paused at its closed write gate: the recipient's process is stopped, so that the donor gives up waiting, and goes on. Returns that process.
+# The donor is paused at its closed write gate: the recipient's process is stopped, so that the donor gives up waiting, and goes on. Returns that
+# process.
 sub stop_recipient
 {
 	my ($donor, $recipient) = @_;
@@ -80,8 +82,8 @@ sub stop_recipient
 	return $pid;
 }
 
-# One crash: the process that reaches the point pauses there; then the nodes lose power; if the paused process is not among them, it goes on a moment later,
-# while they are down.
+# One crash: the process that reaches the point pauses there; then the nodes lose power; if the paused process is not among them, it goes on a moment
+# later, while they are down.
 sub crash_at
 {
 	my ($point, $side, $set, %params) = @_;
@@ -118,7 +120,8 @@ sub crash_at
 	$c->start($_) foreach @down;
 	$c->go_on($_) foreach @nodes;
 	# A migration that its donor never heard of is fenced when it is old enough.
-	$c->query('s1', "UPDATE tessera.migration SET started = started - interval '1 minute' WHERE state = 'running'") if $point =~ /^(config_registered|donor_noted)$/;
+	$c->query('s1', "UPDATE tessera.migration SET started = started - interval '1 minute' WHERE state = 'running'")
+		if $point =~ /^(config_registered|donor_noted)$/;
 
 	# The caller hears about it in a bounded time.
 	my $deadline = time + 90;

@@ -1,7 +1,7 @@
-# Snapshots and plans that are older than a move (S78-S80, doc/design.md#snapshot-and-placement; invariants 3 and 4): a STABLE function, a REPEATABLE READ transaction, an
-# open cursor, a loop over a query, a generic plan, a parallel scan, on the donor, on the recipient, and on a router that has a part of the table itself. Each
-# answers with all rows, each once, as of one moment, or asks for a retry (40001). Prepared statements survive moves and splits; a long transaction inside the
-# range holds up the move and nobody else.
+# Snapshots and plans that are older than a move (S78-S80, doc/design.md#snapshot-and-placement; invariants 3 and 4): a STABLE function, a REPEATABLE
+# READ transaction, an open cursor, a loop over a query, a generic plan, a parallel scan, on the donor, on the recipient, and on a router that has a
+# part of the table itself. Each answers with all rows, each once, as of one moment, or asks for a retry (40001). Prepared statements survive moves
+# and splits; a long transaction inside the range holds up the move and nobody else.
 use strict;
 use warnings;
 
@@ -10,7 +10,8 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 use TesseraCluster;
 
-my $c = TesseraCluster->new('snapshots', settings => { 'tessera.advisory_locks' => 'node', 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0 });
+my $c = TesseraCluster->new('snapshots', settings => { 'tessera.advisory_locks' => 'node', 'tessera.injection_points' => 'on',
+	'tessera.orphan_cleanup_delay' => 0 });
 # s1 keeps the keys outside of 501 to 1500: a router with a local part.
 $c->create(shards => 3);
 my @nodes = $c->names;
@@ -20,7 +21,8 @@ $c->query('s1', $_) foreach (
 	"SELECT tessera.shard_table('acc', 'k')",
 	"SELECT tessera.move_range('acc', 501, 1501, 's2')",
 	'CREATE FUNCTION read_all() RETURNS text STABLE LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT count(*) || $x$ $x$ || sum(bal) FROM acc); END $$',
-	'CREATE FUNCTION read_key(key int) RETURNS text STABLE LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT count(*) || $x$ $x$ || coalesce(sum(bal), 0) FROM acc WHERE k = key); END $$',
+	'CREATE FUNCTION read_key(key int) RETURNS text STABLE LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT count(*) || $x$ $x$ || coalesce(sum(bal), ' .
+	'0) FROM acc WHERE k = key); END $$',
 	'CREATE FUNCTION read_loop() RETURNS text VOLATILE LANGUAGE plpgsql AS $$
 	 DECLARE r record; n int := 0; s bigint := 0;
 	 BEGIN
@@ -49,8 +51,8 @@ sub move
 	return;
 }
 
-# A session on each node runs `before`; the range moves; then each runs `after`, whose last line must be one of the answers. %s: where an answer stands for old
-# and new, both are right; old alone where the snapshot says so; retry: 40001 is right, too.
+# A session on each node runs `before`; the range moves; then each runs `after`, whose last line must be one of the answers. %s: where an answer
+# stands for old and new, both are right; old alone where the snapshot says so; retry: 40001 is right, too.
 sub across_a_move
 {
 	my ($name, %case) = @_;
@@ -60,7 +62,8 @@ sub across_a_move
 
 	if ($case{blocked})
 	{
-		$blocker = $c->session($_, on_error_stop => 0), $blocker->query('SELECT pg_advisory_lock(1)'), $session{"blocker $_"} = $blocker foreach @nodes;
+		$blocker = $c->session($_, on_error_stop => 0), $blocker->query('SELECT pg_advisory_lock(1)'), $session{"blocker $_"} = $blocker
+			foreach @nodes;
 	}
 	foreach my $node (@nodes)
 	{
@@ -99,13 +102,15 @@ sub across_a_move
 			$answer = "$n $total";
 		}
 		$answer =~ s/.*\n//s;
-		my @right = map { my $a = $_; $a =~ s/OLD_SUM/$old_sum/; $a =~ s/NEW_SUM/$sum/; $a =~ s/OLD_BAL/$old_bal/; $a =~ s/NEW_BAL/$key_bal/; $a } @{ $case{right} };
+		my @right = map { my $a = $_; $a =~ s/OLD_SUM/$old_sum/; $a =~ s/NEW_SUM/$sum/; $a =~ s/OLD_BAL/$old_bal/; $a =~ s/NEW_BAL/$key_bal/;
+		$a } @{ $case{right} };
 		my $retry = $case{retry} && $session->{stderr} =~ /ERROR:  40001/;
 		ok($retry || (grep { $_ eq $answer } @right), "$name on $node ($role)" . ($retry ? ': to be retried' : ": $answer")) or
 			diag "answer: $answer, right: @right, " . $session->{stderr};
 		$session->{stderr} = '';
 		$session->query('ROLLBACK') if $case{transaction};
-		is($session->query("SELECT count(*) || ' ' || sum(bal) FROM acc"), "2000 $sum", "$name on $node: then all is seen") or diag $session->{stderr};
+		is($session->query("SELECT count(*) || ' ' || sum(bal) FROM acc"), "2000 $sum", "$name on $node: then all is seen")
+			or diag $session->{stderr};
 		$session->quit;
 	}
 	return;
@@ -121,27 +126,35 @@ across_a_move('STABLE function, one key', blocked => "SELECT split_part(pg_advis
 	right => [ '1 OLD_BAL', '1 NEW_BAL' ], retry => 1);
 across_a_move('loop over a query', blocked => 'SELECT read_loop()', right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1);
 
-# REPEATABLE READ: the snapshot sees the rows where they were, or the transaction is told to retry; also where the shard is touched for the first time after the
-# move (doc/design.md#pinned-versions).
-across_a_move('REPEATABLE READ, whole table', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', $all ], after => $all, right => ['2000 OLD_SUM'], retry => 1,
+# REPEATABLE READ: the snapshot sees the rows where they were, or the transaction is told to retry; also where the shard is touched for the first time
+# after the move (doc/design.md#pinned-versions).
+across_a_move('REPEATABLE READ, whole table', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', $all ], after => $all, right => ['2000 OLD_SUM'],
+	retry => 1,
 	transaction => 1);
-across_a_move('REPEATABLE READ, one key', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', $key ], after => $key, right => ['1 OLD_BAL'], retry => 1,
+across_a_move('REPEATABLE READ, one key', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', $key ], after => $key, right => ['1 OLD_BAL'],
+	retry => 1,
 	transaction => 1);
 across_a_move('REPEATABLE READ, the table not yet read', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1' ], after => $all,
 	right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1, transaction => 1);
-across_a_move('REPEATABLE READ, another key read', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT bal FROM acc WHERE k = 1' ], after => $all,
+across_a_move('REPEATABLE READ, another key read', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT bal FROM acc WHERE k = 1' ],
+	after => $all,
 	right => ['2000 OLD_SUM'], retry => 1, transaction => 1);
 across_a_move('REPEATABLE READ, update of a moved row', before => [ 'BEGIN ISOLATION LEVEL REPEATABLE READ', $key ],
 	after => 'UPDATE acc SET bal = bal WHERE k = 1000 RETURNING k', right => [], retry => 1, transaction => 1);
 
 # Open cursors: rows that are fetched after the move (doc/design.md#cursors).
-across_a_move('cursor, begun', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT bal FROM acc ORDER BY k DESC', 'MOVE 20 FROM d' ], after => 'FETCH ALL FROM d', sum => 1,
-	plus => [ 20, sub { my $s = 0; $s += $_ foreach 1981 .. 2000; $s }->() ], right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1, transaction => 1);
-across_a_move('cursor, unordered', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT bal FROM acc', 'MOVE 0 FROM d' ], after => 'FETCH ALL FROM d', sum => 1,
+across_a_move('cursor, begun', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT bal FROM acc ORDER BY k DESC', 'MOVE 20 FROM d' ],
+	after => 'FETCH ALL FROM d', sum => 1,
+	plus => [ 20, sub { my $s = 0; $s += $_ foreach 1981 .. 2000; $s }->() ], right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1,
+	transaction => 1);
+across_a_move('cursor, unordered', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT bal FROM acc', 'MOVE 0 FROM d' ], after => 'FETCH ALL FROM d',
+	sum => 1,
 	right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1, transaction => 1);
-across_a_move('cursor, one key', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT bal FROM acc WHERE k = 1000' ], after => 'FETCH ALL FROM d', sum => 1,
+across_a_move('cursor, one key', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT bal FROM acc WHERE k = 1000' ], after => 'FETCH ALL FROM d',
+	sum => 1,
 	right => [ '1 OLD_BAL', '1 NEW_BAL' ], retry => 1, transaction => 1);
-across_a_move('cursor of a general plan', before => [ 'BEGIN', 'DECLARE d CURSOR FOR SELECT a.bal FROM acc a JOIN generate_series(1, 2000) g ON g = a.k' ], after => 'FETCH ALL FROM d',
+across_a_move('cursor of a general plan', before => [ 'BEGIN',
+	'DECLARE d CURSOR FOR SELECT a.bal FROM acc a JOIN generate_series(1, 2000) g ON g = a.k' ], after => 'FETCH ALL FROM d',
 	sum => 1, right => [ '2000 OLD_SUM', '2000 NEW_SUM' ], retry => 1, transaction => 1);
 
 # Cached plans (doc/design.md#old-plans): made before the move, used after it, with the table's lock held all the while, or not.
@@ -156,16 +169,19 @@ foreach my $mode ('force_generic_plan', 'force_custom_plan')
 	across_a_move("$mode, whole table", before => \@prepare, after => 'EXECUTE whole', right => ['2000 NEW_SUM']);
 	across_a_move("$mode, one key", before => \@prepare, after => 'EXECUTE one(1000)', right => ['1 NEW_BAL']);
 	across_a_move("$mode, update", before => \@prepare, after => 'EXECUTE change(1000)', right => ['1000 NEW_BAL']);
-	across_a_move("$mode, whole table, in a transaction", before => [ @prepare, 'BEGIN', 'EXECUTE whole', 'EXECUTE one(1000)' ], after => 'EXECUTE whole',
+	across_a_move("$mode, whole table, in a transaction", before => [ @prepare, 'BEGIN', 'EXECUTE whole', 'EXECUTE one(1000)' ],
+		after => 'EXECUTE whole',
 		right => ['2000 NEW_SUM'], transaction => 1);
-	across_a_move("$mode, one key, in a transaction", before => [ @prepare, 'BEGIN', 'EXECUTE whole', 'EXECUTE one(1000)' ], after => 'EXECUTE one(1000)',
+	across_a_move("$mode, one key, in a transaction", before => [ @prepare, 'BEGIN', 'EXECUTE whole', 'EXECUTE one(1000)' ],
+		after => 'EXECUTE one(1000)',
 		right => ['1 NEW_BAL'], transaction => 1);
 }
 
 # Parallel scans of the local parts.
 my @parallel = ('SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0', 'SET min_parallel_table_scan_size = 0', 'SET force_parallel_mode = on');
 across_a_move('parallel, whole table', before => [ @parallel, $all ], after => $all, right => ['2000 NEW_SUM']);
-across_a_move('parallel, REPEATABLE READ', before => [ @parallel, 'BEGIN ISOLATION LEVEL REPEATABLE READ', $all ], after => $all, right => ['2000 OLD_SUM'], retry => 1,
+across_a_move('parallel, REPEATABLE READ', before => [ @parallel, 'BEGIN ISOLATION LEVEL REPEATABLE READ', $all ], after => $all,
+	right => ['2000 OLD_SUM'], retry => 1,
 	transaction => 1);
 across_a_move('parallel, general plan', before => [ @parallel, 'SELECT 1' ],
 	after => "SELECT count(*) || ' ' || sum(a.bal) FROM acc a JOIN acc b ON a.bal - b.bal = CASE WHEN b.k = 1000 THEN 0 ELSE 0 END AND a.k = b.k",
@@ -174,7 +190,8 @@ across_a_move('parallel, general plan', before => [ @parallel, 'SELECT 1' ],
 # A statement that reads on several shards and writes: INSERT ... SELECT into a temporary table, under an old snapshot and a new one.
 across_a_move('INSERT SELECT into a temporary table',
 	before => [ 'CREATE TEMP TABLE copy (k int, bal int)', 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT bal FROM acc WHERE k = 1000' ],
-	after => "WITH i AS (INSERT INTO copy SELECT k, bal FROM acc RETURNING bal) SELECT count(*) || ' ' || sum(bal) FROM i", right => ['2000 OLD_SUM'], retry => 1,
+	after => "WITH i AS (INSERT INTO copy SELECT k, bal FROM acc RETURNING bal) SELECT count(*) || ' ' || sum(bal) FROM i", right => ['2000 OLD_SUM'],
+	retry => 1,
 	transaction => 1);
 
 # Splits and merges disturb no prepared statement, in a transaction or not.
@@ -205,7 +222,8 @@ foreach my $node (@nodes)
 	my $to = $owner eq 's2' ? 's3' : 's2';
 	my $mover = $c->session('s1', on_error_stop => 0);
 	$mover->query_until(qr/begun/, "\\echo begun\nSELECT tessera.move_range('acc', 501, 1501, '$to');\n");
-	ok($c->wait_for($owner, "SELECT count(*) FROM tessera.stat_progress_migration WHERE phase IN ('steady', 'write_gate', 'catching_up', 'cloning', 'starting')", '1', 30),
+	ok($c->wait_for($owner, "SELECT count(*) FROM tessera.stat_progress_migration WHERE phase IN " .
+		"('steady', 'write_gate', 'catching_up', 'cloning', 'starting')", '1', 30),
 		"$node: the move is under way");
 	my $slowest = 0;
 	foreach my $n (1 .. 40)
@@ -218,7 +236,8 @@ foreach my $node (@nodes)
 	}
 	cmp_ok($slowest, '<', 8, sprintf('%s: the slowest of the others took %.2f s', $node, $slowest));
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), $owner, "$node: the move waits for it");
-	is($long->query('UPDATE acc SET bal = bal WHERE k = 701 RETURNING k'), '701', "$node: the long transaction goes on writing there") or diag $long->{stderr};
+	is($long->query('UPDATE acc SET bal = bal WHERE k = 701 RETURNING k'), '701', "$node: the long transaction goes on writing there")
+		or diag $long->{stderr};
 	$long->query('COMMIT');
 	$mover->query('\echo');
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), $to, "$node: then the range moves") or diag $mover->{stderr};
@@ -228,7 +247,8 @@ foreach my $node (@nodes)
 
 is($c->query($_, $all), "2000 $sum", "$_: all rows at the end") foreach @nodes;
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'consistent');
-# A scan that runs under a snapshot older than the end of a deletion, but is planned after it: what the snapshot sees is hidden all the same, and nobody has to retry.
+# A scan that runs under a snapshot older than the end of a deletion, but is planned after it: what the snapshot sees is hidden all the same, and
+# nobody has to retry.
 {
 	my $from = 's1';		# it keeps other keys
 	my %session;

@@ -1,6 +1,7 @@
-# What crashes, stopped processes, late calls and cancellations at each step do to a migration, each in an order that is known to be dangerous: a commit that comes
-# late (doc/design.md#commit-and-fence), a gate that outlives the donor, a migration that is noted again after its end, a recipient that was stopped and wakes when its migration is long over
-# (doc/design.md#late-batches), cancellation at each step, two migrations at a time. TESSERA_CRASH_ALL=1: cancellation at every step.
+# What crashes, stopped processes, late calls and cancellations at each step do to a migration, each in an order that is known to be dangerous: a
+# commit that comes late (doc/design.md#commit-and-fence), a gate that outlives the donor, a migration that is noted again after its end, a recipient
+# that was stopped and wakes when its migration is long over (doc/design.md#late-batches), cancellation at each step, two migrations at a time.
+# TESSERA_CRASH_ALL=1: cancellation at every step.
 use strict;
 use warnings;
 
@@ -72,11 +73,13 @@ ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%
 	'the commit waits on the config node');
 $c->kill9($donor);
 $c->start($donor);
-ok($c->wait_for('s1', "SELECT coalesce(o.outcome, m.state) FROM tessera.migration m LEFT JOIN tessera.migration_outcome o USING (migration_id) WHERE migration_id = '$id'",
+ok($c->wait_for('s1', "SELECT coalesce(o.outcome, m.state) FROM tessera.migration m LEFT JOIN tessera.migration_outcome o USING (migration_id) " .
+	"WHERE migration_id = '$id'",
 		'aborted', 30), 'the migration is fenced');
 $session->query('COMMIT');
 $session->quit;
-ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND state = 'active' AND pid <> pg_backend_pid()", '0', 20),
+ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND state = 'active' AND pid <> " .
+	"pg_backend_pid()", '0', 20),
 	'the late commit has ended');
 answered($move);
 sound('a late commit', $donor);
@@ -100,7 +103,8 @@ foreach my $end ('committed', 'aborted')
 {
 	my $request = $c->query('s1',
 		"SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', tessera.bound_out(min)::text,
-		'max', tessera.bound_out(max)::text, 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation', donor_incarnation,
+		'max', tessera.bound_out(max)::text, 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation',
+		donor_incarnation,
 		'recipient_incarnation', recipient_incarnation)::text || ' ' || n.name FROM tessera.migration m JOIN tessera.node n ON n.node_id = m.donor
 		WHERE m.state = '$end' ORDER BY m.started DESC LIMIT 1");
 	my ($json, $node) = $request =~ /^(.*) (\w+)$/;
@@ -119,7 +123,8 @@ foreach my $point ('recipient_cloned', 'recipient_batch')
 	kill 'STOP', $pid;
 	$c->go_on($recipient);
 	$c->query('s1', "SELECT tessera.cancel_migration('$id')");
-	ok($c->wait_for('s1', "SELECT state FROM tessera.migration WHERE migration_id = '$id'", 'aborted', 30), "$point, stopped: the migration is aborted");
+	ok($c->wait_for('s1', "SELECT state FROM tessera.migration WHERE migration_id = '$id'", 'aborted', 30),
+		"$point, stopped: the migration is aborted");
 	my ($second) = move_paused('', 's1');
 	if ($point eq 'recipient_cloned')
 	{
@@ -135,7 +140,8 @@ foreach my $point ('recipient_cloned', 'recipient_batch')
 
 # Cancellation: before the range is given up it ends the migration, later it does nothing; by the function or by the statement's.
 my $turn = 0;
-foreach my $point (qw(donor_registered donor_flag_up donor_slot recipient_registered recipient_batch recipient_cloned donor_cloned donor_steady donor_write_gate
+foreach my $point (qw(donor_registered donor_flag_up donor_slot recipient_registered recipient_batch recipient_cloned donor_cloned donor_steady
+  donor_write_gate
 	recipient_confirming config_commit donor_cleaning))
 {
 	next if !$ENV{TESSERA_CRASH_ALL} && $point =~ /donor_(registered|flag_up|cloned|steady|cleaning)|recipient_registered/;
@@ -148,7 +154,8 @@ foreach my $point (qw(donor_registered donor_flag_up donor_slot recipient_regist
 	}
 	else
 	{
-		$c->query('s1', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%move_range%' AND pid <> pg_backend_pid() AND state = 'active'");
+		$c->query('s1', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%move_range%' AND pid <> pg_backend_pid() AND " .
+			"state = 'active'");
 	}
 	$c->wait_for($donor, "SELECT count(*) FROM tessera.stat_progress_migration WHERE phase <> 'aborting'", '0', 10) unless $late;
 	$c->go_on($paused);

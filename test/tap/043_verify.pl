@@ -1,5 +1,5 @@
-# A move verified by content: what differs between donor and recipient ends it, and is named, whether it comes from the clone, from changes while the recipient
-# catches up, or from the last ones before the hand-over; what only looks different on two nodes (OIDs, columns' order) does not.
+# A move verified by content: what differs between donor and recipient ends it, and is named, whether it comes from the clone, from changes while the
+# recipient catches up, or from the last ones before the hand-over; what only looks different on two nodes (OIDs, columns' order) does not.
 use strict;
 use warnings;
 
@@ -22,7 +22,8 @@ $c->query('s1', $_) foreach (
 $c->query('s1', "$local; ALTER TABLE odd DROP COLUMN gone");
 $c->query('s2', "$local; ALTER TABLE odd DROP COLUMN gone, DROP COLUMN m, DROP COLUMN d; ALTER TABLE odd ADD COLUMN d positive, ADD COLUMN m mood");
 $c->query('s1', $_) foreach (
-	"INSERT INTO odd (k, m, ms, p, ps, n, f, d, t, j) SELECT g, CASE WHEN g % 5 > 0 THEN 'happy'::mood END, ARRAY['sad', NULL]::mood[], ROW('ok', g)::pair, ARRAY[ROW('sad', g)::pair, NULL],
+	"INSERT INTO odd (k, m, ms, p, ps, n, f, d, t, j) SELECT g, CASE WHEN g % 5 > 0 THEN 'happy'::mood END, ARRAY['sad', NULL]::mood[], ROW('ok',
+		g)::pair, ARRAY[ROW('sad', g)::pair, NULL],
 		(g || CASE WHEN g % 2 = 0 THEN '.10' ELSE '.1' END)::numeric, CASE WHEN g % 2 = 0 THEN '-0'::float8 ELSE 0 END, g,
 		CASE WHEN g % 50 = 0 THEN (SELECT string_agg(md5(g::text || x), '') FROM generate_series(1, 1000) x) END, jsonb_build_object('g', g)
 		FROM generate_series(1, 500) g",
@@ -57,7 +58,8 @@ $c->query('s2', "$local; CREATE TABLE twin (LIKE acc); CREATE TABLE twin_log (LI
 my %damages = (
 	drop => "SELECT tessera.delete_range_rows('acc', ARRAY['k'], %d, %d + 1)",
 	add => "BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO twin VALUES (%d, 0, 'added');
-		SELECT tessera.apply_payload(ARRAY['acc'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin'::regclass], ARRAY['k'])));
+		SELECT tessera.apply_payload(ARRAY['acc'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin'::regclass],
+		ARRAY['k'])));
 		DELETE FROM twin; COMMIT");
 $damages{alter} = $damages{drop} . '; ' . $damages{add};
 
@@ -92,7 +94,8 @@ foreach my $how (sort keys %counts)
 	my $session = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 900, 's2')");
 	$c->is_paused_at('s2', 'recipient_cloned');
 	damage($how, $how eq 'add' ? 777 : 600);
-	like(finish($session), qr/XX001: verification of the clone: rows of table "public\.acc" differ \(donor: 399 rows, recipient: $counts{$how} rows\)/,
+	like(finish($session),
+		qr/XX001: verification of the clone: rows of table "public\.acc" differ \(donor: 399 rows, recipient: $counts{$how} rows\)/,
 		"clone, $how: found, and the table is named");
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 600)"), 's1', "clone, $how: the donor keeps the range");
 	$c->is_settled("clone, $how");
@@ -109,7 +112,8 @@ sub writer_inside
 # Rows that have changed are compared while the recipient catches up, and the last of them in the pause.
 sub change
 {
-	$c->query('s1', $_) foreach ('UPDATE acc SET bal = bal + 1 WHERE k BETWEEN 590 AND 610', "INSERT INTO acc VALUES (777, 1, '')", 'DELETE FROM acc WHERE k = 777',
+	$c->query('s1', $_) foreach ('UPDATE acc SET bal = bal + 1 WHERE k BETWEEN 590 AND 610', "INSERT INTO acc VALUES (777, 1, '')",
+		'DELETE FROM acc WHERE k = 777',
 		"UPDATE log SET line = 'new ' || line WHERE k = 700");
 	return;
 }
@@ -147,10 +151,13 @@ sub changed
 	return $session;
 }
 
-my %found = (drop => 'acc" with key \(600\) differ \(donor: 1 rows, recipient: 0 rows\)', alter => 'acc" with key \(600\) differ \(donor: 1 rows, recipient: 1 rows\)',
-	add => 'acc" with key \(777\) differ \(donor: 0 rows, recipient: 1 rows\)', again => 'log" with key \(700\) differ \(donor: 4 rows, recipient: 5 rows\)');
+my %found = (drop => 'acc" with key \(600\) differ \(donor: 1 rows, recipient: 0 rows\)',
+	alter => 'acc" with key \(600\) differ \(donor: 1 rows, recipient: 1 rows\)',
+	add => 'acc" with key \(777\) differ \(donor: 0 rows, recipient: 1 rows\)',
+	again => 'log" with key \(700\) differ \(donor: 4 rows, recipient: 5 rows\)');
 $damages{again} = "BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO twin_log VALUES (%d, 'new line 0');
-	SELECT tessera.apply_payload(ARRAY['log'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin_log'::regclass], ARRAY['k'])));
+	SELECT tessera.apply_payload(ARRAY['log'::regclass], ARRAY['k'], (SELECT payload FROM tessera.clone_payloads(ARRAY['twin_log'::regclass],
+	ARRAY['k'])));
 	DELETE FROM twin_log; COMMIT";
 my %damaged = (drop => 600, alter => 600, add => 777, again => 700);
 foreach my $stage ('round', 'rest')
@@ -160,7 +167,8 @@ foreach my $stage ('round', 'rest')
 	{
 		my $session = changed($stage);
 		damage($how, $damaged{$how});
-		like(finish($session), qr/XX001: verification of changes$where: rows of table "public\.$found{$how}/, "$stage, $how: found, and table and key are named");
+		like(finish($session), qr/XX001: verification of changes$where: rows of table "public\.$found{$how}/,
+			"$stage, $how: found, and table and key are named");
 		is($c->query('s1', "SELECT tessera.range_owner('acc', 600)"), 's1', "$stage, $how: the donor keeps the range");
 		$c->is_settled("$stage, $how");
 		$c->query('s1', "UPDATE log SET line = substr(line, 5) WHERE k = 700");
@@ -215,7 +223,8 @@ cmp_ok($c->query('s1', 'SELECT sum(bal) FROM acc'), '>', 500, 'and they have wri
 $c->is_settled('load');
 is($c->query('s1', 'SELECT count(*), count(t) FROM odd'), '500|10', 'no row is lost');
 
-# A row gets another identity, its TOAST is as it was and thus not in WAL, and the transaction, flushed, waits for a standby: others do not see it yet.
+# A row gets another identity, its TOAST is as it was and thus not in WAL, and the transaction, flushed, waits for a standby: others do not see it
+# yet.
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 3900, 's2')") if $c->query('s1', "SELECT tessera.range_owner('acc', 600)") eq 's1';
 $c->pause_at('s1', 'recipient_cloned');
 my $late = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 3900, 's1')");

@@ -1,8 +1,9 @@
-# Change capture, all cases (S43, S48, doc/design.md#rewritten-tables, doc/design.md#unchanged-toast): whatever is written while a range moves is on the recipient afterwards. In every phase of a move,
-# each held by an injection point, through every node: key updates into the range and out of it, update then delete, unchanged TOAST, savepoints rolled back,
-# rows inserted and deleted in one transaction, a table without a primary key, generated and dropped columns, columns in another order, enums, domains, arrays
-# and composites whose OIDs differ between the nodes, values of 100 MB, transactions that stay prepared. The same statements run on a plain server; all rows
-# must be the same. Foreign keys and triggers, ENABLE ALWAYS ones too, fire for the user's statements and for nothing else.
+# Change capture, all cases (S43, S48, doc/design.md#rewritten-tables, doc/design.md#unchanged-toast): whatever is written while a range moves is on
+# the recipient afterwards. In every phase of a move, each held by an injection point, through every node: key updates into the range and out of it,
+# update then delete, unchanged TOAST, savepoints rolled back, rows inserted and deleted in one transaction, a table without a primary key, generated
+# and dropped columns, columns in another order, enums, domains, arrays and composites whose OIDs differ between the nodes, values of 100 MB,
+# transactions that stay prepared. The same statements run on a plain server; all rows must be the same. Foreign keys and triggers, ENABLE ALWAYS ones
+# too, fire for the user's statements and for nothing else.
 use strict;
 use warnings;
 
@@ -30,7 +31,8 @@ $c->everywhere($_) foreach (
 	"CREATE TYPE mood AS ENUM ('bad', 'fair', 'good')",
 	'CREATE TYPE pair AS (m mood, n int)',
 	'CREATE DOMAIN positive AS int CHECK (VALUE > 0)',
-	'CREATE TABLE main (gone text, k int, id int, a text DEFAULT $$default$$, big text, m mood, moods mood[], p pair, ps pair[], pos positive, tags text[],
+	'CREATE TABLE main (gone text, k int, id int, a text DEFAULT $$default$$, big text, m mood, moods mood[], p pair, ps pair[], pos positive,
+		tags text[],
 		twice int GENERATED ALWAYS AS (k * 2) STORED, PRIMARY KEY (k, id))',
 	'ALTER TABLE main ALTER COLUMN big SET STORAGE EXTERNAL',
 	'CREATE TABLE log (k int NOT NULL, note text, gone int, at numeric, doc json)',
@@ -78,15 +80,18 @@ BEGIN
   END LOOP;
 END $$;
 END
-$c->query('s1', "SELECT tessera.shard_table('main', 'k'); SELECT tessera.shard_table('log', 'k', colocate_with => 'main'); SELECT tessera.shard_table('child', 'k', colocate_with => 'main')");
+$c->query('s1', "SELECT tessera.shard_table('main', 'k'); SELECT tessera.shard_table('log', 'k', colocate_with => 'main'); SELECT " .
+	"tessera.shard_table('child', 'k', colocate_with => 'main')");
 $c->everywhere('ALTER TABLE child ADD FOREIGN KEY (k, id) REFERENCES main');
 $c->query($_, "SET tessera.replicate_ddl = off; SET client_min_messages = warning; $triggers") foreach @nodes;
 $c->plain_query($triggers);
 
 # Inside: the range that moves, 1000 to 2999. The donor has 4000 to 5999 as well, s1 all the rest.
 $c->everywhere($_) foreach (
-	"INSERT INTO main (k, id, a, big, m, moods, p, ps, pos, tags) SELECT g, 0, 'first ' || g, CASE WHEN g % 5 = 0 THEN repeat(md5(g::text), 100) END, 'fair',
-		ARRAY['bad', NULL, 'good']::mood[], ROW('good', g)::pair, ARRAY[ROW('bad', 1)::pair], g, ARRAY[g::text, NULL] FROM generate_series(1000, 7999) g",
+	"INSERT INTO main (k, id, a, big, m, moods, p, ps, pos, tags) SELECT g, 0, 'first ' || g, CASE WHEN g % 5 = 0 THEN repeat(md5(g::text), 100) END,
+		'fair',
+		ARRAY['bad', NULL, 'good']::mood[], ROW('good', g)::pair, ARRAY[ROW('bad', 1)::pair], g, ARRAY[g::text, NULL] FROM generate_series(1000,
+		7999) g",
 	"INSERT INTO log SELECT g, 'note', 1.50, json_build_object('k', g) FROM generate_series(1000, 7999) g",
 	"INSERT INTO log SELECT g, repeat(md5(g::text), 200), g, NULL FROM generate_series(1000, 7999, 50) g",
 	"INSERT INTO child SELECT g, 0, 1 FROM generate_series(1000, 7999) g WHERE g % 100 IN (28, 29, 31)");
@@ -100,8 +105,8 @@ sub key_update
 	return sprintf "UPDATE main SET a = 'to %d', id = %d WHERE k = %d AND id = %d", $to, ($id // 20) + 1, $from, $id // 0;
 }
 
-# What one phase writes: statements that can run in any order; those of a list follow each other. keys: rows that change their key, too, which is possible as long
-# as one shard has the old key and the new one.
+# What one phase writes: statements that can run in any order; those of a list follow each other. keys: rows that change their key, too, which is
+# possible as long as one shard has the old key and the new one.
 sub statements
 {
 	my ($phase, $keys) = @_;
@@ -113,7 +118,8 @@ sub statements
 	my @changed = (
 		[ "UPDATE main SET a = 'to ' || ($i + 12), id = 22 WHERE k = $o + 20", "DELETE FROM main WHERE k = $i + 12 AND id = 22" ],
 		[ "UPDATE main SET a = 'to ' || ($i + 14), id = 25 WHERE k = $o + 30", "UPDATE main SET big = 'changed' WHERE k = $i + 14 AND id = 25" ],
-		[ "UPDATE main SET a = 'to ' || ($i + 15), id = 26 WHERE k = $o + 35", "UPDATE main SET a = 'twice moved' WHERE k = $i + 15 AND id = 26", "UPDATE main SET a = 'to ' || ($i + 95), id = 27 WHERE k = $i + 15 AND id = 26" ],
+		[ "UPDATE main SET a = 'to ' || ($i + 15), id = 26 WHERE k = $o + 35", "UPDATE main SET a = 'twice moved' WHERE k = $i + 15 AND id = 26",
+		"UPDATE main SET a = 'to ' || ($i + 95), id = 27 WHERE k = $i + 15 AND id = 26" ],
 		"UPDATE log SET note = 'to ' || ($i + 27) WHERE k = $o + 27",
 		"UPDATE log SET note = 'to ' || ($o + 28) WHERE k = $i + 28",
 		"UPDATE log SET note = 'to ' || ($i + 51), at = 51 WHERE k = $o + 50");
@@ -122,9 +128,12 @@ sub statements
 		"INSERT INTO main (k, id, big, moods) VALUES ($o + 1, 7, 'outside', '{bad}')",
 		[ "UPDATE main SET a = 'soon gone' WHERE k = $i + 6", "DELETE FROM main WHERE k = $i + 6" ],
 		"UPDATE main SET a = 'TOAST unchanged' WHERE k = $i + 10",
-		"BEGIN; INSERT INTO main (k, id) VALUES ($i + 16, 5); SAVEPOINT a; UPDATE main SET a = 'never' WHERE k = $i + 17; DELETE FROM main WHERE k = $i + 18;
-			INSERT INTO main (k, id) VALUES ($i + 18, 6); ROLLBACK TO a; SAVEPOINT b; UPDATE main SET a = 'kept' WHERE k = $i + 19; RELEASE b; COMMIT",
-		"BEGIN; INSERT INTO main (k, id) VALUES ($i + 21, 5); UPDATE main SET big = repeat('y', 9000) WHERE k = $i + 21 AND id = 5; DELETE FROM main WHERE k = $i + 21 AND id = 5; COMMIT",
+		"BEGIN; INSERT INTO main (k, id) VALUES ($i + 16, 5); SAVEPOINT a; UPDATE main SET a = 'never' WHERE k = $i + 17; DELETE FROM main
+			WHERE k = $i + 18;
+			INSERT INTO main (k, id) VALUES ($i + 18, 6); ROLLBACK TO a; SAVEPOINT b; UPDATE main SET a = 'kept' WHERE k = $i + 19; RELEASE b;
+			COMMIT",
+		"BEGIN; INSERT INTO main (k, id) VALUES ($i + 21, 5); UPDATE main SET big = repeat('y', 9000) WHERE k = $i + 21 AND id = 5; DELETE FROM " .
+		"main WHERE k = $i + 21 AND id = 5; COMMIT",
 		"BEGIN; DELETE FROM main WHERE k = $i + 22; INSERT INTO main (k, id, a) VALUES ($i + 22, 0, 'again'); ROLLBACK",
 		"BEGIN; DELETE FROM main WHERE k = $i + 23; INSERT INTO main (k, id, a) VALUES ($i + 23, 0, 'again'); COMMIT",
 		"INSERT INTO log VALUES ($i + 24, 'twin', 1.5, '{\"a\":  1}'), ($i + 24, 'twin', 1.5, '{\"a\":  1}')",
@@ -140,7 +149,8 @@ sub statements
 		"UPDATE main SET a = a || ', all over' WHERE k % 100 = 61 AND k / 100 % 20 = $phase",
 		"INSERT INTO main (k, id, a) VALUES ($i + 62, 0, 'conflict') ON CONFLICT (k, id) DO UPDATE SET a = excluded.a, big = NULL",
 		"DELETE FROM main WHERE k BETWEEN $i + 70 AND $i + 73",
-		"MERGE INTO main USING (VALUES ($i + 74, 0)) v (k, id) ON main.k = v.k AND main.id = v.id AND main.k = $i + 74 WHEN MATCHED THEN UPDATE SET a = 'merged'");
+		"MERGE INTO main USING (VALUES ($i + 74, 0)) v (k, id) ON main.k = v.k AND main.id = v.id AND main.k = $i + 74 WHEN MATCHED THEN UPDATE " .
+		"SET a = 'merged'");
 	return ($keys ? (@moved, @changed) : (), @all);
 }
 
@@ -186,7 +196,8 @@ sub begin_all
 				foreach my $attempt (1 .. 5)
 				{
 					my ($out, $err) = ('', '');
-					IPC::Run::run([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, 'postgres', '-f', '-' ],
+					IPC::Run::run([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port,
+						'postgres', '-f', '-' ],
 						'<', \$sql, '>', \$out, '2>', \$err);
 					$error = $err;
 					last unless $err =~ /40001/;
@@ -217,7 +228,8 @@ sub collect
 	return;
 }
 
-my @compared = ('SELECT k, id, a, length(big), md5(big), m, moods, p, ps, pos, tags, twice FROM main', 'SELECT k, note, at, doc FROM log', 'SELECT * FROM child');
+my @compared = ('SELECT k, id, a, length(big), md5(big), m, moods, p, ps, pos, tags, twice FROM main', 'SELECT k, note, at, doc FROM log',
+	'SELECT * FROM child');
 
 sub same
 {
@@ -243,8 +255,10 @@ sub fired
 
 # Phases of a move: the point that holds it, on which side; gated: statements on the range wait.
 my @phases = (
-	[ 'donor_registered', 'donor' ], [ 'donor_flag_up', 'donor' ], [ 'donor_slot', 'donor' ], [ 'recipient_batch', 'recipient' ], [ 'donor_cloned', 'donor' ],
-	[ 'recipient_cloned', 'recipient' ], [ 'donor_steady', 'donor' ], [ 'donor_write_gate', 'donor', 'gated' ], [ 'recipient_confirming', 'recipient', 'gated' ],
+	[ 'donor_registered', 'donor' ], [ 'donor_flag_up', 'donor' ], [ 'donor_slot', 'donor' ], [ 'recipient_batch', 'recipient' ],
+	[ 'donor_cloned', 'donor' ],
+	[ 'recipient_cloned', 'recipient' ], [ 'donor_steady', 'donor' ], [ 'donor_write_gate', 'donor', 'gated' ],
+	[ 'recipient_confirming', 'recipient', 'gated' ],
 	[ 'donor_read_gate', 'donor', 'gated' ], [ 'config_committed', 'donor', 'gated' ], [ 'donor_released', 'donor' ], [ 'donor_cleaning', 'donor' ]);
 
 # One move of the range, held in each of the phases given while statements run.
@@ -288,7 +302,8 @@ move_through('s2', 's3');
 
 # Back, with values of 100 MB: one in the clone, one inserted and one that enters the range while it catches up; and a transaction that is prepared
 # when the move begins, another one that is prepared in the middle, and for which the gate waits.
-is($c->query('s1', "SELECT tessera.range_owner('main', 1500) || tessera.range_owner('main', 4500) || tessera.range_owner('main', 6500)"), 's3s2s1', 'owners');
+is($c->query('s1', "SELECT tessera.range_owner('main', 1500) || tessera.range_owner('main', 4500) || tessera.range_owner('main', 6500)"), 's3s2s1',
+	'owners');
 my $big = "repeat('0123456789abcdef', $BIG / 16)";
 $c->everywhere($_) foreach "INSERT INTO main (k, id, big) VALUES (1900, 100, $big)", "INSERT INTO main (k, id, big) VALUES (3900, 100, $big)";
 $c->query('s1', "SELECT tessera.move_range('main', 3500, 4000, 's3')");
@@ -321,14 +336,16 @@ my $server = $c->node('s1');
 $c->pause_at('s3', 'donor_cloned');
 my $move = IPC::Run::start([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, 'postgres', '-c',
 		"SELECT tessera.move_range('main', 1000, 3000, 's2')" ], '<', \undef, '>', \$out, '2>', \$err);
-ok($c->wait_for('s3', 'SELECT waiting_for FROM tessera.stat_progress_migration', qr/^prepared transaction/, 30), 'a transaction prepared before the move is waited for');
+ok($c->wait_for('s3', 'SELECT waiting_for FROM tessera.stat_progress_migration', qr/^prepared transaction/, 30),
+	'a transaction prepared before the move is waited for');
 finish_prepared($open, 1980);
 ok($c->paused_at('s3', 'donor_cloned', 60), 'cloned');
 $c->everywhere($_) foreach ("INSERT INTO main (k, id, big) VALUES (1902, 100, $big)",
 	"UPDATE main SET a = 'to 1903' WHERE k = 3900 AND id = 100", "UPDATE main SET a = 'TOAST unchanged' WHERE k = 1900 AND id = 100");
 $open = prepared(1981);
 $c->go_on('s3');
-ok($c->wait_for('s3', 'SELECT waiting_for FROM tessera.stat_progress_migration', qr/^prepared transaction/, 60), 'one prepared in the middle holds the gate off');
+ok($c->wait_for('s3', 'SELECT waiting_for FROM tessera.stat_progress_migration', qr/^prepared transaction/, 60),
+	'one prepared in the middle holds the gate off');
 finish_prepared($open, 1981);
 $move->finish;
 like($out, qr/^[0-9a-f-]{36}$/, 'the range has moved back') or diag $err;
@@ -341,8 +358,10 @@ fired('back');
 # Tables that consist of others.
 $c->query('s1', $_) foreach ('CREATE TABLE parts (k int PRIMARY KEY) PARTITION BY RANGE (k)', 'CREATE TABLE parent (k int PRIMARY KEY)',
 	'CREATE TABLE heir (PRIMARY KEY (k)) INHERITS (parent)');
-like($c->error('s1', "SELECT tessera.shard_table('parts', 'k')"), qr/0A000: table "parts" cannot be sharded: partitioned tables are not supported/, 'partitioned tables are refused');
-like($c->error('s1', "SELECT tessera.shard_table('$_', 'k')"), qr/0A000: table "$_" cannot be sharded: table inheritance is not supported/, "$_: inheritance is refused")
+like($c->error('s1', "SELECT tessera.shard_table('parts', 'k')"), qr/0A000: table "parts" cannot be sharded: partitioned tables are not supported/,
+	'partitioned tables are refused');
+like($c->error('s1', "SELECT tessera.shard_table('$_', 'k')"), qr/0A000: table "$_" cannot be sharded: table inheritance is not supported/,
+	"$_: inheritance is refused")
 	foreach 'parent', 'heir';
 like($c->error('s1', 'CREATE TABLE later () INHERITS (main)'), qr/0A000/, 'an heir of a sharded table, too');
 

@@ -1,5 +1,5 @@
-# Promotion of a shard's standby: nothing is answered before it is known what the shard owns (doc/design.md#lost-commits); the donor of a move that loses its newest commits, after the
-# move and in the middle of it (invariants 3 to 5 and 8).
+# Promotion of a shard's standby: nothing is answered before it is known what the shard owns (doc/design.md#lost-commits); the donor of a move that
+# loses its newest commits, after the move and in the middle of it (invariants 3 to 5 and 8).
 
 use strict;
 use warnings FATAL => 'all';
@@ -51,7 +51,8 @@ my $look = $c->add_standby('s2');
 $look->promote;
 $look->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
 my ($status, $stdout, $stderr) = $look->psql('postgres', 'SELECT tessera.recover_node()');
-like($stderr, qr/the address of node "s2" leads to another server than the promoted one/, 'a standby promoted beside its primary does not take the node over');
+like($stderr, qr/the address of node "s2" leads to another server than the promoted one/,
+	'a standby promoted beside its primary does not take the node over');
 is($c->query('s1', "SELECT timeline FROM tessera.node WHERE name = 's2'"), '1', 'its timeline is not registered');
 is($c->query('s1', "UPDATE t SET v = 'mid' WHERE k = 600 RETURNING v"), 'mid', 'the primary goes on');
 $look->stop('immediate');
@@ -66,7 +67,8 @@ is($early->query_safe("UPDATE t SET v = 'new' WHERE k = 600 RETURNING v"), 'new'
 $early->quit;
 is($c->query('s1', 'SELECT count(*), max(v) FROM t WHERE k = 600'), '1|new', 'other nodes find the promoted server');
 is($c->query('s1', "SELECT timeline FROM tessera.node WHERE name = 's2'"), '2', 'it has registered its timeline');
-is($c->query('s2', 'SELECT timeline, placements_known, metadata_known, last_error FROM tessera.promotion_status()'), '2|t||', 'and knows what it owns');
+is($c->query('s2', 'SELECT timeline, placements_known, metadata_known, last_error FROM tessera.promotion_status()'), '2|t||',
+	'and knows what it owns');
 sound('without loss', 1000);
 
 # The donor loses a move that is over. Without the config node it refuses to answer, although by all it knows the range is still its own.

@@ -1,5 +1,6 @@
-# The recipient of a move is promoted without its newest commits (doc/design.md#moves-and-standbys; invariant 8): what it has confirmed is on its standbys; what is not there is not confirmed.
-# Rows that are lost all the same are never taken for no rows: the range goes back to the donor, if that still has them, or the shard refuses.
+# The recipient of a move is promoted without its newest commits (doc/design.md#moves-and-standbys; invariant 8): what it has confirmed is on its
+# standbys; what is not there is not confirmed. Rows that are lost all the same are never taken for no rows: the range goes back to the donor, if that
+# still has them, or the shard refuses.
 
 use strict;
 use warnings FATAL => 'all';
@@ -100,8 +101,10 @@ $c->cut_standby('s3');
 $c->query('s1', $move);
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0'), 'the donor has deleted its copy');
 $c->promote('s3', lossy => 1);
-like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), qr/was promoted, and what it owns of table "t" is not known yet/, 'lost rows are not taken for no rows');
-like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from 501 to 601 were moved to this shard, and are lost/, 'the reason is told');
+like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), qr/was promoted, and what it owns of table "t" is not known yet/,
+	'lost rows are not taken for no rows');
+like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from 501 to 601 were moved to this shard, and are lost/,
+	'the reason is told');
 like($c->query('s1', 'SELECT * FROM tessera.check_consistency()'), qr/^8\|node s3\|was promoted, and does not know what it owns: rows of the range/m,
 	'check_consistency tells of it');
 $c->query('s3', 'SELECT tessera.recover_node(force => true)');

@@ -1,5 +1,5 @@
-# The config node is promoted without its newest commits (doc/design.md#lost-commits; invariant 8): before it changes or gives out metadata it compares its catalog with the shards. What a
-# shard has acted on stays true; what nobody acted on is undone; a new term makes every node refresh.
+# The config node is promoted without its newest commits (doc/design.md#lost-commits; invariant 8): before it changes or gives out metadata it
+# compares its catalog with the shards. What a shard has acted on stays true; what nobody acted on is undone; a new term makes every node refresh.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,7 +30,8 @@ sub sound
 	{
 		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), '1000|1000', "$what: $n shows each row once");
 		ok($c->wait_for($n, 'SELECT term FROM tessera.identity', $term), "$what: $n has the new term");
-		is($c->query($n, 'SELECT count(*) FROM tessera.placement WHERE term <> (SELECT term FROM tessera.identity)'), '0', "$what: so have its placements");
+		is($c->query($n, 'SELECT count(*) FROM tessera.placement WHERE term <> (SELECT term FROM tessera.identity)'), '0',
+			"$what: so have its placements");
 	}
 	is($c->query('s1', "SELECT tessera.range_owner('t', 550)"), $owner, "$what: owner");
 	return;
@@ -76,7 +77,8 @@ sound('without loss', 's2');
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's3')");
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
 
-# A move that is over is lost in the catalog. A shard that cannot be reached has to be waited for: until then nothing is changed, and nothing given out.
+# A move that is over is lost in the catalog. A shard that cannot be reached has to be waited for: until then nothing is changed, and nothing given
+# out.
 $c->add_standby('s1');
 $c->cut_standby('s1');
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's3')");

@@ -1,5 +1,6 @@
-# What carried out an outcome is not lost when it is acknowledged: a recipient that crashes right after the end of a move, before its WAL writer has come by; a
-# donor whose standby is promoted with a coordinator row of a move that is long over. And who waited for a move through a restart can be cancelled afterwards.
+# What carried out an outcome is not lost when it is acknowledged: a recipient that crashes right after the end of a move, before its WAL writer has
+# come by; a donor whose standby is promoted with a coordinator row of a move that is long over. And who waited for a move through a restart can be
+# cancelled afterwards.
 use strict;
 use warnings;
 

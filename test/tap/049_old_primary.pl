@@ -1,5 +1,5 @@
-# The old primary of a node that lives on beside its promoted standby: no statement of the cluster is executed by it, be it reached by a connection of before, by a
-# conninfo that still leads to it, or by its own clients, once it or who connects to it knows of the new one (S62, invariants 2 and 8).
+# The old primary of a node that lives on beside its promoted standby: no statement of the cluster is executed by it, be it reached by a connection of
+# before, by a conninfo that still leads to it, or by its own clients, once it or who connects to it knows of the new one (S62, invariants 2 and 8).
 
 use strict;
 use warnings FATAL => 'all';
@@ -9,7 +9,8 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('old_primary',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '5s', 'tessera.connect_timeout' => '2s',
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '5s',
+	'tessera.connect_timeout' => '2s',
 		'tessera.registry_refresh_interval' => '1h' });
 # s1 is the config node, s2 loses its primary, r1 is a router.
 $c->create(shards => 3, routers => 1);
@@ -43,8 +44,9 @@ sub refused
 	return;
 }
 
-# Workers connect to other nodes on their own account (to pass notifications on, to collect statistics, to resolve transactions), and so tell an old primary, or are
-# told by others. Where what others do is looked at, they wait: those of the nodes named, and those of a server that is yet to be started, from its start on.
+# Workers connect to other nodes on their own account (to pass notifications on, to collect statistics, to resolve transactions), and so tell an old
+# primary, or are told by others. Where what others do is looked at, they wait: those of the nodes named, and those of a server that is yet to be
+# started, from its start on.
 sub hold_workers
 {
 	my ($server, @names) = @_;
@@ -91,12 +93,14 @@ $local_writer->query("BEGIN; UPDATE t SET v = 'lost' WHERE k = 801");
 my $both = $c->conninfo_of_all('s2');
 $c->standby('s2')->safe_psql('postgres', "SELECT tessera.injection_set('node_registered', 'pause')");
 my $old = promote_beside('s2');
-is($c->query('s1', "UPDATE t SET v = 'before' WHERE k = 600 RETURNING v"), 'before', 'the old primary is the node until the cluster is told otherwise');
+is($c->query('s1', "UPDATE t SET v = 'before' WHERE k = 600 RETURNING v"), 'before',
+	'the old primary is the node until the cluster is told otherwise');
 $c->query('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($c->conninfo('s2'))));
 ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'node_registered'", '1'), 'the promoted server is registered');
 $c->query('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($c->conninfo('s2'))));
 $c->query('s2', 'SELECT tessera.injection_clear()');
-ok($c->wait_for('s2', 'SELECT placements_known AND NOT replaced FROM tessera.promotion_status()'), 'it takes the node over, though the operator was late');
+ok($c->wait_for('s2', 'SELECT placements_known AND NOT replaced FROM tessera.promotion_status()'),
+	'it takes the node over, though the operator was late');
 is($c->query('s2', 'SELECT incarnation > 1, replaced FROM tessera.promotion_status()'), 't|f', 'as a new incarnation of it');
 
 # The old one knows at once: it was told by the config node. A restart does not make it forget.
@@ -112,7 +116,8 @@ refused($writer, "UPDATE t SET v = 'lost' WHERE k = 701", qr/08006: .*was promot
 	'a transaction of a router that has been there does not go on');
 $writer->query('ROLLBACK');
 is($reader->query("UPDATE t SET v = 'reader' WHERE k = 702 RETURNING v"), 'reader', 'a connection of before is not used again');
-is($c->query('s2', "SELECT string_agg(v, ' ' ORDER BY k) FROM t WHERE k IN (600, 700, 701, 702, 801)"), 'old old old reader old', 'nothing was written on the old one since');
+is($c->query('s2', "SELECT string_agg(v, ' ' ORDER BY k) FROM t WHERE k IN (600, 700, 701, 702, 801)"), 'old old old reader old',
+	'nothing was written on the old one since');
 sound('told');
 $old->restart;
 like(old_error($old, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'after a restart the old primary still knows');
@@ -127,8 +132,8 @@ $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's3')");
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
 sound('moves go on');
 
-# The old primary is away while the standby is promoted, and finds no config node when it is back. It cannot know; but others do, and tell it, as soon as they
-# connect to it: its address is still the first.
+# The old primary is away while the standby is promoted, and finds no config node when it is back. It cannot know; but others do, and tell it, as soon
+# as they connect to it: its address is still the first.
 $old->stop('immediate');
 $c->add_standby('s2');
 $c->stop('s2', 'immediate');
@@ -162,7 +167,8 @@ $c->stop('s1');
 hold_workers($next, 's2', 's3', 'r1');
 $next->start;
 is($next->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'f', 'the other one is back, and cannot know');
-like(old_error($next, "BEGIN; UPDATE t SET v = 'wrong' WHERE k IN (800, 950); COMMIT"), qr/$replaced.*Node "s3" says so/s, 'another node refuses its statements, and tells it');
+like(old_error($next, "BEGIN; UPDATE t SET v = 'wrong' WHERE k IN (800, 950); COMMIT"), qr/$replaced.*Node "s3" says so/s,
+	'another node refuses its statements, and tells it');
 ok($next->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'so it knows');
 like(old_error($next, 'SELECT count(*) FROM t WHERE k = 800'), $replaced, 'and refuses');
 release_workers($next, 's2', 's3', 'r1');

@@ -1,5 +1,5 @@
-# The old primary of the config node that lives on beside its promoted standby: nobody takes metadata from it, and it changes none. Two standbys of a node that are
-# both promoted have timelines of the same number: only one of them is the node.
+# The old primary of the config node that lives on beside its promoted standby: nobody takes metadata from it, and it changes none. Two standbys of a
+# node that are both promoted have timelines of the same number: only one of them is the node.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,7 +10,8 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('old_config',
-	settings => { 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s', 'tessera.connect_timeout' => '2s', 'tessera.registry_refresh_interval' => '1h' });
+	settings => { 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s', 'tessera.connect_timeout' => '2s',
+	'tessera.registry_refresh_interval' => '1h' });
 # s1 is the config node and a shard.
 $c->create(shards => 2, routers => 1);
 $c->query('s1', $_) foreach (
@@ -39,7 +40,8 @@ sub error_of
 sub becomes_node
 {
 	my ($name, $what) = @_;
-	ok($c->wait_for($name, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 30), $what)
+	ok($c->wait_for($name, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 30),
+		$what)
 	  or diag $c->query($name, 'SELECT * FROM tessera.promotion_status()');
 	return;
 }
@@ -76,7 +78,8 @@ $c->promote('s2', tell => 's1');
 becomes_node('s2', 'one of two standbys takes the node over');
 $twin->promote;
 $twin->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
-is($twin->safe_psql('postgres', 'SELECT timeline FROM tessera.promotion_status()'), $c->query('s2', 'SELECT timeline FROM tessera.promotion_status()'),
+is($twin->safe_psql('postgres', 'SELECT timeline FROM tessera.promotion_status()'),
+	$c->query('s2', 'SELECT timeline FROM tessera.promotion_status()'),
 	'the other one is on a timeline of the same number');
 like(error_of($twin, 'SELECT tessera.recover_node()'), qr/leads to another server than the promoted one/, 'it does not take the node over');
 like(error_of($twin, "UPDATE t SET v = 'wrong' WHERE k = 900"), qr/57P03: .*what it owns of table "t" is not known yet/, 'and refuses');

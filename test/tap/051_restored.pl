@@ -1,5 +1,6 @@
-# A node that is restored from a base backup, on the timeline that it had: donor, recipient and config node of a move that the backup does not have. It knows nothing
-# before the config node has confirmed it, from its first statement on; and a copy that is started beside its node changes nothing (invariant 8).
+# A node that is restored from a base backup, on the timeline that it had: donor, recipient and config node of a move that the backup does not have.
+# It knows nothing before the config node has confirmed it, from its first statement on; and a copy that is started beside its node changes nothing
+# (invariant 8).
 
 use strict;
 use warnings FATAL => 'all';
@@ -27,7 +28,8 @@ sub sound
 	my ($what, $owner) = @_;
 	foreach my $n ($c->names)
 	{
-		ok($c->wait_for($n, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60), "$what: $n knows")
+		ok($c->wait_for($n, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60),
+			"$what: $n knows")
 		  or diag $c->query($n, 'SELECT * FROM tessera.promotion_status()');
 		ok($c->wait_for($n, "SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
 			+ (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$what: $n is clean");
@@ -99,7 +101,8 @@ ok($first->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_
 like(error_of($first, "SELECT count(*) FROM t WHERE k = 700"), qr/TS003/, 'and refuses');
 $first->stop('immediate');
 
-# A cold copy of the data directory carries no label: it takes itself for its node at first, and finds out that its placements are older than its chunks.
+# A cold copy of the data directory carries no label: it takes itself for its node at first, and finds out that its placements are older than its
+# chunks.
 $c->query('s1', $back);
 $c->stop('s2');
 $c->node('s2')->backup_fs_cold('cold');
@@ -112,7 +115,8 @@ my $number_before = $c->query('s2', 'SELECT incarnation FROM tessera.promotion_s
 $c->stop('s2', 'immediate');
 $cold->start;
 $first = take_over('s2', $cold, 's1');
-ok($cold->poll_query_until('postgres', "SELECT incarnation > $number_before AND placements_known FROM tessera.promotion_status()"), 'cold copy: it is registered anew by itself');
+ok($cold->poll_query_until('postgres', "SELECT incarnation > $number_before AND placements_known FROM tessera.promotion_status()"),
+	'cold copy: it is registered anew by itself');
 sound('cold copy', 's3');
 like(slurp_file($cold->logfile), qr/placements of this node are older than its chunks/, 'cold copy: it says so');
 is($c->query('s2', "SELECT count(*) FROM t WHERE v = 'after'"), '100', 'cold copy: the new owner\'s rows');
@@ -126,7 +130,8 @@ ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 
 $c->stop('s3', 'immediate');
 $copy->start;
 $first = take_over('s3', $copy, 's1');
-like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from 501 to 601 were moved to this shard, and are lost/, 'recipient: it says what it lacks');
+like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from 501 to 601 were moved to this shard, and are lost/,
+	'recipient: it says what it lacks');
 like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), $unknown, 'recipient: lost rows are not taken for no rows');
 $copy->stop('immediate');
 $first->start;
@@ -138,7 +143,8 @@ is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'here'"), '100', 'recipient
 sub take_over_again
 {
 	my ($name, $server) = @_;
-	like(error_of($server, 'SELECT tessera.recover_node(force => true)'), qr/could not connect|leads to another server/, 'the old server is to be the node, but its address says otherwise');
+	like(error_of($server, 'SELECT tessera.recover_node(force => true)'), qr/could not connect|leads to another server/,
+		'the old server is to be the node, but its address says otherwise');
 	take_over($name, $server, 's1');
 	return;
 }
@@ -175,17 +181,20 @@ is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'newest'"), '100', 'cold co
 
 # A config node that lacks a table: refused, and repaired by the server that has it.
 $copy = backup('s1');
-$c->query('s1', $_) foreach ('CREATE TABLE u (k int PRIMARY KEY)', "SELECT tessera.shard_table('u', 'k')", 'INSERT INTO u SELECT generate_series(1, 10)',
+$c->query('s1', $_) foreach ('CREATE TABLE u (k int PRIMARY KEY)', "SELECT tessera.shard_table('u', 'k')",
+	'INSERT INTO u SELECT generate_series(1, 10)',
 	"SELECT tessera.move_range('u', 5, tessera.maxkey(), 's2')");
 $c->stop('s1', 'immediate');
 $copy->start;
 $first = take_over('s1', $copy, 's2');
-like($c->error('s1', 'SELECT tessera.recover_node()'), qr/shard "s2" owns ranges of table group [-0-9a-f]+, which is not known here/, 'a lost table is named');
+like($c->error('s1', 'SELECT tessera.recover_node()'), qr/shard "s2" owns ranges of table group [-0-9a-f]+, which is not known here/,
+	'a lost table is named');
 like($c->error('s2', "SELECT tessera.split_chunk('t', 700)"), qr/57P03|was promoted and has not compared/, 'nothing is changed meanwhile');
 is($c->query('s2', 'SELECT count(*) FROM u WHERE k >= 5'), '6', 'the shards go on');
 $copy->stop('immediate');
 $first->start;
-is(error_of($first, 'SELECT tessera.recover_node(force => true)'), '', 'the old config node is to be it again: by its own catalog its address leads to it');
+is(error_of($first, 'SELECT tessera.recover_node(force => true)'), '',
+	'the old config node is to be it again: by its own catalog its address leads to it');
 take_over('s1', $first, 's2');
 sound('config node again', 's3');
 is($c->query('s1', 'SELECT count(*) FROM u'), '10', 'the table is there');

@@ -1,5 +1,5 @@
-# Two nodes that lose their newest commits at once: what the others know repairs it, or it is refused with a message that says what is lost; the only copy of a row is
-# never deleted. And an outcome of a term that is over is not carried out (invariant 8).
+# Two nodes that lose their newest commits at once: what the others know repairs it, or it is refused with a message that says what is lost; the only
+# copy of a row is never deleted. And an outcome of a term that is over is not carried out (invariant 8).
 
 use strict;
 use warnings FATAL => 'all';
@@ -9,7 +9,8 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('lost_commits',
-	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s', 'tessera.connect_timeout' => '2s' });
+	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s',
+	'tessera.connect_timeout' => '2s' });
 # s1 is the config node; s2 gives ranges to s3; s4 has no part in it.
 $c->create(shards => 4);
 $c->query('s1', $_) foreach (
@@ -26,7 +27,8 @@ sub sound
 	my ($what, $owner) = @_;
 	foreach my $n ($c->names)
 	{
-		ok($c->wait_for($n, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60), "$what: $n knows")
+		ok($c->wait_for($n, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60),
+			"$what: $n knows")
 		  or diag $c->query($n, 'SELECT * FROM tessera.promotion_status()');
 		ok($c->wait_for($n, "SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
 			+ (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$what: $n is clean");
@@ -50,7 +52,8 @@ sub lose
 	my ($nodes, $code) = @_;
 	# the addresses of all standbys are known on all of them
 	$c->add_standby($_) foreach @$nodes;
-	ok($c->wait_for('s2', "SELECT count(*) FROM tessera.node AS n WHERE tessera.node_conninfo(n.name) LIKE '%,%'", qr/^[1-9]/), 'addresses are known');
+	ok($c->wait_for('s2', "SELECT count(*) FROM tessera.node AS n WHERE tessera.node_conninfo(n.name) LIKE '%,%'", qr/^[1-9]/),
+		'addresses are known');
 	$c->catch_up($_) foreach @$nodes;
 	$c->cut_standby($_) foreach @$nodes;
 	$code->();
@@ -91,15 +94,19 @@ sound('config node and donor', 's3');
 is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'config node and donor: the rows are the newest');
 $c->query('s1', $back);
 
-# Donor and recipient: the recipient has lost the rows, the donor has an old copy, which is now the only one: it stays. The recipient's old primary has the newest one.
+# Donor and recipient: the recipient has lost the rows, the donor has an old copy, which is now the only one: it stays. The recipient's old primary
+# has the newest one.
 lose([ 's2', 's3' ], \&moved);
-like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from 501 to 601 were moved to this shard, and are lost/, 'donor and recipient: refused');
+like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from 501 to 601 were moved to this shard, and are lost/,
+	'donor and recipient: refused');
 ok($c->wait_for('s2', 'SELECT placements_known FROM tessera.promotion_status()'), 'donor and recipient: the donor serves what it owns');
 is($c->query('s2', 'SELECT count(*) FROM t WHERE k BETWEEN 601 AND 900'), '300', 'donor and recipient: other ranges are served');
-like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), qr/what it owns of table "t" is not known/, 'donor and recipient: an old copy is not taken for the rows');
+like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), qr/what it owns of table "t" is not known/,
+	'donor and recipient: an old copy is not taken for the rows');
 $c->query('s2', 'SELECT pg_sleep(2)');
 is($c->query('s2', "SELECT count(*) FROM tessera.range_deletions"), '1', 'donor and recipient: the donor does not delete its copy');
-is($c->query('s2', 'SELECT pg_relation_size($$t$$) > 0 AND tessera_internal.owns_range(group_id, 501, 601) FROM tessera.placement'), 'f', 'although it does not own the range');
+is($c->query('s2', 'SELECT pg_relation_size($$t$$) > 0 AND tessera_internal.owns_range(group_id, 501, 601) FROM tessera.placement'), 'f',
+	'although it does not own the range');
 my $old = bring_back('s3');
 is(error_of($old, 'SELECT tessera.recover_node(force => true)'), '', 'donor and recipient: the recipient\'s old primary is the node again');
 sound('donor and recipient', 's3');
@@ -151,7 +158,8 @@ ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE na
 $c->catch_up('s1');
 $c->cut_standby('s1');
 $c->query('s2', "SELECT tessera.injection_clear('donor_steady')");
-ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'donor_carrying_out'", '1'), 'the donor knows that it is committed');
+ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'donor_carrying_out'", '1'),
+	'the donor knows that it is committed');
 $c->promote('s1', lossy => 1);
 ok($c->wait_for('s1', 'SELECT metadata_known FROM tessera.promotion_status()', 't', 30), 'the promoted config node decides otherwise');
 is($c->query('s1', 'SELECT state FROM tessera.migration ORDER BY started DESC LIMIT 1'), 'aborted', 'aborted');
@@ -161,7 +169,8 @@ $session->quit;
 sound('older term', 's2');
 foreach my $n ('s2', 's3')
 {
-	like(slurp_file($c->node($n)->logfile), qr/outcome of migration [-0-9a-f]+ is of term \d+, an older one than \d+/, "$n has refused the outcome of the older term");
+	like(slurp_file($c->node($n)->logfile), qr/outcome of migration [-0-9a-f]+ is of term \d+, an older one than \d+/,
+		"$n has refused the outcome of the older term");
 }
 
 # The config node loses that it has registered a promoted shard. The shard itself and the others know: its old primary is not taken for it.
@@ -177,7 +186,8 @@ sound('lost registration', 's2');
 is($c->query('s1', "SELECT incarnation FROM tessera.node WHERE name = 's2'"), $number, 'lost registration: the config node knows it again');
 my ($before) = reverse $c->replaced('s2');
 $before->start;
-ok($before->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'lost registration: the old primary of the shard is refused');
+ok($before->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'),
+	'lost registration: the old primary of the shard is refused');
 $c->query('s1', $move);
 $c->query('s1', $back);
 sound('moves go on', 's2');

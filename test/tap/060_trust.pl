@@ -1,5 +1,5 @@
-# What a plain user can and cannot do: session user and settings that policies look at, functions of the extension that are not for everybody, and a node that
-# is made to forget its cluster.
+# What a plain user can and cannot do: session user and settings that policies look at, functions of the extension that are not for everybody, and a
+# node that is made to forget its cluster.
 use strict;
 use warnings;
 
@@ -61,8 +61,10 @@ sub sharded
 	$c->query('s1', sprintf('CREATE POLICY only_owner ON guarded USING (session_user = %s)', TesseraCluster::quote(owner())));
 	foreach my $node ($c->names)
 	{
-		is($c->query($node, as_bob("SELECT count(*) FROM guarded WHERE k = $_")), '0', "a policy by session_user hides row $_ on $node") foreach 1, 101;
-		is($c->query($node, as_bob('WITH u AS (UPDATE guarded SET v = v + 1 WHERE k = 101 RETURNING k) SELECT count(*) FROM u')), '0', "and protects it on $node");
+		is($c->query($node, as_bob("SELECT count(*) FROM guarded WHERE k = $_")), '0', "a policy by session_user hides row $_ on $node") foreach 1,
+			101;
+		is($c->query($node, as_bob('WITH u AS (UPDATE guarded SET v = v + 1 WHERE k = 101 RETURNING k) SELECT count(*) FROM u')), '0',
+			"and protects it on $node");
 	}
 	$c->query('s1', "ALTER POLICY only_owner ON guarded USING (session_user = 'bob')");
 	foreach my $node ($c->names)
@@ -72,7 +74,8 @@ sub sharded
 	}
 
 	sharded('audited', 'who text, login text');
-	$c->query('s1', 'CREATE FUNCTION note_user() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.who := current_user; NEW.login := session_user; RETURN NEW; END $$');
+	$c->query('s1', 'CREATE FUNCTION note_user() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.who := current_user; NEW.login := session_user; ' .
+		'RETURN NEW; END $$');
 	$c->query('s1', 'CREATE TRIGGER note_user BEFORE INSERT ON audited FOR EACH ROW EXECUTE FUNCTION note_user()');
 	$c->query('s1', 'CREATE ROLE carol');
 	$c->query('s1', 'GRANT carol TO bob');
@@ -98,7 +101,8 @@ sub sharded
 		$session->query_safe('RESET SESSION AUTHORIZATION');
 		push @seen, $insert->(4000 + $a);
 		my $owner = owner();
-		is(join(', ', @seen), join(', ', ("$owner $owner") x 2, ('carol bob') x 2, 'bob bob', 'carol bob', "$owner $owner"), "current_user and session_user in a trigger, from $node");
+		is(join(', ', @seen), join(', ', ("$owner $owner") x 2, ('carol bob') x 2, 'bob bob', 'carol bob', "$owner $owner"),
+			"current_user and session_user in a trigger, from $node");
 		$session->quit;
 	}
 }
@@ -109,7 +113,8 @@ sub sharded
 {
 	my $name = 'app.' . 'tenant_' x 12;
 	sharded('tenants', "tenant text");
-	$c->query('s1', "CREATE FUNCTION note_tenant() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN NEW.tenant := coalesce(current_setting('$name', true), ''); RETURN NEW; END \$\$");
+	$c->query('s1', "CREATE FUNCTION note_tenant() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN NEW.tenant := " .
+		"coalesce(current_setting('$name', true), ''); RETURN NEW; END \$\$");
 	$c->query('s1', 'CREATE TRIGGER note_tenant BEFORE INSERT ON tenants FOR EACH ROW EXECUTE FUNCTION note_tenant()');
 	my $session = $c->session('r1');
 	$session->query_safe("SELECT set_config('$name', 'a', false)");
@@ -124,10 +129,12 @@ sub sharded
 #
 foreach my $function ('invalidate_plans', 'note_catalog_change')
 {
-	like($c->error('s2', as_bob("CREATE TEMP TABLE x (a int, b int, c int); CREATE TRIGGER t AFTER INSERT ON x FOR EACH ROW EXECUTE FUNCTION tessera.$function()")),
+	like($c->error('s2', as_bob("CREATE TEMP TABLE x (a int, b int, c int); CREATE TRIGGER t AFTER INSERT ON x FOR EACH ROW EXECUTE FUNCTION " .
+		"tessera.$function()")),
 		qr/42501/, "$function() is not for everybody");
 }
-like($c->error('s2', 'CREATE TEMP TABLE x (a int); CREATE TRIGGER t AFTER INSERT ON x FOR EACH ROW EXECUTE FUNCTION tessera.invalidate_plans(); INSERT INTO x VALUES (1)'),
+like($c->error('s2', 'CREATE TEMP TABLE x (a int); CREATE TRIGGER t AFTER INSERT ON x FOR EACH ROW EXECUTE FUNCTION tessera.invalidate_plans(); ' .
+	'INSERT INTO x VALUES (1)'),
 	qr/39P01/, 'and not for other tables');
 
 #

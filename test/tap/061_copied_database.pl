@@ -1,5 +1,5 @@
-# A copy of a node's database holds the node's identity, but it is no node: what is written there stays there, and it asks nobody. A renamed database still is
-# the node it was.
+# A copy of a node's database holds the node's identity, but it is no node: what is written there stays there, and it asks nobody. A renamed database
+# still is the node it was.
 use strict;
 use warnings;
 

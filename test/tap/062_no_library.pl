@@ -1,5 +1,5 @@
-# A node whose server is started without the library: other nodes refuse it, and its own clients are not let in, so that nobody takes the rows that lie there for all
-# there are.
+# A node whose server is started without the library: other nodes refuse it, and its own clients are not let in, so that nobody takes the rows that
+# lie there for all there are.
 use strict;
 use warnings;
 

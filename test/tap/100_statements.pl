@@ -1,6 +1,6 @@
-# Any statement, from any node, answers as one plain PostgreSQL would (doc/design.md#statements; invariant 4): the same script runs on a plain server and from each of
-# three nodes; results and SQLSTATEs are compared statement by statement. Tables: sharded by hash over three shards (two of them colocated),
-# sharded with a compound key, placed, and temporary.
+# Any statement, from any node, answers as one plain PostgreSQL would (doc/design.md#statements; invariant 4): the same script runs on a plain server
+# and from each of three nodes; results and SQLSTATEs are compared statement by statement. Tables: sharded by hash over three shards (two of them
+# colocated), sharded with a compound key, placed, and temporary.
 use strict;
 use warnings;
 
@@ -11,7 +11,8 @@ use TesseraCluster;
 my $c = TesseraCluster->new('statements');
 
 my @tables = (
-	'CREATE TABLE orders (tenant int NOT NULL, id int NOT NULL, note text, amount numeric(10,2), at timestamptz, tags text[], doc jsonb, PRIMARY KEY (tenant, id))',
+	'CREATE TABLE orders (tenant int NOT NULL, id int NOT NULL, note text, amount numeric(10,2), at timestamptz, tags text[], doc jsonb, PRIMARY ' .
+	'KEY (tenant, id))',
 	'CREATE TABLE items (tenant int NOT NULL, order_id int NOT NULL, line int NOT NULL, sku text, qty int, PRIMARY KEY (tenant, order_id, line))',
 	'CREATE TABLE pairs (a int NOT NULL, b text COLLATE "C" NOT NULL, v int, PRIMARY KEY (a, b))',
 	'CREATE TABLE regions (id int PRIMARY KEY, name text UNIQUE)');
@@ -22,21 +23,25 @@ my @script = (
 	"INSERT INTO regions VALUES (1, 'north'), (2, 'south'), (3, 'east')",
 	"INSERT INTO orders VALUES (1, 1, 'first', 10.50, '2024-01-01 00:00:00+00', '{a,b}', '{\"k\": 1}')",
 	"INSERT INTO orders (id, tenant, note) VALUES (2, 1, 'second')",
-	"INSERT INTO orders SELECT t, i, 'note ' || t || '/' || i, t * 10 + i, '2024-01-01 00:00:00+00'::timestamptz + i * interval '1 hour', ARRAY['x', i::text], jsonb_build_object('t', t) FROM generate_series(2, 12) t, generate_series(1, 5) i",
+	"INSERT INTO orders SELECT t, i, 'note ' || t || '/' || i, t * 10 + i, '2024-01-01 00:00:00+00'::timestamptz + i * interval '1 hour', " .
+	"ARRAY['x', i::text], jsonb_build_object('t', t) FROM generate_series(2, 12) t, generate_series(1, 5) i",
 	"INSERT INTO items SELECT tenant, id, l, 'sku' || l, l * id FROM orders, generate_series(1, 3) l",
 	"INSERT INTO pairs SELECT g % 7, 'b' || g, g FROM generate_series(1, 50) g",
 	"INSERT INTO orders VALUES (1, 1, 'duplicate')",
 	"INSERT INTO orders VALUES (1, 3, 'third', 1, NULL, NULL, NULL) RETURNING tenant, id, note, amount",
 	"INSERT INTO orders (tenant, id) VALUES (20, 1), (21, 1), (22, 1) RETURNING tenant",
-	"INSERT INTO orders (tenant, id, note) VALUES (20, 1, 'again') ON CONFLICT (tenant, id) DO UPDATE SET note = excluded.note || coalesce(orders.note, '-') RETURNING note",
+	"INSERT INTO orders (tenant, id, note) VALUES (20, 1, 'again') ON CONFLICT (tenant, id) DO UPDATE SET note = excluded.note || " .
+	"coalesce(orders.note, '-') RETURNING note",
 	"INSERT INTO orders (tenant, id, note) VALUES (20, 1, 'x'), (23, 1, 'y') ON CONFLICT DO NOTHING",
 	"INSERT INTO orders (tenant, id) VALUES (NULL, 1)",
 	# one shard
 	"SELECT * FROM orders WHERE tenant = 1 ORDER BY id",
 	"SELECT count(*), sum(amount), min(at), max(note) FROM orders WHERE tenant = 5",
 	"SELECT o.id, i.line, i.qty FROM orders o JOIN items i ON i.tenant = o.tenant AND i.order_id = o.id WHERE o.tenant = 3 ORDER BY 1, 2",
-	"SELECT o.id, i.line FROM orders o LEFT JOIN items i ON i.tenant = o.tenant AND i.order_id = o.id AND i.line = 2 WHERE o.tenant = 3 ORDER BY 1, 2",
-	"SELECT id FROM orders o WHERE tenant = 4 AND EXISTS (SELECT FROM items i WHERE i.tenant = o.tenant AND i.order_id = o.id AND i.qty > 10) ORDER BY id",
+	"SELECT o.id, i.line FROM orders o LEFT JOIN items i ON i.tenant = o.tenant AND i.order_id = o.id AND i.line = 2 WHERE " .
+	"o.tenant = 3 ORDER BY 1, 2",
+	"SELECT id FROM orders o WHERE tenant = 4 AND EXISTS (SELECT FROM items i WHERE i.tenant = o.tenant AND i.order_id = o.id AND i.qty > 10) " .
+	"ORDER BY id",
 	"SELECT tenant, count(*) FROM orders WHERE tenant = NULL GROUP BY tenant",
 	"SELECT count(*) FROM orders WHERE tenant = NULL",
 	"SELECT count(*) FROM orders WHERE tenant = 9999999999",
@@ -62,12 +67,14 @@ my @script = (
 	"SELECT note FROM orders WHERE note LIKE 'note 1%' ORDER BY note COLLATE \"C\" LIMIT 5 OFFSET 2",
 	"SELECT tenant FROM orders WHERE tenant BETWEEN 3 AND 5 INTERSECT SELECT tenant FROM items WHERE line = 1",
 	"SELECT tenant FROM orders EXCEPT SELECT id FROM regions ORDER BY 1",
-	"WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 4) SELECT r.n, count(o.*) FROM r LEFT JOIN orders o ON o.tenant = r.n GROUP BY r.n ORDER BY 1",
+	"WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 4) SELECT r.n, count(o.*) FROM r LEFT JOIN orders o ON o.tenant = " .
+	"r.n GROUP BY r.n ORDER BY 1",
 	"SELECT a.v, b.v FROM pairs a FULL JOIN pairs b ON a.v = b.v + 48",
 	"SELECT o.* FROM orders o WHERE o.tenant = 2 OR o.id = 4",
 	"SELECT tenant, string_agg(note, ',' ORDER BY id) FROM orders WHERE tenant IN (2, 3) GROUP BY tenant",
 	"SELECT GROUPING(tenant), tenant, count(*) FROM orders GROUP BY ROLLUP (tenant)",
-	"SELECT x.tenant, l.line FROM orders x, LATERAL (SELECT line FROM items i WHERE i.tenant = x.tenant AND i.order_id = x.id ORDER BY line DESC LIMIT 1) l WHERE x.id = 1 ORDER BY 1",
+	"SELECT x.tenant, l.line FROM orders x, LATERAL " .
+	"(SELECT line FROM items i WHERE i.tenant = x.tenant AND i.order_id = x.id ORDER BY line DESC LIMIT 1) l WHERE x.id = 1 ORDER BY 1",
 	"SELECT o, o.tenant FROM orders o WHERE tenant = 2 AND id = 1",
 	"SELECT jsonb_agg(doc ORDER BY tenant, id) FROM orders WHERE doc IS NOT NULL AND id = 1",
 	"SELECT count(*) FROM orders WHERE at > '2024-01-01 02:00:00+00' AND at < now()",
@@ -89,26 +96,41 @@ my @script = (
 	"SELECT * FROM orders",
 	"SELECT * FROM items",
 	# transactions
-	"BEGIN; INSERT INTO orders (tenant, id, note) VALUES (30, 1, 'in'), (31, 1, 'tx'); SELECT count(*) FROM orders; UPDATE orders SET note = 'seen' WHERE tenant IN (30, 31); SELECT tenant, note FROM orders WHERE tenant >= 30 ORDER BY 1; COMMIT",
+	"BEGIN; INSERT INTO orders (tenant, id, note) VALUES (30, 1, 'in'), (31, 1, 'tx'); SELECT count(*) FROM orders; UPDATE orders SET note = " .
+		"'seen' WHERE tenant IN (30, 31); SELECT tenant, note FROM orders WHERE tenant >= 30 ORDER BY 1; COMMIT",
 	"SELECT tenant, note FROM orders WHERE tenant >= 30 ORDER BY 1",
-	"BEGIN; DELETE FROM orders WHERE tenant >= 30; SELECT count(*) FROM orders WHERE tenant >= 30; ROLLBACK; SELECT count(*) FROM orders WHERE tenant >= 30",
-	"BEGIN; INSERT INTO regions VALUES (9, 'west'); SAVEPOINT a; INSERT INTO regions VALUES (9, 'again'); ROLLBACK TO a; INSERT INTO regions VALUES (10, 'up'); RELEASE a; COMMIT; SELECT * FROM regions ORDER BY 1",
-	"BEGIN; UPDATE orders SET note = 'a' WHERE tenant = 6; SAVEPOINT s; UPDATE orders SET note = 'b' WHERE tenant = 6; ROLLBACK TO s; COMMIT; SELECT note FROM orders WHERE tenant = 6",
-	"BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM orders; INSERT INTO orders (tenant, id) VALUES (40, 1); SELECT count(*) FROM orders; COMMIT",
+	"BEGIN; DELETE FROM orders WHERE tenant >= 30; SELECT count(*) FROM orders WHERE tenant >= 30; ROLLBACK; SELECT count(*) FROM orders WHERE " .
+	"tenant >= 30",
+	"BEGIN; INSERT INTO regions VALUES (9, 'west'); SAVEPOINT a; INSERT INTO regions VALUES (9, 'again'); ROLLBACK TO a; INSERT INTO regions " .
+	"VALUES (10, 'up'); RELEASE a; COMMIT; SELECT * FROM regions ORDER BY 1",
+	"BEGIN; UPDATE orders SET note = 'a' WHERE tenant = 6; SAVEPOINT s; UPDATE orders SET note = 'b' WHERE tenant = 6; ROLLBACK TO s; COMMIT; " .
+	"SELECT note FROM orders WHERE tenant = 6",
+	"BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM orders; INSERT INTO orders (tenant, id) VALUES (40, 1); SELECT count(*) FROM " .
+	"orders; COMMIT",
 	"BEGIN READ ONLY; UPDATE orders SET note = 'x' WHERE tenant = 1; ROLLBACK",
 	# prepared statements and cursors
-	"PREPARE p (int) AS SELECT id, note FROM orders WHERE tenant = \$1 ORDER BY id; EXECUTE p(2); EXECUTE p(3); EXECUTE p(4); EXECUTE p(5); EXECUTE p(6); EXECUTE p(7); EXECUTE p(8); DEALLOCATE p",
-	"PREPARE u (int, text) AS UPDATE orders SET note = \$2 WHERE tenant = \$1 AND id = 1; EXECUTE u(2, 'p'); EXECUTE u(3, 'q'); DEALLOCATE u; SELECT note FROM orders WHERE id = 1 AND tenant IN (2, 3) ORDER BY 1",
+	"PREPARE p (int) AS SELECT id, note FROM orders WHERE tenant = \$1 ORDER BY id; EXECUTE p(2); EXECUTE p(3); EXECUTE p(4); EXECUTE p(5); " .
+		"EXECUTE p(6); EXECUTE p(7); EXECUTE p(8); DEALLOCATE p",
+	"PREPARE u (int, text) AS UPDATE orders SET note = \$2 WHERE tenant = \$1 AND id = 1; EXECUTE u(2, 'p'); EXECUTE u(3, 'q'); DEALLOCATE u; " .
+	"SELECT note FROM orders WHERE id = 1 AND tenant IN (2, 3) ORDER BY 1",
 	"BEGIN; DECLARE c CURSOR FOR SELECT tenant, id FROM orders ORDER BY 1, 2; FETCH 3 FROM c; FETCH 2 FROM c; CLOSE c; COMMIT",
-	"BEGIN; DECLARE c SCROLL CURSOR FOR SELECT id FROM orders WHERE tenant = 2 ORDER BY id; FETCH 2 FROM c; FETCH BACKWARD 1 FROM c; FETCH LAST FROM c; COMMIT",
+	"BEGIN; DECLARE c SCROLL CURSOR FOR SELECT id FROM orders WHERE tenant = 2 ORDER BY id; FETCH 2 FROM c; FETCH BACKWARD 1 FROM c; FETCH LAST " .
+	"FROM c; COMMIT",
 	# row locks
 	"BEGIN; SELECT id FROM orders WHERE tenant = 3 ORDER BY id FOR UPDATE; COMMIT",
 	"BEGIN; SELECT tenant, id FROM orders WHERE id = 1 ORDER BY 1 FOR SHARE; COMMIT",
 	# temporary tables mixed in
-	"CREATE TEMP TABLE mine (tenant int, mark text); INSERT INTO mine VALUES (1, 'one'), (2, 'two'), (99, 'none'); SELECT m.mark, count(o.id) FROM mine m LEFT JOIN orders o ON o.tenant = m.tenant GROUP BY m.mark ORDER BY 1; INSERT INTO mine SELECT tenant, note FROM orders WHERE tenant = 3; SELECT * FROM mine ORDER BY 1, 2; INSERT INTO orders (tenant, id, note) SELECT tenant + 50, 1, mark FROM mine WHERE tenant <= 2; SELECT tenant, note FROM orders WHERE tenant > 50 ORDER BY 1; UPDATE mine SET mark = o.note FROM orders o WHERE o.tenant = mine.tenant AND o.id = 1; SELECT * FROM mine ORDER BY 1, 2; DELETE FROM mine USING orders o WHERE o.tenant = mine.tenant; SELECT * FROM mine; DROP TABLE mine",
+	"CREATE TEMP TABLE mine (tenant int, mark text); INSERT INTO mine VALUES (1, 'one'), (2, 'two'), (99, 'none'); SELECT m.mark, count(o.id) " .
+		"FROM mine m LEFT JOIN orders o ON o.tenant = m.tenant GROUP BY m.mark ORDER BY 1; INSERT INTO mine SELECT tenant, note FROM orders WHERE " .
+		"tenant = 3; SELECT * FROM mine ORDER BY 1, 2; INSERT INTO orders (tenant, id, note) SELECT tenant + 50, 1, mark FROM mine WHERE tenant " .
+		"<= 2; SELECT tenant, note FROM orders WHERE tenant > 50 ORDER BY 1; UPDATE mine SET mark = o.note FROM orders o WHERE o.tenant = " .
+		"mine.tenant AND o.id = 1; SELECT * FROM mine ORDER BY 1, 2; DELETE FROM mine USING orders o WHERE o.tenant = mine.tenant; SELECT * FROM " .
+		"mine; DROP TABLE mine",
 	# functions
-	"DO \$\$ DECLARE n int; BEGIN FOR i IN 1..3 LOOP SELECT count(*) INTO n FROM orders WHERE tenant = i; UPDATE regions SET name = 'r' || n WHERE id = i; END LOOP; END \$\$; SELECT * FROM regions ORDER BY 1",
-	"DO \$\$ BEGIN INSERT INTO regions VALUES (1, 'dup'); EXCEPTION WHEN unique_violation THEN INSERT INTO regions VALUES (77, 'caught'); END \$\$; SELECT name FROM regions WHERE id = 77");
+	"DO \$\$ DECLARE n int; BEGIN FOR i IN 1..3 LOOP SELECT count(*) INTO n FROM orders WHERE tenant = i; UPDATE regions SET name = 'r' || n " .
+		"WHERE id = i; END LOOP; END \$\$; SELECT * FROM regions ORDER BY 1",
+	"DO \$\$ BEGIN INSERT INTO regions VALUES (1, 'dup'); EXCEPTION WHEN unique_violation THEN INSERT INTO regions VALUES (77, 'caught'); END " .
+	"\$\$; SELECT name FROM regions WHERE id = 77");
 
 # The tables are there before the cluster grows; they are sharded through a node that is not the config node.
 $c->start_nodes('s1');
@@ -123,7 +145,8 @@ sub answer
 {
 	my ($conninfo, $sql) = @_;
 	my ($out, $err) = ('', '');
-	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=sqlstate', '-d', $conninfo ], '<', \"SET client_min_messages = warning; SET timezone = 'UTC';\n$sql;\n", '>', \$out, '2>', \$err,
+	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=sqlstate', '-d', $conninfo ], '<',
+		\"SET client_min_messages = warning; SET timezone = 'UTC';\n$sql;\n", '>', \$out, '2>', \$err,
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	my @lines = split /\n/, $out;
 	@lines = sort @lines unless $sql =~ /ORDER BY|BEGIN|;/;

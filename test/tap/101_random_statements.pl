@@ -1,6 +1,6 @@
-# Random SELECTs over sharded, colocated and placed tables answer from every node as on a plain server (doc/design.md#statements): joins of all kinds, subqueries in
-# every place, aggregates, windows, set operations, CTEs, with keys pinned, half pinned and not at all. TESSERA_SEED repeats a run; TESSERA_STATEMENTS
-# is how many.
+# Random SELECTs over sharded, colocated and placed tables answer from every node as on a plain server (doc/design.md#statements): joins of all kinds,
+# subqueries in every place, aggregates, windows, set operations, CTEs, with keys pinned, half pinned and not at all. TESSERA_SEED repeats a run;
+# TESSERA_STATEMENTS is how many.
 use strict;
 use warnings;
 
@@ -53,7 +53,8 @@ sub condition
 	return "$left IS " . pick('', 'NOT ') . 'DISTINCT FROM ' . pick(@aliases) . '.k' if $kind < 0.73;
 	return pick(@aliases) . ".s = 's" . int(rand 5) . "'" if $kind < 0.78;
 	return '(' . condition($depth - 1, @aliases) . pick(' OR ', ' AND ') . condition($depth - 1, @aliases) . ')' if $kind < 0.86 && $depth > 0;
-	return 'CASE WHEN ' . condition(0, @aliases) . ' THEN ' . condition(0, @aliases) . ' ELSE ' . condition(0, @aliases) . ' END' if $kind < 0.89 && $depth > 0;
+	return 'CASE WHEN ' . condition(0, @aliases) . ' THEN ' . condition(0, @aliases) . ' ELSE ' . condition(0, @aliases) . ' END'
+		if $kind < 0.89 && $depth > 0;
 	return "$left = 1" if $depth <= 0;
 	my $inner = 'q' . ++$alias;
 	my $from = source($depth - 1, 0);
@@ -72,16 +73,20 @@ sub source
 	my $inner = 'q' . ++$alias;
 	my $kind = rand;
 
-	return "(SELECT k, id, x, s FROM " . pick(@tables) . " $inner WHERE " . conditions($depth - 1, $inner, $lateral ? @outer : ()) . ')' if $kind < 0.35;
-	return "(SELECT $inner.k, count(*)::int AS id, sum($inner.x)::int AS x, min($inner.s) AS s FROM " . source($depth - 1, 0) . " $inner WHERE " . conditions(0, $inner)
+	return "(SELECT k, id, x, s FROM " . pick(@tables) . " $inner WHERE " . conditions($depth - 1, $inner, $lateral ? @outer : ()) . ')'
+		if $kind < 0.35;
+	return "(SELECT $inner.k, count(*)::int AS id, sum($inner.x)::int AS x, min($inner.s) AS s FROM " . source($depth - 1, 0) . " $inner WHERE " .
+		conditions(0, $inner)
 	  . " GROUP BY $inner.k" . (chance(0.3) ? ' HAVING count(*) > 1' : '') . ')' if $kind < 0.55;
 	return "(SELECT DISTINCT k, id, x, s FROM " . source($depth - 1, 0) . " $inner)" if $kind < 0.63;
-	return "(SELECT k, id, row_number() OVER (PARTITION BY " . pick('k', 'id') . " ORDER BY k, id, x, s)::int AS x, s FROM " . source($depth - 1, 0) . " $inner)" if $kind < 0.71;
+	return "(SELECT k, id, row_number() OVER (PARTITION BY " . pick('k', 'id') . " ORDER BY k, id, x, s)::int AS x, s FROM " . source($depth - 1, 0) .
+		" $inner)" if $kind < 0.71;
 	return "(SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $inner ORDER BY k, id, x, s LIMIT " . constant() . ')' if $kind < 0.79;
 	my $other = 'q' . ++$alias;
 	# a branch of UNION ALL without a condition is planned otherwise
 	my ($where, $other_where) = map { chance(0.4) ? '' : ' WHERE ' . conditions(0, $_) } $inner, $other;
-	return "(SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $inner$where" . pick(' UNION ALL ', ' UNION ALL ', ' UNION ', ' INTERSECT ', ' EXCEPT ')
+	return "(SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $inner$where" .
+		pick(' UNION ALL ', ' UNION ALL ', ' UNION ', ' INTERSECT ', ' EXCEPT ')
 	  . "SELECT k, id, x, s FROM " . source($depth - 1, 0) . " $other$other_where)";
 }
 
@@ -97,9 +102,11 @@ sub joined
 		my $join = pick('JOIN', 'JOIN', 'LEFT JOIN', 'LEFT JOIN', 'RIGHT JOIN', 'FULL JOIN');
 		my $lateral = $join =~ /^(JOIN|LEFT JOIN)$/ && chance(0.15);
 		# FULL JOIN wants conditions that can be merged or hashed
-		my $on = $join eq 'FULL JOIN' ? "$next.k = " . pick(@aliases) . '.k' : join(' AND ', chance(0.7) ? "$next.k = " . pick(@aliases) . '.k' : (), condition($depth - 1, $next, @aliases));
+		my $on = $join eq 'FULL JOIN' ? "$next.k = " . pick(@aliases) . '.k' :
+			join(' AND ', chance(0.7) ? "$next.k = " . pick(@aliases) . '.k' : (), condition($depth - 1, $next, @aliases));
 		$sql = "($sql)" if @aliases > 1 && chance(0.2);
-		$sql .= " $join " . ($lateral ? 'LATERAL ' . do { my $q = source(1, 1, @aliases); $q =~ /^\(/ ? $q : "(SELECT * FROM $q)" } : source($depth - 1, 0)) . " $next ON $on";
+		$sql .= " $join " . ($lateral ? 'LATERAL ' . do { my $q = source(1, 1, @aliases); $q =~ /^\(/ ? $q : "(SELECT * FROM $q)" } :
+			source($depth - 1, 0)) . " $next ON $on";
 		push @aliases, $next;
 	}
 	return ($sql, @aliases);
@@ -114,13 +121,17 @@ sub statement
 	my $one = pick(@aliases);
 	my $other = pick(@aliases);
 
-	return "SELECT $one.k, count(*), sum($other.x), min($other.s), count(DISTINCT $other.id) FROM $from$where GROUP BY $one.k" . (chance(0.3) ? " HAVING count(*) > 1" : '') if $kind < 0.2;
+	return "SELECT $one.k, count(*), sum($other.x), min($other.s), count(DISTINCT $other.id) FROM $from$where GROUP BY $one.k" .
+		(chance(0.3) ? " HAVING count(*) > 1" : '') if $kind < 0.2;
 	return "SELECT count(*), sum($one.k * $other.id), max($other.s), bool_or($one.x > 2) FROM $from$where" if $kind < 0.35;
 	return "SELECT $one.k, $one.id, rank() OVER (PARTITION BY $other.k ORDER BY $one.k, $one.id) FROM $from$where" if $kind < 0.42;
-	return "SELECT $one.k, $one.id, (SELECT " . pick('count(*)', 'max(z.x)', 'min(z.s)') . " FROM " . pick(@tables) . " z WHERE z.k = $other.k" . (chance(0.4) ? " AND z.id = $one.id" : '') . ") FROM $from$where" if $kind < 0.55;
-	return "WITH w AS (SELECT $one.k, $other.id, $one.x, $other.s FROM $from$where) SELECT w.*, v.k FROM w " . pick('JOIN', 'LEFT JOIN') . ' ' . pick(@tables) . ' v ON v.k = w.k AND ' . condition(0, 'v', 'w') if $kind < 0.65;
+	return "SELECT $one.k, $one.id, (SELECT " . pick('count(*)', 'max(z.x)', 'min(z.s)') . " FROM " . pick(@tables) . " z WHERE z.k = $other.k" .
+		(chance(0.4) ? " AND z.id = $one.id" : '') . ") FROM $from$where" if $kind < 0.55;
+	return "WITH w AS (SELECT $one.k, $other.id, $one.x, $other.s FROM $from$where) SELECT w.*, v.k FROM w " . pick('JOIN', 'LEFT JOIN') . ' ' .
+		pick(@tables) . ' v ON v.k = w.k AND ' . condition(0, 'v', 'w') if $kind < 0.65;
 	return "SELECT DISTINCT $one.k, $other.s FROM $from$where" if $kind < 0.72;
-	return "SELECT $one.k, $other.id, $one.s FROM $from$where ORDER BY 1 DESC NULLS LAST, 2, 3 LIMIT " . constant() . ' OFFSET ' . int(rand 3) if $kind < 0.8;
+	return "SELECT $one.k, $other.id, $one.s FROM $from$where ORDER BY 1 DESC NULLS LAST, 2, 3 LIMIT " . constant() . ' OFFSET ' . int(rand 3)
+		if $kind < 0.8;
 	return 'SELECT ' . join(', ', map { "$_.k, $_.id, $_.x" } @aliases) . " FROM $from$where";
 }
 
@@ -151,7 +162,8 @@ my $c = TesseraCluster->new('random');
 $c->start_nodes('s1');
 $c->query('s1', $schema);
 $c->create(shards => 3);
-$c->query('s1', "SELECT tessera.shard_table('a', 'k', 'hash', chunks => 7); SELECT tessera.shard_table('b', 'k', 'hash', colocate_with => 'a'); SELECT tessera.shard_table('d', 'k', 'hash', chunks => 5)");
+$c->query('s1', "SELECT tessera.shard_table('a', 'k', 'hash', chunks => 7); SELECT tessera.shard_table('b', 'k', 'hash', colocate_with => 'a'); " .
+	"SELECT tessera.shard_table('d', 'k', 'hash', chunks => 5)");
 $c->query('s2', $rows);
 $c->plain_query($schema);
 $c->plain_query($rows);

@@ -1,5 +1,5 @@
-# A router that takes a table for placed while it has joined a group (colocate_with, done on another node) must not write through the version of that group
-# which it told for another table: rows would land on a shard that does not own them (S16, S17).
+# A router that takes a table for placed while it has joined a group (colocate_with, done on another node) must not write through the version of that
+# group which it told for another table: rows would land on a shard that does not own them (S16, S17).
 use strict;
 use warnings;
 

@@ -1,5 +1,6 @@
-# Modifications through views (doc/design.md#views-named-again): automatically updatable ones, nested ones, with check options, security barriers, INSTEAD OF triggers
-# and rules, with the owner's and with the invoker's rights. The same script runs on a plain server and from two nodes, and answers and SQLSTATEs are compared.
+# Modifications through views (doc/design.md#views-named-again): automatically updatable ones, nested ones, with check options, security barriers,
+# INSTEAD OF triggers and rules, with the owner's and with the invoker's rights. The same script runs on a plain server and from two nodes, and
+# answers and SQLSTATEs are compared.
 use strict;
 use warnings;
 
@@ -67,7 +68,8 @@ my @script = (
 	q{INSERT INTO v1 (k, id, vv) VALUES (23, 1, 'one') RETURNING uv},
 	q{INSERT INTO v1 (k, id, vv) SELECT k, 50, vv FROM v1 WHERE id = 2 AND k < 5 RETURNING k, vv},
 	q{INSERT INTO v1 (k, id, vv) VALUES (23, 1, 'again') ON CONFLICT (k, id) DO UPDATE SET vv = excluded.vv || v1.uv RETURNING vv},
-	q{INSERT INTO v1 (k, id, vv) VALUES (23, 1, 'a'), (24, 1, 'b'), (20, 1, 'c') ON CONFLICT (k, id) DO UPDATE SET vv = excluded.vv || v1.uv WHERE v1.id = 1 RETURNING vv},
+	q{INSERT INTO v1 (k, id, vv) VALUES (23, 1, 'a'), (24, 1, 'b'), (20, 1, 'c') ON CONFLICT (k, id) DO UPDATE SET vv = excluded.vv || v1.uv } .
+	q{WHERE v1.id = 1 RETURNING vv},
 	q{INSERT INTO v1 (k, id) VALUES (23, 1) ON CONFLICT DO NOTHING},
 	q{UPDATE v_hidden SET v = 'hid' WHERE kk = 5 RETURNING *},
 	q{UPDATE v_hidden SET v = 'hid' WHERE ident = 1},
@@ -106,7 +108,8 @@ my @script = (
 	# a hidden column whose default is no constant: the statement goes to the table itself
 	q{INSERT INTO v_tz VALUES (1, 'a'), (2, 'b') ON CONFLICT (k) DO UPDATE SET v = excluded.v || v_tz.v RETURNING *},
 	q{INSERT INTO v_tz VALUES (1, 'c'), (3, 'd') ON CONFLICT (k) DO UPDATE SET v = excluded.v || v_tz.v RETURNING *},
-	q{INSERT INTO v_tzz AS z (k, v) SELECT k, v || 'e' FROM v_tz ON CONFLICT (k) DO UPDATE SET v = excluded.v || z.v WHERE excluded.k > 1 RETURNING *},
+	q{INSERT INTO v_tzz AS z (k, v) SELECT k, v || 'e' FROM v_tz ON CONFLICT (k) DO UPDATE SET v = excluded.v || z.v WHERE } .
+	q{excluded.k > 1 RETURNING *},
 	q{UPDATE v_join SET v = 'j', name = 'jn' WHERE k = 2 RETURNING *},
 	q{UPDATE v_join SET v = 'jj' WHERE id = 1 RETURNING k, v},
 	q{INSERT INTO v_join (k, id, v) VALUES (1, 70, 'joined'), (40, 1, 'unjoined')},
@@ -120,8 +123,10 @@ my @script = (
 	q{UPDATE v_also SET v = 'al' WHERE k = 7 AND id = 2},
 	q{WITH u AS (UPDATE v_check SET v = 'cte' WHERE k = 3 RETURNING id, v) SELECT * FROM u},
 	q{WITH u AS (UPDATE v_check SET n = 1000 WHERE k = 3 RETURNING id, v) SELECT * FROM u},
-	q{PREPARE p (int, text) AS UPDATE v_check SET v = $2 WHERE k = $1 AND id = 1 RETURNING v; EXECUTE p(3,'a'); EXECUTE p(4,'b'); EXECUTE p(5,'b'); EXECUTE p(6,'c'); EXECUTE p(7,'d'); EXECUTE p(10,'e'); EXECUTE p(11,'e')},
-	q{PREPARE q (int, text) AS INSERT INTO v_pl VALUES ($1, $2) RETURNING *; EXECUTE q(61,'a'); EXECUTE q(62,'b'); SET ROLE bob; EXECUTE q(63, 'c'); RESET ROLE; EXECUTE q(64,'b')},
+	q{PREPARE p (int, text) AS UPDATE v_check SET v = $2 WHERE k = $1 AND id = 1 RETURNING v; EXECUTE p(3,'a'); EXECUTE p(4,'b'); EXECUTE } .
+	q{p(5,'b'); EXECUTE p(6,'c'); EXECUTE p(7,'d'); EXECUTE p(10,'e'); EXECUTE p(11,'e')},
+	q{PREPARE q (int, text) AS INSERT INTO v_pl VALUES ($1, $2) RETURNING *; EXECUTE q(61,'a'); EXECUTE q(62,'b'); SET ROLE bob; EXECUTE q(63, } .
+	q{'c'); RESET ROLE; EXECUTE q(64,'b')},
 	q{SET ROLE bob; INSERT INTO v_tw VALUES (1, 'bob'), (2, 'b2'), (3, 'b3') RETURNING *},
 	q{SET ROLE bob; INSERT INTO v_tw VALUES (4, 'four') RETURNING *},
 	q{SET ROLE bob; UPDATE v_tw SET name = 'new' WHERE k = 2 RETURNING *},
@@ -170,6 +175,7 @@ foreach my $name ('s1', 's2')
 
 # What a check option refuses is refused by the shard's own view, not by the router.
 my ($key) = grep { $c->query('s2', "SELECT tessera.range_owner('t1', $_)") ne 's2' } 1 .. 50;
-like($c->error('s2', "INSERT INTO v_check VALUES ($key, 1, 'x', 500)"), qr/44000.*v_check.*node "s/s, 'the check option is that of the view on the shard');
+like($c->error('s2', "INSERT INTO v_check VALUES ($key, 1, 'x', 500)"), qr/44000.*v_check.*node "s/s,
+	'the check option is that of the view on the shard');
 
 done_testing();

@@ -1,5 +1,5 @@
-# Materialized views over tables of the cluster (doc/design.md#matviews): every node has them, the shard of their schema has the rows, and REFRESH from any node computes them from all
-# shards. The same script runs on a plain server and from two nodes, and answers and SQLSTATEs are compared.
+# Materialized views over tables of the cluster (doc/design.md#matviews): every node has them, the shard of their schema has the rows, and REFRESH
+# from any node computes them from all shards. The same script runs on a plain server and from two nodes, and answers and SQLSTATEs are compared.
 use strict;
 use warnings;
 
@@ -32,7 +32,8 @@ my @script = (
 	q{SELECT s FROM m1 WHERE k = 3},
 	q{CREATE UNIQUE INDEX m1_k ON m1 (k)},
 	q{SELECT c FROM m1 WHERE k = 4},
-	q{BEGIN; INSERT INTO t1 VALUES (99, 1, 'x', 1); REFRESH MATERIALIZED VIEW m1; SELECT * FROM m1 WHERE k = 99; ROLLBACK; SELECT * FROM m1 WHERE k = 99},
+	q{BEGIN; INSERT INTO t1 VALUES (99, 1, 'x', 1); REFRESH MATERIALIZED VIEW m1; SELECT * FROM m1 WHERE k = 99; ROLLBACK; SELECT * FROM m1 WHERE } .
+	q{k = 99},
 	q{BEGIN; INSERT INTO t1 VALUES (98, 1, 'x', 1); REFRESH MATERIALIZED VIEW m1; COMMIT; SELECT * FROM m1 WHERE k = 98},
 	q{INSERT INTO m1 VALUES (1, 1, 1)},
 	q{UPDATE m1 SET c = 1},
@@ -80,8 +81,10 @@ $session->query('REFRESH MATERIALIZED VIEW held');
 $session->query('ROLLBACK');
 is(scalar($session->query('SELECT 17')), '17', 'the next statement after a failed REFRESH is itself');
 $session->quit;
-$c->query('s1', "CREATE FUNCTION counts() RETURNS event_trigger LANGUAGE plpgsql AS \$\$ DECLARE n int; BEGIN SELECT 17 INTO n; IF n <> 17 THEN RAISE EXCEPTION 'not 17 but %', n; END IF; END \$\$");
-$c->query('s1', 'CREATE EVENT TRIGGER counts ON ddl_command_start EXECUTE FUNCTION counts(); INSERT INTO t1 VALUES (1, 1), (2, 1); REFRESH MATERIALIZED VIEW held; DROP EVENT TRIGGER counts');
+$c->query('s1', "CREATE FUNCTION counts() RETURNS event_trigger LANGUAGE plpgsql AS \$\$ DECLARE n int; BEGIN SELECT 17 INTO n; IF n <> 17 THEN " .
+	"RAISE EXCEPTION 'not 17 but %', n; END IF; END \$\$");
+$c->query('s1', 'CREATE EVENT TRIGGER counts ON ddl_command_start EXECUTE FUNCTION counts(); INSERT INTO t1 VALUES (1, 1), (2, 1); REFRESH ' .
+	'MATERIALIZED VIEW held; DROP EVENT TRIGGER counts');
 is($c->query('s2', 'SELECT n FROM held'), '2', 'and REFRESH finds its rows behind an event trigger that has statements of its own');
 $c->query('s1', 'DROP MATERIALIZED VIEW held; DROP FUNCTION counts; DELETE FROM t1');
 
@@ -95,7 +98,8 @@ like($c->error('s3', 'REFRESH MATERIALIZED VIEW mine'), qr/42501.*t1/, 'its quer
 $c->query('s2', 'GRANT SELECT ON t1 TO bob');
 $c->query('s1', 'INSERT INTO t1 SELECT g, 1 FROM generate_series(1, 20) g');
 $c->query('s3', 'REFRESH MATERIALIZED VIEW mine');
-is(join(',', map { $c->query($_, 'SET ROLE bob; SELECT count(*), max(k) FROM mine') } $c->names), '20|20,20|20,20|20', 'then it is there for all nodes');
+is(join(',', map { $c->query($_, 'SET ROLE bob; SELECT count(*), max(k) FROM mine') } $c->names), '20|20,20|20,20|20',
+	'then it is there for all nodes');
 like($c->error('s3', 'REFRESH MATERIALIZED VIEW CONCURRENTLY mine'), qr/0A000/, 'CONCURRENTLY is refused');
 like($c->error('s3', "SELECT tessera.shard_table('mine', 'k')"), qr/ERROR/, 'it cannot be sharded');
 

@@ -1,5 +1,6 @@
-# Cursors over rows of other nodes show the rows as they are when they are opened, whatever the same transaction does before it fetches: as on a plain server, from
-# the node that has the rows, another shard and a router. A move between the two gives the old rows or asks for a retry. Tables that a cursor reads are in use.
+# Cursors over rows of other nodes show the rows as they are when they are opened, whatever the same transaction does before it fetches: as on a plain
+# server, from the node that has the rows, another shard and a router. A move between the two gives the old rows or asks for a retry. Tables that a
+# cursor reads are in use.
 use strict;
 use warnings;
 
@@ -51,8 +52,10 @@ SQL
 # What the session does between the opening of the cursor and the fetch.
 my @changes = (
 	q{UPDATE t SET n = n + 1000},
-	q{UPDATE t SET n = n + 1000 WHERE k = 4; DELETE FROM t WHERE k = 14 AND id = 1; INSERT INTO t VALUES (4, 8, 'x'), (14, 8, 'x'); SELECT count(*) FROM t},
-	q{UPDATE u SET w = 3; SELECT sum(n) FROM t JOIN u ON u.w = t.k; SAVEPOINT s; DELETE FROM t WHERE id = 2; ROLLBACK TO s; UPDATE t SET n = 0 WHERE id = 3; SELECT count(*) FROM u},
+	q{UPDATE t SET n = n + 1000 WHERE k = 4; DELETE FROM t WHERE k = 14 AND id = 1; INSERT INTO t VALUES (4, 8, 'x'), (14, 8, 'x'); SELECT } .
+	q{count(*) FROM t},
+	q{UPDATE u SET w = 3; SELECT sum(n) FROM t JOIN u ON u.w = t.k; SAVEPOINT s; DELETE FROM t WHERE id = 2; ROLLBACK TO s; UPDATE t SET n = 0 } .
+	q{WHERE id = 3; SELECT count(*) FROM u},
 );
 # Queries of cursors: one shard, all shards, joins of several scans, scans that take values from other rows, row locks.
 my @queries = (
@@ -76,22 +79,29 @@ foreach my $query (@queries)
 	# Rows are locked all at once by the first fetch.
 	my $between = $query =~ /FOR (UPDATE|SHARE)/ ? '' : 'UPDATE t SET n = n - 1; ';
 	push @script, "BEGIN; DECLARE c CURSOR FOR $query; $_; FETCH 2 FROM c; ${between}FETCH ALL FROM c; ROLLBACK" foreach @changes;
-	push @script, "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; BEGIN; DECLARE c CURSOR FOR $query; $changes[0]; FETCH ALL FROM c; ROLLBACK";
+	push @script, "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; BEGIN; DECLARE c CURSOR FOR $query; " .
+		"$changes[0]; FETCH ALL FROM c; ROLLBACK";
 	push @script, "BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR $query; $changes[1]; FETCH ALL FROM c; ROLLBACK";
 	next if $between eq '';
-	push @script, "BEGIN; UPDATE t SET n = n + 1 WHERE k = 4; SAVEPOINT a; DECLARE c CURSOR FOR $query; UPDATE t SET n = n + 1; RELEASE a; FETCH 1 FROM c; UPDATE t SET n = n + 1; FETCH ALL FROM c; ROLLBACK";
-	push @script, "BEGIN; DECLARE c SCROLL CURSOR FOR $query; $changes[0]; FETCH LAST FROM c; FETCH FIRST FROM c; $changes[1]; FETCH ALL FROM c; MOVE ABSOLUTE 0 FROM c; FETCH ALL FROM c; ROLLBACK";
+	push @script, "BEGIN; UPDATE t SET n = n + 1 WHERE k = 4; SAVEPOINT a; DECLARE c CURSOR FOR $query; UPDATE t SET n = n + 1; RELEASE a; FETCH " .
+		"1 FROM c; UPDATE t SET n = n + 1; FETCH ALL FROM c; ROLLBACK";
+	push @script, "BEGIN; DECLARE c SCROLL CURSOR FOR $query; $changes[0]; FETCH LAST FROM c; FETCH FIRST FROM c; $changes[1]; FETCH ALL FROM c; " .
+		"MOVE ABSOLUTE 0 FROM c; FETCH ALL FROM c; ROLLBACK";
 	push @script, "BEGIN; DECLARE c CURSOR WITH HOLD FOR $query; UPDATE t SET n = n + 1; COMMIT; UPDATE t SET n = n - 1; FETCH ALL FROM c";
 }
 push @script,
-	q{BEGIN; SELECT climbs(4, 4); ROLLBACK}, q{BEGIN; SELECT climbs(14, 14); ROLLBACK}, q{BEGIN; SELECT climbs(8, 12); SELECT climbs(1, 20); ROLLBACK},
+	q{BEGIN; SELECT climbs(4, 4); ROLLBACK}, q{BEGIN; SELECT climbs(14, 14); ROLLBACK},
+	q{BEGIN; SELECT climbs(8, 12); SELECT climbs(1, 20); ROLLBACK},
 	q{BEGIN; SELECT two_cursors(1); SELECT two_cursors(14); ROLLBACK},
 	q{CALL commits(4, 4); CALL commits(14, 14); CALL commits(9, 12); SELECT k, id, n FROM t ORDER BY k, id},
-	q{BEGIN; DECLARE a CURSOR FOR SELECT n FROM t, u WHERE u.w = t.k ORDER BY 1; UPDATE t SET n = n + 1; DECLARE b CURSOR FOR SELECT n FROM t, u WHERE u.w = t.k ORDER BY 1; UPDATE t SET n = n + 1; FETCH 3 FROM b; FETCH 3 FROM a; CLOSE a; UPDATE t SET n = n + 1; FETCH 3 FROM b; ROLLBACK},
-	q{BEGIN; DECLARE c CURSOR FOR SELECT n FROM t WHERE k = 14; CLOSE c; DECLARE c CURSOR FOR SELECT n FROM t; CLOSE c; SELECT count(*) FROM t WHERE k = 14; COMMIT},
+	q{BEGIN; DECLARE a CURSOR FOR SELECT n FROM t, u WHERE u.w = t.k ORDER BY 1; UPDATE t SET n = n + 1; DECLARE b CURSOR FOR SELECT n FROM t, u } .
+	q{WHERE u.w = t.k ORDER BY 1; UPDATE t SET n = n + 1; FETCH 3 FROM b; FETCH 3 FROM a; CLOSE a; UPDATE t SET n = n + 1; FETCH 3 FROM b; ROLLBACK},
+	q{BEGIN; DECLARE c CURSOR FOR SELECT n FROM t WHERE k = 14; CLOSE c; DECLARE c CURSOR FOR SELECT n FROM t; CLOSE c; SELECT count(*) FROM t } .
+	q{WHERE k = 14; COMMIT},
 	q{BEGIN; DECLARE c CURSOR FOR SELECT 1 / (id - 3) FROM t WHERE k = 14; FETCH ALL FROM c; ROLLBACK; SELECT count(*) FROM t WHERE k = 14};
 # In use.
-foreach my $query (q{SELECT n FROM t WHERE k = 4}, q{SELECT n FROM t WHERE k = 14}, q{SELECT n FROM t}, q{SELECT t.n FROM t, u WHERE u.w = t.k}, q{SELECT n FROM t WHERE k = 14 FOR UPDATE})
+foreach my $query (q{SELECT n FROM t WHERE k = 4}, q{SELECT n FROM t WHERE k = 14}, q{SELECT n FROM t}, q{SELECT t.n FROM t, u WHERE u.w = t.k},
+	q{SELECT n FROM t WHERE k = 14 FOR UPDATE})
 {
 	push @script, map { "BEGIN; DECLARE c CURSOR FOR $query; $_; ROLLBACK" } 'ALTER TABLE t ADD COLUMN z int', 'DROP TABLE t', 'TRUNCATE t';
 	push @script, "BEGIN; DECLARE c CURSOR FOR $query; MOVE 1 FROM c; CLOSE c; ALTER TABLE t ADD COLUMN z int; ROLLBACK";

@@ -1,8 +1,10 @@
-# Random writes do as on a plain server, from a shard and from a router (doc/design.md#statements): INSERT of all kinds of sources with ON CONFLICT, UPDATE, DELETE, MERGE, several of
-# them in WITH, through views, with RETURNING, in transactions with savepoints that go wrong. What a node refuses as not supported is left out on the plain server. Answers
-# are compared statement by statement, the tables at the end. TESSERA_SEED repeats a run; TESSERA_STATEMENTS is how many.
+# Random writes do as on a plain server, from a shard and from a router (doc/design.md#statements): INSERT of all kinds of sources with ON CONFLICT,
+# UPDATE, DELETE, MERGE, several of them in WITH, through views, with RETURNING, in transactions with savepoints that go wrong. What a node refuses as
+# not supported is left out on the plain server. Answers are compared statement by statement, the tables at the end. TESSERA_SEED repeats a run;
+# TESSERA_STATEMENTS is how many.
 #
-# Nothing may depend on an order that SQL does not fix: sources are sorted, the parts of a statement modify different tables, and which of several errors is raised is not compared.
+# Nothing may depend on an order that SQL does not fix: sources are sorted, the parts of a statement modify different tables, and which of several
+# errors is raised is not compared.
 use strict;
 use warnings;
 
@@ -16,7 +18,8 @@ srand($seed);
 note "seed $seed";
 
 my $schema = <<'SQL';
-CREATE TABLE a (junk int, k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C" DEFAULT 'dflt', g int GENERATED ALWAYS AS (x * 2) STORED, PRIMARY KEY (k, id));
+CREATE TABLE a (junk int, k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C" DEFAULT 'dflt', g int GENERATED ALWAYS AS (x * 2) STORED,
+  PRIMARY KEY (k, id));
 ALTER TABLE a DROP COLUMN junk;
 CREATE TABLE b (k int NOT NULL, id int NOT NULL, x int CHECK (x < 1000), s text COLLATE "C", PRIMARY KEY (k, id));
 CREATE TABLE d (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (k));
@@ -33,8 +36,10 @@ CREATE FUNCTION plus(int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN RETU
 SQL
 my @rows = (
 	(map { "DELETE FROM $_" } qw(a b d p c n)),
-	q{INSERT INTO a SELECT k, i, CASE WHEN (k + i) % 5 > 0 THEN (k * i) % 7 END, 's' || (k + i) % 4 FROM generate_series(1, 12) k, generate_series(1, 3) i},
-	q{INSERT INTO b SELECT k, i, CASE WHEN (k * i) % 4 > 0 THEN (k + i) % 6 END, 's' || (k * i) % 5 FROM generate_series(3, 15) k, generate_series(1, 2) i},
+	q{INSERT INTO a SELECT k, i, CASE WHEN (k + i) % 5 > 0 THEN (k * i) % 7 END, 's' || (k + i) % 4 FROM generate_series(1, 12) k, } .
+	q{generate_series(1, 3) i},
+	q{INSERT INTO b SELECT k, i, CASE WHEN (k * i) % 4 > 0 THEN (k + i) % 6 END, 's' || (k * i) % 5 FROM generate_series(3, 15) k, } .
+	q{generate_series(1, 2) i},
 	q{INSERT INTO d SELECT k, k % 4, CASE WHEN k % 3 > 0 THEN k % 5 END, 's' || k % 3 FROM generate_series(2, 14) k},
 	q{INSERT INTO p SELECT CASE WHEN i % 4 > 0 THEN i END, i, i % 3, 's' || i % 6 FROM generate_series(1, 10) i},
 	q{INSERT INTO c SELECT k, 's' || (k + i) % 4, i, k % 4 FROM generate_series(1, 12) k, generate_series(1, 2) i},
@@ -70,7 +75,8 @@ sub condition
 	return "$q.x " . pick('<', '>', '<>') . ' ' . constant() if $kind < 0.65;
 	return "$q.s = 's" . int(rand 6) . "'" if $kind < 0.75;
 	return "$q.k BETWEEN " . constant() . ' AND ' . constant() if $kind < 0.82;
-	return "$q." . pick(qw(k x)) . pick('', ' NOT') . " IN (SELECT $z.k FROM " . pick(@readable) . " $z WHERE $z.id = " . constant() . ')' if $kind < 0.9;
+	return "$q." . pick(qw(k x)) . pick('', ' NOT') . " IN (SELECT $z.k FROM " . pick(@readable) . " $z WHERE $z.id = " . constant() . ')'
+		if $kind < 0.9;
 	return pick('', 'NOT ') . "EXISTS (SELECT FROM " . pick(@readable) . " $z WHERE $z.k = $q.k AND $z.x > 2)";
 }
 
@@ -83,11 +89,14 @@ sub source
 	my ($q, $z) = (new_alias(), new_alias());
 	my $kind = $depth > 0 ? rand : rand 0.5;
 	return "SELECT $q.k::int AS k, $q.id, $q.x, $q.s::text AS s FROM " . pick(@readable) . " $q" . where($q, 0.6) if $kind < 0.4;
-	return "SELECT k::int AS k, max(id) AS id, min(x) AS x, max(s)::text AS s FROM " . pick(@readable) . " $q" . where($q, 0.5) . ' GROUP BY k::int' if $kind < 0.5;
+	return "SELECT k::int AS k, max(id) AS id, min(x) AS x, max(s)::text AS s FROM " . pick(@readable) . " $q" . where($q, 0.5) . ' GROUP BY k::int'
+		if $kind < 0.5;
 	return "SELECT g AS k, g % 3 + 1 AS id, g % 6 AS x, 's' || g % 5 AS s FROM generate_series(" . constant() . ', 16) g' if $kind < 0.62;
-	return 'VALUES ' . join(', ', map { '(' . constant() . ', ' . (1 + int rand 4) . ', ' . pick('NULL', constant()) . ", 's" . int(rand 6) . "')" } 1 .. 1 + rand 4) if $kind < 0.75;
+	return 'VALUES ' . join(', ', map { '(' . constant() . ', ' . (1 + int rand 4) . ', ' . pick('NULL', constant()) . ", 's" . int(rand 6) .
+		"')" } 1 .. 1 + rand 4) if $kind < 0.75;
 	return source(0) . pick(' UNION ALL ', ' UNION ALL ', ' UNION ', ' EXCEPT ') . source(0) if $kind < 0.9;
-	return "SELECT $q.k::int AS k, $q.id, $z.x, $q.s::text AS s FROM " . pick(@readable) . " $q LEFT JOIN d $z ON $z.k = $q." . pick(qw(k id)) . where($q, 0.6);
+	return "SELECT $q.k::int AS k, $q.id, $z.x, $q.s::text AS s FROM " . pick(@readable) . " $q LEFT JOIN d $z ON $z.k = $q." . pick(qw(k id)) .
+		where($q, 0.6);
 }
 
 sub returning
@@ -107,7 +116,8 @@ sub insert
 	if (chance(0.3) && $table !~ /^v[bc]$/)
 	{
 		# several rows, or one, with defaults
-		my @lists = map { '(' . join(', ', constant(), 1 + int rand 5, pick('NULL', 'DEFAULT', constant(), plus_of()), "'s" . int(rand 6) . "'") . ')' } 1 .. pick(1, 1, 2, 4);
+		my @lists = map { '(' . join(', ', constant(), 1 + int rand 5, pick('NULL', 'DEFAULT', constant(), plus_of()), "'s" . int(rand 6) . "'") .
+			')' } 1 .. pick(1, 1, 2, 4);
 		$sql .= ' (k, id, x, s) VALUES ' . join(', ', @lists);
 	}
 	elsif (chance(0.4)) { $sql .= " (s, id, k, x) SELECT s, id, k, x FROM ($rows) o (k, id, x, s) ORDER BY k, id, x, s"; }
@@ -151,14 +161,17 @@ sub delete_rows
 	my $q = pick($table, 'target');
 	my $z = new_alias();
 	my $using = chance(0.15);
-	return ("DELETE FROM $table" . ($q eq $table ? '' : " AS $q") . ($using ? " USING d $z WHERE $z.k = $q.k AND " : ' WHERE ') . join(' AND ', map { condition($q) } 1 .. 2), $q);
+	return ("DELETE FROM $table" . ($q eq $table ? '' : " AS $q") . ($using ? " USING d $z WHERE $z.k = $q.k AND " : ' WHERE ') .
+		join(' AND ', map { condition($q) } 1 .. 2), $q);
 }
 
 sub merge
 {
 	my $k = constant();
-	return 'MERGE INTO ' . pick(qw(a b)) . ' m USING ' . pick("(SELECT * FROM d WHERE k = $k)", "(SELECT k, max(id) AS id, max(x) AS x, max(s) AS s FROM b WHERE k = $k GROUP BY k)", "(VALUES ($k, 1, 2, 's1'))")
-	  . " o (k, id, x, s) ON m.k = o.k AND m.id = 1 AND m.k = $k" . pick(' WHEN MATCHED AND m.x > 2 THEN DELETE', ' WHEN MATCHED THEN UPDATE SET x = o.x') . pick('', ' WHEN NOT MATCHED THEN INSERT (x, id, k, s) VALUES (o.x, 40, o.k, o.s)');
+	return 'MERGE INTO ' . pick(qw(a b)) . ' m USING ' . pick("(SELECT * FROM d WHERE k = $k)",
+		"(SELECT k, max(id) AS id, max(x) AS x, max(s) AS s FROM b WHERE k = $k GROUP BY k)", "(VALUES ($k, 1, 2, 's1'))")
+	  . " o (k, id, x, s) ON m.k = o.k AND m.id = 1 AND m.k = $k" . pick(' WHEN MATCHED AND m.x > 2 THEN DELETE',
+	  ' WHEN MATCHED THEN UPDATE SET x = o.x') . pick('', ' WHEN NOT MATCHED THEN INSERT (x, id, k, s) VALUES (o.x, 40, o.k, o.s)');
 }
 
 sub modification { my ($table) = @_; return pick(\&insert, \&update, \&delete_rows)->($table); }
@@ -178,8 +191,10 @@ sub parts
 	}
 	my $from = pick(@names);
 	my $base = $bases[0];
-	return 'WITH ' . join(', ', @with) . pick(" SELECT * FROM $from", " SELECT o.*, z.x FROM $from o LEFT JOIN d z ON z.k = o.k", " SELECT count(*), sum(x) FROM $from", " SELECT o.k FROM b o WHERE o.k IN (SELECT k FROM $from)",
-		" INSERT INTO $base (s, k, x, id) SELECT s, k, x, id + 50 FROM $from ORDER BY k, id, x, s ON CONFLICT DO NOTHING RETURNING k, s", " UPDATE $base SET x = 1 WHERE k = " . constant() . ' RETURNING k, x');
+	return 'WITH ' . join(', ', @with) . pick(" SELECT * FROM $from", " SELECT o.*, z.x FROM $from o LEFT JOIN d z ON z.k = o.k",
+		" SELECT count(*), sum(x) FROM $from", " SELECT o.k FROM b o WHERE o.k IN (SELECT k FROM $from)",
+		" INSERT INTO $base (s, k, x, id) SELECT s, k, x, id + 50 FROM $from ORDER BY k, id, x, s ON CONFLICT DO NOTHING RETURNING k, s",
+		" UPDATE $base SET x = 1 WHERE k = " . constant() . ' RETURNING k, x');
 }
 
 sub statement
@@ -201,7 +216,8 @@ sub script
 
 	while (@script < $wanted)
 	{
-		if (!$inside && chance(0.2)) { push @script, 'BEGIN' . pick('', ' ISOLATION LEVEL REPEATABLE READ', ' ISOLATION LEVEL SERIALIZABLE'); $inside = 1; }
+		if (!$inside && chance(0.2)) { push @script, 'BEGIN' . pick('', ' ISOLATION LEVEL REPEATABLE READ', ' ISOLATION LEVEL SERIALIZABLE');
+		$inside = 1; }
 		elsif ($inside && chance(0.25)) { push @script, pick('COMMIT', 'COMMIT', 'ROLLBACK'); $inside = 0; }
 		elsif ($inside && chance(0.2)) { push @script, 'SAVEPOINT here', statement(), 'ROLLBACK TO here'; }
 		else { push @script, statement(); }
@@ -212,7 +228,8 @@ sub script
 
 # ---- the comparison ----
 
-# One session runs all; each answer is its SQLSTATE, the number of rows, and the rows, sorted. An error in a transaction takes back its statement only.
+# One session runs all; each answer is its SQLSTATE, the number of rows, and the rows, sorted. An error in a transaction takes back its statement
+# only.
 sub answers
 {
 	my ($conninfo, @statements) = @_;
@@ -237,8 +254,10 @@ my $c = TesseraCluster->new('writes', settings => { 'tessera.orphan_cleanup_dela
 $c->start_nodes('s1');
 $c->query('s1', $schema);
 $c->create(shards => 2, routers => 1);
-$c->query('s1', "SELECT tessera.shard_table('a', 'k', 'hash', chunks => 6); SELECT tessera.shard_table('b', 'k', 'hash', colocate_with => 'a'); SELECT tessera.shard_table('d', 'k', 'hash', chunks => 5)");
-$c->query('s1', "SELECT tessera.shard_table('c', 'k, s'); SELECT tessera.shard_table('n', 'k'); SELECT tessera.move_range('c', (6, 's2'), tessera.maxkey(), 's2'); SELECT tessera.move_range('n', 4.5, 9, 's2')");
+$c->query('s1', "SELECT tessera.shard_table('a', 'k', 'hash', chunks => 6); SELECT tessera.shard_table('b', 'k', 'hash', colocate_with => 'a'); " .
+	"SELECT tessera.shard_table('d', 'k', 'hash', chunks => 5)");
+$c->query('s1', "SELECT tessera.shard_table('c', 'k, s'); SELECT tessera.shard_table('n', 'k'); SELECT " .
+	"tessera.move_range('c', (6, 's2'), tessera.maxkey(), 's2'); SELECT tessera.move_range('n', 4.5, 9, 's2')");
 # the end of a deletion is a change, too, and could cost a transaction a retry
 $c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', '0') or fail 's1 deletes what it gave away';
 $c->plain_query($schema);
@@ -260,7 +279,8 @@ foreach my $name ('s2', 'r1')
 	{
 		next if $refused{$i} || ($got[$i] // 'no answer') eq $expected[$i];
 		$differ++;
-		diag "from $name: " . ($script[$i] // $state[ $i - @script ]) . "\n--- plain\n$expected[$i]\n--- cluster\n" . ($got[$i] // 'no answer') if $differ <= 4;
+		diag "from $name: " . ($script[$i] // $state[ $i - @script ]) . "\n--- plain\n$expected[$i]\n--- cluster\n" . ($got[$i] // 'no answer')
+			if $differ <= 4;
 	}
 	is($differ, 0, "from $name: $wanted random statements do as on a plain server, and leave the same rows");
 }

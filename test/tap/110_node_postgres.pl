@@ -1,5 +1,5 @@
-# A client that no one here wrote (node-postgres from npm) works through a node that owns nothing: parameterised and named statements, transactions, a cursor,
-# COPY. Skipped where node, npm or the registry are not there.
+# A client that no one here wrote (node-postgres from npm) works through a node that owns nothing: parameterised and named statements, transactions, a
+# cursor, COPY. Skipped where node, npm or the registry are not there.
 use strict;
 use warnings;
 
@@ -30,7 +30,8 @@ $c->query('s1', "SELECT tessera.shard_table('people', 'id', 'hash', chunks => 4)
 local $ENV{NODE_PATH} = "$modules/node_modules";
 my ($port, $other) = map { $c->node($_)->port } 'r1', 's2';
 ok($c->wait_for($_, 'SELECT bool_and(listening) FROM tessera.stat_notifications', 't'), "$_ passes notifications on") foreach 's2';
-my $ok = IPC::Run::run([ 'node', "$here/../client/node_postgres.js", 'postgres://' . $c->user . "\@127.0.0.1:$port/postgres", 'postgres://' . $c->user . "\@127.0.0.1:$other/postgres" ], '<', \undef, '>&', \$out,
+my $ok = IPC::Run::run([ 'node', "$here/../client/node_postgres.js", 'postgres://' . $c->user . "\@127.0.0.1:$port/postgres",
+	'postgres://' . $c->user . "\@127.0.0.1:$other/postgres" ], '<', \undef, '>&', \$out,
 	IPC::Run::timeout(120));
 like($_, qr/^ok/, $_) foreach split /\n/, $out;
 ok($ok, 'the client ended well') or diag $out;

@@ -1,5 +1,6 @@
-# What a review of DDL, COPY and transactions found: deadlocks over several nodes (40P01), DDL on nodes that have not heard yet what is sharded, triggers of a
-# table that has just joined a group, statements prepared before a column changed its type, COPY of partitions, LOCK TABLE outside a transaction.
+# What a review of DDL, COPY and transactions found: deadlocks over several nodes (40P01), DDL on nodes that have not heard yet what is sharded,
+# triggers of a table that has just joined a group, statements prepared before a column changed its type, COPY of partitions, LOCK TABLE outside a
+# transaction.
 use strict;
 use warnings;
 
@@ -49,17 +50,20 @@ is($c->query('s1', 'SELECT sum(v) FROM acc'), '0', 'nothing of it stays');
 $c->query('s2', 'CREATE TABLE fresh (k int PRIMARY KEY, v int); CREATE TABLE child (k int PRIMARY KEY, f int)');
 $c->query($_, 'SELECT count(*) FROM fresh') foreach $c->names;
 $c->query('s1', "SELECT tessera.shard_table('fresh', 'k', 'hash', chunks => 6)");
-like($c->error('r1', 'CREATE UNIQUE INDEX ON fresh (v)'), qr/ERROR:  42P16/, 'a unique index without the shard key, from a router that has not heard');
+like($c->error('r1', 'CREATE UNIQUE INDEX ON fresh (v)'), qr/ERROR:  42P16/,
+	'a unique index without the shard key, from a router that has not heard');
 like($c->error('s3', 'ALTER TABLE child ADD FOREIGN KEY (f) REFERENCES fresh'), qr/ERROR:  (42P16|0A000)/, 'a foreign key out of a group, the same');
 $c->query('s1', 'CREATE SCHEMA other');
-$c->query('s1', "CREATE TABLE going (k int PRIMARY KEY); SELECT tessera.shard_table('going', 'k', 'hash', chunks => 6); ALTER TABLE going SET SCHEMA other");
+$c->query('s1', "CREATE TABLE going (k int PRIMARY KEY); SELECT tessera.shard_table('going', 'k', 'hash', chunks => 6); ALTER TABLE going SET " .
+	"SCHEMA other");
 is_deeply([ $c->query_all('SELECT count(*) FROM other.going') ], [ ('0') x 4 ], 'SET SCHEMA of a table that others take for a placed one');
 
 # A trigger on a shard writes to a table that has just joined the group.
 $c->query('s1', <<'SQL');
 CREATE TABLE log (k int, id int, what text, PRIMARY KEY (k, id));
 SELECT tessera.shard_table('log', 'k', 'hash', colocate_with => 'fresh');
-CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO log VALUES (NEW.k, (random() * 1000000)::int, TG_OP); RETURN NEW; END $$;
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO log VALUES (NEW.k, (random() * 1000000)::int, TG_OP); RETURN NEW;
+END $$;
 CREATE TRIGGER note AFTER INSERT ON fresh FOR EACH ROW EXECUTE FUNCTION note();
 INSERT INTO fresh SELECT g FROM generate_series(1, 30) g;
 SQL
@@ -78,7 +82,8 @@ foreach my $type (qw(text varchar(20) bigint))
 $session->quit;
 
 # Partitions of a placed table.
-$c->query('s1', 'CREATE TABLE part (k int, PRIMARY KEY (k)) PARTITION BY RANGE (k); CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (0) TO (100)');
+$c->query('s1', 'CREATE TABLE part (k int, PRIMARY KEY (k)) PARTITION BY RANGE (k); CREATE TABLE part1 PARTITION OF part FOR ' .
+	'VALUES FROM (0) TO (100)');
 $c->query('r1', "COPY part1 FROM PROGRAM 'seq 1 10'");
 is_deeply([ $c->query_all('SELECT count(*) FROM part1') ], [ ('10') x 4 ], 'COPY FROM into a partition');
 is($c->query('s3', 'COPY part1 TO stdout'), join("\n", 1 .. 10), 'and TO');

@@ -1,6 +1,7 @@
-# Servers are killed, crash, stand still, lose sight of each other, have a full disk, are replaced by their standby, while ranges move, split and merge under a load that checks itself: transfers, sets,
-# counters, list appends (invariants 1 to 6). After each round everything is healed: every acknowledged write is there once, nothing is left in motion, every node
-# agrees. A short run of what `make chaos` does for as long as you like; see doc/chaos.md.
+# Servers are killed, crash, stand still, lose sight of each other, have a full disk, are replaced by their standby, while ranges move, split and
+# merge under a load that checks itself: transfers, sets, counters, list appends (invariants 1 to 6). After each round everything is healed: every
+# acknowledged write is there once, nothing is left in motion, every node agrees. A short run of what `make chaos` does for as long as you like; see
+# doc/chaos.md.
 use strict;
 use warnings;
 

@@ -1,6 +1,6 @@
-# The checks of the chaos suite are checked: histories made up with one thing wrong are found by the check of that name, and by no other that has nothing to do
-# with it; and a cluster that leaves out one of its safeguards (the gate, the version check, the ownership filter, the fence) is caught, while the same
-# scenario with the safeguard finds nothing. See doc/chaos.md.
+# The checks of the chaos suite are checked: histories made up with one thing wrong are found by the check of that name, and by no other that has
+# nothing to do with it; and a cluster that leaves out one of its safeguards (the gate, the version check, the ownership filter, the fence) is caught,
+# while the same scenario with the safeguard finds nothing. See doc/chaos.md.
 use strict;
 use warnings;
 
@@ -44,33 +44,43 @@ my @transfers = (record(kind => 'transfer', id => 1), record(kind => 'transfer',
 	record(kind => 'transfer', id => 3, outcome => 'unknown', state => '08006'));
 my %accounts = (acc => [ [ 1, -5 ], [ 2, 5 ] ], entry => [ [ 1, 1, -5 ], [ 2, 1, 5 ] ]);
 found($bank, \@transfers, \%accounts, '', 'bank: a right history');
-found($bank, \@transfers, { acc => [ [ 1, -12 ], [ 2, 12 ] ], entry => [ @{ $accounts{entry} }, [ 1, 3, -7 ], [ 2, 3, 7 ] ] }, '', 'bank: an unknown transfer may be there');
+found($bank, \@transfers, { acc => [ [ 1, -12 ], [ 2, 12 ] ], entry => [ @{ $accounts{entry} }, [ 1, 3, -7 ], [ 2, 3, 7 ] ] }, '',
+	'bank: an unknown transfer may be there');
 found($bank, \@transfers, { %accounts, acc => [ [ 1, -5 ], [ 2, 6 ] ] }, 'bank: balance, bank: total', 'bank: a wrong balance');
 found($bank, \@transfers, { acc => [ [ 1, 0 ], [ 2, 0 ] ], entry => [] }, 'bank: transfer', 'bank: a lost transfer');
-found($bank, \@transfers, { acc => [ [ 1, -4 ], [ 2, 4 ] ], entry => [ @{ $accounts{entry} }, [ 1, 2, 1 ], [ 2, 2, -1 ] ] }, 'bank: transfer', 'bank: a failed transfer is there');
-found($bank, \@transfers, { acc => [ [ 1, -4 ], [ 2, 5 ] ], entry => [ @{ $accounts{entry} }, [ 1, 3, 1 ] ] }, 'bank: total, bank: transfer', 'bank: half of an unknown transfer');
+found($bank, \@transfers, { acc => [ [ 1, -4 ], [ 2, 4 ] ], entry => [ @{ $accounts{entry} }, [ 1, 2, 1 ], [ 2, 2, -1 ] ] }, 'bank: transfer',
+	'bank: a failed transfer is there');
+found($bank, \@transfers, { acc => [ [ 1, -4 ], [ 2, 5 ] ], entry => [ @{ $accounts{entry} }, [ 1, 3, 1 ] ] }, 'bank: total, bank: transfer',
+	'bank: half of an unknown transfer');
 found($bank, \@transfers, { %accounts, acc => [ [ 1, -5 ], [ 2, 5 ], [ 2, 5 ] ] }, 'bank: scan, bank: total', 'bank: an account twice');
 found($bank, [ @transfers, record(kind => 'scan', rows => [ [ 3, 2 ] ]) ], \%accounts, 'bank: scan', 'bank: a scan that saw a row twice');
-found($bank, [ @transfers, record(kind => 'account', k => 1, rows => [ [ -5, -4 ] ]) ], \%accounts, 'bank: balance', 'bank: an account that did not fit its entries');
+found($bank, [ @transfers, record(kind => 'account', k => 1, rows => [ [ -5, -4 ] ]) ], \%accounts, 'bank: balance',
+	'bank: an account that did not fit its entries');
 found($bank, [ @transfers, record(kind => 'account', k => 1, rows => []) ], \%accounts, 'bank: row', 'bank: an account that was not found');
 found($bank, [ record(kind => 'transfer', id => 1, missing => [2]) ], \%accounts, 'bank: row', 'bank: an update that found nothing');
 my $rewrite = record(kind => 'rewrite', id => 4, outcome => 'failed', state => '40001');
 found($bank, [ @transfers, $rewrite ], \%accounts, '', 'bank: a rewrite that failed');
-found($bank, [ @transfers, $rewrite ], { acc => [ [ 1, -7 ], [ 2, 7 ] ], entry => [ @{ $accounts{entry} }, [ 1, 4, -2 ], [ 2, 4, 2 ] ] }, 'bank: transfer', 'bank: a failed rewrite is there');
-found($bank, [ @transfers, record(kind => 'rewrite', id => 5) ], { acc => [ [ 1, -7 ], [ 2, 7 ] ], entry => [ @{ $accounts{entry} }, [ 1, 5, -3 ], [ 2, 5, 3 ] ] }, 'bank: balance',
+found($bank, [ @transfers, $rewrite ], { acc => [ [ 1, -7 ], [ 2, 7 ] ], entry => [ @{ $accounts{entry} }, [ 1, 4, -2 ], [ 2, 4, 2 ] ] },
+	'bank: transfer', 'bank: a failed rewrite is there');
+found($bank, [ @transfers, record(kind => 'rewrite', id => 5) ],
+	{ acc => [ [ 1, -7 ], [ 2, 7 ] ], entry => [ @{ $accounts{entry} }, [ 1, 5, -3 ], [ 2, 5, 3 ] ] }, 'bank: balance',
 	'bank: a rewrite that lost another update');
-found($bank, [ @transfers, record(kind => 'rewrite', id => 3, missing => [2]) ], \%accounts, 'bank: row, bank: transfer', 'bank: a rewrite that did not find its account');
+found($bank, [ @transfers, record(kind => 'rewrite', id => 3, missing => [2]) ], \%accounts, 'bank: row, bank: transfer',
+	'bank: a rewrite that did not find its account');
 sub repeat { return record(kind => 'repeat', k => 1, seen => [@_]) }
 found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -5, '2 2 0 5') ], \%accounts, '', 'bank: the same twice');
 found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -4, '2 2 0 5') ], \%accounts, 'bank: repeat', 'bank: an account that changed');
 found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -5, '2 2 1 5') ], \%accounts, 'bank: repeat', 'bank: accounts that changed');
-found($bank, [ @transfers, repeat(-5, -4, '2 2 0 5', -5, '2 2 0 5') ], \%accounts, 'bank: balance', 'bank: entries of another snapshot than the account');
+found($bank, [ @transfers, repeat(-5, -4, '2 2 0 5', -5, '2 2 0 5') ], \%accounts, 'bank: balance',
+	'bank: entries of another snapshot than the account');
 found($bank, [ @transfers, repeat('', 0, '2 2 0 5', '', '2 2 0 5') ], \%accounts, 'bank: balance, bank: row', 'bank: an account that was not seen');
 found($bank, [ @transfers, repeat(-5, -5, '3 2 0 5', -5, '3 2 0 5') ], \%accounts, 'bank: scan', 'bank: a scan that saw a row twice, twice');
-found($bank, [ @transfers, record(kind => 'repeat', k => 1, seen => [-5], outcome => 'failed', state => '40001') ], \%accounts, '', 'bank: a reader that failed');
+found($bank, [ @transfers, record(kind => 'repeat', k => 1, seen => [-5], outcome => 'failed', state => '40001') ], \%accounts, '',
+	'bank: a reader that failed');
 
 my $set = Chaos::Workload::Set->new;
-my @inserts = (record(kind => 'insert', ids => [1]), record(kind => 'insert', ids => [ 2, 3 ]), record(kind => 'insert', ids => [4], outcome => 'failed', state => 'TS001'),
+my @inserts = (record(kind => 'insert', ids => [1]), record(kind => 'insert', ids => [ 2, 3 ]),
+	record(kind => 'insert', ids => [4], outcome => 'failed', state => 'TS001'),
 	record(kind => 'insert', ids => [ 5, 6 ], outcome => 'unknown', state => 'CHAOS'));
 sub items { return { item => [ map { [$_] } @_ ] } }
 found($set, \@inserts, items(1, 2, 3), '', 'set: a right history');
@@ -99,17 +109,21 @@ found($counter, \@increments, counters(4), 'counter: doubled', 'counter: one too
 found($counter, \@increments, counters(2, 2), 'counter: row', 'counter: a row twice');
 found($counter, \@increments, counters(), 'counter: row', 'counter: no row');
 found($counter, [ increment(1), increment(1) ], counters(2), 'counter: doubled', 'counter: two increments that saw the same');
-found($counter, [ increment(1), increment(2), record(kind => 'read', keys => ['c001'], rows => [ [ 'c001', 1 ] ]) ], counters(2), 'counter: stale', 'counter: a read that went back');
-found($counter, [ increment(1), record(kind => 'read', keys => ['c001'], rows => []) ], counters(1), 'counter: row', 'counter: a read that found nothing');
+found($counter, [ increment(1), increment(2), record(kind => 'read', keys => ['c001'], rows => [ [ 'c001', 1 ] ]) ], counters(2), 'counter: stale',
+	'counter: a read that went back');
+found($counter, [ increment(1), record(kind => 'read', keys => ['c001'], rows => []) ], counters(1), 'counter: row',
+	'counter: a read that found nothing');
 
 my $wander = Chaos::Workload::Wander->new(rows => 1);
-my @hops = (record(kind => 'hop', id => 1, count => 1), record(kind => 'hop', id => 1, count => 0), record(kind => 'hop', id => 1, count => 1, outcome => 'unknown', state => '08006'));
+my @hops = (record(kind => 'hop', id => 1, count => 1), record(kind => 'hop', id => 1, count => 0),
+	record(kind => 'hop', id => 1, count => 1, outcome => 'unknown', state => '08006'));
 found($wander, \@hops, { wander => [ [ 1, $_ ] ] }, '', "wander: a right history, $_") foreach 1, 2;
 found($wander, \@hops, { wander => [] }, 'wander: lost', 'wander: a lost row');
 found($wander, \@hops, { wander => [ [ 1, 1 ], [ 1, 2 ] ] }, 'wander: doubled', 'wander: a doubled row');
 found($wander, \@hops, { wander => [ [ 1, 0 ] ] }, 'wander: hops', 'wander: a hop that was lost');
 found($wander, \@hops, { wander => [ [ 1, 3 ] ] }, 'wander: hops', 'wander: a hop too many');
-my @updates = (record(kind => 'update', id => 1, count => 1), record(kind => 'update', id => 1, count => 0), record(kind => 'update', id => 1, count => 1, outcome => 'unknown', state => '08006'),
+my @updates = (record(kind => 'update', id => 1, count => 1), record(kind => 'update', id => 1, count => 0),
+	record(kind => 'update', id => 1, count => 1, outcome => 'unknown', state => '08006'),
 	record(kind => 'update', id => 1, count => 1, outcome => 'failed', state => '40001'), record(kind => 'look', id => 1));
 found($wander, \@updates, { wander => [ [ 1, $_ ] ] }, '', "wander: right updates, $_") foreach 1, 2;
 found($wander, \@updates, { wander => [ [ 1, $_ ] ] }, 'wander: hops', "wander: updates that were lost or done twice, $_") foreach 0, 3;
@@ -119,7 +133,8 @@ sub batch { my ($batch, @more) = @_; return record(kind => 'write', batch => $ba
 sub wipe { return record(kind => 'truncate', @_) }
 sub slate { return { slate => [ map { ([ 1, $_ ], [ 2, $_ ]) } @_ ] } }
 my @unknown = (outcome => 'unknown', state => '08006');
-my @wiped = (batch(1), wipe(), batch(2), batch(3, @unknown), batch(4, outcome => 'failed', state => '40001'), wipe(outcome => 'failed', state => '55P03'));
+my @wiped = (batch(1), wipe(), batch(2), batch(3, @unknown), batch(4, outcome => 'failed', state => '40001'),
+	wipe(outcome => 'failed', state => '55P03'));
 found($slate, \@wiped, slate(2), '', 'slate: a right history');
 found($slate, \@wiped, slate(2, 3), '', 'slate: an unknown batch may be there');
 found($slate, \@wiped, slate(), 'slate: lost', 'slate: a lost batch');
@@ -130,10 +145,12 @@ found($slate, \@wiped, { slate => [ [ 1, 2 ] ] }, 'slate: half', 'slate: half of
 found($slate, [ @wiped, wipe(@unknown) ], slate(@$_), '', 'slate: an unknown TRUNCATE') foreach [], [2];
 found($slate, [ batch(1), wipe(@unknown) ], { slate => [ [ 2, 1 ] ] }, 'slate: half', 'slate: half of a TRUNCATE');
 found($slate, [ wipe(@unknown), batch(1) ], slate(), '', 'slate: an unknown TRUNCATE may come later');
-found($slate, [ { %{ batch(1) }, begun => $at - 1 }, { %{ wipe() }, begun => $at - 1 } ], slate(@$_), '', 'slate: a TRUNCATE beside a batch') foreach [], [1];
+found($slate, [ { %{ batch(1) }, begun => $at - 1 }, { %{ wipe() }, begun => $at - 1 } ], slate(@$_), '', 'slate: a TRUNCATE beside a batch')
+	foreach [], [1];
 
 my $list = Chaos::Workload::List->new;
-sub transaction { my ($outcome, @operations) = @_; return { outcome => $outcome, state => 'x', node => 's1', missing => [], operations => \@operations } }
+sub transaction { my ($outcome, @operations) = @_; return { outcome => $outcome, state => 'x', node => 's1', missing => [],
+	operations => \@operations } }
 sub add { return [ 'append', @_ ] }
 sub look { my ($k, @ids) = @_; return [ 'read', $k, \@ids ] }
 sub lists { my (%lists) = @_; return { list => [ map { [ $_, '{' . join(',', @{ $lists{$_} }) . '}' ] } sort keys %lists ] } }
@@ -145,19 +162,27 @@ found($list, \@history, lists(1 => [10], 2 => [11]), 'list: lost', 'list: a lost
 found($list, \@history, lists(1 => [ 10, 12, 12 ], 2 => [11]), 'list: doubled', 'list: a doubled append');
 found($list, \@history, lists(1 => [ 10, 12, 13 ], 2 => [11]), 'list: aborted', 'list: an append of a failed transaction');
 found($list, \@history, lists(1 => [ 10, 12, 14 ], 2 => [11]), 'list: half', 'list: half of a transaction');
-found($list, [ @history, transaction('ok', look(1, 10, 13)) ], lists(1 => [ 10, 12 ], 2 => [11]), 'list: aborted, list: order', 'list: a read of an aborted append');
+found($list, [ @history, transaction('ok', look(1, 10, 13)) ], lists(1 => [ 10, 12 ], 2 => [11]), 'list: aborted, list: order',
+	'list: a read of an aborted append');
 found($list, [ @history, transaction('ok', look(1, 12)) ], lists(1 => [ 10, 12 ], 2 => [11]), 'list: order', 'list: a read that is no beginning');
-found($list, [ @history, transaction('ok', add(2, 16), look(2, 11)) ], lists(1 => [ 10, 12 ], 2 => [ 11, 16 ]), 'list: own', 'list: an own append not seen');
-found($list, [ transaction('ok', add(1, 10), add(1, 11)), transaction('ok', look(1, 10)) ], lists(1 => [ 10, 11 ]), 'list: intermediate', 'list: an intermediate read');
-found($list, [ transaction('ok', add(1, 10), add(2, 20)), transaction('ok', add(1, 11), add(2, 21)) ], lists(1 => [ 10, 11 ], 2 => [ 21, 20 ]), 'list: G0', 'list: a cycle of writes');
-found($list, [ transaction('ok', add(1, 10), look(2, 20)), transaction('ok', look(1, 10), add(2, 20)) ], lists(1 => [10], 2 => [20]), 'list: G1c', 'list: a cycle of writes and reads');
-found($list, [ transaction('ok', add(1, 10), look(3)), transaction('ok', look(1, 10), add(2, 20)), transaction('ok', look(2, 20), add(3, 30)), transaction('ok', look(3, 30), add(1, 11)) ],
+found($list, [ @history, transaction('ok', add(2, 16), look(2, 11)) ], lists(1 => [ 10, 12 ], 2 => [ 11, 16 ]), 'list: own',
+	'list: an own append not seen');
+found($list, [ transaction('ok', add(1, 10), add(1, 11)), transaction('ok', look(1, 10)) ], lists(1 => [ 10, 11 ]), 'list: intermediate',
+	'list: an intermediate read');
+found($list, [ transaction('ok', add(1, 10), add(2, 20)), transaction('ok', add(1, 11), add(2, 21)) ], lists(1 => [ 10, 11 ], 2 => [ 21, 20 ]),
+	'list: G0', 'list: a cycle of writes');
+found($list, [ transaction('ok', add(1, 10), look(2, 20)), transaction('ok', look(1, 10), add(2, 20)) ], lists(1 => [10], 2 => [20]), 'list: G1c',
+	'list: a cycle of writes and reads');
+found($list, [ transaction('ok', add(1, 10), look(3)), transaction('ok', look(1, 10), add(2, 20)), transaction('ok', look(2, 20), add(3, 30)),
+	transaction('ok', look(3, 30), add(1, 11)) ],
 	lists(1 => [ 10, 11 ], 2 => [20], 3 => [30]), '', 'list: a cycle with an rw is conceded');
-found($list, [ transaction('ok', add(1, 10), look(4, 40)), transaction('ok', look(1, 10), add(2, 20)), transaction('ok', look(2, 20), add(3, 30)), transaction('ok', look(3, 30), add(4, 40)) ],
+found($list, [ transaction('ok', add(1, 10), look(4, 40)), transaction('ok', look(1, 10), add(2, 20)), transaction('ok', look(2, 20), add(3, 30)),
+	transaction('ok', look(3, 30), add(4, 40)) ],
 	lists(1 => [10], 2 => [20], 3 => [30], 4 => [40]), 'list: G1c', 'list: a long cycle');
 
 is(Chaos::Schedule->new(seed => 5, round => 2, seconds => 20, nodes => [qw(s1 s2 s3)], tables => $bank->tables, faults => \@Chaos::Run::FAULTS)->text,
-	Chaos::Schedule->new(seed => 5, round => 2, seconds => 20, nodes => [qw(s1 s2 s3)], tables => $bank->tables, faults => \@Chaos::Run::FAULTS)->text,
+	Chaos::Schedule->new(seed => 5, round => 2, seconds => 20, nodes => [qw(s1 s2 s3)], tables => $bank->tables,
+	faults => \@Chaos::Run::FAULTS)->text,
 	'the seed gives the schedule');
 
 # A cluster without a safeguard
@@ -202,8 +227,8 @@ sub move_sql
 	return "SELECT tessera.move_range('$table', tessera.minkey(), tessera.maxkey(), '$to', verify => " . ($verify // 'true') . ')';
 }
 
-# A move, held for a moment when the recipient has everything and the donor does not know: who writes then on the donor writes in vain. The donor shall not
-# give the attempt up meanwhile. Not verified: verification by content is a second safeguard, and would often end the move first.
+# A move, held for a moment when the recipient has everything and the donor does not know: who writes then on the donor writes in vain. The donor
+# shall not give the attempt up meanwhile. Not verified: verification by content is a second safeguard, and would often end the move first.
 sub without_gate
 {
 	my ($arm) = @_;
@@ -257,18 +282,21 @@ sub without_fence
 	$session->query('BEGIN');
 	$session->query('SELECT FROM tessera.table_group FOR UPDATE');
 	$cluster->go_on('s2', 'config_commit');
-	ok($cluster->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND wait_event_type = 'Lock'", '1', 20),
+	ok($cluster->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND wait_event_type = 'Lock'", '1',
+		20),
 		'the commit waits on the config node');
 	$cluster->kill9('s2');
 	$cluster->start('s2');
 	ok($cluster->wait_for('s2', 'SELECT count(*) FROM tessera.migration_coordinator', '0', 30), 'the donor has settled the migration');
 	$session->query('COMMIT');
 	$session->quit;
-	ok($cluster->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND state = 'active' AND pid <> pg_backend_pid()", '0', 20),
+	ok($cluster->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%internal_commit_move%' AND state = 'active' AND pid <> " .
+		"pg_backend_pid()", '0', 20),
 		'the commit has ended');
 	$move->finish;
 	# check_consistency passes over what has just been moved.
-	ok($cluster->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE finished > clock_timestamp() - interval '1 s'", '0', 20), 'some time ago');
+	ok($cluster->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE finished > clock_timestamp() - interval '1 s'", '0', 20),
+		'some time ago');
 	return;
 }
 

@@ -1,5 +1,5 @@
-# The postmaster dies while a backend has committed and waits for the other node to carry the decision out: the backend ends its commit and goes, without a PANIC
-# (the transaction cannot be aborted any more). Found by `make chaos`.
+# The postmaster dies while a backend has committed and waits for the other node to carry the decision out: the backend ends its commit and goes,
+# without a PANIC (the transaction cannot be aborted any more). Found by `make chaos`.
 use strict;
 use warnings;
 

@@ -1,6 +1,6 @@
-# The exchange of a migration's rows goes through a network that fails while the nodes still hear each other's commands: held, closed, slow, narrow, from the first
-# batch to the recipient's confirmation. The move waits and goes on, or it aborts and says why; the range is served meanwhile, no row is lost, doubled or stale.
-# Beside it: the settings by which the exchange is found (ports, advertised address), and a conninfo of several hosts.
+# The exchange of a migration's rows goes through a network that fails while the nodes still hear each other's commands: held, closed, slow, narrow,
+# from the first batch to the recipient's confirmation. The move waits and goes on, or it aborts and says why; the range is served meanwhile, no row
+# is lost, doubled or stale. Beside it: the settings by which the exchange is found (ports, advertised address), and a conninfo of several hosts.
 use strict;
 use warnings;
 
@@ -78,7 +78,8 @@ sub settled
 	$c->query('s1', move_sql('s2'));
 	my @findings = (Chaos::Quiet::wait_quiet($c, 's1', seconds => 90, hurry => 1), Chaos::Quiet::consistency($c));
 	is(join("\n", map { "$_->[0]: $_->[1]" } @findings), '', "$name: nothing is left");
-	is(join(' ', $c->query_all('SELECT count(*), count(DISTINCT k), sum(n) FROM t')), join(' ', ("1000|1000|$increments") x 3), "$name: every row once, with its increments");
+	is(join(' ', $c->query_all('SELECT count(*), count(DISTINCT k), sum(n) FROM t')), join(' ', ("1000|1000|$increments") x 3),
+		"$name: every row once, with its increments");
 	return;
 }
 
@@ -113,13 +114,15 @@ settled('never reached');
 # Held behind the gate: it opens again, the range is served, and the move gets there in a later attempt.
 $session = begin('s2', 'donor_write_gate', 'hold');
 served('held behind the gate');
-ok($c->wait_for('s2', "SELECT gate_attempts > 0 AND phase NOT IN ('write_gate', 'read_gate') FROM tessera.stat_progress_migration WHERE side = 'donor'"),
+ok($c->wait_for('s2', "SELECT gate_attempts > 0 AND phase NOT IN ('write_gate', 'read_gate') FROM tessera.stat_progress_migration WHERE side = " .
+	"'donor'"),
 	'held behind the gate: it is open again');
 $network->heal;
 is($c->finish($session), '', 'held behind the gate: the move gets there');
 settled('held behind the gate');
 
-# The recipient has confirmed, and nobody hears it: the donor opens its gate again, and the recipient takes the confirmation back when it hears of that.
+# The recipient has confirmed, and nobody hears it: the donor opens its gate again, and the recipient takes the confirmation back when it hears of
+# that.
 $session = begin('s3', 'recipient_confirmed', 'hold');
 served('confirmed, but not heard');
 $network->heal;
@@ -149,8 +152,10 @@ is($unknown, '0', 'which knows who connects');
 
 # Ports: the first that is free, and if none is the move says so.
 my ($first, $last) = $c->query('s2', 'SHOW tessera.exchange_ports') =~ /^(\d+)-(\d+)$/;
-like($c->error('s2', "ALTER SYSTEM SET tessera.exchange_ports = '$_'"), qr/22023/, "exchange_ports = '$_' is refused") foreach 'x', '7-', '9-7', '0', '70000', '7-8-9';
-my @taken = map { IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $_, Listen => 1, ReuseAddr => 1) // die "port $_: $!" } $first .. $last;
+like($c->error('s2', "ALTER SYSTEM SET tessera.exchange_ports = '$_'"), qr/22023/, "exchange_ports = '$_' is refused") foreach 'x', '7-', '9-7', '0',
+	'70000', '7-8-9';
+my @taken = map { IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $_, Listen => 1,
+	ReuseAddr => 1) // die "port $_: $!" } $first .. $last;
 like($c->error('s1', move_sql('s3')), qr/53000.*no port is free.*tessera\.exchange_ports/s, 'no port is free');
 close pop @taken;
 $c->query('s1', move_sql('s3'));
@@ -162,7 +167,8 @@ settled('ports');
 $c->query('s2', "ALTER SYSTEM SET $_ = ''") foreach 'tessera.exchange_advertised_address', 'tessera.exchange_address';
 $c->query('s2', 'SELECT pg_reload_conf()');
 my $port = $c->node('s2')->port;
-$c->query('s1', sprintf("SELECT tessera.update_node('s2', 'host=nowhere.invalid,127.0.0.1 port=%d,%d dbname=postgres user=%s')", $port, $port, TesseraCluster::user()));
+$c->query('s1', sprintf("SELECT tessera.update_node('s2', 'host=nowhere.invalid,127.0.0.1 port=%d,%d dbname=postgres user=%s')", $port, $port,
+	TesseraCluster::user()));
 settled('several hosts');
 ($lanes) = $network->lanes;
 $c->query('s1', move_sql('s3'));

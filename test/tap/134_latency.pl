@@ -1,5 +1,6 @@
-# A network that is slow, but not broken, between the nodes of a move: its round trips count when the pause is predicted. Where they alone do not fit the budget of the
-# critical section no gate is closed, the move says so, and fails with the reason after so many attempts; with a budget that fits the move gets there.
+# A network that is slow, but not broken, between the nodes of a move: its round trips count when the pause is predicted. Where they alone do not fit
+# the budget of the critical section no gate is closed, the move says so, and fails with the reason after so many attempts; with a budget that fits
+# the move gets there.
 use strict;
 use warnings;
 
@@ -40,14 +41,17 @@ foreach my $node ('s1', 's3')
 {
 	$network->link('s2', $node, 'slow 60');
 	my $session = $c->begin('s1', $move);
-	ok($c->wait_for('s2', "SELECT waiting_for $DONOR", qr/^a nearer network: the pause would take \d{3,} ms, above tessera.critical_section_budget$/, 60),
+	ok($c->wait_for('s2', "SELECT waiting_for $DONOR", qr/^a nearer network: the pause would take \d{3,} ms, above tessera.critical_section_budget$/,
+		60),
 		"$node is far: the move says so");
 	is($c->query('s2', "SELECT gate_attempts $DONOR"), '0', "$node is far: no gate is closed");
 	$c->query('s3', 'UPDATE t SET n = n + 1 WHERE k = 1');
 	my $error = $c->finish($session);
-	like($error, qr/53400: *the network alone would take longer than tessera.critical_section_budget, in 3 attempts/, "$node is far: the move fails with the reason");
+	like($error, qr/53400: *the network alone would take longer than tessera.critical_section_budget, in 3 attempts/,
+		"$node is far: the move fails with the reason");
 	like($error, qr/HINT: *Raise tessera.critical_section_budget/, "$node is far: and with what helps");
-	like($error, qr/DETAIL: *A round trip takes [\d.]+ ms to the config node, [\d.]+ ms to the recipient/, "$node is far: and how far it is") or diag $error;
+	like($error, qr/DETAIL: *A round trip takes [\d.]+ ms to the config node, [\d.]+ ms to the recipient/, "$node is far: and how far it is")
+		or diag $error;
 	is($c->query('s1', 'SELECT pause_ms IS NULL FROM tessera.migrations ORDER BY started DESC LIMIT 1'), 't', "$node is far: no client has waited");
 	$network->heal;
 }

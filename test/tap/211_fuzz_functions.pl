@@ -1,6 +1,6 @@
-# No call of a function of the extension ends a backend: each is called with nulls, wrong kinds and extremes for each of its arguments, by an ordinary user, a member
-# of tessera_admin, one of tessera_internal, a superuser, and over connections that have said hello as another node would. The list is pg_proc's own, so a new
-# function is in it. Each call is rolled back, and after a crash the server starts again: no call shields the next.
+# No call of a function of the extension ends a backend: each is called with nulls, wrong kinds and extremes for each of its arguments, by an ordinary
+# user, a member of tessera_admin, one of tessera_internal, a superuser, and over connections that have said hello as another node would. The list is
+# pg_proc's own, so a new function is in it. Each call is rolled back, and after a crash the server starts again: no call shields the next.
 use strict;
 use warnings;
 
@@ -24,7 +24,8 @@ $c->query('s1', q{
 	SET tessera.replicate_ddl = off; CREATE TABLE here (k int); CREATE TABLE parted (k int) PARTITION BY LIST (k);
 });
 my ($group, $table) = split /\|/, $c->query('s1', q{SELECT group_id, table_id FROM tessera.cluster_table WHERE table_name = 'ranged'});
-my ($cluster, $epoch) = split /\|/, $c->query('s1', qq{SELECT cluster_id, epoch FROM tessera.identity, tessera.table_group WHERE group_id = '$group'});
+my ($cluster, $epoch) = split /\|/,
+	$c->query('s1', qq{SELECT cluster_id, epoch FROM tessera.identity, tessera.table_group WHERE group_id = '$group'});
 my $big = "pg_catalog.repeat('x', 100000)";
 
 # Values by type: the first one is plausible, and stands in for arguments that are not the one under test.
@@ -36,21 +37,28 @@ my %values = (
 	float4 => [qw(1 'NaN' 'Infinity')],
 	float8 => [qw(1 'NaN' '-Infinity')],
 	numeric => [qw(1 'NaN' 1e1000 'Infinity')],
-	text => [ q{'s1'}, q{''}, q{'k'}, q{'ranged'}, q{'public.ranged'}, q{'nosuch'}, q{'{}'}, q{'['}, '\'{"a":\'', q{'%s%n%s'}, q{'(1,2'}, q{'MINKEY'}, "E'\\x01\\n\\t\\''", $big],
+	text => [ q{'s1'}, q{''}, q{'k'}, q{'ranged'}, q{'public.ranged'}, q{'nosuch'}, q{'{}'}, q{'['}, '\'{"a":\'', q{'%s%n%s'}, q{'(1,2'}, q{'MINKEY'},
+	"E'\\x01\\n\\t\\''", $big],
 	cstring => [ q{'1'}, q{''}, q{'('}, q{'(1'}, q{'("a'}, q{'"'}, q{'MINKEY'}, q{'\\\\'}, q{'(1,'}, q{'MAXKEY)'} ],
 	name => [qw('k' '' 'nosuch' 'tessera_1')],
 	uuid => [ "'$group'", "'$table'", "'$epoch'", "'$cluster'", "'00000000-0000-0000-0000-000000000000'" ],
-	regclass => [qw('ranged' 'compound' 'hashed' 'placed' 'here' 'parted' 'seen' 'counter' 'ranged_pkey' 'pair' 'pg_catalog.pg_class' 'tessera.node' 0 4294967295)],
-	bound => [ q{tessera.bound(1)}, q{tessera.minkey()}, q{tessera.maxkey()}, q{tessera.bound('x')}, q{tessera.bound(1,2)}, q{tessera.bound('a',1.5)}, q{tessera.bound(null)}, q{tessera.bound('x',tessera.minkey())}, "tessera.bound($big)", "'(1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33)'"],
+	regclass => [qw('ranged' 'compound' 'hashed' 'placed' 'here' 'parted' 'seen' 'counter' 'ranged_pkey' 'pair'
+		'pg_catalog.pg_class' 'tessera.node' 0 4294967295)],
+	bound => [ q{tessera.bound(1)}, q{tessera.minkey()}, q{tessera.maxkey()}, q{tessera.bound('x')}, q{tessera.bound(1,2)}, q{tessera.bound('a',1.5)},
+	q{tessera.bound(null)}, q{tessera.bound('x',tessera.minkey())}, "tessera.bound($big)",
+	"'(1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33)'"],
 	jsonb => [ q('{}'), q('[]'), q('null'), q('1'), q('"x"'), q('[null, 1, "x", {}]'),
 		qq('{"group_id": "$group", "table_id": "$table", "epoch": "$epoch"}'),
 		qq('{"group_id": null, "table_id": null, "key_columns": null, "chunks": null, "owned": null, "groups": null}'),
-		qq('{"group_id": "$group", "table_id": "$table", "epoch": "$epoch", "term": "1", "strategy": "range", "object": "public.ranged", "by": "x", "primary": "1",
+		qq('{"group_id": "$group", "table_id": "$table", "epoch": "$epoch", "term": "1", "strategy": "range", "object": "public.ranged", "by": "x",
+			"primary": "1",
 			"key_columns": [null], "key_types": [], "key_collations": {}, "chunks": [{"min": null}], "has_rows": "x", "owned": [{"min": 1}]}'),
 		qq('{"group_id": 1, "term": [], "digests": 3, "cluster_id": "$cluster", "groups": [1, 2], "migration_id": "x", "min": {}, "max": []}'),
-		qq('{"migration_id": "$group", "group_id": "$group", "table_id": "$table", "min": "1", "max": "2", "donor": 1, "recipient": 99, "epoch": "$epoch", "term": 1,
+		qq('{"migration_id": "$group", "group_id": "$group", "table_id": "$table", "min": "1", "max": "2", "donor": 1, "recipient": 99,
+			"epoch": "$epoch", "term": 1,
 			"donor_incarnation": 1, "recipient_incarnation": 1, "verify": true}') ],
-	bytea => [ q('\x'), q('\x00'), q('\xffffffffffffffffffff'), q('\x0000000100000001000000020000000300000004'), "pg_catalog.decode(pg_catalog.repeat('ff00', 5000), 'hex')" ],
+	bytea => [ q('\x'), q('\x00'), q('\xffffffffffffffffffff'), q('\x0000000100000001000000020000000300000004'),
+	"pg_catalog.decode(pg_catalog.repeat('ff00', 5000), 'hex')" ],
 	pg_lsn => [ q('0/0'), q('FFFFFFFF/FFFFFFFF'), q('0/1') ],
 	timestamptz => [qw('2026-01-01' 'infinity' '-infinity')],
 	timestamp => [qw('2026-01-01' 'infinity' '-infinity')],
@@ -59,7 +67,8 @@ my %values = (
 	bpchar => [qw('a' '')],
 	varchar => [qw('a' '')],
 	record => [ q{ROW(1,2)}, q{ROW()}, q{ROW(NULL,NULL)}, q{ROW(ROW(1),'{}'::int[])}, 'ROW(' . join(',', 1 .. 40) . ')' ],
-	any => [ q(1), q('x'::text), q(NULL), q(1.5, 'x'), q('{}'::int[]), q(ROW(1, 2)), q(VARIADIC '{}'::int[]), q(VARIADIC NULL::text[]), q(VARIADIC ARRAY[1, NULL]),
+	any => [ q(1), q('x'::text), q(NULL), q(1.5, 'x'), q('{}'::int[]), q(ROW(1, 2)), q(VARIADIC '{}'::int[]), q(VARIADIC NULL::text[]),
+	q(VARIADIC ARRAY[1, NULL]),
 		q(VARIADIC '{{1,2},{3,4}}'::int[]), join(', ', 1 .. 40) ],
 	internal => ['NULL'],
 	regtype => [qw('int4' 0 4294967295 'record' 'any' 'tessera.bound' 'pair' 'json')],
@@ -75,7 +84,8 @@ sub array_values
 	my $type = "$element\[]";
 	$type = "tessera.$type" if $element =~ /^bound/;
 	my @bare = map { "($_)::" . ($element =~ /^bound/ ? "tessera.$element" : $element) } @of;
-	return [ "ARRAY[$bare[0]]", "'{}'::$type", "ARRAY[NULL]::$type", 'ARRAY[' . join(', ', @bare) . ']', "ARRAY[ARRAY[$bare[0], $bare[-1]], ARRAY[$bare[0], NULL]]",
+	return [ "ARRAY[$bare[0]]", "'{}'::$type", "ARRAY[NULL]::$type", 'ARRAY[' . join(', ', @bare) . ']',
+		"ARRAY[ARRAY[$bare[0], $bare[-1]], ARRAY[$bare[0], NULL]]",
 		"pg_catalog.array_fill($bare[0], ARRAY[2], ARRAY[-5])" ];
 }
 
@@ -97,8 +107,10 @@ sub cast
 
 # What an argument of that name stands for, where its type does not say it.
 my %named = (
-	epoch => "'$epoch'", table_id => "'$table'", sequence => "'public.counter'", table_name => "'public.ranged'", cluster => "'$cluster'", cluster_id => "'$cluster'",
-	strategy => "'range'", key => 'tessera.bound(1)', at => 'tessera.bound(7)', max => 'tessera.maxkey()', min => 'tessera.minkey()', to_shard => "'s1'", keys => "ARRAY['k']",
+	epoch => "'$epoch'", table_id => "'$table'", sequence => "'public.counter'", table_name => "'public.ranged'", cluster => "'$cluster'",
+	cluster_id => "'$cluster'",
+	strategy => "'range'", key => 'tessera.bound(1)', at => 'tessera.bound(7)', max => 'tessera.maxkey()', min => 'tessera.minkey()',
+	to_shard => "'s1'", keys => "ARRAY['k']",
 	names => "ARRAY['work_mem']", settings => "ARRAY['1MB']", effective_user => "'bob'", client_user => "'bob'", outcome => "'aborted'");
 my %fits = (text => qr/^'/, uuid => qr/^'[0-9a-f-]{36}'$/, regclass => qr/^'public/, bound => qr/^tessera/, _text => qr/^ARRAY/);
 
@@ -132,8 +144,10 @@ sub calls_of
 
 my @calls;
 my $functions = 0;
-foreach my $line (split /\n/, $c->query('s1', q{SELECT p.pronamespace::regnamespace || '.' || quote_ident(p.proname), (SELECT string_agg(t.typname, ',' ORDER BY o) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (oid, o)
-		JOIN pg_type t ON t.oid = a.oid), array_to_string(p.proargnames, ',') FROM pg_proc p WHERE p.pronamespace IN ('tessera'::regnamespace, 'tessera_internal'::regnamespace) AND p.prokind = 'f' ORDER BY 1, 2}))
+foreach my $line (split /\n/, $c->query('s1', q{SELECT p.pronamespace::regnamespace || '.' || quote_ident(p.proname), (SELECT string_agg(t.typname,
+	',' ORDER BY o) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (oid, o)
+		JOIN pg_type t ON t.oid = a.oid), array_to_string(p.proargnames, ',') FROM pg_proc p WHERE p.pronamespace IN ('tessera'::regnamespace,
+		'tessera_internal'::regnamespace) AND p.prokind = 'f' ORDER BY 1, 2}))
 {
 	my ($name, $types, $arguments) = split /\|/, $line, -1;
 	$functions++;
@@ -163,7 +177,8 @@ sub run_calls
 	my $server = $c->node('s1');
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/calls.sql';
 	append_to_file($file, $script);
-	my $psql = IPC::Run::start([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-U', $role, '-d', 'postgres', '-f', $file ],
+	my $psql = IPC::Run::start([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-U', $role, '-d', 'postgres',
+		'-f', $file ],
 		'<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout(90));
 	if (!eval { $psql->finish; 1 })
 	{
@@ -217,7 +232,8 @@ fuzz($superuser, 1, 'superuser after hello');
 {
 	my $directory = PostgreSQL::Test::Utils::tempdir();
 	my $script = "SET client_min_messages = error;\nCREATE TEMP TABLE bytes (b tessera.bound);\nCREATE TEMP TABLE ranges (b tessera.bound_range);\n";
-	my @seeds = ("\0", "\1", "\2", "\0\0\0\1", pack('N', 1) . "\1" . pack('N', 1) . '7', pack('n', 1) . "\1" . pack('N', 3) . 'abc', "\1\2\3\4\5\6\7\10");
+	my @seeds = ("\0", "\1", "\2", "\0\0\0\1", pack('N', 1) . "\1" . pack('N', 1) . '7', pack('n', 1) . "\1" . pack('N', 3) . 'abc',
+		"\1\2\3\4\5\6\7\10");
 	foreach my $value ('tessera.minkey()', 'tessera.bound(1)', "tessera.bound('abc', 2)", "tessera.bound(1, 'x', 2.5)", 'tessera.maxkey()')
 	{
 		push @seeds, pack('H*', $c->query('s1', "SELECT encode(tessera.bound_send($value), 'hex')"));
@@ -237,7 +253,8 @@ fuzz($superuser, 1, 'superuser after hello');
 			open(my $handle, '>:raw', $file) or die "$file: $!";
 			print $handle "PGCOPY\n\377\r\n\0", pack('NN', 0, 0), pack('n', 1), pack('N', length $bytes), $bytes, pack('n', 0xffff);
 			close $handle;
-			$script .= "\\copy bytes FROM '$file' WITH (FORMAT binary)\nSELECT count(b::text), count(tessera.bound_hash(b)) FROM bytes;\n\\copy ranges FROM '$file' WITH (FORMAT binary)\n";
+			$script .= "\\copy bytes FROM '$file' WITH (FORMAT binary)\nSELECT count(b::text), count(tessera.bound_hash(b)) FROM bytes;\n\\copy " .
+				"ranges FROM '$file' WITH (FORMAT binary)\n";
 		}
 	}
 	$script .= "SELECT max(b), min(b) FROM bytes;\n\\echo all\nSELECT 'answered';\n";
@@ -245,7 +262,8 @@ fuzz($superuser, 1, 'superuser after hello');
 	my $start = $c->query('s1', $started);
 	my $server = $c->node('s1');
 	my ($out, $err) = ('', '');
-	IPC::Run::run([ 'psql', '-XAtq', '-h', $server->host, '-p', $server->port, '-U', 'bob', '-d', 'postgres', '-f', "$directory/bytes.sql" ], '<', \undef, '>', \$out, '2>', \$err,
+	IPC::Run::run([ 'psql', '-XAtq', '-h', $server->host, '-p', $server->port, '-U', 'bob', '-d', 'postgres', '-f', "$directory/bytes.sql" ], '<',
+		\undef, '>', \$out, '2>', \$err,
 		IPC::Run::timeout(90));
 	like($out, qr/^all\nanswered\n\z/m, "$number binary values: each is answered") or diag substr($err, -500);
 	is($c->query('s1', $started), $start, 'binary values: the server has not crashed');

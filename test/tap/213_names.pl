@@ -1,5 +1,6 @@
-# A name is resolved once, by the server, under the user's own search_path; from then on the table is known by its OID. Renames and moves to other schemas leave a
-# sharded table what it is, on every node; check_consistency tells of tables of which that is not so, and of schemas that differ between nodes.
+# A name is resolved once, by the server, under the user's own search_path; from then on the table is known by its OID. Renames and moves to other
+# schemas leave a sharded table what it is, on every node; check_consistency tells of tables of which that is not so, and of schemas that differ
+# between nodes.
 use strict;
 use warnings;
 
@@ -28,30 +29,36 @@ sub sharded
 sub is_whole
 {
 	my ($table, $key, $rows, $what) = @_;
-	is(join(' ', $c->query_all("SELECT count(*) || '/' || count(DISTINCT $key) FROM $table")), join(' ', ("$rows/$rows") x @nodes), "$what: each node sees all rows");
+	is(join(' ', $c->query_all("SELECT count(*) || '/' || count(DISTINCT $key) FROM $table")), join(' ', ("$rows/$rows") x @nodes),
+		"$what: each node sees all rows");
 	foreach my $i (0 .. $#nodes)
 	{
 		my $value = 1000 + $i;
 		is($c->query($nodes[$i], "INSERT INTO $table ($key, v) VALUES ($value, 0); UPDATE $table SET v = 1 WHERE $key = $value;
-				SELECT count(*) FROM $table WHERE $key = $value; DELETE FROM $table WHERE $key = $value RETURNING v"), "1\n1", "$what: $nodes[$i] writes");
+				SELECT count(*) FROM $table WHERE $key = $value; DELETE FROM $table WHERE $key = $value RETURNING v"), "1\n1",
+					"$what: $nodes[$i] writes");
 	}
-	is(join(' ', $c->query_all("SELECT key FROM tessera.tables WHERE table_name = '$table'::regclass")), join(' ', ($key) x @nodes), "$what: the key's name");
+	is(join(' ', $c->query_all("SELECT key FROM tessera.tables WHERE table_name = '$table'::regclass")), join(' ', ($key) x @nodes),
+		"$what: the key's name");
 	is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', "$what: all is consistent");
 	return;
 }
 
 sharded('ren');
 my $session = $c->session('r1', on_error_stop => 0);
-$session->query('PREPARE all_of AS SELECT count(*) FROM ren; PREPARE one_of AS SELECT count(*) FROM ren WHERE v = $1; EXECUTE all_of; EXECUTE one_of(9)');
+$session->query('PREPARE all_of AS SELECT count(*) FROM ren; PREPARE one_of AS SELECT count(*) FROM ren WHERE v = $1; EXECUTE all_of; EXECUTE ' .
+	'one_of(9)');
 $c->query('s1', 'ALTER TABLE ren RENAME COLUMN k TO kk');
 is_whole('ren', 'kk', 12, 'RENAME COLUMN of the key');
 is($session->query('EXECUTE all_of; EXECUTE one_of(9)'), "12\n1", 'statements prepared before go on');
 $c->query('r1', 'ALTER TABLE ren RENAME kk TO "K 2"');
 is_whole('ren', '"K 2"', 12, 'again, through a router');
-$c->query('s2', 'BEGIN; SAVEPOINT a; ALTER TABLE ren RENAME "K 2" TO lost; INSERT INTO ren (lost, v) VALUES (50, 1); ROLLBACK TO a; INSERT INTO ren ("K 2", v) VALUES (51, 1);
+$c->query('s2', 'BEGIN; SAVEPOINT a; ALTER TABLE ren RENAME "K 2" TO lost; INSERT INTO ren (lost, v) VALUES (50, 1); ROLLBACK TO a;
+	INSERT INTO ren ("K 2", v) VALUES (51, 1);
 	ALTER TABLE ren RENAME "K 2" TO a1; ALTER TABLE ren RENAME a1 TO a2; DELETE FROM ren WHERE a2 = 51; COMMIT');
 is_whole('ren', 'a2', 12, 'in a transaction, in parts undone');
-$c->query('s1', q{CREATE FUNCTION rename_it() RETURNS void LANGUAGE plpgsql SET search_path = public AS 'BEGIN ALTER TABLE ren RENAME a2 TO a3; END'; SET search_path = other; SELECT public.rename_it()});
+$c->query('s1', q{CREATE FUNCTION rename_it() RETURNS void LANGUAGE plpgsql SET search_path = public AS 'BEGIN ALTER TABLE ren RENAME a2 TO a3; } .
+	q{END'; SET search_path = other; SELECT public.rename_it()});
 is_whole('ren', 'a3', 12, 'in a function with a search_path of its own');
 is($session->query('EXECUTE all_of; EXECUTE one_of(9)'), "12\n1", 'statements prepared before still go on');
 $session->quit;
@@ -75,17 +82,21 @@ $c->query('s1', 'ALTER TABLE once SET SCHEMA "Odd one"');
 is_whole('"Odd one".once', 'k2', 12, 'SET SCHEMA');
 $c->query('s1', 'ALTER SCHEMA "Odd one" RENAME TO even');
 is_whole('even.once', 'k2', 12, 'RENAME of the schema');
-$c->query('s1', 'SET search_path = even; ALTER INDEX twice_pkey RENAME TO by_key; ALTER TABLE once RENAME k2 TO k3; ALTER TABLE by_key RENAME TO by_key_2');
+$c->query('s1', 'SET search_path = even; ALTER INDEX twice_pkey RENAME TO by_key; ALTER TABLE once RENAME k2 TO k3; ALTER TABLE by_key RENAME TO ' .
+	'by_key_2');
 is_whole('even.once', 'k3', 12, 'RENAME of the index behind the key');
-$c->query('s1', 'SET search_path = even; BEGIN; DROP TABLE once; CREATE TABLE once (k3 int PRIMARY KEY, v int); ALTER TABLE once RENAME k3 TO k4; INSERT INTO once VALUES (1, 1); COMMIT');
+$c->query('s1', 'SET search_path = even; BEGIN; DROP TABLE once; CREATE TABLE once (k3 int PRIMARY KEY, v int); ALTER TABLE once RENAME k3 TO k4; ' .
+	'INSERT INTO once VALUES (1, 1); COMMIT');
 is(join(' ', $c->query_all('SELECT count(*) FROM even.once')), '1 1 1', 'dropped and made anew: a table of its own');
-is(join(' ', $c->query_all("SELECT kind FROM tessera.tables WHERE table_name = 'even.once'::regclass")), 'placed placed placed', 'which is not sharded');
+is(join(' ', $c->query_all("SELECT kind FROM tessera.tables WHERE table_name = 'even.once'::regclass")), 'placed placed placed',
+	'which is not sharded');
 like($c->error('s1', 'SET search_path = other; ALTER TABLE twice ALTER k1 TYPE bigint'), qr/0A000|42P16/, 'the type of the key stays');
 
 # What else knows the table by its OID.
 sharded('used');
 $c->query('s1', q{CREATE VIEW seen AS SELECT k, v FROM used; CREATE TABLE counted (n serial, k int PRIMARY KEY)});
-$c->query('s1', 'ALTER TABLE used RENAME k TO kk; ALTER TABLE used RENAME TO used_2; ALTER SEQUENCE counted_n_seq RENAME TO numbers; INSERT INTO counted (k) VALUES (1)');
+$c->query('s1', 'ALTER TABLE used RENAME k TO kk; ALTER TABLE used RENAME TO used_2; ALTER SEQUENCE counted_n_seq RENAME TO numbers; INSERT INTO ' .
+	'counted (k) VALUES (1)');
 is_whole('used_2', 'kk', 12, 'beside a view');
 is(join(' ', $c->query_all('SELECT count(*) FROM seen')), '12 12 12', 'the view sees all rows');
 $c->query('r1', 'INSERT INTO counted (k) VALUES (2)');
@@ -116,7 +127,8 @@ my @differences = (
 	[ 'CREATE POLICY p ON ren USING (v > 0)', 'DROP POLICY p ON ren', qr/policy p/ ],
 	[ 'GRANT SELECT ON ren TO PUBLIC', 'REVOKE SELECT ON ren FROM PUBLIC', qr/privileges/ ],
 	[ 'CREATE ROLE other_owner; ALTER TABLE ren OWNER TO other_owner', 'ALTER TABLE ren OWNER TO CURRENT_USER; DROP ROLE other_owner', qr/owner/ ],
-	[ 'CREATE TRIGGER t BEFORE UPDATE ON ren FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()', 'DROP TRIGGER t ON ren', qr/trigger t/ ],
+	[ 'CREATE TRIGGER t BEFORE UPDATE ON ren FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()', 'DROP TRIGGER t ON ren',
+	qr/trigger t/ ],
 	[ 'ALTER TABLE ren ALTER v TYPE bigint', 'ALTER TABLE ren ALTER v TYPE int', qr/column v/ ]);
 foreach my $difference (@differences)
 {
@@ -129,16 +141,19 @@ foreach my $difference (@differences)
 	is(findings(), '', "$undo: consistent again");
 }
 alone_on('s1', 'ALTER TABLE ren ADD COLUMN extra int');
-like(findings(), qr/^10\|public\.ren\|node s2: .*extra.*\n10\|public\.ren\|node r1: .*extra/m, 'a change on the config node alone is noticed of each other node');
+like(findings(), qr/^10\|public\.ren\|node s2: .*extra.*\n10\|public\.ren\|node r1: .*extra/m,
+	'a change on the config node alone is noticed of each other node');
 alone_on('s1', 'ALTER TABLE ren DROP COLUMN extra');
 is(findings(), '', 'dropped columns make no difference');
 
 # A key column that is none: nothing is answered from the rows that lie here.
 $c->query('s2', q{UPDATE tessera.cluster_table SET key_columns = '{nosuch}' WHERE table_name = 'ren'});
 like(findings(), qr/^10\|public\.ren\|node s2: .*nosuch/m, 'a key column that does not exist is noticed');
-foreach my $sql ('SELECT count(*) FROM ren', 'SELECT count(*) FROM ren WHERE a3 = 9', 'INSERT INTO ren VALUES (500, 1)', 'UPDATE ren SET v = 0', 'DELETE FROM ren WHERE a3 = 9', 'TRUNCATE ren',
+foreach my $sql ('SELECT count(*) FROM ren', 'SELECT count(*) FROM ren WHERE a3 = 9', 'INSERT INTO ren VALUES (500, 1)', 'UPDATE ren SET v = 0',
+	'DELETE FROM ren WHERE a3 = 9', 'TRUNCATE ren',
 	'COPY ren TO STDOUT', "COPY ren FROM PROGRAM 'echo 501'", 'EXPLAIN ANALYZE SELECT * FROM ren', 'SELECT * FROM ren FOR UPDATE',
-	'SELECT tessera.range_owner($$ren$$, 1)', 'SELECT tessera.shard_table($$ren$$, $$a3$$)', 'MERGE INTO ren USING (VALUES (1)) AS w (a3) ON w.a3 = ren.a3 WHEN MATCHED THEN DELETE')
+	'SELECT tessera.range_owner($$ren$$, 1)', 'SELECT tessera.shard_table($$ren$$, $$a3$$)',
+	'MERGE INTO ren USING (VALUES (1)) AS w (a3) ON w.a3 = ren.a3 WHEN MATCHED THEN DELETE')
 {
 	# In the transaction that breaks it: else the node finds out by itself, and fetches the row anew.
 	my ($status, $out) = $c->psql('s2', "BEGIN; UPDATE tessera.cluster_table SET key_columns = '{nosuch}' WHERE table_name = 'ren'; $sql; ROLLBACK");

@@ -1,5 +1,5 @@
-# DDL goes to other nodes as text, and there it means what was parsed: also if lexer settings changed between the two, within one message; settings that decide what
-# a text means go along.
+# DDL goes to other nodes as text, and there it means what was parsed: also if lexer settings changed between the two, within one message; settings
+# that decide what a text means go along.
 use strict;
 use warnings;
 
@@ -18,7 +18,8 @@ sub one_message
 	my ($node, $sql) = @_;
 	my $server = $c->node($node);
 	my ($out, $err) = ('', '');
-	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ], '>', \$out, '2>', \$err,
+	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ], '>', \$out,
+		'2>', \$err,
 		IPC::Run::timeout(60));
 	return ($out, $err);
 }
@@ -42,21 +43,24 @@ sub default_of
 # Parsed with standard_conforming_strings on, run with it off; and the other way.
 one_message('s1', q{SET standard_conforming_strings = off; CREATE TABLE a (k int PRIMARY KEY, v text DEFAULT '\\x' CHECK (v <> 'it\\s'))});
 same_text(default_of('a'), q{'\\x'::text}, 'SET to off before');
-same_text(q{SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'a'::regclass AND contype = 'c'}, q{CHECK ((v <> 'it\\s'::text))}, 'and a CHECK');
+same_text(q{SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'a'::regclass AND contype = 'c'}, q{CHECK ((v <> 'it\\s'::text))},
+	'and a CHECK');
 $c->query('s1', 'ALTER ROLE CURRENT_USER SET escape_string_warning = off');
 my $off = 'ALTER ROLE CURRENT_USER SET standard_conforming_strings = off';
 $c->query('s1', $off);
 one_message('r1', q{SET standard_conforming_strings = on; CREATE TABLE b (k int PRIMARY KEY, v text DEFAULT 'a\\\\b\\'c')});
 $c->query('s1', 'ALTER ROLE CURRENT_USER RESET standard_conforming_strings');
 same_text("SET standard_conforming_strings = on; " . default_of('b'), q{'a\\b''c'::text}, 'SET to on before, with a quote behind a backslash');
-one_message('s2', q{SET standard_conforming_strings = off; SET backslash_quote = off; COMMENT ON TABLE a IS 'c:\\new\\table'; CREATE VIEW w AS SELECT '\\n' || k AS v FROM a;
+one_message('s2', q{SET standard_conforming_strings = off; SET backslash_quote = off; COMMENT ON TABLE a IS 'c:\\new\\table'; CREATE VIEW w AS
+	SELECT '\\n' || k AS v FROM a;
 	SET standard_conforming_strings = on; COMMENT ON COLUMN a.v IS 'x\\y'; CREATE DOMAIN d AS text CHECK (VALUE <> '\\')});
 same_text(q{SELECT obj_description('a'::regclass)}, 'c:\\new\\table', 'a comment');
 same_text(q{SELECT col_description('a'::regclass, 2)}, 'x\\y', 'the next one, with the setting that was');
 same_text(q{SELECT pg_get_viewdef('w'::regclass) ~ '\\\\n'}, 't', 'a view');
 same_text(q{SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE contypid = 'd'::regtype}, q{CHECK ((VALUE <> '\\'::text))}, 'a domain');
 one_message('s1', q{SET standard_conforming_strings = off; CREATE FUNCTION f() RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN E''a\\\\b''; END';
-	CREATE FUNCTION g() RETURNS text LANGUAGE sql AS $$ SELECT 'x\\y'::text $$; CREATE ROLE with_secret PASSWORD 'a\\b'; CREATE MATERIALIZED VIEW m AS SELECT '\\q' || k AS q FROM a WITH NO DATA});
+	CREATE FUNCTION g() RETURNS text LANGUAGE sql AS $$ SELECT 'x\\y'::text $$; CREATE ROLE with_secret PASSWORD 'a\\b'; CREATE MATERIALIZED VIEW m
+	AS SELECT '\\q' || k AS q FROM a WITH NO DATA});
 same_text(q{SELECT prosrc FROM pg_proc WHERE proname = 'f'}, q{BEGIN RETURN E'a\\\\b'; END}, 'body of a function');
 same_text(q{SELECT prosrc FROM pg_proc WHERE proname = 'g'}, q{ SELECT 'x\\y'::text }, 'of another, in dollars');
 same_text(q{SELECT pg_get_viewdef('m'::regclass) ~ '\\\\q'}, 't', 'a materialized view without data');
@@ -66,7 +70,8 @@ same_text('SELECT q FROM m3', '\\q', 'and a table of a query');
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency()'), '', 'the tables are the same everywhere');
 
 # A cached statement of a function keeps the tree of its first parse.
-$c->query('s1', q{CREATE FUNCTION make(name text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('CREATE TABLE %I (k int, v text DEFAULT ''\\z'')', name); END $$;
+$c->query('s1', q{CREATE FUNCTION make(name text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+	EXECUTE format('CREATE TABLE %I (k int, v text DEFAULT ''\\z'')', name); END $$;
 	CREATE FUNCTION note() RETURNS void LANGUAGE plpgsql AS $$ BEGIN COMMENT ON TABLE b IS '\\t1'; END $$});
 $c->query('s1', q{SELECT note(); SET standard_conforming_strings = off; SELECT note()});
 same_text(q{SELECT obj_description('b'::regclass)}, '\\t1', 'a statement of a function, parsed before the setting changed');
@@ -95,7 +100,8 @@ foreach my $i (0 .. $#settings)
 	is(scalar(keys %seen), 1, "$setting: the same everywhere") or diag join("\n", sort keys %seen);
 }
 $c->query('s1', 'CREATE SCHEMA other; CREATE TABLE other.q (k int)');
-$c->query('s2', q{SET search_path = other, public; SET check_function_bodies = off; CREATE FUNCTION of_path() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM nosuch';
+$c->query('s2', q{SET search_path = other, public; SET check_function_bodies = off; CREATE FUNCTION of_path() RETURNS bigint LANGUAGE sql
+	AS 'SELECT count(*) FROM nosuch';
 	CREATE VIEW of_q AS SELECT * FROM q});
 same_text(q{SELECT pg_get_viewdef('other.of_q'::regclass) ~ 'other|q.k'}, 't', 'search_path and check_function_bodies');
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency()'), '', 'the tables are the same everywhere, still');

@@ -1,5 +1,5 @@
-# What a message tells to use exists: each name tessera.x in a text of the C code and of the SQL files, and each function named in a hint, is looked up in the catalog of
-# an installed extension.
+# What a message tells to use exists: each name tessera.x in a text of the C code and of the SQL files, and each function named in a hint, is looked
+# up in the catalog of an installed extension.
 use strict;
 use warnings;
 
@@ -14,7 +14,8 @@ $c->start_node('s1', extension => 1);
 my $root = "$FindBin::Bin/../..";
 
 my %known = map { $_ => 1 } split /\n/, $c->query('s1', q{SELECT proname FROM pg_proc WHERE pronamespace = 'tessera'::regnamespace
-	UNION SELECT relname FROM pg_class WHERE relnamespace = 'tessera'::regnamespace UNION SELECT typname FROM pg_type WHERE typnamespace = 'tessera'::regnamespace
+	UNION SELECT relname FROM pg_class WHERE relnamespace = 'tessera'::regnamespace UNION SELECT typname FROM pg_type
+	WHERE typnamespace = 'tessera'::regnamespace
 	UNION SELECT opcname FROM pg_opclass WHERE opcnamespace = 'tessera'::regnamespace
 	UNION SELECT substr(name, 9) FROM pg_settings WHERE name LIKE 'tessera.%'});
 my %functions = map { $_ => 1 } split /\n/, $c->query('s1', 'SELECT DISTINCT proname FROM pg_proc');

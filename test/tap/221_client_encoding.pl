@@ -1,6 +1,7 @@
-# A client's encoding is its own affair: values, names and texts that go to or come from other nodes are in the database's encoding. Clients that speak LATIN1,
-# EUC_JP, SQL_ASCII and UTF8 run the same statements on a plain server and through each node; what they get is compared byte by byte, then what is stored, as a
-# UTF8 client reads it and as the shards hold it. Statements, COPY in each format, DDL, errors and notices; and bound values in binary, by libpq's protocol.
+# A client's encoding is its own affair: values, names and texts that go to or come from other nodes are in the database's encoding. Clients that
+# speak LATIN1, EUC_JP, SQL_ASCII and UTF8 run the same statements on a plain server and through each node; what they get is compared byte by byte,
+# then what is stored, as a UTF8 client reads it and as the shards hold it. Statements, COPY in each format, DDL, errors and notices; and bound values
+# in binary, by libpq's protocol.
 use strict;
 use warnings;
 use utf8;
@@ -17,7 +18,8 @@ CREATE TYPE mood AS ENUM ('frö', '犬');
 CREATE TYPE pair AS (x int, y text);
 CREATE DOMAIN word AS text CHECK (value <> 'schlösser');
 CREATE FUNCTION says(t text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'sagt %', t; RETURN 'ö' || t; END $$;
-CREATE TABLE t (k text COLLATE "C" NOT NULL, id int NOT NULL, v varchar(20), c char(6), n name, ch "char", a text[], p pair, ps pair[], w word, j json, jb jsonb, x xml, m mood, b bytea,
+CREATE TABLE t (k text COLLATE "C" NOT NULL, id int NOT NULL, v varchar(20), c char(6), n name, ch "char", a text[], p pair, ps pair[], w word,
+  j json, jb jsonb, x xml, m mood, b bytea,
 	tv tsvector, PRIMARY KEY (k, id));
 CREATE TABLE h (k text PRIMARY KEY, v text);
 CREATE TABLE pl (id int PRIMARY KEY, v text UNIQUE);
@@ -32,7 +34,8 @@ END $$;
 CREATE TRIGGER fire BEFORE INSERT OR UPDATE ON fires FOR EACH ROW EXECUTE FUNCTION fire();
 SQL
 my $rows = <<'SQL';
-INSERT INTO t SELECT k, id, 'Käse ' || k, 'ä' || id, 'nämé', 'z', ARRAY['ü', NULL, k], (id, 'ß' || k)::pair, ARRAY[(1, k)::pair, (2, 'ñ')::pair], 'wört', '{"ö": "é"}', '{"ö": ["é"]}', '<a>é</a>', 'frö', '\xe4f6',
+INSERT INTO t SELECT k, id, 'Käse ' || k, 'ä' || id, 'nämé', 'z', ARRAY['ü', NULL, k], (id, 'ß' || k)::pair, ARRAY[(1, k)::pair, (2, 'ñ')::pair],
+  'wört', '{"ö": "é"}', '{"ö": ["é"]}', '<a>é</a>', 'frö', '\xe4f6',
 	to_tsvector('simple', 'Käse ö') FROM unnest(ARRAY['ähnlich', 'zäh', 'Äpfel', 'müde', 'plain']) k, generate_series(1, 2) id;
 INSERT INTO h SELECT v, v || '!' FROM unnest(ARRAY['ä', 'ö', 'ü', 'é', 'ñ', 'ß', 'a', 'b', 'c', 'd']) v;
 INSERT INTO pl VALUES (1, 'für'), (2, 'gegen');
@@ -47,19 +50,22 @@ SELECT * FROM t WHERE k LIKE 'W%' ORDER BY k, id
 --
 SELECT k, id, length(v), octet_length(v), ascii(substr(k, 2)) FROM t ORDER BY k, id
 --
-INSERT INTO t (k, id, v, c, n, a, p, ps, w, j, jb, x) VALUES ('W1', 1, 'W1', 'W2', 'W3', ARRAY['W1','W2'], (1,'W3'), ARRAY[(1,'W1')::pair], 'W2', '{"W1": "W2"}', '{"W2": "W3"}', '<W>W1</W>') RETURNING *
+INSERT INTO t (k, id, v, c, n, a, p, ps, w, j, jb, x) VALUES ('W1', 1, 'W1', 'W2', 'W3', ARRAY['W1','W2'], (1,'W3'), ARRAY[(1,'W1')::pair], 'W2',
+  '{"W1": "W2"}', '{"W2": "W3"}', '<W>W1</W>') RETURNING *
 --
 INSERT INTO t (k, id, v) VALUES ('aW1', 1, 'W2'), ('zW1', 1, 'W3'), ('zW2', 2, 'W1') RETURNING k, v, length(v)
 --
 INSERT INTO t (k, id, v) SELECT 'W' || k, id, v || 'W1' FROM t RETURNING k, v
 --
-INSERT INTO t (k, id, v) VALUES ('aW1', 1, 'W2'), ('aW1', 1, 'W2') ON CONFLICT (k, id) DO NOTHING; INSERT INTO t (k, id, v) VALUES ('aW1', 1, 'neu') ON CONFLICT (k, id) DO UPDATE SET v = excluded.v || t.v || 'W3' RETURNING v
+INSERT INTO t (k, id, v) VALUES ('aW1', 1, 'W2'), ('aW1', 1, 'W2') ON CONFLICT (k, id) DO NOTHING; INSERT INTO t (k, id, v) VALUES ('aW1', 1, 'neu')
+  ON CONFLICT (k, id) DO UPDATE SET v = excluded.v || t.v || 'W3' RETURNING v
 --
 INSERT INTO t (k, id, v) VALUES ('aW1', 1, 'viel zu lang, W1W2W3W1W2W3W1W2W3')
 --
 INSERT INTO t (k, id, w) VALUES ('aW1', 1, 'schlösser')
 --
-INSERT INTO h VALUES ('W1', 'W2'), ('W2', 'W3'), ('W3', 'W1') RETURNING *; SELECT * FROM h WHERE k = 'W1'; SELECT * FROM h WHERE k = ANY (ARRAY['W2', 'W3']) ORDER BY k; INSERT INTO h VALUES ('W1', ''); SELECT 1
+INSERT INTO h VALUES ('W1', 'W2'), ('W2', 'W3'), ('W3', 'W1') RETURNING *; SELECT * FROM h WHERE k = 'W1'; SELECT * FROM h WHERE k = ANY (ARRAY['W2',
+  'W3']) ORDER BY k; INSERT INTO h VALUES ('W1', ''); SELECT 1
 --
 SELECT h.k, t.k FROM h JOIN t ON substr(t.k, 1, 1) = h.k ORDER BY 1, 2
 --
@@ -73,15 +79,18 @@ DELETE FROM t WHERE v = 'Käse zäh' RETURNING k, v
 --
 DELETE FROM h WHERE k > 'c' RETURNING k
 --
-PREPARE p (text, text) AS SELECT k, id, v || $2 FROM t WHERE k = $1 ORDER BY id; EXECUTE p('zäh', 'W1'); EXECUTE p('ähnlich', 'W2'); EXECUTE p('zäh', 'W1')
+PREPARE p (text, text) AS SELECT k, id, v || $2 FROM t WHERE k = $1 ORDER BY id; EXECUTE p('zäh', 'W1'); EXECUTE p('ähnlich', 'W2'); EXECUTE p('zäh',
+  'W1')
 --
-PREPARE p (text, text, text[]) AS INSERT INTO t (k, id, v, a) VALUES ($1, 1, $2, $3) RETURNING k, v, a; EXECUTE p('aW1', 'W2', ARRAY['W3']); EXECUTE p('zW1', 'W2', '{"W3"}')
+PREPARE p (text, text, text[]) AS INSERT INTO t (k, id, v, a) VALUES ($1, 1, $2, $3) RETURNING k, v, a; EXECUTE p('aW1', 'W2', ARRAY['W3']);
+EXECUTE p('zW1', 'W2', '{"W3"}')
 --
 SELECT says(k) FROM t WHERE id = 1 ORDER BY k; SELECT k FROM t WHERE says(v) = 'öKäse zäh' ORDER BY id, k
 --
 DECLARE c SCROLL CURSOR FOR SELECT k, v || 'W1' FROM t ORDER BY k, id; FETCH 3 FROM c; FETCH BACKWARD 1 FROM c; FETCH LAST FROM c
 --
-SELECT string_agg(DISTINCT v, 'W1' ORDER BY v) FROM t; SELECT array_agg(k ORDER BY k, id), json_agg(p ORDER BY k, id), max(v) FROM t; SELECT xmlagg(x) FROM t WHERE k = 'zäh'
+SELECT string_agg(DISTINCT v, 'W1' ORDER BY v) FROM t; SELECT array_agg(k ORDER BY k, id), json_agg(p ORDER BY k, id), max(v) FROM t; SELECT xmlagg(x)
+  FROM t WHERE k = 'zäh'
 --
 COPY t (k, id, v, a, p, jb, x) FROM stdin;
 aW1	1	W2	{W3,W1}	(1,W2)	{"W1": "W3"}	<W>W1</W>
@@ -120,13 +129,18 @@ COPY (SELECT k, id, v, p FROM t ORDER BY k, id) TO stdout
 --
 COPY (SELECT * FROM h ORDER BY k COLLATE "C") TO stdout (FORMAT csv)
 --
-CREATE TABLE "Tabelle W1" (k int PRIMARY KEY, "Spalte W2" text DEFAULT 'W3', CHECK ("Spalte W2" <> 'böW1')); INSERT INTO "Tabelle W1" (k) VALUES (1); SELECT * FROM "Tabelle W1"; COMMENT ON TABLE "Tabelle W1" IS 'Kommentar W1'; SELECT obj_description('"Tabelle W1"'::regclass); INSERT INTO "Tabelle W1" VALUES (2, 'böW1')
+CREATE TABLE "Tabelle W1" (k int PRIMARY KEY, "Spalte W2" text DEFAULT 'W3', CHECK ("Spalte W2" <> 'böW1')); INSERT INTO "Tabelle W1" (k) VALUES (1);
+SELECT * FROM "Tabelle W1"; COMMENT ON TABLE "Tabelle W1" IS 'Kommentar W1'; SELECT obj_description('"Tabelle W1"'::regclass);
+INSERT INTO "Tabelle W1" VALUES (2, 'böW1')
 --
-CREATE FUNCTION "fW1"(text) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'W2' || $1 || 'W3' $$; SELECT "fW1"(k) FROM t WHERE id = 1 ORDER BY k; SELECT k FROM t WHERE "fW1"(k) = 'W2zähW3' ORDER BY id
+CREATE FUNCTION "fW1"(text) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'W2' || $1 || 'W3' $$; SELECT "fW1"(k) FROM t WHERE id = 1 ORDER BY k;
+SELECT k FROM t WHERE "fW1"(k) = 'W2zähW3' ORDER BY id
 --
-CREATE TYPE "typW1" AS ENUM ('W1', 'W2', 'a'); CREATE TABLE e (k int PRIMARY KEY, e "typW1", "W3" text); INSERT INTO e VALUES (1, 'W1', 'x'), (2, 'W2', 'y'); SELECT * FROM e WHERE e = 'W1'; ALTER TYPE "typW1" ADD VALUE 'W3'; ALTER TABLE e RENAME "W3" TO "W2"; SELECT "W2" FROM e ORDER BY k
+CREATE TYPE "typW1" AS ENUM ('W1', 'W2', 'a'); CREATE TABLE e (k int PRIMARY KEY, e "typW1", "W3" text); INSERT INTO e VALUES (1, 'W1', 'x'), (2,
+  'W2', 'y'); SELECT * FROM e WHERE e = 'W1'; ALTER TYPE "typW1" ADD VALUE 'W3'; ALTER TABLE e RENAME "W3" TO "W2"; SELECT "W2" FROM e ORDER BY k
 --
-CREATE TABLE "cW1" AS SELECT k AS "kW2", v || 'W3' AS v FROM t WHERE id = 1; SELECT * FROM "cW1" ORDER BY 1; CREATE VIEW "vW1" AS SELECT "kW2", 'W3' AS w FROM "cW1"; SELECT * FROM "vW1" ORDER BY 1
+CREATE TABLE "cW1" AS SELECT k AS "kW2", v || 'W3' AS v FROM t WHERE id = 1; SELECT * FROM "cW1" ORDER BY 1; CREATE VIEW "vW1" AS SELECT "kW2", 'W3'
+  AS w FROM "cW1"; SELECT * FROM "vW1" ORDER BY 1
 --
 CREATE MATERIALIZED VIEW "mW1" AS SELECT k || 'W2' AS k FROM t WHERE id = 1; SELECT * FROM "mW1" ORDER BY 1
 --
@@ -188,14 +202,19 @@ sub said
 	my ($conninfo, $encoding, $sql) = @_;
 	my ($out, $err) = ('', '');
 	local $ENV{PGCLIENTENCODING} = $encoding;
-	IPC::Run::run([ 'psql', '-XAtq', '-d', $conninfo ], '<', \$sql, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	IPC::Run::run([ 'psql', '-XAtq', '-d', $conninfo ], '<', \$sql, '>', \$out, '2>', \$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	return join "\n", sort grep { /^\w*(?:ERROR|NOTICE|WARNING|DETAIL|HINT):/ } map { s/^psql:[^ ]* //r } split /\n/, $err;
 }
 my @noisy = (
-	"INSERT INTO pl VALUES (5, 'für')", "INSERT INTO t (k, id) VALUES ('zäh', 1)", "INSERT INTO t (k, id, w) VALUES ('zäh', 9, 'schlösser')", 'SELECT "gibt es nicht: é" FROM t', 'SELECT * FROM "nö"',
-	"UPDATE t SET v = 'ö' || repeat('é', 20) WHERE k = 'zäh'", "INSERT INTO t (k, id, m) VALUES ('zäh', 9, 'böse')", "SELECT 'é'::int, k FROM t WHERE k = 'zäh'", "SELECT v::int FROM t WHERE k = 'zäh'",
-	"INSERT INTO fires VALUES ('zö', 'gut')", "INSERT INTO fires VALUES ('zö', 'bös')", "INSERT INTO fires VALUES ('aö', 'bös')", "SELECT says(k) FROM t WHERE id = 1 AND k = 'zäh'",
-	"COPY fires FROM stdin;\nzä\tgut\naä\tgut\n\\.\n", "CREATE TABLE \"Tä\" (k int CHECK (k > 0)); INSERT INTO \"Tä\" VALUES (0)", "DROP TABLE \"gibt es nicht: ß\"",
+	"INSERT INTO pl VALUES (5, 'für')", "INSERT INTO t (k, id) VALUES ('zäh', 1)", "INSERT INTO t (k, id, w) VALUES ('zäh', 9, 'schlösser')",
+	'SELECT "gibt es nicht: é" FROM t', 'SELECT * FROM "nö"',
+	"UPDATE t SET v = 'ö' || repeat('é', 20) WHERE k = 'zäh'", "INSERT INTO t (k, id, m) VALUES ('zäh', 9, 'böse')",
+	"SELECT 'é'::int, k FROM t WHERE k = 'zäh'", "SELECT v::int FROM t WHERE k = 'zäh'",
+	"INSERT INTO fires VALUES ('zö', 'gut')", "INSERT INTO fires VALUES ('zö', 'bös')", "INSERT INTO fires VALUES ('aö', 'bös')",
+	"SELECT says(k) FROM t WHERE id = 1 AND k = 'zäh'",
+	"COPY fires FROM stdin;\nzä\tgut\naä\tgut\n\\.\n", "CREATE TABLE \"Tä\" (k int CHECK (k > 0)); INSERT INTO \"Tä\" VALUES (0)",
+	"DROP TABLE \"gibt es nicht: ß\"",
 	"DO \$\$ BEGIN RAISE NOTICE 'größe %', (SELECT max(v) FROM h); END \$\$");
 $c->everywhere('TRUNCATE t, h, pl, fires');
 $c->everywhere(encode('UTF-8', $rows), via => 'r1');
@@ -215,7 +234,8 @@ sub feed
 	my ($conninfo, $encoding, $command, $input, @options) = @_;
 	my ($out, $err) = ('', '');
 	local $ENV{PGCLIENTENCODING} = $encoding;
-	IPC::Run::run([ 'psql', '-XAtq', @options, '-d', $conninfo, '-c', $command ], '<', \$input, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	IPC::Run::run([ 'psql', '-XAtq', @options, '-d', $conninfo, '-c', $command ], '<', \$input, '>', \$out, '2>', \$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	is($err, '', "$encoding: " . ($command =~ s/[^\x20-\x7e]/?/gr));
 	return $out;
 }
@@ -238,8 +258,10 @@ foreach my $encoding (sort keys %codes)
 		# Binary: what the plain server writes for such a client, the node reads, and the other way round.
 		my $columns = 'k, id, v, c, n, a, j, jb, b';
 		my $where = "k LIKE '_$number%'";
-		my $plain = feed($c->plain->connstr('postgres'), $encoding, "COPY (SELECT $columns FROM t WHERE $where ORDER BY k COLLATE \"C\", id) TO stdout (FORMAT binary)", '');
-		my $found = feed($c->conninfo($name), $encoding, "COPY (SELECT $columns FROM t WHERE $where ORDER BY k COLLATE \"C\", id) TO stdout (FORMAT binary)", '');
+		my $plain = feed($c->plain->connstr('postgres'), $encoding,
+			"COPY (SELECT $columns FROM t WHERE $where ORDER BY k COLLATE \"C\", id) TO stdout (FORMAT binary)", '');
+		my $found = feed($c->conninfo($name), $encoding,
+			"COPY (SELECT $columns FROM t WHERE $where ORDER BY k COLLATE \"C\", id) TO stdout (FORMAT binary)", '');
 		ok($plain eq $found, "$encoding: the same binary rows from $name");
 		feed($_, $encoding, "DELETE FROM t WHERE $where", '') foreach $c->conninfo($name), $c->plain->connstr('postgres');
 		feed($c->conninfo($name), $encoding, "COPY t ($columns) FROM stdin (FORMAT binary)", $plain);
@@ -268,10 +290,12 @@ for info in sys.argv[1:]:
                 mark = "%b" if binary else "%s"
                 for key in ("a", "z"):
                     cursor.execute(f"DELETE FROM t WHERE k = {mark}", ("%s\xe9\xe5" % key,), prepare=prepare)
-                    cursor.execute(f"INSERT INTO t (k, id, v, a, j, ch) VALUES ({mark}, 1, {mark}, {mark}::text[], {mark}::text::json, 'q') RETURNING k, v, a, length(k)",
+                    cursor.execute(f"INSERT INTO t (k, id, v, a, j, ch) VALUES ({mark}, 1, {mark}, {mark}::text[], {mark}::text::json, 'q') "
+                                   "RETURNING k, v, a, length(k)",
                                    ("%s\xe9\xe5" % key, "\xdf", ["\xfc", "x"], '{"\xf6": 1}'), prepare=prepare)
                     got.append(cursor.fetchall())
-                    cursor.execute(f"SELECT k, id, v, a, n, j::text, x::text, ch, p, m FROM t WHERE k = {mark} AND v = {mark}", ("%s\xe9\xe5" % key, "\xdf"), prepare=prepare)
+                    cursor.execute(f"SELECT k, id, v, a, n, j::text, x::text, ch, p, m FROM t WHERE k = {mark} AND v = {mark}",
+                                   ("%s\xe9\xe5" % key, "\xdf"), prepare=prepare)
                     got.append(cursor.fetchall())
                     cursor.execute(f"UPDATE t SET v = v || {mark} WHERE k = {mark} RETURNING v", ("\xb5", "%s\xe9\xe5" % key), prepare=prepare)
                     got.append(cursor.fetchall())
@@ -283,7 +307,8 @@ PYTHON
 my @latin = ($c->plain->connstr('postgres'), map { $c->conninfo($_) } $c->names);
 $c->everywhere("DELETE FROM t WHERE k !~ '^[\\x01-\\u00ff]*\$' OR v !~ '^[\\x01-\\u00ff]*\$' OR a::text !~ '^[\\x01-\\u00ff]*\$'");
 my ($said, $wrong) = ('', '');
-IPC::Run::run([ '/usr/bin/python3', '-', @latin ], '<', \encode('UTF-8', $python), '>', \$said, '2>', \$wrong, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+IPC::Run::run([ '/usr/bin/python3', '-', @latin ], '<', \encode('UTF-8', $python), '>', \$said, '2>', \$wrong,
+	IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 SKIP:
 {
 	skip 'python3-psycopg is not installed', 1 if $said =~ /no psycopg/;

@@ -1,6 +1,7 @@
-# Statements whose form the deparser, the rewriter or the wire does not carry by itself: casts with a length, assignments of several columns at once, parts of
-# columns, generated columns, temporary views, types and children, tables without columns, rows of joins, domains as keys. Each is run on a plain server and
-# through each node of a cluster, one of which owns nothing; the answers are the same, or it is refused where doc/differences.md says so.
+# Statements whose form the deparser, the rewriter or the wire does not carry by itself: casts with a length, assignments of several columns at once,
+# parts of columns, generated columns, temporary views, types and children, tables without columns, rows of joins, domains as keys. Each is run on a
+# plain server and through each node of a cluster, one of which owns nothing; the answers are the same, or it is refused where doc/differences.md says
+# so.
 use strict;
 use warnings;
 
@@ -23,7 +24,8 @@ CREATE TYPE pair AS (x int, y text);
 CREATE TYPE span AS (a pair, b pair);
 CREATE DOMAIN pairs AS pair[] CHECK (cardinality(value) < 4);
 CREATE DOMAIN low AS pair CHECK ((value).x < 100);
-CREATE TABLE typed (k int NOT NULL, id int NOT NULL, n numeric(5,1), v varchar(2), c char(3), b bit(4), vb varbit(4), ts timestamp(2), tz timestamptz(1), ti time(0),
+CREATE TABLE typed (k int NOT NULL, id int NOT NULL, n numeric(5,1), v varchar(2), c char(3), b bit(4), vb varbit(4), ts timestamp(2),
+  tz timestamptz(1), ti time(0),
 	tt timetz(1), iv interval second(1), na numeric(5,1)[], va varchar(2)[], PRIMARY KEY (k, id));
 CREATE TABLE domains (k int NOT NULL, id int NOT NULL, n dn, v dv, free numeric, txt text, t time, PRIMARY KEY (k, id));
 CREATE TABLE u (k int PRIMARY KEY, a int, b int, c text, l text[], d low, e span);
@@ -39,7 +41,8 @@ CREATE VIEW ruled AS SELECT k, a FROM pl;
 CREATE RULE upd AS ON UPDATE TO ruled DO INSTEAD UPDATE pl SET a = new.a + 100 WHERE k = old.k;
 CREATE RULE ins AS ON INSERT TO ruled DO INSTEAD INSERT INTO pl (k, a) VALUES (new.k, new.a);
 CREATE RULE del AS ON DELETE TO ruled DO INSTEAD DELETE FROM pl WHERE k = old.k;
-INSERT INTO typed SELECT k, id, 1.2, 'ab', 'abc', '1010', '101', '2020-01-01 10:00:00.12', '2020-01-01 10:00:00.1', '11:22:33', '11:22:33.4+01', '1.2', '{1.2}', '{ab}'
+INSERT INTO typed SELECT k, id, 1.2, 'ab', 'abc', '1010', '101', '2020-01-01 10:00:00.12', '2020-01-01 10:00:00.1', '11:22:33', '11:22:33.4+01',
+  '1.2', '{1.2}', '{ab}'
 	FROM unnest('{1,14}'::int[]) k, generate_series(1,2) id;
 INSERT INTO domains SELECT k, id, 1.2, 'ab', 1.2, 'ab', '11:22:33' FROM unnest('{1,14}'::int[]) k, generate_series(1,2) id;
 INSERT INTO u SELECT k, k, k, 'c' || k, '{a,b}', (k,'d')::pair::low, ROW((k,'x')::pair,(k,'y')::pair)::span FROM generate_series(1,20) k;
@@ -77,10 +80,13 @@ my @casts = (
 	q{UPDATE domains SET n = 123456 WHERE %s},
 	q{UPDATE typed SET v = 'abc' WHERE %s},
 	q{UPDATE typed SET v = 'abc'::varchar(2), n = 1.26, iv = '1.26', ts = '2020-01-01 10:00:00.127', b = B'11111'::bit(4) WHERE %s RETURNING *},
-	q{UPDATE typed SET ts = localtimestamp(0), tz = current_timestamp(0), ti = localtime(0), tt = current_time(0) WHERE %s RETURNING extract(microsecond from ts)::int %% 1000000, extract(microsecond from tz)::int %% 1000000},
+	q{UPDATE typed SET ts = localtimestamp(0), tz = current_timestamp(0), ti = localtime(0), tt = current_time(0) WHERE %s RETURNING } .
+	q{extract(microsecond from ts)::int %% 1000000, extract(microsecond from tz)::int %% 1000000},
 	q{DELETE FROM domains WHERE free = '1.23'::numeric(5,1) AND %s RETURNING *, 'abc'::char(2)},
-	q{PREPARE p (numeric, varchar) AS SELECT k, id FROM domains WHERE free = $1::numeric(5,1) AND txt = $2::varchar(2) AND %s ORDER BY 1, 2; EXECUTE p(1.23, 'abc'); EXECUTE p(1.23, 'abc')},
-	q{PREPARE p (numeric, varchar) AS UPDATE domains SET free = $1::numeric(5,1), txt = $2::varchar(2) WHERE %s RETURNING free, txt; EXECUTE p(1.27, 'abc'); EXECUTE p(1.34, 'xyz')},
+	q{PREPARE p (numeric, varchar) AS SELECT k, id FROM domains WHERE free = $1::numeric(5,1) AND txt = $2::varchar(2) AND %s ORDER BY 1, 2; } .
+	q{EXECUTE p(1.23, 'abc'); EXECUTE p(1.23, 'abc')},
+	q{PREPARE p (numeric, varchar) AS UPDATE domains SET free = $1::numeric(5,1), txt = $2::varchar(2) WHERE %s RETURNING free, txt; EXECUTE } .
+	q{p(1.27, 'abc'); EXECUTE p(1.34, 'xyz')},
 );
 
 my @script = (
@@ -99,9 +105,11 @@ SELECT k, id FROM typed WHERE k = 14.2::numeric(4,0) AND n = '1.23'::numeric(5,1
 --
 INSERT INTO domains (k, id, free, txt) VALUES (15, 1, 1.26::dn, 'abc'::varchar(2)), (16, 1, '1.26'::numeric(5,1), 'abc'::char(2)) RETURNING *
 --
-INSERT INTO domains (k, id, free, txt) VALUES (14, 1, 1, '') ON CONFLICT (k, id) DO UPDATE SET free = '1.26'::numeric(5,1), txt = 'abc'::char(2) RETURNING *
+INSERT INTO domains (k, id, free, txt) VALUES (14, 1, 1, '') ON CONFLICT (k, id) DO UPDATE SET free = '1.26'::numeric(5,1),
+  txt = 'abc'::char(2) RETURNING *
 --
-INSERT INTO domains (k, id, free, txt) VALUES (1, 1, 1, ''), (14, 1, 1, '') ON CONFLICT (k, id) DO UPDATE SET free = '1.26'::numeric(5,1), txt = 'abc'::char(2) WHERE domains.free = '1.23'::numeric(5,1) RETURNING *
+INSERT INTO domains (k, id, free, txt) VALUES (1, 1, 1, ''), (14, 1, 1, '') ON CONFLICT (k, id) DO UPDATE SET free = '1.26'::numeric(5,1),
+  txt = 'abc'::char(2) WHERE domains.free = '1.23'::numeric(5,1) RETURNING *
 --
 UPDATE u SET (b, a) = (SELECT 10, 20) WHERE k = 1 RETURNING k, a, b, c
 --
@@ -131,15 +139,19 @@ WITH w AS (UPDATE pl SET (b, a) = (SELECT 10, 20) WHERE k = 3 RETURNING k, a, b)
 --
 INSERT INTO pl (k, a, b, c) VALUES (14, 1, 2, 'z') ON CONFLICT (k) DO UPDATE SET (b, a) = (10, 20) RETURNING k, a, b, c
 --
-INSERT INTO pl (k, a, b, c) VALUES (14, 1, 2, 'z') ON CONFLICT (k) DO UPDATE SET (c, b, a) = (SELECT excluded.c, excluded.a, excluded.b) RETURNING k, a, b, c
+INSERT INTO pl (k, a, b, c) VALUES (14, 1, 2, 'z') ON CONFLICT (k) DO UPDATE SET (c, b, a) = (SELECT excluded.c, excluded.a, excluded.b) RETURNING k,
+  a, b, c
 --
 INSERT INTO u (k, a, b) VALUES (1, 1, 2), (14, 1, 2) ON CONFLICT (k) DO UPDATE SET (b, a) = (excluded.a, excluded.b + 5) RETURNING k, a, b, c
 --
-MERGE INTO pl USING (SELECT 14 AS k, 5 AS x) s ON pl.k = s.k WHEN MATCHED AND pl.a > 100 THEN DELETE WHEN MATCHED THEN UPDATE SET (b, c, a) = (s.x, 'm', 20); SELECT k, a, b, c FROM pl WHERE k = 14
+MERGE INTO pl USING (SELECT 14 AS k, 5 AS x) s ON pl.k = s.k WHEN MATCHED AND pl.a > 100 THEN DELETE WHEN MATCHED THEN UPDATE SET (b, c, a) = (s.x,
+  'm', 20); SELECT k, a, b, c FROM pl WHERE k = 14
 --
-MERGE INTO u USING (SELECT * FROM pl WHERE k = 1) s ON u.k = s.k AND u.k = 1 WHEN MATCHED THEN UPDATE SET (b, a) = (s.b + 1, 20); SELECT k, a, b, c FROM u WHERE k = 1
+MERGE INTO u USING (SELECT * FROM pl WHERE k = 1) s ON u.k = s.k AND u.k = 1 WHEN MATCHED THEN UPDATE SET (b, a) = (s.b + 1, 20); SELECT k, a, b, c
+  FROM u WHERE k = 1
 --
-MERGE INTO u USING (SELECT * FROM u WHERE k = 14) s ON u.k = s.k AND u.k = 14 WHEN MATCHED AND s.a < 3 THEN DELETE WHEN MATCHED THEN UPDATE SET (c, b) = ('m', s.a), a = 4; SELECT k, a, b, c FROM u WHERE k = 14
+MERGE INTO u USING (SELECT * FROM u WHERE k = 14) s ON u.k = s.k AND u.k = 14 WHEN MATCHED AND s.a < 3 THEN DELETE WHEN MATCHED THEN UPDATE SET (c,
+  b) = ('m', s.a), a = 4; SELECT k, a, b, c FROM u WHERE k = 14
 --
 UPDATE u SET l[1] = 'p', l[2] = 'q' WHERE k = 14 RETURNING l
 --
@@ -221,7 +233,8 @@ INSERT INTO gen (k, a, g) VALUES (14, 2, DEFAULT) ON CONFLICT (k) DO UPDATE SET 
 --
 INSERT INTO gen (k, a, g) VALUES (50, 1, DEFAULT), (1, 2, DEFAULT) ON CONFLICT (k) DO UPDATE SET g = DEFAULT RETURNING *
 --
-MERGE INTO gen USING (SELECT * FROM gen WHERE k = 14) s ON gen.k = s.k AND gen.k = 14 WHEN MATCHED THEN UPDATE SET g = DEFAULT; SELECT * FROM gen WHERE k = 14
+MERGE INTO gen USING (SELECT * FROM gen WHERE k = 14) s ON gen.k = s.k AND gen.k = 14 WHEN MATCHED THEN UPDATE SET g = DEFAULT; SELECT * FROM gen
+  WHERE k = 14
 --
 UPDATE ruled SET a = 5 WHERE k = 14; SELECT k, a FROM pl WHERE k = 14
 --
@@ -233,39 +246,56 @@ DELETE FROM ruled WHERE k = 14; SELECT count(*) FROM pl
 --
 CREATE TEMP VIEW tv AS SELECT * FROM u; SELECT count(*), sum(a) FROM tv; SELECT * FROM tv WHERE k = 14; SELECT tv FROM tv WHERE k = 1
 --
-CREATE TEMP VIEW tv AS SELECT * FROM u; UPDATE tv SET a = a + 1 WHERE k = 14; SELECT a FROM u WHERE k = 14; DELETE FROM tv WHERE k = 1; INSERT INTO tv (k, c) VALUES (40, 'n'); SELECT count(*) FROM tv; UPDATE tv SET a = 0; SELECT sum(a) FROM u
+CREATE TEMP VIEW tv AS SELECT * FROM u; UPDATE tv SET a = a + 1 WHERE k = 14; SELECT a FROM u WHERE k = 14; DELETE FROM tv WHERE k = 1;
+INSERT INTO tv (k, c) VALUES (40, 'n'); SELECT count(*) FROM tv; UPDATE tv SET a = 0; SELECT sum(a) FROM u
 --
-CREATE TEMP VIEW u AS SELECT k, 'temp' AS t FROM public.pl; SELECT * FROM u WHERE k IN (1,14) ORDER BY k; SELECT * FROM u WHERE k = 14; SELECT count(*) FROM public.u
+CREATE TEMP VIEW u AS SELECT k, 'temp' AS t FROM public.pl; SELECT * FROM u WHERE k IN (1,14) ORDER BY k; SELECT * FROM u WHERE k = 14;
+SELECT count(*) FROM public.u
 --
-CREATE TEMP VIEW pl AS SELECT k, a FROM u WHERE k = 14; SELECT * FROM pl; SELECT * FROM pl WHERE k = 14; SELECT a FROM public.pl WHERE k = 5; UPDATE pl SET a = 77; SELECT a FROM public.u WHERE k = 14; SELECT sum(a) FROM public.pl
+CREATE TEMP VIEW pl AS SELECT k, a FROM u WHERE k = 14; SELECT * FROM pl; SELECT * FROM pl WHERE k = 14; SELECT a FROM public.pl WHERE k = 5;
+UPDATE pl SET a = 77; SELECT a FROM public.u WHERE k = 14; SELECT sum(a) FROM public.pl
 --
-CREATE TEMP VIEW tv AS SELECT u.k, pl.a FROM u JOIN pl USING (k); SELECT * FROM tv WHERE k = 14; SELECT count(*) FROM tv; DROP VIEW tv; SELECT * FROM tv
+CREATE TEMP VIEW tv AS SELECT u.k, pl.a FROM u JOIN pl USING (k); SELECT * FROM tv WHERE k = 14; SELECT count(*) FROM tv; DROP VIEW tv; SELECT *
+  FROM tv
 --
-CREATE TEMP VIEW tv AS SELECT * FROM u; CREATE TEMP VIEW tv2 AS SELECT k, a FROM tv WHERE k > 3; SELECT count(*) FROM tv2; CREATE OR REPLACE TEMP VIEW tv AS SELECT * FROM u WHERE k < 5; SELECT * FROM tv2; SELECT * FROM tv2 WHERE k = 4; ALTER VIEW tv RENAME TO tv3; SELECT count(*) FROM tv3; COMMENT ON VIEW tv3 IS 'x'
+CREATE TEMP VIEW tv AS SELECT * FROM u; CREATE TEMP VIEW tv2 AS SELECT k, a FROM tv WHERE k > 3; SELECT count(*) FROM tv2;
+CREATE OR REPLACE TEMP VIEW tv AS SELECT * FROM u WHERE k < 5; SELECT * FROM tv2; SELECT * FROM tv2 WHERE k = 4; ALTER VIEW tv RENAME TO tv3;
+SELECT count(*) FROM tv3; COMMENT ON VIEW tv3 IS 'x'
 --
-CREATE TEMP VIEW tv AS SELECT k, a FROM u WHERE k < 15; GRANT SELECT ON tv TO other; SET ROLE other; SELECT * FROM tv WHERE k = 14; SELECT count(*) FROM tv; SELECT count(*) FROM u
+CREATE TEMP VIEW tv AS SELECT k, a FROM u WHERE k < 15; GRANT SELECT ON tv TO other; SET ROLE other; SELECT * FROM tv WHERE k = 14; SELECT count(*)
+  FROM tv; SELECT count(*) FROM u
 --
-CREATE VIEW vv AS SELECT k, a FROM u; CREATE TEMP VIEW tv AS SELECT * FROM vv WHERE k > 2; SELECT * FROM tv WHERE k = 14; UPDATE tv SET a = 3 WHERE k = 14; SELECT count(*), sum(a) FROM tv
+CREATE VIEW vv AS SELECT k, a FROM u; CREATE TEMP VIEW tv AS SELECT * FROM vv WHERE k > 2; SELECT * FROM tv WHERE k = 14; UPDATE tv SET a = 3
+  WHERE k = 14; SELECT count(*), sum(a) FROM tv
 --
 CREATE TEMP VIEW tv WITH (security_barrier) AS SELECT k, a FROM u WHERE a > 3; SELECT * FROM tv WHERE k = 14; SELECT count(*) FROM tv
 --
 CREATE TEMP TABLE tt (k int); CREATE VIEW vt AS SELECT u.k, u.a FROM u JOIN tt USING (k); INSERT INTO tt VALUES (14); SELECT * FROM vt
 --
-CREATE TEMP TABLE tt (a int, b text); CREATE FUNCTION tf(tt) RETURNS int LANGUAGE sql AS 'SELECT $1.a'; INSERT INTO tt VALUES (14, 'x'); SELECT tf(tt) FROM tt; SELECT u.k, tf(t) FROM tt t, u WHERE u.k = tf(t); COMMENT ON FUNCTION tf(tt) IS 'x'; ALTER FUNCTION tf(tt) RENAME TO tf2; DROP FUNCTION tf2(tt); SELECT tf2(tt) FROM tt
+CREATE TEMP TABLE tt (a int, b text); CREATE FUNCTION tf(tt) RETURNS int LANGUAGE sql AS 'SELECT $1.a'; INSERT INTO tt VALUES (14, 'x'); SELECT tf(tt)
+  FROM tt; SELECT u.k, tf(t) FROM tt t, u WHERE u.k = tf(t); COMMENT ON FUNCTION tf(tt) IS 'x'; ALTER FUNCTION tf(tt) RENAME TO tf2;
+  DROP FUNCTION tf2(tt); SELECT tf2(tt) FROM tt
 --
-CREATE TEMP TABLE tt (a int, b text); CREATE FUNCTION tf() RETURNS SETOF tt LANGUAGE sql AS 'SELECT * FROM pg_temp.tt'; INSERT INTO tt VALUES (14, 'x'); SELECT * FROM tf(); DROP TABLE tt CASCADE; SELECT * FROM tf()
+CREATE TEMP TABLE tt (a int, b text); CREATE FUNCTION tf() RETURNS SETOF tt LANGUAGE sql AS 'SELECT * FROM pg_temp.tt'; INSERT INTO tt VALUES (14,
+  'x'); SELECT * FROM tf(); DROP TABLE tt CASCADE; SELECT * FROM tf()
 --
-CREATE TEMP TABLE tt (a int, b text); CREATE DOMAIN dtt AS tt CHECK ((value).a > 0); SELECT ROW(1, 'x')::dtt; ALTER DOMAIN dtt ADD CHECK ((value).b <> ''); SELECT ROW(1, '')::dtt; DROP DOMAIN dtt; SELECT ROW(1, '')::dtt
+CREATE TEMP TABLE tt (a int, b text); CREATE DOMAIN dtt AS tt CHECK ((value).a > 0); SELECT ROW(1, 'x')::dtt;
+ALTER DOMAIN dtt ADD CHECK ((value).b <> ''); SELECT ROW(1, '')::dtt; DROP DOMAIN dtt; SELECT ROW(1, '')::dtt
 --
 CREATE TEMP TABLE tt (a int, b text); CREATE TYPE ctt AS (x tt, y int); SELECT (ROW(ROW(1, 'x'), 5)::ctt).y, k FROM u WHERE k = 14; DROP TYPE ctt
 --
-CREATE TYPE pg_temp.ett AS ENUM ('a', 'b'); SELECT 'a'::pg_temp.ett, k FROM u WHERE k = 14; SELECT max('a'::pg_temp.ett) FROM u; CREATE FUNCTION pg_temp.f(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1 + 1; END'; SELECT pg_temp.f(k) FROM u WHERE k = 14 AND pg_temp.f(a) = 15; SELECT sum(pg_temp.f(k)) FROM u
+CREATE TYPE pg_temp.ett AS ENUM ('a', 'b'); SELECT 'a'::pg_temp.ett, k FROM u WHERE k = 14; SELECT max('a'::pg_temp.ett) FROM u;
+CREATE FUNCTION pg_temp.f(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1 + 1; END'; SELECT pg_temp.f(k) FROM u WHERE k = 14
+  AND pg_temp.f(a) = 15; SELECT sum(pg_temp.f(k)) FROM u
 --
-CREATE DOMAIN pg_temp.dtt AS int CHECK (value > 0); SELECT 5::pg_temp.dtt, k::pg_temp.dtt FROM u WHERE k = 14; CREATE TEMP TABLE tt (a pg_temp.dtt); INSERT INTO tt SELECT k FROM u; SELECT count(*) FROM tt
+CREATE DOMAIN pg_temp.dtt AS int CHECK (value > 0); SELECT 5::pg_temp.dtt, k::pg_temp.dtt FROM u WHERE k = 14; CREATE TEMP TABLE tt (a pg_temp.dtt);
+INSERT INTO tt SELECT k FROM u; SELECT count(*) FROM tt
 --
-INSERT INTO nothing DEFAULT VALUES; INSERT INTO nothing DEFAULT VALUES; SELECT count(*) FROM nothing; COPY (SELECT FROM nothing) TO stdout; COPY nothing TO stdout; SELECT nothing FROM nothing; CREATE TEMP TABLE x AS SELECT FROM nothing; SELECT count(*) FROM x
+INSERT INTO nothing DEFAULT VALUES; INSERT INTO nothing DEFAULT VALUES; SELECT count(*) FROM nothing; COPY (SELECT FROM nothing) TO stdout;
+COPY nothing TO stdout; SELECT nothing FROM nothing; CREATE TEMP TABLE x AS SELECT FROM nothing; SELECT count(*) FROM x
 --
-INSERT INTO emptied DEFAULT VALUES; INSERT INTO emptied SELECT; COPY (SELECT FROM emptied) TO stdout; SELECT 1 FROM emptied; SELECT count(*) FROM emptied, nothing; SELECT n, 1 FROM emptied n; SELECT row_to_json(n) FROM emptied n; DELETE FROM emptied; SELECT count(*) FROM emptied
+INSERT INTO emptied DEFAULT VALUES; INSERT INTO emptied SELECT; COPY (SELECT FROM emptied) TO stdout; SELECT 1 FROM emptied; SELECT count(*)
+  FROM emptied, nothing; SELECT n, 1 FROM emptied n; SELECT row_to_json(n) FROM emptied n; DELETE FROM emptied; SELECT count(*) FROM emptied
 --
 COPY nothing FROM stdin;
 
@@ -273,7 +303,8 @@ COPY nothing FROM stdin;
 \.
 SELECT count(*) FROM nothing; COPY nothing TO stdout
 --
-INSERT INTO nothing SELECT FROM generate_series(1, 3); SELECT EXISTS (SELECT FROM nothing); SELECT (SELECT count(*) FROM nothing n), * FROM nothing; ALTER TABLE nothing ADD COLUMN y int; UPDATE nothing SET y = 4; SELECT * FROM nothing; ALTER TABLE nothing DROP COLUMN y; COPY nothing TO stdout
+INSERT INTO nothing SELECT FROM generate_series(1, 3); SELECT EXISTS (SELECT FROM nothing); SELECT (SELECT count(*) FROM nothing n), * FROM nothing;
+ALTER TABLE nothing ADD COLUMN y int; UPDATE nothing SET y = 4; SELECT * FROM nothing; ALTER TABLE nothing DROP COLUMN y; COPY nothing TO stdout
 --
 COPY (SELECT FROM u WHERE k = 14) TO stdout; COPY (SELECT FROM u) TO stdout; SELECT count(*) FROM (SELECT FROM u WHERE k = 14) x
 --
@@ -311,11 +342,14 @@ UPDATE u SET a = 3 WHERE k = 14 RETURNING row_to_json(u), u
 --
 CREATE TABLE taken AS SELECT * FROM pg_class WHERE relkind = 'i'; SELECT count(*) > 100, pg_typeof(relacl) FROM taken GROUP BY 2 LIMIT 1
 --
-CREATE TABLE taken AS SELECT * FROM pg_proc WHERE prosqlbody IS NULL AND proargdefaults IS NULL; SELECT count(*) > 100 FROM taken WHERE proargtypes = ''
+CREATE TABLE taken AS SELECT * FROM pg_proc WHERE prosqlbody IS NULL AND proargdefaults IS NULL; SELECT count(*) > 100 FROM taken
+  WHERE proargtypes = ''
 --
-CREATE TABLE taken AS SELECT 'int'::regtype t, 'x'::name n, 1::oid o, '{}'::aclitem[] a, ''::int2vector v, '3 4'::oidvector w, 'x'::"char" ch, '5'::xid xi, '(0,1)'::tid ti, '1'::cid ci; SELECT * FROM taken
+CREATE TABLE taken AS SELECT 'int'::regtype t, 'x'::name n, 1::oid o, '{}'::aclitem[] a, ''::int2vector v, '3 4'::oidvector w, 'x'::"char" ch,
+  '5'::xid xi, '(0,1)'::tid ti, '1'::cid ci; SELECT * FROM taken
 --
-SET ROLE owner; CREATE TABLE taken AS SELECT 1 AS a, 2 AS b; SELECT * FROM taken; RESET ROLE; SELECT relacl FROM pg_class WHERE relname = 'taken'; SET ROLE owner; INSERT INTO taken VALUES (3, 4)
+SET ROLE owner; CREATE TABLE taken AS SELECT 1 AS a, 2 AS b; SELECT * FROM taken; RESET ROLE; SELECT relacl FROM pg_class WHERE relname = 'taken';
+SET ROLE owner; INSERT INTO taken VALUES (3, 4)
 --
 SET ROLE owner; SELECT 5 AS a INTO taken; SELECT * FROM taken
 SQL
@@ -349,7 +383,8 @@ $c->plain_query($schema);
 chomp(@script, @refused);
 is($c->table_differs($_, \@script, \@refused), 0, "from $_: " . scalar(@script) . ' statements as on a plain server') foreach $c->names;
 
-like($c->error('r1', 'CREATE TABLE taken AS SELECT adbin FROM pg_attrdef'), qr/0A000: a value of type pg_node_tree cannot be sent to another node/, 'what has no input is refused');
+like($c->error('r1', 'CREATE TABLE taken AS SELECT adbin FROM pg_attrdef'), qr/0A000: a value of type pg_node_tree cannot be sent to another node/,
+	'what has no input is refused');
 
 # Nothing of the temporary kind went to another node, and what rested on it is gone with its session.
 $c->query('r1', 'CREATE TEMP TABLE tt (a int); CREATE FUNCTION gone(tt) RETURNS int LANGUAGE sql AS $$SELECT $1.a$$');

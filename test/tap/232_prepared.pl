@@ -1,5 +1,5 @@
-# Transactions that a client prepares (PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED) span nodes, are finished through any node, and are known by one identifier on all of
-# them. What one server refuses is refused alike, and the transaction ends as there.
+# Transactions that a client prepares (PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED) span nodes, are finished through any node, and are
+# known by one identifier on all of them. What one server refuses is refused alike, and the transaction ends as there.
 use strict;
 use warnings;
 
@@ -33,7 +33,8 @@ sub listed { return join(' ', map { $c->query($_, "SELECT coalesce(string_agg(gi
 my $none = '0,0,0,0';
 
 # over which nodes, prepared on which, finished through which
-foreach my $case ([ [ 's2', 's3' ], 'r1', 's1' ], [ [ 's2', 's3' ], 's1', 'r1' ], [ [ 's1', 's2', 's3' ], 's1', 's3' ], [ ['s2'], 's2', 'r1' ], [ [], 's3', 's2' ], [ ['s1'], 'r1', 'r1' ])
+foreach my $case ([ [ 's2', 's3' ], 'r1', 's1' ], [ [ 's2', 's3' ], 's1', 'r1' ], [ [ 's1', 's2', 's3' ], 's1', 's3' ], [ ['s2'], 's2', 'r1' ],
+	[ [], 's3', 's2' ], [ ['s1'], 'r1', 'r1' ])
 {
 	my ($shards, $via, $through) = @$case;
 	foreach my $end ('COMMIT', 'ROLLBACK')
@@ -57,7 +58,8 @@ foreach my $case ([ [ 's2', 's3' ], 'r1', 's1' ], [ [ 's2', 's3' ], 's1', 'r1' ]
 # deferred triggers fire as whoever prepares
 my @firing = (
 	'CREATE TABLE fired (k int PRIMARY KEY)',
-	q{CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF current_user = 'ann' THEN RAISE EXCEPTION 'x' USING ERRCODE = 'P0A01'; END IF; RAISE EXCEPTION 'x' USING ERRCODE = 'P0A99'; END $$},
+	q{CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF current_user = 'ann' THEN RAISE EXCEPTION 'x' USING ERRCODE = } .
+	q{'P0A01'; END IF; RAISE EXCEPTION 'x' USING ERRCODE = 'P0A99'; END $$},
 	'CREATE CONSTRAINT TRIGGER fire AFTER INSERT ON fired DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fire()',
 	q{CREATE FUNCTION fire_off() RETURNS void SECURITY DEFINER LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.fired VALUES (1); END $$});
 $c->query('s1', $_) foreach @firing;
@@ -66,55 +68,75 @@ $c->query('s1', $_) foreach @firing;
 my $plain = $c->plain;
 $plain->append_conf('postgresql.conf', "max_prepared_transactions = 10\n");
 $plain->restart;
-$c->plain_query($_) foreach ('CREATE TABLE acc (k int PRIMARY KEY, v int)', 'CREATE TABLE later (k int PRIMARY KEY, up int REFERENCES later DEFERRABLE INITIALLY DEFERRED)', 'CREATE ROLE ann', 'CREATE ROLE bob',
+$c->plain_query($_) foreach ('CREATE TABLE acc (k int PRIMARY KEY, v int)',
+	'CREATE TABLE later (k int PRIMARY KEY, up int REFERENCES later DEFERRABLE INITIALLY DEFERRED)', 'CREATE ROLE ann', 'CREATE ROLE bob',
 	'GRANT ALL ON acc TO ann, bob', @firing);
 my ($a, $b) = (k('s2'), k('s3'));
 my $two = inserts($a, $b);
-my $show = "SELECT count(*) FROM acc WHERE k IN ($a, $b); SELECT gid, owner, database, prepared > now() - interval '1 minute' AND prepared <= clock_timestamp() FROM pg_prepared_xacts ORDER BY gid";
+my $show = "SELECT count(*) FROM acc WHERE k IN ($a, $b); SELECT gid, owner, database, prepared > now() - interval '1 minute' AND prepared <= " .
+	"clock_timestamp() FROM pg_prepared_xacts ORDER BY gid";
 my $long = 'x' x 199;
 my @script = map { ("$_;\n$show", "ROLLBACK PREPARED 'g';\nROLLBACK PREPARED 'h';\nDELETE FROM acc WHERE k IN ($a, $b)") } (
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; SELECT 1",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'; COMMIT PREPARED 'g'",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; ROLLBACK PREPARED 'g'; COMMIT PREPARED 'g'",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; BEGIN; PREPARE TRANSACTION 'g'; SELECT 1",
-	"BEGIN; $two; PREPARE TRANSACTION 'g'; BEGIN; INSERT INTO acc VALUES (1000, 1); PREPARE TRANSACTION 'h'; COMMIT PREPARED 'g'; ROLLBACK PREPARED 'h'",
+	"BEGIN; $two; PREPARE TRANSACTION 'g'; BEGIN; INSERT INTO acc VALUES (1000, 1); PREPARE TRANSACTION 'h'; COMMIT PREPARED 'g'; ROLLBACK " .
+	"PREPARED 'h'",
 	"PREPARE TRANSACTION 'g'; SELECT 1", "BEGIN; SELECT 1/0; PREPARE TRANSACTION 'g'; SELECT 1", "$two \\; PREPARE TRANSACTION 'g'",
 	"BEGIN; $two; SAVEPOINT x; INSERT INTO acc VALUES (1000, 1); ROLLBACK TO x; SAVEPOINT y; PREPARE TRANSACTION 'g'; SELECT 1; COMMIT PREPARED 'g'",
 	"COMMIT PREPARED 'nowhere'; ROLLBACK PREPARED 'nowhere'", "BEGIN; COMMIT PREPARED 'g'; COMMIT", "BEGIN; ROLLBACK PREPARED 'g'; COMMIT",
 	"BEGIN; $two; PREPARE TRANSACTION '" . $long . "y'; SELECT 1", "BEGIN; $two; PREPARE TRANSACTION '$long'; COMMIT PREPARED '$long'",
-	"BEGIN; $two; PREPARE TRANSACTION ''''; COMMIT PREPARED ''''", "BEGIN; $two; PREPARE TRANSACTION E'\\\\u00e4\\\\\\\\{,\"'; SELECT gid FROM pg_prepared_xacts; COMMIT PREPARED E'\\\\u00e4\\\\\\\\{,\"'",
-	"BEGIN; $two; CREATE TEMP TABLE t (a int); PREPARE TRANSACTION 'g'; SELECT 1", "BEGIN; $two; NOTIFY x; PREPARE TRANSACTION 'g'; SELECT 1", "BEGIN; $two; LISTEN x; PREPARE TRANSACTION 'g'; SELECT 1",
-	"BEGIN; $two; DECLARE c CURSOR WITH HOLD FOR SELECT 1; PREPARE TRANSACTION 'g'; SELECT 1", "BEGIN; $two; SELECT pg_export_snapshot() IS NOT NULL; PREPARE TRANSACTION 'g'; SELECT 1",
-	"BEGIN; $two; INSERT INTO later VALUES (1, 2); PREPARE TRANSACTION 'g'; SELECT 1", "BEGIN; $two; INSERT INTO later VALUES (1, 2), (2, 1); PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'; DELETE FROM later",
-	"BEGIN ISOLATION LEVEL SERIALIZABLE; $two; PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'", "BEGIN READ ONLY; SELECT count(*) FROM later; PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'",
+	"BEGIN; $two; PREPARE TRANSACTION ''''; COMMIT PREPARED ''''",
+	"BEGIN; $two; PREPARE TRANSACTION E'\\\\u00e4\\\\\\\\{,\"'; SELECT gid FROM pg_prepared_xacts; COMMIT PREPARED E'\\\\u00e4\\\\\\\\{,\"'",
+	"BEGIN; $two; CREATE TEMP TABLE t (a int); PREPARE TRANSACTION 'g'; SELECT 1", "BEGIN; $two; NOTIFY x; PREPARE TRANSACTION 'g'; SELECT 1",
+	"BEGIN; $two; LISTEN x; PREPARE TRANSACTION 'g'; SELECT 1",
+	"BEGIN; $two; DECLARE c CURSOR WITH HOLD FOR SELECT 1; PREPARE TRANSACTION 'g'; SELECT 1",
+	"BEGIN; $two; SELECT pg_export_snapshot() IS NOT NULL; PREPARE TRANSACTION 'g'; SELECT 1",
+	"BEGIN; $two; INSERT INTO later VALUES (1, 2); PREPARE TRANSACTION 'g'; SELECT 1",
+	"BEGIN; $two; INSERT INTO later VALUES (1, 2), (2, 1); PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'; DELETE FROM later",
+	"BEGIN ISOLATION LEVEL SERIALIZABLE; $two; PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'",
+	"BEGIN READ ONLY; SELECT count(*) FROM later; PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'",
 	"BEGIN; $two; PREPARE TRANSACTION 'g'; SET ROLE ann; COMMIT PREPARED 'g'; RESET ROLE; COMMIT PREPARED 'g'",
-	"SET ROLE ann; BEGIN; $two; PREPARE TRANSACTION 'g'; SET ROLE bob; ROLLBACK PREPARED 'g'; COMMIT PREPARED 'g'; SET ROLE ann; SELECT gid, owner FROM pg_prepared_xacts; COMMIT PREPARED 'g'",
+	"SET ROLE ann; BEGIN; $two; PREPARE TRANSACTION 'g'; SET ROLE bob; ROLLBACK PREPARED 'g'; COMMIT PREPARED 'g'; SET ROLE ann; SELECT gid, " .
+	"owner FROM pg_prepared_xacts; COMMIT PREPARED 'g'",
 	"SET ROLE ann; BEGIN; $two; PREPARE TRANSACTION 'g'; RESET ROLE; COMMIT PREPARED 'g'",
 	"BEGIN; SET LOCAL ROLE ann; $two; PREPARE TRANSACTION 'g'; SELECT owner, current_user = 'ann' FROM pg_prepared_xacts; COMMIT PREPARED 'g'",
-	"BEGIN; SET LOCAL ROLE ann; INSERT INTO acc VALUES (1000, 1); PREPARE TRANSACTION 'g'; SET ROLE bob; COMMIT PREPARED 'g'; SET ROLE ann; ROLLBACK PREPARED 'g'",
-	(map { "SET ROLE ann; BEGIN; SELECT fire_off(); $_; SELECT 1" } "PREPARE TRANSACTION 'g'", 'SET CONSTRAINTS ALL IMMEDIATE', 'SET CONSTRAINTS fire IMMEDIATE', 'COMMIT',
+	"BEGIN; SET LOCAL ROLE ann; INSERT INTO acc VALUES (1000, 1); PREPARE TRANSACTION 'g'; SET ROLE bob; COMMIT PREPARED 'g'; SET ROLE ann; " .
+	"ROLLBACK PREPARED 'g'",
+	(map { "SET ROLE ann; BEGIN; SELECT fire_off(); $_; SELECT 1" } "PREPARE TRANSACTION 'g'", 'SET CONSTRAINTS ALL IMMEDIATE',
+	'SET CONSTRAINTS fire IMMEDIATE', 'COMMIT',
 		"SET CONSTRAINTS ALL DEFERRED; PREPARE TRANSACTION 'g'"),
-	"DO \$\$ BEGIN PREPARE TRANSACTION 'g'; END \$\$", "DO \$\$ BEGIN COMMIT PREPARED 'g'; END \$\$", "CREATE VIEW pg_temp.v AS SELECT gid FROM pg_prepared_xacts; SELECT count(*) FROM pg_temp.v",
-	"BEGIN; $two; PREPARE TRANSACTION 'g'; SELECT x.gid FROM (SELECT * FROM pg_catalog.pg_prepared_xacts) x WHERE EXISTS (SELECT FROM pg_prepared_xacts y WHERE x.gid = y.gid)",
-	"BEGIN; $two; PREPARE TRANSACTION 'g'; PREPARE q AS SELECT gid FROM pg_prepared_xacts WHERE database = current_database(); EXECUTE q; COMMIT PREPARED 'g'; EXECUTE q",
+	"DO \$\$ BEGIN PREPARE TRANSACTION 'g'; END \$\$", "DO \$\$ BEGIN COMMIT PREPARED 'g'; END \$\$",
+	"CREATE VIEW pg_temp.v AS SELECT gid FROM pg_prepared_xacts; SELECT count(*) FROM pg_temp.v",
+	"BEGIN; $two; PREPARE TRANSACTION 'g'; SELECT x.gid FROM (SELECT * FROM pg_catalog.pg_prepared_xacts) x WHERE EXISTS " .
+	"(SELECT FROM pg_prepared_xacts y WHERE x.gid = y.gid)",
+	"BEGIN; $two; PREPARE TRANSACTION 'g'; PREPARE q AS SELECT gid FROM pg_prepared_xacts WHERE database = current_database(); EXECUTE q; COMMIT " .
+	"PREPARED 'g'; EXECUTE q",
 	"SELECT attname, format_type(atttypid, atttypmod), attcollation FROM pg_attribute WHERE attrelid = 'pg_prepared_xacts'::regclass ORDER BY attnum",
-	"CREATE TABLE made (a int); BEGIN; ALTER TABLE made ADD COLUMN b int; INSERT INTO made VALUES (1, 2); PREPARE TRANSACTION 'g'; COMMIT PREPARED 'g'; SELECT * FROM made; DROP TABLE made",
+	"CREATE TABLE made (a int); BEGIN; ALTER TABLE made ADD COLUMN b int; INSERT INTO made VALUES (1, 2); PREPARE TRANSACTION 'g'; COMMIT " .
+	"PREPARED 'g'; SELECT * FROM made; DROP TABLE made",
 	"BEGIN; CREATE TABLE made (a int PRIMARY KEY); INSERT INTO made VALUES (1); PREPARE TRANSACTION 'g'; ROLLBACK PREPARED 'g'; SELECT * FROM made",
 );
 is($c->script_differs($_, \@script), 0, "from $_: " . @script . ' statements do as on a plain server') foreach 'r1', 's2';
-is($c->query('s1', "SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attcollation), ',' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'tessera.prepared_transactions'::regclass"),
-	$c->plain_query("SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attcollation), ',' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'pg_prepared_xacts'::regclass"),
+is($c->query('s1', "SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attcollation), ',' ORDER BY attnum) FROM " .
+	"pg_attribute WHERE attrelid = 'tessera.prepared_transactions'::regclass"),
+	$c->plain_query("SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attcollation), ',' ORDER BY attnum) FROM " .
+	"pg_attribute WHERE attrelid = 'pg_prepared_xacts'::regclass"),
 	'the view has the columns of the one it stands for');
 is(parts(), $none, 'nothing stays prepared');
 
 # a part that cannot be prepared on another node
-my ($n2, $n3) = map { my $s = $_; $c->query('s1', "SELECT min(g) FROM generate_series(1, 100) g WHERE tessera.range_owner('noisy', g) = '$s'") } 's2', 's3';
-like($c->error('r1', "BEGIN; INSERT INTO acc VALUES ($a, 1); INSERT INTO noisy VALUES ($n3); PREPARE TRANSACTION 'g'"), qr/0A000.*NOTIFY/s, 'NOTIFY of a trigger on a shard');
+my ($n2, $n3) = map { my $s = $_; $c->query('s1', "SELECT min(g) FROM generate_series(1, 100) g WHERE tessera.range_owner('noisy', g) = '$s'") } 's2',
+	's3';
+like($c->error('r1', "BEGIN; INSERT INTO acc VALUES ($a, 1); INSERT INTO noisy VALUES ($n3); PREPARE TRANSACTION 'g'"), qr/0A000.*NOTIFY/s,
+	'NOTIFY of a trigger on a shard');
 is(parts(), $none, 'nothing stays prepared of it');
 
 # what administrators see, and removal of a node
 $c->query('r1', 'BEGIN; ' . inserts(my @k = (k('s2'), k('s3'))) . "; PREPARE TRANSACTION 'kept'");
-is($c->query('s2', "SELECT state, waits_for FROM tessera.distributed_transactions"), 'prepared|COMMIT PREPARED or ROLLBACK PREPARED of a client', 'in distributed_transactions');
+is($c->query('s2', "SELECT state, waits_for FROM tessera.distributed_transactions"), 'prepared|COMMIT PREPARED or ROLLBACK PREPARED of a client',
+	'in distributed_transactions');
 like($c->query('s2', "SELECT outcome FROM tessera.resolve_transactions('0')"), qr/^prepared$/, 'for resolve_transactions');
 like($c->error('s1', "SELECT tessera.remove_router('r1')"), qr/55006.*COMMIT PREPARED/s, 'a node that takes part is not removed');
 my $internal = $c->query('s2', 'SELECT gid FROM pg_prepared_xact()');

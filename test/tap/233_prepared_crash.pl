@@ -1,5 +1,6 @@
-# A transaction that a client prepares survives the death (SIGKILL) of any node at any step: before the config node's row is committed it is rolled back everywhere, after it it stays
-# until the client decides, and after the decision all of it ends so. A lossy failover of the config node never leaves it committed on one node and rolled back on another (doc/design.md#prepared-transactions).
+# A transaction that a client prepares survives the death (SIGKILL) of any node at any step: before the config node's row is committed it is rolled
+# back everywhere, after it it stays until the client decides, and after the decision all of it ends so. A lossy failover of the config node never
+# leaves it committed on one node and rolled back on another (doc/design.md#prepared-transactions).
 use strict;
 use warnings;
 
@@ -43,8 +44,10 @@ sub ended
 
 # What became of it by then: rolled back, prepared, or decided.
 my @steps = (
-	[ 'PREPARE', 'prepare_others_prepared', 'rolled back' ], [ 'PREPARE', 'prepare_prepared', 'rolled back' ], [ 'PREPARE', 'prepare_recorded', 'prepared' ],
-	[ 'COMMIT', 'finish_decided', 'decided' ], [ 'COMMIT', 'prepared_noted', 'decided' ], [ 'ROLLBACK', 'finish_decided', 'decided' ], [ 'ROLLBACK', 'prepared_noted', 'decided' ]);
+	[ 'PREPARE', 'prepare_others_prepared', 'rolled back' ], [ 'PREPARE', 'prepare_prepared', 'rolled back' ],
+	[ 'PREPARE', 'prepare_recorded', 'prepared' ],
+	[ 'COMMIT', 'finish_decided', 'decided' ], [ 'COMMIT', 'prepared_noted', 'decided' ], [ 'ROLLBACK', 'finish_decided', 'decided' ],
+	[ 'ROLLBACK', 'prepared_noted', 'decided' ]);
 
 # By default not every step on every node: TESSERA_CRASH_ALL=1 has them all.
 my %some = (
@@ -130,7 +133,8 @@ foreach my $victim ('s1', 's3')
 {
 	$c->add_standby('s1');
 	my %k = map { $_ => [ k('s2'), k('s3') ] } qw(idle kept lost both);
-	my $prepare = sub { my ($gid) = @_; $c->query('s2', 'BEGIN; ' . join('; ', map { "INSERT INTO acc VALUES ($_, 1)" } @{ $k{$gid} }) . "; PREPARE TRANSACTION '$gid'"); };
+	my $prepare = sub { my ($gid) = @_;
+	$c->query('s2', 'BEGIN; ' . join('; ', map { "INSERT INTO acc VALUES ($_, 1)" } @{ $k{$gid} }) . "; PREPARE TRANSACTION '$gid'"); };
 	$prepare->($_) foreach qw(idle kept);
 	$c->catch_up('s1');
 	$c->cut_standby('s1');

@@ -1,5 +1,5 @@
-# Clients that no one here wrote, through a node that owns nothing: psycopg2, psycopg 3, and JDBC with XA, whose recovery goes through another node when the first has crashed. Each is
-# skipped where its Debian package is not installed.
+# Clients that no one here wrote, through a node that owns nothing: psycopg2, psycopg 3, and JDBC with XA, whose recovery goes through another node
+# when the first has crashed. Each is skipped where its Debian package is not installed.
 use strict;
 use warnings;
 

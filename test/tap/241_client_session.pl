@@ -1,5 +1,5 @@
-# What a trigger or function that runs on a shard sees of the client's session: its application_name, also in pg_stat_activity; the node that opened the connection
-# shows in tessera.internal_sessions.
+# What a trigger or function that runs on a shard sees of the client's session: its application_name, also in pg_stat_activity; the node that opened
+# the connection shows in tessera.internal_sessions.
 use strict;
 use warnings;
 
@@ -32,7 +32,8 @@ foreach my $router ('r1', 's1')
 	$session->query_safe("SET application_name = 'the client'");
 	$session->query_safe('TRUNCATE seen');
 	$session->query_safe('INSERT INTO seen SELECT generate_series(1, 20)');
-	is($session->query_safe('SELECT DISTINCT name, active FROM seen'), 'the client|the client', "$router: a trigger sees the client's name wherever it runs");
+	is($session->query_safe('SELECT DISTINCT name, active FROM seen'), 'the client|the client',
+		"$router: a trigger sees the client's name wherever it runs");
 	$session->query_safe("BEGIN; SET LOCAL application_name = 'another'; INSERT INTO seen SELECT generate_series(21, 40); COMMIT");
 	is($session->query_safe('SELECT DISTINCT name, active FROM seen WHERE id > 20'), 'another|another', 'and what SET LOCAL makes of it');
 	$session->query_safe("RESET application_name; SET application_name = ''; INSERT INTO seen SELECT generate_series(41, 60)");
@@ -40,7 +41,8 @@ foreach my $router ('r1', 's1')
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');
 	is($c->query('s2', "SELECT node, count(*) FROM tessera.internal_sessions WHERE client_pid = $pid GROUP BY node"), "$router|1",
 		'the session there is known by its node and process');
-	is($c->query('s2', "SELECT count(*) FROM tessera.internal_sessions i JOIN pg_stat_activity a USING (pid) WHERE i.client_pid = $pid AND a.backend_type = 'client backend'"), '1',
+	is($c->query('s2', "SELECT count(*) FROM tessera.internal_sessions i JOIN pg_stat_activity a USING (pid) WHERE i.client_pid = $pid AND " .
+		"a.backend_type = 'client backend'"), '1',
 		'and joins with pg_stat_activity');
 	$session->quit;
 	ok($c->wait_for('s2', "SELECT count(*) FROM tessera.internal_sessions WHERE client_pid = $pid", '0'), 'until it ends');

@@ -1,5 +1,6 @@
-# An advisory lock is one lock in the whole cluster, whatever node its holder is connected to: every form of the functions, session and transaction level, waits, deadlocks,
-# rollbacks; it goes when its transaction is committed everywhere, or its session ends. Also out of functions, DO blocks, prepared statements.
+# An advisory lock is one lock in the whole cluster, whatever node its holder is connected to: every form of the functions, session and transaction
+# level, waits, deadlocks, rollbacks; it goes when its transaction is committed everywhere, or its session ends. Also out of functions, DO blocks,
+# prepared statements.
 use strict;
 use warnings;
 
@@ -14,7 +15,8 @@ foreach my $name (@nodes)
 {
 	ok($c->wait_for($name, 'SELECT count(DISTINCT node_id) FROM tessera.advisory_home', '3'), "$name knows the homes of the keys");
 }
-is($c->query('s1', 'SELECT min(n) BETWEEN 20 AND 22 AND max(n) BETWEEN 20 AND 24 FROM (SELECT count(*) AS n FROM tessera.advisory_home GROUP BY node_id) h'), 't', 'each shard has its share');
+is($c->query('s1', 'SELECT min(n) BETWEEN 20 AND 22 AND max(n) BETWEEN 20 AND 24 FROM (SELECT count(*) AS n FROM tessera.advisory_home GROUP BY ' .
+	'node_id) h'), 't', 'each shard has its share');
 
 # A key for each home.
 my %key;
@@ -26,7 +28,8 @@ my %key;
 		my ($key, $home) = split /\|/, $line;
 		push @{ $key{$home} }, $key;
 	}
-	is($c->query('r2', "SELECT count(*), count(DISTINCT home), string_agg(DISTINCT node, ','), count(DISTINCT pid) FROM tessera.advisory_locks"), '60|3|r1|1', 'all are shown, with their holder');
+	is($c->query('r2', "SELECT count(*), count(DISTINCT home), string_agg(DISTINCT node, ','), count(DISTINCT pid) FROM tessera.advisory_locks"),
+		'60|3|r1|1', 'all are shown, with their holder');
 	$session->query_safe('SELECT pg_advisory_unlock_all()');
 	is($c->query('s3', 'SELECT count(*) FROM tessera.advisory_locks'), '0', 'pg_advisory_unlock_all() reaches every home');
 	is($c->query($_, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), '0', "nothing is left on $_") foreach 's1', 's2', 's3';
@@ -50,7 +53,8 @@ foreach my $keys ((map { "$_" } $k1, $k2, $k3, -5), (map { "$_, -7" } 1 .. 3))
 {
 	is($a->query_safe("SELECT pg_try_advisory_lock($keys)"), 't', "key ($keys): taken");
 	is($b->query_safe("SELECT pg_try_advisory_lock($keys)"), 'f', 'is taken for the other node');
-	is($b->query_safe("SELECT pg_try_advisory_lock_shared($keys), pg_try_advisory_xact_lock($keys), pg_try_advisory_xact_lock_shared($keys)"), 'f|f|f', 'in every form');
+	is($b->query_safe("SELECT pg_try_advisory_lock_shared($keys), pg_try_advisory_xact_lock($keys), pg_try_advisory_xact_lock_shared($keys)"),
+		'f|f|f', 'in every form');
 	is($a->query_safe("SELECT pg_advisory_lock($keys), pg_advisory_unlock($keys)"), '|t', 'not for its own session, which holds it twice');
 	is($b->query_safe("SELECT pg_try_advisory_lock($keys)"), 'f', 'until then');
 	is($a->query_safe("SELECT pg_advisory_unlock($keys)"), 't', 'released');
@@ -82,7 +86,8 @@ $a->query_safe("PREPARE l(int8) AS SELECT pg_try_advisory_lock(\$1)");
 is($a->query_safe("EXECUTE l($_)"), 't', "prepared $_") foreach ($k1, $k2, $k3) x 3;
 $c->query('s1', "CREATE FUNCTION try_sql(k int8) RETURNS bool LANGUAGE sql AS 'SELECT pg_try_advisory_lock(k)'");
 $c->query('s1', "CREATE FUNCTION try_body(k int8) RETURNS bool LANGUAGE sql RETURN pg_try_advisory_lock(k)");
-$c->query('s1', "CREATE FUNCTION try_plpgsql(k int8) RETURNS bool LANGUAGE plpgsql AS 'BEGIN IF pg_try_advisory_lock(k) THEN RETURN true; END IF; RETURN false; END'");
+$c->query('s1', "CREATE FUNCTION try_plpgsql(k int8) RETURNS bool LANGUAGE plpgsql AS 'BEGIN IF pg_try_advisory_lock(k) THEN RETURN true; END IF; " .
+	"RETURN false; END'");
 foreach my $key ($k1, $k2, $k3)
 {
 	is($b->query_safe("SELECT $_($key)"), 'f', "$_() sees the lock $key") foreach qw(try_sql try_body try_plpgsql);
@@ -122,7 +127,8 @@ is($a->query_safe('SELECT count(*) FROM (SELECT pg_try_advisory_lock(id) AS got 
 is($b->query_safe('SELECT count(*) FROM (SELECT pg_try_advisory_lock(id) AS got FROM jobs WHERE id <= 20) j WHERE got'), '0', 'one session has them');
 is($b->query_safe('SELECT pg_try_advisory_lock(id) FROM jobs WHERE id = 7'), 'f', 'also by its key');
 $a->query_safe('SELECT pg_advisory_unlock(id) FROM jobs WHERE id <= 10');
-is($b->query_safe('SELECT count(*) FROM (SELECT pg_try_advisory_lock(id) AS got FROM jobs WHERE id <= 20) j WHERE got'), '10', 'until it releases some');
+is($b->query_safe('SELECT count(*) FROM (SELECT pg_try_advisory_lock(id) AS got FROM jobs WHERE id <= 20) j WHERE got'), '10',
+	'until it releases some');
 $_->query_safe('SELECT pg_advisory_unlock_all()') foreach $a, $b;
 
 #
@@ -208,15 +214,18 @@ foreach my $pair ([ $k1, $k2 ], [ $k2, $k3 ], [ $k3, $k1 ])
 
 	$session = $c->session('r1', on_error_stop => 0);
 	$session->query_safe("SELECT pg_advisory_lock($_)") foreach $k1, $k2;
-	$c->query('s2', "SELECT pg_terminate_backend(i.pid) FROM tessera.internal_sessions i JOIN pg_locks l USING (pid) WHERE l.locktype = 'advisory' AND l.objsubid = 1");
+	$c->query('s2', "SELECT pg_terminate_backend(i.pid) FROM tessera.internal_sessions i JOIN pg_locks l USING (pid) WHERE l.locktype = " .
+		"'advisory' AND l.objsubid = 1");
 	ok($c->wait_for('s2', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", '0'), 'the home lost the lock');
 	eval { $session->query('SELECT 1') };
-	like($session->{stderr} . ($@ // ''), qr/FATAL:\s+the connection to node "s2", which kept advisory locks of this session, was lost/, 'and the session that thought it had it ends');
+	like($session->{stderr} . ($@ // ''), qr/FATAL:\s+the connection to node "s2", which kept advisory locks of this session, was lost/,
+		'and the session that thought it had it ends');
 	ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.advisory_locks', '0'), 'with all its locks');
 
 	$session = $c->session('r1', on_error_stop => 0);
 	$session->query_safe("BEGIN; SELECT pg_advisory_xact_lock($k2)");
-	$c->query('s2', "SELECT pg_terminate_backend(i.pid) FROM tessera.internal_sessions i JOIN pg_locks l USING (pid) WHERE l.locktype = 'advisory' AND l.objsubid = 1");
+	$c->query('s2', "SELECT pg_terminate_backend(i.pid) FROM tessera.internal_sessions i JOIN pg_locks l USING (pid) WHERE l.locktype = " .
+		"'advisory' AND l.objsubid = 1");
 	ok($c->wait_for('s2', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", '0'), 'the home lost the lock');
 	$session->query('COMMIT');
 	like(errors($session), qr/ERROR:\s+the connection to node "s2" was lost/, 'a transaction whose lock is lost fails');
@@ -231,7 +240,8 @@ $c->query('s1', 'CREATE TRIGGER take BEFORE INSERT ON jobs FOR EACH ROW EXECUTE 
 $a->query('INSERT INTO jobs SELECT generate_series(31, 60), false');
 like(errors($a), qr/cannot use advisory locks/, 'a trigger on a shard is refused');
 $a->query_safe("SET tessera.advisory_locks = node; INSERT INTO jobs SELECT generate_series(31, 60), false");
-is($a->query_safe('SELECT pg_try_advisory_lock(9)') . $b->query_safe('SELECT pg_try_advisory_lock(9)'), 'tt', 'unless the locks are those of each node');
+is($a->query_safe('SELECT pg_try_advisory_lock(9)') . $b->query_safe('SELECT pg_try_advisory_lock(9)'), 'tt',
+	'unless the locks are those of each node');
 is($a->query_safe('SELECT pg_advisory_unlock(9)') . $b->query_safe('SELECT pg_advisory_unlock(9)'), 'tt', 'and so are their releases');
 $a->query_safe('RESET tessera.advisory_locks');
 $_->quit foreach $a, $b;

@@ -1,5 +1,5 @@
-# The home of an advisory lock changes only while nobody holds it: under load no two sessions ever have a lock at once while nodes come and go; a node whose locks are held
-# cannot leave; what was moved is found by sessions that have not heard of it; the loss of a home, and of the session's own node.
+# The home of an advisory lock changes only while nobody holds it: under load no two sessions ever have a lock at once while nodes come and go; a node
+# whose locks are held cannot leave; what was moved is found by sessions that have not heard of it; the loss of a home, and of the session's own node.
 use strict;
 use warnings;
 
@@ -15,7 +15,8 @@ $c->query('s1', "SELECT tessera.shard_table('counter', 'k', 'hash', chunks => 8)
 $c->query('s1', 'INSERT INTO counter SELECT generate_series(1, 40)');
 $c->query($_, 'CREATE EXTENSION tessera') foreach 's2', 's3';
 
-sub homes { return $c->query($_[0] // 's1', "SELECT string_agg(name || ':' || n, ' ' ORDER BY name) FROM (SELECT name, count(*) AS n FROM tessera.advisory_home JOIN tessera.node USING (node_id) GROUP BY name) h"); }
+sub homes { return $c->query($_[0] // 's1', "SELECT string_agg(name || ':' || n, ' ' ORDER BY name) FROM " .
+	"(SELECT name, count(*) AS n FROM tessera.advisory_home JOIN tessera.node USING (node_id) GROUP BY name) h"); }
 
 is(homes(), 's1:64', 'the first node keeps all locks');
 
@@ -23,8 +24,10 @@ is(homes(), 's1:64', 'the first node keeps all locks');
 # load: each lock guards a counter, which is read and written by two statements
 #
 my %scripts = (
-	"\\set k random(1, 12)\nBEGIN;\nSELECT pg_advisory_xact_lock(:k);\nSELECT n FROM counter WHERE k = :k \\gset\nUPDATE counter SET n = :n + 1 WHERE k = :k;\nCOMMIT;\n" => 1,
-	"\\set k random(21, 32)\nSELECT pg_advisory_lock(:k);\nSELECT n FROM counter WHERE k = :k \\gset\nUPDATE counter SET n = :n + 1 WHERE k = :k;\nSELECT pg_advisory_unlock(:k);\n" => 1);
+	"\\set k random(1, 12)\nBEGIN;\nSELECT pg_advisory_xact_lock(:k);\nSELECT n FROM counter WHERE k = :k \\gset\n" .
+	"UPDATE counter SET n = :n + 1 WHERE k = :k;\nCOMMIT;\n" => 1,
+	"\\set k random(21, 32)\nSELECT pg_advisory_lock(:k);\nSELECT n FROM counter WHERE k = :k \\gset\n" .
+	"UPDATE counter SET n = :n + 1 WHERE k = :k;\nSELECT pg_advisory_unlock(:k);\n" => 1);
 my $done = 0;
 
 sub load
@@ -70,7 +73,8 @@ SQL
 $holder->query_safe("SELECT pg_advisory_lock($key)");
 my $stale = $c->session('r2', on_error_stop => 0);
 $stale->query_safe("SELECT pg_try_advisory_lock_shared(1)");
-like($c->error('s1', "SELECT tessera.remove_shard('s3')"), qr/55006: node "s3" cannot be removed: it is still in use.*keeps advisory locks/s, 'a node that keeps locks cannot leave');
+like($c->error('s1', "SELECT tessera.remove_shard('s3')"), qr/55006: node "s3" cannot be removed: it is still in use.*keeps advisory locks/s,
+	'a node that keeps locks cannot leave');
 is($c->query('s2', "SELECT pg_try_advisory_lock($key)"), 'f', 'the lock is still one');
 my $before = homes();
 $holder->query_safe("SELECT pg_advisory_unlock($key)");
@@ -88,7 +92,8 @@ $holder->query_safe('SELECT pg_advisory_unlock_all()');
 #
 # kill -9
 #
-my $there = $c->query('s1', "SELECT pg_advisory_lock(k) FROM generate_series(2000, 2050) k; SELECT min(objid::int8) FROM tessera.advisory_locks WHERE home = 's2' AND objid BETWEEN 2000 AND 2050");
+my $there = $c->query('s1', "SELECT pg_advisory_lock(k) FROM generate_series(2000, 2050) k; SELECT min(objid::int8) FROM tessera.advisory_locks " .
+	"WHERE home = 's2' AND objid BETWEEN 2000 AND 2050");
 ($there) = $there =~ /(\d+)\s*$/;
 $holder->query_safe("SELECT pg_advisory_lock($there), pg_advisory_lock(777)");
 my $waiter = $c->background('s1', "SELECT pg_advisory_lock($there)");

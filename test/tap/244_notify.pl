@@ -1,5 +1,5 @@
-# A NOTIFY reaches the listeners of all nodes: after its commit, in the order of each sender, once; in every form, out of functions, DO blocks and triggers on shards; not what was rolled
-# back. A node that does not answer keeps nobody else waiting, and its queue is bounded.
+# A NOTIFY reaches the listeners of all nodes: after its commit, in the order of each sender, once; in every form, out of functions, DO blocks and
+# triggers on shards; not what was rolled back. A node that does not answer keeps nobody else waiting, and its queue is bounded.
 use strict;
 use warnings;
 
@@ -64,19 +64,23 @@ foreach my $from (@nodes)
 {
 	all_hear($from, "NOTIFY jobs; NOTIFY jobs, 'a b'; SELECT pg_notify('jobs', 'c')", 'jobs: jobs:a b jobs:c', "$from: NOTIFY and pg_notify");
 }
-all_hear('r1', "BEGIN; NOTIFY jobs, '1'; NOTIFY jobs, '1'; SAVEPOINT s; NOTIFY jobs, '2'; ROLLBACK TO s; NOTIFY jobs, '3'; COMMIT; BEGIN; NOTIFY jobs, '4'; ROLLBACK; NOTIFY jobs, '1'; NOTIFY jobs, '1'",
+all_hear('r1', "BEGIN; NOTIFY jobs, '1'; NOTIFY jobs, '1'; SAVEPOINT s; NOTIFY jobs, '2'; ROLLBACK TO s; NOTIFY jobs, '3'; COMMIT; BEGIN; NOTIFY " .
+	"jobs, '4'; ROLLBACK; NOTIFY jobs, '1'; NOTIFY jobs, '1'",
 	'jobs:1 jobs:3 jobs:1 jobs:1', 'what is committed, once for each transaction');
 all_hear('s2', q{NOTIFY "Odd ""name"" {,}", 'x "y" {z,}\\'; SELECT pg_notify('jobs', NULL), pg_notify('jobs', E'two\nlines, \u00e4\u20ac')},
 	"Odd \"name\" {,}:x \"y\" {z,}\\ jobs: jobs:two\nlines, \x{c3}\x{a4}\x{e2}\x{82}\x{ac}", 'any name, any text');
 my $long = join('', map { chr(ord('a') + $_ % 26) } 1 .. 7950);
 my $euros = "x" . "\x{e2}\x{82}\x{ac}" x 2650;
-all_hear('r1', "NOTIFY jobs, '$long'; NOTIFY jobs, '${long}2'; NOTIFY jobs, '$long'; NOTIFY jobs, '$euros'; NOTIFY jobs, 'next'", "jobs:$long jobs:${long}2 jobs:$long jobs:$euros jobs:next", 'the longest texts');
-all_hear('r1', "BEGIN; NOTIFY jobs, '$long'; NOTIFY jobs, '${long}2'; NOTIFY jobs, '$long'; COMMIT", "jobs:$long jobs:${long}2", 'also where the server drops duplicates');
+all_hear('r1', "NOTIFY jobs, '$long'; NOTIFY jobs, '${long}2'; NOTIFY jobs, '$long'; NOTIFY jobs, '$euros'; NOTIFY jobs, 'next'",
+	"jobs:$long jobs:${long}2 jobs:$long jobs:$euros jobs:next", 'the longest texts');
+all_hear('r1', "BEGIN; NOTIFY jobs, '$long'; NOTIFY jobs, '${long}2'; NOTIFY jobs, '$long'; COMMIT", "jobs:$long jobs:${long}2",
+	'also where the server drops duplicates');
 $c->query('s1', q{CREATE FUNCTION tell_sql(t text) RETURNS void LANGUAGE sql AS $$SELECT pg_notify('jobs', t)$$});
 $c->query('s1', q{CREATE FUNCTION tell(t text) RETURNS void LANGUAGE plpgsql AS $$BEGIN PERFORM pg_notify('jobs', t); NOTIFY jobs, 'told'; END$$});
 foreach my $from ('s3', 'r1')
 {
-	all_hear($from, q{SELECT tell_sql('sql'); SELECT tell('plpgsql'); DO $$BEGIN PERFORM pg_notify('jobs', 'do'); END$$; PREPARE n(text) AS SELECT pg_notify('jobs', $1); EXECUTE n('p'); EXECUTE n('q')},
+	all_hear($from, q{SELECT tell_sql('sql'); SELECT tell('plpgsql'); DO $$BEGIN PERFORM pg_notify('jobs', 'do'); END$$; PREPARE n(text) AS } .
+		q{SELECT pg_notify('jobs', $1); EXECUTE n('p'); EXECUTE n('q')},
 		'jobs:sql jobs:plpgsql jobs:told jobs:do jobs:p jobs:q', "$from: functions, DO, prepared statements");
 }
 like($c->error('r1', $_), qr/42939: channel "tessera_notifications" is reserved/, $_)
@@ -107,20 +111,26 @@ foreach my $from ('s1', 'r1')
 	foreach (1 .. 3)
 	{
 		$id++;
-		all_hear($session, "INSERT INTO job VALUES ($id, 'new'); UPDATE job SET state = 'done' WHERE id = $id", "jobs:${id}new jobs:${id}done", "$from: a trigger on the shard of $id");
+		all_hear($session, "INSERT INTO job VALUES ($id, 'new'); UPDATE job SET state = 'done' WHERE id = $id", "jobs:${id}new jobs:${id}done",
+			"$from: a trigger on the shard of $id");
 		all_hear($session, "INSERT INTO late VALUES ($id)", "jobs:late$id", 'a deferred one');
 	}
 	my ($a, $b, $d) = map { ++$id } 1 .. 3;
-	is(all_hear($session, "BEGIN; INSERT INTO job VALUES ($a, 'a'); SAVEPOINT s; INSERT INTO job VALUES ($b, 'b'); ROLLBACK TO s; NOTIFY jobs, 'x'; INSERT INTO job VALUES ($d, 'd'); COMMIT",
+	is(all_hear($session, "BEGIN; INSERT INTO job VALUES ($a, 'a'); SAVEPOINT s; INSERT INTO job VALUES ($b, 'b'); ROLLBACK TO s; NOTIFY jobs, " .
+		"'x'; INSERT INTO job VALUES ($d, 'd'); COMMIT",
 		"jobs:${a}a jobs:x jobs:${d}d", 'of several shards in one transaction, in order, without what was rolled back'), '', 'without an error');
 	my @ids = map { ++$id } 1 .. 8;
-	is(all_hear($session, "BEGIN; " . join('', map { "INSERT INTO late VALUES ($_);" } @ids) . " NOTIFY jobs, 'first'; ROLLBACK", '', 'nothing of a transaction that was rolled back'), '', 'without an error');
+	is(all_hear($session, "BEGIN; " . join('', map { "INSERT INTO late VALUES ($_);" } @ids) . " NOTIFY jobs, 'first'; ROLLBACK", '',
+		'nothing of a transaction that was rolled back'), '', 'without an error');
 	my $session2 = $c->session($from, on_error_stop => 0);
-	$session2->query("BEGIN; " . join('', map { "INSERT INTO late VALUES ($_);" } @ids) . " NOTIFY jobs, 'first'; COMMIT; NOTIFY \"end\", '" . ++$marks . "'");
-	is(join(' ', sort split / /, heard($_)), join(' ', sort 'jobs:first', map { "jobs:late$_" } @ids), "$from: deferred triggers of several shards, heard on $_") foreach @nodes;
+	$session2->query("BEGIN; " . join('', map { "INSERT INTO late VALUES ($_);" } @ids) . " NOTIFY jobs, 'first'; COMMIT; NOTIFY \"end\", '" .
+		++$marks . "'");
+	is(join(' ', sort split / /, heard($_)), join(' ', sort 'jobs:first', map { "jobs:late$_" } @ids),
+		"$from: deferred triggers of several shards, heard on $_") foreach @nodes;
 	is($session2->{stderr}, '', 'that transaction could be prepared');
 	$session2->quit;
-	$c->query('s1', 'CREATE OR REPLACE FUNCTION tell_late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify(\'jobs\', \'late\' || NEW.id); PERFORM 1 / (NEW.id % 1000); RETURN NULL; END $$');
+	$c->query('s1', 'CREATE OR REPLACE FUNCTION tell_late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify(\'jobs\', \'late\' || ' .
+		'NEW.id); PERFORM 1 / (NEW.id % 1000); RETURN NULL; END $$');
 	like(all_hear($session, "INSERT INTO late VALUES (1000)", '', 'nothing of a commit that failed'), qr/division by zero/, 'which says so');
 	$session->quit;
 }
@@ -151,7 +161,8 @@ foreach my $name (@nodes)
 #
 # a node that does not answer
 #
-my @stopped = split /\n/, $c->query('s3', "SELECT pid FROM tessera.internal_sessions JOIN pg_stat_activity USING (pid) WHERE query LIKE '%internal_notify%'");
+my @stopped = split /\n/,
+	$c->query('s3', "SELECT pid FROM tessera.internal_sessions JOIN pg_stat_activity USING (pid) WHERE query LIKE '%internal_notify%'");
 ok(@stopped >= 1, 'the connections over which s3 is told');
 kill 'STOP', @stopped;
 $marks++;
@@ -159,7 +170,8 @@ my $slow = $c->session('r1', on_error_stop => 0);
 $slow->query_safe(q{DO $$BEGIN FOR i IN 1 .. 12000 LOOP PERFORM pg_notify('other', 'number ' || i); END LOOP; END$$});
 $slow->query_safe("NOTIFY jobs, 'fast'; NOTIFY \"end\", '$marks'");
 is(heard($_), 'jobs:fast', "$_ hears at once what s3 cannot be told") foreach 's1', 's2', 'r1';
-ok($c->wait_for('r1', "SELECT queued <= 10000 AND dropped > 0 FROM tessera.stat_notifications WHERE node = 's3'", 't'), 'what does not fit into the queue is dropped and counted');
+ok($c->wait_for('r1', "SELECT queued <= 10000 AND dropped > 0 FROM tessera.stat_notifications WHERE node = 's3'", 't'),
+	'what does not fit into the queue is dropped and counted');
 like(slurp_file($c->node('r1')->logfile), qr/WARNING:\s+notifications for node "s3" are dropped/, 'and told of');
 kill 'CONT', @stopped;
 ok($c->wait_for('r1', "SELECT queued FROM tessera.stat_notifications WHERE node = 's3'", '0'), 'the rest is passed on when it answers again');

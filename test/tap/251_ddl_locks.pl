@@ -1,5 +1,6 @@
-# DDL and LOCK TABLE take their locks on all nodes (S104-S119): under writing clients they get through and hold nobody up; a statement that gives up says who holds the lock,
-# as far as its user may know; sessions of different nodes that wait for each other by LOCK TABLE, TRUNCATE and DDL get 40P01; a mere wait ends when the lock is free.
+# DDL and LOCK TABLE take their locks on all nodes (S104-S119): under writing clients they get through and hold nobody up; a statement that gives up
+# says who holds the lock, as far as its user may know; sessions of different nodes that wait for each other by LOCK TABLE, TRUNCATE and DDL get
+# 40P01; a mere wait ends when the lock is free.
 use strict;
 use warnings FATAL => 'all';
 
@@ -15,7 +16,8 @@ $c->query('s1', $_) foreach (
 	'CREATE TABLE t (k int PRIMARY KEY, v int)',
 	'CREATE TABLE u (k int PRIMARY KEY, v int)',
 	'CREATE TABLE small (k int PRIMARY KEY, v int)',
-	map({ ("SELECT tessera.shard_table('$_', 'k')", "SELECT tessera.move_range('$_', 1001, 2001, 's2')", "SELECT tessera.move_range('$_', 2001, tessera.maxkey(), 's3')") } qw(t u small)),
+	map({ ("SELECT tessera.shard_table('$_', 'k')", "SELECT tessera.move_range('$_', 1001, 2001, 's2')",
+	"SELECT tessera.move_range('$_', 2001, tessera.maxkey(), 's3')") } qw(t u small)),
 	'INSERT INTO t SELECT g, 0 FROM generate_series(1, 3000) g',
 	'INSERT INTO u SELECT g, 0 FROM generate_series(1, 3000) g',
 	'GRANT ALL ON t, u, small TO alice',
@@ -44,16 +46,19 @@ sub verbose
 
 # ---- under load ----
 
-my $load = $c->pgbench_start(clients => 3, seconds => 8, rate => 20, protocol => 'prepared', options => [ '-l', '--log-prefix', "$PostgreSQL::Test::Utils::tmp_check/load" ], scripts => {
+my $load = $c->pgbench_start(clients => 3, seconds => 8, rate => 20, protocol => 'prepared',
+	options => [ '-l', '--log-prefix', "$PostgreSQL::Test::Utils::tmp_check/load" ], scripts => {
 		"\\set k random(1, 3000)\nUPDATE t SET v = v + 1 WHERE k = :k;\n" => 2,
-		"\\set a random(1, 1000)\n\\set b random(1001, 3000)\nBEGIN;\nUPDATE t SET v = v - 1 WHERE k = :a;\nUPDATE t SET v = v + 1 WHERE k = :b;\nEND;\n" => 1,
+		"\\set a random(1, 1000)\n\\set b random(1001, 3000)\nBEGIN;\nUPDATE t SET v = v - 1 WHERE k = :a;\n" .
+		"UPDATE t SET v = v + 1 WHERE k = :b;\nEND;\n" => 1,
 		"\\set k random(1, 3000)\nINSERT INTO small VALUES (:k, 1) ON CONFLICT (k) DO UPDATE SET v = small.v + 1;\n" => 1 });
 sleep 1;
 my ($longest, $n) = (0, 0);
 my $until = time + 6;
 while (time < $until)
 {
-	foreach my $sql ('CREATE INDEX t_v ON t (v)', "ALTER TABLE t ADD COLUMN c$n int", 'DROP INDEX t_v', 'TRUNCATE small', "ALTER TABLE t DROP COLUMN c$n")
+	foreach my $sql ('CREATE INDEX t_v ON t (v)', "ALTER TABLE t ADD COLUMN c$n int", 'DROP INDEX t_v', 'TRUNCATE small',
+		"ALTER TABLE t DROP COLUMN c$n")
 	{
 		my $start = time;
 		$c->query($n % 2 ? 's2' : 's1', $sql);
@@ -88,7 +93,9 @@ $holder->query('BEGIN; SELECT v FROM t WHERE k = 2500');
 my $who = qr/user "[^"]+", application "reporting"/;
 my $error = $c->error('s1', "SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/55P03: *could not obtain lock on public\.t within 700 ms/, 'DDL gives up');
-like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who, idle in transaction since 20[^,]*, statement: .*SELECT v FROM t WHERE k = 2500\.\n/, 'and says who holds it') or diag $error;
+like($error,
+	qr/DETAIL: *On node "s2", process $pid holds it: $who, idle in transaction since 20[^,]*, statement: .*SELECT v FROM t WHERE k = 2500\.\n/,
+	'and says who holds it') or diag $error;
 like($error, qr/HINT: .*pg_terminate_backend\($pid\) on node "s2", or raise tessera\.ddl_lock_timeout/, 'and what to do');
 $error = $c->error('s1', "SET ROLE bob; SET tessera.ddl_lock_timeout = '700ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who\.$/m, 'whoever may not see others\' statements does not') or diag $error;
@@ -114,17 +121,20 @@ $holder->query('ROLLBACK');
 # a prepared transaction, and a statement under way elsewhere
 $c->query('s1', "BEGIN; SELECT v FROM t WHERE k = 1; PREPARE TRANSACTION 'left'");
 $error = $c->error('s2', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
-like($error, qr/DETAIL: *On node "s1", prepared transaction "left" holds it\..*HINT: *COMMIT PREPARED/s, 'a prepared transaction is named') or diag $error;
+like($error, qr/DETAIL: *On node "s1", prepared transaction "left" holds it\..*HINT: *COMMIT PREPARED/s, 'a prepared transaction is named')
+	or diag $error;
 $error = $c->error('s1', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/DETAIL: *On node "s\d", prepared transaction "left" holds it/, 'on the own node, too') or diag $error;
 $c->query('s1', "ROLLBACK PREPARED 'left'");
 $holder->query('RESET ROLE; BEGIN; ALTER TABLE t ADD COLUMN y int');
 $error = $c->error('s3', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
-like($error, qr/names of what the statement changes.*process \d+ holds it for process $pid of node "s2": .*ALTER TABLE t ADD COLUMN y/s, 'another node\'s DDL is named') or diag $error;
+like($error, qr/names of what the statement changes.*process \d+ holds it for process $pid of node "s2": .*ALTER TABLE t ADD COLUMN y/s,
+	'another node\'s DDL is named') or diag $error;
 $holder->query('ROLLBACK');
 
 # a child of the table
-$c->query('s1', 'CREATE TABLE parent (k int, v int) PARTITION BY RANGE (k); CREATE TABLE child PARTITION OF parent FOR VALUES FROM (1) TO (100); INSERT INTO parent VALUES (1, 1)');
+$c->query('s1', 'CREATE TABLE parent (k int, v int) PARTITION BY RANGE (k); CREATE TABLE child PARTITION OF parent FOR VALUES FROM (1) TO (100); ' .
+	'INSERT INTO parent VALUES (1, 1)');
 $holder->query('BEGIN; UPDATE child SET v = 2');
 $error = $c->error('s3', "SET tessera.ddl_lock_timeout = '500ms'; CREATE INDEX x ON parent (v)");
 like($error, qr/lock on public\.child.*process $pid (?:holds it|of node "s2")/s, 'the child of a table is named') or diag $error;
@@ -142,17 +152,20 @@ my $slow = time;
 $c->query('s3', 'UPDATE t SET v = v WHERE k = 2');
 cmp_ok(time - $slow, '<', 2, 'others write meanwhile');
 $holder->query('COMMIT');
-like($waiting->query('SELECT 1'), qr/locked3000/, 'LOCK TABLE waits until the lock is free, longer than tessera.ddl_lock_timeout') or diag $waiting->{stderr};
+like($waiting->query('SELECT 1'), qr/locked3000/, 'LOCK TABLE waits until the lock is free, longer than tessera.ddl_lock_timeout')
+	or diag $waiting->{stderr};
 $waiting->quit;
 
 # what is committed while LOCK TABLE waits is seen after it, at REPEATABLE READ, too: on every shard
 foreach my $node (qw(s1 s3))
 {
 	$holder->query('BEGIN; INSERT INTO u VALUES (-1, 1), (1500001, 1); UPDATE u SET v = 1 WHERE k IN (7, 1507, 2507)');
-	$waiting = $c->begin($node, "BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE u; SELECT 'sum' || sum(v) FROM u; UPDATE u SET v = v + 1 WHERE v = 1; SELECT 'then' || sum(v) FROM u");
+	$waiting = $c->begin($node, "BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE u; SELECT 'sum' || sum(v) FROM u; UPDATE u SET v = v + 1 WHERE " .
+		"v = 1; SELECT 'then' || sum(v) FROM u");
 	sleep 1;
 	$holder->query('COMMIT');
-	like($waiting->query('SELECT 1'), qr/sum5.*then10/s, "$node: LOCK TABLE at REPEATABLE READ sees what it has waited for") or diag $waiting->{stderr};
+	like($waiting->query('SELECT 1'), qr/sum5.*then10/s, "$node: LOCK TABLE at REPEATABLE READ sees what it has waited for")
+		or diag $waiting->{stderr};
 	$waiting->query('ROLLBACK');
 	$waiting->quit;
 	$c->query('s2', 'DELETE FROM u WHERE k IN (-1, 1500001)');
@@ -161,7 +174,8 @@ foreach my $node (qw(s1 s3))
 my $reader = $c->session('s1', on_error_stop => 0);
 $reader->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM u');
 $c->query('s2', 'UPDATE u SET v = 9 WHERE k = 2507');
-is(join('|', map { scalar $reader->query($_) } 'LOCK TABLE u', 'SELECT sum(v) FROM u', 'COMMIT'), '|0|', 'who has read before has its snapshot') or diag $reader->{stderr};
+is(join('|', map { scalar $reader->query($_) } 'LOCK TABLE u', 'SELECT sum(v) FROM u', 'COMMIT'), '|0|', 'who has read before has its snapshot')
+	or diag $reader->{stderr};
 is(scalar $reader->query('SELECT sum(v) FROM u'), '9', 'until it ends');
 $reader->quit;
 
@@ -190,16 +204,20 @@ sub crossed
 
 crossed('LOCK TABLE', 's1', 's2', [ 'LOCK TABLE t', 'LOCK TABLE u' ], [ 'LOCK TABLE u', 'LOCK TABLE t' ]);
 crossed('LOCK TABLE on one node', 's2', 's2', [ 'LOCK TABLE t', 'LOCK TABLE u' ], [ 'LOCK TABLE u', 'LOCK TABLE t' ]);
-crossed('ALTER TABLE', 's3', 's2', [ 'ALTER TABLE t ADD COLUMN x int', 'ALTER TABLE u ADD COLUMN x int' ], [ 'ALTER TABLE u ADD COLUMN y int', 'ALTER TABLE t ADD COLUMN y int' ]);
+crossed('ALTER TABLE', 's3', 's2', [ 'ALTER TABLE t ADD COLUMN x int', 'ALTER TABLE u ADD COLUMN x int' ],
+	[ 'ALTER TABLE u ADD COLUMN y int', 'ALTER TABLE t ADD COLUMN y int' ]);
 crossed('TRUNCATE', 's1', 's3', [ 'TRUNCATE t', 'TRUNCATE u' ], [ 'TRUNCATE u', 'TRUNCATE t' ]);
-crossed('LOCK TABLE and rows', 's1', 's2', [ 'LOCK TABLE t', 'LOCK TABLE u' ], [ 'UPDATE u SET v = v WHERE k = 2500', 'UPDATE t SET v = v WHERE k = 2500' ]);
+crossed('LOCK TABLE and rows', 's1', 's2', [ 'LOCK TABLE t', 'LOCK TABLE u' ],
+	[ 'UPDATE u SET v = v WHERE k = 2500', 'UPDATE t SET v = v WHERE k = 2500' ]);
 crossed('two readers that become writers', 's1', 's3', [ 'LOCK TABLE t IN SHARE MODE', 'UPDATE t SET v = v WHERE k = 1500' ],
 	[ 'LOCK TABLE t IN SHARE MODE', 'UPDATE t SET v = v WHERE k = 2' ]);
-crossed('DDL against rows', 's2', 's3', [ 'UPDATE u SET v = v WHERE k = 5', 'CREATE INDEX never ON t (v)' ], [ 'UPDATE t SET v = v WHERE k = 1200', 'ALTER TABLE u ADD COLUMN z int' ]);
+crossed('DDL against rows', 's2', 's3', [ 'UPDATE u SET v = v WHERE k = 5', 'CREATE INDEX never ON t (v)' ],
+	[ 'UPDATE t SET v = v WHERE k = 1200', 'ALTER TABLE u ADD COLUMN z int' ]);
 
 is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency()'), '0', 'all nodes have the same schema');
 # on other nodes those of sessions that have ended go a moment later
-ok($c->wait_for($_, "SELECT count(*) FROM pg_locks WHERE relation IN ('t'::regclass, 'u'::regclass) AND granted AND mode <> 'AccessShareLock'", '0'), "no lock stays on $_")
+ok($c->wait_for($_, "SELECT count(*) FROM pg_locks WHERE relation IN ('t'::regclass, 'u'::regclass) AND granted AND mode <> 'AccessShareLock'", '0'),
+	"no lock stays on $_")
   foreach qw(s1 s2 s3);
 $holder->quit;
 done_testing();

@@ -1,5 +1,5 @@
-# A node that stands still (its processes are stopped, or its link is cut without a word): whoever waits for it gets an error in time that names it, in every kind of wait; nobody who
-# has nothing to do with it waits; a wait that is only long goes on.
+# A node that stands still (its processes are stopped, or its link is cut without a word): whoever waits for it gets an error in time that names it,
+# in every kind of wait; nobody who has nothing to do with it waits; a wait that is only long goes on.
 use strict;
 use warnings FATAL => 'all';
 
@@ -13,7 +13,8 @@ my @stopped;
 my $proxy;
 END { local $?; kill 'CONT', @stopped if @stopped; $proxy->kill_kill if $proxy }
 
-my $c = TesseraCluster->new('still', settings => { 'tessera.connect_timeout' => '1s', 'tessera.node_timeout' => '1s', 'tessera.commit_timeout' => '3s', 'tessera.abort_timeout' => '2s',
+my $c = TesseraCluster->new('still', settings => { 'tessera.connect_timeout' => '1s', 'tessera.node_timeout' => '1s',
+	'tessera.commit_timeout' => '3s', 'tessera.abort_timeout' => '2s',
 		tcp_keepalives_idle => 0 });
 $c->create(shards => 3);
 $c->query('s1', $_) foreach (
@@ -83,7 +84,8 @@ sleep 4;
 $holder->query('COMMIT');
 is($c->finish($waiting), '', 'a statement that waits for a lock on another node waits on');
 is($c->query('s3', 'SELECT v FROM t WHERE k = 2500'), '2', 'and is done');
-is($c->query('s3', "SELECT DISTINCT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tessera%' AND client_addr IS NOT NULL") > 0 ? 1 : 0, 1, 'internal connections are of TCP here');
+is($c->query('s3', "SELECT DISTINCT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tessera%' AND client_addr IS NOT NULL") > 0 ? 1 : 0,
+	1, 'internal connections are of TCP here');
 
 # rows that wait in front of a busy shard: the router cannot send for longer than any time-out of sockets
 my $file = "$PostgreSQL::Test::Utils::tmp_check/rows";
@@ -138,7 +140,8 @@ foreach my $node (qw(s1 s2 s3))
 {
 	ok($c->wait_for($node, 'SELECT count(*) FROM pg_prepared_xacts', '0', 60), "$node: nothing stays prepared");
 }
-like($c->query('s2', 'SELECT string_agg(v::text, \',\') FROM t WHERE k IN (1520, 2520)'), qr/^(?:0,0|20,20)$/, 'the transaction over two shards is there or not, as a whole');
+like($c->query('s2', 'SELECT string_agg(v::text, \',\') FROM t WHERE k IN (1520, 2520)'), qr/^(?:0,0|20,20)$/,
+	'the transaction over two shards is there or not, as a whole');
 is($c->query('s1', 'SELECT count(*) FROM t'), '3000', 'all rows are there');
 
 # ---- the config node ----

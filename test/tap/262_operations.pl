@@ -1,5 +1,6 @@
-# A range of several shards moves part by part; if one part fails, what has moved stays and the error says so. A shard that is removed has no rows left: remove_shard
-# waits for its range deletions, as long as it may. A recipient's error, a full disk say, reaches the caller and tessera.migrations as it was.
+# A range of several shards moves part by part; if one part fails, what has moved stays and the error says so. A shard that is removed has no rows
+# left: remove_shard waits for its range deletions, as long as it may. A recipient's error, a full disk say, reaches the caller and tessera.migrations
+# as it was.
 use strict;
 use warnings;
 
@@ -76,7 +77,8 @@ $c->query('s1', "SELECT tessera.move_range('acc', $_)") foreach "1000, 2000, 's2
 my ($status, $out, $err) = $c->psql('s2', "SELECT tessera.move_range('acc', 500, 3500, 's3')");
 is(owners(499, 500, 1500, 2500, 3499, 3500), 's1 s3 s3 s3 s3 s1', 'all parts have moved');
 is(scalar(() = $err =~ /NOTICE/g), 3, 'one migration after the other is reported');
-like($err, qr/moved 500 to 1000 from shard "s1" to "s3".*moved 1000 to 2000 from shard "s2" to "s3".*moved 3000 to 3500 from shard "s1" to "s3"/s, 'with what it moved');
+like($err, qr/moved 500 to 1000 from shard "s1" to "s3".*moved 1000 to 2000 from shard "s2" to "s3".*moved 3000 to 3500 from shard "s1" to "s3"/s,
+	'with what it moved');
 is($out, $c->query('s1', 'SELECT id FROM tessera.migrations ORDER BY started DESC LIMIT 1'), 'the id is that of the last one');
 $c->is_settled('a range of several shards');
 ($status, $out, $err) = $c->psql('s2', "SELECT tessera.move_range('acc', 500, 3500, 's3')");
@@ -88,7 +90,8 @@ $c->query('s1', "SELECT tessera.move_range('acc', $_)") foreach "500, 3500, 's1'
 $c->query('s2', "SELECT tessera.injection_set('donor_cloned', 'error')");
 ($status, $out, $err) = $c->psql('s1', "SELECT tessera.move_range('acc', 500, 3500, 's3')");
 $c->query('s2', 'SELECT tessera.injection_clear()');
-like($err, qr/ERROR.*donor_cloned.*Moved to shard "s3": 500 to 1000 \(migration [0-9a-f-]+\)\. Not moved: 1000 to 3500/s, 'the error says what has moved and what has not');
+like($err, qr/ERROR.*donor_cloned.*Moved to shard "s3": 500 to 1000 \(migration [0-9a-f-]+\)\. Not moved: 1000 to 3500/s,
+	'the error says what has moved and what has not');
 like($err, qr/HINT:.*tessera\.move_range again/, 'and what to do');
 is(owners(500, 1500, 2500), 's3 s2 s1', 'what has moved stays');
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 3500, 's3')");
@@ -97,7 +100,8 @@ is(owners(500, 1500, 2500, 3500), 's3 s3 s3 s1', 'the call again moves the rest'
 # The first one fails: nothing has moved.
 $c->query('s1', "SELECT tessera.move_range('acc', $_)") foreach "1000, 2000, 's2'";
 $c->query('s3', "SELECT tessera.injection_set('donor_cloned', 'error')");
-like($c->error('s1', "SELECT tessera.move_range('acc', 500, 2500, 's1')"), qr/Moved to shard "s1": nothing\. Not moved: 500 to 2500/, 'nothing has moved');
+like($c->error('s1', "SELECT tessera.move_range('acc', 500, 2500, 's1')"), qr/Moved to shard "s1": nothing\. Not moved: 500 to 2500/,
+	'nothing has moved');
 $c->query('s3', 'SELECT tessera.injection_clear()');
 
 # Two callers at once: one joins the other's migrations.
@@ -105,7 +109,8 @@ $c->pause_at('s3', 'donor_cloned');
 my @runs = $c->background('s1', "SELECT tessera.move_range('acc', 500, 2500, 's1')");
 $c->is_paused_at('s3', 'donor_cloned');
 push @runs, $c->background('s2', "SELECT tessera.move_range('acc', 500, 2500, 's1')");
-ok($c->wait_for('s1', "SELECT count(*) >= 2 FROM pg_stat_activity WHERE query LIKE '%internal_register_migration%' OR query LIKE '%move_range%'"), 'both run');
+ok($c->wait_for('s1', "SELECT count(*) >= 2 FROM pg_stat_activity WHERE query LIKE '%internal_register_migration%' OR query LIKE '%move_range%'"),
+	'both run');
 $c->go_on('s3');
 unlike($c->ended($_), qr/ERROR.*/s, 'no caller fails') foreach @runs;
 is(owners(500, 1500, 2499, 2500), 's1 s1 s1 s3', 'and all has moved');
@@ -118,7 +123,8 @@ $c->pause_at('s1', 'donor_cloned');
 @runs = $c->background('s1', "SELECT tessera.move_range('other', 1, 10, 's2')");
 $c->is_paused_at('s1', 'donor_cloned');
 push @runs, $c->background('s2', "SELECT tessera.move_range('acc', 500, 2000, 's3')");
-ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE min::text = '500' AND max::text = '1000' AND recipient = 's3' AND state = 'committed' AND started > now() - interval '5 min'", qr/[1-9]/), 'the first part has moved');
+ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE min::text = '500' AND max::text = '1000' AND recipient = 's3' AND state = " .
+	"'committed' AND started > now() - interval '5 min'", qr/[1-9]/), 'the first part has moved');
 $c->go_on('s1');
 unlike($c->ended($_), qr/ERROR.*/s, 'nobody fails') foreach @runs;
 is(owners(500, 1500), 's3 s3', 'and both parts have moved');
@@ -128,10 +134,12 @@ $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxk
 $c->is_settled('before the removal');
 $c->set('s3', 'tessera.orphan_cleanup_delay' => 60000);
 $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's1')");
-like($c->error('s2', "SET statement_timeout = '1s'; SELECT tessera.remove_shard('s3')"), qr/57014/, 'rows are still to be deleted: the removal waits, and can be cancelled');
+like($c->error('s2', "SET statement_timeout = '1s'; SELECT tessera.remove_shard('s3')"), qr/57014/,
+	'rows are still to be deleted: the removal waits, and can be cancelled');
 is($c->query('s1', "SELECT count(*) FROM tessera.shards"), 3, 'the shard is still there');
 $c->query('s1', "SELECT tessera.injection_set('remove_node_deadline', 'skip')");
-like($c->error('s1', "SELECT tessera.remove_shard('s3')"), qr/55006.*ranges.*tessera\.range_deletions/s, 'it gives up in the end, and says what it waited for');
+like($c->error('s1', "SELECT tessera.remove_shard('s3')"), qr/55006.*ranges.*tessera\.range_deletions/s,
+	'it gives up in the end, and says what it waited for');
 $c->query('s1', 'SELECT tessera.injection_clear()');
 $c->set('s3', 'tessera.orphan_cleanup_delay' => 1000);
 is($c->query('s2', "SELECT tessera.remove_shard('s3')"), 'removed', 'it is removed when they are gone');

@@ -1,5 +1,6 @@
-# The recipes of doc/operations.md, followed to the letter: their blocks are run where they say, with this test's addresses for those of the document. A new server gets the roles and joins, a removed
-# router joins again, the role between the nodes is changed under scram, the old primary becomes a standby by pg_rewind, and the cluster is left: into a plain server, and in place.
+# The recipes of doc/operations.md, followed to the letter: their blocks are run where they say, with this test's addresses for those of the document.
+# A new server gets the roles and joins, a removed router joins again, the role between the nodes is changed under scram, the old primary becomes a
+# standby by pg_rewind, and the cluster is left: into a plain server, and in place.
 use strict;
 use warnings;
 
@@ -70,7 +71,8 @@ sub shell
 	my ($title, $i, %variables) = @_;
 	my ($out, $err) = ('', '');
 	local %ENV = (%ENV, %variables);
-	my $done = IPC::Run::run([ 'bash', '-o', 'pipefail', '-c', $recipes{$title}[$i]{text} ], '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	my $done = IPC::Run::run([ 'bash', '-o', 'pipefail', '-c', $recipes{$title}[$i]{text} ], '>', \$out, '2>', \$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	ok($done, "$title: block $i") or diag $err;
 	return $out . $err;
 }
@@ -89,7 +91,8 @@ sub new_server
 }
 
 new_server($_) foreach qw(s1 s2 r1);
-is($c->query($_, 'CREATE EXTENSION tessera; SELECT count(*) FROM tessera.check_node() WHERE NOT ok', dbname => 'shop'), 0, "the settings of the document are enough for $_") foreach qw(s1);
+is($c->query($_, 'CREATE EXTENSION tessera; SELECT count(*) FROM tessera.check_node() WHERE NOT ok', dbname => 'shop'), 0,
+	"the settings of the document are enough for $_") foreach qw(s1);
 $c->query($_, "CREATE ROLE cluster SUPERUSER LOGIN PASSWORD 'first'") foreach qw(s1 s2 r1);
 query('s1', "SELECT tessera.create_cluster('c', '" . address('s1', 'cluster') . "', shard => 's1')");
 query('s1', "SELECT tessera.add_shard('s2', '" . address('s2', 'cluster') . "')");
@@ -99,7 +102,8 @@ query('r1', $_) foreach ('CREATE ROLE app LOGIN PASSWORD \'x\'', 'CREATE ROLE re
 	'CREATE TABLE orders (customer_id bigint, id serial, note text, PRIMARY KEY (customer_id, id))',
 	'CREATE TABLE settings (name text PRIMARY KEY, value text)', 'CREATE VIEW names AS SELECT name FROM customers',
 	'ALTER TABLE orders OWNER TO app', 'GRANT SELECT ON customers TO readers',
-	"INSERT INTO customers (name) SELECT 'c' || g FROM generate_series(1, 1000) g", "INSERT INTO orders (customer_id, note) SELECT id, 'n' FROM customers", "INSERT INTO settings VALUES ('a', 'b')",
+	"INSERT INTO customers (name) SELECT 'c' || g FROM generate_series(1, 1000) g",
+	"INSERT INTO orders (customer_id, note) SELECT id, 'n' FROM customers", "INSERT INTO settings VALUES ('a', 'b')",
 	"SELECT tessera.shard_table('customers', 'id')", "SELECT tessera.shard_table('orders', 'customer_id', colocate_with => 'customers')",
 	'ALTER TABLE orders ADD FOREIGN KEY (customer_id) REFERENCES customers', "SELECT tessera.move_range('customers', 500, 800, 's2')");
 
@@ -107,7 +111,8 @@ query('r1', $_) foreach ('CREATE ROLE app LOGIN PASSWORD \'x\'', 'CREATE ROLE re
 new_server('s3');
 my %env = (node => $c->node('s1')->connstr('shop'), new => $c->node('s3')->connstr('postgres'));
 shell('Roles before add_shard', 0, %env);
-is($c->query('s3', "SELECT count(*) FROM pg_auth_members WHERE roleid = 'readers'::regrole AND member = 'app'::regrole"), 1, 'the new server has the roles');
+is($c->query('s3', "SELECT count(*) FROM pg_auth_members WHERE roleid = 'readers'::regrole AND member = 'app'::regrole"), 1,
+	'the new server has the roles');
 follow('Roles before add_shard', 1, 'r1');
 is(query('s3', 'SELECT count(*) FROM customers'), 1000, 'and joins');
 
@@ -121,14 +126,16 @@ is(query('r1', 'SELECT count(*) FROM orders'), 1000, 'the router is back');
 my $session = $c->session('r1', dbname => 'shop');
 is($session->query_safe('SELECT count(*) FROM customers'), 1000, 'a session has connections');
 # those of the sessions before it end a moment after them
-ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE usename = 'cluster' AND query LIKE '%customers%' AND backend_type = 'client backend'", '1'), 'one on each node');
+ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE usename = 'cluster' AND query LIKE '%customers%' AND backend_type = 'client " .
+	"backend'", '1'), 'one on each node');
 follow('Connections', 0, 's1');
 follow('A new password between the nodes', 0, 's1');
 follow('A new password between the nodes', 1, 's1', node => $_) foreach qw(s1 s2 s3 r1);
 is($session->query_safe('SELECT count(*) FROM customers'), 1000, 'its connections go on');
 $session->quit;
 is(query($_, 'SELECT count(*) FROM customers'), 1000, "new ones come as the new role, from $_") foreach qw(s1 s2 s3 r1);
-ok($c->wait_for('s2', "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'cluster' AND application_name NOT LIKE 'tessera%' AND state = 'active'"), 'the old role is not in use');
+ok($c->wait_for('s2', "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'cluster' AND application_name NOT LIKE 'tessera%' AND state = " .
+	"'active'"), 'the old role is not in use');
 follow('A new password between the nodes', 2, 's2');
 query($_, 'SELECT tessera.reload_routing()') foreach qw(s2 s3 r1);
 query('s3', "SELECT tessera.move_range('customers', 800, 900, 's3')");
@@ -142,7 +149,8 @@ is(query('r1', 'SELECT count(*) FROM customers'), 1000, 'all goes on without it'
 	$standby->init_from_backup($primary, 'b', has_streaming => 1);
 	$standby->start;
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
-	my $address = sprintf("host=127.0.0.1,127.0.0.1 port=%d,%d dbname=shop user=cluster2 passfile=%s target_session_attrs=read-write connect_timeout=5", $primary->port, $standby->port, $passfile);
+	my $address = sprintf("host=127.0.0.1,127.0.0.1 port=%d,%d dbname=shop user=cluster2 passfile=%s target_session_attrs=read-write " .
+		"connect_timeout=5", $primary->port, $standby->port, $passfile);
 	query('s1', "SELECT tessera.update_node('s2', '$address')");
 	$c->stop('s2');
 	$standby->promote;
@@ -150,10 +158,12 @@ is(query('r1', 'SELECT count(*) FROM customers'), 1000, 'all goes on without it'
 	$c->{nodes}{s2} = $standby;
 	ok($c->wait_for('s1', "\\c shop\nSELECT count(*) FROM customers", qr/1000/), 'the promoted server is the node');
 	$standby->safe_psql('postgres', 'CHECKPOINT');
-	shell('The old primary as a standby', 0, old => $primary->data_dir, new => "host=127.0.0.1 port=" . $standby->port . " dbname=postgres user=$user");
+	shell('The old primary as a standby', 0, old => $primary->data_dir,
+		new => "host=127.0.0.1 port=" . $standby->port . " dbname=postgres user=$user");
 	append_to_file($primary->data_dir . '/postgresql.conf', sprintf("port = %d\nunix_socket_directories = '%s'\n", $primary->port, $primary->host));
 	$primary->start;
-	ok($standby->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_replication WHERE state = 'streaming'"), 'the old primary follows the new one');
+	ok($standby->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_replication WHERE state = 'streaming'"),
+		'the old primary follows the new one');
 	$primary->stop('immediate');
 }
 
@@ -162,7 +172,8 @@ my $plain = $c->plain;
 $plain->safe_psql('postgres', 'CREATE DATABASE shop TEMPLATE template0');
 $plain->safe_psql('postgres', $_) foreach 'CREATE ROLE app', 'CREATE ROLE readers';
 shell('Leaving the cluster', 0, node => $c->node('r1')->connstr('shop'), plain => $plain->connstr('shop'));
-my $rows = 'SELECT count(*), sum(id) FROM customers UNION ALL SELECT count(*), sum(o.id) FROM customers c JOIN orders o ON o.customer_id = c.id UNION ALL SELECT count(*), 0 FROM settings';
+my $rows = 'SELECT count(*), sum(id) FROM customers UNION ALL SELECT count(*), sum(o.id) FROM customers c JOIN orders o ON o.customer_id = c.id ' .
+	'UNION ALL SELECT count(*), 0 FROM settings';
 my $expected = query('s1', $rows);
 is($plain->safe_psql('shop', $rows), $expected, 'the plain server has all rows');
 is($plain->safe_psql('shop', "INSERT INTO customers (name) VALUES ('new') RETURNING id > 1000"), 't', 'its sequences go on');

@@ -1,5 +1,6 @@
-# Sizes of tables over all their shards (issue 7, 3.6): tessera.table_size, indexes_size and total_relation_size are the sums of what the server's functions say
-# on the nodes, through any node and for anybody; bytes of tessera.chunks and chunk_distribution is an estimate from the collected statistics.
+# Sizes of tables over all their shards (issue 7, 3.6): tessera.table_size, indexes_size and total_relation_size are the sums of what the server's
+# functions say on the nodes, through any node and for anybody; bytes of tessera.chunks and chunk_distribution is an estimate from the collected
+# statistics.
 use strict;
 use warnings FATAL => 'all';
 
@@ -9,8 +10,10 @@ use TesseraCluster;
 
 my $c = TesseraCluster->new('sizes');
 $c->create(shards => 2, routers => 1);
-$c->query('s1', $_) foreach 'CREATE SCHEMA "Big One"', 'CREATE TABLE t (k int PRIMARY KEY, v text)', q{CREATE TABLE "Big One"."T" (k int PRIMARY KEY, v text)},
-  'CREATE TABLE p (k int PRIMARY KEY, v text) PARTITION BY RANGE (k)', 'CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10000)', 'CREATE ROLE nobody LOGIN';
+$c->query('s1', $_) foreach 'CREATE SCHEMA "Big One"', 'CREATE TABLE t (k int PRIMARY KEY, v text)',
+	q{CREATE TABLE "Big One"."T" (k int PRIMARY KEY, v text)},
+  'CREATE TABLE p (k int PRIMARY KEY, v text) PARTITION BY RANGE (k)', 'CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10000)',
+  'CREATE ROLE nobody LOGIN';
 $c->query('s1', "SELECT tessera.shard_table('t', 'k')");
 $c->query('s1', "SELECT tessera.split_chunk('t', 500)");
 $c->query('s1', "SELECT tessera.move_chunk('t', 700, 's2')");
@@ -33,7 +36,8 @@ cmp_ok($c->query('r1', "SELECT tessera.table_size('t')"), '>', 500_000, 'a route
 is($c->query('r1', "SET ROLE nobody; SELECT tessera.table_size('t') > 0"), 't', 'anybody may ask');
 is($c->query('r1', "SELECT tessera.table_size('pg_class') = pg_table_size('pg_class')"), 't', "a table of this node's own");
 is($c->query('r1', "SELECT tessera.table_size(1::oid::regclass) IS NULL"), 't', 'null for what does not exist');
-is($c->query('r1', "BEGIN; CREATE TABLE young (k int); INSERT INTO young VALUES (1); SELECT tessera.table_size('young') > 0; ROLLBACK"), 't', 'a table of the same transaction');
+is($c->query('r1', "BEGIN; CREATE TABLE young (k int); INSERT INTO young VALUES (1); SELECT tessera.table_size('young') > 0; ROLLBACK"), 't',
+	'a table of the same transaction');
 is($c->query('r1', "BEGIN; LOCK TABLE t; SELECT tessera.table_size('t') > 0; COMMIT"), 't', 'a table that the transaction has locked');
 
 # bytes of chunks: an estimate, without asking anybody; NULL as long as nothing is known.
@@ -51,7 +55,8 @@ my @share = (0.05, 0.2, 0.6, 0.15);
 cmp_ok(abs($bytes[$_] - $share[$_] * $size), '<', 0.06 * $size, "chunk $_ has about its share: $bytes[$_] of $size") foreach 0 .. 3;
 my $sum = $c->query('r1', "SELECT sum(bytes) FROM tessera.chunk_distribution WHERE table_name = 't'::regclass");
 cmp_ok(abs($sum - $size), '<', 0.05 * $size, "in all about the table's size: $sum of $size");
-is($c->query('r1', "SELECT count(*) FROM tessera.chunks WHERE table_name = 'h'::regclass AND bytes > 100000 AND collected > now() - interval '1 hour'"), 4, 'hashed chunks');
+is($c->query('r1', "SELECT count(*) FROM tessera.chunks WHERE table_name = 'h'::regclass AND bytes > 100000 AND collected > " .
+	"now() - interval '1 hour'"), 4, 'hashed chunks');
 is($c->query('r1', "SET ROLE nobody; SELECT count(bytes) FROM tessera.chunks WHERE table_name = 't'::regclass"), 4, 'for everybody');
 
 # A node that is down is named.

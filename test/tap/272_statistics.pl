@@ -1,5 +1,5 @@
-# Planning on a router goes by statistics of the whole table (issue 7, 4.10): collected by ANALYZE on any node and by the workers, merged at planning, under core's
-# rules of who may see what they hold.
+# Planning on a router goes by statistics of the whole table (issue 7, 4.10): collected by ANALYZE on any node and by the workers, merged at planning,
+# under core's rules of who may see what they hold.
 use strict;
 use warnings FATAL => 'all';
 
@@ -26,7 +26,8 @@ sub about
 	return cmp_ok(abs($expected - $rows), '<=', 0.35 * $rows + 1, "$what ($expected rows expected, $rows there)");
 }
 
-my @tables = ('t (k int PRIMARY KEY, few int, many int, own text, maybe int, day date, kind kind, tags text[], city text COLLATE "C")', 'u (k int PRIMARY KEY, v int)', 'placed (k int PRIMARY KEY, v int)');
+my @tables = ('t (k int PRIMARY KEY, few int, many int, own text, maybe int, day date, kind kind, tags text[], city text COLLATE "C")',
+	'u (k int PRIMARY KEY, v int)', 'placed (k int PRIMARY KEY, v int)');
 foreach my $server ([ $c, 's1' ], [])
 {
 	my $run = sub { $server->[0] ? $c->query('s1', $_[0]) : $c->plain_query($_[0]) };
@@ -41,13 +42,16 @@ foreach my $table ('t', 'u')
 	$c->query('s1', "SELECT tessera.move_chunk('t', 3000, 's2')");
 }
 # few: other values on each shard; many: as many as rows; own: the same 50 everywhere; maybe: half null
-my $fill = "INSERT INTO t SELECT g, CASE WHEN g < 2000 THEN g % 4 ELSE 10 + g % 6 END, g * 7, 'v' || g % 50, CASE WHEN g % 2 = 0 THEN g % 10 END, date '2020-01-01' + g / 10,"
-  . " (CASE WHEN g % 10 = 0 THEN 'a' ELSE 'b' END)::kind, ARRAY['x', 'y' || g % 3], CASE WHEN g % 5 = 0 THEN 'Bonn' ELSE 'c' || g END FROM generate_series(0, 4999) g";
+my $fill = "INSERT INTO t SELECT g, CASE WHEN g < 2000 THEN g % 4 ELSE 10 + g % 6 END, g * 7, 'v' || g % 50, CASE WHEN g % 2 = 0 THEN g % 10 END, " .
+	"date '2020-01-01' + g / 10,"
+  . " (CASE WHEN g % 10 = 0 THEN 'a' ELSE 'b' END)::kind, ARRAY['x', 'y' || g % 3], CASE WHEN g % 5 = 0 THEN 'Bonn' ELSE 'c' || g END FROM " .
+  "generate_series(0, 4999) g";
 $c->query('r1', $fill);
 $c->plain_query($fill);
 
 # Never analyzed: from the size of the heaps, as soon as a worker has looked.
-ok($c->wait_for('r1', "SELECT count(*) FROM (SELECT 1 FROM tessera.table_statistics s JOIN tessera.cluster_table t USING (table_id) WHERE t.table_name = 't' AND s.tuples > 500) x", 2),
+ok($c->wait_for('r1', "SELECT count(*) FROM " .
+	"(SELECT 1 FROM tessera.table_statistics s JOIN tessera.cluster_table t USING (table_id) WHERE t.table_name = 't' AND s.tuples > 500) x", 2),
 	"the shards' sizes arrive by themselves");
 cmp_ok(rows('r1', 'SELECT * FROM t'), '<', 20000, 'sizes without ANALYZE');
 
@@ -57,7 +61,8 @@ $c->plain_query('ANALYZE t');
 is($c->query($_, "SELECT count(*) > 0 FROM pg_stats WHERE tablename = 't'"), 't', "ANALYZE has run on $_") foreach 's1', 's2';
 is(rows('r1', 'SELECT * FROM t'), 5000, 'a 5,000-row table has 5,000 rows');
 my @queries = (
-	'k < 500', 'k BETWEEN 1900 AND 2100', 'k >= 4000', 'few = 2', 'few = 12', 'few IN (1, 13)', 'many < 7000', 'many > 30000', "own = 'v7'", 'maybe IS NULL', 'maybe = 4',
+	'k < 500', 'k BETWEEN 1900 AND 2100', 'k >= 4000', 'few = 2', 'few = 12', 'few IN (1, 13)', 'many < 7000', 'many > 30000', "own = 'v7'",
+	'maybe IS NULL', 'maybe = 4',
 	"day < '2020-02-20'", "day >= '2021-01-01'", "kind = 'a'", "kind = 'b'", "tags @> ARRAY['y1']", "city = 'Bonn'", "city < 'c2'", "own LIKE 'v1%'");
 foreach my $where (@queries)
 {
@@ -116,19 +121,22 @@ $c->query('s1', q{CREATE FUNCTION leak(int, int) RETURNS bool LANGUAGE plpgsql A
 $c->query('s1', q{CREATE OPERATOR <<< (LEFTARG = int, RIGHTARG = int, FUNCTION = leak, RESTRICT = scalarltsel)});
 (undef, undef, $messages) = $c->psql('r1', 'EXPLAIN SELECT * FROM t WHERE many <<< 700');
 like($messages, qr/value/, 'the owner sees values of statistics');
-$c->query('s1', 'GRANT USAGE ON SCHEMA public TO stranger; CREATE VIEW barrier WITH (security_barrier) AS SELECT * FROM t WHERE few = 1; GRANT SELECT ON barrier TO stranger');
+$c->query('s1', 'GRANT USAGE ON SCHEMA public TO stranger; CREATE VIEW barrier WITH (security_barrier) AS SELECT * FROM t WHERE few = 1; GRANT ' .
+	'SELECT ON barrier TO stranger');
 (undef, undef, $messages) = $c->psql('r1', 'SET ROLE stranger; EXPLAIN SELECT k FROM t WHERE many <<< 700');
 unlike($messages, qr/value \d/, 'a column that may not be read');
 (undef, undef, $messages) = $c->psql('r1', 'SET ROLE stranger; EXPLAIN SELECT k FROM barrier WHERE many <<< 700');
 unlike($messages, qr/value \d/, 'behind a security barrier');
-$c->query('s1', 'CREATE ROLE reader LOGIN; GRANT SELECT ON u TO reader; ALTER TABLE u ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON u USING (v < 10)');
+$c->query('s1', 'CREATE ROLE reader LOGIN; GRANT SELECT ON u TO reader; ALTER TABLE u ENABLE ROW LEVEL SECURITY; CREATE ' .
+	'POLICY p ON u USING (v < 10)');
 (undef, undef, $messages) = $c->psql('r1', 'SET ROLE reader; EXPLAIN SELECT k FROM u WHERE v <<< 700');
 unlike($messages, qr/value \d/, 'behind row security');
 like($c->error('r1', 'SET ROLE reader; SELECT * FROM tessera.table_statistics'), qr/42501/, 'nobody reads the table itself');
 
 # A worker notices what a shard's autovacuum does.
 $c->query('s2', 'SET tessera.replicate_ddl = off; DELETE FROM t WHERE k >= 4000');
-$c->node('s2')->append_conf('postgresql.conf', "autovacuum = on\nautovacuum_naptime = 1\nautovacuum_analyze_threshold = 10\nautovacuum_analyze_scale_factor = 0.01\nautovacuum_vacuum_threshold = 10\nautovacuum_vacuum_scale_factor = 0.01\n");
+$c->node('s2')->append_conf('postgresql.conf', "autovacuum = on\nautovacuum_naptime = 1\nautovacuum_analyze_threshold = " .
+	"10\nautovacuum_analyze_scale_factor = 0.01\nautovacuum_vacuum_threshold = 10\nautovacuum_vacuum_scale_factor = 0.01\n");
 $c->node('s2')->reload;
 ok($c->wait_for('r1', 'EXPLAIN SELECT * FROM t', qr/rows=4000\b/), "autovacuum's figures reach a router");
 
@@ -150,6 +158,7 @@ $c->query('r2', "CREATE ROLE $_ LOGIN") foreach 'stranger', 'reader';
 $c->add_router('r2');
 ok($c->wait_for('r2', 'EXPLAIN SELECT * FROM t', qr/rows=4000\b/), 'a new router learns them');
 $c->query('r1', 'DROP TABLE t, placed CASCADE');
-ok($c->wait_for('r1', 'SELECT count(*) FROM tessera.table_statistics s WHERE NOT EXISTS (SELECT FROM tessera.cluster_table t WHERE t.table_id = s.table_id)', '0'), 'gone with the table');
+ok($c->wait_for('r1', 'SELECT count(*) FROM tessera.table_statistics s WHERE NOT EXISTS (SELECT FROM tessera.cluster_table t WHERE t.table_id = ' .
+	's.table_id)', '0'), 'gone with the table');
 
 done_testing();

@@ -1,5 +1,5 @@
-# EXPLAIN of statements over nodes (issue 7, 4.10): ANALYZE shows each shard's rows and time for every node of tessera, VERBOSE the shard's own plan (with its actual figures
-# under ANALYZE), in all formats, and nothing runs twice.
+# EXPLAIN of statements over nodes (issue 7, 4.10): ANALYZE shows each shard's rows and time for every node of tessera, VERBOSE the shard's own plan
+# (with its actual figures under ANALYZE), in all formats, and nothing runs twice.
 use strict;
 use warnings FATAL => 'all';
 
@@ -10,7 +10,8 @@ use TesseraCluster;
 
 my $c = TesseraCluster->new('explain', settings => { 'tessera.statistics_interval' => 0 });
 $c->create(shards => 2, routers => 1);
-$c->query('s1', $_) foreach 'CREATE TABLE t (k int PRIMARY KEY, v int)', 'CREATE TABLE log (n serial PRIMARY KEY, k int)', 'CREATE TABLE placed (k int PRIMARY KEY)',
+$c->query('s1', $_) foreach 'CREATE TABLE t (k int PRIMARY KEY, v int)', 'CREATE TABLE log (n serial PRIMARY KEY, k int)',
+	'CREATE TABLE placed (k int PRIMARY KEY)',
   "SELECT tessera.shard_table('t', 'k')", "SELECT tessera.split_chunk('t', 100)", "SELECT tessera.move_chunk('t', 100, 's2')", "ANALYZE t";
 $c->query('r1', 'INSERT INTO t SELECT g, g % 10 FROM generate_series(0, 199) g; INSERT INTO placed SELECT generate_series(1, 5)');
 
@@ -67,8 +68,10 @@ $plan = plan_of('s1', 'ANALYZE, COSTS OFF, TIMING OFF', 'SELECT count(v + random
 like($plan, qr/Shard s2: rows=100\n.*Shard s1: rows=100$/m, "with this node's own part; no times");
 unlike(plan_of('s1', 'ANALYZE, COSTS OFF', 'SELECT * FROM t'), qr/Seq Scan/, "no plans of shards without VERBOSE");
 $plan = plan_of('r1', 'ANALYZE, VERBOSE, COSTS OFF', 'SELECT * FROM t WHERE k = 150');
-like($plan, qr/Shard s2: rows=1 .*\n\s+Index Scan using t_pkey on public\.t \(actual time=[\d.]+ rows=1 loops=1\)/, 'the plan of the shard, without costs');
-like(plan_of('r1', 'VERBOSE', 'SELECT * FROM t WHERE k = 150'), qr/Shard s2:\n\s+\S.* on public\.t  \(cost=.*\n\s+Output: /, 'and without running it');
+like($plan, qr/Shard s2: rows=1 .*\n\s+Index Scan using t_pkey on public\.t \(actual time=[\d.]+ rows=1 loops=1\)/,
+	'the plan of the shard, without costs');
+like(plan_of('r1', 'VERBOSE', 'SELECT * FROM t WHERE k = 150'), qr/Shard s2:\n\s+\S.* on public\.t  \(cost=.*\n\s+Output: /,
+	'and without running it');
 unlike(plan_of('r1', 'VERBOSE', 'SELECT * FROM t'), qr/actual/, 'VERBOSE alone runs nothing');
 like(plan_of('r1', 'ANALYZE, VERBOSE, BUFFERS', 'SELECT * FROM t WHERE k = 150'), qr/Shard s2:.*Buffers: shared/s, 'buffers of the shard');
 $plan = plan_of('r1', 'ANALYZE, COSTS OFF', 'SELECT * FROM placed p, LATERAL (SELECT * FROM t WHERE t.v = p.k + (random() * 0)::int OFFSET 0) x');
@@ -87,8 +90,11 @@ is($c->query('r1', 'SELECT sum(v), (SELECT count(*) FROM log) FROM t'), '1100|7'
 $c->query('s1', 'CREATE ROLE reader LOGIN; GRANT SELECT ON t TO reader');
 like($c->query('r1', 'SET ROLE reader; EXPLAIN (ANALYZE, VERBOSE) SELECT * FROM t'), qr/Shard s2: rows=100/, 'as another user');
 like($c->error('r1', 'SET ROLE reader; EXPLAIN (ANALYZE, VERBOSE) UPDATE t SET v = 1'), qr/42501/, 'who has no more rights by it');
-like($c->query('r1', 'PREPARE p(int) AS SELECT * FROM t WHERE k = $1; EXPLAIN (ANALYZE, VERBOSE) EXECUTE p(150); EXECUTE p(151)'), qr/Shard s2: rows=1 .*151\|2/s, 'a prepared statement');
-like($c->query('r1', 'SET plan_cache_mode = force_generic_plan; PREPARE p(int) AS SELECT * FROM t WHERE k = $1; EXPLAIN (VERBOSE) EXECUTE p(150)'), qr/Shard s2:\n/, 'a generic plan');
-like($c->query('r1', 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; EXPLAIN (ANALYZE, VERBOSE) SELECT * FROM t; SELECT count(*) FROM t; COMMIT'), qr/Shard s1: rows=100.*\n200/s, 'in a transaction');
+like($c->query('r1', 'PREPARE p(int) AS SELECT * FROM t WHERE k = $1; EXPLAIN (ANALYZE, VERBOSE) EXECUTE p(150); EXECUTE p(151)'),
+	qr/Shard s2: rows=1 .*151\|2/s, 'a prepared statement');
+like($c->query('r1', 'SET plan_cache_mode = force_generic_plan; PREPARE p(int) AS SELECT * FROM t WHERE k = $1; EXPLAIN (VERBOSE) EXECUTE p(150)'),
+	qr/Shard s2:\n/, 'a generic plan');
+like($c->query('r1', 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; EXPLAIN (ANALYZE, VERBOSE) SELECT * FROM t; SELECT count(*) FROM t; COMMIT'),
+	qr/Shard s1: rows=100.*\n200/s, 'in a transaction');
 
 done_testing();

@@ -1,6 +1,6 @@
 
-# What pg_dump of a node writes can be restored in one transaction: into a plain server, whether it has the extension or not, and into another cluster.
-# Nothing of the cluster's own catalog is in it.
+# What pg_dump of a node writes can be restored in one transaction: into a plain server, whether it has the extension or not, and into another
+# cluster. Nothing of the cluster's own catalog is in it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -60,7 +60,8 @@ sub restored
 {
 	my ($server, $database, $what) = @_;
 	my ($stdout, $stderr) = ('', '');
-	my $status = $server->psql($database, undef, extra_params => [ '-1', '-X', '-q', '-f', $file ], on_error_stop => 1, stdout => \$stdout, stderr => \$stderr);
+	my $status = $server->psql($database, undef, extra_params => [ '-1', '-X', '-q', '-f', $file ], on_error_stop => 1, stdout => \$stdout,
+		stderr => \$stderr);
 	is($status, 0, "$what: restored in one transaction") or diag $stderr;
 	foreach my $fact (@facts)
 	{

@@ -1,6 +1,6 @@
 
-# Statements about the database (its privileges, owner, settings, comment) reach every node's database, whatever its name; a node that joins later gets them too.
-# What belongs to one node, publications and large objects, says so.
+# Statements about the database (its privileges, owner, settings, comment) reach every node's database, whatever its name; a node that joins later
+# gets them too. What belongs to one node, publications and large objects, says so.
 
 use strict;
 use warnings FATAL => 'all';
@@ -36,7 +36,8 @@ my $settings = q{SELECT coalesce(string_agg(coalesce(r.rolname, '') || ':' || e,
 	unnest(s.setconfig) WITH ORDINALITY u (e, o) WHERE d.datname = current_database() AND e !~ '^session_preload'};
 my $library = q{SELECT e FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase, unnest(s.setconfig) e
 	WHERE d.datname = current_database() AND setrole = 0 AND e ~ '^session_preload'};
-my $rights = q{SELECT has_database_privilege('alice', current_database(), 'CREATE') || ' ' || has_database_privilege('bob', current_database(), 'CONNECT')};
+my $rights = q{SELECT has_database_privilege('alice', current_database(), 'CREATE') || ' ' || has_database_privilege('bob', current_database(), } .
+	q{'CONNECT')};
 my $owner = 'SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()';
 
 on('s1', 'CREATE ROLE alice LOGIN CREATEDB; CREATE ROLE bob LOGIN; CREATE SCHEMA "odd Name"');
@@ -51,14 +52,16 @@ on('s1', q{COMMENT ON DATABASE postgres IS 'the shop'});
 same(q{SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()}, 'the shop', 'COMMENT');
 on('s1', 'BEGIN; GRANT TEMPORARY ON DATABASE postgres TO bob; ALTER DATABASE postgres SET jit = off; ROLLBACK');
 same($settings, ':search_path="odd Name", public;:work_mem=5MB;bob:statement_timeout=7s', 'rolled back everywhere');
-is($c->node('s2')->safe_psql('postgres', 'SELECT count(*) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE datname = current_database()'),
+is($c->node('s2')->safe_psql('postgres', 'SELECT count(*) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE datname = ' .
+	'current_database()'),
 	'0', 'another database of the same server is left alone');
 
 # A database that is no node is this server's own business.
 on('s1', 'CREATE DATABASE unrelated');
 on('s1', 'GRANT CREATE ON DATABASE unrelated TO bob');
 is(on('s1', q{SELECT has_database_privilege('bob', 'unrelated', 'CREATE')}), 't', 'a database that is no node');
-like(on('s1', 'GRANT CREATE ON DATABASE unrelated, postgres TO bob') . on('s2', q{SELECT has_database_privilege('bob', current_database(), 'CREATE')}), qr/t$/,
+like(on('s1', 'GRANT CREATE ON DATABASE unrelated, postgres TO bob') .
+	on('s2', q{SELECT has_database_privilege('bob', current_database(), 'CREATE')}), qr/t$/,
 	'both in one statement');
 
 # Rights: as on each node by itself, all or nothing.
@@ -85,16 +88,19 @@ same($library, 'session_preload_libraries=tessera', 'after RESET');
 on('s1', q{ALTER DATABASE postgres SET search_path = "odd Name", public; ALTER DATABASE postgres SET work_mem = '5MB'});
 $c->start_node('r1');
 $c->query('r1', 'CREATE ROLE bob LOGIN');
-like($c->error('s1', sprintf("SELECT tessera.add_router('r1', %s)", TesseraCluster::quote($c->conninfo('r1')))), qr/role "alice" does not exist there/,
+like($c->error('s1', sprintf("SELECT tessera.add_router('r1', %s)", TesseraCluster::quote($c->conninfo('r1')))),
+	qr/role "alice" does not exist there/,
 	'roles come first');
 $c->query('r1', 'CREATE ROLE alice LOGIN CREATEDB');
 $c->add_router('r1');
 same($settings, ':search_path="odd Name", public;:work_mem=5MB;bob:statement_timeout=7s', 'settings of a newcomer');
 is(on('r1', $rights), 'true true', 'its privileges');
 is(on('r1', q{SELECT has_database_privilege('alice', current_database(), 'CONNECT')}), 't', 'its owner connects');
-is(on('r1', q{SELECT count(*) FROM pg_database d, aclexplode(d.datacl) a WHERE d.datname = current_database() AND a.grantee = 0 AND a.privilege_type = 'CONNECT'}), '0',
+is(on('r1', q{SELECT count(*) FROM pg_database d, aclexplode(d.datacl) a WHERE d.datname = current_database() AND a.grantee = 0 AND } .
+	q{a.privilege_type = 'CONNECT'}), '0',
 	'what PUBLIC may not');
-is(on('r1', q{SELECT bool_or(is_grantable) FROM pg_database d, aclexplode(d.datacl) a WHERE d.datname = current_database() AND a.grantee = 'alice'::regrole}), 't', 'grant options');
+is(on('r1', q{SELECT bool_or(is_grantable) FROM pg_database d, aclexplode(d.datacl) a WHERE d.datname = current_database() AND a.grantee = } .
+	q{'alice'::regrole}), 't', 'grant options');
 
 # A server that was down.
 $c->node('s2')->stop('fast');
@@ -107,7 +113,8 @@ $c->node('s2')->start;
 on('s1', 'CREATE SCHEMA app; CREATE TABLE app.t (k int PRIMARY KEY); CREATE TABLE public.u (k int PRIMARY KEY)');
 (undef, undef, $error) = $c->psql('s1', 'CREATE PUBLICATION everything FOR ALL TABLES');
 like($error, qr/WARNING.*without those of tessera.*WARNING.*on this node only/s, 'FOR ALL TABLES says what it is');
-is(on('s1', q{SELECT string_agg(schemaname || '.' || tablename, ' ' ORDER BY schemaname) FROM pg_publication_tables WHERE pubname = 'everything'}), 'app.t public.u', 'and leaves the catalog out');
+is(on('s1', q{SELECT string_agg(schemaname || '.' || tablename, ' ' ORDER BY schemaname) FROM pg_publication_tables WHERE pubname = 'everything'}),
+	'app.t public.u', 'and leaves the catalog out');
 (undef, undef, $error) = $c->psql('s1', 'CREATE PUBLICATION one FOR TABLE app.t');
 like($error, qr/WARNING.*publication "one" holds the changes of rows on this node only/, 'FOR TABLE');
 (undef, undef, $error) = $c->psql('s1', 'ALTER PUBLICATION one ADD TABLE public.u');

@@ -1,6 +1,6 @@
 
-# Sequences as on one server: read as tables (with their system columns, which crashed the backend once, and as a view's owner), pg_sequences, OVERRIDING USER VALUE,
-# and values that go on where they stood when SET SCHEMA gives a sequence another home.
+# Sequences as on one server: read as tables (with their system columns, which crashed the backend once, and as a view's owner), pg_sequences,
+# OVERRIDING USER VALUE, and values that go on where they stood when SET SCHEMA gives a sequence another home.
 
 use strict;
 use warnings FATAL => 'all';
@@ -40,7 +40,8 @@ sub same
 
 # ---- read as tables ----
 
-answer($_, 'CREATE SEQUENCE s; CREATE TABLE t (k int PRIMARY KEY, v bigint); CREATE ROLE reader; CREATE VIEW vs AS SELECT last_value > 0 AS stands FROM s; GRANT SELECT ON vs TO reader')
+answer($_, 'CREATE SEQUENCE s; CREATE TABLE t (k int PRIMARY KEY, v bigint); CREATE ROLE reader; CREATE VIEW vs AS SELECT last_value > 0 AS ' .
+	'stands FROM s; GRANT SELECT ON vs TO reader')
 	foreach $plain, $c->node('r1');
 same($_)
 	foreach (
@@ -92,8 +93,10 @@ same($_) foreach @identity;
 answer($_, 'CREATE TABLE ik (n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v int)') foreach $plain, $c->node('s1');
 $c->query('s1', "SELECT tessera.shard_table('ik', 'n')");
 $c->query('s1', "SELECT tessera.move_range('ik', 3, 1000, 's2')");
-answer($_, 'INSERT INTO ik OVERRIDING USER VALUE VALUES (900, 1); INSERT INTO ik OVERRIDING USER VALUE SELECT 5000 + g, g FROM generate_series(2, 6) g') foreach $plain, $c->node('s1');
-is(answer($c->node($_), 'SELECT * FROM ik ORDER BY v'), answer($plain, 'SELECT * FROM ik ORDER BY v'), "identity as the key, seen from $_") foreach 's1', 's2';
+answer($_, 'INSERT INTO ik OVERRIDING USER VALUE VALUES (900, 1); INSERT INTO ik OVERRIDING USER VALUE SELECT 5000 + g, g FROM generate_series(2, ' .
+	'6) g') foreach $plain, $c->node('s1');
+is(answer($c->node($_), 'SELECT * FROM ik ORDER BY v'), answer($plain, 'SELECT * FROM ik ORDER BY v'), "identity as the key, seen from $_")
+	foreach 's1', 's2';
 is($c->query('s2', 'SELECT count(*) FROM ik WHERE n = 4'), '1', 'found by its key');
 is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(true)'), '0', 'every row is with its owner');
 
@@ -102,7 +105,8 @@ is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(true)'), '0',
 $c->query('s1', 'CREATE SCHEMA here; CREATE SCHEMA there');
 my %home = map { split /\|/ } split /\n/, $c->query('s1', 'SELECT schema, shard FROM tessera.schemas');
 isnt($home{here}, $home{there}, 'two schemas on two shards');
-$c->query('r1', 'CREATE TABLE here.moved (k serial PRIMARY KEY, n bigint GENERATED ALWAYS AS IDENTITY (INCREMENT 10), v text); CREATE SEQUENCE here.lone MAXVALUE 1000000');
+$c->query('r1', 'CREATE TABLE here.moved (k serial PRIMARY KEY, n bigint GENERATED ALWAYS AS IDENTITY (INCREMENT 10), v text); CREATE SEQUENCE ' .
+	'here.lone MAXVALUE 1000000');
 $c->query('r1', "SELECT tessera.shard_table('here.moved', 'k', strategy => 'hash', chunks => 2)");
 
 # Three sessions that know the homes and hold blocks.
@@ -118,7 +122,8 @@ foreach my $round (1 .. 4)
 		$session{$name}->query_safe(sprintf($insert, $schema));
 		$session{$name}->query_safe(sprintf($draw, $schema));
 	}
-	$c->query($round == 2 ? 's2' : 'r1', "BEGIN; ALTER TABLE $schema.moved SET SCHEMA $other; ALTER SEQUENCE $schema.lone SET SCHEMA $other; ROLLBACK") if $round < 3;
+	$c->query($round == 2 ? 's2' : 'r1',
+		"BEGIN; ALTER TABLE $schema.moved SET SCHEMA $other; ALTER SEQUENCE $schema.lone SET SCHEMA $other; ROLLBACK") if $round < 3;
 	$c->query($round == 3 ? 's1' : 'r1', "ALTER TABLE $schema.moved SET SCHEMA $other; ALTER SEQUENCE $schema.lone SET SCHEMA $other");
 }
 foreach my $name (sort keys %session)

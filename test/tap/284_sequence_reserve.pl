@@ -1,6 +1,6 @@
 
-# A node keeps a reserve of values of sequences whose home is another node: inserts go on while the home is down. The reserve follows the rate, is filled in the background, is dropped by
-# setval and RESTART, and does not take a small sequence's values from the others.
+# A node keeps a reserve of values of sequences whose home is another node: inserts go on while the home is down. The reserve follows the rate, is
+# filled in the background, is dropped by setval and RESTART, and does not take a small sequence's values from the others.
 
 use strict;
 use warnings FATAL => 'all';
@@ -12,7 +12,8 @@ use TesseraCluster;
 my $c = TesseraCluster->new('reserve');
 $c->create(shards => 3, routers => 1);
 $c->query('s1', 'CREATE SCHEMA a; CREATE SCHEMA b; CREATE SCHEMA c');
-my %schema = map { my ($schema, $shard) = split /\|/; $shard => $schema } split /\n/, $c->query('s1', q{SELECT schema, shard FROM tessera.schemas WHERE schema IN ('a', 'b', 'c')});
+my %schema = map { my ($schema, $shard) = split /\|/; $shard => $schema } split /\n/,
+	$c->query('s1', q{SELECT schema, shard FROM tessera.schemas WHERE schema IN ('a', 'b', 'c')});
 my $app = $schema{s2} // die 'no schema on s2';
 
 $c->query('r1', "CREATE TABLE $app.t (k int, n serial, v bigint GENERATED ALWAYS AS IDENTITY, PRIMARY KEY (k, n))");
@@ -32,7 +33,8 @@ my $load = $c->pgbench_start(nodes => ['r1'], clients => 2, seconds => 4, script
 my $result = $load->wait(60);
 is($result->{failed}, 0, 'inserts through the router');
 ok($c->node('r1')->poll_query_until('postgres',
-		"SELECT bool_and(values_left >= least(per_second * 60, 32768) - 1) AND count(*) = 2 FROM tessera.sequence_pools() WHERE sequence IN ('$app.t_n_seq', '$app.t_v_seq')"),
+		"SELECT bool_and(values_left >= least(per_second * 60, 32768) - 1) AND count(*) = 2 FROM tessera.sequence_pools() WHERE sequence IN " .
+		"('$app.t_n_seq', '$app.t_v_seq')"),
 	'the node holds what it gives out in a minute') or diag $c->query('r1', 'SELECT * FROM tessera.sequence_pools()');
 cmp_ok(held('r1', 't_n_seq'), '>', 500, 'that is a lot');
 
@@ -40,7 +42,8 @@ cmp_ok(held('r1', 't_n_seq'), '>', 500, 'that is a lot');
 
 $c->query('r1', "SELECT nextval('$app.small')");
 $c->node('s2')->stop('immediate');
-is($c->query('r1', "WITH i AS (INSERT INTO $app.t (k) SELECT g % 1000 FROM generate_series(1, 400) g RETURNING n) SELECT count(DISTINCT n) FROM i", timeout => 60),
+is($c->query('r1', "WITH i AS (INSERT INTO $app.t (k) SELECT g % 1000 FROM generate_series(1, 400) g RETURNING n) SELECT count(DISTINCT n) FROM i",
+	timeout => 60),
 	'400', 'inserts go on without the home');
 like($c->error('r1', "SELECT nextval('$app.small') FROM generate_series(1, 200)"), qr/08006/, 'until the reserve is used up');
 $c->node('s2')->start;

@@ -1,4 +1,5 @@
-# What users share, and none may spoil for the others: statistics of a table that are too large to keep are left out, so ANALYZE goes through, and those of other tables are collected.
+# What users share, and none may spoil for the others: statistics of a table that are too large to keep are left out, so ANALYZE goes through, and
+# those of other tables are collected.
 use strict;
 use warnings;
 
@@ -18,7 +19,8 @@ $c->query($_, 'SET default_statistics_target = 10000; VACUUM ANALYZE m.wide') fo
 # as many tables as make it unlikely that the wide one is the last that is looked at
 $c->query('s1', "CREATE TABLE m.later$_ (k int PRIMARY KEY); INSERT INTO m.later$_ SELECT generate_series(1, 1000)") foreach 1 .. 9;
 $c->query($_, 'VACUUM ANALYZE ' . join(', ', map { "m.later$_" } 1 .. 9)) foreach 's1', 's2';
-my $known = q{SELECT count(*) FROM tessera.table_statistics s JOIN tessera.cluster_table t USING (table_id) WHERE t.relid::regclass::text LIKE 'm.later%' AND s.tuples = 1000};
+my $known = q{SELECT count(*) FROM tessera.table_statistics s JOIN tessera.cluster_table t USING (table_id) WHERE t.relid::regclass::text LIKE } .
+	q{'m.later%' AND s.tuples = 1000};
 ok($c->wait_for($_, $known, '9'), "statistics of other tables are known on $_") foreach 's1', 's2';
 my ($status, undef, $stderr) = $c->psql('s1', 'SET ROLE mal; SET default_statistics_target = 10000; ANALYZE m.wide');
 is($status, 0, 'ANALYZE of a table with large statistics') or diag $stderr;

@@ -1,4 +1,5 @@
-# A statement that is cancelled while it waits for another node ends as any other: it leaves no subtransaction behind, in which the session would go on until a ROLLBACK ends it.
+# A statement that is cancelled while it waits for another node ends as any other: it leaves no subtransaction behind, in which the session would go
+# on until a ROLLBACK ends it.
 use strict;
 use warnings;
 

@@ -1,5 +1,5 @@
-# README and "Roles and access" of doc/operations.md: the nodes reach each other as a role that is a superuser while they join, and a mere member of tessera_internal afterwards. What clients
-# prepare, and what a crash leaves prepared, is finished then as well, whoever owns it.
+# README and "Roles and access" of doc/operations.md: the nodes reach each other as a role that is a superuser while they join, and a mere member of
+# tessera_internal afterwards. What clients prepare, and what a crash leaves prepared, is finished then as well, whoever owns it.
 use strict;
 use warnings FATAL => 'all';
 
@@ -24,7 +24,8 @@ foreach my $name ('s1', 's2')
 	$address{$name} = sprintf('host=127.0.0.1 port=%d dbname=shop user=cluster passfile=%s/passfile', $server->port, $directory);
 }
 sub shop { my ($name, $sql) = @_; return $c->query($name, $sql, dbname => 'shop'); }
-sub refused { my ($name, $sql) = @_; my ($status, undef, $error) = $c->psql($name, $sql, dbname => 'shop'); return $status == 3 ? $error : 'no error'; }
+sub refused { my ($name, $sql) = @_; my ($status, undef, $error) = $c->psql($name, $sql, dbname => 'shop'); return $status == 3 ? $error : 'no error';
+}
 
 shop('s1', 'CREATE EXTENSION tessera');
 my $create = "SELECT tessera.create_cluster('shop', '$address{s1}', shard => 's1')";
@@ -56,7 +57,8 @@ like(refused('s2', "COMMIT PREPARED 'one'"), qr/42704/, 'it is gone');
 
 # What the client's node could not finish is left to the resolver, which has no more rights.
 shop('s1', "SET ROLE app; BEGIN; $write; PREPARE TRANSACTION 'two'");
-like(refused('s2', "SET ROLE app; SET tessera.commit_timeout = '5s'; BEGIN; COMMIT PREPARED 'two'"), qr/25001/, 'not in a transaction block, as on one server');
+like(refused('s2', "SET ROLE app; SET tessera.commit_timeout = '5s'; BEGIN; COMMIT PREPARED 'two'"), qr/25001/,
+	'not in a transaction block, as on one server');
 shop('s2', "SELECT tessera.injection_set('finish_decided', 'error')");
 like(refused('s2', "COMMIT PREPARED 'two'"), qr/finish_decided/, 'decided, and carried out nowhere');
 shop('s2', 'SELECT tessera.injection_clear()');

@@ -1,6 +1,6 @@
 
-# A cancel that comes too late for one part of a range ends move_range before the next. A session gives back an advisory lock where it took it, also when its node has not heard of the
-# key's new home.
+# A cancel that comes too late for one part of a range ends move_range before the next. A session gives back an advisory lock where it took it, also
+# when its node has not heard of the key's new home.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +14,8 @@ $c->create(shards => 3, routers => 1);
 
 # ---- move_range ----
 
-$c->query('s1', $_) foreach ('CREATE TABLE acc (k int PRIMARY KEY)', 'INSERT INTO acc SELECT generate_series(1, 3000)', "SELECT tessera.shard_table('acc', 'k')",
+$c->query('s1', $_) foreach ('CREATE TABLE acc (k int PRIMARY KEY)', 'INSERT INTO acc SELECT generate_series(1, 3000)',
+	"SELECT tessera.shard_table('acc', 'k')",
 	"SELECT tessera.move_range('acc', 1000, 2000, 's2')");
 $c->pause_at('s1', 'config_committed');
 my $move = $c->background('s3', "SELECT tessera.move_range('acc', 500, 1500, 's3')");
@@ -31,7 +32,8 @@ is($c->left_behind, '', 'nothing is left of it');
 
 sub homes
 {
-	my $all = $c->query('s1', q{SELECT pg_advisory_lock(k) FROM generate_series(1, 300) k; SELECT objid || ' ' || home FROM tessera.advisory_locks WHERE objid BETWEEN 1 AND 300});
+	my $all = $c->query('s1', q{SELECT pg_advisory_lock(k) FROM generate_series(1, 300) k; SELECT objid || ' ' || home FROM } .
+		q{tessera.advisory_locks WHERE objid BETWEEN 1 AND 300});
 	return map { /^(\d+) (\w+)$/ ? ($1 => $2) : () } split /\n/, $all;
 }
 my %before = homes();

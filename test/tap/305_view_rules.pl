@@ -1,6 +1,6 @@
-# Views with rules, over sharded and placed tables of several schemas, written through nodes that own all, some and nothing of them: the same rows as on a
-# plain server, or an error. What the rewriter leaves of a rule (NEW as the name of another relation's column, OLD joined without a mark, conditions of an
-# INSERT) must reach the shards.
+# Views with rules, over sharded and placed tables of several schemas, written through nodes that own all, some and nothing of them: the same rows as
+# on a plain server, or an error. What the rewriter leaves of a rule (NEW as the name of another relation's column, OLD joined without a mark,
+# conditions of an INSERT) must reach the shards.
 
 use strict;
 use warnings FATAL => 'all';
@@ -70,7 +70,8 @@ CREATE RULE ins AS ON INSERT TO app.lateral DO ALSO INSERT INTO app.placed SELEC
 CREATE RULE upd AS ON UPDATE TO app.lateral DO ALSO
   UPDATE app.placed t SET c = tt.a * 10 FROM (SELECT a FROM app.placed WHERE a = OLD.a) tt WHERE t.a = tt.a;
 CREATE VIEW app.upsert AS SELECT a, b FROM app.placed;
-CREATE RULE ins AS ON INSERT TO app.upsert WHERE EXISTS (SELECT FROM app.placed WHERE a = NEW.a) DO INSTEAD UPDATE app.placed SET b = NEW.b WHERE a = NEW.a;
+CREATE RULE ins AS ON INSERT TO app.upsert WHERE EXISTS (SELECT FROM app.placed WHERE a = NEW.a) DO INSTEAD UPDATE app.placed SET b = NEW.b
+  WHERE a = NEW.a;
 CREATE VIEW app.positive AS SELECT a, b FROM app.placed;
 CREATE RULE ins AS ON INSERT TO app.positive WHERE NEW.a < 0 DO INSTEAD NOTHING;
 CREATE RULE ins2 AS ON INSERT TO app.positive WHERE NEW.a > 50 DO ALSO INSERT INTO app.log VALUES ('big', NEW.a, NEW.b);
@@ -90,7 +91,8 @@ $c->query('s1', "SELECT tessera.shard_table('app.sharded', 'k')");
 # A key of a domain: what is routed by is its base type.
 $c->query('s1', "SELECT tessera.shard_table('app.$_', 'k')") foreach qw(by_small by_name by_good by_pair);
 $c->query('s1', "SELECT tessera.move_range('app.by_$_->[0]', $_->[1], tessera.maxkey(), '$_->[2]')")
-  foreach [ 'small', 5, 's1' ], [ 'small', 6, 's2' ], [ 'name', "'n4'", 's1' ], [ 'name', "'n5'", 's2' ], [ 'pair', "'{4,4}'::int[]::text", 's1' ], [ 'pair', "'{5,5}'::int[]::text", 's2' ];
+  foreach [ 'small', 5, 's1' ], [ 'small', 6, 's2' ], [ 'name', "'n4'", 's1' ], [ 'name', "'n5'", 's2' ], [ 'pair', "'{4,4}'::int[]::text", 's1' ],
+  [ 'pair', "'{5,5}'::int[]::text", 's2' ];
 my ($shard) = split /\n/, $c->query('s1', "SELECT DISTINCT tessera.range_owner('app.sharded', k) FROM app.sharded");
 $c->query('s1', sprintf("SELECT tessera.move_range('app.sharded', 1, 21, '%s')", $shard eq 's1' ? 's2' : 's1'));
 

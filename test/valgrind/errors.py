@@ -1,6 +1,6 @@
-"""Reads valgrind's logs from standard input; prints the errors that happen in the extension's own code (the tree given), each kind once, and fails if there is
-any. An error in a function of the server that the extension has called is listed in one line: a server that was not built for valgrind has such errors of
-its own (padding that it writes to WAL). valgrind runs with --fullpath-after= so that a frame names its file with the path."""
+"""Reads valgrind's logs from standard input; prints the errors that happen in the extension's own code (the tree given), each kind once, and fails
+if there is any. An error in a function of the server that the extension has called is listed in one line: a server that was not built for valgrind
+has such errors of its own (padding that it writes to WAL). valgrind runs with --fullpath-after= so that a frame names its file with the path."""
 import collections
 import re
 import sys

@@ -2,10 +2,12 @@ package Chaos::Connection;
 
 # A client's connection to a node, through the program test/chaos/client (libpq under a deadline).
 #
-# An answer is a hash: {outcome => 'ok', ms, status, rows => [[...], ...]}, or {outcome, state, message} where outcome says what became of the statement:
+# An answer is a hash: {outcome => 'ok', ms, status, rows => [[...], ...]}, or {outcome, state, message} where outcome says what became of the
+# statement:
 #   failed    it had no effect, and cannot have one later
 #   unknown   the connection was lost, or the deadline passed, after it was sent
-# Only what is a transaction by itself can be unknown in effect: a statement inside a block that got no answer is as good as failed (no COMMIT was sent).
+# Only what is a transaction by itself can be unknown in effect: a statement inside a block that got no answer is as good as failed (no COMMIT was
+# sent).
 
 use strict;
 use warnings FATAL => 'all';
@@ -90,8 +92,9 @@ sub _answer
 	return { outcome => _unknown($state) ? 'unknown' : 'failed', state => $state, message => $message };
 }
 
-# Runs $body->($query) in a transaction block, where $query->(sql) returns the answer of a statement that succeeded. What $body returns is lost: it keeps
-# what it needs by itself. Returns the answer of COMMIT, or the first error's, which then has failed for certain. $level: an isolation level, or none.
+# Runs $body->($query) in a transaction block, where $query->(sql) returns the answer of a statement that succeeded. What $body returns is lost: it
+# keeps what it needs by itself. Returns the answer of COMMIT, or the first error's, which then has failed for certain. $level: an isolation level, or
+# none.
 sub transaction
 {
 	my ($self, $body, $level) = @_;

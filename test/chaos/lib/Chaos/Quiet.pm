@@ -1,7 +1,7 @@
 package Chaos::Quiet;
 
-# The end of a round: everything is healed, the load has stopped. Within a bounded time nothing may be in motion or left behind on any node, and the cluster is
-# consistent by its own judgement.
+# The end of a round: everything is healed, the load has stopped. Within a bounded time nothing may be in motion or left behind on any node, and the
+# cluster is consistent by its own judgement.
 #
 #   quiet: left         a row of a migration, a closed gate, a slot, a deletion, a prepared transaction, a worker that still runs
 #   quiet: config       a running migration, an outcome, or one that has ended within the last second (check_consistency passes over its placements)
@@ -64,7 +64,8 @@ sub wait_quiet
 }
 
 my $SCHEMA = <<'END';
-SELECT c.relname, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || coalesce(a.attmissingval::text, ''), ', ' ORDER BY a.attnum)
+SELECT c.relname, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || coalesce(a.attmissingval::text, ''),
+  ', ' ORDER BY a.attnum)
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE c.relnamespace = 'public'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped GROUP BY 1 ORDER BY 1
 END

@@ -1,6 +1,7 @@
 package Chaos::Run;
 
-# A run of rounds. Each round: the load starts, ranges move, things go wrong as the schedule says; then all is healed, the load ends, and everything is checked.
+# A run of rounds. Each round: the load starts, ranges move, things go wrong as the schedule says; then all is healed, the load ends, and everything
+# is checked.
 #
 #   my $run = Chaos::Run->new(seed => 7, seconds => 20, faults => [ 'Kill' ], directory => ...);
 #   $run->start;
@@ -8,9 +9,9 @@ package Chaos::Run;
 #   print $run->report;
 #   $run->quit;
 #
-# Parameters: seed; seconds of a round (20); nodes (3): shards s1 to sN, s1 being the config node; clients (3); movers (1); faults: classes of Chaos/Fault; pause of a
-# client after each piece of work (0.005 s); weights {workload => weight}; hurry: help the resolver at the end of a round; directory for files; settings of
-# the servers, and a name for them; quiet_seconds: how long things may be in motion after a round (120).
+# Parameters: seed; seconds of a round (20); nodes (3): shards s1 to sN, s1 being the config node; clients (3); movers (1); faults: classes of
+# Chaos/Fault; pause of a client after each piece of work (0.005 s); weights {workload => weight}; hurry: help the resolver at the end of a round;
+# directory for files; settings of the servers, and a name for them; quiet_seconds: how long things may be in motion after a round (120).
 
 use strict;
 use warnings FATAL => 'all';
@@ -39,7 +40,8 @@ sub new
 {
 	my ($class, %params) = @_;
 	my $self = bless {
-		seed => 1, seconds => 20, name => 'chaos', quiet_seconds => 120, nodes => 3, clients => 3, movers => 1, faults => [@FAULTS], pause => 0.005, weights => {%WEIGHTS},
+		seed => 1, seconds => 20, name => 'chaos', quiet_seconds => 120, nodes => 3, clients => 3, movers => 1, faults => [@FAULTS], pause => 0.005,
+			weights => {%WEIGHTS},
 		%params,
 		records => [], changes => [], begun => [], notes => [] }, $class;
 	$self->{programs} = $self->_build;
@@ -74,7 +76,8 @@ sub cluster
 sub start
 {
 	my ($self) = @_;
-	my $cluster = Chaos::Cluster->new($self->{name}, proxy => "$self->{programs}/proxy", disk => "$self->{programs}/disk.so", settings => $self->{settings} // {});
+	my $cluster = Chaos::Cluster->new($self->{name}, proxy => "$self->{programs}/proxy", disk => "$self->{programs}/disk.so",
+		settings => $self->{settings} // {});
 	$self->{cluster} = $cluster;
 	$cluster->create(shards => $self->{nodes});
 	foreach my $workload (@{ $self->{workloads} })
@@ -100,7 +103,8 @@ sub _tables
 sub schedule
 {
 	my ($self, $round) = @_;
-	return Chaos::Schedule->new(seed => $self->{seed}, round => $round, seconds => $self->{seconds}, nodes => [ $self->names ], tables => $self->_tables,
+	return Chaos::Schedule->new(seed => $self->{seed}, round => $round, seconds => $self->{seconds}, nodes => [ $self->names ],
+		tables => $self->_tables,
 		faults => $self->{faults});
 }
 
@@ -134,7 +138,8 @@ sub _start_movers
 	{
 		my $at = 0;
 		my $body = Chaos::Worker::mover(
-			program => $self->_workers_program, conninfo => $self->_conninfo, tables => $self->_tables, nodes => [ $self->names ], started => $started,
+			program => $self->_workers_program, conninfo => $self->_conninfo, tables => $self->_tables, nodes => [ $self->names ],
+			started => $started,
 			changes => [ grep { $at++ % $self->{movers} == $number - 1 } @{ $schedule->{changes} } ],
 			random => Chaos::Random->new($self->{seed}, $round, 'mover', $number));
 		push @workers, Chaos::Worker->start("$self->{directory}/mover_${round}_$number", $body);
@@ -146,7 +151,8 @@ sub _start_movers
 sub _play
 {
 	my ($self, $schedule, $started) = @_;
-	my @events = sort { $a->[0] <=> $b->[0] } map { ([ $_->{at}, 'begin', $_->{fault} ], [ $_->{until}, 'end', $_->{fault} ]) } @{ $schedule->{faults} };
+	my @events = sort { $a->[0] <=> $b->[0] } map { ([ $_->{at}, 'begin', $_->{fault} ],
+		[ $_->{until}, 'end', $_->{fault} ]) } @{ $schedule->{faults} };
 	foreach my $event (@events)
 	{
 		my ($at, $what, $fault) = @$event;
@@ -254,8 +260,10 @@ sub _migrations
 {
 	my ($self) = @_;
 	my $rows = $self->{cluster}->query('s1',
-		"SELECT extract(epoch FROM started), extract(epoch FROM finished), state, pause_ms, translate(error, E'|\n', '  ') FROM tessera.migration WHERE finished IS NOT NULL");
-	return map { my @row = split /\|/, $_, -1; { started => $row[0], finished => $row[1], state => $row[2], pause => $row[3] eq '' ? undef : $row[3], error => $row[4] } }
+		"SELECT extract(epoch FROM started), extract(epoch FROM finished), state, pause_ms, translate(error, E'|\n', '  ') FROM tessera.migration " .
+		"WHERE finished IS NOT NULL");
+	return map { my @row = split /\|/, $_, -1; { started => $row[0], finished => $row[1], state => $row[2], pause => $row[3] eq '' ? undef : $row[3],
+		error => $row[4] } }
 		split /\n/, $rows;
 }
 
@@ -264,7 +272,8 @@ sub report
 	my ($self) = @_;
 	my @notes = @{ $self->{notes} };
 	splice @notes, 0, -1 if @notes > 1;
-	return Chaos::Report::lines(records => $self->{records}, changes => $self->{changes}, migrations => [ $self->_migrations ], faults => $self->{begun},
+	return Chaos::Report::lines(records => $self->{records}, changes => $self->{changes}, migrations => [ $self->_migrations ],
+		faults => $self->{begun},
 		notes => \@notes);
 }
 

@@ -1,7 +1,7 @@
 package Chaos::Schedule;
 
-# What happens in a round, and when: a pure function of seed, round and the parameters. What it means can depend on the state of the cluster (a move goes from
-# whoever owns the key), but not what is tried.
+# What happens in a round, and when: a pure function of seed, round and the parameters. What it means can depend on the state of the cluster (a move
+# goes from whoever owns the key), but not what is tried.
 #
 #   my $schedule = Chaos::Schedule->new(seed => 1, round => 1, seconds => 30, nodes => [...], tables => {...}, faults => ['Kill', ...]);
 #   $schedule->{faults}   [{at, until, fault}, ...] in the order of their beginning
@@ -67,7 +67,8 @@ sub _plan_changes
 		my $width = 1 + $random->below(int(($table->{max} - $table->{min}) / 2) + 1);
 		my $high = $low + $width < $table->{max} ? $low + $width : $table->{max};
 		push @{ $self->{changes} },
-			{ at => $at, kind => $kind, table => $name, low => $low, high => $high, step => 1 + $random->below(@{ $params{nodes} } - 1), via => $random->pick(@{ $params{nodes} }) };
+			{ at => $at, kind => $kind, table => $name, low => $low, high => $high, step => 1 + $random->below(@{ $params{nodes} } - 1),
+			via => $random->pick(@{ $params{nodes} }) };
 		$at += $random->between(0.1, 1.2);
 	}
 	return;
@@ -78,7 +79,8 @@ sub text
 	my ($self) = @_;
 	my @lines;
 	push @lines, [ $_->{at}, sprintf('%-6.2f %s, until %.2f', $_->{at}, $_->{fault}->text, $_->{until}) ] foreach @{ $self->{faults} };
-	push @lines, [ $_->{at}, sprintf('%-6.2f %s %s from %s to %s, step %d, by %s', @$_{qw(at kind table low high step via)}) ] foreach @{ $self->{changes} };
+	push @lines, [ $_->{at}, sprintf('%-6.2f %s %s from %s to %s, step %d, by %s', @$_{qw(at kind table low high step via)}) ]
+		foreach @{ $self->{changes} };
 	return join('', map { "$_->[1]\n" } sort { $a->[0] <=> $b->[0] } @lines);
 }
 

@@ -1,7 +1,7 @@
 package Chaos::Worker;
 
-# A process of its own beside the run: a client with its workloads, or a mover. What it does it writes to a file, one JSON object on a line, as soon as the outcome
-# is known; it ends when told to, or with the process that started it.
+# A process of its own beside the run: a client with its workloads, or a mover. What it does it writes to a file, one JSON object on a line, as soon
+# as the outcome is known; it ends when told to, or with the process that started it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -88,8 +88,8 @@ sub _connect
 	return $node;
 }
 
-# The body of a client: workloads {name => weight} until stopped. Parameters: program, random, conninfo {node => ...}, workloads [...], weights, first_id, round,
-# pause (seconds after each piece of work).
+# The body of a client: workloads {name => weight} until stopped. Parameters: program, random, conninfo {node => ...}, workloads [...], weights,
+# first_id, round, pause (seconds after each piece of work).
 sub client
 {
 	my (%params) = @_;

@@ -1,14 +1,17 @@
 package Chaos::Fault::Point;
 
-# The next process of a node that comes to a named point of the code is killed there, waits there, or fails there: what other faults hit by chance only.
+# The next process of a node that comes to a named point of the code is killed there, waits there, or fails there: what other faults hit by chance
+# only.
 
 use strict;
 use warnings FATAL => 'all';
 
 use parent 'Chaos::Fault';
 
-my @POINTS = qw(donor_registered donor_flag_up donor_slot donor_cloned donor_steady donor_write_gate donor_read_gate config_commit config_committed donor_released
-  donor_restored donor_cleaning donor_acknowledged recipient_registered recipient_batch recipient_cloned recipient_confirming recipient_confirmed recipient_released
+my @POINTS = qw(donor_registered donor_flag_up donor_slot donor_cloned donor_steady donor_write_gate donor_read_gate config_commit config_committed
+  donor_released
+  donor_restored donor_cleaning donor_acknowledged recipient_registered recipient_batch recipient_cloned recipient_confirming recipient_confirmed
+  recipient_released
   range_deleter_batch);
 
 sub plan

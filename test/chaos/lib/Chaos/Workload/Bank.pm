@@ -1,7 +1,8 @@
 package Chaos::Workload::Bank;
 
-# Transfers between accounts, most of them over two shards; each writes two entries beside the accounts, in a table of the same group. Some transactions are at
-# REPEATABLE READ: transfers that write what they have read and added to (a lost update would part an account from its entries), and readers that look twice.
+# Transfers between accounts, most of them over two shards; each writes two entries beside the accounts, in a table of the same group. Some
+# transactions are at REPEATABLE READ: transfers that write what they have read and added to (a lost update would part an account from its entries),
+# and readers that look twice.
 #
 #   bank: total               the sum of all balances is what it was
 #   bank: balance             an account's balance is the sum of its entries: in every read of one account (one statement on one shard, or several at

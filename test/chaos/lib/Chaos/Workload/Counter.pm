@@ -87,8 +87,8 @@ sub _check_answers
 	return (Chaos::Workload::findings('counter: row', @row), Chaos::Workload::findings('counter: doubled', @doubled));
 }
 
-# In the order of time: what is acknowledged when a read begins is a lower bound. Increments of several keys are left out: their commit may be acknowledged
-# before a shard that is away has carried it out.
+# In the order of time: what is acknowledged when a read begins is a lower bound. Increments of several keys are left out: their commit may be
+# acknowledged before a shard that is away has carried it out.
 sub _check_reads
 {
 	my ($records) = @_;

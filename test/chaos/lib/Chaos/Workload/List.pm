@@ -2,9 +2,10 @@ package Chaos::Workload::List;
 
 # Transactions that read lists and append unique ids to them, over several keys; their history is checked as a whole.
 #
-# A final list tells in which order transactions wrote a key; a read tells how far it was then. From both follow dependencies: ww (wrote the next element),
-# wr (read what the other wrote), rw (did not see what the other wrote). Every wr and ww says that one transaction had begun to commit before an operation of
-# the other that itself came before the other's commit; row locks are held until the commit. So these are forbidden, over all shards:
+# A final list tells in which order transactions wrote a key; a read tells how far it was then. From both follow dependencies: ww (wrote the next
+# element), wr (read what the other wrote), rw (did not see what the other wrote). Every wr and ww says that one transaction had begun to commit
+# before an operation of the other that itself came before the other's commit; row locks are held until the commit. So these are forbidden, over all
+# shards:
 #
 #   list: lost          an acknowledged append is not there
 #   list: doubled       an append is there twice
@@ -17,8 +18,8 @@ package Chaos::Workload::List;
 #   list: G1c           a cycle of ww and wr
 #   list: row           a statement did not find the list that it names
 #
-# Conceded: cycles that need an rw. The isolation level is READ COMMITTED, each statement has its own snapshot, and each shard its own: a reader may see one part of
-# a transaction and not the other (fractured reads). They are counted as a note.
+# Conceded: cycles that need an rw. The isolation level is READ COMMITTED, each statement has its own snapshot, and each shard its own: a reader may
+# see one part of a transaction and not the other (fractured reads). They are counted as a note.
 
 use strict;
 use warnings FATAL => 'all';
@@ -248,7 +249,8 @@ sub _write_edges
 	return;
 }
 
-# Transactions that lie on a cycle of these edges: those left when all without a predecessor, and all without a successor, are taken away again and again.
+# Transactions that lie on a cycle of these edges: those left when all without a predecessor, and all without a successor, are taken away again and
+# again.
 sub _cyclic
 {
 	my ($history, @kinds) = @_;

@@ -44,7 +44,8 @@ sub step
 	return $self->_copy($connection, $random, $next_id) if $random->chance(0.2);
 	my @ids = map { $next_id->() } 1 .. $random->pick(1, 1, 3, 5);
 	my $answer = $connection->run("INSERT INTO item VALUES " . join(', ', map { "($_, 'c')" } @ids));
-	# A commit over several shards may be acknowledged before all of them have carried it out, if one is away: such rows are looked for at the end only.
+	# A commit over several shards may be acknowledged before all of them have carried it out, if one is away: such rows are looked for at the end
+	# only.
 	push @$mine, @ids if $answer->{outcome} eq 'ok' && @ids == 1;
 	return { kind => 'insert', ids => \@ids, Chaos::Workload::outcome($answer) };
 }

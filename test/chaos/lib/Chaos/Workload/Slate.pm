@@ -1,7 +1,7 @@
 package Chaos::Workload::Slate;
 
-# Batches of rows, spread over all shards, are written in one statement each, and the table is wiped by TRUNCATE now and then. A migration of the table that is under
-# way ends then.
+# Batches of rows, spread over all shards, are written in one statement each, and the table is wiped by TRUNCATE now and then. A migration of the
+# table that is under way ends then.
 #
 #   slate: half             of a batch all rows are there at the end, or none: a TRUNCATE is there whole or not at all
 #   slate: lost             an acknowledged batch is there, if no TRUNCATE can have come after it

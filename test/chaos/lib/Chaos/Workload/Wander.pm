@@ -1,13 +1,14 @@
 package Chaos::Workload::Wander;
 
-# Rows that get another shard key: deleted in one place and inserted in another, mostly of another shard, in one distributed transaction; by two statements, or
-# by one UPDATE of the key.
+# Rows that get another shard key: deleted in one place and inserted in another, mostly of another shard, in one distributed transaction; by two
+# statements, or by one UPDATE of the key.
 #
 #   wander: lost        each row is there at the end
 #   wander: doubled     once
 #   wander: hops        and has been moved as often as was acknowledged, and at most as often as was tried
 #
-# Not checked: reads of all shards meanwhile. One may come between the two shards' commits, and see the row twice or not at all (fractured reads, conceded).
+# Not checked: reads of all shards meanwhile. One may come between the two shards' commits, and see the row twice or not at all (fractured reads,
+# conceded).
 
 use strict;
 use warnings FATAL => 'all';
