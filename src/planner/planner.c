@@ -56,6 +56,7 @@ typedef struct Planning
 	TesseraPlanMode mode;
 	int			depth;			/* of plannings by core: 0: none is in progress */
 	List	   *named;			/* in shard mode: relations that the statement itself names */
+	List	   *children;		/* in router mode: entries of range tables, see tessera_plan_reads_children; in the planner's memory */
 	bool		whole;			/* may the next statement go to a shard whole? */
 } Planning;
 
@@ -102,7 +103,7 @@ plan_in_mode(TesseraPlanMode mode, Query *query, const char *source, int cursor_
 	return plan_by_core(mode, NIL, query, source, cursor_options, params);
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_statement(Query *query, const TesseraReason *reason)
 {
 	const char *what = query->commandType == CMD_INSERT ? "INSERT" : query->commandType == CMD_UPDATE ? "UPDATE" :
@@ -258,6 +259,20 @@ bool
 tessera_plan_names(Oid relid)
 {
 	return list_member_oid(planning.named, relid);
+}
+
+void
+tessera_plan_remember_children(RangeTblEntry *rte, bool reads)
+{
+	planning.children = list_delete_ptr(planning.children, rte);
+	if (reads)
+		planning.children = lappend(planning.children, rte);
+}
+
+bool
+tessera_plan_reads_children(RangeTblEntry *rte)
+{
+	return list_member_ptr(planning.children, rte);
 }
 
 /* Core's planner with the cluster's tables scanned through their shards. */
