@@ -24,6 +24,7 @@
 #include "common/protocol.h"
 #include "catalog/change.h"
 #include "catalog/chunk.h"
+#include "common/version_compat.h"
 #include "control/calls.h"
 #include "transaction/participant.h"
 
@@ -43,7 +44,7 @@ require_clean_transaction(void)
 {
 	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return;
-	if (joined_transaction == MyProc->lxid && joined_command == GetCurrentCommandId(false))
+	if (joined_transaction == tessera_proc_lxid(MyProc) && joined_command == GetCurrentCommandId(false))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
@@ -56,7 +57,7 @@ static void
 remember_clean_transaction(void)
 {
 	CommandCounterIncrement();
-	joined_transaction = MyProc->lxid;
+	joined_transaction = tessera_proc_lxid(MyProc);
 	joined_command = GetCurrentCommandId(false);
 }
 

@@ -10,6 +10,7 @@
 #include "nodes/nodeFuncs.h"
 #include "utils/memutils.h"
 
+#include "common/version_compat.h"
 #include "control/calls.h"
 #include "executor/explain_remote.h"
 #include "executor/explain_shards.h"
