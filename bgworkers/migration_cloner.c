@@ -1,6 +1,6 @@
 /*
  * migration_cloner.c
- *	  The process of one running migration on one of its sides; the work is in src/migration/run.c.
+ *	  The process of one running migration on one of its sides; the work is in src/migration/migration_process.c.
  */
 #include "postgres.h"
 

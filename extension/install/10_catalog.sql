@@ -23,13 +23,13 @@ CREATE TABLE tessera.identity (
   config_conninfo text NOT NULL,      -- where a node finds the config node before it has a registry
   term           int8 NOT NULL,       -- config term of this catalog
   database_oid   oid NOT NULL DEFAULT tessera.this_database(), -- in a copy of the database (CREATE DATABASE ... TEMPLATE) the row is another's
-  -- of the server when what this node owns was last known to be what the config node says: after a promotion it differs (src/migration/promotion.c)
+  -- of the server when what this node owns was last known to be what the config node says: after a promotion it differs (src/failover/promotion.c)
   timeline       int4 NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4,
   -- the number that the config node gave to this server when it became the node; below that in tessera.node: it was replaced (src/catalog/incarnation.c)
   incarnation    int4 NOT NULL DEFAULT 1,
   -- the server's when what this node owns was last known: a server that was restored from a base backup has another one, even if it is on the same timeline
   backup_label   text NOT NULL DEFAULT tessera_internal.backup_label(),
-  -- announced by a config node that was promoted and compares its catalog with this shard: no word of an older term counts any more (src/migration/merge.c)
+  -- announced by a config node that was promoted and compares its catalog with this shard: no word of an older term counts any more (src/failover/catalog_merge.c)
   promised_term  int8 NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';

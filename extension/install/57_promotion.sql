@@ -1,4 +1,4 @@
--- What follows the promotion of a standby. See src/migration/promotion.c.
+-- What follows the promotion of a standby. See src/failover/promotion.c.
 
 CREATE FUNCTION tessera.recover_node(force bool DEFAULT false) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_recover_node' LANGUAGE C VOLATILE STRICT;
@@ -82,7 +82,7 @@ $$;
 
 -- Any shard's side.
 
--- The lock waits for changes of placements that began under an older term, and keeps new ones out until the new term is committed (src/migration/place.c).
+-- The lock waits for changes of placements that began under an older term, and keeps new ones out until the new term is committed (src/migration/placement_change.c).
 @call merge_facts@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s'
 AS $$

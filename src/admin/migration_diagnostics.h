@@ -8,7 +8,7 @@
 #include "postgres.h"
 #include "utils/array.h"
 
-#include "migration/data.h"
+#include "transfer/transfer.h"
 
 /* A range without bounds (they are MINKEY and MAXKEY) over tables with these key columns, all in the current context. Catalog access. */
 extern TesseraMovingRange *tessera_diagnostic_range(int ntables, const Oid *tables, int nkeys, char **keys, bool hashed);

@@ -16,7 +16,7 @@
 #include "catalog/change.h"
 #include "catalog/chunk.h"
 #include "common/injection.h"
-#include "migration/work.h"
+#include "transaction/background.h"
 #include "transaction/participant.h"
 
 #define DELETIONS_MS 60000		/* for the deletion of rows that have moved away */

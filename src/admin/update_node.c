@@ -100,7 +100,7 @@ update_here(const TesseraChange *change)
 	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	check_server(node, there, change->force);
 
-	/* the config node's own is written when it has compared its catalog with the shards (migration/merge.c) */
+	/* the config node's own is written when it has compared its catalog with the shards (failover/catalog_merge.c) */
 	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
 	row[3] = there->database;	/* it may have been renamed */
 	incarnation = Max(node->incarnation, there->is_known ? there->incarnation : 0);

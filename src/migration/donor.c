@@ -2,14 +2,14 @@
  * donor.c
  *	  The donor's side of a running migration: from the coordinator row to the decision.
  *
- * Phases, one function each (fsm.c has the table): prepare (registered), start (starting), then one loop that serves the recipient's requests and, while it
+ * Phases, one function each (migration_state.c has the table): prepare (registered), start (starting), then one loop that serves the recipient's requests and, while it
  * does, moves on: clone, catch up, wait until the pause will be short, close the gates, hand over. One turn of that loop is in
- * donor_serve.c, the gates and the hand-over are in donor_gate.c. The end of every migration, good or bad, is in settle.c.
+ * donor_serve.c, the gates and the hand-over are in donor_gate.c. The end of every migration, good or bad, is in migration_outcome.c.
  *
  * The process holds one open transaction while it clones: its snapshot is the slot's. In it nothing is written; status is asked and progress reported over
  * the control lane. After it, each durable step is a transaction of its own.
  *
- * Locks: AccessShareLock on the tables while cloning; the placement row only inside the steps (place.c). No lock is held across a call of another node but the
+ * Locks: AccessShareLock on the tables while cloning; the placement row only inside the steps (placement_change.c). No lock is held across a call of another node but the
  * clone's.
  *
  * A crash leaves the coordinator row; recovery settles the migration.
@@ -24,14 +24,16 @@
 
 #include "common/injection.h"
 #include "control/calls.h"
-#include "migration/address.h"
-#include "migration/describe.h"
+#include "migration/table_checks.h"
+#include "transfer/exchange_address.h"
 #include "migration/donor_private.h"
-#include "migration/place.h"
-#include "migration/settings.h"
-#include "migration/slot.h"
-#include "migration/verify.h"
-#include "migration/work.h"
+#include "migration/migration_settings.h"
+#include "migration/migration_slot.h"
+#include "migration/placement_change.h"
+#include "migration/table_checks.h"
+#include "transaction/background.h"
+#include "transfer/exchange_address.h"
+#include "transfer/verify.h"
 
 #define GOOD_MOMENT_MS 2000		/* a good moment for the pause is waited for so long */
 #define GATE_CLOSED_MS 1000		/* change capture waits so long for others while the gate is closed */

@@ -8,7 +8,7 @@
 #include "postgres.h"
 #include "utils/uuid.h"
 
-#include "migration/settle.h"
+#include "migration/migration_outcome.h"
 
 /*
  * Runs a migration from its coordinator row to the config node's answer, which is put into *known, with what was counted. Outside a transaction, in the donor's
@@ -16,7 +16,7 @@
  */
 extern void tessera_donor_run(const pg_uuid_t *migration_id, TesseraSettle *known);
 
-/* Is a request to end ignored? From the moment at which only the config node ends the migration. (run.c) */
+/* Is a request to end ignored? From the moment at which only the config node ends the migration. (migration_process.c) */
 extern void tessera_migration_deaf(bool deaf);
 
 #endif							/* TESSERA_MIGRATION_DONOR_H */

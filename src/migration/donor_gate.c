@@ -7,7 +7,7 @@
  * takes the gate lock, reads the gate open, writes; the mover finds it among the lock's holders after it has closed the gate, and waits. (A writer at
  * the closing) takes the lock, reads the gate again: closed, it lets go and waits; or still open, then the mover, who looks after closing, sees it.
  *
- * Locks: the placement row only inside the steps (place.c). A crash leaves the gate in the placement row and the phase in the coordinator row: recovery settles it.
+ * Locks: the placement row only inside the steps (placement_change.c). A crash leaves the gate in the placement row and the phase in the coordinator row: recovery settles it.
  */
 #include "postgres.h"
 
@@ -21,14 +21,15 @@
 
 #include "common/injection.h"
 #include "control/calls.h"
-#include "migration/describe.h"
+#include "migration/table_checks.h"
 #include "migration/donor_private.h"
-#include "migration/place.h"
-#include "migration/settings.h"
-#include "migration/slot.h"
-#include "migration/verify.h"
-#include "migration/work.h"
+#include "migration/migration_settings.h"
+#include "migration/migration_slot.h"
+#include "migration/placement_change.h"
+#include "migration/table_checks.h"
 #include "routing/gate.h"
+#include "transaction/background.h"
+#include "transfer/verify.h"
 
 #define DECIDE_MS 10000			/* for the config node's answer; then it is asked again, by a fence */
 #define REHEARSE_MS 5000

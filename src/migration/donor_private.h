@@ -11,13 +11,13 @@
 #include "lib/stringinfo.h"
 #include "utils/timestamp.h"
 
-#include "migration/data.h"
+#include "catalog/migration_row.h"
 #include "migration/donor.h"
-#include "migration/lockers.h"
-#include "migration/pipe.h"
-#include "migration/rows.h"
-#include "migration/settle.h"
-#include "migration/work.h"
+#include "migration/migration_outcome.h"
+#include "transaction/background.h"
+#include "transfer/lock_holders.h"
+#include "transfer/pipe.h"
+#include "transfer/transfer.h"
 
 #define MAX_REQUESTS 64			/* not answered at a time, of each kind */
 #define LAG_SAMPLES 64

@@ -14,10 +14,10 @@
 #include "common/injection.h"
 #include "control/calls.h"
 #include "migration/donor_private.h"
-#include "migration/settings.h"
-#include "migration/slot.h"
-#include "migration/verify.h"
-#include "migration/work.h"
+#include "migration/migration_settings.h"
+#include "migration/migration_slot.h"
+#include "transaction/background.h"
+#include "transfer/verify.h"
 
 #define EMPTY_MODS_MS 5			/* an answer without changes at most so often */
 #define COMPARE_LAG_MS 1000		/* the recipient is not farther behind when changed rows are compared */

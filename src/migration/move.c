@@ -30,11 +30,12 @@
 #include "catalog/far_code.h"
 #include "common/injection.h"
 #include "control/calls.h"
-#include "migration/data.h"
+#include "migration/abandoned_migrations.h"
+#include "transfer/transfer.h"
 #include "migration/migration.h"
-#include "migration/orphans.h"
-#include "migration/work.h"
 #include "routing/routing.h"
+#include "transaction/background.h"
+#include "transfer/transfer.h"
 #include "transport/connection.h"
 
 #define POLL_MS 500

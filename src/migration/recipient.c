@@ -9,7 +9,7 @@
  * was aborted long ago, finds no row and ends (C5). Transactions of the clone and of changes need not be flushed; the confirmation's is, and covers them.
  *
  * Locks: RowExclusiveLock on the tables inside a batch's transaction, which never waits for the donor. A crash leaves the recipient row and, in the tables,
- * rows of a deletion range; the donor aborts, or the outcome is asked for (recover.c).
+ * rows of a deletion range; the donor aborts, or the outcome is asked for (migration_recovery.c).
  */
 #include "postgres.h"
 
@@ -20,21 +20,21 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "catalog/placement_ranges.h"
 #include "common/injection.h"
-#include "migration/data.h"
-#include "migration/deleter.h"
+#include "failover/standby.h"
 #include "migration/donor.h"
-#include "migration/lockers.h"
-#include "migration/pipe.h"
-#include "migration/place.h"
-#include "migration/ranges.h"
+#include "migration/migration_outcome.h"
+#include "migration/migration_settings.h"
+#include "migration/migration_slot.h"
+#include "migration/placement_change.h"
+#include "migration/range_deleter.h"
 #include "migration/recipient.h"
-#include "migration/settings.h"
-#include "migration/settle.h"
-#include "migration/slot.h"
-#include "migration/standby.h"
-#include "migration/verify.h"
-#include "migration/work.h"
+#include "transaction/background.h"
+#include "transfer/lock_holders.h"
+#include "transfer/pipe.h"
+#include "transfer/transfer.h"
+#include "transfer/verify.h"
 
 #define REQUESTS 4				/* in flight */
 #define RECEIVE_MS 100

@@ -19,9 +19,9 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
-#include "migration/orphans.h"
-#include "migration/work.h"
+#include "migration/abandoned_migrations.h"
 #include "routing/routing.h"
+#include "transaction/background.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_register_migration);
 

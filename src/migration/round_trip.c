@@ -11,8 +11,8 @@
 #include "postgres.h"
 
 #include "migration/donor_private.h"
-#include "migration/settings.h"
-#include "migration/slot.h"
+#include "migration/migration_settings.h"
+#include "migration/migration_slot.h"
 
 #define EXCHANGE_TRIPS 2		/* in a critical section */
 #define AGAIN_MS 1000			/* measured again so soon */

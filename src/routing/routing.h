@@ -83,7 +83,7 @@ typedef struct TesseraRouting
 	pg_uuid_t	cluster_id;
 	bool		is_config;
 	/*
-	 * After a promotion, until it is settled (migration/promotion.c): what this shard owns, and on the config node the catalog, may lack the newest
+	 * After a promotion, until it is settled (failover/promotion.c): what this shard owns, and on the config node the catalog, may lack the newest
 	 * commits.
 	 */
 	bool		placements_unknown;

@@ -14,7 +14,7 @@ FOLDERS = ("src", "bgworkers", "extension", "sql", "expected", "test", "doc")
 FILES = ("Makefile", "README.md", "META.json")
 SKIP = ("test/lint/references.py",)
 # not converted yet
-LATER = ("src/migration/", "src/admin/")
+LATER = ("src/migration/", "src/transfer/", "src/failover/", "src/admin/")
 
 OUTSIDE = re.compile(r"\b(DESIGN|PROTOCOLS|PLANNER|CLOCKS|TENANTS|PG15|STYLE)(\.md)?\b")
 NUMBER = re.compile(r"\((?:see )?[A-Ka-k]\d{1,2}[,;)]|[,;] [A-Ka-k]\d{1,2}\)")

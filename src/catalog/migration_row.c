@@ -1,0 +1,194 @@
+/*
+ * migration_row.c
+ *	  The local rows of migrations; see migration_row.h.
+ *
+ * A writer of a migration's placement locks the placement row first and this row after it.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+
+#include "catalog/migration_row.h"
+#include "common/spi_row.h"
+
+/* Both tables, alike but for a few names. */
+static const char *const insert_sql[] = {
+	[TESSERA_DONOR] = "INSERT INTO tessera.migration_coordinator (migration_id, group_id, min, max, recipient, epoch, slot, phase, request)"
+	" SELECT $1, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), (r->>'recipient')::int4, (r->>'epoch')::uuid, $3, $4, r"
+	" FROM (SELECT $2::jsonb AS r) AS q ON CONFLICT DO NOTHING",
+	[TESSERA_RECIPIENT] = "INSERT INTO tessera.migration_recipient (migration_id, group_id, min, max, donor, epoch, state, request)"
+	" SELECT $1, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), (r->>'donor')::int4, (r->>'epoch')::uuid, $4, r"
+	" FROM (SELECT $2::jsonb AS r, $3::name AS slot) AS q ON CONFLICT DO NOTHING",
+};
+
+#define COMMON_COLUMNS "migration_id, group_id, epoch, min, max, (request->>'term')::int8, (request->>'donor_incarnation')::int4," \
+	" (request->>'recipient_incarnation')::int4, request::text, coalesce((request->>'verify')::bool, false)"
+
+static const char *const select_sql[] = {
+	[TESSERA_DONOR] = "SELECT " COMMON_COLUMNS ", recipient, phase, decision, slot::text FROM tessera.migration_coordinator WHERE migration_id = $1",
+	[TESSERA_RECIPIENT] = "SELECT " COMMON_COLUMNS ", donor, state, NULL::text, NULL::text FROM tessera.migration_recipient WHERE migration_id = $1",
+};
+
+static const char *const select_lock_sql[] = {
+	[TESSERA_DONOR] = "SELECT " COMMON_COLUMNS ", recipient, phase, decision, slot::text FROM tessera.migration_coordinator WHERE migration_id = $1 FOR UPDATE",
+	[TESSERA_RECIPIENT] = "SELECT " COMMON_COLUMNS ", donor, state, NULL::text, NULL::text FROM tessera.migration_recipient WHERE migration_id = $1 FOR UPDATE",
+};
+
+static const char *const update_sql[] = {
+	[TESSERA_DONOR] = "UPDATE tessera.migration_coordinator SET phase = $2, decision = coalesce($3, decision) WHERE migration_id = $1",
+	[TESSERA_RECIPIENT] = "UPDATE tessera.migration_recipient SET state = $2 WHERE migration_id = $1 AND $3::text IS NULL",
+};
+
+static const char *const delete_sql[] = {
+	[TESSERA_DONOR] = "DELETE FROM tessera.migration_coordinator WHERE migration_id = $1",
+	[TESSERA_RECIPIENT] = "DELETE FROM tessera.migration_recipient WHERE migration_id = $1",
+};
+
+static const char *const ids_sql[] = {
+	[TESSERA_DONOR] = "SELECT migration_id FROM tessera.migration_coordinator ORDER BY created",
+	[TESSERA_RECIPIENT] = "SELECT migration_id FROM tessera.migration_recipient ORDER BY created",
+};
+
+
+bool
+tessera_migration_row_insert(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *request, const char *slot)
+{
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run(insert_sql[side], SPI_OK_INSERT, 4, (Oid[]) {UUIDOID, TEXTOID, NAMEOID, TEXTOID},
+						(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(request),
+		slot ? DirectFunctionCall1(namein, CStringGetDatum(slot)) : (Datum) 0,
+		CStringGetTextDatum(tessera_migration_state_name(side == TESSERA_DONOR ? TESSERA_REGISTERED : TESSERA_PREPARED))},
+						(bool[]) {false, false, slot == NULL, false});
+	tessera_spi_end(&spi);
+	return n == 1;
+}
+
+TesseraMigrationRow *
+tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, bool lock)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraMigrationRow *row = NULL;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run(lock ? select_lock_sql[side] : select_sql[side], SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
+						(Datum[]) {UUIDPGetDatum(migration_id)}, NULL) == 1)
+	{
+		MemoryContext own = MemoryContextSwitchTo(caller);
+
+		row = palloc0(sizeof(TesseraMigrationRow));
+		row->migration_id = *migration_id;
+		row->group_id = *DatumGetUUIDP(spi_row_value(0, 2));
+		row->epoch = *DatumGetUUIDP(spi_row_value(0, 3));
+		row->range.min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 4));
+		row->range.max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 5));
+		row->term = DatumGetInt64(spi_row_value(0, 6));
+		row->donor_incarnation = DatumGetInt32(spi_row_value(0, 7));
+		row->recipient_incarnation = DatumGetInt32(spi_row_value(0, 8));
+		row->request = spi_row_text(0, 9);
+		row->verify = DatumGetBool(spi_row_value(0, 10));
+		row->peer = DatumGetInt32(spi_row_value(0, 11));
+		row->state = tessera_migration_state_of(spi_row_text(0, 12));
+		row->decision = spi_row_text(0, 13);
+		row->slot = spi_row_text(0, 14);
+		MemoryContextSwitchTo(own);
+	}
+	tessera_spi_end(&spi);
+	return row;
+}
+
+void
+tessera_migration_row_set(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state, const char *decision)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run(update_sql[side], SPI_OK_UPDATE, 3, (Oid[]) {UUIDOID, TEXTOID, TEXTOID},
+						(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_state_name(state)),
+		decision ? CStringGetTextDatum(decision) : (Datum) 0}, (bool[]) {false, false, decision == NULL}) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the migration's row is gone: it was ended by another process")));
+	tessera_spi_end(&spi);
+}
+
+void
+tessera_migration_row_delete(TesseraMigrationSide side, const pg_uuid_t *migration_id)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_run(delete_sql[side], SPI_OK_DELETE, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL);
+	tessera_spi_end(&spi);
+}
+
+pg_uuid_t *
+tessera_migration_row_ids(TesseraMigrationSide side, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	pg_uuid_t  *ids;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	*n = (int) tessera_spi_run(ids_sql[side], SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	ids = MemoryContextAlloc(caller, sizeof(pg_uuid_t) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+		ids[i] = *DatumGetUUIDP(spi_row_value(i, 1));
+	tessera_spi_end(&spi);
+	return ids;
+}
+
+/* Rows min, max, migration_id of a query, in the context `caller`; ids may be NULL. Between tessera_spi_begin and _end. */
+static TesseraRange *
+ranges_of_rows(int n, pg_uuid_t **ids, MemoryContext caller)
+{
+	MemoryContext own = MemoryContextSwitchTo(caller);
+	TesseraRange *ranges = palloc(sizeof(TesseraRange) * Max(n, 1));
+
+	if (ids)
+		*ids = palloc(sizeof(pg_uuid_t) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		ranges[i].min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 1));
+		ranges[i].max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 2));
+		if (ids)
+			(*ids)[i] = *DatumGetUUIDP(spi_row_value(i, 3));
+	}
+	MemoryContextSwitchTo(own);
+	return ranges;
+}
+
+TesseraRange *
+tessera_received_ranges(const pg_uuid_t *group_id, const pg_uuid_t *except, pg_uuid_t **ids, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraRange *ranges;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	*n = (int) tessera_spi_run("SELECT min, max, migration_id FROM tessera.migration_recipient WHERE group_id = $1 AND migration_id IS DISTINCT FROM $2",
+							   SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id), UUIDPGetDatum(except)},
+							   (bool[]) {false, except == NULL});
+	ranges = ranges_of_rows(*n, ids, caller);
+	tessera_spi_end(&spi);
+	return ranges;
+}
+
+TesseraRange *
+tessera_donated_ranges(const pg_uuid_t *group_id, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraRange *ranges;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	*n = (int) tessera_spi_run("SELECT min, max FROM tessera.migration_coordinator WHERE group_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
+							   (Datum[]) {UUIDPGetDatum(group_id)}, NULL);
+	ranges = ranges_of_rows(*n, NULL, caller);
+	tessera_spi_end(&spi);
+	return ranges;
+}

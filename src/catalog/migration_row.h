@@ -1,0 +1,56 @@
+/*
+ * migration_row.h
+ *	  The local rows of migrations: tessera.migration_coordinator on the donor, tessera.migration_recipient on the recipient.
+ *
+ * All functions run in the caller's transaction; results are in the current memory context.
+ */
+#ifndef TESSERA_MIGRATION_ROW_H
+#define TESSERA_MIGRATION_ROW_H
+
+#include "postgres.h"
+#include "access/xlogdefs.h"
+#include "utils/uuid.h"
+
+#include "catalog/migration_state.h"
+#include "catalog/placement.h"
+
+/* What both rows say. */
+typedef struct TesseraMigrationRow
+{
+	pg_uuid_t	migration_id;
+	pg_uuid_t	group_id;
+	pg_uuid_t	epoch;
+	TesseraRange range;
+	int32		peer;			/* donor's row: the recipient; recipient's: the donor */
+	TesseraMigrationState state;	/* durable phase or state */
+	char	   *decision;		/* donor: committed, aborted or NULL */
+	char	   *slot;			/* donor: of the replication slot */
+	int64		term;			/* of the registration */
+	int32		donor_incarnation;
+	int32		recipient_incarnation;
+	bool		verify;			/* by content */
+	char	   *request;		/* as registered: jsonb text */
+} TesseraMigrationRow;
+
+/* Inserts the row from a request; false if there is one. */
+extern bool tessera_migration_row_insert(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *request, const char *slot);
+
+/* Reads it, locked FOR UPDATE if wanted; NULL if there is none. */
+extern TesseraMigrationRow *tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, bool lock);
+
+/* Writes the phase; decision NULL leaves the decision as it is (donor). ERROR 55000 if the row is gone. */
+extern void tessera_migration_row_set(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state,
+									  const char *decision);
+
+extern void tessera_migration_row_delete(TesseraMigrationSide side, const pg_uuid_t *migration_id);
+
+/* Ids of all rows. */
+extern pg_uuid_t *tessera_migration_row_ids(TesseraMigrationSide side, int *n);
+
+/* Ranges of the group that migrations receive here (deleted by nobody but them), without one migration's (NULL: all); their ids, if ids is not NULL. */
+extern TesseraRange *tessera_received_ranges(const pg_uuid_t *group_id, const pg_uuid_t *except, pg_uuid_t **ids, int *n);
+
+/* Ranges of the group that migrations give away here, from the coordinator row's beginning to its end. */
+extern TesseraRange *tessera_donated_ranges(const pg_uuid_t *group_id, int *n);
+
+#endif							/* TESSERA_MIGRATION_ROW_H */

@@ -1,0 +1,24 @@
+/*
+ * placement_ranges.h
+ *	  Lists of ranges of a placement row: what is in them, and adding and taking away a range.
+ *
+ * Bounds stay in their catalog form; comparisons are typed. Results are in the current memory context, bounds of the arguments are shared.
+ */
+#ifndef TESSERA_PLACEMENT_RANGES_H
+#define TESSERA_PLACEMENT_RANGES_H
+
+#include "catalog/key.h"
+#include "catalog/placement.h"
+
+/* Do the ranges together hold all of / any part of range? */
+extern bool tessera_ranges_cover(TesseraKeySpace *ks, int n, const TesseraRange *ranges, const TesseraRange *range);
+extern bool tessera_ranges_overlap(TesseraKeySpace *ks, int n, const TesseraRange *ranges, const TesseraRange *range);
+
+/* The ranges with range added (sorted; touching ones joined), or without it. */
+extern void tessera_ranges_add(TesseraKeySpace *ks, int *n, TesseraRange **ranges, const TesseraRange *range);
+extern void tessera_ranges_remove(TesseraKeySpace *ks, int *n, TesseraRange **ranges, const TesseraRange *range);
+
+/* Compares two bounds of the key space. */
+extern int	tessera_bounds_compare_typed(TesseraKeySpace *ks, const TesseraBound *a, const TesseraBound *b);
+
+#endif							/* TESSERA_PLACEMENT_RANGES_H */

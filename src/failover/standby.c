@@ -1,0 +1,92 @@
+/*
+ * standby.c
+ *	  What the standbys that are attached to this server have of its WAL; see standby.h.
+ *
+ * Core tells it in the shared memory of the WAL senders, and wakes nobody but those who wait for synchronous replication: who waits here polls.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/spin.h"
+#include "utils/timestamp.h"
+
+#include "failover/standby.h"
+#include "transaction/background.h"
+
+#define POLL_MS 2
+
+PG_FUNCTION_INFO_V1(tessera_internal_await_standbys);
+
+int			tessera_standby_flush_timeout = 3000;
+
+/* A WAL sender that is connected to a database decodes for a subscriber. */
+static bool
+is_standby(int pid)
+{
+	PGPROC	   *proc = pid == 0 ? NULL : BackendPidGetProc(pid);
+
+	return proc != NULL && !OidIsValid(proc->databaseId);
+}
+
+bool
+tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size)
+{
+	for (int i = 0; what != TESSERA_THROTTLE_OFF && i < max_wal_senders; i++)
+	{
+		WalSnd	   *sender = &WalSndCtl->walsnds[i];
+		int			pid;
+		WalSndState state;
+		XLogRecPtr	flushed;
+		XLogRecPtr	has;
+
+		SpinLockAcquire(&sender->mutex);
+		pid = sender->pid;
+		state = sender->state;
+		flushed = sender->flush;
+		has = what == TESSERA_THROTTLE_FLUSH ? sender->flush : sender->apply;
+		SpinLockRelease(&sender->mutex);
+		if (state != WALSNDSTATE_STREAMING || XLogRecPtrIsInvalid(flushed) || has >= lsn || !is_standby(pid))
+			continue;
+		snprintf(who, size, "%s of the standby of process %d", what == TESSERA_THROTTLE_FLUSH ? "flush" : "replay", pid);
+		return false;
+	}
+	return true;
+}
+
+bool
+tessera_await_standbys(XLogRecPtr lsn, long timeout_ms)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	char		who[128];
+
+	while (!tessera_standbys_have(lsn, TESSERA_THROTTLE_FLUSH, who, sizeof(who)))
+	{
+		if (GetCurrentTimestamp() >= deadline)
+			return false;
+		tessera_work_sleep(POLL_MS);
+	}
+	return true;
+}
+
+void
+tessera_require_standbys(void)
+{
+	if (!tessera_await_standbys(GetFlushRecPtr(NULL), tessera_standby_flush_timeout))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a standby does not follow: it has not flushed what was committed here"),
+				 errhint("See pg_stat_replication; tessera.standby_flush_timeout limits the wait.")));
+}
+
+/* internal_await_standbys(): what has been committed here is flushed on the standbys. */
+Datum
+tessera_internal_await_standbys(PG_FUNCTION_ARGS)
+{
+	tessera_require_standbys();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,37 @@
+/*
+ * standby.h
+ *	  What the standbys that are attached to this server have of its WAL (PROTOCOLS D2).
+ */
+#ifndef TESSERA_FAILOVER_STANDBY_H
+#define TESSERA_FAILOVER_STANDBY_H
+
+#include "postgres.h"
+#include "access/xlogdefs.h"
+
+/* Settings; migration_settings.c defines them for the server. */
+extern int	tessera_standby_flush_timeout;	/* ms */
+
+/* Values of tessera.secondary_throttle. */
+typedef enum TesseraThrottle
+{
+	TESSERA_THROTTLE_OFF,
+	TESSERA_THROTTLE_FLUSH,
+	TESSERA_THROTTLE_REPLAY
+} TesseraThrottle;
+
+/*
+ * Has every standby that streams from this server now flushed (replayed) its WAL up to lsn, which is flushed here? Subscribers of logical replication, base backups
+ * and receivers that never tell what they have flushed do not count. false: who (of size bytes) names one that has not. Locks: for moments.
+ */
+extern bool tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size);
+
+/*
+ * Waits until every standby that streams from this server has flushed the position; false if one has not within timeout_ms. A standby that goes away, or
+ * falls out of streaming, is no longer waited for; without any, true at once. Takes in interrupts. Outside a transaction or in one.
+ */
+extern bool tessera_await_standbys(XLogRecPtr lsn, long timeout_ms);
+
+/* The same for all that is committed on this server by now; ERROR 55000 if a standby has not flushed it within tessera.standby_flush_timeout. */
+extern void tessera_require_standbys(void);
+
+#endif							/* TESSERA_FAILOVER_STANDBY_H */

@@ -1,0 +1,174 @@
+/*
+ * abandoned_migrations.c
+ *	  Migrations that nobody stands behind: their caller has gone before their donor was told.
+ *
+ * The caller's backend registers a migration on the config node, in a session of its own there (control lane), and then tells the donor. From the donor's first word on
+ * (migration.phase) the donor sees to the end. Before that the caller does; migration.caller_pid is the config node's end of its session. The caller has gone if that
+ * session has ended, or if it says so after an error (internal_abandon_migration). Either wakes the worker "migration recovery", which asks the donor, and fences what the
+ * donor does not know. A caller that is not heard of for 30 s counts as gone, too, whatever its session does.
+ *
+ * The fence alone decides (S63): a donor that is told after it learns, when it asks the config node, that its migration is aborted. So a donor that cannot be reached need
+ * not be waited for; then the outcome stays until it can be asked.
+ *
+ * Locks: none across calls. A crash of the config node ends all its sessions.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+#include "utils/uuid.h"
+
+#include "common/injection.h"
+#include "common/process_exit.h"
+#include "common/spi_row.h"
+#include "common/worker.h"
+#include "control/calls.h"
+#include "migration/abandoned_migrations.h"
+#include "transaction/background.h"
+#include "routing/routing.h"
+#include "transaction/background.h"
+
+#define ASK_MS 5000
+#define GONE "NOT EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.pid = m.caller_pid AND a.backend_start <= m.started)"
+
+PG_FUNCTION_INFO_V1(tessera_internal_abandon_migration);
+
+typedef struct Orphan
+{
+	pg_uuid_t	migration_id;
+	int32		donor;
+	bool		abandoned;		/* its caller has gone, its donor has not said anything */
+	bool		suspect;		/* that, or it is an old one, or fenced without its donor's word */
+} Orphan;
+
+
+void
+tessera_orphan_caller_gone(int code, Datum arg)
+{
+	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
+}
+
+void
+tessera_orphan_watch_caller(void)
+{
+	tessera_at_exit(tessera_orphan_caller_gone);
+}
+
+/* internal_abandon_migration(migration_id uuid): its caller says that it has gone. */
+Datum
+tessera_internal_abandon_migration(PG_FUNCTION_ARGS)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_run("UPDATE tessera.migration SET caller_pid = NULL WHERE migration_id = $1 AND state = 'running' AND phase IS NULL", SPI_OK_UPDATE, 1,
+					(Oid[]) {UUIDOID}, (Datum[]) {PG_GETARG_DATUM(0)}, NULL);
+	tessera_spi_end(&spi);
+	/* when this session ends, too: now the worker may look before the commit */
+	tessera_orphan_watch_caller();
+	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
+	PG_RETURN_VOID();
+}
+
+void
+tessera_orphan_abandon(const pg_uuid_t *migration_id)
+{
+	(void) tessera_call_abandon_migration(tessera_ask(tessera_within(tessera_to_config(), ASK_MS), TESSERA_TOLERATE_ERRORS), migration_id);
+}
+
+/* Those whose donor has not said anything yet, and those of before that run; in the current context. */
+static Orphan *
+find_orphans(int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	Orphan	   *orphans;
+	TesseraSpi	spi;
+
+	*n = 0;
+	tessera_work_begin();
+	if (tessera_routing() == NULL || !tessera_routing()->is_config)
+	{
+		tessera_work_commit();
+		return NULL;
+	}
+	tessera_spi_begin(&spi);
+	*n = (int) tessera_spi_run("SELECT migration_id, donor, abandoned, abandoned OR state = 'aborted' OR started < clock_timestamp() - interval '30 seconds' FROM"
+							   " (SELECT m.*, m.state = 'running' AND m.phase IS NULL AND " GONE " AS abandoned FROM tessera.migration AS m"
+							   "  WHERE m.state = 'running' OR m.state = 'aborted' AND m.phase IS NULL"
+							   "   AND EXISTS (SELECT FROM tessera.migration_outcome AS o WHERE o.migration_id = m.migration_id)) AS q"
+							   " WHERE phase IS NULL OR started < clock_timestamp() - interval '30 seconds'", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	orphans = MemoryContextAlloc(caller, sizeof(Orphan) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+	{
+		orphans[i].migration_id = *DatumGetUUIDP(spi_row_value(i, 1));
+		orphans[i].donor = DatumGetInt32(spi_row_value(i, 2));
+		orphans[i].abandoned = DatumGetBool(spi_row_value(i, 3));
+		orphans[i].suspect = DatumGetBool(spi_row_value(i, 4));
+	}
+	tessera_spi_end(&spi);
+	tessera_work_commit();
+	return orphans;
+}
+
+static void
+fence_orphan(const Orphan *orphan)
+{
+	const pg_uuid_t *id = &orphan->migration_id;
+	const char *why = "57P01: the migration never reached its donor";
+	bool		known = true;
+	bool		answered = tessera_call_knows_migration(tessera_ask(tessera_within(tessera_to_node(orphan->donor), ASK_MS), TESSERA_TOLERATE_ERRORS), id, &known);
+	char	   *outcome;
+
+	if (answered ? known : !orphan->abandoned)
+		return;
+	tessera_call_fence_migration(tessera_to_config(), id, why, tessera_work_term(), &outcome);
+	if (!answered || outcome == NULL || strcmp(outcome, "aborted") != 0)
+		return;
+	tessera_call_migration_progress(tessera_to_config(), id, "aborted", 0, 0, 0, NULL, why, NULL);
+	tessera_call_acknowledge_migration(tessera_to_config(), id, "aborted", NULL);
+}
+
+/* One of them; an error is logged, and the transaction it was in ended. */
+static void
+attempt(const Orphan *orphan)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		fence_orphan(orphan);
+	}
+	PG_CATCH();
+	{
+		if (ProcDiePending)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(context);
+	}
+	PG_END_TRY();
+}
+
+int
+tessera_fence_orphans(void)
+{
+	int			n;
+	int			young = 0;
+	Orphan	   *orphans = find_orphans(&n);
+
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (orphans[i].suspect)
+			attempt(&orphans[i]);
+		else
+			young++;
+	}
+	return young;
+}

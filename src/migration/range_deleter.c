@@ -1,0 +1,430 @@
+/*
+ * range_deleter.c
+ *	  The range deleter: removes rows of ranges that this shard no longer owns (S64-S81, DESIGN section 11).
+ *
+ * What is to be deleted is in the placement row: deletion ranges, without what is owned, without the range of a migration that is under way. Each batch's
+ * transaction locks that row and looks again, so that no row is deleted that is owned at its commit (invariant 5). When no table of the group has a row
+ * of the range left, the range goes from the placement row.
+ *
+ * What is deleted here may be the only copy, if this shard and the owner have both lost commits. So a range is touched only when the shards that own it by the chunks
+ * have said that they do, by their own placements: not one that was promoted and does not know yet, or that has lost the move.
+ *
+ * No snapshot has to be waited for: MVCC keeps the rows for those who may still see them, here and on standbys. orphan_cleanup_delay only spares work when
+ * a range soon comes back; its clock is this process's memory, and starts anew with it.
+ *
+ * A crash leaves the range in the placement row.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/lmgr.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "catalog/migration_row.h"
+#include "catalog/placement_ranges.h"
+#include "common/injection.h"
+#include "control/calls.h"
+#include "migration/range_deleter.h"
+#include "transfer/lock_holders.h"
+#include "transfer/transfer.h"
+#include "migration/migration.h"
+#include "migration/migration_settings.h"
+#include "migration/migration_slot.h"
+#include "migration/range_deleter.h"
+#include "transaction/background.h"
+#include "transfer/lock_holders.h"
+#include "transfer/transfer.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_owns_range);
+
+#define IDLE_MS 5000L
+#define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
+#define ASK_MS 5000				/* for an owner's answer */
+
+/* Of a batch. */
+#define NOT_TO_BE (-1)
+#define NOT_NOW (-2)
+
+/* A range of a group that may be deleted. */
+typedef struct Piece
+{
+	pg_uuid_t	group_id;
+	TesseraRange range;
+} Piece;
+
+/* A part of a piece that has one owner. */
+typedef struct Part
+{
+	int32		owner;
+	char	   *min;
+	char	   *max;
+} Part;
+
+/* Since when a range is seen as one to delete. By a hash of it: two ranges with the same hash would only share the time. */
+typedef struct Watched
+{
+	uint64		hash;
+	TimestampTz since;
+	TimestampTz last;			/* step at which it was still there */
+} Watched;
+
+static HTAB *watched = NULL;	/* lives as long as the process */
+
+
+/*
+ * Deletions of the placement that may be carried out: all but those of ranges that migrations receive, or have given away without having ended; or, for a migration that has not received anything yet,
+ * those within its own range. By its id, not by its range: if it was ended meanwhile, the range may be another migration's. In a transaction.
+ */
+static int
+deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const TesseraMigrationRow *receiver, TesseraRange **ranges)
+{
+	int			n = placement->ndeletions;
+	int			nreceived;
+	int			ndonated;
+	TesseraRange *donated = tessera_donated_ranges(&placement->group_id, &ndonated);
+	TesseraRange *received = tessera_received_ranges(&placement->group_id, receiver ? &receiver->migration_id : NULL, NULL, &nreceived);
+
+	*ranges = placement->deletions;
+	for (int i = 0; i < placement->nowned; i++)
+		tessera_ranges_remove(ks, &n, ranges, &placement->owned[i]);
+	if (placement->has_migration && placement->gate_range.min != NULL)
+		tessera_ranges_remove(ks, &n, ranges, &placement->gate_range);
+	for (int i = 0; i < nreceived; i++)
+		tessera_ranges_remove(ks, &n, ranges, &received[i]);
+	for (int i = 0; i < ndonated; i++)
+		tessera_ranges_remove(ks, &n, ranges, &donated[i]);
+	if (receiver != NULL && n > 0)
+	{
+		/* cut to the range: what lies outside of it is taken away */
+		TesseraRange *outside = *ranges;
+		int			noutside = n;
+
+		tessera_ranges_remove(ks, &noutside, &outside, &receiver->range);
+		for (int i = 0; i < noutside; i++)
+			tessera_ranges_remove(ks, &n, ranges, &outside[i]);
+	}
+	return n;
+}
+
+/* Locks the tables; false: somebody has locked one, and the deleter has other things to do than to wait for him, as a migration would. */
+static bool
+lock_tables(const TesseraMovingRange *range, const TesseraMigrationRow *receiver)
+{
+	for (int i = 0; i < range->ntables; i++)
+	{
+		if (receiver != NULL)
+			tessera_lockers_lock_table(range->relids[i], RowExclusiveLock);
+		else if (!ConditionalLockRelationOid(range->relids[i], RowExclusiveLock))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * One batch of one range, in a transaction of its own. Returns rows deleted; 0: none were left, and the range is off the deletions; NOT_TO_BE: it is no longer
+ * to be deleted; NOT_NOW: in a while.
+ *
+ * The tables are locked first: who waits for them must not hold up the steps of migrations, which want the placement row. For the same reason no batch begins while a
+ * gate of the group is closed.
+ */
+static int64
+delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
+{
+	const TesseraGroup *group;
+	const TesseraRouting *routing;
+	TesseraPlacementRow *placement;
+	TesseraKeySpace *ks;
+	TesseraRange *ranges;
+	TesseraMovingRange *range;
+	pg_uuid_t	nobody = {{0}};
+	int			n;
+	int64		rows = 0;
+
+	tessera_work_begin();
+	routing = tessera_work_group(&piece->group_id, &group);
+	range = tessera_moving_range(&nobody, &piece->group_id, piece->range.min, piece->range.max);
+	if (!lock_tables(range, receiver))
+	{
+		tessera_work_commit();
+		return NOT_NOW;
+	}
+	ks = tessera_group_keyspace(routing, group);
+	placement = tessera_placement_lock(&piece->group_id);
+	routing = tessera_work_known_group(&piece->group_id, &group);
+	n = deletable(ks, placement, receiver, &ranges);
+	if (routing->placements_unknown || routing->replaced || !tessera_ranges_cover(ks, n, ranges, &piece->range) ||
+		(placement->gate != TESSERA_GATE_OPEN && receiver == NULL))
+	{
+		rows = placement->gate == TESSERA_GATE_OPEN ? NOT_TO_BE : NOT_NOW;
+		tessera_work_commit();
+		return rows;
+	}
+	for (int i = 0; i < range->ntables && rows == 0; i++)
+		rows = tessera_delete_range_batch(routing, group, range->relids[i], &range->min, &range->max, tessera_range_deleter_batch_size);
+	if (rows == 0)
+	{
+		tessera_ranges_remove(ks, &placement->ndeletions, &placement->deletions, &piece->range);
+		tessera_placement_write(placement);
+	}
+	else
+		tessera_work_commit_lazily();
+	tessera_injection("range_deleter_batch");
+	tessera_work_commit();
+	return rows;
+}
+
+/* Between batches: the delay is the least, whatever wakes this process meanwhile; a new setting counts at once. */
+static void
+rest(void)
+{
+	TimestampTz began = GetCurrentTimestamp();
+	long		left;
+
+	tessera_work_take_in();
+	while ((left = tessera_range_deleter_batch_delay - (long) ((GetCurrentTimestamp() - began) / 1000)) > 0)
+		tessera_work_sleep(left);
+}
+
+/* How far it is: as the process's activity, and for a migration that waits for it in what it waits for. */
+static void
+show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 total)
+{
+	if (receiver != NULL)
+		tessera_slot_waiting(psprintf("deletion of the range's older rows: " INT64_FORMAT " so far", total));
+	else
+		pgstat_report_activity(STATE_RUNNING, psprintf("deleting range %s to %s: " INT64_FORMAT " rows so far", tessera_bound_to_cstring(piece->range.min),
+													   tessera_bound_to_cstring(piece->range.max), total));
+}
+
+/* false: it has to be gone on with later. */
+static bool
+delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera range deletion", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	int64		total = 0;
+	int64		rows;
+
+	while ((rows = delete_batch(piece, receiver)) > 0)
+	{
+		MemoryContextReset(context);
+		total += rows;
+		show_progress(piece, receiver, total);
+		if (receiver != NULL)
+			tessera_work_take_in();
+		else
+			rest();
+	}
+	if (receiver == NULL)
+		pgstat_report_activity(STATE_IDLE, NULL);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+	return rows != NOT_NOW;
+}
+
+/* Everything that may be deleted, in the current context. *deletions: is there any deletion range, be it held back by a migration? */
+static Piece *
+find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	const TesseraRouting *routing;
+	TesseraPlacementRow **rows;
+	Piece	   *pieces;
+	int			nrows;
+	int			room = 16;
+
+	*n = 0;
+	*deletions = false;
+	tessera_work_begin();
+	routing = tessera_routing();
+	MemoryContextSwitchTo(caller);
+	pieces = palloc(sizeof(Piece) * room);
+	rows = tessera_placement_read_all(NULL, &nrows);
+	for (int i = 0; i < nrows && routing != NULL && !routing->placements_unknown && !routing->replaced; i++)
+	{
+		const TesseraGroup *group = tessera_routing_group_by_id(routing, &rows[i]->group_id);
+		TesseraRange *ranges;
+		int			nranges;
+
+		if (rows[i]->ndeletions == 0 || group == NULL || (receiver != NULL && memcmp(&receiver->group_id, &rows[i]->group_id, sizeof(pg_uuid_t)) != 0))
+			continue;
+		*deletions = true;
+		nranges = deletable(tessera_group_keyspace(routing, group), rows[i], receiver, &ranges);
+		for (int j = 0; j < nranges; j++)
+		{
+			if (*n == room)
+				pieces = repalloc(pieces, sizeof(Piece) * (room *= 2));
+			pieces[*n].group_id = rows[i]->group_id;
+			pieces[(*n)++].range = ranges[j];
+		}
+	}
+	tessera_work_commit();
+	return pieces;
+}
+
+void
+tessera_delete_overlap(const TesseraMigrationRow *receiver)
+{
+	int			n;
+	bool		deletions;
+	Piece	   *pieces = find_pieces(receiver, &deletions, &n);
+
+	if (n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("rows of the range on the recipient cannot be deleted at present"),
+				 errdetail("Another migration uses a part of the range.")));
+	for (int i = 0; i < n; i++)
+		(void) delete_piece(&pieces[i], receiver);
+}
+
+/* The piece, by owners: chunks of one owner in a row are one part. In the current context. */
+static Part *
+parts_of(const Piece *piece, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	const TesseraGroup *group;
+	const TesseraRouting *routing;
+	TesseraKeySpace *ks;
+	TesseraKeyBound min;
+	TesseraKeyBound max;
+	Part	   *parts;
+	int			first;
+
+	tessera_work_begin();
+	routing = tessera_work_group(&piece->group_id, &group);
+	ks = tessera_group_keyspace(routing, group);
+	tessera_key_from_bound(ks, piece->range.min, &min);
+	tessera_key_from_bound(ks, piece->range.max, &max);
+	first = tessera_routing_find_chunk(routing, group, &min);
+	MemoryContextSwitchTo(caller);
+	parts = palloc(sizeof(Part) * (tessera_routing_nchunks(routing, group) - first));
+	*n = 0;
+	for (int i = first; i < tessera_routing_nchunks(routing, group); i++)
+	{
+		TesseraChunk chunk;
+		bool		ends;
+
+		tessera_routing_chunk(routing, group, i, &chunk);
+		if (tessera_key_compare(ks, &chunk.min, &max) >= 0)
+			break;
+		ends = tessera_key_compare(ks, &chunk.max, &max) >= 0;
+		if (*n == 0 || parts[*n - 1].owner != chunk.node_id)
+			parts[(*n)++] = (Part) {.owner = chunk.node_id,.min = tessera_bound_to_cstring(i == first ? piece->range.min : tessera_key_to_bound(ks, &chunk.min))};
+		parts[*n - 1].max = tessera_bound_to_cstring(ends ? piece->range.max : tessera_key_to_bound(ks, &chunk.max));
+	}
+	tessera_work_commit();
+	return parts;
+}
+
+/* Do the owners of the piece say that they own it? */
+static bool
+owners_confirm(const Piece *piece)
+{
+	int			n;
+	Part	   *parts = parts_of(piece, &n);
+
+	for (int i = 0; i < n; i++)
+	{
+		bool		owned;
+
+		if (!tessera_call_owns_range(tessera_ask(tessera_within(tessera_to_node(parts[i].owner), ASK_MS), TESSERA_TOLERATE_ERRORS), &piece->group_id,
+									 parts[i].min, parts[i].max, &owned) || !owned)
+			return false;
+	}
+	return true;
+}
+
+/* internal_owns_range(group_id uuid, min bound, max bound) returns bool: this shard knows what it owns, and that it owns the range. */
+Datum
+tessera_internal_owns_range(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *group_id = PG_GETARG_UUID_P(0);
+	TesseraRange range = {(TesseraBound *) PG_GETARG_VARLENA_P(1), (TesseraBound *) PG_GETARG_VARLENA_P(2)};
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
+	TesseraPlacementRow *placement = group ? tessera_placement_read(group_id, NULL) : NULL;
+
+	PG_RETURN_BOOL(placement != NULL && !routing->placements_unknown && !routing->replaced &&
+				   tessera_ranges_cover(tessera_group_keyspace(routing, group), placement->nowned, placement->owned, &range));
+}
+
+static Watched *
+watch(const Piece *piece, HASHACTION action, bool *found)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) piece->range.min, VARSIZE(piece->range.min), 1) ^
+		hash_bytes_extended((const unsigned char *) piece->range.max, VARSIZE(piece->range.max), 2) ^
+		hash_bytes_extended(piece->group_id.data, UUID_LEN, 3);
+	HASHCTL		control = {.keysize = sizeof(uint64), .entrysize = sizeof(Watched)};
+
+	if (watched == NULL)
+		watched = hash_create("tessera ranges to delete", 64, &control, HASH_ELEM | HASH_BLOBS);
+	return hash_search(watched, &hash, action, found);
+}
+
+/* Milliseconds until the piece may be deleted; called once in each step that begins at now. */
+static long
+delay_left(const Piece *piece, TimestampTz now)
+{
+	bool		found;
+	Watched    *entry = watch(piece, HASH_ENTER, &found);
+
+	if (!found)
+		entry->since = now;
+	entry->last = now;
+	return tessera_orphan_cleanup_delay - (long) ((now - entry->since) / 1000);
+}
+
+/* What is deleted, or no longer to be deleted, is forgotten: if the range is given up again, its delay begins anew. */
+static void
+forget(const Piece *piece)
+{
+	(void) watch(piece, HASH_REMOVE, NULL);
+}
+
+static void
+forget_others(TimestampTz now)
+{
+	HASH_SEQ_STATUS scan;
+	Watched    *entry;
+
+	if (watched == NULL)
+		return;
+	hash_seq_init(&scan, watched);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		if (entry->last != now)
+			(void) hash_search(watched, &entry->hash, HASH_REMOVE, NULL);
+}
+
+long
+tessera_range_deleter_step(void)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "tessera range deleter", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	int			n;
+	bool		deletions;
+	Piece	   *pieces = find_pieces(NULL, &deletions, &n);
+	TimestampTz now = GetCurrentTimestamp();
+	long		next = deletions ? HELD_MS : IDLE_MS;
+
+	for (int i = 0; i < n; i++)
+	{
+		long		left = delay_left(&pieces[i], now);
+
+		if (left > 0)
+			next = Min(next, left);
+		else if (owners_confirm(&pieces[i]) && delete_piece(&pieces[i], NULL))
+			forget(&pieces[i]);
+		else
+			next = Min(next, HELD_MS);
+	}
+	forget_others(now);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+	return next;
+}

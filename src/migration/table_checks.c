@@ -1,0 +1,113 @@
+/*
+ * table_checks.c
+ *	  Are the tables of a group alike on donor and recipient, and fit to be moved? See table_checks.h.
+ *
+ * Columns are compared by name and type name: numbers and OIDs differ between nodes.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+#include "catalog/key_index.h"
+#include "common/spi_row.h"
+#include "migration/table_checks.h"
+#include "transfer/lock_holders.h"
+
+/* Tables of a group with their columns: table_id, name, columns. $1: jsonb with group_id. */
+#define OUR_COLUMNS \
+	"SELECT x.table_id, a.attname::text AS name, format_type(a.atttypid, a.atttypmod) AS type" \
+	" FROM tessera.cluster_table AS x" \
+	" JOIN pg_attribute AS a ON a.attrelid = to_regclass(format('%I.%I', x.schema_name, x.table_name))" \
+	" WHERE x.group_id = ($1::jsonb->>'group_id')::uuid AND a.attnum > 0 AND NOT a.attisdropped"
+
+
+char *
+tessera_describe_tables(const char *request)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraSpi	spi;
+	char	   *result;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_run("SELECT ($1::jsonb || jsonb_build_object('tables', (SELECT jsonb_agg(jsonb_build_object('table_id', t.table_id, 'columns', t.columns))"
+					" FROM (SELECT table_id, jsonb_agg(jsonb_build_object('name', name, 'type', type)) AS columns"
+					"  FROM (" OUR_COLUMNS ") AS c GROUP BY table_id) AS t)))::text", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
+					(Datum[]) {CStringGetTextDatum(request)}, NULL);
+	result = MemoryContextStrdup(caller, spi_row_text(0, 1));
+	tessera_spi_end(&spi);
+	return result;
+}
+
+bool
+tessera_tables_known(const char *request)
+{
+	TesseraSpi	spi;
+	bool		known;
+
+	tessera_spi_begin(&spi);
+	known = tessera_spi_run("SELECT 1 FROM jsonb_array_elements($1::jsonb->'tables') AS t WHERE NOT EXISTS (SELECT FROM tessera.cluster_table AS x"
+							" WHERE x.table_id = (t->>'table_id')::uuid AND x.group_id = ($1::jsonb->>'group_id')::uuid)", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
+							(Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
+	tessera_spi_end(&spi);
+	return known;
+}
+
+void
+tessera_compare_tables(const char *request)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("WITH theirs AS ("
+						"  SELECT (t->>'table_id')::uuid AS table_id, c->>'name' AS name, c->>'type' AS type"
+						"  FROM jsonb_array_elements($1::jsonb->'tables') AS t, jsonb_array_elements(t->'columns') AS c),"
+						" ours AS (" OUR_COLUMNS ")"
+						" SELECT format('%s.%s', x.schema_name, x.table_name), name, o.type, t.type"
+						" FROM theirs AS t FULL JOIN ours AS o USING (table_id, name) LEFT JOIN tessera.cluster_table AS x USING (table_id)"
+						" WHERE o.type IS DISTINCT FROM t.type LIMIT 1", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
+						(Datum[]) {CStringGetTextDatum(request)}, NULL) > 0)
+	{
+		char	   *ours = spi_row_text(0, 3);
+		char	   *theirs = spi_row_text(0, 4);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("column \"%s\" of table \"%s\" differs between donor and recipient", spi_row_text(0, 2), spi_row_text(0, 1)),
+				 errdetail("Donor: %s. Recipient: %s.", theirs ? theirs : "none", ours ? ours : "none")));
+	}
+	tessera_spi_end(&spi);
+}
+
+void
+tessera_check_tables(const TesseraMovingRange *range, bool donor)
+{
+	for (int i = 0; i < range->ntables; i++)
+	{
+		Relation	rel;
+
+		tessera_lockers_lock_table(range->relids[i], AccessShareLock);
+		rel = table_open(range->relids[i], NoLock);
+		if (!RelationIsPermanent(rel))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("table \"%s\" is unlogged%s", RelationGetRelationName(rel), donor ? "" : " on the recipient"),
+					 errdetail("Its changes could not be followed, and a crash would empty it."),
+					 errhint("Use ALTER TABLE ... SET LOGGED.")));
+		if (!OidIsValid(tessera_key_index(rel, range->ks, range->keys[i], NULL)))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("table \"%s\" has no index on its shard key%s", RelationGetRelationName(rel), donor ? "" : " on the recipient"),
+					 errhint("Create a btree index whose first columns are the shard key.")));
+		if (donor && (rel->rd_rel->relreplident == REPLICA_IDENTITY_NOTHING ||
+					  (rel->rd_rel->relreplident != REPLICA_IDENTITY_FULL && !OidIsValid(RelationGetReplicaIndex(rel)))))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("table \"%s\" has no replica identity", RelationGetRelationName(rel)),
+					 errhint("Give it a primary key, or use ALTER TABLE ... REPLICA IDENTITY FULL.")));
+		table_close(rel, NoLock);
+	}
+}

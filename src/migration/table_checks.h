@@ -1,0 +1,24 @@
+/*
+ * table_checks.h
+ *	  Are the tables of a group alike on donor and recipient, and fit to be moved?
+ */
+#ifndef TESSERA_MIGRATION_TABLE_CHECKS_H
+#define TESSERA_MIGRATION_TABLE_CHECKS_H
+
+#include "postgres.h"
+
+#include "transfer/transfer.h"
+
+/* The request with the columns of the group's tables, as they are on this node, put in. jsonb text, palloc'd. */
+extern char *tessera_describe_tables(const char *request);
+
+/* Does this node's catalog have each table of the request in its group? One that has just joined it may be unknown to a shard that owns nothing of it. */
+extern bool tessera_tables_known(const char *request);
+
+/* ERROR 55000 if tables or columns here differ from those of the request. */
+extern void tessera_compare_tables(const char *request);
+
+/* ERROR 55000 if a table lacks an index on the key, or (donor) a replica identity. Locks the tables AccessShare to the end of the transaction. */
+extern void tessera_check_tables(const TesseraMovingRange *range, bool donor);
+
+#endif							/* TESSERA_MIGRATION_TABLE_CHECKS_H */

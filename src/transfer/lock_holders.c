@@ -1,0 +1,220 @@
+/*
+ * lock_holders.c
+ *	  Transactions that held something at one moment; see lock_holders.h.
+ *
+ * WaitForLockers would wait for vacuums, too, and cannot be asked without waiting (PROTOCOLS A3).
+ */
+#include "postgres.h"
+
+#include "access/twophase.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "common/spi.h"
+#include "transaction/background.h"
+#include "transfer/lock_holders.h"
+
+#define LOCK_POLL_MS 20
+#define CALLED_LOCK_MS 10000	/* a node that is called answers in time */
+
+int			tessera_migration_lock_timeout;
+
+static bool
+is_vacuum(VirtualTransactionId id)
+{
+	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+
+	return proc != NULL && (((volatile PGPROC *) proc)->statusFlags & PROC_IN_VACUUM) != 0;
+}
+
+TesseraLockers *
+tessera_lockers_collect(int n, const Oid *relids, LOCKMODE mode)
+{
+	TesseraLockers *lockers = palloc0(sizeof(TesseraLockers));
+
+	for (int i = 0; i < n; i++)
+	{
+		LOCKTAG		tag;
+		int			count;
+		VirtualTransactionId *ids;
+
+		SET_LOCKTAG_RELATION(tag, MyDatabaseId, relids[i]);
+		ids = GetLockConflicts(&tag, mode, &count);
+		if (count == 0)
+			continue;
+		lockers->ids = lockers->ids ? repalloc(lockers->ids, sizeof(*ids) * (lockers->n + count)) : palloc(sizeof(*ids) * count);
+		for (int j = 0; j < count; j++)
+			if (!is_vacuum(ids[j]))
+				lockers->ids[lockers->n++] = ids[j];
+	}
+	return lockers;
+}
+
+TesseraLockers *
+tessera_lockers_of(const VirtualTransactionId *ids, int n)
+{
+	TesseraLockers *lockers = palloc0(sizeof(TesseraLockers));
+
+	lockers->ids = palloc(sizeof(*ids) * Max(n, 1));
+	memcpy(lockers->ids, ids, sizeof(*ids) * n);
+	lockers->n = n;
+	return lockers;
+}
+
+void
+tessera_lockers_free(TesseraLockers *lockers)
+{
+	if (lockers->ids != NULL)
+		pfree(lockers->ids);
+	pfree(lockers);
+}
+
+int
+tessera_lockers_waiter(int n, const Oid *relids)
+{
+	LockData   *data = GetLockStatusData();
+
+	for (int i = 0; i < data->nelements; i++)
+	{
+		const LockInstanceData *lock = &data->locks[i];
+
+		if (lock->waitLockMode != AccessExclusiveLock || lock->locktag.locktag_type != LOCKTAG_RELATION || lock->locktag.locktag_field1 != MyDatabaseId)
+			continue;
+		for (int j = 0; j < n; j++)
+			if (relids[j] == lock->locktag.locktag_field2)
+				return lock->pid;
+	}
+	return 0;
+}
+
+char *
+tessera_prepared_name(TransactionId xid)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		own = !IsTransactionState();
+	TesseraSpi	spi;
+	Oid			type = XIDOID;
+	Datum		value = TransactionIdGetDatum(xid);
+	char	   *result = NULL;
+
+	if (own)
+		tessera_work_begin();
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
+		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	tessera_spi_end(&spi);
+	if (own)
+		tessera_work_commit();
+	MemoryContextSwitchTo(caller);
+	return result;
+}
+
+/*
+ * Who is waited for. A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. Its name is
+ * looked up once.
+ */
+static void
+name_first(TesseraLockers *lockers, char *who, Size size)
+{
+	VirtualTransactionId id = lockers->ids[0];
+	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+	TransactionId xid;
+	char	   *gid;
+	bool		more;
+
+	if (proc != NULL && ((volatile PGPROC *) proc)->lxid == id.localTransactionId)
+	{
+		snprintf(who, size, "transaction of process %d", proc->pid);
+		return;
+	}
+	xid = id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
+	if (lockers->named != xid)
+	{
+		gid = tessera_prepared_name(xid);
+		snprintf(lockers->name, sizeof(lockers->name), "%s", gid != NULL ? gid : "?");
+		lockers->named = xid;
+		if (gid != NULL)
+			pfree(gid);
+	}
+	snprintf(who, size, "prepared transaction \"%s\"", lockers->name);
+}
+
+bool
+tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
+{
+	int			kept = 0;
+	bool		own = false;
+
+	if (lockers->n == 0)
+		return false;
+	if (!IsTransactionState())
+	{
+		/* a prepared transaction is looked up by a lock on its xid */
+		own = true;
+		tessera_work_begin();
+	}
+	for (int i = 0; i < lockers->n; i++)
+		if (!VirtualXactLock(lockers->ids[i], false))
+			lockers->ids[kept++] = lockers->ids[i];
+	if (own)
+		tessera_work_commit();
+	lockers->n = kept;
+	if (kept == 0)
+		return false;
+	name_first(lockers, who, size);
+	return true;
+}
+
+/* Names one who holds a lock that conflicts; empty: nobody does any more. */
+static void
+name_holder(Oid relid, LOCKMODE mode, char *who, Size size)
+{
+	LOCKTAG		tag;
+	VirtualTransactionId *ids;
+	int			n;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	ids = GetLockConflicts(&tag, mode, &n);
+	who[0] = '\0';
+	if (n > 0)
+	{
+		TesseraLockers *holders = tessera_lockers_of(ids, n);
+
+		name_first(holders, who, size);
+		tessera_lockers_free(holders);
+	}
+	pfree(ids);
+}
+
+void
+tessera_lockers_lock_table(Oid relid, LOCKMODE mode)
+{
+	int			timeout = tessera_migration_lock_timeout;
+	TimestampTz began = GetCurrentTimestamp();
+	char		who[160];
+
+	if (!IsBackgroundWorker && (timeout == 0 || timeout > CALLED_LOCK_MS))
+		timeout = CALLED_LOCK_MS;
+	while (!ConditionalLockRelationOid(relid, mode))
+	{
+		name_holder(relid, mode, who, sizeof(who));
+		if (timeout > 0 && TimestampDifferenceExceeds(began, GetCurrentTimestamp(), timeout))
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("table \"%s\" is locked by others", get_rel_name(relid) ? get_rel_name(relid) : "?"),
+					 errdetail("Waited %d ms for: %s.", timeout, who[0] ? who : "several, one after the other"),
+					 errhint("Start the migration again when the lock is gone, or raise tessera.migration_lock_timeout.")));
+		if (who[0] != '\0')
+			tessera_work_waiting(psprintf("lock of a table: %s", who));
+		tessera_work_sleep(LOCK_POLL_MS);
+	}
+	tessera_work_waiting(NULL);
+}
