@@ -10,8 +10,9 @@
  *	shards, caller	internal_apply_group		the same rows in the node's copy of the catalog
  *	owners			internal_set_placement		the shard accepts the group's statements from the commit on
  *
- * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node the registry in SHARE (no shard comes or goes), the table's row, and the
- * row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is the distributed transaction's business.
+ * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node the registry in SHARE (no shard comes or goes), the table's row,
+ * and the row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is the distributed transaction's
+ * business.
  */
 #include "postgres.h"
 
@@ -174,7 +175,7 @@ table_changed(Oid relid)
 
 /* The table on its primary shard */
 
-/* Has the table any row that is visible now? Newer than the statement's snapshot: the lock was waited for since. */
+/* True if the table has any row that is visible now, by a newer snapshot than the statement's: the lock was waited for since. */
 static bool
 has_rows(Relation rel)
 {
@@ -189,7 +190,7 @@ has_rows(Relation rel)
 	return found;
 }
 
-/* internal_lock_for_sharding(table regclass) returns bool: locks out writers to the end of the transaction; has the table rows? */
+/* internal_lock_for_sharding(table regclass) returns bool: locks out writers to the end of the transaction; true if the table has rows */
 Datum
 tessera_internal_lock_for_sharding(PG_FUNCTION_ARGS)
 {
@@ -221,8 +222,8 @@ key_list(ArrayType *names)
 }
 
 /*
- * internal_sample_keys(table regclass, key name[], hashed bool, min bound, max bound, pieces int) returns bound[]: split points that divide the range into
- * at most so many pieces of about equally many of this shard's rows.
+ * internal_sample_keys(table regclass, key name[], hashed bool, min bound, max bound, pieces int) returns bound[]: split points that divide the range
+ * into at most so many pieces of about equally many of this shard's rows.
  */
 Datum
 tessera_internal_sample_keys(PG_FUNCTION_ARGS)
@@ -386,8 +387,8 @@ tessera_internal_create_group(PG_FUNCTION_ARGS)
 }
 
 /*
- * internal_join_group(spec jsonb) returns jsonb: makes the table one more of a group. spec: table_id, object, by, term, primary, key_columns, group_id,
- * epoch, has_rows. Returns group and table.
+ * internal_join_group(spec jsonb) returns jsonb: makes the table one more of a group. spec: table_id, object, by, term, primary, key_columns,
+ * group_id, epoch, has_rows. Returns group and table.
  */
 Datum
 tessera_internal_join_group(PG_FUNCTION_ARGS)
@@ -409,7 +410,7 @@ tessera_internal_join_group(PG_FUNCTION_ARGS)
 				 errmsg("the table group was changed meanwhile"),
 				 errhint("Try again.")));
 
-	/* a move under way neither clones nor gates a table that comes later (A8) */
+	/* a move under way neither clones nor gates a table that comes later (doc/design.md#moves-and-ddl) */
 	tessera_group_check_idle(&group, NULL, NULL, NULL);
 	if (tessera_spi_run("SELECT (SELECT min(format('%I.%I', t.schema_name, t.table_name)) FROM tessera.cluster_table AS t WHERE t.group_id = $2),"
 						" (SELECT n.name FROM tessera.node AS n WHERE n.node_id = ($1->>'primary')::int4) FROM tessera.chunk"
@@ -463,7 +464,10 @@ apply_group_rows(Datum spec)
 	return true;
 }
 
-/* internal_apply_group(spec jsonb) returns bool: puts what the config node wrote into this node's catalog. Again does no harm. false: chunks are needed. */
+/*
+ * internal_apply_group(spec jsonb) returns bool: puts what the config node wrote into this node's catalog. Again does no harm. false: chunks are
+ * needed.
+ */
 Datum
 tessera_internal_apply_group(PG_FUNCTION_ARGS)
 {
@@ -490,7 +494,9 @@ tessera_internal_apply_group(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(known);
 }
 
-/* internal_set_placement(spec jsonb) returns void: this shard owns these ranges of a new group. spec: group_id, epoch, term, major, owned (min, max). */
+/*
+ * internal_set_placement(spec jsonb) returns void: this shard owns these ranges of a new group. spec: group_id, epoch, term, major, owned (min, max).
+ */
 Datum
 tessera_internal_set_placement(PG_FUNCTION_ARGS)
 {

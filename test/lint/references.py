@@ -13,17 +13,14 @@ from csource import Report, line_of, root
 FOLDERS = ("src", "bgworkers", "extension", "sql", "expected", "test", "doc")
 FILES = ("Makefile", "README.md", "META.json")
 SKIP = ("test/lint/references.py",)
-# not converted yet
-LATER = ("src/migration/", "src/transfer/", "src/failover/", "src/admin/")
-
 OUTSIDE = re.compile(r"\b(DESIGN|PROTOCOLS|PLANNER|CLOCKS|TENANTS|PG15|STYLE)(\.md)?\b")
 NUMBER = re.compile(r"\((?:see )?[A-Ka-k]\d{1,2}[,;)]|[,;] [A-Ka-k]\d{1,2}\)")
 PAGE = r"`?(?:doc/)?([a-z_]+\.md|README\.md)`?"
 ANCHOR = re.compile(r"(?:doc/)?([a-z_]+\.md)#([\w-]+)")
 INSIDE = re.compile(r"\]\(#([\w-]+)\)")
 NAMED = re.compile(r"\bdoc/([\w.]+\.md)")
-SECTION_BEHIND = re.compile(PAGE + r",?\s+\"([^\"\n]{3,60})\"")
-SECTION_BEFORE = re.compile(r"\"([^\"\n]{3,60})\"\s+in\s+" + PAGE)
+SECTION_BEHIND = re.compile(PAGE + r",?\s+\\?\"([^\"\\\n]{3,60})\\?\"")
+SECTION_BEFORE = re.compile(r"\\?\"([^\"\\\n]{3,60})\\?\"\s+in\s+" + PAGE)
 
 
 def texts(top):
@@ -111,8 +108,6 @@ def main():
     found = pages(top)
     outside, lost = [], []
     for path, text in texts(top):
-        if path.startswith(LATER):
-            continue
         marks = list(OUTSIDE.finditer(text))
         if not path.startswith("doc/"):
             marks += NUMBER.finditer(comments(path, text))
