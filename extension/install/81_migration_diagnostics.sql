@@ -1,4 +1,5 @@
--- Diagnostics of a migration's data path, on any tables: they need not belong to a cluster. For tests; they bypass triggers and foreign keys, hence not for PUBLIC.
+-- Diagnostics of a migration's data path, on any tables: they need not belong to a cluster. For tests; they bypass triggers and foreign keys, hence
+-- not for PUBLIC.
 
 CREATE FUNCTION tessera.moving_range(group_id uuid, min tessera.bound, max tessera.bound)
   RETURNS TABLE (table_index int4, table_id uuid, table_name regclass, key_columns int2[], range_min tessera.bound, range_max tessera.bound)
@@ -6,7 +7,8 @@ CREATE FUNCTION tessera.moving_range(group_id uuid, min tessera.bound, max tesse
 COMMENT ON FUNCTION tessera.moving_range(uuid, tessera.bound, tessera.bound) IS
   'what a migration of a range would move: the tables of the group in the order of the exchange, and their key columns';
 
-CREATE FUNCTION tessera.clone_payloads(tables regclass[], keys text[], min tessera.bound DEFAULT tessera.minkey(), max tessera.bound DEFAULT tessera.maxkey(),
+CREATE FUNCTION tessera.clone_payloads(tables regclass[], keys text[], min tessera.bound DEFAULT tessera.minkey(),
+  max tessera.bound DEFAULT tessera.maxkey(),
     hashed bool DEFAULT false, bytes int8 DEFAULT 1048576)
   RETURNS TABLE (table_index int4, row_count int8, payload bytea)
   AS 'MODULE_PATHNAME', 'tessera_clone_payloads' LANGUAGE C VOLATILE STRICT;
