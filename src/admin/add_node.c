@@ -100,7 +100,7 @@ check_membership(const char *name, const TesseraNodeFacts *here, const TesseraNo
 	if (there->cluster_id != NULL && strcmp(there->cluster_id, here->cluster_id) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("node \"%s\" cannot join: it takes itself for node \"%s\" of this cluster", name, there->node),
+				 errmsg("node \"%s\" cannot join: by its own catalog it is node \"%s\" of this cluster", name, there->node),
 				 errdetail("No node of this cluster is registered at that database: it was removed, or is a copy."),
 				 errhint("Use an empty database.")));
 	if (there->cluster_id != NULL)

@@ -58,7 +58,7 @@ guard_script(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("function %s of role \"%s\" is not run by a schema script", format_procedure(object), GetUserNameFromId(owner, true)),
 					 errdetail("It would run by the rights of a superuser."),
-					 errhint("Let a superuser own the function, or let the domain or cast that calls it go while the node is added.")));
+					 errhint("Let a superuser own the function, or drop the domain or cast that calls it until the node has joined.")));
 	}
 	if (previous_object_access)
 		previous_object_access(access, class, object, sub, arg);

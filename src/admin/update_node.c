@@ -51,7 +51,7 @@ check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, co
 	if (strcmp(there->cluster_id, cluster_id) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the database at the conninfo does not take itself for node \"%s\" of this cluster", node->name)));
+				 errmsg("the database at the conninfo is not node \"%s\" of this cluster", node->name)));
 }
 
 /* A server that takes itself for the node with a lower incarnation was replaced; one on another timeline is to become the node. */

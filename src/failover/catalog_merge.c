@@ -182,7 +182,7 @@ refuse(const char *message)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("the catalog does not fit to what the shards own: %s", message)));
+			 errmsg("the catalog does not match what the shards own: %s", message)));
 }
 
 /*

@@ -132,7 +132,7 @@ look(void)
 	if (standing == IS_NODE && tessera_placements_lost())
 	{
 		ereport(LOG,
-				(errmsg("placements of this node are older than its chunks: it finds out anew what it owns"),
+				(errmsg("placements of this node are older than its chunks: it asks the config node what it owns"),
 				 errhint("Was an older copy of its data directory put in its place?")));
 		standing = WAS_RESTORED;
 	}
@@ -305,7 +305,7 @@ tessera_recover_node(PG_FUNCTION_ARGS)
 	if (!request_attempt(&slots[tessera_my_slot()], PG_GETARG_BOOL(0), error, sizeof(error)))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("the worker \"migration recovery\" has not come to it in time"),
+				 errmsg("the worker \"migration recovery\" did not answer in time"),
 				 errhint("Look into the server's log, and try again.")));
 	if (error[0] != '\0')
 		ereport(ERROR,

@@ -151,7 +151,7 @@ check_limits(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("migration took longer than tessera.migration_timeout"),
-				 errdetail("It is the recipient who has waited so long.")));
+				 errdetail("The recipient has waited that long.")));
 }
 
 static void

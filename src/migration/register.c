@@ -95,7 +95,7 @@ find_table(Request *request, int64 term)
 	if (table == NULL || table->group < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
-				 errmsg("the table is not sharded by the config node")));
+				 errmsg("the table is not sharded according to the config node")));
 	lock_group(request, &tessera_routing_group(request->routing, table->group)->group_id);
 	/* under the lock nothing of the group changes: read again */
 	request->routing = tessera_routing();
