@@ -315,7 +315,8 @@ find_company(const TesseraShardable *shardable, const TesseraTable *table, Tesse
 		if (tables[i].group == table->group && tables[i].relid != table->relid)
 			tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, table->relid,
 							psprintf("table \"%s\" is colocated with another table", RelationGetRelationName(shardable->rel)),
-							psprintf("Table \"%s\" is in its table group, and would stay there.", get_rel_name(tables[i].relid) ? get_rel_name(tables[i].relid) : "?"),
+							psprintf("Table \"%s\" is in its table group, and would stay there.",
+									 get_rel_name(tables[i].relid) ? get_rel_name(tables[i].relid) : "?"),
 							"Only a table that is alone in its table group can join another one.", NULL);
 }
 
