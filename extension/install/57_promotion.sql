@@ -10,8 +10,8 @@ CREATE FUNCTION tessera.promotion_status(OUT timeline int4, OUT placements_known
     OUT incarnation int4, OUT replaced bool) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_promotion_status' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.promotion_status() IS
-  'does this node know, since its last promotion, what it owns, and, if it is the config node, that its catalog is right? last_error: what was in the way; replaced: another server was
-  promoted in the place of this one';
+  'does this node know, since its last promotion, what it owns, and, if it is the config node, that its catalog is right? last_error: what '
+  'was in the way; replaced: another server was promoted in the place of this one';
 
 -- The config node's side.
 
