@@ -53,7 +53,7 @@ check_registration(TesseraDonor *donor)
 	if (known.state == NULL || strcmp(known.state, "running") != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("migration %s is not running by the config node", tessera_donor_id(donor))));
+				 errmsg("migration %s is not running according to the config node", tessera_donor_id(donor))));
 	tessera_work_require_incarnation(donor->row->donor_incarnation);
 }
 
