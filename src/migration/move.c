@@ -29,6 +29,7 @@
 #include "catalog/change.h"
 #include "catalog/far_code.h"
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "control/calls.h"
 #include "migration/abandoned_migrations.h"
 #include "transfer/transfer.h"
@@ -82,7 +83,7 @@ holds_lock(Oid relid)
 
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
 	for (LOCKMODE mode = AccessShareLock; mode <= AccessExclusiveLock; mode++)
-		if (LockHeldByMe(&tag, mode))
+		if (tessera_lock_held(&tag, mode))
 			return true;
 	return false;
 }
@@ -431,7 +432,7 @@ warn_far_code(const Move *move)
 }
 
 /* Adds to the error what of the range has moved and what has not, and throws it on. */
-static void pg_attribute_noreturn()
+_Noreturn static void
 fail_part(ErrorData *error, const char *done, const char *from, const char *max, const char *shard)
 {
 	error->detail = psprintf("%s%sMoved to shard \"%s\": %s. Not moved: %s to %s, as far as it is not there.",
