@@ -41,8 +41,8 @@ typedef enum TesseraCommitPhase
 typedef struct TesseraConstraintMode TesseraConstraintMode;
 
 /*
- * The transaction at hand, as far as other nodes take part. participant.c has the one there is and hands it to the others, each of which changes its own part only; it
- * is empty when a transaction begins.
+ * The transaction at hand, as far as other nodes take part. participant.c has the one there is and hands it to the others, each of which changes its
+ * own part only; it is empty when a transaction begins.
  */
 typedef struct TesseraTransaction
 {
