@@ -10,7 +10,7 @@ FILE_LINES = 1200
 COLUMNS = 150
 WIDTH_FOLDERS = ("src", "bgworkers", "extension/install", "test")
 WIDTH_FILES = ("Makefile",)
-WIDTH_MADE = ("src/control/calls.c", "src/control/calls.h")  # at build
+WIDTH_MADE = ("src/control/calls.c", "src/control/calls.h", "src/common/build.h")  # at build
 WIDTH_SUFFIXES = {"test": (".pl", ".pm", ".py"), "": (".c", ".h", ".sql")}
 
 
