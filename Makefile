@@ -20,7 +20,8 @@ tree := $(if $(VPATH),$(VPATH),.)
 EXTENSION    = extension/tessera
 MODULE_big   = tessera
 TEST_SOURCES := $(patsubst $(tree)/%,%,$(sort $(wildcard $(tree)/src/test_support/*.c)))
-SOURCES     := $(sort src/control/calls.c $(filter-out $(TEST_SOURCES),$(patsubst $(tree)/%,%,$(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c))))
+SOURCES     := $(sort src/control/calls.c $(filter-out $(TEST_SOURCES), \
+	$(patsubst $(tree)/%,%,$(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c))))
 ifneq ($(TESTS_BUILD),)
 SOURCES     += $(TEST_SOURCES)
 endif

@@ -313,7 +313,7 @@ tessera_migration_fence(const pg_uuid_t *migration_id, const char *error)
 	outcome = read_outcome(migration_id, NULL, NULL);
 	if (outcome == NULL)
 		outcome = state;
-	/* with the reason: whoever sees the outcome sees why */
+	/* with the reason, which shows together with the outcome */
 	write_state(migration_id, outcome, strcmp(outcome, "aborted") == 0 ? error : NULL);
 	outcome = strcmp(outcome, "committed") == 0 ? "committed" : "aborted";
 	tessera_spi_end(&spi);
