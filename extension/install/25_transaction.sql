@@ -173,7 +173,8 @@ $$;
   LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
 -- the time in a form that any DateStyle and TimeZone reads alike
-AS $$ SELECT d.user_gid, to_char(d.decided AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', d.owner FROM tessera.transaction_decision d WHERE d.outcome = 'prepared' AND d.user_gid IS NOT NULL $$;
+AS $$ SELECT d.user_gid, to_char(d.decided AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', d.owner
+  FROM tessera.transaction_decision d WHERE d.outcome = 'prepared' AND d.user_gid IS NOT NULL $$;
 @comment prepared_transactions@
 
 CREATE FUNCTION tessera.list_prepared_transactions() RETURNS TABLE (gid text, prepared timestamptz, owner name)

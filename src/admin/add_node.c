@@ -332,7 +332,8 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 
 	(void) tessera_participant_unlisted(node_id, change->name, change->conninfo);
 	if (there->extension == NULL)
-		(void) tessera_participant_call(routing, node_id, true, psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
+		(void) tessera_participant_call(routing, node_id, true,
+										psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
 	tessera_call_run_script(tessera_writing(tessera_to_node(node_id)), script);
 	send_table(routing, node_id, "node", "t.node_id");
 	send_table(routing, node_id, "schema_placement", "t.schema_name");

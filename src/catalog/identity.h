@@ -39,8 +39,8 @@ extern bool tessera_backup_restored(const char *known);
 extern char *tessera_extension_version(void);
 
 /*
- * The newest protocol (common/protocol.h) that this database can speak: the library's, or the oldest one while the extension's SQL is of another version
- * than the library, between the start of a server with a new library and ALTER EXTENSION tessera UPDATE. In a transaction.
+ * The newest protocol (common/protocol.h) that this database can speak: the library's, or the oldest one while the extension's SQL is of another
+ * version than the library, between the start of a server with a new library and ALTER EXTENSION tessera UPDATE. In a transaction.
  */
 extern int	tessera_own_protocol(void);
 

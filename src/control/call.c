@@ -312,9 +312,12 @@ call_or_raise(const TesseraCallSpec *spec, const TesseraCallTarget *target, cons
 static bool
 is_tolerated(const ErrorData *error, TesseraCallTolerance tolerance)
 {
-	if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN || (error->sqlerrcode == ERRCODE_QUERY_CANCELED && tolerance != TESSERA_TOLERATE_ALL))
+	if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
 		return false;
-	return tolerance == TESSERA_TOLERATE_ALL || tolerance == TESSERA_TOLERATE_ERRORS || ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION;
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && tolerance != TESSERA_TOLERATE_ALL)
+		return false;
+	return tolerance == TESSERA_TOLERATE_ALL || tolerance == TESSERA_TOLERATE_ERRORS ||
+		ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION;
 }
 
 /* In a subtransaction, or the short transaction of the call itself. */

@@ -159,7 +159,8 @@ shards_accept(TesseraRoute *route, TesseraRunRequest *request)
 			continue;
 		envelope.nversions = tessera_told_versions(copy->routing, copy->table, copy->streams[i].node_id, versions);
 		connections[i] = tessera_participant(copy->routing, copy->streams[i].node_id, &envelope);
-		commands[i].sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_COPY_CHECK], tessera_connection_protocol(connections[i]), &commands[i].nparams);
+		commands[i].sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_COPY_CHECK], tessera_connection_protocol(connections[i]),
+											&commands[i].nparams);
 		commands[i].values = values;
 		commands[i].prepare = true;
 		commands[i].handler = keep_answer;

@@ -1,5 +1,6 @@
-# Nodes of two neighbouring versions of the extension work together while a cluster is upgraded node by node: a second build of this tree, of a higher version and protocol, whose table
-# of calls between nodes has one call more and one argument more. It is installed beside the first, and nodes are restarted with it one after the other.
+# Nodes of two neighbouring versions of the extension work together while a cluster is upgraded node by node: a second build of this tree, of a
+# higher version and protocol, whose table of calls between nodes has one call more and one argument more. It is installed beside the first, and nodes
+# are restarted with it one after the other.
 use strict;
 use warnings;
 
@@ -69,7 +70,8 @@ $script .= "GRANT EXECUTE ON FUNCTION tessera_internal.newest(), tessera_interna
 my ($bindir, $pkglibdir, $sharedir) = map { output_of("pg_config --$_") } 'bindir', 'pkglibdir', 'sharedir';
 my ($lib, $share) = ("$work/pg/usr/lib/postgresql/15", "$work/pg/usr/share/postgresql/15");
 make_path("$lib/lib", "$share/extension");
-run_or_die("cp -a $bindir $lib/bin && ln -s $pkglibdir/* $lib/lib && ln -s $sharedir/* $share 2>/dev/null; rm -rf $share/extension; mkdir $share/extension && ln -s $sharedir/extension/* $share/extension");
+run_or_die("cp -a $bindir $lib/bin && ln -s $pkglibdir/* $lib/lib");
+run_or_die("ln -s $sharedir/* $share; rm -f $share/extension/extension; ln -s $sharedir/extension/* $share/extension");
 unlink glob("$share/extension/tessera*"), "$lib/lib/tessera.so";
 run_or_die("cp $raised/tessera.so $lib/lib && cp $raised/extension/tessera.control $raised/extension/tessera--$version.sql $share/extension");
 edit("$share/extension/tessera.control", qr/default_version = '[^']*'/, "default_version = '$version'");
