@@ -30,7 +30,7 @@ extern bool tessera_injection_armed_skip(const char *name);
 /* From _PG_init: setting and shared memory. */
 extern void tessera_injection_init(void);
 
-/* Is this a server under test? For checks that a release does without. */
+/* True on a server under test. For checks that a release does without. */
 #define tessera_under_test() tessera_injection_points
 
 #define tessera_injection(name) \

@@ -65,7 +65,7 @@ tessera_proc_number(PGPROC *proc)
 #endif
 }
 
-/* Does the virtual id name a prepared transaction from before a restart? Its localTransactionId is the xid then. */
+/* True if the virtual id names a prepared transaction from before a restart. Its localTransactionId is the xid then. */
 static inline bool
 tessera_vxid_is_recovered(VirtualTransactionId id)
 {
@@ -88,7 +88,7 @@ tessera_is_background_worker(void)
 /* In exactly this mode. */
 extern bool tessera_lock_held(const LOCKTAG *tag, LOCKMODE mode);
 
-/* Has bytes of the client's been read from the socket that nobody has taken yet? */
+/* True if bytes of the client have been read from the socket that are not consumed yet. */
 extern bool tessera_client_bytes_buffered(void);
 
 /*
@@ -112,7 +112,7 @@ typedef RTEPermissionInfo TesseraPermissions;
 typedef RangeTblEntry TesseraPermissions;
 #endif
 
-/* Does the entry have any? A relation does; from 16 on also the subquery of a view, which is checked itself (on 15 by an entry "old" inside). */
+/* True if the entry has any. A relation has; from 16 on also the subquery of a view, which is checked itself (on 15 by an entry "old" inside). */
 static inline bool
 tessera_is_checked(const RangeTblEntry *rte)
 {
@@ -149,7 +149,7 @@ extern void tessera_set_query_permissions(Query *query, List *list);
 /* Range table of a plan that core has not made, with the permissions moved to it. */
 extern void tessera_set_plan_relations(PlannedStmt *plan, List *rtable, List *permissions);
 
-/* Is any relation of the plan checked as another than the current user? */
+/* True if any relation of the plan is checked as another role than the current user. */
 extern bool tessera_plan_checks_as_user(const PlannedStmt *plan);
 
 /* Of a relation that was just added to a ParseState. */
@@ -169,13 +169,13 @@ extern void tessera_parse_type(const char *text, Oid *type, int32 *typmod);
 /* An implicit cast by a function. */
 extern ObjectAddress tessera_create_cast(Oid source, Oid target, Oid function);
 
-/* Does the collation compare bytes? */
+/* True if the collation compares bytes. */
 extern bool tessera_collation_is_c(Oid collation);
 
 /* Oid of the primary key's index if it is not deferrable, else InvalidOid. */
 extern Oid	tessera_primary_key(Relation rel);
 
-/* Is it one of the functions random()? 17 has several. */
+/* True if it is one of the functions random(); 17 has several. */
 extern bool tessera_is_random(Oid function);
 
 /* SQL: ICU's locale of the row d of pg_database, on a node of any version: the column was renamed in 17. */
@@ -197,7 +197,7 @@ extern void tessera_settings_done(struct config_generic **settings);
 /* A condition that core did not see in the query, on one relation. */
 extern RestrictInfo *tessera_make_restriction(PlannerInfo *root, Expr *clause, Relids relids);
 
-/* Were the storage or the relation itself made in this transaction? */
+/* True if the storage or the relation itself was made in this transaction. */
 extern bool tessera_made_here(Relation rel);
 
 /* An executor state with this one relation, which is written without a plan; permissions as by tessera_add_permissions. */

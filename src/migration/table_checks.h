@@ -19,8 +19,8 @@ extern char *tessera_describe_tables(const char *request);
 extern bool tessera_tables_known(const char *request);
 
 /*
- * Has the group the same tables in this node's catalog as on the config node when the migration was registered? Not until a transaction in which a
- * table has joined the group is over here, too. A request of an older version does not say: true.
+ * True if the group has the same tables in this node's catalog as on the config node when the migration was registered. False until a transaction in
+ * which a table has joined the group is over here, too. A request of an older version does not say: true.
  */
 extern bool tessera_members_known(const char *request);
 
