@@ -6,7 +6,7 @@
  * The other side is a SQL function in schema tessera_internal, whose head is made of the same definition.
  *
  * How a call reaches its node depends on its lane. The lanes are given by transaction/, which keeps the connections (tessera_call_lanes). In front of
- * every call on the control lane goes the envelope: which term of the config node the caller has seen, and which incarnation of the node it means.
+ * every call on the control lane goes the envelope: which term of the config node the caller has seen.
  *
  * Versions: two nodes speak the lower one of their protocols (common/protocol.h). An argument or a column of the answer that the other node's
  * protocol does not have is left out; a call that it does not have is refused here with 55000.

@@ -64,7 +64,6 @@ PG_FUNCTION_INFO_V1(tessera_internal_tell);
 PG_FUNCTION_INFO_V1(tessera_internal_set_statement);
 
 static bool is_internal = false;
-static int32 served_incarnation = 0;	/* of this server when it was last looked at */
 static int64 envelope_term = 0;	/* of the last call's envelope */
 static int	effective_security = 0; /* flags that go with the effective user */
 static int	nesting = 0;
@@ -334,7 +333,6 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 		set_session_defaults();
 		is_internal = true;
 		tessera_origin_set(PG_GETARG_INT32(4), PG_GETARG_INT32(5));
-		served_incarnation = identity.incarnation;
 	}
 	{
 		Datum		numbers[2] = {Int32GetDatum(answer), Int32GetDatum(Min(protocol, tessera_own_protocol()))};
@@ -343,29 +341,12 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 	}
 }
 
-/*
- * envelope(term int8, incarnation int4): stands in front of a call of the control lane. A server that was replaced since the connection was opened
- * refuses, and a config node of a lower term than the caller has seen does.
- */
+/* envelope(term int8): stands in front of a call of the control lane. A config node of a lower term than the caller has seen refuses the call. */
 Datum
 tessera_internal_envelope(PG_FUNCTION_ARGS)
 {
-	int32		expected = PG_GETARG_INT32(1);
-
 	tessera_internal_require(fcinfo);
 	envelope_term = PG_GETARG_INT64(0);
-	if (expected > served_incarnation)
-	{
-		TesseraIdentity identity;
-
-		/* only refused: the caller says hello next, which looks into it */
-		if (!tessera_identity_read(&identity) || expected > identity.incarnation)
-			ereport(ERROR,
-					(errcode(ERRCODE_TESSERA_FENCED),
-					 errmsg("the caller takes this node for a newer server, of incarnation %d", expected),
-					 errhint("If another server was promoted in the place of this one, stop this one.")));
-		served_incarnation = identity.incarnation;
-	}
 	PG_RETURN_VOID();
 }
 

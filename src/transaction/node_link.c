@@ -3,8 +3,8 @@
  *	  Connections to nodes, and what runs on them: the hello that opens one, whether the server at the other end is the node, the control lane and the
  *	  transaction's lane of calls (control/call.h).
  *
- * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen, and the
- * incarnation that it takes the node's server for. A server that is another one refuses the call before it runs.
+ * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen. Whether the server is
+ * the node is settled by hello when the connection is opened, and compared with the registry each time the connection is used.
  *
  * Memory: the extension's version is kept until a hello fails.
  */
@@ -219,29 +219,13 @@ open_control(const TesseraRouting *routing, int32 node_id)
 	return connection;
 }
 
-/* In front of a call: which config term this node has seen, and which server it means. */
-static void
-queue_envelope(TesseraConnection *connection, const TesseraRouting *routing, int32 node_id)
-{
-	const TesseraNode *node = tessera_routing_node(routing, node_id);
-
-	if (node != NULL)
-		tessera_queue_envelope(connection, routing->promised_term, node->incarnation);
-}
-
-PGresult *
-tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
-{
-	return tessera_control_call_within(routing, node_id, sql, nparams, values, 0);
-}
-
 static PGresult *
-run_call(TesseraConnection *connection, const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *spec, const char *const *values)
+run_call(TesseraConnection *connection, const TesseraRouting *routing, const TesseraCallSpec *spec, const char *const *values)
 {
 	int			nparams;
 	const char *text = tessera_call_text(spec, tessera_connection_protocol(connection), &nparams);
 
-	queue_envelope(connection, routing, node_id);
+	tessera_queue_envelope(connection, routing->promised_term);
 	return tessera_connection_run(connection, text, nparams, values);
 }
 
@@ -259,7 +243,7 @@ run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *
 	{
 		connection = open_control(routing, node_id);
 		if (spec != NULL)
-			result = run_call(connection, routing, node_id, spec, values);
+			result = run_call(connection, routing, spec, values);
 		else
 			result = tessera_connection_run(connection, sql, nparams, values);
 	}
