@@ -319,7 +319,7 @@ line(char *first, const char *next)
 }
 
 /* Says in the error how things stand, and throws it on; busy: after a time in which it was always so. */
-static void pg_attribute_noreturn()
+_Noreturn static void
 stop(const Colocation *c, ErrorData *error, bool busy)
 {
 	if (busy)
