@@ -47,6 +47,12 @@ number(int64 value)
 	return psprintf(INT64_FORMAT, value);
 }
 
+static const char *
+result_text(bool committed)
+{
+	return tessera_migration_result_text(committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED);
+}
+
 char *
 tessera_settle_error(const char *sqlstate, const char *message, const char *detail)
 {
@@ -62,7 +68,7 @@ fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcom
 	const char *values[] = {tessera_work_uuid(migration_id), known->error, tessera_work_term()};
 	char	  **columns = tessera_work_call_within(0, "SELECT tessera.internal_fence_migration($1::uuid, $2, $3::int8)", 3, values, GATE_CALL_MS);
 
-	outcome->committed = columns != NULL && columns[0] != NULL && strcmp(columns[0], "committed") == 0;
+	outcome->committed = columns != NULL && tessera_migration_result_of(columns[0]) == TESSERA_RESULT_COMMITTED;
 	if (!outcome->committed)
 		return;
 	columns = tessera_work_call(0, "SELECT donor_major, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
@@ -79,7 +85,7 @@ static void
 tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazily)
 {
 	const char *values[] = {
-		tessera_work_uuid(&row->migration_id), outcome->committed ? "committed" : "aborted", number(outcome->recipient_major), number(outcome->term),
+		tessera_work_uuid(&row->migration_id), result_text(outcome->committed), number(outcome->recipient_major), number(outcome->term),
 		lazily ? "true" : "false"
 	};
 
@@ -105,7 +111,7 @@ report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committe
 static bool
 acknowledge(const TesseraMigrationRow *row, bool committed)
 {
-	const char *values[] = {tessera_work_uuid(&row->migration_id), committed ? "committed" : "aborted"};
+	const char *values[] = {tessera_work_uuid(&row->migration_id), result_text(committed)};
 	char	  **columns = tessera_work_call(0, "SELECT tessera.internal_acknowledge_migration($1::uuid, $2)", 2, values);
 
 	return columns == NULL || columns[0] == NULL || columns[0][0] == 't';
@@ -170,9 +176,9 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 {
 	MemoryContext caller = CurrentMemoryContext;
 
-	if (row->decision == NULL && outcome->acknowledged)
+	if (row->decision == TESSERA_RESULT_NONE && outcome->acknowledged)
 		release_late(row);
-	else if (row->decision == NULL)
+	else if (row->decision == TESSERA_RESULT_NONE)
 	{
 		tessera_slot_enter(TESSERA_RELEASING);
 		tessera_injection("donor_carrying_out");
@@ -215,7 +221,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 {
 	Outcome		outcome = {0};
 
-	if (row->decision == NULL)
+	if (row->decision == TESSERA_RESULT_NONE)
 	{
 		tessera_work_begin();
 		tessera_place_restore(row);
@@ -234,10 +240,10 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 }
 
 static void
-forget(const pg_uuid_t *migration_id)
+forget(const pg_uuid_t *migration_id, bool committed)
 {
 	tessera_work_begin();
-	tessera_migration_row_delete(TESSERA_DONOR, migration_id);
+	tessera_migration_row_delete(TESSERA_DONOR, migration_id, committed ? TESSERA_DONE : TESSERA_ABORTED);
 	tessera_work_commit();
 }
 
@@ -257,7 +263,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	if (row == NULL)
 		return TESSERA_RESULT_NONE;
 
-	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
+	if (row->decision == TESSERA_RESULT_ABORTED)
 		outcome.committed = false;
 	else if (known->decided && known->term >= pg_strtoint64(tessera_work_term()))
 	{
@@ -266,15 +272,15 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		outcome.recipient_major = known->recipient_major;
 		outcome.term = known->term;
 	}
-	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED || older_copy)
+	else if (row->decision != TESSERA_RESULT_NONE || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED || older_copy)
 		fence(migration_id, known, &outcome);
 
-	if (row->decision != NULL && strcmp(row->decision, "committed") == 0 && !outcome.committed)
+	if (row->decision == TESSERA_RESULT_COMMITTED && !outcome.committed)
 		take_back(row);
 	if (outcome.committed && row->state == TESSERA_REGISTERED && !older_copy)
 	{
 		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
-		forget(migration_id);
+		forget(migration_id, true);
 		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
 		return TESSERA_RESULT_COMMITTED;
 	}
@@ -304,7 +310,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		outcome.committed = false;
 	}
 	tessera_injection("donor_acknowledged");
-	forget(migration_id);
+	forget(migration_id, outcome.committed);
 	tessera_injection("donor_forgotten");
 	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
@@ -332,9 +338,9 @@ tessera_follow_outcome(const pg_uuid_t *migration_id)
 	char	  **columns = tessera_work_call(0, "SELECT state, recipient_major, term FROM tessera.internal_migration_state($1::uuid)", 1, values);
 	bool		committed;
 
-	if (columns == NULL || columns[0] == NULL || strcmp(columns[0], "running") == 0)
+	if (columns == NULL || tessera_migration_result_of(columns[0]) == TESSERA_RESULT_NONE)
 		return false;
-	committed = strcmp(columns[0], "committed") == 0;
+	committed = tessera_migration_result_of(columns[0]) == TESSERA_RESULT_COMMITTED;
 	if (committed && columns[1] == NULL)
 		return false;
 	tessera_work_begin();
