@@ -50,3 +50,9 @@ REVOKE ALL ON FUNCTION tessera.moving_range(uuid, tessera.bound, tessera.bound),
   tessera.delete_range_rows(regclass, text[], tessera.bound, tessera.bound, bool, int8),
   tessera.capture_start(name, regclass[], text[], tessera.bound, tessera.bound, bool, int4), tessera.capture_next(pg_lsn, int8),
   tessera.capture_stop(), tessera.capture_drop_slot(name) FROM PUBLIC;
+
+CREATE FUNCTION tessera.migration_transitions(OUT side text, OUT from_state text, OUT to_state text, OUT kept_in text, OUT who text, OUT durable text,
+    OUT comment text) RETURNS SETOF record
+  AS 'MODULE_PATHNAME', 'tessera_migration_transitions' LANGUAGE C IMMUTABLE;
+COMMENT ON FUNCTION tessera.migration_transitions() IS
+  'states of a migration on donor, recipient and config node: each transition, where the state is kept, who makes it, and what is durable before it';
