@@ -8,14 +8,14 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "portability/instr_time.h"
-#include "transport/exchange.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
+
+#include "common/subtransaction.h"
+#include "transport/exchange.h"
 
 #define ADDRESS "127.0.0.1"
 #define ANY_PORT (TesseraPorts) {0, 0}
@@ -182,13 +182,13 @@ check_stream(StringInfo lines, Pair *pair)
 }
 
 static void
-receive_until_it_fails(TesseraExchange *exchange)
+receive_until_it_fails(void *exchange)
 {
 	(void) receive_in_time(exchange, "", 0);
 }
 
 static void
-send_until_it_fails(TesseraExchange *exchange)
+send_until_it_fails(void *exchange)
 {
 	instr_time	start;
 
@@ -201,44 +201,20 @@ send_until_it_fails(TesseraExchange *exchange)
 }
 
 /*
- * True if the attempt raises 08006 in time. In a subtransaction, so that the error ends there; any other error goes on.
+ * True if the attempt raises 08006 in time; any other error goes on.
  */
 static bool
-raises_lost(void (*attempt) (TesseraExchange *), TesseraExchange *exchange)
+raises_lost(void (*attempt) (void *exchange), TesseraExchange *exchange)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool raised = false;
+	ErrorData  *error = tessera_try(attempt, exchange);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		attempt(exchange);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		/* Also before another error goes on: it would else leave the session in a failed transaction. */
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode != ERRCODE_CONNECTION_FAILURE)
-			ReThrowError(error);
-		raised = true;
-		ereport(DEBUG1,
-				(errmsg_internal("exchange: %s: %s", error->message, error->detail ? error->detail : "no detail")));
-		FreeErrorData(error);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return raised;
+	if (error == NULL)
+		return false;
+	if (error->sqlerrcode != ERRCODE_CONNECTION_FAILURE)
+		ReThrowError(error);
+	ereport(DEBUG1,
+			(errmsg_internal("exchange: %s: %s", error->message, error->detail ? error->detail : "no detail")));
+	return true;
 }
 
 /*

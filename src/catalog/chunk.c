@@ -475,9 +475,3 @@ tessera_bound_type(void)
 				 errmsg("type \"%s\" does not exist", "tessera.bound")));
 	return type;
 }
-
-char *
-tessera_uuid_text(const pg_uuid_t *uuid)
-{
-	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
-}

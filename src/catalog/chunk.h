@@ -14,6 +14,7 @@
 
 #include "catalog/bound.h"
 #include "catalog/key.h"
+#include "common/text.h"
 
 typedef struct TesseraGroupRow
 {
@@ -110,8 +111,5 @@ extern void tessera_changelog_add(const char *what, const char *object, const ch
 
 /* OID of type tessera.bound. ERROR 42704 if it is not there. */
 extern Oid	tessera_bound_type(void);
-
-/* Text of a uuid, palloc'd. */
-extern char *tessera_uuid_text(const pg_uuid_t *uuid);
 
 #endif							/* TESSERA_CHUNK_H */

@@ -40,6 +40,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/errors.h"
+#include "common/subtransaction.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "transaction/participant.h"
@@ -210,35 +211,35 @@ ask_for_clients_name(const TesseraRouting *routing, const char *part)
 															"NULL", 1, values);
 }
 
+typedef struct Description
+{
+	const TesseraRouting *routing;
+	const Holder *holder;
+	char	   *answer;
+} Description;
+
+static void
+ask_for_holder(void *arg)
+{
+	Description *description = arg;
+	const Holder *holder = description->holder;
+
+	if (holder->pid != 0)
+		description->answer = ask_for_session(description->routing, holder->client);
+	else if (is_clients_gid(holder->gid))
+		description->answer = ask_for_clients_name(description->routing, holder->gid);
+}
+
 /* Who a holder is: the session, or the client's name of a prepared transaction; NULL if that cannot be had. */
 static char *
 describe_holder(const TesseraRouting *routing, const Holder *holder)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	Description description = {routing, holder, NULL};
 	TimestampTz limit = tessera_connections_limit(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), DESCRIBE_MS));
-	char	   *volatile answer = NULL;
+	ErrorData  *error = tessera_try(ask_for_holder, &description);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		answer = holder->pid != 0 ? ask_for_session(routing, holder->client) : is_clients_gid(holder->gid) ?
-			ask_for_clients_name(routing, holder->gid) : NULL;
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		answer = NULL;
-	}
-	PG_END_TRY();
 	(void) tessera_connections_limit(limit);
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return answer;
+	return error == NULL ? description.answer : NULL;
 }
 
 static const char *
@@ -365,32 +366,14 @@ patience_left(const Attempts *attempts)
 static ErrorData *
 try_once(void (*attempt) (void *arg), void *arg)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
 	char		timeout[16];
 	int			level = NewGUCNestLevel();
-	ErrorData  *volatile error = NULL;
+	ErrorData  *error;
 
 	snprintf(timeout, sizeof(timeout), "%d", Max(1, Min(patience_left(current), Max(LEAST_RUN_MS, current->table_ms))));
 	tessera_ddl_set_here("lock_timeout", timeout);
 	current->failure.node_id = 0;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		attempt(arg);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	error = tessera_try(attempt, arg);
 	AtEOXact_GUC(true, level);
 	return error;
 }

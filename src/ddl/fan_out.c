@@ -37,6 +37,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi.h"
+#include "common/text.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
@@ -108,7 +109,7 @@ uuid_array(List *uuids)
 
 	initStringInfo(&text);
 	foreach(cell, uuids)
-		appendStringInfo(&text, "%s%s", text.len ? "," : "", DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(lfirst(cell)))));
+		appendStringInfo(&text, "%s%s", text.len ? "," : "", tessera_uuid_text(lfirst(cell)));
 	return psprintf("{%s}", text.data);
 }
 
@@ -376,7 +377,7 @@ send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char
 	TesseraCommand *commands = palloc0(sizeof(TesseraCommand) * 2);
 	const char **values = palloc(sizeof(char *) * 4);
 
-	values[0] = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&f->seed)));
+	values[0] = tessera_uuid_text(&f->seed);
 	values[1] = psprintf("%d", f->home_found);
 	values[2] = psprintf(INT64_FORMAT, f->at);
 	values[3] = psprintf("%d", tessera_ddl_attempt_timeout());

@@ -34,6 +34,7 @@
 #include "utils/varlena.h"
 
 #include "common/spi.h"
+#include "common/subtransaction.h"
 #include "ddl/attempts.h"
 #include "session/internal.h"
 #include "session/origin.h"
@@ -46,44 +47,34 @@ PG_FUNCTION_INFO_V1(tessera_internal_ddl_lock_tables);
 
 /* ---- one lock ---- */
 
+typedef struct Wanted
+{
+	const LOCKTAG *tag;
+	LOCKMODE	mode;
+} Wanted;
+
+static void
+acquire(void *arg)
+{
+	Wanted	   *wanted = arg;
+
+	(void) LockAcquire(wanted->tag, wanted->mode, false, false);
+}
+
 /* Waits in the lock's queue. */
 static bool
 wait_for_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	Wanted		wanted = {tag, mode};
 	int			saved = LockTimeout;
-	volatile bool locked = false;
+	ErrorData  *error;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		LockTimeout = timeout_ms;
-		(void) LockAcquire(tag, mode, false, false);
-		LockTimeout = saved;
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		locked = true;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		LockTimeout = saved;
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-			ReThrowError(error);
-		FreeErrorData(error);
-	}
-	PG_END_TRY();
-	return locked;
+	LockTimeout = timeout_ms;
+	error = tessera_try(acquire, &wanted);
+	LockTimeout = saved;
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error == NULL;
 }
 
 static char *

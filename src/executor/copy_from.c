@@ -34,6 +34,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/text.h"
 #include "common/wire.h"
 #include "executor/copy.h"
 #include "executor/route_loop.h"
@@ -159,7 +160,7 @@ shards_accept(TesseraRoute *route, TesseraRunRequest *request)
 
 	values[0] = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel));
 	if (copy->group)
-		values[1] = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&copy->group->group_id)));
+		values[1] = tessera_uuid_text(&copy->group->group_id);
 	for (int i = 0; i < copy->nstreams; i++)
 	{
 		TesseraToldVersion version;

@@ -24,6 +24,7 @@
 #include "catalog/change.h"
 #include "common/errors.h"
 #include "common/spi.h"
+#include "common/text.h"
 #include "routing/image.h"
 #include "routing/refresh.h"
 
@@ -50,12 +51,6 @@ remember(List **ids, const pg_uuid_t *id, MemoryContext context)
 	MemoryContextSwitchTo(caller);
 }
 
-static char *
-uuid_text(const pg_uuid_t *uuid)
-{
-	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
-}
-
 char *
 tessera_refresh_known(TesseraRefresh *refresh)
 {
@@ -65,7 +60,8 @@ tessera_refresh_known(TesseraRefresh *refresh)
 	bool		first = true;
 
 	initStringInfo(&known);
-	appendStringInfo(&known, "{\"cluster_id\": \"%s\", \"term\": " INT64_FORMAT ", \"groups\": {", uuid_text(&routing->cluster_id), routing->term);
+	appendStringInfo(&known, "{\"cluster_id\": \"%s\", \"term\": " INT64_FORMAT ", \"groups\": {", tessera_uuid_text(&routing->cluster_id),
+					 routing->term);
 	for (int i = 0; i < routing->ngroups; i++)
 	{
 		const TesseraGroup *group = tessera_routing_group(routing, i);
@@ -74,8 +70,8 @@ tessera_refresh_known(TesseraRefresh *refresh)
 		/* S10: what cannot be patched is fetched whole */
 		if (map == NULL || !map->sound || is_listed(refresh->distrusted, &group->group_id))
 			continue;
-		appendStringInfo(&known, "%s\"%s\": [\"%s\", " INT64_FORMAT ", " INT64_FORMAT "]", first ? "" : ", ", uuid_text(&group->group_id),
-						 uuid_text(&group->epoch), group->group_major, group->group_minor);
+		appendStringInfo(&known, "%s\"%s\": [\"%s\", " INT64_FORMAT ", " INT64_FORMAT "]", first ? "" : ", ", tessera_uuid_text(&group->group_id),
+						 tessera_uuid_text(&group->epoch), group->group_major, group->group_minor);
 		first = false;
 	}
 	appendStringInfoString(&known, "}, \"digests\": ");

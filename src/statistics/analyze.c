@@ -35,6 +35,7 @@
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 
+#include "common/text.h"
 #include "session/internal.h"
 #include "statistics/collect.h"
 #include "statistics/table_statistics.h"
@@ -210,19 +211,13 @@ shards_of(const TesseraRouting *routing, const TesseraTable *table)
 	return nodes;
 }
 
-static char *
-id_text(const pg_uuid_t *id)
-{
-	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)));
-}
-
 /* Two ANALYZE of one table wait for each other at its first shard; on this node the lock guards the rows as well. */
 static void
 lock_statistics(const TesseraRouting *routing, const TesseraTable *table, int32 first)
 {
 	if (first != routing->self)
 	{
-		const char *values[1] = {id_text(&table->table_id)};
+		const char *values[1] = {tessera_uuid_text(&table->table_id)};
 
 		(void) tessera_participant_call(routing, first, true, "SELECT tessera_internal.lock_statistics($1)", 1, values);
 	}
@@ -236,7 +231,7 @@ send(const TesseraRouting *routing, const TesseraTable *table, const char *text,
 	TesseraEnvelope envelope = {.write = true};
 	const char **values = palloc(sizeof(char *));
 
-	values[0] = id_text(&table->table_id);
+	values[0] = tessera_uuid_text(&table->table_id);
 	answer->analyze.sql = text;
 	answer->collect.sql = collect;
 	answer->collect.nparams = 1;

@@ -26,6 +26,7 @@
 
 #include "common/shmem.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "common/worker.h"
 #include "session/internal.h"
 #include "statistics/collect.h"
@@ -141,12 +142,6 @@ own_changes(MemoryContext context)
 	return changed;
 }
 
-static const char *
-uuid_text(const pg_uuid_t *id)
-{
-	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)));
-}
-
 static void
 collect_one(const Candidate *candidate, MemoryContext context)
 {
@@ -182,7 +177,7 @@ try_to_collect(const Candidate *candidate, MemoryContext context)
 		MemoryContextSwitchTo(context);
 		ereport(LOG,
 				(errcode(error->sqlerrcode),
-				 errmsg("statistics of table %s cannot be collected for now: %s", uuid_text(&candidate->table_id), error->message)));
+				 errmsg("statistics of table %s cannot be collected for now: %s", tessera_uuid_text(&candidate->table_id), error->message)));
 	}
 	PG_END_TRY();
 }
@@ -206,7 +201,7 @@ collect_own(MemoryContext context)
 static const char *
 stamp_at(PGresult *result, const pg_uuid_t *id)
 {
-	const char *text = uuid_text(id);
+	const char *text = tessera_uuid_text(id);
 
 	for (int i = 0; i < PQntuples(result); i++)
 		if (strcmp(PQgetvalue(result, i, 0), text) == 0)
@@ -274,7 +269,7 @@ fetch_batch(int32 node_id, List *wanted, int first, MemoryContext context)
 	MemoryContextSwitchTo(context);
 	initStringInfo(&ids);
 	for (int i = first; i < list_length(wanted) && i < first + BATCH; i++)
-		appendStringInfo(&ids, "%s%s", i > first ? "," : "{", uuid_text(&((Candidate *) list_nth(wanted, i))->table_id));
+		appendStringInfo(&ids, "%s%s", i > first ? "," : "{", tessera_uuid_text(&((Candidate *) list_nth(wanted, i))->table_id));
 	appendStringInfoChar(&ids, '}');
 	values[0] = psprintf("%d", node_id);
 	values[1] = ids.data;

@@ -36,6 +36,7 @@
 #include "common/process_exit.h"
 #include "common/injection.h"
 #include "common/shmem.h"
+#include "common/text.h"
 #include "common/worker.h"
 #include "control/calls.h"
 #include "transaction/notify.h"
@@ -406,19 +407,6 @@ go_on_connecting(Link *link)
 	}
 }
 
-static void
-append_element(StringInfo array, const char *value)
-{
-	appendStringInfoString(array, array->len > 1 ? ",\"" : "\"");
-	for (; *value; value++)
-	{
-		if (*value == '"' || *value == '\\')
-			appendStringInfoChar(array, '\\');
-		appendStringInfoChar(array, *value);
-	}
-	appendStringInfoChar(array, '"');
-}
-
 static bool
 is_in_batch(Link *link, const Message *message, int n)
 {
@@ -455,8 +443,8 @@ send_batch(Link *link)
 
 		if (n == BATCH || is_in_batch(link, message, n))
 			break;
-		append_element(&channels, message->channel);
-		append_element(&payloads, message->payload);
+		tessera_append_array_element(&channels, message->channel);
+		tessera_append_array_element(&payloads, message->payload);
 		n++;
 	}
 	appendStringInfoChar(&channels, '}');

@@ -40,6 +40,7 @@
 
 #include "common/injection.h"
 #include "common/spi.h"
+#include "common/subtransaction.h"
 #include "session/internal.h"
 #include "transaction/participant.h"
 #include "transaction/prepared.h"
@@ -50,6 +51,25 @@ PG_FUNCTION_INFO_V1(tessera_list_prepared_transactions);
 /* How long one node is waited for when it is asked what it knows, in ms. */
 #define EVIDENCE_TIMEOUT 5000
 
+typedef struct Call
+{
+	const TesseraRouting *routing;
+	int32		node_id;
+	const char *sql;
+	int			nparams;
+	const char *const *values;
+	int			timeout_ms;
+	PGresult   *result;
+} Call;
+
+static void
+run_call(void *arg)
+{
+	Call	   *call = arg;
+
+	call->result = tessera_control_call_within(call->routing, call->node_id, call->sql, call->nparams, call->values, call->timeout_ms);
+}
+
 /*
  * A call that is bounded by tessera.commit_timeout; NULL and the error (palloc'd) if it fails. A request to cancel is thrown on, unless keep_cancel.
  */
@@ -57,32 +77,12 @@ static PGresult *
 try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool keep_cancel,
 		 ErrorData **error)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	PGresult   *volatile result = NULL;
+	Call		call = {routing, node_id, sql, nparams, values, timeout_ms, NULL};
 
-	*error = NULL;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		result = tessera_control_call_within(routing, node_id, sql, nparams, values, timeout_ms);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		*error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		result = NULL;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	*error = tessera_try(run_call, &call);
 	if (*error != NULL && !keep_cancel && (*error)->sqlerrcode == ERRCODE_QUERY_CANCELED)
 		ReThrowError(*error);
-	return result;
+	return *error == NULL ? call.result : NULL;
 }
 
 static int32
@@ -111,41 +111,38 @@ tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const c
 									   timeout);
 }
 
+typedef struct Ending
+{
+	const TesseraRouting *routing;
+	int32		node_id;
+	const char *gid;
+	bool		commit;
+	int32		timeline;
+} Ending;
+
+static void
+carry_out(void *arg)
+{
+	Ending	   *ending = arg;
+
+	tessera_prepared_carry_out(ending->routing, ending->node_id, ending->gid, ending->commit, ending->timeline);
+}
+
 /* The same; an error becomes a WARNING: the node's resolver finishes it. */
 static void
 try_to_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	Ending		ending = {routing, node_id, gid, commit, timeline};
 	const TesseraNode *node = tessera_routing_node(routing, node_id);
+	ErrorData  *error = tessera_try(carry_out, &ending);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		tessera_prepared_carry_out(routing, node_id, gid, commit, timeline);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		if (error->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)	/* another session has finished it */
-			ereport(WARNING,
-					(errcode(ERRCODE_CONNECTION_FAILURE),
-					 errmsg("the transaction is %s, but node \"%s\" has not confirmed it yet", commit ? "committed" : "rolled back",
-							node ? NameStr(node->name) : "unknown"),
-					 errdetail("Prepared transaction %s_%d stays there: %s", gid, node_id, error->message),
-					 errhint("It is finished by the resolver of that node, as soon as it can be; until then its rows are as before, and locked.")));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	if (error != NULL && error->sqlerrcode != ERRCODE_UNDEFINED_OBJECT)	/* another session has finished it */
+		ereport(WARNING,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("the transaction is %s, but node \"%s\" has not confirmed it yet", commit ? "committed" : "rolled back",
+						node ? NameStr(node->name) : "unknown"),
+				 errdetail("Prepared transaction %s_%d stays there: %s", gid, node_id, error->message),
+				 errhint("It is finished by the resolver of that node, as soon as it can be; until then its rows are as before, and locked.")));
 }
 
 const char *

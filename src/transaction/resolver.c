@@ -26,6 +26,7 @@
 
 #include "catalog/decision.h"
 #include "common/spi.h"
+#include "common/subtransaction.h"
 #include "session/internal.h"
 #include "transaction/deadlock.h"
 #include "transaction/prepared.h"
@@ -146,42 +147,37 @@ resolve(const TesseraRouting *routing, const char *gid)
 	return outcome == 'c' ? "commit" : "abort";
 }
 
+typedef struct Resolution
+{
+	const TesseraRouting *routing;
+	const char *gid;
+	const char *outcome;
+} Resolution;
+
+static void
+run_resolution(void *arg)
+{
+	Resolution *resolution = arg;
+
+	resolution->outcome = resolve(resolution->routing, resolution->gid);
+}
+
 /* The same; an error becomes a WARNING, and the others have their turn. */
 static const char *
 try_to_resolve(const TesseraRouting *routing, const char *gid)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	const char *volatile outcome = "in doubt";
+	Resolution	resolution = {routing, gid, "in doubt"};
+	ErrorData  *error = tessera_try(run_resolution, &resolution);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		outcome = resolve(routing, gid);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			ReThrowError(error);
-		ereport(WARNING,
-				(errcode(error->sqlerrcode),
-				 errmsg("could not finish prepared transaction %s: %s", gid, error->message),
-				 errhint("It is tried again by tessera.resolve_transactions().")));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return outcome;
+	if (error == NULL)
+		return resolution.outcome;
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(error);
+	ereport(WARNING,
+			(errcode(error->sqlerrcode),
+			 errmsg("could not finish prepared transaction %s: %s", gid, error->message),
+			 errhint("It is tried again by tessera.resolve_transactions().")));
+	return "in doubt";
 }
 
 TesseraResolved *

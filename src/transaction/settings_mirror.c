@@ -16,6 +16,7 @@
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
 
+#include "common/text.h"
 #include "transaction/settings_mirror.h"
 
 /* About this connection, this transaction or this server; never mirrored, as is nearly everything of tessera's own. */
@@ -209,20 +210,6 @@ tessera_mirror_fingerprint(void)
 
 /* ---- values ---- */
 
-/* An element of a text array literal. */
-static void
-append_element(StringInfo array, const char *value)
-{
-	appendStringInfoString(array, array->len > 1 ? ",\"" : "\"");
-	for (; *value; value++)
-	{
-		if (*value == '"' || *value == '\\')
-			appendStringInfoChar(array, '\\');
-		appendStringInfoChar(array, *value);
-	}
-	appendStringInfoChar(array, '"');
-}
-
 static void
 append_setter(StringInfo setters, Oid role)
 {
@@ -232,7 +219,7 @@ append_setter(StringInfo setters, Oid role)
 	{
 		char	   *name = GetUserNameFromId(role, true);
 
-		append_element(setters, name ? name : "");
+		tessera_append_array_element(setters, name ? name : "");
 	}
 }
 
@@ -262,8 +249,8 @@ append_setting(StringInfo names, StringInfo values, StringInfo setters, struct c
 				return;
 			break;
 	}
-	append_element(names, setting->name);
-	append_element(values, value);
+	tessera_append_array_element(names, setting->name);
+	tessera_append_array_element(values, value);
 	append_setter(setters, setter_of(setting));
 }
 

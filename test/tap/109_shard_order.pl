@@ -80,4 +80,34 @@ is($c->query('s1', sprintf $runs, 'log2'), '3', 'and what a part of a statement 
 my @locked = split /\n/, $c->query('s1', 'SELECT (k - 1) / 2000 FROM t FOR UPDATE');
 is(scalar(grep { $_ == 0 || $locked[$_] != $locked[ $_ - 1 ] } 0 .. $#locked), 3, 'and locked rows');
 
+# Every kind of statement goes through one loop: routed by a node that has not heard of a move, it is found stale, routed again and done once.
+$c->query('s1', 'CREATE TABLE u (k int PRIMARY KEY, n int NOT NULL DEFAULT 0)');
+$c->query('s1', "SELECT tessera.shard_table('u', 'k', 'range')");
+$c->query('s1', "SELECT tessera.move_range('u', 5001, tessera.maxkey(), 's3')");
+$c->query('s3', 'INSERT INTO u SELECT g FROM generate_series(1, 100) g');
+my ($from, $to) = ('s1', 's2');
+foreach my $case (
+	[ 'a statement of one shard', 'SELECT n FROM u WHERE k = 5', '0' ],
+	[ 'UPDATE of one row', 'UPDATE u SET n = n + 1 WHERE k = 5 RETURNING n', '1' ],
+	[ 'UPDATE of all rows', 'UPDATE u SET n = n + 1 WHERE n >= 0; SELECT sum(n) FROM u', '101' ],
+	[ 'a scan of all shards', 'SELECT count(*) FROM u a JOIN u b ON a.n = b.n AND a.k = 5', '1' ],
+	[ 'rows of one shard', 'INSERT INTO u SELECT g FROM generate_series(101, 300) g; SELECT count(*) FROM u', '300' ],
+	[ 'rows that the other shard owns', 'INSERT INTO u SELECT g FROM generate_series(301, 400) g; SELECT count(*) FROM u', '400' ],
+	[ 'rows that two shards own',
+		'WITH i AS (INSERT INTO u SELECT g FROM generate_series(401, 600) g RETURNING k) SELECT count(*), sum(k) FROM i', '200|100100' ],
+	[ 'UPDATE of the key', 'UPDATE u SET k = k + 5000 WHERE k IN (6, 599) RETURNING k', "5006\n5599" ],
+	[ 'parts', 'WITH d AS (DELETE FROM u WHERE k IN (7, 598) RETURNING k) INSERT INTO u SELECT k + 5000 FROM d RETURNING k', "5007\n5598" ],
+	[ 'COPY', "COPY u (k) FROM PROGRAM 'seq 601 700'; SELECT count(*) FROM u", '700' ],
+	[ 'a cursor', 'BEGIN; DECLARE c CURSOR FOR SELECT count(*) FROM u; FETCH c; COMMIT', '700' ])
+{
+	my ($what, $sql, $expected) = @$case;
+	my $before = $c->query('s3', 'SELECT stale_retries FROM tessera.stat_routing');
+	$c->query('s1', "SELECT tessera.move_range('u', tessera.minkey(), 501, '$to')");
+	($from, $to) = ($to, $from);
+	is(join("\n", sort split /\n/, $c->query('s3', $sql)), $expected, "$what after a move to $from");
+	cmp_ok($c->query('s3', 'SELECT stale_retries FROM tessera.stat_routing'), '>', $before, "$what: was routed again");
+}
+is($c->query('s1', 'SELECT count(*), count(DISTINCT k), sum(n) FROM u'), '700|700|100', 'each was done once');
+is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(deep => true)'), '0', 'each row is on the shard that owns it');
+
 done_testing();

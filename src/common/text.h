@@ -1,0 +1,18 @@
+/*
+ * text.h
+ *	  Text forms of values, as literals and in calls between nodes.
+ */
+#ifndef TESSERA_TEXT_H
+#define TESSERA_TEXT_H
+
+#include "postgres.h"
+#include "lib/stringinfo.h"
+#include "utils/uuid.h"
+
+/* Text form of a uuid, palloc'd. */
+extern char *tessera_uuid_text(const pg_uuid_t *uuid);
+
+/* Adds an element, quoted, to the literal of a text array that began with "{"; a comma in front of all but the first. The caller adds the "}". */
+extern void tessera_append_array_element(StringInfo array, const char *value);
+
+#endif							/* TESSERA_TEXT_H */
