@@ -384,10 +384,13 @@ UPDATE tessera.migration SET epoch = (SELECT epoch FROM tessera.table_group g WH
 SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
 SELECT migration_id, outcome, donor_major, recipient_major, state FROM tessera.migration_outcome JOIN tessera.migration USING (migration_id) ORDER BY 1;
 SELECT * FROM show_chunks();
--- a table with rows cannot join a group of which a part lies elsewhere; one without can
+-- a table with rows cannot join a group of which a part lies elsewhere in a transaction that has written; one without can
 SELECT register(9, 100, 110, 's1', 's2');
 SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000009', 0);
+BEGIN;
+UPDATE late_rows SET id = 2;
 SELECT tessera.shard_table('late_rows', 'tenant', colocate_with => 'empty_too');
+ROLLBACK;
 BEGIN;
 SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
 ROLLBACK;

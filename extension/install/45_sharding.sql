@@ -4,7 +4,7 @@ CREATE FUNCTION tessera.shard_table(table_name regclass, key text, strategy text
                                     create_index bool DEFAULT false, max_chunk_size int8 DEFAULT NULL) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_shard_table' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.shard_table(regclass, text, text, regclass, int4, bool, int8) IS
-  'shards a table in place, by metadata alone; key: its columns, ''a'' or ''a, b''; strategy: range or hash; colocate_with: a table whose group it joins';
+  'shards a table in place, by metadata alone; key: its columns, ''a'' or ''a, b''; strategy: range or hash; colocate_with: a table whose group it joins, by moving rows if need be';
 
 CREATE FUNCTION tessera.check_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL)
   RETURNS TABLE (severity text, table_name regclass, problem text, statement text)
@@ -102,6 +102,15 @@ AS $$
   SELECT i.object, i.item, i.definition FROM items AS i ORDER BY i.object COLLATE "C", i.item COLLATE "C", i.definition COLLATE "C"
 $$;
 @comment table_definitions@
+
+@call group_rests@
+  LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT (SELECT count(*) FROM tessera.placement AS p WHERE p.group_id = group_rests.group_id AND (cardinality(p.deletions) > 0 OR p.migration_id IS NOT NULL))
+      + (SELECT count(*) FROM tessera.migration_coordinator AS d WHERE d.group_id = group_rests.group_id)
+      + (SELECT count(*) FROM tessera.migration_recipient AS r WHERE r.group_id = group_rests.group_id),
+      (SELECT coalesce(sum(pg_stat_get_tuples_deleted(t.relid)), 0)::int8 FROM tessera.cluster_table AS t WHERE t.group_id = group_rests.group_id)
+  $$;
+@comment group_rests@
 
 CREATE FUNCTION tessera_internal.count_unowned(table_name regclass, OUT rows int8, OUT example text) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_internal_count_unowned' LANGUAGE C VOLATILE STRICT;

@@ -27,8 +27,9 @@ CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', textin(tessera.bound_out(min)),
       'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation', donor_incarnation,
-      'recipient_incarnation', recipient_incarnation, 'verify', verify)
-    FROM tessera.migration WHERE migration_id = migration_request.id
+      'recipient_incarnation', recipient_incarnation, 'verify', verify,
+      'members', (SELECT jsonb_agg(t.table_id ORDER BY t.table_id) FROM tessera.cluster_table AS t WHERE t.group_id = m.group_id))
+    FROM tessera.migration AS m WHERE migration_id = migration_request.id
   $$;
 COMMENT ON FUNCTION tessera_internal.migration_request(uuid) IS 'between nodes: a migration as it was registered';
 

@@ -83,24 +83,31 @@ find_unsharded(TesseraShardable *shardable, TesseraFindings *findings)
 
 /* Warnings */
 
+/* What has to be moved first, so that shard_table is not done at once, nor in the caller's transaction. */
 static void
 find_spread_group(const TesseraShardable *shardable, TesseraFindings *findings)
 {
+	const char *with;
 	TesseraTargets *owners;
 
 	if (shardable->group == NULL || shardable->table == NULL)
 		return;
+	with = get_rel_name(shardable->with);
+	if (shardable->apart)
+	{
+		tessera_finding(findings, 0, RelationGetRelid(shardable->rel), psprintf("table \"%s\" is sharded, but not colocated with table \"%s\"",
+																			  RelationGetRelationName(shardable->rel), with),
+						"shard_table moves its ranges to where those of that table are, one migration after the other, and lets it join then: in a transaction of its own.",
+						NULL, NULL);
+		return;
+	}
 	owners = tessera_routing_owners(shardable->routing, shardable->group);
 	for (int i = 0; i < owners->n; i++)
 		if (owners->node_ids[i] != shardable->table->node_id)
 		{
-			const TesseraNode *home = tessera_routing_node(shardable->routing, shardable->table->node_id);
-
-			tessera_finding(findings, 0, shardable->with, psprintf("chunks of table \"%s\" lie on other shards than table \"%s\"", get_rel_name(shardable->with),
+			tessera_finding(findings, 0, shardable->with, psprintf("chunks of table \"%s\" lie on other shards than table \"%s\"", with,
 																	RelationGetRelationName(shardable->rel)),
-							"A table that has rows can be colocated only while all chunks of the group lie on its own shard.", NULL,
-							psprintf("SELECT tessera.move_range(%s, tessera.minkey(), tessera.maxkey(), %s)",
-									 quote_literal_cstr(tessera_table_name(shardable->with)), quote_literal_cstr(home != NULL ? NameStr(home->name) : "?")));
+							"If that has rows, shard_table moves them to where those chunks are, one migration after the other: in a transaction of its own.", NULL, NULL);
 			return;
 		}
 }

@@ -10,6 +10,9 @@
  *	shards, caller	internal_apply_group		the same rows in the node's copy of the catalog
  *	owners			internal_set_placement		the shard accepts the group's statements from the commit on
  *
+ * A table that was placed by moving (colocate.c) leaves its own group for another one that has the same owners: internal_merge_group on the config
+ * node, internal_apply_group and internal_merge_placement on all shards.
+ *
  * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node the registry in SHARE (no shard comes or goes), the table's row, and the
  * row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is the distributed transaction's business.
  */
@@ -22,18 +25,24 @@
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
+#include "admin/colocate.h"
 #include "admin/group_rows.h"
 #include "admin/shardable.h"
 #include "balance/key_sample.h"
 #include "catalog/change.h"
 #include "catalog/placement.h"
+#include "catalog/placement_ranges.h"
+#include "catalog/relation.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "ddl/attempts.h"
 #include "session/internal.h"
@@ -42,12 +51,17 @@
 #define SAMPLES_PER_PIECE 256
 #define MAX_SAMPLES 1000000
 
+#define MERGE_LOCK_TIMEOUT "500ms"
+
 PG_FUNCTION_INFO_V1(tessera_internal_lock_for_sharding);
 PG_FUNCTION_INFO_V1(tessera_internal_create_group);
 PG_FUNCTION_INFO_V1(tessera_internal_join_group);
+PG_FUNCTION_INFO_V1(tessera_internal_merge_group);
 PG_FUNCTION_INFO_V1(tessera_internal_describe_group);
 PG_FUNCTION_INFO_V1(tessera_internal_apply_group);
 PG_FUNCTION_INFO_V1(tessera_internal_set_placement);
+PG_FUNCTION_INFO_V1(tessera_internal_merge_placement);
+PG_FUNCTION_INFO_V1(tessera_internal_has_rows);
 PG_FUNCTION_INFO_V1(tessera_internal_sample_keys);
 PG_FUNCTION_INFO_V1(tessera_internal_require_config);
 
@@ -205,6 +219,19 @@ tessera_internal_lock_for_sharding(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(result);
 }
 
+/* internal_has_rows(table regclass) returns bool: now, without a lock that outlasts the call */
+Datum
+tessera_internal_has_rows(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), AccessShareLock);
+	bool		result;
+
+	tessera_check_table_kind(rel);
+	result = has_rows(rel);
+	table_close(rel, AccessShareLock);
+	PG_RETURN_BOOL(result);
+}
+
 /* Names of a name[] as a list for tessera_parse_shard_key. */
 static char *
 key_list(ArrayType *names)
@@ -345,8 +372,8 @@ uuid_field(Datum spec, const char *name)
 
 /*
  * internal_create_group(spec jsonb) returns jsonb: makes the group of a table. spec: table_id, object, by, term, primary, strategy, key_types,
- * key_collations, key_columns, max_chunk_size (or null), chunks (array of min, max, in key order), spread (over all active shards, else all are
- * the primary's). Returns group, table, chunks and placements.
+ * key_collations, key_columns, max_chunk_size (or null), balancing (or not there: true), chunks (array of min, max, in key order), spread (over all
+ * active shards, else all are the primary's). Returns group, table, chunks and placements.
  */
 Datum
 tessera_internal_create_group(PG_FUNCTION_ARGS)
@@ -362,10 +389,11 @@ tessera_internal_create_group(PG_FUNCTION_ARGS)
 	tessera_config_routing(pg_strtoint64(field(spec, "term")));
 	lock_table_row(spec);
 
-	run_jsonb("INSERT INTO tessera.table_group (group_id, epoch, ts, group_major, group_minor, strategy, key_types, key_collations, max_chunk_size)"
+	run_jsonb("INSERT INTO tessera.table_group (group_id, epoch, ts, group_major, group_minor, strategy, key_types, key_collations, max_chunk_size, balancing)"
 			  " VALUES (gen_random_uuid(), gen_random_uuid(), now(), 1, jsonb_array_length($1->'chunks') - 1, $1->>'strategy',"
 			  " ARRAY(SELECT jsonb_array_elements_text($1->'key_types')), ARRAY(SELECT jsonb_array_elements_text($1->'key_collations')),"
-			  " coalesce(($1->>'max_chunk_size')::int8, (SELECT value::int8 FROM tessera.setting WHERE name = 'max_chunk_size'), 134217728))"
+			  " coalesce(($1->>'max_chunk_size')::int8, (SELECT value::int8 FROM tessera.setting WHERE name = 'max_chunk_size'), 134217728),"
+			  " coalesce(($1->>'balancing')::bool, true))"
 			  " RETURNING group_id", SPI_OK_INSERT_RETURNING, spec);
 	group_id = UUIDPGetDatum(DatumGetUUIDP(spi_row_value(0, 1)));
 
@@ -411,25 +439,138 @@ tessera_internal_join_group(PG_FUNCTION_ARGS)
 
 	/* a move under way neither clones nor gates a table that comes later (A8) */
 	tessera_group_check_idle(&group, NULL, NULL, NULL);
-	if (tessera_spi_run("SELECT (SELECT min(format('%I.%I', t.schema_name, t.table_name)) FROM tessera.cluster_table AS t WHERE t.group_id = $2),"
-						" (SELECT n.name FROM tessera.node AS n WHERE n.node_id = ($1->>'primary')::int4) FROM tessera.chunk"
+	if (tessera_spi_run("SELECT 1 FROM tessera.chunk"
 						" WHERE ($1->>'has_rows')::bool AND group_id = $2 AND node_id <> ($1->>'primary')::int4 LIMIT 1",
 						SPI_OK_SELECT, 2, (Oid[]) {JSONBOID, UUIDOID}, (Datum[]) {spec, UUIDPGetDatum(&group.group_id)}, NULL) > 0)
-	{
-		const char *move = psprintf("SELECT tessera.move_range(%s, tessera.minkey(), tessera.maxkey(), %s)", quote_literal_cstr(spi_row_text(0, 1)),
-									quote_literal_cstr(spi_row_text(0, 2)));
-
 		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table %s has rows, but chunks of the group lie on other shards", field(spec, "object")),
-				 errhint("Move the group to the table's shard first (%s), and back afterwards; or shard the table while it is empty.", move)));
-	}
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("table %s has rows, and chunks of the group have moved to other shards meanwhile", field(spec, "object")),
+				 errhint("Try again.")));
 
 	relid = write_table_row(spec, UUIDPGetDatum(&group.group_id));
 	result = describe(UUIDPGetDatum(&group.group_id), uuid_field(spec, "table_id"), false, false, caller);
 	tessera_changelog_add("shard_table", field(spec, "object"), field(spec, "by"), NULL, JsonbToCString(NULL, &DatumGetJsonbP(spec)->root, -1));
 	tessera_spi_end(&spi);
 	table_changed(relid);
+	PG_RETURN_DATUM(result);
+}
+
+/* What a merge asks of the two groups, both locked; ids in order, so that two merges do not meet. */
+static void
+lock_both(Datum spec, TesseraGroupRow *from, TesseraGroupRow *target)
+{
+	pg_uuid_t	from_id = *DatumGetUUIDP(uuid_field(spec, "from"));
+	pg_uuid_t	target_id = *DatumGetUUIDP(uuid_field(spec, "group_id"));
+	pg_uuid_t	from_epoch = *DatumGetUUIDP(uuid_field(spec, "from_epoch"));
+	pg_uuid_t	target_epoch = *DatumGetUUIDP(uuid_field(spec, "epoch"));
+
+	/* the table is locked everywhere meanwhile: nobody shall wait for long */
+	(void) set_config_option("lock_timeout", MERGE_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+	if (memcmp(&from_id, &target_id, sizeof(pg_uuid_t)) > 0)
+		tessera_group_lock(&target_id, target);
+	tessera_group_lock(&from_id, from);
+	if (memcmp(&from_id, &target_id, sizeof(pg_uuid_t)) <= 0)
+		tessera_group_lock(&target_id, target);
+	if (memcmp(&from->epoch, &from_epoch, sizeof(pg_uuid_t)) != 0 || memcmp(&target->epoch, &target_epoch, sizeof(pg_uuid_t)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("the table group was changed meanwhile"),
+				 errhint("Try again.")));
+	tessera_group_check_idle(from, NULL, NULL, NULL);
+	tessera_group_check_idle(target, NULL, NULL, NULL);
+}
+
+/* The table's row: still alone in its group. */
+static void
+lock_member(Datum spec)
+{
+	if (run_jsonb("SELECT 1 FROM tessera.cluster_table AS t WHERE t.table_id = ($1->>'table_id')::uuid AND t.group_id = ($1->>'from')::uuid FOR UPDATE",
+				  SPI_OK_SELECT, spec) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("the table was dropped, or has joined another table group meanwhile"),
+				 errhint("Try again.")));
+	if (run_jsonb("SELECT format('%I.%I', t.schema_name, t.table_name) FROM tessera.cluster_table AS t"
+				  " WHERE t.table_id <> ($1->>'table_id')::uuid AND t.group_id = ($1->>'from')::uuid LIMIT 1", SPI_OK_SELECT, spec) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("table %s is colocated with table %s", field(spec, "object"), spi_row_text(0, 1)),
+				 errhint("Only a table that is alone in its table group can join another one.")));
+}
+
+/* Under the locks of both groups nothing of them changes: keys and owners are compared as they are now. */
+static void
+require_alike(Datum spec, const TesseraGroupRow *from, const TesseraGroupRow *target)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *first = tessera_routing_group_by_id(routing, &from->group_id);
+	const TesseraGroup *second = tessera_routing_group_by_id(routing, &target->group_id);
+
+	if (first == NULL || second == NULL ||
+		run_jsonb("SELECT 1 FROM tessera.table_group AS f, tessera.table_group AS g WHERE f.group_id = ($1->>'from')::uuid AND g.group_id = ($1->>'group_id')::uuid"
+				  " AND (f.strategy, f.key_types, f.key_collations) = (g.strategy, g.key_types, g.key_collations)", SPI_OK_SELECT, spec) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("the shard keys of the table groups differ")));
+	if (tessera_ownership_differences(routing, first, second) != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("ranges of the table groups lie on different shards")));
+}
+
+/* Adds what each shard, and the node that asks, is to do about its placements. In the caller's context. */
+static Datum
+with_merges(Datum answer, Datum spec, MemoryContext caller)
+{
+	MemoryContext old;
+	Datum		result;
+
+	tessera_spi_run("SELECT $2 || jsonb_build_object('placements', (SELECT jsonb_agg(jsonb_build_object('node_id', n.node_id, 'placement', jsonb_build_object("
+					"   'from', $1->>'from', 'group_id', g.group_id, 'epoch', g.epoch, 'term', (SELECT i.term FROM tessera.identity AS i), 'major', coalesce(o.major, 0))))"
+					"  FROM tessera.node AS n LEFT JOIN (SELECT c.node_id, max(c.major) AS major FROM tessera.chunk AS c WHERE c.group_id = ($1->>'group_id')::uuid"
+					"   GROUP BY c.node_id) AS o USING (node_id) WHERE n.is_shard OR n.node_id = ($1->>'self')::int4))"
+					" FROM tessera.table_group AS g WHERE g.group_id = ($1->>'group_id')::uuid", SPI_OK_SELECT, 2, (Oid[]) {JSONBOID, JSONBOID},
+					(Datum[]) {spec, answer}, NULL);
+	old = MemoryContextSwitchTo(caller);
+	result = PointerGetDatum(PG_DETOAST_DATUM_COPY(spi_row_value(0, 1)));
+	MemoryContextSwitchTo(old);
+	return result;
+}
+
+/*
+ * internal_merge_group(spec jsonb) returns jsonb: a table that is alone in its group joins another one of like key and owners, and its own is gone.
+ * spec: table_id, object, by, term, from, from_epoch, group_id, epoch, self. The version of the group is raised for every owner: who goes by the one
+ * before does not know of the table. Returns group, table, and what each shard has to do. ERROR TS002: owners differ, or something was changed;
+ * 55006: a migration runs; 55P03.
+ */
+Datum
+tessera_internal_merge_group(PG_FUNCTION_ARGS)
+{
+	Datum		spec = PG_GETARG_DATUM(0);
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraSpi	spi;
+	TesseraGroupRow from;
+	TesseraGroupRow target;
+	Datum		result;
+	Oid			relid;
+
+	tessera_spi_begin(&spi);
+	tessera_config_routing(pg_strtoint64(field(spec, "term")));
+	run_jsonb("LOCK TABLE tessera.node IN SHARE MODE", SPI_OK_UTILITY, spec);
+	lock_both(spec, &from, &target);
+	lock_member(spec);
+	require_alike(spec, &from, &target);
+
+	run_jsonb("UPDATE tessera.cluster_table SET group_id = ($1->>'group_id')::uuid WHERE table_id = ($1->>'table_id')::uuid"
+			  " RETURNING coalesce(to_regclass(format('%I.%I', schema_name, table_name))::oid, 0::oid)", SPI_OK_UPDATE_RETURNING, spec);
+	relid = DatumGetObjectId(spi_row_value(0, 1));
+	tessera_group_raise(&target);
+	run_jsonb("DELETE FROM tessera.table_group WHERE group_id = ($1->>'from')::uuid", SPI_OK_DELETE, spec);
+	result = with_merges(describe(UUIDPGetDatum(&target.group_id), uuid_field(spec, "table_id"), false, false, CurrentMemoryContext), spec, caller);
+	tessera_changelog_add("shard_table", field(spec, "object"), field(spec, "by"), NULL, JsonbToCString(NULL, &DatumGetJsonbP(spec)->root, -1));
+	tessera_spi_end(&spi);
+	table_changed(relid);
+	tessera_injection("config_merged");
 	PG_RETURN_DATUM(result);
 }
 
@@ -515,5 +656,96 @@ tessera_internal_set_placement(PG_FUNCTION_ARGS)
 	}
 	tessera_placement_write(row);
 	tessera_spi_end(&spi);
+	PG_RETURN_VOID();
+}
+
+/* ERROR 55006 if a migration of the group, or rows that one has left, are not done with on this shard. from: its placement, or NULL. */
+static void
+require_settled(Datum spec, const TesseraPlacementRow *from, const TesseraPlacementRow *target)
+{
+	if ((from != NULL && (from->ndeletions > 0 || from->has_migration)) || (target != NULL && target->has_migration) ||
+		run_jsonb("SELECT 1 FROM tessera.migration_coordinator WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)"
+				  " UNION ALL SELECT 1 FROM tessera.migration_recipient WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)", SPI_OK_SELECT, spec) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("a migration of the table groups is not over on this shard"),
+				 errhint("Wait for it; tessera.migrations and tessera.range_deletions show what is left.")));
+}
+
+/* Do the ranges of the one hold those of the other? */
+static bool
+owns_all_of(TesseraKeySpace *ks, const TesseraPlacementRow *a, const TesseraPlacementRow *b)
+{
+	for (int i = 0; i < b->nowned; i++)
+		if (!tessera_ranges_cover(ks, a->nowned, a->owned, &b->owned[i]))
+			return false;
+	return true;
+}
+
+static void
+raise_target(Datum spec, const TesseraPlacementRow *from, TesseraPlacementRow *target, int64 major)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraGroup *group = tessera_routing_group_by_id(routing, &target->group_id);
+	TesseraKeySpace *ks = group ? tessera_group_keyspace(routing, group) : NULL;
+
+	if (ks == NULL || from == NULL || memcmp(&target->epoch, DatumGetUUIDP(uuid_field(spec, "epoch")), sizeof(pg_uuid_t)) != 0 ||
+		!owns_all_of(ks, from, target) || !owns_all_of(ks, target, from))
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("this shard does not own the same ranges of both table groups")));
+	target->major = Max(target->major, major);
+	target->term = Max(target->term, pg_strtoint64(field(spec, "term")));
+	tessera_placement_write(target);
+}
+
+/* The row of a group's placement, locked; NULL: there is none. */
+static TesseraPlacementRow *
+lock_existing(const pg_uuid_t *group_id)
+{
+	return tessera_placement_read(group_id, NULL) != NULL ? tessera_placement_lock(group_id) : NULL;
+}
+
+/*
+ * internal_merge_placement(spec jsonb) returns void: on a shard, after internal_apply_group: the group from is gone, the table's rows are of group
+ * group_id, with shard version major (0: this shard owns nothing of either). spec: from, group_id, epoch, term, major. The table is locked, so
+ * nobody goes by the old placement any more. ERROR TS002 if the two placements do not own the same, 55006 if one of them is not at rest, TS003 for a
+ * term that is over.
+ */
+Datum
+tessera_internal_merge_placement(PG_FUNCTION_ARGS)
+{
+	Datum		spec = PG_GETARG_DATUM(0);
+	TesseraSpi	spi;
+	TesseraPlacementRow *from;
+	TesseraPlacementRow *target;
+	pg_uuid_t	target_id;
+	int64		major;
+
+	/* against a promoted config node that asks what this shard owns */
+	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
+	tessera_spi_begin(&spi);
+	if (pg_strtoint64(field(spec, "term")) < tessera_routing()->promised_term)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("the config node's term is over")));
+	target_id = *DatumGetUUIDP(uuid_field(spec, "group_id"));
+	from = lock_existing(DatumGetUUIDP(uuid_field(spec, "from")));
+	target = lock_existing(&target_id);
+	require_settled(spec, from, target);
+	major = pg_strtoint64(field(spec, "major"));
+	if (target != NULL && (major > 0 || target->nowned > 0))
+		raise_target(spec, from, target, major);
+	else if (major > 0 || (from != NULL && from->nowned > 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("this shard does not own the same ranges of both table groups")));
+	run_jsonb("DELETE FROM tessera.placement WHERE group_id = ($1->>'from')::uuid", SPI_OK_DELETE, spec);
+	/* where internal_apply_group has found no group to join, the table stays in its own until this node refreshes */
+	run_jsonb("DELETE FROM tessera.table_group AS g WHERE g.group_id = ($1->>'from')::uuid"
+			  " AND NOT EXISTS (SELECT FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id)", SPI_OK_DELETE, spec);
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+	tessera_injection("placement_merged");
 	PG_RETURN_VOID();
 }

@@ -7,7 +7,8 @@
  * owners' placements. 2 to 4 are one distributed transaction with whatever else the caller's transaction does: rows that it has written
  * count, and its rollback undoes the sharding.
  *
- * No row moves: what the table holds stays on its primary shard, as the chunks of that shard. Only a table without rows can be spread at once.
+ * No row moves: what the table holds stays on its primary shard, as the chunks of that shard. Only a table without rows can be spread at once, or
+ * join a group that is spread; one with rows gets a group of its own first (internal_shard_apart), and is placed by moving (colocate.c).
  *
  * Locks: SHARE UPDATE EXCLUSIVE on the table here (no DDL meanwhile); those of group_rows.c elsewhere, first the table, then the config node's rows.
  */
@@ -28,14 +29,17 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "admin/colocate.h"
 #include "admin/group_rows.h"
 #include "admin/shardable.h"
 #include "balance/split_points.h"
 #include "catalog/change.h"
 #include "catalog/far_code.h"
+#include "common/injection.h"
 #include "common/spi_row.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
+#include "session/internal.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
@@ -43,6 +47,7 @@
 #define MIN_CHUNK_SIZE 1024
 
 PG_FUNCTION_INFO_V1(tessera_shard_table);
+PG_FUNCTION_INFO_V1(tessera_internal_shard_apart);
 
 /* One call. Everything lives in the function's memory context. */
 typedef struct Sharding
@@ -57,6 +62,8 @@ typedef struct Sharding
 	int			nchunks;		/* wanted; 0: not said */
 	int64		max_chunk_size; /* 0: not said */
 	bool		has_rows;
+	bool		apart;			/* to get a group of its own, in chunks like those of the group */
+	bool		done;			/* has one already */
 	int			npoints;		/* inner bounds of the chunks */
 	TesseraBound **points;
 	char	   *far_code;		/* what may reach rows of other tables; NULL: nothing */
@@ -185,8 +192,19 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 	sharding->table = shardable.table;
 	sharding->group = shardable.group;
 	sharding->key = shardable.key;
+	if (shardable.apart && !sharding->apart)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("table \"%s\" is already sharded", RelationGetRelationName(rel))));
+	sharding->done = shardable.apart;
 	sharding->far_code = tessera_far_code_text(rel);
 	table_close(rel, NoLock);
+	/* by a session of another node the statement would be taken for one of that node's */
+	if (!shardable.has_key_index && sharding->apart)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("table %s has no index that begins with its shard key, and rows that have to be moved", sharding->qualified),
+				 errhint("First CREATE INDEX ON %s (%s).", sharding->qualified, key)));
 	if (!shardable.has_key_index)
 		create_key_index(sharding);
 }
@@ -243,15 +261,44 @@ hash_points(Sharding *sharding)
 		sharding->points[i] = tessera_key_to_bound(sharding->key->ks, &points[i]);
 }
 
+/* As the chunks of the group that it is to join; what the table will be moved by is all of the same size then. */
+static void
+points_of_group(Sharding *sharding)
+{
+	int			n = tessera_routing_nchunks(sharding->routing, sharding->group);
+
+	sharding->points = palloc(sizeof(TesseraBound *) * n);
+	sharding->npoints = n - 1;
+	for (int i = 1; i < n; i++)
+	{
+		TesseraChunk chunk;
+
+		tessera_routing_chunk(sharding->routing, sharding->group, i, &chunk);
+		sharding->points[i - 1] = tessera_key_to_bound(tessera_group_keyspace(sharding->routing, sharding->group), &chunk.min);
+	}
+	sharding->group = NULL;
+}
+
 static void
 choose_points(Sharding *sharding)
 {
+	if (sharding->apart)
+		points_of_group(sharding);
 	if (sharding->nchunks < 2)
 		return;
 	if (sharding->hashed)
 		hash_points(sharding);
 	else
 		sample_points(sharding);
+}
+
+/* Do other shards than the table's own have chunks of the group? */
+static bool
+is_spread(const Sharding *sharding)
+{
+	TesseraTargets *owners = tessera_routing_owners(sharding->routing, sharding->group);
+
+	return owners->n != 1 || owners->node_ids[0] != sharding->table->node_id;
 }
 
 static void
@@ -261,6 +308,12 @@ lock_primary(Sharding *sharding)
 												  "SELECT tessera_internal.lock_for_sharding($1::text::regclass)", 1, &sharding->qualified);
 
 	sharding->has_rows = strcmp(answer, "t") == 0;
+	if (sharding->has_rows && sharding->group != NULL && is_spread(sharding))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("table %s has rows, which have to be moved to where the chunks of the table group are", sharding->qualified),
+				 errdetail("The migrations would wait for this transaction, which has written, and the transaction for the migrations."),
+				 errhint("Commit first; call the function in a transaction of its own.")));
 	if (sharding->nchunks > 1 && !sharding->hashed)
 	{
 		if (!sharding->has_rows)
@@ -378,7 +431,8 @@ specification(const Sharding *sharding)
 	{
 		json_text(&json, "strategy", sharding->hashed ? "hash" : "range");
 		json_text(&json, "max_chunk_size", sharding->max_chunk_size > 0 ? psprintf(INT64_FORMAT, sharding->max_chunk_size) : NULL);
-		json_text(&json, "spread", !sharding->has_rows && sharding->npoints > 0 ? "true" : "false");
+		json_text(&json, "spread", !sharding->apart && !sharding->has_rows && sharding->npoints > 0 ? "true" : "false");
+		json_text(&json, "balancing", sharding->apart ? "false" : "true");
 		json_chunks(&json, sharding);
 	}
 	appendStringInfoChar(&json, '}');
@@ -404,9 +458,8 @@ apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
 	tessera_participant_call(sharding->routing, node_id, true, apply, 1, &rows);
 }
 
-/* Nodes and placements of what the config node answered; texts in the caller's context. */
-static int
-placements_of(const char *rows, int32 **nodes, char ***placements)
+int
+tessera_placements_of(const char *rows, int32 **nodes, char ***placements)
 {
 	MemoryContext caller = CurrentMemoryContext,
 				old;
@@ -448,7 +501,7 @@ apply(const Sharding *sharding, const char *rows)
 {
 	int32	   *nodes;
 	char	  **placements;
-	int			n = placements_of(rows, &nodes, &placements);
+	int			n = tessera_placements_of(rows, &nodes, &placements);
 	int32		primary = sharding->table->node_id;
 	bool		here_done = false,
 				primary_done = false;
@@ -470,13 +523,64 @@ apply(const Sharding *sharding, const char *rows)
 }
 
 
+/* The phases. */
+static void
+shard(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
+{
+	const char *spec;
+	const char *rows;
+
+	check_table(sharding, key, colocate_with, create_index);
+	if (sharding->done)
+		return;
+	choose_points(sharding);
+	lock_primary(sharding);
+	spec = specification(sharding);
+	rows = tessera_participant_call(sharding->routing, tessera_routing_config(sharding->routing)->node_id, true,
+									sharding->group != NULL ? "SELECT tessera_internal.join_group($1::jsonb)" :
+									"SELECT tessera_internal.create_group($1::jsonb)", 1, &spec);
+	apply(sharding, rows);
+}
+
+/*
+ * internal_shard_apart(relation int8, key text, hashed bool, colocate_with int8, by int8): in a session that the caller of shard_table has opened to
+ * its own node, as that user: the table gets a group of its own, in chunks like those of the group that it is to join, all on its primary shard.
+ * Nothing if it has one.
+ */
+Datum
+tessera_internal_shard_apart(PG_FUNCTION_ARGS)
+{
+	Sharding	sharding = {.relid = (Oid) PG_GETARG_INT64(0), .hashed = PG_GETARG_BOOL(2), .apart = true};
+	Oid			user;
+	int			security;
+
+	tessera_internal_require(fcinfo);
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext((Oid) PG_GETARG_INT64(4), security | SECURITY_LOCAL_USERID_CHANGE);
+	shard(&sharding, text_to_cstring(PG_GETARG_TEXT_PP(1)), (Oid) PG_GETARG_INT64(3), true);
+	SetUserIdAndSecContext(user, security);
+	tessera_injection("apart_applied");
+	PG_RETURN_VOID();
+}
+
+void
+tessera_warn_far_code(const char *table, const char *far_code)
+{
+	if (far_code != NULL)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("code of table %s may reach rows of other tables: %s", table, far_code),
+				 errdetail("It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard."),
+				 errhint("See \"Triggers, policies, functions\" in doc/differences.md before ranges are moved.")));
+}
+
 /* tessera.shard_table(table_name, key, strategy, colocate_with, chunks, create_index, max_chunk_size) */
 Datum
 tessera_shard_table(PG_FUNCTION_ARGS)
 {
 	Sharding	sharding = {0};
-	const char *spec;
-	const char *rows;
+	const char *key;
+	Oid			colocate_with;
 
 	for (int i = 0; i < 3; i++)
 		if (PG_ARGISNULL(i))
@@ -501,20 +605,11 @@ tessera_shard_table(PG_FUNCTION_ARGS)
 				 errmsg("chunks and max_chunk_size are those of the group that the table joins"),
 				 errhint("Leave them out, or leave out colocate_with.")));
 
-	check_table(&sharding, text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_ARGISNULL(3) ? InvalidOid : PG_GETARG_OID(3),
-				!PG_ARGISNULL(5) && PG_GETARG_BOOL(5));
-	choose_points(&sharding);
-	lock_primary(&sharding);
-	spec = specification(&sharding);
-	rows = tessera_participant_call(sharding.routing, tessera_routing_config(sharding.routing)->node_id, true,
-									sharding.group != NULL ? "SELECT tessera_internal.join_group($1::jsonb)" :
-									"SELECT tessera_internal.create_group($1::jsonb)", 1, &spec);
-	apply(&sharding, rows);
-	if (sharding.far_code != NULL)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("code of table %s may reach rows of other tables: %s", sharding.qualified, sharding.far_code),
-				 errdetail("It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard."),
-				 errhint("See \"Triggers, policies, functions\" in doc/differences.md before ranges are moved.")));
+	key = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	colocate_with = PG_ARGISNULL(3) ? InvalidOid : PG_GETARG_OID(3);
+	if (OidIsValid(colocate_with) && tessera_colocate(sharding.relid, key, sharding.hashed, colocate_with))
+		PG_RETURN_VOID();
+	shard(&sharding, key, colocate_with, !PG_ARGISNULL(5) && PG_GETARG_BOOL(5));
+	tessera_warn_far_code(sharding.qualified, sharding.far_code);
 	PG_RETURN_VOID();
 }

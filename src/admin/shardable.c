@@ -289,9 +289,38 @@ key_columns(const TesseraShardKey *key)
 
 /* Membership */
 
-/* The table's entry in the routing table: a placed table. */
+/* Is a sharded table sharded as is asked for, but in another group than the table of colocate_with? */
+static bool
+is_apart(const TesseraShardable *shardable, const TesseraTable *table)
+{
+	const TesseraTable *with = OidIsValid(shardable->with) ? tessera_routing_table(shardable->routing, shardable->with) : NULL;
+	TesseraFindings scratch = {0};
+	TesseraShardKey *key;
+
+	if (with == NULL || with->group < 0 || with->group == table->group ||
+		tessera_routing_group(shardable->routing, table->group)->hashed != shardable->hashed)
+		return false;
+	key = find_key(shardable->rel, shardable->key_text, shardable->hashed, &scratch);
+	return key != NULL && key->n == table->nkeys && memcmp(key->attnums, table->keys, sizeof(AttrNumber) * key->n) == 0;
+}
+
+/* What is colocated with the table would have to leave the group with it. */
+static void
+find_company(const TesseraShardable *shardable, const TesseraTable *table, TesseraFindings *findings)
+{
+	const TesseraTable *tables = (const TesseraTable *) ((const char *) shardable->routing + shardable->routing->tables_offset);
+
+	for (int i = 0; i < shardable->routing->ntables; i++)
+		if (tables[i].group == table->group && tables[i].relid != table->relid)
+			tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, table->relid,
+							psprintf("table \"%s\" is colocated with another table", RelationGetRelationName(shardable->rel)),
+							psprintf("Table \"%s\" is in its table group, and would stay there.", get_rel_name(tables[i].relid) ? get_rel_name(tables[i].relid) : "?"),
+							"Only a table that is alone in its table group can join another one.", NULL);
+}
+
+/* The table's entry in the routing table: a placed table, or one that is sharded apart. */
 static const TesseraTable *
-find_placed_table(const TesseraShardable *shardable, TesseraFindings *findings)
+find_table(TesseraShardable *shardable, TesseraFindings *findings)
 {
 	Oid			relid = RelationGetRelid(shardable->rel);
 	const char *name = RelationGetRelationName(shardable->rel);
@@ -300,9 +329,14 @@ find_placed_table(const TesseraShardable *shardable, TesseraFindings *findings)
 	if (table == NULL)
 		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("table \"%s\" is local to this node", name), NULL,
 						"Only tables that belong to the cluster can be sharded: create it with tessera.replicate_ddl on.", NULL);
+	else if (table->group >= 0 && is_apart(shardable, table))
+	{
+		shardable->apart = true;
+		find_company(shardable, table, findings);
+	}
 	else if (table->group >= 0)
 		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("table \"%s\" is already sharded", name), NULL, NULL, NULL);
-	return table != NULL && table->group < 0 ? table : NULL;
+	return table != NULL && (table->group < 0 || shardable->apart) ? table : NULL;
 }
 
 bool
@@ -577,7 +611,7 @@ find_all(TesseraShardable *shardable, TesseraFindings *findings)
 
 	if (!find_kind(shardable->rel, findings))
 		return;
-	shardable->table = find_placed_table(shardable, findings);
+	shardable->table = find_table(shardable, findings);
 	if (shardable->table == NULL)
 		return;
 	shardable->key = find_key(shardable->rel, shardable->key_text, shardable->hashed, findings);

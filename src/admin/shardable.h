@@ -33,6 +33,7 @@ typedef struct TesseraShardable
 	bool		create_index;	/* the key index will be made if there is none */
 	/* found: NULL where something is in the way */
 	const TesseraTable *table;
+	bool		apart;			/* it is sharded already, by that key, but not in the group of colocate_with: it may join that by moving */
 	const TesseraGroup *group;	/* of colocate_with */
 	TesseraShardKey *key;
 	bool		has_key_index;

@@ -96,6 +96,12 @@ extern const char *tessera_migration_fence(const pg_uuid_t *migration_id, const 
 extern void tessera_chunk_assign(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *min, const TesseraBound *max, int32 node_id,
 								 const char *object);
 
+/*
+ * Raises the group's major version by one: one chunk of each owner gets the new one, minors from 0. Who goes by the old version of any owner is
+ * stale from then on. The group is locked; its placements are the caller's to raise.
+ */
+extern void tessera_group_raise(TesseraGroupRow *group);
+
 /* Raises the group version above a shard version that another node knows of; does nothing if it is above already. The caller has locked the group. */
 extern void tessera_group_outdo(TesseraGroupRow *group, int64 major);
 

@@ -91,6 +91,20 @@ knows_groups(Datum names)
 						   "t.table_name) = ANY ($1)", SPI_OK_SELECT, 1, types, &names, NULL) == 0;
 }
 
+/*
+ * Are the groups there? A table may have joined another one meanwhile. Without names the call comes after the statement, which may have dropped them
+ * here.
+ */
+static bool
+groups_exist(ArrayType *names, Datum groups)
+{
+	static const Oid types[] = {UUIDARRAYOID};
+
+	return ArrayGetNItems(ARR_NDIM(names), ARR_DIMS(names)) == 0 ||
+		tessera_spi_run("SELECT 1 FROM unnest($1) AS i(group_id) WHERE NOT EXISTS (SELECT FROM tessera.table_group AS g WHERE g.group_id = i.group_id)",
+						   SPI_OK_SELECT, 1, types, &groups, NULL) == 0;
+}
+
 static bool
 migration_runs(Datum groups)
 {
@@ -141,7 +155,7 @@ tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
 	tessera_spi_begin(&access);
 	if (held != NULL)
 		answer = held;
-	else if (knows_nodes(PG_GETARG_DATUM(0)) && knows_groups(PG_GETARG_DATUM(1)))
+	else if (knows_nodes(PG_GETARG_DATUM(0)) && knows_groups(PG_GETARG_DATUM(1)) && groups_exist(names, PG_GETARG_DATUM(2)))
 		answer = lock_groups(PG_GETARG_DATUM(2));
 	tessera_spi_end(&access);
 	AtEOXact_GUC(true, level);

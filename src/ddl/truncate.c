@@ -131,22 +131,14 @@ static void
 send_to_node(const TesseraRouting *routing, int32 node_id, const char *sql, List *roots)
 {
 	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
-	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * Max(list_length(roots), 1));
+	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (TESSERA_TOLD_VERSIONS * list_length(roots) + 1));
 	TesseraCommand *command = palloc0(sizeof(TesseraCommand));
-	TesseraEnvelope envelope = {.write = true, .nversions = list_length(roots), .versions = versions};
+	TesseraEnvelope envelope = {.write = true, .versions = versions};
 	TesseraConnection *connection;
 	ListCell   *cell;
 
 	foreach(cell, roots)
-	{
-		const TesseraGroup *group = tessera_routing_group(routing, tessera_routing_table(routing, lfirst_oid(cell))->group);
-		TesseraToldVersion *version = &versions[foreach_current_index(cell)];
-
-		version->group_id = group->group_id;
-		version->epoch = group->epoch;
-		version->term = routing->term;
-		version->major = tessera_routing_shard_major(routing, group, node_id);
-	}
+		envelope.nversions += tessera_told_versions(routing, tessera_routing_table(routing, lfirst_oid(cell)), node_id, &versions[envelope.nversions]);
 	connection = tessera_participant(routing, node_id, &envelope);
 	command->sql = sql;
 	tessera_connection_queue(connection, command);

@@ -82,18 +82,6 @@ static Copy *current = NULL;
 
 /* ---- accept ---- */
 
-static int
-versions_for(Copy *copy, int32 node_id, TesseraToldVersion *version)
-{
-	if (copy->group == NULL)
-		return 0;
-	version->group_id = copy->group->group_id;
-	version->epoch = copy->group->epoch;
-	version->term = copy->routing->term;
-	version->major = tessera_routing_shard_major(copy->routing, copy->group, node_id);
-	return 1;
-}
-
 static bool
 find_streams(TesseraRoute *route, TesseraRunRequest *request)
 {
@@ -163,12 +151,12 @@ shards_accept(TesseraRoute *route, TesseraRunRequest *request)
 		values[1] = tessera_uuid_text(&copy->group->group_id);
 	for (int i = 0; i < copy->nstreams; i++)
 	{
-		TesseraToldVersion version;
-		TesseraEnvelope envelope = {.versions = &version};
+		TesseraToldVersion versions[TESSERA_TOLD_VERSIONS];
+		TesseraEnvelope envelope = {.versions = versions};
 
 		if (&copy->streams[i] == copy->local)
 			continue;
-		envelope.nversions = versions_for(copy, copy->streams[i].node_id, &version);
+		envelope.nversions = tessera_told_versions(copy->routing, copy->table, copy->streams[i].node_id, versions);
 		connections[i] = tessera_participant(copy->routing, copy->streams[i].node_id, &envelope);
 		commands[i].sql = CHECK_SQL;
 		commands[i].nparams = 2;
@@ -432,11 +420,11 @@ open_stream(Copy *copy, TesseraCopyStream *stream)
 	}
 	else if (stream->connection == NULL)
 	{
-		TesseraToldVersion version;
-		int			n = versions_for(copy, stream->node_id, &version);
+		TesseraToldVersion versions[TESSERA_TOLD_VERSIONS];
+		int			n = tessera_told_versions(copy->routing, copy->table, stream->node_id, versions);
 		MemoryContext before = MemoryContextSwitchTo(copy->estate->es_query_cxt);
 
-		tessera_copy_stream_open(stream, copy->routing, n, &version, copy->sql);
+		tessera_copy_stream_open(stream, copy->routing, n, versions, copy->sql);
 		if (copy->row)
 			tessera_copy_row_header(copy->row, &stream->buffer);
 		MemoryContextSwitchTo(before);

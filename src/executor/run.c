@@ -66,10 +66,7 @@ tessera_run_make(void)
 	return run;
 }
 
-/*
- * What the shard is told: for each table what it is taken for (a version under the table's own id: major 1 sharded, 0 placed), and for a sharded one
- * the version of its group by which the statement is routed.
- */
+/* What the shard is told. */
 static int
 versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion *versions)
 {
@@ -80,22 +77,8 @@ versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion
 	{
 		const TesseraTable *table = tessera_routing_table(request->routing, lfirst_oid(cell));
 
-		if (table == NULL)
-			continue;
-		memset(&versions[n], 0, sizeof(TesseraToldVersion));
-		versions[n].group_id = table->table_id;
-		versions[n].major = table->group >= 0 ? 1 : 0;
-		n++;
-		if (table->group >= 0)
-		{
-			const TesseraGroup *group = tessera_routing_group(request->routing, table->group);
-
-			versions[n].group_id = group->group_id;
-			versions[n].epoch = group->epoch;
-			versions[n].term = request->routing->term;
-			versions[n].major = tessera_routing_shard_major(request->routing, group, node_id);
-			n++;
-		}
+		if (table != NULL)
+			n += tessera_told_versions(request->routing, table, node_id, &versions[n]);
 	}
 	return n;
 }
@@ -103,7 +86,7 @@ versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion
 static void
 send_to(TesseraRun *run, TesseraRunTarget *target, const TesseraRunRequest *request, bool several_writes)
 {
-	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (2 * list_length(request->relids) + 1));
+	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (TESSERA_TOLD_VERSIONS * list_length(request->relids) + 1));
 	TesseraEnvelope envelope = {0};
 	TesseraCommand *command = &target->command;
 

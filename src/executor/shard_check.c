@@ -274,21 +274,34 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	return TESSERA_ACCEPTED;
 }
 
-/* True if the router takes the table for what it is: placed or sharded. It may know a group, but not that the table has joined it. */
 static bool
-taken_for_what_it_is(Check *check, const TesseraTable *table)
+same_group(const TesseraGroup *group, const pg_uuid_t *group_id)
 {
+	return memcmp(&group->group_id, group_id, sizeof(pg_uuid_t)) == 0;
+}
+
+/*
+ * Does the router take the table for what it is? It may have told the version of a group that the table has joined without its knowing, perhaps from
+ * another one.
+ */
+static bool
+taken_for_what_it_is(Check *check, const TesseraRouting *routing, const TesseraTable *table)
+{
+	const TesseraGroup *group = table->group >= 0 ? tessera_routing_group(routing, table->group) : NULL;
+
 	if (check->routed)
 	{
 		const TesseraTable *theirs = tessera_routing_table(check->routed->routing, table->relid);
 
-		return theirs != NULL && (theirs->group >= 0) == (table->group >= 0);
+		if (theirs == NULL || theirs->group < 0)
+			return theirs != NULL && group == NULL;
+		return group != NULL && same_group(group, &tessera_routing_group(check->routed->routing, theirs->group)->group_id);
 	}
 	else
 	{
 		const TesseraToldVersion *told = tessera_internal_told(&table->table_id);
 
-		return told == NULL || (told->major > 0) == (table->group >= 0);
+		return told == NULL || (told->major > 0 ? group != NULL && same_group(group, &told->epoch) : group == NULL);
 	}
 }
 
@@ -337,7 +350,7 @@ check_table(Check *check)
 	}
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
-	if (!taken_for_what_it_is(check, table))
+	if (!taken_for_what_it_is(check, routing, table))
 		return found_behind(check);
 	if (table->group < 0)
 		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_behind(check);

@@ -38,6 +38,7 @@
 #define GOOD_MOMENT_MS 2000		/* a good moment for the pause is waited for so long */
 #define GATE_CLOSED_MS 1000		/* change capture waits so long for others while the gate is closed */
 #define IDLE_MS 10				/* looks for new WAL so often */
+#define REFRESH_MS 10000		/* for what the config node knows of the group's tables */
 #define GIVE_WAY_MS 200			/* while cloning: looks so often whether somebody waits for the tables */
 
 
@@ -56,6 +57,22 @@ check_registration(TesseraDonor *donor)
 	tessera_work_require_incarnation(donor->row->donor_incarnation);
 }
 
+/*
+ * A table that has joined the group by the config node's catalog is cloned, and its writers meet the gate, only if it is one of the group here, too:
+ * the transaction in which it joins may not be over here. A refresh comes after it.
+ */
+static void
+require_members(const TesseraDonor *donor)
+{
+	if (!tessera_members_known(donor->row->request))
+		(void) tessera_routing_refresh(REFRESH_MS);
+	if (!tessera_members_known(donor->row->request))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("a table joins or leaves the table group, and that is not over on this node"),
+				 errhint("Try again; tessera.resolve_transactions() ends what a lost node has left.")));
+}
+
 /* The recipient checks, makes its key pair, and is told where to connect to only when there is something to fetch. Returns the endpoint. */
 static char *
 prepare(TesseraDonor *donor)
@@ -72,6 +89,7 @@ prepare(TesseraDonor *donor)
 
 		(void) tessera_work_group(&donor->row->group_id, &group);
 	}
+	require_members(donor);
 	donor->range = tessera_moving_range(&donor->row->migration_id, &donor->row->group_id, donor->row->range.min, donor->row->range.max);
 	tessera_check_tables(donor->range, true);
 	request = tessera_describe_tables(donor->row->request);

@@ -7,6 +7,8 @@
 
 #include "postgres.h"
 
+#include "catalog/bound.h"
+
 /* Runs the migration of a reserved slot to its end, in the worker started for it (bgworkers/migration_cloner.c). Outside a transaction. */
 extern void tessera_migration_run(int slot, uint32 generation);
 
@@ -24,6 +26,19 @@ extern long tessera_range_deleter_step(void);
  * is waited for. On any node, in a transaction, which may hold locks of the tables: the end of a migration needs none. ERROR 55006 at the timeout.
  */
 extern void tessera_migrations_end(const char *groups, const char *by, int timeout_ms);
+
+/*
+ * ERROR 25001 if this transaction holds, or has open on other nodes, what a migration would wait for; relid: a table that it must not have locked,
+ * or InvalidOid.
+ */
+extern void tessera_move_require_free(Oid relid);
+
+/*
+ * tessera.move_range for who has checked the rights of the caller: moves what is not there yet, one verified migration after the other, and waits
+ * for it, in a transaction that tessera_move_require_free accepts. false: all of it was there. NOTICE for each part; errors as move_range; a
+ * cancellation that came too late is pending afterwards.
+ */
+extern bool tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, const char *shard);
 
 /* Exit step of the session that has a donor's slot reserved: withdraws it if the donor was not started. */
 extern void tessera_migration_withdraw(int code, Datum arg);

@@ -68,6 +68,8 @@ typedef struct Move
 	int32		donor;
 	bool		joined;			/* somebody else began it */
 	bool		cancelled;		/* too late for this part */
+	bool		quiet;			/* nothing is said about code that may reach rows of other shards */
+	bool		tell;			/* about each part, also if it is the only one */
 	TimestampTz lost;			/* since when the donor cannot be reached; 0: it can */
 } Move;
 
@@ -96,14 +98,10 @@ refuse_transaction(const char *why)
 			 errhint("Commit first; call the function in a transaction of its own.")));
 }
 
-static void
-check_caller(const Move *move)
+void
+tessera_move_require_free(Oid relid)
 {
 	TesseraConnection **connections;
-	TesseraMovingRange *range;
-	pg_uuid_t	nobody = {{0}};
-	TesseraKeyBound lowest = {{{TESSERA_MINKEY}}};
-	TesseraBound *bound = tessera_key_to_bound(move->ks, &lowest);
 	int			n = tessera_connections_open(&connections);
 
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
@@ -111,6 +109,19 @@ check_caller(const Move *move)
 	for (int i = 0; i < n; i++)
 		if (tessera_connection_state(connections[i])->xact_depth > 0)
 			refuse_transaction("has used other nodes");
+	if (OidIsValid(relid) && holds_lock(relid))
+		refuse_transaction("has used the table");
+}
+
+static void
+check_caller(const Move *move)
+{
+	TesseraMovingRange *range;
+	pg_uuid_t	nobody = {{0}};
+	TesseraKeyBound lowest = {{{TESSERA_MINKEY}}};
+	TesseraBound *bound = tessera_key_to_bound(move->ks, &lowest);
+
+	tessera_move_require_free(InvalidOid);
 	range = tessera_moving_range(&nobody, &move->group->group_id, bound, bound);
 	for (int i = 0; i < range->ntables; i++)
 		if (holds_lock(range->relids[i]))
@@ -171,7 +182,7 @@ find_table(Oid relid, Move *move)
 	move->group = tessera_routing_group(move->routing, move->table->group);
 	move->ks = tessera_group_keyspace(move->routing, move->group);
 	check_caller(move);
-	move->far_code = far_code_of_group(move);
+	move->far_code = move->quiet ? NULL : far_code_of_group(move);
 }
 
 
@@ -523,44 +534,6 @@ uuid_datum(const char *id)
 	return DirectFunctionCall1(uuid_in, CStringGetDatum(id));
 }
 
-/* One migration after the other, each of what one shard owns of the range. What other moves do meanwhile does not matter: the config node is asked for each part anew. */
-static Datum
-move_parts(FunctionCallInfo fcinfo, Move *move, const char *min, const char *max)
-{
-	const char *from = min;
-	const char *last = NULL;
-	StringInfoData done;
-
-	initStringInfo(&done);
-	while (strcmp(from, max) != 0 || last == NULL)
-	{
-		const TesseraNode *donor;
-
-		if (!move_part(move, min, from, max, done.data))
-			break;
-		last = move->id;
-		from = move->part_max;
-		(void) tessera_routing_refresh(POLL_MS);
-		if (strcmp(move->part_min, min) == 0 && strcmp(move->part_max, max) == 0)
-			break;				/* all of it was one part */
-		donor = tessera_routing_node(move->routing, move->donor);
-		ereport(NOTICE,
-				(errmsg("moved %s to %s from shard \"%s\" to \"%s\"", move->part_min, move->part_max, donor ? NameStr(donor->name) : "?", move->shard),
-				 errdetail("Migration %s.", move->id)));
-		appendStringInfo(&done, "%s%s to %s (migration %s)", done.len > 0 ? ", " : "", move->part_min, move->part_max, move->id);
-	}
-	if (last == NULL)
-	{
-		ereport(NOTICE,
-				(errmsg("the range is on shard \"%s\" already", move->shard)));
-		PG_RETURN_NULL();
-	}
-	PG_RETURN_DATUM(uuid_datum(last));
-}
-
-
-/* The functions */
-
 /* A bound that the caller gave, in canonical form. */
 static const char *
 canonical(const Move *move, const TesseraBound *bound)
@@ -571,16 +544,74 @@ canonical(const Move *move, const TesseraBound *bound)
 	return tessera_bound_to_cstring(tessera_key_to_bound(move->ks, &key));
 }
 
+/*
+ * One migration after the other, each of what one shard owns of the range. What other moves do meanwhile does not matter: the config node is asked
+ * for each part anew. Returns the id of the last one; NULL: all of the range was there.
+ */
+static const char *
+move_parts(Move *move, const char *min, const char *max)
+{
+	const char *from = min;
+	const char *last = NULL;
+	StringInfoData done;
+
+	initStringInfo(&done);
+	while (strcmp(from, max) != 0 || last == NULL)
+	{
+		const TesseraNode *donor;
+		bool		whole;
+
+		if (!move_part(move, min, from, max, done.data))
+			break;
+		last = move->id;
+		from = move->part_max;
+		(void) tessera_routing_refresh(POLL_MS);
+		whole = strcmp(move->part_min, min) == 0 && strcmp(move->part_max, max) == 0;
+		if (whole && !move->tell)
+			break;				/* all of it was one part */
+		donor = tessera_routing_node(move->routing, move->donor);
+		ereport(NOTICE,
+				(errmsg("moved %s to %s from shard \"%s\" to \"%s\"", move->part_min, move->part_max, donor ? NameStr(donor->name) : "?", move->shard),
+				 errdetail("Migration %s.", move->id)));
+		appendStringInfo(&done, "%s%s to %s (migration %s)", done.len > 0 ? ", " : "", move->part_min, move->part_max, move->id);
+	}
+	return last;
+}
+
+bool
+tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, const char *shard)
+{
+	Move		move = {.verify = true, .quiet = true, .tell = true, .shard = shard};
+	const char *last;
+
+	find_table(relid, &move);
+	last = move_parts(&move, canonical(&move, min), canonical(&move, max));
+	if (move.cancelled)
+		QueryCancelPending = InterruptPending = true;
+	return last != NULL;
+}
+
+
+/* The functions */
+
 /* move_range(table_name regclass, min bound, max bound, to_shard text, verify bool) returns uuid: of the last migration; NULL: all of the range was there */
 Datum
 tessera_move_range(PG_FUNCTION_ARGS)
 {
 	Move		move = {0};
+	const char *last;
 
 	move.verify = PG_GETARG_BOOL(4);
 	move.shard = text_to_cstring(PG_GETARG_TEXT_PP(3));
 	find_table(PG_GETARG_OID(0), &move);
-	return move_parts(fcinfo, &move, canonical(&move, PG_GETARG_TESSERA_BOUND_P(1)), canonical(&move, PG_GETARG_TESSERA_BOUND_P(2)));
+	last = move_parts(&move, canonical(&move, PG_GETARG_TESSERA_BOUND_P(1)), canonical(&move, PG_GETARG_TESSERA_BOUND_P(2)));
+	if (last == NULL)
+	{
+		ereport(NOTICE,
+				(errmsg("the range is on shard \"%s\" already", move.shard)));
+		PG_RETURN_NULL();
+	}
+	PG_RETURN_DATUM(uuid_datum(last));
 }
 
 /* move_chunk(table_name regclass, key bound, to_shard text, verify bool) returns uuid */

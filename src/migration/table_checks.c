@@ -56,6 +56,20 @@ tessera_tables_known(const char *request)
 	return known;
 }
 
+bool
+tessera_members_known(const char *request)
+{
+	TesseraSpi	spi;
+	bool		known;
+
+	tessera_spi_begin(&spi);
+	known = tessera_spi_run("SELECT 1 WHERE $1::jsonb->'members' <> (SELECT jsonb_agg(x.table_id ORDER BY x.table_id) FROM tessera.cluster_table AS x"
+							" WHERE x.group_id = ($1::jsonb->>'group_id')::uuid)", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
+							(Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
+	tessera_spi_end(&spi);
+	return known;
+}
+
 void
 tessera_compare_tables(const char *request)
 {

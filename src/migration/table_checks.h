@@ -15,6 +15,12 @@ extern char *tessera_describe_tables(const char *request);
 /* Does this node's catalog have each table of the request in its group? One that has just joined it may be unknown to a shard that owns nothing of it. */
 extern bool tessera_tables_known(const char *request);
 
+/*
+ * Has the group the same tables in this node's catalog as on the config node when the migration was registered? Not until a transaction in which a
+ * table has joined the group is over here, too. A request of an older version does not say: true.
+ */
+extern bool tessera_members_known(const char *request);
+
 /* ERROR 55000 if tables or columns here differ from those of the request. */
 extern void tessera_compare_tables(const char *request);
 

@@ -1,0 +1,471 @@
+/*
+ * colocate.c
+ *	  tessera.shard_table(..., colocate_with) of a table whose rows have to be moved to where the chunks of the other table's group are.
+ *
+ * Steps, each committed by itself: (a) the table gets a group of its own, cut like the other one, all on its primary shard, by metadata alone
+ * (internal_shard_apart). (b) Its ranges are moved, by ordinary migrations one after the other, to the shards that own them in the other group;
+ * clients go on meanwhile. (c) One distributed transaction lets it join (internal_join_alike): with the table locked on all shards, both groups
+ * locked and at rest on the config node, and owners that are the same everywhere, the table's row names the other group, its own group and
+ * placements are gone, and the other group's version is raised for every owner. Where owners differ again, because the other group was moved
+ * meanwhile, (b) and (c) come again, for a limited time.
+ *
+ * A call can end after any step, by an error or a crash: the table is a sharded one then, in a group of its own that the balancer leaves alone, and
+ * the same call goes on from there. (a) and (c) run in a session that this one opens to its own node, as the effective user: migrations cannot be
+ * waited for in a transaction that has written. (c) is one transaction with two-phase commit; a shard on which it is still in doubt refuses
+ * migrations of the group (migration/donor.c).
+ *
+ * Why nobody goes by the table's old group after (c): the lock is ACCESS EXCLUSIVE, so no transaction that has read or written the table on a shard
+ * is open at the commit; whoever comes later tells the shard which group it takes the table for (tessera_told_versions), and is stale with the old
+ * one; a snapshot that is older than the commit sees the other group's placement of before, with a lower version than is told.
+ *
+ * Memory: the function's context. Locks: none while it moves or waits.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "admin/colocate.h"
+#include "admin/group_rows.h"
+#include "admin/shardable.h"
+#include "catalog/change.h"
+#include "catalog/far_code.h"
+#include "common/errors.h"
+#include "common/injection.h"
+#include "control/calls.h"
+#include "ddl/attempts.h"
+#include "ddl/ddl.h"
+#include "migration/migration.h"
+#include "session/internal.h"
+#include "transaction/background.h"
+
+#define REFRESH_MS 10000
+#define RETRY_MS 200
+#define BUSY_MS 60000			/* what is in the way is waited for so long, if nothing goes on meanwhile */
+#define MOST_ROUNDS 20			/* the other group may be moved meanwhile so often */
+
+PG_FUNCTION_INFO_V1(tessera_internal_join_alike);
+
+typedef struct Colocation
+{
+	Oid			relid;
+	Oid			with;
+	const char *name;			/* qualified */
+	const char *with_name;
+	const TesseraRouting *routing;
+	const TesseraTable *table;
+	const TesseraGroup *own;	/* NULL: a placed table */
+	const TesseraGroup *target;
+	char	   *far_code;
+	int			rounds;			/* in which something was to be moved */
+	bool		moved;			/* something went on in this round */
+	uint64		left;			/* what shards have told of what is left to do: another value shows that it gets less */
+	bool		joined;
+} Colocation;
+
+
+/* Comparing */
+
+List *
+tessera_ownership_differences(const TesseraRouting *routing, const TesseraGroup *first, const TesseraGroup *second)
+{
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, first);
+	int			nfirst = tessera_routing_nchunks(routing, first);
+	int			nsecond = tessera_routing_nchunks(routing, second);
+	List	   *differences = NIL;
+	TesseraDifference *last = NULL;
+	int			i = 0,
+				j = 0;
+
+	while (i < nfirst && j < nsecond)
+	{
+		TesseraChunk a,
+					b;
+		int			order;
+
+		CHECK_FOR_INTERRUPTS();
+		tessera_routing_chunk(routing, first, i, &a);
+		tessera_routing_chunk(routing, second, j, &b);
+		order = tessera_key_compare(ks, &a.max, &b.max);
+		if (a.node_id == b.node_id)
+			last = NULL;
+		else
+		{
+			if (last == NULL || last->from != a.node_id || last->to != b.node_id)
+			{
+				last = palloc(sizeof(TesseraDifference));
+				last->min = tessera_key_to_bound(ks, tessera_key_compare(ks, &a.min, &b.min) > 0 ? &a.min : &b.min);
+				last->from = a.node_id;
+				last->to = b.node_id;
+				differences = lappend(differences, last);
+			}
+			last->max = tessera_key_to_bound(ks, order < 0 ? &a.max : &b.max);
+		}
+		i += order <= 0;
+		j += order >= 0;
+	}
+	return differences;
+}
+
+
+/* Is it for us? */
+
+static const char *
+qualified(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), name);
+}
+
+/* The table and the groups in the routing table, the newest one if it is to be refreshed. false: one of them is not there. */
+static bool
+look(Colocation *c, bool refresh)
+{
+	const TesseraTable *other;
+
+	c->routing = refresh ? tessera_sharding_routing() : tessera_routing();
+	if (c->routing == NULL)
+		return false;
+	c->table = tessera_routing_table(c->routing, c->relid);
+	other = tessera_routing_table(c->routing, c->with);
+	if (c->table == NULL || other == NULL || other->group < 0)
+		return false;
+	c->own = c->table->group >= 0 ? tessera_routing_group(c->routing, c->table->group) : NULL;
+	c->target = tessera_routing_group(c->routing, other->group);
+	return true;
+}
+
+/* Is a sharded table sharded as is asked for? No lock outlasts this, which a migration would wait for. */
+static bool
+is_alike(Colocation *c, const char *key, bool hashed)
+{
+	Relation	rel = table_open(c->relid, AccessShareLock);
+	TesseraShardable shardable = {.rel = rel, .routing = c->routing, .key_text = key, .hashed = hashed, .with = c->with};
+	TesseraFindings findings = {0};
+
+	tessera_shardable(&shardable, &findings);
+	c->far_code = tessera_far_code_text(rel);
+	table_close(rel, AccessShareLock);
+	return shardable.apart && findings.list == NIL;
+}
+
+/* Has a placed table rows that would have to be moved? What this transaction has done itself cannot be seen from elsewhere: shard_table finds out. */
+static bool
+has_rows_to_move(Colocation *c)
+{
+	TesseraTargets *owners = tessera_routing_owners(c->routing, c->target);
+	bool		has_rows;
+	Relation	rel;
+
+	if ((owners->n == 1 && owners->node_ids[0] == c->table->node_id) || TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return false;
+	tessera_call_has_rows(tessera_to_node(c->table->node_id), c->name, &has_rows);
+	if (!has_rows)
+		return false;
+	rel = table_open(c->relid, AccessShareLock);
+	c->far_code = tessera_far_code_text(rel);
+	table_close(rel, AccessShareLock);
+	return true;
+}
+
+
+/* The steps */
+
+static void
+shard_apart(const Colocation *c, const char *key, bool hashed)
+{
+	tessera_call_shard_apart(tessera_to_node(c->routing->self), c->relid, key, hashed, c->with, GetUserId());
+	ereport(NOTICE,
+			(errmsg("table %s is sharded; its ranges are moved to where those of table %s are", c->name, c->with_name)));
+	tessera_injection("colocate_apart");
+}
+
+static void
+move_differences(Colocation *c, List *differences)
+{
+	ListCell   *cell;
+
+	foreach(cell, differences)
+	{
+		const TesseraDifference *difference = lfirst(cell);
+		const TesseraNode *node = tessera_routing_node(c->routing, difference->to);
+
+		if (node == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+					 errmsg("node %d is not in the registry", difference->to)));
+		(void) tessera_move_to(c->relid, difference->min, difference->max, NameStr(node->name));
+		c->moved = true;
+		tessera_injection("colocate_moved");
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* ERROR 55006 while a shard has something left of the group's migrations: rows to delete, above all. Notes whether that gets less. */
+static void
+require_settled(Colocation *c)
+{
+	const TesseraNode *unsettled = NULL;
+	uint64		left = 0;
+
+	for (int i = 0; i < c->routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(c->routing, i);
+		TesseraGroupRestsAnswer rests;
+
+		if (!node->is_shard)
+			continue;
+		tessera_call_group_rests(tessera_to_node(node->node_id), &c->own->group_id, &rests);
+		if (rests.rests == 0)
+			continue;
+		unsettled = node;
+		left += (uint64) rests.deleted - (uint64) rests.rests;
+	}
+	c->moved = unsettled != NULL && left != c->left;
+	c->left = left;
+	if (unsettled != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("rows of table %s that have moved away from shard \"%s\" are still to be deleted there", c->name, NameStr(unsettled->name)),
+				 errhint("tessera.range_deletions shows them there; what is in the way is in its server's log.")));
+}
+
+/* One round: moves what differs; or joins, if nothing does. */
+static void
+one_round(Colocation *c)
+{
+	List	   *differences;
+
+	c->moved = false;
+	if (!look(c, true) || c->own == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("one of the tables was dropped meanwhile")));
+	c->joined = c->own == c->target;
+	if (c->joined)
+		return;
+	differences = tessera_ownership_differences(c->routing, c->own, c->target);
+	if (differences != NIL && c->rounds++ > MOST_ROUNDS)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_CONFLICTING),
+				 errmsg("ranges of table %s keep being moved", c->with_name)));
+	if (differences != NIL)
+	{
+		move_differences(c, differences);
+		return;
+	}
+	require_settled(c);
+	tessera_injection("colocate_placed");
+	tessera_call_join_alike(tessera_to_node(c->routing->self), c->relid, c->with, GetUserId());
+	c->joined = true;
+}
+
+/* In a subtransaction: NULL, or its error. */
+static ErrorData *
+try_round(Colocation *c)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		one_round(c);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	return error;
+}
+
+static bool
+may_be_over_soon(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_OBJECT_IN_USE || error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
+		error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE || error->sqlerrcode == ERRCODE_TESSERA_PLACEMENT_CHANGED ||
+		error->sqlerrcode == ERRCODE_TESSERA_CONFLICTING || error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING;
+}
+
+static char *
+line(char *first, const char *next)
+{
+	return first != NULL ? psprintf("%s\n%s", first, next) : pstrdup(next);
+}
+
+/* Says in the error how things stand, and throws it on; busy: after a time in which it was always so. */
+static void pg_attribute_noreturn()
+stop(const Colocation *c, ErrorData *error, bool busy)
+{
+	if (busy)
+	{
+		error->message = psprintf("table %s could not be colocated with table %s in time: %s", c->name, c->with_name, error->message);
+		error->sqlerrcode = ERRCODE_OBJECT_IN_USE;
+	}
+	error->detail = line(error->detail, psprintf("Table %s is meanwhile a sharded table of its own, and can be used. It is not balanced.", c->name));
+	error->hint = line(error->hint, "Call tessera.shard_table with the same arguments again: it goes on where it was.");
+	ReThrowError(error);
+}
+
+static void
+place(Colocation *c)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), BUSY_MS);
+
+	while (!c->joined)
+	{
+		ErrorData  *error = try_round(c);
+
+		if (error != NULL && !may_be_over_soon(error))
+			stop(c, error, false);
+		if (c->moved)
+			deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), BUSY_MS);
+		if (error != NULL && (GetCurrentTimestamp() >= deadline || c->rounds > MOST_ROUNDS || tessera_injection_skips("colocate_deadline")))
+			stop(c, error, true);
+		if (error == NULL)
+			continue;
+		FreeErrorData(error);
+		tessera_work_sleep(RETRY_MS);
+	}
+}
+
+bool
+tessera_colocate(Oid relid, const char *key, bool hashed, Oid with)
+{
+	Colocation	c = {.relid = relid, .with = with};
+
+	if (tessera_routing() == NULL)
+		return false;
+	tessera_require_table_owner(with);
+	tessera_require_table_owner(relid);
+	c.name = qualified(relid);
+	c.with_name = qualified(with);
+	if (!look(&c, true) || c.own == c.target)
+		return false;
+	if (c.own != NULL ? !is_alike(&c, key, hashed) : !has_rows_to_move(&c))
+		return false;
+	tessera_move_require_free(relid);
+	tessera_warn_far_code(c.name, c.far_code);
+	if (c.own == NULL)
+		shard_apart(&c, key, hashed);
+	place(&c);
+	return true;
+}
+
+
+/* The session aside: the table joins */
+
+/* Names, then the table on all shards: nobody is in the middle of something there. */
+static void
+lock_table(void *arg)
+{
+	const Colocation *c = arg;
+	TesseraTableLock lock = {.relid = c->relid, .mode = AccessExclusiveLock};
+
+	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", c->name)), NIL, NULL);
+	tessera_ddl_lock_tables(tessera_routing(), list_make1(&lock), true);
+}
+
+static void
+add_field(StringInfo json, const char *name, const char *value)
+{
+	appendStringInfo(json, "%s\"%s\": ", json->len > 1 ? ", " : "", name);
+	escape_json(json, value);
+}
+
+/* What the config node is asked for; see group_rows.c. */
+static const char *
+specification(const Colocation *c)
+{
+	StringInfoData json;
+
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
+	add_field(&json, "table_id", tessera_work_uuid(&c->table->table_id));
+	add_field(&json, "object", c->name);
+	add_field(&json, "by", GetUserNameFromId(GetUserId(), false));
+	add_field(&json, "term", psprintf(INT64_FORMAT, c->routing->promised_term));
+	add_field(&json, "self", psprintf("%d", c->routing->self));
+	add_field(&json, "from", tessera_work_uuid(&c->own->group_id));
+	add_field(&json, "from_epoch", tessera_work_uuid(&c->own->epoch));
+	add_field(&json, "group_id", tessera_work_uuid(&c->target->group_id));
+	add_field(&json, "epoch", tessera_work_uuid(&c->target->epoch));
+	appendStringInfoChar(&json, '}');
+	return json.data;
+}
+
+static void
+join_target(Colocation *c)
+{
+	int32		config = tessera_routing_config(c->routing)->node_id;
+	char	   *rows;
+	int32	   *nodes;
+	char	  **placements;
+	int			n;
+
+	tessera_call_merge_group(tessera_writing(tessera_to_config()), specification(c), &rows);
+	n = tessera_placements_of(rows, &nodes, &placements);
+	/* a node that has never heard of the group owns nothing of it: it is left to refresh, which must not show it versions before they are committed */
+	for (int i = 0; i < n; i++)
+	{
+		if (nodes[i] != config)
+			tessera_call_apply_group(tessera_writing(tessera_to_node(nodes[i])), rows, NULL);
+		tessera_call_merge_placement(tessera_writing(tessera_to_node(nodes[i])), placements[i]);
+	}
+}
+
+/*
+ * internal_join_alike(relation int8, colocate_with int8, by int8): step (c), in a session that the caller of shard_table has opened to its own node, as
+ * that user. ERROR TS002 if the owners differ, 55006 or 55P03 if something is in the way; then nothing is changed.
+ */
+Datum
+tessera_internal_join_alike(PG_FUNCTION_ARGS)
+{
+	Colocation	c = {.relid = (Oid) PG_GETARG_INT64(0), .with = (Oid) PG_GETARG_INT64(1)};
+	Oid			user;
+	int			security;
+
+	tessera_internal_require(fcinfo);
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext((Oid) PG_GETARG_INT64(2), security | SECURITY_LOCAL_USERID_CHANGE);
+	tessera_require_table_owner(c.with);
+	tessera_require_table_owner(c.relid);
+	c.name = qualified(c.relid);
+	(void) tessera_sharding_routing();
+	tessera_ddl_attempts(lock_table, &c, TESSERA_PATIENCE_DDL);
+	/* what is not the newest is refused by the config node: no waiting for news with the table locked */
+	if (!look(&c, false) || c.own == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("the table groups have changed meanwhile")));
+	tessera_require_table_owner(c.relid);
+	if (c.own != c.target)
+		join_target(&c);
+	SetUserIdAndSecContext(user, security);
+	tessera_injection("join_applied");
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,48 @@
+/*
+ * colocate.h
+ *	  tessera.shard_table(..., colocate_with) of a table whose rows have to be moved: what its parts share.
+ */
+#ifndef TESSERA_COLOCATE_H
+#define TESSERA_COLOCATE_H
+
+#include "postgres.h"
+#include "nodes/pg_list.h"
+#include "utils/uuid.h"
+
+#include "catalog/bound.h"
+#include "routing/routing.h"
+
+/* ---- colocate.c ---- */
+
+/*
+ * For tessera.shard_table: a table with rows that is to join a group which is spread over other shards, or one that is sharded alike but apart, is
+ * placed by moving. Returns true when it has joined; false: there is nothing to move, or the caller's transaction cannot move (it has written):
+ * shard_table says what it says then. ERROR 42501 unless the user owns both tables; 25001 as move_range; 55006 when it could not be ended in time:
+ * the same call goes on. Holds no lock while it moves; what it does is not undone by a rollback.
+ */
+extern bool tessera_colocate(Oid relid, const char *key, bool hashed, Oid with);
+
+/* A range whose chunks in two groups of like keys have different owners. Bounds palloc'd. */
+typedef struct TesseraDifference
+{
+	TesseraBound *min;
+	TesseraBound *max;
+	int32		from;			/* owner by the first group */
+	int32		to;				/* owner by the second one */
+} TesseraDifference;
+
+/*
+ * All of them (TesseraDifference *), in key order, as long as can be: by routing; chunks may be cut differently. NIL: the owners are the same
+ * everywhere.
+ */
+extern List *tessera_ownership_differences(const TesseraRouting *routing, const TesseraGroup *first, const TesseraGroup *second);
+
+/* ---- shard_table.c ---- */
+
+/* Nodes and placements (jsonb texts) of what the config node answered; palloc'd. Returns how many. */
+extern int	tessera_placements_of(const char *rows, int32 **nodes, char ***placements);
+
+/* WARNING if code of the table may reach rows of other shards; far_code NULL: it does not. */
+extern void tessera_warn_far_code(const char *table, const char *far_code);
+
+#endif							/* TESSERA_COLOCATE_H */
