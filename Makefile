@@ -7,6 +7,7 @@
 #   make valgrind          a server under valgrind moves, aborts, recovers
 #   make bench-ddl         how long DDL takes, and its clients wait, while clients write
 #   make bench-pauses      how long statements wait while ranges move (MOVES=100)
+#   make compile-check     builds in a folder with another Debian release, against its PostgreSQL (SUITE=trixie: 17)
 #   make chaos             servers fail under load, for ROUNDS=3 rounds or MINUTES=..., by SEED=1; doc/chaos.md
 TESSERA_VERSION = 0.1.0
 PG_CONFIG ?= pg_config
@@ -30,9 +31,11 @@ EXTRA_CLEAN  = $(GENERATED) $(OBJS:.o=.d) results regression.diffs regression.ou
 
 NO_INSTALLCHECK = 1
 
-LIBRARIES    = libzmq libbson-1.0 liblz4
-PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) \
-	-I$(shell $(PG_CONFIG) --includedir 2>/dev/null) $(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null)
+# libbson has another name from its version 2 on.
+LIBRARIES   := libzmq $(shell pkg-config --exists libbson-1.0 2>/dev/null && echo libbson-1.0 || echo bson2) liblz4
+# -isystem: warnings are for this project's own files.
+PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) \
+	$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null))
 # -MMD: a changed header rebuilds what includes it.
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP
 SHLIB_LINK  := -lpq -lpthread $(shell pkg-config --libs $(LIBRARIES) 2>/dev/null) -Wl,--version-script=$(tree)/src/exports.map
@@ -86,6 +89,9 @@ bench:
 valgrind:
 	@$(run) bash $(tree)/test/valgrind/run
 
+compile-check:
+	@$(run) SUITE='$(SUITE)' FOLDER='$(FOLDER)' MIRROR='$(MIRROR)' bash $(tree)/test/compile/run
+
 bench-ddl:
 	@$(run) BENCH=i bash $(tree)/test/bench/run
 
@@ -97,4 +103,4 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos
+.PHONY: FORCE test compile-check installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos

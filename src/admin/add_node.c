@@ -23,6 +23,7 @@
 #include "admin/secrets.h"
 #include "catalog/change.h"
 #include "catalog/chunk.h"
+#include "common/version_compat.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_add_shard);
@@ -41,7 +42,7 @@ require_clean_transaction(void)
 {
 	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return;
-	if (joined_transaction == MyProc->lxid && joined_command == GetCurrentCommandId(false))
+	if (joined_transaction == tessera_proc_lxid(MyProc) && joined_command == GetCurrentCommandId(false))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
@@ -54,7 +55,7 @@ static void
 remember_clean_transaction(void)
 {
 	CommandCounterIncrement();
-	joined_transaction = MyProc->lxid;
+	joined_transaction = tessera_proc_lxid(MyProc);
 	joined_command = GetCurrentCommandId(false);
 }
 

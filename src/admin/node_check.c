@@ -16,6 +16,7 @@
 #include "utils/tuplestore.h"
 
 #include "admin/admin.h"
+#include "common/version_compat.h"
 
 PG_FUNCTION_INFO_V1(tessera_check_node);
 
@@ -58,7 +59,8 @@ enum
 /* In the order of the enum. The timeline is that of the WAL being written: pg_control lags behind a promotion. */
 static const char facts_sql[] =
 "SELECT s.system_identifier, d.datname, d.oid, pg_is_in_recovery(), extract(epoch FROM pg_postmaster_start_time()),"
-" current_setting('server_version_num'), pg_encoding_to_char(d.encoding), d.datcollate, d.datctype, d.datlocprovider, d.daticulocale,"
+" current_setting('server_version_num'), pg_encoding_to_char(d.encoding), d.datcollate, d.datctype, d.datlocprovider,"
+" " TESSERA_SQL_DATABASE_LOCALE ","
 " pg_database_collation_actual_version(d.oid),"
 " (SELECT pg_collation_actual_version(c.oid) FROM pg_collation c WHERE c.collname = 'und-x-icu' AND c.collnamespace = 'pg_catalog'::regnamespace),"
 " CASE WHEN pg_is_in_recovery() THEN 0"

@@ -37,6 +37,7 @@
 #include "catalog/far_code.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "common/version_compat.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "session/internal.h"
@@ -99,7 +100,7 @@ tessera_require_table_owner(Oid relid)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", relid)));
 
-	if (superuser() || (OidIsValid(admin) && has_privs_of_role(GetUserId(), admin)) || pg_class_ownercheck(relid, GetUserId()))
+	if (superuser() || (OidIsValid(admin) && has_privs_of_role(GetUserId(), admin)) || tessera_owns_relation(relid, GetUserId()))
 		return;
 	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
 }

@@ -21,7 +21,7 @@
 PG_FUNCTION_INFO_V1(tessera_update_node);
 PG_FUNCTION_INFO_V1(tessera_internal_check_address);
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_other(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *server)
 {
 	ereport(ERROR,

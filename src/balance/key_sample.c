@@ -24,6 +24,7 @@
 
 #include "balance/key_sample.h"
 #include "catalog/key_index.h"
+#include "common/version_compat.h"
 
 #define RESET_ROWS 1024
 
@@ -144,7 +145,7 @@ tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, c
 	scan.from_index = index_has_keys(scan.index, ks);
 	scan.slot = table_slot_create(rel, NULL);
 	nconditions = start_condition(scan.index, ks, min, &condition) ? 1 : 0;
-	scan.scan = index_beginscan(rel, scan.index, snapshot, nconditions, 0);
+	scan.scan = tessera_index_scan(rel, scan.index, snapshot, nconditions);
 	scan.scan->xs_want_itup = scan.from_index;
 	index_rescan(scan.scan, &condition, nconditions, NULL, 0);
 

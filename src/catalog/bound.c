@@ -25,6 +25,7 @@
 #include "utils/numeric.h"
 
 #include "catalog/bound.h"
+#include "common/version_compat.h"
 
 #define TAG_MINKEY	'm'
 #define TAG_MAXKEY	'M'
@@ -608,7 +609,7 @@ tessera_bound_send(PG_FUNCTION_ARGS)
 		else
 		{
 			pq_sendbyte(&buf, elements[i].numeric ? TAG_NUMBER : TAG_OTHER);
-			pq_sendcountedtext(&buf, elements[i].text, strlen(elements[i].text), false);
+			tessera_send_counted_text(&buf, elements[i].text);
 		}
 	}
 	PG_RETURN_BYTEA_P(pq_endtypsend(&buf));

@@ -31,6 +31,7 @@
 #include "utils/typcache.h"
 
 #include "catalog/bound.h"
+#include "common/version_compat.h"
 
 /* Elements collected for one bound. */
 typedef struct ElementList
@@ -281,7 +282,7 @@ tessera_bound_create_record_cast(PG_FUNCTION_ARGS)
 	if (SearchSysCacheExists2(CASTSOURCETARGET, ObjectIdGetDatum(RECORDOID), ObjectIdGetDatum(bound_type)))
 		PG_RETURN_VOID();
 
-	cast = CastCreate(RECORDOID, bound_type, function, COERCION_CODE_IMPLICIT, COERCION_METHOD_FUNCTION, DEPENDENCY_NORMAL);
+	cast = tessera_create_cast(RECORDOID, bound_type, function);
 	if (!creating_extension)
 	{
 		ObjectAddressSet(extension, ExtensionRelationId, get_extension_oid("tessera", false));

@@ -39,6 +39,7 @@
 #include "catalog/prepared_change.h"
 #include "catalog/relation.h"
 #include "common/shmem.h"
+#include "common/version_compat.h"
 #include "common/worker.h"
 
 typedef struct Sequence
@@ -231,7 +232,7 @@ owned_database(const char *name)
 {
 	Oid			database = name ? get_database_oid(name, true) : InvalidOid;
 
-	return OidIsValid(database) && pg_database_ownercheck(database, GetUserId()) ? database : InvalidOid;
+	return OidIsValid(database) && tessera_owns_database(database, GetUserId()) ? database : InvalidOid;
 }
 
 /* The database that the statement wants to have without connections; InvalidOid: none, or it is not the user's. */

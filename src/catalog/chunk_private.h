@@ -18,7 +18,7 @@ extern bool tessera_chunk_at(const pg_uuid_t *group_id, TesseraKeySpace *ks, con
 							 TesseraChunkRow *chunk);
 
 /* ERROR XX001: chunks do not cover the position. */
-extern void tessera_chunk_gap(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *at) pg_attribute_noreturn();
+extern _Noreturn void tessera_chunk_gap(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *at);
 
 /* The chunks that overlap [min, max), in order; palloc'd. ERROR 22023 if the range is empty. */
 extern TesseraChunkRow *tessera_chunks_of_range(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint,

@@ -30,10 +30,8 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-/* the token codes of core_yylex */
-#include "parser/gramparse.h"
-
 #include "catalog/far_code.h"
+#include "common/version_compat.h"
 
 #define MAX_DEPTH 64
 
@@ -80,13 +78,9 @@ tokens_reach(core_yyscan_t scanner)
 	{
 		const char *word = "";
 
-		if (token == IDENT || token == UIDENT)
+		if (token == TESSERA_TOKEN_IDENT || token == TESSERA_TOKEN_UIDENT)
 			word = value.str;
-		else if (token == SCONST || token == USCONST || token == BCONST || token == XCONST || token == FCONST || token == ICONST ||
-				 token == PARAM || token == Op || token < 256 || token == TYPECAST || token == DOT_DOT || token == COLON_EQUALS ||
-				 token == EQUALS_GREATER || token == LESS_EQUALS || token == GREATER_EQUALS || token == NOT_EQUALS)
-			word = "";
-		else
+		else if (token > TESSERA_TOKEN_LAST)
 			word = value.keyword;
 
 		if (token == '(')

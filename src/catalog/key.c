@@ -24,6 +24,7 @@
 #include "utils/uuid.h"
 
 #include "catalog/key.h"
+#include "common/version_compat.h"
 
 #define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
 
@@ -46,7 +47,7 @@ is_portable_collation(Oid collation)
 {
 	pg_locale_t locale;
 
-	if (lc_collate_is_c(collation))
+	if (tessera_collation_is_c(collation))
 		return true;
 	locale = pg_newlocale_from_collation(collation);
 	return locale != NULL && locale->provider == COLLPROVIDER_ICU;

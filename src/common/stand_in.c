@@ -19,6 +19,7 @@
 #include "utils/syscache.h"
 
 #include "common/stand_in.h"
+#include "common/version_compat.h"
 
 typedef struct StandIn
 {
@@ -132,7 +133,7 @@ tessera_stand_in_check(Oid function)
 	for (int i = 0; i < lengthof(stand_ins); i++)
 		if (function_of(&stand_ins[i]) == function)
 		{
-			if (pg_proc_aclcheck(stand_ins[i].original, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
+			if (!tessera_may_execute(stand_ins[i].original, GetUserId()))
 				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(stand_ins[i].original));
 			return;
 		}

@@ -21,6 +21,7 @@
 #include "common/durable.h"
 #include "common/injection.h"
 #include "common/protocol.h"
+#include "common/version_compat.h"
 #include "control/calls.h"
 
 #define BACKGROUND_DEADLINE_MS 30000
@@ -194,7 +195,7 @@ tessera_call_literal(const TesseraCallSpec *spec, const char *const *values)
 static void
 check_unlocked(void)
 {
-	if (!tessera_injection_points || !IsBackgroundWorker)
+	if (!tessera_injection_points || !tessera_is_background_worker())
 		return;
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || InterruptHoldoffCount > 0)
 		ereport(ERROR,
@@ -209,7 +210,7 @@ deadline_of(const TesseraCallSpec *spec, const TesseraCallTarget *target)
 
 	if (timeout_ms != TESSERA_USUAL_DEADLINE)
 		return timeout_ms;
-	return IsBackgroundWorker ? BACKGROUND_DEADLINE_MS : 0;
+	return tessera_is_background_worker() ? BACKGROUND_DEADLINE_MS : 0;
 }
 
 static void

@@ -299,7 +299,7 @@ what_to_do(const TesseraRouting *routing, const Attempts *attempts)
 
 /* ---- the time limit ---- */
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_deadlock(const Attempts *attempts)
 {
 	const TesseraRouting *routing = tessera_routing();
@@ -312,7 +312,7 @@ raise_deadlock(const Attempts *attempts)
 			 errhint("Run the transaction again.")));
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 give_up(const Attempts *attempts, ErrorData *error)
 {
 	if (error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING)

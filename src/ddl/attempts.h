@@ -49,7 +49,7 @@ extern int	tessera_ddl_attempt_timeout(void);
  * Within an attempt: a node's answer that is not "ok" (node_lock.c). ERROR 55P03; the holders are remembered for the final error, and for the search
  * for deadlocks.
  */
-extern void tessera_ddl_held(int32 node_id, const char *answer) pg_attribute_noreturn();
+extern _Noreturn void tessera_ddl_held(int32 node_id, const char *answer);
 
 /* A table of this node's, to be locked on every node under its name. */
 typedef struct TesseraTableLock

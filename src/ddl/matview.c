@@ -26,6 +26,7 @@
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
 
+#include "common/version_compat.h"
 #include "ddl/ddl.h"
 
 /* While core's REFRESH runs on the view's shard. What plans with another text (an event trigger's statement) is not meant. */
@@ -132,7 +133,7 @@ tessera_refresh_begin(TesseraUtility *utility, const TesseraRouting *routing)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("REFRESH MATERIALIZED VIEW CONCURRENTLY is not supported on tables of the cluster"),
 				 errhint("Use REFRESH MATERIALIZED VIEW.")));
-	if (!pg_class_ownercheck(view, GetUserId()))
+	if (!tessera_owns_relation(view, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_MATVIEW, get_rel_name(view));
 	if (statement->skipData)
 		return true;

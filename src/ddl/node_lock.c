@@ -35,6 +35,7 @@
 
 #include "common/spi.h"
 #include "common/subtransaction.h"
+#include "common/version_compat.h"
 #include "ddl/attempts.h"
 #include "session/internal.h"
 #include "session/origin.h"
@@ -97,10 +98,10 @@ prepared_name(TransactionId xid)
 static void
 append_holder(StringInfo holders, VirtualTransactionId id)
 {
-	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+	PGPROC	   *proc = tessera_vxid_proc(id);
 	TesseraOrigin origin = {0};
 
-	if (proc != NULL && ((volatile PGPROC *) proc)->lxid == id.localTransactionId)
+	if (proc != NULL && tessera_proc_lxid(proc) == id.localTransactionId)
 	{
 		if (!tessera_origin_of(proc->pid, &origin))
 			origin.node_id = origin.pid = 0;
@@ -109,7 +110,7 @@ append_holder(StringInfo holders, VirtualTransactionId id)
 	else
 	{
 		bool		more;
-		TransactionId xid = id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
+		TransactionId xid = tessera_vxid_is_recovered(id) ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
 
 		if (TransactionIdIsValid(xid))
 		{
@@ -213,7 +214,7 @@ tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int t
 
 	for (int i = 0; i < n; i++)
 	{
-		RangeVar   *name = makeRangeVarFromNameList(stringToQualifiedNameList(names[i]));
+		RangeVar   *name = makeRangeVarFromNameList(tessera_names_of(names[i]));
 		/* the role between nodes may have no right on the schema: the statement's user is asked for that by the statement */
 		Oid			relid = name->schemaname ? get_relname_relid(name->relname, get_namespace_oid(name->schemaname, true)) : InvalidOid;
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);

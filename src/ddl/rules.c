@@ -128,7 +128,7 @@ check_exclusion(const Target *target, Constraint *constraint)
 
 /* ---- foreign keys ---- */
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_foreign_key(const Target *target, Constraint *constraint, const char *why, const char *hint)
 {
 	ereport(ERROR,

@@ -24,6 +24,7 @@
 #include "utils/rel.h"
 
 #include "common/spi.h"
+#include "common/version_compat.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "ddl/sequence_private.h"
@@ -137,8 +138,7 @@ tessera_sequence_open(Oid sequence, LOCKMODE mode)
 bool
 tessera_sequence_is_own(Relation rel)
 {
-	return rel->rd_createSubid != InvalidSubTransactionId || rel->rd_newRelfilenodeSubid != InvalidSubTransactionId ||
-		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+	return tessera_made_here(rel);
 }
 
 void

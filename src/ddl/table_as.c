@@ -30,6 +30,7 @@
 #include "utils/ruleutils.h"
 #include "utils/snapmgr.h"
 
+#include "common/version_compat.h"
 #include "ddl/ddl.h"
 #include "session/internal.h"
 
@@ -150,22 +151,26 @@ tessera_run_utility_text(const char *text)
 /* ---- the rows ---- */
 
 static RangeTblEntry *
-target_entry(Oid relid)
+target_entry(Oid relid, Query *query)
 {
 	Relation	rel = table_open(relid, RowExclusiveLock);
 	RangeTblEntry *rte = makeNode(RangeTblEntry);
+	List	   *list = NIL;
+	TesseraPermissions *permissions;
 
 	rte->rtekind = RTE_RELATION;
 	rte->relid = relid;
 	rte->relkind = rel->rd_rel->relkind;
 	rte->rellockmode = RowExclusiveLock;
 	rte->eref = makeAlias(RelationGetRelationName(rel), NIL);
-	rte->requiredPerms = ACL_INSERT;
+	permissions = tessera_add_permissions(&list, rte);
+	permissions->requiredPerms = ACL_INSERT;
 	for (int i = 0; i < RelationGetDescr(rel)->natts; i++)
 	{
 		rte->eref->colnames = lappend(rte->eref->colnames, makeString(pstrdup(NameStr(TupleDescAttr(RelationGetDescr(rel), i)->attname))));
-		rte->insertedCols = bms_add_member(rte->insertedCols, i + 1 - FirstLowInvalidHeapAttributeNumber);
+		permissions->insertedCols = bms_add_member(permissions->insertedCols, i + 1 - FirstLowInvalidHeapAttributeNumber);
 	}
+	tessera_set_query_permissions(query, list);
 	table_close(rel, NoLock);
 	return rte;
 }
@@ -175,7 +180,7 @@ static Query *
 insert_query(Oid relid, Query *source)
 {
 	Query	   *query = makeNode(Query);
-	RangeTblEntry *target = target_entry(relid);
+	RangeTblEntry *target = target_entry(relid, query);
 	RangeTblEntry *rows = makeNode(RangeTblEntry);
 	RangeTblRef *reference = makeNode(RangeTblRef);
 	ListCell   *cell;
@@ -220,7 +225,7 @@ tessera_insert_rows(Oid relid, Query *source, TesseraUtility *utility)
 	UpdateActiveSnapshotCommandId();
 	query = CreateQueryDesc(plan, utility->text, GetActiveSnapshot(), InvalidSnapshot, None_Receiver, utility->params, utility->environment, 0);
 	ExecutorStart(query, 0);
-	ExecutorRun(query, ForwardScanDirection, 0, true);
+	tessera_run_to_end(ExecutorRun, query);
 	ExecutorFinish(query);
 	processed = query->estate->es_processed;
 	ExecutorEnd(query);
@@ -229,7 +234,7 @@ tessera_insert_rows(Oid relid, Query *source, TesseraUtility *utility)
 	return processed;
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_source(const char *why)
 {
 	ereport(ERROR,

@@ -18,6 +18,7 @@
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 
+#include "common/version_compat.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 
@@ -39,7 +40,7 @@ add_tree(Collection *c, RangeVar *name, LOCKMODE mode, AclMode rights, bool with
 		relid = IndexGetRelation(relid, true);
 	if (!OidIsValid(relid) || !OidIsValid(tessera_cluster_root(c->routing, relid)))
 		return;
-	if (rights == 0 ? !pg_class_ownercheck(relid, GetUserId()) : pg_class_aclmask(relid, GetUserId(), rights, ACLMASK_ANY) == 0)
+	if (rights == 0 ? !tessera_owns_relation(relid, GetUserId()) : pg_class_aclmask(relid, GetUserId(), rights, ACLMASK_ANY) == 0)
 		return;
 	/* the parent first, children by OID, as core does */
 	foreach(cell, with_children && name->inh && has_subclass(relid) ? find_all_inheritors(relid, NoLock, NULL) : list_make1_oid(relid))

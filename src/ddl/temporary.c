@@ -239,7 +239,7 @@ tessera_refuse_temporary_child(Node *statement, const TesseraRouting *routing)
 			refuse_parents(list_make1(lfirst_node(AlterTableCmd, cell)->def), routing);
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_column(const char *table)
 {
 	ereport(ERROR,

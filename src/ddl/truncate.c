@@ -118,7 +118,7 @@ forget_sequences(TruncateStmt *statement, List *relids)
 
 /* ---- the router ---- */
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_stale(void)
 {
 	ereport(ERROR,

@@ -245,7 +245,7 @@ tessera_utility_run(TesseraUtility *utility)
 	PG_END_TRY();
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_concurrently(const char *what, const char *instead)
 {
 	ereport(ERROR,

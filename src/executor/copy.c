@@ -32,6 +32,7 @@
 #include "utils/rls.h"
 #include "utils/uuid.h"
 
+#include "common/version_compat.h"
 #include "executor/copy.h"
 #include "executor/shard_check.h"
 #include "session/internal.h"
@@ -62,7 +63,7 @@ tessera_internal_copy_check(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("table_name must not be null")));
-	names = stringToQualifiedNameList(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	names = tessera_names_of(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	relid = RangeVarGetRelid(makeRangeVarFromNameList(names), RowExclusiveLock, false);
 	PG_RETURN_BOOL(same_kind(relid, PG_ARGISNULL(1) ? NULL : PG_GETARG_UUID_P(1)) && tessera_shard_check_table(relid, NULL) == TESSERA_ACCEPTED);
 }
@@ -85,13 +86,13 @@ check_file_privilege(const CopyStmt *statement)
 static void
 check_table_privilege(CopyStmt *statement, ParseState *pstate, ParseNamespaceItem *item, Relation rel)
 {
-	RangeTblEntry *rte = item->p_rte;
+	TesseraPermissions *permissions = tessera_item_permissions(item);
 	ListCell   *cell;
 
-	rte->requiredPerms = ACL_INSERT;
+	permissions->requiredPerms = ACL_INSERT;
 	foreach(cell, CopyGetAttnums(RelationGetDescr(rel), rel, statement->attlist))
-		rte->insertedCols = bms_add_member(rte->insertedCols, lfirst_int(cell) - FirstLowInvalidHeapAttributeNumber);
-	(void) ExecCheckRTPerms(pstate->p_rtable, true);
+		permissions->insertedCols = bms_add_member(permissions->insertedCols, lfirst_int(cell) - FirstLowInvalidHeapAttributeNumber);
+	tessera_check_permissions(pstate);
 	if (check_enable_rls(RelationGetRelid(rel), InvalidOid, false) == RLS_ENABLED)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -35,6 +35,7 @@
 #include "utils/uuid.h"
 
 #include "common/text.h"
+#include "common/version_compat.h"
 #include "common/wire.h"
 #include "executor/copy.h"
 #include "executor/route_loop.h"
@@ -330,7 +331,7 @@ begin_input(Copy *copy, CopyStmt *statement, List *where, ParseState *pstate)
 	make_sql(copy, columns);
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_null_key(Copy *copy, int key)
 {
 	ereport(ERROR,
@@ -543,7 +544,7 @@ copy_locally(Copy *copy)
 	ParseNamespaceItem *item = addRangeTableEntryForRelation(pstate, copy->rel, RowExclusiveLock, NULL, false, false);
 
 	pstate->p_sourcetext = copy->sql;
-	item->p_rte->requiredPerms = ACL_INSERT;
+	tessera_item_permissions(item)->requiredPerms = ACL_INSERT;
 	initStringInfo(&copy->local->buffer);
 	copy->local_input = BeginCopyFrom(pstate, copy->rel, NULL, NULL, false, feed_local, statement->attlist, statement->options);
 	copy->local->processed = CopyFrom(copy->local_input);

@@ -21,7 +21,7 @@
 #define BUFFER_SIZE (64 * 1024)
 #define ABORT_MS 10000
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_lost(TesseraCopyStream *stream)
 {
 	ereport(ERROR,
@@ -50,7 +50,7 @@ next_result(TesseraCopyStream *stream)
 	}
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_result(TesseraCopyStream *stream, PGresult *result)
 {
 	tessera_connection_state(stream->connection)->known = false;

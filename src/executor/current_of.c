@@ -16,7 +16,7 @@
 #include "executor/current_of.h"
 #include "executor/plan_private.h"
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_state(const char *format, const char *cursor, Oid relid)
 {
 	ereport(ERROR,

@@ -45,6 +45,6 @@ extern bool tessera_needs_running_plan(List *exprs);
 extern bool tessera_cursor_holds(List *exprs, bool locks);
 
 /* ERROR 40001: a shard found an open cursor's routing stale. */
-extern void tessera_cursor_stale(void) pg_attribute_noreturn();
+extern _Noreturn void tessera_cursor_stale(void);
 
 #endif							/* TESSERA_CURSOR_H */

@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "common/version_compat.h"
 #include "executor/eflags.h"
 #include "executor/explain_remote.h"
 #include "session/internal.h"

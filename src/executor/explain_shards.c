@@ -10,6 +10,7 @@
 #include "nodes/nodeFuncs.h"
 #include "utils/memutils.h"
 
+#include "common/version_compat.h"
 #include "executor/explain_remote.h"
 #include "executor/explain_shards.h"
 #include "transaction/participant.h"

@@ -20,6 +20,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"

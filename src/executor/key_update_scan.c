@@ -25,6 +25,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
@@ -100,7 +101,7 @@ lock_rows(KeyUpdateState *state)
 
 /* ---- deletion ---- */
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 table_changed(void)
 {
 	ereport(ERROR,

@@ -22,10 +22,11 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
-#include "utils/resowner_private.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
 
+#include "common/version_compat.h"
 #include "executor/local_part.h"
 #include "session/check_as.h"
 
@@ -270,7 +271,7 @@ run_to_completion(TesseraLocalPart *part)
 		SetTuplestoreDestReceiverParams(receiver, part->spool, CurrentMemoryContext, false, NULL, NULL);
 	}
 	part->query->dest = receiver;
-	standard_ExecutorRun(part->query, ForwardScanDirection, 0, true);
+	tessera_run_to_end(standard_ExecutorRun, part->query);
 	standard_ExecutorFinish(part->query);
 }
 

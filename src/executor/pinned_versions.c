@@ -16,6 +16,7 @@
 #include "utils/memutils.h"
 #include "utils/uuid.h"
 
+#include "common/version_compat.h"
 #include "executor/pinned_versions.h"
 
 typedef struct PinnedVersion
@@ -34,10 +35,10 @@ find_pinned(const pg_uuid_t *group_id)
 {
 	ListCell   *cell;
 
-	if (pinned_by != MyProc->lxid)
+	if (pinned_by != tessera_proc_lxid(MyProc))
 	{
 		pinned = NIL;
-		pinned_by = MyProc->lxid;
+		pinned_by = tessera_proc_lxid(MyProc);
 	}
 	foreach(cell, pinned)
 	{

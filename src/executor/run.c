@@ -125,7 +125,7 @@ send_to(TesseraRun *run, TesseraRunTarget *target, const TesseraRunRequest *requ
 	tessera_connection_sync(target->connection);
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_unknown(TesseraRunTarget *target)
 {
 	const char *name = tessera_connection_name(target->connection);

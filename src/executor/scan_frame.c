@@ -15,6 +15,7 @@
 #include "utils/queryenvironment.h"
 #include "utils/snapmgr.h"
 
+#include "common/version_compat.h"
 #include "executor/cursor.h"
 #include "executor/eflags.h"
 #include "executor/plan_private.h"
@@ -215,7 +216,7 @@ tessera_nested_run(QueryDesc *query, Tuplestorestate *rows, bool detoast)
 		query->dest = CreateDestReceiver(DestTuplestore);
 		SetTuplestoreDestReceiverParams(query->dest, rows, CurrentMemoryContext, detoast, NULL, NULL);
 	}
-	standard_ExecutorRun(query, ForwardScanDirection, 0, true);
+	tessera_run_to_end(standard_ExecutorRun, query);
 	standard_ExecutorFinish(query);
 }
 

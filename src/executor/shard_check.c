@@ -27,6 +27,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "common/worker.h"
 #include "executor/eflags.h"
 #include "executor/settings.h"
@@ -443,7 +444,7 @@ executor_start(QueryDesc *query, int eflags)
 }
 
 static void
-executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
+executor_run(TESSERA_RUN_PARAMETERS)
 {
 	int			found = IsParallelWorker() ? 0 : query->estate->es_top_eflags;
 
@@ -455,9 +456,9 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execu
 	PG_TRY();
 	{
 		if (previous_run)
-			previous_run(query, direction, count, execute_once);
+			previous_run(TESSERA_RUN_ARGUMENTS);
 		else
-			standard_ExecutorRun(query, direction, count, execute_once);
+			standard_ExecutorRun(TESSERA_RUN_ARGUMENTS);
 	}
 	PG_FINALLY();
 	{

@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "executor/current_of.h"
 #include "executor/cursor.h"
 #include "executor/plan_private.h"
@@ -46,7 +47,7 @@ open_relations(EState *estate)
 		RangeTblEntry *rte = exec_rt_fetch(rti, estate);
 
 		if (rte->rtekind == RTE_RELATION && rte->relkind != RELKIND_VIEW)
-			(void) ExecGetRangeTableRelation(estate, rti);
+			tessera_open_relation(estate, rti);
 	}
 }
 

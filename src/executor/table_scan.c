@@ -17,6 +17,7 @@
 #include "utils/rel.h"
 
 #include "common/stat_routing.h"
+#include "common/version_compat.h"
 #include "executor/current_of.h"
 #include "executor/cursor.h"
 #include "executor/eflags.h"
@@ -51,7 +52,10 @@ typedef struct TableState
 static void
 set_reader(TableState *state)
 {
-	Oid			role = exec_rt_fetch(((Scan *) state->scan.css.ss.ps.plan)->scanrelid, state->scan.css.ss.ps.state)->checkAsUser;
+	EState	   *estate = state->scan.css.ss.ps.state;
+	RangeTblEntry *rte = exec_rt_fetch(((Scan *) state->scan.css.ss.ps.plan)->scanrelid, estate);
+	const TesseraPermissions *permissions = tessera_executor_permissions(estate, rte);
+	Oid			role = permissions == NULL ? InvalidOid : permissions->checkAsUser;
 
 	if (!OidIsValid(role))
 		role = GetUserId();

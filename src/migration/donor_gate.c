@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "control/calls.h"
 #include "migration/table_checks.h"
 #include "migration/donor_private.h"
@@ -81,7 +82,7 @@ holder_blocked(const VirtualTransactionId *holders, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
-		PGPROC	   *proc = holders[i].backendId == InvalidBackendId ? NULL : BackendIdGetProc(holders[i].backendId);
+		PGPROC	   *proc = tessera_vxid_proc(holders[i]);
 
 		if (proc != NULL && ((volatile PGPROC *) proc)->waitStatus == PROC_WAIT_STATUS_WAITING)
 			return true;
@@ -127,7 +128,7 @@ gate_position(TesseraDonor *donor)
 
 	if (lsn <= GetFlushRecPtr(NULL))
 		return lsn;
-	lsn = LogLogicalMessage("tessera", (const char *) &donor->row->migration_id, sizeof(pg_uuid_t), false);
+	lsn = tessera_log_message("tessera", (const char *) &donor->row->migration_id, sizeof(pg_uuid_t));
 
 	XLogFlush(lsn);
 	return lsn;

@@ -20,6 +20,7 @@
 
 #include "common/process_exit.h"
 #include "common/shmem.h"
+#include "common/version_compat.h"
 #include "migration/migration_slot.h"
 #include "transaction/background.h"
 
@@ -318,7 +319,7 @@ tessera_slot_attach(int i, uint32 generation)
 	{
 		slot->use = TESSERA_SLOT_RUNNING;
 		slot->pid = MyProcPid;
-		slot->pgprocno = MyProc->pgprocno;
+		slot->pgprocno = tessera_proc_number(MyProc);
 		slot->started = GetCurrentTimestamp();
 		tessera_my_migration = slot;
 	}

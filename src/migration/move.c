@@ -30,6 +30,7 @@
 #include "catalog/far_code.h"
 #include "catalog/migration_state.h"
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "control/calls.h"
 #include "migration/abandoned_migrations.h"
 #include "transfer/transfer.h"
@@ -83,7 +84,7 @@ holds_lock(Oid relid)
 
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
 	for (LOCKMODE mode = AccessShareLock; mode <= AccessExclusiveLock; mode++)
-		if (LockHeldByMe(&tag, mode))
+		if (tessera_lock_held(&tag, mode))
 			return true;
 	return false;
 }
@@ -439,7 +440,7 @@ warn_far_code(const Move *move)
 }
 
 /* Adds to the error what of the range has moved and what has not, and throws it on. */
-static void pg_attribute_noreturn()
+_Noreturn static void
 fail_part(ErrorData *error, const char *done, const char *from, const char *max, const char *shard)
 {
 	error->detail = psprintf("%s%sMoved to shard \"%s\": %s. Not moved: %s to %s, as far as it is not there.", error->detail != NULL ? error->detail : "",

@@ -28,6 +28,7 @@
 #include "catalog/migration_row.h"
 #include "catalog/placement_ranges.h"
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "control/calls.h"
 #include "migration/range_deleter.h"
 #include "transfer/lock_holders.h"

@@ -50,6 +50,7 @@ static needs_fmgr_hook_type previous_needs_hook = NULL;
 static TesseraPlanMode mode = TESSERA_PLAN_PLAIN;
 static int	planner_depth = 0;
 static List *named_relations = NIL; /* in shard mode: those that the statement itself names */
+static List *with_children = NIL;	/* in router mode: entries of range tables, see tessera_plan_reads_children; in the planner's memory */
 static bool whole_statements = true;
 
 TesseraPlanMode
@@ -63,9 +64,11 @@ static PlannedStmt *
 plan_in_mode(TesseraPlanMode wanted, Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
 	TesseraPlanMode before = mode;
+	List	   *children_before = with_children;
 	PlannedStmt *plan;
 
 	mode = wanted;
+	with_children = NIL;
 	planner_depth++;
 	PG_TRY();
 	{
@@ -77,13 +80,14 @@ plan_in_mode(TesseraPlanMode wanted, Query *query, const char *source, int curso
 	PG_FINALLY();
 	{
 		mode = before;
+		with_children = children_before;
 		planner_depth--;
 	}
 	PG_END_TRY();
 	return plan;
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_statement(Query *query, const TesseraReason *reason)
 {
 	const char *what = query->commandType == CMD_INSERT ? "INSERT" : query->commandType == CMD_UPDATE ? "UPDATE" :
@@ -252,6 +256,20 @@ bool
 tessera_plan_names(Oid relid)
 {
 	return list_member_oid(named_relations, relid);
+}
+
+void
+tessera_plan_remember_children(RangeTblEntry *rte, bool reads)
+{
+	with_children = list_delete_ptr(with_children, rte);
+	if (reads)
+		with_children = lappend(with_children, rte);
+}
+
+bool
+tessera_plan_reads_children(RangeTblEntry *rte)
+{
+	return list_member_ptr(with_children, rte);
 }
 
 /* Core's planner with the cluster's tables scanned through their shards. */

@@ -22,6 +22,13 @@ extern TesseraPlanMode tessera_plan_mode(void);
 /* In shard mode: true if the statement itself names this relation. If not, the relation comes from a function that core has inlined. */
 extern bool tessera_plan_names(Oid relid);
 
+/*
+ * In router mode, while core plans: does an entry of a query's range table read the children (partitions) of its table, as the statement says? The entry itself says to core
+ * that there are none. It is known by its address: core keeps an entry where it is from when it sets up its arrays to the end of the planning.
+ */
+extern void tessera_plan_remember_children(RangeTblEntry *rte, bool reads);
+extern bool tessera_plan_reads_children(RangeTblEntry *rte);
+
 /* In router mode: FOR UPDATE/SHARE marks of the query being planned are wanted remotely. */
 extern void tessera_planner_init(void);
 

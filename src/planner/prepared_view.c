@@ -81,7 +81,7 @@ static void
 utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context, ParamListInfo params,
 			 QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
 {
-	ProcessUtility_hook_type next = previous_utility ? previous_utility : standard_ProcessUtility;
+	ProcessUtility_hook_type volatile next = previous_utility ? previous_utility : standard_ProcessUtility;
 
 	if (!IsA(statement->utilityStmt, ViewStmt) && !IsA(statement->utilityStmt, RuleStmt) && !IsA(statement->utilityStmt, CreateFunctionStmt))
 	{

@@ -19,6 +19,7 @@
 #include "utils/lsyscache.h"
 
 #include "common/stand_in.h"
+#include "common/version_compat.h"
 #include "ddl/sequence.h"
 #include "planner/sequences.h"
 
@@ -98,8 +99,7 @@ sequence_as_function(RangeTblEntry *rte)
 	rte->relkind = 0;
 	rte->rellockmode = 0;
 	rte->inh = false;
-	rte->requiredPerms = 0;
-	rte->selectedCols = NULL;
+	tessera_forget_permissions(rte);
 	checked->inh = false;
 	checked->inFromCl = false;
 	return checked;

@@ -28,6 +28,7 @@
 
 #include "catalog/portable.h"
 #include "catalog/relation.h"
+#include "common/version_compat.h"
 #include "planner/ship.h"
 
 /* Built-in functions that mean another thing on another node, whatever their volatility says. */
@@ -123,7 +124,7 @@ function_stays(Oid function, void *arg)
 		if (volatility != PROVOLATILE_VOLATILE && !is_node_bound(function))
 			return false;
 		/* volatile, but the same anywhere */
-		if (function == F_RANDOM || function == F_CLOCK_TIMESTAMP || function == F_GEN_RANDOM_UUID || function == F_TIMEOFDAY)
+		if (tessera_is_random(function) || function == F_CLOCK_TIMESTAMP || function == F_GEN_RANDOM_UUID || function == F_TIMEOFDAY)
 			return false;
 	}
 	else if (isAnyTempNamespace(get_func_namespace(function)))
@@ -446,8 +447,9 @@ reads_as_other(Query *query)
 	foreach(cell, query->rtable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+		Oid			role = rte->rtekind == RTE_RELATION ? tessera_check_as_user(query, rte) : InvalidOid;
 
-		if (rte->rtekind == RTE_RELATION && OidIsValid(rte->checkAsUser) && rte->checkAsUser != GetUserId())
+		if (OidIsValid(role) && role != GetUserId())
 			return true;
 		if (rte->rtekind == RTE_SUBQUERY && !OidIsValid(rte->relid) && reads_as_other(rte->subquery))
 			return true;
@@ -558,7 +560,7 @@ order_assignments(List *targets)
  * user has named will do. A view shows what its column is only on the shard.
  */
 static List *
-assign_something(List *targets, const RangeTblEntry *table)
+assign_something(List *targets, const RangeTblEntry *table, const TesseraPermissions *named)
 {
 	Relation	relation;
 	int			bit = -1;
@@ -569,7 +571,7 @@ assign_something(List *targets, const RangeTblEntry *table)
 		if (!lfirst_node(TargetEntry, cell)->resjunk)
 			return targets;
 	relation = table_open(table->relid, NoLock);
-	while (result == targets && (bit = bms_next_member(table->updatedCols, bit)) >= 0)
+	while (result == targets && (bit = bms_next_member(named->updatedCols, bit)) >= 0)
 	{
 		AttrNumber	attribute = bit + FirstLowInvalidHeapAttributeNumber;
 		Form_pg_attribute column = attribute > 0 ? TupleDescAttr(RelationGetDescr(relation), attribute - 1) : NULL;
@@ -592,19 +594,20 @@ assign_something(List *targets, const RangeTblEntry *table)
 static void
 repair_assignments(Query *query)
 {
-	const RangeTblEntry *table = query->resultRelation > 0 ? rt_fetch(query->resultRelation, query->rtable) : NULL;
+	RangeTblEntry *table = query->resultRelation > 0 ? rt_fetch(query->resultRelation, query->rtable) : NULL;
+	const TesseraPermissions *named = table ? tessera_permissions(query, table) : NULL;
 	ListCell   *cell;
 
 	if (query->commandType == CMD_UPDATE)
-		query->targetList = assign_something(order_assignments(query->targetList), table);
+		query->targetList = assign_something(order_assignments(query->targetList), table, named);
 	if (query->onConflict && query->onConflict->action == ONCONFLICT_UPDATE)
-		query->onConflict->onConflictSet = assign_something(order_assignments(query->onConflict->onConflictSet), table);
+		query->onConflict->onConflictSet = assign_something(order_assignments(query->onConflict->onConflictSet), table, named);
 	foreach(cell, query->mergeActionList)
 	{
 		MergeAction *action = lfirst_node(MergeAction, cell);
 
 		if (action->commandType == CMD_UPDATE)
-			action->targetList = assign_something(order_assignments(action->targetList), table);
+			action->targetList = assign_something(order_assignments(action->targetList), table, named);
 	}
 }
 

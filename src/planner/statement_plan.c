@@ -31,6 +31,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "common/version_compat.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "executor/targets.h"
@@ -71,8 +72,16 @@ tessera_output_list(List *targets)
 	return result;
 }
 
+/* Range table and permissions of a plan: of all relations that a query names, at any depth. */
+typedef struct Relations
+{
+	const Query *query;			/* being walked */
+	List	   *rtable;
+	List	   *permissions;
+} Relations;
+
 static bool
-collect_relations(Node *node, List **rtable)
+collect_relations(Node *node, Relations *relations)
 {
 	if (node == NULL)
 		return false;
@@ -80,30 +89,29 @@ collect_relations(Node *node, List **rtable)
 	{
 		RangeTblEntry *rte = (RangeTblEntry *) node;
 
-		if (rte->rtekind == RTE_RELATION)
+		if (tessera_is_checked(rte))
 		{
-			RangeTblEntry *copy = copyObject(rte);
+			RangeTblEntry *copy = makeNode(RangeTblEntry);
 
+			memcpy(copy, rte, sizeof(RangeTblEntry));
+			copy->subquery = NULL;
 			copy->securityQuals = NIL;
-			*rtable = lappend(*rtable, copy);
+			copy = copyObject(copy);
+			tessera_move_permissions(relations->query, copy, &relations->permissions);
+			relations->rtable = lappend(relations->rtable, copy);
 		}
 		return false;
 	}
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, collect_relations, rtable, QTW_EXAMINE_RTES_BEFORE);
-	return expression_tree_walker(node, collect_relations, rtable);
-}
+	{
+		const Query *around = relations->query;
 
-/* True if a table is read through a view, by its owner's rights. tessera_restore_target_views depends on the current user then. */
-static bool
-has_other_user(List *rtable)
-{
-	ListCell   *cell;
-
-	foreach(cell, rtable)
-		if (OidIsValid(lfirst_node(RangeTblEntry, cell)->checkAsUser))
-			return true;
-	return false;
+		relations->query = (Query *) node;
+		(void) query_tree_walker((Query *) node, collect_relations, relations, QTW_EXAMINE_RTES_BEFORE);
+		relations->query = around;
+		return false;
+	}
+	return expression_tree_walker(node, collect_relations, relations);
 }
 
 static RangeTblEntry *
@@ -149,17 +157,17 @@ PlannedStmt *
 tessera_wrap_plan(Query *query, CustomScan *scan, int cursor_options)
 {
 	PlannedStmt *plan = makeNode(PlannedStmt);
-	List	   *rtable = NIL;
+	Relations	relations = {0};
 	Plan	   *top = (Plan *) scan;
 	ListCell   *cell;
 	bool		row_security;
 
-	(void) collect_relations((Node *) query, &rtable);
-	rtable = lappend(rtable, dummy_entry(scan->custom_scan_tlist));
+	(void) collect_relations((Node *) query, &relations);
+	relations.rtable = lappend(relations.rtable, dummy_entry(scan->custom_scan_tlist));
 	foreach(cell, scan->custom_scan_tlist)
-		((Var *) ((TargetEntry *) lfirst(cell))->expr)->varno = list_length(rtable);
+		((Var *) ((TargetEntry *) lfirst(cell))->expr)->varno = list_length(relations.rtable);
 	foreach(cell, scan->custom_scan_tlist)
-		((Var *) ((TargetEntry *) lfirst(cell))->expr)->varnosyn = list_length(rtable);
+		((Var *) ((TargetEntry *) lfirst(cell))->expr)->varnosyn = list_length(relations.rtable);
 	scan->scan.scanrelid = 0;
 	scan->scan.plan.targetlist = index_targets(scan->custom_scan_tlist);
 	scan->scan.plan.plan_node_id = 1;
@@ -178,11 +186,12 @@ tessera_wrap_plan(Query *query, CustomScan *scan, int cursor_options)
 	plan->hasModifyingCTE = query->hasModifyingCTE;
 	plan->canSetTag = query->canSetTag;
 	plan->planTree = top;
-	plan->rtable = rtable;
+	tessera_set_plan_relations(plan, relations.rtable, relations.permissions);
 	plan->stmt_location = query->stmt_location;
 	plan->stmt_len = query->stmt_len;
 	extract_query_dependencies((Node *) query, &plan->relationOids, &plan->invalItems, &row_security);
-	plan->dependsOnRole = row_security || has_other_user(rtable);
+	/* a table is named through a view, by its owner's rights: tessera_restore_target_views looks at the current user then */
+	plan->dependsOnRole = row_security || tessera_plan_checks_as_user(plan);
 	return plan;
 }
 

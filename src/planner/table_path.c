@@ -41,6 +41,7 @@
 #include "utils/selfuncs.h"
 #include "utils/snapmgr.h"
 
+#include "common/version_compat.h"
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
@@ -119,7 +120,7 @@ add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraT
 	if (!needs_filter(routing, group))
 		return;
 	filter = ownership_filter(rel, relation, routing, table);
-	restriction = make_restrictinfo(root, filter, true, false, false, 0, bms_make_singleton(rel->relid), NULL, NULL);
+	restriction = tessera_make_restriction(root, filter, bms_make_singleton(rel->relid));
 	rel->baserestrictinfo = lappend(rel->baserestrictinfo, restriction);
 	rel->baserestrict_min_security = Min(rel->baserestrict_min_security, restriction->security_level);
 }
@@ -158,16 +159,14 @@ copy_row_marks(PlannerInfo *root, RelOptInfo *rel)
 
 /*
  * Partitions and children are the shard's business: here the parent is one relation (doc/design.md#partitions). Core looks at all of this after the
- * hook. Whether the user wrote ONLY is kept in a field that means nothing for relations.
+ * hook. Whether the user wrote ONLY is remembered until the planning ends.
  */
-#define reads_children funcordinality
-
 static void
 hide_children(PlannerInfo *root, RelOptInfo *rel)
 {
 	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
 
-	rte->reads_children = rte->inh;
+	tessera_plan_remember_children(rte, rte->inh);
 	rte->inh = false;
 	if (rte->relkind == RELKIND_PARTITIONED_TABLE)
 		rte->relkind = RELKIND_RELATION;
@@ -234,9 +233,10 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
  * statistics hold.
  */
 static bool
-may_read_all(RangeTblEntry *rte, AttrNumber attnum)
+may_read_all(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum)
 {
-	Oid			user = OidIsValid(rte->checkAsUser) ? rte->checkAsUser : GetUserId();
+	Oid			role = tessera_check_as_user(root->parse, rte);
+	Oid			user = OidIsValid(role) ? role : GetUserId();
 
 	return rte->securityQuals == NIL && (pg_class_aclcheck(rte->relid, user, ACL_SELECT) == ACLCHECK_OK ||
 										 pg_attribute_aclcheck(rte->relid, attnum, user, ACL_SELECT) == ACLCHECK_OK);
@@ -252,9 +252,9 @@ relation_stats(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum, Variabl
 	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || (table = cluster_table(rte->relid)) == NULL)
 		return false;
 	if (attnum > 0)
-		vardata->statsTuple = tessera_column_statistics(tessera_routing(), table, attnum, rte->reads_children);
+		vardata->statsTuple = tessera_column_statistics(tessera_routing(), table, attnum, tessera_plan_reads_children(rte));
 	vardata->freefunc = heap_freetuple;
-	vardata->acl_ok = vardata->statsTuple == NULL || may_read_all(rte, attnum);
+	vardata->acl_ok = vardata->statsTuple == NULL || may_read_all(root, rte, attnum);
 	return true;
 }
 
@@ -395,7 +395,8 @@ static List *
 needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *local_quals)
 {
 	Bitmapset  *needed = NULL;
-	Bitmapset  *read = planner_rt_fetch(rel->relid, root)->selectedCols;
+	const TesseraPermissions *permissions = tessera_permissions(root->parse, planner_rt_fetch(rel->relid, root));
+	Bitmapset  *read = permissions == NULL ? NULL : permissions->selectedCols;
 	int			whole = InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber;
 	List	   *attributes = NIL;
 
@@ -619,8 +620,7 @@ scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes
 	List	   *quals = NIL;
 	AttrNumber	resno = 0;
 
-	table->inh = rte->reads_children || !has_subclass(rte->relid);
-	table->reads_children = false;
+	table->inh = tessera_plan_reads_children(rte) || !has_subclass(rte->relid);
 	table->securityQuals = NIL;
 	query->commandType = CMD_SELECT;
 	query->canSetTag = true;

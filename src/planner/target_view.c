@@ -24,6 +24,7 @@
 #include "rewrite/rewriteManip.h"
 #include "utils/rel.h"
 
+#include "common/version_compat.h"
 #include "planner/target_view.h"
 
 /* A view whose columns come back in place of the table's. */
@@ -47,9 +48,14 @@ modifies(Query *query)
 
 /* A view that is, or was, the target: its EXCLUDED asks for no rights. */
 static bool
-is_view_entry(RangeTblEntry *rte)
+is_view_entry(Query *query, RangeTblEntry *rte)
 {
-	return rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_VIEW && rte->requiredPerms != 0;
+	const TesseraPermissions *permissions;
+
+	if (rte->rtekind != RTE_RELATION || rte->relkind != RELKIND_VIEW)
+		return false;
+	permissions = tessera_permissions(query, rte);
+	return permissions != NULL && permissions->requiredPerms != 0;
 }
 
 /* The last view before the query's target in its range table: the one that it was reached through. 0: none. */
@@ -57,7 +63,7 @@ static Index
 innermost_view(Query *query)
 {
 	for (Index rti = query->resultRelation - 1; rti > 0; rti--)
-		if (is_view_entry(rt_fetch(rti, query->rtable)))
+		if (is_view_entry(query, rt_fetch(rti, query->rtable)))
 			return rti;
 	return 0;
 }
@@ -131,7 +137,7 @@ view_mutator(Node *node, ViewContext *context)
 
 /* The view's column that is this column of the table, one that the user named if there are several. 0: none. */
 static AttrNumber
-column_of_attribute(ViewContext *context, RangeTblEntry *view, AttrNumber attribute)
+column_of_attribute(ViewContext *context, const TesseraPermissions *view, AttrNumber attribute)
 {
 	AttrNumber	found = 0;
 	ListCell   *cell;
@@ -162,7 +168,7 @@ is_constant_default(RangeTblEntry *table, AttrNumber attribute)
 }
 
 static List *
-restore_assignments(List *targets, ViewContext *context, RangeTblEntry *view, RangeTblEntry *table, bool with_defaults)
+restore_assignments(List *targets, ViewContext *context, const TesseraPermissions *view, RangeTblEntry *table, bool with_defaults)
 {
 	List	   *result = NIL;
 	ListCell   *cell;
@@ -249,7 +255,7 @@ static bool
 restore_view(Query *query, Index rti, Relation view)
 {
 	ViewContext context = {.rti = rti, .target = query->resultRelation};
-	RangeTblEntry *view_entry = rt_fetch(rti, query->rtable);
+	const TesseraPermissions *named;
 	RangeTblEntry *table = rt_fetch(query->resultRelation, query->rtable);
 	Query	   *definition = copyObject(get_view_query(view));
 	RangeTblRef *base = linitial(definition->jointree->fromlist);
@@ -272,12 +278,12 @@ restore_view(Query *query, Index rti, Relation view)
 	table->securityQuals = NIL;
 	query->withCheckOptions = NIL;
 	(void) query_tree_mutator(query, view_mutator, &context, QTW_DONT_COPY_QUERY);
-	view_entry = rt_fetch(rti, query->rtable);
+	named = tessera_permissions(query, rt_fetch(rti, query->rtable));
 	table = rt_fetch(query->resultRelation, query->rtable);
 	if (query->commandType != CMD_DELETE)
-		query->targetList = restore_assignments(query->targetList, &context, view_entry, table, query->commandType == CMD_INSERT);
+		query->targetList = restore_assignments(query->targetList, &context, named, table, query->commandType == CMD_INSERT);
 	if (query->onConflict)
-		query->onConflict->onConflictSet = restore_assignments(query->onConflict->onConflictSet, &context, view_entry, table, false);
+		query->onConflict->onConflictSet = restore_assignments(query->onConflict->onConflictSet, &context, named, table, false);
 	if (context.excluded > 0)
 		restore_excluded(query, &context, view);
 	ChangeVarNodes((Node *) query, context.target, rti, 0);
@@ -315,8 +321,9 @@ goes_to_table(Query *query)
 	foreach(cell, query->rtable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+		Oid			role = rte->rtekind == RTE_RELATION ? tessera_check_as_user(query, rte) : InvalidOid;
 
-		if (rte->rtekind == RTE_RELATION && OidIsValid(rte->checkAsUser) && rte->checkAsUser != GetUserId())
+		if (OidIsValid(role) && role != GetUserId())
 			return false;
 	}
 	if (query->onConflict && query->onConflict->exclRelIndex > 0)
@@ -340,7 +347,7 @@ came_through_view(Query *query)
 	ListCell   *cell;
 
 	foreach(cell, query->rtable)
-		if (is_view_entry(lfirst_node(RangeTblEntry, cell)))
+		if (is_view_entry(query, lfirst_node(RangeTblEntry, cell)))
 			return true;
 	return false;
 }
@@ -383,5 +390,5 @@ tessera_modifies_view(Query *query)
 		if (IsA(cte, Query) && tessera_modifies_view(cte))
 			return true;
 	}
-	return modifies(query) && is_view_entry(rt_fetch(query->resultRelation, query->rtable));
+	return modifies(query) && is_view_entry(query, rt_fetch(query->resultRelation, query->rtable));
 }

@@ -14,6 +14,7 @@
 #include "utils/memutils.h"
 #include "utils/regproc.h"
 
+#include "common/version_compat.h"
 #include "routing/image.h"
 
 typedef struct KeySpaceTag
@@ -105,13 +106,13 @@ tessera_group_resolve_key(TesseraGroup *group, int ncolumns, char **types, char 
 		return;
 	for (int i = 0; i < ncolumns; i++)
 	{
-		parseTypeString(types[i], &group->types[i], &group->typmods[i], true);
+		tessera_parse_type(types[i], &group->types[i], &group->typmods[i]);
 		if (!OidIsValid(group->types[i]))
 			return;
 		group->collations[i] = InvalidOid;
 		if (collations[i] == NULL || collations[i][0] == '\0')
 			continue;
-		group->collations[i] = get_collation_oid(stringToQualifiedNameList(collations[i]), true);
+		group->collations[i] = get_collation_oid(tessera_names_of(collations[i]), true);
 		if (!OidIsValid(group->collations[i]))
 			return;
 	}

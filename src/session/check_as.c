@@ -41,6 +41,8 @@
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
 
 #include "session/check_as.h"
 #include "session/internal.h"
@@ -85,7 +87,7 @@ tessera_check_as_expect(const char *sql)
 	return before;
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 damaged(void)
 {
 	ereport(ERROR,
@@ -161,15 +163,45 @@ analyse_statement(const char *sql, const ParseState *around)
 	return query;
 }
 
+/*
+ * Sets search_path, in the caller's nest level of settings, to the schemas that it means to the current user: for another user it would mean others.
+ * "$user" always stands for the schema named as the user, so a schema called $user cannot be named there.
+ */
+static void
+fix_search_path(void)
+{
+	StringInfoData path;
+	ListCell   *cell;
+
+	initStringInfo(&path);
+	foreach(cell, fetch_search_path(true))
+	{
+		char	   *name = get_namespace_name(lfirst_oid(cell));
+
+		if (name == NULL)
+			continue;			/* dropped meanwhile */
+		if (strcmp(name, "$user") == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a view of another owner cannot be read while the schema \"$user\" is on the search path"),
+					 errhint("Rename the schema, or set search_path without it.")));
+		appendStringInfo(&path, "%s%s", path.len > 0 ? ", " : "", quote_identifier(name));
+	}
+	(void) set_config_option("search_path", path.data, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	pfree(path.data);
+}
+
 static Query *
 analyse_with_all_names(const char *sql, const ParseState *around)
 {
 	Query	   *volatile query;
 	Oid			user;
 	int			security;
+	int			level = NewGUCNestLevel();
 
 	/* an error leaves the search path to the abort of the (sub)transaction */
-	PushOverrideSearchPath(GetOverrideSearchPath(CurrentMemoryContext));
+
+	fix_search_path();
 	GetUserIdAndSecContext(&user, &security);
 	PG_TRY();
 	{
@@ -181,7 +213,7 @@ analyse_with_all_names(const char *sql, const ParseState *around)
 		SetUserIdAndSecContext(user, security);
 	}
 	PG_END_TRY();
-	PopOverrideSearchPath();
+	AtEOXact_GUC(false, level);
 	return query;
 }
 

@@ -53,6 +53,7 @@
 #include "catalog/incarnation.h"
 #include "common/errors.h"
 #include "common/protocol.h"
+#include "common/version_compat.h"
 #include "session/internal.h"
 #include "session/origin.h"
 
@@ -436,47 +437,11 @@ reset_unnamed(uint64 round)
 			(void) set_config_option(entry->name, NULL, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
 }
 
-/* As the server orders its table of settings. */
-static int
-compare_names(const char *a, const char *b)
-{
-	for (; *a && *b; a++, b++)
-	{
-		int			difference = (int) pg_ascii_tolower((unsigned char) *a) - (int) pg_ascii_tolower((unsigned char) *b);
-
-		if (difference != 0)
-			return difference;
-	}
-	return (*a != '\0') - (*b != '\0');
-}
-
-static struct config_generic *
-find_setting(const char *name)
-{
-	struct config_generic **settings = get_guc_variables();
-	int			low = 0;
-	int			high = GetNumConfigOptions() - 1;
-
-	while (low <= high)
-	{
-		int			middle = (low + high) / 2;
-		int			order = compare_names(name, settings[middle]->name);
-
-		if (order == 0)
-			return settings[middle];
-		if (order < 0)
-			high = middle - 1;
-		else
-			low = middle + 1;
-	}
-	return NULL;
-}
-
 /* True if it is set to the value already, by the same rights. Skipping it saves the check hook and its allocations. */
 static bool
 is_set_so(const char *name, const char *value, GucContext context, Oid setter)
 {
-	struct config_generic *setting = find_setting(name);
+	struct config_generic *setting = tessera_find_setting(name);
 	const char *current;
 
 	/* an equal value that is not the session's own would go with a reset */
@@ -503,7 +468,7 @@ set_mirrored(MirroredName *entry, const char *value, const char *setter)
 	if (set_config_option_ext(name, value, context, PGC_S_SESSION, role, GUC_ACTION_SET, true, level, false) != 0)
 		return;
 	entry->warned = true;
-	if (find_setting(name) != NULL)
+	if (tessera_find_setting(name) != NULL)
 		(void) set_config_option(name, NULL, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, WARNING, false);
 }
 

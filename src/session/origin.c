@@ -19,6 +19,7 @@
 
 #include "common/process_exit.h"
 #include "common/shmem.h"
+#include "common/version_compat.h"
 #include "session/origin.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_session_origins);
@@ -51,7 +52,7 @@ static const TesseraShmemModule origin_module = {"tessera_origins", entries_size
 void
 tessera_origin_clear(int code, Datum arg)
 {
-	pg_atomic_write_u32(&entries[MyProc->pgprocno].pid, 0);
+	pg_atomic_write_u32(&entries[tessera_proc_number(MyProc)].pid, 0);
 }
 
 void
@@ -59,9 +60,9 @@ tessera_origin_set(int32 node_id, int32 pid)
 {
 	Entry	   *entry;
 
-	if (entries == NULL || MyProc == NULL || MyProc->pgprocno >= MaxBackends)
+	if (entries == NULL || MyProc == NULL || tessera_proc_number(MyProc) >= MaxBackends)
 		return;
-	entry = &entries[MyProc->pgprocno];
+	entry = &entries[tessera_proc_number(MyProc)];
 	tessera_at_exit(tessera_origin_clear);
 	pg_atomic_write_u32(&entry->pid, 0);
 	pg_write_barrier();
@@ -77,9 +78,9 @@ tessera_origin_of(int32 pid, TesseraOrigin *origin)
 	PGPROC	   *proc = pid > 0 ? BackendPidGetProc(pid) : NULL;
 	Entry	   *entry;
 
-	if (entries == NULL || proc == NULL || proc->pgprocno >= MaxBackends)
+	if (entries == NULL || proc == NULL || tessera_proc_number(proc) >= MaxBackends)
 		return false;
-	entry = &entries[proc->pgprocno];
+	entry = &entries[tessera_proc_number(proc)];
 	if (pg_atomic_read_u32(&entry->pid) != (uint32) pid)
 		return false;
 	pg_read_barrier();

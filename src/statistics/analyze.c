@@ -36,6 +36,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/text.h"
+#include "common/version_compat.h"
 #include "session/internal.h"
 #include "statistics/collect.h"
 #include "statistics/table_statistics.h"
@@ -166,7 +167,7 @@ names_cluster_table(List *targets)
 static bool
 may_analyze(Oid relid)
 {
-	return pg_class_ownercheck(relid, GetUserId()) || pg_database_ownercheck(MyDatabaseId, GetUserId());
+	return tessera_owns_relation(relid, GetUserId()) || tessera_owns_database(MyDatabaseId, GetUserId());
 }
 
 /* The statement for one relation, by its full name. */

@@ -31,6 +31,7 @@
 #include "catalog/change.h"
 #include "catalog/relation.h"
 #include "common/spi.h"
+#include "common/version_compat.h"
 #include "routing/routing.h"
 #include "session/internal.h"
 #include "transaction/advisory.h"
@@ -102,7 +103,7 @@ home_of(int slot)
 static bool
 acquire(const LOCKTAG *tag, LOCKMODE mode, bool session, bool try)
 {
-	bool		before = LockHeldByMe(tag, mode);
+	bool		before = tessera_lock_held(tag, mode);
 	volatile LockAcquireResult result = LOCKACQUIRE_NOT_AVAIL;
 
 	PG_TRY();
@@ -111,7 +112,7 @@ acquire(const LOCKTAG *tag, LOCKMODE mode, bool session, bool try)
 	}
 	PG_CATCH();
 	{
-		if (session && !before && LockHeldByMe(tag, mode))
+		if (session && !before && tessera_lock_held(tag, mode))
 			(void) LockRelease(tag, mode, true);
 		PG_RE_THROW();
 	}
@@ -174,7 +175,7 @@ tessera_advisory_release(const TesseraAdvisoryKey *key, bool shared)
 	if (!LockRelease(&tag, shared ? ShareLock : ExclusiveLock, true))
 		return false;
 	/* not there, if the lock was taken before this database was a node */
-	if (LockHeldByMe(&guard, ShareLock))
+	if (tessera_lock_held(&guard, ShareLock))
 		(void) LockRelease(&guard, ShareLock, true);
 	return true;
 }

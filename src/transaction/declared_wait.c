@@ -17,6 +17,7 @@
 
 #include "common/process_exit.h"
 #include "common/shmem.h"
+#include "common/version_compat.h"
 #include "transaction/declared_wait.h"
 
 typedef struct Entry
@@ -53,7 +54,7 @@ static const TesseraShmemModule declared_wait_module = {"tessera_declared_waits"
 static Entry *
 own_entry(void)
 {
-	return entries == NULL || MyProc == NULL || MyProc->pgprocno >= MaxBackends ? NULL : &entries[MyProc->pgprocno];
+	return entries == NULL || MyProc == NULL || tessera_proc_number(MyProc) >= MaxBackends ? NULL : &entries[tessera_proc_number(MyProc)];
 }
 
 static void
@@ -69,7 +70,7 @@ tessera_wait_clear(int code, Datum arg)
 {
 	static const TesseraDeclaredWait none = {0};
 
-	write_entry(&entries[MyProc->pgprocno], &none);
+	write_entry(&entries[tessera_proc_number(MyProc)], &none);
 }
 
 void

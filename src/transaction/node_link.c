@@ -25,6 +25,7 @@
 #include "common/protocol.h"
 #include "common/spi.h"
 #include "control/calls.h"
+#include "common/version_compat.h"
 #include "transaction/transaction_private.h"
 
 /* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
@@ -111,7 +112,7 @@ connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
 	HelloArg	arg = {routing, node};
 	TesseraConnection *connection;
 
-	if (IsBackgroundWorker)
+	if (tessera_is_background_worker())
 		tessera_injection("worker_connecting");
 	PG_TRY();
 	{

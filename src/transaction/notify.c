@@ -167,7 +167,7 @@ check_notification(const char *channel, const char *payload)
 				 errmsg("payload string too long")));
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 refuse_channel(void)
 {
 	ereport(ERROR,

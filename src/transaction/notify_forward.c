@@ -37,6 +37,7 @@
 #include "common/injection.h"
 #include "common/shmem.h"
 #include "common/text.h"
+#include "common/version_compat.h"
 #include "common/worker.h"
 #include "control/calls.h"
 #include "transaction/notify.h"
@@ -749,7 +750,7 @@ add_to_wait(WaitEventSet *set, Link *link, TimestampTz now, long *wait)
 static bool
 wait_and_serve(int nlinks, long wait)
 {
-	WaitEventSet *set = CreateWaitEventSet(CurrentMemoryContext, nlinks + 3);
+	WaitEventSet *set = tessera_wait_event_set(CurrentMemoryContext, nlinks + 3);
 	WaitEvent  *ready = palloc(sizeof(WaitEvent) * (nlinks + 3));
 	TimestampTz now = GetCurrentTimestamp();
 	bool		latch = false;

@@ -34,6 +34,7 @@
 #include "catalog/identity.h"
 #include "catalog/incarnation.h"
 #include "common/errors.h"
+#include "common/version_compat.h"
 #include "control/calls.h"
 #include "transaction/deadlock.h"
 #include "transaction/declared_wait.h"
@@ -545,7 +546,7 @@ sync_follows(void)
 {
 	int			next;
 
-	if (!pq_buffer_has_data())
+	if (!tessera_client_bytes_buffered())
 		return false;
 	pq_startmsgread();
 	next = pq_peekbyte();

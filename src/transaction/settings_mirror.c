@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 
 #include "common/text.h"
+#include "common/version_compat.h"
 #include "transaction/settings_mirror.h"
 
 /* About this connection, this transaction or this server; never mirrored, as is nearly everything of tessera's own. */
@@ -115,12 +116,12 @@ list_customs(struct config_generic **settings, int n)
 			customs[ncustoms++] = i;
 }
 
-/* The server's table of settings, with the lists made of it. */
+/* The server's table of settings, with the lists made of it; ended by tessera_settings_done. */
 static struct config_generic **
 listed_settings(void)
 {
-	struct config_generic **settings = get_guc_variables();
-	int			n = GetNumConfigOptions();
+	int			n;
+	struct config_generic **settings = tessera_all_settings(&n);
 
 	if (always == NULL)
 		list_builtin(settings, n);
@@ -205,6 +206,7 @@ tessera_mirror_fingerprint(void)
 	for (int i = 0; i < ncustoms; i++)
 		if (is_mirrored_custom(settings[customs[i]]))
 			hash = hash_value(mix(hash, (uint64) setter_of(settings[customs[i]]) << 32 | (customs[i] + nothers)), settings[customs[i]]);
+	tessera_settings_done(settings);
 	return hash <= 1 ? 2 : hash;
 }
 
@@ -276,6 +278,7 @@ tessera_mirror_collect(TesseraMirroredSettings *mirrored)
 	for (int i = 0; i < ncustoms; i++)
 		if (is_mirrored_custom(settings[customs[i]]))
 			append_setting(&name_array, &value_array, &setter_array, settings[customs[i]]);
+	tessera_settings_done(settings);
 	appendStringInfoChar(&name_array, '}');
 	appendStringInfoChar(&value_array, '}');
 	appendStringInfoChar(&setter_array, '}');

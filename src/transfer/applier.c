@@ -27,6 +27,7 @@
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
+#include "common/version_compat.h"
 #include "transfer/local_origin.h"
 #include "transfer/range_scan.h"
 #include "transfer/row_codec.h"
@@ -107,18 +108,21 @@ open_result(ApplyTable *table)
 {
 	Relation	relation = table->relation;
 	RangeTblEntry *rte = makeNode(RangeTblEntry);
+	List	   *permissions = NIL;
+	TesseraPermissions *written;
 
 	rte->rtekind = RTE_RELATION;
 	rte->relid = RelationGetRelid(relation);
 	rte->relkind = relation->rd_rel->relkind;
 	rte->rellockmode = RowExclusiveLock;
+	written = tessera_add_permissions(&permissions, rte);
 	for (int i = 1; i <= RelationGetNumberOfAttributes(relation); i++)
 	{
-		rte->insertedCols = bms_add_member(rte->insertedCols, i - FirstLowInvalidHeapAttributeNumber);
-		rte->updatedCols = bms_add_member(rte->updatedCols, i - FirstLowInvalidHeapAttributeNumber);
+		written->insertedCols = bms_add_member(written->insertedCols, i - FirstLowInvalidHeapAttributeNumber);
+		written->updatedCols = bms_add_member(written->updatedCols, i - FirstLowInvalidHeapAttributeNumber);
 	}
 	table->estate = CreateExecutorState();
-	ExecInitRangeTable(table->estate, list_make1(rte));
+	tessera_init_range_table(table->estate, rte, permissions);
 	table->estate->es_output_cid = GetCurrentCommandId(true);
 	table->estate->es_snapshot = GetActiveSnapshot();
 
@@ -127,7 +131,7 @@ open_result(ApplyTable *table)
 	table->result->ri_TrigDesc = NULL;
 	table->estate->es_opened_result_relations = list_make1(table->result);
 	ExecOpenIndices(table->result, false);
-	EvalPlanQualInit(&table->epq, table->estate, NULL, NIL, -1);
+	tessera_init_epq(&table->epq, table->estate);
 }
 
 /* How rows are found. */
@@ -313,7 +317,7 @@ flush_rows(ApplyRun *run, ApplyTable *table)
 	for (int i = 0; i < table->nused; i++)
 	{
 		if (table->result->ri_NumIndices > 0)
-			(void) ExecInsertIndexTuples(table->result, table->slots[i], table->estate, false, false, NULL, NIL);
+			tessera_insert_index_tuples(table->result, table->slots[i], table->estate);
 		ExecClearTuple(table->slots[i]);
 	}
 	MemoryContextSwitchTo(old);

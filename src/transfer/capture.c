@@ -46,6 +46,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/version_compat.h"
 #include "transaction/background.h"
 #include "transfer/capture_private.h"
 #include "transfer/lock_holders.h"
@@ -414,12 +415,6 @@ no_identity(Relation relation)
 			 errhint("Give the table a primary key, or ALTER TABLE ... REPLICA IDENTITY, and start the migration again.")));
 }
 
-static HeapTuple
-change_tuple(ReorderBufferTupleBuf *buffer)
-{
-	return buffer == NULL ? NULL : &buffer->tuple;
-}
-
 /* Index of a table in the group, or -1. */
 static int
 table_index(const TesseraMovingRange *range, Oid relid)
@@ -436,8 +431,8 @@ static void
 capture_change(TesseraCapture *capture, int table, Relation relation, ReorderBufferChange *change)
 {
 	TupleDesc	desc = RelationGetDescr(relation);
-	HeapTuple	old_tuple = change_tuple(change->data.tp.oldtuple);
-	HeapTuple	new_tuple = change_tuple(change->data.tp.newtuple);
+	HeapTuple	old_tuple = tessera_change_tuple(change->data.tp.oldtuple);
+	HeapTuple	new_tuple = tessera_change_tuple(change->data.tp.newtuple);
 	DecodedRow	row;
 
 	switch (change->action)
@@ -565,7 +560,7 @@ fetch_missing(Relation relation, DecodedRow *row)
 	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
 		tessera_index_scankey(&keys[i], index, i, BTEqualStrategyNumber, row->values[index->rd_index->indkey.values[i] - 1]);
 	slot = table_slot_create(relation, NULL);
-	scan = index_beginscan(relation, index, GetActiveSnapshot(), index->rd_index->indnkeyatts, 0);
+	scan = tessera_index_scan(relation, index, GetActiveSnapshot(), index->rd_index->indnkeyatts);
 	index_rescan(scan, keys, index->rd_index->indnkeyatts, NULL, 0);
 	found = index_getnext_slot(scan, ForwardScanDirection, slot);
 	if (found)

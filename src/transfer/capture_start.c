@@ -39,6 +39,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/version_compat.h"
 #include "transfer/capture_private.h"
 #include "transfer/lock_holders.h"
 
@@ -281,7 +282,7 @@ begin_clone_transaction(TesseraCapture *capture)
 	ReplicationSlotPersist();
 	/* Only a release lets the slot's xmin go; the transaction's own counts from here. */
 	ReplicationSlotRelease();
-	ReplicationSlotAcquire(NameStr(capture->slot), true);
+	tessera_acquire_slot(NameStr(capture->slot));
 }
 
 static TesseraCapture *
@@ -343,7 +344,7 @@ tessera_capture_create(TesseraMovingRange *range, const char *slot, int timeout_
 	capture->starting = true;
 	PG_TRY();
 	{
-		ReplicationSlotCreate(slot, true, RS_EPHEMERAL, false);
+		tessera_create_ephemeral_slot(slot);
 		capture->ctx = tessera_capture_decoding_context(capture, true);
 		find_start_point(capture);
 		begin_clone_transaction(capture);

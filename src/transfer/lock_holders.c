@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "common/spi.h"
+#include "common/version_compat.h"
 #include "transaction/background.h"
 #include "transfer/lock_holders.h"
 
@@ -30,7 +31,7 @@ int			tessera_migration_lock_timeout;
 static bool
 is_vacuum(VirtualTransactionId id)
 {
-	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+	PGPROC	   *proc = tessera_vxid_proc(id);
 
 	return proc != NULL && (((volatile PGPROC *) proc)->statusFlags & PROC_IN_VACUUM) != 0;
 }
@@ -125,17 +126,17 @@ static void
 name_first(TesseraLockers *lockers, char *who, Size size)
 {
 	VirtualTransactionId id = lockers->ids[0];
-	PGPROC	   *proc = id.backendId == InvalidBackendId ? NULL : BackendIdGetProc(id.backendId);
+	PGPROC	   *proc = tessera_vxid_proc(id);
 	TransactionId xid;
 	char	   *gid;
 	bool		more;
 
-	if (proc != NULL && ((volatile PGPROC *) proc)->lxid == id.localTransactionId)
+	if (proc != NULL && tessera_proc_lxid(proc) == id.localTransactionId)
 	{
 		snprintf(who, size, "transaction of process %d", proc->pid);
 		return;
 	}
-	xid = id.backendId == InvalidBackendId ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
+	xid = tessera_vxid_is_recovered(id) ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
 	if (lockers->named != xid)
 	{
 		gid = tessera_prepared_name(xid);
@@ -201,7 +202,7 @@ tessera_lockers_lock_table(Oid relid, LOCKMODE mode)
 	TimestampTz began = GetCurrentTimestamp();
 	char		who[160];
 
-	if (!IsBackgroundWorker && (timeout == 0 || timeout > CALLED_LOCK_MS))
+	if (!tessera_is_background_worker() && (timeout == 0 || timeout > CALLED_LOCK_MS))
 		timeout = CALLED_LOCK_MS;
 	while (!ConditionalLockRelationOid(relid, mode))
 	{

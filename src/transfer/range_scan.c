@@ -24,6 +24,7 @@
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
+#include "common/version_compat.h"
 #include "transfer/range_scan.h"
 
 struct TesseraRangeScan
@@ -146,7 +147,7 @@ scan_start(TesseraRangeScan *scan, Snapshot snapshot)
 {
 	if (scan->nscankeys > 0)
 	{
-		scan->by_index = index_beginscan(scan->relation, scan->index, snapshot, scan->nscankeys, 0);
+		scan->by_index = tessera_index_scan(scan->relation, scan->index, snapshot, scan->nscankeys);
 		index_rescan(scan->by_index, scan->scankeys, scan->nscankeys, NULL, 0);
 		return;
 	}

@@ -390,7 +390,7 @@ tessera_row_write_value(TesseraRowWriter *writer, StringInfo out, AttrNumber att
 
 /* ---- reading ---- */
 
-static void tables_differ(Relation relation, const char *column, const char *how) pg_attribute_noreturn();
+static _Noreturn void tables_differ(Relation relation, const char *column, const char *how);
 
 void
 tessera_payload_damaged(const char *what)

@@ -103,7 +103,7 @@ extern bool tessera_record_next(TesseraPayloadCursor *cursor, int ntables, char 
 extern char tessera_payload_byte(TesseraPayloadCursor *cursor);
 
 /* ERROR 08P01: what was read does not fit. */
-extern void tessera_payload_damaged(const char *what) pg_attribute_noreturn();
+extern _Noreturn void tessera_payload_damaged(const char *what);
 extern uint64 tessera_payload_int64(TesseraPayloadCursor *cursor);
 
 /*

@@ -20,6 +20,7 @@
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
+#include "common/version_compat.h"
 #include "transfer/range_scan.h"
 #include "transfer/rows_by_key.h"
 
@@ -57,7 +58,7 @@ tessera_row_identity(Relation relation, const TesseraMovingRange *range, int tab
 
 	*columns = NULL;
 	if (!OidIsValid(identity))
-		identity = RelationGetPrimaryKeyIndex(relation);
+		identity = tessera_primary_key(relation);
 	if (OidIsValid(identity))
 	{
 		Relation	index = index_open(identity, AccessShareLock);

@@ -34,6 +34,7 @@
 #include "utils/timestamp.h"
 
 #include "common/injection.h"
+#include "common/version_compat.h"
 #include "transaction/background.h"
 #include "transfer/rows_by_key.h"
 #include "transfer/verify.h"
@@ -331,7 +332,7 @@ begin_round(TesseraVerify *verify, bool last)
 	{
 		/* behind the commit of every transaction that the snapshot sees */
 		if (!last)
-			verify->position = LogLogicalMessage("tessera", (const char *) &verify->range->migration_id, sizeof(pg_uuid_t), false);
+			verify->position = tessera_log_message("tessera", (const char *) &verify->range->migration_id, sizeof(pg_uuid_t));
 		for (int i = 0; i < verify->range->ntables; i++)
 			digest_table(verify, i);
 	}

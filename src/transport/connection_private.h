@@ -120,7 +120,7 @@ extern bool tessera_connection_read(TesseraConnection *connection);
 /* Send what libpq holds; false if the connection broke. Never errors. */
 extern bool tessera_connection_flush(TesseraConnection *connection);
 extern void tessera_connection_broke(TesseraConnection *connection);
-extern void tessera_connection_raise_broken(TesseraConnection *connection) pg_attribute_noreturn();
+extern _Noreturn void tessera_connection_raise_broken(TesseraConnection *connection);
 extern void tessera_connection_emit_notices(TesseraConnection *connection);
 extern void tessera_connection_notice(void *arg, const PGresult *result);
 extern void tessera_connection_clear_errors(TesseraConnection *connection);

@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "common/version_compat.h"
 #include "transport/connection_private.h"
 
 #define FIXED_EVENTS 2			/* latch, postmaster death */
@@ -80,7 +81,7 @@ make_wait_set(int n)
 		wait_members = MemoryContextAlloc(TopMemoryContext, size * sizeof(TesseraConnection *));
 		wait_size = size;
 	}
-	wait_set = CreateWaitEventSet(TopMemoryContext, wait_size + FIXED_EVENTS);
+	wait_set = tessera_wait_event_set(TopMemoryContext, wait_size + FIXED_EVENTS);
 	AddWaitEventToSet(wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(wait_set, WL_POSTMASTER_DEATH, PGINVALID_SOCKET, NULL, NULL);
 }
@@ -192,7 +193,7 @@ tessera_wait_left(long timeout_ms)
 	return timeout_ms < 0 ? left : Min(left, timeout_ms);
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_standing_still(TesseraConnection *connection)
 {
 	tessera_connection_close(connection);

@@ -38,6 +38,7 @@
 #include "portability/instr_time.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
+#include "common/version_compat.h"
 #include "transport/exchange.h"
 #include "transport/zap.h"
 #include "utils/memutils.h"
@@ -110,7 +111,7 @@ elapsed_ms(instr_time since)
 /*
  * Raises the error of the libzmq call just made.
  */
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_zmq(const char *what)
 {
 	int			code = zmq_errno();
@@ -295,7 +296,7 @@ descriptor_of(void *socket)
 static void
 make_wait_set(TesseraExchange *exchange)
 {
-	exchange->wait_set = CreateWaitEventSet(exchange->context, 4);
+	exchange->wait_set = tessera_wait_event_set(exchange->context, 4);
 	AddWaitEventToSet(exchange->wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(exchange->wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	AddWaitEventToSet(exchange->wait_set, WL_SOCKET_READABLE, descriptor_of(exchange->socket), NULL, NULL);
@@ -470,7 +471,7 @@ note_loss(TesseraExchange *exchange, const char *reason)
 	INSTR_TIME_SET_CURRENT(exchange->lost_at);
 }
 
-static void pg_attribute_noreturn()
+_Noreturn static void
 raise_loss(TesseraExchange *exchange)
 {
 	ereport(ERROR,
