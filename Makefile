@@ -1,5 +1,7 @@
 # tessera: build with PGXS.
 #   make, make install     build and install the extension (PG_CONFIG=... selects the PostgreSQL)
+#   make TESTS_BUILD=1     the same with what only tests need: injection points, and the extension tessera_test; never for use (doc/development.md)
+#   make check-release     a build without TESTS_BUILD, elsewhere, has nothing that only tests need
 #   make test              install what is missing, build, install, run every test; PARTS="lint unit regress isolation tap" and TESTS="001" select
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
@@ -17,7 +19,11 @@ tree := $(if $(VPATH),$(VPATH),.)
 
 EXTENSION    = extension/tessera
 MODULE_big   = tessera
-SOURCES     := $(sort src/control/calls.c $(patsubst $(tree)/%,%,$(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c)))
+TEST_SOURCES := $(patsubst $(tree)/%,%,$(sort $(wildcard $(tree)/src/test_support/*.c)))
+SOURCES     := $(sort src/control/calls.c $(filter-out $(TEST_SOURCES),$(patsubst $(tree)/%,%,$(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c))))
+ifneq ($(TESTS_BUILD),)
+SOURCES     += $(TEST_SOURCES)
+endif
 OBJS         = $(SOURCES:.c=.o)
 INSTALL_SQL := $(sort $(wildcard $(tree)/extension/install/*.sql))
 
@@ -27,7 +33,13 @@ MAKE_CALLS   = perl $(tree)/src/control/generate.pl
 GENERATED    = src/control/calls.h src/control/calls.c
 DATA_built   = extension/tessera--$(TESSERA_VERSION).sql
 DATA         = $(wildcard $(tree)/extension/tessera--*--*.sql)
-EXTRA_CLEAN  = $(GENERATED) $(OBJS:.o=.d) results regression.diffs regression.out tmp_check
+ifneq ($(TESTS_BUILD),)
+EXTENSION   += extension/tessera_test
+TEST_SQL    := $(sort $(wildcard $(tree)/extension/test/*.sql))
+DATA_built  += extension/tessera_test--$(TESSERA_VERSION).sql
+endif
+EXTRA_CLEAN  = $(GENERATED) $(OBJS:.o=.d) $(TEST_SOURCES:.c=.o) $(TEST_SOURCES:.c=.d) $(TEST_SOURCES:.c=.bc) src/common/build.h \
+	extension/tessera_test--$(TESSERA_VERSION).sql results regression.diffs regression.out tmp_check
 
 NO_INSTALLCHECK = 1
 
@@ -45,7 +57,21 @@ ifneq ($(wildcard $(PGXS)),)
 ifneq ($(VPATH),)
 $(shell mkdir -p extension $(sort $(dir $(OBJS))))
 endif
+
 include $(PGXS)
+
+# What kind of build it is, for the compiler: changes only with TESTS_BUILD, and then what includes it is compiled again.
+src/common/build.h: FORCE
+	@echo '$(if $(TESTS_BUILD),#define TESSERA_TESTS 1,/* a release */)' > $@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(OBJS): | src/common/build.h
+
+ifeq ($(TESTS_BUILD),)
+# Over a build for tests: nothing of it stays.
+install: uninstall-tests
+uninstall-tests:
+	@rm -f '$(DESTDIR)$(datadir)/extension/tessera_test.control' '$(DESTDIR)$(datadir)/extension/tessera_test--'*.sql
+.PHONY: uninstall-tests
+endif
 
 $(shlib): $(tree)/src/exports.map
 $(OBJS): src/control/calls.h
@@ -66,6 +92,9 @@ src/control/calls.c: $(CALLS) $(tree)/src/control/generate.pl
 extension/tessera--$(TESSERA_VERSION).sql: $(INSTALL_SQL) $(CALLS) FORCE
 	@$(MAKE_CALLS) sql $(CALLS) $(INSTALL_SQL) > $@.new; if cmp -s $@.new $@; then rm $@.new; else echo "making $@"; mv $@.new $@; fi
 
+extension/tessera_test--$(TESSERA_VERSION).sql: $(TEST_SQL) FORCE
+	@cat $(TEST_SQL) > $@.new; if cmp -s $@.new $@; then rm $@.new; else echo "making $@"; mv $@.new $@; fi
+
 FORCE:
 
 # Other makes and servers start below: nothing of this make's own flags may reach them.
@@ -76,6 +105,9 @@ test:
 
 installcheck:
 	@$(run) bash $(tree)/test/run installcheck
+
+check-release:
+	@$(run) bash $(tree)/test/check_release
 
 demo:
 	@$(run) bash $(tree)/test/demo/run
@@ -103,4 +135,4 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test compile-check installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos
+.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos

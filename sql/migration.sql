@@ -37,12 +37,8 @@ SELECT * FROM tessera.stat_progress_migration;
 SELECT * FROM tessera.range_deletions;
 DROP TABLE migration_t;
 
--- Injection points are off.
-SELECT tessera.injection_set('x', 'error');
-SELECT * FROM tessera.injection_list();
 CREATE ROLE migration_nobody;
 SET ROLE migration_nobody;
-SELECT tessera.injection_set('x', 'error');
 SELECT tessera.move_range('pg_class', 1, 2, 's2');
 SELECT tessera_internal.donate('00000000-0000-0000-0000-000000000000', '{}');
 SELECT count(*) FROM tessera.migrations;

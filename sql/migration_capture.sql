@@ -2,6 +2,7 @@
 \set VERBOSITY terse
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS tessera;
+CREATE EXTENSION IF NOT EXISTS tessera_test;
 CREATE TYPE captured_mood AS ENUM ('bad', 'good');
 CREATE TABLE captured (id int, sub int, t text, big text, m captured_mood, twice int GENERATED ALWAYS AS (sub * 2) STORED, PRIMARY KEY (id, sub));
 CREATE TABLE captured_log (id int NOT NULL, note text, at numeric, j json);
@@ -29,19 +30,19 @@ $$;
 
 -- Without an identity nothing can be captured.
 ALTER TABLE captured REPLICA IDENTITY NOTHING;
-SELECT * FROM tessera.capture_start('capture_test', '{captured,captured_log}', '{id}', 100, 200);
+SELECT * FROM tessera_test.capture_start('capture_test', '{captured,captured_log}', '{id}', 100, 200);
 ALTER TABLE captured REPLICA IDENTITY DEFAULT;
-SELECT * FROM tessera.capture_start('capture_test', '{captured,captured_log}', '{t}', tessera.minkey(), tessera.maxkey());
-SELECT * FROM tessera.capture_start('capture_test', '{captured}', '{m}', tessera.minkey(), tessera.maxkey());
+SELECT * FROM tessera_test.capture_start('capture_test', '{captured,captured_log}', '{t}', tessera.minkey(), tessera.maxkey());
+SELECT * FROM tessera_test.capture_start('capture_test', '{captured}', '{m}', tessera.minkey(), tessera.maxkey());
 -- The wait for older transactions has a bound, names what it waits for, and leaves no slot.
 BEGIN;
 INSERT INTO captured_other VALUES (1);
 PREPARE TRANSACTION 'capture in the way';
-SELECT * FROM tessera.capture_start('capture_test', '{captured,captured_log}', '{id}', 100, 200, timeout_ms => 200);
+SELECT * FROM tessera_test.capture_start('capture_test', '{captured,captured_log}', '{id}', 100, 200, timeout_ms => 200);
 SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'capture_test';
 COMMIT PREPARED 'capture in the way';
 
-SELECT sum(row_count) AS rows, encode(string_agg(payload, ''), 'hex') AS clone FROM tessera.capture_start('capture_test', '{captured,captured_log}', '{id}', 100, 200) \gset
+SELECT sum(row_count) AS rows, encode(string_agg(payload, ''), 'hex') AS clone FROM tessera_test.capture_start('capture_test', '{captured,captured_log}', '{id}', 100, 200) \gset
 SELECT :rows AS rows;
 SELECT slot_type, plugin, active, temporary FROM pg_replication_slots WHERE slot_name = 'capture_test';
 -- Vacuum may clean what only the slot's making needed.
@@ -93,17 +94,17 @@ INSERT INTO captured_log VALUES (105, NULL, NULL, NULL), (205, NULL, NULL, NULL)
 DELETE FROM captured_log WHERE id = 105 AND note IS NULL;
 INSERT INTO captured_other SELECT g FROM generate_series(2, 100) g;
 
-SELECT sum(change_count) AS changes, bool_or(caught_up) AS caught_up, encode(string_agg(payload, ''), 'hex') AS mods FROM tessera.capture_next() \gset
+SELECT sum(change_count) AS changes, bool_or(caught_up) AS caught_up, encode(string_agg(payload, ''), 'hex') AS mods FROM tessera_test.capture_next() \gset
 SELECT :changes AS changes, :'caught_up' AS caught_up;
-SELECT tessera.apply_payload('{copy,copy_log}', '{id}', decode(:'clone', 'hex'));
-SELECT tessera.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
+SELECT tessera_test.apply_payload('{copy,copy_log}', '{id}', decode(:'clone', 'hex'));
+SELECT tessera_test.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
 SELECT * FROM differences();
 SELECT id, sub, t, big IS NULL AS toast, m, twice FROM copy WHERE id = 174;
 -- The prepared one, now.
 COMMIT PREPARED 'capture prepared';
-SELECT sum(change_count) AS changes, encode(string_agg(payload, ''), 'hex') AS mods FROM tessera.capture_next() \gset
+SELECT sum(change_count) AS changes, encode(string_agg(payload, ''), 'hex') AS mods FROM tessera_test.capture_next() \gset
 SELECT :changes AS changes;
-SELECT tessera.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
+SELECT tessera_test.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
 SELECT * FROM differences();
 
 -- One transaction larger than a batch is handed out in parts; nothing else comes between; a position only when all is out.
@@ -114,43 +115,43 @@ DELETE FROM captured WHERE sub = 1001;
 COMMIT;
 SELECT count(*) > 50 AS parts, sum(change_count) AS changes, max(length(payload)) < 20000 AS small, count(DISTINCT lsn) AS positions,
     count(*) FILTER (WHERE caught_up) AS caught_up, encode(string_agg(payload, ''), 'hex') AS mods
-  FROM tessera.capture_next(bytes => 8192) \gset
+  FROM tessera_test.capture_next(bytes => 8192) \gset
 SELECT :'parts' AS parts, :changes AS changes, :'small' AS small, :positions AS positions, :caught_up AS caught_up;
-SELECT tessera.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
+SELECT tessera_test.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
 SELECT * FROM differences();
 
 -- The same changes again: rows are replaced, what is gone stays gone.
-SELECT tessera.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true) > 0 AS again;
+SELECT tessera_test.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true) > 0 AS again;
 SELECT * FROM differences() WHERE missing + too_many > 0;
 
 -- Nothing new.
-SELECT change_count, caught_up, length(payload) FROM tessera.capture_next();
+SELECT change_count, caught_up, length(payload) FROM tessera_test.capture_next();
 -- An update of a row that the recipient lacks is skipped.
 DELETE FROM copy WHERE id = 180 AND sub = 0;
 UPDATE captured SET t = 'lost' WHERE id = 180 AND sub = 0;
-SELECT encode(string_agg(payload, ''), 'hex') AS mods FROM tessera.capture_next() \gset
-SELECT tessera.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
+SELECT encode(string_agg(payload, ''), 'hex') AS mods FROM tessera_test.capture_next() \gset
+SELECT tessera_test.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
 SELECT * FROM copy WHERE id = 180 AND sub = 0;
 -- Rows deleted by the range deleter do not show as a user's: their records have an origin; this capture takes them all the same.
-SELECT tessera.delete_range_rows('captured', '{id}', 190, 195) > 0 AS deleted;
-SELECT sum(change_count) > 0 AS changes FROM tessera.capture_next();
+SELECT tessera_test.delete_range_rows('captured', '{id}', 190, 195) > 0 AS deleted;
+SELECT sum(change_count) > 0 AS changes FROM tessera_test.capture_next();
 
 -- A column added: the stream describes the table anew.
 ALTER TABLE captured ADD COLUMN late int DEFAULT 7;
 UPDATE captured SET late = 8 WHERE id = 181 AND sub = 1;
-SELECT encode(string_agg(payload, ''), 'hex') AS mods FROM tessera.capture_next() \gset
-SELECT tessera.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
+SELECT encode(string_agg(payload, ''), 'hex') AS mods FROM tessera_test.capture_next() \gset
+SELECT tessera_test.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
 ALTER TABLE copy ADD COLUMN late int;
-SELECT tessera.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
+SELECT tessera_test.apply_payload('{copy,copy_log}', '{id}', decode(:'mods', 'hex'), changes => true);
 SELECT late FROM copy WHERE id = 181 AND sub = 1;
 
 -- TRUNCATE ends it; the slot goes.
 TRUNCATE captured_other;
-SELECT change_count, caught_up FROM tessera.capture_next();
+SELECT change_count, caught_up FROM tessera_test.capture_next();
 TRUNCATE captured_log;
-SELECT change_count, caught_up FROM tessera.capture_next();
-SELECT * FROM tessera.capture_next();
-SELECT tessera.capture_stop();
+SELECT change_count, caught_up FROM tessera_test.capture_next();
+SELECT * FROM tessera_test.capture_next();
+SELECT tessera_test.capture_stop();
 DO $$
 BEGIN
   FOR i IN 1 .. 1000 LOOP
@@ -161,13 +162,13 @@ END$$;
 SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'capture_test';
 
 -- Hash strategy, and the end asked for.
-SELECT coalesce(sum(row_count), 0) AS rows FROM tessera.capture_start('capture_test', '{captured}', '{id}', tessera.minkey(), tessera.bound(0::bigint), hashed => true) \gset
+SELECT coalesce(sum(row_count), 0) AS rows FROM tessera_test.capture_start('capture_test', '{captured}', '{id}', tessera.minkey(), tessera.bound(0::bigint), hashed => true) \gset
 SELECT :rows = count(*) AS half FROM captured WHERE tessera.key_hash(id) < 0;
 UPDATE captured SET id = id + 1000;
-SELECT sum(change_count) > 0 AS changes FROM tessera.capture_next();
-SELECT tessera.capture_stop();
+SELECT sum(change_count) > 0 AS changes FROM tessera_test.capture_next();
+SELECT tessera_test.capture_stop();
 SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'capture_test';
-SELECT tessera.capture_drop_slot('capture_test');
+SELECT tessera_test.capture_drop_slot('capture_test');
 DO $$BEGIN EXECUTE format('ALTER DATABASE %I RESET logical_decoding_work_mem', current_database()); END$$;
 DROP TABLE captured, captured_log, captured_other, copy, copy_log;
 DROP FUNCTION differences, toast;

@@ -10,6 +10,7 @@ SET client_min_messages = warning;
 CREATE TYPE junk AS ENUM ('z');
 CREATE TABLE junk_table (a int);
 CREATE EXTENSION tessera;
+CREATE EXTENSION tessera_test;
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy "quoted"');
 CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 CREATE DOMAIN feeling AS mood;
@@ -24,6 +25,7 @@ CREATE TABLE line (region text COLLATE "C", id bigint, line int, amount numeric 
 \c migration_a
 SET client_min_messages = warning;
 CREATE EXTENSION tessera;
+CREATE EXTENSION tessera_test;
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy "quoted"');
 CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 CREATE DOMAIN feeling AS mood;
@@ -49,12 +51,12 @@ INSERT INTO line SELECT g / 10, g % 10, 'eu', g * 1.5 FROM generate_series(50, 2
 SET DateStyle = 'German'; SET IntervalStyle = 'sql_standard'; SET TimeZone = 'Asia/Tokyo'; SET extra_float_digits = 0; SET client_encoding = 'LATIN1'; SET bytea_output = 'escape';
 
 -- A clone needs one snapshot.
-SELECT * FROM tessera.clone_payloads('{odd,line}', '{id}', 10, 20);
+SELECT * FROM tessera_test.clone_payloads('{odd,line}', '{id}', 10, 20);
 -- Two tables, several batches; then the payloads as psql variables for the other database.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
-SELECT table_index, sum(row_count), count(*) > 1 AS batches FROM tessera.clone_payloads('{odd,line}', '{id}', 10, 20, bytes => 500) GROUP BY 1 ORDER BY 1;
-SELECT encode(payload, 'hex') AS odd FROM tessera.clone_payloads('{odd,line}', '{id}', 10, 20, bytes => 100000000) WHERE table_index = 0 \gset
-SELECT encode(payload, 'hex') AS line FROM tessera.clone_payloads('{odd,line}', '{id}', 10, 20, bytes => 100000000) WHERE table_index = 1 \gset
+SELECT table_index, sum(row_count), count(*) > 1 AS batches FROM tessera_test.clone_payloads('{odd,line}', '{id}', 10, 20, bytes => 500) GROUP BY 1 ORDER BY 1;
+SELECT encode(payload, 'hex') AS odd FROM tessera_test.clone_payloads('{odd,line}', '{id}', 10, 20, bytes => 100000000) WHERE table_index = 0 \gset
+SELECT encode(payload, 'hex') AS line FROM tessera_test.clone_payloads('{odd,line}', '{id}', 10, 20, bytes => 100000000) WHERE table_index = 1 \gset
 COMMIT;
 RESET DateStyle; RESET IntervalStyle; RESET TimeZone; RESET extra_float_digits; RESET client_encoding; RESET bytea_output;
 CREATE VIEW digest AS SELECT id, doubled, n, ts, i, b, js, r, u, fl, fs, length(big) AS len, md5(big) AS big, c, v, cls, bits, x::text, nothing, note, m, ms, p, ps, pos, f FROM odd;
@@ -67,8 +69,8 @@ CREATE FUNCTION fires() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTI
 CREATE TRIGGER never BEFORE INSERT OR UPDATE OR DELETE ON odd FOR EACH ROW EXECUTE FUNCTION fires();
 ALTER TABLE odd ENABLE ALWAYS TRIGGER never;
 SET DateStyle = 'SQL, DMY'; SET TimeZone = 'America/New_York';
-SELECT tessera.apply_payload('{odd,line}', '{id}', decode(:'odd', 'hex'));
-SELECT tessera.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
+SELECT tessera_test.apply_payload('{odd,line}', '{id}', decode(:'odd', 'hex'));
+SELECT tessera_test.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
 RESET DateStyle; RESET TimeZone;
 CREATE VIEW digest AS SELECT id, doubled, n, ts, i, b, js, r, u, fl, fs, length(big) AS len, md5(big) AS big, c, v, cls, bits, x::text, nothing, note, m, ms, p, ps, pos, f FROM odd;
 SELECT id, doubled, n, i, js, r, fs, length(big), c, v, cls, bits, x::text, m, ms, ps, pos, f, region FROM odd WHERE id = 10;
@@ -79,21 +81,21 @@ SELECT id, doubled FROM odd WHERE id = 19 AND region = 'us';
 RESET enable_seqscan;
 
 -- What the table forbids, the applier forbids.
-SELECT tessera.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
+SELECT tessera_test.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
 ALTER TABLE line ADD CHECK (amount < 100) NOT VALID;
 DELETE FROM line;
-SELECT tessera.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
+SELECT tessera_test.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
 -- Tables that differ are refused.
 ALTER TABLE line ADD COLUMN extra int;
-SELECT tessera.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
+SELECT tessera_test.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
 ALTER TABLE line DROP COLUMN extra, ALTER COLUMN amount TYPE float8;
-SELECT tessera.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
+SELECT tessera_test.apply_payload('{odd,line}', '{id}', decode(:'line', 'hex'));
 
 -- Damage: every prefix of a payload, and every byte changed, is an error or other values, never a crash.
 CREATE TABLE small (id int PRIMARY KEY, t text, m mood, n numeric, a int[]);
 INSERT INTO small VALUES (1, 'one', 'ok', 1.5, '{1,2}');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
-SELECT encode(payload, 'hex') AS small FROM tessera.clone_payloads('{small}', '{id}') \gset
+SELECT encode(payload, 'hex') AS small FROM tessera_test.clone_payloads('{small}', '{id}') \gset
 COMMIT;
 DELETE FROM small;
 CREATE FUNCTION damage(payload bytea, changes bool) RETURNS TABLE (kind text, codes text[]) LANGUAGE plpgsql AS $$
@@ -104,7 +106,7 @@ BEGIN
   codes := '{}';
   FOR i IN 1 .. length(payload) - 1 LOOP
     BEGIN
-      PERFORM tessera.apply_payload('{small}', '{id}', substr(payload, 1, i), changes);
+      PERFORM tessera_test.apply_payload('{small}', '{id}', substr(payload, 1, i), changes);
       codes := codes || 'accepted'::text;	-- the end of the description is the end of a record too
     EXCEPTION WHEN OTHERS THEN
       codes := codes || SQLSTATE::text;
@@ -117,7 +119,7 @@ BEGIN
   FOR i IN 0 .. length(payload) - 1 LOOP
     FOREACH byte IN ARRAY ARRAY[0, 1, 32, 127, 128, 255] LOOP
       BEGIN
-        PERFORM tessera.apply_payload('{small}', '{id}', set_byte(payload, i, byte), changes);
+        PERFORM tessera_test.apply_payload('{small}', '{id}', set_byte(payload, i, byte), changes);
         DELETE FROM small;
       EXCEPTION WHEN OTHERS THEN
         codes := codes || SQLSTATE::text;
@@ -133,11 +135,11 @@ SELECT * FROM damage(overlay(decode(:'small', 'hex') PLACING '\x49' FROM positio
 
 -- Deletion of a range, in batches, without triggers; what is outside stays.
 INSERT INTO small SELECT g, 'x' FROM generate_series(1, 100) g;
-SELECT tessera.delete_range_rows('small', '{id}', 10, 60, batch => 20) FROM generate_series(1, 4);
+SELECT tessera_test.delete_range_rows('small', '{id}', 10, 60, batch => 20) FROM generate_series(1, 4);
 SELECT count(*), min(id), max(id) FROM small;
-SELECT tessera.delete_range_rows('odd', '{id,region}', ROW(10, 'eu'), ROW(19, 'a'));
+SELECT tessera_test.delete_range_rows('odd', '{id,region}', ROW(10, 'eu'), ROW(19, 'a'));
 SELECT id, region FROM odd;
-SELECT tessera.delete_range_rows('small', '{id}', tessera.minkey(), tessera.bound(0::bigint), hashed => true) AS deleted \gset
+SELECT tessera_test.delete_range_rows('small', '{id}', tessera.minkey(), tessera.bound(0::bigint), hashed => true) AS deleted \gset
 SELECT :deleted > 0 AND :deleted < 50 AS about_half, count(*) = 50 - :deleted AS rest FROM small;
 
 -- The owner's code does not run as the caller.
@@ -146,12 +148,12 @@ CREATE TABLE owned (id int PRIMARY KEY, who text);
 ALTER TABLE owned OWNER TO migration_owner;
 INSERT INTO owned VALUES (1, '');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
-SELECT encode(payload, 'hex') AS owned FROM tessera.clone_payloads('{owned}', '{id}') \gset
+SELECT encode(payload, 'hex') AS owned FROM tessera_test.clone_payloads('{owned}', '{id}') \gset
 COMMIT;
 DELETE FROM owned;
 CREATE FUNCTION who_runs() RETURNS bool LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'runs as %', current_user; END$$;
 ALTER TABLE owned ADD CHECK (who_runs()) NOT VALID;
-SELECT tessera.apply_payload('{owned}', '{id}', decode(:'owned', 'hex'));
+SELECT tessera_test.apply_payload('{owned}', '{id}', decode(:'owned', 'hex'));
 SELECT current_user = session_user AS myself;
 DROP TABLE owned;
 DROP ROLE migration_owner;

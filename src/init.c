@@ -11,6 +11,7 @@
  * - of a hook's chain the last registered is outermost: it sees a call first and hands it on to the one registered before;
  * - callbacks of invalidations run in the order of registration;
  * - settings, shared memory, scan methods and background workers have no order.
+ *
  * What the first two come to is in doc/architecture.md, "Hooks and callbacks".
  */
 #include "postgres.h"
@@ -143,11 +144,11 @@ static const Registration registrations[] = {
 	{"setting", tessera_deadlock_init}, /* free */
 	{"shared memory", tessera_declared_wait_init},	/* free */
 	{"setting", tessera_prune_init},	/* free */
+	{"lanes of calls", tessera_node_link_init},	/* free */
 	/*
 	 * Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come before all
 	 * that tells of it.
 	 */
-	{"lanes of calls", tessera_node_link_init},	/* free */
 	{"settings, xact, subxact: the participants", tessera_participant_init},
 	/* Inside of the DDL's and the other executor hooks: it looks whether the locks are still held right before something runs. */
 	{"setting, executor start, utility, object access: advisory locks", tessera_advisory_init},
@@ -182,7 +183,9 @@ static const Registration registrations[] = {
 	/* Outside of the DDL's: all that is analysed while a view, rule or function is defined sees pg_prepared_xacts as it is written. */
 	{"parse analysis, utility: the view of prepared transactions", tessera_prepared_view_init},
 	{"seams between layers", connect_layers},	/* free */
+#ifdef TESSERA_TESTS
 	{"setting, shared memory", tessera_injection_init}, /* free */
+#endif
 	{"settings", tessera_migration_settings_init},	/* free */
 	{"observer of calls", tessera_work_show_calls},	/* free */
 	{"shared memory", tessera_slot_init},	/* free */

@@ -89,16 +89,17 @@ tessera_find_postgres()
 	export PG_CONFIG
 }
 
-# Builds in the source tree with warnings as errors and installs, by sudo only where the installation is not ours to write.
+# Builds in the source tree with warnings as errors and installs, by sudo only where the installation is not ours to write. With "tests": what only tests need as well.
 tessera_build_install()
 {
-	local jobs
+	local jobs make=(make -s -C "$tessera_root" PG_CONFIG="$PG_CONFIG" COPT=-Werror TESTS_BUILD=)
+	[ "${1:-}" != tests ] || make+=(TESTS_BUILD=1)
 	jobs=$(nproc)
-	timeout --foreground 900 make -s -C "$tessera_root" -j"$jobs" PG_CONFIG="$PG_CONFIG" COPT=-Werror all || return 1
+	timeout --foreground 900 "${make[@]}" -j"$jobs" all || return 1
 	if [ -w "$tessera_pkglibdir" ] && [ -w "$("$PG_CONFIG" --sharedir)/extension" ]; then
-		timeout --foreground 120 make -s -C "$tessera_root" PG_CONFIG="$PG_CONFIG" COPT=-Werror install
+		timeout --foreground 120 "${make[@]}" install
 	else
-		tessera_as_root timeout --foreground 120 make -s -C "$tessera_root" PG_CONFIG="$PG_CONFIG" COPT=-Werror install
+		tessera_as_root timeout --foreground 120 "${make[@]}" install
 	fi >/dev/null
 }
 

@@ -15,6 +15,12 @@ CREATE FUNCTION tessera.cancel_migration(id uuid) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_cancel_migration' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.cancel_migration(uuid) IS 'ends a running migration, the range stays where it was; false: it was too late';
 
+CREATE FUNCTION tessera.migration_transitions(OUT side text, OUT from_state text, OUT to_state text, OUT kept_in text, OUT who text, OUT durable text,
+    OUT comment text) RETURNS SETOF record
+  AS 'MODULE_PATHNAME', 'tessera_migration_transitions' LANGUAGE C IMMUTABLE;
+COMMENT ON FUNCTION tessera.migration_transitions() IS
+  'states of a migration on donor, recipient and config node: each transition, where the state is kept, who makes it, and what is durable before it';
+
 -- Config node's side.
 
 @call migration_state@
@@ -90,22 +96,6 @@ CREATE VIEW tessera.migrations AS
   ORDER BY m.started, m.migration_id;
 COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; kept on the config node only';
 
--- Injection points, for tests.
-
-CREATE FUNCTION tessera.injection_set(name text, action text, count int4 DEFAULT 1) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_injection_set' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.injection_set(text, text, int4) IS
-  'arms an injection point of this database: error, crash or pause, or lets a safeguard be skipped, so many times (null: always); needs tessera.injection_points';
-
-CREATE FUNCTION tessera.injection_clear(name text DEFAULT NULL) RETURNS void
-  AS 'MODULE_PATHNAME', 'tessera_injection_clear' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.injection_clear(text) IS 'disarms an injection point, or all of this database; who is paused there goes on';
-
-CREATE FUNCTION tessera.injection_list(OUT name text, OUT action text, OUT remaining int4, OUT hits int8, OUT paused int4) RETURNS SETOF record
-  AS 'MODULE_PATHNAME', 'tessera_injection_list' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.injection_list() IS 'armed injection points of this database';
-
-REVOKE ALL ON FUNCTION tessera.injection_set(text, text, int4), tessera.injection_clear(text), tessera.injection_list() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool), tessera.move_chunk(regclass, tessera.bound, text, bool),
   tessera.cancel_migration(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool), tessera.move_chunk(regclass, tessera.bound, text, bool),

@@ -50,12 +50,17 @@ typedef struct Sequence
 
 static Sequence *sequences = NULL;
 
-/* of the current top transaction */
-static uint64 changes = 0;
-static bool invalidated = false;
-static bool role_changed = false;
-static char prepared_gid[GIDSIZE] = "";	/* of the PREPARE TRANSACTION under way */
-static Oid	dropped_database = InvalidOid;
+/* What the current top transaction has changed; at_transaction_end empties it. */
+typedef struct Changed
+{
+	uint64		changes;
+	bool		invalidated;
+	bool		role;
+	char		prepared_gid[GIDSIZE];	/* of the PREPARE TRANSACTION under way */
+	Oid			dropped_database;
+} Changed;
+
+static Changed changed = {0};
 
 static object_access_hook_type previous_object_access_hook = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
@@ -91,14 +96,14 @@ void
 tessera_catalog_changed(void)
 {
 	(void) tessera_my_slot();	/* may error: here, not at commit */
-	changes++;
-	if (!invalidated)
+	changed.changes++;
+	if (!changed.invalidated)
 	{
 		Oid			relid = tessera_catalog_relid(TESSERA_NODE);
 
 		if (OidIsValid(relid) && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
 			CacheInvalidateRelcacheByRelid(relid);
-		invalidated = true;
+		changed.invalidated = true;
 	}
 }
 
@@ -106,13 +111,13 @@ void
 tessera_catalog_role_changed(void)
 {
 	tessera_catalog_changed();
-	role_changed = true;
+	changed.role = true;
 }
 
 uint64
 tessera_catalog_changed_here(void)
 {
-	return changes;
+	return changed.changes;
 }
 
 uint64
@@ -165,36 +170,32 @@ at_transaction_end(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
-			if (changes > 0)
+			if (changed.changes > 0)
 				tessera_catalog_bump();
-			if (role_changed)
+			if (changed.role)
 				tessera_worker_roles_changed();
-			if (OidIsValid(dropped_database))
-				tessera_database_slot_release(dropped_database);
+			if (OidIsValid(changed.dropped_database))
+				tessera_database_slot_release(changed.dropped_database);
 			break;
 		case XACT_EVENT_PREPARE:
-			if (prepared_gid[0] != '\0')
-				tessera_prepared_note(prepared_gid, (TesseraPreparedChange) {.catalog = changes > 0,.role = role_changed});
+			if (changed.prepared_gid[0] != '\0')
+				tessera_prepared_note(changed.prepared_gid, (TesseraPreparedChange) {.catalog = changed.changes > 0,.role = changed.role});
 			break;
 		case XACT_EVENT_ABORT:
 			break;
 		default:
 			return;
 	}
-	changes = 0;
-	invalidated = false;
-	role_changed = false;
-	prepared_gid[0] = '\0';
-	dropped_database = InvalidOid;
+	memset(&changed, 0, sizeof(changed));
 }
 
 static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
-	if (event != SUBXACT_EVENT_ABORT_SUB || changes == 0)
+	if (event != SUBXACT_EVENT_ABORT_SUB || changed.changes == 0)
 		return;
-	changes++;					/* what a private image shows may be gone */
-	invalidated = false;		/* its message may have gone with it */
+	changed.changes++;					/* what a private image shows may be gone */
+	changed.invalidated = false;		/* its message may have gone with it */
 }
 
 static void
@@ -220,7 +221,7 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *
 		return;
 	if (class == DatabaseRelationId)
 	{
-		dropped_database = object;
+		changed.dropped_database = object;
 		tessera_workers_stop(object);
 	}
 	else if (class == ExtensionRelationId && tessera_my_slot_if_any() >= 0 && object == get_extension_oid("tessera", true))
@@ -281,7 +282,7 @@ at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, Proce
 	else
 		standard_ProcessUtility(statement, query, read_only_tree, context, params, environment, dest, completion);
 	if (kind == TRANS_STMT_PREPARE)
-		strlcpy(prepared_gid, gid, GIDSIZE);	/* prepared after this returns */
+		strlcpy(changed.prepared_gid, gid, GIDSIZE);	/* prepared after this returns */
 	else if (kind == TRANS_STMT_COMMIT_PREPARED)
 	{
 		TesseraPreparedChange change = tessera_prepared_take(gid);

@@ -190,7 +190,7 @@ static bool
 bump_control_chunk(const TesseraGroupRow *group, int32 donor, int64 major, int64 minor)
 {
 	return tessera_spi_run("UPDATE tessera.chunk SET major = $3, minor = $4 WHERE group_id = $1 AND min OPERATOR(tessera.=)"
-						   " (SELECT min FROM tessera.chunk WHERE group_id = $1 AND node_id = $2 LIMIT 1)", SPI_OK_UPDATE, 4,
+						   " (SELECT min FROM tessera.chunk WHERE group_id = $1 AND node_id = $2 ORDER BY min LIMIT 1)", SPI_OK_UPDATE, 4,
 						   (Oid[]) {UUIDOID, INT4OID, INT8OID, INT8OID},
 						   (Datum[]) {UUIDPGetDatum(&group->group_id), Int32GetDatum(donor), Int64GetDatum(major), Int64GetDatum(minor)},
 						   NULL) == 1;

@@ -195,7 +195,7 @@ tessera_call_literal(const TesseraCallSpec *spec, const char *const *values)
 static void
 check_unlocked(void)
 {
-	if (!tessera_injection_points || !tessera_is_background_worker())
+	if (!tessera_under_test() || !tessera_is_background_worker())
 		return;
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) || InterruptHoldoffCount > 0)
 		ereport(ERROR,

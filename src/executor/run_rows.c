@@ -20,7 +20,7 @@
 #define PENDING_LIMIT 256
 
 /* So many rows of this node's part go out before the other shards' connections are looked at again. */
-#define LOCAL_SLICE 16
+#define LOCAL_SLICE 64
 
 void
 tessera_run_drop_received(TesseraRunTarget *target)

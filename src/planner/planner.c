@@ -47,44 +47,60 @@
 
 static planner_hook_type previous_planner = NULL;
 static needs_fmgr_hook_type previous_needs_hook = NULL;
-static TesseraPlanMode mode = TESSERA_PLAN_PLAIN;
-static int	planner_depth = 0;
-static List *named_relations = NIL; /* in shard mode: those that the statement itself names */
-static List *with_children = NIL;	/* in router mode: entries of range tables, see tessera_plan_reads_children; in the planner's memory */
-static bool whole_statements = true;
+
+/*
+ * How the planning in progress (the innermost) is done. Core's planner hands its hooks nothing of ours, so they find it here; it is changed by plan_with alone.
+ */
+typedef struct Planning
+{
+	TesseraPlanMode mode;
+	int			depth;			/* of plannings by core: 0: none is in progress */
+	List	   *named;			/* in shard mode: relations that the statement itself names */
+	List	   *children;		/* in router mode: entries of range tables, see tessera_plan_reads_children; in the planner's memory */
+	bool		whole;			/* may the next statement go to a shard whole? */
+} Planning;
+
+static Planning planning = {.mode = TESSERA_PLAN_PLAIN,.whole = true};
 
 TesseraPlanMode
 tessera_plan_mode(void)
 {
-	return mode;
+	return planning.mode;
 }
 
-/* Core's planner under a mode; the mode of the planning around it is restored. */
+/* A planner called as wanted says; the planning around it is restored, after an error too. */
 static PlannedStmt *
-plan_in_mode(TesseraPlanMode wanted, Query *query, const char *source, int cursor_options, ParamListInfo params)
+plan_with(Planning wanted, planner_hook_type planner, Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
-	TesseraPlanMode before = mode;
-	List	   *children_before = with_children;
+	Planning	before = planning;
 	PlannedStmt *plan;
 
-	mode = wanted;
-	with_children = NIL;
-	planner_depth++;
+	planning = wanted;
 	PG_TRY();
 	{
-		if (previous_planner)
-			plan = previous_planner(query, source, cursor_options, params);
-		else
-			plan = standard_planner(query, source, cursor_options, params);
+		plan = planner(query, source, cursor_options, params);
 	}
 	PG_FINALLY();
 	{
-		mode = before;
-		with_children = children_before;
-		planner_depth--;
+		planning = before;
 	}
 	PG_END_TRY();
 	return plan;
+}
+
+/* Core's planner in a mode. named: of shard mode. */
+static PlannedStmt *
+plan_by_core(TesseraPlanMode mode, List *named, Query *query, const char *source, int cursor_options, ParamListInfo params)
+{
+	Planning	wanted = {.mode = mode,.depth = planning.depth + 1,.named = named,.whole = true};
+
+	return plan_with(wanted, previous_planner ? previous_planner : standard_planner, query, source, cursor_options, params);
+}
+
+static PlannedStmt *
+plan_in_mode(TesseraPlanMode mode, Query *query, const char *source, int cursor_options, ParamListInfo params)
+{
+	return plan_by_core(mode, NIL, query, source, cursor_options, params);
 }
 
 _Noreturn static void
@@ -235,41 +251,28 @@ check_scans(PlannedStmt *plan)
 static PlannedStmt *
 plan_in_shard(Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
-	List	   *before = named_relations;
-	PlannedStmt *plan;
-
 	tessera_check_final_rows(query);
-	named_relations = tessera_relations_of(query);
-	PG_TRY();
-	{
-		plan = plan_in_mode(TESSERA_PLAN_SHARD, query, source, cursor_options, params);
-	}
-	PG_FINALLY();
-	{
-		named_relations = before;
-	}
-	PG_END_TRY();
-	return plan;
+	return plan_by_core(TESSERA_PLAN_SHARD, tessera_relations_of(query), query, source, cursor_options, params);
 }
 
 bool
 tessera_plan_names(Oid relid)
 {
-	return list_member_oid(named_relations, relid);
+	return list_member_oid(planning.named, relid);
 }
 
 void
 tessera_plan_remember_children(RangeTblEntry *rte, bool reads)
 {
-	with_children = list_delete_ptr(with_children, rte);
+	planning.children = list_delete_ptr(planning.children, rte);
 	if (reads)
-		with_children = lappend(with_children, rte);
+		planning.children = lappend(planning.children, rte);
 }
 
 bool
 tessera_plan_reads_children(RangeTblEntry *rte)
 {
-	return list_member_ptr(with_children, rte);
+	return list_member_ptr(planning.children, rte);
 }
 
 /* Core's planner with the cluster's tables scanned through their shards. */
@@ -310,14 +313,14 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 			refuse_statement(query, &reason);
 		return plan;
 	}
-	if (whole_statements && (cursor_options & CURSOR_OPT_FAST_PLAN) && !analysis->policies_read_cluster)
+	if (planning.whole && (cursor_options & CURSOR_OPT_FAST_PLAN) && !analysis->policies_read_cluster)
 	{
 		Query	   *positioned = tessera_add_positions(query, routing);
 
 		if (positioned)
 			return plan_in_router(positioned, source, cursor_options, params);
 	}
-	if (whole_statements && analysis->occurrences != NIL && analysis->nother == 0 && analysis->all_pinned)
+	if (planning.whole && analysis->occurrences != NIL && analysis->nother == 0 && analysis->all_pinned)
 	{
 		plan = tessera_plan_statement(query, cursor_options, routing, analysis, false, &reason);
 		if (plan)
@@ -357,20 +360,10 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 static PlannedStmt *
 plan_again(Query *query, const char *source, ParamListInfo params, bool whole)
 {
-	PlannedStmt *plan;
-	bool		before = whole_statements;
+	Planning	wanted = planning;
 
-	whole_statements = whole;
-	PG_TRY();
-	{
-		plan = pg_plan_query(query, source, CURSOR_OPT_PARALLEL_OK, params);
-	}
-	PG_FINALLY();
-	{
-		whole_statements = before;
-	}
-	PG_END_TRY();
-	return plan;
+	wanted.whole = whole;
+	return plan_with(wanted, pg_plan_query, query, source, CURSOR_OPT_PARALLEL_OK, params);
 }
 
 /* True if the query names a relation, or calls a function, outside of the schemas pg_catalog and tessera, or uses a sequence function. */
@@ -439,7 +432,7 @@ stays_a_call(Oid function)
 
 	if (previous_needs_hook && previous_needs_hook(function))
 		return true;
-	if (planner_depth == 0 || function < FirstNormalObjectId || !IsTransactionState())
+	if (planning.depth == 0 || function < FirstNormalObjectId || !IsTransactionState())
 		return false;
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	if (HeapTupleIsValid(tuple))
@@ -465,7 +458,7 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 		return plan_in_shard(refresh, source, cursor_options, params);
 	if (query->commandType == CMD_UTILITY || !IsTransactionState())
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
-	if (local || tessera_ddl_plans_locally(source) || (tessera_internal_connection() && tessera_nesting() == 0 && planner_depth == 0))
+	if (local || tessera_ddl_plans_locally(source) || (tessera_internal_connection() && tessera_nesting() == 0 && planning.depth == 0))
 		return plan_in_shard(query, source, cursor_options, params);
 	/* An image of its own for each of a catalog-changing transaction's statements is dear; those on the catalog itself do without. */
 	if (tessera_catalog_changed_here() != 0 && !names_other_tables((Node *) query, NULL))

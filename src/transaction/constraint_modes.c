@@ -20,21 +20,17 @@
 #include "transaction/constraint_modes.h"
 #include "transaction/transaction_private.h"
 
-typedef struct ConstraintMode
+struct TesseraConstraintMode
 {
 	char	   *names;
 	bool		deferred;
 	int			level;			/* of nesting */
-} ConstraintMode;
-
-static ConstraintMode *modes = NULL;
-static int	nmodes = 0;
-static int	modes_size = 0;
+};
 
 bool
-tessera_constraint_modes_any(void)
+tessera_constraint_modes_any(TesseraTransaction *transaction)
 {
-	return nmodes > 0;
+	return transaction->nmodes > 0;
 }
 
 static char *
@@ -44,76 +40,76 @@ mode_sql(const char *names, bool deferred)
 }
 
 const char *
-tessera_constraint_modes_next(const TesseraParticipant *participant, int level)
+tessera_constraint_modes_next(TesseraTransaction *transaction, const TesseraParticipant *participant, int level)
 {
-	const ConstraintMode *mode;
+	const TesseraConstraintMode *mode;
 
-	if (participant->modes_sent >= nmodes)
+	if (participant->modes_sent >= transaction->nmodes)
 		return NULL;
-	mode = &modes[participant->modes_sent];
+	mode = &transaction->modes[participant->modes_sent];
 	return mode->level <= level ? mode_sql(mode->names, mode->deferred) : NULL;
 }
 
 static void
-remove_mode(int index)
+remove_mode(TesseraTransaction *transaction, int index)
 {
-	memmove(modes + index, modes + index + 1, (nmodes - index - 1) * sizeof(ConstraintMode));
-	nmodes--;
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].modes_sent > index)
-			tessera_participants[i].modes_sent--;
+	memmove(transaction->modes + index, transaction->modes + index + 1, (transaction->nmodes - index - 1) * sizeof(TesseraConstraintMode));
+	transaction->nmodes--;
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].modes_sent > index)
+			transaction->participants[i].modes_sent--;
 }
 
 /* Takes off the list what the new one of this level replaces: all of the level, or those for the same names. What is left means the same. */
 static void
-remove_replaced(const char *names, int level)
+remove_replaced(TesseraTransaction *transaction, const char *names, int level)
 {
 	bool		all = strcmp(names, "ALL") == 0;
 
-	for (int i = nmodes - 1; i >= 0 && modes[i].level == level; i--)
-		if (all || strcmp(modes[i].names, names) == 0)
-			remove_mode(i);
+	for (int i = transaction->nmodes - 1; i >= 0 && transaction->modes[i].level == level; i--)
+		if (all || strcmp(transaction->modes[i].names, names) == 0)
+			remove_mode(transaction, i);
 }
 
 static void
-add_mode(const char *names, bool deferred)
+add_mode(TesseraTransaction *transaction, const char *names, bool deferred)
 {
-	ConstraintMode *mode;
+	TesseraConstraintMode *mode;
 	int			level = GetCurrentTransactionNestLevel();
 
-	remove_replaced(names, level);
-	if (nmodes == modes_size)
+	remove_replaced(transaction, names, level);
+	if (transaction->nmodes == transaction->modes_size)
 	{
-		int			size = Max(8, modes_size * 2);
+		int			size = Max(8, transaction->modes_size * 2);
 
-		if (modes == NULL)
-			modes = MemoryContextAlloc(TopTransactionContext, size * sizeof(ConstraintMode));
+		if (transaction->modes == NULL)
+			transaction->modes = MemoryContextAlloc(TopTransactionContext, size * sizeof(TesseraConstraintMode));
 		else
-			modes = repalloc(modes, size * sizeof(ConstraintMode));
-		modes_size = size;
+			transaction->modes = repalloc(transaction->modes, size * sizeof(TesseraConstraintMode));
+		transaction->modes_size = size;
 	}
-	mode = &modes[nmodes];
+	mode = &transaction->modes[transaction->nmodes];
 	mode->names = MemoryContextStrdup(TopTransactionContext, names);
 	mode->deferred = deferred;
 	mode->level = level;
-	nmodes++;
+	transaction->nmodes++;
 }
 
-/* On all participants, as this user; those that ran it are marked in `ran` (of tessera_participant_count). */
+/* On all participants, as this user; those that ran it are marked in `ran` (of transaction->nparticipants). */
 static void
-run_everywhere(const TesseraRouting *routing, const char *sql, bool *ran)
+run_everywhere(TesseraTransaction *transaction, const TesseraRouting *routing, const char *sql, bool *ran)
 {
-	int			n = tessera_participant_count;
+	int			n = transaction->nparticipants;
 	TesseraCommand *commands = MemoryContextAllocZero(TopTransactionContext, Max(n, 1) * sizeof(TesseraCommand));
 
 	for (int i = 0; i < n; i++)
 	{
-		TesseraEnvelope envelope = {.write = tessera_participants[i].wrote};	/* what is pending was written; its triggers may write, too */
+		TesseraEnvelope envelope = {.write = transaction->participants[i].wrote};	/* what is pending was written; its triggers may write, too */
 		TesseraConnection *connection;
 
-		if (!tessera_participants[i].joined || tessera_participants[i].unlisted)
+		if (!transaction->participants[i].joined || transaction->participants[i].unlisted)
 			continue;
-		connection = tessera_participant(routing, tessera_participants[i].node_id, &envelope);
+		connection = tessera_participant(routing, transaction->participants[i].node_id, &envelope);
 		commands[i].sql = sql;
 		tessera_connection_queue(connection, &commands[i]);
 		tessera_connection_sync(connection);
@@ -121,48 +117,49 @@ run_everywhere(const TesseraRouting *routing, const char *sql, bool *ran)
 	}
 	for (int i = 0; i < n; i++)
 		if (ran[i])
-			tessera_connection_finish(tessera_participants[i].connection, &commands[i]);
+			tessera_connection_finish(transaction->participants[i].connection, &commands[i]);
 	for (int i = 0; i < n; i++)
 		if (ran[i])
-			tessera_connection_check(tessera_participants[i].connection, &commands[i]);
+			tessera_connection_check(transaction->participants[i].connection, &commands[i]);
 	pfree(commands);
 }
 
 void
 tessera_constraint_modes_set(const TesseraRouting *routing, const char *names, bool deferred)
 {
+	TesseraTransaction *transaction = tessera_this_transaction();
 	bool	   *ran = NULL;
 
 	if (!deferred)
 	{
-		ran = palloc0(Max(tessera_participant_count, 1) * sizeof(bool));
-		run_everywhere(routing, MemoryContextStrdup(TopTransactionContext, mode_sql(names, deferred)), ran);
+		ran = palloc0(Max(transaction->nparticipants, 1) * sizeof(bool));
+		run_everywhere(transaction, routing, MemoryContextStrdup(TopTransactionContext, mode_sql(names, deferred)), ran);
 	}
-	add_mode(names, deferred);
-	for (int i = 0; ran != NULL && i < tessera_participant_count; i++)
+	add_mode(transaction, names, deferred);
+	for (int i = 0; ran != NULL && i < transaction->nparticipants; i++)
 		if (ran[i])
-			tessera_participants[i].modes_sent = nmodes;
+			transaction->participants[i].modes_sent = transaction->nmodes;
 }
 
 void
-tessera_constraint_modes_rolled_back(int level)
+tessera_constraint_modes_rolled_back(TesseraTransaction *transaction, int level)
 {
-	while (nmodes > 0 && modes[nmodes - 1].level >= level)
-		nmodes--;
-	for (int i = 0; i < tessera_participant_count; i++)
-		tessera_participants[i].modes_sent = Min(tessera_participants[i].modes_sent, nmodes);
+	while (transaction->nmodes > 0 && transaction->modes[transaction->nmodes - 1].level >= level)
+		transaction->nmodes--;
+	for (int i = 0; i < transaction->nparticipants; i++)
+		transaction->participants[i].modes_sent = Min(transaction->participants[i].modes_sent, transaction->nmodes);
 }
 
 void
-tessera_constraint_modes_released(int level)
+tessera_constraint_modes_released(TesseraTransaction *transaction, int level)
 {
-	for (int i = nmodes - 1; i >= 0 && modes[i].level >= level; i--)
-		modes[i].level = level - 1;
+	for (int i = transaction->nmodes - 1; i >= 0 && transaction->modes[i].level >= level; i--)
+		transaction->modes[i].level = level - 1;
 }
 
 void
-tessera_constraint_modes_forget(void)
+tessera_constraint_modes_forget(TesseraTransaction *transaction)
 {
-	modes = NULL;
-	nmodes = modes_size = 0;
+	transaction->modes = NULL;
+	transaction->nmodes = transaction->modes_size = 0;
 }

@@ -53,25 +53,28 @@ typedef struct ToldState
 	uint64		statement;		/* number it was told in this remote transaction */
 } ToldState;
 
-TesseraParticipant *tessera_participants = NULL;
-int			tessera_participant_count = 0;
-static int	participants_size = 0;
+static TesseraTransaction at_hand = {.phase = TESSERA_COMMIT_OPEN};
 static uint32 joins = 0;		/* of nodes to transactions, so far */
-int32		tessera_self_node = 0;
 static uint64 last_statement = 0;
 static dlist_head kept_statements = DLIST_STATIC_INIT(kept_statements);
 
 int			tessera_commit_timeout = 30000;
 int			tessera_abort_timeout = 10000;
 
+TesseraTransaction *
+tessera_this_transaction(void)
+{
+	return &at_hand;
+}
+
 /* ---- the list ---- */
 
 static TesseraParticipant *
 find_participant(int32 node_id)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].node_id == node_id)
-			return &tessera_participants[i];
+	for (int i = 0; i < at_hand.nparticipants; i++)
+		if (at_hand.participants[i].node_id == node_id)
+			return &at_hand.participants[i];
 	return NULL;
 }
 
@@ -80,17 +83,17 @@ add_participant(int32 node_id, TesseraConnection *connection)
 {
 	TesseraParticipant *participant;
 
-	if (tessera_participant_count == participants_size)
+	if (at_hand.nparticipants == at_hand.size)
 	{
-		int			size = Max(8, participants_size * 2);
+		int			size = Max(8, at_hand.size * 2);
 
-		if (tessera_participants == NULL)
-			tessera_participants = MemoryContextAlloc(TopMemoryContext, size * sizeof(TesseraParticipant));
+		if (at_hand.participants == NULL)
+			at_hand.participants = MemoryContextAlloc(TopMemoryContext, size * sizeof(TesseraParticipant));
 		else
-			tessera_participants = repalloc(tessera_participants, size * sizeof(TesseraParticipant));
-		participants_size = size;
+			at_hand.participants = repalloc(at_hand.participants, size * sizeof(TesseraParticipant));
+		at_hand.size = size;
 	}
-	participant = &tessera_participants[tessera_participant_count++];
+	participant = &at_hand.participants[at_hand.nparticipants++];
 	memset(participant, 0, sizeof(TesseraParticipant));
 	participant->node_id = node_id;
 	participant->connection = connection;
@@ -100,12 +103,12 @@ add_participant(int32 node_id, TesseraConnection *connection)
 TesseraConnection **
 tessera_participant_connections(bool joined, int *n)
 {
-	TesseraConnection **connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
+	TesseraConnection **connections = palloc(Max(at_hand.nparticipants, 1) * sizeof(TesseraConnection *));
 
 	*n = 0;
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (!joined || tessera_participants[i].joined)
-			connections[(*n)++] = tessera_participants[i].connection;
+	for (int i = 0; i < at_hand.nparticipants; i++)
+		if (!joined || at_hand.participants[i].joined)
+			connections[(*n)++] = at_hand.participants[i].connection;
 	return connections;
 }
 
@@ -235,7 +238,7 @@ queue_constraint_modes(TesseraParticipant *participant)
 
 	if (participant->unlisted)
 		return;
-	while ((sql = tessera_constraint_modes_next(participant, state->xact_depth)) != NULL)
+	while ((sql = tessera_constraint_modes_next(&at_hand, participant, state->xact_depth)) != NULL)
 	{
 		queue_session(participant->connection, true);
 		tessera_connection_queue_control(participant->connection, sql, 0, NULL);
@@ -260,9 +263,9 @@ tessera_participant_joined_by(int32 node_id, uint32 moment)
 void
 tessera_participants_leave(uint32 moment)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < at_hand.nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &at_hand.participants[i];
 		TesseraRemoteState *state = tessera_connection_state(participant->connection);
 
 		if (!participant->joined || participant->unlisted || participant->join <= moment || !tessera_connection_alive(participant->connection))
@@ -397,8 +400,8 @@ queue_statement_number(TesseraConnection *connection, uint64 statement)
 static bool
 others_joined(const TesseraParticipant *participant)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (&tessera_participants[i] != participant && tessera_participants[i].joined)
+	for (int i = 0; i < at_hand.nparticipants; i++)
+		if (&at_hand.participants[i] != participant && at_hand.participants[i].joined)
 			return true;
 	return false;
 }
@@ -408,7 +411,7 @@ needs_transaction(const TesseraParticipant *participant, const TesseraEnvelope *
 {
 	if (participant->joined || !envelope->autocommit || envelope->statement != 0 || XactIsoLevel > XACT_READ_COMMITTED)
 		return true;
-	return envelope->write && (others_joined(participant) || tessera_constraint_modes_any() || TransactionIdIsValid(GetTopTransactionIdIfAny()));
+	return envelope->write && (others_joined(participant) || tessera_constraint_modes_any(&at_hand) || TransactionIdIsValid(GetTopTransactionIdIfAny()));
 }
 
 /* The participant of a node, its connection open. */
@@ -437,7 +440,7 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 	TesseraConnection *connection = participant->connection;
 	bool		begins = false;
 
-	tessera_self_node = routing->self;
+	at_hand.self_node = routing->self;
 	if (tessera_connection_state(connection)->xact_depth == 0 && tessera_connection_busy(connection))
 	{
 		tessera_connection_drain(connection);
@@ -492,7 +495,7 @@ tessera_participant_unlisted(int32 node_id, const char *name, const char *connin
 	TesseraParticipant *participant;
 
 	if (routing)
-		tessera_self_node = routing->self;
+		at_hand.self_node = routing->self;
 	if (find_participant(node_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
@@ -585,19 +588,19 @@ tessera_participant_restate_user(TesseraParticipant *participant)
 static void
 end_list(void)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].unlisted)
-			tessera_connection_close(tessera_participants[i].connection);
-	tessera_participant_count = 0;
+	for (int i = 0; i < at_hand.nparticipants; i++)
+		if (at_hand.participants[i].unlisted)
+			tessera_connection_close(at_hand.participants[i].connection);
+	at_hand.nparticipants = 0;
 }
 
 /* Writers, and those that keep advisory locks: a connection that is gone has let go of these. */
 static void
 require_all_intact(void)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < at_hand.nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &at_hand.participants[i];
 
 		if (participant->joined && participant->locks && tessera_connection_alive(participant->connection) &&
 			tessera_connection_lost(participant->connection))
@@ -613,33 +616,33 @@ end_transaction(XactEvent event, void *arg)
 	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
 		require_own_node_at_commit();
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		tessera_constraint_modes_forget();
-	if (tessera_participant_count == 0)
+		tessera_constraint_modes_forget(&at_hand);
+	if (at_hand.nparticipants == 0)
 		return;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			require_all_intact();
-			tessera_two_phase_pre_commit();
+			tessera_two_phase_pre_commit(&at_hand);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			require_all_intact();
 			/* the prepared transaction keeps its advisory locks */
-			for (int i = 0; i < tessera_participant_count; i++)
-				if (tessera_participants[i].joined && tessera_participants[i].locks)
-					tessera_participants[i].wrote = true;
-			tessera_two_phase_pre_prepare();
+			for (int i = 0; i < at_hand.nparticipants; i++)
+				if (at_hand.participants[i].joined && at_hand.participants[i].locks)
+					at_hand.participants[i].wrote = true;
+			tessera_two_phase_pre_prepare(&at_hand);
 			break;
 		case XACT_EVENT_COMMIT:
-			tessera_two_phase_committed();
+			tessera_two_phase_committed(&at_hand);
 			end_list();
 			break;
 		case XACT_EVENT_PREPARE:
-			tessera_two_phase_prepared();
+			tessera_two_phase_prepared(&at_hand);
 			end_list();
 			break;
 		case XACT_EVENT_ABORT:
-			tessera_two_phase_aborted();
+			tessera_two_phase_aborted(&at_hand);
 			end_list();
 			break;
 		default:
@@ -669,18 +672,18 @@ rollback_to(TesseraConnection *connection, int level)
 static void
 abort_subtransaction(int level)
 {
-	TesseraConnection **connections = palloc(tessera_participant_count * sizeof(TesseraConnection *));
+	TesseraConnection **connections = palloc(at_hand.nparticipants * sizeof(TesseraConnection *));
 	int			n = 0;
 
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < at_hand.nparticipants; i++)
 	{
-		TesseraConnection *connection = tessera_participants[i].connection;
+		TesseraConnection *connection = at_hand.participants[i].connection;
 		int			depth = tessera_connection_state(connection)->xact_depth;
 
 		/* What an outer level still reads on other connections is left alone. */
-		if (depth >= level || (depth == 0 && tessera_participants[i].level >= level && tessera_connection_busy(connection)))
+		if (depth >= level || (depth == 0 && at_hand.participants[i].level >= level && tessera_connection_busy(connection)))
 			connections[n++] = connection;
-		tessera_participants[i].level = Min(tessera_participants[i].level, level - 1);
+		at_hand.participants[i].level = Min(at_hand.participants[i].level, level - 1);
 	}
 	tessera_connections_reset(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
 	for (int i = 0; i < n; i++)
@@ -688,9 +691,9 @@ abort_subtransaction(int level)
 			rollback_to(connections[i], level);
 	/* advisory locks that were taken in it are free when the client is answered */
 	n = 0;
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].locks && tessera_connection_alive(tessera_participants[i].connection))
-			connections[n++] = tessera_participants[i].connection;
+	for (int i = 0; i < at_hand.nparticipants; i++)
+		if (at_hand.participants[i].locks && tessera_connection_alive(at_hand.participants[i].connection))
+			connections[n++] = at_hand.participants[i].connection;
 	if (n > 0)
 		(void) tessera_connections_settle(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
 	pfree(connections);
@@ -699,13 +702,13 @@ abort_subtransaction(int level)
 static void
 release_savepoints(int level)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < at_hand.nparticipants; i++)
 	{
-		TesseraConnection *connection = tessera_participants[i].connection;
+		TesseraConnection *connection = at_hand.participants[i].connection;
 		TesseraRemoteState *state = tessera_connection_state(connection);
 		char		sql[64];
 
-		tessera_participants[i].level = Min(tessera_participants[i].level, level - 1);
+		at_hand.participants[i].level = Min(at_hand.participants[i].level, level - 1);
 		if (state->xact_depth < level || !tessera_connection_alive(connection))
 			continue;
 		/* It travels with whatever comes next. */
@@ -719,10 +722,10 @@ static void
 end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
-		tessera_constraint_modes_released(GetCurrentTransactionNestLevel());
+		tessera_constraint_modes_released(&at_hand, GetCurrentTransactionNestLevel());
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
-		tessera_constraint_modes_rolled_back(GetCurrentTransactionNestLevel());
-	if (tessera_participant_count == 0)
+		tessera_constraint_modes_rolled_back(&at_hand, GetCurrentTransactionNestLevel());
+	if (at_hand.nparticipants == 0)
 		return;
 	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
 		release_savepoints(GetCurrentTransactionNestLevel());

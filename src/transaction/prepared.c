@@ -263,7 +263,7 @@ prepare_parts(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility
 	own.statement = copyObject(utility->statement);
 	castNode(TransactionStmt, own.statement->utilityStmt)->gid = psprintf("%s_%d", gid, self);
 	own.completion = &completion;
-	tessera_two_phase_client(gid);
+	tessera_two_phase_client(tessera_this_transaction(), gid);
 	run_next(&own);
 	if (completion.commandTag == CMDTAG_ROLLBACK)
 	{
@@ -303,7 +303,7 @@ prepare_transaction(TesseraUtility *utility, void (*run_next) (TesseraUtility *u
 	if (!prepare_parts(utility, run_next, gid, self))
 		return;
 	MemoryContextSwitchTo(context);
-	others = tessera_two_phase_prepared_nodes(&n);
+	others = tessera_two_phase_prepared_nodes(tessera_this_transaction(), &n);
 	nodes = palloc((n + 1) * sizeof(int32));
 	memcpy(nodes, others, n * sizeof(int32));
 	nodes[n++] = self;

@@ -28,11 +28,44 @@ typedef struct TesseraParticipant
 	TesseraCommand command;		/* of the commit protocol */
 } TesseraParticipant;
 
-/* participant.c; the array may move when one is added */
-extern TesseraParticipant *tessera_participants;
-extern int	tessera_participant_count;
+/* How far its commit is; two_phase.c says what each means. */
+typedef enum TesseraCommitPhase
+{
+	TESSERA_COMMIT_OPEN,
+	TESSERA_COMMIT_PREPARING,
+	TESSERA_COMMIT_DECIDING,
+	TESSERA_COMMIT_COMMITTED,
+	TESSERA_COMMIT_UNKNOWN
+} TesseraCommitPhase;
 
-extern int32 tessera_self_node;	/* this node, known since one joined */
+typedef struct TesseraConstraintMode TesseraConstraintMode;
+
+/*
+ * The transaction at hand, as far as other nodes take part. participant.c has the one there is and hands it to the others, each of which changes its own part only; it
+ * is empty when a transaction begins.
+ */
+typedef struct TesseraTransaction
+{
+	/* participant.c; the array, which lives until the backend exits, may move when one is added */
+	TesseraParticipant *participants;
+	int			nparticipants;
+	int			size;
+	int32		self_node;		/* this node, known since one joined */
+
+	/* constraint_modes.c; in TopTransactionContext */
+	TesseraConstraintMode *modes;
+	int			nmodes;
+	int			modes_size;
+
+	/* two_phase.c */
+	TesseraCommitPhase phase;
+	char		gid[TESSERA_GID_SIZE];	/* of the two-phase commit, or of what a client prepares */
+	int32	   *client_nodes;	/* where that is prepared; in TopMemoryContext, outlives the transaction */
+	int			client_nnodes;
+} TesseraTransaction;
+
+/* For who is called from outside of transaction/. */
+extern TesseraTransaction *tessera_this_transaction(void);
 
 extern int	tessera_abort_timeout;
 
@@ -56,36 +89,36 @@ extern void tessera_participant_restate_user(TesseraParticipant *participant);
 extern TesseraConnection **tessera_participant_connections(bool joined, int *n);
 
 /* constraint_modes.c: true if this transaction has run SET CONSTRAINTS. */
-extern bool tessera_constraint_modes_any(void);
+extern bool tessera_constraint_modes_any(TesseraTransaction *transaction);
 
 /*
  * The first that the participant has not run, if it is of this level of nesting or an outer one; else NULL. palloc'd. The caller queues it and counts
  * modes_sent.
  */
-extern const char *tessera_constraint_modes_next(const TesseraParticipant *participant, int level);
+extern const char *tessera_constraint_modes_next(TesseraTransaction *transaction, const TesseraParticipant *participant, int level);
 
 /* The subtransaction of this level is rolled back, or has become part of its parent; the transaction has ended. They raise nothing. */
-extern void tessera_constraint_modes_rolled_back(int level);
-extern void tessera_constraint_modes_released(int level);
-extern void tessera_constraint_modes_forget(void);
+extern void tessera_constraint_modes_rolled_back(TesseraTransaction *transaction, int level);
+extern void tessera_constraint_modes_released(TesseraTransaction *transaction, int level);
+extern void tessera_constraint_modes_forget(TesseraTransaction *transaction);
 
 /* two_phase.c: flushes what tessera_participants_rely_on was told of. May raise. */
 extern void tessera_participants_flush(void);
 
 /* two_phase.c: what the transaction callback does. The first may raise; the others never do. */
-extern void tessera_two_phase_pre_commit(void);
-extern void tessera_two_phase_committed(void);
-extern void tessera_two_phase_aborted(void);
+extern void tessera_two_phase_pre_commit(TesseraTransaction *transaction);
+extern void tessera_two_phase_committed(TesseraTransaction *transaction);
+extern void tessera_two_phase_aborted(TesseraTransaction *transaction);
 
 /*
  * The same for PREPARE TRANSACTION of a client. client: before the statement; the transaction, if it comes to that, is prepared on all participants
  * as gid_<node id>. pre_prepare does so on the others and may raise, prepared runs when this node has, too. Returned: the nodes where the transaction
  * is prepared, n of them, this one not among them; valid until the next call.
  */
-extern void tessera_two_phase_client(const char *client_gid);
-extern void tessera_two_phase_pre_prepare(void);
-extern void tessera_two_phase_prepared(void);
-extern const int32 *tessera_two_phase_prepared_nodes(int *n);
+extern void tessera_two_phase_client(TesseraTransaction *transaction, const char *client_gid);
+extern void tessera_two_phase_pre_prepare(TesseraTransaction *transaction);
+extern void tessera_two_phase_prepared(TesseraTransaction *transaction);
+extern const int32 *tessera_two_phase_prepared_nodes(TesseraTransaction *transaction, int *n);
 
 /* TESSERA_GID_PREFIX, these 32 hex digits of which the first are fixed, and the coordinator: into gid. */
 extern void tessera_make_gid(char *made, const char *fixed, int32 coordinator);

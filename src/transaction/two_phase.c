@@ -35,18 +35,6 @@
 /* While an answer to COMMIT is awaited, how often a request to cancel is looked for. */
 #define SLICE_MS 200
 
-typedef enum Phase
-{
-	PHASE_OPEN,
-	PHASE_PREPARING,
-	PHASE_DECIDING,
-	PHASE_COMMITTED,
-	PHASE_UNKNOWN
-} Phase;
-
-static Phase phase = PHASE_OPEN;
-static char gid[TESSERA_GID_SIZE];
-
 /* ---- one command of the protocol ---- */
 
 static void
@@ -88,16 +76,16 @@ check_tag(TesseraParticipant *participant, const char *tag)
 
 /* Wait for the commands of those participants whose flag is set. Interruptible: nothing is decided. */
 static void
-await_commands(const bool *waiting)
+await_commands(TesseraTransaction *transaction, const bool *waiting)
 {
 	for (;;)
 	{
-		TesseraConnection **connections = palloc(tessera_participant_count * sizeof(TesseraConnection *));
+		TesseraConnection **connections = palloc(transaction->nparticipants * sizeof(TesseraConnection *));
 		int			n = 0;
 
-		for (int i = 0; i < tessera_participant_count; i++)
-			if (waiting[i] && !tessera_participants[i].command.done)
-				connections[n++] = tessera_participants[i].connection;
+		for (int i = 0; i < transaction->nparticipants; i++)
+			if (waiting[i] && !transaction->participants[i].command.done)
+				connections[n++] = transaction->participants[i].connection;
 		if (n > 0)
 			(void) tessera_connections_pump(connections, n, -1);
 		pfree(connections);
@@ -130,13 +118,13 @@ tessera_participants_flush(void)
  * End the transactions that have only read. The answer is awaited at SERIALIZABLE only, where it can be a failure.
  */
 static void
-end_readers(void)
+end_readers(TesseraTransaction *transaction)
 {
-	bool	   *waiting = palloc0(tessera_participant_count * sizeof(bool));
+	bool	   *waiting = palloc0(transaction->nparticipants * sizeof(bool));
 
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < transaction->nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &transaction->participants[i];
 
 		if (!participant->joined || participant->wrote || participant->locks)
 			continue;
@@ -156,25 +144,25 @@ end_readers(void)
 		left_transaction(participant);
 	}
 	if (IsolationIsSerializable())
-		await_commands(waiting);
-	for (int i = 0; i < tessera_participant_count; i++)
+		await_commands(transaction, waiting);
+	for (int i = 0; i < transaction->nparticipants; i++)
 		if (waiting[i])
 		{
-			check_tag(&tessera_participants[i], "COMMIT");
-			left_transaction(&tessera_participants[i]);
+			check_tag(&transaction->participants[i], "COMMIT");
+			left_transaction(&transaction->participants[i]);
 		}
 	pfree(waiting);
 }
 
 /* Rows are no longer read: drop what is still on its way. Statements outside a transaction block are cancelled. */
 static void
-stop_reading(void)
+stop_reading(TesseraTransaction *transaction)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout);
 
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < transaction->nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &transaction->participants[i];
 
 		if (!participant->joined && tessera_connection_busy(participant->connection))
 			tessera_connections_reset(&participant->connection, 1, deadline);
@@ -236,16 +224,16 @@ commit_and_wait(TesseraParticipant *participant)
 }
 
 static void
-raise_unknown(TesseraParticipant *participant)
+raise_unknown(TesseraTransaction *transaction, TesseraParticipant *participant)
 {
 	const char *name = tessera_connection_name(participant->connection);
 
 	tessera_connection_forget(participant->connection, NULL);
 	tessera_connection_close(participant->connection);
-	if (phase == PHASE_UNKNOWN)
+	if (transaction->phase == TESSERA_COMMIT_UNKNOWN)
 		ereport(ERROR,
 				(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
-				 errmsg("node \"%s\" did not answer whether transaction %s is committed", name, gid),
+				 errmsg("node \"%s\" did not answer whether transaction %s is committed", name, transaction->gid),
 				 errdetail("It is committed everywhere or nowhere; what the node decided shows as soon as it can be reached."),
 				 errhint("Look at tessera.transaction_decision on that node.")));
 	ereport(ERROR,
@@ -264,7 +252,7 @@ notify_after_commit(TesseraParticipant *participant)
 
 /* The only writer commits by itself. */
 static void
-commit_one(TesseraParticipant *participant)
+commit_one(TesseraTransaction *transaction, TesseraParticipant *participant)
 {
 	switch (commit_and_wait(participant))
 	{
@@ -276,19 +264,19 @@ commit_one(TesseraParticipant *participant)
 			check_tag(participant, "COMMIT");
 			break;
 		case ANSWER_LOST:
-			raise_unknown(participant);
+			raise_unknown(transaction, participant);
 			break;
 	}
 }
 
 /* The coordinator's answer was lost: ask it, on another connection. */
 static void
-ask_coordinator(TesseraParticipant *coordinator)
+ask_coordinator(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
 	volatile char outcome = '?';
 	MemoryContext before = CurrentMemoryContext;
 
-	phase = PHASE_UNKNOWN;
+	transaction->phase = TESSERA_COMMIT_UNKNOWN;
 	tessera_connection_forget(coordinator->connection, NULL);
 	tessera_connection_close(coordinator->connection);
 	coordinator->joined = false;
@@ -299,7 +287,7 @@ ask_coordinator(TesseraParticipant *coordinator)
 		PushActiveSnapshot(GetTransactionSnapshot());
 		routing = tessera_routing();
 		if (routing)
-			outcome = tessera_ask_outcome(routing, coordinator->node_id, gid, NULL);
+			outcome = tessera_ask_outcome(routing, coordinator->node_id, transaction->gid, NULL);
 		PopActiveSnapshot();
 	}
 	PG_CATCH();
@@ -311,36 +299,36 @@ ask_coordinator(TesseraParticipant *coordinator)
 	PG_END_TRY();
 
 	if (outcome == 'c')
-		phase = PHASE_COMMITTED;
+		transaction->phase = TESSERA_COMMIT_COMMITTED;
 	else if (outcome == 'a')
 	{
-		phase = PHASE_PREPARING;
+		transaction->phase = TESSERA_COMMIT_PREPARING;
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("the connection to node \"%s\" was lost before it committed", tessera_connection_name(coordinator->connection)),
 				 errdetail("The transaction is rolled back on all nodes.")));
 	}
 	else
-		raise_unknown(coordinator);
+		raise_unknown(transaction, coordinator);
 }
 
 static void
-decide_there(TesseraParticipant *coordinator)
+decide_there(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
-	phase = PHASE_DECIDING;
+	transaction->phase = TESSERA_COMMIT_DECIDING;
 	switch (commit_and_wait(coordinator))
 	{
 		case ANSWER_COMMITTED:
-			phase = PHASE_COMMITTED;
+			transaction->phase = TESSERA_COMMIT_COMMITTED;
 			left_transaction(coordinator);
 			notify_after_commit(coordinator);
 			break;
 		case ANSWER_FAILED:
-			phase = PHASE_PREPARING;
+			transaction->phase = TESSERA_COMMIT_PREPARING;
 			check_tag(coordinator, "COMMIT");
 			break;
 		case ANSWER_LOST:
-			ask_coordinator(coordinator);
+			ask_coordinator(transaction, coordinator);
 			break;
 	}
 }
@@ -391,48 +379,48 @@ tessera_make_gid(char *made, const char *fixed, int32 coordinator)
 
 /* Nodes that will be prepared: for the decision row. */
 static int32 *
-prepared_nodes(const TesseraParticipant *coordinator, int *n)
+prepared_nodes(TesseraTransaction *transaction, const TesseraParticipant *coordinator, int *n)
 {
-	int32	   *nodes = palloc(tessera_participant_count * sizeof(int32));
+	int32	   *nodes = palloc(transaction->nparticipants * sizeof(int32));
 
 	*n = 0;
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].wrote && &tessera_participants[i] != coordinator)
-			nodes[(*n)++] = tessera_participants[i].node_id;
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].wrote && &transaction->participants[i] != coordinator)
+			nodes[(*n)++] = transaction->participants[i].node_id;
 	return nodes;
 }
 
 /* The decision row, in the coordinator's transaction. NULL: this node is the coordinator. */
 static void
-write_decision(TesseraParticipant *coordinator)
+write_decision(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
 	int			n;
-	int32	   *nodes = prepared_nodes(coordinator, &n);
+	int32	   *nodes = prepared_nodes(transaction, coordinator, &n);
 	StringInfoData array;
 	char	   *sql;
 
 	if (coordinator == NULL)
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());
-		tessera_decision_insert(gid, nodes, n);
+		tessera_decision_insert(transaction->gid, nodes, n);
 		PopActiveSnapshot();
 		return;
 	}
 	initStringInfo(&array);
 	for (int i = 0; i < n; i++)
 		appendStringInfo(&array, "%s%d", i > 0 ? "," : "", nodes[i]);
-	sql = psprintf("SELECT tessera_internal.decide('%s', '{%s}')", gid, array.data);
+	sql = psprintf("SELECT tessera_internal.decide('%s', '{%s}')", transaction->gid, array.data);
 	queue_command(coordinator, sql, false);
 }
 
 static void
-prepare_others(TesseraParticipant *coordinator)
+prepare_others(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
-	bool	   *waiting = palloc0(tessera_participant_count * sizeof(bool));
+	bool	   *waiting = palloc0(transaction->nparticipants * sizeof(bool));
 
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < transaction->nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &transaction->participants[i];
 
 		if (!participant->wrote)
 			continue;
@@ -440,74 +428,74 @@ prepare_others(TesseraParticipant *coordinator)
 		if (participant == coordinator)
 			continue;			/* it has its decision row to write */
 		participant->prepared = true;
-		queue_command(participant, psprintf("PREPARE TRANSACTION '%s_%d'", gid, participant->node_id), false);
+		queue_command(participant, psprintf("PREPARE TRANSACTION '%s_%d'", transaction->gid, participant->node_id), false);
 	}
-	await_commands(waiting);
-	for (int i = 0; i < tessera_participant_count; i++)
+	await_commands(transaction, waiting);
+	for (int i = 0; i < transaction->nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &transaction->participants[i];
 
 		if (participant == coordinator)
 			tessera_connection_check(participant->connection, &participant->command);
 		else if (waiting[i])
 			check_tag(participant, "PREPARE TRANSACTION");
 	}
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].prepared)
-			left_transaction(&tessera_participants[i]);
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].prepared)
+			left_transaction(&transaction->participants[i]);
 }
 
 /* coordinator NULL: this node; its commit follows. */
 static void
-commit_two_phase(TesseraParticipant *coordinator)
+commit_two_phase(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
-	tessera_make_gid(gid, "", coordinator ? coordinator->node_id : tessera_self_node);
-	phase = PHASE_PREPARING;
-	write_decision(coordinator);
+	tessera_make_gid(transaction->gid, "", coordinator ? coordinator->node_id : transaction->self_node);
+	transaction->phase = TESSERA_COMMIT_PREPARING;
+	write_decision(transaction, coordinator);
 	tessera_injection("commit_decision_written");
-	prepare_others(coordinator);
+	prepare_others(transaction, coordinator);
 	tessera_injection("commit_prepared");
 	if (coordinator)
-		decide_there(coordinator);
+		decide_there(transaction, coordinator);
 }
 
 static bool
-any_unpreparable(void)
+any_unpreparable(TesseraTransaction *transaction)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].wrote && tessera_connection_state(tessera_participants[i].connection)->unpreparable)
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].wrote && tessera_connection_state(transaction->participants[i].connection)->unpreparable)
 			return true;
 	return false;
 }
 
 /*
- * A node that has done what cannot be prepared (temporary objects, NOTIFY of C code) must be the coordinator, which commits as any transaction does.
- * There is only one, and what is written here makes it this node.
- */
-/*
  * The coordinator commits first, and lets go of its advisory locks then: who waits for one of them must see what the others commit. So it is a writer
  * that keeps no locks; NULL: all do, and this node coordinates.
  */
 static TesseraParticipant *
-without_locks(TesseraParticipant *writer)
+without_locks(TesseraTransaction *transaction, TesseraParticipant *writer)
 {
 	if (!writer->locks)
 		return writer;
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].wrote && !tessera_participants[i].locks && !tessera_participants[i].unlisted)
-			return &tessera_participants[i];
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].wrote && !transaction->participants[i].locks && !transaction->participants[i].unlisted)
+			return &transaction->participants[i];
 	return NULL;
 }
 
+/*
+ * A node that has done what cannot be prepared (temporary objects, NOTIFY of C code) must be the coordinator, which commits as any
+ * transaction does. There is only one, and what is written here makes it this node.
+ */
 static TesseraParticipant *
-choose_coordinator(TesseraParticipant *writer, bool wrote_here)
+choose_coordinator(TesseraTransaction *transaction, TesseraParticipant *writer, bool wrote_here)
 {
 	const char *other = wrote_here ? "this node" : NULL;
 	TesseraParticipant *chosen = NULL;
 
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < transaction->nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &transaction->participants[i];
 
 		if (!participant->wrote || !tessera_connection_state(participant->connection)->unpreparable)
 			continue;
@@ -523,36 +511,36 @@ choose_coordinator(TesseraParticipant *writer, bool wrote_here)
 	}
 	if (wrote_here)
 		return NULL;
-	return chosen ? chosen : without_locks(writer);
+	return chosen ? chosen : without_locks(transaction, writer);
 }
 
 /* What fires at the end of the transaction does so by whom it is ended. */
 static void
-restate_users(void)
+restate_users(TesseraTransaction *transaction)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].wrote)
-			tessera_participant_restate_user(&tessera_participants[i]);
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].wrote)
+			tessera_participant_restate_user(&transaction->participants[i]);
 }
 
 void
-tessera_two_phase_pre_commit(void)
+tessera_two_phase_pre_commit(TesseraTransaction *transaction)
 {
 	TesseraParticipant *writer = NULL;
 	int			nwriters = 0;
 	bool		wrote_here = TransactionIdIsValid(GetTopTransactionIdIfAny());
 
-	phase = PHASE_OPEN;
-	stop_reading();
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].wrote)
+	transaction->phase = TESSERA_COMMIT_OPEN;
+	stop_reading(transaction);
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].wrote)
 		{
 			nwriters++;
 			if (writer == NULL || writer->unlisted)
-				writer = &tessera_participants[i];
+				writer = &transaction->participants[i];
 		}
-	restate_users();
-	end_readers();
+	restate_users(transaction);
+	end_readers(transaction);
 	if (nwriters == 0)
 		return;
 	tessera_participants_flush();
@@ -560,68 +548,65 @@ tessera_two_phase_pre_commit(void)
 	if (IsolationIsSerializable() && !wrote_here)
 		PreCommit_CheckForSerializationFailure();
 	/* the local commit, which sends notifications, must not fail when another node has committed */
-	if (tessera_notified() && !wrote_here && !any_unpreparable() && (nwriters > 1 || tessera_notify_queue_fills()))
+	if (tessera_notified() && !wrote_here && !any_unpreparable(transaction) && (nwriters > 1 || tessera_notify_queue_fills()))
 		wrote_here = true;
 	if (nwriters == 1 && !wrote_here)
-		commit_one(writer);
+		commit_one(transaction, writer);
 	else
-		commit_two_phase(choose_coordinator(writer, wrote_here));
+		commit_two_phase(transaction, choose_coordinator(transaction, writer, wrote_here));
 }
 
 /* ---- a client prepares ---- */
 
-static int32 *client_nodes = NULL;	/* where the transaction is prepared; in TopMemoryContext */
-static int	client_nnodes = 0;
-
 void
-tessera_two_phase_client(const char *client_gid)
+tessera_two_phase_client(TesseraTransaction *transaction, const char *client_gid)
 {
-	strlcpy(gid, client_gid, sizeof(gid));
-	client_nnodes = 0;
+	strlcpy(transaction->gid, client_gid, sizeof(transaction->gid));
+	transaction->client_nnodes = 0;
 }
 
 void
-tessera_two_phase_pre_prepare(void)
+tessera_two_phase_pre_prepare(TesseraTransaction *transaction)
 {
-	phase = PHASE_OPEN;
-	stop_reading();
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].unlisted)
+	transaction->phase = TESSERA_COMMIT_OPEN;
+	stop_reading(transaction);
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].unlisted)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot prepare a transaction that adds a node to the cluster"),
 					 errhint("Use COMMIT.")));
-	restate_users();
-	end_readers();
+	restate_users(transaction);
+	end_readers(transaction);
 	/* room for what may not fail later */
-	if (client_nodes != NULL)
-		pfree(client_nodes);
-	client_nodes = NULL;
-	client_nodes = MemoryContextAlloc(TopMemoryContext, Max(tessera_participant_count, 1) * sizeof(int32));
+	if (transaction->client_nodes != NULL)
+		pfree(transaction->client_nodes);
+	transaction->client_nodes = NULL;
+	transaction->client_nodes = MemoryContextAlloc(TopMemoryContext, Max(transaction->nparticipants, 1) * sizeof(int32));
 	tessera_participants_flush();
-	phase = PHASE_PREPARING;
-	prepare_others(NULL);
+	transaction->phase = TESSERA_COMMIT_PREPARING;
+	prepare_others(transaction, NULL);
 	tessera_injection("prepare_others_prepared");
 }
 
 /* Inside of the server's own PREPARE: raises nothing. */
 void
-tessera_two_phase_prepared(void)
+tessera_two_phase_prepared(TesseraTransaction *transaction)
 {
-	for (int i = 0; i < tessera_participant_count; i++)
-		if (tessera_participants[i].prepared)
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (transaction->participants[i].prepared)
 		{
-			client_nodes[client_nnodes++] = tessera_participants[i].node_id;
-			tessera_participants[i].prepared = false;
+			transaction->client_nodes[transaction->client_nnodes++] = transaction->participants[i].node_id;
+			transaction->participants[i].prepared = false;
 		}
-	phase = PHASE_OPEN;
+	transaction->phase = TESSERA_COMMIT_OPEN;
 }
 
 const int32 *
-tessera_two_phase_prepared_nodes(int *n)
+tessera_two_phase_prepared_nodes(TesseraTransaction *transaction, int *n)
 {
-	*n = client_nnodes;
-	return client_nodes;
+	*n = transaction->client_nnodes;
+	return transaction->client_nodes;
 }
 
 /* ---- after the local commit ---- */
@@ -636,47 +621,47 @@ finished_elsewhere(const TesseraParticipant *participant)
 }
 
 static void
-warn_unfinished(TesseraParticipant *participant)
+warn_unfinished(TesseraTransaction *transaction, TesseraParticipant *participant)
 {
 	const PGresult *error = participant->command.error;
 
 	ereport(WARNING,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
 			 errmsg("the transaction is committed, but node \"%s\" has not confirmed it yet", tessera_connection_name(participant->connection)),
-			 errdetail("Prepared transaction %s_%d stays there%s%s", gid, participant->node_id, error ? ": " : ".",
+			 errdetail("Prepared transaction %s_%d stays there%s%s", transaction->gid, participant->node_id, error ? ": " : ".",
 					   error ? PQresultErrorField(error, PG_DIAG_MESSAGE_PRIMARY) : ""),
 			 errhint("tessera.resolve_transactions() on that node finishes it; until then its rows are not visible.")));
 }
 
 /* Carries out the decision on the prepared participants that keep advisory locks, or on those that do not. */
 static void
-commit_prepared(bool locks, TimestampTz deadline)
+commit_prepared(TesseraTransaction *transaction, bool locks, TimestampTz deadline)
 {
-	TesseraConnection **connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
+	TesseraConnection **connections = palloc(Max(transaction->nparticipants, 1) * sizeof(TesseraConnection *));
 	int			n = 0;
 
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < transaction->nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &transaction->participants[i];
 
 		if (!participant->prepared || participant->locks != locks)
 			continue;
 		memset(&participant->command, 0, sizeof(TesseraCommand));
-		participant->command.sql = psprintf("COMMIT PREPARED '%s_%d'", gid, participant->node_id);
+		participant->command.sql = psprintf("COMMIT PREPARED '%s_%d'", transaction->gid, participant->node_id);
 		if (tessera_connection_queue_command_quietly(participant->connection, &participant->command))
 			connections[n++] = participant->connection;
 	}
 	(void) tessera_connections_settle(connections, n, deadline);
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < transaction->nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &transaction->participants[i];
 
 		if (!participant->prepared || participant->locks != locks)
 			continue;
 		participant->prepared = false;
 		if (participant->command.done && (participant->command.error == NULL || finished_elsewhere(participant)))
 			continue;
-		warn_unfinished(participant);
+		warn_unfinished(transaction, participant);
 		tessera_connection_forget(participant->connection, NULL);
 		tessera_connection_close(participant->connection);
 	}
@@ -685,14 +670,14 @@ commit_prepared(bool locks, TimestampTz deadline)
 
 /* Ends the transactions that have only kept advisory locks. The client is answered when they are free. */
 static void
-end_lock_holders(TimestampTz deadline)
+end_lock_holders(TesseraTransaction *transaction, TimestampTz deadline)
 {
-	TesseraConnection **connections = palloc(Max(tessera_participant_count, 1) * sizeof(TesseraConnection *));
+	TesseraConnection **connections = palloc(Max(transaction->nparticipants, 1) * sizeof(TesseraConnection *));
 	int			n = 0;
 
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < transaction->nparticipants; i++)
 	{
-		TesseraParticipant *participant = &tessera_participants[i];
+		TesseraParticipant *participant = &transaction->participants[i];
 
 		if (!participant->joined || !participant->locks || participant->wrote)
 			continue;
@@ -709,26 +694,26 @@ end_lock_holders(TimestampTz deadline)
 }
 
 void
-tessera_two_phase_committed(void)
+tessera_two_phase_committed(TesseraTransaction *transaction)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_commit_timeout);
 
-	if (phase != PHASE_OPEN)
+	if (transaction->phase != TESSERA_COMMIT_OPEN)
 	{
 		tessera_injection("commit_decided");	/* only to crash: nothing may be raised here */
 		/* who waits for an advisory lock sees what was committed under it */
-		commit_prepared(false, deadline);
-		commit_prepared(true, deadline);
+		commit_prepared(transaction, false, deadline);
+		commit_prepared(transaction, true, deadline);
 	}
-	end_lock_holders(deadline);
-	phase = PHASE_OPEN;
+	end_lock_holders(transaction, deadline);
+	transaction->phase = TESSERA_COMMIT_OPEN;
 }
 
 /* ---- after an abort ---- */
 
 /* Roll back what is open, and what was or may have been prepared. Each in a pipeline of its own: one may fail. */
 static void
-send_rollback(TesseraParticipant *participant)
+send_rollback(TesseraTransaction *transaction, TesseraParticipant *participant)
 {
 	char		sql[TESSERA_GID_SIZE + 32];
 
@@ -737,29 +722,29 @@ send_rollback(TesseraParticipant *participant)
 		(void) tessera_connection_queue_quietly(participant->connection, "ROLLBACK");
 		(void) tessera_connection_sync_quietly(participant->connection);
 	}
-	if (participant->prepared && phase == PHASE_PREPARING)
+	if (participant->prepared && transaction->phase == TESSERA_COMMIT_PREPARING)
 	{
-		snprintf(sql, sizeof(sql), "ROLLBACK PREPARED '%s_%d'", gid, participant->node_id);
+		snprintf(sql, sizeof(sql), "ROLLBACK PREPARED '%s_%d'", transaction->gid, participant->node_id);
 		(void) tessera_connection_queue_quietly(participant->connection, sql);
 		(void) tessera_connection_sync_quietly(participant->connection);
 	}
 }
 
 void
-tessera_two_phase_aborted(void)
+tessera_two_phase_aborted(TesseraTransaction *transaction)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout);
 	int			n;
 	TesseraConnection **connections;
 
 	/* The coordinator had committed already, when something failed here: carry it out. */
-	if (phase == PHASE_COMMITTED)
-		tessera_two_phase_committed();
+	if (transaction->phase == TESSERA_COMMIT_COMMITTED)
+		tessera_two_phase_committed(transaction);
 	connections = tessera_participant_connections(false, &n);
 	tessera_connections_reset(connections, n, deadline);
-	for (int i = 0; i < tessera_participant_count; i++)
+	for (int i = 0; i < transaction->nparticipants; i++)
 		if (tessera_connection_alive(connections[i]))
-			send_rollback(&tessera_participants[i]);
+			send_rollback(transaction, &transaction->participants[i]);
 	if (tessera_connections_settle(connections, n, deadline) > 0)
 		for (int i = 0; i < n; i++)
 			if (tessera_connection_busy(connections[i]))
@@ -773,5 +758,5 @@ tessera_two_phase_aborted(void)
 		state->known = false;
 	}
 	pfree(connections);
-	phase = PHASE_OPEN;
+	transaction->phase = TESSERA_COMMIT_OPEN;
 }

@@ -1,16 +1,17 @@
--- Run by test/run in its server: every object of the extension has a comment, and doc/reference.md names every function (but those between nodes, which src/control/calls.def describes), view, type and setting.
+-- Run by test/run in its server: every object of the extensions has a comment, and doc/reference.md names every function (but those between nodes, which
+-- src/control/calls.def describes), view, type and setting; doc/development.md those that only a build for tests has.
 CREATE DATABASE tessera_objects;
 \connect tessera_objects
 SET client_min_messages = warning;
 CREATE EXTENSION tessera;
+CREATE EXTENSION tessera_test;
+\set development `cat "$TESSERA_DEVELOPMENT"`
 \set reference `cat "$TESSERA_REFERENCE"`
 
 CREATE TEMP TABLE member AS
-  SELECT d.classid, d.objid, pg_describe_object(d.classid, d.objid, 0) AS description
-  FROM pg_depend d
-  WHERE d.refclassid = 'pg_extension'::regclass
-    AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'tessera')
-    AND d.deptype = 'e';
+  SELECT d.classid, d.objid, pg_describe_object(d.classid, d.objid, 0) AS description, e.extname
+  FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+  WHERE d.refclassid = 'pg_extension'::regclass AND e.extname IN ('tessera', 'tessera_test') AND d.deptype = 'e';
 
 CREATE TEMP TABLE finding (check_name text, what text);
 
@@ -22,12 +23,21 @@ INSERT INTO finding
     AND classid <> 'pg_opfamily'::regclass
     AND NOT (classid = 'pg_class'::regclass AND (SELECT relkind FROM pg_class WHERE oid = objid) = 'S');
 
-CREATE TEMP TABLE reference_text AS SELECT :'reference'::text AS reference;
+CREATE TEMP TABLE reference_text AS SELECT :'reference'::text AS reference, :'development'::text AS development;
 
 INSERT INTO finding
   SELECT DISTINCT 'doc/reference.md names every function', p.proname || '('
   FROM member m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid, reference_text
-  WHERE p.pronamespace <> 'tessera_internal'::regnamespace AND reference !~ ('\m' || p.proname || '\(');
+  WHERE m.extname = 'tessera' AND p.pronamespace <> 'tessera_internal'::regnamespace AND reference !~ ('\m' || p.proname || '\(');
+
+INSERT INTO finding
+  SELECT DISTINCT 'doc/development.md alone names what only tests need', p.proname || '('
+  FROM member m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid, reference_text
+  WHERE m.extname = 'tessera_test' AND (development !~ ('`tessera_test\.' || p.proname || '\(') OR reference ~ ('\m' || p.proname || '\('))
+  UNION ALL
+  SELECT 'doc/development.md alone names what only tests need', s.name
+  FROM pg_settings s, reference_text
+  WHERE s.name LIKE 'tessera.injection%' AND (development !~ ('`' || replace(s.name, '.', '\.') || '`') OR reference ~ 'injection');
 
 INSERT INTO finding
   SELECT 'doc/reference.md names every view', c.relname
@@ -42,7 +52,7 @@ INSERT INTO finding
 INSERT INTO finding
   SELECT 'doc/reference.md names every setting', s.name
   FROM pg_settings s, reference_text
-  WHERE s.name LIKE 'tessera.%' AND reference !~ ('`' || replace(s.name, '.', '\.') || '`');
+  WHERE s.name LIKE 'tessera.%' AND s.name NOT LIKE 'tessera.injection%' AND reference !~ ('`' || replace(s.name, '.', '\.') || '`');
 
 INSERT INTO finding
   SELECT 'every setting has a description', s.name
@@ -59,6 +69,6 @@ INSERT INTO finding
 SELECT CASE WHEN f.what IS NULL THEN 'ok - ' || c.name ELSE 'not ok - ' || c.name || E'\n' || f.what END
 FROM (VALUES (1, 'every SQL object has a comment'), (2, 'doc/reference.md names every function'), (3, 'doc/reference.md names every view'),
              (4, 'doc/reference.md names every type'), (5, 'doc/reference.md names every setting'), (6, 'every setting has a description'),
-             (7, 'every SQL function fixes its search_path')) AS c (number, name)
+             (7, 'every SQL function fixes its search_path'), (8, 'doc/development.md alone names what only tests need')) AS c (number, name)
 LEFT JOIN (SELECT check_name, string_agg('#   ' || what, E'\n' ORDER BY what) AS what FROM finding GROUP BY check_name) AS f ON f.check_name = c.name
 ORDER BY c.number;

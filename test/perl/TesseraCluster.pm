@@ -146,7 +146,8 @@ sub start_nodes
 
 =head2 create(shards => N, routers => N, cluster => 'c', before_add => sub {...})
 
-Starts servers s1 to sN and r1 to rN as far as they do not run yet, makes s1 the config node and first shard, and adds the others. C<before_add> is
+Starts servers s1 to sN and r1 to rN as far as they do not run yet, makes s1 the config node and first shard, and adds the others. If the cluster's settings turn
+injection points on, s1 has the extension tessera_test, and the others get it when they join. C<before_add> is
 called with the cluster after create_cluster and before the first add_shard: there a test makes tables that existed before the cluster grew.
 
 =cut
@@ -164,6 +165,7 @@ sub create
 		$self->start_node($name) unless $self->{nodes}{$name};
 		$self->query($name, 'CREATE EXTENSION IF NOT EXISTS tessera');
 	}
+	$self->query('s1', 'CREATE EXTENSION IF NOT EXISTS tessera_test') if ($self->{settings}{'tessera.injection_points'} // '') eq 'on';
 	$self->query('s1', sprintf("SELECT tessera.create_cluster(%s, %s, shard => 's1')", quote($params{cluster} // 'c'), quote($self->conninfo('s1'))));
 	$params{before_add}->($self) if $params{before_add};
 	$self->add_shard($_) foreach @shards[ 1 .. $#shards ];
@@ -807,20 +809,20 @@ go: at that point, or at all of them.
 sub pause_at
 {
 	my ($self, $name, $point) = @_;
-	$self->query($name, "SELECT tessera.injection_set('$point', 'pause')");
+	$self->query($name, "SELECT tessera_test.injection_set('$point', 'pause')");
 	return;
 }
 
 sub paused_at
 {
 	my ($self, $name, $point, $timeout) = @_;
-	return $self->wait_for($name, "SELECT max(paused) > 0 FROM tessera.injection_list() WHERE name = '$point'", 't', $timeout);
+	return $self->wait_for($name, "SELECT max(paused) > 0 FROM tessera_test.injection_list() WHERE name = '$point'", 't', $timeout);
 }
 
 sub go_on
 {
 	my ($self, $name, $point) = @_;
-	$self->query($name, 'SELECT tessera.injection_clear(' . ($point ? "'$point'" : '') . ')');
+	$self->query($name, 'SELECT tessera_test.injection_clear(' . ($point ? "'$point'" : '') . ')');
 	return;
 }
 

@@ -35,7 +35,7 @@ sub crash_at
 {
 	my ($point, @wanted) = @_;
 	my $checkpointer = $c->query('s1', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
-	$c->query('s1', "SELECT tessera.injection_set('$point', 'crash')");
+	$c->query('s1', "SELECT tessera_test.injection_set('$point', 'crash')");
 	my ($status) = $c->psql('s1', script(@wanted));
 	isnt($status, 0, "the router dies at $point");
 	ok($c->wait_for('s1', "SELECT pid <> $checkpointer FROM pg_stat_activity WHERE backend_type = 'checkpointer'"), 'and comes back');

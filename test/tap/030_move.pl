@@ -141,7 +141,7 @@ foreach my $point (
 	[ 's2', 'recipient_confirmed', 0 ])
 {
 	my ($node, $name, $committed) = @$point;
-	$c->query($node, "SELECT tessera.injection_set('$name', 'error')");
+	$c->query($node, "SELECT tessera_test.injection_set('$name', 'error')");
 	my ($status, $stdout, $stderr) = $c->psql('s3', "SELECT tessera.move_range('acc', 100, 900, 's2')");
 	if ($committed)
 	{
@@ -153,7 +153,7 @@ foreach my $point (
 		like($c->query('s1', 'SELECT error FROM tessera.migrations ORDER BY started DESC LIMIT 1'), qr/^38000: injected error at "$name"/,
 			"$name: the error is on record");
 	}
-	is($c->query($node, 'SELECT count(*) FROM tessera.injection_list() WHERE hits > 0'), '1', "$name: it was there");
+	is($c->query($node, 'SELECT count(*) FROM tessera_test.injection_list() WHERE hits > 0'), '1', "$name: it was there");
 	$c->go_on($node);
 	is(owner(500), $committed ? 's2' : 's1', "$name: owner");
 	same("$name: rows", 'SELECT k, bal FROM acc');

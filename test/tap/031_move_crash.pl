@@ -24,9 +24,9 @@ foreach my $point (
 {
 	my ($node, $name, $committed) = @$point;
 	my $started = $c->query($node, 'SELECT pg_postmaster_start_time()');
-	$c->query($node, "SELECT tessera.injection_set('$name', 'crash')");
+	$c->query($node, "SELECT tessera_test.injection_set('$name', 'crash')");
 	# on the way back
-	$c->query('s2', "SELECT tessera.injection_set('donor_cloned', 'error')") if $name eq 'donor_restored';
+	$c->query('s2', "SELECT tessera_test.injection_set('donor_cloned', 'error')") if $name eq 'donor_restored';
 	my ($status, $stdout, $stderr) = $c->psql('s1', "SELECT tessera.move_range('acc', 500, 1500, 's3')");
 	is($status == 0 ? 1 : 0, $committed, "$name: " . ($committed ? 'carried out' : 'undone')) or diag $stderr;
 	$c->is_settled($name);

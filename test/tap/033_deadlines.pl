@@ -109,7 +109,7 @@ foreach my $point ('recipient_confirming', 'recipient_confirmed')
 	$session = begin('s1', 's3', $point, $move);
 	my $worker = $c->query('s3', 'SELECT pid FROM tessera.stat_progress_migration');
 	kill 'STOP', $worker;
-	$c->query('s3', 'SELECT tessera.injection_clear()');
+	$c->query('s3', 'SELECT tessera_test.injection_clear()');
 	foreach my $node ($c->names)
 	{
 		my ($status, $stdout, $stderr) = within(5, "$node reads everything", $node, 'SET tessera.gate_timeout = 4000; SELECT count(*) FROM acc');

@@ -136,7 +136,7 @@ foreach my $case ([ 's1', [ 's2', 's3' ] ], [ 's3', [ 's1', 's2' ] ])
 	my ($from, $others) = @$case;
 	move_between(@$others);
 	my $errors = in_migration($from, $from, 's2', 'donor_read_gate', sub {
-		$c->query($from, "SELECT tessera.injection_set('config_commit', 'error')");
+		$c->query($from, "SELECT tessera_test.injection_set('config_commit', 'error')");
 		split_alone($from);
 		is(behind('s1'), 't', 'the range is given up: the version is left alone') if $from eq 's1';
 	});

@@ -45,7 +45,7 @@ sub held
 {
 	my ($node, $point, %params) = @_;
 	$c->pause_at($node, $point);
-	$c->query($params{error}[0], "SELECT tessera.injection_set('$params{error}[1]', 'error')") if $params{error};
+	$c->query($params{error}[0], "SELECT tessera_test.injection_set('$params{error}[1]', 'error')") if $params{error};
 	my $session = $c->begin('s1', $move);
 	$c->is_paused_at($node, $point);
 	unlocked($point, $params{clones}, grep { $_ ne $node } $c->names);

@@ -45,7 +45,7 @@ sub set
 sub paused
 {
 	my ($node, $point) = @_;
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
+	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera_test.injection_list() WHERE name = '$point'", '1'), "paused at $point");
 	return;
 }
 
@@ -61,11 +61,11 @@ $other->quit;
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE state = 'running'", '0', 30), 'nothing runs');
 
 # On the recipient, when there is something to write.
-$c->query('s3', "SELECT tessera.injection_set('recipient_registered', 'pause')");
+$c->query('s3', "SELECT tessera_test.injection_set('recipient_registered', 'pause')");
 $session = $c->begin('s1', $move);
 paused('s3', 'recipient_registered');
 ($other, $pid) = holder('s3', 'SHARE');
-$c->query('s3', 'SELECT tessera.injection_clear()');
+$c->query('s3', 'SELECT tessera_test.injection_clear()');
 ok($c->wait_for('s2', $DONOR, "recipient: lock of a table: transaction of process $pid", 10), 'the recipient names who holds the table');
 is(($c->psql('s2', 'BEGIN; LOCK TABLE t IN SHARE MODE NOWAIT; ROLLBACK'))[0], 0, 'nobody stands behind the move');
 $error = $c->finish($session);
@@ -89,14 +89,14 @@ ok($c->wait_for('s3', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 
 # who has respected the gate can be in that state behind it.)
 $c->query('s1', "UPDATE t SET v = (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 200) i) WHERE k = 600");
 set('s2', synchronous_commit => 'local', synchronous_standby_names => 'nobody', 'tessera.critical_section_budget' => '10s');
-$c->query('s2', "SELECT tessera.injection_set('donor_write_gate', 'pause')");
+$c->query('s2', "SELECT tessera_test.injection_set('donor_write_gate', 'pause')");
 $session = $c->begin('s1', $move);
 paused('s2', 'donor_write_gate');
-$c->query('s2', "SELECT tessera.injection_set('gate', 'skip', NULL)");
+$c->query('s2', "SELECT tessera_test.injection_set('gate', 'skip', NULL)");
 my $writer = $c->session('s2');
 $writer->query_until(qr/begun/, "SET synchronous_commit = on;\n\\echo begun\nUPDATE t SET sub = 1 WHERE k = 600;\n");
 ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'", '1', 20), 'a commit waits for a standby');
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->query('s2', 'SELECT tessera_test.injection_clear()');
 $error = $c->finish($session);
 like($error, qr/55P03: *change capture waited for too long while the gate was closed/, 'the move is given up: no gate is kept closed for it');
 like($error, qr/a committed transaction to become visible/, 'with what it waited for');
@@ -131,11 +131,11 @@ is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '',
 $c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET UNLOGGED');
 like($c->error('s1', $move), qr/55000: *table "t" is unlogged/, 'an unlogged table is not moved');
 $c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET LOGGED');
-$c->query('s2', "SELECT tessera.injection_set('donor_steady', 'pause')");
+$c->query('s2', "SELECT tessera_test.injection_set('donor_steady', 'pause')");
 $session = $c->begin('s1', $move);
 paused('s2', 'donor_steady');
 $c->query('s2', $_) foreach ('SET tessera.replicate_ddl = off; ALTER TABLE t SET UNLOGGED', "INSERT INTO t VALUES (555, 5, 'unlogged')");
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->query('s2', 'SELECT tessera_test.injection_clear()');
 like($c->finish($session), qr/55000: *table "t" is unlogged/, 'nor one that became unlogged on the way');
 $c->query('s2', 'SET tessera.replicate_ddl = off; ALTER TABLE t SET LOGGED');
 $c->query('s1', $move);

@@ -98,7 +98,7 @@ sub crash_at
 	my @findings;
 
 	$load //= start_load($load_number++);
-	$c->query($donor, "SELECT tessera.injection_set('donor_cloned', 'error')") if $on_the_way_back{$point};
+	$c->query($donor, "SELECT tessera_test.injection_set('donor_cloned', 'error')") if $on_the_way_back{$point};
 	$c->pause_at($donor, 'donor_write_gate') if $point eq 'donor_reopened';
 	$c->pause_at($paused, $point);
 	my ($stdout, $stderr) = ('', '');

@@ -50,7 +50,7 @@ sub refused
 sub hold_workers
 {
 	my ($server, @names) = @_;
-	$c->query($_, "SELECT tessera.injection_set('worker_connecting', 'pause', NULL)") foreach @names;
+	$c->query($_, "SELECT tessera_test.injection_set('worker_connecting', 'pause', NULL)") foreach @names;
 	$server->append_conf('postgresql.conf', "tessera.injection_start = 'worker_connecting'");
 	return;
 }
@@ -58,8 +58,8 @@ sub hold_workers
 sub release_workers
 {
 	my ($server, @names) = @_;
-	$c->query($_, "SELECT tessera.injection_clear()") foreach @names;
-	$server->safe_psql('postgres', 'SELECT tessera.injection_clear()');
+	$c->query($_, "SELECT tessera_test.injection_clear()") foreach @names;
+	$server->safe_psql('postgres', 'SELECT tessera_test.injection_clear()');
 	$server->append_conf('postgresql.conf', "tessera.injection_start = ''");
 	return;
 }
@@ -91,14 +91,14 @@ $local->query("SELECT count(*) FROM t WHERE k = 800");
 my $local_writer = $c->session('s2', on_error_stop => 0);
 $local_writer->query("BEGIN; UPDATE t SET v = 'lost' WHERE k = 801");
 my $both = $c->conninfo_of_all('s2');
-$c->standby('s2')->safe_psql('postgres', "SELECT tessera.injection_set('node_registered', 'pause')");
+$c->standby('s2')->safe_psql('postgres', "SELECT tessera_test.injection_set('node_registered', 'pause')");
 my $old = promote_beside('s2');
 is($c->query('s1', "UPDATE t SET v = 'before' WHERE k = 600 RETURNING v"), 'before',
 	'the old primary is the node until the cluster is told otherwise');
 $c->query('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($c->conninfo('s2'))));
-ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'node_registered'", '1'), 'the promoted server is registered');
+ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera_test.injection_list() WHERE name = 'node_registered'", '1'), 'the promoted server is registered');
 $c->query('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($c->conninfo('s2'))));
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->query('s2', 'SELECT tessera_test.injection_clear()');
 ok($c->wait_for('s2', 'SELECT placements_known AND NOT replaced FROM tessera.promotion_status()'),
 	'it takes the node over, though the operator was late');
 is($c->query('s2', 'SELECT incarnation > 1, replaced FROM tessera.promotion_status()'), 't|f', 'as a new incarnation of it');

@@ -149,21 +149,21 @@ $c->query('s1', $back);
 
 # A donor that has been told that its move is committed, and has told nobody, while a config node takes over that never heard of it.
 $c->add_standby('s1');
-$c->query('s2', "SELECT tessera.injection_set('donor_steady', 'pause')");
-$c->query('s2', "SELECT tessera.injection_set('donor_carrying_out', 'pause')");
-$c->query('s3', "SELECT tessera.injection_set('recipient_asking', 'pause')");
+$c->query('s2', "SELECT tessera_test.injection_set('donor_steady', 'pause')");
+$c->query('s2', "SELECT tessera_test.injection_set('donor_carrying_out', 'pause')");
+$c->query('s3', "SELECT tessera_test.injection_set('recipient_asking', 'pause')");
 my $session = $c->session('s4', on_error_stop => 0);
 $session->query_until(qr/begun/, "\\echo begun\n$move;\n");
-ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'donor_steady'", '1'), 'the move is under way');
+ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera_test.injection_list() WHERE name = 'donor_steady'", '1'), 'the move is under way');
 $c->catch_up('s1');
 $c->cut_standby('s1');
-$c->query('s2', "SELECT tessera.injection_clear('donor_steady')");
-ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera.injection_list() WHERE name = 'donor_carrying_out'", '1'),
+$c->query('s2', "SELECT tessera_test.injection_clear('donor_steady')");
+ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera_test.injection_list() WHERE name = 'donor_carrying_out'", '1'),
 	'the donor knows that it is committed');
 $c->promote('s1', lossy => 1);
 ok($c->wait_for('s1', 'SELECT metadata_known FROM tessera.promotion_status()', 't', 30), 'the promoted config node decides otherwise');
 is($c->query('s1', 'SELECT state FROM tessera.migration ORDER BY started DESC LIMIT 1'), 'aborted', 'aborted');
-$c->query($_, 'SELECT tessera.injection_clear()') foreach ('s2', 's3');
+$c->query($_, 'SELECT tessera_test.injection_clear()') foreach ('s2', 's3');
 $session->query('SELECT 1');
 $session->quit;
 sound('older term', 's2');

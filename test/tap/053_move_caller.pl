@@ -24,11 +24,11 @@ my $pid;
 sub paused
 {
 	my ($node, $point) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$c->query($node, "SELECT tessera_test.injection_set('$point', 'pause')");
 	my $session = $c->session('r1', on_error_stop => 0);
 	$pid = $session->query('SELECT pg_backend_pid()');
 	$session->query_until(qr/begun/, "\\echo begun\n$move;\n");
-	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "paused at $point");
+	ok($c->wait_for($node, "SELECT sum(paused) FROM tessera_test.injection_list() WHERE name = '$point'", '1'), "paused at $point");
 	return $session;
 }
 
@@ -58,13 +58,13 @@ foreach my $point ('caller_registered', 'caller_donated')
 	$c->query('r1', "SELECT pg_terminate_backend($pid, 5000)");
 	next_move("killed at $point");
 	eval { $session->quit; };
-	$c->query('r1', 'SELECT tessera.injection_clear()');
+	$c->query('r1', 'SELECT tessera_test.injection_clear()');
 }
 
 # Killed while the donor writes its row: it does so all the same, with nobody to start it.
 my $session = paused('s2', 'donor_noted');
 $c->query('r1', "SELECT pg_terminate_backend($pid, 5000)");
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->query('s2', 'SELECT tessera_test.injection_clear()');
 next_move('killed while the donor is told');
 eval { $session->quit; };
 
@@ -72,7 +72,7 @@ eval { $session->quit; };
 $session = paused('r1', 'caller_registered');
 my $id = $c->query('s1', "SELECT migration_id FROM tessera.migration WHERE state = 'running'");
 $c->query('s1', "SELECT tessera_internal.fence_migration('$id', '57P01: for the test', 0)");
-$c->query('r1', 'SELECT tessera.injection_clear()');
+$c->query('r1', 'SELECT tessera_test.injection_clear()');
 $session->query('SELECT 1');
 like($session->{stderr}, qr/is not running by the config node/, 'a donor that is told after the fence gives up');
 $session->quit;
@@ -83,16 +83,16 @@ $session = paused('r1', 'caller_registered');
 $c->query('r1', "SELECT pg_cancel_backend($pid)");
 $session->query('SELECT 1');
 $session->quit;
-$c->query('r1', 'SELECT tessera.injection_clear()');
+$c->query('r1', 'SELECT tessera_test.injection_clear()');
 next_move('cancelled');
-$c->query('s2', "SELECT tessera.injection_set('donor_noted', 'error', 1)");
+$c->query('s2', "SELECT tessera_test.injection_set('donor_noted', 'error', 1)");
 like($c->error('r1', $move), qr/donor_noted/, 'the donor cannot write its row');
 next_move('donor failed');
 
 # The donor is gone: the recipient is free for others, and the donor hears of it when it is back.
 $session = paused('r1', 'caller_registered');
 $c->stop('s2', 'immediate');
-$c->query('r1', 'SELECT tessera.injection_clear()');
+$c->query('r1', 'SELECT tessera_test.injection_clear()');
 $session->query('SELECT 1');
 like($session->{stderr}, qr/s2/, 'the caller is told that the donor cannot be reached');
 $session->quit;

@@ -45,13 +45,13 @@ sub succeeds
 # A statement of each node waits at the closed gate of s1, which then gives the range from 1 to 501 to s2.
 my $waiting = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event_type = 'Extension' AND " .
 	"(query LIKE 'COPY%' OR query LIKE '%internal_copy_check%')";
-$c->query('s1', "SELECT tessera.injection_set('donor_write_gate', 'pause')");
+$c->query('s1', "SELECT tessera_test.injection_set('donor_write_gate', 'pause')");
 my $move = start('s1', "SELECT tessera.move_range('t', 1, 501, 's2');");
-ok($c->wait_for('s1', "SELECT max(paused) FROM tessera.injection_list()", '1'), 'the gate is closed');
+ok($c->wait_for('s1', "SELECT max(paused) FROM tessera_test.injection_list()", '1'), 'the gate is closed');
 my $key = 0;
 my @copies = map { $key++; start($_, "COPY t FROM STDIN;\n" . join('', map { $key + $_ . "\tx\n" } 100, 600, 1100) . "\\.\n") } $c->names;
 ok($c->wait_for('s1', $waiting, '3'), 'a COPY of each node waits at it');
-$c->query('s1', "SELECT tessera.injection_clear('donor_write_gate')");
+$c->query('s1', "SELECT tessera_test.injection_clear('donor_write_gate')");
 succeeds($move, 'the move gets there');
 succeeds($_, "the COPY of $_->{node}, too") foreach @copies;
 is($c->query('s1', "SELECT tessera.range_owner('t', 100)"), 's2', 'the range has moved');
@@ -63,13 +63,13 @@ foreach my $node ($c->names)
 {
 	my $donor = $c->query('s1', "SELECT tessera.range_owner('t', 100)");
 	$c->query('s1', "INSERT INTO t SELECT g, 'x' FROM generate_series(1, 2000) g ON CONFLICT DO NOTHING");
-	$c->query($donor, "SELECT tessera.injection_set('config_committed', 'pause')");
+	$c->query($donor, "SELECT tessera_test.injection_set('config_committed', 'pause')");
 	$move = start('s1', "SELECT tessera.move_range('t', 1, 501, '$range{$donor}');");
-	ok($c->wait_for($donor, "SELECT max(paused) FROM tessera.injection_list()", '1'), "a move of $donor is committed, and $donor does not know");
+	ok($c->wait_for($donor, "SELECT max(paused) FROM tessera_test.injection_list()", '1'), "a move of $donor is committed, and $donor does not know");
 	my $truncate = start($node, 'TRUNCATE t;');
 	ok($c->wait_for($node, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'TRUNCATE%'", '1'),
 		"$node: TRUNCATE has begun");
-	$c->query($donor, "SELECT tessera.injection_clear('config_committed')");
+	$c->query($donor, "SELECT tessera_test.injection_clear('config_committed')");
 	succeeds($move, 'the move gets there');
 	succeeds($truncate, "the TRUNCATE of $node, too");
 	is(join(' ', $c->query_all('SELECT count(*) FROM t')), '0 0 0', 'nothing is left');

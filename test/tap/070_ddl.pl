@@ -121,7 +121,7 @@ $c->query('s1', 'CREATE TABLE after (a int)');
 same_tables('after a node was down');
 
 # killed on the way: an error between two nodes, then the death of a node that has run the statement and not committed
-$c->query('r1', "SELECT tessera.injection_set('ddl_send', 'error')");
+$c->query('r1', "SELECT tessera_test.injection_set('ddl_send', 'error')");
 like($c->error('r1', 'ALTER TABLE after ADD COLUMN b int'), qr/38000/, 'an error between two nodes');
 $c->go_on('r1');
 same_tables('after an error between two nodes');

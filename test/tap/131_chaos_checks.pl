@@ -263,10 +263,10 @@ sub without_ownership_filter
 	my ($arm) = @_;
 	$cluster->query('s1', move_sql('acc', 's1'));
 	$arm->();
-	$cluster->query('s1', "SELECT tessera.injection_set('range_deleter_batch', 'pause', NULL)");
+	$cluster->query('s1', "SELECT tessera_test.injection_set('range_deleter_batch', 'pause', NULL)");
 	$cluster->query('s1', "SELECT tessera.move_range('acc', 100, 200, 's2')");
 	await_work(5, 'scans', sub { $_[0]->{kind} eq 'scan' });
-	$cluster->query('s1', "SELECT tessera.injection_clear('range_deleter_batch')");
+	$cluster->query('s1', "SELECT tessera_test.injection_clear('range_deleter_batch')");
 	$cluster->query('s1', "SELECT tessera.move_range('acc', 100, 200, 's1')");
 	return;
 }
@@ -312,7 +312,7 @@ my $turn = 0;
 sub play
 {
 	my ($skip, $workload, $scenario, $skipped) = @_;
-	my $arm = sub { $skipped and $cluster->query($_, "SELECT tessera.injection_set('$skip', 'skip', NULL)") foreach $cluster->names };
+	my $arm = sub { $skipped and $cluster->query($_, "SELECT tessera_test.injection_set('$skip', 'skip', NULL)") foreach $cluster->names };
 	$run->{weights} = { $workload => 1 } if $workload;
 	@clients = $workload ? $run->start_clients(++$turn) : ();
 	await_work(5, 'clients work', sub { 1 }) if $workload;

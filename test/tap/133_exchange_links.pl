@@ -49,11 +49,11 @@ sub set
 sub begin
 {
 	my ($node, $point, $fault) = @_;
-	$c->query($node, "SELECT tessera.injection_set('$point', 'pause')");
+	$c->query($node, "SELECT tessera_test.injection_set('$point', 'pause')");
 	my $session = $c->begin('s1', move_sql('s3'));
-	ok($c->wait_for($node, "SELECT max(paused) FROM tessera.injection_list() WHERE name = '$point'", '1'), "a move is at $point");
+	ok($c->wait_for($node, "SELECT max(paused) FROM tessera_test.injection_list() WHERE name = '$point'", '1'), "a move is at $point");
 	$network->link('s3', 's2', $fault);
-	$c->query($node, "SELECT tessera.injection_clear('$point')");
+	$c->query($node, "SELECT tessera_test.injection_clear('$point')");
 	return $session;
 }
 

@@ -66,7 +66,7 @@ foreach my $node ('s2', 's1')
 		my @k = map { k($_) } @nodes;
 		my $prepare = 'BEGIN; ' . join('; ', map { "INSERT INTO acc VALUES ($_, 1)" } @k) . "; PREPARE TRANSACTION 'g'";
 		$c->query($node, $prepare) if $command ne 'PREPARE';
-		$c->query($node, "SELECT tessera.injection_set('$point', 'crash')");
+		$c->query($node, "SELECT tessera_test.injection_set('$point', 'crash')");
 		my ($status, $out, $err) = $c->psql($node, $command eq 'PREPARE' ? $prepare : "$command PREPARED 'g'");
 		isnt($status, 0, "$what: the client gets no answer");
 		up();

@@ -53,19 +53,19 @@ move_fails('full disk', qr/53100.*(could not extend|No space)/);
 unlink $full;
 # Its last message may get lost with the connection, which the donor notices by itself when it sends the next batch: then the node is asked.
 $c->set('s1', 'tessera.migration_batch_size' => "'64kB'", 'tessera.migration_max_rate' => "'2MB'");
-$c->query('s2', "SELECT tessera.injection_set('pipe_fail_message', 'skip')");
+$c->query('s2', "SELECT tessera_test.injection_set('pipe_fail_message', 'skip')");
 my $move = $c->background('s1', "SELECT tessera.move_range('acc', 1, 8000, 's2')");
 ok($c->wait_for('s1', "SELECT max(rows_done) > 2000 FROM tessera.stat_progress_migration WHERE side = 'donor'"), 'a clone is under way');
 append_to_file($full, 'full');
 like($c->ended($move), qr/53100.*(could not extend|No space)/, 'full disk, a lost message: the caller is told');
 like($c->query('s1', 'SELECT error FROM tessera.migrations ORDER BY started DESC LIMIT 1'), qr/53100/, 'so is tessera.migrations');
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->query('s2', 'SELECT tessera_test.injection_clear()');
 unlink $full;
 foreach my $point ('recipient_batch', 'recipient_cloned')
 {
-	$c->query('s2', $_) foreach "SELECT tessera.injection_set('pipe_fail_message', 'skip')", "SELECT tessera.injection_set('$point', 'error')";
+	$c->query('s2', $_) foreach "SELECT tessera_test.injection_set('pipe_fail_message', 'skip')", "SELECT tessera_test.injection_set('$point', 'error')";
 	move_fails("an error at $point", qr/injected error at "$point"/);
-	$c->query('s2', 'SELECT tessera.injection_clear()');
+	$c->query('s2', 'SELECT tessera_test.injection_clear()');
 }
 $c->reset_settings('s1');
 $c->query('s1', "SELECT tessera.move_range('acc', 1, 8000, 's2')");
@@ -87,9 +87,9 @@ is($out, '', 'and no id');
 
 # One part fails.
 $c->query('s1', "SELECT tessera.move_range('acc', $_)") foreach "500, 3500, 's1'", "1000, 2000, 's2'";
-$c->query('s2', "SELECT tessera.injection_set('donor_cloned', 'error')");
+$c->query('s2', "SELECT tessera_test.injection_set('donor_cloned', 'error')");
 ($status, $out, $err) = $c->psql('s1', "SELECT tessera.move_range('acc', 500, 3500, 's3')");
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->query('s2', 'SELECT tessera_test.injection_clear()');
 like($err, qr/ERROR.*donor_cloned.*Moved to shard "s3": 500 to 1000 \(migration [0-9a-f-]+\)\. Not moved: 1000 to 3500/s,
 	'the error says what has moved and what has not');
 like($err, qr/HINT:.*tessera\.move_range again/, 'and what to do');
@@ -99,10 +99,10 @@ is(owners(500, 1500, 2500, 3500), 's3 s3 s3 s1', 'the call again moves the rest'
 
 # The first one fails: nothing has moved.
 $c->query('s1', "SELECT tessera.move_range('acc', $_)") foreach "1000, 2000, 's2'";
-$c->query('s3', "SELECT tessera.injection_set('donor_cloned', 'error')");
+$c->query('s3', "SELECT tessera_test.injection_set('donor_cloned', 'error')");
 like($c->error('s1', "SELECT tessera.move_range('acc', 500, 2500, 's1')"), qr/Moved to shard "s1": nothing\. Not moved: 500 to 2500/,
 	'nothing has moved');
-$c->query('s3', 'SELECT tessera.injection_clear()');
+$c->query('s3', 'SELECT tessera_test.injection_clear()');
 
 # Two callers at once: one joins the other's migrations.
 $c->pause_at('s3', 'donor_cloned');
@@ -137,10 +137,10 @@ $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxk
 like($c->error('s2', "SET statement_timeout = '1s'; SELECT tessera.remove_shard('s3')"), qr/57014/,
 	'rows are still to be deleted: the removal waits, and can be cancelled');
 is($c->query('s1', "SELECT count(*) FROM tessera.shards"), 3, 'the shard is still there');
-$c->query('s1', "SELECT tessera.injection_set('remove_node_deadline', 'skip')");
+$c->query('s1', "SELECT tessera_test.injection_set('remove_node_deadline', 'skip')");
 like($c->error('s1', "SELECT tessera.remove_shard('s3')"), qr/55006.*ranges.*tessera\.range_deletions/s,
 	'it gives up in the end, and says what it waited for');
-$c->query('s1', 'SELECT tessera.injection_clear()');
+$c->query('s1', 'SELECT tessera_test.injection_clear()');
 $c->set('s3', 'tessera.orphan_cleanup_delay' => 1000);
 is($c->query('s2', "SELECT tessera.remove_shard('s3')"), 'removed', 'it is removed when they are gone');
 is($c->query('s3', 'SELECT count(*) FROM acc'), 0, 'its table is empty');

@@ -27,7 +27,7 @@ sub shop { my ($name, $sql) = @_; return $c->query($name, $sql, dbname => 'shop'
 sub refused { my ($name, $sql) = @_; my ($status, undef, $error) = $c->psql($name, $sql, dbname => 'shop'); return $status == 3 ? $error : 'no error';
 }
 
-shop('s1', 'CREATE EXTENSION tessera');
+shop('s1', $_) foreach 'CREATE EXTENSION tessera', 'CREATE EXTENSION tessera_test';
 my $create = "SELECT tessera.create_cluster('shop', '$address{s1}', shard => 's1')";
 like(refused('s1', $create), qr/42501.*GRANT tessera_internal TO cluster/s, 'a role without rights is refused, and the hint says what it needs');
 shop('s1', $_) foreach 'GRANT tessera_internal TO cluster', $create, 'CREATE TABLE orders (tenant_id int, n int, PRIMARY KEY (tenant_id))',
@@ -59,14 +59,14 @@ like(refused('s2', "COMMIT PREPARED 'one'"), qr/42704/, 'it is gone');
 shop('s1', "SET ROLE app; BEGIN; $write; PREPARE TRANSACTION 'two'");
 like(refused('s2', "SET ROLE app; SET tessera.commit_timeout = '5s'; BEGIN; COMMIT PREPARED 'two'"), qr/25001/,
 	'not in a transaction block, as on one server');
-shop('s2', "SELECT tessera.injection_set('finish_decided', 'error')");
+shop('s2', "SELECT tessera_test.injection_set('finish_decided', 'error')");
 like(refused('s2', "COMMIT PREPARED 'two'"), qr/finish_decided/, 'decided, and carried out nowhere');
-shop('s2', 'SELECT tessera.injection_clear()');
+shop('s2', 'SELECT tessera_test.injection_clear()');
 shop($_, "SELECT tessera.resolve_transactions('0')") foreach 's1', 's2';
 is(sum() . ' ' . parts(), '4 4 0 0', 'the resolver has finished it');
 
 # So it does with a transaction of two phases.
-shop('s1', "SELECT tessera.injection_set('commit_decided', 'crash')");
+shop('s1', "SELECT tessera_test.injection_set('commit_decided', 'crash')");
 $c->psql('s1', "SET ROLE app; BEGIN; $write; COMMIT", dbname => 'shop');
 ok($c->wait_for('s1', 'SELECT 1', '1'), 'the server is back');
 ok($c->wait_for($_, 'SELECT count(*) FROM pg_prepared_xact()', '0'), "nothing stays prepared on $_ after a crash") foreach 's1', 's2';

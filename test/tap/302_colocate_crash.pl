@@ -72,17 +72,17 @@ foreach my $point (
 		$c->pause_at('r1', $when);
 		$run = $c->background('r1', call($table));
 		$c->is_paused_at('r1', $when);
-		$c->query($node, "SELECT tessera.injection_set('$name', 'crash')");
+		$c->query($node, "SELECT tessera_test.injection_set('$name', 'crash')");
 		$c->go_on('r1', $when);
 	}
 	else
 	{
-		$c->query($node, "SELECT tessera.injection_set('$name', 'crash')");
+		$c->query($node, "SELECT tessera_test.injection_set('$name', 'crash')");
 		$run = $c->background('r1', call($table));
 	}
 	my $errors = $c->ended($run);
 	like($errors, qr/57P0|08006|connection|terminat|55\d\d\d|TS00|08\d\d\d/, "$title: the call fails") if $node eq 'r1';
-	ok($c->wait_for($node, "SELECT count(*) FROM tessera.injection_list()", '0'), "$title: the server has crashed, and is back");
+	ok($c->wait_for($node, "SELECT count(*) FROM tessera_test.injection_list()", '0'), "$title: the server has crashed, and is back");
 	ok(sum($_, $table), "$title: the table is whole, seen from $_") foreach 'r1', 's3';
 	is(goes_on($table), '', "$title: the same call goes on");
 	is($c->query('r1', "SELECT count(*) FROM $schema.$table JOIN other USING (k, v)"), '60', "$title: all rows are there");

@@ -43,7 +43,7 @@ make('t1');
 $c->pause_at('s1', 'donor_cloned');
 my $move = $c->background('s1', "SELECT tessera.move_range('other', 10, 20, 's3')");
 $c->is_paused_at('s1', 'donor_cloned');
-$c->query('s2', "SELECT tessera.injection_set('colocate_deadline', 'skip')");
+$c->query('s2', "SELECT tessera_test.injection_set('colocate_deadline', 'skip')");
 my $error = $c->error('s2', call('t1'));
 like($error, qr/ERROR:  55006: table public.t1 could not be colocated with table public.other in time: shard "s1" takes part in another migration/, 'not for ever');
 like($error, qr/DETAIL:.*Table public.t1 is meanwhile a sharded table of its own, and can be used. It is not balanced./s, 'how things stand');
@@ -51,7 +51,7 @@ like($error, qr/HINT:.*Call tessera.shard_table with the same arguments again: i
 is($c->query('s3', 'SELECT count(*), sum(v) FROM t1'), '60|1830', 'it can be used');
 $c->query('s3', 'UPDATE t1 SET v = v + 0');
 is($c->query('s1', 'SELECT count(*) FROM tessera.table_group WHERE NOT balancing'), '1', 'and is not balanced');
-$c->query('s2', 'SELECT tessera.injection_clear()');
+$c->query('s2', 'SELECT tessera_test.injection_clear()');
 my $waiting = $c->background('s2', call('t1'));
 $c->go_on('s1', 'donor_cloned');
 is($c->ended($move), '', 'the other move ends well');

@@ -218,7 +218,7 @@ sub heal
 	foreach my $name ($self->names)
 	{
 		$self->start($name) unless $self->runs($name);
-		$self->psql($name, 'SELECT tessera.injection_clear()', timeout => 30);
+		$self->psql($name, 'SELECT tessera_test.injection_clear()', timeout => 30);
 	}
 	foreach my $name (sort keys %{ $self->{unregistered} })
 	{

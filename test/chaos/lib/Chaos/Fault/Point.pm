@@ -29,14 +29,14 @@ sub begin
 {
 	my ($self, $cluster) = @_;
 	# A node that does not answer now has no luck: nothing is armed.
-	$cluster->psql($self->{node}, "SELECT tessera.injection_set('$self->{point}', '$self->{action}')", timeout => 3);
+	$cluster->psql($self->{node}, "SELECT tessera_test.injection_set('$self->{point}', '$self->{action}')", timeout => 3);
 	return;
 }
 
 sub end
 {
 	my ($self, $cluster) = @_;
-	$cluster->psql($self->{node}, 'SELECT tessera.injection_clear()', timeout => 3);
+	$cluster->psql($self->{node}, 'SELECT tessera_test.injection_clear()', timeout => 3);
 	return;
 }
 

@@ -6,7 +6,7 @@
  * way, replies the other. A request is answered by any number of replies, the last of them 'D' (done) or 'E' (error: the worker then ends).
  *
  * The session keeps the segment mapped between statements; when it goes, the worker's queue is detached and the worker drops its slot and ends. One worker for
- * each session. A crash of the server leaves the slot, as it would a migration's; tessera.capture_drop_slot drops it.
+ * each session. A crash of the server leaves the slot, as it would a migration's; tessera_test.capture_drop_slot drops it.
  */
 #include "postgres.h"
 
@@ -28,7 +28,7 @@
 #include "utils/memutils.h"
 #include "utils/pg_lsn.h"
 
-#include "admin/migration_diagnostics.h"
+#include "test_support/migration_diagnostics.h"
 
 #define QUEUE_SIZE 65536
 
@@ -332,7 +332,7 @@ ask(StringInfo request, ReturnSetInfo *result)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("no change capture is running for this session"),
-				 errhint("Begin one with tessera.capture_start.")));
+				 errhint("Begin one with tessera_test.capture_start.")));
 	(void) channel_send(session_channel, request);
 	while (channel_receive(session_channel, &message))
 	{
@@ -377,7 +377,7 @@ put_bound(StringInfo message, TesseraBound *bound)
 	appendBinaryStringInfo(message, (char *) bound, VARSIZE(bound));
 }
 
-/* tessera.capture_start(slot, tables, keys, min, max, hashed, timeout_ms) */
+/* tessera_test.capture_start(slot, tables, keys, min, max, hashed, timeout_ms) */
 Datum
 tessera_capture_start_sql(PG_FUNCTION_ARGS)
 {
@@ -391,12 +391,12 @@ tessera_capture_start_sql(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("this session has a change capture already"),
-				 errhint("End it with tessera.capture_stop.")));
+				 errhint("End it with tessera_test.capture_stop.")));
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("change capture would wait for this transaction, which has written"),
-				 errhint("Call tessera.capture_start in a transaction of its own.")));
+				 errhint("Call tessera_test.capture_start in a transaction of its own.")));
 	initStringInfo(&request);
 	pq_sendbyte(&request, 'S');
 	pq_sendstring(&request, NameStr(*PG_GETARG_NAME(0)));
@@ -416,7 +416,7 @@ tessera_capture_start_sql(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* tessera.capture_next(upto, bytes) */
+/* tessera_test.capture_next(upto, bytes) */
 Datum
 tessera_capture_next_sql(PG_FUNCTION_ARGS)
 {
@@ -431,7 +431,7 @@ tessera_capture_next_sql(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* tessera.capture_stop() */
+/* tessera_test.capture_stop() */
 Datum
 tessera_capture_stop_sql(PG_FUNCTION_ARGS)
 {
@@ -449,7 +449,7 @@ tessera_capture_stop_sql(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* tessera.capture_drop_slot(slot) */
+/* tessera_test.capture_drop_slot(slot) */
 Datum
 tessera_capture_drop_slot_sql(PG_FUNCTION_ARGS)
 {

@@ -235,12 +235,6 @@ tessera_injection_armed_skip(const char *name)
 static void
 refuse_unless_on(void)
 {
-#ifdef TESSERA_NO_INJECTION
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("this build has no injection points"),
-			 errhint("Build without -DTESSERA_NO_INJECTION.")));
-#endif
 	if (!superuser())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -303,7 +297,7 @@ tessera_injection_set(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("too many injection points are armed"),
-				 errhint("Clear some with tessera.injection_clear.")));
+				 errhint("Clear some with tessera_test.injection_clear.")));
 	ConditionVariableBroadcast(&shared->changed);
 	PG_RETURN_VOID();
 }

@@ -1,6 +1,6 @@
 /*
  * exchange_selftest.c
- *	  tessera.exchange_selftest(): both ends of an exchange in one backend, over the loopback interface.
+ *	  tessera_test.exchange_selftest(): both ends of an exchange in one backend, over the loopback interface.
  *
  * Phases: messages of several sizes each way, a stream that fills the send queue, a client with a wrong key, a donor that leaves, a recipient that leaves.
  * Everything lives in a memory context below the caller's, which also closes the exchanges if a check raises an error. No locks, nothing durable.
@@ -279,7 +279,7 @@ check_departures(StringInfo lines)
 }
 
 /*
- * SQL: tessera.exchange_selftest() returns text, one line per check, each ending in "ok" or "FAILED".
+ * SQL: tessera_test.exchange_selftest() returns text, one line per check, each ending in "ok" or "FAILED".
  */
 Datum
 tessera_exchange_selftest(PG_FUNCTION_ARGS)

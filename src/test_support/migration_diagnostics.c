@@ -20,7 +20,7 @@
 #include "utils/syscache.h"
 #include "utils/uuid.h"
 
-#include "admin/migration_diagnostics.h"
+#include "test_support/migration_diagnostics.h"
 
 PG_FUNCTION_INFO_V1(tessera_moving_range_sql);
 PG_FUNCTION_INFO_V1(tessera_clone_payloads);
@@ -152,7 +152,7 @@ bytea_of(StringInfo data)
 	return (bytea *) cstring_to_text_with_len(data->data, data->len);
 }
 
-/* tessera.clone_payloads(tables, keys, min, max, hashed, bytes) */
+/* tessera_test.clone_payloads(tables, keys, min, max, hashed, bytes) */
 Datum
 tessera_clone_payloads(PG_FUNCTION_ARGS)
 {
@@ -186,7 +186,7 @@ tessera_clone_payloads(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* tessera.apply_payload(tables, keys, payload, changes) */
+/* tessera_test.apply_payload(tables, keys, payload, changes) */
 Datum
 tessera_apply_payload(PG_FUNCTION_ARGS)
 {
@@ -224,7 +224,7 @@ delete_by_routing(Oid relid, TesseraBound *min, TesseraBound *max, int64 batch)
 	return tessera_delete_range_batch(routing, group, relid, &from, &to, batch);
 }
 
-/* tessera.delete_range_rows(table_name, keys, min, max, hashed, batch) */
+/* tessera_test.delete_range_rows(table_name, keys, min, max, hashed, batch) */
 Datum
 tessera_delete_range_rows_sql(PG_FUNCTION_ARGS)
 {
@@ -246,7 +246,7 @@ tessera_delete_range_rows_sql(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(rows);
 }
 
-/* tessera.moving_range(group_id, min, max) */
+/* tessera_test.moving_range(group_id, min, max) */
 Datum
 tessera_moving_range_sql(PG_FUNCTION_ARGS)
 {
