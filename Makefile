@@ -20,7 +20,8 @@ tree := $(if $(VPATH),$(VPATH),.)
 EXTENSION    = extension/tessera
 MODULE_big   = tessera
 TEST_SOURCES := $(patsubst $(tree)/%,%,$(sort $(wildcard $(tree)/src/test_support/*.c)))
-SOURCES     := $(sort src/control/calls.c $(filter-out $(TEST_SOURCES),$(patsubst $(tree)/%,%,$(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c))))
+SOURCES     := $(sort src/control/calls.c $(filter-out $(TEST_SOURCES), \
+	$(patsubst $(tree)/%,%,$(wildcard $(tree)/src/*.c $(tree)/src/*/*.c $(tree)/bgworkers/*.c))))
 ifneq ($(TESTS_BUILD),)
 SOURCES     += $(TEST_SOURCES)
 endif
@@ -46,7 +47,8 @@ NO_INSTALLCHECK = 1
 # libbson has another name from its version 2 on.
 LIBRARIES   := libzmq $(shell pkg-config --exists libbson-1.0 2>/dev/null && echo libbson-1.0 || echo bson2) liblz4
 # -isystem: warnings are for this project's own files.
-PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) -I$(shell $(PG_CONFIG) --includedir 2>/dev/null) \
+PG_CPPFLAGS := -Isrc -I$(tree)/src $(if $(PROTOCOL),-DTESSERA_PROTOCOL=$(PROTOCOL)) \
+	-I$(shell $(PG_CONFIG) --includedir 2>/dev/null) \
 	$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(LIBRARIES) 2>/dev/null))
 # -MMD: a changed header rebuilds what includes it.
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -MMD -MP

@@ -1,5 +1,6 @@
--- The states of a migration as one table, and that the table is whole, for the state of the process and for that of the row: every state but the first is reached, every state but
--- the last ones is left, an abort is possible from every state before the decision. doc/migration.md shows it: test/lint/transitions.py compares.
+-- The states of a migration as one table, and that the table is whole, for the state of the process and for that of the row: every state but the first
+-- is reached, every state but the last ones is left, an abort is possible from every state before the decision. doc/migration.md shows it:
+-- test/lint/transitions.py compares.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS tessera;
 RESET client_min_messages;

@@ -396,7 +396,7 @@ SELECT tessera.shard_table('too_late', 'tenant', colocate_with => 'empty_too');
 ROLLBACK;
 SELECT register(10, 100, 110, 's2', 's1');
 SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000010', 0);
--- S63, D5: not known is not aborted
+-- S63: not known is not aborted
 SELECT tessera_internal.fence_migration('00000000-0000-0000-0000-000000000008', NULL, 0);
 SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000008', 0);
 DELETE FROM tessera.migration_outcome;

@@ -1,6 +1,7 @@
 \echo Use "CREATE EXTENSION tessera" to load this file. \quit
 
--- A member of the extension, so that pg_dump leaves it to CREATE EXTENSION: the schema that a control file names is no member, and a dump would make it again.
+-- A member of the extension, so that pg_dump leaves it to CREATE EXTENSION: the schema that a control file names is no member, and a dump would make
+-- it again.
 CREATE SCHEMA tessera;
 COMMENT ON SCHEMA tessera IS 'tessera: one sharded cluster out of PostgreSQL nodes';
 

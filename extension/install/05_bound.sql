@@ -245,7 +245,8 @@ COMMENT ON FUNCTION tessera.to_bound(record) IS 'the compound bound of these val
 -- CREATE CAST refuses record, a pseudo-type.
 CREATE FUNCTION tessera.create_record_cast() RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_bound_create_record_cast' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.create_record_cast() IS 'creates the cast from record to tessera.bound if it is missing; for superusers, around pg_upgrade';
+COMMENT ON FUNCTION tessera.create_record_cast() IS
+  'creates the cast from record to tessera.bound if it is missing; for superusers, around pg_upgrade';
 
 REVOKE ALL ON FUNCTION tessera.create_record_cast() FROM PUBLIC;
 SELECT tessera.create_record_cast();
@@ -260,8 +261,11 @@ COMMENT ON FUNCTION tessera.key_hash(VARIADIC "any") IS 'hash of a shard key of 
 CREATE FUNCTION tessera.key_compare(types regtype[], a tessera.bound, b tessera.bound, hashed boolean DEFAULT false,
     collations regcollation[] DEFAULT NULL) RETURNS integer
   AS 'MODULE_PATHNAME', 'tessera_key_compare_sql' LANGUAGE C STABLE PARALLEL SAFE;
-COMMENT ON FUNCTION tessera.key_compare(regtype[], tessera.bound, tessera.bound, boolean, regcollation[]) IS 'order of two bounds (-1, 0, 1) in the key space of columns of these types; with hashed, of bounds of the hash';
+COMMENT ON FUNCTION tessera.key_compare(regtype[], tessera.bound, tessera.bound, boolean, regcollation[]) IS
+  'order of two bounds (-1, 0, 1) in the key space of columns of these types; with hashed, of bounds of the hash';
 
-CREATE FUNCTION tessera.key_canonical(types regtype[], bound tessera.bound, hashed boolean DEFAULT false, collations regcollation[] DEFAULT NULL) RETURNS tessera.bound
+CREATE FUNCTION tessera.key_canonical(types regtype[], bound tessera.bound, hashed boolean DEFAULT false, collations regcollation[] DEFAULT NULL)
+  RETURNS tessera.bound
   AS 'MODULE_PATHNAME', 'tessera_key_canonical_sql' LANGUAGE C STABLE PARALLEL SAFE;
-COMMENT ON FUNCTION tessera.key_canonical(regtype[], tessera.bound, boolean, regcollation[]) IS 'a bound as the catalog keeps it in the key space of columns of these types; with hashed, of a bound of the hash';
+COMMENT ON FUNCTION tessera.key_canonical(regtype[], tessera.bound, boolean, regcollation[]) IS
+  'a bound as the catalog keeps it in the key space of columns of these types; with hashed, of a bound of the hash';

@@ -24,12 +24,16 @@ CREATE TABLE tessera.identity (
   term           int8 NOT NULL,       -- config term of this catalog
   database_oid   oid NOT NULL DEFAULT tessera.this_database(), -- in a copy of the database (CREATE DATABASE ... TEMPLATE) the row is another's
   -- of the server when what this node owns was last known to be what the config node says: after a promotion it differs (src/failover/promotion.c)
-  timeline       int4 NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4,
-  -- the number that the config node gave to this server when it became the node; below that in tessera.node: it was replaced (src/catalog/incarnation.c)
+  timeline       int4 NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1,
+    8))::bit(32)::int4,
+  -- the number that the config node gave to this server when it became the node; below that in tessera.node: it was replaced
+  -- (src/catalog/incarnation.c)
   incarnation    int4 NOT NULL DEFAULT 1,
-  -- the server's when what this node owns was last known: a server that was restored from a base backup has another one, even if it is on the same timeline
+  -- the server's when what this node owns was last known: a server that was restored from a base backup has another one, even if it is on the same
+  -- timeline
   backup_label   text NOT NULL DEFAULT tessera_internal.backup_label(),
-  -- announced by a config node that was promoted and compares its catalog with this shard: no word of an older term counts any more (src/failover/catalog_merge.c)
+  -- announced by a config node that was promoted and compares its catalog with this shard: no word of an older term counts any more
+  -- (src/failover/catalog_merge.c)
   promised_term  int8 NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';
@@ -47,7 +51,8 @@ CREATE TABLE tessera.node (
   timeline       int4 NOT NULL,
   incarnation    int4 NOT NULL DEFAULT 1, -- grows whenever another server becomes the node: a promoted standby
   added          timestamptz NOT NULL DEFAULT now(),
-  server_start   text                 -- start of the server that was last registered as the node, after a promotion: tells it from others of its timeline
+  -- start of the server that was last registered as the node, after a promotion: tells it from others of its timeline
+  server_start   text
 );
 COMMENT ON TABLE tessera.node IS 'registry of the nodes of the cluster';
 
@@ -108,7 +113,8 @@ CREATE TABLE tessera.chunk (
 CREATE INDEX chunk_version ON tessera.chunk (group_id, major, minor);
 COMMENT ON TABLE tessera.chunk IS 'chunks: [min, max) of a group''s key space, each owned by one shard';
 
--- Placement record of this shard (doc/design.md#placement-record): what it owns, what it still has to delete, which gate is closed. Local; changed only whole.
+-- Placement record of this shard (doc/design.md#placement-record): what it owns, what it still has to delete, which gate is closed. Local; changed
+-- only whole.
 CREATE TABLE tessera.placement (
   group_id       uuid PRIMARY KEY,
   term           int8 NOT NULL,
@@ -203,17 +209,19 @@ CREATE TABLE tessera.transaction_decision (
   participants   int4[] NOT NULL DEFAULT '{}',
   decided        timestamptz NOT NULL DEFAULT clock_timestamp(),
   finished       timestamptz,               -- when no participant had it prepared any more; NULL: not known to be so
-  user_gid       text,                      -- identifier of the client that prepared it; NULL: not such a transaction, or this node only takes part in it
+  -- identifier of the client that prepared it; NULL: not such a transaction, or this node only takes part in it
+  user_gid       text,
   owner          name,                      -- who prepared it
   timeline       int4                       -- of the config node, for those of clients: on another timeline a decision may have been lost
 );
 CREATE UNIQUE INDEX transaction_decision_user_gid ON tessera.transaction_decision (user_gid) WHERE outcome = 'prepared';
-COMMENT ON TABLE tessera.transaction_decision IS 'decisions of two-phase transactions coordinated here, those that clients have prepared (on the config node), and how such ended here; local';
+COMMENT ON TABLE tessera.transaction_decision IS
+  'decisions of two-phase transactions coordinated here, those that clients have prepared (on the config node), and how such ended here; local';
 CREATE INDEX transaction_decision_unfinished ON tessera.transaction_decision (decided) WHERE finished IS NULL;
 CREATE INDEX transaction_decision_finished ON tessera.transaction_decision (finished) WHERE finished IS NOT NULL;
 
--- Which node keeps the advisory locks of each slot of keys (src/transaction/advisory_home.c). A slot changes its node only while nobody holds a lock of it, in one
--- transaction here, on the old node and on the new one; the higher version is the right one.
+-- Which node keeps the advisory locks of each slot of keys (src/transaction/advisory_home.c). A slot changes its node only while nobody holds a lock
+-- of it, in one transaction here, on the old node and on the new one; the higher version is the right one.
 CREATE TABLE tessera.advisory_home (
   slot           int4 PRIMARY KEY CHECK (slot BETWEEN 0 AND 63),
   node_id        int4 NOT NULL,
@@ -221,7 +229,8 @@ CREATE TABLE tessera.advisory_home (
 );
 COMMENT ON TABLE tessera.advisory_home IS 'home node of the advisory locks of each slot of keys';
 
--- What each shard knows of its part of a table, as this node last heard: for the planner (src/statistics/). Local; rows hold values of tables: nobody may read it.
+-- What each shard knows of its part of a table, as this node last heard: for the planner (src/statistics/). Local; rows hold values of tables: nobody
+-- may read it.
 CREATE TABLE tessera.table_statistics (
   table_id       uuid NOT NULL,
   node_id        int4 NOT NULL,

@@ -27,7 +27,8 @@ CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tesse
 CREATE FUNCTION tessera.routing_image(OUT sequence int8, OUT term int8, OUT node_id int4, OUT nodes int4, OUT tables int4, OUT groups int4,
     OUT chunks int8, OUT private bool, OUT loads int8) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_routing_image_facts' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.routing_image() IS 'facts about the routing image that this session uses; NULLs if this database is not a node of a cluster';
+COMMENT ON FUNCTION tessera.routing_image() IS
+  'facts about the routing image that this session uses; NULLs if this database is not a node of a cluster';
 
 CREATE FUNCTION tessera.routing_owner(table_name regclass, key tessera.bound) RETURNS int4
   AS 'MODULE_PATHNAME', 'tessera_routing_key_owner' LANGUAGE C VOLATILE STRICT;
@@ -41,7 +42,8 @@ COMMENT ON FUNCTION tessera.routing_chunks(regclass) IS 'chunks of the table''s 
 CREATE FUNCTION tessera.routing_placement(table_name regclass, key tessera.bound DEFAULT NULL, OUT major int8, OUT owned int4, OUT deletions int4,
     OUT gate text, OUT hides bool, OUT newest bool, OUT owns_key bool, OUT hides_key bool) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_routing_placement_facts' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.routing_placement(regclass, tessera.bound) IS 'placement record of the table''s group that this statement''s snapshot sees';
+COMMENT ON FUNCTION tessera.routing_placement(regclass, tessera.bound) IS
+  'placement record of the table''s group that this statement''s snapshot sees';
 
 REVOKE ALL ON FUNCTION tessera.routing_image(), tessera.routing_owner(regclass, tessera.bound), tessera.routing_chunks(regclass),
   tessera.routing_placement(regclass, tessera.bound) FROM PUBLIC;
@@ -81,8 +83,9 @@ AS $$
 $$;
 COMMENT ON FUNCTION tessera_internal.catalog_digests() IS 'between nodes: digests of the registry, schemas, tables and groups';
 
--- Everything that is newer here than what the caller has: known = {term, cluster_id, digests, groups: {group_id: [epoch, major, minor]}}. Rows in the order
--- in which they are to be written; the last one is "end". A group of another epoch, of a newer version there, or after a change of term comes whole (S9, S10).
+-- Everything that is newer here than what the caller has: known = {term, cluster_id, digests, groups: {group_id: [epoch, major, minor]}}. Rows in the
+-- order in which they are to be written; the last one is "end". A group of another epoch, of a newer version there, or after a change of term comes
+-- whole (S9, S10).
 CREATE FUNCTION tessera_internal.doubt_catalog() RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_doubt_catalog' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera_internal.doubt_catalog() IS
@@ -131,7 +134,8 @@ BEGIN
        AND ((version->>1)::int8, (version->>2)::int8) > (g.group_major, g.group_minor) THEN
       PERFORM tessera_internal.doubt_catalog();
       RAISE EXCEPTION 'the catalog of the config node is older than that of a node' USING ERRCODE = 'TS003',
-        DETAIL = format('Table group %s is of version %s.%s here, of %s.%s there.', g.group_id, g.group_major, g.group_minor, version->>1, version->>2),
+        DETAIL = format('Table group %s is of version %s.%s here, of %s.%s there.', g.group_id, g.group_major, g.group_minor, version->>1,
+        version->>2),
         HINT = 'The config node compares its catalog with the shards now. Was an older copy of its data directory put in its place?';
     END IF;
     whole := version IS NULL OR me.term <> (known->>'term')::int8 OR version->>0 <> g.epoch::text
@@ -158,11 +162,13 @@ $$;
 
 CREATE FUNCTION tessera.reload_routing() RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_reload_routing' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.reload_routing() IS 'loads the routing image anew and fetches what changed from the config node; false if that could not be reached in time';
+COMMENT ON FUNCTION tessera.reload_routing() IS
+  'loads the routing image anew and fetches what changed from the config node; false if that could not be reached in time';
 
 CREATE FUNCTION tessera.refresh_status(OUT requested int8, OUT succeeded int8, OUT last_success timestamptz, OUT last_error text) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_refresh_status' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.refresh_status() IS 'the refresher of this node: number of the last request and of the last one served, time of the last good fetch, error of the last one';
+COMMENT ON FUNCTION tessera.refresh_status() IS
+  'the refresher of this node: number of the last request and of the last one served, time of the last good fetch, error of the last one';
 
 REVOKE ALL ON FUNCTION tessera.reload_routing(), tessera.refresh_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.reload_routing() TO tessera_internal;

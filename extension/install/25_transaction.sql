@@ -7,8 +7,9 @@ CREATE FUNCTION tessera_internal.timeline() RETURNS int4
 AS $$ SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int4 $$;
 COMMENT ON FUNCTION tessera_internal.timeline() IS 'called by other nodes: timeline of this server';
 
--- The unique index of the decisions answers: it waits for a coordinator that is still at it and fences one that is gone. Transactions of clients (their gids begin with 75736572 and
--- the config node's timeline): 'prepared' until the client decides; 'check' if this server was promoted since, and may have lost what was decided. With the timeline behind it.
+-- The unique index of the decisions answers: it waits for a coordinator that is still at it and fences one that is gone. Transactions of clients
+-- (their gids begin with 75736572 and the config node's timeline): 'prepared' until the client decides; 'check' if this server was promoted since,
+-- and may have lost what was decided. With the timeline behind it.
 @call transaction_outcome@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
@@ -27,7 +28,8 @@ BEGIN
      AND NOT EXISTS (SELECT FROM tessera.transaction_decision d WHERE d.gid = transaction_gid) THEN
     RETURN 'check ' || here;
   END IF;
-  INSERT INTO tessera.transaction_decision (gid, outcome, timeline) VALUES (transaction_gid, 'abort', CASE WHEN of_client THEN here END) ON CONFLICT DO NOTHING;
+  INSERT INTO tessera.transaction_decision (gid, outcome, timeline) VALUES (transaction_gid, 'abort', CASE WHEN of_client THEN here END)
+    ON CONFLICT DO NOTHING;
   -- A new statement: it sees a row that the insert has waited for.
   SELECT * INTO STRICT decision FROM tessera.transaction_decision d WHERE d.gid = transaction_gid;
   IF NOT of_client THEN
@@ -119,7 +121,8 @@ DECLARE
   here int4 := tessera_internal.timeline();
 BEGIN
   INSERT INTO tessera.transaction_decision (gid, outcome, participants, timeline)
-    VALUES (transaction_gid, CASE evidence WHEN 'commit' THEN 'commit' ELSE 'abort' END, (SELECT array_agg(n.node_id) FROM tessera.node n), here) ON CONFLICT DO NOTHING;
+    VALUES (transaction_gid, CASE evidence WHEN 'commit' THEN 'commit' ELSE 'abort' END, (SELECT array_agg(n.node_id) FROM tessera.node n), here)
+    ON CONFLICT DO NOTHING;
   UPDATE tessera.transaction_decision d SET outcome = CASE evidence WHEN 'none' THEN 'prepared' ELSE evidence END, timeline = here
     WHERE d.gid = transaction_gid AND d.outcome = 'prepared' AND d.timeline <> here;
   RETURN (SELECT d.outcome || ' ' || here FROM tessera.transaction_decision d WHERE d.gid = transaction_gid);
@@ -127,7 +130,8 @@ END
 $$;
 @comment settle_transaction@
 
--- A participant writes down an outcome before it carries it out, so that it is known if the config node loses it. A decision of an older timeline is refused once a newer one has asked.
+-- A participant writes down an outcome before it carries it out, so that it is known if the config node loses it. A decision of an older timeline is
+-- refused once a newer one has asked.
 @call note_outcome@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE
   SET search_path = pg_catalog, pg_temp
@@ -143,7 +147,8 @@ BEGIN
       WHERE d.outcome = 'prepared' AND d.user_gid IS NULL AND d.timeline <= home_timeline;
   SELECT d.outcome INTO STRICT known FROM tessera.transaction_decision d WHERE d.gid = transaction_gid;
   IF known <> noted THEN
-    RAISE EXCEPTION 'the decision about transaction % is not valid any more: it is "%" here', transaction_gid, known USING ERRCODE = 'object_not_in_prerequisite_state';
+    RAISE EXCEPTION 'the decision about transaction % is not valid any more: it is "%" here', transaction_gid,
+      known USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
 END
 $$;
@@ -184,19 +189,23 @@ CREATE VIEW tessera.prepared_transactions AS
   LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) p.ownerid
   LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) p.dbid
   WHERE p.gid OPERATOR(pg_catalog.!~) '^tessera_[0-9a-f]{32}_[0-9]{1,9}_[0-9]{1,9}$';
-COMMENT ON VIEW tessera.prepared_transactions IS 'what pg_prepared_xacts shows on a node: transactions of this cluster that clients have prepared, from every node, and those prepared on this server outside of the cluster';
+COMMENT ON VIEW tessera.prepared_transactions IS
+  'what pg_prepared_xacts shows on a node: transactions of this cluster that clients have prepared, from every node, and those prepared on this '
+  'server outside of the cluster';
 GRANT SELECT ON tessera.prepared_transactions TO PUBLIC;
 
 CREATE FUNCTION tessera.resolve_transactions(older_than interval DEFAULT '1 minute') RETURNS TABLE (gid text, outcome text)
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_resolve_transactions';
-COMMENT ON FUNCTION tessera.resolve_transactions(interval) IS 'finishes prepared transactions left behind on this node, as their coordinators decided';
+COMMENT ON FUNCTION tessera.resolve_transactions(interval) IS
+  'finishes prepared transactions left behind on this node, as their coordinators decided';
 REVOKE ALL ON FUNCTION tessera.resolve_transactions(interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.resolve_transactions(interval) TO tessera_admin;
 
 -- Decisions go when nobody can ask for them any more (src/transaction/prune.c).
 CREATE FUNCTION tessera.prune_decisions(older_than interval DEFAULT '1 hour') RETURNS int8
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_prune_decisions';
-COMMENT ON FUNCTION tessera.prune_decisions(interval) IS 'deletes decisions of this coordinator that all participants have carried out, with their standbys, this long ago; returns how many';
+COMMENT ON FUNCTION tessera.prune_decisions(interval) IS
+  'deletes decisions of this coordinator that all participants have carried out, with their standbys, this long ago; returns how many';
 REVOKE ALL ON FUNCTION tessera.prune_decisions(interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.prune_decisions(interval) TO tessera_admin;
 
@@ -251,5 +260,7 @@ CREATE VIEW tessera.distributed_transactions AS
   CROSS JOIN (SELECT n.name FROM tessera.identity i JOIN tessera.node n ON n.node_id OPERATOR(pg_catalog.=) i.node_id) i
   WHERE d.finished IS NULL AND d.outcome OPERATOR(pg_catalog.=) 'commit'
     AND d.decided OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) '2 minutes'::pg_catalog.interval);
-COMMENT ON VIEW tessera.distributed_transactions IS 'transactions over several nodes that are prepared on this node and wait for their coordinator, or that this node has committed and not all others confirmed within two minutes';
+COMMENT ON VIEW tessera.distributed_transactions IS
+  'transactions over several nodes that are prepared on this node and wait for their coordinator, or that this node has committed and not all others '
+  'confirmed within two minutes';
 GRANT SELECT ON tessera.distributed_transactions TO PUBLIC;

@@ -11,7 +11,8 @@ COMMENT ON FUNCTION tessera.check_node() IS 'settings a node needs: current and 
 CREATE FUNCTION tessera.create_cluster(cluster text, conninfo text, shard text DEFAULT NULL) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_create_cluster' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.create_cluster(text, text, text) IS
-  'makes this database the config node of a new cluster and, if a shard is named, its first shard, which keeps its tables; conninfo: how other nodes reach it';
+  'makes this database the config node of a new cluster and, if a shard is named, its first shard, which keeps its tables; conninfo: how other nodes '
+  'reach it';
 
 CREATE FUNCTION tessera.add_shard(name text, conninfo text) RETURNS int4
   AS 'MODULE_PATHNAME', 'tessera_add_shard' LANGUAGE C VOLATILE STRICT;
@@ -19,7 +20,8 @@ COMMENT ON FUNCTION tessera.add_shard(text, text) IS 'joins the database at conn
 
 CREATE FUNCTION tessera.add_router(name text, conninfo text) RETURNS int4
   AS 'MODULE_PATHNAME', 'tessera_add_router' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.add_router(text, text) IS 'joins the database at conninfo to the cluster as a router, which stores nothing; returns its node_id';
+COMMENT ON FUNCTION tessera.add_router(text, text) IS
+  'joins the database at conninfo to the cluster as a router, which stores nothing; returns its node_id';
 
 CREATE FUNCTION tessera.update_node(name text, conninfo text, force bool DEFAULT false) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_update_node' LANGUAGE C VOLATILE STRICT;
@@ -29,7 +31,8 @@ COMMENT ON FUNCTION tessera.update_node(text, text, bool) IS
 CREATE FUNCTION tessera.remove_shard(name text, force bool DEFAULT false) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_remove_shard' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.remove_shard(text, bool) IS
-  'removes a shard that holds no chunk and no schema, when the rows that have moved away are deleted there; its own tables are kept; force: without asking the node';
+  'removes a shard that holds no chunk and no schema, when the rows that have moved away are deleted there; its own tables are kept; force: without '
+  'asking the node';
 
 CREATE FUNCTION tessera.remove_router(name text, force bool DEFAULT false) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_remove_router' LANGUAGE C VOLATILE STRICT;

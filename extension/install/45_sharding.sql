@@ -1,10 +1,12 @@
 -- Sharded tables and their chunks. See src/admin/{shard_table,chunk_commands,consistency}.c.
 
-CREATE FUNCTION tessera.shard_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL, chunks int4 DEFAULT NULL,
+CREATE FUNCTION tessera.shard_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL,
+  chunks int4 DEFAULT NULL,
                                     create_index bool DEFAULT false, max_chunk_size int8 DEFAULT NULL) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_shard_table' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.shard_table(regclass, text, text, regclass, int4, bool, int8) IS
-  'shards a table in place, by metadata alone; key: its columns, ''a'' or ''a, b''; strategy: range or hash; colocate_with: a table whose group it joins, by moving rows if need be';
+  'shards a table in place, by metadata alone; key: its columns, ''a'' or ''a, b''; strategy: range or hash; colocate_with: a table whose group it '
+  'joins, by moving rows if need be';
 
 CREATE FUNCTION tessera.check_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL)
   RETURNS TABLE (severity text, table_name regclass, problem text, statement text)
@@ -22,15 +24,18 @@ COMMENT ON FUNCTION tessera.split_find(regclass, tessera.bound) IS 'splits the c
 
 CREATE FUNCTION tessera.merge_chunks(table_name regclass, min tessera.bound, max tessera.bound) RETURNS int4
   AS 'MODULE_PATHNAME', 'tessera_merge_chunks' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.merge_chunks(regclass, tessera.bound, tessera.bound) IS 'merges the chunks of one shard from min to max into one; returns how many there were';
+COMMENT ON FUNCTION tessera.merge_chunks(regclass, tessera.bound, tessera.bound) IS
+  'merges the chunks of one shard from min to max into one; returns how many there were';
 
 CREATE FUNCTION tessera.clear_jumbo(table_name regclass, key tessera.bound) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_clear_jumbo' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.clear_jumbo(regclass, tessera.bound) IS 'lets the chunk that holds a key be balanced again; returns whether it was marked jumbo';
+COMMENT ON FUNCTION tessera.clear_jumbo(regclass, tessera.bound) IS
+  'lets the chunk that holds a key be balanced again; returns whether it was marked jumbo';
 
 CREATE FUNCTION tessera.configure_table(table_name regclass, balancing bool DEFAULT NULL, max_chunk_size int8 DEFAULT NULL) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_configure_table' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera.configure_table(regclass, bool, int8) IS 'settings of a table''s group: whether it is balanced, and the size in bytes above which chunks are split';
+COMMENT ON FUNCTION tessera.configure_table(regclass, bool, int8) IS
+  'settings of a table''s group: whether it is balanced, and the size in bytes above which chunks are split';
 
 CREATE FUNCTION tessera.range_owner(table_name regclass, key tessera.bound) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_range_owner' LANGUAGE C STABLE STRICT;
@@ -39,14 +44,16 @@ COMMENT ON FUNCTION tessera.range_owner(regclass, tessera.bound) IS 'shard that 
 CREATE FUNCTION tessera.check_consistency(deep bool DEFAULT false, OUT invariant int4, OUT object text, OUT detail text) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_check_consistency' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.check_consistency(bool) IS
-  'checks the invariants of the cluster, one row for each violation (invariant 0: not checked); deep: also looks for rows on the wrong shard, in scans of all tables';
+  'checks the invariants of the cluster, one row for each violation (invariant 0: not checked); deep: also looks for rows on the wrong shard, in '
+  'scans of all tables';
 
 -- Between nodes.
 
 -- Text that is the same where the tables are the same: names instead of OIDs, columns in any order, defaults of privileges written out. An item
 -- that begins with ! is wrong in itself. The settings are those on which such texts depend.
 @call table_definitions@
-  LANGUAGE sql STABLE ROWS 1000 SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET timezone = 'UTC' SET extra_float_digits = 1
+  LANGUAGE sql STABLE ROWS 1000 SET search_path = pg_catalog,
+  pg_temp SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET timezone = 'UTC' SET extra_float_digits = 1
   SET bytea_output = 'hex' SET quote_all_identifiers = off SET standard_conforming_strings = on SET jit = off
 AS $$
   WITH known AS MATERIALIZED (
@@ -55,7 +62,8 @@ AS $$
       ON n.nspname = t.schema_name AND c.relname = t.table_name),
   rel AS MATERIALIZED (
     SELECT c.*, format('%I.%I', n.nspname, c.relname) AS object
-    FROM (SELECT root AS oid FROM known WHERE root IS NOT NULL UNION SELECT p.relid FROM known, LATERAL pg_partition_tree(root) AS p WHERE root IS NOT NULL) AS list
+    FROM (SELECT root AS oid FROM known WHERE root IS NOT NULL UNION SELECT p.relid FROM known,
+    LATERAL pg_partition_tree(root) AS p WHERE root IS NOT NULL) AS list
     JOIN pg_class AS c USING (oid) JOIN pg_namespace AS n ON n.oid = c.relnamespace),
   items (object, item, definition) AS (
     SELECT object, 'row of the catalog', '' FROM known
@@ -78,14 +86,16 @@ AS $$
        WHERE a.attrelid = rel.oid AND NOT a.attisdropped)) FROM rel
     UNION ALL
     SELECT object, format('column %I', a.attname), concat_ws(' ', format_type(a.atttypid, a.atttypmod),
-      (SELECT format('COLLATE %I.%I', n.nspname, o.collname) FROM pg_collation AS o JOIN pg_namespace AS n ON n.oid = o.collnamespace WHERE o.oid = a.attcollation),
+      (SELECT format('COLLATE %I.%I', n.nspname, o.collname) FROM pg_collation AS o JOIN pg_namespace AS n ON n.oid = o.collnamespace
+      WHERE o.oid = a.attcollation),
       CASE WHEN a.attnotnull THEN 'NOT NULL' END,
       CASE a.attidentity WHEN 'a' THEN 'GENERATED ALWAYS AS IDENTITY' WHEN 'd' THEN 'GENERATED BY DEFAULT AS IDENTITY' END,
       CASE WHEN d.oid IS NOT NULL THEN CASE a.attgenerated WHEN '' THEN 'DEFAULT' ELSE 'GENERATED' END END, pg_get_expr(d.adbin, d.adrelid))
     FROM rel JOIN pg_attribute AS a ON a.attrelid = rel.oid AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     UNION ALL
-    SELECT object, format('constraint %I', c.conname), pg_get_constraintdef(c.oid) FROM rel JOIN pg_constraint AS c ON c.conrelid = rel.oid WHERE c.conparentid = 0
+    SELECT object, format('constraint %I', c.conname),
+    pg_get_constraintdef(c.oid) FROM rel JOIN pg_constraint AS c ON c.conrelid = rel.oid WHERE c.conparentid = 0
     UNION ALL
     SELECT object, format('index %I', x.relname), concat_ws(' ', pg_get_indexdef(i.indexrelid), CASE WHEN NOT i.indisvalid THEN 'INVALID' END)
     FROM rel JOIN pg_index AS i ON i.indrelid = rel.oid JOIN pg_class AS x ON x.oid = i.indexrelid
@@ -94,7 +104,8 @@ AS $$
     FROM rel JOIN pg_trigger AS t ON t.tgrelid = rel.oid WHERE NOT t.tgisinternal AND t.tgparentid = 0
     UNION ALL
     SELECT object, format('policy %I', p.polname), concat_ws(' ', p.polcmd, p.polpermissive,
-      (SELECT string_agg(CASE r WHEN 0 THEN 'public' ELSE pg_get_userbyid(r)::text END, ',' ORDER BY pg_get_userbyid(r)::text) FROM unnest(p.polroles) AS r),
+      (SELECT string_agg(CASE r WHEN 0 THEN 'public' ELSE pg_get_userbyid(r)::text END, ',' ORDER BY pg_get_userbyid(r)::text) FROM unnest(p.polroles)
+      AS r),
       pg_get_expr(p.polqual, p.polrelid), '/', pg_get_expr(p.polwithcheck, p.polrelid)) FROM rel JOIN pg_policy AS p ON p.polrelid = rel.oid
     UNION ALL
     SELECT object, format('rule %I', r.rulename), concat_ws(' ', pg_get_ruledef(r.oid), r.ev_enabled)
@@ -105,7 +116,8 @@ $$;
 
 @call group_rests@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT (SELECT count(*) FROM tessera.placement AS p WHERE p.group_id = group_rests.group_id AND (cardinality(p.deletions) > 0 OR p.migration_id IS NOT NULL))
+    SELECT (SELECT count(*) FROM tessera.placement AS p WHERE p.group_id = group_rests.group_id
+      AND (cardinality(p.deletions) > 0 OR p.migration_id IS NOT NULL))
       + (SELECT count(*) FROM tessera.migration_coordinator AS d WHERE d.group_id = group_rests.group_id)
       + (SELECT count(*) FROM tessera.migration_recipient AS r WHERE r.group_id = group_rests.group_id),
       (SELECT coalesce(sum(pg_stat_get_tuples_deleted(t.relid)), 0)::int8 FROM tessera.cluster_table AS t WHERE t.group_id = group_rests.group_id)

@@ -6,7 +6,8 @@ REVOKE ALL ON FUNCTION tessera.owned_support(internal) FROM PUBLIC;
 
 CREATE FUNCTION tessera.owned(group_id uuid, VARIADIC key "any") RETURNS bool
   LANGUAGE c STABLE LEAKPROOF PARALLEL SAFE COST 2 AS 'MODULE_PATHNAME', 'tessera_owned' SUPPORT tessera.owned_support;
-COMMENT ON FUNCTION tessera.owned(uuid, "any") IS 'ownership filter: is this key''s row of this shard visible, by the placement that the snapshot sees?';
+COMMENT ON FUNCTION tessera.owned(uuid, "any") IS
+  'ownership filter: is this key''s row of this shard visible, by the placement that the snapshot sees?';
 
 CREATE FUNCTION tessera.require_owned(group_id uuid, VARIADIC key "any") RETURNS bool
   LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_require_owned';

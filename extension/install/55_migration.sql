@@ -4,12 +4,14 @@ CREATE FUNCTION tessera.move_range(table_name regclass, min tessera.bound, max t
                                    verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool) RETURNS uuid
   AS 'MODULE_PATHNAME', 'tessera_move_range' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool) IS
-  'moves the rows with keys from min up to, but without, max, of all tables that live together, to a shard, while they are in use, verified by content if wanted; a part of each other shard after the other; returns the id of the last migration';
+  'moves the rows with keys from min up to, but without, max, of all tables that live together, to a shard, while they are in use, verified by '
+  'content if wanted; a part of each other shard after the other; returns the id of the last migration';
 
 CREATE FUNCTION tessera.move_chunk(table_name regclass, key tessera.bound, to_shard text,
                                    verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool) RETURNS uuid
   AS 'MODULE_PATHNAME', 'tessera_move_chunk' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.move_chunk(regclass, tessera.bound, text, bool) IS 'moves the chunk that holds a key to a shard; returns the id of the migration';
+COMMENT ON FUNCTION tessera.move_chunk(regclass, tessera.bound, text, bool) IS
+  'moves the chunk that holds a key to a shard; returns the id of the migration';
 
 CREATE FUNCTION tessera.cancel_migration(id uuid) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_cancel_migration' LANGUAGE C VOLATILE STRICT;
@@ -32,7 +34,8 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
 
 @call running_migration@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT m.migration_id, m.donor, format('%I.%I', t.schema_name, t.table_name) FROM tessera.migration AS m LEFT JOIN tessera.cluster_table AS t USING (table_id)
+    SELECT m.migration_id, m.donor, format('%I.%I', t.schema_name, t.table_name) FROM tessera.migration AS m LEFT JOIN tessera.cluster_table AS t
+      USING (table_id)
     WHERE m.state = 'running' AND m.group_id = ANY (groups) ORDER BY m.started LIMIT 1
   $$;
 @comment running_migration@
@@ -74,20 +77,24 @@ $$;
 
 CREATE FUNCTION tessera_internal.migration_slots(OUT pid int4, OUT migration_id uuid, OUT side text, OUT phase text, OUT rows int8, OUT bytes int8,
                                                  OUT mods int8, OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8,
-                                                 OUT waiting_for text, OUT started timestamptz, OUT memory int8, OUT memory_peak int8) RETURNS SETOF record
+                                                 OUT waiting_for text, OUT started timestamptz, OUT memory int8, OUT memory_peak int8)
+                                                 RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_internal_migration_slots' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera_internal.migration_slots() IS 'source of the view tessera.stat_progress_migration';
 
 CREATE VIEW tessera.stat_progress_migration AS
   SELECT s.pid, d.oid AS datid, d.datname, s.migration_id, s.side, s.phase, s.rows AS rows_done, s.bytes AS bytes_done, s.mods AS mods_done,
-         s.backlog AS backlog_bytes, s.memory AS memory_bytes, s.memory_peak AS memory_peak_bytes, s.lag_ms, s.gate_attempts, s.pause_ms, s.waiting_for, s.started
+         s.backlog AS backlog_bytes, s.memory AS memory_bytes, s.memory_peak AS memory_peak_bytes, s.lag_ms, s.gate_attempts, s.pause_ms,
+         s.waiting_for, s.started
   FROM tessera_internal.migration_slots() AS s, pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database();
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 
 CREATE VIEW tessera.migrations AS
   SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, m.min, m.max, d.name AS donor, r.name AS recipient, m.state,
-         coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows, coalesce(greatest(s.bytes, m.bytes), m.bytes) AS bytes,
-         coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for, m.error, m.started, m.finished
+         coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
+         coalesce(greatest(s.bytes, m.bytes), m.bytes) AS bytes,
+         coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for, m.error, m.started,
+         m.finished
   FROM tessera.migration m
   LEFT JOIN tessera_internal.migration_slots() s ON s.migration_id = m.migration_id AND s.side = 'donor'
   LEFT JOIN tessera.cluster_table t USING (table_id)
@@ -96,8 +103,10 @@ CREATE VIEW tessera.migrations AS
   ORDER BY m.started, m.migration_id;
 COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; kept on the config node only';
 
-REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool), tessera.move_chunk(regclass, tessera.bound, text, bool),
+REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool),
+  tessera.move_chunk(regclass, tessera.bound, text, bool),
   tessera.cancel_migration(uuid) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool), tessera.move_chunk(regclass, tessera.bound, text, bool),
+GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool),
+  tessera.move_chunk(regclass, tessera.bound, text, bool),
   tessera.cancel_migration(uuid) TO tessera_admin;
 

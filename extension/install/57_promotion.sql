@@ -3,20 +3,22 @@
 CREATE FUNCTION tessera.recover_node(force bool DEFAULT false) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_recover_node' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.recover_node(bool) IS
-  'after a promotion: has this node find out now what it owns, on the config node also what is true; the error says what is in the way; force: gives up what is missing, for good';
+  'after a promotion: has this node find out now what it owns, on the config node also what is true; the error says what is in the way; force: gives '
+  'up what is missing, for good';
 
 CREATE FUNCTION tessera.promotion_status(OUT timeline int4, OUT placements_known bool, OUT metadata_known bool, OUT last_error text,
     OUT incarnation int4, OUT replaced bool) RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_promotion_status' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.promotion_status() IS
-  'does this node know, since its last promotion, what it owns, and, if it is the config node, that its catalog is right? last_error: what was in the way; replaced: another server was
-  promoted in the place of this one';
+  'does this node know, since its last promotion, what it owns, and, if it is the config node, that its catalog is right? last_error: what '
+  'was in the way; replaced: another server was promoted in the place of this one';
 
 -- The config node's side.
 
 CREATE FUNCTION tessera_internal.require_config(term int8) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_require_config' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera_internal.require_config(int8) IS 'between nodes: fails unless this is the config node, of no lower term than the caller has seen';
+COMMENT ON FUNCTION tessera_internal.require_config(int8) IS
+  'between nodes: fails unless this is the config node, of no lower term than the caller has seen';
 
 CREATE FUNCTION tessera_internal.check_address(node int4, timeline int4, started text) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_internal_check_address' LANGUAGE C VOLATILE STRICT;
@@ -26,15 +28,16 @@ COMMENT ON FUNCTION tessera_internal.check_address(int4, int4, text) IS
 CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', textin(tessera.bound_out(min)),
-      'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation', donor_incarnation,
+      'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation',
+      donor_incarnation,
       'recipient_incarnation', recipient_incarnation, 'verify', verify,
       'members', (SELECT jsonb_agg(t.table_id ORDER BY t.table_id) FROM tessera.cluster_table AS t WHERE t.group_id = m.group_id))
     FROM tessera.migration AS m WHERE migration_id = migration_request.id
   $$;
 COMMENT ON FUNCTION tessera_internal.migration_request(uuid) IS 'between nodes: a migration as it was registered';
 
--- The row's lock meets that of a commit (src/catalog/chunk_move.c): a commit before it counts, one after it is refused. A server that is registered already is not asked
--- for its address again.
+-- The row's lock meets that of a commit (src/catalog/chunk_move.c): a commit before it counts, one after it is refused. A server that is registered
+-- already is not asked for its address again.
 @call register_server@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -83,7 +86,8 @@ $$;
 
 -- Any shard's side.
 
--- The lock waits for changes of placements that began under an older term, and keeps new ones out until the new term is committed (src/migration/placement_change.c).
+-- The lock waits for changes of placements that began under an older term, and keeps new ones out until the new term is committed
+-- (src/migration/placement_change.c).
 @call merge_facts@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s'
 AS $$
@@ -103,7 +107,8 @@ BEGIN
     'placements', (SELECT coalesce(jsonb_agg(jsonb_build_object('group_id', p.group_id, 'major', p.major, 'owned',
         (SELECT coalesce(jsonb_agg(jsonb_build_object('min', textin(tessera.bound_out(o.min)), 'max', textin(tessera.bound_out(o.max)))), '[]')
          FROM unnest(p.owned) AS o))), '[]') FROM tessera.placement AS p),
-    'donated', (SELECT coalesce(jsonb_agg(jsonb_build_object('request', c.request, 'decision', c.decision)), '[]') FROM tessera.migration_coordinator AS c),
+    'donated', (SELECT coalesce(jsonb_agg(jsonb_build_object('request', c.request, 'decision', c.decision)), '[]') FROM tessera.migration_coordinator
+    AS c),
     'received', (SELECT coalesce(jsonb_agg(jsonb_build_object('request', r.request, 'state', r.state)), '[]') FROM tessera.migration_recipient AS r));
 END
 $$;

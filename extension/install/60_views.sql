@@ -1,5 +1,6 @@
 -- Counters of the node (src/common/stat_routing.c).
-CREATE FUNCTION tessera_internal.stat_routing() RETURNS TABLE (t1 int8, whole int8, routed_inserts int8, general int8, parts int8, stale_retries int8, connections int8, gate_waits int8, gate_wait_us int8,
+CREATE FUNCTION tessera_internal.stat_routing() RETURNS TABLE (t1 int8, whole int8, routed_inserts int8, general int8, parts int8, stale_retries int8,
+  connections int8, gate_waits int8, gate_wait_us int8,
                                                   stats_reset timestamptz)
   LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'tessera_internal_stat_routing';
 COMMENT ON FUNCTION tessera_internal.stat_routing() IS 'source of the view tessera.stat_routing';
@@ -11,11 +12,15 @@ REVOKE ALL ON FUNCTION tessera.stat_routing_reset() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.stat_routing_reset() TO tessera_admin;
 
 CREATE VIEW tessera.stat_routing AS
-  SELECT t1, whole, routed_inserts, general, parts, stale_retries, connections, gate_waits, gate_wait_us / 1000.0::float8 AS gate_wait_time, stats_reset
+  SELECT t1, whole, routed_inserts, general, parts, stale_retries, connections, gate_waits, gate_wait_us / 1000.0::float8 AS gate_wait_time,
+  stats_reset
   FROM tessera_internal.stat_routing();
-COMMENT ON VIEW tessera.stat_routing IS 'what this node did as a router since stats_reset: statements by tier, attempts that were stale, connections opened to other nodes; and how often and how long (ms) statements waited here at the gates of migrations';
+COMMENT ON VIEW tessera.stat_routing IS
+  'what this node did as a router since stats_reset: statements by tier, attempts that were stale, connections opened to other nodes; and how often '
+  'and how long (ms) statements waited here at the gates of migrations';
 
--- Views of the catalog. On the config node they show the authoritative rows; on other nodes the local copy, as of its last refresh. Addresses are in none.
+-- Views of the catalog. On the config node they show the authoritative rows; on other nodes the local copy, as of its last refresh. Addresses are in
+-- none.
 
 CREATE VIEW tessera.shards AS
   SELECT n.name, n.node_id, n.is_config, n.draining, n.database, n.timeline, n.added
@@ -55,16 +60,20 @@ CREATE VIEW tessera.chunks AS
   LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min
   LEFT JOIN tessera.node n ON n.node_id = c.node_id
   ORDER BY t.schema_name, t.table_name, c.min;
-COMMENT ON VIEW tessera.chunks IS 'ranges of keys and the shard that owns each; bytes: estimate for the whole group, from statistics of the time collected; a chunk of a group is shown for each of its tables';
+COMMENT ON VIEW tessera.chunks IS
+  'ranges of keys and the shard that owns each; bytes: estimate for the whole group, from statistics of the time collected; a chunk of a group is '
+  'shown for each of its tables';
 
 CREATE VIEW tessera.chunk_distribution AS
   SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes, d.collected
   FROM tessera.cluster_table t
   JOIN (SELECT c.group_id, c.node_id, pg_catalog.count(*) AS chunks, pg_catalog.sum(b.bytes)::int8 AS bytes, pg_catalog.min(b.collected) AS collected
-        FROM tessera.chunk c LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min GROUP BY c.group_id, c.node_id) AS d USING (group_id)
+        FROM tessera.chunk c LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min
+        GROUP BY c.group_id, c.node_id) AS d USING (group_id)
   LEFT JOIN tessera.node n ON n.node_id = d.node_id
   ORDER BY t.schema_name, t.table_name, n.name;
-COMMENT ON VIEW tessera.chunk_distribution IS 'chunks of each sharded table by shard; bytes: estimate for the whole group, from statistics of the time collected';
+COMMENT ON VIEW tessera.chunk_distribution IS
+  'chunks of each sharded table by shard; bytes: estimate for the whole group, from statistics of the time collected';
 
 CREATE VIEW tessera.changelog AS
   SELECT e.change_id, e.at, e.by, e.what, e.object, e.before, e.after
@@ -85,4 +94,6 @@ COMMENT ON FUNCTION tessera_internal.session_origins() IS 'source of the view te
 CREATE VIEW tessera.internal_sessions AS
   SELECT s.pid, n.name AS node, s.client_pid
   FROM tessera_internal.session_origins() s LEFT JOIN tessera.node n USING (node_id) ORDER BY s.pid;
-COMMENT ON VIEW tessera.internal_sessions IS 'sessions on this node that other nodes have opened: process here, the node it serves, and the process there; while one serves a client its application_name is that client''s';
+COMMENT ON VIEW tessera.internal_sessions IS
+  'sessions on this node that other nodes have opened: process here, the node it serves, and the process there; while one serves a client its '
+  'application_name is that client''s';

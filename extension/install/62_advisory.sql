@@ -26,11 +26,13 @@ COMMENT ON FUNCTION tessera.pg_advisory_xact_lock(int4, int4) IS 'pg_advisory_xa
 
 CREATE FUNCTION tessera.pg_advisory_xact_lock_shared(key int8) RETURNS void
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_advisory_xact_lock_shared';
-COMMENT ON FUNCTION tessera.pg_advisory_xact_lock_shared(int8) IS 'pg_advisory_xact_lock_shared() on the key''s home node: one lock in the whole cluster';
+COMMENT ON FUNCTION tessera.pg_advisory_xact_lock_shared(int8) IS
+  'pg_advisory_xact_lock_shared() on the key''s home node: one lock in the whole cluster';
 
 CREATE FUNCTION tessera.pg_advisory_xact_lock_shared(key1 int4, key2 int4) RETURNS void
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_advisory_xact_lock_shared';
-COMMENT ON FUNCTION tessera.pg_advisory_xact_lock_shared(int4, int4) IS 'pg_advisory_xact_lock_shared() on the key''s home node: one lock in the whole cluster';
+COMMENT ON FUNCTION tessera.pg_advisory_xact_lock_shared(int4, int4) IS
+  'pg_advisory_xact_lock_shared() on the key''s home node: one lock in the whole cluster';
 
 CREATE FUNCTION tessera.pg_try_advisory_lock(key int8) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_try_advisory_lock';
@@ -42,11 +44,13 @@ COMMENT ON FUNCTION tessera.pg_try_advisory_lock(int4, int4) IS 'pg_try_advisory
 
 CREATE FUNCTION tessera.pg_try_advisory_lock_shared(key int8) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_try_advisory_lock_shared';
-COMMENT ON FUNCTION tessera.pg_try_advisory_lock_shared(int8) IS 'pg_try_advisory_lock_shared() on the key''s home node: one lock in the whole cluster';
+COMMENT ON FUNCTION tessera.pg_try_advisory_lock_shared(int8) IS
+  'pg_try_advisory_lock_shared() on the key''s home node: one lock in the whole cluster';
 
 CREATE FUNCTION tessera.pg_try_advisory_lock_shared(key1 int4, key2 int4) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_try_advisory_lock_shared';
-COMMENT ON FUNCTION tessera.pg_try_advisory_lock_shared(int4, int4) IS 'pg_try_advisory_lock_shared() on the key''s home node: one lock in the whole cluster';
+COMMENT ON FUNCTION tessera.pg_try_advisory_lock_shared(int4, int4) IS
+  'pg_try_advisory_lock_shared() on the key''s home node: one lock in the whole cluster';
 
 CREATE FUNCTION tessera.pg_try_advisory_xact_lock(key int8) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_try_advisory_xact_lock';
@@ -54,15 +58,18 @@ COMMENT ON FUNCTION tessera.pg_try_advisory_xact_lock(int8) IS 'pg_try_advisory_
 
 CREATE FUNCTION tessera.pg_try_advisory_xact_lock(key1 int4, key2 int4) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_try_advisory_xact_lock';
-COMMENT ON FUNCTION tessera.pg_try_advisory_xact_lock(int4, int4) IS 'pg_try_advisory_xact_lock() on the key''s home node: one lock in the whole cluster';
+COMMENT ON FUNCTION tessera.pg_try_advisory_xact_lock(int4, int4) IS
+  'pg_try_advisory_xact_lock() on the key''s home node: one lock in the whole cluster';
 
 CREATE FUNCTION tessera.pg_try_advisory_xact_lock_shared(key int8) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_try_advisory_xact_lock_shared';
-COMMENT ON FUNCTION tessera.pg_try_advisory_xact_lock_shared(int8) IS 'pg_try_advisory_xact_lock_shared() on the key''s home node: one lock in the whole cluster';
+COMMENT ON FUNCTION tessera.pg_try_advisory_xact_lock_shared(int8) IS
+  'pg_try_advisory_xact_lock_shared() on the key''s home node: one lock in the whole cluster';
 
 CREATE FUNCTION tessera.pg_try_advisory_xact_lock_shared(key1 int4, key2 int4) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_try_advisory_xact_lock_shared';
-COMMENT ON FUNCTION tessera.pg_try_advisory_xact_lock_shared(int4, int4) IS 'pg_try_advisory_xact_lock_shared() on the key''s home node: one lock in the whole cluster';
+COMMENT ON FUNCTION tessera.pg_try_advisory_xact_lock_shared(int4, int4) IS
+  'pg_try_advisory_xact_lock_shared() on the key''s home node: one lock in the whole cluster';
 
 CREATE FUNCTION tessera.pg_advisory_unlock(key int8) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_advisory_unlock';
@@ -78,7 +85,8 @@ COMMENT ON FUNCTION tessera.pg_advisory_unlock_shared(int8) IS 'pg_advisory_unlo
 
 CREATE FUNCTION tessera.pg_advisory_unlock_shared(key1 int4, key2 int4) RETURNS bool
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_advisory_unlock_shared';
-COMMENT ON FUNCTION tessera.pg_advisory_unlock_shared(int4, int4) IS 'pg_advisory_unlock_shared() on the key''s home node: one lock in the whole cluster';
+COMMENT ON FUNCTION tessera.pg_advisory_unlock_shared(int4, int4) IS
+  'pg_advisory_unlock_shared() on the key''s home node: one lock in the whole cluster';
 
 CREATE FUNCTION tessera.pg_advisory_unlock_all() RETURNS void
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_pg_advisory_unlock_all';
@@ -94,7 +102,8 @@ AS $$
 $$;
 @comment advisory_homes@
 
-CREATE FUNCTION tessera_internal.advisory_locks() RETURNS TABLE (classid int8, objid int8, objsubid int4, mode text, granted bool, node_id int4, pid int4)
+CREATE FUNCTION tessera_internal.advisory_locks() RETURNS TABLE (classid int8, objid int8, objsubid int4, mode text, granted bool, node_id int4,
+  pid int4)
   LANGUAGE sql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
   SELECT l.classid::int8, l.objid::int8, l.objsubid::int4, l.mode, l.granted, coalesce(o.node_id, i.node_id), coalesce(o.client_pid, l.pid)
@@ -103,14 +112,18 @@ AS $$
   LEFT JOIN tessera_internal.session_origins() o ON o.pid = l.pid
   WHERE l.locktype = 'advisory' AND l.objsubid IN (1, 2)
 $$;
-COMMENT ON FUNCTION tessera_internal.advisory_locks() IS 'advisory locks on this node, and the node and process whose they are; process null: of a prepared transaction';
+COMMENT ON FUNCTION tessera_internal.advisory_locks() IS
+  'advisory locks on this node, and the node and process whose they are; process null: of a prepared transaction';
 
-CREATE FUNCTION tessera.all_advisory_locks(OUT classid oid, OUT objid oid, OUT objsubid int2, OUT mode text, OUT granted bool, OUT home text, OUT node text,
+CREATE FUNCTION tessera.all_advisory_locks(OUT classid oid, OUT objid oid, OUT objsubid int2, OUT mode text, OUT granted bool, OUT home text,
+  OUT node text,
     OUT pid int4) RETURNS SETOF record
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_all_advisory_locks';
 COMMENT ON FUNCTION tessera.all_advisory_locks() IS 'source of the view tessera.advisory_locks; a node that cannot be asked is named in a warning';
 
 CREATE VIEW tessera.advisory_locks AS
   SELECT classid, objid, objsubid, mode, granted, home, node, pid FROM tessera.all_advisory_locks();
-COMMENT ON VIEW tessera.advisory_locks IS 'advisory locks of all nodes, as pg_locks shows them: home is the node that keeps the lock, node and pid the client''s session that has it or waits for it';
+COMMENT ON VIEW tessera.advisory_locks IS
+  'advisory locks of all nodes, as pg_locks shows them: home is the node that keeps the lock, node and pid the client''s session that has it or '
+  'waits for it';
 

@@ -1,8 +1,9 @@
--- Privileges. Everybody may look at the catalog, without addresses: they can hold passwords. Changes go through functions, which ask for tessera_admin
--- (a check in C: membership may be inherited) and act as the catalog's owner; nobody else writes a row. Functions between nodes ask for tessera_internal.
+-- Privileges. Everybody may look at the catalog, without addresses: they can hold passwords. Changes go through functions, which ask for
+-- tessera_admin (a check in C: membership may be inherited) and act as the catalog's owner; nobody else writes a row. Functions between nodes ask for
+-- tessera_internal.
 --
--- pg_extension_config_dump is not used: what the catalog holds is true of this database in this place only. A dump restored elsewhere must not take itself for
--- a node (identity), and rows without it mean nothing. A cluster is backed up by its nodes' physical backups.
+-- pg_extension_config_dump is not used: what the catalog holds is true of this database in this place only. A dump restored elsewhere must not take
+-- itself for a node (identity), and rows without it mean nothing. A cluster is backed up by its nodes' physical backups.
 
 GRANT USAGE ON SCHEMA tessera, tessera_internal TO PUBLIC;
 
@@ -11,7 +12,8 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tessera_internal FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tessera_internal TO tessera_internal;
 @grants@
 -- Sources of views that everybody may read.
-GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(), tessera_internal.stat_routing(),
+GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(),
+  tessera_internal.stat_routing(),
   tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.advisory_locks() TO PUBLIC;
 
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
@@ -19,17 +21,20 @@ GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_t
 GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added) ON tessera.node TO PUBLIC;
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation) ON tessera.identity TO PUBLIC;
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
-  tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.range_deletions, tessera.internal_sessions, tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications TO PUBLIC;
+  tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.range_deletions, tessera.internal_sessions,
+  tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications TO PUBLIC;
 
 REVOKE ALL ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.remove_router(text, bool), tessera.node_conninfo(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
-  tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.remove_router(text, bool), tessera.node_conninfo(text) TO tessera_admin;
+  tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.remove_router(text, bool),
+  tessera.node_conninfo(text) TO tessera_admin;
 
 -- The refresher and the resolver of a node whose role is not a superuser read the catalog of others.
 -- Addresses, which can hold passwords, they get from functions, as nodes.
 GRANT SELECT ON ALL TABLES IN SCHEMA tessera TO tessera_internal;
 REVOKE SELECT ON tessera.node, tessera.identity FROM tessera_internal;
-GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added, server_start) ON tessera.node TO tessera_internal;
+GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added, server_start) ON tessera.node
+  TO tessera_internal;
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation, backup_label, promised_term)
   ON tessera.identity TO tessera_internal;

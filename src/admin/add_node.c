@@ -4,10 +4,11 @@
  *
  * 1. Under the registry's lock, look at the newcomer through a connection of its own and refuse whatever cannot work; nothing is changed yet.
  * 2. Read this node's schema as a script.
- * 3. One distributed transaction: here the node row; there the extension, the schema, copies of the catalog, and the identity row that makes it a node.
+ * 3. One distributed transaction: here the node row; there the extension, the schema, copies of the catalog, and the identity row that makes it a
+ *    node.
  *
- * So it has joined or there is no trace of it. A crash between prepare and commit leaves a prepared transaction there, which the config node's resolver
- * ends; one whose decision was an abort is found by the next attempt.
+ * So it has joined or there is no trace of it. A crash between prepare and commit leaves a prepared transaction there, which the config node's
+ * resolver ends; one whose decision was an abort is found by the next attempt.
  */
 #include "postgres.h"
 
@@ -86,7 +87,7 @@ refuse_difference(const char *name, const char *what, const char *here, const ch
 			 errhint("%s", hint)));
 }
 
-/* Is it the same database as a node that is registered, or in a cluster already? */
+/* ERROR if it is the same database as a registered node, or is in a cluster already. */
 static void
 check_membership(const char *name, const TesseraNodeFacts *here, const TesseraNodeFacts *there)
 {
@@ -100,7 +101,7 @@ check_membership(const char *name, const TesseraNodeFacts *here, const TesseraNo
 	if (there->cluster_id != NULL && strcmp(there->cluster_id, here->cluster_id) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("node \"%s\" cannot join: it takes itself for node \"%s\" of this cluster", name, there->node),
+				 errmsg("node \"%s\" cannot join: by its own catalog it is node \"%s\" of this cluster", name, there->node),
 				 errdetail("No node of this cluster is registered at that database: it was removed, or is a copy."),
 				 errhint("Use an empty database.")));
 	if (there->cluster_id != NULL)
@@ -152,8 +153,8 @@ check_contents(const char *name, TesseraConnection *connection)
 	"SELECT d.refobjid FROM pg_shdepend d WHERE d.refclassid = 'pg_authid'::regclass"
 	" AND d.dbid = (SELECT b.oid FROM pg_database b WHERE b.datname = current_database())"
 	" UNION SELECT a.grantee FROM pg_database d, aclexplode(d.datacl) a WHERE d.datname = current_database() AND a.grantee <> 0"
-	" UNION SELECT s.setrole FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database() AND s.setrole <> 0"
-	" UNION SELECT c.relowner FROM pg_class c WHERE c.oid >= 16384 UNION SELECT p.proowner FROM pg_proc p WHERE p.oid >= 16384)";
+	" UNION SELECT s.setrole FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database() AND "
+	"s.setrole <> 0 UNION SELECT c.relowner FROM pg_class c WHERE c.oid >= 16384 UNION SELECT p.proowner FROM pg_proc p WHERE p.oid >= 16384)";
 	const char *schemas = tessera_admin_value(psprintf("SELECT array_agg(s.nspname) FROM (%s) s", tessera_user_schemas_sql), 0, NULL);
 	const char *roles = tessera_admin_value(roles_sql, 0, NULL);
 	const char *extensions = tessera_admin_value("SELECT array_agg(extname ORDER BY extname) FROM pg_extension WHERE extname <> 'tessera'", 0, NULL);
@@ -161,7 +162,8 @@ check_contents(const char *name, TesseraConnection *connection)
 	const char *pair[] = {extensions, versions};
 	const char *found;
 
-	found = ask(connection, psprintf("SELECT format('%%I.%%I', t.nspname, t.relname) FROM (%s) t WHERE t.nspname = ANY ($1::name[]) ORDER BY 1 LIMIT 1",
+	found = ask(connection,
+				psprintf("SELECT format('%%I.%%I', t.nspname, t.relname) FROM (%s) t WHERE t.nspname = ANY ($1::name[]) ORDER BY 1 LIMIT 1",
 									 tessera_user_tables_sql), 1, &schemas);
 	if (found != NULL)
 		ereport(ERROR,
@@ -169,7 +171,8 @@ check_contents(const char *name, TesseraConnection *connection)
 				 errmsg("node \"%s\" cannot join: it has tables in schemas of this cluster", name),
 				 errdetail("One of them is %s.", found),
 				 errhint("Use an empty database.")));
-	found = ask(connection, "SELECT gid FROM pg_prepared_xact() WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY prepared LIMIT 1", 0, NULL);
+	found = ask(connection, "SELECT gid FROM pg_prepared_xact() WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER "
+				"BY prepared LIMIT 1", 0, NULL);
 	if (found != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -194,8 +197,8 @@ check_contents(const char *name, TesseraConnection *connection)
 }
 
 /*
- * pg_dump reads the schema here, as the role of this node's own conninfo: it locks every table, and reads the options of user mappings. What that role may not read is
- * said before pg_dump fails on it, or, with the options, leaves it out without a word.
+ * pg_dump reads the schema here, as the role of this node's own conninfo: it locks every table, and reads the options of user mappings. What that
+ * role may not read is said before pg_dump fails on it, or, with the options, leaves it out silently.
  */
 static void
 check_reader(const TesseraRouting *routing, const char *name)
@@ -212,13 +215,15 @@ check_reader(const TesseraRouting *routing, const char *name)
 	if (!PQgetisnull(facts, 0, 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name, PQgetvalue(facts, 0, 0)),
+				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name,
+						PQgetvalue(facts, 0, 0)),
 				 errdetail("It has no privilege to read %s.", PQgetvalue(facts, 0, 1)),
 				 errhint("GRANT pg_read_all_data TO %s, on the config node, until the node has joined.", quote_identifier(PQgetvalue(facts, 0, 0)))));
 	if (!PQgetisnull(facts, 0, 2))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name, PQgetvalue(facts, 0, 0)),
+				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name,
+						PQgetvalue(facts, 0, 0)),
 				 errdetail("Only a superuser can read the %s.", PQgetvalue(facts, 0, 2)),
 				 errhint("ALTER ROLE %s SUPERUSER, until the node has joined.", quote_identifier(PQgetvalue(facts, 0, 0)))));
 }
@@ -247,8 +252,8 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("role \"%s\" of the conninfo is not a superuser there", there->role),
 				 errdetail("A node that joins gets the schema with its owners and privileges."),
-				 errhint("ALTER ROLE %s SUPERUSER on that server until the node has joined; or join with a superuser, and name a member of tessera_internal with tessera.update_node() later.",
-						 quote_identifier(there->role))));
+				 errhint("ALTER ROLE %s SUPERUSER on that server until the node has joined; or join with a superuser, and name a member of "
+						 "tessera_internal with tessera.update_node() later.", quote_identifier(there->role))));
 	check_compatible(change->name, here, there);
 	tessera_node_check(connection);
 	check_contents(change->name, connection);
@@ -270,7 +275,8 @@ register_here(const TesseraChange *change, const TesseraNodeFacts *there, bool s
 	/* The first shard takes the schemas. */
 	if (shard)
 		tessera_admin_exec(psprintf("INSERT INTO tessera.schema_placement (schema_name, node_id) SELECT s.nspname, $1::int4 FROM (%s) s "
-									  "WHERE NOT EXISTS (SELECT FROM tessera.node n WHERE n.is_shard) ON CONFLICT DO NOTHING", tessera_user_schemas_sql),
+									  "WHERE NOT EXISTS (SELECT FROM tessera.node n WHERE n.is_shard) ON CONFLICT DO NOTHING",
+									  tessera_user_schemas_sql),
 							 1, first);
 	tessera_admin_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, system_id, database, timeline) "
 						 "VALUES ($1::int4, $2, $3, $4::bool, $5::int8, $6, $7::int4)", 7, row);
@@ -297,8 +303,8 @@ static void
 send_chunks(const TesseraRouting *routing, int32 node_id)
 {
 	Portal		portal = SPI_cursor_open_with_args(NULL,
-												   "SELECT array_agg(s.chunk) FROM (SELECT c AS chunk, row_number() OVER () AS i FROM tessera.chunk c) s"
-												   " GROUP BY s.i / " CHUNK_BATCH, 0, NULL, NULL, NULL, true, 0);
+												   "SELECT array_agg(s.chunk) FROM (SELECT c AS chunk, row_number() OVER () AS i FROM tessera.chunk "
+												   "c) s GROUP BY s.i / " CHUNK_BATCH, 0, NULL, NULL, NULL, true, 0);
 
 	for (;;)
 	{
@@ -317,15 +323,16 @@ send_chunks(const TesseraRouting *routing, int32 node_id)
 
 /* The newcomer's side, all in this distributed transaction. */
 static void
-join_there(const TesseraRouting *routing, const TesseraChange *change, bool shard, int32 node_id, const char *node_id_text, const TesseraNodeFacts *here,
-		   const TesseraNodeFacts *there, const char *script)
+join_there(const TesseraRouting *routing, const TesseraChange *change, bool shard, int32 node_id, const char *node_id_text,
+		   const TesseraNodeFacts *here, const TesseraNodeFacts *there, const char *script)
 {
 	const char *self[] = {node_id_text, change->name};
 	const char *identity;
 
 	(void) tessera_participant_unlisted(node_id, change->name, change->conninfo);
 	if (there->extension == NULL)
-		(void) tessera_participant_call(routing, node_id, true, psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
+		(void) tessera_participant_call(routing, node_id, true, psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)),
+										0, NULL);
 	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.run_script($1)", 1, &script);
 	send_table(routing, node_id, "node", "t.node_id");
 	send_table(routing, node_id, "schema_placement", "t.schema_name");
@@ -336,7 +343,8 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 	if (shard)
 		tessera_advisory_share(node_id);
 	send_table(routing, node_id, "advisory_home", "t.slot");
-	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0, 1, '', 0)::tessera.identity"
+	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0, 1, '', "
+								   "0)::tessera.identity"
 									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
 	(void) tessera_participant_call(routing, node_id, true, "SELECT tessera_internal.join($1)", 1, &identity);
 }

@@ -23,8 +23,8 @@ extern void tessera_require_admin(void);
 extern void tessera_require_internal(void);
 
 /*
- * One SQL command with text parameters, between tessera_spi_begin and tessera_spi_end. Returns the number of rows; rows of a SELECT or RETURNING are in SPI_tuptable until the
- * next command. ERROR of the command itself.
+ * One SQL command with text parameters, between tessera_spi_begin and tessera_spi_end. Returns the number of rows; rows of a SELECT or RETURNING are
+ * in SPI_tuptable until the next command. ERROR of the command itself.
  */
 extern uint64 tessera_admin_exec(const char *sql, int nparams, const char *const *values);
 
@@ -87,23 +87,32 @@ extern void tessera_node_check(TesseraConnection *connection);
 /* ERROR 22023 unless the text is a conninfo that libpq can parse and that fixes nothing the extension sets itself. */
 extern void tessera_conninfo_check(const char *conninfo);
 
-/* ERROR 22023 unless the name can be a node's or cluster's: 1-63 letters, digits, '_', '-', '.', beginning with a letter, a digit or '_'. what: "node". */
+/*
+ * ERROR 22023 unless the name can be a node's or cluster's: 1-63 letters, digits, '_', '-', '.', beginning with a letter, a digit or '_'. what:
+ * "node".
+ */
 extern void tessera_name_check(const char *what, const char *name);
 
 /* ---- schema_script.c ---- */
 
 /*
- * The schema of this database as one SQL script: pg_dump through the node's own conninfo, without this extension's schema, tablespaces and subscriptions. Palloc'd.
- * ERROR 58000 with pg_dump's message, 54000 if it is over the limit.
+ * The schema of this database as one SQL script: pg_dump through the node's own conninfo, without this extension's schema, tablespaces and
+ * subscriptions. Palloc'd. ERROR 58000 with pg_dump's message, 54000 if it is over the limit.
  */
 extern char *tessera_schema_script(const char *conninfo);
 
-/* Privileges, settings and comment of this database, as SQL statements for a database of another name. Palloc'd. Between tessera_spi_begin and tessera_spi_end. */
+/*
+ * Privileges, settings and comment of this database, as SQL statements for a database of another name. Palloc'd. Between tessera_spi_begin and
+ * tessera_spi_end.
+ */
 extern char *tessera_database_script(const char *database);
 
 /* ---- announce.c ---- */
 
-/* A connection to look at a node, autocommit, outside the distributed transaction; closed by tessera_probe_close or at the (sub)transaction's end. ERROR 08006. */
+/*
+ * A connection to look at a node, autocommit, outside the distributed transaction; closed by tessera_probe_close or at the (sub)transaction's end.
+ * ERROR 08006.
+ */
 extern TesseraConnection *tessera_probe_open(const char *name, const char *conninfo);
 extern void tessera_probe_close(TesseraConnection *connection);
 
@@ -122,15 +131,18 @@ extern void tessera_announce_others(int32 except, const char *sql, const char *p
 /* ---- predecessors.c ---- */
 
 /*
- * Once this transaction has committed: every server that one of the conninfo's addresses leads to is told that the node has the incarnation, so that one with
- * a lower one knows that it was replaced. Access must be open.
+ * Once this transaction has committed: every server that one of the conninfo's addresses leads to is told that the node has the incarnation, so that
+ * one with a lower one knows that it was replaced. Access must be open.
  */
 extern void tessera_announce_incarnation(const char *name, const char *conninfo, int incarnation);
 
 
 /* ---- create_cluster.c ---- */
 
-/* Schemas (one column: name) and tables (schema, name, oid) that belong to the cluster: neither the system's nor an extension's. SQL without parameters. */
+/*
+ * Schemas (one column: name) and tables (schema, name, oid) that belong to the cluster: neither the system's nor an extension's. SQL without
+ * parameters.
+ */
 extern const char *const tessera_user_schemas_sql;
 extern const char *const tessera_user_tables_sql;
 

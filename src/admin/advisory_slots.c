@@ -2,9 +2,9 @@
  * advisory_slots.c
  *	  Which node keeps the advisory locks of which keys, when nodes come and go; see transaction/advisory.h.
  *
- * Runs on the config node, in the transaction of the membership change, last in it: what a slot's old home gives up is closed until that transaction's end. The old
- * home, the new one and the config node write the row in one distributed transaction, the others learn it by their refresh. A crash leaves the slot with its
- * old home, or with the new one.
+ * Runs on the config node, in the transaction of the membership change, last in it: what a slot's old home gives up is closed until that
+ * transaction's end. The old home, the new one and the config node write the row in one distributed transaction, the others learn it by their
+ * refresh. A crash leaves the slot with its old home, or with the new one.
  */
 #include "postgres.h"
 
@@ -70,8 +70,8 @@ void
 tessera_advisory_share(int32 node_id)
 {
 	static const char surplus_sql[] =
-	"SELECT h.node_id, array_agg(h.slot ORDER BY h.slot) FROM (SELECT a.slot, a.node_id, row_number() OVER (PARTITION BY a.node_id ORDER BY a.slot) AS i"
-	" FROM tessera.advisory_home a) h, (SELECT " CppAsString2(TESSERA_ADVISORY_SLOTS) " / greatest(count(*), 1) AS fair FROM tessera.node n"
+	"SELECT h.node_id, array_agg(h.slot ORDER BY h.slot) FROM (SELECT a.slot, a.node_id, row_number() OVER (PARTITION BY a.node_id ORDER BY a.slot) "
+	"AS i FROM tessera.advisory_home a) h, (SELECT " CppAsString2(TESSERA_ADVISORY_SLOTS) " / greatest(count(*), 1) AS fair FROM tessera.node n"
 	" WHERE n.is_shard OR n.node_id IN (SELECT a.node_id FROM tessera.advisory_home a)) f WHERE h.i > f.fair GROUP BY h.node_id ORDER BY h.node_id";
 	const TesseraRouting *routing = tessera_routing();
 	uint64		n = tessera_admin_exec(surplus_sql, 0, NULL);
@@ -112,7 +112,8 @@ tessera_advisory_move_off(const TesseraRouting *routing, int32 node_id, bool for
 	if (slots == NULL)
 		return true;
 	/* one node takes all: the next shard that joins gets its share of them */
-	heir = tessera_admin_value("SELECT n.node_id FROM tessera.node n LEFT JOIN tessera.advisory_home a USING (node_id) WHERE n.node_id <> $1::int4 AND (n.is_shard OR n.is_config)"
+	heir = tessera_admin_value("SELECT n.node_id FROM tessera.node n LEFT JOIN tessera.advisory_home a USING (node_id) WHERE n.node_id <> $1::int4 "
+							   "AND (n.is_shard OR n.is_config)"
 							   " GROUP BY n.node_id, n.is_config ORDER BY n.is_config DESC, count(a.slot), n.node_id LIMIT 1", 1, values);
 	if (heir == NULL)
 		return true;

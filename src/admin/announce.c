@@ -2,10 +2,10 @@
  * announce.c
  *	  Connections of a membership change: those that look at a node (probes), and those that tell nodes about the change once it has committed.
  *
- * Telling is best effort: who is not told learns by its own job, or when it meets the change. Connections are opened before the commit, where errors are still
- * allowed (NOTICE). In the commit callback only libpq is called, which neither throws nor uses our memory: queries go out, and answers are awaited for
- * WAIT_MS at most for all nodes together. An abort, also of a subtransaction, closes what was opened in it. The list lives in TopTransactionContext. A
- * crash after the commit: nobody is told, see above.
+ * Telling is best effort: who is not told learns by its own job, or when it meets the change. Connections are opened before the commit, where errors
+ * are still allowed (NOTICE). In the commit callback only libpq is called, which neither throws nor uses our memory: queries go out, and answers are
+ * awaited for WAIT_MS at most for all nodes together. An abort, also of a subtransaction, closes what was opened in it. The list lives in
+ * TopTransactionContext. A crash after the commit: no node is told, see above.
  */
 #include "postgres.h"
 
@@ -55,7 +55,8 @@ open_or_notice(const char *name, const char *conninfo)
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION && error->sqlerrcode != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION &&
+			error->sqlerrcode != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
 			ReThrowError(error);
 		connection = NULL;
 		ereport(NOTICE,
@@ -127,7 +128,8 @@ tessera_announce_others(int32 except, const char *sql, const char *param)
 
 	snprintf(except_text, sizeof(except_text), "%d", except);
 	rows = tessera_admin_exec("SELECT n.name, n.conninfo FROM tessera.node n "
-								"WHERE n.node_id <> $1::int4 AND n.node_id <> (SELECT i.node_id FROM tessera.identity i) ORDER BY n.node_id", 1, values);
+								"WHERE n.node_id <> $1::int4 AND n.node_id <> (SELECT i.node_id FROM tessera.identity i) ORDER BY n.node_id", 1,
+								values);
 	names = palloc(sizeof(char *) * (rows + 1));
 	conninfos = palloc(sizeof(char *) * (rows + 1));
 	for (uint64 i = 0; i < rows; i++)

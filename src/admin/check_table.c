@@ -1,10 +1,11 @@
 /*
  * check_table.c
- *	  tessera.check_table: all that tessera.shard_table would refuse about a table, in one report, with the statements that mend it; and what will differ.
+ *	  tessera.check_table: all that tessera.shard_table would refuse about a table, in one report, with the statements that mend it; and what will
+ *	  differ.
  *
- * Errors come from the checks of shardable.c and foreign_keys.c, in an order in which their statements can be run: first those of a table to colocate with that is
- * not sharded yet, then those of the table itself. Warnings are about what belongs to the table: code that may reach other tables (catalog/far_code.h), triggers
- * for each statement, sequences, publications, rules of views.
+ * Errors come from the checks of shardable.c and foreign_keys.c, in an order in which their statements can be run: first those of a table to colocate
+ * with that is not sharded yet, then those of the table itself. Warnings are about what belongs to the table: code that may reach other tables
+ * (catalog/far_code.h), triggers for each statement, sequences, publications, rules of views.
  *
  * Reads catalogs only, no rows. The table is held in ACCESS SHARE while it is looked at; nothing is written, nothing outlives the call.
  */
@@ -59,7 +60,8 @@ find_unsharded(TesseraShardable *shardable, TesseraFindings *findings)
 	tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, shardable->with,
 					psprintf("table \"%s\" is not sharded", RelationGetRelationName(other.rel)), NULL, "Shard it first, then colocate with it.",
 					psprintf("SELECT tessera.shard_table(%s, %s, strategy => '%s', create_index => true)",
-							 quote_literal_cstr(tessera_table_name(shardable->with)), quote_literal_cstr(other.key_text), shardable->hashed ? "hash" : "range"));
+							 quote_literal_cstr(tessera_table_name(shardable->with)), quote_literal_cstr(other.key_text),
+							 shardable->hashed ? "hash" : "range"));
 	if (other.key != NULL)
 	{
 		Oid			types[TESSERA_MAX_KEY_COLUMNS];
@@ -97,8 +99,8 @@ find_spread_group(const TesseraShardable *shardable, TesseraFindings *findings)
 	{
 		tessera_finding(findings, 0, RelationGetRelid(shardable->rel), psprintf("table \"%s\" is sharded, but not colocated with table \"%s\"",
 																			  RelationGetRelationName(shardable->rel), with),
-						"shard_table moves its ranges to where those of that table are, one migration after the other, and lets it join then: in a transaction of its own.",
-						NULL, NULL);
+						"shard_table moves its ranges to where those of that table are, one migration after the other, and lets it join then: in a "
+						"transaction of its own.", NULL, NULL);
 		return;
 	}
 	owners = tessera_routing_owners(shardable->routing, shardable->group);
@@ -107,7 +109,8 @@ find_spread_group(const TesseraShardable *shardable, TesseraFindings *findings)
 		{
 			tessera_finding(findings, 0, shardable->with, psprintf("chunks of table \"%s\" lie on other shards than table \"%s\"", with,
 																	RelationGetRelationName(shardable->rel)),
-							"If that has rows, shard_table moves them to where those chunks are, one migration after the other: in a transaction of its own.", NULL, NULL);
+							"If that has rows, shard_table moves them to where those chunks are, one migration after the other: in a transaction of "
+							"its own.", NULL, NULL);
 			return;
 		}
 }
@@ -124,12 +127,12 @@ find_far_code(Relation rel, TesseraFindings *findings)
 
 /* What only catalogs know: rules of views, publications, triggers, sequences; each a text. $1: the table. */
 static const char neighbours_sql[] =
-"SELECT format('rule \"%s\" of view %s turns statements on the view into others: they must be such as a sharded table takes', r.rulename, r.ev_class::regclass)"
-" FROM pg_rewrite AS r JOIN pg_class AS v ON v.oid = r.ev_class AND v.relkind = 'v'"
+"SELECT format('rule \"%s\" of view %s turns statements on the view into others: they must be such as a sharded table takes', r.rulename, "
+"r.ev_class::regclass) FROM pg_rewrite AS r JOIN pg_class AS v ON v.oid = r.ev_class AND v.relkind = 'v'"
 " WHERE r.ev_type <> '1' AND EXISTS (SELECT FROM pg_depend AS d JOIN pg_rewrite AS o ON d.classid = 'pg_rewrite'::regclass AND d.objid = o.oid"
 "   WHERE o.ev_class = r.ev_class AND d.refclassid = 'pg_class'::regclass AND d.refobjid = $1)"
-" UNION ALL SELECT format('publication \"%s\" publishes on each node the rows that lie there: a subscriber needs a subscription to each shard', p.pubname)"
-" FROM pg_publication AS p WHERE p.puballtables OR EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = p.oid AND r.prrelid = $1)"
+" UNION ALL SELECT format('publication \"%s\" publishes on each node the rows that lie there: a subscriber needs a subscription to each shard', "
+"p.pubname) FROM pg_publication AS p WHERE p.puballtables OR EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = p.oid AND r.prrelid = $1)"
 "   OR EXISTS (SELECT FROM pg_publication_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.pnnspid WHERE n.pnpubid = p.oid AND c.oid = $1)"
 " UNION ALL SELECT format('trigger \"%s\" fires for each statement: once on each shard to which the statement goes', t.tgname)"
 " FROM pg_trigger AS t WHERE t.tgrelid = $1 AND NOT t.tgisinternal AND t.tgtype & 1 = 0"

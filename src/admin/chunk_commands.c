@@ -2,12 +2,12 @@
  * chunk_commands.c
  *	  Commands on the chunks of a sharded table: split, merge, jumbo flag, settings, owner of a key; and the decision of a migration.
  *
- * A command runs on any node. It reads bounds under the caller's settings, makes them canonical, and calls the config node over the control lane, in a
- * transaction of its own that is committed when the call returns; then this node fetches what changed. So a command is not undone by the rollback of the
- * caller's transaction, and refuses to run in one that has itself changed the catalog, which the config node could not see.
+ * A command runs on any node. It reads bounds under the caller's settings, makes them canonical, and calls the config node over the control lane, in
+ * a transaction of its own that is committed when the call returns; then this node fetches what changed. So a command is not undone by the rollback
+ * of the caller's transaction, and refuses to run in one that has itself changed the catalog, which the config node could not see.
  *
- * A split or merge gives its pieces the group's highest major (S21, S22), which can be above the shard's own: the config node raises its own in the same
- * transaction, another owner is told at once (internal_raise_major). If that does not reach it, its next refresh finds out.
+ * A split or merge gives its pieces the group's highest major (S21, S22), which can be above the shard's own: the config node raises its own in the
+ * same transaction, another owner is told at once (internal_raise_major). If that does not reach it, its next refresh finds out.
  */
 #include "postgres.h"
 
@@ -174,8 +174,8 @@ split_at(const Target *target, TesseraBound *point)
 {
 	const char *values[] = {target->group_id, target->epoch, target->term, tessera_bounds_text(1, &point), target->by, target->object};
 	PGresult   *result = tessera_control_call(target->routing, target->config,
-											  "SELECT node_id, major FROM tessera_internal.split($1::uuid, $2::uuid, $3::int8, $4::tessera.bound[], $5, $6)",
-											  6, values);
+											  "SELECT node_id, major FROM tessera_internal.split($1::uuid, $2::uuid, $3::int8, $4::tessera.bound[], "
+											  "$5, $6)", 6, values);
 
 	settle(target, (int32) result_int64(result, 0), pstrdup(PQgetvalue(result, 0, 1)));
 }
@@ -232,8 +232,8 @@ tessera_split_find(PG_FUNCTION_ARGS)
 	values[3] = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &chunk.min));
 	values[4] = tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &chunk.max));
 	result = tessera_control_call(target.routing, chunk.node_id,
-								  "SELECT unnest(tessera_internal.sample_keys($1::text::regclass, $2::name[], $3::bool, $4::tessera.bound, $5::tessera.bound, 2))",
-								  5, values);
+								  "SELECT unnest(tessera_internal.sample_keys($1::text::regclass, $2::name[], $3::bool, $4::tessera.bound, "
+								  "$5::tessera.bound, 2))", 5, values);
 	if (PQntuples(result) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -271,7 +271,7 @@ tessera_merge_chunks(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(merged);
 }
 
-/* tessera.clear_jumbo(table_name regclass, key bound) returns bool: was it set? */
+/* tessera.clear_jumbo(table_name regclass, key bound) returns bool: true if it was set */
 Datum
 tessera_clear_jumbo(PG_FUNCTION_ARGS)
 {
@@ -343,8 +343,8 @@ tessera_range_owner(PG_FUNCTION_ARGS)
 
 
 /*
- * A split or merge has given a chunk of this shard a higher major: so has its placement. What it owns is the same, and a migration of another range does not
- * mind; but one that is about to change that gives the version itself, whether it commits or not.
+ * A split or merge has given a chunk of this shard a higher major: so has its placement. What it owns is the same, and a migration of another range
+ * does not mind; but one that is about to change that gives the version itself, whether it commits or not.
  */
 static bool
 raise_major(const pg_uuid_t *group_id, const pg_uuid_t *epoch, int64 major)
@@ -468,8 +468,8 @@ tessera_internal_configure_group(PG_FUNCTION_ARGS)
 				 errmsg("group_id, epoch, term, by and object must not be null")));
 	lock_group(fcinfo, &row);
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT jsonb_build_object('balancing', balancing, 'max_chunk_size', max_chunk_size) FROM tessera.table_group WHERE group_id = $1",
-					SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, values, NULL);
+	tessera_spi_run("SELECT jsonb_build_object('balancing', balancing, 'max_chunk_size', max_chunk_size) FROM tessera.table_group WHERE group_id = "
+					"$1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, values, NULL);
 	before = spi_row_text(0, 1);
 	tessera_spi_run("UPDATE tessera.table_group SET balancing = coalesce($2, balancing), max_chunk_size = coalesce($3, max_chunk_size)"
 					" WHERE group_id = $1 RETURNING jsonb_build_object('balancing', balancing, 'max_chunk_size', max_chunk_size)",
@@ -518,8 +518,8 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 }
 
 /*
- * internal_rehearse_move(migration_id uuid, term int8): the same, undone again. What would be refused is refused before a gate is closed; and this session, who will be asked in earnest,
- * has looked up everything.
+ * internal_rehearse_move(migration_id uuid, term int8): the same, undone again. What would be refused is refused before a gate is closed; and this
+ * session, which will run the commit itself, has its caches filled.
  */
 Datum
 tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
@@ -552,7 +552,10 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_fence_migration(migration_id uuid, error text, term int8) returns text: the outcome, 'aborted' (for that error) if nothing was decided before. */
+/*
+ * internal_fence_migration(migration_id uuid, error text, term int8) returns text: the outcome, 'aborted' (for that error) if nothing was decided
+ * before.
+ */
 Datum
 tessera_internal_fence_migration(PG_FUNCTION_ARGS)
 {

@@ -306,7 +306,8 @@ try_round(Colocation *c)
 static bool
 may_be_over_soon(const ErrorData *error)
 {
-	return error->sqlerrcode == ERRCODE_OBJECT_IN_USE || error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
+	return error->sqlerrcode == ERRCODE_OBJECT_IN_USE || error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
+		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
 		error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE || error->sqlerrcode == ERRCODE_TESSERA_PLACEMENT_CHANGED ||
 		error->sqlerrcode == ERRCODE_TESSERA_CONFLICTING || error->sqlerrcode == ERRCODE_TESSERA_STALE_ROUTING;
 }
@@ -429,7 +430,9 @@ join_target(Colocation *c)
 
 	tessera_call_merge_group(tessera_writing(tessera_to_config()), specification(c), &rows);
 	n = tessera_placements_of(rows, &nodes, &placements);
-	/* a node that has never heard of the group owns nothing of it: it is left to refresh, which must not show it versions before they are committed */
+	/*
+	 * a node that has never heard of the group owns nothing of it: it is left to refresh, which must not show it versions before they are committed
+	 */
 	for (int i = 0; i < n; i++)
 	{
 		if (nodes[i] != config)
@@ -439,8 +442,8 @@ join_target(Colocation *c)
 }
 
 /*
- * internal_join_alike(relation int8, colocate_with int8, by int8): step (c), in a session that the caller of shard_table has opened to its own node, as
- * that user. ERROR TS002 if the owners differ, 55006 or 55P03 if something is in the way; then nothing is changed.
+ * internal_join_alike(relation int8, colocate_with int8, by int8): step (c), in a session that the caller of shard_table has opened to its own node,
+ * as that user. ERROR TS002 if the owners differ, 55006 or 55P03 if something is in the way; then nothing is changed.
  */
 Datum
 tessera_internal_join_alike(PG_FUNCTION_ARGS)

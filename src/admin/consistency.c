@@ -1,13 +1,14 @@
 /*
  * consistency.c
- *	  tessera.check_consistency: the invariants of DESIGN section 20 that can be checked from outside, one row for each violation.
+ *	  tessera.check_consistency: the invariants of doc/rules.md "Invariants" that can be checked from outside, one row for each violation.
  *
- * Phases: (1) the authoritative rows are fetched from the config node, groups one by one, and checked by themselves (1); (2) each shard is asked for its
- * placements, prepared transactions and, if deep, for rows that it neither owns nor has to delete (4); (3) placements are compared with chunks (2);
- * (4) the definitions of the tables are compared over all nodes (10, definitions.c).
+ * Phases: (1) the authoritative rows are fetched from the config node, groups one by one, and checked by themselves (1); (2) each shard is asked for
+ * its placements, prepared transactions and, if deep, for rows that it neither owns nor has to delete (4); (3) placements are compared with chunks
+ * (2); (4) the definitions of the tables are compared over all nodes (10, definitions.c).
  *
- * Nothing is locked: what is read in different places is of different moments. So what a running migration may have changed in between is left out, and a
- * violation that is found while metadata change deserves a second look. A node that does not answer is reported (invariant 0), and the rest is checked.
+ * Nothing is locked: what is read in different places is of different moments. So what a running migration may have changed in between is left out,
+ * and a violation that is found while metadata change deserves a second look. A node that does not answer is reported (invariant 0), and the rest is
+ * checked.
  *
  * Memory: one context per group, reset after it; results of the control lane live in the function's context.
  */
@@ -98,7 +99,8 @@ tessera_check_ask(TesseraCheck *check, int32 node_id, const char *sql, int npara
 		CurrentResourceOwner = owner;
 		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
 			ReThrowError(error);
-		tessera_check_report(check, 0, psprintf("node %s", tessera_check_node_name(check, node_id)), psprintf("could not be checked: %s", error->message));
+		tessera_check_report(check, 0, psprintf("node %s", tessera_check_node_name(check, node_id)),
+							 psprintf("could not be checked: %s", error->message));
 	}
 	PG_END_TRY();
 	return result;
@@ -219,10 +221,12 @@ check_versions(TesseraCheck *check, const char *object, const Range *chunks, int
 	qsort(sorted, n, sizeof(Range *), compare_versions);
 	for (int i = 1; i < n; i++)
 		if (compare_versions(&sorted[i - 1], &sorted[i]) == 0)
-			tessera_check_report(check, 1, object, psprintf("chunks from %s and from %s both have version " INT64_FORMAT "|" INT64_FORMAT, sorted[i - 1]->min_text,
+			tessera_check_report(check, 1, object,
+								 psprintf("chunks from %s and from %s both have version " INT64_FORMAT "|" INT64_FORMAT, sorted[i - 1]->min_text,
 											  sorted[i]->min_text, sorted[i]->major, sorted[i]->minor));
 	if (n > 0 && (sorted[n - 1]->major != group_major || sorted[n - 1]->minor != group_minor))
-		tessera_check_report(check, 1, object, psprintf("group version is " INT64_FORMAT "|" INT64_FORMAT ", but the highest chunk has " INT64_FORMAT "|" INT64_FORMAT,
+		tessera_check_report(check, 1, object,
+							 psprintf("group version is " INT64_FORMAT "|" INT64_FORMAT ", but the highest chunk has " INT64_FORMAT "|" INT64_FORMAT,
 										  group_major, group_minor, sorted[n - 1]->major, sorted[n - 1]->minor));
 }
 
@@ -240,7 +244,8 @@ is_busy(const TesseraCheck *check, const char *group_id, int32 node_id)
 
 /* Compares two sets of joined ranges; reports the first place where they differ. */
 static void
-compare_sets(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *should, int nshould, const Range *is, int nis)
+compare_sets(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *should, int nshould, const Range *is,
+			 int nis)
 {
 	for (int i = 0; i < Max(nshould, nis); i++)
 	{
@@ -248,13 +253,16 @@ compare_sets(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const
 			tessera_key_compare(ks, &should[i].max, &is[i].max) == 0)
 			continue;
 		tessera_check_report(check, 2, object, psprintf("by its chunks shard %s owns %s, by its placement %s", shard,
-										  i < nshould ? psprintf("the range from %s to %s", should[i].min_text, should[i].max_text) : "no further range",
+										  i < nshould ? psprintf("the range from %s to %s", should[i].min_text, should[i].max_text) :
+										  "no further range",
 										  i < nis ? psprintf("the range from %s to %s", is[i].min_text, is[i].max_text) : "no further range"));
 		return;
 	}
 }
 
-/* Ranges in rows of a shard's answer about a group: those that it owns, or those that it has to delete. *first: the first row about the group, or -1. */
+/*
+ * Ranges in rows of a shard's answer about a group: those that it owns, or those that it has to delete. *first: the first row about the group, or -1.
+ */
 static Range *
 placement_ranges(TesseraKeySpace *ks, const PGresult *rows, const char *group_id, bool deleted, int *n, int *first)
 {
@@ -282,18 +290,21 @@ placement_ranges(TesseraKeySpace *ks, const PGresult *rows, const char *group_id
 
 /* Invariant 5: what a shard owns is not among what it has to delete. */
 static void
-check_deletions(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *owned, int nowned, const Range *deletions, int n)
+check_deletions(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const char *shard, const Range *owned, int nowned,
+				const Range *deletions, int n)
 {
 	for (int i = 0; i < n; i++)
 		for (int j = 0; j < nowned; j++)
 			if (tessera_key_compare(ks, &deletions[i].min, &owned[j].max) < 0 && tessera_key_compare(ks, &owned[j].min, &deletions[i].max) < 0)
-				tessera_check_report(check, 5, object, psprintf("shard %s has to delete the range from %s to %s, but owns that from %s to %s", shard, deletions[i].min_text,
+				tessera_check_report(check, 5, object, psprintf("shard %s has to delete the range from %s to %s, but owns that from %s to %s", shard,
+																deletions[i].min_text,
 												  deletions[i].max_text, owned[j].min_text, owned[j].max_text));
 }
 
 /* One shard's placement of one group: rows of its answer with that group_id. */
 static void
-check_placement(TesseraCheck *check, const char *group_id, const char *epoch, const char *object, TesseraKeySpace *ks, int shard, const Range *chunks, int n)
+check_placement(TesseraCheck *check, const char *group_id, const char *epoch, const char *object, TesseraKeySpace *ks, int shard, const Range *chunks,
+				int n)
 {
 	PGresult   *rows = check->placements[shard];
 	int32		node_id = check->shards[shard];
@@ -324,7 +335,8 @@ check_placement(TesseraCheck *check, const char *group_id, const char *epoch, co
 	if (first >= 0 && nshould > 0 && strcmp(PQgetvalue(rows, first, 1), epoch) != 0)
 		tessera_check_report(check, 2, object, psprintf("shard %s has another epoch of it", name));
 	if (first >= 0 && strcmp(PQgetvalue(rows, first, 5), "open") != 0)
-		tessera_check_report(check, 2, object, psprintf("on shard %s the %s gate is closed without a running migration", name, PQgetvalue(rows, first, 5)));
+		tessera_check_report(check, 2, object,
+							 psprintf("on shard %s the %s gate is closed without a running migration", name, PQgetvalue(rows, first, 5)));
 }
 
 static void
@@ -346,7 +358,8 @@ check_group(TesseraCheck *check, PGresult *groups, int row)
 		return;
 	}
 	ks = tessera_group_keyspace(check->routing, group);
-	rows = tessera_check_ask(check, check->config, "SELECT min, max, node_id, major, minor FROM tessera.chunk WHERE group_id = $1::uuid", 1, &group_id);
+	rows = tessera_check_ask(check, check->config, "SELECT min, max, node_id, major, minor FROM tessera.chunk WHERE group_id = $1::uuid", 1,
+							 &group_id);
 	if (rows == NULL)
 		return;
 	n = PQntuples(rows);
@@ -368,8 +381,8 @@ check_prepared(TesseraCheck *check, int32 node_id)
 {
 	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT gid, date_trunc('second', now() - prepared) FROM pg_catalog.pg_prepared_xact()"
 						   " WHERE dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
-						   " AND gid LIKE 'tessera%' AND gid NOT LIKE 'tessera\\_" TESSERA_CLIENT_GID "%' AND prepared < now() - interval '1 minute' ORDER BY prepared",
-						   0, NULL);
+						   " AND gid LIKE 'tessera%' AND gid NOT LIKE 'tessera\\_" TESSERA_CLIENT_GID "%' AND prepared < now() - interval '1 minute' "
+						   "ORDER BY prepared", 0, NULL);
 
 	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
 		tessera_check_report(check, 6, psprintf("node %s", tessera_check_node_name(check, node_id)),
@@ -392,9 +405,10 @@ check_promoted(TesseraCheck *check, int32 node_id)
 static void
 check_rows(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM tessera.cluster_table AS t"
-						   " JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schema_name JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name,"
-						   " tessera_internal.count_unowned(c.oid) AS u"
+	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM "
+										 "tessera.cluster_table AS t"
+						   " JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schema_name JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid "
+						   "AND c.relname = t.table_name, tessera_internal.count_unowned(c.oid) AS u"
 						   " WHERE u.rows > 0 ORDER BY 1", 0, NULL);
 
 	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
@@ -416,7 +430,8 @@ read_shards(TesseraCheck *check)
 			continue;
 		check->shards[check->nshards] = node->node_id;
 		check->placements[check->nshards++] = tessera_check_ask(check, node->node_id,
-												  "SELECT p.group_id, p.epoch, p.major, r.min, r.max, p.gate, r.deleted FROM tessera.placement AS p LEFT JOIN LATERAL ("
+												  "SELECT p.group_id, p.epoch, p.major, r.min, r.max, p.gate, r.deleted FROM tessera.placement AS p "
+												  "LEFT JOIN LATERAL ("
 												  "SELECT o.min, o.max, false AS deleted FROM pg_catalog.unnest(p.owned) AS o UNION ALL "
 												  "SELECT d.min, d.max, true FROM pg_catalog.unnest(p.deletions) AS d) AS r ON true", 0, NULL);
 	}
@@ -443,14 +458,15 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 	check.config = tessera_routing_config(check.routing)->node_id;
 
 	/* migrations before and groups after the placements: who moved in between is in one of the two */
-	check.busy = tessera_check_ask(&check, check.config, "SELECT m.group_id, n.node_id FROM tessera.migration AS m, LATERAL (VALUES (m.donor), (m.recipient)) AS n(node_id)"
+	check.busy = tessera_check_ask(&check, check.config,
+								   "SELECT m.group_id, n.node_id FROM tessera.migration AS m, LATERAL (VALUES (m.donor), (m.recipient)) AS n(node_id)"
 					 " WHERE m.state = 'running' OR m.finished > pg_catalog.clock_timestamp() - interval '1 s'", 0, NULL);
 	if (check.busy == NULL)
 		PG_RETURN_NULL();
 	read_shards(&check);
 	groups = tessera_check_ask(&check, check.config, "SELECT g.group_id, g.epoch, g.group_major, g.group_minor,"
-				 " coalesce((SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', t.schema_name, t.table_name), ', ' ORDER BY t.schema_name, t.table_name)"
-				 "   FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id), 'group ' || g.group_id)"
+				 " coalesce((SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', t.schema_name, t.table_name), ', ' ORDER BY t.schema_name, "
+				 "t.table_name)   FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id), 'group ' || g.group_id)"
 				 " FROM tessera.table_group AS g ORDER BY 5", 0, NULL);
 
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera check_consistency", ALLOCSET_DEFAULT_SIZES);

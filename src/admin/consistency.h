@@ -32,7 +32,7 @@ extern PGresult *tessera_check_ask(TesseraCheck *check, int32 node_id, const cha
 /* Name of a node, palloc'd or of the routing image. */
 extern const char *tessera_check_node_name(const TesseraCheck *check, int32 node_id);
 
-/* Invariant 10: are the tables of the cluster the same on all nodes? (definitions.c) */
+/* Invariant 10: reports where definitions of the cluster's tables differ between nodes (definitions.c). */
 extern void tessera_check_definitions(TesseraCheck *check);
 
 #endif							/* TESSERA_ADMIN_CONSISTENCY_H */

@@ -1,6 +1,7 @@
 /*
  * create_cluster.c
- *	  Makes this database the config node of a new cluster and, if asked, its first shard. Nothing moves: rows of the catalog only, in the caller's transaction.
+ *	  Makes this database the config node of a new cluster and, if asked, its first shard. Nothing moves: rows of the catalog only, in the caller's
+ *	  transaction.
  */
 #include "postgres.h"
 
@@ -19,20 +20,22 @@ PG_FUNCTION_INFO_V1(tessera_create_cluster);
 
 #define CONFIG_NODE_ID "1"
 
-/* Neither the system's, nor this extension's, nor made by an extension (unless somebody put a table of his own there). */
+/* Neither the system's, nor this extension's, nor made by an extension (unless a user has put a table there). */
 const char *const tessera_user_schemas_sql =
 "SELECT n.nspname FROM pg_catalog.pg_namespace n"
 " WHERE n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')"
-" AND (NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_namespace'::pg_catalog.regclass AND d.objid = n.oid AND d.deptype = 'e')"
-"  OR EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
-"   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e')))";
+" AND (NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_namespace'::pg_catalog.regclass AND d.objid = n.oid AND "
+"d.deptype = 'e')  OR EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
+"   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND "
+"d.deptype = 'e')))";
 
 /* Partitioned tables and their partitions are each tables of the cluster, so that naming either finds the rows; inheritance children alike. */
 const char *const tessera_user_tables_sql =
 "SELECT n.nspname, c.relname, c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
 " WHERE c.relkind IN ('r', 'p', 'm') AND c.relpersistence <> 't'"
 " AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')"
-" AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e')";
+" AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype "
+"= 'e')";
 
 /* ERROR unless the conninfo leads to this very database, as a role that other nodes can come as. */
 static void

@@ -1,8 +1,10 @@
 /*
  * database_script.c
- *	  What belongs to this database itself and not to its schema, as SQL for a node that joins: privileges, settings, comment. pg_dump writes it only with --create.
+ *	  What belongs to this database itself and not to its schema, as SQL for a node that joins: privileges, settings, comment. pg_dump writes it only
+ *	  with --create.
  *
- * The owner is not part of it: whoever made the newcomer's database owns it. Nor is session_preload_libraries, which a node gets when it joins.
+ * The owner is not part of it: the role that made the newcomer's database stays its owner. Nor is session_preload_libraries, which a node gets when
+ * it joins.
  */
 #include "postgres.h"
 
@@ -14,9 +16,10 @@
 #include "admin/membership.h"
 
 static const char grants_sql[] =
-"SELECT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)::text) END, string_agg(a.privilege_type, ', ' ORDER BY a.privilege_type),"
-" CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END"
-" FROM pg_database d, aclexplode(d.datacl) a WHERE d.datname = current_database() GROUP BY a.grantee, a.is_grantable ORDER BY a.grantee, a.is_grantable";
+"SELECT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)::text) END, string_agg(a.privilege_type, ', ' ORDER BY "
+"a.privilege_type), CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END"
+" FROM pg_database d, aclexplode(d.datacl) a WHERE d.datname = current_database() GROUP BY a.grantee, a.is_grantable ORDER BY a.grantee, "
+"a.is_grantable";
 
 static const char settings_sql[] =
 "SELECT r.rolname, split_part(e, '=', 1), substr(e, strpos(e, '=') + 1)"
@@ -34,7 +37,8 @@ append_grants(StringInfo out, const char *database)
 	appendStringInfo(out, "REVOKE ALL ON DATABASE %s FROM PUBLIC;\n", database);
 	rows = tessera_admin_exec(grants_sql, 0, NULL);
 	for (uint64 i = 0; i < rows; i++)
-		appendStringInfo(out, "GRANT %s ON DATABASE %s TO %s%s;\n", tessera_admin_field(i, 2), database, tessera_admin_field(i, 1), tessera_admin_field(i, 3));
+		appendStringInfo(out, "GRANT %s ON DATABASE %s TO %s%s;\n", tessera_admin_field(i, 2), database, tessera_admin_field(i, 1),
+						 tessera_admin_field(i, 3));
 }
 
 /* The value of a list is kept as a list of identifiers; everything else is one string. */
@@ -76,7 +80,8 @@ char *
 tessera_database_script(const char *database)
 {
 	const char *name = quote_identifier(database);
-	char	   *comment = tessera_admin_value("SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()", 0, NULL);
+	char	   *comment = tessera_admin_value("SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()", 0,
+											  NULL);
 	StringInfoData out;
 
 	initStringInfo(&out);

@@ -2,8 +2,9 @@
  * definitions.c
  *	  Invariant 10 of check_consistency: each node defines the tables of the cluster as the config node does, and its catalog knows them.
  *
- * Phases: every node is asked for its definitions, item by item (tessera_internal.table_definitions). The lists come sorted and are merged with the config node's; what differs of one table on one node is one
- * row. Nothing is locked, so DDL may come in between: a node that differs is asked again, with the config node, and only what still differs counts.
+ * Phases: every node is asked for its definitions, item by item (tessera_internal.table_definitions). The lists come sorted and are merged with the
+ * config node's; what differs of one table on one node is one row. Nothing is locked, so DDL may come in between: a node that differs is asked again,
+ * with the config node, and only what still differs counts.
  *
  * Memory: results live in the caller's context. Nothing is kept.
  */
@@ -98,7 +99,8 @@ note_both(Difference *d, PGresult *expected, int i, PGresult *rows, int j)
 	if (item[0] == WRONG)
 		note(d, object_of(rows, j), item + 1);
 	else if (strcmp(PQgetvalue(expected, i, 2), PQgetvalue(rows, j, 2)) != 0)
-		note(d, object_of(rows, j), psprintf("%s: \"%s\", not \"%s\" as on the config node", item, PQgetvalue(rows, j, 2), PQgetvalue(expected, i, 2)));
+		note(d, object_of(rows, j),
+			 psprintf("%s: \"%s\", not \"%s\" as on the config node", item, PQgetvalue(rows, j, 2), PQgetvalue(expected, i, 2)));
 }
 
 /* Merges two sorted lists; returns the number of tables that differ. With check, each of them is reported. */

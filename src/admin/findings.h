@@ -1,6 +1,7 @@
 /*
  * findings.h
- *	  What is found in the way of sharding a table: a list of findings, for tessera.shard_table, which raises the first error, and tessera.check_table, which returns all.
+ *	  What is found in the way of sharding a table: a list of findings, for tessera.shard_table, which raises the first error, and
+ *	  tessera.check_table, which returns all.
  */
 #ifndef TESSERA_FINDINGS_H
 #define TESSERA_FINDINGS_H

@@ -2,8 +2,9 @@
  * foreign_keys.c
  *	  Foreign keys of a table that is to be sharded: which ones leave its group, and how they look with the shard key in them. See shardable.h.
  *
- * A foreign key between two tables of one group, paired on their shard keys, is checked by each shard alone. Any other must go before the table is sharded, and can
- * come back when the other table is sharded alike. Reads system catalogs only; an index leads to the foreign keys of the referencing side.
+ * A foreign key between two tables of one group, paired on their shard keys, is checked by each shard alone. Any other must go before the table is
+ * sharded, and can come back when the other table is sharded alike. Reads system catalogs only; an index leads to the foreign keys of the referencing
+ * side.
  */
 #include "postgres.h"
 
@@ -73,7 +74,7 @@ paired_with(const ForeignKey *fk, AttrNumber own)
 	return InvalidAttrNumber;
 }
 
-/* Does it pair each key column of one side with the key column of the same position of the other? */
+/* True if it pairs each key column of one side with the key column of the same position of the other. */
 static bool
 joins_on_key(const ForeignKey *fk, const AttrNumber *keys, const AttrNumber *other_keys, int nkeys)
 {
@@ -101,7 +102,10 @@ stays_in_group(const TesseraShardable *shardable, const ForeignKey *fk)
 	return table != NULL && table->group == shardable->group->index && joins_on_key(fk, key->attnums, table->keys, key->n);
 }
 
-/* Key columns of the other side, by position: those of its group, or those that are paired with ours, or those of the same names. false: there is none for one. */
+/*
+ * Key columns of the other side, by position: those of its group, or those that are paired with ours, or those of the same names. false: there is
+ * none for one.
+ */
 static bool
 other_keys(const TesseraShardable *shardable, const ForeignKey *fk, AttrNumber *keys)
 {
@@ -189,7 +193,7 @@ add_options(StringInfo sql, const ForeignKey *fk, const AttrNumber *referencing_
 		appendStringInfoString(sql, " NOT VALID");
 }
 
-/* Does one of the pairs to be added name a column that is paired with another one? */
+/* True if one of the pairs to be added names a column that is paired with another one already. */
 static bool
 pairs_differently(const TesseraShardable *shardable, const ForeignKey *fk, const AttrNumber *others)
 {
@@ -252,13 +256,15 @@ find_foreign_key(const TesseraShardable *shardable, const ForeignKey *fk, Tesser
 	else if (other_keys(shardable, fk, others))
 		detail = psprintf("%s It joins rows of different keys: as it is, it cannot be kept.", detail);
 	else
-		detail = psprintf("%s It can be added again when table \"%s\" has the columns of the shard key and is sharded by them.", detail, get_rel_name(fk->other));
+		detail = psprintf("%s It can be added again when table \"%s\" has the columns of the shard key and is sharded by them.", detail,
+						  get_rel_name(fk->other));
 	findings->foreign_keys = lappend_oid(findings->foreign_keys, fk->form->oid);
 	tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, fk->form->conrelid,
 					psprintf("foreign key \"%s\" between \"%s\" and \"%s\" would leave the table group", NameStr(fk->form->conname),
 							 get_rel_name(fk->form->conrelid), get_rel_name(fk->form->confrelid)), detail,
 					"Drop the constraint, shard both tables alike (colocate_with), and add it again with the key columns in it.",
-					psprintf("ALTER TABLE %s DROP CONSTRAINT %s", tessera_table_name(fk->form->conrelid), quote_identifier(NameStr(fk->form->conname))));
+					psprintf("ALTER TABLE %s DROP CONSTRAINT %s", tessera_table_name(fk->form->conrelid),
+							 quote_identifier(NameStr(fk->form->conname))));
 }
 
 /* Calls for each foreign key in which the table is on one side; stops when `visit` returns true. */

@@ -13,8 +13,9 @@
  * A table that was placed by moving (colocate.c) leaves its own group for another one that has the same owners: internal_merge_group on the config
  * node, internal_apply_group and internal_merge_placement on all shards.
  *
- * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node the registry in SHARE (no shard comes or goes), the table's row, and the
- * row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is the distributed transaction's business.
+ * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node the registry in SHARE (no shard comes or goes), the table's row,
+ * and the row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is the distributed transaction's
+ * business.
  */
 #include "postgres.h"
 
@@ -188,7 +189,7 @@ table_changed(Oid relid)
 
 /* The table on its primary shard */
 
-/* Has the table any row that is visible now? Newer than the statement's snapshot: the lock was waited for since. */
+/* True if the table has any row that is visible now, by a newer snapshot than the statement's: the lock was waited for since. */
 static bool
 has_rows(Relation rel)
 {
@@ -203,7 +204,7 @@ has_rows(Relation rel)
 	return found;
 }
 
-/* internal_lock_for_sharding(table regclass) returns bool: locks out writers to the end of the transaction; has the table rows? */
+/* internal_lock_for_sharding(table regclass) returns bool: locks out writers to the end of the transaction; true if the table has rows */
 Datum
 tessera_internal_lock_for_sharding(PG_FUNCTION_ARGS)
 {
@@ -248,8 +249,8 @@ key_list(ArrayType *names)
 }
 
 /*
- * internal_sample_keys(table regclass, key name[], hashed bool, min bound, max bound, pieces int) returns bound[]: split points that divide the range into
- * at most so many pieces of about equally many of this shard's rows.
+ * internal_sample_keys(table regclass, key name[], hashed bool, min bound, max bound, pieces int) returns bound[]: split points that divide the range
+ * into at most so many pieces of about equally many of this shard's rows.
  */
 Datum
 tessera_internal_sample_keys(PG_FUNCTION_ARGS)
@@ -389,8 +390,8 @@ tessera_internal_create_group(PG_FUNCTION_ARGS)
 	tessera_config_routing(pg_strtoint64(field(spec, "term")));
 	lock_table_row(spec);
 
-	run_jsonb("INSERT INTO tessera.table_group (group_id, epoch, ts, group_major, group_minor, strategy, key_types, key_collations, max_chunk_size, balancing)"
-			  " VALUES (gen_random_uuid(), gen_random_uuid(), now(), 1, jsonb_array_length($1->'chunks') - 1, $1->>'strategy',"
+	run_jsonb("INSERT INTO tessera.table_group (group_id, epoch, ts, group_major, group_minor, strategy, key_types, key_collations, max_chunk_size, "
+			  "balancing) VALUES (gen_random_uuid(), gen_random_uuid(), now(), 1, jsonb_array_length($1->'chunks') - 1, $1->>'strategy',"
 			  " ARRAY(SELECT jsonb_array_elements_text($1->'key_types')), ARRAY(SELECT jsonb_array_elements_text($1->'key_collations')),"
 			  " coalesce(($1->>'max_chunk_size')::int8, (SELECT value::int8 FROM tessera.setting WHERE name = 'max_chunk_size'), 134217728),"
 			  " coalesce(($1->>'balancing')::bool, true))"
@@ -414,8 +415,8 @@ tessera_internal_create_group(PG_FUNCTION_ARGS)
 }
 
 /*
- * internal_join_group(spec jsonb) returns jsonb: makes the table one more of a group. spec: table_id, object, by, term, primary, key_columns, group_id,
- * epoch, has_rows. Returns group and table.
+ * internal_join_group(spec jsonb) returns jsonb: makes the table one more of a group. spec: table_id, object, by, term, primary, key_columns,
+ * group_id, epoch, has_rows. Returns group and table.
  */
 Datum
 tessera_internal_join_group(PG_FUNCTION_ARGS)
@@ -437,7 +438,7 @@ tessera_internal_join_group(PG_FUNCTION_ARGS)
 				 errmsg("the table group was changed meanwhile"),
 				 errhint("Try again.")));
 
-	/* a move under way neither clones nor gates a table that comes later (A8) */
+	/* a move under way neither clones nor gates a table that comes later (doc/design.md#moves-and-ddl) */
 	tessera_group_check_idle(&group, NULL, NULL, NULL);
 	if (tessera_spi_run("SELECT 1 FROM tessera.chunk"
 						" WHERE ($1->>'has_rows')::bool AND group_id = $2 AND node_id <> ($1->>'primary')::int4 LIMIT 1",
@@ -484,8 +485,8 @@ lock_both(Datum spec, TesseraGroupRow *from, TesseraGroupRow *target)
 static void
 lock_member(Datum spec)
 {
-	if (run_jsonb("SELECT 1 FROM tessera.cluster_table AS t WHERE t.table_id = ($1->>'table_id')::uuid AND t.group_id = ($1->>'from')::uuid FOR UPDATE",
-				  SPI_OK_SELECT, spec) != 1)
+	if (run_jsonb("SELECT 1 FROM tessera.cluster_table AS t WHERE t.table_id = ($1->>'table_id')::uuid AND t.group_id = ($1->>'from')::uuid FOR "
+				  "UPDATE", SPI_OK_SELECT, spec) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 				 errmsg("the table was dropped, or has joined another table group meanwhile"),
@@ -507,7 +508,8 @@ require_alike(Datum spec, const TesseraGroupRow *from, const TesseraGroupRow *ta
 	const TesseraGroup *second = tessera_routing_group_by_id(routing, &target->group_id);
 
 	if (first == NULL || second == NULL ||
-		run_jsonb("SELECT 1 FROM tessera.table_group AS f, tessera.table_group AS g WHERE f.group_id = ($1->>'from')::uuid AND g.group_id = ($1->>'group_id')::uuid"
+		run_jsonb("SELECT 1 FROM tessera.table_group AS f, tessera.table_group AS g WHERE f.group_id = ($1->>'from')::uuid AND g.group_id = "
+				  "($1->>'group_id')::uuid"
 				  " AND (f.strategy, f.key_types, f.key_collations) = (g.strategy, g.key_types, g.key_collations)", SPI_OK_SELECT, spec) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
@@ -525,10 +527,12 @@ with_merges(Datum answer, Datum spec, MemoryContext caller)
 	MemoryContext old;
 	Datum		result;
 
-	tessera_spi_run("SELECT $2 || jsonb_build_object('placements', (SELECT jsonb_agg(jsonb_build_object('node_id', n.node_id, 'placement', jsonb_build_object("
-					"   'from', $1->>'from', 'group_id', g.group_id, 'epoch', g.epoch, 'term', (SELECT i.term FROM tessera.identity AS i), 'major', coalesce(o.major, 0))))"
-					"  FROM tessera.node AS n LEFT JOIN (SELECT c.node_id, max(c.major) AS major FROM tessera.chunk AS c WHERE c.group_id = ($1->>'group_id')::uuid"
-					"   GROUP BY c.node_id) AS o USING (node_id) WHERE n.is_shard OR n.node_id = ($1->>'self')::int4))"
+	tessera_spi_run("SELECT $2 || jsonb_build_object('placements', (SELECT jsonb_agg(jsonb_build_object('node_id', n.node_id, 'placement', "
+					"jsonb_build_object("
+					"   'from', $1->>'from', 'group_id', g.group_id, 'epoch', g.epoch, 'term', (SELECT i.term FROM tessera.identity AS i), 'major', "
+					"coalesce(o.major, 0))))"
+					"  FROM tessera.node AS n LEFT JOIN (SELECT c.node_id, max(c.major) AS major FROM tessera.chunk AS c WHERE c.group_id = "
+					"($1->>'group_id')::uuid   GROUP BY c.node_id) AS o USING (node_id) WHERE n.is_shard OR n.node_id = ($1->>'self')::int4))"
 					" FROM tessera.table_group AS g WHERE g.group_id = ($1->>'group_id')::uuid", SPI_OK_SELECT, 2, (Oid[]) {JSONBOID, JSONBOID},
 					(Datum[]) {spec, answer}, NULL);
 	old = MemoryContextSwitchTo(caller);
@@ -604,7 +608,10 @@ apply_group_rows(Datum spec)
 	return true;
 }
 
-/* internal_apply_group(spec jsonb) returns bool: puts what the config node wrote into this node's catalog. Again does no harm. false: chunks are needed. */
+/*
+ * internal_apply_group(spec jsonb) returns bool: puts what the config node wrote into this node's catalog. Again does no harm. false: chunks are
+ * needed.
+ */
 Datum
 tessera_internal_apply_group(PG_FUNCTION_ARGS)
 {
@@ -631,7 +638,9 @@ tessera_internal_apply_group(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(known);
 }
 
-/* internal_set_placement(spec jsonb) returns void: this shard owns these ranges of a new group. spec: group_id, epoch, term, major, owned (min, max). */
+/*
+ * internal_set_placement(spec jsonb) returns void: this shard owns these ranges of a new group. spec: group_id, epoch, term, major, owned (min, max).
+ */
 Datum
 tessera_internal_set_placement(PG_FUNCTION_ARGS)
 {
@@ -665,7 +674,8 @@ require_settled(Datum spec, const TesseraPlacementRow *from, const TesseraPlacem
 {
 	if ((from != NULL && (from->ndeletions > 0 || from->has_migration)) || (target != NULL && target->has_migration) ||
 		run_jsonb("SELECT 1 FROM tessera.migration_coordinator WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)"
-				  " UNION ALL SELECT 1 FROM tessera.migration_recipient WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)", SPI_OK_SELECT, spec) > 0)
+				  " UNION ALL SELECT 1 FROM tessera.migration_recipient WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)",
+				  SPI_OK_SELECT, spec) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("a migration of the table groups is not over on this shard"),

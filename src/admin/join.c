@@ -2,7 +2,8 @@
  * join.c
  *	  The other side of a membership change: what the config node calls on a node that joins, leaves, or must find the config node at a new address.
  *
- * All run inside a transaction of the config node (join) or by themselves after its commit (leave, moved). They check that the caller is another node.
+ * All run inside a transaction of the config node (join) or by themselves after its commit (leave, moved). They check that the caller is another
+ * node.
  */
 #include "postgres.h"
 
@@ -38,8 +39,9 @@ static bool in_script = false;
 static object_access_hook_type previous_object_access = NULL;
 
 /*
- * A schema script runs by all rights and says what others have written. Where it needs values (literals of domains inside arrays, bounds of partitions) checks and casts run: not those
- * of whoever has no such rights. What core does as a table's owner (building an index) is none of this.
+ * A schema script runs by all rights and says what others have written. Where it needs values (literals of domains inside arrays, bounds of
+ * partitions) checks and casts run: not those that belong to roles without such rights. What core does as a table's owner (building an index) is none
+ * of this.
  */
 static void
 guard_script(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
@@ -56,7 +58,7 @@ guard_script(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("function %s of role \"%s\" is not run by a schema script", format_procedure(object), GetUserNameFromId(owner, true)),
 					 errdetail("It would run by the rights of a superuser."),
-					 errhint("Let a superuser own the function, or let the domain or cast that calls it go while the node is added.")));
+					 errhint("Let a superuser own the function, or drop the domain or cast that calls it until the node has joined.")));
 	}
 	if (previous_object_access)
 		previous_object_access(access, class, object, sub, arg);
@@ -78,8 +80,8 @@ skip_comments(char *sql)
 }
 
 /*
- * internal_run_script(script): runs each statement of a script as the caller, who could do the same by hand. One by one, so that an error shows its own
- * statement and not the whole script.
+ * internal_run_script(script): runs each statement of a script as the caller, who could do the same by hand. One by one, so that an error shows its
+ * own statement and not the whole script.
  */
 Datum
 tessera_internal_run_script(PG_FUNCTION_ARGS)
@@ -167,7 +169,8 @@ resolve_tables(void)
 
 	tessera_admin_exec("UPDATE tessera.cluster_table t SET relid = (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 						 "WHERE n.nspname = t.schema_name AND c.relname = t.table_name AND c.relkind IN ('r', 'p', 'm'))", 0, NULL);
-	missing = tessera_admin_value("SELECT format('%I.%I', schema_name, table_name) FROM tessera.cluster_table WHERE relid IS NULL ORDER BY 1 LIMIT 1", 0, NULL);
+	missing = tessera_admin_value("SELECT format('%I.%I', schema_name, table_name) FROM tessera.cluster_table WHERE relid IS NULL ORDER BY 1 LIMIT 1",
+								  0, NULL);
 	if (missing != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
@@ -188,7 +191,8 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 	tessera_node_check_here();
 	resolve_tables();
 	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
-					   "SELECT i.cluster_id, i.cluster, i.node_id, i.node, i.is_config, i.config_conninfo, i.term FROM unnest(ARRAY[$1::tessera.identity]) i", 1, values);
+					   "SELECT i.cluster_id, i.cluster, i.node_id, i.node, i.is_config, i.config_conninfo, i.term FROM "
+					   "unnest(ARRAY[$1::tessera.identity]) i", 1, values);
 	tessera_admin_exec(TESSERA_POPULATE_VIEWS_SQL, 0, NULL);
 	tessera_require_library(true);
 	tessera_catalog_changed();
@@ -203,7 +207,8 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 Datum
 tessera_internal_leave(PG_FUNCTION_ARGS)
 {
-	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "table_statistics", "node", "advisory_home"};
+	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "table_statistics",
+										 "node", "advisory_home"};
 	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL};
 	TesseraSpi	access;
 	bool		left;

@@ -2,8 +2,8 @@
  * membership.c
  *	  What every membership change begins with: the registry's lock, a node of the registry, and the way to the config node.
  *
- * Changes run on the config node only, one at a time: each holds tessera.node in EXCLUSIVE mode to the end of its transaction. DDL that must reach every node
- * takes ROW SHARE on tessera.node of the config node before it picks its nodes, so that no node joins in the middle of it.
+ * Changes run on the config node only, one at a time: each holds tessera.node in EXCLUSIVE mode to the end of its transaction. DDL that must reach
+ * every node takes ROW SHARE on tessera.node of the config node before it picks its nodes, so that no node joins in the middle of it.
  */
 #include "postgres.h"
 

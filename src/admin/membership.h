@@ -68,13 +68,14 @@ extern void tessera_set_config_conninfo(const char *conninfo);
 /* ---- advisory_slots.c ---- */
 
 /*
- * Gives a new shard its share of the slots of advisory locks, as far as nobody holds a lock of them and their homes can be reached. Its own rows are the
+ * Gives a new shard its share of the slots of advisory locks, as far as no lock of them is held and their homes can be reached. Its own rows are the
  * caller's to send afterwards. Access must be open.
  */
 extern void tessera_advisory_share(int32 node_id);
 
 /*
- * Gives all slots of a node that leaves to another one; false if locks are held there. force: whatever the node says, and without asking it. Access must be open.
+ * Gives all slots of a node that leaves to another one; false if locks are held there. force: whatever the node says, and without asking it. Access
+ * must be open.
  */
 extern bool tessera_advisory_move_off(const TesseraRouting *routing, int32 node_id, bool force);
 

@@ -2,8 +2,8 @@
  * predecessors.c
  *	  A node has another server now: all are told, and first of all the servers that it had before, if they live (catalog/incarnation.h).
  *
- * They may live at any of the addresses that the node's conninfo lists, so each is connected to by itself. What cannot be reached soon learns of it by itself.
- * Nothing durable.
+ * They may live at any of the addresses that the node's conninfo lists, so each is connected to by itself. What cannot be reached soon learns of it
+ * by itself. Nothing durable.
  */
 #include "postgres.h"
 

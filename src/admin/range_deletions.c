@@ -2,7 +2,7 @@
  * range_deletions.c
  *	  Source of the view tessera.range_deletions: ranges this shard still has to delete, without what it owns.
  *
- * A range that came back while its deletion was pending is owned again: it is in both lists, and is not to be deleted (DESIGN section 11).
+ * A range that came back while its deletion was pending is owned again: it is in both lists, and is not to be deleted (doc/design.md#range-deletion).
  */
 #include "postgres.h"
 

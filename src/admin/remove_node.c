@@ -2,8 +2,9 @@
  * remove_node.c
  *	  remove_shard and remove_router: a node leaves the cluster. Runs on the config node.
  *
- * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it decides or waits for. The registry row goes in this
- * transaction; after its commit the node is told to forget the cluster (best effort: it can do no harm, since nobody routes to it).
+ * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it
+ * decides or waits for. The registry row goes in this transaction; after its commit the node is told to forget the cluster (best effort: no node
+ * routes to it any more, so it can do no harm).
  */
 #include "postgres.h"
 
@@ -49,7 +50,8 @@ check_holds_nothing(const TesseraRegistered *node)
 	found = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", found), "Copy its tables into a schema of another shard, then drop it.");
-	found = tessera_admin_value("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND $1::int4 IN (donor, recipient) LIMIT 1", 1, values);
+	found = tessera_admin_value("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND $1::int4 IN (donor, recipient) LIMIT 1", 1,
+								values);
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("Migration %s is running.", found), "Wait for it, or use tessera.cancel_migration().");
 }
@@ -60,15 +62,17 @@ check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	PGresult   *result = tessera_control_call(routing, node->node_id,
 											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xact()"
-											  " WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())", 0, NULL);
+											  " WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = "
+											  "pg_catalog.current_database())", 0, NULL);
 
 	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
-		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)), "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
+		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)),
+					  "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
 }
 
 /*
- * Waits until the rows of all ranges that have moved away from the node are deleted: its tables stay, and would show them as all there are. ERROR 55006 if they are not in time,
- * 08006 if it is unreachable. No lock is held.
+ * Waits until the rows of all ranges that have moved away from the node are deleted: its tables stay, and would show them as all there are. ERROR
+ * 55006 if they are not in time, 08006 if it is unreachable. No lock is held.
  */
 static void
 await_deletions(const TesseraRouting *routing, const TesseraRegistered *node)
@@ -97,7 +101,8 @@ static void
 check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 {
 	static const char sql[] =
-	"SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
+	"SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = "
+	"pg_catalog.current_database()) AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
 	const char *values[] = {NULL};
 
 	values[0] = psprintf("%d", node->node_id);
@@ -110,7 +115,8 @@ check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 			continue;
 		result = tessera_control_call(routing, other->node_id, sql, 1, values);
 		if (PQntuples(result) > 0)
-			refuse_in_use(node->name, psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), PQgetvalue(result, 0, 0)),
+			refuse_in_use(node->name,
+						  psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), PQgetvalue(result, 0, 0)),
 						  "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
 	}
 }
@@ -183,8 +189,8 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	unregister(change, node);
 	if (!node->is_config)
 		tessera_announce(node->name, node->conninfo,
-						 psprintf("SELECT tessera_internal.leave(i.cluster_id::pg_catalog.text, %d) FROM tessera.identity i WHERE i.cluster_id::pg_catalog.text = $1",
-								  node->node_id),
+						 psprintf("SELECT tessera_internal.leave(i.cluster_id::pg_catalog.text, %d) FROM tessera.identity i WHERE "
+								  "i.cluster_id::pg_catalog.text = $1", node->node_id),
 						 tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	tessera_announce_others(node->node_id, TESSERA_RELOAD_SQL, NULL);
 	tessera_spi_end(&access);

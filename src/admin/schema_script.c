@@ -2,9 +2,9 @@
  * schema_script.c
  *	  The schema of this database as one SQL script, for a node that joins.
  *
- * pg_dump of the server's own bin directory writes it into a temporary file of this transaction (removed at its end, or at the next server start after a
- * crash); what it says comes through the pipe. pg_dump connects through the node's own conninfo, as any node would; a password goes through the environment,
- * never on the command line. A cancel reaches pg_dump too: the postmaster's children signal their whole process group.
+ * pg_dump of the server's own bin directory writes it into a temporary file of this transaction (removed at its end, or at the next server start
+ * after a crash); what it says comes through the pipe. pg_dump connects through the node's own conninfo, as any node would; a password goes through
+ * the environment, never on the command line. A cancel reaches pg_dump too: the postmaster's children signal their whole process group.
  */
 #include "postgres.h"
 
@@ -173,8 +173,8 @@ blank_line(char *p)
 }
 
 /*
- * Newer pg_dump brackets the script between two commands of psql, "\restrict KEY" before all and "\unrestrict KEY" behind all else: the only ones it writes
- * into a script of one database. And it lifts the lock timeout; here waits stay bounded.
+ * Newer pg_dump brackets the script between two commands of psql, "\restrict KEY" before all and "\unrestrict KEY" behind all else: the only ones it
+ * writes into a script of one database. And it lifts the lock timeout; here waits stay bounded.
  */
 static char *
 clean_script(char *script)
@@ -218,7 +218,8 @@ tessera_schema_script(const char *conninfo)
 	initStringInfo(&command);
 	initStringInfo(&messages);
 	append_shell_word(&command, program);
-	appendStringInfoString(&command, " --schema-only --no-password --no-tablespaces --no-subscriptions --exclude-schema=tessera --lock-wait-timeout=" LOCK_WAIT);
+	appendStringInfoString(&command, " --schema-only --no-password --no-tablespaces --no-subscriptions --exclude-schema=tessera "
+						   "--lock-wait-timeout=" LOCK_WAIT);
 	appendStringInfo(&command, " --encoding=%s --file=", GetDatabaseEncodingName());
 	append_shell_word(&command, FilePathName(file));
 	appendStringInfoString(&command, " --dbname=");

@@ -2,8 +2,8 @@
  * secrets.c
  *	  Errors of functions that take a conninfo say nothing of its passwords; see secrets.h.
  *
- * An error's own texts, its context (an SQL function or DO block quotes its statement there) and libpq's words are searched for the values of the secret options and for
- * what looks like one; the log does not get the statement. Nothing is kept.
+ * An error's own texts, its context (an SQL function or DO block quotes its statement there) and libpq's words are searched for the values of the
+ * secret options and for what looks like one; the log does not get the statement. Nothing is kept.
  */
 #include "postgres.h"
 
@@ -119,7 +119,7 @@ static bool
 has_secret(const char *conninfo, PQconninfoOption *options)
 {
 	if (options == NULL)
-		return true;			/* not valid: nobody knows */
+		return true;			/* not valid: not known */
 	for (PQconninfoOption *option = options; option->keyword != NULL; option++)
 		for (int i = 0; i < lengthof(secret_options); i++)
 			if (option->val != NULL && option->val[0] != '\0' && strcmp(option->keyword, secret_options[i]) == 0)

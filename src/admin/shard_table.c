@@ -1,6 +1,6 @@
 /*
  * shard_table.c
- *	  tessera.shard_table: turns a placed table into a sharded one, in place, by metadata alone (DESIGN sections 1, 4, 9; S26).
+ *	  tessera.shard_table: turns a placed table into a sharded one, in place, by metadata alone (S26).
  *
  * Phases, on the node that was asked: (1) check the table, its key, constraints and key index; (2) on its primary shard sample the key, if chunks are
  * wanted, and lock writers out; (3) on the config node write the group, or join one; (4) write the copies here and on the shards concerned, and the
@@ -71,7 +71,7 @@ typedef struct Sharding
 } Sharding;
 
 
-/* Phase 1: is it allowed? */
+/* Phase 1: the checks */
 
 const TesseraRouting *
 tessera_sharding_routing(void)
@@ -145,7 +145,8 @@ report_hint(const Sharding *sharding, const TesseraShardable *shardable)
 	initStringInfo(&hint);
 	appendStringInfo(&hint, "SELECT * FROM tessera.check_table(%s, %s", quote_literal_cstr(RelationUsesLocalBuffers(shardable->rel) ?
 																						   quote_identifier(RelationGetRelationName(shardable->rel)) :
-																						   sharding->qualified), quote_literal_cstr(shardable->key_text));
+																						   sharding->qualified),
+																						   quote_literal_cstr(shardable->key_text));
 	if (shardable->hashed)
 		appendStringInfoString(&hint, ", strategy => 'hash'");
 	if (OidIsValid(shardable->with) && get_rel_name(shardable->with) != NULL)
@@ -246,8 +247,8 @@ sample_points(Sharding *sharding)
 	};
 
 	sharding->points = bounds_of_text(tessera_participant_call(sharding->routing, sharding->table->node_id, false,
-															   "SELECT tessera_internal.sample_keys($1::text::regclass, $2::name[], false, tessera.minkey(),"
-															   " tessera.maxkey(), $3::int4)", 3, values), &sharding->npoints);
+															   "SELECT tessera_internal.sample_keys($1::text::regclass, $2::name[], false, "
+															   "tessera.minkey(), tessera.maxkey(), $3::int4)", 3, values), &sharding->npoints);
 }
 
 static void
@@ -468,7 +469,8 @@ tessera_placements_of(const char *rows, int32 **nodes, char ***placements)
 	int			n;
 
 	tessera_spi_begin(&spi);
-	n = (int) tessera_spi_run("SELECT p.node_id, p.placement FROM jsonb_to_recordset(nullif($1::jsonb->'placements', 'null')) AS p(node_id int4, placement jsonb)"
+	n = (int) tessera_spi_run("SELECT p.node_id, p.placement FROM jsonb_to_recordset(nullif($1::jsonb->'placements', 'null')) AS p(node_id int4, "
+							  "placement jsonb)"
 							  " ORDER BY p.node_id", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(rows)}, NULL);
 	old = MemoryContextSwitchTo(caller);
 	*nodes = palloc(sizeof(int32) * Max(n, 1));
@@ -484,8 +486,8 @@ tessera_placements_of(const char *rows, int32 **nodes, char ***placements)
 }
 
 /*
- * A table that joins a group: shards that own the group's chunks hear of it now. A router tells them what it takes the table for, but nobody tells a
- * trigger that runs there.
+ * A table that joins a group: shards that own the group's chunks hear of it now. A router tells them what it takes the table for, but a trigger that
+ * runs there is not told.
  */
 static void
 apply_to_owners(const Sharding *sharding, const char *rows)

@@ -1,10 +1,10 @@
 /*
  * shardable.c
- *	  Checks whether a table can be sharded by a key (DESIGN sections 4, 9; C4). See shardable.h.
+ *	  Checks whether a table can be sharded by a key (doc/design.md#bounds, doc/design.md#ddl-differences). See shardable.h.
  *
- * A constraint that one shard checks alone holds for the cluster only if all rows it compares lie on one shard: so it must contain the key, compared by
- * equality. The same schema is on every node, so the checks are made on the node that was asked. Each check adds what it finds to a list, with the statement
- * that mends it; nothing here writes. The caller holds a lock that keeps DDL off the table, if it is going to act on the answer.
+ * A constraint that one shard checks alone holds for the cluster only if all rows it compares lie on one shard: so it must contain the key, compared
+ * by equality. The same schema is on every node, so the checks are made on the node that was asked. Each check adds what it finds to a list, with the
+ * statement that mends it; nothing here writes. The caller holds a lock that keeps DDL off the table, if it is going to act on the answer.
  */
 #include "postgres.h"
 
@@ -165,8 +165,8 @@ key_column(Relation rel, const char *name, TesseraFindings *findings)
 	att = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
 	if (att->attgenerated != '\0')
 	{
-		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("generated column \"%s\" cannot be part of a shard key", name), NULL,
-						"Shard by the columns from which it is generated.", NULL);
+		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("generated column \"%s\" cannot be part of a shard key", name),
+						NULL, "Shard by the columns from which it is generated.", NULL);
 		return InvalidAttrNumber;
 	}
 	if (!att->attnotnull)
@@ -235,7 +235,8 @@ find_key(Relation rel, const char *text, bool hashed, TesseraFindings *findings)
 
 	if (!SplitIdentifierString(pstrdup(text), ',', &names))
 	{
-		tessera_finding(findings, ERRCODE_INVALID_NAME, relid, psprintf("invalid shard key \"%s\"", text), NULL, "Name its columns, separated by commas.", NULL);
+		tessera_finding(findings, ERRCODE_INVALID_NAME, relid, psprintf("invalid shard key \"%s\"", text), NULL,
+						"Name its columns, separated by commas.", NULL);
 		return NULL;
 	}
 	if (names == NIL || list_length(names) > TESSERA_MAX_KEY_COLUMNS)
@@ -252,8 +253,8 @@ find_key(Relation rel, const char *text, bool hashed, TesseraFindings *findings)
 		for (int i = 0; i < key->n && attnum != InvalidAttrNumber; i++)
 			if (key->attnums[i] == attnum)
 			{
-				tessera_finding(findings, ERRCODE_DUPLICATE_COLUMN, relid, psprintf("column \"%s\" appears twice in the shard key", (char *) lfirst(cell)),
-								NULL, NULL, NULL);
+				tessera_finding(findings, ERRCODE_DUPLICATE_COLUMN, relid,
+								psprintf("column \"%s\" appears twice in the shard key", (char *) lfirst(cell)), NULL, NULL, NULL);
 				return NULL;
 			}
 		key->names[key->n] = pstrdup(lfirst(cell));
@@ -314,7 +315,8 @@ find_company(const TesseraShardable *shardable, const TesseraTable *table, Tesse
 		if (tables[i].group == table->group && tables[i].relid != table->relid)
 			tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, table->relid,
 							psprintf("table \"%s\" is colocated with another table", RelationGetRelationName(shardable->rel)),
-							psprintf("Table \"%s\" is in its table group, and would stay there.", get_rel_name(tables[i].relid) ? get_rel_name(tables[i].relid) : "?"),
+							psprintf("Table \"%s\" is in its table group, and would stay there.",
+									 get_rel_name(tables[i].relid) ? get_rel_name(tables[i].relid) : "?"),
 							"Only a table that is alone in its table group can join another one.", NULL);
 }
 
@@ -404,7 +406,7 @@ find_group(const TesseraShardable *shardable, TesseraFindings *findings)
 
 /* Unique and exclusion constraints */
 
-/* Does index column i compare key column k by equality? */
+/* True if index column i compares key column k by equality. */
 static bool
 is_equality(Relation index, int i, const TesseraKeyColumn *column, const Oid *exclusion_operators)
 {
@@ -421,7 +423,7 @@ is_equality(Relation index, int i, const TesseraKeyColumn *column, const Oid *ex
 		get_op_opfamily_strategy(exclusion_operators[i], column->btree_opfamily) == BTEqualStrategyNumber;
 }
 
-/* Is the key column a plain column of the index, compared by equality? */
+/* True if the key column is a plain column of the index, compared by equality. */
 static bool
 index_contains(Relation index, const TesseraShardKey *key, int k, const Oid *operators)
 {
@@ -561,7 +563,8 @@ find_unique(const TesseraShardable *shardable, TesseraFindings *findings, bool *
 							OidIsValid(constraint) ? psprintf("constraint \"%s\" does not contain the shard key", get_constraint_name(constraint)) :
 							psprintf("unique index \"%s\" does not contain the shard key", RelationGetRelationName(index)),
 							"A shard cannot see whether a row of another shard violates it.",
-							psprintf("Add the key columns to it%s, choose another shard key, or drop it.", exclusion ? " with the operator =" : ""), statement);
+							psprintf("Add the key columns to it%s, choose another shard key, or drop it.", exclusion ? " with the operator =" : ""),
+							statement);
 		}
 		index_close(index, AccessShareLock);
 	}

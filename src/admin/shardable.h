@@ -40,13 +40,16 @@ typedef struct TesseraShardable
 } TesseraShardable;
 
 /*
- * All checks of one table (not of those around it). Findings are in an order in which their statements can be run. Errors: 42809 not a table, 0A000 what is not
- * supported (partitioning, inheritance, unlogged, rules, logical replication into it), 42P16 temporary, constraints, key columns, group; 42602, 42703, 42701,
- * 22023 the key.
+ * All checks of one table (not of those around it). Findings are in an order in which their statements can be run. Errors: 42809 not a table, 0A000
+ * what is not supported (partitioning, inheritance, unlogged, rules, logical replication into it), 42P16 temporary, constraints, key columns, group;
+ * 42602, 42703, 42701, 22023 the key.
  */
 extern void tessera_shardable(TesseraShardable *shardable, TesseraFindings *findings);
 
-/* Have the key columns these types and collations, in order? Else a finding for each that has not; `with`: the table whose key it is. */
+/*
+ * True if the key columns have these types and collations, in order. Otherwise adds a finding for each that has not; `with`: the table whose key it
+ * is.
+ */
 extern bool tessera_key_columns_alike(const TesseraShardable *shardable, Oid with, const Oid *types, const int32 *typmods, const Oid *collations,
 									  TesseraFindings *findings);
 
@@ -64,7 +67,10 @@ extern TesseraShardKey *tessera_parse_shard_key(Relation rel, const char *key, b
 /* Foreign keys from and to the table must join it to a table of the same group on the key. */
 extern void tessera_find_foreign_keys(const TesseraShardable *shardable, TesseraFindings *findings);
 
-/* Columns of `other` that foreign keys between it and the table pair with the table's key columns, as text of a key; else its columns of the same names; NULL: none. */
+/*
+ * Columns of `other` that foreign keys between it and the table pair with the table's key columns, as text of a key; else its columns of the same
+ * names; NULL: none.
+ */
 extern char *tessera_foreign_key_of_other(const TesseraShardable *shardable, Oid other);
 
 /* ---- shard_table.c ---- */

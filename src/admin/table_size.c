@@ -2,8 +2,9 @@
  * table_size.c
  *	  Sizes of a table over all its shards: tessera.table_size, indexes_size, total_relation_size.
  *
- * Each node that may hold rows of the table is asked by the server's function of the same name, within the caller's transaction: a table made in it is
- * there, and what it has locked is in nobody's way. All shards are asked for a sharded table, as one that has given its ranges away may still have rows to delete.
+ * Each node that may hold rows of the table is asked by the server's function of the same name, within the caller's transaction: a table made in it
+ * is there, and the locks that the transaction holds on it block no part of the call. All shards are asked for a sharded table, as one that has given
+ * its ranges away may still have rows to delete.
  *
  * Nothing is kept, nothing is locked longer than the call here; a shard keeps the statement's AccessShareLock to the end of the transaction.
  */

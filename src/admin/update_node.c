@@ -2,8 +2,8 @@
  * update_node.c
  *	  update_node: a node's new address (S33), and the timeline of a promoted standby. The only way an address changes.
  *
- * Runs on the config node. If it is the config node that has moved, other nodes know only its old address: then the node that was asked finds it at the new one,
- * hands the change on, and keeps the new address itself; the config node tells the rest.
+ * Runs on the config node. If it is the config node that has moved, other nodes know only its old address: then the node that was asked finds it at
+ * the new one, hands the change on, and keeps the new address itself; the config node tells the rest.
  */
 #include "postgres.h"
 
@@ -51,7 +51,7 @@ check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, co
 	if (strcmp(there->cluster_id, cluster_id) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the database at the conninfo does not take itself for node \"%s\" of this cluster", node->name)));
+				 errmsg("the database at the conninfo is not node \"%s\" of this cluster", node->name)));
 }
 
 /* A server that takes itself for the node with a lower incarnation was replaced; one on another timeline is to become the node. */
@@ -72,7 +72,10 @@ check_server(const TesseraRegistered *node, const TesseraNodeFacts *there, bool 
 				 errhint("If the old primary is stopped for good, use tessera.update_node(..., force => true).")));
 }
 
-/* Is it the server that was registered last, and is finding out what the node owns? It must not be outdone by its own registration. */
+/*
+ * True if it is the server that was registered last and is still finding out what the node owns. Another registration of it must not make it count as
+ * replaced.
+ */
 static bool
 is_registered(const TesseraRegistered *node, const TesseraNodeFacts *there)
 {
@@ -169,8 +172,9 @@ tessera_update_node_change(TesseraChange *change)
 }
 
 /*
- * internal_check_address(node int4, timeline int4, started text): the node's registered address leads to its server of that timeline, started then (two standbys that
- * were both promoted may be on timelines of the same number). Who promotes a standby to look at it, beside a primary that lives, must not have it take the node over.
+ * internal_check_address(node int4, timeline int4, started text): the node's registered address leads to its server of that timeline, started then
+ * (two standbys that were both promoted may be on timelines of the same number). Who promotes a standby to look at it, beside a primary that lives,
+ * must not have it take the node over.
  */
 Datum
 tessera_internal_check_address(PG_FUNCTION_ARGS)

@@ -2,8 +2,8 @@
  * key_sample.c
  *	  Samples the keys of a table by its key index (S87). See key_sample.h.
  *
- * The scan goes through no planner: what it reads is what lies on this shard, whoever owns it. Under range it starts at the range's first value and
- * stops behind its end; under hash, where the index is in another order, it reads the index whole.
+ * The scan goes through no planner: what it reads is what lies on this shard, whether it owns it or not. Under range it starts at the range's first
+ * value and stops behind its end; under hash, where the index is in another order, it reads the index whole.
  *
  * Memory: a scratch context, reset every so many rows, takes what comparisons leave; kept keys are the sample's. The scan is advanced outside of it:
  * what the index keeps from row to row (which entries are dead, for one) must last as long as the scan.

@@ -73,9 +73,10 @@ tessera_group_raise(TesseraGroupRow *group)
 	uint64		n;
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("WITH newest AS (SELECT DISTINCT ON (node_id) node_id, min FROM tessera.chunk WHERE group_id = $1 ORDER BY node_id, major DESC, minor DESC)"
-						" UPDATE tessera.chunk AS c SET major = $2, minor = n.nr FROM (SELECT min, row_number() OVER (ORDER BY node_id) - 1 AS nr FROM newest) AS n"
-						" WHERE c.group_id = $1 AND c.min OPERATOR(tessera.=) n.min", SPI_OK_UPDATE, 2, (Oid[]) {UUIDOID, INT8OID},
+	n = tessera_spi_run("WITH newest AS (SELECT DISTINCT ON (node_id) node_id, min FROM tessera.chunk WHERE group_id = $1 ORDER BY node_id, major "
+						"DESC, minor DESC)"
+						" UPDATE tessera.chunk AS c SET major = $2, minor = n.nr FROM (SELECT min, row_number() OVER (ORDER BY node_id) - 1 AS nr "
+						"FROM newest) AS n WHERE c.group_id = $1 AND c.min OPERATOR(tessera.=) n.min", SPI_OK_UPDATE, 2, (Oid[]) {UUIDOID, INT8OID},
 						(Datum[]) {UUIDPGetDatum(&group->group_id), Int64GetDatum(group->major + 1)}, NULL);
 	tessera_group_write_version(group, group->major + 1, (int64) n - 1);
 	tessera_spi_end(&spi);

@@ -98,8 +98,8 @@ is_catalog_reference(Oid type)
 static void check_type(Oid type, Oid collation, bool hashed);
 
 /*
- * Keys are made of the text of bounds by whoever routes a statement or runs a worker, so that may not run a user's code: the input function of a
- * domain checks. (The key's own type is that below its domains.)
+ * Keys are made of the text of bounds by any session that routes a statement, and by workers, so that may not run a user's code: the input function
+ * of a domain checks. (The key's own type is that below its domains.)
  */
 static void
 check_inner_type(Oid type, Oid collation, bool hashed)

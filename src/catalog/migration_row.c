@@ -15,11 +15,11 @@
 /* Both tables, alike but for a few names. */
 static const char *const insert_sql[] = {
 	[TESSERA_DONOR] = "INSERT INTO tessera.migration_coordinator (migration_id, group_id, min, max, recipient, epoch, slot, phase, request)"
-	" SELECT $1, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), (r->>'recipient')::int4, (r->>'epoch')::uuid, $3, $4, r"
-	" FROM (SELECT $2::jsonb AS r) AS q ON CONFLICT DO NOTHING",
+	" SELECT $1, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), (r->>'recipient')::int4, "
+	"(r->>'epoch')::uuid, $3, $4, r FROM (SELECT $2::jsonb AS r) AS q ON CONFLICT DO NOTHING",
 	[TESSERA_RECIPIENT] = "INSERT INTO tessera.migration_recipient (migration_id, group_id, min, max, donor, epoch, state, request)"
-	" SELECT $1, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), (r->>'donor')::int4, (r->>'epoch')::uuid, $4, r"
-	" FROM (SELECT $2::jsonb AS r, $3::name AS slot) AS q ON CONFLICT DO NOTHING",
+	" SELECT $1, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), (r->>'donor')::int4, "
+	"(r->>'epoch')::uuid, $4, r FROM (SELECT $2::jsonb AS r, $3::name AS slot) AS q ON CONFLICT DO NOTHING",
 };
 
 #define COMMON_COLUMNS "migration_id, group_id, epoch, min, max, (request->>'term')::int8, (request->>'donor_incarnation')::int4," \
@@ -31,8 +31,10 @@ static const char *const select_sql[] = {
 };
 
 static const char *const select_lock_sql[] = {
-	[TESSERA_DONOR] = "SELECT " COMMON_COLUMNS ", recipient, phase, decision, slot::text FROM tessera.migration_coordinator WHERE migration_id = $1 FOR UPDATE",
-	[TESSERA_RECIPIENT] = "SELECT " COMMON_COLUMNS ", donor, state, NULL::text, NULL::text FROM tessera.migration_recipient WHERE migration_id = $1 FOR UPDATE",
+	[TESSERA_DONOR] = "SELECT " COMMON_COLUMNS ", recipient, phase, decision, slot::text FROM tessera.migration_coordinator WHERE migration_id = $1 "
+	"FOR UPDATE",
+	[TESSERA_RECIPIENT] = "SELECT " COMMON_COLUMNS ", donor, state, NULL::text, NULL::text FROM tessera.migration_recipient WHERE migration_id = $1 "
+	"FOR UPDATE",
 };
 
 /* $4, and the deletion's $2: the states from which the table of transitions allows it. */
@@ -192,8 +194,8 @@ tessera_received_ranges(const pg_uuid_t *group_id, const pg_uuid_t *except, pg_u
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	*n = (int) tessera_spi_run("SELECT min, max, migration_id FROM tessera.migration_recipient WHERE group_id = $1 AND migration_id IS DISTINCT FROM $2",
-							   SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id), UUIDPGetDatum(except)},
+	*n = (int) tessera_spi_run("SELECT min, max, migration_id FROM tessera.migration_recipient WHERE group_id = $1 AND migration_id IS DISTINCT FROM "
+							   "$2", SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id), UUIDPGetDatum(except)},
 							   (bool[]) {false, except == NULL});
 	ranges = ranges_of_rows(*n, ids, caller);
 	tessera_spi_end(&spi);

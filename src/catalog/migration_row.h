@@ -51,7 +51,10 @@ extern void tessera_migration_row_delete(TesseraMigrationSide side, const pg_uui
 /* Ids of all rows. */
 extern pg_uuid_t *tessera_migration_row_ids(TesseraMigrationSide side, int *n);
 
-/* Ranges of the group that migrations receive here (deleted by nobody but them), without one migration's (NULL: all); their ids, if ids is not NULL. */
+/*
+ * Ranges of the group that migrations receive here (which only those migrations delete), without one migration's (NULL: all); their ids, if ids is
+ * not NULL.
+ */
 extern TesseraRange *tessera_received_ranges(const pg_uuid_t *group_id, const pg_uuid_t *except, pg_uuid_t **ids, int *n);
 
 /* Ranges of the group that migrations give away here, from the coordinator row's beginning to its end. */

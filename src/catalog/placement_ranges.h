@@ -10,7 +10,7 @@
 #include "catalog/key.h"
 #include "catalog/placement.h"
 
-/* Do the ranges together hold all of / any part of range? */
+/* cover: true if the ranges together hold all of `range`. overlap: true if they hold any part of it. */
 extern bool tessera_ranges_cover(TesseraKeySpace *ks, int n, const TesseraRange *ranges, const TesseraRange *range);
 extern bool tessera_ranges_overlap(TesseraKeySpace *ks, int n, const TesseraRange *ranges, const TesseraRange *range);
 

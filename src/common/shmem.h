@@ -54,7 +54,7 @@ extern void tessera_slot_databases(Oid *databases);
 extern uint64 tessera_slots_generation(void);
 extern void tessera_slots_changed(void);
 
-/* The server's DSA area, attached (and created by whoever needs it first); lives until the backend exits. */
+/* The server's DSA area, attached (and created by the backend that needs it first); lives until the backend exits. */
 extern dsa_area *tessera_dsa(void);
 
 #endif							/* TESSERA_SHMEM_H */

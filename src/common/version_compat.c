@@ -35,8 +35,8 @@
 
 #if PG_VERSION_NUM < 160000
 StaticAssertDecl((int) TESSERA_TOKEN_IDENT == (int) IDENT && (int) TESSERA_TOKEN_UIDENT == (int) UIDENT &&
-				 (int) TESSERA_TOKEN_ICONST == (int) ICONST && (int) TESSERA_TOKEN_PARAM == (int) PARAM && (int) TESSERA_TOKEN_NOT_EQUALS == (int) NOT_EQUALS,
-				 "the lexer's tokens are those of gram.h");
+				 (int) TESSERA_TOKEN_ICONST == (int) ICONST && (int) TESSERA_TOKEN_PARAM == (int) PARAM &&
+				 (int) TESSERA_TOKEN_NOT_EQUALS == (int) NOT_EQUALS, "the lexer's tokens are those of gram.h");
 #endif
 
 /* ---- processes and transactions ---- */

@@ -2,8 +2,8 @@
  * version_compat.h
  *	  Everything that differs between PostgreSQL 15, 16, 17 and 18. No other file tests PG_VERSION_NUM (test/lint/versions.py).
  *
- * tessera runs on PostgreSQL 15: that is what the tests run on. Against 17 and 18 it is compiled without warnings (make compile-check, with SUITE=forky
- * for 18), not tested. The parts for 16 are written from its public source and have never been compiled.
+ * tessera runs on PostgreSQL 15: that is what the tests run on. Against 17 and 18 it is compiled without warnings (make compile-check, with
+ * SUITE=forky for 18), not tested. The parts for 16 are written from its public source and have never been compiled.
  *
  * A difference has one name here, tessera_..., which says what is wanted; the callers know no versions. What costs nothing to tell apart is in line,
  * the rest in version_compat.c. Nothing is kept. Unless a comment says otherwise a function raises what core's raises, takes no lock and allocates in

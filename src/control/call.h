@@ -94,7 +94,7 @@ extern char *tessera_answer_value(const TesseraCallAnswer *answer, int row, int 
  */
 extern bool tessera_call(const TesseraCallSpec *spec, TesseraCallTarget target, const char *const *values, TesseraCallAnswer *answer);
 
-/* Queues a call in front of what follows on the connection; its error is raised by whoever reads the connection. */
+/* Queues a call in front of what follows on the connection; its error is raised by the call that reads the connection. */
 extern void tessera_call_queue(const TesseraCallSpec *spec, TesseraConnection *connection, const char *const *values);
 
 /*
@@ -125,7 +125,7 @@ typedef void (*TesseraCallRunner) (const TesseraCallSpec *spec, const TesseraCal
 extern TesseraCallRunner tessera_call_lanes[TESSERA_LANES];
 
 /*
- * Is told of each call of the control lane before and after (node_id 0: the config node); NULL: nobody. For views that show what a process waits for.
+ * Called before and after each call of the control lane (node_id 0: the config node); NULL: none. For views that show what a process waits for.
  */
 extern void (*tessera_call_observer) (int32 node_id, bool begins);
 

@@ -101,7 +101,8 @@ groups_exist(ArrayType *names, Datum groups)
 	static const Oid types[] = {UUIDARRAYOID};
 
 	return ArrayGetNItems(ARR_NDIM(names), ARR_DIMS(names)) == 0 ||
-		tessera_spi_run("SELECT 1 FROM unnest($1) AS i(group_id) WHERE NOT EXISTS (SELECT FROM tessera.table_group AS g WHERE g.group_id = i.group_id)",
+		tessera_spi_run("SELECT 1 FROM unnest($1) AS i(group_id) WHERE NOT EXISTS (SELECT FROM tessera.table_group AS g WHERE g.group_id = "
+						"i.group_id)",
 						   SPI_OK_SELECT, 1, types, &groups, NULL) == 0;
 }
 

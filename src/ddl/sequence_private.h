@@ -17,7 +17,7 @@
 /* Opens the sequence on this node, with the lock, which the caller keeps to the end of the transaction or gives back. ERROR 42809 if it is none. */
 extern Relation tessera_sequence_open(Oid sequence, LOCKMODE mode);
 
-/* Has this transaction created or rewritten it, so that only this transaction sees it as it is? Then the home is asked within the transaction. */
+/* True if this transaction has created or rewritten it, so that no other sees it as it is. Then the home is asked within the transaction. */
 extern bool tessera_sequence_is_own(Relation rel);
 
 /*

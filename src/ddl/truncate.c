@@ -138,7 +138,8 @@ send_to_node(const TesseraRouting *routing, int32 node_id, const char *sql, List
 	ListCell   *cell;
 
 	foreach(cell, roots)
-		envelope.nversions += tessera_told_versions(routing, tessera_routing_table(routing, lfirst_oid(cell)), node_id, &versions[envelope.nversions]);
+		envelope.nversions += tessera_told_versions(routing, tessera_routing_table(routing, lfirst_oid(cell)), node_id,
+													&versions[envelope.nversions]);
 	connection = tessera_participant(routing, node_id, &envelope);
 	command->sql = sql;
 	tessera_connection_queue(connection, command);

@@ -209,7 +209,7 @@ next_received(TesseraRun *run, TesseraRunTarget *target, TupleTableSlot *slot)
 	return NULL;
 }
 
-/* Has the target given all that it had? Raises the error that ended it. Nothing received is left. */
+/* True if the target has given all its rows. Raises the error that ended it. Nothing received is left. */
 static bool
 has_ended(TesseraRun *run, TesseraRunTarget *target)
 {

@@ -83,7 +83,7 @@ extern void tessera_scan_stop(TesseraScan *scan);
 extern void tessera_scan_keep_opening(TesseraScan *scan, const TesseraRunRequest *request);
 extern void tessera_scan_forget_opening(TesseraScan *scan);
 
-/* For EXPLAIN without a run: may the values be evaluated without running the plan, or a volatile function? They are then. */
+/* For EXPLAIN without a run: evaluates the values if that runs neither the plan nor a volatile function; true if it was possible. */
 extern bool tessera_scan_knows_values(TesseraScan *scan);
 
 /* Shards, remote SQL, with `plans` what the shards would do, and what was measured. */

@@ -163,7 +163,7 @@ run(TableState *state, TesseraRunRequest *request)
 	return route.attempts > 0;
 }
 
-/* Does the statement only read, so that nobody can tell but by the order of its rows which shard was faster? */
+/* True if the statement only reads: then only the order of its rows tells which shard was faster. */
 static bool
 only_reads(EState *estate)
 {

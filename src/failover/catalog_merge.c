@@ -1,18 +1,18 @@
 /*
  * catalog_merge.c
- *	  A promoted config node compares its catalog with the shards before it changes or gives out metadata (PROTOCOLS D1).
+ *	  A promoted config node compares its catalog with the shards before it changes or gives out metadata (doc/design.md#lost-commits).
  *
- * Phases: (1) the new term: above every term that a node has seen. (2) Each shard is told the new term and says what it owns and which migrations it has rows
- * of. From then on it carries out no outcome of an older term, so what it said stays true. (3) One local transaction: registrations of servers that are lost here are
- * taken over from those who know them; migrations that have not ended, or are
- * not known here, are decided: committed if the recipient holds the whole range and it, or the donor, was told so; else aborted. Ranges
- * that a shard owns but the chunks give to another go to it. The term and the timeline of the config node are written. (4) Nodes are told to refresh.
+ * Phases: (1) the new term: above every term that a node has seen. (2) Each shard is told the new term and says what it owns and which migrations it
+ * has rows of. From then on it carries out no outcome of an older term, so what it said stays true. (3) One local transaction: registrations of
+ * servers that are lost here are taken over from those who know them; migrations that have not ended, or are not known here, are decided: committed
+ * if the recipient holds the whole range and it, or the donor, was told so; else aborted. Ranges that a shard owns but the chunks give to another go
+ * to it. The term and the timeline of the config node are written. (4) Nodes are told to refresh.
  *
- * A shard that was itself promoted, and does not know what it owns, is no witness; nor, with force, is one that cannot be reached, or whose address leads to a server
- * that was replaced. Refused (55000): two
- * shards own a range; nobody does; a shard owns ranges of a group that is not known here.
+ * A shard that was itself promoted, and does not know what it owns, is no witness; nor, with force, is one that cannot be reached, or whose address
+ * leads to a server that was replaced. Refused (55000): two shards own a range; nobody does; a shard owns ranges of a group that is not known here.
  *
- * Memory: the caller's context. Locks: in (3) the rows of all groups. A crash in (2) leaves shards with a term that nobody has: the next attempt's is higher.
+ * Memory: the caller's context. Locks: in (3) the rows of all groups. A crash in (2) leaves shards with a promised term that no catalog has: the next
+ * attempt's is higher.
  */
 #include "postgres.h"
 
@@ -45,7 +45,7 @@ typedef struct Witness
 	char	   *facts;			/* jsonb text; NULL: it was not asked, or does not know */
 } Witness;
 
-/* A migration that has not ended by somebody's word. */
+/* A migration that has not ended, by what some node has said. */
 typedef struct Flight
 {
 	pg_uuid_t	migration_id;
@@ -81,8 +81,8 @@ check_own_address(void)
 
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT tessera_internal.check_address(node_id, $1, extract(epoch FROM pg_postmaster_start_time())::text) FROM tessera.identity", SPI_OK_SELECT, 1, (Oid[]) {INT4OID},
-					(Datum[]) {Int32GetDatum((int32) GetWALInsertionTimeLine())}, NULL);
+	tessera_spi_run("SELECT tessera_internal.check_address(node_id, $1, extract(epoch FROM pg_postmaster_start_time())::text) FROM tessera.identity",
+					SPI_OK_SELECT, 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum((int32) GetWALInsertionTimeLine())}, NULL);
 	tessera_spi_end(&spi);
 	tessera_work_commit();
 }
@@ -183,12 +183,12 @@ refuse(const char *message)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("the catalog does not fit to what the shards own: %s", message)));
+			 errmsg("the catalog does not match what the shards own: %s", message)));
 }
 
 /*
- * Registrations of promoted servers that are lost here, but known to others or to the server itself. A shard's answer counts only if it came from the server that
- * is the node, as far as anybody knows.
+ * Registrations of promoted servers that are lost here, but known to others or to the server itself. A shard's answer counts only if it came from the
+ * server that is the node, as far as any node knows.
  */
 static void
 merge_servers(Merge *merge)
@@ -208,8 +208,8 @@ merge_servers(Merge *merge)
 		if (witness->facts == NULL ||
 			tessera_spi_run("UPDATE tessera.node AS n SET incarnation = (s.r->>'incarnation')::int4, timeline = (s.r->>'timeline')::int4"
 							" FROM (SELECT $1::jsonb->'server') AS s(r) WHERE n.node_id = $2 AND n.incarnation <= (s.r->>'incarnation')::int4",
-							SPI_OK_UPDATE, 2, (Oid[]) {TEXTOID, INT4OID}, (Datum[]) {CStringGetTextDatum(witness->facts), Int32GetDatum(witness->node_id)},
-							NULL) == 1)
+							SPI_OK_UPDATE, 2, (Oid[]) {TEXTOID, INT4OID},
+							(Datum[]) {CStringGetTextDatum(witness->facts), Int32GetDatum(witness->node_id)}, NULL) == 1)
 			continue;
 		if (!merge->force)
 			refuse(psprintf("the address of shard \"%s\" leads to a server that was replaced", witness->name));
@@ -240,8 +240,8 @@ add_flights(Merge *merge, const char *sql, const char *facts)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	char	   *whole = psprintf("SELECT (q.r->>'migration_id')::uuid, (q.r->>'group_id')::uuid, tessera.bound_in(textout(q.r->>'min')),"
-								 " tessera.bound_in(textout(q.r->>'max')), (q.r->>'donor')::int4, (q.r->>'recipient')::int4, q.r::text, q.told, q.received"
-								 " FROM (%s) AS q(r, told, received) WHERE NOT EXISTS (SELECT FROM tessera.migration AS m"
+								 " tessera.bound_in(textout(q.r->>'max')), (q.r->>'donor')::int4, (q.r->>'recipient')::int4, q.r::text, q.told, "
+								 "q.received FROM (%s) AS q(r, told, received) WHERE NOT EXISTS (SELECT FROM tessera.migration AS m"
 								 "  WHERE m.migration_id = (q.r->>'migration_id')::uuid AND m.state <> 'running')", sql);
 	TesseraSpi	spi;
 	uint64		n;
@@ -268,22 +268,23 @@ add_flights(Merge *merge, const char *sql, const char *facts)
 static void
 collect_flights(Merge *merge)
 {
-	add_flights(merge, "SELECT tessera_internal.migration_request(migration_id), false, false FROM tessera.migration WHERE state = 'running' AND $1 IS NOT NULL",
-				"");
+	add_flights(merge, "SELECT tessera_internal.migration_request(migration_id), false, false FROM tessera.migration WHERE state = 'running' AND $1 "
+				"IS NOT NULL", "");
 	for (int i = 0; i < merge->nwitnesses; i++)
 	{
 		const char *facts = merge->witnesses[i].facts;
 
 		if (facts == NULL)
 			continue;
-		add_flights(merge, "SELECT d->'request', d->>'decision' IS NOT DISTINCT FROM 'committed', false FROM jsonb_array_elements($1::jsonb->'donated') AS d", facts);
+		add_flights(merge, "SELECT d->'request', d->>'decision' IS NOT DISTINCT FROM 'committed', false FROM "
+					"jsonb_array_elements($1::jsonb->'donated') AS d", facts);
 		add_flights(merge, "SELECT r->'request', false, true FROM jsonb_array_elements($1::jsonb->'received') AS r", facts);
 	}
 }
 
 /*
- * Committed if the recipient holds the whole range, and was released (its row is gone) or the donor was told: then one of the two may have acted on it. Else nobody has, and nobody
- * will: the term of the registration is over.
+ * Committed if the recipient holds the whole range, and was released (its row is gone) or the donor was told: then one of the two may have acted on
+ * it. Otherwise no node has, and none will: the term of the registration is over.
  */
 static void
 decide_flight(Merge *merge, Flight *flight)
@@ -321,14 +322,15 @@ write_flights(Merge *merge)
 		tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_RUNNING, tessera_migration_result_state(outcome));
 		tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
 						"  recipient_incarnation, state, finished, error)"
-						" SELECT $1, (r->>'group_id')::uuid, (r->>'table_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), $4, $5,"
-						"  (r->>'epoch')::uuid, (r->>'term')::int8, (r->>'donor_incarnation')::int4, (r->>'recipient_incarnation')::int4, $2, clock_timestamp(),"
-						"  'the config node was promoted' FROM (SELECT $3::jsonb AS r) AS q"
+						" SELECT $1, (r->>'group_id')::uuid, (r->>'table_id')::uuid, tessera.bound_in(textout(r->>'min')), "
+						"tessera.bound_in(textout(r->>'max')), $4, $5,"
+						"  (r->>'epoch')::uuid, (r->>'term')::int8, (r->>'donor_incarnation')::int4, (r->>'recipient_incarnation')::int4, $2, "
+						"clock_timestamp(),  'the config node was promoted' FROM (SELECT $3::jsonb AS r) AS q"
 						" ON CONFLICT (migration_id) DO UPDATE SET state = excluded.state, finished = excluded.finished, error = excluded.error",
 						SPI_OK_INSERT, 5, types, values, NULL);
 		tessera_spi_run("INSERT INTO tessera.migration_outcome (migration_id, outcome, donor_major, recipient_major)"
-						" SELECT $1, $2, coalesce(max(c.major) FILTER (WHERE c.node_id = $4), 0), coalesce(max(c.major) FILTER (WHERE c.node_id = $5), 0)"
-						" FROM tessera.chunk AS c WHERE c.group_id = (SELECT m.group_id FROM tessera.migration AS m WHERE m.migration_id = $1)"
+						" SELECT $1, $2, coalesce(max(c.major) FILTER (WHERE c.node_id = $4), 0), coalesce(max(c.major) FILTER (WHERE c.node_id = "
+						"$5), 0) FROM tessera.chunk AS c WHERE c.group_id = (SELECT m.group_id FROM tessera.migration AS m WHERE m.migration_id = $1)"
 						" AND $3 IS NOT NULL ON CONFLICT DO NOTHING", SPI_OK_INSERT, 5, types, values, NULL);
 	}
 	tessera_spi_end(&spi);
@@ -345,8 +347,8 @@ forget_acknowledged(Merge *merge)
 		if (merge->witnesses[i].facts != NULL)
 			tessera_spi_run("DELETE FROM tessera.migration_outcome AS o USING tessera.migration AS m"
 							" WHERE m.migration_id = o.migration_id AND m.donor = $2 AND NOT EXISTS"
-							" (SELECT FROM jsonb_array_elements($1::jsonb->'donated') AS d WHERE (d->'request'->>'migration_id')::uuid = o.migration_id)",
-							SPI_OK_DELETE, 2, (Oid[]) {TEXTOID, INT4OID},
+							" (SELECT FROM jsonb_array_elements($1::jsonb->'donated') AS d WHERE (d->'request'->>'migration_id')::uuid = "
+							"o.migration_id)", SPI_OK_DELETE, 2, (Oid[]) {TEXTOID, INT4OID},
 							(Datum[]) {CStringGetTextDatum(merge->witnesses[i].facts), Int32GetDatum(merge->witnesses[i].node_id)}, NULL);
 	tessera_spi_end(&spi);
 }
@@ -370,7 +372,7 @@ settled_ranges(Merge *merge, const Witness *witness, const TesseraGroup *group, 
 	return ranges;
 }
 
-/* The chunk's range, without what shards hold and what its owner is giving away: nobody's, if the owner could say so. */
+/* The chunk's range, without what shards hold and what its owner is giving away: it has no owner, if that shard could be asked. */
 static void
 check_owned(Merge *merge, const TesseraGroup *group, TesseraKeySpace *ks, const TesseraChunk *chunk, int nheld, const TesseraRange *held)
 {
@@ -465,10 +467,11 @@ write_term(Merge *merge)
 
 	tessera_spi_begin(&spi);
 	tessera_spi_run("UPDATE tessera.identity SET term = $1", SPI_OK_UPDATE, 1, types, values, NULL);
-	tessera_spi_run("UPDATE tessera.node SET timeline = $2 WHERE node_id = (SELECT node_id FROM tessera.identity) AND $1 IS NOT NULL", SPI_OK_UPDATE, 2,
-					types, values, NULL);
+	tessera_spi_run("UPDATE tessera.node SET timeline = $2 WHERE node_id = (SELECT node_id FROM tessera.identity) AND $1 IS NOT NULL", SPI_OK_UPDATE,
+					2, types, values, NULL);
 	tessera_spi_run("INSERT INTO tessera.changelog_entry (what, object, after)"
-					" SELECT 'promotion', node, jsonb_build_object('term', $1, 'timeline', $2) FROM tessera.identity", SPI_OK_INSERT, 2, types, values, NULL);
+					" SELECT 'promotion', node, jsonb_build_object('term', $1, 'timeline', $2) FROM tessera.identity", SPI_OK_INSERT, 2, types,
+					values, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 }

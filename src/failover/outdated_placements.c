@@ -2,9 +2,10 @@
  * outdated_placements.c
  *	  A shard whose placements are older than its chunks: a copy of its data directory was put in its place that is older than the node.
  *
- * Every move gives donor and recipient a higher version, in the chunks and in their placements. So other ranges than those of the chunks, with a version that stays behind
- * theirs, and no migration here that would explain it, tell that commits are missing. Looked at now and then, and acted on when a look that
- * follows a fetch from the config node still finds the same placement. Then this server finds out what it owns, as after a promotion.
+ * Every move gives donor and recipient a higher version, in the chunks and in their placements. So other ranges than those of the chunks, with a
+ * version that stays behind theirs, and no migration here that would explain it, tell that commits are missing. Looked at now and then, and acted on
+ * when a look that follows a fetch from the config node still finds the same placement. Then this server finds out what it owns, as after a
+ * promotion.
  *
  * Memory of this process: the placements that were behind at the last look. Nothing durable.
  */
@@ -68,7 +69,7 @@ first_seen(const Behind *now)
 	return now->since;
 }
 
-/* One look. Since when has a placement been behind that still is? 0: none is. */
+/* One check. Returns since when a placement has been behind that still is; 0: none is. */
 static TimestampTz
 look(void)
 {

@@ -1,19 +1,20 @@
 /*
  * placement_recovery.c
- *	  A promoted shard's placements become what the config node's chunks say (PROTOCOLS D3).
+ *	  A promoted shard's placements become what the config node's chunks say (doc/design.md#lost-commits).
  *
- * Order: (1) the config node registers this server: the node's incarnation grows. From then on it commits no migration that was registered with the old one, so the chunks of this
- * shard stay as they are until new migrations begin, which this shard refuses as long as its placements are unknown. It answers with the migrations that this shard
- * donated and that have not ended: the coordinator rows that are missing here are made again, so that they are settled as after a crash. (2) The chunks are
- * fetched, and the config node is asked about what they give to this shard and its placements do not have. (3) One local transaction: of each group this shard owns its
- * chunks and has to delete everything else, where the range deleter finds out if there is anything;
- * recipient rows go (what they brought is owned by now, or to be deleted); identity.timeline is the server's.
+ * Order: (1) the config node registers this server: the node's incarnation grows. From then on it commits no migration that was registered with the
+ * old one, so the chunks of this shard stay as they are until new migrations begin, which this shard refuses as long as its placements are unknown.
+ * It answers with the migrations that this shard donated and that have not ended: the coordinator rows that are missing here are made again, so that
+ * they are settled as after a crash. (2) The chunks are fetched, and the config node is asked about what they give to this shard and its placements
+ * do not have. (3) One local transaction: of each group this shard owns its chunks and has to delete everything else, where the range deleter finds
+ * out if there is anything; recipient rows go (what they brought is owned by now, or to be deleted); identity.timeline is the server's.
  *
- * Rows that are missing: a range that was moved here, whose confirmation is lost. As long as the donor has not acknowledged the outcome it has the rows, and the config
- * node returns the range to it. Else they are lost: nothing is known here until somebody decides, see tessera.recover_node.
+ * Rows that are missing: a range that was moved here, whose confirmation is lost. As long as the donor has not acknowledged the outcome it has the
+ * rows, and the config node returns the range to it. Else they are lost: nothing is known here until an administrator decides, see
+ * tessera.recover_node.
  *
- * Locks: the placement rows, in (3) alone: in (1) and (2), where the config node is asked, none. So (3) looks again whether the config node was asked about
- * everything that is missing. A crash leaves the timeline as it was, and everything is done again.
+ * Locks: the placement rows, in (3) alone: in (1) and (2), where the config node is asked, none. So (3) looks again whether the config node was asked
+ * about everything that is missing. A crash leaves the timeline as it was, and everything is done again.
  */
 #include "postgres.h"
 
@@ -96,8 +97,8 @@ take_registration(int32 incarnation, const char *unfinished)
 	tessera_spi_run("UPDATE tessera.identity SET incarnation = $1 WHERE incarnation <> $1", SPI_OK_UPDATE, 1, (Oid[]) {INT4OID},
 					(Datum[]) {Int32GetDatum(incarnation)}, NULL);
 	tessera_spi_run("INSERT INTO tessera.migration_coordinator (migration_id, group_id, min, max, recipient, epoch, phase, request)"
-					" SELECT (r->>'migration_id')::uuid, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')),"
-					"  (r->>'recipient')::int4, (r->>'epoch')::uuid, $2, r FROM jsonb_array_elements($1::jsonb) AS r ON CONFLICT DO NOTHING",
+					" SELECT (r->>'migration_id')::uuid, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), "
+					"tessera.bound_in(textout(r->>'max')),  (r->>'recipient')::int4, (r->>'epoch')::uuid, $2, r FROM jsonb_array_elements($1::jsonb) AS r ON CONFLICT DO NOTHING",
 					SPI_OK_INSERT, 2, (Oid[]) {TEXTOID, TEXTOID},
 					(Datum[]) {CStringGetTextDatum(unfinished), CStringGetTextDatum(tessera_migration_state_name(TESSERA_DECIDING))}, NULL);
 	tessera_spi_end(&spi);
@@ -183,8 +184,8 @@ tessera_owns_its_chunks(const TesseraRouting *routing, const TesseraGroup *group
 }
 
 /*
- * What the chunks give to this shard, but the placement does not have: it got it by a move, which is lost here with its rows. Not what it was giving away: then
- * the coordinator row is here, and the rows are, too. In a transaction.
+ * What the chunks give to this shard, but the placement does not have: it got it by a move, which is lost here with its rows. Not what it was giving
+ * away: then the coordinator row is here, and the rows are, too. In a transaction.
  */
 static Missing
 missing_ranges(const TesseraRouting *routing, const TesseraGroup *group, const TesseraPlacementRow *before)
@@ -249,7 +250,8 @@ moves_to(int32 self, const pg_uuid_t *group_id, int *n)
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
 	*n = (int) tessera_spi_run("SELECT tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), r->>'migration_id'"
-							   " FROM jsonb_array_elements($1::jsonb) AS r", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(moves)}, NULL);
+							   " FROM jsonb_array_elements($1::jsonb) AS r", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
+							   (Datum[]) {CStringGetTextDatum(moves)}, NULL);
 	MemoryContextSwitchTo(caller);
 	received = palloc(sizeof(Received) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
@@ -374,7 +376,8 @@ write_placements(bool force, int n, const Missing *asked)
 		write_placement(routing, tessera_routing_group(routing, i), rows[i]);
 	discard_received();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("UPDATE tessera.identity SET timeline = $1", SPI_OK_UPDATE, 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(own_timeline())}, NULL);
+	tessera_spi_run("UPDATE tessera.identity SET timeline = $1", SPI_OK_UPDATE, 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(own_timeline())},
+					NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	tessera_work_commit();

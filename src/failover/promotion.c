@@ -2,13 +2,14 @@
  * promotion.c
  *	  After the promotion of a standby: when what is due is done, by the worker "migration recovery", and what SQL shows of it.
  *
- * A promotion changes the server's timeline. What the node knew on the old one is in durable rows: identity.timeline says for which timeline its placements are
- * right, the config node's own row in tessera.node for which timeline its catalog is. Both are replicated, so a standby that is promoted finds
- * them to differ from its own, whoever was lost (the loader sees it: placements_unknown, metadata_unknown); the same after point-in-time recovery. Until they are equal, statements wait
- * and then fail, no migration is settled and no row deleted here; the config node changes and gives out no metadata.
+ * A promotion changes the server's timeline. What the node knew on the old one is in durable rows: identity.timeline says for which timeline its
+ * placements are right, the config node's own row in tessera.node for which timeline its catalog is. Both are replicated, so a standby that is
+ * promoted finds them to differ from its own, whichever server was lost (the loader sees it: placements_unknown, metadata_unknown); the same after
+ * point-in-time recovery. Until they are equal, statements wait and then fail, no migration is settled and no row deleted here; the config node
+ * changes and gives out no metadata.
  *
- * Shared: for each database, numbers of requests and the last error, under a spinlock; whoever asks waits on a condition variable. Crash: the rows say
- * what is still due.
+ * Shared: for each database, numbers of requests and the last error, under a spinlock; a session that asks waits on a condition variable. Crash: the
+ * rows say what is still due.
  */
 #include "postgres.h"
 
@@ -131,7 +132,7 @@ look(void)
 	if (standing == IS_NODE && tessera_placements_lost())
 	{
 		ereport(LOG,
-				(errmsg("placements of this node are older than its chunks: it finds out anew what it owns"),
+				(errmsg("placements of this node are older than its chunks: it asks the config node what it owns"),
 				 errhint("Was an older copy of its data directory put in its place?")));
 		standing = WAS_RESTORED;
 	}
@@ -139,8 +140,8 @@ look(void)
 }
 
 /*
- * This server was restored, or is to be the node again: it knows nothing, as after a promotion, until it is registered. Without an incarnation it is registered anew, whatever its
- * timeline.
+ * This server was restored, or is to be the node again: it knows nothing, as after a promotion, until it is registered. Without an incarnation it is
+ * registered anew, whatever its timeline.
  */
 static void
 claim_node(bool replaced)
@@ -149,9 +150,10 @@ claim_node(bool replaced)
 
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("UPDATE tessera.identity SET timeline = 0, incarnation = 0, backup_label = tessera_internal.backup_label()", SPI_OK_UPDATE, 0, NULL, NULL, NULL);
-	tessera_spi_run("UPDATE tessera.node AS n SET timeline = 0 FROM tessera.identity AS i WHERE n.node_id = i.node_id AND i.is_config", SPI_OK_UPDATE, 0, NULL,
-					NULL, NULL);
+	tessera_spi_run("UPDATE tessera.identity SET timeline = 0, incarnation = 0, backup_label = tessera_internal.backup_label()", SPI_OK_UPDATE, 0,
+					NULL, NULL, NULL);
+	tessera_spi_run("UPDATE tessera.node AS n SET timeline = 0 FROM tessera.identity AS i WHERE n.node_id = i.node_id AND i.is_config", SPI_OK_UPDATE,
+					0, NULL, NULL, NULL);
 	tessera_spi_end(&spi);
 	if (replaced)
 		tessera_incarnation_read_only(false);
@@ -303,7 +305,7 @@ tessera_recover_node(PG_FUNCTION_ARGS)
 	if (!request_attempt(&slots[tessera_my_slot()], PG_GETARG_BOOL(0), error, sizeof(error)))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("the worker \"migration recovery\" has not come to it in time"),
+				 errmsg("the worker \"migration recovery\" did not answer in time"),
 				 errhint("Look into the server's log, and try again.")));
 	if (error[0] != '\0')
 		ereport(ERROR,
@@ -315,8 +317,8 @@ tessera_recover_node(PG_FUNCTION_ARGS)
 }
 
 /*
- * promotion_status(OUT timeline int4, OUT placements_known bool, OUT metadata_known bool, OUT last_error text, OUT incarnation int4, OUT replaced bool); metadata_known:
- * null but on the config node
+ * promotion_status(OUT timeline int4, OUT placements_known bool, OUT metadata_known bool, OUT last_error text, OUT incarnation int4, OUT replaced
+ * bool); metadata_known: null but on the config node
  */
 Datum
 tessera_promotion_status(PG_FUNCTION_ARGS)

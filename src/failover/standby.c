@@ -2,7 +2,7 @@
  * standby.c
  *	  What the standbys that are attached to this server have of its WAL; see standby.h.
  *
- * Core tells it in the shared memory of the WAL senders, and wakes nobody but those who wait for synchronous replication: who waits here polls.
+ * Core tells it in the shared memory of the WAL senders, and wakes only backends that wait for synchronous replication: so the waits here poll.
  */
 #include "postgres.h"
 

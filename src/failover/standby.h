@@ -1,6 +1,6 @@
 /*
  * standby.h
- *	  What the standbys that are attached to this server have of its WAL (PROTOCOLS D2).
+ *	  What the standbys that are attached to this server have of its WAL (doc/design.md#moves-and-standbys).
  */
 #ifndef TESSERA_FAILOVER_STANDBY_H
 #define TESSERA_FAILOVER_STANDBY_H
@@ -20,14 +20,15 @@ typedef enum TesseraThrottle
 } TesseraThrottle;
 
 /*
- * Has every standby that streams from this server now flushed (replayed) its WAL up to lsn, which is flushed here? Subscribers of logical replication, base backups
- * and receivers that never tell what they have flushed do not count. false: who (of size bytes) names one that has not. Locks: for moments.
+ * True if every standby that streams from this server now has flushed (replayed) its WAL up to lsn, which is flushed here. Subscribers of logical
+ * replication, base backups and receivers that never tell what they have flushed do not count. If false, who (of size bytes) names one that has not.
+ * Locks: for moments.
  */
 extern bool tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size);
 
 /*
- * Waits until every standby that streams from this server has flushed the position; false if one has not within timeout_ms. A standby that goes away, or
- * falls out of streaming, is no longer waited for; without any, true at once. Takes in interrupts. Outside a transaction or in one.
+ * Waits until every standby that streams from this server has flushed the position; false if one has not within timeout_ms. A standby that goes away,
+ * or falls out of streaming, is no longer waited for; without any, true at once. Takes in interrupts. Outside a transaction or in one.
  */
 extern bool tessera_await_standbys(XLogRecPtr lsn, long timeout_ms);
 

@@ -1,14 +1,15 @@
 /*
  * abandoned_migrations.c
- *	  Migrations that nobody stands behind: their caller has gone before their donor was told.
+ *	  Abandoned migrations: their caller has gone before their donor was told.
  *
- * The caller's backend registers a migration on the config node, in a session of its own there (control lane), and then tells the donor. From the donor's first word on
- * (migration.phase) the donor sees to the end. Before that the caller does; migration.caller_pid is the config node's end of its session. The caller has gone if that
- * session has ended, or if it says so after an error (internal_abandon_migration). Either wakes the worker "migration recovery", which asks the donor, and fences what the
- * donor does not know. A caller that is not heard of for 30 s counts as gone, too, whatever its session does.
+ * The caller's backend registers a migration on the config node, in a session of its own there (control lane), and then tells the donor. From the
+ * donor's first report on (migration.phase) the donor brings it to its end. Before that the caller does; migration.caller_pid is the config node's
+ * end of its session. The caller has gone if that session has ended, or if it says so after an error (internal_abandon_migration). Either wakes the
+ * worker "migration recovery", which asks the donor, and fences what the donor does not know. A caller that is not heard of for 30 s counts as gone,
+ * too, whatever its session does.
  *
- * The fence alone decides (S63): a donor that is told after it learns, when it asks the config node, that its migration is aborted. So a donor that cannot be reached need
- * not be waited for; then the outcome stays until it can be asked.
+ * The fence alone decides (S63): a donor that is told after it learns, when it asks the config node, that its migration is aborted. So a donor that
+ * cannot be reached need not be waited for; then the outcome stays until it can be asked.
  *
  * Locks: none across calls. A crash of the config node ends all its sessions.
  */
@@ -43,7 +44,7 @@ typedef struct Orphan
 	pg_uuid_t	migration_id;
 	int32		donor;
 	bool		abandoned;		/* its caller has gone, its donor has not said anything */
-	bool		suspect;		/* that, or it is an old one, or fenced without its donor's word */
+	bool		suspect;		/* that, or it is an old one, or fenced without an answer of its donor */
 } Orphan;
 
 
@@ -66,8 +67,8 @@ tessera_internal_abandon_migration(PG_FUNCTION_ARGS)
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	tessera_spi_run("UPDATE tessera.migration SET caller_pid = NULL WHERE migration_id = $1 AND state = 'running' AND phase IS NULL", SPI_OK_UPDATE, 1,
-					(Oid[]) {UUIDOID}, (Datum[]) {PG_GETARG_DATUM(0)}, NULL);
+	tessera_spi_run("UPDATE tessera.migration SET caller_pid = NULL WHERE migration_id = $1 AND state = 'running' AND phase IS NULL", SPI_OK_UPDATE,
+					1, (Oid[]) {UUIDOID}, (Datum[]) {PG_GETARG_DATUM(0)}, NULL);
 	tessera_spi_end(&spi);
 	/* when this session ends, too: now the worker may look before the commit */
 	tessera_orphan_watch_caller();
@@ -97,7 +98,8 @@ find_orphans(int *n)
 		return NULL;
 	}
 	tessera_spi_begin(&spi);
-	*n = (int) tessera_spi_run("SELECT migration_id, donor, abandoned, abandoned OR state = 'aborted' OR started < clock_timestamp() - interval '30 seconds' FROM"
+	*n = (int) tessera_spi_run("SELECT migration_id, donor, abandoned, abandoned OR state = 'aborted' OR started < clock_timestamp() - interval '30 "
+							   "seconds' FROM"
 							   " (SELECT m.*, m.state = 'running' AND m.phase IS NULL AND " GONE " AS abandoned FROM tessera.migration AS m"
 							   "  WHERE m.state = 'running' OR m.state = 'aborted' AND m.phase IS NULL"
 							   "   AND EXISTS (SELECT FROM tessera.migration_outcome AS o WHERE o.migration_id = m.migration_id)) AS q"
@@ -121,7 +123,8 @@ fence_orphan(const Orphan *orphan)
 	const pg_uuid_t *id = &orphan->migration_id;
 	const char *why = "57P01: the migration never reached its donor";
 	bool		known = true;
-	bool		answered = tessera_call_knows_migration(tessera_ask(tessera_within(tessera_to_node(orphan->donor), ASK_MS), TESSERA_TOLERATE_ERRORS), id, &known);
+	bool		answered = tessera_call_knows_migration(tessera_ask(tessera_within(tessera_to_node(orphan->donor), ASK_MS), TESSERA_TOLERATE_ERRORS),
+														id, &known);
 	char	   *outcome;
 
 	if (answered ? known : !orphan->abandoned)

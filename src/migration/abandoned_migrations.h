@@ -1,6 +1,6 @@
 /*
  * abandoned_migrations.h
- *	  Migrations that nobody stands behind: their caller has gone before their donor was told.
+ *	  Abandoned migrations: their caller has gone before their donor was told.
  */
 #ifndef TESSERA_MIGRATION_ABANDONED_MIGRATIONS_H
 #define TESSERA_MIGRATION_ABANDONED_MIGRATIONS_H
@@ -15,12 +15,12 @@ extern void tessera_orphan_watch_caller(void);
 extern void tessera_orphan_caller_gone(int code, Datum arg);
 
 /*
- * Config node: fences what never reached its donor. Returns how many migrations are to be looked at again soon, as their donor has said nothing yet. Errors of one
- * are logged. Outside a transaction.
+ * Config node: fences what never reached its donor. Returns how many migrations are to be looked at again soon, as their donor has said nothing yet.
+ * Errors of one are logged. Outside a transaction.
  */
 extern int	tessera_fence_orphans(void);
 
-/* The caller's node: tells the config node, best effort, that nobody stands behind a migration. In a transaction. */
+/* The caller's node: tells the config node, best effort, that a migration was abandoned. In a transaction. */
 extern void tessera_orphan_abandon(const pg_uuid_t *migration_id);
 
 #endif							/* TESSERA_MIGRATION_ABANDONED_MIGRATIONS_H */

@@ -2,15 +2,15 @@
  * donor.c
  *	  The donor's side of a running migration: from the coordinator row to the decision.
  *
- * Phases, one function each (migration_state.c has the table): prepare (registered), start (starting), then one loop that serves the recipient's requests and, while it
- * does, moves on: clone, catch up, wait until the pause will be short, close the gates, hand over. One turn of that loop is in
+ * Phases, one function each (migration_state.c has the table): prepare (registered), start (starting), then one loop that serves the recipient's
+ * requests and, while it does, moves on: clone, catch up, wait until the pause will be short, close the gates, hand over. One turn of that loop is in
  * donor_serve.c, the gates and the hand-over are in donor_gate.c. The end of every migration, good or bad, is in migration_outcome.c.
  *
- * The process holds one open transaction while it clones: its snapshot is the slot's. In it nothing is written; status is asked and progress reported over
- * the control lane. After it, each durable step is a transaction of its own.
+ * The process holds one open transaction while it clones: its snapshot is the slot's. In it nothing is written; status is asked and progress reported
+ * over the control lane. After it, each durable step is a transaction of its own.
  *
- * Locks: AccessShareLock on the tables while cloning; the placement row only inside the steps (placement_change.c). No lock is held across a call of another node but the
- * clone's.
+ * Locks: AccessShareLock on the tables while cloning; the placement row only inside the steps (placement_change.c). No lock is held across a call of
+ * another node but the clone's.
  *
  * A crash leaves the coordinator row; recovery settles the migration.
  */
@@ -39,7 +39,7 @@
 #define GATE_CLOSED_MS 1000		/* change capture waits so long for others while the gate is closed */
 #define IDLE_MS 10				/* looks for new WAL so often */
 #define REFRESH_MS 10000		/* for what the config node knows of the group's tables */
-#define GIVE_WAY_MS 200			/* while cloning: looks so often whether somebody waits for the tables */
+#define GIVE_WAY_MS 200			/* while cloning: looks so often whether another session waits for the tables */
 
 
 /* Prepare: checks, and the keys of the exchange */
@@ -53,7 +53,7 @@ check_registration(TesseraDonor *donor)
 	if (known.state == NULL || tessera_migration_result_of(known.state) != TESSERA_RESULT_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("migration %s is not running by the config node", tessera_donor_id(donor))));
+				 errmsg("migration %s is not running according to the config node", tessera_donor_id(donor))));
 	tessera_work_require_incarnation(donor->row->donor_incarnation);
 }
 
@@ -165,8 +165,8 @@ start(TesseraDonor *donor, char *endpoint)
 /* The whole */
 
 /*
- * The clone holds the tables for as long as it takes. Whoever wants one for itself alone (DDL that did not name it, or of this node only, VACUUM FULL) would
- * wait for that, and everybody else behind him (A6).
+ * The clone holds the tables for as long as it takes. A statement that needs one exclusively (DDL that did not name it, or of this node only, VACUUM
+ * FULL) would wait for that, and all later statements behind it (doc/design.md#moves-and-ddl).
  */
 static void
 give_way(TesseraDonor *donor)
@@ -208,7 +208,10 @@ good_moment(TimestampTz steady_since)
 	return tessera_my_migration->lag_ms <= tessera_critical_section_budget / 10.0 || tessera_ms_since(steady_since) > GOOD_MOMENT_MS;
 }
 
-/* The recipient is so near that what is left fits the budget of the critical section, beside what the network takes; if that alone does not fit, an attempt says so. */
+/*
+ * The recipient is so near that what is left fits the budget of the critical section, beside what the network takes; if that alone does not fit, an
+ * attempt says so.
+ */
 static bool
 is_steady(const TesseraDonor *donor)
 {

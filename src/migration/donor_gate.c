@@ -2,12 +2,14 @@
  * donor_gate.c
  *	  The critical section: who is inside, closing the gates, what is left is shipped, the range is given up, the config node decides.
  *
- * Interleavings. (A writer before the flag) it does not take the gate lock; its changes are in the slot, and the gate is not closed before it has ended:
- * the transactions that hold the tables when the flag went up are remembered and waited for beside the clone. (A writer between the flag and the gate)
- * takes the gate lock, reads the gate open, writes; the mover finds it among the lock's holders after it has closed the gate, and waits. (A writer at
- * the closing) takes the lock, reads the gate again: closed, it lets go and waits; or still open, then the mover, who looks after closing, sees it.
+ * Interleavings. (A writer before the flag) it does not take the gate lock; its changes are in the slot, and the gate is not closed before it has
+ * ended: the transactions that hold the tables when the flag went up are remembered and waited for beside the clone. (A writer between the flag and
+ * the gate) takes the gate lock, reads the gate open, writes; the mover finds it among the lock's holders after it has closed the gate, and waits. (A
+ * writer at the closing) takes the lock, reads the gate again: closed, it lets go and waits; or still open, then the mover, who looks after closing,
+ * sees it.
  *
- * Locks: the placement row only inside the steps (placement_change.c). A crash leaves the gate in the placement row and the phase in the coordinator row: recovery settles it.
+ * Locks: the placement row only inside the steps (placement_change.c). A crash leaves the gate in the placement row and the phase in the coordinator
+ * row: recovery settles it.
  */
 #include "postgres.h"
 
@@ -76,7 +78,7 @@ tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen)
 	return true;
 }
 
-/* A writer inside waits for a lock: perhaps for somebody who waits at the gate. */
+/* True if a writer that holds the gate lock waits for another lock: perhaps for one of a transaction that waits at the gate. */
 static bool
 holder_blocked(const VirtualTransactionId *holders, int n)
 {
@@ -90,7 +92,7 @@ holder_blocked(const VirtualTransactionId *holders, int n)
 	return false;
 }
 
-/* Waits until nobody is inside; false if that takes too long. */
+/* Waits until no transaction holds the gate lock; false if that takes too long. */
 static bool
 drain(TesseraDonor *donor, TimestampTz closed)
 {
@@ -118,8 +120,8 @@ drain(TesseraDonor *donor, TimestampTz closed)
 }
 
 /*
- * A position behind every change of the range: nobody can make another one while the gate is closed. Flushed, so that decoding gets there; often the commits of
- * those who were inside have done that, and nothing is left to be written.
+ * A WAL position behind every change of the range: no other change can come while the gate is closed. Flushed, so that decoding gets there; often the
+ * commits of those who were inside have done that, and nothing is left to be written.
  */
 static XLogRecPtr
 gate_position(TesseraDonor *donor)
@@ -135,8 +137,8 @@ gate_position(TesseraDonor *donor)
 }
 
 /*
- * How long the recipient may take from the closing of the gate to its confirmation, in milliseconds: the budget and half of it; with each attempt that overran a quarter more,
- * so that a slow machine gets there in the end.
+ * How long the recipient may take from the closing of the gate to its confirmation, in milliseconds: the budget and half of it; with each attempt
+ * that overran a quarter more, so that a slow machine gets there in the end.
  */
 static long
 pause_limit(TesseraDonor *donor)
@@ -145,8 +147,8 @@ pause_limit(TesseraDonor *donor)
 }
 
 /*
- * Everything is at the recipient. What has changed since it was last compared is compared behind it, without waiting in between: nothing changes any more. The next message
- * needs a request that it can answer.
+ * Everything is at the recipient. What has changed since it was last compared is compared behind it, without waiting in between: nothing changes any
+ * more. The next message needs a request that it can answer.
  */
 static bool
 rest_arrived(TesseraDonor *donor)
@@ -198,7 +200,10 @@ reopen(TesseraDonor *donor, TimestampTz closed)
 	tessera_injection("donor_reopened");
 }
 
-/* The recipient's worker hears of it on the exchange. If it stands still, readers there would wait until it goes on: so its node is told, too, if it answers. */
+/*
+ * The recipient's worker hears of it on the exchange. If it stands still, readers there would wait until it goes on: so its node is told, too, if it
+ * answers.
+ */
 static void
 take_back(TesseraDonor *donor)
 {
@@ -224,7 +229,8 @@ overrun(TesseraDonor *donor, TimestampTz closed)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the recipient did not confirm the migration in time, in %d attempts", donor->overruns),
 				 errdetail("The last attempt was given up after %ld ms.", tessera_ms_since(closed)),
-				 errhint("Raise tessera.critical_section_budget or tessera.critical_section_attempts; a standby of the recipient that lags delays it, too.")));
+				 errhint("Raise tessera.critical_section_budget or tessera.critical_section_attempts; a standby of the recipient that lags delays "
+						 "it, too.")));
 }
 
 /* Readers, too: the recipient confirms meanwhile; false if it takes too long. */
@@ -252,14 +258,14 @@ give_up_range(TesseraDonor *donor)
 {
 	tessera_work_begin();
 	tessera_place_give_up(donor->row);
-	/* from the commit on nobody but the config node ends this migration */
-	tessera_migration_deaf(true);
+	/* from this commit on only the config node ends this migration */
+	tessera_migration_ignore_cancel(true);
 	tessera_work_commit();
 	tessera_slot_enter(TESSERA_DECIDING);
 	tessera_injection("donor_read_gate");
 }
 
-/* Would the config node decide, and for a commit? false: it does not answer. What it would refuse is its error here. */
+/* Has the config node rehearse the commit. Returns false if it does not answer. ERROR, its own, if it would refuse the commit. */
 static bool
 rehearse(TesseraDonor *donor)
 {
@@ -275,7 +281,7 @@ rehearse(TesseraDonor *donor)
 	return reached;
 }
 
-/* DDL of this node alone may have changed the tables meanwhile: are their changes still in WAL? */
+/* Checks that changes of the tables still reach WAL: DDL of this node alone may have changed the tables meanwhile. */
 static void
 check_tables_again(TesseraDonor *donor)
 {

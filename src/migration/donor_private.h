@@ -1,6 +1,7 @@
 /*
  * donor_private.h
- *	  What the files of the donor's side share: donor.c (start, and the whole), donor_serve.c (one turn of the loop), donor_gate.c (the gates and the hand-over).
+ *	  What the files of the donor's side share: donor.c (start, and the whole), donor_serve.c (one turn of the loop), donor_gate.c (the gates and the
+ *	  hand-over).
  */
 #ifndef TESSERA_DONOR_PRIVATE_H
 #define TESSERA_DONOR_PRIVATE_H
@@ -109,10 +110,16 @@ tessera_ms_since(TimestampTz then)
 /* An answer has come to what was asked then. */
 extern void tessera_round_trip_note(TesseraRoundTrips *trips, TimestampTz asked);
 
-/* Milliseconds that one critical section takes by the network alone: its round trips one after the other, each as short as the shortest of the last few. */
+/*
+ * Milliseconds that one critical section takes by the network alone: its round trips one after the other, each as short as the shortest of the last
+ * few.
+ */
 extern double tessera_donor_latency(const TesseraDonor *donor);
 
-/* May the gate be closed, by that? Else false, with the reason in what is waited for; ERROR 53400 after tessera.critical_section_attempts. */
+/*
+ * True if the gate may be closed, by that estimate. Otherwise false, and waiting_for tells the reason; ERROR 53400 after
+ * tessera.critical_section_attempts.
+ */
 extern bool tessera_donor_near_enough(TesseraDonor *donor);
 
 /* donor_serve.c */
@@ -121,12 +128,12 @@ extern bool tessera_donor_near_enough(TesseraDonor *donor);
 extern const char *tessera_donor_id(TesseraDonor *donor);
 
 /*
- * One turn: takes in requests, interrupts, settings; answers; looks after limits and lag. Sleeps at most sleep_ms if there was nothing to do. ERROR when a limit is
- * reached, the migration is cancelled, or the recipient reports an error.
+ * One turn: takes in requests, interrupts, settings; answers; looks after limits and lag. Sleeps at most sleep_ms if there was nothing to do. ERROR
+ * when a limit is reached, the migration is cancelled, or the recipient reports an error.
  */
 extern void tessera_donor_turn(TesseraDonor *donor, long sleep_ms);
 
-/* Does the recipient's worker live? Asked 1 ms after the start, then at intervals that double (S50). Its error is raised here. */
+/* Asks whether the recipient's worker lives: 1 ms after the start, then at intervals that double (S50). Raises the recipient's error. */
 extern void tessera_donor_poll_status(TesseraDonor *donor);
 
 /* Best effort: what the config node shows of it. Never while a gate is closed. now: even if it was told a moment ago. false: it could not be told. */

@@ -1,8 +1,10 @@
 /*
  * donor_serve.c
- *	  One turn of the donor's loop: requests of the recipient answered, with rows while it clones, with changes after it; limits, lag, status and progress.
+ *	  One turn of the donor's loop: requests of the recipient answered, with rows while it clones, with changes after it; limits, lag, status and
+ *	  progress.
  *
- * Memory: what a turn allocates goes with the next (donor->scratch); the WAL reader keeps its own in donor->context. Locks: none. A crash leaves nothing of it.
+ * Memory: what a turn allocates goes with the next (donor->scratch); the WAL reader keeps its own in donor->context. Locks: none. A crash leaves
+ * nothing of it.
  */
 #include "postgres.h"
 
@@ -197,7 +199,7 @@ serve_mods(TesseraDonor *donor)
 		batch.rows = tessera_capture_next(donor->capture, &donor->payload, (Size) tessera_migration_batch_size * 1024, upto, &lsn, &caught_up);
 	if (batch.rows == 0)
 	{
-		/* nothing for the recipient but the position; in a hurry behind the gate */
+		/* nothing for the recipient but the position; frequent while the gate is closed */
 		if (lsn <= donor->sent || (donor->upto == InvalidXLogRecPtr && tessera_ms_since(donor->last_empty) < EMPTY_MODS_MS))
 		{
 			donor->sent = Max(donor->sent, lsn);
@@ -367,7 +369,8 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 	if (!now && tessera_now() < donor->progress_due)
 		return true;
 	caller = MemoryContextSwitchTo(donor->scratch);
-	told = tessera_call_migration_progress(tessera_ask(tessera_within(tessera_to_config(), TELL_MS), TESSERA_TOLERATE_ERRORS), &donor->row->migration_id,
+	told = tessera_call_migration_progress(tessera_ask(tessera_within(tessera_to_config(), TELL_MS), TESSERA_TOLERATE_ERRORS),
+										   &donor->row->migration_id,
 										   tessera_migration_state_name(slot->state), slot->rows, slot->bytes, slot->mods, NULL, NULL,
 										   slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL);
 	if (told)

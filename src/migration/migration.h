@@ -22,8 +22,9 @@ extern long tessera_migration_recovery_step(void);
 extern long tessera_range_deleter_step(void);
 
 /*
- * Asks the running migrations of the groups (text of a uuid[]) to end for the statement named, and waits until the config node knows of none; past its decision one
- * is waited for. On any node, in a transaction, which may hold locks of the tables: the end of a migration needs none. ERROR 55006 at the timeout.
+ * Asks the running migrations of the groups (text of a uuid[]) to end for the statement named, and waits until the config node knows of none; past
+ * its decision one is waited for. On any node, in a transaction, which may hold locks of the tables: the end of a migration needs none. ERROR 55006
+ * at the timeout.
  */
 extern void tessera_migrations_end(const char *groups, const char *by, int timeout_ms);
 

@@ -2,8 +2,9 @@
  * migration_control.c
  *	  The control plane of a migration on donor and recipient: SQL functions that other nodes call over the control lane.
  *
- * Each call is a transaction of its own. Those that start a worker (internal_start_*) come after the one that wrote the row, so that the worker finds the row committed. A
- * slot is reserved before its row is written, so that recovery leaves the row alone; a reservation nobody uses ends after a while.
+ * Each call is a transaction of its own. Those that start a worker (internal_start_*) come after the one that wrote the row, so that the worker finds
+ * the row committed. A slot is reserved before its row is written, so that recovery leaves the row alone; a reservation that is not used ends after
+ * 30 s.
  */
 #include "postgres.h"
 
@@ -113,7 +114,7 @@ require_placements(void)
 static int	offered_slot;
 static uint32 offered = 0;
 
-/* The session ends: if it has not started the donor nobody will, and recovery need not wait until the reservation is over. */
+/* The session ends: if it has not started the donor, no other session will, and recovery need not wait until the reservation is over. */
 void
 tessera_migration_withdraw(int code, Datum arg)
 {
@@ -236,7 +237,10 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 	return record_of(fcinfo, 5, values, nulls);
 }
 
-/* internal_cancel_migration(migration_id uuid, by text) returns bool: was its process asked to end? by: the statement it makes way for, or null. */
+/*
+ * internal_cancel_migration(migration_id uuid, by text) returns bool: true if its process was asked to end; by: the statement it makes way for, or
+ * null.
+ */
 Datum
 tessera_internal_cancel_migration(PG_FUNCTION_ARGS)
 {
@@ -245,7 +249,7 @@ tessera_internal_cancel_migration(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(tessera_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
-/* internal_knows_migration(migration_id uuid) returns bool: has this donor anything of it? */
+/* internal_knows_migration(migration_id uuid) returns bool: true if this donor has a row or a process of it */
 Datum
 tessera_internal_knows_migration(PG_FUNCTION_ARGS)
 {
@@ -366,8 +370,8 @@ tessera_internal_recipient_status(PG_FUNCTION_ARGS)
 }
 
 /*
- * internal_take_back(migration_id uuid, attempt pg_lsn): the donor has opened its gate again. It has told the worker, too; but if that stands still, the gate here would stay
- * closed. The next step of the worker finds that the attempt is over.
+ * internal_take_back(migration_id uuid, attempt pg_lsn): the donor has opened its gate again. It has told the worker, too; but if that stands still,
+ * the gate here would stay closed. The next step of the worker finds that the attempt is over.
  */
 Datum
 tessera_internal_take_back(PG_FUNCTION_ARGS)
@@ -402,8 +406,8 @@ tessera_migration_control_init(void)
 }
 
 /*
- * internal_release_recipient(migration_id uuid, outcome text, major int8, term int8, lazily bool): carries an outcome out here. Again: nothing. lazily: need not be flushed, it
- * will be told again; without, everything told before is durable when this is.
+ * internal_release_recipient(migration_id uuid, outcome text, major int8, term int8, lazily bool): carries an outcome out here. Again: nothing.
+ * lazily: need not be flushed, it will be told again; without, everything told before is durable when this is.
  */
 Datum
 tessera_internal_release_recipient(PG_FUNCTION_ARGS)

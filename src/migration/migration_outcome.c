@@ -2,13 +2,14 @@
  * migration_outcome.c
  *	  The end of a migration; see migration_outcome.h.
  *
- * Donor's order when committed: the recipient takes over first, so that statements sent on find it ready; then the donor's placement and decision in one
- * commit; then the recipient's standbys, slot, acknowledgements, coordinator row last (S67, S69): as long as that is there the range deleter leaves the range alone. When aborted: the donor's placement and decision first, which opens its gate; then
- * the fence on the config node, the recipient, and the rest (S68). The local decision 'aborted' is allowed only before the phase 'deciding': from there the
- * config node may have been told to commit, and is asked first, by a fence, which is a writing transaction (D5).
+ * Donor's order when committed: the recipient takes over first, so that statements sent on find it ready; then the donor's placement and decision in
+ * one commit; then the recipient's standbys, slot, acknowledgements, coordinator row last (S67, S69): as long as that is there the range deleter
+ * leaves the range alone. When aborted: the donor's placement and decision first, which opens its gate; then the fence on the config node, the
+ * recipient, and the rest (S68). The local decision 'aborted' is allowed only before the phase 'deciding': from there the config node may have been
+ * told to commit, and is asked first, by a fence, which is a writing transaction (doc/design.md#commit-and-fence).
  *
- * Behind the closed gates nothing is flushed that the config node can tell again: the recipient's and the donor's release are committed lazily, and made durable before the
- * outcome is acknowledged.
+ * Behind the closed gates nothing is flushed that the config node can tell again: the recipient's and the donor's release are committed lazily, and
+ * made durable before the outcome is acknowledged.
  *
  * A crash between any two of these leaves the coordinator row, and with it everything that follows.
  */
@@ -88,7 +89,8 @@ tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazi
 static void
 report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committed)
 {
-	tessera_call_migration_progress(tessera_to_config(), &row->migration_id, tessera_migration_state_name(committed ? TESSERA_DONE : TESSERA_ABORTED), known->rows,
+	tessera_call_migration_progress(tessera_to_config(), &row->migration_id, tessera_migration_state_name(committed ? TESSERA_DONE : TESSERA_ABORTED),
+									known->rows,
 									known->bytes, known->mods, known->pause_ms < 0 ? NULL : &known->pause_ms, committed ? NULL : known->error, NULL);
 }
 
@@ -195,7 +197,10 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 	}
 	if (!outcome->acknowledged)
 		tell_recipient(row, outcome, false);
-	/* the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range (D2) */
+	/*
+	 * the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range
+	 * (doc/design.md#moves-and-standbys)
+	 */
 	tessera_slot_waiting("recipient's standbys");
 	tessera_call_await_standbys(tessera_to_node(row->peer));
 	tessera_slot_waiting(NULL);

@@ -34,8 +34,8 @@ extern char *tessera_settle_error(const char *sqlstate, const char *message, con
 
 /*
  * Brings a migration donated here to its end: finds the outcome (fencing the migration if it is open), carries it out on both sides, drops the slot,
- * acknowledges, deletes the coordinator row. Outside a transaction; runs its own. Each part is done once and can be repeated; an ERROR (a node cannot be
- * reached) leaves the rest to the next call. Returns the outcome; NONE if there is no coordinator row.
+ * acknowledges, deletes the coordinator row. Outside a transaction; runs its own. Each part is done once and can be repeated; an ERROR (a node cannot
+ * be reached) leaves the rest to the next call. Returns the outcome; NONE if there is no coordinator row.
  */
 extern TesseraMigrationResult tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known);
 

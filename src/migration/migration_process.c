@@ -2,9 +2,10 @@
  * migration_process.c
  *	  What the process of a migration does, on either side, until the migration has ended.
  *
- * Donor: run to the decision; then, whatever happened, settle, and try again while a node cannot be reached. Recipient: run; an error is the donor's to settle.
+ * Donor: run to the decision; then, whatever happened, settle, and try again while a node cannot be reached. Recipient: run; an error is the donor's
+ * to settle.
  *
- * A request to cancel arrives as SIGINT, so that it ends any wait; it is ignored (deaf) once only the config node can end the migration.
+ * A request to cancel arrives as SIGINT, so that it ends any wait; it is ignored once only the config node can end the migration.
  */
 #include "postgres.h"
 
@@ -39,14 +40,14 @@
 #define EXPLAIN_MS 2000			/* the recipient's node gets so long to say why its worker has ended */
 #define EXPLAIN_POLL_MS 50
 
-static volatile sig_atomic_t deaf = false;
+static volatile sig_atomic_t ignores_cancel = false;
 
 
 void
-tessera_migration_deaf(bool now)
+tessera_migration_ignore_cancel(bool ignore)
 {
-	deaf = now;
-	if (now)
+	ignores_cancel = ignore;
+	if (ignore)
 		QueryCancelPending = false;
 }
 
@@ -55,7 +56,7 @@ tessera_migration_interrupt(SIGNAL_ARGS)
 {
 	int			saved_errno = errno;
 
-	if (!deaf)
+	if (!ignores_cancel)
 	{
 		InterruptPending = true;
 		QueryCancelPending = true;
@@ -115,8 +116,8 @@ peer_of(const pg_uuid_t *migration_id)
 }
 
 /*
- * The connection to the recipient was lost: why, only the recipient's node knows. Its word takes the place of the error; if there is none, that stays, with a note. While
- * the gate is closed there is no time for that: others wait for its opening.
+ * The connection to the recipient was lost: why, only the recipient's node knows. Its answer takes the place of the error; if there is none, that
+ * stays, with a note. While the gate is closed there is no time for that: others wait for its opening.
  */
 static void
 explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
@@ -131,7 +132,8 @@ explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 	/* its worker may be about to end */
 	while (peer != 0 && tessera_now() < deadline)
 	{
-		if (!tessera_call_recipient_status(tessera_ask(tessera_within(tessera_to_node(peer), EXPLAIN_MS), TESSERA_TOLERATE_ERRORS), migration_id, &status))
+		if (!tessera_call_recipient_status(tessera_ask(tessera_within(tessera_to_node(peer), EXPLAIN_MS), TESSERA_TOLERATE_ERRORS), migration_id,
+										   &status))
 		{
 			error->hint = pstrdup("Its node cannot be asked for the reason: see its server's log.");
 			return;
@@ -187,7 +189,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 		tessera_slot_result(TESSERA_RESULT_NONE, error);
 	}
 	PG_END_TRY();
-	tessera_migration_deaf(true);
+	tessera_migration_ignore_cancel(true);
 	MemoryContextSwitchTo(context);
 	MemoryContextDelete(running);	/* closes the exchange */
 
@@ -244,7 +246,7 @@ tessera_migration_run(int slot, uint32 generation)
 	MemoryContextSwitchTo(context);
 	pgstat_report_activity(STATE_RUNNING, psprintf("%s of migration %s", tessera_my_migration->side == TESSERA_DONOR ? "donor" : "recipient",
 												   tessera_work_uuid(&migration_id)));
-	/* a lock that somebody holds for long ends the migration */
+	/* a lock that another transaction holds for long ends the migration */
 	SetConfigOption("lock_timeout", psprintf("%d", tessera_migration_lock_timeout), PGC_USERSET, PGC_S_SESSION);
 	/* what decoding collects of transactions that have not ended */
 	SetConfigOption("logical_decoding_work_mem", psprintf("%d", tessera_migration_memory), PGC_USERSET, PGC_S_SESSION);

@@ -2,8 +2,9 @@
  * migration_recovery.c
  *	  Migrations that have a row but no process: after a crash, a restart, or the end of a worker (S62, S63).
  *
- * Donor: settled from its row alone; the config node is asked, with a fence, where the row leaves the outcome open. Recipient: follows an outcome that the
- * config node has; never fences. Config node: a migration that was registered but never reached its donor is fenced (abandoned_migrations.c).
+ * Donor: settled from its row alone; the config node is asked, with a fence, where the row leaves the outcome open. Recipient: follows an outcome
+ * that the config node has; never fences. Config node: a migration that was registered but never reached its donor is fenced
+ * (abandoned_migrations.c).
  */
 #include "postgres.h"
 
@@ -94,8 +95,8 @@ settle_all(TesseraMigrationSide side, Settle settle)
 }
 
 /*
- * Replication slots of migrations that have no row here: a primary that was replaced by a standby, and comes back as one itself, still has those of before. A slot is
- * made after its coordinator row and dropped before it.
+ * Replication slots of migrations that have no row here: a primary that was replaced by a standby, and comes back as one itself, still has those of
+ * before. A slot is made after its coordinator row and dropped before it.
  */
 static void
 drop_leftover_slots(void)
@@ -104,7 +105,8 @@ drop_leftover_slots(void)
 
 	tessera_work_begin();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots AS s WHERE slot_name ~ '^tessera_[0-9a-f]{32}$' AND NOT active"
+	tessera_spi_run("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots AS s WHERE slot_name ~ '^tessera_[0-9a-f]{32}$' AND NOT "
+					"active"
 					" AND database = current_database() AND NOT EXISTS (SELECT FROM tessera.migration_coordinator AS c WHERE c.slot = s.slot_name)",
 					SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	tessera_spi_end(&spi);

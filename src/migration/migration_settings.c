@@ -71,7 +71,8 @@ static const IntSetting int_settings[] = {
 	&tessera_critical_section_attempts, 50, 1, INT_MAX, 0},
 	{"tessera.secondary_throttle_timeout", "How long tessera.secondary_throttle waits for a standby after each commit, at most.",
 	&tessera_secondary_throttle_timeout, 10 * 1000, 1, INT_MAX, GUC_UNIT_MS},
-	{"tessera.migration_memory", "Memory for changes that a migration's donor has decoded and not handed out yet; what is more goes to temporary files.",
+	{"tessera.migration_memory",
+	 "Memory for changes that a migration's donor has decoded and not handed out yet; what is more goes to temporary files.",
 	&tessera_migration_memory, 64 * 1024, 64, MAX_KILOBYTES, GUC_UNIT_KB},
 	{"tessera.standby_flush_timeout", "How long a migration waits for streaming standbys to have flushed what was received; then it is aborted.",
 	&tessera_standby_flush_timeout, 3000, 1, 60 * 1000, GUC_UNIT_MS},
@@ -106,7 +107,8 @@ tessera_migration_settings_init(void)
 	DefineCustomBoolVariable("tessera.migration_verify", "Compare the recipient's rows with the donor's before a range changes hands.",
 							 "The default of the argument verify of tessera.move_range and tessera.move_chunk.",
 							 &tessera_migration_verify, true, PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomEnumVariable("tessera.secondary_throttle", "For what of its streaming standbys the recipient of a migration waits after each commit of the clone.", NULL,
+	DefineCustomEnumVariable("tessera.secondary_throttle",
+							 "For what of its streaming standbys the recipient of a migration waits after each commit of the clone.", NULL,
 							 &tessera_secondary_throttle, TESSERA_THROTTLE_OFF, throttles, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("tessera.exchange_address",
 							   "Address to which this node binds the data exchange of migrations that it donates.",

@@ -1,6 +1,7 @@
 /*
  * migration_settings.h
- *	  Settings of migrations and of range deletion. Those that the data path or the failover reads are declared there; migration_settings.c defines all of them for the server.
+ *	  Settings of migrations and of range deletion. Those that the data path or the failover reads are declared there; migration_settings.c defines
+ *	  all of them for the server.
  */
 #ifndef TESSERA_MIGRATION_SETTINGS_H
 #define TESSERA_MIGRATION_SETTINGS_H

@@ -2,11 +2,11 @@
  * migration_slot.h
  *	  Shared memory of running migrations: one slot for each migration and side, from before its worker starts until its result was read.
  *
- * A slot is reserved by whoever starts the worker, attached by the worker, and ended when the worker exits, however it does. An ended slot keeps the result
- * until it is needed for another migration. The generation tells a slot's uses apart.
+ * A slot is reserved by the session that starts the worker, attached by the worker, and ended when the worker exits, however it does. An ended slot
+ * keeps the result until it is needed for another migration. The generation tells a slot's uses apart.
  *
- * Locks: one LWLock of the module for all fields. Only the attached worker writes progress and result; anybody may set `cancel`. The condition variable of the
- * module is broadcast at each change of state, cancel or result.
+ * Locks: one LWLock of the module for all fields. Only the attached worker writes progress and result; any process may set `cancel`. The condition
+ * variable of the module is broadcast at each change of state, cancel or result.
  */
 #ifndef TESSERA_MIGRATION_SLOT_H
 #define TESSERA_MIGRATION_SLOT_H
@@ -87,7 +87,7 @@ extern void tessera_slot_unreserve(int slot, uint32 generation);
 extern bool tessera_slot_find(TesseraMigrationSide side, const pg_uuid_t *migration_id, int *slot, TesseraMigrationSlot *copy);
 extern void tessera_slot_copy(int slot, TesseraMigrationSlot *copy);
 
-/* Is the slot's worker alive, or about to be (reserved less than 30 s ago)? */
+/* True if the slot's worker is alive, or about to be started (reserved less than 30 s ago). */
 extern bool tessera_slot_live(const TesseraMigrationSlot *copy);
 
 /* Sets what the recipient needs to connect. */
@@ -103,7 +103,10 @@ extern bool tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migr
 /* Tells the recipient's worker that the outcome is carried out. */
 extern void tessera_slot_settled(const pg_uuid_t *migration_id);
 
-/* Tells the recipient's worker that the attempts up to this one are over. true: it has begun to confirm one of them. The caller holds the placement row's lock. */
+/*
+ * Tells the recipient's worker that the attempts up to this one are over. true: it has begun to confirm one of them. The caller holds the placement
+ * row's lock.
+ */
 extern bool tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt);
 
 /* ---- the worker's own slot ---- */
@@ -134,7 +137,7 @@ extern void tessera_slot_count(int64 rows, int64 bytes, int64 mods);
 /* Recipient, before it wants the placement row's lock: it is about to confirm this attempt. */
 extern void tessera_slot_confirming(XLogRecPtr attempt);
 
-/* Was it asked to end? */
+/* True if it was asked to end. */
 extern bool tessera_slot_cancelled(void);
 
 /* The result; shows when the worker has exited or at once. error NULL: none. */

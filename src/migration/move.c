@@ -2,12 +2,12 @@
  * move.c
  *	  tessera.move_range, move_chunk and cancel_migration: on any node.
  *
- * The caller's backend registers the migration on the config node, has the donor write its row and start its worker, and then waits on the donor, in short
- * polls, so that a cancellation of the statement is noticed: it cancels the migration it has begun. All of it over the control lane: the
+ * The caller's backend registers the migration on the config node, has the donor write its row and start its worker, and then waits on the donor, in
+ * short polls, so that a cancellation of the statement is noticed: it cancels the migration it has begun. All of it over the control lane: the
  * migration is not undone by a rollback of the caller's transaction.
  *
- * Refused to a caller whose own transaction the migration would have to wait for (A4): one that has a transaction id, has locked a table of the group, or has a
- * transaction open on another node.
+ * Refused to a caller whose own transaction the migration would have to wait for (doc/design.md#caller-of-a-move): one that has a transaction id, has
+ * locked a table of the group, or has a transaction open on another node.
  */
 #include "postgres.h"
 
@@ -67,7 +67,7 @@ typedef struct Move
 	char	   *part_max;
 	char	   *far_code;		/* what of the group may reach rows of other shards; NULL: nothing */
 	int32		donor;
-	bool		joined;			/* somebody else began it */
+	bool		joined;			/* another session began it */
 	bool		cancelled;		/* too late for this part */
 	bool		quiet;			/* nothing is said about code that may reach rows of other shards */
 	bool		tell;			/* about each part, also if it is the only one */
@@ -136,7 +136,7 @@ far_code_of_group(const Move *move)
 	const TesseraTable *tables = (const TesseraTable *) ((const char *) move->routing + move->routing->tables_offset);
 	StringInfoData found;
 
-	/* Who has the table locked may hold the migration off (DDL), which registration tells; a word of warning is not worth a wait. */
+	/* Who has the table locked may hold the migration off (DDL), which registration tells; a WARNING is not worth a wait. */
 	initStringInfo(&found);
 	for (int i = 0; i < move->routing->ntables; i++)
 	{
@@ -189,7 +189,10 @@ find_table(Oid relid, Move *move)
 
 /* Begin */
 
-/* Tells the donor. In a subtransaction: if that fails the config node hears that nobody stands behind the migration, so that the shards are free for another one. */
+/*
+ * Tells the donor. In a subtransaction: if it fails, the config node is told that the migration was abandoned, so that the shards are free for
+ * another one.
+ */
 static void
 hand_over(const Move *move, const char *request)
 {
@@ -230,8 +233,8 @@ register_move(Move *move, const char *min, const char *max, const char *position
 {
 	TesseraRegisterMigrationAnswer registered;
 
-	tessera_call_register_migration(tessera_to_config(), &move->table->table_id, min, max, position, move->shard, move->routing->promised_term, move->verify,
-									&registered);
+	tessera_call_register_migration(tessera_to_config(), &move->table->table_id, min, max, position, move->shard, move->routing->promised_term,
+									move->verify, &registered);
 	if (registered.migration_id == NULL)
 		return false;
 	move->migration_id = *registered.migration_id;
@@ -383,7 +386,10 @@ ask_to_cancel(const pg_uuid_t *id, int32 donor, const char *by)
 	return asked;
 }
 
-/* The statement is being cancelled: so is the migration that it has begun. Ends by an error, or returns whether the migration was committed all the same. */
+/*
+ * The statement is being cancelled: so is the migration that it has begun. Ends by an error, or returns whether the migration was committed all the
+ * same.
+ */
 static bool
 cancel_and_wait(Move *move)
 {
@@ -443,14 +449,17 @@ warn_far_code(const Move *move)
 _Noreturn static void
 fail_part(ErrorData *error, const char *done, const char *from, const char *max, const char *shard)
 {
-	error->detail = psprintf("%s%sMoved to shard \"%s\": %s. Not moved: %s to %s, as far as it is not there.", error->detail != NULL ? error->detail : "",
+	error->detail = psprintf("%s%sMoved to shard \"%s\": %s. Not moved: %s to %s, as far as it is not there.",
+							 error->detail != NULL ? error->detail : "",
 							 error->detail != NULL ? "\n" : "", shard, done[0] != '\0' ? done : "nothing", from, max);
 	if (error->hint == NULL)
 		error->hint = pstrdup("What has moved stays where it is. Call tessera.move_range again for the rest.");
 	ReThrowError(error);
 }
 
-/* The same for a part behind the first: its shards may be busy for a moment, with the end of the part before it or with somebody else's migration. */
+/*
+ * The same for a part behind the first: its shards may be busy for a moment, with the end of the part before it or with another session's migration.
+ */
 static bool
 register_next(Move *move, const char *from, const char *max)
 {
@@ -493,7 +502,10 @@ register_next(Move *move, const char *from, const char *max)
 	return found;
 }
 
-/* Registers a migration of the first part that is not there, and waits for its end. false: there is none. On error what is done is told, if there is more than one part. */
+/*
+ * Registers a migration of the first part that is not there, and waits for its end. false: there is none. On error what is done is told, if there is
+ * more than one part.
+ */
 static bool
 move_part(Move *move, const char *whole_min, const char *from, const char *max, const char *done)
 {
@@ -572,7 +584,8 @@ move_parts(Move *move, const char *min, const char *max)
 			break;				/* all of it was one part */
 		donor = tessera_routing_node(move->routing, move->donor);
 		ereport(NOTICE,
-				(errmsg("moved %s to %s from shard \"%s\" to \"%s\"", move->part_min, move->part_max, donor ? NameStr(donor->name) : "?", move->shard),
+				(errmsg("moved %s to %s from shard \"%s\" to \"%s\"", move->part_min, move->part_max, donor ? NameStr(donor->name) : "?",
+						move->shard),
 				 errdetail("Migration %s.", move->id)));
 		appendStringInfo(&done, "%s%s to %s (migration %s)", done.len > 0 ? ", " : "", move->part_min, move->part_max, move->id);
 	}
@@ -595,7 +608,10 @@ tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, con
 
 /* The functions */
 
-/* move_range(table_name regclass, min bound, max bound, to_shard text, verify bool) returns uuid: of the last migration; NULL: all of the range was there */
+/*
+ * move_range(table_name regclass, min bound, max bound, to_shard text, verify bool) returns uuid: of the last migration; NULL: all of the range was
+ * there
+ */
 Datum
 tessera_move_range(PG_FUNCTION_ARGS)
 {

@@ -2,9 +2,10 @@
  * placement_change.c
  *	  The steps of a migration that change a placement row; see placement_change.h.
  *
- * Why readers wait on the recipient, too: between its confirmation and the donor's giving up, a scan of all shards could see the range on both; between them
- * and the decision, by an old version on neither. The gate 'read' on both sides is closed in a commit of its own before ownership changes, so a statement
- * whose snapshot sees the change finds the gate closed (catalog/change.h: the mirror follows each commit at once, but after it is visible).
+ * Why readers wait on the recipient, too: between its confirmation and the donor's giving up, a scan of all shards could see the range on both;
+ * between them and the decision, by an old version on neither. The gate 'read' on both sides is closed in a commit of its own before ownership
+ * changes, so a statement whose snapshot sees the change finds the gate closed (catalog/change.h: the mirror follows each commit at once, but after
+ * it is visible).
  */
 #include "postgres.h"
 
@@ -98,8 +99,8 @@ refuse_older_term(const Place *place, const TesseraMigrationRow *row, int64 term
 	if (term < place->term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
-				 errmsg("outcome of migration %s is of term " INT64_FORMAT ", an older one than " INT64_FORMAT, tessera_work_uuid(&row->migration_id), term,
-						place->term)));
+				 errmsg("outcome of migration %s is of term " INT64_FORMAT ", an older one than " INT64_FORMAT, tessera_work_uuid(&row->migration_id),
+						term, place->term)));
 }
 
 
@@ -295,7 +296,7 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 {
 	Place		place = lock_place(row);
 
-	/* by the donor's word and by the config node's at a time: the first has done it */
+	/* told by the donor and by the config node at the same time: the first one has done it */
 	if (!place.ours && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
 		return;
 	refuse_older_term(&place, row, term);

@@ -1,9 +1,10 @@
 /*
  * placement_change.h
- *	  The steps of a migration that change a placement row: each is one whole change, in the caller's transaction, together with the migration's own row.
+ *	  The steps of a migration that change a placement row: each is one whole change, in the caller's transaction, together with the migration's own
+ *	  row.
  *
- * Each locks the placement row first and the migration's row after it. All but the first ones of each side can be repeated: a step that finds the migration no longer
- * in the placement does nothing (it was done, or undone, before a crash).
+ * Each locks the placement row first and the migration's row after it. All but the first ones of each side can be repeated: a step that finds the
+ * migration no longer in the placement does nothing (it was done, or undone, before a crash).
  */
 #ifndef TESSERA_MIGRATION_PLACEMENT_CHANGE_H
 #define TESSERA_MIGRATION_PLACEMENT_CHANGE_H
@@ -14,8 +15,10 @@
 
 /* ---- donor ---- */
 
-/* Flag up: writers of the range take the gate lock; the range is pending deletion. ERROR 55006 if the group is in another migration here, TS002 if this shard does
- * not own the whole range at the registered epoch. */
+/*
+ * Flag up: writers of the range take the gate lock; the range is pending deletion. ERROR 55006 if the group is in another migration here, TS002 if
+ * this shard does not own the whole range at the registered epoch.
+ */
 extern void tessera_place_flag_up(const TesseraMigrationRow *row);
 
 /* The gate; phase: what the coordinator row says from now on. */
@@ -38,8 +41,10 @@ extern void tessera_place_take_back(const TesseraMigrationRow *row);
 
 /* ---- recipient ---- */
 
-/* The range is to be deleted (and will be, should the migration fail). ERROR 55006 if the group is in another migration here, TS002 if any part is owned.
- * false if rows of an older deletion of the range may be there: nothing is changed, they have to be deleted first. */
+/*
+ * The range is to be deleted (and will be, should the migration fail). ERROR 55006 if the group is in another migration here, TS002 if any part is
+ * owned. false if rows of an older deletion of the range may be there: nothing is changed, they have to be deleted first.
+ */
 extern bool tessera_place_receive(const TesseraMigrationRow *row);
 
 /* Readers of the range wait, from before it becomes visible. attempt: the donor's, see migration_slot.h. false: it is over, nothing is changed. */
@@ -49,8 +54,8 @@ extern bool tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr 
 extern bool tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt);
 
 /*
- * The donor has opened its gate again, so the attempt is over: as before its confirmation. Nothing if that was done, or was not begun, or a later attempt is under way. By the
- * worker or, as it may stand still, by another process: the worker's next step for the attempt finds that it is over.
+ * The donor has opened its gate again, so the attempt is over: as before its confirmation. Nothing if that was done, or was not begun, or a later
+ * attempt is under way. By the worker or, as it may stand still, by another process: the worker's next step for the attempt finds that it is over.
  */
 extern void tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt);
 

@@ -1,16 +1,16 @@
 /*
  * range_deleter.c
- *	  The range deleter: removes rows of ranges that this shard no longer owns (S64-S81, DESIGN section 11).
+ *	  The range deleter: removes rows of ranges that this shard no longer owns (S64-S81, doc/design.md#range-deletion).
  *
- * What is to be deleted is in the placement row: deletion ranges, without what is owned, without the range of a migration that is under way. Each batch's
- * transaction locks that row and looks again, so that no row is deleted that is owned at its commit (invariant 5). When no table of the group has a row
- * of the range left, the range goes from the placement row.
+ * What is to be deleted is in the placement row: deletion ranges, without what is owned, without the range of a migration that is under way. Each
+ * batch's transaction locks that row and looks again, so that no row is deleted that is owned at its commit (invariant 5). When no table of the group
+ * has a row of the range left, the range goes from the placement row.
  *
- * What is deleted here may be the only copy, if this shard and the owner have both lost commits. So a range is touched only when the shards that own it by the chunks
- * have said that they do, by their own placements: not one that was promoted and does not know yet, or that has lost the move.
+ * What is deleted here may be the only copy, if this shard and the owner have both lost commits. So a range is touched only when the shards that own
+ * it by the chunks have said that they do, by their own placements: not one that was promoted and does not know yet, or that has lost the move.
  *
- * No snapshot has to be waited for: MVCC keeps the rows for those who may still see them, here and on standbys. orphan_cleanup_delay only spares work when
- * a range soon comes back; its clock is this process's memory, and starts anew with it.
+ * No snapshot has to be waited for: MVCC keeps the rows for those who may still see them, here and on standbys. orphan_cleanup_delay only spares work
+ * when a range soon comes back; its clock is this process's memory, and starts anew with it.
  *
  * A crash leaves the range in the placement row.
  */
@@ -78,8 +78,9 @@ static HTAB *watched = NULL;	/* lives as long as the process */
 
 
 /*
- * Deletions of the placement that may be carried out: all but those of ranges that migrations receive, or have given away without having ended; or, for a migration that has not received anything yet,
- * those within its own range. By its id, not by its range: if it was ended meanwhile, the range may be another migration's. In a transaction.
+ * Deletions of the placement that may be carried out: all but those of ranges that migrations receive, or have given away without having ended; or,
+ * for a migration that has not received anything yet, those within its own range. By its id, not by its range: if it was ended meanwhile, the range
+ * may be another migration's. In a transaction.
  */
 static int
 deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const TesseraMigrationRow *receiver, TesseraRange **ranges)
@@ -112,7 +113,9 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 	return n;
 }
 
-/* Locks the tables; false: somebody has locked one, and the deleter has other things to do than to wait for him, as a migration would. */
+/*
+ * Locks the tables; false: another transaction has locked one. The deleter does not wait for it, as a migration would: it has other ranges to delete.
+ */
 static bool
 lock_tables(const TesseraMovingRange *range, const TesseraMigrationRow *receiver)
 {
@@ -127,11 +130,11 @@ lock_tables(const TesseraMovingRange *range, const TesseraMigrationRow *receiver
 }
 
 /*
- * One batch of one range, in a transaction of its own. Returns rows deleted; 0: none were left, and the range is off the deletions; NOT_TO_BE: it is no longer
- * to be deleted; NOT_NOW: in a while.
+ * One batch of one range, in a transaction of its own. Returns rows deleted; 0: none were left, and the range is off the deletions; NOT_TO_BE: it is
+ * no longer to be deleted; NOT_NOW: in a while.
  *
- * The tables are locked first: who waits for them must not hold up the steps of migrations, which want the placement row. For the same reason no batch begins while a
- * gate of the group is closed.
+ * The tables are locked first: who waits for them must not hold up the steps of migrations, which want the placement row. For the same reason no
+ * batch begins while a gate of the group is closed.
  */
 static int64
 delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
@@ -198,7 +201,8 @@ show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 tot
 	if (receiver != NULL)
 		tessera_slot_waiting(psprintf("deletion of the range's older rows: " INT64_FORMAT " so far", total));
 	else
-		pgstat_report_activity(STATE_RUNNING, psprintf("deleting range %s to %s: " INT64_FORMAT " rows so far", tessera_bound_to_cstring(piece->range.min),
+		pgstat_report_activity(STATE_RUNNING,
+							   psprintf("deleting range %s to %s: " INT64_FORMAT " rows so far", tessera_bound_to_cstring(piece->range.min),
 													   tessera_bound_to_cstring(piece->range.max), total));
 }
 
@@ -228,7 +232,10 @@ delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
 	return rows != NOT_NOW;
 }
 
-/* Everything that may be deleted, in the current context. *deletions: is there any deletion range, be it held back by a migration? */
+/*
+ * Everything that may be deleted, in the current context. *deletions: true if there is any deletion range, including those that a migration holds
+ * back.
+ */
 static Piece *
 find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 {
@@ -252,7 +259,8 @@ find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 		TesseraRange *ranges;
 		int			nranges;
 
-		if (rows[i]->ndeletions == 0 || group == NULL || (receiver != NULL && memcmp(&receiver->group_id, &rows[i]->group_id, sizeof(pg_uuid_t)) != 0))
+		if (rows[i]->ndeletions == 0 || group == NULL ||
+			(receiver != NULL && memcmp(&receiver->group_id, &rows[i]->group_id, sizeof(pg_uuid_t)) != 0))
 			continue;
 		*deletions = true;
 		nranges = deletable(tessera_group_keyspace(routing, group), rows[i], receiver, &ranges);
@@ -316,14 +324,15 @@ parts_of(const Piece *piece, int *n)
 			break;
 		ends = tessera_key_compare(ks, &chunk.max, &max) >= 0;
 		if (*n == 0 || parts[*n - 1].owner != chunk.node_id)
-			parts[(*n)++] = (Part) {.owner = chunk.node_id,.min = tessera_bound_to_cstring(i == first ? piece->range.min : tessera_key_to_bound(ks, &chunk.min))};
+			parts[(*n)++] = (Part) {.owner = chunk.node_id,.min = tessera_bound_to_cstring(i == first ? piece->range.min :
+																						   tessera_key_to_bound(ks, &chunk.min))};
 		parts[*n - 1].max = tessera_bound_to_cstring(ends ? piece->range.max : tessera_key_to_bound(ks, &chunk.max));
 	}
 	tessera_work_commit();
 	return parts;
 }
 
-/* Do the owners of the piece say that they own it? */
+/* True if the owners of the piece, by the chunks, have answered that they own it. */
 static bool
 owners_confirm(const Piece *piece)
 {

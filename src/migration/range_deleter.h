@@ -10,8 +10,8 @@
 #include "catalog/migration_row.h"
 
 /*
- * Deletes now what is to be deleted within the range of a migration that has not received anything yet, and takes it off the placement's deletions. Outside a
- * transaction; runs its own. ERROR 55000 if there is nothing (another migration uses a part of the range).
+ * Deletes now what is to be deleted within the range of a migration that has not received anything yet, and takes it off the placement's deletions.
+ * Outside a transaction; runs its own. ERROR 55000 if there is nothing (another migration uses a part of the range).
  */
 extern void tessera_delete_overlap(const TesseraMigrationRow *receiver);
 

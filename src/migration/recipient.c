@@ -2,14 +2,15 @@
  * recipient.c
  *	  The recipient's side of a running migration: from its row to the outcome.
  *
- * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers are waited for), pull the clone with several
- * requests in flight, pull the changes, confirm, wait for the outcome.
+ * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers are waited for), pull
+ * the clone with several requests in flight, pull the changes, confirm, wait for the outcome.
  *
- * Each batch is applied in a transaction that first locks this migration's row and checks its state: a worker that was stopped, and wakes when the migration
- * was aborted long ago, finds no row and ends (C5). Transactions of the clone and of changes need not be flushed; the confirmation's is, and covers them.
+ * Each batch is applied in a transaction that first locks this migration's row and checks its state: a worker that was stopped, and wakes when the
+ * migration was aborted long ago, finds no row and ends (doc/design.md#late-batches). Transactions of the clone and of changes need not be flushed;
+ * the confirmation's is, and covers them.
  *
- * Locks: RowExclusiveLock on the tables inside a batch's transaction, which never waits for the donor. A crash leaves the recipient row and, in the tables,
- * rows of a deletion range; the donor aborts, or the outcome is asked for (migration_recovery.c).
+ * Locks: RowExclusiveLock on the tables inside a batch's transaction, which never waits for the donor. A crash leaves the recipient row and, in the
+ * tables, rows of a deletion range; the donor aborts, or the outcome is asked for (migration_recovery.c).
  */
 #include "postgres.h"
 
@@ -39,7 +40,7 @@
 #define REQUESTS 4				/* in flight */
 #define RECEIVE_MS 100
 #define SILENCE_MS 1000			/* a donor that is silent for so long is shown as waited for */
-#define OUTCOME_MS 500			/* asks for the outcome so often, if nobody tells */
+#define OUTCOME_MS 500			/* asks for the outcome so often if it is not told */
 #define STANDBY_POLL_MS 20
 #define LOCKERS_MS 3000			/* waits for older lockers so long at most */
 #define LOCKERS_POLL_MS 10
@@ -63,8 +64,8 @@ typedef struct Recipient
 /* Receive */
 
 /*
- * Waits a while for transactions that may have planned without the ownership filter (B3). Not for ever: a statement's check compares its plan with the
- * placement, and has it planned again (executor/shard_check.c).
+ * Waits a while for transactions that may have planned without the ownership filter (doc/design.md#old-plans). Not for ever: a statement's check
+ * compares its plan with the placement, and has it planned again (executor/shard_check.c).
  */
 static void
 wait_for_lockers(Recipient *recipient)
@@ -82,8 +83,8 @@ wait_for_lockers(Recipient *recipient)
 }
 
 /*
- * A migration that was ended, but whose end has not come here yet, would go on applying to our range: it is ended here, too. The config node lets no two run, so
- * none can follow.
+ * A migration that was ended, but whose end has not come here yet, would go on applying to our range: it is ended here, too. The config node lets no
+ * two run, so none can follow.
  */
 static void
 end_others(Recipient *recipient)
@@ -124,7 +125,7 @@ register_range(Recipient *recipient)
 		tessera_work_commit();
 		if (done)
 			break;
-		/* S65: what an older migration left here goes first; nobody has to be waited for, and no delay observed */
+		/* S65: what an older migration left here goes first; no transaction has to be waited for, and no delay observed */
 		tessera_slot_waiting("deletion of the range's older rows");
 		tessera_delete_overlap(recipient->row);
 	}
@@ -150,7 +151,7 @@ check_limits(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("migration took longer than tessera.migration_timeout"),
-				 errdetail("It is the recipient who has waited so long.")));
+				 errdetail("The recipient has waited that long.")));
 }
 
 static void
@@ -164,7 +165,7 @@ begin_batch(Recipient *recipient)
 	tessera_work_commit_lazily();
 	recipient->in_batch = true;
 	recipient->batch_bytes = 0;
-	/* before the row: whoever ends the migration does not wait for these */
+	/* before the row: the process that ends the migration does not wait for these */
 	for (int i = 0; i < recipient->range->ntables; i++)
 		tessera_lockers_lock_table(recipient->range->relids[i], RowExclusiveLock);
 	row = tessera_migration_row(TESSERA_RECIPIENT, &recipient->row->migration_id, true);
@@ -385,8 +386,8 @@ pull_mods(Recipient *recipient)
 /* Confirm, and the end */
 
 /*
- * The confirmation counts when a standby that is promoted instead of this server has it, too, and with it all rows: then the donor may delete its own. The donor does not
- * wait for long; false: it goes on already, or has gone.
+ * The confirmation counts when a standby that is promoted instead of this server has it, too, and with it all rows: then the donor may delete its
+ * own. The donor does not wait for long; false: it goes on already, or has gone.
  */
 static bool
 await_standbys(Recipient *recipient)
@@ -429,7 +430,7 @@ place_confirmation(Recipient *recipient, XLogRecPtr last)
 	tessera_injection("recipient_confirming");
 
 	/* from here on the outcome alone ends it */
-	tessera_migration_deaf(true);
+	tessera_migration_ignore_cancel(true);
 	tessera_work_begin();
 	done = tessera_place_confirm(recipient->row, last);
 	tessera_work_commit();
@@ -458,14 +459,15 @@ take_back(Recipient *recipient, XLogRecPtr last)
 	tessera_work_begin();
 	tessera_place_unconfirm(recipient->row, last);
 	tessera_work_commit();
-	tessera_migration_deaf(false);
+	tessera_migration_ignore_cancel(false);
 	tessera_slot_enter(TESSERA_APPLYING);
 	tessera_injection("recipient_taken_back");
 }
 
 /*
- * Has the donor sent an empty batch of changes behind its last one? It only does when it has opened its gate again. Not so its answers to requests for more of the
- * clone than there was: they may come as late as this. A donor that has gone, or sends what it must not, is heard no more: *listening; what the config node says counts.
+ * True if the donor has sent an empty batch of changes behind its last one. It only does that when it has opened its gate again. Not so its answers
+ * to requests for more of the clone than there was: they may come as late as this. If the donor has gone, or sends something unexpected, *listening
+ * becomes false: what the config node says counts.
  */
 static bool
 donor_goes_on(Recipient *recipient, volatile bool *listening)
@@ -519,7 +521,10 @@ ask_for_outcome(Recipient *recipient)
 	PG_END_TRY();
 }
 
-/* Somebody carries the outcome out here (internal_release_recipient), or it is asked for. false: there is none yet, the donor has opened its gate again. */
+/*
+ * Another process carries the outcome out here (internal_release_recipient), or this one asks for it. false: there is none yet, the donor has opened
+ * its gate again.
+ */
 static bool
 await_outcome(Recipient *recipient)
 {

@@ -2,8 +2,8 @@
  * register.c
  *	  The config node's side of a migration's beginning: who may move what where, and the row that says so (S35-S38, S42).
  *
- * Registrations of one group are serial by the group's row lock; those of different groups that want the same shard meet at the unique partial indexes of
- * tessera.migration. How it ends is catalog/chunk_move.c.
+ * Registrations of one group are serial by the group's row lock; those of different groups that want the same shard meet at the unique partial
+ * indexes of tessera.migration. How it ends is catalog/chunk_move.c.
  */
 #include "postgres.h"
 
@@ -96,7 +96,7 @@ find_table(Request *request, int64 term)
 	if (table == NULL || table->group < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
-				 errmsg("the table is not sharded by the config node")));
+				 errmsg("the table is not sharded according to the config node")));
 	lock_group(request, &tessera_routing_group(request->routing, table->group)->group_id);
 	/* under the lock nothing of the group changes: read again */
 	request->routing = tessera_routing();
@@ -162,8 +162,8 @@ find_range(Request *request, const TesseraBound *min, const TesseraBound *max, c
 }
 
 /*
- * The part of the range that is to be moved first: from its lowest key that is not at the recipient, as far as one shard owns it. Narrows the range to it. If all of it is at the
- * recipient, that is the donor.
+ * The part of the range that is to be moved first: from its lowest key that is not at the recipient, as far as one shard owns it. Narrows the range
+ * to it. If all of it is at the recipient, that is the donor.
  */
 static void
 find_part(Request *request)
@@ -282,9 +282,9 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 }
 
 /*
- * internal_register_migration(table_id uuid, min bound, max bound, "position" bound, to_shard text, term int8, verify bool,
- * OUT migration_id uuid, OUT donor int4, OUT joined bool, OUT request text, OUT part_min bound, OUT part_max bound): of a range that several shards own, the first
- * part that is not at the recipient; migration_id null: there is none.
+ * internal_register_migration(table_id uuid, min bound, max bound, "position" bound, to_shard text, term int8, verify bool, OUT migration_id uuid,
+ * OUT donor int4, OUT joined bool, OUT request text, OUT part_min bound, OUT part_max bound): of a range that several shards own, the first part that
+ * is not at the recipient; migration_id null: there is none.
  */
 Datum
 tessera_internal_register_migration(PG_FUNCTION_ARGS)

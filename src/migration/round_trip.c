@@ -2,9 +2,9 @@
  * round_trip.c
  *	  What the network costs a critical section: measured before the gate is closed.
  *
- * In a critical section these wait for each other: what is left goes to the recipient, and is acknowledged (with the comparison of changed rows, if the move is verified);
- * the confirmation is asked for, and comes; the config node decides; the recipient is released. The shortest of the last few round trips is what the network
- * takes, the others have waited for a processor, too: that is for the lag, and for the limit of an attempt.
+ * In a critical section these wait for each other: what is left goes to the recipient, and is acknowledged (with the comparison of changed rows, if
+ * the move is verified); the confirmation is asked for, and comes; the config node decides; the recipient is released. The shortest of the last few
+ * round trips is what the network takes, the others have waited for a processor, too: that is for the lag, and for the limit of an attempt.
  *
  * Memory: in the donor's struct. Locks: none.
  */
@@ -56,8 +56,8 @@ tessera_donor_near_enough(TesseraDonor *donor)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the network alone would take longer than tessera.critical_section_budget, in %d attempts", donor->too_far),
-				 errdetail("A round trip takes %.1f ms to the config node, %.1f ms to the recipient, %.1f ms over the exchange; the pause would take %.1f ms.",
-						   shortest(&donor->config), shortest(&donor->recipient), shortest(&donor->exchange), latency),
+				 errdetail("A round trip takes %.1f ms to the config node, %.1f ms to the recipient, %.1f ms over the exchange; the pause would take "
+						   "%.1f ms.", shortest(&donor->config), shortest(&donor->recipient), shortest(&donor->exchange), latency),
 				 errhint("Raise tessera.critical_section_budget.")));
 	donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), AGAIN_MS);
 	tessera_slot_waiting(psprintf("a nearer network: the pause would take %.0f ms, above tessera.critical_section_budget", latency));

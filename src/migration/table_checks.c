@@ -1,6 +1,6 @@
 /*
  * table_checks.c
- *	  Are the tables of a group alike on donor and recipient, and fit to be moved? See table_checks.h.
+ *	  Checks that the tables of a group are alike on donor and recipient, and can be moved. See table_checks.h.
  *
  * Columns are compared by name and type name: numbers and OIDs differ between nodes.
  */
@@ -33,8 +33,8 @@ tessera_describe_tables(const char *request)
 	char	   *result;
 
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT ($1::jsonb || jsonb_build_object('tables', (SELECT jsonb_agg(jsonb_build_object('table_id', t.table_id, 'columns', t.columns))"
-					" FROM (SELECT table_id, jsonb_agg(jsonb_build_object('name', name, 'type', type)) AS columns"
+	tessera_spi_run("SELECT ($1::jsonb || jsonb_build_object('tables', (SELECT jsonb_agg(jsonb_build_object('table_id', t.table_id, 'columns', "
+					"t.columns)) FROM (SELECT table_id, jsonb_agg(jsonb_build_object('name', name, 'type', type)) AS columns"
 					"  FROM (" OUR_COLUMNS ") AS c GROUP BY table_id) AS t)))::text", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
 					(Datum[]) {CStringGetTextDatum(request)}, NULL);
 	result = MemoryContextStrdup(caller, spi_row_text(0, 1));
@@ -50,8 +50,8 @@ tessera_tables_known(const char *request)
 
 	tessera_spi_begin(&spi);
 	known = tessera_spi_run("SELECT 1 FROM jsonb_array_elements($1::jsonb->'tables') AS t WHERE NOT EXISTS (SELECT FROM tessera.cluster_table AS x"
-							" WHERE x.table_id = (t->>'table_id')::uuid AND x.group_id = ($1::jsonb->>'group_id')::uuid)", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
-							(Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
+							" WHERE x.table_id = (t->>'table_id')::uuid AND x.group_id = ($1::jsonb->>'group_id')::uuid)", SPI_OK_SELECT, 1,
+							(Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
 	tessera_spi_end(&spi);
 	return known;
 }

@@ -1,6 +1,6 @@
 /*
  * table_checks.h
- *	  Are the tables of a group alike on donor and recipient, and fit to be moved?
+ *	  Checks that the tables of a group are alike on donor and recipient, and can be moved.
  */
 #ifndef TESSERA_MIGRATION_TABLE_CHECKS_H
 #define TESSERA_MIGRATION_TABLE_CHECKS_H
@@ -12,7 +12,10 @@
 /* The request with the columns of the group's tables, as they are on this node, put in. jsonb text, palloc'd. */
 extern char *tessera_describe_tables(const char *request);
 
-/* Does this node's catalog have each table of the request in its group? One that has just joined it may be unknown to a shard that owns nothing of it. */
+/*
+ * True if this node's catalog has each table of the request in its group. A table that has just joined the group may be unknown to a shard that owns
+ * nothing of it.
+ */
 extern bool tessera_tables_known(const char *request);
 
 /*

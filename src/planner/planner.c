@@ -49,7 +49,8 @@ static planner_hook_type previous_planner = NULL;
 static needs_fmgr_hook_type previous_needs_hook = NULL;
 
 /*
- * How the planning in progress (the innermost) is done. Core's planner hands its hooks nothing of ours, so they find it here; it is changed by plan_with alone.
+ * How the planning in progress (the innermost) is done. Core's planner hands its hooks nothing of ours, so they find it here; it is changed by
+ * plan_with alone.
  */
 typedef struct Planning
 {

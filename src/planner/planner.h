@@ -23,8 +23,9 @@ extern TesseraPlanMode tessera_plan_mode(void);
 extern bool tessera_plan_names(Oid relid);
 
 /*
- * In router mode, while core plans: does an entry of a query's range table read the children (partitions) of its table, as the statement says? The entry itself says to core
- * that there are none. It is known by its address: core keeps an entry where it is from when it sets up its arrays to the end of the planning.
+ * In router mode, while core plans: does an entry of a query's range table read the children (partitions) of its table, as the statement says? The
+ * entry itself says to core that there are none. It is known by its address: core keeps an entry where it is from when it sets up its arrays to the
+ * end of the planning.
  */
 extern void tessera_plan_remember_children(RangeTblEntry *rte, bool reads);
 extern bool tessera_plan_reads_children(RangeTblEntry *rte);

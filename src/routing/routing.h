@@ -8,7 +8,7 @@
  * includes its changes.
  *
  * Locks: a loader holds no LWLock while it reads the catalog; one loads, others wait on a condition variable (with interrupts). Pins are atomic
- * counters. Crash: nothing here is durable; the image is loaded again from the catalog by whoever needs it first.
+ * counters. Crash: nothing here is durable; the image is loaded again from the catalog by the backend that needs it first.
  */
 #ifndef TESSERA_ROUTING_H
 #define TESSERA_ROUTING_H

@@ -3,11 +3,11 @@
  *	  ANALYZE of tables of the cluster: on every shard that has rows of them, here and there at once, as the user, with core's own checks; then the
  *	  statistics are collected.
  *
- * The shards take part in the user's transaction: a table made or filled in it can be analyzed, and what it has locked is in nobody's way. For each
- * table: (1) one of its shards gives the lock of its statistics, so that two such ANALYZE wait for each other there and not crosswise; (2) the
- * statement goes to the other shards, followed by a call that collects; (3) it runs here; (4) the answers are written to tessera.table_statistics of
- * this node. When the transaction commits the other nodes are told. Outside a transaction block each of several tables is a transaction of its own,
- * as on one server.
+ * The shards take part in the user's transaction: a table made or filled in it can be analyzed, and the locks that the transaction holds on it block
+ * no part of the call. For each table: (1) one of its shards gives the lock of its statistics, so that two such ANALYZE wait for each other there and
+ * not crosswise; (2) the statement goes to the other shards, followed by a call that collects; (3) it runs here; (4) the answers are written to
+ * tessera.table_statistics of this node. When the transaction commits the other nodes are told. Outside a transaction block each of several tables is
+ * a transaction of its own, as on one server.
  *
  * Without a list of tables: this node's tables by core, then those of the cluster that the user may analyze.
  *

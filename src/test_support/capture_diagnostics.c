@@ -2,11 +2,12 @@
  * capture_diagnostics.c
  *	  Change capture in SQL: a worker captures, a session asks it for payloads. For tests.
  *
- * Capture needs transactions of its own, which a function cannot have: hence a worker. The session and its worker share a dynamic segment with two queues, requests one
- * way, replies the other. A request is answered by any number of replies, the last of them 'D' (done) or 'E' (error: the worker then ends).
+ * Capture needs transactions of its own, which a function cannot have: hence a worker. The session and its worker share a dynamic segment with two
+ * queues, requests one way, replies the other. A request is answered by any number of replies, the last of them 'D' (done) or 'E' (error: the worker
+ * then ends).
  *
- * The session keeps the segment mapped between statements; when it goes, the worker's queue is detached and the worker drops its slot and ends. One worker for
- * each session. A crash of the server leaves the slot, as it would a migration's; tessera_test.capture_drop_slot drops it.
+ * The session keeps the segment mapped between statements; when it goes, the worker's queue is detached and the worker drops its slot and ends. One
+ * worker for each session. A crash of the server leaves the slot, as it would a migration's; tessera_test.capture_drop_slot drops it.
  */
 #include "postgres.h"
 

@@ -2,9 +2,9 @@
  * exchange_selftest.c
  *	  tessera_test.exchange_selftest(): both ends of an exchange in one backend, over the loopback interface.
  *
- * Phases: messages of several sizes each way, a stream that fills the send queue, a client with a wrong key, a donor that leaves, a recipient that leaves.
- * Everything lives in a memory context below the caller's, which also closes the exchanges if a check raises an error. No locks, nothing durable.
- * The report names no time, so that it can be compared; the throughput of the stream is logged at DEBUG1.
+ * Phases: messages of several sizes each way, a stream that fills the send queue, a client with a wrong key, a donor that leaves, a recipient that
+ * leaves. Everything lives in a memory context below the caller's, which also closes the exchanges if a check raises an error. No locks, nothing
+ * durable. The report names no time, so that it can be compared; the throughput of the stream is logged at DEBUG1.
  */
 #include "postgres.h"
 
@@ -251,7 +251,7 @@ check_wrong_key(StringInfo lines)
 }
 
 /*
- * A donor that sends and closes when its message has arrived; one that nobody listens for; a recipient that leaves.
+ * A donor that sends and closes when its message has arrived; one without a receiver; a recipient that leaves.
  */
 static void
 check_departures(StringInfo lines)

@@ -11,14 +11,20 @@
 
 #include "routing/routing.h"
 
-/* A short transaction of its own, with an active snapshot; its commit is flushed. It allocates in the transaction's memory; after the commit the context of before is current again. */
+/*
+ * A short transaction of its own, with an active snapshot; its commit is flushed. It allocates in the transaction's memory; after the commit the
+ * context of before is current again.
+ */
 extern void tessera_work_begin(void);
 extern void tessera_work_commit(void);
 
 /* The current transaction's commit need not be flushed at once: a later one that is flushed covers it. */
 extern void tessera_work_commit_lazily(void);
 
-/* Routing image in which the group is known: refreshes once if it is not, so not where locks are held. ERROR 55000 if it stays unknown. In a transaction. */
+/*
+ * Routing image in which the group is known: refreshes once if it is not, so not where locks are held. ERROR 55000 if it stays unknown. In a
+ * transaction.
+ */
 extern const TesseraRouting *tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group);
 
 /* The same without a refresh: for who holds locks. */
@@ -27,21 +33,26 @@ extern const TesseraRouting *tessera_work_known_group(const pg_uuid_t *group_id,
 /* From now on this process shows whose answer it waits for in its migration's slot (stat_progress_migration.waiting_for). */
 extern void tessera_work_show_calls(void);
 
-/* The highest config term that this node has seen: a config node of a lower one refuses a call. In the current transaction if there is one, else in a short one. */
+/*
+ * The highest config term that this node has seen: a config node of a lower one refuses a call. In the current transaction if there is one, else in a
+ * short one.
+ */
 extern int64 tessera_work_term(void);
 
-/* Fetches what changed on the config node, outside a transaction; does not wait long, and is content with failure: statements refresh by themselves. */
+/*
+ * Fetches what changed on the config node, outside a transaction; does not wait long, and is content with failure: statements refresh by themselves.
+ */
 extern void tessera_work_refresh(void);
 
 /* ERROR 55000 unless this server has the incarnation with which it was registered for a migration. Outside a transaction. */
 extern void tessera_work_require_incarnation(int32 registered);
 
-/* Microseconds of a clock that nobody sets, for differences: a gate must not stay closed because somebody has set the other one back. */
+/* Microseconds of a monotonic clock, for differences: a gate must not stay closed because the wall clock was set back. */
 extern TimestampTz tessera_now(void);
 
 /*
- * Where this process shows what it is about, so that others can read it in views. Set by the process itself when it has such a place (its slot, for a process of a
- * migration), before it calls anything that waits; NULL in all others, where the two functions below do nothing.
+ * Where this process shows what it is about, so that others can read it in views. Set by the process itself when it has such a place (its slot, for a
+ * process of a migration), before it calls anything that waits; NULL in all others, where the two functions below do nothing.
  */
 typedef struct TesseraProcessDisplay
 {

@@ -38,8 +38,8 @@
 /* ---- opening ---- */
 
 /*
- * Is the server at the other end the node, as far as is known here? If not, the connection is closed, unless something is under way on it: then that
- * cannot be committed. It says that this server is not the one: ERROR TS003.
+ * True if the server at the other end is the node, as far as is known here. If not, the connection is closed; ERROR 08006 if a transaction is open on
+ * it, because that cannot be committed any more. ERROR TS003 if the other end says that this server was replaced.
  */
 bool
 tessera_is_node_itself(TesseraConnection *connection, const TesseraNode *node)

@@ -60,7 +60,7 @@ extern long tessera_notify_forward_step(void);
 /* True if the forwarder of this database listens. */
 extern bool tessera_notify_forwarder_listens(void);
 
-/* Exit step of the forwarder: nobody listens any more, and its connections end. */
+/* Exit step of the forwarder: it counts as not listening, and its connections are closed. */
 extern void tessera_notify_forward_leave(int code, Datum arg);
 
 extern void tessera_notify_forward_init(void);	/* from _PG_init: shared memory */

@@ -411,7 +411,8 @@ needs_transaction(const TesseraParticipant *participant, const TesseraEnvelope *
 {
 	if (participant->joined || !envelope->autocommit || envelope->statement != 0 || XactIsoLevel > XACT_READ_COMMITTED)
 		return true;
-	return envelope->write && (others_joined(participant) || tessera_constraint_modes_any(&at_hand) || TransactionIdIsValid(GetTopTransactionIdIfAny()));
+	return envelope->write &&
+		(others_joined(participant) || tessera_constraint_modes_any(&at_hand) || TransactionIdIsValid(GetTopTransactionIdIfAny()));
 }
 
 /* The participant of a node, its connection open. */

@@ -18,7 +18,7 @@ extern uint64 tessera_mirror_fingerprint(void);
 
 /*
  * The settings, as text array literals of equal length. setters: who set it, if that counts where it may be a setting for superusers: an empty name:
- * nobody who exists any more; NULL: by all rights (a superuser, a configuration file, ALTER ROLE), or any user may set it.
+ * a role that does not exist any more; NULL: by all rights (a superuser, a configuration file, ALTER ROLE), or any user may set it.
  */
 typedef struct TesseraMirroredSettings
 {

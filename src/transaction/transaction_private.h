@@ -41,8 +41,8 @@ typedef enum TesseraCommitPhase
 typedef struct TesseraConstraintMode TesseraConstraintMode;
 
 /*
- * The transaction at hand, as far as other nodes take part. participant.c has the one there is and hands it to the others, each of which changes its own part only; it
- * is empty when a transaction begins.
+ * The transaction at hand, as far as other nodes take part. participant.c has the one there is and hands it to the others, each of which changes its
+ * own part only; it is empty when a transaction begins.
  */
 typedef struct TesseraTransaction
 {
@@ -76,7 +76,7 @@ extern int	tessera_abort_timeout;
  */
 extern TesseraConnection *tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane);
 
-/* Is the server at the other end of an open connection the node? If not, the connection is closed: false; see node_link.c for the errors. */
+/* True if the server at the other end of an open connection is the node. If not, the connection is closed: false; see node_link.c for the errors. */
 extern bool tessera_is_node_itself(TesseraConnection *connection, const TesseraNode *node);
 
 /* participant.c: the node joins; what follows on the connection runs as the cluster's own role. */

@@ -2,14 +2,15 @@
  * applier.c
  *	  The recipient's side of a migration's data: payloads of the clone and of the change stream into the local tables.
  *
- * A clone's rows go in as COPY's do: many at a time into the heap, then into the indexes, with generated columns computed and NOT NULL and CHECK constraints
- * checked. Changes go one by one, found by replica identity. No trigger, rule or foreign key fires: the donor's have fired.
+ * A clone's rows go in as COPY's do: many at a time into the heap, then into the indexes, with generated columns computed and NOT NULL and CHECK
+ * constraints checked. Changes go one by one, found by replica identity. No trigger, rule or foreign key fires: the donor's have fired.
  *
- * The code that tables carry (CHECK, generated columns, index expressions, domains) runs as the table's owner in a restricted security context, under the fixed
- * settings of row_codec.h: whoever may create a function must not run it as the worker.
+ * The code that tables carry (CHECK, generated columns, index expressions, domains) runs as the table's owner in a restricted security context, under
+ * the fixed settings of row_codec.h: a user's function must not run with the worker's rights.
  *
- * A payload is applied by a run: tables opened RowExclusive when first met, closed at its end (locks stay to the end of the transaction); all memory in
- * a context below the caller's. Within a run a command is one change, so that a row may change many times. A crash undoes the caller's transaction.
+ * A payload is applied by a run: tables opened RowExclusive when first met, closed at its end (locks stay to the end of the transaction); all memory
+ * in a context below the caller's. Within a run a command is one change, so that a row may change many times. A crash undoes the caller's
+ * transaction.
  */
 #include "postgres.h"
 
@@ -359,7 +360,10 @@ apply_clone_row(ApplyRun *run, ApplyTable *table, char type)
 
 /* ---- changes ---- */
 
-/* Does the local row look like the payload's whole old row? Compared as bytes of the wire: they do not depend on how either node stores a value. */
+/*
+ * True if the local row is equal to the payload's whole old row. The bytes of the wire format are compared: they do not depend on how either node
+ * stores a value.
+ */
 static bool
 rows_equal(ApplyTable *table, TupleTableSlot *slot, const TesseraWireValue *wire)
 {
@@ -496,7 +500,7 @@ apply_update(ApplyRun *run, ApplyTable *table)
 
 	tessera_row_read(table->reader, &run->cursor, table->wire);
 	if (!find_row(run, table, has_old ? table->old_wire : table->wire))
-		return;					/* K2: its delete comes later */
+		return;					/* its delete comes later (doc/design.md#unchanged-toast) */
 	slot_getallattrs(table->local);
 	ExecClearTuple(remote);
 	memcpy(remote->tts_values, table->local->tts_values, remote->tts_tupleDescriptor->natts * sizeof(Datum));

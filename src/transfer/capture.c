@@ -2,21 +2,24 @@
  * capture.c
  *	  The donor's change capture: a logical slot decoded inside the donor's own worker, changes of the moving range kept in commit order.
  *
- * Phases: create the slot, find its start point, begin the clone's transaction under the slot's snapshot (capture_start.c); decode, batch by batch, until the end (here).
- * What the slot's changes become:
+ * Phases: create the slot, find its start point, begin the clone's transaction under the slot's snapshot (capture_start.c); decode, batch by batch,
+ * until the end (here). What the slot's changes become:
  *	  - another table: skipped before anything of the row is looked at
  *	  - key outside the range before and after: skipped
  *	  - key leaves the range: a delete; key enters it: an insert of the whole row
- *	  - columns of unchanged TOAST are not in WAL: an update marks them; an insert takes them from the row as it is now, found by identity; is it gone, its delete
- *		comes later and the insert is skipped (K2). Whatever is newer than the change is overwritten by the rest of the stream.
- *	  - identity changes inside the range: a delete and an insert. The row may be one that was skipped; it was skipped because its identity was no longer there,
- *		and what took it away, delete or new identity, is further on in the stream: so each row comes in under its last identity at the latest.
+ *	  - columns of unchanged TOAST are not in WAL: an update marks them; an insert takes them from the row as it is now, found by identity; is it
+ *		gone, its delete comes later and the insert is skipped (doc/design.md#unchanged-toast). Whatever is newer than the change is overwritten by
+ *		the rest of the stream.
+ *	  - identity changes inside the range: a delete and an insert. The row may be one that was skipped; it was skipped because its identity was no
+ *		longer there, and what took it away, delete or new identity, is further on in the stream: so each row comes in under its last identity at the
+ *		latest.
  *
- * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to tessera.migration_memory, then
- * in a temporary file, and handed out before decoding goes on. What core collects of transactions that have not ended is bounded by the same setting (migration_process.c).
+ * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to
+ * tessera.migration_memory, then in a temporary file, and handed out before decoding goes on. What core collects of transactions that have not ended
+ * is bounded by the same setting (migration_process.c).
  *
- * The capture owns a context below TopMemoryContext. The slot stays acquired from creation to end, so that nobody drops it; it survives a crash of the server, and
- * recovery drops it by name. Decoding runs outside of transactions: core starts one for each it replays. Locks: none kept.
+ * The capture owns a context below TopMemoryContext. The slot stays acquired from creation to end, so that it cannot be dropped; it survives a crash
+ * of the server, and recovery drops it by name. Decoding runs outside of transactions: core starts one for each it replays. Locks: none kept.
  */
 #include "postgres.h"
 
@@ -396,7 +399,10 @@ capture_update(TesseraCapture *capture, int table, Relation relation, HeapTuple 
 	}
 	else if (was && is)
 	{
-		/* A new identity. The recipient may lack the row (K2), and an update would pass it by for ever: hence the whole row. */
+		/*
+		 * A new identity. The recipient may lack the row (doc/design.md#unchanged-toast), and an update would pass it by for ever: hence the whole
+		 * row.
+		 */
 		emit_delete(capture, table, relation, old);
 		emit_insert(capture, table, relation, &full);
 	}
@@ -584,8 +590,8 @@ fetch_missing(Relation relation, DecodedRow *row)
 }
 
 /*
- * A commit is decoded as soon as it is flushed; others see it a moment later, with a synchronous standby perhaps much later. A row that was fetched before that would be
- * missed under its new identity.
+ * A commit is decoded as soon as it is flushed; others see it a moment later, with a synchronous standby perhaps much later. A row that was fetched
+ * before that would be missed under its new identity.
  */
 static void
 wait_until_visible(TesseraCapture *capture, TransactionId xid)

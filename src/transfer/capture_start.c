@@ -2,15 +2,16 @@
  * capture_start.c
  *	  The slot of a migration's change capture: made, made consistent, and dropped.
  *
- * The start point is where every transaction that was running when the slot was made has ended: core's snapshot builder finds it from the records of running
- * transactions in WAL. It would wait for them in the lock manager, without a bound and without a name; so they are waited for here, before the builder
- * gets the record, and then it finds nobody to wait for. The end of a transaction of any database, prepared or not, sends no event to a stranger: hence polling.
+ * The start point is where every transaction that was running when the slot was made has ended: core's snapshot builder finds it from the records of
+ * running transactions in WAL. It would wait for them in the lock manager, without a bound and without a name; so they are waited for here, before
+ * the builder gets the record, and then it finds no transaction to wait for. The end of a transaction of any database, prepared or not, sends no
+ * event to other processes: hence polling.
  *
- * Interleaving: a transaction begins, and takes an xid, while older ones are waited for. The builder saw it begin, or it is in the next record of running
- * transactions and is waited for then; in the end all is in the snapshot or in the stream, nothing in both, nothing in neither.
+ * Interleaving: a transaction begins, and takes an xid, while older ones are waited for. The builder saw it begin, or it is in the next record of
+ * running transactions and is waited for then; in the end all is in the snapshot or in the stream, nothing in both, nothing in neither.
  *
- * The slot is ephemeral until the start point is found (an error or crash drops it), then permanent. As long as it is held with its first context, it keeps rows of all
- * tables from vacuum; that ends when the clone's transaction has the snapshot. Locks: core's own, for moments.
+ * The slot is ephemeral until the start point is found (an error or crash drops it), then permanent. As long as it is held with its first context, it
+ * keeps rows of all tables from vacuum; that ends when the clone's transaction has the snapshot. Locks: core's own, for moments.
  */
 #include "postgres.h"
 
@@ -164,8 +165,9 @@ wait_for_transaction(TesseraCapture *capture, TransactionId xid)
 }
 
 /*
- * Waits for those transactions of a record of running ones that the builder would wait for. It does so when it takes the first record (all must end before everything
- * that follows can be decoded) and when those of the first have ended (all must end before the snapshot sees them); and for those below the horizon of its xmin.
+ * Waits for those transactions of a record of running ones that the builder would wait for. It does so when it takes the first record (all must end
+ * before everything that follows can be decoded) and when those of the first have ended (all must end before the snapshot sees them); and for those
+ * below the horizon of its xmin.
  */
 static void
 wait_for_running(TesseraCapture *capture, const xl_running_xacts *running, TransactionId *next_phase_at)

@@ -2,11 +2,11 @@
  * clone_reader.c
  *	  The donor's clone: the rows of the moving range, table by table, as the slot's snapshot sees them.
  *
- * All tables are locked and checked when the clone begins, so that none is rewritten while it waits its turn; then one after the other is scanned. The reader lives
- * in one transaction at REPEATABLE READ, which the caller keeps open from batch to batch.
+ * All tables are locked and checked when the clone begins, so that none is rewritten while it waits its turn; then one after the other is scanned.
+ * The reader lives in one transaction at REPEATABLE READ, which the caller keeps open from batch to batch.
  *
- * The reader's context holds everything, below the caller's; a row's values live in a context emptied for each row. Locks: AccessShare on the tables, to the end
- * of the transaction. A crash leaves nothing.
+ * The reader's context holds everything, below the caller's; a row's values live in a context emptied for each row. Locks: AccessShare on the tables,
+ * to the end of the transaction. A crash leaves nothing.
  */
 #include "postgres.h"
 
@@ -42,7 +42,7 @@ struct TesseraCloneReader
 };
 
 
-/* K1: a rewritten table has a new file, in which the snapshot sees nothing. */
+/* A rewritten table has a new file, in which the snapshot sees nothing (doc/design.md#rewritten-tables). */
 static void
 check_file(Relation relation, Snapshot snapshot)
 {

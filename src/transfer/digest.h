@@ -2,8 +2,9 @@
  * digest.h
  *	  A digest of a set of rows that does not depend on their order: how many there are, and two sums, modulo 2^64, of hashes of each row's bytes.
  *
- * The bytes are those of row_codec.h, whose columns are in order of their names: the same row has the same bytes on every node. Equal sets have equal digests; sets
- * that differ by accident have equal ones with a probability of about 2^-128. The hashes are not cryptographic: who chooses rows on purpose may find two such sets.
+ * The bytes are those of row_codec.h, whose columns are in order of their names: the same row has the same bytes on every node. Equal sets have equal
+ * digests; sets that differ by accident have equal ones with a probability of about 2^-128. The hashes are not cryptographic: who chooses rows on
+ * purpose may find two such sets.
  */
 #ifndef TESSERA_TRANSFER_DIGEST_H
 #define TESSERA_TRANSFER_DIGEST_H

@@ -2,9 +2,10 @@
  * exchange_address.c
  *	  Where the exchange of a donor listens; see exchange_address.h.
  *
- * A node whose conninfo names a loopback address or a socket directory is reached from its own machine only, and binds to 127.0.0.1. Any other binds to
- * all its addresses, and is found under the host of its conninfo. A conninfo may name several servers, of which one is the node now: the first host that is
- * this machine. The settings tessera.exchange_address, exchange_ports and exchange_advertised_address say otherwise. CURVE admits the one recipient either way.
+ * A node whose conninfo names a loopback address or a socket directory is reached from its own machine only, and binds to 127.0.0.1. Any other binds
+ * to all its addresses, and is found under the host of its conninfo. A conninfo may name several servers, of which one is the node now: the first
+ * host that is this machine. The settings tessera.exchange_address, exchange_ports and exchange_advertised_address say otherwise. CURVE admits the
+ * one recipient either way.
  */
 #include "postgres.h"
 
@@ -32,7 +33,7 @@ is_loopback(const char *host)
 		strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
 }
 
-/* Can a socket be bound to the host's address? Then it is this machine's. A name that nobody knows is not. */
+/* True if a socket can be bound to the host's address: then it is this machine's. A name that cannot be resolved is not. */
 static bool
 is_local(const char *host)
 {

@@ -2,7 +2,7 @@
  * lock_holders.c
  *	  Transactions that held something at one moment; see lock_holders.h.
  *
- * WaitForLockers would wait for vacuums, too, and cannot be asked without waiting (PROTOCOLS A3).
+ * WaitForLockers would wait for vacuums, too, and cannot be asked without waiting (doc/design.md#older-writers).
  */
 #include "postgres.h"
 
@@ -87,7 +87,8 @@ tessera_lockers_waiter(int n, const Oid *relids)
 	{
 		const LockInstanceData *lock = &data->locks[i];
 
-		if (lock->waitLockMode != AccessExclusiveLock || lock->locktag.locktag_type != LOCKTAG_RELATION || lock->locktag.locktag_field1 != MyDatabaseId)
+		if (lock->waitLockMode != AccessExclusiveLock || lock->locktag.locktag_type != LOCKTAG_RELATION ||
+			lock->locktag.locktag_field1 != MyDatabaseId)
 			continue;
 		for (int j = 0; j < n; j++)
 			if (relids[j] == lock->locktag.locktag_field2)
@@ -119,8 +120,8 @@ tessera_prepared_name(TransactionId xid)
 }
 
 /*
- * Who is waited for. A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. Its name is
- * looked up once.
+ * Who is waited for. A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid
+ * there. Its name is looked up once.
  */
 static void
 name_first(TesseraLockers *lockers, char *who, Size size)
@@ -174,7 +175,7 @@ tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 	return true;
 }
 
-/* Names one who holds a lock that conflicts; empty: nobody does any more. */
+/* Names one who holds a lock that conflicts; empty: no transaction holds it any more. */
 static void
 name_holder(Oid relid, LOCKMODE mode, char *who, Size size)
 {

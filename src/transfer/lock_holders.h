@@ -28,19 +28,22 @@ extern TesseraLockers *tessera_lockers_of(const VirtualTransactionId *ids, int n
 /* Frees it. */
 extern void tessera_lockers_free(TesseraLockers *lockers);
 
-/* Has any not ended yet? who: a text that names the first. */
+/* True if any has not ended yet. who: a text that names the first. */
 extern bool tessera_lockers_left(TesseraLockers *lockers, char *who, Size size);
 
 /*
- * Locks a table to the end of the transaction. Never stands in the lock's queue, where others would stand behind it: asks again and again, shows who holds it as what is waited for,
- * and after tessera.migration_lock_timeout (between nodes: 10 s at most) ERROR 55P03 that names the holder.
+ * Locks a table to the end of the transaction. Never waits in the lock's queue, because later statements would wait behind it: asks again and again,
+ * shows the holder in waiting_for, and after tessera.migration_lock_timeout (between nodes: 10 s at most) ERROR 55P03 that names the holder.
  */
 extern void tessera_lockers_lock_table(Oid relid, LOCKMODE mode);
 
 /* Name of a prepared transaction, palloc'd; NULL if there is none of this xid. In the current transaction if there is one, else in a short one. */
 extern char *tessera_prepared_name(TransactionId xid);
 
-/* A process that waits for an AccessExclusiveLock on one of the tables; 0: none. Memory in the current context; takes all lock partitions for a moment. */
+/*
+ * A process that waits for an AccessExclusiveLock on one of the tables; 0: none. Memory in the current context; takes all lock partitions for a
+ * moment.
+ */
 extern int	tessera_lockers_waiter(int n, const Oid *relids);
 
 #endif							/* TESSERA_TRANSFER_LOCK_HOLDERS_H */

@@ -155,8 +155,8 @@ tessera_pipe_fail(TesseraPipe *pipe, const ErrorData *error)
 		if (error->detail != NULL)
 			message.text = psprintf("%s (%s)", message.text, error->detail);
 		/*
-		 * Until the peer has closed the connection (an error, here), or for a while: closing it would drop what libzmq's thread has not put on the wire yet. What the peer has
-		 * sent meanwhile is of no use any more.
+		 * Until the peer has closed the connection (an error, here), or for a while: closing it would drop what libzmq's thread has not put on the
+		 * wire yet. What the peer has sent meanwhile is of no use any more.
 		 */
 		while (!tessera_injection_skips("pipe_fail_message") && tessera_now() < deadline)
 		{

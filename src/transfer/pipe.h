@@ -2,8 +2,8 @@
  * pipe.h
  *	  Messages of a migration over its exchange: encoded, compressed, checked to be of this migration.
  *
- * One process owns a pipe. What could not be sent because the queue was full is kept, and sent before anything else; tessera_pipe_send must not be called while
- * there is such a rest.
+ * One process owns a pipe. What could not be sent because the queue was full is kept, and sent before anything else; tessera_pipe_send must not be
+ * called while there is such a rest.
  */
 #ifndef TESSERA_TRANSFER_PIPE_H
 #define TESSERA_TRANSFER_PIPE_H
@@ -36,8 +36,8 @@ extern Size tessera_pipe_send(TesseraPipe *pipe, TesseraMessage *message, String
 extern bool tessera_pipe_flush(TesseraPipe *pipe);
 
 /*
- * Receives a message; false if there is none. The message, and its payload (decompressed, *payload NULL if there is none), are valid until the next call.
- * ERROR 08P01 for a damaged one or one of another migration; the peer's own error for an error message.
+ * Receives a message; false if there is none. The message, and its payload (decompressed, *payload NULL if there is none), are valid until the next
+ * call. ERROR 08P01 for a damaged one or one of another migration; the peer's own error for an error message.
  */
 extern bool tessera_pipe_receive(TesseraPipe *pipe, TesseraMessage *message, const char **payload, Size *size);
 

@@ -5,7 +5,8 @@
  * The index narrows the scan by the first key column only; whether a row belongs to the range is decided by the key space, for every row, so that
  * the answer never depends on which index there is. Under the hash strategy no index is in the order of the positions: the scan is sequential.
  *
- * The scan owns a context for what comparing keys leaks, emptied for each row. Its index is locked AccessShare until the scan ends. Nothing is written.
+ * The scan owns a context for what comparing keys leaks, emptied for each row. Its index is locked AccessShare until the scan ends. Nothing is
+ * written.
  */
 #include "postgres.h"
 
@@ -83,8 +84,8 @@ index_key_columns(Relation index, TesseraKeySpace *ks, const AttrNumber *keys)
 }
 
 /*
- * The index to scan: valid, btree, whole, the first key column in front and ordered as the keys are; the one with most key columns in front. Unlike catalog/key_index.h
- * it takes an index of some of the key columns too, and minds how old the snapshot is. InvalidOid if there is none.
+ * The index to scan: valid, btree, whole, the first key column in front and ordered as the keys are; the one with most key columns in front. Unlike
+ * catalog/key_index.h it takes an index of some of the key columns too, and minds how old the snapshot is. InvalidOid if there is none.
  */
 static Oid
 find_index(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys)

@@ -14,7 +14,7 @@
 
 #include "catalog/key.h"
 
-/* Does the key (ks->ncolumns non-null datums) lie in [min, max)? May leak into the current context if a key column is by reference. */
+/* True if the key (ks->ncolumns non-null datums) lies in [min, max). May leak into the current context if a key column is by reference. */
 extern bool tessera_range_holds(TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max, const Datum *key);
 
 /* Scan key of a btree index's column (from 0), by the column's own operator family. */
@@ -23,8 +23,9 @@ extern void tessera_index_scankey(ScanKey key, Relation index, int column, Strat
 typedef struct TesseraRangeScan TesseraRangeScan;
 
 /*
- * Begins a scan of the rows in [min, max) (pointers are kept) under a snapshot that stays registered. By the key index where the strategy and the bounds allow, else
- * sequential. The relation is open and locked by the caller; the index is locked AccessShare. In the current context and resource owner.
+ * Begins a scan of the rows in [min, max) (pointers are kept) under a snapshot that stays registered. By the key index where the strategy and the
+ * bounds allow, else sequential. The relation is open and locked by the caller; the index is locked AccessShare. In the current context and resource
+ * owner.
  */
 extern TesseraRangeScan *tessera_range_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
 												  const TesseraKeyBound *max, Snapshot snapshot);
@@ -33,8 +34,8 @@ extern TesseraRangeScan *tessera_range_scan_begin(Relation relation, TesseraKeyS
 extern TesseraRangeScan *tessera_key_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const Datum *key, Snapshot snapshot);
 
 /*
- * A scan by an index of its rows with these values of the key columns (by attnum - 1, kept); NULL if the snapshot cannot use the index. The index is of a replica identity
- * or a primary key.
+ * A scan by an index of its rows with these values of the key columns (by attnum - 1, kept); NULL if the snapshot cannot use the index. The index is
+ * of a replica identity or a primary key.
  */
 extern TesseraRangeScan *tessera_identity_scan_begin(Relation relation, Oid index, const Datum *values, Snapshot snapshot);
 

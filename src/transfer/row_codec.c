@@ -2,9 +2,10 @@
  * row_codec.c
  *	  Rows as bytes: how a migration's payloads are written and read. The format is in row_codec.h.
  *
- * A value goes in the form of its type's send function where that means the same on every node, else as text: enums, composites and their arrays hold OIDs of one
- * node in binary. Both depend on settings (DateStyle, client_encoding, search_path...), which are therefore fixed while values are written and read. Types of
- * plain bytes (integers, timestamps, text...) are written and read here without a function call; the bytes are those of their send functions.
+ * A value goes in the form of its type's send function where that means the same on every node, else as text: enums, composites and their arrays hold
+ * OIDs of one node in binary. Both depend on settings (DateStyle, client_encoding, search_path...), which are therefore fixed while values are
+ * written and read. Types of plain bytes (integers, timestamps, text...) are written and read here without a function call; the bytes are those of
+ * their send functions.
  *
  * A writer and a reader own a memory context each, with their function look-ups. Nothing here takes locks or writes anything; a crash leaves nothing.
  */

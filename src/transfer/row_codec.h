@@ -12,8 +12,8 @@
  *	  'S' int16 table, digest						digest of all rows of the clone (verify.h)
  *	  'V' int16 table, row, digest					a key, the other columns not given, and the digest of the donor's rows with that key (verify.h)
  *
- * A row is one value for each column of the table's last description: a mark, then for 'b' and 't' an int32 length and the bytes.
- * Dropped and generated columns are not described; the others in order of their names, so that a row has the same bytes on every node. The last description
+ * A row is one value for each column of the table's last description: a mark, then for 'b' and 't' an int32 length and the bytes. Dropped and
+ * generated columns are not described; the others in order of their names, so that a row has the same bytes on every node. The last description
  * before a row counts; each payload has its own. A digest is three int64 (digest.h).
  */
 #ifndef TESSERA_TRANSFER_ROW_CODEC_H
@@ -44,8 +44,8 @@
 /* ---- settings under which values are written and read ---- */
 
 /*
- * Sets what text and encoding of values depend on, until the pop (or the end of the transaction or subtransaction). Needs a transaction. Returns the nest level for the
- * pop. That undoes every setting since, also those that a table's own code has made for the session.
+ * Sets what text and encoding of values depend on, until the pop (or the end of the transaction or subtransaction). Needs a transaction. Returns the
+ * nest level for the pop. That undoes every setting since, also those that a table's own code has made for the session.
  */
 extern int	tessera_codec_push_settings(void);
 extern void tessera_codec_pop_settings(int nestlevel);
@@ -61,15 +61,15 @@ typedef struct TesseraRowWriter TesseraRowWriter;
 extern TesseraRowWriter *tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table);
 extern void tessera_row_writer_free(TesseraRowWriter *writer);
 
-/* Does the writer still fit the table? */
+/* True if the writer still fits the table. */
 extern bool tessera_row_writer_fits(const TesseraRowWriter *writer, TupleDesc desc);
 
 extern void tessera_row_describe(const TesseraRowWriter *writer, StringInfo out);
 extern void tessera_record_begin(const TesseraRowWriter *writer, StringInfo out, char type);
 
 /*
- * Appends a row; values and nulls by attnum - 1. given (NULL: all): false for columns to be marked as not given. External values are fetched. Leaks into the current
- * context.
+ * Appends a row; values and nulls by attnum - 1. given (NULL: all): false for columns to be marked as not given. External values are fetched. Leaks
+ * into the current context.
  */
 extern void tessera_row_write(TesseraRowWriter *writer, StringInfo out, const Datum *values, const bool *nulls, const bool *given);
 
@@ -107,8 +107,8 @@ extern _Noreturn void tessera_payload_damaged(const char *what);
 extern uint64 tessera_payload_int64(TesseraPayloadCursor *cursor);
 
 /*
- * Reads a table's description (behind its 'T' and index) and makes a reader for rows of the local table, in a context of its own below mcxt. ERROR 55000 if its columns
- * are not those of the local table.
+ * Reads a table's description (behind its 'T' and index) and makes a reader for rows of the local table, in a context of its own below mcxt. ERROR
+ * 55000 if its columns are not those of the local table.
  */
 extern TesseraRowReader *tessera_row_reader_create(MemoryContext mcxt, TesseraPayloadCursor *cursor, Relation relation);
 extern void tessera_row_reader_free(TesseraRowReader *reader);
@@ -119,8 +119,8 @@ extern AttrNumber tessera_row_reader_attnum(const TesseraRowReader *reader, int 
 extern void tessera_row_read(const TesseraRowReader *reader, TesseraPayloadCursor *cursor, TesseraWireValue *values);
 
 /*
- * Decodes values into arrays by attnum - 1, data in the current context. Columns not given are left alone. Columns of the table that are not described (dropped,
- * generated) are the caller's. The settings must be pushed.
+ * Decodes values into arrays by attnum - 1, data in the current context. Columns not given are left alone. Columns of the table that are not
+ * described (dropped, generated) are the caller's. The settings must be pushed.
  */
 extern void tessera_row_decode(TesseraRowReader *reader, const TesseraWireValue *wire, Datum *values, bool *nulls);
 

@@ -2,8 +2,8 @@
  * rows_by_key.c
  *	  The rows that have a given key; see rows_by_key.h.
  *
- * Found by the index of their identity, else by that of the shard key; what the index brings is compared byte by byte with the key. Values are read as the table's
- * owner in a restricted security context: a domain's check runs code of whoever made it. An error leaves that to the transaction's abort.
+ * Found by the index of their identity, else by that of the shard key; what the index brings is compared byte by byte with the key. Values are read
+ * as the table's owner in a restricted security context: a domain's check runs its owner's code. An error leaves that to the transaction's abort.
  *
  * Memory: a context for all of it, one emptied for each key, one for each row. Locks: AccessShareLock on the table. Nothing is written.
  */

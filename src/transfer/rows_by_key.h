@@ -2,8 +2,9 @@
  * rows_by_key.h
  *	  The rows that have a given key, on either side of a move: what verification compares key by key (verify.h).
  *
- * A key is the row's identity if it has one, else its shard key: several rows may have it. It is given as a row whose other columns are not given (row_codec.h), and
- * a row has it if its own bytes of these columns are the same: so 1.0 and 1.00, equal to an index, are two keys, and a change of one says nothing about the other.
+ * A key is the row's identity if it has one, else its shard key: several rows may have it. It is given as a row whose other columns are not given
+ * (row_codec.h), and a row has it if its own bytes of these columns are the same: so 1.0 and 1.00, equal to an index, are two keys, and a change of
+ * one says nothing about the other.
  */
 #ifndef TESSERA_TRANSFER_ROWS_BY_KEY_H
 #define TESSERA_TRANSFER_ROWS_BY_KEY_H
@@ -17,16 +18,16 @@
 #include "transfer/transfer.h"
 
 /*
- * How a row is found again: the index of the replica identity, or of the primary key, and the numbers of its columns; without them InvalidOid, and those of the shard
- * key. *columns in the current context.
+ * How a row is found again: the index of the replica identity, or of the primary key, and the numbers of its columns; without them InvalidOid, and
+ * those of the shard key. *columns in the current context.
  */
 extern Oid	tessera_row_identity(Relation relation, const TesseraMovingRange *range, int table, Bitmapset **columns);
 
 typedef struct TesseraKeyRows TesseraKeyRows;
 
 /*
- * Opens a table (AccessShareLock, to the end of the transaction) to look up keys of this description, behind its 'T' and index; reads under the active snapshot, as the
- * table's owner, until the end. The settings of row_codec.h must be pushed. In a context of its own below the current one.
+ * Opens a table (AccessShareLock, to the end of the transaction) to look up keys of this description, behind its 'T' and index; reads under the
+ * active snapshot, as the table's owner, until the end. The settings of row_codec.h must be pushed. In a context of its own below the current one.
  */
 extern TesseraKeyRows *tessera_key_rows_begin(TesseraMovingRange *range, int table, TesseraPayloadCursor *cursor);
 

@@ -2,14 +2,14 @@
  * transfer.h
  *	  The data path of a migration: rows and changes of a range, from the donor's heap and WAL to the recipient's heap.
  *
- * Donor: a clone reader scans the range of each table of the group by the key index under the slot's snapshot; a capture reader decodes WAL from the slot
- * and keeps the changes of the range in commit order. Both fill payload buffers (row encoding below, uncompressed; codec/frame.h compresses them).
- * Recipient: an applier puts payloads into the local heaps with no trigger, rule or foreign key firing.
+ * Donor: a clone reader scans the range of each table of the group by the key index under the slot's snapshot; a capture reader decodes WAL from the
+ * slot and keeps the changes of the range in commit order. Both fill payload buffers (row encoding below, uncompressed; codec/frame.h compresses
+ * them). Recipient: an applier puts payloads into the local heaps with no trigger, rule or foreign key firing.
  *
- * Row encoding of a payload: records one after the other, each a type byte, the table's index in the group (int16, order by table_id), then columns. A table
- * description record (names and types of the columns, by name: attnums and OIDs differ between nodes) precedes the first record of a table in
- * each payload. A value goes by its type's send function where it means the same on every node (see tessera_type_goes_binary in catalog/portable.h), else
- * as text of its output function under fixed settings; a mark says null, binary, text, or "unchanged TOAST".
+ * Row encoding of a payload: records one after the other, each a type byte, the table's index in the group (int16, order by table_id), then columns.
+ * A table description record (names and types of the columns, by name: attnums and OIDs differ between nodes) precedes the first record of a table in
+ * each payload. A value goes by its type's send function where it means the same on every node (see tessera_type_goes_binary in catalog/portable.h),
+ * else as text of its output function under fixed settings; a mark says null, binary, text, or "unchanged TOAST".
  *
  * Nothing here holds a heavy lock across a wait for the peer except AccessShare (donor's clone) or RowExclusive (recipient's batch transaction).
  */
@@ -48,8 +48,9 @@ extern TesseraMovingRange *tessera_moving_range(const pg_uuid_t *migration_id, c
 typedef struct TesseraCloneReader TesseraCloneReader;
 
 /*
- * Begins the clone inside the current transaction, which must be REPEATABLE READ and already use the slot's snapshot. Refuses (55000) a table whose file is not the one the
- * snapshot sees (rewritten: K1). Locks the tables AccessShare. sums (NULL: none): one for each table, the rows read are added to it.
+ * Begins the clone inside the current transaction, which must be REPEATABLE READ and already use the slot's snapshot. Refuses (55000) a table whose
+ * file is not the one the snapshot sees (rewritten: doc/design.md#rewritten-tables). Locks the tables AccessShare. sums (NULL: none): one for each
+ * table, the rows read are added to it.
  */
 extern TesseraCloneReader *tessera_clone_begin(TesseraMovingRange *range, TesseraDigest *sums);
 
@@ -66,20 +67,20 @@ typedef struct TesseraCapture TesseraCapture;
 typedef struct TesseraVerify TesseraVerify;
 
 /*
- * Makes the logical slot (name given, permanent: survives a restart, its row in migration_coordinator names it) and finds its start point, waiting at most timeout_ms
- * for running transactions (interruptible; *waiting_for, palloc'd text naming the oldest one, is updated while waiting through the callback). Must be called
- * outside a transaction in the donor's worker. Then begins a REPEATABLE READ transaction whose snapshot is the slot's: rows as of the slot, every later
- * change decoded. Returns with that transaction open.
+ * Makes the logical slot (name given, permanent: survives a restart, its row in migration_coordinator names it) and finds its start point, waiting at
+ * most timeout_ms for running transactions (interruptible; *waiting_for, palloc'd text naming the oldest one, is updated while waiting through the
+ * callback). Must be called outside a transaction in the donor's worker. Then begins a REPEATABLE READ transaction whose snapshot is the slot's: rows
+ * as of the slot, every later change decoded. Returns with that transaction open.
  */
 extern TesseraCapture *tessera_capture_create(TesseraMovingRange *range, const char *slot, int timeout_ms,
 											  void (*waiting) (const char *what, void *arg), void *arg);
 
 /*
- * Decodes committed changes of the range into payload, up to about `bytes` or until WAL position `upto` (a flushed position) is reached. Returns changes added;
- * *lsn: all changes of transactions whose commit record ends at or before it have been handed out; *caught_up: upto has been reached. Own transactions inside.
- * Returns after about half a second of decoding in any case, perhaps with nothing: then *lsn may have grown all the same.
- * Changes of transactions still open stay in the reorder buffer (spilled by core). A change of a group table that cannot be captured (TRUNCATE; no replica
- * identity) is ERROR 55000.
+ * Decodes committed changes of the range into payload, up to about `bytes` or until WAL position `upto` (a flushed position) is reached. Returns
+ * changes added; *lsn: all changes of transactions whose commit record ends at or before it have been handed out; *caught_up: upto has been reached.
+ * Own transactions inside. Returns after about half a second of decoding in any case, perhaps with nothing: then *lsn may have grown all the same.
+ * Changes of transactions still open stay in the reorder buffer (spilled by core). A change of a group table that cannot be captured (TRUNCATE; no
+ * replica identity) is ERROR 55000.
  */
 extern int64 tessera_capture_next(TesseraCapture *capture, StringInfo payload, Size bytes, XLogRecPtr upto, XLogRecPtr *lsn, bool *caught_up);
 
@@ -108,8 +109,9 @@ extern TesseraApplier *tessera_applier_begin(TesseraMovingRange *range);
 extern int64 tessera_apply_clone(TesseraApplier *applier, const char *payload, Size size);
 
 /*
- * Applies a changes payload by replica identity: insert; update (also of part of the columns); delete. An update or delete whose row is missing is skipped (K2); an
- * insert that finds its row replaces it (the stream overwrites what the clone brought). Inside the caller's transaction. Returns changes.
+ * Applies a changes payload by replica identity: insert; update (also of part of the columns); delete. An update or delete whose row is missing is
+ * skipped (doc/design.md#unchanged-toast); an insert that finds its row replaces it (the stream overwrites what the clone brought). Inside the
+ * caller's transaction. Returns changes.
  */
 extern int64 tessera_apply_mods(TesseraApplier *applier, const char *payload, Size size);
 extern void tessera_applier_end(TesseraApplier *applier);

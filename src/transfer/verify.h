@@ -3,9 +3,10 @@
  *	  A move verified by content: the recipient's rows are compared with the donor's while both are in use, and once more inside the pause.
  *
  * Three comparisons, each of both sides at one and the same position of the donor's changes:
- *	  - the clone: a digest (digest.h) of each table, on the donor of the rows as they were cloned under the slot's snapshot, on the recipient of what it holds after
- *		the clone's last commit and before the first change is applied
- *	  - rounds, while the recipient catches up: keys that have changed since the slot's snapshot, and the donor's rows with these keys (verify_donor.c)
+ *	  - the clone: a digest (digest.h) of each table, on the donor of the rows as they were cloned under the slot's snapshot, on the recipient of what
+ *		it holds after the clone's last commit and before the first change is applied
+ *	  - rounds, while the recipient catches up: keys that have changed since the slot's snapshot, and the donor's rows with these keys
+ *	    (verify_donor.c)
  *	  - the rest, behind the closed write gate: the keys that have changed since they were last compared
  * The recipient compares; a difference is an ERROR XX001 there that names the table, and ends the migration as any other error of the recipient does.
  */
@@ -40,18 +41,21 @@ extern void tessera_verify_note(TesseraVerify *verify, int table, TupleDesc desc
 								TransactionId xid);
 
 /*
- * Once in each turn after the clone: goes on with the round, or begins one if it may. sent: all changes up to there are with the recipient or on their way. Outside a
- * transaction. True if something was done.
+ * Once in each turn after the clone: goes on with the round, or begins one if it may. sent: all changes up to there are with the recipient or on
+ * their way. Outside a transaction. True if something was done.
  */
 extern bool tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool may_begin);
 
 /* The recipient has found the keys of a round equal. ERROR 08P01 if it was not asked (verify NULL: it cannot have been). */
 extern void tessera_verify_answered(TesseraVerify *verify, int64 number);
 
-/* Can what is left be compared within half of the budget (ms)? */
+/* True if what is left can be compared within half of the budget (ms). */
 extern bool tessera_verify_fits(const TesseraVerify *verify, int budget);
 
-/* Behind the closed gate, all changes being with the recipient: true if nothing is left to be compared; else goes on with that, together with tessera_verify_turn. */
+/*
+ * Behind the closed gate, all changes being with the recipient: true if nothing is left to be compared; else goes on with that, together with
+ * tessera_verify_turn.
+ */
 extern bool tessera_verify_rest(TesseraVerify *verify);
 
 /* ---- recipient ---- */

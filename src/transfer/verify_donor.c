@@ -1,22 +1,23 @@
 /*
  * verify_donor.c
- *	  The donor's part in a move that is verified by content: which keys have changed since the slot's snapshot, and their comparison in rounds; see verify.h.
+ *	  The donor's part in a move that is verified by content: which keys have changed since the slot's snapshot, and their comparison in rounds; see
+ *	  verify.h.
  *
  * Every captured change notes its key, with the transaction that made it. A round takes keys and compares the rows that have them:
- *	  1. The donor takes a snapshot, chooses keys whose last change is visible in it (a transaction may be decoded before others see it), digests its rows, and
- *		notes a position of WAL behind everything that the snapshot sees.
- *	  2. Changes are decoded and sent as always, up to that position at least. A key that changes meanwhile leaves the round. What is left are keys whose newest change
- *		that has been sent is the newest that the snapshot saw.
- *	  3. Keys and digests follow on the same stream. The recipient, having applied all that came before, digests its own rows and compares. It goes on only if they are
- *		equal; so this is exact, not a guess that may have to be repeated.
+ *	  1. The donor takes a snapshot, chooses keys whose last change is visible in it (a transaction may be decoded before others see it), digests its
+ *		rows, and notes a position of WAL behind everything that the snapshot sees.
+ *	  2. Changes are decoded and sent as always, up to that position at least. A key that changes meanwhile leaves the round. What is left are keys
+ *		whose newest change that has been sent is the newest that the snapshot saw.
+ *	  3. Keys and digests follow on the same stream. The recipient, having applied all that came before, digests its own rows and compares. It goes on
+ *		only if they are equal; so this is exact, not a guess that may have to be repeated.
  *	  4. On its answer the keys are forgotten, but for those that have changed since.
  * Behind the closed gate nothing of the range changes any more, and everything is sent: step 2 falls away.
  *
- * A row that was fetched late because WAL lacked its TOAST (capture.c, K2) may be newer than its place in the stream; its key is noted again when it is fetched, so
- * that a snapshot taken later decides.
+ * A row that was fetched late because WAL lacked its TOAST (capture.c, doc/design.md#unchanged-toast) may be newer than its place in the stream; its
+ * key is noted again when it is fetched, so that a snapshot taken later decides.
  *
- * Memory: a context below the donor's; keys are bounded by tessera.migration_verify_memory. Locks: AccessShareLock on the tables inside a round's transaction, which ends
- * before anything is sent. A crash leaves nothing.
+ * Memory: a context below the donor's; keys are bounded by tessera.migration_verify_memory. Locks: AccessShareLock on the tables inside a round's
+ * transaction, which ends before anything is sent. A crash leaves nothing.
  */
 #include "postgres.h"
 

@@ -2,8 +2,8 @@
  * verify_recipient.c
  *	  The recipient's part in a move that is verified by content; see verify.h.
  *
- * Each comparison is a transaction that only reads, under one snapshot: AccessShareLock on the tables, memory in the transaction's contexts. It is taken between two
- * batches, by the process that applies them, so that what it sees is what was applied up to there. A crash leaves nothing.
+ * Each comparison is a transaction that only reads, under one snapshot: AccessShareLock on the tables, memory in the transaction's contexts. It is
+ * taken between two batches, by the process that applies them, so that what it sees is what was applied up to there. A crash leaves nothing.
  */
 #include "postgres.h"
 
@@ -117,7 +117,8 @@ compare_key(TesseraKeyRows *rows, TesseraPayloadCursor *cursor, bool last)
 	if (!tessera_digest_equal(&ours, &donors))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("verification of changes%s: rows of table \"%s\" with key (%s) differ (donor: " INT64_FORMAT " rows, recipient: " INT64_FORMAT " rows)",
+				 errmsg("verification of changes%s: rows of table \"%s\" with key (%s) differ (donor: " INT64_FORMAT " rows, recipient: "
+						"" INT64_FORMAT " rows)",
 						last ? " in the pause" : "", tessera_key_rows_table(rows), tessera_key_rows_text(rows), donors.rows, ours.rows)));
 }
 

@@ -2,8 +2,8 @@
  * connection.h
  *	  libpq connections to other nodes: one per (backend, node), non-blocking, in pipeline mode, with a cache of named prepared statements.
  *
- * Commands are queued, sent by a sync, and answered in order: each result goes to its command's handler, whoever reads the connection at that moment.
- * So if the connection is needed for another command, the handler of a command whose rows have not been read yet spools them.
+ * Commands are queued, sent by a sync, and answered in order: each result goes to its command's handler, whichever call reads the connection at that
+ * moment. So if the connection is needed for another command, the handler of a command whose rows have not been read yet spools them.
  *
  * Memory: connections live in their own context until the backend exits. A TesseraCommand and all it points to is the caller's, and must live until
  * its `done` is set or the connection is reset. Errors thrown by handlers leave the connection consistent (the rest is read later).

@@ -4,6 +4,7 @@
 Forms that are checked: doc/FILE.md, doc/FILE.md#name, [..](FILE.md#name), [..](#name), doc/FILE.md "Section", and "Section" in doc/FILE.md
 ("doc/" may be left out). A name is the id of an <a> element, or that of a heading as GitHub makes it.
 A letter and a number alone between parentheses, in a comment, is no reference that resolves.
+Files named with their folder (catalog/key.h, test/lint/layers.py) and tests (tap/001_install) exist, too.
 """
 import os
 import re
@@ -13,17 +14,21 @@ from csource import Report, line_of, root
 FOLDERS = ("src", "bgworkers", "extension", "sql", "expected", "test", "doc")
 FILES = ("Makefile", "README.md", "META.json")
 SKIP = ("test/lint/references.py",)
-# not converted yet
-LATER = ("src/migration/", "src/transfer/", "src/failover/", "src/admin/")
-
+SUFFIXES = (".c", ".h", ".def", ".sql", ".pl", ".pm", ".py", ".spec", ".out", ".md", ".sh", "/run")
+MADE = ("src/control/calls.c", "src/control/calls.h", "src/common/build.h")  # at build
 OUTSIDE = re.compile(r"\b(DESIGN|PROTOCOLS|PLANNER|CLOCKS|TENANTS|PG15|STYLE)(\.md)?\b")
 NUMBER = re.compile(r"\((?:see )?[A-Ka-k]\d{1,2}[,;)]|[,;] [A-Ka-k]\d{1,2}\)")
 PAGE = r"`?(?:doc/)?([a-z_]+\.md|README\.md)`?"
 ANCHOR = re.compile(r"(?:doc/)?([a-z_]+\.md)#([\w-]+)")
 INSIDE = re.compile(r"\]\(#([\w-]+)\)")
 NAMED = re.compile(r"\bdoc/([\w.]+\.md)")
-SECTION_BEHIND = re.compile(PAGE + r",?\s+\"([^\"\n]{3,60})\"")
-SECTION_BEFORE = re.compile(r"\"([^\"\n]{3,60})\"\s+in\s+" + PAGE)
+SECTION_BEHIND = re.compile(PAGE + r",?\s+\\?\"([^\"\\\n]{3,60})\\?\"")
+SECTION_BEFORE = re.compile(r"\\?\"([^\"\\\n]{3,60})\\?\"\s+in\s+" + PAGE)
+
+
+SOURCE = re.compile(r"(?<![\w/.<-])((?:src/)?([a-z_]+)/[a-z_]+\.[ch])\b")
+OTHER = re.compile(r"(?<![\w/])(test/(?:lint|perl)/[\w]+\.p[lmy])\b")
+TAP = re.compile(r"\btap/(\d{3}_[a-z0-9_]+)")
 
 
 def texts(top):
@@ -32,9 +37,9 @@ def texts(top):
     for folder in FOLDERS:
         for directory, folders, names in os.walk(os.path.join(top, folder)):
             folders[:] = [name for name in folders if name not in ("__pycache__", "results", "tmp_check")]
-            paths += [os.path.relpath(os.path.join(directory, name), top) for name in names if not name.endswith((".o", ".so", ".bc", ".pyc"))]
+            paths += [os.path.relpath(os.path.join(directory, name), top) for name in names if ("/" + name).endswith(SUFFIXES)]
     for path in sorted(paths):
-        if path in SKIP:
+        if path in SKIP or re.match(r"extension/tessera--", path):  # the script is made of extension/install
             continue
         try:
             with open(os.path.join(top, path), encoding="utf-8") as file:
@@ -105,22 +110,40 @@ def unresolved(found, path, text):
             yield match, "%s has no section \"%s\"" % (page, title)
 
 
+def missing_files(top, path, text):
+    """Files of the project that the text names and that are not there. Of C only comments count: includes have a lint of their own."""
+    if path.endswith((".c", ".h")):
+        text = comments(path, text)
+    for match in SOURCE.finditer(text):
+        name, folder = match.groups()
+        name = name if name.startswith("src/") else "src/" + name
+        if os.path.isdir(os.path.join(top, "src", folder)) and name not in MADE and not os.path.exists(os.path.join(top, name)):
+            yield match, "there is no such file"
+    for match in OTHER.finditer(text):
+        if not os.path.exists(os.path.join(top, match.group(1))):
+            yield match, "there is no such file"
+    for match in TAP.finditer(text):
+        if not os.path.exists(os.path.join(top, "test/tap", match.group(1) + ".pl")):
+            yield match, "there is no such test"
+
+
 def main():
     top = root()
     report = Report()
     found = pages(top)
-    outside, lost = [], []
+    outside, lost, files = [], [], []
     for path, text in texts(top):
-        if path.startswith(LATER):
-            continue
         marks = list(OUTSIDE.finditer(text))
         if not path.startswith("doc/"):
             marks += NUMBER.finditer(comments(path, text))
         outside += ["%s:%d: %s" % (path, line_of(text, match.start()), match.group(0)) for match in marks]
         lost += ["%s:%d: %s: %s" % (path, line_of(text, match.start()), match.group(0).replace("\n", " "), why)
                  for match, why in unresolved(found, path, text)]
+        files += ["%s:%d: %s: %s" % (path, line_of(text, match.start()), match.group(0), why)
+                  for match, why in missing_files(top, path, text)]
     report.check("no text refers to a document outside of the repository", outside)
     report.check("references to doc/ resolve", lost)
+    report.check("files and tests that texts name exist", files)
     report.exit()
 
 

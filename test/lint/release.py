@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What only tests need is in no release: its files are apart (src/test_support, extension/test), the rest needs nothing of them, and without TESTS_BUILD the
-compiler sees no injection point. The whole of it, on a real build: make check-release."""
+"""What only tests need is in no release: its files are apart (src/test_support, extension/test), the rest needs nothing of them, and without
+TESTS_BUILD the compiler sees no injection point. The whole of it, on a real build: make check-release."""
 import glob
 import os
 import re
@@ -76,7 +76,8 @@ def preprocessed_findings(top):
 
 
 def name_findings(top):
-    """tessera_test.something that does not exist, or that messages of a release or pages for users name; and tests that look for it in schema tessera."""
+    """tessera_test.something that does not exist, or that messages of a release or pages for users name; and tests that look for it in
+    schema tessera."""
     names = set()
     for path in glob.glob(os.path.join(top, "extension/test/*.sql")):
         names.update(TEST_NAME.findall(read(top, os.path.relpath(path, top))))

@@ -146,9 +146,9 @@ sub start_nodes
 
 =head2 create(shards => N, routers => N, cluster => 'c', before_add => sub {...})
 
-Starts servers s1 to sN and r1 to rN as far as they do not run yet, makes s1 the config node and first shard, and adds the others. If the cluster's settings turn
-injection points on, s1 has the extension tessera_test, and the others get it when they join. C<before_add> is
-called with the cluster after create_cluster and before the first add_shard: there a test makes tables that existed before the cluster grew.
+Starts servers s1 to sN and r1 to rN as far as they do not run yet, makes s1 the config node and first shard, and adds the others. If the cluster's
+settings turn injection points on, s1 has the extension tessera_test, and the others get it when they join. C<before_add> is called with the cluster
+after create_cluster and before the first add_shard: there a test makes tables that existed before the cluster grew.
 
 =cut
 

@@ -58,7 +58,8 @@ $c->query('s2', "$local; CREATE TABLE twin (LIKE acc); CREATE TABLE twin_log (LI
 my %damages = (
 	drop => "SELECT tessera_test.delete_range_rows('acc', ARRAY['k'], %d, %d + 1)",
 	add => "BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO twin VALUES (%d, 0, 'added');
-		SELECT tessera_test.apply_payload(ARRAY['acc'::regclass], ARRAY['k'], (SELECT payload FROM tessera_test.clone_payloads(ARRAY['twin'::regclass],
+		SELECT tessera_test.apply_payload(ARRAY['acc'::regclass], ARRAY['k'], (SELECT payload
+		FROM tessera_test.clone_payloads(ARRAY['twin'::regclass],
 		ARRAY['k'])));
 		DELETE FROM twin; COMMIT");
 $damages{alter} = $damages{drop} . '; ' . $damages{add};
@@ -156,7 +157,8 @@ my %found = (drop => 'acc" with key \(600\) differ \(donor: 1 rows, recipient: 0
 	add => 'acc" with key \(777\) differ \(donor: 0 rows, recipient: 1 rows\)',
 	again => 'log" with key \(700\) differ \(donor: 4 rows, recipient: 5 rows\)');
 $damages{again} = "BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO twin_log VALUES (%d, 'new line 0');
-	SELECT tessera_test.apply_payload(ARRAY['log'::regclass], ARRAY['k'], (SELECT payload FROM tessera_test.clone_payloads(ARRAY['twin_log'::regclass],
+	SELECT tessera_test.apply_payload(ARRAY['log'::regclass], ARRAY['k'], (SELECT payload
+	FROM tessera_test.clone_payloads(ARRAY['twin_log'::regclass],
 	ARRAY['k'])));
 	DELETE FROM twin_log; COMMIT";
 my %damaged = (drop => 600, alter => 600, add => 777, again => 700);

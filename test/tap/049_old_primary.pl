@@ -96,7 +96,8 @@ my $old = promote_beside('s2');
 is($c->query('s1', "UPDATE t SET v = 'before' WHERE k = 600 RETURNING v"), 'before',
 	'the old primary is the node until the cluster is told otherwise');
 $c->query('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($c->conninfo('s2'))));
-ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera_test.injection_list() WHERE name = 'node_registered'", '1'), 'the promoted server is registered');
+ok($c->wait_for('s2', "SELECT sum(paused) FROM tessera_test.injection_list() WHERE name = 'node_registered'", '1'),
+	'the promoted server is registered');
 $c->query('s1', sprintf("SELECT tessera.update_node('s2', %s, force => true)", TesseraCluster::quote($c->conninfo('s2'))));
 $c->query('s2', 'SELECT tessera_test.injection_clear()');
 ok($c->wait_for('s2', 'SELECT placements_known AND NOT replaced FROM tessera.promotion_status()'),

@@ -74,7 +74,7 @@ my $id = $c->query('s1', "SELECT migration_id FROM tessera.migration WHERE state
 $c->query('s1', "SELECT tessera_internal.fence_migration('$id', '57P01: for the test', 0)");
 $c->query('r1', 'SELECT tessera_test.injection_clear()');
 $session->query('SELECT 1');
-like($session->{stderr}, qr/is not running by the config node/, 'a donor that is told after the fence gives up');
+like($session->{stderr}, qr/is not running according to the config node/, 'a donor that is told after the fence gives up');
 $session->quit;
 next_move('fenced first');
 

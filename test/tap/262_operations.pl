@@ -63,7 +63,8 @@ $c->query('s2', 'SELECT tessera_test.injection_clear()');
 unlink $full;
 foreach my $point ('recipient_batch', 'recipient_cloned')
 {
-	$c->query('s2', $_) foreach "SELECT tessera_test.injection_set('pipe_fail_message', 'skip')", "SELECT tessera_test.injection_set('$point', 'error')";
+	$c->query('s2', $_) foreach "SELECT tessera_test.injection_set('pipe_fail_message', 'skip')",
+		"SELECT tessera_test.injection_set('$point', 'error')";
 	move_fails("an error at $point", qr/injected error at "$point"/);
 	$c->query('s2', 'SELECT tessera_test.injection_clear()');
 }

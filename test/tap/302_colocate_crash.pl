@@ -1,6 +1,6 @@
-# A table with rows is placed by moving (shard_table, colocate_with) while servers crash: the node that was asked, the config node, the donor, a recipient, in each of the
-# steps: while the table gets a group of its own, while ranges move, while it joins the other group. It is usable at once when they are back, no row is lost or
-# doubled, and the same call ends well.
+# A table with rows is placed by moving (shard_table, colocate_with) while servers crash: the node that was asked, the config node, the donor, a
+# recipient, in each of the steps: while the table gets a group of its own, while ranges move, while it joins the other group. It is usable at once
+# when they are back, no row is lost or doubled, and the same call ends well.
 use strict;
 use warnings;
 
@@ -9,7 +9,8 @@ use Test::More;
 use TesseraCluster;
 use Time::HiRes qw(sleep);
 
-my $c = TesseraCluster->new('colocate_crash', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0, restart_after_crash => 'on' });
+my $c = TesseraCluster->new('colocate_crash', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
+	restart_after_crash => 'on' });
 # s1 is the config node, s2 the donor, s3 the recipient; r1 is asked.
 $c->create(shards => 3, routers => 1);
 
@@ -19,7 +20,8 @@ foreach my $name (map { "app$_" } 1 .. 9)
 {
 	$c->query('r1', "CREATE SCHEMA $name");
 	$schema = $name;
-	last if $c->query('s1', "SELECT n.name FROM tessera.schema_placement AS p JOIN tessera.node AS n USING (node_id) WHERE p.schema_name = '$name'") eq 's2';
+	last if $c->query('s1',
+		"SELECT n.name FROM tessera.schema_placement AS p JOIN tessera.node AS n USING (node_id) WHERE p.schema_name = '$name'") eq 's2';
 }
 $c->query('r1', 'CREATE TABLE other (k int PRIMARY KEY, v int)');
 $c->query('r1', 'INSERT INTO other SELECT g, g FROM generate_series(1, 60) g');
@@ -88,7 +90,8 @@ foreach my $point (
 	is($c->query('r1', "SELECT count(*) FROM $schema.$table JOIN other USING (k, v)"), '60', "$title: all rows are there");
 }
 is($c->query('s1', 'SELECT count(*) FROM tessera.table_group'), '1', 'all tables are of one group');
-is($c->query($_, "SELECT count(*) FROM tessera.placement"), $_ eq 'r1' ? '0' : $c->query($_, "SELECT count(*) FROM tessera.placement WHERE group_id IN (SELECT group_id FROM tessera.table_group)"),
+is($c->query($_, "SELECT count(*) FROM tessera.placement"), $_ eq 'r1' ? '0' :
+	$c->query($_, "SELECT count(*) FROM tessera.placement WHERE group_id IN (SELECT group_id FROM tessera.table_group)"),
 	"$_ has no placement of a group that is gone") foreach $c->names;
 $c->is_settled('end');
 

@@ -1,6 +1,6 @@
-# What happens meanwhile while a table with rows is placed by moving (shard_table, colocate_with): another move of the group that it is to join, a transaction that uses the
-# table, a cancellation, the same call from another node, DDL and COPY of sessions that knew the table before. And a move of a group of which donor and recipient do not know
-# yet that a table has joined it.
+# What happens meanwhile while a table with rows is placed by moving (shard_table, colocate_with): another move of the group that it is to join, a
+# transaction that uses the table, a cancellation, the same call from another node, DDL and COPY of sessions that knew the table before. And a move of
+# a group of which donor and recipient do not know yet that a table has joined it.
 use strict;
 use warnings;
 
@@ -26,13 +26,15 @@ sub call { my ($table) = @_; return "SELECT tessera.shard_table('$table', 'k', c
 sub owners
 {
 	my ($table) = @_;
-	return $c->query('s1', "SELECT string_agg(format('%s-%s %s', min, max, shard), ', ' ORDER BY min::text) FROM tessera.chunks WHERE table_name = '$table'::regclass");
+	return $c->query('s1',
+		"SELECT string_agg(format('%s-%s %s', min, max, shard), ', ' ORDER BY min::text) FROM tessera.chunks WHERE table_name = '$table'::regclass");
 }
 
 sub joined
 {
 	my ($table, $what) = @_;
-	is($c->query('s1', "SELECT count(DISTINCT group_id) FROM tessera.cluster_table WHERE table_name IN ('$table', 'other')"), '1', "$what: one group");
+	is($c->query('s1', "SELECT count(DISTINCT group_id) FROM tessera.cluster_table WHERE table_name IN ('$table', 'other')"), '1',
+		"$what: one group");
 	is(owners($table), owners('other'), "$what: the same owners");
 	is($c->query('s3', "SELECT count(*), sum(t.v) FROM $table AS t JOIN other USING (k)"), '60|1830', "$what: all rows");
 	return;
@@ -45,7 +47,8 @@ my $move = $c->background('s1', "SELECT tessera.move_range('other', 10, 20, 's3'
 $c->is_paused_at('s1', 'donor_cloned');
 $c->query('s2', "SELECT tessera_test.injection_set('colocate_deadline', 'skip')");
 my $error = $c->error('s2', call('t1'));
-like($error, qr/ERROR:  55006: table public.t1 could not be colocated with table public.other in time: shard "s1" takes part in another migration/, 'not for ever');
+like($error, qr/ERROR:  55006: table public.t1 could not be colocated with table public.other in time: shard "s1" takes part in another migration/,
+	'not for ever');
 like($error, qr/DETAIL:.*Table public.t1 is meanwhile a sharded table of its own, and can be used. It is not balanced./s, 'how things stand');
 like($error, qr/HINT:.*Call tessera.shard_table with the same arguments again: it goes on where it was./s, 'what to do');
 is($c->query('s3', 'SELECT count(*), sum(v) FROM t1'), '60|1830', 'it can be used');
@@ -65,7 +68,8 @@ my $run = $c->background('s2', call('t2'));
 $c->is_paused_at('s2', 'colocate_placed');
 $c->query('s1', "SELECT tessera.move_range('other', 40, 50, 's1')");
 my $knows = $c->session('s3');
-$knows->query_safe($_) foreach ('SELECT count(*) FROM t2', 'SELECT count(*) FROM other', 'UPDATE t2 SET v = v + 0', 'PREPARE one AS SELECT v FROM t2 WHERE k = $1', 'EXECUTE one(45)');
+$knows->query_safe($_) foreach ('SELECT count(*) FROM t2', 'SELECT count(*) FROM other', 'UPDATE t2 SET v = v + 0',
+	'PREPARE one AS SELECT v FROM t2 WHERE k = $1', 'EXECUTE one(45)');
 $c->go_on('s2', 'colocate_placed');
 unlike($c->ended($run), qr/ERROR/, 'the call ends well');
 joined('t2', 'moved behind its back');
@@ -88,7 +92,8 @@ $c->is_paused_at('s1', 'colocate_placed');
 my $session = $c->session('s2');
 $session->query_safe($_) foreach ('BEGIN', 'SELECT count(*) FROM t3', 'UPDATE t3 SET v = v + 0 WHERE k = 5');
 $c->go_on('s1', 'colocate_placed');
-ok($c->wait_for('s1', "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%internal_join_alike%' AND pid <> pg_backend_pid()", 't'), 'it is about to join');
+ok($c->wait_for('s1', "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%internal_join_alike%' AND pid <> pg_backend_pid()", 't'),
+	'it is about to join');
 is($c->query('s3', 'SELECT count(*) FROM t3'), '60', 'others use the table meanwhile') foreach 1 .. 3;
 $session->query_safe('UPDATE t3 SET v = v + 0 WHERE k = 55');
 $session->query_safe('COMMIT');
