@@ -39,7 +39,8 @@ static const char *const select_lock_sql[] = {
 
 /* $4, and the deletion's $2: the states from which the table of transitions allows it. */
 static const char *const update_sql[] = {
-	[TESSERA_DONOR] = "UPDATE tessera.migration_coordinator SET phase = $2, decision = coalesce($3, decision) WHERE migration_id = $1 AND phase = ANY ($4)",
+	[TESSERA_DONOR] = "UPDATE tessera.migration_coordinator SET phase = $2, decision = coalesce($3, decision)"
+	" WHERE migration_id = $1 AND phase = ANY ($4)",
 	[TESSERA_RECIPIENT] = "UPDATE tessera.migration_recipient SET state = $2 WHERE migration_id = $1 AND $3::text IS NULL AND state = ANY ($4)",
 };
 

@@ -39,8 +39,8 @@ extern bool tessera_migration_row_insert(TesseraMigrationSide side, const pg_uui
 extern TesseraMigrationRow *tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, bool lock);
 
 /*
- * Writes the phase; the decision stays as it is for TESSERA_RESULT_NONE (donor). ERROR 55000 if the row is gone, XX000 if the table of transitions does
- * not have it.
+ * Writes the phase; the decision stays as it is for TESSERA_RESULT_NONE (donor). ERROR 55000 if the row is gone, XX000 if the table of transitions
+ * does not have it.
  */
 extern void tessera_migration_row_set(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state,
 									  TesseraMigrationResult decision);

@@ -98,7 +98,8 @@ take_registration(int32 incarnation, const char *unfinished)
 					(Datum[]) {Int32GetDatum(incarnation)}, NULL);
 	tessera_spi_run("INSERT INTO tessera.migration_coordinator (migration_id, group_id, min, max, recipient, epoch, phase, request)"
 					" SELECT (r->>'migration_id')::uuid, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), "
-					"tessera.bound_in(textout(r->>'max')),  (r->>'recipient')::int4, (r->>'epoch')::uuid, $2, r FROM jsonb_array_elements($1::jsonb) AS r ON CONFLICT DO NOTHING",
+					"tessera.bound_in(textout(r->>'max')),  (r->>'recipient')::int4, (r->>'epoch')::uuid, $2, r"
+					" FROM jsonb_array_elements($1::jsonb) AS r ON CONFLICT DO NOTHING",
 					SPI_OK_INSERT, 2, (Oid[]) {TEXTOID, TEXTOID},
 					(Datum[]) {CStringGetTextDatum(unfinished), CStringGetTextDatum(tessera_migration_state_name(TESSERA_DECIDING))}, NULL);
 	tessera_spi_end(&spi);
