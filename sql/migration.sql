@@ -1,28 +1,32 @@
--- The states of a migration as one table, and that the table is whole: every state but the first is reached, every state but the last ones is left, an abort is possible
--- from every state before the decision, and each side has one way on.
+-- The states of a migration as one table, and that the table is whole, for the state of the process and for that of the row: every state but the first
+-- is reached, every state but the last ones is left, an abort is possible from every state before the decision. doc/migration.md shows it:
+-- test/lint/transitions.py compares.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS tessera;
 RESET client_min_messages;
 \set VERBOSITY terse
 
-SELECT side, from_state, to_state, durable, comment FROM tessera.migration_transitions();
+SELECT side, from_state, to_state, kept_in, who, durable, comment FROM tessera.migration_transitions();
 
-WITH t AS (SELECT * FROM tessera.migration_transitions())
-SELECT side, string_agg(state, ', ' ORDER BY state) FILTER (WHERE NOT reached) AS first_states, string_agg(state, ', ' ORDER BY state) FILTER (WHERE NOT "left") AS last_states
-FROM (SELECT s.side, s.state, EXISTS (SELECT FROM t WHERE t.side = s.side AND t.to_state = s.state) AS reached,
-        EXISTS (SELECT FROM t WHERE t.side = s.side AND t.from_state = s.state) AS "left"
-      FROM (SELECT side, from_state AS state FROM t UNION SELECT side, to_state FROM t) AS s) AS q
-GROUP BY side ORDER BY side;
+-- In the process and in the row alike.
+CREATE TEMP VIEW migration_kept AS SELECT k.kept, t.* FROM tessera.migration_transitions() AS t, (VALUES ('process'), ('row')) AS k(kept) WHERE t.kept_in IN (k.kept, 'both');
+SELECT kept, side, string_agg(state, ', ' ORDER BY state) FILTER (WHERE NOT reached) AS first_states, string_agg(state, ', ' ORDER BY state) FILTER (WHERE NOT "left") AS last_states
+FROM (SELECT s.kept, s.side, s.state, EXISTS (SELECT FROM migration_kept AS t WHERE t.kept = s.kept AND t.side = s.side AND t.to_state = s.state) AS reached,
+        EXISTS (SELECT FROM migration_kept AS t WHERE t.kept = s.kept AND t.side = s.side AND t.from_state = s.state) AS "left"
+      FROM (SELECT kept, side, from_state AS state FROM migration_kept UNION SELECT kept, side, to_state FROM migration_kept) AS s) AS q
+GROUP BY kept, side ORDER BY kept, side;
 
--- Reachable from the first state of its side.
-WITH RECURSIVE t AS (SELECT * FROM tessera.migration_transitions()),
-  r AS (SELECT 'donor' AS side, 'registered' AS state UNION SELECT 'recipient', 'prepared'
-        UNION SELECT t.side, t.to_state FROM r JOIN t ON t.side = r.side AND t.from_state = r.state)
-SELECT DISTINCT t.side, t.from_state FROM t WHERE NOT EXISTS (SELECT FROM r WHERE r.side = t.side AND r.state = t.from_state);
+-- Not reachable from the first state of its side.
+WITH RECURSIVE r AS (SELECT * FROM (VALUES ('process', 'donor', 'registered'), ('process', 'recipient', 'prepared'), ('row', 'donor', 'none'), ('row', 'recipient', 'none'),
+          ('row', 'config node', 'none')) AS v(kept, side, state)
+        UNION SELECT t.kept, t.side, t.to_state FROM r JOIN migration_kept AS t ON t.kept = r.kept AND t.side = r.side AND t.from_state = r.state)
+SELECT DISTINCT t.kept, t.side, t.from_state FROM migration_kept AS t
+WHERE NOT EXISTS (SELECT FROM r WHERE r.kept = t.kept AND r.side = t.side AND r.state = t.from_state);
 
 -- No way to abort.
-SELECT side, from_state FROM tessera.migration_transitions() GROUP BY side, from_state
-HAVING NOT bool_or(to_state IN ('aborting', 'aborted', 'discarded')) ORDER BY side, from_state;
+SELECT kept, side, from_state FROM migration_kept GROUP BY kept, side, from_state
+HAVING NOT bool_or(to_state IN ('aborting', 'aborted', 'discarded')) ORDER BY kept, side, from_state;
+DROP VIEW migration_kept;
 
 -- Outside of a cluster.
 CREATE TABLE migration_t (k int PRIMARY KEY);

@@ -17,10 +17,11 @@ CREATE FUNCTION tessera.cancel_migration(id uuid) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_cancel_migration' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.cancel_migration(uuid) IS 'ends a running migration, the range stays where it was; false: it was too late';
 
-CREATE FUNCTION tessera.migration_transitions(OUT side text, OUT from_state text, OUT to_state text, OUT durable text, OUT comment text)
-  RETURNS SETOF record
+CREATE FUNCTION tessera.migration_transitions(OUT side text, OUT from_state text, OUT to_state text, OUT kept_in text, OUT who text, OUT durable text,
+    OUT comment text) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_migration_transitions' LANGUAGE C IMMUTABLE;
-COMMENT ON FUNCTION tessera.migration_transitions() IS 'states of a migration on donor and recipient: each transition, and what is durable before it';
+COMMENT ON FUNCTION tessera.migration_transitions() IS
+  'states of a migration on donor, recipient and config node: each transition, where the state is kept, who makes it, and what is durable before it';
 
 -- Config node's side.
 

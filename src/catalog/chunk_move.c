@@ -20,6 +20,7 @@
 
 #include "catalog/change.h"
 #include "catalog/chunk_private.h"
+#include "catalog/migration_state.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
@@ -61,40 +62,40 @@ tessera_migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, Tess
 	tessera_spi_end(&spi);
 }
 
-/* Outcome row of the migration: 'committed', 'aborted', or NULL; shard versions if it is committed. */
-static char *
+/* Outcome row of the migration; none: there is no row. Shard versions if it is committed. */
+static TesseraMigrationResult
 read_outcome(const pg_uuid_t *migration_id, int64 *donor_major, int64 *recipient_major)
 {
-	char	   *outcome;
-
 	if (tessera_spi_run("SELECT outcome, coalesce(donor_major, 0), coalesce(recipient_major, 0) FROM tessera.migration_outcome"
 						" WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
-		return NULL;
-	outcome = spi_row_text(0, 1);
+		return TESSERA_RESULT_NONE;
 	if (donor_major != NULL)
 		*donor_major = DatumGetInt64(spi_row_value(0, 2));
 	if (recipient_major != NULL)
 		*recipient_major = DatumGetInt64(spi_row_value(0, 3));
-	return outcome;
+	return tessera_migration_result_of(spi_row_text(0, 1));
 }
 
 /* Inserts the decision unless there is one; waits for a decision in flight. */
 static bool
-insert_outcome(const pg_uuid_t *migration_id, const char *outcome)
+insert_outcome(const pg_uuid_t *migration_id, TesseraMigrationResult outcome)
 {
 	return tessera_spi_run("INSERT INTO tessera.migration_outcome (migration_id, outcome) VALUES ($1, $2) ON CONFLICT DO NOTHING",
 						   SPI_OK_INSERT, 2, (Oid[]) {UUIDOID, TEXTOID},
-						   (Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(outcome)}, NULL) == 1;
+						   (Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_result_text(outcome))}, NULL) == 1;
 }
 
+/* The state of a migration's row becomes the outcome; nothing is changed if it has ended already. */
 static void
-write_state(const pg_uuid_t *migration_id, const char *state, const char *error)
+write_state(const pg_uuid_t *migration_id, TesseraMigrationResult outcome, const char *error)
 {
 	bool		nulls[] = {false, false, error == NULL};
 
+	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_RUNNING, tessera_migration_result_state(outcome));
 	tessera_spi_run("UPDATE tessera.migration SET state = $2, finished = clock_timestamp(), error = coalesce(error, $3)"
 					" WHERE migration_id = $1 AND state = 'running'", SPI_OK_UPDATE, 3, (Oid[]) {UUIDOID, TEXTOID, TEXTOID},
-					(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(state), error ? CStringGetTextDatum(error) : (Datum) 0}, nulls);
+					(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_result_text(outcome)),
+		error ? CStringGetTextDatum(error) : (Datum) 0}, nulls);
 }
 
 /* Reads the registration and checks all that must still be as it was registered. The group is locked. */
@@ -104,6 +105,7 @@ read_move(const TesseraGroupRow *group, Move *move)
 	bool		isnull;
 	bool		same_term,
 				same_servers;
+	TesseraMigrationResult ended;
 
 	/* a failover registers its server in the node's row: it waits for us, or we see it */
 	tessera_spi_run("SELECT n.node_id FROM tessera.node AS n JOIN tessera.migration AS m ON n.node_id IN (m.donor, m.recipient)"
@@ -127,11 +129,12 @@ read_move(const TesseraGroupRow *group, Move *move)
 	same_servers = DatumGetBool(spi_row_datum(0, 8, &isnull)) && !isnull;
 	move->object = spi_row_text(0, 9);
 
-	if (strcmp(spi_row_text(0, 6), "running") != 0 || !same_term || !same_servers)
+	ended = tessera_migration_result_of(spi_row_text(0, 6));
+	if (ended != TESSERA_RESULT_NONE || !same_term || !same_servers)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
 				 errmsg("migration %s can no longer be committed", tessera_uuid_text(move->migration_id)),
-				 strcmp(spi_row_text(0, 6), "running") != 0 ? errdetail("It has ended: %s.", spi_row_text(0, 6)) :
+				 ended != TESSERA_RESULT_NONE ? errdetail("It has ended: %s.", tessera_migration_result_text(ended)) :
 				 !same_term ? errdetail("The config node was promoted since it was registered.") :
 				 errdetail("A node left, or was promoted since it was registered.")));
 	if (memcmp(&move->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0)
@@ -261,11 +264,9 @@ tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, co
 	tessera_group_lock(&group.group_id, &group);
 
 	tessera_spi_begin(&spi);
-	if (!insert_outcome(migration_id, "committed"))
+	if (!insert_outcome(migration_id, TESSERA_RESULT_COMMITTED))
 	{
-		char	   *outcome = read_outcome(migration_id, donor_major, recipient_major);
-
-		if (outcome == NULL || strcmp(outcome, "committed") != 0)
+		if (read_outcome(migration_id, donor_major, recipient_major) != TESSERA_RESULT_COMMITTED)
 			ereport(ERROR,
 					(errcode(ERRCODE_TESSERA_FENCED),
 					 errmsg("migration %s was fenced: it is aborted", tessera_uuid_text(migration_id))));
@@ -284,41 +285,49 @@ tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, co
 	tessera_spi_run("UPDATE tessera.migration_outcome SET donor_major = $2, recipient_major = $3 WHERE migration_id = $1", SPI_OK_UPDATE, 3,
 					(Oid[]) {UUIDOID, INT8OID, INT8OID},
 					(Datum[]) {UUIDPGetDatum(migration_id), Int64GetDatum(*donor_major), Int64GetDatum(*recipient_major)}, NULL);
-	write_state(migration_id, "committed", NULL);
+	write_state(migration_id, TESSERA_RESULT_COMMITTED, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
+}
+
+/* Of the migration's row. */
+static TesseraMigrationResult
+read_state(const pg_uuid_t *migration_id)
+{
+	if (tessera_spi_run("SELECT state FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
+						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
+		refuse_unknown(migration_id);
+	return tessera_migration_result_of(spi_row_text(0, 1));
 }
 
 const char *
 tessera_migration_fence(const pg_uuid_t *migration_id, const char *error)
 {
 	TesseraSpi	spi;
-	char	   *state;
-	const char *outcome;
+	TesseraMigrationResult state;
+	TesseraMigrationResult outcome;
 
 	if (tessera_injection_skips("fence"))
-		return "aborted";
+		return tessera_migration_result_text(TESSERA_RESULT_ABORTED);
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run("SELECT state FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
-						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
-		refuse_unknown(migration_id);
-	state = spi_row_text(0, 1);
+	state = read_state(migration_id);
 
 	/*
 	 * an ended migration whose outcome row is gone: its state is what is left of the decision, and nothing may be decided again
 	 * (doc/design.md#commit-and-fence)
 	 */
-	if (strcmp(state, "running") == 0)
-		insert_outcome(migration_id, "aborted");
+	if (state == TESSERA_RESULT_NONE)
+		insert_outcome(migration_id, TESSERA_RESULT_ABORTED);
 	outcome = read_outcome(migration_id, NULL, NULL);
-	if (outcome == NULL)
-		outcome = state;
-	/* with the reason, which shows together with the outcome */
-	write_state(migration_id, outcome, strcmp(outcome, "aborted") == 0 ? error : NULL);
-	outcome = strcmp(outcome, "committed") == 0 ? "committed" : "aborted";
+	/* also if that has come, and was acknowledged, since the state was read */
+	if (outcome == TESSERA_RESULT_NONE)
+		outcome = read_state(migration_id);
+	/* with the reason: whoever sees the outcome sees why */
+	if (state == TESSERA_RESULT_NONE)
+		write_state(migration_id, outcome, outcome == TESSERA_RESULT_ABORTED ? error : NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
-	return outcome;
+	return tessera_migration_result_text(outcome);
 }
 
 
@@ -385,6 +394,7 @@ tessera_chunk_return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks)
 	tessera_migration_range(migration_id, &group.group_id, &move.min, &move.max);
 	tessera_group_lock(&group.group_id, &group);
 	tessera_spi_begin(&spi);
+	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_COMMITTED, TESSERA_ABORTED);
 	/* an outcome that the donor has acknowledged is gone, and with it the donor's rows */
 	if (tessera_spi_run("UPDATE tessera.migration_outcome SET outcome = 'aborted', donor_major = NULL, recipient_major = NULL"
 						" WHERE migration_id = $1 AND outcome = 'committed'", SPI_OK_UPDATE, 1, (Oid[]) {UUIDOID}, &id, NULL) != 1)

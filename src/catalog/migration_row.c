@@ -37,14 +37,16 @@ static const char *const select_lock_sql[] = {
 	"FOR UPDATE",
 };
 
+/* $4, and the deletion's $2: the states from which the table of transitions allows it. */
 static const char *const update_sql[] = {
-	[TESSERA_DONOR] = "UPDATE tessera.migration_coordinator SET phase = $2, decision = coalesce($3, decision) WHERE migration_id = $1",
-	[TESSERA_RECIPIENT] = "UPDATE tessera.migration_recipient SET state = $2 WHERE migration_id = $1 AND $3::text IS NULL",
+	[TESSERA_DONOR] = "UPDATE tessera.migration_coordinator SET phase = $2, decision = coalesce($3, decision)"
+	" WHERE migration_id = $1 AND phase = ANY ($4)",
+	[TESSERA_RECIPIENT] = "UPDATE tessera.migration_recipient SET state = $2 WHERE migration_id = $1 AND $3::text IS NULL AND state = ANY ($4)",
 };
 
 static const char *const delete_sql[] = {
-	[TESSERA_DONOR] = "DELETE FROM tessera.migration_coordinator WHERE migration_id = $1",
-	[TESSERA_RECIPIENT] = "DELETE FROM tessera.migration_recipient WHERE migration_id = $1",
+	[TESSERA_DONOR] = "DELETE FROM tessera.migration_coordinator WHERE migration_id = $1 AND phase = ANY ($2)",
+	[TESSERA_RECIPIENT] = "DELETE FROM tessera.migration_recipient WHERE migration_id = $1 AND state = ANY ($2)",
 };
 
 static const char *const ids_sql[] = {
@@ -56,14 +58,16 @@ static const char *const ids_sql[] = {
 bool
 tessera_migration_row_insert(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *request, const char *slot)
 {
+	TesseraMigrationState first = side == TESSERA_DONOR ? TESSERA_REGISTERED : TESSERA_PREPARED;
 	TesseraSpi	spi;
 	uint64		n;
 
+	tessera_migration_check_transition(side, TESSERA_IN_ROW, TESSERA_NONE, first);
 	tessera_spi_begin(&spi);
 	n = tessera_spi_run(insert_sql[side], SPI_OK_INSERT, 4, (Oid[]) {UUIDOID, TEXTOID, NAMEOID, TEXTOID},
 						(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(request),
 		slot ? DirectFunctionCall1(namein, CStringGetDatum(slot)) : (Datum) 0,
-		CStringGetTextDatum(tessera_migration_state_name(side == TESSERA_DONOR ? TESSERA_REGISTERED : TESSERA_PREPARED))},
+		CStringGetTextDatum(tessera_migration_state_name(first))},
 						(bool[]) {false, false, slot == NULL, false});
 	tessera_spi_end(&spi);
 	return n == 1;
@@ -95,7 +99,7 @@ tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, 
 		row->verify = DatumGetBool(spi_row_value(0, 10));
 		row->peer = DatumGetInt32(spi_row_value(0, 11));
 		row->state = tessera_migration_state_of(spi_row_text(0, 12));
-		row->decision = spi_row_text(0, 13);
+		row->decision = tessera_migration_result_of(spi_row_text(0, 13));
 		row->slot = spi_row_text(0, 14);
 		MemoryContextSwitchTo(own);
 	}
@@ -103,29 +107,48 @@ tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, 
 	return row;
 }
 
-void
-tessera_migration_row_set(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state, const char *decision)
+/* A change to this state has found no row: ERROR XX000 if that is because of the state of the row; false: there is none. */
+static bool
+check_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState to)
 {
-	TesseraSpi	spi;
+	TesseraMigrationRow *row = tessera_migration_row(side, migration_id, true);
 
-	tessera_spi_begin(&spi);
-	if (tessera_spi_run(update_sql[side], SPI_OK_UPDATE, 3, (Oid[]) {UUIDOID, TEXTOID, TEXTOID},
-						(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_state_name(state)),
-		decision ? CStringGetTextDatum(decision) : (Datum) 0}, (bool[]) {false, false, decision == NULL}) != 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the migration's row is gone: it was ended by another process")));
-	tessera_spi_end(&spi);
+	if (row != NULL)
+		tessera_migration_check_transition(side, TESSERA_IN_ROW, row->state, to);
+	return row != NULL;
 }
 
 void
-tessera_migration_row_delete(TesseraMigrationSide side, const pg_uuid_t *migration_id)
+tessera_migration_row_set(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state, TesseraMigrationResult decision)
 {
+	bool		decided = decision != TESSERA_RESULT_NONE;
+	uint64		n;
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	tessera_spi_run(delete_sql[side], SPI_OK_DELETE, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL);
+	n = tessera_spi_run(update_sql[side], SPI_OK_UPDATE, 4, (Oid[]) {UUIDOID, TEXTOID, TEXTOID, TEXTARRAYOID},
+						(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_state_name(state)),
+		decided ? CStringGetTextDatum(tessera_migration_result_text(decision)) : (Datum) 0, tessera_migration_states_before(side, state)},
+						(bool[]) {false, false, !decided, false});
 	tessera_spi_end(&spi);
+	if (n != 1 && !check_row(side, migration_id, state))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the migration's row is gone: it was ended by another process")));
+}
+
+void
+tessera_migration_row_delete(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state)
+{
+	uint64		n;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run(delete_sql[side], SPI_OK_DELETE, 2, (Oid[]) {UUIDOID, TEXTARRAYOID},
+						(Datum[]) {UUIDPGetDatum(migration_id), tessera_migration_states_before(side, state)}, NULL);
+	tessera_spi_end(&spi);
+	if (n != 1)
+		(void) check_row(side, migration_id, state);
 }
 
 pg_uuid_t *

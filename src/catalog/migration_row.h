@@ -23,7 +23,7 @@ typedef struct TesseraMigrationRow
 	TesseraRange range;
 	int32		peer;			/* donor's row: the recipient; recipient's: the donor */
 	TesseraMigrationState state;	/* durable phase or state */
-	char	   *decision;		/* donor: committed, aborted or NULL */
+	TesseraMigrationResult decision;	/* donor */
 	char	   *slot;			/* donor: of the replication slot */
 	int64		term;			/* of the registration */
 	int32		donor_incarnation;
@@ -38,11 +38,15 @@ extern bool tessera_migration_row_insert(TesseraMigrationSide side, const pg_uui
 /* Reads it, locked FOR UPDATE if wanted; NULL if there is none. */
 extern TesseraMigrationRow *tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, bool lock);
 
-/* Writes the phase; decision NULL leaves the decision as it is (donor). ERROR 55000 if the row is gone. */
+/*
+ * Writes the phase; the decision stays as it is for TESSERA_RESULT_NONE (donor). ERROR 55000 if the row is gone, XX000 if the table of transitions
+ * does not have it.
+ */
 extern void tessera_migration_row_set(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state,
-									  const char *decision);
+									  TesseraMigrationResult decision);
 
-extern void tessera_migration_row_delete(TesseraMigrationSide side, const pg_uuid_t *migration_id);
+/* Deletes the row, if it is there: the side has come to this end. ERROR XX000 if the table of transitions does not have it. */
+extern void tessera_migration_row_delete(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state);
 
 /* Ids of all rows. */
 extern pg_uuid_t *tessera_migration_row_ids(TesseraMigrationSide side, int *n);

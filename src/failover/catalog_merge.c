@@ -25,6 +25,7 @@
 
 #include "catalog/change.h"
 #include "catalog/chunk.h"
+#include "catalog/migration_state.h"
 #include "catalog/placement_ranges.h"
 #include "common/spi_row.h"
 #include "catalog/placement_ranges.h"
@@ -309,12 +310,16 @@ write_flights(Merge *merge)
 	for (int i = 0; i < merge->nflights; i++)
 	{
 		const Flight *flight = &merge->flights[i];
+		TesseraMigrationResult outcome = flight->committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
 		Oid			types[] = {UUIDOID, TEXTOID, TEXTOID, INT4OID, INT4OID};
 		Datum		values[] = {
-			UUIDPGetDatum(&flight->migration_id), CStringGetTextDatum(flight->committed ? "committed" : "aborted"),
-			CStringGetTextDatum(flight->request), Int32GetDatum(flight->donor), Int32GetDatum(flight->recipient)
+			UUIDPGetDatum(&flight->migration_id), CStringGetTextDatum(tessera_migration_result_text(outcome)), CStringGetTextDatum(flight->request),
+			Int32GetDatum(flight->donor), Int32GetDatum(flight->recipient)
 		};
 
+		/* it is not known here, or runs: collect_flights has left out what has ended */
+		tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, tessera_migration_result_state(outcome));
+		tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_RUNNING, tessera_migration_result_state(outcome));
 		tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
 						"  recipient_incarnation, state, finished, error)"
 						" SELECT $1, (r->>'group_id')::uuid, (r->>'table_id')::uuid, tessera.bound_in(textout(r->>'min')), "

@@ -92,14 +92,16 @@ take_registration(int32 incarnation, const char *unfinished)
 {
 	TesseraSpi	spi;
 
+	tessera_migration_check_transition(TESSERA_DONOR, TESSERA_IN_ROW, TESSERA_NONE, TESSERA_DECIDING);
 	tessera_spi_begin(&spi);
 	tessera_spi_run("UPDATE tessera.identity SET incarnation = $1 WHERE incarnation <> $1", SPI_OK_UPDATE, 1, (Oid[]) {INT4OID},
 					(Datum[]) {Int32GetDatum(incarnation)}, NULL);
 	tessera_spi_run("INSERT INTO tessera.migration_coordinator (migration_id, group_id, min, max, recipient, epoch, phase, request)"
 					" SELECT (r->>'migration_id')::uuid, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), "
-					"tessera.bound_in(textout(r->>'max')),"
-					"  (r->>'recipient')::int4, (r->>'epoch')::uuid, 'deciding', r FROM jsonb_array_elements($1::jsonb) AS r ON CONFLICT DO NOTHING",
-					SPI_OK_INSERT, 1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(unfinished)}, NULL);
+					"tessera.bound_in(textout(r->>'max')),  (r->>'recipient')::int4, (r->>'epoch')::uuid, $2, r"
+					" FROM jsonb_array_elements($1::jsonb) AS r ON CONFLICT DO NOTHING",
+					SPI_OK_INSERT, 2, (Oid[]) {TEXTOID, TEXTOID},
+					(Datum[]) {CStringGetTextDatum(unfinished), CStringGetTextDatum(tessera_migration_state_name(TESSERA_DECIDING))}, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 }
@@ -334,6 +336,17 @@ write_placement(const TesseraRouting *routing, const TesseraGroup *group, Tesser
 	tessera_placement_write(row);
 }
 
+/* The recipient rows: what they brought is owned by now, or to be deleted. */
+static void
+discard_received(void)
+{
+	int			n;
+	pg_uuid_t  *ids = tessera_migration_row_ids(TESSERA_RECIPIENT, &n);
+
+	for (int i = 0; i < n; i++)
+		tessera_migration_row_delete(TESSERA_RECIPIENT, &ids[i], TESSERA_DISCARDED);
+}
+
 /* (3); false, and nothing is written, if more is missing than was asked for. */
 static bool
 write_placements(bool force, int n, const Missing *asked)
@@ -362,8 +375,8 @@ write_placements(bool force, int n, const Missing *asked)
 	}
 	for (int i = 0; i < ngroups; i++)
 		write_placement(routing, tessera_routing_group(routing, i), rows[i]);
+	discard_received();
 	tessera_spi_begin(&spi);
-	tessera_spi_run("DELETE FROM tessera.migration_recipient", SPI_OK_DELETE, 0, NULL, NULL, NULL);
 	tessera_spi_run("UPDATE tessera.identity SET timeline = $1", SPI_OK_UPDATE, 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(own_timeline())},
 					NULL);
 	tessera_spi_end(&spi);

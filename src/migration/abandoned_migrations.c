@@ -23,6 +23,7 @@
 #include "utils/memutils.h"
 #include "utils/uuid.h"
 
+#include "catalog/migration_state.h"
 #include "common/injection.h"
 #include "common/process_exit.h"
 #include "common/spi_row.h"
@@ -129,10 +130,10 @@ fence_orphan(const Orphan *orphan)
 	if (answered ? known : !orphan->abandoned)
 		return;
 	tessera_call_fence_migration(tessera_to_config(), id, why, tessera_work_term(), &outcome);
-	if (!answered || outcome == NULL || strcmp(outcome, "aborted") != 0)
+	if (!answered || tessera_migration_result_of(outcome) != TESSERA_RESULT_ABORTED)
 		return;
-	tessera_call_migration_progress(tessera_to_config(), id, "aborted", 0, 0, 0, NULL, why, NULL);
-	tessera_call_acknowledge_migration(tessera_to_config(), id, "aborted", NULL);
+	tessera_call_migration_progress(tessera_to_config(), id, tessera_migration_state_name(TESSERA_ABORTED), 0, 0, 0, NULL, why, NULL);
+	tessera_call_acknowledge_migration(tessera_to_config(), id, tessera_migration_result_text(TESSERA_RESULT_ABORTED), NULL);
 }
 
 /* One of them; an error is logged, and the transaction it was in ended. */

@@ -50,7 +50,7 @@ check_registration(TesseraDonor *donor)
 	TesseraMigrationStateAnswer known;
 
 	tessera_call_migration_state(tessera_to_config(), &donor->row->migration_id, &known);
-	if (known.state == NULL || strcmp(known.state, "running") != 0)
+	if (known.state == NULL || tessera_migration_result_of(known.state) != TESSERA_RESULT_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("migration %s is not running according to the config node", tessera_donor_id(donor))));

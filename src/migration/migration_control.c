@@ -216,7 +216,7 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 	TesseraMigrationSlot slot;
 	Datum		values[5];
 	bool		nulls[5] = {false};
-	const char *state = "running";
+	const char *state = tessera_migration_result_text(TESSERA_RESULT_NONE);
 
 	if (!tessera_slot_wait(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_GETARG_INT32(1), &slot))
 	{
@@ -224,11 +224,11 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 		state = "unknown";
 	}
 	else if (tessera_slot_live(&slot) && !(slot.decided != 0 && TimestampDifferenceExceeds(slot.decided, GetCurrentTimestamp(), LINGER_MS)))
-		state = "running";
+		state = tessera_migration_result_text(TESSERA_RESULT_NONE);
 	else if (slot.result == TESSERA_RESULT_NONE)
 		state = "unknown";
 	else
-		state = slot.result == TESSERA_RESULT_COMMITTED ? "committed" : "aborted";
+		state = tessera_migration_result_text(slot.result);
 	put_text(values, nulls, 0, state);
 	put_text(values, nulls, 1, slot.sqlstate);
 	put_text(values, nulls, 2, slot.message);
@@ -413,13 +413,13 @@ Datum
 tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 {
 	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
-	char	   *outcome = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	bool		committed = strcmp(outcome, "committed") == 0;
+	TesseraMigrationResult outcome = tessera_migration_result_of(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	bool		committed = outcome == TESSERA_RESULT_COMMITTED;
 
-	if (!committed && strcmp(outcome, "aborted") != 0)
+	if (outcome == TESSERA_RESULT_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unknown outcome \"%s\" of a migration", outcome)));
+				 errmsg("a migration that has not ended has no outcome")));
 	require_placements();
 	if (PG_GETARG_BOOL(4))
 		tessera_work_commit_lazily();

@@ -43,6 +43,12 @@ typedef struct Outcome
 } Outcome;
 
 
+static const char *
+result_text(bool committed)
+{
+	return tessera_migration_result_text(committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED);
+}
+
 char *
 tessera_settle_error(const char *sqlstate, const char *message, const char *detail)
 {
@@ -59,7 +65,7 @@ fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcom
 	char	   *answer;
 
 	tessera_call_fence_migration(tessera_within(tessera_to_config(), GATE_CALL_MS), migration_id, known->error, tessera_work_term(), &answer);
-	outcome->committed = answer != NULL && strcmp(answer, "committed") == 0;
+	outcome->committed = tessera_migration_result_of(answer) == TESSERA_RESULT_COMMITTED;
 	if (!outcome->committed)
 		return;
 	tessera_call_migration_state(tessera_to_config(), migration_id, &decided);
@@ -75,8 +81,8 @@ fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcom
 static void
 tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazily)
 {
-	tessera_call_release_recipient(tessera_within(tessera_to_node(row->peer), GATE_CALL_MS), &row->migration_id,
-								   outcome->committed ? "committed" : "aborted", outcome->recipient_major, outcome->term, lazily);
+	tessera_call_release_recipient(tessera_within(tessera_to_node(row->peer), GATE_CALL_MS), &row->migration_id, result_text(outcome->committed),
+								   outcome->recipient_major, outcome->term, lazily);
 }
 
 /* What the config node keeps about the migration. */
@@ -94,7 +100,7 @@ acknowledge(const TesseraMigrationRow *row, bool committed)
 {
 	bool		accepted;
 
-	tessera_call_acknowledge_migration(tessera_to_config(), &row->migration_id, committed ? "committed" : "aborted", &accepted);
+	tessera_call_acknowledge_migration(tessera_to_config(), &row->migration_id, result_text(committed), &accepted);
 	return accepted;
 }
 
@@ -157,9 +163,9 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 {
 	MemoryContext caller = CurrentMemoryContext;
 
-	if (row->decision == NULL && outcome->acknowledged)
+	if (row->decision == TESSERA_RESULT_NONE && outcome->acknowledged)
 		release_late(row);
-	else if (row->decision == NULL)
+	else if (row->decision == TESSERA_RESULT_NONE)
 	{
 		tessera_slot_enter(TESSERA_RELEASING);
 		tessera_injection("donor_carrying_out");
@@ -205,7 +211,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 {
 	Outcome		outcome = {0};
 
-	if (row->decision == NULL)
+	if (row->decision == TESSERA_RESULT_NONE)
 	{
 		tessera_work_begin();
 		tessera_place_restore(row);
@@ -224,10 +230,10 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 }
 
 static void
-forget(const pg_uuid_t *migration_id)
+forget(const pg_uuid_t *migration_id, bool committed)
 {
 	tessera_work_begin();
-	tessera_migration_row_delete(TESSERA_DONOR, migration_id);
+	tessera_migration_row_delete(TESSERA_DONOR, migration_id, committed ? TESSERA_DONE : TESSERA_ABORTED);
 	tessera_work_commit();
 }
 
@@ -247,7 +253,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	if (row == NULL)
 		return TESSERA_RESULT_NONE;
 
-	if (row->decision != NULL && strcmp(row->decision, "aborted") == 0)
+	if (row->decision == TESSERA_RESULT_ABORTED)
 		outcome.committed = false;
 	else if (known->decided && known->term >= tessera_work_term())
 	{
@@ -256,15 +262,15 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		outcome.recipient_major = known->recipient_major;
 		outcome.term = known->term;
 	}
-	else if (row->decision != NULL || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED || older_copy)
+	else if (row->decision != TESSERA_RESULT_NONE || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED || older_copy)
 		fence(migration_id, known, &outcome);
 
-	if (row->decision != NULL && strcmp(row->decision, "committed") == 0 && !outcome.committed)
+	if (row->decision == TESSERA_RESULT_COMMITTED && !outcome.committed)
 		take_back(row);
 	if (outcome.committed && row->state == TESSERA_REGISTERED && !older_copy)
 	{
 		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
-		forget(migration_id);
+		forget(migration_id, true);
 		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
 		return TESSERA_RESULT_COMMITTED;
 	}
@@ -294,7 +300,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 		outcome.committed = false;
 	}
 	tessera_injection("donor_acknowledged");
-	forget(migration_id);
+	forget(migration_id, outcome.committed);
 	tessera_injection("donor_forgotten");
 	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
@@ -322,9 +328,9 @@ tessera_follow_outcome(const pg_uuid_t *migration_id)
 	bool		committed;
 
 	tessera_call_migration_state(tessera_to_config(), migration_id, &decided);
-	if (decided.state == NULL || strcmp(decided.state, "running") == 0)
+	if (tessera_migration_result_of(decided.state) == TESSERA_RESULT_NONE)
 		return false;
-	committed = strcmp(decided.state, "committed") == 0;
+	committed = tessera_migration_result_of(decided.state) == TESSERA_RESULT_COMMITTED;
 	if (committed && decided.recipient_major_null)
 		return false;
 	tessera_work_begin();

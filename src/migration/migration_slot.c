@@ -353,7 +353,7 @@ tessera_slot_enter(TesseraMigrationState state)
 
 	if (slot == NULL)
 		return;
-	tessera_migration_check_transition(slot->side, slot->state, state);
+	tessera_migration_check_transition(slot->side, TESSERA_IN_PROCESS, slot->state, state);
 	tessera_slot_lock();
 	slot->state = state;
 	slot->waiting_for[0] = '\0';

@@ -30,13 +30,6 @@ typedef enum TesseraSlotUse
 	TESSERA_SLOT_ENDED			/* result is kept */
 } TesseraSlotUse;
 
-typedef enum TesseraMigrationResult
-{
-	TESSERA_RESULT_NONE,		/* not known: the worker died */
-	TESSERA_RESULT_COMMITTED,
-	TESSERA_RESULT_ABORTED
-} TesseraMigrationResult;
-
 typedef struct TesseraMigrationSlot
 {
 	/* set at the reservation */

@@ -28,6 +28,7 @@
 
 #include "catalog/change.h"
 #include "catalog/far_code.h"
+#include "catalog/migration_state.h"
 #include "common/injection.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
@@ -273,9 +274,9 @@ outcome_of_config(const Move *move)
 	char	   *error;
 
 	tessera_call_migration_state(tessera_within(tessera_to_config(), ANSWER_MS), &move->migration_id, &known);
-	if (known.state == NULL || strcmp(known.state, "running") == 0)
+	if (tessera_migration_result_of(known.state) == TESSERA_RESULT_NONE)
 		return false;
-	if (strcmp(known.state, "committed") == 0)
+	if (tessera_migration_result_of(known.state) == TESSERA_RESULT_COMMITTED)
 		return true;
 	error = known.error;
 	if (error != NULL && strlen(error) > 7 && error[5] == ':')
@@ -325,6 +326,19 @@ ask_donor(const Move *move, TesseraWaitMigrationAnswer *answer)
 	return reached;
 }
 
+/* Has the donor no process for the migration, and no outcome of it in memory? */
+static bool
+donor_is_unaware(const TesseraWaitMigrationAnswer *answer)
+{
+	return strcmp(answer->state, "unknown") == 0;
+}
+
+static TesseraMigrationResult
+donor_result(const TesseraWaitMigrationAnswer *answer)
+{
+	return donor_is_unaware(answer) ? TESSERA_RESULT_NONE : tessera_migration_result_of(answer->state);
+}
+
 /* One poll: true if committed, ERROR if aborted. */
 static bool
 poll(Move *move)
@@ -334,11 +348,11 @@ poll(Move *move)
 	if (ask_donor(move, &answer))
 	{
 		move->lost = 0;
-		if (strcmp(answer.state, "committed") == 0)
+		if (donor_result(&answer) == TESSERA_RESULT_COMMITTED)
 			return true;
-		if (strcmp(answer.state, "aborted") == 0)
+		if (donor_result(&answer) == TESSERA_RESULT_ABORTED)
 			raise_outcome(move->id, answer.sqlstate, answer.message, answer.detail, answer.hint);
-		if (strcmp(answer.state, "unknown") != 0)
+		if (!donor_is_unaware(&answer))
 			return false;
 	}
 	else
@@ -661,7 +675,7 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("migration %s does not exist", id),
 				 errhint("tessera.migrations lists them, on the config node.")));
-	if (strcmp(known.state, "running") != 0)
+	if (tessera_migration_result_of(known.state) != TESSERA_RESULT_NONE)
 	{
 		ereport(NOTICE,
 				(errmsg("migration %s has ended: %s", id, known.state)));
@@ -677,13 +691,13 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		tessera_call_wait_migration(tessera_within(tessera_to_node(donor), ANSWER_MS), migration_id, POLL_MS, &answer);
-		if (strcmp(answer.state, "aborted") == 0 || strcmp(answer.state, "committed") == 0)
-			PG_RETURN_BOOL(strcmp(answer.state, "aborted") == 0);
-		if (strcmp(answer.state, "unknown") != 0)
+		if (donor_result(&answer) != TESSERA_RESULT_NONE)
+			PG_RETURN_BOOL(donor_result(&answer) == TESSERA_RESULT_ABORTED);
+		if (!donor_is_unaware(&answer))
 			continue;
 		tessera_call_migration_state(tessera_to_config(), migration_id, &known);
-		if (known.state != NULL && strcmp(known.state, "running") != 0)
-			PG_RETURN_BOOL(strcmp(known.state, "aborted") == 0);
+		if (tessera_migration_result_of(known.state) != TESSERA_RESULT_NONE)
+			PG_RETURN_BOOL(tessera_migration_result_of(known.state) == TESSERA_RESULT_ABORTED);
 		tessera_work_sleep(RESTART_POLL_MS);
 	}
 	ereport(ERROR,
@@ -719,7 +733,7 @@ tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
 		/* each time: a worker that was about to start hears of it, too */
 		(void) ask_to_cancel(running.migration_id, running.donor, by);
 		tessera_call_wait_migration(tessera_within(tessera_to_node(running.donor), ANSWER_MS), running.migration_id, POLL_MS, &answer);
-		if (strcmp(answer.state, "running") != 0)
+		if (donor_is_unaware(&answer) || donor_result(&answer) != TESSERA_RESULT_NONE)
 			tessera_work_sleep(RETRY_MS);
 	}
 }

@@ -121,7 +121,7 @@ tessera_place_flag_up(const TesseraMigrationRow *row)
 	set_flag(&place, row, TESSERA_GATE_OPEN);
 	tessera_ranges_add(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
 	tessera_placement_write(place.placement);
-	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_STARTING, NULL);
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_STARTING, TESSERA_RESULT_NONE);
 }
 
 void
@@ -133,7 +133,7 @@ tessera_place_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigr
 		refuse_lost(row);
 	place.placement->gate = gate;
 	tessera_placement_write(place.placement);
-	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, phase, NULL);
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, phase, TESSERA_RESULT_NONE);
 }
 
 void
@@ -145,7 +145,7 @@ tessera_place_give_up(const TesseraMigrationRow *row)
 		refuse_lost(row);
 	tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	tessera_placement_write(place.placement);
-	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_DECIDING, NULL);
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_DECIDING, TESSERA_RESULT_NONE);
 }
 
 void
@@ -162,7 +162,7 @@ tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term)
 		clear_flag(&place);
 		tessera_placement_write(place.placement);
 	}
-	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_RELEASING, "committed");
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_RELEASING, TESSERA_RESULT_COMMITTED);
 }
 
 void
@@ -177,7 +177,7 @@ tessera_place_release_late(const TesseraMigrationRow *row)
 		raise_version(&place);
 		tessera_placement_write(place.placement);
 	}
-	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_RELEASING, "committed");
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_RELEASING, TESSERA_RESULT_COMMITTED);
 }
 
 void
@@ -193,7 +193,7 @@ tessera_place_restore(const TesseraMigrationRow *row)
 		raise_version(&place);
 		tessera_placement_write(place.placement);
 	}
-	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, "aborted");
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, TESSERA_RESULT_ABORTED);
 }
 
 void
@@ -207,7 +207,7 @@ tessera_place_take_back(const TesseraMigrationRow *row)
 		clear_flag(&place);
 	raise_version(&place);
 	tessera_placement_write(place.placement);
-	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, "aborted");
+	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, TESSERA_RESULT_ABORTED);
 }
 
 
@@ -234,7 +234,7 @@ tessera_place_receive(const TesseraMigrationRow *row)
 		place.placement->term = Max(place.placement->term, row->term);
 	}
 	tessera_placement_write(place.placement);
-	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RECEIVING, NULL);
+	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RECEIVING, TESSERA_RESULT_NONE);
 	return true;
 }
 
@@ -257,7 +257,7 @@ tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr attempt)
 	refuse_other_migration(&place);
 	set_flag(&place, row, TESSERA_GATE_READ);
 	tessera_placement_write(place.placement);
-	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMING, NULL);
+	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMING, TESSERA_RESULT_NONE);
 	return true;
 }
 
@@ -273,7 +273,7 @@ tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	place.placement->confirmed = true;
 	tessera_placement_write(place.placement);
-	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMED, NULL);
+	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMED, TESSERA_RESULT_NONE);
 	return true;
 }
 
@@ -288,7 +288,7 @@ tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 	clear_flag(&place);
 	raise_version(&place);
 	tessera_placement_write(place.placement);
-	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RECEIVING, NULL);
+	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RECEIVING, TESSERA_RESULT_NONE);
 }
 
 void
@@ -310,7 +310,7 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 	place.placement->term = Max(place.placement->term, term);
 	clear_flag(&place);
 	tessera_placement_write(place.placement);
-	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id);
+	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RELEASED);
 }
 
 void
@@ -325,5 +325,5 @@ tessera_place_discard(const TesseraMigrationRow *row)
 		raise_version(&place);
 		tessera_placement_write(place.placement);
 	}
-	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id);
+	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id, TESSERA_DISCARDED);
 }

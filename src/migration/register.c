@@ -15,6 +15,7 @@
 #include "utils/guc.h"
 
 #include "catalog/chunk.h"
+#include "catalog/migration_state.h"
 #include "common/durable.h"
 #include "common/errors.h"
 #include "common/injection.h"
@@ -228,6 +229,7 @@ insert_migration(const Request *request, pg_uuid_t *id)
 		BoolGetDatum(request->verify)
 	};
 
+	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, TESSERA_RUNNING);
 	if (tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
 						"  recipient_incarnation, verify, caller_pid)"
 						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.incarnation, r.incarnation, $8, pg_backend_pid()"
