@@ -253,7 +253,7 @@ write_fetched(PGresult *result, int row, int32 node_id)
 	fetched.columns = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(PQgetvalue(result, row, 5))));
 	fetched.collected = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(PQgetvalue(result, row, 6)),
 																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
-	table = tessera_routing_table_by_id(tessera_routing(), &fetched.table_id);
+	table = tessera_routing() != NULL ? tessera_routing_table_by_id(tessera_routing(), &fetched.table_id) : NULL;
 	if (table && tessera_statistics_lock(&fetched.table_id, false))
 		tessera_statistics_write(&fetched, table->relid);
 }

@@ -3,8 +3,8 @@
  *	  Connections to nodes, and what runs on them: the hello that opens one, whether the server at the other end is the node, the control lane and the
  *	  transaction's lane of calls (control/call.h).
  *
- * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen. Whether the server is
- * the node is settled by hello when the connection is opened, and compared with the registry each time the connection is used.
+ * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen. Whether the
+ * server is the node is settled by hello when the connection is opened, and compared with the registry each time the connection is used.
  *
  * Memory: the extension's version is kept until a hello fails.
  */
@@ -130,12 +130,23 @@ connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
 	return connection;
 }
 
+static void
+refuse_outsider(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("this database is not a node of a cluster")));
+}
+
 /* A server that was replaced, and knows it, is passed over by target_session_attrs=read-write: so a second attempt may reach the other one. */
 TesseraConnection *
 tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane)
 {
-	const TesseraNode *node = tessera_routing_node(routing, node_id);
+	const TesseraNode *node;
 
+	if (routing == NULL)
+		refuse_outsider();		/* it has left the cluster just now */
+	node = tessera_routing_node(routing, node_id);
 	tessera_require_own_node(routing);
 	if (node == NULL && tessera_routing_refresh(UNKNOWN_NODE_TIMEOUT))
 	{
@@ -278,9 +289,7 @@ routing_of_member(void)
 	const TesseraRouting *routing = tessera_routing();
 
 	if (routing == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database is not a node of a cluster")));
+		refuse_outsider();
 	return routing;
 }
 
