@@ -274,6 +274,12 @@ run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *
 }
 
 PGresult *
+tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
+{
+	return tessera_control_call_within(routing, node_id, sql, nparams, values, 0);
+}
+
+PGresult *
 tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
 							int timeout_ms)
 {
