@@ -35,6 +35,9 @@ def main():
         findings += ["%s: %s: static, or tessera_*" % (path, name) for name in symbols("-g", built) if not ALLOWED.match(name)]
     report.check("symbols of object files have the prefix", findings)
 
+    wanted = subprocess.run(["nm", "-D", "--undefined-only", library], capture_output=True, text=True, check=True).stdout.split()
+    report.check("the library defines what it calls of its own", [name for name in wanted if name.startswith("tessera_")])
+
     report.check("symbols of the library have the prefix", [name for name in sorted(exported) if not ALLOWED.match(name)])
 
     findings = []
