@@ -210,6 +210,9 @@ first_bound(char *array, int *n)
 	Oid			param;
 	Datum	   *values;
 
+	*n = 0;
+	if (array == NULL)
+		return NULL;
 	getTypeInputInfo(get_array_type(type), &input, &param);
 	deconstruct_array(DatumGetArrayTypeP(OidInputFunctionCall(input, array, param, -1)), type, -1, false, TYPALIGN_INT, &values, NULL, n);
 	return *n > 0 ? (TesseraBound *) DatumGetPointer(values[0]) : NULL;

@@ -570,7 +570,7 @@ tessera_internal_merge_group(PG_FUNCTION_ARGS)
 	relid = DatumGetObjectId(spi_row_value(0, 1));
 	tessera_group_raise(&target);
 	run_jsonb("DELETE FROM tessera.table_group WHERE group_id = ($1->>'from')::uuid", SPI_OK_DELETE, spec);
-	result = with_merges(describe(UUIDPGetDatum(&target.group_id), uuid_field(spec, "table_id"), false, false, CurrentMemoryContext), spec, caller);
+	result = with_merges(describe(UUIDPGetDatum(&target.group_id), uuid_field(spec, "table_id"), true, false, CurrentMemoryContext), spec, caller);
 	tessera_changelog_add("shard_table", field(spec, "object"), field(spec, "by"), NULL, JsonbToCString(NULL, &DatumGetJsonbP(spec)->root, -1));
 	tessera_spi_end(&spi);
 	table_changed(relid);
@@ -595,12 +595,31 @@ tessera_internal_describe_group(PG_FUNCTION_ARGS)
 
 /* Copies on the shards */
 
-/* Group and chunks, if the node has not got them: a copy that is there already is kept as it is, so that rows of two versions do not mix. */
+/*
+ * A copy of the group that is older than what comes with all chunks is replaced whole, so that rows of two versions do not mix: a table that has joined
+ * with rows must not be looked for by the versions of before.
+ */
+static void
+replace_older_copy(Datum spec)
+{
+	if (run_jsonb("UPDATE tessera.table_group AS g SET group_major = n.group_major, group_minor = n.group_minor"
+				  " FROM jsonb_populate_record(NULL::tessera.table_group, $1->'group') AS n WHERE g.group_id = n.group_id AND g.epoch = n.epoch"
+				  " AND (g.group_major, g.group_minor) < (n.group_major, n.group_minor) AND jsonb_typeof($1->'chunks') = 'array'",
+				  SPI_OK_UPDATE, spec) == 0)
+		return;
+	run_jsonb("DELETE FROM tessera.chunk WHERE group_id = ($1->'group'->>'group_id')::uuid", SPI_OK_DELETE, spec);
+	run_jsonb("INSERT INTO tessera.chunk SELECT * FROM jsonb_populate_recordset(NULL::tessera.chunk, $1->'chunks')", SPI_OK_INSERT, spec);
+}
+
+/* Group and chunks, if the node has not got them, or, where all chunks come along, has older ones. false: it needs the chunks. */
 static bool
 apply_group_rows(Datum spec)
 {
 	if (run_jsonb("SELECT 1 FROM tessera.table_group WHERE group_id = ($1->'group'->>'group_id')::uuid", SPI_OK_SELECT, spec) > 0)
+	{
+		replace_older_copy(spec);
 		return true;
+	}
 	if (run_jsonb("SELECT 1 WHERE jsonb_typeof($1->'chunks') = 'array'", SPI_OK_SELECT, spec) == 0)
 		return false;
 	run_jsonb("INSERT INTO tessera.table_group SELECT * FROM jsonb_populate_record(NULL::tessera.table_group, $1->'group')", SPI_OK_INSERT, spec);

@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/shortest_dec.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -290,8 +291,6 @@ call_or_raise(const TesseraCallSpec *spec, const TesseraCallTarget *target, cons
 	MemoryContext caller = CurrentMemoryContext;
 	bool		own = !IsTransactionState();
 
-	if (lane_of(spec, target) == TESSERA_LANE_CONTROL && target->connection == NULL)
-		check_unlocked();
 	if (own)
 	{
 		SetCurrentStatementStartTimestamp();
@@ -374,6 +373,8 @@ tessera_call(const TesseraCallSpec *spec, TesseraCallTarget target, const char *
 {
 	Assert(!spec->to_config || target.node_id == 0 || spec->lane == TESSERA_LANE_TRANSACTION);
 	memset(answer, 0, sizeof(TesseraCallAnswer));
+	if (lane_of(spec, &target) == TESSERA_LANE_CONTROL && target.connection == NULL)
+		check_unlocked();		/* before errors are tolerated */
 	if (target.tolerance != TESSERA_RAISE)
 		return call_tolerantly(spec, &target, values, answer);
 	call_or_raise(spec, &target, values, answer);
@@ -420,7 +421,10 @@ tessera_call_from_int8(int64 value)
 char *
 tessera_call_from_float8(double value)
 {
-	return psprintf("%.17g", value);
+	char		text[DOUBLE_SHORTEST_DECIMAL_LEN];
+
+	double_to_shortest_decimal_buf(value, text);
+	return pstrdup(text);
 }
 
 char *

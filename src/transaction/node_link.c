@@ -86,8 +86,6 @@ tessera_hello_text(const TesseraRouting *routing, int32 expected)
 
 		version = MemoryContextStrdup(TopMemoryContext, installed ? installed : "");
 	}
-	if (self)
-		tessera_connection_introduce(NameStr(self->name));
 	values[2] = version;
 	values[3] = tessera_call_from_int4(tessera_own_protocol());
 	return tessera_call_literal(&tessera_call_specs[TESSERA_CALL_HELLO], values);
@@ -111,10 +109,13 @@ static TesseraConnection *
 connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
 {
 	HelloArg	arg = {routing, node};
+	const TesseraNode *self = tessera_routing_node(routing, routing->self);
 	TesseraConnection *connection;
 
 	if (tessera_is_background_worker())
 		tessera_injection("worker_connecting");
+	if (self != NULL)
+		tessera_connection_introduce(NameStr(self->name));
 	PG_TRY();
 	{
 		connection = tessera_connection_open(node->node_id, NameStr(node->name), tessera_node_conninfo(routing, node), lane, make_hello, &arg);
@@ -299,6 +300,21 @@ routing_of_member(void)
 	return routing;
 }
 
+static int32
+node_of(const TesseraRouting *routing, const TesseraCallTarget *target)
+{
+	const TesseraNode *config;
+
+	if (target->node_id != 0)
+		return target->node_id;
+	config = tessera_routing_config(routing);
+	if (config == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("the config node is not known here")));
+	return config->node_id;
+}
+
 static void
 answer_in(MemoryContext context, const PGresult *result, TesseraCallAnswer *answer)
 {
@@ -313,21 +329,20 @@ run_on_control_lane(const TesseraCallSpec *spec, const TesseraCallTarget *target
 					TesseraCallAnswer *answer)
 {
 	const TesseraRouting *routing = routing_of_member();
-	int32		node_id = target->node_id != 0 ? target->node_id : tessera_routing_config(routing)->node_id;
 
-	answer_in(context, run_within(routing, node_id, spec, NULL, 0, values, timeout_ms), answer);
+	answer_in(context, run_within(routing, node_of(routing, target), spec, NULL, 0, values, timeout_ms), answer);
 }
 
 static void
 run_in_transaction(const TesseraCallSpec *spec, const TesseraCallTarget *target, int timeout_ms, const char *const *values, MemoryContext context,
 				   TesseraCallAnswer *answer)
 {
-	const TesseraRouting *routing = tessera_routing();
-	int32		node_id = target->node_id != 0 ? target->node_id : tessera_routing_config(routing_of_member())->node_id;
+	const TesseraRouting *routing = routing_of_member();
+	int32		node_id = node_of(routing, target);
 	int			nparams;
 	TesseraConnection *connection;
 
-	if (routing != NULL && node_id == routing->self)
+	if (node_id == routing->self)
 	{
 		const char *text = tessera_call_text(spec, tessera_own_protocol(), &nparams);
 

@@ -168,7 +168,7 @@ tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char 
 			continue;
 		if (!tessera_call_noted_outcome(patiently(node_id, EVIDENCE_TIMEOUT, TESSERA_TOLERATE_ERRORS, &error), gid, timeline, &noted))
 			failure = error;
-		else if (strcmp(noted, "none") != 0)
+		else if (noted != NULL && strcmp(noted, "none") != 0)
 			return strcmp(noted, "commit") == 0 ? "commit" : "abort";
 	}
 	if (failure != NULL)
@@ -223,7 +223,7 @@ record(const TesseraRouting *routing, const char *gid, const char *user_gid, con
 	{
 		/* asking decides: it is there, or it never will be */
 		if (!tessera_call_transaction_outcome(patiently(home, tessera_commit_timeout, TESSERA_TOLERATE_ALL, &unknown), gid, &answer) ||
-			strncmp(answer, "check", 5) == 0)
+			answer == NULL || strncmp(answer, "check", 5) == 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
 					 errmsg("the config node did not answer whether transaction \"%s\" is prepared", user_gid),
@@ -354,7 +354,13 @@ decide(const char *user_gid, const char *wanted, const char *evidence)
 
 	if (tessera_call_finish_prepared(patiently(0, tessera_commit_timeout, TESSERA_TOLERATE_ALL, &error), user_gid, wanted,
 									 GetUserNameFromId(GetUserId(), false), evidence, &decided, &n))
+	{
+		if (n != 1)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROTOCOL_VIOLATION),
+					 errmsg("the config node gave no answer about prepared transaction \"%s\"", user_gid)));
 		return decided;
+	}
 	if (is_definite(error) || error->sqlerrcode == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
 		ReThrowError(error);
 	ereport(ERROR,

@@ -144,7 +144,7 @@ finish_decisions(const TesseraRouting *routing, double age_ms)
 		if (!is_member(routing, asked[i].node_id))
 			continue;
 		(void) tessera_call_unfinished_transactions(if_reachable(asked[i].node_id), asked[i].gids, &left);
-		if (strlen(left) <= 2)
+		if (left == NULL || strlen(left) <= 2)
 			continue;
 		left[strlen(left) - 1] = '\0';	/* {a,b}: gids need no quotes */
 		appendStringInfo(&unfinished, "%s%s", unfinished.len > 0 ? "," : "", left + 1);
@@ -211,15 +211,21 @@ delete_decisions(const TesseraRouting *routing, double retention_ms)
 	return deleted;
 }
 
-uint64
-tessera_prune_decisions_older(double retention_ms)
+void
+tessera_decisions_finish(double retention_ms)
 {
 	const TesseraRouting *routing = tessera_routing();
 
-	if (routing == NULL)
-		return 0;
-	finish_decisions(routing, retention_ms);
-	return delete_decisions(routing, retention_ms);
+	if (routing != NULL)
+		finish_decisions(routing, retention_ms);
+}
+
+uint64
+tessera_decisions_delete(double retention_ms)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	return routing != NULL ? delete_decisions(routing, retention_ms) : 0;
 }
 
 /* prune_decisions(older_than interval) */
@@ -229,7 +235,8 @@ tessera_prune_decisions(PG_FUNCTION_ARGS)
 	Interval   *age = PG_GETARG_INTERVAL_P(0);
 	double		ms = age->time / 1000.0 + (age->day + age->month * (double) DAYS_PER_MONTH) * SECS_PER_DAY * 1000.0;
 
-	PG_RETURN_INT64((int64) tessera_prune_decisions_older(ms));
+	tessera_decisions_finish(ms);
+	PG_RETURN_INT64((int64) tessera_decisions_delete(ms));
 }
 
 void

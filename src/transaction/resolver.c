@@ -76,11 +76,11 @@ tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char
 	char		outcome;
 
 	tessera_call_transaction_outcome(tessera_to_node(coordinator), gid, &answer);
-	outcome = read_outcome(answer, gid, &asked);
+	outcome = read_outcome(answer != NULL ? answer : "", gid, &asked);
 	if (outcome == '?')
 	{
 		tessera_call_settle_transaction(tessera_to_node(coordinator), gid, tessera_prepared_evidence(routing, coordinator, gid, asked), &answer);
-		outcome = read_outcome(answer, gid, &asked);
+		outcome = read_outcome(answer != NULL ? answer : "", gid, &asked);
 	}
 	if (timeline != NULL)
 		*timeline = asked;
@@ -219,14 +219,21 @@ resolver_round(void)
 	return doubt ? RESOLVER_AGAIN_MS : RESOLVER_PAUSE_MS;
 }
 
+/* Two transactions: what the first has written is not locked while the second asks other nodes. */
 static void
 prune_round(void)
 {
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	(void) tessera_prune_decisions_older(tessera_decision_retention * 1000.0);
-	PopActiveSnapshot();
-	CommitTransactionCommand();
+	for (int step = 0; step < 2; step++)
+	{
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		if (step == 0)
+			tessera_decisions_finish(tessera_decision_retention * 1000.0);
+		else
+			(void) tessera_decisions_delete(tessera_decision_retention * 1000.0);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
 }
 
 long

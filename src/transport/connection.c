@@ -27,6 +27,7 @@
 #include "utils/wait_event.h"
 
 #include "common/process_exit.h"
+#include "common/protocol.h"
 #include "common/stat_routing.h"
 #include "transport/connection_private.h"
 
@@ -371,6 +372,13 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 						(errcode(ERRCODE_PROTOCOL_VIOLATION),
 						 errmsg("node \"%s\" answers the first call with \"%s\"", name, PQgetvalue(answer, 0, 0)),
 						 errhint("Install one version of the extension everywhere.")));
+			if (entry->connection->state.protocol < TESSERA_OLDEST_PROTOCOL)
+				ereport(ERROR,
+						(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						 errmsg("node \"%s\" has another version of the extension", name),
+						 errdetail("It speaks protocol %d, this node %d to %d.", entry->connection->state.protocol, TESSERA_OLDEST_PROTOCOL,
+								   TESSERA_PROTOCOL),
+						 errhint("Install one version everywhere and run ALTER EXTENSION tessera UPDATE on each node.")));
 		}
 		PG_CATCH();
 		{
