@@ -596,8 +596,8 @@ tessera_internal_describe_group(PG_FUNCTION_ARGS)
 /* Copies on the shards */
 
 /*
- * A copy of the group that is older than what comes with all chunks is replaced whole, so that rows of two versions do not mix: a table that has joined
- * with rows must not be looked for by the versions of before.
+ * A copy of the group that is older than what comes with all chunks is replaced whole, so that rows of two versions do not mix: a table that has
+ * joined with rows must not be looked for by the versions of before.
  */
 static void
 replace_older_copy(Datum spec)

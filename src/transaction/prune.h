@@ -8,8 +8,8 @@
 #include "postgres.h"
 
 /*
- * One round has two steps, in a transaction each where a background process runs them: other nodes are asked before rows are locked. The first asks the
- * participants of unfinished decisions older than retention_ms, and marks those that all have carried out; the second deletes those finished for
+ * One round has two steps, in a transaction each where a background process runs them: other nodes are asked before rows are locked. The first asks
+ * the participants of unfinished decisions older than retention_ms, and marks those that all have carried out; the second deletes those finished for
  * retention_ms and flushed by the participants' standbys, and returns how many. A node that cannot be reached only delays the deletion.
  */
 extern void tessera_decisions_finish(double retention_ms);

@@ -96,7 +96,7 @@ my $deadline = time + 20;
 while (@asked < 14 && time < $deadline)
 {
 	my $log = slurp_file($c->node('s2')->logfile, $offset);
-	@asked = map { $_->[0] * 3600 + $_->[1] * 60 + $_->[2] } map { [ split /:/ ] } $log =~ /^\S+ (\S+) .*execute.*tessera_internal\.recipient_status/mg;
+	@asked = map { $_->[0] * 3600 + $_->[1] * 60 + $_->[2] } map { [ split /:/ ] } $log =~ /^\S+ (\S+) .*execute.*internal\.recipient_status/mg;
 	Time::HiRes::sleep(0.2);
 }
 my @gaps = map { $asked[$_] - $asked[ $_ - 1 ] } 1 .. $#asked;
