@@ -48,7 +48,7 @@ cmp_ok($c->query('s2', "SELECT nextval('$app.block')"), '>', $got, "a value in a
 $open = $c->session('s2', on_error_stop => 0);
 $open->query_safe("BEGIN; ALTER SEQUENCE $app.block MAXVALUE 100000");
 my $draw = $c->background('s2', "SELECT tessera_internal.sequence_block('$app.block', 40)");
-ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'internal_sequence_block' AND pid <> " .
+ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'internal.sequence_block' AND pid <> " .
 	"pg_backend_pid()", '1'),
 	'who draws a block waits for ALTER SEQUENCE');
 my ($set, $failed) = $open->query("SET deadlock_timeout = '100ms'; SELECT setval('$app.block', 5000)");
