@@ -16,7 +16,7 @@ $c->query($_, 'SELECT count(*) FROM other JOIN t USING (k)') foreach 's1', 's2',
 
 foreach my $statement ('SELECT count(*) FROM t', 'SELECT count(*) FROM t WHERE k = 45', 'UPDATE t SET v = v WHERE k = 45 RETURNING k')
 {
-	my %expected = ('SELECT count(*) FROM t' => '60', 'SELECT count(*) FROM t WHERE k = 45' => '1', 'UPDATE t SET v = v WHERE k = 45 RETURNING k' => '45');
+	my $expected = $statement =~ /^UPDATE/ ? '45' : $statement =~ /WHERE/ ? '1' : '60';
 	my @sessions = map { $c->session($_, on_error_stop => 0) } 's1', 's3';
 	foreach my $session (@sessions)
 	{
@@ -24,15 +24,15 @@ foreach my $statement ('SELECT count(*) FROM t', 'SELECT count(*) FROM t WHERE k
 		is($session->query_safe('SELECT v FROM other WHERE k = 45'), '45', 'its snapshot of the shard is taken');
 	}
 	$c->query('s2', "SELECT tessera.shard_table('t', 'k', colocate_with => 'other')");
-	is($c->query('s2', $statement), $expected{$statement}, "$statement: elsewhere");
+	is($c->query('s2', $statement), $expected, "$statement: elsewhere");
 	foreach my $session (@sessions)
 	{
 		my $answer = $session->query($statement);
 		my $said = $session->{stderr};
-		like($answer eq '' ? $said : $answer, qr/^\Q$expected{$statement}\E$|could not serialize|changed|moved|40001/, "$statement: all rows, or an error");
+		like($answer eq '' ? $said : $answer, qr/^$expected$|40001/, "$statement: all rows, or an error");
 		$session->{stderr} = '';
 		$session->query('ROLLBACK');
-		is($session->query_safe($statement), $expected{$statement}, "$statement: afterwards");
+		is($session->query_safe($statement), $expected, "$statement: afterwards");
 		$session->quit;
 	}
 	$c->query('s1', 'DROP TABLE t');
