@@ -84,8 +84,8 @@ append_to_file("$share/extension/tessera--$old--$version.sql", $script);
 my $c = TesseraCluster->new('neighbours');
 $c->create(shards => 3, routers => 1);
 $c->query('s1', 'CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL)');
-$c->query('s1', "SELECT tessera.shard_table('t', 'k', chunks => 6)");
 $c->query('s1', 'INSERT INTO t SELECT k, 0 FROM generate_series(1, 600) k');
+$c->query('s1', "SELECT tessera.shard_table('t', 'k', chunks => 6)");
 $c->query('s1', "SELECT tessera.move_range('t', '100', '200', 's2')");
 $c->query('s1', "SELECT tessera.move_range('t', '200', '300', 's3')");
 
