@@ -32,7 +32,6 @@
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "admin/colocate.h"
@@ -42,6 +41,7 @@
 #include "catalog/far_code.h"
 #include "common/errors.h"
 #include "common/injection.h"
+#include "common/subtransaction.h"
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
@@ -247,8 +247,9 @@ require_settled(Colocation *c)
 
 /* One round: moves what differs; or joins, if nothing does. */
 static void
-one_round(Colocation *c)
+one_round(void *arg)
 {
+	Colocation *c = arg;
 	List	   *differences;
 
 	c->moved = false;
@@ -273,34 +274,6 @@ one_round(Colocation *c)
 	tessera_injection("colocate_placed");
 	tessera_call_join_alike(tessera_to_node(c->routing->self), c->relid, c->with, GetUserId());
 	c->joined = true;
-}
-
-/* In a subtransaction: NULL, or its error. */
-static ErrorData *
-try_round(Colocation *c)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(caller);
-	PG_TRY();
-	{
-		one_round(c);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	return error;
 }
 
 static bool
@@ -339,7 +312,7 @@ place(Colocation *c)
 
 	while (!c->joined)
 	{
-		ErrorData  *error = try_round(c);
+		ErrorData  *error = tessera_try(one_round, c);
 
 		if (error != NULL && !may_be_over_soon(error))
 			stop(c, error, false);

@@ -14,6 +14,8 @@
 #include "miscadmin.h"
 
 #include "admin/consistency.h"
+#include "common/protocol.h"
+#include "control/calls.h"
 
 /* Items of one table that are named in a row; of more, their number. */
 #define NAMED_ITEMS 6
@@ -138,7 +140,9 @@ compare(TesseraCheck *check, const char *node, PGresult *expected, PGresult *row
 static PGresult *
 definitions_of(TesseraCheck *check, int32 node_id)
 {
-	return tessera_check_ask(check, node_id, "SELECT d.object, d.item, d.definition FROM tessera_internal.table_definitions() AS d", 0, NULL);
+	const char *call = tessera_call_text(&tessera_call_specs[TESSERA_CALL_TABLE_DEFINITIONS], TESSERA_OLDEST_PROTOCOL, NULL);
+
+	return tessera_check_ask(check, node_id, call, 0, NULL);
 }
 
 void
