@@ -180,7 +180,10 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* internal_start_donor(migration_id uuid): starts the worker of a reserved slot; nothing if it runs, or has run. */
+/*
+ * internal_start_donor(migration_id uuid): starts the worker of a reserved slot; nothing if it runs, or has run, or if its row is not committed: then
+ * the session that is writing the row starts it.
+ */
 Datum
 tessera_internal_start_donor(PG_FUNCTION_ARGS)
 {
@@ -188,9 +191,9 @@ tessera_internal_start_donor(PG_FUNCTION_ARGS)
 	TesseraMigrationSlot copy;
 	int			slot;
 
-	if (!tessera_slot_find(TESSERA_DONOR, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED)
+	if (!tessera_slot_find(TESSERA_DONOR, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED ||
+		tessera_migration_row(TESSERA_DONOR, id, false) == NULL)
 		PG_RETURN_VOID();
-	(void) row_or_error(TESSERA_DONOR, id);
 	PG_TRY();
 	{
 		tessera_slot_start_worker(slot, copy.generation);

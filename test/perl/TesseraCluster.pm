@@ -926,7 +926,7 @@ sub ended
 	my ($self, $run) = @_;
 	return $run->{err} if eval { $run->{handle}->finish; 1 };
 	$run->{handle}->kill_kill;
-	return "did not end: $run->{err}";
+	return "ERROR: did not end: $run->{err}";
 }
 
 =pod

@@ -105,13 +105,13 @@ like($c->error('s1', "SELECT tessera.move_range('acc', 500, 2500, 's1')"), qr/Mo
 	'nothing has moved');
 $c->query('s3', 'SELECT tessera_test.injection_clear()');
 
-# Two callers at once: one joins the other's migrations.
-$c->pause_at('s3', 'donor_cloned');
+# Two callers at once: one joins the other's migrations, also while the other has the donor write its row.
+$c->pause_at('s3', 'donor_noted');
 my @runs = $c->background('s1', "SELECT tessera.move_range('acc', 500, 2500, 's1')");
-$c->is_paused_at('s3', 'donor_cloned');
+$c->is_paused_at('s3', 'donor_noted');
 push @runs, $c->background('s2', "SELECT tessera.move_range('acc', 500, 2500, 's1')");
-ok($c->wait_for('s1', "SELECT count(*) >= 2 FROM pg_stat_activity WHERE query LIKE '%internal_register_migration%' OR query LIKE '%move_range%'"),
-	'both run');
+ok($c->wait_for('s3', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%wait_migration%' AND pid <> pg_backend_pid()", qr/[1-9]/),
+	'the second waits for the migration of the first');
 $c->go_on('s3');
 unlike($c->ended($_), qr/ERROR.*/s, 'no caller fails') foreach @runs;
 is(owners(500, 1500, 2499, 2500), 's1 s1 s1 s3', 'and all has moved');
