@@ -187,7 +187,7 @@ static const Registration registrations[] = {
 	{"setting, shared memory", tessera_injection_init}, /* free */
 #endif
 	{"settings", tessera_migration_settings_init},	/* free */
-	{"observer of calls", tessera_work_show_calls},	/* free */
+	{"observer of calls", tessera_background_show_calls},	/* free */
 	{"shared memory", tessera_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */
 	{"background worker", tessera_launcher_init},	/* free */

@@ -45,6 +45,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "ddl/attempts.h"
 #include "session/internal.h"
 

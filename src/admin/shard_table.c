@@ -37,6 +37,7 @@
 #include "catalog/far_code.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "ddl/attempts.h"

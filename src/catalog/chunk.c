@@ -27,6 +27,7 @@
 #include "catalog/chunk_private.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 
 #define FETCH_ROWS 1000
 #define CHUNK_COLUMNS "min, max, node_id, major, minor, jumbo, bytes"

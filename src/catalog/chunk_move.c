@@ -24,6 +24,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 
 typedef struct Move
 {

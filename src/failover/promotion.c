@@ -113,7 +113,7 @@ look(void)
 	const TesseraRouting *routing;
 	Standing	standing = IS_NODE;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	if (routing != NULL && routing->restored)
 		standing = WAS_RESTORED;
@@ -121,7 +121,7 @@ look(void)
 		standing = HAS_TO_RECOVER;
 	else if (routing != NULL && routing->replaced)
 		standing = WAS_REPLACED;
-	tessera_work_commit();
+	tessera_background_commit();
 	if (standing == IS_NODE && take_doubt())
 	{
 		ereport(LOG,
@@ -148,7 +148,7 @@ claim_node(bool replaced)
 {
 	TesseraSpi	spi;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_spi_begin(&spi);
 	tessera_spi_run("UPDATE tessera.identity SET timeline = 0, incarnation = 0, backup_label = tessera_internal.backup_label()", SPI_OK_UPDATE, 0,
 					NULL, NULL, NULL);
@@ -158,7 +158,7 @@ claim_node(bool replaced)
 	if (replaced)
 		tessera_incarnation_read_only(false);
 	tessera_catalog_changed();
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 static void
@@ -167,10 +167,10 @@ recover(bool force)
 	const TesseraRouting *routing;
 	bool		catalog;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	catalog = routing->metadata_unknown;
-	tessera_work_commit();
+	tessera_background_commit();
 	if (catalog)
 		tessera_recover_catalog(force);
 	tessera_recover_placements(force);

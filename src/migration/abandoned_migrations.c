@@ -91,10 +91,10 @@ find_orphans(int *n)
 	TesseraSpi	spi;
 
 	*n = 0;
-	tessera_work_begin();
+	tessera_background_begin();
 	if (tessera_routing() == NULL || !tessera_routing()->is_config)
 	{
-		tessera_work_commit();
+		tessera_background_commit();
 		return NULL;
 	}
 	tessera_spi_begin(&spi);
@@ -113,7 +113,7 @@ find_orphans(int *n)
 		orphans[i].suspect = DatumGetBool(spi_row_value(i, 4));
 	}
 	tessera_spi_end(&spi);
-	tessera_work_commit();
+	tessera_background_commit();
 	return orphans;
 }
 
@@ -129,7 +129,7 @@ fence_orphan(const Orphan *orphan)
 
 	if (answered ? known : !orphan->abandoned)
 		return;
-	tessera_call_fence_migration(tessera_to_config(), id, why, tessera_work_term(), &outcome);
+	tessera_call_fence_migration(tessera_to_config(), id, why, tessera_background_term(), &outcome);
 	if (!answered || tessera_migration_result_of(outcome) != TESSERA_RESULT_ABORTED)
 		return;
 	tessera_call_migration_progress(tessera_to_config(), id, tessera_migration_state_name(TESSERA_ABORTED), 0, 0, 0, NULL, why, NULL);

@@ -54,7 +54,7 @@ check_registration(TesseraDonor *donor)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("migration %s is not running according to the config node", tessera_donor_id(donor))));
-	tessera_work_require_incarnation(donor->row->donor_incarnation);
+	tessera_background_require_incarnation(donor->row->donor_incarnation);
 }
 
 /*
@@ -82,12 +82,12 @@ prepare(TesseraDonor *donor)
 	char	   *request;
 
 	check_registration(donor);
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(donor->context);
 	{
 		const TesseraGroup *group;
 
-		(void) tessera_work_group(&donor->row->group_id, &group);
+		(void) tessera_background_group(&donor->row->group_id, &group);
 	}
 	require_members(donor);
 	donor->range = tessera_moving_range(&donor->row->migration_id, &donor->row->group_id, donor->row->range.min, donor->row->range.max);
@@ -95,7 +95,7 @@ prepare(TesseraDonor *donor)
 	request = tessera_describe_tables(donor->row->request);
 	request = MemoryContextStrdup(donor->context, request);
 	tessera_exchange_place(&place);
-	tessera_work_commit();
+	tessera_background_commit();
 
 	tessera_call_prepare_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, request, &recipient_key);
 	tessera_exchange_make_keys(&donor->keys);
@@ -137,9 +137,9 @@ static void
 start(TesseraDonor *donor, char *endpoint)
 {
 
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_place_flag_up(donor->row);
-	tessera_work_commit();
+	tessera_background_commit();
 	tessera_slot_enter(TESSERA_STARTING);
 	tessera_injection("donor_flag_up");
 	donor->older = tessera_lockers_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
@@ -274,10 +274,10 @@ tessera_donor_run(const pg_uuid_t *migration_id, TesseraSettle *known)
 	donor->status_ms = 1;
 	initStringInfo(&donor->payload);
 
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(donor->context);
 	donor->row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
-	tessera_work_commit();
+	tessera_background_commit();
 	if (donor->row == NULL)
 		return;
 	tessera_injection("donor_registered");

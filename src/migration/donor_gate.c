@@ -175,9 +175,9 @@ ship_rest(TesseraDonor *donor, TimestampTz closed)
 static void
 close_write_gate(TesseraDonor *donor)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_place_gate(donor->row, TESSERA_GATE_WRITE, TESSERA_WRITE_GATE);
-	tessera_work_commit();
+	tessera_background_commit();
 	tessera_slot_enter(TESSERA_WRITE_GATE);
 	tessera_slot_lock();
 	tessera_my_migration->gate_attempts++;
@@ -188,9 +188,9 @@ close_write_gate(TesseraDonor *donor)
 static void
 reopen(TesseraDonor *donor, TimestampTz closed)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_place_gate(donor->row, TESSERA_GATE_OPEN, TESSERA_STARTING);
-	tessera_work_commit();
+	tessera_background_commit();
 	/* who was asked to confirm must take it back: it hears of it before any further change */
 	donor->taken_back |= tessera_my_migration->state == TESSERA_READ_GATE;
 	donor->upto = InvalidXLogRecPtr;
@@ -238,10 +238,10 @@ static bool
 await_confirmation(TesseraDonor *donor, TimestampTz closed)
 {
 	donor->last = tessera_donor_send_last(donor);
-	tessera_work_begin();
-	tessera_work_commit_lazily();
+	tessera_background_begin();
+	tessera_background_commit_lazily();
 	tessera_place_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
-	tessera_work_commit();
+	tessera_background_commit();
 	tessera_slot_enter(TESSERA_READ_GATE);
 	tessera_injection("donor_readers_wait");
 	while (donor->applied < donor->last)
@@ -256,11 +256,11 @@ await_confirmation(TesseraDonor *donor, TimestampTz closed)
 static void
 give_up_range(TesseraDonor *donor)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_place_give_up(donor->row);
 	/* from this commit on only the config node ends this migration */
 	tessera_migration_ignore_cancel(true);
-	tessera_work_commit();
+	tessera_background_commit();
 	tessera_slot_enter(TESSERA_DECIDING);
 	tessera_injection("donor_read_gate");
 }
@@ -274,7 +274,7 @@ rehearse(TesseraDonor *donor)
 	bool		reached;
 
 	reached = tessera_call_rehearse_move(tessera_ask(tessera_within(tessera_to_config(), REHEARSE_MS), TESSERA_TOLERATE_LOSS),
-										 &donor->row->migration_id, tessera_work_term());
+										 &donor->row->migration_id, tessera_background_term());
 	if (reached)
 		tessera_round_trip_note(&donor->config, asked);
 	MemoryContextSwitchTo(caller);
@@ -285,9 +285,9 @@ rehearse(TesseraDonor *donor)
 static void
 check_tables_again(TesseraDonor *donor)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_check_tables(donor->range, true);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 bool
@@ -336,7 +336,7 @@ tessera_donor_decide(TesseraDonor *donor)
 	TesseraCommitMoveAnswer decided;
 
 	tessera_injection("config_commit");
-	tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS), &donor->row->migration_id, tessera_work_term(), &decided);
+	tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS), &donor->row->migration_id, tessera_background_term(), &decided);
 	donor->known->answered = tessera_now();
 	tessera_injection("config_committed");
 	donor->known->donor_major = decided.donor_major;

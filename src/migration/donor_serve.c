@@ -14,6 +14,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/injection.h"
+#include "common/text.h"
 #include "control/calls.h"
 #include "migration/donor_private.h"
 #include "migration/migration_settings.h"
@@ -33,7 +34,7 @@
 const char *
 tessera_donor_id(TesseraDonor *donor)
 {
-	return tessera_work_uuid(&donor->row->migration_id);
+	return tessera_uuid_text(&donor->row->migration_id);
 }
 
 
@@ -269,7 +270,7 @@ sample_lag(TesseraDonor *donor)
 static void
 check_limits(TesseraDonor *donor)
 {
-	tessera_work_take_in();
+	tessera_background_handle_interrupts();
 	if (tessera_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),

@@ -25,6 +25,7 @@
 #include "common/durable.h"
 #include "common/injection.h"
 #include "common/process_exit.h"
+#include "common/text.h"
 #include "common/worker.h"
 #include "migration/migration.h"
 #include "migration/migration_outcome.h"
@@ -67,7 +68,7 @@ row_or_error(TesseraMigrationSide side, const pg_uuid_t *migration_id)
 	if (row == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("migration %s is not known on this node", tessera_work_uuid(migration_id))));
+				 errmsg("migration %s is not known on this node", tessera_uuid_text(migration_id))));
 	return row;
 }
 
@@ -280,7 +281,7 @@ fetch_group(Datum request, const char *json)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the request names no table group")));
 	id = pnstrdup(value.val.string.val, value.val.string.len);
-	(void) tessera_work_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id))), &group);
+	(void) tessera_background_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id))), &group);
 	if (!tessera_tables_known(json))
 		(void) tessera_routing_refresh(REFRESH_MS);
 }
@@ -303,13 +304,13 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("migration %s is already known on this node", tessera_work_uuid(id))));
+				 errmsg("migration %s is already known on this node", tessera_uuid_text(id))));
 	row = row_or_error(TESSERA_RECIPIENT, id);
 	placement = tessera_placement_read(&row->group_id, NULL);
 	if (placement != NULL && placement->has_migration)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("the recipient takes part in migration %s of the table", tessera_work_uuid(&placement->migration_id)),
+				 errmsg("the recipient takes part in migration %s of the table", tessera_uuid_text(&placement->migration_id)),
 				 errhint("Look at tessera.migrations.")));
 	tessera_compare_tables(request);
 	tessera_check_tables(tessera_moving_range(id, &row->group_id, row->range.min, row->range.max), false);
@@ -319,7 +320,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	if (existing)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("migration %s is already received on this node", tessera_work_uuid(id))));
+				 errmsg("migration %s is already received on this node", tessera_uuid_text(id))));
 	tessera_slot_set_keys(slot, &keys);
 	explicit_bzero(keys.secret_key, sizeof(keys.secret_key));
 	tessera_injection("recipient_noted");
@@ -338,7 +339,7 @@ tessera_internal_start_recipient(PG_FUNCTION_ARGS)
 	if (!tessera_slot_find(TESSERA_RECIPIENT, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("migration %s was not prepared on this node", tessera_work_uuid(id))));
+				 errmsg("migration %s was not prepared on this node", tessera_uuid_text(id))));
 	tessera_slot_set_peer(slot, text_to_cstring(PG_GETARG_TEXT_PP(1)), text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	tessera_slot_start_worker(slot, copy.generation);
 	PG_RETURN_VOID();
@@ -425,7 +426,7 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 				 errmsg("a migration that has not ended has no outcome")));
 	require_placements();
 	if (PG_GETARG_BOOL(4))
-		tessera_work_commit_lazily();
+		tessera_background_commit_lazily();
 	else
 		tessera_commit_all_durably();
 	if (!committed)

@@ -23,6 +23,7 @@
 
 #include "common/durable.h"
 #include "common/injection.h"
+#include "common/text.h"
 #include "common/worker.h"
 #include "control/calls.h"
 #include "migration/migration_outcome.h"
@@ -64,7 +65,7 @@ fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcom
 	TesseraMigrationStateAnswer decided;
 	char	   *answer;
 
-	tessera_call_fence_migration(tessera_within(tessera_to_config(), GATE_CALL_MS), migration_id, known->error, tessera_work_term(), &answer);
+	tessera_call_fence_migration(tessera_within(tessera_to_config(), GATE_CALL_MS), migration_id, known->error, tessera_background_term(), &answer);
 	outcome->committed = tessera_migration_result_of(answer) == TESSERA_RESULT_COMMITTED;
 	if (!outcome->committed)
 		return;
@@ -109,11 +110,11 @@ static void
 take_back(TesseraMigrationRow *row)
 {
 	ereport(LOG,
-			(errmsg("taking back the range of migration %s: the recipient has lost it", tessera_work_uuid(&row->migration_id))));
-	tessera_work_refresh();
-	tessera_work_begin();
+			(errmsg("taking back the range of migration %s: the recipient has lost it", tessera_uuid_text(&row->migration_id))));
+	tessera_background_refresh();
+	tessera_background_begin();
 	tessera_place_take_back(row);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 static void
@@ -152,10 +153,10 @@ measure_pause(TesseraSettle *known)
 static void
 release_late(TesseraMigrationRow *row)
 {
-	tessera_work_refresh();
-	tessera_work_begin();
+	tessera_background_refresh();
+	tessera_background_begin();
 	tessera_place_release_late(row);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 static void
@@ -185,15 +186,15 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 			MemoryContextSwitchTo(caller);
 		}
 		PG_END_TRY();
-		tessera_work_begin();
-		tessera_work_commit_lazily();
+		tessera_background_begin();
+		tessera_background_commit_lazily();
 		tessera_place_release(row, outcome->donor_major, outcome->term);
-		tessera_work_commit();
+		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_released");
 		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
-		tessera_work_refresh();
+		tessera_background_refresh();
 	}
 	if (!outcome->acknowledged)
 		tell_recipient(row, outcome, false);
@@ -213,9 +214,9 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 
 	if (row->decision == TESSERA_RESULT_NONE)
 	{
-		tessera_work_begin();
+		tessera_background_begin();
 		tessera_place_restore(row);
-		tessera_work_commit();
+		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_restored");
 	}
@@ -224,7 +225,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 	if (outcome.committed)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("migration %s was aborted here but committed by the config node", tessera_work_uuid(&row->migration_id))));
+				 errmsg("migration %s was aborted here but committed by the config node", tessera_uuid_text(&row->migration_id))));
 	tessera_slot_result(TESSERA_RESULT_ABORTED, NULL);
 	tell_recipient(row, &outcome, false);
 }
@@ -232,9 +233,9 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 static void
 forget(const pg_uuid_t *migration_id, bool committed)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_migration_row_delete(TESSERA_DONOR, migration_id, committed ? TESSERA_DONE : TESSERA_ABORTED);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 TesseraMigrationResult
@@ -245,17 +246,17 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	Outcome		outcome = {0};
 	bool		older_copy;		/* after a promotion the row may be older than what was done */
 
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(caller);
 	row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
 	older_copy = row != NULL && row->donor_incarnation != tessera_routing()->incarnation;
-	tessera_work_commit();
+	tessera_background_commit();
 	if (row == NULL)
 		return TESSERA_RESULT_NONE;
 
 	if (row->decision == TESSERA_RESULT_ABORTED)
 		outcome.committed = false;
-	else if (known->decided && known->term >= tessera_work_term())
+	else if (known->decided && known->term >= tessera_background_term())
 	{
 		outcome.committed = true;
 		outcome.donor_major = known->donor_major;
@@ -289,9 +290,9 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
 	/* what was committed lazily here must not be lost once the outcome is */
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_commit_all_durably();
-	tessera_work_commit();
+	tessera_background_commit();
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);
@@ -333,9 +334,9 @@ tessera_follow_outcome(const pg_uuid_t *migration_id)
 	committed = tessera_migration_result_of(decided.state) == TESSERA_RESULT_COMMITTED;
 	if (committed && decided.recipient_major_null)
 		return false;
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_settle_recipient(migration_id, committed, decided.recipient_major, decided.term);
-	tessera_work_commit();
-	tessera_work_refresh();
+	tessera_background_commit();
+	tessera_background_refresh();
 	return true;
 }

@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog/migration_row.h"
+#include "common/text.h"
 #include "control/calls.h"
 #include "failover/promotion.h"
 #include "migration/donor.h"
@@ -108,10 +109,10 @@ peer_of(const pg_uuid_t *migration_id)
 	TesseraMigrationRow *row;
 	int32		peer;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
 	peer = row != NULL ? row->peer : 0;
-	tessera_work_commit();
+	tessera_background_commit();
 	return peer;
 }
 
@@ -140,7 +141,7 @@ explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 		}
 		if (status.sqlstate != NULL || !status.live)
 			break;
-		tessera_work_sleep(EXPLAIN_POLL_MS);
+		tessera_background_sleep(EXPLAIN_POLL_MS);
 	}
 	if (status.sqlstate == NULL || strlen(status.sqlstate) != 5)
 		return;
@@ -210,7 +211,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 		if (done)
 			return;
 		tessera_slot_waiting("end of the migration: a node cannot be reached");
-		tessera_work_sleep(pause);
+		tessera_background_sleep(pause);
 		pause = Min(pause * 2, known.gate_closed != 0 ? GATE_PAUSE : LONGEST_PAUSE);
 	}
 }
@@ -245,7 +246,7 @@ tessera_migration_run(int slot, uint32 generation)
 	migration_id = tessera_my_migration->migration_id;
 	MemoryContextSwitchTo(context);
 	pgstat_report_activity(STATE_RUNNING, psprintf("%s of migration %s", tessera_my_migration->side == TESSERA_DONOR ? "donor" : "recipient",
-												   tessera_work_uuid(&migration_id)));
+												   tessera_uuid_text(&migration_id)));
 	/* a lock that another transaction holds for long ends the migration */
 	SetConfigOption("lock_timeout", psprintf("%d", tessera_migration_lock_timeout), PGC_USERSET, PGC_S_SESSION);
 	/* what decoding collects of transactions that have not ended */

@@ -16,6 +16,7 @@
 
 #include "catalog/migration_row.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "failover/promotion.h"
 #include "migration/abandoned_migrations.h"
 #include "migration/migration.h"
@@ -38,7 +39,7 @@ settle_donor(const pg_uuid_t *migration_id)
 	if (tessera_slot_find(TESSERA_DONOR, migration_id, NULL, &slot) && slot.sqlstate[0] != '\0')
 		known.error = tessera_settle_error(slot.sqlstate, slot.message, slot.detail);
 	ereport(LOG,
-			(errmsg("settling migration %s, which has no worker", tessera_work_uuid(migration_id))));
+			(errmsg("settling migration %s, which has no worker", tessera_uuid_text(migration_id))));
 	(void) tessera_settle_donor(migration_id, &known);
 	return true;
 }
@@ -77,10 +78,10 @@ settle_all(TesseraMigrationSide side, Settle settle)
 	int			n;
 	int			left = 0;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(caller);
 	ids = tessera_migration_row_ids(side, &n);
-	tessera_work_commit();
+	tessera_background_commit();
 	for (int i = 0; i < n; i++)
 	{
 		TesseraMigrationSlot slot;
@@ -103,14 +104,14 @@ drop_leftover_slots(void)
 {
 	TesseraSpi	spi;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_spi_begin(&spi);
 	tessera_spi_run("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots AS s WHERE slot_name ~ '^tessera_[0-9a-f]{32}$' AND NOT "
 					"active"
 					" AND database = current_database() AND NOT EXISTS (SELECT FROM tessera.migration_coordinator AS c WHERE c.slot = s.slot_name)",
 					SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	tessera_spi_end(&spi);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 static bool
@@ -118,9 +119,9 @@ is_node(void)
 {
 	bool		node;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	node = tessera_routing() != NULL;
-	tessera_work_commit();
+	tessera_background_commit();
 	return node;
 }
 

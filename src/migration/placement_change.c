@@ -14,6 +14,7 @@
 #include "catalog/placement_ranges.h"
 #include "catalog/relation.h"
 #include "common/errors.h"
+#include "common/text.h"
 #include "migration/migration_slot.h"
 #include "migration/placement_change.h"
 #include "transaction/background.h"
@@ -34,10 +35,10 @@ lock_place(const TesseraMigrationRow *row)
 	Place		place;
 
 	/* a group that is not known here is fetched before anything is locked */
-	(void) tessera_work_group(&row->group_id, &group);
+	(void) tessera_background_group(&row->group_id, &group);
 	/* against a promoted config node that asks what this shard owns (internal_merge_facts): from then on terms before its own are over */
 	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
-	routing = tessera_work_known_group(&row->group_id, &group);
+	routing = tessera_background_known_group(&row->group_id, &group);
 	place.term = routing->promised_term;
 	place.ks = tessera_group_keyspace(routing, group);
 	place.placement = tessera_placement_lock(&row->group_id);
@@ -51,7 +52,7 @@ refuse_other_migration(const Place *place)
 	if (place->placement->has_migration && !place->ours)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("this shard takes part in migration %s of the table", tessera_work_uuid(&place->placement->migration_id)),
+				 errmsg("this shard takes part in migration %s of the table", tessera_uuid_text(&place->placement->migration_id)),
 				 errhint("Look at tessera.migrations.")));
 }
 
@@ -79,7 +80,7 @@ static void
 raise_version(const Place *place)
 {
 	const TesseraGroup *group;
-	const TesseraRouting *routing = tessera_work_known_group(&place->placement->group_id, &group);
+	const TesseraRouting *routing = tessera_background_known_group(&place->placement->group_id, &group);
 
 	(void) tessera_placement_raise_version(routing, group, place->placement);
 }
@@ -89,7 +90,7 @@ refuse_lost(const TesseraMigrationRow *row)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
-			 errmsg("placement is no longer in migration %s", tessera_work_uuid(&row->migration_id))));
+			 errmsg("placement is no longer in migration %s", tessera_uuid_text(&row->migration_id))));
 }
 
 /* The outcome was given by a config node that was replaced: the new one may know of none, or of another. */
@@ -99,7 +100,7 @@ refuse_older_term(const Place *place, const TesseraMigrationRow *row, int64 term
 	if (term < place->term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
-				 errmsg("outcome of migration %s is of term " INT64_FORMAT ", an older one than " INT64_FORMAT, tessera_work_uuid(&row->migration_id),
+				 errmsg("outcome of migration %s is of term " INT64_FORMAT ", an older one than " INT64_FORMAT, tessera_uuid_text(&row->migration_id),
 						term, place->term)));
 }
 
@@ -303,7 +304,7 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 	if (!place.ours || !place.placement->confirmed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("migration %s was committed but is not confirmed on this shard", tessera_work_uuid(&row->migration_id))));
+				 errmsg("migration %s was committed but is not confirmed on this shard", tessera_uuid_text(&row->migration_id))));
 	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
 	place.placement->major = major;
 	place.placement->epoch = row->epoch;

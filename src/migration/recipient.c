@@ -23,6 +23,7 @@
 
 #include "catalog/placement_ranges.h"
 #include "common/injection.h"
+#include "common/text.h"
 #include "failover/standby.h"
 #include "migration/donor.h"
 #include "migration/migration_outcome.h"
@@ -77,7 +78,7 @@ wait_for_lockers(Recipient *recipient)
 	while (tessera_lockers_left(lockers, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
 		tessera_slot_waiting(who);
-		tessera_work_sleep(LOCKERS_POLL_MS);
+		tessera_background_sleep(LOCKERS_POLL_MS);
 	}
 	tessera_slot_waiting(NULL);
 }
@@ -96,19 +97,19 @@ end_others(Recipient *recipient)
 	bool	   *overlaps;
 	int			n;
 
-	tessera_work_begin();
-	routing = tessera_work_group(&recipient->row->group_id, &group);
+	tessera_background_begin();
+	routing = tessera_background_group(&recipient->row->group_id, &group);
 	MemoryContextSwitchTo(recipient->context);
 	ranges = tessera_received_ranges(&recipient->row->group_id, &recipient->row->migration_id, &ids, &n);
 	overlaps = palloc(sizeof(bool) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 		overlaps[i] = tessera_ranges_overlap(tessera_group_keyspace(routing, group), 1, &ranges[i], &recipient->row->range);
-	tessera_work_commit();
+	tessera_background_commit();
 	for (int i = 0; i < n; i++)
 		if (overlaps[i] && !tessera_follow_outcome(&ids[i]))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("migration %s has not ended on the recipient", tessera_work_uuid(&ids[i])),
+					 errmsg("migration %s has not ended on the recipient", tessera_uuid_text(&ids[i])),
 					 errhint("Look at tessera.migrations.")));
 }
 
@@ -120,9 +121,9 @@ register_range(Recipient *recipient)
 	{
 		bool		done;
 
-		tessera_work_begin();
+		tessera_background_begin();
 		done = tessera_place_receive(recipient->row);
-		tessera_work_commit();
+		tessera_background_commit();
 		if (done)
 			break;
 		/* S65: what an older migration left here goes first; no transaction has to be waited for, and no delay observed */
@@ -142,7 +143,7 @@ register_range(Recipient *recipient)
 static void
 check_limits(void)
 {
-	tessera_work_take_in();
+	tessera_background_handle_interrupts();
 	if (tessera_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
@@ -161,8 +162,8 @@ begin_batch(Recipient *recipient)
 
 	if (recipient->in_batch)
 		return;
-	tessera_work_begin();
-	tessera_work_commit_lazily();
+	tessera_background_begin();
+	tessera_background_commit_lazily();
 	recipient->in_batch = true;
 	recipient->batch_bytes = 0;
 	/* before the row: the process that ends the migration does not wait for these */
@@ -190,7 +191,7 @@ commit_batch(Recipient *recipient)
 	if (recipient->applier != NULL)
 		tessera_applier_end(recipient->applier);
 	recipient->applier = NULL;
-	tessera_work_commit();
+	tessera_background_commit();
 	recipient->in_batch = false;
 	MemoryContextSwitchTo(recipient->context);
 }
@@ -233,7 +234,7 @@ throttle(void)
 	while (!tessera_standbys_have(lsn, tessera_secondary_throttle, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
 		tessera_slot_waiting(who);
-		tessera_work_sleep(ms);
+		tessera_background_sleep(ms);
 		check_limits();
 		ms = Min(ms * 2, STANDBY_POLL_MS);
 	}
@@ -420,10 +421,10 @@ place_confirmation(Recipient *recipient, XLogRecPtr last)
 {
 	bool		done;
 
-	tessera_work_begin();
-	tessera_work_commit_lazily();
+	tessera_background_begin();
+	tessera_background_commit_lazily();
 	done = tessera_place_confirming(recipient->row, last);
-	tessera_work_commit();
+	tessera_background_commit();
 	if (!done)
 		return false;
 	tessera_slot_enter(TESSERA_CONFIRMING);
@@ -431,9 +432,9 @@ place_confirmation(Recipient *recipient, XLogRecPtr last)
 
 	/* from here on the outcome alone ends it */
 	tessera_migration_ignore_cancel(true);
-	tessera_work_begin();
+	tessera_background_begin();
 	done = tessera_place_confirm(recipient->row, last);
-	tessera_work_commit();
+	tessera_background_commit();
 	if (!done)
 		return false;
 	tessera_slot_enter(TESSERA_CONFIRMED);
@@ -456,9 +457,9 @@ confirm(Recipient *recipient, XLogRecPtr last)
 static void
 take_back(Recipient *recipient, XLogRecPtr last)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_place_unconfirm(recipient->row, last);
-	tessera_work_commit();
+	tessera_background_commit();
 	tessera_migration_ignore_cancel(false);
 	tessera_slot_enter(TESSERA_APPLYING);
 	tessera_injection("recipient_taken_back");
@@ -539,14 +540,14 @@ await_outcome(Recipient *recipient)
 		if (listening)
 			(void) tessera_exchange_wait(recipient->pipe.exchange, false, OUTCOME_MS);
 		else
-			tessera_work_sleep(OUTCOME_MS);
-		tessera_work_take_in();
+			tessera_background_sleep(OUTCOME_MS);
+		tessera_background_handle_interrupts();
 		if (GetCurrentTimestamp() < ask)
 			continue;
 		ask_for_outcome(recipient);
 		ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
 	}
-	tessera_work_refresh();
+	tessera_background_refresh();
 	tessera_injection("recipient_released");
 	return true;
 }
@@ -571,17 +572,17 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 
 	recipient->context = CurrentMemoryContext;
 	recipient->scratch = AllocSetContextCreate(recipient->context, "tessera recipient batch", ALLOCSET_DEFAULT_SIZES);
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(recipient->context);
 	recipient->row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
 	if (recipient->row != NULL)
 		recipient->range = tessera_moving_range(migration_id, &recipient->row->group_id, recipient->row->range.min, recipient->row->range.max);
-	tessera_work_commit();
+	tessera_background_commit();
 	if (recipient->row == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("the migration was ended before it began")));
-	tessera_work_require_incarnation(recipient->row->recipient_incarnation);
+	tessera_background_require_incarnation(recipient->row->recipient_incarnation);
 
 	PG_TRY();
 	{

@@ -20,6 +20,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "migration/abandoned_migrations.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
@@ -269,7 +270,7 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("shard \"%s\" takes part in another migration", shard ? shard : "?"),
-				 errdetail("Migration %s runs.", tessera_work_uuid(id)),
+				 errdetail("Migration %s runs.", tessera_uuid_text(id)),
 				 errhint("Wait for it, or end it with tessera.cancel_migration.")));
 	*joined = found == FOUND_SAME;
 	if (*joined)

@@ -108,13 +108,13 @@ tessera_prepared_name(TransactionId xid)
 	char	   *result = NULL;
 
 	if (own)
-		tessera_work_begin();
+		tessera_background_begin();
 	tessera_spi_begin(&spi);
 	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
 		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	tessera_spi_end(&spi);
 	if (own)
-		tessera_work_commit();
+		tessera_background_commit();
 	MemoryContextSwitchTo(caller);
 	return result;
 }
@@ -161,13 +161,13 @@ tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
 	{
 		/* a prepared transaction is looked up by a lock on its xid */
 		own = true;
-		tessera_work_begin();
+		tessera_background_begin();
 	}
 	for (int i = 0; i < lockers->n; i++)
 		if (!VirtualXactLock(lockers->ids[i], false))
 			lockers->ids[kept++] = lockers->ids[i];
 	if (own)
-		tessera_work_commit();
+		tessera_background_commit();
 	lockers->n = kept;
 	if (kept == 0)
 		return false;
@@ -215,8 +215,8 @@ tessera_lockers_lock_table(Oid relid, LOCKMODE mode)
 					 errdetail("Waited %d ms for: %s.", timeout, who[0] ? who : "several, one after the other"),
 					 errhint("Start the migration again when the lock is gone, or raise tessera.migration_lock_timeout.")));
 		if (who[0] != '\0')
-			tessera_work_waiting(psprintf("lock of a table: %s", who));
-		tessera_work_sleep(LOCK_POLL_MS);
+			tessera_background_waiting(psprintf("lock of a table: %s", who));
+		tessera_background_sleep(LOCK_POLL_MS);
 	}
-	tessera_work_waiting(NULL);
+	tessera_background_waiting(NULL);
 }
