@@ -138,7 +138,7 @@ start(TesseraDonor *donor, char *endpoint)
 {
 
 	tessera_background_begin();
-	tessera_place_flag_up(donor->row);
+	tessera_placement_begin_donation(donor->row);
 	tessera_background_commit();
 	tessera_slot_enter(TESSERA_STARTING);
 	tessera_injection("donor_flag_up");

@@ -176,7 +176,7 @@ static void
 close_write_gate(TesseraDonor *donor)
 {
 	tessera_background_begin();
-	tessera_place_gate(donor->row, TESSERA_GATE_WRITE, TESSERA_WRITE_GATE);
+	tessera_placement_set_gate(donor->row, TESSERA_GATE_WRITE, TESSERA_WRITE_GATE);
 	tessera_background_commit();
 	tessera_slot_enter(TESSERA_WRITE_GATE);
 	tessera_slot_lock();
@@ -189,7 +189,7 @@ static void
 reopen(TesseraDonor *donor, TimestampTz closed)
 {
 	tessera_background_begin();
-	tessera_place_gate(donor->row, TESSERA_GATE_OPEN, TESSERA_STARTING);
+	tessera_placement_set_gate(donor->row, TESSERA_GATE_OPEN, TESSERA_STARTING);
 	tessera_background_commit();
 	/* who was asked to confirm must take it back: it hears of it before any further change */
 	donor->taken_back |= tessera_my_migration->state == TESSERA_READ_GATE;
@@ -240,7 +240,7 @@ await_confirmation(TesseraDonor *donor, TimestampTz closed)
 	donor->last = tessera_donor_send_last(donor);
 	tessera_background_begin();
 	tessera_background_commit_lazily();
-	tessera_place_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
+	tessera_placement_set_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
 	tessera_background_commit();
 	tessera_slot_enter(TESSERA_READ_GATE);
 	tessera_injection("donor_readers_wait");
@@ -257,7 +257,7 @@ static void
 give_up_range(TesseraDonor *donor)
 {
 	tessera_background_begin();
-	tessera_place_give_up(donor->row);
+	tessera_placement_give_up_range(donor->row);
 	/* from this commit on only the config node ends this migration */
 	tessera_migration_ignore_cancel(true);
 	tessera_background_commit();

@@ -385,7 +385,7 @@ tessera_internal_take_back(PG_FUNCTION_ARGS)
 	require_placements();
 	tessera_commit_durably();
 	if (row != NULL)
-		tessera_place_unconfirm(row, PG_GETARG_LSN(1));
+		tessera_placement_undo_confirmation(row, PG_GETARG_LSN(1));
 	PG_RETURN_VOID();
 }
 

@@ -113,7 +113,7 @@ take_back(TesseraMigrationRow *row)
 			(errmsg("taking back the range of migration %s: the recipient has lost it", tessera_uuid_text(&row->migration_id))));
 	tessera_background_refresh();
 	tessera_background_begin();
-	tessera_place_take_back(row);
+	tessera_placement_take_back_range(row);
 	tessera_background_commit();
 }
 
@@ -155,7 +155,7 @@ release_late(TesseraMigrationRow *row)
 {
 	tessera_background_refresh();
 	tessera_background_begin();
-	tessera_place_release_late(row);
+	tessera_placement_commit_donation_late(row);
 	tessera_background_commit();
 }
 
@@ -188,7 +188,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		PG_END_TRY();
 		tessera_background_begin();
 		tessera_background_commit_lazily();
-		tessera_place_release(row, outcome->donor_major, outcome->term);
+		tessera_placement_commit_donation(row, outcome->donor_major, outcome->term);
 		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_released");
@@ -215,7 +215,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 	if (row->decision == TESSERA_RESULT_NONE)
 	{
 		tessera_background_begin();
-		tessera_place_restore(row);
+		tessera_placement_abort_donation(row);
 		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_restored");
@@ -315,9 +315,9 @@ tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 ma
 	if (row == NULL)
 		return;
 	if (committed)
-		tessera_place_take_over(row, major, term);
+		tessera_placement_commit_reception(row, major, term);
 	else
-		tessera_place_discard(row);
+		tessera_placement_abort_reception(row);
 	if (!committed)
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 }

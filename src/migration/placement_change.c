@@ -28,7 +28,7 @@ typedef struct Place
 } Place;
 
 static Place
-lock_place(const TesseraMigrationRow *row)
+lock_placement(const TesseraMigrationRow *row)
 {
 	const TesseraGroup *group;
 	const TesseraRouting *routing;
@@ -108,9 +108,9 @@ refuse_older_term(const Place *place, const TesseraMigrationRow *row, int64 term
 /* Donor */
 
 void
-tessera_place_flag_up(const TesseraMigrationRow *row)
+tessera_placement_begin_donation(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	refuse_other_migration(&place);
 	if (memcmp(&place.placement->epoch, &row->epoch, sizeof(pg_uuid_t)) != 0 ||
@@ -126,9 +126,9 @@ tessera_place_flag_up(const TesseraMigrationRow *row)
 }
 
 void
-tessera_place_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigrationState phase)
+tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigrationState phase)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (!place.ours)
 		refuse_lost(row);
@@ -138,9 +138,9 @@ tessera_place_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigr
 }
 
 void
-tessera_place_give_up(const TesseraMigrationRow *row)
+tessera_placement_give_up_range(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (!place.ours || place.placement->gate != TESSERA_GATE_READ)
 		refuse_lost(row);
@@ -150,9 +150,9 @@ tessera_place_give_up(const TesseraMigrationRow *row)
 }
 
 void
-tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term)
+tessera_placement_commit_donation(const TesseraMigrationRow *row, int64 major, int64 term)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	refuse_older_term(&place, row, term);
 	if (place.ours)
@@ -167,9 +167,9 @@ tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term)
 }
 
 void
-tessera_place_release_late(const TesseraMigrationRow *row)
+tessera_placement_commit_donation_late(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (place.ours)
 	{
@@ -182,9 +182,9 @@ tessera_place_release_late(const TesseraMigrationRow *row)
 }
 
 void
-tessera_place_restore(const TesseraMigrationRow *row)
+tessera_placement_abort_donation(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (place.ours)
 	{
@@ -198,9 +198,9 @@ tessera_place_restore(const TesseraMigrationRow *row)
 }
 
 void
-tessera_place_take_back(const TesseraMigrationRow *row)
+tessera_placement_take_back_range(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
@@ -215,9 +215,9 @@ tessera_place_take_back(const TesseraMigrationRow *row)
 /* Recipient */
 
 bool
-tessera_place_receive(const TesseraMigrationRow *row)
+tessera_placement_begin_reception(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	refuse_other_migration(&place);
 	if (tessera_ranges_overlap(place.ks, place.placement->nowned, place.placement->owned, &row->range))
@@ -247,12 +247,12 @@ attempt_is_over(XLogRecPtr attempt)
 }
 
 bool
-tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr attempt)
+tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
 	Place		place;
 
 	tessera_slot_confirming(attempt);
-	place = lock_place(row);
+	place = lock_placement(row);
 	if (attempt_is_over(attempt))
 		return false;
 	refuse_other_migration(&place);
@@ -263,9 +263,9 @@ tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr attempt)
 }
 
 bool
-tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
+tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (attempt_is_over(attempt))
 		return false;
@@ -279,9 +279,9 @@ tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 }
 
 void
-tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
+tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (!tessera_slot_take_back(&row->migration_id, attempt) || !place.ours)
 		return;
@@ -293,9 +293,9 @@ tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 }
 
 void
-tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
+tessera_placement_commit_reception(const TesseraMigrationRow *row, int64 major, int64 term)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	/* told by the donor and by the config node at the same time: the first one has done it */
 	if (!place.ours && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
@@ -315,9 +315,9 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 }
 
 void
-tessera_place_discard(const TesseraMigrationRow *row)
+tessera_placement_abort_reception(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (place.ours)
 	{

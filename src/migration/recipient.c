@@ -122,7 +122,7 @@ register_range(Recipient *recipient)
 		bool		done;
 
 		tessera_background_begin();
-		done = tessera_place_receive(recipient->row);
+		done = tessera_placement_begin_reception(recipient->row);
 		tessera_background_commit();
 		if (done)
 			break;
@@ -423,7 +423,7 @@ place_confirmation(Recipient *recipient, XLogRecPtr last)
 
 	tessera_background_begin();
 	tessera_background_commit_lazily();
-	done = tessera_place_confirming(recipient->row, last);
+	done = tessera_placement_begin_confirmation(recipient->row, last);
 	tessera_background_commit();
 	if (!done)
 		return false;
@@ -433,7 +433,7 @@ place_confirmation(Recipient *recipient, XLogRecPtr last)
 	/* from here on the outcome alone ends it */
 	tessera_migration_ignore_cancel(true);
 	tessera_background_begin();
-	done = tessera_place_confirm(recipient->row, last);
+	done = tessera_placement_confirm(recipient->row, last);
 	tessera_background_commit();
 	if (!done)
 		return false;
@@ -458,7 +458,7 @@ static void
 take_back(Recipient *recipient, XLogRecPtr last)
 {
 	tessera_background_begin();
-	tessera_place_unconfirm(recipient->row, last);
+	tessera_placement_undo_confirmation(recipient->row, last);
 	tessera_background_commit();
 	tessera_migration_ignore_cancel(false);
 	tessera_slot_enter(TESSERA_APPLYING);
