@@ -262,7 +262,7 @@ until_handed_over(TesseraDonor *donor)
 }
 
 void
-tessera_donor_run(const pg_uuid_t *migration_id, TesseraSettle *known)
+tessera_donor_run(const pg_uuid_t *migration_id, TesseraDonorResult *known)
 {
 	TesseraDonor *donor = palloc0(sizeof(TesseraDonor));
 	char	   *endpoint;

@@ -44,7 +44,7 @@ typedef struct TesseraDonor
 	MemoryContext scratch;		/* reset at each turn of the loop */
 	TesseraMigrationRow *row;
 	TesseraMovingRange *range;
-	TesseraSettle *known;
+	TesseraDonorResult *known;
 
 	/* data */
 	TesseraExchangeKeys keys;

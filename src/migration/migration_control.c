@@ -390,23 +390,23 @@ tessera_internal_take_back(PG_FUNCTION_ARGS)
 }
 
 /* The migration whose outcome the current transaction carries out: once that is committed, the recipient's worker may end. */
-static pg_uuid_t settling;
-static bool is_settling = false;
+static pg_uuid_t completing;
+static bool is_completing = false;
 
 static void
-settled_at_commit(XactEvent event, void *arg)
+completed_at_commit(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
-	if (is_settling && event == XACT_EVENT_COMMIT)
-		tessera_slot_settled(&settling);
-	is_settling = false;
+	if (is_completing && event == XACT_EVENT_COMMIT)
+		tessera_slot_completed(&completing);
+	is_completing = false;
 }
 
 void
 tessera_migration_control_init(void)
 {
-	RegisterXactCallback(settled_at_commit, NULL);
+	RegisterXactCallback(completed_at_commit, NULL);
 }
 
 /*
@@ -431,11 +431,11 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 		tessera_commit_all_durably();
 	if (!committed)
 		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
-	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
+	tessera_outcome_complete_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
 	tessera_injection(committed ? "recipient_releasing" : "recipient_discarding");
 
-	settling = *id;
-	is_settling = true;
+	completing = *id;
+	is_completing = true;
 	PG_RETURN_VOID();
 }
 

@@ -51,7 +51,7 @@ result_text(bool committed)
 }
 
 char *
-tessera_settle_error(const char *sqlstate, const char *message, const char *detail)
+tessera_outcome_error(const char *sqlstate, const char *message, const char *detail)
 {
 	bool		details = detail != NULL && detail[0] != '\0';
 
@@ -60,7 +60,7 @@ tessera_settle_error(const char *sqlstate, const char *message, const char *deta
 
 /* Asks the config node, fencing the migration if it is open; then the reason is noted with it. */
 static void
-fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
+fence(const pg_uuid_t *migration_id, const TesseraDonorResult *known, Outcome *outcome)
 {
 	TesseraMigrationStateAnswer decided;
 	char	   *answer;
@@ -88,7 +88,7 @@ tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazi
 
 /* What the config node keeps about the migration. */
 static void
-report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committed)
+report(const TesseraMigrationRow *row, const TesseraDonorResult *known, bool committed)
 {
 	tessera_call_migration_progress(tessera_to_config(), &row->migration_id, tessera_migration_state_name(committed ? TESSERA_DONE : TESSERA_ABORTED),
 									known->rows,
@@ -130,7 +130,7 @@ drop_slot(const TesseraMigrationRow *row)
 }
 
 static void
-measure_pause(TesseraSettle *known)
+measure_pause(TesseraDonorResult *known)
 {
 	if (known->gate_closed == 0)
 		return;
@@ -160,7 +160,7 @@ release_late(TesseraMigrationRow *row)
 }
 
 static void
-carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
+carry_out_commit(TesseraMigrationRow *row, TesseraDonorResult *known, const Outcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
@@ -208,7 +208,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 }
 
 static void
-carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
+carry_out_abort(TesseraMigrationRow *row, TesseraDonorResult *known)
 {
 	Outcome		outcome = {0};
 
@@ -239,7 +239,7 @@ forget(const pg_uuid_t *migration_id, bool committed)
 }
 
 TesseraMigrationResult
-tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
+tessera_outcome_complete_donor(const pg_uuid_t *migration_id, TesseraDonorResult *known)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraMigrationRow *row;
@@ -308,7 +308,7 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 }
 
 void
-tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term)
+tessera_outcome_complete_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term)
 {
 	TesseraMigrationRow *row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
 
@@ -323,7 +323,7 @@ tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 ma
 }
 
 bool
-tessera_follow_outcome(const pg_uuid_t *migration_id)
+tessera_outcome_follow(const pg_uuid_t *migration_id)
 {
 	TesseraMigrationStateAnswer decided;
 	bool		committed;
@@ -335,7 +335,7 @@ tessera_follow_outcome(const pg_uuid_t *migration_id)
 	if (committed && decided.recipient_major_null)
 		return false;
 	tessera_background_begin();
-	tessera_settle_recipient(migration_id, committed, decided.recipient_major, decided.term);
+	tessera_outcome_complete_recipient(migration_id, committed, decided.recipient_major, decided.term);
 	tessera_background_commit();
 	tessera_background_refresh();
 	return true;

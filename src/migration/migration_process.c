@@ -2,8 +2,8 @@
  * migration_process.c
  *	  What the process of a migration does, on either side, until the migration has ended.
  *
- * Donor: run to the decision; then, whatever happened, settle, and try again while a node cannot be reached. Recipient: run; an error is the donor's
- * to settle.
+ * Donor: run to the decision; then, whatever happened, complete, and try again while a node cannot be reached. Recipient: run; an error is the donor's
+ * to complete.
  *
  * A request to cancel arrives as SIGINT, so that it ends any wait; it is ignored once only the config node can end the migration.
  */
@@ -172,7 +172,7 @@ static void
 run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 {
 	MemoryContext running = AllocSetContextCreate(context, "tessera donor", ALLOCSET_DEFAULT_SIZES);
-	TesseraSettle known = {.pause_ms = -1};
+	TesseraDonorResult known = {.pause_ms = -1};
 	volatile long pause = FIRST_PAUSE;
 
 	PG_TRY();
@@ -186,7 +186,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 
 		try_explain_loss(migration_id, error, known.gate_closed != 0, context);
 		explain_cancellation(error);
-		known.error = tessera_settle_error(unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error", error->detail);
+		known.error = tessera_outcome_error(unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error", error->detail);
 		tessera_slot_result(TESSERA_RESULT_NONE, error);
 	}
 	PG_END_TRY();
@@ -200,7 +200,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 
 		PG_TRY();
 		{
-			(void) tessera_settle_donor(migration_id, &known);
+			(void) tessera_outcome_complete_donor(migration_id, &known);
 			done = true;
 		}
 		PG_CATCH();

@@ -2,7 +2,7 @@
  * migration_recovery.c
  *	  Migrations that have a row but no process: after a crash, a restart, or the end of a worker (S62, S63).
  *
- * Donor: settled from its row alone; the config node is asked, with a fence, where the row leaves the outcome open. Recipient: follows an outcome
+ * Donor: completed from its row alone; the config node is asked, with a fence, where the row leaves the outcome open. Recipient: follows an outcome
  * that the config node has; never fences. Config node: a migration that was registered but never reached its donor is fenced
  * (abandoned_migrations.c).
  */
@@ -27,33 +27,33 @@
 #define PERIOD_MS 5000L
 #define RETRY_MS 500L
 
-typedef bool (*Settle) (const pg_uuid_t *migration_id);
+typedef bool (*Complete) (const pg_uuid_t *migration_id);
 
 static bool
-settle_donor(const pg_uuid_t *migration_id)
+complete_donor(const pg_uuid_t *migration_id)
 {
-	TesseraSettle known = {.pause_ms = -1, .error = "57P01: the donor's worker ended before the decision"};
+	TesseraDonorResult known = {.pause_ms = -1, .error = "57P01: the donor's worker ended before the decision"};
 	TesseraMigrationSlot slot;
 
 	/* it had an error of its own before */
 	if (tessera_slot_find(TESSERA_DONOR, migration_id, NULL, &slot) && slot.sqlstate[0] != '\0')
-		known.error = tessera_settle_error(slot.sqlstate, slot.message, slot.detail);
+		known.error = tessera_outcome_error(slot.sqlstate, slot.message, slot.detail);
 	ereport(LOG,
 			(errmsg("settling migration %s, which has no worker", tessera_uuid_text(migration_id))));
-	(void) tessera_settle_donor(migration_id, &known);
+	(void) tessera_outcome_complete_donor(migration_id, &known);
 	return true;
 }
 
-/* Runs one settlement; an error is logged and the transaction it was in ended. true: nothing is left to do for it. */
+/* Runs one of them; an error is logged and the transaction it was in ended. true: nothing is left to do for it. */
 static bool
-attempt(Settle settle, const pg_uuid_t *migration_id)
+attempt(Complete complete, const pg_uuid_t *migration_id)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool done = false;
 
 	PG_TRY();
 	{
-		done = settle(migration_id);
+		done = complete(migration_id);
 	}
 	PG_CATCH();
 	{
@@ -71,7 +71,7 @@ attempt(Settle settle, const pg_uuid_t *migration_id)
 
 /* All rows of a side without a live slot. Returns how many are left. */
 static int
-settle_all(TesseraMigrationSide side, Settle settle)
+complete_all(TesseraMigrationSide side, Complete complete)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	pg_uuid_t  *ids;
@@ -89,7 +89,7 @@ settle_all(TesseraMigrationSide side, Settle settle)
 		CHECK_FOR_INTERRUPTS();
 		if (tessera_slot_find(side, &ids[i], NULL, &slot) && tessera_slot_live(&slot))
 			continue;
-		if (!attempt(settle, &ids[i]))
+		if (!attempt(complete, &ids[i]))
 			left++;
 	}
 	return left;
@@ -136,8 +136,8 @@ tessera_migration_recovery_step(void)
 		left = 1;
 	else
 	{
-		left = settle_all(TESSERA_DONOR, settle_donor);
-		left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
+		left = complete_all(TESSERA_DONOR, complete_donor);
+		left += complete_all(TESSERA_RECIPIENT, tessera_outcome_follow);
 		left += tessera_fence_orphans();
 		if (is_node())
 			drop_leftover_slots();

@@ -242,7 +242,7 @@ tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, co
 }
 
 void
-tessera_slot_settled(const pg_uuid_t *migration_id)
+tessera_slot_completed(const pg_uuid_t *migration_id)
 {
 	int			i;
 
@@ -250,7 +250,7 @@ tessera_slot_settled(const pg_uuid_t *migration_id)
 	i = find(TESSERA_RECIPIENT, migration_id);
 	if (i >= 0)
 	{
-		shared->slots[i].settled = true;
+		shared->slots[i].completed = true;
 		if (shared->slots[i].use == TESSERA_SLOT_RESERVED)
 			shared->slots[i].use = TESSERA_SLOT_FREE;
 		else if (shared->slots[i].pid != 0)

@@ -52,7 +52,7 @@ typedef struct TesseraMigrationSlot
 	int			pgprocno;
 	bool		cancel;			/* asked to end; too late once it is deciding */
 	char		cancelled_by[128];	/* the statement that it makes way for; empty: a user asked */
-	bool		settled;		/* recipient: the outcome was carried out by another process */
+	bool		completed;		/* recipient: the outcome was carried out by another process */
 	XLogRecPtr	confirming;		/* recipient: the attempt of the donor that it is about to confirm, or has, by its last batch's position */
 	XLogRecPtr	taken_back;		/* recipient: attempts up to this one are over; written under the placement row's lock, as it is compared */
 	TesseraMigrationState state;
@@ -101,7 +101,7 @@ extern void tessera_slot_start_worker(int slot, uint32 generation);
 extern bool tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *by);
 
 /* Tells the recipient's worker that the outcome is carried out. */
-extern void tessera_slot_settled(const pg_uuid_t *migration_id);
+extern void tessera_slot_completed(const pg_uuid_t *migration_id);
 
 /*
  * Tells the recipient's worker that the attempts up to this one are over. true: it has begun to confirm one of them. The caller holds the placement

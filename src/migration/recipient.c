@@ -106,7 +106,7 @@ end_others(Recipient *recipient)
 		overlaps[i] = tessera_ranges_overlap(tessera_group_keyspace(routing, group), 1, &ranges[i], &recipient->row->range);
 	tessera_background_commit();
 	for (int i = 0; i < n; i++)
-		if (overlaps[i] && !tessera_follow_outcome(&ids[i]))
+		if (overlaps[i] && !tessera_outcome_follow(&ids[i]))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("migration %s has not ended on the recipient", tessera_uuid_text(&ids[i])),
@@ -506,8 +506,8 @@ ask_for_outcome(Recipient *recipient)
 	PG_TRY();
 	{
 		tessera_injection("recipient_asking");
-		if (tessera_follow_outcome(&recipient->row->migration_id))
-			tessera_slot_settled(&recipient->row->migration_id);
+		if (tessera_outcome_follow(&recipient->row->migration_id))
+			tessera_slot_completed(&recipient->row->migration_id);
 	}
 	PG_CATCH();
 	{
@@ -533,7 +533,7 @@ await_outcome(Recipient *recipient)
 	volatile bool listening = true;
 
 	tessera_slot_waiting("the outcome of the migration");
-	while (!((volatile TesseraMigrationSlot *) tessera_my_migration)->settled)
+	while (!((volatile TesseraMigrationSlot *) tessera_my_migration)->completed)
 	{
 		if (listening && donor_goes_on(recipient, &listening))
 			return false;
