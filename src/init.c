@@ -202,7 +202,7 @@ static const TesseraExitStep exit_steps[] = {
 	{tessera_slot_leave},
 	/* A donor that no session will start any more; then recovery, which this wakes as well, need not wait for the end of its reservation. */
 	{tessera_migration_withdraw},
-	{tessera_orphan_caller_gone},
+	{tessera_migration_caller_gone},
 	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */
 	{tessera_wait_clear},
 	{tessera_origin_clear},

@@ -27,11 +27,10 @@
 #define PERIOD_MS 5000L
 #define RETRY_MS 500L
 
-typedef bool (*Complete) (const pg_uuid_t *migration_id);
-
 static bool
-complete_donor(const pg_uuid_t *migration_id)
+complete_donor(void *arg)
 {
+	const pg_uuid_t *migration_id = arg;
 	TesseraDonorResult known = {.pause_ms = -1, .error = "57P01: the donor's worker ended before the decision"};
 	TesseraMigrationSlot slot;
 
@@ -44,34 +43,15 @@ complete_donor(const pg_uuid_t *migration_id)
 	return true;
 }
 
-/* Runs one of them; an error is logged and the transaction it was in ended. true: nothing is left to do for it. */
 static bool
-attempt(Complete complete, const pg_uuid_t *migration_id)
+complete_recipient(void *arg)
 {
-	MemoryContext context = CurrentMemoryContext;
-	volatile bool done = false;
-
-	PG_TRY();
-	{
-		done = complete(migration_id);
-	}
-	PG_CATCH();
-	{
-		if (ProcDiePending)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(context);
-		EmitErrorReport();
-		FlushErrorState();
-		AbortOutOfAnyTransaction();
-		MemoryContextSwitchTo(context);
-	}
-	PG_END_TRY();
-	return done;
+	return tessera_outcome_follow(arg);
 }
 
 /* All rows of a side without a live slot. Returns how many are left. */
 static int
-complete_all(TesseraMigrationSide side, Complete complete)
+complete_all(TesseraMigrationSide side, bool (*complete) (void *migration_id))
 {
 	MemoryContext caller = CurrentMemoryContext;
 	pg_uuid_t  *ids;
@@ -89,7 +69,7 @@ complete_all(TesseraMigrationSide side, Complete complete)
 		CHECK_FOR_INTERRUPTS();
 		if (tessera_slot_find(side, &ids[i], NULL, &slot) && tessera_slot_live(&slot))
 			continue;
-		if (!attempt(complete, &ids[i]))
+		if (!tessera_background_try(complete, &ids[i]))
 			left++;
 	}
 	return left;
@@ -137,8 +117,8 @@ tessera_migration_recovery_step(void)
 	else
 	{
 		left = complete_all(TESSERA_DONOR, complete_donor);
-		left += complete_all(TESSERA_RECIPIENT, tessera_outcome_follow);
-		left += tessera_fence_orphans();
+		left += complete_all(TESSERA_RECIPIENT, complete_recipient);
+		left += tessera_fence_abandoned_migrations();
 		if (is_node())
 			drop_leftover_slots();
 	}

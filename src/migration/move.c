@@ -224,7 +224,7 @@ hand_over(const Move *move, const char *request)
 	if (error == NULL)
 		return;
 	if (!move->joined)
-		tessera_orphan_abandon(&move->migration_id);
+		tessera_abandon_migration(&move->migration_id);
 	ReThrowError(error);
 }
 

@@ -276,7 +276,7 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 	if (*joined)
 		tessera_spi_run("UPDATE tessera.migration SET caller_pid = pg_backend_pid() WHERE migration_id = $1 AND phase IS NULL", SPI_OK_UPDATE, 1,
 						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
-	tessera_orphan_watch_caller();
+	tessera_migration_watch_caller();
 	text = MemoryContextStrdup(caller, request_text(id));
 	tessera_spi_end(&spi);
 	return text;

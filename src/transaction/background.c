@@ -56,6 +56,30 @@ tessera_background_commit_lazily(void)
 	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
 
+bool
+tessera_background_try(bool (*step) (void *arg), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	PG_TRY();
+	{
+		done = step(arg);
+	}
+	PG_CATCH();
+	{
+		if (ProcDiePending)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(context);
+	}
+	PG_END_TRY();
+	return done;
+}
+
 const TesseraRouting *
 tessera_background_known_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 {

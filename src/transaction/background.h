@@ -22,6 +22,12 @@ extern void tessera_background_commit(void);
 extern void tessera_background_commit_lazily(void);
 
 /*
+ * One of several steps that do not depend on each other: returns what it returns; false after an error, which is logged, and the transaction that it
+ * was in has ended. Only the end of this process goes on as an error. Outside a transaction.
+ */
+extern bool tessera_background_try(bool (*step) (void *arg), void *arg);
+
+/*
  * Routing image in which the group is known: refreshes once if it is not, so not where locks are held. ERROR 55000 if it stays unknown. In a
  * transaction.
  */
