@@ -188,7 +188,7 @@ static const Registration registrations[] = {
 #endif
 	{"settings", tessera_migration_settings_init},	/* free */
 	{"observer of calls", tessera_background_show_calls},	/* free */
-	{"shared memory", tessera_slot_init},	/* free */
+	{"shared memory", tessera_migration_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */
 	{"background worker", tessera_launcher_init},	/* free */
 };
@@ -199,7 +199,7 @@ static const Registration registrations[] = {
  */
 static const TesseraExitStep exit_steps[] = {
 	/* A migration without a process is recovery's: first its slot says so. */
-	{tessera_slot_leave},
+	{tessera_migration_slot_leave},
 	/* A donor that no session will start any more; then recovery, which this wakes as well, need not wait for the end of its reservation. */
 	{tessera_migration_withdraw},
 	{tessera_migration_caller_gone},

@@ -97,7 +97,7 @@ typedef enum Standing
 static bool
 take_doubt(void)
 {
-	PromotionSlot *slot = &slots[tessera_my_slot()];
+	PromotionSlot *slot = &slots[tessera_database_slot()];
 	bool		doubted;
 
 	SpinLockAcquire(&slot->mutex);
@@ -205,7 +205,7 @@ note(PromotionSlot *slot, uint64 number, const char *error)
 bool
 tessera_promotion_step(void)
 {
-	PromotionSlot *slot = &slots[tessera_my_slot()];
+	PromotionSlot *slot = &slots[tessera_database_slot()];
 	MemoryContext context = CurrentMemoryContext;
 	char	   *volatile error = NULL;
 	volatile Standing standing = look();
@@ -283,7 +283,7 @@ request_attempt(PromotionSlot *slot, bool force, char *error, Size room)
 Datum
 tessera_internal_doubt_catalog(PG_FUNCTION_ARGS)
 {
-	PromotionSlot *slot = &slots[tessera_my_slot()];
+	PromotionSlot *slot = &slots[tessera_database_slot()];
 
 	SpinLockAcquire(&slot->mutex);
 	slot->doubted = true;
@@ -302,7 +302,7 @@ tessera_recover_node(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is not a node of a cluster, or the server is a standby")));
-	if (!request_attempt(&slots[tessera_my_slot()], PG_GETARG_BOOL(0), error, sizeof(error)))
+	if (!request_attempt(&slots[tessera_database_slot()], PG_GETARG_BOOL(0), error, sizeof(error)))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("the worker \"migration recovery\" did not answer in time"),
@@ -335,7 +335,7 @@ tessera_promotion_status(PG_FUNCTION_ARGS)
 				 errmsg("function returning record called in context that cannot accept type record")));
 	if (routing != NULL)
 	{
-		PromotionSlot *slot = &slots[tessera_my_slot()];
+		PromotionSlot *slot = &slots[tessera_database_slot()];
 
 		SpinLockAcquire(&slot->mutex);
 		strlcpy(error, slot->error, sizeof(error));

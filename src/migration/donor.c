@@ -113,7 +113,7 @@ waiting_for_capture(const char *what, void *arg)
 	TesseraDonor *donor = arg;
 	bool		changed = strcmp(tessera_my_migration->waiting_for, what) != 0;
 
-	tessera_slot_waiting(what);
+	tessera_migration_slot_waiting(what);
 	if (donor->known->gate_closed == 0)
 		(void) tessera_donor_tell_progress(donor, changed);
 	else if (tessera_ms_since(donor->known->gate_closed) > GATE_CLOSED_MS)
@@ -140,7 +140,7 @@ start(TesseraDonor *donor, char *endpoint)
 	tessera_background_begin();
 	tessera_placement_begin_donation(donor->row);
 	tessera_background_commit();
-	tessera_slot_enter(TESSERA_STARTING);
+	tessera_migration_slot_enter(TESSERA_STARTING);
 	tessera_injection("donor_flag_up");
 	donor->older = tessera_lockers_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
 
@@ -158,7 +158,7 @@ start(TesseraDonor *donor, char *endpoint)
 	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
 
 	tessera_call_start_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, endpoint, donor->keys.public_key);
-	tessera_slot_enter(TESSERA_CLONING);
+	tessera_migration_slot_enter(TESSERA_CLONING);
 }
 
 
@@ -197,7 +197,7 @@ until_cloned(TesseraDonor *donor)
 		give_way(donor);
 		(void) tessera_donor_older_writers_left(donor);
 	}
-	tessera_slot_enter(TESSERA_CATCHING_UP);
+	tessera_migration_slot_enter(TESSERA_CATCHING_UP);
 	tessera_donor_tell_progress(donor, true);
 }
 
@@ -236,24 +236,24 @@ until_handed_over(TesseraDonor *donor)
 		if (!is_steady(donor))
 		{
 			if (tessera_my_migration->state == TESSERA_STEADY)
-				tessera_slot_enter(TESSERA_CATCHING_UP);
+				tessera_migration_slot_enter(TESSERA_CATCHING_UP);
 			continue;
 		}
 		if (tessera_my_migration->state == TESSERA_CATCHING_UP)
-			tessera_slot_enter(TESSERA_STEADY);
+			tessera_migration_slot_enter(TESSERA_STEADY);
 		if (steady_since == 0)
 			steady_since = tessera_now();
 		if (tessera_donor_older_writers_left(donor) || tessera_now() < donor->next_attempt || !good_moment(steady_since))
 			continue;
 		if (donor->verify != NULL && !tessera_verify_fits(donor->verify, tessera_critical_section_budget))
 		{
-			tessera_slot_waiting("comparison of changed rows");
+			tessera_migration_slot_waiting("comparison of changed rows");
 			continue;
 		}
 		tessera_injection("donor_steady");
 		if (tessera_donor_holders_linger(donor, &seen))
 			continue;
-		tessera_slot_waiting(NULL);
+		tessera_migration_slot_waiting(NULL);
 		if (tessera_donor_attempt_gate(donor))
 			return;
 		tessera_lockers_free(seen);

@@ -52,7 +52,7 @@ tessera_donor_older_writers_left(TesseraDonor *donor)
 
 	if (!tessera_lockers_left(donor->older, who, sizeof(who)))
 		return false;
-	tessera_slot_waiting(who);
+	tessera_migration_slot_waiting(who);
 	return true;
 }
 
@@ -74,7 +74,7 @@ tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen)
 	if (!tessera_lockers_left(*seen, who, sizeof(who)))
 		return false;
 	if (tessera_ms_since(donor->holders_since) > tessera_critical_section_budget)
-		tessera_slot_waiting(who);
+		tessera_migration_slot_waiting(who);
 	return true;
 }
 
@@ -178,10 +178,10 @@ close_write_gate(TesseraDonor *donor)
 	tessera_background_begin();
 	tessera_placement_set_gate(donor->row, TESSERA_GATE_WRITE, TESSERA_WRITE_GATE);
 	tessera_background_commit();
-	tessera_slot_enter(TESSERA_WRITE_GATE);
-	tessera_slot_lock();
+	tessera_migration_slot_enter(TESSERA_WRITE_GATE);
+	tessera_migration_slot_lock();
 	tessera_my_migration->gate_attempts++;
-	tessera_slot_unlock(false);
+	tessera_migration_slot_unlock(false);
 	tessera_injection("donor_write_gate");
 }
 
@@ -195,7 +195,7 @@ reopen(TesseraDonor *donor, TimestampTz closed)
 	donor->taken_back |= tessera_my_migration->state == TESSERA_READ_GATE;
 	donor->upto = InvalidXLogRecPtr;
 	donor->known->gate_closed = 0;
-	tessera_slot_enter(TESSERA_STEADY);
+	tessera_migration_slot_enter(TESSERA_STEADY);
 	donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), Min(tessera_ms_since(closed) * (GATE_DUTY - 1), LONGEST_PAUSE_MS));
 	tessera_injection("donor_reopened");
 }
@@ -242,7 +242,7 @@ await_confirmation(TesseraDonor *donor, TimestampTz closed)
 	tessera_background_commit_lazily();
 	tessera_placement_set_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
 	tessera_background_commit();
-	tessera_slot_enter(TESSERA_READ_GATE);
+	tessera_migration_slot_enter(TESSERA_READ_GATE);
 	tessera_injection("donor_readers_wait");
 	while (donor->applied < donor->last)
 	{
@@ -261,7 +261,7 @@ give_up_range(TesseraDonor *donor)
 	/* from this commit on only the config node ends this migration */
 	tessera_migration_ignore_cancel(true);
 	tessera_background_commit();
-	tessera_slot_enter(TESSERA_DECIDING);
+	tessera_migration_slot_enter(TESSERA_DECIDING);
 	tessera_injection("donor_read_gate");
 }
 
@@ -299,7 +299,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 	if (!tessera_donor_tell_progress(donor, true) || !rehearse(donor))
 	{
 		donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);
-		tessera_slot_waiting("the config node does not answer");
+		tessera_migration_slot_waiting("the config node does not answer");
 		return false;
 	}
 	if (!tessera_donor_near_enough(donor))

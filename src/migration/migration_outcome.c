@@ -143,9 +143,9 @@ measure_pause(TesseraDonorResult *known)
 	known->gate_closed = 0;
 	if (tessera_my_migration != NULL)
 	{
-		tessera_slot_lock();
+		tessera_migration_slot_lock();
 		tessera_my_migration->pause_ms = known->pause_ms;
-		tessera_slot_unlock(false);
+		tessera_migration_slot_unlock(false);
 	}
 }
 
@@ -168,7 +168,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraDonorResult *known, const Outc
 		release_late(row);
 	else if (row->decision == TESSERA_RESULT_NONE)
 	{
-		tessera_slot_enter(TESSERA_RELEASING);
+		tessera_migration_slot_enter(TESSERA_RELEASING);
 		tessera_injection("donor_carrying_out");
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
@@ -192,7 +192,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraDonorResult *known, const Outc
 		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_released");
-		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
+		tessera_migration_slot_result(TESSERA_RESULT_COMMITTED, NULL);
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 		tessera_background_refresh();
 	}
@@ -202,9 +202,9 @@ carry_out_commit(TesseraMigrationRow *row, TesseraDonorResult *known, const Outc
 	 * the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range
 	 * (doc/design.md#moves-and-standbys)
 	 */
-	tessera_slot_waiting("recipient's standbys");
+	tessera_migration_slot_waiting("recipient's standbys");
 	tessera_call_await_standbys(tessera_to_node(row->peer));
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 }
 
 static void
@@ -226,7 +226,7 @@ carry_out_abort(TesseraMigrationRow *row, TesseraDonorResult *known)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("migration %s was aborted here but committed by the config node", tessera_uuid_text(&row->migration_id))));
-	tessera_slot_result(TESSERA_RESULT_ABORTED, NULL);
+	tessera_migration_slot_result(TESSERA_RESULT_ABORTED, NULL);
 	tell_recipient(row, &outcome, false);
 }
 
@@ -272,17 +272,17 @@ tessera_outcome_complete_donor(const pg_uuid_t *migration_id, TesseraDonorResult
 	{
 		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
 		forget(migration_id, true);
-		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
+		tessera_migration_slot_result(TESSERA_RESULT_COMMITTED, NULL);
 		return TESSERA_RESULT_COMMITTED;
 	}
 	if (outcome.committed)
 	{
 		carry_out_commit(row, known, &outcome);
-		tessera_slot_enter(TESSERA_CLEANING);
+		tessera_migration_slot_enter(TESSERA_CLEANING);
 	}
 	else
 	{
-		tessera_slot_enter(TESSERA_ABORTING);
+		tessera_migration_slot_enter(TESSERA_ABORTING);
 		carry_out_abort(row, known);
 	}
 	tessera_injection("donor_cleaning");
@@ -296,14 +296,14 @@ tessera_outcome_complete_donor(const pg_uuid_t *migration_id, TesseraDonorResult
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);
-		tessera_slot_enter(TESSERA_ABORTING);
+		tessera_migration_slot_enter(TESSERA_ABORTING);
 		(void) acknowledge(row, false);
 		outcome.committed = false;
 	}
 	tessera_injection("donor_acknowledged");
 	forget(migration_id, outcome.committed);
 	tessera_injection("donor_forgotten");
-	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
+	tessera_migration_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
 }
 

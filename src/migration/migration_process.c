@@ -92,7 +92,7 @@ explain_cancellation(ErrorData *error)
 {
 	const char *by = tessera_my_migration->cancelled_by;
 
-	if (!tessera_slot_cancelled() || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
+	if (!tessera_migration_slot_cancelled() || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
 		return;
 	error->message = "migration was cancelled";
 	if (by[0] == '\0')
@@ -127,7 +127,7 @@ explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 	int32		peer;
 	TesseraRecipientStatusAnswer status = {0};
 
-	if (gate_closed || tessera_slot_cancelled() || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
+	if (gate_closed || tessera_migration_slot_cancelled() || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
 		return;
 	peer = peer_of(migration_id);
 	/* its worker may be about to end */
@@ -187,7 +187,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 		try_explain_loss(migration_id, error, known.gate_closed != 0, context);
 		explain_cancellation(error);
 		known.error = tessera_outcome_error(unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error", error->detail);
-		tessera_slot_result(TESSERA_RESULT_NONE, error);
+		tessera_migration_slot_result(TESSERA_RESULT_NONE, error);
 	}
 	PG_END_TRY();
 	tessera_migration_ignore_cancel(true);
@@ -210,7 +210,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 		PG_END_TRY();
 		if (done)
 			return;
-		tessera_slot_waiting("end of the migration: a node cannot be reached");
+		tessera_migration_slot_waiting("end of the migration: a node cannot be reached");
 		tessera_background_sleep(pause);
 		pause = Min(pause * 2, known.gate_closed != 0 ? GATE_PAUSE : LONGEST_PAUSE);
 	}
@@ -228,7 +228,7 @@ run_recipient(const pg_uuid_t *migration_id, MemoryContext context)
 	}
 	PG_CATCH();
 	{
-		tessera_slot_result(TESSERA_RESULT_NONE, take_error(context));
+		tessera_migration_slot_result(TESSERA_RESULT_NONE, take_error(context));
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -241,7 +241,7 @@ tessera_migration_run(int slot, uint32 generation)
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "tessera migration", ALLOCSET_DEFAULT_SIZES);
 	pg_uuid_t	migration_id;
 
-	if (!tessera_slot_attach(slot, generation))
+	if (!tessera_migration_slot_attach(slot, generation))
 		return;
 	migration_id = tessera_my_migration->migration_id;
 	MemoryContextSwitchTo(context);

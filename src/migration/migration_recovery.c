@@ -35,7 +35,7 @@ complete_donor(void *arg)
 	TesseraMigrationSlot slot;
 
 	/* it had an error of its own before */
-	if (tessera_slot_find(TESSERA_DONOR, migration_id, NULL, &slot) && slot.sqlstate[0] != '\0')
+	if (tessera_migration_slot_find(TESSERA_DONOR, migration_id, NULL, &slot) && slot.sqlstate[0] != '\0')
 		known.error = tessera_outcome_error(slot.sqlstate, slot.message, slot.detail);
 	ereport(LOG,
 			(errmsg("settling migration %s, which has no worker", tessera_uuid_text(migration_id))));
@@ -67,7 +67,7 @@ complete_all(TesseraMigrationSide side, bool (*complete) (void *migration_id))
 		TesseraMigrationSlot slot;
 
 		CHECK_FOR_INTERRUPTS();
-		if (tessera_slot_find(side, &ids[i], NULL, &slot) && tessera_slot_live(&slot))
+		if (tessera_migration_slot_find(side, &ids[i], NULL, &slot) && tessera_migration_slot_live(&slot))
 			continue;
 		if (!tessera_background_try(complete, &ids[i]))
 			left++;

@@ -251,7 +251,7 @@ tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr 
 {
 	Place		place;
 
-	tessera_slot_confirming(attempt);
+	tessera_migration_slot_confirming(attempt);
 	place = lock_placement(row);
 	if (attempt_is_over(attempt))
 		return false;
@@ -283,7 +283,7 @@ tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr a
 {
 	Place		place = lock_placement(row);
 
-	if (!tessera_slot_take_back(&row->migration_id, attempt) || !place.ours)
+	if (!tessera_migration_slot_take_back(&row->migration_id, attempt) || !place.ours)
 		return;
 	tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	clear_flag(&place);

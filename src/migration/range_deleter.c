@@ -199,7 +199,7 @@ static void
 show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 total)
 {
 	if (receiver != NULL)
-		tessera_slot_waiting(psprintf("deletion of the range's older rows: " INT64_FORMAT " so far", total));
+		tessera_migration_slot_waiting(psprintf("deletion of the range's older rows: " INT64_FORMAT " so far", total));
 	else
 		pgstat_report_activity(STATE_RUNNING,
 							   psprintf("deleting range %s to %s: " INT64_FORMAT " rows so far", tessera_bound_to_cstring(piece->range.min),

@@ -77,10 +77,10 @@ wait_for_lockers(Recipient *recipient)
 
 	while (tessera_lockers_left(lockers, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
-		tessera_slot_waiting(who);
+		tessera_migration_slot_waiting(who);
 		tessera_background_sleep(LOCKERS_POLL_MS);
 	}
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 }
 
 /*
@@ -127,13 +127,13 @@ register_range(Recipient *recipient)
 		if (done)
 			break;
 		/* S65: what an older migration left here goes first; no transaction has to be waited for, and no delay observed */
-		tessera_slot_waiting("deletion of the range's older rows");
+		tessera_migration_slot_waiting("deletion of the range's older rows");
 		tessera_delete_overlap(recipient->row);
 	}
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 	tessera_injection("recipient_registered");
 	wait_for_lockers(recipient);
-	tessera_slot_enter(TESSERA_RECEIVING);
+	tessera_migration_slot_enter(TESSERA_RECEIVING);
 }
 
 
@@ -144,7 +144,7 @@ static void
 check_limits(void)
 {
 	tessera_background_handle_interrupts();
-	if (tessera_slot_cancelled())
+	if (tessera_migration_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("migration was cancelled")));
@@ -186,7 +186,7 @@ commit_batch(Recipient *recipient)
 {
 	if (!recipient->in_batch)
 		return;
-	tessera_slot_note_memory();
+	tessera_migration_slot_note_memory();
 	tessera_injection("recipient_batch");
 	if (recipient->applier != NULL)
 		tessera_applier_end(recipient->applier);
@@ -233,12 +233,12 @@ throttle(void)
 	XLogFlush(lsn);
 	while (!tessera_standbys_have(lsn, tessera_secondary_throttle, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
-		tessera_slot_waiting(who);
+		tessera_migration_slot_waiting(who);
 		tessera_background_sleep(ms);
 		check_limits();
 		ms = Min(ms * 2, STANDBY_POLL_MS);
 	}
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 }
 
 static void
@@ -263,9 +263,9 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 		(void) tessera_pipe_flush(&recipient->pipe);
 		if (!tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS) &&
 			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), SILENCE_MS))
-			tessera_slot_waiting("next batch of the donor");
+			tessera_migration_slot_waiting("next batch of the donor");
 	}
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 	check_limits();
 	if (message->kind != kind &&
 		!(kind == TESSERA_MSG_MODS_BATCH &&
@@ -287,9 +287,9 @@ check_count(const TesseraMessage *message, int64 found)
 static void
 verify_clone(Recipient *recipient, const char *payload, Size size)
 {
-	tessera_slot_waiting("comparison of the cloned rows with the donor's");
+	tessera_migration_slot_waiting("comparison of the cloned rows with the donor's");
 	tessera_verify_clone(recipient->range, payload, size);
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 	MemoryContextSwitchTo(recipient->context);
 }
 
@@ -318,7 +318,7 @@ pull_clone(Recipient *recipient)
 		rows = tessera_apply_clone(recipient->applier, payload, size);
 		MemoryContextSwitchTo(recipient->context);
 		check_count(&message, rows);
-		tessera_slot_count(rows, size, 0);
+		tessera_migration_slot_count(rows, size, 0);
 		recipient->batch_bytes += size;
 		if (recipient->batch_bytes >= (Size) tessera_migration_commit_size * 1024)
 		{
@@ -327,7 +327,7 @@ pull_clone(Recipient *recipient)
 		}
 	}
 	commit_batch(recipient);
-	tessera_slot_enter(TESSERA_APPLYING);
+	tessera_migration_slot_enter(TESSERA_APPLYING);
 	tessera_injection("recipient_cloned");
 	if (payload != NULL)
 		verify_clone(recipient, payload, size);
@@ -376,7 +376,7 @@ pull_mods(Recipient *recipient)
 			MemoryContextSwitchTo(recipient->context);
 			check_count(&message, mods);
 			commit_batch(recipient);
-			tessera_slot_count(0, size, mods);
+			tessera_migration_slot_count(0, size, mods);
 		}
 		recipient->applied = message.lsn;
 		request(recipient, TESSERA_MSG_MODS_REQUEST);
@@ -406,12 +406,12 @@ await_standbys(Recipient *recipient)
 					 errmsg("a standby does not follow"),
 					 errdetail("Waited for: %s.", who),
 					 errhint("See pg_stat_replication; tessera.standby_flush_timeout limits the wait.")));
-		tessera_slot_waiting(who);
+		tessera_migration_slot_waiting(who);
 		if (tessera_exchange_wait(recipient->pipe.exchange, false, 1))
 			return false;
 	}
 	recipient->standby_lags = 0;
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 	return true;
 }
 
@@ -427,7 +427,7 @@ place_confirmation(Recipient *recipient, XLogRecPtr last)
 	tessera_background_commit();
 	if (!done)
 		return false;
-	tessera_slot_enter(TESSERA_CONFIRMING);
+	tessera_migration_slot_enter(TESSERA_CONFIRMING);
 	tessera_injection("recipient_confirming");
 
 	/* from here on the outcome alone ends it */
@@ -437,7 +437,7 @@ place_confirmation(Recipient *recipient, XLogRecPtr last)
 	tessera_background_commit();
 	if (!done)
 		return false;
-	tessera_slot_enter(TESSERA_CONFIRMED);
+	tessera_migration_slot_enter(TESSERA_CONFIRMED);
 	tessera_injection("recipient_confirmed");
 	return true;
 }
@@ -461,7 +461,7 @@ take_back(Recipient *recipient, XLogRecPtr last)
 	tessera_placement_undo_confirmation(recipient->row, last);
 	tessera_background_commit();
 	tessera_migration_ignore_cancel(false);
-	tessera_slot_enter(TESSERA_APPLYING);
+	tessera_migration_slot_enter(TESSERA_APPLYING);
 	tessera_injection("recipient_taken_back");
 }
 
@@ -507,7 +507,7 @@ ask_for_outcome(Recipient *recipient)
 	{
 		tessera_injection("recipient_asking");
 		if (tessera_outcome_follow(&recipient->row->migration_id))
-			tessera_slot_completed(&recipient->row->migration_id);
+			tessera_migration_slot_completed(&recipient->row->migration_id);
 	}
 	PG_CATCH();
 	{
@@ -532,7 +532,7 @@ await_outcome(Recipient *recipient)
 	TimestampTz ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
 	volatile bool listening = true;
 
-	tessera_slot_waiting("the outcome of the migration");
+	tessera_migration_slot_waiting("the outcome of the migration");
 	while (!((volatile TesseraMigrationSlot *) tessera_my_migration)->completed)
 	{
 		if (listening && donor_goes_on(recipient, &listening))
