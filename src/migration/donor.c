@@ -142,14 +142,14 @@ start(TesseraDonor *donor, char *endpoint)
 	tessera_background_commit();
 	tessera_migration_slot_enter(TESSERA_STARTING);
 	tessera_injection("donor_flag_up");
-	donor->older = tessera_lockers_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
+	donor->older = tessera_lock_holders_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
 
 	donor->capture = tessera_capture_create(donor->range, donor->row->slot, time_left(donor), waiting_for_capture, donor);
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
 	for (int i = 0; i < donor->range->ntables; i++)
-		tessera_lockers_lock_table(donor->range->relids[i], AccessShareLock);
+		tessera_lock_table_by_retry(donor->range->relids[i], AccessShareLock);
 	if (donor->row->verify)
 	{
 		donor->verify = tessera_verify_begin(donor->range);
@@ -177,7 +177,7 @@ give_way(TesseraDonor *donor)
 		return;
 	donor->give_way_due = TimestampTzPlusMilliseconds(tessera_now(), GIVE_WAY_MS);
 	MemoryContextSwitchTo(donor->scratch);
-	pid = tessera_lockers_waiter(donor->range->ntables, donor->range->relids);
+	pid = tessera_lock_waiter(donor->range->ntables, donor->range->relids);
 	MemoryContextSwitchTo(donor->context);
 	if (pid != 0)
 		ereport(ERROR,
@@ -225,7 +225,7 @@ is_steady(const TesseraDonor *donor)
 static void
 until_handed_over(TesseraDonor *donor)
 {
-	TesseraLockers *seen = NULL;
+	TesseraLockHolders *seen = NULL;
 	TimestampTz steady_since = 0;
 
 	for (;;)
@@ -256,7 +256,7 @@ until_handed_over(TesseraDonor *donor)
 		tessera_migration_slot_waiting(NULL);
 		if (tessera_donor_attempt_gate(donor))
 			return;
-		tessera_lockers_free(seen);
+		tessera_lock_holders_free(seen);
 		seen = NULL;
 	}
 }

@@ -50,7 +50,7 @@ tessera_donor_older_writers_left(TesseraDonor *donor)
 {
 	char		who[128];
 
-	if (!tessera_lockers_left(donor->older, who, sizeof(who)))
+	if (!tessera_lock_holders_left(donor->older, who, sizeof(who)))
 		return false;
 	tessera_migration_slot_waiting(who);
 	return true;
@@ -58,7 +58,7 @@ tessera_donor_older_writers_left(TesseraDonor *donor)
 
 /* Those inside when we last looked must have ended before the gate is closed: who stays long, or for ever, then does not hold up the others. */
 bool
-tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen)
+tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockHolders **seen)
 {
 	char		who[128];
 
@@ -67,11 +67,11 @@ tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen)
 		int			n;
 		VirtualTransactionId *holders = tessera_gate_holders(&donor->row->migration_id, &n);
 
-		*seen = tessera_lockers_of(holders, n);
+		*seen = tessera_lock_holders_of(holders, n);
 		pfree(holders);
 		donor->holders_since = tessera_now();
 	}
-	if (!tessera_lockers_left(*seen, who, sizeof(who)))
+	if (!tessera_lock_holders_left(*seen, who, sizeof(who)))
 		return false;
 	if (tessera_ms_since(donor->holders_since) > tessera_critical_section_budget)
 		tessera_migration_slot_waiting(who);

@@ -122,7 +122,7 @@ lock_tables(const TesseraMovingRange *range, const TesseraMigrationRow *receiver
 	for (int i = 0; i < range->ntables; i++)
 	{
 		if (receiver != NULL)
-			tessera_lockers_lock_table(range->relids[i], RowExclusiveLock);
+			tessera_lock_table_by_retry(range->relids[i], RowExclusiveLock);
 		else if (!ConditionalLockRelationOid(range->relids[i], RowExclusiveLock))
 			return false;
 	}

@@ -2,7 +2,7 @@
  * recipient.c
  *	  The recipient's side of a running migration: from its row to the outcome.
  *
- * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers are waited for), pull
+ * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older holders are waited for), pull
  * the clone with several requests in flight, pull the changes, confirm, wait for the outcome.
  *
  * Each batch is applied in a transaction that first locks this migration's row and checks its state: a worker that was stopped, and wakes when the
@@ -43,7 +43,7 @@
 #define SILENCE_MS 1000			/* a donor that is silent for so long is shown as waited for */
 #define OUTCOME_MS 500			/* asks for the outcome so often if it is not told */
 #define STANDBY_POLL_MS 20
-#define LOCKERS_MS 3000			/* waits for older lockers so long at most */
+#define LOCKERS_MS 3000			/* waits for older holders so long at most */
 #define LOCKERS_POLL_MS 10
 
 typedef struct Recipient
@@ -71,11 +71,11 @@ typedef struct Recipient
 static void
 wait_for_lockers(Recipient *recipient)
 {
-	TesseraLockers *lockers = tessera_lockers_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
+	TesseraLockHolders *holders = tessera_lock_holders_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKERS_MS);
 	char		who[128];
 
-	while (tessera_lockers_left(lockers, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
+	while (tessera_lock_holders_left(holders, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
 		tessera_migration_slot_waiting(who);
 		tessera_background_sleep(LOCKERS_POLL_MS);
@@ -168,7 +168,7 @@ begin_batch(Recipient *recipient)
 	recipient->batch_bytes = 0;
 	/* before the row: the process that ends the migration does not wait for these */
 	for (int i = 0; i < recipient->range->ntables; i++)
-		tessera_lockers_lock_table(recipient->range->relids[i], RowExclusiveLock);
+		tessera_lock_table_by_retry(recipient->range->relids[i], RowExclusiveLock);
 	row = tessera_migration_row(TESSERA_RECIPIENT, &recipient->row->migration_id, true);
 	if (row == NULL || row->state != TESSERA_RECEIVING)
 		ereport(ERROR,
