@@ -137,7 +137,7 @@ find_slot(Oid database)
 }
 
 int
-tessera_database_slot(Oid database)
+tessera_slot_of_database(Oid database)
 {
 	int			slot;
 
@@ -175,7 +175,7 @@ int
 tessera_database_slot(void)
 {
 	if (my_slot < 0)
-		my_slot = tessera_database_slot(MyDatabaseId);
+		my_slot = tessera_slot_of_database(MyDatabaseId);
 	return my_slot;
 }
 

@@ -33,7 +33,7 @@ extern void tessera_shmem_register(const TesseraShmemModule *module);
 extern void tessera_shmem_install(void);
 
 /* Slot (0..TESSERA_MAX_DATABASES-1) of a database, given at first use. ERROR 53400 if all are in use. */
-extern int	tessera_database_slot(Oid database);
+extern int	tessera_slot_of_database(Oid database);
 
 /* Slot of MyDatabaseId, cached in this backend. */
 extern int	tessera_database_slot(void);
@@ -48,8 +48,8 @@ extern void tessera_database_slot_release(Oid database);
 extern void tessera_database_slots(Oid *databases);
 
 /*
- * A number that grows whenever a slot is given, and at tessera_database_slots_changed, which makes databases without a slot check again whether they are
- * nodes. One atomic read.
+ * A number that grows whenever a slot is given, and at tessera_database_slots_changed, which makes databases without a slot check again whether they
+ * are nodes. One atomic read.
  */
 extern uint64 tessera_database_slots_generation(void);
 extern void tessera_database_slots_changed(void);

@@ -123,8 +123,8 @@ fence_unclaimed(void *arg)
 	const pg_uuid_t *id = &unclaimed->migration_id;
 	const char *why = "57P01: the migration never reached its donor";
 	bool		known = true;
-	bool		answered = tessera_call_knows_migration(tessera_ask(tessera_within(tessera_to_node(unclaimed->donor), ASK_MS), TESSERA_TOLERATE_ERRORS),
-														id, &known);
+	bool		answered = tessera_call_knows_migration(tessera_ask(tessera_within(tessera_to_node(unclaimed->donor), ASK_MS),
+																	TESSERA_TOLERATE_ERRORS), id, &known);
 	char	   *outcome;
 
 	if (answered ? known : !unclaimed->abandoned)

@@ -344,7 +344,8 @@ ask_status(TesseraDonor *donor)
 	if (!status.live)
 		raise_recipients_error(&status);
 	if (tessera_my_migration->state == TESSERA_CLONING || strncmp(tessera_my_migration->waiting_for, "recipient: ", 11) == 0)
-		tessera_migration_slot_waiting(status.waiting_for != NULL && status.waiting_for[0] != '\0' ? psprintf("recipient: %s", status.waiting_for) : NULL);
+		tessera_migration_slot_waiting(status.waiting_for != NULL && status.waiting_for[0] != '\0' ?
+									   psprintf("recipient: %s", status.waiting_for) : NULL);
 }
 
 void

@@ -2,8 +2,8 @@
  * migration_process.c
  *	  What the process of a migration does, on either side, until the migration has ended.
  *
- * Donor: run to the decision; then, whatever happened, complete, and try again while a node cannot be reached. Recipient: run; an error is the donor's
- * to complete.
+ * Donor: run to the decision; then, whatever happened, complete the migration, and try again while a node cannot be reached. Recipient: run; after an
+ * error the donor completes the migration.
  *
  * A request to cancel arrives as SIGINT, so that it ends any wait; it is ignored once only the config node can end the migration.
  */

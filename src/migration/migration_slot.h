@@ -117,7 +117,10 @@ extern bool tessera_migration_slot_attach(int slot, uint32 generation);
 /* Exit step of a migration's worker: the slot has no process any more. */
 extern void tessera_migration_slot_leave(int code, Datum arg);
 
-/* Own slot's entry, NULL in other processes: changed between tessera_migration_slot_lock and tessera_migration_slot_unlock; read by its owner without. */
+/*
+ * Own slot's entry, NULL in other processes: changed between tessera_migration_slot_lock and tessera_migration_slot_unlock; read by its owner
+ * without.
+ */
 extern TesseraMigrationSlot *tessera_my_migration;
 extern void tessera_migration_slot_lock(void);
 extern void tessera_migration_slot_unlock(bool broadcast);

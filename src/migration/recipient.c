@@ -43,7 +43,7 @@
 #define SILENCE_MS 1000			/* a donor that is silent for so long is shown as waited for */
 #define OUTCOME_MS 500			/* asks for the outcome so often if it is not told */
 #define STANDBY_POLL_MS 20
-#define LOCKERS_MS 3000			/* waits for older holders so long at most */
+#define LOCK_HOLDERS_MS 3000			/* waits for older holders so long at most */
 #define LOCKERS_POLL_MS 10
 
 typedef struct Recipient
@@ -72,7 +72,7 @@ static void
 wait_for_lockers(Recipient *recipient)
 {
 	TesseraLockHolders *holders = tessera_lock_holders_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKERS_MS);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCK_HOLDERS_MS);
 	char		who[128];
 
 	while (tessera_lock_holders_left(holders, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
