@@ -84,7 +84,7 @@ static Copy *current = NULL;
 /* ---- accept ---- */
 
 static bool
-find_streams(TesseraRoute *route, TesseraRunRequest *request)
+find_streams(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	Copy	   *copy = route->owner;
 
@@ -136,7 +136,7 @@ keep_answer(TesseraCommand *command, PGresult *result)
  * True if all shards accept the versions. Their answer holds until the transaction ends: they hold the table's lock, and the gate's if there is one.
  */
 static bool
-shards_accept(TesseraRoute *route, TesseraRunRequest *request)
+shards_accept(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	Copy	   *copy = route->owner;
 	TesseraRoutedBy routed = {.routing = copy->routing};
@@ -186,7 +186,7 @@ static void
 accept(Copy *copy)
 {
 	TesseraRoute route = {.owner = copy, .choose = find_streams, .start = shards_accept};
-	TesseraRunRequest request = {0};
+	TesseraShardRunRequest request = {0};
 
 	(void) tessera_route(&route, NULL, &request);
 }

@@ -105,16 +105,16 @@ figure_of(TesseraFigures *figures, int32 node_id)
 }
 
 void
-tessera_figures_add(TesseraFigures *figures, TesseraRun *run, MemoryContext context)
+tessera_figures_add(TesseraFigures *figures, TesseraShardRun *run, MemoryContext context)
 {
 	MemoryContext before;
-	TesseraRunStats *stats;
+	TesseraShardRunStats *stats;
 	int			n;
 
-	if (!tessera_run_is_measured(run))
+	if (!tessera_shard_run_is_measured(run))
 		return;
 	before = MemoryContextSwitchTo(context);
-	n = tessera_run_stats(run, &stats);
+	n = tessera_shard_run_stats(run, &stats);
 	for (int i = 0; i < n; i++)
 	{
 		ShardFigure *figure = figure_of(figures, stats[i].node_id);
@@ -253,7 +253,7 @@ keep_lines(TesseraCommand *command, PGresult *result)
 
 /* NULL: that of a scan by another role's rights cannot be asked for without running it; only a SELECT carries the role. */
 static char *
-remote_plan(const TesseraRunRequest *request, int32 node_id, bool costs)
+remote_plan(const TesseraShardRunRequest *request, int32 node_id, bool costs)
 {
 	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);	/* the command must outlive an error here */
 	PlanLines  *lines = palloc0(sizeof(PlanLines));
@@ -286,7 +286,7 @@ remote_plan(const TesseraRunRequest *request, int32 node_id, bool costs)
 }
 
 static char *
-local_plan(const TesseraRunRequest *request, bool costs)
+local_plan(const TesseraShardRunRequest *request, bool costs)
 {
 	TesseraRemoteQuery *query = request->query;
 	TesseraRoutedBy routed = {.routing = request->routing};
@@ -301,7 +301,7 @@ local_plan(const TesseraRunRequest *request, bool costs)
 }
 
 void
-tessera_explain_plans(ExplainState *es, const TesseraRunRequest *request)
+tessera_explain_plans(ExplainState *es, const TesseraShardRunRequest *request)
 {
 	ExplainOpenGroup("Shards", "Shards", false, es);
 	for (int i = 0; i < request->ntargets; i++)

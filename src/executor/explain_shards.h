@@ -9,7 +9,7 @@
 #include "postgres.h"
 #include "commands/explain.h"
 
-#include "executor/run.h"
+#include "executor/shard_run.h"
 #include "routing/routing.h"
 
 /*
@@ -22,7 +22,7 @@ typedef struct TesseraFigures
 } TesseraFigures;
 
 /* Adds a run that is about to end, if it was measured. context: of the whole query. */
-extern void tessera_figures_add(TesseraFigures *figures, TesseraRun *run, MemoryContext context);
+extern void tessera_figures_add(TesseraFigures *figures, TesseraShardRun *run, MemoryContext context);
 
 /* Prints them, and with VERBOSE the plans of each shard's last run. */
 extern void tessera_explain_figures(ExplainState *es, const TesseraRouting *routing, TesseraFigures *figures);
@@ -33,7 +33,7 @@ extern void tessera_explain_shards(ExplainState *es, const TesseraRouting *routi
  * EXPLAIN VERBOSE without ANALYZE: asks the request's targets for their plans of its query. Nothing is run. Of the request: query, values, nulls,
  * routing, ntargets, targets, snapshot. ERROR 08006 if a shard does not answer.
  */
-extern void tessera_explain_plans(ExplainState *es, const TesseraRunRequest *request);
+extern void tessera_explain_plans(ExplainState *es, const TesseraShardRunRequest *request);
 
 /* Another plan within a node's: prints it and puts back what that changes in es. label: name of its group; NULL: within a list. */
 extern void tessera_explain_nested(ExplainState *es, QueryDesc *query, const char *label);

@@ -160,13 +160,13 @@ target_of_row(InsertState *state, const TesseraRouting *routing, const Datum *pa
 static void
 finish_run(InsertState *state)
 {
-	TesseraRun *run = state->scan.run;
+	TesseraShardRun *run = state->scan.run;
 	TupleTableSlot *slot;
 
 	if (state->returned)
-		while ((slot = tessera_run_next(run, state->scan.css.ss.ss_ScanTupleSlot)) != NULL)
+		while ((slot = tessera_shard_run_next(run, state->scan.css.ss.ss_ScanTupleSlot)) != NULL)
 			tuplestore_puttupleslot(state->returned, slot);
-	state->inserted += tessera_run_complete(run);
+	state->inserted += tessera_shard_run_complete(run);
 	tessera_scan_stop(&state->scan);
 }
 
@@ -184,7 +184,7 @@ typedef struct RowsRoute
 
 /* The shard of the first row; false: not all belong to it, as a chunk was moved since they were put together. */
 static bool
-choose_target(TesseraRoute *route, TesseraRunRequest *request)
+choose_target(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	RowsRoute  *rows = (RowsRoute *) route;
 	InsertState *state = route->owner;
@@ -200,7 +200,7 @@ choose_target(TesseraRoute *route, TesseraRunRequest *request)
 
 /* Nothing of the statement may share the snapshot of what the shard refused. */
 static void
-begin_anew(TesseraRoute *route, TesseraRunRequest *request)
+begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	InsertState *state = route->owner;
 
@@ -214,7 +214,7 @@ insert_by(InsertState *state, TesseraRemoteQuery *query, const Datum *params, co
 	RowsRoute	route = {
 		.route = {.owner = state, .choose = choose_target, .stale = begin_anew}, .values = rows, .nulls = row_nulls, .nrows = nrows,
 	};
-	TesseraRunRequest request = {
+	TesseraShardRunRequest request = {
 		.query = query, .values = params, .nulls = isnull, .write = true, .statement = state->statement, .relids = state->relids,
 		.instrument = state->scan.css.ss.ps.state->es_instrument,
 	};

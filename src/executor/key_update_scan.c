@@ -153,13 +153,13 @@ array_of_rows(Batch *batch)
  * Its targets stay: a shard that is found stale has had other chunks moved, those of locked rows stay. But it needs a newer snapshot than the lock's.
  */
 static bool
-choose_targets(TesseraRoute *route, TesseraRunRequest *request)
+choose_targets(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	KeyUpdateState *state = route->owner;
 
 	(void) check_table(state, request->routing);
 	if (route->attempts == 0)
-		request->snapshot = tessera_run_fresh_snapshot(state->scan.run, request->snapshot);
+		request->snapshot = tessera_shard_run_fresh_snapshot(state->scan.run, request->snapshot);
 	return true;
 }
 
@@ -169,14 +169,14 @@ delete_batch(KeyUpdateState *state, Batch *batch)
 	Datum		value = array_of_rows(batch);
 	bool		null = false;
 	TesseraRoute route = {.owner = state, .choose = choose_targets};
-	TesseraRunRequest request = {
+	TesseraShardRunRequest request = {
 		.query = state->scan.query, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids,
 		.write = true, .instrument = state->scan.css.ss.ps.state->es_instrument,
 	};
 	uint64		deleted;
 
 	(void) tessera_scan_run(&state->scan, &route, &request);
-	deleted = tessera_run_complete(state->scan.run);
+	deleted = tessera_shard_run_complete(state->scan.run);
 	tessera_scan_stop(&state->scan);
 	if (deleted != batch->n)
 		ereport(ERROR,

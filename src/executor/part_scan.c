@@ -4,7 +4,7 @@
  *
  * The parts run one after the other, each to its end and once, whether its rows are wanted or not; the rows are kept in tuple stores, from which
  * later parts read them. The last part is the statement itself. All of it is one statement on each shard: parts share the snapshot of the first that
- * runs there, and none sees what another has written (TesseraParts in run.h, given to their plans by tessera_nested_join). Nothing is committed
+ * runs there, and none sees what another has written (TesseraParts in shard_run.h, given to their plans by tessera_nested_join). Nothing is committed
  * before all is done, so a shard found stale after the first part ran ends the transaction with 40001.
  *
  * Memory: the query context of the outer statement; tuple stores end with the node.

@@ -53,7 +53,7 @@ refresh_and_wait(TesseraRoute *route, TimestampTz *since)
 }
 
 bool
-tessera_route(TesseraRoute *route, TesseraRun *run, TesseraRunRequest *request)
+tessera_route(TesseraRoute *route, TesseraShardRun *run, TesseraShardRunRequest *request)
 {
 	Snapshot	own = request->snapshot;
 	TimestampTz since = 0;
@@ -63,13 +63,13 @@ tessera_route(TesseraRoute *route, TesseraRun *run, TesseraRunRequest *request)
 		request->routing = route->fixed ? route->fixed : tessera_routing();
 		if (!route->choose(route, request))
 			return false;
-		if (route->start ? route->start(route, request) : tessera_run_start(run, request))
+		if (route->start ? route->start(route, request) : tessera_shard_run_start(run, request))
 			return true;
 		if (route->stale)
 			route->stale(route, request);
 		Assert(route->fixed == NULL);
 		refresh_and_wait(route, &since);
 		if (run)
-			request->snapshot = tessera_run_fresh_snapshot(run, own);
+			request->snapshot = tessera_shard_run_fresh_snapshot(run, own);
 	}
 }

@@ -8,7 +8,7 @@
 
 #include "postgres.h"
 
-#include "executor/run.h"
+#include "executor/shard_run.h"
 #include "routing/routing.h"
 
 typedef struct TesseraRoute TesseraRoute;
@@ -22,16 +22,16 @@ struct TesseraRoute
 	 * Sets request->targets and ntargets, and whatever else of the request depends on them, by request->routing, which is NULL if the database is in
 	 * no cluster any more. false: nothing is to be started, the loop ends.
 	 */
-	bool		(*choose) (TesseraRoute *route, TesseraRunRequest *request);
+	bool		(*choose) (TesseraRoute *route, TesseraShardRunRequest *request);
 
-	/* Starts it on the targets chosen; false: stale, nothing was done. NULL: tessera_run_start. */
-	bool		(*start) (TesseraRoute *route, TesseraRunRequest *request);
+	/* Starts it on the targets chosen; false: stale, nothing was done. NULL: tessera_shard_run_start. */
+	bool		(*start) (TesseraRoute *route, TesseraShardRunRequest *request);
 
 	/*
 	 * A shard found it stale and will be asked again: what has to be made anew for that, such as the statement's number. Raises if it is too late.
 	 * NULL: nothing.
 	 */
-	void		(*stale) (TesseraRoute *route, TesseraRunRequest *request);
+	void		(*stale) (TesseraRoute *route, TesseraShardRunRequest *request);
 
 	const TesseraRouting *fixed;	/* it goes by this image and no other (an open cursor); then `stale` raises. NULL: by the newest */
 	int			attempts;		/* how often it was found stale */
@@ -39,9 +39,9 @@ struct TesseraRoute
 
 /*
  * Returns whether the statement runs: every shard has accepted it. The request's routing, targets and snapshot are those of the last attempt; a
- * snapshot that is not the one it came with belongs to the run (tessera_run_take_snapshot). run: not started; NULL if `start` needs none. ERROR 40001
- * when it is still stale after tessera.gate_timeout.
+ * snapshot that is not the one it came with belongs to the run (tessera_shard_run_take_snapshot). run: not started; NULL if `start` needs none. ERROR
+ * 40001 when it is still stale after tessera.gate_timeout.
  */
-extern bool tessera_route(TesseraRoute *route, TesseraRun *run, TesseraRunRequest *request);
+extern bool tessera_route(TesseraRoute *route, TesseraShardRun *run, TesseraShardRunRequest *request);
 
 #endif							/* TESSERA_ROUTE_LOOP_H */

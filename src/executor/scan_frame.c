@@ -86,14 +86,14 @@ tessera_scan_explain(CustomScanState *node, List *ancestors, ExplainState *es)
 /* ---- runs ---- */
 
 bool
-tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraRunRequest *request)
+tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	if (scan->snapshot)
 		request->snapshot = scan->snapshot;
 	else if (request->snapshot == NULL)
 		request->snapshot = scan->css.ss.ps.state->es_snapshot;
 	request->parts = scan->parts;
-	scan->run = tessera_run_make();
+	scan->run = tessera_shard_run_make();
 	return tessera_route(route, scan->run, request);
 }
 
@@ -103,15 +103,15 @@ tessera_scan_stop(TesseraScan *scan)
 	if (scan->run == NULL)
 		return;
 	tessera_figures_add(&scan->figures, scan->run, scan->css.ss.ps.state->es_query_cxt);
-	tessera_run_end(scan->run);
+	tessera_shard_run_end(scan->run);
 	scan->run = NULL;
 }
 
 void
-tessera_scan_keep_opening(TesseraScan *scan, const TesseraRunRequest *request)
+tessera_scan_keep_opening(TesseraScan *scan, const TesseraShardRunRequest *request)
 {
 	scan->routing = request->routing;
-	scan->snapshot = tessera_run_take_snapshot(scan->run);
+	scan->snapshot = tessera_shard_run_take_snapshot(scan->run);
 }
 
 void
@@ -143,7 +143,7 @@ tessera_scan_explain_query(TesseraScan *scan, ExplainState *es, const TesseraRou
 		ExplainPropertyText("Remote SQL", scan->query->text, es);
 	if (plans && es->verbose)
 	{
-		TesseraRunRequest request = {
+		TesseraShardRunRequest request = {
 			.query = scan->query, .values = scan->values.values, .nulls = scan->values.nulls, .routing = routing, .ntargets = scan->ntargets,
 			.targets = scan->targets, .snapshot = scan->css.ss.ps.state->es_snapshot,
 		};

@@ -15,7 +15,7 @@
 
 #include "executor/explain_shards.h"
 #include "executor/route_loop.h"
-#include "executor/run.h"
+#include "executor/shard_run.h"
 #include "executor/values.h"
 
 typedef struct TesseraScan TesseraScan;
@@ -42,7 +42,7 @@ struct TesseraScan
 	const char *tier;			/* for EXPLAIN */
 	TesseraValues values;		/* if its plan has custom_exprs */
 	TesseraRemoteQuery *query;
-	TesseraRun *run;			/* being read; NULL: none */
+	TesseraShardRun *run;			/* being read; NULL: none */
 	TesseraFigures figures;		/* of runs that have ended */
 	int			ntargets;		/* of the run, for EXPLAIN; 0: not known */
 	int32	   *targets;
@@ -74,13 +74,13 @@ extern const TesseraScanKind tessera_key_update_scan;
 /* ---- runs ---- */
 
 /* Starts the scan's run: routes the request under the cursor's snapshot, or else the statement's (or the request's own). As tessera_route. */
-extern bool tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraRunRequest *request);
+extern bool tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraShardRunRequest *request);
 
 /* Ends the run, if there is one, and counts it for EXPLAIN. */
 extern void tessera_scan_stop(TesseraScan *scan);
 
 /* In a cursor that opens: its scan goes by the routing and snapshot of the run, whatever happens before it is fetched; and then no more. */
-extern void tessera_scan_keep_opening(TesseraScan *scan, const TesseraRunRequest *request);
+extern void tessera_scan_keep_opening(TesseraScan *scan, const TesseraShardRunRequest *request);
 extern void tessera_scan_forget_opening(TesseraScan *scan);
 
 /* For EXPLAIN without a run: evaluates the values if that runs neither the plan nor a volatile function; true if it was possible. */

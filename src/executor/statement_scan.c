@@ -83,7 +83,7 @@ start_nested(StatementState *state, bool outdated)
 }
 
 static bool
-may_autocommit(StatementState *state, const TesseraRunRequest *request)
+may_autocommit(StatementState *state, const TesseraShardRunRequest *request)
 {
 	if (request->statement != 0)
 		return false;
@@ -110,7 +110,7 @@ find_current_row(StatementState *state)
 
 /* false: another plan has been started instead. */
 static bool
-choose_run(TesseraRoute *route, TesseraRunRequest *request)
+choose_run(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	StatementState *state = route->owner;
 	bool		fits = request->routing != NULL && choose_targets(state, request->routing);
@@ -132,7 +132,7 @@ choose_run(TesseraRoute *route, TesseraRunRequest *request)
 }
 
 static void
-begin_anew(TesseraRoute *route, TesseraRunRequest *request)
+begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	StatementState *state = route->owner;
 
@@ -144,7 +144,7 @@ begin_anew(TesseraRoute *route, TesseraRunRequest *request)
 
 /* Routes and sends the request's query until its shards take it, or starts another plan. */
 static void
-run(StatementState *state, TesseraRunRequest *request)
+run(StatementState *state, TesseraShardRunRequest *request)
 {
 	TesseraRoute route = {.owner = state, .choose = choose_run, .stale = begin_anew};
 
@@ -166,7 +166,7 @@ start(StatementState *state)
 {
 	EState	   *estate = state->scan.css.ss.ps.state;
 	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
-	TesseraRunRequest request = {
+	TesseraShardRunRequest request = {
 		.query = state->scan.query,
 		.values = state->scan.values.values,
 		.nulls = state->scan.values.nulls,
@@ -187,7 +187,7 @@ static void
 hold(StatementState *state)
 {
 	EState	   *estate = state->scan.css.ss.ps.state;
-	TesseraRunRequest request = {
+	TesseraShardRunRequest request = {
 		.query = tessera_remote_query_probe(state->scan.query),
 		.values = state->scan.values.values,
 		.nulls = state->scan.values.nulls,
@@ -241,15 +241,15 @@ next(TesseraScan *scan)
 		return next_nested(state);
 	if (!(state->scan.flags & STATEMENT_RETURNS_ROWS))
 	{
-		estate->es_processed += tessera_run_complete(state->scan.run);
+		estate->es_processed += tessera_shard_run_complete(state->scan.run);
 		return NULL;
 	}
 	/* Rows of RETURNING count as they are handed out, as core counts them: a caller that wants only some stops in between. */
-	slot = tessera_run_next(scan->run, scan->css.ss.ss_ScanTupleSlot);
+	slot = tessera_shard_run_next(scan->run, scan->css.ss.ss_ScanTupleSlot);
 	if (slot != NULL && (state->scan.flags & STATEMENT_DML))
 		estate->es_processed++;
 	if (slot == NULL && (state->scan.flags & STATEMENT_DML))
-		(void) tessera_run_complete(state->scan.run);
+		(void) tessera_shard_run_complete(state->scan.run);
 	return slot;
 }
 

@@ -102,7 +102,7 @@ stop(TableState *state)
 
 /* A shard knows better than we: route again, unless rows went out or other statements may have run. */
 static void
-begin_anew(TesseraRoute *route, TesseraRunRequest *request)
+begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	TableState *state = route->owner;
 	TesseraStatementNumber *number = tessera_statement_number(state->scan.css.ss.ps.state);
@@ -128,7 +128,7 @@ number_to_tell(TableState *state, const TesseraStatementNumber *number)
 }
 
 static bool
-choose_run(TesseraRoute *route, TesseraRunRequest *request)
+choose_run(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	TableState *state = route->owner;
 	TesseraStatementNumber *number = tessera_statement_number(state->scan.css.ss.ps.state);
@@ -147,7 +147,7 @@ choose_run(TesseraRoute *route, TesseraRunRequest *request)
 
 /* Sends the scan's query, or a probe of it. Returns whether the statement has begun anew with another number. */
 static bool
-run(TableState *state, TesseraRunRequest *request)
+run(TableState *state, TesseraShardRunRequest *request)
 {
 	EState	   *estate = state->scan.css.ss.ps.state;
 	TesseraStatementNumber *number = tessera_statement_number(estate);
@@ -181,7 +181,7 @@ start(TableState *state)
 	bool		locks = (state->scan.flags & STATEMENT_WRITES) != 0;
 	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
 	bool		anew;
-	TesseraRunRequest request = {
+	TesseraShardRunRequest request = {
 		.query = state->scan.query, .values = state->scan.values.values, .nulls = state->scan.values.nulls, .write = locks,
 		.any_order = !locks && only_reads(estate),
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->scan.flags & TABLE_SINGLE) != 0,
@@ -202,7 +202,7 @@ hold(TableState *state)
 {
 	MemoryContext before = MemoryContextSwitchTo(state->scan_context);
 	bool		anew;
-	TesseraRunRequest request = {
+	TesseraShardRunRequest request = {
 		.query = tessera_remote_query_probe(state->scan.query), .values = state->scan.values.values, .nulls = state->scan.values.nulls,
 	};
 
@@ -266,7 +266,7 @@ spread(TableState *state, TupleTableSlot *row, TupleTableSlot *slot)
 	}
 	if (state->scan.flags & TABLE_NODES)
 	{
-		int32		node = tessera_run_row_node(state->scan.run);
+		int32		node = tessera_shard_run_row_node(state->scan.run);
 
 		slot->tts_tableOid = node != 0 ? node : tessera_routing()->self;
 	}
@@ -283,7 +283,7 @@ next_row(ScanState *node)
 	if (!state->started)
 		(void) start(state);
 	state->read = true;
-	row = tessera_run_next(state->scan.run, state->wide ? state->wide : slot);
+	row = tessera_shard_run_next(state->scan.run, state->wide ? state->wide : slot);
 	if (row == NULL)
 		return ExecClearTuple(slot);
 	tessera_statement_number(node->ps.state)->emitted = true;

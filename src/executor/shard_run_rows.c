@@ -1,9 +1,9 @@
 /*
- * run_rows.c
- *	  Rows of a run: received from its shards, and handed out; see run.h.
+ * shard_run_rows.c
+ *	  Rows of a run: received from its shards, and handed out; see shard_run.h.
  *
  * What a remote shard has sent is a list of PGresults, filled by the handler of its command, whichever call reads that connection; what comes faster
- * than it is handed out goes to a tuple store, whose files belong to the resource owner of tessera_run_make.
+ * than it is handed out goes to a tuple store, whose files belong to the resource owner of tessera_shard_run_make.
  *
  * Rows go out source by source, or from whichever source has one (any_order of the request). A source is a remote target, or this node's own part,
  * which is the last.
@@ -13,7 +13,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "executor/run_private.h"
+#include "executor/shard_run_private.h"
 #include "transport/connection.h"
 
 /* Results of single rows are large: this many of a target are kept as they are, what arrives beyond them goes to a tuple store. */
@@ -23,7 +23,7 @@
 #define LOCAL_SLICE 64
 
 void
-tessera_run_drop_received(TesseraRunTarget *target)
+tessera_shard_run_drop_received(TesseraShardRunTarget *target)
 {
 	while (target->first)
 	{
@@ -44,11 +44,11 @@ tessera_run_drop_received(TesseraRunTarget *target)
 }
 
 void
-tessera_run_raise_errors(TesseraRun *run)
+tessera_shard_run_raise_errors(TesseraShardRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		TesseraRunTarget *target = &run->targets[i];
+		TesseraShardRunTarget *target = &run->targets[i];
 
 		if (target->error)
 		{
@@ -63,7 +63,7 @@ tessera_run_raise_errors(TesseraRun *run)
 }
 
 static void
-spool_rows(TesseraRun *run, TesseraRunTarget *target, PGresult *result)
+spool_rows(TesseraShardRun *run, TesseraShardRunTarget *target, PGresult *result)
 {
 	if (run->spool_in == NULL)
 	{
@@ -84,7 +84,7 @@ spool_rows(TesseraRun *run, TesseraRunTarget *target, PGresult *result)
 
 /* Rows that are not read yet: their connection is wanted for another command, or its shard is faster than we are. Spills to disk beyond work_mem. */
 static void
-spool_result(TesseraRunTarget *target, PGresult *result)
+spool_result(TesseraShardRunTarget *target, PGresult *result)
 {
 	MemoryContext before = MemoryContextSwitchTo(target->run->context);
 	ResourceOwner owner = CurrentResourceOwner;
@@ -108,15 +108,15 @@ spool_result(TesseraRunTarget *target, PGresult *result)
 
 /* Rows stay in their order: once there is a spool all that arrives goes behind it. */
 static bool
-run_spools(TesseraRunTarget *target)
+run_spools(TesseraShardRunTarget *target)
 {
 	return target->run->query->desc != NULL && (target->spool != NULL || target->npending >= PENDING_LIMIT);
 }
 
 void
-tessera_run_receive(TesseraCommand *command, PGresult *result)
+tessera_shard_run_receive(TesseraCommand *command, PGresult *result)
 {
-	TesseraRunTarget *target = (TesseraRunTarget *) command;
+	TesseraShardRunTarget *target = (TesseraShardRunTarget *) command;
 	ExecStatusType status = PQresultStatus(result);
 
 	target->answered = true;
@@ -161,7 +161,7 @@ tessera_run_receive(TesseraCommand *command, PGresult *result)
 
 /* The next row of a remote target's spool, spread into the slot; NULL (and no spool any more) at its end. */
 static TupleTableSlot *
-next_spooled(TesseraRun *run, TesseraRunTarget *target, TupleTableSlot *slot)
+next_spooled(TesseraShardRun *run, TesseraShardRunTarget *target, TupleTableSlot *slot)
 {
 	if (!tuplestore_gettupleslot(target->spool, true, false, run->spool_out))
 	{
@@ -177,7 +177,7 @@ next_spooled(TesseraRun *run, TesseraRunTarget *target, TupleTableSlot *slot)
 }
 
 static TupleTableSlot *
-next_pending(TesseraRun *run, TesseraRunTarget *target, TupleTableSlot *slot)
+next_pending(TesseraShardRun *run, TesseraShardRunTarget *target, TupleTableSlot *slot)
 {
 	TesseraPendingResult *pending = target->first;
 	MemoryContext before;
@@ -200,7 +200,7 @@ next_pending(TesseraRun *run, TesseraRunTarget *target, TupleTableSlot *slot)
 
 /* A row of a remote target that is here already; NULL: none is. */
 static TupleTableSlot *
-next_received(TesseraRun *run, TesseraRunTarget *target, TupleTableSlot *slot)
+next_received(TesseraShardRun *run, TesseraShardRunTarget *target, TupleTableSlot *slot)
 {
 	if (target->first)
 		return next_pending(run, target, slot);
@@ -211,17 +211,17 @@ next_received(TesseraRun *run, TesseraRunTarget *target, TupleTableSlot *slot)
 
 /* True if the target has given all its rows. Raises the error that ended it. Nothing received is left. */
 static bool
-has_ended(TesseraRun *run, TesseraRunTarget *target)
+has_ended(TesseraShardRun *run, TesseraShardRunTarget *target)
 {
 	if (!target->command.done)
 		return false;
 	if (target->error || target->command.aborted || target->command.error)
-		tessera_run_raise_errors(run);
+		tessera_shard_run_raise_errors(run);
 	return true;
 }
 
 static TupleTableSlot *
-next_local(TesseraRun *run)
+next_local(TesseraShardRun *run)
 {
 	TupleTableSlot *row;
 
@@ -236,13 +236,13 @@ next_local(TesseraRun *run)
 }
 
 /*
- * The next row of one source (see TesseraRun), which is waited for; NULL when it has given all. The values of a remote row live until the next row of
- * any source: who compares rows of several has to keep them.
+ * The next row of one source (see TesseraShardRun), which is waited for; NULL when it has given all. The values of a remote row live until the next
+ * row of any source: who compares rows of several has to keep them.
  */
 static TupleTableSlot *
-next_of_source(TesseraRun *run, int source, TupleTableSlot *slot)
+next_of_source(TesseraShardRun *run, int source, TupleTableSlot *slot)
 {
-	TesseraRunTarget *target = &run->targets[source];
+	TesseraShardRunTarget *target = &run->targets[source];
 
 	if (source == run->ntargets)
 		return next_local(run);
@@ -257,7 +257,7 @@ next_of_source(TesseraRun *run, int source, TupleTableSlot *slot)
 }
 
 static TupleTableSlot *
-next_in_order(TesseraRun *run, TupleTableSlot *slot)
+next_in_order(TesseraShardRun *run, TupleTableSlot *slot)
 {
 	for (; run->source <= run->ntargets; run->source++)
 	{
@@ -271,7 +271,7 @@ next_in_order(TesseraRun *run, TupleTableSlot *slot)
 
 /* A row that is here already, of the source of the last one as long as that has any; else *nwaiting connections have more to come. */
 static TupleTableSlot *
-next_of_any(TesseraRun *run, TupleTableSlot *slot, int *nwaiting)
+next_of_any(TesseraShardRun *run, TupleTableSlot *slot, int *nwaiting)
 {
 	int			first = run->source < run->ntargets ? run->source : 0;
 
@@ -279,7 +279,7 @@ next_of_any(TesseraRun *run, TupleTableSlot *slot, int *nwaiting)
 	for (int i = 0; i < run->ntargets; i++)
 	{
 		int			source = (first + i) % run->ntargets;
-		TesseraRunTarget *target = &run->targets[source];
+		TesseraShardRunTarget *target = &run->targets[source];
 		TupleTableSlot *row = next_received(run, target, slot);
 
 		if (row)
@@ -299,7 +299,7 @@ next_of_any(TesseraRun *run, TupleTableSlot *slot, int *nwaiting)
  * the time in which nothing has come.
  */
 static TupleTableSlot *
-next_ready(TesseraRun *run, TupleTableSlot *slot)
+next_ready(TesseraShardRun *run, TupleTableSlot *slot)
 {
 	for (;;)
 	{
@@ -328,13 +328,13 @@ next_ready(TesseraRun *run, TupleTableSlot *slot)
 }
 
 int32
-tessera_run_row_node(const TesseraRun *run)
+tessera_shard_run_row_node(const TesseraShardRun *run)
 {
 	return run->source < run->ntargets ? run->targets[run->source].node_id : 0;
 }
 
 TupleTableSlot *
-tessera_run_next(TesseraRun *run, TupleTableSlot *slot)
+tessera_shard_run_next(TesseraShardRun *run, TupleTableSlot *slot)
 {
 	return run->any_order ? next_ready(run, slot) : next_in_order(run, slot);
 }

@@ -1,9 +1,9 @@
 /*
- * run.c
- *	  One execution of a query on a set of shards; see run.h.
+ * shard_run.c
+ *	  One execution of a query on a set of shards; see shard_run.h.
  *
  * Phases: start (queue on every remote shard, sync all; start the local part), accept (read until each remote shard has answered once), rows
- * (run_rows.c), end.
+ * (shard_run_rows.c), end.
  */
 #include "postgres.h"
 
@@ -19,8 +19,8 @@
 
 #include "common/errors.h"
 #include "executor/pinned_versions.h"
-#include "executor/run_private.h"
 #include "executor/settings.h"
+#include "executor/shard_run_private.h"
 #include "transaction/participant.h"
 
 /* How long a shard may take to stop a query whose rest is not wanted, in ms; then its connection is closed. */
@@ -33,11 +33,11 @@
 static void
 forget_run(void *arg)
 {
-	TesseraRun *run = arg;
+	TesseraShardRun *run = arg;
 
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		TesseraRunTarget *target = &run->targets[i];
+		TesseraShardRunTarget *target = &run->targets[i];
 
 		if (target->connection && target->command.sent && !target->command.done)
 			tessera_connection_forget(target->connection, &target->command);
@@ -53,10 +53,10 @@ forget_run(void *arg)
 	run->ntargets = 0;
 }
 
-TesseraRun *
-tessera_run_make(void)
+TesseraShardRun *
+tessera_shard_run_make(void)
 {
-	TesseraRun *run = palloc0(sizeof(TesseraRun));
+	TesseraShardRun *run = palloc0(sizeof(TesseraShardRun));
 
 	run->context = CurrentMemoryContext;
 	run->owner = CurrentResourceOwner;
@@ -68,7 +68,7 @@ tessera_run_make(void)
 
 /* What the shard is told. */
 static int
-versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion *versions)
+versions_for(const TesseraShardRunRequest *request, int32 node_id, TesseraToldVersion *versions)
 {
 	int			n = 0;
 	ListCell   *cell;
@@ -84,7 +84,7 @@ versions_for(const TesseraRunRequest *request, int32 node_id, TesseraToldVersion
 }
 
 static void
-send_to(TesseraRun *run, TesseraRunTarget *target, const TesseraRunRequest *request, bool several_writes)
+send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardRunRequest *request, bool several_writes)
 {
 	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (TESSERA_TOLD_VERSIONS * list_length(request->relids) + 1));
 	TesseraEnvelope envelope = {0};
@@ -119,14 +119,14 @@ send_to(TesseraRun *run, TesseraRunTarget *target, const TesseraRunRequest *requ
 	command->prepare = true;
 	command->shape = request->query->shape;
 	command->single_row = request->query->desc != NULL && tessera_stream_rows;
-	command->handler = tessera_run_receive;
+	command->handler = tessera_shard_run_receive;
 	tessera_connection_queue(target->connection, command);
 	target->sent = GetCurrentTimestamp();
 	tessera_connection_sync(target->connection);
 }
 
 _Noreturn static void
-raise_unknown(TesseraRunTarget *target)
+raise_unknown(TesseraShardRunTarget *target)
 {
 	const char *name = tessera_connection_name(target->connection);
 
@@ -144,7 +144,7 @@ raise_unknown(TesseraRunTarget *target)
  * when the node stands still.
  */
 static void
-await_autocommit(TesseraRunTarget *target)
+await_autocommit(TesseraShardRunTarget *target)
 {
 	TimestampTz deadline = 0;
 	TimestampTz looked = GetCurrentTimestamp();
@@ -174,11 +174,11 @@ await_autocommit(TesseraRunTarget *target)
 
 /* Read until every remote shard has given its first answer. */
 static void
-await_acceptance(TesseraRun *run)
+await_acceptance(TesseraShardRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		TesseraRunTarget *target = &run->targets[i];
+		TesseraShardRunTarget *target = &run->targets[i];
 
 		if (run->write && tessera_connection_state(target->connection)->xact_depth == 0)
 			await_autocommit(target);
@@ -188,7 +188,7 @@ await_acceptance(TesseraRun *run)
 }
 
 static bool
-any_stale(TesseraRun *run)
+any_stale(TesseraShardRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 		if (run->targets[i].command.stale)
@@ -198,11 +198,11 @@ any_stale(TesseraRun *run)
 
 /* Undo: read everything to its end, roll savepoints back, forget the rows. */
 static void
-undo_run(TesseraRun *run)
+undo_run(TesseraShardRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		TesseraRunTarget *target = &run->targets[i];
+		TesseraShardRunTarget *target = &run->targets[i];
 
 		tessera_connection_finish(target->connection, &target->command);
 		if (target->savepoint)
@@ -212,13 +212,13 @@ undo_run(TesseraRun *run)
 			tessera_connection_sync(target->connection);
 			tessera_connection_drain(target->connection);
 		}
-		tessera_run_drop_received(target);
+		tessera_shard_run_drop_received(target);
 	}
 	run->ntargets = 0;
 }
 
 static void
-release_savepoints(TesseraRun *run)
+release_savepoints(TesseraShardRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 		if (run->targets[i].savepoint)
@@ -230,7 +230,7 @@ release_savepoints(TesseraRun *run)
 }
 
 static bool
-start_local(TesseraRun *run, const TesseraRunRequest *request)
+start_local(TesseraShardRun *run, const TesseraShardRunRequest *request)
 {
 	TesseraRoutedBy routed = {.routing = request->routing};
 	TesseraRemoteQuery *query = request->query;
@@ -244,7 +244,7 @@ start_local(TesseraRun *run, const TesseraRunRequest *request)
 }
 
 static bool
-start_run(TesseraRun *run, const TesseraRunRequest *request)
+start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 {
 	MemoryContext before = MemoryContextSwitchTo(run->context);
 	bool		has_local = false;
@@ -264,7 +264,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 	run->local_done = false;
 	run->local_rows = 0;
 	run->ntargets = 0;
-	run->targets = palloc0(sizeof(TesseraRunTarget) * Max(request->ntargets, 1));
+	run->targets = palloc0(sizeof(TesseraShardRunTarget) * Max(request->ntargets, 1));
 	if (run->row_context == NULL)
 		run->row_context = AllocSetContextCreate(run->context, "tessera row", ALLOCSET_SMALL_SIZES);
 
@@ -285,7 +285,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 		tessera_wire_params(request->query, request->values, request->nulls, &run->wire);
 	for (int i = 0; i < request->ntargets; i++)
 	{
-		TesseraRunTarget *target;
+		TesseraShardRunTarget *target;
 
 		if (request->targets[i] == request->routing->self)
 			continue;
@@ -298,7 +298,7 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 	if (has_local && !request->write)
 		accepted = start_local(run, request);
 	await_acceptance(run);
-	tessera_run_raise_errors(run);
+	tessera_shard_run_raise_errors(run);
 	if (accepted && any_stale(run))
 		accepted = false;
 	if (accepted && has_local && request->write)
@@ -322,10 +322,10 @@ start_run(TesseraRun *run, const TesseraRunRequest *request)
 
 /* A fragment of the parts' statement: under its number, and in one transaction with the others. */
 static bool
-start_part(TesseraRun *run, const TesseraRunRequest *request)
+start_part(TesseraShardRun *run, const TesseraShardRunRequest *request)
 {
 	TesseraParts *parts = request->parts;
-	TesseraRunRequest own = *request;
+	TesseraShardRunRequest own = *request;
 
 	own.statement = parts->number;
 	own.autocommit = false;
@@ -344,13 +344,13 @@ start_part(TesseraRun *run, const TesseraRunRequest *request)
 }
 
 bool
-tessera_run_start(TesseraRun *run, const TesseraRunRequest *request)
+tessera_shard_run_start(TesseraShardRun *run, const TesseraShardRunRequest *request)
 {
 	return request->parts ? start_part(run, request) : start_run(run, request);
 }
 
 uint64
-tessera_run_processed(TesseraRun *run)
+tessera_shard_run_processed(TesseraShardRun *run)
 {
 	uint64		processed = run->local && run->write ? tessera_local_processed(run->local) : run->local_rows;
 
@@ -360,7 +360,7 @@ tessera_run_processed(TesseraRun *run)
 }
 
 uint64
-tessera_run_complete(TesseraRun *run)
+tessera_shard_run_complete(TesseraShardRun *run)
 {
 	if (run->local && !run->local_done)
 	{
@@ -370,16 +370,16 @@ tessera_run_complete(TesseraRun *run)
 	}
 	for (int i = 0; i < run->ntargets; i++)
 		tessera_connection_finish(run->targets[i].connection, &run->targets[i].command);
-	tessera_run_raise_errors(run);
-	return tessera_run_processed(run);
+	tessera_shard_run_raise_errors(run);
+	return tessera_shard_run_processed(run);
 }
 
 void
-tessera_run_end(TesseraRun *run)
+tessera_shard_run_end(TesseraShardRun *run)
 {
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		TesseraRunTarget *target = &run->targets[i];
+		TesseraShardRunTarget *target = &run->targets[i];
 
 		/* A cursor closed early, a LIMIT: the rest is cancelled where no transaction would go with it, else read and dropped. */
 		if (!target->command.done && !run->write && tessera_connection_state(target->connection)->xact_depth == 0)
@@ -389,7 +389,7 @@ tessera_run_end(TesseraRun *run)
 		}
 		else if (!target->command.done)
 			tessera_connection_finish(target->connection, &target->command);
-		tessera_run_drop_received(target);
+		tessera_shard_run_drop_received(target);
 	}
 	run->ntargets = 0;
 	if (run->spool_in)
@@ -407,7 +407,7 @@ tessera_run_end(TesseraRun *run)
 }
 
 Snapshot
-tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own)
+tessera_shard_run_fresh_snapshot(TesseraShardRun *run, Snapshot own)
 {
 	if (IsolationUsesXactSnapshot())
 		return own;
@@ -418,7 +418,7 @@ tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own)
 }
 
 Snapshot
-tessera_run_take_snapshot(TesseraRun *run)
+tessera_shard_run_take_snapshot(TesseraShardRun *run)
 {
 	Snapshot	snapshot = run->fresh;
 
@@ -427,14 +427,14 @@ tessera_run_take_snapshot(TesseraRun *run)
 }
 
 bool
-tessera_run_is_measured(const TesseraRun *run)
+tessera_shard_run_is_measured(const TesseraShardRun *run)
 {
 	return run->instrument != 0;
 }
 
 /* This node's own part, by core's instrumentation. */
 static void
-local_stats(TesseraRun *run, TesseraRunStats *stats)
+local_stats(TesseraShardRun *run, TesseraShardRunStats *stats)
 {
 	QueryDesc  *query = tessera_local_query(run->local);
 	Instrumentation *instrument = query->planstate ? query->planstate->instrument : NULL;
@@ -451,14 +451,14 @@ local_stats(TesseraRun *run, TesseraRunStats *stats)
 }
 
 int
-tessera_run_stats(TesseraRun *run, TesseraRunStats **stats)
+tessera_shard_run_stats(TesseraShardRun *run, TesseraShardRunStats **stats)
 {
 	int			n = 0;
 
-	*stats = palloc0(sizeof(TesseraRunStats) * (run->ntargets + 1));
+	*stats = palloc0(sizeof(TesseraShardRunStats) * (run->ntargets + 1));
 	for (int i = 0; i < run->ntargets; i++)
 	{
-		TesseraRunTarget *target = &run->targets[i];
+		TesseraShardRunTarget *target = &run->targets[i];
 
 		(*stats)[n].node_id = target->node_id;
 		(*stats)[n].rows = target->rows > 0 ? target->rows : target->processed;
@@ -473,7 +473,7 @@ tessera_run_stats(TesseraRun *run, TesseraRunStats **stats)
 }
 
 QueryDesc *
-tessera_run_local_query(TesseraRun *run)
+tessera_shard_run_local_query(TesseraShardRun *run)
 {
 	return run->local ? tessera_local_query(run->local) : NULL;
 }

@@ -1,15 +1,15 @@
 /*
- * run_private.h
- *	  A run as its files share it: run.c starts and ends it, run_rows.c receives its rows and hands them out.
+ * shard_run_private.h
+ *	  A run as its files share it: shard_run.c starts and ends it, shard_run_rows.c receives its rows and hands them out.
  */
-#ifndef TESSERA_RUN_PRIVATE_H
-#define TESSERA_RUN_PRIVATE_H
+#ifndef TESSERA_SHARD_RUN_PRIVATE_H
+#define TESSERA_SHARD_RUN_PRIVATE_H
 
 #include "postgres.h"
 #include "utils/resowner.h"
 #include "utils/tuplestore.h"
 
-#include "executor/run.h"
+#include "executor/shard_run.h"
 
 /* A result received and not handed out to its end; in the run's context, the result is libpq's. */
 typedef struct TesseraPendingResult
@@ -19,10 +19,10 @@ typedef struct TesseraPendingResult
 	int			row;			/* next row to hand out */
 } TesseraPendingResult;
 
-typedef struct TesseraRunTarget
+typedef struct TesseraShardRunTarget
 {
 	TesseraCommand command;		/* first: handlers cast */
-	TesseraRun *run;
+	TesseraShardRun *run;
 	int32		node_id;
 	TesseraConnection *connection;
 	TesseraPendingResult *first;
@@ -37,15 +37,15 @@ typedef struct TesseraRunTarget
 	TimestampTz sent;
 	TimestampTz ended;
 	uint64		explain;		/* number under which the shard keeps its plan */
-} TesseraRunTarget;
+} TesseraShardRunTarget;
 
-struct TesseraRun
+struct TesseraShardRun
 {
 	MemoryContext context;
 	MemoryContextCallback callback;
 	TesseraRemoteQuery *query;
 	int			ntargets;
-	TesseraRunTarget  *targets;		/* remote ones */
+	TesseraShardRunTarget  *targets;		/* remote ones */
 	int			source;			/* of the last row: index of the target; ntargets: the local part */
 	bool		any_order;		/* of the request */
 	TesseraConnection **waiting;	/* with any_order: room for the connections of targets not read to their end */
@@ -65,15 +65,15 @@ struct TesseraRun
 	MemoryContext spool_context;	/* by-reference values of the row on its way into a spool */
 };
 
-/* ---- run_rows.c ---- */
+/* ---- shard_run_rows.c ---- */
 
 /* Handler of the targets' commands: keeps rows, the first error, and the count of rows processed. */
-extern void tessera_run_receive(TesseraCommand *command, PGresult *result);
+extern void tessera_shard_run_receive(TesseraCommand *command, PGresult *result);
 
 /* Drops what a target has received and not handed out. */
-extern void tessera_run_drop_received(TesseraRunTarget *target);
+extern void tessera_shard_run_drop_received(TesseraShardRunTarget *target);
 
 /* The first remote error in the order of targets, raised as if local; returns if there is none. */
-extern void tessera_run_raise_errors(TesseraRun *run);
+extern void tessera_shard_run_raise_errors(TesseraShardRun *run);
 
-#endif							/* TESSERA_RUN_PRIVATE_H */
+#endif							/* TESSERA_SHARD_RUN_PRIVATE_H */

@@ -1,15 +1,15 @@
 /*
- * run.h
+ * shard_run.h
  *	  One execution of a query on a set of shards: send to all at once, learn whether each accepted it, stream the rows.
  *
  * A run is all or nothing until every shard has accepted: if any finds the versions stale, what the others did is undone (reads: dropped; writes: a
  * savepoint is rolled back) and the caller routes again (route_loop.h). After acceptance rows are handed out as they arrive.
  *
- * Memory: the run and its pending results live in the context current at tessera_run_make; results (malloc'ed by libpq) are freed as they are
- * consumed, at tessera_run_end, or when that context is reset.
+ * Memory: the run and its pending results live in the context current at tessera_shard_run_make; results (malloc'ed by libpq) are freed as they are
+ * consumed, at tessera_shard_run_end, or when that context is reset.
  */
-#ifndef TESSERA_RUN_H
-#define TESSERA_RUN_H
+#ifndef TESSERA_SHARD_RUN_H
+#define TESSERA_SHARD_RUN_H
 
 #include "postgres.h"
 #include "executor/execdesc.h"
@@ -18,7 +18,7 @@
 #include "executor/remote_query.h"
 #include "routing/routing.h"
 
-typedef struct TesseraRun TesseraRun;
+typedef struct TesseraShardRun TesseraShardRun;
 
 /* What the runs of all parts of one statement share (part_scan.c): they are fragments of it, whatever their requests say. */
 typedef struct TesseraParts
@@ -27,7 +27,7 @@ typedef struct TesseraParts
 	bool		begun;			/* some fragment was accepted: too late to begin anew */
 } TesseraParts;
 
-typedef struct TesseraRunRequest
+typedef struct TesseraShardRunRequest
 {
 	TesseraRemoteQuery *query;
 	const Datum *values;
@@ -45,41 +45,41 @@ typedef struct TesseraRunRequest
 	Snapshot	snapshot;		/* of the outer statement, for the local part */
 	int			eflags;
 	int			instrument;
-} TesseraRunRequest;
+} TesseraShardRunRequest;
 
-extern TesseraRun *tessera_run_make(void);
+extern TesseraShardRun *tessera_shard_run_make(void);
 
 /* Sends and waits until all have accepted. false: stale, nothing done. Remote errors are raised. */
-extern bool tessera_run_start(TesseraRun *run, const TesseraRunRequest *request);
+extern bool tessera_shard_run_start(TesseraShardRun *run, const TesseraShardRunRequest *request);
 
 /*
  * Next row into slot (virtual, of query->desc), or the local part's own slot; NULL at the end. Its values live until the next row is asked for.
  */
-extern TupleTableSlot *tessera_run_next(TesseraRun *run, TupleTableSlot *slot);
+extern TupleTableSlot *tessera_shard_run_next(TesseraShardRun *run, TupleTableSlot *slot);
 
 /* The node that the last row came from; 0: the local part. */
-extern int32 tessera_run_row_node(const TesseraRun *run);
+extern int32 tessera_shard_run_row_node(const TesseraShardRun *run);
 
 /* Runs to the end (a statement without rows, or rows not wanted) and returns the rows processed, all shards summed. */
-extern uint64 tessera_run_complete(TesseraRun *run);
+extern uint64 tessera_shard_run_complete(TesseraShardRun *run);
 
 /* After a run that was read to its end: rows processed. */
-extern uint64 tessera_run_processed(TesseraRun *run);
+extern uint64 tessera_shard_run_processed(TesseraShardRun *run);
 
 /* Drops what is pending and ends the local part. */
-extern void tessera_run_end(TesseraRun *run);
+extern void tessera_shard_run_end(TesseraShardRun *run);
 
-/* The snapshot for another attempt: a new one (released at tessera_run_end) where the isolation level allows it, else the statement's own. */
-extern Snapshot tessera_run_fresh_snapshot(TesseraRun *run, Snapshot own);
+/* The snapshot for another attempt: a new one (released at tessera_shard_run_end) where the isolation level allows it, else the statement's own. */
+extern Snapshot tessera_shard_run_fresh_snapshot(TesseraShardRun *run, Snapshot own);
 
 /* The snapshot of the attempt that was accepted; NULL if it was the statement's own. The caller owns it from now on and unregisters it. */
-extern Snapshot tessera_run_take_snapshot(TesseraRun *run);
+extern Snapshot tessera_shard_run_take_snapshot(TesseraShardRun *run);
 
 /*
- * Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE, before tessera_run_end. None of a run that was not
+ * Per target: rows returned and milliseconds from send to last answer; for EXPLAIN ANALYZE, before tessera_shard_run_end. None of a run that was not
  * measured.
  */
-typedef struct TesseraRunStats
+typedef struct TesseraShardRunStats
 {
 	int32		node_id;
 	uint64		rows;
@@ -87,9 +87,9 @@ typedef struct TesseraRunStats
 	bool		ended;			/* read to its end */
 	uint64		explain;		/* number under which another node keeps its plan; 0: it was not measured */
 	QueryDesc  *query;			/* this node's own part, valid until the run's end; NULL: another node's */
-} TesseraRunStats;
-extern int	tessera_run_stats(TesseraRun *run, TesseraRunStats **stats);
-extern bool tessera_run_is_measured(const TesseraRun *run);
-extern QueryDesc *tessera_run_local_query(TesseraRun *run);
+} TesseraShardRunStats;
+extern int	tessera_shard_run_stats(TesseraShardRun *run, TesseraShardRunStats **stats);
+extern bool tessera_shard_run_is_measured(const TesseraShardRun *run);
+extern QueryDesc *tessera_shard_run_local_query(TesseraShardRun *run);
 
-#endif							/* TESSERA_RUN_H */
+#endif							/* TESSERA_SHARD_RUN_H */
