@@ -59,10 +59,10 @@
 #include "transaction/advisory.h"
 #include "transaction/background.h"
 #include "transaction/deadlock.h"
+#include "transaction/decision_pruning.h"
 #include "transaction/declared_wait.h"
 #include "transaction/notify.h"
 #include "transaction/participant.h"
-#include "transaction/prune.h"
 #include "transport/connection.h"
 
 PG_MODULE_MAGIC;
@@ -143,7 +143,7 @@ static const Registration registrations[] = {
 	{"relcache", tessera_merged_statistics_init},	/* free: a cache */
 	{"setting", tessera_deadlock_init}, /* free */
 	{"shared memory", tessera_declared_wait_init},	/* free */
-	{"setting", tessera_prune_init},	/* free */
+	{"setting", tessera_decisions_init},	/* free */
 	{"lanes of calls", tessera_node_link_init},	/* free */
 	/*
 	 * Before a commit the first that does anything: an error rolls back here and on the other nodes. After the decision their ends come before all

@@ -203,7 +203,7 @@ COMMENT ON FUNCTION tessera.resolve_transactions(interval) IS
 REVOKE ALL ON FUNCTION tessera.resolve_transactions(interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.resolve_transactions(interval) TO tessera_admin;
 
--- Decisions go when nobody can ask for them any more (src/transaction/prune.c).
+-- Decisions go when nobody can ask for them any more (src/transaction/decision_pruning.c).
 CREATE FUNCTION tessera.prune_decisions(older_than interval DEFAULT '1 hour') RETURNS int8
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_prune_decisions';
 COMMENT ON FUNCTION tessera.prune_decisions(interval) IS

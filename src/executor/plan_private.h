@@ -22,7 +22,7 @@ typedef enum TesseraStatementPrivate
 	STATEMENT_PLACED,			/* OidList: placed tables it names */
 	STATEMENT_SHARDED,			/* OidList: sharded tables it names */
 	STATEMENT_FLAGS,			/* Integer: TesseraStatementFlags */
-	STATEMENT_CONDITIONS,		/* List of IntList (executor/prune.h) that bound the shards of STATEMENT_MANY */
+	STATEMENT_CONDITIONS,		/* List of IntList (executor/shard_pruning.h) that bound the shards of STATEMENT_MANY */
 	STATEMENT_POSITION,			/* Integer: of STATEMENT_CURRENT_OF, the parameter that is the ctid; -1: no such statement */
 	STATEMENT_QUERY,			/* the Query, to be planned again if this plan does not fit when it is executed */
 	STATEMENT_COUNT
@@ -53,7 +53,7 @@ typedef enum TesseraTablePrivate
 	TABLE_NPARAMS,				/* Integer */
 	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for, system columns among them */
 	TABLE_PINS,					/* List of IntList, as above; at most one */
-	TABLE_CONDITIONS,			/* List of IntList (executor/prune.h) */
+	TABLE_CONDITIONS,			/* List of IntList (executor/shard_pruning.h) */
 	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows, TABLE_SINGLE, TABLE_NODES */
 	TABLE_COUNT
 } TesseraTablePrivate;

@@ -22,8 +22,8 @@
 #include "executor/cursor.h"
 #include "executor/eflags.h"
 #include "executor/plan_private.h"
-#include "executor/prune.h"
 #include "executor/scan_frame.h"
+#include "executor/shard_pruning.h"
 #include "executor/system_row.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
@@ -85,7 +85,7 @@ choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 		scan->targets[0] = tessera_target_of_pin(routing, table, state->pin, values->values, values->nulls, values->types, &no_row);
 	else
 	{
-		TesseraTargets *owners = tessera_prune(routing, table, known ? state->conditions : NIL, values->values, values->nulls, values->types);
+		TesseraTargets *owners = tessera_prune_shards(routing, table, known ? state->conditions : NIL, values->values, values->nulls, values->types);
 
 		scan->ntargets = owners->n;
 		memcpy(scan->targets, owners->node_ids, sizeof(int) * owners->n);

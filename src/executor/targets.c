@@ -9,7 +9,7 @@
 #include "utils/lsyscache.h"
 
 #include "executor/plan_private.h"
-#include "executor/prune.h"
+#include "executor/shard_pruning.h"
 #include "executor/targets.h"
 
 static bool
@@ -167,7 +167,7 @@ tessera_targets_of_statement(const List *private, const TesseraRouting *routing,
 	if (n == 0 && (intVal(list_nth(private, STATEMENT_FLAGS)) & STATEMENT_MANY))
 	{
 		const TesseraTable *table = tessera_routing_table(routing, linitial_oid(sharded));
-		TesseraTargets *owners = tessera_prune(routing, table, list_nth(private, STATEMENT_CONDITIONS), values, nulls, types);
+		TesseraTargets *owners = tessera_prune_shards(routing, table, list_nth(private, STATEMENT_CONDITIONS), values, nulls, types);
 
 		for (int i = 0; i < owners->n; i++)
 			n = add_target(targets, n, owners->node_ids[i]);

@@ -35,7 +35,7 @@
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "executor/targets.h"
-#include "planner/conditions.h"
+#include "planner/pruning_conditions.h"
 #include "planner/statement_plan.h"
 #include "planner/target_view.h"
 
@@ -596,7 +596,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	{
 		TesseraOccurrence *only = linitial(analysis->occurrences);
 
-		conditions = tessera_prune_conditions(make_ands_implicit((Expr *) query->jointree->quals), only->rti, routing, only->table, &exprs);
+		conditions = tessera_pruning_conditions(make_ands_implicit((Expr *) query->jointree->quals), only->rti, routing, only->table, &exprs);
 	}
 	sql = tessera_deparse(copy);
 	scan = makeNode(CustomScan);

@@ -46,9 +46,9 @@
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "executor/targets.h"
-#include "planner/conditions.h"
 #include "planner/cursor_rows.h"
 #include "planner/planner.h"
+#include "planner/pruning_conditions.h"
 #include "planner/ship.h"
 #include "session/internal.h"
 #include "statistics/table_statistics.h"
@@ -719,7 +719,7 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	}
 	exprs = list_concat(exprs, key);
 	if (table && table->group >= 0 && key == NIL)
-		conditions = tessera_prune_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
+		conditions = tessera_pruning_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
 
 	scan->methods = &tessera_table_scan.plan;
 	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;

@@ -37,8 +37,8 @@
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "transaction/deadlock.h"
+#include "transaction/decision_pruning.h"
 #include "transaction/declared_wait.h"
-#include "transaction/prune.h"
 #include "transaction/settings_mirror.h"
 #include "transaction/transaction_private.h"
 

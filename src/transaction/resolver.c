@@ -30,8 +30,8 @@
 #include "control/calls.h"
 #include "session/internal.h"
 #include "transaction/deadlock.h"
+#include "transaction/decision_pruning.h"
 #include "transaction/prepared.h"
-#include "transaction/prune.h"
 #include "transaction/resolver.h"
 #include "transaction/transaction_private.h"
 

@@ -1,6 +1,6 @@
 /*
- * prune.c
- *	  Deletes decisions of two-phase transactions; see prune.h and doc/design.md#decision-pruning.
+ * decision_pruning.c
+ *	  Deletes decisions of two-phase transactions; see decision_pruning.h and doc/design.md#decision-pruning.
  *
  * A decision is needed as long as a participant may ask: while it has the transaction prepared, or could have it again because a standby that is
  * promoted has not got the COMMIT PREPARED. Phases of a row: decided; finished (no participant had it prepared when asked); deleted, when every
@@ -30,8 +30,8 @@
 
 #include "common/spi.h"
 #include "control/calls.h"
+#include "transaction/decision_pruning.h"
 #include "transaction/participant.h"
-#include "transaction/prune.h"
 
 PG_FUNCTION_INFO_V1(tessera_prune_decisions);
 
@@ -240,7 +240,7 @@ tessera_prune_decisions(PG_FUNCTION_ARGS)
 }
 
 void
-tessera_prune_init(void)
+tessera_decisions_init(void)
 {
 	DefineCustomIntVariable("tessera.decision_retention",
 							"How long decisions of two-phase transactions are kept after all participants have carried them out.", NULL,

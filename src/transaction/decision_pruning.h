@@ -1,9 +1,9 @@
 /*
- * prune.h
+ * decision_pruning.h
  *	  Deletes decisions of two-phase transactions that no participant can ask for any more (doc/design.md#decision-pruning).
  */
-#ifndef TESSERA_PRUNE_DECISIONS_H
-#define TESSERA_PRUNE_DECISIONS_H
+#ifndef TESSERA_DECISION_PRUNING_H
+#define TESSERA_DECISION_PRUNING_H
 
 #include "postgres.h"
 
@@ -16,6 +16,6 @@ extern void tessera_decisions_finish(double retention_ms);
 extern uint64 tessera_decisions_delete(double retention_ms);
 
 extern int	tessera_decision_retention; /* seconds */
-extern void tessera_prune_init(void);	/* from _PG_init: the setting */
+extern void tessera_decisions_init(void);	/* from _PG_init: the setting */
 
-#endif							/* TESSERA_PRUNE_DECISIONS_H */
+#endif							/* TESSERA_DECISION_PRUNING_H */

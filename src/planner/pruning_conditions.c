@@ -1,6 +1,6 @@
 /*
- * conditions.c
- *	  Conditions on the key that bound the shards; see conditions.h.
+ * pruning_conditions.c
+ *	  Conditions on the key that bound the shards; see pruning_conditions.h.
  */
 #include "postgres.h"
 
@@ -14,8 +14,8 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
-#include "executor/prune.h"
-#include "planner/conditions.h"
+#include "executor/shard_pruning.h"
+#include "planner/pruning_conditions.h"
 
 static bool
 is_key(Node *node, Index rti, AttrNumber key)
@@ -87,7 +87,7 @@ use_array(ScalarArrayOpExpr *op, Index rti, AttrNumber key, TesseraKeyColumn *co
 }
 
 List *
-tessera_prune_conditions(List *clauses, Index rti, const TesseraRouting *routing, const TesseraTable *table, List **exprs)
+tessera_pruning_conditions(List *clauses, Index rti, const TesseraRouting *routing, const TesseraTable *table, List **exprs)
 {
 	const TesseraGroup *group = tessera_routing_group(routing, table->group);
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);

@@ -1,6 +1,6 @@
 /*
- * prune.c
- *	  Which shards conditions on the key leave; see prune.h.
+ * shard_pruning.c
+ *	  Which shards conditions on the key leave; see shard_pruning.h.
  */
 #include "postgres.h"
 
@@ -8,7 +8,7 @@
 #include "utils/array.h"
 #include "utils/lsyscache.h"
 
-#include "executor/prune.h"
+#include "executor/shard_pruning.h"
 #include "executor/targets.h"
 
 typedef struct KeyInterval
@@ -154,7 +154,7 @@ intersect(TesseraTargets *a, TesseraTargets *b)
 }
 
 TesseraTargets *
-tessera_prune(const TesseraRouting *routing, const TesseraTable *table, List *conditions, const Datum *values, const bool *nulls, const Oid *types)
+tessera_prune_shards(const TesseraRouting *routing, const TesseraTable *table, List *conditions, const Datum *values, const bool *nulls, const Oid *types)
 {
 	const TesseraGroup *group = tessera_routing_group(routing, table->group);
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
