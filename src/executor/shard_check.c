@@ -30,9 +30,9 @@
 #include "common/version_compat.h"
 #include "common/worker.h"
 #include "executor/eflags.h"
+#include "executor/plan_keys.h"
 #include "executor/settings.h"
 #include "executor/shard_check.h"
-#include "executor/touched.h"
 #include "routing/gate.h"
 
 static ExecutorStart_hook_type previous_start = NULL;
@@ -94,15 +94,15 @@ routed_version(const TesseraRoutedBy *routed, const TesseraGroup *group, Tessera
 }
 
 static bool
-touches_gate(const TesseraPlacement *newest, TesseraKeySpace *ks, const TesseraTouched *touched)
+touches_gate(const TesseraPlacement *newest, TesseraKeySpace *ks, const TesseraPlanKeys *keys)
 {
 	ListCell   *cell;
 
 	if (!newest->has_gate_range)
 		return false;
-	if (touched->everything)
+	if (keys->everything)
 		return true;
-	foreach(cell, touched->positions)
+	foreach(cell, keys->positions)
 		if (tessera_placement_gate_holds(newest, ks, lfirst(cell)))
 			return true;
 	return false;
@@ -113,7 +113,7 @@ touches_gate(const TesseraPlacement *newest, TesseraKeySpace *ks, const TesseraT
  * which the statement may go on; and since when it has waited, if it has.
  */
 static const TesseraRouting *
-wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched, TimestampTz *since)
+wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraPlanKeys *keys, TimestampTz *since)
 {
 	bool		guarded = check->writes || IsolationIsSerializable();
 	TimestampTz start = GetCurrentTimestamp();
@@ -136,7 +136,7 @@ wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group
 		if (newest == NULL || !newest->has_migration)
 			return routing;
 		ks = tessera_group_keyspace(routing, group);
-		if (!touches_gate(newest, ks, touched))
+		if (!touches_gate(newest, ks, keys))
 			return routing;
 		migration_id = newest->migration_id;
 		if (guarded)
@@ -166,12 +166,12 @@ wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group
 }
 
 static const TesseraRouting *
-pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraTouched *touched)
+pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraPlanKeys *keys)
 {
 	TimestampTz since;
 	uint64		waited;
 
-	routing = wait_at_gate(check, routing, group_id, touched, &since);
+	routing = wait_at_gate(check, routing, group_id, keys, &since);
 	if (since == 0)
 		return routing;
 	waited = Max(0, GetCurrentTimestamp() - since);
@@ -216,7 +216,7 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	const TesseraPlacement *placement;
 	const TesseraPlacement *head;
 	TesseraToldVersion version;
-	TesseraTouched touched = {0};
+	TesseraPlanKeys keys = {0};
 	bool		have_touched = false;
 	bool		newest;
 	bool		dummy;
@@ -225,11 +225,11 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	if (head && head->has_migration)
 	{
 		if (check->plan)
-			tessera_touched(check->plan, check->params, routing, group, &touched);
+			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
 		else
-			touched.everything = true;
+			keys.everything = true;
 		have_touched = true;
-		routing = pass_gate(check, routing, &group_id, &touched);
+		routing = pass_gate(check, routing, &group_id, &keys);
 		group = tessera_routing_group_by_id(routing, &group_id);
 		if (group == NULL)
 			return found_stale(true);
@@ -258,18 +258,18 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 		 * case.
 		 */
 		if (!have_touched && check->plan)
-			tessera_touched(check->plan, check->params, routing, group, &touched);
+			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
 		else if (!have_touched)
-			touched.everything = true;
+			keys.everything = true;
 		have_touched = true;
-		if (touches_gate(placement, tessera_group_keyspace(routing, group), &touched))
+		if (touches_gate(placement, tessera_group_keyspace(routing, group), &keys))
 			return found_stale(newest);
 	}
 	if (placement->hides && check->plan)
 	{
 		if (!have_touched)
-			tessera_touched(check->plan, check->params, routing, group, &touched);
-		if (!touched.filtered)
+			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
+		if (!keys.filtered)
 			return found_stale(true);	/* planned before there were rows to hide: plan again */
 	}
 	return TESSERA_ACCEPTED;

@@ -154,7 +154,8 @@ intersect(TesseraTargets *a, TesseraTargets *b)
 }
 
 TesseraTargets *
-tessera_prune_shards(const TesseraRouting *routing, const TesseraTable *table, List *conditions, const Datum *values, const bool *nulls, const Oid *types)
+tessera_prune_shards(const TesseraRouting *routing, const TesseraTable *table, List *conditions, const Datum *values, const bool *nulls,
+					 const Oid *types)
 {
 	const TesseraGroup *group = tessera_routing_group(routing, table->group);
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);

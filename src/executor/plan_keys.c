@@ -1,6 +1,6 @@
 /*
- * touched.c
- *	  Reads the keys that a plan can touch off its scans; see touched.h.
+ * plan_keys.c
+ *	  Reads the keys that a plan can touch off its scans; see plan_keys.h.
  *
  * A scan's conditions are conjuncts, so one equality on each key column with a constant or parameter bounds all its rows. An INSERT is bounded by the
  * values of its single row. Whatever is not recognised counts as "everything".
@@ -13,7 +13,7 @@
 #include "utils/lsyscache.h"
 
 #include "executor/ownership.h"
-#include "executor/touched.h"
+#include "executor/plan_keys.h"
 
 typedef struct Walk
 {
@@ -22,7 +22,7 @@ typedef struct Walk
 	const TesseraRouting *routing;
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
-	TesseraTouched *touched;
+	TesseraPlanKeys *keys;
 } Walk;
 
 static void walk_plan(Plan *plan, Walk *walk);
@@ -119,7 +119,7 @@ add_position(Walk *walk, const Datum *values)
 	TesseraKeyBound *position = palloc(sizeof(TesseraKeyBound));
 
 	tessera_key_position(walk->ks, values, position);
-	walk->touched->positions = lappend(walk->touched->positions, position);
+	walk->keys->positions = lappend(walk->keys->positions, position);
 }
 
 static void
@@ -131,12 +131,12 @@ visit_scan(Walk *walk, Index rti, List *quals, List *more, List *index_columns)
 	if (table == NULL)
 		return;
 	if (!tessera_has_ownership_filter(quals) && !tessera_has_ownership_filter(more))
-		walk->touched->filtered = false;
+		walk->keys->filtered = false;
 	for (int i = 0; i < table->nkeys; i++)
 		if (!qual_gives(walk, quals, rti, table->keys[i], i, index_columns, &values[i]) &&
 			!qual_gives(walk, more, rti, table->keys[i], i, index_columns, &values[i]))
 		{
-			walk->touched->everything = true;
+			walk->keys->everything = true;
 			return;
 		}
 	add_position(walk, values);
@@ -159,13 +159,13 @@ visit_insert(Walk *walk, ModifyTable *modify)
 
 		if (!IsA(source, Result) || table->keys[i] > list_length(source->targetlist))
 		{
-			walk->touched->everything = true;
+			walk->keys->everything = true;
 			return;
 		}
 		entry = list_nth(source->targetlist, table->keys[i] - 1);
 		if (!known_value(walk, (Node *) entry->expr, walk->ks->columns[i].type, &values[i]))
 		{
-			walk->touched->everything = true;
+			walk->keys->everything = true;
 			return;
 		}
 	}
@@ -219,7 +219,7 @@ walk_plan(Plan *plan, Walk *walk)
 			if (((ModifyTable *) plan)->operation == CMD_INSERT)
 				visit_insert(walk, (ModifyTable *) plan);
 			else if (((ModifyTable *) plan)->operation == CMD_MERGE)
-				walk->touched->everything = true;
+				walk->keys->everything = true;
 			break;
 		default:
 			break;
@@ -229,14 +229,14 @@ walk_plan(Plan *plan, Walk *walk)
 }
 
 void
-tessera_touched(PlannedStmt *plan, ParamListInfo params, const TesseraRouting *routing, const TesseraGroup *group, TesseraTouched *touched)
+tessera_plan_keys(PlannedStmt *plan, ParamListInfo params, const TesseraRouting *routing, const TesseraGroup *group, TesseraPlanKeys *keys)
 {
-	Walk		walk = {.plan = plan, .params = params, .routing = routing, .group = group, .touched = touched};
+	Walk		walk = {.plan = plan, .params = params, .routing = routing, .group = group, .keys = keys};
 
 	walk.ks = tessera_group_keyspace(routing, group);
-	touched->everything = false;
-	touched->positions = NIL;
-	touched->filtered = true;
+	keys->everything = false;
+	keys->positions = NIL;
+	keys->filtered = true;
 	walk_plan(plan->planTree, &walk);
 	walk_list(plan->subplans, &walk);
 }
