@@ -16,8 +16,8 @@
 #include "utils/wait_event.h"
 
 #include "common/stat_routing.h"
+#include "executor/executor_settings.h"
 #include "executor/route_loop.h"
-#include "executor/settings.h"
 
 /*
  * Before another attempt: refreshes the routing table, waits a little longer each time. ERROR 40001 once tessera.gate_timeout has passed since the

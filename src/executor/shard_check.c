@@ -30,8 +30,8 @@
 #include "common/version_compat.h"
 #include "common/worker.h"
 #include "executor/eflags.h"
+#include "executor/executor_settings.h"
 #include "executor/plan_keys.h"
-#include "executor/settings.h"
 #include "executor/shard_check.h"
 #include "routing/gate.h"
 

@@ -18,8 +18,8 @@
 #include "utils/timestamp.h"
 
 #include "common/errors.h"
+#include "executor/executor_settings.h"
 #include "executor/pinned_versions.h"
-#include "executor/settings.h"
 #include "executor/shard_run_private.h"
 #include "transaction/participant.h"
 

@@ -1,5 +1,5 @@
 /*
- * settings.c
+ * executor_settings.c
  *	  Settings of the executor.
  */
 #include "postgres.h"
@@ -8,7 +8,7 @@
 
 #include "utils/guc.h"
 
-#include "executor/settings.h"
+#include "executor/executor_settings.h"
 
 int			tessera_gate_timeout = 10000;
 int			tessera_log_min_gate_wait = -1;

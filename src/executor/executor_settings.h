@@ -1,6 +1,6 @@
 /*
- * settings.h
- *	  Settings that the executor reads; defined in settings.c, registered by tessera_executor_settings_init.
+ * executor_settings.h
+ *	  Settings that the executor reads; defined in executor_settings.c, registered by tessera_executor_settings_init.
  */
 #ifndef TESSERA_EXECUTOR_SETTINGS_H
 #define TESSERA_EXECUTOR_SETTINGS_H
