@@ -26,9 +26,9 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#include "bgworkers/worker.h"
+#include "bgworkers/worker_main.h"
 #include "common/shmem.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 
 #define LOOK_AROUND 60000L		/* ms */
 #define LOOK_AGAIN 1000L		/* ms, when something could not be started */

@@ -9,7 +9,7 @@
 #include "postmaster/interrupt.h"
 #include "tcop/tcopprot.h"
 
-#include "bgworkers/worker.h"
+#include "bgworkers/worker_main.h"
 #include "migration/migration.h"
 
 extern PGDLLEXPORT void tessera_migration_worker_main(Datum arg);

@@ -21,7 +21,7 @@
 #include "utils/guc.h"
 
 #include "admin/admin.h"
-#include "bgworkers/worker.h"
+#include "bgworkers/worker_main.h"
 #include "catalog/change.h"
 #include "catalog/incarnation.h"
 #include "catalog/prepared_change.h"
@@ -30,7 +30,7 @@
 #include "common/shmem.h"
 #include "common/stand_in.h"
 #include "common/stat_routing.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"

@@ -40,7 +40,7 @@
 #include "catalog/relation.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 
 typedef struct Sequence
 {

@@ -30,7 +30,7 @@
 #include "catalog/relation.h"
 #include "common/shmem.h"
 #include "common/spi.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 
 #define WRITE_MS 5000			/* who is told that it was replaced waits so long until that is written down */
 

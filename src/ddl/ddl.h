@@ -13,10 +13,10 @@
 #include "postgres.h"
 #include "utils/uuid.h"
 
-#include "common/utility.h"
+#include "common/utility_statement.h"
 #include "routing/routing.h"
 
-/* ---- utility.c ---- */
+/* ---- utility_hook.c ---- */
 
 /* From _PG_init: the hooks and settings. */
 extern void tessera_ddl_init(void);
@@ -34,18 +34,18 @@ extern bool (*tessera_table_check) (Oid relid, const TesseraRouting *image);
 /* Runs it as without the extension, and counts the nesting level. */
 extern void tessera_utility_run(TesseraUtility *utility);
 
-/* ---- subject.c ---- */
+/* ---- statement_objects.c ---- */
 
 /* What a statement names. Object lists in the current context. */
-typedef struct TesseraSubject
+typedef struct TesseraStatementObjects
 {
 	const char *cluster;		/* a name of something that every node has; NULL: none */
 	const char *local;			/* a name of something temporary or of this node alone; NULL: none */
 	List	   *relids;			/* cluster tables concerned (of a partition: its root); each once */
 	List	   *keys;			/* char *: names to lock across the cluster */
-} TesseraSubject;
+} TesseraStatementObjects;
 
-extern void tessera_subject(Node *statement, const TesseraRouting *routing, TesseraSubject *subject);
+extern void tessera_statement_objects(Node *statement, const TesseraRouting *routing, TesseraStatementObjects *named);
 
 /* The cluster table that a relation belongs to: itself, the root of its partition tree, the table of an index; InvalidOid if none. */
 extern Oid	tessera_cluster_root(const TesseraRouting *routing, Oid relid);
@@ -119,7 +119,7 @@ extern bool tessera_ddl_plans_locally(const char *source);
 /* ---- fan_out.c ---- */
 
 /* Runs the statement here and on every other node, in this transaction. text: what the others run (NULL: the statement's own text). */
-extern void tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraSubject *subject);
+extern void tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraStatementObjects *named);
 
 /*
  * Before a statement that is nested in a running one (in a function of an event trigger): sends the outer one to the other nodes, so that they see
@@ -139,7 +139,7 @@ extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRoutin
 extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by);
 
 /* 'TRUNCATE TABLE of "orders"': what the ended migrations' callers are told. palloc'd. */
-extern char *tessera_ddl_by(const TesseraUtility *utility, const TesseraSubject *subject);
+extern char *tessera_ddl_by(const TesseraUtility *utility, const TesseraStatementObjects *named);
 
 /* Set by init.c: ends the running migrations of groups (text of a uuid[]); see migration/migration.h. */
 extern void (*tessera_ddl_end_migrations) (const char *groups, const char *by, int timeout_ms);

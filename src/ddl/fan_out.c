@@ -55,7 +55,7 @@ typedef struct FanOut
 {
 	TesseraUtility *utility;
 	const TesseraRouting *routing;
-	TesseraSubject *subject;
+	TesseraStatementObjects *named;
 	pg_uuid_t	seed;
 	int32		home;			/* chosen before */
 	int32		home_found;		/* or when the statement had run */
@@ -124,11 +124,11 @@ node_array(const TesseraRouting *routing)
 }
 
 char *
-tessera_ddl_by(const TesseraUtility *utility, const TesseraSubject *subject)
+tessera_ddl_by(const TesseraUtility *utility, const TesseraStatementObjects *named)
 {
 	const char *name = CreateCommandName(utility->statement->utilityStmt);
 
-	return subject->cluster ? psprintf("%s of \"%s\"", name, subject->cluster) : pstrdup(name);
+	return named->cluster ? psprintf("%s of \"%s\"", name, named->cluster) : pstrdup(name);
 }
 
 void
@@ -492,7 +492,7 @@ placed_keys(FanOut *f, Node *statement)
 	List	   *keys = NIL;
 	ListCell   *cell;
 
-	foreach(cell, f->subject->relids)
+	foreach(cell, f->named->relids)
 		add_placed(&keys, f->routing, lfirst_oid(cell));
 	if (IsA(statement, CreateStmt))
 		foreach(cell, ((CreateStmt *) statement)->tableElts)
@@ -511,18 +511,18 @@ attempt_statement(void *arg)
 	TesseraTrack *track;
 	List	   *groups;
 	List	   *sequences;
-	char	   *by = tessera_ddl_by(f->utility, f->subject);
+	char	   *by = tessera_ddl_by(f->utility, f->named);
 
 	f->sent = false;
 	f->routing = tessera_routing();	/* newer than the last attempt's, perhaps */
-	groups = tessera_ddl_groups(f->routing, f->subject->relids);
+	groups = tessera_ddl_groups(f->routing, f->named->relids);
 	if (!IsA(statement, LockStmt))
-		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->subject->keys), groups, by);
+		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->named->keys), groups, by);
 	tessera_rules_before(statement, f->routing);
 	tessera_ddl_lock_tables(f->routing, tessera_ddl_table_locks(statement, f->routing), false);
 	f->home_found = f->home;
 	sequences = tessera_sequences_before(statement, f->routing);
-	track = run_tracked(f->utility, f->routing, f->subject->relids, &f->seed, f->home, f->at, true);
+	track = run_tracked(f->utility, f->routing, f->named->relids, &f->seed, f->home, f->at, true);
 	f->home_found = track->home;
 	if (IsA(statement, ViewStmt) && is_temporary(track))
 		return;					/* a view of a temporary table */
@@ -541,10 +541,10 @@ tessera_fan_out_init(void)
 }
 
 void
-tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraSubject *subject)
+tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraStatementObjects *named)
 {
 	Node	   *statement = utility->statement->utilityStmt;
-	FanOut		f = {.utility = utility, .routing = routing, .subject = subject, .outer = current};
+	FanOut		f = {.utility = utility, .routing = routing, .named = named, .outer = current};
 
 	tessera_fan_out_pending();
 	if (!pg_strong_random(f.seed.data, UUID_LEN))
@@ -586,7 +586,7 @@ tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 {
 	Announced	now = announced;
 	TesseraUtility copy = *utility;
-	TesseraSubject subject = {0};
+	TesseraStatementObjects named = {0};
 	char		timeout[16];
 	int			level;
 
@@ -597,10 +597,10 @@ tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 		return;
 	}
 	copy.statement = tessera_for_this_database(utility->statement);
-	tessera_subject(copy.statement->utilityStmt, routing, &subject);
+	tessera_statement_objects(copy.statement->utilityStmt, routing, &named);
 	snprintf(timeout, sizeof(timeout), "%d", now.lock_timeout);
 	level = NewGUCNestLevel();
 	tessera_ddl_set_here("lock_timeout", timeout);
-	(void) run_tracked(&copy, routing, subject.relids, &now.seed, now.home, now.at, false);
+	(void) run_tracked(&copy, routing, named.relids, &now.seed, now.home, now.at, false);
 	AtEOXact_GUC(true, level);
 }

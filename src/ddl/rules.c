@@ -32,7 +32,7 @@
 #include "utils/syscache.h"
 
 #include "common/errors.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "ddl/ddl.h"
 
 /* The table a statement changes. relid is InvalidOid while it is being created. */

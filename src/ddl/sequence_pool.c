@@ -29,7 +29,7 @@
 #include "utils/wait_event.h"
 
 #include "common/shmem.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "ddl/sequence.h"
 
 PG_FUNCTION_INFO_V1(tessera_sequence_pools);

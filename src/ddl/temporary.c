@@ -6,7 +6,7 @@
  * domains and composite types stay on this node, and so does what is done to them later. Tables are every node's, so they cannot have columns of such
  * types, and no temporary table can be a child of one: other nodes would read it without that child.
  *
- * Memory: lists in the current context. Names are looked up without locks, as in subject.c.
+ * Memory: lists in the current context. Names are looked up without locks, as in statement_objects.c.
  */
 #include "postgres.h"
 

@@ -216,16 +216,16 @@ tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool re
 {
 	TruncateStmt *statement = castNode(TruncateStmt, utility->statement->utilityStmt);
 	Truncate	truncate = {.utility = utility};
-	TesseraSubject subject = {0};
+	TesseraStatementObjects named = {0};
 
-	tessera_subject((Node *) statement, routing, &subject);
-	if (subject.relids == NIL)
+	tessera_statement_objects((Node *) statement, routing, &named);
+	if (named.relids == NIL)
 		tessera_utility_run(utility);
-	else if (subject.local != NULL)
+	else if (named.local != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("one statement cannot truncate both \"%s\", which every node has, and \"%s\", which only this node has",
-						subject.cluster, subject.local),
+						named.cluster, named.local),
 				 errhint("Use a statement for each.")));
 	else if (received)
 		truncate_received(utility, routing);
@@ -237,8 +237,8 @@ tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool re
 					 errmsg("a function or trigger that runs on a shard cannot run TRUNCATE"),
 					 errhint("Run it in the client, or in a function called outside the statement.")));
 		PreventCommandIfReadOnly("TRUNCATE TABLE");
-		truncate.keys = subject.keys;
-		truncate.by = tessera_ddl_by(utility, &subject);
+		truncate.keys = named.keys;
+		truncate.by = tessera_ddl_by(utility, &named);
 		tessera_fan_out_pending();
 		tessera_ddl_attempts(attempt_truncate, &truncate, TESSERA_PATIENCE_DDL);
 	}

@@ -15,7 +15,7 @@
 #include "nodes/execnodes.h"
 #include "utils/rel.h"
 
-#include "common/utility.h"
+#include "common/utility_statement.h"
 #include "routing/routing.h"
 #include "session/internal.h"
 #include "transport/connection.h"

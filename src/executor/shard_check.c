@@ -28,7 +28,7 @@
 #include "common/injection.h"
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "executor/eflags.h"
 #include "executor/executor_settings.h"
 #include "executor/plan_keys.h"

@@ -30,7 +30,7 @@
 #include "catalog/incarnation.h"
 #include "common/shmem.h"
 #include "common/spi.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "failover/promotion.h"
 #include "transaction/background.h"
 

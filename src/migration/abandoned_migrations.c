@@ -27,7 +27,7 @@
 #include "common/injection.h"
 #include "common/process_exit.h"
 #include "common/spi_row.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "control/calls.h"
 #include "migration/abandoned_migrations.h"
 #include "routing/routing.h"

@@ -26,7 +26,7 @@
 #include "common/injection.h"
 #include "common/process_exit.h"
 #include "common/text.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "migration/migration.h"
 #include "migration/migration_outcome.h"
 #include "migration/migration_slot.h"

@@ -24,7 +24,7 @@
 #include "common/durable.h"
 #include "common/injection.h"
 #include "common/text.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "control/calls.h"
 #include "migration/migration_outcome.h"
 #include "migration/placement_change.h"

@@ -38,7 +38,7 @@
 #include "catalog/incarnation.h"
 #include "common/shmem.h"
 #include "common/spi.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "control/calls.h"
 #include "routing/image.h"
 #include "routing/refresh.h"

@@ -27,7 +27,7 @@
 #include "common/shmem.h"
 #include "common/spi_row.h"
 #include "common/text.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "control/calls.h"
 #include "session/internal.h"
 #include "statistics/collect.h"

@@ -14,7 +14,7 @@
 #include "access/attnum.h"
 #include "access/htup.h"
 
-#include "common/utility.h"
+#include "common/utility_statement.h"
 #include "routing/routing.h"
 #include "statistics/portable.h"
 #include "statistics/rows.h"

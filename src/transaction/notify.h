@@ -54,7 +54,7 @@ extern TesseraUnwrapped tessera_notify_unwrap(const char *text, char **half, cha
 
 /* ---- notify_forward.c ---- */
 
-/* The forwarder's step (bgworkers/worker.c). */
+/* The forwarder's step (bgworkers/worker_main.c). */
 extern long tessera_notify_forward_step(void);
 
 /* True if the forwarder of this database listens. */

@@ -38,7 +38,7 @@
 #include "common/shmem.h"
 #include "common/text.h"
 #include "common/version_compat.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 #include "control/calls.h"
 #include "transaction/notify.h"
 #include "transaction/transaction_private.h"

@@ -7,7 +7,7 @@
 
 #include "postgres.h"
 
-#include "common/utility.h"
+#include "common/utility_statement.h"
 
 /* The first half of the random part of a gid says that a client has prepared it; the timeline of the config node follows, eight hex digits. */
 #define TESSERA_CLIENT_GID "75736572"

@@ -1,5 +1,5 @@
 /*
- * worker.c
+ * worker_registry.c
  *	  Registry of background workers in shared memory: one entry for each database slot and kind, and one for the launcher.
  *
  * A worker enters itself when it has connected and leaves at exit; a second one of its kind ends at once. An entry's spinlock guards all of its
@@ -22,7 +22,7 @@
 
 #include "common/process_exit.h"
 #include "common/shmem.h"
-#include "common/worker.h"
+#include "common/worker_registry.h"
 
 #define STARTING_MS 5000		/* after that a start counts as failed */
 #define STOPPED_MS 10000		/* workers stay away from a database that is being dropped */

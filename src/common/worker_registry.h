@@ -1,13 +1,13 @@
 /*
- * worker.h
+ * worker_registry.h
  *	  Which background workers run in which database, and how to wake, start and stop them. Their mains are in bgworkers/.
  */
-#ifndef TESSERA_WORKER_H
-#define TESSERA_WORKER_H
+#ifndef TESSERA_WORKER_REGISTRY_H
+#define TESSERA_WORKER_REGISTRY_H
 
 #include "postgres.h"
 
-/* Workers of one database: one of each kind at most. The steps they run are in the table in bgworkers/worker.c. */
+/* Workers of one database: one of each kind at most. The steps they run are in the table in bgworkers/worker_main.c. */
 typedef enum TesseraWorker
 {
 	TESSERA_REFRESHER,
@@ -59,4 +59,4 @@ extern void tessera_launcher_wake(void);
 /* From _PG_init. */
 extern void tessera_worker_init(void);
 
-#endif							/* TESSERA_WORKER_H */
+#endif							/* TESSERA_WORKER_REGISTRY_H */

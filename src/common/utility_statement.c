@@ -1,6 +1,6 @@
 /*
- * utility.c
- *	  A utility statement on its way through the ProcessUtility hook; see utility.h.
+ * utility_statement.c
+ *	  A utility statement on its way through the ProcessUtility hook; see utility_statement.h.
  */
 #include "postgres.h"
 
@@ -11,7 +11,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "common/utility.h"
+#include "common/utility_statement.h"
 
 char *
 tessera_utility_text(TesseraUtility *utility)

@@ -1,9 +1,10 @@
 /*
- * utility.c
+ * utility_hook.c
  *	  The ProcessUtility hook: decides for each utility statement whether it stays here, goes to every node, or is taken over by a handler.
  *
- * One table gives the kind of each statement; what it names (subject.c) decides whether that applies: statements on temporary objects, on objects of
- * this node alone, inside CREATE EXTENSION, or with tessera.replicate_ddl off run as without the extension. Parts of a statement that runs already
+ * One table gives the kind of each statement; what it names (statement_objects.c) decides whether that applies: statements on temporary objects, on
+ * objects of this node alone, inside CREATE EXTENSION, or with tessera.replicate_ddl off run as without the extension. Parts of a statement that runs
+ * already
  * (PROCESS_UTILITY_SUBCOMMAND) went to the other nodes with it.
  *
  * Nothing is kept between statements.
@@ -343,16 +344,16 @@ static void
 run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind)
 {
 	Node	   *statement = utility->statement->utilityStmt;
-	TesseraSubject subject = {0};
+	TesseraStatementObjects named = {0};
 
-	tessera_subject(statement, routing, &subject);
-	if (subject.local != NULL)
+	tessera_statement_objects(statement, routing, &named);
+	if (named.local != NULL)
 	{
-		if (subject.cluster != NULL)
+		if (named.cluster != NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("one statement cannot change both \"%s\", which every node has, and \"%s\", which only this node has",
-							subject.cluster, subject.local),
+							named.cluster, named.local),
 					 errhint("Use a statement for each.")));
 		tessera_refuse_temporary_child(statement, routing);
 		tessera_utility_run(utility);
@@ -365,7 +366,7 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 	}
 	tessera_refuse_temporary_columns(statement);
 	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
-	if (kind == UTILITY_LOCK && (subject.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
+	if (kind == UTILITY_LOCK && (named.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
 	{
 		tessera_utility_run(utility);
 		return;
@@ -380,7 +381,7 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 		RequireTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, "LOCK TABLE");
 	if (!CommandIsReadOnly(utility->statement))
 		PreventCommandIfReadOnly(CreateCommandName(statement));
-	tessera_fan_out(utility, routing, &subject);
+	tessera_fan_out(utility, routing, &named);
 }
 
 /* EXPLAIN ANALYZE CREATE TABLE AS would make a table that only this node has. */

@@ -1,9 +1,9 @@
 /*
- * utility.h
+ * utility_statement.h
  *	  A utility statement on its way through the ProcessUtility hook, for the modules that take some of them over.
  */
-#ifndef TESSERA_UTILITY_H
-#define TESSERA_UTILITY_H
+#ifndef TESSERA_UTILITY_STATEMENT_H
+#define TESSERA_UTILITY_STATEMENT_H
 
 #include "postgres.h"
 #include "nodes/parsenodes.h"
@@ -36,4 +36,4 @@ extern char *tessera_utility_text(TesseraUtility *utility);
  */
 extern void tessera_utility_set_lexer(const TesseraUtility *utility, const char *text);
 
-#endif							/* TESSERA_UTILITY_H */
+#endif							/* TESSERA_UTILITY_STATEMENT_H */

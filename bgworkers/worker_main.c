@@ -1,5 +1,5 @@
 /*
- * worker.c
+ * worker_main.c
  *	  The main of every worker of a database: a loop around the step of its kind, which lives in src/.
  *
  * A step runs its own transactions and returns the milliseconds until it wants to run again; it runs sooner when the worker's latch is set
@@ -21,8 +21,8 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "bgworkers/worker.h"
-#include "common/worker.h"
+#include "bgworkers/worker_main.h"
+#include "common/worker_registry.h"
 #include "ddl/sequence.h"
 #include "migration/migration.h"
 #include "routing/routing.h"

@@ -1,5 +1,5 @@
 /*
- * worker.h
+ * worker_main.h
  *	  Background workers: the launcher, and the one main of all workers of a database.
  */
 #ifndef TESSERA_BGWORKERS_WORKER_H
@@ -7,7 +7,7 @@
 
 #include "postgres.h"
 
-#include "common/worker.h"
+#include "common/worker_registry.h"
 
 /* Entry points, found by name in the library. */
 extern PGDLLEXPORT void tessera_launcher_main(Datum arg);

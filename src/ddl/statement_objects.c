@@ -1,5 +1,5 @@
 /*
- * subject.c
+ * statement_objects.c
  *	  What a DDL statement names: tables of the cluster, things every node has, things only this node has.
  *
  * A name that does not exist (yet) counts as the cluster's: the statement itself says what is wrong with it. Names are looked up without locks;
@@ -52,14 +52,14 @@ tessera_cluster_root(const TesseraRouting *routing, Oid relid)
 }
 
 static void
-add_key(TesseraSubject *subject, const char *key)
+add_key(TesseraStatementObjects *named, const char *key)
 {
 	ListCell   *cell;
 
-	foreach(cell, subject->keys)
+	foreach(cell, named->keys)
 		if (strcmp(lfirst(cell), key) == 0)
 			return;
-	subject->keys = lappend(subject->keys, pstrdup(key));
+	named->keys = lappend(named->keys, pstrdup(key));
 }
 
 static bool
@@ -70,7 +70,7 @@ is_own_schema(Oid namespace)
 
 /* A relation that exists. */
 static void
-add_relid(TesseraSubject *subject, const TesseraRouting *routing, Oid relid)
+add_relid(TesseraStatementObjects *named, const TesseraRouting *routing, Oid relid)
 {
 	char		relkind = get_rel_relkind(relid);
 	char	   *name = get_rel_name(relid);
@@ -85,18 +85,18 @@ add_relid(TesseraSubject *subject, const TesseraRouting *routing, Oid relid)
 		Oid			table = IndexGetRelation(relid, true);
 
 		if (OidIsValid(table))
-			add_relid(subject, routing, table);
+			add_relid(named, routing, table);
 		return;
 	}
 	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP || is_own_schema(namespace))
 	{
-		subject->local = name;
+		named->local = name;
 		return;
 	}
 	if (relkind == RELKIND_SEQUENCE &&
 		(sequenceIsOwned(relid, DEPENDENCY_AUTO, &owner, &column) || sequenceIsOwned(relid, DEPENDENCY_INTERNAL, &owner, &column)))
 	{
-		add_relid(subject, routing, owner);
+		add_relid(named, routing, owner);
 		return;
 	}
 	if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || relkind == RELKIND_MATVIEW)
@@ -104,19 +104,19 @@ add_relid(TesseraSubject *subject, const TesseraRouting *routing, Oid relid)
 		Oid			root = tessera_cluster_root(routing, relid);
 
 		if (OidIsValid(root))
-			subject->relids = list_append_unique_oid(subject->relids, root);
+			named->relids = list_append_unique_oid(named->relids, root);
 		else if (!tessera_track_created(relid) && !OidIsValid(getExtensionOfObject(RelationRelationId, relid)))
 		{
-			subject->local = name;
+			named->local = name;
 			return;
 		}
 	}
-	subject->cluster = name;
-	add_key(subject, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), name)));
+	named->cluster = name;
+	add_key(named, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), name)));
 }
 
 static void
-add_relation(TesseraSubject *subject, const TesseraRouting *routing, RangeVar *relation)
+add_relation(TesseraStatementObjects *named, const TesseraRouting *routing, RangeVar *relation)
 {
 	Oid			relid;
 
@@ -124,36 +124,36 @@ add_relation(TesseraSubject *subject, const TesseraRouting *routing, RangeVar *r
 		return;
 	relid = RangeVarGetRelid(relation, NoLock, true);
 	if (OidIsValid(relid))
-		add_relid(subject, routing, relid);
+		add_relid(named, routing, relid);
 	else
-		subject->cluster = relation->relname;
+		named->cluster = relation->relname;
 }
 
 /* A relation to be created. */
 static void
-add_new_relation(TesseraSubject *subject, RangeVar *relation)
+add_new_relation(TesseraStatementObjects *named, RangeVar *relation)
 {
 	Oid			namespace;
 
 	if (relation->relpersistence == RELPERSISTENCE_TEMP || (relation->schemaname && strcmp(relation->schemaname, "pg_temp") == 0))
 	{
-		subject->local = relation->relname;
+		named->local = relation->relname;
 		return;
 	}
 	namespace = relation->schemaname ? get_namespace_oid(relation->schemaname, true) : RangeVarGetCreationNamespace(relation);
 	if (OidIsValid(namespace) && (isAnyTempNamespace(namespace) || is_own_schema(namespace)))
 	{
-		subject->local = relation->relname;
+		named->local = relation->relname;
 		return;
 	}
-	subject->cluster = relation->relname;
+	named->cluster = relation->relname;
 	if (OidIsValid(namespace))
-		add_key(subject, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), relation->relname)));
+		add_key(named, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), relation->relname)));
 }
 
 /* A qualified name of anything else. */
 static void
-add_names(TesseraSubject *subject, Node *statement, List *names)
+add_names(TesseraStatementObjects *named, Node *statement, List *names)
 {
 	const char *name;
 
@@ -161,17 +161,17 @@ add_names(TesseraSubject *subject, Node *statement, List *names)
 		return;
 	name = strVal(llast(names));
 	if (list_length(names) > 1 && (strcmp(strVal(linitial(names)), "pg_temp") == 0 || strcmp(strVal(linitial(names)), EXTENSION) == 0))
-		subject->local = name;
+		named->local = name;
 	else
 	{
-		subject->cluster = name;
-		add_key(subject, psprintf("%s %s", CreateCommandName(statement), NameListToString(names)));
+		named->cluster = name;
+		add_key(named, psprintf("%s %s", CreateCommandName(statement), NameListToString(names)));
 	}
 }
 
 /* One object of COMMENT, DROP and the like. */
 static void
-add_object(TesseraSubject *subject, const TesseraRouting *routing, Node *statement, ObjectType type, Node *object)
+add_object(TesseraStatementObjects *named, const TesseraRouting *routing, Node *statement, ObjectType type, Node *object)
 {
 	List	   *names = IsA(object, List) ? (List *) object : NIL;
 
@@ -184,9 +184,9 @@ add_object(TesseraSubject *subject, const TesseraRouting *routing, Node *stateme
 		case OBJECT_MATVIEW:
 		case OBJECT_FOREIGN_TABLE:
 			if (IsA(object, RangeVar))
-				add_relation(subject, routing, (RangeVar *) object);
+				add_relation(named, routing, (RangeVar *) object);
 			else if (names != NIL)
-				add_relation(subject, routing, makeRangeVarFromNameList(names));
+				add_relation(named, routing, makeRangeVarFromNameList(names));
 			break;
 		case OBJECT_COLUMN:
 		case OBJECT_TABCONSTRAINT:
@@ -194,11 +194,11 @@ add_object(TesseraSubject *subject, const TesseraRouting *routing, Node *stateme
 		case OBJECT_RULE:
 		case OBJECT_POLICY:
 			if (list_length(names) > 1)
-				add_relation(subject, routing, makeRangeVarFromNameList(list_truncate(list_copy(names), list_length(names) - 1)));
+				add_relation(named, routing, makeRangeVarFromNameList(list_truncate(list_copy(names), list_length(names) - 1)));
 			break;
 		case OBJECT_EXTENSION:
 			if (IsA(object, String) && strcmp(strVal(object), EXTENSION) == 0)
-				subject->local = EXTENSION;
+				named->local = EXTENSION;
 			break;
 		default:
 			if (IsA(object, TypeName))
@@ -207,112 +207,112 @@ add_object(TesseraSubject *subject, const TesseraRouting *routing, Node *stateme
 				names = ((ObjectWithArgs *) object)->objname;
 			else if (IsA(object, String))
 				names = list_make1(object);
-			add_names(subject, statement, names);
+			add_names(named, statement, names);
 			break;
 	}
 }
 
 static void
-add_objects(TesseraSubject *subject, const TesseraRouting *routing, Node *statement, ObjectType type, List *objects)
+add_objects(TesseraStatementObjects *named, const TesseraRouting *routing, Node *statement, ObjectType type, List *objects)
 {
 	ListCell   *cell;
 
 	foreach(cell, objects)
-		add_object(subject, routing, statement, type, lfirst(cell));
+		add_object(named, routing, statement, type, lfirst(cell));
 }
 
 static void
-add_extension(TesseraSubject *subject, const char *name)
+add_extension(TesseraStatementObjects *named, const char *name)
 {
 	if (strcmp(name, EXTENSION) == 0)
-		subject->local = name;
+		named->local = name;
 	else
 	{
-		subject->cluster = name;
-		add_key(subject, psprintf("extension %s", name));
+		named->cluster = name;
+		add_key(named, psprintf("extension %s", name));
 	}
 }
 
 /* CREATE TABLE: a partition or child of a table of this node alone stays with it. */
 static void
-add_create_table(TesseraSubject *subject, const TesseraRouting *routing, CreateStmt *statement)
+add_create_table(TesseraStatementObjects *named, const TesseraRouting *routing, CreateStmt *statement)
 {
 	ListCell   *cell;
 
-	add_new_relation(subject, statement->relation);
+	add_new_relation(named, statement->relation);
 	foreach(cell, statement->inhRelations)
 	{
-		TesseraSubject parent = {0};
+		TesseraStatementObjects parent = {0};
 
 		add_relation(&parent, routing, lfirst_node(RangeVar, cell));
-		if (parent.local != NULL && subject->local == NULL && parent.cluster == NULL)
+		if (parent.local != NULL && named->local == NULL && parent.cluster == NULL)
 		{
-			subject->local = statement->relation->relname;
-			subject->cluster = NULL;
+			named->local = statement->relation->relname;
+			named->cluster = NULL;
 		}
-		else if (subject->local == NULL)
+		else if (named->local == NULL)
 		{
-			subject->relids = list_concat_unique_oid(subject->relids, parent.relids);
-			subject->keys = list_concat(subject->keys, parent.keys);
+			named->relids = list_concat_unique_oid(named->relids, parent.relids);
+			named->keys = list_concat(named->keys, parent.keys);
 		}
 	}
 }
 
 static void
-describe_relation_statement(TesseraSubject *subject, const TesseraRouting *routing, Node *statement)
+describe_relation_statement(TesseraStatementObjects *named, const TesseraRouting *routing, Node *statement)
 {
 	switch (nodeTag(statement))
 	{
 		case T_CreateStmt:
-			add_create_table(subject, routing, (CreateStmt *) statement);
+			add_create_table(named, routing, (CreateStmt *) statement);
 			break;
 		case T_CreateForeignTableStmt:
-			add_new_relation(subject, ((CreateForeignTableStmt *) statement)->base.relation);
+			add_new_relation(named, ((CreateForeignTableStmt *) statement)->base.relation);
 			break;
 		case T_CreateSeqStmt:
-			add_new_relation(subject, ((CreateSeqStmt *) statement)->sequence);
+			add_new_relation(named, ((CreateSeqStmt *) statement)->sequence);
 			break;
 		case T_CreateTableAsStmt:
-			add_new_relation(subject, ((CreateTableAsStmt *) statement)->into->rel);
+			add_new_relation(named, ((CreateTableAsStmt *) statement)->into->rel);
 			break;
 		case T_RefreshMatViewStmt:
-			add_relation(subject, routing, ((RefreshMatViewStmt *) statement)->relation);
+			add_relation(named, routing, ((RefreshMatViewStmt *) statement)->relation);
 			break;
 		case T_ViewStmt:
-			add_new_relation(subject, ((ViewStmt *) statement)->view);
+			add_new_relation(named, ((ViewStmt *) statement)->view);
 			break;
 		case T_CompositeTypeStmt:
-			add_new_relation(subject, ((CompositeTypeStmt *) statement)->typevar);
+			add_new_relation(named, ((CompositeTypeStmt *) statement)->typevar);
 			break;
 		case T_AlterSeqStmt:
-			add_relation(subject, routing, ((AlterSeqStmt *) statement)->sequence);
+			add_relation(named, routing, ((AlterSeqStmt *) statement)->sequence);
 			break;
 		case T_AlterTableStmt:
-			add_relation(subject, routing, ((AlterTableStmt *) statement)->relation);
+			add_relation(named, routing, ((AlterTableStmt *) statement)->relation);
 			break;
 		case T_IndexStmt:
-			add_relation(subject, routing, ((IndexStmt *) statement)->relation);
+			add_relation(named, routing, ((IndexStmt *) statement)->relation);
 			break;
 		case T_CreateTrigStmt:
-			add_relation(subject, routing, ((CreateTrigStmt *) statement)->relation);
+			add_relation(named, routing, ((CreateTrigStmt *) statement)->relation);
 			break;
 		case T_CreatePolicyStmt:
-			add_relation(subject, routing, ((CreatePolicyStmt *) statement)->table);
+			add_relation(named, routing, ((CreatePolicyStmt *) statement)->table);
 			break;
 		case T_AlterPolicyStmt:
-			add_relation(subject, routing, ((AlterPolicyStmt *) statement)->table);
+			add_relation(named, routing, ((AlterPolicyStmt *) statement)->table);
 			break;
 		case T_RuleStmt:
-			add_relation(subject, routing, ((RuleStmt *) statement)->relation);
+			add_relation(named, routing, ((RuleStmt *) statement)->relation);
 			break;
 		case T_CreateStatsStmt:
-			add_objects(subject, routing, statement, OBJECT_TABLE, ((CreateStatsStmt *) statement)->relations);
+			add_objects(named, routing, statement, OBJECT_TABLE, ((CreateStatsStmt *) statement)->relations);
 			break;
 		case T_TruncateStmt:
-			add_objects(subject, routing, statement, OBJECT_TABLE, ((TruncateStmt *) statement)->relations);
+			add_objects(named, routing, statement, OBJECT_TABLE, ((TruncateStmt *) statement)->relations);
 			break;
 		case T_LockStmt:
-			add_objects(subject, routing, statement, OBJECT_TABLE, ((LockStmt *) statement)->relations);
+			add_objects(named, routing, statement, OBJECT_TABLE, ((LockStmt *) statement)->relations);
 			break;
 		default:
 			break;
@@ -321,77 +321,77 @@ describe_relation_statement(TesseraSubject *subject, const TesseraRouting *routi
 
 /* RENAME, SET SCHEMA, DEPENDS ON: a relation, or another object. */
 static void
-add_relation_or_object(TesseraSubject *subject, const TesseraRouting *routing, Node *statement, ObjectType type, RangeVar *relation, Node *object)
+add_relation_or_object(TesseraStatementObjects *named, const TesseraRouting *routing, Node *statement, ObjectType type, RangeVar *relation, Node *object)
 {
 	if (relation)
-		add_relation(subject, routing, relation);
+		add_relation(named, routing, relation);
 	else if (object)
-		add_object(subject, routing, statement, type, object);
+		add_object(named, routing, statement, type, object);
 }
 
 static void
-describe_other_statement(TesseraSubject *subject, const TesseraRouting *routing, Node *statement)
+describe_other_statement(TesseraStatementObjects *named, const TesseraRouting *routing, Node *statement)
 {
 	switch (nodeTag(statement))
 	{
 		case T_RenameStmt:
-			add_relation_or_object(subject, routing, statement, ((RenameStmt *) statement)->renameType, ((RenameStmt *) statement)->relation,
+			add_relation_or_object(named, routing, statement, ((RenameStmt *) statement)->renameType, ((RenameStmt *) statement)->relation,
 								   ((RenameStmt *) statement)->object);
 			break;
 		case T_AlterObjectSchemaStmt:
-			add_relation_or_object(subject, routing, statement, ((AlterObjectSchemaStmt *) statement)->objectType,
+			add_relation_or_object(named, routing, statement, ((AlterObjectSchemaStmt *) statement)->objectType,
 								   ((AlterObjectSchemaStmt *) statement)->relation, ((AlterObjectSchemaStmt *) statement)->object);
 			break;
 		case T_AlterObjectDependsStmt:
-			add_relation_or_object(subject, routing, statement, ((AlterObjectDependsStmt *) statement)->objectType,
+			add_relation_or_object(named, routing, statement, ((AlterObjectDependsStmt *) statement)->objectType,
 								   ((AlterObjectDependsStmt *) statement)->relation, ((AlterObjectDependsStmt *) statement)->object);
 			break;
 		case T_AlterOwnerStmt:
-			add_relation_or_object(subject, routing, statement, ((AlterOwnerStmt *) statement)->objectType, ((AlterOwnerStmt *) statement)->relation,
+			add_relation_or_object(named, routing, statement, ((AlterOwnerStmt *) statement)->objectType, ((AlterOwnerStmt *) statement)->relation,
 								   ((AlterOwnerStmt *) statement)->object);
 			break;
 		case T_DropStmt:
-			add_objects(subject, routing, statement, ((DropStmt *) statement)->removeType, ((DropStmt *) statement)->objects);
+			add_objects(named, routing, statement, ((DropStmt *) statement)->removeType, ((DropStmt *) statement)->objects);
 			break;
 		case T_CommentStmt:
-			add_object(subject, routing, statement, ((CommentStmt *) statement)->objtype, ((CommentStmt *) statement)->object);
+			add_object(named, routing, statement, ((CommentStmt *) statement)->objtype, ((CommentStmt *) statement)->object);
 			break;
 		case T_SecLabelStmt:
-			add_object(subject, routing, statement, ((SecLabelStmt *) statement)->objtype, ((SecLabelStmt *) statement)->object);
+			add_object(named, routing, statement, ((SecLabelStmt *) statement)->objtype, ((SecLabelStmt *) statement)->object);
 			break;
 		case T_GrantStmt:
 			if (((GrantStmt *) statement)->targtype == ACL_TARGET_OBJECT)
-				add_objects(subject, routing, statement, ((GrantStmt *) statement)->objtype, ((GrantStmt *) statement)->objects);
+				add_objects(named, routing, statement, ((GrantStmt *) statement)->objtype, ((GrantStmt *) statement)->objects);
 			break;
 		case T_DefineStmt:
-			add_names(subject, statement, ((DefineStmt *) statement)->defnames);
+			add_names(named, statement, ((DefineStmt *) statement)->defnames);
 			break;
 		case T_CreateFunctionStmt:
-			add_names(subject, statement, ((CreateFunctionStmt *) statement)->funcname);
+			add_names(named, statement, ((CreateFunctionStmt *) statement)->funcname);
 			break;
 		case T_CreateDomainStmt:
-			add_names(subject, statement, ((CreateDomainStmt *) statement)->domainname);
+			add_names(named, statement, ((CreateDomainStmt *) statement)->domainname);
 			break;
 		case T_AlterDomainStmt:
-			add_names(subject, statement, ((AlterDomainStmt *) statement)->typeName);
+			add_names(named, statement, ((AlterDomainStmt *) statement)->typeName);
 			break;
 		case T_CreateEnumStmt:
-			add_names(subject, statement, ((CreateEnumStmt *) statement)->typeName);
+			add_names(named, statement, ((CreateEnumStmt *) statement)->typeName);
 			break;
 		case T_AlterEnumStmt:
-			add_names(subject, statement, ((AlterEnumStmt *) statement)->typeName);
+			add_names(named, statement, ((AlterEnumStmt *) statement)->typeName);
 			break;
 		case T_CreateRangeStmt:
-			add_names(subject, statement, ((CreateRangeStmt *) statement)->typeName);
+			add_names(named, statement, ((CreateRangeStmt *) statement)->typeName);
 			break;
 		case T_CreateExtensionStmt:
-			add_extension(subject, ((CreateExtensionStmt *) statement)->extname);
+			add_extension(named, ((CreateExtensionStmt *) statement)->extname);
 			break;
 		case T_AlterExtensionStmt:
-			add_extension(subject, ((AlterExtensionStmt *) statement)->extname);
+			add_extension(named, ((AlterExtensionStmt *) statement)->extname);
 			break;
 		case T_AlterExtensionContentsStmt:
-			add_extension(subject, ((AlterExtensionContentsStmt *) statement)->extname);
+			add_extension(named, ((AlterExtensionContentsStmt *) statement)->extname);
 			break;
 		default:
 			break;
@@ -399,10 +399,10 @@ describe_other_statement(TesseraSubject *subject, const TesseraRouting *routing,
 }
 
 void
-tessera_subject(Node *statement, const TesseraRouting *routing, TesseraSubject *subject)
+tessera_statement_objects(Node *statement, const TesseraRouting *routing, TesseraStatementObjects *named)
 {
-	describe_relation_statement(subject, routing, statement);
-	describe_other_statement(subject, routing, statement);
-	if (subject->keys == NIL && subject->local == NULL)
-		add_key(subject, CreateCommandName(statement));
+	describe_relation_statement(named, routing, statement);
+	describe_other_statement(named, routing, statement);
+	if (named->keys == NIL && named->local == NULL)
+		add_key(named, CreateCommandName(statement));
 }
