@@ -2,8 +2,8 @@
  * worker_main.h
  *	  Background workers: the launcher, and the one main of all workers of a database.
  */
-#ifndef TESSERA_BGWORKERS_WORKER_H
-#define TESSERA_BGWORKERS_WORKER_H
+#ifndef TESSERA_BGWORKERS_WORKER_MAIN_H
+#define TESSERA_BGWORKERS_WORKER_MAIN_H
 
 #include "postgres.h"
 
@@ -25,4 +25,4 @@ extern void tessera_worker_settings(void);
 /* From _PG_init: registers the launcher. */
 extern void tessera_launcher_init(void);
 
-#endif							/* TESSERA_BGWORKERS_WORKER_H */
+#endif							/* TESSERA_BGWORKERS_WORKER_MAIN_H */

@@ -321,7 +321,8 @@ describe_relation_statement(TesseraStatementObjects *named, const TesseraRouting
 
 /* RENAME, SET SCHEMA, DEPENDS ON: a relation, or another object. */
 static void
-add_relation_or_object(TesseraStatementObjects *named, const TesseraRouting *routing, Node *statement, ObjectType type, RangeVar *relation, Node *object)
+add_relation_or_object(TesseraStatementObjects *named, const TesseraRouting *routing, Node *statement, ObjectType type, RangeVar *relation,
+						Node *object)
 {
 	if (relation)
 		add_relation(named, routing, relation);
