@@ -53,8 +53,8 @@
 #include "routing/refresh.h"
 #include "routing/routing.h"
 #include "session/check_as.h"
-#include "session/internal.h"
-#include "session/origin.h"
+#include "session/internal_connection.h"
+#include "session/remote_client.h"
 #include "statistics/table_statistics.h"
 #include "transaction/advisory.h"
 #include "transaction/background.h"
@@ -130,7 +130,7 @@ static const Registration registrations[] = {
 	{"shared memory, xact: the routing image", tessera_routing_init},
 	{"setting, shared memory", tessera_refresh_init},	/* free */
 	{"settings", tessera_connection_init},	/* free */
-	{"shared memory", tessera_origin_init}, /* free */
+	{"shared memory", tessera_remote_client_init}, /* free */
 	/*
 	 * Before a commit after the participants: their errors leave the snapshots kept for cursors to the abort. With assertions its hooks are the
 	 * innermost: they check what all others have made of a statement.
@@ -205,7 +205,7 @@ static const TesseraExitStep exit_steps[] = {
 	{tessera_migration_caller_gone},
 	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */
 	{tessera_wait_clear},
-	{tessera_origin_clear},
+	{tessera_remote_client_clear},
 	/* A worker's own, before another one may be started in its place. */
 	{tessera_notify_forward_leave},
 	{tessera_worker_leave},

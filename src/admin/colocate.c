@@ -47,7 +47,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "migration/migration.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/background.h"
 
 #define REFRESH_MS 10000

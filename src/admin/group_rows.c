@@ -47,7 +47,7 @@
 #include "common/spi_row.h"
 #include "common/text.h"
 #include "ddl/attempts.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 /* Keys kept per piece when a range is sampled: the sizes of the pieces differ by about one part in so many. */
 #define SAMPLES_PER_PIECE 256

@@ -42,7 +42,7 @@
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000

@@ -20,7 +20,7 @@
 #include "utils/syscache.h"
 
 #include "routing/routing.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_table_size);

@@ -66,7 +66,7 @@
 typedef struct Holder
 {
 	int32		pid;			/* 0: a prepared transaction */
-	TesseraOrigin client;		/* its own, or the backend that it works for */
+	TesseraRemoteClient client;		/* its own, or the backend that it works for */
 	char		gid[200];
 } Holder;
 
@@ -93,7 +93,7 @@ typedef struct Attempts
 	TimestampTz unseen_since;	/* attempts fail since then on locks of the statement itself; 0: not the last */
 	Failure		failure;
 	int			nawaited;		/* the holders of the locks that the last attempts failed on, and since when all attempts have seen each of them */
-	TesseraOrigin awaited[TESSERA_MOST_AWAITED];
+	TesseraRemoteClient awaited[TESSERA_MOST_AWAITED];
 	TimestampTz seen[TESSERA_MOST_AWAITED];
 	struct Attempts *outer;
 } Attempts;
@@ -155,7 +155,7 @@ tessera_ddl_held(int32 node_id, const char *answer)
 
 /* The session as pg_stat_activity shows it to the current user, on that node. May fail. */
 static char *
-ask_for_session(const TesseraRouting *routing, TesseraOrigin session)
+ask_for_session(const TesseraRouting *routing, TesseraRemoteClient session)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	StringInfoData sql;
@@ -385,7 +385,7 @@ try_once(void (*attempt) (void *arg), void *arg)
 static bool
 note_holders(Attempts *attempts)
 {
-	TesseraOrigin awaited[TESSERA_MOST_AWAITED];
+	TesseraRemoteClient awaited[TESSERA_MOST_AWAITED];
 	TimestampTz seen[TESSERA_MOST_AWAITED];
 	int			n = 0;
 	bool		again = false;
@@ -406,7 +406,7 @@ note_holders(Attempts *attempts)
 			}
 		n++;
 	}
-	memcpy(attempts->awaited, awaited, sizeof(TesseraOrigin) * n);
+	memcpy(attempts->awaited, awaited, sizeof(TesseraRemoteClient) * n);
 	memcpy(attempts->seen, seen, sizeof(TimestampTz) * n);
 	attempts->nawaited = n;
 	return again;

@@ -43,7 +43,7 @@
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "ddl/statement_text.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_ddl_begin);

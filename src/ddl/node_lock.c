@@ -37,8 +37,8 @@
 #include "common/subtransaction.h"
 #include "common/version_compat.h"
 #include "ddl/attempts.h"
-#include "session/internal.h"
-#include "session/origin.h"
+#include "session/internal_connection.h"
+#include "session/remote_client.h"
 
 #define ATTEMPT_MS 200
 #define FIRST_PAUSE_MS 20
@@ -99,11 +99,11 @@ static void
 append_holder(StringInfo holders, VirtualTransactionId id)
 {
 	PGPROC	   *proc = tessera_vxid_proc(id);
-	TesseraOrigin origin = {0};
+	TesseraRemoteClient origin = {0};
 
 	if (proc != NULL && tessera_proc_lxid(proc) == id.localTransactionId)
 	{
-		if (!tessera_origin_of(proc->pid, &origin))
+		if (!tessera_remote_client_of(proc->pid, &origin))
 			origin.node_id = origin.pid = 0;
 		appendStringInfo(holders, "\n%d %d %d ", proc->pid, origin.node_id, origin.pid);
 	}

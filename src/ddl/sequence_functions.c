@@ -33,7 +33,7 @@
 
 #include "ddl/sequence.h"
 #include "ddl/sequence_private.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/participant.h"
 
 PG_FUNCTION_INFO_V1(tessera_nextval);

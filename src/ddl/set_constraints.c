@@ -20,7 +20,7 @@
 #include "utils/lsyscache.h"
 
 #include "ddl/ddl.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/constraint_modes.h"
 
 /* True if the schema has constraints of this name; *of_cluster: one of them is on a table of the cluster. */

@@ -32,7 +32,7 @@
 
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 /* ---- materialized views ---- */
 

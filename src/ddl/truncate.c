@@ -28,7 +28,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/participant.h"
 
 bool		(*tessera_table_check) (Oid relid, const TesseraRouting *image) = NULL;

@@ -26,7 +26,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/advisory.h"
 #include "transaction/notify.h"
 #include "transaction/prepared.h"

@@ -35,7 +35,7 @@
 #include "common/version_compat.h"
 #include "executor/copy.h"
 #include "executor/shard_check.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_copy_check);
 

@@ -17,7 +17,7 @@
 
 #include "common/utility_statement.h"
 #include "routing/routing.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transport/connection.h"
 
 /* ---- copy.c ---- */

@@ -41,7 +41,7 @@
 #include "executor/copy.h"
 #include "executor/route_loop.h"
 #include "executor/shard_check.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/participant.h"
 
 

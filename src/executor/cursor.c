@@ -14,7 +14,7 @@
 #include "utils/portal.h"
 
 #include "executor/cursor.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 static TesseraStatementNumber *numbers = NULL;
 

@@ -23,7 +23,7 @@
 #include "common/version_compat.h"
 #include "executor/eflags.h"
 #include "executor/explain_remote.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_explain_next);
 PG_FUNCTION_INFO_V1(tessera_internal_explained);

@@ -25,8 +25,8 @@
 
 #include "common/injection.h"
 #include "executor/ownership.h"
-#include "routing/gate.h"
 #include "routing/routing.h"
+#include "routing/write_gate.h"
 
 PG_FUNCTION_INFO_V1(tessera_owned);
 PG_FUNCTION_INFO_V1(tessera_require_owned);

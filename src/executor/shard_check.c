@@ -33,7 +33,7 @@
 #include "executor/executor_settings.h"
 #include "executor/plan_keys.h"
 #include "executor/shard_check.h"
-#include "routing/gate.h"
+#include "routing/write_gate.h"
 
 static ExecutorStart_hook_type previous_start = NULL;
 static ExecutorRun_hook_type previous_run = NULL;

@@ -15,7 +15,7 @@
 #include "utils/snapshot.h"
 
 #include "routing/routing.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 /* What a statement is routed by, when the router is this very backend. */
 typedef struct TesseraRoutedBy

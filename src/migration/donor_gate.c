@@ -30,7 +30,7 @@
 #include "migration/migration_slot.h"
 #include "migration/placement_change.h"
 #include "migration/table_checks.h"
-#include "routing/gate.h"
+#include "routing/write_gate.h"
 #include "transaction/background.h"
 #include "transfer/verify.h"
 

@@ -43,7 +43,7 @@
 #include "planner/sequences.h"
 #include "planner/statement_plan.h"
 #include "planner/target_view.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 static planner_hook_type previous_planner = NULL;
 static needs_fmgr_hook_type previous_needs_hook = NULL;

@@ -20,7 +20,7 @@
 
 #include "planner/prepared_view.h"
 #include "routing/routing.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 typedef struct Swap
 {

@@ -50,7 +50,7 @@
 #include "planner/planner.h"
 #include "planner/pruning_conditions.h"
 #include "planner/ship.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "statistics/table_statistics.h"
 
 static get_relation_info_hook_type previous_relation_info = NULL;

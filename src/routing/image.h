@@ -86,7 +86,7 @@ extern TransactionId tessera_image_xid(TransactionId xid, TransactionId oldest);
 /* Flat form of a row, palloc'd in the current context. Change xids before `oldest` become InvalidTransactionId (visible to all). */
 extern TesseraPlacement *tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, TransactionId oldest);
 
-/* ---- loader.c ---- */
+/* ---- image_loader.c ---- */
 
 /*
  * Loads the catalog as one block palloc'd in the current context; NULL if this database is not a node of a cluster. Chunk maps are taken from the

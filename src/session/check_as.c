@@ -45,7 +45,7 @@
 #include "utils/lsyscache.h"
 
 #include "session/check_as.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 
 #define MARK "/*tessera as "
 #define MARK_END "*/ "

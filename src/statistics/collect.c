@@ -24,7 +24,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "statistics/collect.h"
 #include "statistics/portable.h"
 

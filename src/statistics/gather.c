@@ -29,7 +29,7 @@
 #include "common/text.h"
 #include "common/worker_registry.h"
 #include "control/calls.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "statistics/collect.h"
 #include "statistics/table_statistics.h"
 #include "transaction/participant.h"

@@ -36,7 +36,7 @@
 
 #include "common/stand_in.h"
 #include "control/calls.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/advisory.h"
 #include "transaction/transaction_private.h"
 

@@ -33,7 +33,7 @@
 #include "common/spi.h"
 #include "common/version_compat.h"
 #include "routing/routing.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/advisory.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_advisory_lock);

@@ -4,8 +4,8 @@
  *
  * The server finds cycles among its own locks; one that goes through several nodes has no server that sees it. A node on which a lock has been waited
  * for too long, by or because of an internal connection, asks all nodes for their edges (who waits for whom, since when). A backend behind an
- * internal connection stands for the backend of the router that opened it (session/origin.h), so that a transaction is one vertex wherever it waits.
- * All waits of a vertex must end before it can go on, so a cycle does not go away by itself.
+ * internal connection stands for the backend of the router that opened it (session/remote_client.h), so that a transaction is one vertex wherever it
+ * waits. All waits of a vertex must end before it can go on, so a cycle does not go away by itself.
  *
  * What asks for locks on several nodes in short attempts (DDL, LOCK TABLE) is in no lock's queue between them. It declares whom it waits for
  * (declared_wait.h), which gives edges like any other. They tell what the last attempt saw, perhaps no longer true. So where a cycle has such a wait
@@ -38,8 +38,8 @@
 #include "utils/timestamp.h"
 
 #include "control/calls.h"
-#include "session/internal.h"
-#include "session/origin.h"
+#include "session/internal_connection.h"
+#include "session/remote_client.h"
 #include "transaction/deadlock.h"
 #include "transaction/declared_wait.h"
 #include "transaction/transaction_private.h"
@@ -58,8 +58,8 @@ typedef struct Edge
 	int32		waiter;
 	int64		since;
 	int32		blocker;
-	TesseraOrigin waiting;
-	TesseraOrigin holding;
+	TesseraRemoteClient waiting;
+	TesseraRemoteClient holding;
 	bool		declared;		/* blocker is 0 */
 } Edge;
 
@@ -86,7 +86,7 @@ add_edge(Edges *edges, const Edge *edge)
 }
 
 static bool
-same_origin(const TesseraOrigin *a, const TesseraOrigin *b)
+same_origin(const TesseraRemoteClient *a, const TesseraRemoteClient *b)
 {
 	return a->node_id == b->node_id && a->pid == b->pid;
 }
@@ -94,12 +94,12 @@ same_origin(const TesseraOrigin *a, const TesseraOrigin *b)
 /* ---- this node's waits ---- */
 
 /* Whose transaction the process runs; node 0: its own. */
-static TesseraOrigin
+static TesseraRemoteClient
 origin_here(int32 pid)
 {
-	TesseraOrigin origin;
+	TesseraRemoteClient origin;
 
-	if (!tessera_origin_of(pid, &origin))
+	if (!tessera_remote_client_of(pid, &origin))
 	{
 		origin.node_id = 0;
 		origin.pid = pid;
@@ -392,7 +392,7 @@ end_victim(const TesseraRouting *routing, const Edge *edge)
 
 /* Without the transaction's other waits: they end with it. */
 static void
-remove_transaction(Edges *edges, TesseraOrigin gone)
+remove_transaction(Edges *edges, TesseraRemoteClient gone)
 {
 	int			n = 0;
 

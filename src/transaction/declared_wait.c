@@ -74,7 +74,7 @@ tessera_wait_clear(int code, Datum arg)
 }
 
 void
-tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, const TimestampTz *seen)
+tessera_wait_declare(TimestampTz since, int n, const TesseraRemoteClient *awaited, const TimestampTz *seen)
 {
 	Entry	   *entry = own_entry();
 	TesseraDeclaredWait wait = {.pid = MyProcPid, .database = MyDatabaseId, .since = since, .n = Min(n, TESSERA_MOST_AWAITED)};

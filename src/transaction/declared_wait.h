@@ -8,7 +8,7 @@
 #include "postgres.h"
 #include "datatype/timestamp.h"
 
-#include "session/origin.h"
+#include "session/remote_client.h"
 
 #define TESSERA_MOST_AWAITED 8
 
@@ -19,7 +19,7 @@ typedef struct TesseraDeclaredWait
 	Oid			database;
 	TimestampTz since;
 	int			n;
-	TesseraOrigin awaited[TESSERA_MOST_AWAITED];	/* backends somewhere in the cluster */
+	TesseraRemoteClient awaited[TESSERA_MOST_AWAITED];	/* backends somewhere in the cluster */
 	TimestampTz seen[TESSERA_MOST_AWAITED]; /* since when each attempt has found it */
 } TesseraDeclaredWait;
 
@@ -27,7 +27,7 @@ typedef struct TesseraDeclaredWait
  * Declares that this backend has waited since `since` for locks of the backends `awaited`; each has been seen to hold one in all attempts since its
  * moment in `seen`. Replaces what was declared before. The caller must call tessera_wait_over in any case, also after an error. Never raises.
  */
-extern void tessera_wait_declare(TimestampTz since, int n, const TesseraOrigin *awaited, const TimestampTz *seen);
+extern void tessera_wait_declare(TimestampTz since, int n, const TesseraRemoteClient *awaited, const TimestampTz *seen);
 extern void tessera_wait_over(void);
 
 /* Ends the declared wait, if there is one. Exit step, too. */

@@ -36,7 +36,7 @@
 #include "common/errors.h"
 #include "common/stand_in.h"
 #include "common/worker_registry.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/notify.h"
 #include "transaction/transaction_private.h"
 

@@ -15,7 +15,7 @@
 #include "lib/ilist.h"
 
 #include "routing/routing.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transport/connection.h"
 
 typedef struct TesseraEnvelope

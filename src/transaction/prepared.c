@@ -42,7 +42,7 @@
 #include "common/spi.h"
 #include "common/subtransaction.h"
 #include "control/calls.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/participant.h"
 #include "transaction/prepared.h"
 #include "transaction/transaction_private.h"

@@ -28,7 +28,7 @@
 #include "common/spi.h"
 #include "common/subtransaction.h"
 #include "control/calls.h"
-#include "session/internal.h"
+#include "session/internal_connection.h"
 #include "transaction/deadlock.h"
 #include "transaction/decision_pruning.h"
 #include "transaction/prepared.h"

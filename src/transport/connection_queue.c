@@ -171,7 +171,7 @@ sqlstate_of(const PGresult *result)
 static bool
 is_word_of_ours(const PGresult *result, const char *severity, int code)
 {
-	static const char *const files[] = {"shard_check.c", "truncate.c", "internal.c", "notify.c"};
+	static const char *const files[] = {"shard_check.c", "truncate.c", "internal_connection.c", "notify.c"};
 	const char *file = PQresultErrorField(result, PG_DIAG_SOURCE_FILE);
 
 	if (severity == NULL || strcmp(severity, "INFO") != 0 || file == NULL || sqlstate_of(result) != code)

@@ -1,5 +1,5 @@
 /*
- * internal.h
+ * internal_connection.h
  *	  The shard's side of an internal connection: who the statement runs as, which versions the router routes by, which statement it belongs to.
  *
  * An internal connection is authenticated as a superuser or a member of tessera_internal, and has called tessera_internal.hello. All state is
@@ -7,8 +7,8 @@
  * which a rollback does revert: the router sends them again after any error. The internal_* SQL functions work only as top-level statements of an
  * internal connection (never from inside a function or trigger), so user code that runs on the shard cannot reach them.
  */
-#ifndef TESSERA_INTERNAL_H
-#define TESSERA_INTERNAL_H
+#ifndef TESSERA_INTERNAL_CONNECTION_H
+#define TESSERA_INTERNAL_CONNECTION_H
 
 #include "postgres.h"
 #include "fmgr.h"
@@ -63,4 +63,4 @@ extern int64 tessera_internal_caller_term(void);
 /* From _PG_init. */
 extern void tessera_internal_init(void);
 
-#endif							/* TESSERA_INTERNAL_H */
+#endif							/* TESSERA_INTERNAL_CONNECTION_H */

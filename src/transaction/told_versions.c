@@ -1,5 +1,5 @@
 /*
- * told.c
+ * told_versions.c
  *	  What a node is told about a table before it gets a statement on it; see tessera_told_versions in participant.h.
  *
  * The version of the group alone would not do: the table may have joined that group, from another one or as a placed table, without the router's

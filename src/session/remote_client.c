@@ -1,6 +1,6 @@
 /*
- * origin.c
- *	  On whose behalf the backends of this server work; see origin.h.
+ * remote_client.c
+ *	  On whose behalf the backends of this server work; see remote_client.h.
  *
  * One entry for each backend of the server in shared memory, by the number of its PGPROC. Only its own backend writes an entry: the process id last,
  * and back to 0 before it exits. Readers take no lock: an entry counts if it bears the process id asked for before and after it was read. A crash
@@ -20,14 +20,14 @@
 #include "common/process_exit.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
-#include "session/origin.h"
+#include "session/remote_client.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_session_origins);
 
 typedef struct Entry
 {
 	pg_atomic_uint32 pid;		/* of the backend; 0: none */
-	TesseraOrigin origin;
+	TesseraRemoteClient origin;
 } Entry;
 
 static Entry *entries = NULL;
@@ -50,20 +50,20 @@ entries_init(void *memory, LWLockPadded *locks, bool found)
 static const TesseraShmemModule origin_module = {"tessera_origins", entries_size, 0, entries_init, NULL};
 
 void
-tessera_origin_clear(int code, Datum arg)
+tessera_remote_client_clear(int code, Datum arg)
 {
 	pg_atomic_write_u32(&entries[tessera_proc_number(MyProc)].pid, 0);
 }
 
 void
-tessera_origin_set(int32 node_id, int32 pid)
+tessera_remote_client_set(int32 node_id, int32 pid)
 {
 	Entry	   *entry;
 
 	if (entries == NULL || MyProc == NULL || tessera_proc_number(MyProc) >= MaxBackends)
 		return;
 	entry = &entries[tessera_proc_number(MyProc)];
-	tessera_at_exit(tessera_origin_clear);
+	tessera_at_exit(tessera_remote_client_clear);
 	pg_atomic_write_u32(&entry->pid, 0);
 	pg_write_barrier();
 	entry->origin.node_id = node_id;
@@ -73,7 +73,7 @@ tessera_origin_set(int32 node_id, int32 pid)
 }
 
 bool
-tessera_origin_of(int32 pid, TesseraOrigin *origin)
+tessera_remote_client_of(int32 pid, TesseraRemoteClient *origin)
 {
 	PGPROC	   *proc = pid > 0 ? BackendPidGetProc(pid) : NULL;
 	Entry	   *entry;
@@ -89,7 +89,7 @@ tessera_origin_of(int32 pid, TesseraOrigin *origin)
 	return pg_atomic_read_u32(&entry->pid) == (uint32) pid;
 }
 
-/* internal_session_origins(): see origin.h */
+/* internal_session_origins(): see remote_client.h */
 Datum
 tessera_internal_session_origins(PG_FUNCTION_ARGS)
 {
@@ -100,11 +100,11 @@ tessera_internal_session_origins(PG_FUNCTION_ARGS)
 	{
 		int32		pid = (int32) pg_atomic_read_u32(&entries[i].pid);
 		PGPROC	   *proc = pid > 0 ? BackendPidGetProc(pid) : NULL;
-		TesseraOrigin origin;
+		TesseraRemoteClient origin;
 		Datum		values[3];
 		bool		nulls[3] = {false, false, false};
 
-		if (proc == NULL || proc->databaseId != MyDatabaseId || !tessera_origin_of(pid, &origin))
+		if (proc == NULL || proc->databaseId != MyDatabaseId || !tessera_remote_client_of(pid, &origin))
 			continue;
 		values[0] = Int32GetDatum(pid);
 		values[1] = Int32GetDatum(origin.node_id);
@@ -115,7 +115,7 @@ tessera_internal_session_origins(PG_FUNCTION_ARGS)
 }
 
 void
-tessera_origin_init(void)
+tessera_remote_client_init(void)
 {
 	tessera_shmem_register(&origin_module);
 }

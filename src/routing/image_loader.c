@@ -1,5 +1,5 @@
 /*
- * loader.c
+ * image_loader.c
  *	  Reads the catalog into a routing image.
  *
  * All rows are read with one snapshot that sees everything committed by now (and what this transaction has written), whatever the isolation level of

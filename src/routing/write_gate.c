@@ -1,6 +1,6 @@
 /*
- * gate.c
- *	  The lock of a migration's writers; see gate.h.
+ * write_gate.c
+ *	  The lock of a migration's writers; see write_gate.h.
  */
 #include "postgres.h"
 
@@ -9,7 +9,7 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 
-#include "routing/gate.h"
+#include "routing/write_gate.h"
 
 /* A tag that no relation uses: the object class is beyond any catalog's oid, the object a hash of the migration's id (a clash only makes a mover wait
  * for one writer too many). */

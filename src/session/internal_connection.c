@@ -1,6 +1,7 @@
 /*
- * internal.c
- *	  The shard's side of an internal connection: hello, session (settings and effective user), told versions, statement number; see internal.h.
+ * internal_connection.c
+ *	  The shard's side of an internal connection: hello, session (settings and effective user), told versions, statement number; see
+ *	  internal_connection.h.
  *
  * Who may call: internal_hello is for sessions authenticated as a superuser or a member of tessera_internal; the others need a connection that has
  * said hello. All of them are refused unless the call is the whole of a statement that came straight from the client protocol: the unnamed portal's
@@ -18,7 +19,7 @@
  * runs. Parallel workers learn it from tessera.session_user, which only carries it.
  *
  * Memory: told versions and names of mirrored settings live until the backend exits. The kept snapshot belongs to the top transaction's resource
- * owner. Nothing is durable; shared is only whose backend is at the other end (origin.c).
+ * owner. Nothing is durable; shared is only whose backend is at the other end (remote_client.c).
  */
 #include "postgres.h"
 
@@ -54,8 +55,8 @@
 #include "common/errors.h"
 #include "common/protocol.h"
 #include "common/version_compat.h"
-#include "session/internal.h"
-#include "session/origin.h"
+#include "session/internal_connection.h"
+#include "session/remote_client.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_hello);
 PG_FUNCTION_INFO_V1(tessera_internal_envelope);
@@ -332,7 +333,7 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 	{
 		set_session_defaults();
 		is_internal = true;
-		tessera_origin_set(PG_GETARG_INT32(4), PG_GETARG_INT32(5));
+		tessera_remote_client_set(PG_GETARG_INT32(4), PG_GETARG_INT32(5));
 	}
 	{
 		Datum		numbers[2] = {Int32GetDatum(answer), Int32GetDatum(Min(protocol, tessera_own_protocol()))};
