@@ -140,7 +140,7 @@ static const Registration registrations[] = {
 	{"parse analysis: rights of a view's owner", tessera_check_as_init},
 	/* At a commit after the participants: the worker that is woken finds on the other nodes what this transaction has changed there. */
 	{"setting, shared memory, xact: statistics are told", tessera_statistics_init},
-	{"relcache", tessera_merged_statistics_init},	/* free: a cache */
+	{"relcache", tessera_planner_statistics_init},	/* free: a cache */
 	{"setting", tessera_deadlock_init}, /* free */
 	{"shared memory", tessera_declared_wait_init},	/* free */
 	{"setting", tessera_decisions_init},	/* free */

@@ -238,7 +238,7 @@ CREATE TABLE tessera.table_statistics (
   pages          float8 NOT NULL,
   tuples         float8 NOT NULL,     -- -1: not known
   bytes          int8 NOT NULL,       -- as pg_table_size, with all partitions
-  columns        jsonb NOT NULL,      -- the shard's pg_statistic (src/statistics/portable.c)
+  columns        jsonb NOT NULL,      -- the shard's pg_statistic (src/statistics/statistics_json.c)
   collected      timestamptz NOT NULL,
   PRIMARY KEY (table_id, node_id)
 );

@@ -5,7 +5,7 @@
  *
  * Errors come from the checks of shardable.c and foreign_keys.c, in an order in which their statements can be run: first those of a table to colocate
  * with that is not sharded yet, then those of the table itself. Warnings are about what belongs to the table: code that may reach other tables
- * (catalog/far_code.h), triggers for each statement, sequences, publications, rules of views.
+ * (catalog/cross_table_code.h), triggers for each statement, sequences, publications, rules of views.
  *
  * Reads catalogs only, no rows. The table is held in ACCESS SHARE while it is looked at; nothing is written, nothing outlives the call.
  */
@@ -22,7 +22,7 @@
 #include "admin/admin.h"
 #include "admin/group_rows.h"
 #include "admin/shardable.h"
-#include "catalog/far_code.h"
+#include "catalog/cross_table_code.h"
 #include "common/spi_row.h"
 
 PG_FUNCTION_INFO_V1(tessera_check_table);
@@ -116,11 +116,11 @@ find_spread_group(const TesseraShardable *shardable, TesseraFindings *findings)
 }
 
 static void
-find_far_code(Relation rel, TesseraFindings *findings)
+find_cross_table_code(Relation rel, TesseraFindings *findings)
 {
 	ListCell   *cell;
 
-	foreach(cell, tessera_far_code(rel))
+	foreach(cell, tessera_cross_table_code(rel))
 		tessera_finding(findings, 0, RelationGetRelid(rel), psprintf("%s may reach rows of other tables", (char *) lfirst(cell)),
 						"It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard.", NULL, NULL);
 }
@@ -220,7 +220,7 @@ tessera_check_table(PG_FUNCTION_ARGS)
 	if (shardable.table != NULL)
 	{
 		find_spread_group(&shardable, &findings);
-		find_far_code(shardable.rel, &findings);
+		find_cross_table_code(shardable.rel, &findings);
 		find_neighbours(relid, &findings);
 	}
 	put_findings((ReturnSetInfo *) fcinfo->resultinfo, &findings);

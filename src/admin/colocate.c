@@ -38,7 +38,7 @@
 #include "admin/group_rows.h"
 #include "admin/shardable.h"
 #include "catalog/change.h"
-#include "catalog/far_code.h"
+#include "catalog/cross_table_code.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/subtransaction.h"
@@ -67,7 +67,7 @@ typedef struct Colocation
 	const TesseraTable *table;
 	const TesseraGroup *own;	/* NULL: a placed table */
 	const TesseraGroup *target;
-	char	   *far_code;
+	char	   *cross_table_code;
 	int			rounds;			/* in which something was to be moved */
 	bool		moved;			/* something went on in this round */
 	uint64		left;			/* what shards have told of what is left to do: another value shows that it gets less */
@@ -160,7 +160,7 @@ is_alike(Colocation *c, const char *key, bool hashed)
 	TesseraFindings findings = {0};
 
 	tessera_shardable(&shardable, &findings);
-	c->far_code = tessera_far_code_text(rel);
+	c->cross_table_code = tessera_cross_table_code_text(rel);
 	table_close(rel, AccessShareLock);
 	return shardable.apart && findings.list == NIL;
 }
@@ -179,7 +179,7 @@ has_rows_to_move(Colocation *c)
 	if (!has_rows)
 		return false;
 	rel = table_open(c->relid, AccessShareLock);
-	c->far_code = tessera_far_code_text(rel);
+	c->cross_table_code = tessera_cross_table_code_text(rel);
 	table_close(rel, AccessShareLock);
 	return true;
 }
@@ -344,7 +344,7 @@ tessera_colocate(Oid relid, const char *key, bool hashed, Oid with)
 	if (c.own != NULL ? !is_alike(&c, key, hashed) : !has_rows_to_move(&c))
 		return false;
 	tessera_move_require_free(relid);
-	tessera_warn_far_code(c.name, c.far_code);
+	tessera_warn_cross_table_code(c.name, c.cross_table_code);
 	if (c.own == NULL)
 		shard_apart(&c, key, hashed);
 	place(&c);

@@ -42,7 +42,7 @@ extern List *tessera_ownership_differences(const TesseraRouting *routing, const 
 /* Nodes and placements (jsonb texts) of what the config node answered; palloc'd. Returns how many. */
 extern int	tessera_placements_of(const char *rows, int32 **nodes, char ***placements);
 
-/* WARNING if code of the table may reach rows of other shards; far_code NULL: it does not. */
-extern void tessera_warn_far_code(const char *table, const char *far_code);
+/* WARNING if code of the table may reach rows of other shards; cross_table_code NULL: it does not. */
+extern void tessera_warn_cross_table_code(const char *table, const char *cross_table_code);
 
 #endif							/* TESSERA_COLOCATE_H */

@@ -34,7 +34,7 @@
 #include "admin/shardable.h"
 #include "balance/split_points.h"
 #include "catalog/change.h"
-#include "catalog/far_code.h"
+#include "catalog/cross_table_code.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "common/text.h"
@@ -69,7 +69,7 @@ typedef struct Sharding
 	bool		done;			/* has one already */
 	int			npoints;		/* inner bounds of the chunks */
 	TesseraBound **points;
-	char	   *far_code;		/* what may reach rows of other tables; NULL: nothing */
+	char	   *cross_table_code;		/* what may reach rows of other tables; NULL: nothing */
 } Sharding;
 
 
@@ -201,7 +201,7 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
 				 errmsg("table \"%s\" is already sharded", RelationGetRelationName(rel))));
 	sharding->done = shardable.apart;
-	sharding->far_code = tessera_far_code_text(rel);
+	sharding->cross_table_code = tessera_cross_table_code_text(rel);
 	table_close(rel, NoLock);
 	/* by a session of another node the statement would be taken for one of that node's */
 	if (!shardable.has_key_index && sharding->apart)
@@ -563,12 +563,12 @@ tessera_internal_shard_apart(PG_FUNCTION_ARGS)
 }
 
 void
-tessera_warn_far_code(const char *table, const char *far_code)
+tessera_warn_cross_table_code(const char *table, const char *cross_table_code)
 {
-	if (far_code != NULL)
+	if (cross_table_code != NULL)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
-				 errmsg("code of table %s may reach rows of other tables: %s", table, far_code),
+				 errmsg("code of table %s may reach rows of other tables: %s", table, cross_table_code),
 				 errdetail("It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard."),
 				 errhint("See \"Triggers, policies, functions\" in doc/differences.md before ranges are moved.")));
 }
@@ -609,6 +609,6 @@ tessera_shard_table(PG_FUNCTION_ARGS)
 	if (OidIsValid(colocate_with) && tessera_colocate(sharding.relid, key, sharding.hashed, colocate_with))
 		PG_RETURN_VOID();
 	shard(&sharding, key, colocate_with, !PG_ARGISNULL(5) && PG_GETARG_BOOL(5));
-	tessera_warn_far_code(sharding.qualified, sharding.far_code);
+	tessera_warn_cross_table_code(sharding.qualified, sharding.cross_table_code);
 	PG_RETURN_VOID();
 }

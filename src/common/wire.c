@@ -4,8 +4,8 @@
  *
  * The server's send and receive functions convert characters between the database's encoding and the client's. Links between nodes speak the
  * database's, so the client's encoding is put aside while such a function runs, and put back before anything can be said to the client: errors are
- * reported when the stack has been unwound, and types that go in binary (catalog/portable.h) run no code of users. Output and input functions convert
- * nothing.
+ * reported when the stack has been unwound, and types that go in binary (catalog/portable_types.h) run no code of users. Output and input functions
+ * convert nothing.
  *
  * Memory: results in the current context.
  */

@@ -10,7 +10,7 @@
 #include "port/pg_bswap.h"
 #include "utils/lsyscache.h"
 
-#include "catalog/portable.h"
+#include "catalog/portable_types.h"
 #include "common/wire.h"
 #include "executor/copy.h"
 

@@ -14,7 +14,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
-#include "catalog/portable.h"
+#include "catalog/portable_types.h"
 #include "common/wire.h"
 #include "executor/remote_query.h"
 #include "session/check_as.h"

@@ -27,7 +27,7 @@
 #include "utils/uuid.h"
 
 #include "catalog/change.h"
-#include "catalog/far_code.h"
+#include "catalog/cross_table_code.h"
 #include "catalog/migration_state.h"
 #include "common/injection.h"
 #include "common/text.h"
@@ -66,7 +66,7 @@ typedef struct Move
 	char	   *id;				/* the same as text */
 	char	   *part_min;		/* what it moves: the whole range, or the part of one shard */
 	char	   *part_max;
-	char	   *far_code;		/* what of the group may reach rows of other shards; NULL: nothing */
+	char	   *cross_table_code;		/* what of the group may reach rows of other shards; NULL: nothing */
 	int32		donor;
 	bool		joined;			/* another session began it */
 	bool		cancelled;		/* too late for this part */
@@ -132,7 +132,7 @@ check_caller(const Move *move)
 
 /* Code of the tables that may reach other tables works as long as all rows lie on one shard: who moves some away is told, once. */
 static char *
-far_code_of_group(const Move *move)
+cross_table_code_of_group(const Move *move)
 {
 	const TesseraTable *tables = (const TesseraTable *) ((const char *) move->routing + move->routing->tables_offset);
 	StringInfoData found;
@@ -152,7 +152,7 @@ far_code_of_group(const Move *move)
 			UnlockRelationOid(tables[i].relid, AccessShareLock);
 			continue;
 		}
-		code = tessera_far_code_text(rel);
+		code = tessera_cross_table_code_text(rel);
 		if (code != NULL)
 			appendStringInfo(&found, "%stable \"%s\": %s", found.len > 0 ? "; " : "", RelationGetRelationName(rel), code);
 		relation_close(rel, AccessShareLock);	/* the migration would wait for the lock */
@@ -184,7 +184,7 @@ find_table(Oid relid, Move *move)
 	move->group = tessera_routing_group(move->routing, move->table->group);
 	move->ks = tessera_group_keyspace(move->routing, move->group);
 	check_caller(move);
-	move->far_code = move->quiet ? NULL : far_code_of_group(move);
+	move->cross_table_code = move->quiet ? NULL : cross_table_code_of_group(move);
 }
 
 
@@ -436,12 +436,12 @@ wait_for_end(Move *move)
 /* The parts */
 
 static void
-warn_far_code(const Move *move)
+warn_cross_table_code(const Move *move)
 {
-	if (move->far_code != NULL && !move->joined)
+	if (move->cross_table_code != NULL && !move->joined)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
-				 errmsg("code of the tables that move may reach rows of other tables: %s", move->far_code),
+				 errmsg("code of the tables that move may reach rows of other tables: %s", move->cross_table_code),
 				 errdetail("It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard."),
 				 errhint("See \"Triggers, policies, functions\" in doc/differences.md.")));
 }
@@ -523,7 +523,7 @@ move_part(Move *move, const char *whole_min, const char *from, const char *max, 
 		CHECK_FOR_INTERRUPTS();
 		found = done[0] != '\0' ? register_next(move, from, max) : register_move(move, from, max, NULL);
 		if (found && done[0] == '\0')
-			warn_far_code(move);
+			warn_cross_table_code(move);
 		if (found)
 			wait_for_end(move);
 	}
@@ -651,7 +651,7 @@ tessera_move_chunk(PG_FUNCTION_ARGS)
 				(errmsg("the range is on shard \"%s\" already", move.shard)));
 		PG_RETURN_NULL();
 	}
-	warn_far_code(&move);
+	warn_cross_table_code(&move);
 	wait_for_end(&move);
 	(void) tessera_routing_refresh(POLL_MS);
 	PG_RETURN_DATUM(uuid_datum(move.id));

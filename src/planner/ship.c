@@ -26,7 +26,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-#include "catalog/portable.h"
+#include "catalog/portable_types.h"
 #include "catalog/relation.h"
 #include "common/version_compat.h"
 #include "planner/ship.h"

@@ -23,7 +23,7 @@
 #include "utils/tuplestore.h"
 #include "utils/typcache.h"
 
-#include "statistics/portable.h"
+#include "statistics/statistics_json.h"
 #include "statistics/table_statistics.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_chunk_bytes);

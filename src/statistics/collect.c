@@ -26,7 +26,7 @@
 
 #include "session/internal_connection.h"
 #include "statistics/collect.h"
-#include "statistics/portable.h"
+#include "statistics/statistics_json.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_collect_statistics);
 PG_FUNCTION_INFO_V1(tessera_internal_lock_statistics);

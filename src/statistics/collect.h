@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "routing/routing.h"
-#include "statistics/rows.h"
+#include "statistics/statistics_rows.h"
 
 /* True if this node owns rows of the table. */
 extern bool tessera_statistics_lies_here(const TesseraRouting *routing, const TesseraTable *table);

@@ -3,9 +3,9 @@
  *	  Statistics of whole tables: each shard's are collected in tessera.table_statistics of every node, and merged when a router plans.
  *
  * tessera.table_statistics has a row for each table and shard. A shard writes its own when ANALYZE has run or when its worker sees that autovacuum
- * has; the other nodes' workers compare stamps now and then and fetch what is new (gather.c). ANALYZE on any node runs on every shard and collects at
- * once (analyze.c). The planner reads the node's own copy only, through a cache in each backend (merged.c): it never calls another node. A shard that
- * is down keeps its last row.
+ * has; the other nodes' workers compare stamps now and then and fetch what is new (statistics_worker.c). ANALYZE on any node runs on every shard and
+ * collects at once (analyze.c). The planner reads the node's own copy only, through a cache in each backend (planner_statistics.c): it never calls
+ * another node. A shard that is down keeps its last row.
  */
 #ifndef TESSERA_TABLE_STATISTICS_H
 #define TESSERA_TABLE_STATISTICS_H
@@ -16,12 +16,12 @@
 
 #include "common/utility_statement.h"
 #include "routing/routing.h"
-#include "statistics/portable.h"
-#include "statistics/rows.h"
+#include "statistics/statistics_json.h"
+#include "statistics/statistics_rows.h"
 
-/* ---- merged.c ---- */
+/* ---- planner_statistics.c ---- */
 
-extern void tessera_merged_statistics_init(void);	/* from _PG_init: what makes its cache forget */
+extern void tessera_planner_statistics_init(void);	/* from _PG_init: what makes its cache forget */
 
 /*
  * Size of a table over all its shards; false if it is not known. Units: pages of the server, rows. May load the statistics: reads the catalog; works
@@ -41,7 +41,7 @@ extern int32 tessera_column_width(const TesseraRouting *routing, const TesseraTa
 /* The tuple of one shard's column; palloc'd. */
 extern HeapTuple tessera_statistics_tuple(Oid relid, const TesseraColumnStatistics *column);
 
-/* ---- gather.c ---- */
+/* ---- statistics_worker.c ---- */
 
 /* Worker's step: this shard's own rows, then those of the others. Runs its own transactions; returns ms until the next. */
 extern long tessera_statistics_step(void);

@@ -23,7 +23,7 @@
 #include "utils/memutils.h"
 #include "utils/uuid.h"
 
-#include "catalog/portable.h"
+#include "catalog/portable_types.h"
 #include "transfer/row_codec.h"
 
 /* How a column's values are turned into bytes. */

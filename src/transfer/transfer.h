@@ -8,8 +8,8 @@
  *
  * Row encoding of a payload: records one after the other, each a type byte, the table's index in the group (int16, order by table_id), then columns.
  * A table description record (names and types of the columns, by name: attnums and OIDs differ between nodes) precedes the first record of a table in
- * each payload. A value goes by its type's send function where it means the same on every node (see tessera_type_goes_binary in catalog/portable.h),
- * else as text of its output function under fixed settings; a mark says null, binary, text, or "unchanged TOAST".
+ * each payload. A value goes by its type's send function where it means the same on every node (see tessera_type_goes_binary in
+ * catalog/portable_types.h), else as text of its output function under fixed settings; a mark says null, binary, text, or "unchanged TOAST".
  *
  * Nothing here holds a heavy lock across a wait for the peer except AccessShare (donor's clone) or RowExclusive (recipient's batch transaction).
  */

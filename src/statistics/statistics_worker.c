@@ -1,5 +1,5 @@
 /*
- * gather.c
+ * statistics_worker.c
  *	  The worker that keeps tessera.table_statistics: writes this shard's rows when its own statistics have changed, and fetches the other shards'.
  *
  * A round: (1) stamps of this shard's tables are compared with its rows, and what differs is collected; (2) each other shard is asked for the stamps

@@ -1,13 +1,13 @@
 /*
- * merge.h
+ * column_merge.h
  *	  Statistics of the shards' parts of a column, merged into those of the whole column. A pure function: no catalog but the type's comparison.
  */
-#ifndef TESSERA_STATISTICS_MERGE_H
-#define TESSERA_STATISTICS_MERGE_H
+#ifndef TESSERA_COLUMN_MERGE_H
+#define TESSERA_COLUMN_MERGE_H
 
 #include "postgres.h"
 
-#include "statistics/portable.h"
+#include "statistics/statistics_json.h"
 
 /* A shard's part. */
 typedef struct TesseraColumnPart
@@ -21,4 +21,4 @@ typedef struct TesseraColumnPart
  */
 extern TesseraColumnStatistics *tessera_merge_statistics(const TesseraColumnPart *parts, int n, bool disjoint);
 
-#endif							/* TESSERA_STATISTICS_MERGE_H */
+#endif							/* TESSERA_COLUMN_MERGE_H */

@@ -1,9 +1,9 @@
 /*
- * portable.h
+ * portable_types.h
  *	  Types whose binary form means the same on every node.
  */
-#ifndef TESSERA_PORTABLE_H
-#define TESSERA_PORTABLE_H
+#ifndef TESSERA_PORTABLE_TYPES_H
+#define TESSERA_PORTABLE_TYPES_H
 
 #include "postgres.h"
 
@@ -16,4 +16,4 @@ extern bool tessera_type_names_object(Oid type);
  */
 extern bool tessera_type_goes_binary(Oid type);
 
-#endif							/* TESSERA_PORTABLE_H */
+#endif							/* TESSERA_PORTABLE_TYPES_H */

@@ -1,6 +1,6 @@
 /*
- * far_code.c
- *	  Finds the code of a table that may reach rows of other tables. See far_code.h.
+ * cross_table_code.c
+ *	  Finds the code of a table that may reach rows of other tables. See cross_table_code.h.
  *
  * Triggers, policies and checks run where the row is stored. A function that reads another table works as long as all rows lie on one shard, and
  * fails once a range has moved. So those that may do it are named when a table is sharded and when its rows move.
@@ -30,7 +30,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-#include "catalog/far_code.h"
+#include "catalog/cross_table_code.h"
 #include "common/version_compat.h"
 
 #define MAX_DEPTH 64
@@ -347,7 +347,7 @@ add_domains(Relation rel, List **found)
 }
 
 List *
-tessera_far_code(Relation rel)
+tessera_cross_table_code(Relation rel)
 {
 	List	   *found = NIL;
 
@@ -360,9 +360,9 @@ tessera_far_code(Relation rel)
 }
 
 char *
-tessera_far_code_text(Relation rel)
+tessera_cross_table_code_text(Relation rel)
 {
-	List	   *found = tessera_far_code(rel);
+	List	   *found = tessera_cross_table_code(rel);
 	StringInfoData text;
 	ListCell   *cell;
 

@@ -1,6 +1,6 @@
 /*
- * merge.c
- *	  Merges the statistics of a column's parts on the shards; see merge.h.
+ * column_merge.c
+ *	  Merges the statistics of a column's parts on the shards; see column_merge.h.
  *
  * Shares of nulls and widths are weighted by rows. Distinct values: the sum where no value is on two shards, or where ranges of values do not meet;
  * else each part is taken for a sample of one set of values, whose size follows from how many of them a part of so many rows has seen. Most common
@@ -16,7 +16,7 @@
 #include "port.h"
 #include "utils/typcache.h"
 
-#include "statistics/merge.h"
+#include "statistics/column_merge.h"
 
 /* Above this share of the rows a number of distinct values counts as growing with them, as in core's ANALYZE. */
 #define SCALES 0.1

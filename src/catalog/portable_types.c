@@ -1,6 +1,6 @@
 /*
- * portable.c
- *	  Types whose binary form means the same on every node; see portable.h.
+ * portable_types.c
+ *	  Types whose binary form means the same on every node; see portable_types.h.
  */
 #include "postgres.h"
 
@@ -8,7 +8,7 @@
 #include "catalog/pg_type.h"
 #include "utils/lsyscache.h"
 
-#include "catalog/portable.h"
+#include "catalog/portable_types.h"
 
 /* Built-in types never change: the answer of tessera_type_goes_binary for each oid that it was asked. */
 typedef enum Known

@@ -1,5 +1,5 @@
 /*
- * portable.h
+ * statistics_json.h
  *	  What the server knows of one table's columns (its pg_statistic rows), in a form that reads the same on every node: names in the place of numbers
  *	  and OIDs, values as text.
  *

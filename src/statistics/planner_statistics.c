@@ -1,5 +1,5 @@
 /*
- * merged.c
+ * planner_statistics.c
  *	  Statistics of whole tables for the planner, from this node's tessera.table_statistics: a cache in each backend.
  *
  * An entry is made at first use and dropped when the relation's cache entry is invalidated: the writer of a row of the table sends that invalidation
@@ -20,7 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#include "statistics/merge.h"
+#include "statistics/column_merge.h"
 #include "statistics/table_statistics.h"
 
 typedef struct Column
@@ -89,7 +89,7 @@ create_cache(void)
 }
 
 void
-tessera_merged_statistics_init(void)
+tessera_planner_statistics_init(void)
 {
 	CacheRegisterRelcacheCallback(at_invalidation, (Datum) 0);
 }

@@ -1,6 +1,7 @@
 /*
- * rows.c
- *	  Reads and writes tessera.table_statistics, without SPI: the planner reads it, and ANALYZE writes it in the user's transaction. See rows.h.
+ * statistics_rows.c
+ *	  Reads and writes tessera.table_statistics, without SPI: the planner reads it, and ANALYZE writes it in the user's transaction. See
+ *	  statistics_rows.h.
  */
 #include "postgres.h"
 
@@ -19,7 +20,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/relation.h"
-#include "statistics/rows.h"
+#include "statistics/statistics_rows.h"
 
 bool
 tessera_statistics_lock(const pg_uuid_t *table_id, bool wait)

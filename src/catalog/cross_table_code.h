@@ -1,9 +1,9 @@
 /*
- * far_code.h
+ * cross_table_code.h
  *	  Code that belongs to a table and may reach rows of other tables: triggers, policies, checks. On a shard it cannot reach rows of another shard.
  */
-#ifndef TESSERA_FAR_CODE_H
-#define TESSERA_FAR_CODE_H
+#ifndef TESSERA_CROSS_TABLE_CODE_H
+#define TESSERA_CROSS_TABLE_CODE_H
 
 #include "nodes/pg_list.h"
 #include "utils/rel.h"
@@ -16,9 +16,9 @@
  * By analysis, on the safe side: a function counts unless it is the server's, of language internal or C, or PL/pgSQL whose body has neither an SQL
  * statement nor a call of a function that counts by name. What a C function or an EXECUTE-less operator does is not looked into.
  */
-extern List *tessera_far_code(Relation rel);
+extern List *tessera_cross_table_code(Relation rel);
 
 /* The same as one text, items separated by "; "; NULL: none. */
-extern char *tessera_far_code_text(Relation rel);
+extern char *tessera_cross_table_code_text(Relation rel);
 
-#endif							/* TESSERA_FAR_CODE_H */
+#endif							/* TESSERA_CROSS_TABLE_CODE_H */

@@ -1,5 +1,5 @@
 /*
- * rows.h
+ * statistics_rows.h
  *	  Rows of tessera.table_statistics: what a shard knows of its part of a table, as this node last heard.
  *
  * Rows are written under a lock of their table (one of this node's, not of the cluster), which a writer holds to the end of its transaction: so two
@@ -23,7 +23,7 @@ typedef struct TesseraStatisticsRow
 	double		pages;
 	double		tuples;			/* -1: not known */
 	int64		bytes;			/* as pg_table_size, with all partitions */
-	Jsonb	   *columns;		/* see portable.h */
+	Jsonb	   *columns;		/* see statistics_json.h */
 	TimestampTz collected;		/* by the shard's clock */
 } TesseraStatisticsRow;
 

@@ -1,6 +1,6 @@
 /*
- * portable.c
- *	  pg_statistic rows as JSON and back; see portable.h.
+ * statistics_json.c
+ *	  pg_statistic rows as JSON and back; see statistics_json.h.
  *
  * The rows are read by a scan and not through the syscache: the worker that looks at all tables would keep all of them in memory. Values are printed
  * by the types' own output functions, with intervals as ISO 8601, floats exact and dates as ISO, so that reading needs no settings. No function of a
@@ -30,7 +30,7 @@
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
-#include "statistics/portable.h"
+#include "statistics/statistics_json.h"
 
 /*
  * Bytes of a table's JSON. A user may have 10000 values of a kilobyte kept for each column, which no jsonb holds. What does not fit is left out, and
