@@ -4,7 +4,7 @@
  *
  * Donor: settled from its row alone; the config node is asked, with a fence, where the row leaves the outcome open. Recipient: follows an outcome
  * that the config node has; never fences. Config node: a migration that was registered but never reached its donor is fenced
- * (abandoned_migrations.c).
+ * (config/abandoned_migrations.c).
  */
 #include "postgres.h"
 
@@ -17,7 +17,6 @@
 #include "catalog/migration_row.h"
 #include "common/spi_row.h"
 #include "failover/promotion.h"
-#include "migration/abandoned_migrations.h"
 #include "migration/migration.h"
 #include "migration/migration_outcome.h"
 #include "migration/migration_slot.h"
@@ -25,6 +24,8 @@
 
 #define PERIOD_MS 5000L
 #define RETRY_MS 500L
+
+int			(*tessera_recovery_fence_abandoned) (void) = NULL;
 
 typedef bool (*Settle) (const pg_uuid_t *migration_id);
 
@@ -137,7 +138,7 @@ tessera_migration_recovery_step(void)
 	{
 		left = settle_all(TESSERA_DONOR, settle_donor);
 		left += settle_all(TESSERA_RECIPIENT, tessera_follow_outcome);
-		left += tessera_fence_orphans();
+		left += tessera_recovery_fence_abandoned();
 		if (is_node())
 			drop_leftover_slots();
 	}
