@@ -98,7 +98,7 @@ start_missing(void)
 	Oid			databases[TESSERA_MAX_DATABASES];
 	bool		all = true;
 
-	tessera_slot_databases(databases);
+	tessera_database_slots(databases);
 	for (int slot = 0; slot < TESSERA_MAX_DATABASES; slot++)
 		for (int worker = 0; worker < TESSERA_WORKERS && OidIsValid(databases[slot]); worker++)
 			if (tessera_worker_exists(worker) && tessera_worker_missing(slot, worker))

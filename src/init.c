@@ -88,7 +88,7 @@ connect_layers(void)
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_ddl_end_migrations = tessera_migrations_end;
 	tessera_promotion_merge = tessera_recover_catalog;
-	tessera_recovery_fence_abandoned = tessera_fence_orphans;
+	tessera_recovery_fence_abandoned = tessera_fence_abandoned_migrations;
 	tessera_analyze_handler = tessera_analyze;
 	tessera_run_utility = tessera_utility_run;
 	tessera_route_default = tessera_route_sequences_of_default;
@@ -191,8 +191,8 @@ static const Registration registrations[] = {
 	{"setting, shared memory", tessera_injection_init}, /* free */
 #endif
 	{"settings", tessera_migration_settings_init},	/* free */
-	{"observer of calls", tessera_work_show_calls},	/* free */
-	{"shared memory", tessera_slot_init},	/* free */
+	{"observer of calls", tessera_background_show_calls},	/* free */
+	{"shared memory", tessera_migration_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */
 	{"background worker", tessera_launcher_init},	/* free */
 };
@@ -203,10 +203,10 @@ static const Registration registrations[] = {
  */
 static const TesseraExitStep exit_steps[] = {
 	/* A migration without a process is recovery's: first its slot says so. */
-	{tessera_slot_leave},
+	{tessera_migration_slot_leave},
 	/* A donor that no session will start any more; then recovery, which this wakes as well, need not wait for the end of its reservation. */
 	{tessera_migration_withdraw},
-	{tessera_orphan_caller_gone},
+	{tessera_migration_caller_gone},
 	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */
 	{tessera_wait_clear},
 	{tessera_origin_clear},

@@ -41,6 +41,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/subtransaction.h"
+#include "common/text.h"
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
@@ -279,7 +280,7 @@ place(Colocation *c)
 		if (error == NULL)
 			continue;
 		FreeErrorData(error);
-		tessera_work_sleep(RETRY_MS);
+		tessera_background_sleep(RETRY_MS);
 	}
 }
 
@@ -335,15 +336,15 @@ specification(const Colocation *c)
 
 	initStringInfo(&json);
 	appendStringInfoChar(&json, '{');
-	add_field(&json, "table_id", tessera_work_uuid(&c->table->table_id));
+	add_field(&json, "table_id", tessera_uuid_text(&c->table->table_id));
 	add_field(&json, "object", c->name);
 	add_field(&json, "by", GetUserNameFromId(GetUserId(), false));
 	add_field(&json, "term", psprintf(INT64_FORMAT, c->routing->promised_term));
 	add_field(&json, "self", psprintf("%d", c->routing->self));
-	add_field(&json, "from", tessera_work_uuid(&c->own->group_id));
-	add_field(&json, "from_epoch", tessera_work_uuid(&c->own->epoch));
-	add_field(&json, "group_id", tessera_work_uuid(&c->target->group_id));
-	add_field(&json, "epoch", tessera_work_uuid(&c->target->epoch));
+	add_field(&json, "from", tessera_uuid_text(&c->own->group_id));
+	add_field(&json, "from_epoch", tessera_uuid_text(&c->own->epoch));
+	add_field(&json, "group_id", tessera_uuid_text(&c->target->group_id));
+	add_field(&json, "epoch", tessera_uuid_text(&c->target->epoch));
 	appendStringInfoChar(&json, '}');
 	return json.data;
 }

@@ -23,6 +23,7 @@
 #include "catalog/relation.h"
 #include "common/errors.h"
 #include "common/injection.h"
+#include "common/text.h"
 #include "ddl/attempts.h"
 
 /* Keys kept per piece when a range is sampled: the sizes of the pieces differ by about one part in so many. */

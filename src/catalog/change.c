@@ -95,7 +95,7 @@ static const TesseraShmemModule change_module = {"tessera_catalog_sequences", se
 void
 tessera_catalog_changed(void)
 {
-	(void) tessera_my_slot();	/* may error: here, not at commit */
+	(void) tessera_database_slot();	/* may error: here, not at commit */
 	changed.changes++;
 	if (!changed.invalidated)
 	{
@@ -123,7 +123,7 @@ tessera_catalog_changed_here(void)
 uint64
 tessera_catalog_sequence(void)
 {
-	int			slot = tessera_my_slot_if_any();
+	int			slot = tessera_database_slot_if_any();
 
 	return slot < 0 ? 0 : pg_atomic_read_u64(&sequences[slot].value);
 }
@@ -131,10 +131,10 @@ tessera_catalog_sequence(void)
 void
 tessera_catalog_bump(void)
 {
-	int			slot = tessera_my_slot_if_any();
+	int			slot = tessera_database_slot_if_any();
 
 	if (slot < 0)
-		tessera_slots_changed();
+		tessera_database_slots_changed();
 	else
 	{
 		pg_atomic_fetch_add_u64(&sequences[slot].value, 1);
@@ -145,7 +145,7 @@ tessera_catalog_bump(void)
 bool
 tessera_catalog_wait(uint64 seen, TimestampTz deadline)
 {
-	Sequence   *sequence = &sequences[tessera_my_slot()];
+	Sequence   *sequence = &sequences[tessera_database_slot()];
 	bool		changed;
 
 	ConditionVariablePrepareToSleep(&sequence->changed);
@@ -224,7 +224,7 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *
 		changed.dropped_database = object;
 		tessera_workers_stop(object);
 	}
-	else if (class == ExtensionRelationId && tessera_my_slot_if_any() >= 0 && object == get_extension_oid("tessera", true))
+	else if (class == ExtensionRelationId && tessera_database_slot_if_any() >= 0 && object == get_extension_oid("tessera", true))
 		tessera_catalog_role_changed();
 }
 

@@ -112,7 +112,7 @@ tessera_incarnation_registered(int32 node_id)
 void
 tessera_incarnation_outdone(int32 incarnation)
 {
-	HeardSlot  *slot = &slots[tessera_my_slot()];
+	HeardSlot  *slot = &slots[tessera_database_slot()];
 
 	SpinLockAcquire(&slot->mutex);
 	slot->incarnation = Max(slot->incarnation, incarnation);
@@ -204,7 +204,7 @@ write_heard(int32 heard)
 void
 tessera_incarnation_step(void)
 {
-	HeardSlot  *slot = &slots[tessera_my_slot()];
+	HeardSlot  *slot = &slots[tessera_database_slot()];
 	int32		heard;
 
 	if (RecoveryInProgress())

@@ -99,7 +99,7 @@ static const Transition transitions[] = {
 	{R, TESSERA_NONE, TESSERA_PREPARED, ROW, "donor", "recipient row",
 	 "the donor's first call: tables are alike, the recipient is in no other migration of the group"},
 	{R, TESSERA_PREPARED, TESSERA_RECEIVING, BOTH, "recipient", "placement (deletion range), recipient row",
-	 "checks done, the range's leftovers are gone, older lockers were waited for"},
+	 "checks done, the range's leftovers are gone, older holders were waited for"},
 	{R, TESSERA_RECEIVING, TESSERA_APPLYING, PROCESS, "recipient", "cloned rows", "the clone is committed"},
 	{R, TESSERA_APPLYING, TESSERA_CONFIRMING, PROCESS, "recipient", "placement (gate read)",
 	 "the donor has sent the last change: readers of the range wait here, too"},

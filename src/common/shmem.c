@@ -137,7 +137,7 @@ find_slot(Oid database)
 }
 
 int
-tessera_database_slot(Oid database)
+tessera_slot_of_database(Oid database)
 {
 	int			slot;
 
@@ -172,20 +172,20 @@ tessera_database_slot(Oid database)
 }
 
 int
-tessera_my_slot(void)
+tessera_database_slot(void)
 {
 	if (my_slot < 0)
-		my_slot = tessera_database_slot(MyDatabaseId);
+		my_slot = tessera_slot_of_database(MyDatabaseId);
 	return my_slot;
 }
 
 int
-tessera_my_slot_if_any(void)
+tessera_database_slot_if_any(void)
 {
 	static uint64 looked_at = 0;
 	uint64		generation;
 
-	if (my_slot < 0 && OidIsValid(MyDatabaseId) && looked_at != (generation = tessera_slots_generation()))
+	if (my_slot < 0 && OidIsValid(MyDatabaseId) && looked_at != (generation = tessera_database_slots_generation()))
 	{
 		LWLockAcquire(registry_lock, LW_SHARED);
 		my_slot = find_slot(MyDatabaseId);
@@ -208,7 +208,7 @@ tessera_database_slot_release(Oid database)
 }
 
 void
-tessera_slot_databases(Oid *databases)
+tessera_database_slots(Oid *databases)
 {
 	LWLockAcquire(registry_lock, LW_SHARED);
 	memcpy(databases, registry->databases, sizeof(registry->databases));
@@ -216,13 +216,13 @@ tessera_slot_databases(Oid *databases)
 }
 
 uint64
-tessera_slots_generation(void)
+tessera_database_slots_generation(void)
 {
 	return pg_atomic_read_u64(&registry->slots_generation);
 }
 
 void
-tessera_slots_changed(void)
+tessera_database_slots_changed(void)
 {
 	pg_atomic_fetch_add_u64(&registry->slots_generation, 1);
 }

@@ -33,26 +33,26 @@ extern void tessera_shmem_register(const TesseraShmemModule *module);
 extern void tessera_shmem_install(void);
 
 /* Slot (0..TESSERA_MAX_DATABASES-1) of a database, given at first use. ERROR 53400 if all are in use. */
-extern int	tessera_database_slot(Oid database);
+extern int	tessera_slot_of_database(Oid database);
 
 /* Slot of MyDatabaseId, cached in this backend. */
-extern int	tessera_my_slot(void);
+extern int	tessera_database_slot(void);
 
 /* The same, but gives none: -1 if the database has no slot, because it was never seen to be a node. */
-extern int	tessera_my_slot_if_any(void);
+extern int	tessera_database_slot_if_any(void);
 
 /* The database was dropped: its slot may be given to another one. Never raises. */
 extern void tessera_database_slot_release(Oid database);
 
 /* Databases that have a slot (array of TESSERA_MAX_DATABASES, InvalidOid where free), copied. */
-extern void tessera_slot_databases(Oid *databases);
+extern void tessera_database_slots(Oid *databases);
 
 /*
- * A number that grows whenever a slot is given, and at tessera_slots_changed, which makes databases without a slot check again whether they are
- * nodes. One atomic read.
+ * A number that grows whenever a slot is given, and at tessera_database_slots_changed, which makes databases without a slot check again whether they
+ * are nodes. One atomic read.
  */
-extern uint64 tessera_slots_generation(void);
-extern void tessera_slots_changed(void);
+extern uint64 tessera_database_slots_generation(void);
+extern void tessera_database_slots_changed(void);
 
 /* The server's DSA area, attached (and created by the backend that needs it first); lives until the backend exits. */
 extern dsa_area *tessera_dsa(void);

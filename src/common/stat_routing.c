@@ -58,7 +58,7 @@ static const TesseraShmemModule stat_module = {"tessera_stat_routing", stats_siz
 void
 tessera_stat_add(TesseraStat stat, uint64 amount)
 {
-	int			slot = tessera_my_slot_if_any();
+	int			slot = tessera_database_slot_if_any();
 
 	if (shared != NULL && slot >= 0)
 		(void) pg_atomic_fetch_add_u64(&shared[slot].counts[stat], amount);
@@ -75,7 +75,7 @@ Datum
 tessera_internal_stat_routing(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *info = (ReturnSetInfo *) fcinfo->resultinfo;
-	int			slot = tessera_my_slot_if_any();
+	int			slot = tessera_database_slot_if_any();
 	Datum		values[TESSERA_STAT_COUNT + 1];
 	bool		nulls[TESSERA_STAT_COUNT + 1] = {false};
 
@@ -92,7 +92,7 @@ tessera_internal_stat_routing(PG_FUNCTION_ARGS)
 Datum
 tessera_stat_routing_reset(PG_FUNCTION_ARGS)
 {
-	int			slot = tessera_my_slot_if_any();
+	int			slot = tessera_database_slot_if_any();
 
 	if (shared != NULL && slot >= 0)
 		reset(slot);

@@ -157,7 +157,7 @@ tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle 
 bool
 tessera_worker_wake(TesseraWorker worker)
 {
-	WorkerEntry *entry = &shared->entries[tessera_my_slot()][worker];
+	WorkerEntry *entry = &shared->entries[tessera_database_slot()][worker];
 
 	if (RecoveryInProgress())
 		return false;
@@ -224,13 +224,13 @@ enter(WorkerEntry *entry)
 bool
 tessera_worker_attach(TesseraWorker worker)
 {
-	return enter(&shared->entries[tessera_my_slot()][worker]);
+	return enter(&shared->entries[tessera_database_slot()][worker]);
 }
 
 uint64
 tessera_worker_roles(void)
 {
-	return pg_atomic_read_u64(&shared->roles[tessera_my_slot()]);
+	return pg_atomic_read_u64(&shared->roles[tessera_database_slot()]);
 }
 
 void
@@ -248,7 +248,7 @@ tessera_worker_unneeded(uint64 roles)
 void
 tessera_worker_roles_changed(void)
 {
-	int			slot = tessera_my_slot_if_any();
+	int			slot = tessera_database_slot_if_any();
 
 	if (slot < 0)
 		return;
@@ -271,7 +271,7 @@ tessera_workers_stop(Oid database)
 {
 	Oid			databases[TESSERA_MAX_DATABASES];
 
-	tessera_slot_databases(databases);
+	tessera_database_slots(databases);
 	for (int slot = 0; slot < TESSERA_MAX_DATABASES; slot++)
 	{
 		if (databases[slot] != database)

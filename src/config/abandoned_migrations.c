@@ -38,25 +38,25 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_abandon_migration);
 
-typedef struct Orphan
+typedef struct Unclaimed
 {
 	pg_uuid_t	migration_id;
 	int32		donor;
 	bool		abandoned;		/* its caller has gone, its donor has not said anything */
 	bool		suspect;		/* that, or it is an old one, or fenced without an answer of its donor */
-} Orphan;
+} Unclaimed;
 
 
 void
-tessera_orphan_caller_gone(int code, Datum arg)
+tessera_migration_caller_gone(int code, Datum arg)
 {
 	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
 }
 
 void
-tessera_orphan_watch_caller(void)
+tessera_migration_watch_caller(void)
 {
-	tessera_at_exit(tessera_orphan_caller_gone);
+	tessera_at_exit(tessera_migration_caller_gone);
 }
 
 /* internal_abandon_migration(migration_id uuid): its caller says that it has gone. */
@@ -70,24 +70,24 @@ tessera_internal_abandon_migration(PG_FUNCTION_ARGS)
 					1, (Oid[]) {UUIDOID}, (Datum[]) {PG_GETARG_DATUM(0)}, NULL);
 	tessera_spi_end(&spi);
 	/* when this session ends, too: now the worker may look before the commit */
-	tessera_orphan_watch_caller();
+	tessera_migration_watch_caller();
 	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
 	PG_RETURN_VOID();
 }
 
 /* Those whose donor has not said anything yet, and those of before that run; in the current context. */
-static Orphan *
-find_orphans(int *n)
+static Unclaimed *
+find_unclaimed(int *n)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	Orphan	   *orphans;
+	Unclaimed  *unclaimed;
 	TesseraSpi	spi;
 
 	*n = 0;
-	tessera_work_begin();
+	tessera_background_begin();
 	if (tessera_routing() == NULL || !tessera_routing()->is_config)
 	{
-		tessera_work_commit();
+		tessera_background_commit();
 		return NULL;
 	}
 	tessera_spi_begin(&spi);
@@ -97,73 +97,52 @@ find_orphans(int *n)
 							   "  WHERE m.state = 'running' OR m.state = 'aborted' AND m.phase IS NULL"
 							   "   AND EXISTS (SELECT FROM tessera.migration_outcome AS o WHERE o.migration_id = m.migration_id)) AS q"
 							   " WHERE phase IS NULL OR started < clock_timestamp() - interval '30 seconds'", SPI_OK_SELECT, 0, NULL, NULL, NULL);
-	orphans = MemoryContextAlloc(caller, sizeof(Orphan) * Max(*n, 1));
+	unclaimed = MemoryContextAlloc(caller, sizeof(Unclaimed) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 	{
-		orphans[i].migration_id = *DatumGetUUIDP(spi_row_value(i, 1));
-		orphans[i].donor = DatumGetInt32(spi_row_value(i, 2));
-		orphans[i].abandoned = DatumGetBool(spi_row_value(i, 3));
-		orphans[i].suspect = DatumGetBool(spi_row_value(i, 4));
+		unclaimed[i].migration_id = *DatumGetUUIDP(spi_row_value(i, 1));
+		unclaimed[i].donor = DatumGetInt32(spi_row_value(i, 2));
+		unclaimed[i].abandoned = DatumGetBool(spi_row_value(i, 3));
+		unclaimed[i].suspect = DatumGetBool(spi_row_value(i, 4));
 	}
 	tessera_spi_end(&spi);
-	tessera_work_commit();
-	return orphans;
+	tessera_background_commit();
+	return unclaimed;
 }
 
-static void
-fence_orphan(const Orphan *orphan)
+static bool
+fence_unclaimed(void *arg)
 {
-	const pg_uuid_t *id = &orphan->migration_id;
+	const Unclaimed *unclaimed = arg;
+	const pg_uuid_t *id = &unclaimed->migration_id;
 	const char *why = "57P01: the migration never reached its donor";
 	bool		known = true;
-	bool		answered = tessera_call_knows_migration(tessera_ask(tessera_within(tessera_to_node(orphan->donor), ASK_MS), TESSERA_TOLERATE_ERRORS),
-														id, &known);
+	bool		answered = tessera_call_knows_migration(tessera_ask(tessera_within(tessera_to_node(unclaimed->donor), ASK_MS),
+																	TESSERA_TOLERATE_ERRORS), id, &known);
 	char	   *outcome;
 
-	if (answered ? known : !orphan->abandoned)
-		return;
-	tessera_call_fence_migration(tessera_to_config(), id, why, tessera_work_term(), &outcome);
+	if (answered ? known : !unclaimed->abandoned)
+		return true;
+	tessera_call_fence_migration(tessera_to_config(), id, why, tessera_background_term(), &outcome);
 	if (!answered || tessera_migration_result_of(outcome) != TESSERA_RESULT_ABORTED)
-		return;
+		return true;
 	tessera_call_migration_progress(tessera_to_config(), id, tessera_migration_state_name(TESSERA_ABORTED), 0, 0, 0, NULL, why, NULL);
 	tessera_call_acknowledge_migration(tessera_to_config(), id, tessera_migration_result_text(TESSERA_RESULT_ABORTED), NULL);
-}
-
-/* One of them; an error is logged, and the transaction it was in ended. */
-static void
-attempt(const Orphan *orphan)
-{
-	MemoryContext context = CurrentMemoryContext;
-
-	PG_TRY();
-	{
-		fence_orphan(orphan);
-	}
-	PG_CATCH();
-	{
-		if (ProcDiePending)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(context);
-		EmitErrorReport();
-		FlushErrorState();
-		AbortOutOfAnyTransaction();
-		MemoryContextSwitchTo(context);
-	}
-	PG_END_TRY();
+	return true;
 }
 
 int
-tessera_fence_orphans(void)
+tessera_fence_abandoned_migrations(void)
 {
 	int			n;
 	int			young = 0;
-	Orphan	   *orphans = find_orphans(&n);
+	Unclaimed  *unclaimed = find_unclaimed(&n);
 
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (orphans[i].suspect)
-			attempt(&orphans[i]);
+		if (unclaimed[i].suspect)
+			(void) tessera_background_try(fence_unclaimed, &unclaimed[i]);
 		else
 			young++;
 	}

@@ -25,6 +25,7 @@
 #include "catalog/change.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "config/chunks_private.h"
 
 #define FETCH_ROWS 1000

@@ -30,6 +30,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "config/authority.h"
 #include "config/chunks_private.h"
 

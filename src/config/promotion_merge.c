@@ -27,6 +27,7 @@
 #include "catalog/migration_state.h"
 #include "catalog/placement_ranges.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "config/chunks.h"
 #include "config/promotion_merge.h"
 #include "control/calls.h"
@@ -78,12 +79,12 @@ check_own_address(void)
 {
 	TesseraSpi	spi;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_spi_begin(&spi);
 	tessera_spi_run("SELECT tessera_internal.check_address(node_id, $1, extract(epoch FROM pg_postmaster_start_time())::text) FROM tessera.identity",
 					SPI_OK_SELECT, 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum((int32) GetWALInsertionTimeLine())}, NULL);
 	tessera_spi_end(&spi);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 /* A node that must answer, or one that is asked and may fail to. */
@@ -100,7 +101,7 @@ ask_terms(Merge *merge)
 	MemoryContext caller = CurrentMemoryContext;
 	const TesseraRouting *routing;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	MemoryContextSwitchTo(caller);
 	merge->self = routing->self;
@@ -124,7 +125,7 @@ ask_terms(Merge *merge)
 		witness->incarnations = answer.incarnations;
 	}
 	merge->term++;
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 static void
@@ -397,7 +398,7 @@ merge_group(Merge *merge, const TesseraRouting *routing, const TesseraGroup *gro
 {
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
 	TesseraRange *held = palloc(sizeof(TesseraRange));
-	const char *object = psprintf("group %s, after a promotion", tessera_work_uuid(&group->group_id));
+	const char *object = psprintf("group %s, after a promotion", tessera_uuid_text(&group->group_id));
 	TesseraGroupRow row;
 	int64		major = 0;
 	int			nheld = 0;
@@ -485,7 +486,7 @@ tessera_recover_catalog(bool force)
 	ask_terms(&merge);
 	ask_facts(&merge);
 
-	tessera_work_begin();
+	tessera_background_begin();
 	merge_servers(&merge);
 	routing = tessera_routing();
 	check_groups_known(&merge);
@@ -497,7 +498,7 @@ tessera_recover_catalog(bool force)
 	write_flights(&merge);
 	forget_acknowledged(&merge);
 	write_term(&merge);
-	tessera_work_commit();
+	tessera_background_commit();
 	for (int i = 0; i < merge.nwitnesses; i++)
 		(void) tessera_call_reload_routing(witness_target(merge.witnesses[i].node_id, false), NULL);
 }

@@ -20,6 +20,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "config/abandoned_migrations.h"
 #include "config/chunks.h"
 #include "routing/routing.h"
@@ -270,13 +271,13 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("shard \"%s\" takes part in another migration", shard ? shard : "?"),
-				 errdetail("Migration %s runs.", tessera_work_uuid(id)),
+				 errdetail("Migration %s runs.", tessera_uuid_text(id)),
 				 errhint("Wait for it, or end it with tessera.cancel_migration.")));
 	*joined = found == FOUND_SAME;
 	if (*joined)
 		tessera_spi_run("UPDATE tessera.migration SET caller_pid = pg_backend_pid() WHERE migration_id = $1 AND phase IS NULL", SPI_OK_UPDATE, 1,
 						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
-	tessera_orphan_watch_caller();
+	tessera_migration_watch_caller();
 	text = MemoryContextStrdup(caller, request_text(id));
 	tessera_spi_end(&spi);
 	return text;

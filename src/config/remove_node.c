@@ -88,7 +88,7 @@ await_deletions(const TesseraRouting *routing, const TesseraRegistered *node)
 		if (GetCurrentTimestamp() >= deadline || tessera_injection_skips("remove_node_deadline"))
 			refuse_in_use(node->name, psprintf("Rows of " INT64_FORMAT " ranges that have moved away are still to be deleted there.", left),
 						  "Try again when tessera.range_deletions is empty there; what is in the way is in its server's log.");
-		tessera_work_sleep(DELETIONS_POLL_MS);
+		tessera_background_sleep(DELETIONS_POLL_MS);
 	}
 }
 

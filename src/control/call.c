@@ -22,6 +22,7 @@
 #include "common/durable.h"
 #include "common/injection.h"
 #include "common/protocol.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
 
@@ -403,7 +404,7 @@ tessera_answer_of_result(const PGresult *result, TesseraCallAnswer *answer)
 char *
 tessera_call_from_uuid(const pg_uuid_t *value)
 {
-	return value != NULL ? DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(value))) : NULL;
+	return value != NULL ? tessera_uuid_text(value) : NULL;
 }
 
 char *

@@ -77,7 +77,7 @@ look(void)
 	TimestampTz oldest = 0;
 	List	   *found = NIL;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	for (int i = 0; routing != NULL && !routing->placements_unknown && !routing->replaced && i < routing->ngroups; i++)
 	{
@@ -96,7 +96,7 @@ look(void)
 		found = lappend(found, behind);
 		MemoryContextSwitchTo(work);
 	}
-	tessera_work_commit();
+	tessera_background_commit();
 	list_free_deep(seen);
 	seen = found;
 	return oldest;
@@ -107,9 +107,9 @@ fetch(void)
 {
 	bool		fetched;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	fetched = tessera_routing_refresh(REFRESH_MS);
-	tessera_work_commit();
+	tessera_background_commit();
 	return fetched;
 }
 

@@ -66,9 +66,9 @@ own_node_id(void)
 {
 	int32		self;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	self = tessera_routing()->self;
-	tessera_work_commit();
+	tessera_background_commit();
 	return self;
 }
 
@@ -113,11 +113,11 @@ register_server(int32 self)
 	TesseraRegisterServerAnswer answer;
 	int32		known;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	known = tessera_routing()->incarnation;
-	tessera_call_register_server(tessera_to_config(), self, own_timeline(), known, server_start(), tessera_work_term(), &answer);
+	tessera_call_register_server(tessera_to_config(), self, own_timeline(), known, server_start(), tessera_background_term(), &answer);
 	take_registration(answer.registered, answer.unfinished);
-	tessera_work_commit();
+	tessera_background_commit();
 
 	tessera_injection("node_registered");
 	if (answer.registered != known)
@@ -129,9 +129,9 @@ fetch_chunks(void)
 {
 	bool		fetched;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	fetched = tessera_routing_refresh(REFRESH_MS);
-	tessera_work_commit();
+	tessera_background_commit();
 	if (!fetched)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
@@ -222,7 +222,7 @@ find_missing(int *n)
 	Missing    *missing;
 
 	*n = 0;
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	MemoryContextSwitchTo(caller);
 	missing = palloc(sizeof(Missing) * Max(routing->ngroups, 1));
@@ -234,7 +234,7 @@ find_missing(int *n)
 		if (missing[*n].n > 0)
 			(*n)++;
 	}
-	tessera_work_commit();
+	tessera_background_commit();
 	return missing;
 }
 
@@ -248,7 +248,7 @@ moves_to(int32 self, const pg_uuid_t *group_id, int *n)
 	TesseraSpi	spi;
 
 	tessera_call_moves_received(tessera_to_config(), group_id, self, &moves);
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_spi_begin(&spi);
 	*n = (int) tessera_spi_run("SELECT tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), r->>'migration_id'"
 							   " FROM jsonb_array_elements($1::jsonb) AS r", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
@@ -262,7 +262,7 @@ moves_to(int32 self, const pg_uuid_t *group_id, int *n)
 		received[i].id = spi_row_text(i, 3);
 	}
 	tessera_spi_end(&spi);
-	tessera_work_commit();
+	tessera_background_commit();
 	return received;
 }
 
@@ -272,7 +272,7 @@ return_move(const Received *move)
 {
 	bool		returned;
 
-	tessera_call_return_move(tessera_to_config(), tessera_call_to_uuid(move->id), tessera_work_term(), &returned);
+	tessera_call_return_move(tessera_to_config(), tessera_call_to_uuid(move->id), tessera_background_term(), &returned);
 	if (!returned)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -356,7 +356,7 @@ write_placements(bool force, int n, const Missing *asked)
 	int			ngroups;
 	TesseraSpi	spi;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	ngroups = is_shard(routing) ? routing->ngroups : 0;
 	rows = palloc(sizeof(TesseraPlacementRow *) * Max(ngroups, 1));
@@ -369,7 +369,7 @@ write_placements(bool force, int n, const Missing *asked)
 		missing = missing_ranges(routing, group, rows[i]);
 		if (!force && !was_asked_for(&missing, n, asked))
 		{
-			tessera_work_commit();
+			tessera_background_commit();
 			return false;
 		}
 	}
@@ -381,7 +381,7 @@ write_placements(bool force, int n, const Missing *asked)
 					NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
-	tessera_work_commit();
+	tessera_background_commit();
 	return true;
 }
 

@@ -99,7 +99,7 @@ typedef enum Standing
 static bool
 take_doubt(void)
 {
-	PromotionSlot *slot = &slots[tessera_my_slot()];
+	PromotionSlot *slot = &slots[tessera_database_slot()];
 	bool		doubted;
 
 	SpinLockAcquire(&slot->mutex);
@@ -115,7 +115,7 @@ look(void)
 	const TesseraRouting *routing;
 	Standing	standing = IS_NODE;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	if (routing != NULL && routing->restored)
 		standing = WAS_RESTORED;
@@ -123,7 +123,7 @@ look(void)
 		standing = HAS_TO_RECOVER;
 	else if (routing != NULL && routing->replaced)
 		standing = WAS_REPLACED;
-	tessera_work_commit();
+	tessera_background_commit();
 	if (standing == IS_NODE && take_doubt())
 	{
 		ereport(LOG,
@@ -150,7 +150,7 @@ claim_node(bool replaced)
 {
 	TesseraSpi	spi;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_spi_begin(&spi);
 	tessera_spi_run("UPDATE tessera.identity SET timeline = 0, incarnation = 0, backup_label = tessera_internal.backup_label()", SPI_OK_UPDATE, 0,
 					NULL, NULL, NULL);
@@ -160,7 +160,7 @@ claim_node(bool replaced)
 	if (replaced)
 		tessera_incarnation_read_only(false);
 	tessera_catalog_changed();
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 static void
@@ -169,10 +169,10 @@ recover(bool force)
 	const TesseraRouting *routing;
 	bool		catalog;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	catalog = routing->metadata_unknown;
-	tessera_work_commit();
+	tessera_background_commit();
 	if (catalog)
 		tessera_promotion_merge(force);
 	tessera_recover_placements(force);
@@ -207,7 +207,7 @@ note(PromotionSlot *slot, uint64 number, const char *error)
 bool
 tessera_promotion_step(void)
 {
-	PromotionSlot *slot = &slots[tessera_my_slot()];
+	PromotionSlot *slot = &slots[tessera_database_slot()];
 	MemoryContext context = CurrentMemoryContext;
 	char	   *volatile error = NULL;
 	volatile Standing standing = look();
@@ -285,7 +285,7 @@ request_attempt(PromotionSlot *slot, bool force, char *error, Size room)
 Datum
 tessera_internal_doubt_catalog(PG_FUNCTION_ARGS)
 {
-	PromotionSlot *slot = &slots[tessera_my_slot()];
+	PromotionSlot *slot = &slots[tessera_database_slot()];
 
 	SpinLockAcquire(&slot->mutex);
 	slot->doubted = true;
@@ -304,7 +304,7 @@ tessera_recover_node(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is not a node of a cluster, or the server is a standby")));
-	if (!request_attempt(&slots[tessera_my_slot()], PG_GETARG_BOOL(0), error, sizeof(error)))
+	if (!request_attempt(&slots[tessera_database_slot()], PG_GETARG_BOOL(0), error, sizeof(error)))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("the worker \"migration recovery\" did not answer in time"),
@@ -337,7 +337,7 @@ tessera_promotion_status(PG_FUNCTION_ARGS)
 				 errmsg("function returning record called in context that cannot accept type record")));
 	if (routing != NULL)
 	{
-		PromotionSlot *slot = &slots[tessera_my_slot()];
+		PromotionSlot *slot = &slots[tessera_database_slot()];
 
 		SpinLockAcquire(&slot->mutex);
 		strlcpy(error, slot->error, sizeof(error));

@@ -32,8 +32,8 @@ extern bool tessera_owns_its_chunks(const TesseraRouting *routing, const Tessera
 extern void tessera_recover_placements(bool force);
 
 /*
- * config/promotion_merge.c, set by init.c: the config node's catalog becomes what the shards say, in a new term. force: without the shards that cannot
- * be reached. Outside a transaction. Errors see there.
+ * config/promotion_merge.c, set by init.c: the config node's catalog becomes what the shards say, in a new term. force: without the shards that
+ * cannot be reached. Outside a transaction. Errors see there.
  */
 extern void (*tessera_promotion_merge) (bool force);
 

@@ -68,7 +68,7 @@ tessera_await_standbys(XLogRecPtr lsn, long timeout_ms)
 	{
 		if (GetCurrentTimestamp() >= deadline)
 			return false;
-		tessera_work_sleep(POLL_MS);
+		tessera_background_sleep(POLL_MS);
 	}
 	return true;
 }

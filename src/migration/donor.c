@@ -54,7 +54,7 @@ check_registration(TesseraDonor *donor)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("migration %s is not running according to the config node", tessera_donor_id(donor))));
-	tessera_work_require_incarnation(donor->row->donor_incarnation);
+	tessera_background_require_incarnation(donor->row->donor_incarnation);
 }
 
 /*
@@ -82,12 +82,12 @@ prepare(TesseraDonor *donor)
 	char	   *request;
 
 	check_registration(donor);
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(donor->context);
 	{
 		const TesseraGroup *group;
 
-		(void) tessera_work_group(&donor->row->group_id, &group);
+		(void) tessera_background_group(&donor->row->group_id, &group);
 	}
 	require_members(donor);
 	donor->range = tessera_moving_range(&donor->row->migration_id, &donor->row->group_id, donor->row->range.min, donor->row->range.max);
@@ -95,7 +95,7 @@ prepare(TesseraDonor *donor)
 	request = tessera_describe_tables(donor->row->request);
 	request = MemoryContextStrdup(donor->context, request);
 	tessera_exchange_place(&place);
-	tessera_work_commit();
+	tessera_background_commit();
 
 	tessera_call_prepare_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, request, &recipient_key);
 	tessera_exchange_make_keys(&donor->keys);
@@ -113,7 +113,7 @@ waiting_for_capture(const char *what, void *arg)
 	TesseraDonor *donor = arg;
 	bool		changed = strcmp(tessera_my_migration->waiting_for, what) != 0;
 
-	tessera_slot_waiting(what);
+	tessera_migration_slot_waiting(what);
 	if (donor->known->gate_closed == 0)
 		(void) tessera_donor_tell_progress(donor, changed);
 	else if (tessera_ms_since(donor->known->gate_closed) > GATE_CLOSED_MS)
@@ -137,19 +137,19 @@ static void
 start(TesseraDonor *donor, char *endpoint)
 {
 
-	tessera_work_begin();
-	tessera_place_flag_up(donor->row);
-	tessera_work_commit();
-	tessera_slot_enter(TESSERA_STARTING);
+	tessera_background_begin();
+	tessera_placement_begin_donation(donor->row);
+	tessera_background_commit();
+	tessera_migration_slot_enter(TESSERA_STARTING);
 	tessera_injection("donor_flag_up");
-	donor->older = tessera_lockers_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
+	donor->older = tessera_lock_holders_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
 
 	donor->capture = tessera_capture_create(donor->range, donor->row->slot, time_left(donor), waiting_for_capture, donor);
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
 	for (int i = 0; i < donor->range->ntables; i++)
-		tessera_lockers_lock_table(donor->range->relids[i], AccessShareLock);
+		tessera_lock_table_by_retry(donor->range->relids[i], AccessShareLock);
 	if (donor->row->verify)
 	{
 		donor->verify = tessera_verify_begin(donor->range);
@@ -158,7 +158,7 @@ start(TesseraDonor *donor, char *endpoint)
 	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
 
 	tessera_call_start_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, endpoint, donor->keys.public_key);
-	tessera_slot_enter(TESSERA_CLONING);
+	tessera_migration_slot_enter(TESSERA_CLONING);
 }
 
 
@@ -177,7 +177,7 @@ give_way(TesseraDonor *donor)
 		return;
 	donor->give_way_due = TimestampTzPlusMilliseconds(tessera_now(), GIVE_WAY_MS);
 	MemoryContextSwitchTo(donor->scratch);
-	pid = tessera_lockers_waiter(donor->range->ntables, donor->range->relids);
+	pid = tessera_lock_waiter(donor->range->ntables, donor->range->relids);
 	MemoryContextSwitchTo(donor->context);
 	if (pid != 0)
 		ereport(ERROR,
@@ -197,7 +197,7 @@ until_cloned(TesseraDonor *donor)
 		give_way(donor);
 		(void) tessera_donor_older_writers_left(donor);
 	}
-	tessera_slot_enter(TESSERA_CATCHING_UP);
+	tessera_migration_slot_enter(TESSERA_CATCHING_UP);
 	tessera_donor_tell_progress(donor, true);
 }
 
@@ -225,7 +225,7 @@ is_steady(const TesseraDonor *donor)
 static void
 until_handed_over(TesseraDonor *donor)
 {
-	TesseraLockers *seen = NULL;
+	TesseraLockHolders *seen = NULL;
 	TimestampTz steady_since = 0;
 
 	for (;;)
@@ -236,33 +236,33 @@ until_handed_over(TesseraDonor *donor)
 		if (!is_steady(donor))
 		{
 			if (tessera_my_migration->state == TESSERA_STEADY)
-				tessera_slot_enter(TESSERA_CATCHING_UP);
+				tessera_migration_slot_enter(TESSERA_CATCHING_UP);
 			continue;
 		}
 		if (tessera_my_migration->state == TESSERA_CATCHING_UP)
-			tessera_slot_enter(TESSERA_STEADY);
+			tessera_migration_slot_enter(TESSERA_STEADY);
 		if (steady_since == 0)
 			steady_since = tessera_now();
 		if (tessera_donor_older_writers_left(donor) || tessera_now() < donor->next_attempt || !good_moment(steady_since))
 			continue;
 		if (donor->verify != NULL && !tessera_verify_fits(donor->verify, tessera_critical_section_budget))
 		{
-			tessera_slot_waiting("comparison of changed rows");
+			tessera_migration_slot_waiting("comparison of changed rows");
 			continue;
 		}
 		tessera_injection("donor_steady");
 		if (tessera_donor_holders_linger(donor, &seen))
 			continue;
-		tessera_slot_waiting(NULL);
+		tessera_migration_slot_waiting(NULL);
 		if (tessera_donor_attempt_gate(donor))
 			return;
-		tessera_lockers_free(seen);
+		tessera_lock_holders_free(seen);
 		seen = NULL;
 	}
 }
 
 void
-tessera_donor_run(const pg_uuid_t *migration_id, TesseraSettle *known)
+tessera_donor_run(const pg_uuid_t *migration_id, TesseraDonorResult *known)
 {
 	TesseraDonor *donor = palloc0(sizeof(TesseraDonor));
 	char	   *endpoint;
@@ -274,10 +274,10 @@ tessera_donor_run(const pg_uuid_t *migration_id, TesseraSettle *known)
 	donor->status_ms = 1;
 	initStringInfo(&donor->payload);
 
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(donor->context);
 	donor->row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
-	tessera_work_commit();
+	tessera_background_commit();
 	if (donor->row == NULL)
 		return;
 	tessera_injection("donor_registered");

@@ -12,10 +12,10 @@
 
 /*
  * Runs a migration from its coordinator row to the config node's answer, which is put into *known, with what was counted. Outside a transaction, in
- * the donor's worker. An ERROR leaves everything to tessera_settle_donor; so does the return. The current context must outlive the error: the
- * exchange is closed with it.
+ * the donor's worker. An ERROR leaves everything to tessera_outcome_complete_donor; so does the return. The current context must outlive the error:
+ * the exchange is closed with it.
  */
-extern void tessera_donor_run(const pg_uuid_t *migration_id, TesseraSettle *known);
+extern void tessera_donor_run(const pg_uuid_t *migration_id, TesseraDonorResult *known);
 
 /*
  * Makes this process ignore requests to end (true), or heed them again. They are ignored from the moment at which only the config node can end the

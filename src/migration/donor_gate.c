@@ -50,15 +50,15 @@ tessera_donor_older_writers_left(TesseraDonor *donor)
 {
 	char		who[128];
 
-	if (!tessera_lockers_left(donor->older, who, sizeof(who)))
+	if (!tessera_lock_holders_left(donor->older, who, sizeof(who)))
 		return false;
-	tessera_slot_waiting(who);
+	tessera_migration_slot_waiting(who);
 	return true;
 }
 
 /* Those inside when we last looked must have ended before the gate is closed: who stays long, or for ever, then does not hold up the others. */
 bool
-tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen)
+tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockHolders **seen)
 {
 	char		who[128];
 
@@ -67,14 +67,14 @@ tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen)
 		int			n;
 		VirtualTransactionId *holders = tessera_gate_holders(&donor->row->migration_id, &n);
 
-		*seen = tessera_lockers_of(holders, n);
+		*seen = tessera_lock_holders_of(holders, n);
 		pfree(holders);
 		donor->holders_since = tessera_now();
 	}
-	if (!tessera_lockers_left(*seen, who, sizeof(who)))
+	if (!tessera_lock_holders_left(*seen, who, sizeof(who)))
 		return false;
 	if (tessera_ms_since(donor->holders_since) > tessera_critical_section_budget)
-		tessera_slot_waiting(who);
+		tessera_migration_slot_waiting(who);
 	return true;
 }
 
@@ -175,27 +175,27 @@ ship_rest(TesseraDonor *donor, TimestampTz closed)
 static void
 close_write_gate(TesseraDonor *donor)
 {
-	tessera_work_begin();
-	tessera_place_gate(donor->row, TESSERA_GATE_WRITE, TESSERA_WRITE_GATE);
-	tessera_work_commit();
-	tessera_slot_enter(TESSERA_WRITE_GATE);
-	tessera_slot_lock();
+	tessera_background_begin();
+	tessera_placement_set_gate(donor->row, TESSERA_GATE_WRITE, TESSERA_WRITE_GATE);
+	tessera_background_commit();
+	tessera_migration_slot_enter(TESSERA_WRITE_GATE);
+	tessera_migration_slot_lock();
 	tessera_my_migration->gate_attempts++;
-	tessera_slot_unlock(false);
+	tessera_migration_slot_unlock(false);
 	tessera_injection("donor_write_gate");
 }
 
 static void
 reopen(TesseraDonor *donor, TimestampTz closed)
 {
-	tessera_work_begin();
-	tessera_place_gate(donor->row, TESSERA_GATE_OPEN, TESSERA_STARTING);
-	tessera_work_commit();
+	tessera_background_begin();
+	tessera_placement_set_gate(donor->row, TESSERA_GATE_OPEN, TESSERA_STARTING);
+	tessera_background_commit();
 	/* who was asked to confirm must take it back: it hears of it before any further change */
 	donor->taken_back |= tessera_my_migration->state == TESSERA_READ_GATE;
 	donor->upto = InvalidXLogRecPtr;
 	donor->known->gate_closed = 0;
-	tessera_slot_enter(TESSERA_STEADY);
+	tessera_migration_slot_enter(TESSERA_STEADY);
 	donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), Min(tessera_ms_since(closed) * (GATE_DUTY - 1), LONGEST_PAUSE_MS));
 	tessera_injection("donor_reopened");
 }
@@ -238,11 +238,11 @@ static bool
 await_confirmation(TesseraDonor *donor, TimestampTz closed)
 {
 	donor->last = tessera_donor_send_last(donor);
-	tessera_work_begin();
-	tessera_work_commit_lazily();
-	tessera_place_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
-	tessera_work_commit();
-	tessera_slot_enter(TESSERA_READ_GATE);
+	tessera_background_begin();
+	tessera_background_commit_lazily();
+	tessera_placement_set_gate(donor->row, TESSERA_GATE_READ, TESSERA_WRITE_GATE);
+	tessera_background_commit();
+	tessera_migration_slot_enter(TESSERA_READ_GATE);
 	tessera_injection("donor_readers_wait");
 	while (donor->applied < donor->last)
 	{
@@ -256,12 +256,12 @@ await_confirmation(TesseraDonor *donor, TimestampTz closed)
 static void
 give_up_range(TesseraDonor *donor)
 {
-	tessera_work_begin();
-	tessera_place_give_up(donor->row);
+	tessera_background_begin();
+	tessera_placement_give_up_range(donor->row);
 	/* from this commit on only the config node ends this migration */
 	tessera_migration_ignore_cancel(true);
-	tessera_work_commit();
-	tessera_slot_enter(TESSERA_DECIDING);
+	tessera_background_commit();
+	tessera_migration_slot_enter(TESSERA_DECIDING);
 	tessera_injection("donor_read_gate");
 }
 
@@ -274,7 +274,7 @@ rehearse(TesseraDonor *donor)
 	bool		reached;
 
 	reached = tessera_call_rehearse_move(tessera_ask(tessera_within(tessera_to_config(), REHEARSE_MS), TESSERA_TOLERATE_LOSS),
-										 &donor->row->migration_id, tessera_work_term());
+										 &donor->row->migration_id, tessera_background_term());
 	if (reached)
 		tessera_round_trip_note(&donor->config, asked);
 	MemoryContextSwitchTo(caller);
@@ -285,9 +285,9 @@ rehearse(TesseraDonor *donor)
 static void
 check_tables_again(TesseraDonor *donor)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_check_tables(donor->range, true);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 bool
@@ -299,7 +299,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 	if (!tessera_donor_tell_progress(donor, true) || !rehearse(donor))
 	{
 		donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);
-		tessera_slot_waiting("the config node does not answer");
+		tessera_migration_slot_waiting("the config node does not answer");
 		return false;
 	}
 	if (!tessera_donor_near_enough(donor))
@@ -336,7 +336,7 @@ tessera_donor_decide(TesseraDonor *donor)
 	TesseraCommitMoveAnswer decided;
 
 	tessera_injection("config_commit");
-	tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS), &donor->row->migration_id, tessera_work_term(), &decided);
+	tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS), &donor->row->migration_id, tessera_background_term(), &decided);
 	donor->known->answered = tessera_now();
 	tessera_injection("config_committed");
 	donor->known->donor_major = decided.donor_major;

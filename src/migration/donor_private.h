@@ -44,7 +44,7 @@ typedef struct TesseraDonor
 	MemoryContext scratch;		/* reset at each turn of the loop */
 	TesseraMigrationRow *row;
 	TesseraMovingRange *range;
-	TesseraSettle *known;
+	TesseraDonorResult *known;
 
 	/* data */
 	TesseraExchangeKeys keys;
@@ -83,7 +83,7 @@ typedef struct TesseraDonor
 	TimestampTz probe_sent;
 
 	/* who may be inside without the gate lock */
-	TesseraLockers *older;
+	TesseraLockHolders *older;
 
 	/* times, by tessera_now */
 	TimestampTz started;
@@ -148,7 +148,7 @@ extern XLogRecPtr tessera_donor_send_last(TesseraDonor *donor);
 extern bool tessera_donor_older_writers_left(TesseraDonor *donor);
 
 /* Those inside when we last looked (*seen, NULL: look now) have not all ended: the gate must not be closed yet. */
-extern bool tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockers **seen);
+extern bool tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockHolders **seen);
 
 /* One attempt at the critical section: true if the range was given up; false if it was abandoned, and the gate is open again. */
 extern bool tessera_donor_attempt_gate(TesseraDonor *donor);

@@ -14,6 +14,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/injection.h"
+#include "common/text.h"
 #include "control/calls.h"
 #include "migration/donor_private.h"
 #include "migration/migration_settings.h"
@@ -33,7 +34,7 @@
 const char *
 tessera_donor_id(TesseraDonor *donor)
 {
-	return tessera_work_uuid(&donor->row->migration_id);
+	return tessera_uuid_text(&donor->row->migration_id);
 }
 
 
@@ -161,7 +162,7 @@ serve_clone(TesseraDonor *donor)
 	batch.last = donor->clone_sent;
 	batch.sequence = pop(&donor->clone_requests);
 	(void) tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
-	tessera_slot_count(batch.rows, donor->payload.len, 0);
+	tessera_migration_slot_count(batch.rows, donor->payload.len, 0);
 	charge_rate(donor, donor->payload.len);
 	return true;
 }
@@ -220,7 +221,7 @@ serve_mods(TesseraDonor *donor)
 	batch.lsn = donor->sent;
 	batch.sequence = pop(&donor->mods_requests);
 	(void) tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
-	tessera_slot_count(0, donor->payload.len, batch.rows);
+	tessera_migration_slot_count(0, donor->payload.len, batch.rows);
 	return true;
 }
 
@@ -260,17 +261,17 @@ sample_lag(TesseraDonor *donor)
 	}
 	lag = donor->nsamples == 0 ? 0 : (now - donor->samples[0].at) / 1000.0;
 
-	tessera_slot_lock();
+	tessera_migration_slot_lock();
 	tessera_my_migration->lag_ms = donor->mods_begun ? lag : -1;
 	tessera_my_migration->backlog = tessera_capture_backlog(donor->capture);
-	tessera_slot_unlock(false);
+	tessera_migration_slot_unlock(false);
 }
 
 static void
 check_limits(TesseraDonor *donor)
 {
-	tessera_work_take_in();
-	if (tessera_slot_cancelled())
+	tessera_background_handle_interrupts();
+	if (tessera_migration_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("migration was cancelled")));
@@ -315,7 +316,7 @@ wait_for_recipient(TesseraDonor *donor)
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("the recipient has not answered for %d s", LOST_MS / 1000),
 				 errhint("Check that its node runs; then start the migration again.")));
-	tessera_slot_waiting("recipient: its node does not answer");
+	tessera_migration_slot_waiting("recipient: its node does not answer");
 }
 
 static void
@@ -343,7 +344,8 @@ ask_status(TesseraDonor *donor)
 	if (!status.live)
 		raise_recipients_error(&status);
 	if (tessera_my_migration->state == TESSERA_CLONING || strncmp(tessera_my_migration->waiting_for, "recipient: ", 11) == 0)
-		tessera_slot_waiting(status.waiting_for != NULL && status.waiting_for[0] != '\0' ? psprintf("recipient: %s", status.waiting_for) : NULL);
+		tessera_migration_slot_waiting(status.waiting_for != NULL && status.waiting_for[0] != '\0' ?
+									   psprintf("recipient: %s", status.waiting_for) : NULL);
 }
 
 void
@@ -403,7 +405,7 @@ tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 	if (donor->verify != NULL && donor->mods_begun)
 		busy |= tessera_verify_turn(donor->verify, &donor->pipe, donor->sent, may_compare(donor));
 	sample_lag(donor);
-	tessera_slot_note_memory();
+	tessera_migration_slot_note_memory();
 	MemoryContextSwitchTo(donor->context);
 	if (!busy)
 		(void) tessera_exchange_wait(donor->pipe.exchange, donor->pipe.rest != NULL, sleep_ms);

@@ -19,8 +19,8 @@ extern void tessera_migration_interrupt(SIGNAL_ARGS);
 extern long tessera_migration_recovery_step(void);
 
 /*
- * config/abandoned_migrations.c, set by init.c: on the config node fences migrations that never reached their donor; returns how many are to be looked
- * at again soon. Outside a transaction.
+ * config/abandoned_migrations.c, set by init.c: on the config node fences migrations that never reached their donor; returns how many are to be
+ * looked at again soon. Outside a transaction.
  */
 extern int	(*tessera_recovery_fence_abandoned) (void);
 

@@ -25,6 +25,7 @@
 #include "common/durable.h"
 #include "common/injection.h"
 #include "common/process_exit.h"
+#include "common/text.h"
 #include "common/worker.h"
 #include "migration/migration.h"
 #include "migration/migration_outcome.h"
@@ -67,7 +68,7 @@ row_or_error(TesseraMigrationSide side, const pg_uuid_t *migration_id)
 	if (row == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("migration %s is not known on this node", tessera_work_uuid(migration_id))));
+				 errmsg("migration %s is not known on this node", tessera_uuid_text(migration_id))));
 	return row;
 }
 
@@ -120,7 +121,7 @@ tessera_migration_withdraw(int code, Datum arg)
 {
 	if (offered == 0)
 		return;
-	tessera_slot_unreserve(offered_slot, offered);
+	tessera_migration_slot_unreserve(offered_slot, offered);
 	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
 }
 
@@ -130,7 +131,7 @@ offer(int slot)
 	TesseraMigrationSlot copy;
 
 	tessera_at_exit(tessera_migration_withdraw);
-	tessera_slot_copy(slot, &copy);
+	tessera_migration_slot_copy(slot, &copy);
 	offered_slot = slot;
 	offered = copy.generation;
 }
@@ -140,7 +141,7 @@ static void
 end_offer(bool withdraw)
 {
 	if (withdraw)
-		tessera_slot_unreserve(offered_slot, offered);
+		tessera_migration_slot_unreserve(offered_slot, offered);
 	offered = 0;
 }
 
@@ -160,7 +161,7 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 	appendStringInfoString(&name, "tessera_");
 	for (int i = 0; i < UUID_LEN; i++)
 		appendStringInfo(&name, "%02x", id->data[i]);
-	slot = tessera_slot_reserve(TESSERA_DONOR, id, &nobody, &existing);
+	slot = tessera_migration_slot_reserve(TESSERA_DONOR, id, &nobody, &existing);
 	if (existing)
 		PG_RETURN_VOID();
 	offer(slot);
@@ -191,16 +192,16 @@ tessera_internal_start_donor(PG_FUNCTION_ARGS)
 	TesseraMigrationSlot copy;
 	int			slot;
 
-	if (!tessera_slot_find(TESSERA_DONOR, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED ||
+	if (!tessera_migration_slot_find(TESSERA_DONOR, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED ||
 		tessera_migration_row(TESSERA_DONOR, id, false) == NULL)
 		PG_RETURN_VOID();
 	PG_TRY();
 	{
-		tessera_slot_start_worker(slot, copy.generation);
+		tessera_migration_slot_start_worker(slot, copy.generation);
 	}
 	PG_CATCH();
 	{
-		tessera_slot_unreserve(slot, copy.generation);
+		tessera_migration_slot_unreserve(slot, copy.generation);
 		(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
 		PG_RE_THROW();
 	}
@@ -221,12 +222,12 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 	bool		nulls[5] = {false};
 	const char *state = tessera_migration_result_text(TESSERA_RESULT_NONE);
 
-	if (!tessera_slot_wait(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_GETARG_INT32(1), &slot))
+	if (!tessera_migration_slot_wait(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_GETARG_INT32(1), &slot))
 	{
 		memset(&slot, 0, sizeof(slot));
 		state = "unknown";
 	}
-	else if (tessera_slot_live(&slot) && !(slot.decided != 0 && TimestampDifferenceExceeds(slot.decided, GetCurrentTimestamp(), LINGER_MS)))
+	else if (tessera_migration_slot_live(&slot) && !(slot.decided != 0 && TimestampDifferenceExceeds(slot.decided, GetCurrentTimestamp(), LINGER_MS)))
 		state = tessera_migration_result_text(TESSERA_RESULT_NONE);
 	else if (slot.result == TESSERA_RESULT_NONE)
 		state = "unknown";
@@ -249,7 +250,7 @@ tessera_internal_cancel_migration(PG_FUNCTION_ARGS)
 {
 	if (PG_ARGISNULL(0))
 		PG_RETURN_BOOL(false);
-	PG_RETURN_BOOL(tessera_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
+	PG_RETURN_BOOL(tessera_migration_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
 /* internal_knows_migration(migration_id uuid) returns bool: true if this donor has a row or a process of it */
@@ -259,7 +260,7 @@ tessera_internal_knows_migration(PG_FUNCTION_ARGS)
 	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
 	TesseraMigrationSlot slot;
 
-	PG_RETURN_BOOL((tessera_slot_find(TESSERA_DONOR, id, NULL, &slot) && tessera_slot_live(&slot)) ||
+	PG_RETURN_BOOL((tessera_migration_slot_find(TESSERA_DONOR, id, NULL, &slot) && tessera_migration_slot_live(&slot)) ||
 				   tessera_migration_row(TESSERA_DONOR, id, false) != NULL);
 }
 
@@ -280,7 +281,7 @@ fetch_group(Datum request, const char *json)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the request names no table group")));
 	id = pnstrdup(value.val.string.val, value.val.string.len);
-	(void) tessera_work_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id))), &group);
+	(void) tessera_background_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id))), &group);
 	if (!tessera_tables_known(json))
 		(void) tessera_routing_refresh(REFRESH_MS);
 }
@@ -303,24 +304,24 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("migration %s is already known on this node", tessera_work_uuid(id))));
+				 errmsg("migration %s is already known on this node", tessera_uuid_text(id))));
 	row = row_or_error(TESSERA_RECIPIENT, id);
 	placement = tessera_placement_read(&row->group_id, NULL);
 	if (placement != NULL && placement->has_migration)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("the recipient takes part in migration %s of the table", tessera_work_uuid(&placement->migration_id)),
+				 errmsg("the recipient takes part in migration %s of the table", tessera_uuid_text(&placement->migration_id)),
 				 errhint("Look at tessera.migrations.")));
 	tessera_compare_tables(request);
 	tessera_check_tables(tessera_moving_range(id, &row->group_id, row->range.min, row->range.max), false);
 
 	tessera_exchange_make_keys(&keys);
-	slot = tessera_slot_reserve(TESSERA_RECIPIENT, id, &row->group_id, &existing);
+	slot = tessera_migration_slot_reserve(TESSERA_RECIPIENT, id, &row->group_id, &existing);
 	if (existing)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("migration %s is already received on this node", tessera_work_uuid(id))));
-	tessera_slot_set_keys(slot, &keys);
+				 errmsg("migration %s is already received on this node", tessera_uuid_text(id))));
+	tessera_migration_slot_set_keys(slot, &keys);
 	explicit_bzero(keys.secret_key, sizeof(keys.secret_key));
 	tessera_injection("recipient_noted");
 	PG_RETURN_TEXT_P(cstring_to_text(keys.public_key));
@@ -335,12 +336,12 @@ tessera_internal_start_recipient(PG_FUNCTION_ARGS)
 	int			slot;
 
 	(void) row_or_error(TESSERA_RECIPIENT, id);
-	if (!tessera_slot_find(TESSERA_RECIPIENT, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED)
+	if (!tessera_migration_slot_find(TESSERA_RECIPIENT, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("migration %s was not prepared on this node", tessera_work_uuid(id))));
-	tessera_slot_set_peer(slot, text_to_cstring(PG_GETARG_TEXT_PP(1)), text_to_cstring(PG_GETARG_TEXT_PP(2)));
-	tessera_slot_start_worker(slot, copy.generation);
+				 errmsg("migration %s was not prepared on this node", tessera_uuid_text(id))));
+	tessera_migration_slot_set_peer(slot, text_to_cstring(PG_GETARG_TEXT_PP(1)), text_to_cstring(PG_GETARG_TEXT_PP(2)));
+	tessera_migration_slot_start_worker(slot, copy.generation);
 	PG_RETURN_VOID();
 }
 
@@ -356,10 +357,10 @@ tessera_internal_recipient_status(PG_FUNCTION_ARGS)
 	bool		nulls[9];
 
 	memset(nulls, true, sizeof(nulls));
-	if (tessera_slot_find(TESSERA_RECIPIENT, PG_GETARG_UUID_P(0), NULL, &slot))
+	if (tessera_migration_slot_find(TESSERA_RECIPIENT, PG_GETARG_UUID_P(0), NULL, &slot))
 	{
 		nulls[0] = nulls[2] = nulls[3] = false;
-		values[0] = BoolGetDatum(tessera_slot_live(&slot));
+		values[0] = BoolGetDatum(tessera_migration_slot_live(&slot));
 		put_text(values, nulls, 1, tessera_migration_state_name(slot.state));
 		values[2] = Int64GetDatum(slot.rows);
 		values[3] = Int64GetDatum(slot.mods);
@@ -384,28 +385,28 @@ tessera_internal_take_back(PG_FUNCTION_ARGS)
 	require_placements();
 	tessera_commit_durably();
 	if (row != NULL)
-		tessera_place_unconfirm(row, PG_GETARG_LSN(1));
+		tessera_placement_undo_confirmation(row, PG_GETARG_LSN(1));
 	PG_RETURN_VOID();
 }
 
 /* The migration whose outcome the current transaction carries out: once that is committed, the recipient's worker may end. */
-static pg_uuid_t settling;
-static bool is_settling = false;
+static pg_uuid_t completing;
+static bool is_completing = false;
 
 static void
-settled_at_commit(XactEvent event, void *arg)
+completed_at_commit(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
-	if (is_settling && event == XACT_EVENT_COMMIT)
-		tessera_slot_settled(&settling);
-	is_settling = false;
+	if (is_completing && event == XACT_EVENT_COMMIT)
+		tessera_migration_slot_completed(&completing);
+	is_completing = false;
 }
 
 void
 tessera_migration_control_init(void)
 {
-	RegisterXactCallback(settled_at_commit, NULL);
+	RegisterXactCallback(completed_at_commit, NULL);
 }
 
 /*
@@ -425,16 +426,16 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 				 errmsg("a migration that has not ended has no outcome")));
 	require_placements();
 	if (PG_GETARG_BOOL(4))
-		tessera_work_commit_lazily();
+		tessera_background_commit_lazily();
 	else
 		tessera_commit_all_durably();
 	if (!committed)
-		(void) tessera_slot_cancel(TESSERA_RECIPIENT, id, NULL);
-	tessera_settle_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
+		(void) tessera_migration_slot_cancel(TESSERA_RECIPIENT, id, NULL);
+	tessera_outcome_complete_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
 	tessera_injection(committed ? "recipient_releasing" : "recipient_discarding");
 
-	settling = *id;
-	is_settling = true;
+	completing = *id;
+	is_completing = true;
 	PG_RETURN_VOID();
 }
 
@@ -458,7 +459,7 @@ tessera_internal_migration_slots(PG_FUNCTION_ARGS)
 		Datum		values[15];
 		bool		nulls[15] = {false};
 
-		tessera_slot_copy(i, &slot);
+		tessera_migration_slot_copy(i, &slot);
 		if (slot.use != TESSERA_SLOT_RUNNING || slot.database != MyDatabaseId)
 			continue;
 		values[0] = Int32GetDatum(slot.pid);

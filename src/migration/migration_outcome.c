@@ -23,6 +23,7 @@
 
 #include "common/durable.h"
 #include "common/injection.h"
+#include "common/text.h"
 #include "common/worker.h"
 #include "control/calls.h"
 #include "migration/migration_outcome.h"
@@ -50,7 +51,7 @@ result_text(bool committed)
 }
 
 char *
-tessera_settle_error(const char *sqlstate, const char *message, const char *detail)
+tessera_outcome_error(const char *sqlstate, const char *message, const char *detail)
 {
 	bool		details = detail != NULL && detail[0] != '\0';
 
@@ -59,12 +60,12 @@ tessera_settle_error(const char *sqlstate, const char *message, const char *deta
 
 /* Asks the config node, fencing the migration if it is open; then the reason is noted with it. */
 static void
-fence(const pg_uuid_t *migration_id, const TesseraSettle *known, Outcome *outcome)
+fence(const pg_uuid_t *migration_id, const TesseraDonorResult *known, Outcome *outcome)
 {
 	TesseraMigrationStateAnswer decided;
 	char	   *answer;
 
-	tessera_call_fence_migration(tessera_within(tessera_to_config(), GATE_CALL_MS), migration_id, known->error, tessera_work_term(), &answer);
+	tessera_call_fence_migration(tessera_within(tessera_to_config(), GATE_CALL_MS), migration_id, known->error, tessera_background_term(), &answer);
 	outcome->committed = tessera_migration_result_of(answer) == TESSERA_RESULT_COMMITTED;
 	if (!outcome->committed)
 		return;
@@ -87,7 +88,7 @@ tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazi
 
 /* What the config node keeps about the migration. */
 static void
-report(const TesseraMigrationRow *row, const TesseraSettle *known, bool committed)
+report(const TesseraMigrationRow *row, const TesseraDonorResult *known, bool committed)
 {
 	tessera_call_migration_progress(tessera_to_config(), &row->migration_id, tessera_migration_state_name(committed ? TESSERA_DONE : TESSERA_ABORTED),
 									known->rows,
@@ -109,11 +110,11 @@ static void
 take_back(TesseraMigrationRow *row)
 {
 	ereport(LOG,
-			(errmsg("taking back the range of migration %s: the recipient has lost it", tessera_work_uuid(&row->migration_id))));
-	tessera_work_refresh();
-	tessera_work_begin();
-	tessera_place_take_back(row);
-	tessera_work_commit();
+			(errmsg("taking back the range of migration %s: the recipient has lost it", tessera_uuid_text(&row->migration_id))));
+	tessera_background_refresh();
+	tessera_background_begin();
+	tessera_placement_take_back_range(row);
+	tessera_background_commit();
 }
 
 static void
@@ -129,7 +130,7 @@ drop_slot(const TesseraMigrationRow *row)
 }
 
 static void
-measure_pause(TesseraSettle *known)
+measure_pause(TesseraDonorResult *known)
 {
 	if (known->gate_closed == 0)
 		return;
@@ -142,9 +143,9 @@ measure_pause(TesseraSettle *known)
 	known->gate_closed = 0;
 	if (tessera_my_migration != NULL)
 	{
-		tessera_slot_lock();
+		tessera_migration_slot_lock();
 		tessera_my_migration->pause_ms = known->pause_ms;
-		tessera_slot_unlock(false);
+		tessera_migration_slot_unlock(false);
 	}
 }
 
@@ -152,14 +153,14 @@ measure_pause(TesseraSettle *known)
 static void
 release_late(TesseraMigrationRow *row)
 {
-	tessera_work_refresh();
-	tessera_work_begin();
-	tessera_place_release_late(row);
-	tessera_work_commit();
+	tessera_background_refresh();
+	tessera_background_begin();
+	tessera_placement_commit_donation_late(row);
+	tessera_background_commit();
 }
 
 static void
-carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *outcome)
+carry_out_commit(TesseraMigrationRow *row, TesseraDonorResult *known, const Outcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
@@ -167,7 +168,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 		release_late(row);
 	else if (row->decision == TESSERA_RESULT_NONE)
 	{
-		tessera_slot_enter(TESSERA_RELEASING);
+		tessera_migration_slot_enter(TESSERA_RELEASING);
 		tessera_injection("donor_carrying_out");
 		/* The recipient first; if it cannot be reached now, the gate here is opened all the same: the config node has decided. */
 		PG_TRY();
@@ -185,15 +186,15 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 			MemoryContextSwitchTo(caller);
 		}
 		PG_END_TRY();
-		tessera_work_begin();
-		tessera_work_commit_lazily();
-		tessera_place_release(row, outcome->donor_major, outcome->term);
-		tessera_work_commit();
+		tessera_background_begin();
+		tessera_background_commit_lazily();
+		tessera_placement_commit_donation(row, outcome->donor_major, outcome->term);
+		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_released");
-		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
+		tessera_migration_slot_result(TESSERA_RESULT_COMMITTED, NULL);
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
-		tessera_work_refresh();
+		tessera_background_refresh();
 	}
 	if (!outcome->acknowledged)
 		tell_recipient(row, outcome, false);
@@ -201,21 +202,21 @@ carry_out_commit(TesseraMigrationRow *row, TesseraSettle *known, const Outcome *
 	 * the rows here are deleted when the coordinator row is gone: not before the recipient's standbys know that it owns the range
 	 * (doc/design.md#moves-and-standbys)
 	 */
-	tessera_slot_waiting("recipient's standbys");
+	tessera_migration_slot_waiting("recipient's standbys");
 	tessera_call_await_standbys(tessera_to_node(row->peer));
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 }
 
 static void
-carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
+carry_out_abort(TesseraMigrationRow *row, TesseraDonorResult *known)
 {
 	Outcome		outcome = {0};
 
 	if (row->decision == TESSERA_RESULT_NONE)
 	{
-		tessera_work_begin();
-		tessera_place_restore(row);
-		tessera_work_commit();
+		tessera_background_begin();
+		tessera_placement_abort_donation(row);
+		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_restored");
 	}
@@ -224,38 +225,38 @@ carry_out_abort(TesseraMigrationRow *row, TesseraSettle *known)
 	if (outcome.committed)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("migration %s was aborted here but committed by the config node", tessera_work_uuid(&row->migration_id))));
-	tessera_slot_result(TESSERA_RESULT_ABORTED, NULL);
+				 errmsg("migration %s was aborted here but committed by the config node", tessera_uuid_text(&row->migration_id))));
+	tessera_migration_slot_result(TESSERA_RESULT_ABORTED, NULL);
 	tell_recipient(row, &outcome, false);
 }
 
 static void
 forget(const pg_uuid_t *migration_id, bool committed)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_migration_row_delete(TESSERA_DONOR, migration_id, committed ? TESSERA_DONE : TESSERA_ABORTED);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 TesseraMigrationResult
-tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
+tessera_outcome_complete_donor(const pg_uuid_t *migration_id, TesseraDonorResult *known)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraMigrationRow *row;
 	Outcome		outcome = {0};
 	bool		older_copy;		/* after a promotion the row may be older than what was done */
 
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(caller);
 	row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
 	older_copy = row != NULL && row->donor_incarnation != tessera_routing()->incarnation;
-	tessera_work_commit();
+	tessera_background_commit();
 	if (row == NULL)
 		return TESSERA_RESULT_NONE;
 
 	if (row->decision == TESSERA_RESULT_ABORTED)
 		outcome.committed = false;
-	else if (known->decided && known->term >= tessera_work_term())
+	else if (known->decided && known->term >= tessera_background_term())
 	{
 		outcome.committed = true;
 		outcome.donor_major = known->donor_major;
@@ -271,17 +272,17 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	{
 		/* A caller that joined the migration had it noted here once more, after its end: nothing of this row was begun. */
 		forget(migration_id, true);
-		tessera_slot_result(TESSERA_RESULT_COMMITTED, NULL);
+		tessera_migration_slot_result(TESSERA_RESULT_COMMITTED, NULL);
 		return TESSERA_RESULT_COMMITTED;
 	}
 	if (outcome.committed)
 	{
 		carry_out_commit(row, known, &outcome);
-		tessera_slot_enter(TESSERA_CLEANING);
+		tessera_migration_slot_enter(TESSERA_CLEANING);
 	}
 	else
 	{
-		tessera_slot_enter(TESSERA_ABORTING);
+		tessera_migration_slot_enter(TESSERA_ABORTING);
 		carry_out_abort(row, known);
 	}
 	tessera_injection("donor_cleaning");
@@ -289,40 +290,40 @@ tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known)
 	tessera_injection("donor_slot_dropped");
 	report(row, known, outcome.committed);
 	/* what was committed lazily here must not be lost once the outcome is */
-	tessera_work_begin();
+	tessera_background_begin();
 	tessera_commit_all_durably();
-	tessera_work_commit();
+	tessera_background_commit();
 	if (!acknowledge(row, outcome.committed))
 	{
 		take_back(row);
-		tessera_slot_enter(TESSERA_ABORTING);
+		tessera_migration_slot_enter(TESSERA_ABORTING);
 		(void) acknowledge(row, false);
 		outcome.committed = false;
 	}
 	tessera_injection("donor_acknowledged");
 	forget(migration_id, outcome.committed);
 	tessera_injection("donor_forgotten");
-	tessera_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
+	tessera_migration_slot_enter(outcome.committed ? TESSERA_DONE : TESSERA_ABORTED);
 	return outcome.committed ? TESSERA_RESULT_COMMITTED : TESSERA_RESULT_ABORTED;
 }
 
 void
-tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term)
+tessera_outcome_complete_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term)
 {
 	TesseraMigrationRow *row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
 
 	if (row == NULL)
 		return;
 	if (committed)
-		tessera_place_take_over(row, major, term);
+		tessera_placement_commit_reception(row, major, term);
 	else
-		tessera_place_discard(row);
+		tessera_placement_abort_reception(row);
 	if (!committed)
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 }
 
 bool
-tessera_follow_outcome(const pg_uuid_t *migration_id)
+tessera_outcome_follow(const pg_uuid_t *migration_id)
 {
 	TesseraMigrationStateAnswer decided;
 	bool		committed;
@@ -333,9 +334,9 @@ tessera_follow_outcome(const pg_uuid_t *migration_id)
 	committed = tessera_migration_result_of(decided.state) == TESSERA_RESULT_COMMITTED;
 	if (committed && decided.recipient_major_null)
 		return false;
-	tessera_work_begin();
-	tessera_settle_recipient(migration_id, committed, decided.recipient_major, decided.term);
-	tessera_work_commit();
-	tessera_work_refresh();
+	tessera_background_begin();
+	tessera_outcome_complete_recipient(migration_id, committed, decided.recipient_major, decided.term);
+	tessera_background_commit();
+	tessera_background_refresh();
 	return true;
 }

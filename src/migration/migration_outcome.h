@@ -11,7 +11,7 @@
 #include "migration/migration_slot.h"
 
 /* What the donor's worker knows beyond the rows; zeroed: nothing. */
-typedef struct TesseraSettle
+typedef struct TesseraDonorResult
 {
 	bool		decided;		/* the config node has answered: committed, with these versions */
 	int64		donor_major;
@@ -27,22 +27,22 @@ typedef struct TesseraSettle
 	TimestampTz shipped;		/* the recipient had everything */
 	TimestampTz given_up;		/* it had confirmed, and the range was given up */
 	TimestampTz answered;		/* the config node had committed */
-} TesseraSettle;
+} TesseraDonorResult;
 
 /* "57014: migration was cancelled", as tessera.migration keeps an error. palloc'd. */
-extern char *tessera_settle_error(const char *sqlstate, const char *message, const char *detail);
+extern char *tessera_outcome_error(const char *sqlstate, const char *message, const char *detail);
 
 /*
  * Brings a migration donated here to its end: finds the outcome (fencing the migration if it is open), carries it out on both sides, drops the slot,
  * acknowledges, deletes the coordinator row. Outside a transaction; runs its own. Each part is done once and can be repeated; an ERROR (a node cannot
  * be reached) leaves the rest to the next call. Returns the outcome; NONE if there is no coordinator row.
  */
-extern TesseraMigrationResult tessera_settle_donor(const pg_uuid_t *migration_id, TesseraSettle *known);
+extern TesseraMigrationResult tessera_outcome_complete_donor(const pg_uuid_t *migration_id, TesseraDonorResult *known);
 
 /* Carries out an outcome on the recipient, in the caller's transaction. true: done now or before. */
-extern void tessera_settle_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term);
+extern void tessera_outcome_complete_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term);
 
 /* Recipient: asks the config node for the outcome and carries it out. false: it is open. Outside a transaction. */
-extern bool tessera_follow_outcome(const pg_uuid_t *migration_id);
+extern bool tessera_outcome_follow(const pg_uuid_t *migration_id);
 
 #endif							/* TESSERA_MIGRATION_OUTCOME_H */

@@ -2,8 +2,8 @@
  * migration_process.c
  *	  What the process of a migration does, on either side, until the migration has ended.
  *
- * Donor: run to the decision; then, whatever happened, settle, and try again while a node cannot be reached. Recipient: run; an error is the donor's
- * to settle.
+ * Donor: run to the decision; then, whatever happened, complete the migration, and try again while a node cannot be reached. Recipient: run; after an
+ * error the donor completes the migration.
  *
  * A request to cancel arrives as SIGINT, so that it ends any wait; it is ignored once only the config node can end the migration.
  */
@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog/migration_row.h"
+#include "common/text.h"
 #include "control/calls.h"
 #include "failover/promotion.h"
 #include "migration/donor.h"
@@ -91,7 +92,7 @@ explain_cancellation(ErrorData *error)
 {
 	const char *by = tessera_my_migration->cancelled_by;
 
-	if (!tessera_slot_cancelled() || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
+	if (!tessera_migration_slot_cancelled() || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
 		return;
 	error->message = "migration was cancelled";
 	if (by[0] == '\0')
@@ -108,10 +109,10 @@ peer_of(const pg_uuid_t *migration_id)
 	TesseraMigrationRow *row;
 	int32		peer;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	row = tessera_migration_row(TESSERA_DONOR, migration_id, false);
 	peer = row != NULL ? row->peer : 0;
-	tessera_work_commit();
+	tessera_background_commit();
 	return peer;
 }
 
@@ -126,7 +127,7 @@ explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 	int32		peer;
 	TesseraRecipientStatusAnswer status = {0};
 
-	if (gate_closed || tessera_slot_cancelled() || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
+	if (gate_closed || tessera_migration_slot_cancelled() || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
 		return;
 	peer = peer_of(migration_id);
 	/* its worker may be about to end */
@@ -140,7 +141,7 @@ explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 		}
 		if (status.sqlstate != NULL || !status.live)
 			break;
-		tessera_work_sleep(EXPLAIN_POLL_MS);
+		tessera_background_sleep(EXPLAIN_POLL_MS);
 	}
 	if (status.sqlstate == NULL || strlen(status.sqlstate) != 5)
 		return;
@@ -171,7 +172,7 @@ static void
 run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 {
 	MemoryContext running = AllocSetContextCreate(context, "tessera donor", ALLOCSET_DEFAULT_SIZES);
-	TesseraSettle known = {.pause_ms = -1};
+	TesseraDonorResult known = {.pause_ms = -1};
 	volatile long pause = FIRST_PAUSE;
 
 	PG_TRY();
@@ -185,8 +186,8 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 
 		try_explain_loss(migration_id, error, known.gate_closed != 0, context);
 		explain_cancellation(error);
-		known.error = tessera_settle_error(unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error", error->detail);
-		tessera_slot_result(TESSERA_RESULT_NONE, error);
+		known.error = tessera_outcome_error(unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error", error->detail);
+		tessera_migration_slot_result(TESSERA_RESULT_NONE, error);
 	}
 	PG_END_TRY();
 	tessera_migration_ignore_cancel(true);
@@ -199,7 +200,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 
 		PG_TRY();
 		{
-			(void) tessera_settle_donor(migration_id, &known);
+			(void) tessera_outcome_complete_donor(migration_id, &known);
 			done = true;
 		}
 		PG_CATCH();
@@ -209,8 +210,8 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 		PG_END_TRY();
 		if (done)
 			return;
-		tessera_slot_waiting("end of the migration: a node cannot be reached");
-		tessera_work_sleep(pause);
+		tessera_migration_slot_waiting("end of the migration: a node cannot be reached");
+		tessera_background_sleep(pause);
 		pause = Min(pause * 2, known.gate_closed != 0 ? GATE_PAUSE : LONGEST_PAUSE);
 	}
 }
@@ -227,7 +228,7 @@ run_recipient(const pg_uuid_t *migration_id, MemoryContext context)
 	}
 	PG_CATCH();
 	{
-		tessera_slot_result(TESSERA_RESULT_NONE, take_error(context));
+		tessera_migration_slot_result(TESSERA_RESULT_NONE, take_error(context));
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -240,12 +241,12 @@ tessera_migration_run(int slot, uint32 generation)
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "tessera migration", ALLOCSET_DEFAULT_SIZES);
 	pg_uuid_t	migration_id;
 
-	if (!tessera_slot_attach(slot, generation))
+	if (!tessera_migration_slot_attach(slot, generation))
 		return;
 	migration_id = tessera_my_migration->migration_id;
 	MemoryContextSwitchTo(context);
 	pgstat_report_activity(STATE_RUNNING, psprintf("%s of migration %s", tessera_my_migration->side == TESSERA_DONOR ? "donor" : "recipient",
-												   tessera_work_uuid(&migration_id)));
+												   tessera_uuid_text(&migration_id)));
 	/* a lock that another transaction holds for long ends the migration */
 	SetConfigOption("lock_timeout", psprintf("%d", tessera_migration_lock_timeout), PGC_USERSET, PGC_S_SESSION);
 	/* what decoding collects of transactions that have not ended */

@@ -65,7 +65,7 @@ is_live(const TesseraMigrationSlot *slot)
 }
 
 bool
-tessera_slot_live(const TesseraMigrationSlot *copy)
+tessera_migration_slot_live(const TesseraMigrationSlot *copy)
 {
 	return is_live(copy);
 }
@@ -110,7 +110,7 @@ find_free(void)
 }
 
 int
-tessera_slot_reserve(TesseraMigrationSide side, const pg_uuid_t *migration_id, const pg_uuid_t *group_id, bool *existing)
+tessera_migration_slot_reserve(TesseraMigrationSide side, const pg_uuid_t *migration_id, const pg_uuid_t *group_id, bool *existing)
 {
 	int			i;
 
@@ -142,7 +142,7 @@ tessera_slot_reserve(TesseraMigrationSide side, const pg_uuid_t *migration_id, c
 }
 
 void
-tessera_slot_unreserve(int i, uint32 generation)
+tessera_migration_slot_unreserve(int i, uint32 generation)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	if (shared->slots[i].generation == generation && shared->slots[i].use == TESSERA_SLOT_RESERVED)
@@ -152,7 +152,7 @@ tessera_slot_unreserve(int i, uint32 generation)
 }
 
 bool
-tessera_slot_find(TesseraMigrationSide side, const pg_uuid_t *migration_id, int *number, TesseraMigrationSlot *copy)
+tessera_migration_slot_find(TesseraMigrationSide side, const pg_uuid_t *migration_id, int *number, TesseraMigrationSlot *copy)
 {
 	int			i;
 
@@ -167,7 +167,7 @@ tessera_slot_find(TesseraMigrationSide side, const pg_uuid_t *migration_id, int 
 }
 
 void
-tessera_slot_copy(int i, TesseraMigrationSlot *copy)
+tessera_migration_slot_copy(int i, TesseraMigrationSlot *copy)
 {
 	LWLockAcquire(shared->lock, LW_SHARED);
 	*copy = shared->slots[i];
@@ -175,7 +175,7 @@ tessera_slot_copy(int i, TesseraMigrationSlot *copy)
 }
 
 void
-tessera_slot_set_keys(int i, const TesseraExchangeKeys *keys)
+tessera_migration_slot_set_keys(int i, const TesseraExchangeKeys *keys)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	strlcpy(shared->slots[i].public_key, keys->public_key, TESSERA_CURVE_KEY_SIZE);
@@ -184,7 +184,7 @@ tessera_slot_set_keys(int i, const TesseraExchangeKeys *keys)
 }
 
 void
-tessera_slot_set_peer(int i, const char *endpoint, const char *peer_key)
+tessera_migration_slot_set_peer(int i, const char *endpoint, const char *peer_key)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	strlcpy(shared->slots[i].endpoint, endpoint, sizeof(shared->slots[i].endpoint));
@@ -194,13 +194,13 @@ tessera_slot_set_peer(int i, const char *endpoint, const char *peer_key)
 }
 
 void
-tessera_slot_start_worker(int i, uint32 generation)
+tessera_migration_slot_start_worker(int i, uint32 generation)
 {
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 	TesseraMigrationSlot copy;
 
-	tessera_slot_copy(i, &copy);
+	tessera_migration_slot_copy(i, &copy);
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
@@ -220,7 +220,7 @@ tessera_slot_start_worker(int i, uint32 generation)
 }
 
 bool
-tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *by)
+tessera_migration_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *by)
 {
 	int			i;
 	bool		found = false;
@@ -242,7 +242,7 @@ tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, co
 }
 
 void
-tessera_slot_settled(const pg_uuid_t *migration_id)
+tessera_migration_slot_completed(const pg_uuid_t *migration_id)
 {
 	int			i;
 
@@ -250,7 +250,7 @@ tessera_slot_settled(const pg_uuid_t *migration_id)
 	i = find(TESSERA_RECIPIENT, migration_id);
 	if (i >= 0)
 	{
-		shared->slots[i].settled = true;
+		shared->slots[i].completed = true;
 		if (shared->slots[i].use == TESSERA_SLOT_RESERVED)
 			shared->slots[i].use = TESSERA_SLOT_FREE;
 		else if (shared->slots[i].pid != 0)
@@ -260,7 +260,7 @@ tessera_slot_settled(const pg_uuid_t *migration_id)
 }
 
 bool
-tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt)
+tessera_migration_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt)
 {
 	bool		begun = false;
 	int			i;
@@ -282,7 +282,7 @@ tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt)
 /* The worker's own */
 
 void
-tessera_slot_leave(int code, Datum arg)
+tessera_migration_slot_leave(int code, Datum arg)
 {
 	TesseraMigrationSlot *slot = tessera_my_migration;
 
@@ -304,10 +304,10 @@ shows_waiting(void)
 	return tessera_my_migration->waiting_for[0] != '\0';
 }
 
-static const TesseraProcessDisplay display = {tessera_slot_waiting, shows_waiting, tessera_slot_note_memory};
+static const TesseraProcessDisplay display = {tessera_migration_slot_waiting, shows_waiting, tessera_migration_slot_note_memory};
 
 bool
-tessera_slot_attach(int i, uint32 generation)
+tessera_migration_slot_attach(int i, uint32 generation)
 {
 	TesseraMigrationSlot *slot = &shared->slots[i];
 	bool		mine;
@@ -327,19 +327,19 @@ tessera_slot_attach(int i, uint32 generation)
 	if (mine)
 	{
 		tessera_process_display = &display;
-		tessera_at_exit(tessera_slot_leave);
+		tessera_at_exit(tessera_migration_slot_leave);
 	}
 	return mine;
 }
 
 void
-tessera_slot_lock(void)
+tessera_migration_slot_lock(void)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 }
 
 void
-tessera_slot_unlock(bool broadcast)
+tessera_migration_slot_unlock(bool broadcast)
 {
 	LWLockRelease(shared->lock);
 	if (broadcast)
@@ -347,33 +347,33 @@ tessera_slot_unlock(bool broadcast)
 }
 
 void
-tessera_slot_enter(TesseraMigrationState state)
+tessera_migration_slot_enter(TesseraMigrationState state)
 {
 	TesseraMigrationSlot *slot = tessera_my_migration;
 
 	if (slot == NULL)
 		return;
 	tessera_migration_check_transition(slot->side, TESSERA_IN_PROCESS, slot->state, state);
-	tessera_slot_lock();
+	tessera_migration_slot_lock();
 	slot->state = state;
 	slot->waiting_for[0] = '\0';
-	tessera_slot_unlock(true);
+	tessera_migration_slot_unlock(true);
 }
 
 void
-tessera_slot_waiting(const char *what)
+tessera_migration_slot_waiting(const char *what)
 {
 	TesseraMigrationSlot *slot = tessera_my_migration;
 
 	if (slot == NULL || strcmp(slot->waiting_for, what ? what : "") == 0)
 		return;
-	tessera_slot_lock();
+	tessera_migration_slot_lock();
 	strlcpy(slot->waiting_for, what ? what : "", sizeof(slot->waiting_for));
-	tessera_slot_unlock(false);
+	tessera_migration_slot_unlock(false);
 }
 
 void
-tessera_slot_note_memory(void)
+tessera_migration_slot_note_memory(void)
 {
 	static TimestampTz noted = 0;
 	TimestampTz now = GetCurrentTimestamp();
@@ -383,46 +383,46 @@ tessera_slot_note_memory(void)
 		return;
 	noted = now;
 	bytes = (int64) MemoryContextMemAllocated(TopMemoryContext, true);
-	tessera_slot_lock();
+	tessera_migration_slot_lock();
 	tessera_my_migration->memory = bytes;
 	tessera_my_migration->memory_peak = Max(tessera_my_migration->memory_peak, bytes);
-	tessera_slot_unlock(false);
+	tessera_migration_slot_unlock(false);
 }
 
 void
-tessera_slot_count(int64 rows, int64 bytes, int64 mods)
+tessera_migration_slot_count(int64 rows, int64 bytes, int64 mods)
 {
 	if (tessera_my_migration == NULL)
 		return;
-	tessera_slot_lock();
+	tessera_migration_slot_lock();
 	tessera_my_migration->rows += rows;
 	tessera_my_migration->bytes += bytes;
 	tessera_my_migration->mods += mods;
-	tessera_slot_unlock(false);
+	tessera_migration_slot_unlock(false);
 }
 
 void
-tessera_slot_confirming(XLogRecPtr attempt)
+tessera_migration_slot_confirming(XLogRecPtr attempt)
 {
-	tessera_slot_lock();
+	tessera_migration_slot_lock();
 	tessera_my_migration->confirming = attempt;
-	tessera_slot_unlock(false);
+	tessera_migration_slot_unlock(false);
 }
 
 bool
-tessera_slot_cancelled(void)
+tessera_migration_slot_cancelled(void)
 {
 	return tessera_my_migration != NULL && ((volatile TesseraMigrationSlot *) tessera_my_migration)->cancel;
 }
 
 void
-tessera_slot_result(TesseraMigrationResult result, const ErrorData *error)
+tessera_migration_slot_result(TesseraMigrationResult result, const ErrorData *error)
 {
 	TesseraMigrationSlot *slot = tessera_my_migration;
 
 	if (slot == NULL)
 		return;
-	tessera_slot_lock();
+	tessera_migration_slot_lock();
 	slot->result = result;
 	slot->decided = result == TESSERA_RESULT_NONE ? 0 : GetCurrentTimestamp();
 	if (error != NULL && slot->sqlstate[0] == '\0')
@@ -432,11 +432,11 @@ tessera_slot_result(TesseraMigrationResult result, const ErrorData *error)
 		strlcpy(slot->detail, error->detail ? error->detail : "", sizeof(slot->detail));
 		strlcpy(slot->hint, error->hint ? error->hint : "", sizeof(slot->hint));
 	}
-	tessera_slot_unlock(true);
+	tessera_migration_slot_unlock(true);
 }
 
 bool
-tessera_slot_wait(TesseraMigrationSide side, const pg_uuid_t *migration_id, int timeout_ms, TesseraMigrationSlot *copy)
+tessera_migration_slot_wait(TesseraMigrationSide side, const pg_uuid_t *migration_id, int timeout_ms, TesseraMigrationSlot *copy)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 	bool		found;
@@ -446,7 +446,7 @@ tessera_slot_wait(TesseraMigrationSide side, const pg_uuid_t *migration_id, int 
 	{
 		long		left;
 
-		found = tessera_slot_find(side, migration_id, NULL, copy);
+		found = tessera_migration_slot_find(side, migration_id, NULL, copy);
 		if (!found || !is_live(copy))
 			break;
 		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
@@ -459,7 +459,7 @@ tessera_slot_wait(TesseraMigrationSide side, const pg_uuid_t *migration_id, int 
 }
 
 void
-tessera_slot_init(void)
+tessera_migration_slot_init(void)
 {
 	tessera_shmem_register(&slot_module);
 }

@@ -52,7 +52,7 @@ typedef struct TesseraMigrationSlot
 	int			pgprocno;
 	bool		cancel;			/* asked to end; too late once it is deciding */
 	char		cancelled_by[128];	/* the statement that it makes way for; empty: a user asked */
-	bool		settled;		/* recipient: the outcome was carried out by another process */
+	bool		completed;		/* recipient: the outcome was carried out by another process */
 	XLogRecPtr	confirming;		/* recipient: the attempt of the donor that it is about to confirm, or has, by its last batch's position */
 	XLogRecPtr	taken_back;		/* recipient: attempts up to this one are over; written under the placement row's lock, as it is compared */
 	TesseraMigrationState state;
@@ -78,74 +78,77 @@ typedef struct TesseraMigrationSlot
 } TesseraMigrationSlot;
 
 /* Reserves a slot (the live one of this migration and side if there is one: *existing). ERROR 53400 if all are taken. */
-extern int	tessera_slot_reserve(TesseraMigrationSide side, const pg_uuid_t *migration_id, const pg_uuid_t *group_id, bool *existing);
+extern int	tessera_migration_slot_reserve(TesseraMigrationSide side, const pg_uuid_t *migration_id, const pg_uuid_t *group_id, bool *existing);
 
 /* Gives a reservation back; nothing if the slot is of another use by now. */
-extern void tessera_slot_unreserve(int slot, uint32 generation);
+extern void tessera_migration_slot_unreserve(int slot, uint32 generation);
 
 /* A copy of the slot of this migration and side in this database; live ones first. false if there is none. */
-extern bool tessera_slot_find(TesseraMigrationSide side, const pg_uuid_t *migration_id, int *slot, TesseraMigrationSlot *copy);
-extern void tessera_slot_copy(int slot, TesseraMigrationSlot *copy);
+extern bool tessera_migration_slot_find(TesseraMigrationSide side, const pg_uuid_t *migration_id, int *slot, TesseraMigrationSlot *copy);
+extern void tessera_migration_slot_copy(int slot, TesseraMigrationSlot *copy);
 
 /* True if the slot's worker is alive, or about to be started (reserved less than 30 s ago). */
-extern bool tessera_slot_live(const TesseraMigrationSlot *copy);
+extern bool tessera_migration_slot_live(const TesseraMigrationSlot *copy);
 
 /* Sets what the recipient needs to connect. */
-extern void tessera_slot_set_keys(int slot, const TesseraExchangeKeys *keys);
-extern void tessera_slot_set_peer(int slot, const char *endpoint, const char *peer_key);
+extern void tessera_migration_slot_set_keys(int slot, const TesseraExchangeKeys *keys);
+extern void tessera_migration_slot_set_peer(int slot, const char *endpoint, const char *peer_key);
 
 /* Starts the worker of a reserved slot. ERROR 53000 with a HINT if there is no worker left. */
-extern void tessera_slot_start_worker(int slot, uint32 generation);
+extern void tessera_migration_slot_start_worker(int slot, uint32 generation);
 
 /* Asks the worker to end; wakes it. by: the statement that it makes way for, or NULL; the first one counts. false if there is no worker. */
-extern bool tessera_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *by);
+extern bool tessera_migration_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *by);
 
 /* Tells the recipient's worker that the outcome is carried out. */
-extern void tessera_slot_settled(const pg_uuid_t *migration_id);
+extern void tessera_migration_slot_completed(const pg_uuid_t *migration_id);
 
 /*
  * Tells the recipient's worker that the attempts up to this one are over. true: it has begun to confirm one of them. The caller holds the placement
  * row's lock.
  */
-extern bool tessera_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt);
+extern bool tessera_migration_slot_take_back(const pg_uuid_t *migration_id, XLogRecPtr attempt);
 
 /* ---- the worker's own slot ---- */
 
 /* Attaches; from here on the slot ends when the process exits. false if the slot is of another use by now. */
-extern bool tessera_slot_attach(int slot, uint32 generation);
+extern bool tessera_migration_slot_attach(int slot, uint32 generation);
 
 /* Exit step of a migration's worker: the slot has no process any more. */
-extern void tessera_slot_leave(int code, Datum arg);
+extern void tessera_migration_slot_leave(int code, Datum arg);
 
-/* Own slot's entry, NULL in other processes: changed between tessera_slot_lock and tessera_slot_unlock; read by its owner without. */
+/*
+ * Own slot's entry, NULL in other processes: changed between tessera_migration_slot_lock and tessera_migration_slot_unlock; read by its owner
+ * without.
+ */
 extern TesseraMigrationSlot *tessera_my_migration;
-extern void tessera_slot_lock(void);
-extern void tessera_slot_unlock(bool broadcast);
+extern void tessera_migration_slot_lock(void);
+extern void tessera_migration_slot_unlock(bool broadcast);
 
 /* Enters a state (checked against the table of transitions). */
-extern void tessera_slot_enter(TesseraMigrationState state);
+extern void tessera_migration_slot_enter(TesseraMigrationState state);
 
 /* What it waits for; NULL: nothing. */
-extern void tessera_slot_waiting(const char *what);
+extern void tessera_migration_slot_waiting(const char *what);
 
 /* Notes how much memory this process has now; looks at it ten times a second at most. */
-extern void tessera_slot_note_memory(void);
+extern void tessera_migration_slot_note_memory(void);
 
 /* Adds to the counters. */
-extern void tessera_slot_count(int64 rows, int64 bytes, int64 mods);
+extern void tessera_migration_slot_count(int64 rows, int64 bytes, int64 mods);
 
 /* Recipient, before it wants the placement row's lock: it is about to confirm this attempt. */
-extern void tessera_slot_confirming(XLogRecPtr attempt);
+extern void tessera_migration_slot_confirming(XLogRecPtr attempt);
 
 /* True if it was asked to end. */
-extern bool tessera_slot_cancelled(void);
+extern bool tessera_migration_slot_cancelled(void);
 
 /* The result; shows when the worker has exited or at once. error NULL: none. */
-extern void tessera_slot_result(TesseraMigrationResult result, const ErrorData *error);
+extern void tessera_migration_slot_result(TesseraMigrationResult result, const ErrorData *error);
 
 /* Waits until the slot has ended or timeout_ms have passed; false if there is no such slot. Interruptible. */
-extern bool tessera_slot_wait(TesseraMigrationSide side, const pg_uuid_t *migration_id, int timeout_ms, TesseraMigrationSlot *copy);
+extern bool tessera_migration_slot_wait(TesseraMigrationSide side, const pg_uuid_t *migration_id, int timeout_ms, TesseraMigrationSlot *copy);
 
-extern void tessera_slot_init(void); /* from _PG_init */
+extern void tessera_migration_slot_init(void); /* from _PG_init */
 
 #endif							/* TESSERA_MIGRATION_SLOT_H */

@@ -30,6 +30,7 @@
 #include "catalog/far_code.h"
 #include "catalog/migration_state.h"
 #include "common/injection.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "transfer/transfer.h"
@@ -239,7 +240,7 @@ register_move(Move *move, const char *min, const char *max, const char *position
 	if (registered.migration_id == NULL)
 		return false;
 	move->migration_id = *registered.migration_id;
-	move->id = tessera_work_uuid(registered.migration_id);
+	move->id = tessera_uuid_text(registered.migration_id);
 	move->donor = registered.donor;
 	move->joined = registered.joined;
 	move->part_min = registered.part_min;
@@ -373,7 +374,7 @@ poll(Move *move)
 	/* its process has ended without a result, or the donor was restarted: it is settled there, and decided on the config node */
 	if (outcome_of_config(move))
 		return true;
-	tessera_work_sleep(RESTART_POLL_MS);
+	tessera_background_sleep(RESTART_POLL_MS);
 	return false;
 }
 
@@ -498,7 +499,7 @@ register_next(Move *move, const char *from, const char *max)
 		MemoryContextSwitchTo(caller);
 		CurrentResourceOwner = owner;
 		if (busy)
-			tessera_work_sleep(RESTART_POLL_MS);
+			tessera_background_sleep(RESTART_POLL_MS);
 	}
 	return found;
 }
@@ -662,7 +663,7 @@ Datum
 tessera_cancel_migration(PG_FUNCTION_ARGS)
 {
 	const pg_uuid_t *migration_id = PG_GETARG_UUID_P(0);
-	const char *id = tessera_work_uuid(migration_id);
+	const char *id = tessera_uuid_text(migration_id);
 	TesseraMigrationStateAnswer known;
 	int32		donor;
 
@@ -699,7 +700,7 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 		tessera_call_migration_state(tessera_to_config(), migration_id, &known);
 		if (tessera_migration_result_of(known.state) != TESSERA_RESULT_NONE)
 			PG_RETURN_BOOL(tessera_migration_result_of(known.state) == TESSERA_RESULT_ABORTED);
-		tessera_work_sleep(RESTART_POLL_MS);
+		tessera_background_sleep(RESTART_POLL_MS);
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -729,12 +730,12 @@ tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("a migration of table %s has not ended within %d ms", running.table ? running.table : "?", timeout_ms),
 					 errdetail("Migration %s was asked to end for the statement; where the config node was told to commit, only its answer ends it.",
-							   tessera_work_uuid(running.migration_id)),
+							   tessera_uuid_text(running.migration_id)),
 					 errhint("Look at tessera.migrations, and run the statement again when it has ended.")));
 		/* each time: a worker that was about to start hears of it, too */
 		(void) ask_to_cancel(running.migration_id, running.donor, by);
 		tessera_call_wait_migration(tessera_within(tessera_to_node(running.donor), ANSWER_MS), running.migration_id, POLL_MS, &answer);
 		if (donor_is_unaware(&answer) || donor_result(&answer) != TESSERA_RESULT_NONE)
-			tessera_work_sleep(RETRY_MS);
+			tessera_background_sleep(RETRY_MS);
 	}
 }

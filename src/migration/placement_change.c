@@ -14,6 +14,7 @@
 #include "catalog/placement_ranges.h"
 #include "catalog/relation.h"
 #include "common/errors.h"
+#include "common/text.h"
 #include "migration/migration_slot.h"
 #include "migration/placement_change.h"
 #include "transaction/background.h"
@@ -27,17 +28,17 @@ typedef struct Place
 } Place;
 
 static Place
-lock_place(const TesseraMigrationRow *row)
+lock_placement(const TesseraMigrationRow *row)
 {
 	const TesseraGroup *group;
 	const TesseraRouting *routing;
 	Place		place;
 
 	/* a group that is not known here is fetched before anything is locked */
-	(void) tessera_work_group(&row->group_id, &group);
+	(void) tessera_background_group(&row->group_id, &group);
 	/* against a promoted config node that asks what this shard owns (internal_merge_facts): from then on terms before its own are over */
 	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
-	routing = tessera_work_known_group(&row->group_id, &group);
+	routing = tessera_background_known_group(&row->group_id, &group);
 	place.term = routing->promised_term;
 	place.ks = tessera_group_keyspace(routing, group);
 	place.placement = tessera_placement_lock(&row->group_id);
@@ -51,7 +52,7 @@ refuse_other_migration(const Place *place)
 	if (place->placement->has_migration && !place->ours)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("this shard takes part in migration %s of the table", tessera_work_uuid(&place->placement->migration_id)),
+				 errmsg("this shard takes part in migration %s of the table", tessera_uuid_text(&place->placement->migration_id)),
 				 errhint("Look at tessera.migrations.")));
 }
 
@@ -79,7 +80,7 @@ static void
 raise_version(const Place *place)
 {
 	const TesseraGroup *group;
-	const TesseraRouting *routing = tessera_work_known_group(&place->placement->group_id, &group);
+	const TesseraRouting *routing = tessera_background_known_group(&place->placement->group_id, &group);
 
 	(void) tessera_placement_raise_version(routing, group, place->placement);
 }
@@ -89,7 +90,7 @@ refuse_lost(const TesseraMigrationRow *row)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
-			 errmsg("placement is no longer in migration %s", tessera_work_uuid(&row->migration_id))));
+			 errmsg("placement is no longer in migration %s", tessera_uuid_text(&row->migration_id))));
 }
 
 /* The outcome was given by a config node that was replaced: the new one may know of none, or of another. */
@@ -99,7 +100,7 @@ refuse_older_term(const Place *place, const TesseraMigrationRow *row, int64 term
 	if (term < place->term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
-				 errmsg("outcome of migration %s is of term " INT64_FORMAT ", an older one than " INT64_FORMAT, tessera_work_uuid(&row->migration_id),
+				 errmsg("outcome of migration %s is of term " INT64_FORMAT ", an older one than " INT64_FORMAT, tessera_uuid_text(&row->migration_id),
 						term, place->term)));
 }
 
@@ -107,9 +108,9 @@ refuse_older_term(const Place *place, const TesseraMigrationRow *row, int64 term
 /* Donor */
 
 void
-tessera_place_flag_up(const TesseraMigrationRow *row)
+tessera_placement_begin_donation(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	refuse_other_migration(&place);
 	if (memcmp(&place.placement->epoch, &row->epoch, sizeof(pg_uuid_t)) != 0 ||
@@ -125,9 +126,9 @@ tessera_place_flag_up(const TesseraMigrationRow *row)
 }
 
 void
-tessera_place_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigrationState phase)
+tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigrationState phase)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (!place.ours)
 		refuse_lost(row);
@@ -137,9 +138,9 @@ tessera_place_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigr
 }
 
 void
-tessera_place_give_up(const TesseraMigrationRow *row)
+tessera_placement_give_up_range(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (!place.ours || place.placement->gate != TESSERA_GATE_READ)
 		refuse_lost(row);
@@ -149,9 +150,9 @@ tessera_place_give_up(const TesseraMigrationRow *row)
 }
 
 void
-tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term)
+tessera_placement_commit_donation(const TesseraMigrationRow *row, int64 major, int64 term)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	refuse_older_term(&place, row, term);
 	if (place.ours)
@@ -166,9 +167,9 @@ tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term)
 }
 
 void
-tessera_place_release_late(const TesseraMigrationRow *row)
+tessera_placement_commit_donation_late(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (place.ours)
 	{
@@ -181,9 +182,9 @@ tessera_place_release_late(const TesseraMigrationRow *row)
 }
 
 void
-tessera_place_restore(const TesseraMigrationRow *row)
+tessera_placement_abort_donation(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (place.ours)
 	{
@@ -197,9 +198,9 @@ tessera_place_restore(const TesseraMigrationRow *row)
 }
 
 void
-tessera_place_take_back(const TesseraMigrationRow *row)
+tessera_placement_take_back_range(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
@@ -214,9 +215,9 @@ tessera_place_take_back(const TesseraMigrationRow *row)
 /* Recipient */
 
 bool
-tessera_place_receive(const TesseraMigrationRow *row)
+tessera_placement_begin_reception(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	refuse_other_migration(&place);
 	if (tessera_ranges_overlap(place.ks, place.placement->nowned, place.placement->owned, &row->range))
@@ -246,12 +247,12 @@ attempt_is_over(XLogRecPtr attempt)
 }
 
 bool
-tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr attempt)
+tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
 	Place		place;
 
-	tessera_slot_confirming(attempt);
-	place = lock_place(row);
+	tessera_migration_slot_confirming(attempt);
+	place = lock_placement(row);
 	if (attempt_is_over(attempt))
 		return false;
 	refuse_other_migration(&place);
@@ -262,9 +263,9 @@ tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr attempt)
 }
 
 bool
-tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
+tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (attempt_is_over(attempt))
 		return false;
@@ -278,11 +279,11 @@ tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 }
 
 void
-tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
+tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
-	if (!tessera_slot_take_back(&row->migration_id, attempt) || !place.ours)
+	if (!tessera_migration_slot_take_back(&row->migration_id, attempt) || !place.ours)
 		return;
 	tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	clear_flag(&place);
@@ -292,9 +293,9 @@ tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 }
 
 void
-tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
+tessera_placement_commit_reception(const TesseraMigrationRow *row, int64 major, int64 term)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	/* told by the donor and by the config node at the same time: the first one has done it */
 	if (!place.ours && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
@@ -303,7 +304,7 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 	if (!place.ours || !place.placement->confirmed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("migration %s was committed but is not confirmed on this shard", tessera_work_uuid(&row->migration_id))));
+				 errmsg("migration %s was committed but is not confirmed on this shard", tessera_uuid_text(&row->migration_id))));
 	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
 	place.placement->major = major;
 	place.placement->epoch = row->epoch;
@@ -314,9 +315,9 @@ tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term)
 }
 
 void
-tessera_place_discard(const TesseraMigrationRow *row)
+tessera_placement_abort_reception(const TesseraMigrationRow *row)
 {
-	Place		place = lock_place(row);
+	Place		place = lock_placement(row);
 
 	if (place.ours)
 	{

@@ -19,25 +19,25 @@
  * Flag up: writers of the range take the gate lock; the range is pending deletion. ERROR 55006 if the group is in another migration here, TS002 if
  * this shard does not own the whole range at the registered epoch.
  */
-extern void tessera_place_flag_up(const TesseraMigrationRow *row);
+extern void tessera_placement_begin_donation(const TesseraMigrationRow *row);
 
 /* The gate; phase: what the coordinator row says from now on. */
-extern void tessera_place_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigrationState phase);
+extern void tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigrationState phase);
 
 /* The range is given up; the outcome is open (phase deciding). */
-extern void tessera_place_give_up(const TesseraMigrationRow *row);
+extern void tessera_placement_give_up_range(const TesseraMigrationRow *row);
 
 /* Committed: new version, gate open, flag down, the deletion is real. ERROR TS003 if the outcome's term is over. */
-extern void tessera_place_release(const TesseraMigrationRow *row, int64 major, int64 term);
+extern void tessera_placement_commit_donation(const TesseraMigrationRow *row, int64 major, int64 term);
 
 /* The same when the outcome was acknowledged and its versions are not known any more: the version is what the chunks say, fetched before. */
-extern void tessera_place_release_late(const TesseraMigrationRow *row);
+extern void tessera_placement_commit_donation_late(const TesseraMigrationRow *row);
 
 /* Aborted: everything as before. */
-extern void tessera_place_restore(const TesseraMigrationRow *row);
+extern void tessera_placement_abort_donation(const TesseraMigrationRow *row);
 
 /* Committed, but the recipient has lost the rows, and the config node has given the range back: it is owned again, and nothing of it was deleted. */
-extern void tessera_place_take_back(const TesseraMigrationRow *row);
+extern void tessera_placement_take_back_range(const TesseraMigrationRow *row);
 
 /* ---- recipient ---- */
 
@@ -45,25 +45,25 @@ extern void tessera_place_take_back(const TesseraMigrationRow *row);
  * The range is to be deleted (and will be, should the migration fail). ERROR 55006 if the group is in another migration here, TS002 if any part is
  * owned. false if rows of an older deletion of the range may be there: nothing is changed, they have to be deleted first.
  */
-extern bool tessera_place_receive(const TesseraMigrationRow *row);
+extern bool tessera_placement_begin_reception(const TesseraMigrationRow *row);
 
 /* Readers of the range wait, from before it becomes visible. attempt: the donor's, see migration_slot.h. false: it is over, nothing is changed. */
-extern bool tessera_place_confirming(const TesseraMigrationRow *row, XLogRecPtr attempt);
+extern bool tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt);
 
 /* All rows are here: the range is owned as soon as the config node says so. false: the attempt is over, nothing is changed. */
-extern bool tessera_place_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt);
+extern bool tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt);
 
 /*
  * The donor has opened its gate again, so the attempt is over: as before its confirmation. Nothing if that was done, or was not begun, or a later
  * attempt is under way. By the worker or, as it may stand still, by another process: the worker's next step for the attempt finds that it is over.
  */
-extern void tessera_place_unconfirm(const TesseraMigrationRow *row, XLogRecPtr attempt);
+extern void tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt);
 
 /* Committed: the range is owned by this version. The recipient row goes. ERROR 55000 if it was not confirmed, TS003 if the
  * outcome's term is over. */
-extern void tessera_place_take_over(const TesseraMigrationRow *row, int64 major, int64 term);
+extern void tessera_placement_commit_reception(const TesseraMigrationRow *row, int64 major, int64 term);
 
 /* Aborted: the range is not owned, its rows are the range deleter's. The recipient row goes. */
-extern void tessera_place_discard(const TesseraMigrationRow *row);
+extern void tessera_placement_abort_reception(const TesseraMigrationRow *row);
 
 #endif							/* TESSERA_MIGRATION_PLACEMENT_CHANGE_H */

@@ -122,7 +122,7 @@ lock_tables(const TesseraMovingRange *range, const TesseraMigrationRow *receiver
 	for (int i = 0; i < range->ntables; i++)
 	{
 		if (receiver != NULL)
-			tessera_lockers_lock_table(range->relids[i], RowExclusiveLock);
+			tessera_lock_table_by_retry(range->relids[i], RowExclusiveLock);
 		else if (!ConditionalLockRelationOid(range->relids[i], RowExclusiveLock))
 			return false;
 	}
@@ -149,23 +149,23 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	int			n;
 	int64		rows = 0;
 
-	tessera_work_begin();
-	routing = tessera_work_group(&piece->group_id, &group);
+	tessera_background_begin();
+	routing = tessera_background_group(&piece->group_id, &group);
 	range = tessera_moving_range(&nobody, &piece->group_id, piece->range.min, piece->range.max);
 	if (!lock_tables(range, receiver))
 	{
-		tessera_work_commit();
+		tessera_background_commit();
 		return NOT_NOW;
 	}
 	ks = tessera_group_keyspace(routing, group);
 	placement = tessera_placement_lock(&piece->group_id);
-	routing = tessera_work_known_group(&piece->group_id, &group);
+	routing = tessera_background_known_group(&piece->group_id, &group);
 	n = deletable(ks, placement, receiver, &ranges);
 	if (routing->placements_unknown || routing->replaced || !tessera_ranges_cover(ks, n, ranges, &piece->range) ||
 		(placement->gate != TESSERA_GATE_OPEN && receiver == NULL))
 	{
 		rows = placement->gate == TESSERA_GATE_OPEN ? NOT_TO_BE : NOT_NOW;
-		tessera_work_commit();
+		tessera_background_commit();
 		return rows;
 	}
 	for (int i = 0; i < range->ntables && rows == 0; i++)
@@ -176,9 +176,9 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 		tessera_placement_write(placement);
 	}
 	else
-		tessera_work_commit_lazily();
+		tessera_background_commit_lazily();
 	tessera_injection("range_deleter_batch");
-	tessera_work_commit();
+	tessera_background_commit();
 	return rows;
 }
 
@@ -189,9 +189,9 @@ rest(void)
 	TimestampTz began = GetCurrentTimestamp();
 	long		left;
 
-	tessera_work_take_in();
+	tessera_background_handle_interrupts();
 	while ((left = tessera_range_deleter_batch_delay - (long) ((GetCurrentTimestamp() - began) / 1000)) > 0)
-		tessera_work_sleep(left);
+		tessera_background_sleep(left);
 }
 
 /* How far it is: as the process's activity, and for a migration that waits for it in what it waits for. */
@@ -199,7 +199,7 @@ static void
 show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 total)
 {
 	if (receiver != NULL)
-		tessera_slot_waiting(psprintf("deletion of the range's older rows: " INT64_FORMAT " so far", total));
+		tessera_migration_slot_waiting(psprintf("deletion of the range's older rows: " INT64_FORMAT " so far", total));
 	else
 		pgstat_report_activity(STATE_RUNNING,
 							   psprintf("deleting range %s to %s: " INT64_FORMAT " rows so far", tessera_bound_to_cstring(piece->range.min),
@@ -221,7 +221,7 @@ delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
 		total += rows;
 		show_progress(piece, receiver, total);
 		if (receiver != NULL)
-			tessera_work_take_in();
+			tessera_background_handle_interrupts();
 		else
 			rest();
 	}
@@ -248,7 +248,7 @@ find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 
 	*n = 0;
 	*deletions = false;
-	tessera_work_begin();
+	tessera_background_begin();
 	routing = tessera_routing();
 	MemoryContextSwitchTo(caller);
 	pieces = palloc(sizeof(Piece) * room);
@@ -272,7 +272,7 @@ find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 			pieces[(*n)++].range = ranges[j];
 		}
 	}
-	tessera_work_commit();
+	tessera_background_commit();
 	return pieces;
 }
 
@@ -305,8 +305,8 @@ parts_of(const Piece *piece, int *n)
 	Part	   *parts;
 	int			first;
 
-	tessera_work_begin();
-	routing = tessera_work_group(&piece->group_id, &group);
+	tessera_background_begin();
+	routing = tessera_background_group(&piece->group_id, &group);
 	ks = tessera_group_keyspace(routing, group);
 	tessera_key_from_bound(ks, piece->range.min, &min);
 	tessera_key_from_bound(ks, piece->range.max, &max);
@@ -328,7 +328,7 @@ parts_of(const Piece *piece, int *n)
 																						   tessera_key_to_bound(ks, &chunk.min))};
 		parts[*n - 1].max = tessera_bound_to_cstring(ends ? piece->range.max : tessera_key_to_bound(ks, &chunk.max));
 	}
-	tessera_work_commit();
+	tessera_background_commit();
 	return parts;
 }
 

@@ -2,7 +2,7 @@
  * recipient.c
  *	  The recipient's side of a running migration: from its row to the outcome.
  *
- * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older lockers are waited for), pull
+ * Phases: receive (rows that an older deletion left in the range are deleted, the range becomes a deletion range, older holders are waited for), pull
  * the clone with several requests in flight, pull the changes, confirm, wait for the outcome.
  *
  * Each batch is applied in a transaction that first locks this migration's row and checks its state: a worker that was stopped, and wakes when the
@@ -23,6 +23,7 @@
 
 #include "catalog/placement_ranges.h"
 #include "common/injection.h"
+#include "common/text.h"
 #include "failover/standby.h"
 #include "migration/donor.h"
 #include "migration/migration_outcome.h"
@@ -42,7 +43,7 @@
 #define SILENCE_MS 1000			/* a donor that is silent for so long is shown as waited for */
 #define OUTCOME_MS 500			/* asks for the outcome so often if it is not told */
 #define STANDBY_POLL_MS 20
-#define LOCKERS_MS 3000			/* waits for older lockers so long at most */
+#define LOCK_HOLDERS_MS 3000			/* waits for older holders so long at most */
 #define LOCKERS_POLL_MS 10
 
 typedef struct Recipient
@@ -70,16 +71,16 @@ typedef struct Recipient
 static void
 wait_for_lockers(Recipient *recipient)
 {
-	TesseraLockers *lockers = tessera_lockers_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKERS_MS);
+	TesseraLockHolders *holders = tessera_lock_holders_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCK_HOLDERS_MS);
 	char		who[128];
 
-	while (tessera_lockers_left(lockers, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
+	while (tessera_lock_holders_left(holders, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
-		tessera_slot_waiting(who);
-		tessera_work_sleep(LOCKERS_POLL_MS);
+		tessera_migration_slot_waiting(who);
+		tessera_background_sleep(LOCKERS_POLL_MS);
 	}
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 }
 
 /*
@@ -96,19 +97,19 @@ end_others(Recipient *recipient)
 	bool	   *overlaps;
 	int			n;
 
-	tessera_work_begin();
-	routing = tessera_work_group(&recipient->row->group_id, &group);
+	tessera_background_begin();
+	routing = tessera_background_group(&recipient->row->group_id, &group);
 	MemoryContextSwitchTo(recipient->context);
 	ranges = tessera_received_ranges(&recipient->row->group_id, &recipient->row->migration_id, &ids, &n);
 	overlaps = palloc(sizeof(bool) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 		overlaps[i] = tessera_ranges_overlap(tessera_group_keyspace(routing, group), 1, &ranges[i], &recipient->row->range);
-	tessera_work_commit();
+	tessera_background_commit();
 	for (int i = 0; i < n; i++)
-		if (overlaps[i] && !tessera_follow_outcome(&ids[i]))
+		if (overlaps[i] && !tessera_outcome_follow(&ids[i]))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("migration %s has not ended on the recipient", tessera_work_uuid(&ids[i])),
+					 errmsg("migration %s has not ended on the recipient", tessera_uuid_text(&ids[i])),
 					 errhint("Look at tessera.migrations.")));
 }
 
@@ -120,19 +121,19 @@ register_range(Recipient *recipient)
 	{
 		bool		done;
 
-		tessera_work_begin();
-		done = tessera_place_receive(recipient->row);
-		tessera_work_commit();
+		tessera_background_begin();
+		done = tessera_placement_begin_reception(recipient->row);
+		tessera_background_commit();
 		if (done)
 			break;
 		/* S65: what an older migration left here goes first; no transaction has to be waited for, and no delay observed */
-		tessera_slot_waiting("deletion of the range's older rows");
+		tessera_migration_slot_waiting("deletion of the range's older rows");
 		tessera_delete_overlap(recipient->row);
 	}
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 	tessera_injection("recipient_registered");
 	wait_for_lockers(recipient);
-	tessera_slot_enter(TESSERA_RECEIVING);
+	tessera_migration_slot_enter(TESSERA_RECEIVING);
 }
 
 
@@ -142,8 +143,8 @@ register_range(Recipient *recipient)
 static void
 check_limits(void)
 {
-	tessera_work_take_in();
-	if (tessera_slot_cancelled())
+	tessera_background_handle_interrupts();
+	if (tessera_migration_slot_cancelled())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("migration was cancelled")));
@@ -161,13 +162,13 @@ begin_batch(Recipient *recipient)
 
 	if (recipient->in_batch)
 		return;
-	tessera_work_begin();
-	tessera_work_commit_lazily();
+	tessera_background_begin();
+	tessera_background_commit_lazily();
 	recipient->in_batch = true;
 	recipient->batch_bytes = 0;
 	/* before the row: the process that ends the migration does not wait for these */
 	for (int i = 0; i < recipient->range->ntables; i++)
-		tessera_lockers_lock_table(recipient->range->relids[i], RowExclusiveLock);
+		tessera_lock_table_by_retry(recipient->range->relids[i], RowExclusiveLock);
 	row = tessera_migration_row(TESSERA_RECIPIENT, &recipient->row->migration_id, true);
 	if (row == NULL || row->state != TESSERA_RECEIVING)
 		ereport(ERROR,
@@ -185,12 +186,12 @@ commit_batch(Recipient *recipient)
 {
 	if (!recipient->in_batch)
 		return;
-	tessera_slot_note_memory();
+	tessera_migration_slot_note_memory();
 	tessera_injection("recipient_batch");
 	if (recipient->applier != NULL)
 		tessera_applier_end(recipient->applier);
 	recipient->applier = NULL;
-	tessera_work_commit();
+	tessera_background_commit();
 	recipient->in_batch = false;
 	MemoryContextSwitchTo(recipient->context);
 }
@@ -232,12 +233,12 @@ throttle(void)
 	XLogFlush(lsn);
 	while (!tessera_standbys_have(lsn, tessera_secondary_throttle, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{
-		tessera_slot_waiting(who);
-		tessera_work_sleep(ms);
+		tessera_migration_slot_waiting(who);
+		tessera_background_sleep(ms);
 		check_limits();
 		ms = Min(ms * 2, STANDBY_POLL_MS);
 	}
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 }
 
 static void
@@ -262,9 +263,9 @@ next_message(Recipient *recipient, TesseraMessageKind kind, TesseraMessage *mess
 		(void) tessera_pipe_flush(&recipient->pipe);
 		if (!tessera_exchange_wait(recipient->pipe.exchange, recipient->pipe.rest != NULL, RECEIVE_MS) &&
 			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), SILENCE_MS))
-			tessera_slot_waiting("next batch of the donor");
+			tessera_migration_slot_waiting("next batch of the donor");
 	}
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 	check_limits();
 	if (message->kind != kind &&
 		!(kind == TESSERA_MSG_MODS_BATCH &&
@@ -286,9 +287,9 @@ check_count(const TesseraMessage *message, int64 found)
 static void
 verify_clone(Recipient *recipient, const char *payload, Size size)
 {
-	tessera_slot_waiting("comparison of the cloned rows with the donor's");
+	tessera_migration_slot_waiting("comparison of the cloned rows with the donor's");
 	tessera_verify_clone(recipient->range, payload, size);
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 	MemoryContextSwitchTo(recipient->context);
 }
 
@@ -317,7 +318,7 @@ pull_clone(Recipient *recipient)
 		rows = tessera_apply_clone(recipient->applier, payload, size);
 		MemoryContextSwitchTo(recipient->context);
 		check_count(&message, rows);
-		tessera_slot_count(rows, size, 0);
+		tessera_migration_slot_count(rows, size, 0);
 		recipient->batch_bytes += size;
 		if (recipient->batch_bytes >= (Size) tessera_migration_commit_size * 1024)
 		{
@@ -326,7 +327,7 @@ pull_clone(Recipient *recipient)
 		}
 	}
 	commit_batch(recipient);
-	tessera_slot_enter(TESSERA_APPLYING);
+	tessera_migration_slot_enter(TESSERA_APPLYING);
 	tessera_injection("recipient_cloned");
 	if (payload != NULL)
 		verify_clone(recipient, payload, size);
@@ -375,7 +376,7 @@ pull_mods(Recipient *recipient)
 			MemoryContextSwitchTo(recipient->context);
 			check_count(&message, mods);
 			commit_batch(recipient);
-			tessera_slot_count(0, size, mods);
+			tessera_migration_slot_count(0, size, mods);
 		}
 		recipient->applied = message.lsn;
 		request(recipient, TESSERA_MSG_MODS_REQUEST);
@@ -405,12 +406,12 @@ await_standbys(Recipient *recipient)
 					 errmsg("a standby does not follow"),
 					 errdetail("Waited for: %s.", who),
 					 errhint("See pg_stat_replication; tessera.standby_flush_timeout limits the wait.")));
-		tessera_slot_waiting(who);
+		tessera_migration_slot_waiting(who);
 		if (tessera_exchange_wait(recipient->pipe.exchange, false, 1))
 			return false;
 	}
 	recipient->standby_lags = 0;
-	tessera_slot_waiting(NULL);
+	tessera_migration_slot_waiting(NULL);
 	return true;
 }
 
@@ -420,23 +421,23 @@ place_confirmation(Recipient *recipient, XLogRecPtr last)
 {
 	bool		done;
 
-	tessera_work_begin();
-	tessera_work_commit_lazily();
-	done = tessera_place_confirming(recipient->row, last);
-	tessera_work_commit();
+	tessera_background_begin();
+	tessera_background_commit_lazily();
+	done = tessera_placement_begin_confirmation(recipient->row, last);
+	tessera_background_commit();
 	if (!done)
 		return false;
-	tessera_slot_enter(TESSERA_CONFIRMING);
+	tessera_migration_slot_enter(TESSERA_CONFIRMING);
 	tessera_injection("recipient_confirming");
 
 	/* from here on the outcome alone ends it */
 	tessera_migration_ignore_cancel(true);
-	tessera_work_begin();
-	done = tessera_place_confirm(recipient->row, last);
-	tessera_work_commit();
+	tessera_background_begin();
+	done = tessera_placement_confirm(recipient->row, last);
+	tessera_background_commit();
 	if (!done)
 		return false;
-	tessera_slot_enter(TESSERA_CONFIRMED);
+	tessera_migration_slot_enter(TESSERA_CONFIRMED);
 	tessera_injection("recipient_confirmed");
 	return true;
 }
@@ -456,11 +457,11 @@ confirm(Recipient *recipient, XLogRecPtr last)
 static void
 take_back(Recipient *recipient, XLogRecPtr last)
 {
-	tessera_work_begin();
-	tessera_place_unconfirm(recipient->row, last);
-	tessera_work_commit();
+	tessera_background_begin();
+	tessera_placement_undo_confirmation(recipient->row, last);
+	tessera_background_commit();
 	tessera_migration_ignore_cancel(false);
-	tessera_slot_enter(TESSERA_APPLYING);
+	tessera_migration_slot_enter(TESSERA_APPLYING);
 	tessera_injection("recipient_taken_back");
 }
 
@@ -505,8 +506,8 @@ ask_for_outcome(Recipient *recipient)
 	PG_TRY();
 	{
 		tessera_injection("recipient_asking");
-		if (tessera_follow_outcome(&recipient->row->migration_id))
-			tessera_slot_settled(&recipient->row->migration_id);
+		if (tessera_outcome_follow(&recipient->row->migration_id))
+			tessera_migration_slot_completed(&recipient->row->migration_id);
 	}
 	PG_CATCH();
 	{
@@ -531,22 +532,22 @@ await_outcome(Recipient *recipient)
 	TimestampTz ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
 	volatile bool listening = true;
 
-	tessera_slot_waiting("the outcome of the migration");
-	while (!((volatile TesseraMigrationSlot *) tessera_my_migration)->settled)
+	tessera_migration_slot_waiting("the outcome of the migration");
+	while (!((volatile TesseraMigrationSlot *) tessera_my_migration)->completed)
 	{
 		if (listening && donor_goes_on(recipient, &listening))
 			return false;
 		if (listening)
 			(void) tessera_exchange_wait(recipient->pipe.exchange, false, OUTCOME_MS);
 		else
-			tessera_work_sleep(OUTCOME_MS);
-		tessera_work_take_in();
+			tessera_background_sleep(OUTCOME_MS);
+		tessera_background_handle_interrupts();
 		if (GetCurrentTimestamp() < ask)
 			continue;
 		ask_for_outcome(recipient);
 		ask = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), OUTCOME_MS);
 	}
-	tessera_work_refresh();
+	tessera_background_refresh();
 	tessera_injection("recipient_released");
 	return true;
 }
@@ -571,17 +572,17 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 
 	recipient->context = CurrentMemoryContext;
 	recipient->scratch = AllocSetContextCreate(recipient->context, "tessera recipient batch", ALLOCSET_DEFAULT_SIZES);
-	tessera_work_begin();
+	tessera_background_begin();
 	MemoryContextSwitchTo(recipient->context);
 	recipient->row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
 	if (recipient->row != NULL)
 		recipient->range = tessera_moving_range(migration_id, &recipient->row->group_id, recipient->row->range.min, recipient->row->range.max);
-	tessera_work_commit();
+	tessera_background_commit();
 	if (recipient->row == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("the migration was ended before it began")));
-	tessera_work_require_incarnation(recipient->row->recipient_incarnation);
+	tessera_background_require_incarnation(recipient->row->recipient_incarnation);
 
 	PG_TRY();
 	{

@@ -60,6 +60,6 @@ tessera_donor_near_enough(TesseraDonor *donor)
 						   "%.1f ms.", shortest(&donor->config), shortest(&donor->recipient), shortest(&donor->exchange), latency),
 				 errhint("Raise tessera.critical_section_budget.")));
 	donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), AGAIN_MS);
-	tessera_slot_waiting(psprintf("a nearer network: the pause would take %.0f ms, above tessera.critical_section_budget", latency));
+	tessera_migration_slot_waiting(psprintf("a nearer network: the pause would take %.0f ms, above tessera.critical_section_budget", latency));
 	return false;
 }

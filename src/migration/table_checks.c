@@ -103,7 +103,7 @@ tessera_check_tables(const TesseraMovingRange *range, bool donor)
 	{
 		Relation	rel;
 
-		tessera_lockers_lock_table(range->relids[i], AccessShareLock);
+		tessera_lock_table_by_retry(range->relids[i], AccessShareLock);
 		rel = table_open(range->relids[i], NoLock);
 		if (!RelationIsPermanent(rel))
 			ereport(ERROR,

@@ -125,7 +125,7 @@ request_fetch(int timeout_ms, bool doubt)
 	if (routing->is_config)
 		return true;
 
-	slot = &slots[tessera_my_slot()];
+	slot = &slots[tessera_database_slot()];
 	SpinLockAcquire(&slot->mutex);
 	number = ++slot->requested;
 	if (doubt)
@@ -435,7 +435,7 @@ have_config(void)
 long
 tessera_refresher_step(void)
 {
-	RefreshSlot *slot = &slots[tessera_my_slot()];
+	RefreshSlot *slot = &slots[tessera_database_slot()];
 	TimestampTz now = GetCurrentTimestamp();
 	bool		asked;
 
@@ -479,7 +479,7 @@ tessera_reload_routing(PG_FUNCTION_ARGS)
 char *
 tessera_routing_refresh_error(void)
 {
-	int			number = tessera_my_slot_if_any();
+	int			number = tessera_database_slot_if_any();
 	char		error[sizeof(slots->error)] = "";
 
 	if (number < 0)
@@ -493,7 +493,7 @@ tessera_routing_refresh_error(void)
 Datum
 tessera_refresh_status(PG_FUNCTION_ARGS)
 {
-	int			number = tessera_my_slot_if_any();
+	int			number = tessera_database_slot_if_any();
 	TupleDesc	desc;
 	RefreshSlot copy;
 	Datum		values[4] = {0};

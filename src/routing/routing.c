@@ -236,7 +236,7 @@ at_transaction_end(XactEvent event, void *arg)
 		return;
 	for (int word = 0; word < lengthof(pinned); word++)
 		for (; pinned[word] != 0; pinned[word] &= pinned[word] - 1)
-			unpin(&slots[tessera_my_slot_if_any()], word * 64 + pg_rightmost_one_pos64(pinned[word]));
+			unpin(&slots[tessera_database_slot_if_any()], word * 64 + pg_rightmost_one_pos64(pinned[word]));
 	pins_any = false;
 }
 
@@ -474,7 +474,7 @@ load_shared(RoutingSlot *slot)
 static bool
 look_for_identity(void)
 {
-	uint64		generation = tessera_slots_generation();
+	uint64		generation = tessera_database_slots_generation();
 	Oid			relid;
 	Relation	rel;
 	bool		found = false;
@@ -493,7 +493,7 @@ look_for_identity(void)
 		table_close(rel, AccessShareLock);
 	}
 	if (found)
-		(void) tessera_my_slot();
+		(void) tessera_database_slot();
 	else
 		stranger_at = generation;
 	return found;
@@ -510,12 +510,12 @@ tessera_routing(void)
 		!(current->in_recovery && !RecoveryInProgress()))
 		return &current->routing;
 
-	number = tessera_my_slot_if_any();
+	number = tessera_database_slot_if_any();
 	if (number < 0)
 	{
 		if (!OidIsValid(MyDatabaseId) || !look_for_identity())
 			return NULL;
-		number = tessera_my_slot();
+		number = tessera_database_slot();
 	}
 	slot = &slots[number];
 	if (changes == 0 && pg_atomic_read_u64(&slot->absent) == tessera_catalog_sequence())
@@ -565,7 +565,7 @@ tessera_routing_is_current(const TesseraRouting *routing)
 uint64
 tessera_routing_loads(void)
 {
-	int			number = tessera_my_slot_if_any();
+	int			number = tessera_database_slot_if_any();
 
 	return number < 0 ? 0 : pg_atomic_read_u64(&slots[number].loads);
 }

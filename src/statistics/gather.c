@@ -425,7 +425,7 @@ tessera_statistics_step(void)
 	static TimestampTz due = 0;
 	static int	again = 0;
 	TimestampTz now = GetCurrentTimestamp();
-	bool		told = pg_atomic_exchange_u32(&shared[tessera_my_slot()].tell, 0) != 0;
+	bool		told = pg_atomic_exchange_u32(&shared[tessera_database_slot()].tell, 0) != 0;
 	long		wait;
 
 	/* woken before its time: there are news */
@@ -452,7 +452,7 @@ tessera_internal_wake_statistics(PG_FUNCTION_ARGS)
 void
 tessera_statistics_tell_at_commit(void)
 {
-	(void) tessera_my_slot();	/* may error: not at the commit */
+	(void) tessera_database_slot();	/* may error: not at the commit */
 	tell_at_commit = true;
 }
 
@@ -463,7 +463,7 @@ at_transaction_end(XactEvent event, void *arg)
 		return;
 	if (tell_at_commit && event == XACT_EVENT_COMMIT)
 	{
-		pg_atomic_write_u32(&shared[tessera_my_slot()].tell, 1);
+		pg_atomic_write_u32(&shared[tessera_database_slot()].tell, 1);
 		(void) tessera_worker_wake(TESSERA_STATISTICS);
 	}
 	tell_at_commit = false;

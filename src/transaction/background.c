@@ -18,6 +18,7 @@
 
 #include "common/durable.h"
 #include "common/injection.h"
+#include "common/text.h"
 #include "control/call.h"
 #include "transaction/background.h"
 #include "transaction/participant.h"
@@ -30,7 +31,7 @@ static MemoryContext caller_context = NULL;
 
 
 void
-tessera_work_begin(void)
+tessera_background_begin(void)
 {
 	caller_context = CurrentMemoryContext;
 	SetCurrentStatementStartTimestamp();
@@ -40,7 +41,7 @@ tessera_work_begin(void)
 }
 
 void
-tessera_work_commit(void)
+tessera_background_commit(void)
 {
 	PopActiveSnapshot();
 	CommitTransactionCommand();
@@ -50,13 +51,37 @@ tessera_work_commit(void)
 }
 
 void
-tessera_work_commit_lazily(void)
+tessera_background_commit_lazily(void)
 {
 	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
 
+bool
+tessera_background_try(bool (*step) (void *arg), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	PG_TRY();
+	{
+		done = step(arg);
+	}
+	PG_CATCH();
+	{
+		if (ProcDiePending)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(context);
+	}
+	PG_END_TRY();
+	return done;
+}
+
 const TesseraRouting *
-tessera_work_known_group(const pg_uuid_t *group_id, const TesseraGroup **group)
+tessera_background_known_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 {
 	const TesseraRouting *routing = tessera_routing();
 
@@ -67,20 +92,20 @@ tessera_work_known_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table group %s is not known on this node", tessera_work_uuid(group_id)),
+				 errmsg("table group %s is not known on this node", tessera_uuid_text(group_id)),
 				 error != NULL ? errdetail("It could not be fetched from the config node: %s", error) : 0));
 	}
 	return routing;
 }
 
 const TesseraRouting *
-tessera_work_group(const pg_uuid_t *group_id, const TesseraGroup **group)
+tessera_background_group(const pg_uuid_t *group_id, const TesseraGroup **group)
 {
 	const TesseraRouting *routing = tessera_routing();
 
 	if (routing == NULL || tessera_routing_group_by_id(routing, group_id) == NULL)
 		(void) tessera_routing_refresh(REFRESH_MS);
-	return tessera_work_known_group(group_id, group);
+	return tessera_background_known_group(group_id, group);
 }
 
 /* Shows whose answer is waited for, unless something else is shown already. */
@@ -100,43 +125,43 @@ show_call(int32 node_id, bool begins)
 		node = node_id != 0 ? tessera_routing_node(routing, node_id) : tessera_routing_config(routing);
 		shown = node != NULL;
 		if (shown)
-			tessera_work_waiting(psprintf("answer of node %s", NameStr(node->name)));
+			tessera_background_waiting(psprintf("answer of node %s", NameStr(node->name)));
 	}
 	else if (shown)
 	{
-		tessera_work_waiting(NULL);
+		tessera_background_waiting(NULL);
 		shown = false;
 	}
 }
 
 void
-tessera_work_show_calls(void)
+tessera_background_show_calls(void)
 {
 	tessera_call_observer = show_call;
 }
 
 int64
-tessera_work_term(void)
+tessera_background_term(void)
 {
 	bool		own = !IsTransactionState();
 	int64		term;
 
 	if (own)
-		tessera_work_begin();
+		tessera_background_begin();
 	term = tessera_routing()->promised_term;
 	if (own)
-		tessera_work_commit();
+		tessera_background_commit();
 	return term;
 }
 
 void
-tessera_work_require_incarnation(int32 registered)
+tessera_background_require_incarnation(int32 registered)
 {
 	int32		own;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	own = tessera_routing()->incarnation;
-	tessera_work_commit();
+	tessera_background_commit();
 	if (own != registered)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -145,11 +170,11 @@ tessera_work_require_incarnation(int32 registered)
 }
 
 void
-tessera_work_refresh(void)
+tessera_background_refresh(void)
 {
-	tessera_work_begin();
+	tessera_background_begin();
 	(void) tessera_routing_refresh(REFRESH_MS);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 TimestampTz
@@ -162,35 +187,29 @@ tessera_now(void)
 }
 
 void
-tessera_work_waiting(const char *what)
+tessera_background_waiting(const char *what)
 {
 	if (tessera_process_display != NULL)
 		tessera_process_display->waiting(what);
 }
 
 void
-tessera_work_note_memory(void)
+tessera_background_note_memory(void)
 {
 	if (tessera_process_display != NULL)
 		tessera_process_display->memory();
 }
 
-char *
-tessera_work_uuid(const pg_uuid_t *uuid)
-{
-	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
-}
-
 void
-tessera_work_sleep(long ms)
+tessera_background_sleep(long ms)
 {
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
-	tessera_work_take_in();
+	tessera_background_handle_interrupts();
 }
 
 void
-tessera_work_take_in(void)
+tessera_background_handle_interrupts(void)
 {
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)

@@ -162,7 +162,7 @@ static const TesseraShmemModule forward_module = {"tessera_notifications", forwa
 bool
 tessera_notify_forwarder_listens(void)
 {
-	int			slot = tessera_my_slot_if_any();
+	int			slot = tessera_database_slot_if_any();
 
 	return slot >= 0 && *(volatile int *) &slots[slot].listening != 0;
 }
@@ -170,7 +170,7 @@ tessera_notify_forwarder_listens(void)
 static void
 say_listening(int pid)
 {
-	ForwarderSlot *slot = &slots[tessera_my_slot()];
+	ForwarderSlot *slot = &slots[tessera_database_slot()];
 
 	SpinLockAcquire(&slot->mutex);
 	slot->listening = pid;
@@ -195,7 +195,7 @@ tessera_notify_forward_leave(int code, Datum arg)
 static void
 count(const Link *link, int64 forwarded, int64 dropped, bool gone)
 {
-	ForwarderSlot *slot = &slots[tessera_my_slot()];
+	ForwarderSlot *slot = &slots[tessera_database_slot()];
 	Counters   *counters = NULL;
 
 	SpinLockAcquire(&slot->mutex);
@@ -222,7 +222,7 @@ Datum
 tessera_internal_stat_notifications(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	int			number = tessera_my_slot_if_any();
+	int			number = tessera_database_slot_if_any();
 	Counters	nodes[MOST_NODES];
 	bool		listening;
 

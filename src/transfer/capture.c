@@ -92,7 +92,7 @@ TesseraCapture *tessera_current_capture = NULL;
 static void
 item_put(TesseraCapture *capture, CapturedItem *item)
 {
-	tessera_work_note_memory();
+	tessera_background_note_memory();
 	if (capture->spool == NULL && capture->memory_bytes + item->size <= (Size) tessera_migration_memory * 1024)
 	{
 		MemoryContext old = MemoryContextSwitchTo(capture->items_context);

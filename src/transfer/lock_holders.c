@@ -36,10 +36,10 @@ is_vacuum(VirtualTransactionId id)
 	return proc != NULL && (((volatile PGPROC *) proc)->statusFlags & PROC_IN_VACUUM) != 0;
 }
 
-TesseraLockers *
-tessera_lockers_collect(int n, const Oid *relids, LOCKMODE mode)
+TesseraLockHolders *
+tessera_lock_holders_collect(int n, const Oid *relids, LOCKMODE mode)
 {
-	TesseraLockers *lockers = palloc0(sizeof(TesseraLockers));
+	TesseraLockHolders *holders = palloc0(sizeof(TesseraLockHolders));
 
 	for (int i = 0; i < n; i++)
 	{
@@ -51,35 +51,35 @@ tessera_lockers_collect(int n, const Oid *relids, LOCKMODE mode)
 		ids = GetLockConflicts(&tag, mode, &count);
 		if (count == 0)
 			continue;
-		lockers->ids = lockers->ids ? repalloc(lockers->ids, sizeof(*ids) * (lockers->n + count)) : palloc(sizeof(*ids) * count);
+		holders->ids = holders->ids ? repalloc(holders->ids, sizeof(*ids) * (holders->n + count)) : palloc(sizeof(*ids) * count);
 		for (int j = 0; j < count; j++)
 			if (!is_vacuum(ids[j]))
-				lockers->ids[lockers->n++] = ids[j];
+				holders->ids[holders->n++] = ids[j];
 	}
-	return lockers;
+	return holders;
 }
 
-TesseraLockers *
-tessera_lockers_of(const VirtualTransactionId *ids, int n)
+TesseraLockHolders *
+tessera_lock_holders_of(const VirtualTransactionId *ids, int n)
 {
-	TesseraLockers *lockers = palloc0(sizeof(TesseraLockers));
+	TesseraLockHolders *holders = palloc0(sizeof(TesseraLockHolders));
 
-	lockers->ids = palloc(sizeof(*ids) * Max(n, 1));
-	memcpy(lockers->ids, ids, sizeof(*ids) * n);
-	lockers->n = n;
-	return lockers;
+	holders->ids = palloc(sizeof(*ids) * Max(n, 1));
+	memcpy(holders->ids, ids, sizeof(*ids) * n);
+	holders->n = n;
+	return holders;
 }
 
 void
-tessera_lockers_free(TesseraLockers *lockers)
+tessera_lock_holders_free(TesseraLockHolders *holders)
 {
-	if (lockers->ids != NULL)
-		pfree(lockers->ids);
-	pfree(lockers);
+	if (holders->ids != NULL)
+		pfree(holders->ids);
+	pfree(holders);
 }
 
 int
-tessera_lockers_waiter(int n, const Oid *relids)
+tessera_lock_waiter(int n, const Oid *relids)
 {
 	LockData   *data = GetLockStatusData();
 
@@ -108,13 +108,13 @@ tessera_prepared_name(TransactionId xid)
 	char	   *result = NULL;
 
 	if (own)
-		tessera_work_begin();
+		tessera_background_begin();
 	tessera_spi_begin(&spi);
 	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
 		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	tessera_spi_end(&spi);
 	if (own)
-		tessera_work_commit();
+		tessera_background_commit();
 	MemoryContextSwitchTo(caller);
 	return result;
 }
@@ -124,9 +124,9 @@ tessera_prepared_name(TransactionId xid)
  * there. Its name is looked up once.
  */
 static void
-name_first(TesseraLockers *lockers, char *who, Size size)
+name_first(TesseraLockHolders *holders, char *who, Size size)
 {
-	VirtualTransactionId id = lockers->ids[0];
+	VirtualTransactionId id = holders->ids[0];
 	PGPROC	   *proc = tessera_vxid_proc(id);
 	TransactionId xid;
 	char	   *gid;
@@ -138,40 +138,40 @@ name_first(TesseraLockers *lockers, char *who, Size size)
 		return;
 	}
 	xid = tessera_vxid_is_recovered(id) ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
-	if (lockers->named != xid)
+	if (holders->named != xid)
 	{
 		gid = tessera_prepared_name(xid);
-		snprintf(lockers->name, sizeof(lockers->name), "%s", gid != NULL ? gid : "?");
-		lockers->named = xid;
+		snprintf(holders->name, sizeof(holders->name), "%s", gid != NULL ? gid : "?");
+		holders->named = xid;
 		if (gid != NULL)
 			pfree(gid);
 	}
-	snprintf(who, size, "prepared transaction \"%s\"", lockers->name);
+	snprintf(who, size, "prepared transaction \"%s\"", holders->name);
 }
 
 bool
-tessera_lockers_left(TesseraLockers *lockers, char *who, Size size)
+tessera_lock_holders_left(TesseraLockHolders *holders, char *who, Size size)
 {
 	int			kept = 0;
 	bool		own = false;
 
-	if (lockers->n == 0)
+	if (holders->n == 0)
 		return false;
 	if (!IsTransactionState())
 	{
 		/* a prepared transaction is looked up by a lock on its xid */
 		own = true;
-		tessera_work_begin();
+		tessera_background_begin();
 	}
-	for (int i = 0; i < lockers->n; i++)
-		if (!VirtualXactLock(lockers->ids[i], false))
-			lockers->ids[kept++] = lockers->ids[i];
+	for (int i = 0; i < holders->n; i++)
+		if (!VirtualXactLock(holders->ids[i], false))
+			holders->ids[kept++] = holders->ids[i];
 	if (own)
-		tessera_work_commit();
-	lockers->n = kept;
+		tessera_background_commit();
+	holders->n = kept;
 	if (kept == 0)
 		return false;
-	name_first(lockers, who, size);
+	name_first(holders, who, size);
 	return true;
 }
 
@@ -188,16 +188,16 @@ name_holder(Oid relid, LOCKMODE mode, char *who, Size size)
 	who[0] = '\0';
 	if (n > 0)
 	{
-		TesseraLockers *holders = tessera_lockers_of(ids, n);
+		TesseraLockHolders *holders = tessera_lock_holders_of(ids, n);
 
 		name_first(holders, who, size);
-		tessera_lockers_free(holders);
+		tessera_lock_holders_free(holders);
 	}
 	pfree(ids);
 }
 
 void
-tessera_lockers_lock_table(Oid relid, LOCKMODE mode)
+tessera_lock_table_by_retry(Oid relid, LOCKMODE mode)
 {
 	int			timeout = tessera_migration_lock_timeout;
 	TimestampTz began = GetCurrentTimestamp();
@@ -215,8 +215,8 @@ tessera_lockers_lock_table(Oid relid, LOCKMODE mode)
 					 errdetail("Waited %d ms for: %s.", timeout, who[0] ? who : "several, one after the other"),
 					 errhint("Start the migration again when the lock is gone, or raise tessera.migration_lock_timeout.")));
 		if (who[0] != '\0')
-			tessera_work_waiting(psprintf("lock of a table: %s", who));
-		tessera_work_sleep(LOCK_POLL_MS);
+			tessera_background_waiting(psprintf("lock of a table: %s", who));
+		tessera_background_sleep(LOCK_POLL_MS);
 	}
-	tessera_work_waiting(NULL);
+	tessera_background_waiting(NULL);
 }

@@ -326,7 +326,7 @@ begin_round(TesseraVerify *verify, bool last)
 	tessera_injection("donor_verify_round");
 	begun = GetCurrentTimestamp();
 	verify->position = InvalidXLogRecPtr;
-	tessera_work_begin();
+	tessera_background_begin();
 	nestlevel = tessera_codec_push_settings();
 	choose_keys(verify, GetActiveSnapshot());
 	if (verify->nround > 0)
@@ -338,7 +338,7 @@ begin_round(TesseraVerify *verify, bool last)
 			digest_table(verify, i);
 	}
 	tessera_codec_pop_settings(nestlevel);
-	tessera_work_commit();
+	tessera_background_commit();
 	measure(verify, begun);
 	verify->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ROUND_PAUSE_MS);
 	if (verify->nround == 0)

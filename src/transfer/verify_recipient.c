@@ -86,7 +86,7 @@ tessera_verify_clone(TesseraMovingRange *range, const char *payload, Size size)
 	int			table;
 	int			nestlevel;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	nestlevel = tessera_codec_push_settings();
 	while (tessera_record_next(&cursor, range->ntables, &type, &table))
 	{
@@ -98,7 +98,7 @@ tessera_verify_clone(TesseraMovingRange *range, const char *payload, Size size)
 		compare_table(range, table, &donors);
 	}
 	tessera_codec_pop_settings(nestlevel);
-	tessera_work_commit();
+	tessera_background_commit();
 }
 
 
@@ -131,7 +131,7 @@ tessera_verify_keys(TesseraMovingRange *range, const char *payload, Size size, b
 	int			table;
 	int			nestlevel;
 
-	tessera_work_begin();
+	tessera_background_begin();
 	nestlevel = tessera_codec_push_settings();
 	while (tessera_record_next(&cursor, range->ntables, &type, &table))
 	{
@@ -150,5 +150,5 @@ tessera_verify_keys(TesseraMovingRange *range, const char *payload, Size size, b
 	if (rows != NULL)
 		tessera_key_rows_end(rows);
 	tessera_codec_pop_settings(nestlevel);
-	tessera_work_commit();
+	tessera_background_commit();
 }
