@@ -31,6 +31,9 @@
 #include "common/stand_in.h"
 #include "common/stat_routing.h"
 #include "common/worker_registry.h"
+#include "config/abandoned_migrations.h"
+#include "config/membership.h"
+#include "config/promotion_merge.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
@@ -42,7 +45,6 @@
 #include "executor/plan_private.h"
 #include "executor/shard_check.h"
 #include "failover/promotion.h"
-#include "migration/abandoned_migrations.h"
 #include "migration/migration.h"
 #include "migration/migration_settings.h"
 #include "migration/migration_slot.h"
@@ -85,6 +87,8 @@ connect_layers(void)
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_ddl_end_migrations = tessera_migrations_end;
+	tessera_promotion_merge = tessera_recover_catalog;
+	tessera_recovery_fence_abandoned = tessera_fence_abandoned_migrations;
 	tessera_analyze_handler = tessera_analyze;
 	tessera_run_utility = tessera_utility_run;
 	tessera_route_default = tessera_route_sequences_of_default;

@@ -33,7 +33,7 @@ CREATE TABLE tessera.identity (
   -- timeline
   backup_label   text NOT NULL DEFAULT tessera_internal.backup_label(),
   -- announced by a config node that was promoted and compares its catalog with this shard: no word of an older term counts any more
-  -- (src/failover/catalog_merge.c)
+  -- (src/config/promotion_merge.c)
   promised_term  int8 NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';

@@ -1,4 +1,4 @@
--- Sharded tables and their chunks. See src/admin/{shard_table,chunk_commands,consistency}.c.
+-- Sharded tables and their chunks. See src/admin/{shard_table,chunk_commands,consistency}.c and src/config/{group_changes,chunk_calls}.c.
 
 CREATE FUNCTION tessera.shard_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL,
   chunks int4 DEFAULT NULL,

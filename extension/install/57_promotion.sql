@@ -1,4 +1,4 @@
--- What follows the promotion of a standby. See src/failover/promotion.c.
+-- What follows the promotion of a standby. See src/failover/promotion.c and src/config/promotion_merge.c.
 
 CREATE FUNCTION tessera.recover_node(force bool DEFAULT false) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_recover_node' LANGUAGE C VOLATILE STRICT;
@@ -36,7 +36,7 @@ CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
   $$;
 COMMENT ON FUNCTION tessera_internal.migration_request(uuid) IS 'between nodes: a migration as it was registered';
 
--- The row's lock meets that of a commit (src/catalog/chunk_move.c): a commit before it counts, one after it is refused. A server that is registered
+-- The row's lock meets that of a commit (src/config/commit_move.c): a commit before it counts, one after it is refused. A server that is registered
 -- already is not asked for its address again.
 @call register_server@
   LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp

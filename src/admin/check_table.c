@@ -20,7 +20,6 @@
 #include "utils/rel.h"
 
 #include "admin/admin.h"
-#include "admin/group_rows.h"
 #include "admin/shardable.h"
 #include "catalog/cross_table_code.h"
 #include "common/spi_row.h"

@@ -35,7 +35,6 @@
 #include "utils/timestamp.h"
 
 #include "admin/colocate.h"
-#include "admin/group_rows.h"
 #include "admin/shardable.h"
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
@@ -47,6 +46,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "migration/migration.h"
+#include "routing/owner_differences.h"
 #include "session/internal_connection.h"
 #include "transaction/background.h"
 
@@ -73,50 +73,6 @@ typedef struct Colocation
 	uint64		left;			/* what shards have told of what is left to do: another value shows that it gets less */
 	bool		joined;
 } Colocation;
-
-
-/* Comparing */
-
-List *
-tessera_ownership_differences(const TesseraRouting *routing, const TesseraGroup *first, const TesseraGroup *second)
-{
-	TesseraKeySpace *ks = tessera_group_keyspace(routing, first);
-	int			nfirst = tessera_routing_nchunks(routing, first);
-	int			nsecond = tessera_routing_nchunks(routing, second);
-	List	   *differences = NIL;
-	TesseraDifference *last = NULL;
-	int			i = 0,
-				j = 0;
-
-	while (i < nfirst && j < nsecond)
-	{
-		TesseraChunk a,
-					b;
-		int			order;
-
-		CHECK_FOR_INTERRUPTS();
-		tessera_routing_chunk(routing, first, i, &a);
-		tessera_routing_chunk(routing, second, j, &b);
-		order = tessera_key_compare(ks, &a.max, &b.max);
-		if (a.node_id == b.node_id)
-			last = NULL;
-		else
-		{
-			if (last == NULL || last->from != a.node_id || last->to != b.node_id)
-			{
-				last = palloc(sizeof(TesseraDifference));
-				last->min = tessera_key_to_bound(ks, tessera_key_compare(ks, &a.min, &b.min) > 0 ? &a.min : &b.min);
-				last->from = a.node_id;
-				last->to = b.node_id;
-				differences = lappend(differences, last);
-			}
-			last->max = tessera_key_to_bound(ks, order < 0 ? &a.max : &b.max);
-		}
-		i += order <= 0;
-		j += order >= 0;
-	}
-	return differences;
-}
 
 
 /* Is it for us? */
@@ -372,7 +328,7 @@ add_field(StringInfo json, const char *name, const char *value)
 	escape_json(json, value);
 }
 
-/* What the config node is asked for; see group_rows.c. */
+/* What the config node is asked for; see config/group_changes.c. */
 static const char *
 specification(const Colocation *c)
 {

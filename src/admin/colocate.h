@@ -22,21 +22,6 @@
  */
 extern bool tessera_colocate(Oid relid, const char *key, bool hashed, Oid with);
 
-/* A range whose chunks in two groups of like keys have different owners. Bounds palloc'd. */
-typedef struct TesseraDifference
-{
-	TesseraBound *min;
-	TesseraBound *max;
-	int32		from;			/* owner by the first group */
-	int32		to;				/* owner by the second one */
-} TesseraDifference;
-
-/*
- * All of them (TesseraDifference *), in key order, as long as can be: by routing; chunks may be cut differently. NIL: the owners are the same
- * everywhere.
- */
-extern List *tessera_ownership_differences(const TesseraRouting *routing, const TesseraGroup *first, const TesseraGroup *second);
-
 /* ---- shard_table.c ---- */
 
 /* Nodes and placements (jsonb texts) of what the config node answered; palloc'd. Returns how many. */

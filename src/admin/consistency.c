@@ -30,7 +30,7 @@
 #include "utils/tuplestore.h"
 
 #include "admin/consistency.h"
-#include "admin/group_rows.h"
+#include "catalog/bound_array.h"
 #include "catalog/placement.h"
 #include "common/errors.h"
 #include "common/spi_row.h"

@@ -21,10 +21,12 @@
 #include "utils/syscache.h"
 
 #include "admin/admin.h"
-#include "admin/membership.h"
 #include "catalog/change.h"
 #include "catalog/database_setting.h"
 #include "catalog/relation.h"
+#include "common/privilege.h"
+#include "common/spi_text.h"
+#include "config/membership.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_run_script);
 PG_FUNCTION_INFO_V1(tessera_internal_join_rows);
@@ -224,14 +226,6 @@ tessera_internal_leave(PG_FUNCTION_ARGS)
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
 	PG_RETURN_BOOL(left);
-}
-
-void
-tessera_set_config_conninfo(const char *conninfo)
-{
-	tessera_admin_exec("UPDATE tessera.identity SET config_conninfo = $1", 1, &conninfo);
-	tessera_admin_exec("UPDATE tessera.node SET conninfo = $1 WHERE is_config", 1, &conninfo);
-	tessera_catalog_changed();
 }
 
 /* internal_config_moved(conninfo): the config node's new address (S33) */

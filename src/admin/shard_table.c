@@ -10,7 +10,8 @@
  * No row moves: what the table holds stays on its primary shard, as the chunks of that shard. Only a table without rows can be spread at once, or
  * join a group that is spread; one with rows gets a group of its own first (internal_shard_apart), and is placed by moving (colocate.c).
  *
- * Locks: SHARE UPDATE EXCLUSIVE on the table here (no DDL meanwhile); those of group_rows.c elsewhere, first the table, then the config node's rows.
+ * Locks: SHARE UPDATE EXCLUSIVE on the table here (no DDL meanwhile); those of config/group_changes.c elsewhere, first the table, then the config
+ * node's rows.
  */
 #include "postgres.h"
 
@@ -30,9 +31,9 @@
 #include "utils/syscache.h"
 
 #include "admin/colocate.h"
-#include "admin/group_rows.h"
 #include "admin/shardable.h"
 #include "balance/split_points.h"
+#include "catalog/bound_array.h"
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
 #include "common/injection.h"
@@ -406,7 +407,7 @@ json_chunks(StringInfo json, const Sharding *sharding)
 	appendStringInfoChar(json, ']');
 }
 
-/* What the config node is asked to write; see group_rows.c. */
+/* What the config node is asked to write; see config/group_changes.c. */
 static char *
 specification(const Sharding *sharding)
 {

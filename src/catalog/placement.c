@@ -298,3 +298,15 @@ tessera_placement_write(const TesseraPlacementRow *row)
 	tessera_catalog_changed();
 	CommandCounterIncrement();
 }
+
+bool
+tessera_placement_raise(const pg_uuid_t *group_id, const pg_uuid_t *epoch, int64 major)
+{
+	TesseraPlacementRow *row = tessera_placement_lock(group_id);
+
+	if (memcmp(&row->epoch, epoch, sizeof(pg_uuid_t)) != 0 || row->nowned == 0 || row->major >= major || row->gate == TESSERA_GATE_READ)
+		return false;
+	row->major = major;
+	tessera_placement_write(row);
+	return true;
+}

@@ -59,4 +59,11 @@ extern TesseraPlacementRow *tessera_placement_lock(const pg_uuid_t *group_id);
 /* Writes the row back whole. The caller holds it by tessera_placement_lock. Ends with CommandCounterIncrement. */
 extern void tessera_placement_write(const TesseraPlacementRow *row);
 
+/*
+ * A split or merge has given a chunk of this shard a higher major: so has its placement. What it owns is the same, and a migration of another range
+ * does not mind; but one that is about to change that gives the version itself, whether it commits or not. Locks the
+ * placement to the end of the transaction. false: it has the version already, or is of another epoch.
+ */
+extern bool tessera_placement_raise(const pg_uuid_t *group_id, const pg_uuid_t *epoch, int64 major);
+
 #endif							/* TESSERA_PLACEMENT_H */

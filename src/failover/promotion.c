@@ -52,6 +52,8 @@ typedef struct PromotionSlot
 	ConditionVariable ended;
 } PromotionSlot;
 
+void		(*tessera_promotion_merge) (bool force) = NULL;
+
 static PromotionSlot *slots = NULL;
 
 
@@ -172,7 +174,7 @@ recover(bool force)
 	catalog = routing->metadata_unknown;
 	tessera_background_commit();
 	if (catalog)
-		tessera_recover_catalog(force);
+		tessera_promotion_merge(force);
 	tessera_recover_placements(force);
 	(void) tessera_worker_wake(TESSERA_RANGE_DELETER);
 }

@@ -31,13 +31,11 @@ extern bool tessera_owns_its_chunks(const TesseraRouting *routing, const Tessera
  */
 extern void tessera_recover_placements(bool force);
 
-/* ---- catalog_merge.c: the config node ---- */
-
 /*
- * The catalog becomes what the shards say, in a new term. force: without the shards that cannot be reached. Outside a transaction. ERROR 08006: a
- * shard cannot be reached; 55000: what shards say does not fit together.
+ * config/promotion_merge.c, set by init.c: the config node's catalog becomes what the shards say, in a new term. force: without the shards that
+ * cannot be reached. Outside a transaction. Errors see there.
  */
-extern void tessera_recover_catalog(bool force);
+extern void (*tessera_promotion_merge) (bool force);
 
 extern void tessera_promotion_init(void);	/* from _PG_init: shared memory */
 

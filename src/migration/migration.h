@@ -18,6 +18,12 @@ extern void tessera_migration_interrupt(SIGNAL_ARGS);
 /* Settles what has a row but no process: after a crash or a restart (step of a worker; ms until the next). */
 extern long tessera_migration_recovery_step(void);
 
+/*
+ * config/abandoned_migrations.c, set by init.c: on the config node fences migrations that never reached their donor; returns how many are to be
+ * looked at again soon. Outside a transaction.
+ */
+extern int	(*tessera_recovery_fence_abandoned) (void);
+
 /* Deletes rows of ranges that this shard no longer owns (step of a worker; ms until the next). */
 extern long tessera_range_deleter_step(void);
 

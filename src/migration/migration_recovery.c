@@ -4,7 +4,7 @@
  *
  * Donor: completed from its row alone; the config node is asked, with a fence, where the row leaves the outcome open. Recipient: follows an outcome
  * that the config node has; never fences. Config node: a migration that was registered but never reached its donor is fenced
- * (abandoned_migrations.c).
+ * (config/abandoned_migrations.c).
  */
 #include "postgres.h"
 
@@ -18,7 +18,6 @@
 #include "common/spi_row.h"
 #include "common/text.h"
 #include "failover/promotion.h"
-#include "migration/abandoned_migrations.h"
 #include "migration/migration.h"
 #include "migration/migration_outcome.h"
 #include "migration/migration_slot.h"
@@ -26,6 +25,8 @@
 
 #define PERIOD_MS 5000L
 #define RETRY_MS 500L
+
+int			(*tessera_recovery_fence_abandoned) (void) = NULL;
 
 static bool
 complete_donor(void *arg)
@@ -118,7 +119,7 @@ tessera_migration_recovery_step(void)
 	{
 		left = complete_all(TESSERA_DONOR, complete_donor);
 		left += complete_all(TESSERA_RECIPIENT, complete_recipient);
-		left += tessera_fence_abandoned_migrations();
+		left += tessera_recovery_fence_abandoned();
 		if (is_node())
 			drop_leftover_slots();
 	}

@@ -33,7 +33,6 @@
 #include "common/text.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
-#include "migration/abandoned_migrations.h"
 #include "transfer/transfer.h"
 #include "migration/migration.h"
 #include "routing/routing.h"
@@ -41,6 +40,7 @@
 #include "transfer/transfer.h"
 #include "transport/connection.h"
 
+#define ABANDON_MS 5000			/* to tell the config node that nobody will start a migration */
 #define POLL_MS 500
 #define ANSWER_MS 10000			/* for an answer, where the statement cannot be cancelled meanwhile */
 #define REFRESH_MS 2000
@@ -224,7 +224,8 @@ hand_over(const Move *move, const char *request)
 	if (error == NULL)
 		return;
 	if (!move->joined)
-		tessera_abandon_migration(&move->migration_id);
+		(void) tessera_call_abandon_migration(tessera_ask(tessera_within(tessera_to_config(), ABANDON_MS), TESSERA_TOLERATE_ERRORS),
+											  &move->migration_id);
 	ReThrowError(error);
 }
 

@@ -51,7 +51,7 @@ call newest
   since     $next
   served    c tessera_internal_await_standbys
 DEF
-edit("$raised/src/statistics/statistics_worker.c", qr/tessera_call_wake_statistics\(([^;]*)\);/, 
+edit("$raised/src/statistics/statistics_worker.c", qr/tessera_call_wake_statistics\(([^;]*)\);/,
 	sub { "tessera_call_wake_statistics($1, \"new\");" });
 my $version = '0.2.0';
 run_or_die("make -s -C $raised -j2 with_llvm=no COPT=-O0 PROTOCOL=$next TESSERA_VERSION=$version all >$work/make.log 2>&1");

@@ -12,8 +12,8 @@
 #include "utils/guc.h"
 #include "utils/varlena.h"
 
-#include "admin/admin.h"
-#include "admin/membership.h"
+#include "common/spi_text.h"
+#include "config/membership.h"
 
 static const char grants_sql[] =
 "SELECT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)::text) END, string_agg(a.privilege_type, ', ' ORDER BY "

@@ -17,7 +17,8 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
-#include "admin/admin.h"
+#include "common/spi_text.h"
+#include "config/membership.h"
 
 #define WAIT_MS 2000
 

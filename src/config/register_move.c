@@ -1,9 +1,9 @@
 /*
- * register.c
- *	  The config node's side of a migration's beginning: who may move what where, and the row that says so (S35-S38, S42).
+ * register_move.c
+ *	  The registration of a move on the config node: who may move what where, and the row that says so (S35-S38, S42).
  *
  * Registrations of one group are serial by the group's row lock; those of different groups that want the same shard meet at the unique partial
- * indexes of tessera.migration. How it ends is catalog/chunk_move.c.
+ * indexes of tessera.migration. How it is decided is in commit_move.c.
  */
 #include "postgres.h"
 
@@ -14,14 +14,15 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
-#include "catalog/chunk.h"
+#include "catalog/bound_array.h"
 #include "catalog/migration_state.h"
 #include "common/durable.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "common/text.h"
-#include "migration/abandoned_migrations.h"
+#include "config/abandoned_migrations.h"
+#include "config/chunks.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
 

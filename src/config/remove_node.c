@@ -1,6 +1,6 @@
 /*
  * remove_node.c
- *	  remove_shard and remove_router: a node leaves the cluster. Runs on the config node.
+ *	  remove_shard and remove_router on the config node: a node leaves the cluster.
  *
  * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it
  * decides or waits for. The registry row goes in this transaction; after its commit the node is told to forget the cluster (best effort: no node
@@ -12,21 +12,18 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "admin/admin.h"
-#include "admin/membership.h"
 #include "catalog/change.h"
-#include "catalog/chunk.h"
 #include "common/injection.h"
 #include "common/protocol.h"
+#include "common/spi_text.h"
+#include "config/chunks.h"
+#include "config/membership.h"
 #include "control/calls.h"
 #include "transaction/background.h"
 #include "transaction/participant.h"
 
 #define DELETIONS_MS 60000		/* for the deletion of rows that have moved away */
 #define DELETIONS_POLL_MS 100
-
-PG_FUNCTION_INFO_V1(tessera_remove_shard);
-PG_FUNCTION_INFO_V1(tessera_remove_router);
 
 static void
 refuse_in_use(const char *name, const char *detail, const char *hint)
@@ -160,10 +157,7 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	const TesseraRouting *routing = tessera_require_cluster();
 	TesseraSpi	access;
 	TesseraRegistered *node;
-	char	   *answer;
 
-	if (tessera_forward(routing, change, &answer))
-		return answer;
 	tessera_spi_begin(&access);
 	if (!change->force)
 	{
@@ -195,29 +189,4 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	tessera_announce_others(node->node_id, TESSERA_RELOAD_SQL, NULL);
 	tessera_spi_end(&access);
 	return "removed";
-}
-
-static Datum
-remove_node_sql(FunctionCallInfo fcinfo, const char *action)
-{
-	TesseraChange change = {.action = action};
-
-	tessera_require_admin();
-	change.name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	change.force = PG_GETARG_BOOL(1);
-	return PointerGetDatum(cstring_to_text(tessera_membership_change(&change)));
-}
-
-/* remove_shard(name, force) */
-Datum
-tessera_remove_shard(PG_FUNCTION_ARGS)
-{
-	return remove_node_sql(fcinfo, "remove_shard");
-}
-
-/* remove_router(name, force) */
-Datum
-tessera_remove_router(PG_FUNCTION_ARGS)
-{
-	return remove_node_sql(fcinfo, "remove_router");
 }

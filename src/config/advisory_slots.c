@@ -13,8 +13,9 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
-#include "admin/membership.h"
 #include "catalog/change.h"
+#include "common/spi_text.h"
+#include "config/membership.h"
 #include "control/calls.h"
 #include "transaction/participant.h"
 

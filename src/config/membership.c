@@ -1,6 +1,6 @@
 /*
  * membership.c
- *	  What every membership change begins with: the registry's lock, a node of the registry, and the way to the config node.
+ *	  What every membership change begins with: the registry's lock, a node of the registry, and who carries it out.
  *
  * Changes run on the config node only, one at a time: each holds tessera.node in EXCLUSIVE mode to the end of its transaction. DDL that must reach
  * every node takes ROW SHARE on tessera.node of the config node before it picks its nodes, so that no node joins in the middle of it.
@@ -13,14 +13,13 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
-#include "admin/admin.h"
-#include "admin/membership.h"
-#include "admin/secrets.h"
-#include "control/calls.h"
-#include "transaction/participant.h"
+#include "catalog/change.h"
+#include "common/privilege.h"
+#include "common/secrets.h"
+#include "common/spi_text.h"
+#include "config/membership.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_membership);
-PG_FUNCTION_INFO_V1(tessera_node_conninfo_sql);
 
 void
 tessera_refuse_read_only(const char *action)
@@ -96,41 +95,11 @@ tessera_require_cluster(void)
 }
 
 void
-tessera_refuse_block(void)
+tessera_set_config_conninfo(const char *conninfo)
 {
-	if (IsTransactionBlock())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("the cluster cannot be changed from this node inside a transaction block"),
-				 errdetail("The config node makes the change, and a rollback here would not undo it."),
-				 errhint("Run it by itself, or on the config node.")));
-}
-
-bool
-tessera_forward(const TesseraRouting *routing, const TesseraChange *change, char **answer)
-{
-	const TesseraNode *config;
-
-	if (routing->is_config)
-		return false;
-	tessera_refuse_block();
-	config = tessera_routing_config(routing);
-	if (config == NULL || change->forwarded)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this node does not know the config node"),
-				 errhint("Run tessera.update_node() for the config node here.")));
-	*answer = tessera_hand_on_change(tessera_on_lane(tessera_to_config(), TESSERA_LANE_CONTROL), change);
-	return true;
-}
-
-char *
-tessera_hand_on_change(TesseraCallTarget target, const TesseraChange *change)
-{
-	char	   *answer;
-
-	tessera_call_membership(target, change->action, change->name, change->conninfo, change->force, change->by, &answer);
-	return answer;
+	tessera_admin_exec("UPDATE tessera.identity SET config_conninfo = $1", 1, &conninfo);
+	tessera_admin_exec("UPDATE tessera.node SET conninfo = $1 WHERE is_config", 1, &conninfo);
+	tessera_catalog_changed();
 }
 
 static char *
@@ -148,7 +117,6 @@ forwarded_change(PG_FUNCTION_ARGS)
 		.conninfo = text_argument(fcinfo, 2),
 		.force = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3),
 		.by = text_argument(fcinfo, 4),
-		.forwarded = true,
 	};
 	char	   *answer;
 
@@ -174,6 +142,11 @@ char *
 tessera_membership_change(TesseraChange *change)
 {
 	tessera_refuse_read_only(change->action);
+	if (!tessera_require_cluster()->is_config)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node does not know the config node"),
+				 errhint("Run tessera.update_node() for the config node here.")));
 	if (change->by == NULL)
 		change->by = GetUserNameFromId(GetSessionUserId(), false);
 	if (strcmp(change->action, "add_shard") == 0)
@@ -189,18 +162,4 @@ tessera_membership_change(TesseraChange *change)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unknown membership change \"%s\"", change->action)));
-}
-
-/* node_conninfo(name): the address of a node, for administrators: it may hold a password. */
-Datum
-tessera_node_conninfo_sql(PG_FUNCTION_ARGS)
-{
-	TesseraSpi	access;
-	TesseraRegistered *node;
-
-	tessera_require_admin();
-	tessera_spi_begin(&access);
-	node = tessera_registered_or_error(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	tessera_spi_end(&access);
-	PG_RETURN_TEXT_P(cstring_to_text(node->conninfo));
 }

@@ -1,49 +1,18 @@
 /*
- * privilege.c
- *	  Who may change the cluster, and commands on the catalog.
+ * spi_text.c
+ *	  SQL on the catalog with texts for parameters and results: for changes of membership, whose values come and go as text.
  *
- * Members of tessera_admin own nothing: what they may change they change through functions, which check the membership first and then act with the
- * rights of the catalog's owner (common/spi.h).
+ * All of it between tessera_spi_begin and tessera_spi_end. What is kept is in the memory that was current at tessera_spi_begin.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 
-#include "admin/admin.h"
+#include "common/spi_text.h"
 
 #define MAX_PARAMS 16
-
-static bool
-member_of(Oid user, const char *role)
-{
-	Oid			roleid = get_role_oid(role, true);
-
-	return superuser_arg(user) || (OidIsValid(roleid) && has_privs_of_role(user, roleid));
-}
-
-void
-tessera_require_admin(void)
-{
-	if (!member_of(GetUserId(), "tessera_admin"))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to change the cluster"),
-				 errhint("Only superusers and members of role tessera_admin can do this.")));
-}
-
-void
-tessera_require_internal(void)
-{
-	if (!member_of(GetUserId(), "tessera_internal"))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for a function between nodes"),
-				 errhint("Only superusers and members of role tessera_internal can open internal connections.")));
-}
 
 uint64
 tessera_admin_exec(const char *sql, int nparams, const char *const *values)

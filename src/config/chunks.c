@@ -1,6 +1,6 @@
 /*
- * chunk.c
- *	  Groups and chunks on the config node: find, split, merge, and the versions these give. Moves are in chunk_move.c.
+ * chunks.c
+ *	  Groups and chunks on the config node: find, split, merge, and the versions these give. Moves are in commit_move.c.
  *
  * A group's row lock makes its changes serial; versions are allocated from the group version read under it, so that no version is seen before a lower
  * one (doc/design.md#authority) and none is given twice. Chunks are found by the min of the chunk that a routing table names, checked under the lock,
@@ -10,7 +10,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
@@ -21,13 +20,13 @@
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
 
+#include "catalog/bound_array.h"
 #include "catalog/change.h"
-#include "catalog/chunk_private.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
 #include "common/text.h"
+#include "config/chunks_private.h"
 
 #define FETCH_ROWS 1000
 #define CHUNK_COLUMNS "min, max, node_id, major, minor, jumbo, bytes"
@@ -478,17 +477,4 @@ tessera_chunk_clear_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *c
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	return true;
-}
-
-Oid
-tessera_bound_type(void)
-{
-	Oid			nsp = get_namespace_oid("tessera", false);
-	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("bound"), ObjectIdGetDatum(nsp));
-
-	if (!OidIsValid(type))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("type \"%s\" does not exist", "tessera.bound")));
-	return type;
 }

@@ -1,5 +1,5 @@
 /*
- * config_lock.c
+ * name_locks.c
  *	  The config node's side of a DDL statement: names are locked here first, so that two statements on one object never meet elsewhere.
  *
  * Locks last to the end of the distributed transaction (a prepared one keeps them): ROW SHARE on tessera.node, which holds off changes of membership;

@@ -9,12 +9,13 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
-#include "admin/admin.h"
-#include "admin/membership.h"
-#include "admin/secrets.h"
 #include "catalog/change.h"
 #include "catalog/database_setting.h"
-#include "catalog/chunk.h"
+#include "common/privilege.h"
+#include "common/secrets.h"
+#include "common/spi_text.h"
+#include "config/chunks.h"
+#include "config/membership.h"
 
 PG_FUNCTION_INFO_V1(tessera_create_cluster);
 

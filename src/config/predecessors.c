@@ -15,11 +15,11 @@
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
-#include "admin/admin.h"
-#include "admin/membership.h"
-#include "common/protocol.h"
-#include "control/calls.h"
 #include "catalog/identity.h"
+#include "common/protocol.h"
+#include "common/spi_text.h"
+#include "config/membership.h"
+#include "control/calls.h"
 #include "transaction/participant.h"
 
 #define TELL_MS 5000			/* connecting to all of them */

@@ -1,6 +1,7 @@
 /*
- * chunk_move.c
- *	  How a migration is decided on the config node: the version commit of a move, and the fence (doc/design.md#commit-and-fence; S19, S20, S36, S63).
+ * commit_move.c
+ *	  The commit of a move on the config node, its rehearsal, and the fence that decides a move as aborted (doc/design.md#commit-and-fence; S19, S20,
+ *	  S36, S63). After a promotion of its recipient a committed move can be returned. How a move begins is in register_move.c.
  *
  * Commit and fence insert the same unique key, the migration's row in tessera.migration_outcome. The second one waits for the first: a commit that
  * finds 'aborted' fails (TS003), a fence that finds 'committed' says so. The outcome row is the decision; it goes when both sides have acknowledged
@@ -14,17 +15,29 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/resowner.h"
 
 #include "catalog/change.h"
-#include "catalog/chunk_private.h"
 #include "catalog/migration_state.h"
+#include "common/durable.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "common/text.h"
+#include "config/authority.h"
+#include "config/chunks_private.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_commit_move);
+PG_FUNCTION_INFO_V1(tessera_internal_rehearse_move);
+PG_FUNCTION_INFO_V1(tessera_internal_fence_migration);
+PG_FUNCTION_INFO_V1(tessera_internal_return_move);
 
 typedef struct Move
 {
@@ -46,8 +59,9 @@ refuse_unknown(const pg_uuid_t *migration_id)
 			 errdetail("It was never registered on this config node, or its outcome was acknowledged and forgotten.")));
 }
 
-void
-tessera_migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound **min, TesseraBound **max)
+/* Group and range of a registered migration, *min canonical. ERROR TS003 if it is not known. */
+static void
+migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound **min, TesseraBound **max)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraSpi	spi;
@@ -249,9 +263,17 @@ donor_chunks(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBou
 	return chunks;
 }
 
-void
-tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major,
-						  int64 *recipient_major)
+/*
+ * Decides a migration as committed, in the caller's transaction (doc/design.md#commit-and-fence): the range's chunks, split at its ends if need be
+ * (S36), go to the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets the next ones
+ * (S19). The shard versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the
+ * same is returned again. ks: of the migration's group; hint: min of the chunk that probably holds the range's min.
+ *
+ * ERROR TS003: not known, fenced as aborted, another term, or a node's server is not the registered one. TS002: another epoch, or the donor does not
+ * own the whole range. 55006: migrations of the group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
+ */
+static void
+decide_committed(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major, int64 *recipient_major)
 {
 	TesseraSpi	spi;
 	TesseraGroupRow group;
@@ -261,7 +283,7 @@ tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, co
 	TesseraChunkRow *chunks;
 	int			n;
 
-	tessera_migration_range(migration_id, &group.group_id, &move.min, &move.max);
+	migration_range(migration_id, &group.group_id, &move.min, &move.max);
 	tessera_group_lock(&group.group_id, &group);
 
 	tessera_spi_begin(&spi);
@@ -301,8 +323,12 @@ read_state(const pg_uuid_t *migration_id)
 	return tessera_migration_result_of(spi_row_text(0, 1));
 }
 
-const char *
-tessera_migration_fence(const pg_uuid_t *migration_id, const char *error)
+/*
+ * Decides a migration as aborted unless it is decided already; returns the outcome, 'committed' or 'aborted'. Waits for a commit in flight.
+ * error: why, for the migration's row, or NULL. ERROR TS003 if the migration is not known.
+ */
+static const char *
+fence(const pg_uuid_t *migration_id, const char *error)
 {
 	TesseraSpi	spi;
 	TesseraMigrationResult state;
@@ -329,6 +355,50 @@ tessera_migration_fence(const pg_uuid_t *migration_id, const char *error)
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	return tessera_migration_result_text(outcome);
+}
+
+/*
+ * For a committed migration whose rows the recipient has lost: gives its range back to the donor, which still has the rows; the migration then counts
+ * as aborted. Returns false if the donor has acknowledged the outcome, because it may have deleted the rows then. ERROR TS002 if the recipient no
+ * longer owns the whole range.
+ */
+static bool
+return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks)
+{
+	Datum		id = UUIDPGetDatum(migration_id);
+	TesseraGroupRow group;
+	Move		move = {.migration_id = migration_id};
+	TesseraKeyBound min,
+				max;
+	TesseraChunkRow *chunks;
+	TesseraSpi	spi;
+	int			n;
+
+	migration_range(migration_id, &group.group_id, &move.min, &move.max);
+	tessera_group_lock(&group.group_id, &group);
+	tessera_spi_begin(&spi);
+	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_COMMITTED, TESSERA_ABORTED);
+	/* an outcome that the donor has acknowledged is gone, and with it the donor's rows */
+	if (tessera_spi_run("UPDATE tessera.migration_outcome SET outcome = 'aborted', donor_major = NULL, recipient_major = NULL"
+						" WHERE migration_id = $1 AND outcome = 'committed'", SPI_OK_UPDATE, 1, (Oid[]) {UUIDOID}, &id, NULL) != 1)
+	{
+		tessera_spi_end(&spi);
+		return false;
+	}
+	tessera_spi_run("UPDATE tessera.migration SET state = 'aborted', error = 'the recipient was promoted without the rows: returned to the donor'"
+					" WHERE migration_id = $1 RETURNING donor, recipient", SPI_OK_UPDATE_RETURNING, 1, (Oid[]) {UUIDOID}, &id, NULL);
+	move.donor = DatumGetInt32(spi_row_value(0, 2));	/* it goes the other way */
+	move.recipient = DatumGetInt32(spi_row_value(0, 1));
+	move.object = psprintf("return of migration %s", tessera_uuid_text(migration_id));
+	tessera_key_from_bound(ks, move.min, &min);
+	tessera_key_from_bound(ks, move.max, &max);
+	move.min = tessera_key_to_bound(ks, &min);
+	move.max = tessera_key_to_bound(ks, &max);
+	chunks = donor_chunks(&group, ks, NULL, &move, &min, &max, &n);
+	(void) move_chunks(&group, ks, &move, n, chunks, &min, &max, GetUserNameFromId(GetSessionUserId(), false));
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+	return true;
 }
 
 
@@ -380,41 +450,118 @@ tessera_group_outdo(TesseraGroupRow *group, int64 major)
 	tessera_catalog_changed();
 }
 
-bool
-tessera_chunk_return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks)
-{
-	Datum		id = UUIDPGetDatum(migration_id);
-	TesseraGroupRow group;
-	Move		move = {.migration_id = migration_id};
-	TesseraKeyBound min,
-				max;
-	TesseraChunkRow *chunks;
-	TesseraSpi	spi;
-	int			n;
 
-	tessera_migration_range(migration_id, &group.group_id, &move.min, &move.max);
-	tessera_group_lock(&group.group_id, &group);
-	tessera_spi_begin(&spi);
-	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_COMMITTED, TESSERA_ABORTED);
-	/* an outcome that the donor has acknowledged is gone, and with it the donor's rows */
-	if (tessera_spi_run("UPDATE tessera.migration_outcome SET outcome = 'aborted', donor_major = NULL, recipient_major = NULL"
-						" WHERE migration_id = $1 AND outcome = 'committed'", SPI_OK_UPDATE, 1, (Oid[]) {UUIDOID}, &id, NULL) != 1)
+/* The calls */
+
+/* The version commit of a migration, in the current transaction. */
+static void
+commit_move(const pg_uuid_t *migration_id, int64 term, int64 *donor_major, int64 *recipient_major)
+{
+	const TesseraRouting *routing = tessera_config_routing(term);
+	const TesseraGroup *group;
+	TesseraKeySpace *ks;
+	TesseraBound *min,
+			   *max;
+	TesseraKeyBound position;
+	pg_uuid_t	group_id;
+
+	tessera_commit_durably();
+	migration_range(migration_id, &group_id, &min, &max);
+	group = tessera_config_group(routing, &group_id, NULL);
+	ks = tessera_group_keyspace(routing, group);
+	tessera_key_from_bound(ks, min, &position);
+	decide_committed(migration_id, ks, tessera_chunk_hint(routing, group, ks, &position), donor_major, recipient_major);
+}
+
+/* internal_commit_move(migration_id uuid, term int8, OUT donor_major int8, OUT recipient_major int8) */
+Datum
+tessera_internal_commit_move(PG_FUNCTION_ARGS)
+{
+	int64		donor_major,
+				recipient_major;
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {false, false, false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("function returning record called in context that cannot accept type record")));
+	commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
+	tessera_injection("config_deciding");
+	values[0] = Int64GetDatum(donor_major);
+	values[1] = Int64GetDatum(recipient_major);
+	values[2] = Int64GetDatum(tessera_routing()->term);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+/*
+ * internal_rehearse_move(migration_id uuid, term int8): the same, undone again. What would be refused is refused before a gate is closed; and this
+ * session, which will run the commit itself, has its caches filled.
+ */
+Datum
+tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+	int64		donor_major,
+				recipient_major;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
 	{
-		tessera_spi_end(&spi);
-		return false;
+		commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
 	}
-	tessera_spi_run("UPDATE tessera.migration SET state = 'aborted', error = 'the recipient was promoted without the rows: returned to the donor'"
-					" WHERE migration_id = $1 RETURNING donor, recipient", SPI_OK_UPDATE_RETURNING, 1, (Oid[]) {UUIDOID}, &id, NULL);
-	move.donor = DatumGetInt32(spi_row_value(0, 2));	/* it goes the other way */
-	move.recipient = DatumGetInt32(spi_row_value(0, 1));
-	move.object = psprintf("return of migration %s", tessera_uuid_text(migration_id));
-	tessera_key_from_bound(ks, move.min, &min);
-	tessera_key_from_bound(ks, move.max, &max);
-	move.min = tessera_key_to_bound(ks, &min);
-	move.max = tessera_key_to_bound(ks, &max);
-	chunks = donor_chunks(&group, ks, NULL, &move, &min, &max, &n);
-	(void) move_chunks(&group, ks, &move, n, chunks, &min, &max, GetUserNameFromId(GetSessionUserId(), false));
-	tessera_spi_end(&spi);
-	tessera_catalog_changed();
-	return true;
+	PG_CATCH();
+	{
+		/* the subtransaction would be left open */
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	if (error != NULL)
+		ReThrowError(error);
+	PG_RETURN_VOID();
+}
+
+/*
+ * internal_fence_migration(migration_id uuid, error text, term int8) returns text: the outcome, 'aborted' (for that error) if nothing was decided
+ * before.
+ */
+Datum
+tessera_internal_fence_migration(PG_FUNCTION_ARGS)
+{
+	const char *outcome;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	tessera_config_routing(PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2));
+	tessera_commit_durably();
+	outcome = fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	tessera_injection("config_fencing");
+	PG_RETURN_TEXT_P(cstring_to_text(outcome));
+}
+
+/* internal_return_move(migration_id uuid, term int8) returns bool */
+Datum
+tessera_internal_return_move(PG_FUNCTION_ARGS)
+{
+	const pg_uuid_t *migration_id = PG_GETARG_UUID_P(0);
+	const TesseraRouting *routing = tessera_config_routing(PG_GETARG_INT64(1));
+	TesseraBound *min,
+			   *max;
+	pg_uuid_t	group_id;
+	bool		returned;
+
+	tessera_commit_durably();
+	migration_range(migration_id, &group_id, &min, &max);
+	returned = return_move(migration_id, tessera_group_keyspace(routing, tessera_config_group(routing, &group_id, NULL)));
+	tessera_injection("config_returning");
+	PG_RETURN_BOOL(returned);
 }

@@ -1,6 +1,6 @@
 /*
  * abandoned_migrations.c
- *	  Abandoned migrations: their caller has gone before their donor was told.
+ *	  Abandoned migrations on the config node: their caller has gone before their donor was told.
  *
  * The caller's backend registers a migration on the config node, in a session of its own there (control lane), and then tells the donor. From the
  * donor's first report on (migration.phase) the donor brings it to its end. Before that the caller does; migration.caller_pid is the config node's
@@ -28,8 +28,8 @@
 #include "common/process_exit.h"
 #include "common/spi_row.h"
 #include "common/worker_registry.h"
+#include "config/abandoned_migrations.h"
 #include "control/calls.h"
-#include "migration/abandoned_migrations.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
 
@@ -73,12 +73,6 @@ tessera_internal_abandon_migration(PG_FUNCTION_ARGS)
 	tessera_migration_watch_caller();
 	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
 	PG_RETURN_VOID();
-}
-
-void
-tessera_abandon_migration(const pg_uuid_t *migration_id)
-{
-	(void) tessera_call_abandon_migration(tessera_ask(tessera_within(tessera_to_config(), ASK_MS), TESSERA_TOLERATE_ERRORS), migration_id);
 }
 
 /* Those whose donor has not said anything yet, and those of before that run; in the current context. */

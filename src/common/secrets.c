@@ -14,7 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
-#include "admin/secrets.h"
+#include "common/secrets.h"
 
 #define MASK "********"
 

@@ -1,11 +1,11 @@
 /*
- * chunk_private.h
- *	  What chunk.c and chunk_move.c share. All but tessera_chunks_of_range are called between tessera_spi_begin and _end, with the group locked.
+ * chunks_private.h
+ *	  What chunks.c and commit_move.c share. All but tessera_chunks_of_range are called between tessera_spi_begin and _end, with the group locked.
  */
-#ifndef TESSERA_CHUNK_PRIVATE_H
-#define TESSERA_CHUNK_PRIVATE_H
+#ifndef TESSERA_CONFIG_CHUNKS_PRIVATE_H
+#define TESSERA_CONFIG_CHUNKS_PRIVATE_H
 
-#include "catalog/chunk.h"
+#include "config/chunks.h"
 
 /* Former owners are kept in a chunk's history for this long (snapshot_history_window), and at least the last one. */
 #define TESSERA_HISTORY_SECONDS 300
@@ -33,4 +33,4 @@ extern void tessera_chunk_replace(const pg_uuid_t *group_id, const TesseraChunkR
 extern void tessera_chunk_log(const char *what, const char *object, const char *by, int nbefore, const TesseraChunkRow *before, int nafter,
 							  const TesseraChunkRow *after);
 
-#endif							/* TESSERA_CHUNK_PRIVATE_H */
+#endif							/* TESSERA_CONFIG_CHUNKS_PRIVATE_H */

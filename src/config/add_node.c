@@ -1,6 +1,6 @@
 /*
  * add_node.c
- *	  add_shard and add_router: a database joins the cluster. Runs on the config node.
+ *	  add_shard and add_router on the config node: a database joins the cluster.
  *
  * 1. Under the registry's lock, look at the newcomer through a connection of its own and refuse whatever cannot work; nothing is changed yet.
  * 2. Read this node's schema as a script.
@@ -19,18 +19,14 @@
 #include "storage/proc.h"
 #include "utils/builtins.h"
 
-#include "admin/admin.h"
-#include "admin/membership.h"
-#include "admin/secrets.h"
-#include "common/protocol.h"
 #include "catalog/change.h"
-#include "catalog/chunk.h"
+#include "common/protocol.h"
+#include "common/spi_text.h"
 #include "common/version_compat.h"
+#include "config/chunks.h"
+#include "config/membership.h"
 #include "control/calls.h"
 #include "transaction/participant.h"
-
-PG_FUNCTION_INFO_V1(tessera_add_shard);
-PG_FUNCTION_INFO_V1(tessera_add_router);
 
 /* Chunks sent in one command. */
 #define CHUNK_BATCH "10000"
@@ -360,11 +356,8 @@ tessera_add_node(TesseraChange *change, bool shard)
 	TesseraNodeFacts *there;
 	char	   *script;
 	char	   *node_id_text;
-	char	   *answer;
 	int32		node_id;
 
-	if (tessera_forward(routing, change, &answer))
-		return answer;
 	require_clean_transaction();
 	tessera_spi_begin(&access);
 	tessera_registry_lock();
@@ -379,43 +372,4 @@ tessera_add_node(TesseraChange *change, bool shard)
 	tessera_spi_end(&access);
 	remember_clean_transaction();
 	return node_id_text;
-}
-
-static Datum
-add_node_sql(FunctionCallInfo fcinfo, const char *action)
-{
-	TesseraChange change = {.action = action};
-
-	tessera_require_admin();
-	change.name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	change.conninfo = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	tessera_name_check("node", change.name);
-	tessera_conninfo_check(change.conninfo);
-	return Int32GetDatum(atoi(tessera_membership_change(&change)));
-}
-
-static Datum
-add_shard(PG_FUNCTION_ARGS)
-{
-	return add_node_sql(fcinfo, "add_shard");
-}
-
-static Datum
-add_router(PG_FUNCTION_ARGS)
-{
-	return add_node_sql(fcinfo, "add_router");
-}
-
-/* add_shard(name, conninfo) */
-Datum
-tessera_add_shard(PG_FUNCTION_ARGS)
-{
-	return tessera_without_secrets(fcinfo, 1, add_shard);
-}
-
-/* add_router(name, conninfo) */
-Datum
-tessera_add_router(PG_FUNCTION_ARGS)
-{
-	return tessera_without_secrets(fcinfo, 1, add_router);
 }

@@ -1,5 +1,5 @@
 /*
- * catalog_merge.c
+ * promotion_merge.c
  *	  A promoted config node compares its catalog with the shards before it changes or gives out metadata (doc/design.md#lost-commits).
  *
  * Phases: (1) the new term: above every term that a node has seen. (2) Each shard is told the new term and says what it owns and which migrations it
@@ -24,14 +24,13 @@
 #include "utils/memutils.h"
 
 #include "catalog/change.h"
-#include "catalog/chunk.h"
 #include "catalog/migration_state.h"
 #include "catalog/placement_ranges.h"
 #include "common/spi_row.h"
-#include "catalog/placement_ranges.h"
 #include "common/text.h"
+#include "config/chunks.h"
+#include "config/promotion_merge.h"
 #include "control/calls.h"
-#include "failover/promotion.h"
 #include "transaction/background.h"
 
 #define ASK_MS 5000			/* for the answer of a node that may be left out */

@@ -18,7 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
-#include "admin/admin.h"
+#include "config/membership.h"
 
 /* A script is sent as one parameter. */
 #define SCRIPT_LIMIT (512 * 1024 * 1024)

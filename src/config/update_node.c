@@ -1,26 +1,23 @@
 /*
  * update_node.c
- *	  update_node: a node's new address (S33), and the timeline of a promoted standby. The only way an address changes.
+ *	  update_node on the config node: a node's new address (S33), and the timeline of a promoted standby. The only way an address changes.
  *
- * Runs on the config node. If it is the config node that has moved, other nodes know only its old address: then the node that was asked finds it at
- * the new one, hands the change on, and keeps the new address itself; the config node tells the rest.
+ * If it is the config node that has moved, other nodes know only its old address: then the node that was asked finds it at the new one, hands the
+ * change on, and keeps the new address itself (admin/membership_commands.c); the config node tells the rest.
  */
 #include "postgres.h"
 
 #include "fmgr.h"
 #include "utils/builtins.h"
 
-#include "admin/admin.h"
-#include "admin/membership.h"
-#include "admin/secrets.h"
 #include "catalog/change.h"
-#include "catalog/chunk.h"
 #include "common/errors.h"
 #include "common/protocol.h"
+#include "common/spi_text.h"
+#include "config/chunks.h"
+#include "config/membership.h"
 #include "control/calls.h"
-#include "transaction/participant.h"
 
-PG_FUNCTION_INFO_V1(tessera_update_node);
 PG_FUNCTION_INFO_V1(tessera_internal_check_address);
 
 _Noreturn static void
@@ -32,9 +29,8 @@ refuse_other(const TesseraRegistered *node, const TesseraNodeFacts *there, const
 			 errdetail("It reaches database \"%s\" of %s.", there->database, server)));
 }
 
-/* ERROR unless the database at the new address is that node of this cluster. Its name may be another: databases can be renamed. */
-static void
-check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *cluster_id)
+void
+tessera_check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *there, const char *cluster_id)
 {
 	if (strcmp(node->system_id, there->system_id) != 0)
 		refuse_other(node, there, "another server");
@@ -84,7 +80,7 @@ is_registered(const TesseraRegistered *node, const TesseraNodeFacts *there)
 	return node->server_start != NULL && strcmp(node->server_start, there->started) == 0;
 }
 
-/* On the config node. Access must be open. */
+/* Access must be open. */
 static void
 update_here(const TesseraChange *change)
 {
@@ -102,10 +98,10 @@ update_here(const TesseraChange *change)
 	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
 	tessera_probe_close(connection);
-	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
+	tessera_check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
 	check_server(node, there, change->force);
 
-	/* the config node's own is written when it has compared its catalog with the shards (failover/catalog_merge.c) */
+	/* the config node's own is written when it has compared its catalog with the shards (promotion_merge.c) */
 	row[2] = psprintf("%d", node->is_config ? node->timeline : there->timeline);
 	row[3] = there->database;	/* it may have been renamed */
 	incarnation = Max(node->incarnation, there->is_known ? there->incarnation : 0);
@@ -133,39 +129,12 @@ update_here(const TesseraChange *change)
 		tessera_announce_others(0, TESSERA_RELOAD_SQL, NULL);
 }
 
-/* On another node, of the config node: hand it on at the new address, keep the address. */
-static void
-update_config_elsewhere(const TesseraChange *change)
-{
-	TesseraRegistered *node = tessera_registered_or_error(change->name);
-	TesseraConnection *connection = tessera_probe_open(change->name, change->conninfo);
-	TesseraNodeFacts *there = tessera_node_facts(connection);
-
-	tessera_refuse_block();
-	check_same_node(node, there, tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL));
-	(void) tessera_hand_on_change(tessera_over(connection), change);
-	tessera_probe_close(connection);
-	tessera_set_config_conninfo(change->conninfo);
-}
-
 /* Returns NULL: there is no answer. */
 char *
 tessera_update_node_change(TesseraChange *change)
 {
-	const TesseraRouting *routing = tessera_require_cluster();
-	const TesseraNode *config = tessera_routing_config(routing);
 	TesseraSpi	access;
-	char	   *answer;
 
-	if (!routing->is_config && !change->forwarded && config != NULL && strcmp(NameStr(config->name), change->name) == 0)
-	{
-		tessera_spi_begin(&access);
-		update_config_elsewhere(change);
-		tessera_spi_end(&access);
-		return NULL;
-	}
-	if (tessera_forward(routing, change, &answer))
-		return NULL;
 	tessera_spi_begin(&access);
 	update_here(change);
 	tessera_spi_end(&access);
@@ -202,25 +171,4 @@ tessera_internal_check_address(PG_FUNCTION_ARGS)
 				 errhint("If the old primary is stopped for good, use tessera.update_node(..., force => true).")));
 	tessera_spi_end(&access);
 	PG_RETURN_VOID();
-}
-
-static Datum
-update_node(PG_FUNCTION_ARGS)
-{
-	TesseraChange change = {.action = "update_node"};
-
-	tessera_require_admin();
-	change.name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	change.conninfo = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	change.force = PG_GETARG_BOOL(2);
-	tessera_conninfo_check(change.conninfo);
-	(void) tessera_membership_change(&change);
-	PG_RETURN_VOID();
-}
-
-/* update_node(name, conninfo, force) */
-Datum
-tessera_update_node(PG_FUNCTION_ARGS)
-{
-	return tessera_without_secrets(fcinfo, 1, update_node);
 }

@@ -2,8 +2,8 @@
  * secrets.h
  *	  Passwords of conninfos stay out of errors and the log.
  */
-#ifndef TESSERA_ADMIN_SECRETS_H
-#define TESSERA_ADMIN_SECRETS_H
+#ifndef TESSERA_SECRETS_H
+#define TESSERA_SECRETS_H
 
 #include "fmgr.h"
 
@@ -13,4 +13,4 @@
  */
 extern Datum tessera_without_secrets(FunctionCallInfo fcinfo, int argument, PGFunction function);
 
-#endif							/* TESSERA_ADMIN_SECRETS_H */
+#endif							/* TESSERA_SECRETS_H */

@@ -1,13 +1,13 @@
 /*
- * chunk.h
+ * chunks.h
  *	  Rows of tessera.table_group and tessera.chunk on the config node: find, split, merge, move, and the versions these give (S12-S29).
  *
  * Every change of a group's chunks begins with tessera_group_lock: the group row's lock, held to the end of the transaction, makes the changes of a
  * group serial, and the group version read under it is the highest there is (doc/design.md#authority). All functions run SQL as the catalog's owner;
  * who may ask is decided by the caller. They work on the config node's authoritative rows only. Results are in the caller's memory context.
  */
-#ifndef TESSERA_CHUNK_H
-#define TESSERA_CHUNK_H
+#ifndef TESSERA_CONFIG_CHUNKS_H
+#define TESSERA_CONFIG_CHUNKS_H
 
 #include "postgres.h"
 #include "utils/uuid.h"
@@ -68,27 +68,6 @@ extern int	tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, cons
 /* Clears the jumbo flag (S103); false if it was not set. */
 extern bool tessera_chunk_clear_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, const char *by, const char *object);
 
-/* Group and range of a registered migration, *min canonical. ERROR TS003 if it is not known. */
-extern void tessera_migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound **min, TesseraBound **max);
-
-/*
- * Decides a migration as committed, in the caller's transaction (doc/design.md#commit-and-fence): the range's chunks, split at its ends if need be
- * (S36), go to the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets the next ones
- * (S19). The shard versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the
- * same is returned again. ks: of the migration's group; hint: min of the chunk that probably holds the range's min.
- *
- * ERROR TS003: not known, fenced as aborted, another term, or a node's server is not the registered one. TS002: another epoch, or the donor does not
- * own the whole range. 55006: migrations of the group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
- */
-extern void tessera_chunk_commit_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major,
-									  int64 *recipient_major);
-
-/*
- * Decides a migration as aborted unless it is decided already; returns the outcome, 'committed' or 'aborted'. Waits for a commit in flight.
- * error: why, for the migration's row, or NULL. ERROR TS003 if the migration is not known.
- */
-extern const char *tessera_migration_fence(const pg_uuid_t *migration_id, const char *error);
-
 /*
  * Gives the range [min, max) to a shard, as a move would, whichever shards own its chunks now. For repairs after a promotion. The caller has locked
  * the group. object: for the changelog.
@@ -105,17 +84,7 @@ extern void tessera_group_raise(TesseraGroupRow *group);
 /* Raises the group version above a shard version that another node knows of; does nothing if it is above already. The caller has locked the group. */
 extern void tessera_group_outdo(TesseraGroupRow *group, int64 major);
 
-/*
- * For a committed migration whose rows the recipient has lost: gives its range back to the donor, which still has the rows; the migration then counts
- * as aborted. Returns false if the donor has acknowledged the outcome, because it may have deleted the rows then. ERROR TS002 if the recipient no
- * longer owns the whole range.
- */
-extern bool tessera_chunk_return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks);
-
 /* Adds a row to the changelog; before and after are JSON or NULL. */
 extern void tessera_changelog_add(const char *what, const char *object, const char *by, const char *before, const char *after);
 
-/* OID of type tessera.bound. ERROR 42704 if it is not there. */
-extern Oid	tessera_bound_type(void);
-
-#endif							/* TESSERA_CHUNK_H */
+#endif							/* TESSERA_CONFIG_CHUNKS_H */

@@ -15,8 +15,9 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
-#include "admin/admin.h"
+#include "common/spi_text.h"
 #include "common/version_compat.h"
+#include "config/membership.h"
 
 PG_FUNCTION_INFO_V1(tessera_check_node);
 

@@ -1,0 +1,16 @@
+/*
+ * privilege.h
+ *	  Who may change the cluster, and who counts as another node.
+ */
+#ifndef TESSERA_PRIVILEGE_H
+#define TESSERA_PRIVILEGE_H
+
+#include "postgres.h"
+
+/* ERROR 42501 unless the session's effective user is a superuser or a member of tessera_admin. */
+extern void tessera_require_admin(void);
+
+/* ERROR 42501 unless the effective user is a superuser or a member of tessera_internal, as the role of an internal connection is. */
+extern void tessera_require_internal(void);
+
+#endif							/* TESSERA_PRIVILEGE_H */
