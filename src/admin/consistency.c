@@ -430,7 +430,8 @@ read_shards(TesseraCheck *check)
 			continue;
 		check->shards[check->nshards] = node->node_id;
 		check->placements[check->nshards++] = tessera_check_ask(check, node->node_id,
-												  "SELECT p.group_id, p.epoch, p.major, r.min, r.max, p.gate, r.deleted FROM tessera.placement AS p "
+												  "SELECT p.group_id, p.epoch, p.major, r.min, r.max,"
+												  " coalesce((SELECT g.gate FROM pg_catalog.unnest(p.gates) AS g WHERE g.gate <> 'open' LIMIT 1), 'open'), r.deleted FROM tessera.placement AS p "
 												  "LEFT JOIN LATERAL ("
 												  "SELECT o.min, o.max, false AS deleted FROM pg_catalog.unnest(p.owned) AS o UNION ALL "
 												  "SELECT d.min, d.max, true FROM pg_catalog.unnest(p.deletions) AS d) AS r ON true", 0, NULL);

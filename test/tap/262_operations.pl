@@ -120,6 +120,7 @@ $c->is_settled('two callers');
 # A shard of a later part is busy with something else: that is waited for.
 $c->query('s1', $_) foreach 'CREATE TABLE other (k int PRIMARY KEY)', "SELECT tessera.shard_table('other', 'k')";
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 1000, 's2')");
+$c->set('s1', 'tessera.max_moves_per_shard' => 1);
 $c->pause_at('s1', 'donor_cloned');
 @runs = $c->background('s1', "SELECT tessera.move_range('other', 1, 10, 's2')");
 $c->is_paused_at('s1', 'donor_cloned');
@@ -129,6 +130,7 @@ ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE min::text =
 $c->go_on('s1');
 unlike($c->ended($_), qr/ERROR.*/s, 'nobody fails') foreach @runs;
 is(owners(500, 1500), 's3 s3', 'and both parts have moved');
+$c->set('s1', 'tessera.max_moves_per_shard' => 2);
 
 # A removed shard is empty.
 $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's3')");
