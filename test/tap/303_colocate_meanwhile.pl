@@ -62,6 +62,7 @@ $c->go_on('s1', 'donor_cloned');
 is($c->ended($move), '', 'the other move ends well');
 is($c->ended($waiting), '' || $waiting->{err}, 'so does the call');
 joined('t1', 'another move');
+$c->set('s1', 'tessera.max_moves_per_shard' => 2);
 
 # Behind the last move, before it joins: a range of the other group moves away, and back into one that the table has to follow.
 make('t2');
