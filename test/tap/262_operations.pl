@@ -129,6 +129,7 @@ ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE min::text =
 $c->go_on('s1');
 unlike($c->ended($_), qr/ERROR.*/s, 'nobody fails') foreach @runs;
 is(owners(500, 1500), 's3 s3', 'and both parts have moved');
+$c->query('s1', "SELECT tessera.move_range('other', 10, 20, 's1')");
 
 # A removed shard is empty.
 $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's3')");
