@@ -110,7 +110,7 @@ AS $$
     UNION ALL
     SELECT object, format('rule %I', r.rulename), concat_ws(' ', pg_get_ruledef(r.oid), r.ev_enabled)
     FROM rel JOIN pg_rewrite AS r ON r.ev_class = rel.oid WHERE r.rulename <> '_RETURN')
-  SELECT i.object, i.item, i.definition FROM items AS i ORDER BY i.object COLLATE "C", i.item COLLATE "C", i.definition COLLATE "C"
+  SELECT i.object, i.item, coalesce(i.definition, '') FROM items AS i ORDER BY i.object COLLATE "C", i.item COLLATE "C", i.definition COLLATE "C"
 $$;
 @comment table_definitions@
 

@@ -10,32 +10,22 @@
  * and a violation that is found while metadata change deserves a second look. A node that does not answer is reported (invariant 0), and the rest is
  * checked.
  *
- * Memory: one context per group, reset after it; results of the control lane live in the function's context.
+ * Memory: one context per group, reset after it; answers of shards live in the function's context.
  */
 #include "postgres.h"
 
 #include "access/table.h"
 #include "access/tableam.h"
-#include "access/xact.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_type.h"
-#include "executor/tuptable.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
 
 #include "admin/consistency.h"
 #include "catalog/bound_array.h"
 #include "catalog/placement.h"
-#include "common/errors.h"
-#include "common/spi_row.h"
-#include "transaction/participant.h"
-#include "transaction/prepared.h"
 
 #define REFRESH_MS 10000
 
@@ -71,45 +61,20 @@ tessera_check_node_name(const TesseraCheck *check, int32 node_id)
 	return node != NULL ? NameStr(node->name) : psprintf("node %d", node_id);
 }
 
-PGresult *
-tessera_check_ask(TesseraCheck *check, int32 node_id, const char *sql, int nparams, const char *const *values)
+TesseraCallTarget
+tessera_check_target(TesseraCheck *check, int32 node_id)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	PGresult   *volatile result = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		result = tessera_control_call(check->routing, node_id, sql, nparams, values);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
-			ReThrowError(error);
-		tessera_check_report(check, 0, psprintf("node %s", tessera_check_node_name(check, node_id)),
-							 psprintf("could not be checked: %s", error->message));
-	}
-	PG_END_TRY();
-	return result;
+	return tessera_keep_error(tessera_ask(node_id == check->config ? tessera_to_config() : tessera_to_node(node_id), TESSERA_TOLERATE_ERRORS),
+							  &check->error);
 }
 
-static int64
-number(PGresult *result, int row, int column)
+bool
+tessera_check_answered(TesseraCheck *check, int32 node_id, bool answered)
 {
-	return pg_strtoint64(PQgetvalue(result, row, column));
+	if (!answered)
+		tessera_check_report(check, 0, psprintf("node %s", tessera_check_node_name(check, node_id)),
+							 psprintf("could not be checked: %s", check->error->message));
+	return answered;
 }
 
 
@@ -121,22 +86,21 @@ read_bound(TesseraKeySpace *ks, const char *text, TesseraKeyBound *bound)
 	tessera_key_from_bound(ks, tessera_bound_of_text(text), bound);
 }
 
-/* Rows of min, max and, if versions, node_id, major, minor. */
 static Range *
-read_ranges(TesseraKeySpace *ks, PGresult *rows, bool versions)
+ranges_of_chunks(TesseraKeySpace *ks, const TesseraGroupChunksAnswer *rows, int n)
 {
-	Range	   *ranges = palloc(sizeof(Range) * Max(PQntuples(rows), 1));
+	Range	   *ranges = palloc(sizeof(Range) * Max(n, 1));
 
-	for (int i = 0; i < PQntuples(rows); i++)
+	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		ranges[i].min_text = PQgetvalue(rows, i, 0);
-		ranges[i].max_text = PQgetvalue(rows, i, 1);
-		read_bound(ks, ranges[i].min_text, &ranges[i].min);
-		read_bound(ks, ranges[i].max_text, &ranges[i].max);
-		ranges[i].node_id = versions ? (int32) number(rows, i, 2) : 0;
-		ranges[i].major = versions ? number(rows, i, 3) : 0;
-		ranges[i].minor = versions ? number(rows, i, 4) : 0;
+		ranges[i].min_text = rows[i].min;
+		ranges[i].max_text = rows[i].max;
+		read_bound(ks, rows[i].min, &ranges[i].min);
+		read_bound(ks, rows[i].max, &ranges[i].max);
+		ranges[i].node_id = rows[i].node_id;
+		ranges[i].major = rows[i].major;
+		ranges[i].minor = rows[i].minor;
 	}
 	return ranges;
 }
@@ -234,10 +198,10 @@ check_versions(TesseraCheck *check, const char *object, const Range *chunks, int
 /* Invariant 2: placements are what the chunks say */
 
 static bool
-is_busy(const TesseraCheck *check, const char *group_id, int32 node_id)
+is_busy(const TesseraCheck *check, const pg_uuid_t *group_id, int32 node_id)
 {
-	for (int i = 0; i < PQntuples(check->busy); i++)
-		if (strcmp(PQgetvalue(check->busy, i, 0), group_id) == 0 && number(check->busy, i, 1) == node_id)
+	for (int i = 0; i < check->nbusy; i++)
+		if (memcmp(check->busy[i].group_id, group_id, UUID_LEN) == 0 && check->busy[i].node_id == node_id)
 			return true;
 	return false;
 }
@@ -261,25 +225,29 @@ compare_sets(TesseraCheck *check, const char *object, TesseraKeySpace *ks, const
 }
 
 /*
- * Ranges in rows of a shard's answer about a group: those that it owns, or those that it has to delete. *first: the first row about the group, or -1.
+ * Ranges in rows of a shard's answer about a group: those that it owns, or those that it has to delete. *first: the first row about the group, or
+ * NULL.
  */
 static Range *
-placement_ranges(TesseraKeySpace *ks, const PGresult *rows, const char *group_id, bool deleted, int *n, int *first)
+placement_ranges(TesseraKeySpace *ks, const TesseraShardPlacements *answer, const pg_uuid_t *group_id, bool deleted, int *n,
+				 const TesseraOwnedRangesAnswer **first)
 {
-	Range	   *ranges = palloc(sizeof(Range) * Max(PQntuples(rows), 1));
+	Range	   *ranges = palloc(sizeof(Range) * Max(answer->n, 1));
 
 	*n = 0;
-	*first = -1;
-	for (int i = 0; i < PQntuples(rows); i++)
+	*first = NULL;
+	for (int i = 0; i < answer->n; i++)
 	{
-		if (strcmp(PQgetvalue(rows, i, 0), group_id) != 0)
+		const TesseraOwnedRangesAnswer *row = &answer->rows[i];
+
+		if (memcmp(row->group_id, group_id, UUID_LEN) != 0)
 			continue;
-		if (*first < 0)
-			*first = i;
-		if (PQgetisnull(rows, i, 3) || (PQgetvalue(rows, i, 6)[0] == 't') != deleted)
+		if (*first == NULL)
+			*first = row;
+		if (row->min == NULL || row->deleted != deleted)
 			continue;
-		ranges[*n].min_text = PQgetvalue(rows, i, 3);
-		ranges[*n].max_text = PQgetvalue(rows, i, 4);
+		ranges[*n].min_text = row->min;
+		ranges[*n].max_text = row->max;
 		read_bound(ks, ranges[*n].min_text, &ranges[*n].min);
 		read_bound(ks, ranges[*n].max_text, &ranges[*n].max);
 		(*n)++;
@@ -303,10 +271,10 @@ check_deletions(TesseraCheck *check, const char *object, TesseraKeySpace *ks, co
 
 /* One shard's placement of one group: rows of its answer with that group_id. */
 static void
-check_placement(TesseraCheck *check, const char *group_id, const char *epoch, const char *object, TesseraKeySpace *ks, int shard, const Range *chunks,
-				int n)
+check_placement(TesseraCheck *check, const TesseraTableGroupsAnswer *group, TesseraKeySpace *ks, int shard, const Range *chunks, int n)
 {
-	PGresult   *rows = check->placements[shard];
+	const TesseraShardPlacements *placements = &check->placements[shard];
+	const char *object = group->tables;
 	int32		node_id = check->shards[shard];
 	const char *name = tessera_check_node_name(check, node_id);
 	Range	   *should = palloc(sizeof(Range) * Max(n, 1));
@@ -315,7 +283,7 @@ check_placement(TesseraCheck *check, const char *group_id, const char *epoch, co
 	int			nshould = 0;
 	int			nis;
 	int			ndeletions;
-	int			first;
+	const TesseraOwnedRangesAnswer *first;
 	int64		major = 0;
 
 	for (int i = 0; i < n; i++)
@@ -324,52 +292,45 @@ check_placement(TesseraCheck *check, const char *group_id, const char *epoch, co
 			should[nshould++] = chunks[i];
 			major = Max(major, chunks[i].major);
 		}
-	is = placement_ranges(ks, rows, group_id, false, &nis, &first);
-	deletions = placement_ranges(ks, rows, group_id, true, &ndeletions, &first);
+	is = placement_ranges(ks, placements, group->group_id, false, &nis, &first);
+	deletions = placement_ranges(ks, placements, group->group_id, true, &ndeletions, &first);
 	check_deletions(check, object, ks, name, is, nis, deletions, ndeletions);
 	compare_sets(check, object, ks, name, should, join_ranges(ks, should, nshould), is, join_ranges(ks, is, nis));
 
-	if (first >= 0 ? number(rows, first, 2) != major : major != 0)
-		tessera_check_report(check, 2, object, psprintf("shard %s has shard version %s, but its chunks have " INT64_FORMAT, name,
-										  first >= 0 ? PQgetvalue(rows, first, 2) : "0", major));
-	if (first >= 0 && nshould > 0 && strcmp(PQgetvalue(rows, first, 1), epoch) != 0)
+	if ((first != NULL ? first->major : 0) != major)
+		tessera_check_report(check, 2, object, psprintf("shard %s has shard version " INT64_FORMAT ", but its chunks have " INT64_FORMAT, name,
+														first != NULL ? first->major : 0, major));
+	if (first != NULL && nshould > 0 && memcmp(first->epoch, group->epoch, UUID_LEN) != 0)
 		tessera_check_report(check, 2, object, psprintf("shard %s has another epoch of it", name));
-	if (first >= 0 && strcmp(PQgetvalue(rows, first, 5), "open") != 0)
-		tessera_check_report(check, 2, object,
-							 psprintf("on shard %s the %s gate is closed without a running migration", name, PQgetvalue(rows, first, 5)));
+	if (first != NULL && strcmp(first->gate, "open") != 0)
+		tessera_check_report(check, 2, object, psprintf("on shard %s the %s gate is closed without a running migration", name, first->gate));
 }
 
 static void
-check_group(TesseraCheck *check, PGresult *groups, int row)
+check_group(TesseraCheck *check, const TesseraTableGroupsAnswer *row)
 {
-	const char *group_id = PQgetvalue(groups, row, 0);
-	const char *epoch = PQgetvalue(groups, row, 1);
-	const char *object = PQgetvalue(groups, row, 4);
-	pg_uuid_t	id = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(group_id)));
-	const TesseraGroup *group = tessera_routing_group_by_id(check->routing, &id);
+	const TesseraGroup *group = tessera_routing_group_by_id(check->routing, row->group_id);
 	TesseraKeySpace *ks;
-	PGresult   *rows;
+	TesseraGroupChunksAnswer *rows;
 	Range	   *chunks;
 	int			n;
 
 	if (group == NULL)
 	{
-		tessera_check_report(check, 0, object, "this node does not know the table group yet");
+		tessera_check_report(check, 0, row->tables, "this node does not know the table group yet");
 		return;
 	}
 	ks = tessera_group_keyspace(check->routing, group);
-	rows = tessera_check_ask(check, check->config, "SELECT min, max, node_id, major, minor FROM tessera.chunk WHERE group_id = $1::uuid", 1,
-							 &group_id);
-	if (rows == NULL)
+	if (!tessera_check_answered(check, check->config,
+								tessera_call_group_chunks(tessera_check_target(check, check->config), row->group_id, &rows, &n)))
 		return;
-	n = PQntuples(rows);
-	chunks = read_ranges(ks, rows, true);
+	chunks = ranges_of_chunks(ks, rows, n);
 	sort_ranges(ks, chunks, n);
-	check_cover(check, object, ks, chunks, n);
-	check_versions(check, object, chunks, n, number(groups, row, 2), number(groups, row, 3));
+	check_cover(check, row->tables, ks, chunks, n);
+	check_versions(check, row->tables, chunks, n, row->group_major, row->group_minor);
 	for (int i = 0; i < check->nshards; i++)
-		if (check->placements[i] != NULL && !is_busy(check, group_id, check->shards[i]))
-			check_placement(check, group_id, epoch, object, ks, i, chunks, n);
+		if (check->placements[i].known && !is_busy(check, row->group_id, check->shards[i]))
+			check_placement(check, row, ks, i, chunks, n);
 }
 
 
@@ -379,61 +340,57 @@ check_group(TesseraCheck *check, PGresult *groups, int row)
 static void
 check_prepared(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT gid, date_trunc('second', now() - prepared) FROM pg_catalog.pg_prepared_xact()"
-						   " WHERE dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
-						   " AND gid LIKE 'tessera%' AND gid NOT LIKE 'tessera\\_" TESSERA_CLIENT_GID "%' AND prepared < now() - interval '1 minute' "
-						   "ORDER BY prepared", 0, NULL);
+	TesseraPreparedPartsAnswer *rows;
+	int			n;
 
-	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
+	if (!tessera_check_answered(check, node_id, tessera_call_prepared_parts(tessera_check_target(check, node_id), &rows, &n)))
+		return;
+	for (int i = 0; i < n; i++)
 		tessera_check_report(check, 6, psprintf("node %s", tessera_check_node_name(check, node_id)),
-			   psprintf("transaction %s is prepared since %s", PQgetvalue(rows, i, 0), PQgetvalue(rows, i, 1)));
+							 psprintf("transaction %s is prepared since %s", rows[i].gid, rows[i].since));
 }
 
 /* Invariant 8: a promoted node that does not know yet what it owns, or what is true, refuses. */
 static void
 check_promoted(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT coalesce(last_error, 'it is finding out') FROM tessera.promotion_status()"
-						   " WHERE NOT placements_known OR NOT coalesce(metadata_known, true)", 0, NULL);
+	char	   *reason;
 
-	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
+	if (tessera_check_answered(check, node_id, tessera_call_promotion_doubt(tessera_check_target(check, node_id), &reason)) && reason != NULL)
 		tessera_check_report(check, 8, psprintf("node %s", tessera_check_node_name(check, node_id)),
-			   psprintf("was promoted, and does not know what it owns: %s", PQgetvalue(rows, i, 0)));
+							 psprintf("was promoted, and does not know what it owns: %s", reason));
 }
 
 /* Invariant 4: no row lies where it is neither owned nor to be deleted. */
 static void
 check_rows(TesseraCheck *check, int32 node_id)
 {
-	PGresult   *rows = tessera_check_ask(check, node_id, "SELECT pg_catalog.format('%I.%I', t.schema_name, t.table_name), u.rows, u.example FROM "
-										 "tessera.cluster_table AS t"
-						   " JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schema_name JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid "
-						   "AND c.relname = t.table_name, tessera_internal.count_unowned(c.oid) AS u"
-						   " WHERE u.rows > 0 ORDER BY 1", 0, NULL);
+	TesseraUnownedRowsAnswer *rows;
+	int			n;
 
-	for (int i = 0; rows != NULL && i < PQntuples(rows); i++)
-		tessera_check_report(check, 4, PQgetvalue(rows, i, 0),
-			   psprintf("shard %s holds %s rows that it does not own%s%s", tessera_check_node_name(check, node_id), PQgetvalue(rows, i, 1),
-						PQgetisnull(rows, i, 2) ? "" : ", one of key ", PQgetvalue(rows, i, 2)));
+	if (!tessera_check_answered(check, node_id, tessera_call_unowned_rows(tessera_check_target(check, node_id), &rows, &n)))
+		return;
+	for (int i = 0; i < n; i++)
+		tessera_check_report(check, 4, rows[i].table,
+							 psprintf("shard %s holds " INT64_FORMAT " rows that it does not own%s%s", tessera_check_node_name(check, node_id),
+									  rows[i].rows, rows[i].example == NULL ? "" : ", one of key ", rows[i].example == NULL ? "" : rows[i].example));
 }
 
 static void
 read_shards(TesseraCheck *check)
 {
 	check->shards = palloc(sizeof(int32) * check->routing->nnodes);
-	check->placements = palloc0(sizeof(PGresult *) * check->routing->nnodes);
+	check->placements = palloc0(sizeof(TesseraShardPlacements) * check->routing->nnodes);
 	for (int i = 0; i < check->routing->nnodes; i++)
 	{
-		const TesseraNode *node = tessera_routing_node_at(check->routing, i);
+		int32		node_id = tessera_routing_node_at(check->routing, i)->node_id;
+		TesseraShardPlacements *placements = &check->placements[check->nshards];
 
-		if (!node->is_shard)
+		if (!tessera_routing_node_at(check->routing, i)->is_shard)
 			continue;
-		check->shards[check->nshards] = node->node_id;
-		check->placements[check->nshards++] = tessera_check_ask(check, node->node_id,
-												  "SELECT p.group_id, p.epoch, p.major, r.min, r.max, p.gate, r.deleted FROM tessera.placement AS p "
-												  "LEFT JOIN LATERAL ("
-												  "SELECT o.min, o.max, false AS deleted FROM pg_catalog.unnest(p.owned) AS o UNION ALL "
-												  "SELECT d.min, d.max, true FROM pg_catalog.unnest(p.deletions) AS d) AS r ON true", 0, NULL);
+		check->shards[check->nshards++] = node_id;
+		placements->known = tessera_check_answered(check, node_id, tessera_call_owned_ranges(tessera_check_target(check, node_id), &placements->rows,
+																							 &placements->n));
 	}
 }
 
@@ -444,7 +401,8 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 	TesseraCheck check = {.deep = PG_GETARG_BOOL(0)};
 	MemoryContext scratch;
 	MemoryContext old;
-	PGresult   *groups;
+	TesseraTableGroupsAnswer *groups;
+	int			ngroups = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
 	check.result = (ReturnSetInfo *) fcinfo->resultinfo;
@@ -458,22 +416,18 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 	check.config = tessera_routing_config(check.routing)->node_id;
 
 	/* migrations before and groups after the placements: who moved in between is in one of the two */
-	check.busy = tessera_check_ask(&check, check.config,
-								   "SELECT m.group_id, n.node_id FROM tessera.migration AS m, LATERAL (VALUES (m.donor), (m.recipient)) AS n(node_id)"
-					 " WHERE m.state = 'running' OR m.finished > pg_catalog.clock_timestamp() - interval '1 s'", 0, NULL);
-	if (check.busy == NULL)
+	if (!tessera_check_answered(&check, check.config,
+								tessera_call_busy_groups(tessera_check_target(&check, check.config), &check.busy, &check.nbusy)))
 		PG_RETURN_NULL();
 	read_shards(&check);
-	groups = tessera_check_ask(&check, check.config, "SELECT g.group_id, g.epoch, g.group_major, g.group_minor,"
-				 " coalesce((SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', t.schema_name, t.table_name), ', ' ORDER BY t.schema_name, "
-				 "t.table_name)   FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id), 'group ' || g.group_id)"
-				 " FROM tessera.table_group AS g ORDER BY 5", 0, NULL);
+	if (!tessera_check_answered(&check, check.config, tessera_call_table_groups(tessera_check_target(&check, check.config), &groups, &ngroups)))
+		ngroups = 0;
 
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera check_consistency", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(scratch);
-	for (int i = 0; groups != NULL && i < PQntuples(groups); i++)
+	for (int i = 0; i < ngroups; i++)
 	{
-		check_group(&check, groups, i);
+		check_group(&check, &groups[i]);
 		MemoryContextReset(scratch);
 	}
 	for (int i = 0; i < check.routing->nnodes; i++)

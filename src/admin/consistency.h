@@ -5,10 +5,18 @@
 #ifndef TESSERA_ADMIN_CONSISTENCY_H
 #define TESSERA_ADMIN_CONSISTENCY_H
 
-#include "libpq-fe.h"
 #include "nodes/execnodes.h"
 
+#include "control/calls.h"
 #include "routing/routing.h"
+
+/* What a shard has said of its placements, in no order. */
+typedef struct TesseraShardPlacements
+{
+	bool		known;			/* it has answered */
+	TesseraOwnedRangesAnswer *rows;
+	int			n;
+} TesseraShardPlacements;
 
 /* A running check. */
 typedef struct TesseraCheck
@@ -19,15 +27,18 @@ typedef struct TesseraCheck
 	bool		deep;
 	int			nshards;
 	int32	   *shards;
-	PGresult  **placements;		/* of each shard; NULL: it did not answer */
-	PGresult   *busy;			/* group_id, node_id of running migrations */
+	TesseraShardPlacements *placements; /* of each shard */
+	TesseraBusyGroupsAnswer *busy;	/* groups and nodes of running migrations */
+	int			nbusy;
+	ErrorData  *error;			/* of the last call that failed */
 } TesseraCheck;
 
 /* One violation of an invariant (0: something could not be checked). */
 extern void tessera_check_report(TesseraCheck *check, int invariant, const char *object, const char *detail);
 
-/* A query on a node over the control lane; if that fails, it is reported that the node could not be checked, and NULL is the answer. */
-extern PGresult *tessera_check_ask(TesseraCheck *check, int32 node_id, const char *sql, int nparams, const char *const *values);
+/* A node as the target of a call that may fail; and whether it did not: else it is reported that the node could not be checked. */
+extern TesseraCallTarget tessera_check_target(TesseraCheck *check, int32 node_id);
+extern bool tessera_check_answered(TesseraCheck *check, int32 node_id, bool answered);
 
 /* Name of a node, palloc'd or of the routing image. */
 extern const char *tessera_check_node_name(const TesseraCheck *check, int32 node_id);

@@ -2,7 +2,7 @@
  * definitions.c
  *	  Invariant 10 of check_consistency: each node defines the tables of the cluster as the config node does, and its catalog knows them.
  *
- * Phases: every node is asked for its definitions, item by item (tessera_internal.table_definitions). The lists come sorted and are merged with the
+ * Phases: every node is asked for its definitions, item by item (call table_definitions). The lists come sorted and are merged with the
  * config node's; what differs of one table on one node is one row. Nothing is locked, so DDL may come in between: a node that differs is asked again,
  * with the config node, and only what still differs counts.
  *
@@ -14,7 +14,6 @@
 #include "miscadmin.h"
 
 #include "admin/consistency.h"
-#include "common/protocol.h"
 #include "control/calls.h"
 
 /* Items of one table that are named in a row; of more, their number. */
@@ -34,17 +33,12 @@ typedef struct Difference
 	int			nitems;
 } Difference;
 
-static const char *
-object_of(PGresult *rows, int i)
+/* What a node has answered. */
+typedef struct Definitions
 {
-	return PQgetvalue(rows, i, 0);
-}
-
-static const char *
-item_of(PGresult *rows, int i)
-{
-	return PQgetvalue(rows, i, 1);
-}
+	TesseraTableDefinitionsAnswer *rows;	/* sorted by object, then item */
+	int			n;
+} Definitions;
 
 /* The table at hand is done with. */
 static void
@@ -76,96 +70,97 @@ note(Difference *d, const char *object, const char *what)
 
 /* An item that only one of the two has. The first ones of a table say enough if it is missing as a whole. */
 static void
-note_missing(Difference *d, PGresult *rows, int i, bool there)
+note_missing(Difference *d, const TesseraTableDefinitionsAnswer *row, bool there)
 {
-	const char *item = item_of(rows, i);
+	const char *item = row->item;
 
 	if (item[0] == WRONG)
 	{
 		if (there)
-			note(d, object_of(rows, i), item + 1);
+			note(d, row->object, item + 1);
 	}
 	else if (strcmp(item, "row of the catalog") == 0)
-		note(d, object_of(rows, i), there ? "its catalog has the table, the config node's has not" : "its catalog does not know the table");
+		note(d, row->object, there ? "its catalog has the table, the config node's has not" : "its catalog does not know the table");
 	else if (strcmp(item, "table") == 0)
-		note(d, object_of(rows, i), there ? "the table exists there, but not on the config node" : "the table does not exist");
+		note(d, row->object, there ? "the table exists there, but not on the config node" : "the table does not exist");
 	else if (strcmp(item, "owner") != 0 && strcmp(item, "privileges") != 0 && strcmp(item, "row security of the table") != 0)
-		note(d, object_of(rows, i), psprintf(there ? "%s is not on the config node" : "%s is missing", item));
+		note(d, row->object, psprintf(there ? "%s is not on the config node" : "%s is missing", item));
 }
 
 static void
-note_both(Difference *d, PGresult *expected, int i, PGresult *rows, int j)
+note_both(Difference *d, const TesseraTableDefinitionsAnswer *expected, const TesseraTableDefinitionsAnswer *row)
 {
-	const char *item = item_of(rows, j);
+	const char *item = row->item;
 
 	if (item[0] == WRONG)
-		note(d, object_of(rows, j), item + 1);
-	else if (strcmp(PQgetvalue(expected, i, 2), PQgetvalue(rows, j, 2)) != 0)
-		note(d, object_of(rows, j),
-			 psprintf("%s: \"%s\", not \"%s\" as on the config node", item, PQgetvalue(rows, j, 2), PQgetvalue(expected, i, 2)));
+		note(d, row->object, item + 1);
+	else if (strcmp(expected->definition, row->definition) != 0)
+		note(d, row->object, psprintf("%s: \"%s\", not \"%s\" as on the config node", item, row->definition, expected->definition));
 }
 
 /* Merges two sorted lists; returns the number of tables that differ. With check, each of them is reported. */
 static int
-compare(TesseraCheck *check, const char *node, PGresult *expected, PGresult *rows)
+compare(TesseraCheck *check, const char *node, const Definitions *expected, const Definitions *found)
 {
 	Difference	d = {.check = check, .node = node};
 	int			i = 0;
 	int			j = 0;
 
 	initStringInfo(&d.text);
-	while (i < PQntuples(expected) || j < PQntuples(rows))
+	while (i < expected->n || j < found->n)
 	{
+		const TesseraTableDefinitionsAnswer *left = &expected->rows[i];
+		const TesseraTableDefinitionsAnswer *right = &found->rows[j];
 		int			order;
 
 		CHECK_FOR_INTERRUPTS();
-		if (i == PQntuples(expected))
+		if (i == expected->n)
 			order = 1;
-		else if (j == PQntuples(rows))
+		else if (j == found->n)
 			order = -1;
-		else if ((order = strcmp(object_of(expected, i), object_of(rows, j))) == 0)
-			order = strcmp(item_of(expected, i), item_of(rows, j));
+		else if ((order = strcmp(left->object, right->object)) == 0)
+			order = strcmp(left->item, right->item);
 
 		if (order == 0)
-			note_both(&d, expected, i++, rows, j++);
-		else if (order < 0)
-			note_missing(&d, expected, i++, false);
+			note_both(&d, left, right);
 		else
-			note_missing(&d, rows, j++, true);
+			note_missing(&d, order < 0 ? left : right, order > 0);
+		i += order <= 0;
+		j += order >= 0;
 	}
 	flush(&d);
 	return d.ntables;
 }
 
-static PGresult *
-definitions_of(TesseraCheck *check, int32 node_id)
+static bool
+definitions_of(TesseraCheck *check, int32 node_id, Definitions *definitions)
 {
-	const char *call = tessera_call_text(&tessera_call_specs[TESSERA_CALL_TABLE_DEFINITIONS], TESSERA_OLDEST_PROTOCOL, NULL);
-
-	return tessera_check_ask(check, node_id, call, 0, NULL);
+	return tessera_check_answered(check, node_id, tessera_call_table_definitions(tessera_check_target(check, node_id), &definitions->rows,
+																				 &definitions->n));
 }
 
 void
 tessera_check_definitions(TesseraCheck *check)
 {
-	PGresult   *expected = definitions_of(check, check->config);
+	Definitions expected;
 
-	if (expected == NULL)
+	if (!definitions_of(check, check->config, &expected))
 		return;
 	for (int i = 0; i < check->routing->nnodes; i++)
 	{
 		int32		node_id = tessera_routing_node_at(check->routing, i)->node_id;
 		const char *node = tessera_check_node_name(check, node_id);
-		PGresult   *rows = node_id == check->config ? expected : definitions_of(check, node_id);
+		Definitions found = expected;
 
-		if (rows == NULL || compare(NULL, node, expected, rows) == 0)
+		if (node_id != check->config && !definitions_of(check, node_id, &found))
+			continue;
+		if (compare(NULL, node, &expected, &found) == 0)
 			continue;
 		/* perhaps it was DDL that ran meanwhile */
-		expected = definitions_of(check, check->config);
-		rows = node_id == check->config ? expected : definitions_of(check, node_id);
-		if (expected == NULL)
+		if (!definitions_of(check, check->config, &expected))
 			return;
-		if (rows != NULL)
-			(void) compare(check, node, expected, rows);
+		found = expected;
+		if (node_id == check->config || definitions_of(check, node_id, &found))
+			(void) compare(check, node, &expected, &found);
 	}
 }
