@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Dead code: what nothing calls, reads or defines. Words are counted, not parsed: a name that two things share hides one of them, and none is found wrongly."""
+"""Dead code: what nothing calls, reads or defines. Words are counted, not parsed: a name that two things share hides one of them."""
 import glob
 import os
 import re
@@ -48,12 +48,12 @@ class Tree:
         self.plain = {path: blank(text, strings=False) for path, text in self.raw.items()}
         self.words = {path: Counter(WORD.findall(PROTOTYPE.sub("", text))) for path, text in self.code.items()}
         self.literals = {path: Counter(WORD.findall(" ".join(LITERAL.findall(text)))) for path, text in self.plain.items()}
-        self.sql = {os.path.relpath(path, top): re.sub(r"--[^\n]*", "", read(top, os.path.relpath(path, top)))
-                    for path in sorted(glob.glob(os.path.join(top, "extension/install/*.sql")) + glob.glob(os.path.join(top, "extension/test/*.sql")))}
+        scripts = sorted(glob.glob("extension/install/*.sql", root_dir=top) + glob.glob("extension/test/*.sql", root_dir=top))
+        self.sql = {path: re.sub(r"--[^\n]*", "", read(top, path)) for path in scripts}
         self.calls = read(top, "src/control/calls.def")
         self.generator = Counter(WORD.findall(re.sub(r"\\.", " ", read(top, "src/control/generate.pl"))))
-        tests = glob.glob(os.path.join(top, "test/**"), recursive=True) + glob.glob(os.path.join(top, "sql/*.sql"))
-        self.tests = "\n".join(read(top, os.path.relpath(path, top)) for path in sorted(tests)
+        tests = glob.glob("test/**", root_dir=top, recursive=True) + glob.glob("sql/*.sql", root_dir=top)
+        self.tests = "\n".join(read(top, path) for path in sorted(tests)
                                if path.endswith((".c", ".pl", ".pm", ".py", ".sql", ".spec")) and "/lint/" not in path)
 
     def files(self, suffix):
@@ -83,13 +83,14 @@ def function_findings(tree):
     for path, text in tree.code.items():
         found = [(name, line) for name, line, _ in functions(text) if name not in from_sql]
         for name, line in found:
-            own = sum(1 for other, _ in found if other == name) + len(re.findall(r"PG_FUNCTION_INFO_V1\(%s\)" % name, text))
+            own = sum(other == name for other, _ in found) + len(re.findall(r"PG_FUNCTION_INFO_V1\(%s\)" % name, text))
             where = "%s:%d: %s" % (path, line, name)
             here = tree.words[path][name] + tree.literals[path][name]
             if total[name] == own:
                 uncalled.append(where)
-            elif total[name] == here and name not in ALLOWED_EXTERN and not re.search(r"\bstatic\b", text.split("\n")[line - 1]) and not path.endswith(".h"):
-                could_be_static.append(where)
+            elif total[name] == here and name not in ALLOWED_EXTERN and path.endswith(".c"):
+                if not re.search(r"\bstatic\b", text.split("\n")[line - 1]):
+                    could_be_static.append(where)
     return uncalled, could_be_static
 
 
@@ -110,7 +111,8 @@ def macro_findings(tree):
 
 def seen_from(tree):
     """header -> the C files and headers that see it, itself among them."""
-    includes = {path: [name.replace("control/calls.h", "control/call.h") for name in re.findall(r'#include "([^"]+)"', text)] for path, text in tree.plain.items()}
+    include = re.compile(r'#include "([^"]+)"')
+    includes = {path: [name.replace("control/calls.h", "control/call.h") for name in include.findall(text)] for path, text in tree.plain.items()}
     seen = {path: {path} for path in tree.code}
     changed = True
     while changed:
@@ -137,7 +139,7 @@ def field_findings(tree):
             name = struct.group(3) or struct.group(1) or ""
             for field in FIELD.finditer(struct.group(2)):
                 field_name = field.group(1) or field.group(2)
-                if not any(field_name in reads[other] for other in seen[path]) and (name, field_name) not in ALLOWED_FIELDS:
+                if (name, field_name) not in ALLOWED_FIELDS and not any(field_name in reads[other] for other in seen[path]):
                     findings.append("%s:%d: %s.%s" % (path, line_of(code, struct.start(2) + field.start()), name, field_name))
     return findings
 
@@ -186,8 +188,7 @@ def sql_function_findings(tree):
     sql = "\n".join(tree.sql.values())
     created = re.compile(r"CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE|AGGREGATE) (tessera\w*)\.(\w+)\(")
     uses = Counter(WORD.findall(sql)) + sum(tree.literals.values(), Counter())
-    uses.subtract(match.group(2) for match in re.finditer(r"(?:CREATE|COMMENT ON|GRANT EXECUTE ON|REVOKE ALL ON)[A-Z ]* (?:FUNCTION|PROCEDURE|AGGREGATE) "
-                                                          r"(tessera\w*)\.(\w+)", sql))
+    uses.subtract(re.findall(r"(?:CREATE|COMMENT|GRANT|REVOKE)[A-Z ]* (?:FUNCTION|PROCEDURE|AGGREGATE) tessera\w*\.(\w+)", sql))
     findings = []
     for path, text in tree.sql.items():
         for schema, name in sorted(set(created.findall(text))):
@@ -198,7 +199,8 @@ def sql_function_findings(tree):
                 findings.append("%s: %s.%s" % (path, schema, name))
     code = sum(tree.words.values(), Counter())
     for name in re.findall(r"^call (\w+)", tree.calls, re.M):
-        if not any(code[prefix + name] for prefix in ("tessera_call_", "tessera_queue_")) and not code["TESSERA_CALL_" + name.upper()] and not re.search(r"\btessera_internal\.%s\b" % name, sql):
+        in_c = [prefix + name for prefix in ("tessera_call_", "tessera_queue_")] + ["TESSERA_CALL_" + name.upper()]
+        if not any(code[word] for word in in_c) and not re.search(r"\btessera_internal\.%s\b" % name, sql):
             findings.append("src/control/calls.def: %s" % name)
     return findings
 
