@@ -19,7 +19,6 @@ ALLOWED_EXTERN = {
 ALLOWED_FIELDS = {
     ("TesseraRegistered", "draining"): "a change of the registry is under way",
     ("TesseraCallSpec", "repeatable"): "a word of calls.def, for who writes a caller",
-    ("LocalPlanKey", "text"): "part of a hash key, compared as bytes",
     ("SystemSlot", "base"): "the server's part of the struct",
     ("Registration", "what"): "the reason for the order, for who reads the table",
 }
@@ -133,12 +132,18 @@ def field_findings(tree):
         reads[path] = {match.group(1) for match in re.finditer(r"(?:->|\.)\s*(\w+)", text) if not WRITTEN.match(text, match.end())}
         reads[path].update(re.findall(r"\boffsetof\s*\([^(),]*,\s*(\w+)", text))
     seen = seen_from(tree)
+    everything = "\n".join(tree.code.values())
+    # dynahash reads them
+    keys = set(re.findall(r"\bkeysize = sizeof\((\w+)\)", everything))
+    entries = set(re.findall(r"\bentrysize = sizeof\((\w+)\)", everything))
     findings = []
     for path, code in tree.code.items():
         for struct in STRUCT.finditer(code):
             name = struct.group(3) or struct.group(1) or ""
-            for field in FIELD.finditer(struct.group(2)):
+            for number, field in enumerate(FIELD.finditer(struct.group(2))):
                 field_name = field.group(1) or field.group(2)
+                if name in keys or name in entries and number == 0:
+                    continue
                 if (name, field_name) not in ALLOWED_FIELDS and not any(field_name in reads[other] for other in seen[path]):
                     findings.append("%s:%d: %s.%s" % (path, line_of(code, struct.start(2) + field.start()), name, field_name))
     return findings
