@@ -252,18 +252,6 @@ tessera_placement_owns(const TesseraPlacement *placement, TesseraKeySpace *ks, c
 }
 
 bool
-tessera_placement_owns_any(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max)
-{
-	const char *base = (const char *) placement;
-
-	for (int i = 0; placement != NULL && i < placement->nowned; i++)
-		if (tessera_key_compare_flat(ks, RANGE_MIN(placement, i), base, max) < 0 &&
-			tessera_key_compare_flat(ks, RANGE_MAX(placement, i), base, min) > 0)
-			return tessera_key_compare(ks, min, max) < 0;
-	return false;
-}
-
-bool
 tessera_placement_owns_same(const TesseraPlacement *a, const TesseraPlacement *b, TesseraKeySpace *ks)
 {
 	if (a == NULL || b == NULL || a->term != b->term || a->major != b->major || memcmp(&a->epoch, &b->epoch, sizeof(pg_uuid_t)) != 0 ||
