@@ -166,6 +166,11 @@ extern const char *const tessera_user_tables_sql;
 /* From _PG_init: callbacks at the end of a (sub)transaction. */
 extern void tessera_announce_init(void);
 
+/* ---- register_move.c ---- */
+
+/* From _PG_init: setting. */
+extern void tessera_register_move_init(void);
+
 /* ---- advisory_slots.c ---- */
 
 /*

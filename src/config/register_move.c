@@ -25,13 +25,15 @@
 #include "common/text.h"
 #include "config/abandoned_migrations.h"
 #include "config/chunks.h"
-#include "migration/migration_settings.h"
+#include "config/membership.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_register_migration);
 
 #define LOCK_GROUP_MS 5000
+
+static int	max_moves_per_shard;
 
 typedef struct Request
 {
@@ -200,7 +202,8 @@ find_part(Request *request)
 static bool
 find_same(const Request *request, pg_uuid_t *id)
 {
-	uint64		n = tessera_spi_run("SELECT migration_id, min, max, donor, recipient FROM tessera.migration WHERE group_id = $1 AND state = 'running'",
+	uint64		n = tessera_spi_run("SELECT migration_id, min, max, donor, recipient FROM tessera.migration"
+									" WHERE group_id = $1 AND state = 'running'",
 									SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(&request->group->group_id)}, NULL);
 
 	for (uint64 i = 0; i < n; i++)
@@ -242,12 +245,12 @@ require_room(const Request *request, int32 node_id)
 	int			n = (int) tessera_spi_run("SELECT FROM tessera.migration WHERE state = 'running' AND $1 IN (donor, recipient)", SPI_OK_SELECT, 1,
 										  (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(node_id)}, NULL);
 
-	if (n >= tessera_max_moves_per_shard)
+	if (n >= max_moves_per_shard)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg_plural("shard \"%s\" takes part in %d migration already", "shard \"%s\" takes part in %d migrations already", n,
 							   NameStr(tessera_routing_node(request->routing, node_id)->name), n),
-				 errdetail("tessera.max_moves_per_shard of the config node allows %d.", tessera_max_moves_per_shard),
+				 errdetail("tessera.max_moves_per_shard of the config node allows %d.", max_moves_per_shard),
 				 errhint("Look at tessera.migrations; wait for one, or end it with tessera.cancel_migration.")));
 }
 
@@ -347,4 +350,12 @@ tessera_internal_register_migration(PG_FUNCTION_ARGS)
 		nulls[0] = nulls[2] = nulls[3] = nulls[4] = nulls[5] = false;
 	}
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+void
+tessera_register_move_init(void)
+{
+	DefineCustomIntVariable("tessera.max_moves_per_shard",
+							"Migrations that a shard takes part in at the same time, as donor or recipient. Counts on the config node.", NULL,
+							&max_moves_per_shard, 2, 1, 32, PGC_SIGHUP, 0, NULL, NULL, NULL);
 }

@@ -18,7 +18,6 @@
 int			tessera_migration_timeout;
 int			tessera_migration_max_backlog;
 int			tessera_migration_max_rate;
-int			tessera_max_moves_per_shard;
 int			tessera_migration_batch_size;
 int			tessera_migration_commit_size;
 bool		tessera_migration_verify;
@@ -56,8 +55,6 @@ static const IntSetting int_settings[] = {
 	&tessera_migration_max_backlog, 500 * 1024, 0, INT_MAX, GUC_UNIT_KB},
 	{"tessera.migration_max_rate", "Rows cloned by a migration, per second; 0: no limit.",
 	&tessera_migration_max_rate, 0, 0, INT_MAX, GUC_UNIT_KB},
-	{"tessera.max_moves_per_shard", "Migrations that a shard takes part in at the same time, as donor or recipient. Counts on the config node.",
-	&tessera_max_moves_per_shard, 2, 1, 32, 0},
 	{"tessera.migration_batch_size", "Size of a batch of rows or changes between donor and recipient.",
 	&tessera_migration_batch_size, 1024, 8, 64 * 1024, GUC_UNIT_KB},
 	{"tessera.migration_commit_size", "The recipient commits cloned rows when they are of this size.",

@@ -11,7 +11,6 @@
 extern int	tessera_migration_timeout;	/* ms; 0: none */
 extern int	tessera_migration_max_backlog;	/* kB; 0: none */
 extern int	tessera_migration_max_rate; /* kB/s; 0: none */
-extern int	tessera_max_moves_per_shard; /* on the config node: migrations that a shard takes part in at the same time */
 extern int	tessera_migration_batch_size;	/* kB */
 extern int	tessera_migration_commit_size;	/* kB */
 extern bool tessera_migration_verify;	/* default of move_range's and move_chunk's verify */

@@ -1,5 +1,5 @@
-# Several migrations at a time on a shard: disjoint ranges of one group and ranges of several groups, with gates of their own; outcomes that are carried
-# out in another order than they were decided; the limit; a crash in the middle of two; under load.
+# Several migrations at a time on a shard: disjoint ranges of one group and ranges of several groups, with gates of their own; outcomes that are
+# carried out in another order than they were decided; the limit; a crash in the middle of two; under load.
 use strict;
 use warnings;
 
@@ -36,7 +36,8 @@ sub gather
 }
 
 sub move { my ($table, $min, $max, $to) = @_; return "SELECT tessera.move_range('$table', $min, $max, '$to')"; }
-sub decided { my ($min, $n) = @_; return $c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE min::text = '$min' AND state = 'committed'", $n); }
+my $committed = "SELECT count(*) FROM tessera.migrations WHERE state = 'committed' AND min::text =";
+sub decided { my ($min, $n) = @_; return $c->wait_for('s1', "$committed '$min'", $n); }
 
 # All rows, from each node; a write to each of the keys.
 sub usable
@@ -68,7 +69,8 @@ my @runs = ($c->background('s1', move('acc', 100, 200, 's1')), $c->background('s
 ok($c->wait_for('s2', "SELECT max(paused) FROM tessera_test.injection_list() WHERE name = 'donor_cloned'", 2), 'two migrations of one table');
 is($c->query('s2', 'SELECT cardinality(gates) FROM tessera.placement ORDER BY 1 DESC LIMIT 1'), 2, 'each has its gate');
 usable('while both run', 50, 150, 250, 350);
-like($c->error('s3', move('acc', 500, 600, 's3')), qr/55006: shard "s2" takes part in 2 migrations already.*max_moves_per_shard of the config node allows 2/s,
+like($c->error('s3', move('acc', 500, 600, 's3')),
+	qr/55006: shard "s2" takes part in 2 migrations already.*max_moves_per_shard of the config node allows 2/s,
 	'a third one is too many');
 like($c->error('s3', move('other', 500, 600, 's3')), qr/55006: shard "s2" takes part in 2 migrations already/, 'of another group, too');
 like($c->error('s3', move('acc', 350, 450, 's1')), qr/55006: a part of the range is being moved already.*moves 300 to 400.*cancel_migration/s,
@@ -100,7 +102,7 @@ all_rows('one recipient');
 sub overtaken
 {
 	my ($what, $first, $then, $after) = @_;
-	my $before = $c->query('s1', "SELECT count(*) FROM tessera.migrations WHERE min::text = '$first->[1]' AND state = 'committed'");
+	my $before = $c->query('s1', "$committed '$first->[1]'");
 	$c->pause_at('s2', 'donor_carrying_out');
 	my $run = $c->background('s1', move(@$first));
 	$c->is_paused_at('s2', 'donor_carrying_out');
