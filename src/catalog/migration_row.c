@@ -93,10 +93,12 @@ tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, 
 
 		row = palloc0(sizeof(TesseraMigrationRow));
 		row->migration_id = *migration_id;
-		row->group_id = *DatumGetUUIDP(spi_row_value(0, 2));
-		row->epoch = *DatumGetUUIDP(spi_row_value(0, 3));
-		row->range.min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 4));
-		row->range.max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 5));
+		row->nranges = 1;
+		row->ranges = palloc(sizeof(TesseraOperationRange));
+		row->ranges[0].group_id = *DatumGetUUIDP(spi_row_value(0, 2));
+		row->ranges[0].epoch = *DatumGetUUIDP(spi_row_value(0, 3));
+		row->ranges[0].range.min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 4));
+		row->ranges[0].range.max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 5));
 		row->term = DatumGetInt64(spi_row_value(0, 6));
 		row->donor_incarnation = DatumGetInt32(spi_row_value(0, 7));
 		row->recipient_incarnation = DatumGetInt32(spi_row_value(0, 8));
@@ -110,6 +112,15 @@ tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, 
 	}
 	tessera_spi_end(&spi);
 	return row;
+}
+
+bool
+tessera_migration_row_has_group(const TesseraMigrationRow *row, const pg_uuid_t *group_id)
+{
+	for (int i = 0; i < row->nranges; i++)
+		if (memcmp(&row->ranges[i].group_id, group_id, sizeof(pg_uuid_t)) == 0)
+			return true;
+	return false;
 }
 
 /* A change to this state has found no row: ERROR XX000 if that is because of the state of the row; false: there is none. */

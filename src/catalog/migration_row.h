@@ -18,9 +18,8 @@
 typedef struct TesseraMigrationRow
 {
 	pg_uuid_t	migration_id;
-	pg_uuid_t	group_id;
-	pg_uuid_t	epoch;
-	TesseraRange range;
+	int			nranges;
+	TesseraOperationRange *ranges;	/* what moves: by group_id, then by min */
 	int32		peer;			/* donor's row: the recipient; recipient's: the donor */
 	TesseraMigrationState state;	/* durable phase or state */
 	TesseraMigrationResult decision;	/* donor */
@@ -31,6 +30,20 @@ typedef struct TesseraMigrationRow
 	bool		verify;			/* by content */
 	char	   *request;		/* as registered: jsonb text */
 } TesseraMigrationRow;
+
+/* Index of the first range behind i that is of another group, or nranges: walks the groups. */
+static inline int
+tessera_next_group(const TesseraMigrationRow *row, int i)
+{
+	int			next = i + 1;
+
+	while (next < row->nranges && memcmp(&row->ranges[next].group_id, &row->ranges[i].group_id, sizeof(pg_uuid_t)) == 0)
+		next++;
+	return next;
+}
+
+/* True if a range of the group is among those that move. */
+extern bool tessera_migration_row_has_group(const TesseraMigrationRow *row, const pg_uuid_t *group_id);
 
 /* Inserts the row from a request; false if there is one. */
 extern bool tessera_migration_row_insert(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *request, const char *slot);

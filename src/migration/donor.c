@@ -84,13 +84,15 @@ prepare(TesseraDonor *donor)
 	check_registration(donor);
 	tessera_background_begin();
 	MemoryContextSwitchTo(donor->context);
+	for (int i = 0; i < donor->row->nranges; i = tessera_next_group(donor->row, i))
 	{
 		const TesseraGroup *group;
 
-		(void) tessera_background_group(&donor->row->group_id, &group);
+		(void) tessera_background_group(&donor->row->ranges[i].group_id, &group);
 	}
 	require_members(donor);
-	donor->range = tessera_moving_range(&donor->row->migration_id, &donor->row->group_id, donor->row->range.min, donor->row->range.max);
+	donor->range = tessera_moving_range(&donor->row->migration_id, &donor->row->ranges[0].group_id, donor->row->ranges[0].range.min,
+										donor->row->ranges[0].range.max);
 	tessera_check_tables(donor->range, true);
 	request = tessera_describe_tables(donor->row->request);
 	request = MemoryContextStrdup(donor->context, request);

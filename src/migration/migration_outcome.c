@@ -188,7 +188,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraDonorResult *known, const Outc
 		PG_END_TRY();
 		tessera_background_begin();
 		tessera_background_commit_lazily();
-		tessera_placement_commit_donation(row, outcome->donor_major, outcome->term);
+		tessera_placement_commit_donation(row, &outcome->donor_major, outcome->term);
 		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_released");
@@ -315,7 +315,7 @@ tessera_outcome_complete_recipient(const pg_uuid_t *migration_id, bool committed
 	if (row == NULL)
 		return;
 	if (committed)
-		tessera_placement_commit_reception(row, major, term);
+		tessera_placement_commit_reception(row, &major, term);
 	else
 		tessera_placement_abort_reception(row);
 	if (!committed)

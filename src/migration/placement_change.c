@@ -19,70 +19,160 @@
 #include "migration/placement_change.h"
 #include "transaction/background.h"
 
+/* What a migration has to do with the placement of one group. */
 typedef struct Place
 {
 	TesseraPlacementRow *placement;
-	TesseraKeySpace *ks;		/* NULL: the group is gone */
-	TesseraGatedRange *own;		/* the migration's gate; NULL: the placement is not in this migration */
-	int64		term;			/* the highest that this shard has seen */
+	TesseraKeySpace *ks;
+	const pg_uuid_t *migration_id;
+	const TesseraOperationRange *ranges;	/* of the group */
+	int			nranges;
 } Place;
 
-static Place
-lock_placement(const TesseraMigrationRow *row)
+/* All placements of a migration, locked, in the order of its groups. */
+typedef struct Places
 {
-	const TesseraGroup *group;
-	const TesseraRouting *routing;
-	Place		place;
+	int			n;
+	Place	   *places;
+	bool		ours;			/* they are in this migration: all of them or none, as each step changes all */
+	int64		term;			/* the highest that this shard has seen */
+} Places;
+
+static Places
+lock_placements(const TesseraMigrationRow *row)
+{
+	Places		all = {.places = palloc0(sizeof(Place) * row->nranges)};
 
 	/* a group that is not known here is fetched before anything is locked */
-	(void) tessera_background_group(&row->group_id, &group);
+	for (int i = 0; i < row->nranges; i = tessera_next_group(row, i))
+	{
+		const TesseraGroup *group;
+
+		(void) tessera_background_group(&row->ranges[i].group_id, &group);
+	}
 	/* against a promoted config node that asks what this shard owns (internal_merge_facts): from then on terms before its own are over */
 	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
-	routing = tessera_background_known_group(&row->group_id, &group);
-	place.term = routing->promised_term;
-	place.ks = tessera_group_keyspace(routing, group);
-	place.placement = tessera_placement_lock(&row->group_id);
-	place.own = tessera_placement_gate_of(place.placement, &row->migration_id);
-	return place;
+	for (int i = 0; i < row->nranges; i = tessera_next_group(row, i))
+	{
+		Place	   *place = &all.places[all.n++];
+		const TesseraGroup *group;
+		const TesseraRouting *routing = tessera_background_known_group(&row->ranges[i].group_id, &group);
+
+		all.term = routing->promised_term;
+		place->ks = tessera_group_keyspace(routing, group);
+		place->migration_id = &row->migration_id;
+		place->ranges = &row->ranges[i];
+		place->nranges = tessera_next_group(row, i) - i;
+		place->placement = tessera_placement_lock(&row->ranges[i].group_id);
+		all.ours |= tessera_placement_gate_of(place->placement, &row->migration_id) != NULL;
+	}
+	return all;
 }
 
-/* ERROR 55006 if another migration, perhaps one whose outcome is not carried out yet here, has a part of the range. */
 static void
-refuse_other_migration(const Place *place, const TesseraMigrationRow *row)
+write_placements(const Places *all)
+{
+	for (int i = 0; i < all->n; i++)
+		tessera_placement_write(all->places[i].placement);
+}
+
+
+/* Parts of steps, for one group */
+
+/* ERROR 55006 if another migration, perhaps one whose outcome is not carried out yet here, has a part of a range. */
+static void
+refuse_other_migration(const Place *place)
 {
 	for (int i = 0; i < place->placement->ngates; i++)
 	{
 		const TesseraGatedRange *gate = &place->placement->gates[i];
 
-		if (gate != place->own && tessera_ranges_overlap(place->ks, 1, &gate->range, &row->range))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("this shard takes part in migration %s of a part of the range", tessera_uuid_text(&gate->migration_id)),
-					 errhint("Look at tessera.migrations.")));
+		if (memcmp(&gate->migration_id, place->migration_id, sizeof(pg_uuid_t)) == 0)
+			continue;
+		for (int j = 0; j < place->nranges; j++)
+			if (tessera_ranges_overlap(place->ks, 1, &gate->range, &place->ranges[j].range))
+				ereport(ERROR,
+						(errcode(ERRCODE_OBJECT_IN_USE),
+						 errmsg("this shard takes part in migration %s of a part of the range", tessera_uuid_text(&gate->migration_id)),
+						 errhint("Look at tessera.migrations.")));
 	}
 }
 
 static void
-set_gate(Place *place, const TesseraMigrationRow *row, TesseraGate gate)
+own_ranges(const Place *place)
+{
+	for (int i = 0; i < place->nranges; i++)
+		tessera_ranges_add(place->ks, &place->placement->nowned, &place->placement->owned, &place->ranges[i].range);
+}
+
+static void
+disown_ranges(const Place *place)
+{
+	for (int i = 0; i < place->nranges; i++)
+		tessera_ranges_remove(place->ks, &place->placement->nowned, &place->placement->owned, &place->ranges[i].range);
+}
+
+static void
+add_deletions(const Place *place)
+{
+	for (int i = 0; i < place->nranges; i++)
+		tessera_ranges_add(place->ks, &place->placement->ndeletions, &place->placement->deletions, &place->ranges[i].range);
+}
+
+static void
+remove_deletions(const Place *place)
+{
+	for (int i = 0; i < place->nranges; i++)
+		tessera_ranges_remove(place->ks, &place->placement->ndeletions, &place->placement->deletions, &place->ranges[i].range);
+}
+
+/* A gate for each range. Not for a placement that has them. */
+static void
+add_gates(const Place *place, TesseraGate gate)
 {
 	TesseraPlacementRow *placement = place->placement;
 
-	if (place->own == NULL)
-	{
-		placement->gates = repalloc(placement->gates, sizeof(TesseraGatedRange) * (placement->ngates + 1));
-		place->own = &placement->gates[placement->ngates++];
-		*place->own = (TesseraGatedRange) {.migration_id = row->migration_id, .range = row->range};
-	}
-	place->own->gate = gate;
+	placement->gates = repalloc(placement->gates, sizeof(TesseraGatedRange) * (placement->ngates + place->nranges));
+	for (int i = 0; i < place->nranges; i++)
+		placement->gates[placement->ngates++] = (TesseraGatedRange) {
+			.migration_id = *place->migration_id, .range = place->ranges[i].range, .gate = gate
+		};
 }
 
 static void
-remove_gate(Place *place)
+set_gates(const Place *place, TesseraGate gate, bool confirmed)
 {
-	if (place->own == NULL)
-		return;
-	*place->own = place->placement->gates[--place->placement->ngates];
-	place->own = NULL;
+	for (int i = 0; i < place->placement->ngates; i++)
+	{
+		TesseraGatedRange *own = &place->placement->gates[i];
+
+		if (memcmp(&own->migration_id, place->migration_id, sizeof(pg_uuid_t)) != 0)
+			continue;
+		own->gate = gate;
+		own->confirmed = confirmed;
+	}
+}
+
+static void
+remove_gates(const Place *place)
+{
+	TesseraPlacementRow *placement = place->placement;
+	int			kept = 0;
+
+	for (int i = 0; i < placement->ngates; i++)
+		if (memcmp(&placement->gates[i].migration_id, place->migration_id, sizeof(pg_uuid_t)) != 0)
+			placement->gates[kept++] = placement->gates[i];
+	placement->ngates = kept;
+}
+
+/* The gate of the migration's ranges, which is the same for all of them; that of a placement which is not in the migration is open. */
+static TesseraGate
+gate_of(const Places *all, bool *confirmed)
+{
+	const TesseraGatedRange *own = tessera_placement_gate_of(all->places[0].placement, all->places[0].migration_id);
+
+	*confirmed = own != NULL && own->confirmed;
+	return own == NULL ? TESSERA_GATE_OPEN : own->gate;
 }
 
 /* True if nothing is owned but what migrations have brought whose outcome is open. */
@@ -104,13 +194,11 @@ owns_nothing_settled(const Place *place)
  * have in motion here was decided, too, to leave (doc/design.md#placement-record).
  */
 static void
-lower_or_raise_version(const Place *place, int64 major)
+change_version(const Place *place, int64 major)
 {
 	TesseraPlacementRow *placement = place->placement;
 
-	if (!owns_nothing_settled(place))
-		placement->major = Max(placement->major, major);
-	else if (major == 0 || placement->major == 0 || placement->ngates == 0)
+	if (owns_nothing_settled(place) && (major == 0 || placement->major == 0 || placement->ngates == 0))
 		placement->major = 0;
 	else
 		placement->major = Max(placement->major, major);
@@ -136,118 +224,144 @@ refuse_lost(const TesseraMigrationRow *row)
 
 /* The outcome was given by a config node that was replaced: the new one may know of none, or of another. */
 static void
-refuse_older_term(const Place *place, const TesseraMigrationRow *row, int64 term)
+refuse_older_term(const Places *all, const TesseraMigrationRow *row, int64 term)
 {
-	if (term < place->term)
+	if (term < all->term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
 				 errmsg("outcome of migration %s is of term " INT64_FORMAT ", an older one than " INT64_FORMAT, tessera_uuid_text(&row->migration_id),
-						term, place->term)));
+						term, all->term)));
 }
 
 
 /* Donor */
 
+static void
+refuse_unowned(const Place *place)
+{
+	for (int i = 0; i < place->nranges; i++)
+	{
+		const TesseraOperationRange *range = &place->ranges[i];
+
+		if (memcmp(&place->placement->epoch, &range->epoch, sizeof(pg_uuid_t)) != 0 ||
+			!tessera_ranges_cover(place->ks, place->placement->nowned, place->placement->owned, &range->range))
+			ereport(ERROR,
+					(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+					 errmsg("this shard does not own the whole range from %s to %s", tessera_bound_to_cstring(range->range.min),
+							tessera_bound_to_cstring(range->range.max))));
+	}
+}
+
 void
 tessera_placement_begin_donation(const TesseraMigrationRow *row)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	refuse_other_migration(&place, row);
-	if (memcmp(&place.placement->epoch, &row->epoch, sizeof(pg_uuid_t)) != 0 ||
-		!tessera_ranges_cover(place.ks, place.placement->nowned, place.placement->owned, &row->range))
-		ereport(ERROR,
-				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
-				 errmsg("this shard does not own the whole range from %s to %s", tessera_bound_to_cstring(row->range.min),
-						tessera_bound_to_cstring(row->range.max))));
-	set_gate(&place, row, TESSERA_GATE_OPEN);
-	tessera_ranges_add(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
-	tessera_placement_write(place.placement);
+	for (int i = 0; i < all.n; i++)
+	{
+		refuse_other_migration(&all.places[i]);
+		refuse_unowned(&all.places[i]);
+		if (!all.ours)
+			add_gates(&all.places[i], TESSERA_GATE_OPEN);
+		add_deletions(&all.places[i]);
+	}
+	write_placements(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_STARTING, TESSERA_RESULT_NONE);
 }
 
 void
 tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigrationState phase)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	if (place.own == NULL)
+	if (!all.ours)
 		refuse_lost(row);
-	place.own->gate = gate;
-	tessera_placement_write(place.placement);
+	for (int i = 0; i < all.n; i++)
+		set_gates(&all.places[i], gate, false);
+	write_placements(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, phase, TESSERA_RESULT_NONE);
 }
 
 void
 tessera_placement_give_up_range(const TesseraMigrationRow *row)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
+	bool		confirmed;
 
-	if (place.own == NULL || place.own->gate != TESSERA_GATE_READ)
+	if (gate_of(&all, &confirmed) != TESSERA_GATE_READ)
 		refuse_lost(row);
-	tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-	tessera_placement_write(place.placement);
+	for (int i = 0; i < all.n; i++)
+		disown_ranges(&all.places[i]);
+	write_placements(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_DECIDING, TESSERA_RESULT_NONE);
 }
 
 void
-tessera_placement_commit_donation(const TesseraMigrationRow *row, int64 major, int64 term)
+tessera_placement_commit_donation(const TesseraMigrationRow *row, const int64 *majors, int64 term)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	refuse_older_term(&place, row, term);
-	if (place.own != NULL)
+	refuse_older_term(&all, row, term);
+	for (int i = 0; all.ours && i < all.n; i++)
 	{
-		tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-		remove_gate(&place);
-		lower_or_raise_version(&place, major);
-		place.placement->term = Max(place.placement->term, term);
-		tessera_placement_write(place.placement);
+		Place	   *place = &all.places[i];
+
+		disown_ranges(place);
+		remove_gates(place);
+		change_version(place, majors[i]);
+		place->placement->term = Max(place->placement->term, term);
 	}
+	if (all.ours)
+		write_placements(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_RELEASING, TESSERA_RESULT_COMMITTED);
 }
 
 void
 tessera_placement_commit_donation_late(const TesseraMigrationRow *row)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	if (place.own != NULL)
+	for (int i = 0; all.ours && i < all.n; i++)
 	{
-		tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-		remove_gate(&place);
-		raise_version(&place);
-		tessera_placement_write(place.placement);
+		disown_ranges(&all.places[i]);
+		remove_gates(&all.places[i]);
+		raise_version(&all.places[i]);
 	}
+	if (all.ours)
+		write_placements(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_RELEASING, TESSERA_RESULT_COMMITTED);
+}
+
+/* The ranges are owned as before, and not to be deleted. */
+static void
+restore_ranges(const Places *all)
+{
+	for (int i = 0; i < all->n; i++)
+	{
+		own_ranges(&all->places[i]);
+		remove_deletions(&all->places[i]);
+		remove_gates(&all->places[i]);
+		raise_version(&all->places[i]);
+	}
+	write_placements(all);
 }
 
 void
 tessera_placement_abort_donation(const TesseraMigrationRow *row)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	if (place.own != NULL)
-	{
-		tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-		tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
-		remove_gate(&place);
-		raise_version(&place);
-		tessera_placement_write(place.placement);
-	}
+	if (all.ours)
+		restore_ranges(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, TESSERA_RESULT_ABORTED);
 }
 
 void
 tessera_placement_take_back_range(const TesseraMigrationRow *row)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
-	remove_gate(&place);
-	raise_version(&place);
-	tessera_placement_write(place.placement);
+	restore_ranges(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, TESSERA_RESULT_ABORTED);
 }
 
@@ -257,40 +371,74 @@ tessera_placement_take_back_range(const TesseraMigrationRow *row)
 void
 tessera_placement_require_free(const TesseraMigrationRow *row)
 {
-	const TesseraGroup *group;
-	const TesseraRouting *routing = tessera_background_known_group(&row->group_id, &group);
-	Place		place = {.placement = tessera_placement_read(&row->group_id, NULL), .ks = tessera_group_keyspace(routing, group)};
+	for (int i = 0; i < row->nranges; i = tessera_next_group(row, i))
+	{
+		const TesseraGroup *group;
+		const TesseraRouting *routing = tessera_background_known_group(&row->ranges[i].group_id, &group);
+		Place		place = {
+			.placement = tessera_placement_read(&row->ranges[i].group_id, NULL),.ks = tessera_group_keyspace(routing, group),
+			.migration_id = &row->migration_id,.ranges = &row->ranges[i],.nranges = tessera_next_group(row, i) - i
+		};
 
-	if (place.placement != NULL)
-		refuse_other_migration(&place, row);
+		if (place.placement != NULL)
+			refuse_other_migration(&place);
+	}
+}
+
+static void
+refuse_owned(const Place *place)
+{
+	for (int i = 0; i < place->nranges; i++)
+	{
+		const TesseraRange *range = &place->ranges[i].range;
+
+		if (tessera_ranges_overlap(place->ks, place->placement->nowned, place->placement->owned, range))
+			ereport(ERROR,
+					(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+					 errmsg("the recipient owns a part of the range from %s to %s", tessera_bound_to_cstring(range->min),
+							tessera_bound_to_cstring(range->max))));
+	}
+}
+
+static bool
+has_deletions(const Place *place)
+{
+	for (int i = 0; i < place->nranges; i++)
+		if (tessera_ranges_overlap(place->ks, place->placement->ndeletions, place->placement->deletions, &place->ranges[i].range))
+			return true;
+	return false;
 }
 
 bool
 tessera_placement_begin_reception(const TesseraMigrationRow *row)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	refuse_other_migration(&place, row);
-	if (tessera_ranges_overlap(place.ks, place.placement->nowned, place.placement->owned, &row->range))
-		ereport(ERROR,
-				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
-				 errmsg("the recipient owns a part of the range from %s to %s", tessera_bound_to_cstring(row->range.min),
-						tessera_bound_to_cstring(row->range.max))));
-	if (tessera_ranges_overlap(place.ks, place.placement->ndeletions, place.placement->deletions, &row->range))
-		return false;
-	tessera_ranges_add(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
-	if (place.placement->major == 0)
+	for (int i = 0; i < all.n; i++)
 	{
-		/* owner of nothing: of no epoch or an old one */
-		place.placement->epoch = row->epoch;
-		place.placement->term = Max(place.placement->term, row->term);
+		refuse_other_migration(&all.places[i]);
+		refuse_owned(&all.places[i]);
+		if (has_deletions(&all.places[i]))
+			return false;
 	}
-	tessera_placement_write(place.placement);
+	for (int i = 0; i < all.n; i++)
+	{
+		TesseraPlacementRow *placement = all.places[i].placement;
+
+		add_deletions(&all.places[i]);
+		if (placement->major == 0)
+		{
+			/* owner of nothing: of no epoch or an old one */
+			placement->epoch = all.places[i].ranges[0].epoch;
+			placement->term = Max(placement->term, row->term);
+		}
+	}
+	write_placements(&all);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RECEIVING, TESSERA_RESULT_NONE);
 	return true;
 }
 
-/* With the row locked, as by who takes an attempt back: what is found holds to the end of the transaction. */
+/* With the rows locked, as by who takes an attempt back: what is found holds to the end of the transaction. */
 static bool
 attempt_is_over(XLogRecPtr attempt)
 {
@@ -300,15 +448,19 @@ attempt_is_over(XLogRecPtr attempt)
 bool
 tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Place		place;
+	Places		all;
 
 	tessera_migration_slot_confirming(attempt);
-	place = lock_placement(row);
+	all = lock_placements(row);
 	if (attempt_is_over(attempt))
 		return false;
-	refuse_other_migration(&place, row);
-	set_gate(&place, row, TESSERA_GATE_READ);
-	tessera_placement_write(place.placement);
+	for (int i = 0; i < all.n; i++)
+	{
+		refuse_other_migration(&all.places[i]);
+		if (!all.ours)
+			add_gates(&all.places[i], TESSERA_GATE_READ);
+	}
+	write_placements(&all);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMING, TESSERA_RESULT_NONE);
 	return true;
 }
@@ -316,70 +468,89 @@ tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr 
 bool
 tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
+	bool		confirmed;
 
 	if (attempt_is_over(attempt))
 		return false;
-	if (place.own == NULL || place.own->gate != TESSERA_GATE_READ)
+	if (gate_of(&all, &confirmed) != TESSERA_GATE_READ)
 		refuse_lost(row);
-	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-	place.own->confirmed = true;
-	tessera_placement_write(place.placement);
+	for (int i = 0; i < all.n; i++)
+	{
+		own_ranges(&all.places[i]);
+		set_gates(&all.places[i], TESSERA_GATE_READ, true);
+	}
+	write_placements(&all);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMED, TESSERA_RESULT_NONE);
 	return true;
 }
 
 static void
-remove_confirmed(Place *place, const TesseraMigrationRow *row)
+remove_confirmed(const Places *all)
 {
-	tessera_ranges_remove(place->ks, &place->placement->nowned, &place->placement->owned, &row->range);
-	remove_gate(place);
-	/* what was owned besides may have left meanwhile */
-	lower_or_raise_version(place, place->placement->major);
-	raise_version(place);
-	tessera_placement_write(place->placement);
+	for (int i = 0; i < all->n; i++)
+	{
+		disown_ranges(&all->places[i]);
+		remove_gates(&all->places[i]);
+		/* what was owned besides may have left meanwhile */
+		change_version(&all->places[i], all->places[i].placement->major);
+		raise_version(&all->places[i]);
+	}
+	write_placements(all);
 }
 
 void
 tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	if (!tessera_migration_slot_take_back(&row->migration_id, attempt) || place.own == NULL)
+	if (!tessera_migration_slot_take_back(&row->migration_id, attempt) || !all.ours)
 		return;
-	remove_confirmed(&place, row);
+	remove_confirmed(&all);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RECEIVING, TESSERA_RESULT_NONE);
 }
 
-void
-tessera_placement_commit_reception(const TesseraMigrationRow *row, int64 major, int64 term)
+/* One group of a reception that was committed. */
+static void
+receive_ranges(const Place *place, int64 major, int64 term)
 {
-	Place		place = lock_placement(row);
-	bool		same_epoch = memcmp(&place.placement->epoch, &row->epoch, sizeof(pg_uuid_t)) == 0;
+	TesseraPlacementRow *placement = place->placement;
+	bool		same_epoch = memcmp(&placement->epoch, &place->ranges[0].epoch, sizeof(pg_uuid_t)) == 0;
+
+	remove_deletions(place);
+	remove_gates(place);
+	placement->major = same_epoch ? Max(placement->major, major) : major;
+	placement->epoch = place->ranges[0].epoch;
+	placement->term = Max(placement->term, term);
+}
+
+void
+tessera_placement_commit_reception(const TesseraMigrationRow *row, const int64 *majors, int64 term)
+{
+	Places		all = lock_placements(row);
+	bool		confirmed;
 
 	/* told by the donor and by the config node at the same time: the first one has done it */
-	if (place.own == NULL && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
+	if (!all.ours && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
 		return;
-	refuse_older_term(&place, row, term);
-	if (place.own == NULL || !place.own->confirmed)
+	refuse_older_term(&all, row, term);
+	(void) gate_of(&all, &confirmed);
+	if (!confirmed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("migration %s was committed but is not confirmed on this shard", tessera_uuid_text(&row->migration_id))));
-	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
-	place.placement->major = same_epoch ? Max(place.placement->major, major) : major;
-	place.placement->epoch = row->epoch;
-	place.placement->term = Max(place.placement->term, term);
-	remove_gate(&place);
-	tessera_placement_write(place.placement);
+	for (int i = 0; i < all.n; i++)
+		receive_ranges(&all.places[i], majors[i], term);
+	write_placements(&all);
 	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RELEASED);
 }
 
 void
 tessera_placement_abort_reception(const TesseraMigrationRow *row)
 {
-	Place		place = lock_placement(row);
+	Places		all = lock_placements(row);
 
-	if (place.own != NULL)
-		remove_confirmed(&place, row);
+	if (all.ours)
+		remove_confirmed(&all);
 	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id, TESSERA_DISCARDED);
 }

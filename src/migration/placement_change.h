@@ -1,9 +1,9 @@
 /*
  * placement_change.h
- *	  The steps of a migration that change a placement row: each is one whole change, in the caller's transaction, together with the migration's own
- *	  row.
+ *	  The steps of a migration that change placement rows, those of all its groups: each is one whole change, in the caller's transaction, together
+ *	  with the migration's own row.
  *
- * Each locks the placement row first and the migration's row after it. All but the first ones of each side can be repeated: a step that finds the
+ * Each locks the placement rows first, in the order of the groups, and the migration's row after them. All but the first ones of each side can be repeated: a step that finds the
  * migration no longer in the placement does nothing (it was done, or undone, before a crash).
  */
 #ifndef TESSERA_MIGRATION_PLACEMENT_CHANGE_H
@@ -27,8 +27,10 @@ extern void tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGa
 /* The range is given up; the outcome is open (phase deciding). */
 extern void tessera_placement_give_up_range(const TesseraMigrationRow *row);
 
-/* Committed: new version, gate open, flag down, the deletion is real. ERROR TS003 if the outcome's term is over. */
-extern void tessera_placement_commit_donation(const TesseraMigrationRow *row, int64 major, int64 term);
+/*
+ * Committed: new versions (one for each group, in their order), gate open, flag down, the deletion is real. ERROR TS003 if the outcome's term is over.
+ */
+extern void tessera_placement_commit_donation(const TesseraMigrationRow *row, const int64 *majors, int64 term);
 
 /* The same when the outcome was acknowledged and its versions are not known any more: the version is what the chunks say, fetched before. */
 extern void tessera_placement_commit_donation_late(const TesseraMigrationRow *row);
@@ -62,9 +64,9 @@ extern bool tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr
  */
 extern void tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt);
 
-/* Committed: the range is owned by this version. The recipient row goes. ERROR 55000 if it was not confirmed, TS003 if the
+/* Committed: the range is owned by these versions, one for each group. The recipient row goes. ERROR 55000 if it was not confirmed, TS003 if the
  * outcome's term is over. */
-extern void tessera_placement_commit_reception(const TesseraMigrationRow *row, int64 major, int64 term);
+extern void tessera_placement_commit_reception(const TesseraMigrationRow *row, const int64 *majors, int64 term);
 
 /* Aborted: the range is not owned, its rows are the range deleter's. The recipient row goes. */
 extern void tessera_placement_abort_reception(const TesseraMigrationRow *row);

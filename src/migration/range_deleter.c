@@ -79,7 +79,7 @@ static HTAB *watched = NULL;	/* lives as long as the process */
 
 /*
  * Deletions of the placement that may be carried out: all but those of ranges that migrations receive, or have given away without having ended; or,
- * for a migration that has not received anything yet, those within its own range. By its id, not by its range: if it was ended meanwhile, the range
+ * for a migration that has not received anything yet, those within its own ranges. By its id, not by its ranges: if it was ended meanwhile, they
  * may be another migration's. In a transaction.
  */
 static int
@@ -102,11 +102,13 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 		tessera_ranges_remove(ks, &n, ranges, &donated[i]);
 	if (receiver != NULL && n > 0)
 	{
-		/* cut to the range: what lies outside of it is taken away */
+		/* cut to its ranges: what lies outside of them is taken away */
 		TesseraRange *outside = *ranges;
 		int			noutside = n;
 
-		tessera_ranges_remove(ks, &noutside, &outside, &receiver->range);
+		for (int i = 0; i < receiver->nranges; i++)
+			if (memcmp(&receiver->ranges[i].group_id, &placement->group_id, sizeof(pg_uuid_t)) == 0)
+				tessera_ranges_remove(ks, &noutside, &outside, &receiver->ranges[i].range);
 		for (int i = 0; i < noutside; i++)
 			tessera_ranges_remove(ks, &n, ranges, &outside[i]);
 	}
@@ -262,7 +264,7 @@ find_pieces(const TesseraMigrationRow *receiver, bool *deletions, int *n)
 		int			nranges;
 
 		if (rows[i]->ndeletions == 0 || group == NULL ||
-			(receiver != NULL && memcmp(&receiver->group_id, &rows[i]->group_id, sizeof(pg_uuid_t)) != 0))
+			(receiver != NULL && !tessera_migration_row_has_group(receiver, &rows[i]->group_id)))
 			continue;
 		*deletions = true;
 		nranges = deletable(tessera_group_keyspace(routing, group), rows[i], receiver, &ranges);

@@ -85,32 +85,37 @@ wait_for_lockers(Recipient *recipient)
 
 /*
  * A migration that was ended, but whose end has not come here yet, would go on applying to our range: it is ended here, too. The config node lets no
- * two run, so none can follow.
+ * two run that have a range in common, so none can follow.
  */
 static void
 end_others(Recipient *recipient)
 {
-	const TesseraGroup *group;
-	const TesseraRouting *routing;
-	TesseraRange *ranges;
-	pg_uuid_t  *ids;
-	bool	   *overlaps;
-	int			n;
+	const TesseraOperationRange *moving = recipient->row->ranges;
 
-	tessera_background_begin();
-	routing = tessera_background_group(&recipient->row->group_id, &group);
-	MemoryContextSwitchTo(recipient->context);
-	ranges = tessera_received_ranges(&recipient->row->group_id, &recipient->row->migration_id, &ids, &n);
-	overlaps = palloc(sizeof(bool) * Max(n, 1));
-	for (int i = 0; i < n; i++)
-		overlaps[i] = tessera_ranges_overlap(tessera_group_keyspace(routing, group), 1, &ranges[i], &recipient->row->range);
-	tessera_background_commit();
-	for (int i = 0; i < n; i++)
-		if (overlaps[i] && !tessera_outcome_follow(&ids[i]))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("migration %s has not ended on the recipient", tessera_uuid_text(&ids[i])),
-					 errhint("Look at tessera.migrations.")));
+	for (int r = 0; r < recipient->row->nranges; r++)
+	{
+		const TesseraGroup *group;
+		const TesseraRouting *routing;
+		TesseraRange *ranges;
+		pg_uuid_t  *ids;
+		bool	   *overlaps;
+		int			n;
+
+		tessera_background_begin();
+		routing = tessera_background_group(&moving[r].group_id, &group);
+		MemoryContextSwitchTo(recipient->context);
+		ranges = tessera_received_ranges(&moving[r].group_id, &recipient->row->migration_id, &ids, &n);
+		overlaps = palloc(sizeof(bool) * Max(n, 1));
+		for (int i = 0; i < n; i++)
+			overlaps[i] = tessera_ranges_overlap(tessera_group_keyspace(routing, group), 1, &ranges[i], &moving[r].range);
+		tessera_background_commit();
+		for (int i = 0; i < n; i++)
+			if (overlaps[i] && !tessera_outcome_follow(&ids[i]))
+				ereport(ERROR,
+						(errcode(ERRCODE_OBJECT_IN_USE),
+						 errmsg("migration %s has not ended on the recipient", tessera_uuid_text(&ids[i])),
+						 errhint("Look at tessera.migrations.")));
+	}
 }
 
 static void
@@ -576,7 +581,8 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 	MemoryContextSwitchTo(recipient->context);
 	recipient->row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
 	if (recipient->row != NULL)
-		recipient->range = tessera_moving_range(migration_id, &recipient->row->group_id, recipient->row->range.min, recipient->row->range.max);
+		recipient->range = tessera_moving_range(migration_id, &recipient->row->ranges[0].group_id, recipient->row->ranges[0].range.min,
+												recipient->row->ranges[0].range.max);
 	tessera_background_commit();
 	if (recipient->row == NULL)
 		ereport(ERROR,
