@@ -172,7 +172,7 @@ tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane)
 			 errhint("Stop that server; tessera.update_node() changes the node's conninfo.")));
 }
 
-/* ---- statements and calls ---- */
+/* ---- calls ---- */
 
 /* On this node itself, in the transaction at hand. */
 static void
@@ -204,22 +204,6 @@ call_here(const char *sql, int nparams, const char *const *values, MemoryContext
 	tessera_spi_end(&spi);
 }
 
-char *
-tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams, const char *const *values)
-{
-	TesseraCallAnswer answer = {0};
-
-	if (routing && node_id == routing->self)
-		call_here(sql, nparams, values, CurrentMemoryContext, &answer);
-	else
-	{
-		TesseraConnection *connection = tessera_participant_as_cluster(routing, node_id, write);
-
-		tessera_answer_of_result(tessera_connection_run(connection, sql, nparams, values), &answer);
-	}
-	return tessera_answer_value(&answer, 0, 0);
-}
-
 /* The control connection to a node, with nothing unanswered on it. */
 static TesseraConnection *
 open_control(const TesseraRouting *routing, int32 node_id)
@@ -241,9 +225,9 @@ run_call(TesseraConnection *connection, const TesseraRouting *routing, const Tes
 	return tessera_connection_run(connection, text, nparams, values);
 }
 
-/* spec: the call; NULL: a statement, which needs no envelope. */
+/* spec: the call, with its values; NULL: a command without parameters, which needs no envelope. */
 static PGresult *
-run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *spec, const char *sql, int nparams, const char *const *values,
+run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *spec, const char *const *values, const char *command,
 		   int timeout_ms)
 {
 	TimestampTz deadline = timeout_ms > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms) : 0;
@@ -257,7 +241,7 @@ run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *
 		if (spec != NULL)
 			result = run_call(connection, routing, spec, values);
 		else
-			result = tessera_connection_run(connection, sql, nparams, values);
+			result = tessera_connection_run(connection, command, 0, NULL);
 	}
 	PG_CATCH();
 	{
@@ -274,17 +258,10 @@ run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *
 	return result;
 }
 
-PGresult *
-tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
+void
+tessera_finish_part(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int timeout_ms)
 {
-	return tessera_control_call_within(routing, node_id, sql, nparams, values, 0);
-}
-
-PGresult *
-tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
-							int timeout_ms)
-{
-	return run_within(routing, node_id, NULL, sql, nparams, values, timeout_ms);
+	(void) run_within(routing, node_id, NULL, NULL, psprintf("%s PREPARED %s", commit ? "COMMIT" : "ROLLBACK", quote_literal_cstr(gid)), timeout_ms);
 }
 
 
@@ -330,7 +307,7 @@ run_on_control_lane(const TesseraCallSpec *spec, const TesseraCallTarget *target
 {
 	const TesseraRouting *routing = routing_of_member();
 
-	answer_in(context, run_within(routing, node_of(routing, target), spec, NULL, 0, values, timeout_ms), answer);
+	answer_in(context, run_within(routing, node_of(routing, target), spec, values, NULL, timeout_ms), answer);
 }
 
 static void
