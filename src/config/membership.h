@@ -145,7 +145,7 @@ extern void tessera_announce_others(int32 except, const char *sql, const char *p
 /* What tells a node to read the registry again. */
 #define TESSERA_RELOAD_SQL tessera_call_text(&tessera_call_specs[TESSERA_CALL_RELOAD_ROUTING], TESSERA_OLDEST_PROTOCOL, NULL)
 
-/* ---- predecessors.c ---- */
+/* ---- announce_server.c ---- */
 
 /*
  * Once this transaction has committed: every server that one of the conninfo's addresses leads to is told that the node has the incarnation, so that
