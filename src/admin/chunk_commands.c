@@ -22,6 +22,7 @@
 #include "catalog/change.h"
 #include "catalog/placement.h"
 #include "control/calls.h"
+#include "common/text.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
@@ -53,29 +54,10 @@ typedef struct Target
 
 /* Shared by the commands */
 
-static const TesseraRouting *
-member_routing(void)
-{
-	const TesseraRouting *routing = tessera_routing();
-
-	if (routing == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database is not a node of a cluster"),
-				 errhint("Make a cluster of it: tessera.create_cluster.")));
-	return routing;
-}
-
-static const char *
-qualified_name(Oid relid)
-{
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
-}
-
 static void
 find_target(Oid relid, Target *target)
 {
-	target->routing = member_routing();
+	target->routing = tessera_routing_or_error();
 	if (get_rel_name(relid) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
@@ -92,7 +74,7 @@ find_target(Oid relid, Target *target)
 	target->epoch = &target->group->epoch;
 	target->term = target->routing->promised_term;
 	target->by = GetUserNameFromId(GetUserId(), false);
-	target->object = qualified_name(relid);
+	target->object = tessera_qualified_name(relid);
 }
 
 /* The same for a command that changes something. */

@@ -77,18 +77,6 @@ typedef struct Colocation
 
 /* Is it for us? */
 
-static const char *
-qualified(Oid relid)
-{
-	char	   *name = get_rel_name(relid);
-
-	if (name == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), name);
-}
-
 /* The table and the groups in the routing table, the newest one if it is to be refreshed. false: one of them is not there. */
 static bool
 look(Colocation *c, bool refresh)
@@ -293,8 +281,8 @@ tessera_colocate(Oid relid, const char *key, bool hashed, Oid with)
 		return false;
 	tessera_require_table_owner(with);
 	tessera_require_table_owner(relid);
-	c.name = qualified(relid);
-	c.with_name = qualified(with);
+	c.name = tessera_qualified_name(relid);
+	c.with_name = tessera_qualified_name(with);
 	if (!look(&c, true) || c.own == c.target)
 		return false;
 	if (c.own != NULL ? !is_alike(&c, key, hashed) : !has_rows_to_move(&c))
@@ -387,7 +375,7 @@ tessera_internal_join_alike(PG_FUNCTION_ARGS)
 	SetUserIdAndSecContext((Oid) PG_GETARG_INT64(2), security | SECURITY_LOCAL_USERID_CHANGE);
 	tessera_require_table_owner(c.with);
 	tessera_require_table_owner(c.relid);
-	c.name = qualified(c.relid);
+	c.name = tessera_qualified_name(c.relid);
 	(void) tessera_sharding_routing();
 	tessera_ddl_attempts(lock_table, &c, TESSERA_PATIENCE_DDL);
 	/* what is not the newest is refused by the config node: no waiting for news with the table locked */

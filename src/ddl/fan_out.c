@@ -461,7 +461,7 @@ add_placed(List **keys, const TesseraRouting *routing, Oid relid)
 	const TesseraTable *table = OidIsValid(relid) ? tessera_routing_table(routing, relid) : NULL;
 
 	if (table && table->group < 0)
-		*keys = lappend(*keys, psprintf("placed %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid))));
+		*keys = lappend(*keys, psprintf("placed %s", tessera_qualified_name(relid)));
 }
 
 /* Of a constraint, or of all those of a column. */

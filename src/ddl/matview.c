@@ -26,6 +26,7 @@
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
 
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
 
@@ -211,7 +212,7 @@ tessera_refresh_query(const char *source)
 	if (!OidIsValid(relid) || source != refresh.text)
 		return NULL;
 	refresh.staging = InvalidOid;
-	text = psprintf("SELECT * FROM %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid)));
+	text = psprintf("SELECT * FROM %s", tessera_qualified_name(relid));
 	raw = linitial_node(RawStmt, pg_parse_query(text));
 	return linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
 }

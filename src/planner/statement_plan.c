@@ -31,6 +31,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
@@ -482,7 +483,7 @@ static int
 add_position(Query *copy, List **params)
 {
 	RangeTblEntry *table = rt_fetch(copy->resultRelation, copy->rtable);
-	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
+	char	   *name = tessera_qualified_name(table->relid);
 	Const	   *text = makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1, CStringGetTextDatum(name), false, false);
 	Node	   *ctid = tessera_make_param((Expr *) makeNullConst(TIDOID, -1, InvalidOid), params);
 	FuncExpr   *newest = makeFuncExpr(F_CURRTID2, TIDOID, list_make2(text, ctid), InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);

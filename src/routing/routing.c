@@ -500,6 +500,19 @@ look_for_identity(void)
 }
 
 const TesseraRouting *
+tessera_routing_or_error(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not a node of a cluster"),
+				 errhint("Make a cluster of it: tessera.create_cluster.")));
+	return routing;
+}
+
+const TesseraRouting *
 tessera_routing(void)
 {
 	uint64		changes = tessera_catalog_changed_here();

@@ -36,6 +36,7 @@
 
 #include "common/stand_in.h"
 #include "control/calls.h"
+#include "common/subtransaction.h"
 #include "session/internal_connection.h"
 #include "transaction/advisory.h"
 #include "transaction/transaction_private.h"
@@ -493,39 +494,35 @@ put_locks(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *
 	}
 }
 
-/* One node's locks; a node that cannot be asked is said, the others' are shown. */
+typedef struct NodeLocks
+{
+	ReturnSetInfo *out;
+	const TesseraRouting *routing;
+	const TesseraNode *home;
+} NodeLocks;
+
+static void
+ask_for_locks(void *arg)
+{
+	NodeLocks  *locks = arg;
+
+	put_locks(locks->out, locks->routing, locks->home, tessera_control_call(locks->routing, locks->home->node_id, LIST_SQL, 0, NULL));
+}
+
+/* One node's locks; a warning names a node that cannot be asked, and the others' are shown. */
 static void
 put_locks_of(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *home)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	NodeLocks	locks = {.out = out, .routing = routing, .home = home};
+	ErrorData  *error = tessera_try(ask_for_locks, &locks);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		put_locks(out, routing, home, tessera_control_call(routing, home->node_id, LIST_SQL, 0, NULL));
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			ReThrowError(error);
-		MemoryContextSwitchTo(context);
+	if (error != NULL && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(error);
+	if (error != NULL)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("advisory locks of node \"%s\" are not shown", NameStr(home->name)),
 				 errdetail_internal("%s", error->message)));
-	}
-	PG_END_TRY();
-	CurrentResourceOwner = owner;
 }
 
 /* all_advisory_locks(): source of the view tessera.advisory_locks */
