@@ -62,7 +62,8 @@ refuse_inheritance(Relation rel, TesseraFindings *findings, Oid child, Oid paren
 {
 	tessera_finding(findings, ERRCODE_FEATURE_NOT_SUPPORTED, child,
 					psprintf("table \"%s\" cannot be sharded: table inheritance is not supported", RelationGetRelationName(rel)), NULL,
-					"ALTER TABLE ... NO INHERIT.", psprintf("ALTER TABLE %s NO INHERIT %s", tessera_qualified_name(child), tessera_qualified_name(parent)));
+					"ALTER TABLE ... NO INHERIT.",
+					psprintf("ALTER TABLE %s NO INHERIT %s", tessera_qualified_name(child), tessera_qualified_name(parent)));
 }
 
 /* A finding for each parent and each child. */

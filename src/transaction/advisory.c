@@ -83,15 +83,19 @@ typedef struct Holding
 	int64		locks;			/* 0: none any more */
 } Holding;
 
-static Holding *holdings = NULL;
-static int	nholdings = 0;
-static int	holdings_size = 0;
-static bool holds_any = false;
+/* Session-level locks that other nodes keep for this session; in TopMemoryContext. */
+typedef struct SessionLocks
+{
+	Holding    *holdings;
+	int			nholdings;
+	int			size;
+	bool		any;			/* one of them keeps locks */
+	/* Where a lock of each slot was last taken: it is held there, if it is, whatever the image says. 0: nowhere yet. */
+	int32		taken_at[TESSERA_ADVISORY_SLOTS];
+	int64		last_request;	/* number of the last request to a home */
+} SessionLocks;
 
-/* Where this session last took a session-level lock of each slot: it is held there, if it is, whatever the image says. 0: nowhere yet. */
-static int32 taken_at[TESSERA_ADVISORY_SLOTS];
-
-static int64 last_request = 0;
+static SessionLocks session_locks = {0};
 
 static ExecutorStart_hook_type previous_start = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
@@ -102,9 +106,9 @@ static object_access_hook_type previous_access = NULL;
 static Holding *
 holding_of(int32 node_id)
 {
-	for (int i = 0; i < nholdings; i++)
-		if (holdings[i].node_id == node_id)
-			return &holdings[i];
+	for (int i = 0; i < session_locks.nholdings; i++)
+		if (session_locks.holdings[i].node_id == node_id)
+			return &session_locks.holdings[i];
 	return NULL;
 }
 
@@ -116,14 +120,15 @@ make_holding(int32 node_id, TesseraConnection *connection)
 
 	if (holding == NULL)
 	{
-		if (nholdings == holdings_size)
+		if (session_locks.nholdings == session_locks.size)
 		{
-			int			size = Max(8, holdings_size * 2);
+			int			size = Max(8, session_locks.size * 2);
 
-			holdings = holdings ? repalloc(holdings, size * sizeof(Holding)) : MemoryContextAlloc(TopMemoryContext, size * sizeof(Holding));
-			holdings_size = size;
+			session_locks.holdings = session_locks.holdings ? repalloc(session_locks.holdings, size * sizeof(Holding)) :
+				MemoryContextAlloc(TopMemoryContext, size * sizeof(Holding));
+			session_locks.size = size;
 		}
-		holding = &holdings[nholdings++];
+		holding = &session_locks.holdings[session_locks.nholdings++];
 		memset(holding, 0, sizeof(Holding));
 		holding->node_id = node_id;
 	}
@@ -137,18 +142,18 @@ set_holding(Holding *holding, int64 locks)
 {
 	holding->locks = locks;
 	tessera_connection_state(holding->connection)->session_locks = locks;
-	holds_any = false;
-	for (int i = 0; i < nholdings; i++)
-		holds_any |= holdings[i].locks > 0;
+	session_locks.any = false;
+	for (int i = 0; i < session_locks.nholdings; i++)
+		session_locks.any |= session_locks.holdings[i].locks > 0;
 }
 
 /* FATAL if a connection is gone that kept session-level locks: the session must not go on as if it had them. */
 static void
 require_holdings(void)
 {
-	for (int i = 0; i < nholdings; i++)
+	for (int i = 0; i < session_locks.nholdings; i++)
 	{
-		Holding    *holding = &holdings[i];
+		Holding    *holding = &session_locks.holdings[i];
 
 		if (holding->locks == 0)
 			continue;
@@ -194,7 +199,7 @@ connection_to(const TesseraRouting *routing, int32 home, bool session)
 static int64
 ask_lock(TesseraConnection *connection, int32 home, const TesseraAdvisoryKey *key, bool shared, bool session, bool try)
 {
-	int64		request = ++last_request;
+	int64		request = ++session_locks.last_request;
 	int64		result = 0;
 	volatile int64 answer = 0;
 
@@ -282,7 +287,7 @@ lock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bo
 		TesseraAdvisoryAnswer answer = home == 0 ? TESSERA_ADVISORY_STALE : lock_on(tessera_routing(), key, shared, session, try, &home);
 
 		if (answer == TESSERA_ADVISORY_DONE && session)
-			taken_at[slot] = home;
+			session_locks.taken_at[slot] = home;
 		if (answer != TESSERA_ADVISORY_STALE)
 			return answer == TESSERA_ADVISORY_DONE;
 		home = look_for_home(slot, asked, home, deadline);
@@ -293,7 +298,7 @@ static bool
 unlock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bool shared)
 {
 	int			slot = tessera_advisory_slot(key);
-	int32		home = tessera_routing_node(routing, taken_at[slot]) ? taken_at[slot] : routing->advisory_homes[slot];
+	int32		home = tessera_routing_node(routing, session_locks.taken_at[slot]) ? session_locks.taken_at[slot] : routing->advisory_homes[slot];
 	Holding    *holding = holding_of(home);
 	int64		answer;
 
@@ -309,13 +314,13 @@ unlock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, 
 static void
 unlock_all_elsewhere(const TesseraRouting *routing)
 {
-	for (int i = 0; i < nholdings; i++)
+	for (int i = 0; i < session_locks.nholdings; i++)
 	{
-		if (holdings[i].locks == 0)
+		if (session_locks.holdings[i].locks == 0)
 			continue;
 		require_holdings();
-		tessera_call_advisory_unlock_all(tessera_over(connection_to(routing, holdings[i].node_id, true)));
-		set_holding(&holdings[i], 0);
+		tessera_call_advisory_unlock_all(tessera_over(connection_to(routing, session_locks.holdings[i].node_id, true)));
+		set_holding(&session_locks.holdings[i], 0);
 	}
 }
 
@@ -455,7 +460,7 @@ tessera_pg_advisory_unlock_all(PG_FUNCTION_ARGS)
 	tessera_stand_in_check(fcinfo->flinfo->fn_oid);
 	routing = cluster_of_call();
 	tessera_advisory_release_all();
-	if (holds_any && (routing || (routing = tessera_routing()) != NULL))
+	if (session_locks.any && (routing || (routing = tessera_routing()) != NULL))
 		unlock_all_elsewhere(routing);
 	PG_RETURN_VOID();
 }
@@ -463,7 +468,7 @@ tessera_pg_advisory_unlock_all(PG_FUNCTION_ARGS)
 void
 tessera_advisory_discard(void)
 {
-	const TesseraRouting *routing = holds_any ? tessera_routing() : NULL;
+	const TesseraRouting *routing = session_locks.any ? tessera_routing() : NULL;
 
 	if (routing)
 		unlock_all_elsewhere(routing);
@@ -543,7 +548,7 @@ tessera_all_advisory_locks(PG_FUNCTION_ARGS)
 static void
 executor_start(QueryDesc *query, int eflags)
 {
-	if (holds_any && tessera_nesting() == 0)
+	if (session_locks.any && tessera_nesting() == 0)
 		require_holdings();
 	if (previous_start)
 		previous_start(query, eflags);
@@ -555,7 +560,7 @@ static void
 utility(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *environment,
 		DestReceiver *receiver, QueryCompletion *completion)
 {
-	if (holds_any && tessera_nesting() == 0)
+	if (session_locks.any && tessera_nesting() == 0)
 		require_holdings();
 	if (previous_utility)
 		previous_utility(statement, text, read_only, context, params, environment, receiver, completion);

@@ -97,20 +97,19 @@ await_commands(TesseraTransaction *transaction, const bool *waiting)
 
 /* ---- what was written here without being flushed ---- */
 
-/* The log position that values in this transaction, or one before, rest on. */
-static XLogRecPtr relied_on = InvalidXLogRecPtr;
-
 void
 tessera_participants_rely_on(XLogRecPtr position)
 {
-	relied_on = Max(relied_on, position);
+	TesseraTransaction *transaction = tessera_this_transaction();
+
+	transaction->relied_on = Max(transaction->relied_on, position);
 }
 
 void
-tessera_participants_flush(void)
+tessera_participants_flush(TesseraTransaction *transaction)
 {
-	if (!XLogRecPtrIsInvalid(relied_on))
-		XLogFlush(relied_on);
+	if (!XLogRecPtrIsInvalid(transaction->relied_on))
+		XLogFlush(transaction->relied_on);
 }
 
 /* ---- readers ---- */
@@ -544,7 +543,7 @@ tessera_two_phase_pre_commit(TesseraTransaction *transaction)
 	end_readers(transaction);
 	if (nwriters == 0)
 		return;
-	tessera_participants_flush();
+	tessera_participants_flush(transaction);
 	/* What could still fail here must fail before another node commits. */
 	if (IsolationIsSerializable() && !wrote_here)
 		PreCommit_CheckForSerializationFailure();
@@ -584,7 +583,7 @@ tessera_two_phase_pre_prepare(TesseraTransaction *transaction)
 		pfree(transaction->client_nodes);
 	transaction->client_nodes = NULL;
 	transaction->client_nodes = MemoryContextAlloc(TopMemoryContext, Max(transaction->nparticipants, 1) * sizeof(int32));
-	tessera_participants_flush();
+	tessera_participants_flush(transaction);
 	transaction->phase = TESSERA_COMMIT_PREPARING;
 	prepare_others(transaction, NULL);
 	tessera_injection("prepare_others_prepared");

@@ -916,7 +916,8 @@ sub is_sound
 	foreach my $name ($self->names)
 	{
 		Test::More::ok($self->wait_for($name,
-			'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60), "$what: $name knows")
+			'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60),
+			"$what: $name knows")
 		  or Test::More::diag($self->query($name, 'SELECT * FROM tessera.promotion_status()'));
 	}
 	$self->is_settled($what);
