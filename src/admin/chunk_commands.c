@@ -115,9 +115,9 @@ key_position(const Target *target, const TesseraBound *key, TesseraKeyBound *pos
 	tessera_key_position(target->ks, values, position);
 }
 
-/* After a change on the config node: owner (0: none) gets to know its shard version, this node the change. */
+/* After a change on the config node: the owner (0: none) is told its shard version, and this node fetches the change. */
 static void
-settle(const Target *target, int32 owner, int64 major)
+distribute_change(const Target *target, int32 owner, int64 major)
 {
 	if (owner != 0)
 		tessera_call_raise_major(tessera_to_node(owner), target->group_id, target->epoch, major, NULL);
@@ -134,7 +134,7 @@ split_at(const Target *target, TesseraBound *point)
 
 	tessera_call_split(tessera_to_config(), target->group_id, target->epoch, target->term, tessera_bounds_text(1, &point), target->by, target->object,
 					   &split);
-	settle(target, split.node_id, split.major);
+	distribute_change(target, split.node_id, split.major);
 }
 
 
@@ -229,7 +229,7 @@ tessera_merge_chunks(PG_FUNCTION_ARGS)
 	tessera_call_merge(tessera_to_config(), target.group_id, target.epoch, target.term,
 					   tessera_bound_to_cstring(canonical(&target, PG_GETARG_TESSERA_BOUND_P(1), &min)),
 					   tessera_bound_to_cstring(canonical(&target, PG_GETARG_TESSERA_BOUND_P(2), &max)), target.by, target.object, &merged);
-	settle(&target, merged.node_id, merged.major);
+	distribute_change(&target, merged.node_id, merged.major);
 	PG_RETURN_INT32(merged.merged);
 }
 
@@ -245,7 +245,7 @@ tessera_clear_jumbo(PG_FUNCTION_ARGS)
 	key_position(&target, PG_GETARG_TESSERA_BOUND_P(1), &position);
 	tessera_call_clear_jumbo(tessera_to_config(), target.group_id, target.epoch, target.term,
 							 tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &position)), target.by, target.object, &was_set);
-	settle(&target, 0, 0);
+	distribute_change(&target, 0, 0);
 	PG_RETURN_BOOL(was_set);
 }
 
@@ -268,7 +268,7 @@ tessera_configure_table(PG_FUNCTION_ARGS)
 	find_target_to_change(PG_GETARG_OID(0), &target);
 	tessera_call_configure_group(tessera_to_config(), target.group_id, target.epoch, target.term, PG_ARGISNULL(1) ? NULL : &balancing,
 								 PG_ARGISNULL(2) ? NULL : &max_chunk_size, target.by, target.object);
-	settle(&target, 0, 0);
+	distribute_change(&target, 0, 0);
 	PG_RETURN_VOID();
 }
 

@@ -239,11 +239,11 @@ tessera_sequence_forget_everywhere(const TesseraRouting *routing, Oid sequence)
 
 /* ---- another schema, another home ---- */
 
-typedef struct Resettled
+typedef struct RehomedSequence
 {
 	Oid			sequence;
 	int32		home;			/* before */
-} Resettled;
+} RehomedSequence;
 
 List *
 tessera_sequences_before(Node *statement, const TesseraRouting *routing)
@@ -258,7 +258,7 @@ tessera_sequences_before(Node *statement, const TesseraRouting *routing)
 		sequences = get_rel_relkind(relid) == RELKIND_SEQUENCE ? list_make1_oid(relid) : getOwnedSequences(relid);
 	foreach(cell, sequences)
 	{
-		Resettled  *one = palloc(sizeof(Resettled));
+		RehomedSequence *one = palloc(sizeof(RehomedSequence));
 
 		if (!tessera_is_cluster_sequence(routing, lfirst_oid(cell)))
 			continue;
@@ -277,7 +277,7 @@ tessera_sequences_after(List *before)
 
 	foreach(cell, before)
 	{
-		Resettled  *one = lfirst(cell);
+		RehomedSequence *one = lfirst(cell);
 		int32		home = tessera_sequence_home(routing, one->sequence);
 		Datum		row[3];
 		bool		nulls[3];

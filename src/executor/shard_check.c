@@ -217,7 +217,7 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	const TesseraPlacement *head;
 	TesseraToldVersion version;
 	TesseraPlanKeys keys = {0};
-	bool		have_touched = false;
+	bool		have_keys = false;
 	bool		newest;
 	bool		dummy;
 
@@ -228,7 +228,7 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
 		else
 			keys.everything = true;
-		have_touched = true;
+		have_keys = true;
 		routing = pass_gate(check, routing, &group_id, &keys);
 		group = tessera_routing_group_by_id(routing, &group_id);
 		if (group == NULL)
@@ -257,17 +257,17 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 		 * The snapshot sees a moment at which it was open who owns the range; by now it is decided, and the rows it would see are right in neither
 		 * case.
 		 */
-		if (!have_touched && check->plan)
+		if (!have_keys && check->plan)
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
-		else if (!have_touched)
+		else if (!have_keys)
 			keys.everything = true;
-		have_touched = true;
+		have_keys = true;
 		if (touches_gate(placement, tessera_group_keyspace(routing, group), &keys))
 			return found_stale(newest);
 	}
 	if (placement->hides && check->plan)
 	{
-		if (!have_touched)
+		if (!have_keys)
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
 		if (!keys.filtered)
 			return found_stale(true);	/* planned before there were rows to hide: plan again */

@@ -184,7 +184,7 @@ undo_request(TesseraConnection *connection, int64 request)
 	tessera_connections_reset(&connection, 1, deadline);
 	if (!tessera_connection_queue_quietly(connection, sql) || !tessera_connection_sync_quietly(connection))
 		return;
-	if (tessera_connections_settle(&connection, 1, deadline) > 0)
+	if (tessera_connections_await_answers(&connection, 1, deadline) > 0)
 		tessera_connection_close(connection);
 }
 

@@ -703,7 +703,7 @@ abort_subtransaction(int level)
 		if (at_hand.participants[i].locks && tessera_connection_alive(at_hand.participants[i].connection))
 			connections[n++] = at_hand.participants[i].connection;
 	if (n > 0)
-		(void) tessera_connections_settle(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
+		(void) tessera_connections_await_answers(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
 	pfree(connections);
 }
 

@@ -216,7 +216,7 @@ commit_and_wait(TesseraParticipant *participant)
 		}
 		if ((deadline != 0 && now >= deadline) || tessera_connection_stands_still(participant->connection, &looked))
 			break;
-		(void) tessera_connections_settle(&participant->connection, 1, TimestampTzPlusMilliseconds(now, SLICE_MS));
+		(void) tessera_connections_await_answers(&participant->connection, 1, TimestampTzPlusMilliseconds(now, SLICE_MS));
 	}
 	if (!command->done || (command->error && is_shutdown(command->error)))
 		return ANSWER_LOST;
@@ -651,7 +651,7 @@ commit_prepared(TesseraTransaction *transaction, bool locks, TimestampTz deadlin
 		if (tessera_connection_queue_command_quietly(participant->connection, &participant->command))
 			connections[n++] = participant->connection;
 	}
-	(void) tessera_connections_settle(connections, n, deadline);
+	(void) tessera_connections_await_answers(connections, n, deadline);
 	for (int i = 0; i < transaction->nparticipants; i++)
 	{
 		TesseraParticipant *participant = &transaction->participants[i];
@@ -686,7 +686,7 @@ end_lock_holders(TesseraTransaction *transaction, TimestampTz deadline)
 			connections[n++] = participant->connection;
 		left_transaction(participant);
 	}
-	if (n > 0 && tessera_connections_settle(connections, n, deadline) > 0)
+	if (n > 0 && tessera_connections_await_answers(connections, n, deadline) > 0)
 		for (int i = 0; i < n; i++)
 			if (tessera_connection_busy(connections[i]))
 				tessera_connection_close(connections[i]);	/* which lets go of them, too */
@@ -745,7 +745,7 @@ tessera_two_phase_aborted(TesseraTransaction *transaction)
 	for (int i = 0; i < transaction->nparticipants; i++)
 		if (tessera_connection_alive(connections[i]))
 			send_rollback(transaction, &transaction->participants[i]);
-	if (tessera_connections_settle(connections, n, deadline) > 0)
+	if (tessera_connections_await_answers(connections, n, deadline) > 0)
 		for (int i = 0; i < n; i++)
 			if (tessera_connection_busy(connections[i]))
 				tessera_connection_close(connections[i]);

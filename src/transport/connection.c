@@ -327,7 +327,7 @@ still_good(TesseraConnection *connection, const char *conninfo)
 	if (connection->pg == NULL)
 		return false;
 	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD ||
-		!tessera_cancel_settled(connection, tessera_wait_left(tessera_connect_timeout)) ||
+		!tessera_cancel_await(connection, tessera_wait_left(tessera_connect_timeout)) ||
 		(idle && ((connection->state.session_locks == 0 && strcmp(connection->conninfo, conninfo) != 0) || gone_while_idle(connection))))
 	{
 		tessera_connection_close(connection);
@@ -446,7 +446,7 @@ tessera_connection_close(TesseraConnection *connection)
 	if (connection->pg == NULL)
 		return;
 	tessera_wait_forget(connection);
-	(void) tessera_cancel_settled(connection, 0);
+	(void) tessera_cancel_await(connection, 0);
 	tessera_entries_discard(connection);
 	tessera_statements_forget(connection);
 	tessera_connection_clear_errors(connection);

@@ -9,7 +9,7 @@
  * Waits that may raise are bounded by tessera_connections_limit, if the caller has set one. Otherwise they last as long as the other end works, and
  * only that end knows how long: so when nothing has come for tessera.node_timeout, a second connection is opened to the same server. If that gets an
  * answer the first waits on; if not, the server (or the network) stands still, and the wait ends with an error. TCP alone would not tell: the kernel
- * of a stopped process goes on acknowledging. tessera_connections_settle and tessera_connection_reset run in transaction callbacks: they raise
+ * of a stopped process goes on acknowledging. tessera_connections_await_answers and tessera_connection_reset run in transaction callbacks: they raise
  * nothing, check no interrupts, and are bounded by their deadline. If the postmaster dies meanwhile they give up waiting, and the process goes at its
  * next wait: to exit in the middle of a commit would be a PANIC.
  */
@@ -427,7 +427,7 @@ tessera_connections_pump(TesseraConnection **connections, int n, int timeout_ms)
 /* ---- reading that raises nothing ---- */
 
 int
-tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz deadline)
+tessera_connections_await_answers(TesseraConnection **connections, int n, TimestampTz deadline)
 {
 	int			size = Max(n, 1);
 	TesseraConnection **busy = palloc(size * sizeof(TesseraConnection *));
@@ -463,7 +463,7 @@ tessera_connection_cancel(TesseraConnection *connection)
 }
 
 bool
-tessera_cancel_settled(TesseraConnection *connection, long timeout_ms)
+tessera_cancel_await(TesseraConnection *connection, long timeout_ms)
 {
 	TesseraCancel *cancel = connection->cancel;
 
@@ -492,14 +492,14 @@ tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz de
 
 		/* Often everything has been answered already. */
 		if (tessera_connection_read(connection))
-			(void) tessera_connections_settle(&connection, 1, GetCurrentTimestamp());
+			(void) tessera_connections_await_answers(&connection, 1, GetCurrentTimestamp());
 		tessera_connection_cancel(connection);
 	}
-	(void) tessera_connections_settle(connections, n, deadline);
+	(void) tessera_connections_await_answers(connections, n, deadline);
 	/* A request to cancel that is still on its way would hit what comes next. */
 	for (int i = 0; i < n; i++)
 		if (!tessera_connection_alive(connections[i]) || connections[i]->count > 0 ||
-			!tessera_cancel_settled(connections[i], milliseconds_until(deadline)))
+			!tessera_cancel_await(connections[i], milliseconds_until(deadline)))
 			tessera_connection_close(connections[i]);
 		else
 			tessera_connection_clear_all_notices(connections[i]);	/* what was rolled back does not notify */
