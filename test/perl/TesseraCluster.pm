@@ -920,6 +920,8 @@ sub is_sound
 			"$what: $name knows")
 		  or Test::More::diag($self->query($name, 'SELECT * FROM tessera.promotion_status()'));
 	}
+	# a shard raises its version when it has fetched the chunks of a new term
+	$self->wait_for('s1', 'SELECT count(*) FROM tessera.check_consistency(deep => true)', '0', 30);
 	$self->is_settled($what);
 	foreach my $name ($self->names)
 	{
