@@ -113,6 +113,18 @@ write_state(const pg_uuid_t *migration_id, TesseraMigrationResult outcome, const
 		error ? CStringGetTextDatum(error) : (Datum) 0}, nulls);
 }
 
+static const char *const lock_nodes_sql =
+	"SELECT n.node_id FROM tessera.node AS n JOIN tessera.migration AS m ON n.node_id IN (m.donor, m.recipient)"
+	" WHERE m.migration_id = $1 ORDER BY n.node_id FOR SHARE OF n";
+
+static const char *const read_move_sql =
+	"SELECT m.min, m.max, m.donor, m.recipient, m.epoch, m.state, m.term = (SELECT i.term FROM tessera.identity AS i),"
+	" d.incarnation = m.donor_incarnation AND r.incarnation = m.recipient_incarnation,"
+	" coalesce(t.schema_name || '.' || t.table_name, m.table_id::text)"
+	" FROM tessera.migration AS m LEFT JOIN tessera.node AS d ON d.node_id = m.donor"
+	" LEFT JOIN tessera.node AS r ON r.node_id = m.recipient AND r.is_shard"
+	" LEFT JOIN tessera.cluster_table AS t ON t.table_id = m.table_id WHERE m.migration_id = $1";
+
 /* Reads the registration and checks all that must still be as it was registered. The group is locked. */
 static void
 read_move(const TesseraGroupRow *group, Move *move)
@@ -123,17 +135,8 @@ read_move(const TesseraGroupRow *group, Move *move)
 	TesseraMigrationResult ended;
 
 	/* a failover registers its server in the node's row: it waits for us, or we see it */
-	tessera_spi_run_saved("SELECT n.node_id FROM tessera.node AS n JOIN tessera.migration AS m ON n.node_id IN (m.donor, m.recipient)"
-					" WHERE m.migration_id = $1 ORDER BY n.node_id FOR SHARE OF n", SPI_OK_SELECT, 1,
-					(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL);
-	if (tessera_spi_run_saved("SELECT m.min, m.max, m.donor, m.recipient, m.epoch, m.state,"
-						" m.term = (SELECT i.term FROM tessera.identity AS i),"
-						" d.incarnation = m.donor_incarnation AND r.incarnation = m.recipient_incarnation,"
-						" coalesce(t.schema_name || '.' || t.table_name, m.table_id::text)"
-						" FROM tessera.migration AS m LEFT JOIN tessera.node AS d ON d.node_id = m.donor"
-						" LEFT JOIN tessera.node AS r ON r.node_id = m.recipient AND r.is_shard"
-						" LEFT JOIN tessera.cluster_table AS t ON t.table_id = m.table_id WHERE m.migration_id = $1", SPI_OK_SELECT, 1,
-						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL) != 1)
+	tessera_spi_run_saved(lock_nodes_sql, SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL);
+	if (tessera_spi_run_saved(read_move_sql, SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL) != 1)
 		refuse_unknown(move->migration_id);
 	move->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 1));
 	move->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 2));
@@ -496,9 +499,21 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 
+/* A change of the catalog, also one that is undone, invalidates plans on tessera.node (tessera_catalog_changed). */
+static void
+plan_again(void)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_plan(lock_nodes_sql, 1, (Oid[]) {UUIDOID});
+	tessera_spi_plan(read_move_sql, 1, (Oid[]) {UUIDOID});
+	tessera_spi_end(&spi);
+}
+
 /*
  * internal_rehearse_move(migration_id uuid, term int8): the same, undone again. What would be refused is refused before a gate is closed; and this
- * session, which will run the commit itself, has its caches filled.
+ * session, which will run the commit itself, has its plans made and its caches filled.
  */
 Datum
 tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
@@ -529,6 +544,7 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	CurrentResourceOwner = owner;
 	if (error != NULL)
 		ReThrowError(error);
+	plan_again();
 	PG_RETURN_VOID();
 }
 
