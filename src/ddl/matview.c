@@ -7,7 +7,7 @@
  * from the staging table, through core's own REFRESH with another query (tessera_refresh_query), the others do nothing. Then the staging table goes.
  * All of it is one transaction.
  *
- * Nodes without the rows count it as populated, so that scans of it are planned there; whether it is, its shard knows.
+ * On nodes without the rows the view is marked as populated, so that scans of it are planned there; its shard checks whether it really is.
  */
 #include "postgres.h"
 

@@ -66,7 +66,7 @@ tessera_shard_run_make(void)
 	return run;
 }
 
-/* What the shard is told. */
+/* The versions by which the request is routed, for the shard to compare with its own; returns how many. */
 static int
 versions_for(const TesseraShardRunRequest *request, int32 node_id, TesseraToldVersion *versions)
 {

@@ -100,7 +100,7 @@ stop(TableState *state)
 	state->read = false;
 }
 
-/* A shard knows better than we: route again, unless rows went out or other statements may have run. */
+/* The routing was stale: routes again, unless rows were handed out or other statements may have run since the scan began; then ERROR 40001. */
 static void
 begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 {

@@ -58,7 +58,7 @@ typedef struct Planning
 	int			depth;			/* of plannings by core: 0: none is in progress */
 	List	   *named;			/* in shard mode: relations that the statement itself names */
 	List	   *children;		/* in router mode: entries of range tables, see tessera_plan_reads_children; in the planner's memory */
-	bool		whole;			/* may the next statement go to a shard whole? */
+	bool		whole;			/* the next statement may go to a shard whole */
 } Planning;
 
 static Planning planning = {.mode = TESSERA_PLAN_PLAIN,.whole = true};

@@ -336,7 +336,7 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 		bool		no_keys;
 		Datum		keys = heap_getattr(tuple, Anum_cluster_table_key_columns, desc, &no_keys);
 
-		/* a key that is none: the table stays the cluster's, on no shard, so that the rows that lie here are not taken for the whole table */
+		/* a key that cannot be read: the table counts as one of the cluster on no shard, so this node's rows never pass for the whole table */
 		if (group != NULL && !no_keys && read_keys(table, keys))
 			table->group = group - loader->groups;
 	}

@@ -184,7 +184,7 @@ say_listening(int pid)
 	SpinLockRelease(&slot->mutex);
 }
 
-/* The other ends are told, so that they do not wait for this process. */
+/* Exit step of the forwarder: closes its connections, so that the servers at their other ends do not wait for it. */
 void
 tessera_notify_forward_leave(int code, Datum arg)
 {
@@ -350,7 +350,7 @@ take_down(Link *link, const char *trouble)
 		drop_head(link, lost);
 		count(link, 0, lost, false);
 	}
-	/* the same trouble is told once */
+	/* the same trouble is logged once */
 	if (trouble == NULL || (link->trouble && strcmp(link->trouble, trouble) == 0))
 		return;
 	ereport(LOG,
