@@ -319,7 +319,7 @@ note_partitions(TesseraTrack *track, Node *statement)
 	}
 }
 
-/* On a node that is not the router: event triggers fire there, and it says what there is to say. */
+/* Runs a statement that another node has sent: event triggers and messages are the router's. */
 static void
 run_quietly(TesseraUtility *utility)
 {
@@ -426,7 +426,7 @@ tessera_fan_out_pending(void)
 		send_to_others(lfirst(cell));
 }
 
-/* What was sent early in a subtransaction that rolled back was not sent. */
+/* A statement that was sent in a subtransaction is sent again if that rolls back. */
 static void
 end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {

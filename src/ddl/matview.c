@@ -30,7 +30,7 @@
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
 
-/* While core's REFRESH runs on the view's shard. What plans with another text (an event trigger's statement) is not meant. */
+/* Set while core's REFRESH runs on the view's shard; compared with the text, since an event trigger may plan statements meanwhile. */
 typedef struct Refresh
 {
 	Oid			staging;		/* what it reads instead of the view's query */

@@ -405,7 +405,7 @@ explains_table_as(Node *statement)
 	return false;
 }
 
-/* On a member node. */
+/* Runs a utility statement on a node of a cluster, by its kind. */
 static void
 run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind)
 {

@@ -309,7 +309,7 @@ same_kind_of_table(Check *check, const TesseraRouting *routing, const TesseraTab
 	}
 }
 
-/* Until it is known again, after a promotion, what this shard owns. */
+/* Waits until it is known again, after a promotion, what this shard owns: tessera.gate_timeout at most. */
 static void
 await_placements(Check *check)
 {

@@ -135,7 +135,10 @@ read_identity(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	routing->size = sizeof(TesseraImage);	/* found */
 }
 
-/* This node's own row. A server that does not know what it owns is finding out whether it is the node. */
+/*
+ * This node's own row: tells whether a promoted config node has yet to compare its catalog, and whether this server was replaced. The latter is not
+ * concluded while it is not known what the server owns: then it is still being found out which server is the node.
+ */
 static void
 read_own_node(Loader *loader, HeapTuple tuple, TupleDesc desc, int32 incarnation)
 {
