@@ -209,7 +209,7 @@ fetch_block(void *arg, int n, TesseraBlock *block)
 	tessera_sequence_draw(question->routing, question->home, false, question->sequence, n, block);
 }
 
-/* Of a sequence that only this transaction sees as it is. */
+/* The next value of a sequence that this transaction has made or changed: no other sees it so, and its values come from a block of its own. */
 static int64
 next_of_own(const Question *question)
 {

@@ -268,7 +268,10 @@ change_own_right(Oid relid, const char *format)
 									  quote_identifier(GetUserNameFromId(GetUserId(), false))));
 }
 
-/* The statement asks for no right to INSERT, which default privileges may have taken from the owner; the shards' own INSERT does. */
+/*
+ * CREATE TABLE AS needs no right to INSERT, which default privileges may have taken from the owner; but the INSERTs on the shards check it. So it is
+ * granted while the rows are written.
+ */
 static uint64
 fill_table(Oid relid, Query *query, TesseraUtility *utility)
 {

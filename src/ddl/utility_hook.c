@@ -313,7 +313,8 @@ refuse_during_migration(void)
 }
 
 /*
- * Without its catalog a node would show the rows that happen to lie on it as all there are. CASCADE is the last resort, for a node that cannot leave.
+ * Without the extension a node would show its own shard's rows as if they were the whole tables. CASCADE is allowed: it is the way out for a node
+ * that cannot leave the cluster.
  */
 static void
 refuse_to_forget(Node *statement)
@@ -404,7 +405,7 @@ explains_table_as(Node *statement)
 	return false;
 }
 
-/* On a member node. */
+/* Runs a utility statement on a node of a cluster, by its kind. */
 static void
 run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind)
 {

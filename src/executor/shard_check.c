@@ -183,7 +183,10 @@ pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id
 	return routing;
 }
 
-/* The router knows of something newer than this shard: fetch it, so that the next attempt fits. Bounded; failure only costs another attempt. */
+/*
+ * The router routes by a newer version than this shard has: the shard fetches it, so that the next attempt fits. Waits BEHIND_TIMEOUT ms at most; a
+ * failure only costs another attempt.
+ */
 #define BEHIND_TIMEOUT 1000
 
 static TesseraVerdict
@@ -282,11 +285,11 @@ same_group(const TesseraGroup *group, const pg_uuid_t *group_id)
 }
 
 /*
- * Does the router take the table for what it is? It may have told the version of a group that the table has joined without its knowing, perhaps from
- * another one.
+ * True if the router and this shard agree what the table is: placed, or of which group. The version that came with the statement does not tell: the
+ * table may have joined the group since, perhaps from another one, and the router's image be older than that.
  */
 static bool
-taken_for_what_it_is(Check *check, const TesseraRouting *routing, const TesseraTable *table)
+same_kind_of_table(Check *check, const TesseraRouting *routing, const TesseraTable *table)
 {
 	const TesseraGroup *group = table->group >= 0 ? tessera_routing_group(routing, table->group) : NULL;
 
@@ -306,7 +309,7 @@ taken_for_what_it_is(Check *check, const TesseraRouting *routing, const TesseraT
 	}
 }
 
-/* Until it is known again, after a promotion, what this shard owns. */
+/* Waits until it is known again, after a promotion, what this shard owns: tessera.gate_timeout at most. */
 static void
 await_placements(Check *check)
 {
@@ -351,7 +354,7 @@ check_table(Check *check)
 	}
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
-	if (!taken_for_what_it_is(check, routing, table))
+	if (!same_kind_of_table(check, routing, table))
 		return found_behind(check);
 	if (table->group < 0)
 		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_behind(check);

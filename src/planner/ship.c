@@ -61,7 +61,7 @@ typedef struct ShipContext
 	TesseraReason *reason;
 } ShipContext;
 
-/* Only this session knows it. */
+/* True if the type is temporary, or made of a temporary one: it exists in this session only. */
 static bool
 is_temporary_type(Oid type)
 {

@@ -449,7 +449,7 @@ inserts_print(Query *query)
 	return query->commandType != CMD_INSERT || (query->jointree->quals == NULL && (query->jointree->fromlist == NIL || order_by_source(query)));
 }
 
-/* Several rows of VALUES are computed here, one by one, as a single row is. */
+/* True for INSERT ... VALUES of several rows: they are computed on the router, one by one, as a single row is. */
 static bool
 inserts_values(Query *query)
 {
@@ -462,7 +462,7 @@ inserts_values(Query *query)
 	return false;
 }
 
-/* Rows without a type of their own have no form in which they could come back. */
+/* True if an output column is an anonymous row: such a value cannot be sent back, since its type has no name. */
 static bool
 returns_anonymous_rows(Query *query)
 {
@@ -505,7 +505,7 @@ add_position(Query *copy, List **params)
 	return list_length(*params) - 1;
 }
 
-/* Rows of different shards may have the same. */
+/* True if the conditions use the target's ctid: rows of different shards may have the same one. */
 static bool
 goes_by_ctid(Query *query, Index rti)
 {

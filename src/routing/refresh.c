@@ -45,7 +45,7 @@
 #include "transport/connection.h"
 
 #define ATTEMPTS 3				/* S11 */
-#define SILENCE_MS 30000		/* a config node that says nothing for that long is taken for dead */
+#define SILENCE_MS 30000		/* ms without an answer after which the config node counts as down */
 #define RELOAD_MS 10000			/* tessera.reload_routing waits that long */
 #define TRUST 10				/* one in so many fetches asks for everything, even if the token says that nothing has changed */
 
@@ -405,7 +405,7 @@ run_fetch(RefreshSlot *slot)
 		good = try_fetch(&refresh, error, sizeof(error));
 	}
 
-	/* the same trouble is told once */
+	/* the same trouble is logged once */
 	if (!good && strcmp(slot->error, error) != 0)
 		ereport(LOG,
 				(errmsg("could not refresh the routing tables: %s", error)));

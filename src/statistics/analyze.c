@@ -164,7 +164,7 @@ names_cluster_table(List *targets)
 	return false;
 }
 
-/* As core judges; it has said so, here, if not. */
+/* The rule of core, which has given the WARNING here if not. */
 static bool
 may_analyze(Oid relid)
 {

@@ -312,7 +312,7 @@ fetch(int32 node_id, MemoryContext context)
 	}
 }
 
-/* Rows of tables and nodes that are no more. */
+/* Deletes rows of tables and nodes that do not exist any more. */
 static void
 sweep(MemoryContext context)
 {
@@ -360,7 +360,7 @@ tell(int32 node_id, MemoryContext context)
 	commit(context);
 }
 
-/* Has to do with one node; if that fails, the log says so once, and the others have their turn. */
+/* Does a job that concerns one node; an error is logged once, and the next node follows. */
 static void
 with_node(void (*job) (int32 node_id, MemoryContext context), int32 node_id, MemoryContext context)
 {

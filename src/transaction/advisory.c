@@ -244,7 +244,7 @@ lock_on(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bool share
 	return (TesseraAdvisoryAnswer) (answer & 3);
 }
 
-/* The slot is on its way to another node, or the news of it are. */
+/* The node to ask next, when the one asked is not the slot's home: the slot, or the news of its move, is on the way. ERROR 55000 at the deadline. */
 static int32
 look_for_home(int slot, int32 asked, int32 told, TimestampTz deadline)
 {

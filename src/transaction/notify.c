@@ -133,7 +133,7 @@ tessera_notify_unwrap(const char *text, char **half, char **channel, char **payl
 
 /* ---- sending ---- */
 
-/* A forwarder that is about to start is waited for; one that does not run at all is told of. */
+/* Waits LISTEN_MS at most for a forwarder that is about to start; WARNING if none runs then. */
 static void
 await_forwarder(void)
 {

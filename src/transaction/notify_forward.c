@@ -184,7 +184,7 @@ say_listening(int pid)
 	SpinLockRelease(&slot->mutex);
 }
 
-/* The other ends are told, so that they do not wait for this process. */
+/* Exit step of the forwarder: closes its connections, so that the servers at their other ends do not wait for it. */
 void
 tessera_notify_forward_leave(int code, Datum arg)
 {
@@ -326,7 +326,7 @@ enqueue(Link *link, const char *channel, const char *payload)
 
 /* ---- one connection ---- */
 
-/* It is down, for a while. What was on its way may have arrived, so it is not sent again. */
+/* Closes the connection; it is opened again after a pause. What was sent without an answer may have arrived, so it is not sent again. */
 static void
 take_down(Link *link, const char *trouble)
 {
@@ -350,7 +350,7 @@ take_down(Link *link, const char *trouble)
 		drop_head(link, lost);
 		count(link, 0, lost, false);
 	}
-	/* the same trouble is told once */
+	/* the same trouble is logged once */
 	if (trouble == NULL || (link->trouble && strcmp(link->trouble, trouble) == 0))
 		return;
 	ereport(LOG,
@@ -567,7 +567,7 @@ take_notifications(void)
 	return false;
 }
 
-/* Something has arrived, or can be sent. */
+/* Reads and writes a connection whose socket is ready. */
 static void
 serve(Link *link, uint32 events)
 {
@@ -660,7 +660,7 @@ forget(Link *link)
 	pfree(link);
 }
 
-/* Which nodes there are now. False: none to pass anything to. */
+/* Brings the list of connections in line with the nodes of the cluster. False if there is no other node. */
 static bool
 look_around(void)
 {
@@ -708,7 +708,7 @@ lower_wait(long *wait, TimestampTz when, TimestampTz now)
 	*wait = Min(*wait, when <= now ? 0 : TimestampDifferenceMilliseconds(now, when));
 }
 
-/* What is due for a connection without its having to say anything. */
+/* Does what is due on a connection by the time, its state or its queue: connects, listens, sends, or closes it where no answer came in time. */
 static void
 drive(Link *link, TimestampTz now)
 {

@@ -185,7 +185,7 @@ told_state(TesseraConnection *connection)
 	return told;
 }
 
-/* Nothing is certain about what the other end knows. */
+/* Versions and the statement number are sent again before the next statement: the other end may have lost them. */
 static void
 forget_told(TesseraConnection *connection)
 {

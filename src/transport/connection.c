@@ -136,8 +136,8 @@ tessera_connection_start(const char *conninfo)
 	char		application[NAMEDATALEN + 16];
 
 	/*
-	 * What stands before dbname is a default, what stands behind overrides. No tcp_user_timeout: a shard that does not read while its statement waits
-	 * (COPY behind a lock) looks to TCP like one that stands still. connection_wait.c tells them apart.
+	 * Keywords in front of dbname are defaults, those behind it override the conninfo. No tcp_user_timeout: a shard that does not read while its
+	 * statement waits (COPY behind a lock) looks to TCP like one that stands still. connection_wait.c tells them apart.
 	 */
 	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname", "application_name", "client_encoding",
 							  "fallback_application_name", NULL};
@@ -429,7 +429,7 @@ tessera_connection_open_unlisted(const char *name, const char *conninfo)
 
 /* ---- closing ---- */
 
-/* libpq found it dead: nothing will be answered any more. It is closed when it is wanted again, or at the end of the transaction. */
+/* libpq found the connection broken: nothing will be answered any more. It is closed when it is next used, or at the end of the transaction. */
 void
 tessera_connection_broke(TesseraConnection *connection)
 {

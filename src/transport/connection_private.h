@@ -65,7 +65,7 @@ struct TesseraConnection
 	NameData	name;
 	char	   *conninfo;
 	PGconn	   *pg;				/* NULL: closed */
-	bool		broken;			/* libpq found it dead: closed at the next chance */
+	bool		broken;			/* libpq found it broken: closed at its next use or the transaction's end */
 	MemoryContext context;		/* of the connection; lives until the backend exits */
 	TesseraRemoteState state;
 	TimestampTz used;			/* when its state was last known to be good */

@@ -731,8 +731,8 @@ can_send(TesseraExchange *exchange, int events)
 }
 
 /*
- * True if a wait for input (and room, if want_write) is over. Who wants to write and leaves input unread is told of that input once, not again and
- * again: a loop around send alone then sleeps until there is room.
+ * True if a wait for input (and room, if want_write) is over. For a caller that wants to write, input that it leaves unread ends one wait only: a
+ * loop around send alone then sleeps until there is room.
  */
 static bool
 is_ready(TesseraExchange *exchange, bool want_write)
