@@ -233,7 +233,7 @@ tessera_internal_set_placement(PG_FUNCTION_ARGS)
 static void
 require_no_migration(Datum spec, const TesseraPlacementRow *from, const TesseraPlacementRow *target)
 {
-	if ((from != NULL && (from->ndeletions > 0 || from->has_migration)) || (target != NULL && target->has_migration) ||
+	if ((from != NULL && (from->ndeletions > 0 || from->ngates > 0)) || (target != NULL && target->ngates > 0) ||
 		spec_run("SELECT 1 FROM tessera.migration_coordinator WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)"
 				 " UNION ALL SELECT 1 FROM tessera.migration_recipient WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)",
 				 SPI_OK_SELECT, spec) > 0)

@@ -48,7 +48,8 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_ddl_begin);
 
-#define SIZE_SQL "SELECT (pg_catalog.pg_database_size(pg_catalog.current_database()) / 67108864)::pg_catalog.text"
+/* Sizes of databases are compared in these, bytes. */
+#define SIZE_UNIT (64 * 1024 * 1024)
 
 /* A statement that has begun here. */
 typedef struct FanOut
@@ -234,14 +235,13 @@ choose_home(const TesseraRouting *routing)
 	for (int i = 0; i < routing->nnodes; i++)
 	{
 		const TesseraNode *node = tessera_routing_node_at(routing, i);
-		char	   *answer;
 		int64		size;
 		int			schemas;
 
 		if (!node->is_shard || node->draining)
 			continue;
-		answer = tessera_participant_call(routing, node->node_id, false, SIZE_SQL, 0, NULL);
-		size = answer ? strtoll(answer, NULL, 10) : 0;
+		(void) tessera_call_database_size(tessera_to_node(node->node_id), &size);
+		size /= SIZE_UNIT;
 		schemas = schemas_on(node->node_id);
 		if (best == 0 || size < best_size || (size == best_size && schemas < best_schemas))
 		{

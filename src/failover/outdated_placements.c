@@ -49,7 +49,7 @@ is_behind(const TesseraRouting *routing, const TesseraGroup *group, const Tesser
 {
 	int64		major = tessera_routing_shard_major(routing, group, routing->self);
 
-	if (placement == NULL || placement->has_migration || (major <= placement->major && (major > 0 || placement->nowned == 0)))
+	if (placement == NULL || placement->ngates > 0 || (major <= placement->major && (major > 0 || placement->nowned == 0)))
 		return false;
 	return !in_migration(&group->group_id) && !tessera_owns_its_chunks(routing, group, placement);
 }

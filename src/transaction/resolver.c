@@ -143,7 +143,7 @@ resolve(const TesseraRouting *routing, const char *gid)
 	if (strncmp(gid, TESSERA_GID_PREFIX TESSERA_CLIENT_GID, strlen(TESSERA_GID_PREFIX TESSERA_CLIENT_GID)) == 0)
 		tessera_prepared_carry_out(routing, routing->self, transaction, outcome == 'c', timeline);
 	else
-		(void) tessera_control_call(routing, routing->self, psprintf("%s PREPARED '%s'", outcome == 'c' ? "COMMIT" : "ROLLBACK", gid), 0, NULL);
+		tessera_finish_part(routing, routing->self, gid, outcome == 'c', 0);
 	return outcome == 'c' ? "commit" : "abort";
 }
 
