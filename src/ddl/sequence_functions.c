@@ -342,7 +342,7 @@ tessera_setval(PG_FUNCTION_ARGS)
 	bool		cluster = home != 0 && tessera_is_cluster_sequence(routing, sequence);
 	Known	   *entry;
 
-	/* before: no node fetches any more because it wanted to; after: what it got meanwhile goes */
+	/* before: ends fetches that nodes have asked for; again afterwards: drops values that were fetched meanwhile */
 	if (cluster)
 		tessera_sequence_forget_everywhere(routing, sequence);
 	if (here)

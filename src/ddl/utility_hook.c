@@ -366,7 +366,7 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 		return;
 	}
 	tessera_refuse_temporary_columns(statement);
-	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
+	/* ACCESS SHARE only keeps DDL away, which locks the table on this node as well: the local lock is enough (pg_dump takes it, read-only) */
 	if (kind == UTILITY_LOCK && (named.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
 	{
 		tessera_utility_run(utility);

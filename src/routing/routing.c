@@ -76,7 +76,7 @@ typedef struct TransactionImages
 
 static TransactionImages images = {0};
 
-static uint64 stranger_at = 0;	/* slots generation at which this database was no node and had no slot */
+static uint64 no_node_at = 0;	/* slots generation at which this database was no node and had no slot */
 
 
 static Size
@@ -484,7 +484,7 @@ look_for_identity(void)
 	Relation	rel;
 	bool		found = false;
 
-	if (generation == stranger_at)
+	if (generation == no_node_at)
 		return false;
 	if (tessera_extension_exists() && OidIsValid(relid = tessera_catalog_relid(TESSERA_IDENTITY)) &&
 		(rel = try_table_open(relid, AccessShareLock)) != NULL)
@@ -500,7 +500,7 @@ look_for_identity(void)
 	if (found)
 		(void) tessera_database_slot();
 	else
-		stranger_at = generation;
+		no_node_at = generation;
 	return found;
 }
 

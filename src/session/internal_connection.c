@@ -601,7 +601,7 @@ tessera_internal_tell(PG_FUNCTION_ARGS)
 		version.major = DatumGetInt64(majors[i]);
 		remember_told(&version);
 	}
-	/* What moved since: a lock that is held already does not bring the news (doc/design.md#old-plans). */
+	/* A lock that is held already does not read invalidations again, so moves since then are taken in here (doc/design.md#old-plans). */
 	AcceptInvalidationMessages();
 	PG_RETURN_VOID();
 }

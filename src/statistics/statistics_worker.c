@@ -409,7 +409,7 @@ tessera_statistics_step(void)
 	bool		told = pg_atomic_exchange_u32(&shared[tessera_database_slot()].tell, 0) != 0;
 	long		wait;
 
-	/* woken before its time: there are news */
+	/* woken before its time: some node has new statistics */
 	if (told || now < due)
 		again = AGAIN;
 	else if (again > 0)

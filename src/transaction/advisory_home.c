@@ -154,7 +154,7 @@ tessera_advisory_take(const TesseraAdvisoryKey *key, bool shared, bool session, 
 	LOCKTAG		guard = slot_tag(slot, session ? SLOT_OF_SESSIONS : SLOT_OF_TRANSACTIONS);
 	volatile TesseraAdvisoryAnswer answer = TESSERA_ADVISORY_STALE;
 
-	/* never held exclusively for long, so not even who only tries is turned away */
+	/* never held exclusively for long, so pg_try_advisory_lock waits for it, too */
 	(void) acquire(&guard, ShareLock, session, false);
 	PG_TRY();
 	{

@@ -701,7 +701,7 @@ tessera_two_phase_committed(TesseraTransaction *transaction)
 	if (transaction->phase != TESSERA_COMMIT_OPEN)
 	{
 		tessera_injection("commit_decided");	/* only to crash: nothing may be raised here */
-		/* who waits for an advisory lock sees what was committed under it */
+		/* a session that waits for an advisory lock must see what was committed under it */
 		commit_prepared(transaction, false, deadline);
 		commit_prepared(transaction, true, deadline);
 	}

@@ -305,7 +305,7 @@ tessera_connection_lost(TesseraConnection *connection)
 	fd.events = POLLIN;
 	fd.revents = 0;
 	connection->used = GetCurrentTimestamp();
-	/* What comes is not a goodbye perhaps, but a changed setting or a notice: only the end tells. */
+	/* Input on an idle connection may be a changed setting or a notice as well as its end: it is read to find out. */
 	for (int i = 0; i < 10 && poll(&fd, 1, 0) > 0; i++)
 	{
 		if (!tessera_connection_read(connection))

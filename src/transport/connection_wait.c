@@ -496,7 +496,7 @@ tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz de
 		tessera_connection_cancel(connection);
 	}
 	(void) tessera_connections_await_answers(connections, n, deadline);
-	/* A request to cancel that is still on its way would hit what comes next. */
+	/* A request to cancel that is still on its way would cancel the next command: such a connection is closed. */
 	for (int i = 0; i < n; i++)
 		if (!tessera_connection_alive(connections[i]) || connections[i]->count > 0 ||
 			!tessera_cancel_await(connections[i], milliseconds_until(deadline)))

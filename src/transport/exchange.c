@@ -145,7 +145,7 @@ release(void *arg)
 	exchange->wait_set = NULL;
 	if (exchange->monitor != NULL)
 	{
-		/* First the reports, then who reads them: an I/O thread would wait for a reader. */
+		/* The monitor is switched off before its reader is closed: an I/O thread would wait for a reader. */
 		(void) zmq_socket_monitor(exchange->socket, NULL, 0);
 		(void) zmq_close(exchange->monitor);
 	}

@@ -41,7 +41,7 @@ src/migration/migration_slot.c noted worker
 src/planner/deparse.c entries session
 src/planner/deparse.c outdated session
 src/planner/prepared_view.c defining statement
-src/routing/routing.c stranger_at session
+src/routing/routing.c no_node_at session
 src/statistics/statistics_worker.c tell_at_commit transaction
 src/statistics/statistics_worker.c silent worker
 src/statistics/statistics_worker.c due worker
