@@ -240,7 +240,10 @@ pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id
 	return routing;
 }
 
-/* The router knows of something newer than this shard: fetch it, so that the next attempt fits. Bounded; failure only costs another attempt. */
+/*
+ * The router routes by a newer version than this shard has: the shard fetches it, so that the next attempt fits. Waits BEHIND_TIMEOUT ms at most; a
+ * failure only costs another attempt.
+ */
 #define BEHIND_TIMEOUT 1000
 
 static TesseraVerdict
@@ -274,7 +277,7 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	const TesseraPlacement *head;
 	TesseraToldVersion version;
 	TesseraPlanKeys keys = {0};
-	bool		have_touched = false;
+	bool		have_keys = false;
 	bool		newest;
 	bool		dummy;
 
@@ -285,7 +288,7 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
 		else
 			keys.everything = true;
-		have_touched = true;
+		have_keys = true;
 		routing = pass_gate(check, routing, &group_id, &keys);
 		group = tessera_routing_group_by_id(routing, &group_id);
 		if (group == NULL)
@@ -314,11 +317,11 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 		 * The snapshot sees a moment at which it was open who owns the range; by now it is decided, and the rows it would see are right in neither
 		 * case.
 		 */
-		if (!have_touched && check->plan)
+		if (!have_keys && check->plan)
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
-		else if (!have_touched)
+		else if (!have_keys)
 			keys.everything = true;
-		have_touched = true;
+		have_keys = true;
 		for (int i = 0; i < placement->ngates; i++)
 			if (tessera_placement_gate_image(placement, i)->gate == TESSERA_GATE_READ &&
 				touches_gate(placement, tessera_group_keyspace(routing, group), i, &keys))
@@ -326,7 +329,7 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	}
 	if (placement->hides && check->plan)
 	{
-		if (!have_touched)
+		if (!have_keys)
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
 		if (!keys.filtered)
 			return found_stale(true);	/* planned before there were rows to hide: plan again */
@@ -341,11 +344,11 @@ same_group(const TesseraGroup *group, const pg_uuid_t *group_id)
 }
 
 /*
- * Does the router take the table for what it is? It may have told the version of a group that the table has joined without its knowing, perhaps from
- * another one.
+ * True if the router and this shard agree what the table is: placed, or of which group. The version that came with the statement does not tell: the
+ * table may have joined the group since, perhaps from another one, and the router's image be older than that.
  */
 static bool
-taken_for_what_it_is(Check *check, const TesseraRouting *routing, const TesseraTable *table)
+same_kind_of_table(Check *check, const TesseraRouting *routing, const TesseraTable *table)
 {
 	const TesseraGroup *group = table->group >= 0 ? tessera_routing_group(routing, table->group) : NULL;
 
@@ -365,7 +368,7 @@ taken_for_what_it_is(Check *check, const TesseraRouting *routing, const TesseraT
 	}
 }
 
-/* Until it is known again, after a promotion, what this shard owns. */
+/* Waits until it is known again, after a promotion, what this shard owns: tessera.gate_timeout at most. */
 static void
 await_placements(Check *check)
 {
@@ -410,7 +413,7 @@ check_table(Check *check)
 	}
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
-	if (!taken_for_what_it_is(check, routing, table))
+	if (!same_kind_of_table(check, routing, table))
 		return found_behind(check);
 	if (table->group < 0)
 		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_behind(check);

@@ -83,18 +83,18 @@ look(void)
 	{
 		const TesseraGroup *group = tessera_routing_group(routing, i);
 		TesseraPlacementRow *placement = tessera_routing_nchunks(routing, group) > 0 ? tessera_placement_read(&group->group_id, NULL) : NULL;
-		MemoryContext work;
+		MemoryContext caller;
 		Behind	   *behind;
 
 		if (!is_behind(routing, group, placement))
 			continue;
-		work = MemoryContextSwitchTo(TopMemoryContext);
+		caller = MemoryContextSwitchTo(TopMemoryContext);
 		behind = palloc(sizeof(Behind));
 		*behind = (Behind) {.group_id = group->group_id,.xmin = placement->xmin,.since = GetCurrentTimestamp()};
 		behind->since = first_seen(behind);
 		oldest = oldest == 0 ? behind->since : Min(oldest, behind->since);
 		found = lappend(found, behind);
-		MemoryContextSwitchTo(work);
+		MemoryContextSwitchTo(caller);
 	}
 	tessera_background_commit();
 	list_free_deep(seen);

@@ -117,6 +117,9 @@ typedef struct TesseraTargets
  */
 extern const TesseraRouting *tessera_routing(void);
 
+/* The same; ERROR 55000 if this database is not a node of a cluster. */
+extern const TesseraRouting *tessera_routing_or_error(void);
+
 /* True if the snapshot sees the placements that were written after the last promotion. Older ones may be wrong. */
 extern bool tessera_placements_known(const TesseraRouting *routing, Snapshot snapshot);
 
