@@ -110,8 +110,8 @@ CREATE TABLE tessera.chunk (
 CREATE INDEX chunk_version ON tessera.chunk (group_id, major, minor);
 COMMENT ON TABLE tessera.chunk IS 'chunks: [min, max) of a group''s key space, each owned by one shard';
 
--- Placement record of this shard (doc/design.md#placement-record): what it owns, what it still has to delete, which gate is closed. Local; changed
--- only whole.
+-- Placement record of this shard (doc/design.md#placement-record): what it owns, what it still has to delete, which gates are closed. Local;
+-- changed only whole.
 CREATE TABLE tessera.placement (
   group_id       uuid PRIMARY KEY,
   term           int8 NOT NULL,
@@ -121,7 +121,7 @@ CREATE TABLE tessera.placement (
   deletions      tessera.bound_range[] NOT NULL DEFAULT '{}',
   gates          tessera.gated_range[] NOT NULL DEFAULT '{}'  -- ranges that migrations give away here, or are about to have brought
 );
-COMMENT ON TABLE tessera.placement IS 'what this shard owns of each group, what it has to delete, and its gate; local';
+COMMENT ON TABLE tessera.placement IS 'what this shard owns of each group, what it has to delete, and its gates; local';
 
 -- Migrations, as the config node knows them. outcome is the decision; commit and fence both insert into migration_outcome (unique key).
 CREATE TABLE tessera.migration (

@@ -32,13 +32,13 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
   $$;
 @comment migration_state@
 
-@call running_migration@
+@call running_migrations@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT m.migration_id, m.donor, format('%I.%I', t.schema_name, t.table_name) FROM tessera.migration AS m LEFT JOIN tessera.cluster_table AS t
       USING (table_id)
-    WHERE m.state = 'running' AND m.group_id = ANY (groups) ORDER BY m.started LIMIT 1
+    WHERE m.state = 'running' AND m.group_id = ANY (groups) ORDER BY m.started
   $$;
-@comment running_migration@
+@comment running_migrations@
 
 @call migration_progress@
   LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

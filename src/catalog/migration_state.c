@@ -97,7 +97,7 @@ static const Transition transitions[] = {
 	 "the range is owned as before, the recipient's rows are left to its range deleter"},
 
 	{R, TESSERA_NONE, TESSERA_PREPARED, ROW, "donor", "recipient row",
-	 "the donor's first call: tables are alike, the recipient is in no other migration of the group"},
+	 "the donor's first call: tables are alike, no other migration has a part of the range on the recipient"},
 	{R, TESSERA_PREPARED, TESSERA_RECEIVING, BOTH, "recipient", "placement (deletion range), recipient row",
 	 "checks done, the range's leftovers are gone, older holders were waited for"},
 	{R, TESSERA_RECEIVING, TESSERA_APPLYING, PROCESS, "recipient", "cloned rows", "the clone is committed"},
@@ -127,7 +127,7 @@ static const Transition transitions[] = {
 	{R, TESSERA_CONFIRMED, TESSERA_DISCARDED, ROW, "donor or recovery", "placement (range given up, gate open), recipient row deleted",
 	 "the config node has fenced the migration"},
 
-	{C, TESSERA_NONE, TESSERA_RUNNING, ROW, "mover", "migration row", "registered: no other migration of these shards runs"},
+	{C, TESSERA_NONE, TESSERA_RUNNING, ROW, "mover", "migration row", "registered: no other migration moves a part of the range, and the shards may take part in one more"},
 	{C, TESSERA_RUNNING, TESSERA_COMMITTED, ROW, "donor or promotion", "chunks, outcome row, migration row",
 	 "the range is the recipient's; after a promotion: the recipient holds it and somebody was told so"},
 	{C, TESSERA_RUNNING, TESSERA_ABORTED, ROW, "donor, mover or promotion", "outcome row, migration row", "fenced: it will not be committed"},

@@ -52,7 +52,7 @@ typedef struct Request
 } Request;
 
 
-/* Locks the group's row; not for ever: DDL on a table of the group holds it shared to the end of its transaction. */
+/* Locks the group's row; not for ever: DDL on a table of the group holds it shared to the end of its transaction. Sets lock_timeout to that end. */
 static void
 lock_group(Request *request, const pg_uuid_t *group_id)
 {

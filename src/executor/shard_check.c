@@ -106,26 +106,6 @@ touches_gate(const TesseraPlacement *placement, TesseraKeySpace *ks, int i, cons
 	return false;
 }
 
-/* Takes the locks of the gates that the statement touches. Returns the ids of those that this transaction did not have. */
-static List *
-enter_gates(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraPlanKeys *keys)
-{
-	List	   *entered = NIL;
-
-	for (int i = 0; i < placement->ngates; i++)
-	{
-		pg_uuid_t  *id;
-
-		if (!touches_gate(placement, ks, i, keys))
-			continue;
-		id = palloc(sizeof(pg_uuid_t));
-		*id = tessera_placement_gate_image(placement, i)->migration_id;
-		if (tessera_gate_enter(id))
-			entered = lappend(entered, id);
-	}
-	return entered;
-}
-
 static bool
 is_among(const List *ids, const pg_uuid_t *id)
 {
@@ -135,6 +115,28 @@ is_among(const List *ids, const pg_uuid_t *id)
 		if (memcmp(lfirst(cell), id, sizeof(pg_uuid_t)) == 0)
 			return true;
 	return false;
+}
+
+/*
+ * Takes the locks of the gates that the statement touches, but those in `entered`: locks are counted, and one that is taken twice would still be held
+ * after it is given back once. Returns `entered` with the ids of those added that this transaction did not have.
+ */
+static List *
+enter_gates(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraPlanKeys *keys, List *entered)
+{
+	for (int i = 0; i < placement->ngates; i++)
+	{
+		const pg_uuid_t *migration_id = &tessera_placement_gate_image(placement, i)->migration_id;
+		pg_uuid_t  *id;
+
+		if (is_among(entered, migration_id) || !touches_gate(placement, ks, i, keys))
+			continue;
+		id = palloc(sizeof(pg_uuid_t));
+		*id = *migration_id;
+		if (tessera_gate_enter(id))
+			entered = lappend(entered, id);
+	}
+	return entered;
 }
 
 /*
@@ -198,12 +200,13 @@ wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group
 		TesseraKeySpace *ks;
 		const TesseraPlacement *newest = newest_with_gates(routing, group_id, &ks);
 		List	   *entered = NIL;
-		List	   *more;
+		int			before = -1;
 		ListCell   *cell;
 
-		while (guarded && newest != NULL && (more = enter_gates(newest, ks, keys)) != NIL)
+		while (guarded && newest != NULL && before < list_length(entered))
 		{
-			entered = list_concat(entered, more);
+			before = list_length(entered);
+			entered = enter_gates(newest, ks, keys, entered);
 			routing = tessera_routing();	/* after the lock: the mover closes first, then looks for holders */
 			newest = newest_with_gates(routing, group_id, &ks);
 		}

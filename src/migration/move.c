@@ -718,23 +718,25 @@ tessera_migrations_end(const char *groups, const char *by, int timeout_ms)
 
 	for (;;)
 	{
-		TesseraRunningMigrationAnswer running;
+		TesseraRunningMigrationsAnswer *running;
 		TesseraWaitMigrationAnswer answer;
+		int			n;
 
-		tessera_call_running_migration(tessera_within(tessera_to_config(), ANSWER_MS), groups, &running);
-		if (running.migration_id == NULL)
+		tessera_call_running_migrations(tessera_within(tessera_to_config(), ANSWER_MS), groups, &running, &n);
+		if (n == 0)
 			return;
 		CHECK_FOR_INTERRUPTS();
 		if (GetCurrentTimestamp() >= deadline)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("a migration of table %s has not ended within %d ms", running.table ? running.table : "?", timeout_ms),
+					 errmsg("a migration of table %s has not ended within %d ms", running->table ? running->table : "?", timeout_ms),
 					 errdetail("Migration %s was asked to end for the statement; where the config node was told to commit, only its answer ends it.",
-							   tessera_uuid_text(running.migration_id)),
+							   tessera_uuid_text(running->migration_id)),
 					 errhint("Look at tessera.migrations, and run the statement again when it has ended.")));
 		/* each time: a worker that was about to start hears of it, too */
-		(void) ask_to_cancel(running.migration_id, running.donor, by);
-		tessera_call_wait_migration(tessera_within(tessera_to_node(running.donor), ANSWER_MS), running.migration_id, POLL_MS, &answer);
+		for (int i = 0; i < n; i++)
+			(void) ask_to_cancel(running[i].migration_id, running[i].donor, by);
+		tessera_call_wait_migration(tessera_within(tessera_to_node(running->donor), ANSWER_MS), running->migration_id, POLL_MS, &answer);
 		if (donor_is_unaware(&answer) || donor_result(&answer) != TESSERA_RESULT_NONE)
 			tessera_background_sleep(RETRY_MS);
 	}

@@ -191,13 +191,18 @@ owns_nothing_settled(const Place *place)
 /*
  * A range has left by an outcome that gives the shard this version. Outcomes of several migrations may be carried out in another order than they were
  * decided: the highest version counts; but 0, "has no chunk", is the lowest one, and says all if nothing is owned: then everything that migrations
- * have in motion here was decided, too, to leave (doc/design.md#placement-record).
+ * have in motion here was decided, too, to leave (doc/design.md#placement-record). What an older term has given does not count.
  */
 static void
-change_version(const Place *place, int64 major)
+change_version(const Place *place, int64 major, int64 term)
 {
 	TesseraPlacementRow *placement = place->placement;
 
+	if (term > placement->term)
+	{
+		placement->term = term;
+		placement->major = Min(placement->major, major);
+	}
 	if (owns_nothing_settled(place) && (major == 0 || placement->major == 0 || placement->ngates == 0))
 		placement->major = 0;
 	else
@@ -308,8 +313,7 @@ tessera_placement_commit_donation(const TesseraMigrationRow *row, const int64 *m
 
 		disown_ranges(place);
 		remove_gates(place);
-		change_version(place, majors[i]);
-		place->placement->term = Max(place->placement->term, term);
+		change_version(place, majors[i], term);
 	}
 	if (all.ours)
 		write_placements(&all);
@@ -493,7 +497,7 @@ remove_confirmed(const Places *all)
 		disown_ranges(&all->places[i]);
 		remove_gates(&all->places[i]);
 		/* what was owned besides may have left meanwhile */
-		change_version(&all->places[i], all->places[i].placement->major);
+		change_version(&all->places[i], all->places[i].placement->major, 0);
 		raise_version(&all->places[i]);
 	}
 	write_placements(all);
@@ -515,11 +519,11 @@ static void
 receive_ranges(const Place *place, int64 major, int64 term)
 {
 	TesseraPlacementRow *placement = place->placement;
-	bool		same_epoch = memcmp(&placement->epoch, &place->ranges[0].epoch, sizeof(pg_uuid_t)) == 0;
+	bool		same = memcmp(&placement->epoch, &place->ranges[0].epoch, sizeof(pg_uuid_t)) == 0 && term <= placement->term;
 
 	remove_deletions(place);
 	remove_gates(place);
-	placement->major = same_epoch ? Max(placement->major, major) : major;
+	placement->major = same ? Max(placement->major, major) : major;
 	placement->epoch = place->ranges[0].epoch;
 	placement->term = Max(placement->term, term);
 }

@@ -3,8 +3,8 @@
  *	  The steps of a migration that change placement rows, those of all its groups: each is one whole change, in the caller's transaction, together
  *	  with the migration's own row.
  *
- * Each locks the placement rows first, in the order of the groups, and the migration's row after them. All but the first ones of each side can be repeated: a step that finds the
- * migration no longer in the placement does nothing (it was done, or undone, before a crash).
+ * Each locks the placement rows first, in the order of the groups, and the migration's row after them. All but the first ones of each side can be
+ * repeated: a step that finds the migration no longer in the placement does nothing (it was done, or undone, before a crash).
  */
 #ifndef TESSERA_MIGRATION_PLACEMENT_CHANGE_H
 #define TESSERA_MIGRATION_PLACEMENT_CHANGE_H
@@ -28,7 +28,8 @@ extern void tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGa
 extern void tessera_placement_give_up_range(const TesseraMigrationRow *row);
 
 /*
- * Committed: new versions (one for each group, in their order), gate open, flag down, the deletion is real. ERROR TS003 if the outcome's term is over.
+ * Committed: new versions (one for each group, in their order), gate open, flag down, the deletion is real. ERROR TS003 if the outcome's
+ * term is over.
  */
 extern void tessera_placement_commit_donation(const TesseraMigrationRow *row, const int64 *majors, int64 term);
 

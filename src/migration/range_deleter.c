@@ -46,6 +46,9 @@ PG_FUNCTION_INFO_V1(tessera_internal_owns_range);
 #define IDLE_MS 5000L
 #define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
 #define ASK_MS 5000				/* for an owner's answer */
+/* A migration that has older rows deleted first leaves the placement row to another one whose gate is closed: for so long, looking so often. */
+#define CLOSED_GATE_MS 500
+#define CLOSED_GATE_POLL_MS 20
 
 /* Of a batch. */
 #define NOT_TO_BE (-1)
@@ -135,11 +138,11 @@ lock_tables(const TesseraMovingRange *range, const TesseraMigrationRow *receiver
  * One batch of one range, in a transaction of its own. Returns rows deleted; 0: none were left, and the range is off the deletions; NOT_TO_BE: it is
  * no longer to be deleted; NOT_NOW: in a while.
  *
- * The tables are locked first: who waits for them must not hold up the steps of migrations, which want the placement row. For the same reason no
- * batch begins while a gate of the group is closed.
+ * The tables are locked first: who waits for them must not hold up the steps of migrations, which want the placement row. For the same reason,
+ * and if heeds_gates, no batch begins while a gate of the group is closed.
  */
 static int64
-delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
+delete_batch(const Piece *piece, const TesseraMigrationRow *receiver, bool heeds_gates)
 {
 	const TesseraGroup *group;
 	const TesseraRouting *routing;
@@ -166,9 +169,9 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	routing = tessera_background_known_group(&piece->group_id, &group);
 	n = deletable(ks, placement, receiver, &ranges);
 	if (routing->placements_unknown || routing->replaced || !tessera_ranges_cover(ks, n, ranges, &piece->range) ||
-		(gate != TESSERA_GATE_OPEN && receiver == NULL))
+		(gate != TESSERA_GATE_OPEN && heeds_gates))
 	{
-		rows = gate == TESSERA_GATE_OPEN ? NOT_TO_BE : NOT_NOW;
+		rows = gate != TESSERA_GATE_OPEN && heeds_gates ? NOT_NOW : NOT_TO_BE;
 		tessera_background_commit();
 		return rows;
 	}
@@ -212,14 +215,14 @@ show_progress(const Piece *piece, const TesseraMigrationRow *receiver, int64 tot
 
 /* false: it has to be gone on with later. */
 static bool
-delete_piece(const Piece *piece, const TesseraMigrationRow *receiver)
+delete_piece(const Piece *piece, const TesseraMigrationRow *receiver, bool heeds_gates)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera range deletion", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	int64		total = 0;
 	int64		rows;
 
-	while ((rows = delete_batch(piece, receiver)) > 0)
+	while ((rows = delete_batch(piece, receiver, heeds_gates)) > 0)
 	{
 		MemoryContextReset(context);
 		total += rows;
@@ -286,6 +289,7 @@ tessera_delete_overlap(const TesseraMigrationRow *receiver)
 	int			n;
 	bool		deletions;
 	Piece	   *pieces = find_pieces(receiver, &deletions, &n);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(tessera_now(), CLOSED_GATE_MS);
 
 	if (n == 0)
 		ereport(ERROR,
@@ -293,7 +297,8 @@ tessera_delete_overlap(const TesseraMigrationRow *receiver)
 				 errmsg("rows of the range on the recipient cannot be deleted at present"),
 				 errdetail("Another migration uses a part of the range.")));
 	for (int i = 0; i < n; i++)
-		(void) delete_piece(&pieces[i], receiver);
+		while (!delete_piece(&pieces[i], receiver, tessera_now() < deadline))
+			tessera_background_sleep(CLOSED_GATE_POLL_MS);
 }
 
 /* The piece, by owners: chunks of one owner in a row are one part. In the current context. */
@@ -432,7 +437,7 @@ tessera_range_deleter_step(void)
 
 		if (left > 0)
 			next = Min(next, left);
-		else if (owners_confirm(&pieces[i]) && delete_piece(&pieces[i], NULL))
+		else if (owners_confirm(&pieces[i]) && delete_piece(&pieces[i], NULL, true))
 			forget(&pieces[i]);
 		else
 			next = Min(next, HELD_MS);

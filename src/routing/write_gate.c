@@ -11,14 +11,18 @@
 
 #include "routing/write_gate.h"
 
-/* A tag that no relation uses: the object class is beyond any catalog's oid, the object a hash of the migration's id (a clash only makes a mover wait
- * for one writer too many). */
+/*
+ * A tag that no relation uses: the object class is beyond any catalog's oid, the rest 48 bits of the migration's id: two migrations of one shard must
+ * not share a tag, or a writer that has entered the gate of one would pass the other's.
+ */
 #define GATE_CLASS ((Oid) 0xFFFFFFF0)
 
 static void
 gate_tag(LOCKTAG *tag, const pg_uuid_t *migration_id)
 {
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, GATE_CLASS, hash_bytes(migration_id->data, UUID_LEN), 0);
+	uint64		hash = hash_bytes_extended(migration_id->data, UUID_LEN, 0);
+
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, GATE_CLASS, (uint32) hash, (uint16) (hash >> 32));
 }
 
 bool

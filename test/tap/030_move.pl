@@ -1,6 +1,6 @@
 # A range moves while it is in use (S35-S61): no transaction fails, every sum is conserved, every acknowledged row is there once, on every node; all
 # tables of a group move together (S36); a migration that fails at any step leaves everything as it was (S44, S61, S63), one that is committed is
-# carried out (S60); a shard takes part in one migration at a time (S37), the same request joins (S38).
+# carried out (S60); a shard takes part in so many migrations at a time as is set (S37), the same request joins (S38).
 use strict;
 use warnings;
 

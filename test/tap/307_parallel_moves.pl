@@ -86,6 +86,28 @@ $c->is_settled('three at a time');
 all_rows('three at a time');
 $c->set('s1', 'tessera.max_moves_per_shard' => 2);
 
+# A writer that waits at a closed gate holds no gate lock, or it would pass for one that was inside before: it goes on waiting whatever else changes
+# the placement, here the beginning of another migration.
+gather('s2', 'acc', 'other');
+my $gate_locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND classid = 4294967280";
+$c->pause_at('s2', 'donor_write_gate');
+@runs = ($c->background('s1', move('acc', 100, 200, 's1')));
+$c->is_paused_at('s2', 'donor_write_gate');
+my $writer = $c->background('s2', 'SET tessera.gate_timeout = 60000; UPDATE acc SET v = -1 WHERE k = 150');
+my $waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%SET v = -1%' AND state = 'active' AND wait_event_type = 'Extension'";
+ok($c->wait_for('s2', $waits, 1), 'a writer waits at the gate');
+is($c->query('s2', $gate_locks), 0, 'and holds no gate lock');
+$c->pause_at('s2', 'donor_cloned');
+push @runs, $c->background('s1', move('acc', 300, 400, 's3'));
+$c->is_paused_at('s2', 'donor_cloned');
+is($c->query('s2', $gate_locks), 0, 'nor when another migration has begun');
+is($c->query('s3', 'SELECT v = -1 FROM acc WHERE k = 150'), 'f', 'and has not written');
+$c->go_on('s2');
+is($c->ended($_), '', 'it ends well') foreach @runs, $writer;
+is($c->query('s3', 'SELECT v FROM acc WHERE k = 150'), '-1', 'what it has written has moved with the range');
+is(owners('acc', 50, 150, 250, 350), 's2 s1 s2 s3', 'as both ranges have');
+$c->is_settled('a writer at the gate');
+
 # Two into one recipient, which confirm at the same time: the gates of both are closed there.
 gather('s2', 'acc', 'other');
 $c->pause_at('s3', 'recipient_confirmed');
