@@ -28,6 +28,14 @@ typedef struct TesseraRange
 	TesseraBound *max;
 } TesseraRange;
 
+/* A range of a group that an operation moves. */
+typedef struct TesseraOperationRange
+{
+	pg_uuid_t	group_id;
+	pg_uuid_t	epoch;			/* of the group, as registered */
+	TesseraRange range;
+} TesseraOperationRange;
+
 /* One row, palloc'd whole in the caller's context. */
 typedef struct TesseraPlacementRow
 {

@@ -286,7 +286,7 @@ static void
 check_tables_again(TesseraDonor *donor)
 {
 	tessera_background_begin();
-	tessera_check_tables(donor->range, true);
+	tessera_check_tables(donor->moving, true);
 	tessera_background_commit();
 }
 

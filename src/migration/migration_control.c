@@ -313,7 +313,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 				 errmsg("the recipient takes part in migration %s of the table", tessera_uuid_text(&placement->migration_id)),
 				 errhint("Look at tessera.migrations.")));
 	tessera_compare_tables(request);
-	tessera_check_tables(tessera_moving_range(id, &row->group_id, row->range.min, row->range.max), false);
+	tessera_check_tables(tessera_moving_ranges(id, 1, &(TesseraOperationRange) {row->group_id, row->epoch, row->range}), false);
 
 	tessera_exchange_make_keys(&keys);
 	slot = tessera_migration_slot_reserve(TESSERA_RECIPIENT, id, &row->group_id, &existing);
