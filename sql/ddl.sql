@@ -78,12 +78,12 @@ SELECT digest() = :'b' AS same_on_a;
 SELECT obj_description('t2'::regclass), (SELECT count(*) FROM pg_policy), has_table_privilege('tessera_ddl_user', 'v', 'SELECT'),
   (SELECT string_agg(enumlabel, ',' ORDER BY enumsortorder) FROM pg_enum), (SELECT extversion FROM pg_extension WHERE extname = 'hstore') IS NOT NULL AS hstore;
 SELECT table_id AS table_id FROM tessera.cluster_table WHERE table_name = 't2' \gset
-SELECT version_id AS version_id FROM tessera.schema_placement WHERE schema_name = 'app' \gset
+SELECT node_id AS node_id FROM tessera.schema_placement WHERE schema_name = 'app' \gset
 SELECT what, object FROM tessera.changelog WHERE what ~ 'table|schema' ORDER BY change_id;
 \c tessera_ddl_c
 SELECT digest() = :'b' AS same_on_c;
 SELECT table_id = :'table_id' AS same_table FROM tessera.cluster_table WHERE table_name = 't2';
-SELECT version_id = :'version_id' AS same_version FROM tessera.schema_placement WHERE schema_name = 'app';
+SELECT node_id = :node_id AS same_node FROM tessera.schema_placement WHERE schema_name = 'app';
 SELECT * FROM from_do;
 
 -- what a sharded table cannot have
@@ -222,7 +222,7 @@ SET client_min_messages = warning;
 SET SESSION AUTHORIZATION tessera_ddl_user;
 DROP TABLE t2;
 CREATE TABLE app2.gone (a int);
-SELECT tessera_internal.ddl_begin(gen_random_uuid(), 1, 1, 1);
+SELECT tessera_internal.ddl_begin(gen_random_uuid(), 1, 1);
 SELECT tessera_internal.ddl_lock('{1}', '{x}', '{}', 1);
 SELECT tessera_internal.copy_check('t2', NULL);
 SELECT tessera_internal.sequence_block('numbers', 1);

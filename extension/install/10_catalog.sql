@@ -60,9 +60,6 @@ COMMENT ON TABLE tessera.node IS 'registry of the nodes of the cluster';
 CREATE TABLE tessera.schema_placement (
   schema_name    name PRIMARY KEY,
   node_id        int4 NOT NULL,
-  version_id     uuid NOT NULL DEFAULT gen_random_uuid(),
-  version_ts     timestamptz NOT NULL DEFAULT now(),
-  version_mod    int8 NOT NULL DEFAULT 1,
   sequence_home  int4                 -- node whose sequences are authoritative; NULL: node_id
 );
 COMMENT ON TABLE tessera.schema_placement IS 'primary shard of each schema: its placed tables live there';
@@ -164,8 +161,6 @@ CREATE TABLE tessera.migration_outcome (
   migration_id   uuid PRIMARY KEY,
   outcome        text NOT NULL CHECK (outcome IN ('committed', 'aborted')),
   decided        timestamptz NOT NULL DEFAULT clock_timestamp(),
-  donor_acknowledged bool NOT NULL DEFAULT false,
-  recipient_acknowledged bool NOT NULL DEFAULT false,
   donor_major    int8,                -- shard versions after the commit
   recipient_major int8
 );
@@ -196,7 +191,6 @@ CREATE TABLE tessera.migration_recipient (
   donor          int4 NOT NULL,
   epoch          uuid NOT NULL,
   state          text NOT NULL,       -- cloning, confirmed, aborted
-  applied        pg_lsn,
   request        jsonb NOT NULL,
   created        timestamptz NOT NULL DEFAULT clock_timestamp()
 );

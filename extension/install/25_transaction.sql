@@ -219,6 +219,29 @@ AS $$
 $$;
 @comment unfinished_transactions@
 
+@call prepared_count@
+  LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT count(*) FROM pg_prepared_xact() AS p WHERE p.dbid = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+$$;
+@comment prepared_count@
+
+@call part_awaiting@
+  LANGUAGE sql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT p.gid FROM pg_prepared_xact() AS p
+    WHERE p.dbid = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()) AND p.gid ~ ('^tessera_[0-9a-f]+_' || coordinator || '_')
+    LIMIT 1
+$$;
+@comment part_awaiting@
+
+@call client_gid@
+  LANGUAGE sql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT d.user_gid FROM tessera.transaction_decision AS d WHERE d.gid = transaction_gid AND d.user_gid IS NOT NULL
+$$;
+@comment client_gid@
+
 -- A standby that is away is known by its slot.
 @call standbys_flushed@
   LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE

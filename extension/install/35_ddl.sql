@@ -37,3 +37,27 @@ CREATE FUNCTION tessera.sequence_pools(OUT sequence regclass, OUT values_left in
   LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_sequence_pools';
 COMMENT ON FUNCTION tessera.sequence_pools() IS 'values that this node holds of sequences of other nodes, and how many it has drawn of late';
 
+-- By the rights of the user whose statement asks: everybody sees of other sessions what pg_stat_activity shows.
+@call session_description@
+  LANGUAGE sql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT format(CASE WHEN a.state IS NULL THEN 'user "%s", application "%s"'
+                ELSE 'user "%s", application "%s", %s since %s, statement: %s' END,
+                a.usename, a.application_name, a.state, a.state_change, left(rtrim(a.query, E'; \n'), 200))
+    FROM pg_stat_activity AS a WHERE a.pid = session_description.pid
+$$;
+@comment session_description@
+
+@call role_exists@
+  LANGUAGE sql VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = role)
+$$;
+@comment role_exists@
+
+@call database_size@
+  LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT pg_database_size(current_database())
+$$;
+@comment database_size@

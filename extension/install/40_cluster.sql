@@ -47,3 +47,17 @@ COMMENT ON FUNCTION tessera.node_conninfo(text) IS 'address of a node, which may
 CREATE FUNCTION tessera_internal.range_deletions(OUT group_id uuid, OUT min tessera.bound, OUT max tessera.bound) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_internal_range_deletions' LANGUAGE C STABLE;
 COMMENT ON FUNCTION tessera_internal.range_deletions() IS 'source of the view tessera.range_deletions';
+
+-- By the rights of the role of the conninfo, which asks about itself.
+@call unreadable_schema@
+  LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT current_user,
+    (SELECT format('table %I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')
+       AND NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')) ORDER BY 1 LIMIT 1),
+    (SELECT format('options of the user mapping for %s on server %I', coalesce(u.usename::text, 'public'), u.srvname) FROM pg_user_mappings AS u
+     WHERE u.umoptions IS NULL AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user)
+     ORDER BY 1 LIMIT 1)
+$$;
+@comment unreadable_schema@

@@ -102,8 +102,7 @@ AS $$
 $$;
 @comment advisory_homes@
 
-CREATE FUNCTION tessera_internal.advisory_locks() RETURNS TABLE (classid int8, objid int8, objsubid int4, mode text, granted bool, node_id int4,
-  pid int4)
+@call advisory_locks@
   LANGUAGE sql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
   SELECT l.classid::int8, l.objid::int8, l.objsubid::int4, l.mode, l.granted, coalesce(o.node_id, i.node_id), coalesce(o.client_pid, l.pid)
@@ -112,8 +111,7 @@ AS $$
   LEFT JOIN tessera_internal.session_origins() o ON o.pid = l.pid
   WHERE l.locktype = 'advisory' AND l.objsubid IN (1, 2)
 $$;
-COMMENT ON FUNCTION tessera_internal.advisory_locks() IS
-  'advisory locks on this node, and the node and process whose they are; process null: of a prepared transaction';
+@comment advisory_locks@
 
 CREATE FUNCTION tessera.all_advisory_locks(OUT classid oid, OUT objid oid, OUT objsubid int2, OUT mode text, OUT granted bool, OUT home text,
   OUT node text,

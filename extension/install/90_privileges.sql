@@ -17,7 +17,7 @@ REVOKE EXECUTE ON FUNCTION tessera_internal.doubt_catalog(), tessera_internal.ba
 -- Sources of views that everybody may read.
 GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(),
   tessera_internal.stat_routing(),
-  tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.advisory_locks() TO PUBLIC;
+  tessera_internal.stat_notifications(), tessera_internal.range_deletions() TO PUBLIC;
 
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
   tessera.migration_outcome, tessera.setting, tessera.changelog_entry TO PUBLIC;

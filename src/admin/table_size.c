@@ -19,6 +19,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "control/calls.h"
 #include "routing/routing.h"
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
@@ -47,16 +48,15 @@ table_of(const TesseraRouting *routing, Oid relid)
 static int64
 size_on(const TesseraRouting *routing, int32 node_id, const char *function, const char *name)
 {
-	const char *values[1] = {name};
-	char	   *answer = tessera_participant_call(routing, node_id, false,
-												  psprintf("SELECT pg_catalog.%s(pg_catalog.to_regclass($1))", function), 1, values);
+	int64		size;
 
-	if (answer == NULL)
+	(void) tessera_call_relation_size(tessera_to_node(node_id), name, function, &size);
+	if (size < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("table %s does not exist on node \"%s\"", name, NameStr(tessera_routing_node(routing, node_id)->name)),
 				 errhint("It was dropped meanwhile, or the schemas differ: see tessera.check_consistency().")));
-	return pg_strtoint64(answer);
+	return size;
 }
 
 static int64

@@ -285,8 +285,10 @@ compare_elements(const TesseraBoundElement *a, const TesseraBoundElement *b)
 	return (result > 0) - (result < 0);
 }
 
-int
-tessera_bound_compare(const TesseraBound *a, const TesseraBound *b)
+/* Order of bounds: MINKEY < numbers < other values < MAXKEY, element by element up to the first MINKEY or MAXKEY that both have; a shorter one is
+ * filled with MINKEY. For display and uniqueness in the catalog; the order of keys is tessera_key_compare's alone. */
+static int
+compare_bounds(const TesseraBound *a, const TesseraBound *b)
 {
 	BoundCursor ca = open_bound(a);
 	BoundCursor cb = open_bound(b);
@@ -642,7 +644,7 @@ compare_arguments(FunctionCallInfo fcinfo)
 {
 	TesseraBound *a = PG_GETARG_TESSERA_BOUND_P(0);
 	TesseraBound *b = PG_GETARG_TESSERA_BOUND_P(1);
-	int			result = tessera_bound_compare(a, b);
+	int			result = compare_bounds(a, b);
 
 	PG_FREE_IF_COPY(a, 0);
 	PG_FREE_IF_COPY(b, 1);

@@ -43,10 +43,6 @@ extern TesseraBound *tessera_bound_make(int n, const TesseraBoundElement *elemen
 /* Elements of a bound (palloc'd array; texts too); returns their count. */
 extern int	tessera_bound_elements(const TesseraBound *bound, TesseraBoundElement **elements);
 
-/* Order of bounds: MINKEY < numbers < other values < MAXKEY, element by element up to the first MINKEY or MAXKEY that both have; a shorter one is
- * filled with MINKEY. For display and uniqueness in the catalog; the order of keys is tessera_key_compare's alone. */
-extern int	tessera_bound_compare(const TesseraBound *a, const TesseraBound *b);
-
 /* Text form, as bound_out writes it; palloc'd. */
 extern char *tessera_bound_to_cstring(const TesseraBound *bound);
 

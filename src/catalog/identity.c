@@ -80,8 +80,8 @@ tessera_identity_read(TesseraIdentity *identity)
 }
 
 /* When the server starts from a base backup it keeps the backup's label under this name; nothing but the next restore changes it. */
-const char *
-tessera_backup_label(void)
+static const char *
+backup_label(void)
 {
 	static char *label = NULL;
 	char		text[2048];
@@ -105,7 +105,7 @@ tessera_backup_label(void)
 bool
 tessera_backup_restored(const char *known)
 {
-	const char *label = tessera_backup_label();
+	const char *label = backup_label();
 
 	return label[0] != '\0' && strcmp(label, known) != 0;
 }
@@ -113,7 +113,7 @@ tessera_backup_restored(const char *known)
 Datum
 tessera_internal_backup_label(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_TEXT_P(cstring_to_text(tessera_backup_label()));
+	PG_RETURN_TEXT_P(cstring_to_text(backup_label()));
 }
 
 char *

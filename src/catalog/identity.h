@@ -26,9 +26,6 @@ typedef struct TesseraIdentity
  */
 extern bool tessera_identity_read(TesseraIdentity *identity);
 
-/* Label of the base backup that this server was last started from, empty if none is known. Read once in a backend; lives until it exits. */
-extern const char *tessera_backup_label(void);
-
 /*
  * True if this server's label differs from `known`, that of tessera.identity. Then the server was restored from a base backup after this node last
  * knew what it owns, so its rows may be older.

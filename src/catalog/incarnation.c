@@ -82,8 +82,9 @@ tessera_incarnation_init(void)
 
 /* Hearing of it */
 
-int32
-tessera_incarnation_registered(int32 node_id)
+/* The highest incarnation of a node that is known here, by the newest committed rows; 0: no such node. */
+static int32
+registered_incarnation(int32 node_id)
 {
 	Oid			relid = tessera_catalog_relid(TESSERA_NODE);
 	Relation	relation = OidIsValid(relid) ? table_open(relid, AccessShareLock) : NULL;
@@ -130,7 +131,7 @@ await_written(int32 node_id, int32 incarnation)
 	{
 		uint64		sequence = tessera_catalog_sequence();
 
-		if (tessera_incarnation_registered(node_id) >= incarnation || !tessera_catalog_wait(sequence, deadline))
+		if (registered_incarnation(node_id) >= incarnation || !tessera_catalog_wait(sequence, deadline))
 			return;
 	}
 }
@@ -145,13 +146,13 @@ takes_itself_for_node(const TesseraIdentity *identity)
 int32
 tessera_incarnation_greet(const TesseraIdentity *identity, int32 caller, int32 claimed, int32 expected)
 {
-	int32		theirs = claimed > 0 ? tessera_incarnation_registered(caller) : 0;
+	int32		theirs = claimed > 0 ? registered_incarnation(caller) : 0;
 
 	if (theirs > claimed)
 		return -theirs;
 	if (!takes_itself_for_node(identity))
 		return Max(identity->incarnation + 1, expected);
-	if (tessera_incarnation_registered(identity->node_id) > identity->incarnation)
+	if (registered_incarnation(identity->node_id) > identity->incarnation)
 		return 0;
 	if (expected > identity->incarnation)
 	{
@@ -180,7 +181,7 @@ write_heard(int32 heard)
 
 	if (!tessera_identity_read(&identity) || !takes_itself_for_node(&identity))
 		return false;
-	replaced = tessera_incarnation_registered(identity.node_id) > identity.incarnation;
+	replaced = registered_incarnation(identity.node_id) > identity.incarnation;
 	if (!replaced && heard > identity.incarnation)
 	{
 		TesseraSpi	spi;

@@ -14,9 +14,6 @@
 
 #include "catalog/identity.h"
 
-/* The highest incarnation of a node that is known here, by the newest committed rows; 0: no such node. */
-extern int32 tessera_incarnation_registered(int32 node_id);
-
 /*
  * Notes that, as another node has said, this node has a higher incarnation than its server. Wakes the refresher, which writes it into the catalog.
  * Never raises.

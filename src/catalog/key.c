@@ -168,7 +168,7 @@ fill_column(TesseraKeyColumn *column, MemoryContext mcxt, Oid type, int32 typmod
 		column->collation = OidIsValid(collation) ? collation : get_typcollation(type);
 	check_type(column->type, column->collation, hashed);
 
-	entry = lookup_type_cache(column->type, TYPECACHE_BTREE_OPFAMILY | TYPECACHE_HASH_OPFAMILY |
+	entry = lookup_type_cache(column->type, TYPECACHE_BTREE_OPFAMILY |
 							  TYPECACHE_CMP_PROC | TYPECACHE_HASH_EXTENDED_PROC);
 	if (!hashed && !OidIsValid(entry->cmp_proc))
 		refuse_type(type, "It has no default btree operator class.", "Choose a column of another type.");
@@ -180,7 +180,6 @@ fill_column(TesseraKeyColumn *column, MemoryContext mcxt, Oid type, int32 typmod
 	column->typbyval = entry->typbyval;
 	column->typalign = entry->typalign;
 	column->btree_opfamily = entry->btree_opf;
-	column->hash_opfamily = entry->hash_opf;
 	getTypeInputInfo(column->type, &input, &column->typioparam);
 	fmgr_info_cxt(input, &column->input, mcxt);
 	if (OidIsValid(entry->cmp_proc))

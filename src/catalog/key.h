@@ -23,7 +23,6 @@ typedef struct TesseraKeyColumn
 	bool		typbyval;
 	char		typalign;
 	Oid			btree_opfamily; /* InvalidOid under hash if there is none */
-	Oid			hash_opfamily;	/* InvalidOid under range if there is none */
 	Oid			typioparam;
 	FmgrInfo	input;			/* the type's input function */
 	FmgrInfo	compare;		/* btree support 1; under hash only if there is one */

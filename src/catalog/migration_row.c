@@ -55,6 +55,11 @@ static const char *const ids_sql[] = {
 };
 
 
+static const Oid select_types[] = {UUIDOID};
+static const Oid update_types[] = {UUIDOID, TEXTOID, TEXTOID, TEXTARRAYOID};
+static const Oid delete_types[] = {UUIDOID, TEXTARRAYOID};
+
+
 bool
 tessera_migration_row_insert(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *request, const char *slot)
 {
@@ -81,8 +86,8 @@ tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, 
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run(lock ? select_lock_sql[side] : select_sql[side], SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
-						(Datum[]) {UUIDPGetDatum(migration_id)}, NULL) == 1)
+	if (tessera_spi_run_saved(lock ? select_lock_sql[side] : select_sql[side], SPI_OK_SELECT, 1, select_types,
+							  (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) == 1)
 	{
 		MemoryContext own = MemoryContextSwitchTo(caller);
 
@@ -126,8 +131,8 @@ tessera_migration_row_set(TesseraMigrationSide side, const pg_uuid_t *migration_
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run(update_sql[side], SPI_OK_UPDATE, 4, (Oid[]) {UUIDOID, TEXTOID, TEXTOID, TEXTARRAYOID},
-						(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_state_name(state)),
+	n = tessera_spi_run_saved(update_sql[side], SPI_OK_UPDATE, 4, update_types,
+							  (Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_state_name(state)),
 		decided ? CStringGetTextDatum(tessera_migration_result_text(decision)) : (Datum) 0, tessera_migration_states_before(side, state)},
 						(bool[]) {false, false, !decided, false});
 	tessera_spi_end(&spi);
@@ -144,11 +149,24 @@ tessera_migration_row_delete(TesseraMigrationSide side, const pg_uuid_t *migrati
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run(delete_sql[side], SPI_OK_DELETE, 2, (Oid[]) {UUIDOID, TEXTARRAYOID},
-						(Datum[]) {UUIDPGetDatum(migration_id), tessera_migration_states_before(side, state)}, NULL);
+	n = tessera_spi_run_saved(delete_sql[side], SPI_OK_DELETE, 2, delete_types,
+							  (Datum[]) {UUIDPGetDatum(migration_id), tessera_migration_states_before(side, state)}, NULL);
 	tessera_spi_end(&spi);
 	if (n != 1)
 		(void) check_row(side, migration_id, state);
+}
+
+void
+tessera_migration_row_plan(TesseraMigrationSide side)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_plan(select_sql[side], lengthof(select_types), select_types);
+	tessera_spi_plan(select_lock_sql[side], lengthof(select_types), select_types);
+	tessera_spi_plan(update_sql[side], lengthof(update_types), update_types);
+	tessera_spi_plan(delete_sql[side], lengthof(delete_types), delete_types);
+	tessera_spi_end(&spi);
 }
 
 pg_uuid_t *

@@ -48,6 +48,9 @@ extern void tessera_migration_row_set(TesseraMigrationSide side, const pg_uuid_t
 /* Deletes the row, if it is there: the side has come to this end. ERROR XX000 if the table of transitions does not have it. */
 extern void tessera_migration_row_delete(TesseraMigrationSide side, const pg_uuid_t *migration_id, TesseraMigrationState state);
 
+/* Makes the plans that reading, changing and deleting such a row will need: for a session that will do it while others wait, for the first time. */
+extern void tessera_migration_row_plan(TesseraMigrationSide side);
+
 /* Ids of all rows. */
 extern pg_uuid_t *tessera_migration_row_ids(TesseraMigrationSide side, int *n);
 

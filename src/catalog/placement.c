@@ -169,17 +169,18 @@ tessera_placement_read_all(Snapshot snapshot, int *n)
 
 /* Writing */
 
+static const char *const lock_sql = "SELECT FROM tessera.placement WHERE group_id OPERATOR(pg_catalog.=) $1 FOR UPDATE";
+
 TesseraPlacementRow *
 tessera_placement_lock(const pg_uuid_t *group_id)
 {
 	TesseraSpi	spi;
 	Oid			types[1] = {UUIDOID};
 	Datum		values[1] = {UUIDPGetDatum(group_id)};
-	const char *lock = "SELECT FROM tessera.placement WHERE group_id OPERATOR(pg_catalog.=) $1 FOR UPDATE";
 	TesseraPlacementRow *row;
 
 	tessera_spi_begin(&spi);
-	while (tessera_spi_run(lock, SPI_OK_SELECT, 1, types, values, NULL) == 0)
+	while (tessera_spi_run_saved(lock_sql, SPI_OK_SELECT, 1, types, values, NULL) == 0)
 	{
 		CHECK_FOR_INTERRUPTS();
 		tessera_spi_run("INSERT INTO tessera.placement (group_id, term, epoch, major, owned)"
@@ -198,6 +199,16 @@ tessera_placement_lock(const pg_uuid_t *group_id)
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("placement record changed during the transaction")));
 	return row;
+}
+
+void
+tessera_placement_plan(void)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_plan(lock_sql, 1, (Oid[]) {UUIDOID});
+	tessera_spi_end(&spi);
 }
 
 static Datum

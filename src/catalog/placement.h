@@ -64,6 +64,9 @@ extern TesseraPlacementRow **tessera_placement_read_all(Snapshot snapshot, int *
 /* Locks the row FOR UPDATE to the end of the transaction and returns its newest version; makes an owner-of-nothing row if there is none. */
 extern TesseraPlacementRow *tessera_placement_lock(const pg_uuid_t *group_id);
 
+/* Makes the plan that tessera_placement_lock will need: for a session that will call it while others wait, for the first time. */
+extern void tessera_placement_plan(void);
+
 /* Writes the row back whole. The caller holds it by tessera_placement_lock. Ends with CommandCounterIncrement. */
 extern void tessera_placement_write(const TesseraPlacementRow *row);
 

@@ -136,8 +136,9 @@ find_slot(Oid database)
 	return -1;
 }
 
-int
-tessera_slot_of_database(Oid database)
+/* Slot (0..TESSERA_MAX_DATABASES-1) of a database, given at first use. ERROR 53400 if all are in use. */
+static int
+slot_of_database(Oid database)
 {
 	int			slot;
 
@@ -175,7 +176,7 @@ int
 tessera_database_slot(void)
 {
 	if (my_slot < 0)
-		my_slot = tessera_slot_of_database(MyDatabaseId);
+		my_slot = slot_of_database(MyDatabaseId);
 	return my_slot;
 }
 

@@ -32,9 +32,6 @@ typedef struct TesseraShmemModule
 extern void tessera_shmem_register(const TesseraShmemModule *module);
 extern void tessera_shmem_install(void);
 
-/* Slot (0..TESSERA_MAX_DATABASES-1) of a database, given at first use. ERROR 53400 if all are in use. */
-extern int	tessera_slot_of_database(Oid database);
-
 /* Slot of MyDatabaseId, cached in this backend. */
 extern int	tessera_database_slot(void);
 

@@ -1,15 +1,34 @@
 /*
  * spi.c
- *	  SPI for the extension's own SQL. Nothing is kept; errors are cleaned up by the abort of the transaction or subtransaction.
+ *	  SPI for the extension's own SQL. Errors are cleaned up by the abort of the transaction or subtransaction.
+ *
+ * Memory: saved plans are kept until the session ends. All of them are made as the bootstrap superuser under the same search path
+ * (tessera_spi_begin), so that neither depends on who runs them.
  */
 #include "postgres.h"
 
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/plancache.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 #include "common/spi.h"
+
+#define SAVED_PLAN_ARGS 12
+
+typedef struct SavedPlan
+{
+	const char *sql;			/* key: the address */
+	int			nargs;
+	Oid			types[SAVED_PLAN_ARGS];
+	SPIPlanPtr	plan;
+} SavedPlan;
+
+static HTAB *saved_plans = NULL;
+
 
 void
 tessera_spi_begin(TesseraSpi *spi)
@@ -38,20 +57,87 @@ tessera_spi_end(TesseraSpi *spi)
 	SetUserIdAndSecContext(spi->user, spi->security);
 }
 
-uint64
-tessera_spi_run(const char *sql, int expected, int nargs, const Oid *types, const Datum *values, const bool *nulls)
+static uint64
+check_result(int code, int expected, const char *sql)
 {
-	char		marks[FUNC_MAX_ARGS] = {0};
-	int			code;
-
-	Assert(nargs <= FUNC_MAX_ARGS);
-	for (int i = 0; i < nargs; i++)
-		marks[i] = nulls != NULL && nulls[i] ? 'n' : ' ';
-	code = SPI_execute_with_args(sql, nargs, unconstify(Oid *, types), unconstify(Datum *, values), marks, false, 0);
 	if (code != expected)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("unexpected result of SPI: %s", SPI_result_code_string(code)),
 				 errcontext("SQL statement \"%s\"", sql)));
 	return SPI_processed;
+}
+
+static void
+mark_nulls(char *marks, int nargs, const bool *nulls)
+{
+	Assert(nargs <= FUNC_MAX_ARGS);
+	for (int i = 0; i < nargs; i++)
+		marks[i] = nulls != NULL && nulls[i] ? 'n' : ' ';
+}
+
+uint64
+tessera_spi_run(const char *sql, int expected, int nargs, const Oid *types, const Datum *values, const bool *nulls)
+{
+	char		marks[FUNC_MAX_ARGS];
+
+	mark_nulls(marks, nargs, nulls);
+	return check_result(SPI_execute_with_args(sql, nargs, unconstify(Oid *, types), unconstify(Datum *, values), marks, false, 0), expected, sql);
+}
+
+
+/* Saved plans */
+
+/*
+ * The plan of a statement; made if there is none yet. It is a generic one from the start: these statements find rows by their keys, whatever the
+ * values. The server makes it anew when a table has changed; the types of parameters are compared here: after DROP EXTENSION and CREATE EXTENSION
+ * tessera.bound is another one.
+ */
+static SPIPlanPtr
+saved_plan(const char *sql, int nargs, const Oid *types)
+{
+	SavedPlan  *saved;
+	SPIPlanPtr	plan;
+	bool		found;
+
+	if (saved_plans == NULL)
+	{
+		HASHCTL		ctl = {.keysize = sizeof(const char *),.entrysize = sizeof(SavedPlan)};
+
+		saved_plans = hash_create("tessera saved plans", 64, &ctl, HASH_ELEM | HASH_BLOBS);
+	}
+	saved = hash_search(saved_plans, &sql, HASH_FIND, NULL);
+	if (saved != NULL && saved->nargs == nargs && memcmp(saved->types, types, nargs * sizeof(Oid)) == 0)
+		return saved->plan;
+
+	Assert(nargs <= SAVED_PLAN_ARGS);
+	plan = SPI_prepare_cursor(sql, nargs, unconstify(Oid *, types), CURSOR_OPT_GENERIC_PLAN);
+	if (plan == NULL)
+		(void) check_result(SPI_result, SPI_OK_SELECT, sql);
+	SPI_keepplan(plan);
+	saved = hash_search(saved_plans, &sql, HASH_ENTER, &found);
+	if (found)
+		SPI_freeplan(saved->plan);
+	saved->nargs = nargs;
+	memcpy(saved->types, types, nargs * sizeof(Oid));
+	saved->plan = plan;
+	return plan;
+}
+
+uint64
+tessera_spi_run_saved(const char *sql, int expected, int nargs, const Oid *types, const Datum *values, const bool *nulls)
+{
+	char		marks[FUNC_MAX_ARGS];
+
+	mark_nulls(marks, nargs, nulls);
+	return check_result(SPI_execute_plan(saved_plan(sql, nargs, types), unconstify(Datum *, values), marks, false, 0), expected, sql);
+}
+
+void
+tessera_spi_plan(const char *sql, int nargs, const Oid *types)
+{
+	CachedPlan *plan = SPI_plan_get_cached_plan(saved_plan(sql, nargs, types));
+
+	if (plan != NULL)
+		ReleaseCachedPlan(plan, CurrentResourceOwner);
 }

@@ -136,8 +136,14 @@ bool
 tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle **handle)
 {
 	static const char *const names[TESSERA_WORKERS + 1] = {
-		"refresher", "range deleter", "migration recovery", "transaction resolver", "balancer", "session reaper", "notification forwarder",
-		"statistics", "sequence fetcher", "probe"
+		[TESSERA_REFRESHER] = "refresher",
+		[TESSERA_RANGE_DELETER] = "range deleter",
+		[TESSERA_MIGRATION_RECOVERY] = "migration recovery",
+		[TESSERA_TRANSACTION_RESOLVER] = "transaction resolver",
+		[TESSERA_NOTIFICATION_FORWARDER] = "notification forwarder",
+		[TESSERA_STATISTICS] = "statistics",
+		[TESSERA_SEQUENCE_FETCHER] = "sequence fetcher",
+		[TESSERA_WORKERS] = "probe",
 	};
 	BackgroundWorker bgw = {0};
 

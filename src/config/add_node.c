@@ -201,29 +201,21 @@ check_contents(const char *name, TesseraConnection *connection)
 static void
 check_reader(const TesseraRouting *routing, const char *name)
 {
-	static const char sql[] =
-	"SELECT current_user, (SELECT format('table %I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-	" WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')"
-	" AND NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')) ORDER BY 1 LIMIT 1),"
-	" (SELECT format('options of the user mapping for %s on server %I', coalesce(u.usename::text, 'public'), u.srvname) FROM pg_user_mappings AS u"
-	" WHERE u.umoptions IS NULL AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user)"
-	" ORDER BY 1 LIMIT 1)";
-	PGresult   *facts = tessera_control_call(routing, routing->self, sql, 0, NULL);
+	TesseraUnreadableSchemaAnswer found;
 
-	if (!PQgetisnull(facts, 0, 1))
+	(void) tessera_call_unreadable_schema(tessera_to_node(routing->self), &found);
+	if (found.relation != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name,
-						PQgetvalue(facts, 0, 0)),
-				 errdetail("It has no privilege to read %s.", PQgetvalue(facts, 0, 1)),
-				 errhint("GRANT pg_read_all_data TO %s, on the config node, until the node has joined.", quote_identifier(PQgetvalue(facts, 0, 0)))));
-	if (!PQgetisnull(facts, 0, 2))
+				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name, found.role),
+				 errdetail("It has no privilege to read %s.", found.relation),
+				 errhint("GRANT pg_read_all_data TO %s, on the config node, until the node has joined.", quote_identifier(found.role))));
+	if (found.mapping != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name,
-						PQgetvalue(facts, 0, 0)),
-				 errdetail("Only a superuser can read the %s.", PQgetvalue(facts, 0, 2)),
-				 errhint("ALTER ROLE %s SUPERUSER, until the node has joined.", quote_identifier(PQgetvalue(facts, 0, 0)))));
+				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name, found.role),
+				 errdetail("Only a superuser can read the %s.", found.mapping),
+				 errhint("ALTER ROLE %s SUPERUSER, until the node has joined.", quote_identifier(found.role))));
 }
 
 /* Everything that can be refused. Returns the newcomer's facts (current memory context). */
@@ -325,11 +317,11 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 {
 	const char *self[] = {node_id_text, change->name};
 	const char *identity;
+	TesseraConnection *connection;
 
-	(void) tessera_participant_unlisted(node_id, change->name, change->conninfo);
+	connection = tessera_participant_unlisted(node_id, change->name, change->conninfo);
 	if (there->extension == NULL)
-		(void) tessera_participant_call(routing, node_id, true,
-										psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
+		(void) tessera_connection_run(connection, psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
 	tessera_call_run_script(tessera_writing(tessera_to_node(node_id)), script);
 	send_table(routing, node_id, "node", "t.node_id");
 	send_table(routing, node_id, "schema_placement", "t.schema_name");
@@ -368,7 +360,7 @@ tessera_add_node(TesseraChange *change, bool shard)
 	script = psprintf("%s%s", script, tessera_database_script(there->database));
 	node_id = register_here(change, there, shard, &node_id_text);
 	join_there(tessera_routing(), change, shard, node_id, node_id_text, here, there, script);
-	tessera_announce_others(node_id, TESSERA_RELOAD_SQL, NULL);
+	tessera_announce_others(node_id, tessera_reload_call());
 	tessera_spi_end(&access);
 	remember_clean_transaction();
 	return node_id_text;

@@ -17,16 +17,17 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+#include "common/protocol.h"
 #include "common/spi_text.h"
 #include "config/membership.h"
+#include "control/calls.h"
 
 #define WAIT_MS 2000
 
 typedef struct Announcement
 {
 	TesseraConnection *connection;
-	const char *sql;			/* NULL: a probe */
-	const char *param;			/* NULL: no parameter */
+	const char *call;			/* NULL: a probe */
 	int			nesting;		/* transaction nest level it belongs to */
 	bool		waiting;		/* sent, not answered */
 } Announcement;
@@ -105,8 +106,14 @@ tessera_probe_close(TesseraConnection *connection)
 	tessera_connection_close(connection);
 }
 
+const char *
+tessera_reload_call(void)
+{
+	return tessera_call_text(&tessera_call_specs[TESSERA_CALL_RELOAD_ROUTING], TESSERA_OLDEST_PROTOCOL, NULL);
+}
+
 void
-tessera_announce(const char *name, const char *conninfo, const char *sql, const char *param)
+tessera_announce(const char *name, const char *conninfo, const char *call)
 {
 	TesseraConnection *connection = open_or_notice(name, conninfo);
 	Announcement *announcement;
@@ -114,12 +121,11 @@ tessera_announce(const char *name, const char *conninfo, const char *sql, const 
 	if (connection == NULL)
 		return;
 	announcement = remember(connection);
-	announcement->sql = MemoryContextStrdup(TopTransactionContext, sql);
-	announcement->param = param == NULL ? NULL : MemoryContextStrdup(TopTransactionContext, param);
+	announcement->call = MemoryContextStrdup(TopTransactionContext, call);
 }
 
 void
-tessera_announce_others(int32 except, const char *sql, const char *param)
+tessera_announce_others(int32 except, const char *call)
 {
 	char		except_text[12];
 	const char *values[] = {except_text};
@@ -139,7 +145,7 @@ tessera_announce_others(int32 except, const char *sql, const char *param)
 		conninfos[i] = tessera_admin_field(i, 2);
 	}
 	for (uint64 i = 0; i < rows; i++)
-		tessera_announce(names[i], conninfos[i], sql, param);
+		tessera_announce(names[i], conninfos[i], call);
 }
 
 /* Queue the query and push it out. No errors: what fails is not sent. */
@@ -148,9 +154,9 @@ send_announcement(Announcement *announcement)
 {
 	PGconn	   *pg = tessera_connection_pg(announcement->connection);
 
-	if (announcement->sql == NULL || pg == NULL || PQstatus(pg) != CONNECTION_OK)
+	if (announcement->call == NULL || pg == NULL || PQstatus(pg) != CONNECTION_OK)
 		return;
-	if (PQsendQueryParams(pg, announcement->sql, announcement->param == NULL ? 0 : 1, NULL, &announcement->param, NULL, NULL, 0) != 1)
+	if (PQsendQueryParams(pg, announcement->call, 0, NULL, NULL, NULL, NULL, 0) != 1)
 		return;
 	if (PQpipelineStatus(pg) != PQ_PIPELINE_OFF && PQpipelineSync(pg) != 1)
 		return;

@@ -1,6 +1,6 @@
 /*
  * chunks.c
- *	  Groups and chunks on the config node: find, split, merge, and the versions these give. Moves are in commit_move.c.
+ *	  Groups and chunks on the config node: split, merge, and the versions these give. Single rows are in chunk_rows.c, moves in commit_move.c.
  *
  * A group's row lock makes its changes serial; versions are allocated from the group version read under it, so that no version is seen before a lower
  * one (doc/design.md#authority) and none is given twice. Chunks are found by the min of the chunk that a routing table names, checked under the lock,
@@ -11,15 +11,12 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/json.h"
+#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 
 #include "catalog/bound_array.h"
 #include "catalog/change.h"
@@ -27,9 +24,6 @@
 #include "common/spi_row.h"
 #include "common/text.h"
 #include "config/chunks_private.h"
-
-#define FETCH_ROWS 1000
-#define CHUNK_COLUMNS "min, max, node_id, major, minor, jumbo, bytes"
 
 
 /* Groups */
@@ -40,9 +34,8 @@ tessera_group_lock(const pg_uuid_t *group_id, TesseraGroupRow *group)
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run("SELECT epoch, group_major, group_minor, allow_migrations FROM tessera.table_group WHERE group_id = $1 FOR UPDATE",
-						SPI_OK_SELECT,
-							1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id)}, NULL) != 1)
+	if (tessera_spi_run_saved("SELECT epoch, group_major, group_minor, allow_migrations FROM tessera.table_group WHERE group_id = $1 FOR UPDATE",
+							  SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id)}, NULL) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 				 errmsg("table group %s does not exist", tessera_uuid_text(group_id)),
@@ -61,9 +54,9 @@ tessera_group_write_version(TesseraGroupRow *group, int64 major, int64 minor)
 	Assert(major > group->major || (major == group->major && minor > group->minor));
 	group->major = major;
 	group->minor = minor;
-	tessera_spi_run("UPDATE tessera.table_group SET group_major = $2, group_minor = $3 WHERE group_id = $1", SPI_OK_UPDATE, 3,
-						(Oid[]) {UUIDOID, INT8OID, INT8OID},
-						(Datum[]) {UUIDPGetDatum(&group->group_id), Int64GetDatum(major), Int64GetDatum(minor)}, NULL);
+	tessera_spi_run_saved("UPDATE tessera.table_group SET group_major = $2, group_minor = $3 WHERE group_id = $1", SPI_OK_UPDATE, 3,
+						  (Oid[]) {UUIDOID, INT8OID, INT8OID},
+						  (Datum[]) {UUIDPGetDatum(&group->group_id), Int64GetDatum(major), Int64GetDatum(minor)}, NULL);
 }
 
 void
@@ -113,180 +106,34 @@ tessera_group_check_idle(const TesseraGroupRow *group, TesseraKeySpace *ks, cons
 }
 
 
-/* Reading chunks */
-
-/* Copies row i of SPI's result (CHUNK_COLUMNS) into a context. */
-static void
-read_chunk(uint64 i, TesseraKeySpace *ks, MemoryContext context, TesseraChunkRow *chunk)
-{
-	MemoryContext old = MemoryContextSwitchTo(context);
-	bool		isnull;
-	Datum		bytes;
-
-	chunk->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 1));
-	chunk->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 2));
-	tessera_key_from_bound(ks, chunk->min, &chunk->key_min);
-	tessera_key_from_bound(ks, chunk->max, &chunk->key_max);
-	chunk->node_id = DatumGetInt32(spi_row_value(i, 3));
-	chunk->major = DatumGetInt64(spi_row_value(i, 4));
-	chunk->minor = DatumGetInt64(spi_row_value(i, 5));
-	chunk->jumbo = DatumGetBool(spi_row_value(i, 6));
-	bytes = spi_row_datum(i, 7, &isnull);
-	chunk->bytes = isnull ? -1 : DatumGetInt64(bytes);
-	MemoryContextSwitchTo(old);
-}
-
-bool
-tessera_chunk_at(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraBound *min, MemoryContext context, TesseraChunkRow *chunk)
-{
-	if (tessera_spi_run("SELECT " CHUNK_COLUMNS " FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_SELECT, 2,
-							(Oid[]) {UUIDOID, tessera_bound_type()},
-							(Datum[]) {UUIDPGetDatum(group_id), PointerGetDatum(min)}, NULL) != 1)
-		return false;
-	read_chunk(0, ks, context, chunk);
-	return true;
-}
-
-void
-tessera_chunk_gap(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *at)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("no chunk of table group %s holds %s", tessera_uuid_text(group_id),
-					tessera_bound_to_cstring(tessera_key_to_bound(ks, at))),
-			 errhint("See tessera.check_consistency().")));
-}
-
-static bool
-holds(TesseraKeySpace *ks, const TesseraChunkRow *chunk, const TesseraKeyBound *position)
-{
-	return tessera_key_compare(ks, &chunk->key_min, position) <= 0 && tessera_key_compare(ks, position, &chunk->key_max) < 0;
-}
-
-/* Reads all chunks of the group until one holds the position: for when nothing is known about where it is. */
-static bool
-search_all(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *position, MemoryContext context, TesseraChunkRow *chunk)
-{
-	MemoryContext batch = AllocSetContextCreate(CurrentMemoryContext, "tessera chunk search", ALLOCSET_DEFAULT_SIZES);
-	Oid			types[] = {UUIDOID};
-	Datum		values[] = {UUIDPGetDatum(group_id)};
-	Portal		portal = SPI_cursor_open_with_args(NULL, "SELECT " CHUNK_COLUMNS " FROM tessera.chunk WHERE group_id = $1", 1, types, values,
-												   NULL, false, CURSOR_OPT_NO_SCROLL);
-	bool		found = false;
-
-	do
-	{
-		CHECK_FOR_INTERRUPTS();
-		SPI_cursor_fetch(portal, true, FETCH_ROWS);
-		for (uint64 i = 0; i < SPI_processed && !found; i++)
-		{
-			read_chunk(i, ks, batch, chunk);
-			if ((found = holds(ks, chunk, position)))
-				read_chunk(i, ks, context, chunk);
-		}
-		SPI_freetuptable(SPI_tuptable);
-		MemoryContextReset(batch);
-	} while (!found && SPI_processed > 0);
-	SPI_cursor_close(portal);
-	MemoryContextDelete(batch);
-	return found;
-}
-
-void
-tessera_chunk_find(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *position, const TesseraBound *hint,
-				   TesseraChunkRow *chunk)
-{
-	TesseraSpi	spi;
-	MemoryContext caller = CurrentMemoryContext;
-
-	if (position->elements[0].kind == TESSERA_MAXKEY)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("MAXKEY lies in no chunk")));
-
-	tessera_spi_begin(&spi);
-	if (!(hint != NULL && tessera_chunk_at(group_id, ks, hint, caller, chunk) && holds(ks, chunk, position)) &&
-		!search_all(group_id, ks, position, caller, chunk))
-		tessera_chunk_gap(group_id, ks, position);
-	tessera_spi_end(&spi);
-}
-
-
 /* Changing chunks */
 
-void
-tessera_chunk_replace(const pg_uuid_t *group_id, const TesseraChunkRow *chunk, int n, const TesseraChunkRow *pieces, const bool *moves)
+/* before and after: jsonb, or 0 for null. */
+static void
+add_to_changelog(const char *what, const char *object, const char *by, Datum before, Datum after)
 {
-	Oid			bound = tessera_bound_type();
-	Oid			types[] = {UUIDOID, bound, bound, bound, INT4OID, INT8OID, INT8OID, BOOLOID, INT8OID, BOOLOID, INT4OID};
+	TesseraSpi	spi;
 
-	/* the first piece keeps the row, and is written last: the others copy from it what they do not change */
-	for (int i = n - 1; i >= 0; i--)
-	{
-		const TesseraChunkRow *piece = &pieces[i];
-		Datum		values[] = {
-			UUIDPGetDatum(group_id), PointerGetDatum(chunk->min), PointerGetDatum(piece->min), PointerGetDatum(piece->max),
-			Int32GetDatum(piece->node_id), Int64GetDatum(piece->major), Int64GetDatum(piece->minor), BoolGetDatum(piece->jumbo),
-			Int64GetDatum(piece->bytes), BoolGetDatum(moves != NULL && moves[i]), Int32GetDatum(TESSERA_HISTORY_SECONDS)
-		};
-
-		if (i > 0)
-			tessera_spi_run("INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor, moved, history)"
-								" SELECT group_id, $3, max, node_id, major, minor, moved, history"
-								" FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_INSERT, 3, types, values, NULL);
-		tessera_spi_run("UPDATE tessera.chunk SET max = $4, node_id = $5, major = $6, minor = $7, jumbo = $8, bytes = nullif($9, -1),"
-							" moved = CASE WHEN $10 THEN now() ELSE moved END,"
-							" history = CASE WHEN $10 THEN jsonb_build_array(jsonb_build_object('node_id', node_id, 'until', now())) ||"
-							"   coalesce((SELECT jsonb_agg(h ORDER BY nr) FROM jsonb_array_elements(history) WITH ORDINALITY AS e(h, nr)"
-							"             WHERE (h->>'until')::timestamptz > now() - make_interval(secs => $11)), '[]')"
-							" ELSE history END"
-							" WHERE group_id = $1 AND min OPERATOR(tessera.=) $3", SPI_OK_UPDATE, 11, types, values, NULL);
-	}
-}
-
-/* JSON array of chunks, for the changelog. */
-static char *
-chunks_json(int n, const TesseraChunkRow *chunks)
-{
-	StringInfoData json;
-
-	initStringInfo(&json);
-	appendStringInfoChar(&json, '[');
-	for (int i = 0; i < n; i++)
-	{
-		appendStringInfoString(&json, i > 0 ? ", {\"min\": " : "{\"min\": ");
-		escape_json(&json, tessera_bound_to_cstring(chunks[i].min));
-		appendStringInfoString(&json, ", \"max\": ");
-		escape_json(&json, tessera_bound_to_cstring(chunks[i].max));
-		appendStringInfo(&json, ", \"node_id\": %d, \"major\": " INT64_FORMAT ", \"minor\": " INT64_FORMAT "}",
-						 chunks[i].node_id, chunks[i].major, chunks[i].minor);
-	}
-	appendStringInfoChar(&json, ']');
-	return json.data;
+	tessera_spi_begin(&spi);
+	tessera_spi_run_saved("INSERT INTO tessera.changelog_entry (what, object, by, before, after) VALUES ($1, $2, $3, $4, $5)", SPI_OK_INSERT, 5,
+						  (Oid[]) {TEXTOID, TEXTOID, NAMEOID, JSONBOID, JSONBOID},
+						  (Datum[]) {CStringGetTextDatum(what), CStringGetTextDatum(object), DirectFunctionCall1(namein, CStringGetDatum(by)),
+		before, after}, (bool[]) {false, false, false, before == 0, after == 0});
+	tessera_spi_end(&spi);
 }
 
 void
 tessera_chunk_log(const char *what, const char *object, const char *by, int nbefore, const TesseraChunkRow *before, int nafter,
 				  const TesseraChunkRow *after)
 {
-	tessera_changelog_add(what, object, by, chunks_json(nbefore, before), chunks_json(nafter, after));
+	add_to_changelog(what, object, by, tessera_chunks_jsonb(nbefore, before), tessera_chunks_jsonb(nafter, after));
 }
 
 void
 tessera_changelog_add(const char *what, const char *object, const char *by, const char *before, const char *after)
 {
-	TesseraSpi	spi;
-	bool		nulls[] = {false, false, false, before == NULL, after == NULL};
-
-	tessera_spi_begin(&spi);
-	tessera_spi_run("INSERT INTO tessera.changelog_entry (what, object, by, before, after) VALUES ($1, $2, $3::name, $4::jsonb, $5::jsonb)",
-					SPI_OK_INSERT, 5,
-						(Oid[]) {TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID},
-						(Datum[]) {
-		CStringGetTextDatum(what), CStringGetTextDatum(object), CStringGetTextDatum(by),
-			before ? CStringGetTextDatum(before) : (Datum) 0, after ? CStringGetTextDatum(after) : (Datum) 0
-	}, nulls);
-	tessera_spi_end(&spi);
+	add_to_changelog(what, object, by, before ? DirectFunctionCall1(jsonb_in, CStringGetDatum(before)) : 0,
+					 after ? DirectFunctionCall1(jsonb_in, CStringGetDatum(after)) : 0);
 }
 
 /* Points must ascend, and lie inside the chunk. */
@@ -370,37 +217,6 @@ chunks_between(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraB
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("chunks of different shards cannot be merged"),
 					 errhint("Move them to one shard first: tessera.move_range.")));
-	return chunks;
-}
-
-TesseraChunkRow *
-tessera_chunks_of_range(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const TesseraKeyBound *min,
-						const TesseraKeyBound *max, int *n)
-{
-	TesseraSpi	spi;
-	MemoryContext caller = CurrentMemoryContext;
-	int			room = 4;
-	TesseraChunkRow *chunks = palloc(sizeof(TesseraChunkRow) * room);
-
-	if (tessera_key_compare(ks, min, max) >= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the range from %s to %s is empty", tessera_bound_to_cstring(tessera_key_to_bound(ks, min)),
-						tessera_bound_to_cstring(tessera_key_to_bound(ks, max)))));
-	tessera_chunk_find(&group->group_id, ks, min, hint, &chunks[0]);
-	*n = 1;
-
-	tessera_spi_begin(&spi);
-	while (tessera_key_compare(ks, &chunks[*n - 1].key_max, max) < 0)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (*n == room)
-			chunks = repalloc(chunks, sizeof(TesseraChunkRow) * (room *= 2));
-		if (!tessera_chunk_at(&group->group_id, ks, chunks[*n - 1].max, caller, &chunks[*n]))
-			tessera_chunk_gap(&group->group_id, ks, &chunks[*n - 1].key_max);
-		(*n)++;
-	}
-	tessera_spi_end(&spi);
 	return chunks;
 }
 

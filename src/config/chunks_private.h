@@ -1,24 +1,16 @@
 /*
  * chunks_private.h
- *	  What chunks.c and commit_move.c share. All but tessera_chunks_of_range are called between tessera_spi_begin and _end, with the group locked.
+ *	  What chunk_rows.c, chunks.c and commit_move.c share. All of it with the group locked; what runs SQL between tessera_spi_begin and _end.
  */
 #ifndef TESSERA_CONFIG_CHUNKS_PRIVATE_H
 #define TESSERA_CONFIG_CHUNKS_PRIVATE_H
 
-#include "config/chunks.h"
+#include "datatype/timestamp.h"
 
-/* Former owners are kept in a chunk's history for this long (snapshot_history_window), and at least the last one. */
-#define TESSERA_HISTORY_SECONDS 300
+#include "config/chunks.h"
 
 /* Stores a new group version, higher than the old one. */
 extern void tessera_group_write_version(TesseraGroupRow *group, int64 major, int64 minor);
-
-/* The chunk that begins at min exactly, into context; false if none does. */
-extern bool tessera_chunk_at(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraBound *min, MemoryContext context,
-							 TesseraChunkRow *chunk);
-
-/* ERROR XX001: chunks do not cover the position. */
-extern _Noreturn void tessera_chunk_gap(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *at);
 
 /* The chunks that overlap [min, max), in order; palloc'd. ERROR 22023 if the range is empty. */
 extern TesseraChunkRow *tessera_chunks_of_range(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint,
@@ -32,5 +24,16 @@ extern void tessera_chunk_replace(const pg_uuid_t *group_id, const TesseraChunkR
 /* A changelog row with the chunks before and after. */
 extern void tessera_chunk_log(const char *what, const char *object, const char *by, int nbefore, const TesseraChunkRow *before, int nafter,
 							  const TesseraChunkRow *after);
+
+/* ---- chunk_jsonb.c ---- */
+
+/* Former owners are kept in a chunk's history for this long (snapshot_history_window), and at least the last one. */
+#define TESSERA_HISTORY_SECONDS 300
+
+/* Chunks, for the changelog. */
+extern Datum tessera_chunks_jsonb(int n, const TesseraChunkRow *chunks);
+
+/* The history of a chunk that leaves its owner now: that one in front of those of the last TESSERA_HISTORY_SECONDS. */
+extern Datum tessera_chunk_history(Datum history, int32 owner, TimestampTz now);
 
 #endif							/* TESSERA_CONFIG_CHUNKS_PRIVATE_H */

@@ -67,7 +67,7 @@ migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run("SELECT group_id, min, max FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
+	if (tessera_spi_run_saved("SELECT group_id, min, max FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
 						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
 		refuse_unknown(migration_id);
 	*group_id = *DatumGetUUIDP(spi_row_value(0, 1));
@@ -81,7 +81,7 @@ migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound
 static TesseraMigrationResult
 read_outcome(const pg_uuid_t *migration_id, int64 *donor_major, int64 *recipient_major)
 {
-	if (tessera_spi_run("SELECT outcome, coalesce(donor_major, 0), coalesce(recipient_major, 0) FROM tessera.migration_outcome"
+	if (tessera_spi_run_saved("SELECT outcome, coalesce(donor_major, 0), coalesce(recipient_major, 0) FROM tessera.migration_outcome"
 						" WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
 		return TESSERA_RESULT_NONE;
 	if (donor_major != NULL)
@@ -95,7 +95,7 @@ read_outcome(const pg_uuid_t *migration_id, int64 *donor_major, int64 *recipient
 static bool
 insert_outcome(const pg_uuid_t *migration_id, TesseraMigrationResult outcome)
 {
-	return tessera_spi_run("INSERT INTO tessera.migration_outcome (migration_id, outcome) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+	return tessera_spi_run_saved("INSERT INTO tessera.migration_outcome (migration_id, outcome) VALUES ($1, $2) ON CONFLICT DO NOTHING",
 						   SPI_OK_INSERT, 2, (Oid[]) {UUIDOID, TEXTOID},
 						   (Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_result_text(outcome))}, NULL) == 1;
 }
@@ -107,11 +107,23 @@ write_state(const pg_uuid_t *migration_id, TesseraMigrationResult outcome, const
 	bool		nulls[] = {false, false, error == NULL};
 
 	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_RUNNING, tessera_migration_result_state(outcome));
-	tessera_spi_run("UPDATE tessera.migration SET state = $2, finished = clock_timestamp(), error = coalesce(error, $3)"
+	tessera_spi_run_saved("UPDATE tessera.migration SET state = $2, finished = clock_timestamp(), error = coalesce(error, $3)"
 					" WHERE migration_id = $1 AND state = 'running'", SPI_OK_UPDATE, 3, (Oid[]) {UUIDOID, TEXTOID, TEXTOID},
 					(Datum[]) {UUIDPGetDatum(migration_id), CStringGetTextDatum(tessera_migration_result_text(outcome)),
 		error ? CStringGetTextDatum(error) : (Datum) 0}, nulls);
 }
+
+static const char *const lock_nodes_sql =
+	"SELECT n.node_id FROM tessera.node AS n JOIN tessera.migration AS m ON n.node_id IN (m.donor, m.recipient)"
+	" WHERE m.migration_id = $1 ORDER BY n.node_id FOR SHARE OF n";
+
+static const char *const read_move_sql =
+	"SELECT m.min, m.max, m.donor, m.recipient, m.epoch, m.state, m.term = (SELECT i.term FROM tessera.identity AS i),"
+	" d.incarnation = m.donor_incarnation AND r.incarnation = m.recipient_incarnation,"
+	" coalesce(t.schema_name || '.' || t.table_name, m.table_id::text)"
+	" FROM tessera.migration AS m LEFT JOIN tessera.node AS d ON d.node_id = m.donor"
+	" LEFT JOIN tessera.node AS r ON r.node_id = m.recipient AND r.is_shard"
+	" LEFT JOIN tessera.cluster_table AS t ON t.table_id = m.table_id WHERE m.migration_id = $1";
 
 /* Reads the registration and checks all that must still be as it was registered. The group is locked. */
 static void
@@ -123,17 +135,8 @@ read_move(const TesseraGroupRow *group, Move *move)
 	TesseraMigrationResult ended;
 
 	/* a failover registers its server in the node's row: it waits for us, or we see it */
-	tessera_spi_run("SELECT n.node_id FROM tessera.node AS n JOIN tessera.migration AS m ON n.node_id IN (m.donor, m.recipient)"
-					" WHERE m.migration_id = $1 ORDER BY n.node_id FOR SHARE OF n", SPI_OK_SELECT, 1,
-					(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL);
-	if (tessera_spi_run("SELECT m.min, m.max, m.donor, m.recipient, m.epoch, m.state,"
-						" m.term = (SELECT i.term FROM tessera.identity AS i),"
-						" d.incarnation = m.donor_incarnation AND r.incarnation = m.recipient_incarnation,"
-						" coalesce(t.schema_name || '.' || t.table_name, m.table_id::text)"
-						" FROM tessera.migration AS m LEFT JOIN tessera.node AS d ON d.node_id = m.donor"
-						" LEFT JOIN tessera.node AS r ON r.node_id = m.recipient AND r.is_shard"
-						" LEFT JOIN tessera.cluster_table AS t ON t.table_id = m.table_id WHERE m.migration_id = $1", SPI_OK_SELECT, 1,
-						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL) != 1)
+	tessera_spi_run_saved(lock_nodes_sql, SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL);
+	if (tessera_spi_run_saved(read_move_sql, SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL) != 1)
 		refuse_unknown(move->migration_id);
 	move->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 1));
 	move->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 2));
@@ -204,7 +207,7 @@ cut_chunk(TesseraKeySpace *ks, const TesseraChunkRow *chunk, const Move *move, c
 static bool
 bump_control_chunk(const TesseraGroupRow *group, int32 donor, int64 major, int64 minor)
 {
-	return tessera_spi_run("UPDATE tessera.chunk SET major = $3, minor = $4 WHERE group_id = $1 AND min OPERATOR(tessera.=)"
+	return tessera_spi_run_saved("UPDATE tessera.chunk SET major = $3, minor = $4 WHERE group_id = $1 AND min OPERATOR(tessera.=)"
 						   " (SELECT min FROM tessera.chunk WHERE group_id = $1 AND node_id = $2 ORDER BY min LIMIT 1)", SPI_OK_UPDATE, 4,
 						   (Oid[]) {UUIDOID, INT4OID, INT8OID, INT8OID},
 						   (Datum[]) {UUIDPGetDatum(&group->group_id), Int32GetDatum(donor), Int64GetDatum(major), Int64GetDatum(minor)},
@@ -267,13 +270,14 @@ donor_chunks(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBou
  * Decides a migration as committed, in the caller's transaction (doc/design.md#commit-and-fence): the range's chunks, split at its ends if need be
  * (S36), go to the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets the next ones
  * (S19). The shard versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the
- * same is returned again. ks: of the migration's group; hint: min of the chunk that probably holds the range's min.
+ * same is returned again. group_id, ks: of the migration; hint: min of the chunk that probably holds the range's min.
  *
  * ERROR TS003: not known, fenced as aborted, another term, or a node's server is not the registered one. TS002: another epoch, or the donor does not
  * own the whole range. 55006: migrations of the group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
  */
 static void
-decide_committed(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major, int64 *recipient_major)
+decide_committed(const pg_uuid_t *migration_id, const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major,
+				 int64 *recipient_major)
 {
 	TesseraSpi	spi;
 	TesseraGroupRow group;
@@ -283,9 +287,7 @@ decide_committed(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const Tesse
 	TesseraChunkRow *chunks;
 	int			n;
 
-	migration_range(migration_id, &group.group_id, &move.min, &move.max);
-	tessera_group_lock(&group.group_id, &group);
-
+	tessera_group_lock(group_id, &group);
 	tessera_spi_begin(&spi);
 	if (!insert_outcome(migration_id, TESSERA_RESULT_COMMITTED))
 	{
@@ -305,7 +307,7 @@ decide_committed(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const Tesse
 
 	*donor_major = move_chunks(&group, ks, &move, n, chunks, &min, &max, GetUserNameFromId(GetSessionUserId(), false));
 	*recipient_major = group.major;
-	tessera_spi_run("UPDATE tessera.migration_outcome SET donor_major = $2, recipient_major = $3 WHERE migration_id = $1", SPI_OK_UPDATE, 3,
+	tessera_spi_run_saved("UPDATE tessera.migration_outcome SET donor_major = $2, recipient_major = $3 WHERE migration_id = $1", SPI_OK_UPDATE, 3,
 					(Oid[]) {UUIDOID, INT8OID, INT8OID},
 					(Datum[]) {UUIDPGetDatum(migration_id), Int64GetDatum(*donor_major), Int64GetDatum(*recipient_major)}, NULL);
 	write_state(migration_id, TESSERA_RESULT_COMMITTED, NULL);
@@ -317,7 +319,7 @@ decide_committed(const pg_uuid_t *migration_id, TesseraKeySpace *ks, const Tesse
 static TesseraMigrationResult
 read_state(const pg_uuid_t *migration_id)
 {
-	if (tessera_spi_run("SELECT state FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
+	if (tessera_spi_run_saved("SELECT state FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
 						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
 		refuse_unknown(migration_id);
 	return tessera_migration_result_of(spi_row_text(0, 1));
@@ -453,11 +455,11 @@ tessera_group_outdo(TesseraGroupRow *group, int64 major)
 
 /* The calls */
 
-/* The version commit of a migration, in the current transaction. */
+/* The version commit of a migration, in the current transaction; *term: the caller's, and then this config node's. */
 static void
-commit_move(const pg_uuid_t *migration_id, int64 term, int64 *donor_major, int64 *recipient_major)
+commit_move(const pg_uuid_t *migration_id, int64 *term, int64 *donor_major, int64 *recipient_major)
 {
-	const TesseraRouting *routing = tessera_config_routing(term);
+	const TesseraRouting *routing = tessera_config_routing(*term);
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
 	TesseraBound *min,
@@ -466,17 +468,19 @@ commit_move(const pg_uuid_t *migration_id, int64 term, int64 *donor_major, int64
 	pg_uuid_t	group_id;
 
 	tessera_commit_durably();
+	*term = routing->term;
 	migration_range(migration_id, &group_id, &min, &max);
 	group = tessera_config_group(routing, &group_id, NULL);
 	ks = tessera_group_keyspace(routing, group);
 	tessera_key_from_bound(ks, min, &position);
-	decide_committed(migration_id, ks, tessera_chunk_hint(routing, group, ks, &position), donor_major, recipient_major);
+	decide_committed(migration_id, &group_id, ks, tessera_chunk_hint(routing, group, ks, &position), donor_major, recipient_major);
 }
 
 /* internal_commit_move(migration_id uuid, term int8, OUT donor_major int8, OUT recipient_major int8) */
 Datum
 tessera_internal_commit_move(PG_FUNCTION_ARGS)
 {
+	int64		term = PG_GETARG_INT64(1);
 	int64		donor_major,
 				recipient_major;
 	TupleDesc	desc;
@@ -487,17 +491,29 @@ tessera_internal_commit_move(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("function returning record called in context that cannot accept type record")));
-	commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
+	commit_move(PG_GETARG_UUID_P(0), &term, &donor_major, &recipient_major);
 	tessera_injection("config_deciding");
 	values[0] = Int64GetDatum(donor_major);
 	values[1] = Int64GetDatum(recipient_major);
-	values[2] = Int64GetDatum(tessera_routing()->term);
+	values[2] = Int64GetDatum(term);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+/* A change of the catalog, also one that is undone, invalidates plans on tessera.node (tessera_catalog_changed). */
+static void
+plan_again(void)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_plan(lock_nodes_sql, 1, (Oid[]) {UUIDOID});
+	tessera_spi_plan(read_move_sql, 1, (Oid[]) {UUIDOID});
+	tessera_spi_end(&spi);
 }
 
 /*
  * internal_rehearse_move(migration_id uuid, term int8): the same, undone again. What would be refused is refused before a gate is closed; and this
- * session, which will run the commit itself, has its caches filled.
+ * session, which will run the commit itself, has its plans made and its caches filled.
  */
 Datum
 tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
@@ -505,6 +521,7 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	ErrorData  *volatile error = NULL;
+	int64		term = PG_GETARG_INT64(1);
 	int64		donor_major,
 				recipient_major;
 
@@ -512,7 +529,7 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		commit_move(PG_GETARG_UUID_P(0), PG_GETARG_INT64(1), &donor_major, &recipient_major);
+		commit_move(PG_GETARG_UUID_P(0), &term, &donor_major, &recipient_major);
 	}
 	PG_CATCH();
 	{
@@ -527,6 +544,7 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	CurrentResourceOwner = owner;
 	if (error != NULL)
 		ReThrowError(error);
+	plan_again();
 	PG_RETURN_VOID();
 }
 

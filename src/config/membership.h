@@ -135,15 +135,15 @@ extern void tessera_probe_close(TesseraConnection *connection);
 
 /*
  * Tell one node about a change once this transaction has committed: opens a connection now (NOTICE if that fails: the node then learns by itself),
- * runs sql with at most one text parameter (NULL: none) there after the commit, waiting a bounded time. Nothing is sent if the transaction aborts.
+ * makes the call (tessera_call_literal) there after the commit, waiting a bounded time. Nothing is sent if the transaction aborts.
  */
-extern void tessera_announce(const char *name, const char *conninfo, const char *sql, const char *param);
+extern void tessera_announce(const char *name, const char *conninfo, const char *call);
 
 /* The same to every node of the registry but this one and `except` (0: none). Access must be open. */
-extern void tessera_announce_others(int32 except, const char *sql, const char *param);
+extern void tessera_announce_others(int32 except, const char *call);
 
-/* What tells a node to read the registry again. */
-#define TESSERA_RELOAD_SQL tessera_call_text(&tessera_call_specs[TESSERA_CALL_RELOAD_ROUTING], TESSERA_OLDEST_PROTOCOL, NULL)
+/* The call that tells a node to read the registry again. */
+extern const char *tessera_reload_call(void);
 
 /* ---- predecessors.c ---- */
 

@@ -105,7 +105,7 @@ tessera_announce_incarnation(const char *name, const char *conninfo, int incarna
 		addresses[i] = single_conninfo(options, i);
 	PQconninfoFree(options);
 	for (int i = 0; i < n; i++)
-		tessera_announce(name, addresses[i], tessera_hello_text(tessera_require_cluster(), incarnation), NULL);
+		tessera_announce(name, addresses[i], tessera_hello_text(tessera_require_cluster(), incarnation));
 }
 
 static void
@@ -116,7 +116,7 @@ announce(int32 node_id)
 	TesseraRegistered *node = tessera_registered_or_error(name != NULL ? name : values[0]);
 
 	tessera_announce_incarnation(node->name, node->conninfo, node->incarnation);
-	tessera_announce_others(node->node_id, TESSERA_RELOAD_SQL, NULL);
+	tessera_announce_others(node->node_id, tessera_reload_call());
 }
 
 /* internal_announce_server(node int4): on the config node; all that can be reached soon are told after the transaction. */

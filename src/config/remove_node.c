@@ -57,15 +57,13 @@ check_holds_nothing(const TesseraRegistered *node)
 
 /* What the node itself still has to end. ERROR 08006 if it is unreachable. */
 static void
-check_settled(const TesseraRouting *routing, const TesseraRegistered *node)
+check_settled(const TesseraRegistered *node)
 {
-	PGresult   *result = tessera_control_call(routing, node->node_id,
-											  "SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xact()"
-											  " WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = "
-											  "pg_catalog.current_database())", 0, NULL);
+	int64		prepared;
 
-	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
-		refuse_in_use(node->name, psprintf("It has %s prepared transactions.", PQgetvalue(result, 0, 0)),
+	(void) tessera_call_prepared_count(tessera_to_node(node->node_id), &prepared);
+	if (prepared > 0)
+		refuse_in_use(node->name, psprintf("It has " INT64_FORMAT " prepared transactions.", prepared),
 					  "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
 }
 
@@ -96,23 +94,17 @@ await_deletions(const TesseraRouting *routing, const TesseraRegistered *node)
 static void
 check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 {
-	static const char sql[] =
-	"SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = "
-	"pg_catalog.current_database()) AND gid ~ ('^tessera_[0-9a-f]+_' || $1 || '_') LIMIT 1";
-	const char *values[] = {NULL};
-
-	values[0] = psprintf("%d", node->node_id);
 	for (int i = 0; i < routing->nnodes; i++)
 	{
 		const TesseraNode *other = tessera_routing_node_at(routing, i);
-		PGresult   *result;
+		char	   *gid;
 
 		if (other->node_id == node->node_id)
 			continue;
-		result = tessera_control_call(routing, other->node_id, sql, 1, values);
-		if (PQntuples(result) > 0)
+		(void) tessera_call_part_awaiting(tessera_to_node(other->node_id), node->node_id, &gid);
+		if (gid != NULL)
 			refuse_in_use(node->name,
-						  psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), PQgetvalue(result, 0, 0)),
+						  psprintf("Node \"%s\" has prepared transaction \"%s\", which it decides.", NameStr(other->name), gid),
 						  "Run tessera.resolve_transactions() there; COMMIT PREPARED or ROLLBACK PREPARED those of clients.");
 	}
 }
@@ -173,7 +165,7 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	if (!change->force)
 	{
 		routing = tessera_routing();
-		check_settled(routing, node);
+		check_settled(node);
 		check_not_awaited(routing, node);
 	}
 	if (!node->is_config && !tessera_advisory_move_off(tessera_routing(), node->node_id, change->force))
@@ -184,9 +176,9 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	{
 		const char *leave[] = {tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL), psprintf("%d", node->node_id)};
 
-		tessera_announce(node->name, node->conninfo, tessera_call_literal(&tessera_call_specs[TESSERA_CALL_LEAVE], leave), NULL);
+		tessera_announce(node->name, node->conninfo, tessera_call_literal(&tessera_call_specs[TESSERA_CALL_LEAVE], leave));
 	}
-	tessera_announce_others(node->node_id, TESSERA_RELOAD_SQL, NULL);
+	tessera_announce_others(node->node_id, tessera_reload_call());
 	tessera_spi_end(&access);
 	return "removed";
 }

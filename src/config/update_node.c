@@ -122,11 +122,10 @@ update_here(const TesseraChange *change)
 	if (node->is_config)
 	{
 		tessera_set_config_conninfo(change->conninfo);
-		tessera_announce_others(0, tessera_call_text(&tessera_call_specs[TESSERA_CALL_CONFIG_MOVED], TESSERA_OLDEST_PROTOCOL, NULL),
-								change->conninfo);
+		tessera_announce_others(0, tessera_call_literal(&tessera_call_specs[TESSERA_CALL_CONFIG_MOVED], &change->conninfo));
 	}
 	else
-		tessera_announce_others(0, TESSERA_RELOAD_SQL, NULL);
+		tessera_announce_others(0, tessera_reload_call());
 }
 
 /* Returns NULL: there is no answer. */

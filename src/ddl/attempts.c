@@ -58,11 +58,6 @@
 
 
 /* As the caller may see it. */
-#define BACKEND_SQL "SELECT pg_catalog.format(CASE WHEN state IS NULL THEN 'user \"%s\", application \"%s\"' " \
-	"ELSE 'user \"%s\", application \"%s\", %s since %s, statement: %s' END, " \
-	"usename, application_name, state, state_change, pg_catalog.left(pg_catalog.rtrim(query, E'; \\n'), 200)) " \
-	"FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) "
-
 typedef struct Holder
 {
 	int32		pid;			/* 0: a prepared transaction */
@@ -153,40 +148,38 @@ tessera_ddl_held(int32 node_id, const char *answer)
 			 errmsg("could not obtain lock on %s", failure.what)));
 }
 
+/* The call on this node, by the rights of the current user. */
+static char *
+describe_session_here(int32 pid)
+{
+	const char *values[] = {tessera_call_from_int4(pid)};
+	MemoryContext caller = CurrentMemoryContext;
+	char	   *answer = NULL;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	SPI_connect();
+	if (SPI_execute(tessera_call_literal(&tessera_call_specs[TESSERA_CALL_SESSION_DESCRIPTION], values), true, 1) == SPI_OK_SELECT &&
+		SPI_processed == 1)
+	{
+		char	   *value = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+
+		answer = value ? MemoryContextStrdup(caller, value) : NULL;
+	}
+	SPI_finish();
+	PopActiveSnapshot();
+	return answer;
+}
+
 /* The session as pg_stat_activity shows it to the current user, on that node. May fail. */
 static char *
 ask_for_session(const TesseraRouting *routing, TesseraRemoteClient session)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	StringInfoData sql;
-	char	   *answer = NULL;
-
-	initStringInfo(&sql);
-	appendStringInfoString(&sql, BACKEND_SQL);
-	appendStringInfo(&sql, "%d", session.pid);
+	TesseraEnvelope envelope = {0};
+	char	   *answer;
 
 	if (session.node_id == routing->self)
-	{
-		PushActiveSnapshot(GetTransactionSnapshot());
-		SPI_connect();
-		if (SPI_execute(sql.data, true, 1) == SPI_OK_SELECT && SPI_processed == 1)
-		{
-			char	   *value = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-
-			answer = value ? MemoryContextStrdup(caller, value) : NULL;
-		}
-		SPI_finish();
-		PopActiveSnapshot();
-	}
-	else
-	{
-		TesseraEnvelope envelope = {0};
-		TesseraConnection *connection = tessera_participant(routing, session.node_id, &envelope);
-		PGresult   *result = tessera_connection_run(connection, sql.data, 0, NULL);
-
-		if (PQntuples(result) == 1 && !PQgetisnull(result, 0, 0))
-			answer = MemoryContextStrdup(caller, PQgetvalue(result, 0, 0));
-	}
+		return describe_session_here(session.pid);
+	(void) tessera_call_session_description(tessera_over(tessera_participant(routing, session.node_id, &envelope)), session.pid, &answer);
 	return answer;
 }
 
@@ -202,13 +195,12 @@ ask_for_clients_name(const TesseraRouting *routing, const char *part)
 {
 	char	   *gid = pstrdup(part);
 	char	   *last = strrchr(gid, '_');
-	const char *values[1] = {gid};
-	const TesseraNode *config = tessera_routing_config(routing);
+	char	   *answer = NULL;
 
 	*last = '\0';
-	return config == NULL ? NULL : tessera_participant_call(routing, config->node_id, false,
-															"SELECT user_gid FROM tessera.transaction_decision WHERE gid = $1 AND user_gid IS NOT "
-															"NULL", 1, values);
+	if (tessera_routing_config(routing) != NULL)
+		(void) tessera_call_client_gid(tessera_to_config(), gid, &answer);
+	return answer;
 }
 
 typedef struct Description

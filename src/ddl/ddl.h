@@ -84,7 +84,6 @@ typedef struct TesseraTrack
 	pg_uuid_t	seed;
 	bool		router;			/* the statement came from this node's client: it decides, the others follow */
 	int32		home;			/* shard of new schemas; 0: none was chosen */
-	TimestampTz at;
 	char	   *user;			/* who ran it */
 	List	   *created;		/* relids, not filtered */
 	List	   *altered;		/* relids of cluster tables */
@@ -97,14 +96,11 @@ typedef struct TesseraTrack
 	struct TesseraTrack *outer;
 } TesseraTrack;
 
-extern TesseraTrack *tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at, bool router);
+extern TesseraTrack *tessera_track_begin(const pg_uuid_t *seed, int32 home, bool router);
 
 /* Writes the catalog rows. Ends the tracking (tessera_track_abort does it after an error). */
 extern void tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *routing);
 extern void tessera_track_abort(TesseraTrack *track);
-
-/* Innermost statement being tracked, or NULL. */
-extern TesseraTrack *tessera_track_current(void);
 
 /* True if the relation was created by a statement that still runs: its catalog rows are not written yet. */
 extern bool tessera_track_created(Oid relid);

@@ -48,7 +48,8 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_ddl_begin);
 
-#define SIZE_SQL "SELECT (pg_catalog.pg_database_size(pg_catalog.current_database()) / 67108864)::pg_catalog.text"
+/* Sizes of databases are compared in these, bytes. */
+#define SIZE_UNIT (64 * 1024 * 1024)
 
 /* A statement that has begun here. */
 typedef struct FanOut
@@ -59,8 +60,6 @@ typedef struct FanOut
 	pg_uuid_t	seed;
 	int32		home;			/* chosen before */
 	int32		home_found;		/* or when the statement had run */
-	TimestampTz at;
-	bool		here_only;		/* its result is temporary */
 	bool		sent;
 	SubTransactionId sent_in;
 	struct FanOut *outer;
@@ -72,7 +71,6 @@ typedef struct Announced
 	bool		set;
 	pg_uuid_t	seed;
 	int32		home;
-	TimestampTz at;
 	int32		lock_timeout;
 } Announced;
 
@@ -237,14 +235,13 @@ choose_home(const TesseraRouting *routing)
 	for (int i = 0; i < routing->nnodes; i++)
 	{
 		const TesseraNode *node = tessera_routing_node_at(routing, i);
-		char	   *answer;
 		int64		size;
 		int			schemas;
 
 		if (!node->is_shard || node->draining)
 			continue;
-		answer = tessera_participant_call(routing, node->node_id, false, SIZE_SQL, 0, NULL);
-		size = answer ? strtoll(answer, NULL, 10) : 0;
+		(void) tessera_call_database_size(tessera_to_node(node->node_id), &size);
+		size /= SIZE_UNIT;
 		schemas = schemas_on(node->node_id);
 		if (best == 0 || size < best_size || (size == best_size && schemas < best_schemas))
 		{
@@ -336,14 +333,14 @@ run_quietly(TesseraUtility *utility)
 
 /* Runs the statement and writes this node's catalog rows. The track's lists stay readable until the transaction ends. */
 static TesseraTrack *
-run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids, const pg_uuid_t *seed, int32 home, TimestampTz at, bool router)
+run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids, const pg_uuid_t *seed, int32 home, bool router)
 {
 	Node	   *statement = utility->statement->utilityStmt;
 	TesseraUtility copy = *utility;
 	TesseraTrack *track;
 
 	copy.read_only = true;		/* it may be run again */
-	track = tessera_track_begin(seed, home, at, router);
+	track = tessera_track_begin(seed, home, router);
 	PG_TRY();
 	{
 		tessera_rules_hidden_rows(statement, routing, relids);
@@ -376,12 +373,11 @@ send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char
 	TesseraEnvelope envelope = {.write = true};
 	TesseraConnection *connection = tessera_participant(routing, node_id, &envelope);
 	TesseraCommand *commands = palloc0(sizeof(TesseraCommand) * 2);
-	const char **values = palloc(sizeof(char *) * 4);
+	const char **values = palloc(sizeof(char *) * 3);
 
 	values[0] = tessera_uuid_text(&f->seed);
 	values[1] = psprintf("%d", f->home_found);
-	values[2] = psprintf(INT64_FORMAT, f->at);
-	values[3] = psprintf("%d", tessera_ddl_attempt_timeout());
+	values[2] = psprintf("%d", tessera_ddl_attempt_timeout());
 	commands[0].sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_DDL_BEGIN], tessera_connection_protocol(connection), &commands[0].nparams);
 	commands[0].values = values;
 	commands[1].sql = sql;
@@ -522,7 +518,7 @@ attempt_statement(void *arg)
 	tessera_ddl_lock_tables(f->routing, tessera_ddl_table_locks(statement, f->routing), false);
 	f->home_found = f->home;
 	sequences = tessera_sequences_before(statement, f->routing);
-	track = run_tracked(f->utility, f->routing, f->named->relids, &f->seed, f->home, f->at, true);
+	track = run_tracked(f->utility, f->routing, f->named->relids, &f->seed, f->home, true);
 	f->home_found = track->home;
 	if (IsA(statement, ViewStmt) && is_temporary(track))
 		return;					/* a view of a temporary table */
@@ -551,7 +547,6 @@ tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraS
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not get random bytes")));
-	f.at = GetCurrentTimestamp();
 	f.home = needs_home(statement) ? choose_home(routing) : 0;
 	current = &f;
 	PG_TRY();
@@ -568,7 +563,7 @@ tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraS
 
 /* ---- on a node that is sent a statement ---- */
 
-/* internal_ddl_begin(seed uuid, home int4, at int8, lock_timeout int4): what the next statement's catalog rows derive from */
+/* internal_ddl_begin(seed uuid, home int4, lock_timeout int4): what the next statement's catalog rows derive from */
 Datum
 tessera_internal_ddl_begin(PG_FUNCTION_ARGS)
 {
@@ -576,8 +571,7 @@ tessera_internal_ddl_begin(PG_FUNCTION_ARGS)
 	announced.set = true;
 	announced.seed = *PG_GETARG_UUID_P(0);
 	announced.home = PG_GETARG_INT32(1);
-	announced.at = PG_GETARG_INT64(2);
-	announced.lock_timeout = PG_GETARG_INT32(3);
+	announced.lock_timeout = PG_GETARG_INT32(2);
 	PG_RETURN_VOID();
 }
 
@@ -601,6 +595,6 @@ tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing)
 	snprintf(timeout, sizeof(timeout), "%d", now.lock_timeout);
 	level = NewGUCNestLevel();
 	tessera_ddl_set_here("lock_timeout", timeout);
-	(void) run_tracked(&copy, routing, named.relids, &now.seed, now.home, now.at, false);
+	(void) run_tracked(&copy, routing, named.relids, &now.seed, now.home, false);
 	AtEOXact_GUC(true, level);
 }

@@ -14,6 +14,7 @@
 #include "utils/memutils.h"
 
 #include "common/spi.h"
+#include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "transaction/participant.h"
@@ -51,12 +52,12 @@ other_servers(void)
 }
 
 static bool
-role_exists(const TesseraRouting *routing, int32 node_id, const char *role)
+role_exists(int32 node_id, const char *role)
 {
-	const char *values[] = {role};
+	bool		found;
 
-	return tessera_participant_call(routing, node_id, false, "SELECT rolname::pg_catalog.text FROM pg_catalog.pg_roles WHERE rolname = $1", 1,
-									values) != NULL;
+	(void) tessera_call_role_exists(tessera_to_node(node_id), role, &found);
+	return found;
 }
 
 /* What the other server has to run; NULL: nothing. */
@@ -65,7 +66,7 @@ text_for(RoleStatement *r, int32 node_id)
 {
 	Node	   *statement = r->utility->statement->utilityStmt;
 
-	if (IsA(statement, CreateRoleStmt) && role_exists(r->routing, node_id, ((CreateRoleStmt *) statement)->role))
+	if (IsA(statement, CreateRoleStmt) && role_exists(node_id, ((CreateRoleStmt *) statement)->role))
 		return NULL;
 	if (IsA(statement, DropRoleStmt))
 	{
@@ -79,7 +80,7 @@ text_for(RoleStatement *r, int32 node_id)
 
 			if (role->roletype != ROLESPEC_CSTRING)
 				return tessera_utility_text(r->utility);
-			if (role_exists(r->routing, node_id, role->rolename))
+			if (role_exists(node_id, role->rolename))
 				appendStringInfo(&text, "%s%s", text.len ? ", " : "DROP ROLE ", quote_identifier(role->rolename));
 		}
 		return text.len ? text.data : NULL;

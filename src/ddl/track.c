@@ -39,12 +39,6 @@
 static object_access_hook_type previous_access = NULL;
 static TesseraTrack *current = NULL;
 
-TesseraTrack *
-tessera_track_current(void)
-{
-	return current;
-}
-
 bool
 tessera_track_created(Oid relid)
 {
@@ -62,7 +56,7 @@ tessera_ddl_plans_locally(const char *source)
 }
 
 TesseraTrack *
-tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at, bool router)
+tessera_track_begin(const pg_uuid_t *seed, int32 home, bool router)
 {
 	MemoryContext context = AllocSetContextCreate(TopTransactionContext, "tessera ddl", ALLOCSET_SMALL_SIZES);
 	TesseraTrack *track = MemoryContextAllocZero(context, sizeof(TesseraTrack));
@@ -71,7 +65,6 @@ tessera_track_begin(const pg_uuid_t *seed, int32 home, TimestampTz at, bool rout
 	track->seed = *seed;
 	track->router = router;
 	track->home = home;
-	track->at = at;
 	track->user = MemoryContextStrdup(context, GetUserNameFromId(GetUserId(), false));
 	track->outer = current;
 	current = track;
@@ -229,17 +222,14 @@ changelog(TesseraTrack *track, const TesseraRouting *routing, const char *what, 
 static void
 place_schema(TesseraTrack *track, const char *schema, int32 home)
 {
-	static const Oid types[] = {NAMEOID, INT4OID, UUIDOID, TIMESTAMPTZOID};
+	static const Oid types[] = {NAMEOID, INT4OID};
 	NameData	name;
-	Datum		values[4];
+	Datum		values[2];
 
 	namestrcpy(&name, schema);
 	values[0] = NameGetDatum(&name);
 	values[1] = Int32GetDatum(home);
-	values[2] = UUIDPGetDatum(derive_uuid(track, "schema", schema));
-	values[3] = TimestampTzGetDatum(track->at);
-	run("INSERT INTO tessera.schema_placement (schema_name, node_id, version_id, version_ts) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
-		SPI_OK_INSERT, 4, types, values);
+	run("INSERT INTO tessera.schema_placement (schema_name, node_id) VALUES ($1, $2) ON CONFLICT DO NOTHING", SPI_OK_INSERT, 2, types, values);
 }
 
 /* Belongs to the cluster by its nature (the same test as create_cluster's): permanent, a table of its own, of no extension. */

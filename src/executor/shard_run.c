@@ -349,8 +349,9 @@ tessera_shard_run_start(TesseraShardRun *run, const TesseraShardRunRequest *requ
 	return request->parts ? start_part(run, request) : start_run(run, request);
 }
 
-uint64
-tessera_shard_run_processed(TesseraShardRun *run)
+/* After a run that was read to its end: rows processed. */
+static uint64
+rows_processed(TesseraShardRun *run)
 {
 	uint64		processed = run->local && run->write ? tessera_local_processed(run->local) : run->local_rows;
 
@@ -371,7 +372,7 @@ tessera_shard_run_complete(TesseraShardRun *run)
 	for (int i = 0; i < run->ntargets; i++)
 		tessera_connection_finish(run->targets[i].connection, &run->targets[i].command);
 	tessera_shard_run_raise_errors(run);
-	return tessera_shard_run_processed(run);
+	return rows_processed(run);
 }
 
 void
@@ -470,10 +471,4 @@ tessera_shard_run_stats(TesseraShardRun *run, TesseraShardRunStats **stats)
 	if (run->local)
 		local_stats(run, &(*stats)[n++]);
 	return n;
-}
-
-QueryDesc *
-tessera_shard_run_local_query(TesseraShardRun *run)
-{
-	return run->local ? tessera_local_query(run->local) : NULL;
 }

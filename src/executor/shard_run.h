@@ -63,9 +63,6 @@ extern int32 tessera_shard_run_row_node(const TesseraShardRun *run);
 /* Runs to the end (a statement without rows, or rows not wanted) and returns the rows processed, all shards summed. */
 extern uint64 tessera_shard_run_complete(TesseraShardRun *run);
 
-/* After a run that was read to its end: rows processed. */
-extern uint64 tessera_shard_run_processed(TesseraShardRun *run);
-
 /* Drops what is pending and ends the local part. */
 extern void tessera_shard_run_end(TesseraShardRun *run);
 
@@ -90,6 +87,5 @@ typedef struct TesseraShardRunStats
 } TesseraShardRunStats;
 extern int	tessera_shard_run_stats(TesseraShardRun *run, TesseraShardRunStats **stats);
 extern bool tessera_shard_run_is_measured(const TesseraShardRun *run);
-extern QueryDesc *tessera_shard_run_local_query(TesseraShardRun *run);
 
 #endif							/* TESSERA_SHARD_RUN_H */

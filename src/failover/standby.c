@@ -58,8 +58,12 @@ tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size
 	return true;
 }
 
-bool
-tessera_await_standbys(XLogRecPtr lsn, long timeout_ms)
+/*
+ * Waits until every standby that streams from this server has flushed the position; false if one has not within timeout_ms. A standby that goes away,
+ * or falls out of streaming, is no longer waited for; without any, true at once. Takes in interrupts. Outside a transaction or in one.
+ */
+static bool
+await_standbys(XLogRecPtr lsn, long timeout_ms)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 	char		who[128];
@@ -73,10 +77,11 @@ tessera_await_standbys(XLogRecPtr lsn, long timeout_ms)
 	return true;
 }
 
-void
-tessera_require_standbys(void)
+/* The same for all that is committed on this server by now; ERROR 55000 if a standby has not flushed it within tessera.standby_flush_timeout. */
+static void
+require_standbys(void)
 {
-	if (!tessera_await_standbys(GetFlushRecPtr(NULL), tessera_standby_flush_timeout))
+	if (!await_standbys(GetFlushRecPtr(NULL), tessera_standby_flush_timeout))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a standby does not follow: it has not flushed what was committed here"),
@@ -87,6 +92,6 @@ tessera_require_standbys(void)
 Datum
 tessera_internal_await_standbys(PG_FUNCTION_ARGS)
 {
-	tessera_require_standbys();
+	require_standbys();
 	PG_RETURN_VOID();
 }

@@ -281,12 +281,17 @@ rehearse(TesseraDonor *donor)
 	return reached;
 }
 
-/* Checks that changes of the tables still reach WAL: DDL of this node alone may have changed the tables meanwhile. */
+/*
+ * What can be done before the gate closes. Changes of the tables must still reach WAL: DDL of this node alone may have changed the tables meanwhile.
+ * Plans are made anew: decoding has invalidated what this process had kept of the catalog.
+ */
 static void
-check_tables_again(TesseraDonor *donor)
+prepare_attempt(TesseraDonor *donor)
 {
 	tessera_background_begin();
 	tessera_check_tables(donor->moving, true);
+	tessera_placement_plan();
+	tessera_migration_row_plan(TESSERA_DONOR);
 	tessera_background_commit();
 }
 
@@ -295,7 +300,7 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 {
 	TimestampTz closed;
 
-	check_tables_again(donor);
+	prepare_attempt(donor);
 	if (!tessera_donor_tell_progress(donor, true) || !rehearse(donor))
 	{
 		donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);

@@ -342,6 +342,9 @@ tessera_internal_start_recipient(PG_FUNCTION_ARGS)
 				 errmsg("migration %s was not prepared on this node", tessera_uuid_text(id))));
 	tessera_migration_slot_set_peer(slot, text_to_cstring(PG_GETARG_TEXT_PP(1)), text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	tessera_migration_slot_start_worker(slot, copy.generation);
+	/* the donor will tell the outcome to this session, behind its closed gates */
+	tessera_placement_plan();
+	tessera_migration_row_plan(TESSERA_RECIPIENT);
 	PG_RETURN_VOID();
 }
 

@@ -384,7 +384,6 @@ tessera_make_param(Expr *expr, List **params)
 
 typedef struct RepairContext
 {
-	const TesseraRouting *routing;
 	List	   *params;
 	bool		conditional;	/* inside CASE or COALESCE */
 	bool		foreign_view;	/* a temporary view that reads with the rights of another role */
@@ -925,9 +924,9 @@ is_single_row_insert(Query *query)
 }
 
 bool
-tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing, List **params, TesseraReason *reason)
+tessera_prepare_query(Query *query, bool writing, List **params, TesseraReason *reason)
 {
-	RepairContext repair = {.routing = routing, .params = *params};
+	RepairContext repair = {.params = *params};
 	ShipContext ship = {.writing = writing, .reason = reason};
 
 	reason->text = NULL;

@@ -27,7 +27,7 @@ extern bool tessera_expression_ships(Node *node);
  * need no row and are not immutable become parameters, external parameters are numbered densely. params receives the expressions of $1..$n. writing:
  * user functions may ship (they run on the shard; what they touch beyond it is refused there).
  */
-extern bool tessera_prepare_query(Query *query, bool writing, const TesseraRouting *routing, List **params, TesseraReason *reason);
+extern bool tessera_prepare_query(Query *query, bool writing, List **params, TesseraReason *reason);
 
 /*
  * Before tessera_prepare_query: the constants of conditions and of written values become parameters (appended to *params), so that statements that

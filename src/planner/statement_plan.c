@@ -576,7 +576,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	}
 	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
 		tessera_lift_constants(copy, &params);
-	if (!tessera_prepare_query(copy, writes, routing, &params, reason))
+	if (!tessera_prepare_query(copy, writes, &params, reason))
 		return NULL;
 	if (writes || analysis->locks_rows)
 		flags |= STATEMENT_WRITES;
@@ -833,7 +833,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 		return NULL;
 	}
 	row = row_query(query);
-	if (!tessera_restore_target_views(row, reason) || !tessera_prepare_query(row, true, routing, &shipped, reason))
+	if (!tessera_restore_target_views(row, reason) || !tessera_prepare_query(row, true, &shipped, reason))
 		return NULL;
 	/* A parameter of the text is one of the row's columns, or a value of ON CONFLICT or RETURNING, which the source computes as one more column. */
 	foreach(cell, shipped)

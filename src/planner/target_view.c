@@ -30,7 +30,6 @@
 /* A view whose columns come back in place of the table's. */
 typedef struct ViewContext
 {
-	Query	   *view;
 	Index		rti;			/* of the view in the query */
 	List	   *columns;		/* the view's target list over the query's table */
 	Index		excluded;		/* of EXCLUDED; 0: none */

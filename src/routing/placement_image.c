@@ -228,18 +228,6 @@ tessera_placement_owns(const TesseraPlacement *placement, TesseraKeySpace *ks, c
 }
 
 bool
-tessera_placement_owns_any(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max)
-{
-	const char *base = (const char *) placement;
-
-	for (int i = 0; placement != NULL && i < placement->nowned; i++)
-		if (tessera_key_compare_flat(ks, RANGE_MIN(placement, i), base, max) < 0 &&
-			tessera_key_compare_flat(ks, RANGE_MAX(placement, i), base, min) > 0)
-			return tessera_key_compare(ks, min, max) < 0;
-	return false;
-}
-
-bool
 tessera_placement_owns_same(const TesseraPlacement *a, const TesseraPlacement *b, TesseraKeySpace *ks)
 {
 	if (a == NULL || b == NULL || a->term != b->term || a->major != b->major || memcmp(&a->epoch, &b->epoch, sizeof(pg_uuid_t)) != 0 ||
@@ -275,16 +263,6 @@ tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace 
 	return placement != NULL && placement->has_gate_range &&
 		tessera_key_compare_flat(ks, &placement->gate_min, base, position) <= 0 &&
 		tessera_key_compare_flat(ks, &placement->gate_max, base, position) > 0;
-}
-
-bool
-tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max)
-{
-	const char *base = (const char *) placement;
-
-	return placement != NULL && placement->has_gate_range && tessera_key_compare(ks, min, max) < 0 &&
-		tessera_key_compare_flat(ks, &placement->gate_min, base, max) < 0 &&
-		tessera_key_compare_flat(ks, &placement->gate_max, base, min) > 0;
 }
 
 /* True if the placement owns exactly this shard's chunks of the group. */

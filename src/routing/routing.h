@@ -202,22 +202,18 @@ struct TesseraPlacement
 extern const TesseraPlacement *tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group, Snapshot snapshot, bool *newest);
 
 /*
- * owns: true if the placement owns the key's position, owns_any: any part of [min, max). hides: true if a row at the position is hidden (in
- * deletions, not in owned). All are false for a NULL placement.
+ * owns: true if the placement owns the key's position. hides: true if a row at the position is hidden (in deletions, not in owned). Both are false
+ * for a NULL placement.
  */
 extern bool tessera_placement_owns(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
-extern bool tessera_placement_owns_any(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,
-									   const TesseraKeyBound *max);
 extern bool tessera_placement_hides(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
 /*
  * True if two placements of one group have the same term, epoch, version and owned ranges; flags, gates and deletions may differ. False if one is
  * NULL.
  */
 extern bool tessera_placement_owns_same(const TesseraPlacement *a, const TesseraPlacement *b, TesseraKeySpace *ks);
-/* True if the gate's range holds the position, or overlaps [min, max). False if there is no gate range. */
+/* True if the gate's range holds the position. False if there is no gate range. */
 extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
-extern bool tessera_placement_gate_overlaps(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *min,
-											const TesseraKeyBound *max);
 
 /*
  * Raises the version in a locked placement row to what the chunks say; true if it was lower. A split or merge gives its pieces the group's major

@@ -123,12 +123,6 @@ tessera_nesting_leave(void)
 		nesting--;
 }
 
-void
-tessera_nesting_reset(void)
-{
-	nesting = 0;
-}
-
 uint64
 tessera_internal_statement(void)
 {

@@ -43,7 +43,6 @@ extern const TesseraToldVersion *tessera_internal_told(const pg_uuid_t *group_id
 extern int	tessera_nesting(void);
 extern void tessera_nesting_enter(void);
 extern void tessera_nesting_leave(void);
-extern void tessera_nesting_reset(void);	/* at top-level abort and start of a command */
 
 /* The router's statement number of the fragment at hand (0: the statement has only one fragment here), and the snapshot kept for it. */
 extern uint64 tessera_internal_statement(void);

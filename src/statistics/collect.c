@@ -43,8 +43,9 @@ typedef struct Sizes
 	uint64		hash;			/* of what ANALYZE and VACUUM have written, and roughly of the size */
 } Sizes;
 
-bool
-tessera_statistics_lies_here(const TesseraRouting *routing, const TesseraTable *table)
+/* True if this node owns rows of the table. */
+static bool
+lies_here(const TesseraRouting *routing, const TesseraTable *table)
 {
 	if (table->group < 0)
 		return table->node_id == routing->self;
@@ -134,7 +135,7 @@ tessera_statistics_changed(const TesseraRouting *routing, const TesseraTable *ta
 	Sizes		sizes;
 	bool		changed;
 
-	if (!tessera_statistics_lies_here(routing, table))
+	if (!lies_here(routing, table))
 		return stamp != NULL;
 	rel = open_table(table->relid, false);
 	if (rel == NULL)
@@ -147,13 +148,13 @@ tessera_statistics_changed(const TesseraRouting *routing, const TesseraTable *ta
 TesseraStatisticsRow *
 tessera_statistics_collect(const TesseraRouting *routing, const TesseraTable *table, bool wait)
 {
-	Relation	rel = tessera_statistics_lies_here(routing, table) ? open_table(table->relid, wait) : NULL;
+	Relation	rel = lies_here(routing, table) ? open_table(table->relid, wait) : NULL;
 	TesseraStatisticsRow *row;
 	Sizes		sizes;
 
 	if (rel == NULL)
 	{
-		if (!tessera_statistics_lies_here(routing, table))
+		if (!lies_here(routing, table))
 			tessera_statistics_delete(&table->table_id, routing->self);
 		return NULL;
 	}

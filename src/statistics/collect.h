@@ -10,9 +10,6 @@
 #include "routing/routing.h"
 #include "statistics/statistics_rows.h"
 
-/* True if this node owns rows of the table. */
-extern bool tessera_statistics_lies_here(const TesseraRouting *routing, const TesseraTable *table);
-
 /*
  * True if the table's statistics or size have changed since the row with this stamp was collected. Cheap; waits for no lock: a table (or partition)
  * that is locked counts as unchanged. relid and placement as of the routing image.

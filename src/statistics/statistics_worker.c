@@ -200,13 +200,11 @@ collect_own(MemoryContext context)
 /* ---- the other shards' rows ---- */
 
 static const char *
-stamp_at(PGresult *result, const pg_uuid_t *id)
+stamp_at(const TesseraStatisticsStampsAnswer *rows, int n, const pg_uuid_t *id)
 {
-	const char *text = tessera_uuid_text(id);
-
-	for (int i = 0; i < PQntuples(result); i++)
-		if (strcmp(PQgetvalue(result, i, 0), text) == 0)
-			return PQgetvalue(result, i, 1);
+	for (int i = 0; i < n; i++)
+		if (memcmp(rows[i].table_id, id, UUID_LEN) == 0)
+			return rows[i].stamp;
 	return NULL;
 }
 
@@ -214,22 +212,19 @@ stamp_at(PGresult *result, const pg_uuid_t *id)
 static void
 compare(int32 node_id, MemoryContext context, List **wanted, List **gone)
 {
-	const TesseraRouting *routing;
-	const char *values[1] = {psprintf("%d", node_id)};
-	PGresult   *result;
+	TesseraStatisticsStampsAnswer *rows;
+	int			n;
 	List	   *candidates;
 	ListCell   *cell;
 
+	(void) tessera_call_statistics_stamps(tessera_to_node(node_id), node_id, &rows, &n);
 	begin();
-	routing = tessera_routing();
-	result = tessera_control_call_within(routing, node_id, "SELECT s.table_id, s.stamp FROM tessera.table_statistics AS s WHERE s.node_id = $1", 1,
-										 values, CALL_MS);
 	MemoryContextSwitchTo(context);
 	candidates = list_candidates(node_id);
 	foreach(cell, candidates)
 	{
 		Candidate  *candidate = lfirst(cell);
-		const char *stamp = stamp_at(result, &candidate->table_id);
+		const char *stamp = stamp_at(rows, n, &candidate->table_id);
 
 		if (stamp == NULL && candidate->stamp != NULL)
 			*gone = lappend(*gone, candidate);
@@ -240,19 +235,16 @@ compare(int32 node_id, MemoryContext context, List **wanted, List **gone)
 }
 
 static void
-write_fetched(PGresult *result, int row, int32 node_id)
+write_fetched(const TesseraStatisticsRowsAnswer *row, int32 node_id)
 {
-	TesseraStatisticsRow fetched = {.node_id = node_id};
+	TesseraStatisticsRow fetched = {
+		.table_id = *row->table_id,.node_id = node_id,.stamp = row->stamp,.pages = row->pages,.tuples = row->tuples,.bytes = row->bytes
+	};
 	const TesseraTable *table;
 
-	fetched.table_id = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(PQgetvalue(result, row, 0))));
-	fetched.stamp = PQgetvalue(result, row, 1);
-	fetched.pages = strtod(PQgetvalue(result, row, 2), NULL);
-	fetched.tuples = strtod(PQgetvalue(result, row, 3), NULL);
-	fetched.bytes = pg_strtoint64(PQgetvalue(result, row, 4));
-	fetched.columns = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(PQgetvalue(result, row, 5))));
-	fetched.collected = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(PQgetvalue(result, row, 6)),
-																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	fetched.columns = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(row->columns)));
+	fetched.collected = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(row->collected), ObjectIdGetDatum(InvalidOid),
+																Int32GetDatum(-1)));
 	table = tessera_routing() != NULL ? tessera_routing_table_by_id(tessera_routing(), &fetched.table_id) : NULL;
 	if (table && tessera_statistics_lock(&fetched.table_id, false))
 		tessera_statistics_write(&fetched, table->relid);
@@ -263,8 +255,7 @@ static void
 fetch_batch(int32 node_id, List *wanted, int first, MemoryContext context)
 {
 	StringInfoData ids;
-	const char *values[2];
-	PGresult   *result;
+	TesseraStatisticsRowsAnswer *rows;
 	int			n;
 
 	MemoryContextSwitchTo(context);
@@ -272,21 +263,11 @@ fetch_batch(int32 node_id, List *wanted, int first, MemoryContext context)
 	for (int i = first; i < list_length(wanted) && i < first + BATCH; i++)
 		appendStringInfo(&ids, "%s%s", i > first ? "," : "{", tessera_uuid_text(&((Candidate *) list_nth(wanted, i))->table_id));
 	appendStringInfoChar(&ids, '}');
-	values[0] = psprintf("%d", node_id);
-	values[1] = ids.data;
-	begin();
-	MemoryContextSwitchTo(context);
-	result = tessera_control_call_within(tessera_routing(), node_id,
-										 "SELECT s.table_id, s.stamp, s.pages, s.tuples, s.bytes, s.columns,"
-										 " pg_catalog.to_char(s.collected, 'YYYY-MM-DD HH24:MI:SS.USOF')"
-										 " FROM tessera.table_statistics AS s WHERE s.node_id = $1 AND s.table_id = ANY ($2::uuid[])", 2, values,
-										 CALL_MS);
-	commit(context);
-	n = PQntuples(result);
+	(void) tessera_call_statistics_rows(tessera_to_node(node_id), node_id, ids.data, &rows, &n);
 	for (int i = 0; i < n; i++)
 	{
 		begin();
-		write_fetched(result, i, node_id);
+		write_fetched(&rows[i], node_id);
 		commit(context);
 	}
 }

@@ -53,8 +53,6 @@ PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock_shared);
 PG_FUNCTION_INFO_V1(tessera_pg_advisory_unlock_all);
 PG_FUNCTION_INFO_V1(tessera_all_advisory_locks);
 
-#define LIST_SQL "SELECT * FROM tessera_internal.advisory_locks()"
-
 #define SETTLE_MS 10000			/* so long the home of a key is looked for */
 #define REFRESH_MS 2000
 #define AGAIN_MS 20L
@@ -471,61 +469,43 @@ tessera_advisory_discard(void)
 /* ---- all locks ---- */
 
 static void
-put_locks(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *home, const PGresult *result)
+put_lock(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *home, const TesseraAdvisoryLocksAnswer *lock)
 {
-	for (int row = 0; row < PQntuples(result); row++)
-	{
-		const TesseraNode *node = tessera_routing_node(routing, pg_strtoint32(PQgetvalue(result, row, 5)));
-		Datum		values[8];
-		bool		nulls[8] = {false};
+	const TesseraNode *node = tessera_routing_node(routing, lock->node_id);
+	Datum		values[8];
+	bool		nulls[8] = {false};
 
-		values[0] = ObjectIdGetDatum((Oid) pg_strtoint64(PQgetvalue(result, row, 0)));
-		values[1] = ObjectIdGetDatum((Oid) pg_strtoint64(PQgetvalue(result, row, 1)));
-		values[2] = Int16GetDatum((int16) pg_strtoint32(PQgetvalue(result, row, 2)));
-		values[3] = CStringGetTextDatum(PQgetvalue(result, row, 3));
-		values[4] = BoolGetDatum(PQgetvalue(result, row, 4)[0] == 't');
-		values[5] = CStringGetTextDatum(NameStr(home->name));
-		nulls[6] = node == NULL;
-		values[6] = node ? CStringGetTextDatum(NameStr(node->name)) : (Datum) 0;
-		nulls[7] = PQgetisnull(result, row, 6);
-		values[7] = nulls[7] ? (Datum) 0 : Int32GetDatum(pg_strtoint32(PQgetvalue(result, row, 6)));
-		tuplestore_putvalues(out->setResult, out->setDesc, values, nulls);
-	}
+	values[0] = ObjectIdGetDatum((Oid) lock->classid);
+	values[1] = ObjectIdGetDatum((Oid) lock->objid);
+	values[2] = Int16GetDatum((int16) lock->objsubid);
+	values[3] = CStringGetTextDatum(lock->mode);
+	values[4] = BoolGetDatum(lock->granted);
+	values[5] = CStringGetTextDatum(NameStr(home->name));
+	nulls[6] = node == NULL;
+	values[6] = node ? CStringGetTextDatum(NameStr(node->name)) : (Datum) 0;
+	nulls[7] = lock->pid_null;
+	values[7] = Int32GetDatum(lock->pid);
+	tuplestore_putvalues(out->setResult, out->setDesc, values, nulls);
 }
 
 /* One node's locks; a node that cannot be asked is said, the others' are shown. */
 static void
 put_locks_of(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *home)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *error;
+	TesseraAdvisoryLocksAnswer *locks;
+	int			n;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
+	if (!tessera_call_advisory_locks(tessera_keep_error(tessera_ask(tessera_to_node(home->node_id), TESSERA_TOLERATE_ERRORS), &error), &locks, &n))
 	{
-		put_locks(out, routing, home, tessera_control_call(routing, home->node_id, LIST_SQL, 0, NULL));
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			ReThrowError(error);
-		MemoryContextSwitchTo(context);
 		ereport(WARNING,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("advisory locks of node \"%s\" are not shown", NameStr(home->name)),
 				 errdetail_internal("%s", error->message)));
+		return;
 	}
-	PG_END_TRY();
-	CurrentResourceOwner = owner;
+	for (int i = 0; i < n; i++)
+		put_lock(out, routing, home, &locks[i]);
 }
 
 /* all_advisory_locks(): source of the view tessera.advisory_locks */

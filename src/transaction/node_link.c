@@ -172,7 +172,7 @@ tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane)
 			 errhint("Stop that server; tessera.update_node() changes the node's conninfo.")));
 }
 
-/* ---- statements and calls ---- */
+/* ---- calls ---- */
 
 /* On this node itself, in the transaction at hand. */
 static void
@@ -204,22 +204,6 @@ call_here(const char *sql, int nparams, const char *const *values, MemoryContext
 	tessera_spi_end(&spi);
 }
 
-char *
-tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams, const char *const *values)
-{
-	TesseraCallAnswer answer = {0};
-
-	if (routing && node_id == routing->self)
-		call_here(sql, nparams, values, CurrentMemoryContext, &answer);
-	else
-	{
-		TesseraConnection *connection = tessera_participant_as_cluster(routing, node_id, write);
-
-		tessera_answer_of_result(tessera_connection_run(connection, sql, nparams, values), &answer);
-	}
-	return tessera_answer_value(&answer, 0, 0);
-}
-
 /* The control connection to a node, with nothing unanswered on it. */
 static TesseraConnection *
 open_control(const TesseraRouting *routing, int32 node_id)
@@ -241,50 +225,87 @@ run_call(TesseraConnection *connection, const TesseraRouting *routing, const Tes
 	return tessera_connection_run(connection, text, nparams, values);
 }
 
-/* spec: the call; NULL: a statement, which needs no envelope. */
-static PGresult *
-run_within(const TesseraRouting *routing, int32 node_id, const TesseraCallSpec *spec, const char *sql, int nparams, const char *const *values,
-		   int timeout_ms)
+/* What runs on the control lane: a call, with its values, or a command without parameters, which needs no envelope. */
+typedef struct ControlRequest
 {
-	TimestampTz deadline = timeout_ms > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms) : 0;
-	TimestampTz before = tessera_connections_limit(deadline);
+	const TesseraRouting *routing;
+	int32		node_id;
+	const TesseraCallSpec *spec;	/* NULL: a command */
+	const char *const *values;
+	const char *command;
+	int			timeout_ms;		/* 0: none */
+} ControlRequest;
+
+/*
+ * One attempt. Errors are raised, but that the connection broke under a call that may be repeated: then NULL, if `again`. That error comes from the
+ * transport, which holds nothing when it raises it, so no subtransaction is needed to go on.
+ */
+static PGresult *
+run_once(const ControlRequest *request, bool again)
+{
+	MemoryContext caller = CurrentMemoryContext;
 	TesseraConnection *volatile connection = NULL;
 	PGresult   *volatile result = NULL;
 
 	PG_TRY();
 	{
-		connection = open_control(routing, node_id);
-		if (spec != NULL)
-			result = run_call(connection, routing, spec, values);
+		connection = open_control(request->routing, request->node_id);
+		if (request->spec != NULL)
+			result = run_call(connection, request->routing, request->spec, request->values);
 		else
-			result = tessera_connection_run(connection, sql, nparams, values);
+			result = tessera_connection_run(connection, request->command, 0, NULL);
 	}
 	PG_CATCH();
 	{
-		(void) tessera_connections_limit(before);
+		bool		broke = connection != NULL && geterrcode() == ERRCODE_CONNECTION_FAILURE && tessera_connection_broken(connection);
+
 		/* within a limit of time, a node that may not answer is not asked to stop, either */
-		if (connection != NULL && timeout_ms > 0 && tessera_connection_busy(connection))
+		if (connection != NULL && (broke || (request->timeout_ms > 0 && tessera_connection_busy(connection))))
 			tessera_connection_close(connection);
 		else if (connection != NULL)
 			(void) tessera_connection_reset(connection, tessera_abort_timeout);
-		PG_RE_THROW();
+		if (!broke || !again)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(caller);
+		FlushErrorState();
 	}
 	PG_END_TRY();
-	(void) tessera_connections_limit(before);
 	return result;
 }
 
-PGresult *
-tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values)
+/* The limit of time is that of both attempts together. */
+static PGresult *
+run_within(const ControlRequest *request)
 {
-	return tessera_control_call_within(routing, node_id, sql, nparams, values, 0);
+	TimestampTz deadline = request->timeout_ms > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), request->timeout_ms) : 0;
+	TimestampTz before = tessera_connections_limit(deadline);
+	PGresult   *volatile result = NULL;
+
+	PG_TRY();
+	{
+		result = run_once(request, request->spec != NULL && request->spec->repeatable);
+		if (result == NULL)
+		{
+			ereport(DEBUG1,
+					(errmsg_internal("call %s of node %d is repeated: the connection broke", request->spec->name, request->node_id)));
+			CHECK_FOR_INTERRUPTS();
+			result = run_once(request, false);
+		}
+	}
+	PG_FINALLY();
+	{
+		(void) tessera_connections_limit(before);
+	}
+	PG_END_TRY();
+	return result;
 }
 
-PGresult *
-tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
-							int timeout_ms)
+void
+tessera_finish_part(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int timeout_ms)
 {
-	return run_within(routing, node_id, NULL, sql, nparams, values, timeout_ms);
+	const char *command = psprintf("%s PREPARED %s", commit ? "COMMIT" : "ROLLBACK", quote_literal_cstr(gid));
+
+	(void) run_within(&(ControlRequest) {.routing = routing,.node_id = node_id,.command = command,.timeout_ms = timeout_ms});
 }
 
 
@@ -330,7 +351,9 @@ run_on_control_lane(const TesseraCallSpec *spec, const TesseraCallTarget *target
 {
 	const TesseraRouting *routing = routing_of_member();
 
-	answer_in(context, run_within(routing, node_of(routing, target), spec, NULL, 0, values, timeout_ms), answer);
+	ControlRequest request = {.routing = routing,.node_id = node_of(routing, target),.spec = spec,.values = values,.timeout_ms = timeout_ms};
+
+	answer_in(context, run_within(&request), answer);
 }
 
 static void

@@ -41,7 +41,8 @@ extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int
 
 /*
  * Joins a node that is not in the registry yet (add_shard, add_router): an unlisted connection becomes a writing participant under this node_id,
- * closed at the end of the transaction. As the cluster's own role, no versions. tessera_participant_call with this node_id then reaches it.
+ * closed at the end of the transaction. As the cluster's own role, no versions. Calls of the transaction lane to this node_id then reach
+ * it.
  */
 extern TesseraConnection *tessera_participant_unlisted(int32 node_id, const char *name, const char *conninfo);
 
@@ -91,31 +92,16 @@ extern bool tessera_autocommit_write_allowed(void);
 extern int	tessera_commit_timeout;
 
 /*
- * Runs one SQL command with text parameters on a node within the distributed transaction and waits: remotely through the participant's connection, or
- * here by SPI when node_id is this node. As the cluster's own role. Returns the first column of the first row as text (palloc'd), NULL if none or
- * null.
- */
-extern char *tessera_participant_call(const TesseraRouting *routing, int32 node_id, bool write, const char *sql, int nparams,
-									  const char *const *values);
-
-/*
- * The same over the control lane: autocommit, outside the transaction; also to this node itself (a loopback connection). Full result; freed with the
- * current memory context.
- */
-extern PGresult *tessera_control_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values);
-
-/*
  * The first call on a new connection to a node that is expected to be of this incarnation; it answers two numbers: a greeting, which is at least that
  * if it is the node, and the protocol that both speak. Palloc'd.
  */
 extern char *tessera_hello_text(const TesseraRouting *routing, int32 expected);
 
 /*
- * The same with a limit: connecting and waiting for the answer take timeout_ms milliseconds at most (0: no limit); then ERROR 08006, and the
- * connection is closed. An interrupt ends the wait, too. In both cases it is not known whether the node has run the call.
+ * COMMIT PREPARED or ROLLBACK PREPARED on a node, also this one, over the control lane: outside the transaction. Connecting and waiting for the
+ * answer take timeout_ms milliseconds at most (0: no limit); then ERROR 08006, and it is not known whether the node has done it.
  */
-extern PGresult *tessera_control_call_within(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values,
-											 int timeout_ms);
+extern void tessera_finish_part(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int timeout_ms);
 
 /*
  * At REPEATABLE READ and above a node takes its snapshot for the whole transaction when it joins. joins: the current moment, for the other two.

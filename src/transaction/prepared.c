@@ -52,40 +52,6 @@ PG_FUNCTION_INFO_V1(tessera_list_prepared_transactions);
 /* How long one node is waited for when it is asked what it knows, in ms. */
 #define EVIDENCE_TIMEOUT 5000
 
-typedef struct Call
-{
-	const TesseraRouting *routing;
-	int32		node_id;
-	const char *sql;
-	int			nparams;
-	const char *const *values;
-	int			timeout_ms;
-	PGresult   *result;
-} Call;
-
-static void
-run_call(void *arg)
-{
-	Call	   *call = arg;
-
-	call->result = tessera_control_call_within(call->routing, call->node_id, call->sql, call->nparams, call->values, call->timeout_ms);
-}
-
-/*
- * A call that is bounded by tessera.commit_timeout; NULL and the error (palloc'd) if it fails. A request to cancel is thrown on, unless keep_cancel.
- */
-static PGresult *
-try_call(const TesseraRouting *routing, int32 node_id, const char *sql, int nparams, const char *const *values, int timeout_ms, bool keep_cancel,
-		 ErrorData **error)
-{
-	Call		call = {routing, node_id, sql, nparams, values, timeout_ms, NULL};
-
-	*error = tessera_try(run_call, &call);
-	if (*error != NULL && !keep_cancel && (*error)->sqlerrcode == ERRCODE_QUERY_CANCELED)
-		ReThrowError(*error);
-	return *error == NULL ? call.result : NULL;
-}
-
 /* A node (0: the config node) that need not answer: the error (palloc'd) is kept. */
 static TesseraCallTarget
 patiently(int32 node_id, int timeout_ms, TesseraCallTolerance tolerance, ErrorData **error)
@@ -114,8 +80,7 @@ tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const c
 
 	(void) tessera_call_note_outcome(tessera_within(tessera_to_node(node_id), timeout), gid, commit ? "commit" : "abort", timeline);
 	tessera_injection("prepared_noted");
-	(void) tessera_control_call_within(routing, node_id, psprintf("%s PREPARED '%s_%d'", commit ? "COMMIT" : "ROLLBACK", gid, node_id), 0, NULL,
-									   timeout);
+	tessera_finish_part(routing, node_id, psprintf("%s_%d", gid, node_id), commit, timeout);
 }
 
 typedef struct Ending
@@ -191,15 +156,30 @@ is_definite(const ErrorData *error)
 	return category != ERRCODE_TO_CATEGORY(ERRCODE_CONNECTION_EXCEPTION) && category != ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION);
 }
 
-/* Rolled back where it was prepared; what cannot be reached is left to its resolver. */
+typedef struct Part
+{
+	const TesseraRouting *routing;
+	const char *gid;
+	int32		node_id;
+} Part;
+
+static void
+roll_back_part(void *arg)
+{
+	Part	   *part = arg;
+
+	tessera_finish_part(part->routing, part->node_id, psprintf("%s_%d", part->gid, part->node_id), false, tessera_commit_timeout);
+}
+
+/* Rolled back where it was prepared; what cannot be reached is left to its resolver. A request to cancel does not keep the others from it. */
 static void
 take_back(const TesseraRouting *routing, const char *gid, const int32 *nodes, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
-		ErrorData  *error;
+		Part		part = {routing, gid, nodes[i]};
 
-		(void) try_call(routing, nodes[i], psprintf("ROLLBACK PREPARED '%s_%d'", gid, nodes[i]), 0, NULL, tessera_commit_timeout, true, &error);
+		(void) tessera_try(roll_back_part, &part);
 	}
 }
 

@@ -143,7 +143,7 @@ resolve(const TesseraRouting *routing, const char *gid)
 	if (strncmp(gid, TESSERA_GID_PREFIX TESSERA_CLIENT_GID, strlen(TESSERA_GID_PREFIX TESSERA_CLIENT_GID)) == 0)
 		tessera_prepared_carry_out(routing, routing->self, transaction, outcome == 'c', timeline);
 	else
-		(void) tessera_control_call(routing, routing->self, psprintf("%s PREPARED '%s'", outcome == 'c' ? "COMMIT" : "ROLLBACK", gid), 0, NULL);
+		tessera_finish_part(routing, routing->self, gid, outcome == 'c', 0);
 	return outcome == 'c' ? "commit" : "abort";
 }
 
@@ -180,18 +180,30 @@ try_to_resolve(const TesseraRouting *routing, const char *gid)
 	return "in doubt";
 }
 
-TesseraResolved *
-tessera_resolve_transactions_older(double age_ms, int *n)
+/* What became of a prepared transaction. */
+typedef struct Resolved
+{
+	char	   *gid;
+	/* "commit", "abort", "prepared": by a client, who has yet to decide; or "in doubt": the coordinator could not be asked; a WARNING says why */
+	const char *outcome;
+} Resolved;
+
+/*
+ * Asks the coordinators of this node's prepared transactions that are older than age_ms and finishes those whose outcome is known. In a transaction;
+ * each is finished by itself on another connection. Array of n, palloc'd. Waits for coordinators that have not decided yet, at most 10 s each.
+ */
+static Resolved *
+resolve_older(double age_ms, int *n)
 {
 	const TesseraRouting *routing = tessera_routing();
-	TesseraResolved *resolved;
+	Resolved *resolved;
 	char	  **gids;
 
 	*n = 0;
 	if (routing == NULL)
 		return NULL;
 	gids = list_prepared(age_ms, n);
-	resolved = palloc(Max(*n, 1) * sizeof(TesseraResolved));
+	resolved = palloc(Max(*n, 1) * sizeof(Resolved));
 	for (int i = 0; i < *n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -205,12 +217,12 @@ static long
 resolver_round(void)
 {
 	bool		doubt = false;
-	TesseraResolved *resolved;
+	Resolved *resolved;
 	int			n;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	resolved = tessera_resolve_transactions_older(RESOLVER_AGE_MS, &n);
+	resolved = resolve_older(RESOLVER_AGE_MS, &n);
 	for (int i = 0; i < n; i++)
 		if (strcmp(resolved[i].outcome, "in doubt") == 0)
 			doubt = true;
@@ -260,11 +272,11 @@ tessera_resolve_transactions(PG_FUNCTION_ARGS)
 	Interval   *age = PG_GETARG_INTERVAL_P(0);
 	double		ms = age->time / 1000.0 + (age->day + age->month * (double) DAYS_PER_MONTH) * SECS_PER_DAY * 1000.0;
 	ReturnSetInfo *info = (ReturnSetInfo *) fcinfo->resultinfo;
-	TesseraResolved *resolved;
+	Resolved *resolved;
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
-	resolved = tessera_resolve_transactions_older(ms, &n);
+	resolved = resolve_older(ms, &n);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		values[2] = {CStringGetTextDatum(resolved[i].gid), CStringGetTextDatum(resolved[i].outcome)};

@@ -67,9 +67,6 @@ extern TesseraCapture *tessera_current_capture;
 /* ERROR 55000 unless the capture's slot is still this process's. */
 extern void tessera_capture_check(TesseraCapture *capture);
 
-/* Reads a page of WAL that is flushed; else waits (while the start point is looked for, to the deadline) or says that there is no more. */
-extern int	tessera_capture_read_page(XLogReaderState *state, XLogRecPtr page, int length, XLogRecPtr record, char *buffer);
-
 /* The context of a new slot (not yet consistent), or of one that has a start point; in the capture's context. */
 extern LogicalDecodingContext *tessera_capture_decoding_context(TesseraCapture *capture, bool create);
 

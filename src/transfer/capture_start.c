@@ -192,8 +192,9 @@ wait_for_running(TesseraCapture *capture, const xl_running_xacts *running, Trans
 	}
 }
 
-int
-tessera_capture_read_page(XLogReaderState *state, XLogRecPtr page, int length, XLogRecPtr record, char *buffer)
+/* Reads a page of WAL that is flushed; else waits (while the start point is looked for, to the deadline) or says that there is no more. */
+static int
+read_page(XLogReaderState *state, XLogRecPtr page, int length, XLogRecPtr record, char *buffer)
 {
 	TesseraCapture *capture = tessera_current_capture;
 	long		ms = 1;
@@ -225,7 +226,7 @@ protect_own_snapshots(void)
 LogicalDecodingContext *
 tessera_capture_decoding_context(TesseraCapture *capture, bool create)
 {
-	XLogReaderRoutine *routine = XL_ROUTINE(.page_read = tessera_capture_read_page,
+	XLogReaderRoutine *routine = XL_ROUTINE(.page_read = read_page,
 											.segment_open = wal_segment_open,
 											.segment_close = wal_segment_close);
 	MemoryContext old = MemoryContextSwitchTo(capture->mcxt);

@@ -289,6 +289,12 @@ open_connection(TesseraConnection *connection, const char *name, const char *con
 }
 
 bool
+tessera_connection_broken(TesseraConnection *connection)
+{
+	return connection->pg != NULL && (connection->broken || connection->last_words != NULL || PQstatus(connection->pg) == CONNECTION_BAD);
+}
+
+bool
 tessera_connection_lost(TesseraConnection *connection)
 {
 	struct pollfd fd;

@@ -199,6 +199,12 @@ extern void tessera_connection_cancel(TesseraConnection *connection);
 /* True if it is open, as far as is known without a system call. */
 extern bool tessera_connection_alive(TesseraConnection *connection);
 
+/*
+ * True if it broke, or the other server has ended it, and nobody has closed it since: what was asked for last may have been done. False if this side
+ * has closed it, because a limit of time was reached, say.
+ */
+extern bool tessera_connection_broken(TesseraConnection *connection);
+
 /* True if it is closed or broken, or one poll shows that the other end has closed it. Never raises, never waits. */
 extern bool tessera_connection_lost(TesseraConnection *connection);
 

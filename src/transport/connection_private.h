@@ -111,7 +111,6 @@ tessera_entry_head(TesseraConnection *connection)
 }
 
 /* connection_queue.c */
-extern TesseraEntry *tessera_entry_push(TesseraConnection *connection, TesseraEntryKind kind);
 extern void tessera_entries_discard(TesseraConnection *connection);
 /* Handle all that libpq has parsed or can parse without reading. quiet: raise nothing. Returns whether any result was handled. */
 extern bool tessera_connection_process(TesseraConnection *connection, bool quiet);
@@ -124,8 +123,7 @@ extern _Noreturn void tessera_connection_raise_broken(TesseraConnection *connect
 extern void tessera_connection_emit_notices(TesseraConnection *connection);
 extern void tessera_connection_notice(void *arg, const PGresult *result);
 extern void tessera_connection_clear_errors(TesseraConnection *connection);
-extern void tessera_connection_clear_notices(TesseraConnection *connection);
-/* The same, and notifications that were not handed over. */
+/* Forgets notices, and notifications that were not handed over. */
 extern void tessera_connection_clear_all_notices(TesseraConnection *connection);
 
 /* statement_cache.c */

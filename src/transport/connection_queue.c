@@ -29,8 +29,8 @@ entry_at(TesseraConnection *connection, uint32 i)
 	return &connection->entries[(connection->head + i) & (connection->size - 1)];
 }
 
-TesseraEntry *
-tessera_entry_push(TesseraConnection *connection, TesseraEntryKind kind)
+static TesseraEntry *
+push_entry(TesseraConnection *connection, TesseraEntryKind kind)
 {
 	TesseraEntry *entry;
 
@@ -98,15 +98,8 @@ clear_notifications(TesseraConnection *connection)
 	connection->notifications = NIL;
 }
 
-void
-tessera_connection_clear_all_notices(TesseraConnection *connection)
-{
-	tessera_connection_clear_notices(connection);
-	clear_notifications(connection);
-}
-
-void
-tessera_connection_clear_notices(TesseraConnection *connection)
+static void
+clear_notices(TesseraConnection *connection)
 {
 	ListCell   *cell;
 
@@ -114,6 +107,13 @@ tessera_connection_clear_notices(TesseraConnection *connection)
 		FreeErrorData(lfirst(cell));
 	list_free(connection->notices);
 	connection->notices = NIL;
+}
+
+void
+tessera_connection_clear_all_notices(TesseraConnection *connection)
+{
+	clear_notices(connection);
+	clear_notifications(connection);
 }
 
 /* ---- notices ---- */
@@ -299,7 +299,7 @@ queue_deallocations(TesseraConnection *connection)
 
 		snprintf(deallocate, sizeof(deallocate), "DEALLOCATE %s", statement_name(number));
 		require(connection, PQsendQueryParams(connection->pg, deallocate, 0, NULL, NULL, NULL, NULL, 0));
-		tessera_entry_push(connection, TESSERA_ENTRY_DEALLOCATE)->number = number;
+		push_entry(connection, TESSERA_ENTRY_DEALLOCATE)->number = number;
 	}
 }
 
@@ -315,7 +315,7 @@ queue_prepare(TesseraConnection *connection, TesseraCommand *command, const char
 		TesseraEntry *entry;
 
 		require(connection, PQsendPrepare(connection->pg, statement_name(statement->number), sql, nparams, types));
-		entry = tessera_entry_push(connection, TESSERA_ENTRY_PREPARE);
+		entry = push_entry(connection, TESSERA_ENTRY_PREPARE);
 		entry->command = command;
 		entry->statement = statement;
 		statement->refs++;
@@ -341,7 +341,7 @@ tessera_connection_queue(TesseraConnection *connection, TesseraCommand *command)
 	if (connection->count > 0 && entry_at(connection, connection->count - 1)->kind == TESSERA_ENTRY_COMMAND)
 	{
 		require(connection, PQsendQueryParams(connection->pg, SEPARATOR, 0, NULL, NULL, NULL, NULL, 0));
-		tessera_entry_push(connection, TESSERA_ENTRY_QUIET);
+		push_entry(connection, TESSERA_ENTRY_QUIET);
 	}
 	if (statement)
 		require(connection, PQsendQueryPrepared(connection->pg, statement_name(statement->number), command->nparams, command->values,
@@ -349,7 +349,7 @@ tessera_connection_queue(TesseraConnection *connection, TesseraCommand *command)
 	else
 		require(connection, PQsendQueryParams(connection->pg, command->sql, command->nparams, command->types, command->values,
 											  command->lengths, command->formats, command->result_format));
-	entry = tessera_entry_push(connection, TESSERA_ENTRY_COMMAND);
+	entry = push_entry(connection, TESSERA_ENTRY_COMMAND);
 	entry->command = command;
 	entry->statement = statement;
 	command->sent = true;
@@ -360,7 +360,7 @@ tessera_connection_queue_sql(TesseraConnection *connection, const char *sql)
 {
 	require_open(connection);
 	require(connection, PQsendQueryParams(connection->pg, sql, 0, NULL, NULL, NULL, NULL, 0));
-	tessera_entry_push(connection, TESSERA_ENTRY_INTERNAL);
+	push_entry(connection, TESSERA_ENTRY_INTERNAL);
 }
 
 void
@@ -372,12 +372,12 @@ tessera_connection_queue_control(TesseraConnection *connection, const char *sql,
 	if (tessera_statement_cache_size <= 0)
 	{
 		require(connection, PQsendQueryParams(connection->pg, sql, nparams, NULL, values, NULL, NULL, 0));
-		tessera_entry_push(connection, TESSERA_ENTRY_INTERNAL);
+		push_entry(connection, TESSERA_ENTRY_INTERNAL);
 		return;
 	}
 	statement = queue_prepare(connection, NULL, sql, nparams, NULL);
 	require(connection, PQsendQueryPrepared(connection->pg, statement_name(statement->number), nparams, values, NULL, NULL, 0));
-	tessera_entry_push(connection, TESSERA_ENTRY_INTERNAL)->statement = statement;
+	push_entry(connection, TESSERA_ENTRY_INTERNAL)->statement = statement;
 }
 
 bool
@@ -390,7 +390,7 @@ tessera_connection_queue_quietly(TesseraConnection *connection, const char *sql)
 		tessera_connection_broke(connection);
 		return false;
 	}
-	tessera_entry_push(connection, TESSERA_ENTRY_QUIET);
+	push_entry(connection, TESSERA_ENTRY_QUIET);
 	return true;
 }
 
@@ -405,7 +405,7 @@ tessera_connection_queue_command_quietly(TesseraConnection *connection, TesseraC
 		tessera_connection_broke(connection);
 		return false;
 	}
-	tessera_entry_push(connection, TESSERA_ENTRY_COMMAND)->command = command;
+	push_entry(connection, TESSERA_ENTRY_COMMAND)->command = command;
 	command->sent = true;
 	return tessera_connection_sync_quietly(connection);
 }
@@ -423,7 +423,7 @@ tessera_connection_sync_quietly(TesseraConnection *connection)
 			tessera_connection_broke(connection);
 			return false;
 		}
-		tessera_entry_push(connection, TESSERA_ENTRY_SYNC);
+		push_entry(connection, TESSERA_ENTRY_SYNC);
 		connection->unflushed = true;
 	}
 	return tessera_connection_flush(connection);
@@ -673,7 +673,7 @@ tessera_connection_process(TesseraConnection *connection, bool quiet)
 	if (connection->notices != NIL)
 	{
 		if (quiet)
-			tessera_connection_clear_notices(connection);
+			clear_notices(connection);
 		else
 			tessera_connection_emit_notices(connection);
 	}
