@@ -10,9 +10,9 @@
  *	  - columns of unchanged TOAST are not in WAL: an update marks them; an insert takes them from the row as it is now, found by identity; is it
  *		gone, its delete comes later and the insert is skipped (doc/design.md#unchanged-toast). Whatever is newer than the change is overwritten by
  *		the rest of the stream.
- *	  - identity changes inside the ranges, from one to another as well: a delete and an insert. The row may be one that was skipped; it was skipped because its identity was no
- *		longer there, and what took it away, delete or new identity, is further on in the stream: so each row comes in under its last identity at the
- *		latest.
+ *	  - identity changes inside the ranges, be it from one to another: a delete and an insert. The row may be one that was skipped; it was skipped
+ *		because its identity was no longer there, and what took it away, delete or new identity, is further on in the stream: so each row comes in
+ *		under its last identity at the latest.
  *
  * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to
  * tessera.migration_memory, then in a temporary file, and handed out before decoding goes on. What core collects of transactions that have not ended

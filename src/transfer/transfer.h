@@ -2,9 +2,9 @@
  * transfer.h
  *	  The data path of a migration: rows and changes of ranges, from the donor's heap and WAL to the recipient's heap.
  *
- * Donor: a clone reader scans the ranges of each table of the groups by the key index under the slot's snapshot; a capture reader decodes WAL from the
- * slot and keeps the changes of all ranges in commit order. Both fill payload buffers (row encoding below, uncompressed; codec/frame.h compresses
- * them). Recipient: an applier puts payloads into the local heaps with no trigger, rule or foreign key firing.
+ * Donor: a clone reader scans the ranges of each table by the key index under the slot's snapshot; a capture reader decodes WAL from the slot and
+ * keeps the changes of all ranges in commit order. Both fill payload buffers (row encoding below, uncompressed; codec/frame.h compresses them).
+ * Recipient: an applier puts payloads into the local heaps with no trigger, rule or foreign key firing.
  *
  * Row encoding of a payload: records one after the other, each a type byte, the table's index among all that move (int16, order by table_id), then
  * columns. A table description record (names and types of the columns, by name: attnums and OIDs differ between nodes) precedes the first record of a
@@ -113,8 +113,8 @@ extern TesseraCapture *tessera_capture_create(TesseraMovingRanges *moving, const
  * Decodes committed changes of the ranges into payload, up to about `bytes` or until WAL position `upto` (a flushed position) is reached. Returns
  * changes added; *lsn: all changes of transactions whose commit record ends at or before it have been handed out; *caught_up: upto has been reached.
  * Own transactions inside. Returns after about half a second of decoding in any case, perhaps with nothing: then *lsn may have grown all the same.
- * Changes of transactions still open stay in the reorder buffer (spilled by core). A change that cannot be captured (TRUNCATE; no replica identity) of
- * a table of the groups is ERROR 55000.
+ * Changes of transactions still open stay in the reorder buffer (spilled by core). A change of a group table that cannot be captured (TRUNCATE; no
+ * replica identity) is ERROR 55000.
  */
 extern int64 tessera_capture_next(TesseraCapture *capture, StringInfo payload, Size bytes, XLogRecPtr upto, XLogRecPtr *lsn, bool *caught_up);
 
