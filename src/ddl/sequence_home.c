@@ -48,7 +48,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_sequence_forget);
 void
 tessera_sequence_set_here(Oid sequence, int64 value, bool called)
 {
-	LockRelationOid(sequence, RowExclusiveLock);	/* before the other, as who draws a block */
+	LockRelationOid(sequence, RowExclusiveLock);	/* the same order as in tessera_internal_sequence_block */
 	LockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
 	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
 	UnlockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
@@ -127,7 +127,7 @@ has_next(Oid sequence, int64 value)
 Datum
 tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 {
-	/* nextval's lock first: who waits for ALTER SEQUENCE must not keep that transaction from setval */
+	/* nextval's lock first: a caller that waits for an ALTER SEQUENCE must not hold BLOCK_CLASS's, which that transaction's setval needs */
 	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), RowExclusiveLock, false);
 	int32		n = PG_GETARG_INT32(1);
 	Datum		values[TESSERA_POOL_RUNS * 3];

@@ -294,7 +294,6 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	char	   *request = jsonb_text(PG_GETARG_DATUM(1));
 	TesseraMigrationRow *row;
 	TesseraExchangeKeys keys;
-	TesseraPlacementRow *placement;
 	bool		existing;
 	int			slot;
 
@@ -306,12 +305,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("migration %s is already known on this node", tessera_uuid_text(id))));
 	row = row_or_error(TESSERA_RECIPIENT, id);
-	placement = tessera_placement_read(&row->group_id, NULL);
-	if (placement != NULL && placement->has_migration)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("the recipient takes part in migration %s of the table", tessera_uuid_text(&placement->migration_id)),
-				 errhint("Look at tessera.migrations.")));
+	tessera_placement_require_free(row);
 	tessera_compare_tables(request);
 	tessera_check_tables(tessera_moving_ranges(id, 1, &(TesseraOperationRange) {row->group_id, row->epoch, row->range}), false);
 

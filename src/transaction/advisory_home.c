@@ -46,12 +46,18 @@ PG_FUNCTION_INFO_V1(tessera_internal_advisory_give);
 #define SLOT_OF_SESSIONS 1
 #define SLOT_OF_TRANSACTIONS 2
 
-static int64 session_locks = 0; /* taken for another node's session and not released */
+/* Session-level locks that this backend keeps for another node's session. */
+typedef struct KeptLocks
+{
+	int64		n;				/* taken and not released */
 
-/* The last request for a session-level lock, if it was granted. */
-static int64 granted_request = 0;
-static TesseraAdvisoryKey granted_key;
-static bool granted_shared;
+	/* the last request, if it was granted */
+	int64		request;		/* 0: it was not */
+	TesseraAdvisoryKey key;
+	bool		shared;
+} KeptLocks;
+
+static KeptLocks kept = {0};
 
 static LOCKTAG
 key_tag(const TesseraAdvisoryKey *key)
@@ -148,7 +154,7 @@ tessera_advisory_take(const TesseraAdvisoryKey *key, bool shared, bool session, 
 	LOCKTAG		guard = slot_tag(slot, session ? SLOT_OF_SESSIONS : SLOT_OF_TRANSACTIONS);
 	volatile TesseraAdvisoryAnswer answer = TESSERA_ADVISORY_STALE;
 
-	/* never held exclusively for long, so not even who only tries is turned away */
+	/* never held exclusively for long, so pg_try_advisory_lock waits for it, too */
 	(void) acquire(&guard, ShareLock, session, false);
 	PG_TRY();
 	{
@@ -184,8 +190,8 @@ void
 tessera_advisory_release_all(void)
 {
 	(void) DirectFunctionCall1(pg_advisory_unlock_all, (Datum) 0);
-	session_locks = 0;
-	granted_request = 0;
+	kept.n = 0;
+	kept.request = 0;
 }
 
 /* ---- for other nodes ---- */
@@ -214,18 +220,18 @@ tessera_internal_advisory_lock(PG_FUNCTION_ARGS)
 
 	tessera_internal_require(fcinfo);
 	key = key_argument(fcinfo);
-	granted_request = 0;
+	kept.request = 0;
 	answer = tessera_advisory_take(&key, shared, session, PG_GETARG_BOOL(4), &home);
 	if (answer == TESSERA_ADVISORY_STALE)
 		PG_RETURN_INT64((int64) home << 2 | TESSERA_ADVISORY_STALE);
 	if (answer == TESSERA_ADVISORY_DONE && session)
 	{
-		session_locks++;
-		granted_request = PG_GETARG_INT64(5);
-		granted_key = key;
-		granted_shared = shared;
+		kept.n++;
+		kept.request = PG_GETARG_INT64(5);
+		kept.key = key;
+		kept.shared = shared;
 	}
-	PG_RETURN_INT64(session_locks << 2 | answer);
+	PG_RETURN_INT64(kept.n << 2 | answer);
 }
 
 static bool
@@ -233,7 +239,7 @@ release_for_other(const TesseraAdvisoryKey *key, bool shared)
 {
 	if (!tessera_advisory_release(key, shared))
 		return false;
-	session_locks = Max(session_locks - 1, 0);
+	kept.n = Max(kept.n - 1, 0);
 	return true;
 }
 
@@ -247,7 +253,7 @@ tessera_internal_advisory_unlock(PG_FUNCTION_ARGS)
 	tessera_internal_require(fcinfo);
 	key = key_argument(fcinfo);
 	released = release_for_other(&key, PG_GETARG_BOOL(2));
-	PG_RETURN_INT64(session_locks << 2 | (released ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY));
+	PG_RETURN_INT64(kept.n << 2 | (released ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY));
 }
 
 /* internal_advisory_unlock_all() */
@@ -264,9 +270,9 @@ Datum
 tessera_internal_advisory_undo(PG_FUNCTION_ARGS)
 {
 	tessera_internal_require(fcinfo);
-	if (granted_request != 0 && granted_request == PG_GETARG_INT64(0))
-		(void) release_for_other(&granted_key, granted_shared);
-	granted_request = 0;
+	if (kept.request != 0 && kept.request == PG_GETARG_INT64(0))
+		(void) release_for_other(&kept.key, kept.shared);
+	kept.request = 0;
 	PG_RETURN_VOID();
 }
 
