@@ -433,8 +433,8 @@ connect_socket(TesseraExchange *exchange, const char *endpoint, const TesseraExc
 
 /*
  * Recipient: an exchange that connects to a donor's endpoint and talks only to the peer with the secret key of peer_public_key. Returns at once:
- * messages may be sent before the connection stands. In its own memory context below the current one. ERROR 22023 for a bad endpoint or key, 53000 without
- * file descriptors left, 08006 otherwise; a donor that cannot be reached shows later.
+ * messages may be sent before the connection stands. In its own memory context below the current one. ERROR 22023 for a bad endpoint or key, 53000
+ * without file descriptors left, 08006 otherwise; a donor that cannot be reached shows later.
  */
 TesseraExchange *
 tessera_exchange_connect(const char *endpoint, const TesseraExchangeKeys *keys, const char *peer_public_key)
