@@ -154,7 +154,6 @@ COMMENT ON TABLE tessera.migration IS 'migrations and their outcomes (config nod
 CREATE TABLE tessera.migration_outcome (
   migration_id   uuid PRIMARY KEY,
   outcome        text NOT NULL CHECK (outcome IN ('committed', 'aborted')),
-  decided        timestamptz NOT NULL DEFAULT clock_timestamp(),
   donor_major    int8,                -- shard versions after the commit
   recipient_major int8
 );
