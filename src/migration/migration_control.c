@@ -307,7 +307,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	row = row_or_error(TESSERA_RECIPIENT, id);
 	tessera_placement_require_free(row);
 	tessera_compare_tables(request);
-	tessera_check_tables(tessera_moving_range(id, &row->group_id, row->range.min, row->range.max), false);
+	tessera_check_tables(tessera_moving_ranges(id, 1, &(TesseraOperationRange) {row->group_id, row->epoch, row->range}), false);
 
 	tessera_exchange_make_keys(&keys);
 	slot = tessera_migration_slot_reserve(TESSERA_RECIPIENT, id, &row->group_id, &existing);
