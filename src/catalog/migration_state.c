@@ -127,7 +127,7 @@ static const Transition transitions[] = {
 	{R, TESSERA_CONFIRMED, TESSERA_DISCARDED, ROW, "donor or recovery", "placement (range given up, gate open), recipient row deleted",
 	 "the config node has fenced the migration"},
 
-	{C, TESSERA_NONE, TESSERA_RUNNING, ROW, "mover", "migration row", "registered: no other migration moves a part of the range, and the shards may take part in one more"},
+	{C, TESSERA_NONE, TESSERA_RUNNING, ROW, "mover", "migration row", "registered: no other migration has a part of the range"},
 	{C, TESSERA_RUNNING, TESSERA_COMMITTED, ROW, "donor or promotion", "chunks, outcome row, migration row",
 	 "the range is the recipient's; after a promotion: the recipient holds it and somebody was told so"},
 	{C, TESSERA_RUNNING, TESSERA_ABORTED, ROW, "donor, mover or promotion", "outcome row, migration row", "fenced: it will not be committed"},
