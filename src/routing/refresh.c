@@ -71,8 +71,6 @@ static char *last_token = NULL; /* at the last good fetch */
 static int	fetches = 0;
 static bool by_registry = true; /* address of the config node to try */
 
-PG_FUNCTION_INFO_V1(tessera_catalog_token);
-PG_FUNCTION_INFO_V1(tessera_reload_routing);
 PG_FUNCTION_INFO_V1(tessera_refresh_status);
 
 
@@ -459,21 +457,21 @@ tessera_refresher_step(void)
 /* SQL functions */
 
 /* Grows with every change of the catalog here; another one after a restart. Read it in a statement before the one that reads the catalog. */
-Datum
-tessera_catalog_token(PG_FUNCTION_ARGS)
+const char *
+tessera_serve_catalog_token(void)
 {
 	const TesseraRouting *routing = tessera_routing();
 
 	if (routing != NULL)
 		tessera_require_metadata(routing);
-	PG_RETURN_TEXT_P(cstring_to_text(psprintf(INT64_FORMAT "." UINT64_FORMAT, PgStartTime, tessera_catalog_sequence())));
+	return psprintf(INT64_FORMAT "." UINT64_FORMAT, PgStartTime, tessera_catalog_sequence());
 }
 
-Datum
-tessera_reload_routing(PG_FUNCTION_ARGS)
+bool
+tessera_serve_reload_routing(void)
 {
 	tessera_catalog_bump();
-	PG_RETURN_BOOL(request_fetch(RELOAD_MS, true));
+	return request_fetch(RELOAD_MS, true);
 }
 
 char *
