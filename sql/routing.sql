@@ -106,7 +106,7 @@ SELECT k, owns_key, hides_key FROM unnest('{-1,0,4,15,20,29,30,99,100}'::bigint[
 UPDATE tessera.placement SET deletions = ARRAY[ROW(5, 15)]::tessera.bound_range[];
 SELECT hides, newest FROM tessera.routing_placement('tr_orders');
 BEGIN;
-UPDATE tessera.placement SET owned = '{}', major = 0, gate = 'read', gate_min = 5, gate_max = 15;
+UPDATE tessera.placement SET owned = '{}', major = 0, gates = ARRAY[ROW('10000000-0000-0000-0000-0000000000aa', 5, 15, 'read', false)]::tessera.gated_range[];
 SELECT major, owned, gate, hides, newest FROM tessera.routing_placement('tr_orders');
 ROLLBACK;
 SELECT major, owned, gate, hides, newest FROM tessera.routing_placement('tr_orders');

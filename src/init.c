@@ -191,6 +191,7 @@ static const Registration registrations[] = {
 	{"setting, shared memory", tessera_injection_init}, /* free */
 #endif
 	{"settings", tessera_migration_settings_init},	/* free */
+	{"setting", tessera_register_move_init},	/* free */
 	{"observer of calls", tessera_background_show_calls},	/* free */
 	{"shared memory", tessera_migration_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */

@@ -119,11 +119,7 @@ CREATE TABLE tessera.placement (
   major          int8 NOT NULL,       -- shard version; 0: owns nothing of the group
   owned          tessera.bound_range[] NOT NULL,
   deletions      tessera.bound_range[] NOT NULL DEFAULT '{}',
-  gate           text NOT NULL DEFAULT 'open' CHECK (gate IN ('open', 'write', 'read')),
-  gate_min       tessera.bound,
-  gate_max       tessera.bound,
-  migration_id   uuid,                -- migration this shard donates (flag up), or confirmed as recipient
-  confirmed      bool NOT NULL DEFAULT false
+  gates          tessera.gated_range[] NOT NULL DEFAULT '{}'  -- ranges that migrations give away here, or are about to have brought
 );
 COMMENT ON TABLE tessera.placement IS 'what this shard owns of each group, what it has to delete, and its gate; local';
 
@@ -153,14 +149,11 @@ CREATE TABLE tessera.migration (
   error          text,
   waiting_for    text
 );
-CREATE UNIQUE INDEX migration_running_donor ON tessera.migration (donor) WHERE state = 'running';
-CREATE UNIQUE INDEX migration_running_recipient ON tessera.migration (recipient) WHERE state = 'running';
 COMMENT ON TABLE tessera.migration IS 'migrations and their outcomes (config node)';
 
 CREATE TABLE tessera.migration_outcome (
   migration_id   uuid PRIMARY KEY,
   outcome        text NOT NULL CHECK (outcome IN ('committed', 'aborted')),
-  decided        timestamptz NOT NULL DEFAULT clock_timestamp(),
   donor_major    int8,                -- shard versions after the commit
   recipient_major int8
 );

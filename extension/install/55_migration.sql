@@ -50,28 +50,7 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
   $$;
 @comment migration_progress@
 
-@call acknowledge_migration@
-  LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-  decided text;
-BEGIN
-  PERFORM tessera_internal.require_config(0);
-  PERFORM set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
-  PERFORM FROM tessera.migration_outcome AS o WHERE o.migration_id = acknowledge_migration.id FOR UPDATE;
-  SELECT m.state INTO decided FROM tessera.migration AS m WHERE m.migration_id = acknowledge_migration.id;
-  IF decided IS DISTINCT FROM acknowledge_migration.outcome AND decided IS NOT NULL THEN
-    RETURN false;
-  END IF;
-  DELETE FROM tessera.migration_outcome AS o WHERE o.migration_id = acknowledge_migration.id;
-  RETURN true;
-END
-$$;
-@comment acknowledge_migration@
-
--- Donor's side.
-
--- Recipient's side.
+-- On any shard.
 
 @call unsettled_ranges@
   LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -28,7 +28,8 @@ $$;
 @call owned_ranges@
   LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
-  SELECT p.group_id, p.epoch, p.major, r.min, r.max, p.gate, r.deleted
+  SELECT p.group_id, p.epoch, p.major, r.min, r.max,
+    coalesce((SELECT g.gate FROM unnest(p.gates) AS g WHERE g.gate <> 'open' LIMIT 1), 'open'), r.deleted
     FROM tessera.placement AS p
       LEFT JOIN LATERAL (SELECT o.min, o.max, false AS deleted FROM unnest(p.owned) AS o
                          UNION ALL SELECT d.min, d.max, true FROM unnest(p.deletions) AS d) AS r ON true

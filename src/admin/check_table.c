@@ -23,6 +23,7 @@
 #include "admin/shardable.h"
 #include "catalog/cross_table_code.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 
 PG_FUNCTION_INFO_V1(tessera_check_table);
 
@@ -59,7 +60,7 @@ find_unsharded(TesseraShardable *shardable, TesseraFindings *findings)
 	tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, shardable->with,
 					psprintf("table \"%s\" is not sharded", RelationGetRelationName(other.rel)), NULL, "Shard it first, then colocate with it.",
 					psprintf("SELECT tessera.shard_table(%s, %s, strategy => '%s', create_index => true)",
-							 quote_literal_cstr(tessera_table_name(shardable->with)), quote_literal_cstr(other.key_text),
+							 quote_literal_cstr(tessera_qualified_name(shardable->with)), quote_literal_cstr(other.key_text),
 							 shardable->hashed ? "hash" : "range"));
 	if (other.key != NULL)
 	{

@@ -22,6 +22,7 @@
 #include "catalog/change.h"
 #include "catalog/placement.h"
 #include "control/calls.h"
+#include "common/text.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
@@ -52,29 +53,10 @@ typedef struct Target
 
 /* Shared by the commands */
 
-static const TesseraRouting *
-member_routing(void)
-{
-	const TesseraRouting *routing = tessera_routing();
-
-	if (routing == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database is not a node of a cluster"),
-				 errhint("Make a cluster of it: tessera.create_cluster.")));
-	return routing;
-}
-
-static const char *
-qualified_name(Oid relid)
-{
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
-}
-
 static void
 find_target(Oid relid, Target *target)
 {
-	target->routing = member_routing();
+	target->routing = tessera_routing_or_error();
 	if (get_rel_name(relid) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
@@ -91,7 +73,7 @@ find_target(Oid relid, Target *target)
 	target->epoch = &target->group->epoch;
 	target->term = target->routing->promised_term;
 	target->by = GetUserNameFromId(GetUserId(), false);
-	target->object = qualified_name(relid);
+	target->object = tessera_qualified_name(relid);
 }
 
 /* The same for a command that changes something. */
@@ -132,9 +114,9 @@ key_position(const Target *target, const TesseraBound *key, TesseraKeyBound *pos
 	tessera_key_position(target->ks, values, position);
 }
 
-/* After a change on the config node: owner (0: none) gets to know its shard version, this node the change. */
+/* After a change on the config node: the owner (0: none) is told its shard version, and this node fetches the change. */
 static void
-settle(const Target *target, int32 owner, int64 major)
+distribute_change(const Target *target, int32 owner, int64 major)
 {
 	if (owner != 0)
 		tessera_call_raise_major(tessera_to_node(owner), target->group_id, target->epoch, major, NULL);
@@ -151,7 +133,7 @@ split_at(const Target *target, TesseraBound *point)
 
 	tessera_call_split(tessera_to_config(), target->group_id, target->epoch, target->term, tessera_bounds_text(1, &point), target->by, target->object,
 					   &split);
-	settle(target, split.node_id, split.major);
+	distribute_change(target, split.node_id, split.major);
 }
 
 
@@ -246,7 +228,7 @@ tessera_merge_chunks(PG_FUNCTION_ARGS)
 	tessera_call_merge(tessera_to_config(), target.group_id, target.epoch, target.term,
 					   tessera_bound_to_cstring(canonical(&target, PG_GETARG_TESSERA_BOUND_P(1), &min)),
 					   tessera_bound_to_cstring(canonical(&target, PG_GETARG_TESSERA_BOUND_P(2), &max)), target.by, target.object, &merged);
-	settle(&target, merged.node_id, merged.major);
+	distribute_change(&target, merged.node_id, merged.major);
 	PG_RETURN_INT32(merged.merged);
 }
 
@@ -262,7 +244,7 @@ tessera_clear_jumbo(PG_FUNCTION_ARGS)
 	key_position(&target, PG_GETARG_TESSERA_BOUND_P(1), &position);
 	tessera_call_clear_jumbo(tessera_to_config(), target.group_id, target.epoch, target.term,
 							 tessera_bound_to_cstring(tessera_key_to_bound(target.ks, &position)), target.by, target.object, &was_set);
-	settle(&target, 0, 0);
+	distribute_change(&target, 0, 0);
 	PG_RETURN_BOOL(was_set);
 }
 
@@ -285,7 +267,7 @@ tessera_configure_table(PG_FUNCTION_ARGS)
 	find_target_to_change(PG_GETARG_OID(0), &target);
 	tessera_call_configure_group(tessera_to_config(), target.group_id, target.epoch, target.term, PG_ARGISNULL(1) ? NULL : &balancing,
 								 PG_ARGISNULL(2) ? NULL : &max_chunk_size, target.by, target.object);
-	settle(&target, 0, 0);
+	distribute_change(&target, 0, 0);
 	PG_RETURN_VOID();
 }
 

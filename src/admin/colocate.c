@@ -76,18 +76,6 @@ typedef struct Colocation
 
 /* Is it for us? */
 
-static const char *
-qualified(Oid relid)
-{
-	char	   *name = get_rel_name(relid);
-
-	if (name == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), name);
-}
-
 /* The table and the groups in the routing table, the newest one if it is to be refreshed. false: one of them is not there. */
 static bool
 look(Colocation *c, bool refresh)
@@ -174,9 +162,9 @@ move_differences(Colocation *c, List *differences)
 
 /* ERROR 55006 while a shard has something left of the group's migrations: rows to delete, above all. Notes whether that gets less. */
 static void
-require_settled(Colocation *c)
+require_rows_deleted(Colocation *c)
 {
-	const TesseraNode *unsettled = NULL;
+	const TesseraNode *behind = NULL;
 	uint64		left = 0;
 
 	for (int i = 0; i < c->routing->nnodes; i++)
@@ -189,15 +177,15 @@ require_settled(Colocation *c)
 		tessera_call_group_rests(tessera_to_node(node->node_id), &c->own->group_id, &rests);
 		if (rests.rests == 0)
 			continue;
-		unsettled = node;
+		behind = node;
 		left += (uint64) rests.deleted - (uint64) rests.rests;
 	}
-	c->moved = unsettled != NULL && left != c->left;
+	c->moved = behind != NULL && left != c->left;
 	c->left = left;
-	if (unsettled != NULL)
+	if (behind != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("rows of table %s that have moved away from shard \"%s\" are still to be deleted there", c->name, NameStr(unsettled->name)),
+				 errmsg("rows of table %s that have moved away from shard \"%s\" are still to be deleted there", c->name, NameStr(behind->name)),
 				 errhint("tessera.range_deletions shows them there; what is in the way is in its server's log.")));
 }
 
@@ -226,7 +214,7 @@ one_round(void *arg)
 		move_differences(c, differences);
 		return;
 	}
-	require_settled(c);
+	require_rows_deleted(c);
 	tessera_injection("colocate_placed");
 	tessera_call_join_alike(tessera_to_node(c->routing->self), c->relid, c->with, GetUserId());
 	c->joined = true;
@@ -262,7 +250,7 @@ stop(const Colocation *c, ErrorData *error, bool busy)
 }
 
 static void
-place(Colocation *c)
+run_rounds(Colocation *c)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), BUSY_MS);
 
@@ -292,8 +280,8 @@ tessera_colocate(Oid relid, const char *key, bool hashed, Oid with)
 		return false;
 	tessera_require_table_owner(with);
 	tessera_require_table_owner(relid);
-	c.name = qualified(relid);
-	c.with_name = qualified(with);
+	c.name = tessera_qualified_name(relid);
+	c.with_name = tessera_qualified_name(with);
 	if (!look(&c, true) || c.own == c.target)
 		return false;
 	if (c.own != NULL ? !is_alike(&c, key, hashed) : !has_rows_to_move(&c))
@@ -302,7 +290,7 @@ tessera_colocate(Oid relid, const char *key, bool hashed, Oid with)
 	tessera_warn_cross_table_code(c.name, c.cross_table_code);
 	if (c.own == NULL)
 		shard_apart(&c, key, hashed);
-	place(&c);
+	run_rounds(&c);
 	return true;
 }
 
@@ -385,7 +373,7 @@ tessera_serve_join_alike(const TesseraJoinAlikeArgs *args)
 	SetUserIdAndSecContext((Oid) args->by, security | SECURITY_LOCAL_USERID_CHANGE);
 	tessera_require_table_owner(c.with);
 	tessera_require_table_owner(c.relid);
-	c.name = qualified(c.relid);
+	c.name = tessera_qualified_name(c.relid);
 	(void) tessera_sharding_routing();
 	tessera_ddl_attempts(lock_table, &c, TESSERA_PATIENCE_DDL);
 	/* what is not the newest is refused by the config node: no waiting for news with the table locked */

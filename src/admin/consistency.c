@@ -407,12 +407,7 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	check.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	(void) tessera_routing_refresh(REFRESH_MS); /* groups that are still not known are reported */
-	check.routing = tessera_routing();
-	if (check.routing == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database is not a node of a cluster"),
-				 errhint("Make a cluster of it: tessera.create_cluster.")));
+	check.routing = tessera_routing_or_error();
 	check.config = tessera_routing_config(check.routing)->node_id;
 
 	/* migrations before and groups after the placements: who moved in between is in one of the two */

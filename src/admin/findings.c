@@ -46,15 +46,3 @@ tessera_findings_raise(const TesseraFindings *findings, const char *report)
 				 hint != NULL ? errhint("%s", hint) : 0));
 	}
 }
-
-char *
-tessera_table_name(Oid relid)
-{
-	char	   *name = get_rel_name(relid);
-
-	if (name == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), name);
-}

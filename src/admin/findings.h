@@ -32,7 +32,4 @@ extern void tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, 
 /* ERROR with the first finding that is one, if there is any. report: where all are listed, for its HINT (NULL: its own alone). */
 extern void tessera_findings_raise(const TesseraFindings *findings, const char *report);
 
-/* A table's name, qualified and quoted. In the current context. */
-extern char *tessera_table_name(Oid relid);
-
 #endif							/* TESSERA_FINDINGS_H */

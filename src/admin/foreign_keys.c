@@ -20,6 +20,7 @@
 #include "utils/lsyscache.h"
 
 #include "admin/shardable.h"
+#include "common/text.h"
 
 /* One foreign key, seen from the table that is to be sharded. */
 typedef struct ForeignKey
@@ -231,9 +232,9 @@ composite(const TesseraShardable *shardable, const ForeignKey *fk)
 		add_column(&own_list, fk->own, fk->own_columns[i]);
 		add_column(&other_list, fk->other, fk->other_columns[i]);
 	}
-	appendStringInfo(&sql, "ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s)", tessera_table_name(fk->form->conrelid),
+	appendStringInfo(&sql, "ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s)", tessera_qualified_name(fk->form->conrelid),
 					 quote_identifier(NameStr(fk->form->conname)), fk->referencing ? own_list.data : other_list.data,
-					 tessera_table_name(fk->form->confrelid), fk->referencing ? other_list.data : own_list.data);
+					 tessera_qualified_name(fk->form->confrelid), fk->referencing ? other_list.data : own_list.data);
 	add_options(&sql, fk, fk->referencing ? own : others, nkeys);
 	return sql.data;
 }
@@ -263,7 +264,7 @@ find_foreign_key(const TesseraShardable *shardable, const ForeignKey *fk, Tesser
 					psprintf("foreign key \"%s\" between \"%s\" and \"%s\" would leave the table group", NameStr(fk->form->conname),
 							 get_rel_name(fk->form->conrelid), get_rel_name(fk->form->confrelid)), detail,
 					"Drop the constraint, shard both tables alike (colocate_with), and add it again with the key columns in it.",
-					psprintf("ALTER TABLE %s DROP CONSTRAINT %s", tessera_table_name(fk->form->conrelid),
+					psprintf("ALTER TABLE %s DROP CONSTRAINT %s", tessera_qualified_name(fk->form->conrelid),
 							 quote_identifier(NameStr(fk->form->conname))));
 }
 

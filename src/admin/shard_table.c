@@ -78,17 +78,11 @@ typedef struct Sharding
 const TesseraRouting *
 tessera_sharding_routing(void)
 {
-	const TesseraRouting *routing = tessera_routing();
-
+	(void) tessera_routing_or_error();
 	/* a rare command can afford to look at the newest state; but what this transaction changed itself is not to be fetched from elsewhere */
-	if (routing != NULL && tessera_catalog_changed_here() == 0 && tessera_routing_refresh(REFRESH_MS))
-		routing = tessera_routing();
-	if (routing == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database is not a node of a cluster"),
-				 errhint("Make a cluster of it: tessera.create_cluster.")));
-	return routing;
+	if (tessera_catalog_changed_here() == 0)
+		(void) tessera_routing_refresh(REFRESH_MS);
+	return tessera_routing_or_error();
 }
 
 void
@@ -152,7 +146,7 @@ report_hint(const Sharding *sharding, const TesseraShardable *shardable)
 	if (shardable->hashed)
 		appendStringInfoString(&hint, ", strategy => 'hash'");
 	if (OidIsValid(shardable->with) && get_rel_name(shardable->with) != NULL)
-		appendStringInfo(&hint, ", colocate_with => %s", quote_literal_cstr(tessera_table_name(shardable->with)));
+		appendStringInfo(&hint, ", colocate_with => %s", quote_literal_cstr(tessera_qualified_name(shardable->with)));
 	appendStringInfoString(&hint, ") lists all that is in the way, with the statements that mend it.");
 	return hint.data;
 }

@@ -34,6 +34,8 @@
 
 #include "admin/shardable.h"
 #include "catalog/key_index.h"
+#include "common/subtransaction.h"
+#include "common/text.h"
 
 
 /* The table itself */
@@ -60,7 +62,8 @@ refuse_inheritance(Relation rel, TesseraFindings *findings, Oid child, Oid paren
 {
 	tessera_finding(findings, ERRCODE_FEATURE_NOT_SUPPORTED, child,
 					psprintf("table \"%s\" cannot be sharded: table inheritance is not supported", RelationGetRelationName(rel)), NULL,
-					"ALTER TABLE ... NO INHERIT.", psprintf("ALTER TABLE %s NO INHERIT %s", tessera_table_name(child), tessera_table_name(parent)));
+					"ALTER TABLE ... NO INHERIT.",
+					psprintf("ALTER TABLE %s NO INHERIT %s", tessera_qualified_name(child), tessera_qualified_name(parent)));
 }
 
 /* A finding for each parent and each child. */
@@ -96,7 +99,7 @@ find_rules(Relation rel, TesseraFindings *findings)
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it has rules", "Drop them, or use triggers.",
 					psprintf("DROP RULE %s ON %s", quote_identifier(NameStr(((Form_pg_rewrite) GETSTRUCT(tuple))->rulename)),
-							 tessera_table_name(RelationGetRelid(rel))));
+							 tessera_qualified_name(RelationGetRelid(rel))));
 	systable_endscan(scan);
 	table_close(rewrite, AccessShareLock);
 }
@@ -125,7 +128,7 @@ find_kind(Relation rel, TesseraFindings *findings)
 	}
 	if (form->relpersistence != RELPERSISTENCE_PERMANENT)
 		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it is unlogged, and its changes could not be followed in a move",
-					"ALTER TABLE ... SET LOGGED.", psprintf("ALTER TABLE %s SET LOGGED", tessera_table_name(RelationGetRelid(rel))));
+					"ALTER TABLE ... SET LOGGED.", psprintf("ALTER TABLE %s SET LOGGED", tessera_qualified_name(RelationGetRelid(rel))));
 	find_inheritance(rel, findings);
 	if (form->relhasrules && rel->rd_rules != NULL)
 		find_rules(rel, findings);
@@ -171,7 +174,7 @@ key_column(Relation rel, const char *name, TesseraFindings *findings)
 	}
 	if (!att->attnotnull)
 	{
-		const char *statement = psprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL", tessera_table_name(relid), quote_identifier(name));
+		const char *statement = psprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL", tessera_qualified_name(relid), quote_identifier(name));
 
 		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("column \"%s\" of a shard key must be NOT NULL", name), NULL,
 						psprintf("%s.", statement), statement);
@@ -179,48 +182,46 @@ key_column(Relation rel, const char *name, TesseraFindings *findings)
 	return attnum;
 }
 
+typedef struct WantedKeySpace
+{
+	MemoryContext context;
+	bool		hashed;
+	int			ncolumns;
+	Oid			types[TESSERA_MAX_KEY_COLUMNS];
+	int32		typmods[TESSERA_MAX_KEY_COLUMNS];
+	Oid			collations[TESSERA_MAX_KEY_COLUMNS];
+	TesseraKeySpace *result;
+} WantedKeySpace;
+
+static void
+make_key_space(void *arg)
+{
+	WantedKeySpace *wanted = arg;
+
+	wanted->result = tessera_keyspace_create(wanted->context, wanted->hashed, wanted->ncolumns, wanted->types, wanted->typmods, wanted->collations);
+}
+
 /* The key space, in a subtransaction: a type that cannot be a key is found deep inside. NULL: a finding was added. */
 static TesseraKeySpace *
 key_space(Relation rel, const TesseraShardKey *key, bool hashed, TesseraFindings *findings)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	Oid			types[TESSERA_MAX_KEY_COLUMNS];
-	int32		typmods[TESSERA_MAX_KEY_COLUMNS];
-	Oid			collations[TESSERA_MAX_KEY_COLUMNS];
-	TesseraKeySpace *volatile result = NULL;
+	WantedKeySpace wanted = {.context = CurrentMemoryContext, .hashed = hashed, .ncolumns = key->n};
+	ErrorData  *error;
 
 	for (int i = 0; i < key->n; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), key->attnums[i] - 1);
 
-		types[i] = att->atttypid;
-		typmods[i] = att->atttypmod;
-		collations[i] = att->attcollation;
+		wanted.types[i] = att->atttypid;
+		wanted.typmods[i] = att->atttypmod;
+		wanted.collations[i] = att->attcollation;
 	}
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(caller);
-	PG_TRY();
-	{
-		result = tessera_keyspace_create(caller, hashed, key->n, types, typmods, collations);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
-			ReThrowError(error);
+	error = tessera_try(make_key_space, &wanted);
+	if (error != NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		ReThrowError(error);
+	if (error != NULL)
 		tessera_finding(findings, error->sqlerrcode, RelationGetRelid(rel), error->message, error->detail, error->hint, NULL);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	return result;
+	return wanted.result;
 }
 
 /* The key; NULL if the columns cannot be one as they are named, with a finding for each. */
@@ -357,7 +358,7 @@ tessera_key_columns_alike(const TesseraShardable *shardable, Oid with, const Oid
 		if (types[i] == ks->columns[i].type && collations[i] == ks->columns[i].collation)
 			continue;
 		initStringInfo(&statement);
-		appendStringInfo(&statement, "ALTER TABLE %s ALTER COLUMN %s TYPE %s", tessera_table_name(relid), quote_identifier(column),
+		appendStringInfo(&statement, "ALTER TABLE %s ALTER COLUMN %s TYPE %s", tessera_qualified_name(relid), quote_identifier(column),
 						 format_type_extended(types[i], typmods[i], FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
 		if (OidIsValid(collations[i]))
 			appendStringInfo(&statement, " COLLATE %s", generate_collation_name(collations[i]));
@@ -469,7 +470,7 @@ mended_constraint(Relation rel, Relation index, Oid constraint, const TesseraSha
 	StringInfoData sql;
 
 	initStringInfo(&sql);
-	appendStringInfo(&sql, "ALTER TABLE %s DROP CONSTRAINT %s, ADD CONSTRAINT %s %s%s (%s", tessera_table_name(RelationGetRelid(rel)), name, name,
+	appendStringInfo(&sql, "ALTER TABLE %s DROP CONSTRAINT %s, ADD CONSTRAINT %s %s%s (%s", tessera_qualified_name(RelationGetRelid(rel)), name, name,
 					 form->indisprimary ? "PRIMARY KEY" : "UNIQUE", form->indnullsnotdistinct ? " NULLS NOT DISTINCT" : "", key_columns(key));
 	for (int i = 0; i < form->indnkeyatts; i++)
 		if (!is_key(key, form->indkey.values[i]))
@@ -517,7 +518,7 @@ mended_exclusion(Relation rel, Relation index, Oid constraint, const TesseraShar
 	definition = with_columns(definition, psprintf("EXCLUDE USING %s (", method), missing_columns(index, key, " WITH ="));
 	if (definition == NULL)
 		return NULL;
-	return psprintf("ALTER TABLE %s DROP CONSTRAINT %s, ADD CONSTRAINT %s %s", tessera_table_name(RelationGetRelid(rel)), name, name, definition);
+	return psprintf("ALTER TABLE %s DROP CONSTRAINT %s, ADD CONSTRAINT %s %s", tessera_qualified_name(RelationGetRelid(rel)), name, name, definition);
 }
 
 static char *
@@ -526,7 +527,7 @@ mended_index(Relation rel, Relation index, const TesseraShardKey *key)
 	const char *name = quote_identifier(RelationGetRelationName(index));
 	const char *schema = quote_identifier(get_namespace_name(RelationGetNamespace(index)));
 	const char *definition = TextDatumGetCString(DirectFunctionCall1(pg_get_indexdef, ObjectIdGetDatum(RelationGetRelid(index))));
-	const char *start = psprintf("CREATE UNIQUE INDEX %s ON %s USING %s (", name, tessera_table_name(RelationGetRelid(rel)),
+	const char *start = psprintf("CREATE UNIQUE INDEX %s ON %s USING %s (", name, tessera_qualified_name(RelationGetRelid(rel)),
 								 get_am_name(index->rd_rel->relam));
 	const char *missing = missing_columns(index, key, "");
 
@@ -588,13 +589,13 @@ find_replica_identity(Relation rel, TesseraFindings *findings)
 					"Updates and deletes could not be followed while its rows move.",
 					identity == REPLICA_IDENTITY_NOTHING ? "ALTER TABLE ... REPLICA IDENTITY FULL, DEFAULT or USING INDEX." :
 					"Add a primary key, or ALTER TABLE ... REPLICA IDENTITY FULL.",
-					psprintf("ALTER TABLE %s REPLICA IDENTITY %s", tessera_table_name(RelationGetRelid(rel)), primary ? "DEFAULT" : "FULL"));
+					psprintf("ALTER TABLE %s REPLICA IDENTITY %s", tessera_qualified_name(RelationGetRelid(rel)), primary ? "DEFAULT" : "FULL"));
 }
 
 static void
 find_key_index(TesseraShardable *shardable, TesseraFindings *findings, bool to_come)
 {
-	const char *name = tessera_table_name(RelationGetRelid(shardable->rel));
+	const char *name = tessera_qualified_name(RelationGetRelid(shardable->rel));
 	const char *columns = key_columns(shardable->key);
 
 	shardable->has_key_index = OidIsValid(tessera_key_index(shardable->rel, shardable->key->ks, shardable->key->attnums, NULL));

@@ -1,7 +1,7 @@
 /*
  * group_spec.h
- *	  Reads the JSON that says how a table group is to change, as the config node and the shards get it (config/group_changes.c, admin/group_rows.c).
- *	  All of it between tessera_spi_begin and tessera_spi_end.
+ *	  Reads the JSON that says how a table group is to change, as the config node and the shards get it (config/group_changes.c,
+ *	  admin/group_on_shard.c). All of it between tessera_spi_begin and tessera_spi_end.
  */
 #ifndef TESSERA_GROUP_SPEC_H
 #define TESSERA_GROUP_SPEC_H

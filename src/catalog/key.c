@@ -24,6 +24,7 @@
 #include "utils/uuid.h"
 
 #include "catalog/key.h"
+#include "catalog/portable_types.h"
 #include "common/version_compat.h"
 
 #define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
@@ -71,30 +72,6 @@ check_collation(Oid collation, bool hashed)
 				 errhint("Use COLLATE \"C\" or an ICU collation for the column, or strategy => 'hash'.")));
 }
 
-/* Types whose values are OIDs of catalog objects. */
-static bool
-is_catalog_reference(Oid type)
-{
-	switch (type)
-	{
-		case REGPROCOID:
-		case REGPROCEDUREOID:
-		case REGOPEROID:
-		case REGOPERATOROID:
-		case REGCLASSOID:
-		case REGTYPEOID:
-		case REGCONFIGOID:
-		case REGDICTIONARYOID:
-		case REGROLEOID:
-		case REGNAMESPACEOID:
-		case REGCOLLATIONOID:
-		case ACLITEMOID:
-			return true;
-		default:
-			return false;
-	}
-}
-
 static void check_type(Oid type, Oid collation, bool hashed);
 
 /*
@@ -120,7 +97,7 @@ check_type(Oid type, Oid collation, bool hashed)
 
 	if (get_typtype(type) == TYPTYPE_PSEUDO)
 		refuse_type(type, "It is a pseudo-type.", "Choose a column of another type.");
-	if (is_catalog_reference(type))
+	if (tessera_type_names_object(type) || type == ACLITEMOID)
 		refuse_type(type, "Its values are OIDs of catalog objects, which differ between nodes.", "Choose a column of another type.");
 	if (type == CASHOID)
 		refuse_type(type, "Its text depends on lc_monetary, which may differ between nodes.", "Use a column of type numeric.");

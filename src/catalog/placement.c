@@ -44,40 +44,50 @@ copy_bound(Datum datum)
 	return (TesseraBound *) PG_DETOAST_DATUM_COPY(datum);
 }
 
-static TesseraRange *
-ranges_from_array(Datum array, int *n)
+/* Elements of an array of rows (palloc'd array of HeapTupleHeader); of a null one NULL. */
+static HeapTupleHeader *
+rows_of_array(Datum array, int *n)
 {
-	ArrayType  *ranges = DatumGetArrayTypeP(array);
+	ArrayType  *rows = DatumGetArrayTypeP(array);
 	int16		typlen;
 	bool		typbyval;
 	char		typalign;
 	Datum	   *elements;
 	bool	   *nulls;
-	TesseraRange *result;
+	HeapTupleHeader *result;
 
-	get_typlenbyvalalign(ARR_ELEMTYPE(ranges), &typlen, &typbyval, &typalign);
-	deconstruct_array(ranges, ARR_ELEMTYPE(ranges), typlen, typbyval, typalign, &elements, &nulls, n);
-	result = palloc(Max(*n, 1) * sizeof(TesseraRange));
+	get_typlenbyvalalign(ARR_ELEMTYPE(rows), &typlen, &typbyval, &typalign);
+	deconstruct_array(rows, ARR_ELEMTYPE(rows), typlen, typbyval, typalign, &elements, &nulls, n);
+	result = palloc(Max(*n, 1) * sizeof(HeapTupleHeader));
+	for (int i = 0; i < *n; i++)
+		result[i] = nulls[i] ? NULL : DatumGetHeapTupleHeader(elements[i]);
+	return result;
+}
+
+/* A field of an element; null where none may be is corruption. */
+static Datum
+field(HeapTupleHeader row, int number)
+{
+	bool		null = true;
+	Datum		value = row == NULL ? (Datum) 0 : GetAttributeByNum(row, number, &null);
+
+	if (null)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("a range in tessera.placement is incomplete")));
+	return value;
+}
+
+static TesseraRange *
+ranges_from_array(Datum array, int *n)
+{
+	HeapTupleHeader *rows = rows_of_array(array, n);
+	TesseraRange *result = palloc(Max(*n, 1) * sizeof(TesseraRange));
+
 	for (int i = 0; i < *n; i++)
 	{
-		HeapTupleHeader range;
-		Datum		min;
-		Datum		max;
-		bool		min_null = true;
-		bool		max_null = true;
-
-		if (!nulls[i])
-		{
-			range = DatumGetHeapTupleHeader(elements[i]);
-			min = GetAttributeByNum(range, 1, &min_null);
-			max = GetAttributeByNum(range, 2, &max_null);
-		}
-		if (min_null || max_null)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("a range in tessera.placement lacks a bound")));
-		result[i].min = copy_bound(min);
-		result[i].max = copy_bound(max);
+		result[i].min = copy_bound(field(rows[i], 1));
+		result[i].max = copy_bound(field(rows[i], 2));
 	}
 	return result;
 }
@@ -93,6 +103,23 @@ gate_from_text(Datum value)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("unknown gate \"%s\" in tessera.placement", name)));
+}
+
+static TesseraGatedRange *
+gates_from_array(Datum array, int *n)
+{
+	HeapTupleHeader *rows = rows_of_array(array, n);
+	TesseraGatedRange *result = palloc(Max(*n, 1) * sizeof(TesseraGatedRange));
+
+	for (int i = 0; i < *n; i++)
+	{
+		result[i].migration_id = *DatumGetUUIDP(field(rows[i], 1));
+		result[i].range.min = copy_bound(field(rows[i], 2));
+		result[i].range.max = copy_bound(field(rows[i], 3));
+		result[i].gate = gate_from_text(field(rows[i], 4));
+		result[i].confirmed = DatumGetBool(field(rows[i], 5));
+	}
+	return result;
 }
 
 static TesseraPlacementRow *
@@ -112,16 +139,7 @@ row_from_tuple(HeapTuple tuple, TupleDesc desc)
 	row->major = DatumGetInt64(values[Anum_placement_major - 1]);
 	row->owned = ranges_from_array(values[Anum_placement_owned - 1], &row->nowned);
 	row->deletions = ranges_from_array(values[Anum_placement_deletions - 1], &row->ndeletions);
-	row->gate = gate_from_text(values[Anum_placement_gate - 1]);
-	if (!nulls[Anum_placement_gate_min - 1] && !nulls[Anum_placement_gate_max - 1])
-	{
-		row->gate_range.min = copy_bound(values[Anum_placement_gate_min - 1]);
-		row->gate_range.max = copy_bound(values[Anum_placement_gate_max - 1]);
-	}
-	row->has_migration = !nulls[Anum_placement_migration_id - 1];
-	if (row->has_migration)
-		row->migration_id = *DatumGetUUIDP(values[Anum_placement_migration_id - 1]);
-	row->confirmed = DatumGetBool(values[Anum_placement_confirmed - 1]);
+	row->gates = gates_from_array(values[Anum_placement_gates - 1], &row->ngates);
 	row->xmin = HeapTupleHeaderGetXmin(tuple->t_data);
 	return row;
 }
@@ -164,6 +182,25 @@ tessera_placement_read_all(Snapshot snapshot, int *n)
 		UnregisterSnapshot(own);
 	table_close(rel, AccessShareLock);
 	return rows;
+}
+
+TesseraGatedRange *
+tessera_placement_gate_of(const TesseraPlacementRow *row, const pg_uuid_t *migration_id)
+{
+	for (int i = 0; i < row->ngates; i++)
+		if (memcmp(&row->gates[i].migration_id, migration_id, sizeof(pg_uuid_t)) == 0)
+			return &row->gates[i];
+	return NULL;
+}
+
+TesseraGate
+tessera_placement_closest_gate(const TesseraPlacementRow *row)
+{
+	TesseraGate gate = TESSERA_GATE_OPEN;
+
+	for (int i = 0; i < row->ngates; i++)
+		gate = Max(gate, row->gates[i].gate);
+	return gate;
 }
 
 
@@ -211,26 +248,47 @@ tessera_placement_plan(void)
 	tessera_spi_end(&spi);
 }
 
+/* An array of n rows without nulls; `fields` puts the fields of element i into values. */
 static Datum
-ranges_to_array(int n, const TesseraRange *ranges, Oid array_type)
+array_of_rows(int n, Oid array_type, void (*fields) (const void *list, int i, Datum *values), const void *list)
 {
 	Oid			type = get_element_type(array_type);
 	TupleDesc	desc = lookup_rowtype_tupdesc(type, -1);
 	Datum	   *elements = palloc(Max(n, 1) * sizeof(Datum));
+	Datum	   *values = palloc(desc->natts * sizeof(Datum));
+	bool	   *nulls = palloc0(desc->natts * sizeof(bool));
 	int16		typlen;
 	bool		typbyval;
 	char		typalign;
 
 	for (int i = 0; i < n; i++)
 	{
-		Datum		values[2] = {PointerGetDatum(ranges[i].min), PointerGetDatum(ranges[i].max)};
-		bool		nulls[2] = {false, false};
-
+		fields(list, i, values);
 		elements[i] = HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 	}
 	ReleaseTupleDesc(desc);
 	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
 	return PointerGetDatum(construct_array(elements, n, type, typlen, typbyval, typalign));
+}
+
+static void
+range_fields(const void *list, int i, Datum *values)
+{
+	const TesseraRange *range = (const TesseraRange *) list + i;
+
+	values[0] = PointerGetDatum(range->min);
+	values[1] = PointerGetDatum(range->max);
+}
+
+static void
+gate_fields(const void *list, int i, Datum *values)
+{
+	const TesseraGatedRange *gate = (const TesseraGatedRange *) list + i;
+
+	values[0] = UUIDPGetDatum(&gate->migration_id);
+	range_fields(&gate->range, 0, values + 1);
+	values[3] = CStringGetTextDatum(gate_names[gate->gate]);
+	values[4] = BoolGetDatum(gate->confirmed);
 }
 
 static HeapTuple
@@ -239,24 +297,16 @@ tuple_from_row(const TesseraPlacementRow *row, HeapTuple old, TupleDesc desc)
 	Datum	   *values = palloc0(desc->natts * sizeof(Datum));
 	bool	   *nulls = palloc0(desc->natts * sizeof(bool));
 	bool	   *replace = palloc0(desc->natts * sizeof(bool));
-	bool		has_range = row->gate_range.min != NULL && row->gate_range.max != NULL;
 
 	for (int i = Anum_placement_term; i <= Natts_placement; i++)
 		replace[i - 1] = true;
 	values[Anum_placement_term - 1] = Int64GetDatum(row->term);
 	values[Anum_placement_epoch - 1] = UUIDPGetDatum(&row->epoch);
 	values[Anum_placement_major - 1] = Int64GetDatum(row->major);
-	values[Anum_placement_owned - 1] = ranges_to_array(row->nowned, row->owned, TupleDescAttr(desc, Anum_placement_owned - 1)->atttypid);
-	values[Anum_placement_deletions - 1] = ranges_to_array(row->ndeletions, row->deletions,
-														   TupleDescAttr(desc, Anum_placement_deletions - 1)->atttypid);
-	values[Anum_placement_gate - 1] = CStringGetTextDatum(gate_names[row->gate]);
-	values[Anum_placement_gate_min - 1] = PointerGetDatum(row->gate_range.min);
-	nulls[Anum_placement_gate_min - 1] = !has_range;
-	values[Anum_placement_gate_max - 1] = PointerGetDatum(row->gate_range.max);
-	nulls[Anum_placement_gate_max - 1] = !has_range;
-	values[Anum_placement_migration_id - 1] = UUIDPGetDatum(&row->migration_id);
-	nulls[Anum_placement_migration_id - 1] = !row->has_migration;
-	values[Anum_placement_confirmed - 1] = BoolGetDatum(row->confirmed);
+	values[Anum_placement_owned - 1] = array_of_rows(row->nowned, TupleDescAttr(desc, Anum_placement_owned - 1)->atttypid, range_fields, row->owned);
+	values[Anum_placement_deletions - 1] = array_of_rows(row->ndeletions, TupleDescAttr(desc, Anum_placement_deletions - 1)->atttypid, range_fields,
+														 row->deletions);
+	values[Anum_placement_gates - 1] = array_of_rows(row->ngates, TupleDescAttr(desc, Anum_placement_gates - 1)->atttypid, gate_fields, row->gates);
 	return heap_modify_tuple(old, desc, values, nulls, replace);
 }
 
@@ -315,7 +365,8 @@ tessera_placement_raise(const pg_uuid_t *group_id, const pg_uuid_t *epoch, int64
 {
 	TesseraPlacementRow *row = tessera_placement_lock(group_id);
 
-	if (memcmp(&row->epoch, epoch, sizeof(pg_uuid_t)) != 0 || row->nowned == 0 || row->major >= major || row->gate == TESSERA_GATE_READ)
+	if (memcmp(&row->epoch, epoch, sizeof(pg_uuid_t)) != 0 || row->nowned == 0 || row->major >= major ||
+		tessera_placement_closest_gate(row) == TESSERA_GATE_READ)
 		return false;
 	row->major = major;
 	tessera_placement_write(row);

@@ -1,6 +1,6 @@
 /*
  * placement.h
- *	  The placement record: what this shard owns of a group, what it still has to delete, which gate is closed. One local row per group.
+ *	  The placement record: what this shard owns of a group, what it still has to delete, which gates are closed. One local row per group.
  *
  * Changed only whole, in one local transaction (doc/design.md#placement-record). A writer locks the row first (tessera_placement_lock), so changes
  * are serial. Every write calls tessera_catalog_changed() and sends a relcache invalidation for the group's tables, so that plans are made anew with
@@ -28,6 +28,18 @@ typedef struct TesseraRange
 	TesseraBound *max;
 } TesseraRange;
 
+/*
+ * A range that a migration takes from this shard, or is about to have brought to it: from the flag's going up on the donor, and from the beginning of
+ * the confirmation on the recipient, until the outcome is carried out. Those of one group are disjoint.
+ */
+typedef struct TesseraGatedRange
+{
+	pg_uuid_t	migration_id;
+	TesseraRange range;
+	TesseraGate gate;
+	bool		confirmed;		/* recipient: all rows are here; the range stands in owned, but whether it is this shard's is not decided */
+} TesseraGatedRange;
+
 /* One row, palloc'd whole in the caller's context. */
 typedef struct TesseraPlacementRow
 {
@@ -39,11 +51,8 @@ typedef struct TesseraPlacementRow
 	TesseraRange *owned;
 	int			ndeletions;
 	TesseraRange *deletions;
-	TesseraGate gate;
-	TesseraRange gate_range;	/* both NULL if there is no migration */
-	bool		has_migration;
-	pg_uuid_t	migration_id;
-	bool		confirmed;
+	int			ngates;
+	TesseraGatedRange *gates;
 	TransactionId xmin;			/* of the row version read */
 } TesseraPlacementRow;
 
@@ -52,6 +61,12 @@ extern TesseraPlacementRow *tessera_placement_read(const pg_uuid_t *group_id, Sn
 
 /* All rows (palloc'd array of pointers). */
 extern TesseraPlacementRow **tessera_placement_read_all(Snapshot snapshot, int *n);
+
+/* The gate of a migration's first range here; NULL: the placement is not, or no longer, in this migration. Points into the row. */
+extern TesseraGatedRange *tessera_placement_gate_of(const TesseraPlacementRow *row, const pg_uuid_t *migration_id);
+
+/* The most closed of all gates. */
+extern TesseraGate tessera_placement_closest_gate(const TesseraPlacementRow *row);
 
 /* Locks the row FOR UPDATE to the end of the transaction and returns its newest version; makes an owner-of-nothing row if there is none. */
 extern TesseraPlacementRow *tessera_placement_lock(const pg_uuid_t *group_id);

@@ -113,12 +113,8 @@ enum
 	Anum_placement_major,
 	Anum_placement_owned,
 	Anum_placement_deletions,
-	Anum_placement_gate,
-	Anum_placement_gate_min,
-	Anum_placement_gate_max,
-	Anum_placement_migration_id,
-	Anum_placement_confirmed,
-	Natts_placement = Anum_placement_confirmed
+	Anum_placement_gates,
+	Natts_placement = Anum_placement_gates
 };
 
 enum

@@ -2,13 +2,14 @@
  * text.c
  *	  Text forms of values; see text.h.
  *
- * Memory: the caller's. No locks, no catalog.
+ * Memory: the caller's. No locks.
  */
 #include "postgres.h"
 
 #include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
 
 #include "common/text.h"
 
@@ -16,6 +17,18 @@ char *
 tessera_uuid_text(const pg_uuid_t *uuid)
 {
 	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+}
+
+char *
+tessera_qualified_name(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), name);
 }
 
 void

@@ -1,6 +1,6 @@
 /*
  * text.h
- *	  Text forms of values, as literals and in calls between nodes.
+ *	  Text forms of values and names, as literals and in calls between nodes.
  */
 #ifndef TESSERA_TEXT_H
 #define TESSERA_TEXT_H
@@ -11,6 +11,9 @@
 
 /* Text form of a uuid, palloc'd. */
 extern char *tessera_uuid_text(const pg_uuid_t *uuid);
+
+/* Name of a table, view or sequence with its schema, quoted where needed; palloc'd. ERROR 42P01 if there is none. */
+extern char *tessera_qualified_name(Oid relid);
 
 /* Adds an element, quoted, to the literal of a text array that began with "{"; a comma in front of all but the first. The caller adds the "}". */
 extern void tessera_append_array_element(StringInfo array, const char *value);

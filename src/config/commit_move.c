@@ -1,7 +1,8 @@
 /*
  * commit_move.c
- *	  The commit of a move on the config node, its rehearsal, and the fence that decides a move as aborted (doc/design.md#commit-and-fence; S19, S20,
- *	  S36, S63). After a promotion of its recipient a committed move can be returned. How a move begins is in register_move.c.
+ *	  The commit of a move on the config node, its rehearsal, the fence that decides a move as aborted, and their acknowledgement
+ *	  (doc/design.md#commit-and-fence; S19, S20, S36, S63). After a promotion of its recipient a committed move can be returned. How a move begins is
+ *	  in register_move.c; the way of a commit through all nodes is in doc/architecture.md, "The commit of a move".
  *
  * Commit and fence insert the same unique key, the migration's row in tessera.migration_outcome. The second one waits for the first: a commit that
  * finds 'aborted' fails (TS003), a fence that finds 'committed' says so. The outcome row is the decision; it goes when both sides have acknowledged
@@ -400,6 +401,28 @@ return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks)
 	return true;
 }
 
+/*
+ * Both sides have carried out the outcome: its row goes, and what is left of it is the state of the migration's row. false: the outcome is another
+ * one, as the move was returned meanwhile.
+ */
+static bool
+acknowledge(const pg_uuid_t *migration_id, TesseraMigrationResult outcome)
+{
+	Datum		id = UUIDPGetDatum(migration_id);
+	bool		accepted;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	/* who returns the move changes this row: then the state is read after it */
+	tessera_spi_run("SELECT FROM tessera.migration_outcome WHERE migration_id = $1 FOR UPDATE", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, &id, NULL);
+	accepted = tessera_spi_run("SELECT state FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, &id, NULL) == 0 ||
+		tessera_migration_result_of(spi_row_text(0, 1)) == outcome;
+	if (accepted)
+		tessera_spi_run("DELETE FROM tessera.migration_outcome WHERE migration_id = $1", SPI_OK_DELETE, 1, (Oid[]) {UUIDOID}, &id, NULL);
+	tessera_spi_end(&spi);
+	return accepted;
+}
+
 
 /* Repairs after a promotion */
 
@@ -557,4 +580,12 @@ tessera_serve_return_move(const TesseraReturnMoveArgs *args)
 	returned = return_move(migration_id, tessera_group_keyspace(routing, tessera_config_group(routing, &group_id, NULL)));
 	tessera_injection("config_returning");
 	return returned;
+}
+
+bool
+tessera_serve_acknowledge_migration(const TesseraAcknowledgeMigrationArgs *args)
+{
+	(void) tessera_config_routing(0);
+	tessera_commit_durably();
+	return acknowledge(args->id, tessera_migration_result_of(args->outcome));
 }

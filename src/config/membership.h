@@ -145,7 +145,7 @@ extern void tessera_announce_others(int32 except, const char *call);
 /* The call that tells a node to read the registry again. */
 extern const char *tessera_reload_call(void);
 
-/* ---- predecessors.c ---- */
+/* ---- announce_server.c ---- */
 
 /*
  * Once this transaction has committed: every server that one of the conninfo's addresses leads to is told that the node has the incarnation, so that
@@ -165,6 +165,11 @@ extern const char *const tessera_user_tables_sql;
 
 /* From _PG_init: callbacks at the end of a (sub)transaction. */
 extern void tessera_announce_init(void);
+
+/* ---- register_move.c ---- */
+
+/* From _PG_init: setting. */
+extern void tessera_register_move_init(void);
 
 /* ---- advisory_slots.c ---- */
 

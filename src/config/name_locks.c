@@ -156,7 +156,8 @@ tessera_serve_ddl_lock(const TesseraDdlLockArgs *args)
 	tessera_spi_begin(&access);
 	if (held != NULL)
 		answer = held;
-	else if (knows_nodes(PointerGetDatum(args->nodes)) && knows_groups(PointerGetDatum(args->names)) && groups_exist(names, PointerGetDatum(args->groups)))
+	else if (knows_nodes(PointerGetDatum(args->nodes)) && knows_groups(PointerGetDatum(names)) &&
+			 groups_exist(names, PointerGetDatum(args->groups)))
 		answer = lock_groups(PointerGetDatum(args->groups));
 	tessera_spi_end(&access);
 	AtEOXact_GUC(true, level);

@@ -2,8 +2,8 @@
  * register_move.c
  *	  The registration of a move on the config node: who may move what where, and the row that says so (S35-S38, S42).
  *
- * Registrations of one group are serial by the group's row lock; those of different groups that want the same shard meet at the unique partial
- * indexes of tessera.migration. How it is decided is in commit_move.c.
+ * Migrations of one group that run at the same time have disjoint ranges: its registrations are serial by the group's row lock. A shard takes part in
+ * at most tessera.max_moves_per_shard: registrations that want the same shard are serial by a lock on it. How it is decided is in commit_move.c.
  */
 #include "postgres.h"
 
@@ -11,11 +11,13 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
 #include "catalog/bound_array.h"
 #include "catalog/migration_state.h"
+#include "catalog/relation.h"
 #include "common/durable.h"
 #include "common/errors.h"
 #include "common/injection.h"
@@ -23,12 +25,15 @@
 #include "common/text.h"
 #include "config/abandoned_migrations.h"
 #include "config/chunks.h"
+#include "config/membership.h"
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
 
 
 #define LOCK_GROUP_MS 5000
+
+static int	max_moves_per_shard;
 
 typedef struct Request
 {
@@ -45,13 +50,6 @@ typedef struct Request
 	int32		recipient;
 	bool		verify;
 } Request;
-
-typedef enum Found
-{
-	FOUND_NONE,
-	FOUND_SAME,
-	FOUND_OTHER
-} Found;
 
 
 /* Locks the group's row; not for ever: DDL on a table of the group holds it shared to the end of its transaction. */
@@ -197,31 +195,66 @@ find_part(Request *request)
 	request->max_bound = tessera_key_to_bound(request->ks, &request->max);
 }
 
-/* A running migration that is the same (S38), or in the way (S37). Between tessera_spi_begin and _end; *id is copied. */
-static Found
-find_running(const Request *request, pg_uuid_t *id, char **shard)
+/*
+ * The running migration of the same range between the same shards (S38): true, and its id. ERROR 55006 if another one moves a part of the range. The
+ * group is locked. Between tessera_spi_begin and _end.
+ */
+static bool
+find_same(const Request *request, pg_uuid_t *id)
 {
-	Oid			types[] = {UUIDOID, INT4OID, INT4OID, tessera_bound_type(), tessera_bound_type()};
-	Datum		values[] = {
-		UUIDPGetDatum(&request->group->group_id), Int32GetDatum(request->donor), Int32GetDatum(request->recipient),
-		PointerGetDatum(request->min_bound), PointerGetDatum(request->max_bound)
-	};
+	uint64		n = tessera_spi_run("SELECT migration_id, min, max, donor, recipient FROM tessera.migration"
+									" WHERE group_id = $1 AND state = 'running'",
+									SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(&request->group->group_id)}, NULL);
 
-	/* one out and one in for each shard; of one group, one migration for each shard: its placement has one flag */
-	if (tessera_spi_run("SELECT m.migration_id, m.group_id = $1 AND m.donor = $2 AND m.recipient = $3 AND m.min OPERATOR(tessera.=) $4"
-						"  AND m.max OPERATOR(tessera.=) $5 AS same,"
-						" (SELECT n.name FROM tessera.node AS n WHERE n.node_id = CASE WHEN m.donor = $2 OR m.recipient = $2 AND m.group_id = $1"
-						"  THEN $2 ELSE $3 END)"
-						" FROM tessera.migration AS m WHERE m.state = 'running' AND"
-						" (m.donor = $2 OR m.recipient = $3 OR m.group_id = $1 AND (m.donor = $3 OR m.recipient = $2))"
-						" ORDER BY same DESC LIMIT 1", SPI_OK_SELECT, 5, types, values, NULL) == 0)
-		return FOUND_NONE;
-	*id = *DatumGetUUIDP(spi_row_value(0, 1));
-	*shard = spi_row_text(0, 3);
-	return DatumGetBool(spi_row_value(0, 2)) ? FOUND_SAME : FOUND_OTHER;
+	for (uint64 i = 0; i < n; i++)
+	{
+		TesseraKeyBound min,
+					max;
+		bool		same_shards = DatumGetInt32(spi_row_value(i, 4)) == request->donor && DatumGetInt32(spi_row_value(i, 5)) == request->recipient;
+
+		tessera_key_from_bound(request->ks, DatumGetTesseraBoundP(spi_row_value(i, 2)), &min);
+		tessera_key_from_bound(request->ks, DatumGetTesseraBoundP(spi_row_value(i, 3)), &max);
+		if (tessera_key_compare(request->ks, &min, &request->max) >= 0 || tessera_key_compare(request->ks, &request->min, &max) >= 0)
+			continue;
+		*id = *DatumGetUUIDP(spi_row_value(i, 1));
+		if (same_shards && tessera_key_compare(request->ks, &min, &request->min) == 0 && tessera_key_compare(request->ks, &max, &request->max) == 0)
+			return true;
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("a part of the range is being moved already"),
+				 errdetail("Migration %s moves %s to %s.", tessera_uuid_text(id), spi_row_text(i, 2), spi_row_text(i, 3)),
+				 errhint("Wait for it, or end it with tessera.cancel_migration.")));
+	}
+	return false;
 }
 
-static bool
+/* Registrations that count the migrations of a shard are serial. After the group's lock; the lower number first. To the end of the transaction. */
+static void
+lock_shards(const Request *request)
+{
+	Oid			nodes = tessera_catalog_relid(TESSERA_NODE);
+
+	LockDatabaseObject(nodes, Min(request->donor, request->recipient), 0, ExclusiveLock);
+	LockDatabaseObject(nodes, Max(request->donor, request->recipient), 0, ExclusiveLock);
+}
+
+/* ERROR 55006 if the shard takes part in as many migrations as it may (S37). It is locked. Between tessera_spi_begin and _end. */
+static void
+require_room(const Request *request, int32 node_id)
+{
+	int			n = (int) tessera_spi_run("SELECT FROM tessera.migration WHERE state = 'running' AND $1 IN (donor, recipient)", SPI_OK_SELECT, 1,
+										  (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(node_id)}, NULL);
+
+	if (n >= max_moves_per_shard)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg_plural("shard \"%s\" takes part in %d migration already", "shard \"%s\" takes part in %d migrations already", n,
+							   NameStr(tessera_routing_node(request->routing, node_id)->name), n),
+				 errdetail("tessera.max_moves_per_shard of the config node allows %d.", max_moves_per_shard),
+				 errhint("Look at tessera.migrations; wait for one, or end it with tessera.cancel_migration.")));
+}
+
+static void
 insert_migration(const Request *request, pg_uuid_t *id)
 {
 	Oid			types[] = {UUIDOID, UUIDOID, tessera_bound_type(), tessera_bound_type(), INT4OID, INT4OID, UUIDOID, BOOLOID};
@@ -232,14 +265,12 @@ insert_migration(const Request *request, pg_uuid_t *id)
 	};
 
 	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, TESSERA_RUNNING);
-	if (tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
-						"  recipient_incarnation, verify, caller_pid)"
-						" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.incarnation, r.incarnation, $8, pg_backend_pid()"
-						" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
-						" ON CONFLICT DO NOTHING RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL) != 1)
-		return false;
+	tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
+					"  recipient_incarnation, verify, caller_pid)"
+					" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.incarnation, r.incarnation, $8, pg_backend_pid()"
+					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
+					" RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL);
 	*id = *DatumGetUUIDP(spi_row_value(0, 1));
-	return true;
 }
 
 /* What donor and recipient are told. */
@@ -256,25 +287,18 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraSpi	spi;
-	char	   *shard = NULL;
 	char	   *text;
-	Found		found = FOUND_NONE;
 
 	tessera_spi_begin(&spi);
-	for (int attempt = 0; attempt < 3; attempt++)
+	*joined = find_same(request, id);
+	if (!*joined)
 	{
-		found = find_running(request, id, &shard);
-		if (found != FOUND_NONE || insert_migration(request, id))
-			break;
+		lock_shards(request);
+		require_room(request, request->donor);
+		require_room(request, request->recipient);
+		insert_migration(request, id);
 	}
-	if (found == FOUND_OTHER)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("shard \"%s\" takes part in another migration", shard ? shard : "?"),
-				 errdetail("Migration %s runs.", tessera_uuid_text(id)),
-				 errhint("Wait for it, or end it with tessera.cancel_migration.")));
-	*joined = found == FOUND_SAME;
-	if (*joined)
+	else
 		tessera_spi_run("UPDATE tessera.migration SET caller_pid = pg_backend_pid() WHERE migration_id = $1 AND phase IS NULL", SPI_OK_UPDATE, 1,
 						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 	tessera_migration_watch_caller();
@@ -308,4 +332,12 @@ tessera_serve_register_migration(const TesseraRegisterMigrationArgs *args, Tesse
 	tessera_injection("config_registered");
 	result->part_min = request.min_bound;
 	result->part_max = request.max_bound;
+}
+
+void
+tessera_register_move_init(void)
+{
+	DefineCustomIntVariable("tessera.max_moves_per_shard",
+							"Migrations that a shard takes part in at the same time, as donor or recipient. Counts on the config node.", NULL,
+							&max_moves_per_shard, 2, 1, 32, PGC_SIGHUP, 0, NULL, NULL, NULL);
 }

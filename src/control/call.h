@@ -3,8 +3,8 @@
  *	  Calls between nodes: what a call is, whom it goes to, how it is run. Each call is defined once, in calls.def; control/calls.h, made of that, has
  *	  a function for each: tessera_call_NAME sends it and waits for its answer, tessera_queue_NAME puts it in front of a statement.
  *
- * The other side is a SQL function in schema tessera_internal, made of the same definition. It hands its arguments, as a struct, to the C function that
- * answers: tessera_serve_NAME.
+ * The other side is a SQL function in schema tessera_internal, made of the same definition. It hands its arguments, as a struct, to the C function
+ * that answers: tessera_serve_NAME.
  *
  * How a call reaches its node depends on its lane. The lanes are given by transaction/, which keeps the connections (tessera_call_lanes). In front of
  * every call on the control lane goes the envelope: which term of the config node the caller has seen.

@@ -134,7 +134,7 @@ extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRoutin
  */
 extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by);
 
-/* 'TRUNCATE TABLE of "orders"': what the ended migrations' callers are told. palloc'd. */
+/* 'TRUNCATE TABLE of "orders"': the reason in the error of migrations that the statement ends. palloc'd. */
 extern char *tessera_ddl_by(const TesseraUtility *utility, const TesseraStatementObjects *named);
 
 /* Set by init.c: ends the running migrations of groups (text of a uuid[]); see migration/migration.h. */

@@ -157,7 +157,7 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const 
 				 errhint("Look at tessera.migrations.")));
 	if (answer != NULL && strcmp(answer, "ok") != 0)
 	{
-		/* The catalog has changed: this node has to hear of it first. */
+		/* The catalog has changed: this node fetches that before the next attempt. */
 		(void) tessera_routing_refresh(tessera_ddl_attempt_timeout());
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -318,7 +318,7 @@ note_partitions(TesseraTrack *track, Node *statement)
 	}
 }
 
-/* On a node that is not the router: event triggers fire there, and it says what there is to say. */
+/* Runs a statement that another node has sent: event triggers and messages are the router's. */
 static void
 run_quietly(TesseraUtility *utility)
 {
@@ -425,7 +425,7 @@ tessera_fan_out_pending(void)
 		send_to_others(lfirst(cell));
 }
 
-/* What was sent early in a subtransaction that rolled back was not sent. */
+/* A statement that was sent in a subtransaction is sent again if that rolls back. */
 static void
 end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
@@ -460,7 +460,7 @@ add_placed(List **keys, const TesseraRouting *routing, Oid relid)
 	const TesseraTable *table = OidIsValid(relid) ? tessera_routing_table(routing, relid) : NULL;
 
 	if (table && table->group < 0)
-		*keys = lappend(*keys, psprintf("placed %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid))));
+		*keys = lappend(*keys, psprintf("placed %s", tessera_qualified_name(relid)));
 }
 
 /* Of a constraint, or of all those of a column. */
@@ -479,7 +479,8 @@ add_referenced(List **keys, const TesseraRouting *routing, Node *node)
 }
 
 /*
- * What this node takes for placed tables, the referenced ones of foreign keys included: the config node knows better, if one was sharded meanwhile.
+ * Names to lock of tables that are placed by this node's image, the referenced ones of foreign keys included. The config node checks them by its own
+ * rows: one may have been sharded meanwhile.
  */
 static List *
 placed_keys(FanOut *f, Node *statement)

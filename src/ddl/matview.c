@@ -7,7 +7,7 @@
  * from the staging table, through core's own REFRESH with another query (tessera_refresh_query), the others do nothing. Then the staging table goes.
  * All of it is one transaction.
  *
- * Nodes without the rows count it as populated, so that scans of it are planned there; whether it is, its shard knows.
+ * On nodes without the rows the view is marked as populated, so that scans of it are planned there; its shard checks whether it really is.
  */
 #include "postgres.h"
 
@@ -26,10 +26,11 @@
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
 
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
 
-/* While core's REFRESH runs on the view's shard. What plans with another text (an event trigger's statement) is not meant. */
+/* Set while core's REFRESH runs on the view's shard; compared with the text, since an event trigger may plan statements meanwhile. */
 typedef struct Refresh
 {
 	Oid			staging;		/* what it reads instead of the view's query */
@@ -211,7 +212,7 @@ tessera_refresh_query(const char *source)
 	if (!OidIsValid(relid) || source != refresh.text)
 		return NULL;
 	refresh.staging = InvalidOid;
-	text = psprintf("SELECT * FROM %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid)));
+	text = psprintf("SELECT * FROM %s", tessera_qualified_name(relid));
 	raw = linitial_node(RawStmt, pg_parse_query(text));
 	return linitial_node(Query, pg_analyze_and_rewrite_fixedparams(raw, text, NULL, 0, NULL));
 }

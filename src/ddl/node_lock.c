@@ -197,7 +197,7 @@ tessera_lock_table_here(Oid relid, LOCKMODE mode)
 					 errhint("Try again when they have ended, or raise tessera.ddl_lock_timeout.")));
 		pfree(holders.data);
 
-		/* let those pass who queued behind this attempt */
+		/* sessions that queued behind this attempt get the lock first */
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();

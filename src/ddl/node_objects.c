@@ -103,7 +103,7 @@ tessera_publication(TesseraUtility *utility)
 
 /* ---- large objects ---- */
 
-/* At the first one of a session. */
+/* WARNING at the first large object that a session makes. */
 static void
 access_hook(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 {

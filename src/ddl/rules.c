@@ -108,7 +108,7 @@ index_columns(Oid index)
 	return names;
 }
 
-/* An exclusion constraint holds across shards if it wants equal keys. */
+/* An exclusion constraint can be checked shard by shard if it compares the shard key by equality. */
 static void
 check_exclusion(const Target *target, Constraint *constraint)
 {

@@ -24,6 +24,7 @@
 #include "utils/rel.h"
 
 #include "common/spi.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "ddl/ddl.h"
@@ -147,12 +148,6 @@ tessera_sequence_changed(Oid sequence)
 
 /* ---- calls to the home ---- */
 
-static char *
-qualified_name(Oid sequence)
-{
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(sequence)), get_rel_name(sequence));
-}
-
 /* The home of a sequence: in the transaction, or outside it. */
 static TesseraCallTarget
 home_target(int32 home, bool inside)
@@ -187,7 +182,7 @@ tessera_sequence_draw(const TesseraRouting *routing, int32 home, bool inside, Oi
 {
 	char	   *runs;
 
-	tessera_call_sequence_block(home_target(home, inside), qualified_name(sequence), n, &runs);
+	tessera_call_sequence_block(home_target(home, inside), tessera_qualified_name(sequence), n, &runs);
 	if (runs != NULL)
 		read_block(runs, block);
 }
@@ -197,7 +192,7 @@ tessera_sequence_draw_within(const TesseraRouting *routing, int32 home, Oid sequ
 {
 	char	   *runs;
 
-	tessera_call_sequence_block(tessera_within(home_target(home, false), timeout), qualified_name(sequence), n, &runs);
+	tessera_call_sequence_block(tessera_within(home_target(home, false), timeout), tessera_qualified_name(sequence), n, &runs);
 	if (runs != NULL)
 		read_block(runs, block);
 }
@@ -205,7 +200,7 @@ tessera_sequence_draw_within(const TesseraRouting *routing, int32 home, Oid sequ
 void
 tessera_sequence_set(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int64 value, bool called)
 {
-	tessera_call_sequence_set(home_target(home, inside), qualified_name(sequence), value, called);
+	tessera_call_sequence_set(home_target(home, inside), tessera_qualified_name(sequence), value, called);
 }
 
 void
@@ -216,7 +211,7 @@ tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, O
 	long long	count;
 	int			called;
 
-	tessera_call_sequence_state(home_target(home, inside), qualified_name(sequence), &answer);
+	tessera_call_sequence_state(home_target(home, inside), tessera_qualified_name(sequence), &answer);
 	if (answer == NULL || sscanf(answer, "%lld %lld %d", &last, &count, &called) != 3)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -230,7 +225,7 @@ tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, O
 void
 tessera_sequence_forget_everywhere(const TesseraRouting *routing, Oid sequence)
 {
-	const char *name = qualified_name(sequence);
+	const char *name = tessera_qualified_name(sequence);
 
 	for (int i = 0; i < routing->nnodes; i++)
 	{
@@ -244,11 +239,11 @@ tessera_sequence_forget_everywhere(const TesseraRouting *routing, Oid sequence)
 
 /* ---- another schema, another home ---- */
 
-typedef struct Resettled
+typedef struct RehomedSequence
 {
 	Oid			sequence;
 	int32		home;			/* before */
-} Resettled;
+} RehomedSequence;
 
 List *
 tessera_sequences_before(Node *statement, const TesseraRouting *routing)
@@ -263,7 +258,7 @@ tessera_sequences_before(Node *statement, const TesseraRouting *routing)
 		sequences = get_rel_relkind(relid) == RELKIND_SEQUENCE ? list_make1_oid(relid) : getOwnedSequences(relid);
 	foreach(cell, sequences)
 	{
-		Resettled  *one = palloc(sizeof(Resettled));
+		RehomedSequence *one = palloc(sizeof(RehomedSequence));
 
 		if (!tessera_is_cluster_sequence(routing, lfirst_oid(cell)))
 			continue;
@@ -282,7 +277,7 @@ tessera_sequences_after(List *before)
 
 	foreach(cell, before)
 	{
-		Resettled  *one = lfirst(cell);
+		RehomedSequence *one = lfirst(cell);
 		int32		home = tessera_sequence_home(routing, one->sequence);
 		Datum		row[3];
 		bool		nulls[3];

@@ -72,7 +72,7 @@ fill_pool(Oid sequence, int n, uint64 generation)
 		error = CopyErrorData();
 		FlushErrorState();
 		AbortCurrentTransaction();
-		/* who needs a value gets the error; the log need not have it each time */
+		/* a session that needs a value gets the error itself, so it is not logged each time */
 		ereport(DEBUG1, (errmsg_internal("no values fetched: %s", error->message)));
 		answered = !is_unreachable(error->sqlerrcode);
 		FreeErrorData(error);

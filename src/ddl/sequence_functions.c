@@ -55,9 +55,15 @@ typedef struct Known
 	TesseraBlock own;			/* of this transaction */
 } Known;
 
-static HTAB *known = NULL;
-static Oid	last_sequence = InvalidOid;
-static bool own_blocks = false;
+/* What this session has drawn; DISCARD SEQUENCES makes it forget the values. */
+typedef struct SessionSequences
+{
+	HTAB	   *known;			/* Oid -> Known */
+	Oid			last;			/* for lastval() */
+	bool		own_blocks;		/* one of them has a block of this transaction, which goes at its end */
+} SessionSequences;
+
+static SessionSequences session = {0};
 
 static Known *
 know(Oid sequence)
@@ -65,13 +71,13 @@ know(Oid sequence)
 	Known	   *entry;
 	bool		found;
 
-	if (known == NULL)
+	if (session.known == NULL)
 	{
 		HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Known)};
 
-		known = hash_create("tessera sequences", 32, &control, HASH_ELEM | HASH_BLOBS);
+		session.known = hash_create("tessera sequences", 32, &control, HASH_ELEM | HASH_BLOBS);
 	}
-	entry = hash_search(known, &sequence, HASH_ENTER, &found);
+	entry = hash_search(session.known, &sequence, HASH_ENTER, &found);
 	if (!found)
 	{
 		memset(entry, 0, sizeof(Known));
@@ -87,7 +93,7 @@ remember(Oid sequence, int64 value)
 
 	entry->last = value;
 	entry->has_last = true;
-	last_sequence = sequence;
+	session.last = sequence;
 }
 
 void
@@ -96,10 +102,10 @@ tessera_sequences_discard(void)
 	HASH_SEQ_STATUS status;
 	Known	   *entry;
 
-	last_sequence = InvalidOid;
-	if (known == NULL)
+	session.last = InvalidOid;
+	if (session.known == NULL)
 		return;
-	hash_seq_init(&status, known);
+	hash_seq_init(&status, session.known);
 	while ((entry = hash_seq_search(&status)))
 		entry->has_last = false;
 }
@@ -149,10 +155,10 @@ drop_own_blocks(void)
 	HASH_SEQ_STATUS status;
 	Known	   *entry;
 
-	if (!own_blocks)
+	if (!session.own_blocks)
 		return;
-	own_blocks = false;
-	hash_seq_init(&status, known);
+	session.own_blocks = false;
+	hash_seq_init(&status, session.known);
 	while ((entry = hash_seq_search(&status)))
 		entry->own.nruns = 0;
 }
@@ -181,7 +187,7 @@ tessera_sequence_init(void)
 void
 tessera_sequence_drop_own(Oid sequence)
 {
-	Known	   *entry = known ? hash_search(known, &sequence, HASH_FIND, NULL) : NULL;
+	Known	   *entry = session.known ? hash_search(session.known, &sequence, HASH_FIND, NULL) : NULL;
 
 	if (entry)
 		entry->own.nruns = 0;
@@ -203,7 +209,7 @@ fetch_block(void *arg, int n, TesseraBlock *block)
 	tessera_sequence_draw(question->routing, question->home, false, question->sequence, n, block);
 }
 
-/* Of a sequence that only this transaction sees as it is. */
+/* The next value of a sequence that this transaction has made or changed: no other sees it so, and its values come from a block of its own. */
 static int64
 next_of_own(const Question *question)
 {
@@ -220,7 +226,7 @@ next_of_own(const Question *question)
 					(errcode(ERRCODE_INTERNAL_ERROR),
 					 errmsg("the home of a sequence gave no values")));
 		entry->own = block;
-		own_blocks = true;
+		session.own_blocks = true;
 	}
 	return value;
 }
@@ -311,14 +317,14 @@ tessera_lastval(PG_FUNCTION_ARGS)
 {
 	Relation	rel;
 
-	if (!OidIsValid(last_sequence) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(last_sequence)))
+	if (!OidIsValid(session.last) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(session.last)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("lastval is not yet defined in this session")));
-	rel = tessera_sequence_open(last_sequence, RowExclusiveLock);
+	rel = tessera_sequence_open(session.last, RowExclusiveLock);
 	check_privilege(rel, ACL_SELECT | ACL_USAGE);
 	relation_close(rel, NoLock);
-	PG_RETURN_INT64(know(last_sequence)->last);
+	PG_RETURN_INT64(know(session.last)->last);
 }
 
 /* ---- setval ---- */
@@ -336,7 +342,7 @@ tessera_setval(PG_FUNCTION_ARGS)
 	bool		cluster = home != 0 && tessera_is_cluster_sequence(routing, sequence);
 	Known	   *entry;
 
-	/* before: no node fetches any more because it wanted to; after: what it got meanwhile goes */
+	/* before: ends fetches that nodes have asked for; again afterwards: drops values that were fetched meanwhile */
 	if (cluster)
 		tessera_sequence_forget_everywhere(routing, sequence);
 	if (here)

@@ -45,7 +45,7 @@
 void
 tessera_sequence_set_here(Oid sequence, int64 value, bool called)
 {
-	LockRelationOid(sequence, RowExclusiveLock);	/* before the other, as who draws a block */
+	LockRelationOid(sequence, RowExclusiveLock);	/* the same order as in tessera_internal_sequence_block */
 	LockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
 	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
 	UnlockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
@@ -124,7 +124,7 @@ has_next(Oid sequence, int64 value)
 ArrayType *
 tessera_serve_sequence_block(const TesseraSequenceBlockArgs *args)
 {
-	/* nextval's lock first: who waits for ALTER SEQUENCE must not keep that transaction from setval */
+	/* nextval's lock first: a caller that waits for an ALTER SEQUENCE must not hold BLOCK_CLASS's, which that transaction's setval needs */
 	Oid			sequence = sequence_of(args->sequence, RowExclusiveLock, false);
 	int32		n = args->n;
 	Datum		values[TESSERA_POOL_RUNS * 3];

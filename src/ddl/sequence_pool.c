@@ -237,7 +237,7 @@ tessera_pool_next_wish(int *position, Oid *sequence, uint64 *generation)
 		n = (int) Min(Max(2 * low_water(pool) - values_left(pool), 0), FETCH_MAX);
 		*sequence = pool->sequence;
 		*generation = pool->generation;
-		/* who finds the pool empty waits for these values, so that a session gets no later ones before them */
+		/* sessions that find the pool empty wait for these values, so that none gets later values before them */
 		if (n > 0)
 			pool->fetching = now;
 	}
@@ -327,7 +327,7 @@ take_value(Oid sequence, int64 *value, int *size, uint64 *generation)
 	}
 	if (state != POOL_WAIT)
 		count_taken(pool, now);
-	/* not while a block is fetched for the value at hand: the reserve comes behind it */
+	/* not while a session fetches a block for its own value: the reserve's values must be later ones */
 	wake = state == POOL_GAVE && !is_fetched(pool, now) && ask_for_more(pool, now);
 	LWLockRelease(lock);
 	if (wake)

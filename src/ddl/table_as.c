@@ -30,6 +30,7 @@
 #include "utils/ruleutils.h"
 #include "utils/snapmgr.h"
 
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
 #include "session/internal_connection.h"
@@ -263,11 +264,14 @@ new_table_namespace(CreateTableAsStmt *statement)
 static void
 change_own_right(Oid relid, const char *format)
 {
-	tessera_run_utility_text(psprintf(format, quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid)),
+	tessera_run_utility_text(psprintf(format, tessera_qualified_name(relid),
 									  quote_identifier(GetUserNameFromId(GetUserId(), false))));
 }
 
-/* The statement asks for no right to INSERT, which default privileges may have taken from the owner; the shards' own INSERT does. */
+/*
+ * CREATE TABLE AS needs no right to INSERT, which default privileges may have taken from the owner; but the INSERTs on the shards check it. So it is
+ * granted while the rows are written.
+ */
 static uint64
 fill_table(Oid relid, Query *query, TesseraUtility *utility)
 {

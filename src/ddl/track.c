@@ -344,7 +344,9 @@ check_new_schemas(TesseraTrack *track, Datum relids)
 	}
 }
 
-/* On the other nodes, which may not have heard yet which of the tables are sharded: what the router has found. */
+/*
+ * On the other nodes, whose images may lack the newest sharded tables: schemas that have no shard yet get the one that the router has found.
+ */
 static void
 follow_new_schemas(TesseraTrack *track, Datum relids)
 {

@@ -37,7 +37,7 @@ typedef struct Truncate
 {
 	TesseraUtility *utility;
 	List	   *keys;
-	char	   *by;				/* what migrations that must end are told */
+	char	   *by;				/* reason in the error of migrations that must end */
 } Truncate;
 
 /* ---- on each node: locks first, then versions ---- */

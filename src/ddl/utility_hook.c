@@ -313,7 +313,8 @@ refuse_during_migration(void)
 }
 
 /*
- * Without its catalog a node would show the rows that happen to lie on it as all there are. CASCADE is the last resort, for a node that cannot leave.
+ * Without the extension a node would show its own shard's rows as if they were the whole tables. CASCADE is allowed: it is the way out for a node
+ * that cannot leave the cluster.
  */
 static void
 refuse_to_forget(Node *statement)
@@ -365,7 +366,7 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 		return;
 	}
 	tessera_refuse_temporary_columns(statement);
-	/* ACCESS SHARE keeps DDL away, and DDL comes here too: this node's own lock does (pg_dump takes it, in a read-only transaction) */
+	/* ACCESS SHARE only keeps DDL away, which locks the table on this node as well: the local lock is enough (pg_dump takes it, read-only) */
 	if (kind == UTILITY_LOCK && (named.relids == NIL || ((LockStmt *) statement)->mode == AccessShareLock))
 	{
 		tessera_utility_run(utility);
@@ -404,7 +405,7 @@ explains_table_as(Node *statement)
 	return false;
 }
 
-/* On a member node. */
+/* Runs a utility statement on a node of a cluster, by its kind. */
 static void
 run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind)
 {

@@ -39,7 +39,7 @@
 #include "session/internal_connection.h"
 
 
-/* True if the router takes the table for what it is here: placed, or a table of that group. The version of the group alone does not tell that. */
+/* True if the table is here what the router has routed it as: placed, or a table of that group. The group's version alone does not tell that. */
 static bool
 same_kind(Oid relid, const pg_uuid_t *group_id)
 {

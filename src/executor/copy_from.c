@@ -322,7 +322,7 @@ begin_input(Copy *copy, CopyStmt *statement, List *where, ParseState *pstate)
 		for (int i = 0; i < desc->natts; i++)
 			if (!TupleDescAttr(desc, i)->attisdropped && !TupleDescAttr(desc, i)->attgenerated)
 				columns = lappend_int(columns, i + 1);
-		/* The server's own COPY takes characters in binary rows for the client's. */
+		/* The server's own COPY reads binary rows in the client's encoding, so they go as text where that is not the database's. */
 		copy->row = tessera_copy_row_make(desc, columns, copy->local == NULL || tessera_wire_same_encoding());
 		replace_defaults(copy);
 		copy->slot = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);

@@ -144,7 +144,7 @@ tessera_copy_stream_finish(TesseraCopyStream *stream)
 
 /* Reads until the other node is ready for a new command; false: it is not in time, or is gone. */
 static bool
-settle(PGconn *pg)
+await_ready(PGconn *pg)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ABORT_MS);
 
@@ -190,6 +190,6 @@ tessera_copy_stream_abort(TesseraCopyStream *stream)
 	pg = tessera_connection_pg(stream->connection);
 	if (pg == NULL)
 		return;
-	if (!settle(pg) || !PQenterPipelineMode(pg))
+	if (!await_ready(pg) || !PQenterPipelineMode(pg))
 		tessera_connection_close(stream->connection);
 }

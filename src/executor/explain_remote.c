@@ -40,12 +40,24 @@ typedef struct Explained
 static ExecutorStart_hook_type previous_start = NULL;
 static ExecutorEnd_hook_type previous_end = NULL;
 
-static int64 next_number = 0;	/* of the next statement; 0: it is not to be measured */
-static int	next_instrument = 0;
-static int64 measured_number = 0;	/* of the one that runs */
-static dlist_head kept = DLIST_STATIC_INIT(kept);
-static int	nkept = 0;
-static MemoryContext context = NULL;
+/* What a router has announced for its next statement on this connection, until that starts; then of the one that runs. */
+typedef struct Measuring
+{
+	int64		next;			/* number of the next statement; 0: it is not to be measured */
+	int			instrument;		/* InstrumentOptions for it */
+	int64		running;
+} Measuring;
+
+/* Texts that no router has asked for yet, the newest first. */
+typedef struct ExplainedTexts
+{
+	dlist_head	list;
+	int			n;
+	MemoryContext context;
+} ExplainedTexts;
+
+static Measuring measuring = {0};
+static ExplainedTexts kept = {.list = DLIST_STATIC_INIT(kept.list)};
 
 char *
 tessera_plan_text(QueryDesc *query, bool analyze, int instrument, bool costs)
@@ -74,7 +86,7 @@ forget(Explained *explained)
 	pfree(explained->with_costs);
 	pfree(explained->without);
 	pfree(explained);
-	nkept--;
+	kept.n--;
 }
 
 static void
@@ -82,16 +94,16 @@ keep(int64 number, const char *with_costs, const char *without)
 {
 	Explained  *explained;
 
-	if (context == NULL)
-		context = AllocSetContextCreate(TopMemoryContext, "tessera explained", ALLOCSET_SMALL_SIZES);
-	if (nkept >= KEPT)
-		forget(dlist_container(Explained, node, dlist_tail_node(&kept)));
-	explained = MemoryContextAlloc(context, sizeof(Explained));
+	if (kept.context == NULL)
+		kept.context = AllocSetContextCreate(TopMemoryContext, "tessera explained", ALLOCSET_SMALL_SIZES);
+	if (kept.n >= KEPT)
+		forget(dlist_container(Explained, node, dlist_tail_node(&kept.list)));
+	explained = MemoryContextAlloc(kept.context, sizeof(Explained));
 	explained->number = number;
-	explained->with_costs = MemoryContextStrdup(context, with_costs);
-	explained->without = MemoryContextStrdup(context, without);
-	dlist_push_head(&kept, &explained->node);
-	nkept++;
+	explained->with_costs = MemoryContextStrdup(kept.context, with_costs);
+	explained->without = MemoryContextStrdup(kept.context, without);
+	dlist_push_head(&kept.list, &explained->node);
+	kept.n++;
 }
 
 /* The calls that come in front of a statement name no relation. */
@@ -100,13 +112,13 @@ executor_start(QueryDesc *query, int eflags)
 {
 	bool		measured = false;
 
-	if (next_number != 0 && tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker() &&
+	if (measuring.next != 0 && tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker() &&
 		(eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && query->plannedstmt->relationOids != NIL)
 	{
-		query->instrument_options |= next_instrument;
+		query->instrument_options |= measuring.instrument;
 		measured = true;
-		measured_number = next_number;
-		next_number = 0;
+		measuring.running = measuring.next;
+		measuring.next = 0;
 	}
 	if (previous_start)
 		previous_start(query, eflags);
@@ -123,7 +135,7 @@ executor_end(QueryDesc *query)
 	{
 		int			instrument = query->instrument_options;
 
-		keep(measured_number, tessera_plan_text(query, true, instrument, true), tessera_plan_text(query, true, instrument, false));
+		keep(measuring.running, tessera_plan_text(query, true, instrument, true), tessera_plan_text(query, true, instrument, false));
 	}
 	if (previous_end)
 		previous_end(query);
@@ -135,8 +147,8 @@ executor_end(QueryDesc *query)
 void
 tessera_serve_explain_next(const TesseraExplainNextArgs *args)
 {
-	next_number = args->number;
-	next_instrument = args->instrument & INSTRUMENT_ALL;
+	measuring.next = args->number;
+	measuring.instrument = args->instrument & INSTRUMENT_ALL;
 }
 
 /* The plan of that statement; null: it has not ended, or is forgotten */
@@ -145,7 +157,7 @@ tessera_serve_explained(const TesseraExplainedArgs *args)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &kept)
+	dlist_foreach(iter, &kept.list)
 	{
 		Explained  *explained = dlist_container(Explained, node, iter.cur);
 

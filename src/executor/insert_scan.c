@@ -198,7 +198,7 @@ choose_target(TesseraRoute *route, TesseraShardRunRequest *request)
 	return true;
 }
 
-/* Nothing of the statement may share the snapshot of what the shard refused. */
+/* Gives the statement a new number, so that no shard goes on with the snapshot that was found stale. */
 static void
 begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 {

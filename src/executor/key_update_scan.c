@@ -64,7 +64,7 @@ start_plan(KeyUpdateState *state, TesseraKeyUpdatePrivate which, int eflags)
 	return tessera_nested_start(&state->scan, list_nth(state->scan.private, which), state->environment, eflags | TESSERA_EXEC_FOR_WRITE);
 }
 
-/* The locked rows go by their name from now on. */
+/* Makes the tuple store for the locked rows; the statements that follow find it by its name, KEY_UPDATE_ROWS. */
 static void
 publish(KeyUpdateState *state)
 {
@@ -89,7 +89,7 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 		state->insert = start_plan(state, KEY_UPDATE_INSERT, eflags);
 }
 
-/* As one of the statement's parts, so that a shard does not commit, and with that unlock, on its own. */
+/* Runs the lock query as one of the statement's parts: run alone, a shard would commit it at once, and with that release the locks. */
 static void
 lock_rows(KeyUpdateState *state)
 {

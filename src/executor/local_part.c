@@ -109,7 +109,7 @@ make_plan_source(const char *sql, int nparams, const Oid *types)
 	return source;
 }
 
-/* The oldest entry that is not being planned goes. */
+/* Drops the least recently used entry that is not being planned. */
 static void
 drop_oldest(void)
 {

@@ -31,7 +31,7 @@
 #include "executor/shard_check.h"
 #include "executor/targets.h"
 
-/* A statement with more parameters and keys is not worth the haste. */
+/* Parameters and keys at most; a statement with more goes by the routed plan. */
 #define MAX_VALUES 64
 
 typedef struct LocalStatement
@@ -171,7 +171,7 @@ fits(QueryDesc *query, CustomScan *scan, const TesseraRouting *routing, PlannedS
 	return true;
 }
 
-/* NULL: the routed plan has to do it. Nothing was run. */
+/* The local plan that can take the place of the routed one; NULL if none can. Runs nothing of the statement. */
 static LocalStatement *
 find_local(QueryDesc *query, CustomScan *scan)
 {

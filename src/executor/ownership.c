@@ -187,6 +187,16 @@ tessera_owned(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(!tessera_placement_hides(state->placement, state->ks, &position));
 }
 
+/* The gate whose range holds the position; NULL: none. */
+static const TesseraGateImage *
+gate_at(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position)
+{
+	for (int i = 0; placement != NULL && i < placement->ngates; i++)
+		if (tessera_placement_gate_holds(placement, ks, i, position))
+			return tessera_placement_gate_image(placement, i);
+	return NULL;
+}
+
 /*
  * tessera.require_owned(group uuid, VARIADIC key "any"): the statement was routed and passed the gate by the keys it named; a BEFORE trigger has
  * given the row another one, perhaps. Its owner must be this shard, and where a migration is under way the gate lock is due for it, too.
@@ -197,6 +207,7 @@ tessera_require_owned(PG_FUNCTION_ARGS)
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraGroup *group = routing && !PG_ARGISNULL(0) ? tessera_routing_group_by_id(routing, PG_GETARG_UUID_P(0)) : NULL;
 	const TesseraPlacement *placement;
+	const TesseraGateImage *gate;
 	TesseraKeySpace *ks;
 	TesseraKeyBound position;
 	pg_uuid_t	migration_id;
@@ -209,15 +220,17 @@ tessera_require_owned(PG_FUNCTION_ARGS)
 	if (!position_of_arguments(fcinfo, ks, &position))
 		PG_RETURN_BOOL(true);	/* NOT NULL comes next */
 	placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
-	if (placement && placement->has_migration && tessera_placement_gate_holds(placement, ks, &position))
+	gate = gate_at(placement, ks, &position);
+	if (gate != NULL)
 	{
-		migration_id = placement->migration_id;
+		migration_id = gate->migration_id;
 		if (tessera_gate_enter(&migration_id))
 		{
 			routing = tessera_routing();	/* after the lock: the mover closes first, then looks for holders */
 			group = routing ? tessera_routing_group_by_id(routing, PG_GETARG_UUID_P(0)) : NULL;
 			placement = group ? tessera_placement_as_of(routing, group, InvalidSnapshot, &newest) : NULL;
-			if (placement && placement->has_migration && placement->gate != TESSERA_GATE_OPEN)
+			gate = gate_at(placement, ks, &position);
+			if (gate != NULL && (gate->gate != TESSERA_GATE_OPEN || memcmp(&gate->migration_id, &migration_id, sizeof(pg_uuid_t)) != 0))
 			{
 				tessera_gate_leave(&migration_id);
 				ereport(ERROR,

@@ -37,7 +37,7 @@ typedef struct PartState
 	bool		done;
 } PartState;
 
-/* What the part returns goes by its name from now on. */
+/* Makes the tuple store for the rows of part i; later parts find it by the name of the WITH query. */
 static void
 publish(PartState *state, int i)
 {

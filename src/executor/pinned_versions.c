@@ -27,20 +27,26 @@ typedef struct PinnedVersion
 	int64		major;
 } PinnedVersion;
 
-static List *pinned = NIL;
-static LocalTransactionId pinned_by = InvalidLocalTransactionId;
+/* Of the transaction with this id; empty for any other. */
+typedef struct PinnedVersions
+{
+	LocalTransactionId transaction;
+	List	   *versions;		/* PinnedVersion, in TopTransactionContext */
+} PinnedVersions;
+
+static PinnedVersions pinned = {InvalidLocalTransactionId, NIL};
 
 static PinnedVersion *
 find_pinned(const pg_uuid_t *group_id)
 {
 	ListCell   *cell;
 
-	if (pinned_by != tessera_proc_lxid(MyProc))
+	if (pinned.transaction != tessera_proc_lxid(MyProc))
 	{
-		pinned = NIL;
-		pinned_by = tessera_proc_lxid(MyProc);
+		pinned.versions = NIL;
+		pinned.transaction = tessera_proc_lxid(MyProc);
 	}
-	foreach(cell, pinned)
+	foreach(cell, pinned.versions)
 	{
 		PinnedVersion *version = lfirst(cell);
 
@@ -105,7 +111,7 @@ tessera_pinned_note(const TesseraRouting *routing, List *relids)
 		version->epoch = group->epoch;
 		version->term = routing->term;
 		version->major = group->group_major;
-		pinned = lappend(pinned, version);
+		pinned.versions = lappend(pinned.versions, version);
 		MemoryContextSwitchTo(caller);
 	}
 }

@@ -43,7 +43,7 @@ refresh_and_wait(TesseraRoute *route, TimestampTz *since)
 	CHECK_FOR_INTERRUPTS();
 	(void) tessera_routing_refresh(Max(1, tessera_gate_timeout - (int) elapsed));
 
-	/* The shard may be the one that lags: it refreshes itself when told a newer version. Give it a moment that grows. */
+	/* It may be the shard whose routing is older: it refreshes when a newer version comes with a statement. So wait, longer each time. */
 	if (route->attempts > 2)
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1L << Min(route->attempts - 2, 6), PG_WAIT_EXTENSION);

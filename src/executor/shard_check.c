@@ -94,23 +94,95 @@ routed_version(const TesseraRoutedBy *routed, const TesseraGroup *group, Tessera
 }
 
 static bool
-touches_gate(const TesseraPlacement *newest, TesseraKeySpace *ks, const TesseraPlanKeys *keys)
+touches_gate(const TesseraPlacement *placement, TesseraKeySpace *ks, int i, const TesseraPlanKeys *keys)
 {
 	ListCell   *cell;
 
-	if (!newest->has_gate_range)
-		return false;
 	if (keys->everything)
 		return true;
 	foreach(cell, keys->positions)
-		if (tessera_placement_gate_holds(newest, ks, lfirst(cell)))
+		if (tessera_placement_gate_holds(placement, ks, i, lfirst(cell)))
+			return true;
+	return false;
+}
+
+/* Takes the locks of the gates that the statement touches. Returns the ids of those that this transaction did not have. */
+static List *
+enter_gates(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraPlanKeys *keys)
+{
+	List	   *entered = NIL;
+
+	for (int i = 0; i < placement->ngates; i++)
+	{
+		pg_uuid_t  *id;
+
+		if (!touches_gate(placement, ks, i, keys))
+			continue;
+		id = palloc(sizeof(pg_uuid_t));
+		*id = tessera_placement_gate_image(placement, i)->migration_id;
+		if (tessera_gate_enter(id))
+			entered = lappend(entered, id);
+	}
+	return entered;
+}
+
+static bool
+is_among(const List *ids, const pg_uuid_t *id)
+{
+	ListCell   *cell;
+
+	foreach(cell, ids)
+		if (memcmp(lfirst(cell), id, sizeof(pg_uuid_t)) == 0)
 			return true;
 	return false;
 }
 
 /*
- * A migration of the group is under way: take the gate lock if this statement has to, wait while the gate is closed to it. Returns with the image at
- * which the statement may go on; and since when it has waited, if it has.
+ * True if a gate that the statement touches is closed to it: the read gate to all; the write gate to writers that were not inside before, which are
+ * those that entered just now.
+ */
+static bool
+is_closed(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraPlanKeys *keys, const List *entered)
+{
+	for (int i = 0; i < placement->ngates; i++)
+	{
+		const TesseraGateImage *gate = tessera_placement_gate_image(placement, i);
+
+		if (gate->gate == TESSERA_GATE_OPEN || !touches_gate(placement, ks, i, keys))
+			continue;
+		if (gate->gate == TESSERA_GATE_READ || is_among(entered, &gate->migration_id))
+			return true;
+	}
+	return false;
+}
+
+static bool
+has_read_gate(const TesseraPlacement *placement)
+{
+	for (int i = 0; i < placement->ngates; i++)
+		if (tessera_placement_gate_image(placement, i)->gate == TESSERA_GATE_READ)
+			return true;
+	return false;
+}
+
+/* The newest placement of the group; NULL if no migration is under way here. */
+static const TesseraPlacement *
+newest_with_gates(const TesseraRouting *routing, const pg_uuid_t *group_id, TesseraKeySpace **ks)
+{
+	const TesseraGroup *group = tessera_routing_group_by_id(routing, group_id);
+	bool		dummy;
+	const TesseraPlacement *newest = group ? tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy) : NULL;
+
+	if (newest == NULL || newest->ngates == 0)
+		return NULL;
+	*ks = tessera_group_keyspace(routing, group);
+	return newest;
+}
+
+/*
+ * Migrations of the group are under way: take the gate locks that this statement has to, wait while a gate is closed to it. Returns with the image at
+ * which the statement may go on; and since when it has waited, if it has. While it waits it holds none of the locks newly taken, so that no mover
+ * waits for it.
  */
 static const TesseraRouting *
 wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id, const TesseraPlanKeys *keys, TimestampTz *since)
@@ -123,40 +195,25 @@ wait_at_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group
 		return routing;
 	for (;;)
 	{
-		const TesseraGroup *group = tessera_routing_group_by_id(routing, group_id);
-		const TesseraPlacement *newest;
 		TesseraKeySpace *ks;
-		bool		entered = false;
-		bool		held = false;
-		bool		dummy;
-		uint64		sequence = routing->sequence;
-		pg_uuid_t	migration_id;
+		const TesseraPlacement *newest = newest_with_gates(routing, group_id, &ks);
+		List	   *entered = NIL;
+		List	   *more;
+		ListCell   *cell;
 
-		newest = group ? tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy) : NULL;
-		if (newest == NULL || !newest->has_migration)
-			return routing;
-		ks = tessera_group_keyspace(routing, group);
-		if (!touches_gate(newest, ks, keys))
-			return routing;
-		migration_id = newest->migration_id;
-		if (guarded)
+		while (guarded && newest != NULL && (more = enter_gates(newest, ks, keys)) != NIL)
 		{
-			entered = tessera_gate_enter(&migration_id);
-			held = !entered;
+			entered = list_concat(entered, more);
 			routing = tessera_routing();	/* after the lock: the mover closes first, then looks for holders */
-			group = tessera_routing_group_by_id(routing, group_id);
-			newest = group ? tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy) : NULL;
-			if (newest == NULL || !newest->has_migration)
-				return routing;
-			sequence = routing->sequence;
+			newest = newest_with_gates(routing, group_id, &ks);
 		}
-		if (newest->gate == TESSERA_GATE_OPEN || (newest->gate == TESSERA_GATE_WRITE && (!guarded || held)))
+		if (newest == NULL || !is_closed(newest, ks, keys, entered))
 			return routing;
 
-		if (entered)
-			tessera_gate_leave(&migration_id);
+		foreach(cell, entered)
+			tessera_gate_leave(lfirst(cell));
 		*since = start;
-		if (!tessera_catalog_wait(sequence, TimestampTzPlusMilliseconds(start, tessera_gate_timeout)))
+		if (!tessera_catalog_wait(routing->sequence, TimestampTzPlusMilliseconds(start, tessera_gate_timeout)))
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("timed out waiting for the gate of a migration of table \"%s\"", get_rel_name(check->relid)),
@@ -183,7 +240,10 @@ pass_gate(Check *check, const TesseraRouting *routing, const pg_uuid_t *group_id
 	return routing;
 }
 
-/* The router knows of something newer than this shard: fetch it, so that the next attempt fits. Bounded; failure only costs another attempt. */
+/*
+ * The router routes by a newer version than this shard has: the shard fetches it, so that the next attempt fits. Waits BEHIND_TIMEOUT ms at most; a
+ * failure only costs another attempt.
+ */
 #define BEHIND_TIMEOUT 1000
 
 static TesseraVerdict
@@ -217,18 +277,18 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	const TesseraPlacement *head;
 	TesseraToldVersion version;
 	TesseraPlanKeys keys = {0};
-	bool		have_touched = false;
+	bool		have_keys = false;
 	bool		newest;
 	bool		dummy;
 
 	head = tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy);
-	if (head && head->has_migration)
+	if (head && head->ngates > 0)
 	{
 		if (check->plan)
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
 		else
 			keys.everything = true;
-		have_touched = true;
+		have_keys = true;
 		routing = pass_gate(check, routing, &group_id, &keys);
 		group = tessera_routing_group_by_id(routing, &group_id);
 		if (group == NULL)
@@ -251,23 +311,25 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 	if (check->writes && !newest && !tessera_placement_owns_same(placement, tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy),
 																  tessera_group_keyspace(routing, group)))
 		return found_stale(newest);
-	if (!newest && placement->gate == TESSERA_GATE_READ)
+	if (!newest && has_read_gate(placement))
 	{
 		/*
 		 * The snapshot sees a moment at which it was open who owns the range; by now it is decided, and the rows it would see are right in neither
 		 * case.
 		 */
-		if (!have_touched && check->plan)
+		if (!have_keys && check->plan)
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
-		else if (!have_touched)
+		else if (!have_keys)
 			keys.everything = true;
-		have_touched = true;
-		if (touches_gate(placement, tessera_group_keyspace(routing, group), &keys))
-			return found_stale(newest);
+		have_keys = true;
+		for (int i = 0; i < placement->ngates; i++)
+			if (tessera_placement_gate_image(placement, i)->gate == TESSERA_GATE_READ &&
+				touches_gate(placement, tessera_group_keyspace(routing, group), i, &keys))
+				return found_stale(newest);
 	}
 	if (placement->hides && check->plan)
 	{
-		if (!have_touched)
+		if (!have_keys)
 			tessera_plan_keys(check->plan, check->params, routing, group, &keys);
 		if (!keys.filtered)
 			return found_stale(true);	/* planned before there were rows to hide: plan again */
@@ -282,11 +344,11 @@ same_group(const TesseraGroup *group, const pg_uuid_t *group_id)
 }
 
 /*
- * Does the router take the table for what it is? It may have told the version of a group that the table has joined without its knowing, perhaps from
- * another one.
+ * True if the router and this shard agree what the table is: placed, or of which group. The version that came with the statement does not tell: the
+ * table may have joined the group since, perhaps from another one, and the router's image be older than that.
  */
 static bool
-taken_for_what_it_is(Check *check, const TesseraRouting *routing, const TesseraTable *table)
+same_kind_of_table(Check *check, const TesseraRouting *routing, const TesseraTable *table)
 {
 	const TesseraGroup *group = table->group >= 0 ? tessera_routing_group(routing, table->group) : NULL;
 
@@ -306,7 +368,7 @@ taken_for_what_it_is(Check *check, const TesseraRouting *routing, const TesseraT
 	}
 }
 
-/* Until it is known again, after a promotion, what this shard owns. */
+/* Waits until it is known again, after a promotion, what this shard owns: tessera.gate_timeout at most. */
 static void
 await_placements(Check *check)
 {
@@ -351,7 +413,7 @@ check_table(Check *check)
 	}
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
-	if (!taken_for_what_it_is(check, routing, table))
+	if (!same_kind_of_table(check, routing, table))
 		return found_behind(check);
 	if (table->group < 0)
 		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_behind(check);

@@ -29,7 +29,7 @@
 /* How long a wait for a shard's own commit lasts before interrupts are looked at, in ms. */
 #define AUTOCOMMIT_SLICE 100
 
-/* The context goes away: free what libpq allocated; a command still unanswered must not find us. */
+/* Callback of the run's memory context: frees what libpq allocated, and takes commands that are still unanswered off their connections. */
 static void
 forget_run(void *arg)
 {
@@ -66,7 +66,7 @@ tessera_shard_run_make(void)
 	return run;
 }
 
-/* What the shard is told. */
+/* The versions by which the request is routed, for the shard to compare with its own; returns how many. */
 static int
 versions_for(const TesseraShardRunRequest *request, int32 node_id, TesseraToldVersion *versions)
 {

@@ -253,7 +253,7 @@ next(TesseraScan *scan)
 	return slot;
 }
 
-/* The run is the frame's to end. */
+/* Ends the nested plans; scan_frame.c ends the run. */
 static void
 end(TesseraScan *scan)
 {

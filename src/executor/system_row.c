@@ -2,8 +2,8 @@
  * system_row.c
  *	  Slots for rows of a table that carry system columns read on another node; see system_row.h.
  *
- * A virtual slot knows no system column but ctid and tableoid. These are virtual slots, with room behind for the others and a function of their own
- * that finds them there; everything else is the server's.
+ * The server's virtual slots have no system column but ctid and tableoid. These are virtual slots with room behind for the others, and a getsysattr
+ * of their own that reads them from there; all other methods are the server's.
  */
 #include "postgres.h"
 

@@ -28,7 +28,7 @@
 #include "executor/targets.h"
 #include "transaction/participant.h"
 
-/* In ms, where the statement fails anyhow. */
+/* How long a statement that fails waits for the newest routing, so that a retry does not fail again; ms. */
 #define REFRESH_TIMEOUT 1000
 
 typedef struct TableState
@@ -63,7 +63,7 @@ set_reader(TableState *state)
 		tessera_remote_query_check_as(state->scan.query, role);
 }
 
-/* known: the values are. Without them, all shards of the group. */
+/* Chooses the shards to scan. known: the key values are known; without them, all shards of the group. */
 static void
 choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 {
@@ -100,7 +100,7 @@ stop(TableState *state)
 	state->read = false;
 }
 
-/* A shard knows better than we: route again, unless rows went out or other statements may have run. */
+/* The routing was stale: routes again, unless rows were handed out or other statements may have run since the scan began; then ERROR 40001. */
 static void
 begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 {
@@ -196,7 +196,7 @@ start(TableState *state)
 	return anew;
 }
 
-/* Nothing but the snapshot of every shard that it may go to. Returns as run does. */
+/* Opens the scan without reading: a probe makes every shard that it may go to keep its snapshot. Returns as run does. */
 static bool
 hold(TableState *state)
 {
@@ -217,7 +217,7 @@ hold(TableState *state)
 	return anew;
 }
 
-/* With its cursor. If a shard was found stale, the cursor's scans opened before are opened again: all of them show the same moment. */
+/* Opens the scan when its cursor opens. If a shard was found stale, the scans opened before are opened again: all show one moment. */
 static void
 open_scan(void *scan)
 {

@@ -49,7 +49,7 @@ is_behind(const TesseraRouting *routing, const TesseraGroup *group, const Tesser
 {
 	int64		major = tessera_routing_shard_major(routing, group, routing->self);
 
-	if (placement == NULL || placement->has_migration || (major <= placement->major && (major > 0 || placement->nowned == 0)))
+	if (placement == NULL || placement->ngates > 0 || (major <= placement->major && (major > 0 || placement->nowned == 0)))
 		return false;
 	return !in_migration(&group->group_id) && !tessera_owns_its_chunks(routing, group, placement);
 }
@@ -83,18 +83,18 @@ look(void)
 	{
 		const TesseraGroup *group = tessera_routing_group(routing, i);
 		TesseraPlacementRow *placement = tessera_routing_nchunks(routing, group) > 0 ? tessera_placement_read(&group->group_id, NULL) : NULL;
-		MemoryContext work;
+		MemoryContext caller;
 		Behind	   *behind;
 
 		if (!is_behind(routing, group, placement))
 			continue;
-		work = MemoryContextSwitchTo(TopMemoryContext);
+		caller = MemoryContextSwitchTo(TopMemoryContext);
 		behind = palloc(sizeof(Behind));
 		*behind = (Behind) {.group_id = group->group_id,.xmin = placement->xmin,.since = GetCurrentTimestamp()};
 		behind->since = first_seen(behind);
 		oldest = oldest == 0 ? behind->since : Min(oldest, behind->since);
 		found = lappend(found, behind);
-		MemoryContextSwitchTo(work);
+		MemoryContextSwitchTo(caller);
 	}
 	tessera_background_commit();
 	list_free_deep(seen);

@@ -330,9 +330,7 @@ write_placement(const TesseraRouting *routing, const TesseraGroup *group, Tesser
 	row->deletions = &whole;
 	for (int i = 0; i < row->nowned; i++)
 		tessera_ranges_remove(ks, &row->ndeletions, &row->deletions, &row->owned[i]);
-	row->gate = TESSERA_GATE_OPEN;
-	row->gate_range.min = row->gate_range.max = NULL;
-	row->has_migration = row->confirmed = false;
+	row->ngates = 0;
 	tessera_placement_write(row);
 }
 

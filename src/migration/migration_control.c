@@ -259,7 +259,6 @@ tessera_serve_prepare_recipient(const TesseraPrepareRecipientArgs *args)
 	char	   *request = jsonb_text(JsonbPGetDatum(args->request));
 	TesseraMigrationRow *row;
 	TesseraExchangeKeys keys;
-	TesseraPlacementRow *placement;
 	bool		existing;
 	int			slot;
 
@@ -271,12 +270,7 @@ tessera_serve_prepare_recipient(const TesseraPrepareRecipientArgs *args)
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("migration %s is already known on this node", tessera_uuid_text(id))));
 	row = row_or_error(TESSERA_RECIPIENT, id);
-	placement = tessera_placement_read(&row->group_id, NULL);
-	if (placement != NULL && placement->has_migration)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("the recipient takes part in migration %s of the table", tessera_uuid_text(&placement->migration_id)),
-				 errhint("Look at tessera.migrations.")));
+	tessera_placement_require_free(row);
 	tessera_compare_tables(request);
 	tessera_check_tables(tessera_moving_range(id, &row->group_id, row->range.min, row->range.max), false);
 

@@ -23,7 +23,7 @@ typedef struct Place
 {
 	TesseraPlacementRow *placement;
 	TesseraKeySpace *ks;		/* NULL: the group is gone */
-	bool		ours;			/* the placement is in this migration */
+	TesseraGatedRange *own;		/* the migration's gate; NULL: the placement is not in this migration */
 	int64		term;			/* the highest that this shard has seen */
 } Place;
 
@@ -42,37 +42,78 @@ lock_placement(const TesseraMigrationRow *row)
 	place.term = routing->promised_term;
 	place.ks = tessera_group_keyspace(routing, group);
 	place.placement = tessera_placement_lock(&row->group_id);
-	place.ours = place.placement->has_migration && memcmp(&place.placement->migration_id, &row->migration_id, sizeof(pg_uuid_t)) == 0;
+	place.own = tessera_placement_gate_of(place.placement, &row->migration_id);
 	return place;
 }
 
+/* ERROR 55006 if another migration, perhaps one whose outcome is not carried out yet here, has a part of the range. */
 static void
-refuse_other_migration(const Place *place)
+refuse_other_migration(const Place *place, const TesseraMigrationRow *row)
 {
-	if (place->placement->has_migration && !place->ours)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("this shard takes part in migration %s of the table", tessera_uuid_text(&place->placement->migration_id)),
-				 errhint("Look at tessera.migrations.")));
+	for (int i = 0; i < place->placement->ngates; i++)
+	{
+		const TesseraGatedRange *gate = &place->placement->gates[i];
+
+		if (gate != place->own && tessera_ranges_overlap(place->ks, 1, &gate->range, &row->range))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("this shard takes part in migration %s of a part of the range", tessera_uuid_text(&gate->migration_id)),
+					 errhint("Look at tessera.migrations.")));
+	}
 }
 
 static void
-set_flag(const Place *place, const TesseraMigrationRow *row, TesseraGate gate)
+set_gate(Place *place, const TesseraMigrationRow *row, TesseraGate gate)
 {
-	place->placement->has_migration = true;
-	place->placement->migration_id = row->migration_id;
-	place->placement->gate = gate;
-	place->placement->gate_range = row->range;
+	TesseraPlacementRow *placement = place->placement;
+
+	if (place->own == NULL)
+	{
+		placement->gates = repalloc(placement->gates, sizeof(TesseraGatedRange) * (placement->ngates + 1));
+		place->own = &placement->gates[placement->ngates++];
+		*place->own = (TesseraGatedRange) {.migration_id = row->migration_id, .range = row->range};
+	}
+	place->own->gate = gate;
 }
 
 static void
-clear_flag(const Place *place)
+remove_gate(Place *place)
 {
-	place->placement->has_migration = false;
-	memset(&place->placement->migration_id, 0, sizeof(pg_uuid_t));
-	place->placement->gate = TESSERA_GATE_OPEN;
-	place->placement->gate_range.min = place->placement->gate_range.max = NULL;
-	place->placement->confirmed = false;
+	if (place->own == NULL)
+		return;
+	*place->own = place->placement->gates[--place->placement->ngates];
+	place->own = NULL;
+}
+
+/* True if nothing is owned but what migrations have brought whose outcome is open. */
+static bool
+owns_nothing_settled(const Place *place)
+{
+	int			n = place->placement->nowned;
+	TesseraRange *ranges = place->placement->owned;
+
+	for (int i = 0; i < place->placement->ngates; i++)
+		if (place->placement->gates[i].confirmed)
+			tessera_ranges_remove(place->ks, &n, &ranges, &place->placement->gates[i].range);
+	return n == 0;
+}
+
+/*
+ * A range has left by an outcome that gives the shard this version. Outcomes of several migrations may be carried out in another order than they were
+ * decided: the highest version counts; but 0, "has no chunk", is the lowest one, and says all if nothing is owned: then everything that migrations
+ * have in motion here was decided, too, to leave (doc/design.md#placement-record).
+ */
+static void
+lower_or_raise_version(const Place *place, int64 major)
+{
+	TesseraPlacementRow *placement = place->placement;
+
+	if (!owns_nothing_settled(place))
+		placement->major = Max(placement->major, major);
+	else if (major == 0 || placement->major == 0 || placement->ngates == 0)
+		placement->major = 0;
+	else
+		placement->major = Max(placement->major, major);
 }
 
 /* A split of another chunk while the gate was closed has left the version to us. After the row's lock: then its chunks are seen. */
@@ -112,14 +153,14 @@ tessera_placement_begin_donation(const TesseraMigrationRow *row)
 {
 	Place		place = lock_placement(row);
 
-	refuse_other_migration(&place);
+	refuse_other_migration(&place, row);
 	if (memcmp(&place.placement->epoch, &row->epoch, sizeof(pg_uuid_t)) != 0 ||
 		!tessera_ranges_cover(place.ks, place.placement->nowned, place.placement->owned, &row->range))
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 				 errmsg("this shard does not own the whole range from %s to %s", tessera_bound_to_cstring(row->range.min),
 						tessera_bound_to_cstring(row->range.max))));
-	set_flag(&place, row, TESSERA_GATE_OPEN);
+	set_gate(&place, row, TESSERA_GATE_OPEN);
 	tessera_ranges_add(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
 	tessera_placement_write(place.placement);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_STARTING, TESSERA_RESULT_NONE);
@@ -130,9 +171,9 @@ tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGate gate, Tes
 {
 	Place		place = lock_placement(row);
 
-	if (!place.ours)
+	if (place.own == NULL)
 		refuse_lost(row);
-	place.placement->gate = gate;
+	place.own->gate = gate;
 	tessera_placement_write(place.placement);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, phase, TESSERA_RESULT_NONE);
 }
@@ -142,7 +183,7 @@ tessera_placement_give_up_range(const TesseraMigrationRow *row)
 {
 	Place		place = lock_placement(row);
 
-	if (!place.ours || place.placement->gate != TESSERA_GATE_READ)
+	if (place.own == NULL || place.own->gate != TESSERA_GATE_READ)
 		refuse_lost(row);
 	tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	tessera_placement_write(place.placement);
@@ -155,12 +196,12 @@ tessera_placement_commit_donation(const TesseraMigrationRow *row, int64 major, i
 	Place		place = lock_placement(row);
 
 	refuse_older_term(&place, row, term);
-	if (place.ours)
+	if (place.own != NULL)
 	{
 		tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-		place.placement->major = major;
+		remove_gate(&place);
+		lower_or_raise_version(&place, major);
 		place.placement->term = Max(place.placement->term, term);
-		clear_flag(&place);
 		tessera_placement_write(place.placement);
 	}
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_RELEASING, TESSERA_RESULT_COMMITTED);
@@ -171,10 +212,10 @@ tessera_placement_commit_donation_late(const TesseraMigrationRow *row)
 {
 	Place		place = lock_placement(row);
 
-	if (place.ours)
+	if (place.own != NULL)
 	{
 		tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-		clear_flag(&place);
+		remove_gate(&place);
 		raise_version(&place);
 		tessera_placement_write(place.placement);
 	}
@@ -186,11 +227,11 @@ tessera_placement_abort_donation(const TesseraMigrationRow *row)
 {
 	Place		place = lock_placement(row);
 
-	if (place.ours)
+	if (place.own != NULL)
 	{
 		tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 		tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
-		clear_flag(&place);
+		remove_gate(&place);
 		raise_version(&place);
 		tessera_placement_write(place.placement);
 	}
@@ -204,8 +245,7 @@ tessera_placement_take_back_range(const TesseraMigrationRow *row)
 
 	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
 	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
-	if (place.ours)
-		clear_flag(&place);
+	remove_gate(&place);
 	raise_version(&place);
 	tessera_placement_write(place.placement);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, TESSERA_RESULT_ABORTED);
@@ -214,12 +254,23 @@ tessera_placement_take_back_range(const TesseraMigrationRow *row)
 
 /* Recipient */
 
+void
+tessera_placement_require_free(const TesseraMigrationRow *row)
+{
+	const TesseraGroup *group;
+	const TesseraRouting *routing = tessera_background_known_group(&row->group_id, &group);
+	Place		place = {.placement = tessera_placement_read(&row->group_id, NULL), .ks = tessera_group_keyspace(routing, group)};
+
+	if (place.placement != NULL)
+		refuse_other_migration(&place, row);
+}
+
 bool
 tessera_placement_begin_reception(const TesseraMigrationRow *row)
 {
 	Place		place = lock_placement(row);
 
-	refuse_other_migration(&place);
+	refuse_other_migration(&place, row);
 	if (tessera_ranges_overlap(place.ks, place.placement->nowned, place.placement->owned, &row->range))
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
@@ -255,8 +306,8 @@ tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr 
 	place = lock_placement(row);
 	if (attempt_is_over(attempt))
 		return false;
-	refuse_other_migration(&place);
-	set_flag(&place, row, TESSERA_GATE_READ);
+	refuse_other_migration(&place, row);
+	set_gate(&place, row, TESSERA_GATE_READ);
 	tessera_placement_write(place.placement);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMING, TESSERA_RESULT_NONE);
 	return true;
@@ -269,13 +320,24 @@ tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 
 	if (attempt_is_over(attempt))
 		return false;
-	if (!place.ours || place.placement->gate != TESSERA_GATE_READ)
+	if (place.own == NULL || place.own->gate != TESSERA_GATE_READ)
 		refuse_lost(row);
 	tessera_ranges_add(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-	place.placement->confirmed = true;
+	place.own->confirmed = true;
 	tessera_placement_write(place.placement);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMED, TESSERA_RESULT_NONE);
 	return true;
+}
+
+static void
+remove_confirmed(Place *place, const TesseraMigrationRow *row)
+{
+	tessera_ranges_remove(place->ks, &place->placement->nowned, &place->placement->owned, &row->range);
+	remove_gate(place);
+	/* what was owned besides may have left meanwhile */
+	lower_or_raise_version(place, place->placement->major);
+	raise_version(place);
+	tessera_placement_write(place->placement);
 }
 
 void
@@ -283,12 +345,9 @@ tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr a
 {
 	Place		place = lock_placement(row);
 
-	if (!tessera_migration_slot_take_back(&row->migration_id, attempt) || !place.ours)
+	if (!tessera_migration_slot_take_back(&row->migration_id, attempt) || place.own == NULL)
 		return;
-	tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-	clear_flag(&place);
-	raise_version(&place);
-	tessera_placement_write(place.placement);
+	remove_confirmed(&place, row);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RECEIVING, TESSERA_RESULT_NONE);
 }
 
@@ -296,20 +355,21 @@ void
 tessera_placement_commit_reception(const TesseraMigrationRow *row, int64 major, int64 term)
 {
 	Place		place = lock_placement(row);
+	bool		same_epoch = memcmp(&place.placement->epoch, &row->epoch, sizeof(pg_uuid_t)) == 0;
 
 	/* told by the donor and by the config node at the same time: the first one has done it */
-	if (!place.ours && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
+	if (place.own == NULL && tessera_migration_row(TESSERA_RECIPIENT, &row->migration_id, false) == NULL)
 		return;
 	refuse_older_term(&place, row, term);
-	if (!place.ours || !place.placement->confirmed)
+	if (place.own == NULL || !place.own->confirmed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("migration %s was committed but is not confirmed on this shard", tessera_uuid_text(&row->migration_id))));
 	tessera_ranges_remove(place.ks, &place.placement->ndeletions, &place.placement->deletions, &row->range);
-	place.placement->major = major;
+	place.placement->major = same_epoch ? Max(place.placement->major, major) : major;
 	place.placement->epoch = row->epoch;
 	place.placement->term = Max(place.placement->term, term);
-	clear_flag(&place);
+	remove_gate(&place);
 	tessera_placement_write(place.placement);
 	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RELEASED);
 }
@@ -319,12 +379,7 @@ tessera_placement_abort_reception(const TesseraMigrationRow *row)
 {
 	Place		place = lock_placement(row);
 
-	if (place.ours)
-	{
-		tessera_ranges_remove(place.ks, &place.placement->nowned, &place.placement->owned, &row->range);
-		clear_flag(&place);
-		raise_version(&place);
-		tessera_placement_write(place.placement);
-	}
+	if (place.own != NULL)
+		remove_confirmed(&place, row);
 	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id, TESSERA_DISCARDED);
 }

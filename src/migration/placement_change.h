@@ -16,7 +16,7 @@
 /* ---- donor ---- */
 
 /*
- * Flag up: writers of the range take the gate lock; the range is pending deletion. ERROR 55006 if the group is in another migration here, TS002 if
+ * Flag up: writers of the range take the gate lock; the range is pending deletion. ERROR 55006 if a part of it is in another migration here, TS002 if
  * this shard does not own the whole range at the registered epoch.
  */
 extern void tessera_placement_begin_donation(const TesseraMigrationRow *row);
@@ -41,8 +41,11 @@ extern void tessera_placement_take_back_range(const TesseraMigrationRow *row);
 
 /* ---- recipient ---- */
 
+/* ERROR 55006 if another migration has a part of the range here. Looks without a lock: the steps look again. */
+extern void tessera_placement_require_free(const TesseraMigrationRow *row);
+
 /*
- * The range is to be deleted (and will be, should the migration fail). ERROR 55006 if the group is in another migration here, TS002 if any part is
+ * The range is to be deleted (and will be, should the migration fail). ERROR 55006 if a part of it is in another migration here, TS002 if any part is
  * owned. false if rows of an older deletion of the range may be there: nothing is changed, they have to be deleted first.
  */
 extern bool tessera_placement_begin_reception(const TesseraMigrationRow *row);

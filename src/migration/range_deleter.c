@@ -93,8 +93,8 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
 	*ranges = placement->deletions;
 	for (int i = 0; i < placement->nowned; i++)
 		tessera_ranges_remove(ks, &n, ranges, &placement->owned[i]);
-	if (placement->has_migration && placement->gate_range.min != NULL)
-		tessera_ranges_remove(ks, &n, ranges, &placement->gate_range);
+	for (int i = 0; i < placement->ngates; i++)
+		tessera_ranges_remove(ks, &n, ranges, &placement->gates[i].range);
 	for (int i = 0; i < nreceived; i++)
 		tessera_ranges_remove(ks, &n, ranges, &received[i]);
 	for (int i = 0; i < ndonated; i++)
@@ -145,6 +145,7 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	TesseraRange *ranges;
 	TesseraMovingRange *range;
 	pg_uuid_t	nobody = {{0}};
+	TesseraGate gate;
 	int			n;
 	int64		rows = 0;
 
@@ -158,12 +159,13 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	}
 	ks = tessera_group_keyspace(routing, group);
 	placement = tessera_placement_lock(&piece->group_id);
+	gate = tessera_placement_closest_gate(placement);
 	routing = tessera_background_known_group(&piece->group_id, &group);
 	n = deletable(ks, placement, receiver, &ranges);
 	if (routing->placements_unknown || routing->replaced || !tessera_ranges_cover(ks, n, ranges, &piece->range) ||
-		(placement->gate != TESSERA_GATE_OPEN && receiver == NULL))
+		(gate != TESSERA_GATE_OPEN && receiver == NULL))
 	{
-		rows = placement->gate == TESSERA_GATE_OPEN ? NOT_TO_BE : NOT_NOW;
+		rows = gate == TESSERA_GATE_OPEN ? NOT_TO_BE : NOT_NOW;
 		tessera_background_commit();
 		return rows;
 	}

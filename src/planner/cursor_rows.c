@@ -56,7 +56,7 @@ typedef struct FoldContext
 	int			sublevels;
 } FoldContext;
 
-/* The table's own tableoid, which is about to mean something else. */
+/* Replaces the table's tableoid by a constant, since the column is about to carry the shard's number. */
 static Node *
 fold_tableoid(Node *node, FoldContext *context)
 {

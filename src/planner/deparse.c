@@ -79,7 +79,7 @@ prepare_cache(void)
 	}
 }
 
-/* Statements of one shape share it. */
+/* Hash of the parts that statements of one shape have in common: command, tables, number of output columns. */
 static uint32
 shape_of(Query *query)
 {

@@ -58,7 +58,7 @@ typedef struct Planning
 	int			depth;			/* of plannings by core: 0: none is in progress */
 	List	   *named;			/* in shard mode: relations that the statement itself names */
 	List	   *children;		/* in router mode: entries of range tables, see tessera_plan_reads_children; in the planner's memory */
-	bool		whole;			/* may the next statement go to a shard whole? */
+	bool		whole;			/* the next statement may go to a shard whole */
 } Planning;
 
 static Planning planning = {.mode = TESSERA_PLAN_PLAIN,.whole = true};
@@ -69,7 +69,7 @@ tessera_plan_mode(void)
 	return planning.mode;
 }
 
-/* A planner called as wanted says; the planning around it is restored, after an error too. */
+/* Calls a planner with this state of planning; the state around it is put back afterwards, also by an error. */
 static PlannedStmt *
 plan_with(Planning wanted, planner_hook_type planner, Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
@@ -89,7 +89,7 @@ plan_with(Planning wanted, planner_hook_type planner, Query *query, const char *
 	return plan;
 }
 
-/* Core's planner in a mode. named: of shard mode. */
+/* Calls core's planner in a mode. named: relations that the statement of shard mode names. */
 static PlannedStmt *
 plan_by_core(TesseraPlanMode mode, List *named, Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
@@ -161,7 +161,7 @@ typedef struct ScanCount
 	bool		repeated;		/* below something that scans again */
 } ScanCount;
 
-/* Whatever way core has found to read a cluster's table by itself: it would answer with this node's rows only. */
+/* ERROR 0A000 if core's plan reads a table of the cluster by itself: the answer would have this node's rows only. */
 static void
 check_scan(Plan *plan, const ScanCount *count)
 {

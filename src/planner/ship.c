@@ -61,7 +61,7 @@ typedef struct ShipContext
 	TesseraReason *reason;
 } ShipContext;
 
-/* Only this session knows it. */
+/* True if the type is temporary, or made of a temporary one: it exists in this session only. */
 static bool
 is_temporary_type(Oid type)
 {
@@ -372,7 +372,7 @@ tessera_make_param(Expr *expr, List **params)
 {
 	ListCell   *cell;
 
-	/* a volatile one is another value each time it stands there */
+	/* a volatile expression has another value at each place */
 	foreach(cell, *params)
 		if (!IsA(expr, Const) && equal(lfirst(cell), expr) && !contain_volatile_functions((Node *) expr))
 			return make_param_node(expr, foreach_current_index(cell) + 1);
@@ -479,7 +479,7 @@ restore_view(RangeTblEntry *rte, RepairContext *context)
 		return;
 	if (get_rel_persistence(view) == RELPERSISTENCE_TEMP)
 	{
-		/* no other node has it: what it stands for goes there, if that needs no other role's rights */
+		/* a temporary view exists here only: its query is sent in its place, if that needs no other role's rights */
 		context->foreign_view |= reads_as_other(rte->subquery);
 		return;
 	}

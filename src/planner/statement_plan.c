@@ -31,6 +31,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
@@ -448,7 +449,7 @@ inserts_print(Query *query)
 	return query->commandType != CMD_INSERT || (query->jointree->quals == NULL && (query->jointree->fromlist == NIL || order_by_source(query)));
 }
 
-/* Several rows of VALUES are computed here, one by one, as a single row is. */
+/* True for INSERT ... VALUES of several rows: they are computed on the router, one by one, as a single row is. */
 static bool
 inserts_values(Query *query)
 {
@@ -461,7 +462,7 @@ inserts_values(Query *query)
 	return false;
 }
 
-/* Rows without a type of their own have no form in which they could come back. */
+/* True if an output column is an anonymous row: such a value cannot be sent back, since its type has no name. */
 static bool
 returns_anonymous_rows(Query *query)
 {
@@ -482,7 +483,7 @@ static int
 add_position(Query *copy, List **params)
 {
 	RangeTblEntry *table = rt_fetch(copy->resultRelation, copy->rtable);
-	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
+	char	   *name = tessera_qualified_name(table->relid);
 	Const	   *text = makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1, CStringGetTextDatum(name), false, false);
 	Node	   *ctid = tessera_make_param((Expr *) makeNullConst(TIDOID, -1, InvalidOid), params);
 	FuncExpr   *newest = makeFuncExpr(F_CURRTID2, TIDOID, list_make2(text, ctid), InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
@@ -504,7 +505,7 @@ add_position(Query *copy, List **params)
 	return list_length(*params) - 1;
 }
 
-/* Rows of different shards may have the same. */
+/* True if the conditions use the target's ctid: rows of different shards may have the same one. */
 static bool
 goes_by_ctid(Query *query, Index rti)
 {

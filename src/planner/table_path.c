@@ -589,7 +589,7 @@ add_order(PlannerInfo *root, RelOptInfo *rel, Query *query, List *attributes)
 	return true;
 }
 
-/* No shard need give more rows than the statement wants; its own Sort and Limit stay. */
+/* ORDER BY and LIMIT go to each shard, so that it returns no more rows than the statement can use. The plan's own Sort and Limit stay above. */
 static void
 add_limit(PlannerInfo *root, RelOptInfo *rel, Query *query, List *attributes, List **params)
 {

@@ -201,6 +201,7 @@ Datum
 tessera_routing_placement_facts(PG_FUNCTION_ARGS)
 {
 	static const char *const gates[] = {"open", "write", "read"};
+	TesseraGate gate = TESSERA_GATE_OPEN;
 	TupleDesc	desc = result_desc(fcinfo);
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraGroup *group;
@@ -219,7 +220,9 @@ tessera_routing_placement_facts(PG_FUNCTION_ARGS)
 		values[0] = Int64GetDatum(placement->major);
 		values[1] = Int32GetDatum(placement->nowned);
 		values[2] = Int32GetDatum(placement->ndeletions);
-		values[3] = CStringGetTextDatum(gates[placement->gate]);
+		for (int i = 0; i < placement->ngates; i++)
+			gate = Max(gate, tessera_placement_gate_image(placement, i)->gate);
+		values[3] = CStringGetTextDatum(gates[gate]);
 		values[4] = BoolGetDatum(placement->hides);
 	}
 	values[5] = BoolGetDatum(newest);

@@ -135,7 +135,10 @@ read_identity(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	routing->size = sizeof(TesseraImage);	/* found */
 }
 
-/* This node's own row. A server that does not know what it owns is finding out whether it is the node. */
+/*
+ * This node's own row: tells whether a promoted config node has yet to compare its catalog, and whether this server was replaced. The latter is not
+ * concluded while it is not known what the server owns: then it is still being found out which server is the node.
+ */
 static void
 read_own_node(Loader *loader, HeapTuple tuple, TupleDesc desc, int32 incarnation)
 {
@@ -336,7 +339,7 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 		bool		no_keys;
 		Datum		keys = heap_getattr(tuple, Anum_cluster_table_key_columns, desc, &no_keys);
 
-		/* a key that is none: the table stays the cluster's, on no shard, so that the rows that lie here are not taken for the whole table */
+		/* a key that cannot be read: the table counts as one of the cluster on no shard, so this node's rows never pass for the whole table */
 		if (group != NULL && !no_keys && read_keys(table, keys))
 			table->group = group - loader->groups;
 	}

@@ -18,6 +18,8 @@
 #include "catalog/change.h"
 #include "routing/image.h"
 
+#define TESSERA_GATE_IMAGE(placement, i) ((TesseraGateImage *) ((char *) (placement) + (placement)->gates_offset) + (i))
+
 typedef struct TypedRange
 {
 	TesseraKeyBound min;
@@ -103,6 +105,35 @@ put_ranges(TesseraKeySpace *ks, TesseraPlacement *placement, int first, int n, c
 	return offset;
 }
 
+/* Ranges of the gates, in their order; palloc'd. */
+static TypedRange *
+typed_gates(TesseraKeySpace *ks, const TesseraPlacementRow *row)
+{
+	TypedRange *typed = palloc0(Max(row->ngates, 1) * sizeof(TypedRange));
+
+	for (int i = 0; i < row->ngates; i++)
+	{
+		tessera_key_from_bound(ks, row->gates[i].range.min, &typed[i].min);
+		tessera_key_from_bound(ks, row->gates[i].range.max, &typed[i].max);
+	}
+	return typed;
+}
+
+static Size
+put_gates(TesseraKeySpace *ks, TesseraPlacement *placement, const TesseraPlacementRow *row, const TypedRange *ranges, Size offset)
+{
+	for (int i = 0; i < row->ngates; i++)
+	{
+		TesseraGateImage *gate = TESSERA_GATE_IMAGE(placement, i);
+
+		gate->migration_id = row->gates[i].migration_id;
+		gate->gate = row->gates[i].gate;
+		offset = tessera_key_flatten(ks, &ranges[i].min, &gate->min, (char *) placement, offset);
+		offset = tessera_key_flatten(ks, &ranges[i].max, &gate->max, (char *) placement, offset);
+	}
+	return offset;
+}
+
 TransactionId
 tessera_image_xid(TransactionId xid, TransactionId oldest)
 {
@@ -116,12 +147,12 @@ tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, Tra
 {
 	TypedRange *owned;
 	TypedRange *deletions;
-	TypedRange *gate;
 	int			nowned = typed_ranges(ks, row->nowned, row->owned, &owned);
 	int			ndeletions = typed_ranges(ks, row->ndeletions, row->deletions, &deletions);
-	int			ngates = typed_ranges(ks, row->gate_range.min != NULL && row->gate_range.max != NULL ? 1 : 0, &row->gate_range, &gate);
-	Size		head = MAXALIGN(offsetof(TesseraPlacement, ranges) + (Size) 2 * (nowned + ndeletions) * ks->nelements * sizeof(TesseraKeyDatum));
-	Size		size = head + ranges_bytes(ks, nowned, owned) + ranges_bytes(ks, ndeletions, deletions) + ranges_bytes(ks, ngates, gate);
+	TypedRange *gates = typed_gates(ks, row);
+	Size		gates_at = MAXALIGN(offsetof(TesseraPlacement, ranges) + (Size) 2 * (nowned + ndeletions) * ks->nelements * sizeof(TesseraKeyDatum));
+	Size		head = MAXALIGN(gates_at + row->ngates * sizeof(TesseraGateImage));
+	Size		size = head + ranges_bytes(ks, nowned, owned) + ranges_bytes(ks, ndeletions, deletions) + ranges_bytes(ks, row->ngates, gates);
 	TesseraPlacement *placement = palloc0(size);
 	Size		offset;
 
@@ -129,10 +160,8 @@ tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, Tra
 	placement->epoch = row->epoch;
 	placement->major = row->major;
 	placement->xid = tessera_image_xid(row->xmin, oldest);
-	placement->gate = row->gate;
-	placement->has_migration = row->has_migration;
-	placement->confirmed = row->confirmed;
-	placement->migration_id = row->migration_id;
+	placement->ngates = row->ngates;
+	placement->gates_offset = gates_at;
 	placement->nowned = nowned;
 	placement->ndeletions = ndeletions;
 	placement->hides = any_hidden(ks, nowned, owned, ndeletions, deletions);
@@ -140,12 +169,7 @@ tessera_placement_image(const TesseraPlacementRow *row, TesseraKeySpace *ks, Tra
 	placement->size = size;
 	offset = put_ranges(ks, placement, 0, nowned, owned, head);
 	offset = put_ranges(ks, placement, nowned, ndeletions, deletions, offset);
-	placement->has_gate_range = ngates > 0;
-	if (ngates > 0)
-	{
-		offset = tessera_key_flatten(ks, &gate->min, &placement->gate_min, (char *) placement, offset);
-		offset = tessera_key_flatten(ks, &gate->max, &placement->gate_max, (char *) placement, offset);
-	}
+	offset = put_gates(ks, placement, row, gates, offset);
 	Assert(offset == size);
 	return placement;
 }
@@ -255,14 +279,19 @@ tessera_placement_hides(const TesseraPlacement *placement, TesseraKeySpace *ks, 
 		!ranges_hold(placement, ks, 0, placement->nowned, position);
 }
 
+const TesseraGateImage *
+tessera_placement_gate_image(const TesseraPlacement *placement, int i)
+{
+	return TESSERA_GATE_IMAGE(placement, i);
+}
+
 bool
-tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position)
+tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, int i, const TesseraKeyBound *position)
 {
 	const char *base = (const char *) placement;
+	const TesseraGateImage *gate = TESSERA_GATE_IMAGE(placement, i);
 
-	return placement != NULL && placement->has_gate_range &&
-		tessera_key_compare_flat(ks, &placement->gate_min, base, position) <= 0 &&
-		tessera_key_compare_flat(ks, &placement->gate_max, base, position) > 0;
+	return tessera_key_compare_flat(ks, &gate->min, base, position) <= 0 && tessera_key_compare_flat(ks, &gate->max, base, position) > 0;
 }
 
 /* True if the placement owns exactly this shard's chunks of the group. */

@@ -45,7 +45,7 @@
 #include "transport/connection.h"
 
 #define ATTEMPTS 3				/* S11 */
-#define SILENCE_MS 30000		/* a config node that says nothing for that long is taken for dead */
+#define SILENCE_MS 30000		/* ms without an answer after which the config node counts as down */
 #define RELOAD_MS 10000			/* tessera.reload_routing waits that long */
 #define TRUST 10				/* one in so many fetches asks for everything, even if the token says that nothing has changed */
 
@@ -65,11 +65,16 @@ static RefreshSlot *slots = NULL;
 
 static int	refresh_interval = 30;
 
-/* of the worker */
-static TimestampTz next_due = 0;
-static char *last_token = NULL; /* at the last good fetch */
-static int	fetches = 0;
-static bool by_registry = true; /* address of the config node to try */
+/* Of the refresher, which alone changes it. */
+typedef struct Refresher
+{
+	TimestampTz next_due;
+	char	   *last_token;		/* at the last good fetch; in TopMemoryContext */
+	int			fetches;
+	bool		by_registry;	/* address of the config node to try */
+} Refresher;
+
+static Refresher worker = {.by_registry = true};
 
 PG_FUNCTION_INFO_V1(tessera_refresh_status);
 
@@ -228,7 +233,7 @@ connect_config(const TesseraRouting *routing)
 	const TesseraNode *config = tessera_routing_config(routing);
 	char	   *address;
 
-	address = config != NULL && by_registry ? pstrdup(tessera_node_conninfo(routing, config)) : stored_address();
+	address = config != NULL && worker.by_registry ? pstrdup(tessera_node_conninfo(routing, config)) : stored_address();
 	if (address == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -290,9 +295,9 @@ keep_token(TesseraCommand *command, PGresult *result)
 static void
 forget_token(void)
 {
-	if (last_token != NULL)
-		pfree(last_token);
-	last_token = NULL;
+	if (worker.last_token != NULL)
+		pfree(worker.last_token);
+	worker.last_token = NULL;
 }
 
 /* One fetch, in one transaction. Errors are thrown, with the connection closed. */
@@ -314,7 +319,8 @@ fetch(TesseraRefresh *refresh)
 		connection = connect_config(refresh->routing);
 		ask_token.sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_CATALOG_TOKEN], tessera_connection_protocol(connection), NULL);
 		ask(connection, &ask_token);
-		if (token == NULL || last_token == NULL || strcmp(token, last_token) != 0 || ++fetches % TRUST == 0 || !all_sound(refresh->routing))
+		if (token == NULL || worker.last_token == NULL || strcmp(token, worker.last_token) != 0 || ++worker.fetches % TRUST == 0 ||
+			!all_sound(refresh->routing))
 		{
 			if (!fetch_changes(connection, refresh))
 				ereport(ERROR,
@@ -338,7 +344,7 @@ fetch(TesseraRefresh *refresh)
 	CommitTransactionCommand();
 
 	forget_token();
-	last_token = token;
+	worker.last_token = token;
 }
 
 /* The same, errors caught: false, with the message in `error`. A retry at once is in place: 40001 of the local rows is among them. */
@@ -363,7 +369,7 @@ try_fetch(TesseraRefresh *refresh, char *error, Size room)
 		MemoryContextSwitchTo(context);
 		snprintf(error, room, "%s%s%s", data->message, data->detail ? ": " : "", data->detail ? data->detail : "");
 		FreeErrorData(data);
-		by_registry = !by_registry;
+		worker.by_registry = !worker.by_registry;
 		good = false;
 	}
 	PG_END_TRY();
@@ -397,7 +403,7 @@ run_fetch(RefreshSlot *slot)
 		good = try_fetch(&refresh, error, sizeof(error));
 	}
 
-	/* the same trouble is told once */
+	/* the same trouble is logged once */
 	if (!good && strcmp(slot->error, error) != 0)
 		ereport(LOG,
 				(errmsg("could not refresh the routing tables: %s", error)));
@@ -443,14 +449,14 @@ tessera_refresher_step(void)
 	SpinLockAcquire(&slot->mutex);
 	asked = slot->requested > slot->done;
 	SpinLockRelease(&slot->mutex);
-	if (asked || now >= next_due)
+	if (asked || now >= worker.next_due)
 	{
 		run_fetch(slot);
 		tessera_incarnation_step();
 		now = GetCurrentTimestamp();
-		next_due = TimestampTzPlusMilliseconds(now, refresh_interval * INT64CONST(1000));
+		worker.next_due = TimestampTzPlusMilliseconds(now, refresh_interval * INT64CONST(1000));
 	}
-	return Max(1, TimestampDifferenceMilliseconds(now, next_due));
+	return Max(1, TimestampDifferenceMilliseconds(now, worker.next_due));
 }
 
 

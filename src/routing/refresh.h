@@ -18,7 +18,7 @@ extern uint64 tessera_routing_loads(void);
 
 /* ---- refresh_apply.c ---- */
 
-/* What one fetch knows while its rows are applied. */
+/* State of one fetch, while its rows are applied. */
 typedef struct TesseraRefresh
 {
 	MemoryContext context;		/* of distrusted: outlives the transaction */

@@ -65,13 +65,18 @@ typedef struct RoutingSlot
 
 static RoutingSlot *slots = NULL;
 
-/* of this transaction */
-static const TesseraImage *current = NULL;
-static uint64 pinned[IMAGES / 64];
-static bool pins_any = false;
+/* Of the transaction at hand; emptied at its end (at_transaction_end). */
+typedef struct TransactionImages
+{
+	const TesseraImage *current;	/* pinned, or private; NULL: none was asked for, or it is to be looked at anew */
+	uint64		pinned[IMAGES / 64];	/* entries, as bits */
+	bool		pins_any;
+	bool		loading;		/* this backend loads an image */
+} TransactionImages;
 
-static bool loading_here = false;
-static uint64 stranger_at = 0;	/* slots generation at which this database was no node and had no slot */
+static TransactionImages images = {0};
+
+static uint64 no_node_at = 0;	/* slots generation at which this database was no node and had no slot */
 
 
 static Size
@@ -203,13 +208,13 @@ hold_current(RoutingSlot *slot)
 
 	if (entry < 0)
 		return NULL;
-	if (pinned[entry / 64] & (UINT64CONST(1) << (entry % 64)))
+	if (images.pinned[entry / 64] & (UINT64CONST(1) << (entry % 64)))
 		unpin(slot, entry);
 	else
-		pinned[entry / 64] |= UINT64CONST(1) << (entry % 64);
-	if (!pins_any)
+		images.pinned[entry / 64] |= UINT64CONST(1) << (entry % 64);
+	if (!images.pins_any)
 	{
-		pins_any = true;
+		images.pins_any = true;
 		if (pg_atomic_read_u32(&slot->garbage) != 0)
 			sweep(slot);
 	}
@@ -230,14 +235,14 @@ at_transaction_end(XactEvent event, void *arg)
 		default:
 			return;
 	}
-	current = NULL;
-	loading_here = false;
-	if (!pins_any)
+	images.current = NULL;
+	images.loading = false;
+	if (!images.pins_any)
 		return;
-	for (int word = 0; word < lengthof(pinned); word++)
-		for (; pinned[word] != 0; pinned[word] &= pinned[word] - 1)
-			unpin(&slots[tessera_database_slot_if_any()], word * 64 + pg_rightmost_one_pos64(pinned[word]));
-	pins_any = false;
+	for (int word = 0; word < lengthof(images.pinned); word++)
+		for (; images.pinned[word] != 0; images.pinned[word] &= images.pinned[word] - 1)
+			unpin(&slots[tessera_database_slot_if_any()], word * 64 + pg_rightmost_one_pos64(images.pinned[word]));
+	images.pins_any = false;
 }
 
 
@@ -346,7 +351,7 @@ end_loading(int code, Datum number)
 	SpinLockAcquire(&slot->mutex);
 	slot->loading = false;
 	SpinLockRelease(&slot->mutex);
-	loading_here = false;
+	images.loading = false;
 	ConditionVariableBroadcast(&slot->loaded);
 }
 
@@ -372,14 +377,14 @@ load_private(RoutingSlot *slot)
 	uint64		changes = tessera_catalog_changed_here();
 	TesseraImage *image;
 
-	loading_here = true;
+	images.loading = true;
 	PG_TRY();
 	{
 		image = tessera_image_load(previous);
 	}
 	PG_FINALLY();
 	{
-		loading_here = false;
+		images.loading = false;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);
@@ -402,7 +407,7 @@ load_and_publish(RoutingSlot *slot)
 	TesseraImage *image;
 	bool		published = true;
 
-	loading_here = true;
+	images.loading = true;
 	image = tessera_image_load(hold_current(slot));
 	pg_atomic_fetch_add_u64(&slot->loads, 1);
 	if (image == NULL)
@@ -412,7 +417,7 @@ load_and_publish(RoutingSlot *slot)
 		image->routing.sequence = sequence;
 		published = publish(slot, image);
 	}
-	loading_here = false;
+	images.loading = false;
 	MemoryContextSwitchTo(caller);
 	if (!published)
 		return image;			/* lives until the end of the transaction */
@@ -479,7 +484,7 @@ look_for_identity(void)
 	Relation	rel;
 	bool		found = false;
 
-	if (generation == stranger_at)
+	if (generation == no_node_at)
 		return false;
 	if (tessera_extension_exists() && OidIsValid(relid = tessera_catalog_relid(TESSERA_IDENTITY)) &&
 		(rel = try_table_open(relid, AccessShareLock)) != NULL)
@@ -495,8 +500,21 @@ look_for_identity(void)
 	if (found)
 		(void) tessera_database_slot();
 	else
-		stranger_at = generation;
+		no_node_at = generation;
 	return found;
+}
+
+const TesseraRouting *
+tessera_routing_or_error(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+
+	if (routing == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is not a node of a cluster"),
+				 errhint("Make a cluster of it: tessera.create_cluster.")));
+	return routing;
 }
 
 const TesseraRouting *
@@ -506,9 +524,9 @@ tessera_routing(void)
 	RoutingSlot *slot;
 	int			number;
 
-	if (current != NULL && current->changes == changes && current->routing.sequence == tessera_catalog_sequence() &&
-		!(current->in_recovery && !RecoveryInProgress()))
-		return &current->routing;
+	if (images.current != NULL && images.current->changes == changes && images.current->routing.sequence == tessera_catalog_sequence() &&
+		!(images.current->in_recovery && !RecoveryInProgress()))
+		return &images.current->routing;
 
 	number = tessera_database_slot_if_any();
 	if (number < 0)
@@ -523,15 +541,15 @@ tessera_routing(void)
 
 	Assert(IsTransactionState());
 	/* a type's function that the loader calls runs a statement: it has to do with what there was */
-	if (loading_here)
+	if (images.loading)
 	{
 		const TesseraImage *before = hold_current(slot);
 
 		return before ? &before->routing : NULL;
 	}
-	current = NULL;
-	current = changes == 0 ? load_shared(slot) : load_private(slot);
-	return current ? &current->routing : NULL;
+	images.current = NULL;
+	images.current = changes == 0 ? load_shared(slot) : load_private(slot);
+	return images.current ? &images.current->routing : NULL;
 }
 
 void

@@ -117,6 +117,9 @@ typedef struct TesseraTargets
  */
 extern const TesseraRouting *tessera_routing(void);
 
+/* The same; ERROR 55000 if this database is not a node of a cluster. */
+extern const TesseraRouting *tessera_routing_or_error(void);
+
 /* True if the snapshot sees the placements that were written after the last promotion. Older ones may be wrong. */
 extern bool tessera_placements_known(const TesseraRouting *routing, Snapshot snapshot);
 
@@ -173,19 +176,23 @@ extern int64 tessera_routing_shard_major(const TesseraRouting *routing, const Te
 
 /* ---- placements of this shard ---- */
 
+/* A range that a migration gives away here, or has brought (TesseraGatedRange). */
+typedef struct TesseraGateImage
+{
+	pg_uuid_t	migration_id;
+	TesseraGate gate;
+	TesseraKeyBound min;		/* flat, base = the placement itself */
+	TesseraKeyBound max;
+} TesseraGateImage;
+
 struct TesseraPlacement
 {
 	int64		term;
 	pg_uuid_t	epoch;
 	int64		major;
 	TransactionId xid;			/* of the change; InvalidTransactionId: visible to every snapshot */
-	TesseraGate gate;
-	bool		has_migration;
-	bool		confirmed;
-	pg_uuid_t	migration_id;
-	bool		has_gate_range;
-	TesseraKeyBound gate_min;	/* flat, base = the placement itself */
-	TesseraKeyBound gate_max;
+	int32		ngates;
+	Size		gates_offset;	/* of TesseraGateImage[ngates] */
 	int32		nowned;
 	int32		ndeletions;
 	bool		hides;			/* deletion ranges minus owned ranges is not empty: scans need the ownership filter */
@@ -212,8 +219,10 @@ extern bool tessera_placement_hides(const TesseraPlacement *placement, TesseraKe
  * NULL.
  */
 extern bool tessera_placement_owns_same(const TesseraPlacement *a, const TesseraPlacement *b, TesseraKeySpace *ks);
-/* True if the gate's range holds the position. False if there is no gate range. */
-extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKeyBound *position);
+/* Gate i of a placement, 0 .. ngates - 1. */
+extern const TesseraGateImage *tessera_placement_gate_image(const TesseraPlacement *placement, int i);
+/* True if the range of gate i holds the position. */
+extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, TesseraKeySpace *ks, int i, const TesseraKeyBound *position);
 
 /*
  * Raises the version in a locked placement row to what the chunks say; true if it was lower. A split or merge gives its pieces the group's major

@@ -131,7 +131,7 @@ statement_of(const Query *query)
 	return TextDatumGetCString(literal->constvalue);
 }
 
-/* Input functions of such types run no code but the server's. */
+/* True if the statement has a literal of a type that users can make, whose input function may be their code. */
 static bool
 runs_user_code(Node *node, void *context)
 {
@@ -143,7 +143,7 @@ runs_user_code(Node *node, void *context)
 	return raw_expression_tree_walker(node, runs_user_code, context);
 }
 
-/* Parameters are those of the text around it. */
+/* Analyses the statement inside the literal; its parameters are those of the text around it. */
 static Query *
 analyse_statement(const char *sql, const ParseState *around)
 {

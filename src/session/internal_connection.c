@@ -60,14 +60,6 @@
 #include "session/remote_client.h"
 
 
-static bool is_internal = false;
-static int64 envelope_term = 0;	/* of the last call's envelope */
-static int	effective_security = 0; /* flags that go with the effective user */
-static int	nesting = 0;
-static HTAB *told = NULL;		/* group_id -> TesseraToldVersion */
-static HTAB *mirrored = NULL;	/* names of settings a router has ever set here */
-static uint64 statement_number = 0;
-
 /* The snapshot of a router's statement: of the one at hand, and of those that the router goes on with later (cursors). In TopMemoryContext. */
 typedef struct StatementSnapshot
 {
@@ -76,7 +68,29 @@ typedef struct StatementSnapshot
 	Snapshot	snapshot;		/* registered with the top transaction's resource owner */
 } StatementSnapshot;
 
-static dlist_head statement_snapshots = DLIST_STATIC_INIT(statement_snapshots);
+
+/* The connection of a router that this backend serves; empty in any other, but for nesting. Each part is emptied where its comment says. */
+typedef struct InternalConnection
+{
+	bool		greeted;		/* hello was answered: it is one; never emptied */
+
+	/* what the router has stated, until it states something else */
+	int64		term;			/* of the last call's envelope */
+	int			security;		/* flags that go with the effective user */
+	uint64		session_round;	/* internal_session calls so far */
+	HTAB	   *told;			/* group_id -> TesseraToldVersion */
+	HTAB	   *mirrored;		/* names of settings that a router has ever set here */
+
+	/* of the transaction: end_transaction */
+	uint64		statement;		/* number of the router's statement at hand; 0: none */
+	dlist_head	snapshots;		/* StatementSnapshot */
+	bool		told_unpreparable;	/* the router was told that the transaction cannot be prepared */
+
+	/* of the statement at hand, in any backend: whoever enters leaves, also by an error */
+	int			nesting;
+} InternalConnection;
+
+static InternalConnection connection = {.snapshots = DLIST_STATIC_INIT(connection.snapshots)};
 
 typedef struct MirroredName
 {
@@ -90,39 +104,39 @@ typedef struct MirroredName
 bool
 tessera_internal_connection(void)
 {
-	return is_internal;
+	return connection.greeted;
 }
 
 const TesseraToldVersion *
 tessera_internal_told(const pg_uuid_t *group_id)
 {
-	return told ? hash_search(told, group_id, HASH_FIND, NULL) : NULL;
+	return connection.told ? hash_search(connection.told, group_id, HASH_FIND, NULL) : NULL;
 }
 
 /* Deferred triggers fire at the end of a transaction, outside of any statement; what they run is nested all the same. */
 int
 tessera_nesting(void)
 {
-	return nesting == 0 && DatumGetInt32(pg_trigger_depth(NULL)) > 0 ? 1 : nesting;
+	return connection.nesting == 0 && DatumGetInt32(pg_trigger_depth(NULL)) > 0 ? 1 : connection.nesting;
 }
 
 void
 tessera_nesting_enter(void)
 {
-	nesting++;
+	connection.nesting++;
 }
 
 void
 tessera_nesting_leave(void)
 {
-	if (nesting > 0)
-		nesting--;
+	if (connection.nesting > 0)
+		connection.nesting--;
 }
 
 uint64
 tessera_internal_statement(void)
 {
-	return statement_number;
+	return connection.statement;
 }
 
 Snapshot
@@ -130,11 +144,11 @@ tessera_internal_statement_snapshot(void)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &statement_snapshots)
+	dlist_foreach(iter, &connection.snapshots)
 	{
 		StatementSnapshot *kept = dlist_container(StatementSnapshot, node, iter.cur);
 
-		if (kept->number == statement_number)
+		if (kept->number == connection.statement)
 			return kept->snapshot;
 	}
 	return NULL;
@@ -146,9 +160,9 @@ tessera_internal_keep_snapshot(Snapshot snapshot)
 	StatementSnapshot *kept = MemoryContextAlloc(TopMemoryContext, sizeof(StatementSnapshot));
 
 	Assert(tessera_internal_statement_snapshot() == NULL);
-	kept->number = statement_number;
+	kept->number = connection.statement;
 	kept->snapshot = RegisterSnapshotOnOwner(snapshot, TopTransactionResourceOwner);
-	dlist_push_head(&statement_snapshots, &kept->node);
+	dlist_push_head(&connection.snapshots, &kept->node);
 }
 
 static bool
@@ -166,11 +180,11 @@ drop_kept_snapshots(const Datum *numbers, int n)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &statement_snapshots)
+	dlist_foreach_modify(iter, &connection.snapshots)
 	{
 		StatementSnapshot *kept = dlist_container(StatementSnapshot, node, iter.cur);
 
-		if (kept->number == statement_number || contains(numbers, n, kept->number))
+		if (kept->number == connection.statement || contains(numbers, n, kept->number))
 			continue;
 		dlist_delete(&kept->node);
 		UnregisterSnapshotFromOwner(kept->snapshot, TopTransactionResourceOwner);
@@ -184,9 +198,9 @@ forget_kept_snapshots(void)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &statement_snapshots)
+	dlist_foreach_modify(iter, &connection.snapshots)
 		pfree(dlist_container(StatementSnapshot, node, iter.cur));
-	dlist_init(&statement_snapshots);
+	dlist_init(&connection.snapshots);
 }
 
 /* ---- who may call ---- */
@@ -198,7 +212,7 @@ is_top_level_call(Oid function)
 	TargetEntry *entry;
 	ListCell   *cell;
 
-	if (nesting > 1 || ActivePortal == NULL || ActivePortal->name[0] != '\0' || list_length(ActivePortal->stmts) != 1)
+	if (connection.nesting > 1 || ActivePortal == NULL || ActivePortal->name[0] != '\0' || list_length(ActivePortal->stmts) != 1)
 		return false;
 	statement = linitial_node(PlannedStmt, ActivePortal->stmts);
 	if (statement->commandType != CMD_SELECT || statement->planTree == NULL || !IsA(statement->planTree, Result) ||
@@ -211,34 +225,22 @@ is_top_level_call(Oid function)
 	return IsA(entry->expr, FuncExpr) && ((FuncExpr *) entry->expr)->funcid == function;
 }
 
+/*
+ * For the functions made of control/calls.def that only other nodes may call: the call is the whole of a statement that came straight from the
+ * connection, never from inside what users write.
+ */
 static void
-require_top_level(FunctionCallInfo fcinfo)
+admit(FunctionCallInfo fcinfo, bool said)
 {
-	if (!is_top_level_call(fcinfo->flinfo->fn_oid))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("this function is called by other nodes only, as a statement of its own")));
-}
-
-void
-tessera_internal_require(FunctionCallInfo fcinfo)
-{
-	if (!is_internal)
+	if (said && !connection.greeted)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("this function is called by other nodes only"),
 				 errdetail("The session has not called tessera_internal.hello().")));
-	require_top_level(fcinfo);
-}
-
-/* For functions made of control/calls.def. */
-static void
-admit(FunctionCallInfo fcinfo, bool said)
-{
-	if (said)
-		tessera_internal_require(fcinfo);
-	else
-		require_top_level(fcinfo);
+	if (!is_top_level_call(fcinfo->flinfo->fn_oid))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("this function is called by other nodes only, as a statement of its own")));
 }
 
 /* ---- hello ---- */
@@ -330,7 +332,7 @@ tessera_serve_hello(const TesseraHelloArgs *args)
 	if (answer > 0 && answer >= expected)
 	{
 		set_session_defaults();
-		is_internal = true;
+		connection.greeted = true;
 		tessera_remote_client_set(args->router_node, args->router_pid);
 	}
 	{
@@ -344,13 +346,13 @@ tessera_serve_hello(const TesseraHelloArgs *args)
 void
 tessera_serve_envelope(const TesseraEnvelopeArgs *args)
 {
-	envelope_term = args->term;
+	connection.term = args->term;
 }
 
 int64
 tessera_internal_caller_term(void)
 {
-	return envelope_term;
+	return connection.term;
 }
 
 /* ---- session: settings and effective user ---- */
@@ -374,7 +376,7 @@ note_mirrored(const char *name, uint64 round)
 {
 	MirroredName *entry;
 
-	if (mirrored == NULL)
+	if (connection.mirrored == NULL)
 	{
 		HASHCTL		control = {0};
 
@@ -383,14 +385,14 @@ note_mirrored(const char *name, uint64 round)
 		control.hcxt = TopMemoryContext;
 		control.hash = name_hash;
 		control.match = name_match;
-		mirrored = hash_create("tessera mirrored settings", 64, &control, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
+		connection.mirrored = hash_create("tessera mirrored settings", 64, &control, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
 	}
-	entry = hash_search(mirrored, &name, HASH_FIND, NULL);
+	entry = hash_search(connection.mirrored, &name, HASH_FIND, NULL);
 	if (entry == NULL)
 	{
 		const char *kept = MemoryContextStrdup(TopMemoryContext, name);
 
-		entry = hash_search(mirrored, &kept, HASH_ENTER, NULL);
+		entry = hash_search(connection.mirrored, &kept, HASH_ENTER, NULL);
 		entry->warned = false;
 	}
 	entry->round = round;
@@ -404,9 +406,9 @@ reset_unnamed(uint64 round)
 	HASH_SEQ_STATUS status;
 	MirroredName *entry;
 
-	if (mirrored == NULL)
+	if (connection.mirrored == NULL)
 		return;
-	hash_seq_init(&status, mirrored);
+	hash_seq_init(&status, connection.mirrored);
 	while ((entry = hash_seq_search(&status)))
 		if (entry->round != round)
 			(void) set_config_option(entry->name, NULL, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
@@ -475,8 +477,8 @@ take_over_session_user(const char *value, void *extra)
 static void
 set_effective_user(const char *name, int security)
 {
-	effective_security = name ? SECURITY_LOCAL_USERID_CHANGE | security : 0;
-	SetUserIdAndSecContext(name ? get_role_oid(name, false) : GetAuthenticatedUserId(), effective_security);
+	connection.security = name ? SECURITY_LOCAL_USERID_CHANGE | security : 0;
+	SetUserIdAndSecContext(name ? get_role_oid(name, false) : GetAuthenticatedUserId(), connection.security);
 }
 
 /* nulls: NULL: there must not be any. */
@@ -497,7 +499,6 @@ read_text_array(ArrayType *array, Datum **values, bool **nulls, int *n)
 void
 tessera_serve_session(const TesseraSessionArgs *args)
 {
-	static uint64 round = 0;
 	Datum	   *names;
 	Datum	   *values;
 	Datum	   *setters;
@@ -520,14 +521,15 @@ tessera_serve_session(const TesseraSessionArgs *args)
 
 	/* Check hooks look at the current user (search_path, roles): the connection's own role sets them. */
 	set_effective_user(NULL, 0);
-	round++;
+	connection.session_round++;
 	for (int i = 0; i < nnames; i++)
 	{
 		char	   *name = TextDatumGetCString(names[i]);
 
-		set_mirrored(note_mirrored(name, round), TextDatumGetCString(values[i]), by_all_rights[i] ? NULL : TextDatumGetCString(setters[i]));
+		set_mirrored(note_mirrored(name, connection.session_round), TextDatumGetCString(values[i]),
+					 by_all_rights[i] ? NULL : TextDatumGetCString(setters[i]));
 	}
-	reset_unnamed(round);
+	reset_unnamed(connection.session_round);
 	set_session_user(args->client_user);
 	if (args->effective_user != NULL)
 		set_effective_user(args->effective_user, args->security & TESSERA_MIRRORED_SECURITY);
@@ -538,16 +540,16 @@ tessera_serve_session(const TesseraSessionArgs *args)
 static void
 remember_told(const TesseraToldVersion *version)
 {
-	if (told == NULL)
+	if (connection.told == NULL)
 	{
 		HASHCTL		control = {0};
 
 		control.keysize = sizeof(pg_uuid_t);
 		control.entrysize = sizeof(TesseraToldVersion);
 		control.hcxt = TopMemoryContext;
-		told = hash_create("tessera told versions", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		connection.told = hash_create("tessera told versions", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
-	*(TesseraToldVersion *) hash_search(told, &version->group_id, HASH_ENTER, NULL) = *version;
+	*(TesseraToldVersion *) hash_search(connection.told, &version->group_id, HASH_ENTER, NULL) = *version;
 }
 
 void
@@ -582,7 +584,7 @@ tessera_serve_tell(const TesseraTellArgs *args)
 		version.major = DatumGetInt64(majors[i]);
 		remember_told(&version);
 	}
-	/* What moved since: a lock that is held already does not bring the news (doc/design.md#old-plans). */
+	/* A lock that is held already does not read invalidations again, so moves since then are taken in here (doc/design.md#old-plans). */
 	AcceptInvalidationMessages();
 }
 
@@ -597,13 +599,12 @@ tessera_serve_statement(const TesseraStatementArgs *args)
 	int			n;
 
 	deconstruct_array(args->kept, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &numbers, NULL, &n);
-	statement_number = (uint64) args->number;
+	connection.statement = (uint64) args->number;
 	drop_kept_snapshots(numbers, n);
 }
 
 /* ---- what cannot be prepared ---- */
 
-static bool told_unpreparable = false;
 
 /*
  * What PREPARE TRANSACTION itself would say; the server has no other way to ask for pending notifications, and that function does nothing but raise.
@@ -631,11 +632,11 @@ has_notifications(void)
 void
 tessera_internal_tell_unpreparable(void)
 {
-	if (!is_internal || told_unpreparable || !IsTransactionBlock())
+	if (!connection.greeted || connection.told_unpreparable || !IsTransactionBlock())
 		return;
 	if (!(MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) && !has_notifications())
 		return;
-	told_unpreparable = true;
+	connection.told_unpreparable = true;
 	ereport(INFO,
 			(errcode(ERRCODE_TESSERA_UNPREPARABLE),
 			 errmsg("the transaction cannot be prepared")));
@@ -647,22 +648,22 @@ static void
 end_transaction(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
-		told_unpreparable = false;
+		connection.told_unpreparable = false;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			statement_number = 0;
+			connection.statement = 0;
 			drop_kept_snapshots(NULL, 0);
 			break;
 		case XACT_EVENT_ABORT:
 			forget_kept_snapshots();
-			statement_number = 0;
+			connection.statement = 0;
 			break;
 #ifdef USE_ASSERT_CHECKING
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
-			if (is_internal)
+			if (connection.greeted)
 				SetUserIdAndSecContext(GetUserId(), 0);
 			break;
 #endif
@@ -683,11 +684,11 @@ guard_effective_user(void)
 	Oid			user;
 	int			context;
 
-	if (!is_internal)
+	if (!connection.greeted)
 		return;
 	GetUserIdAndSecContext(&user, &context);
 	if (user != GetAuthenticatedUserId() && context == 0)
-		SetUserIdAndSecContext(user, effective_security);
+		SetUserIdAndSecContext(user, connection.security);
 }
 
 static PlannedStmt *

@@ -164,7 +164,7 @@ names_cluster_table(List *targets)
 	return false;
 }
 
-/* As core judges; it has said so, here, if not. */
+/* The rule of core, which has given the WARNING here if not. */
 static bool
 may_analyze(Oid relid)
 {
@@ -188,7 +188,7 @@ text_for(VacuumStmt *statement, const Target *target)
 						 defGetBoolean(option) ? "true" : "false");
 	}
 	appendStringInfo(&text, "%s %s", statement->options ? ")" : "",
-					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(target->relid)), get_rel_name(target->relid)));
+					 tessera_qualified_name(target->relid));
 	foreach(cell, target->relation ? target->relation->va_cols : NIL)
 		appendStringInfo(&text, "%s%s", cell == list_head(target->relation->va_cols) ? " (" : ", ", quote_identifier(strVal(lfirst(cell))));
 	if (target->relation && target->relation->va_cols)

@@ -292,7 +292,7 @@ fetch(int32 node_id, MemoryContext context)
 	}
 }
 
-/* Rows of tables and nodes that are no more. */
+/* Deletes rows of tables and nodes that do not exist any more. */
 static void
 sweep(MemoryContext context)
 {
@@ -340,7 +340,7 @@ tell(int32 node_id, MemoryContext context)
 	commit(context);
 }
 
-/* Has to do with one node; if that fails, the log says so once, and the others have their turn. */
+/* Does a job that concerns one node; an error is logged once, and the next node follows. */
 static void
 with_node(void (*job) (int32 node_id, MemoryContext context), int32 node_id, MemoryContext context)
 {
@@ -408,7 +408,7 @@ tessera_statistics_step(void)
 	bool		told = pg_atomic_exchange_u32(&shared[tessera_database_slot()].tell, 0) != 0;
 	long		wait;
 
-	/* woken before its time: there are news */
+	/* woken before its time: some node has new statistics */
 	if (told || now < due)
 		again = AGAIN;
 	else if (again > 0)

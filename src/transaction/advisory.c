@@ -80,15 +80,19 @@ typedef struct Holding
 	int64		locks;			/* 0: none any more */
 } Holding;
 
-static Holding *holdings = NULL;
-static int	nholdings = 0;
-static int	holdings_size = 0;
-static bool holds_any = false;
+/* Session-level locks that other nodes keep for this session; in TopMemoryContext. */
+typedef struct SessionLocks
+{
+	Holding    *holdings;
+	int			nholdings;
+	int			size;
+	bool		any;			/* one of them keeps locks */
+	/* Where a lock of each slot was last taken: it is held there, if it is, whatever the image says. 0: nowhere yet. */
+	int32		taken_at[TESSERA_ADVISORY_SLOTS];
+	int64		last_request;	/* number of the last request to a home */
+} SessionLocks;
 
-/* Where this session last took a session-level lock of each slot: it is held there, if it is, whatever the image says. 0: nowhere yet. */
-static int32 taken_at[TESSERA_ADVISORY_SLOTS];
-
-static int64 last_request = 0;
+static SessionLocks session_locks = {0};
 
 static ExecutorStart_hook_type previous_start = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
@@ -99,9 +103,9 @@ static object_access_hook_type previous_access = NULL;
 static Holding *
 holding_of(int32 node_id)
 {
-	for (int i = 0; i < nholdings; i++)
-		if (holdings[i].node_id == node_id)
-			return &holdings[i];
+	for (int i = 0; i < session_locks.nholdings; i++)
+		if (session_locks.holdings[i].node_id == node_id)
+			return &session_locks.holdings[i];
 	return NULL;
 }
 
@@ -113,14 +117,15 @@ make_holding(int32 node_id, TesseraConnection *connection)
 
 	if (holding == NULL)
 	{
-		if (nholdings == holdings_size)
+		if (session_locks.nholdings == session_locks.size)
 		{
-			int			size = Max(8, holdings_size * 2);
+			int			size = Max(8, session_locks.size * 2);
 
-			holdings = holdings ? repalloc(holdings, size * sizeof(Holding)) : MemoryContextAlloc(TopMemoryContext, size * sizeof(Holding));
-			holdings_size = size;
+			session_locks.holdings = session_locks.holdings ? repalloc(session_locks.holdings, size * sizeof(Holding)) :
+				MemoryContextAlloc(TopMemoryContext, size * sizeof(Holding));
+			session_locks.size = size;
 		}
-		holding = &holdings[nholdings++];
+		holding = &session_locks.holdings[session_locks.nholdings++];
 		memset(holding, 0, sizeof(Holding));
 		holding->node_id = node_id;
 	}
@@ -134,18 +139,18 @@ set_holding(Holding *holding, int64 locks)
 {
 	holding->locks = locks;
 	tessera_connection_state(holding->connection)->session_locks = locks;
-	holds_any = false;
-	for (int i = 0; i < nholdings; i++)
-		holds_any |= holdings[i].locks > 0;
+	session_locks.any = false;
+	for (int i = 0; i < session_locks.nholdings; i++)
+		session_locks.any |= session_locks.holdings[i].locks > 0;
 }
 
 /* FATAL if a connection is gone that kept session-level locks: the session must not go on as if it had them. */
 static void
 require_holdings(void)
 {
-	for (int i = 0; i < nholdings; i++)
+	for (int i = 0; i < session_locks.nholdings; i++)
 	{
-		Holding    *holding = &holdings[i];
+		Holding    *holding = &session_locks.holdings[i];
 
 		if (holding->locks == 0)
 			continue;
@@ -176,7 +181,7 @@ undo_request(TesseraConnection *connection, int64 request)
 	tessera_connections_reset(&connection, 1, deadline);
 	if (!tessera_connection_queue_quietly(connection, sql) || !tessera_connection_sync_quietly(connection))
 		return;
-	if (tessera_connections_settle(&connection, 1, deadline) > 0)
+	if (tessera_connections_await_answers(&connection, 1, deadline) > 0)
 		tessera_connection_close(connection);
 }
 
@@ -191,7 +196,7 @@ connection_to(const TesseraRouting *routing, int32 home, bool session)
 static int64
 ask_lock(TesseraConnection *connection, int32 home, const TesseraAdvisoryKey *key, bool shared, bool session, bool try)
 {
-	int64		request = ++last_request;
+	int64		request = ++session_locks.last_request;
 	int64		result = 0;
 	volatile int64 answer = 0;
 
@@ -236,7 +241,7 @@ lock_on(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bool share
 	return (TesseraAdvisoryAnswer) (answer & 3);
 }
 
-/* The slot is on its way to another node, or the news of it are. */
+/* The node to ask next, when the one asked is not the slot's home: the slot, or the news of its move, is on the way. ERROR 55000 at the deadline. */
 static int32
 look_for_home(int slot, int32 asked, int32 told, TimestampTz deadline)
 {
@@ -279,7 +284,7 @@ lock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bo
 		TesseraAdvisoryAnswer answer = home == 0 ? TESSERA_ADVISORY_STALE : lock_on(tessera_routing(), key, shared, session, try, &home);
 
 		if (answer == TESSERA_ADVISORY_DONE && session)
-			taken_at[slot] = home;
+			session_locks.taken_at[slot] = home;
 		if (answer != TESSERA_ADVISORY_STALE)
 			return answer == TESSERA_ADVISORY_DONE;
 		home = look_for_home(slot, asked, home, deadline);
@@ -290,7 +295,7 @@ static bool
 unlock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, bool shared)
 {
 	int			slot = tessera_advisory_slot(key);
-	int32		home = tessera_routing_node(routing, taken_at[slot]) ? taken_at[slot] : routing->advisory_homes[slot];
+	int32		home = tessera_routing_node(routing, session_locks.taken_at[slot]) ? session_locks.taken_at[slot] : routing->advisory_homes[slot];
 	Holding    *holding = holding_of(home);
 	int64		answer;
 
@@ -306,13 +311,13 @@ unlock_in_cluster(const TesseraRouting *routing, const TesseraAdvisoryKey *key, 
 static void
 unlock_all_elsewhere(const TesseraRouting *routing)
 {
-	for (int i = 0; i < nholdings; i++)
+	for (int i = 0; i < session_locks.nholdings; i++)
 	{
-		if (holdings[i].locks == 0)
+		if (session_locks.holdings[i].locks == 0)
 			continue;
 		require_holdings();
-		tessera_call_advisory_unlock_all(tessera_over(connection_to(routing, holdings[i].node_id, true)));
-		set_holding(&holdings[i], 0);
+		tessera_call_advisory_unlock_all(tessera_over(connection_to(routing, session_locks.holdings[i].node_id, true)));
+		set_holding(&session_locks.holdings[i], 0);
 	}
 }
 
@@ -452,7 +457,7 @@ tessera_pg_advisory_unlock_all(PG_FUNCTION_ARGS)
 	tessera_stand_in_check(fcinfo->flinfo->fn_oid);
 	routing = cluster_of_call();
 	tessera_advisory_release_all();
-	if (holds_any && (routing || (routing = tessera_routing()) != NULL))
+	if (session_locks.any && (routing || (routing = tessera_routing()) != NULL))
 		unlock_all_elsewhere(routing);
 	PG_RETURN_VOID();
 }
@@ -460,7 +465,7 @@ tessera_pg_advisory_unlock_all(PG_FUNCTION_ARGS)
 void
 tessera_advisory_discard(void)
 {
-	const TesseraRouting *routing = holds_any ? tessera_routing() : NULL;
+	const TesseraRouting *routing = session_locks.any ? tessera_routing() : NULL;
 
 	if (routing)
 		unlock_all_elsewhere(routing);
@@ -488,7 +493,7 @@ put_lock(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *h
 	tuplestore_putvalues(out->setResult, out->setDesc, values, nulls);
 }
 
-/* One node's locks; a node that cannot be asked is said, the others' are shown. */
+/* One node's locks; a warning names a node that cannot be asked, and the others' are shown. */
 static void
 put_locks_of(ReturnSetInfo *out, const TesseraRouting *routing, const TesseraNode *home)
 {
@@ -526,7 +531,7 @@ tessera_all_advisory_locks(PG_FUNCTION_ARGS)
 static void
 executor_start(QueryDesc *query, int eflags)
 {
-	if (holds_any && tessera_nesting() == 0)
+	if (session_locks.any && tessera_nesting() == 0)
 		require_holdings();
 	if (previous_start)
 		previous_start(query, eflags);
@@ -538,7 +543,7 @@ static void
 utility(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *environment,
 		DestReceiver *receiver, QueryCompletion *completion)
 {
-	if (holds_any && tessera_nesting() == 0)
+	if (session_locks.any && tessera_nesting() == 0)
 		require_holdings();
 	if (previous_utility)
 		previous_utility(statement, text, read_only, context, params, environment, receiver, completion);

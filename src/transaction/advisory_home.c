@@ -42,12 +42,18 @@
 #define SLOT_OF_SESSIONS 1
 #define SLOT_OF_TRANSACTIONS 2
 
-static int64 session_locks = 0; /* taken for another node's session and not released */
+/* Session-level locks that this backend keeps for another node's session. */
+typedef struct KeptLocks
+{
+	int64		n;				/* taken and not released */
 
-/* The last request for a session-level lock, if it was granted. */
-static int64 granted_request = 0;
-static TesseraAdvisoryKey granted_key;
-static bool granted_shared;
+	/* the last request, if it was granted */
+	int64		request;		/* 0: it was not */
+	TesseraAdvisoryKey key;
+	bool		shared;
+} KeptLocks;
+
+static KeptLocks kept = {0};
 
 static LOCKTAG
 key_tag(const TesseraAdvisoryKey *key)
@@ -144,7 +150,7 @@ tessera_advisory_take(const TesseraAdvisoryKey *key, bool shared, bool session, 
 	LOCKTAG		guard = slot_tag(slot, session ? SLOT_OF_SESSIONS : SLOT_OF_TRANSACTIONS);
 	volatile TesseraAdvisoryAnswer answer = TESSERA_ADVISORY_STALE;
 
-	/* never held exclusively for long, so not even who only tries is turned away */
+	/* never held exclusively for long, so pg_try_advisory_lock waits for it, too */
 	(void) acquire(&guard, ShareLock, session, false);
 	PG_TRY();
 	{
@@ -180,8 +186,8 @@ void
 tessera_advisory_release_all(void)
 {
 	(void) DirectFunctionCall1(pg_advisory_unlock_all, (Datum) 0);
-	session_locks = 0;
-	granted_request = 0;
+	kept.n = 0;
+	kept.request = 0;
 }
 
 /* ---- for other nodes ---- */
@@ -208,18 +214,18 @@ tessera_serve_advisory_lock(const TesseraAdvisoryLockArgs *args)
 	int32		home = 0;
 
 	key = checked_key(args->class, args->key);
-	granted_request = 0;
+	kept.request = 0;
 	answer = tessera_advisory_take(&key, shared, session, args->try, &home);
 	if (answer == TESSERA_ADVISORY_STALE)
 		return (int64) home << 2 | TESSERA_ADVISORY_STALE;
 	if (answer == TESSERA_ADVISORY_DONE && session)
 	{
-		session_locks++;
-		granted_request = args->request;
-		granted_key = key;
-		granted_shared = shared;
+		kept.n++;
+		kept.request = args->request;
+		kept.key = key;
+		kept.shared = shared;
 	}
-	return session_locks << 2 | answer;
+	return kept.n << 2 | answer;
 }
 
 static bool
@@ -227,7 +233,7 @@ release_for_other(const TesseraAdvisoryKey *key, bool shared)
 {
 	if (!tessera_advisory_release(key, shared))
 		return false;
-	session_locks = Max(session_locks - 1, 0);
+	kept.n = Max(kept.n - 1, 0);
 	return true;
 }
 
@@ -239,7 +245,7 @@ tessera_serve_advisory_unlock(const TesseraAdvisoryUnlockArgs *args)
 
 	key = checked_key(args->class, args->key);
 	released = release_for_other(&key, args->shared);
-	return session_locks << 2 | (released ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY);
+	return kept.n << 2 | (released ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY);
 }
 
 void
@@ -251,9 +257,9 @@ tessera_serve_advisory_unlock_all(void)
 void
 tessera_serve_advisory_undo(const TesseraAdvisoryUndoArgs *args)
 {
-	if (granted_request != 0 && granted_request == args->request)
-		(void) release_for_other(&granted_key, granted_shared);
-	granted_request = 0;
+	if (kept.request != 0 && kept.request == args->request)
+		(void) release_for_other(&kept.key, kept.shared);
+	kept.request = 0;
 }
 
 /* ---- giving up slots ---- */

@@ -5,8 +5,8 @@
  * A decision is needed as long as a participant may ask: while it has the transaction prepared, or could have it again because a standby that is
  * promoted has not got the COMMIT PREPARED. Phases of a row: decided; finished (no participant had it prepared when asked); deleted, when every
  * participant's standbys have flushed WAL that is newer than that, and the retention is over. For the second, a participant's WAL position is noted
- * in one round and compared in a later one, so a participant with standbys takes two rounds. An `abort` row fences a coordinator that was taken for
- * dead; it goes after the retention alone.
+ * in one round and compared in a later one, so a participant with standbys takes two rounds. An `abort` row fences a coordinator that did not answer,
+ * so that it cannot commit later; it goes after the retention alone.
  *
  * Of transactions that clients have prepared: `prepared` with the client's identifier stays until the client decides. A participant's own row (an
  * outcome that it noted, or that it was asked for one) names the config node as its participant, so that it stays until that node's standbys have the

@@ -139,7 +139,10 @@ refuse_outsider(void)
 			 errmsg("this database is not a node of a cluster")));
 }
 
-/* A server that was replaced, and knows it, is passed over by target_session_attrs=read-write: so a second attempt may reach the other one. */
+/*
+ * Tries twice: a server that was replaced, and has found that out by the first attempt, makes its sessions read-only, so that a conninfo with several
+ * hosts and target_session_attrs=read-write leads to the other one.
+ */
 TesseraConnection *
 tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane)
 {

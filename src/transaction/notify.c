@@ -49,8 +49,14 @@ PG_FUNCTION_INFO_V1(tessera_pg_notify);
 #define LISTEN_MS 2000			/* a forwarder that has just been started is waited for */
 #define FILLS_AT 0.5
 
-static bool notified = false;
-static bool uninterrupted = false;
+/* Of the transaction at hand; emptied at its end. */
+typedef struct Notifying
+{
+	bool		notified;		/* it has queued a notification */
+	bool		uninterrupted;	/* interrupts are held until its commit */
+} Notifying;
+
+static Notifying this_transaction = {0};
 
 /* ---- wrapping ---- */
 
@@ -127,7 +133,7 @@ tessera_notify_unwrap(const char *text, char **half, char **channel, char **payl
 
 /* ---- sending ---- */
 
-/* A forwarder that is about to start is waited for; one that does not run at all is told of. */
+/* Waits LISTEN_MS at most for a forwarder that is about to start; WARNING if none runs then. */
 static void
 await_forwarder(void)
 {
@@ -205,7 +211,7 @@ tessera_notify_ran(const char *channel, const char *payload)
 
 	if (routing == NULL)
 		return;
-	notified = true;
+	this_transaction.notified = true;
 	if (routing->nnodes < 2)
 		return;
 	await_forwarder();
@@ -284,7 +290,7 @@ tessera_serve_notify(const TesseraNotifyArgs *args)
 bool
 tessera_notified(void)
 {
-	return notified;
+	return this_transaction.notified;
 }
 
 bool
@@ -296,10 +302,10 @@ tessera_notify_queue_fills(void)
 void
 tessera_notify_no_interrupts(void)
 {
-	if (uninterrupted)
+	if (this_transaction.uninterrupted)
 		return;
 	HOLD_INTERRUPTS();
-	uninterrupted = true;
+	this_transaction.uninterrupted = true;
 }
 
 static void
@@ -308,7 +314,7 @@ end_transaction(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
-			if (uninterrupted)
+			if (this_transaction.uninterrupted)
 				RESUME_INTERRUPTS();
 			break;
 		case XACT_EVENT_ABORT:	/* an error has let interrupts in already */
@@ -317,8 +323,8 @@ end_transaction(XactEvent event, void *arg)
 		default:
 			return;
 	}
-	uninterrupted = false;
-	notified = false;
+	this_transaction.uninterrupted = false;
+	this_transaction.notified = false;
 }
 
 void

@@ -123,11 +123,18 @@ typedef struct ForwarderSlot
 } ForwarderSlot;
 
 static ForwarderSlot *slots = NULL;
-static MemoryContext context = NULL;
-static Link own;				/* to this node */
-static dlist_head links = DLIST_STATIC_INIT(links);
-static char *half = NULL;		/* of a notification in two */
-static uint64 looked_at = 0;	/* catalog sequence */
+
+/* Of the forwarder, while it runs. */
+typedef struct Forwarder
+{
+	MemoryContext context;
+	Link		own;			/* to this node */
+	dlist_head	links;			/* to the others */
+	char	   *half;			/* the first half of a notification in two */
+	uint64		looked_at;		/* catalog sequence */
+} Forwarder;
+
+static Forwarder worker = {.links = DLIST_STATIC_INIT(worker.links)};
 
 /* ---- shared ---- */
 
@@ -177,16 +184,16 @@ say_listening(int pid)
 	SpinLockRelease(&slot->mutex);
 }
 
-/* The other ends are told, so that they do not wait for this process. */
+/* Exit step of the forwarder: closes its connections, so that the servers at their other ends do not wait for it. */
 void
 tessera_notify_forward_leave(int code, Datum arg)
 {
 	dlist_iter	iter;
 
 	say_listening(0);
-	if (own.pg)
-		PQfinish(own.pg);
-	dlist_foreach(iter, &links)
+	if (worker.own.pg)
+		PQfinish(worker.own.pg);
+	dlist_foreach(iter, &worker.links)
 		if (dlist_container(Link, node, iter.cur)->pg)
 			PQfinish(dlist_container(Link, node, iter.cur)->pg);
 }
@@ -272,7 +279,7 @@ room_comes(TimestampTz now)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &links)
+	dlist_foreach(iter, &worker.links)
 	{
 		Link	   *link = dlist_container(Link, node, iter.cur);
 
@@ -306,7 +313,7 @@ enqueue(Link *link, const char *channel, const char *payload)
 	link->dropping = false;
 	if (link->queued == 0)
 		link->progress = GetCurrentTimestamp();
-	message = MemoryContextAlloc(context, size);
+	message = MemoryContextAlloc(worker.context, size);
 	message->size = size;
 	message->channel = (char *) (message + 1);
 	strcpy(message->channel, channel);
@@ -319,13 +326,13 @@ enqueue(Link *link, const char *channel, const char *payload)
 
 /* ---- one connection ---- */
 
-/* It is down, for a while. What was on its way may have arrived, so it is not sent again. */
+/* Closes the connection; it is opened again after a pause. What was sent without an answer may have arrived, so it is not sent again. */
 static void
 take_down(Link *link, const char *trouble)
 {
 	int			lost = link->batch;
 
-	if (link == &own)
+	if (link == &worker.own)
 		say_listening(0);
 	if (link->pg)
 	{
@@ -343,7 +350,7 @@ take_down(Link *link, const char *trouble)
 		drop_head(link, lost);
 		count(link, 0, lost, false);
 	}
-	/* the same trouble is told once */
+	/* the same trouble is logged once */
 	if (trouble == NULL || (link->trouble && strcmp(link->trouble, trouble) == 0))
 		return;
 	ereport(LOG,
@@ -351,7 +358,7 @@ take_down(Link *link, const char *trouble)
 			 lost > 0 ? errdetail("%d of them may or may not have arrived.", lost) : 0));
 	if (link->trouble)
 		pfree(link->trouble);
-	link->trouble = MemoryContextStrdup(context, trouble);
+	link->trouble = MemoryContextStrdup(worker.context, trouble);
 }
 
 static const char *
@@ -479,7 +486,7 @@ take_answer(Link *link, const PGresult *result)
 			if (good && PQntuples(result) == 1 && tessera_greeting_read(PQgetvalue(result, 0, 0), &greeting, &link->protocol) &&
 				greeting >= link->expected)
 			{
-				becomes(link, link == &own ? LINK_GREETED : LINK_READY);
+				becomes(link, link == &worker.own ? LINK_GREETED : LINK_READY);
 				link->pause = FIRST_PAUSE;
 				return;
 			}
@@ -528,10 +535,10 @@ take_notifications(void)
 {
 	PGnotify   *notify;
 
-	for (int taken = 0; own.pg != NULL; taken++)
+	for (int taken = 0; worker.own.pg != NULL; taken++)
 	{
 		MemoryContext before;
-		char	   *first = half;
+		char	   *first = worker.half;
 		char	   *channel = NULL;
 		char	   *payload = NULL;
 		TesseraUnwrapped unwrapped;
@@ -539,10 +546,10 @@ take_notifications(void)
 
 		if (taken == MOST_TAKEN)
 			return true;
-		if (room_comes(GetCurrentTimestamp()) || (notify = PQnotifies(own.pg)) == NULL)
+		if (room_comes(GetCurrentTimestamp()) || (notify = PQnotifies(worker.own.pg)) == NULL)
 			return false;
-		before = MemoryContextSwitchTo(context);
-		unwrapped = tessera_notify_unwrap(notify->extra, &half, &channel, &payload);
+		before = MemoryContextSwitchTo(worker.context);
+		unwrapped = tessera_notify_unwrap(notify->extra, &worker.half, &channel, &payload);
 		MemoryContextSwitchTo(before);
 		if (first)
 			pfree(first);
@@ -552,7 +559,7 @@ take_notifications(void)
 					(errmsg("a notification in the channel \"%s\" cannot be read", TESSERA_NOTIFY_CHANNEL)));
 		if (unwrapped != TESSERA_WRAPPED_WHOLE)
 			continue;
-		dlist_foreach(iter, &links)
+		dlist_foreach(iter, &worker.links)
 			enqueue(dlist_container(Link, node, iter.cur), channel, payload);
 		pfree(channel);
 		pfree(payload);
@@ -560,7 +567,7 @@ take_notifications(void)
 	return false;
 }
 
-/* Something has arrived, or can be sent. */
+/* Reads and writes a connection whose socket is ready. */
 static void
 serve(Link *link, uint32 events)
 {
@@ -605,12 +612,12 @@ describe(Link *link, const TesseraRouting *routing, const TesseraNode *node)
 	namestrcpy(&link->name, NameStr(node->name));
 	if (link->hello)
 		pfree(link->hello);
-	link->hello = MemoryContextStrdup(context, tessera_hello_text(routing, node->incarnation));
+	link->hello = MemoryContextStrdup(worker.context, tessera_hello_text(routing, node->incarnation));
 	if (link->conninfo && strcmp(link->conninfo, conninfo) == 0)
 		return;
 	if (link->conninfo)
 		pfree(link->conninfo);
-	link->conninfo = MemoryContextStrdup(context, conninfo);
+	link->conninfo = MemoryContextStrdup(worker.context, conninfo);
 	if (link->pg && link->state != LINK_BUSY)
 		take_down(link, NULL);
 	link->pause = FIRST_PAUSE;
@@ -623,17 +630,17 @@ link_to(int32 node_id)
 	Link	   *link;
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &links)
+	dlist_foreach(iter, &worker.links)
 	{
 		link = dlist_container(Link, node, iter.cur);
 		if (link->node_id == node_id)
 			return link;
 	}
-	link = MemoryContextAllocZero(context, sizeof(Link));
+	link = MemoryContextAllocZero(worker.context, sizeof(Link));
 	link->node_id = node_id;
 	link->pause = FIRST_PAUSE;
 	dlist_init(&link->queue);
-	dlist_push_tail(&links, &link->node);
+	dlist_push_tail(&worker.links, &link->node);
 	return link;
 }
 
@@ -653,7 +660,7 @@ forget(Link *link)
 	pfree(link);
 }
 
-/* Which nodes there are now. False: none to pass anything to. */
+/* Brings the list of connections in line with the nodes of the cluster. False if there is no other node. */
 static bool
 look_around(void)
 {
@@ -665,15 +672,15 @@ look_around(void)
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	routing = tessera_routing();
-	dlist_foreach_modify(iter, &links)
+	dlist_foreach_modify(iter, &worker.links)
 		dlist_container(Link, node, iter.cur)->present = false;
-	own.present = false;
+	worker.own.present = false;
 	for (int i = 0; routing != NULL && i < routing->nnodes; i++)
 	{
 		const TesseraNode *node = tessera_routing_node_at(routing, i);
 
 		if (node->node_id == routing->self)
-			describe(&own, routing, node);
+			describe(&worker.own, routing, node);
 		else
 		{
 			Link	   *link = link_to(node->node_id);
@@ -685,12 +692,12 @@ look_around(void)
 	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	MemoryContextSwitchTo(context);
-	dlist_foreach_modify(iter, &links)
+	MemoryContextSwitchTo(worker.context);
+	dlist_foreach_modify(iter, &worker.links)
 		if (!dlist_container(Link, node, iter.cur)->present)
 			forget(dlist_container(Link, node, iter.cur));
-	looked_at = sequence;
-	return others && own.present;
+	worker.looked_at = sequence;
+	return others && worker.own.present;
 }
 
 /* ---- the loop ---- */
@@ -701,17 +708,17 @@ lower_wait(long *wait, TimestampTz when, TimestampTz now)
 	*wait = Min(*wait, when <= now ? 0 : TimestampDifferenceMilliseconds(now, when));
 }
 
-/* What is due for a connection without its having to say anything. */
+/* Does what is due on a connection by the time, its state or its queue: connects, listens, sends, or closes it where no answer came in time. */
 static void
 drive(Link *link, TimestampTz now)
 {
-	if (link->state == LINK_DOWN && now >= link->again && (link == &own || link->queued > 0))
+	if (link->state == LINK_DOWN && now >= link->again && (link == &worker.own || link->queued > 0))
 		begin_connecting(link);
 	else if (link->state != LINK_DOWN && link->state != LINK_READY && now >= link->deadline)
 		take_down(link, "it did not answer in time");
 	if (link->state == LINK_GREETED)
 		send_query(link, LINK_LISTENING, LISTEN_SQL, 0, NULL);
-	if (link != &own && link->state == LINK_READY && link->queued > 0)
+	if (link != &worker.own && link->state == LINK_READY && link->queued > 0)
 		send_batch(link);
 }
 
@@ -720,7 +727,7 @@ add_to_wait(WaitEventSet *set, Link *link, TimestampTz now, long *wait)
 {
 	uint32		events = WL_SOCKET_READABLE;
 
-	if (link == &own && link->state == LINK_READY && room_comes(now))
+	if (link == &worker.own && link->state == LINK_READY && room_comes(now))
 	{
 		lower_wait(wait, TimestampTzPlusMilliseconds(now, STALLED_MS / 10), now);
 		return;
@@ -728,7 +735,7 @@ add_to_wait(WaitEventSet *set, Link *link, TimestampTz now, long *wait)
 
 	if (link->state == LINK_DOWN)
 	{
-		if (link == &own || link->queued > 0)
+		if (link == &worker.own || link->queued > 0)
 			lower_wait(wait, link->again, now);
 		return;
 	}
@@ -759,8 +766,8 @@ wait_and_serve(int nlinks, long wait)
 
 	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
-	add_to_wait(set, &own, now, &wait);
-	dlist_foreach(iter, &links)
+	add_to_wait(set, &worker.own, now, &wait);
+	dlist_foreach(iter, &worker.links)
 		add_to_wait(set, dlist_container(Link, node, iter.cur), now, &wait);
 	n = WaitEventSetWait(set, wait, ready, nlinks + 3, PG_WAIT_EXTENSION);
 	FreeWaitEventSet(set);
@@ -780,10 +787,10 @@ end_links(void)
 {
 	dlist_mutable_iter iter;
 
-	take_down(&own, NULL);
-	dlist_foreach_modify(iter, &links)
+	take_down(&worker.own, NULL);
+	dlist_foreach_modify(iter, &worker.links)
 		forget(dlist_container(Link, node, iter.cur));
-	half = NULL;
+	worker.half = NULL;
 }
 
 /*
@@ -795,11 +802,11 @@ tessera_notify_forward_step(void)
 	MemoryContext work;
 	MemoryContext before;
 
-	if (context == NULL)
+	if (worker.context == NULL)
 	{
-		context = AllocSetContextCreate(TopMemoryContext, "tessera notifications", ALLOCSET_DEFAULT_SIZES);
-		own.pause = FIRST_PAUSE;
-		dlist_init(&own.queue);
+		worker.context = AllocSetContextCreate(TopMemoryContext, "tessera notifications", ALLOCSET_DEFAULT_SIZES);
+		worker.own.pause = FIRST_PAUSE;
+		dlist_init(&worker.own.queue);
 	}
 	tessera_at_exit(tessera_notify_forward_leave);
 	if (!look_around())
@@ -807,29 +814,29 @@ tessera_notify_forward_step(void)
 		end_links();
 		return LOOK_AROUND;
 	}
-	work = AllocSetContextCreate(context, "tessera notification forwarder", ALLOCSET_DEFAULT_SIZES);
+	work = AllocSetContextCreate(worker.context, "tessera notification forwarder", ALLOCSET_DEFAULT_SIZES);
 	before = MemoryContextSwitchTo(work);
 	PG_TRY();
 	{
 		bool		go_on = true;
 		bool		more = false;
 
-		while (go_on && tessera_catalog_sequence() == looked_at)
+		while (go_on && tessera_catalog_sequence() == worker.looked_at)
 		{
 			TimestampTz now = GetCurrentTimestamp();
 			int			nlinks = 1;
 			dlist_iter	iter;
 
 			CHECK_FOR_INTERRUPTS();
-			drive(&own, now);
-			dlist_foreach(iter, &links)
+			drive(&worker.own, now);
+			dlist_foreach(iter, &worker.links)
 			{
 				drive(dlist_container(Link, node, iter.cur), now);
 				nlinks++;
 			}
 			go_on = wait_and_serve(nlinks, more ? 0 : LOOK_AROUND);
 			more = take_notifications();
-			dlist_foreach(iter, &links)
+			dlist_foreach(iter, &worker.links)
 				count(dlist_container(Link, node, iter.cur), 0, 0, false);
 			MemoryContextReset(work);
 		}

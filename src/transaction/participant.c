@@ -54,9 +54,16 @@ typedef struct ToldState
 } ToldState;
 
 static TesseraTransaction at_hand = {.phase = TESSERA_COMMIT_OPEN};
-static uint32 joins = 0;		/* of nodes to transactions, so far */
-static uint64 last_statement = 0;
-static dlist_head kept_statements = DLIST_STATIC_INIT(kept_statements);
+
+/* Of this session, over its transactions: numbers given so far, and the statements whose snapshots shards are to keep. */
+typedef struct Statements
+{
+	uint32		joins;			/* of nodes to transactions */
+	uint64		last;			/* number of the last statement */
+	dlist_head	kept;			/* TesseraKeptStatement, the caller's; taken out by tessera_statement_forget */
+} Statements;
+
+static Statements statements = {.kept = DLIST_STATIC_INIT(statements.kept)};
 
 int			tessera_commit_timeout = 30000;
 int			tessera_abort_timeout = 10000;
@@ -178,7 +185,7 @@ told_state(TesseraConnection *connection)
 	return told;
 }
 
-/* Nothing is certain about what the other end knows. */
+/* Versions and the statement number are sent again before the next statement: the other end may have lost them. */
 static void
 forget_told(TesseraConnection *connection)
 {
@@ -249,7 +256,7 @@ queue_constraint_modes(TesseraParticipant *participant)
 uint32
 tessera_participants_joins(void)
 {
-	return joins;
+	return statements.joins;
 }
 
 bool
@@ -295,7 +302,7 @@ queue_transaction(TesseraParticipant *participant)
 		state->wrote = false;
 		state->unpreparable = false;
 		participant->joined = true;
-		participant->join = ++joins;
+		participant->join = ++statements.joins;
 		participant->modes_sent = 0;
 	}
 	queue_constraint_modes(participant);
@@ -369,10 +376,10 @@ kept_numbers(void)
 	StringInfoData array;
 	dlist_iter	iter;
 
-	if (dlist_is_empty(&kept_statements))
+	if (dlist_is_empty(&statements.kept))
 		return "{}";
 	initStringInfo(&array);
-	dlist_foreach(iter, &kept_statements)
+	dlist_foreach(iter, &statements.kept)
 		appendStringInfo(&array, "%c" UINT64_FORMAT, array.len == 0 ? '{' : ',', dlist_container(TesseraKeptStatement, node, iter.cur)->number);
 	appendStringInfoChar(&array, '}');
 	return array.data;
@@ -452,7 +459,7 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 	if (needs_transaction(participant, envelope))
 		begins = queue_transaction(participant);
 	else if (envelope->write)
-		tessera_participants_flush();	/* it may commit at once */
+		tessera_participants_flush(&at_hand);	/* it may commit at once */
 	if (!participant->unlisted)
 	{
 		queue_session(connection, own);
@@ -527,13 +534,13 @@ tessera_participant_holds_locks(int32 node_id)
 uint64
 tessera_next_statement(void)
 {
-	return ++last_statement;
+	return ++statements.last;
 }
 
 void
 tessera_statement_keep(TesseraKeptStatement *statement)
 {
-	dlist_push_head(&kept_statements, &statement->node);
+	dlist_push_head(&statements.kept, &statement->node);
 }
 
 void
@@ -696,7 +703,7 @@ abort_subtransaction(int level)
 		if (at_hand.participants[i].locks && tessera_connection_alive(at_hand.participants[i].connection))
 			connections[n++] = at_hand.participants[i].connection;
 	if (n > 0)
-		(void) tessera_connections_settle(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
+		(void) tessera_connections_await_answers(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
 	pfree(connections);
 }
 

@@ -59,9 +59,9 @@ extern void tessera_participant_holds_locks(int32 node_id);
 extern void tessera_participants_rely_on(XLogRecPtr position);
 
 /*
- * What a node is told for a statement on the table: under the table's own id what it is taken for (major 0: placed; 1: sharded, with the id of its
- * group for an epoch), and for a sharded one the version of its group by which the statement is routed. Room for TESSERA_TOLD_VERSIONS; returns how
- * many.
+ * The versions that go to a node with a statement on the table: under the table's own id its kind here (major 0: placed; 1: sharded, with the id of
+ * its group for an epoch), and for a sharded one the version of its group by which the statement is routed. Room for TESSERA_TOLD_VERSIONS; returns
+ * how many.
  */
 #define TESSERA_TOLD_VERSIONS 2
 extern int	tessera_told_versions(const TesseraRouting *routing, const TesseraTable *table, int32 node_id, TesseraToldVersion *versions);

@@ -37,7 +37,7 @@
 
 PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 
-/* The worker's pace: commits that take longer than the age are few, and asking about one aborts it at worst. */
+/* Prepared transactions below this age are left alone: their commit is still running, and asking about one may abort it. */
 #define RESOLVER_AGE_MS 10000.0
 #define RESOLVER_PAUSE_MS 10000L
 #define RESOLVER_AGAIN_MS 5000L
@@ -159,7 +159,7 @@ run_resolution(void *arg)
 	resolution->outcome = resolve(resolution->routing, resolution->gid);
 }
 
-/* The same; an error becomes a WARNING, and the others have their turn. */
+/* The same; an error becomes a WARNING, so that the others are still looked at. */
 static const char *
 try_to_resolve(const TesseraRouting *routing, const char *gid)
 {

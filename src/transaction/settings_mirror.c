@@ -39,18 +39,28 @@ static const char *const always_names[] = {
 };
 
 /* The server's own settings, found once: their records never move. Those of other contexts than USERSET and SUSET are in neither list. */
-static struct config_generic **always = NULL;
-static struct config_generic **others = NULL;	/* mirrored if they have another value than the server's own */
-static int	nalways = 0;
-static int	nothers = 0;
-static int	nbuiltin = 0;
+typedef struct BuiltinSettings
+{
+	struct config_generic **always;
+	struct config_generic **others; /* mirrored if they have another value than the server's own */
+	int			nalways;
+	int			nothers;
+	int			n;
+} BuiltinSettings;
+
+static BuiltinSettings builtin = {0};
 
 /*
  * Settings of extensions and placeholders: their places in the server's table. Records of these are added, replaced and (placeholders) removed, which
  * may move the others: the list holds as long as it is as long as it should be and all of its places are of such settings.
  */
-static int *customs = NULL;
-static int	ncustoms = 0;
+typedef struct CustomSettings
+{
+	int		   *places;
+	int			n;
+} CustomSettings;
+
+static CustomSettings customs = {0};
 
 static bool
 is_among(const char *name, const char *const *names, int n)
@@ -74,30 +84,30 @@ is_ours_alone(const char *name)
 static void
 list_builtin(struct config_generic **settings, int n)
 {
-	others = MemoryContextAlloc(TopMemoryContext, sizeof(struct config_generic *) * n);
-	always = MemoryContextAlloc(TopMemoryContext, sizeof(struct config_generic *) * n);
+	builtin.others = MemoryContextAlloc(TopMemoryContext, sizeof(struct config_generic *) * n);
+	builtin.always = MemoryContextAlloc(TopMemoryContext, sizeof(struct config_generic *) * n);
 	for (int i = 0; i < n; i++)
 	{
 		struct config_generic *setting = settings[i];
 
 		if (setting->group == CUSTOM_OPTIONS)
 			continue;
-		nbuiltin++;
+		builtin.n++;
 		if (is_among(setting->name, always_names, lengthof(always_names)))
-			always[nalways++] = setting;
+			builtin.always[builtin.nalways++] = setting;
 		else if ((setting->context == PGC_USERSET || setting->context == PGC_SUSET) &&
 				 !is_among(setting->name, denied_names, lengthof(denied_names)))
-			others[nothers++] = setting;
+			builtin.others[builtin.nothers++] = setting;
 	}
 }
 
 static bool
 customs_hold(struct config_generic **settings, int n)
 {
-	if (customs == NULL || nbuiltin + ncustoms != n)
+	if (customs.places == NULL || builtin.n + customs.n != n)
 		return false;
-	for (int i = 0; i < ncustoms; i++)
-		if (settings[customs[i]]->group != CUSTOM_OPTIONS)
+	for (int i = 0; i < customs.n; i++)
+		if (settings[customs.places[i]]->group != CUSTOM_OPTIONS)
 			return false;
 	return true;
 }
@@ -105,15 +115,15 @@ customs_hold(struct config_generic **settings, int n)
 static void
 list_customs(struct config_generic **settings, int n)
 {
-	int		   *list = MemoryContextAlloc(TopMemoryContext, sizeof(int) * Max(n - nbuiltin, 1));
+	int		   *list = MemoryContextAlloc(TopMemoryContext, sizeof(int) * Max(n - builtin.n, 1));
 
-	if (customs)
-		pfree(customs);
-	customs = list;
-	ncustoms = 0;
+	if (customs.places)
+		pfree(customs.places);
+	customs.places = list;
+	customs.n = 0;
 	for (int i = 0; i < n; i++)
 		if (settings[i]->group == CUSTOM_OPTIONS)
-			customs[ncustoms++] = i;
+			customs.places[customs.n++] = i;
 }
 
 /* The server's table of settings, with the lists made of it; ended by tessera_settings_done. */
@@ -123,7 +133,7 @@ listed_settings(void)
 	int			n;
 	struct config_generic **settings = tessera_all_settings(&n);
 
-	if (always == NULL)
+	if (builtin.always == NULL)
 		list_builtin(settings, n);
 	if (!customs_hold(settings, n))
 		list_customs(settings, n);
@@ -198,14 +208,15 @@ tessera_mirror_fingerprint(void)
 	struct config_generic **settings = listed_settings();
 	uint64		hash = UINT64CONST(0x7465737365726121);
 
-	for (int i = 0; i < nalways; i++)
-		hash = hash_value(hash, always[i]);
-	for (int i = 0; i < nothers; i++)
-		if (is_set(others[i]))
-			hash = hash_value(mix(hash, (uint64) setter_of(others[i]) << 32 | i), others[i]);
-	for (int i = 0; i < ncustoms; i++)
-		if (is_mirrored_custom(settings[customs[i]]))
-			hash = hash_value(mix(hash, (uint64) setter_of(settings[customs[i]]) << 32 | (customs[i] + nothers)), settings[customs[i]]);
+	for (int i = 0; i < builtin.nalways; i++)
+		hash = hash_value(hash, builtin.always[i]);
+	for (int i = 0; i < builtin.nothers; i++)
+		if (is_set(builtin.others[i]))
+			hash = hash_value(mix(hash, (uint64) setter_of(builtin.others[i]) << 32 | i), builtin.others[i]);
+	for (int i = 0; i < customs.n; i++)
+		if (is_mirrored_custom(settings[customs.places[i]]))
+			hash = hash_value(mix(hash, (uint64) setter_of(settings[customs.places[i]]) << 32 | (customs.places[i] + builtin.nothers)),
+							  settings[customs.places[i]]);
 	tessera_settings_done(settings);
 	return hash <= 1 ? 2 : hash;
 }
@@ -270,14 +281,14 @@ tessera_mirror_collect(TesseraMirroredSettings *mirrored)
 	appendStringInfoChar(&name_array, '{');
 	appendStringInfoChar(&value_array, '{');
 	appendStringInfoChar(&setter_array, '{');
-	for (int i = 0; i < nalways; i++)
-		append_setting(&name_array, &value_array, &setter_array, always[i]);
-	for (int i = 0; i < nothers; i++)
-		if (is_set(others[i]))
-			append_setting(&name_array, &value_array, &setter_array, others[i]);
-	for (int i = 0; i < ncustoms; i++)
-		if (is_mirrored_custom(settings[customs[i]]))
-			append_setting(&name_array, &value_array, &setter_array, settings[customs[i]]);
+	for (int i = 0; i < builtin.nalways; i++)
+		append_setting(&name_array, &value_array, &setter_array, builtin.always[i]);
+	for (int i = 0; i < builtin.nothers; i++)
+		if (is_set(builtin.others[i]))
+			append_setting(&name_array, &value_array, &setter_array, builtin.others[i]);
+	for (int i = 0; i < customs.n; i++)
+		if (is_mirrored_custom(settings[customs.places[i]]))
+			append_setting(&name_array, &value_array, &setter_array, settings[customs.places[i]]);
 	tessera_settings_done(settings);
 	appendStringInfoChar(&name_array, '}');
 	appendStringInfoChar(&value_array, '}');

@@ -62,6 +62,7 @@ typedef struct TesseraTransaction
 	char		gid[TESSERA_GID_SIZE];	/* of the two-phase commit, or of what a client prepares */
 	int32	   *client_nodes;	/* where that is prepared; in TopMemoryContext, outlives the transaction */
 	int			client_nnodes;
+	XLogRecPtr	relied_on;		/* log position that values in this transaction, or one before, rest on: never emptied */
 } TesseraTransaction;
 
 /* For who is called from outside of transaction/. */
@@ -103,7 +104,7 @@ extern void tessera_constraint_modes_released(TesseraTransaction *transaction, i
 extern void tessera_constraint_modes_forget(TesseraTransaction *transaction);
 
 /* two_phase.c: flushes what tessera_participants_rely_on was told of. May raise. */
-extern void tessera_participants_flush(void);
+extern void tessera_participants_flush(TesseraTransaction *transaction);
 
 /* two_phase.c: what the transaction callback does. The first may raise; the others never do. */
 extern void tessera_two_phase_pre_commit(TesseraTransaction *transaction);

@@ -97,20 +97,19 @@ await_commands(TesseraTransaction *transaction, const bool *waiting)
 
 /* ---- what was written here without being flushed ---- */
 
-/* The log position that values in this transaction, or one before, rest on. */
-static XLogRecPtr relied_on = InvalidXLogRecPtr;
-
 void
 tessera_participants_rely_on(XLogRecPtr position)
 {
-	relied_on = Max(relied_on, position);
+	TesseraTransaction *transaction = tessera_this_transaction();
+
+	transaction->relied_on = Max(transaction->relied_on, position);
 }
 
 void
-tessera_participants_flush(void)
+tessera_participants_flush(TesseraTransaction *transaction)
 {
-	if (!XLogRecPtrIsInvalid(relied_on))
-		XLogFlush(relied_on);
+	if (!XLogRecPtrIsInvalid(transaction->relied_on))
+		XLogFlush(transaction->relied_on);
 }
 
 /* ---- readers ---- */
@@ -217,7 +216,7 @@ commit_and_wait(TesseraParticipant *participant)
 		}
 		if ((deadline != 0 && now >= deadline) || tessera_connection_stands_still(participant->connection, &looked))
 			break;
-		(void) tessera_connections_settle(&participant->connection, 1, TimestampTzPlusMilliseconds(now, SLICE_MS));
+		(void) tessera_connections_await_answers(&participant->connection, 1, TimestampTzPlusMilliseconds(now, SLICE_MS));
 	}
 	if (!command->done || (command->error && is_shutdown(command->error)))
 		return ANSWER_LOST;
@@ -544,7 +543,7 @@ tessera_two_phase_pre_commit(TesseraTransaction *transaction)
 	end_readers(transaction);
 	if (nwriters == 0)
 		return;
-	tessera_participants_flush();
+	tessera_participants_flush(transaction);
 	/* What could still fail here must fail before another node commits. */
 	if (IsolationIsSerializable() && !wrote_here)
 		PreCommit_CheckForSerializationFailure();
@@ -584,7 +583,7 @@ tessera_two_phase_pre_prepare(TesseraTransaction *transaction)
 		pfree(transaction->client_nodes);
 	transaction->client_nodes = NULL;
 	transaction->client_nodes = MemoryContextAlloc(TopMemoryContext, Max(transaction->nparticipants, 1) * sizeof(int32));
-	tessera_participants_flush();
+	tessera_participants_flush(transaction);
 	transaction->phase = TESSERA_COMMIT_PREPARING;
 	prepare_others(transaction, NULL);
 	tessera_injection("prepare_others_prepared");
@@ -652,7 +651,7 @@ commit_prepared(TesseraTransaction *transaction, bool locks, TimestampTz deadlin
 		if (tessera_connection_queue_command_quietly(participant->connection, &participant->command))
 			connections[n++] = participant->connection;
 	}
-	(void) tessera_connections_settle(connections, n, deadline);
+	(void) tessera_connections_await_answers(connections, n, deadline);
 	for (int i = 0; i < transaction->nparticipants; i++)
 	{
 		TesseraParticipant *participant = &transaction->participants[i];
@@ -687,7 +686,7 @@ end_lock_holders(TesseraTransaction *transaction, TimestampTz deadline)
 			connections[n++] = participant->connection;
 		left_transaction(participant);
 	}
-	if (n > 0 && tessera_connections_settle(connections, n, deadline) > 0)
+	if (n > 0 && tessera_connections_await_answers(connections, n, deadline) > 0)
 		for (int i = 0; i < n; i++)
 			if (tessera_connection_busy(connections[i]))
 				tessera_connection_close(connections[i]);	/* which lets go of them, too */
@@ -702,7 +701,7 @@ tessera_two_phase_committed(TesseraTransaction *transaction)
 	if (transaction->phase != TESSERA_COMMIT_OPEN)
 	{
 		tessera_injection("commit_decided");	/* only to crash: nothing may be raised here */
-		/* who waits for an advisory lock sees what was committed under it */
+		/* a session that waits for an advisory lock must see what was committed under it */
 		commit_prepared(transaction, false, deadline);
 		commit_prepared(transaction, true, deadline);
 	}
@@ -746,7 +745,7 @@ tessera_two_phase_aborted(TesseraTransaction *transaction)
 	for (int i = 0; i < transaction->nparticipants; i++)
 		if (tessera_connection_alive(connections[i]))
 			send_rollback(transaction, &transaction->participants[i]);
-	if (tessera_connections_settle(connections, n, deadline) > 0)
+	if (tessera_connections_await_answers(connections, n, deadline) > 0)
 		for (int i = 0; i < n; i++)
 			if (tessera_connection_busy(connections[i]))
 				tessera_connection_close(connections[i]);

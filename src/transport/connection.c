@@ -136,8 +136,8 @@ tessera_connection_start(const char *conninfo)
 	char		application[NAMEDATALEN + 16];
 
 	/*
-	 * What stands before dbname is a default, what stands behind overrides. No tcp_user_timeout: a shard that does not read while its statement waits
-	 * (COPY behind a lock) looks to TCP like one that stands still. connection_wait.c tells them apart.
+	 * Keywords in front of dbname are defaults, those behind it override the conninfo. No tcp_user_timeout: a shard that does not read while its
+	 * statement waits (COPY behind a lock) looks to TCP like one that stands still. connection_wait.c tells them apart.
 	 */
 	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname", "application_name", "client_encoding",
 							  "fallback_application_name", NULL};
@@ -305,7 +305,7 @@ tessera_connection_lost(TesseraConnection *connection)
 	fd.events = POLLIN;
 	fd.revents = 0;
 	connection->used = GetCurrentTimestamp();
-	/* What comes is not a goodbye perhaps, but a changed setting or a notice: only the end tells. */
+	/* Input on an idle connection may be a changed setting or a notice as well as its end: it is read to find out. */
 	for (int i = 0; i < 10 && poll(&fd, 1, 0) > 0; i++)
 	{
 		if (!tessera_connection_read(connection))
@@ -333,7 +333,7 @@ still_good(TesseraConnection *connection, const char *conninfo)
 	if (connection->pg == NULL)
 		return false;
 	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD ||
-		!tessera_cancel_settled(connection, tessera_wait_left(tessera_connect_timeout)) ||
+		!tessera_cancel_await(connection, tessera_wait_left(tessera_connect_timeout)) ||
 		(idle && ((connection->state.session_locks == 0 && strcmp(connection->conninfo, conninfo) != 0) || gone_while_idle(connection))))
 	{
 		tessera_connection_close(connection);
@@ -435,7 +435,7 @@ tessera_connection_open_unlisted(const char *name, const char *conninfo)
 
 /* ---- closing ---- */
 
-/* libpq found it dead: nothing will be answered any more. It is closed when it is wanted again, or at the end of the transaction. */
+/* libpq found the connection broken: nothing will be answered any more. It is closed when it is next used, or at the end of the transaction. */
 void
 tessera_connection_broke(TesseraConnection *connection)
 {
@@ -452,7 +452,7 @@ tessera_connection_close(TesseraConnection *connection)
 	if (connection->pg == NULL)
 		return;
 	tessera_wait_forget(connection);
-	(void) tessera_cancel_settled(connection, 0);
+	(void) tessera_cancel_await(connection, 0);
 	tessera_entries_discard(connection);
 	tessera_statements_forget(connection);
 	tessera_connection_clear_errors(connection);

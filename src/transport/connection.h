@@ -188,9 +188,9 @@ extern void tessera_connection_forget(TesseraConnection *connection, TesseraComm
  * Read all that is unanswered on n connections until the deadline (GetCurrentTimestamp() units). Raises nothing and checks no interrupts. Commands
  * get their results, so those whose memory may be gone must be forgotten before. Returns how many are still busy; broken ones are not.
  */
-extern int	tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz deadline);
+extern int	tessera_connections_await_answers(TesseraConnection **connections, int n, TimestampTz deadline);
 
-/* tessera_connection_reset of n connections at once; those that did not settle are closed. */
+/* tessera_connection_reset of n connections at once; those that are still busy then are closed. */
 extern void tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline);
 
 /* Asks the other server to cancel what it runs. The command then ends with an error, unless it was finished before. Never raises, never waits. */

@@ -65,7 +65,7 @@ struct TesseraConnection
 	NameData	name;
 	char	   *conninfo;
 	PGconn	   *pg;				/* NULL: closed */
-	bool		broken;			/* libpq found it dead: closed at the next chance */
+	bool		broken;			/* libpq found it broken: closed at its next use or the transaction's end */
 	MemoryContext context;		/* of the connection; lives until the backend exits */
 	TesseraRemoteState state;
 	TimestampTz used;			/* when its state was last known to be good */
@@ -143,7 +143,7 @@ extern void tessera_wait_forget(TesseraConnection *connection);
 /* Milliseconds that may still be waited, at most timeout_ms (< 0: any), by the limit of tessera_connections_limit; 0: it has passed; -1: no limit. */
 extern long tessera_wait_left(long timeout_ms);
 /* Waits for the end of a request to cancel, if one is under way. Returns false if the other server may still act on it later. Never raises. */
-extern bool tessera_cancel_settled(TesseraConnection *connection, long timeout_ms);
+extern bool tessera_cancel_await(TesseraConnection *connection, long timeout_ms);
 
 /* settings */
 extern int	tessera_statement_cache_size;

@@ -88,32 +88,21 @@ tessera_connection_clear_errors(TesseraConnection *connection)
 }
 
 static void
-clear_notifications(TesseraConnection *connection)
+free_errors(List **errors)
 {
 	ListCell   *cell;
 
-	foreach(cell, connection->notifications)
+	foreach(cell, *errors)
 		FreeErrorData(lfirst(cell));
-	list_free(connection->notifications);
-	connection->notifications = NIL;
-}
-
-static void
-clear_notices(TesseraConnection *connection)
-{
-	ListCell   *cell;
-
-	foreach(cell, connection->notices)
-		FreeErrorData(lfirst(cell));
-	list_free(connection->notices);
-	connection->notices = NIL;
+	list_free(*errors);
+	*errors = NIL;
 }
 
 void
 tessera_connection_clear_all_notices(TesseraConnection *connection)
 {
-	clear_notices(connection);
-	clear_notifications(connection);
+	free_errors(&connection->notices);
+	free_errors(&connection->notifications);
 }
 
 /* ---- notices ---- */
@@ -673,7 +662,7 @@ tessera_connection_process(TesseraConnection *connection, bool quiet)
 	if (connection->notices != NIL)
 	{
 		if (quiet)
-			clear_notices(connection);
+			free_errors(&connection->notices);
 		else
 			tessera_connection_emit_notices(connection);
 	}

@@ -9,7 +9,7 @@
  * Waits that may raise are bounded by tessera_connections_limit, if the caller has set one. Otherwise they last as long as the other end works, and
  * only that end knows how long: so when nothing has come for tessera.node_timeout, a second connection is opened to the same server. If that gets an
  * answer the first waits on; if not, the server (or the network) stands still, and the wait ends with an error. TCP alone would not tell: the kernel
- * of a stopped process goes on acknowledging. tessera_connections_settle and tessera_connection_reset run in transaction callbacks: they raise
+ * of a stopped process goes on acknowledging. tessera_connections_await_answers and tessera_connection_reset run in transaction callbacks: they raise
  * nothing, check no interrupts, and are bounded by their deadline. If the postmaster dies meanwhile they give up waiting, and the process goes at its
  * next wait: to exit in the middle of a commit would be a PANIC.
  */
@@ -30,26 +30,32 @@
 
 int			tessera_node_timeout = 15000;
 
-static TimestampTz wait_limit = 0;	/* waits that may raise end then; 0: no limit */
-static WaitEventSet *wait_set = NULL;
-static int	wait_size = 0;		/* sockets it has room for */
-static int	wait_count = 0;		/* sockets in it */
-static TesseraConnection **wait_members = NULL; /* by position - FIXED_EVENTS */
-static bool orphaned = false;	/* the postmaster has died */
+/* The sockets that this backend waits for. In TopMemoryContext; the set is kept from one wait to the next. */
+typedef struct Waiting
+{
+	WaitEventSet *set;
+	int			size;			/* sockets it has room for */
+	int			n;				/* sockets in it */
+	TesseraConnection **members;	/* by position - FIXED_EVENTS */
+	TimestampTz limit;			/* waits that may raise end then; 0: no limit; tessera_connections_limit sets it */
+	bool		orphaned;		/* the postmaster has died */
+} Waiting;
+
+static Waiting waiting = {0};
 
 static void
 drop_wait_set(void)
 {
-	if (wait_set == NULL)
+	if (waiting.set == NULL)
 		return;
-	for (int i = 0; i < wait_count; i++)
+	for (int i = 0; i < waiting.n; i++)
 	{
-		wait_members[i]->wait_position = -1;
-		wait_members[i]->wait_events = 0;
+		waiting.members[i]->wait_position = -1;
+		waiting.members[i]->wait_events = 0;
 	}
-	wait_count = 0;
-	FreeWaitEventSet(wait_set);
-	wait_set = NULL;
+	waiting.n = 0;
+	FreeWaitEventSet(waiting.set);
+	waiting.set = NULL;
 }
 
 /* The connection closes its socket. */
@@ -72,18 +78,18 @@ make_wait_set(int n)
 	int			size = Max(8, n * 2);
 
 	drop_wait_set();
-	if (size > wait_size)
+	if (size > waiting.size)
 	{
-		if (wait_members)
-			pfree(wait_members);
-		wait_members = NULL;
-		wait_size = 0;
-		wait_members = MemoryContextAlloc(TopMemoryContext, size * sizeof(TesseraConnection *));
-		wait_size = size;
+		if (waiting.members)
+			pfree(waiting.members);
+		waiting.members = NULL;
+		waiting.size = 0;
+		waiting.members = MemoryContextAlloc(TopMemoryContext, size * sizeof(TesseraConnection *));
+		waiting.size = size;
 	}
-	wait_set = tessera_wait_event_set(TopMemoryContext, wait_size + FIXED_EVENTS);
-	AddWaitEventToSet(wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(wait_set, WL_POSTMASTER_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	waiting.set = tessera_wait_event_set(TopMemoryContext, waiting.size + FIXED_EVENTS);
+	AddWaitEventToSet(waiting.set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(waiting.set, WL_POSTMASTER_DEATH, PGINVALID_SOCKET, NULL, NULL);
 }
 
 /* See to it that the set holds these connections and listens to what they want. */
@@ -95,7 +101,7 @@ prepare_wait_set(TesseraConnection **connections, int n)
 	for (int i = 0; i < n; i++)
 		if (connections[i]->wait_position < 0)
 			missing++;
-	if (wait_set == NULL || wait_count + missing > wait_size)
+	if (waiting.set == NULL || waiting.n + missing > waiting.size)
 		make_wait_set(n);
 	for (int i = 0; i < n; i++)
 	{
@@ -104,11 +110,11 @@ prepare_wait_set(TesseraConnection **connections, int n)
 
 		if (connection->wait_position < 0)
 		{
-			connection->wait_position = AddWaitEventToSet(wait_set, events, PQsocket(connection->pg), NULL, connection);
-			wait_members[wait_count++] = connection;
+			connection->wait_position = AddWaitEventToSet(waiting.set, events, PQsocket(connection->pg), NULL, connection);
+			waiting.members[waiting.n++] = connection;
 		}
 		else if (connection->wait_events != events)
-			ModifyWaitEvent(wait_set, connection->wait_position, events, NULL);
+			ModifyWaitEvent(waiting.set, connection->wait_position, events, NULL);
 		connection->wait_events = events;
 	}
 }
@@ -132,7 +138,7 @@ wait_once(TesseraConnection **connections, int n, long timeout_ms, bool quiet)
 	bool		any = false;
 
 	prepare_wait_set(connections, n);
-	nready = WaitEventSetWait(wait_set, timeout_ms, ready, MAX_READY, PG_WAIT_EXTENSION);
+	nready = WaitEventSetWait(waiting.set, timeout_ms, ready, MAX_READY, PG_WAIT_EXTENSION);
 	for (int i = 0; i < nready; i++)
 	{
 		TesseraConnection *connection = ready[i].user_data;
@@ -140,7 +146,7 @@ wait_once(TesseraConnection **connections, int n, long timeout_ms, bool quiet)
 		if (ready[i].events & WL_LATCH_SET)
 			ResetLatch(MyLatch);
 		else if (ready[i].events & WL_POSTMASTER_DEATH)
-			orphaned = true;
+			waiting.orphaned = true;
 		else if (connection == NULL)
 			continue;
 		else if (!is_wanted(connection, connections, n))
@@ -158,7 +164,7 @@ wait_once(TesseraConnection **connections, int n, long timeout_ms, bool quiet)
 		drop_wait_set();
 	if (!quiet)
 	{
-		if (orphaned)
+		if (waiting.orphaned)
 			proc_exit(1);
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -176,9 +182,9 @@ milliseconds_until(TimestampTz deadline)
 TimestampTz
 tessera_connections_limit(TimestampTz deadline)
 {
-	TimestampTz before = wait_limit;
+	TimestampTz before = waiting.limit;
 
-	wait_limit = deadline;
+	waiting.limit = deadline;
 	return before;
 }
 
@@ -187,9 +193,9 @@ tessera_wait_left(long timeout_ms)
 {
 	long		left;
 
-	if (wait_limit == 0)
+	if (waiting.limit == 0)
 		return timeout_ms;
-	left = milliseconds_until(wait_limit);
+	left = milliseconds_until(waiting.limit);
 	return timeout_ms < 0 ? left : Min(left, timeout_ms);
 }
 
@@ -421,7 +427,7 @@ tessera_connections_pump(TesseraConnection **connections, int n, int timeout_ms)
 /* ---- reading that raises nothing ---- */
 
 int
-tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz deadline)
+tessera_connections_await_answers(TesseraConnection **connections, int n, TimestampTz deadline)
 {
 	int			size = Max(n, 1);
 	TesseraConnection **busy = palloc(size * sizeof(TesseraConnection *));
@@ -441,7 +447,7 @@ tessera_connections_settle(TesseraConnection **connections, int n, TimestampTz d
 				busy[nbusy++] = connections[i];
 		}
 		wait = nbusy > 0 ? milliseconds_until(deadline) : 0;
-		if (wait <= 0 || orphaned)
+		if (wait <= 0 || waiting.orphaned)
 			break;
 		(void) wait_once(busy, nbusy, wait, true);
 	}
@@ -457,7 +463,7 @@ tessera_connection_cancel(TesseraConnection *connection)
 }
 
 bool
-tessera_cancel_settled(TesseraConnection *connection, long timeout_ms)
+tessera_cancel_await(TesseraConnection *connection, long timeout_ms)
 {
 	TesseraCancel *cancel = connection->cancel;
 
@@ -486,14 +492,14 @@ tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz de
 
 		/* Often everything has been answered already. */
 		if (tessera_connection_read(connection))
-			(void) tessera_connections_settle(&connection, 1, GetCurrentTimestamp());
+			(void) tessera_connections_await_answers(&connection, 1, GetCurrentTimestamp());
 		tessera_connection_cancel(connection);
 	}
-	(void) tessera_connections_settle(connections, n, deadline);
-	/* A request to cancel that is still on its way would hit what comes next. */
+	(void) tessera_connections_await_answers(connections, n, deadline);
+	/* A request to cancel that is still on its way would cancel the next command: such a connection is closed. */
 	for (int i = 0; i < n; i++)
 		if (!tessera_connection_alive(connections[i]) || connections[i]->count > 0 ||
-			!tessera_cancel_settled(connections[i], milliseconds_until(deadline)))
+			!tessera_cancel_await(connections[i], milliseconds_until(deadline)))
 			tessera_connection_close(connections[i]);
 		else
 			tessera_connection_clear_all_notices(connections[i]);	/* what was rolled back does not notify */

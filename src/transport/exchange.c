@@ -145,7 +145,7 @@ release(void *arg)
 	exchange->wait_set = NULL;
 	if (exchange->monitor != NULL)
 	{
-		/* First the reports, then who reads them: an I/O thread would wait for a reader. */
+		/* The monitor is switched off before its reader is closed: an I/O thread would wait for a reader. */
 		(void) zmq_socket_monitor(exchange->socket, NULL, 0);
 		(void) zmq_close(exchange->monitor);
 	}
@@ -731,8 +731,8 @@ can_send(TesseraExchange *exchange, int events)
 }
 
 /*
- * True if a wait for input (and room, if want_write) is over. Who wants to write and leaves input unread is told of that input once, not again and
- * again: a loop around send alone then sleeps until there is room.
+ * True if a wait for input (and room, if want_write) is over. For a caller that wants to write, input that it leaves unread ends one wait only: a
+ * loop around send alone then sleeps until there is room.
  */
 static bool
 is_ready(TesseraExchange *exchange, bool want_write)

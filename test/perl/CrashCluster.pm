@@ -159,7 +159,7 @@ my $LEFT = <<'END';
 SELECT concat_ws(', ',
 	(SELECT 'coordinator ' || phase || ' ' || coalesce(decision, '-') FROM tessera.migration_coordinator LIMIT 1),
 	(SELECT 'recipient row ' || state FROM tessera.migration_recipient LIMIT 1),
-	(SELECT 'placement ' || gate FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed LIMIT 1),
+	(SELECT 'placement ' || gates::text FROM tessera.placement WHERE gates <> '{}' LIMIT 1),
 	(SELECT 'slot ' || slot_name FROM pg_replication_slots LIMIT 1),
 	(SELECT 'prepared ' || gid FROM pg_prepared_xact() LIMIT 1),
 	(SELECT 'deletion' FROM tessera.range_deletions LIMIT 1),

@@ -442,6 +442,40 @@ sub error
 
 =pod
 
+=head2 error_of(server, sql)
+
+The errors of statements, with SQLSTATEs, on a server that is no node of the cluster: a PostgreSQL::Test::Cluster. '' if there are none.
+
+=cut
+
+sub error_of
+{
+	my ($self, $server, $sql) = @_;
+	my ($status, $stdout, $stderr) = $server->psql('postgres', $sql, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	return $stderr;
+}
+
+=pod
+
+=head2 make_table([from, to, shard], ...)
+
+The table t (k, v), sharded by its key, with the keys 1 to 1000 and the value 'old', on s1; then ranges of it are moved.
+
+=cut
+
+sub make_table
+{
+	my ($self, @moves) = @_;
+	$self->query('s1', $_) foreach (
+		'CREATE TABLE t (k int PRIMARY KEY, v text)',
+		"SELECT tessera.shard_table('t', 'k')",
+		"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
+		map { "SELECT tessera.move_range('t', $_->[0], $_->[1], '$_->[2]')" } @moves);
+	return;
+}
+
+=pod
+
 =head2 wait_for(name, sql, expected, timeout)
 
 Asks until the answer is C<expected> (a string, default 't', or a qr//). Errors count as another answer: the node may be down. Returns true; after
@@ -844,7 +878,7 @@ sub left_behind
 	{
 		$self->wait_for($name,
 			"SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.placement WHERE gate <> 'open' OR migration_id IS NOT NULL OR confirmed)
+			+ (SELECT count(*) FROM tessera.placement WHERE gates <> '{}')
 			+ (SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'tessera%') + (SELECT count(*) FROM tessera.stat_progress_migration)
 			+ (SELECT count(*) FROM tessera.range_deletions)", '0', $timeout) or push @findings, "$name is not clean";
 	}
@@ -857,9 +891,10 @@ sub left_behind
 
 =pod
 
-=head2 is_paused_at(name, point), is_settled(what)
+=head2 is_paused_at(name, point), is_settled(what), is_sound(what, rows, owner)
 
-Tests: somebody has come to the point; nothing is left behind.
+Tests: somebody has come to the point; nothing is left behind; and the same after a failover: every node knows what it owns, nothing is left behind,
+every node shows each row of make_table's table once, and the key 550 is this shard's (where C<owner> is given).
 
 =cut
 
@@ -873,6 +908,47 @@ sub is_settled
 {
 	my ($self, $what) = @_;
 	return Test::More::is($self->left_behind, '', "$what: nothing is left behind, all is consistent");
+}
+
+sub is_sound
+{
+	my ($self, $what, $rows, $owner) = @_;
+	foreach my $name ($self->names)
+	{
+		Test::More::ok($self->wait_for($name,
+			'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60),
+			"$what: $name knows")
+		  or Test::More::diag($self->query($name, 'SELECT * FROM tessera.promotion_status()'));
+	}
+	# a shard raises its version when it has fetched the chunks of a new term
+	$self->wait_for('s1', 'SELECT count(*) FROM tessera.check_consistency(deep => true)', '0', 30);
+	$self->is_settled($what);
+	foreach my $name ($self->names)
+	{
+		Test::More::is($self->query($name, 'SELECT count(*), count(DISTINCT k) FROM t'), "$rows|$rows", "$what: $name shows each row once");
+	}
+	Test::More::is($self->query('s1', "SELECT tessera.range_owner('t', 550)"), $owner, "$what: owner") if $owner;
+	return;
+}
+
+=pod
+
+=head2 while_paused(name, point, sql, code)
+
+Begins a statement on s1, waits until somebody has come to the point on that node, and calls C<code>, which lets go in the end. Returns what the
+statement's session has said on stderr since then, with SQLSTATEs.
+
+=cut
+
+sub while_paused
+{
+	my ($self, $name, $point, $sql, $code) = @_;
+	$self->pause_at($name, $point);
+	my $session = $self->begin('s1', $sql);
+	$self->is_paused_at($name, $point);
+	$code->();
+	$session->{stderr} = '';
+	return $self->finish($session);
 }
 
 =pod

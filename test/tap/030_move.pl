@@ -177,10 +177,13 @@ sub paused
 	return ($result, $errors);
 }
 
+$c->set('s1', 'tessera.max_moves_per_shard' => 1);
 my ($result, $errors) = paused('s1', 'donor_cloned', sub {
 	my ($id) = @_;
-	like($c->error('s2', "SELECT tessera.move_range('acc', 5000, 5100, 's2')"), qr/ERROR:  55006.*Migration $id runs/s, 'the shards are busy');
-	like($c->error('s2', "SELECT tessera.move_range('acc', 100, 900, 's3')"), qr/ERROR:  55006/, 'the same range to another shard: busy');
+	like($c->error('s2', "SELECT tessera.move_range('acc', 5000, 5100, 's2')"),
+		qr/ERROR:  55006: shard "s1" takes part in 1 migration already.*max_moves_per_shard of the config node allows 1/s, 'the shards are busy');
+	like($c->error('s2', "SELECT tessera.move_range('acc', 100, 900, 's3')"),
+		qr/ERROR:  55006: a part of the range is being moved already.*Migration $id moves 100 to 900/s, 'the same range to another shard: busy');
 	my $joined = $c->session('s2');
 	$joined->query_until(qr/begun/, "\\echo begun\nSELECT 'joined ' || tessera.move_range('acc', 100, 900, 's2');\n");
 	like($c->query('s1', "SELECT side || ' ' || rows_done FROM tessera.stat_progress_migration"), qr/^donor \d{3,}$/, 'progress on the donor');
@@ -192,6 +195,7 @@ my ($result, $errors) = paused('s1', 'donor_cloned', sub {
 });
 is(owner(500), 's2', 'it is carried out');
 $c->is_settled('joined');
+$c->set('s1', 'tessera.max_moves_per_shard' => 2);
 move(100, 900, 's1');
 
 ($result, $errors) = paused('s1', 'donor_cloned', sub {

@@ -91,7 +91,7 @@ $c->plain_query('UPDATE acc SET bal = bal + 3 WHERE k = 1000');
 $c->pause_at('s3', 'recipient_taken_back');
 $c->go_on('s3', 'recipient_last');
 ok($c->paused_at('s3', 'recipient_taken_back'), 'a confirmation that came too late is taken back');
-is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR owned <> '{}'"), '0',
+is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE gates <> '{}' OR owned <> '{}'"), '0',
 	'nothing of it is left on the recipient');
 same('while it is taken back');
 $c->query('s2', 'UPDATE acc SET bal = bal + 1 WHERE k = 1001');
@@ -118,7 +118,7 @@ foreach my $point ('recipient_confirming', 'recipient_confirmed')
 			'SET tessera.gate_timeout = 4000; UPDATE acc SET bal = bal WHERE k = 1000');
 		is($status, 0, "$point: $node writes into the range") or diag $stderr;
 	}
-	is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE confirmed OR gate <> 'open' OR array_length(owned, 1) > 1"), '0',
+	is($c->query('s3', "SELECT count(*) FROM tessera.placement WHERE gates <> '{}' OR array_length(owned, 1) > 1"), '0',
 		"$point: nothing of the confirmation is left");
 	kill 'CONT', $worker;
 	is($c->finish($session), '', "$point: the move gets there when the process goes on");

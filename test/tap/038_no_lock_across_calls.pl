@@ -11,11 +11,7 @@ my $c = TesseraCluster->new('unlocked',
 	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s' });
 # s1 is the config node, s2 gives to s3.
 $c->create(shards => 3);
-$c->query('s1', $_) foreach (
-	'CREATE TABLE t (k int PRIMARY KEY, v text)',
-	"SELECT tessera.shard_table('t', 'k')",
-	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', tessera.minkey(), tessera.maxkey(), 's2')");
+$c->make_table([ 'tessera.minkey()', 'tessera.maxkey()', 's2' ]);
 my $move = "SELECT tessera.move_range('t', 501, 601, 's3')";
 
 # Locks of a node's processes of migrations: rows (whoever locks one has a transaction id), relations of this extension beyond RowShareLock, tables of

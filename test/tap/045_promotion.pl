@@ -12,39 +12,7 @@ my $c = TesseraCluster->new('promotion',
 	settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s' });
 # s1 is the config node; s2 gives ranges to s3 and loses them.
 $c->create(shards => 3);
-$c->query('s1', $_) foreach (
-	'CREATE TABLE t (k int PRIMARY KEY, v text)',
-	"SELECT tessera.shard_table('t', 'k')",
-	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
-
-# What holds after each failover: one owner, each row once, nothing left of a migration, and moves go on.
-sub sound
-{
-	my ($what, $rows) = @_;
-	$c->is_settled($what);
-	foreach my $n ($c->names)
-	{
-		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), "$rows|$rows", "$what: $n shows each row once");
-	}
-	return;
-}
-
-# Begins a move, waits until it is paused, and calls back; then the answer of the move's caller is (ok, error).
-sub paused
-{
-	my ($node, $point, $move, $code) = @_;
-	$c->pause_at($node, $point);
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n\\set VERBOSITY verbose\n$move;\n");
-	ok($c->paused_at($node, $point), "paused at $point");
-	$code->();
-	$session->{stderr} = '';
-	$session->query('SELECT 1');
-	my $errors = $session->{stderr};
-	$session->quit;
-	return $errors;
-}
+$c->make_table([ 501, 'tessera.maxkey()', 's2' ]);
 
 # A standby that is promoted for a look, beside its primary, is not taken for the node, and knows nothing.
 my $look = $c->add_standby('s2');
@@ -69,7 +37,7 @@ is($c->query('s1', 'SELECT count(*), max(v) FROM t WHERE k = 600'), '1|new', 'ot
 is($c->query('s1', "SELECT timeline FROM tessera.node WHERE name = 's2'"), '2', 'it has registered its timeline');
 is($c->query('s2', 'SELECT timeline, placements_known, metadata_known, last_error FROM tessera.promotion_status()'), '2|t||',
 	'and knows what it owns');
-sound('without loss', 1000);
+$c->is_sound('without loss', 1000);
 
 # The donor loses a move that is over. Without the config node it refuses to answer, although by all it knows the range is still its own.
 $c->add_standby('s2');
@@ -97,9 +65,9 @@ $old_snapshot->query("\\set VERBOSITY verbose\nSELECT v FROM t WHERE k = 950");
 like($old_snapshot->{stderr}, qr/40001/, 'a snapshot of before it was known is good for nothing');
 $old_snapshot->quit;
 is($c->query('s2', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'and seen from the promoted server, too');
-sound('after the move', 1000);
+$c->is_sound('after the move', 1000);
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
-sound('moved back', 1000);
+$c->is_sound('moved back', 1000);
 
 # A slot that no migration has: a replaced primary that has become a standby, and then the primary again, comes with it.
 $c->query('s2', "SELECT pg_create_logical_replication_slot('tessera_' || md5('gone'), 'pgoutput')");
@@ -117,7 +85,7 @@ foreach my $case (
 	my $errors;
 	$c->add_standby('s2');
 	$c->pause_at('s2', $point);
-	$errors = paused('s2', $cut, "SELECT tessera.move_range('t', 501, 601, 's3')", sub {
+	$errors = $c->while_paused('s2', $cut, "SELECT tessera.move_range('t', 501, 601, 's3')", sub {
 		$c->catch_up('s2');
 		$c->cut_standby('s2');
 		$c->go_on('s2', $cut);
@@ -125,7 +93,7 @@ foreach my $case (
 		$c->promote('s2', lossy => 1);
 	});
 	is($c->query('s1', 'SELECT count(*) FROM t WHERE k BETWEEN 501 AND 600'), '100', "$what: rows");
-	sound($what, 1000);
+	$c->is_sound($what, 1000);
 	is($c->query('s1', "SELECT tessera.range_owner('t', 550)"), $committed ? 's3' : 's2', "$what: owner");
 	$c->query('s1', "UPDATE t SET v = '$what' WHERE k BETWEEN 501 AND 600");
 	$c->query('s1', "SELECT tessera.move_range('t', 501, 601, '" . ($committed ? 's2' : 's3') . "')");

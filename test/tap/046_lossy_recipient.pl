@@ -14,37 +14,8 @@ my $c = TesseraCluster->new('lossy_recipient',
 		'tessera.standby_flush_timeout' => '1s' });
 # s1 is the config node, s2 gives, s3 gets and loses.
 $c->create(shards => 3);
-$c->query('s1', $_) foreach (
-	'CREATE TABLE t (k int PRIMARY KEY, v text)',
-	"SELECT tessera.shard_table('t', 'k')",
-	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
+$c->make_table([ 501, 'tessera.maxkey()', 's2' ]);
 my $move = "SELECT tessera.move_range('t', 501, 601, 's3')";
-
-sub sound
-{
-	my ($what, $rows, $owner) = @_;
-	$c->is_settled($what);
-	foreach my $n ($c->names)
-	{
-		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), "$rows|$rows", "$what: $n shows each row once");
-	}
-	is($c->query('s1', "SELECT tessera.range_owner('t', 550)"), $owner, "$what: owner");
-	return;
-}
-
-sub paused
-{
-	my ($node, $point, $code) = @_;
-	$c->pause_at($node, $point);
-	my $session = $c->session('s1', on_error_stop => 0);
-	$session->query_until(qr/begun/, "\\echo begun\n$move;\n");
-	ok($c->paused_at($node, $point), "paused at $point");
-	$code->();
-	$session->query('SELECT 1');
-	$session->quit;
-	return;
-}
 
 # The walreceiver of a standby stands still: it is attached, and does not flush. The move is aborted.
 my $standby = $c->add_standby('s3');
@@ -52,14 +23,14 @@ my $receiver = $standby->safe_psql('postgres', 'SELECT pid FROM pg_stat_wal_rece
 kill 'STOP', $receiver;
 like($c->error('s1', $move), qr/a standby does not follow/, 'a standby that does not flush holds up the confirmation, and the move is aborted');
 kill 'CONT', $receiver;
-sound('standby stood still', 1000, 's2');
+$c->is_sound('standby stood still', 1000, 's2');
 
 # What is confirmed survives the loss of the primary, without any other wait for the standby.
-paused('s2', 'config_committed', sub {
+$c->while_paused('s2', 'config_committed', $move, sub {
 	$c->promote('s3', stop => 'kill9', lossy => 1);
 	$c->go_on('s2');
 });
-sound('confirmed', 1000, 's3');
+$c->is_sound('confirmed', 1000, 's3');
 is($c->query('s3', 'SELECT count(*) FROM ONLY t WHERE k BETWEEN 501 AND 600'), '100', 'confirmed: the rows are there');
 $c->query('s1', "UPDATE t SET v = 'moved' WHERE k BETWEEN 501 AND 600");
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
@@ -67,33 +38,33 @@ $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
 # The standby was cut off, so nobody could wait for it. The move is committed, but the donor still has the rows: it takes the range back.
 $c->add_standby('s3');
 $c->cut_standby('s3');
-paused('s2', 'config_committed', sub {
+$c->while_paused('s2', 'config_committed', $move, sub {
 	$c->promote('s3', lossy => 1);
 	ok($c->wait_for('s3', 'SELECT placements_known FROM tessera.promotion_status()'), 'the promoted server knows what it owns');
 	$c->go_on('s2');
 });
-sound('returned before the release', 1000, 's2');
+$c->is_sound('returned before the release', 1000, 's2');
 is($c->query('s3', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'the rows are the newest');
 
 # The same when the donor has carried the outcome out already, but not acknowledged it.
 $c->add_standby('s3');
 $c->cut_standby('s3');
-paused('s2', 'donor_cleaning', sub {
+$c->while_paused('s2', 'donor_cleaning', $move, sub {
 	$c->query('s1', "UPDATE t SET v = 'lost' WHERE k = 550");
 	$c->promote('s3', lossy => 1);
 	ok($c->wait_for('s3', 'SELECT placements_known FROM tessera.promotion_status()'), 'the promoted server knows what it owns');
 	$c->go_on('s2');
 });
-sound('returned after the release', 1000, 's2');
+$c->is_sound('returned after the release', 1000, 's2');
 is($c->query('s3', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'the rows are as they were moved');
 
 # In the middle of the clone: aborted.
 $c->add_standby('s3');
 $c->cut_standby('s3');
-paused('s3', 'recipient_cloned', sub {
+$c->while_paused('s3', 'recipient_cloned', $move, sub {
 	$c->promote('s3', lossy => 1);
 });
-sound('cloned', 1000, 's2');
+$c->is_sound('cloned', 1000, 's2');
 
 # The donor has deleted the rows, and the standby never had them: refused until somebody gives them up.
 $c->add_standby('s3');
@@ -108,9 +79,9 @@ like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from
 like($c->query('s1', 'SELECT * FROM tessera.check_consistency()'), qr/^8\|node s3\|was promoted, and does not know what it owns: rows of the range/m,
 	'check_consistency tells of it');
 $c->query('s3', 'SELECT tessera.recover_node(force => true)');
-sound('given up', 900, 's3');
+$c->is_sound('given up', 900, 's3');
 $c->query('s1', "INSERT INTO t SELECT g, 'again' FROM generate_series(501, 600) g");
 $c->query('s1', "SELECT tessera.move_range('t', 501, 601, 's2')");
-sound('moves go on', 1000, 's2');
+$c->is_sound('moves go on', 1000, 's2');
 
 done_testing();

@@ -13,11 +13,7 @@ my $c = TesseraCluster->new('lossy_config',
 		'tessera.connect_timeout' => '2s' });
 # s1 is the config node and a shard.
 $c->create(shards => 3);
-$c->query('s1', $_) foreach (
-	'CREATE TABLE t (k int PRIMARY KEY, v text)',
-	"SELECT tessera.shard_table('t', 'k')",
-	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
+$c->make_table([ 501, 'tessera.maxkey()', 's2' ]);
 my $term = 1;
 
 sub sound

@@ -14,12 +14,7 @@ my $c = TesseraCluster->new('old_primary',
 		'tessera.registry_refresh_interval' => '1h' });
 # s1 is the config node, s2 loses its primary, r1 is a router.
 $c->create(shards => 3, routers => 1);
-$c->query('s1', $_) foreach (
-	'CREATE TABLE t (k int PRIMARY KEY, v text)',
-	"SELECT tessera.shard_table('t', 'k')",
-	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', 501, 901, 's2')",
-	"SELECT tessera.move_range('t', 901, tessera.maxkey(), 's3')");
+$c->make_table([ 501, 901, 's2' ], [ 901, 'tessera.maxkey()', 's3' ]);
 my $replaced = qr/TS003: .*another server was promoted in the place of this one/;
 
 sub sound

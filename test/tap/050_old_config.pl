@@ -14,11 +14,7 @@ my $c = TesseraCluster->new('old_config',
 	'tessera.registry_refresh_interval' => '1h' });
 # s1 is the config node and a shard.
 $c->create(shards => 2, routers => 1);
-$c->query('s1', $_) foreach (
-	'CREATE TABLE t (k int PRIMARY KEY, v text)',
-	"SELECT tessera.shard_table('t', 'k')",
-	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
+$c->make_table([ 501, 'tessera.maxkey()', 's2' ]);
 my $replaced = qr/TS003: .*another server was promoted in the place of this one/;
 
 sub sound
@@ -28,13 +24,6 @@ sub sound
 	  or diag $c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)');
 	is($c->query($_, 'SELECT count(*), count(DISTINCT k) FROM t'), '1000|1000', "$what: $_ shows each row once") foreach $c->names;
 	return;
-}
-
-sub error_of
-{
-	my ($server, $sql) = @_;
-	my ($status, $stdout, $stderr) = $server->psql('postgres', $sql, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
-	return $stderr;
 }
 
 sub becomes_node
@@ -55,10 +44,10 @@ $c->promote('s1', stop => undef);
 $c->query('s2', sprintf("SELECT tessera.update_node('s1', %s, force => true)", TesseraCluster::quote($c->conninfo('s1'))));
 becomes_node('s1', 'the promoted config node compares its catalog with the shards');
 is($old->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 't', 'the old one knows');
-like(error_of($old, "BEGIN READ WRITE; UPDATE t SET v = 'wrong' WHERE k = 1"), $replaced, 'it refuses statements');
-like(error_of($old, "SELECT tessera.split_chunk('t', 100)"), $replaced, 'changes of metadata');
-like(error_of($old, "SELECT tessera_internal.catalog_token()"), $replaced, 'and to give any out');
-like(error_of($old, "SELECT tessera.recover_node()"), qr/another server was promoted/, 'it does not become the node again by itself');
+like($c->error_of($old, "BEGIN READ WRITE; UPDATE t SET v = 'wrong' WHERE k = 1"), $replaced, 'it refuses statements');
+like($c->error_of($old, "SELECT tessera.split_chunk('t', 100)"), $replaced, 'changes of metadata');
+like($c->error_of($old, "SELECT tessera_internal.catalog_token()"), $replaced, 'and to give any out');
+like($c->error_of($old, "SELECT tessera.recover_node()"), qr/another server was promoted/, 'it does not become the node again by itself');
 is($router->query("UPDATE t SET v = 'second' WHERE k = 1 RETURNING v"), 'second', 'a connection of before is not used again');
 is($c->query('s1', 'SELECT v FROM t WHERE k = 1'), 'second', 'the write went to the new one');
 $c->query('r1', "SELECT tessera.move_range('t', 401, 501, 's2')");
@@ -81,8 +70,8 @@ $twin->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
 is($twin->safe_psql('postgres', 'SELECT timeline FROM tessera.promotion_status()'),
 	$c->query('s2', 'SELECT timeline FROM tessera.promotion_status()'),
 	'the other one is on a timeline of the same number');
-like(error_of($twin, 'SELECT tessera.recover_node()'), qr/leads to another server than the promoted one/, 'it does not take the node over');
-like(error_of($twin, "UPDATE t SET v = 'wrong' WHERE k = 900"), qr/57P03: .*what it owns of table "t" is not known yet/, 'and refuses');
+like($c->error_of($twin, 'SELECT tessera.recover_node()'), qr/leads to another server than the promoted one/, 'it does not take the node over');
+like($c->error_of($twin, "UPDATE t SET v = 'wrong' WHERE k = 900"), qr/57P03: .*what it owns of table "t" is not known yet/, 'and refuses');
 sound('twins');
 
 # The other one instead: the first one is out of it, although the numbers of their timelines are equal.
@@ -93,7 +82,7 @@ like($c->error('s1', "$update)"), qr/55000: .*reaches a promoted standby/, 'not 
 $c->query('s1', "$update, force => true)");
 becomes_node('s2', 'then it does');
 is($first->safe_psql('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 't', 'the first one knows that it was replaced');
-like(error_of($first, "SELECT count(*) FROM t WHERE k = 900"), $replaced, 'and refuses');
+like($c->error_of($first, "SELECT count(*) FROM t WHERE k = 900"), $replaced, 'and refuses');
 is($c->query('r1', "UPDATE t SET v = 'twin' WHERE k = 900 RETURNING v"), 'twin', 'the cluster goes on');
 is($c->query('s2', 'SELECT v FROM t WHERE k = 900'), 'twin', 'with the other one');
 sound('twins changed');

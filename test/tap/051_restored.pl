@@ -14,38 +14,10 @@ my $c = TesseraCluster->new('restored',
 	settings => { 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s', 'tessera.connect_timeout' => '2s' });
 # s1 is the config node; s2 gives ranges to s3.
 $c->create(shards => 3);
-$c->query('s1', $_) foreach (
-	'CREATE TABLE t (k int PRIMARY KEY, v text)',
-	"SELECT tessera.shard_table('t', 'k')",
-	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', 501, tessera.maxkey(), 's2')");
+$c->make_table([ 501, 'tessera.maxkey()', 's2' ]);
 my $move = "SELECT tessera.move_range('t', 501, 601, 's3')";
 my $back = "SELECT tessera.move_range('t', 501, 601, 's2')";
 my $unknown = qr/was promoted, and what it owns of table "t" is not known yet/;
-
-sub sound
-{
-	my ($what, $owner) = @_;
-	foreach my $n ($c->names)
-	{
-		ok($c->wait_for($n, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60),
-			"$what: $n knows")
-		  or diag $c->query($n, 'SELECT * FROM tessera.promotion_status()');
-		ok($c->wait_for($n, "SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$what: $n is clean");
-		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), '1000|1000', "$what: $n shows each row once");
-	}
-	is($c->query('s1', "SELECT tessera.range_owner('t', 550)"), $owner, "$what: owner");
-	is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', "$what: consistent");
-	return;
-}
-
-sub error_of
-{
-	my ($server, $sql) = @_;
-	my ($status, $stdout, $stderr) = $server->psql('postgres', $sql, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
-	return $stderr;
-}
 
 my $number = 0;
 
@@ -77,8 +49,8 @@ $c->query('s1', "UPDATE t SET v = 'moved' WHERE k BETWEEN 501 AND 600");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'the donor has deleted its rows');
 $beside->start;
 is($beside->safe_psql('postgres', 'SELECT timeline FROM tessera.promotion_status()'), '1', 'a restored server is on the same timeline');
-like(error_of($beside, "UPDATE t SET v = 'wrong' WHERE k = 700"), $unknown, 'beside its node it refuses');
-like(error_of($beside, 'SELECT tessera.recover_node()'), qr/leads to another server than the promoted one/, 'and does not take the node over');
+like($c->error_of($beside, "UPDATE t SET v = 'wrong' WHERE k = 700"), $unknown, 'beside its node it refuses');
+like($c->error_of($beside, 'SELECT tessera.recover_node()'), qr/leads to another server than the promoted one/, 'and does not take the node over');
 is($c->query('s1', 'SELECT count(*), max(v) FROM t WHERE k BETWEEN 501 AND 600'), '100|moved', 'the cluster does not notice it');
 $beside->stop;
 $c->stop('s2', 'immediate');
@@ -86,11 +58,11 @@ $c->stop('s1');
 $copy->start;
 foreach my $statement ('SELECT v FROM t WHERE k = 550', "UPDATE t SET v = 'wrong' WHERE k = 550", 'SELECT count(*) FROM t WHERE k > 900')
 {
-	like(error_of($copy, $statement), $unknown, "without the config node: refused: $statement");
+	like($c->error_of($copy, $statement), $unknown, "without the config node: refused: $statement");
 }
 $c->start('s1');
 my $first = take_over('s2', $copy, 's1');
-sound('donor', 's3');
+$c->is_sound('donor', 1000, 's3');
 is($c->query('s2', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'donor: the new owner\'s rows');
 $c->restart('s2');
 is($c->query('s2', 'SELECT count(*) FROM t'), '1000', 'donor: after a restart it needs nobody\'s word');
@@ -98,7 +70,7 @@ is($c->query('s2', 'SELECT count(*) FROM t'), '1000', 'donor: after a restart it
 # The primary that the copy has replaced.
 $first->start;
 ok($first->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion_status()'), 'the server that was replaced by a copy learns of it');
-like(error_of($first, "SELECT count(*) FROM t WHERE k = 700"), qr/TS003/, 'and refuses');
+like($c->error_of($first, "SELECT count(*) FROM t WHERE k = 700"), qr/TS003/, 'and refuses');
 $first->stop('immediate');
 
 # A cold copy of the data directory carries no label: it takes itself for its node at first, and finds out that its placements are older than its
@@ -117,7 +89,7 @@ $cold->start;
 $first = take_over('s2', $cold, 's1');
 ok($cold->poll_query_until('postgres', "SELECT incarnation > $number_before AND placements_known FROM tessera.promotion_status()"),
 	'cold copy: it is registered anew by itself');
-sound('cold copy', 's3');
+$c->is_sound('cold copy', 1000, 's3');
 like(slurp_file($cold->logfile), qr/placements of this node are older than its chunks/, 'cold copy: it says so');
 is($c->query('s2', "SELECT count(*) FROM t WHERE v = 'after'"), '100', 'cold copy: the new owner\'s rows');
 
@@ -136,14 +108,14 @@ like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), $unknown, 'recipie
 $copy->stop('immediate');
 $first->start;
 take_over_again('s3', $first);
-sound('recipient', 's3');
+$c->is_sound('recipient', 1000, 's3');
 is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'here'"), '100', 'recipient: the server that has the rows is the node again');
 
 # Back to a server that was replaced: it is told to be the node, finds that its address leads elsewhere, and then that it does not.
 sub take_over_again
 {
 	my ($name, $server) = @_;
-	like(error_of($server, 'SELECT tessera.recover_node(force => true)'), qr/could not connect|leads to another server/,
+	like($c->error_of($server, 'SELECT tessera.recover_node(force => true)'), qr/could not connect|leads to another server/,
 		'the old server is to be the node, but its address says otherwise');
 	take_over($name, $server, 's1');
 	return;
@@ -157,10 +129,10 @@ ok($c->wait_for('s3', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 
 $c->stop('s1', 'immediate');
 $copy->start;
 $first = take_over('s1', $copy, 's2');
-sound('config node', 's2');
+$c->is_sound('config node', 1000, 's2');
 is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'again'"), '100', 'config node: the rows are there');
 $c->query('s1', $move);
-sound('moves go on', 's3');
+$c->is_sound('moves go on', 1000, 's3');
 
 # A cold copy of the config node: a node that knows a newer version tells it.
 $c->query('s1', $back);
@@ -176,7 +148,7 @@ $c->stop('s1', 'immediate');
 $cold->start;
 $first = take_over('s1', $cold, 's2');
 ok($c->wait_for('s2', "SELECT term > $term FROM tessera.identity", 't', 60), 'cold config node: it has compared its catalog with the shards');
-sound('cold config node', 's3');
+$c->is_sound('cold config node', 1000, 's3');
 is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'newest'"), '100', 'cold config node: the rows are there');
 
 # A config node that lacks a table: refused, and repaired by the server that has it.
@@ -193,10 +165,10 @@ like($c->error('s2', "SELECT tessera.split_chunk('t', 700)"), qr/57P03|was promo
 is($c->query('s2', 'SELECT count(*) FROM u WHERE k >= 5'), '6', 'the shards go on');
 $copy->stop('immediate');
 $first->start;
-is(error_of($first, 'SELECT tessera.recover_node(force => true)'), '',
+is($c->error_of($first, 'SELECT tessera.recover_node(force => true)'), '',
 	'the old config node is to be it again: by its own catalog its address leads to it');
 take_over('s1', $first, 's2');
-sound('config node again', 's3');
+$c->is_sound('config node again', 1000, 's3');
 is($c->query('s1', 'SELECT count(*) FROM u'), '10', 'the table is there');
 
 done_testing();

@@ -13,38 +13,9 @@ my $c = TesseraCluster->new('lost_commits',
 	'tessera.connect_timeout' => '2s' });
 # s1 is the config node; s2 gives ranges to s3; s4 has no part in it.
 $c->create(shards => 4);
-$c->query('s1', $_) foreach (
-	'CREATE TABLE t (k int PRIMARY KEY, v text)',
-	"SELECT tessera.shard_table('t', 'k')",
-	"INSERT INTO t SELECT g, 'old' FROM generate_series(1, 1000) g",
-	"SELECT tessera.move_range('t', 501, 901, 's2')",
-	"SELECT tessera.move_range('t', 901, tessera.maxkey(), 's4')");
+$c->make_table([ 501, 901, 's2' ], [ 901, 'tessera.maxkey()', 's4' ]);
 my $move = "SELECT tessera.move_range('t', 501, 601, 's3')";
 my $back = "SELECT tessera.move_range('t', 501, 601, 's2')";
-
-sub sound
-{
-	my ($what, $owner) = @_;
-	foreach my $n ($c->names)
-	{
-		ok($c->wait_for($n, 'SELECT placements_known AND coalesce(metadata_known, true) AND NOT replaced FROM tessera.promotion_status()', 't', 60),
-			"$what: $n knows")
-		  or diag $c->query($n, 'SELECT * FROM tessera.promotion_status()');
-		ok($c->wait_for($n, "SELECT (SELECT count(*) FROM tessera.migration_coordinator) + (SELECT count(*) FROM tessera.migration_recipient)
-			+ (SELECT count(*) FROM tessera.range_deletions)", '0', 60), "$what: $n is clean");
-		is($c->query($n, 'SELECT count(*), count(DISTINCT k) FROM t'), '1000|1000', "$what: $n shows each row once");
-	}
-	is($c->query('s1', "SELECT tessera.range_owner('t', 550)"), $owner, "$what: owner");
-	is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', "$what: consistent");
-	return;
-}
-
-sub error_of
-{
-	my ($server, $sql) = @_;
-	my ($status, $stdout, $stderr) = $server->psql('postgres', $sql, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
-	return $stderr;
-}
 
 # Nodes lose all that is committed in between, all at once.
 sub lose
@@ -90,7 +61,7 @@ sub moved
 
 # Config node and donor: the recipient knows.
 lose([ 's1', 's2' ], \&moved);
-sound('config node and donor', 's3');
+$c->is_sound('config node and donor', 1000, 's3');
 is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'config node and donor: the rows are the newest');
 $c->query('s1', $back);
 
@@ -108,8 +79,8 @@ is($c->query('s2', "SELECT count(*) FROM tessera.range_deletions"), '1', 'donor 
 is($c->query('s2', 'SELECT pg_relation_size($$t$$) > 0 AND tessera_internal.owns_range(group_id, 501, 601) FROM tessera.placement'), 'f',
 	'although it does not own the range');
 my $old = bring_back('s3');
-is(error_of($old, 'SELECT tessera.recover_node(force => true)'), '', 'donor and recipient: the recipient\'s old primary is the node again');
-sound('donor and recipient', 's3');
+is($c->error_of($old, 'SELECT tessera.recover_node(force => true)'), '', 'donor and recipient: the recipient\'s old primary is the node again');
+$c->is_sound('donor and recipient', 1000, 's3');
 is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'donor and recipient: the rows are the newest');
 $c->query('s1', $back);
 
@@ -132,7 +103,7 @@ $c->psql('s2', 'SELECT tessera.recover_node(force => true)');
 $c->query('s2', 'SELECT tessera.recover_node(force => true)');
 $c->query('s2', 'ALTER SYSTEM RESET tessera.orphan_cleanup_delay');
 $c->query('s2', 'SELECT pg_reload_conf()');
-sound('config node and recipient', 's2');
+$c->is_sound('config node and recipient', 1000, 's2');
 is($c->query('s1', "SELECT count(*) FROM t WHERE v = 'moved'"), '100', 'config node and recipient: the rows that were there before the move');
 
 # A shard that cannot be reached: the config node goes on without it only if it is told to.
@@ -144,7 +115,7 @@ is($c->query('s1', 'SELECT tessera.recover_node(force => true)'), '', 'without i
 $c->query('s1', $move);
 is($c->query('s1', 'SELECT count(*) FROM t WHERE k <= 900'), '900', 'the others go on, and moves do');
 $c->start('s4');
-sound('a shard that was left out', 's3');
+$c->is_sound('a shard that was left out', 1000, 's3');
 $c->query('s1', $back);
 
 # A donor that has been told that its move is committed, and has told nobody, while a config node takes over that never heard of it.
@@ -166,7 +137,7 @@ is($c->query('s1', 'SELECT state FROM tessera.migration ORDER BY started DESC LI
 $c->query($_, 'SELECT tessera_test.injection_clear()') foreach ('s2', 's3');
 $session->query('SELECT 1');
 $session->quit;
-sound('older term', 's2');
+$c->is_sound('older term', 1000, 's2');
 foreach my $n ('s2', 's3')
 {
 	like(slurp_file($c->node($n)->logfile), qr/outcome of migration [-0-9a-f]+ is of term \d+, an older one than \d+/,
@@ -182,7 +153,7 @@ $c->promote('s2');
 ok($c->wait_for('s2', 'SELECT placements_known FROM tessera.promotion_status()'), 'a shard is promoted');
 my $number = $c->query('s2', 'SELECT incarnation FROM tessera.promotion_status()');
 $c->promote('s1', lossy => 1);
-sound('lost registration', 's2');
+$c->is_sound('lost registration', 1000, 's2');
 is($c->query('s1', "SELECT incarnation FROM tessera.node WHERE name = 's2'"), $number, 'lost registration: the config node knows it again');
 my ($before) = reverse $c->replaced('s2');
 $before->start;
@@ -190,6 +161,6 @@ ok($before->poll_query_until('postgres', 'SELECT replaced FROM tessera.promotion
 	'lost registration: the old primary of the shard is refused');
 $c->query('s1', $move);
 $c->query('s1', $back);
-sound('moves go on', 's2');
+$c->is_sound('moves go on', 1000, 's2');
 
 done_testing();

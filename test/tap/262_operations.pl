@@ -120,15 +120,17 @@ $c->is_settled('two callers');
 # A shard of a later part is busy with something else: that is waited for.
 $c->query('s1', $_) foreach 'CREATE TABLE other (k int PRIMARY KEY)', "SELECT tessera.shard_table('other', 'k')";
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 1000, 's2')");
-$c->pause_at('s1', 'donor_cloned');
-@runs = $c->background('s1', "SELECT tessera.move_range('other', 1, 10, 's2')");
-$c->is_paused_at('s1', 'donor_cloned');
+$c->query('s1', "SELECT tessera_test.injection_set('donor_cloned', 'pause', 2)");
+@runs = map { $c->background('s1', "SELECT tessera.move_range('other', $_)") } ("1, 10, 's2'", "10, 20, 's3'");
+ok($c->wait_for('s1', "SELECT max(paused) FROM tessera_test.injection_list() WHERE name = 'donor_cloned'", 2),
+	'a shard is in as many moves as it may be');
 push @runs, $c->background('s2', "SELECT tessera.move_range('acc', 500, 2000, 's3')");
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE min::text = '500' AND max::text = '1000' AND recipient = 's3' AND state = " .
 	"'committed' AND started > now() - interval '5 min'", qr/[1-9]/), 'the first part has moved');
 $c->go_on('s1');
 unlike($c->ended($_), qr/ERROR.*/s, 'nobody fails') foreach @runs;
 is(owners(500, 1500), 's3 s3', 'and both parts have moved');
+$c->query('s1', "SELECT tessera.move_range('other', 10, 20, 's1')");
 
 # A removed shard is empty.
 $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's3')");

@@ -43,12 +43,13 @@ sub joined
 
 # A move of the other group goes on: it is waited for, and what it has moved is moved after it.
 make('t1');
+$c->set('s1', 'tessera.max_moves_per_shard' => 1);
 $c->pause_at('s1', 'donor_cloned');
 my $move = $c->background('s1', "SELECT tessera.move_range('other', 10, 20, 's3')");
 $c->is_paused_at('s1', 'donor_cloned');
 $c->query('s2', "SELECT tessera_test.injection_set('colocate_deadline', 'skip')");
 my $error = $c->error('s2', call('t1'));
-like($error, qr/ERROR:  55006: table public.t1 could not be colocated with table public.other in time: shard "s1" takes part in another migration/,
+like($error, qr/ERROR:  55006: table public.t1 could not be colocated with table public.other in time: shard "s1" takes part in 1 migration already/,
 	'not for ever');
 like($error, qr/DETAIL:.*Table public.t1 is meanwhile a sharded table of its own, and can be used. It is not balanced./s, 'how things stand');
 like($error, qr/HINT:.*Call tessera.shard_table with the same arguments again: it goes on where it was./s, 'what to do');
@@ -61,6 +62,7 @@ $c->go_on('s1', 'donor_cloned');
 is($c->ended($move), '', 'the other move ends well');
 is($c->ended($waiting), '' || $waiting->{err}, 'so does the call');
 joined('t1', 'another move');
+$c->set('s1', 'tessera.max_moves_per_shard' => 2);
 
 # Behind the last move, before it joins: a range of the other group moves away, and back into one that the table has to follow.
 make('t2');

@@ -1,5 +1,5 @@
 /*
- * group_rows.c
+ * group_on_shard.c
  *	  A shard's part when a table is sharded, or joins a table group: its rows are locked and sampled, and it gets its copy of the group's rows and
  *	  its placement. The rows that count are the config node's (config/group_changes.c, which says what is called where, and which locks are held).
  *
@@ -223,11 +223,11 @@ tessera_serve_set_placement(const TesseraSetPlacementArgs *args)
 	tessera_spi_end(&spi);
 }
 
-/* ERROR 55006 if a migration of the group, or rows that one has left, are not done with on this shard. from: its placement, or NULL. */
+/* ERROR 55006 if a migration of the group, or rows that one has left, are still on this shard. from: its placement, or NULL. */
 static void
-require_settled(Datum spec, const TesseraPlacementRow *from, const TesseraPlacementRow *target)
+require_no_migration(Datum spec, const TesseraPlacementRow *from, const TesseraPlacementRow *target)
 {
-	if ((from != NULL && (from->ndeletions > 0 || from->has_migration)) || (target != NULL && target->has_migration) ||
+	if ((from != NULL && (from->ndeletions > 0 || from->ngates > 0)) || (target != NULL && target->ngates > 0) ||
 		spec_run("SELECT 1 FROM tessera.migration_coordinator WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)"
 				 " UNION ALL SELECT 1 FROM tessera.migration_recipient WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)",
 				 SPI_OK_SELECT, spec) > 0)
@@ -297,7 +297,7 @@ tessera_serve_merge_placement(const TesseraMergePlacementArgs *args)
 	target_id = *DatumGetUUIDP(spec_uuid(spec, "group_id"));
 	from = lock_existing(DatumGetUUIDP(spec_uuid(spec, "from")));
 	target = lock_existing(&target_id);
-	require_settled(spec, from, target);
+	require_no_migration(spec, from, target);
 	major = pg_strtoint64(spec_field(spec, "major"));
 	if (target != NULL && (major > 0 || target->nowned > 0))
 		raise_target(spec, from, target, major);

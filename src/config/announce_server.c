@@ -1,5 +1,5 @@
 /*
- * predecessors.c
+ * announce_server.c
  *	  A node has another server now: all are told, and first of all the servers that it had before, if they live (catalog/incarnation.h).
  *
  * They may live at any of the addresses that the node's conninfo lists, so each is connected to by itself. What cannot be reached soon learns of it
