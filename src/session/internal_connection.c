@@ -723,9 +723,9 @@ guard_utility(PlannedStmt *statement, const char *string, bool read_only, Proces
 void
 tessera_internal_init(void)
 {
-	tessera_call_admit = admit;
 	static char *session_user;
 
+	tessera_call_admit = admit;
 	DefineCustomStringVariable("tessera.session_user", "Session user that a router has stated, for parallel workers.", NULL, &session_user, "",
 							   PGC_SUSET, GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE | GUC_NOT_WHILE_SEC_REST,
 							   NULL, take_over_session_user, NULL);
