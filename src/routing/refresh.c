@@ -76,6 +76,7 @@ typedef struct Refresher
 
 static Refresher worker = {.by_registry = true};
 
+PG_FUNCTION_INFO_V1(tessera_reload_routing);
 PG_FUNCTION_INFO_V1(tessera_refresh_status);
 
 
@@ -471,6 +472,13 @@ tessera_serve_catalog_token(void)
 	if (routing != NULL)
 		tessera_require_metadata(routing);
 	return psprintf(INT64_FORMAT "." UINT64_FORMAT, PgStartTime, tessera_catalog_sequence());
+}
+
+/* tessera.reload_routing() returns bool */
+Datum
+tessera_reload_routing(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(tessera_serve_reload_routing());
 }
 
 bool
