@@ -28,6 +28,14 @@ typedef struct TesseraRange
 	TesseraBound *max;
 } TesseraRange;
 
+/* A range of a group that an operation moves. */
+typedef struct TesseraOperationRange
+{
+	pg_uuid_t	group_id;
+	pg_uuid_t	epoch;			/* of the group, as registered */
+	TesseraRange range;
+} TesseraOperationRange;
+
 /*
  * A range that a migration takes from this shard, or is about to have brought to it: from the flag's going up on the donor, and from the beginning of
  * the confirmation on the recipient, until the outcome is carried out. Those of one group are disjoint.

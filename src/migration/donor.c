@@ -90,8 +90,9 @@ prepare(TesseraDonor *donor)
 		(void) tessera_background_group(&donor->row->group_id, &group);
 	}
 	require_members(donor);
-	donor->range = tessera_moving_range(&donor->row->migration_id, &donor->row->group_id, donor->row->range.min, donor->row->range.max);
-	tessera_check_tables(donor->range, true);
+	donor->moving = tessera_moving_ranges(&donor->row->migration_id, 1,
+										  &(TesseraOperationRange) {donor->row->group_id, donor->row->epoch, donor->row->range});
+	tessera_check_tables(donor->moving, true);
 	request = tessera_describe_tables(donor->row->request);
 	request = MemoryContextStrdup(donor->context, request);
 	tessera_exchange_place(&place);
@@ -142,20 +143,20 @@ start(TesseraDonor *donor, char *endpoint)
 	tessera_background_commit();
 	tessera_migration_slot_enter(TESSERA_STARTING);
 	tessera_injection("donor_flag_up");
-	donor->older = tessera_lock_holders_collect(donor->range->ntables, donor->range->relids, ExclusiveLock);
+	donor->older = tessera_lock_holders_collect(donor->moving->ntables, tessera_moving_relids(donor->moving), ExclusiveLock);
 
-	donor->capture = tessera_capture_create(donor->range, donor->row->slot, time_left(donor), waiting_for_capture, donor);
+	donor->capture = tessera_capture_create(donor->moving, donor->row->slot, time_left(donor), waiting_for_capture, donor);
 	donor->in_snapshot = true;
 	MemoryContextSwitchTo(donor->context);
 	tessera_injection("donor_slot");
-	for (int i = 0; i < donor->range->ntables; i++)
-		tessera_lock_table_by_retry(donor->range->relids[i], AccessShareLock);
+	for (int i = 0; i < donor->moving->ntables; i++)
+		tessera_lock_table_by_retry(donor->moving->tables[i].relid, AccessShareLock);
 	if (donor->row->verify)
 	{
-		donor->verify = tessera_verify_begin(donor->range);
+		donor->verify = tessera_verify_begin(donor->moving);
 		tessera_capture_note_keys(donor->capture, donor->verify);
 	}
-	donor->reader = tessera_clone_begin(donor->range, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
+	donor->reader = tessera_clone_begin(donor->moving, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
 
 	tessera_call_start_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, endpoint, donor->keys.public_key);
 	tessera_migration_slot_enter(TESSERA_CLONING);
@@ -177,7 +178,7 @@ give_way(TesseraDonor *donor)
 		return;
 	donor->give_way_due = TimestampTzPlusMilliseconds(tessera_now(), GIVE_WAY_MS);
 	MemoryContextSwitchTo(donor->scratch);
-	pid = tessera_lock_waiter(donor->range->ntables, donor->range->relids);
+	pid = tessera_lock_waiter(donor->moving->ntables, tessera_moving_relids(donor->moving));
 	MemoryContextSwitchTo(donor->context);
 	if (pid != 0)
 		ereport(ERROR,

@@ -289,7 +289,7 @@ static void
 prepare_attempt(TesseraDonor *donor)
 {
 	tessera_background_begin();
-	tessera_check_tables(donor->range, true);
+	tessera_check_tables(donor->moving, true);
 	tessera_placement_plan();
 	tessera_migration_row_plan(TESSERA_DONOR);
 	tessera_background_commit();

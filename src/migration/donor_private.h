@@ -43,7 +43,7 @@ typedef struct TesseraDonor
 	MemoryContext context;		/* of this struct: lives as long as the migration runs */
 	MemoryContext scratch;		/* reset at each turn of the loop */
 	TesseraMigrationRow *row;
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 	TesseraDonorResult *known;
 
 	/* data */

@@ -389,6 +389,23 @@ may_compare(const TesseraDonor *donor)
 	return donor->upto == InvalidXLogRecPtr && tessera_my_migration->lag_ms >= 0 && tessera_my_migration->lag_ms <= COMPARE_LAG_MS;
 }
 
+/* Goes on with the comparison of changed keys; true if something was done. */
+static bool
+compare(TesseraDonor *donor)
+{
+	TesseraMessage message;
+	StringInfoData payload;
+
+	if (!tessera_verify_round_ready(donor->verify, donor->sent))
+		return may_compare(donor) && tessera_verify_begin_round(donor->verify);
+	if (donor->pipe.rest != NULL)
+		return false;
+	initStringInfo(&payload);
+	if (tessera_verify_write_round(donor->verify, &message, &payload))
+		(void) tessera_pipe_send(&donor->pipe, &message, &payload);
+	return true;
+}
+
 void
 tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 {
@@ -403,7 +420,7 @@ tessera_donor_turn(TesseraDonor *donor, long sleep_ms)
 	busy |= take_back_last(donor);
 	busy |= serve_mods(donor);
 	if (donor->verify != NULL && donor->mods_begun)
-		busy |= tessera_verify_turn(donor->verify, &donor->pipe, donor->sent, may_compare(donor));
+		busy |= compare(donor);
 	sample_lag(donor);
 	tessera_migration_slot_note_memory();
 	MemoryContextSwitchTo(donor->context);

@@ -272,7 +272,7 @@ tessera_serve_prepare_recipient(const TesseraPrepareRecipientArgs *args)
 	row = row_or_error(TESSERA_RECIPIENT, id);
 	tessera_placement_require_free(row);
 	tessera_compare_tables(request);
-	tessera_check_tables(tessera_moving_range(id, &row->group_id, row->range.min, row->range.max), false);
+	tessera_check_tables(tessera_moving_ranges(id, 1, &(TesseraOperationRange) {row->group_id, row->epoch, row->range}), false);
 
 	tessera_exchange_make_keys(&keys);
 	slot = tessera_migration_slot_reserve(TESSERA_RECIPIENT, id, &row->group_id, &existing);

@@ -118,15 +118,15 @@ tessera_move_require_free(Oid relid)
 static void
 check_caller(const Move *move)
 {
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 	pg_uuid_t	nobody = {{0}};
 	TesseraKeyBound lowest = {{{TESSERA_MINKEY}}};
 	TesseraBound *bound = tessera_key_to_bound(move->ks, &lowest);
 
 	tessera_move_require_free(InvalidOid);
-	range = tessera_moving_range(&nobody, &move->group->group_id, bound, bound);
-	for (int i = 0; i < range->ntables; i++)
-		if (holds_lock(range->relids[i]))
+	moving = tessera_moving_ranges(&nobody, 1, &(TesseraOperationRange) {move->group->group_id, move->group->epoch, {bound, bound}});
+	for (int i = 0; i < moving->ntables; i++)
+		if (holds_lock(moving->tables[i].relid))
 			refuse_transaction("has used the table");
 }
 

@@ -116,13 +116,13 @@ deletable(TesseraKeySpace *ks, const TesseraPlacementRow *placement, const Tesse
  * Locks the tables; false: another transaction has locked one. The deleter does not wait for it, as a migration would: it has other ranges to delete.
  */
 static bool
-lock_tables(const TesseraMovingRange *range, const TesseraMigrationRow *receiver)
+lock_tables(const TesseraMovingRanges *moving, const TesseraMigrationRow *receiver)
 {
-	for (int i = 0; i < range->ntables; i++)
+	for (int i = 0; i < moving->ntables; i++)
 	{
 		if (receiver != NULL)
-			tessera_lock_table_by_retry(range->relids[i], RowExclusiveLock);
-		else if (!ConditionalLockRelationOid(range->relids[i], RowExclusiveLock))
+			tessera_lock_table_by_retry(moving->tables[i].relid, RowExclusiveLock);
+		else if (!ConditionalLockRelationOid(moving->tables[i].relid, RowExclusiveLock))
 			return false;
 	}
 	return true;
@@ -143,7 +143,7 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 	TesseraPlacementRow *placement;
 	TesseraKeySpace *ks;
 	TesseraRange *ranges;
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 	pg_uuid_t	nobody = {{0}};
 	TesseraGate gate;
 	int			n;
@@ -151,8 +151,8 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 
 	tessera_background_begin();
 	routing = tessera_background_group(&piece->group_id, &group);
-	range = tessera_moving_range(&nobody, &piece->group_id, piece->range.min, piece->range.max);
-	if (!lock_tables(range, receiver))
+	moving = tessera_moving_ranges(&nobody, 1, &(TesseraOperationRange) {piece->group_id, group->epoch, piece->range});
+	if (!lock_tables(moving, receiver))
 	{
 		tessera_background_commit();
 		return NOT_NOW;
@@ -169,8 +169,8 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver)
 		tessera_background_commit();
 		return rows;
 	}
-	for (int i = 0; i < range->ntables && rows == 0; i++)
-		rows = tessera_delete_range_batch(routing, group, range->relids[i], &range->min, &range->max, tessera_range_deleter_batch_size);
+	for (int i = 0; i < moving->ntables && rows == 0; i++)
+		rows = tessera_delete_range_batch(routing, group, moving->tables[i].relid, moving->groups[0].ranges, tessera_range_deleter_batch_size);
 	if (rows == 0)
 	{
 		tessera_ranges_remove(ks, &placement->ndeletions, &placement->deletions, &piece->range);

@@ -51,7 +51,7 @@ typedef struct Recipient
 	MemoryContext context;		/* lives as long as the migration runs */
 	MemoryContext scratch;		/* reset at each batch */
 	TesseraMigrationRow *row;
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 	TesseraPipe pipe;
 	TesseraApplier *applier;
 	int64		sequence;		/* of the last request */
@@ -71,7 +71,8 @@ typedef struct Recipient
 static void
 wait_for_lockers(Recipient *recipient)
 {
-	TesseraLockHolders *holders = tessera_lock_holders_collect(recipient->range->ntables, recipient->range->relids, AccessExclusiveLock);
+	TesseraLockHolders *holders = tessera_lock_holders_collect(recipient->moving->ntables, tessera_moving_relids(recipient->moving),
+															  AccessExclusiveLock);
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCK_HOLDERS_MS);
 	char		who[128];
 
@@ -167,8 +168,8 @@ begin_batch(Recipient *recipient)
 	recipient->in_batch = true;
 	recipient->batch_bytes = 0;
 	/* before the row: the process that ends the migration does not wait for these */
-	for (int i = 0; i < recipient->range->ntables; i++)
-		tessera_lock_table_by_retry(recipient->range->relids[i], RowExclusiveLock);
+	for (int i = 0; i < recipient->moving->ntables; i++)
+		tessera_lock_table_by_retry(recipient->moving->tables[i].relid, RowExclusiveLock);
 	row = tessera_migration_row(TESSERA_RECIPIENT, &recipient->row->migration_id, true);
 	if (row == NULL || row->state != TESSERA_RECEIVING)
 		ereport(ERROR,
@@ -177,7 +178,7 @@ begin_batch(Recipient *recipient)
 	if (recipient->applier == NULL)
 	{
 		MemoryContextSwitchTo(recipient->context);
-		recipient->applier = tessera_applier_begin(recipient->range);
+		recipient->applier = tessera_applier_begin(recipient->moving);
 	}
 }
 
@@ -288,7 +289,7 @@ static void
 verify_clone(Recipient *recipient, const char *payload, Size size)
 {
 	tessera_migration_slot_waiting("comparison of the cloned rows with the donor's");
-	tessera_verify_clone(recipient->range, payload, size);
+	tessera_verify_clone(recipient->moving, payload, size);
 	tessera_migration_slot_waiting(NULL);
 	MemoryContextSwitchTo(recipient->context);
 }
@@ -340,7 +341,7 @@ verify_keys(Recipient *recipient, const TesseraMessage *message, const char *pay
 	TesseraMessage answer = {.kind = TESSERA_MSG_VERIFIED, .table = -1, .sequence = message->sequence};
 
 	tessera_injection(message->last ? "recipient_verify_rest" : "recipient_verify_round");
-	tessera_verify_keys(recipient->range, payload, size, message->last);
+	tessera_verify_keys(recipient->moving, payload, size, message->last);
 	MemoryContextSwitchTo(recipient->context);
 	while (!tessera_pipe_flush(&recipient->pipe))
 		(void) tessera_exchange_wait(recipient->pipe.exchange, true, RECEIVE_MS);
@@ -576,7 +577,8 @@ tessera_recipient_run(const pg_uuid_t *migration_id)
 	MemoryContextSwitchTo(recipient->context);
 	recipient->row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
 	if (recipient->row != NULL)
-		recipient->range = tessera_moving_range(migration_id, &recipient->row->group_id, recipient->row->range.min, recipient->row->range.max);
+		recipient->moving = tessera_moving_ranges(migration_id, 1,
+												  &(TesseraOperationRange) {recipient->row->group_id, recipient->row->epoch, recipient->row->range});
 	tessera_background_commit();
 	if (recipient->row == NULL)
 		ereport(ERROR,

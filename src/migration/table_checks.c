@@ -97,21 +97,21 @@ tessera_compare_tables(const char *request)
 }
 
 void
-tessera_check_tables(const TesseraMovingRange *range, bool donor)
+tessera_check_tables(const TesseraMovingRanges *moving, bool donor)
 {
-	for (int i = 0; i < range->ntables; i++)
+	for (int i = 0; i < moving->ntables; i++)
 	{
 		Relation	rel;
 
-		tessera_lock_table_by_retry(range->relids[i], AccessShareLock);
-		rel = table_open(range->relids[i], NoLock);
+		tessera_lock_table_by_retry(moving->tables[i].relid, AccessShareLock);
+		rel = table_open(moving->tables[i].relid, NoLock);
 		if (!RelationIsPermanent(rel))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("table \"%s\" is unlogged%s", RelationGetRelationName(rel), donor ? "" : " on the recipient"),
 					 errdetail("Its changes could not be followed, and a crash would empty it."),
 					 errhint("Use ALTER TABLE ... SET LOGGED.")));
-		if (!OidIsValid(tessera_key_index(rel, range->ks, range->keys[i], NULL)))
+		if (!OidIsValid(tessera_key_index(rel, tessera_moving_group(moving, i)->ks, moving->tables[i].keys, NULL)))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("table \"%s\" has no index on its shard key%s", RelationGetRelationName(rel), donor ? "" : " on the recipient"),

@@ -28,6 +28,6 @@ extern bool tessera_members_known(const char *request);
 extern void tessera_compare_tables(const char *request);
 
 /* ERROR 55000 if a table lacks an index on the key, or (donor) a replica identity. Locks the tables AccessShare to the end of the transaction. */
-extern void tessera_check_tables(const TesseraMovingRange *range, bool donor);
+extern void tessera_check_tables(const TesseraMovingRanges *moving, bool donor);
 
 #endif							/* TESSERA_MIGRATION_TABLE_CHECKS_H */

@@ -48,7 +48,7 @@
 typedef struct ImageEntry
 {
 	pg_atomic_uint64 state;
-	dsa_pointer image;			/* changed only by who has set TAKEN; InvalidDsaPointer: free */
+	dsa_pointer image;			/* changed only by the backend that has set TAKEN; InvalidDsaPointer: free */
 } ImageEntry;
 
 typedef struct RoutingSlot

@@ -30,8 +30,14 @@
 #include "utils/pg_lsn.h"
 
 #include "test_support/migration_diagnostics.h"
+#include "transaction/background.h"
+#include "transfer/verify.h"
 
 #define QUEUE_SIZE 65536
+
+/* A round of verification begins a moment after the last one: so often, every so many milliseconds, is it tried. */
+#define ROUND_TRIES 100
+#define ROUND_POLL_MS 10
 
 typedef struct Channel
 {
@@ -40,6 +46,15 @@ typedef struct Channel
 	shm_mq_handle *in;
 } Channel;
 
+/* The worker. */
+typedef struct Server
+{
+	Channel		channel;
+	TesseraCapture *capture;	/* NULL: none */
+	TesseraVerify *verify;		/* NULL: the capture is not verified */
+	XLogRecPtr	sent;			/* changes up to here have been handed out */
+} Server;
+
 typedef struct WorkerIdentity
 {
 	Oid			database;
@@ -47,7 +62,10 @@ typedef struct WorkerIdentity
 } WorkerIdentity;
 
 PG_FUNCTION_INFO_V1(tessera_capture_start_sql);
+PG_FUNCTION_INFO_V1(tessera_capture_operation);
 PG_FUNCTION_INFO_V1(tessera_capture_next_sql);
+PG_FUNCTION_INFO_V1(tessera_capture_round);
+PG_FUNCTION_INFO_V1(tessera_verify_operation);
 PG_FUNCTION_INFO_V1(tessera_capture_stop_sql);
 PG_FUNCTION_INFO_V1(tessera_capture_drop_slot_sql);
 PGDLLEXPORT void tessera_capture_diagnostics_main(Datum main_arg);
@@ -108,72 +126,82 @@ report_waiting(const char *what, void *arg)
 			(errmsg_internal("change capture waits for %s", what)));
 }
 
-static TesseraBound *
-take_bound(StringInfo message)
+static struct varlena *
+take_varlena(StringInfo message)
 {
 	int			size = pq_getmsgint(message, 4);
-	TesseraBound *bound = palloc(size);
+	struct varlena *value = palloc(size);
 
-	memcpy(bound, pq_getmsgbytes(message, size), size);
-	return bound;
+	memcpy(value, pq_getmsgbytes(message, size), size);
+	return value;
 }
 
-/* The range that a start request tells; in the current context. */
-static TesseraMovingRange *
-take_range(StringInfo message)
+/* What a request is about: ranges of groups, or tables with key columns and one range; in the current context. */
+static TesseraMovingRanges *
+take_moving(StringInfo message)
 {
-	int			ntables = pq_getmsgint(message, 4);
-	int			nkeys = pq_getmsgint(message, 4);
-	bool		hashed = pq_getmsgbyte(message);
-	Oid		   *tables = palloc(Max(ntables, 1) * sizeof(Oid));
-	char	  **keys = palloc(Max(nkeys, 1) * sizeof(char *));
-	TesseraMovingRange *range;
+	bool		operation = pq_getmsgbyte(message);
+	int			ntables,
+				nkeys;
+	Oid		   *tables;
+	char	  **keys;
+	bool		hashed;
+	TesseraBound *min;
 
-	for (int i = 0; i < ntables; i++)
-		tables[i] = pq_getmsgint(message, 4);
-	for (int i = 0; i < nkeys; i++)
-		keys[i] = pstrdup(pq_getmsgrawstring(message));
-	range = tessera_diagnostic_range(ntables, tables, nkeys, keys, hashed);
-	tessera_key_from_bound(range->ks, take_bound(message), &range->min);
-	tessera_key_from_bound(range->ks, take_bound(message), &range->max);
-	return range;
+	if (operation)
+		return tessera_diagnostic_operation((ArrayType *) take_varlena(message));
+	tables = tessera_diagnostic_tables((ArrayType *) take_varlena(message), &ntables);
+	keys = tessera_diagnostic_keys((ArrayType *) take_varlena(message), &nkeys);
+	hashed = pq_getmsgbyte(message);
+	min = take_varlena(message);
+	return tessera_diagnostic_range(ntables, tables, nkeys, keys, hashed, min, take_varlena(message));
 }
 
-/* Answers a start request: the clone, then an open capture. */
-static TesseraCapture *
-serve_start(Channel *channel, StringInfo message)
+/* Answers a start request: the clone, its digests if it is to be verified, then an open capture. */
+static void
+serve_start(Server *server, StringInfo message)
 {
 	char	   *slot = pstrdup(pq_getmsgrawstring(message));
 	int			timeout_ms = pq_getmsgint(message, 4);
-	TesseraMovingRange *range;
-	TesseraCapture *capture;
+	bool		verified = pq_getmsgbyte(message);
+	TesseraMovingRanges *moving;
 	TesseraCloneReader *reader;
 	StringInfoData payload;
 	int			table;
 	int64		rows;
 
-	StartTransactionCommand();
+	tessera_background_begin();
 	MemoryContextSwitchTo(TopMemoryContext);
-	range = take_range(message);
-	CommitTransactionCommand();
+	moving = take_moving(message);
+	tessera_background_commit();
 
 	MemoryContextSwitchTo(TopMemoryContext);
-	capture = tessera_capture_create(range, slot, timeout_ms, report_waiting, NULL);
+	server->capture = tessera_capture_create(moving, slot, timeout_ms, report_waiting, NULL);
+	MemoryContextSwitchTo(TopMemoryContext);
+	if (verified)
+	{
+		server->verify = tessera_verify_begin(moving);
+		tessera_capture_note_keys(server->capture, server->verify);
+	}
 	initStringInfo(&payload);
-	reader = tessera_clone_begin(range, NULL);
+	reader = tessera_clone_begin(moving, verified ? tessera_verify_sums(server->verify) : NULL);
 	while ((rows = tessera_clone_next(reader, &payload, 1024 * 1024, &table)) > 0)
 	{
-		send_reply(channel, 'C', table, rows, InvalidXLogRecPtr, false, &payload);
+		send_reply(&server->channel, 'C', table, rows, InvalidXLogRecPtr, false, &payload);
 		resetStringInfo(&payload);
 	}
 	tessera_clone_end(reader);
 	CommitTransactionCommand();
-	return capture;
+	if (verified)
+	{
+		tessera_verify_write_sums(server->verify, &payload);
+		send_reply(&server->channel, 'C', -1, 0, InvalidXLogRecPtr, false, &payload);
+	}
 }
 
 /* Answers a request for changes: batches until upto is reached. */
 static void
-serve_next(Channel *channel, TesseraCapture *capture, StringInfo message)
+serve_next(Server *server, StringInfo message)
 {
 	XLogRecPtr	upto = pq_getmsgint64(message);
 	Size		bytes = pq_getmsgint64(message);
@@ -183,34 +211,90 @@ serve_next(Channel *channel, TesseraCapture *capture, StringInfo message)
 	initStringInfo(&payload);
 	while (!caught_up)
 	{
-		XLogRecPtr	lsn;
-		int64		changes = tessera_capture_next(capture, &payload, bytes, upto, &lsn, &caught_up);
+		int64		changes = tessera_capture_next(server->capture, &payload, bytes, upto, &server->sent, &caught_up);
 
-		send_reply(channel, 'M', 0, changes, lsn, caught_up, &payload);
-		tessera_capture_confirm(capture, lsn);
+		send_reply(&server->channel, 'M', 0, changes, server->sent, caught_up, &payload);
+		tessera_capture_confirm(server->capture, server->sent);
 		resetStringInfo(&payload);
 	}
 }
 
+/* Answers a request for a step of a round of verification: begins one, or sends its keys, which count as found equal. */
 static void
-serve(Channel *channel, TesseraCapture *volatile *capture)
+serve_round(Server *server, StringInfo message)
+{
+	bool		last = pq_getmsgbyte(message);
+	TesseraMessage round;
+	StringInfoData payload;
+
+	initStringInfo(&payload);
+	if (tessera_verify_round_ready(server->verify, server->sent))
+	{
+		if (!tessera_verify_write_round(server->verify, &round, &payload))
+			return;
+		send_reply(&server->channel, 'R', 0, round.rows, InvalidXLogRecPtr, round.last, &payload);
+		tessera_verify_answered(server->verify, round.sequence);
+	}
+	else if (last)
+		(void) tessera_verify_rest(server->verify);
+	else
+	{
+		/* the last round may have ended just now */
+		for (int i = 0; !tessera_verify_begin_round(server->verify) && i < ROUND_TRIES; i++)
+			tessera_background_sleep(ROUND_POLL_MS);
+	}
+}
+
+/* Answers a request to compare the rows here with a payload of digests, or of a round's keys. */
+static void
+serve_verify(StringInfo message)
+{
+	bool		keys = pq_getmsgbyte(message);
+	TesseraMovingRanges *moving;
+	bytea	   *payload;
+
+	tessera_background_begin();
+	MemoryContextSwitchTo(TopMemoryContext);
+	moving = take_moving(message);
+	tessera_background_commit();
+	payload = take_varlena(message);
+	if (keys)
+		tessera_verify_keys(moving, VARDATA(payload), VARSIZE(payload) - VARHDRSZ, false);
+	else
+		tessera_verify_clone(moving, VARDATA(payload), VARSIZE(payload) - VARHDRSZ);
+}
+
+static void
+serve(Server *server)
 {
 	StringInfoData message;
 
-	while (MemoryContextSwitchTo(TopMemoryContext), channel_receive(channel, &message))
+	while (MemoryContextSwitchTo(TopMemoryContext), channel_receive(&server->channel, &message))
 	{
-		switch (pq_getmsgbyte(&message))
+		char		kind = pq_getmsgbyte(&message);
+
+		if ((kind == 'N' && server->capture == NULL) || (kind == 'R' && server->verify == NULL))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("no such change capture is running for this session")));
+		switch (kind)
 		{
 			case 'S':
-				*capture = serve_start(channel, &message);
+				serve_start(server, &message);
 				break;
 			case 'N':
-				serve_next(channel, *capture, &message);
+				serve_next(server, &message);
+				break;
+			case 'R':
+				serve_round(server, &message);
+				break;
+			case 'V':
+				serve_verify(&message);
 				break;
 			default:
 				return;
 		}
-		send_reply(channel, 'D', 0, (int64) tessera_capture_backlog(*capture), InvalidXLogRecPtr, false, NULL);
+		send_reply(&server->channel, 'D', 0, 0, InvalidXLogRecPtr, false, NULL);
 	}
 }
 
@@ -248,8 +332,7 @@ void
 tessera_capture_diagnostics_main(Datum main_arg)
 {
 	WorkerIdentity identity;
-	Channel		channel;
-	TesseraCapture *volatile capture = NULL;
+	Server	   *server = palloc0(sizeof(Server));
 	dsm_segment *segment;
 
 	pqsignal(SIGTERM, die);
@@ -259,21 +342,21 @@ tessera_capture_diagnostics_main(Datum main_arg)
 	segment = dsm_attach(DatumGetUInt32(main_arg));
 	if (segment == NULL)
 		proc_exit(0);
-	attach(&channel, segment, true, NULL);
+	attach(&server->channel, segment, true, NULL);
 	PG_TRY();
 	{
-		serve(&channel, &capture);
+		serve(server);
 	}
 	PG_CATCH();
 	{
 		HOLD_INTERRUPTS();
 		AbortCurrentTransaction();
-		send_error(&channel);
+		send_error(&server->channel);
 		RESUME_INTERRUPTS();
 	}
 	PG_END_TRY();
-	if (capture != NULL)
-		tessera_capture_end(capture, true);
+	if (server->capture != NULL)
+		tessera_capture_end(server->capture, true);
 	dsm_detach(segment);
 	proc_exit(0);
 }
@@ -323,7 +406,7 @@ launch(void)
 	MemoryContextSwitchTo(old);
 }
 
-/* Sends a request and puts each payload that comes back into the result: columns of 'C' or of 'M' replies. */
+/* Sends a request and puts each payload that comes back into the result: columns of 'C', 'M' or 'R' replies. */
 static void
 ask(StringInfo request, ReturnSetInfo *result)
 {
@@ -360,7 +443,7 @@ ask(StringInfo request, ReturnSetInfo *result)
 			return;
 		payload = PointerGetDatum(cstring_to_text_with_len(message.data + message.cursor, message.len - message.cursor));
 		values[0] = kind == 'C' ? Int32GetDatum(number) : Int64GetDatum(count);
-		values[1] = kind == 'C' ? Int64GetDatum(count) : LSNGetDatum(lsn);
+		values[1] = kind == 'C' ? Int64GetDatum(count) : kind == 'M' ? LSNGetDatum(lsn) : payload;
 		values[2] = kind == 'C' ? payload : BoolGetDatum(caught_up);
 		values[3] = payload;
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
@@ -371,23 +454,26 @@ ask(StringInfo request, ReturnSetInfo *result)
 			 errmsg("the worker of change capture has gone")));
 }
 
+/* A value of variable length as it is, detoasted. */
 static void
-put_bound(StringInfo message, TesseraBound *bound)
+put_varlena(StringInfo message, Datum value)
 {
-	pq_sendint32(message, VARSIZE(bound));
-	appendBinaryStringInfo(message, (char *) bound, VARSIZE(bound));
+	struct varlena *plain = PG_DETOAST_DATUM(value);
+
+	pq_sendint32(message, VARSIZE(plain));
+	appendBinaryStringInfo(message, (char *) plain, VARSIZE(plain));
 }
 
-/* tessera_test.capture_start(slot, tables, keys, min, max, hashed, timeout_ms) */
-Datum
-tessera_capture_start_sql(PG_FUNCTION_ARGS)
+static void
+put_operation(StringInfo message, Datum ranges)
 {
-	StringInfoData request;
-	int			ntables,
-				nkeys;
-	Oid		   *tables = tessera_diagnostic_tables(PG_GETARG_ARRAYTYPE_P(1), &ntables);
-	char	  **keys = tessera_diagnostic_keys(PG_GETARG_ARRAYTYPE_P(2), &nkeys);
+	pq_sendbyte(message, true);
+	put_varlena(message, ranges);
+}
 
+static void
+begin_start_request(StringInfo request, Name slot, int timeout_ms, bool verified)
+{
 	if (session_channel != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -398,19 +484,40 @@ tessera_capture_start_sql(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("change capture would wait for this transaction, which has written"),
 				 errhint("Call tessera_test.capture_start in a transaction of its own.")));
-	initStringInfo(&request);
-	pq_sendbyte(&request, 'S');
-	pq_sendstring(&request, NameStr(*PG_GETARG_NAME(0)));
-	pq_sendint32(&request, PG_GETARG_INT32(6));
-	pq_sendint32(&request, ntables);
-	pq_sendint32(&request, nkeys);
+	initStringInfo(request);
+	pq_sendbyte(request, 'S');
+	pq_sendstring(request, NameStr(*slot));
+	pq_sendint32(request, timeout_ms);
+	pq_sendbyte(request, verified);
+}
+
+/* tessera_test.capture_start(slot, tables, keys, min, max, hashed, timeout_ms) */
+Datum
+tessera_capture_start_sql(PG_FUNCTION_ARGS)
+{
+	StringInfoData request;
+
+	begin_start_request(&request, PG_GETARG_NAME(0), PG_GETARG_INT32(6), false);
+	pq_sendbyte(&request, false);
+	put_varlena(&request, PG_GETARG_DATUM(1));
+	put_varlena(&request, PG_GETARG_DATUM(2));
 	pq_sendbyte(&request, PG_GETARG_BOOL(5));
-	for (int i = 0; i < ntables; i++)
-		pq_sendint32(&request, tables[i]);
-	for (int i = 0; i < nkeys; i++)
-		appendBinaryStringInfo(&request, keys[i], strlen(keys[i]) + 1);
-	put_bound(&request, PG_GETARG_TESSERA_BOUND_P(3));
-	put_bound(&request, PG_GETARG_TESSERA_BOUND_P(4));
+	put_varlena(&request, PG_GETARG_DATUM(3));
+	put_varlena(&request, PG_GETARG_DATUM(4));
+	InitMaterializedSRF(fcinfo, 0);
+	launch();
+	ask(&request, (ReturnSetInfo *) fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+/* tessera_test.capture_operation(slot, ranges, timeout_ms) */
+Datum
+tessera_capture_operation(PG_FUNCTION_ARGS)
+{
+	StringInfoData request;
+
+	begin_start_request(&request, PG_GETARG_NAME(0), PG_GETARG_INT32(2), true);
+	put_operation(&request, PG_GETARG_DATUM(1));
 	InitMaterializedSRF(fcinfo, 0);
 	launch();
 	ask(&request, (ReturnSetInfo *) fcinfo->resultinfo);
@@ -430,6 +537,37 @@ tessera_capture_next_sql(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	ask(&request, (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
+}
+
+/* tessera_test.capture_round(last) */
+Datum
+tessera_capture_round(PG_FUNCTION_ARGS)
+{
+	StringInfoData request;
+
+	initStringInfo(&request);
+	pq_sendbyte(&request, 'R');
+	pq_sendbyte(&request, PG_GETARG_BOOL(0));
+	InitMaterializedSRF(fcinfo, 0);
+	ask(&request, (ReturnSetInfo *) fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+/* tessera_test.verify_operation(ranges, payload, keys): by a worker, since each comparison is a transaction of its own. */
+Datum
+tessera_verify_operation(PG_FUNCTION_ARGS)
+{
+	StringInfoData request;
+
+	initStringInfo(&request);
+	pq_sendbyte(&request, 'V');
+	pq_sendbyte(&request, PG_GETARG_BOOL(2));
+	put_operation(&request, PG_GETARG_DATUM(0));
+	put_varlena(&request, PG_GETARG_DATUM(1));
+	if (session_channel == NULL)
+		launch();
+	ask(&request, NULL);
+	PG_RETURN_VOID();
 }
 
 /* tessera_test.capture_stop() */

@@ -1,6 +1,6 @@
 /*
  * migration_diagnostics.h
- *	  Ranges for the diagnostics of a migration's data path: made of tables and key columns that need not belong to a cluster.
+ *	  What the diagnostics of a migration's data path move: tables and key columns that need not belong to a cluster, or ranges of its groups.
  */
 #ifndef TESSERA_MIGRATION_DIAGNOSTICS_H
 #define TESSERA_MIGRATION_DIAGNOSTICS_H
@@ -10,8 +10,12 @@
 
 #include "transfer/transfer.h"
 
-/* A range without bounds (they are MINKEY and MAXKEY) over tables with these key columns, all in the current context. Catalog access. */
-extern TesseraMovingRange *tessera_diagnostic_range(int ntables, const Oid *tables, int nkeys, char **keys, bool hashed);
+/* One range, of a group of tables with these key columns; all in the current context. NULL bounds: MINKEY, MAXKEY. Catalog access. */
+extern TesseraMovingRanges *tessera_diagnostic_range(int ntables, const Oid *tables, int nkeys, char **keys, bool hashed, const TesseraBound *min,
+													 const TesseraBound *max);
+
+/* Ranges of the cluster's groups: a tessera_test.operation_range[]; in the current context. ERROR 22004 if anything in it is null. */
+extern TesseraMovingRanges *tessera_diagnostic_operation(ArrayType *ranges);
 
 /* Elements of arguments of types regclass[] and text[]; ERROR 22004 if one is null. */
 extern Oid *tessera_diagnostic_tables(ArrayType *array, int *n);

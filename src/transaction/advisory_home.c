@@ -8,7 +8,7 @@
  * image may lag behind COMMIT PREPARED.
  *
  * Giving up a slot takes it exclusively, without waiting, to the end of the config node's transaction; the row is written here in the same
- * transaction. Who comes meanwhile waits for its end, and finds another home.
+ * transaction. A request that comes meanwhile waits for its end, and is sent on to the new home.
  *
  * Memory: two counters of this backend. A crash lets go of all locks, as on one server.
  */

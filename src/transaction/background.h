@@ -33,7 +33,7 @@ extern bool tessera_background_try(bool (*step) (void *arg), void *arg);
  */
 extern const TesseraRouting *tessera_background_group(const pg_uuid_t *group_id, const TesseraGroup **group);
 
-/* The same without a refresh: for who holds locks. */
+/* The same without a refresh: for callers that hold locks. */
 extern const TesseraRouting *tessera_background_known_group(const pg_uuid_t *group_id, const TesseraGroup **group);
 
 /* From now on this process shows whose answer it waits for in its migration's slot (stat_progress_migration.waiting_for). */

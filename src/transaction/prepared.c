@@ -11,7 +11,7 @@
  *
  * A home that was promoted may have lost rows (asynchronous standby). So a participant writes an outcome down, durably, before it carries it out; and
  * a home on another timeline than that of the row (or, if there is none, of the gid) decides nothing before all nodes were asked for what they have
- * written down. Who is asked will not take an outcome of an older timeline any more, so that one which was on its way does not come in late. A
+ * written down. From then on a node that was asked refuses outcomes of older timelines, so that one which was on its way does not come in late. A
  * `prepared` row that was lost is a transaction that was rolled back, everywhere.
  *
  * Crash: before the row is there, the participants are rolled back by their resolvers; after it nothing is lost; after the decision the resolvers

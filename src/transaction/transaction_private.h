@@ -65,7 +65,7 @@ typedef struct TesseraTransaction
 	XLogRecPtr	relied_on;		/* log position that values in this transaction, or one before, rest on: never emptied */
 } TesseraTransaction;
 
-/* For who is called from outside of transaction/. */
+/* For functions that are called from outside of transaction/, without it. */
 extern TesseraTransaction *tessera_this_transaction(void);
 
 extern int	tessera_abort_timeout;

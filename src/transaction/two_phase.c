@@ -6,8 +6,9 @@
  * PREPARE. DECIDING - a remote coordinator was told to COMMIT. COMMITTED - it has; what follows cannot change it. UNKNOWN - its answer was lost and
  * could not be asked for. If this node is the coordinator, its own commit record takes PREPARING to COMMITTED, and its abort takes everything back.
  *
- * The decision row and the PREPAREs travel at the same time. That is safe in either order: who asks for the outcome inserts the same key, so that
- * either the coordinator's row came first and the asker waits for its end, or the asker's `abort` did, and the coordinator cannot commit any more.
+ * The decision row and the PREPAREs travel at the same time. That is safe in either order: a participant that asks for the outcome inserts the same
+ * key. Either the coordinator's row came first, and the participant waits for its end; or the participant's `abort` did, and the coordinator cannot
+ * commit any more.
  *
  * Crash: before the coordinator's commit all is rolled back, prepared parts by tessera.resolve_transactions() on their nodes, which asks the
  * coordinator; after it they are committed in the same way. Nothing here is kept in memory beyond the transaction.
@@ -469,8 +470,8 @@ any_unpreparable(TesseraTransaction *transaction)
 }
 
 /*
- * The coordinator commits first, and lets go of its advisory locks then: who waits for one of them must see what the others commit. So it is a writer
- * that keeps no locks; NULL: all do, and this node coordinates.
+ * The coordinator commits first, and releases its advisory locks then; but a session that waits for one of them must see what the others commit. So
+ * it is a writer that keeps no locks; NULL: all do, and this node coordinates.
  */
 static TesseraParticipant *
 without_locks(TesseraTransaction *transaction, TesseraParticipant *writer)

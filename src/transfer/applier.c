@@ -40,7 +40,7 @@
 
 struct TesseraApplier
 {
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 };
 
 /* A table that the payload has described. */
@@ -72,7 +72,7 @@ typedef struct ApplyTable
 
 typedef struct ApplyRun
 {
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 	TesseraPayloadCursor cursor;
 	ApplyTable **tables;		/* by table index; NULL: not described yet */
 	MemoryContext mcxt;
@@ -139,7 +139,7 @@ open_result(ApplyTable *table)
 static void
 open_identity(ApplyRun *run, ApplyTable *table)
 {
-	table->identity = tessera_row_identity(table->relation, run->range, table->table, &table->search_columns);
+	table->identity = tessera_row_identity(table->relation, run->moving, table->table, &table->search_columns);
 }
 
 static ApplyTable *
@@ -148,7 +148,7 @@ open_table(ApplyRun *run, int index)
 	ApplyTable *table = palloc0(sizeof(ApplyTable));
 
 	table->table = index;
-	table->relation = table_open(run->range->relids[index], RowExclusiveLock);
+	table->relation = table_open(run->moving->tables[index].relid, RowExclusiveLock);
 	if (table->relation->rd_rel->relkind != RELKIND_RELATION)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -206,7 +206,7 @@ run_records(ApplyRun *run, ApplyRecord apply)
 	char		type;
 	int			index;
 
-	while (tessera_record_next(&run->cursor, run->range->ntables, &type, &index))
+	while (tessera_record_next(&run->cursor, run->moving->ntables, &type, &index))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (type == TESSERA_RECORD_TABLE)
@@ -235,18 +235,18 @@ apply_payload(TesseraApplier *applier, const char *payload, Size size, ApplyReco
 	int64		count;
 
 	run->nestlevel = tessera_codec_push_settings();
-	run->range = applier->range;
+	run->moving = applier->moving;
 	run->cursor.data = payload;
 	run->cursor.size = size;
 	run->mcxt = mcxt;
-	run->tables = palloc0(Max(applier->range->ntables, 1) * sizeof(ApplyTable *));
+	run->tables = palloc0(Max(applier->moving->ntables, 1) * sizeof(ApplyTable *));
 	GetUserIdAndSecContext(&run->user, &run->security);
 	PushCopiedSnapshot(GetTransactionSnapshot());
 	origin = tessera_local_origin_begin();
 	PG_TRY();
 	{
 		run_records(run, apply);
-		for (int i = 0; i < run->range->ntables; i++)
+		for (int i = 0; i < run->moving->ntables; i++)
 		{
 			if (run->tables[i] == NULL)
 				continue;
@@ -394,8 +394,8 @@ rows_equal(ApplyTable *table, TupleTableSlot *slot, const TesseraWireValue *wire
 static bool
 find_whole_row(ApplyRun *run, ApplyTable *table, const TesseraWireValue *wire)
 {
-	TesseraMovingRange *range = run->range;
-	const AttrNumber *keys = range->keys[table->table];
+	const AttrNumber *keys = run->moving->tables[table->table].keys;
+	TesseraKeySpace *ks = tessera_moving_group(run->moving, table->table)->ks;
 	Datum		key[TESSERA_MAX_KEY_COLUMNS];
 	MemoryContext compare = AllocSetContextCreate(CurrentMemoryContext, "tessera row comparison", ALLOCSET_SMALL_SIZES);
 	TesseraRangeScan *scan;
@@ -403,10 +403,10 @@ find_whole_row(ApplyRun *run, ApplyTable *table, const TesseraWireValue *wire)
 
 	if (table->writer == NULL)
 		table->writer = tessera_row_writer_create(run->mcxt, RelationGetDescr(table->relation), table->table);
-	for (int i = 0; i < range->ks->ncolumns; i++)
+	for (int i = 0; i < ks->ncolumns; i++)
 		key[i] = table->search->tts_values[keys[i] - 1];
 	/* The newest versions, this transaction's own included. Rows that are not owned yet have no other writer. */
-	scan = tessera_key_scan_begin(table->relation, range->ks, keys, key, SnapshotSelf);
+	scan = tessera_key_scan_begin(table->relation, ks, keys, key, SnapshotSelf);
 	while (!found && tessera_range_scan_next(scan, table->local))
 	{
 		MemoryContext old = MemoryContextSwitchTo(compare);
@@ -554,11 +554,11 @@ apply_change(ApplyRun *run, ApplyTable *table, char type)
 /* ---- interface ---- */
 
 TesseraApplier *
-tessera_applier_begin(TesseraMovingRange *range)
+tessera_applier_begin(TesseraMovingRanges *moving)
 {
 	TesseraApplier *applier = palloc(sizeof(TesseraApplier));
 
-	applier->range = range;
+	applier->moving = moving;
 	return applier;
 }
 

@@ -1,18 +1,18 @@
 /*
  * capture.c
- *	  The donor's change capture: a logical slot decoded inside the donor's own worker, changes of the moving range kept in commit order.
+ *	  The donor's change capture: a logical slot decoded inside the donor's own worker, changes of the moving ranges kept in commit order.
  *
  * Phases: create the slot, find its start point, begin the clone's transaction under the slot's snapshot (capture_start.c); decode, batch by batch,
  * until the end (here). What the slot's changes become:
  *	  - another table: skipped before anything of the row is looked at
- *	  - key outside the range before and after: skipped
- *	  - key leaves the range: a delete; key enters it: an insert of the whole row
+ *	  - key outside the ranges before and after: skipped
+ *	  - key leaves the ranges: a delete; key enters them: an insert of the whole row
  *	  - columns of unchanged TOAST are not in WAL: an update marks them; an insert takes them from the row as it is now, found by identity; is it
  *		gone, its delete comes later and the insert is skipped (doc/design.md#unchanged-toast). Whatever is newer than the change is overwritten by
  *		the rest of the stream.
- *	  - identity changes inside the range: a delete and an insert. The row may be one that was skipped; it was skipped because its identity was no
- *		longer there, and what took it away, delete or new identity, is further on in the stream: so each row comes in under its last identity at the
- *		latest.
+ *	  - identity changes inside the ranges, be it from one to another: a delete and an insert. The row may be one that was skipped; it was skipped
+ *		because its identity was no longer there, and what took it away, delete or new identity, is further on in the stream: so each row comes in
+ *		under its last identity at the latest.
  *
  * Decoding cannot stop inside a transaction. What it makes is kept as items (payloads, and rows that wait for their TOAST), in memory up to
  * tessera.migration_memory, then in a temporary file, and handed out before decoding goes on. What core collects of transactions that have not ended
@@ -66,7 +66,7 @@
 typedef enum ItemKind
 {
 	ITEM_PAYLOAD,				/* a whole payload */
-	ITEM_ROW					/* a row that entered the range, some of its columns still to be fetched: a flat heap tuple */
+	ITEM_ROW					/* a row that entered the ranges, some of its columns still to be fetched: a flat heap tuple */
 } ItemKind;
 
 typedef struct CapturedItem
@@ -186,7 +186,7 @@ close_payload(TesseraCapture *capture)
 	}
 	resetStringInfo(&capture->out);
 	capture->out_changes = 0;
-	memset(capture->described, 0, capture->range->ntables * sizeof(bool));
+	memset(capture->described, 0, capture->moving->ntables * sizeof(bool));
 }
 
 
@@ -237,13 +237,15 @@ complete_row(DecodedRow *row, const DecodedRow *old, int natts)
 }
 
 static bool
-row_in_range(TesseraMovingRange *range, int table, Relation relation, const DecodedRow *row)
+row_in_ranges(const TesseraMovingRanges *moving, int table, Relation relation, const DecodedRow *row)
 {
+	const TesseraMovingGroup *group = tessera_moving_group(moving, table);
 	Datum		key[TESSERA_MAX_KEY_COLUMNS];
+	TesseraKeyBound position;
 
-	for (int i = 0; i < range->ks->ncolumns; i++)
+	for (int i = 0; i < group->ks->ncolumns; i++)
 	{
-		int			at = range->keys[table][i] - 1;
+		int			at = moving->tables[table].keys[i] - 1;
 
 		if (row->nulls[at] || !row->given[at])
 			ereport(ERROR,
@@ -252,7 +254,8 @@ row_in_range(TesseraMovingRange *range, int table, Relation relation, const Deco
 					 errhint("Its replica identity must contain the shard key.")));
 		key[i] = row->values[at];
 	}
-	return tessera_range_holds(range->ks, &range->min, &range->max, key);
+	tessera_key_position(group->ks, key, &position);
+	return tessera_key_ranges_hold(group->ks, group->nranges, group->ranges, &position);
 }
 
 /* Begins a record; describes the table if the payload has not yet, or if it has changed. */
@@ -306,7 +309,7 @@ write_old(TesseraCapture *capture, TesseraRowWriter *writer, Relation relation, 
 	tessera_row_write(writer, &capture->out, old->values, old->nulls, given);
 }
 
-/* A row of the range was changed: its key, for verification. */
+/* A row of the ranges was changed: its key, for verification. */
 static void
 note_key(TesseraCapture *capture, int table, Relation relation, const DecodedRow *row)
 {
@@ -332,7 +335,7 @@ emit_update(TesseraCapture *capture, int table, Relation relation, const Decoded
 	tessera_row_write(writer, &capture->out, new->values, new->nulls, new->given);
 }
 
-/* A row that is new in the range. Is it incomplete, it waits until decoding is done: then the table can be read. */
+/* A row that is new in the ranges. Is it incomplete, it waits until decoding is done: then the table can be read. */
 static void
 emit_insert(TesseraCapture *capture, int table, Relation relation, DecodedRow *new)
 {
@@ -365,7 +368,6 @@ emit_insert(TesseraCapture *capture, int table, Relation relation, DecodedRow *n
 static void
 capture_update(TesseraCapture *capture, int table, Relation relation, HeapTuple old_tuple, HeapTuple new_tuple)
 {
-	TesseraMovingRange *range = capture->range;
 	TupleDesc	desc = RelationGetDescr(relation);
 	DecodedRow	old_row,
 				new,
@@ -388,8 +390,8 @@ capture_update(TesseraCapture *capture, int table, Relation relation, HeapTuple 
 	complete_row(&full, old, desc->natts);
 
 	/* Without an old row the identity, and with it the key, is unchanged. */
-	is = row_in_range(range, table, relation, &full);
-	was = old != NULL ? row_in_range(range, table, relation, old) : is;
+	is = row_in_ranges(capture->moving, table, relation, &full);
+	was = old != NULL ? row_in_ranges(capture->moving, table, relation, old) : is;
 	if (was && is && (old == NULL || relation->rd_rel->relreplident == REPLICA_IDENTITY_FULL))
 	{
 		emit_update(capture, table, relation, old, &new);
@@ -421,16 +423,23 @@ no_identity(Relation relation)
 			 errhint("Give the table a primary key, or ALTER TABLE ... REPLICA IDENTITY, and start the migration again.")));
 }
 
-/* Index of a table in the group, or -1. */
+/* Index of a table among those that move, or -1. */
 static int
-table_index(const TesseraMovingRange *range, Oid relid)
+table_index(const TesseraCapture *capture, Oid relid)
 {
-	for (int i = 0; i < range->ntables; i++)
+	int			low = 0;
+	int			high = capture->moving->ntables;
+
+	while (low < high)
 	{
-		if (range->relids[i] == relid)
-			return i;
+		int			middle = (low + high) / 2;
+
+		if (capture->tables[middle].relid < relid)
+			low = middle + 1;
+		else
+			high = middle;
 	}
-	return -1;
+	return low < capture->moving->ntables && capture->tables[low].relid == relid ? capture->tables[low].table : -1;
 }
 
 static void
@@ -447,7 +456,7 @@ capture_change(TesseraCapture *capture, int table, Relation relation, ReorderBuf
 			if (new_tuple == NULL)
 				no_identity(relation);
 			decode_tuple(new_tuple, desc, &row);
-			if (row_in_range(capture->range, table, relation, &row))
+			if (row_in_ranges(capture->moving, table, relation, &row))
 				emit_insert(capture, table, relation, &row);
 			break;
 		case REORDER_BUFFER_CHANGE_UPDATE:
@@ -460,7 +469,7 @@ capture_change(TesseraCapture *capture, int table, Relation relation, ReorderBuf
 			if (old_tuple == NULL)
 				no_identity(relation);
 			decode_tuple(old_tuple, desc, &row);
-			if (row_in_range(capture->range, table, relation, &row))
+			if (row_in_ranges(capture->moving, table, relation, &row))
 				emit_delete(capture, table, relation, &row);
 			break;
 		default:
@@ -472,7 +481,7 @@ static void
 change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation relation, ReorderBufferChange *change)
 {
 	TesseraCapture *capture = ctx->output_plugin_private;
-	int			table = table_index(capture->range, RelationGetRelid(relation));
+	int			table = table_index(capture, RelationGetRelid(relation));
 	MemoryContext old;
 
 	if (table < 0)
@@ -497,7 +506,7 @@ truncate_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, int nrelations, 
 
 	for (int i = 0; i < nrelations; i++)
 	{
-		if (table_index(capture->range, RelationGetRelid(relations[i])) >= 0)
+		if (table_index(capture, RelationGetRelid(relations[i])) >= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("table \"%s\" was truncated during its migration", RelationGetRelationName(relations[i])),
@@ -546,7 +555,7 @@ _PG_output_plugin_init(OutputPluginCallbacks *callbacks)
 }
 
 
-/* ---- rows that entered the range without their TOAST ---- */
+/* ---- rows that entered the ranges without their TOAST ---- */
 
 /* Fills in what the row lacks from the row that has its identity now; false if that is gone. */
 static bool
@@ -629,7 +638,7 @@ resolve_row(TesseraCapture *capture, const CapturedItem *item, StringInfo payloa
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	nestlevel = tessera_codec_push_settings();
-	relation = table_open(capture->range->relids[item->table], AccessShareLock);
+	relation = table_open(capture->moving->tables[item->table].relid, AccessShareLock);
 	writer = capture->writers[item->table];
 	if (writer == NULL || !tessera_row_writer_fits(writer, RelationGetDescr(relation)))
 	{

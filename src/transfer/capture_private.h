@@ -15,10 +15,18 @@
 #include "transfer/row_codec.h"
 #include "transfer/transfer.h"
 
+/* Where a table is among those that move. */
+typedef struct CapturedTable
+{
+	Oid			relid;
+	int			table;
+} CapturedTable;
+
 struct TesseraCapture
 {
 	MemoryContext mcxt;			/* below TopMemoryContext: outlives transactions */
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
+	CapturedTable *tables;		/* by relid, ascending; as many as tables move */
 	NameData	slot;
 	LogicalDecodingContext *ctx;	/* NULL: decoding has not begun */
 	XLogRecPtr	position;		/* everything committed before has been handed out */

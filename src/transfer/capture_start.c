@@ -64,16 +64,16 @@ allow_plugin(void)
 }
 
 static void
-check_identity_has_key(Relation relation, TesseraMovingRange *range, int table)
+check_identity_has_key(Relation relation, TesseraMovingRanges *moving, int table)
 {
 	Relation	index = index_open(RelationGetReplicaIndex(relation), AccessShareLock);
 
-	for (int i = 0; i < range->ks->ncolumns; i++)
+	for (int i = 0; i < tessera_moving_group(moving, table)->ks->ncolumns; i++)
 	{
 		bool		found = false;
 
 		for (int j = 0; j < index->rd_index->indnkeyatts && !found; j++)
-			found = index->rd_index->indkey.values[j] == range->keys[table][i];
+			found = index->rd_index->indkey.values[j] == moving->tables[table].keys[i];
 		if (!found)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -85,14 +85,14 @@ check_identity_has_key(Relation relation, TesseraMovingRange *range, int table)
 
 /* Every change of every table must tell its row, old and new key. */
 static void
-check_identities(TesseraMovingRange *range)
+check_identities(TesseraMovingRanges *moving)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
 	StartTransactionCommand();
-	for (int i = 0; i < range->ntables; i++)
+	for (int i = 0; i < moving->ntables; i++)
 	{
-		Relation	relation = table_open(range->relids[i], AccessShareLock);
+		Relation	relation = table_open(moving->tables[i].relid, AccessShareLock);
 
 		if (relation->rd_rel->relreplident != REPLICA_IDENTITY_FULL)
 		{
@@ -101,7 +101,7 @@ check_identities(TesseraMovingRange *range)
 						(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						 errmsg("table \"%s\" has no replica identity", RelationGetRelationName(relation)),
 						 errhint("Give it a primary key, or use ALTER TABLE ... REPLICA IDENTITY.")));
-			check_identity_has_key(relation, range, i);
+			check_identity_has_key(relation, moving, i);
 		}
 		table_close(relation, AccessShareLock);
 	}
@@ -288,16 +288,29 @@ begin_clone_transaction(TesseraCapture *capture)
 	tessera_acquire_slot(NameStr(capture->slot));
 }
 
+static int
+compare_relids(const void *a, const void *b)
+{
+	Oid			left = ((const CapturedTable *) a)->relid;
+	Oid			right = ((const CapturedTable *) b)->relid;
+
+	return left < right ? -1 : left > right;
+}
+
 static TesseraCapture *
-capture_make(TesseraMovingRange *range, const char *slot)
+capture_make(TesseraMovingRanges *moving, const char *slot)
 {
 	MemoryContext mcxt = AllocSetContextCreate(TopMemoryContext, "tessera capture", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(mcxt);
 	TesseraCapture *capture = palloc0(sizeof(TesseraCapture));
-	int			ntables = Max(range->ntables, 1);
+	int			ntables = Max(moving->ntables, 1);
 
 	capture->mcxt = mcxt;
-	capture->range = range;
+	capture->moving = moving;
+	capture->tables = palloc(ntables * sizeof(CapturedTable));
+	for (int i = 0; i < moving->ntables; i++)
+		capture->tables[i] = (CapturedTable) {.relid = moving->tables[i].relid,.table = i};
+	qsort(capture->tables, moving->ntables, sizeof(CapturedTable), compare_relids);
 	namestrcpy(&capture->slot, slot);
 	capture->writers = palloc0(ntables * sizeof(TesseraRowWriter *));
 	capture->described = palloc0(ntables * sizeof(bool));
@@ -325,7 +338,7 @@ capture_forget(TesseraCapture *capture)
 }
 
 TesseraCapture *
-tessera_capture_create(TesseraMovingRange *range, const char *slot, int timeout_ms,
+tessera_capture_create(TesseraMovingRanges *moving, const char *slot, int timeout_ms,
 					   void (*waiting) (const char *what, void *arg), void *arg)
 {
 	TesseraCapture *capture;
@@ -335,12 +348,12 @@ tessera_capture_create(TesseraMovingRange *range, const char *slot, int timeout_
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("change capture cannot begin inside a transaction")));
 	CheckLogicalDecodingRequirements();
-	check_identities(range);
+	check_identities(moving);
 	allow_plugin();
 	if (MyBackendType == B_BG_WORKER)
 		tessera_codec_fix_settings();
 
-	capture = capture_make(range, slot);
+	capture = capture_make(moving, slot);
 	capture->deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 	capture->waiting = waiting;
 	capture->waiting_arg = arg;

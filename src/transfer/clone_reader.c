@@ -1,6 +1,6 @@
 /*
  * clone_reader.c
- *	  The donor's clone: the rows of the moving range, table by table, as the slot's snapshot sees them.
+ *	  The donor's clone: the rows of the moving ranges, table by table, as the slot's snapshot sees them.
  *
  * All tables are locked and checked when the clone begins, so that none is rewritten while it waits its turn; then one after the other is scanned.
  * The reader lives in one transaction at REPEATABLE READ, which the caller keeps open from batch to batch.
@@ -31,7 +31,7 @@ struct TesseraCloneReader
 {
 	MemoryContext mcxt;
 	MemoryContext row_context;
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 	Snapshot	snapshot;		/* registered */
 	Relation   *relations;
 	int			table;			/* being read */
@@ -67,7 +67,7 @@ check_file(Relation relation, Snapshot snapshot)
 }
 
 TesseraCloneReader *
-tessera_clone_begin(TesseraMovingRange *range, TesseraDigest *sums)
+tessera_clone_begin(TesseraMovingRanges *moving, TesseraDigest *sums)
 {
 	MemoryContext mcxt = AllocSetContextCreate(CurrentMemoryContext, "tessera clone", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(mcxt);
@@ -78,14 +78,14 @@ tessera_clone_begin(TesseraMovingRange *range, TesseraDigest *sums)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a clone needs a transaction at isolation level REPEATABLE READ")));
 	reader->mcxt = mcxt;
-	reader->range = range;
+	reader->moving = moving;
 	reader->sums = sums;
 	reader->row_context = AllocSetContextCreate(mcxt, "tessera clone row", ALLOCSET_DEFAULT_SIZES);
 	reader->snapshot = RegisterSnapshot(GetTransactionSnapshot());
-	reader->relations = palloc(Max(range->ntables, 1) * sizeof(Relation));
-	for (int i = 0; i < range->ntables; i++)
+	reader->relations = palloc(Max(moving->ntables, 1) * sizeof(Relation));
+	for (int i = 0; i < moving->ntables; i++)
 	{
-		reader->relations[i] = table_open(range->relids[i], AccessShareLock);
+		reader->relations[i] = table_open(moving->tables[i].relid, AccessShareLock);
 		check_file(reader->relations[i], reader->snapshot);
 	}
 	MemoryContextSwitchTo(old);
@@ -95,13 +95,14 @@ tessera_clone_begin(TesseraMovingRange *range, TesseraDigest *sums)
 static void
 begin_table(TesseraCloneReader *reader)
 {
-	TesseraMovingRange *range = reader->range;
+	const TesseraMovingTable *table = &reader->moving->tables[reader->table];
+	const TesseraMovingGroup *group = tessera_moving_group(reader->moving, reader->table);
 	Relation	relation = reader->relations[reader->table];
 	MemoryContext old = MemoryContextSwitchTo(reader->mcxt);
 
 	reader->writer = tessera_row_writer_create(reader->mcxt, RelationGetDescr(relation), reader->table);
 	reader->slot = table_slot_create(relation, NULL);
-	reader->scan = tessera_range_scan_begin(relation, range->ks, range->keys[reader->table], &range->min, &range->max, reader->snapshot);
+	reader->scan = tessera_range_scan_begin(relation, group->ks, table->keys, group->nranges, group->ranges, reader->snapshot);
 	MemoryContextSwitchTo(old);
 }
 
@@ -153,7 +154,7 @@ tessera_clone_next(TesseraCloneReader *reader, StringInfo payload, Size bytes, i
 	int64		rows = 0;
 
 	PushActiveSnapshot(reader->snapshot);
-	while (rows == 0 && reader->table < reader->range->ntables)
+	while (rows == 0 && reader->table < reader->moving->ntables)
 	{
 		bool		end;
 
@@ -177,7 +178,7 @@ tessera_clone_end(TesseraCloneReader *reader)
 {
 	if (reader->scan != NULL)
 		end_table(reader);
-	for (int i = 0; i < reader->range->ntables; i++)
+	for (int i = 0; i < reader->moving->ntables; i++)
 		table_close(reader->relations[i], NoLock);
 	UnregisterSnapshot(reader->snapshot);
 	MemoryContextDelete(reader->mcxt);

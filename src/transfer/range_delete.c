@@ -47,8 +47,8 @@ delete_row(Relation relation, TupleTableSlot *slot, Snapshot snapshot)
 }
 
 int64
-tessera_delete_range_rows(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
-						  const TesseraKeyBound *max, int64 batch)
+tessera_delete_range_rows(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyRange *range,
+						  int64 batch)
 {
 	MemoryContext mcxt = AllocSetContextCreate(CurrentMemoryContext, "tessera range delete", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(mcxt);
@@ -59,7 +59,7 @@ tessera_delete_range_rows(Relation relation, TesseraKeySpace *ks, const AttrNumb
 	PG_TRY();
 	{
 		TupleTableSlot *slot = table_slot_create(relation, NULL);
-		TesseraRangeScan *scan = tessera_range_scan_begin(relation, ks, keys, min, max, snapshot);
+		TesseraRangeScan *scan = tessera_range_scan_begin(relation, ks, keys, 1, range, snapshot);
 
 		PushActiveSnapshot(snapshot);
 		while (rows < batch && tessera_range_scan_next(scan, slot))
@@ -82,8 +82,8 @@ tessera_delete_range_rows(Relation relation, TesseraKeySpace *ks, const AttrNumb
 }
 
 int64
-tessera_delete_range_batch(const TesseraRouting *routing, const TesseraGroup *group, Oid relid, const TesseraKeyBound *min,
-						   const TesseraKeyBound *max, int64 batch)
+tessera_delete_range_batch(const TesseraRouting *routing, const TesseraGroup *group, Oid relid, const TesseraKeyRange *range,
+						   int64 batch)
 {
 	const TesseraTable *table = tessera_routing_table(routing, relid);
 	Relation	relation;
@@ -94,7 +94,7 @@ tessera_delete_range_batch(const TesseraRouting *routing, const TesseraGroup *gr
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("relation %u is not a table of the group whose range is to be deleted", relid)));
 	relation = table_open(relid, RowExclusiveLock);
-	rows = tessera_delete_range_rows(relation, tessera_group_keyspace(routing, group), table->keys, min, max, batch);
+	rows = tessera_delete_range_rows(relation, tessera_group_keyspace(routing, group), table->keys, range, batch);
 	table_close(relation, NoLock);
 	return rows;
 }

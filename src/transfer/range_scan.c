@@ -1,9 +1,10 @@
 /*
  * range_scan.c
- *	  The rows of one table whose keys lie in a range.
+ *	  The rows of one table whose keys lie in some ranges.
  *
- * The index narrows the scan by the first key column only; whether a row belongs to the range is decided by the key space, for every row, so that
- * the answer never depends on which index there is. Under the hash strategy no index is in the order of the positions: the scan is sequential.
+ * The index narrows the scan by the first key column only; whether a row belongs to a range is decided by the key space, for every row, so that the
+ * answer never depends on which index there is. Ranges that meet in a value of the first column are scanned by the index as one, so that no row comes
+ * twice. Under the hash strategy no index is in the order of the positions: the scan is sequential.
  *
  * The scan owns a context for what comparing keys leaks, emptied for each row. Its index is locked AccessShare until the scan ends. Nothing is
  * written.
@@ -33,8 +34,10 @@ struct TesseraRangeScan
 	Relation	relation;
 	TesseraKeySpace *ks;
 	const AttrNumber *keys;
-	const TesseraKeyBound *min; /* NULL: no filter */
-	const TesseraKeyBound *max;
+	int			nranges;
+	const TesseraKeyRange *ranges;	/* NULL: no filter */
+	int			next_range;		/* by index: the first range not begun */
+	Snapshot	snapshot;
 	Relation	index;			/* NULL: sequential */
 	IndexScanDesc by_index;
 	TableScanDesc sequential;
@@ -44,15 +47,6 @@ struct TesseraRangeScan
 	MemoryContext row_context;
 };
 
-
-bool
-tessera_range_holds(TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max, const Datum *key)
-{
-	TesseraKeyBound position;
-
-	tessera_key_position(ks, key, &position);
-	return tessera_key_compare(ks, &position, min) >= 0 && tessera_key_compare(ks, &position, max) < 0;
-}
 
 /* Valid, btree, whole, and not younger than the snapshot if HOT chains were broken when it was built. */
 static bool
@@ -131,7 +125,7 @@ add_scankey(TesseraRangeScan *scan, int column, StrategyNumber strategy, Datum v
 }
 
 static TesseraRangeScan *
-scan_create(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys)
+scan_create(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, Snapshot snapshot)
 {
 	TesseraRangeScan *scan = palloc0(sizeof(TesseraRangeScan));
 
@@ -139,16 +133,17 @@ scan_create(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys)
 	scan->relation = relation;
 	scan->ks = ks;
 	scan->keys = keys;
+	scan->snapshot = snapshot;
 	scan->row_context = AllocSetContextCreate(CurrentMemoryContext, "tessera range scan row", ALLOCSET_SMALL_SIZES);
 	return scan;
 }
 
 static void
-scan_start(TesseraRangeScan *scan, Snapshot snapshot)
+scan_start(TesseraRangeScan *scan)
 {
 	if (scan->nscankeys > 0)
 	{
-		scan->by_index = tessera_index_scan(scan->relation, scan->index, snapshot, scan->nscankeys);
+		scan->by_index = tessera_index_scan(scan->relation, scan->index, scan->snapshot, scan->nscankeys);
 		index_rescan(scan->by_index, scan->scankeys, scan->nscankeys, NULL, 0);
 		return;
 	}
@@ -157,7 +152,7 @@ scan_start(TesseraRangeScan *scan, Snapshot snapshot)
 		index_close(scan->index, AccessShareLock);
 		scan->index = NULL;
 	}
-	scan->sequential = table_beginscan(scan->relation, snapshot, 0, NULL);
+	scan->sequential = table_beginscan(scan->relation, scan->snapshot, 0, NULL);
 }
 
 static void
@@ -169,31 +164,53 @@ open_key_index(TesseraRangeScan *scan)
 		scan->index = index_open(index, AccessShareLock);
 }
 
-TesseraRangeScan *
-tessera_range_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
-						 const TesseraKeyBound *max, Snapshot snapshot)
+/* True if keys on both sides of the gap between the ranges may have the same value in the first column. */
+static bool
+ranges_meet(TesseraKeySpace *ks, const TesseraKeyRange *before, const TesseraKeyRange *behind)
 {
-	TesseraRangeScan *scan = scan_create(relation, ks, keys);
+	TesseraKeyBound end = {{before->max.elements[0], {TESSERA_MAXKEY}}};
+	TesseraKeyBound start = {{behind->min.elements[0], {TESSERA_MINKEY}}};
 
-	scan->min = min;
-	scan->max = max;
-	if (!ks->hashed && (min->elements[0].kind == TESSERA_VALUE || max->elements[0].kind == TESSERA_VALUE))
+	return ks->nelements > 1 && tessera_key_compare(ks, &start, &end) <= 0;
+}
+
+/* Scan keys of the ranges that come next. */
+static void
+take_next_ranges(TesseraRangeScan *scan)
+{
+	const TesseraKeyDatum *min = &scan->ranges[scan->next_range++].min.elements[0];
+	const TesseraKeyDatum *max;
+
+	while (scan->next_range < scan->nranges && ranges_meet(scan->ks, &scan->ranges[scan->next_range - 1], &scan->ranges[scan->next_range]))
+		scan->next_range++;
+	max = &scan->ranges[scan->next_range - 1].max.elements[0];
+	scan->nscankeys = 0;
+	if (min->kind == TESSERA_VALUE)
+		add_scankey(scan, 0, BTGreaterEqualStrategyNumber, min->value);
+	if (max->kind == TESSERA_VALUE)
+		add_scankey(scan, 0, scan->ks->nelements == 1 ? BTLessStrategyNumber : BTLessEqualStrategyNumber, max->value);
+}
+
+TesseraRangeScan *
+tessera_range_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, int nranges, const TesseraKeyRange *ranges,
+						 Snapshot snapshot)
+{
+	TesseraRangeScan *scan = scan_create(relation, ks, keys, snapshot);
+
+	scan->nranges = nranges;
+	scan->ranges = ranges;
+	if (!ks->hashed && (ranges[0].min.elements[0].kind == TESSERA_VALUE || ranges[0].max.elements[0].kind == TESSERA_VALUE))
 		open_key_index(scan);
 	if (scan->index != NULL)
-	{
-		if (min->elements[0].kind == TESSERA_VALUE)
-			add_scankey(scan, 0, BTGreaterEqualStrategyNumber, min->elements[0].value);
-		if (max->elements[0].kind == TESSERA_VALUE)
-			add_scankey(scan, 0, ks->nelements == 1 ? BTLessStrategyNumber : BTLessEqualStrategyNumber, max->elements[0].value);
-	}
-	scan_start(scan, snapshot);
+		take_next_ranges(scan);
+	scan_start(scan);
 	return scan;
 }
 
 TesseraRangeScan *
 tessera_key_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const Datum *key, Snapshot snapshot)
 {
-	TesseraRangeScan *scan = scan_create(relation, ks, keys);
+	TesseraRangeScan *scan = scan_create(relation, ks, keys, snapshot);
 
 	open_key_index(scan);
 	if (scan->index != NULL)
@@ -203,14 +220,14 @@ tessera_key_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber 
 		for (int i = 0; i < columns; i++)
 			add_scankey(scan, i, BTEqualStrategyNumber, key[i]);
 	}
-	scan_start(scan, snapshot);
+	scan_start(scan);
 	return scan;
 }
 
 TesseraRangeScan *
 tessera_identity_scan_begin(Relation relation, Oid index, const Datum *values, Snapshot snapshot)
 {
-	TesseraRangeScan *scan = scan_create(relation, NULL, NULL);
+	TesseraRangeScan *scan = scan_create(relation, NULL, NULL, snapshot);
 
 	scan->index = index_open(index, AccessShareLock);
 	if (!index_is_usable(scan->index))
@@ -222,18 +239,19 @@ tessera_identity_scan_begin(Relation relation, Oid index, const Datum *values, S
 	}
 	for (int i = 0; i < scan->index->rd_index->indnkeyatts; i++)
 		add_scankey(scan, i, BTEqualStrategyNumber, values[scan->index->rd_index->indkey.values[i] - 1]);
-	scan_start(scan, snapshot);
+	scan_start(scan);
 	return scan;
 }
 
 static bool
-row_in_range(TesseraRangeScan *scan, TupleTableSlot *slot)
+row_in_ranges(TesseraRangeScan *scan, TupleTableSlot *slot)
 {
 	Datum		key[TESSERA_MAX_KEY_COLUMNS];
+	TesseraKeyBound position;
 	MemoryContext old;
 	bool		result;
 
-	if (scan->min == NULL)
+	if (scan->ranges == NULL)
 		return true;
 	for (int i = 0; i < scan->ks->ncolumns; i++)
 	{
@@ -244,10 +262,28 @@ row_in_range(TesseraRangeScan *scan, TupleTableSlot *slot)
 			return false;
 	}
 	old = MemoryContextSwitchTo(scan->row_context);
-	result = tessera_range_holds(scan->ks, scan->min, scan->max, key);
+	tessera_key_position(scan->ks, key, &position);
+	result = tessera_key_ranges_hold(scan->ks, scan->nranges, scan->ranges, &position);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(scan->row_context);
 	return result;
+}
+
+/* The next row that the index or the table brings. */
+static bool
+next_row(TesseraRangeScan *scan, TupleTableSlot *slot)
+{
+	if (scan->by_index == NULL)
+		return table_scan_getnextslot(scan->sequential, ForwardScanDirection, slot);
+	while (!index_getnext_slot(scan->by_index, ForwardScanDirection, slot))
+	{
+		if (scan->next_range == scan->nranges)
+			return false;
+		index_endscan(scan->by_index);
+		take_next_ranges(scan);
+		scan_start(scan);
+	}
+	return true;
 }
 
 bool
@@ -256,14 +292,13 @@ tessera_range_scan_next(TesseraRangeScan *scan, TupleTableSlot *slot)
 	for (;;)
 	{
 		MemoryContext old = MemoryContextSwitchTo(scan->context);
-		bool		found = scan->by_index != NULL ? index_getnext_slot(scan->by_index, ForwardScanDirection, slot) :
-			table_scan_getnextslot(scan->sequential, ForwardScanDirection, slot);
+		bool		found = next_row(scan, slot);
 
 		MemoryContextSwitchTo(old);
 		CHECK_FOR_INTERRUPTS();
 		if (!found)
 			return false;
-		if (row_in_range(scan, slot))
+		if (row_in_ranges(scan, slot))
 			return true;
 	}
 }

@@ -1,6 +1,6 @@
 /*
  * range_scan.h
- *	  The rows of one table whose keys lie in a range: for the clone, the range deleter and the applier.
+ *	  The rows of one table whose keys lie in some ranges: for the clone, the range deleter and the applier.
  */
 #ifndef TESSERA_TRANSFER_RANGE_SCAN_H
 #define TESSERA_TRANSFER_RANGE_SCAN_H
@@ -13,9 +13,7 @@
 #include "utils/snapshot.h"
 
 #include "catalog/key.h"
-
-/* True if the key (ks->ncolumns non-null datums) lies in [min, max). May leak into the current context if a key column is by reference. */
-extern bool tessera_range_holds(TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max, const Datum *key);
+#include "transfer/transfer.h"
 
 /* Scan key of a btree index's column (from 0), by the column's own operator family. */
 extern void tessera_index_scankey(ScanKey key, Relation index, int column, StrategyNumber strategy, Datum value);
@@ -23,12 +21,12 @@ extern void tessera_index_scankey(ScanKey key, Relation index, int column, Strat
 typedef struct TesseraRangeScan TesseraRangeScan;
 
 /*
- * Begins a scan of the rows in [min, max) (pointers are kept) under a snapshot that stays registered. By the key index where the strategy and the
- * bounds allow, else sequential. The relation is open and locked by the caller; the index is locked AccessShare. In the current context and resource
- * owner.
+ * Begins a scan of the rows in the ranges (at least one; ascending, disjoint; the pointer is kept) under a snapshot that stays registered. By the key
+ * index, one range after the other, where the strategy and the bounds allow; else sequential, once for all ranges. Each row comes once. The relation
+ * is open and locked by the caller; the index is locked AccessShare. In the current context and resource owner.
  */
-extern TesseraRangeScan *tessera_range_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
-												  const TesseraKeyBound *max, Snapshot snapshot);
+extern TesseraRangeScan *tessera_range_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, int nranges,
+												  const TesseraKeyRange *ranges, Snapshot snapshot);
 
 /* A scan that brings every row with this key, and perhaps others. The key's values are kept. */
 extern TesseraRangeScan *tessera_key_scan_begin(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const Datum *key, Snapshot snapshot);

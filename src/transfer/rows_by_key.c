@@ -31,7 +31,7 @@ struct TesseraKeyRows
 	MemoryContext mcxt;
 	MemoryContext key_context;
 	MemoryContext row_context;
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 	int			table;
 	Relation	relation;
 	TesseraRowReader *reader;
@@ -52,7 +52,7 @@ struct TesseraKeyRows
 
 
 Oid
-tessera_row_identity(Relation relation, const TesseraMovingRange *range, int table, Bitmapset **columns)
+tessera_row_identity(Relation relation, const TesseraMovingRanges *moving, int table, Bitmapset **columns)
 {
 	Oid			identity = RelationGetReplicaIndex(relation);
 
@@ -68,13 +68,13 @@ tessera_row_identity(Relation relation, const TesseraMovingRange *range, int tab
 		index_close(index, NoLock);
 		return identity;
 	}
-	for (int i = 0; i < range->ks->ncolumns; i++)
-		*columns = bms_add_member(*columns, range->keys[table][i]);
+	for (int i = 0; i < tessera_moving_group(moving, table)->ks->ncolumns; i++)
+		*columns = bms_add_member(*columns, moving->tables[table].keys[i]);
 	return InvalidOid;
 }
 
 TesseraKeyRows *
-tessera_key_rows_begin(TesseraMovingRange *range, int table, TesseraPayloadCursor *cursor)
+tessera_key_rows_begin(TesseraMovingRanges *moving, int table, TesseraPayloadCursor *cursor)
 {
 	MemoryContext mcxt = AllocSetContextCreate(CurrentMemoryContext, "tessera rows of keys", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(mcxt);
@@ -84,15 +84,15 @@ tessera_key_rows_begin(TesseraMovingRange *range, int table, TesseraPayloadCurso
 	rows->mcxt = mcxt;
 	rows->key_context = AllocSetContextCreate(mcxt, "tessera key", ALLOCSET_DEFAULT_SIZES);
 	rows->row_context = AllocSetContextCreate(mcxt, "tessera row of a key", ALLOCSET_DEFAULT_SIZES);
-	rows->range = range;
+	rows->moving = moving;
 	rows->table = table;
-	rows->relation = table_open(range->relids[table], AccessShareLock);
+	rows->relation = table_open(moving->tables[table].relid, AccessShareLock);
 	rows->reader = tessera_row_reader_create(mcxt, cursor, rows->relation);
 	rows->writer = tessera_row_writer_create(mcxt, RelationGetDescr(rows->relation), table);
 	rows->wire = palloc(Max(tessera_row_reader_columns(rows->reader), 1) * sizeof(TesseraWireValue));
 	rows->slot = table_slot_create(rows->relation, NULL);
 	initStringInfo(&rows->encoded);
-	rows->identity = tessera_row_identity(rows->relation, range, table, &rows->columns);
+	rows->identity = tessera_row_identity(rows->relation, moving, table, &rows->columns);
 	natts = Max(RelationGetNumberOfAttributes(rows->relation), 1);
 	rows->values = palloc0(natts * sizeof(Datum));
 	rows->nulls = palloc0(natts * sizeof(bool));
@@ -133,7 +133,8 @@ read_key(TesseraKeyRows *rows, TesseraPayloadCursor *cursor, Size *size)
 static TesseraRangeScan *
 begin_scan(TesseraKeyRows *rows)
 {
-	const AttrNumber *keys = rows->range->keys[rows->table];
+	const AttrNumber *keys = rows->moving->tables[rows->table].keys;
+	TesseraKeySpace *ks = tessera_moving_group(rows->moving, rows->table)->ks;
 	TesseraRangeScan *scan = NULL;
 	Datum	   *key;
 
@@ -142,9 +143,9 @@ begin_scan(TesseraKeyRows *rows)
 	if (scan != NULL)
 		return scan;
 	key = palloc(TESSERA_MAX_KEY_COLUMNS * sizeof(Datum));
-	for (int i = 0; i < rows->range->ks->ncolumns; i++)
+	for (int i = 0; i < ks->ncolumns; i++)
 		key[i] = rows->values[keys[i] - 1];
-	return tessera_key_scan_begin(rows->relation, rows->range->ks, keys, key, GetActiveSnapshot());
+	return tessera_key_scan_begin(rows->relation, ks, keys, key, GetActiveSnapshot());
 }
 
 void

@@ -21,7 +21,7 @@
  * How a row is found again: the index of the replica identity, or of the primary key, and the numbers of its columns; without them InvalidOid, and
  * those of the shard key. *columns in the current context.
  */
-extern Oid	tessera_row_identity(Relation relation, const TesseraMovingRange *range, int table, Bitmapset **columns);
+extern Oid	tessera_row_identity(Relation relation, const TesseraMovingRanges *moving, int table, Bitmapset **columns);
 
 typedef struct TesseraKeyRows TesseraKeyRows;
 
@@ -29,7 +29,7 @@ typedef struct TesseraKeyRows TesseraKeyRows;
  * Opens a table (AccessShareLock, to the end of the transaction) to look up keys of this description, behind its 'T' and index; reads under the
  * active snapshot, as the table's owner, until the end. The settings of row_codec.h must be pushed. In a context of its own below the current one.
  */
-extern TesseraKeyRows *tessera_key_rows_begin(TesseraMovingRange *range, int table, TesseraPayloadCursor *cursor);
+extern TesseraKeyRows *tessera_key_rows_begin(TesseraMovingRanges *moving, int table, TesseraPayloadCursor *cursor);
 
 /* Reads a key, and adds the rows that have it to the digest. */
 extern void tessera_key_rows_digest(TesseraKeyRows *rows, TesseraPayloadCursor *cursor, TesseraDigest *digest);

@@ -1,14 +1,14 @@
 /*
  * transfer.h
- *	  The data path of a migration: rows and changes of a range, from the donor's heap and WAL to the recipient's heap.
+ *	  The data path of a migration: rows and changes of ranges, from the donor's heap and WAL to the recipient's heap.
  *
- * Donor: a clone reader scans the range of each table of the group by the key index under the slot's snapshot; a capture reader decodes WAL from the
- * slot and keeps the changes of the range in commit order. Both fill payload buffers (row encoding below, uncompressed; codec/frame.h compresses
- * them). Recipient: an applier puts payloads into the local heaps with no trigger, rule or foreign key firing.
+ * Donor: a clone reader scans the ranges of each table by the key index under the slot's snapshot; a capture reader decodes WAL from the slot and
+ * keeps the changes of all ranges in commit order. Both fill payload buffers (row encoding below, uncompressed; codec/frame.h compresses them).
+ * Recipient: an applier puts payloads into the local heaps with no trigger, rule or foreign key firing.
  *
- * Row encoding of a payload: records one after the other, each a type byte, the table's index in the group (int16, order by table_id), then columns.
- * A table description record (names and types of the columns, by name: attnums and OIDs differ between nodes) precedes the first record of a table in
- * each payload. A value goes by its type's send function where it means the same on every node (see tessera_type_goes_binary in
+ * Row encoding of a payload: records one after the other, each a type byte, the table's index among all that move (int16, order by table_id), then
+ * columns. A table description record (names and types of the columns, by name: attnums and OIDs differ between nodes) precedes the first record of a
+ * table in each payload. A value goes by its type's send function where it means the same on every node (see tessera_type_goes_binary in
  * catalog/portable_types.h), else as text of its output function under fixed settings; a mark says null, binary, text, or "unchanged TOAST".
  *
  * Nothing here holds a heavy lock across a wait for the peer except AccessShare (donor's clone) or RowExclusive (recipient's batch transaction).
@@ -25,23 +25,57 @@
 #include "routing/routing.h"
 #include "transfer/digest.h"
 
-/* What moves. Bounds are typed, in the same context as the struct. */
-typedef struct TesseraMovingRange
+/* Bounds are typed, their values in the context of what holds them. */
+typedef struct TesseraKeyRange
 {
-	pg_uuid_t	migration_id;
-	pg_uuid_t	group_id;
 	TesseraKeyBound min;
 	TesseraKeyBound max;
-	int			ntables;
-	pg_uuid_t  *table_ids;		/* ascending; index in it = table index on the wire */
-	Oid		   *relids;			/* local */
-	AttrNumber (*keys)[TESSERA_MAX_KEY_COLUMNS];	/* key columns of each table, in key order */
-	TesseraKeySpace *ks;		/* the group's; lives as long as the backend */
-} TesseraMovingRange;
+} TesseraKeyRange;
 
-/* Reads group, tables and bounds of a migration from the routing image, into the current context. ERROR 55000 if the group is unknown here. */
-extern TesseraMovingRange *tessera_moving_range(const pg_uuid_t *migration_id, const pg_uuid_t *group_id, const TesseraBound *min,
-												const TesseraBound *max);
+typedef struct TesseraMovingGroup
+{
+	pg_uuid_t	group_id;
+	TesseraKeySpace *ks;		/* lives as long as the backend */
+	int			nranges;
+	TesseraKeyRange *ranges;	/* ascending, disjoint */
+} TesseraMovingGroup;
+
+typedef struct TesseraMovingTable
+{
+	pg_uuid_t	table_id;
+	Oid			relid;			/* local */
+	int			group;			/* index of its group in groups */
+	AttrNumber	keys[TESSERA_MAX_KEY_COLUMNS];	/* key columns, in key order */
+} TesseraMovingTable;
+
+/* What an operation moves. */
+typedef struct TesseraMovingRanges
+{
+	pg_uuid_t	migration_id;
+	int			ngroups;
+	TesseraMovingGroup *groups; /* by group_id, ascending */
+	int			ntables;
+	TesseraMovingTable *tables; /* by table_id, ascending, over all groups; index in it = table index on the wire */
+} TesseraMovingRanges;
+
+/*
+ * Reads key spaces and tables of the ranges' groups from the routing image, into the current context. Ranges in any order; those of a group that
+ * adjoin may be joined. The epochs are not looked at. ERROR 55000 if a group is unknown here, XX000 if two ranges overlap.
+ */
+extern TesseraMovingRanges *tessera_moving_ranges(const pg_uuid_t *migration_id, int n, const TesseraOperationRange *ranges);
+
+/* relids of the tables, by table index; palloc'd. */
+extern Oid *tessera_moving_relids(const TesseraMovingRanges *moving);
+
+/* The group of a table. */
+static inline TesseraMovingGroup *
+tessera_moving_group(const TesseraMovingRanges *moving, int table)
+{
+	return &moving->groups[moving->tables[table].group];
+}
+
+/* True if one of the ranges (ascending, disjoint) holds the position of a key. May leak into the current context as comparisons do. */
+extern bool tessera_key_ranges_hold(TesseraKeySpace *ks, int n, const TesseraKeyRange *ranges, const TesseraKeyBound *position);
 
 /* ---- donor: clone ---- */
 
@@ -52,7 +86,7 @@ typedef struct TesseraCloneReader TesseraCloneReader;
  * file is not the one the snapshot sees (rewritten: doc/design.md#rewritten-tables). Locks the tables AccessShare. sums (NULL: none): one for each
  * table, the rows read are added to it.
  */
-extern TesseraCloneReader *tessera_clone_begin(TesseraMovingRange *range, TesseraDigest *sums);
+extern TesseraCloneReader *tessera_clone_begin(TesseraMovingRanges *moving, TesseraDigest *sums);
 
 /* Appends rows up to about `bytes` to payload (one table in one payload); returns rows added; 0: the clone is over. */
 extern int64 tessera_clone_next(TesseraCloneReader *reader, StringInfo payload, Size bytes, int *table);
@@ -72,11 +106,11 @@ typedef struct TesseraVerify TesseraVerify;
  * callback). Must be called outside a transaction in the donor's worker. Then begins a REPEATABLE READ transaction whose snapshot is the slot's: rows
  * as of the slot, every later change decoded. Returns with that transaction open.
  */
-extern TesseraCapture *tessera_capture_create(TesseraMovingRange *range, const char *slot, int timeout_ms,
+extern TesseraCapture *tessera_capture_create(TesseraMovingRanges *moving, const char *slot, int timeout_ms,
 											  void (*waiting) (const char *what, void *arg), void *arg);
 
 /*
- * Decodes committed changes of the range into payload, up to about `bytes` or until WAL position `upto` (a flushed position) is reached. Returns
+ * Decodes committed changes of the ranges into payload, up to about `bytes` or until WAL position `upto` (a flushed position) is reached. Returns
  * changes added; *lsn: all changes of transactions whose commit record ends at or before it have been handed out; *caught_up: upto has been reached.
  * Own transactions inside. Returns after about half a second of decoding in any case, perhaps with nothing: then *lsn may have grown all the same.
  * Changes of transactions still open stay in the reorder buffer (spilled by core). A change of a group table that cannot be captured (TRUNCATE; no
@@ -103,7 +137,7 @@ extern void tessera_capture_drop_slot(const char *slot);
 
 typedef struct TesseraApplier TesseraApplier;
 
-extern TesseraApplier *tessera_applier_begin(TesseraMovingRange *range);
+extern TesseraApplier *tessera_applier_begin(TesseraMovingRanges *moving);
 
 /* Inserts a clone payload (multi-insert, indexes, constraints as COPY checks them; no triggers). Inside the caller's transaction. Returns rows. */
 extern int64 tessera_apply_clone(TesseraApplier *applier, const char *payload, Size size);
@@ -118,12 +152,12 @@ extern void tessera_applier_end(TesseraApplier *applier);
 
 /* ---- range deletion ---- */
 
-/* Deletes at most `batch` rows of [min,max) of one table, no trigger or foreign key firing, in the caller's transaction. Returns rows deleted. */
-extern int64 tessera_delete_range_batch(const TesseraRouting *routing, const TesseraGroup *group, Oid relid, const TesseraKeyBound *min,
-										const TesseraKeyBound *max, int64 batch);
+/* Deletes at most `batch` rows of a range of one table, no trigger or foreign key firing, in the caller's transaction. Returns rows deleted. */
+extern int64 tessera_delete_range_batch(const TesseraRouting *routing, const TesseraGroup *group, Oid relid, const TesseraKeyRange *range,
+										int64 batch);
 
 /* The same for a table that is open RowExclusive, with its key space and key columns. */
-extern int64 tessera_delete_range_rows(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
-									   const TesseraKeyBound *max, int64 batch);
+extern int64 tessera_delete_range_rows(Relation relation, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyRange *range,
+									   int64 batch);
 
 #endif							/* TESSERA_TRANSFER_H */

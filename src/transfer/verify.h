@@ -17,8 +17,8 @@
 #include "access/tupdesc.h"
 #include "access/xlogdefs.h"
 
+#include "codec/message.h"
 #include "transfer/digest.h"
-#include "transfer/pipe.h"
 #include "transfer/transfer.h"
 
 /* ---- donor ---- */
@@ -27,24 +27,27 @@
 extern int	tessera_migration_verify_memory;	/* kB */
 
 /* Inside the clone's transaction; in a context of its own below the current one, for as long as that lives. */
-extern TesseraVerify *tessera_verify_begin(TesseraMovingRange *range);
+extern TesseraVerify *tessera_verify_begin(TesseraMovingRanges *moving);
 
 /* The digests of the clone, by table, for the clone's reader to add to; and as the payload of the clone's last batch. */
 extern TesseraDigest *tessera_verify_sums(TesseraVerify *verify);
 extern void tessera_verify_write_sums(TesseraVerify *verify, StringInfo out);
 
 /*
- * A row of the range has changed: its key, from values by attnum - 1 (known: which of them the change tells), and the transaction that did it. The
+ * A row of the ranges has changed: its key, from values by attnum - 1 (known: which of them the change tells), and the transaction that did it. The
  * settings of row_codec.h must be pushed. ERROR 53400 if there are too many keys.
  */
 extern void tessera_verify_note(TesseraVerify *verify, int table, TupleDesc desc, const Datum *values, const bool *nulls, const bool *known,
 								TransactionId xid);
 
-/*
- * Once in each turn after the clone: goes on with the round, or begins one if it may. sent: all changes up to there are with the recipient or on
- * their way. Outside a transaction. True if something was done.
- */
-extern bool tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool may_begin);
+/* Begins a round unless one is under way, or the last one ended just now, or no key can be compared; true if it did. Outside a transaction. */
+extern bool tessera_verify_begin_round(TesseraVerify *verify);
+
+/* True if the keys of the round can be sent. sent: all changes up to there are with the recipient or on their way. */
+extern bool tessera_verify_round_ready(const TesseraVerify *verify, XLogRecPtr sent);
+
+/* The message with the keys of a round that is ready, its payload appended; false: all of them have changed meanwhile, and the round is over. */
+extern bool tessera_verify_write_round(TesseraVerify *verify, TesseraMessage *message, StringInfo payload);
 
 /* The recipient has found the keys of a round equal. ERROR 08P01 if it was not asked (verify NULL: it cannot have been). */
 extern void tessera_verify_answered(TesseraVerify *verify, int64 number);
@@ -53,17 +56,17 @@ extern void tessera_verify_answered(TesseraVerify *verify, int64 number);
 extern bool tessera_verify_fits(const TesseraVerify *verify, int budget);
 
 /*
- * Behind the closed gate, all changes being with the recipient: true if nothing is left to be compared; else goes on with that, together with
- * tessera_verify_turn.
+ * Behind the closed gate, all changes being with the recipient: true if nothing is left to be compared; else a round of it is begun, unless one is
+ * under way.
  */
 extern bool tessera_verify_rest(TesseraVerify *verify);
 
 /* ---- recipient ---- */
 
-/* Compares the rows of the range, as they are now, with the donor's digests of the clone. In a transaction of its own. */
-extern void tessera_verify_clone(TesseraMovingRange *range, const char *payload, Size size);
+/* Compares the rows of the ranges, as they are now, with the donor's digests of the clone. In a transaction of its own. */
+extern void tessera_verify_clone(TesseraMovingRanges *moving, const char *payload, Size size);
 
 /* Compares the rows of a round's keys. last: inside the pause. In a transaction of its own. */
-extern void tessera_verify_keys(TesseraMovingRange *range, const char *payload, Size size, bool last);
+extern void tessera_verify_keys(TesseraMovingRanges *moving, const char *payload, Size size, bool last);
 
 #endif							/* TESSERA_TRANSFER_VERIFY_H */

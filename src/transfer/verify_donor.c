@@ -11,7 +11,7 @@
  *	  3. Keys and digests follow on the same stream. The recipient, having applied all that came before, digests its own rows and compares. It goes on
  *		only if they are equal; so this is exact, not a guess that may have to be repeated.
  *	  4. On its answer the keys are forgotten, but for those that have changed since.
- * Behind the closed gate nothing of the range changes any more, and everything is sent: step 2 falls away.
+ * Behind the closed gate nothing of the ranges changes any more, and everything is sent: step 2 falls away.
  *
  * A row that was fetched late because WAL lacked its TOAST (capture.c, doc/design.md#unchanged-toast) may be newer than its place in the stream; its
  * key is noted again when it is fetched, so that a snapshot taken later decides.
@@ -85,7 +85,7 @@ typedef struct ChangedKey
 struct TesseraVerify
 {
 	MemoryContext mcxt;
-	TesseraMovingRange *range;
+	TesseraMovingRanges *moving;
 	TesseraDigest *sums;		/* of the clone, by table */
 	KeyWriter  *writers;		/* by table */
 	HTAB	   *keys;
@@ -112,21 +112,21 @@ static void
 open_writer(TesseraVerify *verify, int table)
 {
 	KeyWriter  *writer = &verify->writers[table];
-	Relation	relation = table_open(verify->range->relids[table], AccessShareLock);
+	Relation	relation = table_open(verify->moving->tables[table].relid, AccessShareLock);
 	Bitmapset  *columns;
 	int			attnum = -1;
 
 	writer->writer = tessera_row_writer_create(verify->mcxt, RelationGetDescr(relation), table);
 	writer->natts = RelationGetNumberOfAttributes(relation);
 	writer->given = palloc0(Max(writer->natts, 1) * sizeof(bool));
-	(void) tessera_row_identity(relation, verify->range, table, &columns);
+	(void) tessera_row_identity(relation, verify->moving, table, &columns);
 	while ((attnum = bms_next_member(columns, attnum)) >= 0)
 		writer->given[attnum - 1] = true;
 	table_close(relation, NoLock);
 }
 
 TesseraVerify *
-tessera_verify_begin(TesseraMovingRange *range)
+tessera_verify_begin(TesseraMovingRanges *moving)
 {
 	MemoryContext mcxt = AllocSetContextCreate(CurrentMemoryContext, "tessera verification", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(mcxt);
@@ -134,10 +134,10 @@ tessera_verify_begin(TesseraMovingRange *range)
 	HASHCTL		control = {.keysize = sizeof(KeyTag), .entrysize = sizeof(ChangedKey), .hcxt = mcxt};
 
 	verify->mcxt = mcxt;
-	verify->range = range;
-	verify->sums = palloc0(Max(range->ntables, 1) * sizeof(TesseraDigest));
-	verify->writers = palloc0(Max(range->ntables, 1) * sizeof(KeyWriter));
-	for (int i = 0; i < range->ntables; i++)
+	verify->moving = moving;
+	verify->sums = palloc0(Max(moving->ntables, 1) * sizeof(TesseraDigest));
+	verify->writers = palloc0(Max(moving->ntables, 1) * sizeof(KeyWriter));
+	for (int i = 0; i < moving->ntables; i++)
 		open_writer(verify, i);
 	verify->keys = hash_create("tessera changed keys", 1024, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	initStringInfo(&verify->encoded);
@@ -157,7 +157,7 @@ tessera_verify_sums(TesseraVerify *verify)
 void
 tessera_verify_write_sums(TesseraVerify *verify, StringInfo out)
 {
-	for (int i = 0; i < verify->range->ntables; i++)
+	for (int i = 0; i < verify->moving->ntables; i++)
 	{
 		pq_sendbyte(out, TESSERA_RECORD_SUM);
 		pq_sendint16(out, i);
@@ -275,38 +275,64 @@ choose_keys(TesseraVerify *verify, Snapshot snapshot)
 	}
 }
 
-/* Digests of the round's keys of one table. */
-static void
-digest_table(TesseraVerify *verify, int table)
+static int
+compare_key_tables(const void *a, const void *b)
 {
-	TesseraKeyRows *rows = NULL;
+	return (*(ChangedKey *const *) a)->table - (*(ChangedKey *const *) b)->table;
+}
+
+/* The keys of the round, table by table; palloc'd. */
+static ChangedKey **
+round_by_table(TesseraVerify *verify)
+{
+	ChangedKey **keys = palloc(Max(verify->nround, 1) * sizeof(ChangedKey *));
+	int			n = 0;
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &verify->round)
+		keys[n++] = dlist_container(ChangedKey, node, iter.cur);
+	qsort(keys, n, sizeof(ChangedKey *), compare_key_tables);
+	return keys;
+}
+
+static TesseraKeyRows *
+begin_key_rows(TesseraVerify *verify, int table)
+{
+	TesseraPayloadCursor description;
+	char		type;
+	int			index;
+
+	resetStringInfo(&verify->encoded);
+	tessera_row_describe(verify->writers[table].writer, &verify->encoded);
+	description = (TesseraPayloadCursor) {.data = verify->encoded.data, .size = verify->encoded.len};
+	(void) tessera_record_next(&description, verify->moving->ntables, &type, &index);
+	return tessera_key_rows_begin(verify->moving, table, &description);
+}
+
+/* Digests of the rows that have the round's keys. */
+static void
+digest_round(TesseraVerify *verify)
+{
+	ChangedKey **keys = round_by_table(verify);
+	TesseraKeyRows *rows = NULL;
+
+	for (int64 i = 0; i < verify->nround; i++)
 	{
-		ChangedKey *key = dlist_container(ChangedKey, node, iter.cur);
-		TesseraPayloadCursor cursor = {.data = key->bytes, .size = key->size};
+		TesseraPayloadCursor cursor = {.data = keys[i]->bytes, .size = keys[i]->size};
 
-		if (key->table != table)
-			continue;
-		if (rows == NULL)
+		if (i == 0 || keys[i]->table != keys[i - 1]->table)
 		{
-			TesseraPayloadCursor description;
-			char		type;
-			int			index;
-
-			resetStringInfo(&verify->encoded);
-			tessera_row_describe(verify->writers[table].writer, &verify->encoded);
-			description = (TesseraPayloadCursor) {.data = verify->encoded.data, .size = verify->encoded.len};
-			(void) tessera_record_next(&description, verify->range->ntables, &type, &index);
-			rows = tessera_key_rows_begin(verify->range, table, &description);
+			if (rows != NULL)
+				tessera_key_rows_end(rows);
+			rows = begin_key_rows(verify, keys[i]->table);
 		}
-		memset(&key->digest, 0, sizeof(key->digest));
-		tessera_key_rows_digest(rows, &cursor, &key->digest);
+		memset(&keys[i]->digest, 0, sizeof(keys[i]->digest));
+		tessera_key_rows_digest(rows, &cursor, &keys[i]->digest);
 		CHECK_FOR_INTERRUPTS();
 	}
 	if (rows != NULL)
 		tessera_key_rows_end(rows);
+	pfree(keys);
 }
 
 static void
@@ -333,9 +359,8 @@ begin_round(TesseraVerify *verify, bool last)
 	{
 		/* behind the commit of every transaction that the snapshot sees */
 		if (!last)
-			verify->position = tessera_log_message("tessera", (const char *) &verify->range->migration_id, sizeof(pg_uuid_t));
-		for (int i = 0; i < verify->range->ntables; i++)
-			digest_table(verify, i);
+			verify->position = tessera_log_message("tessera", (const char *) &verify->moving->migration_id, sizeof(pg_uuid_t));
+		digest_round(verify);
 	}
 	tessera_codec_pop_settings(nestlevel);
 	tessera_background_commit();
@@ -350,56 +375,43 @@ begin_round(TesseraVerify *verify, bool last)
 	return true;
 }
 
-/* Sends the keys that are still in the round, table by table. */
-static void
-send_round(TesseraVerify *verify, TesseraPipe *pipe)
+bool
+tessera_verify_begin_round(TesseraVerify *verify)
 {
-	TesseraMessage message = {.kind = TESSERA_MSG_VERIFY, .table = -1, .last = verify->last, .rows = verify->nround};
-	StringInfoData payload;
+	return verify->phase == IDLE && verify->nwaiting > 0 && GetCurrentTimestamp() >= verify->not_before && begin_round(verify, false);
+}
+
+bool
+tessera_verify_round_ready(const TesseraVerify *verify, XLogRecPtr sent)
+{
+	return verify->phase == DIGESTED && sent >= verify->position;
+}
+
+bool
+tessera_verify_write_round(TesseraVerify *verify, TesseraMessage *message, StringInfo payload)
+{
+	ChangedKey **keys;
 
 	if (verify->nround == 0)
 	{
 		verify->phase = IDLE;
-		return;
+		return false;
 	}
-	initStringInfo(&payload);
-	for (int i = 0; i < verify->range->ntables; i++)
+	keys = round_by_table(verify);
+	for (int64 i = 0; i < verify->nround; i++)
 	{
-		TesseraRowWriter *writer = verify->writers[i].writer;
-		bool		described = false;
-		dlist_iter	iter;
+		TesseraRowWriter *writer = verify->writers[keys[i]->table].writer;
 
-		dlist_foreach(iter, &verify->round)
-		{
-			ChangedKey *key = dlist_container(ChangedKey, node, iter.cur);
-
-			if (key->table != i)
-				continue;
-			if (!described)
-				tessera_row_describe(writer, &payload);
-			described = true;
-			tessera_record_begin(writer, &payload, TESSERA_RECORD_KEY);
-			appendBinaryStringInfo(&payload, key->bytes, key->size);
-			tessera_digest_write(&key->digest, &payload);
-		}
+		if (i == 0 || keys[i]->table != keys[i - 1]->table)
+			tessera_row_describe(writer, payload);
+		tessera_record_begin(writer, payload, TESSERA_RECORD_KEY);
+		appendBinaryStringInfo(payload, keys[i]->bytes, keys[i]->size);
+		tessera_digest_write(&keys[i]->digest, payload);
 	}
-	message.sequence = ++verify->number;
-	(void) tessera_pipe_send(pipe, &message, &payload);
-	pfree(payload.data);
+	pfree(keys);
+	*message = (TesseraMessage) {.kind = TESSERA_MSG_VERIFY, .sequence = ++verify->number, .table = -1, .rows = verify->nround, .last = verify->last};
 	verify->phase = SENT;
-}
-
-bool
-tessera_verify_turn(TesseraVerify *verify, TesseraPipe *pipe, XLogRecPtr sent, bool may_begin)
-{
-	if (verify->phase == DIGESTED && sent >= verify->position && pipe->rest == NULL)
-	{
-		send_round(verify, pipe);
-		return true;
-	}
-	if (verify->phase == IDLE && may_begin && verify->nwaiting > 0 && GetCurrentTimestamp() >= verify->not_before)
-		return begin_round(verify, false);
-	return false;
+	return true;
 }
 
 void

@@ -32,10 +32,11 @@ table_name(Relation relation)
 
 /* The clone */
 
-/* Digest of the rows of a table that lie in the range. */
+/* Digest of the rows of a table that lie in its group's ranges. */
 static void
-sum_table(TesseraMovingRange *range, int table, Relation relation, TesseraDigest *digest)
+sum_table(TesseraMovingRanges *moving, int table, Relation relation, TesseraDigest *digest)
 {
+	const TesseraMovingGroup *group = tessera_moving_group(moving, table);
 	TesseraRowWriter *writer = tessera_row_writer_create(CurrentMemoryContext, RelationGetDescr(relation), table);
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "tessera verified row", ALLOCSET_DEFAULT_SIZES);
@@ -43,7 +44,7 @@ sum_table(TesseraMovingRange *range, int table, Relation relation, TesseraDigest
 	StringInfoData row;
 
 	initStringInfo(&row);
-	scan = tessera_range_scan_begin(relation, range->ks, range->keys[table], &range->min, &range->max, GetActiveSnapshot());
+	scan = tessera_range_scan_begin(relation, group->ks, moving->tables[table].keys, group->nranges, group->ranges, GetActiveSnapshot());
 	while (tessera_range_scan_next(scan, slot))
 	{
 		MemoryContext old;
@@ -64,12 +65,12 @@ sum_table(TesseraMovingRange *range, int table, Relation relation, TesseraDigest
 }
 
 static void
-compare_table(TesseraMovingRange *range, int table, const TesseraDigest *donors)
+compare_table(TesseraMovingRanges *moving, int table, const TesseraDigest *donors)
 {
-	Relation	relation = table_open(range->relids[table], AccessShareLock);
+	Relation	relation = table_open(moving->tables[table].relid, AccessShareLock);
 	TesseraDigest ours = {0};
 
-	sum_table(range, table, relation, &ours);
+	sum_table(moving, table, relation, &ours);
 	if (!tessera_digest_equal(&ours, donors))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -79,7 +80,7 @@ compare_table(TesseraMovingRange *range, int table, const TesseraDigest *donors)
 }
 
 void
-tessera_verify_clone(TesseraMovingRange *range, const char *payload, Size size)
+tessera_verify_clone(TesseraMovingRanges *moving, const char *payload, Size size)
 {
 	TesseraPayloadCursor cursor = {.data = payload, .size = size};
 	char		type;
@@ -88,14 +89,14 @@ tessera_verify_clone(TesseraMovingRange *range, const char *payload, Size size)
 
 	tessera_background_begin();
 	nestlevel = tessera_codec_push_settings();
-	while (tessera_record_next(&cursor, range->ntables, &type, &table))
+	while (tessera_record_next(&cursor, moving->ntables, &type, &table))
 	{
 		TesseraDigest donors;
 
 		if (type != TESSERA_RECORD_SUM)
 			tessera_payload_damaged("A record of digests is of another type.");
 		tessera_digest_read(&cursor, &donors);
-		compare_table(range, table, &donors);
+		compare_table(moving, table, &donors);
 	}
 	tessera_codec_pop_settings(nestlevel);
 	tessera_background_commit();
@@ -123,7 +124,7 @@ compare_key(TesseraKeyRows *rows, TesseraPayloadCursor *cursor, bool last)
 }
 
 void
-tessera_verify_keys(TesseraMovingRange *range, const char *payload, Size size, bool last)
+tessera_verify_keys(TesseraMovingRanges *moving, const char *payload, Size size, bool last)
 {
 	TesseraPayloadCursor cursor = {.data = payload, .size = size};
 	TesseraKeyRows *rows = NULL;
@@ -133,7 +134,7 @@ tessera_verify_keys(TesseraMovingRange *range, const char *payload, Size size, b
 
 	tessera_background_begin();
 	nestlevel = tessera_codec_push_settings();
-	while (tessera_record_next(&cursor, range->ntables, &type, &table))
+	while (tessera_record_next(&cursor, moving->ntables, &type, &table))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (type == TESSERA_RECORD_KEY)
@@ -142,7 +143,7 @@ tessera_verify_keys(TesseraMovingRange *range, const char *payload, Size size, b
 		{
 			if (rows != NULL)
 				tessera_key_rows_end(rows);
-			rows = tessera_key_rows_begin(range, table, &cursor);
+			rows = tessera_key_rows_begin(moving, table, &cursor);
 		}
 		else
 			tessera_payload_damaged("A record of keys is of another type.");

@@ -7,9 +7,9 @@
  * because of what it may not do: this file does not include the server's headers, so no memory context, error or latch can be reached from here. All
  * signals are blocked in it.
  *
- * Memory: TesseraCancel is malloc'd and shared; `lock` guards its flags, and who sees that the other side is done with it frees it. A crash leaves
- * nothing. A thread whose server never answers lives as long as the process; there are at most MAX_THREADS at a time, beyond which no request is
- * sent.
+ * Memory: TesseraCancel is malloc'd and shared; `lock` guards its flags; the thread or its maker frees it, whichever is done with it last. A crash
+ * leaves nothing. A thread whose server never answers lives as long as the process; there are at most MAX_THREADS at a time, beyond which no request
+ * is sent.
  */
 #include "transport/cancel.h"
 

@@ -292,7 +292,7 @@ queue_deallocations(TesseraConnection *connection)
 	}
 }
 
-/* The statement for this SQL, with its Parse queued if it is new. command: who gets the Parse's error. The reference is given to the caller. */
+/* The statement for this SQL, with its Parse queued if it is new. command: it gets the Parse's error. The reference is given to the caller. */
 static TesseraStatement *
 queue_prepare(TesseraConnection *connection, TesseraCommand *command, const char *sql, int nparams, const Oid *types)
 {

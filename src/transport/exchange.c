@@ -372,8 +372,8 @@ bind_socket(TesseraExchange *exchange, const char *address, TesseraPorts ports, 
 
 /*
  * Donor: an exchange that listens on one of the ports of address (numeric, or the name of an interface; IPv6 with or without brackets), and admits
- * one client: who has the secret key of peer_public_key. In its own memory context below the current one. ERROR 22023 for a bad address or key, 53000
- * if all ports are taken or no file descriptors are left, 08006 otherwise.
+ * one client: the one with the secret key of peer_public_key. In its own memory context below the current one. ERROR 22023 for a bad address or key,
+ * 53000 if all ports are taken or no file descriptors are left, 08006 otherwise.
  */
 TesseraExchange *
 tessera_exchange_bind(const char *address, TesseraPorts ports, const TesseraExchangeKeys *keys, const char *peer_public_key)
@@ -432,9 +432,9 @@ connect_socket(TesseraExchange *exchange, const char *endpoint, const TesseraExc
 }
 
 /*
- * Recipient: an exchange that connects to a donor's endpoint and talks only to who has the secret key of peer_public_key. Returns at once: messages
- * may be sent before the connection stands. In its own memory context below the current one. ERROR 22023 for a bad endpoint or key, 53000 without
- * file descriptors left, 08006 otherwise; a donor that cannot be reached shows later.
+ * Recipient: an exchange that connects to a donor's endpoint and talks only to the peer with the secret key of peer_public_key. Returns at once:
+ * messages may be sent before the connection stands. In its own memory context below the current one. ERROR 22023 for a bad endpoint or key, 53000
+ * without file descriptors left, 08006 otherwise; a donor that cannot be reached shows later.
  */
 TesseraExchange *
 tessera_exchange_connect(const char *endpoint, const TesseraExchangeKeys *keys, const char *peer_public_key)

@@ -35,6 +35,10 @@ INSERT INTO finding
   FROM member m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid, reference_text
   WHERE m.extname = 'tessera_test' AND (development !~ ('`tessera_test\.' || p.proname || '\(') OR reference ~ ('\m' || p.proname || '\('))
   UNION ALL
+  SELECT 'doc/development.md alone names what only tests need', t.typname
+  FROM member m JOIN pg_type t ON m.classid = 'pg_type'::regclass AND t.oid = m.objid, reference_text
+  WHERE m.extname = 'tessera_test' AND (development !~ ('tessera_test\.' || t.typname || '\M') OR reference ~ ('\m' || t.typname || '\M'))
+  UNION ALL
   SELECT 'doc/development.md alone names what only tests need', s.name
   FROM pg_settings s, reference_text
   WHERE s.name LIKE 'tessera.injection%' AND (development !~ ('`' || replace(s.name, '.', '\.') || '`') OR reference ~ 'injection');
@@ -47,7 +51,7 @@ INSERT INTO finding
 INSERT INTO finding
   SELECT 'doc/reference.md names every type', t.typname
   FROM member m JOIN pg_type t ON m.classid = 'pg_type'::regclass AND t.oid = m.objid, reference_text
-  WHERE reference !~ ('`(tessera\.)?' || t.typname || '`');
+  WHERE m.extname = 'tessera' AND reference !~ ('`(tessera\.)?' || t.typname || '`');
 
 INSERT INTO finding
   SELECT 'doc/reference.md names every setting', s.name
