@@ -34,7 +34,6 @@ PG_FUNCTION_INFO_V1(tessera_merge_chunks);
 PG_FUNCTION_INFO_V1(tessera_clear_jumbo);
 PG_FUNCTION_INFO_V1(tessera_configure_table);
 PG_FUNCTION_INFO_V1(tessera_range_owner);
-PG_FUNCTION_INFO_V1(tessera_internal_raise_major);
 
 /* The sharded table a command is about. */
 typedef struct Target
@@ -291,9 +290,9 @@ tessera_range_owner(PG_FUNCTION_ARGS)
 
 /* The shard's side */
 
-/* internal_raise_major(group_id uuid, epoch uuid, major int8) returns bool: a split or merge has given a chunk of this shard a higher major. */
-Datum
-tessera_internal_raise_major(PG_FUNCTION_ARGS)
+/* A split or merge has given a chunk of this shard a higher major. */
+bool
+tessera_serve_raise_major(const TesseraRaiseMajorArgs *args)
 {
-	PG_RETURN_BOOL(tessera_placement_raise(PG_GETARG_UUID_P(0), PG_GETARG_UUID_P(1), PG_GETARG_INT64(2)));
+	return tessera_placement_raise(args->group_id, args->epoch, args->major);
 }

@@ -55,7 +55,6 @@
 #define BUSY_MS 60000			/* what is in the way is waited for so long, if nothing goes on meanwhile */
 #define MOST_ROUNDS 20			/* the other group may be moved meanwhile so often */
 
-PG_FUNCTION_INFO_V1(tessera_internal_join_alike);
 
 typedef struct Colocation
 {
@@ -360,19 +359,18 @@ join_target(Colocation *c)
 }
 
 /*
- * internal_join_alike(relation int8, colocate_with int8, by int8): step (c), in a session that the caller of shard_table has opened to its own node,
+ * Step (c), in a session that the caller of shard_table has opened to its own node,
  * as that user. ERROR TS002 if the owners differ, 55006 or 55P03 if something is in the way; then nothing is changed.
  */
-Datum
-tessera_internal_join_alike(PG_FUNCTION_ARGS)
+void
+tessera_serve_join_alike(const TesseraJoinAlikeArgs *args)
 {
-	Colocation	c = {.relid = (Oid) PG_GETARG_INT64(0), .with = (Oid) PG_GETARG_INT64(1)};
+	Colocation	c = {.relid = (Oid) args->relation, .with = (Oid) args->colocate_with};
 	Oid			user;
 	int			security;
 
-	tessera_internal_require(fcinfo);
 	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext((Oid) PG_GETARG_INT64(2), security | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext((Oid) args->by, security | SECURITY_LOCAL_USERID_CHANGE);
 	tessera_require_table_owner(c.with);
 	tessera_require_table_owner(c.relid);
 	c.name = tessera_qualified_name(c.relid);
@@ -388,5 +386,4 @@ tessera_internal_join_alike(PG_FUNCTION_ARGS)
 		join_target(&c);
 	SetUserIdAndSecContext(user, security);
 	tessera_injection("join_applied");
-	PG_RETURN_VOID();
 }

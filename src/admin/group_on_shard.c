@@ -10,6 +10,7 @@
 
 #include "access/table.h"
 #include "access/tableam.h"
+#include "control/calls.h"
 #include "executor/tuptable.h"
 #include "storage/lmgr.h"
 #include "utils/snapmgr.h"
@@ -30,12 +31,6 @@
 #define SAMPLES_PER_PIECE 256
 #define MAX_SAMPLES 1000000
 
-PG_FUNCTION_INFO_V1(tessera_internal_lock_for_sharding);
-PG_FUNCTION_INFO_V1(tessera_internal_apply_group);
-PG_FUNCTION_INFO_V1(tessera_internal_set_placement);
-PG_FUNCTION_INFO_V1(tessera_internal_merge_placement);
-PG_FUNCTION_INFO_V1(tessera_internal_has_rows);
-PG_FUNCTION_INFO_V1(tessera_internal_sample_keys);
 
 
 /* The table on its primary shard */
@@ -55,11 +50,11 @@ has_rows(Relation rel)
 	return found;
 }
 
-/* internal_lock_for_sharding(table regclass) returns bool: locks out writers to the end of the transaction; true if the table has rows */
-Datum
-tessera_internal_lock_for_sharding(PG_FUNCTION_ARGS)
+/* Locks out writers to the end of the transaction; true if the table has rows */
+bool
+tessera_serve_lock_for_sharding(const TesseraLockForShardingArgs *args)
 {
-	Oid			relid = PG_GETARG_OID(0);
+	Oid			relid = args->table_name;
 	Relation	rel;
 	bool		result;
 
@@ -68,20 +63,20 @@ tessera_internal_lock_for_sharding(PG_FUNCTION_ARGS)
 	tessera_check_table_kind(rel);
 	result = has_rows(rel);
 	table_close(rel, NoLock);
-	PG_RETURN_BOOL(result);
+	return result;
 }
 
-/* internal_has_rows(table regclass) returns bool: now, without a lock that outlasts the call */
-Datum
-tessera_internal_has_rows(PG_FUNCTION_ARGS)
+/* Now, without a lock that outlasts the call */
+bool
+tessera_serve_has_rows(const TesseraHasRowsArgs *args)
 {
-	Relation	rel = table_open(PG_GETARG_OID(0), AccessShareLock);
+	Relation	rel = table_open(args->table_name, AccessShareLock);
 	bool		result;
 
 	tessera_check_table_kind(rel);
 	result = has_rows(rel);
 	table_close(rel, AccessShareLock);
-	PG_RETURN_BOOL(result);
+	return result;
 }
 
 /* Names of a name[] as a list for tessera_parse_shard_key. */
@@ -100,15 +95,15 @@ key_list(ArrayType *names)
 }
 
 /*
- * internal_sample_keys(table regclass, key name[], hashed bool, min bound, max bound, pieces int) returns bound[]: split points that divide the range
+ * Split points that divide the range
  * into at most so many pieces of about equally many of this shard's rows.
  */
-Datum
-tessera_internal_sample_keys(PG_FUNCTION_ARGS)
+ArrayType *
+tessera_serve_sample_keys(const TesseraSampleKeysArgs *args)
 {
-	Relation	rel = table_open(PG_GETARG_OID(0), AccessShareLock);
-	TesseraShardKey *key = tessera_parse_shard_key(rel, key_list(PG_GETARG_ARRAYTYPE_P(1)), PG_GETARG_BOOL(2));
-	int			pieces = PG_GETARG_INT32(5);
+	Relation	rel = table_open(args->table_name, AccessShareLock);
+	TesseraShardKey *key = tessera_parse_shard_key(rel, key_list(args->key), args->hashed);
+	int			pieces = args->pieces;
 	TesseraKeyBound min,
 				max;
 	TesseraKeySample *sample;
@@ -120,8 +115,8 @@ tessera_internal_sample_keys(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a range can be split into 1 to %d pieces, not %d", MAX_SAMPLES, pieces)));
-	tessera_key_from_bound(key->ks, PG_GETARG_TESSERA_BOUND_P(3), &min);
-	tessera_key_from_bound(key->ks, PG_GETARG_TESSERA_BOUND_P(4), &max);
+	tessera_key_from_bound(key->ks, args->min, &min);
+	tessera_key_from_bound(key->ks, args->max, &max);
 
 	sample = tessera_sample_keys(rel, key->ks, key->attnums, &min, &max, Min((int64) pieces * SAMPLES_PER_PIECE, MAX_SAMPLES),
 								 GetActiveSnapshot());
@@ -131,7 +126,7 @@ tessera_internal_sample_keys(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		bounds[i] = tessera_key_to_bound(key->ks, &points[i]);
 	table_close(rel, AccessShareLock);
-	PG_RETURN_ARRAYTYPE_P(tessera_array_of_bounds(n, bounds));
+	return tessera_array_of_bounds(n, bounds);
 }
 
 
@@ -170,13 +165,13 @@ apply_group_rows(Datum spec)
 }
 
 /*
- * internal_apply_group(spec jsonb) returns bool: puts what the config node wrote into this node's catalog. Again does no harm. false: chunks are
+ * Puts what the config node wrote into this node's catalog. Again does no harm. false: chunks are
  * needed.
  */
-Datum
-tessera_internal_apply_group(PG_FUNCTION_ARGS)
+bool
+tessera_serve_apply_group(const TesseraApplyGroupArgs *args)
 {
-	Datum		spec = PG_GETARG_DATUM(0);
+	Datum		spec = JsonbPGetDatum(args->spec);
 	TesseraSpi	spi;
 	Oid			relid = InvalidOid;
 	bool		known;
@@ -196,16 +191,16 @@ tessera_internal_apply_group(PG_FUNCTION_ARGS)
 	}
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);
-	PG_RETURN_BOOL(known);
+	return known;
 }
 
 /*
- * internal_set_placement(spec jsonb) returns void: this shard owns these ranges of a new group. spec: group_id, epoch, term, major, owned (min, max).
+ * This shard owns these ranges of a new group. spec: group_id, epoch, term, major, owned (min, max).
  */
-Datum
-tessera_internal_set_placement(PG_FUNCTION_ARGS)
+void
+tessera_serve_set_placement(const TesseraSetPlacementArgs *args)
 {
-	Datum		spec = PG_GETARG_DATUM(0);
+	Datum		spec = JsonbPGetDatum(args->spec);
 	TesseraSpi	spi;
 	TesseraPlacementRow *row;
 	pg_uuid_t	group_id;
@@ -226,7 +221,6 @@ tessera_internal_set_placement(PG_FUNCTION_ARGS)
 	}
 	tessera_placement_write(row);
 	tessera_spi_end(&spi);
-	PG_RETURN_VOID();
 }
 
 /* ERROR 55006 if a migration of the group, or rows that one has left, are still on this shard. from: its placement, or NULL. */
@@ -278,15 +272,15 @@ lock_existing(const pg_uuid_t *group_id)
 }
 
 /*
- * internal_merge_placement(spec jsonb) returns void: on a shard, after internal_apply_group: the group from is gone, the table's rows are of group
+ * On a shard, after internal_apply_group: the group from is gone, the table's rows are of group
  * group_id, with shard version major (0: this shard owns nothing of either). spec: from, group_id, epoch, term, major. The table is locked, so
  * nobody goes by the old placement any more. ERROR TS002 if the two placements do not own the same, 55006 if one of them is not at rest, TS003 for a
  * term that is over.
  */
-Datum
-tessera_internal_merge_placement(PG_FUNCTION_ARGS)
+void
+tessera_serve_merge_placement(const TesseraMergePlacementArgs *args)
 {
-	Datum		spec = PG_GETARG_DATUM(0);
+	Datum		spec = JsonbPGetDatum(args->spec);
 	TesseraSpi	spi;
 	TesseraPlacementRow *from;
 	TesseraPlacementRow *target;
@@ -318,5 +312,4 @@ tessera_internal_merge_placement(PG_FUNCTION_ARGS)
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	tessera_injection("placement_merged");
-	PG_RETURN_VOID();
 }

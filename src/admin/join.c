@@ -11,6 +11,7 @@
 #include "access/transam.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_proc.h"
+#include "control/calls.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -28,11 +29,6 @@
 #include "common/spi_text.h"
 #include "config/membership.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_run_script);
-PG_FUNCTION_INFO_V1(tessera_internal_join_rows);
-PG_FUNCTION_INFO_V1(tessera_internal_join);
-PG_FUNCTION_INFO_V1(tessera_internal_leave);
-PG_FUNCTION_INFO_V1(tessera_internal_config_moved);
 
 /* Catalog tables that a newcomer gets copies of. */
 static const char *const copied_tables[] = {"node", "schema_placement", "table_group", "cluster_table", "setting", "chunk", "advisory_home"};
@@ -67,8 +63,8 @@ guard_script(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 }
 
 /* The blanks and lines of comment that pg_dump writes before a statement. */
-static char *
-skip_comments(char *sql)
+static const char *
+skip_comments(const char *sql)
 {
 	for (;;)
 	{
@@ -82,13 +78,13 @@ skip_comments(char *sql)
 }
 
 /*
- * internal_run_script(script): runs each statement of a script as the caller, who could do the same by hand. One by one, so that an error shows its
+ * Runs each statement of a script as the caller, who could do the same by hand. One by one, so that an error shows its
  * own statement and not the whole script.
  */
-Datum
-tessera_internal_run_script(PG_FUNCTION_ARGS)
+void
+tessera_serve_run_script(const TesseraRunScriptArgs *args)
 {
-	char	   *script = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *script = args->script;
 	List	   *statements;
 	ListCell   *cell;
 
@@ -98,12 +94,12 @@ tessera_internal_run_script(PG_FUNCTION_ARGS)
 	foreach(cell, statements)
 	{
 		RawStmt    *raw = lfirst_node(RawStmt, cell);
-		char	   *whole = script + raw->stmt_location;
-		char	   *volatile sql = skip_comments(whole);
+		const char *whole = script + raw->stmt_location;
+		const char *begin = skip_comments(whole);
+		char	   *volatile sql = raw->stmt_len == 0 ? pstrdup(begin) : pnstrdup(begin, whole + raw->stmt_len - begin);
 		volatile int result;
 
 		CHECK_FOR_INTERRUPTS();
-		sql = raw->stmt_len == 0 ? pstrdup(sql) : pnstrdup(sql, whole + raw->stmt_len - sql);
 		in_script = true;
 		PG_TRY();
 		{
@@ -123,7 +119,6 @@ tessera_internal_run_script(PG_FUNCTION_ARGS)
 		pfree(sql);
 	}
 	SPI_finish();
-	PG_RETURN_VOID();
 }
 
 /* ERROR 55000 if this database is a node. Access must be open. */
@@ -138,12 +133,12 @@ refuse_member(void)
 				 errmsg("this database is node \"%s\" already", node)));
 }
 
-/* internal_join_rows(table_name, rows): rows of a catalog table, as the text of an array of its row type */
-Datum
-tessera_internal_join_rows(PG_FUNCTION_ARGS)
+/* Rows of a catalog table, as the text of an array of its row type */
+int64
+tessera_serve_join_rows(const TesseraJoinRowsArgs *args)
 {
-	char	   *table = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(1))};
+	const char *table = args->table_name;
+	const char *values[] = {args->rows};
 	TesseraSpi	access;
 	bool		known = false;
 	uint64		rows;
@@ -160,7 +155,7 @@ tessera_internal_join_rows(PG_FUNCTION_ARGS)
 	rows = tessera_admin_exec(psprintf("INSERT INTO tessera.%s SELECT * FROM unnest($1::tessera.%s[])", table, table), 1, values);
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
-	PG_RETURN_INT64((int64) rows);
+	return (int64) rows;
 }
 
 /* Fill in this node's OIDs. ERROR if a table is missing. */
@@ -180,11 +175,11 @@ resolve_tables(void)
 				 errhint("Was it dropped with tessera.replicate_ddl off?")));
 }
 
-/* internal_join(identity): the last step: from the commit on this database is a node */
-Datum
-tessera_internal_join(PG_FUNCTION_ARGS)
+/* The last step: from the commit on this database is a node */
+void
+tessera_serve_join(const TesseraJoinArgs *args)
 {
-	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0))};
+	const char *values[] = {args->identity};
 	TesseraSpi	access;
 
 	tessera_require_internal();
@@ -199,23 +194,22 @@ tessera_internal_join(PG_FUNCTION_ARGS)
 	tessera_require_library(true);
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
-	PG_RETURN_VOID();
 }
 
 /*
- * internal_leave(cluster_id, node_id): this node was removed. It forgets the cluster and is a plain database again; tables are kept. False if it is
+ * This node was removed. It forgets the cluster and is a plain database again; tables are kept. False if it is
  * not that node.
  */
-Datum
-tessera_internal_leave(PG_FUNCTION_ARGS)
+bool
+tessera_serve_leave(const TesseraLeaveArgs *args)
 {
 	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "table_statistics",
 										 "node", "advisory_home"};
-	const char *values[] = {text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL};
+	const char *values[] = {args->cluster_id, NULL};
 	TesseraSpi	access;
 	bool		left;
 
-	values[1] = psprintf("%d", PG_GETARG_INT32(1));
+	values[1] = psprintf("%d", args->node_id);
 	tessera_require_internal();
 	tessera_spi_begin(&access);
 	left = tessera_admin_exec("DELETE FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) > 0;
@@ -225,14 +219,14 @@ tessera_internal_leave(PG_FUNCTION_ARGS)
 		tessera_require_library(false);
 	tessera_catalog_changed();
 	tessera_spi_end(&access);
-	PG_RETURN_BOOL(left);
+	return left;
 }
 
-/* internal_config_moved(conninfo): the config node's new address (S33) */
-Datum
-tessera_internal_config_moved(PG_FUNCTION_ARGS)
+/* The config node's new address (S33) */
+void
+tessera_serve_config_moved(const TesseraConfigMovedArgs *args)
 {
-	char	   *conninfo = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *conninfo = args->conninfo;
 	TesseraSpi	access;
 
 	tessera_require_internal();
@@ -240,7 +234,6 @@ tessera_internal_config_moved(PG_FUNCTION_ARGS)
 	tessera_spi_begin(&access);
 	tessera_set_config_conninfo(conninfo);
 	tessera_spi_end(&access);
-	PG_RETURN_VOID();
 }
 
 void

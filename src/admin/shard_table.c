@@ -51,7 +51,6 @@
 #define MIN_CHUNK_SIZE 1024
 
 PG_FUNCTION_INFO_V1(tessera_shard_table);
-PG_FUNCTION_INFO_V1(tessera_internal_shard_apart);
 
 /* One call. Everything lives in the function's memory context. */
 typedef struct Sharding
@@ -537,24 +536,22 @@ shard(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
 }
 
 /*
- * internal_shard_apart(relation int8, key text, hashed bool, colocate_with int8, by int8): in a session that the caller of shard_table has opened to
+ * In a session that the caller of shard_table has opened to
  * its own node, as that user: the table gets a group of its own, in chunks like those of the group that it is to join, all on its primary shard.
  * Nothing if it has one.
  */
-Datum
-tessera_internal_shard_apart(PG_FUNCTION_ARGS)
+void
+tessera_serve_shard_apart(const TesseraShardApartArgs *args)
 {
-	Sharding	sharding = {.relid = (Oid) PG_GETARG_INT64(0), .hashed = PG_GETARG_BOOL(2), .apart = true};
+	Sharding	sharding = {.relid = (Oid) args->relation, .hashed = args->hashed, .apart = true};
 	Oid			user;
 	int			security;
 
-	tessera_internal_require(fcinfo);
 	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext((Oid) PG_GETARG_INT64(4), security | SECURITY_LOCAL_USERID_CHANGE);
-	shard(&sharding, text_to_cstring(PG_GETARG_TEXT_PP(1)), (Oid) PG_GETARG_INT64(3), true);
+	SetUserIdAndSecContext((Oid) args->by, security | SECURITY_LOCAL_USERID_CHANGE);
+	shard(&sharding, args->key, (Oid) args->colocate_with, true);
 	SetUserIdAndSecContext(user, security);
 	tessera_injection("apart_applied");
-	PG_RETURN_VOID();
 }
 
 void

@@ -36,7 +36,6 @@
 #define ASK_MS 5000
 #define GONE "NOT EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.pid = m.caller_pid AND a.backend_start <= m.started)"
 
-PG_FUNCTION_INFO_V1(tessera_internal_abandon_migration);
 
 typedef struct Unclaimed
 {
@@ -59,20 +58,19 @@ tessera_migration_watch_caller(void)
 	tessera_at_exit(tessera_migration_caller_gone);
 }
 
-/* internal_abandon_migration(migration_id uuid): its caller says that it has gone. */
-Datum
-tessera_internal_abandon_migration(PG_FUNCTION_ARGS)
+/* Its caller says that it has gone. */
+void
+tessera_serve_abandon_migration(const TesseraAbandonMigrationArgs *args)
 {
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
 	tessera_spi_run("UPDATE tessera.migration SET caller_pid = NULL WHERE migration_id = $1 AND state = 'running' AND phase IS NULL", SPI_OK_UPDATE,
-					1, (Oid[]) {UUIDOID}, (Datum[]) {PG_GETARG_DATUM(0)}, NULL);
+					1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(args->migration_id)}, NULL);
 	tessera_spi_end(&spi);
 	/* when this session ends, too: now the worker may look before the commit */
 	tessera_migration_watch_caller();
 	(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
-	PG_RETURN_VOID();
 }
 
 /* Those whose donor has not said anything yet, and those of before that run; in the current context. */

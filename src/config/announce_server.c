@@ -24,7 +24,6 @@
 
 #define TELL_MS 5000			/* connecting to all of them */
 
-PG_FUNCTION_INFO_V1(tessera_internal_announce_server);
 
 static int
 count_items(const char *list)
@@ -119,9 +118,9 @@ announce(int32 node_id)
 	tessera_announce_others(node->node_id, tessera_reload_call());
 }
 
-/* internal_announce_server(node int4): on the config node; all that can be reached soon are told after the transaction. */
-Datum
-tessera_internal_announce_server(PG_FUNCTION_ARGS)
+/* On the config node; all that can be reached soon are told after the transaction. */
+void
+tessera_serve_announce_server(const TesseraAnnounceServerArgs *args)
 {
 	TimestampTz before = tessera_connections_limit(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TELL_MS));
 	TesseraSpi	access;
@@ -129,7 +128,7 @@ tessera_internal_announce_server(PG_FUNCTION_ARGS)
 	PG_TRY();
 	{
 		tessera_spi_begin(&access);
-		announce(PG_GETARG_INT32(0));
+		announce(args->node);
 		tessera_spi_end(&access);
 	}
 	PG_FINALLY();
@@ -137,5 +136,4 @@ tessera_internal_announce_server(PG_FUNCTION_ARGS)
 		(void) tessera_connections_limit(before);
 	}
 	PG_END_TRY();
-	PG_RETURN_VOID();
 }

@@ -34,12 +34,8 @@
 #include "common/text.h"
 #include "config/authority.h"
 #include "config/chunks_private.h"
+#include "control/calls.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_commit_move);
-PG_FUNCTION_INFO_V1(tessera_internal_rehearse_move);
-PG_FUNCTION_INFO_V1(tessera_internal_fence_migration);
-PG_FUNCTION_INFO_V1(tessera_internal_return_move);
-PG_FUNCTION_INFO_V1(tessera_internal_acknowledge_migration);
 
 typedef struct Move
 {
@@ -500,27 +496,12 @@ commit_move(const pg_uuid_t *migration_id, int64 *term, int64 *donor_major, int6
 	decide_committed(migration_id, &group_id, ks, tessera_chunk_hint(routing, group, ks, &position), donor_major, recipient_major);
 }
 
-/* internal_commit_move(migration_id uuid, term int8, OUT donor_major int8, OUT recipient_major int8) */
-Datum
-tessera_internal_commit_move(PG_FUNCTION_ARGS)
+void
+tessera_serve_commit_move(const TesseraCommitMoveArgs *args, TesseraCommitMoveResult *result)
 {
-	int64		term = PG_GETARG_INT64(1);
-	int64		donor_major,
-				recipient_major;
-	TupleDesc	desc;
-	Datum		values[3];
-	bool		nulls[3] = {false, false, false};
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("function returning record called in context that cannot accept type record")));
-	commit_move(PG_GETARG_UUID_P(0), &term, &donor_major, &recipient_major);
+	result->config_term = args->term;
+	commit_move(args->migration_id, &result->config_term, &result->donor_major, &result->recipient_major);
 	tessera_injection("config_deciding");
-	values[0] = Int64GetDatum(donor_major);
-	values[1] = Int64GetDatum(recipient_major);
-	values[2] = Int64GetDatum(term);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 
 /* A change of the catalog, also one that is undone, invalidates plans on tessera.node (tessera_catalog_changed). */
@@ -536,16 +517,16 @@ plan_again(void)
 }
 
 /*
- * internal_rehearse_move(migration_id uuid, term int8): the same, undone again. What would be refused is refused before a gate is closed; and this
+ * The same, undone again. What would be refused is refused before a gate is closed; and this
  * session, which will run the commit itself, has its plans made and its caches filled.
  */
-Datum
-tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
+void
+tessera_serve_rehearse_move(const TesseraRehearseMoveArgs *args)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	ErrorData  *volatile error = NULL;
-	int64		term = PG_GETARG_INT64(1);
+	int64		term = args->term;
 	int64		donor_major,
 				recipient_major;
 
@@ -553,7 +534,7 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		commit_move(PG_GETARG_UUID_P(0), &term, &donor_major, &recipient_major);
+		commit_move(args->migration_id, &term, &donor_major, &recipient_major);
 	}
 	PG_CATCH();
 	{
@@ -569,33 +550,26 @@ tessera_internal_rehearse_move(PG_FUNCTION_ARGS)
 	if (error != NULL)
 		ReThrowError(error);
 	plan_again();
-	PG_RETURN_VOID();
 }
 
-/*
- * internal_fence_migration(migration_id uuid, error text, term int8) returns text: the outcome, 'aborted' (for that error) if nothing was decided
- * before.
- */
-Datum
-tessera_internal_fence_migration(PG_FUNCTION_ARGS)
+/* The outcome: 'aborted' (for that error) if nothing was decided before. */
+const char *
+tessera_serve_fence_migration(const TesseraFenceMigrationArgs *args)
 {
 	const char *outcome;
 
-	if (PG_ARGISNULL(0))
-		PG_RETURN_NULL();
-	tessera_config_routing(PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2));
+	tessera_config_routing(args->term);
 	tessera_commit_durably();
-	outcome = fence(PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	outcome = fence(args->migration_id, args->error);
 	tessera_injection("config_fencing");
-	PG_RETURN_TEXT_P(cstring_to_text(outcome));
+	return outcome;
 }
 
-/* internal_return_move(migration_id uuid, term int8) returns bool */
-Datum
-tessera_internal_return_move(PG_FUNCTION_ARGS)
+bool
+tessera_serve_return_move(const TesseraReturnMoveArgs *args)
 {
-	const pg_uuid_t *migration_id = PG_GETARG_UUID_P(0);
-	const TesseraRouting *routing = tessera_config_routing(PG_GETARG_INT64(1));
+	const pg_uuid_t *migration_id = args->migration_id;
+	const TesseraRouting *routing = tessera_config_routing(args->term);
 	TesseraBound *min,
 			   *max;
 	pg_uuid_t	group_id;
@@ -605,14 +579,13 @@ tessera_internal_return_move(PG_FUNCTION_ARGS)
 	migration_range(migration_id, &group_id, &min, &max);
 	returned = return_move(migration_id, tessera_group_keyspace(routing, tessera_config_group(routing, &group_id, NULL)));
 	tessera_injection("config_returning");
-	PG_RETURN_BOOL(returned);
+	return returned;
 }
 
-/* internal_acknowledge_migration(id uuid, outcome text) returns bool */
-Datum
-tessera_internal_acknowledge_migration(PG_FUNCTION_ARGS)
+bool
+tessera_serve_acknowledge_migration(const TesseraAcknowledgeMigrationArgs *args)
 {
 	(void) tessera_config_routing(0);
 	tessera_commit_durably();
-	PG_RETURN_BOOL(acknowledge(PG_GETARG_UUID_P(0), tessera_migration_result_of(text_to_cstring(PG_GETARG_TEXT_PP(1)))));
+	return acknowledge(args->id, tessera_migration_result_of(args->outcome));
 }

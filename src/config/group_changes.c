@@ -32,14 +32,11 @@
 #include "common/spi_row.h"
 #include "config/authority.h"
 #include "config/chunks.h"
+#include "control/calls.h"
 #include "routing/owner_differences.h"
 
 #define MERGE_LOCK_TIMEOUT "500ms"
 
-PG_FUNCTION_INFO_V1(tessera_internal_create_group);
-PG_FUNCTION_INFO_V1(tessera_internal_join_group);
-PG_FUNCTION_INFO_V1(tessera_internal_merge_group);
-PG_FUNCTION_INFO_V1(tessera_internal_describe_group);
 
 /* Locks the row of the table that is to be sharded, and checks that all is as the caller saw it. */
 static void
@@ -105,14 +102,14 @@ describe(Datum group_id, Datum table_id, bool chunks, bool placements, MemoryCon
 }
 
 /*
- * internal_create_group(spec jsonb) returns jsonb: makes the group of a table. spec: table_id, object, by, term, primary, strategy, key_types,
+ * Makes the group of a table. spec: table_id, object, by, term, primary, strategy, key_types,
  * key_collations, key_columns, max_chunk_size (or null), balancing (or not there: true), chunks (array of min, max, in key order), spread (over all
  * active shards, else all are the primary's). Returns group, table, chunks and placements.
  */
-Datum
-tessera_internal_create_group(PG_FUNCTION_ARGS)
+Jsonb *
+tessera_serve_create_group(const TesseraCreateGroupArgs *args)
 {
-	Datum		spec = PG_GETARG_DATUM(0);
+	Datum		spec = JsonbPGetDatum(args->spec);
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraSpi	spi;
 	Datum		group_id,
@@ -145,17 +142,17 @@ tessera_internal_create_group(PG_FUNCTION_ARGS)
 						  JsonbToCString(NULL, &DatumGetJsonbP(spec)->root, -1));
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);
-	PG_RETURN_DATUM(result);
+	return DatumGetJsonbP(result);
 }
 
 /*
- * internal_join_group(spec jsonb) returns jsonb: makes the table one more of a group. spec: table_id, object, by, term, primary, key_columns,
+ * Makes the table one more of a group. spec: table_id, object, by, term, primary, key_columns,
  * group_id, epoch, has_rows. Returns group and table.
  */
-Datum
-tessera_internal_join_group(PG_FUNCTION_ARGS)
+Jsonb *
+tessera_serve_join_group(const TesseraJoinGroupArgs *args)
 {
-	Datum		spec = PG_GETARG_DATUM(0);
+	Datum		spec = JsonbPGetDatum(args->spec);
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraSpi	spi;
 	TesseraGroupRow group;
@@ -188,7 +185,7 @@ tessera_internal_join_group(PG_FUNCTION_ARGS)
 						  JsonbToCString(NULL, &DatumGetJsonbP(spec)->root, -1));
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);
-	PG_RETURN_DATUM(result);
+	return DatumGetJsonbP(result);
 }
 
 /* What a merge asks of the two groups, both locked; ids in order, so that two merges do not meet. */
@@ -277,15 +274,15 @@ with_merges(Datum answer, Datum spec, MemoryContext caller)
 }
 
 /*
- * internal_merge_group(spec jsonb) returns jsonb: a table that is alone in its group joins another one of like key and owners, and its own is gone.
+ * A table that is alone in its group joins another one of like key and owners, and its own is gone.
  * spec: table_id, object, by, term, from, from_epoch, group_id, epoch, self. The version of the group is raised for every owner: who goes by the one
  * before does not know of the table. Returns group, table, and what each shard has to do. ERROR TS002: owners differ, or something was changed;
  * 55006: a migration runs; 55P03.
  */
-Datum
-tessera_internal_merge_group(PG_FUNCTION_ARGS)
+Jsonb *
+tessera_serve_merge_group(const TesseraMergeGroupArgs *args)
 {
-	Datum		spec = PG_GETARG_DATUM(0);
+	Datum		spec = JsonbPGetDatum(args->spec);
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraSpi	spi;
 	TesseraGroupRow from;
@@ -311,19 +308,19 @@ tessera_internal_merge_group(PG_FUNCTION_ARGS)
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);
 	tessera_injection("config_merged");
-	PG_RETURN_DATUM(result);
+	return DatumGetJsonbP(result);
 }
 
-/* internal_describe_group(group_id uuid, table_id uuid) returns jsonb: group, table and all chunks, for a node that lacks them. */
-Datum
-tessera_internal_describe_group(PG_FUNCTION_ARGS)
+/* Group, table and all chunks, for a node that lacks them. */
+Jsonb *
+tessera_serve_describe_group(const TesseraDescribeGroupArgs *args)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraSpi	spi;
 	Datum		result;
 
 	tessera_spi_begin(&spi);
-	result = describe(PG_GETARG_DATUM(0), PG_GETARG_DATUM(1), true, false, caller);
+	result = describe(UUIDPGetDatum(args->group_id), UUIDPGetDatum(args->table_id), true, false, caller);
 	tessera_spi_end(&spi);
-	PG_RETURN_DATUM(result);
+	return DatumGetJsonbP(result);
 }

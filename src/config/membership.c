@@ -18,8 +18,8 @@
 #include "common/secrets.h"
 #include "common/spi_text.h"
 #include "config/membership.h"
+#include "control/calls.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_membership);
 
 void
 tessera_refuse_read_only(const char *action)
@@ -102,40 +102,14 @@ tessera_set_config_conninfo(const char *conninfo)
 	tessera_catalog_changed();
 }
 
-static char *
-text_argument(FunctionCallInfo fcinfo, int n)
+/* A change that another node forwarded. Its caller's privilege was checked there. */
+const char *
+tessera_serve_membership(const TesseraMembershipArgs *args)
 {
-	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
-}
-
-static Datum
-forwarded_change(PG_FUNCTION_ARGS)
-{
-	TesseraChange change = {
-		.action = text_argument(fcinfo, 0),
-		.name = text_argument(fcinfo, 1),
-		.conninfo = text_argument(fcinfo, 2),
-		.force = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3),
-		.by = text_argument(fcinfo, 4),
-	};
-	char	   *answer;
+	TesseraChange change = {.action = args->action,.name = args->name,.conninfo = args->conninfo,.force = args->force,.by = args->by};
 
 	tessera_require_internal();
-	if (change.action == NULL || change.name == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("a membership change needs an action and a name")));
-	answer = tessera_membership_change(&change);
-	if (answer == NULL)
-		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(answer));
-}
-
-/* internal_membership(action, name, conninfo, force, by): a change that another node forwarded. Its caller's privilege was checked there. */
-Datum
-tessera_internal_membership(PG_FUNCTION_ARGS)
-{
-	return tessera_without_secrets(fcinfo, 2, forwarded_change);
+	return tessera_membership_change(&change);
 }
 
 char *

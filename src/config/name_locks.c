@@ -22,11 +22,11 @@
 
 #include "catalog/relation.h"
 #include "common/spi.h"
+#include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "routing/routing.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_ddl_lock);
 
 /* Objects of a class that no catalog has. Two names with one hash share a lock: one waits for the other. */
 #define NAME_CLASS ((Oid) 0xFFFFFFF1)
@@ -129,14 +129,14 @@ lock_groups(Datum groups)
 }
 
 /*
- * internal_ddl_lock(nodes int4[], names text[], groups uuid[], timeout int4): 'ok'; 'stale' if the caller does not know all nodes, or what is
+ * 'ok'; 'stale' if the caller does not know all nodes, or what is
  * sharded; 'busy' if a migration of the groups runs: they are not locked; 'again' if one has begun meanwhile: the caller undoes this; 'held ...' if
  * another statement has one of the names.
  */
-Datum
-tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
+const char *
+tessera_serve_ddl_lock(const TesseraDdlLockArgs *args)
 {
-	ArrayType  *names = PG_GETARG_ARRAYTYPE_P(1);
+	ArrayType  *names = args->names;
 	char		timeout[16];
 	int			level = NewGUCNestLevel();
 	const char *answer = "stale";
@@ -149,16 +149,17 @@ tessera_internal_ddl_lock(PG_FUNCTION_ARGS)
 				 errmsg("names must not be null")));
 	if (tessera_routing() != NULL)
 		tessera_require_metadata(tessera_routing());
-	snprintf(timeout, sizeof(timeout), "%d", PG_GETARG_INT32(3));
+	snprintf(timeout, sizeof(timeout), "%d", args->timeout);
 	(void) set_config_option("lock_timeout", timeout, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	LockRelationOid(tessera_catalog_relid(TESSERA_NODE), RowShareLock);
-	held = lock_names(names, PG_GETARG_INT32(3));
+	held = lock_names(names, args->timeout);
 	tessera_spi_begin(&access);
 	if (held != NULL)
 		answer = held;
-	else if (knows_nodes(PG_GETARG_DATUM(0)) && knows_groups(PG_GETARG_DATUM(1)) && groups_exist(names, PG_GETARG_DATUM(2)))
-		answer = lock_groups(PG_GETARG_DATUM(2));
+	else if (knows_nodes(PointerGetDatum(args->nodes)) && knows_groups(PointerGetDatum(names)) &&
+			 groups_exist(names, PointerGetDatum(args->groups)))
+		answer = lock_groups(PointerGetDatum(args->groups));
 	tessera_spi_end(&access);
 	AtEOXact_GUC(true, level);
-	PG_RETURN_TEXT_P(cstring_to_text(answer));
+	return answer;
 }

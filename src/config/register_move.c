@@ -26,10 +26,10 @@
 #include "config/abandoned_migrations.h"
 #include "config/chunks.h"
 #include "config/membership.h"
+#include "control/calls.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_register_migration);
 
 #define LOCK_GROUP_MS 5000
 
@@ -307,49 +307,31 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 	return text;
 }
 
-/*
- * internal_register_migration(table_id uuid, min bound, max bound, "position" bound, to_shard text, term int8, verify bool, OUT migration_id uuid,
- * OUT donor int4, OUT joined bool, OUT request text, OUT part_min bound, OUT part_max bound): of a range that several shards own, the first part that
- * is not at the recipient; migration_id null: there is none.
- */
-Datum
-tessera_internal_register_migration(PG_FUNCTION_ARGS)
+/* Of a range that several shards own, the first part that is not at the recipient; migration_id null: there is none. */
+void
+tessera_serve_register_migration(const TesseraRegisterMigrationArgs *args, TesseraRegisterMigrationResult *result)
 {
 	Request		request = {0};
-	TupleDesc	desc;
-	Datum		values[6] = {0};
-	bool		nulls[6] = {true, false, true, true, true, true};
-	pg_uuid_t	id;
-	bool		joined;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(4) || PG_ARGISNULL(5) || PG_ARGISNULL(6) || (PG_ARGISNULL(3) && (PG_ARGISNULL(1) || PG_ARGISNULL(2))))
+	if (args->position == NULL && (args->min == NULL || args->max == NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table, range, shard, term and verify must not be null")));
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("function returning record called in context that cannot accept type record")));
+				 errmsg("a range must not be null")));
 	tessera_commit_durably();
-	request.table_id = *PG_GETARG_UUID_P(0);
-	request.verify = PG_GETARG_BOOL(6);
-	find_table(&request, PG_GETARG_INT64(5));
-	find_recipient(&request, text_to_cstring(PG_GETARG_TEXT_PP(4)));
-	find_range(&request, PG_ARGISNULL(1) ? NULL : PG_GETARG_TESSERA_BOUND_P(1), PG_ARGISNULL(2) ? NULL : PG_GETARG_TESSERA_BOUND_P(2),
-			   PG_ARGISNULL(3) ? NULL : PG_GETARG_TESSERA_BOUND_P(3));
+	request.table_id = *args->table_id;
+	request.verify = args->verify;
+	find_table(&request, args->term);
+	find_recipient(&request, args->to_shard);
+	find_range(&request, args->min, args->max, args->position);
 	find_part(&request);
-	values[1] = Int32GetDatum(request.donor);
-	if (request.donor != request.recipient)
-	{
-		values[3] = CStringGetTextDatum(register_migration(&request, &id, &joined));
-		tessera_injection("config_registered");
-		values[0] = UUIDPGetDatum(&id);
-		values[2] = BoolGetDatum(joined);
-		values[4] = PointerGetDatum(request.min_bound);
-		values[5] = PointerGetDatum(request.max_bound);
-		nulls[0] = nulls[2] = nulls[3] = nulls[4] = nulls[5] = false;
-	}
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+	result->donor = request.donor;
+	if (request.donor == request.recipient)
+		return;
+	result->migration_id = palloc(UUID_LEN);
+	result->request = register_migration(&request, result->migration_id, &result->joined);
+	tessera_injection("config_registered");
+	result->part_min = request.min_bound;
+	result->part_max = request.max_bound;
 }
 
 void

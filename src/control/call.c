@@ -6,8 +6,10 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "common/shortest_dec.h"
+#include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -30,6 +32,7 @@
 
 TesseraCallRunner tessera_call_lanes[TESSERA_LANES];
 void		(*tessera_call_observer) (int32 node_id, bool begins) = NULL;
+void		(*tessera_call_admit) (FunctionCallInfo fcinfo, bool said) = NULL;
 
 static char *own_texts[TESSERA_CALLS];	/* for TESSERA_PROTOCOL */
 
@@ -380,6 +383,29 @@ tessera_call(const TesseraCallSpec *spec, TesseraCallTarget target, const char *
 		return call_tolerantly(spec, &target, values, answer);
 	call_or_raise(spec, &target, values, answer);
 	return true;
+}
+
+/* ---- the answering side ---- */
+
+void
+tessera_call_require_argument(FunctionCallInfo fcinfo, int number, const char *name)
+{
+	if (PG_ARGISNULL(number))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", name)));
+}
+
+Datum
+tessera_call_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("function returning record called in context that cannot accept type record")));
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 
 /* ---- answers and values ---- */

@@ -3,7 +3,8 @@
  *	  Calls between nodes: what a call is, whom it goes to, how it is run. Each call is defined once, in calls.def; control/calls.h, made of that, has
  *	  a function for each: tessera_call_NAME sends it and waits for its answer, tessera_queue_NAME puts it in front of a statement.
  *
- * The other side is a SQL function in schema tessera_internal, whose head is made of the same definition.
+ * The other side is a SQL function in schema tessera_internal, made of the same definition. It hands its arguments, as a struct, to the C function
+ * that answers: tessera_serve_NAME.
  *
  * How a call reaches its node depends on its lane. The lanes are given by transaction/, which keeps the connections (tessera_call_lanes). In front of
  * every call on the control lane goes the envelope: which term of the config node the caller has seen.
@@ -16,6 +17,7 @@
 
 #include "postgres.h"
 #include "access/xlogdefs.h"
+#include "fmgr.h"
 #include "utils/uuid.h"
 
 #include "transport/connection.h"
@@ -137,6 +139,14 @@ extern TesseraCallRunner tessera_call_lanes[TESSERA_LANES];
  * Called before and after each call of the control lane (node_id 0: the config node); NULL: none. For views that show what a process waits for.
  */
 extern void (*tessera_call_observer) (int32 node_id, bool begins);
+
+/*
+ * The answering side, for the functions made of calls.def. admit: ERROR 42501 unless the call is a statement of its own and, if said, the session has
+ * said hello; set by session/ when the library is loaded. require_argument: ERROR 22004 if it is null. row: the function's only row.
+ */
+extern void (*tessera_call_admit) (FunctionCallInfo fcinfo, bool said);
+extern void tessera_call_require_argument(FunctionCallInfo fcinfo, int number, const char *name);
+extern Datum tessera_call_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 
 /* Rows of a result of libpq as an answer, in the current memory context. */
 extern void tessera_answer_of_result(const PGresult *result, TesseraCallAnswer *answer);

@@ -1,7 +1,7 @@
 #!/usr/bin/perl
 # generate.pl what calls.def [SQL parts...] : prints what the build needs of the table of calls between nodes.
-#   header   control/calls.h      types of answers and prototypes
-#   source   control/calls.c      the table, and the functions that callers use
+#   header   control/calls.h      types of arguments and answers, prototypes
+#   source   control/calls.c      the table, the functions that callers use, and those that take a call to the C function that answers it
 #   sql      the extension's script: its parts, with "@calls@" replaced by the functions served by C, "@call NAME@" by the head of one served by SQL,
 #            "@grants@" by who may execute them
 # calls.def says what a line of it means. Only perl-base is needed.
@@ -25,6 +25,21 @@ my %types = (
 	map { ($_ => ["pg_catalog.$_"]) } qw(text name jsonb regclass timestamptz text[] int4[] int8[] uuid[] name[]));
 my %pointer = (uuid => 1);    # C types that have a NULL
 
+# The answering side: type => [C type, how an argument is read, how a result is written]; a pointer has a NULL
+my $array = [ 'ArrayType *', 'PG_GETARG_ARRAYTYPE_P(%d)', 'PointerGetDatum(%s)' ];
+my %served = (
+	uuid => [ 'pg_uuid_t *', 'PG_GETARG_UUID_P(%d)', 'UUIDPGetDatum(%s)' ],
+	int4 => [ 'int32', 'PG_GETARG_INT32(%d)', 'Int32GetDatum(%s)' ],
+	int8 => [ 'int64', 'PG_GETARG_INT64(%d)', 'Int64GetDatum(%s)' ],
+	float8 => [ 'double', 'PG_GETARG_FLOAT8(%d)', 'Float8GetDatum(%s)' ],
+	bool => [ 'bool', 'PG_GETARG_BOOL(%d)', 'BoolGetDatum(%s)' ],
+	pg_lsn => [ 'XLogRecPtr', 'PG_GETARG_LSN(%d)', 'LSNGetDatum(%s)' ],
+	regclass => [ 'Oid', 'PG_GETARG_OID(%d)', 'ObjectIdGetDatum(%s)' ],
+	text => [ 'const char *', 'text_to_cstring(PG_GETARG_TEXT_PP(%d))', 'CStringGetTextDatum(%s)' ],
+	jsonb => [ 'Jsonb *', 'PG_GETARG_JSONB_P(%d)', 'JsonbPGetDatum(%s)' ],
+	bound => [ 'TesseraBound *', 'PG_GETARG_TESSERA_BOUND_P(%d)', 'PointerGetDatum(%s)' ],
+	map { ($_ => $array) } grep { /\[\]$/ } keys %types);
+
 sub read_calls
 {
 	my ($path) = @_;
@@ -39,7 +54,7 @@ sub read_calls
 		my ($word, $rest) = $line =~ /^\s*(\w+)\s*(.*?)\s*$/ or die "$where: what is this?\n";
 		if ($word eq 'call')
 		{
-			$call = { name => $rest, where => $where, args => [], results => [], to => 'any', lane => 'control', deadline => 'usual', repeat => 'no', caller => 'node',
+			$call = { name => $rest, where => $where, args => [], results => [], to => 'any', lane => 'control', deadline => 'usual', repeat => 'no', caller => 'node', hello => '',
 				rows => 'one', since => 1, served => 'c', options => [] };
 			push @calls, $call;
 		}
@@ -49,8 +64,9 @@ sub read_calls
 			die "$where: unknown type $type\n" unless $types{$type};
 			my $since = $more =~ s/\s*since (\d+)// ? $1 : 1;
 			my $null = $more =~ s/\bnull\b// ? 1 : 0;
+			my $secret = $more =~ s/\bsecret\b// ? 1 : 0;
 			die "$where: $more?\n" if $more =~ /\S/;
-			push @{ $call->{"${word}s"} }, { name => $name, type => $type, null => $null, since => $since };
+			push @{ $call->{"${word}s"} }, { name => $name, type => $type, null => $null, secret => $secret, since => $since };
 		}
 		elsif ($word eq 'option') { push @{ $call->{options} }, $rest }
 		elsif (exists $call->{$word} || $word eq 'says') { $call->{$word} = $rest }
@@ -63,6 +79,10 @@ sub read_calls
 		die "$c->{where}: lane $c->{lane}\n" unless $c->{lane} =~ /^(control|transaction|queue)$/;
 		die "$c->{where}: deadline $c->{deadline}\n" unless $c->{deadline} =~ /^(\d+|none|usual)$/;
 		die "$c->{where}: to $c->{to}\n" unless $c->{to} =~ /^(config|any)$/;
+		$c->{hello} ||= $c->{caller} eq 'user' ? 'said' : 'any';
+		die "$c->{where}: hello $c->{hello}\n" unless $c->{hello} =~ /^(said|first|any)$/;
+		die "$c->{where}: a C function answers with one row\n" if $c->{served} eq 'c' && $c->{rows} eq 'many';
+		die "$c->{where}: served $c->{served}\n" unless $c->{served} =~ /^(c|sql)$/;
 		my $highest = 1;
 		foreach my $field (@{ $c->{args} })
 		{
@@ -105,6 +125,113 @@ sub stub_head
 	return 'bool tessera_call_' . $c->{name} . '(' . join(', ', 'TesseraCallTarget target', @args) . ')';
 }
 
+# The answering side.
+sub served_type { my ($field) = @_; return ($served{ $field->{type} } // die "no C type of $field->{type} for who answers\n")->[0] }
+sub by_value { my ($field) = @_; return served_type($field) !~ /\*$/ }
+sub args_struct { my ($c) = @_; return @{ $c->{args} } ? 'Tessera' . camel($c->{name}) . 'Args' : undef }
+sub result_struct { my ($c) = @_; return @{ $c->{results} } > 1 ? 'Tessera' . camel($c->{name}) . 'Result' : undef }
+sub may_be_null { my ($field) = @_; return $field->{null} || $field->{since} > 1 }
+
+sub serve_head
+{
+	my ($c) = @_;
+	my @given = args_struct($c) ? ('const ' . args_struct($c) . ' *args') : ();
+	push @given, result_struct($c) . ' *result' if result_struct($c);
+	my $type = result_struct($c) || !@{ $c->{results} } ? 'void' : served_type($c->{results}[0]);
+	return declared($type, "tessera_serve_$c->{name}(" . (join(', ', @given) || 'void') . ')');
+}
+
+# A field of a type without NULL that may be null has a second one that says so.
+sub served_struct
+{
+	my ($name, $fields) = @_;
+	my $text = "typedef struct $name\n{\n";
+	foreach my $field (@$fields)
+	{
+		$text .= "\t" . declared(served_type($field), $field->{name}) . ";\n";
+		$text .= "\tbool $field->{name}_null;\n" if may_be_null($field) && by_value($field);
+	}
+	return $text . "} $name;\n";
+}
+
+sub serve_prototype
+{
+	my ($c) = @_;
+	return '' unless $c->{served} eq 'c';
+	return (args_struct($c) ? served_struct(args_struct($c), $c->{args}) : '') . (result_struct($c) ? served_struct(result_struct($c), $c->{results}) : '') .
+	  'extern ' . serve_head($c) . ";\n";
+}
+
+sub take_args
+{
+	my ($c) = @_;
+	my $strict = sql_strict($c);
+	my $text = '';
+	my $i = 0;
+	foreach my $field (@{ $c->{args} })
+	{
+		my $value = sprintf $served{ $field->{type} }[1], $i;
+		if (!may_be_null($field))
+		{
+			$text .= "\ttessera_call_require_argument(fcinfo, $i, " . quoted($field->{name}) . ");\n" unless $strict;
+			$text .= "\targs.$field->{name} = $value;\n";
+		}
+		else
+		{
+			$text .= "\targs.$field->{name}_null = PG_ARGISNULL($i);\n" if by_value($field);
+			$text .= "\tif (!PG_ARGISNULL($i))\n\t\targs.$field->{name} = $value;\n";
+		}
+		$i++;
+	}
+	return $text;
+}
+
+sub give_results
+{
+	my ($c) = @_;
+	my @fields = @{ $c->{results} };
+	my $given = args_struct($c) ? '&args' : '';
+	my $call = "tessera_serve_$c->{name}";
+	return "\t$call($given);\n\tPG_RETURN_VOID();\n" unless @fields;
+	if (!result_struct($c))
+	{
+		my $text = "\tresult = $call($given);\n";
+		$text .= "\tif (result == NULL)\n\t\tPG_RETURN_NULL();\n" unless by_value($fields[0]);
+		return $text . "\treturn " . sprintf($served{ $fields[0]{type} }[2], 'result') . ";\n";
+	}
+	my $text = "\t$call(" . join(', ', $given || (), '&result') . ");\n";
+	my $i = 0;
+	foreach my $field (@fields)
+	{
+		my $name = "result.$field->{name}";
+		my $null = !by_value($field) ? "$name == NULL" : may_be_null($field) ? "${name}_null" : 'false';
+		$text .= "\tnulls[$i] = $null;\n" . ($null eq 'false' ? "\t" : "\tif (!nulls[$i])\n\t\t") . "values[$i] = " .
+		  sprintf($served{ $field->{type} }[2], $name) . ";\n";
+		$i++;
+	}
+	return $text . "\treturn tessera_call_row(fcinfo, values, nulls);\n";
+}
+
+# What SQL calls: reads the arguments, calls who answers, returns its result.
+sub serve_text
+{
+	my ($c) = @_;
+	return '' unless $c->{served} eq 'c';
+	my $n = @{ $c->{results} };
+	my ($secret) = grep { $c->{args}[$_]{secret} } 0 .. $#{ $c->{args} };
+	my $declared = "\nPG_FUNCTION_INFO_V1(tessera_take_$c->{name});\n";
+	my $head = "\nDatum\ntessera_take_$c->{name}(PG_FUNCTION_ARGS)\n{\n";
+	my $text = defined $secret ? "\nstatic Datum\nserve_$c->{name}(PG_FUNCTION_ARGS)\n{\n" : $declared . $head;
+	$text .= "\t" . args_struct($c) . " args = {0};\n" if args_struct($c);
+	$text .= "\t" . result_struct($c) . " result = {0};\n\tDatum\t\tvalues[$n];\n\tbool\t\tnulls[$n];\n" if result_struct($c);
+	$text .= "\t" . declared(served_type($c->{results}[0]), 'result') . ";\n" if $n == 1;
+	$text .= "\n";
+	$text .= "\ttessera_call_admit(fcinfo, " . ($c->{hello} eq 'said' ? 'true' : 'false') . ");\n" if $c->{hello} ne 'any';
+	$text .= take_args($c) . give_results($c) . "}\n";
+	$text .= "$declared${head}\treturn tessera_without_secrets(fcinfo, $secret, serve_$c->{name});\n}\n" if defined $secret;
+	return $text;
+}
+
 sub struct_text
 {
 	my ($c) = @_;
@@ -122,12 +249,13 @@ sub print_header
 {
 	my @calls = @_;
 	print "/* Made by control/generate.pl of control/calls.def. */\n#ifndef TESSERA_CALLS_H\n#define TESSERA_CALLS_H\n\n#include \"postgres.h\"\n";
-	print "#include \"access/xlogdefs.h\"\n#include \"utils/uuid.h\"\n\n#include \"control/call.h\"\n#include \"transport/connection.h\"\n\n";
+	print "#include \"access/xlogdefs.h\"\n#include \"utils/array.h\"\n#include \"utils/jsonb.h\"\n#include \"utils/uuid.h\"\n\n";
+	print "#include \"catalog/bound.h\"\n#include \"control/call.h\"\n#include \"transport/connection.h\"\n\n";
 	print "typedef enum TesseraCallNumber\n{\n", (map { "\tTESSERA_CALL_" . uc($_->{name}) . ",\n" } @calls), "\tTESSERA_CALLS\n} TesseraCallNumber;\n\n";
 	print "extern const TesseraCallSpec tessera_call_specs[TESSERA_CALLS];\n";
 	foreach my $c (@calls)
 	{
-		print "\n/* To ", ($c->{to} eq 'config' ? 'the config node' : 'a node'), ": $c->{says}. */\n", struct_text($c), 'extern ', stub_head($c), ";\n";
+		print "\n/* To ", ($c->{to} eq 'config' ? 'the config node' : 'a node'), ": $c->{says}. */\n", struct_text($c), 'extern ', stub_head($c), ";\n", serve_prototype($c);
 	}
 	print "\n#endif\n";
 	return;
@@ -201,7 +329,8 @@ sub print_source
 {
 	my @calls = @_;
 	my %lane = (control => 'TESSERA_LANE_CONTROL', transaction => 'TESSERA_LANE_TRANSACTION', queue => 'TESSERA_LANE_QUEUE');
-	print "/* Made by control/generate.pl of control/calls.def. */\n#include \"postgres.h\"\n\n#include \"control/calls.h\"\n\n";
+	print "/* Made by control/generate.pl of control/calls.def. */\n#include \"postgres.h\"\n\n#include \"fmgr.h\"\n";
+	print "#include \"utils/builtins.h\"\n#include \"utils/pg_lsn.h\"\n\n#include \"common/secrets.h\"\n#include \"control/calls.h\"\n\n";
 	print field_table("$_->{name}_args", $_->{args}), field_table("$_->{name}_results", $_->{results}) foreach @calls;
 	print "\nconst TesseraCallSpec tessera_call_specs[TESSERA_CALLS] = {\n";
 	foreach my $c (@calls)
@@ -216,7 +345,7 @@ sub print_source
 		}
 		print "},\n";
 	}
-	print "};\n", map { stub_text($_) } @calls;
+	print "};\n", (map { stub_text($_) } @calls), map { serve_text($_) } @calls;
 	return;
 }
 
@@ -241,9 +370,7 @@ sub sql_strict { my ($c) = @_; return (grep { $_->{null} || $_->{since} > 1 } @{
 sub sql_function
 {
 	my ($c) = @_;
-	my ($symbol) = $c->{served} =~ /^c\s+(\w+)$/;
-	$symbol //= "tessera_internal_$c->{name}";
-	return "CREATE FUNCTION " . sql_head($c) . "\n  LANGUAGE c VOLATILE" . sql_strict($c) . " PARALLEL UNSAFE" . join('', map { " $_" } @{ $c->{options} }) . " AS 'MODULE_PATHNAME', '$symbol';\n" . sql_comment($c) . "\n";
+	return "CREATE FUNCTION " . sql_head($c) . "\n  LANGUAGE c VOLATILE" . sql_strict($c) . " PARALLEL UNSAFE" . join('', map { " $_" } @{ $c->{options} }) . " AS 'MODULE_PATHNAME', 'tessera_take_$c->{name}';\n" . sql_comment($c) . "\n";
 }
 
 sub print_sql
@@ -256,7 +383,7 @@ sub print_sql
 		open(my $in, '<', $part) or die "$part: $!\n";
 		while (my $line = <$in>)
 		{
-			if ($line =~ /^\@calls\@$/) { print map { sql_function($_) } grep { $_->{served} =~ /^c/ } @calls; next }
+			if ($line =~ /^\@calls\@$/) { print map { sql_function($_) } grep { $_->{served} eq 'c' } @calls; next }
 			if ($line =~ /^\@grants\@$/) { print map { "GRANT EXECUTE ON FUNCTION " . sql_identity($_) . " TO PUBLIC;\n" } grep { $_->{caller} eq 'user' } @calls; next }
 			if ($line =~ /^\@call (\w+)\@$/)
 			{

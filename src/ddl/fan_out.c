@@ -46,7 +46,6 @@
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_ddl_begin);
 
 /* Sizes of databases are compared in these, bytes. */
 #define SIZE_UNIT (64 * 1024 * 1024)
@@ -564,16 +563,14 @@ tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraS
 
 /* ---- on a node that is sent a statement ---- */
 
-/* internal_ddl_begin(seed uuid, home int4, lock_timeout int4): what the next statement's catalog rows derive from */
-Datum
-tessera_internal_ddl_begin(PG_FUNCTION_ARGS)
+/* What the next statement's catalog rows derive from */
+void
+tessera_serve_ddl_begin(const TesseraDdlBeginArgs *args)
 {
-	tessera_internal_require(fcinfo);
 	announced.set = true;
-	announced.seed = *PG_GETARG_UUID_P(0);
-	announced.home = PG_GETARG_INT32(1);
-	announced.lock_timeout = PG_GETARG_INT32(2);
-	PG_RETURN_VOID();
+	announced.seed = *args->seed;
+	announced.home = args->home;
+	announced.lock_timeout = args->lock_timeout;
 }
 
 void

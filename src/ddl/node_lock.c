@@ -36,6 +36,7 @@
 #include "common/spi.h"
 #include "common/subtransaction.h"
 #include "common/version_compat.h"
+#include "control/calls.h"
 #include "ddl/attempts.h"
 #include "session/internal_connection.h"
 #include "session/remote_client.h"
@@ -44,7 +45,6 @@
 #define FIRST_PAUSE_MS 20
 #define LAST_PAUSE_MS 1000
 
-PG_FUNCTION_INFO_V1(tessera_internal_ddl_lock_tables);
 
 /* ---- one lock ---- */
 
@@ -244,22 +244,21 @@ snapshot_is_old(void)
 }
 
 /*
- * internal_ddl_lock_tables(names text[], modes int4[], timeout int4): locks tables, of qualified names, for a statement of another node; waits for
+ * Locks tables, of qualified names, for a statement of another node; waits for
  * all of them together so many ms at most. Those that do not exist are passed over. 'ok', or who holds one. timeout -1: waits for nothing, and is
  * 'ok' only if the transaction's snapshot is as new as the locks.
  */
-Datum
-tessera_internal_ddl_lock_tables(PG_FUNCTION_ARGS)
+const char *
+tessera_serve_ddl_lock_tables(const TesseraDdlLockTablesArgs *args)
 {
-	ArrayType  *names = PG_GETARG_ARRAYTYPE_P(0);
-	ArrayType  *modes = PG_GETARG_ARRAYTYPE_P(1);
+	ArrayType  *names = args->names;
+	ArrayType  *modes = args->modes;
 	Datum	   *values;
 	int			n;
 	char	  **texts;
 	int32	   *numbers;
 	char	   *answer;
 
-	tessera_internal_require(fcinfo);
 	if (array_contains_nulls(names) || array_contains_nulls(modes))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -279,8 +278,8 @@ tessera_internal_ddl_lock_tables(PG_FUNCTION_ARGS)
 					 errmsg("%d is no lock mode", numbers[i])));
 		texts[i] = TextDatumGetCString(values[i]);
 	}
-	answer = tessera_lock_tables_here(n, texts, numbers, Max(PG_GETARG_INT32(2), 0));
-	if (PG_GETARG_INT32(2) < 0 && n > 0 && strcmp(answer, "ok") == 0 && snapshot_is_old())
+	answer = tessera_lock_tables_here(n, texts, numbers, Max(args->timeout, 0));
+	if (args->timeout < 0 && n > 0 && strcmp(answer, "ok") == 0 && snapshot_is_old())
 		answer = psprintf("held %s", texts[0]);
-	PG_RETURN_TEXT_P(cstring_to_text(answer));
+	return answer;
 }

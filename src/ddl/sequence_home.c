@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "common/int.h"
+#include "control/calls.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -35,10 +36,6 @@
 #include "ddl/sequence.h"
 #include "ddl/sequence_private.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_sequence_block);
-PG_FUNCTION_INFO_V1(tessera_internal_sequence_set);
-PG_FUNCTION_INFO_V1(tessera_internal_sequence_state);
-PG_FUNCTION_INFO_V1(tessera_internal_sequence_forget);
 
 #define BLOCK_CLASS ((Oid) 0xFFFFFFF2)	/* objects that no catalog has: a sequence whose values are drawn for another node */
 #define FAIR_BLOCK 32			/* so many values a node gets in any case */
@@ -75,9 +72,9 @@ tessera_sequence_read_here(Oid sequence, Datum *values, bool *nulls)
 }
 
 static Oid
-sequence_of_text(text *name, LOCKMODE mode, bool missing_ok)
+sequence_of(const char *name, LOCKMODE mode, bool missing_ok)
 {
-	List	   *names = textToQualifiedNameList(name);
+	List	   *names = textToQualifiedNameList(cstring_to_text(name));
 
 	return RangeVarGetRelid(makeRangeVarFromNameList(names), mode, missing_ok);
 }
@@ -123,13 +120,13 @@ has_next(Oid sequence, int64 value)
 	return result;
 }
 
-/* internal_sequence_block(sequence text, n int4): draws n values (fewer at the end of the sequence) as runs {first, step, count, ...} */
-Datum
-tessera_internal_sequence_block(PG_FUNCTION_ARGS)
+/* Draws n values (fewer at the end of the sequence) as runs {first, step, count, ...} */
+ArrayType *
+tessera_serve_sequence_block(const TesseraSequenceBlockArgs *args)
 {
 	/* nextval's lock first: a caller that waits for an ALTER SEQUENCE must not hold BLOCK_CLASS's, which that transaction's setval needs */
-	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), RowExclusiveLock, false);
-	int32		n = PG_GETARG_INT32(1);
+	Oid			sequence = sequence_of(args->sequence, RowExclusiveLock, false);
+	int32		n = args->n;
 	Datum		values[TESSERA_POOL_RUNS * 3];
 	TesseraRun64 run = {0};
 	int			nvalues = 0;
@@ -169,40 +166,37 @@ tessera_internal_sequence_block(PG_FUNCTION_ARGS)
 	values[nvalues++] = Int64GetDatum(run.first);
 	values[nvalues++] = Int64GetDatum(run.step);
 	values[nvalues++] = Int64GetDatum(run.count);
-	PG_RETURN_ARRAYTYPE_P(construct_array(values, nvalues, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return construct_array(values, nvalues, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
 }
 
-/* internal_sequence_set(sequence text, value int8, is_called bool) */
-Datum
-tessera_internal_sequence_set(PG_FUNCTION_ARGS)
+void
+tessera_serve_sequence_set(const TesseraSequenceSetArgs *args)
 {
-	tessera_sequence_set_here(sequence_of_text(PG_GETARG_TEXT_PP(0), NoLock, false), PG_GETARG_INT64(1), PG_GETARG_BOOL(2));
-	PG_RETURN_VOID();
+	tessera_sequence_set_here(sequence_of(args->sequence, NoLock, false), args->value, args->is_called);
 }
 
-/* internal_sequence_state(sequence text): 'last_value log_cnt is_called' as they stand on this node, whichever node is the home */
-Datum
-tessera_internal_sequence_state(PG_FUNCTION_ARGS)
+/* 'last_value log_cnt is_called' as they stand on this node, whichever node is the home */
+const char *
+tessera_serve_sequence_state(const TesseraSequenceStateArgs *args)
 {
-	Relation	rel = tessera_sequence_open(sequence_of_text(PG_GETARG_TEXT_PP(0), NoLock, false), AccessShareLock);
+	Relation	rel = tessera_sequence_open(sequence_of(args->sequence, NoLock, false), AccessShareLock);
 	Datum		values[3];
 	bool		nulls[3];
 	bool		found = tessera_sequence_read_here(RelationGetRelid(rel), values, nulls);
 
 	relation_close(rel, AccessShareLock);
 	if (!found)
-		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(psprintf(INT64_FORMAT " " INT64_FORMAT " %d", DatumGetInt64(values[0]), DatumGetInt64(values[1]),
-											  DatumGetBool(values[2]) ? 1 : 0)));
+		return NULL;
+	return psprintf(INT64_FORMAT " " INT64_FORMAT " %d", DatumGetInt64(values[0]), DatumGetInt64(values[1]),
+											  DatumGetBool(values[2]) ? 1 : 0);
 }
 
-/* internal_sequence_forget(sequence text): the pool of this node is emptied */
-Datum
-tessera_internal_sequence_forget(PG_FUNCTION_ARGS)
+/* The pool of this node is emptied */
+void
+tessera_serve_sequence_forget(const TesseraSequenceForgetArgs *args)
 {
-	Oid			sequence = sequence_of_text(PG_GETARG_TEXT_PP(0), NoLock, true);
+	Oid			sequence = sequence_of(args->sequence, NoLock, true);
 
 	if (OidIsValid(sequence))
 		tessera_pool_forget(sequence);
-	PG_RETURN_VOID();
 }

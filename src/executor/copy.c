@@ -15,6 +15,7 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "commands/copy.h"
+#include "control/calls.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -37,7 +38,6 @@
 #include "executor/shard_check.h"
 #include "session/internal_connection.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_copy_check);
 
 /* True if the table is here what the router has routed it as: placed, or a table of that group. The group's version alone does not tell that. */
 static bool
@@ -51,21 +51,16 @@ same_kind(Oid relid, const pg_uuid_t *group_id)
 	return group_id != NULL && memcmp(&tessera_routing_group(routing, table->group)->group_id, group_id, sizeof(pg_uuid_t)) == 0;
 }
 
-/* internal_copy_check(table text, group uuid): takes the lock of a COPY FROM that is to come, then looks at versions and gates; false: stale */
-Datum
-tessera_internal_copy_check(PG_FUNCTION_ARGS)
+/* Takes the lock of a COPY FROM that is to come, then looks at versions and gates; false: stale */
+bool
+tessera_serve_copy_check(const TesseraCopyCheckArgs *args)
 {
 	List	   *names;
 	Oid			relid;
 
-	tessera_internal_require(fcinfo);
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table_name must not be null")));
-	names = tessera_names_of(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	names = tessera_names_of(args->table_name);
 	relid = RangeVarGetRelid(makeRangeVarFromNameList(names), RowExclusiveLock, false);
-	PG_RETURN_BOOL(same_kind(relid, PG_ARGISNULL(1) ? NULL : PG_GETARG_UUID_P(1)) && tessera_shard_check_table(relid, NULL) == TESSERA_ACCEPTED);
+	return same_kind(relid, args->group_id) && tessera_shard_check_table(relid, NULL) == TESSERA_ACCEPTED;
 }
 
 /* ---- privileges ---- */

@@ -13,6 +13,7 @@
 
 #include "access/parallel.h"
 #include "commands/explain.h"
+#include "control/calls.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "lib/ilist.h"
@@ -25,8 +26,6 @@
 #include "executor/explain_remote.h"
 #include "session/internal_connection.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_explain_next);
-PG_FUNCTION_INFO_V1(tessera_internal_explained);
 
 #define KEPT 64
 
@@ -144,36 +143,33 @@ executor_end(QueryDesc *query)
 		standard_ExecutorEnd(query);
 }
 
-/* internal_explain_next(number int8, instrument int4): the next statement of this connection is measured, by these InstrumentOptions */
-Datum
-tessera_internal_explain_next(PG_FUNCTION_ARGS)
+/* The next statement of this connection is measured, by these InstrumentOptions */
+void
+tessera_serve_explain_next(const TesseraExplainNextArgs *args)
 {
-	tessera_internal_require(fcinfo);
-	measuring.next = PG_GETARG_INT64(0);
-	measuring.instrument = PG_GETARG_INT32(1) & INSTRUMENT_ALL;
-	PG_RETURN_VOID();
+	measuring.next = args->number;
+	measuring.instrument = args->instrument & INSTRUMENT_ALL;
 }
 
-/* internal_explained(number int8, costs bool) returns text: the plan of that statement; null: it has not ended, or is forgotten */
-Datum
-tessera_internal_explained(PG_FUNCTION_ARGS)
+/* The plan of that statement; null: it has not ended, or is forgotten */
+const char *
+tessera_serve_explained(const TesseraExplainedArgs *args)
 {
 	dlist_iter	iter;
 
-	tessera_internal_require(fcinfo);
 	dlist_foreach(iter, &kept.list)
 	{
 		Explained  *explained = dlist_container(Explained, node, iter.cur);
 
-		if (explained->number == PG_GETARG_INT64(0))
+		if (explained->number == args->number)
 		{
-			text	   *answer = cstring_to_text(PG_GETARG_BOOL(1) ? explained->with_costs : explained->without);
+			const char *answer = pstrdup(args->costs ? explained->with_costs : explained->without);
 
 			forget(explained);
-			PG_RETURN_TEXT_P(answer);
+			return answer;
 		}
 	}
-	PG_RETURN_NULL();
+	return NULL;
 }
 
 void

@@ -15,12 +15,12 @@
 #include "storage/spin.h"
 #include "utils/timestamp.h"
 
+#include "control/calls.h"
 #include "failover/standby.h"
 #include "transaction/background.h"
 
 #define POLL_MS 2
 
-PG_FUNCTION_INFO_V1(tessera_internal_await_standbys);
 
 int			tessera_standby_flush_timeout = 3000;
 
@@ -88,10 +88,9 @@ require_standbys(void)
 				 errhint("See pg_stat_replication; tessera.standby_flush_timeout limits the wait.")));
 }
 
-/* internal_await_standbys(): what has been committed here is flushed on the standbys. */
-Datum
-tessera_internal_await_standbys(PG_FUNCTION_ARGS)
+/* What has been committed here is flushed on the standbys. */
+void
+tessera_serve_await_standbys(void)
 {
 	require_standbys();
-	PG_RETURN_VOID();
 }

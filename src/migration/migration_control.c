@@ -27,6 +27,7 @@
 #include "common/process_exit.h"
 #include "common/text.h"
 #include "common/worker_registry.h"
+#include "control/calls.h"
 #include "migration/migration.h"
 #include "migration/migration_outcome.h"
 #include "migration/migration_slot.h"
@@ -40,16 +41,6 @@
 
 #define REFRESH_MS 10000			/* a recipient fetches what it does not know from the config node */
 
-PG_FUNCTION_INFO_V1(tessera_internal_donate);
-PG_FUNCTION_INFO_V1(tessera_internal_start_donor);
-PG_FUNCTION_INFO_V1(tessera_internal_wait_migration);
-PG_FUNCTION_INFO_V1(tessera_internal_cancel_migration);
-PG_FUNCTION_INFO_V1(tessera_internal_knows_migration);
-PG_FUNCTION_INFO_V1(tessera_internal_prepare_recipient);
-PG_FUNCTION_INFO_V1(tessera_internal_start_recipient);
-PG_FUNCTION_INFO_V1(tessera_internal_recipient_status);
-PG_FUNCTION_INFO_V1(tessera_internal_take_back);
-PG_FUNCTION_INFO_V1(tessera_internal_release_recipient);
 PG_FUNCTION_INFO_V1(tessera_internal_migration_slots);
 
 
@@ -72,24 +63,11 @@ row_or_error(TesseraMigrationSide side, const pg_uuid_t *migration_id)
 	return row;
 }
 
-static Datum
-record_of(FunctionCallInfo fcinfo, int n, Datum *values, bool *nulls)
+/* A text of a slot, palloc'd; NULL: it is empty. */
+static const char *
+slot_text(const char *text)
 {
-	TupleDesc	desc;
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE || desc->natts != n)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("function returning record called in context that cannot accept type record")));
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
-}
-
-static void
-put_text(Datum *values, bool *nulls, int i, const char *text)
-{
-	nulls[i] = text == NULL || text[0] == '\0';
-	if (!nulls[i])
-		values[i] = CStringGetTextDatum(text);
+	return text == NULL || text[0] == '\0' ? NULL : pstrdup(text);
 }
 
 
@@ -145,11 +123,11 @@ end_offer(bool withdraw)
 	offered = 0;
 }
 
-/* internal_donate(migration_id uuid, request jsonb): the coordinator row. Again: nothing. */
-Datum
-tessera_internal_donate(PG_FUNCTION_ARGS)
+/* The coordinator row. Again: nothing. */
+void
+tessera_serve_donate(const TesseraDonateArgs *args)
 {
-	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	pg_uuid_t  *id = args->migration_id;
 	StringInfoData name;
 	bool		existing;
 	int			slot;
@@ -163,12 +141,12 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 		appendStringInfo(&name, "%02x", id->data[i]);
 	slot = tessera_migration_slot_reserve(TESSERA_DONOR, id, &nobody, &existing);
 	if (existing)
-		PG_RETURN_VOID();
+		return;
 	offer(slot);
 	PG_TRY();
 	{
 		/* if it is there already, without a process, it is recovery's */
-		if (!tessera_migration_row_insert(TESSERA_DONOR, id, jsonb_text(PG_GETARG_DATUM(1)), name.data))
+		if (!tessera_migration_row_insert(TESSERA_DONOR, id, jsonb_text(JsonbPGetDatum(args->request)), name.data))
 			end_offer(true);
 		tessera_injection("donor_noted");
 	}
@@ -178,23 +156,22 @@ tessera_internal_donate(PG_FUNCTION_ARGS)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	PG_RETURN_VOID();
 }
 
 /*
- * internal_start_donor(migration_id uuid): starts the worker of a reserved slot; nothing if it runs, or has run, or if its row is not committed: then
+ * Starts the worker of a reserved slot; nothing if it runs, or has run, or if its row is not committed: then
  * the session that is writing the row starts it.
  */
-Datum
-tessera_internal_start_donor(PG_FUNCTION_ARGS)
+void
+tessera_serve_start_donor(const TesseraStartDonorArgs *args)
 {
-	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	pg_uuid_t  *id = args->migration_id;
 	TesseraMigrationSlot copy;
 	int			slot;
 
 	if (!tessera_migration_slot_find(TESSERA_DONOR, id, &slot, &copy) || copy.use != TESSERA_SLOT_RESERVED ||
 		tessera_migration_row(TESSERA_DONOR, id, false) == NULL)
-		PG_RETURN_VOID();
+		return;
 	PG_TRY();
 	{
 		tessera_migration_slot_start_worker(slot, copy.generation);
@@ -207,22 +184,16 @@ tessera_internal_start_donor(PG_FUNCTION_ARGS)
 	}
 	PG_END_TRY();
 	end_offer(false);
-	PG_RETURN_VOID();
 }
 
-/*
- * internal_wait_migration(migration_id uuid, timeout_ms int4, OUT state text, OUT sqlstate text, OUT message text, OUT detail text, OUT hint text)
- * state: running, committed, aborted; unknown: this donor has no process for it (any more).
- */
-Datum
-tessera_internal_wait_migration(PG_FUNCTION_ARGS)
+/* State: running, committed, aborted; unknown: this donor has no process for it (any more) */
+void
+tessera_serve_wait_migration(const TesseraWaitMigrationArgs *args, TesseraWaitMigrationResult *result)
 {
 	TesseraMigrationSlot slot;
-	Datum		values[5];
-	bool		nulls[5] = {false};
 	const char *state = tessera_migration_result_text(TESSERA_RESULT_NONE);
 
-	if (!tessera_migration_slot_wait(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_GETARG_INT32(1), &slot))
+	if (!tessera_migration_slot_wait(TESSERA_DONOR, args->migration_id, args->timeout_ms, &slot))
 	{
 		memset(&slot, 0, sizeof(slot));
 		state = "unknown";
@@ -233,35 +204,29 @@ tessera_internal_wait_migration(PG_FUNCTION_ARGS)
 		state = "unknown";
 	else
 		state = tessera_migration_result_text(slot.result);
-	put_text(values, nulls, 0, state);
-	put_text(values, nulls, 1, slot.sqlstate);
-	put_text(values, nulls, 2, slot.message);
-	put_text(values, nulls, 3, slot.detail);
-	put_text(values, nulls, 4, slot.hint);
-	return record_of(fcinfo, 5, values, nulls);
+	result->state = state;
+	result->sqlstate = slot_text(slot.sqlstate);
+	result->message = slot_text(slot.message);
+	result->detail = slot_text(slot.detail);
+	result->hint = slot_text(slot.hint);
 }
 
-/*
- * internal_cancel_migration(migration_id uuid, by text) returns bool: true if its process was asked to end; by: the statement it makes way for, or
- * null.
- */
-Datum
-tessera_internal_cancel_migration(PG_FUNCTION_ARGS)
+/* True if its process was asked to end; by: the statement it makes way for, or NULL. */
+bool
+tessera_serve_cancel_migration(const TesseraCancelMigrationArgs *args)
 {
-	if (PG_ARGISNULL(0))
-		PG_RETURN_BOOL(false);
-	PG_RETURN_BOOL(tessera_migration_slot_cancel(TESSERA_DONOR, PG_GETARG_UUID_P(0), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
+	return tessera_migration_slot_cancel(TESSERA_DONOR, args->migration_id, args->by);
 }
 
-/* internal_knows_migration(migration_id uuid) returns bool: true if this donor has a row or a process of it */
-Datum
-tessera_internal_knows_migration(PG_FUNCTION_ARGS)
+/* True if this donor has a row or a process of it */
+bool
+tessera_serve_knows_migration(const TesseraKnowsMigrationArgs *args)
 {
-	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	pg_uuid_t  *id = args->migration_id;
 	TesseraMigrationSlot slot;
 
-	PG_RETURN_BOOL((tessera_migration_slot_find(TESSERA_DONOR, id, NULL, &slot) && tessera_migration_slot_live(&slot)) ||
-				   tessera_migration_row(TESSERA_DONOR, id, false) != NULL);
+	return (tessera_migration_slot_find(TESSERA_DONOR, id, NULL, &slot) && tessera_migration_slot_live(&slot)) ||
+				   tessera_migration_row(TESSERA_DONOR, id, false) != NULL;
 }
 
 
@@ -286,12 +251,12 @@ fetch_group(Datum request, const char *json)
 		(void) tessera_routing_refresh(REFRESH_MS);
 }
 
-/* internal_prepare_recipient(migration_id uuid, request jsonb) returns text: checks; the row; the public key of this side. */
-Datum
-tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
+/* Checks; the row; the public key of this side. */
+const char *
+tessera_serve_prepare_recipient(const TesseraPrepareRecipientArgs *args)
 {
-	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
-	char	   *request = jsonb_text(PG_GETARG_DATUM(1));
+	pg_uuid_t  *id = args->migration_id;
+	char	   *request = jsonb_text(JsonbPGetDatum(args->request));
 	TesseraMigrationRow *row;
 	TesseraExchangeKeys keys;
 	bool		existing;
@@ -299,7 +264,7 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 
 	require_placements();
 	tessera_commit_durably();
-	fetch_group(PG_GETARG_DATUM(1), request);
+	fetch_group(JsonbPGetDatum(args->request), request);
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -318,14 +283,13 @@ tessera_internal_prepare_recipient(PG_FUNCTION_ARGS)
 	tessera_migration_slot_set_keys(slot, &keys);
 	explicit_bzero(keys.secret_key, sizeof(keys.secret_key));
 	tessera_injection("recipient_noted");
-	PG_RETURN_TEXT_P(cstring_to_text(keys.public_key));
+	return pstrdup(keys.public_key);
 }
 
-/* internal_start_recipient(migration_id uuid, endpoint text, donor_key text) */
-Datum
-tessera_internal_start_recipient(PG_FUNCTION_ARGS)
+void
+tessera_serve_start_recipient(const TesseraStartRecipientArgs *args)
 {
-	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	pg_uuid_t  *id = args->migration_id;
 	TesseraMigrationSlot copy;
 	int			slot;
 
@@ -334,56 +298,47 @@ tessera_internal_start_recipient(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("migration %s was not prepared on this node", tessera_uuid_text(id))));
-	tessera_migration_slot_set_peer(slot, text_to_cstring(PG_GETARG_TEXT_PP(1)), text_to_cstring(PG_GETARG_TEXT_PP(2)));
+	tessera_migration_slot_set_peer(slot, args->endpoint, args->donor_key);
 	tessera_migration_slot_start_worker(slot, copy.generation);
 	/* the donor will tell the outcome to this session, behind its closed gates */
 	tessera_placement_plan();
 	tessera_migration_row_plan(TESSERA_RECIPIENT);
-	PG_RETURN_VOID();
 }
 
-/*
- * internal_recipient_status(migration_id uuid, OUT live bool, OUT state text, OUT rows int8, OUT mods int8, OUT sqlstate text, OUT message text,
- * OUT detail text, OUT hint text, OUT waiting_for text); all null if it is not known.
- */
-Datum
-tessera_internal_recipient_status(PG_FUNCTION_ARGS)
+/* State null: it is not known */
+void
+tessera_serve_recipient_status(const TesseraRecipientStatusArgs *args, TesseraRecipientStatusResult *result)
 {
 	TesseraMigrationSlot slot;
-	Datum		values[9] = {0};
-	bool		nulls[9];
 
-	memset(nulls, true, sizeof(nulls));
-	if (tessera_migration_slot_find(TESSERA_RECIPIENT, PG_GETARG_UUID_P(0), NULL, &slot))
-	{
-		nulls[0] = nulls[2] = nulls[3] = false;
-		values[0] = BoolGetDatum(tessera_migration_slot_live(&slot));
-		put_text(values, nulls, 1, tessera_migration_state_name(slot.state));
-		values[2] = Int64GetDatum(slot.rows);
-		values[3] = Int64GetDatum(slot.mods);
-		put_text(values, nulls, 4, slot.sqlstate);
-		put_text(values, nulls, 5, slot.message);
-		put_text(values, nulls, 6, slot.detail);
-		put_text(values, nulls, 7, slot.hint);
-		put_text(values, nulls, 8, slot.waiting_for);
-	}
-	return record_of(fcinfo, 9, values, nulls);
+	result->live_null = true;
+	if (!tessera_migration_slot_find(TESSERA_RECIPIENT, args->migration_id, NULL, &slot))
+		return;
+	result->live_null = false;
+	result->live = tessera_migration_slot_live(&slot);
+	result->state = tessera_migration_state_name(slot.state);
+	result->rows = slot.rows;
+	result->mods = slot.mods;
+	result->sqlstate = slot_text(slot.sqlstate);
+	result->message = slot_text(slot.message);
+	result->detail = slot_text(slot.detail);
+	result->hint = slot_text(slot.hint);
+	result->waiting_for = slot_text(slot.waiting_for);
 }
 
 /*
- * internal_take_back(migration_id uuid, attempt pg_lsn): the donor has opened its gate again. It has told the worker, too; but if that stands still,
+ * The donor has opened its gate again. It has told the worker, too; but if that stands still,
  * the gate here would stay closed. The next step of the worker finds that the attempt is over.
  */
-Datum
-tessera_internal_take_back(PG_FUNCTION_ARGS)
+void
+tessera_serve_take_back(const TesseraTakeBackArgs *args)
 {
-	TesseraMigrationRow *row = tessera_migration_row(TESSERA_RECIPIENT, PG_GETARG_UUID_P(0), false);
+	TesseraMigrationRow *row = tessera_migration_row(TESSERA_RECIPIENT, args->migration_id, false);
 
 	require_placements();
 	tessera_commit_durably();
 	if (row != NULL)
-		tessera_placement_undo_confirmation(row, PG_GETARG_LSN(1));
-	PG_RETURN_VOID();
+		tessera_placement_undo_confirmation(row, args->attempt);
 }
 
 /* The migration whose outcome the current transaction carries out: once that is committed, the recipient's worker may end. */
@@ -407,14 +362,14 @@ tessera_migration_control_init(void)
 }
 
 /*
- * internal_release_recipient(migration_id uuid, outcome text, major int8, term int8, lazily bool): carries an outcome out here. Again: nothing.
+ * Carries an outcome out here. Again: nothing.
  * lazily: need not be flushed, it will be told again; without, everything told before is durable when this is.
  */
-Datum
-tessera_internal_release_recipient(PG_FUNCTION_ARGS)
+void
+tessera_serve_release_recipient(const TesseraReleaseRecipientArgs *args)
 {
-	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
-	TesseraMigrationResult outcome = tessera_migration_result_of(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	pg_uuid_t  *id = args->migration_id;
+	TesseraMigrationResult outcome = tessera_migration_result_of(args->outcome);
 	bool		committed = outcome == TESSERA_RESULT_COMMITTED;
 
 	if (outcome == TESSERA_RESULT_NONE)
@@ -422,18 +377,17 @@ tessera_internal_release_recipient(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a migration that has not ended has no outcome")));
 	require_placements();
-	if (PG_GETARG_BOOL(4))
+	if (args->lazily)
 		tessera_background_commit_lazily();
 	else
 		tessera_commit_all_durably();
 	if (!committed)
 		(void) tessera_migration_slot_cancel(TESSERA_RECIPIENT, id, NULL);
-	tessera_outcome_complete_recipient(id, committed, PG_GETARG_INT64(2), PG_GETARG_INT64(3));
+	tessera_outcome_complete_recipient(id, committed, args->major, args->term);
 	tessera_injection(committed ? "recipient_releasing" : "recipient_discarding");
 
 	completing = *id;
 	is_completing = true;
-	PG_RETURN_VOID();
 }
 
 
@@ -472,7 +426,8 @@ tessera_internal_migration_slots(PG_FUNCTION_ARGS)
 		values[9] = Int32GetDatum(slot.gate_attempts);
 		values[10] = Float8GetDatum(slot.pause_ms);
 		nulls[10] = slot.pause_ms <= 0;
-		put_text(values, nulls, 11, slot.waiting_for);
+		nulls[11] = slot.waiting_for[0] == '\0';
+		values[11] = CStringGetTextDatum(slot.waiting_for);
 		values[12] = TimestampTzGetDatum(slot.started);
 		values[13] = Int64GetDatum(slot.memory);
 		values[14] = Int64GetDatum(slot.memory_peak);

@@ -41,7 +41,6 @@
 #include "transfer/lock_holders.h"
 #include "transfer/transfer.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_owns_range);
 
 #define IDLE_MS 5000L
 #define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
@@ -359,18 +358,18 @@ owners_confirm(const Piece *piece)
 	return true;
 }
 
-/* internal_owns_range(group_id uuid, min bound, max bound) returns bool: this shard knows what it owns, and that it owns the range. */
-Datum
-tessera_internal_owns_range(PG_FUNCTION_ARGS)
+/* This shard knows what it owns, and that it owns the range. */
+bool
+tessera_serve_owns_range(const TesseraOwnsRangeArgs *args)
 {
-	pg_uuid_t  *group_id = PG_GETARG_UUID_P(0);
-	TesseraRange range = {(TesseraBound *) PG_GETARG_VARLENA_P(1), (TesseraBound *) PG_GETARG_VARLENA_P(2)};
+	pg_uuid_t  *group_id = args->group_id;
+	TesseraRange range = {args->min, args->max};
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraGroup *group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
 	TesseraPlacementRow *placement = group ? tessera_placement_read(group_id, NULL) : NULL;
 
-	PG_RETURN_BOOL(placement != NULL && !routing->placements_unknown && !routing->replaced &&
-				   tessera_ranges_cover(tessera_group_keyspace(routing, group), placement->nowned, placement->owned, &range));
+	return placement != NULL && !routing->placements_unknown && !routing->replaced &&
+				   tessera_ranges_cover(tessera_group_keyspace(routing, group), placement->nowned, placement->owned, &range);
 }
 
 static Watched *

@@ -76,7 +76,6 @@ typedef struct Refresher
 
 static Refresher worker = {.by_registry = true};
 
-PG_FUNCTION_INFO_V1(tessera_catalog_token);
 PG_FUNCTION_INFO_V1(tessera_reload_routing);
 PG_FUNCTION_INFO_V1(tessera_refresh_status);
 
@@ -465,21 +464,28 @@ tessera_refresher_step(void)
 /* SQL functions */
 
 /* Grows with every change of the catalog here; another one after a restart. Read it in a statement before the one that reads the catalog. */
-Datum
-tessera_catalog_token(PG_FUNCTION_ARGS)
+const char *
+tessera_serve_catalog_token(void)
 {
 	const TesseraRouting *routing = tessera_routing();
 
 	if (routing != NULL)
 		tessera_require_metadata(routing);
-	PG_RETURN_TEXT_P(cstring_to_text(psprintf(INT64_FORMAT "." UINT64_FORMAT, PgStartTime, tessera_catalog_sequence())));
+	return psprintf(INT64_FORMAT "." UINT64_FORMAT, PgStartTime, tessera_catalog_sequence());
 }
 
+/* tessera.reload_routing() returns bool */
 Datum
 tessera_reload_routing(PG_FUNCTION_ARGS)
 {
+	PG_RETURN_BOOL(tessera_serve_reload_routing());
+}
+
+bool
+tessera_serve_reload_routing(void)
+{
 	tessera_catalog_bump();
-	PG_RETURN_BOOL(request_fetch(RELOAD_MS, true));
+	return request_fetch(RELOAD_MS, true);
 }
 
 char *

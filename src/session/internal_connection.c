@@ -35,6 +35,7 @@
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "optimizer/planner.h"
+#include "control/calls.h"
 #include "executor/executor.h"
 #include "tcop/pquery.h"
 #include "tcop/utility.h"
@@ -58,11 +59,6 @@
 #include "session/internal_connection.h"
 #include "session/remote_client.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_hello);
-PG_FUNCTION_INFO_V1(tessera_internal_envelope);
-PG_FUNCTION_INFO_V1(tessera_internal_session);
-PG_FUNCTION_INFO_V1(tessera_internal_tell);
-PG_FUNCTION_INFO_V1(tessera_internal_set_statement);
 
 /* The snapshot of a router's statement: of the one at hand, and of those that the router goes on with later (cursors). In TopMemoryContext. */
 typedef struct StatementSnapshot
@@ -229,24 +225,22 @@ is_top_level_call(Oid function)
 	return IsA(entry->expr, FuncExpr) && ((FuncExpr *) entry->expr)->funcid == function;
 }
 
+/*
+ * For the functions made of control/calls.def that only other nodes may call: the call is the whole of a statement that came straight from the
+ * connection, never from inside what users write.
+ */
 static void
-require_top_level(FunctionCallInfo fcinfo)
+admit(FunctionCallInfo fcinfo, bool said)
 {
-	if (!is_top_level_call(fcinfo->flinfo->fn_oid))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("this function is called by other nodes only, as a statement of its own")));
-}
-
-void
-tessera_internal_require(FunctionCallInfo fcinfo)
-{
-	if (!connection.greeted)
+	if (said && !connection.greeted)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("this function is called by other nodes only"),
 				 errdetail("The session has not called tessera_internal.hello().")));
-	require_top_level(fcinfo);
+	if (!is_top_level_call(fcinfo->flinfo->fn_oid))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("this function is called by other nodes only, as a statement of its own")));
 }
 
 /* ---- hello ---- */
@@ -298,23 +292,21 @@ set_session_defaults(void)
 }
 
 /*
- * hello(cluster uuid, router text, version text, protocol int, node int, pid int, claimed int, expected int): node and pid name the caller's
- * backend, claimed is its node's incarnation, expected this node's as the caller knows it. The answer is that of tessera_incarnation_greet; only if
- * it is at least what is expected is this an internal connection.
+ * Router_node and router_pid name the caller's backend, claimed is its node's incarnation, expected this node's as the caller knows it. The answer is
+ * that of tessera_incarnation_greet, with the protocol; only if it is at least what is expected is this an internal connection.
  */
-Datum
-tessera_internal_hello(PG_FUNCTION_ARGS)
+ArrayType *
+tessera_serve_hello(const TesseraHelloArgs *args)
 {
-	pg_uuid_t  *cluster = PG_GETARG_UUID_P(0);
-	char	   *router = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	char	   *version = text_to_cstring(PG_GETARG_TEXT_PP(2));
-	int32		protocol = PG_GETARG_INT32(3);
+	pg_uuid_t  *cluster = args->cluster;
+	const char *router = args->router;
+	const char *version = args->version;
+	int32		protocol = args->protocol;
 	char	   *installed = tessera_extension_version();
-	int32		expected = PG_GETARG_INT32(7);
+	int32		expected = args->expected;
 	TesseraIdentity identity;
 	int32		answer;
 
-	require_top_level(fcinfo);
 	require_own_role();
 	if (RecoveryInProgress())
 		ereport(ERROR,
@@ -336,27 +328,25 @@ tessera_internal_hello(PG_FUNCTION_ARGS)
 				 errdetail("Here it is %s (protocols %d to %d), there %s (protocol %d).", installed ? installed : "none",
 						   TESSERA_OLDEST_PROTOCOL, TESSERA_PROTOCOL, version, protocol),
 				 errhint("Install one version everywhere and run ALTER EXTENSION tessera UPDATE on each node.")));
-	answer = tessera_incarnation_greet(&identity, PG_GETARG_INT32(4), PG_GETARG_INT32(6), expected);
+	answer = tessera_incarnation_greet(&identity, args->router_node, args->claimed, expected);
 	if (answer > 0 && answer >= expected)
 	{
 		set_session_defaults();
 		connection.greeted = true;
-		tessera_remote_client_set(PG_GETARG_INT32(4), PG_GETARG_INT32(5));
+		tessera_remote_client_set(args->router_node, args->router_pid);
 	}
 	{
 		Datum		numbers[2] = {Int32GetDatum(answer), Int32GetDatum(Min(protocol, tessera_own_protocol()))};
 
-		PG_RETURN_ARRAYTYPE_P(construct_array(numbers, 2, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+		return construct_array(numbers, 2, INT4OID, sizeof(int32), true, TYPALIGN_INT);
 	}
 }
 
-/* envelope(term int8): stands in front of a call of the control lane. A config node of a lower term than the caller has seen refuses the call. */
-Datum
-tessera_internal_envelope(PG_FUNCTION_ARGS)
+/* Stands in front of a call of the control lane. A config node of a lower term than the caller has seen refuses the call. */
+void
+tessera_serve_envelope(const TesseraEnvelopeArgs *args)
 {
-	tessera_internal_require(fcinfo);
-	connection.term = PG_GETARG_INT64(0);
-	PG_RETURN_VOID();
+	connection.term = args->term;
 }
 
 int64
@@ -505,12 +495,9 @@ read_text_array(ArrayType *array, Datum **values, bool **nulls, int *n)
 					 errmsg("names and values of settings must not be null")));
 }
 
-/*
- * internal_session(effective_user text, names text[], values text[], client_user text, setters text[], security int): null users: the connection's
- * own role; null setters: by all rights; security: TESSERA_MIRRORED_SECURITY
- */
-Datum
-tessera_internal_session(PG_FUNCTION_ARGS)
+/* Null users: the connection's own role; null among the setters: by all rights; security: TESSERA_MIRRORED_SECURITY. */
+void
+tessera_serve_session(const TesseraSessionArgs *args)
 {
 	Datum	   *names;
 	Datum	   *values;
@@ -520,14 +507,13 @@ tessera_internal_session(PG_FUNCTION_ARGS)
 	int			nvalues;
 	int			nsetters;
 
-	tessera_internal_require(fcinfo);
-	if (PG_ARGISNULL(1) || PG_ARGISNULL(2) || PG_ARGISNULL(4) || PG_ARGISNULL(5))
+	if (args->names == NULL || args->settings == NULL || args->setters == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("names and values of settings must not be null")));
-	read_text_array(PG_GETARG_ARRAYTYPE_P(1), &names, NULL, &nnames);
-	read_text_array(PG_GETARG_ARRAYTYPE_P(2), &values, NULL, &nvalues);
-	read_text_array(PG_GETARG_ARRAYTYPE_P(4), &setters, &by_all_rights, &nsetters);
+	read_text_array(args->names, &names, NULL, &nnames);
+	read_text_array(args->settings, &values, NULL, &nvalues);
+	read_text_array(args->setters, &setters, &by_all_rights, &nsetters);
 	if (nnames != nvalues || nnames != nsetters)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -544,10 +530,9 @@ tessera_internal_session(PG_FUNCTION_ARGS)
 					 by_all_rights[i] ? NULL : TextDatumGetCString(setters[i]));
 	}
 	reset_unnamed(connection.session_round);
-	set_session_user(PG_ARGISNULL(3) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(3)));
-	if (!PG_ARGISNULL(0))
-		set_effective_user(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_INT32(5) & TESSERA_MIRRORED_SECURITY);
-	PG_RETURN_VOID();
+	set_session_user(args->client_user);
+	if (args->effective_user != NULL)
+		set_effective_user(args->effective_user, args->security & TESSERA_MIRRORED_SECURITY);
 }
 
 /* ---- told versions ---- */
@@ -567,9 +552,8 @@ remember_told(const TesseraToldVersion *version)
 	*(TesseraToldVersion *) hash_search(connection.told, &version->group_id, HASH_ENTER, NULL) = *version;
 }
 
-/* internal_tell(groups uuid[], epochs uuid[], terms int8[], majors int8[]) */
-Datum
-tessera_internal_tell(PG_FUNCTION_ARGS)
+void
+tessera_serve_tell(const TesseraTellArgs *args)
 {
 	Datum	   *groups;
 	Datum	   *epochs;
@@ -577,16 +561,15 @@ tessera_internal_tell(PG_FUNCTION_ARGS)
 	Datum	   *majors;
 	int			n[4];
 
-	tessera_internal_require(fcinfo);
-	for (int i = 0; i < 4; i++)
-		if (array_contains_nulls(PG_GETARG_ARRAYTYPE_P(i)))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("versions must not be null")));
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &groups, NULL, &n[0]);
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &epochs, NULL, &n[1]);
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &terms, NULL, &n[2]);
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(3), INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &majors, NULL, &n[3]);
+	if (array_contains_nulls(args->group_ids) || array_contains_nulls(args->epochs) || array_contains_nulls(args->terms) ||
+		array_contains_nulls(args->majors))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("versions must not be null")));
+	deconstruct_array(args->group_ids, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &groups, NULL, &n[0]);
+	deconstruct_array(args->epochs, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &epochs, NULL, &n[1]);
+	deconstruct_array(args->terms, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &terms, NULL, &n[2]);
+	deconstruct_array(args->majors, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &majors, NULL, &n[3]);
 	if (n[0] != n[1] || n[0] != n[2] || n[0] != n[3])
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -603,24 +586,21 @@ tessera_internal_tell(PG_FUNCTION_ARGS)
 	}
 	/* A lock that is held already does not read invalidations again, so moves since then are taken in here (doc/design.md#old-plans). */
 	AcceptInvalidationMessages();
-	PG_RETURN_VOID();
 }
 
 /*
- * internal_statement(number int8, kept int8[]): fragments that follow with the same number share one snapshot; those of the statements in kept stay,
+ * Fragments that follow with the same number share one snapshot; those of the statements in kept stay,
  * too
  */
-Datum
-tessera_internal_set_statement(PG_FUNCTION_ARGS)
+void
+tessera_serve_statement(const TesseraStatementArgs *args)
 {
 	Datum	   *numbers;
 	int			n;
 
-	tessera_internal_require(fcinfo);
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &numbers, NULL, &n);
-	connection.statement = (uint64) PG_GETARG_INT64(0);
+	deconstruct_array(args->kept, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &numbers, NULL, &n);
+	connection.statement = (uint64) args->number;
 	drop_kept_snapshots(numbers, n);
-	PG_RETURN_VOID();
 }
 
 /* ---- what cannot be prepared ---- */
@@ -745,6 +725,7 @@ tessera_internal_init(void)
 {
 	static char *session_user;
 
+	tessera_call_admit = admit;
 	DefineCustomStringVariable("tessera.session_user", "Session user that a router has stated, for parallel workers.", NULL, &session_user, "",
 							   PGC_SUSET, GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE | GUC_NOT_WHILE_SEC_REST,
 							   NULL, take_over_session_user, NULL);

@@ -50,12 +50,6 @@ extern Snapshot tessera_internal_statement_snapshot(void);	/* NULL if none kept 
 /* registered with the top transaction; dropped at its end, or when the router is done with the statement */
 extern void tessera_internal_keep_snapshot(Snapshot snapshot);
 
-/*
- * For SQL functions that only other nodes may call: ERROR 42501 unless this is an internal connection and the call is the whole of a statement that
- * came straight from it (never from inside what users write).
- */
-extern void tessera_internal_require(FunctionCallInfo fcinfo);
-
 /* The config node's term that the caller of the control lane's call at hand has seen; 0: it has not said. */
 extern int64 tessera_internal_caller_term(void);
 

@@ -24,12 +24,11 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "control/calls.h"
 #include "session/internal_connection.h"
 #include "statistics/collect.h"
 #include "statistics/statistics_json.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_collect_statistics);
-PG_FUNCTION_INFO_V1(tessera_internal_lock_statistics);
 
 /* A core's table that has no rows counts as so many pages if it was never analyzed: see table_block_relation_estimate_size. */
 #define YOUNG_PAGES 10
@@ -178,41 +177,38 @@ tessera_statistics_collect(const TesseraRouting *routing, const TesseraTable *ta
 }
 
 /*
- * internal_lock_statistics(table_id uuid): to the end of the transaction; first of all, on one shard, so that two ANALYZE of a table wait there and
+ * To the end of the transaction; first of all, on one shard, so that two ANALYZE of a table wait there and
  * nowhere else.
  */
-Datum
-tessera_internal_lock_statistics(PG_FUNCTION_ARGS)
+void
+tessera_serve_lock_statistics(const TesseraLockStatisticsArgs *args)
 {
-	tessera_internal_require(fcinfo);
-	(void) tessera_statistics_lock(PG_GETARG_UUID_P(0), true);
-	PG_RETURN_VOID();
+	(void) tessera_statistics_lock(args->table_id, true);
 }
 
 /*
- * internal_collect_statistics(table_id uuid) returns text[]: stamp, pages, tuples, bytes, columns, collected of this shard's row; null: nothing of
+ * Stamp, pages, tuples, bytes, columns, collected of this shard's row; null: nothing of
  * the table lies here
  */
-Datum
-tessera_internal_collect_statistics(PG_FUNCTION_ARGS)
+ArrayType *
+tessera_serve_collect_statistics(const TesseraCollectStatisticsArgs *args)
 {
 	const TesseraRouting *routing;
 	const TesseraTable *table;
 	TesseraStatisticsRow *row;
 	Datum		values[6];
 
-	tessera_internal_require(fcinfo);
-	(void) tessera_statistics_lock(PG_GETARG_UUID_P(0), true);
+	(void) tessera_statistics_lock(args->table_id, true);
 	routing = tessera_routing();
-	table = routing ? tessera_routing_table_by_id(routing, PG_GETARG_UUID_P(0)) : NULL;
+	table = routing ? tessera_routing_table_by_id(routing, args->table_id) : NULL;
 	row = table ? tessera_statistics_collect(routing, table, true) : NULL;
 	if (row == NULL)
-		PG_RETURN_NULL();
+		return NULL;
 	values[0] = CStringGetTextDatum(row->stamp);
 	values[1] = CStringGetTextDatum(psprintf("%.17g", row->pages));
 	values[2] = CStringGetTextDatum(psprintf("%.17g", row->tuples));
 	values[3] = CStringGetTextDatum(psprintf(INT64_FORMAT, row->bytes));
 	values[4] = CStringGetTextDatum(JsonbToCString(NULL, &row->columns->root, VARSIZE(row->columns)));
 	values[5] = CStringGetTextDatum(psprintf(INT64_FORMAT, row->collected));
-	PG_RETURN_ARRAYTYPE_P(construct_array(values, lengthof(values), TEXTOID, -1, false, TYPALIGN_INT));
+	return construct_array(values, lengthof(values), TEXTOID, -1, false, TYPALIGN_INT);
 }

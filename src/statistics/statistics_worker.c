@@ -34,7 +34,6 @@
 #include "statistics/table_statistics.h"
 #include "transaction/participant.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_wake_statistics);
 
 /* How long a node may take to answer, in ms: there is no waiter. */
 #define CALL_MS 5000
@@ -421,13 +420,11 @@ tessera_statistics_step(void)
 	return wait;
 }
 
-/* internal_wake_statistics(): another node knows of new statistics */
-Datum
-tessera_internal_wake_statistics(PG_FUNCTION_ARGS)
+/* Another node knows of new statistics */
+void
+tessera_serve_wake_statistics(void)
 {
-	tessera_internal_require(fcinfo);
 	(void) tessera_worker_wake(TESSERA_STATISTICS);
-	PG_RETURN_VOID();
 }
 
 void

@@ -19,6 +19,7 @@
 #include "access/table.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "control/calls.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -36,11 +37,6 @@
 #include "session/internal_connection.h"
 #include "transaction/advisory.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_advisory_lock);
-PG_FUNCTION_INFO_V1(tessera_internal_advisory_unlock);
-PG_FUNCTION_INFO_V1(tessera_internal_advisory_unlock_all);
-PG_FUNCTION_INFO_V1(tessera_internal_advisory_undo);
-PG_FUNCTION_INFO_V1(tessera_internal_advisory_give);
 
 #define SLOT_CLASS 3			/* the server's own functions use 1 and 2 */
 #define SLOT_OF_SESSIONS 1
@@ -197,9 +193,9 @@ tessera_advisory_release_all(void)
 /* ---- for other nodes ---- */
 
 static TesseraAdvisoryKey
-key_argument(FunctionCallInfo fcinfo)
+checked_key(int32 class, int64 number)
 {
-	TesseraAdvisoryKey key = {PG_GETARG_INT32(0), PG_GETARG_INT64(1)};
+	TesseraAdvisoryKey key = {class, number};
 
 	if (key.class != 1 && key.class != 2)
 		ereport(ERROR,
@@ -208,30 +204,28 @@ key_argument(FunctionCallInfo fcinfo)
 	return key;
 }
 
-/* internal_advisory_lock(class, key, shared, session, try, request) */
-Datum
-tessera_internal_advisory_lock(PG_FUNCTION_ARGS)
+int64
+tessera_serve_advisory_lock(const TesseraAdvisoryLockArgs *args)
 {
 	TesseraAdvisoryKey key;
-	bool		shared = PG_GETARG_BOOL(2);
-	bool		session = PG_GETARG_BOOL(3);
+	bool		shared = args->shared;
+	bool		session = args->session;
 	TesseraAdvisoryAnswer answer;
 	int32		home = 0;
 
-	tessera_internal_require(fcinfo);
-	key = key_argument(fcinfo);
+	key = checked_key(args->class, args->key);
 	kept.request = 0;
-	answer = tessera_advisory_take(&key, shared, session, PG_GETARG_BOOL(4), &home);
+	answer = tessera_advisory_take(&key, shared, session, args->try, &home);
 	if (answer == TESSERA_ADVISORY_STALE)
-		PG_RETURN_INT64((int64) home << 2 | TESSERA_ADVISORY_STALE);
+		return (int64) home << 2 | TESSERA_ADVISORY_STALE;
 	if (answer == TESSERA_ADVISORY_DONE && session)
 	{
 		kept.n++;
-		kept.request = PG_GETARG_INT64(5);
+		kept.request = args->request;
 		kept.key = key;
 		kept.shared = shared;
 	}
-	PG_RETURN_INT64(kept.n << 2 | answer);
+	return kept.n << 2 | answer;
 }
 
 static bool
@@ -243,37 +237,29 @@ release_for_other(const TesseraAdvisoryKey *key, bool shared)
 	return true;
 }
 
-/* internal_advisory_unlock(class, key, shared) */
-Datum
-tessera_internal_advisory_unlock(PG_FUNCTION_ARGS)
+int64
+tessera_serve_advisory_unlock(const TesseraAdvisoryUnlockArgs *args)
 {
 	TesseraAdvisoryKey key;
 	bool		released;
 
-	tessera_internal_require(fcinfo);
-	key = key_argument(fcinfo);
-	released = release_for_other(&key, PG_GETARG_BOOL(2));
-	PG_RETURN_INT64(kept.n << 2 | (released ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY));
+	key = checked_key(args->class, args->key);
+	released = release_for_other(&key, args->shared);
+	return kept.n << 2 | (released ? TESSERA_ADVISORY_DONE : TESSERA_ADVISORY_BUSY);
 }
 
-/* internal_advisory_unlock_all() */
-Datum
-tessera_internal_advisory_unlock_all(PG_FUNCTION_ARGS)
+void
+tessera_serve_advisory_unlock_all(void)
 {
-	tessera_internal_require(fcinfo);
 	tessera_advisory_release_all();
-	PG_RETURN_VOID();
 }
 
-/* internal_advisory_undo(request) */
-Datum
-tessera_internal_advisory_undo(PG_FUNCTION_ARGS)
+void
+tessera_serve_advisory_undo(const TesseraAdvisoryUndoArgs *args)
 {
-	tessera_internal_require(fcinfo);
-	if (kept.request != 0 && kept.request == PG_GETARG_INT64(0))
+	if (kept.request != 0 && kept.request == args->request)
 		(void) release_for_other(&kept.key, kept.shared);
 	kept.request = 0;
-	PG_RETURN_VOID();
 }
 
 /* ---- giving up slots ---- */
@@ -304,9 +290,8 @@ write_home(int slot, int32 from, int32 to)
 						   types, values, NULL) == 1;
 }
 
-/* internal_advisory_give(slots, to_node) */
-Datum
-tessera_internal_advisory_give(PG_FUNCTION_ARGS)
+ArrayType *
+tessera_serve_advisory_give(const TesseraAdvisoryGiveArgs *args)
 {
 	const TesseraRouting *routing = tessera_routing();
 	Datum	   *slots;
@@ -314,20 +299,20 @@ tessera_internal_advisory_give(PG_FUNCTION_ARGS)
 	int			given = 0;
 	TesseraSpi	spi;
 
-	if (array_contains_nulls(PG_GETARG_ARRAYTYPE_P(0)))
+	if (array_contains_nulls(args->slots))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("slots must not be null")));
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &slots, NULL, &nslots);
+	deconstruct_array(args->slots, INT4OID, sizeof(int32), true, TYPALIGN_INT, &slots, NULL, &nslots);
 	if (routing == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is not in a cluster")));
 	tessera_spi_begin(&spi);
 	for (int i = 0; i < nslots; i++)
-		if (close_slot(DatumGetInt32(slots[i])) && write_home(DatumGetInt32(slots[i]), routing->self, PG_GETARG_INT32(1)))
+		if (close_slot(DatumGetInt32(slots[i])) && write_home(DatumGetInt32(slots[i]), routing->self, args->to_node))
 			slots[given++] = slots[i];
 	tessera_catalog_changed();
 	tessera_spi_end(&spi);
-	PG_RETURN_ARRAYTYPE_P(construct_array(slots, given, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	return construct_array(slots, given, INT4OID, sizeof(int32), true, TYPALIGN_INT);
 }

@@ -44,8 +44,6 @@
 #include "transaction/declared_wait.h"
 #include "transaction/transaction_private.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_lock_waits);
-PG_FUNCTION_INFO_V1(tessera_internal_end_wait);
 
 #define IDLE_MS 1000L
 #define CALL_MS 3000			/* a node that does not answer is left out */
@@ -170,16 +168,15 @@ collect_here(int ms, Edges *edges)
 	}
 }
 
-/* internal_lock_waits(ms int4): this node's waits that are older, EDGE_VALUES numbers for each */
-Datum
-tessera_internal_lock_waits(PG_FUNCTION_ARGS)
+/* This node's waits that are older, EDGE_VALUES numbers for each */
+ArrayType *
+tessera_serve_lock_waits(const TesseraLockWaitsArgs *args)
 {
 	Edges		edges = {0};
 	Datum	   *values;
 	int			n = 0;
 
-	tessera_internal_require(fcinfo);
-	collect_here(PG_GETARG_INT32(0), &edges);
+	collect_here(args->older_than_ms, &edges);
 	values = palloc(sizeof(Datum) * Max(edges.n * EDGE_VALUES, 1));
 	for (int i = 0; i < edges.n; i++)
 	{
@@ -194,7 +191,7 @@ tessera_internal_lock_waits(PG_FUNCTION_ARGS)
 		values[n++] = Int64GetDatum(edge->holding.pid);
 		values[n++] = Int64GetDatum(edge->declared);
 	}
-	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
 }
 
 /* ---- the end of a wait ---- */
@@ -228,12 +225,11 @@ end_wait(int32 pid, int64 since)
 	return ended;
 }
 
-/* internal_end_wait(pid int4, since int8): is part of a deadlock over several nodes, if it still waits */
-Datum
-tessera_internal_end_wait(PG_FUNCTION_ARGS)
+/* Is part of a deadlock over several nodes, if it still waits */
+bool
+tessera_serve_end_wait(const TesseraEndWaitArgs *args)
 {
-	tessera_internal_require(fcinfo);
-	PG_RETURN_BOOL(end_wait(PG_GETARG_INT32(0), PG_GETARG_INT64(1)));
+	return end_wait(args->pid, args->since);
 }
 
 /* ---- all nodes' waits ---- */

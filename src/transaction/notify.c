@@ -36,12 +36,12 @@
 #include "common/errors.h"
 #include "common/stand_in.h"
 #include "common/worker_registry.h"
+#include "control/calls.h"
 #include "session/internal_connection.h"
 #include "transaction/notify.h"
 #include "transaction/transaction_private.h"
 
 PG_FUNCTION_INFO_V1(tessera_pg_notify);
-PG_FUNCTION_INFO_V1(tessera_internal_notify);
 
 #define PAYLOAD_LIMIT (BLCKSZ - NAMEDATALEN - 128)	/* the server's */
 #define HALF 4000				/* bytes of the first half, at most */
@@ -263,28 +263,26 @@ tessera_listen_check(const char *channel)
 		refuse_channel();
 }
 
-/* internal_notify(channels text[], payloads text[]): notifications of another node, for the listeners of this one; in order, no two alike */
-Datum
-tessera_internal_notify(PG_FUNCTION_ARGS)
+/* Notifications of another node, for the listeners of this one; in order, no two alike */
+void
+tessera_serve_notify(const TesseraNotifyArgs *args)
 {
 	Datum	   *channels;
 	Datum	   *payloads;
 	int			n[2];
 
-	tessera_internal_require(fcinfo);
-	if (array_contains_nulls(PG_GETARG_ARRAYTYPE_P(0)) || array_contains_nulls(PG_GETARG_ARRAYTYPE_P(1)))
+	if (array_contains_nulls(args->channels) || array_contains_nulls(args->payloads))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("channels and payloads must not be null")));
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &channels, NULL, &n[0]);
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &payloads, NULL, &n[1]);
+	deconstruct_array(args->channels, TEXTOID, -1, false, TYPALIGN_INT, &channels, NULL, &n[0]);
+	deconstruct_array(args->payloads, TEXTOID, -1, false, TYPALIGN_INT, &payloads, NULL, &n[1]);
 	if (n[0] != n[1])
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%d channels but %d payloads", n[0], n[1])));
 	for (int i = 0; i < n[0]; i++)
 		Async_Notify(TextDatumGetCString(channels[i]), TextDatumGetCString(payloads[i]));
-	PG_RETURN_VOID();
 }
 
 /* ---- the transaction's end ---- */

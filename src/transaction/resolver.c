@@ -35,7 +35,6 @@
 #include "transaction/resolver.h"
 #include "transaction/transaction_private.h"
 
-PG_FUNCTION_INFO_V1(tessera_internal_decide);
 PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 
 /* Prepared transactions below this age are left alone: their commit is still running, and asking about one may abort it. */
@@ -88,16 +87,15 @@ tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char
 }
 
 /* The coordinator's side of a commit: its decision row, in the transaction that is about to commit. */
-Datum
-tessera_internal_decide(PG_FUNCTION_ARGS)
+void
+tessera_serve_decide(const TesseraDecideArgs *args)
 {
-	char	   *gid = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
+	const char *gid = args->gid;
+	ArrayType  *array = args->participants;
 	Datum	   *elements;
 	int32	   *participants;
 	int			n;
 
-	tessera_internal_require(fcinfo);
 	if (array_contains_nulls(array))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -107,7 +105,6 @@ tessera_internal_decide(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		participants[i] = DatumGetInt32(elements[i]);
 	tessera_decision_insert(gid, participants, n);
-	PG_RETURN_VOID();
 }
 
 /* Gids to look at, in the current context. */

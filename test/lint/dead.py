@@ -52,14 +52,8 @@ class Tree:
 
 
 def served(tree):
-    """C functions that calls.def lets SQL call."""
-    names = set()
-    for call in re.split(r"^call ", tree.calls, flags=re.M)[1:]:
-        name = call.split()[0]
-        served_by = re.search(r"^\s*served\s+(\w+)[ \t]*(\w*)", call, re.M)
-        if served_by is None or served_by.group(1) == "c":
-            names.add((served_by and served_by.group(2)) or "tessera_internal_" + name)
-    return names
+    """C functions that answer calls of calls.def."""
+    return {"tessera_serve_" + call.split()[0] for call in re.split(r"^call ", tree.calls, flags=re.M)[1:]}
 
 
 def function_findings(tree):

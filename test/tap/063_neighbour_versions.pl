@@ -49,10 +49,11 @@ call newest
   says      a call that the older version does not have
   to        any
   since     $next
-  served    c tessera_internal_await_standbys
 DEF
 edit("$raised/src/statistics/statistics_worker.c", qr/tessera_call_wake_statistics\(([^;]*)\);/,
 	sub { "tessera_call_wake_statistics($1, \"new\");" });
+edit("$raised/src/statistics/statistics_worker.c", qr/void\ntessera_serve_wake_statistics\(void\)/,
+	"void\ntessera_serve_newest(void)\n{\n}\n\nvoid\ntessera_serve_wake_statistics(const TesseraWakeStatisticsArgs *args)");
 my $version = '0.2.0';
 run_or_die("make -s -C $raised -j2 with_llvm=no COPT=-O0 PROTOCOL=$next TESSERA_VERSION=$version all >$work/make.log 2>&1");
 ok(-f "$raised/tessera.so", "a build of version $version, protocol $next");
