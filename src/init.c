@@ -1,6 +1,6 @@
 /*
  * init.c
- *	  Composition root: loads the library, registers every module, nothing else.
+ *	  Composition root: loads the library, registers every module's hooks, callbacks, settings and workers, nothing else.
  *
  * Two tables, and no other place registers anything with the server: what is registered once, in the postmaster, which every process inherits
  * (registrations); and what a process does when it exits (exit_steps), which the server wants registered in the process itself.

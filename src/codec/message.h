@@ -2,8 +2,8 @@
  * message.h
  *	  The messages of a migration's exchange, as BSON documents. No sockets, no catalog: fuzzable, and usable outside the server.
  *
- * The recipient asks (request), the donor answers (batch). A batch carries rows as one binary field, an LZ4 frame (frame.h) of the row encoding of
- * migration/. Every field is checked at decoding: an unknown kind, a missing, doubled or wrongly typed field is an error, never a guess.
+ * The recipient asks (request), the donor answers (batch). A batch carries rows as one binary field, an LZ4 frame (frame.h) of a payload
+ * (transfer/row_codec.h). Every field is checked at decoding: an unknown kind, a missing, doubled or wrongly typed field is an error, never a guess.
  */
 #ifndef TESSERA_MESSAGE_H
 #define TESSERA_MESSAGE_H

@@ -1,6 +1,7 @@
 /*
  * copy.c
  *	  COPY statements of member nodes: which are ours, what the user may do, and the shard's side of the agreement on versions.
+ *	  How rows of COPY FROM are routed to shards is in copy_from.c.
  *
  * Privileges are checked as the server's own COPY does it, which never runs for these. COPY TO becomes COPY of a SELECT of the same columns, which
  * the planner routes; a partitioned table stays what it is there, an error.

@@ -2,7 +2,8 @@
  * write_gate.h
  *	  The lock of a migration's write gate (doc/design.md#gate): writers of the moving range take it in share mode.
  *
- * The gate itself is not a lock: it is the placement row and its copy in shared memory. The lock only tells the donor's worker which transactions may
+ * The gate itself is not a lock: it is the placement row and its copy in shared memory. The donor closes it in migration/donor_gate.c, and statements
+ * wait at it in executor/shard_check.c (wait_at_gate). The lock only tells the donor's worker which transactions may
  * still write. Statements that may write the moving range take it in share mode, to the end of their transaction. It is never taken exclusively; the
  * donor's worker waits for its holders (tessera_gate_holders).
  */

@@ -1,6 +1,6 @@
 /*
  * deadlock.c
- *	  Deadlocks over several nodes: each node's wait graph, their union, and the end of one wait (doc/design.md#deadlocks).
+ *	  Distributed deadlocks, which go through several nodes: each node's wait graph, their union, and the end of one wait (doc/design.md#deadlocks).
  *
  * The server finds cycles among its own locks; one that goes through several nodes has no server that sees it. A node on which a lock has been waited
  * for too long, by or because of an internal connection, asks all nodes for their edges (who waits for whom, since when). A backend behind an

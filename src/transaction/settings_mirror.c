@@ -5,6 +5,8 @@
  * No hook sees every way a setting can change (SET LOCAL, a function's SET clause, set_config, rollback), so the table itself is read each time:
  * those of its records that can matter, which are listed once.
  *
+ * participant.c sends what is found here with the statements to the other nodes; session/internal_connection.c sets it there.
+ *
  * Memory: the lists live until the backend exits.
  */
 #include "postgres.h"

@@ -1,6 +1,6 @@
 /*
  * row_codec.c
- *	  Rows as bytes: how a migration's payloads are written and read. The format is in row_codec.h.
+ *	  The row encoding of a migration's payloads, written and read. The format is in row_codec.h.
  *
  * A value goes in the form of its type's send function where that means the same on every node, else as text: enums, composites and their arrays hold
  * OIDs of one node in binary. Both depend on settings (DateStyle, client_encoding, search_path...), which are therefore fixed while values are

@@ -1,6 +1,6 @@
 /*
  * row_codec.h
- *	  Rows as bytes: how a migration's payloads are written and read.
+ *	  The row encoding: how rows are encoded as bytes in a migration's payloads, and read from them.
  *
  * A payload is a run of records, integers in network order:
  *
