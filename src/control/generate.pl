@@ -178,8 +178,10 @@ sub take_args
 		}
 		else
 		{
-			$text .= "\targs.$field->{name}_null = PG_ARGISNULL($i);\n" if by_value($field);
-			$text .= "\tif (!PG_ARGISNULL($i))\n\t\targs.$field->{name} = $value;\n";
+			# the library may be newer than the SQL function
+			my $given = ($field->{since} > 1 ? "PG_NARGS() > $i && " : '') . "!PG_ARGISNULL($i)";
+			$text .= "\targs.$field->{name}_null = !($given);\n" if by_value($field);
+			$text .= "\tif ($given)\n\t\targs.$field->{name} = $value;\n";
 		}
 		$i++;
 	}
