@@ -20,7 +20,7 @@ INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, group_id, 
   ('20000000-0000-0000-0000-000000000002', 'public', 'second', '10000000-0000-0000-0000-000000000001', '{tenant,region}'),
   ('20000000-0000-0000-0000-000000000001', 'public', 'first', '10000000-0000-0000-0000-000000000001', '{tenant,region}');
 INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor) VALUES ('10000000-0000-0000-0000-000000000001', 'MINKEY', 'MAXKEY', 1, 1, 0);
-SELECT * FROM tessera_test.moving_ranges(ARRAY[('10000000-0000-0000-0000-000000000001', 1, ROW(2, 'x'))]::tessera_test.operation_range[]);
+SELECT * FROM tessera_test.moving_ranges(ARRAY[('10000000-0000-0000-0000-000000000001', 1, ROW(2, 'x'))]::tessera_test.group_range[]);
 SELECT tessera_test.delete_range_rows('first', '{}', ROW(2, 'm'), ROW(4, 'b'), batch => 5) FROM generate_series(1, 3);
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT row_count FROM tessera_test.clone_payloads('{first}', '{tenant,region}');

@@ -16,11 +16,11 @@ CREATE TABLE log (note text, region text COLLATE "C" NOT NULL, tenant int8 NOT N
 CREATE INDEX ON log (tenant);
 ALTER TABLE log REPLICA IDENTITY FULL;
 CREATE TABLE plain (k int PRIMARY KEY);
-CREATE FUNCTION ranges() RETURNS tessera_test.operation_range[] LANGUAGE sql AS $f$SELECT ARRAY[
+CREATE FUNCTION ranges() RETURNS tessera_test.group_range[] LANGUAGE sql AS $f$SELECT ARRAY[
   ('10000000-0000-0000-0000-000000000002', 0::int8, 4611686018427387904),
   ('10000000-0000-0000-0000-000000000001', ROW(20, 'd'), 30),
   ('10000000-0000-0000-0000-000000000002', tessera.minkey(), -4611686018427387904),
-  ('10000000-0000-0000-0000-000000000001', ROW(10, 'm'), 20)]::tessera_test.operation_range[]$f$;
+  ('10000000-0000-0000-0000-000000000001', ROW(10, 'm'), 20)]::tessera_test.group_range[]$f$;
 CREATE FUNCTION part(tenant int8, region text) RETURNS int LANGUAGE sql IMMUTABLE AS $f$
   SELECT CASE WHEN (tenant, region COLLATE "C") >= (10, 'm') AND tenant < 20 THEN 1 WHEN (tenant, region COLLATE "C") >= (20, 'd') AND tenant < 30 THEN 2 ELSE 0 END$f$;
 CREATE FUNCTION part(id int8) RETURNS int LANGUAGE sql IMMUTABLE AS $f$
@@ -55,11 +55,11 @@ $$ AS common \gset
 SELECT table_index, table_name, key_columns, range_min, range_max FROM tessera_test.moving_ranges(ranges());
 -- Ranges that adjoin become one; ranges that overlap, and groups that nobody knows, are refused.
 SELECT table_name, range_min, range_max FROM tessera_test.moving_ranges(ARRAY[('10000000-0000-0000-0000-000000000003', 5, 9),
-  ('10000000-0000-0000-0000-000000000003', 20, tessera.maxkey()), ('10000000-0000-0000-0000-000000000003', tessera.minkey(), 5)]::tessera_test.operation_range[]);
+  ('10000000-0000-0000-0000-000000000003', 20, tessera.maxkey()), ('10000000-0000-0000-0000-000000000003', tessera.minkey(), 5)]::tessera_test.group_range[]);
 SELECT table_name FROM tessera_test.moving_ranges(ARRAY[('10000000-0000-0000-0000-000000000003', 5, 10),
-  ('10000000-0000-0000-0000-000000000003', 9, 20)]::tessera_test.operation_range[]);
+  ('10000000-0000-0000-0000-000000000003', 9, 20)]::tessera_test.group_range[]);
 SELECT table_name FROM tessera_test.moving_ranges(ARRAY[('10000000-0000-0000-0000-000000000003', 5, 10),
-  ('10000000-0000-0000-0000-000000000004', 9, 20)]::tessera_test.operation_range[]);
+  ('10000000-0000-0000-0000-000000000004', 9, 20)]::tessera_test.group_range[]);
 
 INSERT INTO account SELECT t, r, 1, 'first' FROM generate_series(1, 40) t, unnest('{a,c,d,l,m,z}'::text[]) r;
 INSERT INTO log SELECT 'twin', r, t FROM generate_series(1, 40) t, unnest('{a,c,d,l,m,z}'::text[]) r, generate_series(1, 2);
@@ -67,18 +67,18 @@ INSERT INTO item SELECT 'first', id FROM generate_series(1, 1000) id;
 INSERT INTO picture SELECT no, id FROM generate_series(1, 1000) id, generate_series(1, 2) no;
 INSERT INTO plain SELECT generate_series(1, 1000);
 -- A row comes once, whether by an index of both key columns, of one, or without one, and whether ranges meet in a value of the first column or not.
-CREATE FUNCTION cloned(ranges tessera_test.operation_range[]) RETURNS TABLE (table_index int, rows numeric) LANGUAGE sql AS
+CREATE FUNCTION cloned(ranges tessera_test.group_range[]) RETURNS TABLE (table_index int, rows numeric) LANGUAGE sql AS
   $$SELECT table_index, sum(row_count) FROM tessera_test.clone_operation(ranges, 100) GROUP BY 1 ORDER BY 1$$;
-CREATE FUNCTION several() RETURNS tessera_test.operation_range[] LANGUAGE sql AS $$SELECT ARRAY[
+CREATE FUNCTION several() RETURNS tessera_test.group_range[] LANGUAGE sql AS $$SELECT ARRAY[
   ('10000000-0000-0000-0000-000000000001', 2, ROW(3, 'd')), ('10000000-0000-0000-0000-000000000001', ROW(3, 'l'), ROW(3, 'm')),
   ('10000000-0000-0000-0000-000000000001', ROW(4, 'z'), ROW(7, 'a')), ('10000000-0000-0000-0000-000000000001', ROW(7, 'c'), ROW(7, 'd')),
   ('10000000-0000-0000-0000-000000000001', ROW(38, 'z'), tessera.maxkey()), ('10000000-0000-0000-0000-000000000003', tessera.minkey(), 3),
   ('10000000-0000-0000-0000-000000000003', 5, 6), ('10000000-0000-0000-0000-000000000003', 6, 7),
-  ('10000000-0000-0000-0000-000000000003', 998, tessera.maxkey())]::tessera_test.operation_range[]$$;
+  ('10000000-0000-0000-0000-000000000003', 998, tessera.maxkey())]::tessera_test.group_range[]$$;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT * FROM cloned(several());
 SELECT * FROM cloned(ARRAY[('10000000-0000-0000-0000-000000000001', tessera.minkey(), ROW(5, 'c')),
-  ('10000000-0000-0000-0000-000000000001', ROW(5, 'd'), tessera.maxkey())]::tessera_test.operation_range[]);
+  ('10000000-0000-0000-0000-000000000001', ROW(5, 'd'), tessera.maxkey())]::tessera_test.group_range[]);
 SELECT * FROM cloned(ranges());
 COMMIT;
 DROP INDEX log_tenant_idx;

@@ -328,8 +328,8 @@ SELECT owned FROM tessera.placement JOIN tessera.cluster_table USING (group_id) 
 \c tessera_sharding_a
 SET client_min_messages = warning;
 CREATE FUNCTION register(nr int, min tessera.bound, max tessera.bound, donor text, recipient text) RETURNS uuid LANGUAGE sql AS $$
-  INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation, recipient_incarnation, phase)
-  SELECT ('00000000-0000-0000-0000-' || lpad(nr::text, 12, '0'))::uuid, g.group_id, t.table_id, $2, $3, d.node_id, r.node_id, g.epoch, i.term, d.incarnation, r.incarnation, 'deciding'
+  INSERT INTO tessera.migration (migration_id, ranges, table_id, donor, recipient, term, donor_incarnation, recipient_incarnation, phase)
+  SELECT ('00000000-0000-0000-0000-' || lpad(nr::text, 12, '0'))::uuid, ARRAY[(g.group_id, g.epoch, $2, $3)::tessera.operation_range], t.table_id, d.node_id, r.node_id, i.term, d.incarnation, r.incarnation, 'deciding'
   FROM tessera.cluster_table t JOIN tessera.table_group g USING (group_id), tessera.node d, tessera.node r, tessera.identity i
   WHERE t.table_name = 'empty_too' AND d.name = $4 AND r.name = $5 RETURNING migration_id $$;
 CREATE FUNCTION show_chunks() RETURNS TABLE (min tessera.bound, max tessera.bound, shard text, major int8, minor int8) LANGUAGE sql AS $$
@@ -375,13 +375,13 @@ SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007
 UPDATE tessera.table_group SET allow_migrations = true;
 UPDATE tessera.migration SET term = term - 1 WHERE state = 'running';
 SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
-UPDATE tessera.migration SET term = term + 1, epoch = gen_random_uuid() WHERE state = 'running';
+UPDATE tessera.migration SET term = term + 1, ranges[1].epoch = gen_random_uuid() WHERE state = 'running';
 \set VERBOSITY terse
 SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
 \set VERBOSITY default
-UPDATE tessera.migration SET epoch = (SELECT epoch FROM tessera.table_group g WHERE g.group_id = migration.group_id) WHERE state = 'running';
+UPDATE tessera.migration SET ranges[1].epoch = (SELECT epoch FROM tessera.table_group g WHERE g.group_id = (ranges[1]).group_id) WHERE state = 'running';
 SELECT * FROM tessera_internal.commit_move('00000000-0000-0000-0000-000000000007', 0);
-SELECT migration_id, outcome, donor_major, recipient_major, state FROM tessera.migration_outcome JOIN tessera.migration USING (migration_id) ORDER BY 1;
+SELECT migration_id, outcome, donor_majors, recipient_majors, state FROM tessera.migration_outcome JOIN tessera.migration USING (migration_id) ORDER BY 1;
 SELECT * FROM show_chunks();
 -- a table with rows cannot join a group of which a part lies elsewhere in a transaction that has written; one without can
 SELECT register(9, 100, 110, 's1', 's2');

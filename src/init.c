@@ -118,6 +118,7 @@ static const Registration registrations[] = {
 	 * At a commit after the catalog's sequence has grown, as what waits for the migration's end reads the placement next; before the announcements,
 	 * which may wait.
 	 */
+	{"xact: a move is decided", tessera_commit_move_init},	/* free: a point for tests alone */
 	{"xact: the recipient's worker may end", tessera_migration_control_init},
 	/* Before all modules with shared memory, so that its hooks ask for theirs. */
 	{"shared memory hooks", tessera_shmem_install},

@@ -32,6 +32,10 @@ COMMENT ON TYPE tessera.bound IS 'an end of a range of keys: MINKEY, MAXKEY, a v
 CREATE TYPE tessera.bound_range AS (min tessera.bound, max tessera.bound);
 COMMENT ON TYPE tessera.bound_range IS 'a range of keys: from min up to, but without, max';
 
+CREATE TYPE tessera.operation_range AS (group_id uuid, epoch uuid, min tessera.bound, max tessera.bound);
+COMMENT ON TYPE tessera.operation_range IS
+  'a range that an operation, e.g. a migration, moves; epoch: of its table group, as registered';
+
 CREATE TYPE tessera.gated_range AS (migration_id uuid, min tessera.bound, max tessera.bound, gate text, confirmed bool);
 COMMENT ON TYPE tessera.gated_range IS
   'a range that a migration takes from a shard, or is about to have brought; gate: open, write (writers wait), read (readers, too)';

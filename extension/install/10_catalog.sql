@@ -126,13 +126,10 @@ COMMENT ON TABLE tessera.placement IS 'what this shard owns of each group, what 
 -- Migrations, as the config node knows them. outcome is the decision; commit and fence both insert into migration_outcome (unique key).
 CREATE TABLE tessera.migration (
   migration_id   uuid PRIMARY KEY,
-  group_id       uuid NOT NULL,
   table_id       uuid NOT NULL,       -- the table named by the caller
-  min            tessera.bound NOT NULL,
-  max            tessera.bound NOT NULL,
+  ranges         tessera.operation_range[] NOT NULL CHECK (cardinality(ranges) > 0),   -- what moves: by group_id, then by min; disjoint
   donor          int4 NOT NULL,
   recipient      int4 NOT NULL,
-  epoch          uuid NOT NULL,
   term           int8 NOT NULL,
   donor_incarnation int4 NOT NULL,
   recipient_incarnation int4 NOT NULL,
@@ -154,19 +151,16 @@ COMMENT ON TABLE tessera.migration IS 'migrations and their outcomes (config nod
 CREATE TABLE tessera.migration_outcome (
   migration_id   uuid PRIMARY KEY,
   outcome        text NOT NULL CHECK (outcome IN ('committed', 'aborted')),
-  donor_major    int8,                -- shard versions after the commit
-  recipient_major int8
+  donor_majors   int8[],              -- shard versions after the commit, one for each group in the order of ranges
+  recipient_majors int8[]
 );
 COMMENT ON TABLE tessera.migration_outcome IS 'decisions of migrations: commit and fence insert the same key (config node)';
 
 -- Donor's coordinator row, from register (step 1) until last (S64, S69). Local.
 CREATE TABLE tessera.migration_coordinator (
   migration_id   uuid PRIMARY KEY,
-  group_id       uuid NOT NULL,
-  min            tessera.bound NOT NULL,
-  max            tessera.bound NOT NULL,
+  ranges         tessera.operation_range[] NOT NULL CHECK (cardinality(ranges) > 0),   -- as in tessera.migration
   recipient      int4 NOT NULL,
-  epoch          uuid NOT NULL,
   slot           name,
   phase          text NOT NULL,
   decision       text,
@@ -178,11 +172,8 @@ COMMENT ON TABLE tessera.migration_coordinator IS 'migrations this shard donates
 -- Recipient's row, from start (step 2). Every applied batch locks it and checks its state (doc/design.md#late-batches). Local.
 CREATE TABLE tessera.migration_recipient (
   migration_id   uuid PRIMARY KEY,
-  group_id       uuid NOT NULL,
-  min            tessera.bound NOT NULL,
-  max            tessera.bound NOT NULL,
+  ranges         tessera.operation_range[] NOT NULL CHECK (cardinality(ranges) > 0),   -- as in tessera.migration
   donor          int4 NOT NULL,
-  epoch          uuid NOT NULL,
   state          text NOT NULL,       -- cloning, confirmed, aborted
   request        jsonb NOT NULL,
   created        timestamptz NOT NULL DEFAULT clock_timestamp()

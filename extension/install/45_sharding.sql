@@ -118,8 +118,8 @@ $$;
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT (SELECT count(*) FROM tessera.placement AS p WHERE p.group_id = group_rests.group_id
       AND (cardinality(p.deletions) > 0 OR cardinality(p.gates) > 0))
-      + (SELECT count(*) FROM tessera.migration_coordinator AS d WHERE d.group_id = group_rests.group_id)
-      + (SELECT count(*) FROM tessera.migration_recipient AS r WHERE r.group_id = group_rests.group_id),
+      + (SELECT count(*) FROM tessera.migration_coordinator AS d, unnest(d.ranges) AS g WHERE g.group_id = group_rests.group_id)
+      + (SELECT count(*) FROM tessera.migration_recipient AS r, unnest(r.ranges) AS g WHERE g.group_id = group_rests.group_id),
       (SELECT coalesce(sum(pg_stat_get_tuples_deleted(t.relid)), 0)::int8 FROM tessera.cluster_table AS t WHERE t.group_id = group_rests.group_id)
   $$;
 @comment group_rests@

@@ -27,7 +27,7 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
 
 @call migration_state@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(o.outcome, m.state), m.donor, m.recipient, o.donor_major, o.recipient_major, (SELECT i.term FROM tessera.identity AS i), m.error
+    SELECT coalesce(o.outcome, m.state), m.donor, m.recipient, o.donor_majors, o.recipient_majors, (SELECT i.term FROM tessera.identity AS i), m.error
     FROM tessera.migration AS m LEFT JOIN tessera.migration_outcome AS o USING (migration_id) WHERE m.migration_id = migration_state.id
   $$;
 @comment migration_state@
@@ -36,7 +36,7 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT m.migration_id, m.donor, format('%I.%I', t.schema_name, t.table_name) FROM tessera.migration AS m LEFT JOIN tessera.cluster_table AS t
       USING (table_id)
-    WHERE m.state = 'running' AND m.group_id = ANY (groups) ORDER BY m.started
+    WHERE m.state = 'running' AND EXISTS (SELECT FROM unnest(m.ranges) AS r WHERE r.group_id = ANY (groups)) ORDER BY m.started
   $$;
 @comment running_migrations@
 
@@ -76,8 +76,8 @@ CREATE VIEW tessera.stat_progress_migration AS
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 
 CREATE VIEW tessera.migrations AS
-  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, m.min, m.max, d.name AS donor, r.name AS recipient, m.state,
-         coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
+  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, (m.ranges[1]).min, (m.ranges[1]).max, d.name AS donor,
+         r.name AS recipient, m.state, coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
          coalesce(greatest(s.bytes, m.bytes), m.bytes) AS bytes,
          coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for, m.error, m.started,
          m.finished

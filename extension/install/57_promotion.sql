@@ -27,14 +27,24 @@ COMMENT ON FUNCTION tessera_internal.check_address(int4, int4, text) IS
 
 CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', textin(tessera.bound_out(min)),
-      'max', textin(tessera.bound_out(max)), 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation',
-      donor_incarnation,
-      'recipient_incarnation', recipient_incarnation, 'verify', verify,
-      'members', (SELECT jsonb_agg(t.table_id ORDER BY t.table_id) FROM tessera.cluster_table AS t WHERE t.group_id = m.group_id))
+    SELECT jsonb_build_object('migration_id', migration_id, 'table_id', table_id, 'donor', donor, 'recipient', recipient, 'term', term,
+      'donor_incarnation', donor_incarnation, 'recipient_incarnation', recipient_incarnation, 'verify', verify,
+      'ranges', (SELECT jsonb_agg(jsonb_build_object('group_id', r.group_id, 'epoch', r.epoch, 'min', textin(tessera.bound_out(r.min)),
+          'max', textin(tessera.bound_out(r.max))) ORDER BY r.n)
+        FROM unnest(m.ranges) WITH ORDINALITY AS r (group_id, epoch, min, max, n)),
+      'members', (SELECT jsonb_agg(t.table_id ORDER BY t.table_id) FROM tessera.cluster_table AS t
+        WHERE t.group_id IN (SELECT r.group_id FROM unnest(m.ranges) AS r)))
     FROM tessera.migration AS m WHERE migration_id = migration_request.id
   $$;
 COMMENT ON FUNCTION tessera_internal.migration_request(uuid) IS 'between nodes: a migration as it was registered';
+
+CREATE FUNCTION tessera_internal.request_ranges(request jsonb) RETURNS tessera.operation_range[]
+  LANGUAGE sql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(((r->>'group_id')::uuid, (r->>'epoch')::uuid, tessera.bound_in(textout(r->>'min')),
+      tessera.bound_in(textout(r->>'max')))::tessera.operation_range ORDER BY n)
+    FROM jsonb_array_elements(request->'ranges') WITH ORDINALITY AS q (r, n)
+  $$;
+COMMENT ON FUNCTION tessera_internal.request_ranges(jsonb) IS 'between nodes: the ranges of a migration as it was registered';
 
 -- The row's lock meets that of a commit (src/config/commit_move.c): a commit before it counts, one after it is refused. A server that is registered
 -- already is not asked for its address again.
@@ -74,7 +84,8 @@ $$;
 @call moves_received@
   LANGUAGE sql STABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(jsonb_agg(tessera_internal.migration_request(m.migration_id) ORDER BY m.started DESC), '[]')
-    FROM tessera.migration AS m WHERE m.group_id = moves_received.group_id AND m.recipient = moves_received.recipient AND m.state = 'committed'
+    FROM tessera.migration AS m WHERE m.recipient = moves_received.recipient AND m.state = 'committed'
+      AND EXISTS (SELECT FROM unnest(m.ranges) AS r WHERE r.group_id = moves_received.group_id)
   $$;
 @comment moves_received@
 

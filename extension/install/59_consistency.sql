@@ -20,7 +20,7 @@ $$;
 @call busy_groups@
   LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
-  SELECT m.group_id, n.node_id FROM tessera.migration AS m, LATERAL (VALUES (m.donor), (m.recipient)) AS n (node_id)
+  SELECT DISTINCT r.group_id, n.node_id FROM tessera.migration AS m, unnest(m.ranges) AS r, LATERAL (VALUES (m.donor), (m.recipient)) AS n (node_id)
     WHERE m.state = 'running' OR m.finished > clock_timestamp() - interval '1 s'
 $$;
 @comment busy_groups@

@@ -228,8 +228,8 @@ static void
 require_no_migration(Datum spec, const TesseraPlacementRow *from, const TesseraPlacementRow *target)
 {
 	if ((from != NULL && (from->ndeletions > 0 || from->ngates > 0)) || (target != NULL && target->ngates > 0) ||
-		spec_run("SELECT 1 FROM tessera.migration_coordinator WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)"
-				 " UNION ALL SELECT 1 FROM tessera.migration_recipient WHERE group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)",
+		spec_run("SELECT 1 FROM (SELECT ranges FROM tessera.migration_coordinator UNION ALL SELECT ranges FROM tessera.migration_recipient) AS m,"
+				 " unnest(m.ranges) AS r WHERE r.group_id IN (($1->>'from')::uuid, ($1->>'group_id')::uuid)",
 				 SPI_OK_SELECT, spec) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),

@@ -8,33 +8,37 @@
 
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 
 #include "catalog/migration_row.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 
 /* Both tables, alike but for a few names. */
 static const char *const insert_sql[] = {
-	[TESSERA_DONOR] = "INSERT INTO tessera.migration_coordinator (migration_id, group_id, min, max, recipient, epoch, slot, phase, request)"
-	" SELECT $1, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), (r->>'recipient')::int4, "
-	"(r->>'epoch')::uuid, $3, $4, r FROM (SELECT $2::jsonb AS r) AS q ON CONFLICT DO NOTHING",
-	[TESSERA_RECIPIENT] = "INSERT INTO tessera.migration_recipient (migration_id, group_id, min, max, donor, epoch, state, request)"
-	" SELECT $1, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), (r->>'donor')::int4, "
-	"(r->>'epoch')::uuid, $4, r FROM (SELECT $2::jsonb AS r, $3::name AS slot) AS q ON CONFLICT DO NOTHING",
+	[TESSERA_DONOR] = "INSERT INTO tessera.migration_coordinator (migration_id, ranges, recipient, slot, phase, request)"
+	" SELECT $1, tessera_internal.request_ranges(r), (r->>'recipient')::int4, $3, $4, r FROM (SELECT $2::jsonb AS r) AS q ON CONFLICT DO NOTHING",
+	[TESSERA_RECIPIENT] = "INSERT INTO tessera.migration_recipient (migration_id, ranges, donor, state, request)"
+	" SELECT $1, tessera_internal.request_ranges(r), (r->>'donor')::int4, $4, r FROM (SELECT $2::jsonb AS r, $3::name AS slot) AS q"
+	" ON CONFLICT DO NOTHING",
 };
 
-#define COMMON_COLUMNS "migration_id, group_id, epoch, min, max, (request->>'term')::int8, (request->>'donor_incarnation')::int4," \
-	" (request->>'recipient_incarnation')::int4, request::text, coalesce((request->>'verify')::bool, false)"
+/* A row for each range, in order. */
+#define SELECT_ROW(peer, state, decision, slot, table) \
+	"SELECT r.group_id, r.epoch, r.min, r.max, (m.request->>'term')::int8, (m.request->>'donor_incarnation')::int4," \
+	" (m.request->>'recipient_incarnation')::int4, m.request::text, coalesce((m.request->>'verify')::bool, false), " peer ", " state ", " decision \
+	", " slot " FROM " table " AS m, unnest(m.ranges) WITH ORDINALITY AS r (group_id, epoch, min, max, n) WHERE m.migration_id = $1 ORDER BY r.n"
+#define SELECT_DONATED SELECT_ROW("m.recipient", "m.phase", "m.decision", "m.slot::text", "tessera.migration_coordinator")
+#define SELECT_RECEIVED SELECT_ROW("m.donor", "m.state", "NULL::text", "NULL::text", "tessera.migration_recipient")
 
 static const char *const select_sql[] = {
-	[TESSERA_DONOR] = "SELECT " COMMON_COLUMNS ", recipient, phase, decision, slot::text FROM tessera.migration_coordinator WHERE migration_id = $1",
-	[TESSERA_RECIPIENT] = "SELECT " COMMON_COLUMNS ", donor, state, NULL::text, NULL::text FROM tessera.migration_recipient WHERE migration_id = $1",
+	[TESSERA_DONOR] = SELECT_DONATED,
+	[TESSERA_RECIPIENT] = SELECT_RECEIVED,
 };
 
 static const char *const select_lock_sql[] = {
-	[TESSERA_DONOR] = "SELECT " COMMON_COLUMNS ", recipient, phase, decision, slot::text FROM tessera.migration_coordinator WHERE migration_id = $1 "
-	"FOR UPDATE",
-	[TESSERA_RECIPIENT] = "SELECT " COMMON_COLUMNS ", donor, state, NULL::text, NULL::text FROM tessera.migration_recipient WHERE migration_id = $1 "
-	"FOR UPDATE",
+	[TESSERA_DONOR] = SELECT_DONATED " FOR UPDATE OF m",
+	[TESSERA_RECIPIENT] = SELECT_RECEIVED " FOR UPDATE OF m",
 };
 
 /* $4, and the deletion's $2: the states from which the table of transitions allows it. */
@@ -78,36 +82,48 @@ tessera_migration_row_insert(TesseraMigrationSide side, const pg_uuid_t *migrati
 	return n == 1;
 }
 
+/* The range whose min and max are in a column of the answer and in the next; its bounds are copied into the current context. */
+static TesseraRange
+range_of_columns(int row, int column)
+{
+	return (TesseraRange) {
+		.min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(row, column)),
+		.max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(row, column + 1))
+	};
+}
+
 TesseraMigrationRow *
 tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, bool lock)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraMigrationRow *row = NULL;
 	TesseraSpi	spi;
+	int			n;
 
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run_saved(lock ? select_lock_sql[side] : select_sql[side], SPI_OK_SELECT, 1, select_types,
-							  (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) == 1)
+	n = (int) tessera_spi_run_saved(lock ? select_lock_sql[side] : select_sql[side], SPI_OK_SELECT, 1, select_types,
+							  (Datum[]) {UUIDPGetDatum(migration_id)}, NULL);
+	if (n > 0)
 	{
 		MemoryContext own = MemoryContextSwitchTo(caller);
 
 		row = palloc0(sizeof(TesseraMigrationRow));
 		row->migration_id = *migration_id;
-		row->nranges = 1;
-		row->ranges = palloc(sizeof(TesseraOperationRange));
-		row->ranges[0].group_id = *DatumGetUUIDP(spi_row_value(0, 2));
-		row->ranges[0].epoch = *DatumGetUUIDP(spi_row_value(0, 3));
-		row->ranges[0].range.min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 4));
-		row->ranges[0].range.max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 5));
-		row->term = DatumGetInt64(spi_row_value(0, 6));
-		row->donor_incarnation = DatumGetInt32(spi_row_value(0, 7));
-		row->recipient_incarnation = DatumGetInt32(spi_row_value(0, 8));
-		row->request = spi_row_text(0, 9);
-		row->verify = DatumGetBool(spi_row_value(0, 10));
-		row->peer = DatumGetInt32(spi_row_value(0, 11));
-		row->state = tessera_migration_state_of(spi_row_text(0, 12));
-		row->decision = tessera_migration_result_of(spi_row_text(0, 13));
-		row->slot = spi_row_text(0, 14);
+		row->ranges = palloc(sizeof(TesseraOperationRange) * n);
+		for (row->nranges = 0; row->nranges < n; row->nranges++)
+			row->ranges[row->nranges] = (TesseraOperationRange) {
+				.group_id = *DatumGetUUIDP(spi_row_value(row->nranges, 1)), .epoch = *DatumGetUUIDP(spi_row_value(row->nranges, 2)),
+				.range = range_of_columns(row->nranges, 3)
+			};
+		row->term = DatumGetInt64(spi_row_value(0, 5));
+		row->donor_incarnation = DatumGetInt32(spi_row_value(0, 6));
+		row->recipient_incarnation = DatumGetInt32(spi_row_value(0, 7));
+		row->request = spi_row_text(0, 8);
+		row->verify = DatumGetBool(spi_row_value(0, 9));
+		row->peer = DatumGetInt32(spi_row_value(0, 10));
+		row->state = tessera_migration_state_of(spi_row_text(0, 11));
+		row->decision = tessera_migration_result_of(spi_row_text(0, 12));
+		row->slot = spi_row_text(0, 13);
 		MemoryContextSwitchTo(own);
 	}
 	tessera_spi_end(&spi);
@@ -121,6 +137,34 @@ tessera_migration_row_has_group(const TesseraMigrationRow *row, const pg_uuid_t 
 		if (memcmp(&row->ranges[i].group_id, group_id, sizeof(pg_uuid_t)) == 0)
 			return true;
 	return false;
+}
+
+const int64 *
+tessera_migration_majors(const TesseraMigrationRow *row, ArrayType *array)
+{
+	Datum	   *elements;
+	int64	   *majors;
+	int			n;
+	int			groups = 0;
+
+	for (int i = 0; i < row->nranges; i = tessera_next_group(row, i))
+		groups++;
+	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &elements, NULL, &n);
+	if (n != groups)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("migration %s moves ranges of %d table groups, but was decided with %d versions", tessera_uuid_text(&row->migration_id),
+						groups, n)));
+	majors = palloc(sizeof(int64) * n);
+	for (int i = 0; i < n; i++)
+		majors[i] = DatumGetInt64(elements[i]);
+	return majors;
+}
+
+ArrayType *
+tessera_majors_of_text(const char *text)
+{
+	return DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, unconstify(char *, text), INT8OID, -1));
 }
 
 /* A change to this state has found no row: ERROR XX000 if that is because of the state of the row; false: there is none. */
@@ -207,8 +251,7 @@ ranges_of_rows(int n, pg_uuid_t **ids, MemoryContext caller)
 		*ids = palloc(sizeof(pg_uuid_t) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 	{
-		ranges[i].min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 1));
-		ranges[i].max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 2));
+		ranges[i] = range_of_columns(i, 1);
 		if (ids)
 			(*ids)[i] = *DatumGetUUIDP(spi_row_value(i, 3));
 	}
@@ -224,9 +267,9 @@ tessera_received_ranges(const pg_uuid_t *group_id, const pg_uuid_t *except, pg_u
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	*n = (int) tessera_spi_run("SELECT min, max, migration_id FROM tessera.migration_recipient WHERE group_id = $1 AND migration_id IS DISTINCT FROM "
-							   "$2", SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id), UUIDPGetDatum(except)},
-							   (bool[]) {false, except == NULL});
+	*n = (int) tessera_spi_run("SELECT r.min, r.max, m.migration_id FROM tessera.migration_recipient AS m, unnest(m.ranges) AS r"
+							   " WHERE r.group_id = $1 AND m.migration_id IS DISTINCT FROM $2", SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, UUIDOID},
+							   (Datum[]) {UUIDPGetDatum(group_id), UUIDPGetDatum(except)}, (bool[]) {false, except == NULL});
 	ranges = ranges_of_rows(*n, ids, caller);
 	tessera_spi_end(&spi);
 	return ranges;
@@ -240,8 +283,8 @@ tessera_donated_ranges(const pg_uuid_t *group_id, int *n)
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	*n = (int) tessera_spi_run("SELECT min, max FROM tessera.migration_coordinator WHERE group_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
-							   (Datum[]) {UUIDPGetDatum(group_id)}, NULL);
+	*n = (int) tessera_spi_run("SELECT r.min, r.max FROM tessera.migration_coordinator AS m, unnest(m.ranges) AS r WHERE r.group_id = $1",
+							   SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(group_id)}, NULL);
 	ranges = ranges_of_rows(*n, NULL, caller);
 	tessera_spi_end(&spi);
 	return ranges;

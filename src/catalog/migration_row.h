@@ -9,6 +9,7 @@
 
 #include "postgres.h"
 #include "access/xlogdefs.h"
+#include "utils/array.h"
 #include "utils/uuid.h"
 
 #include "catalog/migration_state.h"
@@ -44,6 +45,13 @@ tessera_next_group(const TesseraMigrationRow *row, int i)
 
 /* True if a range of the group is among those that move. */
 extern bool tessera_migration_row_has_group(const TesseraMigrationRow *row, const pg_uuid_t *group_id);
+
+/*
+ * The shard versions that the outcome gives, an int8[] with one for each group in the order of ranges, as a list; palloc'd. ERROR XX001 if they are
+ * not as many as the groups. The other one makes the int8[] of its text form.
+ */
+extern const int64 *tessera_migration_majors(const TesseraMigrationRow *row, ArrayType *array);
+extern ArrayType *tessera_majors_of_text(const char *text);
 
 /* Inserts the row from a request; false if there is one. */
 extern bool tessera_migration_row_insert(TesseraMigrationSide side, const pg_uuid_t *migration_id, const char *request, const char *slot);

@@ -82,8 +82,9 @@ tessera_group_check_idle(const TesseraGroupRow *group, TesseraKeySpace *ks, cons
 	uint64		n;
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("SELECT min, max, migration_id FROM tessera.migration WHERE group_id = $1 AND state = 'running'", SPI_OK_SELECT, 1,
-							(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(&group->group_id)}, NULL);
+	n = tessera_spi_run("SELECT r.min, r.max, m.migration_id FROM tessera.migration AS m, unnest(m.ranges) AS r"
+						" WHERE r.group_id = $1 AND m.state = 'running'", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
+						(Datum[]) {UUIDPGetDatum(&group->group_id)}, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{
 		TesseraKeyBound migration_min,

@@ -1,6 +1,6 @@
 /*
  * commit_move.c
- *	  The commit of a move on the config node, its rehearsal, the fence that decides a move as aborted, and their acknowledgement
+ *	  The commit of a move on the config node, the fence that decides a move as aborted, and their acknowledgement
  *	  (doc/design.md#commit-and-fence; S19, S20, S36, S63). After a promotion of its recipient a committed move can be returned. How a move begins is
  *	  in register_move.c; the way of a commit through all nodes is in doc/architecture.md, "The commit of a move".
  *
@@ -8,8 +8,13 @@
  * finds 'aborted' fails (TS003), a fence that finds 'committed' says so. The outcome row is the decision; it goes when both sides have acknowledged
  * it, and what is left then is the state of the migration's row.
  *
- * Locks, in this order, to the end of the transaction: the group's row, the rows of both nodes (against a registration of a promoted server), the
- * outcome's key. A crash leaves all of the commit or nothing of it.
+ * The donor lets the commit wait, done but for its end, until its gates are closed (control/call.h: held): only the end falls into the pause. If that
+ * fails, or the session here has ended meanwhile, nothing of it is left, and the commit is called for once more, or the fence.
+ *
+ * A migration moves ranges of any number of groups; all of them change in the one transaction.
+ *
+ * Locks, in this order, to the end of the transaction: the rows of the groups by group_id, the outcome's key, the rows of both nodes (against a
+ * registration of a promoted server). A crash leaves all of the commit or nothing of it.
  *
  * Interleavings: (commit in front) the fence's insert waits for the commit, does nothing, and its next statement reads 'committed'. (fence in front)
  * the commit's insert waits, finds the key taken, reads 'aborted' and raises TS003; nothing of the move is written.
@@ -23,7 +28,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/resowner.h"
 
 #include "catalog/change.h"
 #include "catalog/migration_state.h"
@@ -34,18 +38,38 @@
 #include "common/text.h"
 #include "config/authority.h"
 #include "config/chunks_private.h"
+#include "config/membership.h"
 #include "control/calls.h"
 
+
+/* A range that moves, its bounds typed as well. */
+typedef struct MovedRange
+{
+	TesseraBound *min;
+	TesseraBound *max;
+	TesseraKeyBound key_min;
+	TesseraKeyBound key_max;
+} MovedRange;
+
+/* What moves of one group. */
+typedef struct GroupMove
+{
+	TesseraGroupRow group;		/* group_id, and when it is locked the rest */
+	pg_uuid_t	epoch;			/* as registered */
+	TesseraKeySpace *ks;
+	const TesseraBound *hint;	/* min of the chunk that probably holds the first range's min, or NULL */
+	const char *object;			/* a table of it, for the changelog */
+	int			nranges;
+	MovedRange *ranges;			/* in order, disjoint */
+} GroupMove;
 
 typedef struct Move
 {
 	const pg_uuid_t *migration_id;
-	char	   *object;			/* the table, for the changelog */
-	TesseraBound *min;
-	TesseraBound *max;
 	int32		donor;
 	int32		recipient;
-	pg_uuid_t	epoch;
+	int			ngroups;
+	GroupMove  *groups;			/* by group_id: in this order they are locked */
 } Move;
 
 static void
@@ -57,35 +81,106 @@ refuse_unknown(const pg_uuid_t *migration_id)
 			 errdetail("It was never registered on this config node, or its outcome was acknowledged and forgotten.")));
 }
 
-/* Group and range of a registered migration, *min canonical. ERROR TS003 if it is not known. */
-static void
-migration_range(const pg_uuid_t *migration_id, pg_uuid_t *group_id, TesseraBound **min, TesseraBound **max)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	TesseraSpi	spi;
+static const char *const read_ranges_sql =
+	"SELECT r.group_id, r.epoch, r.min, r.max, coalesce((SELECT t.schema_name || '.' || t.table_name FROM tessera.cluster_table AS t"
+	"   WHERE t.group_id = r.group_id ORDER BY t.table_id <> m.table_id, t.table_id LIMIT 1), m.table_id::text)"
+	" FROM tessera.migration AS m, unnest(m.ranges) WITH ORDINALITY AS r (group_id, epoch, min, max, n) WHERE m.migration_id = $1 ORDER BY r.n";
 
-	tessera_spi_begin(&spi);
-	if (tessera_spi_run_saved("SELECT group_id, min, max FROM tessera.migration WHERE migration_id = $1", SPI_OK_SELECT, 1,
-						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
-		refuse_unknown(migration_id);
-	*group_id = *DatumGetUUIDP(spi_row_value(0, 1));
-	MemoryContextSwitchTo(caller);
-	*min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 2));
-	*max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 3));
-	tessera_spi_end(&spi);
+/* Appends a range, of a row of read_ranges_sql. ERROR XX001 if it does not stand where it should. */
+static void
+add_range(Move *move, GroupMove *group, int row)
+{
+	MovedRange *range = &group->ranges[group->nranges++];
+
+	range->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(row, 3));
+	range->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(row, 4));
+	tessera_key_from_bound(group->ks, range->min, &range->key_min);
+	tessera_key_from_bound(group->ks, range->max, &range->key_max);
+	range->min = tessera_key_to_bound(group->ks, &range->key_min);
+	range->max = tessera_key_to_bound(group->ks, &range->key_max);
+	if (tessera_key_compare(group->ks, &range->key_min, &range->key_max) >= 0 ||
+		(group->nranges > 1 && tessera_key_compare(group->ks, &range[-1].key_max, &range->key_min) > 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the ranges of migration %s are not in order", tessera_uuid_text(move->migration_id))));
 }
 
-/* Outcome row of the migration; none: there is no row. Shard versions if it is committed. */
-static TesseraMigrationResult
-read_outcome(const pg_uuid_t *migration_id, int64 *donor_major, int64 *recipient_major)
+/* The next group, of a row of read_ranges_sql, with room for n ranges. */
+static GroupMove *
+add_group(Move *move, const TesseraRouting *routing, int row, int n)
 {
-	if (tessera_spi_run_saved("SELECT outcome, coalesce(donor_major, 0), coalesce(recipient_major, 0) FROM tessera.migration_outcome"
-						" WHERE migration_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
+	GroupMove  *group = &move->groups[move->ngroups++];
+	const TesseraGroup *known;
+
+	group->group.group_id = *DatumGetUUIDP(spi_row_value(row, 1));
+	group->epoch = *DatumGetUUIDP(spi_row_value(row, 2));
+	known = tessera_config_group(routing, &group->group.group_id, NULL);
+	group->ks = tessera_group_keyspace(routing, known);
+	group->object = spi_row_text(row, 5);
+	group->ranges = palloc(sizeof(MovedRange) * n);
+	if (move->ngroups > 1 && memcmp(&group[-1].group.group_id, &group->group.group_id, sizeof(pg_uuid_t)) >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the table groups of migration %s are not in order", tessera_uuid_text(move->migration_id))));
+	return group;
+}
+
+/* The ranges of a registered migration, in the current context. ERROR TS003 if it is not known, TS002 if a group is gone. */
+static void
+read_ranges(Move *move, const TesseraRouting *routing)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	GroupMove  *group = NULL;
+	TesseraSpi	spi;
+	int			n;
+
+	tessera_spi_begin(&spi);
+	n = (int) tessera_spi_run_saved(read_ranges_sql, SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL);
+	if (n == 0)
+		refuse_unknown(move->migration_id);
+	MemoryContextSwitchTo(caller);
+	move->groups = palloc0(sizeof(GroupMove) * n);
+	for (int i = 0; i < n; i++)
+	{
+		if (group == NULL || memcmp(&group->group.group_id, DatumGetUUIDP(spi_row_value(i, 1)), sizeof(pg_uuid_t)) != 0)
+			group = add_group(move, routing, i, n);
+		add_range(move, group, i);
+	}
+	tessera_spi_end(&spi);
+	for (int i = 0; i < move->ngroups; i++)
+	{
+		group = &move->groups[i];
+		group->hint = tessera_chunk_hint(routing, tessera_config_group(routing, &group->group.group_id, NULL), group->ks, &group->ranges[0].key_min);
+	}
+}
+
+static void
+lock_groups(Move *move)
+{
+	for (int i = 0; i < move->ngroups; i++)
+	{
+		pg_uuid_t	group_id = move->groups[i].group.group_id;
+
+		tessera_group_lock(&group_id, &move->groups[i].group);
+	}
+}
+
+/* Outcome row of the migration; none: there is no row. Shard versions if it is committed, one for each group; in the memory of tessera_spi_begin. */
+static TesseraMigrationResult
+read_outcome(const pg_uuid_t *migration_id, ArrayType **donor_majors, ArrayType **recipient_majors)
+{
+	bool		isnull;
+
+	if (tessera_spi_run_saved("SELECT outcome, donor_majors, recipient_majors FROM tessera.migration_outcome WHERE migration_id = $1", SPI_OK_SELECT,
+							  1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
 		return TESSERA_RESULT_NONE;
-	if (donor_major != NULL)
-		*donor_major = DatumGetInt64(spi_row_value(0, 2));
-	if (recipient_major != NULL)
-		*recipient_major = DatumGetInt64(spi_row_value(0, 3));
+	if (donor_majors != NULL)
+	{
+		Datum		donor = spi_row_datum(0, 2, &isnull);
+
+		*donor_majors = isnull ? NULL : DatumGetArrayTypePCopy(donor);
+		*recipient_majors = isnull ? NULL : DatumGetArrayTypePCopy(spi_row_value(0, 3));
+	}
 	return tessera_migration_result_of(spi_row_text(0, 1));
 }
 
@@ -116,16 +211,28 @@ static const char *const lock_nodes_sql =
 	" WHERE m.migration_id = $1 ORDER BY n.node_id FOR SHARE OF n";
 
 static const char *const read_move_sql =
-	"SELECT m.min, m.max, m.donor, m.recipient, m.epoch, m.state, m.term = (SELECT i.term FROM tessera.identity AS i),"
-	" d.incarnation = m.donor_incarnation AND r.incarnation = m.recipient_incarnation,"
-	" coalesce(t.schema_name || '.' || t.table_name, m.table_id::text)"
+	"SELECT m.donor, m.recipient, m.state, m.term = (SELECT i.term FROM tessera.identity AS i),"
+	" d.incarnation = m.donor_incarnation AND r.incarnation = m.recipient_incarnation"
 	" FROM tessera.migration AS m LEFT JOIN tessera.node AS d ON d.node_id = m.donor"
-	" LEFT JOIN tessera.node AS r ON r.node_id = m.recipient AND r.is_shard"
-	" LEFT JOIN tessera.cluster_table AS t ON t.table_id = m.table_id WHERE m.migration_id = $1";
+	" LEFT JOIN tessera.node AS r ON r.node_id = m.recipient AND r.is_shard WHERE m.migration_id = $1";
 
-/* Reads the registration and checks all that must still be as it was registered. The group is locked. */
+/* What must still be of a locked group as it was registered. */
 static void
-read_move(const TesseraGroupRow *group, Move *move)
+check_group(const Move *move, const GroupMove *group)
+{
+	if (memcmp(&group->epoch, &group->group.epoch, sizeof(pg_uuid_t)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("migration %s is of another epoch of its table", tessera_uuid_text(move->migration_id))));
+	if (!group->group.allow_migrations)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("migrations of \"%s\" are not allowed at present", group->object)));
+}
+
+/* Reads the registration and checks all that must still be as it was registered. The groups are locked. */
+static void
+read_move(Move *move)
 {
 	bool		isnull;
 	bool		same_term,
@@ -136,16 +243,12 @@ read_move(const TesseraGroupRow *group, Move *move)
 	tessera_spi_run_saved(lock_nodes_sql, SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL);
 	if (tessera_spi_run_saved(read_move_sql, SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(move->migration_id)}, NULL) != 1)
 		refuse_unknown(move->migration_id);
-	move->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 1));
-	move->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(0, 2));
-	move->donor = DatumGetInt32(spi_row_value(0, 3));
-	move->recipient = DatumGetInt32(spi_row_value(0, 4));
-	move->epoch = *DatumGetUUIDP(spi_row_value(0, 5));
-	same_term = DatumGetBool(spi_row_datum(0, 7, &isnull)) && !isnull;
-	same_servers = DatumGetBool(spi_row_datum(0, 8, &isnull)) && !isnull;
-	move->object = spi_row_text(0, 9);
+	move->donor = DatumGetInt32(spi_row_value(0, 1));
+	move->recipient = DatumGetInt32(spi_row_value(0, 2));
+	ended = tessera_migration_result_of(spi_row_text(0, 3));
+	same_term = DatumGetBool(spi_row_datum(0, 4, &isnull)) && !isnull;
+	same_servers = DatumGetBool(spi_row_datum(0, 5, &isnull)) && !isnull;
 
-	ended = tessera_migration_result_of(spi_row_text(0, 6));
 	if (ended != TESSERA_RESULT_NONE || !same_term || !same_servers)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
@@ -153,52 +256,66 @@ read_move(const TesseraGroupRow *group, Move *move)
 				 ended != TESSERA_RESULT_NONE ? errdetail("It has ended: %s.", tessera_migration_result_text(ended)) :
 				 !same_term ? errdetail("The config node was promoted since it was registered.") :
 				 errdetail("A node left, or was promoted since it was registered.")));
-	if (memcmp(&move->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
-				 errmsg("migration %s is of another epoch of its table", tessera_uuid_text(move->migration_id))));
-	if (!group->allow_migrations)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("migrations of \"%s\" are not allowed at present", move->object)));
+	for (int i = 0; i < move->ngroups; i++)
+		check_group(move, &move->groups[i]);
 }
 
-/* Cuts a chunk at the range's ends; fills up to three pieces in order, and which of them move. Versions are given later. */
-static int
-cut_chunk(TesseraKeySpace *ks, const TesseraChunkRow *chunk, const Move *move, const TesseraKeyBound *min, const TesseraKeyBound *max,
-		  TesseraChunkRow *pieces, bool *moves)
+/* The pieces of the chunks that an operation touches, in order; versions are given when all are known. */
+typedef struct Pieces
 {
-	bool		left = tessera_key_compare(ks, &chunk->key_min, min) < 0;
-	bool		right = tessera_key_compare(ks, max, &chunk->key_max) < 0;
-	int			n = 0;
+	int			n;
+	TesseraChunkRow *rows;
+	bool	   *moves;			/* it goes to the recipient */
+} Pieces;
 
-	if (left)
+static void
+add_piece(Pieces *pieces, const TesseraChunkRow *chunk, TesseraBound *min, TesseraBound *max, bool moves, int32 node_id)
+{
+	TesseraChunkRow *piece = &pieces->rows[pieces->n];
+
+	*piece = *chunk;
+	piece->min = min;
+	piece->max = max;
+	piece->node_id = node_id;
+	pieces->moves[pieces->n++] = moves;
+}
+
+/* Cuts a chunk at the ends of the ranges that move. */
+static void
+cut_chunk(const GroupMove *group, const TesseraChunkRow *chunk, int32 recipient, Pieces *pieces)
+{
+	TesseraKeySpace *ks = group->ks;
+	int			first = pieces->n;
+	TesseraBound *at = chunk->min;	/* it is cut up to here */
+	const TesseraKeyBound *key_at = &chunk->key_min;
+
+	for (int i = 0; i < group->nranges; i++)
 	{
-		pieces[n] = *chunk;
-		pieces[n].max = move->min;
-		moves[n++] = false;
+		const MovedRange *range = &group->ranges[i];
+		bool		ends_here = tessera_key_compare(ks, &range->key_max, &chunk->key_max) <= 0;
+
+		if (tessera_key_compare(ks, &range->key_max, key_at) <= 0 || tessera_key_compare(ks, &chunk->key_max, &range->key_min) <= 0)
+			continue;
+		if (tessera_key_compare(ks, key_at, &range->key_min) < 0)
+		{
+			add_piece(pieces, chunk, at, range->min, false, chunk->node_id);
+			at = range->min;
+		}
+		add_piece(pieces, chunk, at, ends_here ? range->max : chunk->max, true, recipient);
+		at = ends_here ? range->max : chunk->max;
+		key_at = ends_here ? &range->key_max : &chunk->key_max;
 	}
-	pieces[n] = *chunk;
-	pieces[n].node_id = move->recipient;
-	if (left)
-		pieces[n].min = move->min;
-	if (right)
-		pieces[n].max = move->max;
-	moves[n++] = true;
-	if (right)
-	{
-		pieces[n] = *chunk;
-		pieces[n].min = move->max;
-		moves[n++] = false;
-	}
+	if (tessera_key_compare(ks, key_at, &chunk->key_max) < 0)
+		add_piece(pieces, chunk, at, chunk->max, false, chunk->node_id);
+	else
+		pieces->rows[pieces->n - 1].max = chunk->max;
 
 	/* it is not known how the bytes spread over the pieces, nor which piece is too large */
-	for (int i = 0; i < n && n > 1; i++)
+	for (int i = first; i < pieces->n && pieces->n - first > 1; i++)
 	{
-		pieces[i].bytes = -1;
-		pieces[i].jumbo = false;
+		pieces->rows[i].bytes = -1;
+		pieces->rows[i].jumbo = false;
 	}
-	return n;
 }
 
 /* S19: one other chunk of the donor shows the donor's change of version, if it has one and no cut piece does. */
@@ -212,13 +329,13 @@ bump_control_chunk(const TesseraGroupRow *group, int32 donor, int64 major, int64
 						   NULL) == 1;
 }
 
-/* Gives the range's chunks to the recipient; returns the donor's shard version. */
+/* Gives the ranges' chunks, all of the donor, to the recipient; returns the donor's shard version. Raises the version of the group's row given. */
 static int64
-move_chunks(TesseraGroupRow *group, TesseraKeySpace *ks, const Move *move, int n, const TesseraChunkRow *chunks,
-			const TesseraKeyBound *min, const TesseraKeyBound *max, const char *by)
+move_chunks(GroupMove *move, int32 donor, int32 recipient, int n, const TesseraChunkRow *chunks, const char *by)
 {
-	TesseraChunkRow *after = palloc(sizeof(TesseraChunkRow) * (n + 2));
-	bool	   *moves = palloc(sizeof(bool) * (n + 2));
+	TesseraGroupRow *group = &move->group;
+	int			room = n + 2 * move->nranges;	/* each end of a range makes one piece more */
+	Pieces		after = {.rows = palloc(sizeof(TesseraChunkRow) * room),.moves = palloc(sizeof(bool) * room)};
 	int		   *first = palloc(sizeof(int) * (n + 1));	/* pieces of chunk i are first[i] .. first[i + 1] - 1 */
 	int64		major = group->major + 1;
 	int64		minor = 0;
@@ -226,91 +343,135 @@ move_chunks(TesseraGroupRow *group, TesseraKeySpace *ks, const Move *move, int n
 
 	first[0] = 0;
 	for (int i = 0; i < n; i++)
-		first[i + 1] = first[i] + cut_chunk(ks, &chunks[i], move, min, max, &after[first[i]], &moves[first[i]]);
+	{
+		cut_chunk(move, &chunks[i], recipient, &after);
+		first[i + 1] = after.n;
+	}
 
 	/* what moves first, what stays behind it */
 	for (int round = 0; round < 2; round++)
-		for (int i = 0; i < first[n]; i++)
-			if (moves[i] == (round == 0))
+		for (int i = 0; i < after.n; i++)
+			if (after.moves[i] == (round == 0))
 			{
-				after[i].major = major;
-				after[i].minor = minor++;
-				donor_left |= !moves[i];
+				after.rows[i].major = major;
+				after.rows[i].minor = minor++;
+				donor_left |= !after.moves[i];
 			}
 	for (int i = 0; i < n; i++)
-		tessera_chunk_replace(&group->group_id, &chunks[i], first[i + 1] - first[i], &after[first[i]], &moves[first[i]]);
-	if (!donor_left && (donor_left = bump_control_chunk(group, move->donor, major, minor)))
+		tessera_chunk_replace(&group->group_id, &chunks[i], first[i + 1] - first[i], &after.rows[first[i]], &after.moves[first[i]]);
+	if (!donor_left && (donor_left = bump_control_chunk(group, donor, major, minor)))
 		minor++;
 
 	tessera_group_write_version(group, major, minor - 1);
-	tessera_chunk_log("move", move->object, by, n, chunks, first[n], after);
+	tessera_chunk_log("move", move->object, by, n, chunks, after.n, after.rows);
 	return donor_left ? major : 0;
 }
 
-/* The chunks of the range, all of which must be the donor's. */
+/* Those of a range, added to the chunks of the ranges before it: its first one may be the last of those. ERROR TS002 if one is not the donor's. */
 static TesseraChunkRow *
-donor_chunks(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const Move *move, const TesseraKeyBound *min,
-			 const TesseraKeyBound *max, int *n)
+add_chunks(const GroupMove *group, const MovedRange *range, const Move *move, int *n, TesseraChunkRow *chunks)
 {
-	TesseraChunkRow *chunks = tessera_chunks_of_range(group, ks, hint, min, max, n);
+	int			nadded;
+	TesseraChunkRow *added = tessera_chunks_of_range(&group->group, group->ks, range == group->ranges ? group->hint : NULL, &range->key_min,
+													 &range->key_max, &nadded);
 
-	for (int i = 0; i < *n; i++)
-		if (chunks[i].node_id != move->donor)
+	chunks = *n == 0 ? palloc(sizeof(TesseraChunkRow) * nadded) : repalloc(chunks, sizeof(TesseraChunkRow) * (*n + nadded));
+	for (int i = 0; i < nadded; i++)
+	{
+		if (added[i].node_id != move->donor)
 			ereport(ERROR,
 					(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 					 errmsg("the donor of migration %s does not own its whole range", tessera_uuid_text(move->migration_id)),
-					 errdetail("The chunk from %s to %s is another shard's.", tessera_bound_to_cstring(chunks[i].min),
-							   tessera_bound_to_cstring(chunks[i].max))));
+					 errdetail("The chunk from %s to %s is another shard's.", tessera_bound_to_cstring(added[i].min),
+							   tessera_bound_to_cstring(added[i].max))));
+		if (*n == 0 || tessera_key_compare(group->ks, &chunks[*n - 1].key_max, &added[i].key_min) <= 0)
+			chunks[(*n)++] = added[i];
+	}
 	return chunks;
 }
 
+/* The chunks of the ranges of a group, all of which must be the donor's. */
+static TesseraChunkRow *
+donor_chunks(const GroupMove *group, const Move *move, int *n)
+{
+	TesseraChunkRow *chunks = NULL;
+
+	*n = 0;
+	for (int i = 0; i < group->nranges; i++)
+		chunks = add_chunks(group, &group->ranges[i], move, n, chunks);
+	return chunks;
+}
+
+/* The shard versions that a commit gives: one for each group. */
+typedef struct Versions
+{
+	ArrayType  *donor_majors;
+	ArrayType  *recipient_majors;
+} Versions;
+
+/* All groups, one after the other. In the current context. */
+static Versions
+move_groups(Move *move)
+{
+	Datum	   *donor_majors = palloc(sizeof(Datum) * move->ngroups);
+	Datum	   *recipient_majors = palloc(sizeof(Datum) * move->ngroups);
+	const char *by = GetUserNameFromId(GetSessionUserId(), false);
+
+	for (int i = 0; i < move->ngroups; i++)
+	{
+		GroupMove  *group = &move->groups[i];
+		int			n;
+		TesseraChunkRow *chunks = donor_chunks(group, move, &n);
+
+		donor_majors[i] = Int64GetDatum(move_chunks(group, move->donor, move->recipient, n, chunks, by));
+		recipient_majors[i] = Int64GetDatum(group->group.major);
+	}
+	return (Versions) {
+		construct_array(donor_majors, move->ngroups, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE),
+		construct_array(recipient_majors, move->ngroups, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)
+	};
+}
+
 /*
- * Decides a migration as committed, in the caller's transaction (doc/design.md#commit-and-fence): the range's chunks, split at its ends if need be
- * (S36), go to the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets the next ones
- * (S19). The shard versions that result (0 for a donor left without a chunk, S20) are returned and kept in the outcome row. Once it is committed, the
- * same is returned again. group_id, ks: of the migration; hint: min of the chunk that probably holds the range's min.
+ * Decides a migration as committed, in the caller's transaction (doc/design.md#commit-and-fence): in each group the ranges' chunks, split at their
+ * ends if need be (S36), go to the recipient as <M+1,0>, <M+1,1>..., and what is left of the cut chunks, or else one other chunk of the donor, gets
+ * the next ones (S19). The shard versions that result (0 for a donor left without a chunk, S20) are returned, in the current context, and kept in the
+ * outcome row. Once it is committed, the same is returned again. Its groups are not locked yet.
  *
  * ERROR TS003: not known, fenced as aborted, another term, or a node's server is not the registered one. TS002: another epoch, or the donor does not
- * own the whole range. 55006: migrations of the group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
+ * own a whole range. 55006: migrations of a group are not allowed. A concurrent fence is waited for: the outcome row's key is unique.
  */
-static void
-decide_committed(const pg_uuid_t *migration_id, const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraBound *hint, int64 *donor_major,
-				 int64 *recipient_major)
+static Versions
+decide_committed(Move *move)
 {
+	MemoryContext caller = CurrentMemoryContext;
 	TesseraSpi	spi;
-	TesseraGroupRow group;
-	Move		move = {.migration_id = migration_id};
-	TesseraKeyBound min,
-				max;
-	TesseraChunkRow *chunks;
-	int			n;
+	Versions	versions = {0};
 
-	tessera_group_lock(group_id, &group);
+	lock_groups(move);
 	tessera_spi_begin(&spi);
-	if (!insert_outcome(migration_id, TESSERA_RESULT_COMMITTED))
+	if (insert_outcome(move->migration_id, TESSERA_RESULT_COMMITTED))
 	{
-		if (read_outcome(migration_id, donor_major, recipient_major) != TESSERA_RESULT_COMMITTED)
+		read_move(move);
+		MemoryContextSwitchTo(caller);
+		versions = move_groups(move);
+		tessera_spi_run_saved("UPDATE tessera.migration_outcome SET donor_majors = $2, recipient_majors = $3 WHERE migration_id = $1", SPI_OK_UPDATE,
+							  3, (Oid[]) {UUIDOID, INT8ARRAYOID, INT8ARRAYOID},
+							  (Datum[]) {UUIDPGetDatum(move->migration_id), PointerGetDatum(versions.donor_majors),
+			PointerGetDatum(versions.recipient_majors)}, NULL);
+		write_state(move->migration_id, TESSERA_RESULT_COMMITTED, NULL);
+		tessera_catalog_changed();
+	}
+	else
+	{
+		MemoryContextSwitchTo(caller);
+		if (read_outcome(move->migration_id, &versions.donor_majors, &versions.recipient_majors) != TESSERA_RESULT_COMMITTED)
 			ereport(ERROR,
 					(errcode(ERRCODE_TESSERA_FENCED),
-					 errmsg("migration %s was fenced: it is aborted", tessera_uuid_text(migration_id))));
-		tessera_spi_end(&spi);
-		return;
+					 errmsg("migration %s was fenced: it is aborted", tessera_uuid_text(move->migration_id))));
 	}
-	read_move(&group, &move);
-	tessera_key_from_bound(ks, move.min, &min);
-	tessera_key_from_bound(ks, move.max, &max);
-	move.min = tessera_key_to_bound(ks, &min);
-	move.max = tessera_key_to_bound(ks, &max);
-	chunks = donor_chunks(&group, ks, hint, &move, &min, &max, &n);
-
-	*donor_major = move_chunks(&group, ks, &move, n, chunks, &min, &max, GetUserNameFromId(GetSessionUserId(), false));
-	*recipient_major = group.major;
-	tessera_spi_run_saved("UPDATE tessera.migration_outcome SET donor_major = $2, recipient_major = $3 WHERE migration_id = $1", SPI_OK_UPDATE, 3,
-					(Oid[]) {UUIDOID, INT8OID, INT8OID},
-					(Datum[]) {UUIDPGetDatum(migration_id), Int64GetDatum(*donor_major), Int64GetDatum(*recipient_major)}, NULL);
-	write_state(migration_id, TESSERA_RESULT_COMMITTED, NULL);
 	tessera_spi_end(&spi);
-	tessera_catalog_changed();
+	return versions;
 }
 
 /* Of the migration's row. */
@@ -358,28 +519,22 @@ fence(const pg_uuid_t *migration_id, const char *error)
 }
 
 /*
- * For a committed migration whose rows the recipient has lost: gives its range back to the donor, which still has the rows; the migration then counts
- * as aborted. Returns false if the donor has acknowledged the outcome, because it may have deleted the rows then. ERROR TS002 if the recipient no
- * longer owns the whole range.
+ * For a committed migration whose rows the recipient has lost: gives its ranges back to the donor, which still has the rows; the migration then
+ * counts as aborted. Returns false if the donor has acknowledged the outcome, because it may have deleted the rows then. ERROR TS002 if the recipient
+ * no longer owns the whole of a range.
  */
 static bool
-return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks)
+return_move(Move *move)
 {
-	Datum		id = UUIDPGetDatum(migration_id);
-	TesseraGroupRow group;
-	Move		move = {.migration_id = migration_id};
-	TesseraKeyBound min,
-				max;
-	TesseraChunkRow *chunks;
+	MemoryContext caller = CurrentMemoryContext;
+	Datum		id = UUIDPGetDatum(move->migration_id);
 	TesseraSpi	spi;
-	int			n;
 
-	migration_range(migration_id, &group.group_id, &move.min, &move.max);
-	tessera_group_lock(&group.group_id, &group);
+	lock_groups(move);
 	tessera_spi_begin(&spi);
 	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_COMMITTED, TESSERA_ABORTED);
 	/* an outcome that the donor has acknowledged is gone, and with it the donor's rows */
-	if (tessera_spi_run("UPDATE tessera.migration_outcome SET outcome = 'aborted', donor_major = NULL, recipient_major = NULL"
+	if (tessera_spi_run("UPDATE tessera.migration_outcome SET outcome = 'aborted', donor_majors = NULL, recipient_majors = NULL"
 						" WHERE migration_id = $1 AND outcome = 'committed'", SPI_OK_UPDATE, 1, (Oid[]) {UUIDOID}, &id, NULL) != 1)
 	{
 		tessera_spi_end(&spi);
@@ -387,15 +542,15 @@ return_move(const pg_uuid_t *migration_id, TesseraKeySpace *ks)
 	}
 	tessera_spi_run("UPDATE tessera.migration SET state = 'aborted', error = 'the recipient was promoted without the rows: returned to the donor'"
 					" WHERE migration_id = $1 RETURNING donor, recipient", SPI_OK_UPDATE_RETURNING, 1, (Oid[]) {UUIDOID}, &id, NULL);
-	move.donor = DatumGetInt32(spi_row_value(0, 2));	/* it goes the other way */
-	move.recipient = DatumGetInt32(spi_row_value(0, 1));
-	move.object = psprintf("return of migration %s", tessera_uuid_text(migration_id));
-	tessera_key_from_bound(ks, move.min, &min);
-	tessera_key_from_bound(ks, move.max, &max);
-	move.min = tessera_key_to_bound(ks, &min);
-	move.max = tessera_key_to_bound(ks, &max);
-	chunks = donor_chunks(&group, ks, NULL, &move, &min, &max, &n);
-	(void) move_chunks(&group, ks, &move, n, chunks, &min, &max, GetUserNameFromId(GetSessionUserId(), false));
+	move->donor = DatumGetInt32(spi_row_value(0, 2));	/* it goes the other way */
+	move->recipient = DatumGetInt32(spi_row_value(0, 1));
+	for (int i = 0; i < move->ngroups; i++)
+	{
+		move->groups[i].object = psprintf("return of migration %s", tessera_uuid_text(move->migration_id));
+		move->groups[i].hint = NULL;
+	}
+	MemoryContextSwitchTo(caller);
+	(void) move_groups(move);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	return true;
@@ -429,6 +584,7 @@ acknowledge(const pg_uuid_t *migration_id, TesseraMigrationResult outcome)
 void
 tessera_chunk_assign(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *min, const TesseraBound *max, int32 node_id, const char *object)
 {
+	GroupMove	move = {.ks = ks,.object = object,.nranges = 1};
 	TesseraKeyBound key_min,
 				key_max;
 	TesseraChunkRow *chunks;
@@ -441,16 +597,24 @@ tessera_chunk_assign(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraB
 	tessera_spi_begin(&spi);
 	for (int i = 0; i < n; i++)
 	{
-		bool		begins = tessera_key_compare(ks, &key_min, &chunks[i].key_min) <= 0;
-		bool		ends = tessera_key_compare(ks, &chunks[i].key_max, &key_max) <= 0;
-		Move		move = {.object = unconstify(char *, object),.donor = chunks[i].node_id,.recipient = node_id};
+		MovedRange	range = {chunks[i].min, chunks[i].max, chunks[i].key_min, chunks[i].key_max};
 
 		if (chunks[i].node_id == node_id)
 			continue;
-		move.min = begins ? chunks[i].min : tessera_key_to_bound(ks, &key_min);
-		move.max = ends ? chunks[i].max : tessera_key_to_bound(ks, &key_max);
-		(void) move_chunks(group, ks, &move, 1, &chunks[i], begins ? &chunks[i].key_min : &key_min, ends ? &chunks[i].key_max : &key_max,
-						   GetUserNameFromId(GetSessionUserId(), false));
+		if (tessera_key_compare(ks, &key_min, &range.key_min) > 0)
+		{
+			range.key_min = key_min;
+			range.min = tessera_key_to_bound(ks, &key_min);
+		}
+		if (tessera_key_compare(ks, &key_max, &range.key_max) < 0)
+		{
+			range.key_max = key_max;
+			range.max = tessera_key_to_bound(ks, &key_max);
+		}
+		move.group = *group;
+		move.ranges = &range;
+		(void) move_chunks(&move, chunks[i].node_id, node_id, 1, &chunks[i], GetUserNameFromId(GetSessionUserId(), false));
+		*group = move.group;
 	}
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
@@ -475,81 +639,39 @@ tessera_group_outdo(TesseraGroupRow *group, int64 major)
 
 /* The calls */
 
-/* The version commit of a migration, in the current transaction; *term: the caller's, and then this config node's. */
-static void
-commit_move(const pg_uuid_t *migration_id, int64 *term, int64 *donor_major, int64 *recipient_major)
-{
-	const TesseraRouting *routing = tessera_config_routing(*term);
-	const TesseraGroup *group;
-	TesseraKeySpace *ks;
-	TesseraBound *min,
-			   *max;
-	TesseraKeyBound position;
-	pg_uuid_t	group_id;
+/* The current transaction decides a migration as committed. */
+static bool deciding = false;
 
-	tessera_commit_durably();
-	*term = routing->term;
-	migration_range(migration_id, &group_id, &min, &max);
-	group = tessera_config_group(routing, &group_id, NULL);
-	ks = tessera_group_keyspace(routing, group);
-	tessera_key_from_bound(ks, min, &position);
-	decide_committed(migration_id, &group_id, ks, tessera_chunk_hint(routing, group, ks, &position), donor_major, recipient_major);
+/* A commit of a move may stay open for a while, with all that it does done; what counts is when it ends. */
+static void
+decide_at_commit(XactEvent event, void *arg)
+{
+	if (deciding && event == XACT_EVENT_PRE_COMMIT)
+		tessera_injection("config_deciding");
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		deciding = false;
 }
 
 void
 tessera_serve_commit_move(const TesseraCommitMoveArgs *args, TesseraCommitMoveResult *result)
 {
-	result->config_term = args->term;
-	commit_move(args->migration_id, &result->config_term, &result->donor_major, &result->recipient_major);
-	tessera_injection("config_deciding");
+	const TesseraRouting *routing = tessera_config_routing(args->term);
+	Move		move = {.migration_id = args->migration_id};
+	Versions	versions;
+
+	tessera_commit_durably();
+	result->config_term = routing->term;
+	read_ranges(&move, routing);
+	versions = decide_committed(&move);
+	result->donor_majors = versions.donor_majors;
+	result->recipient_majors = versions.recipient_majors;
+	deciding = true;
 }
 
-/* A change of the catalog, also one that is undone, invalidates plans on tessera.node (tessera_catalog_changed). */
-static void
-plan_again(void)
-{
-	TesseraSpi	spi;
-
-	tessera_spi_begin(&spi);
-	tessera_spi_plan(lock_nodes_sql, 1, (Oid[]) {UUIDOID});
-	tessera_spi_plan(read_move_sql, 1, (Oid[]) {UUIDOID});
-	tessera_spi_end(&spi);
-}
-
-/*
- * The same, undone again. What would be refused is refused before a gate is closed; and this
- * session, which will run the commit itself, has its plans made and its caches filled.
- */
 void
-tessera_serve_rehearse_move(const TesseraRehearseMoveArgs *args)
+tessera_commit_move_init(void)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
-	int64		term = args->term;
-	int64		donor_major,
-				recipient_major;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(caller);
-	PG_TRY();
-	{
-		commit_move(args->migration_id, &term, &donor_major, &recipient_major);
-	}
-	PG_CATCH();
-	{
-		/* the subtransaction would be left open */
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	if (error != NULL)
-		ReThrowError(error);
-	plan_again();
+	RegisterXactCallback(decide_at_commit, NULL);
 }
 
 /* The outcome: 'aborted' (for that error) if nothing was decided before. */
@@ -568,16 +690,13 @@ tessera_serve_fence_migration(const TesseraFenceMigrationArgs *args)
 bool
 tessera_serve_return_move(const TesseraReturnMoveArgs *args)
 {
-	const pg_uuid_t *migration_id = args->migration_id;
 	const TesseraRouting *routing = tessera_config_routing(args->term);
-	TesseraBound *min,
-			   *max;
-	pg_uuid_t	group_id;
+	Move		move = {.migration_id = args->migration_id};
 	bool		returned;
 
 	tessera_commit_durably();
-	migration_range(migration_id, &group_id, &min, &max);
-	returned = return_move(migration_id, tessera_group_keyspace(routing, tessera_config_group(routing, &group_id, NULL)));
+	read_ranges(&move, routing);
+	returned = return_move(&move);
 	tessera_injection("config_returning");
 	return returned;
 }

@@ -171,6 +171,9 @@ extern void tessera_announce_init(void);
 /* From _PG_init: setting. */
 extern void tessera_register_move_init(void);
 
+/* What is done when a commit of a move ends (config/commit_move.c). */
+extern void tessera_commit_move_init(void);
+
 /* ---- advisory_slots.c ---- */
 
 /*

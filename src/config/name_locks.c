@@ -111,8 +111,8 @@ migration_runs(Datum groups)
 {
 	static const Oid types[] = {UUIDARRAYOID};
 
-	return tessera_spi_run("SELECT 1 FROM tessera.migration WHERE state = 'running' AND group_id = ANY ($1)", SPI_OK_SELECT, 1, types, &groups,
-						   NULL) > 0;
+	return tessera_spi_run("SELECT 1 FROM tessera.migration AS m, unnest(m.ranges) AS r WHERE m.state = 'running' AND r.group_id = ANY ($1)",
+						   SPI_OK_SELECT, 1, types, &groups, NULL) > 0;
 }
 
 static const char *

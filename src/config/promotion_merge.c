@@ -49,8 +49,8 @@ typedef struct Witness
 typedef struct Flight
 {
 	pg_uuid_t	migration_id;
-	pg_uuid_t	group_id;
-	TesseraRange range;
+	int			nranges;
+	TesseraOperationRange *ranges;
 	int32		donor;
 	int32		recipient;
 	char	   *request;
@@ -239,10 +239,12 @@ static void
 add_flights(Merge *merge, const char *sql, const char *facts)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	char	   *whole = psprintf("SELECT (q.r->>'migration_id')::uuid, (q.r->>'group_id')::uuid, tessera.bound_in(textout(q.r->>'min')),"
-								 " tessera.bound_in(textout(q.r->>'max')), (q.r->>'donor')::int4, (q.r->>'recipient')::int4, q.r::text, q.told, "
-								 "q.received FROM (%s) AS q(r, told, received) WHERE NOT EXISTS (SELECT FROM tessera.migration AS m"
-								 "  WHERE m.migration_id = (q.r->>'migration_id')::uuid AND m.state <> 'running')", sql);
+	char	   *whole = psprintf("SELECT (q.r->>'migration_id')::uuid, (q.r->>'donor')::int4, (q.r->>'recipient')::int4, q.r::text, q.told,"
+								 " q.received, m.group_id, m.epoch, m.min, m.max, m.n::int4, jsonb_array_length(q.r->'ranges')"
+								 " FROM (%s) AS q(r, told, received),"
+								 " unnest(tessera_internal.request_ranges(q.r)) WITH ORDINALITY AS m (group_id, epoch, min, max, n)"
+								 " WHERE NOT EXISTS (SELECT FROM tessera.migration AS k"
+								 "  WHERE k.migration_id = (q.r->>'migration_id')::uuid AND k.state <> 'running')", sql);
 	TesseraSpi	spi;
 	uint64		n;
 
@@ -253,14 +255,19 @@ add_flights(Merge *merge, const char *sql, const char *facts)
 	{
 		Flight	   *flight = flight_of(merge, DatumGetUUIDP(spi_row_value(i, 1)));
 
-		flight->group_id = *DatumGetUUIDP(spi_row_value(i, 2));
-		flight->range.min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 3));
-		flight->range.max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 4));
-		flight->donor = DatumGetInt32(spi_row_value(i, 5));
-		flight->recipient = DatumGetInt32(spi_row_value(i, 6));
-		flight->request = spi_row_text(i, 7);
-		flight->told |= DatumGetBool(spi_row_value(i, 8));
-		flight->received |= DatumGetBool(spi_row_value(i, 9));
+		flight->donor = DatumGetInt32(spi_row_value(i, 2));
+		flight->recipient = DatumGetInt32(spi_row_value(i, 3));
+		flight->request = spi_row_text(i, 4);
+		flight->told |= DatumGetBool(spi_row_value(i, 5));
+		flight->received |= DatumGetBool(spi_row_value(i, 6));
+		/* whoever speaks of it, its ranges are the same ones */
+		flight->nranges = DatumGetInt32(spi_row_value(i, 12));
+		if (flight->ranges == NULL)
+			flight->ranges = palloc0(sizeof(TesseraOperationRange) * flight->nranges);
+		flight->ranges[DatumGetInt32(spi_row_value(i, 11)) - 1] = (TesseraOperationRange) {
+			.group_id = *DatumGetUUIDP(spi_row_value(i, 7)), .epoch = *DatumGetUUIDP(spi_row_value(i, 8)),
+			.range = {(TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 9)), (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 10))}
+		};
 	}
 	tessera_spi_end(&spi);
 }
@@ -282,23 +289,33 @@ collect_flights(Merge *merge)
 	}
 }
 
+/* Does it hold a range that the flight is to bring it? */
+static bool
+holds_range(const Witness *recipient, const TesseraOperationRange *range)
+{
+	const TesseraGroup *group = tessera_routing_group_by_id(tessera_routing(), &range->group_id);
+	int64		major = 0;
+	int			n;
+	TesseraRange *owned;
+
+	if (group == NULL)
+		return false;
+	owned = owned_ranges(recipient, &range->group_id, &n, &major);
+	return tessera_ranges_cover(tessera_group_keyspace(tessera_routing(), group), n, owned, &range->range);
+}
+
 /*
- * Committed if the recipient holds the whole range, and was released (its row is gone) or the donor was told: then one of the two may have acted on
+ * Committed if the recipient holds all of its ranges, and was released (its row is gone) or the donor was told: then one of the two may have acted on
  * it. Otherwise no node has, and none will: the term of the registration is over.
  */
 static void
 decide_flight(Merge *merge, Flight *flight)
 {
 	const Witness *recipient = find_witness(merge, flight->recipient);
-	const TesseraGroup *group = tessera_routing_group_by_id(tessera_routing(), &flight->group_id);
-	int64		major = 0;
-	int			n;
-	TesseraRange *owned;
 
-	if (recipient == NULL || group == NULL || (flight->received && !flight->told))
-		return;
-	owned = owned_ranges(recipient, &flight->group_id, &n, &major);
-	flight->committed = tessera_ranges_cover(tessera_group_keyspace(tessera_routing(), group), n, owned, &flight->range);
+	flight->committed = recipient != NULL && (flight->told || !flight->received);
+	for (int i = 0; flight->committed && i < flight->nranges; i++)
+		flight->committed = holds_range(recipient, &flight->ranges[i]);
 }
 
 static void
@@ -320,18 +337,20 @@ write_flights(Merge *merge)
 		/* it is not known here, or runs: collect_flights has left out what has ended */
 		tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, tessera_migration_result_state(outcome));
 		tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_RUNNING, tessera_migration_result_state(outcome));
-		tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
+		tessera_spi_run("INSERT INTO tessera.migration (migration_id, ranges, table_id, donor, recipient, term, donor_incarnation,"
 						"  recipient_incarnation, state, finished, error)"
-						" SELECT $1, (r->>'group_id')::uuid, (r->>'table_id')::uuid, tessera.bound_in(textout(r->>'min')), "
-						"tessera.bound_in(textout(r->>'max')), $4, $5,"
-						"  (r->>'epoch')::uuid, (r->>'term')::int8, (r->>'donor_incarnation')::int4, (r->>'recipient_incarnation')::int4, $2, "
-						"clock_timestamp(),  'the config node was promoted' FROM (SELECT $3::jsonb AS r) AS q"
+						" SELECT $1, tessera_internal.request_ranges(r), (r->>'table_id')::uuid, $4, $5, (r->>'term')::int8,"
+						"  (r->>'donor_incarnation')::int4, (r->>'recipient_incarnation')::int4, $2, clock_timestamp(),"
+						"  'the config node was promoted' FROM (SELECT $3::jsonb AS r) AS q"
 						" ON CONFLICT (migration_id) DO UPDATE SET state = excluded.state, finished = excluded.finished, error = excluded.error",
 						SPI_OK_INSERT, 5, types, values, NULL);
-		tessera_spi_run("INSERT INTO tessera.migration_outcome (migration_id, outcome, donor_major, recipient_major)"
-						" SELECT $1, $2, coalesce(max(c.major) FILTER (WHERE c.node_id = $4), 0), coalesce(max(c.major) FILTER (WHERE c.node_id = "
-						"$5), 0) FROM tessera.chunk AS c WHERE c.group_id = (SELECT m.group_id FROM tessera.migration AS m WHERE m.migration_id = $1)"
-						" AND $3 IS NOT NULL ON CONFLICT DO NOTHING", SPI_OK_INSERT, 5, types, values, NULL);
+		tessera_spi_run("INSERT INTO tessera.migration_outcome (migration_id, outcome, donor_majors, recipient_majors)"
+						" SELECT $1, $2, array_agg(g.donor ORDER BY g.group_id), array_agg(g.recipient ORDER BY g.group_id) FROM"
+						"  (SELECT r.group_id, coalesce(max(c.major) FILTER (WHERE c.node_id = $4), 0) AS donor,"
+						"    coalesce(max(c.major) FILTER (WHERE c.node_id = $5), 0) AS recipient"
+						"   FROM (SELECT DISTINCT group_id FROM unnest(tessera_internal.request_ranges($3::jsonb))) AS r"
+						"   LEFT JOIN tessera.chunk AS c USING (group_id) GROUP BY r.group_id) AS g"
+						" ON CONFLICT DO NOTHING", SPI_OK_INSERT, 5, types, values, NULL);
 	}
 	tessera_spi_end(&spi);
 }
@@ -356,6 +375,15 @@ forget_acknowledged(Merge *merge)
 
 /* Ranges */
 
+/* Takes away from a list of ranges of the group those of a flight. */
+static void
+remove_flight(TesseraKeySpace *ks, const pg_uuid_t *group_id, const Flight *flight, int *n, TesseraRange **ranges)
+{
+	for (int i = 0; i < flight->nranges; i++)
+		if (memcmp(&flight->ranges[i].group_id, group_id, sizeof(pg_uuid_t)) == 0)
+			tessera_ranges_remove(ks, n, ranges, &flight->ranges[i].range);
+}
+
 /* What the shard holds for good: without the ranges of migrations that it received and that are not committed. */
 static TesseraRange *
 settled_ranges(Merge *merge, const Witness *witness, const TesseraGroup *group, TesseraKeySpace *ks, int *n, int64 *major)
@@ -363,12 +391,8 @@ settled_ranges(Merge *merge, const Witness *witness, const TesseraGroup *group, 
 	TesseraRange *ranges = owned_ranges(witness, &group->group_id, n, major);
 
 	for (int i = 0; i < merge->nflights; i++)
-	{
-		const Flight *flight = &merge->flights[i];
-
-		if (flight->recipient == witness->node_id && !flight->committed && memcmp(&flight->group_id, &group->group_id, sizeof(pg_uuid_t)) == 0)
-			tessera_ranges_remove(ks, n, &ranges, &flight->range);
-	}
+		if (merge->flights[i].recipient == witness->node_id && !merge->flights[i].committed)
+			remove_flight(ks, &group->group_id, &merge->flights[i], n, &ranges);
 	return ranges;
 }
 
@@ -386,8 +410,8 @@ check_owned(Merge *merge, const TesseraGroup *group, TesseraKeySpace *ks, const 
 	for (int i = 0; i < nheld; i++)
 		tessera_ranges_remove(ks, &n, &left, &held[i]);
 	for (int i = 0; i < merge->nflights; i++)
-		if (merge->flights[i].donor == chunk->node_id && memcmp(&merge->flights[i].group_id, &group->group_id, sizeof(pg_uuid_t)) == 0)
-			tessera_ranges_remove(ks, &n, &left, &merge->flights[i].range);
+		if (merge->flights[i].donor == chunk->node_id)
+			remove_flight(ks, &group->group_id, &merge->flights[i], &n, &left);
 	if (n > 0 && !merge->force)
 		refuse(psprintf("no shard owns the range from %s to %s", tessera_bound_to_cstring(left[0].min), tessera_bound_to_cstring(left[0].max)));
 }

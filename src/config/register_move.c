@@ -202,8 +202,8 @@ find_part(Request *request)
 static bool
 find_same(const Request *request, pg_uuid_t *id)
 {
-	uint64		n = tessera_spi_run("SELECT migration_id, min, max, donor, recipient FROM tessera.migration"
-									" WHERE group_id = $1 AND state = 'running'",
+	uint64		n = tessera_spi_run("SELECT m.migration_id, r.min, r.max, m.donor, m.recipient, cardinality(m.ranges) FROM tessera.migration AS m,"
+									" unnest(m.ranges) AS r WHERE r.group_id = $1 AND m.state = 'running'",
 									SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(&request->group->group_id)}, NULL);
 
 	for (uint64 i = 0; i < n; i++)
@@ -211,13 +211,15 @@ find_same(const Request *request, pg_uuid_t *id)
 		TesseraKeyBound min,
 					max;
 		bool		same_shards = DatumGetInt32(spi_row_value(i, 4)) == request->donor && DatumGetInt32(spi_row_value(i, 5)) == request->recipient;
+		bool		alone = DatumGetInt32(spi_row_value(i, 6)) == 1;
 
 		tessera_key_from_bound(request->ks, DatumGetTesseraBoundP(spi_row_value(i, 2)), &min);
 		tessera_key_from_bound(request->ks, DatumGetTesseraBoundP(spi_row_value(i, 3)), &max);
 		if (tessera_key_compare(request->ks, &min, &request->max) >= 0 || tessera_key_compare(request->ks, &request->min, &max) >= 0)
 			continue;
 		*id = *DatumGetUUIDP(spi_row_value(i, 1));
-		if (same_shards && tessera_key_compare(request->ks, &min, &request->min) == 0 && tessera_key_compare(request->ks, &max, &request->max) == 0)
+		if (same_shards && alone && tessera_key_compare(request->ks, &min, &request->min) == 0 &&
+			tessera_key_compare(request->ks, &max, &request->max) == 0)
 			return true;
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -265,9 +267,10 @@ insert_migration(const Request *request, pg_uuid_t *id)
 	};
 
 	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, TESSERA_RUNNING);
-	tessera_spi_run("INSERT INTO tessera.migration (migration_id, group_id, table_id, min, max, donor, recipient, epoch, term, donor_incarnation,"
-					"  recipient_incarnation, verify, caller_pid)"
-					" SELECT gen_random_uuid(), $1, $2, $3, $4, $5, $6, $7, i.term, d.incarnation, r.incarnation, $8, pg_backend_pid()"
+	tessera_spi_run("INSERT INTO tessera.migration (migration_id, ranges, table_id, donor, recipient, term, donor_incarnation, recipient_incarnation,"
+					"  verify, caller_pid)"
+					" SELECT gen_random_uuid(), ARRAY[($1, $7, $3, $4)::tessera.operation_range], $2, $5, $6, i.term, d.incarnation, r.incarnation,"
+					"  $8, pg_backend_pid()"
 					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
 					" RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL);
 	*id = *DatumGetUUIDP(spi_row_value(0, 1));

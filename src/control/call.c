@@ -89,6 +89,14 @@ tessera_over(TesseraConnection *connection)
 }
 
 TesseraCallTarget
+tessera_holding(TesseraCallTarget target, int hold_ms)
+{
+	target.lane = TESSERA_LANE_HELD;
+	target.hold_ms = hold_ms;
+	return target;
+}
+
+TesseraCallTarget
 tessera_keep_error(TesseraCallTarget target, ErrorData **error)
 {
 	*error = NULL;
@@ -248,6 +256,15 @@ lane_of(const TesseraCallSpec *spec, const TesseraCallTarget *target)
 	return target->lane == TESSERA_LANES ? spec->lane : (TesseraCallLane) target->lane;
 }
 
+/* It is not part of this process's transaction, and its answer is waited for. */
+static bool
+is_beside(const TesseraCallSpec *spec, const TesseraCallTarget *target)
+{
+	TesseraCallLane lane = lane_of(spec, target);
+
+	return target->connection == NULL && (lane == TESSERA_LANE_CONTROL || lane == TESSERA_LANE_HELD);
+}
+
 /* On the connection of the caller, which it has prepared. */
 static void
 run_over(const TesseraCallSpec *spec, TesseraConnection *connection, const char *const *values, MemoryContext caller, TesseraCallAnswer *answer)
@@ -273,7 +290,7 @@ run_on_lane(const TesseraCallSpec *spec, const TesseraCallTarget *target, const 
 static void
 run_observed(const TesseraCallSpec *spec, const TesseraCallTarget *target, const char *const *values, MemoryContext caller, TesseraCallAnswer *answer)
 {
-	volatile bool observed = tessera_call_observer != NULL && lane_of(spec, target) == TESSERA_LANE_CONTROL && target->connection == NULL;
+	volatile bool observed = tessera_call_observer != NULL && is_beside(spec, target);
 
 	if (observed)
 		tessera_call_observer(target->node_id, true);
@@ -377,7 +394,7 @@ tessera_call(const TesseraCallSpec *spec, TesseraCallTarget target, const char *
 {
 	Assert(!spec->to_config || target.node_id == 0 || spec->lane == TESSERA_LANE_TRANSACTION);
 	memset(answer, 0, sizeof(TesseraCallAnswer));
-	if (lane_of(spec, &target) == TESSERA_LANE_CONTROL && target.connection == NULL)
+	if (is_beside(spec, &target))
 		check_unlocked();		/* before errors are tolerated */
 	if (target.tolerance != TESSERA_RAISE)
 		return call_tolerantly(spec, &target, values, answer);

@@ -27,6 +27,7 @@ typedef enum TesseraCallLane
 	TESSERA_LANE_CONTROL,		/* a connection beside the transaction's; the call commits by itself */
 	TESSERA_LANE_TRANSACTION,	/* part of the distributed transaction */
 	TESSERA_LANE_QUEUE,			/* in the same pipeline, in front of what follows */
+	TESSERA_LANE_HELD,			/* a connection of its own; the call's transaction stays open (tessera_holding) */
 	TESSERA_LANES
 } TesseraCallLane;
 
@@ -71,6 +72,7 @@ typedef struct TesseraCallTarget
 	TesseraCallTolerance tolerance;
 	ErrorData **error;			/* where a tolerated error is put, in the caller's memory context; NULL: it is dropped */
 	int			lane;			/* TESSERA_LANES: as the call's definition says */
+	int			hold_ms;		/* in the lane held: the other node ends the transaction if nothing was heard for so long */
 	TesseraConnection *connection;	/* not NULL: this one, as the caller has prepared it (tessera_participant) */
 } TesseraCallTarget;
 
@@ -85,6 +87,13 @@ extern TesseraCallTarget tessera_writing(TesseraCallTarget target);
 extern TesseraCallTarget tessera_on_lane(TesseraCallTarget target, TesseraCallLane lane);
 extern TesseraCallTarget tessera_over(TesseraConnection *connection);
 extern TesseraCallTarget tessera_keep_error(TesseraCallTarget target, ErrorData **error);
+
+/*
+ * The call does its work in a transaction that stays open at the other end: with all its locks, but seen by nobody. One at a time for each node; a
+ * second call ends the first one's transaction. tessera_commit_held (transaction/participant.h) commits it. It is over, and nothing of it is left,
+ * when this process ends or breaks the connection, and when hold_ms have passed.
+ */
+extern TesseraCallTarget tessera_holding(TesseraCallTarget target, int hold_ms);
 
 /* Rows of an answer as text, in the memory context of who called. */
 typedef struct TesseraCallAnswer

@@ -48,7 +48,7 @@ typedef struct Missing
 	TesseraRange *ranges;
 } Missing;
 
-/* A committed move to this shard. */
+/* A range of a committed move to this shard. */
 typedef struct Received
 {
 	char	   *id;
@@ -96,9 +96,8 @@ take_registration(int32 incarnation, const char *unfinished)
 	tessera_spi_begin(&spi);
 	tessera_spi_run("UPDATE tessera.identity SET incarnation = $1 WHERE incarnation <> $1", SPI_OK_UPDATE, 1, (Oid[]) {INT4OID},
 					(Datum[]) {Int32GetDatum(incarnation)}, NULL);
-	tessera_spi_run("INSERT INTO tessera.migration_coordinator (migration_id, group_id, min, max, recipient, epoch, phase, request)"
-					" SELECT (r->>'migration_id')::uuid, (r->>'group_id')::uuid, tessera.bound_in(textout(r->>'min')), "
-					"tessera.bound_in(textout(r->>'max')),  (r->>'recipient')::int4, (r->>'epoch')::uuid, $2, r"
+	tessera_spi_run("INSERT INTO tessera.migration_coordinator (migration_id, ranges, recipient, phase, request)"
+					" SELECT (r->>'migration_id')::uuid, tessera_internal.request_ranges(r), (r->>'recipient')::int4, $2, r"
 					" FROM jsonb_array_elements($1::jsonb) AS r ON CONFLICT DO NOTHING",
 					SPI_OK_INSERT, 2, (Oid[]) {TEXTOID, TEXTOID},
 					(Datum[]) {CStringGetTextDatum(unfinished), CStringGetTextDatum(tessera_migration_state_name(TESSERA_DECIDING))}, NULL);
@@ -238,7 +237,7 @@ find_missing(int *n)
 	return missing;
 }
 
-/* Committed moves of the group to this shard, the newest first. Outside a transaction; in the current context. */
+/* Ranges of the group that committed moves have brought to this shard, of the newest move first. Outside a transaction; in the current context. */
 static Received *
 moves_to(int32 self, const pg_uuid_t *group_id, int *n)
 {
@@ -250,9 +249,9 @@ moves_to(int32 self, const pg_uuid_t *group_id, int *n)
 	tessera_call_moves_received(tessera_to_config(), group_id, self, &moves);
 	tessera_background_begin();
 	tessera_spi_begin(&spi);
-	*n = (int) tessera_spi_run("SELECT tessera.bound_in(textout(r->>'min')), tessera.bound_in(textout(r->>'max')), r->>'migration_id'"
-							   " FROM jsonb_array_elements($1::jsonb) AS r", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
-							   (Datum[]) {CStringGetTextDatum(moves)}, NULL);
+	*n = (int) tessera_spi_run("SELECT g.min, g.max, r->>'migration_id' FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS m (r, n),"
+							   " unnest(tessera_internal.request_ranges(r)) AS g WHERE g.group_id = $2 ORDER BY m.n", SPI_OK_SELECT, 2,
+							   (Oid[]) {TEXTOID, UUIDOID}, (Datum[]) {CStringGetTextDatum(moves), UUIDPGetDatum(group_id)}, NULL);
 	MemoryContextSwitchTo(caller);
 	received = palloc(sizeof(Received) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)

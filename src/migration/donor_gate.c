@@ -32,10 +32,11 @@
 #include "migration/table_checks.h"
 #include "routing/write_gate.h"
 #include "transaction/background.h"
+#include "transaction/participant.h"
 #include "transfer/verify.h"
 
 #define DECIDE_MS 10000			/* for the config node's answer; then it is asked again, by a fence */
-#define REHEARSE_MS 5000
+#define BEGIN_DECISION_MS 5000
 #define TAKE_BACK_MS 2000
 #define UNREACHED_MS 1000		/* no attempt so soon again if the config node cannot be reached */
 #define LONGEST_PAUSE_MS 10000	/* between attempts, even if this process stood still while its gate was closed */
@@ -265,18 +266,38 @@ give_up_range(TesseraDonor *donor)
 	tessera_injection("donor_read_gate");
 }
 
-/* Has the config node rehearse the commit. Returns false if it does not answer. ERROR, its own, if it would refuse the commit. */
+/* What the config node's commit gives; it counts once that has ended. */
+static void
+note_decision(TesseraDonorResult *known, const TesseraCommitMoveAnswer *decided)
+{
+	known->donor_majors = MemoryContextStrdup(known->context, decided->donor_majors);
+	known->recipient_majors = MemoryContextStrdup(known->context, decided->recipient_majors);
+	known->term = decided->config_term;
+}
+
+/* As long as an attempt may last, and the config node's answer; then it ends by itself what this process has left there. */
+static int
+hold_ms(TesseraDonor *donor)
+{
+	return tessera_critical_section_lock_timeout + (int) pause_limit(donor) + DECIDE_MS;
+}
+
+/*
+ * Has the config node do the whole commit, but for its end, in a transaction that waits for it. Returns false if it does not answer. ERROR, its own,
+ * if it refuses the commit.
+ */
 static bool
-rehearse(TesseraDonor *donor)
+begin_decision(TesseraDonor *donor)
 {
 	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
-	TimestampTz asked = tessera_now();
+	TesseraDonorResult *known = donor->known;
+	TesseraCallTarget config = tessera_within(tessera_holding(tessera_to_config(), hold_ms(donor)), BEGIN_DECISION_MS);
+	TesseraCommitMoveAnswer decided;
 	bool		reached;
 
-	reached = tessera_call_rehearse_move(tessera_ask(tessera_within(tessera_to_config(), REHEARSE_MS), TESSERA_TOLERATE_LOSS),
-										 &donor->row->migration_id, tessera_background_term());
+	reached = tessera_call_commit_move(tessera_ask(config, TESSERA_TOLERATE_LOSS), &donor->row->migration_id, tessera_background_term(), &decided);
 	if (reached)
-		tessera_round_trip_note(&donor->config, asked);
+		note_decision(known, &decided);
 	MemoryContextSwitchTo(caller);
 	return reached;
 }
@@ -295,20 +316,12 @@ prepare_attempt(TesseraDonor *donor)
 	tessera_background_commit();
 }
 
-bool
-tessera_donor_attempt_gate(TesseraDonor *donor)
+/* From the closing of the gate until the range is given up; false: it is open again. */
+static bool
+hand_over(TesseraDonor *donor)
 {
 	TimestampTz closed;
 
-	prepare_attempt(donor);
-	if (!tessera_donor_tell_progress(donor, true) || !rehearse(donor))
-	{
-		donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);
-		tessera_migration_slot_waiting("the config node does not answer");
-		return false;
-	}
-	if (!tessera_donor_near_enough(donor))
-		return false;
 	tessera_injection("donor_closing");
 	closed = tessera_now();
 	donor->known->gate_closed = closed;
@@ -335,17 +348,41 @@ tessera_donor_attempt_gate(TesseraDonor *donor)
 	return true;
 }
 
+bool
+tessera_donor_attempt_gate(TesseraDonor *donor)
+{
+	bool		reached;
+
+	prepare_attempt(donor);
+	reached = tessera_donor_tell_progress(donor, true);
+	if (reached && !tessera_donor_near_enough(donor))
+		return false;
+	if (!reached || !begin_decision(donor))
+	{
+		donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);
+		tessera_migration_slot_waiting("the config node does not answer");
+		return false;
+	}
+	if (hand_over(donor))
+		return true;
+	tessera_release_held();
+	return false;
+}
+
 void
 tessera_donor_decide(TesseraDonor *donor)
 {
-	TesseraCommitMoveAnswer decided;
+	TesseraDonorResult *known = donor->known;
 
 	tessera_injection("config_commit");
-	tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS), &donor->row->migration_id, tessera_background_term(), &decided);
-	donor->known->answered = tessera_now();
+	if (!tessera_commit_held(0, DECIDE_MS / 2))
+	{
+		TesseraCommitMoveAnswer decided;
+
+		tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS / 2), &donor->row->migration_id, tessera_background_term(), &decided);
+		note_decision(known, &decided);
+	}
+	known->answered = tessera_now();
 	tessera_injection("config_committed");
-	donor->known->donor_major = decided.donor_major;
-	donor->known->recipient_major = decided.recipient_major;
-	donor->known->term = decided.config_term;
-	donor->known->decided = true;
+	known->decided = true;
 }

@@ -10,6 +10,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -25,6 +26,7 @@
 #include "common/durable.h"
 #include "common/injection.h"
 #include "common/process_exit.h"
+#include "common/spi_row.h"
 #include "common/text.h"
 #include "common/worker_registry.h"
 #include "control/calls.h"
@@ -232,22 +234,33 @@ tessera_serve_knows_migration(const TesseraKnowsMigrationArgs *args)
 
 /* Recipient */
 
-/* The group that a request names is fetched if it, or one of its tables, is not known here: now, as nothing is locked yet. */
+/* A group that a request names is fetched if it, or one of its tables, is not known here: now, as nothing is locked yet. */
 static void
-fetch_group(Datum request, const char *json)
+fetch_groups(const char *request)
 {
-	JsonbValue	value;
-	const TesseraGroup *group;
-	char	   *id;
+	MemoryContext caller = CurrentMemoryContext;
+	pg_uuid_t  *ids;
+	TesseraSpi	spi;
+	uint64		n;
 
-	if (!JB_ROOT_IS_OBJECT(DatumGetJsonbP(request)) ||
-		getKeyJsonValueFromContainer(&DatumGetJsonbP(request)->root, "group_id", strlen("group_id"), &value) == NULL || value.type != jbvString)
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT DISTINCT (r->>'group_id')::uuid FROM jsonb_array_elements($1::jsonb->'ranges') AS r", SPI_OK_SELECT, 1,
+						(Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(request)}, NULL);
+	ids = MemoryContextAlloc(caller, sizeof(pg_uuid_t) * Max(n, 1));
+	for (uint64 i = 0; i < n; i++)
+		ids[i] = *DatumGetUUIDP(spi_row_value(i, 1));
+	tessera_spi_end(&spi);
+	if (n == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the request names no table group")));
-	id = pnstrdup(value.val.string.val, value.val.string.len);
-	(void) tessera_background_group(DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id))), &group);
-	if (!tessera_tables_known(json))
+	for (uint64 i = 0; i < n; i++)
+	{
+		const TesseraGroup *group;
+
+		(void) tessera_background_group(&ids[i], &group);
+	}
+	if (!tessera_tables_known(request))
 		(void) tessera_routing_refresh(REFRESH_MS);
 }
 
@@ -264,7 +277,7 @@ tessera_serve_prepare_recipient(const TesseraPrepareRecipientArgs *args)
 
 	require_placements();
 	tessera_commit_durably();
-	fetch_group(JsonbPGetDatum(args->request), request);
+	fetch_groups(request);
 	if (!tessera_migration_row_insert(TESSERA_RECIPIENT, id, request, NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -383,7 +396,7 @@ tessera_serve_release_recipient(const TesseraReleaseRecipientArgs *args)
 		tessera_commit_all_durably();
 	if (!committed)
 		(void) tessera_migration_slot_cancel(TESSERA_RECIPIENT, id, NULL);
-	tessera_outcome_complete_recipient(id, committed, args->major, args->term);
+	tessera_outcome_complete_recipient(id, committed, args->majors, args->term);
 	tessera_injection(committed ? "recipient_releasing" : "recipient_discarding");
 
 	completing = *id;

@@ -38,8 +38,8 @@ typedef struct Outcome
 {
 	bool		committed;
 	bool		acknowledged;	/* the outcome's row is gone: versions are not known, and both sides have carried it out */
-	int64		donor_major;
-	int64		recipient_major;
+	const char *donor_majors;	/* one for each group, int8[] as text */
+	const char *recipient_majors;
 	int64		term;
 } Outcome;
 
@@ -70,11 +70,11 @@ fence(const pg_uuid_t *migration_id, const TesseraDonorResult *known, Outcome *o
 	if (!outcome->committed)
 		return;
 	tessera_call_migration_state(tessera_to_config(), migration_id, &decided);
-	outcome->acknowledged = decided.donor_major_null || decided.recipient_major_null;
+	outcome->acknowledged = decided.donor_majors == NULL || decided.recipient_majors == NULL;
 	if (outcome->acknowledged)
 		return;
-	outcome->donor_major = decided.donor_major;
-	outcome->recipient_major = decided.recipient_major;
+	outcome->donor_majors = decided.donor_majors;
+	outcome->recipient_majors = decided.recipient_majors;
 	outcome->term = decided.term;
 }
 
@@ -83,7 +83,7 @@ static void
 tell_recipient(const TesseraMigrationRow *row, const Outcome *outcome, bool lazily)
 {
 	tessera_call_release_recipient(tessera_within(tessera_to_node(row->peer), GATE_CALL_MS), &row->migration_id, result_text(outcome->committed),
-								   outcome->recipient_major, outcome->term, lazily);
+								   outcome->recipient_majors != NULL ? outcome->recipient_majors : "{}", outcome->term, lazily);
 }
 
 /* What the config node keeps about the migration. */
@@ -188,7 +188,7 @@ carry_out_commit(TesseraMigrationRow *row, TesseraDonorResult *known, const Outc
 		PG_END_TRY();
 		tessera_background_begin();
 		tessera_background_commit_lazily();
-		tessera_placement_commit_donation(row, &outcome->donor_major, outcome->term);
+		tessera_placement_commit_donation(row, tessera_migration_majors(row, tessera_majors_of_text(outcome->donor_majors)), outcome->term);
 		tessera_background_commit();
 		measure_pause(known);
 		tessera_injection("donor_released");
@@ -259,8 +259,8 @@ tessera_outcome_complete_donor(const pg_uuid_t *migration_id, TesseraDonorResult
 	else if (known->decided && known->term >= tessera_background_term())
 	{
 		outcome.committed = true;
-		outcome.donor_major = known->donor_major;
-		outcome.recipient_major = known->recipient_major;
+		outcome.donor_majors = known->donor_majors;
+		outcome.recipient_majors = known->recipient_majors;
 		outcome.term = known->term;
 	}
 	else if (row->decision != TESSERA_RESULT_NONE || row->state == TESSERA_DECIDING || row->state == TESSERA_REGISTERED || older_copy)
@@ -308,14 +308,14 @@ tessera_outcome_complete_donor(const pg_uuid_t *migration_id, TesseraDonorResult
 }
 
 void
-tessera_outcome_complete_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term)
+tessera_outcome_complete_recipient(const pg_uuid_t *migration_id, bool committed, ArrayType *majors, int64 term)
 {
 	TesseraMigrationRow *row = tessera_migration_row(TESSERA_RECIPIENT, migration_id, false);
 
 	if (row == NULL)
 		return;
 	if (committed)
-		tessera_placement_commit_reception(row, &major, term);
+		tessera_placement_commit_reception(row, tessera_migration_majors(row, majors), term);
 	else
 		tessera_placement_abort_reception(row);
 	if (!committed)
@@ -332,10 +332,10 @@ tessera_outcome_follow(const pg_uuid_t *migration_id)
 	if (tessera_migration_result_of(decided.state) == TESSERA_RESULT_NONE)
 		return false;
 	committed = tessera_migration_result_of(decided.state) == TESSERA_RESULT_COMMITTED;
-	if (committed && decided.recipient_major_null)
+	if (committed && decided.recipient_majors == NULL)
 		return false;
 	tessera_background_begin();
-	tessera_outcome_complete_recipient(migration_id, committed, decided.recipient_major, decided.term);
+	tessera_outcome_complete_recipient(migration_id, committed, committed ? tessera_majors_of_text(decided.recipient_majors) : NULL, decided.term);
 	tessera_background_commit();
 	tessera_background_refresh();
 	return true;

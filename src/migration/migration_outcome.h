@@ -6,6 +6,7 @@
 #define TESSERA_MIGRATION_OUTCOME_H
 
 #include "postgres.h"
+#include "utils/array.h"
 #include "utils/uuid.h"
 
 #include "migration/migration_slot.h"
@@ -14,8 +15,9 @@
 typedef struct TesseraDonorResult
 {
 	bool		decided;		/* the config node has answered: committed, with these versions */
-	int64		donor_major;
-	int64		recipient_major;
+	MemoryContext context;		/* of the texts below */
+	char	   *donor_majors;	/* one for each group, int8[] as text */
+	char	   *recipient_majors;
 	int64		term;
 	const char *error;			/* for tessera.migration: why it is aborted */
 	double		pause_ms;		/* -1: the gate was not closed */
@@ -39,8 +41,8 @@ extern char *tessera_outcome_error(const char *sqlstate, const char *message, co
  */
 extern TesseraMigrationResult tessera_outcome_complete_donor(const pg_uuid_t *migration_id, TesseraDonorResult *known);
 
-/* Carries out an outcome on the recipient, in the caller's transaction. true: done now or before. */
-extern void tessera_outcome_complete_recipient(const pg_uuid_t *migration_id, bool committed, int64 major, int64 term);
+/* Carries out an outcome on the recipient, in the caller's transaction. majors: if committed, of the recipient, one for each group. */
+extern void tessera_outcome_complete_recipient(const pg_uuid_t *migration_id, bool committed, ArrayType *majors, int64 term);
 
 /* Recipient: asks the config node for the outcome and carries it out. false: it is open. Outside a transaction. */
 extern bool tessera_outcome_follow(const pg_uuid_t *migration_id);

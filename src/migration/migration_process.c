@@ -32,6 +32,7 @@
 #include "migration/migration_slot.h"
 #include "migration/recipient.h"
 #include "transaction/background.h"
+#include "transaction/participant.h"
 #include "transfer/lock_holders.h"
 #include "transfer/transfer.h"
 
@@ -172,7 +173,7 @@ static void
 run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 {
 	MemoryContext running = AllocSetContextCreate(context, "tessera donor", ALLOCSET_DEFAULT_SIZES);
-	TesseraDonorResult known = {.pause_ms = -1};
+	TesseraDonorResult known = {.pause_ms = -1,.context = context};
 	volatile long pause = FIRST_PAUSE;
 
 	PG_TRY();
@@ -184,6 +185,7 @@ run_donor(const pg_uuid_t *migration_id, MemoryContext context)
 	{
 		ErrorData  *error = take_error(context);
 
+		tessera_release_held();	/* the fence would wait for it */
 		try_explain_loss(migration_id, error, known.gate_closed != 0, context);
 		explain_cancellation(error);
 		known.error = tessera_outcome_error(unpack_sql_state(error->sqlerrcode), error->message ? error->message : "unknown error", error->detail);

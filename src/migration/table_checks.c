@@ -17,12 +17,15 @@
 #include "migration/table_checks.h"
 #include "transfer/lock_holders.h"
 
-/* Tables of a group with their columns: table_id, name, columns. $1: jsonb with group_id. */
+/* The groups of a request, $1. */
+#define ITS_GROUPS "(SELECT (r->>'group_id')::uuid FROM jsonb_array_elements($1::jsonb->'ranges') AS r)"
+
+/* Tables of the groups of a request, $1, with their columns: table_id, name, type. */
 #define OUR_COLUMNS \
 	"SELECT x.table_id, a.attname::text AS name, format_type(a.atttypid, a.atttypmod) AS type" \
 	" FROM tessera.cluster_table AS x" \
 	" JOIN pg_attribute AS a ON a.attrelid = to_regclass(format('%I.%I', x.schema_name, x.table_name))" \
-	" WHERE x.group_id = ($1::jsonb->>'group_id')::uuid AND a.attnum > 0 AND NOT a.attisdropped"
+	" WHERE x.group_id IN " ITS_GROUPS " AND a.attnum > 0 AND NOT a.attisdropped"
 
 
 char *
@@ -50,7 +53,7 @@ tessera_tables_known(const char *request)
 
 	tessera_spi_begin(&spi);
 	known = tessera_spi_run("SELECT 1 FROM jsonb_array_elements($1::jsonb->'tables') AS t WHERE NOT EXISTS (SELECT FROM tessera.cluster_table AS x"
-							" WHERE x.table_id = (t->>'table_id')::uuid AND x.group_id = ($1::jsonb->>'group_id')::uuid)", SPI_OK_SELECT, 1,
+							" WHERE x.table_id = (t->>'table_id')::uuid AND x.group_id IN " ITS_GROUPS ")", SPI_OK_SELECT, 1,
 							(Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
 	tessera_spi_end(&spi);
 	return known;
@@ -64,7 +67,7 @@ tessera_members_known(const char *request)
 
 	tessera_spi_begin(&spi);
 	known = tessera_spi_run("SELECT 1 WHERE $1::jsonb->'members' <> (SELECT jsonb_agg(x.table_id ORDER BY x.table_id) FROM tessera.cluster_table AS x"
-							" WHERE x.group_id = ($1::jsonb->>'group_id')::uuid)", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
+							" WHERE x.group_id IN " ITS_GROUPS ")", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
 							(Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
 	tessera_spi_end(&spi);
 	return known;

@@ -14,7 +14,7 @@
 extern TesseraMovingRanges *tessera_diagnostic_range(int ntables, const Oid *tables, int nkeys, char **keys, bool hashed, const TesseraBound *min,
 													 const TesseraBound *max);
 
-/* Ranges of the cluster's groups: a tessera_test.operation_range[]; in the current context. ERROR 22004 if anything in it is null. */
+/* Ranges of the cluster's groups: a tessera_test.group_range[]; in the current context. ERROR 22004 if anything in it is null. */
 extern TesseraMovingRanges *tessera_diagnostic_operation(ArrayType *ranges);
 
 /* Elements of arguments of types regclass[] and text[]; ERROR 22004 if one is null. */

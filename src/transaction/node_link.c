@@ -6,6 +6,8 @@
  * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen. Whether the
  * server is the node is settled by hello when the connection is opened, and compared with the registry each time the connection is used.
  *
+ * A held call has a connection of its own, since others go to the same node meanwhile; its xact_depth is 1 while the transaction there is open.
+ *
  * Memory: the extension's version is kept until a hello fails.
  */
 #include "postgres.h"
@@ -26,6 +28,7 @@
 #include "common/spi.h"
 #include "control/calls.h"
 #include "common/version_compat.h"
+#include "transaction/background.h"
 #include "transaction/transaction_private.h"
 
 /* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
@@ -33,6 +36,10 @@
 
 /* An open connection to a server that was replaced, a new one to the same, one to the node. */
 #define OPEN_ATTEMPTS 3
+
+/* Lanes of transport/connection.h; the third one is the transaction's. */
+#define CONTROL_CONNECTION 1
+#define HELD_CONNECTION 2
 
 
 /* ---- opening ---- */
@@ -211,10 +218,27 @@ call_here(const char *sql, int nparams, const char *const *values, MemoryContext
 static TesseraConnection *
 open_control(const TesseraRouting *routing, int32 node_id)
 {
-	TesseraConnection *connection = tessera_open_node(routing, node_id, 1);
+	TesseraConnection *connection = tessera_open_node(routing, node_id, CONTROL_CONNECTION);
 
 	if (tessera_connection_busy(connection) && !tessera_connection_reset(connection, tessera_abort_timeout))
-		connection = tessera_open_node(routing, node_id, 1);
+		connection = tessera_open_node(routing, node_id, CONTROL_CONNECTION);
+	return connection;
+}
+
+/*
+ * The connection on which a call's transaction is held, with a new transaction in front of what follows. The database's settings must not make
+ * another one of it than a call on the control lane has.
+ */
+static TesseraConnection *
+open_held(const TesseraRouting *routing, int32 node_id, int hold_ms)
+{
+	TesseraConnection *connection = tessera_connection_find(node_id, HELD_CONNECTION);
+
+	if (connection != NULL && (tessera_connection_busy(connection) || tessera_connection_state(connection)->xact_depth > 0))
+		tessera_connection_close(connection);
+	connection = tessera_open_node(routing, node_id, HELD_CONNECTION);
+	tessera_connection_queue_sql(connection, "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE");
+	tessera_connection_queue_sql(connection, psprintf("SET LOCAL idle_in_transaction_session_timeout = %d", hold_ms));
 	return connection;
 }
 
@@ -237,6 +261,7 @@ typedef struct ControlRequest
 	const char *const *values;
 	const char *command;
 	int			timeout_ms;		/* 0: none */
+	int			hold_ms;		/* above 0: on the lane held */
 } ControlRequest;
 
 /*
@@ -252,18 +277,23 @@ run_once(const ControlRequest *request, bool again)
 
 	PG_TRY();
 	{
-		connection = open_control(request->routing, request->node_id);
+		if (request->hold_ms > 0)
+			connection = open_held(request->routing, request->node_id, request->hold_ms);
+		else
+			connection = open_control(request->routing, request->node_id);
 		if (request->spec != NULL)
 			result = run_call(connection, request->routing, request->spec, request->values);
 		else
 			result = tessera_connection_run(connection, request->command, 0, NULL);
+		if (request->hold_ms > 0)
+			tessera_connection_state(connection)->xact_depth = 1;
 	}
 	PG_CATCH();
 	{
 		bool		broke = connection != NULL && geterrcode() == ERRCODE_CONNECTION_FAILURE && tessera_connection_broken(connection);
 
 		/* within a limit of time, a node that may not answer is not asked to stop, either */
-		if (connection != NULL && (broke || (request->timeout_ms > 0 && tessera_connection_busy(connection))))
+		if (connection != NULL && (broke || request->hold_ms > 0 || (request->timeout_ms > 0 && tessera_connection_busy(connection))))
 			tessera_connection_close(connection);
 		else if (connection != NULL)
 			(void) tessera_connection_reset(connection, tessera_abort_timeout);
@@ -311,8 +341,7 @@ tessera_finish_part(const TesseraRouting *routing, int32 node_id, const char *gi
 	(void) run_within(&(ControlRequest) {.routing = routing,.node_id = node_id,.command = command,.timeout_ms = timeout_ms});
 }
 
-
-/* ---- lanes of calls ---- */
+/* ---- whom a call goes to ---- */
 
 static const TesseraRouting *
 routing_of_member(void)
@@ -324,13 +353,14 @@ routing_of_member(void)
 	return routing;
 }
 
+/* 0: the config node. */
 static int32
-node_of(const TesseraRouting *routing, const TesseraCallTarget *target)
+resolve_node(const TesseraRouting *routing, int32 node_id)
 {
 	const TesseraNode *config;
 
-	if (target->node_id != 0)
-		return target->node_id;
+	if (node_id != 0)
+		return node_id;
 	config = tessera_routing_config(routing);
 	if (config == NULL)
 		ereport(ERROR,
@@ -338,6 +368,64 @@ node_of(const TesseraRouting *routing, const TesseraCallTarget *target)
 				 errmsg("the config node is not known here")));
 	return config->node_id;
 }
+
+
+/* ---- calls that are held ---- */
+
+typedef struct HeldCommit
+{
+	int32		node_id;
+	int			timeout_ms;
+} HeldCommit;
+
+/* A server that has ended the transaction meanwhile, or could not commit it, answers with another tag, or not at all. */
+static bool
+commit_held(void *arg)
+{
+	const HeldCommit *held = arg;
+	int32		node_id;
+	TesseraConnection *connection;
+	TimestampTz before = tessera_connections_limit(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), held->timeout_ms));
+	volatile bool committed = false;
+
+	PG_TRY();
+	{
+		tessera_background_begin();
+		node_id = resolve_node(routing_of_member(), held->node_id);
+		connection = tessera_connection_find(node_id, HELD_CONNECTION);
+		if (connection != NULL && tessera_connection_state(connection)->xact_depth > 0)
+			committed = strcmp(PQcmdStatus(tessera_connection_run(connection, "COMMIT", 0, NULL)), "COMMIT") == 0;
+		if (connection != NULL)
+			tessera_connection_state(connection)->xact_depth = 0;
+		tessera_background_commit();
+	}
+	PG_FINALLY();
+	{
+		(void) tessera_connections_limit(before);
+	}
+	PG_END_TRY();
+	return committed;
+}
+
+bool
+tessera_commit_held(int32 node_id, int timeout_ms)
+{
+	HeldCommit	held = {node_id, timeout_ms};
+	bool		committed = tessera_background_try(commit_held, &held);
+
+	if (!committed)
+		tessera_release_held();
+	return committed;
+}
+
+void
+tessera_release_held(void)
+{
+	tessera_connections_close(HELD_CONNECTION);
+}
+
+
+/* ---- lanes of calls ---- */
 
 static void
 answer_in(MemoryContext context, const PGresult *result, TesseraCallAnswer *answer)
@@ -348,14 +436,15 @@ answer_in(MemoryContext context, const PGresult *result, TesseraCallAnswer *answ
 	MemoryContextSwitchTo(old);
 }
 
+/* The lanes beside the transaction: control, and held, where the target says for how long. */
 static void
-run_on_control_lane(const TesseraCallSpec *spec, const TesseraCallTarget *target, int timeout_ms, const char *const *values, MemoryContext context,
-					TesseraCallAnswer *answer)
+run_beside(const TesseraCallSpec *spec, const TesseraCallTarget *target, int timeout_ms, const char *const *values, MemoryContext context,
+		   TesseraCallAnswer *answer)
 {
 	const TesseraRouting *routing = routing_of_member();
+	ControlRequest request = {.routing = routing,.spec = spec,.values = values,.timeout_ms = timeout_ms,.hold_ms = target->hold_ms};
 
-	ControlRequest request = {.routing = routing,.node_id = node_of(routing, target),.spec = spec,.values = values,.timeout_ms = timeout_ms};
-
+	request.node_id = resolve_node(routing, target->node_id);
 	answer_in(context, run_within(&request), answer);
 }
 
@@ -364,7 +453,7 @@ run_in_transaction(const TesseraCallSpec *spec, const TesseraCallTarget *target,
 				   TesseraCallAnswer *answer)
 {
 	const TesseraRouting *routing = routing_of_member();
-	int32		node_id = node_of(routing, target);
+	int32		node_id = resolve_node(routing, target->node_id);
 	int			nparams;
 	TesseraConnection *connection;
 
@@ -386,6 +475,7 @@ run_in_transaction(const TesseraCallSpec *spec, const TesseraCallTarget *target,
 void
 tessera_node_link_init(void)
 {
-	tessera_call_lanes[TESSERA_LANE_CONTROL] = run_on_control_lane;
+	tessera_call_lanes[TESSERA_LANE_CONTROL] = run_beside;
 	tessera_call_lanes[TESSERA_LANE_TRANSACTION] = run_in_transaction;
+	tessera_call_lanes[TESSERA_LANE_HELD] = run_beside;
 }

@@ -112,6 +112,16 @@ extern uint32 tessera_participants_joins(void);
 extern bool tessera_participant_joined_by(int32 node_id, uint32 moment);
 extern void tessera_participants_leave(uint32 moment);
 
+/*
+ * Commits what a call has left open at the node (0: the config node; tessera_holding in control/call.h). false: it is not certain that it was
+ * committed, and the connection is closed: the call must be made again if that can be done twice, or else the outcome be asked for. ERROR only if
+ * this process is to end. Outside a transaction.
+ */
+extern bool tessera_commit_held(int32 node_id, int timeout_ms);
+
+/* Gives up what is held at any node. Does not wait: the other end rolls it back when it sees that the connection is closed. Never raises. */
+extern void tessera_release_held(void);
+
 extern void tessera_node_link_init(void);	/* from _PG_init: the lanes of calls */
 extern void tessera_participant_init(void); /* from _PG_init: callbacks, settings */
 

@@ -396,6 +396,15 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 	return entry->connection;
 }
 
+TesseraConnection *
+tessera_connection_find(int32 node_id, int lane)
+{
+	TesseraConnectionKey key = {.node_id = node_id,.lane = lane};
+	CacheEntry *entry = connections == NULL ? NULL : hash_search(connections, &key, HASH_FIND, NULL);
+
+	return entry != NULL && entry->connection != NULL && entry->connection->pg != NULL ? entry->connection : NULL;
+}
+
 void
 tessera_connections_close(int lane)
 {

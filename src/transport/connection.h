@@ -73,10 +73,13 @@ typedef struct TesseraRemoteState
  * a client's own is stated, client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) makes the
  * statement that is run once after opening, and answers two numbers, the greeting and the protocol; its failure closes the connection. ERROR 08006
  * naming the node (DETAIL: libpq's message). lane: 0 the transaction's connection, 1 the control connection (autocommit, never part of the user's
- * transaction).
+ * transaction), 2 the one on which a call's transaction is held open.
  */
 extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, char *(*hello) (void *arg),
 												  void *arg);
+
+/* The same connection if it is there and was not closed; else NULL. */
+extern TesseraConnection *tessera_connection_find(int32 node_id, int lane);
 
 /* The two numbers of an answer to hello, "{greeting,protocol}"; false if it is none. */
 extern bool tessera_greeting_read(const char *answer, int64 *greeting, int *protocol);

@@ -27,6 +27,7 @@ FUNCTIONS = {
     ("src/ddl/statement_text.c", "tessera_statement_text"): "the user's DDL",
     ("src/executor/remote_query.c", "tessera_remote_query_probe"): "a frame around the user's statement",
     ("src/session/check_as.c", "tessera_check_as"): "a frame around the user's statement",
+    ("src/transaction/node_link.c", "open_held"): "SET LOCAL: belongs to the transaction that it begins",
     ("src/statistics/analyze.c", "text_for"): "the user's ANALYZE",
     ("src/transaction/constraint_modes.c", "mode_sql"): "the user's SET CONSTRAINTS",
 }

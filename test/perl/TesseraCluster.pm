@@ -25,7 +25,7 @@ TesseraCluster - a tessera cluster of several PostgreSQL servers, for TAP tests
 =head1 DESCRIPTION
 
 Each node is a server of its own (PostgreSQL::Test::Cluster) on a unix socket and on 127.0.0.1 over tcp; the nodes reach each other by tcp, with trust
-authentication, as the superuser named like the OS user, in the database C<postgres>. No call waits without a deadline: waits end after
+authentication, as the superuser C<postgres>, whoever runs the test, in the database C<postgres>. No call waits without a deadline: waits end after
 $PostgreSQL::Test::Utils::timeout_default seconds (PG_TEST_TIMEOUT_DEFAULT) unless told otherwise. Servers stop at the end of the test;
 what kill9 left of a server is cleaned up as well.
 
@@ -58,6 +58,9 @@ our %SETTINGS = (
 	log_statement => 'none',
 	log_replication_commands => 'off',
 	dynamic_shared_memory_type => 'mmap');
+
+# Not the name of the OS user, which may be that of a role in a test.
+$ENV{PGUSER} = 'postgres';
 
 # System V segments of servers that kill9 ended and that were not started again, by data directory.
 my %killed;
@@ -115,7 +118,7 @@ sub start_node
 	my ($self, $name, %params) = @_;
 	croak "node $name exists" if $self->{nodes}{$name};
 	my $server = PostgreSQL::Test::Cluster->new("$self->{name}_$name");
-	$server->init(extra => [ '--locale=C', '--encoding=UTF8' ]);
+	$server->init(extra => [ '--locale=C', '--encoding=UTF8', '--username=' . user() ]);
 	_conf($server, %SETTINGS, %{ $self->{settings} }, %{ $params{settings} // {} });
 	$self->{nodes}{$name} = $server;
 	push @{ $self->{order} }, $name;
@@ -358,7 +361,7 @@ Functions: name of the superuser; an SQL literal.
 
 sub user
 {
-	return scalar getpwuid($>);
+	return 'postgres';
 }
 
 sub quote
@@ -627,7 +630,7 @@ sub plain
 	if (!$self->{plain})
 	{
 		my $server = PostgreSQL::Test::Cluster->new("$self->{name}_plain");
-		$server->init(extra => [ '--locale=C', '--encoding=UTF8' ]);
+		$server->init(extra => [ '--locale=C', '--encoding=UTF8', '--username=' . user() ]);
 		_conf($server, shared_buffers => '32MB', max_connections => 50, log_statement => 'none', dynamic_shared_memory_type => 'mmap');
 		$server->start;
 		$self->{plain} = $server;

@@ -136,10 +136,11 @@ same('after the config node was away', 'SELECT * FROM acc');
 
 # A row whose state the table of transitions does not let go where it should: an internal error, and the row stays.
 my $stray = '00000000-0000-0000-0000-00000000beef';
-$c->query('s3', "INSERT INTO tessera.migration_recipient (migration_id, group_id, min, max, donor, epoch, state, request)
-	SELECT '$stray', group_id, '500', '600', 2, gen_random_uuid(), 'applying', '{\"term\": 1, \"donor_incarnation\": 1, \"recipient_incarnation\": 1}'
+$c->query('s3', "INSERT INTO tessera.migration_recipient (migration_id, ranges, donor, state, request)
+	SELECT '$stray', ARRAY[(group_id, gen_random_uuid(), '500', '600')::tessera.operation_range], 2, 'applying',
+	'{\"term\": 1, \"donor_incarnation\": 1, \"recipient_incarnation\": 1}'
 	FROM tessera.cluster_table WHERE table_name = 'acc'");
-($status, $stdout, $stderr) = $c->psql('s3', "SELECT tessera_internal.release_recipient('$stray', 'aborted', 0, 0, false)");
+($status, $stdout, $stderr) = $c->psql('s3', "SELECT tessera_internal.release_recipient('$stray', 'aborted', '{}', 0, false)");
 like($stderr, qr/ERROR:  XX000: recipient of a migration cannot go from state applying to discarded in its row/,
 	'a change that is not in the table is refused');
 is($c->query('s3', "DELETE FROM tessera.migration_recipient WHERE migration_id = '$stray' RETURNING state"), 'applying', 'nothing is changed');

@@ -102,10 +102,8 @@ sound('a gate that outlives the donor');
 foreach my $end ('committed', 'aborted')
 {
 	my $request = $c->query('s1',
-		"SELECT jsonb_build_object('migration_id', migration_id, 'group_id', group_id, 'table_id', table_id, 'min', tessera.bound_out(min)::text,
-		'max', tessera.bound_out(max)::text, 'donor', donor, 'recipient', recipient, 'epoch', epoch, 'term', term, 'donor_incarnation',
-		donor_incarnation,
-		'recipient_incarnation', recipient_incarnation)::text || ' ' || n.name FROM tessera.migration m JOIN tessera.node n ON n.node_id = m.donor
+		"SELECT tessera_internal.migration_request(migration_id)::text || ' ' || n.name
+		FROM tessera.migration m JOIN tessera.node n ON n.node_id = m.donor
 		WHERE m.state = '$end' ORDER BY m.started DESC LIMIT 1");
 	my ($json, $node) = $request =~ /^(.*) (\w+)$/;
 	my ($again) = $json =~ /"migration_id": "([^"]+)"/;
