@@ -52,7 +52,10 @@ typedef struct Request
 } Request;
 
 
-/* Locks the group's row; not for ever: DDL on a table of the group holds it shared to the end of its transaction. Sets lock_timeout to that end. */
+/*
+ * Locks the group's row; not for ever: DDL on a table of the group holds it shared to the end of its transaction, and another move while it is being
+ * decided. Sets lock_timeout to that end.
+ */
 static void
 lock_group(Request *request, const pg_uuid_t *group_id)
 {
@@ -72,6 +75,7 @@ lock_group(Request *request, const pg_uuid_t *group_id)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("a DDL statement on the table, or on one of its group, is under way"),
+				 errdetail("Or the commit of another move of the group is."),
 				 errhint("Try again when its transaction has ended.")));
 	}
 	PG_END_TRY();

@@ -87,18 +87,21 @@ all_rows('three at a time');
 $c->set('s1', 'tessera.max_moves_per_shard' => 2);
 
 # A writer that waits at a closed gate holds no gate lock, or it would pass for one that was inside before: it goes on waiting whatever else changes
-# the placement, here the beginning of another migration.
+# the placement, here the beginning of another migration (registered before: the commit of the first one, which is under way, has the group locked).
 gather('s2', 'acc', 'other');
 my $gate_locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND classid = 4294967280";
+$c->pause_at('s2', 'donor_registered');
+@runs = ($c->background('s1', move('acc', 300, 400, 's3')));
+$c->is_paused_at('s2', 'donor_registered');
 $c->pause_at('s2', 'donor_write_gate');
-@runs = ($c->background('s1', move('acc', 100, 200, 's1')));
+push @runs, $c->background('s1', move('acc', 100, 200, 's1'));
 $c->is_paused_at('s2', 'donor_write_gate');
 my $writer = $c->background('s2', 'SET tessera.gate_timeout = 60000; UPDATE acc SET v = -1 WHERE k = 150');
 my $waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%SET v = -1%' AND state = 'active' AND wait_event_type = 'Extension'";
 ok($c->wait_for('s2', $waits, 1), 'a writer waits at the gate');
 is($c->query('s2', $gate_locks), 0, 'and holds no gate lock');
 $c->pause_at('s2', 'donor_cloned');
-push @runs, $c->background('s1', move('acc', 300, 400, 's3'));
+$c->go_on('s2', 'donor_registered');
 $c->is_paused_at('s2', 'donor_cloned');
 is($c->query('s2', $gate_locks), 0, 'nor when another migration has begun');
 is($c->query('s3', 'SELECT v = -1 FROM acc WHERE k = 150'), 'f', 'and has not written');
