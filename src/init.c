@@ -118,7 +118,6 @@ static const Registration registrations[] = {
 	 * At a commit after the catalog's sequence has grown, as what waits for the migration's end reads the placement next; before the announcements,
 	 * which may wait.
 	 */
-	{"xact: a move is decided", tessera_commit_move_init},	/* free: a point for tests alone */
 	{"xact: the recipient's worker may end", tessera_migration_control_init},
 	/* Before all modules with shared memory, so that its hooks ask for theirs. */
 	{"shared memory hooks", tessera_shmem_install},
@@ -193,6 +192,7 @@ static const Registration registrations[] = {
 #endif
 	{"settings", tessera_migration_settings_init},	/* free */
 	{"setting", tessera_register_move_init},	/* free */
+	{"xact: a move is decided", tessera_commit_move_init},	/* free: a point for tests alone */
 	{"observer of calls", tessera_background_show_calls},	/* free */
 	{"shared memory", tessera_migration_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */

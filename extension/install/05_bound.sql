@@ -36,6 +36,13 @@ CREATE TYPE tessera.operation_range AS (group_id uuid, epoch uuid, min tessera.b
 COMMENT ON TYPE tessera.operation_range IS
   'a range that an operation, e.g. a migration, moves; epoch: of its table group, as registered';
 
+CREATE FUNCTION tessera_internal.ranges_complete(ranges tessera.operation_range[]) RETURNS bool
+  LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT cardinality(ranges) > 0 AND bool_and(r.group_id IS NOT NULL AND r.epoch IS NOT NULL AND r.min IS NOT NULL AND r.max IS NOT NULL)
+    FROM unnest(ranges) AS r
+  $$;
+COMMENT ON FUNCTION tessera_internal.ranges_complete(tessera.operation_range[]) IS 'is there a range, and has none a null in it?';
+
 CREATE TYPE tessera.gated_range AS (migration_id uuid, min tessera.bound, max tessera.bound, gate text, confirmed bool);
 COMMENT ON TYPE tessera.gated_range IS
   'a range that a migration takes from a shard, or is about to have brought; gate: open, write (writers wait), read (readers, too)';

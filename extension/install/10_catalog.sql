@@ -103,7 +103,7 @@ CREATE TABLE tessera.chunk (
   minor          int8 NOT NULL,
   jumbo          bool NOT NULL DEFAULT false,
   bytes          int8,
-  moved          timestamptz,
+  moved          timestamptz,         -- when the last move to its owner was about to be decided: its donor wrote for a moment longer
   history        jsonb NOT NULL DEFAULT '[]',
   PRIMARY KEY (group_id, min)
 );
@@ -127,7 +127,7 @@ COMMENT ON TABLE tessera.placement IS 'what this shard owns of each group, what 
 CREATE TABLE tessera.migration (
   migration_id   uuid PRIMARY KEY,
   table_id       uuid NOT NULL,       -- the table named by the caller
-  ranges         tessera.operation_range[] NOT NULL CHECK (cardinality(ranges) > 0),   -- what moves: by group_id, then by min; disjoint
+  ranges         tessera.operation_range[] NOT NULL CHECK (tessera_internal.ranges_complete(ranges)),   -- by group_id, then by min; disjoint
   donor          int4 NOT NULL,
   recipient      int4 NOT NULL,
   term           int8 NOT NULL,
@@ -159,7 +159,7 @@ COMMENT ON TABLE tessera.migration_outcome IS 'decisions of migrations: commit a
 -- Donor's coordinator row, from register (step 1) until last (S64, S69). Local.
 CREATE TABLE tessera.migration_coordinator (
   migration_id   uuid PRIMARY KEY,
-  ranges         tessera.operation_range[] NOT NULL CHECK (cardinality(ranges) > 0),   -- as in tessera.migration
+  ranges         tessera.operation_range[] NOT NULL CHECK (tessera_internal.ranges_complete(ranges)),   -- as in tessera.migration
   recipient      int4 NOT NULL,
   slot           name,
   phase          text NOT NULL,
@@ -172,7 +172,7 @@ COMMENT ON TABLE tessera.migration_coordinator IS 'migrations this shard donates
 -- Recipient's row, from start (step 2). Every applied batch locks it and checks its state (doc/design.md#late-batches). Local.
 CREATE TABLE tessera.migration_recipient (
   migration_id   uuid PRIMARY KEY,
-  ranges         tessera.operation_range[] NOT NULL CHECK (cardinality(ranges) > 0),   -- as in tessera.migration
+  ranges         tessera.operation_range[] NOT NULL CHECK (tessera_internal.ranges_complete(ranges)),   -- as in tessera.migration
   donor          int4 NOT NULL,
   state          text NOT NULL,       -- cloning, confirmed, aborted
   request        jsonb NOT NULL,

@@ -45,7 +45,8 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
     UPDATE tessera.migration AS m SET phase = migration_progress.phase,
       rows = greatest(m.rows, migration_progress.rows), bytes = greatest(m.bytes, migration_progress.bytes),
       mods = greatest(m.mods, migration_progress.mods), pause_ms = coalesce(migration_progress.pause_ms, m.pause_ms),
-      error = coalesce(m.error, migration_progress.error), waiting_for = migration_progress.waiting_for
+      error = coalesce(m.error, migration_progress.error), waiting_for = migration_progress.waiting_for,
+      finished = CASE WHEN m.finished IS NOT NULL AND migration_progress.phase IN ('done', 'aborted') THEN clock_timestamp() ELSE m.finished END
     WHERE m.migration_id = migration_progress.id
   $$;
 @comment migration_progress@
@@ -76,7 +77,7 @@ CREATE VIEW tessera.stat_progress_migration AS
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 
 CREATE VIEW tessera.migrations AS
-  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, (m.ranges[1]).min, (m.ranges[1]).max, d.name AS donor,
+  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, r1.min, r1.max, d.name AS donor,
          r.name AS recipient, m.state, coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
          coalesce(greatest(s.bytes, m.bytes), m.bytes) AS bytes,
          coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for, m.error, m.started,
@@ -84,6 +85,8 @@ CREATE VIEW tessera.migrations AS
   FROM tessera.migration m
   LEFT JOIN tessera_internal.migration_slots() s ON s.migration_id = m.migration_id AND s.side = 'donor'
   LEFT JOIN tessera.cluster_table t USING (table_id)
+  CROSS JOIN LATERAL (SELECT o.min, o.max FROM pg_catalog.unnest(m.ranges) WITH ORDINALITY AS o (group_id, epoch, min, max, n)
+                      ORDER BY o.group_id IS DISTINCT FROM t.group_id, o.n LIMIT 1) AS r1
   LEFT JOIN tessera.node d ON d.node_id = m.donor
   LEFT JOIN tessera.node r ON r.node_id = m.recipient
   ORDER BY m.started, m.migration_id;

@@ -39,11 +39,19 @@ CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
 COMMENT ON FUNCTION tessera_internal.migration_request(uuid) IS 'between nodes: a migration as it was registered';
 
 CREATE FUNCTION tessera_internal.request_ranges(request jsonb) RETURNS tessera.operation_range[]
-  LANGUAGE sql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
-    SELECT array_agg(((r->>'group_id')::uuid, (r->>'epoch')::uuid, tessera.bound_in(textout(r->>'min')),
+  LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  ranges tessera.operation_range[];
+BEGIN
+  ranges := (SELECT array_agg(((r->>'group_id')::uuid, (r->>'epoch')::uuid, tessera.bound_in(textout(r->>'min')),
       tessera.bound_in(textout(r->>'max')))::tessera.operation_range ORDER BY n)
-    FROM jsonb_array_elements(request->'ranges') WITH ORDINALITY AS q (r, n)
-  $$;
+    FROM jsonb_array_elements(request->'ranges') WITH ORDINALITY AS q (r, n));
+  IF tessera_internal.ranges_complete(ranges) IS NOT TRUE THEN
+    RAISE EXCEPTION 'the request names no ranges, or not the whole of them' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  RETURN ranges;
+END
+$$;
 COMMENT ON FUNCTION tessera_internal.request_ranges(jsonb) IS 'between nodes: the ranges of a migration as it was registered';
 
 -- The row's lock meets that of a commit (src/config/commit_move.c): a commit before it counts, one after it is refused. A server that is registered

@@ -6,8 +6,9 @@
 
 #include "catalog/placement_ranges.h"
 
-int
-tessera_bounds_compare_typed(TesseraKeySpace *ks, const TesseraBound *a, const TesseraBound *b)
+/* Compares two bounds of the key space. */
+static int
+compare_bounds(TesseraKeySpace *ks, const TesseraBound *a, const TesseraBound *b)
 {
 	TesseraKeyBound ka;
 	TesseraKeyBound kb;
@@ -20,7 +21,7 @@ tessera_bounds_compare_typed(TesseraKeySpace *ks, const TesseraBound *a, const T
 static bool
 meets(TesseraKeySpace *ks, const TesseraRange *a, const TesseraRange *b)
 {
-	return tessera_bounds_compare_typed(ks, a->min, b->max) < 0 && tessera_bounds_compare_typed(ks, b->min, a->max) < 0;
+	return compare_bounds(ks, a->min, b->max) < 0 && compare_bounds(ks, b->min, a->max) < 0;
 }
 
 bool
@@ -59,9 +60,9 @@ tessera_ranges_remove(TesseraKeySpace *ks, int *n, TesseraRange **ranges, const 
 			result[count++] = *old;
 			continue;
 		}
-		if (tessera_bounds_compare_typed(ks, old->min, range->min) < 0)
+		if (compare_bounds(ks, old->min, range->min) < 0)
 			result[count++] = (TesseraRange) {.min = old->min, .max = range->min};
-		if (tessera_bounds_compare_typed(ks, range->max, old->max) < 0)
+		if (compare_bounds(ks, range->max, old->max) < 0)
 			result[count++] = (TesseraRange) {.min = range->max, .max = old->max};
 	}
 	*ranges = result;
@@ -71,7 +72,7 @@ tessera_ranges_remove(TesseraKeySpace *ks, int *n, TesseraRange **ranges, const 
 static int
 compare_mins(const void *a, const void *b, void *ks)
 {
-	return tessera_bounds_compare_typed(ks, ((const TesseraRange *) a)->min, ((const TesseraRange *) b)->min);
+	return compare_bounds(ks, ((const TesseraRange *) a)->min, ((const TesseraRange *) b)->min);
 }
 
 void
@@ -85,9 +86,9 @@ tessera_ranges_add(TesseraKeySpace *ks, int *n, TesseraRange **ranges, const Tes
 	qsort_arg(result, *n + 1, sizeof(TesseraRange), compare_mins, ks);
 	for (int i = 1; i <= *n; i++)
 	{
-		if (tessera_bounds_compare_typed(ks, result[i].min, result[joined].max) > 0)
+		if (compare_bounds(ks, result[i].min, result[joined].max) > 0)
 			result[++joined] = result[i];
-		else if (tessera_bounds_compare_typed(ks, result[i].max, result[joined].max) > 0)
+		else if (compare_bounds(ks, result[i].max, result[joined].max) > 0)
 			result[joined].max = result[i].max;
 	}
 	*ranges = result;

@@ -18,7 +18,4 @@ extern bool tessera_ranges_overlap(TesseraKeySpace *ks, int n, const TesseraRang
 extern void tessera_ranges_add(TesseraKeySpace *ks, int *n, TesseraRange **ranges, const TesseraRange *range);
 extern void tessera_ranges_remove(TesseraKeySpace *ks, int *n, TesseraRange **ranges, const TesseraRange *range);
 
-/* Compares two bounds of the key space. */
-extern int	tessera_bounds_compare_typed(TesseraKeySpace *ks, const TesseraBound *a, const TesseraBound *b);
-
 #endif							/* TESSERA_PLACEMENT_RANGES_H */

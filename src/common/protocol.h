@@ -10,10 +10,10 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 4
+#define TESSERA_PROTOCOL 5
 #endif
 
 /* The oldest that this version of the extension can speak. */
-#define TESSERA_OLDEST_PROTOCOL 4
+#define TESSERA_OLDEST_PROTOCOL 5
 
 #endif							/* TESSERA_PROTOCOL_H */

@@ -13,8 +13,9 @@
  *
  * A migration moves ranges of any number of groups; all of them change in the one transaction.
  *
- * Locks, in this order, to the end of the transaction: the rows of the groups by group_id, the outcome's key, the rows of both nodes (against a
- * registration of a promoted server). A crash leaves all of the commit or nothing of it.
+ * Locks, in this order, to the end of the transaction, which the donor may let wait for about a second: the rows of the groups by group_id, the
+ * outcome's key, the rows of both nodes shared (against a registration of a promoted server; a change of the registry, which locks tessera.node
+ * itself, waits, too), rows of chunks, the migration's row. A crash leaves all of the commit or nothing of it.
  *
  * Interleavings: (commit in front) the fence's insert waits for the commit, does nothing, and its next statement reads 'committed'. (fence in front)
  * the commit's insert waits, finds the key taken, reads 'aborted' and raises TS003; nothing of the move is written.
@@ -49,6 +50,7 @@ typedef struct MovedRange
 	TesseraBound *max;
 	TesseraKeyBound key_min;
 	TesseraKeyBound key_max;
+	const TesseraBound *hint;	/* min of the chunk that probably holds min, or NULL */
 } MovedRange;
 
 /* What moves of one group. */
@@ -57,7 +59,6 @@ typedef struct GroupMove
 	TesseraGroupRow group;		/* group_id, and when it is locked the rest */
 	pg_uuid_t	epoch;			/* as registered */
 	TesseraKeySpace *ks;
-	const TesseraBound *hint;	/* min of the chunk that probably holds the first range's min, or NULL */
 	const char *object;			/* a table of it, for the changelog */
 	int			nranges;
 	MovedRange *ranges;			/* in order, disjoint */
@@ -125,6 +126,15 @@ add_group(Move *move, const TesseraRouting *routing, int row, int n)
 	return group;
 }
 
+static void
+find_hints(GroupMove *group, const TesseraRouting *routing)
+{
+	const TesseraGroup *known = tessera_config_group(routing, &group->group.group_id, NULL);
+
+	for (int i = 0; i < group->nranges; i++)
+		group->ranges[i].hint = tessera_chunk_hint(routing, known, group->ks, &group->ranges[i].key_min);
+}
+
 /* The ranges of a registered migration, in the current context. ERROR TS003 if it is not known, TS002 if a group is gone. */
 static void
 read_ranges(Move *move, const TesseraRouting *routing)
@@ -148,10 +158,7 @@ read_ranges(Move *move, const TesseraRouting *routing)
 	}
 	tessera_spi_end(&spi);
 	for (int i = 0; i < move->ngroups; i++)
-	{
-		group = &move->groups[i];
-		group->hint = tessera_chunk_hint(routing, tessera_config_group(routing, &group->group.group_id, NULL), group->ks, &group->ranges[0].key_min);
-	}
+		find_hints(&move->groups[i], routing);
 }
 
 static void
@@ -165,23 +172,25 @@ lock_groups(Move *move)
 	}
 }
 
-/* Outcome row of the migration; none: there is no row. Shard versions if it is committed, one for each group; in the memory of tessera_spi_begin. */
+/* Outcome row of the migration; none: there is no row. */
 static TesseraMigrationResult
-read_outcome(const pg_uuid_t *migration_id, ArrayType **donor_majors, ArrayType **recipient_majors)
+read_outcome(const pg_uuid_t *migration_id)
 {
-	bool		isnull;
-
 	if (tessera_spi_run_saved("SELECT outcome, donor_majors, recipient_majors FROM tessera.migration_outcome WHERE migration_id = $1", SPI_OK_SELECT,
 							  1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(migration_id)}, NULL) != 1)
 		return TESSERA_RESULT_NONE;
-	if (donor_majors != NULL)
-	{
-		Datum		donor = spi_row_datum(0, 2, &isnull);
-
-		*donor_majors = isnull ? NULL : DatumGetArrayTypePCopy(donor);
-		*recipient_majors = isnull ? NULL : DatumGetArrayTypePCopy(spi_row_value(0, 3));
-	}
 	return tessera_migration_result_of(spi_row_text(0, 1));
+}
+
+/* Shard versions of a committed one that read_outcome has just found, one for each group; in the context given. */
+static ArrayType *
+outcome_majors(int column, MemoryContext context)
+{
+	MemoryContext own = MemoryContextSwitchTo(context);
+	ArrayType  *majors = DatumGetArrayTypePCopy(spi_row_value(0, column));
+
+	MemoryContextSwitchTo(own);
+	return majors;
 }
 
 /* Inserts the decision unless there is one; waits for a decision in flight. */
@@ -372,8 +381,7 @@ static TesseraChunkRow *
 add_chunks(const GroupMove *group, const MovedRange *range, const Move *move, int *n, TesseraChunkRow *chunks)
 {
 	int			nadded;
-	TesseraChunkRow *added = tessera_chunks_of_range(&group->group, group->ks, range == group->ranges ? group->hint : NULL, &range->key_min,
-													 &range->key_max, &nadded);
+	TesseraChunkRow *added = tessera_chunks_of_range(&group->group, group->ks, range->hint, &range->key_min, &range->key_max, &nadded);
 
 	chunks = *n == 0 ? palloc(sizeof(TesseraChunkRow) * nadded) : repalloc(chunks, sizeof(TesseraChunkRow) * (*n + nadded));
 	for (int i = 0; i < nadded; i++)
@@ -409,10 +417,11 @@ typedef struct Versions
 	ArrayType  *recipient_majors;
 } Versions;
 
-/* All groups, one after the other. In the current context. */
+/* All groups, one after the other. In the current context: each statement leaves that of SPI as the current one. */
 static Versions
 move_groups(Move *move)
 {
+	MemoryContext caller = CurrentMemoryContext;
 	Datum	   *donor_majors = palloc(sizeof(Datum) * move->ngroups);
 	Datum	   *recipient_majors = palloc(sizeof(Datum) * move->ngroups);
 	const char *by = GetUserNameFromId(GetSessionUserId(), false);
@@ -426,6 +435,7 @@ move_groups(Move *move)
 		donor_majors[i] = Int64GetDatum(move_chunks(group, move->donor, move->recipient, n, chunks, by));
 		recipient_majors[i] = Int64GetDatum(group->group.major);
 	}
+	MemoryContextSwitchTo(caller);
 	return (Versions) {
 		construct_array(donor_majors, move->ngroups, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE),
 		construct_array(recipient_majors, move->ngroups, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)
@@ -464,11 +474,11 @@ decide_committed(Move *move)
 	}
 	else
 	{
-		MemoryContextSwitchTo(caller);
-		if (read_outcome(move->migration_id, &versions.donor_majors, &versions.recipient_majors) != TESSERA_RESULT_COMMITTED)
+		if (read_outcome(move->migration_id) != TESSERA_RESULT_COMMITTED)
 			ereport(ERROR,
 					(errcode(ERRCODE_TESSERA_FENCED),
 					 errmsg("migration %s was fenced: it is aborted", tessera_uuid_text(move->migration_id))));
+		versions = (Versions) {outcome_majors(2, caller), outcome_majors(3, caller)};
 	}
 	tessera_spi_end(&spi);
 	return versions;
@@ -506,7 +516,7 @@ fence(const pg_uuid_t *migration_id, const char *error)
 	 */
 	if (state == TESSERA_RESULT_NONE)
 		insert_outcome(migration_id, TESSERA_RESULT_ABORTED);
-	outcome = read_outcome(migration_id, NULL, NULL);
+	outcome = read_outcome(migration_id);
 	/* also if that has come, and was acknowledged, since the state was read */
 	if (outcome == TESSERA_RESULT_NONE)
 		outcome = read_state(migration_id);
@@ -545,10 +555,7 @@ return_move(Move *move)
 	move->donor = DatumGetInt32(spi_row_value(0, 2));	/* it goes the other way */
 	move->recipient = DatumGetInt32(spi_row_value(0, 1));
 	for (int i = 0; i < move->ngroups; i++)
-	{
 		move->groups[i].object = psprintf("return of migration %s", tessera_uuid_text(move->migration_id));
-		move->groups[i].hint = NULL;
-	}
 	MemoryContextSwitchTo(caller);
 	(void) move_groups(move);
 	tessera_spi_end(&spi);
@@ -597,7 +604,7 @@ tessera_chunk_assign(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraB
 	tessera_spi_begin(&spi);
 	for (int i = 0; i < n; i++)
 	{
-		MovedRange	range = {chunks[i].min, chunks[i].max, chunks[i].key_min, chunks[i].key_max};
+		MovedRange	range = {chunks[i].min, chunks[i].max, chunks[i].key_min, chunks[i].key_max, NULL};
 
 		if (chunks[i].node_id == node_id)
 			continue;

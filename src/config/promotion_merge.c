@@ -261,9 +261,13 @@ add_flights(Merge *merge, const char *sql, const char *facts)
 		flight->told |= DatumGetBool(spi_row_value(i, 5));
 		flight->received |= DatumGetBool(spi_row_value(i, 6));
 		/* whoever speaks of it, its ranges are the same ones */
-		flight->nranges = DatumGetInt32(spi_row_value(i, 12));
 		if (flight->ranges == NULL)
+		{
+			flight->nranges = DatumGetInt32(spi_row_value(i, 12));
 			flight->ranges = palloc0(sizeof(TesseraOperationRange) * flight->nranges);
+		}
+		if (flight->nranges != DatumGetInt32(spi_row_value(i, 12)))
+			refuse(psprintf("migration %s is not the same one everywhere", tessera_uuid_text(&flight->migration_id)));
 		flight->ranges[DatumGetInt32(spi_row_value(i, 11)) - 1] = (TesseraOperationRange) {
 			.group_id = *DatumGetUUIDP(spi_row_value(i, 7)), .epoch = *DatumGetUUIDP(spi_row_value(i, 8)),
 			.range = {(TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 9)), (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 10))}

@@ -9,8 +9,8 @@
  * The process holds one open transaction while it clones: its snapshot is the slot's. In it nothing is written; status is asked and progress reported
  * over the control lane. After it, each durable step is a transaction of its own.
  *
- * Locks: AccessShareLock on the tables while cloning; the placement row only inside the steps (placement_change.c). No lock is held across a call of
- * another node but the clone's.
+ * Locks: AccessShareLock on the tables while cloning; the placement row only inside the steps (placement_change.c). No lock is held here across a
+ * call of another node but the clone's; on the config node, for an attempt at the gates, those of the commit (config/commit_move.c).
  *
  * A crash leaves the coordinator row; recovery settles the migration.
  */
@@ -78,7 +78,7 @@ static char *
 prepare(TesseraDonor *donor)
 {
 	char	   *recipient_key;
-	TesseraExchangePlace place;
+	TesseraExchangeAddress address;
 	char	   *request;
 
 	check_registration(donor);
@@ -95,13 +95,13 @@ prepare(TesseraDonor *donor)
 	tessera_check_tables(donor->moving, true);
 	request = tessera_describe_tables(donor->row->request);
 	request = MemoryContextStrdup(donor->context, request);
-	tessera_exchange_place(&place);
+	tessera_exchange_find_address(&address);
 	tessera_background_commit();
 
 	tessera_call_prepare_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, request, &recipient_key);
 	tessera_exchange_make_keys(&donor->keys);
-	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(place.address, place.ports, &donor->keys, recipient_key), &donor->row->migration_id);
-	return tessera_exchange_advertise(&place, tessera_exchange_endpoint(donor->pipe.exchange));
+	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(address.bind_to, address.ports, &donor->keys, recipient_key), &donor->row->migration_id);
+	return tessera_exchange_advertise(&address, tessera_exchange_endpoint(donor->pipe.exchange));
 }
 
 
@@ -222,7 +222,10 @@ is_steady(const TesseraDonor *donor)
 	return lag >= 0 && lag <= (left >= 0 ? left : tessera_critical_section_budget);
 }
 
-/* Until the range is given up. */
+/*
+ * Until the range is given up. With all conditions met the config node makes the decision; that may take long, so they must be met once more, or
+ * still, when the gate closes.
+ */
 static void
 until_handed_over(TesseraDonor *donor)
 {
@@ -231,9 +234,12 @@ until_handed_over(TesseraDonor *donor)
 
 	for (;;)
 	{
+		bool		held = tessera_donor_holds_decision(donor);
+
 		tessera_donor_turn(donor, 1);
 		tessera_donor_poll_status(donor);
-		tessera_donor_tell_progress(donor, false);
+		if (!held)
+			tessera_donor_tell_progress(donor, false);
 		if (!is_steady(donor))
 		{
 			if (tessera_my_migration->state == TESSERA_STEADY)
@@ -255,6 +261,11 @@ until_handed_over(TesseraDonor *donor)
 		if (tessera_donor_holders_linger(donor, &seen))
 			continue;
 		tessera_migration_slot_waiting(NULL);
+		if (!held)
+		{
+			tessera_donor_prepare_gate(donor);
+			continue;
+		}
 		if (tessera_donor_attempt_gate(donor))
 			return;
 		tessera_lock_holders_free(seen);

@@ -35,8 +35,10 @@
 #include "transaction/participant.h"
 #include "transfer/verify.h"
 
-#define DECIDE_MS 10000			/* for the config node's answer; then it is asked again, by a fence */
+#define DECIDE_MS 5000			/* for the config node's answer; then it is asked again, and then by a fence */
 #define BEGIN_DECISION_MS 5000
+#define KEEP_DECISION_MS 500	/* until the gate closes, or it is given up */
+#define HOLD_SLACK_MS 500
 #define TAKE_BACK_MS 2000
 #define UNREACHED_MS 1000		/* no attempt so soon again if the config node cannot be reached */
 #define LONGEST_PAUSE_MS 10000	/* between attempts, even if this process stood still while its gate was closed */
@@ -275,31 +277,48 @@ note_decision(TesseraDonorResult *known, const TesseraCommitMoveAnswer *decided)
 	known->term = decided->config_term;
 }
 
-/* As long as an attempt may last, and the config node's answer; then it ends by itself what this process has left there. */
+/* As long as an attempt may last. A process that stands still longer has lost what it left there: the config node decides once more then. */
 static int
 hold_ms(TesseraDonor *donor)
 {
-	return tessera_critical_section_lock_timeout + (int) pause_limit(donor) + DECIDE_MS;
+	return KEEP_DECISION_MS + tessera_critical_section_lock_timeout + (int) pause_limit(donor) + HOLD_SLACK_MS;
+}
+
+static void
+drop_decision(TesseraDonor *donor)
+{
+	tessera_release_held();
+	donor->held_since = 0;
 }
 
 /*
- * Has the config node do the whole commit, but for its end, in a transaction that waits for it. Returns false if it does not answer. ERROR, its own,
- * if it refuses the commit.
+ * Has the config node do the whole commit, but for its end, in a transaction that waits for it. Returns NULL, or why it could not. ERROR, its own, if
+ * it refuses the commit.
  */
-static bool
-begin_decision(TesseraDonor *donor)
+static const char *
+hold_decision(TesseraDonor *donor)
 {
 	MemoryContext caller = MemoryContextSwitchTo(donor->scratch);
-	TesseraDonorResult *known = donor->known;
 	TesseraCallTarget config = tessera_within(tessera_holding(tessera_to_config(), hold_ms(donor)), BEGIN_DECISION_MS);
 	TesseraCommitMoveAnswer decided;
-	bool		reached;
+	ErrorData  *error;
+	bool		held;
 
-	reached = tessera_call_commit_move(tessera_ask(config, TESSERA_TOLERATE_LOSS), &donor->row->migration_id, tessera_background_term(), &decided);
-	if (reached)
-		note_decision(known, &decided);
+	config = tessera_keep_error(tessera_ask(config, TESSERA_TOLERATE_ERRORS), &error);
+	held = tessera_call_commit_move(config, &donor->row->migration_id, tessera_background_term(), &decided);
+	if (held)
+	{
+		note_decision(donor->known, &decided);
+		donor->held_since = tessera_now();
+	}
 	MemoryContextSwitchTo(caller);
-	return reached;
+	if (held)
+		return NULL;
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		return "another change of the table group on the config node";
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION)
+		return "the config node does not answer";
+	ReThrowError(error);
 }
 
 /*
@@ -349,23 +368,37 @@ hand_over(TesseraDonor *donor)
 }
 
 bool
-tessera_donor_attempt_gate(TesseraDonor *donor)
+tessera_donor_holds_decision(TesseraDonor *donor)
 {
+	if (donor->held_since != 0 && tessera_ms_since(donor->held_since) > KEEP_DECISION_MS)
+		drop_decision(donor);
+	return donor->held_since != 0;
+}
+
+void
+tessera_donor_prepare_gate(TesseraDonor *donor)
+{
+	const char *why = "the config node does not answer";
 	bool		reached;
 
 	prepare_attempt(donor);
 	reached = tessera_donor_tell_progress(donor, true);
 	if (reached && !tessera_donor_near_enough(donor))
-		return false;
-	if (!reached || !begin_decision(donor))
-	{
-		donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);
-		tessera_migration_slot_waiting("the config node does not answer");
-		return false;
-	}
+		return;
+	if (reached)
+		why = hold_decision(donor);
+	if (why == NULL)
+		return;
+	donor->next_attempt = TimestampTzPlusMilliseconds(tessera_now(), UNREACHED_MS);
+	tessera_migration_slot_waiting(why);
+}
+
+bool
+tessera_donor_attempt_gate(TesseraDonor *donor)
+{
 	if (hand_over(donor))
 		return true;
-	tessera_release_held();
+	drop_decision(donor);
 	return false;
 }
 
@@ -375,11 +408,11 @@ tessera_donor_decide(TesseraDonor *donor)
 	TesseraDonorResult *known = donor->known;
 
 	tessera_injection("config_commit");
-	if (!tessera_commit_held(0, DECIDE_MS / 2))
+	if (!tessera_commit_held(0, DECIDE_MS))
 	{
 		TesseraCommitMoveAnswer decided;
 
-		tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS / 2), &donor->row->migration_id, tessera_background_term(), &decided);
+		tessera_call_commit_move(tessera_within(tessera_to_config(), DECIDE_MS), &donor->row->migration_id, tessera_background_term(), &decided);
 		note_decision(known, &decided);
 	}
 	known->answered = tessera_now();

@@ -93,6 +93,7 @@ typedef struct TesseraDonor
 	TimestampTz progress_due;
 	TimestampTz give_way_due;
 	TimestampTz next_attempt;
+	TimestampTz held_since;		/* the config node keeps the decision, done but for its end, since then; 0: it does not */
 	int			overruns;		/* attempts at the gate that the recipient was too slow for */
 	int			too_far;		/* attempts that were not begun as the network alone takes too long */
 	TimestampTz holders_since;	/* since then those inside are waited for */
@@ -150,7 +151,20 @@ extern bool tessera_donor_older_writers_left(TesseraDonor *donor);
 /* Those inside when we last looked (*seen, NULL: look now) have not all ended: the gate must not be closed yet. */
 extern bool tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockHolders **seen);
 
-/* One attempt at the critical section: true if the range was given up; false if it was abandoned, and the gate is open again. */
+/*
+ * Before an attempt: checks, plans, and the config node's decision, which it keeps, done but for its end, with the rows of the groups locked there.
+ * While it does, this process must not ask it for anything that changes the migration's row. If it could not, next_attempt and waiting_for say so. It
+ * may take seconds, in which the recipient is not served. ERROR if the config node refuses, or is too far for too often.
+ */
+extern void tessera_donor_prepare_gate(TesseraDonor *donor);
+
+/* True if the config node keeps the decision; given up here if no attempt was made for too long. */
+extern bool tessera_donor_holds_decision(TesseraDonor *donor);
+
+/*
+ * One attempt at the critical section, with the decision kept: true if the range was given up; false if it was abandoned, and gate and decision are
+ * given up again.
+ */
 extern bool tessera_donor_attempt_gate(TesseraDonor *donor);
 
 /* Has the config node commit the move. */

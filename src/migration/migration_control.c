@@ -244,16 +244,12 @@ fetch_groups(const char *request)
 	uint64		n;
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("SELECT DISTINCT (r->>'group_id')::uuid FROM jsonb_array_elements($1::jsonb->'ranges') AS r", SPI_OK_SELECT, 1,
+	n = tessera_spi_run("SELECT DISTINCT r.group_id FROM unnest(tessera_internal.request_ranges($1::jsonb)) AS r", SPI_OK_SELECT, 1,
 						(Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(request)}, NULL);
-	ids = MemoryContextAlloc(caller, sizeof(pg_uuid_t) * Max(n, 1));
+	ids = MemoryContextAlloc(caller, sizeof(pg_uuid_t) * n);
 	for (uint64 i = 0; i < n; i++)
 		ids[i] = *DatumGetUUIDP(spi_row_value(i, 1));
 	tessera_spi_end(&spi);
-	if (n == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the request names no table group")));
 	for (uint64 i = 0; i < n; i++)
 	{
 		const TesseraGroup *group;

@@ -20,28 +20,28 @@
 #include "transaction/background.h"
 
 /* What a migration has to do with the placement of one group. */
-typedef struct Place
+typedef struct LockedPlacement
 {
 	TesseraPlacementRow *placement;
 	TesseraKeySpace *ks;
 	const pg_uuid_t *migration_id;
 	const TesseraOperationRange *ranges;	/* of the group */
 	int			nranges;
-} Place;
+} LockedPlacement;
 
 /* All placements of a migration, locked, in the order of its groups. */
-typedef struct Places
+typedef struct LockedPlacements
 {
 	int			n;
-	Place	   *places;
+	LockedPlacement *locked;
 	bool		ours;			/* they are in this migration: all of them or none, as each step changes all */
 	int64		term;			/* the highest that this shard has seen */
-} Places;
+} LockedPlacements;
 
-static Places
+static LockedPlacements
 lock_placements(const TesseraMigrationRow *row)
 {
-	Places		all = {.places = palloc0(sizeof(Place) * row->nranges)};
+	LockedPlacements all = {.locked = palloc0(sizeof(LockedPlacement) * row->nranges)};
 
 	/* a group that is not known here is fetched before anything is locked */
 	for (int i = 0; i < row->nranges; i = tessera_next_group(row, i))
@@ -54,26 +54,26 @@ lock_placements(const TesseraMigrationRow *row)
 	LockRelationOid(tessera_catalog_relid(TESSERA_PLACEMENT), RowExclusiveLock);
 	for (int i = 0; i < row->nranges; i = tessera_next_group(row, i))
 	{
-		Place	   *place = &all.places[all.n++];
+		LockedPlacement *locked = &all.locked[all.n++];
 		const TesseraGroup *group;
 		const TesseraRouting *routing = tessera_background_known_group(&row->ranges[i].group_id, &group);
 
 		all.term = routing->promised_term;
-		place->ks = tessera_group_keyspace(routing, group);
-		place->migration_id = &row->migration_id;
-		place->ranges = &row->ranges[i];
-		place->nranges = tessera_next_group(row, i) - i;
-		place->placement = tessera_placement_lock(&row->ranges[i].group_id);
-		all.ours |= tessera_placement_gate_of(place->placement, &row->migration_id) != NULL;
+		locked->ks = tessera_group_keyspace(routing, group);
+		locked->migration_id = &row->migration_id;
+		locked->ranges = &row->ranges[i];
+		locked->nranges = tessera_next_group(row, i) - i;
+		locked->placement = tessera_placement_lock(&row->ranges[i].group_id);
+		all.ours |= tessera_placement_gate_of(locked->placement, &row->migration_id) != NULL;
 	}
 	return all;
 }
 
 static void
-write_placements(const Places *all)
+write_placements(const LockedPlacements *all)
 {
 	for (int i = 0; i < all->n; i++)
-		tessera_placement_write(all->places[i].placement);
+		tessera_placement_write(all->locked[i].placement);
 }
 
 
@@ -81,16 +81,16 @@ write_placements(const Places *all)
 
 /* ERROR 55006 if another migration, perhaps one whose outcome is not carried out yet here, has a part of a range. */
 static void
-refuse_other_migration(const Place *place)
+refuse_other_migration(const LockedPlacement *locked)
 {
-	for (int i = 0; i < place->placement->ngates; i++)
+	for (int i = 0; i < locked->placement->ngates; i++)
 	{
-		const TesseraGatedRange *gate = &place->placement->gates[i];
+		const TesseraGatedRange *gate = &locked->placement->gates[i];
 
-		if (memcmp(&gate->migration_id, place->migration_id, sizeof(pg_uuid_t)) == 0)
+		if (memcmp(&gate->migration_id, locked->migration_id, sizeof(pg_uuid_t)) == 0)
 			continue;
-		for (int j = 0; j < place->nranges; j++)
-			if (tessera_ranges_overlap(place->ks, 1, &gate->range, &place->ranges[j].range))
+		for (int j = 0; j < locked->nranges; j++)
+			if (tessera_ranges_overlap(locked->ks, 1, &gate->range, &locked->ranges[j].range))
 				ereport(ERROR,
 						(errcode(ERRCODE_OBJECT_IN_USE),
 						 errmsg("this shard takes part in migration %s of a part of the range", tessera_uuid_text(&gate->migration_id)),
@@ -99,54 +99,54 @@ refuse_other_migration(const Place *place)
 }
 
 static void
-own_ranges(const Place *place)
+own_ranges(const LockedPlacement *locked)
 {
-	for (int i = 0; i < place->nranges; i++)
-		tessera_ranges_add(place->ks, &place->placement->nowned, &place->placement->owned, &place->ranges[i].range);
+	for (int i = 0; i < locked->nranges; i++)
+		tessera_ranges_add(locked->ks, &locked->placement->nowned, &locked->placement->owned, &locked->ranges[i].range);
 }
 
 static void
-disown_ranges(const Place *place)
+disown_ranges(const LockedPlacement *locked)
 {
-	for (int i = 0; i < place->nranges; i++)
-		tessera_ranges_remove(place->ks, &place->placement->nowned, &place->placement->owned, &place->ranges[i].range);
+	for (int i = 0; i < locked->nranges; i++)
+		tessera_ranges_remove(locked->ks, &locked->placement->nowned, &locked->placement->owned, &locked->ranges[i].range);
 }
 
 static void
-add_deletions(const Place *place)
+add_deletions(const LockedPlacement *locked)
 {
-	for (int i = 0; i < place->nranges; i++)
-		tessera_ranges_add(place->ks, &place->placement->ndeletions, &place->placement->deletions, &place->ranges[i].range);
+	for (int i = 0; i < locked->nranges; i++)
+		tessera_ranges_add(locked->ks, &locked->placement->ndeletions, &locked->placement->deletions, &locked->ranges[i].range);
 }
 
 static void
-remove_deletions(const Place *place)
+remove_deletions(const LockedPlacement *locked)
 {
-	for (int i = 0; i < place->nranges; i++)
-		tessera_ranges_remove(place->ks, &place->placement->ndeletions, &place->placement->deletions, &place->ranges[i].range);
+	for (int i = 0; i < locked->nranges; i++)
+		tessera_ranges_remove(locked->ks, &locked->placement->ndeletions, &locked->placement->deletions, &locked->ranges[i].range);
 }
 
 /* A gate for each range. Not for a placement that has them. */
 static void
-add_gates(const Place *place, TesseraGate gate)
+add_gates(const LockedPlacement *locked, TesseraGate gate)
 {
-	TesseraPlacementRow *placement = place->placement;
+	TesseraPlacementRow *placement = locked->placement;
 
-	placement->gates = repalloc(placement->gates, sizeof(TesseraGatedRange) * (placement->ngates + place->nranges));
-	for (int i = 0; i < place->nranges; i++)
+	placement->gates = repalloc(placement->gates, sizeof(TesseraGatedRange) * (placement->ngates + locked->nranges));
+	for (int i = 0; i < locked->nranges; i++)
 		placement->gates[placement->ngates++] = (TesseraGatedRange) {
-			.migration_id = *place->migration_id, .range = place->ranges[i].range, .gate = gate
+			.migration_id = *locked->migration_id, .range = locked->ranges[i].range, .gate = gate
 		};
 }
 
 static void
-set_gates(const Place *place, TesseraGate gate, bool confirmed)
+set_gates(const LockedPlacement *locked, TesseraGate gate, bool confirmed)
 {
-	for (int i = 0; i < place->placement->ngates; i++)
+	for (int i = 0; i < locked->placement->ngates; i++)
 	{
-		TesseraGatedRange *own = &place->placement->gates[i];
+		TesseraGatedRange *own = &locked->placement->gates[i];
 
-		if (memcmp(&own->migration_id, place->migration_id, sizeof(pg_uuid_t)) != 0)
+		if (memcmp(&own->migration_id, locked->migration_id, sizeof(pg_uuid_t)) != 0)
 			continue;
 		own->gate = gate;
 		own->confirmed = confirmed;
@@ -154,22 +154,22 @@ set_gates(const Place *place, TesseraGate gate, bool confirmed)
 }
 
 static void
-remove_gates(const Place *place)
+remove_gates(const LockedPlacement *locked)
 {
-	TesseraPlacementRow *placement = place->placement;
+	TesseraPlacementRow *placement = locked->placement;
 	int			kept = 0;
 
 	for (int i = 0; i < placement->ngates; i++)
-		if (memcmp(&placement->gates[i].migration_id, place->migration_id, sizeof(pg_uuid_t)) != 0)
+		if (memcmp(&placement->gates[i].migration_id, locked->migration_id, sizeof(pg_uuid_t)) != 0)
 			placement->gates[kept++] = placement->gates[i];
 	placement->ngates = kept;
 }
 
 /* The gate of the migration's ranges, which is the same for all of them; that of a placement which is not in the migration is open. */
 static TesseraGate
-gate_of(const Places *all, bool *confirmed)
+gate_of(const LockedPlacements *all, bool *confirmed)
 {
-	const TesseraGatedRange *own = tessera_placement_gate_of(all->places[0].placement, all->places[0].migration_id);
+	const TesseraGatedRange *own = tessera_placement_gate_of(all->locked[0].placement, all->locked[0].migration_id);
 
 	*confirmed = own != NULL && own->confirmed;
 	return own == NULL ? TESSERA_GATE_OPEN : own->gate;
@@ -177,14 +177,14 @@ gate_of(const Places *all, bool *confirmed)
 
 /* True if nothing is owned but what migrations have brought whose outcome is open. */
 static bool
-owns_nothing_settled(const Place *place)
+owns_nothing_settled(const LockedPlacement *locked)
 {
-	int			n = place->placement->nowned;
-	TesseraRange *ranges = place->placement->owned;
+	int			n = locked->placement->nowned;
+	TesseraRange *ranges = locked->placement->owned;
 
-	for (int i = 0; i < place->placement->ngates; i++)
-		if (place->placement->gates[i].confirmed)
-			tessera_ranges_remove(place->ks, &n, &ranges, &place->placement->gates[i].range);
+	for (int i = 0; i < locked->placement->ngates; i++)
+		if (locked->placement->gates[i].confirmed)
+			tessera_ranges_remove(locked->ks, &n, &ranges, &locked->placement->gates[i].range);
 	return n == 0;
 }
 
@@ -194,16 +194,16 @@ owns_nothing_settled(const Place *place)
  * have in motion here was decided, too, to leave (doc/design.md#placement-record). What an older term has given does not count.
  */
 static void
-change_version(const Place *place, int64 major, int64 term)
+change_version(const LockedPlacement *locked, int64 major, int64 term)
 {
-	TesseraPlacementRow *placement = place->placement;
+	TesseraPlacementRow *placement = locked->placement;
 
 	if (term > placement->term)
 	{
 		placement->term = term;
 		placement->major = Min(placement->major, major);
 	}
-	if (owns_nothing_settled(place) && (major == 0 || placement->major == 0 || placement->ngates == 0))
+	if (owns_nothing_settled(locked) && (major == 0 || placement->major == 0 || placement->ngates == 0))
 		placement->major = 0;
 	else
 		placement->major = Max(placement->major, major);
@@ -211,12 +211,12 @@ change_version(const Place *place, int64 major, int64 term)
 
 /* A split of another chunk while the gate was closed has left the version to us. After the row's lock: then its chunks are seen. */
 static void
-raise_version(const Place *place)
+raise_version(const LockedPlacement *locked)
 {
 	const TesseraGroup *group;
-	const TesseraRouting *routing = tessera_background_known_group(&place->placement->group_id, &group);
+	const TesseraRouting *routing = tessera_background_known_group(&locked->placement->group_id, &group);
 
-	(void) tessera_placement_raise_version(routing, group, place->placement);
+	(void) tessera_placement_raise_version(routing, group, locked->placement);
 }
 
 static void
@@ -229,7 +229,7 @@ refuse_lost(const TesseraMigrationRow *row)
 
 /* The outcome was given by a config node that was replaced: the new one may know of none, or of another. */
 static void
-refuse_older_term(const Places *all, const TesseraMigrationRow *row, int64 term)
+refuse_older_term(const LockedPlacements *all, const TesseraMigrationRow *row, int64 term)
 {
 	if (term < all->term)
 		ereport(ERROR,
@@ -242,14 +242,14 @@ refuse_older_term(const Places *all, const TesseraMigrationRow *row, int64 term)
 /* Donor */
 
 static void
-refuse_unowned(const Place *place)
+refuse_unowned(const LockedPlacement *locked)
 {
-	for (int i = 0; i < place->nranges; i++)
+	for (int i = 0; i < locked->nranges; i++)
 	{
-		const TesseraOperationRange *range = &place->ranges[i];
+		const TesseraOperationRange *range = &locked->ranges[i];
 
-		if (memcmp(&place->placement->epoch, &range->epoch, sizeof(pg_uuid_t)) != 0 ||
-			!tessera_ranges_cover(place->ks, place->placement->nowned, place->placement->owned, &range->range))
+		if (memcmp(&locked->placement->epoch, &range->epoch, sizeof(pg_uuid_t)) != 0 ||
+			!tessera_ranges_cover(locked->ks, locked->placement->nowned, locked->placement->owned, &range->range))
 			ereport(ERROR,
 					(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 					 errmsg("this shard does not own the whole range from %s to %s", tessera_bound_to_cstring(range->range.min),
@@ -260,15 +260,15 @@ refuse_unowned(const Place *place)
 void
 tessera_placement_begin_donation(const TesseraMigrationRow *row)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	for (int i = 0; i < all.n; i++)
 	{
-		refuse_other_migration(&all.places[i]);
-		refuse_unowned(&all.places[i]);
+		refuse_other_migration(&all.locked[i]);
+		refuse_unowned(&all.locked[i]);
 		if (!all.ours)
-			add_gates(&all.places[i], TESSERA_GATE_OPEN);
-		add_deletions(&all.places[i]);
+			add_gates(&all.locked[i], TESSERA_GATE_OPEN);
+		add_deletions(&all.locked[i]);
 	}
 	write_placements(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_STARTING, TESSERA_RESULT_NONE);
@@ -277,12 +277,12 @@ tessera_placement_begin_donation(const TesseraMigrationRow *row)
 void
 tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGate gate, TesseraMigrationState phase)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	if (!all.ours)
 		refuse_lost(row);
 	for (int i = 0; i < all.n; i++)
-		set_gates(&all.places[i], gate, false);
+		set_gates(&all.locked[i], gate, false);
 	write_placements(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, phase, TESSERA_RESULT_NONE);
 }
@@ -290,13 +290,13 @@ tessera_placement_set_gate(const TesseraMigrationRow *row, TesseraGate gate, Tes
 void
 tessera_placement_give_up_range(const TesseraMigrationRow *row)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 	bool		confirmed;
 
 	if (gate_of(&all, &confirmed) != TESSERA_GATE_READ)
 		refuse_lost(row);
 	for (int i = 0; i < all.n; i++)
-		disown_ranges(&all.places[i]);
+		disown_ranges(&all.locked[i]);
 	write_placements(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_DECIDING, TESSERA_RESULT_NONE);
 }
@@ -304,16 +304,16 @@ tessera_placement_give_up_range(const TesseraMigrationRow *row)
 void
 tessera_placement_commit_donation(const TesseraMigrationRow *row, const int64 *majors, int64 term)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	refuse_older_term(&all, row, term);
 	for (int i = 0; all.ours && i < all.n; i++)
 	{
-		Place	   *place = &all.places[i];
+		LockedPlacement *locked = &all.locked[i];
 
-		disown_ranges(place);
-		remove_gates(place);
-		change_version(place, majors[i], term);
+		disown_ranges(locked);
+		remove_gates(locked);
+		change_version(locked, majors[i], term);
 	}
 	if (all.ours)
 		write_placements(&all);
@@ -323,13 +323,13 @@ tessera_placement_commit_donation(const TesseraMigrationRow *row, const int64 *m
 void
 tessera_placement_commit_donation_late(const TesseraMigrationRow *row)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	for (int i = 0; all.ours && i < all.n; i++)
 	{
-		disown_ranges(&all.places[i]);
-		remove_gates(&all.places[i]);
-		raise_version(&all.places[i]);
+		disown_ranges(&all.locked[i]);
+		remove_gates(&all.locked[i]);
+		raise_version(&all.locked[i]);
 	}
 	if (all.ours)
 		write_placements(&all);
@@ -338,14 +338,14 @@ tessera_placement_commit_donation_late(const TesseraMigrationRow *row)
 
 /* The ranges are owned as before, and not to be deleted. */
 static void
-restore_ranges(const Places *all)
+restore_ranges(const LockedPlacements *all)
 {
 	for (int i = 0; i < all->n; i++)
 	{
-		own_ranges(&all->places[i]);
-		remove_deletions(&all->places[i]);
-		remove_gates(&all->places[i]);
-		raise_version(&all->places[i]);
+		own_ranges(&all->locked[i]);
+		remove_deletions(&all->locked[i]);
+		remove_gates(&all->locked[i]);
+		raise_version(&all->locked[i]);
 	}
 	write_placements(all);
 }
@@ -353,7 +353,7 @@ restore_ranges(const Places *all)
 void
 tessera_placement_abort_donation(const TesseraMigrationRow *row)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	if (all.ours)
 		restore_ranges(&all);
@@ -363,7 +363,7 @@ tessera_placement_abort_donation(const TesseraMigrationRow *row)
 void
 tessera_placement_take_back_range(const TesseraMigrationRow *row)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	restore_ranges(&all);
 	tessera_migration_row_set(TESSERA_DONOR, &row->migration_id, TESSERA_ABORTING, TESSERA_RESULT_ABORTED);
@@ -379,24 +379,24 @@ tessera_placement_require_free(const TesseraMigrationRow *row)
 	{
 		const TesseraGroup *group;
 		const TesseraRouting *routing = tessera_background_known_group(&row->ranges[i].group_id, &group);
-		Place		place = {
+		LockedPlacement		locked = {
 			.placement = tessera_placement_read(&row->ranges[i].group_id, NULL),.ks = tessera_group_keyspace(routing, group),
 			.migration_id = &row->migration_id,.ranges = &row->ranges[i],.nranges = tessera_next_group(row, i) - i
 		};
 
-		if (place.placement != NULL)
-			refuse_other_migration(&place);
+		if (locked.placement != NULL)
+			refuse_other_migration(&locked);
 	}
 }
 
 static void
-refuse_owned(const Place *place)
+refuse_owned(const LockedPlacement *locked)
 {
-	for (int i = 0; i < place->nranges; i++)
+	for (int i = 0; i < locked->nranges; i++)
 	{
-		const TesseraRange *range = &place->ranges[i].range;
+		const TesseraRange *range = &locked->ranges[i].range;
 
-		if (tessera_ranges_overlap(place->ks, place->placement->nowned, place->placement->owned, range))
+		if (tessera_ranges_overlap(locked->ks, locked->placement->nowned, locked->placement->owned, range))
 			ereport(ERROR,
 					(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 					 errmsg("the recipient owns a part of the range from %s to %s", tessera_bound_to_cstring(range->min),
@@ -405,10 +405,10 @@ refuse_owned(const Place *place)
 }
 
 static bool
-has_deletions(const Place *place)
+has_deletions(const LockedPlacement *locked)
 {
-	for (int i = 0; i < place->nranges; i++)
-		if (tessera_ranges_overlap(place->ks, place->placement->ndeletions, place->placement->deletions, &place->ranges[i].range))
+	for (int i = 0; i < locked->nranges; i++)
+		if (tessera_ranges_overlap(locked->ks, locked->placement->ndeletions, locked->placement->deletions, &locked->ranges[i].range))
 			return true;
 	return false;
 }
@@ -416,24 +416,24 @@ has_deletions(const Place *place)
 bool
 tessera_placement_begin_reception(const TesseraMigrationRow *row)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	for (int i = 0; i < all.n; i++)
 	{
-		refuse_other_migration(&all.places[i]);
-		refuse_owned(&all.places[i]);
-		if (has_deletions(&all.places[i]))
+		refuse_other_migration(&all.locked[i]);
+		refuse_owned(&all.locked[i]);
+		if (has_deletions(&all.locked[i]))
 			return false;
 	}
 	for (int i = 0; i < all.n; i++)
 	{
-		TesseraPlacementRow *placement = all.places[i].placement;
+		TesseraPlacementRow *placement = all.locked[i].placement;
 
-		add_deletions(&all.places[i]);
+		add_deletions(&all.locked[i]);
 		if (placement->major == 0)
 		{
 			/* owner of nothing: of no epoch or an old one */
-			placement->epoch = all.places[i].ranges[0].epoch;
+			placement->epoch = all.locked[i].ranges[0].epoch;
 			placement->term = Max(placement->term, row->term);
 		}
 	}
@@ -452,7 +452,7 @@ attempt_is_over(XLogRecPtr attempt)
 bool
 tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Places		all;
+	LockedPlacements all;
 
 	tessera_migration_slot_confirming(attempt);
 	all = lock_placements(row);
@@ -460,9 +460,9 @@ tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr 
 		return false;
 	for (int i = 0; i < all.n; i++)
 	{
-		refuse_other_migration(&all.places[i]);
+		refuse_other_migration(&all.locked[i]);
 		if (!all.ours)
-			add_gates(&all.places[i], TESSERA_GATE_READ);
+			add_gates(&all.locked[i], TESSERA_GATE_READ);
 	}
 	write_placements(&all);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMING, TESSERA_RESULT_NONE);
@@ -472,7 +472,7 @@ tessera_placement_begin_confirmation(const TesseraMigrationRow *row, XLogRecPtr 
 bool
 tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 	bool		confirmed;
 
 	if (attempt_is_over(attempt))
@@ -481,8 +481,8 @@ tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 		refuse_lost(row);
 	for (int i = 0; i < all.n; i++)
 	{
-		own_ranges(&all.places[i]);
-		set_gates(&all.places[i], TESSERA_GATE_READ, true);
+		own_ranges(&all.locked[i]);
+		set_gates(&all.locked[i], TESSERA_GATE_READ, true);
 	}
 	write_placements(&all);
 	tessera_migration_row_set(TESSERA_RECIPIENT, &row->migration_id, TESSERA_CONFIRMED, TESSERA_RESULT_NONE);
@@ -490,15 +490,15 @@ tessera_placement_confirm(const TesseraMigrationRow *row, XLogRecPtr attempt)
 }
 
 static void
-remove_confirmed(const Places *all)
+remove_confirmed(const LockedPlacements *all)
 {
 	for (int i = 0; i < all->n; i++)
 	{
-		disown_ranges(&all->places[i]);
-		remove_gates(&all->places[i]);
+		disown_ranges(&all->locked[i]);
+		remove_gates(&all->locked[i]);
 		/* what was owned besides may have left meanwhile */
-		change_version(&all->places[i], all->places[i].placement->major, 0);
-		raise_version(&all->places[i]);
+		change_version(&all->locked[i], all->locked[i].placement->major, 0);
+		raise_version(&all->locked[i]);
 	}
 	write_placements(all);
 }
@@ -506,7 +506,7 @@ remove_confirmed(const Places *all)
 void
 tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr attempt)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	if (!tessera_migration_slot_take_back(&row->migration_id, attempt) || !all.ours)
 		return;
@@ -516,22 +516,22 @@ tessera_placement_undo_confirmation(const TesseraMigrationRow *row, XLogRecPtr a
 
 /* One group of a reception that was committed. */
 static void
-receive_ranges(const Place *place, int64 major, int64 term)
+receive_ranges(const LockedPlacement *locked, int64 major, int64 term)
 {
-	TesseraPlacementRow *placement = place->placement;
-	bool		same = memcmp(&placement->epoch, &place->ranges[0].epoch, sizeof(pg_uuid_t)) == 0 && term <= placement->term;
+	TesseraPlacementRow *placement = locked->placement;
+	bool		same = memcmp(&placement->epoch, &locked->ranges[0].epoch, sizeof(pg_uuid_t)) == 0 && term <= placement->term;
 
-	remove_deletions(place);
-	remove_gates(place);
+	remove_deletions(locked);
+	remove_gates(locked);
 	placement->major = same ? Max(placement->major, major) : major;
-	placement->epoch = place->ranges[0].epoch;
+	placement->epoch = locked->ranges[0].epoch;
 	placement->term = Max(placement->term, term);
 }
 
 void
 tessera_placement_commit_reception(const TesseraMigrationRow *row, const int64 *majors, int64 term)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 	bool		confirmed;
 
 	/* told by the donor and by the config node at the same time: the first one has done it */
@@ -544,7 +544,7 @@ tessera_placement_commit_reception(const TesseraMigrationRow *row, const int64 *
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("migration %s was committed but is not confirmed on this shard", tessera_uuid_text(&row->migration_id))));
 	for (int i = 0; i < all.n; i++)
-		receive_ranges(&all.places[i], majors[i], term);
+		receive_ranges(&all.locked[i], majors[i], term);
 	write_placements(&all);
 	tessera_migration_row_delete(TESSERA_RECIPIENT, &row->migration_id, TESSERA_RELEASED);
 }
@@ -552,7 +552,7 @@ tessera_placement_commit_reception(const TesseraMigrationRow *row, const int64 *
 void
 tessera_placement_abort_reception(const TesseraMigrationRow *row)
 {
-	Places		all = lock_placements(row);
+	LockedPlacements all = lock_placements(row);
 
 	if (all.ours)
 		remove_confirmed(&all);

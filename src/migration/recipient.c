@@ -69,7 +69,7 @@ typedef struct Recipient
  * compares its plan with the placement, and has it planned again (executor/shard_check.c).
  */
 static void
-wait_for_lockers(Recipient *recipient)
+await_older_lock_holders(Recipient *recipient)
 {
 	TesseraLockHolders *holders = tessera_lock_holders_collect(recipient->moving->ntables, tessera_moving_relids(recipient->moving),
 															  AccessExclusiveLock);
@@ -138,7 +138,7 @@ register_range(Recipient *recipient)
 	}
 	tessera_migration_slot_waiting(NULL);
 	tessera_injection("recipient_registered");
-	wait_for_lockers(recipient);
+	await_older_lock_holders(recipient);
 	tessera_migration_slot_enter(TESSERA_RECEIVING);
 }
 

@@ -37,7 +37,7 @@
 /* An open connection to a server that was replaced, a new one to the same, one to the node. */
 #define OPEN_ATTEMPTS 3
 
-/* Lanes of transport/connection.h; the third one is the transaction's. */
+/* Lanes of transport/connection.h beside the transaction's. */
 #define CONTROL_CONNECTION 1
 #define HELD_CONNECTION 2
 
@@ -230,7 +230,7 @@ open_control(const TesseraRouting *routing, int32 node_id)
  * another one of it than a call on the control lane has.
  */
 static TesseraConnection *
-open_held(const TesseraRouting *routing, int32 node_id, int hold_ms)
+open_held(const TesseraRouting *routing, int32 node_id, int hold_ms, int timeout_ms)
 {
 	TesseraConnection *connection = tessera_connection_find(node_id, HELD_CONNECTION);
 
@@ -239,6 +239,8 @@ open_held(const TesseraRouting *routing, int32 node_id, int hold_ms)
 	connection = tessera_open_node(routing, node_id, HELD_CONNECTION);
 	tessera_connection_queue_sql(connection, "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE");
 	tessera_connection_queue_sql(connection, psprintf("SET LOCAL idle_in_transaction_session_timeout = %d", hold_ms));
+	/* it does not go on waiting when the caller no longer does */
+	tessera_connection_queue_sql(connection, psprintf("SET LOCAL lock_timeout = %d", timeout_ms - timeout_ms / 8));
 	return connection;
 }
 
@@ -261,7 +263,8 @@ typedef struct ControlRequest
 	const char *const *values;
 	const char *command;
 	int			timeout_ms;		/* 0: none */
-	int			hold_ms;		/* above 0: on the lane held */
+	bool		held;			/* on the lane held */
+	int			hold_ms;
 } ControlRequest;
 
 /*
@@ -277,15 +280,15 @@ run_once(const ControlRequest *request, bool again)
 
 	PG_TRY();
 	{
-		if (request->hold_ms > 0)
-			connection = open_held(request->routing, request->node_id, request->hold_ms);
+		if (request->held)
+			connection = open_held(request->routing, request->node_id, request->hold_ms, request->timeout_ms);
 		else
 			connection = open_control(request->routing, request->node_id);
 		if (request->spec != NULL)
 			result = run_call(connection, request->routing, request->spec, request->values);
 		else
 			result = tessera_connection_run(connection, request->command, 0, NULL);
-		if (request->hold_ms > 0)
+		if (request->held)
 			tessera_connection_state(connection)->xact_depth = 1;
 	}
 	PG_CATCH();
@@ -293,7 +296,7 @@ run_once(const ControlRequest *request, bool again)
 		bool		broke = connection != NULL && geterrcode() == ERRCODE_CONNECTION_FAILURE && tessera_connection_broken(connection);
 
 		/* within a limit of time, a node that may not answer is not asked to stop, either */
-		if (connection != NULL && (broke || request->hold_ms > 0 || (request->timeout_ms > 0 && tessera_connection_busy(connection))))
+		if (connection != NULL && (broke || request->held || (request->timeout_ms > 0 && tessera_connection_busy(connection))))
 			tessera_connection_close(connection);
 		else if (connection != NULL)
 			(void) tessera_connection_reset(connection, tessera_abort_timeout);
@@ -444,6 +447,8 @@ run_beside(const TesseraCallSpec *spec, const TesseraCallTarget *target, int tim
 	const TesseraRouting *routing = routing_of_member();
 	ControlRequest request = {.routing = routing,.spec = spec,.values = values,.timeout_ms = timeout_ms,.hold_ms = target->hold_ms};
 
+	request.held = target->lane == TESSERA_LANE_HELD;
+	Assert(!request.held || (request.hold_ms > 0 && timeout_ms > 0));
 	request.node_id = resolve_node(routing, target->node_id);
 	answer_in(context, run_within(&request), answer);
 }

@@ -94,7 +94,7 @@ conninfo_host(const char *conninfo)
 }
 
 void
-tessera_exchange_place(TesseraExchangePlace *place)
+tessera_exchange_find_address(TesseraExchangeAddress *address)
 {
 	const TesseraRouting *routing = tessera_routing();
 	char	   *host = conninfo_host(tessera_node_conninfo(routing, tessera_routing_node(routing, routing->self)));
@@ -105,24 +105,24 @@ tessera_exchange_place(TesseraExchangePlace *place)
 		loopback = false;
 		host = pstrdup(tessera_exchange_advertised_address);
 	}
-	place->address = pstrdup(tessera_exchange_address[0] != '\0' ? tessera_exchange_address : loopback ? LOOPBACK : ANY);
-	if (tessera_exchange_advertised_address[0] == '\0' && strcmp(place->address, ANY) != 0)
-		place->host = NULL;
+	address->bind_to = pstrdup(tessera_exchange_address[0] != '\0' ? tessera_exchange_address : loopback ? LOOPBACK : ANY);
+	if (tessera_exchange_advertised_address[0] == '\0' && strcmp(address->bind_to, ANY) != 0)
+		address->host = NULL;
 	else
-		place->host = loopback ? pstrdup(LOOPBACK) : host;
+		address->host = loopback ? pstrdup(LOOPBACK) : host;
 	/* the setting was checked when it was made */
-	(void) tessera_exchange_ports_parse(tessera_exchange_ports, &place->ports);
+	(void) tessera_exchange_ports_parse(tessera_exchange_ports, &address->ports);
 }
 
 char *
-tessera_exchange_advertise(const TesseraExchangePlace *place, const char *endpoint)
+tessera_exchange_advertise(const TesseraExchangeAddress *address, const char *endpoint)
 {
 	bool		bare_ipv6;
 
-	if (place->host == NULL)
+	if (address->host == NULL)
 		return pstrdup(endpoint);
-	bare_ipv6 = strchr(place->host, ':') != NULL && place->host[0] != '[';
-	return psprintf(bare_ipv6 ? "tcp://[%s]%s" : "tcp://%s%s", place->host, strrchr(endpoint, ':'));
+	bare_ipv6 = strchr(address->host, ':') != NULL && address->host[0] != '[';
+	return psprintf(bare_ipv6 ? "tcp://[%s]%s" : "tcp://%s%s", address->host, strrchr(endpoint, ':'));
 }
 
 bool

@@ -9,12 +9,12 @@
 
 #include "transport/exchange.h"
 
-typedef struct TesseraExchangePlace
+typedef struct TesseraExchangeAddress
 {
-	char	   *address;		/* to bind to */
+	char	   *bind_to;
 	TesseraPorts ports;
 	char	   *host;			/* other nodes find it under this name; NULL: under the address it is bound to */
-} TesseraExchangePlace;
+} TesseraExchangeAddress;
 
 /* Settings; migration_settings.c defines them for the server. */
 extern char *tessera_exchange_address;
@@ -22,10 +22,10 @@ extern char *tessera_exchange_advertised_address;
 extern char *tessera_exchange_ports;	/* see tessera_exchange_ports_parse */
 
 /* By the settings and this node's conninfo; the current context owns the strings. In a transaction. */
-extern void tessera_exchange_place(TesseraExchangePlace *place);
+extern void tessera_exchange_find_address(TesseraExchangeAddress *address);
 
 /* What to tell the recipient of an endpoint that is bound there; palloc'd. */
-extern char *tessera_exchange_advertise(const TesseraExchangePlace *place, const char *endpoint);
+extern char *tessera_exchange_advertise(const TesseraExchangeAddress *address, const char *endpoint);
 
 /* Reads "first-last", "port", or "" (any); false if it is something else. */
 extern bool tessera_exchange_ports_parse(const char *text, TesseraPorts *ports);

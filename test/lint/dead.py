@@ -12,7 +12,6 @@ ENTRY = {"_PG_init", "_PG_output_plugin_init"}
 
 # What stays though nothing outside of its file calls it, or nothing reads it: each with the reason.
 ALLOWED = {
-    "tessera_bounds_compare_typed": "a change of placements is under way",
     "SystemSlot.base": "the server's part of the struct",
     "Registration.what": "the reason for the order, for who reads the table",
 }
