@@ -174,12 +174,12 @@ describe_session_here(int32 pid)
 static char *
 ask_for_session(const TesseraRouting *routing, TesseraRemoteClient session)
 {
-	TesseraEnvelope envelope = {0};
+	TesseraCommandNeeds needs = {0};
 	char	   *answer;
 
 	if (session.node_id == routing->self)
 		return describe_session_here(session.pid);
-	(void) tessera_call_session_description(tessera_over(tessera_participant(routing, session.node_id, &envelope)), session.pid, &answer);
+	(void) tessera_call_session_description(tessera_over(tessera_participant(routing, session.node_id, &needs)), session.pid, &answer);
 	return answer;
 }
 

@@ -369,8 +369,8 @@ static void
 send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char *sql)
 {
 	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
-	TesseraEnvelope envelope = {.write = true};
-	TesseraConnection *connection = tessera_participant(routing, node_id, &envelope);
+	TesseraCommandNeeds needs = {.write = true};
+	TesseraConnection *connection = tessera_participant(routing, node_id, &needs);
 	TesseraCommand *commands = palloc0(sizeof(TesseraCommand) * 2);
 	const char **values = palloc(sizeof(char *) * 3);
 

@@ -104,13 +104,13 @@ attempt_role(void *arg)
 	foreach(cell, r->nodes)
 	{
 		char	   *sql = text_for(r, lfirst_int(cell));
-		TesseraEnvelope envelope = {.write = true};
+		TesseraCommandNeeds needs = {.write = true};
 		TesseraConnection *connection;
 		TesseraCommand *command;
 
 		if (sql == NULL)
 			continue;
-		connection = tessera_participant(r->routing, lfirst_int(cell), &envelope);
+		connection = tessera_participant(r->routing, lfirst_int(cell), &needs);
 		command = MemoryContextAllocZero(TopTransactionContext, sizeof(TesseraCommand));
 		command->sql = MemoryContextStrdup(TopTransactionContext, sql);
 		tessera_connection_queue(connection, command);

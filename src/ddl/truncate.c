@@ -133,14 +133,14 @@ send_to_node(const TesseraRouting *routing, int32 node_id, const char *sql, List
 	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
 	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (TESSERA_TOLD_VERSIONS * list_length(roots) + 1));
 	TesseraCommand *command = palloc0(sizeof(TesseraCommand));
-	TesseraEnvelope envelope = {.write = true, .versions = versions};
+	TesseraCommandNeeds needs = {.write = true, .versions = versions};
 	TesseraConnection *connection;
 	ListCell   *cell;
 
 	foreach(cell, roots)
-		envelope.nversions += tessera_told_versions(routing, tessera_routing_table(routing, lfirst_oid(cell)), node_id,
-													&versions[envelope.nversions]);
-	connection = tessera_participant(routing, node_id, &envelope);
+		needs.nversions += tessera_told_versions(routing, tessera_routing_table(routing, lfirst_oid(cell)), node_id,
+													&versions[needs.nversions]);
+	connection = tessera_participant(routing, node_id, &needs);
 	command->sql = sql;
 	tessera_connection_queue(connection, command);
 	tessera_connection_sync(connection);

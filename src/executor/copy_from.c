@@ -153,12 +153,12 @@ shards_accept(TesseraRoute *route, TesseraShardRunRequest *request)
 	for (int i = 0; i < copy->nstreams; i++)
 	{
 		TesseraToldVersion versions[TESSERA_TOLD_VERSIONS];
-		TesseraEnvelope envelope = {.versions = versions};
+		TesseraCommandNeeds needs = {.versions = versions};
 
 		if (&copy->streams[i] == copy->local)
 			continue;
-		envelope.nversions = tessera_told_versions(copy->routing, copy->table, copy->streams[i].node_id, versions);
-		connections[i] = tessera_participant(copy->routing, copy->streams[i].node_id, &envelope);
+		needs.nversions = tessera_told_versions(copy->routing, copy->table, copy->streams[i].node_id, versions);
+		connections[i] = tessera_participant(copy->routing, copy->streams[i].node_id, &needs);
 		commands[i].sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_COPY_CHECK], tessera_connection_protocol(connections[i]),
 											&commands[i].nparams);
 		commands[i].values = values;

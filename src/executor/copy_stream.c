@@ -60,12 +60,12 @@ raise_result(TesseraCopyStream *stream, PGresult *result)
 void
 tessera_copy_stream_open(TesseraCopyStream *stream, const TesseraRouting *routing, int nversions, const TesseraToldVersion *versions, const char *sql)
 {
-	TesseraEnvelope envelope = {.write = true, .nversions = nversions, .versions = versions};
+	TesseraCommandNeeds needs = {.write = true, .nversions = nversions, .versions = versions};
 	PGresult   *result;
 	PGconn	   *pg;
 
 	initStringInfo(&stream->buffer);
-	stream->connection = tessera_participant(routing, stream->node_id, &envelope);
+	stream->connection = tessera_participant(routing, stream->node_id, &needs);
 	tessera_connection_sync(stream->connection);
 	tessera_connection_leave_pipeline(stream->connection);
 	stream->copying = true;

@@ -150,14 +150,14 @@ shard_name(const TesseraRouting *routing, int32 node_id)
 static char *
 plan_of(ExplainState *es, const TesseraRouting *routing, const ShardFigure *figure)
 {
-	TesseraEnvelope envelope = {.autocommit = true};
+	TesseraCommandNeeds needs = {.autocommit = true};
 	char	   *plan;
 
 	if (figure->local_plan)
 		return es->costs ? figure->local_plan : figure->local_plan_bare;
 	if (!figure->measured || figure->number == 0 || routing == NULL || tessera_routing_node(routing, figure->node_id) == NULL)
 		return NULL;
-	tessera_call_explained(tessera_over(tessera_participant(routing, figure->node_id, &envelope)), (int64) figure->number, es->costs, &plan);
+	tessera_call_explained(tessera_over(tessera_participant(routing, figure->node_id, &needs)), (int64) figure->number, es->costs, &plan);
 	return plan;
 }
 
@@ -259,7 +259,7 @@ remote_plan(const TesseraShardRunRequest *request, int32 node_id, bool costs)
 	PlanLines  *lines = palloc0(sizeof(PlanLines));
 	TesseraWireParams *wire = palloc(sizeof(TesseraWireParams));
 	TesseraCommand *command = &lines->command;
-	TesseraEnvelope envelope = {.autocommit = true};
+	TesseraCommandNeeds needs = {.autocommit = true};
 	TesseraConnection *connection;
 
 	if (OidIsValid(request->query->check_as))
@@ -269,7 +269,7 @@ remote_plan(const TesseraShardRunRequest *request, int32 node_id, bool costs)
 	}
 	initStringInfo(&lines->text);
 	tessera_wire_params(request->query, request->values, request->nulls, wire);
-	connection = tessera_participant(request->routing, node_id, &envelope);
+	connection = tessera_participant(request->routing, node_id, &needs);
 	command->sql = psprintf("EXPLAIN (VERBOSE, COSTS %s) %s", costs ? "on" : "off", request->query->sql);
 	command->nparams = request->query->nparams;
 	command->types = request->query->wire_types;

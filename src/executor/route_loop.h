@@ -1,7 +1,7 @@
 /*
  * route_loop.h
- *	  The one loop that every statement sent to shards goes through: choose its shards by the routing table, start it there, and do both again as
- *	  long as a shard finds that stale.
+ *	  The repeat when stale: the one loop that every statement of the executor, and COPY, goes through. It chooses the shards by the routing table,
+ *	  starts the statement there, and does both again as long as a shard finds that stale. DDL and TRUNCATE repeat in ddl/attempts.c.
  */
 #ifndef TESSERA_ROUTE_LOOP_H
 #define TESSERA_ROUTE_LOOP_H

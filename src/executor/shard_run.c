@@ -87,22 +87,22 @@ static void
 send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardRunRequest *request, bool several_writes)
 {
 	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (TESSERA_TOLD_VERSIONS * list_length(request->relids) + 1));
-	TesseraEnvelope envelope = {0};
+	TesseraCommandNeeds needs = {0};
 	TesseraCommand *command = &target->command;
 
-	envelope.write = request->write;
-	envelope.autocommit = request->autocommit && !several_writes;
-	envelope.statement = request->statement;
-	envelope.nversions = versions_for(request, target->node_id, versions);
-	envelope.versions = versions;
+	needs.write = request->write;
+	needs.autocommit = request->autocommit && !several_writes;
+	needs.statement = request->statement;
+	needs.nversions = versions_for(request, target->node_id, versions);
+	needs.versions = versions;
 	if (request->instrument != 0)
 	{
 		static uint64 last_explained = 0;
 
-		target->explain = envelope.explain = ++last_explained;
-		envelope.instrument = request->instrument;
+		target->explain = needs.explain = ++last_explained;
+		needs.instrument = request->instrument;
 	}
-	target->connection = tessera_participant(request->routing, target->node_id, &envelope);
+	target->connection = tessera_participant(request->routing, target->node_id, &needs);
 	if (several_writes)
 	{
 		tessera_connection_queue_sql(target->connection, "SAVEPOINT tessera_run");

@@ -1,6 +1,7 @@
 /*
  * donor_gate.c
- *	  The critical section: who is inside, closing the gates, what is left is shipped, the range is given up, the config node decides.
+ *	  The critical section: who is inside, closing the gates, what is left is shipped, the range is given up, the config node decides. Opening the
+ *	  gate again, and taking the confirmation back, when an attempt takes too long.
  *
  * Interleavings. (A writer before the flag) it does not take the gate lock; its changes are in the slot, and the gate is not closed before it has
  * ended: the transactions that hold the tables when the flag went up are remembered and waited for beside the clone. (A writer between the flag and
@@ -24,7 +25,6 @@
 #include "common/injection.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
-#include "migration/table_checks.h"
 #include "migration/donor_private.h"
 #include "migration/migration_settings.h"
 #include "migration/migration_slot.h"

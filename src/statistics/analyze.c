@@ -225,7 +225,7 @@ lock_statistics(const TesseraRouting *routing, const TesseraTable *table, int32 
 static void
 send(const TesseraRouting *routing, const TesseraTable *table, const char *text, Answer *answer)
 {
-	TesseraEnvelope envelope = {.write = true};
+	TesseraCommandNeeds needs = {.write = true};
 	const char **values = palloc(sizeof(char *));
 
 	values[0] = tessera_uuid_text(&table->table_id);
@@ -233,7 +233,7 @@ send(const TesseraRouting *routing, const TesseraTable *table, const char *text,
 	answer->collect.values = values;
 	answer->collect.handler = keep_row;
 	answer->collect.arg = answer;
-	answer->connection = tessera_participant(routing, answer->node_id, &envelope);
+	answer->connection = tessera_participant(routing, answer->node_id, &needs);
 	answer->collect.sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_COLLECT_STATISTICS], tessera_connection_protocol(answer->connection),
 											&answer->collect.nparams);
 	tessera_connection_queue(answer->connection, &answer->analyze);

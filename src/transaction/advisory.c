@@ -188,9 +188,9 @@ undo_request(TesseraConnection *connection, int64 request)
 static TesseraConnection *
 connection_to(const TesseraRouting *routing, int32 home, bool session)
 {
-	TesseraEnvelope envelope = {.autocommit = session, .aside = true};
+	TesseraCommandNeeds needs = {.autocommit = session, .aside = true};
 
-	return tessera_participant(routing, home, &envelope);
+	return tessera_participant(routing, home, &needs);
 }
 
 static int64

@@ -104,12 +104,12 @@ run_everywhere(TesseraTransaction *transaction, const TesseraRouting *routing, c
 
 	for (int i = 0; i < n; i++)
 	{
-		TesseraEnvelope envelope = {.write = transaction->participants[i].wrote};	/* what is pending was written; its triggers may write, too */
+		TesseraCommandNeeds needs = {.write = transaction->participants[i].wrote};	/* what is pending was written; its triggers may write, too */
 		TesseraConnection *connection;
 
 		if (!transaction->participants[i].joined || transaction->participants[i].unlisted)
 			continue;
-		connection = tessera_participant(routing, transaction->participants[i].node_id, &envelope);
+		connection = tessera_participant(routing, transaction->participants[i].node_id, &needs);
 		commands[i].sql = sql;
 		tessera_connection_queue(connection, &commands[i]);
 		tessera_connection_sync(connection);

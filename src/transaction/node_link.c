@@ -1,7 +1,7 @@
 /*
  * node_link.c
- *	  Connections to nodes, and what runs on them: the hello that opens one, whether the server at the other end is the node, the control lane and the
- *	  transaction's lane of calls (control/call.h).
+ *	  Connections to nodes, and what runs on them: the hello that opens one, whether the server at the other end is the node, the lanes of calls
+ *	  (control/call.h): the control lane with its envelope, the transaction's lane, and the calls whose transaction is held open there.
  *
  * A call on the control lane has the envelope in front of it, in the same pipeline: the config node's term that this node has seen. Whether the
  * server is the node is settled by hello when the connection is opened, and compared with the registry each time the connection is used.
@@ -26,8 +26,8 @@
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "common/spi.h"
-#include "control/calls.h"
 #include "common/version_compat.h"
+#include "control/calls.h"
 #include "transaction/background.h"
 #include "transaction/transaction_private.h"
 

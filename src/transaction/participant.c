@@ -414,11 +414,11 @@ others_joined(const TesseraParticipant *participant)
 }
 
 static bool
-needs_transaction(const TesseraParticipant *participant, const TesseraEnvelope *envelope)
+needs_transaction(const TesseraParticipant *participant, const TesseraCommandNeeds *needs)
 {
-	if (participant->joined || !envelope->autocommit || envelope->statement != 0 || XactIsoLevel > XACT_READ_COMMITTED)
+	if (participant->joined || !needs->autocommit || needs->statement != 0 || XactIsoLevel > XACT_READ_COMMITTED)
 		return true;
-	return envelope->write &&
+	return needs->write &&
 		(others_joined(participant) || tessera_constraint_modes_any(&at_hand) || TransactionIdIsValid(GetTopTransactionIdIfAny()));
 }
 
@@ -442,7 +442,7 @@ reach_node(const TesseraRouting *routing, int32 node_id)
 }
 
 static TesseraConnection *
-join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope, bool own)
+join(const TesseraRouting *routing, int32 node_id, const TesseraCommandNeeds *needs, bool own)
 {
 	TesseraParticipant *participant = reach_node(routing, node_id);
 	TesseraConnection *connection = participant->connection;
@@ -456,24 +456,24 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 		connection = participant->connection;
 	}
 	participant->level = Max(participant->level, GetCurrentTransactionNestLevel());
-	if (needs_transaction(participant, envelope))
+	if (needs_transaction(participant, needs))
 		begins = queue_transaction(participant);
-	else if (envelope->write)
+	else if (needs->write)
 		tessera_participants_flush(&at_hand);	/* it may commit at once */
 	if (!participant->unlisted)
 	{
 		queue_session(connection, own);
 		if (begins)
 			told_state(connection)->statement = 0;	/* as at the start of every transaction there */
-		queue_versions(connection, envelope->versions, envelope->nversions);
-		if (envelope->explain != 0)
+		queue_versions(connection, needs->versions, needs->nversions);
+		if (needs->explain != 0)
 		{
-			tessera_queue_explain_next(connection, (int64) envelope->explain, envelope->instrument);
+			tessera_queue_explain_next(connection, (int64) needs->explain, needs->instrument);
 		}
-		if (!envelope->aside)
-			queue_statement_number(connection, envelope->statement);
+		if (!needs->aside)
+			queue_statement_number(connection, needs->statement);
 	}
-	if (envelope->write && participant->joined)
+	if (needs->write && participant->joined)
 	{
 		participant->wrote = true;
 		tessera_connection_state(connection)->wrote = true;
@@ -484,16 +484,16 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelo
 TesseraConnection *
 tessera_participant_as_cluster(const TesseraRouting *routing, int32 node_id, bool write)
 {
-	TesseraEnvelope envelope = {.write = write};
+	TesseraCommandNeeds needs = {.write = write};
 
-	return join(routing, node_id, &envelope, true);
+	return join(routing, node_id, &needs, true);
 }
 
 TesseraConnection *
-tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope)
+tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraCommandNeeds *needs)
 {
 	Assert(node_id != routing->self);
-	return join(routing, node_id, envelope, false);
+	return join(routing, node_id, needs, false);
 }
 
 TesseraConnection *

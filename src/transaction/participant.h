@@ -18,7 +18,8 @@
 #include "session/internal_connection.h"
 #include "transport/connection.h"
 
-typedef struct TesseraEnvelope
+/* What a command needs at the node that it is sent to. */
+typedef struct TesseraCommandNeeds
 {
 	bool		write;			/* the command may write or lock rows there */
 	bool		aside;			/* a call beside the current statement: it does not end the snapshots that the shard keeps for that */
@@ -29,7 +30,7 @@ typedef struct TesseraEnvelope
 	const TesseraToldVersion *versions; /* versions this command is routed by */
 	uint64		explain;		/* the command is measured, by these InstrumentOptions, and its plan kept there under this number; 0: it is not */
 	int			instrument;
-} TesseraEnvelope;
+} TesseraCommandNeeds;
 
 /*
  * Joins the node and queues what must precede a command there: hello, BEGIN with isolation level and modes, savepoints, effective user (the current
@@ -37,7 +38,7 @@ typedef struct TesseraEnvelope
  * statement number. The caller then queues its command and calls tessera_connection_sync. ERROR 08006 if unreachable. Never called for the local
  * node.
  */
-extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraEnvelope *envelope);
+extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraCommandNeeds *needs);
 
 /*
  * Joins a node that is not in the registry yet (add_shard, add_router): an unlisted connection becomes a writing participant under this node_id,
