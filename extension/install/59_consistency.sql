@@ -22,7 +22,8 @@ $$;
 AS $$
   SELECT DISTINCT r.group_id, n.node_id FROM tessera.migration AS m, unnest(m.ranges) AS r, LATERAL (VALUES (m.donor), (m.recipient)) AS n (node_id)
     WHERE m.state = 'running' OR m.finished > clock_timestamp() - interval '1 s'
-      OR EXISTS (SELECT FROM tessera.migration_outcome AS o WHERE o.migration_id = m.migration_id)
+      -- finished is the time at which the decision was made; a moment later it was committed, and carried out
+      OR m.finished > clock_timestamp() - interval '5 s' AND EXISTS (SELECT FROM tessera.migration_outcome AS o WHERE o.migration_id = m.migration_id)
 $$;
 @comment busy_groups@
 

@@ -136,12 +136,12 @@ sub changed
 	}
 	else
 	{
-		$c->pause_at('s1', 'donor_steady');
+		$c->pause_at('s1', 'donor_closing');
 		$session = $c->begin('s1', "SELECT tessera.move_range('acc', 500, 900, 's2')");
-		$c->is_paused_at('s1', 'donor_steady');
+		$c->is_paused_at('s1', 'donor_closing');
 		change();
 		$c->pause_at('s2', 'recipient_verify_rest');
-		$c->go_on('s1', 'donor_steady');
+		$c->go_on('s1', 'donor_closing');
 	}
 	$c->is_paused_at('s2', "recipient_verify_$stage");
 	if ($writer)

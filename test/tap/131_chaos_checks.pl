@@ -295,7 +295,7 @@ sub without_fence
 		'the commit has ended');
 	$move->finish;
 	# check_consistency passes over what has just been moved.
-	ok($cluster->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE finished > clock_timestamp() - interval '1 s'", '0', 20),
+	ok($cluster->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE finished > clock_timestamp() - interval '5 s'", '0', 20),
 		'some time ago');
 	return;
 }

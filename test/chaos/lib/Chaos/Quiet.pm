@@ -29,7 +29,7 @@ my $CONFIG = <<'END';
 SELECT concat_ws(', ',
 	(SELECT 'running ' || migration_id || ' ' || coalesce(phase, '') FROM tessera.migration WHERE state = 'running' LIMIT 1),
 	(SELECT 'outcome of ' || migration_id FROM tessera.migration_outcome LIMIT 1),
-	(SELECT 'just ended ' || migration_id FROM tessera.migration WHERE finished > clock_timestamp() - interval '1 s' LIMIT 1))
+	(SELECT 'just ended ' || migration_id FROM tessera.migration WHERE finished > clock_timestamp() - interval '5 s' LIMIT 1))
 END
 
 # Asks until the answer is empty; returns the last one.
