@@ -894,9 +894,10 @@ sub left_behind
 
 =pod
 
-=head2 is_paused_at(name, point), is_settled(what), is_sound(what, rows, owner)
+=head2 is_paused_at(name, point), is_settled(what), is_counted(load, what, before, sum, each), is_sound(what, rows, owner)
 
-Tests: somebody has come to the point; nothing is left behind; and the same after a failover: every node knows what it owns, nothing is left behind,
+Tests: somebody has come to the point; nothing is left behind; the load (of pgbench_start) ends without a failure, and what the query C<sum> gives
+has grown by C<each> for each of its transactions since it gave C<before>; after a failover every node knows what it owns, nothing is left behind,
 every node shows each row of make_table's table once, and the key 550 is this shard's (where C<owner> is given).
 
 =cut
@@ -911,6 +912,17 @@ sub is_settled
 {
 	my ($self, $what) = @_;
 	return Test::More::is($self->left_behind, '', "$what: nothing is left behind, all is consistent");
+}
+
+sub is_counted
+{
+	my ($self, $load, $what, $before, $sum, $each) = @_;
+	my $sums = $load->wait;
+	Test::More::is($sums->{failed} // 0, 0, "$what: no transaction failed");
+	Test::More::cmp_ok($sums->{processed}, '>', 0, "$what: $sums->{processed} transactions");
+	$self->is_settled($what);
+	Test::More::is($self->query(($self->names)[-1], $sum) - $before, $each * $sums->{processed}, "$what: each change once");
+	return;
 }
 
 sub is_sound
