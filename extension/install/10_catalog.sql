@@ -102,13 +102,28 @@ CREATE TABLE tessera.chunk (
   major          int8 NOT NULL,
   minor          int8 NOT NULL,
   jumbo          bool NOT NULL DEFAULT false,
-  bytes          int8,
   moved          timestamptz,         -- when the last move to its owner was about to be decided: its donor wrote for a moment longer
   history        jsonb NOT NULL DEFAULT '[]',
   PRIMARY KEY (group_id, min)
 );
 CREATE INDEX chunk_version ON tessera.chunk (group_id, major, minor);
 COMMENT ON TABLE tessera.chunk IS 'chunks: [min, max) of a group''s key space, each owned by one shard';
+
+-- What the shards say of their chunks, as they measure them (src/balance/). An estimate is about the keys from its min to the next one's: the chunks
+-- may have been split or merged since. Config node only; no part of the mirror, as it changes all the time.
+CREATE TABLE tessera.chunk_estimate (
+  group_id       uuid NOT NULL REFERENCES tessera.table_group ON DELETE CASCADE,
+  min            tessera.bound NOT NULL,
+  node_id        int4 NOT NULL,       -- who says so
+  bytes          int8 NOT NULL,       -- of rows that live, in all tables of the group
+  statements     float8 NOT NULL,     -- per second
+  load           float8 NOT NULL,     -- sessions at work on it, on average
+  hot_key        tessera.bound,       -- that most of its statements are about, as far as known
+  hot_share      float8,              -- of its load
+  measured       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (group_id, min)
+);
+COMMENT ON TABLE tessera.chunk_estimate IS 'size and load of chunks, as the shards have measured them (config node)';
 
 -- Placement record of this shard (doc/design.md#placement-record): what it owns, what it still has to delete, which gates are closed. Local;
 -- changed only whole.
@@ -179,6 +194,33 @@ CREATE TABLE tessera.migration_recipient (
   created        timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE tessera.migration_recipient IS 'migrations this shard receives; local';
+
+-- What the balancer does, and what it is asked to do (src/balancer/). Ended ones are kept for a while (config node).
+CREATE TABLE tessera.balancer_action (
+  action_id      uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
+  kind           text NOT NULL CHECK (kind IN ('move', 'merge', 'split')),
+  group_id       uuid NOT NULL,
+  table_id       uuid NOT NULL,       -- the table named, or one of the group
+  min            tessera.bound NOT NULL,
+  max            tessera.bound NOT NULL,
+  donor          int4,                -- NULL: whoever owns it
+  recipient      int4,                -- NULL: the balancer chooses
+  reason         text NOT NULL,       -- requested, top, draining, zone, group, node, cold
+  detail         text,                -- the reason in figures
+  by             name NOT NULL,
+  verify         bool NOT NULL DEFAULT true,
+  state          text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'running', 'done', 'failed', 'dropped')),
+  bytes          int8,                -- estimate
+  attempts       int4 NOT NULL DEFAULT 0,
+  not_before     timestamptz,         -- after a failure
+  migration_id   uuid,                -- the last one of it
+  asked          timestamptz NOT NULL DEFAULT clock_timestamp(),
+  started        timestamptz,
+  finished       timestamptz,
+  error          text
+);
+CREATE INDEX balancer_action_open ON tessera.balancer_action (asked) WHERE state IN ('queued', 'running');
+COMMENT ON TABLE tessera.balancer_action IS 'moves, merges and splits that the balancer makes or was asked for (config node)';
 
 -- Two-phase decisions of transactions this shard coordinated (doc/design.md#two-phase). Local.
 CREATE TABLE tessera.transaction_decision (

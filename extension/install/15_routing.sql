@@ -142,7 +142,7 @@ BEGIN
       OR ((version->>1)::int8, (version->>2)::int8) > (g.group_major, g.group_minor);
     CONTINUE WHEN NOT whole AND ((version->>1)::int8, (version->>2)::int8) = (g.group_major, g.group_minor);
     RETURN QUERY SELECT CASE WHEN whole THEN 'whole' ELSE 'group' END, g.group_id, to_jsonb(g);
-    RETURN QUERY SELECT 'chunks'::text, g.group_id, jsonb_agg(to_jsonb(c) - 'bytes' - 'batch')
+    RETURN QUERY SELECT 'chunks'::text, g.group_id, jsonb_agg(to_jsonb(c) - 'batch')
       FROM (SELECT c.*, row_number() OVER () / 1000 AS batch FROM tessera.chunk c
             WHERE c.group_id = g.group_id AND (whole OR c.major >= (version->>1)::int8)
               AND (whole OR (c.major, c.minor) > ((version->>1)::int8, (version->>2)::int8))) c

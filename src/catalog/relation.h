@@ -100,7 +100,6 @@ enum
 	Anum_chunk_major,
 	Anum_chunk_minor,
 	Anum_chunk_jumbo,
-	Anum_chunk_bytes,
 	Anum_chunk_moved,
 	Anum_chunk_history
 };

@@ -143,6 +143,8 @@ tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle 
 		[TESSERA_NOTIFICATION_FORWARDER] = "notification forwarder",
 		[TESSERA_STATISTICS] = "statistics",
 		[TESSERA_SEQUENCE_FETCHER] = "sequence fetcher",
+		[TESSERA_SPLITTER] = "splitter",
+		[TESSERA_BALANCER] = "balancer",
 		[TESSERA_WORKERS] = "probe",
 	};
 	BackgroundWorker bgw = {0};

@@ -81,7 +81,7 @@ tessera_serve_clear_jumbo(const TesseraClearJumboArgs *args)
 
 	tessera_key_from_bound(ks, args->position, &position);
 	tessera_chunk_find(&row.group_id, ks, &position, tessera_chunk_hint(tessera_routing(), group, ks, &position), &chunk);
-	return tessera_chunk_clear_jumbo(&row, &chunk, args->by, args->object);
+	return tessera_chunk_set_jumbo(&row, &chunk, false, args->by, args->object);
 }
 
 void

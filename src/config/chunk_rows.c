@@ -40,9 +40,6 @@ column(HeapTuple tuple, TupleDesc desc, AttrNumber number)
 static void
 chunk_of_row(HeapTuple tuple, TupleDesc desc, TesseraKeySpace *ks, TesseraChunkRow *chunk)
 {
-	bool		isnull;
-	Datum		bytes = heap_getattr(tuple, Anum_chunk_bytes, desc, &isnull);
-
 	chunk->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(column(tuple, desc, Anum_chunk_min));
 	chunk->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(column(tuple, desc, Anum_chunk_max));
 	tessera_key_from_bound(ks, chunk->min, &chunk->key_min);
@@ -51,7 +48,6 @@ chunk_of_row(HeapTuple tuple, TupleDesc desc, TesseraKeySpace *ks, TesseraChunkR
 	chunk->major = DatumGetInt64(column(tuple, desc, Anum_chunk_major));
 	chunk->minor = DatumGetInt64(column(tuple, desc, Anum_chunk_minor));
 	chunk->jumbo = DatumGetBool(column(tuple, desc, Anum_chunk_jumbo));
-	chunk->bytes = isnull ? -1 : DatumGetInt64(bytes);
 }
 
 /* A copy of the row of the chunk that begins at min; NULL: none does. */
@@ -189,7 +185,7 @@ row_of_piece(HeapTuple old, TupleDesc desc, const TesseraChunkRow *piece, bool m
 	bool	   *replace = palloc0(desc->natts * sizeof(bool));
 	TimestampTz now = GetCurrentTransactionStartTimestamp();
 
-	for (int i = Anum_chunk_min; i <= Anum_chunk_bytes; i++)
+	for (int i = Anum_chunk_min; i <= Anum_chunk_jumbo; i++)
 		replace[i - 1] = true;
 	values[Anum_chunk_min - 1] = PointerGetDatum(piece->min);
 	values[Anum_chunk_max - 1] = PointerGetDatum(piece->max);
@@ -197,8 +193,6 @@ row_of_piece(HeapTuple old, TupleDesc desc, const TesseraChunkRow *piece, bool m
 	values[Anum_chunk_major - 1] = Int64GetDatum(piece->major);
 	values[Anum_chunk_minor - 1] = Int64GetDatum(piece->minor);
 	values[Anum_chunk_jumbo - 1] = BoolGetDatum(piece->jumbo);
-	values[Anum_chunk_bytes - 1] = Int64GetDatum(piece->bytes);
-	nulls[Anum_chunk_bytes - 1] = piece->bytes < 0;
 	if (moves)
 	{
 		replace[Anum_chunk_moved - 1] = replace[Anum_chunk_history - 1] = true;

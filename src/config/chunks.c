@@ -182,7 +182,6 @@ tessera_chunk_split(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBo
 		pieces[i].major = group->major;
 		pieces[i].minor = group->minor + 1 + i;
 		pieces[i].jumbo = false;
-		pieces[i].bytes = before->bytes < 0 ? -1 : before->bytes / (n + 1);
 	}
 
 	tessera_spi_begin(&spi);
@@ -233,16 +232,16 @@ write_merged(const TesseraGroupRow *group, const TesseraChunkRow *merged, int n,
 		mins[i] = PointerGetDatum(chunks[i].min);
 	array = construct_array(mins, n, bound, -1, false, TYPALIGN_INT);
 
-	tessera_spi_run("UPDATE tessera.chunk AS c SET max = $3, major = $4, minor = $5, jumbo = $6, bytes = nullif($7, -1),"
-						" moved = (SELECT max(moved) FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) ANY ($8)),"
+	tessera_spi_run("UPDATE tessera.chunk AS c SET max = $3, major = $4, minor = $5, jumbo = $6,"
+						" moved = (SELECT max(moved) FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) ANY ($7)),"
 						" history = coalesce((SELECT jsonb_agg(h ORDER BY (h->>'until')::timestamptz DESC)"
 						"   FROM (SELECT DISTINCT h FROM tessera.chunk AS o, jsonb_array_elements(o.history) AS h"
-						"         WHERE o.group_id = $1 AND o.min OPERATOR(tessera.=) ANY ($8)) AS u), '[]')"
-						" WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_UPDATE, 8,
-						(Oid[]) {UUIDOID, bound, bound, INT8OID, INT8OID, BOOLOID, INT8OID, get_array_type(bound)},
+						"         WHERE o.group_id = $1 AND o.min OPERATOR(tessera.=) ANY ($7)) AS u), '[]')"
+						" WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_UPDATE, 7,
+						(Oid[]) {UUIDOID, bound, bound, INT8OID, INT8OID, BOOLOID, get_array_type(bound)},
 						(Datum[]) {
 		UUIDPGetDatum(&group->group_id), PointerGetDatum(merged->min), PointerGetDatum(merged->max), Int64GetDatum(merged->major),
-			Int64GetDatum(merged->minor), BoolGetDatum(merged->jumbo), Int64GetDatum(merged->bytes), PointerGetDatum(array)
+			Int64GetDatum(merged->minor), BoolGetDatum(merged->jumbo), PointerGetDatum(array)
 	}, NULL);
 	tessera_spi_run("DELETE FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) ANY ($2) AND min OPERATOR(tessera.<>) $3",
 					SPI_OK_DELETE, 3,
@@ -264,10 +263,7 @@ tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBo
 	merged.major = group->major;
 	merged.minor = group->minor + 1;
 	for (int i = 1; i < n; i++)
-	{
 		merged.jumbo |= chunks[i].jumbo;
-		merged.bytes = (merged.bytes < 0 || chunks[i].bytes < 0) ? -1 : merged.bytes + chunks[i].bytes;
-	}
 
 	tessera_spi_begin(&spi);
 	write_merged(group, &merged, n, chunks);
@@ -280,17 +276,17 @@ tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBo
 }
 
 bool
-tessera_chunk_clear_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, const char *by, const char *object)
+tessera_chunk_set_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, bool jumbo, const char *by, const char *object)
 {
 	TesseraSpi	spi;
 
-	if (!chunk->jumbo)
+	if (chunk->jumbo == jumbo)
 		return false;
 	tessera_spi_begin(&spi);
-	tessera_spi_run("UPDATE tessera.chunk SET jumbo = false WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_UPDATE, 2,
-						(Oid[]) {UUIDOID, tessera_bound_type()},
-						(Datum[]) {UUIDPGetDatum(&group->group_id), PointerGetDatum(chunk->min)}, NULL);
-	tessera_chunk_log("clear_jumbo", object, by, 1, chunk, 0, NULL);
+	tessera_spi_run("UPDATE tessera.chunk SET jumbo = $3 WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_UPDATE, 3,
+						(Oid[]) {UUIDOID, tessera_bound_type(), BOOLOID},
+						(Datum[]) {UUIDPGetDatum(&group->group_id), PointerGetDatum(chunk->min), BoolGetDatum(jumbo)}, NULL);
+	tessera_chunk_log(jumbo ? "mark_jumbo" : "clear_jumbo", object, by, 1, chunk, 0, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	return true;

@@ -35,7 +35,6 @@ typedef struct TesseraChunkRow
 	int64		major;
 	int64		minor;
 	bool		jumbo;
-	int64		bytes;			/* -1: not known */
 } TesseraChunkRow;
 
 /* Locks the group's row and reads it. ERROR TS002 if there is no such group (any more). */
@@ -65,8 +64,8 @@ extern void tessera_chunk_split(TesseraGroupRow *group, TesseraKeySpace *ks, con
 extern int	tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint, const TesseraKeyBound *min,
 								const TesseraKeyBound *max, const char *by, const char *object, int32 *node_id);
 
-/* Clears the jumbo flag (S103); false if it was not set. */
-extern bool tessera_chunk_clear_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, const char *by, const char *object);
+/* Sets or clears the jumbo flag (S101, S103); false if it was so already. */
+extern bool tessera_chunk_set_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, bool jumbo, const char *by, const char *object);
 
 /*
  * Gives the range [min, max) to a shard, as a move would, whichever shards own its chunks now. For repairs after a promotion. The caller has locked

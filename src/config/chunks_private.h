@@ -17,7 +17,7 @@ extern TesseraChunkRow *tessera_chunks_of_range(const TesseraGroupRow *group, Te
 												const TesseraKeyBound *min, const TesseraKeyBound *max, int *n);
 
 /* Puts n pieces, in order, which together are the chunk, into its place. moves[i] (NULL: none): piece i changes its owner; that goes into its
- * history. Of a piece min, max, node_id, version, jumbo and bytes are written. */
+ * history. Of a piece min, max, node_id, version and jumbo are written. */
 extern void tessera_chunk_replace(const pg_uuid_t *group_id, const TesseraChunkRow *chunk, int n, const TesseraChunkRow *pieces,
 								  const bool *moves);
 

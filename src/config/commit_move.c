@@ -319,12 +319,9 @@ cut_chunk(const GroupMove *group, const TesseraChunkRow *chunk, int32 recipient,
 	else
 		pieces->rows[pieces->n - 1].max = chunk->max;
 
-	/* it is not known how the bytes spread over the pieces, nor which piece is too large */
+	/* it is not known which piece is too large */
 	for (int i = first; i < pieces->n && pieces->n - first > 1; i++)
-	{
-		pieces->rows[i].bytes = -1;
 		pieces->rows[i].jumbo = false;
-	}
 }
 
 /* S19: one other chunk of the donor shows the donor's change of version, if it has one and no cut piece does. */

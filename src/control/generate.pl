@@ -22,7 +22,7 @@ my %types = (
 	bound => ['tessera.bound'],
 	'bound[]' => ['tessera.bound[]'],
 	'advisory_home[]' => ['tessera.advisory_home[]'],
-	map { ($_ => ["pg_catalog.$_"]) } qw(text name jsonb regclass timestamptz text[] int4[] int8[] uuid[] name[]));
+	map { ($_ => ["pg_catalog.$_"]) } qw(text name jsonb regclass timestamptz text[] int4[] int8[] float8[] uuid[] name[]));
 my %pointer = (uuid => 1);    # C types that have a NULL
 
 # The answering side: type => [C type, how an argument is read, how a result is written]; a pointer has a NULL
