@@ -21,6 +21,8 @@
 #include "utils/guc.h"
 
 #include "admin/admin.h"
+#include "balancer/balancer_settings.h"
+#include "balancer/round_request.h"
 #include "bgworkers/worker_main.h"
 #include "catalog/change.h"
 #include "catalog/incarnation.h"
@@ -192,6 +194,8 @@ static const Registration registrations[] = {
 #endif
 	{"settings", tessera_migration_settings_init},	/* free */
 	{"setting", tessera_register_move_init},	/* free */
+	{"settings", tessera_balancer_settings_init},	/* free */
+	{"shared memory", tessera_round_request_init}, /* free */
 	{"xact: a move is decided", tessera_commit_move_init},	/* free: a point for tests alone */
 	{"observer of calls", tessera_background_show_calls},	/* free */
 	{"shared memory", tessera_migration_slot_init},	/* free */

@@ -178,6 +178,7 @@ max_prepared_transactions = 50
 max_replication_slots = 20
 max_wal_senders = 20
 max_worker_processes = 32
+tessera.balancer_interval = 3600
 max_connections = 200
 fsync = off
 shared_buffers = 64MB

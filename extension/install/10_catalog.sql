@@ -195,6 +195,30 @@ CREATE TABLE tessera.migration_recipient (
 );
 COMMENT ON TABLE tessera.migration_recipient IS 'migrations this shard receives; local';
 
+-- How much a shard is to have, relative to the others; without a row: 1 (config node).
+CREATE TABLE tessera.shard_weight (
+  node_id        int4 PRIMARY KEY REFERENCES tessera.node ON DELETE CASCADE,
+  weight         float8 NOT NULL CHECK (weight > 0 AND weight <= 1000000)
+);
+COMMENT ON TABLE tessera.shard_weight IS 'share of the data that a shard is to have, relative to the others (config node)';
+
+-- Zones: which shards are in one, and which ranges must lie there (config node).
+CREATE TABLE tessera.zone_shard (
+  zone           name NOT NULL,
+  node_id        int4 NOT NULL REFERENCES tessera.node ON DELETE CASCADE,
+  PRIMARY KEY (zone, node_id)
+);
+COMMENT ON TABLE tessera.zone_shard IS 'shards of each zone (config node)';
+
+CREATE TABLE tessera.zone_range (
+  group_id       uuid NOT NULL REFERENCES tessera.table_group ON DELETE CASCADE,
+  min            tessera.bound NOT NULL,
+  max            tessera.bound NOT NULL,
+  zone           name NOT NULL,
+  PRIMARY KEY (group_id, min)
+);
+COMMENT ON TABLE tessera.zone_range IS 'ranges whose rows must lie on the shards of a zone (config node)';
+
 -- What the balancer does, and what it is asked to do (src/balancer/). Ended ones are kept for a while (config node).
 CREATE TABLE tessera.balancer_action (
   action_id      uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),

@@ -1,11 +1,13 @@
 -- Live migration and range deletion. See src/migration/.
 
 CREATE FUNCTION tessera.move_range(table_name regclass, min tessera.bound, max tessera.bound, to_shard text,
-                                   verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool) RETURNS uuid
+                                   verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool,
+                                   wait bool DEFAULT true) RETURNS uuid
   AS 'MODULE_PATHNAME', 'tessera_move_range' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool) IS
+COMMENT ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool) IS
   'moves the rows with keys from min up to, but without, max, of all tables that live together, to a shard, while they are in use, verified by '
-  'content if wanted; a part of each other shard after the other; returns the id of the last migration';
+  'content if wanted; a part of each other shard after the other; returns the id of the last migration. wait false: the balancer is asked to do it, '
+  'and the id is that of tessera.balancer_status';
 
 CREATE FUNCTION tessera.move_chunk(table_name regclass, key tessera.bound, to_shard text,
                                    verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool) RETURNS uuid
@@ -92,10 +94,10 @@ CREATE VIEW tessera.migrations AS
   ORDER BY m.started, m.migration_id;
 COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; kept on the config node only';
 
-REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool),
+REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),
   tessera.cancel_migration(uuid) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool),
+GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),
   tessera.cancel_migration(uuid) TO tessera_admin;
 

@@ -20,17 +20,19 @@ GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.c
   tessera_internal.stat_notifications(), tessera_internal.range_deletions() TO PUBLIC;
 
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
-  tessera.migration_outcome, tessera.setting, tessera.changelog_entry, tessera.chunk_estimate, tessera.balancer_action TO PUBLIC;
+  tessera.migration_outcome, tessera.setting, tessera.changelog_entry, tessera.chunk_estimate, tessera.balancer_action,
+  tessera.shard_weight, tessera.zone_shard, tessera.zone_range TO PUBLIC;
 GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added) ON tessera.node TO PUBLIC;
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation) ON tessera.identity TO PUBLIC;
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
   tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.range_deletions, tessera.internal_sessions,
-  tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications TO PUBLIC;
+  tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status, tessera.zones, tessera.zone_ranges TO PUBLIC;
 
 REVOKE ALL ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
-  tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.remove_router(text, bool), tessera.node_conninfo(text) FROM PUBLIC;
+  tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.cancel_remove_shard(text), tessera.remove_router(text, bool),
+  tessera.node_conninfo(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
-  tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.remove_router(text, bool),
+  tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.cancel_remove_shard(text), tessera.remove_router(text, bool),
   tessera.node_conninfo(text) TO tessera_admin;
 
 -- The refresher and the resolver of a node whose role is not a superuser read the catalog of others.

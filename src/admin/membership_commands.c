@@ -22,6 +22,7 @@
 PG_FUNCTION_INFO_V1(tessera_add_shard);
 PG_FUNCTION_INFO_V1(tessera_add_router);
 PG_FUNCTION_INFO_V1(tessera_remove_shard);
+PG_FUNCTION_INFO_V1(tessera_cancel_remove_shard);
 PG_FUNCTION_INFO_V1(tessera_remove_router);
 PG_FUNCTION_INFO_V1(tessera_update_node);
 PG_FUNCTION_INFO_V1(tessera_node_conninfo_sql);
@@ -151,6 +152,18 @@ Datum
 tessera_remove_shard(PG_FUNCTION_ARGS)
 {
 	return remove_node_sql(fcinfo, "remove_shard");
+}
+
+/* cancel_remove_shard(name) */
+Datum
+tessera_cancel_remove_shard(PG_FUNCTION_ARGS)
+{
+	TesseraChange change = {.action = "cancel_remove_shard"};
+
+	tessera_require_admin();
+	change.name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	(void) make_change(&change);
+	PG_RETURN_VOID();
 }
 
 /* remove_router(name, force) */

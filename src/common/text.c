@@ -7,7 +7,9 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 
@@ -17,6 +19,21 @@ char *
 tessera_uuid_text(const pg_uuid_t *uuid)
 {
 	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+}
+
+char *
+tessera_timestamp_text(TimestampTz time)
+{
+	struct pg_tm tm;
+	fsec_t		fsec;
+	char		text[MAXDATELEN + 1];
+
+	if (timestamp2tm(time, NULL, &tm, &fsec, NULL, NULL) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("timestamp out of range")));
+	EncodeDateTime(&tm, fsec, true, 0, NULL, USE_ISO_DATES, text);
+	return pstrdup(text);
 }
 
 char *

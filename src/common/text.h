@@ -6,11 +6,15 @@
 #define TESSERA_TEXT_H
 
 #include "postgres.h"
+#include "datatype/timestamp.h"
 #include "lib/stringinfo.h"
 #include "utils/uuid.h"
 
 /* Text form of a uuid, palloc'd. */
 extern char *tessera_uuid_text(const pg_uuid_t *uuid);
+
+/* A time that any DateStyle and TimeZone reads alike, palloc'd. */
+extern char *tessera_timestamp_text(TimestampTz time);
 
 /* Name of a table, view or sequence with its schema, quoted where needed; palloc'd. ERROR 42P01 if there is none. */
 extern char *tessera_qualified_name(Oid relid);

@@ -168,6 +168,9 @@ extern void tessera_announce_init(void);
 
 /* ---- register_move.c ---- */
 
+/* The setting of this server: migrations that a shard may take part in at the same time. */
+extern int	tessera_max_moves_per_shard(void);
+
 /* From _PG_init: setting. */
 extern void tessera_register_move_init(void);
 
@@ -194,6 +197,7 @@ extern bool tessera_advisory_move_off(const TesseraRouting *routing, int32 node_
 extern char *tessera_add_node(TesseraChange *change, bool shard);
 extern char *tessera_update_node_change(TesseraChange *change);
 extern char *tessera_remove_node(TesseraChange *change, bool shard);
+extern char *tessera_cancel_removal(TesseraChange *change);
 
 /*
  * ERROR unless the database that was looked at is that node of this cluster (its id as text). Its name may be another: databases can be renamed.

@@ -10,6 +10,7 @@
 #include "catalog/bound_array.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
+#include "common/worker_registry.h"
 #include "config/authority.h"
 #include "config/move_requests.h"
 #include "control/calls.h"
@@ -133,5 +134,6 @@ tessera_serve_request_move(const TesseraRequestMoveArgs *args)
 	id = find_same(&request, args->reason);
 	if (id == NULL)
 		id = insert_request(&request, args);
+	(void) tessera_worker_wake(TESSERA_BALANCER);
 	return id;
 }

@@ -341,6 +341,12 @@ tessera_serve_register_migration(const TesseraRegisterMigrationArgs *args, Tesse
 	result->part_max = request.max_bound;
 }
 
+int
+tessera_max_moves_per_shard(void)
+{
+	return max_moves_per_shard;
+}
+
 void
 tessera_register_move_init(void)
 {

@@ -2,6 +2,9 @@
  * remove_node.c
  *	  remove_shard and remove_router on the config node: a node leaves the cluster.
  *
+ * remove_shard of a shard that holds chunks only marks it as draining: the balancer moves them away, and asks for the removal again when nothing is
+ * left (balancer/drain.c). cancel_remove_shard takes the mark back.
+ *
  * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it
  * decides or waits for. The registry row goes in this transaction; after its commit the node is told to forget the cluster (best effort: no node
  * routes to it any more, so it can do no harm).
@@ -16,6 +19,7 @@
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "common/spi_text.h"
+#include "common/worker_registry.h"
 #include "config/chunks.h"
 #include "config/membership.h"
 #include "control/calls.h"
@@ -45,7 +49,7 @@ check_holds_nothing(const TesseraRegistered *node)
 	values[0] = psprintf("%d", node->node_id);
 	found = tessera_admin_value("SELECT nullif(count(*), 0) FROM tessera.chunk WHERE node_id = $1::int4", 1, values);
 	if (found != NULL)
-		refuse_in_use(node->name, psprintf("It owns %s chunks.", found), "Move them away with tessera.move_range().");
+		refuse_in_use(node->name, psprintf("It owns %s chunks.", found), "Call tessera.remove_shard() without force: its chunks are moved away.");
 	found = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", found), "Copy its tables into a schema of another shard, then drop it.");
@@ -142,7 +146,95 @@ check_kind(const TesseraRegistered *node, bool shard)
 				 errhint("Use tessera.remove_shard().")));
 }
 
-/* Returns 'removed'. */
+/* What a draining shard still has, in words. Access must be open. */
+static char *
+describe_rest(const TesseraRegistered *node)
+{
+	const char *values[] = {psprintf("%d", node->node_id)};
+
+	return tessera_admin_value("SELECT format('draining: %s chunks (%s) are left, %s moves run', count(*),"
+							   " pg_size_pretty(coalesce(sum(e.bytes), 0)), (SELECT count(*) FROM tessera.migration AS m"
+							   "  WHERE m.state = 'running' AND m.donor = $1::int4))"
+							   " FROM tessera.chunk AS c LEFT JOIN tessera.chunk_estimate AS e ON e.group_id = c.group_id AND e.min OPERATOR(tessera.=) c.min"
+							   " WHERE c.node_id = $1::int4", 1, values);
+}
+
+/* ERROR unless there is another shard to take its chunks. Access must be open. */
+static void
+check_others(const TesseraRegistered *node)
+{
+	const char *values[] = {psprintf("%d", node->node_id)};
+
+	if (tessera_admin_value("SELECT true FROM tessera.node WHERE is_shard AND NOT draining AND node_id <> $1::int4 LIMIT 1", 1, values) == NULL)
+		refuse_in_use(node->name, "There is no other shard that its chunks could go to.", "Add one with tessera.add_shard().");
+}
+
+/* Sets or clears the mark. Access must be open, the registry locked. */
+static void
+set_draining(const TesseraChange *change, const TesseraRegistered *node, bool draining)
+{
+	const char *values[] = {psprintf("%d", node->node_id), draining ? "true" : "false"};
+
+	tessera_admin_exec("UPDATE tessera.node SET draining = $2::bool WHERE node_id = $1::int4", 2, values);
+	if (!draining)
+		tessera_admin_exec("UPDATE tessera.balancer_action SET state = 'dropped', finished = clock_timestamp() WHERE state = 'queued' AND reason = "
+						   "'draining' AND donor = $1::int4", 1, values);
+	tessera_changelog_add(draining ? "drain_shard" : "cancel_remove_shard", node->name, change->by, NULL, NULL);
+	tessera_catalog_changed();
+	tessera_announce_others(0, tessera_reload_call());
+	(void) tessera_worker_wake(TESSERA_BALANCER);
+}
+
+/*
+ * The first half of a removal, for a shard that owns chunks: it is marked, and the balancer moves them. Returns what is left; NULL: it owns nothing.
+ * Access must be open.
+ */
+static char *
+drain(const TesseraChange *change)
+{
+	TesseraRegistered *node;
+	const char *values[] = {NULL};
+	const char *schema;
+
+	node = tessera_registered_or_error(change->name);
+	check_kind(node, true);
+	values[0] = psprintf("%d", node->node_id);
+	if (tessera_admin_value("SELECT true FROM tessera.chunk WHERE node_id = $1::int4 LIMIT 1", 1, values) == NULL)
+		return NULL;
+	tessera_registry_lock();
+	node = tessera_registered_or_error(change->name);
+	if (!node->draining)
+	{
+		check_others(node);
+		schema = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
+		if (schema != NULL)
+			refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", schema), "Copy its tables into a schema of another shard, then drop it.");
+		set_draining(change, node, true);
+	}
+	return describe_rest(node);
+}
+
+/* Returns what it was doing. */
+char *
+tessera_cancel_removal(TesseraChange *change)
+{
+	TesseraRegistered *node;
+	TesseraSpi	access;
+
+	tessera_spi_begin(&access);
+	tessera_registry_lock();
+	node = tessera_registered_or_error(change->name);
+	check_kind(node, true);
+	if (!node->draining)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("shard \"%s\" is not being removed", node->name)));
+	set_draining(change, node, false);
+	tessera_spi_end(&access);
+	return "called off";
+}
+
+/* Returns 'removed', or what a draining shard still has. */
 char *
 tessera_remove_node(TesseraChange *change, bool shard)
 {
@@ -150,7 +242,16 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	TesseraSpi	access;
 	TesseraRegistered *node;
 
+	char	   *rest = NULL;
+
 	tessera_spi_begin(&access);
+	if (shard && !change->force)
+		rest = drain(change);
+	if (rest != NULL)
+	{
+		tessera_spi_end(&access);
+		return rest;
+	}
 	if (!change->force)
 	{
 		node = tessera_registered_or_error(change->name);

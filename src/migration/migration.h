@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "catalog/bound.h"
+#include "routing/routing.h"
 
 /* Runs the migration of a reserved slot to its end, in the worker started for it (bgworkers/migration_cloner.c). Outside a transaction. */
 extern void tessera_migration_run(int slot, uint32 generation);
@@ -46,6 +47,18 @@ extern void tessera_move_require_free(Oid relid);
  * cancellation that came too late is pending afterwards.
  */
 extern bool tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, const char *shard);
+
+/*
+ * Begins the migration of the first part of the range that is not at the shard yet, and does not wait for it; or finds the same one running. In a
+ * transaction that has not written; errors as move_range. false: all of the range is there.
+ */
+typedef struct TesseraMoveBegun
+{
+	pg_uuid_t	migration_id;
+	int32		donor;
+} TesseraMoveBegun;
+extern bool tessera_move_begin(const TesseraRouting *routing, const TesseraTable *table, const TesseraBound *min, const TesseraBound *max,
+							   const char *shard, bool verify, TesseraMoveBegun *begun);
 
 /* Exit step of the session that has a donor's slot reserved: withdraws it if the donor was not started. */
 extern void tessera_migration_withdraw(int code, Datum arg);

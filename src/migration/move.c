@@ -245,11 +245,24 @@ register_move(Move *move, const char *min, const char *max, const char *position
 	move->joined = registered.joined;
 	move->part_min = registered.part_min;
 	move->part_max = registered.part_max;
-	if (move->joined)
+	if (move->joined && !move->quiet)
 		ereport(NOTICE,
 				(errmsg("the same migration runs already, waiting for it"),
 				 errdetail("Migration %s.", move->id)));
 	hand_over(move, registered.request);
+	return true;
+}
+
+bool
+tessera_move_begin(const TesseraRouting *routing, const TesseraTable *table, const TesseraBound *min, const TesseraBound *max, const char *shard,
+				   bool verify, TesseraMoveBegun *begun)
+{
+	Move		move = {.routing = routing,.table = table,.verify = verify,.shard = shard,.quiet = true};
+
+	if (!register_move(&move, tessera_bound_to_cstring(min), tessera_bound_to_cstring(max), NULL))
+		return false;
+	begun->migration_id = move.migration_id;
+	begun->donor = move.donor;
 	return true;
 }
 
@@ -543,6 +556,17 @@ move_part(Move *move, const char *whole_min, const char *from, const char *max, 
 	return found;
 }
 
+/* Asks for it only: the balancer makes the move when its shards have room. Returns the id of the request. */
+static const char *
+request_move(const Move *move, const char *min, const char *max)
+{
+	pg_uuid_t  *id;
+
+	tessera_call_request_move(tessera_to_config(), &move->table->table_id, min, max, move->shard, "requested", GetUserNameFromId(GetUserId(), false),
+							  move->verify, move->routing->promised_term, &id);
+	return tessera_uuid_text(id);
+}
+
 static Datum
 uuid_datum(const char *id)
 {
@@ -611,19 +635,29 @@ tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, con
 /* The functions */
 
 /*
- * move_range(table_name regclass, min bound, max bound, to_shard text, verify bool) returns uuid: of the last migration; NULL: all of the range was
- * there
+ * move_range(table_name regclass, min bound, max bound, to_shard text, verify bool, wait bool) returns uuid: of the last migration, or, if it does not
+ * wait, of the request; NULL: all of the range was there
  */
 Datum
 tessera_move_range(PG_FUNCTION_ARGS)
 {
 	Move		move = {0};
+	const char *min;
+	const char *max;
 	const char *last;
 
 	move.verify = PG_GETARG_BOOL(4);
 	move.shard = text_to_cstring(PG_GETARG_TEXT_PP(3));
 	find_table(PG_GETARG_OID(0), &move);
-	last = move_parts(&move, canonical(&move, PG_GETARG_TESSERA_BOUND_P(1)), canonical(&move, PG_GETARG_TESSERA_BOUND_P(2)));
+	min = canonical(&move, PG_GETARG_TESSERA_BOUND_P(1));
+	max = canonical(&move, PG_GETARG_TESSERA_BOUND_P(2));
+	if (!PG_GETARG_BOOL(5))
+	{
+		last = request_move(&move, min, max);
+		warn_cross_table_code(&move);
+		PG_RETURN_DATUM(uuid_datum(last));
+	}
+	last = move_parts(&move, min, max);
 	if (last == NULL)
 	{
 		ereport(NOTICE,

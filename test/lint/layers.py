@@ -15,8 +15,9 @@ LAYERS = {
     "transaction": 5,
     "executor": 6, "ddl": 6, "balance": 6, "transfer": 6, "failover": 6, "statistics": 6,
     "planner": 7, "migration": 7, "config": 7,
-    "admin": 8, "bgworkers": 8, "test_support": 8,
-    "init": 9,
+    "admin": 8, "balancer": 8, "test_support": 8,
+    "bgworkers": 9,
+    "init": 10,
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)

@@ -51,6 +51,7 @@ our %SETTINGS = (
 	max_replication_slots => 20,
 	max_wal_senders => 20,
 	max_worker_processes => 32,
+	'tessera.balancer_interval' => 3600,	# rounds come when a test asks for them
 	max_connections => 100,
 	shared_buffers => '32MB',
 	max_wal_size => '1GB',

@@ -1,0 +1,79 @@
+-- The balancer, zones and weights. See src/balancer/, src/balance/, src/admin/balancing_commands.c and src/config/balancing.c.
+
+CREATE FUNCTION tessera.start_balancer() RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_start_balancer' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.start_balancer() IS 'lets the balancer even out the shards again; it does so in a new cluster';
+
+CREATE FUNCTION tessera.stop_balancer() RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_stop_balancer' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.stop_balancer() IS
+  'the balancer evens nothing out and merges nothing any more; what was asked for, removals of shards and zones it still sees to';
+
+CREATE FUNCTION tessera.pause_balancer(how_long interval) RETURNS timestamptz
+  AS 'MODULE_PATHNAME', 'tessera_pause_balancer' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.pause_balancer(interval) IS 'the balancer begins nothing at all for so long; moves that run go on; returns until when';
+
+CREATE FUNCTION tessera.resume_balancer() RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_resume_balancer' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.resume_balancer() IS 'ends a pause of the balancer';
+
+CREATE FUNCTION tessera.balancer_round() RETURNS timestamptz
+  AS 'MODULE_PATHNAME', 'tessera_run_balancer_round' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.balancer_round() IS
+  'has the balancer make a round now, and waits for its end, not for the moves that it begins; returns when it began';
+
+CREATE FUNCTION tessera.explain_balancer(OUT step int4, OUT due text, OUT kind text, OUT table_name regclass, OUT min tessera.bound,
+    OUT max tessera.bound, OUT donor text, OUT recipient text, OUT reason text, OUT bytes int8, OUT detail text) RETURNS SETOF record
+  AS 'MODULE_PATHNAME', 'tessera_explain_balancer' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.explain_balancer() IS
+  'what the balancer would do now, in its order, and why; due: now, later, or never, where something is in the way; on the config node';
+
+CREATE FUNCTION tessera.add_zone(zone text, shard text) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_add_zone' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.add_zone(text, text) IS 'puts a shard into a zone, which is made if there is none of this name';
+
+CREATE FUNCTION tessera.remove_zone(zone text, shard text DEFAULT NULL) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_remove_zone' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.remove_zone(text, text) IS 'takes a shard, or all, out of a zone; the last one only when the zone has no ranges';
+
+CREATE FUNCTION tessera.set_zone_range(table_name regclass, zone text, min tessera.bound, max tessera.bound) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_set_zone_range' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.set_zone_range(regclass, text, tessera.bound, tessera.bound) IS
+  'rows of the table''s group with keys from min up to, but without, max are to lie on the shards of a zone: the balancer splits and moves them; '
+  'zone NULL: gives the range up';
+
+CREATE FUNCTION tessera.set_shard_weight(shard text, weight float8) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_set_shard_weight' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.set_shard_weight(text, float8) IS 'how much a shard is to have, relative to the others, which have 1';
+
+REVOKE ALL ON FUNCTION tessera.start_balancer(), tessera.stop_balancer(), tessera.pause_balancer(interval), tessera.resume_balancer(),
+  tessera.balancer_round(), tessera.explain_balancer(), tessera.add_zone(text, text), tessera.remove_zone(text, text),
+  tessera.set_zone_range(regclass, text, tessera.bound, tessera.bound), tessera.set_shard_weight(text, float8) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.start_balancer(), tessera.stop_balancer(), tessera.pause_balancer(interval), tessera.resume_balancer(),
+  tessera.balancer_round(), tessera.explain_balancer(), tessera.add_zone(text, text), tessera.remove_zone(text, text),
+  tessera.set_zone_range(regclass, text, tessera.bound, tessera.bound), tessera.set_shard_weight(text, float8) TO tessera_admin;
+
+-- Views.
+
+CREATE VIEW tessera.zones AS
+  SELECT z.zone, n.name AS shard FROM tessera.zone_shard z JOIN tessera.node n USING (node_id) ORDER BY z.zone, n.name;
+COMMENT ON VIEW tessera.zones IS 'shards of each zone; kept on the config node only';
+
+CREATE VIEW tessera.zone_ranges AS
+  SELECT t.relid::pg_catalog.regclass AS table_name, r.zone, r.min, r.max
+  FROM tessera.zone_range r JOIN tessera.cluster_table t USING (group_id) ORDER BY t.schema_name, t.table_name, r.min;
+COMMENT ON VIEW tessera.zone_ranges IS 'ranges whose rows are to lie in a zone; kept on the config node only';
+
+CREATE VIEW tessera.balancer_status AS
+  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.min, a.max, d.name AS donor, r.name AS recipient, a.reason,
+         a.detail, a.bytes, m.bytes AS bytes_done, a.by, a.attempts, a.asked, a.started, a.finished, a.not_before, a.migration_id,
+         coalesce(a.error, CASE WHEN a.state = 'running' THEN m.waiting_for END) AS waiting_for
+  FROM tessera.balancer_action a
+  LEFT JOIN tessera.cluster_table t USING (table_id)
+  LEFT JOIN tessera.node d ON d.node_id = a.donor
+  LEFT JOIN tessera.node r ON r.node_id = a.recipient
+  LEFT JOIN tessera.migrations m ON m.id = a.migration_id
+  ORDER BY CASE a.state WHEN 'running' THEN 1 WHEN 'queued' THEN 2 ELSE 3 END, CASE WHEN a.state IN ('queued', 'running') THEN a.asked END,
+    a.finished DESC, a.action_id;
+COMMENT ON VIEW tessera.balancer_status IS
+  'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; kept on the config node only';

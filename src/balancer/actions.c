@@ -1,0 +1,399 @@
+/*
+ * actions.c
+ *	  What the balancer begins and follows; see actions.h.
+ *
+ * A move is a migration like any other: registered here, carried out by its donor. Its row is written once the migration is registered. If this
+ * process ends in between, the migration goes on without a row, and a request finds it when it is tried again (the registration answers with the same
+ * one). What runs is known from tessera.migration alone, so nothing is begun twice.
+ *
+ * After a failure: a request stays queued and is tried again, later each time; what the balancer has chosen by itself is over, and its range is left
+ * alone for as long.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+#include "balancer/actions.h"
+#include "balancer/balancer_settings.h"
+#include "catalog/bound_array.h"
+#include "common/injection.h"
+#include "common/spi_row.h"
+#include "common/text.h"
+#include "control/calls.h"
+#include "migration/migration.h"
+#include "transaction/background.h"
+
+#define CALL_MS 10000
+#define ATTEMPTS 12				/* of a request */
+/* 2 s after the first failure, doubling, 10 minutes at most */
+#define PAUSE "make_interval(secs => least(600, power(2, least(attempts, 12) + 1)))"
+
+static const char *const reasons[] = {
+	[TESSERA_POLICY_DRAINING] = "draining",
+	[TESSERA_POLICY_ZONE] = "zone",
+	[TESSERA_POLICY_GROUP] = "group",
+	[TESSERA_POLICY_NODE] = "node",
+	[TESSERA_POLICY_COLD] = "cold",
+};
+
+const char *
+tessera_policy_reason_text(TesseraPolicyReason reason)
+{
+	return reasons[reason];
+}
+
+
+/* What is to begin */
+
+static char *
+shard_name(const TesseraRouting *routing, int32 node_id)
+{
+	const TesseraNode *node = tessera_routing_node(routing, node_id);
+
+	return node != NULL ? pstrdup(NameStr(node->name)) : NULL;
+}
+
+static char *
+table_name(const TesseraTable *table)
+{
+	return get_rel_name(table->relid) != NULL ? tessera_qualified_name(table->relid) : pstrdup("?");
+}
+
+/* The reason in figures. */
+static char *
+detail_of(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action)
+{
+	static const char *const units[] = {[TESSERA_BY_BYTES] = "bytes",[TESSERA_BY_COUNT] = "chunks",[TESSERA_BY_LOAD] = "sessions at work"};
+
+	if (action->reason != TESSERA_POLICY_GROUP && action->reason != TESSERA_POLICY_NODE)
+		return NULL;
+	return psprintf("%s: %.6g %s there, %.6g here, by weight", action->reason == TESSERA_POLICY_GROUP ? "of the table group" : "of the node",
+					action->from_fill, units[snapshot->policy.settings.measure], action->to_fill);
+}
+
+TesseraBalancerAction *
+tessera_balancer_planned(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action)
+{
+	const TesseraSnapshotGroup *group = &snapshot->groups[action->group];
+	TesseraBalancerAction *planned = palloc0(sizeof(TesseraBalancerAction));
+
+	planned->kind = action->kind;
+	planned->group_id = group->group->group_id;
+	planned->epoch = group->group->epoch;
+	planned->table_id = group->table->table_id;
+	planned->object = table_name(group->table);
+	tessera_snapshot_range(snapshot, action->group, action->first, action->count, &planned->min, &planned->max);
+	planned->donor = snapshot->shards[action->from].node_id;
+	planned->recipient = snapshot->shards[action->to].node_id;
+	planned->to_shard = shard_name(snapshot->routing, planned->recipient);
+	planned->reason = tessera_policy_reason_text(action->reason);
+	planned->detail = detail_of(snapshot, action);
+	planned->bytes = action->bytes;
+	planned->verify = true;
+	return planned;
+}
+
+/* The shard with the lowest fill that may have the range, other than its owner; -1: none has room. */
+static int
+choose_recipient(const TesseraClusterSnapshot *snapshot, const TesseraBalancerAction *action, int owner, int zone)
+{
+	double	   *amount = palloc0(sizeof(double) * snapshot->policy.nshards);
+	int			best = -1;
+
+	for (size_t i = 0; i < snapshot->policy.ngroups; i++)
+		for (size_t j = 0; j < snapshot->policy.groups[i].nchunks; j++)
+			amount[snapshot->groups[i].chunks[j].shard] += snapshot->groups[i].chunks[j].bytes;
+	for (int i = 0; i < (int) snapshot->policy.nshards; i++)
+	{
+		const TesseraPolicyShard *shard = &snapshot->shards[i];
+
+		amount[i] /= shard->weight;
+		if (i == owner || shard->draining || !shard->usable || shard->room == 0 ||
+			(zone >= 0 && !snapshot->policy.zone_shards[zone * snapshot->policy.nshards + i]))
+			continue;
+		if (best < 0 || amount[i] < amount[best])
+			best = i;
+	}
+	pfree(amount);
+	return best;
+}
+
+/* Finds the shards of a request, and takes their room; false: it has to wait. */
+static bool
+fit_request(TesseraClusterSnapshot *snapshot, TesseraBalancerAction *action)
+{
+	int			group = tessera_snapshot_group(snapshot, &action->group_id);
+	TesseraKeyBound key;
+	const TesseraPolicyChunk *chunk;
+	TesseraChunk owned;
+	int			from;
+	int			to;
+
+	if (group < 0)
+		return true;			/* the table is gone: beginning it says so */
+	tessera_key_from_bound(snapshot->groups[group].ks, action->min, &key);
+	chunk = &snapshot->groups[group].chunks[tessera_routing_find_chunk(snapshot->routing, snapshot->groups[group].group, &key)];
+	tessera_routing_chunk(snapshot->routing, snapshot->groups[group].group, (int) (chunk - snapshot->groups[group].chunks), &owned);
+	from = tessera_snapshot_shard(snapshot, owned.node_id);
+	to = action->recipient != 0 ? tessera_snapshot_shard(snapshot, action->recipient) : choose_recipient(snapshot, action, from, chunk->zone);
+	if (to < 0)
+		return action->recipient != 0;
+	action->epoch = snapshot->groups[group].group->epoch;
+	action->recipient = snapshot->shards[to].node_id;
+	action->to_shard = shard_name(snapshot->routing, action->recipient);
+	if (from < 0 || from == to)
+		return true;			/* another part of the range may lie elsewhere: the registration finds it */
+	if (snapshot->shards[from].room == 0 || snapshot->shards[to].room == 0 || !snapshot->shards[from].usable || !snapshot->shards[to].usable)
+		return false;
+	snapshot->shards[from].room--;
+	snapshot->shards[to].room--;
+	return true;
+}
+
+List *
+tessera_balancer_requests(TesseraClusterSnapshot *snapshot)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	List	   *all = NIL;
+	List	   *fitting = NIL;
+	ListCell   *cell;
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT action_id, group_id, table_id, min, max, recipient, reason, verify FROM tessera.balancer_action"
+						" WHERE state = 'queued' AND coalesce(not_before <= clock_timestamp(), true) ORDER BY asked, action_id", SPI_OK_SELECT, 0,
+						NULL, NULL, NULL);
+	MemoryContextSwitchTo(caller);
+	for (uint64 i = 0; i < n; i++)
+	{
+		TesseraBalancerAction *action = palloc0(sizeof(TesseraBalancerAction));
+		bool		isnull;
+
+		action->kind = TESSERA_POLICY_MOVE;
+		action->asked_for = true;
+		action->action_id = *DatumGetUUIDP(spi_row_value(i, 1));
+		action->group_id = *DatumGetUUIDP(spi_row_value(i, 2));
+		action->table_id = *DatumGetUUIDP(spi_row_value(i, 3));
+		action->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 4));
+		action->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 5));
+		action->recipient = DatumGetInt32(spi_row_datum(i, 6, &isnull));
+		action->reason = spi_row_text(i, 7);
+		action->verify = DatumGetBool(spi_row_value(i, 8));
+		action->bytes = -1;
+		all = lappend(all, action);
+	}
+	tessera_spi_end(&spi);
+	MemoryContextSwitchTo(caller);
+	foreach(cell, all)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (fit_request(snapshot, lfirst(cell)))
+			fitting = lappend(fitting, lfirst(cell));
+	}
+	return fitting;
+}
+
+
+/* Their rows */
+
+/* A row of something that the balancer has chosen by itself. state: running, done or failed. */
+static void
+insert_row(const TesseraBalancerAction *action, const char *state, const pg_uuid_t *migration_id, const char *error)
+{
+	Oid			bound = tessera_bound_type();
+	Oid			types[] = {TEXTOID, UUIDOID, UUIDOID, bound, bound, INT4OID, INT4OID, TEXTOID, TEXTOID, BOOLOID, TEXTOID, INT8OID, UUIDOID, TEXTOID};
+	Datum		values[] = {
+		CStringGetTextDatum(action->kind == TESSERA_POLICY_MERGE ? "merge" : "move"), UUIDPGetDatum(&action->group_id),
+		UUIDPGetDatum(&action->table_id), PointerGetDatum(action->min), PointerGetDatum(action->max), Int32GetDatum(action->donor),
+		Int32GetDatum(action->recipient), CStringGetTextDatum(action->reason), action->detail ? CStringGetTextDatum(action->detail) : 0,
+		BoolGetDatum(action->verify), CStringGetTextDatum(state), Int64GetDatum((int64) action->bytes), UUIDPGetDatum(migration_id),
+		error ? CStringGetTextDatum(error) : 0
+	};
+	bool		nulls[lengthof(values)] = {[8] = action->detail == NULL,[11] = action->bytes < 0,[12] = migration_id == NULL,[13] = error == NULL};
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	/* of the same range: how often it has failed in a row */
+	tessera_spi_run("INSERT INTO tessera.balancer_action (kind, group_id, table_id, min, max, donor, recipient, reason, detail, by, verify, state, bytes,"
+					"  migration_id, error, attempts, started, finished, not_before)"
+					" SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, 'tessera', $10, $11, $12, $13, $14, f.attempts, clock_timestamp(),"
+					"  CASE WHEN $11 <> 'running' THEN clock_timestamp() END,"
+					"  CASE WHEN $11 = 'failed' THEN clock_timestamp() + " PAUSE " END"
+					" FROM (SELECT count(*)::int4 AS attempts FROM tessera.balancer_action WHERE state = 'failed' AND group_id = $2"
+					"  AND min OPERATOR(tessera.=) $4 AND asked > clock_timestamp() - interval '1 hour') AS f", SPI_OK_INSERT, 14, types, values,
+					nulls);
+	tessera_spi_end(&spi);
+}
+
+/* The row of a request: it runs, there is nothing (more) to do, or it is tried again. */
+static void
+update_row(const TesseraBalancerAction *action, const TesseraMoveBegun *begun, const char *error)
+{
+	TesseraSpi	spi;
+	Datum		values[] = {UUIDPGetDatum(&action->action_id), UUIDPGetDatum(begun ? &begun->migration_id : NULL),
+		Int32GetDatum(begun ? begun->donor : 0), Int32GetDatum(action->recipient), error ? CStringGetTextDatum(error) : 0};
+	bool		nulls[] = {false, begun == NULL, begun == NULL, action->recipient == 0, error == NULL};
+
+	tessera_spi_begin(&spi);
+	if (error != NULL)
+		tessera_spi_run("UPDATE tessera.balancer_action SET attempts = attempts + 1, error = $5, not_before = clock_timestamp() + " PAUSE ","
+						" state = CASE WHEN attempts + 1 >= $6 THEN 'failed' ELSE state END,"
+						" finished = CASE WHEN attempts + 1 >= $6 THEN clock_timestamp() END WHERE action_id = $1 AND state = 'queued'",
+						SPI_OK_UPDATE, 6, (Oid[]) {UUIDOID, UUIDOID, INT4OID, INT4OID, TEXTOID, INT4OID},
+						(Datum[]) {values[0], values[1], values[2], values[3], values[4], Int32GetDatum(ATTEMPTS)},
+						(bool[]) {nulls[0], nulls[1], nulls[2], nulls[3], nulls[4], false});
+	else
+		tessera_spi_run("UPDATE tessera.balancer_action SET migration_id = coalesce($2, migration_id), donor = coalesce($3, donor),"
+						" recipient = coalesce(recipient, $4), started = coalesce(started, clock_timestamp()), error = $5,"
+						" state = CASE WHEN $2 IS NULL THEN 'done' ELSE 'running' END,"
+						" finished = CASE WHEN $2 IS NULL THEN clock_timestamp() END WHERE action_id = $1 AND state = 'queued'",
+						SPI_OK_UPDATE, 5, (Oid[]) {UUIDOID, UUIDOID, INT4OID, INT4OID, TEXTOID}, values, nulls);
+	tessera_spi_end(&spi);
+}
+
+
+/* Beginning */
+
+static bool
+begin_move(const TesseraBalancerAction *action, TesseraMoveBegun *begun)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table = routing != NULL ? tessera_routing_table_by_id(routing, &action->table_id) : NULL;
+
+	if (table == NULL || table->group < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("the table is not there any more")));
+	if (action->to_shard == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the shard is not there any more")));
+	return tessera_move_begin(routing, table, action->min, action->max, action->to_shard, action->verify, begun);
+}
+
+static void
+merge(const TesseraBalancerAction *action)
+{
+	const TesseraRouting *routing = tessera_routing();
+	TesseraMergeAnswer merged;
+
+	tessera_call_merge(tessera_within(tessera_to_config(), CALL_MS), &action->group_id, &action->epoch, routing->promised_term,
+					   tessera_bound_to_cstring(action->min), tessera_bound_to_cstring(action->max), "tessera", action->object, &merged);
+	/* the owner finds out by itself, if it is not told */
+	(void) tessera_call_raise_major(tessera_ask(tessera_within(tessera_to_node(merged.node_id), CALL_MS), TESSERA_TOLERATE_ERRORS),
+									&action->group_id, &action->epoch, merged.major, NULL);
+}
+
+/* true: a migration runs. *error: why not, palloc'd in the current context; NULL: it is done. In a subtransaction, which has not written. */
+static bool
+try_to_begin(const TesseraBalancerAction *action, TesseraMoveBegun *begun, ErrorData **error)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool runs = false;
+
+	*error = NULL;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		if (action->kind == TESSERA_POLICY_MERGE)
+			merge(action);
+		else
+			runs = begin_move(action, begun);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		if (ProcDiePending)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(caller);
+		*error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	return runs;
+}
+
+/* A node that cannot be reached is left alone for a while: which one of the two, nobody says, but the recipient was not asked yet. */
+static void
+note_reached(const TesseraBalancerAction *action, const ErrorData *error)
+{
+	if (action->donor == 0)
+		return;
+	if (error == NULL)
+		tessera_balancer_node_answered(action->donor);
+	else if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION)
+		tessera_balancer_node_failed(action->donor);
+}
+
+bool
+tessera_balancer_begin(const TesseraBalancerAction *action, bool background)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraMoveBegun begun;
+	ErrorData  *error;
+	char	   *message = NULL;
+	bool		runs;
+
+	if (background)
+		tessera_background_begin();
+	runs = try_to_begin(action, &begun, &error);
+	if (error != NULL)
+		message = MemoryContextStrdup(caller, psprintf("%s: %s", unpack_sql_state(error->sqlerrcode), error->message));
+	note_reached(action, error);
+	if (background)
+	{
+		tessera_background_commit();
+		tessera_injection("balancer_begun");
+		tessera_background_begin();
+	}
+	if (action->asked_for)
+		update_row(action, runs ? &begun : NULL, message);
+	else
+		insert_row(action, message != NULL ? "failed" : runs ? "running" : "done", runs ? &begun.migration_id : NULL, message);
+	if (background)
+		tessera_background_commit();
+	return message == NULL;
+}
+
+
+/* Following */
+
+int64
+tessera_balancer_follow(void)
+{
+	TesseraSpi	spi;
+	int64		open;
+
+	tessera_spi_begin(&spi);
+	/* of a request another part may be left: it is tried again, and found to be done if there is none */
+	tessera_spi_run("UPDATE tessera.balancer_action AS a SET state = CASE WHEN a.reason = 'requested' THEN 'queued' ELSE 'done' END,"
+					" finished = CASE WHEN a.reason = 'requested' THEN NULL ELSE clock_timestamp() END, error = NULL, not_before = NULL, attempts = 0"
+					" FROM tessera.migration AS m WHERE a.state = 'running' AND m.migration_id = a.migration_id AND m.state = 'committed'",
+					SPI_OK_UPDATE, 0, NULL, NULL, NULL);
+	tessera_spi_run("UPDATE tessera.balancer_action AS a SET error = m.error, attempts = a.attempts + 1, not_before = clock_timestamp() + " PAUSE ","
+					" state = CASE WHEN m.error LIKE '57014%' THEN 'dropped' WHEN a.reason = 'requested' AND a.attempts + 1 < $1 THEN 'queued'"
+					"  ELSE 'failed' END,"
+					" finished = CASE WHEN m.error LIKE '57014%' OR a.reason <> 'requested' OR a.attempts + 1 >= $1 THEN clock_timestamp() END"
+					" FROM tessera.migration AS m WHERE a.state = 'running' AND m.migration_id = a.migration_id AND m.state = 'aborted'",
+					SPI_OK_UPDATE, 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(ATTEMPTS)}, NULL);
+	/* the migration is gone with the config node's newest commits: whatever became of it, what is left to do is found anew */
+	tessera_spi_run("UPDATE tessera.balancer_action AS a SET state = CASE WHEN a.reason = 'requested' THEN 'queued' ELSE 'dropped' END"
+					" WHERE a.state = 'running' AND NOT EXISTS (SELECT FROM tessera.migration AS m WHERE m.migration_id = a.migration_id)",
+					SPI_OK_UPDATE, 0, NULL, NULL, NULL);
+	tessera_spi_run("SELECT count(*) FROM tessera.balancer_action WHERE state IN ('queued', 'running')", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	open = DatumGetInt64(spi_row_value(0, 1));
+	tessera_spi_end(&spi);
+	return open;
+}

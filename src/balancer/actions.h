@@ -1,0 +1,57 @@
+/*
+ * actions.h
+ *	  Rows of tessera.balancer_action: what is asked for, begun, followed to its end. Config node.
+ */
+#ifndef TESSERA_BALANCER_ACTIONS_H
+#define TESSERA_BALANCER_ACTIONS_H
+
+#include "postgres.h"
+#include "nodes/pg_list.h"
+#include "utils/uuid.h"
+
+#include "balancer/cluster_snapshot.h"
+#include "catalog/bound.h"
+
+/* Something to begin, with all that is needed for it: it outlives the transaction in which it was found. */
+typedef struct TesseraBalancerAction
+{
+	TesseraPolicyKind kind;
+	pg_uuid_t	action_id;		/* of its row, if it was asked for */
+	bool		asked_for;
+	pg_uuid_t	group_id;
+	pg_uuid_t	epoch;
+	pg_uuid_t	table_id;
+	char	   *object;			/* the table's name */
+	TesseraBound *min;
+	TesseraBound *max;
+	int32		donor;			/* 0: whoever owns it */
+	int32		recipient;
+	char	   *to_shard;		/* its name */
+	const char *reason;
+	char	   *detail;			/* the reason in figures; NULL: none */
+	double		bytes;			/* -1: not known */
+	bool		verify;
+} TesseraBalancerAction;
+
+/*
+ * What is asked for and may begin now, oldest first (a list of TesseraBalancerAction, in the current context); takes the room that it needs from the
+ * snapshot's shards. In a transaction.
+ */
+extern List *tessera_balancer_requests(TesseraClusterSnapshot *snapshot);
+
+/* An action of a plan, in the current context. */
+extern TesseraBalancerAction *tessera_balancer_planned(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action);
+
+/*
+ * Begins it, and writes its row. background: in short transactions of its own, outside of any; else in the current transaction. false: it did not
+ * begin, which its row says, if it has one.
+ */
+extern bool tessera_balancer_begin(const TesseraBalancerAction *action, bool background);
+
+/* Rows of actions whose migrations have ended are changed accordingly. In a transaction. Returns how many are still open. */
+extern int64 tessera_balancer_follow(void);
+
+/* Text of a policy's reason, as in tessera.balancer_action. */
+extern const char *tessera_policy_reason_text(TesseraPolicyReason reason);
+
+#endif							/* TESSERA_BALANCER_ACTIONS_H */

@@ -1,0 +1,332 @@
+/*
+ * balancer.c
+ *	  The balancer's rounds; see balancer.h.
+ *
+ * A look, twice a second while something is under way, else each tessera.balancer_interval: (1) what has ended is noted; (2) what is asked for begins,
+ * oldest first; (3) if a round is due: chunks are split at zones' borders, the policy (balance/policy.h) is asked what to do, and as much of it begins
+ * as the shards have room for; (4) shards that are being removed and hold nothing any more leave. Nothing waits for a migration: each look begins
+ * what has room, so a slow one holds nobody up.
+ *
+ * All that is durable is in the catalog: what runs (tessera.migration), what is asked for (tessera.balancer_action), what is being removed
+ * (tessera.node.draining), the switches (tessera.setting). So a round may end anywhere, by a crash or a promotion, and the next one goes on from what
+ * it finds. The worker is alone: there is one of its kind in a database, and only the config node's does anything.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "balancer/actions.h"
+#include "balancer/balancer.h"
+#include "balancer/balancer_settings.h"
+#include "balancer/cluster_snapshot.h"
+#include "balancer/drain.h"
+#include "balancer/round_request.h"
+#include "balancer/zone_borders.h"
+#include "common/injection.h"
+#include "common/privilege.h"
+#include "common/spi_row.h"
+#include "control/calls.h"
+#include "routing/routing.h"
+#include "transaction/background.h"
+
+#define BUSY_MS 500L
+#define DOUBT_MS 1000L
+#define AGAIN_MS 100L
+#define AGAIN 5				/* looks at that distance after it was woken: what it was woken for may not be committed yet */
+#define KEEP_ACTIONS 10000		/* that have ended */
+
+PG_FUNCTION_INFO_V1(tessera_explain_balancer);
+
+/* In the worker. */
+static TimestampTz next_round = 0;
+static long took = 0;			/* ms, of the last round's own work */
+
+
+/* What to begin */
+
+/* The actions of the plan that begin now, in the current context. In a transaction. */
+static List *
+planned_now(const TesseraClusterSnapshot *snapshot)
+{
+	TesseraPolicyPlan *plan = tessera_policy_plan(&snapshot->policy, tessera_policy_alloc);
+	List	   *actions = NIL;
+
+	for (size_t i = 0; i < plan->nactions && plan->actions[i].now; i++)
+		if (plan->actions[i].kind != TESSERA_POLICY_MOVE_SCHEMA)
+			actions = lappend(actions, tessera_balancer_planned(snapshot, &plan->actions[i]));
+	return actions;
+}
+
+/* In the current context. round: also what the policy chooses. */
+static List *
+choose(bool background, bool round)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(caller, "tessera balancer snapshot", ALLOCSET_DEFAULT_SIZES);
+	TesseraBalancerSwitches switches;
+	TesseraClusterSnapshot *snapshot;
+	List	   *actions = NIL;
+
+	if (background)
+		tessera_background_begin();
+	MemoryContextSwitchTo(context);
+	tessera_balancer_switches(&switches);
+	if (!switches.paused)
+	{
+		snapshot = tessera_cluster_snapshot();
+		MemoryContextSwitchTo(caller);
+		actions = tessera_balancer_requests(snapshot);
+		if (round)
+			actions = list_concat(actions, planned_now(snapshot));
+	}
+	if (background)
+		tessera_background_commit();
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+	return actions;
+}
+
+/* Begins what is due; returns those that did. */
+static List *
+run(bool background, bool round)
+{
+	List	   *actions;
+	List	   *begun = NIL;
+	ListCell   *cell;
+
+	if (round)
+		(void) tessera_split_at_zone_borders(background);
+	actions = choose(background, round);
+	foreach(cell, actions)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (tessera_balancer_begin(lfirst(cell), background))
+			begun = lappend(begun, lfirst(cell));
+	}
+	return begun;
+}
+
+
+/* explain_balancer() */
+
+/* Columns of explain_balancer(). */
+enum
+{
+	STEP, DUE, KIND, TABLE_NAME, RANGE_MIN, RANGE_MAX, DONOR, RECIPIENT, REASON, BYTES, DETAIL, COLUMNS
+};
+
+static void
+put_text(Datum *values, bool *nulls, int column, const char *text)
+{
+	nulls[column] = text == NULL;
+	if (text != NULL)
+		values[column] = CStringGetTextDatum(text);
+}
+
+static void
+put_range(const TesseraClusterSnapshot *snapshot, int32 group, size_t first, size_t count, Datum *values, bool *nulls)
+{
+	TesseraBound *min;
+	TesseraBound *max;
+
+	if (group < 0)
+	{
+		nulls[TABLE_NAME] = nulls[RANGE_MIN] = nulls[RANGE_MAX] = true;
+		return;
+	}
+	tessera_snapshot_range(snapshot, group, first, count, &min, &max);
+	values[RANGE_MIN] = PointerGetDatum(min);
+	values[RANGE_MAX] = PointerGetDatum(max);
+	nulls[TABLE_NAME] = snapshot->groups[group].table == NULL;
+	if (!nulls[TABLE_NAME])
+		values[TABLE_NAME] = ObjectIdGetDatum(snapshot->groups[group].table->relid);
+}
+
+static const char *
+name_of_shard(const TesseraClusterSnapshot *snapshot, int32 shard)
+{
+	const TesseraNode *node = shard < 0 ? NULL : tessera_routing_node(snapshot->routing, snapshot->shards[shard].node_id);
+
+	return node != NULL ? NameStr(node->name) : NULL;
+}
+
+static void
+put_action(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action, int step, ReturnSetInfo *result)
+{
+	static const char *const kinds[] = {[TESSERA_POLICY_MOVE] = "move",[TESSERA_POLICY_MERGE] = "merge",[TESSERA_POLICY_MOVE_SCHEMA] = "move schema"};
+	Datum		values[COLUMNS] = {[STEP] = Int32GetDatum(step),[BYTES] = Int64GetDatum((int64) action->bytes)};
+	bool		nulls[COLUMNS] = {0};
+
+	put_text(values, nulls, DUE, action->now ? "now" : "later");
+	put_text(values, nulls, KIND, kinds[action->kind]);
+	put_range(snapshot, action->group, action->first, action->count, values, nulls);
+	put_text(values, nulls, DONOR, name_of_shard(snapshot, action->from));
+	put_text(values, nulls, RECIPIENT, name_of_shard(snapshot, action->to));
+	put_text(values, nulls, REASON, tessera_policy_reason_text(action->reason));
+	put_text(values, nulls, DETAIL, action->group < 0 ? snapshot->schemas[action->first].name : tessera_balancer_planned(snapshot, action)->detail);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+static void
+put_problem(const TesseraClusterSnapshot *snapshot, const TesseraPolicyProblem *problem, int step, ReturnSetInfo *result)
+{
+	static const char *const what[] = {
+		[TESSERA_POLICY_NO_SHARD] = "no other shard may have it: add a shard, or change its zone",
+		[TESSERA_POLICY_UNUSABLE] = "its shard, or each that may have it, cannot be reached at present",
+		[TESSERA_POLICY_IMMOVABLE] = "the schema cannot be moved by itself: copy its tables to a schema of another shard, and drop it",
+	};
+	Datum		values[COLUMNS] = {[STEP] = Int32GetDatum(step)};
+	bool		nulls[COLUMNS] = {[BYTES] = true,[RECIPIENT] = true};
+
+	put_text(values, nulls, DUE, "never");
+	put_text(values, nulls, KIND, problem->group < 0 ? "move schema" : "move");
+	put_range(snapshot, problem->group, problem->first, problem->count, values, nulls);
+	put_text(values, nulls, DONOR, name_of_shard(snapshot, problem->shard));
+	put_text(values, nulls, REASON, snapshot->shards[problem->shard].draining ? "draining" : "zone");
+	put_text(values, nulls, DETAIL, what[problem->obstacle]);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* Why nothing is evened out, if so. */
+static void
+put_switches(int step, ReturnSetInfo *result)
+{
+	TesseraBalancerSwitches switches;
+	Datum		values[COLUMNS] = {[STEP] = Int32GetDatum(step)};
+	bool		nulls[COLUMNS];
+
+	tessera_balancer_switches(&switches);
+	if (switches.reason == NULL)
+		return;
+	memset(nulls, true, sizeof(nulls));
+	nulls[STEP] = false;
+	put_text(values, nulls, DUE, "never");
+	put_text(values, nulls, KIND, "balance");
+	put_text(values, nulls, DETAIL, switches.reason);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* explain_balancer() returns (step, due, kind, table_name, min, max, donor, recipient, reason, bytes, detail) */
+Datum
+tessera_explain_balancer(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	TesseraClusterSnapshot *snapshot;
+	TesseraPolicyPlan *plan;
+	int			step = 0;
+
+	tessera_require_admin();
+	if (!tessera_routing_or_error()->is_config)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the balancer works on the config node"),
+				 errhint("Call the function there.")));
+	InitMaterializedSRF(fcinfo, 0);
+	snapshot = tessera_cluster_snapshot();
+	plan = tessera_policy_plan(&snapshot->policy, tessera_policy_alloc);
+	put_switches(++step, result);
+	for (size_t i = 0; i < plan->nactions; i++)
+		put_action(snapshot, &plan->actions[i], ++step, result);
+	for (size_t i = 0; i < plan->nproblems; i++)
+		put_problem(snapshot, &plan->problems[i], ++step, result);
+	return (Datum) 0;
+}
+
+
+/* The worker */
+
+/* In a transaction: how many actions are open. */
+static int64
+follow(void)
+{
+	int64		open;
+	TesseraSpi	spi;
+
+	open = tessera_balancer_follow();
+	tessera_spi_begin(&spi);
+	tessera_spi_run("DELETE FROM tessera.balancer_action WHERE state IN ('done', 'failed', 'dropped') AND asked < (SELECT asked FROM"
+					" tessera.balancer_action WHERE state IN ('done', 'failed', 'dropped') ORDER BY asked DESC OFFSET $1 LIMIT 1)", SPI_OK_DELETE, 1,
+					(Oid[]) {INT8OID}, (Datum[]) {Int64GetDatum(KEEP_ACTIONS)}, NULL);
+	tessera_spi_end(&spi);
+	return open;
+}
+
+/* Is this the config node (negative: it is not), and may it do something now (0: not yet)? */
+static int
+role(void)
+{
+	const TesseraRouting *routing;
+	int			answer;
+
+	tessera_background_begin();
+	routing = tessera_routing();
+	answer = routing == NULL || !routing->is_config ? -1 : routing->metadata_unknown || routing->replaced ? 0 : 1;
+	tessera_background_commit();
+	return answer;
+}
+
+/* One look; ms until the next. */
+static long
+look(void)
+{
+	MemoryContext context;
+	MemoryContext caller = CurrentMemoryContext;
+	uint64		wanted;
+	bool		round;
+	bool		begun;
+	int64		open;
+	TimestampTz began = GetCurrentTimestamp();
+
+	if (next_round == 0)
+		next_round = TimestampTzPlusMilliseconds(began, tessera_balancer_interval * 1000);
+	tessera_background_begin();
+	open = follow();
+	tessera_background_commit();
+
+	wanted = tessera_round_wanted();
+	round = wanted != 0 || GetCurrentTimestamp() >= next_round;
+	if (!round && open == 0)
+		return Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_round), 1);
+	context = AllocSetContextCreate(caller, "tessera balancer", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	begun = run(true, round) != NIL;
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+	if (round)
+	{
+		took = TimestampDifferenceMilliseconds(began, GetCurrentTimestamp());
+		tessera_drain_step();
+		next_round = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_balancer_interval * 1000);
+		tessera_round_made(wanted);
+	}
+	/* while moves run, shards get room again: the next round need not wait for its time, but rounds take a tenth of all time at most */
+	if (begun || open > 0)
+		next_round = Min(next_round, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Max(2 * BUSY_MS, 10 * took)));
+	return BUSY_MS;
+}
+
+long
+tessera_balancer_step(void)
+{
+	static TimestampTz due = 0;
+	static int	again = 0;
+	int			may = role();
+	bool		woken = GetCurrentTimestamp() < due;
+	long		wait;
+
+	if (may <= 0)
+		return may < 0 ? -1 : DOUBT_MS;
+	again = woken ? AGAIN : Max(again - 1, 0);
+	wait = look();
+	if (again > 0)
+		wait = Min(wait, AGAIN_MS);
+	due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), wait);
+	return wait;
+}

@@ -1,0 +1,446 @@
+/*
+ * cluster_snapshot.c
+ *	  What the balancer's policy is told; see cluster_snapshot.h.
+ *
+ * Chunks and shards come from the routing image, the rest from the catalog in a few statements, each in key order, so that all of it is merged in one
+ * pass for each group: a million chunks are read in seconds, without a look-up for each. Nothing is locked; what has changed meanwhile is found out
+ * when an action begins.
+ *
+ * Estimates: one stands for the keys from its min to the next one's. Chunks that begin in there share its bytes alike; an estimate that begins inside
+ * of a chunk, which has been merged, adds to that chunk. A chunk before the first estimate has none, and counts as empty.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "balancer/balancer_settings.h"
+#include "balancer/cluster_snapshot.h"
+#include "catalog/bound_array.h"
+#include "common/spi_row.h"
+#include "config/membership.h"
+
+typedef struct Estimate
+{
+	TesseraKeyBound min;
+	double		bytes;
+	double		load;
+} Estimate;
+
+void *
+tessera_policy_alloc(size_t size)
+{
+	return MemoryContextAllocExtended(CurrentMemoryContext, Max(size, 1), MCXT_ALLOC_HUGE);
+}
+
+static void *
+allocate(Size size)
+{
+	return MemoryContextAllocExtended(CurrentMemoryContext, Max(size, 1), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
+int
+tessera_snapshot_shard(const TesseraClusterSnapshot *snapshot, int32 node_id)
+{
+	int			low = 0;
+	int			high = (int) snapshot->policy.nshards - 1;
+
+	while (low <= high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (snapshot->shards[middle].node_id == node_id)
+			return middle;
+		if (snapshot->shards[middle].node_id < node_id)
+			low = middle + 1;
+		else
+			high = middle - 1;
+	}
+	return -1;
+}
+
+int
+tessera_snapshot_group(const TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id)
+{
+	const TesseraGroup *group = tessera_routing_group_by_id(snapshot->routing, group_id);
+
+	return group != NULL ? group->index : -1;
+}
+
+void
+tessera_snapshot_range(const TesseraClusterSnapshot *snapshot, int group, size_t first, size_t count, TesseraBound **min, TesseraBound **max)
+{
+	const TesseraSnapshotGroup *here = &snapshot->groups[group];
+	TesseraChunk chunk;
+
+	tessera_routing_chunk(snapshot->routing, here->group, (int) first, &chunk);
+	*min = tessera_key_to_bound(here->ks, &chunk.min);
+	tessera_routing_chunk(snapshot->routing, here->group, (int) (first + count - 1), &chunk);
+	*max = tessera_key_to_bound(here->ks, &chunk.max);
+}
+
+
+/* Shards */
+
+static void
+read_shards(TesseraClusterSnapshot *snapshot)
+{
+	const TesseraRouting *routing = snapshot->routing;
+	TesseraSpi	spi;
+	uint64		n;
+
+	snapshot->shards = allocate(sizeof(TesseraPolicyShard) * routing->nnodes);
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(routing, i);
+		TesseraPolicyShard *shard = &snapshot->shards[snapshot->policy.nshards];
+
+		if (!node->is_shard)
+			continue;
+		*shard = (TesseraPolicyShard) {.node_id = node->node_id,.weight = 1,.draining = node->draining,
+			.usable = tessera_balancer_node_usable(node->node_id),.room = tessera_max_moves_per_shard()};
+		snapshot->policy.nshards++;
+	}
+	snapshot->policy.shards = snapshot->shards;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT node_id, weight FROM tessera.shard_weight", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		int			shard = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 1)));
+
+		if (shard >= 0)
+			snapshot->shards[shard].weight = DatumGetFloat8(spi_row_value(i, 2));
+	}
+	n = tessera_spi_run("SELECT n, count(*) FROM tessera.migration AS m, LATERAL (VALUES (m.donor), (m.recipient)) AS v (n) WHERE m.state = 'running'"
+						" GROUP BY n", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		int			shard = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 1)));
+
+		if (shard >= 0)
+			snapshot->shards[shard].room = Max(snapshot->shards[shard].room - (int) DatumGetInt64(spi_row_value(i, 2)), 0);
+	}
+	tessera_spi_end(&spi);
+}
+
+
+/* Groups */
+
+static void
+read_chunks(TesseraClusterSnapshot *snapshot, TesseraSnapshotGroup *here, TesseraPolicyGroup *policy)
+{
+	policy->nchunks = tessera_routing_nchunks(snapshot->routing, here->group);
+	here->chunks = allocate(sizeof(TesseraPolicyChunk) * policy->nchunks);
+	policy->chunks = here->chunks;
+	for (size_t i = 0; i < policy->nchunks; i++)
+	{
+		TesseraChunk chunk;
+
+		tessera_routing_chunk(snapshot->routing, here->group, (int) i, &chunk);
+		here->chunks[i].shard = tessera_snapshot_shard(snapshot, chunk.node_id);
+		here->chunks[i].zone = -1;
+		here->chunks[i].jumbo = chunk.jumbo;
+		/* an owner that is no shard any more: nobody can do anything about it here */
+		if (here->chunks[i].shard < 0)
+		{
+			here->chunks[i].shard = 0;
+			here->chunks[i].busy = true;
+		}
+	}
+}
+
+static Estimate *
+read_estimates(const TesseraSnapshotGroup *here, uint64 *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	Estimate   *estimates;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	*n = tessera_spi_run("SELECT min, bytes, load FROM tessera.chunk_estimate WHERE group_id = $1 ORDER BY min", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
+						 (Datum[]) {UUIDPGetDatum(&here->group->group_id)}, NULL);
+	estimates = MemoryContextAllocExtended(caller, sizeof(Estimate) * Max(*n, 1), MCXT_ALLOC_HUGE);
+	for (uint64 i = 0; i < *n; i++)
+	{
+		MemoryContext spi_context = MemoryContextSwitchTo(caller);
+
+		tessera_key_from_bound(here->ks, (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 1)), &estimates[i].min);
+		MemoryContextSwitchTo(spi_context);
+		estimates[i].bytes = (double) DatumGetInt64(spi_row_value(i, 2));
+		estimates[i].load = DatumGetFloat8(spi_row_value(i, 3));
+	}
+	tessera_spi_end(&spi);
+	return estimates;
+}
+
+static void
+spread_estimates(const TesseraClusterSnapshot *snapshot, const TesseraSnapshotGroup *here, size_t nchunks)
+{
+	uint64		n;
+	Estimate   *estimates = read_estimates(here, &n);
+	size_t		at = 0;			/* the first chunk that begins at or above the estimate's min */
+	TesseraChunk chunk;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		size_t		first;
+
+		for (; at < nchunks; at++)
+		{
+			tessera_routing_chunk(snapshot->routing, here->group, (int) at, &chunk);
+			if (tessera_key_compare(here->ks, &chunk.min, &estimates[i].min) >= 0)
+				break;
+		}
+		first = at;
+		for (; at < nchunks && i + 1 < n; at++)
+		{
+			tessera_routing_chunk(snapshot->routing, here->group, (int) at, &chunk);
+			if (tessera_key_compare(here->ks, &chunk.min, &estimates[i + 1].min) >= 0)
+				break;
+		}
+		if (i + 1 == n)
+			at = nchunks;
+		if (at == first)
+			first = at = Max(first, 1) - 1; /* it begins inside of this chunk, and so does the next one */
+		for (size_t j = first; j < Max(at, first + 1); j++)
+		{
+			here->chunks[j].bytes += estimates[i].bytes / Max(at - first, 1);
+			here->chunks[j].load += estimates[i].load / Max(at - first, 1);
+		}
+	}
+}
+
+static void
+read_groups(TesseraClusterSnapshot *snapshot)
+{
+	const TesseraRouting *routing = snapshot->routing;
+	TesseraPolicyGroup *groups = allocate(sizeof(TesseraPolicyGroup) * routing->ngroups);
+	TesseraSpi	spi;
+	uint64		n;
+
+	snapshot->groups = allocate(sizeof(TesseraSnapshotGroup) * routing->ngroups);
+	snapshot->policy.ngroups = routing->ngroups;
+	snapshot->policy.groups = groups;
+	for (int i = 0; i < routing->ntables; i++)
+	{
+		const TesseraTable *table = tessera_routing_table_at(routing, i);
+
+		if (table->group >= 0 && snapshot->groups[table->group].table == NULL)
+			snapshot->groups[table->group].table = table;
+	}
+	for (int i = 0; i < routing->ngroups; i++)
+	{
+		snapshot->groups[i].group = tessera_routing_group(routing, i);
+		snapshot->groups[i].ks = tessera_group_keyspace(routing, snapshot->groups[i].group);
+		CHECK_FOR_INTERRUPTS();
+		read_chunks(snapshot, &snapshot->groups[i], &groups[i]);
+		spread_estimates(snapshot, &snapshot->groups[i], groups[i].nchunks);
+	}
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT group_id, balancing AND allow_migrations, max_chunk_size, allow_migrations FROM tessera.table_group", SPI_OK_SELECT, 0,
+						NULL, NULL, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		int			index = tessera_snapshot_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
+
+		if (index < 0)
+			continue;
+		groups[index].balancing = DatumGetBool(spi_row_value(i, 2)) && snapshot->groups[index].table != NULL;
+		groups[index].max_chunk_bytes = (double) DatumGetInt64(spi_row_value(i, 3));
+		if (!DatumGetBool(spi_row_value(i, 4)) || snapshot->groups[index].table == NULL)
+			for (size_t j = 0; j < groups[index].nchunks; j++)
+				snapshot->groups[index].chunks[j].busy = true;
+	}
+	tessera_spi_end(&spi);
+}
+
+/* Merged are chunks that are far below the size at which they are split, see little use, and have been here for a while. */
+static void
+find_mergeable(TesseraClusterSnapshot *snapshot)
+{
+	TesseraSpi	spi;
+	uint64		n;
+
+	for (size_t i = 0; i < snapshot->policy.ngroups; i++)
+		for (size_t j = 0; j < snapshot->policy.groups[i].nchunks; j++)
+		{
+			TesseraPolicyChunk *chunk = &snapshot->groups[i].chunks[j];
+
+			chunk->mergeable = chunk->bytes < snapshot->policy.groups[i].max_chunk_bytes / 4 && chunk->load < 0.01 && !chunk->jumbo;
+		}
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT group_id, min FROM tessera.chunk WHERE moved > clock_timestamp() - make_interval(secs => $1)", SPI_OK_SELECT, 1,
+						(Oid[]) {FLOAT8OID}, (Datum[]) {Float8GetDatum(tessera_merge_after_s())}, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		int			index = tessera_snapshot_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
+		TesseraKeyBound min;
+
+		if (index < 0)
+			continue;
+		tessera_key_from_bound(snapshot->groups[index].ks, DatumGetTesseraBoundP(spi_row_value(i, 2)), &min);
+		snapshot->groups[index].chunks[tessera_routing_find_chunk(snapshot->routing, snapshot->groups[index].group, &min)].mergeable = false;
+	}
+	tessera_spi_end(&spi);
+}
+
+
+/* Zones, and what is under way */
+
+/* What a row says of a range of a group: each chunk that it touches is handed to visit; inside: no part of the chunk lies outside of the range. */
+static void
+visit_range(TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id, const TesseraBound *min, const TesseraBound *max,
+			void (*visit) (TesseraPolicyChunk *chunk, bool inside, int value), int value)
+{
+	int			index = tessera_snapshot_group(snapshot, group_id);
+	TesseraSnapshotGroup *here;
+	TesseraKeyBound low;
+	TesseraKeyBound high;
+
+	if (index < 0)
+		return;
+	here = &snapshot->groups[index];
+	tessera_key_from_bound(here->ks, min, &low);
+	tessera_key_from_bound(here->ks, max, &high);
+	for (size_t i = tessera_routing_find_chunk(snapshot->routing, here->group, &low); i < snapshot->policy.groups[index].nchunks; i++)
+	{
+		TesseraChunk chunk;
+
+		tessera_routing_chunk(snapshot->routing, here->group, (int) i, &chunk);
+		if (tessera_key_compare(here->ks, &chunk.min, &high) >= 0)
+			return;
+		visit(&here->chunks[i], tessera_key_compare(here->ks, &low, &chunk.min) <= 0 && tessera_key_compare(here->ks, &chunk.max, &high) <= 0, value);
+	}
+}
+
+/* A chunk across a border is split before the policy is asked again; until then it is nobody's to move. */
+static void
+put_into_zone(TesseraPolicyChunk *chunk, bool inside, int zone)
+{
+	if (!inside)
+		chunk->busy = true;
+	chunk->zone = zone;
+}
+
+static int
+zone_of_name(TesseraClusterSnapshot *snapshot, const char *name)
+{
+	for (size_t i = 0; i < snapshot->policy.nzones; i++)
+		if (strcmp(snapshot->zones[i], name) == 0)
+			return (int) i;
+	return -1;
+}
+
+static void
+read_zones(TesseraClusterSnapshot *snapshot)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool	   *members;
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT zone FROM tessera.zone_shard UNION SELECT zone FROM tessera.zone_range ORDER BY zone", SPI_OK_SELECT, 0, NULL, NULL,
+						NULL);
+	snapshot->zones = MemoryContextAlloc(caller, sizeof(char *) * Max(n, 1));
+	members = MemoryContextAllocZero(caller, Max(n * snapshot->policy.nshards, 1));
+	for (uint64 i = 0; i < n; i++)
+		snapshot->zones[i] = MemoryContextStrdup(caller, spi_row_text(i, 1));
+	snapshot->policy.nzones = n;
+	snapshot->policy.zone_shards = members;
+	n = tessera_spi_run("SELECT zone, node_id FROM tessera.zone_shard", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		int			shard = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 2)));
+
+		if (shard >= 0)
+			members[zone_of_name(snapshot, spi_row_text(i, 1)) * snapshot->policy.nshards + shard] = true;
+	}
+	n = tessera_spi_run("SELECT group_id, min, max, zone FROM tessera.zone_range", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	for (uint64 i = 0; i < n; i++)
+		visit_range(snapshot, DatumGetUUIDP(spi_row_value(i, 1)), DatumGetTesseraBoundP(spi_row_value(i, 2)),
+					DatumGetTesseraBoundP(spi_row_value(i, 3)), put_into_zone, zone_of_name(snapshot, spi_row_text(i, 4)));
+	tessera_spi_end(&spi);
+}
+
+/* It counts for the shard that it is to come to, if that is known. */
+static void
+make_busy(TesseraPolicyChunk *chunk, bool inside, int shard)
+{
+	chunk->busy = true;
+	if (shard >= 0)
+		chunk->shard = shard;
+}
+
+static void
+read_busy(TesseraClusterSnapshot *snapshot)
+{
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT r.group_id, r.min, r.max, m.recipient FROM tessera.migration AS m, unnest(m.ranges) AS r WHERE m.state = 'running'"
+						" UNION ALL SELECT group_id, min, max, coalesce(recipient, 0) FROM tessera.balancer_action"
+						"  WHERE state IN ('queued', 'running') AND kind = 'move'"
+						" UNION ALL SELECT group_id, min, max, 0 FROM tessera.balancer_action WHERE state = 'failed' AND not_before > clock_timestamp()",
+						SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	for (uint64 i = 0; i < n; i++)
+		visit_range(snapshot, DatumGetUUIDP(spi_row_value(i, 1)), DatumGetTesseraBoundP(spi_row_value(i, 2)),
+					DatumGetTesseraBoundP(spi_row_value(i, 3)), make_busy, tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 4))));
+	tessera_spi_end(&spi);
+}
+
+
+/* Placed schemas: what their tables take, by the statistics that this node has of them */
+
+static void
+read_schemas(TesseraClusterSnapshot *snapshot)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraPolicySchema *schemas;
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT p.schema_name, p.node_id, coalesce(sum(s.bytes), 0)::float8 FROM tessera.schema_placement AS p"
+						" JOIN tessera.cluster_table AS t ON t.schema_name = p.schema_name AND t.group_id IS NULL"
+						" LEFT JOIN tessera.table_statistics AS s ON s.table_id = t.table_id AND s.node_id = p.node_id GROUP BY 1, 2 ORDER BY 1",
+						SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	schemas = MemoryContextAllocZero(caller, sizeof(TesseraPolicySchema) * Max(n, 1));
+	snapshot->schemas = MemoryContextAllocZero(caller, sizeof(TesseraSnapshotSchema) * Max(n, 1));
+	for (uint64 i = 0; i < n; i++)
+	{
+		TesseraPolicySchema *schema = &schemas[snapshot->policy.nschemas];
+
+		schema->shard = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 2)));
+		schema->bytes = DatumGetFloat8(spi_row_value(i, 3));
+		if (schema->shard < 0)
+			continue;
+		snapshot->schemas[snapshot->policy.nschemas++].name = MemoryContextStrdup(caller, spi_row_text(i, 1));
+	}
+	snapshot->policy.schemas = schemas;
+	tessera_spi_end(&spi);
+}
+
+TesseraClusterSnapshot *
+tessera_cluster_snapshot(void)
+{
+	TesseraClusterSnapshot *snapshot = allocate(sizeof(TesseraClusterSnapshot));
+
+	snapshot->routing = tessera_require_cluster();
+	tessera_balancer_policy_settings(&snapshot->policy.settings);
+	read_shards(snapshot);
+	read_groups(snapshot);
+	find_mergeable(snapshot);
+	read_zones(snapshot);
+	read_busy(snapshot);
+	read_schemas(snapshot);
+	return snapshot;
+}

@@ -1,0 +1,57 @@
+/*
+ * cluster_snapshot.h
+ *	  What the balancer's policy is told (balance/policy.h): shards, chunks with size and load, zones, what is under way. Config node.
+ */
+#ifndef TESSERA_CLUSTER_SNAPSHOT_H
+#define TESSERA_CLUSTER_SNAPSHOT_H
+
+#include "postgres.h"
+
+#include "balance/policy.h"
+#include "catalog/key.h"
+#include "routing/routing.h"
+
+/* A table group of the snapshot, by the same index as in policy.groups. */
+typedef struct TesseraSnapshotGroup
+{
+	const TesseraGroup *group;	/* in routing */
+	const TesseraTable *table;	/* one of its tables, to name it by; NULL: it has none */
+	TesseraKeySpace *ks;
+	TesseraPolicyChunk *chunks; /* the policy's, writable */
+} TesseraSnapshotGroup;
+
+typedef struct TesseraSnapshotSchema
+{
+	char	   *name;
+} TesseraSnapshotSchema;
+
+typedef struct TesseraClusterSnapshot
+{
+	TesseraPolicySnapshot policy;
+	const TesseraRouting *routing;
+	TesseraPolicyShard *shards; /* the policy's, writable */
+	TesseraSnapshotGroup *groups;
+	TesseraSnapshotSchema *schemas;
+	char	  **zones;			/* names */
+} TesseraClusterSnapshot;
+
+/*
+ * Reads it, in a transaction on the config node, by its current routing image; in the current memory context. Room of a shard: what
+ * tessera.max_moves_per_shard leaves it.
+ */
+extern TesseraClusterSnapshot *tessera_cluster_snapshot(void);
+
+/* Index of a node among the shards; -1: it is none. */
+extern int	tessera_snapshot_shard(const TesseraClusterSnapshot *snapshot, int32 node_id);
+
+/* Index of a table group; -1: it is not there. */
+extern int	tessera_snapshot_group(const TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id);
+
+/* Bounds of neighbouring chunks of a group, together; palloc'd. */
+extern void tessera_snapshot_range(const TesseraClusterSnapshot *snapshot, int group, size_t first, size_t count, TesseraBound **min,
+								   TesseraBound **max);
+
+/* Memory for the policy, in the current context. */
+extern void *tessera_policy_alloc(size_t size);
+
+#endif							/* TESSERA_CLUSTER_SNAPSHOT_H */

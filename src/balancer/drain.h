@@ -1,0 +1,11 @@
+/*
+ * drain.h
+ *	  Shards that are being removed leave the cluster when they hold nothing any more.
+ */
+#ifndef TESSERA_DRAIN_H
+#define TESSERA_DRAIN_H
+
+/* On the config node, outside of a transaction: removes what may go now. Errors are logged, and it is tried again with the next step. */
+extern void tessera_drain_step(void);
+
+#endif							/* TESSERA_DRAIN_H */
