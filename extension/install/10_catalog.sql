@@ -38,6 +38,14 @@ CREATE TABLE tessera.identity (
 );
 COMMENT ON TABLE tessera.identity IS 'who this node is in its cluster; one row, local';
 
+-- Clusters that this database has been a node of, and has left: one of them may take it back with the tables that it has kept. Local.
+CREATE TABLE tessera.former_membership (
+  cluster_id     uuid PRIMARY KEY,
+  node           text NOT NULL,
+  ended          timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE tessera.former_membership IS 'clusters that this database was removed from; local';
+
 -- Registry of nodes (S30).
 CREATE TABLE tessera.node (
   node_id        int4 PRIMARY KEY,

@@ -17,7 +17,8 @@ COMMENT ON FUNCTION tessera.move_chunk(regclass, tessera.bound, text, bool) IS
 
 CREATE FUNCTION tessera.cancel_migration(id uuid) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_cancel_migration' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.cancel_migration(uuid) IS 'ends a running migration, the range stays where it was; false: it was too late';
+COMMENT ON FUNCTION tessera.cancel_migration(uuid) IS
+  'ends a running migration, or a move that was asked for: the range stays where it was; false: it was too late';
 
 CREATE FUNCTION tessera.migration_transitions(OUT side text, OUT from_state text, OUT to_state text, OUT kept_in text, OUT who text, OUT durable text,
     OUT comment text) RETURNS SETOF record

@@ -23,9 +23,12 @@ COMMENT ON VIEW tessera.stat_routing IS
 -- none.
 
 CREATE VIEW tessera.shards AS
-  SELECT n.name, n.node_id, n.is_config, n.draining, n.database, n.timeline, n.added
-  FROM tessera.node n WHERE n.is_shard ORDER BY n.node_id;
-COMMENT ON VIEW tessera.shards IS 'nodes that store rows';
+  SELECT n.name, n.node_id, n.is_config, n.draining, n.database, n.timeline, n.added, coalesce(w.weight, 1) AS weight,
+         (SELECT pg_catalog.sum(e.bytes)::int8 FROM tessera.chunk_estimate e WHERE e.node_id = n.node_id) AS bytes,
+         (SELECT pg_catalog.round(pg_catalog.sum(e.load)::numeric, 2)::float8 FROM tessera.chunk_estimate e WHERE e.node_id = n.node_id) AS load
+  FROM tessera.node n LEFT JOIN tessera.shard_weight w USING (node_id) WHERE n.is_shard ORDER BY n.node_id;
+COMMENT ON VIEW tessera.shards IS
+  'nodes that store rows; weight, bytes and load (of sharded tables, as last measured; load: sessions at work) are known on the config node only';
 
 CREATE VIEW tessera.routers AS
   SELECT n.name, n.node_id, n.is_config, n.database, n.timeline, n.added
@@ -65,7 +68,8 @@ COMMENT ON VIEW tessera.chunks IS
   'shown for each of its tables';
 
 CREATE VIEW tessera.chunk_distribution AS
-  SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes, d.collected
+  SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes,
+         pg_catalog.repeat('#', (30 * d.bytes / pg_catalog.max(d.bytes) OVER (PARTITION BY t.table_id))::int4) AS bar, d.collected
   FROM tessera.cluster_table t
   JOIN (SELECT c.group_id, c.node_id, pg_catalog.count(*) AS chunks, pg_catalog.sum(b.bytes)::int8 AS bytes, pg_catalog.min(b.collected) AS collected
         FROM tessera.chunk c LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min
@@ -73,7 +77,7 @@ CREATE VIEW tessera.chunk_distribution AS
   LEFT JOIN tessera.node n ON n.node_id = d.node_id
   ORDER BY t.schema_name, t.table_name, n.name;
 COMMENT ON VIEW tessera.chunk_distribution IS
-  'chunks of each sharded table by shard; bytes: estimate for the whole group, from statistics of the time collected';
+  'chunks of each sharded table by shard; bytes, drawn by bar: estimate for the whole group, from statistics of the time collected';
 
 CREATE VIEW tessera.changelog AS
   SELECT e.change_id, e.at, e.by, e.what, e.object, e.before, e.after

@@ -26,6 +26,7 @@
 #include "catalog/database_setting.h"
 #include "catalog/relation.h"
 #include "common/privilege.h"
+#include "common/text.h"
 #include "common/spi_text.h"
 #include "config/membership.h"
 
@@ -175,6 +176,72 @@ resolve_tables(void)
 				 errhint("Was it dropped with tessera.replicate_ddl off?")));
 }
 
+/* ERROR 55000 unless the table is empty. It is locked against writers to the end of the transaction. Access must be open. */
+static void
+require_empty(const char *table)
+{
+	tessera_admin_exec(psprintf("LOCK TABLE %s IN ACCESS EXCLUSIVE MODE", table), 0, NULL);
+	if (tessera_admin_value(psprintf("SELECT true FROM %s LIMIT 1", table), 0, NULL) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database cannot come back to the cluster: table %s has rows", table),
+				 errdetail("A shard that was removed keeps its tables without rows; these were written since."),
+				 errhint("Save them, if they are needed, and empty the table; or use an empty database.")));
+}
+
+/* Names of one column of rows of a query, in the current context. Access must be open. */
+static List *
+names_of(const char *sql)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	List	   *names = NIL;
+	uint64		n = tessera_admin_exec(sql, 0, NULL);
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		MemoryContext spi_context = MemoryContextSwitchTo(caller);
+
+		names = lappend(names, tessera_admin_field(i, 1));
+		MemoryContextSwitchTo(spi_context);
+	}
+	return names;
+}
+
+/*
+ * What this database has kept of the cluster goes, so that the schema script finds nothing in its way. It never takes a row with it: a table that is
+ * not empty is an error.
+ */
+void
+tessera_serve_clear_former(const TesseraClearFormerArgs *args)
+{
+	const char *values[] = {tessera_uuid_text(args->cluster_id)};
+	TesseraSpi	access;
+	ListCell   *cell;
+
+	tessera_require_internal();
+	tessera_spi_begin(&access);
+	refuse_member();
+	if (tessera_admin_exec("DELETE FROM tessera.former_membership WHERE cluster_id = $1::uuid", 1, values) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database was never removed from the cluster")));
+	foreach(cell, names_of(psprintf("SELECT format('%%I.%%I', t.nspname, t.relname) FROM (%s) AS t JOIN pg_class AS c USING (oid)"
+								  " WHERE c.relkind IN ('r', 'p') ORDER BY 1", tessera_user_tables_sql)))
+		require_empty(lfirst(cell));
+	foreach(cell, names_of(psprintf("SELECT s.nspname FROM (%s) AS s ORDER BY 1", tessera_user_schemas_sql)))
+	{
+		tessera_admin_exec(psprintf("DROP SCHEMA %s CASCADE", quote_identifier(lfirst(cell))), 0, NULL);
+		if (strcmp(lfirst(cell), "public") == 0)
+		{
+			/* as initdb makes it: the script takes it for granted */
+			tessera_admin_exec("CREATE SCHEMA public AUTHORIZATION pg_database_owner", 0, NULL);
+			tessera_admin_exec("GRANT USAGE ON SCHEMA public TO PUBLIC", 0, NULL);
+			tessera_admin_exec("COMMENT ON SCHEMA public IS 'standard public schema'", 0, NULL);
+		}
+	}
+	tessera_spi_end(&access);
+}
+
 /* The last step: from the commit on this database is a node */
 void
 tessera_serve_join(const TesseraJoinArgs *args)
@@ -212,6 +279,9 @@ tessera_serve_leave(const TesseraLeaveArgs *args)
 	values[1] = psprintf("%d", args->node_id);
 	tessera_require_internal();
 	tessera_spi_begin(&access);
+	tessera_admin_exec("INSERT INTO tessera.former_membership (cluster_id, node) SELECT cluster_id, node FROM tessera.identity WHERE cluster_id = $1::uuid"
+					   " AND node_id = $2::int4 AND NOT is_config ON CONFLICT (cluster_id) DO UPDATE SET node = excluded.node, ended = excluded.ended", 2,
+					   values);
 	left = tessera_admin_exec("DELETE FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) > 0;
 	for (int i = 0; left && i < lengthof(tables); i++)
 		tessera_admin_exec(psprintf("DELETE FROM tessera.%s", tables[i]), 0, NULL);

@@ -123,7 +123,7 @@ tessera_balancer_switches(TesseraBalancerSwitches *switches)
 
 	memset(switches, 0, sizeof(*switches));
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("SELECT name, value, name = 'balancer_paused_until' AND value::timestamptz <= clock_timestamp() FROM tessera.setting"
+	n = tessera_spi_run("SELECT name, value, CASE WHEN name = 'balancer_paused_until' THEN value::timestamptz <= clock_timestamp() ELSE false END FROM tessera.setting"
 						" WHERE name IN ('balancer', 'balancer_paused_until')", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{

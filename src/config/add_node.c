@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"
+#include "utils/uuid.h"
 
 #include "catalog/change.h"
 #include "common/protocol.h"
@@ -144,7 +145,7 @@ check_compatible(const char *name, const TesseraNodeFacts *here, const TesseraNo
 
 /* What is in the newcomer's way: tables, prepared transactions, missing roles, other versions of extensions. */
 static void
-check_contents(const char *name, TesseraConnection *connection)
+check_contents(const char *name, TesseraConnection *connection, bool former)
 {
 	static const char roles_sql[] =
 	"SELECT array_agg(r.rolname) FROM pg_roles r WHERE r.rolname NOT IN ('tessera_admin', 'tessera_internal') AND r.oid IN ("
@@ -163,7 +164,7 @@ check_contents(const char *name, TesseraConnection *connection)
 	found = ask(connection,
 				psprintf("SELECT format('%%I.%%I', t.nspname, t.relname) FROM (%s) t WHERE t.nspname = ANY ($1::name[]) ORDER BY 1 LIMIT 1",
 									 tessera_user_tables_sql), 1, &schemas);
-	if (found != NULL)
+	if (found != NULL && !former)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("node \"%s\" cannot join: it has tables in schemas of this cluster", name),
@@ -218,9 +219,18 @@ check_reader(const TesseraRouting *routing, const char *name)
 				 errhint("ALTER ROLE %s SUPERUSER, until the node has joined.", quote_identifier(found.role))));
 }
 
-/* Everything that can be refused. Returns the newcomer's facts (current memory context). */
+/* Was the database a shard or a router of this cluster, and removed? */
+static bool
+is_former(TesseraConnection *connection, const TesseraNodeFacts *here, const TesseraNodeFacts *there)
+{
+	const char *values[] = {here->cluster_id};
+
+	return there->extension != NULL && ask(connection, "SELECT true FROM tessera.former_membership WHERE cluster_id = $1::uuid", 1, values) != NULL;
+}
+
+/* Everything that can be refused. Returns the newcomer's facts (current memory context). *former: it comes back. */
 static TesseraNodeFacts *
-check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
+check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here, bool *former)
 {
 	TesseraConnection *connection;
 	TesseraNodeFacts *there;
@@ -246,7 +256,8 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here)
 						 "tessera_internal with tessera.update_node() later.", quote_identifier(there->role))));
 	check_compatible(change->name, here, there);
 	tessera_node_check(connection);
-	check_contents(change->name, connection);
+	*former = is_former(connection, here, there);
+	check_contents(change->name, connection, *former);
 	tessera_probe_close(connection);
 	return there;
 }
@@ -313,7 +324,7 @@ send_chunks(const TesseraRouting *routing, int32 node_id)
 /* The newcomer's side, all in this distributed transaction. */
 static void
 join_there(const TesseraRouting *routing, const TesseraChange *change, bool shard, int32 node_id, const char *node_id_text,
-		   const TesseraNodeFacts *here, const TesseraNodeFacts *there, const char *script)
+		   const TesseraNodeFacts *here, const TesseraNodeFacts *there, const char *script, bool former)
 {
 	const char *self[] = {node_id_text, change->name};
 	const char *identity;
@@ -322,6 +333,12 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 	connection = tessera_participant_unlisted(node_id, change->name, change->conninfo);
 	if (there->extension == NULL)
 		(void) tessera_connection_run(connection, psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
+	if (former)
+	{
+		pg_uuid_t  *cluster_id = DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(here->cluster_id)));
+
+		tessera_call_clear_former(tessera_writing(tessera_to_node(node_id)), cluster_id);
+	}
 	tessera_call_run_script(tessera_writing(tessera_to_node(node_id)), script);
 	send_table(routing, node_id, "node", "t.node_id");
 	send_table(routing, node_id, "schema_placement", "t.schema_name");
@@ -349,17 +366,18 @@ tessera_add_node(TesseraChange *change, bool shard)
 	char	   *script;
 	char	   *node_id_text;
 	int32		node_id;
+	bool		former;
 
 	require_clean_transaction();
 	tessera_spi_begin(&access);
 	tessera_registry_lock();
 	here = tessera_node_facts_here();
-	there = check_newcomer(change, here);
+	there = check_newcomer(change, here, &former);
 	check_reader(routing, change->name);
 	script = tessera_schema_script(tessera_admin_value("SELECT conninfo FROM tessera.node WHERE is_config", 0, NULL));
 	script = psprintf("%s%s", script, tessera_database_script(there->database));
 	node_id = register_here(change, there, shard, &node_id_text);
-	join_there(tessera_routing(), change, shard, node_id, node_id_text, here, there, script);
+	join_there(tessera_routing(), change, shard, node_id, node_id_text, here, there, script, former);
 	tessera_announce_others(node_id, tessera_reload_call());
 	tessera_spi_end(&access);
 	remember_clean_transaction();

@@ -692,6 +692,24 @@ tessera_move_chunk(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(uuid_datum(move.id));
 }
 
+/*
+ * The id may be that of a request: true if it is dropped. Else *migration_id is that of the migration which runs for it, or as it was if the id is none
+ * of a request.
+ */
+static bool
+drop_request(const pg_uuid_t **migration_id)
+{
+	TesseraDropRequestAnswer request;
+
+	tessera_call_drop_request(tessera_to_config(), *migration_id, &request);
+	if (request.migration_id != NULL)
+		*migration_id = request.migration_id;
+	else if (request.state != NULL && strcmp(request.state, "dropped") != 0)
+		ereport(NOTICE,
+				(errmsg("the move that was asked for has ended: %s", request.state)));
+	return request.state != NULL && strcmp(request.state, "dropped") == 0;
+}
+
 /* cancel_migration(id uuid) returns bool: true if it is aborted; false if it was too late, or had ended. */
 Datum
 tessera_cancel_migration(PG_FUNCTION_ARGS)
@@ -705,12 +723,15 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is not a node of a cluster")));
+	if (drop_request(&migration_id))
+		PG_RETURN_BOOL(true);
 	tessera_call_migration_state(tessera_to_config(), migration_id, &known);
 	if (known.state == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("migration %s does not exist", id),
-				 errhint("tessera.migrations lists them, on the config node.")));
+				 errhint("tessera.migrations and tessera.balancer_status list them, on the config node.")));
+	id = tessera_uuid_text(migration_id);
 	if (tessera_migration_result_of(known.state) != TESSERA_RESULT_NONE)
 	{
 		ereport(NOTICE,

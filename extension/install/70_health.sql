@@ -1,0 +1,55 @@
+-- What needs an operator.
+
+CREATE VIEW tessera.health AS
+  SELECT v.severity, v.subject, v.problem, v.what_to_do FROM (
+    SELECT 'error' AS severity, 'setting ' || s.setting AS subject,
+           pg_catalog.format('it is %s, and must be %s', s.current, s.needed) AS problem,
+           'set it in postgresql.conf of this server, and restart it' AS what_to_do
+    FROM tessera.check_node() s WHERE NOT s.ok
+    UNION ALL
+    SELECT 'error', 'catalog of this node', 'the config node was not reached: ' || r.last_error,
+           'see that the config node runs, and that tessera.update_node() knows its address'
+    FROM tessera.refresh_status() r WHERE r.last_error IS NOT NULL
+    UNION ALL
+    SELECT 'error', 'prepared transaction ' || p.gid, pg_catalog.format('it has been prepared on this node since %s', p.prepared),
+           'see that all nodes run; tessera.resolve_transactions() ends those of the cluster, COMMIT PREPARED or ROLLBACK PREPARED those of clients'
+    FROM pg_catalog.pg_prepared_xacts p
+    WHERE p.database = pg_catalog.current_database() AND p.prepared < pg_catalog.clock_timestamp() - interval '5 minutes'
+    UNION ALL
+    SELECT 'error', 'replication slot ' || s.slot_name, 'it is of a migration that has no process, and keeps WAL',
+           'see the log of this server: the worker "migration recovery" drops it'
+    FROM pg_catalog.pg_replication_slots s
+    WHERE s.slot_name LIKE 'tessera\_%' AND NOT s.active AND s.database = pg_catalog.current_database()
+      AND NOT EXISTS (SELECT FROM tessera_internal.migration_slots())
+    UNION ALL
+    SELECT 'warning', pg_catalog.format('migration %s of %s', m.id, m.table_name),
+           pg_catalog.format('it has run since %s%s', m.started, ', and waits for ' || m.waiting_for),
+           'end what it waits for, or the migration: tessera.cancel_migration()'
+    FROM tessera.migrations m WHERE m.state = 'running' AND m.started < pg_catalog.clock_timestamp() - interval '1 hour'
+    UNION ALL
+    SELECT 'warning', pg_catalog.format('%s of %s from %s to %s', b.kind, b.table_name, b.min, b.max),
+           pg_catalog.format('it has failed %s times, at last: %s', b.attempts, b.waiting_for),
+           'mend the cause; it is tried again by itself'
+    FROM tessera.balancer_status b
+    WHERE b.attempts >= 3 AND (b.state = 'queued' OR b.state = 'failed' AND b.finished > pg_catalog.clock_timestamp() - interval '1 hour')
+    UNION ALL
+    SELECT 'warning', pg_catalog.format('chunk of %s from %s', c.table_name, c.min), 'it is jumbo: too large, and it could not be split',
+           'choose a key with more values; or, when rows with other keys have come, tessera.clear_jumbo()'
+    FROM tessera.chunks c WHERE c.jumbo
+    UNION ALL
+    SELECT 'warning', 'shard ' || n.name, 'it is being removed, but schema ' || p.schema_name || ' lives there',
+           'copy its tables into a schema of another shard, then drop it'
+    FROM tessera.node n JOIN tessera.schema_placement p ON n.node_id IN (p.node_id, p.sequence_home) WHERE n.draining
+    UNION ALL
+    SELECT 'notice', 'balancer', CASE s.name WHEN 'balancer' THEN 'it is stopped' ELSE 'it is paused until ' || s.value END,
+           CASE s.name WHEN 'balancer' THEN 'tessera.start_balancer()' ELSE 'tessera.resume_balancer()' END
+    FROM tessera.setting s
+    WHERE CASE s.name WHEN 'balancer' THEN s.value = 'off'
+                      WHEN 'balancer_paused_until' THEN s.value::timestamptz > pg_catalog.clock_timestamp() END
+  ) AS v;
+COMMENT ON VIEW tessera.health IS
+  'one row for each thing that needs an operator, and what to do; none is good. What is of one node is shown on that node, moves and the balancer on '
+  'the config node';
+
+REVOKE ALL ON tessera.health FROM PUBLIC;
+GRANT SELECT ON tessera.health TO tessera_admin;

@@ -1,0 +1,164 @@
+# The balancer: requests, rounds, draining, zones, weights, switches, what a failure leaves. Sizes are written into tessera.chunk_estimate here, as the
+# shards' reports would; the splitter, which makes them, has tests of its own.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('balancer', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
+	restart_after_crash => 'on', 'tessera.auto_split' => 'off' });
+$c->create(shards => 3);
+# The first shard has the schemas: s1 is the config node, and takes part with its chunks.
+$c->query('s1', 'CREATE TABLE acc (k int PRIMARY KEY, v int NOT NULL DEFAULT 0)');
+$c->query('s1', 'INSERT INTO acc SELECT g FROM generate_series(1, 1000) g');
+$c->query('s1', "SELECT tessera.shard_table('acc', 'k')");
+$c->query('s1', "SELECT tessera.split_chunk('acc', $_ * 100)") foreach 1 .. 9;
+
+# Each chunk has so many bytes, as its shard says.
+sub estimate
+{
+	my ($bytes) = @_;
+	$c->query('s1', 'DELETE FROM tessera.chunk_estimate');
+	$c->query('s1', "INSERT INTO tessera.chunk_estimate (group_id, min, node_id, bytes, statements, load) SELECT group_id, min, node_id, $bytes, 0, 0
+		FROM tessera.chunk");
+	return;
+}
+
+sub spread { return $c->query('s1', "SELECT string_agg(shard || ' ' || n, ', ' ORDER BY shard) FROM (SELECT shard, count(*) AS n FROM tessera.chunks
+	WHERE table_name = 'acc'::regclass GROUP BY 1) AS s"); }
+sub round { return $c->query('s1', 'SELECT tessera.balancer_round()'); }
+my $open = "SELECT count(*) FROM tessera.balancer_status WHERE state IN ('queued', 'running')";
+
+# Rounds until nothing is under way and nothing is left to do.
+sub balanced
+{
+	my ($what) = @_;
+	for my $i (1 .. 60)
+	{
+		round();
+		$c->wait_for('s1', $open, 0);
+		last if $c->query('s1', "SELECT count(*) FROM tessera.explain_balancer() WHERE due IN ('now', 'later') AND kind = 'move'") eq '0';
+	}
+	is($c->query('s1', "SELECT count(*) FROM tessera.explain_balancer() WHERE due IN ('now', 'later') AND kind = 'move'"), 0, "$what: nothing is left to do");
+	$c->is_settled($what);
+	is($c->query('s3', 'SELECT count(*), sum(k) FROM acc'), '1000|500500', "$what: all rows");
+	return;
+}
+
+# A request.
+my $id = $c->query('s2', "SELECT tessera.move_range('acc', 900, tessera.maxkey(), 's3', wait => false)");
+like($id, qr/^[0-9a-f-]{36}$/, 'move_range(wait => false) returns at once');
+ok($c->wait_for('s1', "SELECT state, reason, donor, recipient FROM tessera.balancer_status WHERE id = '$id'", 'done|requested|s1|s3'), 'and is done');
+is($c->query('s1', "SELECT tessera.range_owner('acc', 950)"), 's3', 'the range has moved');
+$c->query('s1', "SELECT tessera.pause_balancer('1 hour')");
+$id = $c->query('s2', "SELECT tessera.move_range('acc', 800, 900, 's3', wait => false)");
+is($c->query('s2', "SELECT tessera.move_range('acc', 800, 900, 's3', wait => false)"), $id, 'the same again is the same');
+round();
+is($c->query('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'"), 'queued', 'nothing begins while it is paused');
+like($c->query('s1', "SELECT detail FROM tessera.explain_balancer() WHERE kind = 'balance'"), qr/^paused until/, 'which it says');
+is($c->query('s2', "SELECT tessera.cancel_migration('$id')"), 't', 'it is not wanted any more');
+is($c->query('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'"), 'dropped', 'and says so');
+$id = $c->query('s2', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's2', wait => false)");
+$c->query('s2', 'SELECT tessera.resume_balancer()');
+ok($c->wait_for('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'done'), 'a request for a range of several shards is done');
+is(spread(), 's2 10', 'all of it is there');
+is($c->query('s1', 'SELECT count(*) FROM tessera.balancer_status WHERE state = $$failed$$'), 0, 'nothing has failed');
+like($c->error('s2', "SELECT tessera.move_range('acc', 5, 1, 's2', wait => false)"), qr/22023: min 5 is not below max 1/, 'errors come at once');
+like($c->error('s2', "SELECT tessera.move_range('acc', 1, 5, 'nobody', wait => false)"), qr/42704: shard "nobody" does not exist/, 'all of them');
+
+# Rounds: by bytes.
+estimate(1000000);
+is($c->query('s1', "SELECT count(*) > 0 FROM tessera.explain_balancer() WHERE due = 'now' AND reason = 'group' AND donor = 's2'"), 't',
+	'explain_balancer shows what it would do');
+$c->query('s1', 'SELECT tessera.stop_balancer()');
+round();
+is(spread(), 's2 10', 'a balancer that is stopped does nothing');
+$c->query('s2', 'SELECT tessera.start_balancer()');
+balanced('by bytes');
+like(spread(), qr/^s1 [34], s2 [34], s3 [34]$/, 'chunks of one size are spread');
+my $moves = $c->query('s1', 'SELECT count(*) FROM tessera.balancer_action');
+round() foreach 1 .. 3;
+is($c->query('s1', 'SELECT count(*) FROM tessera.balancer_action'), $moves, 'and stay');
+$c->query('s1', "SELECT tessera.configure_table('acc', balancing => false)");
+$c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's2')");
+round();
+is(spread(), 's2 10', 'a table that is not to be balanced is left alone');
+$c->query('s1', "SELECT tessera.configure_table('acc', balancing => true)");
+
+# Weights.
+$c->query('s2', "SELECT tessera.set_shard_weight('s3', 8)");
+estimate(1000000);
+balanced('by weight');
+like(spread(), qr/^s1 1, s2 1, s3 8$/, 'a shard of eight times the weight has eight times the bytes');
+$c->query('s1', "SELECT tessera.set_shard_weight('s3', 1)");
+like($c->error('s1', "SELECT tessera.set_shard_weight('s3', 0)"), qr/22023: the weight of a shard must be above 0.*remove_shard/s, 'no weight of 0');
+estimate(1000000);
+balanced('by the same weight');
+
+# Zones.
+like($c->error('s1', "SELECT tessera.set_zone_range('acc', 'north', 1, 150)"), qr/42704: zone "north" does not exist.*add_zone/s, 'a zone needs a shard');
+$c->query('s2', "SELECT tessera.add_zone('north', 's2')");
+$c->query('s3', "SELECT tessera.add_zone('south', 's3')");
+$c->query('s3', "SELECT tessera.set_zone_range('acc', 'north', tessera.minkey(), 250)");
+like($c->error('s1', "SELECT tessera.set_zone_range('acc', 'south', 200, 300)"), qr/22023: the range overlaps one of zone "north"/, 'no two zones for a key');
+$c->query('s3', "SELECT tessera.set_zone_range('acc', 'south', 850, tessera.maxkey())");
+balanced('zones');
+is($c->query('s1', "SELECT string_agg(DISTINCT tessera.range_owner('acc', k), ' ') FROM unnest(ARRAY[-5, 1, 200, 249]) AS k"), 's2', 'north');
+is($c->query('s1', "SELECT string_agg(DISTINCT tessera.range_owner('acc', k), ' ') FROM unnest(ARRAY[850, 900, 5000]) AS k"), 's3', 'south');
+is($c->query('s1', "SELECT count(*) FROM tessera.chunks WHERE min::text IN ('250', '850')"), 2, 'chunks are split at the borders');
+is($c->query('s1', 'SELECT count(*) FROM tessera.zones'), 2, 'zones are shown');
+is($c->query('s1', "SELECT string_agg(zone || ' ' || min || ' ' || max, ', ' ORDER BY zone) FROM tessera.zone_ranges"),
+	'north minkey 250, south 850 maxkey', 'and their ranges');
+like($c->error('s1', "SELECT tessera.remove_zone('north')"), qr/55006: zone "north" would be left without a shard, but has ranges/, 'a zone with ranges stays');
+
+# Draining.
+$c->query('s1', "SELECT tessera.move_range('acc', 250, 850, 's2')");
+estimate(1000000);
+$c->pause_at('s2', 'donor_cloned');
+like($c->query('s1', "SELECT tessera.remove_shard('s2')"), qr/^draining: \d+ chunks \(.*\) are left, 0 moves run$/, 'a shard is to be removed');
+is($c->query('s1', "SELECT draining FROM tessera.shards WHERE name = 's2'"), 't', 'tessera.shards says so');
+round();
+$c->is_paused_at('s2', 'donor_cloned');
+like($c->query('s3', "SELECT tessera.remove_shard('s2')"), qr/^draining: .* [12] moves run$/, 'called again it says how far that is');
+like($c->error('s1', "SELECT tessera.move_range('acc', 850, 900, 's2')"), qr/22023: shard "s2" is being removed/, 'nothing goes there');
+is($c->query('s1', "SELECT donor, reason, detail FROM tessera.explain_balancer() WHERE due = 'never'"),
+	's2|draining|no other shard may have it: add a shard, or change its zone', 'its zone is in the way, which is said');
+$c->go_on('s2', 'donor_cloned');
+$c->query('s1', "SELECT tessera.cancel_remove_shard('s2')");
+ok($c->wait_for('s1', $open, 0), 'what runs comes to its end');
+is($c->query('s1', "SELECT draining FROM tessera.shards WHERE name = 's2'"), 'f', 'it is called off');
+like($c->error('s1', "SELECT tessera.cancel_remove_shard('s2')"), qr/55000: shard "s2" is not being removed/, 'once');
+$c->query('s1', "SELECT tessera.set_zone_range('acc', NULL, tessera.minkey(), 250)");
+like($c->error('s1', "SELECT tessera.set_zone_range('acc', NULL, 1, 250)"), qr/42704: no zone has the range/, 'a range is given up once');
+
+# Under load, with a config node that is killed in the middle.
+my $load = $c->pgbench_start(clients => 2, seconds => 15, max_tries => 50, nodes => [ 's3' ], script => <<'SCRIPT');
+\set a random(1, 1000)
+UPDATE acc SET v = v + 1 WHERE k = :a;
+SCRIPT
+my $sum = 'SELECT sum(v) FROM acc';
+my $before = 0;
+$c->query('s1', "SELECT tessera.remove_shard('s2')");
+$c->query('s1', "SELECT tessera_test.injection_set('balancer_begun', 'pause')");
+$c->background('s1', 'SELECT tessera.balancer_round()');
+$c->is_paused_at('s1', 'balancer_begun');
+$c->kill9('s1');
+$c->start('s1');
+for my $i (1 .. 60)
+{
+	last if $c->query('s1', "SELECT count(*) FROM tessera.shards WHERE name = 's2'") eq '0';
+	round();
+	$c->wait_for('s1', $open, 0);
+}
+ok($c->wait_for('s1', "SELECT count(*) FROM tessera.shards WHERE name = 's2'", 0), 'it leaves by itself when it is empty');
+is($c->query('s2', 'SELECT count(*) FROM acc'), 0, 'its tables are kept, without rows');
+is($c->query('s2', 'SELECT count(*) FROM tessera.identity'), 0, 'it is no node any more');
+my $sums = $load->wait;
+is($sums->{failed} // 0, 0, 'no transaction failed');
+cmp_ok($sums->{processed}, '>', 0, "$sums->{processed} transactions");
+is($c->query('s3', $sum), $sums->{processed}, 'each change once');
+is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(true)'), 0, 'all is consistent');
+
+done_testing();
