@@ -31,8 +31,8 @@ COMMENT ON FUNCTION tessera.update_node(text, text, bool) IS
 CREATE FUNCTION tessera.remove_shard(name text, force bool DEFAULT false) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_remove_shard' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.remove_shard(text, bool) IS
-  'removes a shard: its chunks are moved to the others first, by the balancer, and it leaves by itself when it is empty; called again it says how far '
-  'that is. Its tables are kept, without rows; force: at once, without asking the node';
+  'removes a shard: its chunks are moved to the others first, by the balancer, and it leaves by itself when it is empty; called again it says how '
+  'far that is. Its tables are kept, without rows; force: at once, without asking the node';
 
 CREATE FUNCTION tessera.cancel_remove_shard(name text) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_cancel_remove_shard' LANGUAGE C VOLATILE STRICT;

@@ -129,7 +129,8 @@ tessera_remove_zone(PG_FUNCTION_ARGS)
 	const char *by = begin_change("remove_zone");
 
 	require_argument(fcinfo, 0, "zone");
-	tessera_call_zone_shard(tessera_to_config(), text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)),
+	tessera_call_zone_shard(tessera_to_config(), text_to_cstring(PG_GETARG_TEXT_PP(0)),
+							PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)),
 							false, by);
 	PG_RETURN_VOID();
 }

@@ -279,8 +279,10 @@ tessera_serve_leave(const TesseraLeaveArgs *args)
 	values[1] = psprintf("%d", args->node_id);
 	tessera_require_internal();
 	tessera_spi_begin(&access);
-	tessera_admin_exec("INSERT INTO tessera.former_membership (cluster_id, node) SELECT cluster_id, node FROM tessera.identity WHERE cluster_id = $1::uuid"
-					   " AND node_id = $2::int4 AND NOT is_config ON CONFLICT (cluster_id) DO UPDATE SET node = excluded.node, ended = excluded.ended", 2,
+	tessera_admin_exec("INSERT INTO tessera.former_membership (cluster_id, node) SELECT cluster_id, node FROM tessera.identity WHERE cluster_id = "
+					   "$1::uuid"
+					   " AND node_id = $2::int4 AND NOT is_config ON CONFLICT (cluster_id) DO UPDATE SET node = excluded.node, ended = "
+						   "excluded.ended", 2,
 					   values);
 	left = tessera_admin_exec("DELETE FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) > 0;
 	for (int i = 0; left && i < lengthof(tables); i++)

@@ -221,7 +221,8 @@ insert_row(const TesseraBalancerAction *action, const char *state, const pg_uuid
 
 	tessera_spi_begin(&spi);
 	/* of the same range: how often it has failed in a row */
-	tessera_spi_run("INSERT INTO tessera.balancer_action (kind, group_id, table_id, min, max, donor, recipient, reason, detail, by, verify, state, bytes,"
+	tessera_spi_run("INSERT INTO tessera.balancer_action (kind, group_id, table_id, min, max, donor, recipient, reason, detail, by, verify, state, "
+					"bytes,"
 					"  migration_id, error, attempts, started, finished, not_before)"
 					" SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, 'tessera', $10, $11, $12, $13, $14, f.attempts, clock_timestamp(),"
 					"  CASE WHEN $11 <> 'running' THEN clock_timestamp() END,"

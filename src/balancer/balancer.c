@@ -2,10 +2,10 @@
  * balancer.c
  *	  The balancer's rounds; see balancer.h.
  *
- * A look, twice a second while something is under way, else each tessera.balancer_interval: (1) what has ended is noted; (2) what is asked for begins,
- * oldest first; (3) if a round is due: chunks are split at zones' borders, the policy (balance/policy.h) is asked what to do, and as much of it begins
- * as the shards have room for; (4) shards that are being removed and hold nothing any more leave. Nothing waits for a migration: each look begins
- * what has room, so a slow one holds nobody up.
+ * A look, twice a second while something is under way, else each tessera.balancer_interval: (1) what has ended is noted; (2) what is asked for
+ * begins, oldest first; (3) if a round is due: chunks are split at zones' borders, the policy (balance/policy.h) is asked what to do, and as much of
+ * it begins as the shards have room for; (4) shards that are being removed and hold nothing any more leave. Nothing waits for a migration: each look
+ * begins what has room, so a slow one holds nobody up.
  *
  * All that is durable is in the catalog: what runs (tessera.migration), what is asked for (tessera.balancer_action), what is being removed
  * (tessera.node.draining), the switches (tessera.setting). So a round may end anywhere, by a crash or a promotion, and the next one goes on from what

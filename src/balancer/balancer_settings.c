@@ -123,7 +123,8 @@ tessera_balancer_switches(TesseraBalancerSwitches *switches)
 
 	memset(switches, 0, sizeof(*switches));
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("SELECT name, value, CASE WHEN name = 'balancer_paused_until' THEN value::timestamptz <= clock_timestamp() ELSE false END FROM tessera.setting"
+	n = tessera_spi_run("SELECT name, value, CASE WHEN name = 'balancer_paused_until' THEN value::timestamptz <= clock_timestamp() ELSE false END "
+						"FROM tessera.setting"
 						" WHERE name IN ('balancer', 'balancer_paused_until')", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -207,16 +208,20 @@ tessera_balancer_settings_init(void)
 {
 	DefineCustomIntVariable("tessera.balancer_interval", "Time between two rounds of the balancer. Counts on the config node.", NULL,
 							&tessera_balancer_interval, 10, 1, 3600, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
-	DefineCustomEnumVariable("tessera.balancer_policy", "What the balancer evens out: bytes, the number of chunks, or load. Counts on the config node.",
+	DefineCustomEnumVariable("tessera.balancer_policy", "What the balancer evens out: bytes, the number of chunks, or load. Counts on the config "
+							 "node.",
 							 NULL, &policy, TESSERA_BY_BYTES, policies, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("tessera.balancer_threshold",
 							 "By less than this share of the average two shards may differ before rows are moved. Counts on the config node.", NULL,
 							 &threshold, 0.1, 0.01, 10, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("tessera.balancer_window",
-							   "Times of the day between which the balancer evens out, such as 22:00-06:00; empty: always. Counts on the config node.",
+							   "Times of the day between which the balancer evens out, such as 22:00-06:00; empty: always. Counts on the config "
+								   "node.",
 							   NULL, &window, "", PGC_SIGHUP, 0, check_window, NULL, NULL);
-	DefineCustomBoolVariable("tessera.balancer_merge", "Small chunks that see little use are merged with their neighbours. Counts on the config node.",
+	DefineCustomBoolVariable("tessera.balancer_merge", "Small chunks that see little use are merged with their neighbours. Counts on the config "
+							 "node.",
 							 NULL, &merges, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("tessera.balancer_merge_after", "Chunks that have moved within this time are not merged. Counts on the config node.", NULL,
+	DefineCustomIntVariable("tessera.balancer_merge_after", "Chunks that have moved within this time are not merged. Counts on the config node.",
+							NULL,
 							&merge_after, 600, 0, 86400 * 30, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 }

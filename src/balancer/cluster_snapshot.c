@@ -243,7 +243,8 @@ read_groups(TesseraClusterSnapshot *snapshot)
 	}
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("SELECT group_id, balancing AND allow_migrations, max_chunk_size, allow_migrations FROM tessera.table_group", SPI_OK_SELECT, 0,
+	n = tessera_spi_run("SELECT group_id, balancing AND allow_migrations, max_chunk_size, allow_migrations FROM tessera.table_group", SPI_OK_SELECT,
+						0,
 						NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -389,7 +390,8 @@ read_busy(TesseraClusterSnapshot *snapshot)
 	n = tessera_spi_run("SELECT r.group_id, r.min, r.max, m.recipient FROM tessera.migration AS m, unnest(m.ranges) AS r WHERE m.state = 'running'"
 						" UNION ALL SELECT group_id, min, max, coalesce(recipient, 0) FROM tessera.balancer_action"
 						"  WHERE state IN ('queued', 'running') AND kind = 'move'"
-						" UNION ALL SELECT group_id, min, max, 0 FROM tessera.balancer_action WHERE state = 'failed' AND not_before > clock_timestamp()",
+						" UNION ALL SELECT group_id, min, max, 0 FROM tessera.balancer_action WHERE state = 'failed' AND not_before > "
+							"clock_timestamp()",
 						SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 		visit_range(snapshot, DatumGetUUIDP(spi_row_value(i, 1)), DatumGetTesseraBoundP(spi_row_value(i, 2)),

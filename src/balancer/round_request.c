@@ -2,8 +2,8 @@
  * round_request.c
  *	  A round of the balancer that a session asks for; see round_request.h.
  *
- * Shared memory: two counters for each database slot, atomics. A session takes a number, wakes the worker, and waits until rounds are made up to it. A
- * crash loses both, and all who wait.
+ * Shared memory: two counters for each database slot, atomics. A session takes a number, wakes the worker, and waits until rounds are made up to it.
+ * A crash loses both, and all who wait.
  */
 #include "postgres.h"
 

@@ -96,7 +96,8 @@ tessera_serve_shard_weight(const TesseraShardWeightArgs *args)
 				 errhint("To empty a shard, remove it: tessera.remove_shard().")));
 	values[0] = psprintf("%d", node->node_id);
 	before = tessera_admin_value("SELECT to_jsonb(weight) FROM tessera.shard_weight WHERE node_id = $1::int4", 1, values);
-	tessera_admin_exec("INSERT INTO tessera.shard_weight VALUES ($1::int4, $2::float8) ON CONFLICT (node_id) DO UPDATE SET weight = excluded.weight", 2,
+	tessera_admin_exec("INSERT INTO tessera.shard_weight VALUES ($1::int4, $2::float8) ON CONFLICT (node_id) DO UPDATE SET weight = excluded.weight",
+					   2,
 					   values);
 	tessera_changelog_add("set_shard_weight", node->name, args->by, before, weight);
 	tessera_spi_end(&access);
@@ -146,7 +147,8 @@ take_out_of_zone(const TesseraZoneShardArgs *args)
 				 errmsg("zone \"%s\" would be left without a shard, but has ranges", args->zone),
 				 errhint("Give them up first: tessera.set_zone_range() with zone NULL. tessera.zone_ranges lists them.")));
 	tessera_changelog_add("remove_zone", args->zone, args->by,
-						  args->shard ? tessera_admin_value("SELECT jsonb_build_object('shard', $2) FROM (VALUES ($1)) AS v", 2, values) : NULL, NULL);
+						  args->shard ? tessera_admin_value("SELECT jsonb_build_object('shard', $2) FROM (VALUES ($1)) AS v", 2, values) : NULL,
+							  NULL);
 }
 
 void

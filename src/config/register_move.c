@@ -26,6 +26,7 @@
 #include "config/abandoned_migrations.h"
 #include "config/chunks.h"
 #include "config/membership.h"
+#include "config/move_requests.h"
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
@@ -115,27 +116,6 @@ find_table(Request *request, int64 term)
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("migrations of the table are not allowed at present"),
 				 errhint("Column allow_migrations of tessera.table_group is false for its group, on the config node.")));
-}
-
-static void
-find_recipient(Request *request, const char *name)
-{
-	const TesseraNode *node = tessera_routing_node_by_name(request->routing, name);
-
-	if (node == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("shard \"%s\" does not exist", name),
-				 errhint("tessera.shards lists the shards.")));
-	if (!node->is_shard)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("node \"%s\" is not a shard", name)));
-	if (node->draining)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("shard \"%s\" is being removed", name)));
-	request->recipient = node->node_id;
 }
 
 /* The range asked for: min to max, or the chunk that holds a position. */
@@ -328,7 +308,7 @@ tessera_serve_register_migration(const TesseraRegisterMigrationArgs *args, Tesse
 	request.table_id = *args->table_id;
 	request.verify = args->verify;
 	find_table(&request, args->term);
-	find_recipient(&request, args->to_shard);
+	request.recipient = tessera_shard_to_move_to(request.routing, args->to_shard);
 	find_range(&request, args->min, args->max, args->position);
 	find_part(&request);
 	result->donor = request.donor;

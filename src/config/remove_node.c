@@ -155,7 +155,8 @@ describe_rest(const TesseraRegistered *node)
 	return tessera_admin_value("SELECT format('draining: %s chunks (%s) are left, %s moves run', count(*),"
 							   " pg_size_pretty(coalesce(sum(e.bytes), 0)), (SELECT count(*) FROM tessera.migration AS m"
 							   "  WHERE m.state = 'running' AND m.donor = $1::int4))"
-							   " FROM tessera.chunk AS c LEFT JOIN tessera.chunk_estimate AS e ON e.group_id = c.group_id AND e.min OPERATOR(tessera.=) c.min"
+							   " FROM tessera.chunk AS c LEFT JOIN tessera.chunk_estimate AS e ON e.group_id = c.group_id AND e.min "
+								   "OPERATOR(tessera.=) c.min"
 							   " WHERE c.node_id = $1::int4", 1, values);
 }
 
@@ -206,9 +207,11 @@ drain(const TesseraChange *change)
 	if (!node->draining)
 	{
 		check_others(node);
-		schema = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
+		schema = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1,
+									 values);
 		if (schema != NULL)
-			refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", schema), "Copy its tables into a schema of another shard, then drop it.");
+			refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", schema), "Copy its tables into a schema of another shard, then drop "
+						  "it.");
 		set_draining(change, node, true);
 	}
 	return describe_rest(node);

@@ -635,8 +635,8 @@ tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, con
 /* The functions */
 
 /*
- * move_range(table_name regclass, min bound, max bound, to_shard text, verify bool, wait bool) returns uuid: of the last migration, or, if it does not
- * wait, of the request; NULL: all of the range was there
+ * move_range(table_name regclass, min bound, max bound, to_shard text, verify bool, wait bool) returns uuid: of the last migration, or, if it does
+ * not wait, of the request; NULL: all of the range was there
  */
 Datum
 tessera_move_range(PG_FUNCTION_ARGS)
@@ -693,8 +693,8 @@ tessera_move_chunk(PG_FUNCTION_ARGS)
 }
 
 /*
- * The id may be that of a request: true if it is dropped. Else *migration_id is that of the migration which runs for it, or as it was if the id is none
- * of a request.
+ * The id may be that of a request: true if it is dropped. Else *migration_id is that of the migration which runs for it, or as it was if the id is
+ * none of a request.
  */
 static bool
 drop_request(const pg_uuid_t **migration_id)

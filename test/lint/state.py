@@ -8,6 +8,10 @@ from csource import Report, blank, line_of, read, root, sources
 # session, worker, process: ends with it. transaction, statement: the file resets it, also after an error.
 LOOSE = """
 src/admin/join.c in_script statement
+src/balancer/balancer.c next_round worker
+src/balancer/balancer.c took worker
+src/balancer/balancer.c due worker
+src/balancer/balancer.c again worker
 src/catalog/identity.c label process
 src/catalog/incarnation.c read_only worker
 src/catalog/portable_types.c known process

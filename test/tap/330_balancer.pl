@@ -1,5 +1,5 @@
-# The balancer: requests, rounds, draining, zones, weights, switches, what a failure leaves. Sizes are written into tessera.chunk_estimate here, as the
-# shards' reports would; the splitter, which makes them, has tests of its own.
+# The balancer: requests, rounds, draining, zones, weights, switches, what a failure leaves. Sizes are written into tessera.chunk_estimate here, as
+# the shards' reports would; the splitter, which makes them, has tests of its own.
 use strict;
 use warnings;
 
@@ -41,7 +41,8 @@ sub balanced
 		$c->wait_for('s1', $open, 0);
 		last if $c->query('s1', "SELECT count(*) FROM tessera.explain_balancer() WHERE due IN ('now', 'later') AND kind = 'move'") eq '0';
 	}
-	is($c->query('s1', "SELECT count(*) FROM tessera.explain_balancer() WHERE due IN ('now', 'later') AND kind = 'move'"), 0, "$what: nothing is left to do");
+	is($c->query('s1', "SELECT count(*) FROM tessera.explain_balancer() WHERE due IN ('now', 'later') AND kind = 'move'"), 0,
+		"$what: nothing is left to do");
 	$c->is_settled($what);
 	is($c->query('s3', 'SELECT count(*), sum(k) FROM acc'), '1000|500500', "$what: all rows");
 	return;
@@ -98,11 +99,13 @@ estimate(1000000);
 balanced('by the same weight');
 
 # Zones.
-like($c->error('s1', "SELECT tessera.set_zone_range('acc', 'north', 1, 150)"), qr/42704: zone "north" does not exist.*add_zone/s, 'a zone needs a shard');
+like($c->error('s1', "SELECT tessera.set_zone_range('acc', 'north', 1, 150)"), qr/42704: zone "north" does not exist.*add_zone/s,
+	'a zone needs a shard');
 $c->query('s2', "SELECT tessera.add_zone('north', 's2')");
 $c->query('s3', "SELECT tessera.add_zone('south', 's3')");
 $c->query('s3', "SELECT tessera.set_zone_range('acc', 'north', tessera.minkey(), 250)");
-like($c->error('s1', "SELECT tessera.set_zone_range('acc', 'south', 200, 300)"), qr/22023: the range overlaps one of zone "north"/, 'no two zones for a key');
+like($c->error('s1', "SELECT tessera.set_zone_range('acc', 'south', 200, 300)"), qr/22023: the range overlaps one of zone "north"/,
+	'no two zones for a key');
 $c->query('s3', "SELECT tessera.set_zone_range('acc', 'south', 850, tessera.maxkey())");
 balanced('zones');
 is($c->query('s1', "SELECT string_agg(DISTINCT tessera.range_owner('acc', k), ' ') FROM unnest(ARRAY[-5, 1, 200, 249]) AS k"), 's2', 'north');
@@ -111,7 +114,8 @@ is($c->query('s1', "SELECT count(*) FROM tessera.chunks WHERE min::text IN ('250
 is($c->query('s1', 'SELECT count(*) FROM tessera.zones'), 2, 'zones are shown');
 is($c->query('s1', "SELECT string_agg(zone || ' ' || min || ' ' || max, ', ' ORDER BY zone) FROM tessera.zone_ranges"),
 	'north minkey 250, south 850 maxkey', 'and their ranges');
-like($c->error('s1', "SELECT tessera.remove_zone('north')"), qr/55006: zone "north" would be left without a shard, but has ranges/, 'a zone with ranges stays');
+like($c->error('s1', "SELECT tessera.remove_zone('north')"), qr/55006: zone "north" would be left without a shard, but has ranges/,
+	'a zone with ranges stays');
 
 # Draining.
 $c->query('s1', "SELECT tessera.move_range('acc', 250, 850, 's2')");
