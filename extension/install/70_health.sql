@@ -31,7 +31,7 @@ CREATE VIEW tessera.health AS
            pg_catalog.format('it has failed %s times, at last: %s', b.attempts, b.waiting_for),
            'mend the cause; it is tried again by itself'
     FROM tessera.balancer_status b
-    WHERE b.attempts >= 3 AND (b.state = 'queued' OR b.state = 'failed' AND b.finished > pg_catalog.clock_timestamp() - interval '1 hour')
+    WHERE b.attempts >= 3 AND (b.state = 'queued' OR b.state = 'failed' AND b.not_before > pg_catalog.clock_timestamp())
     UNION ALL
     SELECT 'warning', pg_catalog.format('chunk of %s from %s', c.table_name, c.min), 'it is jumbo: too large, and it could not be split',
            'choose a key with more values; or, when rows with other keys have come, tessera.clear_jumbo()'

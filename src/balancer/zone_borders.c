@@ -29,7 +29,7 @@ typedef struct Border
 	pg_uuid_t	epoch;
 	int64		term;
 	char	   *object;
-	TesseraBound *point;
+	char	   *points;			/* text of an array of one bound */
 } Border;
 
 /* A name for the changelog: that of one of the group's tables. */
@@ -53,6 +53,7 @@ add_border(const TesseraRouting *routing, const TesseraGroup *group, const Tesse
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
 	TesseraKeyBound point;
 	TesseraChunk chunk;
+	TesseraBound *at;
 	Border	   *border;
 
 	tessera_key_from_bound(ks, bound, &point);
@@ -67,7 +68,8 @@ add_border(const TesseraRouting *routing, const TesseraGroup *group, const Tesse
 	border->epoch = group->epoch;
 	border->term = routing->promised_term;
 	border->object = name_of_group(routing, group);
-	border->point = tessera_key_to_bound(ks, &point);
+	at = tessera_key_to_bound(ks, &point);
+	border->points = tessera_bounds_text(1, &at);
 	*borders = lappend(*borders, border);
 }
 
@@ -103,10 +105,9 @@ split(const Border *border)
 {
 	TesseraSplitAnswer answer;
 	ErrorData  *error = NULL;
-	TesseraBound *point = border->point;
 
 	if (!tessera_call_split(tessera_keep_error(tessera_ask(tessera_within(tessera_to_config(), CALL_MS), TESSERA_TOLERATE_ERRORS), &error),
-							&border->group_id, &border->epoch, border->term, tessera_bounds_text(1, &point), "tessera", border->object, &answer))
+							&border->group_id, &border->epoch, border->term, border->points, "tessera", border->object, &answer))
 	{
 		/* split meanwhile, by hand or at another border */
 		return error != NULL && error->sqlerrcode == ERRCODE_INVALID_PARAMETER_VALUE;

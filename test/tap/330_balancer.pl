@@ -113,7 +113,7 @@ is($c->query('s1', "SELECT string_agg(DISTINCT tessera.range_owner('acc', k), ' 
 is($c->query('s1', "SELECT count(*) FROM tessera.chunks WHERE min::text IN ('250', '850')"), 2, 'chunks are split at the borders');
 is($c->query('s1', 'SELECT count(*) FROM tessera.zones'), 2, 'zones are shown');
 is($c->query('s1', "SELECT string_agg(zone || ' ' || min || ' ' || max, ', ' ORDER BY zone) FROM tessera.zone_ranges"),
-	'north minkey 250, south 850 maxkey', 'and their ranges');
+	'north MINKEY 250, south 850 MAXKEY', 'and their ranges');
 like($c->error('s1', "SELECT tessera.remove_zone('north')"), qr/55006: zone "north" would be left without a shard, but has ranges/,
 	'a zone with ranges stays');
 
@@ -137,7 +137,13 @@ like($c->error('s1', "SELECT tessera.cancel_remove_shard('s2')"), qr/55000: shar
 $c->query('s1', "SELECT tessera.set_zone_range('acc', NULL, tessera.minkey(), 250)");
 like($c->error('s1', "SELECT tessera.set_zone_range('acc', NULL, 1, 250)"), qr/42704: no zone has the range/, 'a range is given up once');
 
-# Under load, with a config node that is killed in the middle.
+# Under load, with a config node that is killed in the middle: s1 has no rows.
+$c->query('s1', "SELECT tessera.set_zone_range('acc', NULL, 850, tessera.maxkey())");
+$c->query('s1', "SELECT tessera.add_zone('data', '$_')") foreach 's2', 's3';
+$c->query('s1', "SELECT tessera.set_zone_range('acc', 'data', tessera.minkey(), tessera.maxkey())");
+estimate(1000000);
+balanced('two of three shards');
+like(spread(), qr/^s2 \d+, s3 \d+$/, 's1 has none');
 my $load = $c->pgbench_start(clients => 2, seconds => 15, max_tries => 50, nodes => [ 's3' ], script => <<'SCRIPT');
 \set a random(1, 1000)
 UPDATE acc SET v = v + 1 WHERE k = :a;
@@ -164,5 +170,57 @@ is($sums->{failed} // 0, 0, 'no transaction failed');
 cmp_ok($sums->{processed}, '>', 0, "$sums->{processed} transactions");
 is($c->query('s3', $sum), $sums->{processed}, 'each change once');
 is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(true)'), 0, 'all is consistent');
+
+
+# It comes back, without anything that had to be made anew, and is filled without a word.
+$c->query('s2', 'CREATE TABLE late (a int)');
+$c->query('s2', 'INSERT INTO late VALUES (1)');
+like($c->error('s1', sprintf("SELECT tessera.add_shard('s2', %s)", TesseraCluster::quote($c->conninfo('s2')))),
+	qr/55000: this database cannot come back to the cluster: table public.late has rows/, 'no row is lost by that');
+$c->query('s2', 'DROP TABLE late');
+$c->query('s1', 'CREATE TABLE more (k int PRIMARY KEY); INSERT INTO more VALUES (1), (2)');
+$c->query('s1', sprintf("SELECT tessera.add_shard('s2', %s)", TesseraCluster::quote($c->conninfo('s2'))));
+$c->query('s1', "SELECT tessera.set_zone_range('acc', NULL, tessera.minkey(), tessera.maxkey())");
+estimate(1000000);
+balanced('it is taken back');
+like(spread(), qr/^s1 \d+, s2 \d+, s3 \d+$/, 'and gets its share');
+is($c->query('s2', 'SELECT count(*) FROM more'), 2, 'it has the schema of now');
+
+# Merging: neighbours on one shard that are small and cold; not those that have moved a while ago.
+$c->set('s1', 'tessera.balancer_policy' => 'count');
+estimate(10);
+balanced('by count');
+my $chunks = $c->query('s1', "SELECT count(*) FROM tessera.chunks WHERE table_name = 'acc'::regclass");
+is($c->query('s1', "SELECT count(*) FROM tessera.balancer_status WHERE kind = 'merge'"), 0, 'chunks that have moved just now are not merged');
+$c->set('s1', 'tessera.balancer_policy' => 'bytes', 'tessera.balancer_merge_after' => 0);
+round() foreach 1 .. 5;
+cmp_ok($c->query('s1', "SELECT count(*) FROM tessera.chunks WHERE table_name = 'acc'::regclass"), '<', $chunks, 'then small ones are merged');
+is($c->query('s1', "SELECT count(*) FROM (SELECT shard, lag(shard) OVER (ORDER BY min) AS before FROM tessera.chunks
+	WHERE table_name = 'acc'::regclass) AS n WHERE shard = before"), 0, 'all neighbours of one shard');
+is($c->query('s3', 'SELECT count(*), sum(k) FROM acc'), '1000|500500', 'all rows');
+
+# What fails is tried again, later each time, and shown.
+$c->query('s1', 'SELECT tessera.stop_balancer()');
+$c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's3')");
+$c->query('s3', "SELECT tessera_test.injection_set('donor_cloned', 'error', 100)");
+$id = $c->query('s1', "SELECT tessera.move_range('acc', 1, 5, 's2', wait => false)");
+ok($c->wait_for('s1', "SELECT attempts > 0, waiting_for LIKE '_____: %donor_cloned%', not_before > now() FROM tessera.balancer_status WHERE id = '$id'", 't|t|t'),
+	'a request that fails stays, with the error and the time of the next attempt');
+ok($c->wait_for('s1', "SELECT count(*) FROM tessera.health WHERE problem LIKE 'it has failed%'", 1), 'health shows it when it has failed often');
+$c->query('s3', 'SELECT tessera_test.injection_clear()');
+ok($c->wait_for('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'done'), 'it is done when the cause is mended');
+is($c->query('s1', 'SELECT subject, what_to_do FROM tessera.health'), 'balancer|tessera.start_balancer()', 'a balancer that is stopped is worth a notice');
+$c->query('s1', 'SELECT tessera.start_balancer()');
+is($c->query('s1', 'SELECT count(*) FROM tessera.health'), 0, 'nothing needs an operator');
+is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(true)'), 0, 'all is consistent');
+
+# Who may.
+$c->query('s1', 'CREATE ROLE nobody_special LOGIN');
+foreach my $call ('stop_balancer()', 'balancer_round()', q{pause_balancer('1 s')}, q{add_zone('z', 's1')}, q{set_shard_weight('s1', 2)},
+	q{set_zone_range('acc', 'z', 1, 2)}, q{cancel_remove_shard('s1')}, q{remove_shard('s3')}, 'explain_balancer()')
+{
+	like($c->error('s2', "SET ROLE nobody_special; SELECT tessera.$call"), qr/42501/, "$call is for administrators");
+}
+is($c->query('s1', 'SET ROLE nobody_special; SELECT count(*) > 0 FROM tessera.balancer_status'), 't', 'everybody may look');
 
 done_testing();
