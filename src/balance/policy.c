@@ -2,12 +2,13 @@
  * policy.c
  *	  The balancer's choice of actions. See policy.h for what it promises, policy_ideal.c for what it steers to.
  *
- * A plan is made in two passes over the same reasons. The first chooses among shards that have room: those actions start now. The second goes on from
- * there as if room were unlimited. Each action changes the amounts that the next one is judged by. No chunk is in two actions of a plan.
+ * A plan is made in two passes over the same reasons. The first chooses among shards that have room: those actions start now. The second goes on
+ * from there as if room were unlimited. Each action changes the amounts that the next one is judged by. No chunk is in two actions of a plan.
  *
- * Moves for balance come in two stages for each group. In the first, a shard above its ideal gives to one below, and no more than takes either of them
- * there: so nothing has to move again. Where chunks are too large for that, the second compares pairs of shards alone, until no chunk makes the fuller
- * of a pair emptier without making the other as full. The second begins when the first has nothing left to do in a group, not even for want of room.
+ * Moves for balance come in two stages for each group. In the first, a shard above its ideal gives to one below, and no more than takes either of
+ * them there: so nothing has to move again. Where chunks are too large for that, the second compares pairs of shards alone, until no chunk makes the
+ * fuller of a pair emptier without making the other as full. The second begins when the first has nothing left to do in a group, not even for want
+ * of room.
  *
  * Memory is allocated and never freed; the caller drops it all. The largest arrays have a few dozen bytes for each chunk.
  */
@@ -136,7 +137,7 @@ tree_update(Tree *tree, const double *key, int32_t shard, bool keep)
 static int32_t
 tree_lowest(const Tree *tree)
 {
-	return tree->leaves > 1 ? tree->winner[1] : tree->winner[tree->leaves];
+	return tree->winner[1];
 }
 
 /* ---- actions ---- */
@@ -307,7 +308,8 @@ move_forced(Policy *policy)
 		if (policy->state[group->offset + run->first] == POLICY_TAKEN || !has_room(policy, group->chunks[run->first].shard))
 			continue;
 		/* runs of a batch get smaller and smaller */
-		if (last == NULL || last->reason != run->reason || last->group != run->group || last->zone != run->zone || run->amount < shelter.amount / 2)
+		if (last == NULL || last->reason != run->reason || last->group != run->group || last->zone != run->zone ||
+			run->amount < shelter.amount / 2)
 			make_shelter(policy, &shelter, run);
 		last = run;
 		shelter_run(policy, &shelter, run);
@@ -429,8 +431,8 @@ smaller(double a, double b)
 }
 
 /*
- * How much of the group may go from one shard to the other: what makes them equal by the reason, in the first stage no more than takes one of them to its
- * ideal. 0: they do not differ by enough.
+ * How much of the group may go from one shard to the other: what makes them equal by the reason, in the first stage no more than takes one of them to
+ * its ideal. 0: they do not differ by enough.
  */
 static double
 amount_to_move(const Policy *policy, const Stage *stage, int32_t from, int32_t to)
@@ -512,14 +514,13 @@ consider_block(Choice *choice, size_t low, size_t high, Candidate *candidate)
 	return candidate->gain > 0;
 }
 
-/* The best move from a shard. */
+/* The best move from a shard; best comes in with no gain. False: none. */
 static bool
 consider_donor(Choice *choice, int32_t from, Candidate *best)
 {
 	Policy	   *policy = choice->policy;
 	size_t		cell = choice->stage.row * policy->nshards + from;
 	size_t		end = policy->cell[cell + 1];
-	bool		found = false;
 
 	sort_cell(policy, cell);
 	for (size_t low = policy->cell[cell]; low < end;)
@@ -527,14 +528,11 @@ consider_donor(Choice *choice, int32_t from, Candidate *best)
 		size_t		high = entries_up_to(policy, low, end, policy->entries[low].block, POLICY_MAX_AMOUNT);
 		Candidate	candidate;
 
-		if (consider_block(choice, low, high, &candidate) && (!found || candidate.gain > best->gain))
-		{
+		if (consider_block(choice, low, high, &candidate) && candidate.gain > best->gain)
 			*best = candidate;
-			found = true;
-		}
 		low = high;
 	}
-	return found;
+	return best->gain > 0;
 }
 
 /* Whether chunk i of the group goes along with one of the shard and zone that moves. */
@@ -617,7 +615,8 @@ prepare_stage(Choice *choice, size_t row, TesseraPolicyReason reason, bool to_id
 		size_t		cell = row * policy->nshards + i;
 
 		set_stage_key(policy, stage, (int32_t) i);
-		if (policy->cell[cell] < policy->cell[cell + 1] && policy->amount[cell] > policy->ideal[cell] && (dry || has_room(policy, (int32_t) i)))
+		if (policy->cell[cell] < policy->cell[cell + 1] && policy->amount[cell] > policy->ideal[cell] &&
+			(dry || has_room(policy, (int32_t) i)))
 			tree_put(&stage->donors, (int32_t) i);
 	}
 	tree_build(&stage->donors, stage->opposite);
@@ -664,7 +663,7 @@ run_stage(Choice *choice, size_t row, TesseraPolicyReason reason, bool to_ideal,
 	prepare_stage(choice, row, reason, to_ideal, dry);
 	while (!policy->full && (from = tree_lowest(&stage->donors)) >= 0)
 	{
-		Candidate	best;
+		Candidate	best = {0};
 
 		if (!consider_donor(choice, from, &best))
 		{

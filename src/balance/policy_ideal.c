@@ -2,10 +2,10 @@
  * policy_ideal.c
  *	  How much of each group ought to lie on each shard.
  *
- * It is the least uneven cluster that zones allow, if chunks could be cut anywhere: the minimum of the number that policy.h describes. That is a convex
- * function, and which shards a chunk may lie on depends on its block alone. So the blocks are spread one after the other, each as well as it can be
- * while the others stay, until nothing changes any more. Spreading one block is to pour it over its shards like water over a ground of other chunks: up
- * to one level, which those shards that are above it by the others do not get wet by.
+ * It is the least uneven cluster that zones allow, if chunks could be cut anywhere: the minimum of the number that policy.h describes. That is a
+ * convex function, and which shards a chunk may lie on depends on its block alone. So the blocks are spread one after the other, each as well as
+ * it can be while the others stay, until nothing changes any more. Spreading one block is to pour it over its shards like water over a ground of
+ * other chunks: up to one level, which those shards that are above it by the others do not get wet by.
  *
  * What an earlier sweep found is the start of the next. A few sweeps suffice without zones; their number is bounded, and an ideal that is a little off
  * does no harm: policy.c takes no action that makes the cluster less even.
@@ -16,8 +16,8 @@
 #define MAX_STEPS 64
 
 /*
- * The level up to which amount is poured: sum over the shards of max(0, level * weight - ground) = amount * scale. Begins with all shards under water,
- * which gives a level that is too high or right, and leaves out dry ones until none is left.
+ * The level up to which amount is poured: sum over the shards of max(0, level * weight - ground) = amount. Begins with all shards under water, which
+ * gives a level that is too high or right, and leaves out dry ones until none is left.
  */
 static double
 water_level(const Policy *policy, const PolicyShards *shards, const double *ground, double amount)

@@ -240,7 +240,9 @@ judge_chunk(Policy *policy, const PolicyGroup *group, size_t i, double amount)
 	return POLICY_LOOSE;
 }
 
-/* The block of a zone in a group that is being scanned. numbers: [zone + 1], one more than the number of the block, of this group or an earlier one. */
+/*
+ * The block of a zone in a group that is being scanned. numbers: [zone + 1], one more than the number of the block, of this group or an earlier one.
+ */
 static PolicyBlock *
 find_block(Policy *policy, PolicyGroup *group, int32_t zone, size_t *numbers)
 {
@@ -352,7 +354,8 @@ sum_placed(Policy *policy)
 /* ---- lists ---- */
 
 /*
- * No run is to have more than its recipient's part of what must move, or half of what the threshold leaves open: larger ones would make the shards uneven.
+ * No run is to have more than its recipient's part of what must move, or half of what the threshold leaves open: larger ones would make the shards
+ * uneven.
  */
 static double
 run_limit(const Policy *policy, const PolicyGroup *group, const PolicyBlock *block)
@@ -374,7 +377,7 @@ joins(const Policy *policy, const PolicyGroup *group, size_t i, const PolicyRun 
 		run->amount + tessera_policy_amount(policy, group, chunk) <= limit;
 }
 
-/* Second scan of a group: counts its runs, or makes them if there is memory for them, and puts loose chunks into their cells. */
+/* Second scan of a group: counts its runs, and makes them if there is memory for them. */
 static size_t
 list_runs(Policy *policy, size_t row, size_t *numbers, PolicyRun *runs)
 {
