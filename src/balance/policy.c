@@ -18,10 +18,11 @@
 #include <string.h>
 
 /*
- * A single chunk may be so much larger than what would make two shards equal. At 2 they would change roles; a margin must be left so that estimates
- * of sizes that vary a little do not send it back.
+ * A single chunk may be so much larger than what would make two shards equal. At 2 they would change roles. Sizes are estimates and vary: a part of the
+ * threshold is left out of what would make them equal, so that a chunk does not go to and fro between shards that differ by noise.
  */
 #define OVERSHOOT 1.5
+#define NOISE 0.5
 
 /* What an action for one reason wins, the other may lose at most by this part. */
 #define TOLERATED_LOSS 0.5
@@ -66,6 +67,7 @@ typedef struct Candidate
 	size_t		entry;
 	int32_t		to;
 	double		want;			/* amount that may move */
+	double		tolerated;		/* by a single chunk, if none fits */
 	double		gain;
 } Candidate;
 
@@ -402,18 +404,18 @@ first_free(Choice *choice, size_t low, size_t high)
 	return found;
 }
 
-/* The largest free entry of a block that is not larger than want; else the smallest, if it is not too large. high: none. */
+/* The largest free entry of a block that is not larger than wanted; else the smallest, if it is not too large. high: none. */
 static size_t
-best_fit(Choice *choice, size_t low, size_t high, double want)
+best_fit(Choice *choice, size_t low, size_t high, const Candidate *candidate)
 {
 	const PolicyEntry *entries = choice->policy->entries;
-	size_t		above = entries_up_to(choice->policy, low, high, entries[low].block, want);
+	size_t		above = entries_up_to(choice->policy, low, high, entries[low].block, candidate->want);
 	size_t		found = last_free(choice, low, above);
 
 	if (found < above)
 		return found;
 	found = first_free(choice, above, high);
-	return found < high && entries[found].amount <= want * OVERSHOOT ? found : high;
+	return found < high && entries[found].amount <= candidate->tolerated ? found : high;
 }
 
 /* ---- moves for balance ---- */
@@ -431,29 +433,32 @@ smaller(double a, double b)
 }
 
 /*
- * How much of the group may go from one shard to the other: what makes them equal by the reason, in the first stage no more than takes one of them to
- * its ideal. 0: they do not differ by enough.
+ * How much of the group may go from one shard to another: what makes them equal by the reason, in the first stage no more than takes one of them to its
+ * ideal. False: they do not differ by enough.
  */
-static double
-amount_to_move(const Policy *policy, const Stage *stage, int32_t from, int32_t to)
+static bool
+set_amount(const Policy *policy, const Stage *stage, int32_t from, Candidate *candidate)
 {
 	const TesseraPolicySettings *settings = &policy->snapshot->settings;
 	const PolicyGroup *group = &policy->groups[stage->row];
 	const double *amounts = amount_at(policy, stage->row, 0);
 	const double *ideal = policy->ideal + stage->row * policy->nshards;
 	bool		by_group = stage->reason == TESSERA_POLICY_GROUP;
+	int32_t		to = candidate->to;
 	double		difference = fill_difference(policy, by_group ? amounts : policy->node, from, to);
-	double		mean = by_group ? group->mean : policy->node_mean;
-	double		amount;
+	double		least = settings->threshold * (by_group ? group->mean : policy->node_mean);
+	double		weights = 1 / policy->weight[from] + 1 / policy->weight[to];
+	double		noise = settings->measure == TESSERA_BY_COUNT ? 0 : NOISE * least / weights;
 
-	if (!(difference > settings->threshold * mean))
-		return 0;
-	amount = difference / (1 / policy->weight[from] + 1 / policy->weight[to]);
-	if (settings->measure == TESSERA_BY_LOAD && amount < NEGLIGIBLE_LOAD)
-		return 0;
+	if (!(difference > least))
+		return false;
+	candidate->want = difference / weights;
+	if (settings->measure == TESSERA_BY_LOAD && candidate->want < NEGLIGIBLE_LOAD)
+		return false;
 	if (stage->to_ideal)
-		amount = smaller(amount, smaller(amounts[from] - ideal[from], ideal[to] - amounts[to]));
-	return amount;
+		candidate->want = smaller(candidate->want, smaller(amounts[from] - ideal[from], ideal[to] - amounts[to]));
+	candidate->tolerated = OVERSHOOT * (candidate->want - noise);
+	return candidate->want > 0;
 }
 
 /*
@@ -488,14 +493,11 @@ consider_block(Choice *choice, size_t low, size_t high, Candidate *candidate)
 	double		even;
 
 	candidate->to = tree_lowest(&stage->recipients[entries[low].block - group->first_block]);
-	if (candidate->to < 0 || candidate->to == from)
-		return false;
-	candidate->want = amount_to_move(policy, stage, from, candidate->to);
-	if (candidate->want <= 0)
+	if (candidate->to < 0 || candidate->to == from || !set_amount(policy, stage, from, candidate))
 		return false;
 	for (int attempt = 0; attempt < 2; attempt++)
 	{
-		candidate->entry = best_fit(choice, low, high, candidate->want);
+		candidate->entry = best_fit(choice, low, high, candidate);
 		if (candidate->entry == high)
 			return false;
 		candidate->gain = gain_of(policy, stage, from, candidate->to, entries[candidate->entry].amount, &even);
@@ -505,6 +507,7 @@ consider_block(Choice *choice, size_t low, size_t high, Candidate *candidate)
 		if (!(even > 0 && even < candidate->want))
 			return false;
 		candidate->want = even;
+		candidate->tolerated = 0;
 	}
 	if (candidate->gain > 0 && !stage->dry && !has_room(policy, candidate->to))
 	{
