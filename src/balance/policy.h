@@ -1,13 +1,16 @@
 /*
  * policy.h
- *	  The balancer's choice: from a snapshot of the cluster to a list of actions with reasons (S94-S103). Pure: no catalog, no server state, no clock,
- *	  no randomness; the same snapshot gives the same plan. It includes nothing of the server, so that unit tests can run it at any size.
+ *	  The balancer's choice: from a snapshot of the cluster to a list of actions with reasons (S94-S103). Pure: no catalog, no server state, no
+ *	  clock, no randomness; the same snapshot gives the same plan. It includes nothing of the server, so that unit tests can run it at any size.
  *
- * What is balanced: the measure (bytes, number of chunks, or load) on each shard, divided by the shard's weight, is its fill. Two things are to be even:
- * the fill by each table group alone, and the fill of the whole node, by all groups and placed schemas together. One number says how uneven a cluster
- * is: the sum over shards of (amount squared / weight), for each group and for the whole nodes. An action for balance is chosen only if it makes that
- * number smaller by enough (settings.threshold), so a plan cannot undo what an earlier one did while sizes are the same: no oscillation. Where zones
- * restrict who may have a chunk, the number's minimum is still the most even cluster that they allow.
+ * What is balanced: the measure (bytes, number of chunks, or load) on each shard, divided by the shard's weight, is its fill. Two things are to
+ * be even: the fill by each table group alone, and the fill of the whole node, by all groups and placed schemas together. One number says how
+ * uneven a cluster is: the sum over shards of (amount squared / weight), for each group and for the whole nodes. Each of these sums is divided by
+ * the amount of its group, or of all: otherwise a small table would never leave a shard that a large table leaves a little emptier than the
+ * others. What a group counts for is reduced if it has fewer chunks than there are shards, to nothing if it has one: it cannot be even. An action
+ * for balance is chosen only if it makes that number smaller by enough, and the two shards differ by more than settings.threshold, so a plan
+ * cannot undo what an earlier one did while sizes are the same: no oscillation. Where zones restrict who may have a chunk, the number's minimum
+ * is still the most even cluster that they allow.
  *
  * Order (S96): what lies on draining shards, then what violates a zone, then imbalance. Merges come beside them, for chunks that nothing moves.
  */
