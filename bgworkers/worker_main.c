@@ -21,6 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "balance/splitter.h"
 #include "bgworkers/worker_main.h"
 #include "common/worker_registry.h"
 #include "ddl/sequence.h"
@@ -46,6 +47,7 @@ static const struct
 	[TESSERA_NOTIFICATION_FORWARDER] = {"notification forwarder", tessera_notify_forward_step},
 	[TESSERA_STATISTICS] = {"statistics", tessera_statistics_step},
 	[TESSERA_SEQUENCE_FETCHER] = {"sequence fetcher", tessera_sequence_fetcher_step},
+	[TESSERA_SPLITTER] = {"splitter", tessera_splitter_step},
 };
 
 
