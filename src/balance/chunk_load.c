@@ -303,6 +303,11 @@ tessera_group_load_sample(TesseraGroupLoad *load, const TesseraRouting *routing,
 
 	if (memcmp(&sample->epoch, &load->epoch, UUID_LEN) != 0)
 		return;
+	if (sample->emptied)
+	{
+		load->measure_due = true;
+		return;
+	}
 	if (sample->key.size > 0)
 	{
 		TesseraKeyBound position;

@@ -19,10 +19,10 @@
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
+#include "balance/give_way.h"
 #include "balance/key_sample.h"
 #include "catalog/key_index.h"
 #include "common/version_compat.h"
@@ -162,7 +162,7 @@ read_keys(KeyScan *scan, TesseraKeySpace *ks, TesseraSampledRange *ranges, int n
 		if (++rows % RESET_ROWS != 0)
 			continue;
 		MemoryContextReset(scratch);
-		given_way = give_way && LockHasWaitersRelation(scan->rel, AccessShareLock);
+		given_way = give_way && tessera_table_is_awaited(RelationGetRelid(scan->rel));
 	}
 	MemoryContextDelete(scratch);
 	return !given_way;

@@ -21,6 +21,7 @@
 #include "utils/sampling.h"
 #include "utils/snapmgr.h"
 
+#include "balance/give_way.h"
 #include "balance/measure.h"
 #include "load/block_rows.h"
 
@@ -109,7 +110,7 @@ read_blocks(Found *found, Relation rel, Chooser *chooser)
 		if (ItemPointerGetBlockNumber(&slot->tts_tid) != block)
 		{
 			MemoryContextReset(scratch);
-			given_way = chooser->read % LOOK_BLOCKS == 0 && LockHasWaitersRelation(rel, AccessShareLock);
+			given_way = chooser->read % LOOK_BLOCKS == 0 && tessera_table_is_awaited(RelationGetRelid(rel));
 		}
 		block = ItemPointerGetBlockNumber(&slot->tts_tid);
 		before = MemoryContextSwitchTo(scratch);

@@ -103,11 +103,11 @@ tessera_load_start(QueryDesc *query, int eflags)
 {
 	int			statements;
 
-	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
+	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) || !tessera_load_sampled())
 		return;
 	tessera_watch_writes(query);
 	statements = tessera_load_count_statement();
-	if (statements > 0 && tessera_load_sampled())
+	if (statements > 0)
 		begin_timing(query, statements);
 }
 

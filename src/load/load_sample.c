@@ -39,7 +39,8 @@ typedef struct Slot
 /* This backend's counters: what is left until the next sample. */
 typedef struct Counters
 {
-	bool		seeded;
+	uint32		step;			/* by which they count; 0: they do not yet */
+	int			rate;
 	double		bytes;
 	int			statements;
 } Counters;
@@ -97,51 +98,45 @@ my_slot(void)
 	return slots != NULL && slot >= 0 ? &slots[slot] : NULL;
 }
 
-bool
-tessera_load_sampled(void)
-{
-	Slot	   *slot;
-
-	if (sample_rate == 0)
-		return false;
-	slot = my_slot();
-	return slot != NULL && pg_atomic_read_u32(&slot->step) > 0;
-}
-
 /* A backend that ends after a few rows or statements must count, too: it begins somewhere between two samples. */
 static void
 seed(uint32 step)
 {
-	counters.seeded = true;
+	counters.step = step;
+	counters.rate = sample_rate;
 	counters.bytes = pg_prng_double(&pg_global_prng_state) * step;
-	counters.statements = 1 + (int) pg_prng_uint64_range(&pg_global_prng_state, 0, Max(sample_rate, 1) - 1);
+	counters.statements = 1 + (int) pg_prng_uint64_range(&pg_global_prng_state, 0, sample_rate - 1);
+}
+
+bool
+tessera_load_sampled(void)
+{
+	Slot	   *slot;
+	uint32		step;
+
+	if (sample_rate == 0)
+		return false;
+	slot = my_slot();
+	step = slot != NULL ? pg_atomic_read_u32(&slot->step) : 0;
+	if (step == 0)
+		return false;
+	if (unlikely(step != counters.step || sample_rate != counters.rate))
+		seed(step);
+	return true;
 }
 
 double
 tessera_load_count_bytes(double bytes)
 {
-	Slot	   *slot;
-	uint32		step;
 	double		steps;
 
 	counters.bytes -= bytes;
 	if (counters.bytes > 0)
 		return 0;
-	slot = my_slot();
-	step = slot != NULL ? pg_atomic_read_u32(&slot->step) : 0;
-	if (step == 0)
-		return 0;
-	if (!counters.seeded)
-	{
-		seed(step);
-		counters.bytes -= bytes;
-		if (counters.bytes > 0)
-			return 0;
-	}
-	steps = 1 + floor(-counters.bytes / step);
+	steps = 1 + floor(-counters.bytes / counters.step);
 	/* the place within the next step is drawn anew, so that no pattern of the rows meets that of the samples */
-	counters.bytes += steps * step + (pg_prng_double(&pg_global_prng_state) - 0.5) * step;
-	return steps * step;
+	counters.bytes += (steps + pg_prng_double(&pg_global_prng_state) - 0.5) * counters.step;
+	return steps * counters.step;
 }
 
 int
@@ -149,15 +144,9 @@ tessera_load_count_statement(void)
 {
 	if (--counters.statements > 0)
 		return 0;
-	if (!counters.seeded)
-	{
-		seed(TESSERA_LOAD_STEP);
-		if (--counters.statements > 0)
-			return 0;
-	}
-	/* as above: mean sample_rate */
-	counters.statements = 1 + (int) pg_prng_uint64_range(&pg_global_prng_state, 0, 2 * (Max(sample_rate, 1) - 1));
-	return sample_rate;
+	/* as above: in the mean after so many */
+	counters.statements = 1 + (int) pg_prng_uint64_range(&pg_global_prng_state, 0, 2 * (counters.rate - 1));
+	return counters.rate;
 }
 
 static Ring *
@@ -203,6 +192,18 @@ tessera_load_put(const TesseraRouting *routing, const TesseraGroup *group, const
 		sample.group_major = group->group_major;
 		sample.group_minor = group->group_minor;
 	}
+	put(&sample);
+}
+
+void
+tessera_load_emptied(const TesseraRouting *routing, const TesseraTable *table)
+{
+	TesseraLoadSample sample = {.emptied = true, .chunk = -1};
+
+	if (table == NULL || table->group < 0 || !tessera_load_sampled())
+		return;
+	sample.group_id = tessera_routing_group(routing, table->group)->group_id;
+	sample.epoch = tessera_routing_group(routing, table->group)->epoch;
 	put(&sample);
 }
 

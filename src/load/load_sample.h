@@ -26,6 +26,7 @@ typedef struct TesseraLoadSample
 {
 	pg_uuid_t	group_id;
 	pg_uuid_t	epoch;
+	bool		emptied;		/* a table was truncated: nothing else is said */
 	double		bytes;			/* by which live rows have grown; negative after deletions */
 	double		statements;
 	double		us;				/* time that they took */
@@ -46,17 +47,18 @@ extern bool tessera_sample_key_equal(const TesseraSampleKey *a, const TesseraSam
 /* False: tessera.load_sample_rate is 0, or nobody collects samples in this database. */
 extern bool tessera_load_sampled(void);
 
-/*
- * Counts bytes written; returns how many the sample that is due now stands for; 0: none is due.
- */
+/* Where tessera_load_sampled: counts bytes written; returns how many the sample that is due now stands for; 0: none is due. */
 extern double tessera_load_count_bytes(double bytes);
 
-/* Counts a statement; returns how many the sample that is due now stands for; 0: none is due. */
+/* Where tessera_load_sampled: counts a statement; returns how many the sample that is due now stands for; 0: none is due. */
 extern int	tessera_load_count_statement(void);
 
 /* Puts a sample about a position of the group. It is dropped, and counted as lost, if there is no room. Wakes the splitter when half is full. */
 extern void tessera_load_put(const TesseraRouting *routing, const TesseraGroup *group, const TesseraKeyBound *position, double bytes,
 							 double statements, double us);
+
+/* A sharded table loses all its rows on this shard: the splitter is to measure, when its lock is free. NULL is ignored. */
+extern void tessera_load_emptied(const TesseraRouting *routing, const TesseraTable *table);
 
 /* ---- the splitter ---- */
 

@@ -350,7 +350,7 @@ tessera_watch_writes(QueryDesc *query)
 	PlannedStmt *plan = query->plannedstmt;
 	ListCell   *cell;
 
-	if (plan->resultRelations == NIL || !tessera_load_sampled())
+	if (plan->resultRelations == NIL)
 		return;
 	(void) watch_node(query->planstate, query);
 	foreach(cell, query->estate->es_subplanstates)

@@ -10,7 +10,7 @@
 #include "executor/tuptable.h"
 #include "utils/rel.h"
 
-/* After ExecutorStart of a plan: its INSERT, UPDATE, DELETE and MERGE of sharded tables are watched until it ends. Only if tessera_load_sampled. */
+/* After ExecutorStart of a plan: its INSERT, UPDATE, DELETE and MERGE of sharded tables are watched until it ends. Where tessera_load_sampled. */
 extern void tessera_watch_writes(QueryDesc *query);
 
 /* A row has been written, or is about to be, outside of a plan. */
