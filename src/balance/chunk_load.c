@@ -370,15 +370,23 @@ tessera_load_warm_up(TimestampTz now)
 
 /* ---- measurements ---- */
 
-/* What is measured counts by the number of blocks that it comes from; against it stands what was known, else the average chunk. */
+/*
+ * What is measured counts by the number of blocks that it comes from, or should come from; against it stands what was known, else the average chunk.
+ */
 void
 tessera_group_load_measured(TesseraGroupLoad *load, const TesseraMeasure *measure, TimestampTz now)
 {
+	double		blocks = 0;
+
+	for (int i = 0; i < load->nchunks; i++)
+		blocks += measure->blocks[i];
 	for (int i = 0; i < load->nchunks; i++)
 	{
 		TesseraChunkLoad *chunk = &load->chunks[i];
 		double		before = chunk->known ? chunk->bytes : measure->total / Max(load->nown, 1);
-		double		weight = measure->complete ? 1 : (double) measure->blocks[i] / (measure->blocks[i] + SURE_BLOCKS);
+		double		expected = measure->total > 0 ? blocks * before / measure->total : 0;
+		double		evidence = Max(measure->blocks[i], expected);
+		double		weight = measure->complete || measure->total <= 0 ? 1 : evidence / (evidence + SURE_BLOCKS);
 
 		if (!chunk->own)
 			continue;
