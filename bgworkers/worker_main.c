@@ -22,6 +22,7 @@
 #include "utils/snapmgr.h"
 
 #include "balancer/balancer.h"
+#include "balance/splitter.h"
 #include "bgworkers/worker_main.h"
 #include "common/worker_registry.h"
 #include "ddl/sequence.h"
@@ -48,6 +49,7 @@ static const struct
 	[TESSERA_STATISTICS] = {"statistics", tessera_statistics_step},
 	[TESSERA_SEQUENCE_FETCHER] = {"sequence fetcher", tessera_sequence_fetcher_step},
 	[TESSERA_BALANCER] = {"balancer", tessera_balancer_step},
+	[TESSERA_SPLITTER] = {"splitter", tessera_splitter_step},
 };
 
 

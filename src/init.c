@@ -23,6 +23,7 @@
 #include "admin/admin.h"
 #include "balancer/balancer_settings.h"
 #include "balancer/round_request.h"
+#include "balance/splitter.h"
 #include "bgworkers/worker_main.h"
 #include "catalog/change.h"
 #include "catalog/incarnation.h"
@@ -42,11 +43,13 @@
 #include "executor/copy.h"
 #include "executor/executor_settings.h"
 #include "executor/explain_remote.h"
+#include "executor/load_tracking.h"
 #include "executor/local_statement.h"
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
 #include "executor/shard_check.h"
 #include "failover/promotion.h"
+#include "load/load_sample.h"
 #include "migration/migration.h"
 #include "migration/migration_settings.h"
 #include "migration/migration_slot.h"
@@ -148,6 +151,8 @@ static const Registration registrations[] = {
 	{"setting, shared memory, xact: statistics are told", tessera_statistics_init},
 	{"relcache", tessera_planner_statistics_init},	/* free: a cache */
 	{"setting", tessera_deadlock_init}, /* free */
+	{"setting, shared memory", tessera_load_sample_init},	/* free */
+	{"settings", tessera_splitter_init},	/* free */
 	{"shared memory", tessera_declared_wait_init},	/* free */
 	{"setting", tessera_decisions_init},	/* free */
 	{"lanes of calls", tessera_node_link_init},	/* free */
@@ -164,6 +169,8 @@ static const Registration registrations[] = {
 	{"settings", tessera_executor_settings_init},	/* free */
 	{"syscache", tessera_ownership_init},	/* free: a cache */
 	{"scan methods", tessera_executor_init},	/* free */
+	/* Inside of the hooks for local statements: it looks at the plan that runs. */
+	{"executor start, end: what statements write and cost", tessera_load_tracking_init},
 	{"executor start, end: the shard's part of EXPLAIN", tessera_explain_remote_init},	/* free: on internal connections alone */
 	{"executor start, run, finish: the version check", tessera_shard_check_init},	/* free: on internal connections alone */
 	/* Outermost of the executor's: the others see the plan that it puts in. */

@@ -22,11 +22,14 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
+#include "balance/give_way.h"
 #include "balance/key_sample.h"
 #include "catalog/key_index.h"
 #include "common/version_compat.h"
+#include "load/block_rows.h"
 
 #define RESET_ROWS 1024
+#define WIDTH_ROWS 16			/* of so many rows, one is read from the table to see how wide it is */
 
 typedef struct KeyScan
 {
@@ -37,6 +40,8 @@ typedef struct KeyScan
 	Buffer		vmbuffer;
 	ScanDirection direction;
 	bool		from_index;		/* index tuples carry the keys as they are */
+	int64		rows;			/* that the index has named */
+	double		bytes;			/* of the row at hand; 0: it was not looked at */
 	const AttrNumber *keys;
 	int			nkeys;
 } KeyScan;
@@ -82,7 +87,10 @@ next_key(KeyScan *ks, Datum *values)
 
 	while ((tid = index_getnext_tid(ks->scan, ks->direction)) != NULL)
 	{
-		if (ks->from_index && VM_ALL_VISIBLE(ks->rel, ItemPointerGetBlockNumber(tid), &ks->vmbuffer))
+		bool		wide = ks->rows++ % WIDTH_ROWS == 0;
+
+		ks->bytes = 0;
+		if (ks->from_index && !wide && VM_ALL_VISIBLE(ks->rel, ItemPointerGetBlockNumber(tid), &ks->vmbuffer))
 		{
 			index_deform_tuple(ks->scan->xs_itup, ks->scan->xs_itupdesc, index_values, isnull);
 			memcpy(values, index_values, sizeof(Datum) * ks->nkeys);
@@ -92,44 +100,79 @@ next_key(KeyScan *ks, Datum *values)
 			continue;
 		for (int i = 0; i < ks->nkeys; i++)
 			values[i] = slot_getattr(ks->slot, ks->keys[i], &isnull[i]);
+		if (wide)
+			ks->bytes = tessera_stored_row_bytes(ks->slot);
 		return true;
 	}
 	return false;
 }
 
-/* Reads the keys in the range; under range in order, so that the first key behind the end ends the scan. */
-static void
-read_keys(KeyScan *scan, TesseraKeySample *sample, const TesseraKeyBound *min, const TesseraKeyBound *max)
+/* The range that holds the position: its number; -1: none. The ranges ascend, and are disjoint. */
+static int
+range_of(TesseraKeySpace *ks, const TesseraSampledRange *ranges, int n, const TesseraKeyBound *position)
 {
-	TesseraKeySpace *ks = sample->ks;
+	int			low = 0;
+	int			high = n;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (tessera_key_compare(ks, &ranges[middle].max, position) <= 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < n && tessera_key_compare(ks, &ranges[low].min, position) <= 0 ? low : -1;
+}
+
+/*
+ * Reads the keys in the ranges; under range in order, so that the first key behind the last end ends the scan. False: it has given way to somebody.
+ */
+static bool
+read_keys(KeyScan *scan, TesseraKeySpace *ks, TesseraSampledRange *ranges, int n, bool give_way)
+{
 	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera key sample", ALLOCSET_SMALL_SIZES);
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
 	TesseraKeyBound position;
 	bool		behind = false;
+	bool		given_way = false;
 	int64		rows = 0;
 
-	while (!behind && next_key(scan, values))
+	while (!behind && !given_way && next_key(scan, values))
 	{
 		MemoryContext old = MemoryContextSwitchTo(scratch);
+		int			i;
 
 		CHECK_FOR_INTERRUPTS();
 		tessera_key_position(ks, values, &position);
-		if (tessera_key_compare(ks, &position, max) >= 0)
-			behind = !ks->hashed;
-		else if (tessera_key_compare(ks, &position, min) >= 0)
-			tessera_key_sample_add(sample, &position);
+		i = range_of(ks, ranges, n, &position);
+		if (i >= 0)
+		{
+			tessera_key_sample_add(ranges[i].sample, &position);
+			if (scan->bytes > 0)
+			{
+				ranges[i].measured++;
+				ranges[i].bytes += scan->bytes;
+			}
+		}
+		else if (!ks->hashed)
+			behind = tessera_key_compare(ks, &position, &ranges[n - 1].max) >= 0;
 		MemoryContextSwitchTo(old);
-		if (++rows % RESET_ROWS == 0)
-			MemoryContextReset(scratch);
+		if (++rows % RESET_ROWS != 0)
+			continue;
+		MemoryContextReset(scratch);
+		given_way = give_way && tessera_table_is_awaited(RelationGetRelid(scan->rel));
 	}
 	MemoryContextDelete(scratch);
+	return !given_way;
 }
 
-TesseraKeySample *
-tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, const TesseraKeyBound *max,
-					int capacity, Snapshot snapshot)
+bool
+tessera_sample_ranges(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *ranges, int n, int capacity, Snapshot snapshot,
+					  bool give_way)
 {
-	TesseraKeySample *sample = tessera_key_sample_create(ks, capacity);
+	bool		whole;
 	KeyScan		scan = {.rel = rel, .keys = keys, .nkeys = ks->ncolumns, .vmbuffer = InvalidBuffer};
 	ScanKeyData condition;
 	int			nconditions;
@@ -141,21 +184,38 @@ tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, c
 				 errmsg("table \"%s\" has no index that begins with its shard key", RelationGetRelationName(rel)),
 				 errhint("Create a btree index on the key columns.")));
 
+	for (int i = 0; i < n; i++)
+	{
+		ranges[i].sample = tessera_key_sample_create(ks, capacity);
+		ranges[i].measured = 0;
+		ranges[i].bytes = 0;
+	}
 	scan.index = index_open(index, AccessShareLock);
 	scan.from_index = index_has_keys(scan.index, ks);
 	scan.slot = table_slot_create(rel, NULL);
-	nconditions = start_condition(scan.index, ks, min, &condition) ? 1 : 0;
+	nconditions = start_condition(scan.index, ks, &ranges[0].min, &condition) ? 1 : 0;
 	scan.scan = tessera_index_scan(rel, scan.index, snapshot, nconditions);
 	scan.scan->xs_want_itup = scan.from_index;
 	index_rescan(scan.scan, &condition, nconditions, NULL, 0);
 
-	read_keys(&scan, sample, min, max);
+	whole = read_keys(&scan, ks, ranges, n, give_way);
 
 	index_endscan(scan.scan);
 	if (BufferIsValid(scan.vmbuffer))
 		ReleaseBuffer(scan.vmbuffer);
 	ExecDropSingleTupleTableSlot(scan.slot);
 	index_close(scan.index, AccessShareLock);
-	tessera_key_sample_finish(sample);
-	return sample;
+	for (int i = 0; i < n; i++)
+		tessera_key_sample_finish(ranges[i].sample);
+	return whole;
+}
+
+TesseraKeySample *
+tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, const TesseraKeyBound *max,
+					int capacity, Snapshot snapshot)
+{
+	TesseraSampledRange range = {.min = *min, .max = *max};
+
+	(void) tessera_sample_ranges(rel, ks, keys, &range, 1, capacity, snapshot, false);
+	return range.sample;
 }

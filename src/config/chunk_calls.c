@@ -81,7 +81,11 @@ tessera_serve_clear_jumbo(const TesseraClearJumboArgs *args)
 
 	tessera_key_from_bound(ks, args->position, &position);
 	tessera_chunk_find(&row.group_id, ks, &position, tessera_chunk_hint(tessera_routing(), group, ks, &position), &chunk);
-	return tessera_chunk_set_jumbo(&row, &chunk, false, args->by, args->object);
+	if (!tessera_chunk_set_jumbo(&row, &chunk, false, args->by, args->object))
+		return false;
+	if (chunk.node_id == tessera_routing()->self)
+		(void) tessera_placement_raise(&row.group_id, args->epoch, row.major);
+	return true;
 }
 
 void

@@ -12,7 +12,7 @@
 #include "utils/lsyscache.h"
 
 #include "catalog/bound_array.h"
-#include "catalog/change.h"
+#include "catalog/placement.h"
 #include "common/spi_row.h"
 #include "config/authority.h"
 #include "config/chunks.h"
@@ -31,8 +31,9 @@ tessera_serve_report_chunks(const TesseraReportChunksArgs *args)
 
 	(void) tessera_config_group(tessera_config_routing(0), args->group_id, args->epoch);
 	tessera_spi_begin(&spi);
-	tessera_spi_run("DELETE FROM tessera.chunk_estimate WHERE group_id = $1 AND node_id = $2 AND NOT min OPERATOR(tessera.=) ANY ($3)", SPI_OK_DELETE,
-					3, types, values, NULL);
+	tessera_spi_run("DELETE FROM tessera.chunk_estimate AS e WHERE group_id = $1 AND node_id = $2"
+					" AND NOT EXISTS (SELECT FROM unnest($3) AS r (min) WHERE r.min OPERATOR(tessera.=) e.min)", SPI_OK_DELETE, 3, types, values,
+					NULL);
 	tessera_spi_run("INSERT INTO tessera.chunk_estimate AS e (group_id, node_id, min, bytes, statements, load, hot_key, hot_share)"
 					" SELECT $1, $2, r.* FROM unnest($3, $4, $5, $6, $7, $8) AS r (min, bytes, statements, load, hot_key, hot_share)"
 					" ON CONFLICT (group_id, min) DO UPDATE SET node_id = excluded.node_id, bytes = excluded.bytes,"
@@ -56,5 +57,9 @@ tessera_serve_mark_jumbo(const TesseraMarkJumboArgs *args)
 	ks = tessera_group_keyspace(routing, group);
 	tessera_key_from_bound(ks, args->position, &position);
 	tessera_chunk_find(&row.group_id, ks, &position, tessera_chunk_hint(routing, group, ks, &position), &chunk);
-	return chunk.node_id == args->node_id && tessera_chunk_set_jumbo(&row, &chunk, true, args->by, args->object);
+	if (chunk.node_id != args->node_id || !tessera_chunk_set_jumbo(&row, &chunk, true, args->by, args->object))
+		return false;
+	if (chunk.node_id == routing->self)
+		(void) tessera_placement_raise(&row.group_id, args->epoch, row.major);
+	return true;
 }

@@ -275,17 +275,20 @@ tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBo
 	return n;
 }
 
+/* A chunk that is marked gets a new version, as by a split, so that the other nodes fetch it. */
 bool
-tessera_chunk_set_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, bool jumbo, const char *by, const char *object)
+tessera_chunk_set_jumbo(TesseraGroupRow *group, const TesseraChunkRow *chunk, bool jumbo, const char *by, const char *object)
 {
 	TesseraSpi	spi;
 
 	if (chunk->jumbo == jumbo)
 		return false;
 	tessera_spi_begin(&spi);
-	tessera_spi_run("UPDATE tessera.chunk SET jumbo = $3 WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_UPDATE, 3,
-						(Oid[]) {UUIDOID, tessera_bound_type(), BOOLOID},
-						(Datum[]) {UUIDPGetDatum(&group->group_id), PointerGetDatum(chunk->min), BoolGetDatum(jumbo)}, NULL);
+	tessera_spi_run("UPDATE tessera.chunk SET jumbo = $3, major = $4, minor = $5 WHERE group_id = $1 AND min OPERATOR(tessera.=) $2",
+						SPI_OK_UPDATE, 5, (Oid[]) {UUIDOID, tessera_bound_type(), BOOLOID, INT8OID, INT8OID},
+						(Datum[]) {UUIDPGetDatum(&group->group_id), PointerGetDatum(chunk->min), BoolGetDatum(jumbo),
+		Int64GetDatum(group->major), Int64GetDatum(group->minor + 1)}, NULL);
+	tessera_group_write_version(group, group->major, group->minor + 1);
 	tessera_chunk_log(jumbo ? "mark_jumbo" : "clear_jumbo", object, by, 1, chunk, 0, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();

@@ -65,7 +65,7 @@ extern int	tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, cons
 								const TesseraKeyBound *max, const char *by, const char *object, int32 *node_id);
 
 /* Sets or clears the jumbo flag (S101, S103); false if it was so already. */
-extern bool tessera_chunk_set_jumbo(const TesseraGroupRow *group, const TesseraChunkRow *chunk, bool jumbo, const char *by, const char *object);
+extern bool tessera_chunk_set_jumbo(TesseraGroupRow *group, const TesseraChunkRow *chunk, bool jumbo, const char *by, const char *object);
 
 /*
  * Gives the range [min, max) to a shard, as a move would, whichever shards own its chunks now. For repairs after a promotion. The caller has locked

@@ -28,6 +28,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
+#include "load/load_sample.h"
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
 
@@ -99,6 +100,8 @@ versions_fit(const TesseraRouting *routing, List *roots, const TesseraRouting *i
 	foreach(cell, roots)
 		if (tessera_table_check && !tessera_table_check(lfirst_oid(cell), image))
 			return false;
+	foreach(cell, roots)
+		tessera_load_emptied(routing, tessera_routing_table(routing, lfirst_oid(cell)));
 	return true;
 }
 

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
@@ -26,6 +27,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
+#include "load/written_rows.h"
 #include "session/internal_connection.h"
 #include "transaction/advisory.h"
 #include "transaction/notify.h"
@@ -405,6 +407,32 @@ explains_table_as(Node *statement)
 	return false;
 }
 
+/* COPY that another node has sent: the rows that it writes are sampled. */
+static void
+run_received_copy(TesseraUtility *utility)
+{
+	CopyStmt   *statement = castNode(CopyStmt, utility->statement->utilityStmt);
+	QueryCompletion *wanted = utility->completion;
+	QueryCompletion completion;
+	TesseraCopyWatch watch;
+	Relation	rel;
+
+	rel = statement->is_from ? table_openrv_extended(statement->relation, RowExclusiveLock, true) : NULL;
+	if (rel == NULL)
+	{
+		tessera_utility_run(utility);
+		return;
+	}
+	InitializeQueryCompletion(&completion);
+	utility->completion = &completion;
+	tessera_copy_watch_begin(&watch, rel);
+	tessera_utility_run(utility);
+	tessera_copy_watch_end(&watch, completion.nprocessed);
+	if (wanted)
+		*wanted = completion;
+	table_close(rel, NoLock);
+}
+
 /* Runs a utility statement on a node of a cluster, by its kind. */
 static void
 run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind)
@@ -416,7 +444,9 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 	switch (kind)
 	{
 		case UTILITY_COPY:
-			if (tessera_copy_handler == NULL || received || !tessera_copy_handler(utility))
+			if (received)
+				run_received_copy(utility);
+			else if (tessera_copy_handler == NULL || !tessera_copy_handler(utility))
 				tessera_utility_run(utility);
 			return;
 		case UTILITY_ANALYZE:

@@ -41,6 +41,7 @@
 #include "executor/copy.h"
 #include "executor/route_loop.h"
 #include "executor/shard_check.h"
+#include "load/written_rows.h"
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
 
@@ -542,12 +543,15 @@ copy_locally(Copy *copy)
 	CopyStmt   *statement = (CopyStmt *) linitial_node(RawStmt, raw_parser(copy->sql, RAW_PARSE_DEFAULT))->stmt;
 	ParseState *pstate = make_parsestate(NULL);
 	ParseNamespaceItem *item = addRangeTableEntryForRelation(pstate, copy->rel, RowExclusiveLock, NULL, false, false);
+	TesseraCopyWatch watch;
 
 	pstate->p_sourcetext = copy->sql;
 	tessera_item_permissions(item)->requiredPerms = ACL_INSERT;
+	tessera_copy_watch_begin(&watch, copy->rel);
 	initStringInfo(&copy->local->buffer);
 	copy->local_input = BeginCopyFrom(pstate, copy->rel, NULL, NULL, false, feed_local, statement->attlist, statement->options);
 	copy->local->processed = CopyFrom(copy->local_input);
+	tessera_copy_watch_end(&watch, copy->local->processed);
 	EndCopyFrom(copy->local_input);
 	free_parsestate(pstate);
 	/* It may have seen its own end of data before ours. */

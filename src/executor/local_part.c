@@ -27,6 +27,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/version_compat.h"
+#include "executor/load_tracking.h"
 #include "executor/local_part.h"
 #include "session/check_as.h"
 
@@ -252,6 +253,7 @@ tessera_local_begin(const char *sql, int nparams, const Oid *types, const Datum 
 	if (part->push_snapshot)
 		PushActiveSnapshot(snapshot);
 	standard_ExecutorStart(part->query, eflags);
+	tessera_load_start(part->query, eflags);
 	if (part->push_snapshot)
 		PopActiveSnapshot();
 	return part;
@@ -328,6 +330,7 @@ tessera_local_end(TesseraLocalPart *part)
 		ExecDropSingleTupleTableSlot(part->spool_slot);
 	if (part->spool)
 		tuplestore_end(part->spool);
+	tessera_load_end(part->query);
 	standard_ExecutorEnd(part->query);
 	FreeQueryDesc(part->query);
 	ReleaseCachedPlan(part->plan, part->owner);

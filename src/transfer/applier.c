@@ -29,6 +29,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/version_compat.h"
+#include "load/written_rows.h"
 #include "transfer/local_origin.h"
 #include "transfer/range_scan.h"
 #include "transfer/row_codec.h"
@@ -319,6 +320,7 @@ flush_rows(ApplyRun *run, ApplyTable *table)
 	{
 		if (table->result->ri_NumIndices > 0)
 			tessera_insert_index_tuples(table->result, table->slots[i], table->estate);
+		tessera_note_written(table->relation, table->slots[i]);
 		ExecClearTuple(table->slots[i]);
 	}
 	MemoryContextSwitchTo(old);
@@ -468,7 +470,10 @@ apply_insert(ApplyRun *run, ApplyTable *table)
 	if (OidIsValid(table->identity) && find_row(run, table, table->wire))
 		ExecSimpleRelationUpdate(table->result, table->estate, &table->epq, table->local, table->remote);
 	else
+	{
 		ExecSimpleRelationInsert(table->result, table->estate, table->remote);
+		tessera_note_written(table->relation, table->remote);
+	}
 }
 
 /* The old row of an update or delete, if it is given. */

@@ -12,7 +12,7 @@ LAYERS = {
     "transport": 2, "catalog": 2,
     "control": 3,
     "routing": 4, "session": 4,
-    "transaction": 5,
+    "transaction": 5, "load": 5,
     "executor": 6, "ddl": 6, "balance": 6, "transfer": 6, "failover": 6, "statistics": 6,
     "planner": 7, "migration": 7, "config": 7,
     "admin": 8, "balancer": 8, "test_support": 8,

@@ -1,0 +1,467 @@
+/*
+ * chunk_split.c
+ *	  Splits of one round, for one table group; see chunk_split.h.
+ *
+ * Phases: candidates by their estimates (S84); one transaction that reads their keys by the index and so finds their true size (S88) and the points
+ * (S87), under locks that it only takes if they are free; then, outside of it, one call for each chunk to the config node, which makes all its pieces in
+ * one commit. What it refuses (a migration is in the way, somebody else was faster) is tried again later, after a pause that grows.
+ *
+ * The first or last chunk that grows at its end (S92) gets one point more, at its outermost key: the piece behind it is nearly empty, and the balancer
+ * is asked to move it to another shard, which takes the writes from then on.
+ *
+ * Memory: the caller's context. Locks: AccessShareLock on the group's tables while keys are read; the reader gives way to who waits for a stronger one.
+ * A crash leaves the split made or not.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/relation.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "balance/chunk_split.h"
+#include "balance/key_sample.h"
+#include "catalog/bound_array.h"
+#include "common/text.h"
+#include "control/calls.h"
+#include "transaction/background.h"
+
+#define CALL_MS 10000
+#define CHUNKS_AT_ONCE 16		/* of a group, in one round */
+#define MAX_PIECES 1000
+#define KEYS_PER_PIECE 64
+#define BY "tessera"
+#define MAX_DOUBLINGS 6
+#define HOT_SHARE 0.5			/* of a chunk's load: if one key has more, a split does not help */
+#define ENOUGH_POSITIONS 16
+
+typedef struct Candidate
+{
+	int			chunk;
+	double		priority;
+	bool		hot;			/* too much load; else too large, by its estimate */
+	/* what was found */
+	bool		read;
+	double		size;
+	double		largest;		/* bytes of the table that the keys are of */
+	TesseraKeySample *keys;
+	pg_uuid_t	table_id;
+	char	   *object;			/* its name */
+	/* what is to be done; texts of bounds */
+	int			npoints;
+	char	   *points;
+	char	   *position;		/* the chunk's min */
+	char	   *top_min;		/* of the piece that is to be moved away; NULL: none */
+	char	   *top_max;
+} Candidate;
+
+typedef struct Round
+{
+	TesseraGroupLoad *load;
+	MemoryContext context;
+	int			n;
+	Candidate	candidates[CHUNKS_AT_ONCE]; /* by chunk */
+	/* as of the transaction that has read the keys */
+	int32		self;
+	int64		term;
+	bool		alone;			/* there is no other shard */
+} Round;
+
+
+/* ---- candidates ---- */
+
+static double
+hot_share(const TesseraChunkLoad *chunk)
+{
+	double		heaviest = 0;
+
+	for (int i = 0; chunk->keys && i < chunk->keys->nhot; i++)
+		heaviest = Max(heaviest, chunk->keys->weights[i]);
+	return chunk->load > 0 ? heaviest / chunk->load : 0;
+}
+
+/* How urgent a split of the chunk is; 0: it needs none. */
+static double
+priority_of(const TesseraGroupLoad *load, const TesseraChunkLoad *chunk, double split_load, bool *hot)
+{
+	double		weight = chunk->load * tessera_load_warm_up(GetCurrentTimestamp());
+
+	*hot = false;
+	if (chunk->bytes > load->max_chunk_size)
+		return chunk->bytes / load->max_chunk_size;
+	*hot = split_load > 0 && weight > split_load && chunk->keys && chunk->keys->npositions >= ENOUGH_POSITIONS && hot_share(chunk) < HOT_SHARE;
+	return *hot ? weight / split_load : 0;
+}
+
+static int
+by_chunk(const void *a, const void *b)
+{
+	return ((const Candidate *) a)->chunk - ((const Candidate *) b)->chunk;
+}
+
+/* The most urgent ones, in the order of their keys. Returns how many more there are. */
+static int
+find_candidates(Round *round, double split_load, TimestampTz now)
+{
+	int			more = 0;
+
+	for (int i = 0; i < round->load->nchunks; i++)
+	{
+		const TesseraChunkLoad *chunk = &round->load->chunks[i];
+		Candidate	candidate = {.chunk = i};
+		int			last = 0;
+
+		if (!chunk->own || !chunk->known || chunk->jumbo || chunk->not_before > now)
+			continue;
+		candidate.priority = priority_of(round->load, chunk, split_load, &candidate.hot);
+		if (candidate.priority == 0)
+			continue;
+		if (round->n < CHUNKS_AT_ONCE)
+		{
+			round->candidates[round->n++] = candidate;
+			continue;
+		}
+		more++;
+		for (int j = 1; j < round->n; j++)
+			if (round->candidates[j].priority < round->candidates[last].priority)
+				last = j;
+		if (candidate.priority > round->candidates[last].priority)
+			round->candidates[last] = candidate;
+	}
+	qsort(round->candidates, round->n, sizeof(Candidate), by_chunk);
+	return more;
+}
+
+
+/* ---- reading keys ---- */
+
+static int
+sample_capacity(const Round *round)
+{
+	double		pieces = 2;
+
+	for (int i = 0; i < round->n; i++)
+		pieces = Max(pieces, round->load->chunks[round->candidates[i].chunk].bytes * 2 / round->load->max_chunk_size);
+	return 2 * KEYS_PER_PIECE * (int) Min(pieces, MAX_PIECES);
+}
+
+/* Takes in what a table has of a candidate's chunk. */
+static void
+add_table(Candidate *candidate, const TesseraSampledRange *range, const TesseraTable *table)
+{
+	double		bytes = range->measured > 0 ? range->sample->seen * (range->bytes / range->measured) : 0;
+
+	candidate->read = true;
+	candidate->size += bytes;
+	if (candidate->keys != NULL && bytes <= candidate->largest)
+		return;
+	candidate->largest = bytes;
+	candidate->keys = range->sample;
+	candidate->table_id = table->table_id;
+	candidate->object = tessera_qualified_name(table->relid);
+}
+
+/* Reads the candidates' keys in one table; false: somebody waits for the table. */
+static bool
+read_table(Round *round, const TesseraRouting *routing, const TesseraGroup *group, const TesseraTable *table, Relation rel)
+{
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+	TesseraSampledRange *ranges = palloc0(sizeof(TesseraSampledRange) * round->n);
+	int			at_once = group->hashed ? round->n : 1;
+	bool		whole = true;
+
+	for (int i = 0; i < round->n; i++)
+	{
+		TesseraChunk chunk;
+
+		tessera_routing_chunk(routing, group, round->candidates[i].chunk, &chunk);
+		ranges[i].min = chunk.min;
+		ranges[i].max = chunk.max;
+	}
+	for (int i = 0; whole && i < round->n; i += at_once)
+		whole = tessera_sample_ranges(rel, ks, table->keys, &ranges[i], at_once, sample_capacity(round), GetActiveSnapshot(), true);
+	for (int i = 0; whole && i < round->n; i++)
+		add_table(&round->candidates[i], &ranges[i], table);
+	return whole;
+}
+
+/* All tables of the group; false: one is locked, or somebody waits for it. */
+static bool
+read_tables(Round *round, const TesseraRouting *routing, const TesseraGroup *group)
+{
+	for (int i = 0; i < routing->ntables; i++)
+	{
+		const TesseraTable *table = tessera_routing_table_at(routing, i);
+		Relation	rel;
+		bool		whole;
+
+		if (table->group != group->index || !OidIsValid(table->relid))
+			continue;
+		if (!ConditionalLockRelationOid(table->relid, AccessShareLock))
+			return false;
+		rel = try_relation_open(table->relid, NoLock);
+		if (rel == NULL)
+			return false;
+		whole = read_table(round, routing, group, table, rel);
+		relation_close(rel, NoLock);
+		if (!whole)
+			return false;
+	}
+	return true;
+}
+
+
+/* ---- points ---- */
+
+/* True if the newest writes are among the outermost keys of the sample, which are in order. */
+static bool
+grows_at_end(const Round *round, TesseraKeySpace *ks, const TesseraKeySample *keys, bool top)
+{
+	const TesseraSampleKey *newest = top ? round->load->last : round->load->first;
+	uint32		n = Min(top ? round->load->nlast : round->load->nfirst, TESSERA_NEWEST_WRITES);
+	const TesseraKeyBound *border = &keys->keys[top ? keys->n * 3 / 4 : keys->n / 4];
+	int			outside = 0;
+
+	if (n < TESSERA_NEWEST_WRITES)
+		return false;
+	for (uint32 i = 0; i < n; i++)
+	{
+		TesseraKeyBound position;
+		int			order;
+
+		tessera_sample_key_get(&newest[i], ks, &position);
+		order = tessera_key_compare(ks, &position, border);
+		outside += (top ? order >= 0 : order <= 0) ? 1 : 0;
+	}
+	return outside >= TESSERA_NEWEST_WRITES * 3 / 4;
+}
+
+/* Adds the point that leaves the first or last piece nearly empty, if writes go there. */
+static int
+add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, TesseraKeyBound *points)
+{
+	const TesseraKeySample *keys = candidate->keys;
+	TesseraKeyBound edge = {0};
+
+	if (round->load->hashed || round->alone || n == 0)
+		return n;
+	for (int i = 0; i < ks->nelements; i++)
+		edge.elements[i].kind = TESSERA_MAXKEY;
+	if (candidate->chunk == round->load->nchunks - 1 && grows_at_end(round, ks, keys, true))
+	{
+		if (tessera_key_compare(ks, &keys->keys[keys->n - 1], &points[n - 1]) > 0)
+			points[n++] = keys->keys[keys->n - 1];
+		candidate->top_min = tessera_bound_to_cstring(tessera_key_to_bound(ks, &points[n - 1]));
+		candidate->top_max = tessera_bound_to_cstring(tessera_key_to_bound(ks, &edge));
+		return n;
+	}
+	for (int i = 0; i < ks->nelements; i++)
+		edge.elements[i].kind = TESSERA_MINKEY;
+	if (candidate->chunk == 0 && grows_at_end(round, ks, keys, false))
+	{
+		memmove(&points[1], &points[0], sizeof(TesseraKeyBound) * n);
+		points[0] = keys->keys[0];
+		n++;
+		candidate->top_min = tessera_bound_to_cstring(tessera_key_to_bound(ks, &edge));
+		candidate->top_max = tessera_bound_to_cstring(tessera_key_to_bound(ks, &points[0]));
+	}
+	return n;
+}
+
+static int
+compare_positions(const void *a, const void *b, void *ks)
+{
+	return tessera_key_compare(ks, a, b);
+}
+
+/* The point that divides the statements of late in half. */
+static int
+point_of_load(const TesseraChunkLoad *chunk, TesseraKeySpace *ks, TesseraKeyBound *point)
+{
+	TesseraKeyBound positions[TESSERA_HOT_POSITIONS];
+	int			n = (int) Min(chunk->keys->npositions, TESSERA_HOT_POSITIONS);
+
+	for (int i = 0; i < n; i++)
+		tessera_sample_key_get(&chunk->keys->positions[i], ks, &positions[i]);
+	qsort_arg(positions, n, sizeof(TesseraKeyBound), compare_positions, ks);
+	return tessera_split_points(ks, positions, n, 2, point);
+}
+
+static void
+choose_points(Round *round, TesseraKeySpace *ks, const TesseraKeyBound *min, Candidate *candidate)
+{
+	int			pieces = (int) Max(2, Min(rint(candidate->size * 2 / round->load->max_chunk_size), MAX_PIECES));
+	TesseraKeyBound *points = palloc(sizeof(TesseraKeyBound) * (pieces + 1));
+	TesseraBound **bounds = palloc(sizeof(TesseraBound *) * (pieces + 1));
+
+	candidate->position = tessera_bound_to_cstring(tessera_key_to_bound(ks, min));
+	if (candidate->size > round->load->max_chunk_size)
+	{
+		candidate->npoints = tessera_split_points(ks, candidate->keys->keys, candidate->keys->n, pieces, points);
+		candidate->npoints = add_end_point(round, ks, candidate, candidate->npoints, points);
+	}
+	else if (candidate->hot)
+		candidate->npoints = point_of_load(&round->load->chunks[candidate->chunk], ks, points);
+	for (int i = 0; i < candidate->npoints; i++)
+		bounds[i] = tessera_key_to_bound(ks, &points[i]);
+	if (candidate->npoints > 0)
+		candidate->points = tessera_bounds_text(candidate->npoints, bounds);
+}
+
+static int
+other_shards(const TesseraRouting *routing)
+{
+	int			n = 0;
+
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(routing, i);
+
+		n += node->is_shard && !node->draining && node->node_id != routing->self ? 1 : 0;
+	}
+	return n;
+}
+
+/* Finds out what is to be done with the candidates; a transaction of its own. False: not now. */
+static bool
+read_candidates(void *arg)
+{
+	Round	   *round = arg;
+	const TesseraRouting *routing;
+	const TesseraGroup *group;
+	bool		done;
+
+	tessera_background_begin();
+	MemoryContextSwitchTo(round->context);
+	routing = tessera_routing();
+	group = routing ? tessera_routing_group_by_id(routing, &round->load->group_id) : NULL;
+	done = group != NULL && memcmp(&group->epoch, &round->load->epoch, UUID_LEN) == 0 && group->group_major == round->load->group_major &&
+		group->group_minor == round->load->group_minor && read_tables(round, routing, group);
+	if (done)
+	{
+		round->self = routing->self;
+		round->term = routing->promised_term;
+		round->alone = other_shards(routing) == 0;
+	}
+	for (int i = 0; done && i < round->n; i++)
+	{
+		TesseraChunk chunk;
+
+		tessera_routing_chunk(routing, group, round->candidates[i].chunk, &chunk);
+		if (round->candidates[i].read)
+			choose_points(round, tessera_group_keyspace(routing, group), &chunk.min, &round->candidates[i]);
+	}
+	tessera_background_commit();
+	return done;
+}
+
+
+/* ---- calls ---- */
+
+/* Tells what went wrong, unless it passes by itself: a migration that is in the way, a chunk that has changed. */
+static void
+complain(const Candidate *candidate, const ErrorData *error)
+{
+	if (error == NULL)
+		return;
+	ereport(error->sqlerrcode == ERRCODE_OBJECT_IN_USE ? DEBUG1 : LOG,
+			(errcode(error->sqlerrcode),
+			 errmsg("the chunk at %s of table %s cannot be split for now: %s", candidate->position, candidate->object, error->message)));
+}
+
+static TesseraCallTarget
+to_config(ErrorData **error)
+{
+	return tessera_keep_error(tessera_ask(tessera_within(tessera_to_config(), CALL_MS), TESSERA_TOLERATE_ERRORS), error);
+}
+
+static void
+request_move(const Round *round, const Candidate *candidate)
+{
+	ErrorData  *error = NULL;
+	pg_uuid_t  *id;
+
+	if (!tessera_call_request_move(to_config(&error), &candidate->table_id, candidate->top_min, candidate->top_max, NULL, "top", BY, true,
+								   round->term, &id))
+		complain(candidate, error);
+}
+
+/* Has the chunk split, or marked as jumbo if there is no point; true: the config node has changed something. */
+static bool
+act_on(const Round *round, Candidate *candidate)
+{
+	const TesseraGroupLoad *load = round->load;
+	ErrorData  *error = NULL;
+	TesseraSplitAnswer split;
+	bool		marked = false;
+	bool		done;
+
+	if (candidate->npoints > 0)
+		done = tessera_call_split(to_config(&error), &load->group_id, &load->epoch, round->term, candidate->points, BY, candidate->object, &split);
+	else
+		done = tessera_call_mark_jumbo(to_config(&error), &load->group_id, &load->epoch, round->term, round->self, candidate->position, BY,
+									   candidate->object, &marked);
+	if (!done)
+		complain(candidate, error);
+	else if (candidate->top_min != NULL)
+		request_move(round, candidate);
+	return done;
+}
+
+/* The next attempt comes after a pause that doubles each time. */
+static void
+put_off(TesseraChunkLoad *chunk, int retry_ms, TimestampTz now)
+{
+	chunk->attempts++;
+	chunk->not_before = TimestampTzPlusMilliseconds(now, (int64) retry_ms << Min(chunk->attempts, MAX_DOUBLINGS));
+}
+
+static void
+no_attempts(TesseraChunkLoad *chunk)
+{
+	chunk->attempts = 0;
+	chunk->not_before = 0;
+}
+
+bool
+tessera_split_chunks(TesseraGroupLoad *load, double split_load, int retry_ms, bool *more)
+{
+	Round	   *round = palloc0(sizeof(Round));
+	TimestampTz now = GetCurrentTimestamp();
+	bool		changed = false;
+
+	round->load = load;
+	round->context = CurrentMemoryContext;
+	*more = find_candidates(round, split_load, now) > 0;
+	if (round->n == 0)
+		return false;
+	for (int i = 0; i < round->n; i++)
+		put_off(&load->chunks[round->candidates[i].chunk], retry_ms, now);
+	if (!tessera_background_try(read_candidates, round))
+		return false;
+	for (int i = 0; i < round->n; i++)
+	{
+		Candidate  *candidate = &round->candidates[i];
+		TesseraChunkLoad *chunk = &load->chunks[candidate->chunk];
+
+		CHECK_FOR_INTERRUPTS();
+		if (!candidate->read)
+			continue;
+		/* the true size takes the estimate's place (S88) */
+		chunk->bytes = candidate->size;
+		load->unreported = true;
+		if (candidate->npoints == 0 && candidate->size <= load->max_chunk_size)
+			continue;
+		if (act_on(round, candidate))
+		{
+			no_attempts(chunk);
+			changed = true;
+		}
+	}
+	return changed;
+}
