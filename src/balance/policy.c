@@ -18,8 +18,8 @@
 #include <string.h>
 
 /*
- * A single chunk may be so much larger than what would make two shards equal. At 2 they would change roles. Sizes are estimates and vary: a part of the
- * threshold is left out of what would make them equal, so that a chunk does not go to and fro between shards that differ by noise.
+ * A single chunk may be so much larger than what would make two shards equal. At 2 they would change roles. Sizes are estimates and vary: a part of
+ * the threshold is left out of what would make them equal, so that a chunk does not go to and fro between shards that differ by noise.
  */
 #define OVERSHOOT 1.5
 #define NOISE 0.5
@@ -34,8 +34,14 @@
 #define PLACED_BY_LOAD 1.0
 #define PLACED_TIES 1e-3
 
+/* A forced move waits for a shard without room only if that is so far below its ideal, as a part of the threshold. */
+#define WORTH_WAITING 0.5
+
 /* In a comparison of fills relative to the mean: comes after all others. */
 #define LATE 1e6
+
+/* A move of one group can make way for one of another, so groups come in turns. */
+#define MAX_TURNS 4
 
 /* Merged chunks are at most so large a part of what is split: else they would be split again soon. */
 #define MERGED_PART 0.5
@@ -243,7 +249,7 @@ typedef struct Shelter
 	Tree		tree;
 	double	   *key;
 	double		amount;			/* of a run, by which the fills after it were computed */
-	bool		better_later;	/* a shard below its ideal has no room now */
+	bool		better_later;	/* a shard well below its ideal has no room now */
 } Shelter;
 
 static void
@@ -254,6 +260,13 @@ set_shelter_key(const Policy *policy, Shelter *shelter, const PolicyRun *run, in
 
 	shelter->key[shard] = above_ideal(policy, run->group, shard) +
 		(scale * shelter->amount + placed * policy->total_weight * policy->placed[shard]) / policy->weight[shard];
+}
+
+/* Whether what must move should rather wait for this shard than go to one that is above its ideal. */
+static bool
+worth_waiting(const Policy *policy, const PolicyRun *run, int32_t shard)
+{
+	return above_ideal(policy, run->group, shard) < -WORTH_WAITING * policy->snapshot->settings.threshold;
 }
 
 static void
@@ -271,7 +284,7 @@ make_shelter(const Policy *policy, Shelter *shelter, const PolicyRun *run)
 		set_shelter_key(policy, shelter, run, shard);
 		if (has_room(policy, shard))
 			tree_put(&shelter->tree, shard);
-		else if (above_ideal(policy, run->group, shard) < 0)
+		else if (worth_waiting(policy, run, shard))
 			shelter->better_later = true;
 	}
 	tree_build(&shelter->tree, shelter->key);
@@ -289,7 +302,7 @@ shelter_run(Policy *policy, Shelter *shelter, const PolicyRun *run)
 		return;
 	if (has_room(policy, to))
 		set_shelter_key(policy, shelter, run, to);
-	else if (above_ideal(policy, run->group, to) < 0)
+	else if (worth_waiting(policy, run, to))
 		shelter->better_later = true;
 	tree_update(&shelter->tree, shelter->key, to, has_room(policy, to));
 }
@@ -433,8 +446,8 @@ smaller(double a, double b)
 }
 
 /*
- * How much of the group may go from one shard to another: what makes them equal by the reason, in the first stage no more than takes one of them to its
- * ideal. False: they do not differ by enough.
+ * How much of the group may go from one shard to another: what makes them equal by the reason, in the first stage no more than takes one of them to
+ * its ideal. False: they do not differ by enough.
  */
 static bool
 set_amount(const Policy *policy, const Stage *stage, int32_t from, Candidate *candidate)
@@ -462,8 +475,8 @@ set_amount(const Policy *policy, const Stage *stage, int32_t from, Candidate *ca
 }
 
 /*
- * By how much a move makes the cluster less uneven, as policy.h has it. 0 if it does not, or if what it wins for its reason is mostly lost by the other.
- * *even: the amount that would win most.
+ * By how much a move makes the cluster less uneven, as policy.h has it. 0 if it does not, or if what it wins for its reason is mostly lost by the
+ * other. *even: the amount that would win most.
  */
 static double
 gain_of(const Policy *policy, const Stage *stage, int32_t from, int32_t to, double amount, double *even)
@@ -502,7 +515,11 @@ consider_block(Choice *choice, size_t low, size_t high, Candidate *candidate)
 			return false;
 		candidate->gain = gain_of(policy, stage, from, candidate->to, entries[candidate->entry].amount, &even);
 		if (candidate->gain > 0)
+		{
+			/* for its neighbours */
+			candidate->want = smaller(candidate->want, even);
 			break;
+		}
 		/* perhaps less of it is better */
 		if (!(even > 0 && even < candidate->want))
 			return false;
@@ -651,8 +668,8 @@ update_stage(Choice *choice, int32_t shard)
 }
 
 /*
- * One stage of a group. The donor that is furthest above its ideal gives to the recipient that is furthest below, until none can. A donor that could not
- * is left out from then on: recipients only get fuller. dry: returns whether there is a move to make, and makes none.
+ * One stage of a group. The donor that is furthest above its ideal gives to the recipient that is furthest below, until none can. A donor that could
+ * not is left out from then on: recipients only get fuller. dry: returns whether there is a move to make, and makes none.
  */
 static bool
 run_stage(Choice *choice, size_t row, TesseraPolicyReason reason, bool to_ideal, bool dry)
@@ -736,6 +753,7 @@ balance_groups(Choice *choice)
 {
 	Policy	   *policy = choice->policy;
 	Urgency    *order = tessera_policy_zeroed(policy, policy->ngroups, sizeof(Urgency));
+	size_t		before;
 
 	for (size_t row = 0; row < policy->ngroups; row++)
 	{
@@ -744,8 +762,14 @@ balance_groups(Choice *choice)
 	}
 	qsort(order, policy->ngroups, sizeof(Urgency), compare_urgency);
 	policy->waiting = false;
-	for (size_t i = 0; i < policy->ngroups && !policy->full; i++)
-		balance_group(choice, order[i].row, TESSERA_POLICY_GROUP);
+	for (int turn = 0; turn < MAX_TURNS; turn++)
+	{
+		before = policy->plan->nactions;
+		for (size_t i = 0; i < policy->ngroups && !policy->full; i++)
+			balance_group(choice, order[i].row, TESSERA_POLICY_GROUP);
+		if (policy->plan->nactions == before)
+			break;
+	}
 	for (size_t i = 0; i < policy->ngroups && !policy->full; i++)
 		balance_group(choice, order[i].row, TESSERA_POLICY_NODE);
 }

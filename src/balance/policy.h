@@ -51,7 +51,7 @@ typedef struct TesseraPolicyChunk
 typedef struct TesseraPolicyGroup
 {
 	bool		balancing;		/* false: only draining and zones move its chunks, and nothing is merged */
-	double		max_chunk_bytes;
+	double		max_chunk_bytes;	/* above it chunks are split; merged ones have at most half of it */
 	size_t		nchunks;		/* > 0 */
 	const TesseraPolicyChunk *chunks;	/* in the order of their keys */
 } TesseraPolicyGroup;

@@ -7,8 +7,8 @@
  * it can be while the others stay, until nothing changes any more. Spreading one block is to pour it over its shards like water over a ground of
  * other chunks: up to one level, which those shards that are above it by the others do not get wet by.
  *
- * What an earlier sweep found is the start of the next. A few sweeps suffice without zones; their number is bounded, and an ideal that is a little off
- * does no harm: policy.c takes no action that makes the cluster less even.
+ * What an earlier sweep found is the start of the next. A few sweeps suffice without zones. Their number is bounded: an ideal that is a little
+ * off does no harm, as policy.c takes no action that makes the cluster less even.
  */
 #include "balance/policy_private.h"
 

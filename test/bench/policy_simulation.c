@@ -4,7 +4,7 @@
  *
  *	  policy_simulation [SHARDS CHUNKS GROUPS]
  *
- * The cluster is skewed: sizes of chunks are log-normal, sizes of groups fall by rank (Zipf), each group lies on few shards, some chunks must lie in
+ * The cluster is skewed: sizes of chunks are log-normal up to the size at which they would be split, sizes of groups fall by rank (Zipf), each group lies on few shards, some chunks must lie in
  * zones, one shard in a hundred is draining. It prints how long one decision takes; how many bytes move until the policy asks for nothing more, against
  * what no policy could do with less; and how many moves follow in more rounds, with sizes that stay and with sizes that vary from round to round.
  */
@@ -68,7 +68,7 @@ make_group(Model *model, size_t group, size_t nchunks)
 	{
 		if (model_random() < 0.2)
 			shard = (start + (int32_t) (used * model_random() * model_random())) % nshards;
-		chunks[i].bytes = model_random() < 0.05 ? 0 : 32 * 1024 * 1024 * skewed(0.8);
+		chunks[i].bytes = model_random() < 0.05 ? 0 : 1024 * 1024 * fmin(128, 32 * skewed(0.8));
 		chunks[i].load = 0;
 		chunks[i].shard = shard;
 		chunks[i].zone = i * 10 / nchunks >= 8 ? (int32_t) (i * 1000 / nchunks % ZONES) : -1;

@@ -143,6 +143,8 @@ test_nothing_to_do(void)
 static void
 test_groups(void)
 {
+	bool		good = true;
+
 	begin(2, 0, 1, 0);
 	add(0, 0, 10, 10);
 	make_plan();
@@ -178,7 +180,9 @@ test_groups(void)
 	add(1, 0, 20, 10);
 	model.groups[0].balancing = false;
 	make_plan();
-	check(plan->nactions > 0 && actions(TESSERA_POLICY_GROUP) == plan->nactions && plan->actions[0].group == 1, "a group that is not balanced stays");
+	for (size_t i = 0; i < plan->nactions; i++)
+		good = good && plan->actions[i].group == 1;
+	check(good && plan->nactions >= 10, "a group that is not balanced stays");
 	end();
 }
 
@@ -587,6 +591,56 @@ test_deterministic(void)
 	end();
 }
 
+/* Many small chunks, skewed, a shard that drains, room for one action: everything moves at most once, and no more than must. */
+static void
+test_moves_once(void)
+{
+	double		moved_bytes = 0;
+	double		excess = 0;
+	bool		once = true;
+
+	begin(6, 0, 2, 0);
+	model_seed = 11;
+	model.shards[5].draining = true;
+	model.snapshot.settings.run_bytes = 20;
+	for (size_t i = 0; i < 2000; i++)
+		add(i % 2, (i / 20) % 7 < 3 ? 0 : (int32_t) (i / 20) % 6, 1, 0.5 + model_random());
+	for (size_t group = 0; group < 2; group++)
+	{
+		double		total = 0;
+
+		for (int32_t shard = 0; shard < 6; shard++)
+		{
+			model.shards[shard].room = 1;
+			total += group_amount(group, shard);
+		}
+		excess += group_amount(group, 5);
+		for (int32_t shard = 0; shard < 5; shard++)
+			excess += fmax(0, group_amount(group, shard) - total / 5);
+	}
+	for (int round = 0; round < 1000; round++)
+	{
+		make_plan();
+		for (size_t i = 0; i < plan->nactions && plan->actions[i].now; i++)
+		{
+			for (size_t chunk = plan->actions[i].first; chunk < plan->actions[i].first + plan->actions[i].count; chunk++)
+			{
+				/* load counts for nothing here: it says what has moved */
+				once = once && model.chunks[plan->actions[i].group][chunk].load == 0;
+				model.chunks[plan->actions[i].group][chunk].load = 1;
+			}
+			moved_bytes += plan->actions[i].bytes;
+			model_apply(&model, &plan->actions[i]);
+		}
+		if (plan->nactions == 0)
+			break;
+	}
+	check(plan->nactions == 0 && plan->spread < 0.1, "small chunks: even in the end");
+	check(once, "small chunks: none moves twice");
+	check(moved_bytes < 1.05 * excess, "small chunks: no more moves than has to");
+	end();
+}
+
 /* ---- random clusters ---- */
 
 /* What is found wrong in random clusters, by promise. */
@@ -599,12 +653,13 @@ static struct
 	bool		ends;
 	bool		clean;			/* nothing is left on draining shards and outside of zones but what a problem says */
 	bool		even;
-	bool		once;			/* no chunk moved twice for balance (clusters without zones) */
 	bool		calm;			/* with sizes that vary */
 } promise;
 
-/* Chunks that moved for balance. */
+/* Chunks that moved for balance; how many moves there were in all clusters of a kind, of one chunk each; how many of chunks that had moved before. */
 static bool moved[5][CHUNKS];
+static size_t moves;
+static size_t moved_again;
 
 typedef enum Kind
 {
@@ -672,7 +727,8 @@ make_random(Kind kind, uint64_t seed)
 		for (size_t i = 0; i < nchunks; i++)
 		{
 			add(group, model_random_below(used), 1, model_random() < 0.1 ? 0 : 10 * exp(skew * (model_random() - 0.5)));
-			model.chunks[group][i].load = model_random() < 0.3 ? 0 : model_random() * 3;
+			if (model.chunks[group][i].bytes > 0)
+				model.chunks[group][i].load = model_random() < 0.3 ? 0 : model_random() * 3;
 		}
 	}
 	if (kind == MIXED)
@@ -768,8 +824,8 @@ check_chunk(const TesseraPolicyAction *action, size_t i, bool taken[5][CHUNKS])
 	if (!balance && !model.shards[action->from].draining && model_in_zone(&model, chunk->zone, action->from))
 		promise.sound = false;
 	taken[action->group][i] = true;
-	if (balance && moved[action->group][i])
-		promise.once = false;
+	moves += balance;
+	moved_again += balance && moved[action->group][i];
 	moved[action->group][i] |= balance;
 }
 
@@ -931,6 +987,7 @@ test_random(Kind kind, const char *name, int clusters, int noisy)
 	char		text[100];
 
 	memset(&promise, true, sizeof(promise));
+	moves = moved_again = 0;
 	for (int i = 0; i < clusters; i++)
 		play(kind, (uint64_t) i + 1000 * kind, i < noisy ? 1000 : 0);
 #define CHECK_PROMISE(field, what) (snprintf(text, sizeof(text), "%s: %s", name, what), check(promise.field, text))
@@ -941,8 +998,10 @@ test_random(Kind kind, const char *name, int clusters, int noisy)
 	CHECK_PROMISE(ends, "nothing is left to do after some rounds");
 	CHECK_PROMISE(clean, "all is drained, and zones are honoured");
 	CHECK_PROMISE(even, "fills differ by the threshold and a chunk at most");
-	if (kind == PLAIN)
-		CHECK_PROMISE(once, "no chunk moves twice for balance");
+	/* where a chunk is a large part of what a shard has, one can take the wrong way once in a while */
+	snprintf(text, sizeof(text), "%s: next to no chunk moves twice for balance", name);
+	check(moves > 1000 && moved_again * 100 < moves * (kind == PLAIN ? 1 : 3), text);
+	printf("# %zu of %zu chunks that moved had moved before\n", moved_again, moves);
 	CHECK_PROMISE(calm, "sizes that vary by 2 % move next to nothing in 1000 rounds");
 }
 
@@ -964,6 +1023,7 @@ main(void)
 	test_merges();
 	test_odd_values();
 	test_deterministic();
+	test_moves_once();
 	test_random(PLAIN, "plain clusters", 300, 10);
 	test_random(MIXED, "mixed clusters", 300, 10);
 	return finish();
