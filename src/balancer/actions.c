@@ -245,8 +245,9 @@ update_row(const TesseraBalancerAction *action, const TesseraMoveBegun *begun, c
 	tessera_spi_begin(&spi);
 	if (error != NULL)
 		tessera_spi_run("UPDATE tessera.balancer_action SET attempts = attempts + 1, error = $5, not_before = clock_timestamp() + " PAUSE ","
-						" state = CASE WHEN attempts + 1 >= $6 THEN 'failed' ELSE state END,"
-						" finished = CASE WHEN attempts + 1 >= $6 THEN clock_timestamp() END WHERE action_id = $1 AND state = 'queued'",
+						" state = CASE WHEN reason = 'top' THEN 'dropped' WHEN attempts + 1 >= $6 THEN 'failed' ELSE state END,"
+						" finished = CASE WHEN reason = 'top' OR attempts + 1 >= $6 THEN clock_timestamp() END WHERE action_id = $1 AND state = "
+							"'queued'",
 						SPI_OK_UPDATE, 6, (Oid[]) {UUIDOID, UUIDOID, INT4OID, INT4OID, TEXTOID, INT4OID},
 						(Datum[]) {values[0], values[1], values[2], values[3], values[4], Int32GetDatum(ATTEMPTS)},
 						(bool[]) {nulls[0], nulls[1], nulls[2], nulls[3], nulls[4], false});

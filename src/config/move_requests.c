@@ -7,6 +7,7 @@
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 
+#include "balance/move_reasons.h"
 #include "catalog/bound_array.h"
 #include "common/errors.h"
 #include "common/spi_row.h"
@@ -97,6 +98,33 @@ find_same(const Request *request, const char *reason)
 	return id;
 }
 
+/*
+ * An end of the key space is asked for again and again while rows come in there: one that waits is narrowed to what is empty now, one that runs is
+ * enough. NULL: there is none.
+ */
+static pg_uuid_t *
+find_top(const Request *request)
+{
+	Oid			bound = tessera_bound_type();
+	MemoryContext caller = CurrentMemoryContext;
+	pg_uuid_t  *id = NULL;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("UPDATE tessera.balancer_action SET min = CASE state WHEN 'queued' THEN $2 ELSE min END,"
+						" max = CASE state WHEN 'queued' THEN $3 ELSE max END WHERE state IN ('queued', 'running') AND reason = 'top' AND group_id "
+							"= $1"
+						" AND (min OPERATOR(tessera.=) $2 OR max OPERATOR(tessera.=) $3) RETURNING action_id", SPI_OK_UPDATE_RETURNING, 3,
+						(Oid[]) {UUIDOID, bound, bound},
+						(Datum[]) {UUIDPGetDatum(&request->group->group_id), PointerGetDatum(request->min), PointerGetDatum(request->max)}, NULL) > 0)
+	{
+		id = MemoryContextAlloc(caller, UUID_LEN);
+		*id = *DatumGetUUIDP(spi_row_value(0, 1));
+	}
+	tessera_spi_end(&spi);
+	return id;
+}
+
 static pg_uuid_t *
 insert_request(const Request *request, const TesseraRequestMoveArgs *args)
 {
@@ -131,7 +159,7 @@ tessera_serve_request_move(const TesseraRequestMoveArgs *args)
 	find_range(routing, args->min, args->max, &request);
 	if (args->to_shard != NULL)
 		request.recipient = tessera_shard_to_move_to(routing, args->to_shard);
-	id = find_same(&request, args->reason);
+	id = strcmp(args->reason, TESSERA_REASON_TOP) == 0 ? find_top(&request) : find_same(&request, args->reason);
 	if (id == NULL)
 		id = insert_request(&request, args);
 	(void) tessera_worker_wake(TESSERA_BALANCER);

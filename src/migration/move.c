@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "balance/move_reasons.h"
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
 #include "catalog/migration_state.h"
@@ -562,7 +563,8 @@ request_move(const Move *move, const char *min, const char *max)
 {
 	pg_uuid_t  *id;
 
-	tessera_call_request_move(tessera_to_config(), &move->table->table_id, min, max, move->shard, "requested", GetUserNameFromId(GetUserId(), false),
+	tessera_call_request_move(tessera_to_config(), &move->table->table_id, min, max, move->shard, TESSERA_REASON_REQUESTED,
+							  GetUserNameFromId(GetUserId(), false),
 							  move->verify, move->routing->promised_term, &id);
 	return tessera_uuid_text(id);
 }

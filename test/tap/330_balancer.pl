@@ -8,7 +8,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('balancer', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
-	restart_after_crash => 'on', 'tessera.auto_split' => 'off' });
+	restart_after_crash => 'on', 'tessera.auto_split' => 'off', 'tessera.split_interval' => 600000 });
 $c->create(shards => 3);
 # The first shard has the schemas: s1 is the config node, and takes part with its chunks.
 $c->query('s1', 'CREATE TABLE acc (k int PRIMARY KEY, v int NOT NULL DEFAULT 0)');
@@ -204,12 +204,14 @@ $c->query('s1', 'SELECT tessera.stop_balancer()');
 $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's3')");
 $c->query('s3', "SELECT tessera_test.injection_set('donor_cloned', 'error', 100)");
 $id = $c->query('s1', "SELECT tessera.move_range('acc', 1, 5, 's2', wait => false)");
-ok($c->wait_for('s1', "SELECT attempts > 0, waiting_for LIKE '_____: %donor_cloned%', not_before > now() FROM tessera.balancer_status WHERE id = '$id'", 't|t|t'),
+ok($c->wait_for('s1', "SELECT attempts > 0, waiting_for LIKE '_____: %donor_cloned%', not_before > now() FROM tessera.balancer_status 
+	WHERE id = '$id'", 't|t|t'),
 	'a request that fails stays, with the error and the time of the next attempt');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.health WHERE problem LIKE 'it has failed%'", 1), 'health shows it when it has failed often');
 $c->query('s3', 'SELECT tessera_test.injection_clear()');
 ok($c->wait_for('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'done'), 'it is done when the cause is mended');
-is($c->query('s1', 'SELECT subject, what_to_do FROM tessera.health'), 'balancer|tessera.start_balancer()', 'a balancer that is stopped is worth a notice');
+is($c->query('s1', 'SELECT subject, what_to_do FROM tessera.health'), 'balancer|tessera.start_balancer()',
+	'a balancer that is stopped is worth a notice');
 $c->query('s1', 'SELECT tessera.start_balancer()');
 is($c->query('s1', 'SELECT count(*) FROM tessera.health'), 0, 'nothing needs an operator');
 is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(true)'), 0, 'all is consistent');
