@@ -4,9 +4,10 @@
  *
  *	  policy_simulation [SHARDS CHUNKS GROUPS]
  *
- * The cluster is skewed: sizes of chunks are log-normal up to the size at which they would be split, sizes of groups fall by rank (Zipf), each group lies on few shards, some chunks must lie in
- * zones, one shard in a hundred is draining. It prints how long one decision takes; how many bytes move until the policy asks for nothing more, against
- * what no policy could do with less; and how many moves follow in more rounds, with sizes that stay and with sizes that vary from round to round.
+ * The cluster is skewed: sizes of chunks are log-normal up to the size at which they would be split, sizes of groups fall by rank (Zipf), each
+ * group lies on few shards, some chunks must lie in zones, one shard in a hundred is draining. It prints how long one decision takes; how many
+ * bytes move until the policy asks for nothing more, against what no policy could do with less; and how many moves follow in more rounds, with
+ * sizes that stay and with sizes that vary from round to round.
  */
 #include "../unit/policy_model.h"
 
@@ -54,7 +55,10 @@ make_shards(Model *model)
 	}
 }
 
-/* A fifth of the chunks belongs to zones, in long ranges. Neighbours lie together more often than not. Each group begins on 30 to 80 % of the shards. */
+/*
+ * A fifth of the chunks belongs to zones, in long ranges. Neighbours lie together more often than not. Each group begins on 30 to 80 % of
+ * the shards.
+ */
 static void
 make_group(Model *model, size_t group, size_t nchunks)
 {
@@ -103,10 +107,10 @@ make_cluster(Model *model, size_t nshards, size_t nchunks, size_t ngroups)
  * The least number of bytes that any policy must move, for one group.
  *
  * 1. What lies on a draining shard or outside of its zone moves in any case: forced bytes.
- * 2. In the end no fill is above another by more than band (0: all are even). Let the fills of the end lie in [low, low + band]. Every shard that has more
- *    than (low + band) * weight without its forced bytes has to give the excess, and that is not counted in 1. Every shard that has less than
- *    low * weight has to receive what it lacks, and forced bytes may be what it receives; so at least that much less the forced bytes moves besides. The
- *    bound is the larger of both, for the low that makes it smallest: excess falls with low, lack grows, so it is where they meet.
+ * 2. In the end no fill is above another by more than band (0: all are even). Let the fills of the end lie in [low, low + band]. Every shard that has
+ *    more than (low + band) * weight without its forced bytes has to give the excess, and that is not counted in 1. Every shard that has less than
+ *    low * weight has to receive what it lacks, and forced bytes may be what it receives; so at least that much less the forced bytes moves besides.
+ *    The bound is the larger of both, for the low that makes it smallest: excess falls with low, lack grows, so it is where they meet.
  *
  * Each byte of 2 is another than each of 1, and one move per byte is assumed. Zones are left out of 2: they only make it harder.
  */
@@ -303,7 +307,8 @@ run_on(Model *model, int rounds, double noise)
 		}
 		model_free();
 	}
-	printf("  %d more rounds, sizes vary by %.0f %%: %zu moves, %.2f GB; of them %zu in the second half\n", rounds, noise * 100, moves, moved / GB, late);
+	printf("  %d more rounds, sizes vary by %.0f %%: %zu moves, %.2f GB; of them %zu in the second half\n",
+		   rounds, noise * 100, moves, moved / GB, late);
 	for (size_t group = 0; group < model->snapshot.ngroups; group++)
 	{
 		for (size_t i = 0; i < model->groups[group].nchunks; i++)

@@ -1,7 +1,7 @@
 /*
  * policy_model.h
- *	  A cluster in memory for the balancer's policy: makes snapshots, carries out plans, and measures how uneven the cluster is. For unit tests and the
- *	  simulation (test/bench/policy_simulation.c).
+ *	  A cluster in memory for the balancer's policy: makes snapshots, carries out plans, and measures amounts. For unit tests and the simulation
+ *	  (test/bench/policy_simulation.c).
  */
 #ifndef TESSERA_TEST_POLICY_MODEL_H
 #define TESSERA_TEST_POLICY_MODEL_H

@@ -1,7 +1,7 @@
 /*
  * policy_test.c
- *	  The balancer's choice (S94-S103): each rule in a small cluster, then its promises in random ones: a plan can be carried out as it stands, every action
- *	  for balance makes the cluster less uneven, and after some rounds there is nothing left to do.
+ *	  The balancer's choice (S94-S103): each rule in a small cluster, then its promises in random ones: a plan can be carried out as it stands, every
+ *	  action for balance makes the cluster less uneven, and after some rounds there is nothing left to do.
  */
 #include "policy_model.h"
 
@@ -219,7 +219,8 @@ test_best_fit(void)
 	add(0, 2, 10, 1);
 	model.snapshot.settings.run_bytes = 1000;
 	make_plan();
-	check(plan->nactions == 2 && plan->actions[0].count == 30 && plan->actions[1].count == 30, "small neighbours move together, no more than are even");
+	check(plan->nactions == 2 && plan->actions[0].count == 30 && plan->actions[1].count == 30,
+		  "small neighbours move together, no more than are even");
 	model.snapshot.settings.run_bytes = 10;
 	make_plan();
 	check(plan->nactions == 6 && plan->actions[0].count == 10, "and no more than run_bytes");
@@ -237,7 +238,8 @@ test_jumbo_and_busy(void)
 		model.chunks[0][first + i].jumbo = i != 5;
 	model.snapshot.settings.run_bytes = 1000;
 	make_plan();
-	check(plan->nactions == 1 && is_action(0, TESSERA_POLICY_GROUP, 5, 1, 0, 1), "a jumbo chunk does not move for balance (S102), nor with a neighbour");
+	check(plan->nactions == 1 && is_action(0, TESSERA_POLICY_GROUP, 5, 1, 0, 1),
+		  "a jumbo chunk does not move for balance (S102), nor with a neighbour");
 	model.shards[0].draining = true;
 	make_plan();
 	check(plan->nactions == 1 && is_action(0, TESSERA_POLICY_DRAINING, 0, 10, 0, 1), "off a draining shard it does");
@@ -300,7 +302,8 @@ test_draining(void)
 	add(0, 0, 2, 10);
 	make_plan();
 	check(plan->nactions == 0 && plan->nproblems == 3 && plan->mean_fill == 0 && plan->spread == 0, "all shards draining: no recipient");
-	check(is_problem(1, TESSERA_POLICY_NO_SHARD, 0, 3, 4) && plan->problems[1].shard == 1 && plan->problems[1].zone == -1, "neighbours are one problem");
+	check(is_problem(1, TESSERA_POLICY_NO_SHARD, 0, 3, 4) && plan->problems[1].shard == 1 && plan->problems[1].zone == -1,
+		  "neighbours are one problem");
 	end();
 
 	begin(3, 0, 1, 0);
@@ -371,7 +374,8 @@ test_zones(void)
 		model.chunks[0][i].zone = 0;
 	add(0, 1, 12, 10);
 	run_rounds(20);
-	check(fabs(group_amount(0, 0) - 100) <= 10 && fabs(group_amount(0, 1) - 100) <= 10 && fabs(group_amount(0, 2) - 100) <= 10, "by way of a third shard");
+	check(fabs(group_amount(0, 0) - 100) <= 10 && fabs(group_amount(0, 1) - 100) <= 10 && fabs(group_amount(0, 2) - 100) <= 10,
+		  "by way of a third shard");
 	end();
 }
 
@@ -404,7 +408,8 @@ test_room(void)
 	make_plan();
 	for (size_t i = 0; i < plan->nactions; i++)
 		now += plan->actions[i].now;
-	check(now == 3 && plan->nactions == 20 && !plan->actions[3].now && plan->spread_after == 0, "as many start now as both shards have room for (S99)");
+	check(now == 3 && plan->nactions == 20 && !plan->actions[3].now && plan->spread_after == 0,
+		  "as many start now as both shards have room for (S99)");
 	model.snapshot.settings.max_actions = 7;
 	make_plan();
 	check(plan->nactions == 7 && !plan->complete, "the list is no longer than asked for");
@@ -420,7 +425,8 @@ test_room(void)
 	add(0, 0, 10, 10);
 	add(0, 1, 10, 10);
 	make_plan();
-	check(plan->actions[0].now && plan->actions[0].to == 2 && !plan->actions[1].now && plan->nactions == 10, "a shard above its ideal receives nothing (S99)");
+	check(plan->actions[0].now && plan->actions[0].to == 2 && !plan->actions[1].now && plan->nactions == 10,
+		  "a shard above its ideal receives nothing (S99)");
 	end();
 }
 
@@ -471,7 +477,8 @@ test_schemas(void)
 		model.schemas[i].bytes = 100;
 	model.schemas[0].movable = model.schemas[3].movable = true;
 	make_plan();
-	check(plan->nactions == 2 && actions(TESSERA_POLICY_DRAINING) == 2 && plan->actions[0].to != plan->actions[1].to, "schemas leave a draining shard");
+	check(plan->nactions == 2 && actions(TESSERA_POLICY_DRAINING) == 2 && plan->actions[0].to != plan->actions[1].to,
+		  "schemas leave a draining shard");
 	check(plan->nproblems == 1 && is_problem(0, TESSERA_POLICY_IMMOVABLE, -1, 1, 2), "unless they cannot");
 	model.snapshot.settings.measure = TESSERA_BY_COUNT;
 	make_plan();
@@ -489,7 +496,8 @@ test_measures(void)
 	add(0, 0, 3, 1);
 	add(0, 1, 4, 1);
 	make_plan();
-	check(plan->nactions == 1 && plan->actions[0].count == 2 && plan->actions[0].bytes <= 101 && plan->spread_after == 0, "by count: no more than are even");
+	check(plan->nactions == 1 && plan->actions[0].count == 2 && plan->actions[0].bytes <= 101 && plan->spread_after == 0,
+		  "by count: no more than are even");
 	end();
 
 	begin(2, 0, 1, 0);
@@ -543,7 +551,8 @@ test_merges(void)
 	model.groups[0].max_chunk_bytes = 60;
 	make_plan();
 	check(plan->nactions == 4 && actions(TESSERA_POLICY_COLD) == 4 && is_action(0, TESSERA_POLICY_COLD, 0, 3, 0, 0) &&
-		  is_action(1, TESSERA_POLICY_COLD, 3, 3, 1, 1) && is_action(3, TESSERA_POLICY_COLD, 10, 2, 0, 0), "cold neighbours are merged, up to half the largest size");
+		  is_action(1, TESSERA_POLICY_COLD, 3, 3, 1, 1) && is_action(3, TESSERA_POLICY_COLD, 10, 2, 0, 0),
+		  "cold neighbours are merged, up to half the largest size");
 	check(plan->actions[0].kind == TESSERA_POLICY_MERGE && plan->actions[0].bytes == 30 && plan->actions[0].now, "what a merge says");
 	model.chunks[0][1].busy = true;
 	model.shards[1].draining = true;
