@@ -213,6 +213,37 @@ put_switches(int step, ReturnSetInfo *result)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+static void
+put_fact(int step, const char *kind, const char *shard, double bytes, const char *detail, ReturnSetInfo *result)
+{
+	Datum		values[COLUMNS] = {[STEP] = Int32GetDatum(step),[BYTES] = Int64GetDatum((int64) bytes)};
+	bool		nulls[COLUMNS];
+
+	memset(nulls, true, sizeof(nulls));
+	nulls[STEP] = false;
+	nulls[BYTES] = bytes < 0;
+	put_text(values, nulls, KIND, kind);
+	put_text(values, nulls, DONOR, shard);
+	put_text(values, nulls, DETAIL, detail);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* How the shards differ, now and when all is done: by their fill, which is amount divided by weight. step: of the row before. */
+static void
+put_spread(const TesseraClusterSnapshot *snapshot, const TesseraPolicyPlan *plan, int step, ReturnSetInfo *result)
+{
+	const TesseraPolicySettings *settings = &snapshot->policy.settings;
+	bool		by_bytes = settings->measure == TESSERA_BY_BYTES;
+
+	put_fact(++step, "spread", NULL, -1,
+			 psprintf("%.1f %% of the average between the fullest shard and the emptiest, %.1f %% after what is listed%s; below %.1f %% nothing moves",
+					  100 * plan->spread, 100 * plan->spread_after, plan->complete ? "" : ", more would follow", 100 * settings->threshold), result);
+	for (size_t i = 0; i < snapshot->policy.nshards; i++)
+		put_fact(++step, "shard", name_of_shard(snapshot, (int32) i), by_bytes ? plan->fill[i] : -1,
+				 psprintf("%.3g, by weight; the average is %.3g%s", plan->fill[i], plan->mean_fill,
+						  snapshot->shards[i].draining ? "; it is being removed" : ""), result);
+}
+
 /* explain_balancer() returns (step, due, kind, table_name, min, max, donor, recipient, reason, bytes, detail) */
 Datum
 tessera_explain_balancer(PG_FUNCTION_ARGS)
@@ -236,6 +267,7 @@ tessera_explain_balancer(PG_FUNCTION_ARGS)
 		put_action(snapshot, &plan->actions[i], ++step, result);
 	for (size_t i = 0; i < plan->nproblems; i++)
 		put_problem(snapshot, &plan->problems[i], ++step, result);
+	put_spread(snapshot, plan, step, result);
 	return (Datum) 0;
 }
 
