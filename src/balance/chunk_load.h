@@ -62,6 +62,7 @@ typedef struct TesseraGroupLoad
 	double		changed;		/* bytes, up and down */
 	TimestampTz last_change;
 	bool		measure_due;	/* whatever has changed */
+	TransactionId horizon;		/* transactions below it may have written what the last measurement did not see; invalid: none */
 	TimestampTz measured;
 	long		measure_ms;		/* how long the last one took */
 	/* reports */
