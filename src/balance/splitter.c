@@ -168,8 +168,9 @@ measure(void *arg)
 
 	tessera_background_begin();
 	MemoryContextSwitchTo(context);
-	if (load->changed > 0 && GetActiveSnapshot()->xcnt > 0)
-		horizon = GetActiveSnapshot()->xmax;
+	/* the snapshot's own list of running transactions lacks those from its xmax on */
+	if (load->changed > 0 && TransactionIdPrecedes(GetActiveSnapshot()->xmin, ReadNextTransactionId()))
+		horizon = ReadNextTransactionId();
 	routing = tessera_routing();
 	group = routing ? tessera_routing_group_by_id(routing, &load->group_id) : NULL;
 	if (group != NULL && tessera_group_load(routing, group) == load)

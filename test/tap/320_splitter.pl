@@ -29,7 +29,7 @@ sub estimated
 	my $sql = sprintf "SELECT coalesce(sum(e.bytes), 0) $of", $table;
 	$part //= 0.25;
 	ok($c->wait_for('s1', sprintf('SELECT abs((%s) - %d) < %d', $sql, $bytes, $bytes * $part + 20_000), 't', 30), "$what: about $bytes bytes")
-	  or diag($c->query('s1', $sql));
+	  or diag($c->query('s1', sprintf("SELECT e.*, clock_timestamp() $of", $table)));
 	return;
 }
 
