@@ -2,8 +2,8 @@
  * chunk_load.c
  *	  Estimates of chunks; see chunk_load.h.
  *
- * A chunk's estimate follows its keys: when the chunk map changes, an old chunk's figures are divided equally among the new ones that begin in it, and
- * go to the one that holds it if none does. Chunks of other shards are kept, too: what a migration brings is counted before the chunk is ours.
+ * A chunk's estimate follows its keys: when the chunk map changes, an old chunk's figures are divided equally among the new ones that begin in it,
+ * and go to the one that holds it if none does. Chunks of other shards are kept, too: what a migration brings is counted before the chunk is ours.
  *
  * Averages: a sample adds to a sum that halves in HALF_LIFE; what the sum is in a steady state is the rate. Hot keys: the heaviest of a few counters
  * (space saving: who comes in takes the lightest one's place and weight), which fade with the load.

@@ -2,8 +2,8 @@
  * chunk_report.c
  *	  Reports of one shard about one table group; see chunk_report.h.
  *
- * A report is whole: it takes the place of the last one. Its bounds are read off the routing image in a short transaction, the call follows outside of
- * it. While the config node cannot be reached, one line a minute says so.
+ * A report is whole: it takes the place of the last one. Its bounds are read off the routing image in a short transaction, the call follows outside
+ * of it. While the config node cannot be reached, one line a minute says so.
  */
 #include "postgres.h"
 

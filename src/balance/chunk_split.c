@@ -3,14 +3,14 @@
  *	  Splits of one round, for one table group; see chunk_split.h.
  *
  * Phases: candidates by their estimates (S84); one transaction that reads their keys by the index and so finds their true size (S88) and the points
- * (S87), under locks that it only takes if they are free; then, outside of it, one call for each chunk to the config node, which makes all its pieces in
- * one commit. What it refuses (a migration is in the way, somebody else was faster) is tried again later, after a pause that grows.
+ * (S87), under locks that it only takes if they are free; then, outside of it, one call for each chunk to the config node, which makes all its pieces
+ * in one commit. What it refuses (a migration is in the way, somebody else was faster) is tried again later, after a pause that grows.
  *
- * The first or last chunk that grows at its end (S92) gets one point more, at its outermost key: the piece behind it is nearly empty, and the balancer
- * is asked to move it to another shard, which takes the writes from then on.
+ * The first or last chunk that grows at its end (S92) gets one point more, at its outermost key: the piece behind it is nearly empty, and the
+ * balancer is asked to move it to another shard, which takes the writes from then on.
  *
- * Memory: the caller's context. Locks: AccessShareLock on the group's tables while keys are read; the reader gives way to who waits for a stronger one.
- * A crash leaves the split made or not.
+ * Memory: the caller's context. Locks: AccessShareLock on the group's tables while keys are read; the reader gives way to who waits for a stronger
+ * one. A crash leaves the split made or not.
  */
 #include "postgres.h"
 

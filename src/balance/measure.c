@@ -3,7 +3,8 @@
  *	  Sizes of this shard's chunks; see measure.h.
  *
  * Of each table so many blocks are read at random, and what is found in them is scaled up by the table's length: dead rows, free space and rows that
- * this shard does not own do not count. Rows of a block often share a chunk, so it is the number of blocks that says how much a chunk's figure is worth.
+ * this shard does not own do not count. Rows of a block often share a chunk, so it is the number of blocks that says how much a chunk's figure is
+ * worth.
  *
  * Locks: AccessShareLock on each table, if it is free, to the end of the transaction. Memory: a scratch context for comparisons, emptied block by
  * block. Nothing is kept.

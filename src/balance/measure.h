@@ -19,8 +19,8 @@ typedef struct TesseraMeasure
 } TesseraMeasure;
 
 /*
- * Measures all tables of the group, under the active snapshot. Reads up to 2,000 blocks of each table (or all, if it is not larger). The arrays are in
- * the current context. Waits for no lock. Interruptible.
+ * Measures all tables of the group, under the active snapshot. Reads up to 2,000 blocks of each table (or all, if it is not larger). The arrays are
+ * in the current context. Waits for no lock. Interruptible.
  */
 extern void tessera_measure_group(const TesseraRouting *routing, const TesseraGroup *group, TesseraMeasure *measure);
 

@@ -4,7 +4,8 @@
  *
  * A round: (1) the groups and their chunk maps are read, and the samples that backends have put since are taken in; (2) what has changed enough is
  * measured; (3) chunks that are too large are split (chunk_split.c); (4) the config node is told what has changed (chunk_report.c). Where nothing is
- * written or read, nothing is measured or reported. Each part is a short transaction or a call; one that fails is logged and does not hold up the next.
+ * written or read, nothing is measured or reported. Each part is a short transaction or a call; one that fails is logged and does not hold up the
+ * next.
  *
  * Memory: what is known of chunks is chunk_load.c's; all else goes at the end of a round. Locks: see measure.c, chunk_split.c; none is waited for but
  * those of the catalog. A crash loses what is known: the next process measures first.

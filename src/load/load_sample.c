@@ -2,8 +2,8 @@
  * load_sample.c
  *	  The ring of samples of a database, and each backend's counters; see load_sample.h.
  *
- * Shared memory: a small entry for each database slot; the ring itself lies in the server's DSA area, made by the splitter when it first collects, and
- * stays, also for the next database in the slot. An LWLock for each slot guards the ring's ends and its content; it is held for the copy of a
+ * Shared memory: a small entry for each database slot; the ring itself lies in the server's DSA area, made by the splitter when it first collects,
+ * and stays, also for the next database in the slot. An LWLock for each slot guards the ring's ends and its content; it is held for the copy of a
  * sample. step and ring are atomics, read without the lock: ring changes once from nothing to something, step at any time.
  *
  * A crash loses what is in the ring: the splitter then measures anew.

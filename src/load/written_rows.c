@@ -9,8 +9,8 @@
  *
  * Rows are counted when they are written, not when that is committed: the splitter measures before it acts.
  *
- * Memory: a watch lives in its executor's context, and leaves the list of watches with it, also by an error. Average widths are kept by table, for the
- * session: a wrong one costs precision, not truth. Locks: none but those of the statement. Nothing is left by a crash.
+ * Memory: a watch lives in its executor's context, and leaves the list of watches with it, also by an error. Average widths are kept by table, for
+ * the session: a wrong one costs precision, not truth. Locks: none but those of the statement. Nothing is left by a crash.
  */
 #include "postgres.h"
 
