@@ -49,6 +49,7 @@ typedef struct TesseraGroupLoad
 	int			nelements;
 	int			nchunks;
 	int			nown;
+	int			nkeyed;			/* chunks with keys */
 	TesseraChunkLoad *chunks;
 	TesseraKeyDatum *mins;		/* flat; base: bytes */
 	char	   *bytes;
