@@ -64,7 +64,8 @@ CREATE VIEW tessera.chunks AS
   LEFT JOIN tessera.node n ON n.node_id = c.node_id
   ORDER BY t.schema_name, t.table_name, c.min;
 COMMENT ON VIEW tessera.chunks IS
-  'ranges of keys and the shard that owns each; bytes: estimate for the whole group, from statistics of the time collected; a chunk of a group is '
+  'ranges of keys and the shard that owns each; bytes: estimate for the whole group, from statistics of the time collected, on the config node as '
+  'the shards have measured it; a chunk of a group is '
   'shown for each of its tables';
 
 CREATE VIEW tessera.chunk_distribution AS

@@ -25,6 +25,7 @@
 #define FADING (M_LN2 / HALF_LIFE)	/* per second */
 #define SURE_BLOCKS 8			/* blocks of a chunk from which on a measurement counts more than what was known */
 #define IDLE 1e-4				/* a load below it is none */
+#define KEYED_CHUNKS 4096		/* of a group: so many have counters of hot keys at most, 2 kB each */
 
 static MemoryContext loads_context = NULL;
 static List *loads = NIL;		/* of TesseraGroupLoad * */
@@ -51,10 +52,11 @@ tessera_group_load_at(int i)
 }
 
 static void
-free_keys(TesseraChunkLoad *chunk)
+free_keys(TesseraGroupLoad *load, TesseraChunkLoad *chunk)
 {
 	if (chunk->keys == NULL)
 		return;
+	load->nkeyed--;
 	if (chunk->keys->positions)
 		pfree(chunk->keys->positions);
 	pfree(chunk->keys);
@@ -65,7 +67,7 @@ static void
 free_arrays(TesseraGroupLoad *load)
 {
 	for (int i = 0; i < load->nchunks; i++)
-		free_keys(&load->chunks[i]);
+		free_keys(load, &load->chunks[i]);
 	if (load->chunks)
 		pfree(load->chunks);
 	if (load->mins)
@@ -190,6 +192,8 @@ carry_over(TesseraGroupLoad *to, TesseraGroupLoad *from, TesseraKeySpace *ks)
 		if (next == first + 1 && to->chunks[first].own)
 		{
 			to->chunks[first].keys = old->keys;
+			to->nkeyed += old->keys ? 1 : 0;
+			from->nkeyed -= old->keys ? 1 : 0;
 			to->chunks[first].attempts = old->attempts;
 			to->chunks[first].not_before = old->not_before;
 			old->keys = NULL;
@@ -208,7 +212,7 @@ follow_map(TesseraGroupLoad *load, const TesseraRouting *routing, const TesseraG
 	TesseraGroupLoad before = *load;
 	bool		same_epoch = memcmp(&load->epoch, &group->epoch, UUID_LEN) == 0;
 
-	load->nown = 0;
+	load->nown = load->nkeyed = 0;
 	make_arrays(load, routing, group, ks);
 	if (same_epoch)
 		carry_over(load, &before, ks);
@@ -247,14 +251,19 @@ tessera_group_load(const TesseraRouting *routing, const TesseraGroup *group)
 /* ---- samples ---- */
 
 static void
-count_key(TesseraChunkLoad *chunk, const TesseraSampleKey *key, double weight, bool keep_positions)
+count_key(TesseraGroupLoad *load, TesseraChunkLoad *chunk, const TesseraSampleKey *key, double weight, bool keep_positions)
 {
 	TesseraChunkKeys *keys = chunk->keys;
 	int			at;
 	int			lightest = 0;
 
 	if (keys == NULL)
+	{
+		if (load->nkeyed == KEYED_CHUNKS)
+			return;
+		load->nkeyed++;
 		keys = chunk->keys = MemoryContextAllocZero(loads_context, sizeof(TesseraChunkKeys));
+	}
 	if (keep_positions && keys->positions == NULL)
 	{
 		keys->positions = MemoryContextAlloc(loads_context, sizeof(TesseraSampleKey) * TESSERA_HOT_POSITIONS);
@@ -326,7 +335,7 @@ tessera_group_load_sample(TesseraGroupLoad *load, const TesseraRouting *routing,
 		load->chunks[i].statements += sample->statements * FADING;
 		load->chunks[i].load += weight;
 		if (sample->key.size > 0)
-			count_key(&load->chunks[i], &sample->key, weight, keep_positions);
+			count_key(load, &load->chunks[i], &sample->key, weight, keep_positions);
 	}
 	load->unreported = true;
 }
@@ -354,7 +363,7 @@ tessera_group_load_decay(TesseraGroupLoad *load, TimestampTz now)
 		if (chunk->statements > IDLE)
 			continue;
 		chunk->statements = chunk->load = 0;
-		free_keys(chunk);
+		free_keys(load, chunk);
 		load->unreported = true;
 	}
 }

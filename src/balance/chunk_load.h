@@ -49,6 +49,7 @@ typedef struct TesseraGroupLoad
 	int			nelements;
 	int			nchunks;
 	int			nown;
+	int			nkeyed;			/* chunks with keys */
 	TesseraChunkLoad *chunks;
 	TesseraKeyDatum *mins;		/* flat; base: bytes */
 	char	   *bytes;
@@ -62,6 +63,7 @@ typedef struct TesseraGroupLoad
 	double		changed;		/* bytes, up and down */
 	TimestampTz last_change;
 	bool		measure_due;	/* whatever has changed */
+	TransactionId horizon;		/* transactions below it may have written what the last measurement did not see; invalid: none */
 	TimestampTz measured;
 	long		measure_ms;		/* how long the last one took */
 	/* reports */

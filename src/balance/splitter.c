@@ -14,10 +14,12 @@
 
 #include <limits.h>
 
+#include "access/transam.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -36,11 +38,13 @@
 #define CHANGED_SHARE 0.2		/* of a group's bytes on this shard: written since the last measurement, they make another one due */
 #define SETTLED_MS 60000		/* so long after the last write what has changed is measured */
 #define MEASURE_PAUSE 20		/* times as long as a measurement took is the next one put off, at least */
+#define UNSETTLED_INTERVALS 6	/* after so many, what running transactions had written is measured, if they are over */
 #define NOT_A_SHARD_MS (-1)
 
 static bool auto_split = true;	/* tessera.auto_split */
 static double split_load = 0;	/* tessera.split_load */
 static int	interval = 5000;	/* tessera.split_interval, ms */
+static TransactionId oldest_running;	/* as of this round */
 
 
 /* ---- what there is ---- */
@@ -110,6 +114,7 @@ follow(void)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
+		oldest_running = GetActiveSnapshot()->xmin;
 		for (int i = 0; tessera_group_load_at(i) != NULL; i++)
 			tessera_group_load_at(i)->listed = false;
 		for (int i = 0; i < routing->ngroups; i++)
@@ -139,6 +144,9 @@ is_measure_due(const TesseraGroupLoad *load, TimestampTz now)
 		return false;
 	if (load->measure_due)
 		return true;
+	if (TransactionIdIsValid(load->horizon) && !TransactionIdPrecedes(oldest_running, load->horizon) &&
+		TimestampDifferenceExceeds(load->measured, now, interval * UNSETTLED_INTERVALS))
+		return true;
 	if (load->changed == 0)
 		return false;
 	if (TimestampDifferenceExceeds(load->last_change, now, SETTLED_MS))
@@ -157,9 +165,13 @@ measure(void *arg)
 	const TesseraRouting *routing;
 	const TesseraGroup *group;
 	TesseraMeasure found = {.skipped = true};
+	TransactionId horizon = InvalidTransactionId;
 
 	tessera_background_begin();
 	MemoryContextSwitchTo(context);
+	/* the snapshot's own list of running transactions lacks those from its xmax on */
+	if (load->changed > 0 && TransactionIdPrecedes(GetActiveSnapshot()->xmin, ReadNextTransactionId()))
+		horizon = ReadNextTransactionId();
 	routing = tessera_routing();
 	group = routing ? tessera_routing_group_by_id(routing, &load->group_id) : NULL;
 	if (group != NULL && tessera_group_load(routing, group) == load)
@@ -170,6 +182,7 @@ measure(void *arg)
 	if (found.skipped)
 		return false;
 	tessera_group_load_measured(load, &found, load->measured);
+	load->horizon = horizon;
 	return true;
 }
 

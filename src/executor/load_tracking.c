@@ -70,11 +70,14 @@ begin_timing(QueryDesc *query, int statements)
 	const TesseraGroup *group = routing ? find_group(routing, query->plannedstmt) : NULL;
 	TesseraPlanKeys keys;
 	TimedStatement *statement;
+	MemoryContext before;
 	ListCell   *cell;
 
 	if (group == NULL)
 		return;
+	before = MemoryContextSwitchTo(query->estate->es_query_cxt);
 	tessera_plan_keys(query->plannedstmt, query->params, routing, group, &keys);
+	MemoryContextSwitchTo(before);
 	if (keys.everything || keys.positions == NIL)
 		return;
 	statement = MemoryContextAlloc(query->estate->es_query_cxt, sizeof(TimedStatement));

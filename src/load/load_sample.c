@@ -3,7 +3,11 @@
  *	  The ring of samples of a database, and each backend's counters; see load_sample.h.
  *
  * Shared memory: a small entry for each database slot; the ring itself lies in the server's DSA area, made by the splitter when it first collects,
+<<<<<<< HEAD
  * and stays until the slot is given to another database. An LWLock for each slot guards the ring's ends and its content; it is held for the copy of a
+=======
+ * and stays, also for the next database in the slot. An LWLock for each slot guards the ring's ends and its content; it is held for the copy of a
+>>>>>>> splitter
  * sample. step and ring are atomics, read without the lock: ring changes once from nothing to something, step at any time.
  *
  * A crash loses what is in the ring: the splitter then measures anew.
@@ -273,19 +277,11 @@ shared_init(void *memory, LWLockPadded *given, bool found)
 	}
 }
 
-/* The ring is kept, empty: another backend may have its address. */
+/* The ring is kept: what is in it is about groups that the next database does not have. Nothing here may ask for the DSA area. */
 static void
 reset_slot(int slot)
 {
-	Ring	   *ring = ring_of(&slots[slot]);
-
 	pg_atomic_write_u32(&slots[slot].step, 0);
-	if (ring == NULL)
-		return;
-	LWLockAcquire(&locks[slot].lock, LW_EXCLUSIVE);
-	ring->tail = ring->head;
-	ring->lost = 0;
-	LWLockRelease(&locks[slot].lock);
 }
 
 static const TesseraShmemModule module = {"tessera_load", shared_size, TESSERA_MAX_DATABASES, shared_init, reset_slot};

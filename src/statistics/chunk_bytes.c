@@ -5,6 +5,9 @@
  * What a shard's part of a table takes (tessera.table_statistics) is shared out among the shard's chunks of the group: under hash by the width of
  * their ranges, under range by the share of rows that the statistics of the first key column see in them, alike if there are none. All tables of the
  * group are summed. No other node is asked, nothing is kept; working memory goes after each table.
+ *
+ * On the config node what the shards have measured (tessera.chunk_estimate) comes first. An estimate is about the keys from its min to the next one's,
+ * as chunks may have been split, merged or moved since: it is divided equally among the chunks that begin there, or goes to the one it lies in.
  */
 #include "postgres.h"
 
@@ -12,6 +15,7 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "catalog/pg_statistic.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -23,6 +27,7 @@
 #include "utils/tuplestore.h"
 #include "utils/typcache.h"
 
+#include "common/spi_row.h"
 #include "statistics/statistics_json.h"
 #include "statistics/table_statistics.h"
 
@@ -172,16 +177,88 @@ add_table(const TesseraTable *table, TesseraKeySpace *ks, ChunkSize *chunks, int
 		relation_close(rel, AccessShareLock);
 }
 
+/* What the shards have said of keys from here on. */
+typedef struct Estimate
+{
+	TesseraKeyBound min;
+	double		bytes;
+	TimestampTz measured;
+} Estimate;
+
+static int
+compare_estimates(const void *a, const void *b, void *ks)
+{
+	return tessera_key_compare(ks, &((const Estimate *) a)->min, &((const Estimate *) b)->min);
+}
+
+/* The group's estimates in the order of their keys. */
+static Estimate *
+read_estimates(const TesseraGroup *group, TesseraKeySpace *ks, int *n)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	Estimate   *estimates;
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	*n = (int) tessera_spi_run("SELECT min, bytes, measured FROM tessera.chunk_estimate WHERE group_id = $1", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
+							   (Datum[]) {UUIDPGetDatum(&group->group_id)}, NULL);
+	MemoryContextSwitchTo(caller);
+	estimates = MemoryContextAllocHuge(caller, sizeof(Estimate) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+	{
+		tessera_key_from_bound(ks, DatumGetTesseraBoundP(spi_row_value(i, 1)), &estimates[i].min);
+		estimates[i].bytes = (double) DatumGetInt64(spi_row_value(i, 2));
+		estimates[i].measured = DatumGetTimestampTz(spi_row_value(i, 3));
+	}
+	tessera_spi_end(&spi);
+	qsort_arg(estimates, *n, sizeof(Estimate), compare_estimates, ks);
+	return estimates;
+}
+
+static void
+add_estimate(ChunkSize *chunk, const Estimate *estimate, double share)
+{
+	chunk->bytes += estimate->bytes * share;
+	chunk->collected = chunk->known ? Min(chunk->collected, estimate->measured) : estimate->measured;
+	chunk->known = true;
+}
+
+/* Fills the chunks by the shards' estimates; false: there are none. Chunks below the first estimate stay unknown. */
+static bool
+estimate_chunks(const TesseraGroup *group, TesseraKeySpace *ks, ChunkSize *chunks, int n)
+{
+	int			nestimates;
+	Estimate   *estimates = read_estimates(group, ks, &nestimates);
+	int			next = 0;		/* first chunk that begins at or above the estimate at hand's end */
+
+	while (nestimates > 0 && next < n && tessera_key_compare(ks, &chunks[next].chunk.min, &estimates[0].min) < 0)
+		next++;
+	for (int i = 0; i < nestimates; i++)
+	{
+		int			first = next;
+
+		while (next < n && (i + 1 == nestimates || tessera_key_compare(ks, &chunks[next].chunk.min, &estimates[i + 1].min) < 0))
+			next++;
+		if (next == first && next > 0)
+			add_estimate(&chunks[next - 1], &estimates[i], 1);
+		for (int j = first; j < next; j++)
+			add_estimate(&chunks[j], &estimates[i], 1.0 / (next - first));
+	}
+	return nestimates > 0;
+}
+
 static void
 put_group(const TesseraRouting *routing, const TesseraGroup *group, ReturnSetInfo *result)
 {
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
 	int			n = tessera_routing_nchunks(routing, group);
 	ChunkSize  *chunks = MemoryContextAllocExtended(CurrentMemoryContext, sizeof(ChunkSize) * Max(n, 1), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	bool		measured;
 
 	for (int i = 0; i < n; i++)
 		tessera_routing_chunk(routing, group, i, &chunks[i].chunk);
-	for (int i = 0; i < routing->ntables; i++)
+	measured = routing->is_config && estimate_chunks(group, ks, chunks, n);
+	for (int i = 0; !measured && i < routing->ntables; i++)
 	{
 		const TesseraTable *table = tessera_routing_table_at(routing, i);
 

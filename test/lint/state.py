@@ -8,10 +8,17 @@ from csource import Report, blank, line_of, read, root, sources
 # session, worker, process: ends with it. transaction, statement: the file resets it, also after an error.
 LOOSE = """
 src/admin/join.c in_script statement
+<<<<<<< HEAD
 src/balancer/balancer.c next_round worker
 src/balancer/balancer.c took worker
 src/balancer/balancer.c due worker
 src/balancer/balancer.c again worker
+=======
+src/balance/chunk_load.c loads worker
+src/balance/chunk_load.c begun worker
+src/balance/chunk_report.c due worker
+src/balance/splitter.c oldest_running worker
+>>>>>>> splitter
 src/catalog/identity.c label process
 src/catalog/incarnation.c read_only worker
 src/catalog/portable_types.c known process
@@ -31,12 +38,14 @@ src/control/call.c own_texts process
 src/ddl/node_objects.c warned session
 src/ddl/sequence_fetcher.c busy worker
 src/ddl/sequence_fetcher.c pause worker
+src/executor/load_tracking.c timed statement
 src/executor/local_part.c local_plans_lru session
 src/executor/local_statement.c running statement
 src/executor/ownership.c owned_function session
 src/executor/ownership.c require_owned_function session
 src/executor/shard_run.c last_explained session
 src/failover/outdated_placements.c seen worker
+src/load/written_rows.c watches statement
 src/migration/migration_control.c offered_slot process
 src/migration/migration_control.c offered process
 src/migration/migration_control.c completing transaction
