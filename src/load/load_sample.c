@@ -3,11 +3,7 @@
  *	  The ring of samples of a database, and each backend's counters; see load_sample.h.
  *
  * Shared memory: a small entry for each database slot; the ring itself lies in the server's DSA area, made by the splitter when it first collects,
-<<<<<<< HEAD
- * and stays until the slot is given to another database. An LWLock for each slot guards the ring's ends and its content; it is held for the copy of a
-=======
  * and stays, also for the next database in the slot. An LWLock for each slot guards the ring's ends and its content; it is held for the copy of a
->>>>>>> splitter
  * sample. step and ring are atomics, read without the lock: ring changes once from nothing to something, step at any time.
  *
  * A crash loses what is in the ring: the splitter then measures anew.

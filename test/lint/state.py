@@ -8,17 +8,14 @@ from csource import Report, blank, line_of, read, root, sources
 # session, worker, process: ends with it. transaction, statement: the file resets it, also after an error.
 LOOSE = """
 src/admin/join.c in_script statement
-<<<<<<< HEAD
 src/balancer/balancer.c next_round worker
 src/balancer/balancer.c took worker
 src/balancer/balancer.c due worker
 src/balancer/balancer.c again worker
-=======
 src/balance/chunk_load.c loads worker
 src/balance/chunk_load.c begun worker
 src/balance/chunk_report.c due worker
 src/balance/splitter.c oldest_running worker
->>>>>>> splitter
 src/catalog/identity.c label process
 src/catalog/incarnation.c read_only worker
 src/catalog/portable_types.c known process
