@@ -236,7 +236,8 @@ put_spread(const TesseraClusterSnapshot *snapshot, const TesseraPolicyPlan *plan
 	bool		by_bytes = settings->measure == TESSERA_BY_BYTES;
 
 	put_fact(++step, "spread", NULL, -1,
-			 psprintf("%.1f %% of the average between the fullest shard and the emptiest, %.1f %% after what is listed%s; below %.1f %% nothing moves",
+			 psprintf("%.1f %% of the average between the fullest shard and the emptiest, %.1f %% after what is listed%s; below %.1f %% nothing "
+					  "moves",
 					  100 * plan->spread, 100 * plan->spread_after, plan->complete ? "" : ", more would follow", 100 * settings->threshold), result);
 	for (size_t i = 0; i < snapshot->policy.nshards; i++)
 		put_fact(++step, "shard", name_of_shard(snapshot, (int32) i), by_bytes ? plan->fill[i] : -1,

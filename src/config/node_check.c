@@ -22,7 +22,8 @@
 PG_FUNCTION_INFO_V1(tessera_check_node);
 
 /*
- * setting, current, needed, ok. max_worker_processes: the launcher, the workers of a database that is the config node and a shard, and two migrations.
+ * setting, current, needed, ok. max_worker_processes: the launcher, the workers of a database that is the config node and a shard, and two
+ * migrations.
  */
 static const char check_sql[] =
 "SELECT c.setting, c.current, c.needed, c.ok FROM ("

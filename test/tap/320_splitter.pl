@@ -156,7 +156,8 @@ foreach my $table ('up', 'down')
 	}
 	my $end = $table eq 'up' ? "max::text = 'MAXKEY'" : "min::text = 'MINKEY'";
 	ok($c->wait_for('s1', "SELECT count(*) > 0 FROM tessera.balancer_action WHERE reason = 'top' AND kind = 'move' AND by = 'tessera' AND $end"
-			. " AND table_id = (SELECT table_id FROM tessera.cluster_table WHERE relid = '$table'::regclass)", 't', 30), "keys of $table: a move is asked for");
+			. " AND table_id = (SELECT table_id FROM tessera.cluster_table WHERE relid = '$table'::regclass)", 't', 30),
+		"keys of $table: a move is asked for");
 }
 
 # ---- load
