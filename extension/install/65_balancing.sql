@@ -55,6 +55,20 @@ GRANT EXECUTE ON FUNCTION tessera.start_balancer(), tessera.stop_balancer(), tes
 
 -- Views.
 
+CREATE VIEW tessera.hot_chunks AS
+  SELECT t.relid::pg_catalog.regclass AS table_name, c.min, c.max, n.name AS shard, e.statements, e.load, e.hot_key, e.hot_share,
+         CASE WHEN e.hot_share >= 0.5 THEN 'one key has most of the load: no split can help'
+              WHEN c.jumbo THEN 'it is jumbo: it cannot be split'
+              ELSE 'tessera.split_load on its shard splits it; tessera.balancer_policy = load spreads the pieces' END AS advice, e.measured
+  FROM tessera.chunk_estimate e
+  JOIN tessera.chunk c ON c.group_id = e.group_id AND c.min OPERATOR(tessera.=) e.min
+  JOIN tessera.node n ON n.node_id = c.node_id
+  JOIN LATERAL (SELECT o.relid FROM tessera.cluster_table o WHERE o.group_id = e.group_id ORDER BY o.schema_name, o.table_name LIMIT 1) AS t ON true
+  WHERE e.load > 0 ORDER BY e.load DESC, e.statements DESC;
+COMMENT ON VIEW tessera.hot_chunks IS
+  'chunks by their load, which is sessions at work on them on average, the hottest first, with the key that most of it is about as far as known, and '
+  'what helps; table_name: one table of the group; kept on the config node only';
+
 CREATE VIEW tessera.zones AS
   SELECT z.zone, n.name AS shard FROM tessera.zone_shard z JOIN tessera.node n USING (node_id) ORDER BY z.zone, n.name;
 COMMENT ON VIEW tessera.zones IS 'shards of each zone; kept on the config node only';

@@ -53,3 +53,5 @@ COMMENT ON VIEW tessera.health IS
 
 REVOKE ALL ON tessera.health FROM PUBLIC;
 GRANT SELECT ON tessera.health TO tessera_admin;
+REVOKE ALL ON tessera.hot_chunks FROM PUBLIC;
+GRANT SELECT ON tessera.hot_chunks TO tessera_admin;
