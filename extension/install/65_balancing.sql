@@ -80,14 +80,24 @@ COMMENT ON VIEW tessera.zone_ranges IS 'ranges whose rows are to lie in a zone; 
 
 CREATE VIEW tessera.balancer_status AS
   SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.min, a.max, d.name AS donor, r.name AS recipient, a.reason,
-         a.detail, a.bytes, m.bytes AS bytes_done, a.by, a.attempts, a.asked, a.started, a.finished, a.not_before, a.migration_id,
+         a.detail, a.bytes, m.bytes AS bytes_done,
+         CASE a.state
+           WHEN 'running' THEN pg_catalog.make_interval(secs => greatest(a.bytes - coalesce(m.bytes, 0), 0) / r1.rate)
+           WHEN 'queued' THEN pg_catalog.make_interval(secs => a.bytes / r1.rate) END AS remaining, a.by, a.attempts, a.asked, a.started, a.finished,
+			   a.not_before, a.migration_id,
          coalesce(a.error, CASE WHEN a.state = 'running' THEN m.waiting_for END) AS waiting_for
   FROM tessera.balancer_action a
   LEFT JOIN tessera.cluster_table t USING (table_id)
   LEFT JOIN tessera.node d ON d.node_id = a.donor
   LEFT JOIN tessera.node r ON r.node_id = a.recipient
   LEFT JOIN tessera.migrations m ON m.id = a.migration_id
+  -- bytes a second of the last moves that were long enough to tell
+  CROSS JOIN (SELECT coalesce(pg_catalog.sum(l.bytes) / nullif(pg_catalog.sum(extract(epoch FROM l.finished - l.started)), 0),
+							  10000000)::float8 AS rate
+              FROM (SELECT o.bytes, o.started, o.finished FROM tessera.migration o WHERE o.state = 'committed' AND o.bytes > 1000000
+                    ORDER BY o.finished DESC LIMIT 20) AS l) AS r1
   ORDER BY CASE a.state WHEN 'running' THEN 1 WHEN 'queued' THEN 2 ELSE 3 END, CASE WHEN a.state IN ('queued', 'running') THEN a.asked END,
     a.finished DESC, a.action_id;
 COMMENT ON VIEW tessera.balancer_status IS
-  'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; kept on the config node only';
+  'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; remaining: how long it may still take, by the '
+  'speed of the last moves; kept on the config node only';

@@ -124,6 +124,28 @@ choose_recipient(const TesseraClusterSnapshot *snapshot, const TesseraBalancerAc
 	return best;
 }
 
+/* Bytes of the chunks from the first one on that begin below the range's end, but for those that are there already. */
+static double
+bytes_to_move(const TesseraClusterSnapshot *snapshot, int group, size_t first, const TesseraBound *max, int to)
+{
+	const TesseraSnapshotGroup *here = &snapshot->groups[group];
+	TesseraKeyBound high;
+	double		bytes = 0;
+
+	tessera_key_from_bound(here->ks, max, &high);
+	for (size_t i = first; i < snapshot->policy.groups[group].nchunks; i++)
+	{
+		TesseraChunk chunk;
+
+		tessera_routing_chunk(snapshot->routing, here->group, (int) i, &chunk);
+		if (tessera_key_compare(here->ks, &chunk.min, &high) >= 0)
+			break;
+		if (chunk.node_id != snapshot->shards[to].node_id)
+			bytes += here->chunks[i].bytes;
+	}
+	return bytes;
+}
+
 /* Finds the shards of a request, and takes their room; false: it has to wait. */
 static bool
 fit_request(TesseraClusterSnapshot *snapshot, TesseraBalancerAction *action)
@@ -147,6 +169,7 @@ fit_request(TesseraClusterSnapshot *snapshot, TesseraBalancerAction *action)
 	action->epoch = snapshot->groups[group].group->epoch;
 	action->recipient = snapshot->shards[to].node_id;
 	action->to_shard = shard_name(snapshot->routing, action->recipient);
+	action->bytes = bytes_to_move(snapshot, group, chunk - snapshot->groups[group].chunks, action->max, to);
 	if (from < 0 || from == to)
 		return true;			/* another part of the range may lie elsewhere: the registration finds it */
 	if (snapshot->shards[from].room == 0 || snapshot->shards[to].room == 0 || !snapshot->shards[from].usable || !snapshot->shards[to].usable)
@@ -239,8 +262,9 @@ update_row(const TesseraBalancerAction *action, const TesseraMoveBegun *begun, c
 {
 	TesseraSpi	spi;
 	Datum		values[] = {UUIDPGetDatum(&action->action_id), UUIDPGetDatum(begun ? &begun->migration_id : NULL),
-		Int32GetDatum(begun ? begun->donor : 0), Int32GetDatum(action->recipient), error ? CStringGetTextDatum(error) : 0};
-	bool		nulls[] = {false, begun == NULL, begun == NULL, action->recipient == 0, error == NULL};
+		Int32GetDatum(begun ? begun->donor : 0), Int32GetDatum(action->recipient), error ? CStringGetTextDatum(error) : 0,
+		Int64GetDatum((int64) action->bytes)};
+	bool		nulls[] = {false, begun == NULL, begun == NULL, action->recipient == 0, error == NULL, action->bytes < 0};
 
 	tessera_spi_begin(&spi);
 	if (error != NULL)
@@ -253,10 +277,10 @@ update_row(const TesseraBalancerAction *action, const TesseraMoveBegun *begun, c
 						(bool[]) {nulls[0], nulls[1], nulls[2], nulls[3], nulls[4], false});
 	else
 		tessera_spi_run("UPDATE tessera.balancer_action SET migration_id = coalesce($2, migration_id), donor = coalesce($3, donor),"
-						" recipient = coalesce(recipient, $4), started = coalesce(started, clock_timestamp()), error = $5,"
+						" bytes = coalesce(bytes, $6), recipient = coalesce(recipient, $4), started = coalesce(started, clock_timestamp()), error = $5,"
 						" state = CASE WHEN $2 IS NULL THEN 'done' ELSE 'running' END,"
 						" finished = CASE WHEN $2 IS NULL THEN clock_timestamp() END WHERE action_id = $1 AND state = 'queued'",
-						SPI_OK_UPDATE, 5, (Oid[]) {UUIDOID, UUIDOID, INT4OID, INT4OID, TEXTOID}, values, nulls);
+						SPI_OK_UPDATE, 6, (Oid[]) {UUIDOID, UUIDOID, INT4OID, INT4OID, TEXTOID, INT8OID}, values, nulls);
 	tessera_spi_end(&spi);
 }
 

@@ -38,7 +38,8 @@ my $one = $c->pgbench_start(clients => 4, seconds => 20, max_tries => 50, protoc
 SELECT v, (SELECT count(*) FROM generate_series(1, 3000) AS g WHERE g <> acc.v) FROM acc WHERE k = 4242;
 SCRIPT
 my $hottest = q{SELECT hot_key::text = '4242' AND hot_share > 0.5 AND advice LIKE 'one key%' FROM tessera.hot_chunks LIMIT 1};
-ok($c->wait_for('s1', $hottest, 't', 30), 'a hot key is named, and that no split can help') or diag $c->query('s1', 'SELECT * FROM tessera.hot_chunks');
+ok($c->wait_for('s1', $hottest, 't', 30), 'a hot key is named, and that no split can help') or diag $c->query('s1',
+	'SELECT * FROM tessera.hot_chunks');
 $one->wait;
 $c->query('s1', 'CREATE ROLE somebody LOGIN');
 like($c->error('s1', 'SET ROLE somebody; SELECT * FROM tessera.hot_chunks'), qr/42501/, 'keys of rows are not for everybody');
