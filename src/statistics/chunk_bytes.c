@@ -6,8 +6,9 @@
  * their ranges, under range by the share of rows that the statistics of the first key column see in them, alike if there are none. All tables of the
  * group are summed. No other node is asked, nothing is kept; working memory goes after each table.
  *
- * On the config node what the shards have measured (tessera.chunk_estimate) comes first. An estimate is about the keys from its min to the next one's,
- * as chunks may have been split, merged or moved since: it is divided equally among the chunks that begin there, or goes to the one it lies in.
+ * On the config node what the shards have measured (tessera.chunk_estimate) comes first. An estimate is about the keys from its min to the next
+ * one's, as chunks may have been split, merged or moved since: it is divided equally among the chunks that begin there, or goes to the one it lies
+ * in.
  */
 #include "postgres.h"
 

@@ -135,7 +135,7 @@ estimated('corrected', 'gone', 0);
 ok($c->wait_for('s2', "SELECT tessera.reload_routing() AND (SELECT bool_and(jumbo) FROM tessera.routing_chunks('o'))", 't', 30),
 	'the other nodes know that it is jumbo');
 
-# Rows that took the place of others make the estimate too high; too little was written for a measurement, so it is the look before a split that tells.
+# Rows that took the place of others make the estimate too high. Too little is written for a measurement: the look before a split tells.
 table('same', 'k int PRIMARY KEY, v text', 'k', 256 * 1024);
 $c->query('r1', "INSERT INTO same SELECT g, $v FROM generate_series(1, 480) g");
 estimated('almost too large', 'same', 480 * $row, 0.1);
@@ -166,8 +166,9 @@ foreach my $table ('up', 'down')
 		$c->query('r1', "INSERT INTO $table SELECT g * $sign, $v FROM generate_series($i * 100, $i * 100 + 99) g");
 	}
 	my $end = $table eq 'up' ? "max::text = 'MAXKEY'" : "min::text = 'MINKEY'";
-	ok($c->wait_for('s1', "SELECT count(*) > 0 FROM tessera.balancer_action WHERE reason = 'top' AND kind = 'move' AND by = 'tessera' AND $end"
-			. " AND table_id = (SELECT table_id FROM tessera.cluster_table WHERE relid = '$table'::regclass)", 't', 30), "keys of $table: a move is asked for");
+	ok($c->wait_for('s1', "SELECT count(*) > 0 FROM tessera.balancer_action WHERE reason = 'top' AND kind = 'move' AND by = 'tessera'"
+			. " AND $end AND table_id = (SELECT table_id FROM tessera.cluster_table WHERE relid = '$table'::regclass)", 't', 30),
+		"keys of $table: a move is asked for");
 }
 
 # ---- load
