@@ -99,5 +99,5 @@ CREATE VIEW tessera.balancer_status AS
   ORDER BY CASE a.state WHEN 'running' THEN 1 WHEN 'queued' THEN 2 ELSE 3 END, CASE WHEN a.state IN ('queued', 'running') THEN a.asked END,
     a.finished DESC, a.action_id;
 COMMENT ON VIEW tessera.balancer_status IS
-  'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; remaining: how long it may still take, by the '
-  'speed of the last moves; kept on the config node only';
+  'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; remaining: how long it may still take, by '
+  'the speed of the last moves; kept on the config node only';

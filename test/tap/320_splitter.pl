@@ -132,6 +132,15 @@ is($c->query('s1', "SELECT count(*) FROM tessera.changelog WHERE what = 'split' 
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.chunks WHERE table_name = 'o'::regclass AND jumbo", '1', 30), 'one key: jumbo');
 is(chunks('o') . chunks('gone'), '11', 'and not split; nor is what has gone again');
 estimated('corrected', 'gone', 0);
+ok($c->wait_for('s2', "SELECT tessera.reload_routing() AND (SELECT bool_and(jumbo) FROM tessera.routing_chunks('o'))", 't', 30),
+	'the other nodes know that it is jumbo');
+
+# Rows that took the place of others make the estimate too high. Too little is written for a measurement: the look before a split tells.
+table('same', 'k int PRIMARY KEY, v text', 'k', 256 * 1024);
+$c->query('r1', "INSERT INTO same SELECT g, $v FROM generate_series(1, 480) g");
+estimated('almost too large', 'same', 480 * $row, 0.1);
+$c->query('r1', "INSERT INTO same SELECT g, $v FROM generate_series(1, 200) g ON CONFLICT (k) DO UPDATE SET v = excluded.v");
+
 
 # ---- jumbo no more: looked at again, and again
 my $marks = "SELECT count(*) FROM tessera.changelog WHERE what = 'mark_jumbo' AND object = 'public.o'";
@@ -142,6 +151,8 @@ $c->query('r1', "INSERT INTO o SELECT g, 1, $v FROM generate_series(1000, 2000) 
 is(chunks('o'), 1, 'a jumbo chunk is left alone');
 $c->query('r1', "SELECT tessera.clear_jumbo('o', 7)");
 ok($c->wait_for('s1', "SELECT count(*) > 2 FROM tessera.chunks WHERE table_name = 'o'::regclass", 't', 40), 'other keys are split off');
+
+is(chunks('same'), 1, 'S88: what only seemed too large is not split');
 
 # ---- keys that ascend, or descend: the piece at the end is to go to another shard
 is($c->query('s1', "SELECT count(*) FROM tessera.balancer_action AS b JOIN tessera.cluster_table AS t USING (table_id)"
@@ -155,8 +166,8 @@ foreach my $table ('up', 'down')
 		$c->query('r1', "INSERT INTO $table SELECT g * $sign, $v FROM generate_series($i * 100, $i * 100 + 99) g");
 	}
 	my $end = $table eq 'up' ? "max::text = 'MAXKEY'" : "min::text = 'MINKEY'";
-	ok($c->wait_for('s1', "SELECT count(*) > 0 FROM tessera.balancer_action WHERE reason = 'top' AND kind = 'move' AND by = 'tessera' AND $end"
-			. " AND table_id = (SELECT table_id FROM tessera.cluster_table WHERE relid = '$table'::regclass)", 't', 30),
+	ok($c->wait_for('s1', "SELECT count(*) > 0 FROM tessera.balancer_action WHERE reason = 'top' AND kind = 'move' AND by = 'tessera'"
+			. " AND $end AND table_id = (SELECT table_id FROM tessera.cluster_table WHERE relid = '$table'::regclass)", 't', 30),
 		"keys of $table: a move is asked for");
 }
 
