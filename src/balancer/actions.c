@@ -277,7 +277,8 @@ update_row(const TesseraBalancerAction *action, const TesseraMoveBegun *begun, c
 						(bool[]) {nulls[0], nulls[1], nulls[2], nulls[3], nulls[4], false});
 	else
 		tessera_spi_run("UPDATE tessera.balancer_action SET migration_id = coalesce($2, migration_id), donor = coalesce($3, donor),"
-						" bytes = coalesce(bytes, $6), recipient = coalesce(recipient, $4), started = coalesce(started, clock_timestamp()), error = $5,"
+						" bytes = coalesce(bytes, $6), recipient = coalesce(recipient, $4), started = coalesce(started, clock_timestamp()), error = "
+							"$5,"
 						" state = CASE WHEN $2 IS NULL THEN 'done' ELSE 'running' END,"
 						" finished = CASE WHEN $2 IS NULL THEN clock_timestamp() END WHERE action_id = $1 AND state = 'queued'",
 						SPI_OK_UPDATE, 6, (Oid[]) {UUIDOID, UUIDOID, INT4OID, INT4OID, TEXTOID, INT8OID}, values, nulls);

@@ -40,7 +40,8 @@ change('1, 3', "UPDATE tessera.chunk SET max = 100, minor = 2 WHERE min = '0';
 	INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor) VALUES ('$group', 100, 'MAXKEY', 1, 1, 3)");
 $c->query('r1', 'SELECT tessera.reload_routing()');
 is($c->query('r1', $owners), 'MINKEY:1 0:1 100:1', 'S21: a split');
-is($c->query('r1', "SELECT moved = '2001-01-01' FROM tessera.chunk WHERE min OPERATOR(tessera.=) 'MINKEY'"), 't', 'S9: an unchanged chunk was not fetched');
+is($c->query('r1', "SELECT moved = '2001-01-01' FROM tessera.chunk WHERE min OPERATOR(tessera.=) 'MINKEY'"), 't',
+	'S9: an unchanged chunk was not fetched');
 change('1, 4', "DELETE FROM tessera.chunk WHERE min = '100'; UPDATE tessera.chunk SET max = 'MAXKEY', minor = 4 WHERE min = '0'");
 $c->query('r1', 'SELECT tessera.reload_routing()');
 is($c->query('r1', $owners), 'MINKEY:1 0:1', 'S22: a merge, which deletes a row there and here');
