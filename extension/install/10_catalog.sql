@@ -129,8 +129,10 @@ CREATE TABLE tessera.chunk_estimate (
   hot_key        tessera.bound,       -- that most of its statements are about, as far as known
   hot_share      float8,              -- of its load
   measured       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  since          timestamptz NOT NULL DEFAULT clock_timestamp(),   -- a chunk has begun at min since then, or before
   PRIMARY KEY (group_id, min)
 );
+CREATE INDEX chunk_estimate_node ON tessera.chunk_estimate (node_id);
 COMMENT ON TABLE tessera.chunk_estimate IS 'size and load of chunks, as the shards have measured them (config node)';
 
 -- Placement record of this shard (doc/design.md#placement-record): what it owns, what it still has to delete, which gates are closed. Local;
@@ -169,6 +171,7 @@ CREATE TABLE tessera.migration (
   error          text,
   waiting_for    text
 );
+CREATE INDEX migration_running ON tessera.migration (started) WHERE state = 'running';
 COMMENT ON TABLE tessera.migration IS 'migrations and their outcomes (config node)';
 
 CREATE TABLE tessera.migration_outcome (

@@ -70,7 +70,7 @@ COMMENT ON VIEW tessera.chunks IS
 
 CREATE VIEW tessera.chunk_distribution AS
   SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes,
-         pg_catalog.repeat('#', (30 * d.bytes / pg_catalog.max(d.bytes) OVER (PARTITION BY t.table_id))::int4) AS bar, d.collected
+         pg_catalog.repeat('#', (30 * d.bytes / nullif(pg_catalog.max(d.bytes) OVER (PARTITION BY t.table_id), 0))::int4) AS bar, d.collected
   FROM tessera.cluster_table t
   JOIN (SELECT c.group_id, c.node_id, pg_catalog.count(*) AS chunks, pg_catalog.sum(b.bytes)::int8 AS bytes, pg_catalog.min(b.collected) AS collected
         FROM tessera.chunk c LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min

@@ -85,7 +85,10 @@ CREATE VIEW tessera.balancer_status AS
            WHEN 'running' THEN pg_catalog.make_interval(secs => greatest(a.bytes - coalesce(m.bytes, 0), 0) / r1.rate)
            WHEN 'queued' THEN pg_catalog.make_interval(secs => a.bytes / r1.rate) END AS remaining, a.by, a.attempts, a.asked, a.started, a.finished,
 			   a.not_before, a.migration_id,
-         coalesce(a.error, CASE WHEN a.state = 'running' THEN m.waiting_for END) AS waiting_for
+         -- errors may name addresses
+         CASE WHEN a.error IS NULL THEN CASE a.state WHEN 'running' THEN m.waiting_for END
+              WHEN pg_catalog.pg_has_role('tessera_admin', 'USAGE') THEN a.error
+              ELSE 'error ' || pg_catalog."left"(a.error, 5) END AS waiting_for
   FROM tessera.balancer_action a
   LEFT JOIN tessera.cluster_table t USING (table_id)
   LEFT JOIN tessera.node d ON d.node_id = a.donor

@@ -19,8 +19,8 @@ CREATE VIEW tessera.health AS
     SELECT 'error', 'replication slot ' || s.slot_name, 'it is of a migration that has no process, and keeps WAL',
            'see the log of this server: the worker "migration recovery" drops it'
     FROM pg_catalog.pg_replication_slots s
-    WHERE s.slot_name LIKE 'tessera\_%' AND NOT s.active AND s.database = pg_catalog.current_database()
-      AND NOT EXISTS (SELECT FROM tessera_internal.migration_slots())
+    WHERE s.slot_name ~ '^tessera_[0-9a-f]{32}$' AND NOT s.active AND s.database = pg_catalog.current_database()
+      AND NOT EXISTS (SELECT FROM tessera.migration_coordinator c WHERE c.slot = s.slot_name)
     UNION ALL
     SELECT 'warning', pg_catalog.format('migration %s of %s', m.id, m.table_name),
            pg_catalog.format('it has run since %s%s', m.started, ', and waits for ' || m.waiting_for),
@@ -41,10 +41,16 @@ CREATE VIEW tessera.health AS
            'copy its tables into a schema of another shard, then drop it'
     FROM tessera.node n JOIN tessera.schema_placement p ON n.node_id IN (p.node_id, p.sequence_home) WHERE n.draining
     UNION ALL
+    SELECT 'warning', 'shard ' || n.name,
+           pg_catalog.format('it is being removed, but no other shard of zone %s may have its rows of %s', z.zone, z.table_name),
+           'add a shard to the zone with tessera.add_zone(), or give the range up with tessera.set_zone_range()'
+    FROM tessera.node n JOIN tessera.zone_shard m USING (node_id) JOIN tessera.zone_ranges z USING (zone)
+    WHERE n.draining AND NOT EXISTS (SELECT FROM tessera.zone_shard o JOIN tessera.node s USING (node_id) WHERE o.zone = z.zone AND NOT s.draining)
+    UNION ALL
     SELECT 'notice', 'balancer', CASE s.name WHEN 'balancer' THEN 'it is stopped' ELSE 'it is paused until ' || s.value END,
            CASE s.name WHEN 'balancer' THEN 'tessera.start_balancer()' ELSE 'tessera.resume_balancer()' END
     FROM tessera.setting s
-    WHERE CASE s.name WHEN 'balancer' THEN s.value = 'off'
+    WHERE EXISTS (SELECT FROM tessera.identity i WHERE i.is_config) AND CASE s.name WHEN 'balancer' THEN s.value = 'off'
                       WHEN 'balancer_paused_until' THEN s.value::timestamptz > pg_catalog.clock_timestamp() END
   ) AS v;
 COMMENT ON VIEW tessera.health IS

@@ -20,8 +20,11 @@ GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.c
   tessera_internal.stat_notifications(), tessera_internal.range_deletions() TO PUBLIC;
 
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
-  tessera.migration_outcome, tessera.setting, tessera.changelog_entry, tessera.balancer_action,
+  tessera.migration_outcome, tessera.setting, tessera.changelog_entry,
   tessera.shard_weight, tessera.zone_shard, tessera.zone_range TO PUBLIC;
+-- Not the error, which may name addresses.
+GRANT SELECT (action_id, kind, group_id, table_id, min, max, donor, recipient, reason, detail, by, verify, state, bytes, attempts, not_before,
+  migration_id, asked, started, finished) ON tessera.balancer_action TO PUBLIC;
 -- Not hot_key: a key of a row that few may read.
 GRANT SELECT (group_id, min, node_id, bytes, statements, load, measured) ON tessera.chunk_estimate TO PUBLIC;
 GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added) ON tessera.node TO PUBLIC;

@@ -9,7 +9,9 @@
 
 #include "access/htup_details.h"
 #include "access/transam.h"
+#include "access/xact.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "control/calls.h"
 #include "executor/spi.h"
@@ -17,7 +19,9 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/tcopprot.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
@@ -191,11 +195,11 @@ require_empty(const char *table)
 
 /* Names of one column of rows of a query, in the current context. Access must be open. */
 static List *
-names_of(const char *sql)
+names_of(const char *sql, int nparams, const char *const *values)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	List	   *names = NIL;
-	uint64		n = tessera_admin_exec(sql, 0, NULL);
+	uint64		n = tessera_admin_exec(sql, nparams, values);
 
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -207,37 +211,58 @@ names_of(const char *sql)
 	return names;
 }
 
+/* Nothing comes into a schema any more, to the end of the transaction. Access must be open. */
+static void
+lock_schemas(void)
+{
+	uint64		n = tessera_admin_exec(psprintf("SELECT n.oid FROM (%s) AS s JOIN pg_namespace AS n USING (nspname) ORDER BY 1",
+												tessera_user_schemas_sql), 0, NULL);
+	Oid		   *schemas = palloc(sizeof(Oid) * Max(n, 1));
+
+	for (uint64 i = 0; i < n; i++)
+		schemas[i] = (Oid) strtoul(tessera_admin_field(i, 1), NULL, 10);
+	for (uint64 i = 0; i < n; i++)
+		LockDatabaseObject(NamespaceRelationId, schemas[i], 0, AccessExclusiveLock);
+}
+
 /*
- * What this database has kept of the cluster goes, so that the schema script finds nothing in its way. It never takes a row with it: a table that is
- * not empty is an error.
+ * What this database has kept of the cluster goes, so that the schema script finds nothing in its way: the cluster's schemas. It takes no row with
+ * it: all tables of the database must be empty, those of other schemas and of extensions, too, as what is dropped may be a part of them (a column of
+ * a dropped type, an extension). They are locked before they are looked at, by a snapshot of after the lock.
  */
 void
 tessera_serve_clear_former(const TesseraClearFormerArgs *args)
 {
-	const char *values[] = {tessera_uuid_text(args->cluster_id)};
+	const char *values[] = {tessera_uuid_text(args->cluster_id),
+	DatumGetCString(OidFunctionCall1(F_ARRAY_OUT, PointerGetDatum(args->schemas)))};
 	TesseraSpi	access;
 	ListCell   *cell;
 
 	tessera_require_internal();
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("a database cannot come back to the cluster in a transaction of isolation level REPEATABLE READ or SERIALIZABLE"),
+				 errhint("Use READ COMMITTED.")));
 	tessera_spi_begin(&access);
 	refuse_member();
 	if (tessera_admin_exec("DELETE FROM tessera.former_membership WHERE cluster_id = $1::uuid", 1, values) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database was never removed from the cluster")));
-	foreach(cell, names_of(psprintf("SELECT format('%%I.%%I', t.nspname, t.relname) FROM (%s) AS t JOIN pg_class AS c USING (oid)"
-								  " WHERE c.relkind IN ('r', 'p') ORDER BY 1", tessera_user_tables_sql)))
+	lock_schemas();
+	foreach(cell, names_of("SELECT c.oid::regclass::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+						   " WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera') ORDER BY 1",
+						   0, NULL))
 		require_empty(lfirst(cell));
-	foreach(cell, names_of(psprintf("SELECT s.nspname FROM (%s) AS s ORDER BY 1", tessera_user_schemas_sql)))
-	{
+	foreach(cell, names_of("SELECT nspname FROM pg_namespace WHERE nspname = ANY ($2::name[]) AND $1 <> '' ORDER BY 1", 2, values))
 		tessera_admin_exec(psprintf("DROP SCHEMA %s CASCADE", quote_identifier(lfirst(cell))), 0, NULL);
-		if (strcmp(lfirst(cell), "public") == 0)
-		{
-			/* as initdb makes it: the script takes it for granted */
-			tessera_admin_exec("CREATE SCHEMA public AUTHORIZATION pg_database_owner", 0, NULL);
-			tessera_admin_exec("GRANT USAGE ON SCHEMA public TO PUBLIC", 0, NULL);
-			tessera_admin_exec("COMMENT ON SCHEMA public IS 'standard public schema'", 0, NULL);
-		}
+	if (tessera_admin_value("SELECT true FROM pg_namespace WHERE nspname = 'public'", 0, NULL) == NULL)
+	{
+		/* as initdb makes it: the script takes it for granted */
+		tessera_admin_exec("CREATE SCHEMA public AUTHORIZATION pg_database_owner", 0, NULL);
+		tessera_admin_exec("GRANT USAGE ON SCHEMA public TO PUBLIC", 0, NULL);
+		tessera_admin_exec("COMMENT ON SCHEMA public IS 'standard public schema'", 0, NULL);
 	}
 	tessera_spi_end(&access);
 }

@@ -25,6 +25,7 @@
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "common/text.h"
+#include "config/membership.h"
 #include "control/calls.h"
 #include "migration/migration.h"
 #include "transaction/background.h"
@@ -101,26 +102,21 @@ tessera_balancer_planned(const TesseraClusterSnapshot *snapshot, const TesseraPo
 
 /* The shard with the lowest fill that may have the range, other than its owner; -1: none has room. */
 static int
-choose_recipient(const TesseraClusterSnapshot *snapshot, const TesseraBalancerAction *action, int owner, int zone)
+choose_recipient(TesseraClusterSnapshot *snapshot, const TesseraBalancerAction *action, int owner, int zone)
 {
-	double	   *amount = palloc0(sizeof(double) * snapshot->policy.nshards);
+	const double *amount = tessera_snapshot_bytes(snapshot);
 	int			best = -1;
 
-	for (size_t i = 0; i < snapshot->policy.ngroups; i++)
-		for (size_t j = 0; j < snapshot->policy.groups[i].nchunks; j++)
-			amount[snapshot->groups[i].chunks[j].shard] += snapshot->groups[i].chunks[j].bytes;
 	for (int i = 0; i < (int) snapshot->policy.nshards; i++)
 	{
 		const TesseraPolicyShard *shard = &snapshot->shards[i];
 
-		amount[i] /= shard->weight;
 		if (i == owner || shard->draining || !shard->usable || shard->room == 0 ||
 			(zone >= 0 && !snapshot->policy.zone_shards[zone * snapshot->policy.nshards + i]))
 			continue;
-		if (best < 0 || amount[i] < amount[best])
+		if (best < 0 || amount[i] / shard->weight < amount[best] / snapshot->shards[best].weight)
 			best = i;
 	}
-	pfree(amount);
 	return best;
 }
 
@@ -165,7 +161,7 @@ fit_request(TesseraClusterSnapshot *snapshot, TesseraBalancerAction *action)
 	from = tessera_snapshot_shard(snapshot, owned.node_id);
 	to = action->recipient != 0 ? tessera_snapshot_shard(snapshot, action->recipient) : choose_recipient(snapshot, action, from, chunk->zone);
 	if (to < 0)
-		return action->recipient != 0;
+		return true;			/* beginning it says why not; the end of the key space has to go at once or not at all */
 	action->epoch = snapshot->groups[group].group->epoch;
 	action->recipient = snapshot->shards[to].node_id;
 	action->to_shard = shard_name(snapshot->routing, action->recipient);
@@ -301,14 +297,14 @@ begin_move(const TesseraBalancerAction *action, TesseraMoveBegun *begun)
 	if (action->to_shard == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the shard is not there any more")));
+				 action->recipient != 0 ? errmsg("the shard is not there any more") : errmsg("no other shard may have it, or has room for it now")));
 	return tessera_move_begin(routing, table, action->min, action->max, action->to_shard, action->verify, begun);
 }
 
 static void
 merge(const TesseraBalancerAction *action)
 {
-	const TesseraRouting *routing = tessera_routing();
+	const TesseraRouting *routing = tessera_require_cluster();
 	TesseraMergeAnswer merged;
 
 	tessera_call_merge(tessera_within(tessera_to_config(), CALL_MS), &action->group_id, &action->epoch, routing->promised_term,
@@ -365,7 +361,7 @@ note_reached(const TesseraBalancerAction *action, const ErrorData *error)
 }
 
 bool
-tessera_balancer_begin(const TesseraBalancerAction *action, bool background)
+tessera_balancer_begin(const TesseraBalancerAction *action)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TesseraMoveBegun begun;
@@ -373,29 +369,44 @@ tessera_balancer_begin(const TesseraBalancerAction *action, bool background)
 	char	   *message = NULL;
 	bool		runs;
 
-	if (background)
-		tessera_background_begin();
+	tessera_background_begin();
 	runs = try_to_begin(action, &begun, &error);
 	if (error != NULL)
 		message = MemoryContextStrdup(caller, psprintf("%s: %s", unpack_sql_state(error->sqlerrcode), error->message));
 	note_reached(action, error);
-	if (background)
-	{
-		tessera_background_commit();
-		tessera_injection("balancer_begun");
-		tessera_background_begin();
-	}
+	tessera_background_commit();
+	tessera_injection("balancer_begun");
+	tessera_background_begin();
 	if (action->asked_for)
 		update_row(action, runs ? &begun : NULL, message);
 	else
 		insert_row(action, message != NULL ? "failed" : runs ? "running" : "done", runs ? &begun.migration_id : NULL, message);
-	if (background)
-		tessera_background_commit();
+	tessera_background_commit();
 	return message == NULL;
 }
 
 
 /* Following */
+
+/*
+ * Which nodes of the moves that have ended just now could not be reached: by the class of the error it may be either, and the donor has done its work
+ * so far. In between tessera_spi_begin and _end.
+ */
+static void
+note_recipients(void)
+{
+	uint64		n = tessera_spi_run("SELECT DISTINCT m.recipient, m.state = 'committed' FROM tessera.balancer_action AS a JOIN tessera.migration AS m"
+									" USING (migration_id) WHERE a.state = 'running' AND (m.state = 'committed' OR m.state = 'aborted'"
+									"  AND m.error ~ '^(08|57P0)')", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		if (DatumGetBool(spi_row_value(i, 2)))
+			tessera_balancer_node_answered(DatumGetInt32(spi_row_value(i, 1)));
+		else
+			tessera_balancer_node_failed(DatumGetInt32(spi_row_value(i, 1)));
+	}
+}
 
 int64
 tessera_balancer_follow(void)
@@ -404,6 +415,7 @@ tessera_balancer_follow(void)
 	int64		open;
 
 	tessera_spi_begin(&spi);
+	note_recipients();
 	/* of a request another part may be left: it is tried again, and found to be done if there is none */
 	tessera_spi_run("UPDATE tessera.balancer_action AS a SET state = CASE WHEN a.reason = 'requested' THEN 'queued' ELSE 'done' END,"
 					" finished = CASE WHEN a.reason = 'requested' THEN NULL ELSE clock_timestamp() END, error = NULL, not_before = NULL, attempts = 0"
@@ -416,10 +428,12 @@ tessera_balancer_follow(void)
 					" FROM tessera.migration AS m WHERE a.state = 'running' AND m.migration_id = a.migration_id AND m.state = 'aborted'",
 					SPI_OK_UPDATE, 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(ATTEMPTS)}, NULL);
 	/* the migration is gone with the config node's newest commits: whatever became of it, what is left to do is found anew */
-	tessera_spi_run("UPDATE tessera.balancer_action AS a SET state = CASE WHEN a.reason = 'requested' THEN 'queued' ELSE 'dropped' END"
+	tessera_spi_run("UPDATE tessera.balancer_action AS a SET state = CASE WHEN a.reason = 'requested' THEN 'queued' ELSE 'dropped' END,"
+					" finished = CASE WHEN a.reason <> 'requested' THEN clock_timestamp() END"
 					" WHERE a.state = 'running' AND NOT EXISTS (SELECT FROM tessera.migration AS m WHERE m.migration_id = a.migration_id)",
 					SPI_OK_UPDATE, 0, NULL, NULL, NULL);
-	tessera_spi_run("SELECT count(*) FROM tessera.balancer_action WHERE state IN ('queued', 'running')", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	tessera_spi_run("SELECT count(*) FROM tessera.balancer_action WHERE state = 'running' OR state = 'queued'"
+					" AND coalesce(not_before <= clock_timestamp(), true)", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	open = DatumGetInt64(spi_row_value(0, 1));
 	tessera_spi_end(&spi);
 	return open;

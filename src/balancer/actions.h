@@ -43,12 +43,11 @@ extern List *tessera_balancer_requests(TesseraClusterSnapshot *snapshot);
 extern TesseraBalancerAction *tessera_balancer_planned(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action);
 
 /*
- * Begins it, and writes its row. background: in short transactions of its own, outside of any; else in the current transaction. false: it did not
- * begin, which its row says, if it has one.
+ * Begins it, and writes its row, in short transactions of its own, outside of any. false: it did not begin, which its row says, if it has one.
  */
-extern bool tessera_balancer_begin(const TesseraBalancerAction *action, bool background);
+extern bool tessera_balancer_begin(const TesseraBalancerAction *action);
 
-/* Rows of actions whose migrations have ended are changed accordingly. In a transaction. Returns how many are still open. */
+/* Rows of actions whose migrations have ended are changed accordingly. In a transaction. Returns how many run or are due. */
 extern int64 tessera_balancer_follow(void);
 
 /* Text of a policy's reason, as in tessera.balancer_action. */

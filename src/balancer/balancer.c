@@ -35,6 +35,7 @@
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
+#include "transport/connection.h"
 
 #define BUSY_MS 500L
 #define DOUBT_MS 1000L
@@ -64,52 +65,83 @@ planned_now(const TesseraClusterSnapshot *snapshot)
 	return actions;
 }
 
-/* In the current context. round: also what the policy chooses. */
+/* Has somebody asked for something that is due? In a transaction. */
+static bool
+requests_due(void)
+{
+	TesseraSpi	spi;
+	bool		due;
+
+	tessera_spi_begin(&spi);
+	due = tessera_spi_run("SELECT FROM tessera.balancer_action WHERE state = 'queued' AND coalesce(not_before <= clock_timestamp(), true) LIMIT 1",
+						  SPI_OK_SELECT, 0, NULL, NULL, NULL) > 0;
+	tessera_spi_end(&spi);
+	return due;
+}
+
+/* In the current context. round: also what the policy chooses. Outside of a transaction. */
 static List *
-choose(bool background, bool round)
+choose(bool round)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "tessera balancer snapshot", ALLOCSET_DEFAULT_SIZES);
-	TesseraBalancerSwitches switches;
 	TesseraClusterSnapshot *snapshot;
 	List	   *actions = NIL;
 
-	if (background)
-		tessera_background_begin();
-	MemoryContextSwitchTo(context);
-	tessera_balancer_switches(&switches);
-	if (!switches.paused)
+	tessera_background_begin();
+	/* reading a large cluster takes a while: only if there is a reason */
+	if (round || requests_due())
 	{
+		MemoryContextSwitchTo(context);
 		snapshot = tessera_cluster_snapshot();
 		MemoryContextSwitchTo(caller);
 		actions = tessera_balancer_requests(snapshot);
 		if (round)
 			actions = list_concat(actions, planned_now(snapshot));
 	}
-	if (background)
-		tessera_background_commit();
+	tessera_background_commit();
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
 	return actions;
 }
 
-/* Begins what is due; returns those that did. */
-static List *
-run(bool background, bool round)
+/* Outside of a transaction. */
+static bool
+is_paused(void)
 {
-	List	   *actions;
-	List	   *begun = NIL;
-	ListCell   *cell;
+	TesseraBalancerSwitches switches;
+	bool		paused;
 
+	tessera_background_begin();
+	tessera_balancer_switches(&switches);
+	paused = switches.paused;
+	tessera_background_commit();
+	return paused;
+}
+
+/* Begins what is due, but for nodes that have failed meanwhile; true if something did. In a context of its own, outside of a transaction. */
+static bool
+run(bool round)
+{
+	bool		begun = false;
+	ListCell   *cell;
+	List	   *actions;
+
+	if (is_paused())
+		return false;
 	if (round)
-		(void) tessera_split_at_zone_borders(background);
-	actions = choose(background, round);
+		(void) tessera_split_at_zone_borders();
+	actions = choose(round);
 	foreach(cell, actions)
 	{
+		const TesseraBalancerAction *action = lfirst(cell);
+
 		CHECK_FOR_INTERRUPTS();
-		if (tessera_balancer_begin(lfirst(cell), background))
-			begun = lappend(begun, lfirst(cell));
+		if (tessera_balancer_node_usable(action->donor) && tessera_balancer_node_usable(action->recipient) && tessera_balancer_begin(action))
+			begun = true;
 	}
+	if (round)
+		tessera_drain_step();
 	return begun;
 }
 
@@ -305,17 +337,15 @@ role(void)
 	return answer;
 }
 
-/* One look; ms until the next. */
+/* One look; ms until the next. *idle: nothing is under way. In a context of its own. */
 static long
-look(void)
+look(bool *idle)
 {
-	MemoryContext context;
-	MemoryContext caller = CurrentMemoryContext;
+	TimestampTz began = GetCurrentTimestamp();
 	uint64		wanted;
 	bool		round;
 	bool		begun;
 	int64		open;
-	TimestampTz began = GetCurrentTimestamp();
 
 	if (next_round == 0)
 		next_round = TimestampTzPlusMilliseconds(began, tessera_balancer_interval * 1000);
@@ -325,22 +355,19 @@ look(void)
 
 	wanted = tessera_round_wanted();
 	round = wanted != 0 || GetCurrentTimestamp() >= next_round;
-	if (!round && open == 0)
+	*idle = !round && open == 0;
+	if (*idle)
 		return Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_round), 1);
-	context = AllocSetContextCreate(caller, "tessera balancer", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(context);
-	begun = run(true, round) != NIL;
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(context);
+	begun = run(round);
+	*idle = !begun && open == 0;
 	if (round)
 	{
 		took = TimestampDifferenceMilliseconds(began, GetCurrentTimestamp());
-		tessera_drain_step();
 		next_round = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_balancer_interval * 1000);
 		tessera_round_made(wanted);
 	}
 	/* while moves run, shards get room again: the next round need not wait for its time, but rounds take a tenth of all time at most */
-	if (begun || open > 0)
+	if (!*idle)
 		next_round = Min(next_round, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Max(2 * BUSY_MS, 10 * took)));
 	return BUSY_MS;
 }
@@ -352,12 +379,31 @@ tessera_balancer_step(void)
 	static int	again = 0;
 	int			may = role();
 	bool		woken = GetCurrentTimestamp() < due;
-	long		wait;
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context;
+	volatile bool idle = true;
+	volatile long wait = BUSY_MS;
 
 	if (may <= 0)
 		return may < 0 ? -1 : DOUBT_MS;
 	again = woken ? AGAIN : Max(again - 1, 0);
-	wait = look();
+	context = AllocSetContextCreate(caller, "tessera balancer", ALLOCSET_DEFAULT_SIZES);
+	PG_TRY();
+	{
+		bool		now_idle;
+
+		MemoryContextSwitchTo(context);
+		wait = look(&now_idle);
+		idle = now_idle;
+	}
+	PG_FINALLY();
+	{
+		MemoryContextSwitchTo(caller);
+		MemoryContextDelete(context);
+		if (idle)
+			tessera_connections_close(1);	/* an idle session would keep CREATE, ALTER and DROP DATABASE there waiting */
+	}
+	PG_END_TRY();
 	if (again > 0)
 		wait = Min(wait, AGAIN_MS);
 	due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), wait);

@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 #include "utils/guc.h"
@@ -53,7 +54,7 @@ tessera_merge_after_s(void)
 }
 
 
-/* The window: times of the day in the server's time zone */
+/* The window: times of the day in the time zone of the server's log, as a session's own says nothing */
 
 /* Reads "hh:mm" as minutes since midnight; the rest of the text follows. -1: it is none. */
 static int
@@ -105,7 +106,7 @@ in_window(void)
 
 	if (window == NULL || window[0] == '\0' || !parse_window(window, &from, &to))
 		return true;
-	if (timestamp2tm(GetCurrentTimestamp(), &tz, &tm, &fsec, NULL, NULL) != 0)
+	if (timestamp2tm(GetCurrentTimestamp(), &tz, &tm, &fsec, NULL, log_timezone) != 0)
 		return true;
 	now = tm.tm_hour * 60 + tm.tm_min;
 	return from <= to ? now >= from && now < to : now >= from || now < to;

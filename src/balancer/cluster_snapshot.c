@@ -7,7 +7,7 @@
  * when an action begins.
  *
  * Estimates: one stands for the keys from its min to the next one's. Chunks that begin in there share its bytes alike; an estimate that begins inside
- * of a chunk, which has been merged, adds to that chunk. A chunk before the first estimate has none, and counts as empty.
+ * of a chunk, which has been merged, adds to that chunk. A chunk before the first estimate has none: it counts as empty, and is not merged.
  */
 #include "postgres.h"
 
@@ -29,6 +29,7 @@ typedef struct Estimate
 	TesseraKeyBound min;
 	double		bytes;
 	double		load;
+	bool		settled;		/* long enough there for its chunk to be merged */
 } Estimate;
 
 void *
@@ -81,6 +82,18 @@ tessera_snapshot_range(const TesseraClusterSnapshot *snapshot, int group, size_t
 	*min = tessera_key_to_bound(here->ks, &chunk.min);
 	tessera_routing_chunk(snapshot->routing, here->group, (int) (first + count - 1), &chunk);
 	*max = tessera_key_to_bound(here->ks, &chunk.max);
+}
+
+const double *
+tessera_snapshot_bytes(TesseraClusterSnapshot *snapshot)
+{
+	if (snapshot->bytes != NULL)
+		return snapshot->bytes;
+	snapshot->bytes = allocate(sizeof(double) * snapshot->policy.nshards);
+	for (size_t i = 0; i < snapshot->policy.ngroups; i++)
+		for (size_t j = 0; j < snapshot->policy.groups[i].nchunks; j++)
+			snapshot->bytes[snapshot->groups[i].chunks[j].shard] += snapshot->groups[i].chunks[j].bytes;
+	return snapshot->bytes;
 }
 
 
@@ -154,6 +167,13 @@ read_chunks(TesseraClusterSnapshot *snapshot, TesseraSnapshotGroup *here, Tesser
 	}
 }
 
+/* By key: the order of bounds themselves is another one for text of most collations. */
+static int
+compare_estimates(const void *a, const void *b, void *ks)
+{
+	return tessera_key_compare(ks, &((const Estimate *) a)->min, &((const Estimate *) b)->min);
+}
+
 static Estimate *
 read_estimates(const TesseraSnapshotGroup *here, uint64 *n)
 {
@@ -162,8 +182,9 @@ read_estimates(const TesseraSnapshotGroup *here, uint64 *n)
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	*n = tessera_spi_run("SELECT min, bytes, load FROM tessera.chunk_estimate WHERE group_id = $1 ORDER BY min", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
-						 (Datum[]) {UUIDPGetDatum(&here->group->group_id)}, NULL);
+	*n = tessera_spi_run("SELECT min, bytes, load, since <= clock_timestamp() - make_interval(secs => $2) FROM tessera.chunk_estimate"
+						 " WHERE group_id = $1", SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, FLOAT8OID},
+						 (Datum[]) {UUIDPGetDatum(&here->group->group_id), Float8GetDatum(tessera_merge_after_s())}, NULL);
 	estimates = MemoryContextAllocExtended(caller, sizeof(Estimate) * Max(*n, 1), MCXT_ALLOC_HUGE);
 	for (uint64 i = 0; i < *n; i++)
 	{
@@ -173,8 +194,10 @@ read_estimates(const TesseraSnapshotGroup *here, uint64 *n)
 		MemoryContextSwitchTo(spi_context);
 		estimates[i].bytes = (double) DatumGetInt64(spi_row_value(i, 2));
 		estimates[i].load = DatumGetFloat8(spi_row_value(i, 3));
+		estimates[i].settled = DatumGetBool(spi_row_value(i, 4));
 	}
 	tessera_spi_end(&spi);
+	qsort_arg(estimates, *n, sizeof(Estimate), compare_estimates, here->ks);
 	return estimates;
 }
 
@@ -207,6 +230,8 @@ spread_estimates(const TesseraClusterSnapshot *snapshot, const TesseraSnapshotGr
 			at = nchunks;
 		if (at == first)
 			first = at = Max(first, 1) - 1; /* it begins inside of this chunk, and so does the next one */
+		if (at - first == 1)
+			here->chunks[first].mergeable = estimates[i].settled;	/* find_mergeable looks further */
 		for (size_t j = first; j < Max(at, first + 1); j++)
 		{
 			here->chunks[j].bytes += estimates[i].bytes / Max(at - first, 1);
@@ -273,7 +298,7 @@ find_mergeable(TesseraClusterSnapshot *snapshot)
 		{
 			TesseraPolicyChunk *chunk = &snapshot->groups[i].chunks[j];
 
-			chunk->mergeable = chunk->bytes < snapshot->policy.groups[i].max_chunk_bytes / 4 && chunk->load < 0.01 && !chunk->jumbo;
+			chunk->mergeable = chunk->mergeable && chunk->bytes < snapshot->policy.groups[i].max_chunk_bytes / 4 && chunk->load < 0.01 && !chunk->jumbo;
 		}
 
 	tessera_spi_begin(&spi);
@@ -360,14 +385,21 @@ read_zones(TesseraClusterSnapshot *snapshot)
 	for (uint64 i = 0; i < n; i++)
 	{
 		int			shard = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 2)));
+		int			zone = zone_of_name(snapshot, spi_row_text(i, 1));
 
-		if (shard >= 0)
-			members[zone_of_name(snapshot, spi_row_text(i, 1)) * snapshot->policy.nshards + shard] = true;
+		/* a zone may have been made since the statement before */
+		if (shard >= 0 && zone >= 0)
+			members[zone * snapshot->policy.nshards + shard] = true;
 	}
 	n = tessera_spi_run("SELECT group_id, min, max, zone FROM tessera.zone_range", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
-		visit_range(snapshot, DatumGetUUIDP(spi_row_value(i, 1)), DatumGetTesseraBoundP(spi_row_value(i, 2)),
-					DatumGetTesseraBoundP(spi_row_value(i, 3)), put_into_zone, zone_of_name(snapshot, spi_row_text(i, 4)));
+	{
+		int			zone = zone_of_name(snapshot, spi_row_text(i, 4));
+
+		if (zone >= 0)
+			visit_range(snapshot, DatumGetUUIDP(spi_row_value(i, 1)), DatumGetTesseraBoundP(spi_row_value(i, 2)),
+						DatumGetTesseraBoundP(spi_row_value(i, 3)), put_into_zone, zone);
+	}
 	tessera_spi_end(&spi);
 }
 

@@ -33,6 +33,7 @@ typedef struct TesseraClusterSnapshot
 	TesseraSnapshotGroup *groups;
 	TesseraSnapshotSchema *schemas;
 	char	  **zones;			/* names */
+	double	   *bytes;			/* of chunks on each shard, once they were asked for */
 } TesseraClusterSnapshot;
 
 /*
@@ -50,6 +51,9 @@ extern int	tessera_snapshot_group(const TesseraClusterSnapshot *snapshot, const 
 /* Bounds of neighbouring chunks of a group, together; palloc'd. */
 extern void tessera_snapshot_range(const TesseraClusterSnapshot *snapshot, int group, size_t first, size_t count, TesseraBound **min,
 								   TesseraBound **max);
+
+/* Bytes of the chunks of each shard, added up at the first call; in the current context then. */
+extern const double *tessera_snapshot_bytes(TesseraClusterSnapshot *snapshot);
 
 /* Memory for the policy, in the current context. */
 extern void *tessera_policy_alloc(size_t size);

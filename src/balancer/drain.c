@@ -1,7 +1,7 @@
 /*
  * drain.c
  *	  The end of a removal; see drain.h. The policy moves chunks off a draining shard; what is left of it here is to see that nothing is, and to
- *	  remove it, as tessera.remove_shard() would (config/remove_node.c).
+ *	  remove it, as tessera.remove_shard() would (config/remove_node.c), unless that was called off in the last moment.
  *
  * The removal is a call to this very node over the control lane: a session of its own, with the rights and the locks of one. Before it, all that it
  * would wait for is looked at, so that a shard that is not done yet costs a moment. A crash leaves it draining.
@@ -22,7 +22,7 @@
 #include "transaction/background.h"
 
 #define ASK_MS 2000
-#define REMOVE_MS 90000
+#define REMOVE_MS 30000
 
 typedef struct Drained
 {
@@ -78,7 +78,7 @@ remove_drained(const Drained *node)
 		return;
 	tessera_injection("balancer_removing");
 	if (tessera_call_membership(tessera_keep_error(tessera_ask(tessera_within(tessera_on_lane(tessera_to_config(), TESSERA_LANE_CONTROL), REMOVE_MS),
-															   TESSERA_TOLERATE_ERRORS), &error), "remove_shard", node->name, NULL, false, "tessera",
+															   TESSERA_TOLERATE_ERRORS), &error), "remove_drained", node->name, NULL, false, "tessera",
 								NULL))
 		return;
 	tessera_balancer_node_failed(node->node_id);

@@ -118,7 +118,7 @@ split(const Border *border)
 }
 
 int
-tessera_split_at_zone_borders(bool background)
+tessera_split_at_zone_borders(void)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera zone borders", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
@@ -126,17 +126,11 @@ tessera_split_at_zone_borders(bool background)
 	ListCell   *cell;
 	int			left = 0;
 
-	if (background)
-	{
-		tessera_background_begin();
-		MemoryContextSwitchTo(context);
-	}
+	tessera_background_begin();
+	MemoryContextSwitchTo(context);
 	borders = find_borders();
-	if (background)
-	{
-		tessera_background_commit();
-		MemoryContextSwitchTo(context);
-	}
+	tessera_background_commit();
+	MemoryContextSwitchTo(context);
 	foreach(cell, borders)
 	{
 		CHECK_FOR_INTERRUPTS();

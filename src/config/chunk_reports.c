@@ -38,7 +38,9 @@ tessera_serve_report_chunks(const TesseraReportChunksArgs *args)
 					" SELECT $1, $2, r.* FROM unnest($3, $4, $5, $6, $7, $8) AS r (min, bytes, statements, load, hot_key, hot_share)"
 					" ON CONFLICT (group_id, min) DO UPDATE SET node_id = excluded.node_id, bytes = excluded.bytes,"
 					"  statements = excluded.statements, load = excluded.load, hot_key = excluded.hot_key, hot_share = excluded.hot_share,"
-					"  measured = excluded.measured", SPI_OK_INSERT, 8, types, values, NULL);
+					"  measured = excluded.measured WHERE e.node_id <> excluded.node_id OR abs(e.bytes - excluded.bytes) > e.bytes / 50"
+					"  OR abs(e.load - excluded.load) > e.load / 20 + 0.0005 OR abs(e.statements - excluded.statements) > e.statements / 20 + 0.05"
+					"  OR e.hot_key IS DISTINCT FROM excluded.hot_key", SPI_OK_INSERT, 8, types, values, NULL);
 	tessera_spi_end(&spi);
 }
 

@@ -131,6 +131,11 @@ tessera_membership_change(TesseraChange *change)
 		return tessera_update_node_change(change);
 	if (strcmp(change->action, "remove_shard") == 0)
 		return tessera_remove_node(change, true);
+	if (strcmp(change->action, "remove_drained") == 0)
+	{
+		change->drained = true;
+		return tessera_remove_node(change, true);
+	}
 	if (strcmp(change->action, "cancel_remove_shard") == 0)
 		return tessera_cancel_removal(change);
 	if (strcmp(change->action, "remove_router") == 0)

@@ -18,6 +18,7 @@ typedef struct TesseraChange
 	const char *name;
 	const char *conninfo;		/* NULL where there is none */
 	bool		force;
+	bool		drained;		/* remove_drained: only if the shard is still marked, and nothing is waited for */
 	const char *by;				/* for the changelog; set by tessera_membership_change if NULL */
 } TesseraChange;
 

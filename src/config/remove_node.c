@@ -122,7 +122,10 @@ unregister(const TesseraChange *change, const TesseraRegistered *node)
 	values[0] = psprintf("%d", node->node_id);
 	tessera_admin_exec(node->is_config ? "UPDATE tessera.node SET is_shard = false, draining = false WHERE node_id = $1::int4" :
 						 "DELETE FROM tessera.node WHERE node_id = $1::int4", 1, values);
-	tessera_changelog_add(change->action, node->name, change->by,
+	tessera_admin_exec("DELETE FROM tessera.chunk_estimate WHERE node_id = $1::int4", 1, values);
+	tessera_admin_exec("DELETE FROM tessera.zone_shard WHERE node_id = $1::int4", 1, values);
+	tessera_admin_exec("DELETE FROM tessera.shard_weight WHERE node_id = $1::int4", 1, values);
+	tessera_changelog_add(node->is_shard ? "remove_shard" : "remove_router", node->name, change->by,
 					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $2::bool)", 2, values), NULL);
 	tessera_catalog_changed();
 }
@@ -177,9 +180,6 @@ set_draining(const TesseraChange *change, const TesseraRegistered *node, bool dr
 	const char *values[] = {psprintf("%d", node->node_id), draining ? "true" : "false"};
 
 	tessera_admin_exec("UPDATE tessera.node SET draining = $2::bool WHERE node_id = $1::int4", 2, values);
-	if (!draining)
-		tessera_admin_exec("UPDATE tessera.balancer_action SET state = 'dropped', finished = clock_timestamp() WHERE state = 'queued' AND reason = "
-						   "'draining' AND donor = $1::int4", 1, values);
 	tessera_changelog_add(draining ? "drain_shard" : "cancel_remove_shard", node->name, change->by, NULL, NULL);
 	tessera_catalog_changed();
 	tessera_announce_others(0, tessera_reload_call());
@@ -244,27 +244,35 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	const TesseraRouting *routing = tessera_require_cluster();
 	TesseraSpi	access;
 	TesseraRegistered *node;
-
-	char	   *rest = NULL;
+	bool		draining = false;
 
 	tessera_spi_begin(&access);
-	if (shard && !change->force)
-		rest = drain(change);
-	if (rest != NULL)
+	if (shard && !change->force && !change->drained)
 	{
-		tessera_spi_end(&access);
-		return rest;
+		char	   *rest = drain(change);
+
+		if (rest != NULL)
+		{
+			tessera_spi_end(&access);
+			return rest;
+		}
 	}
 	if (!change->force)
 	{
 		node = tessera_registered_or_error(change->name);
 		check_kind(node, shard);
+		draining = node->draining || change->drained;
 		check_holds_nothing(node);
-		await_deletions(routing, node);
+		if (!change->drained)	/* the balancer has looked just now, and waits for nothing */
+			await_deletions(routing, node);
 	}
 	tessera_registry_lock();
 	node = tessera_registered_or_error(change->name);
 	check_kind(node, shard);
+	if (draining && !node->draining)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the removal of shard \"%s\" was called off", node->name)));
 	check_holds_nothing(node);
 	if (!change->force)
 	{

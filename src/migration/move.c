@@ -43,6 +43,7 @@
 
 #define ABANDON_MS 5000			/* to tell the config node that nobody will start a migration */
 #define POLL_MS 500
+#define HAND_OVER_MS 5000		/* for the donor to take a migration over, where nobody waits for it */
 #define ANSWER_MS 10000			/* for an answer, where the statement cannot be cancelled meanwhile */
 #define REFRESH_MS 2000
 #define RESTART_POLL_MS 200
@@ -201,15 +202,16 @@ hand_over(const Move *move, const char *request)
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	ErrorData  *volatile error = NULL;
+	TesseraCallTarget donor = tessera_to_node(move->donor);
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
 		tessera_injection("caller_registered");
-		tessera_call_donate(tessera_to_node(move->donor), &move->migration_id, request);
+		tessera_call_donate(move->quiet ? tessera_within(donor, HAND_OVER_MS) : donor, &move->migration_id, request);
 		tessera_injection("caller_donated");
-		tessera_call_start_donor(tessera_to_node(move->donor), &move->migration_id);
+		tessera_call_start_donor(move->quiet ? tessera_within(donor, HAND_OVER_MS) : donor, &move->migration_id);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -695,11 +697,11 @@ tessera_move_chunk(PG_FUNCTION_ARGS)
 }
 
 /*
- * The id may be that of a request: true if it is dropped. Else *migration_id is that of the migration which runs for it, or as it was if the id is
- * none of a request.
+ * The id may be that of a request: if nothing runs for it, *answer says whether it is dropped, and it returns true. Else *migration_id is that of the
+ * migration which runs for it, or as it was if the id is none of a request.
  */
 static bool
-drop_request(const pg_uuid_t **migration_id)
+drop_request(const pg_uuid_t **migration_id, bool *answer)
 {
 	TesseraDropRequestAnswer request;
 
@@ -709,7 +711,8 @@ drop_request(const pg_uuid_t **migration_id)
 	else if (request.state != NULL && strcmp(request.state, "dropped") != 0)
 		ereport(NOTICE,
 				(errmsg("the move that was asked for has ended: %s", request.state)));
-	return request.state != NULL && strcmp(request.state, "dropped") == 0;
+	*answer = request.state != NULL && strcmp(request.state, "dropped") == 0;
+	return request.state != NULL && request.migration_id == NULL;
 }
 
 /* cancel_migration(id uuid) returns bool: true if it is aborted; false if it was too late, or had ended. */
@@ -720,13 +723,14 @@ tessera_cancel_migration(PG_FUNCTION_ARGS)
 	const char *id = tessera_uuid_text(migration_id);
 	TesseraMigrationStateAnswer known;
 	int32		donor;
+	bool		answer;
 
 	if (tessera_routing() == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is not a node of a cluster")));
-	if (drop_request(&migration_id))
-		PG_RETURN_BOOL(true);
+	if (drop_request(&migration_id, &answer))
+		PG_RETURN_BOOL(answer);
 	tessera_call_migration_state(tessera_to_config(), migration_id, &known);
 	if (known.state == NULL)
 		ereport(ERROR,
