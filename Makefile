@@ -66,6 +66,18 @@ src/common/build.h: FORCE
 	@echo '$(if $(TESTS_BUILD),#define TESSERA_TESTS 1,/* a release */)' > $@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 $(OBJS): | src/common/build.h
 
+# What exporters, Prometheus and Grafana read: extension/monitoring/README.md.
+monitoring := $(datadir)/tessera/monitoring
+install: install-monitoring
+install-monitoring:
+	@$(MKDIR_P) '$(DESTDIR)$(monitoring)'
+	@$(INSTALL_DATA) $(addprefix $(tree)/extension/monitoring/,README.md postgres_exporter.yml sql_exporter.collector.yml alerts.yml dashboard.json) \
+		'$(DESTDIR)$(monitoring)/'
+uninstall: uninstall-monitoring
+uninstall-monitoring:
+	rm -rf '$(DESTDIR)$(monitoring)'
+.PHONY: install-monitoring uninstall-monitoring
+
 ifeq ($(TESTS_BUILD),)
 # Over a build for tests: nothing of it stays.
 install: uninstall-tests

@@ -16,10 +16,13 @@ unset tessera_variable
 
 # Debian 12 packages that building and testing need.
 tessera_packages=(gcc libc6-dev make pkg-config postgresql-15 postgresql-client-15 postgresql-server-dev-15 libpq-dev libzmq3-dev libbson-dev liblz4-dev
-	perl libipc-run-perl libio-pty-perl python3 binutils util-linux procps)
+	perl libipc-run-perl libio-pty-perl libyaml-libyaml-perl python3 binutils util-linux procps)
 
 # Clients of test/tap/234_clients; what cannot be installed is not tested.
 tessera_client_packages=(python3-psycopg2 python3-psycopg libpostgresql-jdbc-java openjdk-17-jdk-headless)
+
+# The exporter of test/tap/340_monitoring; if it cannot be installed, nothing is scraped.
+tessera_monitoring_packages=(prometheus-postgres-exporter)
 
 tessera_say()
 {
@@ -60,10 +63,22 @@ tessera_need_packages()
 		tessera_as_root mkdir -p /etc/postgresql-common &&
 			tessera_as_root sh -c 'echo create_main_cluster = false > /etc/postgresql-common/createcluster.conf' || return 1
 	fi
+	# Nor is anything else to run as a service: not now, and, of what exporters bring, not after the next boot.
+	local policy=/usr/sbin/policy-rc.d made=
+	if [ ! -e "$policy" ]; then
+		tessera_as_root sh -c 'printf "#!/bin/sh\nexit 101\n" >"$1" && chmod 755 "$1"' sh "$policy" || return 1
+		made=yes
+	fi
 	local apt=(timeout --foreground 900 env DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1 apt-get -q -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
-	local log
+	local log status
 	log=$(mktemp) || return 1
-	if { tessera_as_root "${apt[@]}" update && tessera_as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
+	{ tessera_as_root "${apt[@]}" update && tessera_as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1
+	status=$?
+	[ -z "$made" ] || tessera_as_root rm -f "$policy"
+	if [ "$status" -eq 0 ]; then
+		for package in "${missing[@]}"; do
+			case $package in *-exporter) tessera_as_root update-rc.d "$package" disable >/dev/null 2>&1 ;; esac
+		done
 		rm -f "$log"
 	else
 		tail -n 30 "$log" >&2
@@ -96,7 +111,7 @@ tessera_build_install()
 	[ "${1:-}" != tests ] || make+=(TESTS_BUILD=1)
 	jobs=$(nproc)
 	timeout --foreground 900 "${make[@]}" -j"$jobs" all || return 1
-	if [ -w "$tessera_pkglibdir" ] && [ -w "$("$PG_CONFIG" --sharedir)/extension" ]; then
+	if [ -w "$tessera_pkglibdir" ] && [ -w "$("$PG_CONFIG" --sharedir)" ] && [ -w "$("$PG_CONFIG" --sharedir)/extension" ]; then
 		timeout --foreground 120 "${make[@]}" install
 	else
 		tessera_as_root timeout --foreground 120 "${make[@]}" install
