@@ -18,6 +18,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
 
 #include "balancer/actions.h"
 #include "balancer/balancer_settings.h"
@@ -409,7 +410,7 @@ note_recipients(void)
 }
 
 int64
-tessera_balancer_follow(void)
+tessera_balancer_follow(TimestampTz *next)
 {
 	TesseraSpi	spi;
 	int64		open;
@@ -432,9 +433,11 @@ tessera_balancer_follow(void)
 					" finished = CASE WHEN a.reason <> 'requested' THEN clock_timestamp() END"
 					" WHERE a.state = 'running' AND NOT EXISTS (SELECT FROM tessera.migration AS m WHERE m.migration_id = a.migration_id)",
 					SPI_OK_UPDATE, 0, NULL, NULL, NULL);
-	tessera_spi_run("SELECT count(*) FROM tessera.balancer_action WHERE state = 'running' OR state = 'queued'"
-					" AND coalesce(not_before <= clock_timestamp(), true)", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	tessera_spi_run("SELECT count(*) FILTER (WHERE state = 'running' OR coalesce(not_before <= clock_timestamp(), true)),"
+					" coalesce(min(not_before) FILTER (WHERE state = 'queued' AND not_before > clock_timestamp()), 'infinity')"
+					" FROM tessera.balancer_action WHERE state IN ('queued', 'running')", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	open = DatumGetInt64(spi_row_value(0, 1));
+	*next = DatumGetTimestampTz(spi_row_value(0, 2));
 	tessera_spi_end(&spi);
 	return open;
 }

@@ -47,8 +47,11 @@ extern TesseraBalancerAction *tessera_balancer_planned(const TesseraClusterSnaps
  */
 extern bool tessera_balancer_begin(const TesseraBalancerAction *action);
 
-/* Rows of actions whose migrations have ended are changed accordingly. In a transaction. Returns how many run or are due. */
-extern int64 tessera_balancer_follow(void);
+/*
+ * Rows of actions whose migrations have ended are changed accordingly. In a transaction. Returns how many run or are due; *next: when the next one is
+ * due that has to wait, or the end of time.
+ */
+extern int64 tessera_balancer_follow(TimestampTz *next);
 
 /* Text of a policy's reason, as in tessera.balancer_action. */
 extern const char *tessera_policy_reason_text(TesseraPolicyReason reason);

@@ -307,14 +307,14 @@ tessera_explain_balancer(PG_FUNCTION_ARGS)
 
 /* The worker */
 
-/* In a transaction: how many actions are open. */
+/* In a transaction: how many actions run or are due, and when the next is. */
 static int64
-follow(void)
+follow(TimestampTz *next)
 {
 	int64		open;
 	TesseraSpi	spi;
 
-	open = tessera_balancer_follow();
+	open = tessera_balancer_follow(next);
 	tessera_spi_begin(&spi);
 	tessera_spi_run("DELETE FROM tessera.balancer_action WHERE state IN ('done', 'failed', 'dropped') AND asked < (SELECT asked FROM"
 					" tessera.balancer_action WHERE state IN ('done', 'failed', 'dropped') ORDER BY asked DESC OFFSET $1 LIMIT 1)", SPI_OK_DELETE, 1,
@@ -346,18 +346,19 @@ look(bool *idle)
 	bool		round;
 	bool		begun;
 	int64		open;
+	TimestampTz next;
 
 	if (next_round == 0)
 		next_round = TimestampTzPlusMilliseconds(began, tessera_balancer_interval * 1000);
 	tessera_background_begin();
-	open = follow();
+	open = follow(&next);
 	tessera_background_commit();
 
 	wanted = tessera_round_wanted();
 	round = wanted != 0 || GetCurrentTimestamp() >= next_round;
 	*idle = !round && open == 0;
 	if (*idle)
-		return Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_round), 1);
+		return Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), Min(next, next_round)), 1);
 	begun = run(round);
 	*idle = !begun && open == 0;
 	if (round)

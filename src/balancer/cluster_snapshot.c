@@ -298,7 +298,8 @@ find_mergeable(TesseraClusterSnapshot *snapshot)
 		{
 			TesseraPolicyChunk *chunk = &snapshot->groups[i].chunks[j];
 
-			chunk->mergeable = chunk->mergeable && chunk->bytes < snapshot->policy.groups[i].max_chunk_bytes / 4 && chunk->load < 0.01 && !chunk->jumbo;
+			chunk->mergeable = chunk->mergeable && !chunk->jumbo && chunk->load < 0.01 &&
+				chunk->bytes < snapshot->policy.groups[i].max_chunk_bytes / 4;
 		}
 
 	tessera_spi_begin(&spi);

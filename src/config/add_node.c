@@ -338,7 +338,8 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 		pg_uuid_t  *cluster_id = DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(here->cluster_id)));
 
 		tessera_call_clear_former(tessera_writing(tessera_to_node(node_id)), cluster_id,
-								  tessera_admin_value(psprintf("SELECT coalesce(array_agg(s.nspname), '{}') FROM (%s) s", tessera_user_schemas_sql), 0, NULL));
+								  tessera_admin_value(psprintf("SELECT coalesce(array_agg(s.nspname), '{}') FROM (%s) s",
+															   tessera_user_schemas_sql), 0, NULL));
 	}
 	tessera_call_run_script(tessera_writing(tessera_to_node(node_id)), script);
 	send_table(routing, node_id, "node", "t.node_id");

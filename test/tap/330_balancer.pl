@@ -20,9 +20,9 @@ $c->query('s1', "SELECT tessera.split_chunk('acc', $_ * 100)") foreach 1 .. 9;
 sub estimate
 {
 	my ($bytes) = @_;
-	$c->query('s1', 'DELETE FROM tessera.chunk_estimate');
-	$c->query('s1', "INSERT INTO tessera.chunk_estimate (group_id, min, node_id, bytes, statements, load) SELECT group_id, min, node_id, $bytes, 0, 0
-		FROM tessera.chunk");
+	$c->query('s1', "BEGIN; LOCK TABLE tessera.chunk_estimate IN EXCLUSIVE MODE; DELETE FROM tessera.chunk_estimate;
+		INSERT INTO tessera.chunk_estimate (group_id, min, node_id, bytes, statements, load) SELECT group_id, min, node_id, $bytes, 0, 0
+		FROM tessera.chunk; COMMIT");
 	return;
 }
 
