@@ -69,7 +69,8 @@ is($c->query('s1', 'SELECT count(*) FROM tessera.balancer_status WHERE state = $
 like($c->error('s2', "SELECT tessera.move_range('acc', 5, 1, 's2', wait => false)"), qr/22023: min 5 is not below max 1/, 'errors come at once');
 like($c->error('s2', "SELECT tessera.move_range('acc', 1, 5, 'nobody', wait => false)"), qr/42704: shard "nobody" does not exist/, 'all of them');
 
-# Rounds: by bytes.
+# Rounds: by bytes. The first one here has nothing to do, and the next comes only when it is asked for.
+round();
 estimate(1000000);
 is($c->query('s1', "SELECT count(*) > 0 FROM tessera.explain_balancer() WHERE due = 'now' AND reason = 'group' AND donor = 's2'"), 't',
 	'explain_balancer shows what it would do');
