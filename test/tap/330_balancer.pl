@@ -48,7 +48,8 @@ sub balanced
 	return;
 }
 
-# A request.
+# A request. Nothing else moves meanwhile.
+$c->query('s1', 'SELECT tessera.stop_balancer()');
 my $id = $c->query('s2', "SELECT tessera.move_range('acc', 900, tessera.maxkey(), 's3', wait => false)");
 like($id, qr/^[0-9a-f-]{36}$/, 'move_range(wait => false) returns at once');
 ok($c->wait_for('s1', "SELECT state, reason, donor, recipient FROM tessera.balancer_status WHERE id = '$id'", 'done|requested|s1|s3'), 'and is done');
@@ -72,6 +73,7 @@ like($c->error('s2', "SELECT tessera.move_range('acc', 1, 5, 'nobody', wait => f
 # Rounds: by bytes. The first one here has nothing to do, and the next comes only when it is asked for.
 round();
 estimate(1000000);
+$c->query('s2', 'SELECT tessera.start_balancer()');
 is($c->query('s1', "SELECT count(*) > 0 FROM tessera.explain_balancer() WHERE due = 'now' AND reason = 'group' AND donor = 's2'"), 't',
 	'explain_balancer shows what it would do');
 $c->query('s1', 'SELECT tessera.stop_balancer()');
