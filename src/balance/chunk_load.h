@@ -70,7 +70,7 @@ typedef struct TesseraGroupLoad
 	TimestampTz decayed;		/* statements and load are as of then */
 	TimestampTz reported;
 	bool		unreported;		/* something has changed since */
-	bool		told;			/* the config node has had a report that was not empty */
+	bool		told;			/* the config node may have had a report that was not empty */
 	bool		listed;			/* the group is still there */
 } TesseraGroupLoad;
 
