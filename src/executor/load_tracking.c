@@ -3,8 +3,8 @@
  *	  Watches the plans that run on this shard: which rows they write, and how long one of so many takes; see load_tracking.h.
  *
  * A statement's time is what it spends in ExecutorRun and ExecutorFinish, by the wall clock: what a chunk's load says is how many sessions are at
- * work on it, so what passes between two fetches from a cursor does not count. Only statements that are pinned to a few keys are counted, as of others it
- * is not known which chunk they are about; the plan of a router names no scan of a sharded table, so it is none of them.
+ * work on it, so what passes between two fetches from a cursor does not count. Only statements that are pinned to a few keys are counted, as of
+ * others it is not known which chunk they are about; the plan of a router names no scan of a sharded table, so it is none of them.
  *
  * Memory: a timed statement's record lives in the executor's context, and leaves the list with it, also by an error.
  */
