@@ -170,7 +170,7 @@ static const Registration registrations[] = {
 	{"syscache", tessera_ownership_init},	/* free: a cache */
 	{"scan methods", tessera_executor_init},	/* free */
 	/* Inside of the hooks for local statements: it looks at the plan that runs. */
-	{"executor start, end: what statements write and cost", tessera_load_tracking_init},
+	{"executor start, run, finish, end: what statements write and cost", tessera_load_tracking_init},
 	{"executor start, end: the shard's part of EXPLAIN", tessera_explain_remote_init},	/* free: on internal connections alone */
 	{"executor start, run, finish: the version check", tessera_shard_check_init},	/* free: on internal connections alone */
 	/* Outermost of the executor's: the others see the plan that it puts in. */

@@ -30,6 +30,7 @@
 static MemoryContext loads_context = NULL;
 static List *loads = NIL;		/* of TesseraGroupLoad * */
 static TimestampTz begun = 0;	/* this process */
+static bool followed = false;	/* it has seen what groups there are */
 
 
 /* ---- groups ---- */
@@ -85,6 +86,7 @@ tessera_group_loads_sweep(void)
 {
 	ListCell   *cell;
 
+	followed = true;
 	foreach(cell, loads)
 	{
 		TesseraGroupLoad *load = lfirst(cell);
@@ -238,6 +240,8 @@ tessera_group_load(const TesseraRouting *routing, const TesseraGroup *group)
 		load = palloc0(sizeof(TesseraGroupLoad));
 		load->group_id = group->group_id;
 		load->decayed = GetCurrentTimestamp();
+		/* what the process before this one has reported may have gone since */
+		load->told = !followed;
 		loads = lappend(loads, load);
 		MemoryContextSwitchTo(before);
 	}

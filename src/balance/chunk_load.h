@@ -14,7 +14,7 @@
 
 #define TESSERA_HOT_KEYS 8
 #define TESSERA_HOT_POSITIONS 64
-#define TESSERA_NEWEST_WRITES 8
+#define TESSERA_NEWEST_WRITES 12
 
 /* Keys of a chunk's statements; only of chunks that have some. */
 typedef struct TesseraChunkKeys
@@ -66,11 +66,12 @@ typedef struct TesseraGroupLoad
 	TransactionId horizon;		/* transactions below it may have written what the last measurement did not see; invalid: none */
 	TimestampTz measured;
 	long		measure_ms;		/* how long the last one took */
+	TimestampTz look_due;		/* under hash: chunks are not looked at before, for splits */
 	/* reports */
 	TimestampTz decayed;		/* statements and load are as of then */
 	TimestampTz reported;
 	bool		unreported;		/* something has changed since */
-	bool		told;			/* the config node has had a report that was not empty */
+	bool		told;			/* the config node may have had a report that was not empty */
 	bool		listed;			/* the group is still there */
 } TesseraGroupLoad;
 

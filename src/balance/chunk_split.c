@@ -3,11 +3,12 @@
  *	  Splits of one round, for one table group; see chunk_split.h.
  *
  * Phases: candidates by their estimates (S84); one transaction that reads their keys by the index and so finds their true size (S88) and the points
- * (S87), under locks that it only takes if they are free; then, outside of it, one call for each chunk to the config node, which makes all its pieces
+ * (S87), under locks that it only takes if they are free (under hash, where chunks reach their limit at about the same time, blocks of the tables are
+ * read for all of them together, not too often); then, outside of it, one call for each chunk to the config node, which makes all its pieces
  * in one commit. What it refuses (a migration is in the way, somebody else was faster) is tried again later, after a pause that grows.
  *
  * The first or last chunk that grows at its end (S92) gets one point more, at its outermost key: the piece behind it is nearly empty, and the
- * balancer is asked to move it to another shard, which takes the writes from then on.
+ * balancer is asked to move it to another shard, which takes the writes from then on. It is asked once for each split, which takes new evidence.
  *
  * Memory: the caller's context. Locks: AccessShareLock on the group's tables while keys are read; the reader gives way to who waits for a stronger
  * one. A crash leaves the split made or not.
@@ -34,8 +35,15 @@
 
 #define CALL_MS 10000
 #define CHUNKS_AT_ONCE 16		/* of a group, in one round */
+#define HASHED_AT_ONCE 1024		/* the same under hash */
+#define HASHED_BLOCKS 10000		/* read under hash, at least: all, where there are not more */
+#define BLOCKS_OF_CHUNK 16		/* as much as so many blocks hold is seen of a chunk that is too large, on average */
+#define LOOK_PAUSE 20			/* times as long as it took is the next look put off under hash */
+#define SURE_ROWS 32			/* of a chunk, if not all were seen: fewer tell nothing */
+#define FAILURES 16				/* calls that fail: then the round ends */
 #define MAX_PIECES 1000
 #define KEYS_PER_PIECE 64
+#define ROUND_KEYS (4 * KEYS_PER_PIECE * MAX_PIECES)	/* in the samples of a table, 128 bytes each */
 #define BY "tessera"
 #define MAX_DOUBLINGS 6
 #define HOT_SHARE 0.5			/* of a chunk's load: if one key has more, a split does not help */
@@ -48,6 +56,7 @@ typedef struct Candidate
 	bool		hot;			/* too much load; else too large, by its estimate */
 	/* what was found */
 	bool		read;
+	bool		sure;			/* there was enough to see */
 	double		size;
 	double		largest;		/* bytes of the table that the keys are of */
 	TesseraKeySample *keys;
@@ -66,7 +75,7 @@ typedef struct Round
 	TesseraGroupLoad *load;
 	MemoryContext context;
 	int			n;
-	Candidate	candidates[CHUNKS_AT_ONCE]; /* by chunk */
+	Candidate  *candidates;		/* by chunk */
 	/* as of the transaction that has read the keys */
 	int32		self;
 	int64		term;
@@ -105,64 +114,91 @@ by_chunk(const void *a, const void *b)
 	return ((const Candidate *) a)->chunk - ((const Candidate *) b)->chunk;
 }
 
+static int
+most_urgent_first(const void *a, const void *b)
+{
+	double		left = ((const Candidate *) a)->priority;
+	double		right = ((const Candidate *) b)->priority;
+
+	return left > right ? -1 : left < right ? 1 : 0;
+}
+
 /* The most urgent ones, in the order of their keys. Returns how many more there are. */
 static int
 find_candidates(Round *round, double split_load, TimestampTz now)
 {
-	int			more = 0;
+	int			most = round->load->hashed ? HASHED_AT_ONCE : CHUNKS_AT_ONCE;
+	int			room = CHUNKS_AT_ONCE;
+	int			n = 0;
 
+	round->candidates = palloc(sizeof(Candidate) * room);
 	for (int i = 0; i < round->load->nchunks; i++)
 	{
 		const TesseraChunkLoad *chunk = &round->load->chunks[i];
 		Candidate	candidate = {.chunk = i};
-		int			last = 0;
 
 		if (!chunk->own || !chunk->known || chunk->jumbo || chunk->not_before > now)
 			continue;
 		candidate.priority = priority_of(round->load, chunk, split_load, &candidate.hot);
 		if (candidate.priority == 0)
 			continue;
-		if (round->n < CHUNKS_AT_ONCE)
-		{
-			round->candidates[round->n++] = candidate;
-			continue;
-		}
-		more++;
-		for (int j = 1; j < round->n; j++)
-			if (round->candidates[j].priority < round->candidates[last].priority)
-				last = j;
-		if (candidate.priority > round->candidates[last].priority)
-			round->candidates[last] = candidate;
+		if (n == room)
+			round->candidates = repalloc_huge(round->candidates, sizeof(Candidate) * (room *= 2));
+		round->candidates[n++] = candidate;
 	}
+	qsort(round->candidates, n, sizeof(Candidate), most_urgent_first);
+	round->n = Min(n, most);
 	qsort(round->candidates, round->n, sizeof(Candidate), by_chunk);
-	return more;
+	return n - round->n;
 }
 
 
 /* ---- reading keys ---- */
 
 static int
-sample_capacity(const Round *round)
+sample_capacity(const Round *round, const Candidate *candidate)
 {
-	double		pieces = 2;
+	double		pieces = Max(2, round->load->chunks[candidate->chunk].bytes * 2 / round->load->max_chunk_size);
 
+	return Min(2 * KEYS_PER_PIECE * (int) Min(pieces, MAX_PIECES), ROUND_KEYS / round->n / 2 * 2);
+}
+
+/* How many blocks of a table of the hashed group are to be read: the more, the smaller a part of it the smallest chunk is that is too large. */
+static BlockNumber
+blocks_to_read(const Round *round)
+{
+	const TesseraGroupLoad *load = round->load;
+	double		all = 0;
+	double		smallest = 0;
+
+	for (int i = 0; i < load->nchunks; i++)
+		all += load->chunks[i].own ? load->chunks[i].bytes : 0;
 	for (int i = 0; i < round->n; i++)
-		pieces = Max(pieces, round->load->chunks[round->candidates[i].chunk].bytes * 2 / round->load->max_chunk_size);
-	return 2 * KEYS_PER_PIECE * (int) Min(pieces, MAX_PIECES);
+	{
+		double		bytes = load->chunks[round->candidates[i].chunk].bytes;
+
+		if (!round->candidates[i].hot && (smallest == 0 || bytes < smallest))
+			smallest = bytes;
+	}
+	return (BlockNumber) Min(Max(smallest > 0 ? all / smallest * BLOCKS_OF_CHUNK : 0, HASHED_BLOCKS), MaxBlockNumber);
 }
 
 /* Takes in what a table has of a candidate's chunk. */
 static void
 add_table(Candidate *candidate, const TesseraSampledRange *range, const TesseraTable *table)
 {
-	double		bytes = range->measured > 0 ? range->sample->seen * (range->bytes / range->measured) : 0;
-
 	candidate->read = true;
-	candidate->size += bytes;
-	if (candidate->keys != NULL && bytes <= candidate->largest)
+	candidate->size += range->bytes;
+	if (candidate->keys != NULL && range->bytes <= candidate->largest)
+	{
+		tessera_key_sample_free(range->sample);
 		return;
-	candidate->largest = bytes;
+	}
+	if (candidate->keys != NULL)
+		tessera_key_sample_free(candidate->keys);
+	candidate->largest = range->bytes;
 	candidate->keys = range->sample;
+	candidate->sure = range->whole || range->sample->seen >= SURE_ROWS;
 	candidate->table_id = table->table_id;
 	candidate->object = tessera_qualified_name(table->relid);
 }
@@ -173,7 +209,6 @@ read_table(Round *round, const TesseraRouting *routing, const TesseraGroup *grou
 {
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
 	TesseraSampledRange *ranges = palloc0(sizeof(TesseraSampledRange) * round->n);
-	int			at_once = group->hashed ? round->n : 1;
 	bool		whole = true;
 
 	for (int i = 0; i < round->n; i++)
@@ -183,9 +218,12 @@ read_table(Round *round, const TesseraRouting *routing, const TesseraGroup *grou
 		tessera_routing_chunk(routing, group, round->candidates[i].chunk, &chunk);
 		ranges[i].min = chunk.min;
 		ranges[i].max = chunk.max;
+		ranges[i].capacity = sample_capacity(round, &round->candidates[i]);
 	}
-	for (int i = 0; whole && i < round->n; i += at_once)
-		whole = tessera_sample_ranges(rel, ks, table->keys, &ranges[i], at_once, sample_capacity(round), GetActiveSnapshot(), true);
+	if (group->hashed)
+		whole = tessera_sample_hashes(rel, ks, table->keys, ranges, round->n, blocks_to_read(round));
+	for (int i = 0; whole && !group->hashed && i < round->n; i++)
+		whole = tessera_sample_range(rel, ks, table->keys, &ranges[i], GetActiveSnapshot());
 	for (int i = 0; whole && i < round->n; i++)
 		add_table(&round->candidates[i], &ranges[i], table);
 	return whole;
@@ -219,27 +257,43 @@ read_tables(Round *round, const TesseraRouting *routing, const TesseraGroup *gro
 
 /* ---- points ---- */
 
-/* True if the newest writes are among the outermost keys of the sample, which are in order. */
-static bool
-grows_at_end(const Round *round, TesseraKeySpace *ks, const TesseraKeySample *keys, bool top)
+static int
+compare_positions(const void *a, const void *b, void *ks)
 {
+	return tessera_key_compare(ks, a, b);
+}
+
+/*
+ * True if the newest writes are among the outermost keys of the sample, which are in order: all but one of them in the outermost third of what lies
+ * within the outermost of them. Keys further out may have been written since, as far as the chunk is larger than was known; but not many more, or it
+ * does not grow there. Rows in random order look so once in several thousand times.
+ */
+static bool
+grows_at_end(const Round *round, TesseraKeySpace *ks, const Candidate *candidate, bool top)
+{
+	const TesseraKeySample *keys = candidate->keys;
 	const TesseraSampleKey *newest = top ? round->load->last : round->load->first;
-	uint32		n = Min(top ? round->load->nlast : round->load->nfirst, TESSERA_NEWEST_WRITES);
-	const TesseraKeyBound *border = &keys->keys[top ? keys->n * 3 / 4 : keys->n / 4];
-	int			outside = 0;
+	TesseraKeyBound writes[TESSERA_NEWEST_WRITES];
+	int			last = TESSERA_NEWEST_WRITES - 1;
+	int			beyond = 0;		/* keys outside of all these writes */
+	int			third;
 
-	if (n < TESSERA_NEWEST_WRITES)
+	if ((top ? round->load->nlast : round->load->nfirst) < TESSERA_NEWEST_WRITES || keys->n < 2 * TESSERA_NEWEST_WRITES)
 		return false;
-	for (uint32 i = 0; i < n; i++)
-	{
-		TesseraKeyBound position;
-		int			order;
-
-		tessera_sample_key_get(&newest[i], ks, &position);
-		order = tessera_key_compare(ks, &position, border);
-		outside += (top ? order >= 0 : order <= 0) ? 1 : 0;
-	}
-	return outside >= TESSERA_NEWEST_WRITES * 3 / 4;
+	for (int i = 0; i <= last; i++)
+		tessera_sample_key_get(&newest[i], ks, &writes[i]);
+	qsort_arg(writes, TESSERA_NEWEST_WRITES, sizeof(TesseraKeyBound), compare_positions, ks);
+	if (top)
+		while (beyond < keys->n && tessera_key_compare(ks, &keys->keys[keys->n - 1 - beyond], &writes[last]) > 0)
+			beyond++;
+	else
+		while (beyond < keys->n && tessera_key_compare(ks, &keys->keys[beyond], &writes[0]) < 0)
+			beyond++;
+	if (beyond > keys->n * (0.25 + Max(1 - round->load->chunks[candidate->chunk].bytes / candidate->size, 0)))
+		return false;
+	third = beyond + (keys->n - beyond) / 3;
+	return top ? tessera_key_compare(ks, &writes[1], &keys->keys[keys->n - 1 - third]) >= 0
+		: tessera_key_compare(ks, &writes[last - 1], &keys->keys[third]) <= 0;
 }
 
 /* Adds the point that leaves the first or last piece nearly empty, if writes go there. */
@@ -253,7 +307,7 @@ add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, Te
 		return n;
 	for (int i = 0; i < ks->nelements; i++)
 		edge.elements[i].kind = TESSERA_MAXKEY;
-	if (candidate->chunk == round->load->nchunks - 1 && grows_at_end(round, ks, keys, true))
+	if (candidate->chunk == round->load->nchunks - 1 && grows_at_end(round, ks, candidate, true))
 	{
 		if (tessera_key_compare(ks, &keys->keys[keys->n - 1], &points[n - 1]) > 0)
 			points[n++] = keys->keys[keys->n - 1];
@@ -263,7 +317,7 @@ add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, Te
 	}
 	for (int i = 0; i < ks->nelements; i++)
 		edge.elements[i].kind = TESSERA_MINKEY;
-	if (candidate->chunk == 0 && grows_at_end(round, ks, keys, false))
+	if (candidate->chunk == 0 && grows_at_end(round, ks, candidate, false))
 	{
 		memmove(&points[1], &points[0], sizeof(TesseraKeyBound) * n);
 		points[0] = keys->keys[0];
@@ -272,12 +326,6 @@ add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, Te
 		candidate->top_max = tessera_bound_to_cstring(tessera_key_to_bound(ks, &points[0]));
 	}
 	return n;
-}
-
-static int
-compare_positions(const void *a, const void *b, void *ks)
-{
-	return tessera_key_compare(ks, a, b);
 }
 
 /* The point that divides the statements of late in half. */
@@ -411,7 +459,26 @@ act_on(const Round *round, Candidate *candidate)
 	if (!done)
 		complain(candidate, error);
 	else if (candidate->top_min != NULL)
+	{
 		request_move(round, candidate);
+		if (candidate->chunk == 0)
+			round->load->nfirst = 0;
+		if (candidate->chunk == round->load->nchunks - 1)
+			round->load->nlast = 0;
+	}
+	return done;
+}
+
+/* Under hash a look reads blocks of the whole group. */
+static bool
+look(Round *round)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	bool		done = tessera_background_try(read_candidates, round);
+	TimestampTz end = GetCurrentTimestamp();
+
+	if (round->load->hashed)
+		round->load->look_due = TimestampTzPlusMilliseconds(end, TimestampDifferenceMilliseconds(start, end) * LOOK_PAUSE);
 	return done;
 }
 
@@ -423,47 +490,46 @@ put_off(TesseraChunkLoad *chunk, int retry_ms, TimestampTz now)
 	chunk->not_before = TimestampTzPlusMilliseconds(now, (int64) retry_ms << Min(chunk->attempts, MAX_DOUBLINGS));
 }
 
-static void
-no_attempts(TesseraChunkLoad *chunk)
-{
-	chunk->attempts = 0;
-	chunk->not_before = 0;
-}
-
 bool
 tessera_split_chunks(TesseraGroupLoad *load, double split_load, int retry_ms, bool *more)
 {
 	Round	   *round = palloc0(sizeof(Round));
 	TimestampTz now = GetCurrentTimestamp();
 	bool		changed = false;
+	int			failures = 0;
 
 	round->load = load;
 	round->context = CurrentMemoryContext;
+	if (load->hashed && now < load->look_due)
+		return false;
 	*more = find_candidates(round, split_load, now) > 0;
 	if (round->n == 0)
 		return false;
 	for (int i = 0; i < round->n; i++)
 		put_off(&load->chunks[round->candidates[i].chunk], retry_ms, now);
-	if (!tessera_background_try(read_candidates, round))
+	if (!look(round))
 		return false;
-	for (int i = 0; i < round->n; i++)
+	for (int i = 0; i < round->n && failures < FAILURES; i++)
 	{
 		Candidate  *candidate = &round->candidates[i];
 		TesseraChunkLoad *chunk = &load->chunks[candidate->chunk];
 
 		CHECK_FOR_INTERRUPTS();
-		if (!candidate->read)
+		if (!candidate->read || !candidate->sure)
 			continue;
 		/* the true size takes the estimate's place (S88) */
 		chunk->bytes = candidate->size;
 		load->unreported = true;
 		if (candidate->npoints == 0 && candidate->size <= load->max_chunk_size)
 			continue;
-		if (act_on(round, candidate))
+		if (!act_on(round, candidate))
 		{
-			no_attempts(chunk);
-			changed = true;
+			failures++;
+			continue;
 		}
+		/* its pause is left to it: until the new chunk map is here it must not be split again */
+		chunk->attempts = 0;
+		changed = true;
 	}
 	return changed;
 }

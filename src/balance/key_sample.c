@@ -1,9 +1,10 @@
 /*
  * key_sample.c
- *	  Samples the keys of a table by its key index (S87). See key_sample.h.
+ *	  Samples the keys of a table by its key index (S87), or from random blocks. See key_sample.h.
  *
  * The scan goes through no planner: what it reads is what lies on this shard, whether it owns it or not. Under range it starts at the range's first
- * value and stops behind its end; under hash, where the index is in another order, it reads the index whole.
+ * value and stops behind its end. Under hash the index is in another order: for one range it is read whole; for many, blocks are enough, as each has
+ * rows of all of them.
  *
  * Memory: a scratch context, reset every so many rows, takes what comparisons leave; kept keys are the sample's. The scan is advanced outside of it:
  * what the index keeps from row to row (which entries are dead, for one) must last as long as the scan.
@@ -21,6 +22,7 @@
 #include "storage/bufmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "balance/give_way.h"
 #include "balance/key_sample.h"
@@ -29,6 +31,7 @@
 #include "load/block_rows.h"
 
 #define RESET_ROWS 1024
+#define BLOCKS_PER_SNAPSHOT 64	/* also: after so many, does anybody wait for the table? */
 #define WIDTH_ROWS 16			/* of so many rows, one is read from the table to see how wide it is */
 
 typedef struct KeyScan
@@ -45,6 +48,14 @@ typedef struct KeyScan
 	const AttrNumber *keys;
 	int			nkeys;
 } KeyScan;
+
+/* Random blocks, of which some are read at a time. */
+typedef struct BlockPart
+{
+	TesseraBlockChooser chooser;
+	int			left;			/* blocks of this part; negative: the part has ended */
+	bool		end;			/* there are no more blocks */
+} BlockPart;
 
 /* A btree of type name, for one, keeps its keys in another form. */
 static bool
@@ -126,11 +137,22 @@ range_of(TesseraKeySpace *ks, const TesseraSampledRange *ranges, int n, const Te
 	return low < n && tessera_key_compare(ks, &ranges[low].min, position) <= 0 ? low : -1;
 }
 
-/*
- * Reads the keys in the ranges; under range in order, so that the first key behind the last end ends the scan. False: it has given way to somebody.
- */
+static void
+begin_ranges(TesseraKeySpace *ks, TesseraSampledRange *ranges, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		ranges[i].sample = tessera_key_sample_create(ks, ranges[i].capacity);
+		ranges[i].bytes = 0;
+	}
+}
+
+
+/* ---- the index ---- */
+
+/* Reads the range's keys; under range in order, so that the first key behind the end ends the scan. False: it has given way to somebody. */
 static bool
-read_keys(KeyScan *scan, TesseraKeySpace *ks, TesseraSampledRange *ranges, int n, bool give_way)
+read_keys(KeyScan *scan, TesseraKeySpace *ks, TesseraSampledRange *range, bool give_way)
 {
 	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera key sample", ALLOCSET_SMALL_SIZES);
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
@@ -138,26 +160,22 @@ read_keys(KeyScan *scan, TesseraKeySpace *ks, TesseraSampledRange *ranges, int n
 	bool		behind = false;
 	bool		given_way = false;
 	int64		rows = 0;
+	int64		measured = 0;	/* rows whose width was looked at */
 
 	while (!behind && !given_way && next_key(scan, values))
 	{
 		MemoryContext old = MemoryContextSwitchTo(scratch);
-		int			i;
 
 		CHECK_FOR_INTERRUPTS();
 		tessera_key_position(ks, values, &position);
-		i = range_of(ks, ranges, n, &position);
-		if (i >= 0)
+		if (range_of(ks, range, 1, &position) == 0)
 		{
-			tessera_key_sample_add(ranges[i].sample, &position);
-			if (scan->bytes > 0)
-			{
-				ranges[i].measured++;
-				ranges[i].bytes += scan->bytes;
-			}
+			tessera_key_sample_add(range->sample, &position);
+			measured += scan->bytes > 0 ? 1 : 0;
+			range->bytes += scan->bytes;
 		}
 		else if (!ks->hashed)
-			behind = tessera_key_compare(ks, &position, &ranges[n - 1].max) >= 0;
+			behind = tessera_key_compare(ks, &position, &range->max) >= 0;
 		MemoryContextSwitchTo(old);
 		if (++rows % RESET_ROWS != 0)
 			continue;
@@ -165,12 +183,13 @@ read_keys(KeyScan *scan, TesseraKeySpace *ks, TesseraSampledRange *ranges, int n
 		given_way = give_way && tessera_table_is_awaited(RelationGetRelid(scan->rel));
 	}
 	MemoryContextDelete(scratch);
+	range->bytes = measured > 0 ? range->sample->seen * (range->bytes / measured) : 0;
+	range->whole = true;
 	return !given_way;
 }
 
-bool
-tessera_sample_ranges(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *ranges, int n, int capacity, Snapshot snapshot,
-					  bool give_way)
+static bool
+sample_by_index(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *range, Snapshot snapshot, bool give_way)
 {
 	bool		whole;
 	KeyScan		scan = {.rel = rel, .keys = keys, .nkeys = ks->ncolumns, .vmbuffer = InvalidBuffer};
@@ -184,38 +203,127 @@ tessera_sample_ranges(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys,
 				 errmsg("table \"%s\" has no index that begins with its shard key", RelationGetRelationName(rel)),
 				 errhint("Create a btree index on the key columns.")));
 
-	for (int i = 0; i < n; i++)
-	{
-		ranges[i].sample = tessera_key_sample_create(ks, capacity);
-		ranges[i].measured = 0;
-		ranges[i].bytes = 0;
-	}
+	begin_ranges(ks, range, 1);
 	scan.index = index_open(index, AccessShareLock);
 	scan.from_index = index_has_keys(scan.index, ks);
 	scan.slot = table_slot_create(rel, NULL);
-	nconditions = start_condition(scan.index, ks, &ranges[0].min, &condition) ? 1 : 0;
+	nconditions = start_condition(scan.index, ks, &range->min, &condition) ? 1 : 0;
 	scan.scan = tessera_index_scan(rel, scan.index, snapshot, nconditions);
 	scan.scan->xs_want_itup = scan.from_index;
 	index_rescan(scan.scan, &condition, nconditions, NULL, 0);
 
-	whole = read_keys(&scan, ks, ranges, n, give_way);
+	whole = read_keys(&scan, ks, range, give_way);
 
 	index_endscan(scan.scan);
 	if (BufferIsValid(scan.vmbuffer))
 		ReleaseBuffer(scan.vmbuffer);
 	ExecDropSingleTupleTableSlot(scan.slot);
 	index_close(scan.index, AccessShareLock);
-	for (int i = 0; i < n; i++)
-		tessera_key_sample_finish(ranges[i].sample);
+	tessera_key_sample_finish(range->sample);
 	return whole;
+}
+
+bool
+tessera_sample_range(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *range, Snapshot snapshot)
+{
+	return sample_by_index(rel, ks, keys, range, snapshot, true);
 }
 
 TesseraKeySample *
 tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, const TesseraKeyBound *max,
 					int capacity, Snapshot snapshot)
 {
-	TesseraSampledRange range = {.min = *min, .max = *max};
+	TesseraSampledRange range = {.min = *min, .max = *max, .capacity = capacity};
 
-	(void) tessera_sample_ranges(rel, ks, keys, &range, 1, capacity, snapshot, false);
+	(void) sample_by_index(rel, ks, keys, &range, snapshot, false);
 	return range.sample;
+}
+
+
+/* ---- random blocks ---- */
+
+/* The next block of those that are read under one snapshot. */
+static BlockNumber
+next_of_part(void *arg, BlockNumber nblocks)
+{
+	BlockPart  *part = arg;
+	BlockNumber block = part->left > 0 ? tessera_choose_block(&part->chooser, nblocks) : InvalidBlockNumber;
+
+	part->left--;
+	part->end = block == InvalidBlockNumber && part->left >= 0;
+	return block;
+}
+
+static void
+add_row(TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *ranges, int n, TupleTableSlot *slot)
+{
+	Datum		values[TESSERA_MAX_KEY_COLUMNS];
+	TesseraKeyBound position;
+	int			i;
+
+	for (int column = 0; column < ks->ncolumns; column++)
+	{
+		bool		isnull;
+
+		values[column] = slot_getattr(slot, keys[column], &isnull);
+		if (isnull)
+			return;
+	}
+	tessera_key_position(ks, values, &position);
+	i = range_of(ks, ranges, n, &position);
+	if (i < 0)
+		return;
+	tessera_key_sample_add(ranges[i].sample, &position);
+	ranges[i].bytes += tessera_stored_row_bytes(slot);
+}
+
+/* Reads so many blocks under a snapshot of its own. */
+static void
+read_part(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *ranges, int n, BlockPart *part)
+{
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera key sample", ALLOCSET_SMALL_SIZES);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TesseraBlockRows *rows;
+	int64		seen = 0;
+
+	PopActiveSnapshot();
+	InvalidateCatalogSnapshot();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	part->left = BLOCKS_PER_SNAPSHOT;
+	rows = tessera_block_rows_begin(rel, GetActiveSnapshot(), next_of_part, part);
+	while (tessera_block_rows_next(rows, slot))
+	{
+		MemoryContext old = MemoryContextSwitchTo(scratch);
+
+		add_row(ks, keys, ranges, n, slot);
+		MemoryContextSwitchTo(old);
+		if (++seen % RESET_ROWS == 0)
+			MemoryContextReset(scratch);
+	}
+	tessera_block_rows_end(rows);
+	ExecDropSingleTupleTableSlot(slot);
+	MemoryContextDelete(scratch);
+}
+
+bool
+tessera_sample_hashes(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *ranges, int n, BlockNumber most)
+{
+	BlockPart	part = {.chooser = {.most = most}};
+	bool		given_way = false;
+
+	Assert(ks->hashed);
+	begin_ranges(ks, ranges, n);
+	while (!part.end && !given_way)
+	{
+		read_part(rel, ks, keys, ranges, n, &part);
+		given_way = tessera_table_is_awaited(RelationGetRelid(rel));
+	}
+	for (int i = 0; i < n; i++)
+	{
+		tessera_key_sample_finish(ranges[i].sample);
+		ranges[i].whole = part.chooser.length <= most;
+		if (!ranges[i].whole)
+			ranges[i].bytes *= (double) part.chooser.length / most;
+	}
+	return !given_way;
 }

@@ -5,6 +5,7 @@
 #ifndef TESSERA_KEY_SAMPLE_H
 #define TESSERA_KEY_SAMPLE_H
 
+#include "storage/block.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
 
@@ -24,16 +25,23 @@ typedef struct TesseraSampledRange
 {
 	TesseraKeyBound min;
 	TesseraKeyBound max;
-	TesseraKeySample *sample;
-	int64		measured;		/* rows whose width was looked at */
-	double		bytes;			/* of those */
+	int			capacity;		/* of the sample that is wanted */
+	TesseraKeySample *sample;	/* finished */
+	double		bytes;			/* of the range's rows, estimated */
+	bool		whole;			/* all of its rows were seen */
 } TesseraSampledRange;
 
 /*
- * The same for n ranges (n > 0, ascending, disjoint), in one scan from the first to the last; under hash any range costs a scan of the whole index.
- * give_way: it is given up, with the answer false, when somebody waits for the table (locked with AccessShareLock).
+ * The same for a range of which the size is wanted, too, not under hash. It is given up, with the answer false, when somebody waits for the table
+ * (locked with AccessShareLock).
  */
-extern bool tessera_sample_ranges(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *ranges, int n, int capacity,
-								  Snapshot snapshot, bool give_way);
+extern bool tessera_sample_range(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *range, Snapshot snapshot);
+
+/*
+ * For n ranges of hashes (n > 0, ascending, disjoint) together: their rows lie all over the index, so random blocks of the table are read instead,
+ * `most` or all that there are. The active snapshot is replaced by a newer one from time to time: an estimate needs no one moment, and no snapshot is
+ * held for long. Gives way as above; then what was found must not be used.
+ */
+extern bool tessera_sample_hashes(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *ranges, int n, BlockNumber most);
 
 #endif							/* TESSERA_KEY_SAMPLE_H */

@@ -14,12 +14,10 @@
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "catalog/pg_class.h"
-#include "common/pg_prng.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/sampling.h"
 #include "utils/snapmgr.h"
 
 #include "balance/give_way.h"
@@ -40,31 +38,6 @@ typedef struct Found
 	BlockNumber *last;			/* of each chunk: last block in which a row of it was */
 	TesseraMeasure *measure;
 } Found;
-
-typedef struct Chooser
-{
-	BlockSamplerData sampler;
-	bool		begun;
-	BlockNumber length;
-	BlockNumber read;
-} Chooser;
-
-static BlockNumber
-next_chosen(void *arg, BlockNumber nblocks)
-{
-	Chooser    *chooser = arg;
-
-	if (!chooser->begun)
-	{
-		chooser->begun = true;
-		chooser->length = nblocks;
-		(void) BlockSampler_Init(&chooser->sampler, nblocks, MEASURED_BLOCKS, pg_prng_uint32(&pg_global_prng_state));
-	}
-	if (!BlockSampler_HasMore(&chooser->sampler))
-		return InvalidBlockNumber;
-	chooser->read++;
-	return BlockSampler_Next(&chooser->sampler);
-}
 
 static void
 count_row(Found *found, TupleTableSlot *slot)
@@ -96,11 +69,11 @@ count_row(Found *found, TupleTableSlot *slot)
 
 /* False: somebody waits for the table. */
 static bool
-read_blocks(Found *found, Relation rel, Chooser *chooser)
+read_blocks(Found *found, Relation rel, TesseraBlockChooser *chooser)
 {
 	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "tessera measure row", ALLOCSET_SMALL_SIZES);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	TesseraBlockRows *rows = tessera_block_rows_begin(rel, GetActiveSnapshot(), next_chosen, chooser);
+	TesseraBlockRows *rows = tessera_block_rows_begin(rel, GetActiveSnapshot(), tessera_choose_block, chooser);
 	BlockNumber block = InvalidBlockNumber;
 	bool		given_way = false;
 
@@ -127,7 +100,7 @@ read_blocks(Found *found, Relation rel, Chooser *chooser)
 static void
 measure_table(Found *found, Relation rel, int nchunks)
 {
-	Chooser		chooser = {0};
+	TesseraBlockChooser chooser = {.most = MEASURED_BLOCKS};
 	double		scale;
 
 	memset(found->bytes, 0, sizeof(double) * nchunks);

@@ -107,6 +107,15 @@ tessera_key_sample_finish(TesseraKeySample *sample)
 	qsort_arg(sample->keys, sample->n, sizeof(TesseraKeyBound), compare_keys, sample->ks);
 }
 
+void
+tessera_key_sample_free(TesseraKeySample *sample)
+{
+	for (int i = 0; i < sample->n; i++)
+		free_key(sample, &sample->keys[i]);
+	pfree(sample->keys);
+	pfree(sample);
+}
+
 int
 tessera_split_points(TesseraKeySpace *ks, const TesseraKeyBound *keys, int n, int pieces, TesseraKeyBound *points)
 {

@@ -32,6 +32,9 @@ extern void tessera_key_sample_add(TesseraKeySample *sample, const TesseraKeyBou
 /* Ends the stream: puts the kept keys, and the last one offered, in order. */
 extern void tessera_key_sample_finish(TesseraKeySample *sample);
 
+/* Frees a sample that is finished, with its keys. */
+extern void tessera_key_sample_free(TesseraKeySample *sample);
+
 /*
  * Points that split the keys (n of them, in order) into at most `pieces` pieces of about equally many: fills points (room for pieces - 1; values
  * are shared with keys) and returns their count. Points are distinct and above the lowest key, so no piece is empty; fewer come out where

@@ -427,6 +427,7 @@ run_received_copy(TesseraUtility *utility)
 	utility->completion = &completion;
 	tessera_copy_watch_begin(&watch, rel);
 	tessera_utility_run(utility);
+	utility->completion = wanted;
 	tessera_copy_watch_end(&watch, completion.nprocessed);
 	if (wanted)
 		*wanted = completion;

@@ -2,9 +2,9 @@
  * load_tracking.c
  *	  Watches the plans that run on this shard: which rows they write, and how long one of so many takes; see load_tracking.h.
  *
- * A statement is timed from ExecutorStart to ExecutorEnd, by the wall clock: what a chunk's load says is how many sessions are at work on it. Only
- * statements that are pinned to a few keys are counted, as of others it is not known which chunk they are about; the plan of a router names no scan
- * of a sharded table, so it is none of them.
+ * A statement's time is what it spends in ExecutorRun and ExecutorFinish, by the wall clock: what a chunk's load says is how many sessions are at
+ * work on it, so what passes between two fetches from a cursor does not count. Only statements that are pinned to a few keys are counted, as of
+ * others it is not known which chunk they are about; the plan of a router names no scan of a sharded table, so it is none of them.
  *
  * Memory: a timed statement's record lives in the executor's context, and leaves the list with it, also by an error.
  */
@@ -15,6 +15,7 @@
 #include "portability/instr_time.h"
 #include "utils/memutils.h"
 
+#include "common/version_compat.h"
 #include "executor/load_tracking.h"
 #include "executor/plan_keys.h"
 #include "load/load_sample.h"
@@ -23,11 +24,15 @@
 /* Keys of a statement at most; of more only the first ones count. */
 #define MAX_KEYS 4
 
+/* A statement's time at most: of a client that takes its rows slowly, most of it is no work. */
+#define MAX_US 60e6
+
 typedef struct TimedStatement
 {
 	dlist_node	node;
 	QueryDesc  *query;
-	instr_time	start;
+	instr_time	entered;		/* the executor, the last time */
+	instr_time	spent;			/* in it, up to then */
 	int			statements;		/* that it stands for */
 	pg_uuid_t	group_id;
 	int			nkeys;
@@ -37,6 +42,8 @@ typedef struct TimedStatement
 
 static dlist_head timed = DLIST_STATIC_INIT(timed);
 static ExecutorStart_hook_type previous_start = NULL;
+static ExecutorRun_hook_type previous_run = NULL;
+static ExecutorFinish_hook_type previous_finish = NULL;
 static ExecutorEnd_hook_type previous_end = NULL;
 
 static void
@@ -94,7 +101,7 @@ begin_timing(QueryDesc *query, int statements)
 		if (key->size > 0 && (statement->nkeys == 0 || !tessera_sample_key_equal(key, key - 1)) && ++statement->nkeys == MAX_KEYS)
 			break;
 	}
-	INSTR_TIME_SET_CURRENT(statement->start);
+	INSTR_TIME_SET_ZERO(statement->spent);
 	dlist_push_head(&timed, &statement->node);
 	statement->forget.func = forget;
 	statement->forget.arg = statement;
@@ -134,24 +141,43 @@ end_timing(TimedStatement *statement)
 {
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraGroup *group = routing ? tessera_routing_group_by_id(routing, &statement->group_id) : NULL;
-	instr_time	time;
+	double		us = Min(INSTR_TIME_GET_MICROSEC(statement->spent), MAX_US);
 
-	INSTR_TIME_SET_CURRENT(time);
-	INSTR_TIME_SUBTRACT(time, statement->start);
 	for (int i = 0; group != NULL && i < statement->nkeys; i++)
 	{
 		double		share = (double) statement->statements / statement->nkeys;
 		TesseraKeyBound position;
 
 		tessera_sample_key_get(&statement->keys[i], tessera_group_keyspace(routing, group), &position);
-		tessera_load_put(routing, group, &position, 0, share, share * INSTR_TIME_GET_MICROSEC(time));
+		tessera_load_put(routing, group, &position, 0, share, share * us);
 	}
+}
+
+void
+tessera_load_enter(QueryDesc *query)
+{
+	TimedStatement *statement = find_timed(query);
+
+	if (statement != NULL)
+		INSTR_TIME_SET_CURRENT(statement->entered);
+}
+
+void
+tessera_load_leave(QueryDesc *query)
+{
+	TimedStatement *statement = find_timed(query);
+	instr_time	now;
+
+	if (statement == NULL)
+		return;
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_ACCUM_DIFF(statement->spent, now, statement->entered);
 }
 
 void
 tessera_load_end(QueryDesc *query)
 {
-	TimedStatement *statement = dlist_is_empty(&timed) ? NULL : find_timed(query);
+	TimedStatement *statement = find_timed(query);
 
 	if (statement != NULL)
 		end_timing(statement);
@@ -165,6 +191,28 @@ executor_start(QueryDesc *query, int eflags)
 	else
 		standard_ExecutorStart(query, eflags);
 	tessera_load_start(query, eflags);
+}
+
+static void
+executor_run(TESSERA_RUN_PARAMETERS)
+{
+	tessera_load_enter(query);
+	if (previous_run)
+		previous_run(TESSERA_RUN_ARGUMENTS);
+	else
+		standard_ExecutorRun(TESSERA_RUN_ARGUMENTS);
+	tessera_load_leave(query);
+}
+
+static void
+executor_finish(QueryDesc *query)
+{
+	tessera_load_enter(query);
+	if (previous_finish)
+		previous_finish(query);
+	else
+		standard_ExecutorFinish(query);
+	tessera_load_leave(query);
 }
 
 static void
@@ -182,6 +230,10 @@ tessera_load_tracking_init(void)
 {
 	previous_start = ExecutorStart_hook;
 	ExecutorStart_hook = executor_start;
+	previous_run = ExecutorRun_hook;
+	ExecutorRun_hook = executor_run;
+	previous_finish = ExecutorFinish_hook;
+	ExecutorFinish_hook = executor_finish;
 	previous_end = ExecutorEnd_hook;
 	ExecutorEnd_hook = executor_end;
 }

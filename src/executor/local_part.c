@@ -284,6 +284,7 @@ tessera_local_next(TesseraLocalPart *part)
 
 	if (part->push_snapshot)
 		PushActiveSnapshot(part->snapshot);
+	tessera_load_enter(part->query);
 	if (part->to_completion)
 	{
 		if (!part->ran)
@@ -303,6 +304,7 @@ tessera_local_next(TesseraLocalPart *part)
 		else if (part->query->estate->es_junkFilter)
 			slot = ExecFilterJunk(part->query->estate->es_junkFilter, slot);
 	}
+	tessera_load_leave(part->query);
 	if (part->push_snapshot)
 		PopActiveSnapshot();
 	return slot;

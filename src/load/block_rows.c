@@ -10,6 +10,7 @@
 #include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/tsmapi.h"
+#include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "utils/snapmgr.h"
@@ -83,6 +84,25 @@ tessera_block_rows_end(TesseraBlockRows *rows)
 {
 	table_endscan(rows->scan);
 	pfree(rows);
+}
+
+BlockNumber
+tessera_choose_block(void *arg, BlockNumber nblocks)
+{
+	TesseraBlockChooser *chooser = arg;
+	BlockNumber block;
+
+	if (!chooser->begun)
+	{
+		chooser->begun = true;
+		chooser->length = nblocks;
+		(void) BlockSampler_Init(&chooser->sampler, nblocks, chooser->most, pg_prng_uint32(&pg_global_prng_state));
+	}
+	if (!BlockSampler_HasMore(&chooser->sampler))
+		return InvalidBlockNumber;
+	block = BlockSampler_Next(&chooser->sampler);
+	chooser->read++;
+	return block < nblocks ? block : InvalidBlockNumber;	/* the table has become shorter */
 }
 
 

@@ -9,12 +9,25 @@
 #include "executor/tuptable.h"
 #include "storage/block.h"
 #include "utils/rel.h"
+#include "utils/sampling.h"
 #include "utils/snapshot.h"
 
 typedef struct TesseraBlockRows TesseraBlockRows;
 
 /* The next block to read, of a table of so many; InvalidBlockNumber: no more. */
 typedef BlockNumber (*TesseraNextBlock) (void *arg, BlockNumber nblocks);
+
+/* A TesseraNextBlock whose arg is a chooser: random blocks, in their order, no more than `most`; all if there are not more. Begins as {.most = n}. */
+typedef struct TesseraBlockChooser
+{
+	BlockNumber most;
+	bool		begun;
+	BlockNumber length;			/* of the table, when it began */
+	BlockNumber read;			/* blocks chosen so far */
+	BlockSamplerData sampler;
+} TesseraBlockChooser;
+
+extern BlockNumber tessera_choose_block(void *chooser, BlockNumber nblocks);
 
 /* Reads the rows that the snapshot sees, in the table, which the caller has locked. In the current context. */
 extern TesseraBlockRows *tessera_block_rows_begin(Relation rel, Snapshot snapshot, TesseraNextBlock next, void *arg);

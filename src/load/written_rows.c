@@ -29,13 +29,14 @@
 #include "load/load_sample.h"
 #include "load/written_rows.h"
 
-#define FIRST_WIDTH 128			/* bytes of a row of a table of which none was seen yet */
+#define FIRST_WIDTH 128			/* bytes of a row of a table of which none was looked at yet */
 #define COPY_SAMPLES 64			/* of one COPY at most */
 
 typedef struct TableWidth
 {
 	Oid			relid;			/* key */
-	double		width;
+	double		width;			/* of a row, in bytes */
+	bool		guessed;		/* no row was looked at */
 } TableWidth;
 
 /* A ModifyTable node whose input is watched. */
@@ -73,7 +74,10 @@ width_of(Oid relid)
 	}
 	width = hash_search(widths, &relid, HASH_ENTER, &found);
 	if (!found)
+	{
 		width->width = FIRST_WIDTH;
+		width->guessed = true;
+	}
 	return width;
 }
 
@@ -81,7 +85,8 @@ width_of(Oid relid)
 static void
 learn(TableWidth *width, double bytes)
 {
-	width->width = Max(width->width + (bytes - width->width) / 8, 1);
+	width->width = Max(width->guessed ? bytes : width->width + (bytes - width->width) / 8, 1);
+	width->guessed = false;
 }
 
 /* Puts a sample of a row, whose key columns are in the slot; bytes: by which all the rows that it stands for have grown. */
@@ -301,6 +306,9 @@ next_row(PlanState *input)
 	slot = watch->next(input);
 	if (TupIsNull(slot))
 		return slot;
+	/* a short session would count all its rows by the guess */
+	if (unlikely(watch->width->guessed) && watch->modify->operation == CMD_INSERT)
+		learn(watch->width, tessera_new_row_bytes(slot, RelationGetDescr(relation_of(watch))));
 	bytes = tessera_load_count_bytes(watch->width->width);
 	if (likely(bytes == 0))
 		return slot;

@@ -14,6 +14,7 @@ src/balancer/balancer.c due worker
 src/balancer/balancer.c again worker
 src/balance/chunk_load.c loads worker
 src/balance/chunk_load.c begun worker
+src/balance/chunk_load.c followed worker
 src/balance/chunk_report.c due worker
 src/balance/splitter.c oldest_running worker
 src/catalog/identity.c label process
