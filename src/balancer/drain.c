@@ -66,6 +66,7 @@ remove_drained(const Drained *node)
 {
 	ErrorData  *error = NULL;
 	int64		left;
+	TesseraCallTarget here = tessera_within(tessera_on_lane(tessera_to_config(), TESSERA_LANE_CONTROL), REMOVE_MS);
 
 	if (!tessera_balancer_node_usable(node->node_id))
 		return;
@@ -77,9 +78,8 @@ remove_drained(const Drained *node)
 	if (left > 0)
 		return;
 	tessera_injection("balancer_removing");
-	if (tessera_call_membership(tessera_keep_error(tessera_ask(tessera_within(tessera_on_lane(tessera_to_config(), TESSERA_LANE_CONTROL), REMOVE_MS),
-															   TESSERA_TOLERATE_ERRORS), &error), "remove_drained", node->name, NULL, false, "tessera",
-								NULL))
+	if (tessera_call_membership(tessera_keep_error(tessera_ask(here, TESSERA_TOLERATE_ERRORS), &error), "remove_drained", node->name, NULL, false,
+								"tessera", NULL))
 		return;
 	tessera_balancer_node_failed(node->node_id);
 	ereport(LOG,

@@ -138,7 +138,10 @@ find_watch(PlanState *input)
 		if (watch->input == input)
 			return watch;
 	}
-	pg_unreachable();
+	ereport(ERROR,
+			(errcode(ERRCODE_INTERNAL_ERROR),
+			 errmsg_internal("the input of a ModifyTable node is not watched")));
+	return NULL;
 }
 
 static Relation
@@ -337,7 +340,9 @@ watch_node(PlanState *node, void *query)
 	if (!IsA(node, ModifyTableState))
 		return planstate_tree_walker(node, watch_node, query);
 	rel = modify->resultRelInfo[0].ri_RelationDesc;
-	if (outerPlanState(modify) == NULL || list_length(((ModifyTable *) node->plan)->resultRelations) != 1 || !is_sharded(RelationGetRelid(rel)))
+	/* a WITH query is come by twice: below the plan that reads it, and as a plan of the statement's */
+	if (outerPlanState(modify) == NULL || outerPlanState(modify)->ExecProcNodeReal == next_row ||
+		list_length(((ModifyTable *) node->plan)->resultRelations) != 1 || !is_sharded(RelationGetRelid(rel)))
 		return planstate_tree_walker(node, watch_node, query);
 	watch = MemoryContextAllocZero(((QueryDesc *) query)->estate->es_query_cxt, sizeof(Watch));
 	watch->input = outerPlanState(modify);
