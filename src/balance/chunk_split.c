@@ -289,7 +289,7 @@ grows_at_end(const Round *round, TesseraKeySpace *ks, const Candidate *candidate
 	else
 		while (beyond < keys->n && tessera_key_compare(ks, &keys->keys[beyond], &writes[0]) < 0)
 			beyond++;
-	if (beyond > keys->n * (0.25 + Max(1 - round->load->chunks[candidate->chunk].bytes / candidate->size, 0)))
+	if (beyond == keys->n || beyond > keys->n * (0.25 + Max(1 - round->load->chunks[candidate->chunk].bytes / candidate->size, 0)))
 		return false;
 	third = beyond + (keys->n - beyond) / 3;
 	return top ? tessera_key_compare(ks, &writes[2], &keys->keys[keys->n - 1 - third]) >= 0
