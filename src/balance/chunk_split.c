@@ -264,9 +264,9 @@ compare_positions(const void *a, const void *b, void *ks)
 }
 
 /*
- * True if the newest writes are among the outermost keys of the sample, which are in order: all but one of them in the outermost third of what lies
+ * True if the newest writes are among the outermost keys of the sample, which are in order: all but two of them in the outermost third of what lies
  * within the outermost of them. Keys further out may have been written since, as far as the chunk is larger than was known; but not many more, or it
- * does not grow there. Rows in random order look so once in several thousand times.
+ * does not grow there. Rows in random order look so about once in a thousand times.
  */
 static bool
 grows_at_end(const Round *round, TesseraKeySpace *ks, const Candidate *candidate, bool top)
@@ -289,11 +289,11 @@ grows_at_end(const Round *round, TesseraKeySpace *ks, const Candidate *candidate
 	else
 		while (beyond < keys->n && tessera_key_compare(ks, &keys->keys[beyond], &writes[0]) < 0)
 			beyond++;
-	if (beyond > keys->n * (0.25 + Max(1 - round->load->chunks[candidate->chunk].bytes / candidate->size, 0)))
+	if (beyond == keys->n || beyond > keys->n * (0.25 + Max(1 - round->load->chunks[candidate->chunk].bytes / candidate->size, 0)))
 		return false;
 	third = beyond + (keys->n - beyond) / 3;
-	return top ? tessera_key_compare(ks, &writes[1], &keys->keys[keys->n - 1 - third]) >= 0
-		: tessera_key_compare(ks, &writes[last - 1], &keys->keys[third]) <= 0;
+	return top ? tessera_key_compare(ks, &writes[2], &keys->keys[keys->n - 1 - third]) >= 0
+		: tessera_key_compare(ks, &writes[last - 2], &keys->keys[third]) <= 0;
 }
 
 /* Adds the point that leaves the first or last piece nearly empty, if writes go there. */
