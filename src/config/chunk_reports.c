@@ -41,8 +41,8 @@ tessera_serve_report_chunks(const TesseraReportChunksArgs *args)
 					"  measured = excluded.measured WHERE e.node_id <> excluded.node_id OR abs(e.bytes - excluded.bytes) > e.bytes / 50"
 					"  OR abs(e.load - excluded.load) > e.load / 20 + 0.0005 OR abs(e.statements - excluded.statements) > e.statements / 20 + 0.05"
 					"  OR"
-					"  coalesce(e.hot_key OPERATOR(tessera.<>) excluded.hot_key, (e.hot_key IS NULL) <> (excluded.hot_key IS NULL))", SPI_OK_INSERT, 8, types,
-					values, NULL);
+					"  coalesce(e.hot_key OPERATOR(tessera.<>) excluded.hot_key, (e.hot_key IS NULL) <> (excluded.hot_key IS NULL))",
+					SPI_OK_INSERT, 8, types, values, NULL);
 	tessera_spi_end(&spi);
 }
 
