@@ -233,7 +233,7 @@ COMMENT ON TABLE tessera.zone_range IS 'ranges whose rows must lie on the shards
 -- What the balancer does, and what it is asked to do (src/balancer/). Ended ones are kept for a while (config node).
 CREATE TABLE tessera.balancer_action (
   action_id      uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
-  kind           text NOT NULL CHECK (kind IN ('move', 'merge', 'split')),
+  kind           text NOT NULL CHECK (kind IN ('move', 'merge')),
   group_id       uuid NOT NULL,
   table_id       uuid NOT NULL,       -- the table named, or one of the group
   min            tessera.bound NOT NULL,
@@ -255,7 +255,7 @@ CREATE TABLE tessera.balancer_action (
   error          text
 );
 CREATE INDEX balancer_action_open ON tessera.balancer_action (asked) WHERE state IN ('queued', 'running');
-COMMENT ON TABLE tessera.balancer_action IS 'moves, merges and splits that the balancer makes or was asked for (config node)';
+COMMENT ON TABLE tessera.balancer_action IS 'moves and merges that the balancer makes or was asked for (config node)';
 
 -- Two-phase decisions of transactions this shard coordinated (doc/design.md#two-phase). Local.
 CREATE TABLE tessera.transaction_decision (

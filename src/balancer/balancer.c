@@ -130,7 +130,7 @@ run(bool round)
 	if (is_paused())
 		return false;
 	if (round)
-		(void) tessera_split_at_zone_borders();
+		tessera_split_at_zone_borders();
 	actions = choose(round);
 	foreach(cell, actions)
 	{

@@ -99,32 +99,29 @@ find_borders(void)
 	return borders;
 }
 
-/* false: not now. */
-static bool
+/* A failure is looked at again in the next round. Told is one that neither a migration nor another split explains. */
+static void
 split(const Border *border)
 {
 	TesseraSplitAnswer answer;
 	ErrorData  *error = NULL;
 
-	if (!tessera_call_split(tessera_keep_error(tessera_ask(tessera_within(tessera_to_config(), CALL_MS), TESSERA_TOLERATE_ERRORS), &error),
-							&border->group_id, &border->epoch, border->term, border->points, "tessera", border->object, &answer))
-	{
-		/* split meanwhile, by hand or at another border */
-		return error != NULL && error->sqlerrcode == ERRCODE_INVALID_PARAMETER_VALUE;
-	}
-	(void) tessera_call_raise_major(tessera_ask(tessera_within(tessera_to_node(answer.node_id), CALL_MS), TESSERA_TOLERATE_ERRORS),
-									&border->group_id, &border->epoch, answer.major, NULL);
-	return true;
+	if (tessera_call_split(tessera_keep_error(tessera_ask(tessera_within(tessera_to_config(), CALL_MS), TESSERA_TOLERATE_ERRORS), &error),
+						   &border->group_id, &border->epoch, border->term, border->points, "tessera", border->object, &answer))
+		(void) tessera_call_raise_major(tessera_ask(tessera_within(tessera_to_node(answer.node_id), CALL_MS), TESSERA_TOLERATE_ERRORS),
+										&border->group_id, &border->epoch, answer.major, NULL);
+	else if (error != NULL && error->sqlerrcode != ERRCODE_INVALID_PARAMETER_VALUE && error->sqlerrcode != ERRCODE_OBJECT_IN_USE)
+		ereport(LOG,
+				(errmsg("a chunk of %s cannot be split at the border of a zone: %s", border->object, error->message)));
 }
 
-int
+void
 tessera_split_at_zone_borders(void)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera zone borders", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	List	   *borders;
 	ListCell   *cell;
-	int			left = 0;
 
 	tessera_background_begin();
 	MemoryContextSwitchTo(context);
@@ -134,10 +131,8 @@ tessera_split_at_zone_borders(void)
 	foreach(cell, borders)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!split(lfirst(cell)))
-			left++;
+		split(lfirst(cell));
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
-	return left;
 }

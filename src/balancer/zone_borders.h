@@ -7,7 +7,7 @@
 
 #include "postgres.h"
 
-/* Splits them; returns how many are left, as a migration is in the way. Outside of a transaction. */
-extern int	tessera_split_at_zone_borders(void);
+/* Splits them, but for those that a migration is in the way of: they are split in a later round. Outside of a transaction. */
+extern void tessera_split_at_zone_borders(void);
 
 #endif							/* TESSERA_ZONE_BORDERS_H */

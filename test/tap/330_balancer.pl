@@ -152,7 +152,6 @@ my $load = $c->pgbench_start(clients => 2, seconds => 15, max_tries => 50, nodes
 UPDATE acc SET v = v + 1 WHERE k = :a;
 SCRIPT
 my $sum = 'SELECT sum(v) FROM acc';
-my $before = 0;
 $c->query('s1', "SELECT tessera.remove_shard('s2')");
 $c->query('s1', "SELECT tessera_test.injection_set('balancer_begun', 'pause')");
 $c->background('s1', 'SELECT tessera.balancer_round()');

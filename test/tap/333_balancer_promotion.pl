@@ -20,7 +20,7 @@ $c->add_standby('s1');
 foreach my $way ('whole', 'lossy')
 {
 	my ($from, $left) = $way eq 'whole' ? ('s2', 3) : ('s3', 2);
-	my $asked = $c->query('s3', "SELECT tessera.pause_balancer('1 hour')");
+	$c->query('s3', "SELECT tessera.pause_balancer('1 hour')");
 	my $id = $c->query('s4', "SELECT tessera.move_range('t', tessera.minkey(), 50, 's4', wait => false)");
 	$c->catch_up('s1');
 	$c->cut_standby('s1') if $way eq 'lossy';
