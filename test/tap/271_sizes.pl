@@ -1,4 +1,4 @@
-# Sizes of tables over all their shards (issue 7, 3.6): tessera.table_size, indexes_size and total_relation_size are the sums of what the server's
+# Sizes of tables over all their shards: tessera.table_size, indexes_size and total_relation_size are the sums of what the server's
 # functions say on the nodes, through any node and for anybody; bytes of tessera.chunks and chunk_distribution is an estimate from the collected
 # statistics.
 use strict;

@@ -1,4 +1,4 @@
-# Planning on a router goes by statistics of the whole table (issue 7, 4.10): collected by ANALYZE on any node and by the workers, merged at planning,
+# Planning on a router goes by statistics of the whole table: collected by ANALYZE on any node and by the workers, merged at planning,
 # under core's rules of who may see what they hold.
 use strict;
 use warnings FATAL => 'all';

@@ -1,4 +1,4 @@
-# EXPLAIN of statements over nodes (issue 7, 4.10): ANALYZE shows each shard's rows and time for every node of tessera, VERBOSE the shard's own plan
+# EXPLAIN of statements over nodes: ANALYZE shows each shard's rows and time for every node of tessera, VERBOSE the shard's own plan
 # (with its actual figures under ANALYZE), in all formats, and nothing runs twice.
 use strict;
 use warnings FATAL => 'all';
