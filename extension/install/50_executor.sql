@@ -13,5 +13,9 @@ CREATE FUNCTION tessera.require_owned(group_id uuid, VARIADIC key "any") RETURNS
   LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_require_owned';
 COMMENT ON FUNCTION tessera.require_owned(uuid, "any") IS 'check of a new row after its BEFORE triggers: error if this shard does not own its key';
 
+CREATE FUNCTION tessera.partial(aggregate "any", state anyelement) RETURNS anyelement
+  LANGUAGE c VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'tessera_partial';
+COMMENT ON FUNCTION tessera.partial("any", anyelement) IS 'in statements of routers: the state of an aggregate over a shard''s rows, in the place of its result';
+
 -- EXPLAIN ANALYZE over nodes (src/executor/explain_remote.c).
 

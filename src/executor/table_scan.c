@@ -2,7 +2,8 @@
  * table_scan.c
  *	  Executor of scans of one cluster table (T3): the rows of all its shards come in here, the rest of the plan runs on the router.
  *
- * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. Shards are chosen at each
+ * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. If the shards group the rows
+ * (planner/group_path.c), the plan scans no relation and its rows are what the query returns. Shards are chosen at each
  * (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
  * fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
  */
@@ -34,6 +35,7 @@
 typedef struct TableState
 {
 	TesseraScan scan;			/* values: parameters, then the key */
+	Oid			relid;
 	bool		known;			/* they are, for the run being started */
 	List	   *pin;
 	List	   *conditions;
@@ -45,6 +47,15 @@ typedef struct TableState
 	MemoryContext scan_context; /* of one (re)scan */
 } TableState;
 
+/* Of groups it is not the plan's scanned relation, whose rows the plan's own would be. */
+static RangeTblEntry *
+scanned_table(CustomScanState *node, EState *estate)
+{
+	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
+
+	return exec_rt_fetch(plan->scan.scanrelid > 0 ? (int) plan->scan.scanrelid : bms_singleton_member(plan->custom_relids), estate);
+}
+
 /*
  * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a
  * cursor's rows are fetched is read by the rights of who opened it.
@@ -53,7 +64,7 @@ static void
 set_reader(TableState *state)
 {
 	EState	   *estate = state->scan.css.ss.ps.state;
-	RangeTblEntry *rte = exec_rt_fetch(((Scan *) state->scan.css.ss.ps.plan)->scanrelid, estate);
+	RangeTblEntry *rte = scanned_table(&state->scan.css, estate);
 	const TesseraPermissions *permissions = tessera_executor_permissions(estate, rte);
 	Oid			role = permissions == NULL ? InvalidOid : permissions->checkAsUser;
 
@@ -69,14 +80,13 @@ choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 {
 	TesseraScan *scan = &state->scan;
 	const TesseraValues *values = &scan->values;
-	Oid			relid = RelationGetRelid(scan->css.ss.ss_currentRelation);
-	const TesseraTable *table = tessera_routing_table(routing, relid);
+	const TesseraTable *table = tessera_routing_table(routing, state->relid);
 	bool		no_row;
 
 	if (table == NULL || (state->pin != NIL && table->nkeys != list_length(state->pin) - 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(relid)),
+				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(state->relid)),
 				 errhint("Run the statement again.")));
 	scan->ntargets = 1;
 	if (table->group < 0)
@@ -113,7 +123,7 @@ begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 		(void) tessera_routing_refresh(REFRESH_TIMEOUT);
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("a chunk of table \"%s\" was moved while the statement ran", RelationGetRelationName(state->scan.css.ss.ss_currentRelation)),
+				 errmsg("a chunk of table \"%s\" was moved while the statement ran", get_rel_name(state->relid)),
 				 errhint("Retry the transaction.")));
 	}
 	if (route->fixed)
@@ -156,7 +166,7 @@ run(TableState *state, TesseraShardRunRequest *request)
 	if (!number->counted)
 		tessera_stat_count(TESSERA_STAT_GENERAL);
 	number->counted = true;
-	request->relids = list_make1_oid(RelationGetRelid(state->scan.css.ss.ss_currentRelation));
+	request->relids = list_make1_oid(state->relid);
 	(void) tessera_scan_run(&state->scan, &route, request);
 	if (number->cursor && state->scan.routing == NULL)
 		tessera_scan_keep_opening(&state->scan, request);
@@ -250,7 +260,7 @@ spread(TableState *state, TupleTableSlot *row, TupleTableSlot *slot)
 	slot_getallattrs(row);
 	ExecClearTuple(slot);
 	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
-	slot->tts_tableOid = RelationGetRelid(state->scan.css.ss.ss_currentRelation);
+	slot->tts_tableOid = state->relid;
 	for (int i = 0; i < state->scan.query->natts; i++)
 	{
 		AttrNumber	attribute = state->attributes[i];
@@ -288,7 +298,7 @@ next_row(ScanState *node)
 		return ExecClearTuple(slot);
 	tessera_statement_number(node->ps.state)->emitted = true;
 	if (row == slot)
-		slot->tts_tableOid = RelationGetRelid(node->ss_currentRelation);
+		slot->tts_tableOid = state->relid;
 	else
 		spread(state, row, slot);
 	return slot;
@@ -304,7 +314,18 @@ recheck(ScanState *node, TupleTableSlot *slot)
 static TupleTableSlot *
 next(TesseraScan *scan)
 {
-	return ExecScan(&scan->css.ss, next_row, recheck);
+	ScanState  *node = &scan->css.ss;
+	TupleTableSlot *slot;
+
+	if (((Scan *) node->ps.plan)->scanrelid > 0)
+		return ExecScan(node, next_row, recheck);
+	/* groups: no condition is left, and a recheck of another table's row reads them like any other statement */
+	slot = next_row(node);
+	if (TupIsNull(slot) || node->ps.ps_ProjInfo == NULL)
+		return slot;
+	ResetExprContext(node->ps.ps_ExprContext);
+	node->ps.ps_ExprContext->ecxt_scantuple = slot;
+	return ExecProject(node->ps.ps_ProjInfo);
 }
 
 static void
@@ -336,7 +357,7 @@ find_scan(PlanState *node, void *context)
 
 	if (node == NULL)
 		return false;
-	if (IsA(node, CustomScanState) && scan->methods == &tessera_table_scan.exec && RelationGetRelid(scan->ss.ss_currentRelation) == find->relid)
+	if (IsA(node, CustomScanState) && scan->methods == &tessera_table_scan.exec && ((TableState *) scan)->relid == find->relid)
 		find->routing = ((TesseraScan *) scan)->routing;
 	return find->routing != NULL || planstate_tree_walker(node, find_scan, context);
 }
@@ -359,10 +380,11 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	List	   *attributes = list_nth(private, TABLE_ATTRIBUTES);
 	List	   *pins = list_nth(private, TABLE_PINS);
 	AttrNumber *attnums = palloc(sizeof(AttrNumber) * Max(list_length(attributes), 1));
-	TupleDesc	desc = RelationGetDescr(node->ss.ss_currentRelation);
+	TupleDesc	desc = node->ss.ss_ScanTupleSlot->tts_tupleDescriptor;
 	bool		has_system_columns = false;
 	ListCell   *cell;
 
+	state->relid = scanned_table(node, estate)->relid;
 	foreach(cell, attributes)
 	{
 		attnums[foreach_current_index(cell)] = lfirst_int(cell);
@@ -376,7 +398,7 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 		desc = tessera_system_row_desc(desc, attributes, attnums);
 		state->wide = ExecInitExtraTupleSlot(estate, desc, &TTSOpsVirtual);
 	}
-	scan->tier = "T3";
+	scan->tier = ((Scan *) node->ss.ps.plan)->scanrelid > 0 ? "T3" : "T2";
 	scan->flags = intVal(list_nth(private, TABLE_FLAGS));
 	state->conditions = list_nth(private, TABLE_CONDITIONS);
 	state->pin = pins ? linitial(pins) : NIL;

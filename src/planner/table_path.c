@@ -50,6 +50,7 @@
 #include "planner/planner.h"
 #include "planner/pruning_conditions.h"
 #include "planner/ship.h"
+#include "planner/table_path.h"
 #include "session/internal_connection.h"
 #include "statistics/table_statistics.h"
 
@@ -62,8 +63,8 @@ static struct Plan *plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomP
 
 static const CustomPathMethods path_methods = {.CustomName = "Tessera Scan", .PlanCustomPath = plan_custom_path};
 
-static const TesseraTable *
-cluster_table(Oid relid)
+const TesseraTable *
+tessera_cluster_table(Oid relid)
 {
 	const TesseraRouting *routing = tessera_routing();
 
@@ -201,7 +202,7 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 		previous_relation_info(root, relid, inhparent, rel);
 	if (mode == TESSERA_PLAN_SHARD)
 	{
-		const TesseraTable *table = cluster_table(relid);
+		const TesseraTable *table = tessera_cluster_table(relid);
 
 		if (table && rel->reloptkind == RELOPT_BASEREL && !tessera_plan_names(relid))
 			ereport(ERROR,
@@ -216,13 +217,13 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 			table_close(relation, NoLock);
 		}
 	}
-	else if (mode == TESSERA_PLAN_ROUTER && cluster_table(relid))
+	else if (mode == TESSERA_PLAN_ROUTER && tessera_cluster_table(relid))
 	{
 		copy_row_marks(root, rel);
 		hide_children(root, rel);
 		rel->indexlist = NIL;
 		rel->statlist = NIL;	/* of this node's rows, as the rest */
-		estimate_size(rel, cluster_table(relid));
+		estimate_size(rel, tessera_cluster_table(relid));
 	}
 }
 
@@ -249,7 +250,7 @@ relation_stats(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum, Variabl
 
 	if (previous_relation_stats && previous_relation_stats(root, rte, attnum, vardata))
 		return true;
-	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || (table = cluster_table(rte->relid)) == NULL)
+	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || (table = tessera_cluster_table(rte->relid)) == NULL)
 		return false;
 	if (attnum > 0)
 		vardata->statsTuple = tessera_column_statistics(tessera_routing(), table, attnum, tessera_plan_reads_children(rte));
@@ -264,7 +265,7 @@ column_width(Oid relid, AttrNumber attnum)
 	int32		width = previous_width ? previous_width(relid, attnum) : 0;
 	const TesseraTable *table;
 
-	if (width > 0 || tessera_plan_mode() != TESSERA_PLAN_ROUTER || (table = cluster_table(relid)) == NULL)
+	if (width > 0 || tessera_plan_mode() != TESSERA_PLAN_ROUTER || (table = tessera_cluster_table(relid)) == NULL)
 		return width;
 	return tessera_column_width(tessera_routing(), table, attnum);
 }
@@ -289,7 +290,7 @@ pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 		previous_pathlist(root, rel, rti, rte);
 	/* what core has found empty keeps its path: the condition that says so may be gone */
 	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || !is_named(root, rel) || IS_DUMMY_REL(rel) ||
-		!cluster_table(rte->relid))
+		!tessera_cluster_table(rte->relid))
 		return;
 	if (root->parse->commandType != CMD_SELECT && root->parse->resultRelation == rti)
 		ereport(ERROR,
@@ -419,7 +420,7 @@ needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *l
 		if ((i != TableOidAttributeNumber || has_subclass(RelationGetRelid(relation))) &&
 			bms_is_member(i - FirstLowInvalidHeapAttributeNumber, needed))
 			attributes = lappend_int(attributes, i);
-	if (list_member_int(attributes, SelfItemPointerAttributeNumber) && cluster_table(RelationGetRelid(relation))->group >= 0 &&
+	if (list_member_int(attributes, SelfItemPointerAttributeNumber) && tessera_cluster_table(RelationGetRelid(relation))->group >= 0 &&
 		computes_with_ctid(root, rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -429,19 +430,12 @@ needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *l
 	return attributes;
 }
 
-typedef struct ParamContext
-{
-	List	   *params;
-	Index		relid;
-	bool		conditional;	/* inside CASE or COALESCE */
-} ParamContext;
-
 /*
  * Params and what needs no row become $n; the relation's own Vars become varno 1. So do constants of types that users make: what reads them on the
  * shard may run their code, and below a view must not do so before the statement runs as its caller (session/check_as.c).
  */
 static Node *
-scan_mutator(Node *node, ParamContext *context)
+scan_mutator(Node *node, TesseraScanText *context)
 {
 	if (node == NULL)
 		return NULL;
@@ -471,6 +465,12 @@ scan_mutator(Node *node, ParamContext *context)
 	return expression_tree_mutator(node, scan_mutator, context);
 }
 
+Node *
+tessera_scan_expression(Node *node, TesseraScanText *text)
+{
+	return scan_mutator(node, text);
+}
+
 /*
  * COLLATE became an implicit RelabelType in planning and would not be printed (doc/design.md#collations-lost); PlaceHolderVars and SubPlans do not
  * print at all.
@@ -490,13 +490,16 @@ prints_wrong(Node *node, void *context)
 	return expression_tree_walker(node, prints_wrong, context);
 }
 
-static bool
-condition_ships(RestrictInfo *restriction)
+bool
+tessera_scan_ships(Node *node)
 {
-	Node	   *clause = (Node *) restriction->clause;
+	return !prints_wrong(node, NULL) && !contain_volatile_functions(node) && tessera_expression_ships(node);
+}
 
-	return !restriction->pseudoconstant && restriction->security_level == 0 && !prints_wrong(clause, NULL) &&
-		!contain_volatile_functions(clause) && tessera_expression_ships(clause);
+bool
+tessera_condition_ships(const RestrictInfo *restriction)
+{
+	return !restriction->pseudoconstant && restriction->security_level == 0 && tessera_scan_ships((Node *) restriction->clause);
 }
 
 /* Key values from the conditions `key = value`, in key order; NIL if the key is not pinned. */
@@ -607,24 +610,37 @@ add_limit(PlannerInfo *root, RelOptInfo *rel, Query *query, List *attributes, Li
 	query->limitOption = LIMIT_OPTION_COUNT;
 }
 
-/* all: no condition stays here. */
-static char *
-scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes, List *shipped, bool all, PlanRowMark *mark, List **params)
+Query *
+tessera_scan_query(PlannerInfo *root, RelOptInfo *rel, List *shipped, TesseraScanText *text)
 {
 	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
 	Query	   *query = makeNode(Query);
 	RangeTblEntry *table = copyObject(rte);
-	ParamContext context = {.relid = rel->relid};
 	RangeTblRef *reference = makeNode(RangeTblRef);
-	ListCell   *cell;
 	List	   *quals = NIL;
-	AttrNumber	resno = 0;
+	ListCell   *cell;
 
 	table->inh = tessera_plan_reads_children(rte) || !has_subclass(rte->relid);
 	table->securityQuals = NIL;
 	query->commandType = CMD_SELECT;
 	query->canSetTag = true;
 	query->rtable = list_make1(table);
+	foreach(cell, shipped)
+		quals = lappend(quals, scan_mutator((Node *) lfirst_node(RestrictInfo, cell)->clause, text));
+	reference->rtindex = 1;
+	query->jointree = makeFromExpr(list_make1(reference), quals ? (Node *) make_ands_explicit(quals) : NULL);
+	return query;
+}
+
+/* all: no condition stays here. */
+static char *
+scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes, List *shipped, bool all, PlanRowMark *mark, List **params)
+{
+	TesseraScanText text = {.relid = rel->relid};
+	Query	   *query = tessera_scan_query(root, rel, shipped, &text);
+	ListCell   *cell;
+	AttrNumber	resno = 0;
+
 	foreach(cell, attributes)
 	{
 		AttrNumber	attribute = lfirst_int(cell);
@@ -636,10 +652,6 @@ scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes
 			var = (Expr *) makeRelabelType(var, REGCLASSOID, -1, InvalidOid, COERCE_EXPLICIT_CAST);
 		query->targetList = lappend(query->targetList, makeTargetEntry(var, ++resno, pstrdup(NameStr(att->attname)), false));
 	}
-	foreach(cell, shipped)
-		quals = lappend(quals, scan_mutator((Node *) lfirst_node(RestrictInfo, cell)->clause, &context));
-	reference->rtindex = 1;
-	query->jointree = makeFromExpr(list_make1(reference), quals ? (Node *) make_ands_explicit(quals) : NULL);
 	if (mark)
 	{
 		RowMarkClause *clause = makeNode(RowMarkClause);
@@ -651,8 +663,8 @@ scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes
 		query->hasForUpdate = true;
 	}
 	if (all)
-		add_limit(root, rel, query, attributes, &context.params);
-	*params = context.params;
+		add_limit(root, rel, query, attributes, &text.params);
+	*params = text.params;
 	return tessera_deparse(query);
 }
 
@@ -672,21 +684,47 @@ user_mark(PlannerInfo *root, Index relid)
 	return NULL;
 }
 
+CustomScan *
+tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, char *sql, List *params, List *attributes, int flags)
+{
+	CustomScan *scan = makeNode(CustomScan);
+	bool		sharded = table && table->group >= 0;
+	List	   *key = sharded ? pinned_key(rel, table, clauses) : NIL;
+	List	   *pin = NIL;
+	List	   *conditions = NIL;
+	List	   *exprs = list_copy(params);
+
+	if (key)
+	{
+		List	   *indexes = list_make1_int((int) table->relid);
+
+		for (int i = 0; i < list_length(key); i++)
+			indexes = lappend_int(indexes, list_length(params) + i);
+		pin = list_make1(indexes);
+	}
+	exprs = list_concat(exprs, key);
+	if (sharded && key == NIL)
+		conditions = tessera_pruning_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
+
+	scan->methods = &tessera_table_scan.plan;
+	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	scan->custom_exprs = exprs;
+	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), attributes, pin, conditions);
+	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
+	Assert(list_length(scan->custom_private) == TABLE_COUNT);
+	return scan;
+}
+
 static struct Plan *
 plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans)
 {
 	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
 	Relation	relation = table_open(rte->relid, NoLock);
-	const TesseraTable *table = cluster_table(rte->relid);
-	CustomScan *scan = makeNode(CustomScan);
+	CustomScan *scan;
 	List	   *shipped = NIL;
 	List	   *local = NIL;
 	List	   *attributes;
 	List	   *params;
-	List	   *pin = NIL;
-	List	   *key = NIL;
-	List	   *conditions = NIL;
-	List	   *exprs;
 	ListCell   *cell;
 	PlanRowMark *mark = user_mark(root, rel->relid);
 	int			flags = mark ? STATEMENT_WRITES : 0;
@@ -699,37 +737,17 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	{
 		RestrictInfo *restriction = lfirst_node(RestrictInfo, cell);
 
-		if (condition_ships(restriction))
+		if (tessera_condition_ships(restriction))
 			shipped = lappend(shipped, restriction);
 		else
 			local = lappend(local, restriction);
 	}
 	attributes = needed_attributes(root, rel, relation, extract_actual_clauses(local, false));
 	sql = scan_sql(root, rel, relation, attributes, shipped, local == NIL, mark, &params);
-	if (table && table->group >= 0)
-		key = pinned_key(rel, table, clauses);
-	exprs = list_copy(params);
-	if (key)
-	{
-		List	   *indexes = list_make1_int((int) table->relid);
-
-		for (int i = 0; i < list_length(key); i++)
-			indexes = lappend_int(indexes, list_length(params) + i);
-		pin = list_make1(indexes);
-	}
-	exprs = list_concat(exprs, key);
-	if (table && table->group >= 0 && key == NIL)
-		conditions = tessera_pruning_conditions(extract_actual_clauses(clauses, false), rel->relid, tessera_routing(), table, &exprs);
-
-	scan->methods = &tessera_table_scan.plan;
-	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	scan = tessera_scan_plan(rel, tessera_cluster_table(rte->relid), clauses, sql, params, attributes, flags);
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(local, false);
 	scan->scan.scanrelid = rel->relid;
-	scan->custom_exprs = exprs;
-	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), attributes, pin, conditions);
-	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
-	Assert(list_length(scan->custom_private) == TABLE_COUNT);
 	table_close(relation, NoLock);
 	return (struct Plan *) scan;
 }
@@ -745,4 +763,5 @@ tessera_table_path_init(void)
 	get_relation_stats_hook = relation_stats;
 	previous_width = get_attavgwidth_hook;
 	get_attavgwidth_hook = column_width;
+	tessera_group_path_init();
 }

@@ -1,0 +1,395 @@
+/*
+ * group_path.c
+ *	  Groups and aggregates over one cluster table are made where the rows are (doc/design.md#partial-aggregates).
+ *
+ * On the router: the shards group their own rows and send each group's partial state, a scan with a target list of its own; core's Finalize node
+ * combines them, and checks HAVING. What an aggregate without a final function returns is its state, so that it is sent as it was written; of others
+ * the shard is asked for tessera.partial(aggregate, NULL::type of the state).
+ *
+ * On the shard: the planner takes tessera.partial away again and plans the aggregation as the first half of one, in parallel if it likes: several
+ * rows of one group do no harm, as the router combines them anyway.
+ *
+ * Nothing is kept; the paths live in the planner's memory.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_aggregate.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "nodes/extensible.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "optimizer/planner.h"
+#include "optimizer/prep.h"
+#include "optimizer/tlist.h"
+#include "parser/parsetree.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/selfuncs.h"
+#include "utils/syscache.h"
+
+#include "common/version_compat.h"
+#include "planner/planner.h"
+#include "planner/ship.h"
+#include "planner/table_path.h"
+
+/* Each of them may have each group: for the costs alone. */
+#define SHARDS_GUESSED 4
+
+PG_FUNCTION_INFO_V1(tessera_partial);
+
+static create_upper_paths_hook_type previous_upper_paths = NULL;
+
+static struct Plan *plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans);
+
+static const CustomPathMethods group_methods = {.CustomName = "Tessera Scan", .PlanCustomPath = plan_groups};
+
+/* Oid of tessera.partial("any", anyelement). */
+static Oid
+partial_function(void)
+{
+	Oid			types[2] = {ANYOID, ANYELEMENTOID};
+	Oid			namespace = get_namespace_oid("tessera", true);
+
+	return !OidIsValid(namespace) ? InvalidOid :
+		GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("partial"), PointerGetDatum(buildoidvector(types, 2)),
+						ObjectIdGetDatum(namespace));
+}
+
+/* In the place of core's call: the planner of a shard has taken it away. */
+Datum
+tessera_partial(PG_FUNCTION_ARGS)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("tessera.partial stands in statements of routers only"),
+			 errhint("The planner uses this function; there is no need to call it.")));
+}
+
+
+/* What shards can do */
+
+static bool
+has_final_function(const Aggref *aggregate)
+{
+	HeapTuple	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggregate->aggfnoid));
+	bool		has;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for aggregate %u", aggregate->aggfnoid);
+	has = OidIsValid(((Form_pg_aggregate) GETSTRUCT(tuple))->aggfinalfn);
+	ReleaseSysCache(tuple);
+	return has;
+}
+
+/* Type of its state on the wire: internal ones travel serialised. */
+static Oid
+state_type(const Aggref *aggregate)
+{
+	return aggregate->aggtranstype == INTERNALOID ? BYTEAOID : aggregate->aggtranstype;
+}
+
+/* Whole rows of the table may have other columns on another node. */
+static bool
+has_whole_row(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) && ((Var *) node)->varattno == InvalidAttrNumber)
+		return true;
+	return expression_tree_walker(node, has_whole_row, context);
+}
+
+/* Aggregates of users may have been made otherwise on another node, and their states may name oids of types. */
+static bool
+aggregate_ships(Aggref *aggregate)
+{
+	return aggregate->agglevelsup == 0 && aggregate->aggkind == AGGKIND_NORMAL && aggregate->aggorder == NIL && aggregate->aggdistinct == NIL &&
+		aggregate->aggfnoid < FirstNormalObjectId && (!has_final_function(aggregate) || state_type(aggregate) < FirstNormalObjectId) &&
+		tessera_scan_ships((Node *) aggregate) && !has_whole_row((Node *) aggregate, NULL);
+}
+
+static bool
+groups(PlannerInfo *root, const PathTarget *target, int column)
+{
+	Index		ref = get_pathtarget_sortgroupref(target, column);
+
+	return ref != 0 && get_sortgroupref_clause_noerr(ref, root->parse->groupClause) != NULL;
+}
+
+/* What shards send: the grouping columns, and the states of all aggregates of target list and HAVING. NULL: shards cannot. */
+static PathTarget *
+partial_target(PlannerInfo *root, const PathTarget *target, Node *having)
+{
+	PathTarget *partial = create_empty_pathtarget();
+	List	   *others = NIL;
+	ListCell   *cell;
+
+	foreach(cell, target->exprs)
+	{
+		int			column = foreach_current_index(cell);
+
+		if (!groups(root, target, column))
+		{
+			others = lappend(others, lfirst(cell));
+			continue;
+		}
+		if (!tessera_scan_ships(lfirst(cell)) || has_whole_row(lfirst(cell), NULL))
+			return NULL;
+		add_column_to_pathtarget(partial, lfirst(cell), get_pathtarget_sortgroupref(target, column));
+	}
+	others = lappend(others, having);
+	others = pull_var_clause((Node *) others, PVC_INCLUDE_AGGREGATES | PVC_RECURSE_WINDOWFUNCS | PVC_INCLUDE_PLACEHOLDERS);
+	foreach(cell, others)
+	{
+		/* a column that depends on the primary key in GROUP BY stays here, with all of it; one that is grouped by is there already */
+		if (!IsA(lfirst(cell), Aggref) && !list_member(partial->exprs, lfirst(cell)))
+			return NULL;
+		if (IsA(lfirst(cell), Aggref) && !aggregate_ships(lfirst(cell)))
+			return NULL;
+	}
+	add_new_columns_to_pathtarget(partial, others);
+	foreach(cell, partial->exprs)
+	{
+		Aggref	   *aggregate = lfirst(cell);
+
+		if (!IsA(aggregate, Aggref))
+			continue;
+		aggregate = copyObject(aggregate);
+		mark_partial_aggref(aggregate, AGGSPLIT_INITIAL_SERIAL);
+		lfirst(cell) = aggregate;
+	}
+	return set_pathtarget_cost_width(root, partial);
+}
+
+/* The only table of the query, if shards can check all its conditions; NULL: it is not so. */
+static const TesseraTable *
+grouped_table(PlannerInfo *root, RelOptInfo *rel)
+{
+	RangeTblEntry *rte;
+	ListCell   *cell;
+
+	if (rel->reloptkind != RELOPT_BASEREL || rel->rtekind != RTE_RELATION || !bms_is_empty(rel->lateral_relids) || IS_DUMMY_REL(rel) ||
+		root->rowMarks != NIL)
+		return NULL;
+	rte = planner_rt_fetch(rel->relid, root);
+	if (rte->tablesample != NULL)
+		return NULL;
+	foreach(cell, rel->baserestrictinfo)
+		if (!tessera_condition_ships(lfirst_node(RestrictInfo, cell)))
+			return NULL;
+	return tessera_cluster_table(rte->relid);
+}
+
+
+/* Paths of the router */
+
+static CustomPath *
+scan_path(PlannerInfo *root, RelOptInfo *input, PathTarget *target, double ngroups)
+{
+	CustomPath *path = makeNode(CustomPath);
+	AggClauseCosts costs = {0};
+
+	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &costs);
+	path->path.pathtype = T_CustomScan;
+	path->path.parent = fetch_upper_rel(root, UPPERREL_PARTIAL_GROUP_AGG, input->relids);
+	path->path.pathtarget = target;
+	path->path.rows = Min(Max(input->rows, 1), ngroups * SHARDS_GUESSED);
+	path->path.startup_cost = 1000 + costs.transCost.startup;
+	path->path.total_cost = path->path.startup_cost + input->pages * seq_page_cost + input->tuples * cpu_tuple_cost +
+		input->rows * (costs.transCost.per_tuple + list_length(root->parse->groupClause) * cpu_operator_cost) + path->path.rows * cpu_tuple_cost;
+	path->methods = &group_methods;
+	path->custom_private = list_make1_int(input->relid);
+	return path;
+}
+
+static void
+add_final_paths(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, const GroupPathExtraData *extra)
+{
+	Query	   *parse = root->parse;
+	List	   *clauses = parse->groupClause;
+	PathTarget *target = partial_target(root, output->reltarget, extra->havingQual);
+	List	   *having = (List *) extra->havingQual;
+	AggClauseCosts costs = {0};
+	Path	   *path;
+	double		ngroups;
+
+	if (target == NULL)
+		return;
+	ngroups = clauses == NIL ? 1 : estimate_num_groups(root, get_sortgrouplist_exprs(clauses, extra->targetList), Max(input->rows, 1), NULL, NULL);
+	path = (Path *) scan_path(root, input, target, ngroups);
+	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &costs);
+	if (clauses == NIL)
+		add_path(output, (Path *) create_agg_path(root, output, path, output->reltarget, AGG_PLAIN, AGGSPLIT_FINAL_DESERIAL, NIL, having, &costs, 1));
+	if (clauses != NIL && (extra->flags & GROUPING_CAN_USE_HASH))
+		add_path(output, (Path *) create_agg_path(root, output, path, output->reltarget, AGG_HASHED, AGGSPLIT_FINAL_DESERIAL, clauses, having, &costs,
+												  ngroups));
+	if (clauses != NIL && (extra->flags & GROUPING_CAN_USE_SORT))
+	{
+		path = (Path *) create_sort_path(root, output, path, root->group_pathkeys, -1.0);
+		add_path(output, (Path *) create_agg_path(root, output, path, output->reltarget, AGG_SORTED, AGGSPLIT_FINAL_DESERIAL, clauses, having, &costs,
+												  ngroups));
+	}
+}
+
+/* The same aggregate as it was written. */
+static Expr *
+state_expression(Aggref *partial, List *written)
+{
+	Aggref	   *aggregate = NULL;
+	ListCell   *cell;
+
+	foreach(cell, written)
+		if (((Aggref *) lfirst(cell))->aggno == partial->aggno)
+			aggregate = lfirst(cell);
+	Assert(aggregate != NULL);
+	if (!has_final_function(aggregate))
+		return (Expr *) aggregate;
+	return (Expr *) makeFuncExpr(partial_function(), partial->aggtype,
+								 list_make2(aggregate, makeNullConst(partial->aggtype, -1, partial->aggcollid)), partial->aggcollid, InvalidOid,
+								 COERCE_EXPLICIT_CALL);
+}
+
+static struct Plan *
+plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans)
+{
+	Index		relid = linitial_int(path->custom_private);
+	RelOptInfo *table = find_base_rel(root, relid);
+	TesseraScanText text = {.relid = relid};
+	Query	   *query = tessera_scan_query(root, table, table->baserestrictinfo, &text);
+	List	   *written = pull_var_clause((Node *) list_make2(root->processed_tlist, root->parse->havingQual),
+										  PVC_INCLUDE_AGGREGATES | PVC_RECURSE_WINDOWFUNCS | PVC_INCLUDE_PLACEHOLDERS);
+	List	   *attributes = NIL;
+	CustomScan *scan;
+	ListCell   *cell;
+
+	foreach(cell, tlist)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		TargetEntry *column = flatCopyTargetEntry(entry);
+
+		column->expr = entry->expr;
+		if (IsA(column->expr, Aggref))
+			column->expr = state_expression((Aggref *) entry->expr, written);
+		column->expr = (Expr *) tessera_scan_expression((Node *) column->expr, &text);
+		column->resname = psprintf("c%d", entry->resno);
+		column->resjunk = false;
+		query->targetList = lappend(query->targetList, column);
+		attributes = lappend_int(attributes, entry->resno);
+		query->hasAggs |= IsA(entry->expr, Aggref);
+	}
+	query->groupClause = copyObject(root->parse->groupClause);
+	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(relid, root)->relid), table->baserestrictinfo, tessera_deparse(query),
+							 text.params, attributes, 0);
+	scan->scan.plan.targetlist = tlist;
+	scan->custom_scan_tlist = copyObject(tlist);
+	return (struct Plan *) scan;
+}
+
+
+/* Paths of a shard */
+
+typedef struct PartialContext
+{
+	Oid			function;
+	bool		found;
+} PartialContext;
+
+/* tessera.partial(aggregate, ...) becomes the aggregate's state. */
+static Node *
+take_partial_away(Node *node, PartialContext *context)
+{
+	FuncExpr   *call = (FuncExpr *) node;
+
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, FuncExpr) && call->funcid == context->function)
+	{
+		Node	   *state = take_partial_away(linitial(call->args), context);
+
+		if (!IsA(state, Aggref) || exprType(state) != call->funcresulttype)
+			elog(ERROR, "tessera.partial is not used for an aggregate and the type of its state");
+		context->found = true;
+		return state;
+	}
+	if (IsA(node, Aggref))
+	{
+		Aggref	   *aggregate = copyObject((Aggref *) node);
+
+		mark_partial_aggref(aggregate, AGGSPLIT_INITIAL_SERIAL);
+		return (Node *) aggregate;
+	}
+	return expression_tree_mutator(node, take_partial_away, context);
+}
+
+/* The aggregation, as the first half of one, over a path of its input. */
+static Path *
+first_half(PlannerInfo *root, RelOptInfo *rel, Path *input, PathTarget *target, const GroupPathExtraData *extra, const AggClauseCosts *costs)
+{
+	List	   *clauses = root->parse->groupClause;
+	double		ngroups;
+
+	if (clauses == NIL)
+		return (Path *) create_agg_path(root, rel, input, target, AGG_PLAIN, AGGSPLIT_INITIAL_SERIAL, NIL, NIL, costs, 1);
+	ngroups = estimate_num_groups(root, get_sortgrouplist_exprs(clauses, extra->targetList), input->rows, NULL, NULL);
+	if (extra->flags & GROUPING_CAN_USE_HASH)
+		return (Path *) create_agg_path(root, rel, input, target, AGG_HASHED, AGGSPLIT_INITIAL_SERIAL, clauses, NIL, costs, ngroups);
+	input = (Path *) create_sort_path(root, rel, input, root->group_pathkeys, -1.0);
+	return (Path *) create_agg_path(root, rel, input, target, AGG_SORTED, AGGSPLIT_INITIAL_SERIAL, clauses, NIL, costs, ngroups);
+}
+
+static void
+replace_by_first_half(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, const GroupPathExtraData *extra)
+{
+	PathTarget *target = output->reltarget;
+	AggClauseCosts costs = {0};
+	PartialContext context = {.function = partial_function()};
+	List	   *exprs = (List *) take_partial_away((Node *) target->exprs, &context);
+
+	if (!context.found)
+		return;
+	if (root->hasNonPartialAggs || root->hasNonSerialAggs || extra->havingQual != NULL || root->parse->groupingSets != NIL)
+		elog(ERROR, "tessera.partial cannot be used in this statement");
+	/* all paths of the query that follow have this very target */
+	target->exprs = exprs;
+	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &costs);
+	output->pathlist = NIL;
+	output->partial_pathlist = NIL;
+	add_path(output, first_half(root, output, input->cheapest_total_path, target, extra, &costs));
+	if (output->consider_parallel && input->partial_pathlist != NIL)
+	{
+		Path	   *half = first_half(root, output, linitial(input->partial_pathlist), target, extra, &costs);
+		double		rows = half->rows * half->parallel_workers;
+
+		add_path(output, (Path *) create_gather_path(root, output, half, target, NULL, &rows));
+	}
+}
+
+static void
+upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output, void *extra)
+{
+	if (previous_upper_paths)
+		previous_upper_paths(root, stage, input, output, extra);
+	if (stage != UPPERREL_GROUP_AGG)
+		return;
+	if (tessera_plan_mode() == TESSERA_PLAN_SHARD)
+		replace_by_first_half(root, input, output, extra);
+	else if (tessera_plan_mode() == TESSERA_PLAN_ROUTER && root->parse->groupingSets == NIL && !root->parse->hasTargetSRFs &&
+			 !root->hasNonPartialAggs && !root->hasNonSerialAggs && grouped_table(root, input) != NULL)
+		add_final_paths(root, input, output, extra);
+}
+
+void
+tessera_group_path_init(void)
+{
+	previous_upper_paths = create_upper_paths_hook;
+	create_upper_paths_hook = upper_paths;
+}

@@ -1,0 +1,152 @@
+# Groups and aggregates are made on the shards and combined on the router (PLANNER.md d): the same answers as a plain server, from a node that owns
+# nothing and from one that owns a part, while ranges move, by the rights and settings of the caller.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('partial');
+$c->create(shards => 3, routers => 1);
+my $plain = $c->plain;
+
+my $schema = <<'SQL';
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
+CREATE TABLE m (k int NOT NULL, i2 int2, i4 int4, i8 int8, n numeric, f4 float4, f8 float8, t text, b bool,
+  ts timestamptz, d date, iv interval, bit bit(8), mo mood, a int[], PRIMARY KEY (k));
+CREATE TABLE e (k int PRIMARY KEY, v int);
+CREATE VIEW vm AS SELECT k, i4, t FROM m WHERE b;
+SQL
+my $rows = <<'SQL';
+INSERT INTO m SELECT g, g % 7, g % 11, g::int8 * 1000000007, (g % 13) / 7.0, g % 5, g * 0.25, 'text ' || g % 17, g % 3 = 0,
+  '2020-01-01 00:00+00'::timestamptz + g * interval '1 hour',
+  '2020-01-01'::date + g % 400, g * interval '1 minute', (g % 256)::bit(8),
+  (ARRAY['sad', 'ok', 'happy'])[1 + g % 3]::mood, ARRAY[g % 2, g % 3] FROM generate_series(1, 3000) g;
+INSERT INTO m (k, i4) SELECT g, CASE WHEN g % 2 = 0 THEN 3 END FROM generate_series(3001, 3100) g;
+SQL
+$c->query('s1', $schema);
+$plain->safe_psql('postgres', $schema);
+$c->query('s1', q{SELECT tessera.shard_table('m', 'k')});
+$c->query('s1', q{SELECT tessera.shard_table('e', 'k', 'hash', chunks => 6)});
+$c->query('s1', $rows);
+$plain->safe_psql('postgres', $rows);
+$c->query('s1', q{SELECT tessera.move_range('m', 1000, 2000, 's2'), tessera.move_range('m', 2000, tessera.maxkey(), 's3')});
+
+my @queries = (
+	'SELECT count(*) FROM m',
+	'SELECT count(*), count(i2), sum(i2), sum(i4), sum(i8), sum(n), avg(i2), avg(i4), avg(i8), avg(n) FROM m',
+	'SELECT min(i4), max(i8), min(n), max(t), min(ts), max(d), min(iv), max(mo), min(a), max(f4) FROM m',
+	'SELECT sum(iv), avg(iv), bool_and(b), bool_or(b), every(b IS NOT NULL), bit_and(bit), bit_or(i4), bit_xor(i8) FROM m',
+	'SELECT round(stddev(i4), 6), round(variance(i8), 2), round(var_pop(n), 6), round(stddev(f8)::numeric, 6), round(corr(f8, i4)::numeric, 6),
+	   round(regr_slope(f8, f4)::numeric, 6), regr_count(f8, f4) FROM m',
+	'SELECT i4, count(*), avg(n), sum(i8) FROM m GROUP BY i4 ORDER BY i4',
+	'SELECT t, mo, count(*) FROM m GROUP BY 1, 2 ORDER BY 1, 2',
+	'SELECT i4 + 1, count(*) FROM m GROUP BY i4 + 1 ORDER BY 1',
+	'SELECT date_trunc(\'month\', ts), avg(i8) FROM m GROUP BY 1 ORDER BY 1',
+	'SELECT i4, avg(i8) FILTER (WHERE b), count(*) FILTER (WHERE i2 > 3) FROM m GROUP BY i4 ORDER BY i4',
+	'SELECT i4, avg(f8) FROM m GROUP BY i4 HAVING avg(f8) > 374 AND count(*) > 10 ORDER BY i4',
+	'SELECT i4 FROM m GROUP BY i4 HAVING max(i8) > 2990000020000 ORDER BY sum(n) DESC, i4',
+	'SELECT i4, i2 FROM m GROUP BY i4, i2 ORDER BY i4, i2',
+	'SELECT i4, count(*) * 2 + i4 FROM m GROUP BY i4 ORDER BY 2, 1',
+	'SELECT i4, sum(count(*)) OVER (ORDER BY i4), rank() OVER (ORDER BY avg(n) DESC, i4) FROM m GROUP BY i4 ORDER BY i4',
+	'SELECT count(*), avg(i4) FROM m WHERE k > 5000',
+	'SELECT i4, count(*) FROM m WHERE k > 5000 GROUP BY i4',
+	'SELECT count(*), avg(i8) FROM m WHERE k BETWEEN 1200 AND 1300',
+	'SELECT count(*), sum(i4) FROM m WHERE t LIKE \'text 1%\' AND b',
+	'SELECT count(*), avg(i4), max(t) FROM vm',
+	'SELECT t, avg(i4) FROM vm GROUP BY t ORDER BY t',
+	'SELECT count(*), avg(v) FROM e',
+	'SELECT * FROM (SELECT i4 AS g, avg(n) AS a FROM m GROUP BY i4) s WHERE a > 0.8 ORDER BY g',
+	'WITH s AS MATERIALIZED (SELECT i4 AS g, count(*) AS c FROM m GROUP BY i4) SELECT s.g, m.k FROM s JOIN m ON m.k = s.c ORDER BY 1, 2',
+	'SELECT g, (SELECT avg(i8) FROM m WHERE i4 = g) FROM generate_series(0, 3) g ORDER BY g',
+	'SELECT count(*) FROM m WHERE i8 > (SELECT avg(i8) FROM m)',
+	'SELECT x.g, s.c FROM (VALUES (1), (2), (NULL)) x(g), LATERAL (SELECT count(*) AS c FROM m WHERE i4 = x.g) s ORDER BY 1',
+	'SELECT count(DISTINCT i4), avg(i8) FROM m',
+	'SELECT i4, array_agg(k ORDER BY k) FROM m WHERE k < 30 GROUP BY i4 ORDER BY i4',
+	'SELECT i4, i2, count(*) FROM m WHERE i4 < 3 GROUP BY ROLLUP (i4, i2) ORDER BY 1, 2',
+	'SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY i4) FROM m',
+	'SELECT k, t, count(*) FROM m WHERE k < 10 GROUP BY k ORDER BY k',
+	'SELECT count(m.*), count(ROW(i4, t)) FROM m',
+	'SELECT sum(i4) FROM m UNION ALL SELECT count(*) FROM m UNION ALL SELECT max(v) FROM e',
+	'SELECT avg(i4 + (SELECT 1)) FROM m',
+	'SELECT CASE WHEN b THEN t ELSE \'none\' END, avg(n) FROM m GROUP BY 1 ORDER BY 1',
+	'SELECT b, avg(i4)::numeric(10, 3), avg(iv) FROM m GROUP BY b ORDER BY b NULLS FIRST',
+	'SELECT t COLLATE "C", count(*) FROM m GROUP BY 1 ORDER BY 1',
+	'SELECT max(t COLLATE "C") FROM m',
+	'SELECT a, count(*) FROM m GROUP BY a ORDER BY a',
+	'SELECT mo, avg(i8) FROM m GROUP BY mo ORDER BY mo');
+
+sub compare
+{
+	my ($when, @nodes) = @_;
+
+	foreach my $query (@queries)
+	{
+		my $expected = $plain->safe_psql('postgres', $query);
+
+		is($c->query($_, $query), $expected, "$when, $_: $query") foreach @nodes;
+	}
+}
+
+compare('at rest', qw(r1 s2));
+
+my $plan = $c->query('r1', 'EXPLAIN (VERBOSE, COSTS off) SELECT i4, count(*), avg(n) FROM m GROUP BY i4');
+like($plan, qr/Finalize HashAggregate/, 'the router combines');
+like($plan, qr/tessera\.partial\(avg\(n\), NULL::bytea\)/, 'states of avg travel');
+like($plan, qr/GROUP BY i4/, 'the shards group');
+like($c->query('r1', 'EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT count(*) FROM m'), qr/Tessera Scan\) \(actual rows=3 /, 'a row of each shard');
+unlike($c->query('r1', 'EXPLAIN (VERBOSE, COSTS off) SELECT count(DISTINCT i4) FROM m'), qr/partial/, 'what cannot be combined is not');
+
+# Not a function for users.
+like($c->error('r1', 'SELECT tessera.partial(avg(i4), NULL::bigint[]) FROM m'), qr/0A000/, 'tessera.partial by itself is refused');
+like($c->error('r1', 'SELECT tessera.partial(count(*), NULL::text) FROM m WHERE k = 5'), qr/0A000/, 'also where one shard would answer');
+
+# Parameters, generic plans, a local part.
+foreach my $node (qw(r1 s1))
+{
+	my $session = $c->session($node);
+
+	$session->query_safe('PREPARE p(int, text) AS SELECT i4 + $1 AS g, avg(n + $1), count(*) FROM m WHERE t > $2 GROUP BY i4 + $1 ORDER BY 1');
+	my $expected = $plain->safe_psql('postgres', q{SELECT i4 + 4, avg(n + 4), count(*) FROM m WHERE t > 'text 12' GROUP BY i4 + 4 ORDER BY 1});
+	is($session->query_safe(q{EXECUTE p(4, 'text 12')}), $expected, "prepared on $node, run $_") foreach 1 .. 7;
+	$session->query_safe('BEGIN');
+	$session->query_safe('DECLARE cu CURSOR FOR SELECT i4, count(*), avg(i8) FROM m GROUP BY i4 ORDER BY i4');
+	$session->query_safe('UPDATE m SET i4 = 1000 WHERE k = 1500');
+	is($session->query_safe('FETCH ALL FROM cu'), $plain->safe_psql('postgres', 'SELECT i4, count(*), avg(i8) FROM m GROUP BY i4 ORDER BY i4'),
+		"a cursor on $node shows what was there when it opened");
+	is($session->query_safe('SELECT max(i4), count(*) FROM m'), '1000|3100', 'own writes are seen');
+	$session->query_safe('ROLLBACK');
+	$session->quit;
+}
+
+# Rights: columns, views, row security.
+$c->query('s1', <<'SQL');
+CREATE ROLE reader LOGIN; GRANT SELECT (k, i4) ON m TO reader; GRANT SELECT ON vm TO reader;
+CREATE TABLE secret (k int PRIMARY KEY, owner text, v int); GRANT SELECT ON secret TO reader; ALTER TABLE secret ENABLE ROW LEVEL SECURITY;
+CREATE POLICY mine ON secret USING (owner = current_user);
+SQL
+$c->query('s1', q{SELECT tessera.shard_table('secret', 'k', 'hash', chunks => 6)});
+$c->query('s1', q{INSERT INTO secret SELECT g, CASE WHEN g % 2 = 0 THEN 'reader' ELSE 'postgres' END, g FROM generate_series(1, 100) g});
+is($c->query('r1', 'SET ROLE reader; SELECT count(*), avg(i4)::int FROM m'), $plain->safe_psql('postgres', 'SELECT count(*), avg(i4)::int FROM m'),
+	'columns that may be read');
+like($c->error('r1', 'SET ROLE reader; SELECT avg(n) FROM m'), qr/42501/, 'columns that may not');
+is($c->query('r1', 'SET ROLE reader; SELECT count(*), max(t) FROM vm'), $plain->safe_psql('postgres', 'SELECT count(*), max(t) FROM vm'), 'a view reads as its owner');
+is($c->query('r1', 'SET ROLE reader; SELECT count(*), sum(v) FROM secret'), '50|2550', 'row security holds');
+
+# While ranges move, each count is that of one moment.
+my $load = $c->pgbench_start(
+	nodes => [ 's1', 'r1' ],
+	clients => 2,
+	seconds => 8,
+	script => "SELECT 1 / (count(*) = 3100 AND sum(k) = 4806550)::int FROM m;\nSELECT 1 / (count(*) = 11)::int FROM (SELECT i4, avg(n) FROM m WHERE i4 IS NOT NULL GROUP BY i4) s;\n");
+foreach my $shard (qw(s3 s1 s2 s3))
+{
+	$c->query('r1', "SELECT tessera.move_range('m', 500, 1500, '$shard')");
+}
+my $result = $load->wait(120);
+is($result->{failed}, 0, 'no statement failed or saw a row twice while ranges moved') or diag explain $result;
+cmp_ok($result->{processed}, '>', 0, 'statements ran');
+compare('after moves', 'r1');
+
+done_testing();
