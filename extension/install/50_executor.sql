@@ -15,7 +15,8 @@ COMMENT ON FUNCTION tessera.require_owned(uuid, "any") IS 'check of a new row af
 
 CREATE FUNCTION tessera.partial(aggregate "any", state anyelement) RETURNS anyelement
   LANGUAGE c VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'tessera_partial';
-COMMENT ON FUNCTION tessera.partial("any", anyelement) IS 'in statements of routers: the state of an aggregate over a shard''s rows, in the place of its result';
+COMMENT ON FUNCTION tessera.partial("any", anyelement) IS
+  'in statements of routers: the state of an aggregate over a shard''s rows, in the place of its result';
 
 -- EXPLAIN ANALYZE over nodes (src/executor/explain_remote.c).
 

@@ -172,19 +172,36 @@ await_autocommit(TesseraShardRunTarget *target)
 		CHECK_FOR_INTERRUPTS();
 }
 
-/* Read until every remote shard has given its first answer. */
+/* Read until every remote shard has given its first answer, or, of a statement that only reads, one of them an error. */
 static void
 await_acceptance(TesseraShardRun *run)
 {
-	for (int i = 0; i < run->ntargets; i++)
+	int			nwaiting;
+
+	for (int i = 0; run->write && i < run->ntargets; i++)
 	{
 		TesseraShardRunTarget *target = &run->targets[i];
 
-		if (run->write && tessera_connection_state(target->connection)->xact_depth == 0)
+		if (tessera_connection_state(target->connection)->xact_depth == 0)
 			await_autocommit(target);
 		while (!target->answered && !target->command.done)
 			tessera_connections_pump(&target->connection, 1, -1);
 	}
+	do
+	{
+		nwaiting = 0;
+		for (int i = 0; i < run->ntargets; i++)
+		{
+			TesseraShardRunTarget *target = &run->targets[i];
+
+			if (target->error)
+				return;
+			if (!target->answered && !target->command.done)
+				run->waiting[nwaiting++] = target->connection;
+		}
+		if (nwaiting > 0)
+			(void) tessera_connections_pump(run->waiting, nwaiting, -1);
+	} while (nwaiting > 0);
 }
 
 static bool
@@ -258,9 +275,9 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	run->source = 0;
 	run->unpolled = 0;
 	run->any_order = request->any_order && request->ntargets > 1;
-	if (run->any_order)
-		run->waiting = palloc(sizeof(TesseraConnection *) * request->ntargets);
+	run->waiting = palloc(sizeof(TesseraConnection *) * Max(request->ntargets, 1));
 	run->local = NULL;
+	run->local_first = NULL;
 	run->local_done = false;
 	run->local_rows = 0;
 	run->ntargets = 0;
@@ -297,6 +314,11 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	}
 	if (has_local && !request->write)
 		accepted = start_local(run, request);
+	if (run->local && request->groups)
+	{
+		run->local_first = tessera_local_next(run->local);
+		run->local_done = run->local_first == NULL;
+	}
 	await_acceptance(run);
 	tessera_shard_run_raise_errors(run);
 	if (accepted && any_stale(run))
@@ -365,6 +387,8 @@ tessera_shard_run_complete(TesseraShardRun *run)
 {
 	if (run->local && !run->local_done)
 	{
+		run->local_rows += run->local_first != NULL;
+		run->local_first = NULL;
 		while (tessera_local_next(run->local))
 			run->local_rows++;
 		run->local_done = true;

@@ -40,6 +40,7 @@ typedef struct TesseraShardRunRequest
 	bool		autocommit;		/* it may run outside a remote transaction block */
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
 	bool		any_order;		/* rows are wanted as they come, whichever shard sends them; else all of one shard, then of the next */
+	bool		groups;			/* the work is done before the first row: this node's part does its own while the others do theirs */
 	TesseraParts *parts;		/* it is of one of them; NULL: of none */
 	bool		cursor;			/* it belongs to a cursor: other statements may have run since its snapshot */
 	Snapshot	snapshot;		/* of the outer statement, for the local part */

@@ -48,9 +48,10 @@ struct TesseraShardRun
 	TesseraShardRunTarget  *targets;		/* remote ones */
 	int			source;			/* of the last row: index of the target; ntargets: the local part */
 	bool		any_order;		/* of the request */
-	TesseraConnection **waiting;	/* with any_order: room for the connections of targets not read to their end */
+	TesseraConnection **waiting;	/* room for the connections of targets that are waited for */
 	int			unpolled;		/* with any_order: rows of the local part since the connections were looked at */
 	TesseraLocalPart *local;
+	TupleTableSlot *local_first;	/* its first row, asked for ahead of time; NULL: none is kept */
 	bool		local_done;
 	uint64		local_rows;
 	MemoryContext row_context;	/* by-reference values of the row handed out */

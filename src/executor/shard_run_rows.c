@@ -227,7 +227,8 @@ next_local(TesseraShardRun *run)
 
 	if (run->local == NULL || run->local_done)
 		return NULL;
-	row = tessera_local_next(run->local);
+	row = run->local_first ? run->local_first : tessera_local_next(run->local);
+	run->local_first = NULL;
 	if (row)
 		run->local_rows++;
 	else

@@ -195,6 +195,7 @@ start(TableState *state)
 		.query = state->scan.query, .values = state->scan.values.values, .nulls = state->scan.values.nulls, .write = locks,
 		.any_order = !locks && only_reads(estate),
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->scan.flags & TABLE_SINGLE) != 0,
+		.groups = ((Scan *) state->scan.css.ss.ps.plan)->scanrelid == 0,
 		.instrument = estate->es_instrument,
 	};
 

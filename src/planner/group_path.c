@@ -84,7 +84,9 @@ has_final_function(const Aggref *aggregate)
 	bool		has;
 
 	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for aggregate %u", aggregate->aggfnoid);
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("cache lookup failed for aggregate %u", aggregate->aggfnoid)));
 	has = OidIsValid(((Form_pg_aggregate) GETSTRUCT(tuple))->aggfinalfn);
 	ReleaseSysCache(tuple);
 	return has;
@@ -316,7 +318,9 @@ take_partial_away(Node *node, PartialContext *context)
 		Node	   *state = take_partial_away(linitial(call->args), context);
 
 		if (!IsA(state, Aggref) || exprType(state) != call->funcresulttype)
-			elog(ERROR, "tessera.partial is not used for an aggregate and the type of its state");
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg_internal("tessera.partial is not used for an aggregate and the type of its state")));
 		context->found = true;
 		return state;
 	}
@@ -357,7 +361,9 @@ replace_by_first_half(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, 
 	if (!context.found)
 		return;
 	if (root->hasNonPartialAggs || root->hasNonSerialAggs || extra->havingQual != NULL || root->parse->groupingSets != NIL)
-		elog(ERROR, "tessera.partial cannot be used in this statement");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg_internal("tessera.partial cannot be used in this statement")));
 	/* all paths of the query that follow have this very target */
 	target->exprs = exprs;
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &costs);

@@ -36,4 +36,7 @@ extern void tessera_planner_init(void);
 /* table_path.c */
 extern void tessera_table_path_init(void);
 
+/* group_path.c */
+extern void tessera_group_path_init(void);
+
 #endif							/* TESSERA_PLANNER_H */

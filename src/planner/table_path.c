@@ -763,5 +763,4 @@ tessera_table_path_init(void)
 	get_relation_stats_hook = relation_stats;
 	previous_width = get_attavgwidth_hook;
 	get_attavgwidth_hook = column_width;
-	tessera_group_path_init();
 }

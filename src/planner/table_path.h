@@ -40,7 +40,4 @@ extern Node *tessera_scan_expression(Node *node, TesseraScanText *text);
  */
 extern CustomScan *tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, char *sql, List *params, List *attributes, int flags);
 
-/* group_path.c. From _PG_init. */
-extern void tessera_group_path_init(void);
-
 #endif							/* TESSERA_TABLE_PATH_H */
