@@ -25,7 +25,8 @@ CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tesse
 
 -- Diagnostics.
 CREATE FUNCTION tessera.routing_image(OUT sequence int8, OUT term int8, OUT node_id int4, OUT nodes int4, OUT tables int4, OUT groups int4,
-    OUT chunks int8, OUT private bool, OUT loads int8) RETURNS record
+    OUT chunks int8, OUT private bool, OUT loads int8, OUT pages int8, OUT written_pages int8, OUT bytes int8, OUT shared_pages int8)
+  RETURNS record
   AS 'MODULE_PATHNAME', 'tessera_routing_image_facts' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera.routing_image() IS
   'facts about the routing image that this session uses; NULLs if this database is not a node of a cluster';
@@ -101,6 +102,8 @@ DECLARE
   g tessera.table_group;
   version jsonb;
   whole bool;
+  above int8[];
+  portion jsonb;
 BEGIN
   SELECT * INTO me FROM tessera.identity;
   IF me.is_config IS NOT TRUE THEN
@@ -142,11 +145,15 @@ BEGIN
       OR ((version->>1)::int8, (version->>2)::int8) > (g.group_major, g.group_minor);
     CONTINUE WHEN NOT whole AND ((version->>1)::int8, (version->>2)::int8) = (g.group_major, g.group_minor);
     RETURN QUERY SELECT CASE WHEN whole THEN 'whole' ELSE 'group' END, g.group_id, to_jsonb(g);
-    RETURN QUERY SELECT 'chunks'::text, g.group_id, jsonb_agg(to_jsonb(c) - 'batch')
-      FROM (SELECT c.*, row_number() OVER () / 1000 AS batch FROM tessera.chunk c
-            WHERE c.group_id = g.group_id AND (whole OR c.major >= (version->>1)::int8)
-              AND (whole OR (c.major, c.minor) > ((version->>1)::int8, (version->>2)::int8))) c
-      GROUP BY batch;
+    -- by the index on versions, however many chunks there are; in portions, so that no node has to keep all of them in memory
+    above := CASE WHEN whole THEN '{-1, 0}' ELSE ARRAY[(version->>1)::int8, (version->>2)::int8] END;
+    LOOP
+      SELECT jsonb_agg(to_jsonb(c) ORDER BY c.major, c.minor), max(ARRAY[c.major, c.minor]) INTO portion, above
+        FROM (SELECT c.* FROM tessera.chunk c WHERE c.group_id = g.group_id AND (c.major, c.minor) > (above[1], above[2])
+              ORDER BY c.major, c.minor FETCH FIRST 1000 ROWS WITH TIES) c;
+      EXIT WHEN portion IS NULL;
+      RETURN QUERY SELECT 'chunks'::text, g.group_id, portion;
+    END LOOP;
   END LOOP;
 
   IF digests->'tables' IS DISTINCT FROM known->'digests'->'tables' THEN

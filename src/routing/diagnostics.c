@@ -118,30 +118,64 @@ record(TupleDesc desc, Datum *values, bool *nulls)
 	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 }
 
+/* Chunks, pages, pages that were made for this image, and bytes of an image with its maps. */
+typedef struct Extent
+{
+	int64		chunks;
+	int64		pages;
+	int64		written;
+	int64		bytes;
+} Extent;
+
+static Extent
+extent_of(const TesseraRouting *routing)
+{
+	Extent		extent = {.bytes = routing->size};
+
+	for (int i = 0; i < routing->ngroups; i++)
+	{
+		const TesseraChunkMap *map = tessera_group_map(tessera_routing_group(routing, i));
+
+		if (map == NULL)
+			continue;
+		extent.chunks += map->nchunks;
+		extent.pages += map->npages;
+		extent.written += map->nwritten;
+		extent.bytes += map->size;
+		for (int32 page = 0; page < map->npages; page++)
+			extent.bytes += tessera_map_page(map, page)->size;
+	}
+	return extent;
+}
+
 Datum
 tessera_routing_image_facts(PG_FUNCTION_ARGS)
 {
 	TupleDesc	desc = result_desc(fcinfo);
 	const TesseraRouting *routing = tessera_routing();
-	Datum		values[9] = {0};
-	bool		nulls[9] = {0};
-	int64		chunks = 0;
+	Datum		values[13] = {0};
+	bool		nulls[13] = {0};
 
 	memset(nulls, routing == NULL, 8);
+	memset(nulls + 9, routing == NULL, 3);
 	values[8] = Int64GetDatum((int64) tessera_routing_loads());
 	if (routing != NULL)
 	{
-		for (int i = 0; i < routing->ngroups; i++)
-			chunks += tessera_routing_nchunks(routing, tessera_routing_group(routing, i));
+		Extent		extent = extent_of(routing);
+
 		values[0] = Int64GetDatum((int64) routing->sequence);
 		values[1] = Int64GetDatum(routing->term);
 		values[2] = Int32GetDatum(routing->self);
 		values[3] = Int32GetDatum(routing->nnodes);
 		values[4] = Int32GetDatum(routing->ntables);
 		values[5] = Int32GetDatum(routing->ngroups);
-		values[6] = Int64GetDatum(chunks);
+		values[6] = Int64GetDatum(extent.chunks);
 		values[7] = BoolGetDatum(!((const TesseraImage *) routing)->shared);
+		values[9] = Int64GetDatum(extent.pages);
+		values[10] = Int64GetDatum(extent.written);
+		values[11] = Int64GetDatum(extent.bytes);
 	}
+	values[12] = Int64GetDatum((int64) tessera_routing_shared_pages());
 	return record(desc, values, nulls);
 }
 

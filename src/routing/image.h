@@ -3,8 +3,9 @@
  *	  Inside of routing images: what lies behind the public structs of routing.h. For routing/ only.
  *
  * An image is one flat block: header, nodes, tables, table positions sorted by table_id, groups, conninfo strings, placements; all by offset from its
- * beginning, so it can lie in shared memory (mapped at different addresses) or in a backend's own. Chunk maps are blocks of their own, because they
- * are large and live longer than an image: each image holds one reference to each of its groups' maps.
+ * beginning, so it can lie in shared memory (mapped at different addresses) or in a backend's own. A chunk map is a block of its own: a directory of
+ * pages, which are blocks too. Maps and pages never change; successive images share the maps, and successive maps the pages, that stayed the same
+ * (doc/design.md#image). An image holds one reference to each of its groups' maps, a map one to each of its pages.
  */
 #ifndef TESSERA_IMAGE_H
 #define TESSERA_IMAGE_H
@@ -33,42 +34,97 @@ typedef struct TesseraChunkOwner
 	bool		jumbo;
 } TesseraChunkOwner;
 
-/* Chunk map of a group: one flat block, never changed but for its count of references. */
+/* A run of neighbouring chunks: one flat block, never changed but for its count of references. */
+typedef struct TesseraChunkPage
+{
+	pg_atomic_uint32 references;	/* maps that hold it (shared pages) */
+	int32		nchunks;
+	int32		nelements;
+	int32		nversions;
+	Size		versions_offset;	/* TesseraShardVersion[nversions], sorted by node_id: highest major of each owner */
+	Size		owners_offset;	/* TesseraChunkOwner[nchunks] */
+	Size		mins_offset;	/* TesseraKeyDatum[nchunks * nelements], flat, base = the page */
+	Size		size;
+} TesseraChunkPage;
+
+/* Where a page is: in the DSA area, or in this backend's memory. */
+typedef struct TesseraPageRef
+{
+	dsa_pointer shared;
+	const TesseraChunkPage *private;
+} TesseraPageRef;
+
+/* Chunk map of a group: the directory, one flat block. */
 typedef struct TesseraChunkMap
 {
 	pg_atomic_uint32 references;	/* images that hold it (shared maps) */
 	bool		sound;			/* chunks cover MINKEY to MAXKEY without gap or overlap */
 	pg_uuid_t	group_id;
 	pg_uuid_t	epoch;
+	int64		term;			/* of the catalog: the same version may mean other chunks in another term */
 	int64		group_major;
 	int64		group_minor;
 	int32		nchunks;
-	int32		nelements;
+	int32		npages;
+	int32		nwritten;		/* pages that were made for this map; the others are those of the one before */
 	int32		nversions;
 	Size		versions_offset;	/* TesseraShardVersion[nversions], sorted by node_id */
-	Size		owners_offset;	/* TesseraChunkOwner[nchunks] */
-	Size		mins_offset;	/* TesseraKeyDatum[nchunks * nelements], flat, base = the map */
+	Size		starts_offset;	/* int32[npages + 1]: chunks before each page; last: nchunks */
+	Size		pages_offset;	/* TesseraPageRef[npages] */
 	Size		size;
 } TesseraChunkMap;
 
 #define TESSERA_AT(base, offset, type) ((type *) ((char *) (base) + (offset)))
-#define TESSERA_MAP_OWNERS(map) TESSERA_AT(map, (map)->owners_offset, const TesseraChunkOwner)
 #define TESSERA_MAP_VERSIONS(map) TESSERA_AT(map, (map)->versions_offset, const TesseraShardVersion)
+#define TESSERA_MAP_STARTS(map) TESSERA_AT(map, (map)->starts_offset, const int32)
+#define TESSERA_MAP_PAGES(map) TESSERA_AT(map, (map)->pages_offset, TesseraPageRef)
+#define TESSERA_PAGE_VERSIONS(page) TESSERA_AT(page, (page)->versions_offset, const TesseraShardVersion)
+#define TESSERA_PAGE_OWNERS(page) TESSERA_AT(page, (page)->owners_offset, const TesseraChunkOwner)
 /* Only the first nelements elements of the result are there. */
-#define TESSERA_MAP_MIN(map, i) \
-	((const TesseraKeyBound *) (TESSERA_AT(map, (map)->mins_offset, const TesseraKeyDatum) + (Size) (i) * (map)->nelements))
+#define TESSERA_PAGE_MIN_OF(page, i) \
+	((const TesseraKeyBound *) (TESSERA_AT(page, (page)->mins_offset, const TesseraKeyDatum) + (Size) (i) * (page)->nelements))
+
+/* ---- chunk_map_loader.c ---- */
+
+/*
+ * Chunk map of a group as the snapshot sees it: directory and new pages palloc'd in the context `result`; working memory in the current one. old
+ * (NULL: none) is a sound shared map of the same group, epoch and term, and an older version: then only what changed since is read, and pages of
+ * `old` are taken over, without a reference.
+ */
+extern TesseraChunkMap *tessera_chunk_map_load(const TesseraGroup *group, int64 term, TesseraKeySpace *ks, const TesseraChunkMap *old,
+											   Snapshot snapshot, MemoryContext result);
 
 /* ---- chunk_map.c ---- */
 
-/*
- * Chunk map of a group as the snapshot sees it, palloc'd (huge) in the context `result`; working memory in the current one. old (NULL: none) is a
- * sound map of the same group and epoch and an older version: then only what changed since is read.
- */
-extern TesseraChunkMap *tessera_chunk_map_load(const TesseraGroup *group, TesseraKeySpace *ks, const TesseraChunkMap *old, Snapshot snapshot,
-											   MemoryContext result);
-
 /* The map of a group of an image. */
 extern const TesseraChunkMap *tessera_group_map(const TesseraGroup *group);
+
+/* Page i of a map. May raise: a shared one may have to be attached. */
+extern const TesseraChunkPage *tessera_map_page(const TesseraChunkMap *map, int32 i);
+
+/* The last chunk of the map whose min is not above the position; 0 if there is none. *equal: its min is the position. */
+extern int32 tessera_map_find(const TesseraChunkMap *map, TesseraKeySpace *ks, const TesseraKeyBound *position, bool *equal);
+
+/* The page that holds chunk i of a map that is not empty. */
+extern int32 tessera_map_page_of(const TesseraChunkMap *map, int32 i);
+
+/* Order of shard versions by node_id, for qsort and bsearch. */
+extern int	tessera_compare_shard_versions(const void *a, const void *b);
+
+/* ---- shared_image.c ---- */
+
+/*
+ * A shared copy of a private image, with its maps and pages (references counted); InvalidDsaPointer if there is no room, whatever says so. The image
+ * that it has taken maps and pages over from is pinned by the caller. On error or lack of room nothing is left behind. `pages` counts the shared
+ * pages there are. No LWLock may be held.
+ */
+extern dsa_pointer tessera_image_share(const TesseraImage *image, pg_atomic_uint32 *pages);
+
+/*
+ * Frees a shared image that nobody can see, with what no other image uses. After an error it can be called again; what was being freed then is lost,
+ * the rest is not. No LWLock may be held.
+ */
+extern void tessera_image_free(dsa_pointer pointer, pg_atomic_uint32 *pages);
 
 /* ---- keyspace.c ---- */
 

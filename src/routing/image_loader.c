@@ -392,6 +392,20 @@ read_placements(Loader *loader)
 	}
 }
 
+/*
+ * The map of the previous image that a group's map can be made from: sound, and not of another epoch or term, in which the same version may mean
+ * other chunks. NULL: none.
+ */
+static const TesseraChunkMap *
+previous_map(Loader *loader, const TesseraGroup *group, const TesseraGroup *known)
+{
+	const TesseraChunkMap *old = known && DsaPointerIsValid(known->map_shared) ? tessera_group_map(known) : NULL;
+
+	if (old == NULL || !old->sound || old->term != loader->image.routing.term || memcmp(&old->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0)
+		return NULL;
+	return old;
+}
+
 static void
 load_maps(Loader *loader)
 {
@@ -400,28 +414,25 @@ load_maps(Loader *loader)
 		TesseraGroup *group = &loader->groups[i];
 		TesseraKeySpace *ks = tessera_group_keyspace_if_any(group);
 		const TesseraGroup *known = loader->previous ? tessera_routing_group_by_id(&loader->previous->routing, &group->group_id) : NULL;
-		const TesseraChunkMap *old = known ? tessera_group_map(known) : NULL;
+		const TesseraChunkMap *old = previous_map(loader, group, known);
 		MemoryContext work;
 		MemoryContext caller;
 
 		if (ks == NULL)
 			continue;
-		if (old != NULL && (!old->sound || memcmp(&old->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0))
-			old = NULL;
-		if (old != NULL && DsaPointerIsValid(known->map_shared) &&
-			old->group_major == group->group_major && old->group_minor == group->group_minor)
+		if (old != NULL && old->group_major == group->group_major && old->group_minor == group->group_minor)
 		{
 			group->map_shared = known->map_shared;
 			continue;
 		}
 		/* never back to an older version by patching */
 		if (old != NULL && (old->group_major > group->group_major ||
-							(old->group_major == group->group_major && old->group_minor >= group->group_minor)))
+							(old->group_major == group->group_major && old->group_minor > group->group_minor)))
 			old = NULL;
 
 		work = AllocSetContextCreate(CurrentMemoryContext, "tessera chunk map", ALLOCSET_DEFAULT_SIZES);
 		caller = MemoryContextSwitchTo(work);
-		group->map_private = tessera_chunk_map_load(group, ks, old, loader->snapshot, loader->result);
+		group->map_private = tessera_chunk_map_load(group, loader->image.routing.term, ks, old, loader->snapshot, loader->result);
 		MemoryContextSwitchTo(caller);
 		MemoryContextDelete(work);
 	}

@@ -300,29 +300,22 @@ owns_chunks(const TesseraPlacement *placement, TesseraKeySpace *ks, const Tesser
 {
 	const char *base = (const char *) placement;
 	int			nchunks = tessera_routing_nchunks(routing, group);
-	TesseraChunk chunk;
-	TesseraChunk last = {0};	/* of the run of this shard's chunks that is being walked, while node_id is self */
+	TesseraChunk first;
+	TesseraChunk last;
 	int			runs = 0;
 
-	for (int i = 0; i <= nchunks; i++)
+	for (int i = 0, end; i < nchunks; i = end)
 	{
-		bool		own = false;
-
 		CHECK_FOR_INTERRUPTS();
-		if (i < nchunks)
-		{
-			tessera_routing_chunk(routing, group, i, &chunk);
-			own = chunk.node_id == routing->self;
-		}
-		if (last.node_id == routing->self && !own && tessera_key_compare_flat(ks, RANGE_MAX(placement, runs - 1), base, &last.max) != 0)
+		end = tessera_routing_run_end(routing, group, i);
+		tessera_routing_chunk(routing, group, i, &first);
+		if (first.node_id != routing->self)
+			continue;
+		tessera_routing_chunk(routing, group, end - 1, &last);
+		if (runs == placement->nowned || tessera_key_compare_flat(ks, RANGE_MIN(placement, runs), base, &first.min) != 0 ||
+			tessera_key_compare_flat(ks, RANGE_MAX(placement, runs), base, &last.max) != 0)
 			return false;
-		if (last.node_id != routing->self && own &&
-			(runs == placement->nowned || tessera_key_compare_flat(ks, RANGE_MIN(placement, runs++), base, &chunk.min) != 0))
-			return false;
-		if (own)
-			last = chunk;
-		else
-			last.node_id = 0;
+		runs++;
 	}
 	return runs == placement->nowned;
 }

@@ -16,6 +16,9 @@ extern void tessera_refresh_init(void);
 /* Images loaded in this database since the server started. (routing.c) */
 extern uint64 tessera_routing_loads(void);
 
+/* Pages of chunk maps that this database has in shared memory, of all images together. (routing.c) */
+extern uint32 tessera_routing_shared_pages(void);
+
 /* ---- refresh_apply.c ---- */
 
 /* State of one fetch, while its rows are applied. */

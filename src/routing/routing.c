@@ -34,6 +34,7 @@
 #include "catalog/change.h"
 #include "catalog/relation.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/shmem.h"
 #include "routing/image.h"
 #include "routing/refresh.h"
@@ -57,6 +58,7 @@ typedef struct RoutingSlot
 	pg_atomic_uint64 absent;	/* catalog sequence at which the database was no node; 0: none */
 	pg_atomic_uint64 loads;		/* images loaded, for diagnostics */
 	pg_atomic_uint32 garbage;	/* some entry may have an image without pins */
+	pg_atomic_uint32 pages;		/* shared pages of chunk maps, for diagnostics */
 	slock_t		mutex;
 	bool		loading;		/* under mutex */
 	ConditionVariable loaded;
@@ -100,6 +102,7 @@ routing_shmem_init(void *memory, LWLockPadded *locks, bool found)
 		pg_atomic_init_u64(&slot->absent, 0);
 		pg_atomic_init_u64(&slot->loads, 0);
 		pg_atomic_init_u32(&slot->garbage, 0);
+		pg_atomic_init_u32(&slot->pages, 0);
 		SpinLockInit(&slot->mutex);
 		ConditionVariableInit(&slot->loaded);
 		for (int j = 0; j < IMAGES; j++)
@@ -138,42 +141,33 @@ pin_current(RoutingSlot *slot)
 	}
 }
 
-static void
-drop_map(dsa_area *area, dsa_pointer pointer)
-{
-	TesseraChunkMap *map = dsa_get_address(area, pointer);
-
-	if (pg_atomic_sub_fetch_u32(&map->references, 1) == 0)
-		dsa_free(area, pointer);
-}
-
-static void
-free_image(dsa_area *area, dsa_pointer pointer)
-{
-	const TesseraImage *image = dsa_get_address(area, pointer);
-	const TesseraGroup *groups = TESSERA_AT(image, image->routing.groups_offset, const TesseraGroup);
-
-	for (int i = 0; i < image->routing.ngroups; i++)
-		if (DsaPointerIsValid(groups[i].map_shared))
-			drop_map(area, groups[i].map_shared);
-	dsa_free(area, pointer);
-}
-
-/* Has the entry for this backend alone, and empty; false if it is pinned or another backend's. */
+/*
+ * Has the entry for this backend alone, and empty; false if it is pinned or another backend's. An error, of attaching shared memory, leaves the entry
+ * as garbage, with what is left of its image.
+ */
 static bool
-take_entry(RoutingSlot *slot, int entry)
+take_entry(RoutingSlot *slot, int number)
 {
+	ImageEntry *entry = &slot->entries[number];
 	uint64		expected = 0;
 
-	if (!pg_atomic_compare_exchange_u64(&slot->entries[entry].state, &expected, TAKEN))
+	if (!pg_atomic_compare_exchange_u64(&entry->state, &expected, TAKEN))
 		return false;
-	if (DsaPointerIsValid(slot->entries[entry].image))
+	if (!DsaPointerIsValid(entry->image))
+		return true;
+	PG_TRY();
 	{
-		dsa_pointer image = slot->entries[entry].image;
-
-		slot->entries[entry].image = InvalidDsaPointer;
-		free_image(tessera_dsa(), image);
+		tessera_injection("image_free");
+		tessera_image_free(entry->image, &slot->pages);
+		entry->image = InvalidDsaPointer;
 	}
+	PG_CATCH();
+	{
+		pg_atomic_write_u32(&slot->garbage, 1);
+		pg_atomic_fetch_sub_u64(&entry->state, TAKEN);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	return true;
 }
 
@@ -248,89 +242,45 @@ at_transaction_end(XactEvent event, void *arg)
 
 /* Publishing */
 
-/* Copies a palloc'd block into shared memory; InvalidDsaPointer if there is no room. */
-static dsa_pointer
-share(dsa_area *area, const void *block, Size size)
+/* A shared copy of the image in an entry that this backend has taken; lets go of the entry if there is no memory. */
+static bool
+fill_entry(RoutingSlot *slot, ImageEntry *entry, const TesseraImage *image)
 {
-	dsa_pointer pointer = dsa_allocate_extended(area, size, DSA_ALLOC_HUGE | DSA_ALLOC_NO_OOM);
+	volatile dsa_pointer shared = InvalidDsaPointer;
 
-	if (DsaPointerIsValid(pointer))
-		memcpy(dsa_get_address(area, pointer), block, size);
-	return pointer;
-}
-
-/*
- * A shared copy of a private image, with its maps (references counted); InvalidDsaPointer if there is no room. The image that it has taken maps over
- * from is pinned by the caller. On error or lack of room nothing is left behind.
- */
-static dsa_pointer
-share_image(dsa_area *area, const TesseraImage *image)
-{
-	TesseraImage *copy = MemoryContextAlloc(CurrentMemoryContext, image->routing.size);
-	TesseraGroup *groups = TESSERA_AT(copy, image->routing.groups_offset, TesseraGroup);
-	volatile int done = 0;
-	volatile dsa_pointer result = InvalidDsaPointer;
-
-	memcpy(copy, image, image->routing.size);
-	copy->shared = true;
 	PG_TRY();
 	{
-		for (; done < copy->routing.ngroups; done++)
-		{
-			TesseraGroup *group = &groups[done];
-
-			if (group->map_private != NULL)
-			{
-				group->map_shared = share(area, group->map_private, group->map_private->size);
-				if (!DsaPointerIsValid(group->map_shared))
-					break;
-				group->map_private = NULL;
-			}
-			if (DsaPointerIsValid(group->map_shared))
-				pg_atomic_fetch_add_u32(&((TesseraChunkMap *) dsa_get_address(area, group->map_shared))->references, 1);
-		}
-		if (done == copy->routing.ngroups)
-			result = share(area, copy, copy->routing.size);
+		shared = tessera_image_share(image, &slot->pages);
 	}
 	PG_CATCH();
 	{
-		while (--done >= 0)
-			if (DsaPointerIsValid(groups[done].map_shared))
-				drop_map(area, groups[done].map_shared);
+		pg_atomic_fetch_sub_u64(&entry->state, TAKEN);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-
-	if (!DsaPointerIsValid(result))
-		while (--done >= 0)
-			if (DsaPointerIsValid(groups[done].map_shared))
-				drop_map(area, groups[done].map_shared);
-	pfree(copy);
-	return result;
+	if (!DsaPointerIsValid(shared))
+	{
+		pg_atomic_fetch_sub_u64(&entry->state, TAKEN);
+		return false;
+	}
+	entry->image = shared;
+	/* no longer taken, and pinned once by being the current one */
+	pg_atomic_fetch_add_u64(&entry->state, UINT64CONST(1) - TAKEN);
+	return true;
 }
 
 /* Makes the image the current one; false if there is no entry or no memory for it. Only the one loader comes here. */
 static bool
 publish(RoutingSlot *slot, const TesseraImage *image)
 {
-	dsa_area   *area = tessera_dsa();
-	dsa_pointer shared = share_image(area, image);
 	uint64		old;
 	int			entry;
 
-	if (!DsaPointerIsValid(shared))
-		return false;
 	for (entry = 0; entry < IMAGES; entry++)
 		if (take_entry(slot, entry))
 			break;
-	if (entry == IMAGES)
-	{
-		free_image(area, shared);
+	if (entry == IMAGES || !fill_entry(slot, &slot->entries[entry], image))
 		return false;
-	}
-	slot->entries[entry].image = shared;
-	/* no longer taken, and pinned once by being the current one */
-	pg_atomic_fetch_add_u64(&slot->entries[entry].state, UINT64CONST(1) - TAKEN);
 
 	old = pg_atomic_read_u64(&slot->current);
 	pg_atomic_exchange_u64(&slot->current, ((old >> 16) + 1) << 16 | (uint64) (entry + 1));
@@ -588,6 +538,14 @@ tessera_routing_loads(void)
 	return number < 0 ? 0 : pg_atomic_read_u64(&slots[number].loads);
 }
 
+uint32
+tessera_routing_shared_pages(void)
+{
+	int			number = tessera_database_slot_if_any();
+
+	return number < 0 ? 0 : pg_atomic_read_u32(&slots[number].pages);
+}
+
 void
 tessera_routing_init(void)
 {
@@ -729,10 +687,4 @@ const char *
 tessera_node_conninfo(const TesseraRouting *routing, const TesseraNode *node)
 {
 	return TESSERA_AT(routing, node->conninfo_offset, const char);
-}
-
-const TesseraChunkMap *
-tessera_group_map(const TesseraGroup *group)
-{
-	return DsaPointerIsValid(group->map_shared) ? dsa_get_address(tessera_dsa(), group->map_shared) : group->map_private;
 }

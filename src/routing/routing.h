@@ -2,10 +2,10 @@
  * routing.h
  *	  The mirror of the catalog in shared memory: nodes, tables, groups with their chunks, and this shard's placements.
  *
- * One immutable image per database, replaced whole when the catalog sequence has grown (catalog/change.h), freed when its last reader lets go. Chunk
- * maps are images of their own, shared between successive images while their group's version is the same. A backend pins the image it uses to the end
- * of its transaction; a hundred backends read it without copying. A transaction that has itself changed the catalog gets a private image, which
- * includes its changes.
+ * One immutable image per database, replaced whole when the catalog sequence has grown (catalog/change.h), freed when its last reader lets go. The
+ * chunks of a group lie in pages, and successive images share those that stayed the same. A backend pins the image it uses to the end of its
+ * transaction; a hundred backends read it without copying. A transaction that has itself changed the catalog gets a private image, which includes its
+ * changes.
  *
  * Locks: a loader holds no LWLock while it reads the catalog; one loads, others wait on a condition variable (with interrupts). Pins are atomic
  * counters. Crash: nothing here is durable; the image is loaded again from the catalog by the backend that needs it first.
@@ -164,6 +164,8 @@ typedef struct TesseraChunk
 extern void tessera_routing_chunk(const TesseraRouting *routing, const TesseraGroup *group, int i, TesseraChunk *chunk);
 /* Index of the chunk that holds the position. */
 extern int	tessera_routing_find_chunk(const TesseraRouting *routing, const TesseraGroup *group, const TesseraKeyBound *position);
+/* First chunk behind i that another shard than i's owns; nchunks if there is none. Costs little for long runs of one shard. */
+extern int	tessera_routing_run_end(const TesseraRouting *routing, const TesseraGroup *group, int i);
 
 /* Shards that own any chunk of the group (palloc'd, sorted). */
 extern TesseraTargets *tessera_routing_owners(const TesseraRouting *routing, const TesseraGroup *group);
