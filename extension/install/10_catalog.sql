@@ -238,9 +238,10 @@ CREATE TABLE tessera.balancer_action (
   table_id       uuid NOT NULL,       -- the table named, or one of the group
   min            tessera.bound NOT NULL,
   max            tessera.bound NOT NULL,
+  ranges         tessera.operation_range[],   -- if it has several: all, by min; min and max are those of the first
   donor          int4,                -- NULL: whoever owns it
   recipient      int4,                -- NULL: the balancer chooses
-  reason         text NOT NULL,       -- requested, top, draining, zone, group, node, cold
+  reason         text NOT NULL,       -- requested, top, draining, zone, group, node, empty, cold
   detail         text,                -- the reason in figures
   by             name NOT NULL,
   verify         bool NOT NULL DEFAULT true,

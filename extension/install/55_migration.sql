@@ -80,8 +80,9 @@ CREATE VIEW tessera.stat_progress_migration AS
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 
 CREATE VIEW tessera.migrations AS
-  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, r1.min, r1.max, d.name AS donor,
-         r.name AS recipient, m.state, coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
+  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, r1.min, r1.max,
+         pg_catalog.cardinality(m.ranges) AS ranges, d.name AS donor, r.name AS recipient,
+         m.state, coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
          coalesce(greatest(s.bytes, m.bytes), m.bytes) AS bytes,
          coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for, m.error, m.started,
          m.finished
@@ -93,7 +94,8 @@ CREATE VIEW tessera.migrations AS
   LEFT JOIN tessera.node d ON d.node_id = m.donor
   LEFT JOIN tessera.node r ON r.node_id = m.recipient
   ORDER BY m.started, m.migration_id;
-COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; kept on the config node only';
+COMMENT ON VIEW tessera.migrations IS
+  'migrations, running and ended; min and max: of the first range, of so many ranges; kept on the config node only';
 
 REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),

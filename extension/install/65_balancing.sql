@@ -23,7 +23,7 @@ COMMENT ON FUNCTION tessera.balancer_round() IS
   'has the balancer make a round now, and waits for its end, not for the moves that it begins; returns when it began';
 
 CREATE FUNCTION tessera.explain_balancer(OUT step int4, OUT due text, OUT kind text, OUT table_name regclass, OUT min tessera.bound,
-    OUT max tessera.bound, OUT donor text, OUT recipient text, OUT reason text, OUT bytes int8, OUT detail text) RETURNS SETOF record
+    OUT max tessera.bound, OUT ranges int4, OUT donor text, OUT recipient text, OUT reason text, OUT bytes int8, OUT detail text) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_explain_balancer' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.explain_balancer() IS
   'what the balancer would do now, in its order, and why; due: now, later, or never, where something is in the way; on the config node';
@@ -79,8 +79,9 @@ CREATE VIEW tessera.zone_ranges AS
 COMMENT ON VIEW tessera.zone_ranges IS 'ranges whose rows are to lie in a zone; kept on the config node only';
 
 CREATE VIEW tessera.balancer_status AS
-  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.min, a.max, d.name AS donor, r.name AS recipient, a.reason,
-         a.detail, a.bytes, m.bytes AS bytes_done,
+  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.min, a.max,
+         coalesce(pg_catalog.cardinality(a.ranges), 1) AS ranges, d.name AS donor, r.name AS recipient, a.reason, a.detail,
+         a.bytes, m.bytes AS bytes_done,
          CASE a.state
            WHEN 'running' THEN pg_catalog.make_interval(secs => greatest(a.bytes - coalesce(m.bytes, 0), 0) / r1.rate)
            WHEN 'queued' THEN pg_catalog.make_interval(secs => a.bytes / r1.rate) END AS remaining, a.by, a.attempts, a.asked, a.started, a.finished,

@@ -10,6 +10,10 @@
  * fuller of a pair emptier without making the other as full. The second begins when the first has nothing left to do in a group, not even for want
  * of room.
  *
+ * A move may take several ranges along that are no neighbours, up to run_bytes: what is forced to leave a shard, and empty chunks, join any action
+ * that starts now between the same shards, and so need no room of their own; a move for balance only joins the one before it, since each is judged by
+ * what is left by those before it.
+ *
  * Memory is allocated and never freed; the caller drops it all. The largest arrays have a few dozen bytes for each chunk.
  */
 #include "balance/policy_private.h"
@@ -42,6 +46,9 @@
 
 /* A move of one group can make way for one of another, so groups come in turns. */
 #define MAX_TURNS 4
+
+/* Ranges of one move: its migration keeps them all in each of its rows. */
+#define MAX_RANGES 500
 
 /* Merged chunks are at most so large a part of what is split: else they would be split again soon. */
 #define MERGED_PART 0.5
@@ -170,6 +177,10 @@ add_action(Policy *policy, TesseraPolicyKind kind, TesseraPolicyReason reason, s
 		return NULL;
 	}
 	plan->actions = tessera_policy_grow(policy, plan->actions, plan->nactions, &policy->max_actions, sizeof(TesseraPolicyAction));
+	policy->links = tessera_policy_grow(policy, policy->links, plan->nactions, &policy->max_links, sizeof(PolicyLink));
+	policy->links[plan->nactions] = (PolicyLink) {.previous = policy->newest[from]};
+	if (policy->limited)
+		policy->newest[from] = (int32_t) plan->nactions;
 	action = &plan->actions[plan->nactions++];
 	memset(action, 0, sizeof(*action));
 	action->kind = kind;
@@ -190,20 +201,67 @@ add_load(TesseraPolicyAction *action, const TesseraPolicyChunk *chunk)
 	action->load += chunk->load > 0 ? chunk->load : 0;
 }
 
-/* Moves count chunks from the first on to another shard. False: the plan is full. */
+static void
+add_range(Policy *policy, TesseraPolicyAction *action, size_t first, size_t count)
+{
+	PolicyLink *link = &policy->links[action - policy->plan->actions];
+
+	action->ranges = tessera_policy_grow(policy, action->ranges, action->nranges, &link->max_ranges, sizeof(TesseraPolicyRange));
+	action->ranges[action->nranges++] = (TesseraPolicyRange) {first, count};
+}
+
+/* Whether so many bytes more of a group's chunks may go along with an action, for its reason. */
 static bool
-move(Policy *policy, TesseraPolicyReason reason, size_t row, size_t first, size_t count, int32_t to)
+may_join(const Policy *policy, const TesseraPolicyAction *action, TesseraPolicyReason reason, size_t row, double bytes)
+{
+	return action->kind == TESSERA_POLICY_MOVE && action->reason == reason && action->group == policy->groups[row].number &&
+		action->nranges < MAX_RANGES && (bytes <= 0 || action->bytes + bytes <= policy->snapshot->settings.run_bytes);
+}
+
+TesseraPolicyAction *
+tessera_policy_action_to_join(const Policy *policy, TesseraPolicyReason reason, size_t row, int32_t from, int32_t to, double bytes)
+{
+	TesseraPolicyPlan *plan = policy->plan;
+	TesseraPolicyAction *last = plan->nactions > 0 ? &plan->actions[plan->nactions - 1] : NULL;
+
+	if (policy->groups[row].number < 0)
+		return NULL;
+	if (last != NULL && last->now == policy->limited && last->from == from && last->to == to && may_join(policy, last, reason, row, bytes))
+		return last;
+	if (reason == TESSERA_POLICY_GROUP || reason == TESSERA_POLICY_NODE || !policy->limited)
+		return NULL;
+	for (int32_t i = policy->newest[from]; i >= 0; i = policy->links[i].previous)
+		if (plan->actions[i].to == to && may_join(policy, &plan->actions[i], reason, row, bytes))
+			return &plan->actions[i];
+	return NULL;
+}
+
+static double
+bytes_of(const PolicyGroup *group, size_t first, size_t count)
+{
+	double		bytes = 0;
+
+	for (size_t i = first; i < first + count; i++)
+		bytes += tessera_policy_bytes(&group->chunks[i]);
+	return bytes;
+}
+
+bool
+tessera_policy_move(Policy *policy, TesseraPolicyReason reason, size_t row, size_t first, size_t count, int32_t to)
 {
 	const PolicyGroup *group = &policy->groups[row];
 	int32_t		from = group->chunks[first].shard;
-	TesseraPolicyAction *action = add_action(policy, group->number < 0 ? TESSERA_POLICY_MOVE_SCHEMA : TESSERA_POLICY_MOVE, reason, row, from, to);
+	double		bytes = bytes_of(group, first, count);
+	TesseraPolicyAction *action = tessera_policy_action_to_join(policy, reason, row, from, to, bytes);
+	bool		joined = action != NULL;
 	double		amount = 0;
 	double		share;
 
+	if (!joined)
+		action = add_action(policy, group->number < 0 ? TESSERA_POLICY_MOVE_SCHEMA : TESSERA_POLICY_MOVE, reason, row, from, to);
 	if (action == NULL)
 		return false;
-	action->first = first;
-	action->count = count;
+	add_range(policy, action, first, count);
 	for (size_t i = first; i < first + count; i++)
 	{
 		add_load(action, &group->chunks[i]);
@@ -214,10 +272,10 @@ move(Policy *policy, TesseraPolicyReason reason, size_t row, size_t first, size_
 	*amount_at(policy, row, to) += amount;
 	policy->node[from] -= amount;
 	policy->node[to] += amount;
-	share = action->bytes * policy->byte_share + count * policy->chunk_share;
+	share = bytes * policy->byte_share + count * policy->chunk_share;
 	policy->placed[from] -= share;
 	policy->placed[to] += share;
-	if (policy->limited)
+	if (policy->limited && !joined)
 	{
 		policy->room[from]--;
 		policy->room[to]--;
@@ -298,13 +356,35 @@ shelter_run(Policy *policy, Shelter *shelter, const PolicyRun *run)
 
 	if (to < 0 || (shelter->better_later && above_ideal(policy, run->group, to) >= 0))
 		return;
-	if (!move(policy, run->reason, run->group, run->first, run->count, to))
+	if (!tessera_policy_move(policy, run->reason, run->group, run->first, run->count, to))
 		return;
 	if (has_room(policy, to))
 		set_shelter_key(policy, shelter, run, to);
 	else if (worth_waiting(policy, run, to))
 		shelter->better_later = true;
 	tree_update(&shelter->tree, shelter->key, to, has_room(policy, to));
+}
+
+/* Of shards to which something of the run's donor moves now anyway, the one where the fill is lowest with the run, too. */
+static void
+join_forced(Policy *policy, Shelter *shelter, const PolicyRun *run)
+{
+	int32_t		from = policy->groups[run->group].chunks[run->first].shard;
+	int32_t		best = -1;
+
+	for (int32_t i = policy->newest[from]; policy->limited && i >= 0; i = policy->links[i].previous)
+	{
+		int32_t		to = policy->plan->actions[i].to;
+
+		if (!may_join(policy, &policy->plan->actions[i], run->reason, run->group, run->bytes) ||
+			(run->zone >= 0 && !policy->snapshot->zone_shards[(size_t) run->zone * policy->nshards + to]))
+			continue;
+		set_shelter_key(policy, shelter, run, to);
+		if (best < 0 || shelter->key[to] < shelter->key[best])
+			best = to;
+	}
+	if (best >= 0 && !(shelter->better_later && above_ideal(policy, run->group, best) >= 0))
+		(void) tessera_policy_move(policy, run->reason, run->group, run->first, run->count, best);
 }
 
 static void
@@ -320,14 +400,17 @@ move_forced(Policy *policy)
 		const PolicyRun *run = &policy->runs[i];
 		const PolicyGroup *group = &policy->groups[run->group];
 
-		if (policy->state[group->offset + run->first] == POLICY_TAKEN || !has_room(policy, group->chunks[run->first].shard))
+		if (policy->state[group->offset + run->first] == POLICY_TAKEN)
 			continue;
 		/* runs of a batch get smaller and smaller */
 		if (last == NULL || last->reason != run->reason || last->group != run->group || last->zone != run->zone ||
 			run->amount < shelter.amount / 2)
 			make_shelter(policy, &shelter, run);
 		last = run;
-		shelter_run(policy, &shelter, run);
+		if (has_room(policy, group->chunks[run->first].shard))
+			shelter_run(policy, &shelter, run);
+		if (policy->state[group->offset + run->first] != POLICY_TAKEN)
+			join_forced(policy, &shelter, run);
 	}
 }
 
@@ -599,7 +682,7 @@ move_with_neighbours(Choice *choice, const Candidate *candidate)
 		else
 			break;
 	}
-	move(policy, choice->stage.reason, choice->stage.row, first, end - first, candidate->to);
+	tessera_policy_move(policy, choice->stage.reason, choice->stage.row, first, end - first, candidate->to);
 }
 
 /* Computes the key of a shard. Returns whether it may still receive. */
@@ -782,7 +865,7 @@ may_merge(const Policy *policy, const PolicyGroup *group, size_t i)
 	const TesseraPolicyChunk *chunk = &group->chunks[i];
 	TesseraPolicyReason reason;
 
-	return chunk->mergeable && !chunk->busy && !chunk->jumbo && policy->state[group->offset + i] != POLICY_TAKEN &&
+	return chunk->mergeable && !chunk->busy && !chunk->jumbo && !chunk->pinned && policy->state[group->offset + i] != POLICY_TAKEN &&
 		policy->snapshot->shards[chunk->shard].usable && !tessera_policy_forced(policy, chunk->shard, chunk->zone, &reason);
 }
 
@@ -799,8 +882,7 @@ merge_run(Policy *policy, size_t row, size_t first, size_t end)
 		return;
 	if (action->now)
 		policy->room[shard]--;
-	action->first = first;
-	action->count = end - first;
+	add_range(policy, action, first, end - first);
 	for (size_t i = first; i < end; i++)
 		add_load(action, &group->chunks[i]);
 }
@@ -841,6 +923,39 @@ merge_groups(Policy *policy)
 }
 
 /* ---- the plan ---- */
+
+static int
+compare_ranges(const void *a, const void *b)
+{
+	const TesseraPolicyRange *x = a;
+	const TesseraPolicyRange *y = b;
+
+	return x->first < y->first ? -1 : x->first > y->first ? 1 : 0;
+}
+
+/* Ranges in order, adjacent ones as one. */
+static void
+finish_actions(Policy *policy)
+{
+	for (size_t i = 0; i < policy->plan->nactions; i++)
+	{
+		TesseraPolicyAction *action = &policy->plan->actions[i];
+		TesseraPolicyRange *ranges = action->ranges;
+		size_t		n = 1;
+
+		qsort(ranges, action->nranges, sizeof(TesseraPolicyRange), compare_ranges);
+		for (size_t j = 1; j < action->nranges; j++)
+		{
+			if (ranges[n - 1].first + ranges[n - 1].count == ranges[j].first)
+				ranges[n - 1].count += ranges[j].count;
+			else
+				ranges[n++] = ranges[j];
+		}
+		action->nranges = n;
+		action->first = ranges[0].first;
+		action->count = ranges[0].count;
+	}
+}
 
 /* Those that start now come first; else the order stays. */
 static void
@@ -934,7 +1049,9 @@ choose_actions(Policy *policy)
 		move_forced(policy);
 		balance_groups(&choice);
 	}
+	tessera_policy_spread_empty(policy);
 	merge_groups(policy);
+	finish_actions(policy);
 	sort_actions(policy);
 }
 

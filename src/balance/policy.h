@@ -12,7 +12,8 @@
  * cannot undo what an earlier one did while sizes are the same: no oscillation. Where zones restrict who may have a chunk, the number's minimum
  * is still the most even cluster that they allow.
  *
- * Order (S96): what lies on draining shards, then what violates a zone, then imbalance. Merges come beside them, for chunks that nothing moves.
+ * Order (S96): what lies on draining shards, then what violates a zone, then imbalance, then empty chunks by their number, where bytes are balanced.
+ * Merges come beside them, for chunks that nothing moves.
  */
 #ifndef TESSERA_POLICY_H
 #define TESSERA_POLICY_H
@@ -44,6 +45,8 @@ typedef struct TesseraPolicyChunk
 	int32_t		shard;			/* index of its owner; of a chunk that is under way: its recipient */
 	int32_t		zone;			/* index of the zone that it must lie in; -1: any shard */
 	bool		jumbo;			/* never moved for balance (S102); off a draining shard and out of a wrong zone it is */
+	bool		pinned;			/* stays where it is unless its shard is draining, or out of its zone; is not merged */
+	bool		measured;		/* bytes is known: if it is 0, the chunk is empty */
 	bool		busy;			/* under way, asked for, or waiting after a failure: no action touches it, but it counts */
 	bool		mergeable;		/* small, cold, and no snapshot needs its history: may be merged with neighbours that are, too */
 } TesseraPolicyChunk;
@@ -72,7 +75,7 @@ typedef struct TesseraPolicySettings
 	bool		balance;		/* false: only draining and zones */
 	bool		merge;
 	double		threshold;		/* of the average fill: by less than that two shards may differ. >= 0.01 */
-	double		run_bytes;		/* neighbouring chunks of one shard move together, up to so many bytes; at least one chunk moves */
+	double		run_bytes;		/* chunks of one shard move together, up to so many bytes; at least one chunk moves */
 	size_t		max_actions;	/* no longer list than that, with those that come later */
 } TesseraPolicySettings;
 
@@ -91,7 +94,7 @@ typedef struct TesseraPolicySnapshot
 
 typedef enum TesseraPolicyKind
 {
-	TESSERA_POLICY_MOVE,		/* chunks first .. first + count - 1 of a group, all of shard from, to shard to */
+	TESSERA_POLICY_MOVE,		/* ranges of neighbouring chunks of a group, all of shard from, together to shard to */
 	TESSERA_POLICY_MERGE,		/* chunks first .. first + count - 1 of a group, all of shard from (= to) */
 	TESSERA_POLICY_MOVE_SCHEMA	/* schema number first, from shard from to shard to */
 } TesseraPolicyKind;
@@ -102,8 +105,16 @@ typedef enum TesseraPolicyReason
 	TESSERA_POLICY_ZONE,		/* the shard is not in the zone of the range */
 	TESSERA_POLICY_GROUP,		/* the group is uneven */
 	TESSERA_POLICY_NODE,		/* the nodes are uneven */
+	TESSERA_POLICY_EMPTY,		/* one shard has more of the group's empty chunks than others: rows that come are to find them spread */
 	TESSERA_POLICY_COLD			/* merge: small and cold */
 } TesseraPolicyReason;
+
+/* Chunks first .. first + count - 1 of a group. */
+typedef struct TesseraPolicyRange
+{
+	size_t		first;
+	size_t		count;
+} TesseraPolicyRange;
 
 typedef struct TesseraPolicyAction
 {
@@ -111,8 +122,10 @@ typedef struct TesseraPolicyAction
 	TesseraPolicyReason reason;
 	bool		now;			/* both shards have room for it; false: it comes later, as things look now */
 	int32_t		group;			/* index; -1: a schema */
-	size_t		first;
+	size_t		first;			/* its first range; the number of the schema */
 	size_t		count;
+	size_t		nranges;		/* in order, no two of them adjacent; 1 unless it is a move */
+	TesseraPolicyRange *ranges;
 	int32_t		from;			/* indexes of shards */
 	int32_t		to;
 	double		bytes;

@@ -1,7 +1,7 @@
 /*
  * policy_private.h
  *	  What the files of the balancer's policy share: policy_scan.c reads the snapshot, policy_ideal.c computes how much each shard ought to have,
- *	  policy.c chooses actions.
+ *	  policy.c chooses actions, policy_empty.c those of empty chunks.
  *
  * Amounts are in the unit of the measure. Matrices have a row for each group and a column for each shard. The placed schemas are one more group, the
  * last: each is a chunk that may be anywhere, and only whole nodes are to be even by them.
@@ -69,6 +69,13 @@ typedef struct PolicyEntry
 	int32_t		block;
 } PolicyEntry;
 
+/* What belongs to an action while the plan is made. */
+typedef struct PolicyLink
+{
+	int32_t		previous;		/* action of the same donor that starts now; -1: none */
+	size_t		max_ranges;		/* that there is memory for */
+} PolicyLink;
+
 typedef struct PolicyShards
 {
 	size_t		n;
@@ -114,6 +121,9 @@ typedef struct Policy
 	bool		waiting;		/* something waits for room */
 	bool		full;			/* max_actions is reached */
 	size_t		max_actions;	/* that there is memory for */
+	int32_t    *newest;			/* of each shard: its newest action as donor that starts now; -1: none */
+	PolicyLink *links;			/* of each action */
+	size_t		max_links;
 	size_t		max_problems;
 	TesseraPolicyPlan *plan;
 } Policy;
@@ -130,6 +140,16 @@ extern double tessera_policy_bytes(const TesseraPolicyChunk *chunk);
 
 /* Whether shard must not keep a chunk of the zone, and why. */
 extern bool tessera_policy_forced(const Policy *policy, int32_t shard, int32_t zone, TesseraPolicyReason *reason);
+
+/* Moves count chunks from the first on to another shard, in an action of their own or with one that they may join. False: the plan is full. */
+extern bool tessera_policy_move(Policy *policy, TesseraPolicyReason reason, size_t row, size_t first, size_t count, int32_t to);
+
+/* The action that such a move of so many bytes may join; NULL: none. */
+extern TesseraPolicyAction *tessera_policy_action_to_join(const Policy *policy, TesseraPolicyReason reason, size_t row, int32_t from, int32_t to,
+														  double bytes);
+
+/* Evens out the number of the empty chunks of each group. */
+extern void tessera_policy_spread_empty(Policy *policy);
 
 /* Reads the snapshot: everything of a Policy but ideal and node_ideal; the plan's problems. */
 extern void tessera_policy_scan(Policy *policy);

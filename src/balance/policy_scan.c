@@ -113,10 +113,12 @@ scan_shards(Policy *policy)
 	policy->nshards = snapshot->nshards;
 	policy->weight = tessera_policy_zeroed(policy, policy->nshards, sizeof(double));
 	policy->room = tessera_policy_zeroed(policy, policy->nshards, sizeof(int32_t));
+	policy->newest = tessera_policy_zeroed(policy, policy->nshards, sizeof(int32_t));
 	for (size_t i = 0; i < policy->nshards; i++)
 	{
 		policy->weight[i] = bounded(snapshot->shards[i].weight, MIN_WEIGHT, MAX_WEIGHT);
 		policy->room[i] = snapshot->shards[i].room;
+		policy->newest[i] = -1;
 		if (snapshot->shards[i].draining)
 			continue;
 		policy->total_weight += policy->weight[i];
@@ -230,7 +232,7 @@ judge_chunk(Policy *policy, const PolicyGroup *group, size_t i, double amount)
 		return POLICY_FIXED;
 	if (tessera_policy_forced(policy, chunk->shard, chunk->zone, &reason))
 		return judge_forced(policy, group, i);
-	if (!settings->balance || !group->balancing || chunk->jumbo || !policy->snapshot->shards[chunk->shard].usable ||
+	if (!settings->balance || !group->balancing || chunk->jumbo || chunk->pinned || !policy->snapshot->shards[chunk->shard].usable ||
 		policy->zones[chunk->zone + 1].n < 2 || (group->number < 0 && !policy->snapshot->schemas[i].movable))
 		return POLICY_FIXED;
 	if (amount <= 0)

@@ -41,6 +41,7 @@ static const char *const reasons[] = {
 	[TESSERA_POLICY_ZONE] = "zone",
 	[TESSERA_POLICY_GROUP] = "group",
 	[TESSERA_POLICY_NODE] = "node",
+	[TESSERA_POLICY_EMPTY] = "empty",
 	[TESSERA_POLICY_COLD] = "cold",
 };
 
@@ -79,6 +80,18 @@ detail_of(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *act
 					action->from_fill, units[snapshot->policy.settings.measure], action->to_fill);
 }
 
+static void
+set_ranges(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action, TesseraBalancerAction *planned)
+{
+	planned->nranges = (int) action->nranges;
+	planned->mins = palloc(sizeof(TesseraBound *) * action->nranges);
+	planned->maxs = palloc(sizeof(TesseraBound *) * action->nranges);
+	for (size_t i = 0; i < action->nranges; i++)
+		tessera_snapshot_range(snapshot, action->group, action->ranges[i].first, action->ranges[i].count, &planned->mins[i], &planned->maxs[i]);
+	planned->min = planned->mins[0];
+	planned->max = planned->maxs[0];
+}
+
 TesseraBalancerAction *
 tessera_balancer_planned(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action)
 {
@@ -90,7 +103,7 @@ tessera_balancer_planned(const TesseraClusterSnapshot *snapshot, const TesseraPo
 	planned->epoch = group->group->epoch;
 	planned->table_id = group->table->table_id;
 	planned->object = table_name(group->table);
-	tessera_snapshot_range(snapshot, action->group, action->first, action->count, &planned->min, &planned->max);
+	set_ranges(snapshot, action, planned);
 	planned->donor = snapshot->shards[action->from].node_id;
 	planned->recipient = snapshot->shards[action->to].node_id;
 	planned->to_shard = shard_name(snapshot->routing, planned->recipient);
@@ -207,6 +220,7 @@ tessera_balancer_requests(TesseraClusterSnapshot *snapshot)
 		action->reason = spi_row_text(i, 7);
 		action->verify = DatumGetBool(spi_row_value(i, 8));
 		action->bytes = -1;
+		action->nranges = 1;
 		all = lappend(all, action);
 	}
 	tessera_spi_end(&spi);
@@ -228,28 +242,36 @@ static void
 insert_row(const TesseraBalancerAction *action, const char *state, const pg_uuid_t *migration_id, const char *error)
 {
 	Oid			bound = tessera_bound_type();
-	Oid			types[] = {TEXTOID, UUIDOID, UUIDOID, bound, bound, INT4OID, INT4OID, TEXTOID, TEXTOID, BOOLOID, TEXTOID, INT8OID, UUIDOID, TEXTOID};
+	Oid			bounds = get_array_type(bound);
+	bool		several = action->nranges > 1;
+	Oid			types[] = {TEXTOID, UUIDOID, UUIDOID, bound, bound, INT4OID, INT4OID, TEXTOID, TEXTOID, BOOLOID, TEXTOID, INT8OID, UUIDOID, TEXTOID,
+	UUIDOID, bounds, bounds};
 	Datum		values[] = {
 		CStringGetTextDatum(action->kind == TESSERA_POLICY_MERGE ? "merge" : "move"), UUIDPGetDatum(&action->group_id),
 		UUIDPGetDatum(&action->table_id), PointerGetDatum(action->min), PointerGetDatum(action->max), Int32GetDatum(action->donor),
 		Int32GetDatum(action->recipient), CStringGetTextDatum(action->reason), action->detail ? CStringGetTextDatum(action->detail) : 0,
 		BoolGetDatum(action->verify), CStringGetTextDatum(state), Int64GetDatum((int64) action->bytes), UUIDPGetDatum(migration_id),
-		error ? CStringGetTextDatum(error) : 0
+		error ? CStringGetTextDatum(error) : 0, UUIDPGetDatum(&action->epoch),
+		several ? PointerGetDatum(tessera_array_of_bounds(action->nranges, action->mins)) : 0,
+		several ? PointerGetDatum(tessera_array_of_bounds(action->nranges, action->maxs)) : 0
 	};
-	bool		nulls[lengthof(values)] = {[8] = action->detail == NULL,[11] = action->bytes < 0,[12] = migration_id == NULL,[13] = error == NULL};
+	bool		nulls[lengthof(values)] = {[8] = action->detail == NULL,[11] = action->bytes < 0,[12] = migration_id == NULL,[13] = error == NULL,
+	[15] = !several,[16] = !several};
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
 	/* of the same range: how often it has failed in a row */
 	tessera_spi_run("INSERT INTO tessera.balancer_action (kind, group_id, table_id, min, max, donor, recipient, reason, detail, by, verify, state, "
 					"bytes,"
-					"  migration_id, error, attempts, started, finished, not_before)"
-					" SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, 'tessera', $10, $11, $12, $13, $14, f.attempts, clock_timestamp(),"
+					"  migration_id, error, ranges, attempts, started, finished, not_before)"
+					" SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, 'tessera', $10, $11, $12, $13, $14,"
+					"  (SELECT array_agg(($2, $15, r.min, r.max)::tessera.operation_range ORDER BY r.n)"
+					"   FROM unnest($16, $17) WITH ORDINALITY AS r (min, max, n)), f.attempts, clock_timestamp(),"
 					"  CASE WHEN $11 <> 'running' THEN clock_timestamp() END,"
 					"  CASE WHEN $11 = 'failed' THEN clock_timestamp() + " PAUSE " END"
 					" FROM (SELECT count(*)::int4 AS attempts FROM tessera.balancer_action WHERE state = 'failed' AND group_id = $2"
-					"  AND min OPERATOR(tessera.=) $4 AND asked > clock_timestamp() - interval '1 hour') AS f", SPI_OK_INSERT, 14, types, values,
-					nulls);
+					"  AND min OPERATOR(tessera.=) $4 AND asked > clock_timestamp() - interval '1 hour') AS f", SPI_OK_INSERT, lengthof(types), types,
+					values, nulls);
 	tessera_spi_end(&spi);
 }
 
@@ -299,6 +321,9 @@ begin_move(const TesseraBalancerAction *action, TesseraMoveBegun *begun)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 action->recipient != 0 ? errmsg("the shard is not there any more") : errmsg("no other shard may have it, or has room for it now")));
+	if (action->nranges > 1)
+		return tessera_move_begin_ranges(routing, table, action->nranges, action->mins, action->maxs, action->donor, action->to_shard,
+										 action->verify, begun);
 	return tessera_move_begin(routing, table, action->min, action->max, action->to_shard, action->verify, begun);
 }
 

@@ -22,8 +22,11 @@ typedef struct TesseraBalancerAction
 	pg_uuid_t	epoch;
 	pg_uuid_t	table_id;
 	char	   *object;			/* the table's name */
-	TesseraBound *min;
+	TesseraBound *min;			/* of its first range */
 	TesseraBound *max;
+	int			nranges;
+	TesseraBound **mins;		/* of all ranges, if there are several */
+	TesseraBound **maxs;
 	int32		donor;			/* 0: whoever owns it */
 	int32		recipient;
 	char	   *to_shard;		/* its name */

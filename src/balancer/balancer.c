@@ -151,7 +151,7 @@ run(bool round)
 /* Columns of explain_balancer(). */
 enum
 {
-	STEP, DUE, KIND, TABLE_NAME, RANGE_MIN, RANGE_MAX, DONOR, RECIPIENT, REASON, BYTES, DETAIL, COLUMNS
+	STEP, DUE, KIND, TABLE_NAME, RANGE_MIN, RANGE_MAX, RANGES, DONOR, RECIPIENT, REASON, BYTES, DETAIL, COLUMNS
 };
 
 static void
@@ -199,6 +199,8 @@ put_action(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *ac
 	put_text(values, nulls, DUE, action->now ? "now" : "later");
 	put_text(values, nulls, KIND, kinds[action->kind]);
 	put_range(snapshot, action->group, action->first, action->count, values, nulls);
+	nulls[RANGES] = action->group < 0;
+	values[RANGES] = Int32GetDatum((int32) action->nranges);
 	put_text(values, nulls, DONOR, name_of_shard(snapshot, action->from));
 	put_text(values, nulls, RECIPIENT, name_of_shard(snapshot, action->to));
 	put_text(values, nulls, REASON, tessera_policy_reason_text(action->reason));
@@ -220,6 +222,7 @@ put_problem(const TesseraClusterSnapshot *snapshot, const TesseraPolicyProblem *
 	put_text(values, nulls, DUE, "never");
 	put_text(values, nulls, KIND, problem->group < 0 ? "move schema" : "move");
 	put_range(snapshot, problem->group, problem->first, problem->count, values, nulls);
+	nulls[RANGES] = true;
 	put_text(values, nulls, DONOR, name_of_shard(snapshot, problem->shard));
 	put_text(values, nulls, REASON, snapshot->shards[problem->shard].draining ? "draining" : "zone");
 	put_text(values, nulls, DETAIL, what[problem->obstacle]);
@@ -277,7 +280,7 @@ put_spread(const TesseraClusterSnapshot *snapshot, const TesseraPolicyPlan *plan
 						  snapshot->shards[i].draining ? "; it is being removed" : ""), result);
 }
 
-/* explain_balancer() returns (step, due, kind, table_name, min, max, donor, recipient, reason, bytes, detail) */
+/* explain_balancer() returns (step, due, kind, table_name, min, max, ranges, donor, recipient, reason, bytes, detail) */
 Datum
 tessera_explain_balancer(PG_FUNCTION_ARGS)
 {

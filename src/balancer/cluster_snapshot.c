@@ -234,6 +234,7 @@ spread_estimates(const TesseraClusterSnapshot *snapshot, const TesseraSnapshotGr
 			here->chunks[first].mergeable = estimates[i].settled;	/* find_mergeable looks further */
 		for (size_t j = first; j < Max(at, first + 1); j++)
 		{
+			here->chunks[j].measured = true;
 			here->chunks[j].bytes += estimates[i].bytes / Max(at - first, 1);
 			here->chunks[j].load += estimates[i].load / Max(at - first, 1);
 		}
@@ -421,10 +422,10 @@ read_busy(TesseraClusterSnapshot *snapshot)
 
 	tessera_spi_begin(&spi);
 	n = tessera_spi_run("SELECT r.group_id, r.min, r.max, m.recipient FROM tessera.migration AS m, unnest(m.ranges) AS r WHERE m.state = 'running'"
-						" UNION ALL SELECT group_id, min, max, coalesce(recipient, 0) FROM tessera.balancer_action"
-						"  WHERE state IN ('queued', 'running') AND kind = 'move'"
-						" UNION ALL SELECT group_id, min, max, 0 FROM tessera.balancer_action WHERE state = 'failed' AND not_before > "
-							"clock_timestamp()",
+						" UNION ALL SELECT a.group_id, r.min, r.max, CASE a.state WHEN 'failed' THEN 0 ELSE coalesce(a.recipient, 0) END"
+						"  FROM tessera.balancer_action AS a,"
+						"  unnest(coalesce(a.ranges, ARRAY[(a.group_id, NULL, a.min, a.max)::tessera.operation_range])) AS r"
+						"  WHERE a.state IN ('queued', 'running') AND a.kind = 'move' OR a.state = 'failed' AND a.not_before > clock_timestamp()",
 						SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 		visit_range(snapshot, DatumGetUUIDP(spi_row_value(i, 1)), DatumGetTesseraBoundP(spi_row_value(i, 2)),

@@ -4,6 +4,9 @@
  *
  * Migrations of one group that run at the same time have disjoint ranges: its registrations are serial by the group's row lock. A shard takes part in
  * at most tessera.max_moves_per_shard: registrations that want the same shard are serial by a lock on it. How it is decided is in commit_move.c.
+ *
+ * A migration is registered of one range (its first part that is not at the recipient, as far as one shard owns it), or, by the balancer, of several
+ * of one group: of what the donor owns of each. Ranges that touch each other become one, so that no chunk is cut where they meet.
  */
 #include "postgres.h"
 
@@ -14,6 +17,7 @@
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 
 #include "catalog/bound_array.h"
 #include "catalog/migration_state.h"
@@ -36,6 +40,13 @@
 
 static int	max_moves_per_shard;
 
+/* What a migration moves. */
+typedef struct Part
+{
+	TesseraKeyBound min;
+	TesseraKeyBound max;
+} Part;
+
 typedef struct Request
 {
 	const TesseraRouting *routing;
@@ -47,6 +58,8 @@ typedef struct Request
 	TesseraKeyBound max;
 	TesseraBound *min_bound;
 	TesseraBound *max_bound;
+	int			nparts;
+	Part	   *parts;			/* in order, disjoint, none touches the next */
 	int32		donor;
 	int32		recipient;
 	bool		verify;
@@ -177,6 +190,80 @@ find_part(Request *request)
 	}
 	request->min_bound = tessera_key_to_bound(request->ks, &request->min);
 	request->max_bound = tessera_key_to_bound(request->ks, &request->max);
+	request->nparts = 1;
+	request->parts = palloc(sizeof(Part));
+	request->parts[0] = (Part) {request->min, request->max};
+}
+
+/* What the donor owns of a range: more parts; the first may belong to the one before it. */
+static void
+add_parts(Request *request, const Part *range)
+{
+	TesseraKeySpace *ks = request->ks;
+	int			n = tessera_routing_nchunks(request->routing, request->group);
+
+	for (int i = tessera_routing_find_chunk(request->routing, request->group, &range->min); i < n; i++)
+	{
+		Part	   *last = request->nparts > 0 ? &request->parts[request->nparts - 1] : NULL;
+		TesseraChunk chunk;
+		Part		part;
+
+		tessera_routing_chunk(request->routing, request->group, i, &chunk);
+		if (tessera_key_compare(ks, &chunk.min, &range->max) >= 0)
+			break;
+		if (chunk.node_id != request->donor)
+			continue;
+		part.min = tessera_key_compare(ks, &chunk.min, &range->min) < 0 ? range->min : chunk.min;
+		part.max = tessera_key_compare(ks, &chunk.max, &range->max) > 0 ? range->max : chunk.max;
+		if (last != NULL && tessera_key_compare(ks, &last->max, &part.min) == 0)
+			last->max = part.max;
+		else
+		{
+			request->parts = repalloc_huge(request->parts, sizeof(Part) * (request->nparts + 1));
+			request->parts[request->nparts++] = part;
+		}
+	}
+}
+
+/* The parts of several ranges that the donor owns. ERROR 22023 if the ranges are not in order. */
+static void
+find_parts(Request *request, ArrayType *mins, ArrayType *maxs)
+{
+	int			n;
+	int			nmaxs;
+	TesseraBound **min_bounds = tessera_bounds_of_array(mins, &n);
+	TesseraBound **max_bounds = tessera_bounds_of_array(maxs, &nmaxs);
+	Part		before;
+
+	if (n != nmaxs)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ranges have as many lower bounds as upper ones")));
+	request->parts = palloc(sizeof(Part));
+	for (int i = 0; i < n; i++)
+	{
+		Part		range;
+
+		tessera_key_from_bound(request->ks, min_bounds[i], &range.min);
+		tessera_key_from_bound(request->ks, max_bounds[i], &range.max);
+		if (tessera_key_compare(request->ks, &range.min, &range.max) >= 0 ||
+			(i > 0 && tessera_key_compare(request->ks, &before.max, &range.min) > 0))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("ranges must be in order and must not overlap")));
+		add_parts(request, &range);
+		before = range;
+	}
+}
+
+/* One that overlaps a range; NULL: none. */
+static const Part *
+part_in_range(const Request *request, const TesseraKeyBound *min, const TesseraKeyBound *max)
+{
+	for (int i = 0; i < request->nparts; i++)
+		if (tessera_key_compare(request->ks, min, &request->parts[i].max) < 0 && tessera_key_compare(request->ks, &request->parts[i].min, max) < 0)
+			return &request->parts[i];
+	return NULL;
 }
 
 /*
@@ -195,15 +282,17 @@ find_same(const Request *request, pg_uuid_t *id)
 		TesseraKeyBound min,
 					max;
 		bool		same_shards = DatumGetInt32(spi_row_value(i, 4)) == request->donor && DatumGetInt32(spi_row_value(i, 5)) == request->recipient;
-		bool		alone = DatumGetInt32(spi_row_value(i, 6)) == 1;
+		bool		alone = DatumGetInt32(spi_row_value(i, 6)) == 1 && request->nparts == 1;
+		const Part *part;
 
 		tessera_key_from_bound(request->ks, DatumGetTesseraBoundP(spi_row_value(i, 2)), &min);
 		tessera_key_from_bound(request->ks, DatumGetTesseraBoundP(spi_row_value(i, 3)), &max);
-		if (tessera_key_compare(request->ks, &min, &request->max) >= 0 || tessera_key_compare(request->ks, &request->min, &max) >= 0)
+		part = part_in_range(request, &min, &max);
+		if (part == NULL)
 			continue;
 		*id = *DatumGetUUIDP(spi_row_value(i, 1));
-		if (same_shards && alone && tessera_key_compare(request->ks, &min, &request->min) == 0 &&
-			tessera_key_compare(request->ks, &max, &request->max) == 0)
+		if (same_shards && alone && tessera_key_compare(request->ks, &min, &part->min) == 0 &&
+			tessera_key_compare(request->ks, &max, &part->max) == 0)
 			return true;
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -243,17 +332,27 @@ require_room(const Request *request, int32 node_id)
 static void
 insert_migration(const Request *request, pg_uuid_t *id)
 {
-	Oid			types[] = {UUIDOID, UUIDOID, tessera_bound_type(), tessera_bound_type(), INT4OID, INT4OID, UUIDOID, BOOLOID};
+	Oid			bounds = get_array_type(tessera_bound_type());
+	Oid			types[] = {UUIDOID, UUIDOID, bounds, bounds, INT4OID, INT4OID, UUIDOID, BOOLOID};
+	TesseraBound **mins = palloc(sizeof(TesseraBound *) * request->nparts);
+	TesseraBound **maxs = palloc(sizeof(TesseraBound *) * request->nparts);
 	Datum		values[] = {
-		UUIDPGetDatum(&request->group->group_id), UUIDPGetDatum(&request->table_id), PointerGetDatum(request->min_bound),
-		PointerGetDatum(request->max_bound), Int32GetDatum(request->donor), Int32GetDatum(request->recipient), UUIDPGetDatum(&request->group->epoch),
-		BoolGetDatum(request->verify)
+		UUIDPGetDatum(&request->group->group_id), UUIDPGetDatum(&request->table_id), 0, 0, Int32GetDatum(request->donor),
+		Int32GetDatum(request->recipient), UUIDPGetDatum(&request->group->epoch), BoolGetDatum(request->verify)
 	};
 
+	for (int i = 0; i < request->nparts; i++)
+	{
+		mins[i] = tessera_key_to_bound(request->ks, &request->parts[i].min);
+		maxs[i] = tessera_key_to_bound(request->ks, &request->parts[i].max);
+	}
+	values[2] = PointerGetDatum(tessera_array_of_bounds(request->nparts, mins));
+	values[3] = PointerGetDatum(tessera_array_of_bounds(request->nparts, maxs));
 	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, TESSERA_RUNNING);
 	tessera_spi_run("INSERT INTO tessera.migration (migration_id, ranges, table_id, donor, recipient, term, donor_incarnation, recipient_incarnation,"
 					"  verify, caller_pid)"
-					" SELECT gen_random_uuid(), ARRAY[($1, $7, $3, $4)::tessera.operation_range], $2, $5, $6, i.term, d.incarnation, r.incarnation,"
+					" SELECT gen_random_uuid(), (SELECT array_agg(($1, $7, p.min, p.max)::tessera.operation_range ORDER BY p.n)"
+					"   FROM unnest($3, $4) WITH ORDINALITY AS p (min, max, n)), $2, $5, $6, i.term, d.incarnation, r.incarnation,"
 					"  $8, pg_backend_pid()"
 					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
 					" RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL);
@@ -319,6 +418,24 @@ tessera_serve_register_migration(const TesseraRegisterMigrationArgs *args, Tesse
 	tessera_injection("config_registered");
 	result->part_min = request.min_bound;
 	result->part_max = request.max_bound;
+}
+
+/* What the donor owns of several ranges, in one migration; migration_id null: it owns nothing of them. */
+void
+tessera_serve_register_ranges(const TesseraRegisterRangesArgs *args, TesseraRegisterRangesResult *result)
+{
+	Request		request = {.table_id = *args->table_id,.donor = args->donor,.verify = args->verify};
+	bool		joined;
+
+	tessera_commit_durably();
+	find_table(&request, args->term);
+	request.recipient = tessera_shard_to_move_to(request.routing, args->to_shard);
+	find_parts(&request, args->mins, args->maxs);
+	if (request.nparts == 0 || request.donor == request.recipient)
+		return;
+	result->migration_id = palloc(UUID_LEN);
+	result->request = register_migration(&request, result->migration_id, &joined);
+	tessera_injection("config_registered");
 }
 
 int

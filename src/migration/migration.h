@@ -60,6 +60,13 @@ typedef struct TesseraMoveBegun
 extern bool tessera_move_begin(const TesseraRouting *routing, const TesseraTable *table, const TesseraBound *min, const TesseraBound *max,
 							   const char *shard, bool verify, TesseraMoveBegun *begun);
 
+/*
+ * The same in one migration of what the donor owns of n ranges, in order, disjoint; another one of a part of them is an error (55006). false: it owns
+ * nothing of them.
+ */
+extern bool tessera_move_begin_ranges(const TesseraRouting *routing, const TesseraTable *table, int n, TesseraBound **mins, TesseraBound **maxs,
+									  int32 donor, const char *shard, bool verify, TesseraMoveBegun *begun);
+
 /* Exit step of the session that has a donor's slot reserved: withdraws it if the donor was not started. */
 extern void tessera_migration_withdraw(int code, Datum arg);
 

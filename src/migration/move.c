@@ -27,6 +27,7 @@
 #include "utils/uuid.h"
 
 #include "balance/move_reasons.h"
+#include "catalog/bound_array.h"
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
 #include "catalog/migration_state.h"
@@ -266,6 +267,24 @@ tessera_move_begin(const TesseraRouting *routing, const TesseraTable *table, con
 		return false;
 	begun->migration_id = move.migration_id;
 	begun->donor = move.donor;
+	return true;
+}
+
+bool
+tessera_move_begin_ranges(const TesseraRouting *routing, const TesseraTable *table, int n, TesseraBound **mins, TesseraBound **maxs, int32 donor,
+						  const char *shard, bool verify, TesseraMoveBegun *begun)
+{
+	Move		move = {.routing = routing,.table = table,.verify = verify,.shard = shard,.donor = donor,.quiet = true};
+	TesseraRegisterRangesAnswer registered;
+
+	tessera_call_register_ranges(tessera_to_config(), &table->table_id, tessera_bounds_text(n, mins), tessera_bounds_text(n, maxs), donor, shard,
+								 routing->promised_term, verify, &registered);
+	if (registered.migration_id == NULL)
+		return false;
+	move.migration_id = *registered.migration_id;
+	hand_over(&move, registered.request);
+	begun->migration_id = move.migration_id;
+	begun->donor = donor;
 	return true;
 }
 

@@ -254,11 +254,14 @@ run_until_balanced(Model *model)
 			model_apply(model, action);
 			moved += action->bytes;
 			moves++;
-			for (size_t chunk = action->first; chunk < action->first + action->count; chunk++)
-			{
-				twice += touched[action->group][chunk];
-				touched[action->group][chunk] = true;
-			}
+			for (size_t range = 0; range < action->nranges; range++)
+				for (size_t j = 0; j < action->ranges[range].count; j++)
+				{
+					size_t		chunk = action->ranges[range].first + j;
+
+					twice += touched[action->group][chunk];
+					touched[action->group][chunk] = true;
+				}
 		}
 		model_free();
 	}

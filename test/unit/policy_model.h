@@ -181,8 +181,9 @@ model_apply(Model *model, const TesseraPolicyAction *action)
 	if (action->kind == TESSERA_POLICY_MOVE_SCHEMA)
 		model->schemas[action->first].shard = action->to;
 	else if (action->kind == TESSERA_POLICY_MOVE)
-		for (size_t i = action->first; i < action->first + action->count; i++)
-			model->chunks[action->group][i].shard = action->to;
+		for (size_t range = 0; range < action->nranges; range++)
+			for (size_t i = 0; i < action->ranges[range].count; i++)
+				model->chunks[action->group][action->ranges[range].first + i].shard = action->to;
 	else
 	{
 		TesseraPolicyChunk *chunks = model->chunks[action->group];

@@ -112,6 +112,117 @@ group_amount(size_t group, int32_t shard)
 
 /* ---- rules ---- */
 
+/* How many chunks of a group a shard has. */
+static int
+chunks_of(size_t group, int32_t shard)
+{
+	int			n = 0;
+
+	for (size_t i = 0; i < model.groups[group].nchunks; i++)
+		n += model.chunks[group][i].shard == shard;
+	return n;
+}
+
+static void
+test_joined_moves(void)
+{
+	bool		two;
+
+	/* every third one is the draining shard's, which has room for two moves */
+	begin(3, 0, 1, 0);
+	model.shards[2].draining = true;
+	model.shards[2].room = 2;
+	for (int i = 0; i < 85; i++)
+	{
+		add(0, 2, 1, i % 5 == 0 ? 1 : 0);
+		add(0, 0, 1, 1);
+		add(0, 1, 1, 1);
+	}
+	model.snapshot.settings.run_bytes = 100;
+	make_plan();
+	two = plan->nactions == 2 && plan->actions[0].now && plan->actions[1].now && plan->actions[0].nranges + plan->actions[1].nranges == 85;
+	check(two && plan->actions[0].ranges[1].first > plan->actions[0].ranges[0].first && plan->actions[0].bytes + plan->actions[1].bytes == 17,
+		  "what must leave a shard goes along with what leaves it for the same one, though they are no neighbours");
+	run_rounds(2);
+	check(plan->nactions == 0 && chunks_of(0, 2) == 0, "all of it");
+	end();
+
+	begin(2, 0, 1, 0);
+	model.shards[0].draining = true;
+	model.shards[0].room = 1;
+	for (int i = 0; i < 10; i++)
+	{
+		add(0, 0, 1, 10);
+		add(0, 1, 1, 10);
+	}
+	model.snapshot.settings.run_bytes = 45;
+	make_plan();
+	check(plan->actions[0].now && plan->actions[0].nranges == 4 && plan->actions[0].bytes == 40 && !plan->actions[1].now,
+		  "up to run_bytes; the rest comes later");
+	end();
+
+	/* of what is chosen for balance in a row, what is no neighbour goes along, too */
+	begin(2, 0, 1, 0);
+	for (int i = 0; i < 10; i++)
+	{
+		add(0, 0, 1, 10);
+		add(0, 1, 1, 0);
+	}
+	model.snapshot.settings.run_bytes = 100;
+	make_plan();
+	check(plan->nactions == 1 && plan->actions[0].bytes == 50 && plan->actions[0].nranges == 5 && plan->spread_after == 0,
+		  "moves for balance between the same shards are one");
+	end();
+}
+
+static void
+test_empty(void)
+{
+	size_t		first;
+
+	begin(3, 0, 1, 0);
+	first = add(0, 0, 256, 0);
+	for (size_t i = 0; i < 256; i++)
+		model.chunks[0][first + i].measured = true;
+	make_plan();
+	check(plan->nactions == 2 && actions(TESSERA_POLICY_EMPTY) == 2 && plan->actions[0].count == 85 && plan->actions[0].nranges == 1,
+		  "empty chunks are evened out by their number, in one move for each shard");
+	run_rounds(2);
+	check(plan->nactions == 0 && chunks_of(0, 0) == 86 && chunks_of(0, 1) == 85 && chunks_of(0, 2) == 85, "and rest then");
+	model.shards[1].draining = true;
+	run_rounds(3);
+	check(plan->nactions == 0 && chunks_of(0, 0) == 128 && chunks_of(0, 2) == 128, "so when a shard leaves");
+	end();
+
+	/* pieces that are no neighbours */
+	begin(2, 0, 1, 0);
+	for (int i = 0; i < 20; i++)
+	{
+		first = add(0, 0, 2, 0);
+		model.chunks[0][first].measured = true;
+		model.chunks[0][first + 1].measured = i % 2 == 0;
+		model.chunks[0][first + 1].pinned = i % 4 == 0;
+	}
+	model.shards[0].room = 1;
+	make_plan();
+	check(plan->nactions == 1 && plan->actions[0].now && plan->actions[0].nranges > 1, "in one action, whether they are neighbours or not");
+	run_rounds(1);
+	check(chunks_of(0, 1) == 15, "what is not measured or is pinned stays");
+	end();
+
+	begin(2, 1, 1, 0);
+	model.zone_shards[0] = true;
+	first = add(0, 0, 10, 0);
+	for (size_t i = 0; i < 10; i++)
+	{
+		model.chunks[0][first + i].measured = true;
+		model.chunks[0][first + i].zone = 0;
+	}
+	make_plan();
+	check(plan->nactions == 0, "nor does what its zone keeps there");
+	end();
+}
+
 static void
 test_nothing_to_do(void)
 {
@@ -131,6 +242,8 @@ test_nothing_to_do(void)
 	make_plan();
 	check(plan->nactions == 0 && plan->spread == 0, "empty chunks are even by bytes");
 	end();
+
+	test_empty();
 
 	begin(2, 0, 1, 0);
 	add(0, 0, 11, 10);
@@ -632,12 +745,15 @@ test_moves_once(void)
 		make_plan();
 		for (size_t i = 0; i < plan->nactions && plan->actions[i].now; i++)
 		{
-			for (size_t chunk = plan->actions[i].first; chunk < plan->actions[i].first + plan->actions[i].count; chunk++)
-			{
-				/* load counts for nothing here: it says what has moved */
-				once = once && model.chunks[plan->actions[i].group][chunk].load == 0;
-				model.chunks[plan->actions[i].group][chunk].load = 1;
-			}
+			for (size_t range = 0; range < plan->actions[i].nranges; range++)
+				for (size_t j = 0; j < plan->actions[i].ranges[range].count; j++)
+				{
+					TesseraPolicyChunk *chunk = &model.chunks[plan->actions[i].group][plan->actions[i].ranges[range].first + j];
+
+					/* load counts for nothing here: it says what has moved */
+					once = once && chunk->load == 0;
+					chunk->load = 1;
+				}
 			moved_bytes += plan->actions[i].bytes;
 			model_apply(&model, &plan->actions[i]);
 		}
@@ -698,6 +814,7 @@ mix(void)
 			chunk->zone = i % 40 < 10 ? model_random_below((int32_t) model.snapshot.nzones + 1) - 1 : -1;
 			chunk->busy = model_random() < 0.05;
 			chunk->jumbo = model_random() < 0.1;
+			chunk->pinned = model_random() < 0.05;
 		}
 	}
 	for (size_t i = 0; i < model.snapshot.nschemas; i++)
@@ -738,6 +855,7 @@ make_random(Kind kind, uint64_t seed)
 			add(group, model_random_below(used), 1, model_random() < 0.1 ? 0 : 10 * exp(skew * (model_random() - 0.5)));
 			if (model.chunks[group][i].bytes > 0)
 				model.chunks[group][i].load = model_random() < 0.3 ? 0 : model_random() * 3;
+			model.chunks[group][i].measured = i % 8 != 0;
 		}
 	}
 	if (kind == MIXED)
@@ -812,10 +930,11 @@ check_useful(const TesseraPolicyAction *action)
 	if (schema)
 		amount = model_schema_amount(&model, &model.schemas[action->first]);
 	else
-		for (size_t i = action->first; i < action->first + action->count; i++)
-			amount += model_amount(&model, &model.chunks[action->group][i]);
+		for (size_t range = 0; range < action->nranges; range++)
+			for (size_t i = 0; i < action->ranges[range].count; i++)
+				amount += model_amount(&model, &model.chunks[action->group][action->ranges[range].first + i]);
 	if (difference <= model.snapshot.settings.threshold * mean || amount <= 0 || amount > 1.5 * difference / weights + 1e-9 ||
-		(amount > difference / weights + 1e-9 && action->count > 1) || fabs(fills[action->from] - action->from_fill) > 1e-6)
+		(amount > difference / weights + 1e-9 && action->count > 1 && action->nranges == 1) || fabs(fills[action->from] - action->from_fill) > 1e-6)
 		promise.useful = false;
 }
 
@@ -825,12 +944,13 @@ check_chunk(const TesseraPolicyAction *action, size_t i, bool taken[5][CHUNKS])
 {
 	const TesseraPolicyChunk *chunk = &model.chunks[action->group][i];
 	bool		balance = action->reason == TESSERA_POLICY_GROUP || action->reason == TESSERA_POLICY_NODE;
+	bool		empty = action->reason == TESSERA_POLICY_EMPTY;
 
-	if (taken[action->group][i] || chunk->busy || chunk->shard != action->from || !model_in_zone(&model, chunk->zone, action->to))
+	if (taken[action->group][i] || chunk->busy || (empty && (chunk->bytes > 0 || !chunk->measured)) || chunk->shard != action->from || !model_in_zone(&model, chunk->zone, action->to))
 		promise.sound = false;
-	if (balance && (chunk->jumbo || !model.groups[action->group].balancing || model.shards[action->from].draining))
+	if ((balance || empty) && (chunk->jumbo || chunk->pinned || !model.groups[action->group].balancing || model.shards[action->from].draining))
 		promise.sound = false;
-	if (!balance && !model.shards[action->from].draining && model_in_zone(&model, chunk->zone, action->from))
+	if (!balance && !empty && !model.shards[action->from].draining && model_in_zone(&model, chunk->zone, action->from))
 		promise.sound = false;
 	taken[action->group][i] = true;
 	moves += balance;
@@ -848,8 +968,9 @@ carry_out(const TesseraPolicyAction *action, bool taken[5][CHUNKS], int32_t *roo
 	if (action->from == action->to || model.shards[action->to].draining || !model.shards[action->to].usable || !model.shards[action->from].usable)
 		promise.sound = false;
 	if (action->kind == TESSERA_POLICY_MOVE)
-		for (size_t i = action->first; i < action->first + action->count; i++)
-			check_chunk(action, i, taken);
+		for (size_t range = 0; range < action->nranges; range++)
+			for (size_t i = 0; i < action->ranges[range].count; i++)
+				check_chunk(action, action->ranges[range].first + i, taken);
 	else if (model.schemas[action->first].shard != action->from || !model.schemas[action->first].movable)
 		promise.sound = false;
 	if (--room[action->from] < 0 || --room[action->to] < 0)
@@ -1018,6 +1139,7 @@ int
 main(void)
 {
 	test_nothing_to_do();
+	test_joined_moves();
 	test_groups();
 	test_best_fit();
 	test_jumbo_and_busy();
