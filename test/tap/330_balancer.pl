@@ -35,7 +35,8 @@ my $open = "SELECT count(*) FROM tessera.balancer_status WHERE state IN ('queued
 sub balanced
 {
 	my ($what) = @_;
-	for my $i (1 .. 60)
+	my $deadline = time + 2 * $PostgreSQL::Test::Utils::timeout_default;
+	while (time < $deadline)
 	{
 		round();
 		$c->wait_for('s1', $open, 0);
@@ -158,7 +159,8 @@ $c->background('s1', 'SELECT tessera.balancer_round()');
 $c->is_paused_at('s1', 'balancer_begun');
 $c->kill9('s1');
 $c->start('s1');
-for my $i (1 .. 60)
+my $deadline = time + 2 * $PostgreSQL::Test::Utils::timeout_default;
+while (time < $deadline)
 {
 	last if $c->query('s1', "SELECT count(*) FROM tessera.shards WHERE name = 's2'") eq '0';
 	round();

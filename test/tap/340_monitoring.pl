@@ -332,6 +332,10 @@ SKIP:
 	no_error('s1', $shown);
 	my $of_s2 = "tessera.chunks WHERE table_name = 't'::regclass AND shard = 's2'";
 	my $compare = sub {
+		# what grows by itself may have grown since it was scraped
+		my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+		$shown = scrape()
+			while time < $deadline && grep { my ($metric, $labels, $sql) = @$_; ($shown->{$metric}{$labels} // -1) != $c->query('s1', $sql) } @_;
 		foreach (@_)
 		{
 			my ($metric, $labels, $sql) = @$_;
