@@ -178,6 +178,7 @@ static const Registration registrations[] = {
 	/* Outermost, and but for assertions the only one: core plans what it hands on. */
 	{"planner, function calls", tessera_planner_init},
 	{"relation info, paths, statistics of relations, column width", tessera_table_path_init},	/* free: the only ones */
+	{"paths of joins", tessera_join_path_init}, /* free: the only one */
 	{"paths of groups", tessera_group_path_init},	/* free: the only one */
 	{"relcache, syscache", tessera_deparse_init},	/* free: a cache */
 	{"setting", tessera_attempts_init}, /* free */

@@ -2,8 +2,8 @@
  * table_scan.c
  *	  Executor of scans of one cluster table (T3): the rows of all its shards come in here, the rest of the plan runs on the router.
  *
- * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. If the shards group the rows
- * (planner/group_path.c), the plan scans no relation and its rows are what the query returns. Shards are chosen at each
+ * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. If the shards join tables or
+ * group rows (planner/join_path.c, group_path.c), the plan scans no relation and its rows are what the query returns. Shards are chosen at each
  * (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
  * fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
  */
@@ -35,7 +35,8 @@
 typedef struct TableState
 {
 	TesseraScan scan;			/* values: parameters, then the key */
-	Oid			relid;
+	Oid			relid;			/* of the table, or the first of the join's */
+	List	   *relids;			/* of all */
 	bool		known;			/* they are, for the run being started */
 	List	   *pin;
 	List	   *conditions;
@@ -47,13 +48,19 @@ typedef struct TableState
 	MemoryContext scan_context; /* of one (re)scan */
 } TableState;
 
-/* Of groups it is not the plan's scanned relation, whose rows the plan's own would be. */
-static RangeTblEntry *
-scanned_table(CustomScanState *node, EState *estate)
+/* The tables: of a join or of groups they are not the plan's scanned relation, whose rows the plan's own would be. */
+static List *
+scanned_tables(CustomScanState *node, EState *estate)
 {
 	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
+	List	   *tables = NIL;
+	int			relid = -1;
 
-	return exec_rt_fetch(plan->scan.scanrelid > 0 ? (int) plan->scan.scanrelid : bms_singleton_member(plan->custom_relids), estate);
+	if (plan->scan.scanrelid > 0)
+		return list_make1(exec_rt_fetch(plan->scan.scanrelid, estate));
+	while ((relid = bms_next_member(plan->custom_relids, relid)) >= 0)
+		tables = lappend(tables, exec_rt_fetch(relid, estate));
+	return tables;
 }
 
 /*
@@ -64,7 +71,7 @@ static void
 set_reader(TableState *state)
 {
 	EState	   *estate = state->scan.css.ss.ps.state;
-	RangeTblEntry *rte = scanned_table(&state->scan.css, estate);
+	RangeTblEntry *rte = linitial(scanned_tables(&state->scan.css, estate));	/* a join's are all read by the same role's */
 	const TesseraPermissions *permissions = tessera_executor_permissions(estate, rte);
 	Oid			role = permissions == NULL ? InvalidOid : permissions->checkAsUser;
 
@@ -82,8 +89,16 @@ choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 	const TesseraValues *values = &scan->values;
 	const TesseraTable *table = tessera_routing_table(routing, state->relid);
 	bool		no_row;
+	bool		fits = table != NULL && (state->pin == NIL || table->nkeys == list_length(state->pin) - 1);
+	ListCell   *cell;
 
-	if (table == NULL || (state->pin != NIL && table->nkeys != list_length(state->pin) - 1))
+	foreach(cell, state->relids)
+	{
+		const TesseraTable *other = tessera_routing_table(routing, lfirst_oid(cell));
+
+		fits = fits && other != NULL && (other == table || (table->group >= 0 && other->group == table->group));
+	}
+	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(state->relid)),
@@ -166,7 +181,7 @@ run(TableState *state, TesseraShardRunRequest *request)
 	if (!number->counted)
 		tessera_stat_count(TESSERA_STAT_GENERAL);
 	number->counted = true;
-	request->relids = list_make1_oid(state->relid);
+	request->relids = state->relids;
 	(void) tessera_scan_run(&state->scan, &route, request);
 	if (number->cursor && state->scan.routing == NULL)
 		tessera_scan_keep_opening(&state->scan, request);
@@ -385,7 +400,9 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	bool		has_system_columns = false;
 	ListCell   *cell;
 
-	state->relid = scanned_table(node, estate)->relid;
+	foreach(cell, scanned_tables(node, estate))
+		state->relids = list_append_unique_oid(state->relids, lfirst_node(RangeTblEntry, cell)->relid);
+	state->relid = linitial_oid(state->relids);
 	foreach(cell, attributes)
 	{
 		attnums[foreach_current_index(cell)] = lfirst_int(cell);

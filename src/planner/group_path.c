@@ -1,6 +1,6 @@
 /*
  * group_path.c
- *	  Groups and aggregates over one cluster table are made where the rows are (doc/design.md#partial-aggregates).
+ *	  Groups and aggregates over a cluster table, or a join on its key, are made where the rows are (doc/design.md#partial-aggregates).
  *
  * On the router: the shards group their own rows and send each group's partial state, a scan with a target list of its own; core's Finalize node
  * combines them, and checks HAVING. What an aggregate without a final function returns is its state, so that it is sent as it was written; of others
@@ -99,24 +99,13 @@ state_type(const Aggref *aggregate)
 	return aggregate->aggtranstype == INTERNALOID ? BYTEAOID : aggregate->aggtranstype;
 }
 
-/* Whole rows of the table may have other columns on another node. */
-static bool
-has_whole_row(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, Var) && ((Var *) node)->varattno == InvalidAttrNumber)
-		return true;
-	return expression_tree_walker(node, has_whole_row, context);
-}
-
 /* Aggregates of users may have been made otherwise on another node, and their states may name oids of types. */
 static bool
 aggregate_ships(Aggref *aggregate)
 {
 	return aggregate->agglevelsup == 0 && aggregate->aggkind == AGGKIND_NORMAL && aggregate->aggorder == NIL && aggregate->aggdistinct == NIL &&
 		aggregate->aggfnoid < FirstNormalObjectId && (!has_final_function(aggregate) || state_type(aggregate) < FirstNormalObjectId) &&
-		tessera_scan_ships((Node *) aggregate) && !has_whole_row((Node *) aggregate, NULL);
+		tessera_scan_ships((Node *) aggregate) && !tessera_uses_whole_row((Node *) aggregate);
 }
 
 static bool
@@ -144,7 +133,7 @@ partial_target(PlannerInfo *root, const PathTarget *target, Node *having)
 			others = lappend(others, lfirst(cell));
 			continue;
 		}
-		if (!tessera_scan_ships(lfirst(cell)) || has_whole_row(lfirst(cell), NULL))
+		if (!tessera_scan_ships(lfirst(cell)) || tessera_uses_whole_row(lfirst(cell)))
 			return NULL;
 		add_column_to_pathtarget(partial, lfirst(cell), get_pathtarget_sortgroupref(target, column));
 	}
@@ -172,30 +161,11 @@ partial_target(PlannerInfo *root, const PathTarget *target, Node *having)
 	return set_pathtarget_cost_width(root, partial);
 }
 
-/* The only table of the query, if shards can check all its conditions; NULL: it is not so. */
-static const TesseraTable *
-grouped_table(PlannerInfo *root, RelOptInfo *rel)
-{
-	RangeTblEntry *rte;
-	ListCell   *cell;
-
-	if (rel->reloptkind != RELOPT_BASEREL || rel->rtekind != RTE_RELATION || !bms_is_empty(rel->lateral_relids) || IS_DUMMY_REL(rel) ||
-		root->rowMarks != NIL)
-		return NULL;
-	rte = planner_rt_fetch(rel->relid, root);
-	if (rte->tablesample != NULL)
-		return NULL;
-	foreach(cell, rel->baserestrictinfo)
-		if (!tessera_condition_ships(lfirst_node(RestrictInfo, cell)))
-			return NULL;
-	return tessera_cluster_table(rte->relid);
-}
-
 
 /* Paths of the router */
 
 static CustomPath *
-scan_path(PlannerInfo *root, RelOptInfo *input, PathTarget *target, double ngroups)
+scan_path(PlannerInfo *root, RelOptInfo *input, const TesseraClosedRel *closed, PathTarget *target, double ngroups)
 {
 	CustomPath *path = makeNode(CustomPath);
 	AggClauseCosts costs = {0};
@@ -206,15 +176,15 @@ scan_path(PlannerInfo *root, RelOptInfo *input, PathTarget *target, double ngrou
 	path->path.pathtarget = target;
 	path->path.rows = Min(Max(input->rows, 1), ngroups * SHARDS_GUESSED);
 	path->path.startup_cost = 1000 + costs.transCost.startup;
-	path->path.total_cost = path->path.startup_cost + input->pages * seq_page_cost + input->tuples * cpu_tuple_cost +
+	path->path.total_cost = path->path.startup_cost + tessera_closed_cost(root, closed) +
 		input->rows * (costs.transCost.per_tuple + list_length(root->parse->groupClause) * cpu_operator_cost) + path->path.rows * cpu_tuple_cost;
 	path->methods = &group_methods;
-	path->custom_private = list_make1_int(input->relid);
+	path->custom_private = list_make1(closed->conditions);
 	return path;
 }
 
 static void
-add_final_paths(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, const GroupPathExtraData *extra)
+add_final_paths(PlannerInfo *root, RelOptInfo *input, const TesseraClosedRel *closed, RelOptInfo *output, const GroupPathExtraData *extra)
 {
 	Query	   *parse = root->parse;
 	List	   *clauses = parse->groupClause;
@@ -227,7 +197,7 @@ add_final_paths(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, const 
 	if (target == NULL)
 		return;
 	ngroups = clauses == NIL ? 1 : estimate_num_groups(root, get_sortgrouplist_exprs(clauses, extra->targetList), Max(input->rows, 1), NULL, NULL);
-	path = (Path *) scan_path(root, input, target, ngroups);
+	path = (Path *) scan_path(root, input, closed, target, ngroups);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &costs);
 	if (clauses == NIL)
 		add_path(output, (Path *) create_agg_path(root, output, path, output->reltarget, AGG_PLAIN, AGGSPLIT_FINAL_DESERIAL, NIL, having, &costs, 1));
@@ -263,10 +233,10 @@ state_expression(Aggref *partial, List *written)
 static struct Plan *
 plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans)
 {
-	Index		relid = linitial_int(path->custom_private);
-	RelOptInfo *table = find_base_rel(root, relid);
-	TesseraScanText text = {.relid = relid};
-	Query	   *query = tessera_scan_query(root, table, table->baserestrictinfo, &text);
+	TesseraClosedRel closed = {.relids = rel->relids,.conditions = linitial(path->custom_private)};
+	RelOptInfo *table = tessera_closed_table(root, &closed);
+	TesseraScanText text = {.relids = closed.relids};
+	Query	   *query = tessera_scan_query(root, closed.conditions, &text);
 	List	   *written = pull_var_clause((Node *) list_make2(root->processed_tlist, root->parse->havingQual),
 										  PVC_INCLUDE_AGGREGATES | PVC_RECURSE_WINDOWFUNCS | PVC_INCLUDE_PLACEHOLDERS);
 	List	   *attributes = NIL;
@@ -289,8 +259,8 @@ plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, L
 		query->hasAggs |= IsA(entry->expr, Aggref);
 	}
 	query->groupClause = copyObject(root->parse->groupClause);
-	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(relid, root)->relid), table->baserestrictinfo, tessera_deparse(query),
-							 text.params, attributes, 0);
+	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), table->baserestrictinfo,
+							 tessera_deparse(query), text.params, attributes, 0);
 	scan->scan.plan.targetlist = tlist;
 	scan->custom_scan_tlist = copyObject(tlist);
 	return (struct Plan *) scan;
@@ -382,6 +352,8 @@ replace_by_first_half(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, 
 static void
 upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output, void *extra)
 {
+	TesseraClosedRel closed;
+
 	if (previous_upper_paths)
 		previous_upper_paths(root, stage, input, output, extra);
 	if (stage != UPPERREL_GROUP_AGG)
@@ -389,8 +361,8 @@ upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOp
 	if (tessera_plan_mode() == TESSERA_PLAN_SHARD)
 		replace_by_first_half(root, input, output, extra);
 	else if (tessera_plan_mode() == TESSERA_PLAN_ROUTER && root->parse->groupingSets == NIL && !root->parse->hasTargetSRFs &&
-			 !root->hasNonPartialAggs && !root->hasNonSerialAggs && grouped_table(root, input) != NULL)
-		add_final_paths(root, input, output, extra);
+			 !root->hasNonPartialAggs && !root->hasNonSerialAggs && root->rowMarks == NIL && tessera_closed_rel(root, input, &closed))
+		add_final_paths(root, input, &closed, output, extra);
 }
 
 void

@@ -36,6 +36,9 @@ extern void tessera_planner_init(void);
 /* table_path.c */
 extern void tessera_table_path_init(void);
 
+/* join_path.c */
+extern void tessera_join_path_init(void);
+
 /* group_path.c */
 extern void tessera_group_path_init(void);
 

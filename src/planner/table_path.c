@@ -431,8 +431,9 @@ needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *l
 }
 
 /*
- * Params and what needs no row become $n; the relation's own Vars become varno 1. So do constants of types that users make: what reads them on the
- * shard may run their code, and below a view must not do so before the statement runs as its caller (session/check_as.c).
+ * Params and what needs no row become $n; the relations' own Vars become those of the text's range table. Constants of types that users make become
+ * $n, too: what reads them on the shard may run their code, and below a view must not do so before the statement runs as its caller
+ * (session/check_as.c).
  */
 static Node *
 scan_mutator(Node *node, TesseraScanText *context)
@@ -445,9 +446,9 @@ scan_mutator(Node *node, TesseraScanText *context)
 	{
 		Var		   *var = copyObject((Var *) node);
 
-		if (var->varno != context->relid || var->varlevelsup != 0)
+		if (!bms_is_member(var->varno, context->relids) || var->varlevelsup != 0)
 			return tessera_make_param((Expr *) node, &context->params); /* of a lateral or parameterised outer: replaced by core */
-		var->varno = var->varnosyn = 1;
+		var->varno = var->varnosyn = bms_member_index(context->relids, var->varno) + 1;
 		var->varattnosyn = var->varattno;
 		return (Node *) var;
 	}
@@ -610,25 +611,48 @@ add_limit(PlannerInfo *root, RelOptInfo *rel, Query *query, List *attributes, Li
 	query->limitOption = LIMIT_OPTION_COUNT;
 }
 
-Query *
-tessera_scan_query(PlannerInfo *root, RelOptInfo *rel, List *shipped, TesseraScanText *text)
+static bool
+whole_row_walker(Node *node, void *context)
 {
-	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) && ((Var *) node)->varattno == InvalidAttrNumber)
+		return true;
+	return expression_tree_walker(node, whole_row_walker, context);
+}
+
+bool
+tessera_uses_whole_row(Node *node)
+{
+	return whole_row_walker(node, NULL);
+}
+
+Query *
+tessera_scan_query(PlannerInfo *root, List *shipped, TesseraScanText *text)
+{
 	Query	   *query = makeNode(Query);
-	RangeTblEntry *table = copyObject(rte);
-	RangeTblRef *reference = makeNode(RangeTblRef);
+	List	   *tables = NIL;
 	List	   *quals = NIL;
 	ListCell   *cell;
+	int			relid = -1;
 
-	table->inh = tessera_plan_reads_children(rte) || !has_subclass(rte->relid);
-	table->securityQuals = NIL;
-	query->commandType = CMD_SELECT;
-	query->canSetTag = true;
-	query->rtable = list_make1(table);
+	while ((relid = bms_next_member(text->relids, relid)) >= 0)
+	{
+		RangeTblEntry *rte = planner_rt_fetch(relid, root);
+		RangeTblEntry *table = copyObject(rte);
+		RangeTblRef *reference = makeNode(RangeTblRef);
+
+		table->inh = tessera_plan_reads_children(rte) || !has_subclass(rte->relid);
+		table->securityQuals = NIL;
+		query->rtable = lappend(query->rtable, table);
+		reference->rtindex = list_length(query->rtable);
+		tables = lappend(tables, reference);
+	}
 	foreach(cell, shipped)
 		quals = lappend(quals, scan_mutator((Node *) lfirst_node(RestrictInfo, cell)->clause, text));
-	reference->rtindex = 1;
-	query->jointree = makeFromExpr(list_make1(reference), quals ? (Node *) make_ands_explicit(quals) : NULL);
+	query->commandType = CMD_SELECT;
+	query->canSetTag = true;
+	query->jointree = makeFromExpr(tables, quals ? (Node *) make_ands_explicit(quals) : NULL);
 	return query;
 }
 
@@ -636,8 +660,8 @@ tessera_scan_query(PlannerInfo *root, RelOptInfo *rel, List *shipped, TesseraSca
 static char *
 scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes, List *shipped, bool all, PlanRowMark *mark, List **params)
 {
-	TesseraScanText text = {.relid = rel->relid};
-	Query	   *query = tessera_scan_query(root, rel, shipped, &text);
+	TesseraScanText text = {.relids = rel->relids};
+	Query	   *query = tessera_scan_query(root, shipped, &text);
 	ListCell   *cell;
 	AttrNumber	resno = 0;
 
