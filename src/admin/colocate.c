@@ -342,20 +342,23 @@ join_target(Colocation *c)
 	int32		config = tessera_routing_config(c->routing)->node_id;
 	char	   *rows;
 	int32	   *nodes;
+	int32	   *others;
 	char	  **placements;
 	int			n;
+	int			nothers = 0;
 
 	tessera_call_merge_group(tessera_writing(tessera_to_config()), specification(c), &rows);
 	n = tessera_placements_of(rows, &nodes, &placements);
+	others = palloc(sizeof(int32) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		if (nodes[i] != config)
+			others[nothers++] = nodes[i];
 	/*
 	 * a node that has never heard of the group owns nothing of it: it is left to refresh, which must not show it versions before they are committed
 	 */
+	tessera_group_copies(rows, &c->table->table_id, nothers, others);
 	for (int i = 0; i < n; i++)
-	{
-		if (nodes[i] != config)
-			tessera_call_apply_group(tessera_writing(tessera_to_node(nodes[i])), rows, NULL);
 		tessera_call_merge_placement(tessera_writing(tessera_to_node(nodes[i])), placements[i]);
-	}
 }
 
 /*

@@ -22,6 +22,14 @@
  */
 extern bool tessera_colocate(Oid relid, const char *key, bool hashed, Oid with);
 
+/* ---- group_copies.c ---- */
+
+/*
+ * Puts the rows of a group, and of a table of it, that the config node has answered (create_group, join_group, merge_group) into the catalogs of
+ * these nodes, in the caller's distributed transaction: with all chunks where a node has none, or older ones.
+ */
+extern void tessera_group_copies(const char *rows, const pg_uuid_t *table_id, int n, const int32 *nodes);
+
 /* ---- shard_table.c ---- */
 
 /* Nodes and placements (jsonb texts) of what the config node answered; palloc'd. Returns how many. */

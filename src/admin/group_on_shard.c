@@ -132,41 +132,56 @@ tessera_serve_sample_keys(const TesseraSampleKeysArgs *args)
 
 /* Copies on the shards */
 
-/*
- * A copy of the group that is older than what comes with all chunks is replaced whole, so that rows of two versions do not mix: a table that has
- * joined with rows must not be looked for by the versions of before.
- */
 static void
+insert_chunks(Datum spec)
+{
+	spec_run("INSERT INTO tessera.chunk SELECT * FROM jsonb_populate_recordset(NULL::tessera.chunk, $1->'chunks')", SPI_OK_INSERT, spec);
+}
+
+/*
+ * A copy of the group that is older than what comes with chunks is replaced whole, so that rows of two versions do not mix: a table that has
+ * joined with rows must not be looked for by the versions of before. False: it is not older.
+ */
+static bool
 replace_older_copy(Datum spec)
 {
 	if (spec_run("UPDATE tessera.table_group AS g SET group_major = n.group_major, group_minor = n.group_minor"
 				 " FROM jsonb_populate_record(NULL::tessera.table_group, $1->'group') AS n WHERE g.group_id = n.group_id AND g.epoch = n.epoch"
 				 " AND (g.group_major, g.group_minor) < (n.group_major, n.group_minor) AND jsonb_typeof($1->'chunks') = 'array'",
 				 SPI_OK_UPDATE, spec) == 0)
-		return;
-	spec_run("DELETE FROM tessera.chunk WHERE group_id = ($1->'group'->>'group_id')::uuid", SPI_OK_DELETE, spec);
-	spec_run("INSERT INTO tessera.chunk SELECT * FROM jsonb_populate_recordset(NULL::tessera.chunk, $1->'chunks')", SPI_OK_INSERT, spec);
-}
-
-/* Group and chunks, if the node has not got them, or, where all chunks come along, has older ones. false: it needs the chunks. */
-static bool
-apply_group_rows(Datum spec)
-{
-	if (spec_run("SELECT 1 FROM tessera.table_group WHERE group_id = ($1->'group'->>'group_id')::uuid", SPI_OK_SELECT, spec) > 0)
-	{
-		replace_older_copy(spec);
-		return true;
-	}
-	if (spec_run("SELECT 1 WHERE jsonb_typeof($1->'chunks') = 'array'", SPI_OK_SELECT, spec) == 0)
 		return false;
-	spec_run("INSERT INTO tessera.table_group SELECT * FROM jsonb_populate_record(NULL::tessera.table_group, $1->'group')", SPI_OK_INSERT, spec);
-	spec_run("INSERT INTO tessera.chunk SELECT * FROM jsonb_populate_recordset(NULL::tessera.chunk, $1->'chunks')", SPI_OK_INSERT, spec);
+	spec_run("DELETE FROM tessera.chunk WHERE group_id = ($1->'group'->>'group_id')::uuid", SPI_OK_DELETE, spec);
+	insert_chunks(spec);
 	return true;
 }
 
 /*
- * Puts what the config node wrote into this node's catalog. Again does no harm. false: chunks are
- * needed.
+ * Group and chunks, if the node has not got them, or, where chunks come along, has older ones. False: it has neither, nor do chunks come along.
+ * *complete: no chunks are missing behind those that have come.
+ */
+static bool
+apply_group_rows(Datum spec, bool *complete)
+{
+	bool		more = spec_run("SELECT 1 WHERE jsonb_typeof($1->'more') = 'array'", SPI_OK_SELECT, spec) > 0;
+
+	*complete = true;
+	if (spec_run("SELECT 1 FROM tessera.table_group WHERE group_id = ($1->'group'->>'group_id')::uuid", SPI_OK_SELECT, spec) > 0)
+	{
+		if (replace_older_copy(spec))
+			*complete = !more;
+		return true;
+	}
+	*complete = false;
+	if (spec_run("SELECT 1 WHERE jsonb_typeof($1->'chunks') = 'array'", SPI_OK_SELECT, spec) == 0)
+		return false;
+	spec_run("INSERT INTO tessera.table_group SELECT * FROM jsonb_populate_record(NULL::tessera.table_group, $1->'group')", SPI_OK_INSERT, spec);
+	insert_chunks(spec);
+	*complete = !more;
+	return true;
+}
+
+/*
+ * Puts what the config node wrote into this node's catalog. Again does no harm. false: chunks are needed, all or those behind the ones that came.
  */
 bool
 tessera_serve_apply_group(const TesseraApplyGroupArgs *args)
@@ -174,11 +189,10 @@ tessera_serve_apply_group(const TesseraApplyGroupArgs *args)
 	Datum		spec = JsonbPGetDatum(args->spec);
 	TesseraSpi	spi;
 	Oid			relid = InvalidOid;
-	bool		known;
+	bool		complete;
 
 	tessera_spi_begin(&spi);
-	known = apply_group_rows(spec);
-	if (known)
+	if (apply_group_rows(spec, &complete))
 	{
 		spec_run("DELETE FROM tessera.cluster_table AS t USING jsonb_populate_record(NULL::tessera.cluster_table, $1->'table') AS n"
 				 " WHERE t.schema_name = n.schema_name AND t.table_name = n.table_name AND t.table_id <> n.table_id", SPI_OK_DELETE, spec);
@@ -191,7 +205,19 @@ tessera_serve_apply_group(const TesseraApplyGroupArgs *args)
 	}
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);
-	return known;
+	return complete;
+}
+
+/* After apply_group has taken the group with its first chunks. */
+void
+tessera_serve_apply_chunks(const TesseraApplyChunksArgs *args)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	insert_chunks(JsonbPGetDatum(args->spec));
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
 }
 
 /*

@@ -47,7 +47,7 @@
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
-#define MAX_CHUNKS 100000
+#define MAX_CHUNKS 1000000
 #define MIN_CHUNK_SIZE 1024
 
 PG_FUNCTION_INFO_V1(tessera_shard_table);
@@ -385,17 +385,19 @@ json_key(StringInfo json, const TesseraShardKey *key)
 	appendStringInfoChar(json, ']');
 }
 
+/* Inner bounds of the chunks, in key order. */
 static void
-json_chunks(StringInfo json, const Sharding *sharding)
+json_points(StringInfo json, const Sharding *sharding)
 {
-	appendStringInfoString(json, ", \"chunks\": [");
-	for (int i = 0; i <= sharding->npoints; i++)
+	appendStringInfoString(json, ", \"points\": [");
+	for (int i = 0; i < sharding->npoints; i++)
 	{
-		appendStringInfoString(json, i > 0 ? ", {\"min\": " : "{\"min\": ");
-		escape_json(json, i > 0 ? tessera_bound_to_cstring(sharding->points[i - 1]) : "MINKEY");
-		appendStringInfoString(json, ", \"max\": ");
-		escape_json(json, i < sharding->npoints ? tessera_bound_to_cstring(sharding->points[i]) : "MAXKEY");
+		char	   *point = tessera_bound_to_cstring(sharding->points[i]);
+
+		appendStringInfoString(json, i > 0 ? ", {\"point\": " : "{\"point\": ");
+		escape_json(json, point);
 		appendStringInfoChar(json, '}');
+		pfree(point);
 	}
 	appendStringInfoChar(json, ']');
 }
@@ -426,7 +428,7 @@ specification(const Sharding *sharding)
 		json_text(&json, "max_chunk_size", sharding->max_chunk_size > 0 ? psprintf(INT64_FORMAT, sharding->max_chunk_size) : NULL);
 		json_text(&json, "spread", !sharding->apart && !sharding->has_rows && sharding->npoints > 0 ? "true" : "false");
 		json_text(&json, "balancing", sharding->apart ? "false" : "true");
-		json_chunks(&json, sharding);
+		json_points(&json, sharding);
 	}
 	appendStringInfoChar(&json, '}');
 	return json.data;
@@ -434,21 +436,6 @@ specification(const Sharding *sharding)
 
 
 /* Phase 4: the copies */
-
-/* Writes the rows into a node's catalog; a node that has never heard of the group gets its chunks too. */
-static void
-apply_to_node(const Sharding *sharding, int32 node_id, const char *rows)
-{
-	TesseraCallTarget node = tessera_writing(tessera_to_node(node_id));
-	bool		complete;
-	char	   *whole;
-
-	tessera_call_apply_group(node, rows, &complete);
-	if (complete)
-		return;
-	tessera_call_describe_group(tessera_to_config(), &sharding->group->group_id, &sharding->table->table_id, &whole);
-	tessera_call_apply_group(node, whole, NULL);
-}
 
 int
 tessera_placements_of(const char *rows, int32 **nodes, char ***placements)
@@ -475,43 +462,40 @@ tessera_placements_of(const char *rows, int32 **nodes, char ***placements)
 	return n;
 }
 
-/*
- * A table that joins a group: shards that own the group's chunks hear of it now. A router tells them what it takes the table for, but a trigger that
- * runs there is not told.
- */
-static void
-apply_to_owners(const Sharding *sharding, const char *rows)
+static int
+add_node(int32 *nodes, int n, int32 node_id)
 {
-	TesseraTargets *owners = tessera_routing_owners(sharding->routing, sharding->group);
-
-	for (int i = 0; i < owners->n; i++)
-		if (owners->node_ids[i] != sharding->table->node_id && owners->node_ids[i] != sharding->routing->self)
-			apply_to_node(sharding, owners->node_ids[i], rows);
+	for (int i = 0; i < n; i++)
+		if (nodes[i] == node_id)
+			return n;
+	nodes[n] = node_id;
+	return n + 1;
 }
 
+/*
+ * Owners, the table's primary shard, this node. Of a group that is joined, shards that own its chunks hear of the table now: a router tells them what
+ * it takes the table for, but a trigger that runs there is not told.
+ */
 static void
 apply(const Sharding *sharding, const char *rows)
 {
-	int32	   *nodes;
+	int32	   *owners;
 	char	  **placements;
-	int			n = tessera_placements_of(rows, &nodes, &placements);
-	int32		primary = sharding->table->node_id;
-	bool		here_done = false,
-				primary_done = false;
+	int			nowners = tessera_placements_of(rows, &owners, &placements);
+	TesseraTargets *joined = sharding->group != NULL ? tessera_routing_owners(sharding->routing, sharding->group) : NULL;
+	int32	   *nodes = palloc(sizeof(int32) * (nowners + 2 + (joined ? joined->n : 0)));
+	int			n = 0;
 
-	for (int i = 0; i < n; i++)
-	{
-		apply_to_node(sharding, nodes[i], rows);
-		tessera_call_set_placement(tessera_writing(tessera_to_node(nodes[i])), placements[i]);
-		here_done |= nodes[i] == sharding->routing->self;
-		primary_done |= nodes[i] == primary;
-	}
-	if (!primary_done)
-		apply_to_node(sharding, primary, rows);
-	if (!here_done && primary != sharding->routing->self)
-		apply_to_node(sharding, sharding->routing->self, rows);
-	if (sharding->group != NULL)
-		apply_to_owners(sharding, rows);
+	for (int i = 0; i < nowners; i++)
+		n = add_node(nodes, n, owners[i]);
+	n = add_node(nodes, n, sharding->table->node_id);
+	n = add_node(nodes, n, sharding->routing->self);
+	for (int i = 0; joined != NULL && i < joined->n; i++)
+		n = add_node(nodes, n, joined->node_ids[i]);
+
+	tessera_group_copies(rows, &sharding->table->table_id, n, nodes);
+	for (int i = 0; i < nowners; i++)
+		tessera_call_set_placement(tessera_writing(tessera_to_node(owners[i])), placements[i]);
 }
 
 

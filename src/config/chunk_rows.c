@@ -104,9 +104,9 @@ holds(TesseraKeySpace *ks, const TesseraChunkRow *chunk, const TesseraKeyBound *
 	return tessera_key_compare(ks, &chunk->key_min, position) <= 0 && tessera_key_compare(ks, position, &chunk->key_max) < 0;
 }
 
-/* Reads all chunks of the group until one holds the position: for when nothing is known about where it is. */
+/* Reads all chunks of the group until one holds the position, or without one is the shard's: for when nothing is known about where it is. */
 static bool
-search_all(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound *position, TesseraChunkRow *chunk)
+search_all(const pg_uuid_t *group_id, TesseraKeySpace *ks, int32 node_id, const TesseraKeyBound *position, TesseraChunkRow *chunk)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext scratch = AllocSetContextCreate(caller, "tessera chunk search", ALLOCSET_SMALL_SIZES);
@@ -121,7 +121,7 @@ search_all(const pg_uuid_t *group_id, TesseraKeySpace *ks, const TesseraKeyBound
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextSwitchTo(scratch);
 		chunk_of_row(tuple, RelationGetDescr(rel), ks, chunk);
-		found = holds(ks, chunk, position);
+		found = position != NULL ? holds(ks, chunk, position) : chunk->node_id == node_id;
 		MemoryContextSwitchTo(caller);
 		if (found)
 			chunk_of_row(tuple, RelationGetDescr(rel), ks, chunk);
@@ -142,7 +142,7 @@ tessera_chunk_find(const pg_uuid_t *group_id, TesseraKeySpace *ks, const Tessera
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("MAXKEY lies in no chunk")));
-	if (!(hint != NULL && read_chunk(group_id, ks, hint, chunk) && holds(ks, chunk, position)) && !search_all(group_id, ks, position, chunk))
+	if (!(hint != NULL && read_chunk(group_id, ks, hint, chunk) && holds(ks, chunk, position)) && !search_all(group_id, ks, 0, position, chunk))
 		refuse_gap(group_id, ks, position);
 }
 
@@ -171,6 +171,32 @@ tessera_chunks_of_range(const TesseraGroupRow *group, TesseraKeySpace *ks, const
 		(*n)++;
 	}
 	return chunks;
+}
+
+bool
+tessera_chunk_of_shard(const TesseraRouting *routing, const pg_uuid_t *group_id, TesseraKeySpace *ks, int32 node_id, const TesseraKeyBound *from,
+					   TesseraChunkRow *chunk)
+{
+	const TesseraGroup *group = routing ? tessera_routing_group_by_id(routing, group_id) : NULL;
+	int			n = group ? tessera_routing_nchunks(routing, group) : 0;
+	int			first = n > 0 && from->elements[0].kind != TESSERA_MAXKEY ? tessera_routing_find_chunk(routing, group, from) : 0;
+
+	/* from there to the end, then from the beginning to there; what is no longer the shard's is passed over */
+	for (int half = 0; half < 2; half++)
+	{
+		int			end = half == 0 ? n : first;
+
+		for (int i = half == 0 ? first : 0; (i = tessera_routing_next_of(routing, group, node_id, i)) < end; i++)
+		{
+			TesseraChunk known;
+
+			CHECK_FOR_INTERRUPTS();
+			tessera_routing_chunk(routing, group, i, &known);
+			if (read_chunk(group_id, ks, tessera_key_to_bound(ks, &known.min), chunk) && chunk->node_id == node_id)
+				return true;
+		}
+	}
+	return search_all(group_id, ks, node_id, NULL, chunk);
 }
 
 

@@ -8,6 +8,7 @@
 #include "datatype/timestamp.h"
 
 #include "config/chunks.h"
+#include "routing/routing.h"
 
 /* Stores a new group version, higher than the old one. */
 extern void tessera_group_write_version(TesseraGroupRow *group, int64 major, int64 minor);
@@ -15,6 +16,13 @@ extern void tessera_group_write_version(TesseraGroupRow *group, int64 major, int
 /* The chunks that overlap [min, max), in order; palloc'd. ERROR 22023 if the range is empty. */
 extern TesseraChunkRow *tessera_chunks_of_range(const TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBound *hint,
 												const TesseraKeyBound *min, const TesseraKeyBound *max, int *n);
+
+/*
+ * Any chunk of the group that is the shard's now. routing: an image that shows chunks of before, which is asked first, from the position on. False: it
+ * has none.
+ */
+extern bool tessera_chunk_of_shard(const TesseraRouting *routing, const pg_uuid_t *group_id, TesseraKeySpace *ks, int32 node_id,
+								   const TesseraKeyBound *from, TesseraChunkRow *chunk);
 
 /* Puts n pieces, in order, which together are the chunk, into its place. moves[i] (NULL: none): piece i changes its owner; that goes into its
  * history. Of a piece min, max, node_id, version and jumbo are written. */

@@ -326,13 +326,16 @@ cut_chunk(const GroupMove *group, const TesseraChunkRow *chunk, int32 recipient,
 
 /* S19: one other chunk of the donor shows the donor's change of version, if it has one and no cut piece does. */
 static bool
-bump_control_chunk(const TesseraGroupRow *group, int32 donor, int64 major, int64 minor)
+bump_control_chunk(const GroupMove *move, int32 donor, int64 major, int64 minor)
 {
-	return tessera_spi_run_saved("UPDATE tessera.chunk SET major = $3, minor = $4 WHERE group_id = $1 AND min OPERATOR(tessera.=)"
-						   " (SELECT min FROM tessera.chunk WHERE group_id = $1 AND node_id = $2 ORDER BY min LIMIT 1)", SPI_OK_UPDATE, 4,
-						   (Oid[]) {UUIDOID, INT4OID, INT8OID, INT8OID},
-						   (Datum[]) {UUIDPGetDatum(&group->group_id), Int32GetDatum(donor), Int64GetDatum(major), Int64GetDatum(minor)},
-						   NULL) == 1;
+	TesseraChunkRow chunk;
+
+	if (!tessera_chunk_of_shard(tessera_routing(), &move->group.group_id, move->ks, donor, &move->ranges[move->nranges - 1].key_max, &chunk))
+		return false;
+	chunk.major = major;
+	chunk.minor = minor;
+	tessera_chunk_replace(&move->group.group_id, &chunk, 1, &chunk, NULL);
+	return true;
 }
 
 /* Gives the ranges' chunks, all of the donor, to the recipient; returns the donor's shard version. Raises the version of the group's row given. */
@@ -365,7 +368,7 @@ move_chunks(GroupMove *move, int32 donor, int32 recipient, int n, const TesseraC
 			}
 	for (int i = 0; i < n; i++)
 		tessera_chunk_replace(&group->group_id, &chunks[i], first[i + 1] - first[i], &after.rows[first[i]], &after.moves[first[i]]);
-	if (!donor_left && (donor_left = bump_control_chunk(group, donor, major, minor)))
+	if (!donor_left && (donor_left = bump_control_chunk(move, donor, major, minor)))
 		minor++;
 
 	tessera_group_write_version(group, major, minor - 1);

@@ -36,6 +36,7 @@
 #include "routing/owner_differences.h"
 
 #define MERGE_LOCK_TIMEOUT "500ms"
+#define CHUNKS_PER_ANSWER 50000	/* some 15 MB as text */
 
 
 /* Locks the row of the table that is to be sharded, and checks that all is as the caller saw it. */
@@ -75,36 +76,80 @@ write_table_row(Datum spec, Datum group_id)
 	return DatumGetObjectId(spi_row_value(0, 1));
 }
 
-/* The group and the table as JSON, for internal_apply_group; between tessera_spi_begin and _end, result in the caller's context. */
+/* In the caller's context, what the command of SPI has returned. */
 static Datum
-describe(Datum group_id, Datum table_id, bool chunks, bool placements, MemoryContext caller)
+returned(MemoryContext caller)
 {
-	MemoryContext old;
-	Datum		result;
+	MemoryContext old = MemoryContextSwitchTo(caller);
+	Datum		result = PointerGetDatum(PG_DETOAST_DATUM_COPY(spi_row_value(0, 1)));
 
-	if (tessera_spi_run("SELECT jsonb_build_object('group', to_jsonb(g), 'table', to_jsonb(t) - 'relid',"
-						" 'chunks', CASE WHEN $3 THEN (SELECT jsonb_agg(to_jsonb(c)) FROM tessera.chunk AS c WHERE c.group_id = g.group_id) END,"
-						" 'placements', CASE WHEN $4 THEN (SELECT jsonb_agg(jsonb_build_object('node_id', o.node_id, 'placement', jsonb_build_object("
-						"   'group_id', g.group_id, 'epoch', g.epoch, 'term', (SELECT i.term FROM tessera.identity AS i), 'major', g.group_major,"
-						"   'owned', o.owned))) FROM (SELECT c.node_id, jsonb_build_array(jsonb_build_object("
-						"     'min', (array_agg(c.min ORDER BY c.minor))[1], 'max', (array_agg(c.max ORDER BY c.minor DESC))[1])) AS owned"
-						"   FROM tessera.chunk AS c WHERE c.group_id = g.group_id GROUP BY c.node_id) AS o) END)"
-						" FROM tessera.table_group AS g, tessera.cluster_table AS t WHERE g.group_id = $1 AND t.table_id = $2", SPI_OK_SELECT, 4,
-						(Oid[]) {UUIDOID, UUIDOID, BOOLOID, BOOLOID},
-						(Datum[]) {group_id, table_id, BoolGetDatum(chunks), BoolGetDatum(placements)}, NULL) != 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
-				 errmsg("the table or its group is gone")));
-	old = MemoryContextSwitchTo(caller);
-	result = PointerGetDatum(PG_DETOAST_DATUM_COPY(spi_row_value(0, 1)));
 	MemoryContextSwitchTo(old);
 	return result;
 }
 
+/* Chunks of group g above the version $2|$3, and the last one's version; in order of versions, so that each portion is read by the index alone. */
+#define PORTION \
+	"(SELECT jsonb_agg(to_jsonb(c) ORDER BY c.major, c.minor) AS chunks, max(ARRAY[c.major, c.minor]) AS last" \
+	" FROM (SELECT * FROM tessera.chunk AS c WHERE c.group_id = $1 AND (c.major, c.minor) > ($2, $3)" \
+	" ORDER BY c.major, c.minor FETCH FIRST " CppAsString2(CHUNKS_PER_ANSWER) " ROWS WITH TIES) AS c) AS p"
+/* That version, if there are chunks behind it. */
+#define MORE "CASE WHEN (p.last[1], p.last[2]) < (g.group_major, g.group_minor) THEN p.last END"
+
+/* Group and chunks above a version, as described above; between tessera_spi_begin and _end, result in the caller's context. */
+static Datum
+describe_chunks(Datum group_id, int64 major, int64 minor, MemoryContext caller)
+{
+	if (tessera_spi_run("SELECT jsonb_build_object('group', jsonb_build_object('group_id', g.group_id), 'chunks', p.chunks, 'more', " MORE ")"
+						" FROM tessera.table_group AS g, " PORTION " WHERE g.group_id = $1", SPI_OK_SELECT, 3, (Oid[]) {UUIDOID, INT8OID, INT8OID},
+						(Datum[]) {group_id, Int64GetDatum(major), Int64GetDatum(minor)}, NULL) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("the table or its group is gone")));
+	return returned(caller);
+}
+
+/*
+ * The group and the table as JSON, for internal_apply_group: with chunks, as many as fit, and how far they go if there are more; with the placements
+ * of a new group, each one range. Between tessera_spi_begin and _end, result in the caller's context.
+ */
+static Datum
+describe(Datum group_id, Datum table_id, bool chunks, bool placements, MemoryContext caller)
+{
+	Datum		portion = chunks ? describe_chunks(group_id, -1, 0, CurrentMemoryContext) : (Datum) 0;
+
+	if (tessera_spi_run("SELECT coalesce($3, '{}') || jsonb_build_object('group', to_jsonb(g), 'table', to_jsonb(t) - 'relid',"
+						" 'placements', CASE WHEN $4 THEN (SELECT jsonb_agg(jsonb_build_object('node_id', o.node_id, 'placement', jsonb_build_object("
+						"   'group_id', g.group_id, 'epoch', g.epoch, 'term', (SELECT i.term FROM tessera.identity AS i), 'major', g.group_major,"
+						"   'owned', jsonb_build_array(jsonb_build_object('min', o.min, 'max', o.max))))) FROM"
+						"   (SELECT f.node_id, f.min, l.max FROM (SELECT DISTINCT ON (c.node_id) c.node_id, c.min FROM tessera.chunk AS c"
+						"       WHERE c.group_id = g.group_id ORDER BY c.node_id, c.minor) AS f"
+						"     JOIN (SELECT DISTINCT ON (c.node_id) c.node_id, c.max FROM tessera.chunk AS c"
+						"       WHERE c.group_id = g.group_id ORDER BY c.node_id, c.minor DESC) AS l USING (node_id)) AS o) END)"
+						" FROM tessera.table_group AS g, tessera.cluster_table AS t WHERE g.group_id = $1 AND t.table_id = $2", SPI_OK_SELECT, 4,
+						(Oid[]) {UUIDOID, UUIDOID, JSONBOID, BOOLOID}, (Datum[]) {group_id, table_id, portion, BoolGetDatum(placements)},
+						(bool[]) {false, false, portion == 0, false}) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
+				 errmsg("the table or its group is gone")));
+	return returned(caller);
+}
+
+/* What the changelog keeps of a new group: the number of its chunks rather than each one's bounds. */
+static void
+log_new_group(Datum spec)
+{
+	char	   *kept;
+
+	spec_run("SELECT ($1 - 'points') || jsonb_build_object('chunks', jsonb_array_length($1->'points') + 1)", SPI_OK_SELECT, spec);
+	kept = spi_row_text(0, 1);
+	tessera_changelog_add("shard_table", spec_field(spec, "object"), spec_field(spec, "by"), NULL, kept);
+}
+
 /*
  * Makes the group of a table. spec: table_id, object, by, term, primary, strategy, key_types,
- * key_collations, key_columns, max_chunk_size (or null), balancing (or not there: true), chunks (array of min, max, in key order), spread (over all
- * active shards, else all are the primary's). Returns group, table, chunks and placements.
+ * key_collations, key_columns, max_chunk_size (or null), balancing (or not there: true), points (inner bounds of the
+ * chunks, in key order), spread (over all active shards, else all are the primary's). Returns group, table, placements, and chunks, with how far they
+ * go if there are more.
  */
 Jsonb *
 tessera_serve_create_group(const TesseraCreateGroupArgs *args)
@@ -121,7 +166,7 @@ tessera_serve_create_group(const TesseraCreateGroupArgs *args)
 	lock_table_row(spec);
 
 	spec_run("INSERT INTO tessera.table_group (group_id, epoch, ts, group_major, group_minor, strategy, key_types, key_collations, max_chunk_size, "
-			 "balancing) VALUES (gen_random_uuid(), gen_random_uuid(), now(), 1, jsonb_array_length($1->'chunks') - 1, $1->>'strategy',"
+			 "balancing) VALUES (gen_random_uuid(), gen_random_uuid(), now(), 1, jsonb_array_length($1->'points'), $1->>'strategy',"
 			 " ARRAY(SELECT jsonb_array_elements_text($1->'key_types')), ARRAY(SELECT jsonb_array_elements_text($1->'key_collations')),"
 			 " coalesce(($1->>'max_chunk_size')::int8, (SELECT value::int8 FROM tessera.setting WHERE name = 'max_chunk_size'), 134217728),"
 			 " coalesce(($1->>'balancing')::bool, true))"
@@ -130,16 +175,16 @@ tessera_serve_create_group(const TesseraCreateGroupArgs *args)
 
 	/* neighbours in key order go to one shard, so that each owns one range */
 	tessera_spi_run("INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor)"
-					" SELECT $2, c.min, c.max, CASE WHEN ($1->>'spread')::bool THEN s.nodes[1 + (c.nr - 1) * cardinality(s.nodes) / s.n]"
-					"   ELSE ($1->>'primary')::int4 END, 1, c.nr - 1"
-					" FROM ROWS FROM (jsonb_to_recordset($1->'chunks') AS (min tessera.bound, max tessera.bound)) WITH ORDINALITY AS c(min, max, nr),"
-					" (SELECT ARRAY(SELECT node_id FROM tessera.node WHERE is_shard AND NOT draining ORDER BY node_id),"
-					"   jsonb_array_length($1->'chunks')) AS s(nodes, n)", SPI_OK_INSERT, 2,
-					(Oid[]) {JSONBOID, UUIDOID}, (Datum[]) {spec, group_id}, NULL);
+					" SELECT $2, c.min, c.max, CASE WHEN s.spread THEN s.nodes[1 + c.nr * cardinality(s.nodes) / s.n] ELSE s.home END, 1, c.nr"
+					" FROM (SELECT lag(e.point, 1, 'MINKEY') OVER (ORDER BY e.nr) AS min, e.point AS max, e.nr - 1 AS nr"
+					"     FROM ROWS FROM (jsonb_to_recordset(($1->'points') || '[{\"point\": \"MAXKEY\"}]') AS (point tessera.bound))"
+					"       WITH ORDINALITY AS e(point, nr)) AS c,"
+					"   (SELECT ARRAY(SELECT node_id FROM tessera.node WHERE is_shard AND NOT draining ORDER BY node_id) AS nodes,"
+					"     jsonb_array_length($1->'points') + 1 AS n, ($1->>'spread')::bool AS spread, ($1->>'primary')::int4 AS home) AS s",
+					SPI_OK_INSERT, 2, (Oid[]) {JSONBOID, UUIDOID}, (Datum[]) {spec, group_id}, NULL);
 	relid = write_table_row(spec, group_id);
 	result = describe(group_id, spec_uuid(spec, "table_id"), true, true, caller);
-	tessera_changelog_add("shard_table", spec_field(spec, "object"), spec_field(spec, "by"), NULL,
-						  JsonbToCString(NULL, &DatumGetJsonbP(spec)->root, -1));
+	log_new_group(spec);
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);
 	return DatumGetJsonbP(result);
@@ -311,7 +356,7 @@ tessera_serve_merge_group(const TesseraMergeGroupArgs *args)
 	return DatumGetJsonbP(result);
 }
 
-/* Group, table and all chunks, for a node that lacks them. */
+/* Group, table and chunks, or the first of them, for a node that lacks them. */
 Jsonb *
 tessera_serve_describe_group(const TesseraDescribeGroupArgs *args)
 {
@@ -321,6 +366,20 @@ tessera_serve_describe_group(const TesseraDescribeGroupArgs *args)
 
 	tessera_spi_begin(&spi);
 	result = describe(UUIDPGetDatum(args->group_id), UUIDPGetDatum(args->table_id), true, false, caller);
+	tessera_spi_end(&spi);
+	return DatumGetJsonbP(result);
+}
+
+/* More chunks, for a node that has got those up to a version. */
+Jsonb *
+tessera_serve_describe_chunks(const TesseraDescribeChunksArgs *args)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	TesseraSpi	spi;
+	Datum		result;
+
+	tessera_spi_begin(&spi);
+	result = describe_chunks(UUIDPGetDatum(args->group_id), args->major, args->minor, caller);
 	tessera_spi_end(&spi);
 	return DatumGetJsonbP(result);
 }

@@ -204,6 +204,29 @@ tessera_routing_run_end(const TesseraRouting *routing, const TesseraGroup *group
 	return map->nchunks;
 }
 
+int
+tessera_routing_next_of(const TesseraRouting *routing, const TesseraGroup *group, int32 node_id, int i)
+{
+	const TesseraChunkMap *map = sound_map(group);
+	TesseraShardVersion probe = {node_id, 0};
+	int32		number;
+
+	if (i >= map->nchunks)
+		return map->nchunks;
+	number = tessera_map_page_of(map, i);
+	for (i -= TESSERA_MAP_STARTS(map)[number]; number < map->npages; number++, i = 0)
+	{
+		const TesseraChunkPage *page = tessera_map_page(map, number);
+
+		if (bsearch(&probe, TESSERA_PAGE_VERSIONS(page), page->nversions, sizeof(TesseraShardVersion), tessera_compare_shard_versions) == NULL)
+			continue;
+		for (; i < page->nchunks; i++)
+			if (TESSERA_PAGE_OWNERS(page)[i].node_id == node_id)
+				return TESSERA_MAP_STARTS(map)[number] + i;
+	}
+	return map->nchunks;
+}
+
 TesseraTargets *
 tessera_routing_owners(const TesseraRouting *routing, const TesseraGroup *group)
 {

@@ -4,10 +4,10 @@
  *
  * A full load reads all rows of the group; a patch reads those of a higher version than the old map and puts them over it: what they overlap is gone
  * (the catalog keeps no tombstones; split, merge and move give every piece a new version). Only pages that this touches are written anew
- * (page_plan.c), the others are the old map's. A patch that does not fit the old chunks' bounds is none: then all rows are read.
+ * (page_plan.c), the others are the old map's. If the rows do not fit the old chunks' bounds, all are read.
  *
- * Memory: working data in the caller's context, which the caller resets; directory and new pages in the context it names. Rows are kept flat, as there
- * may be a million. Locks: AccessShareLock on the catalog table while it is read.
+ * Memory: working data in the caller's context, which the caller resets; directory and new pages in the context it names. Rows are kept flat, as
+ * there may be a million. Locks: AccessShareLock on the catalog table while it is read.
  */
 #include "postgres.h"
 

@@ -166,6 +166,8 @@ extern void tessera_routing_chunk(const TesseraRouting *routing, const TesseraGr
 extern int	tessera_routing_find_chunk(const TesseraRouting *routing, const TesseraGroup *group, const TesseraKeyBound *position);
 /* First chunk behind i that another shard than i's owns; nchunks if there is none. Costs little for long runs of one shard. */
 extern int	tessera_routing_run_end(const TesseraRouting *routing, const TesseraGroup *group, int i);
+/* First chunk from i on that the shard owns; nchunks if there is none. */
+extern int	tessera_routing_next_of(const TesseraRouting *routing, const TesseraGroup *group, int32 node_id, int i);
 
 /* Shards that own any chunk of the group (palloc'd, sorted). */
 extern TesseraTargets *tessera_routing_owners(const TesseraRouting *routing, const TesseraGroup *group);

@@ -112,7 +112,8 @@ ask_in_vain(dsa_area *area)
 
 	if (getrlimit(RLIMIT_FSIZE, &before) != 0)
 		ereport(ERROR,
-				(errmsg("could not read a limit of the process: %m")));
+				(errcode_for_file_access(),
+				 errmsg("could not read a limit of the process: %m")));
 	none = before;
 	none.rlim_cur = 0;
 	PG_TRY();
