@@ -218,6 +218,8 @@ follow_map(TesseraGroupLoad *load, const TesseraRouting *routing, const TesseraG
 	make_arrays(load, routing, group, ks);
 	if (same_epoch)
 		carry_over(load, &before, ks);
+	else
+		load->first = load->last = (TesseraEndWrites) {0};	/* of another key */
 	free_arrays(&before);
 	load->measure_due = true;
 	load->unreported = true;
@@ -293,6 +295,15 @@ count_key(TesseraGroupLoad *load, TesseraChunkLoad *chunk, const TesseraSampleKe
 }
 
 static void
+count_write(TesseraEndWrites *writes, const TesseraLoadSample *sample)
+{
+	writes->newest[writes->n++ % TESSERA_NEWEST_WRITES] = sample->key;
+	writes->bytes += sample->bytes;
+	if (writes->since == 0)
+		writes->since = GetCurrentTimestamp();
+}
+
+static void
 count_bytes(TesseraGroupLoad *load, int i, const TesseraLoadSample *sample)
 {
 	load->changed += fabs(sample->bytes);
@@ -303,9 +314,9 @@ count_bytes(TesseraGroupLoad *load, int i, const TesseraLoadSample *sample)
 	if (sample->bytes <= 0 || sample->key.size == 0)
 		return;
 	if (i == 0)
-		load->first[load->nfirst++ % TESSERA_NEWEST_WRITES] = sample->key;
+		count_write(&load->first, sample);
 	if (i == load->nchunks - 1)
-		load->last[load->nlast++ % TESSERA_NEWEST_WRITES] = sample->key;
+		count_write(&load->last, sample);
 }
 
 void

@@ -8,7 +8,8 @@
  * in one commit. What it refuses (a migration is in the way, somebody else was faster) is tried again later, after a pause that grows.
  *
  * The first or last chunk that grows at its end (S92) gets one point more, at its outermost key: the piece behind it is nearly empty, and the
- * balancer is asked to move it to another shard, which takes the writes from then on. It is asked once for each split, which takes new evidence.
+ * balancer is asked to move it to another shard, which takes the writes from then on. It is asked once for each split, which takes new evidence. This
+ * is for keys whose growth cannot be foreseen; else split_ahead.c has done it before.
  *
  * Memory: the caller's context. Locks: AccessShareLock on the group's tables while keys are read; the reader gives way to who waits for a stronger
  * one. A crash leaves the split made or not.
@@ -19,13 +20,13 @@
 
 #include "access/relation.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "balance/chunk_split.h"
+#include "balance/give_way.h"
 #include "balance/key_sample.h"
 #include "balance/move_reasons.h"
 #include "catalog/bound_array.h"
@@ -241,9 +242,7 @@ read_tables(Round *round, const TesseraRouting *routing, const TesseraGroup *gro
 
 		if (table->group != group->index || !OidIsValid(table->relid))
 			continue;
-		if (!ConditionalLockRelationOid(table->relid, AccessShareLock))
-			return false;
-		rel = try_relation_open(table->relid, NoLock);
+		rel = tessera_open_if_free(table->relid);
 		if (rel == NULL)
 			return false;
 		whole = read_table(round, routing, group, table, rel);
@@ -272,16 +271,16 @@ static bool
 grows_at_end(const Round *round, TesseraKeySpace *ks, const Candidate *candidate, bool top)
 {
 	const TesseraKeySample *keys = candidate->keys;
-	const TesseraSampleKey *newest = top ? round->load->last : round->load->first;
+	const TesseraEndWrites *end = top ? &round->load->last : &round->load->first;
 	TesseraKeyBound writes[TESSERA_NEWEST_WRITES];
 	int			last = TESSERA_NEWEST_WRITES - 1;
 	int			beyond = 0;		/* keys outside of all these writes */
 	int			third;
 
-	if ((top ? round->load->nlast : round->load->nfirst) < TESSERA_NEWEST_WRITES || keys->n < 2 * TESSERA_NEWEST_WRITES)
+	if (end->n < TESSERA_NEWEST_WRITES || keys->n < 2 * TESSERA_NEWEST_WRITES)
 		return false;
 	for (int i = 0; i <= last; i++)
-		tessera_sample_key_get(&newest[i], ks, &writes[i]);
+		tessera_sample_key_get(&end->newest[i], ks, &writes[i]);
 	qsort_arg(writes, TESSERA_NEWEST_WRITES, sizeof(TesseraKeyBound), compare_positions, ks);
 	if (top)
 		while (beyond < keys->n && tessera_key_compare(ks, &keys->keys[keys->n - 1 - beyond], &writes[last]) > 0)
@@ -296,6 +295,13 @@ grows_at_end(const Round *round, TesseraKeySpace *ks, const Candidate *candidate
 		: tessera_key_compare(ks, &writes[last - 2], &keys->keys[third]) <= 0;
 }
 
+/* Where the speed of the keys is known, the end is split off ahead of them (split_ahead.c). */
+static bool
+is_split_ahead(const TesseraEndWrites *writes, bool top)
+{
+	return tessera_key_growth_speed(&writes->growth, top) != 0;
+}
+
 /* Adds the point that leaves the first or last piece nearly empty, if writes go there. */
 static int
 add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, TesseraKeyBound *points)
@@ -307,7 +313,7 @@ add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, Te
 		return n;
 	for (int i = 0; i < ks->nelements; i++)
 		edge.elements[i].kind = TESSERA_MAXKEY;
-	if (candidate->chunk == round->load->nchunks - 1 && grows_at_end(round, ks, candidate, true))
+	if (candidate->chunk == round->load->nchunks - 1 && !is_split_ahead(&round->load->last, true) && grows_at_end(round, ks, candidate, true))
 	{
 		if (tessera_key_compare(ks, &keys->keys[keys->n - 1], &points[n - 1]) > 0)
 			points[n++] = keys->keys[keys->n - 1];
@@ -317,7 +323,7 @@ add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, Te
 	}
 	for (int i = 0; i < ks->nelements; i++)
 		edge.elements[i].kind = TESSERA_MINKEY;
-	if (candidate->chunk == 0 && grows_at_end(round, ks, candidate, false))
+	if (candidate->chunk == 0 && !is_split_ahead(&round->load->first, false) && grows_at_end(round, ks, candidate, false))
 	{
 		memmove(&points[1], &points[0], sizeof(TesseraKeyBound) * n);
 		points[0] = keys->keys[0];
@@ -362,8 +368,8 @@ choose_points(Round *round, TesseraKeySpace *ks, const TesseraKeyBound *min, Can
 		candidate->points = tessera_bounds_text(candidate->npoints, bounds);
 }
 
-static int
-other_shards(const TesseraRouting *routing)
+int
+tessera_other_shards(const TesseraRouting *routing)
 {
 	int			n = 0;
 
@@ -395,7 +401,7 @@ read_candidates(void *arg)
 	{
 		round->self = routing->self;
 		round->term = routing->promised_term;
-		round->alone = other_shards(routing) == 0;
+		round->alone = tessera_other_shards(routing) == 0;
 	}
 	for (int i = 0; done && i < round->n; i++)
 	{
@@ -462,9 +468,9 @@ act_on(const Round *round, Candidate *candidate)
 	{
 		request_move(round, candidate);
 		if (candidate->chunk == 0)
-			round->load->nfirst = 0;
+			round->load->first.n = 0;
 		if (candidate->chunk == round->load->nchunks - 1)
-			round->load->nlast = 0;
+			round->load->last.n = 0;
 	}
 	return done;
 }

@@ -20,6 +20,13 @@
 extern TesseraKeySample *tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
 											 const TesseraKeyBound *max, int capacity, Snapshot snapshot);
 
+/*
+ * How many rows the snapshot sees in [min, max), but no more than `most`: the scan of the key index ends there, also at so many times as many that it
+ * does not see. Not under hash. -1: there is no key index. The table is locked by the caller.
+ */
+extern int	tessera_rows_up_to(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, const TesseraKeyBound *max,
+							   int most, Snapshot snapshot);
+
 /* A range of keys, and what was found in it. */
 typedef struct TesseraSampledRange
 {
