@@ -37,6 +37,7 @@ typedef struct TesseraChunkLoad
 	double		load;			/* sessions at work */
 	int			attempts;		/* to split it, in a row, that did not */
 	TimestampTz not_before;		/* of the next one */
+	bool		isolated;		/* its hottest key has most of its load, and there is nothing else in it to be split off */
 	TesseraChunkKeys *keys;		/* NULL: none */
 } TesseraChunkLoad;
 

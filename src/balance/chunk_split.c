@@ -7,6 +7,9 @@
  * read for all of them together, not too often); then, outside of it, one call for each chunk to the config node, which makes all its pieces
  * in one commit. What it refuses (a migration is in the way, somebody else was faster) is tried again later, after a pause that grows.
  *
+ * A chunk with much load is split where its load is: at the median of the keys of its newest statements, or, if one key has most of the load, on both
+ * sides of that, so that it is alone and the rest can go elsewhere. A chunk of one such key is left alone.
+ *
  * The first or last chunk that grows at its end (S92) gets one point more, at its outermost key: the piece behind it is nearly empty, and the
  * balancer is asked to move it to another shard, which takes the writes from then on. It is asked once for each split, which takes new evidence. This
  * is for keys whose growth cannot be foreseen; else split_ahead.c has done it before.
@@ -47,17 +50,24 @@
 #define ROUND_KEYS (4 * KEYS_PER_PIECE * MAX_PIECES)	/* in the samples of a table, 128 bytes each */
 #define BY "tessera"
 #define MAX_DOUBLINGS 6
-#define HOT_SHARE 0.5			/* of a chunk's load: if one key has more, a split does not help */
+#define HOT_SHARE 0.5			/* of a chunk's load: if one key has more, it gets a chunk of its own */
 #define ENOUGH_POSITIONS 16
+#define OFTEN 4					/* times is a hot key among the newest statements, at least */
 
 typedef struct Candidate
 {
 	int			chunk;
 	double		priority;
 	bool		hot;			/* too much load; else too large, by its estimate */
+	bool		isolate;		/* most of that load is of one key: it is to have a chunk of its own */
+	TesseraKeyBound hot_key;
 	/* what was found */
 	bool		read;
 	bool		sure;			/* there was enough to see */
+	bool		lower;			/* isolate: there are keys below it, and next, above it; unknown: which that are, cannot be said */
+	bool		upper;
+	bool		unknown;
+	TesseraKeyBound next;
 	double		size;
 	double		largest;		/* bytes of the table that the keys are of */
 	TesseraKeySample *keys;
@@ -86,14 +96,26 @@ typedef struct Round
 
 /* ---- candidates ---- */
 
-static double
-hot_share(const TesseraChunkLoad *chunk)
+/* The key that most of the chunk's load is about; NULL: there is none. */
+static const TesseraSampleKey *
+hot_key(const TesseraChunkLoad *chunk)
 {
-	double		heaviest = 0;
-
 	for (int i = 0; chunk->keys && i < chunk->keys->nhot; i++)
-		heaviest = Max(heaviest, chunk->keys->weights[i]);
-	return chunk->load > 0 ? heaviest / chunk->load : 0;
+		if (chunk->keys->weights[i] >= HOT_SHARE * chunk->load)
+			return &chunk->keys->hot[i];
+	return NULL;
+}
+
+/* One statement that had to wait for long makes no hot key. */
+static bool
+is_seen_often(const TesseraChunkLoad *chunk, const TesseraSampleKey *key)
+{
+	int			n = (int) Min(chunk->keys->npositions, TESSERA_HOT_POSITIONS);
+	int			seen = 0;
+
+	for (int i = 0; i < n && chunk->keys->positions != NULL; i++)
+		seen += tessera_sample_key_equal(&chunk->keys->positions[i], key) ? 1 : 0;
+	return seen >= OFTEN;
 }
 
 /* How urgent a split of the chunk is; 0: it needs none. */
@@ -105,7 +127,8 @@ priority_of(const TesseraGroupLoad *load, const TesseraChunkLoad *chunk, double 
 	*hot = false;
 	if (chunk->bytes > load->max_chunk_size)
 		return chunk->bytes / load->max_chunk_size;
-	*hot = split_load > 0 && weight > split_load && chunk->keys && chunk->keys->npositions >= ENOUGH_POSITIONS && hot_share(chunk) < HOT_SHARE;
+	*hot = split_load > 0 && weight > split_load && chunk->keys && chunk->keys->npositions >= ENOUGH_POSITIONS &&
+		(hot_key(chunk) == NULL || (!chunk->isolated && is_seen_often(chunk, hot_key(chunk))));
 	return *hot ? weight / split_load : 0;
 }
 
@@ -143,6 +166,7 @@ find_candidates(Round *round, double split_load, TimestampTz now)
 		candidate.priority = priority_of(round->load, chunk, split_load, &candidate.hot);
 		if (candidate.priority == 0)
 			continue;
+		candidate.isolate = candidate.hot && hot_key(chunk) != NULL;
 		if (n == room)
 			round->candidates = repalloc_huge(round->candidates, sizeof(Candidate) * (room *= 2));
 		round->candidates[n++] = candidate;
@@ -204,6 +228,36 @@ add_table(Candidate *candidate, const TesseraSampledRange *range, const TesseraT
 	candidate->object = tessera_qualified_name(table->relid);
 }
 
+/* What a table has beside the hot key of a candidate's chunk. Under hash the next key is the next hash, whether there is one or not. */
+static void
+look_around(Candidate *candidate, TesseraKeySpace *ks, const TesseraChunkLoad *load, const TesseraChunk *chunk, const TesseraTable *table,
+			Relation rel)
+{
+	TesseraKeyBound next;
+	TesseraNextKey found;
+	int			below;
+
+	tessera_sample_key_get(hot_key(load), ks, &candidate->hot_key);
+	if (ks->hashed)
+	{
+		int64		hash = DatumGetInt64(candidate->hot_key.elements[0].value);
+
+		next = candidate->hot_key;
+		next.elements[0].value = Int64GetDatum(hash + (hash < PG_INT64_MAX ? 1 : 0));
+		candidate->lower = tessera_key_compare(ks, &chunk->min, &candidate->hot_key) < 0;
+		candidate->upper = hash < PG_INT64_MAX && tessera_key_compare(ks, &next, &chunk->max) < 0;
+		candidate->next = next;
+		return;
+	}
+	below = tessera_rows_up_to(rel, ks, table->keys, &chunk->min, &candidate->hot_key, 1, GetActiveSnapshot());
+	found = tessera_next_key(rel, ks, table->keys, &candidate->hot_key, &chunk->max, GetActiveSnapshot(), &next);
+	candidate->unknown = candidate->unknown || below < 0 || found == TESSERA_NEXT_UNKNOWN;
+	candidate->lower = candidate->lower || below > 0;
+	if (found == TESSERA_NEXT_FOUND && (!candidate->upper || tessera_key_compare(ks, &next, &candidate->next) < 0))
+		candidate->next = next;
+	candidate->upper = candidate->upper || found == TESSERA_NEXT_FOUND;
+}
+
 /* Reads the candidates' keys in one table; false: somebody waits for the table. */
 static bool
 read_table(Round *round, const TesseraRouting *routing, const TesseraGroup *group, const TesseraTable *table, Relation rel)
@@ -220,6 +274,8 @@ read_table(Round *round, const TesseraRouting *routing, const TesseraGroup *grou
 		ranges[i].min = chunk.min;
 		ranges[i].max = chunk.max;
 		ranges[i].capacity = sample_capacity(round, &round->candidates[i]);
+		if (round->candidates[i].isolate)
+			look_around(&round->candidates[i], ks, &round->load->chunks[round->candidates[i].chunk], &chunk, table, rel);
 	}
 	if (group->hashed)
 		whole = tessera_sample_hashes(rel, ks, table->keys, ranges, round->n, blocks_to_read(round));
@@ -359,6 +415,13 @@ choose_points(Round *round, TesseraKeySpace *ks, const TesseraKeyBound *min, Can
 	{
 		candidate->npoints = tessera_split_points(ks, candidate->keys->keys, candidate->keys->n, pieces, points);
 		candidate->npoints = add_end_point(round, ks, candidate, candidate->npoints, points);
+	}
+	else if (candidate->isolate)
+	{
+		if (candidate->lower && !candidate->unknown)
+			points[candidate->npoints++] = candidate->hot_key;
+		if (candidate->upper && !candidate->unknown)
+			points[candidate->npoints++] = candidate->next;
 	}
 	else if (candidate->hot)
 		candidate->npoints = point_of_load(&round->load->chunks[candidate->chunk], ks, points);
@@ -527,7 +590,10 @@ tessera_split_chunks(TesseraGroupLoad *load, double split_load, int retry_ms, bo
 		chunk->bytes = candidate->size;
 		load->unreported = true;
 		if (candidate->npoints == 0 && candidate->size <= load->max_chunk_size)
+		{
+			chunk->isolated = candidate->isolate;
 			continue;
+		}
 		if (!act_on(round, candidate))
 		{
 			failures++;

@@ -27,6 +27,19 @@ extern TesseraKeySample *tessera_sample_keys(Relation rel, TesseraKeySpace *ks, 
 extern int	tessera_rows_up_to(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, const TesseraKeyBound *max,
 							   int most, Snapshot snapshot);
 
+/*
+ * The lowest key above `after` and below max of the rows that the snapshot sees, in the current context; not under hash. TESSERA_NEXT_UNKNOWN: there
+ * is no key index, or the search was given up. The table is locked by the caller.
+ */
+typedef enum TesseraNextKey
+{
+	TESSERA_NEXT_NONE,
+	TESSERA_NEXT_FOUND,
+	TESSERA_NEXT_UNKNOWN
+} TesseraNextKey;
+extern TesseraNextKey tessera_next_key(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *after,
+									   const TesseraKeyBound *max, Snapshot snapshot, TesseraKeyBound *next);
+
 /* A range of keys, and what was found in it. */
 typedef struct TesseraSampledRange
 {
