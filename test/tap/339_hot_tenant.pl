@@ -30,7 +30,8 @@ ok($c->wait_for('s1', "SELECT count(*) FROM tessera.chunks WHERE $acc AND shard 
 	'it is alone on its shard: its neighbours are elsewhere')
 	or diag $c->query('s1', "SELECT * FROM tessera.chunks WHERE $acc"), $c->query('s1', 'SELECT * FROM tessera.hot_chunks'),
 	$c->query('s1', 'SELECT * FROM tessera.explain_balancer()');
-my $named = "SELECT hot_key::text = '77' AND hot_share > 0.9 AND min::text = '77' AND advice LIKE '%no split can help' FROM tessera.hot_chunks LIMIT 1";
+my $named = "SELECT hot_key::text = '77' AND hot_share > 0.9 AND min::text = '77' AND advice LIKE '%no split can help'
+	FROM tessera.hot_chunks LIMIT 1";
 ok($c->wait_for('s1', $named, 't', 60), 'hot_chunks names it, and that no split can help')
 	or diag $c->query('s1', 'SELECT * FROM tessera.hot_chunks');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.health WHERE subject = 'key 77 of acc' AND severity = 'notice'", 1, 60), 'so does health')
