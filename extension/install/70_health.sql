@@ -37,6 +37,14 @@ CREATE VIEW tessera.health AS
            'choose a key with more values; or, when rows with other keys have come, tessera.clear_jumbo()'
     FROM tessera.chunks c WHERE c.jumbo
     UNION ALL
+    SELECT 'notice', pg_catalog.format('key %s of %s', h.hot_key, h.table_name),
+           pg_catalog.format('it is as much as %s sessions at work on shard %s, which no split can spread',
+                             pg_catalog.round(h.load::numeric, 1), h.shard),
+           'choose a key with more columns, or see to it that less is done with this one; tessera.hot_chunks shows the load'
+    FROM tessera.hot_chunks h
+    WHERE h.load >= 0.5 AND h.hot_share >= 0.5 AND h.hot_key OPERATOR(tessera.=) h.min
+      AND h.measured > pg_catalog.clock_timestamp() - interval '10 minutes'
+    UNION ALL
     SELECT 'warning', 'shard ' || n.name, 'it is being removed, but schema ' || p.schema_name || ' lives there',
            'copy its tables into a schema of another shard, then drop it'
     FROM tessera.node n JOIN tessera.schema_placement p ON n.node_id IN (p.node_id, p.sequence_home) WHERE n.draining

@@ -2,8 +2,9 @@
  * chunk_load.c
  *	  Estimates of chunks; see chunk_load.h.
  *
- * A chunk's estimate follows its keys: when the chunk map changes, an old chunk's figures are divided equally among the new ones that begin in it,
- * and go to the one that holds it if none does. Chunks of other shards are kept, too: what a migration brings is counted before the chunk is ours.
+ * A chunk's estimate follows its keys: when the chunk map changes, an old chunk's figures are divided equally among the new ones that begin in it
+ * (its load by the keys of its newest statements, where they are kept), and go to the one that holds it if none does. Chunks of other shards are
+ * kept, too: what a migration brings is counted before the chunk is ours.
  *
  * Averages: a sample adds to a sum that halves in HALF_LIFE; what the sum is in a steady state is the rate. Hot keys: the heaviest of a few counters
  * (space saving: who comes in takes the lightest one's place and weight), which fade with the load.
@@ -24,6 +25,7 @@
 #define HALF_LIFE 60.0			/* s */
 #define FADING (M_LN2 / HALF_LIFE)	/* per second */
 #define SURE_BLOCKS 8			/* blocks of a chunk from which on a measurement counts more than what was known */
+#define SURE_POSITIONS 16		/* keys of statements from which on they say how a chunk's load is spread */
 #define IDLE 1e-4				/* a load below it is none */
 #define KEYED_CHUNKS 4096		/* of a group: so many have counters of hot keys at most, 2 kB each */
 
@@ -151,14 +153,68 @@ min_of(const TesseraGroupLoad *load, TesseraKeySpace *ks, int i, TesseraKeyBound
 
 /* A share of an old chunk's figures goes to a new one. */
 static void
-add_share(TesseraChunkLoad *to, const TesseraChunkLoad *from, double share)
+add_share(TesseraChunkLoad *to, const TesseraChunkLoad *from, double share, double load_share)
 {
 	to->known = to->known || from->known;
 	/* what has left this shard has left its rows behind */
 	if (to->own || !from->own)
 		to->bytes += from->bytes * share;
-	to->statements += from->statements * share;
-	to->load += from->load * share;
+	to->statements += from->statements * load_share;
+	to->load += from->load * load_share;
+}
+
+static void count_key(TesseraGroupLoad *load, TesseraChunkLoad *chunk, const TesseraSampleKey *key, double weight, bool keep_positions);
+
+/* The new chunk, of those from first up to, but without, next, that holds the key. */
+static int
+chunk_of_key(const TesseraGroupLoad *to, TesseraKeySpace *ks, const TesseraSampleKey *key, int first, int next)
+{
+	TesseraKeyBound position;
+	TesseraKeyBound min;
+	int			low = first;
+
+	tessera_sample_key_get(key, ks, &position);
+	while (next - low > 1)
+	{
+		int			middle = low + (next - low) / 2;
+
+		min_of(to, ks, middle, &min);
+		if (tessera_key_compare(ks, &min, &position) <= 0)
+			low = middle;
+		else
+			next = middle;
+	}
+	return low;
+}
+
+/*
+ * What is known of an old chunk's statements goes to the new chunks from first up to, but without, next: keys to those that hold them, the load by
+ * the number of keys of its newest statements. False: too few are known, the load is not divided.
+ */
+static bool
+divide_load(TesseraGroupLoad *to, const TesseraChunkLoad *old, TesseraKeySpace *ks, int first, int next)
+{
+	const TesseraChunkKeys *keys = old->keys;
+	int			n = keys != NULL && keys->positions != NULL ? (int) Min(keys->npositions, TESSERA_HOT_POSITIONS) : 0;
+
+	if (n < SURE_POSITIONS)
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		TesseraChunkLoad *chunk = &to->chunks[chunk_of_key(to, ks, &keys->positions[i], first, next)];
+
+		add_share(chunk, old, 0, 1.0 / n);
+		if (chunk->own)
+			count_key(to, chunk, &keys->positions[i], 0, true);
+	}
+	for (int i = 0; i < keys->nhot; i++)
+	{
+		TesseraChunkLoad *chunk = &to->chunks[chunk_of_key(to, ks, &keys->hot[i], first, next)];
+
+		if (chunk->own)
+			count_key(to, chunk, &keys->hot[i], keys->weights[i], false);
+	}
+	return true;
 }
 
 /* Figures of the old arrays into the new ones. Both ascend, and cover all keys. */
@@ -171,6 +227,7 @@ carry_over(TesseraGroupLoad *to, TesseraGroupLoad *from, TesseraKeySpace *ks)
 	{
 		TesseraChunkLoad *old = &from->chunks[i];
 		int			first = next;
+		bool		divided;
 		TesseraKeyBound end;
 
 		if (i + 1 < from->nchunks)
@@ -186,11 +243,12 @@ carry_over(TesseraGroupLoad *to, TesseraGroupLoad *from, TesseraKeySpace *ks)
 		}
 		if (next == first)
 		{
-			add_share(&to->chunks[Max(next - 1, 0)], old, 1);
+			add_share(&to->chunks[Max(next - 1, 0)], old, 1, 1);
 			continue;
 		}
+		divided = next > first + 1 && divide_load(to, old, ks, first, next);
 		for (int j = first; j < next; j++)
-			add_share(&to->chunks[j], old, 1.0 / (next - first));
+			add_share(&to->chunks[j], old, 1.0 / (next - first), divided ? 0 : 1.0 / (next - first));
 		if (next == first + 1 && to->chunks[first].own)
 		{
 			to->chunks[first].keys = old->keys;
@@ -198,6 +256,7 @@ carry_over(TesseraGroupLoad *to, TesseraGroupLoad *from, TesseraKeySpace *ks)
 			from->nkeyed -= old->keys ? 1 : 0;
 			to->chunks[first].attempts = old->attempts;
 			to->chunks[first].not_before = old->not_before;
+			to->chunks[first].isolated = old->isolated;
 			old->keys = NULL;
 		}
 	}
@@ -218,6 +277,8 @@ follow_map(TesseraGroupLoad *load, const TesseraRouting *routing, const TesseraG
 	make_arrays(load, routing, group, ks);
 	if (same_epoch)
 		carry_over(load, &before, ks);
+	else
+		load->first = load->last = (TesseraEndWrites) {0};	/* of another key */
 	free_arrays(&before);
 	load->measure_due = true;
 	load->unreported = true;
@@ -293,6 +354,15 @@ count_key(TesseraGroupLoad *load, TesseraChunkLoad *chunk, const TesseraSampleKe
 }
 
 static void
+count_write(TesseraEndWrites *writes, const TesseraLoadSample *sample)
+{
+	writes->newest[writes->n++ % TESSERA_NEWEST_WRITES] = sample->key;
+	writes->bytes += sample->bytes;
+	if (writes->since == 0)
+		writes->since = GetCurrentTimestamp();
+}
+
+static void
 count_bytes(TesseraGroupLoad *load, int i, const TesseraLoadSample *sample)
 {
 	load->changed += fabs(sample->bytes);
@@ -303,9 +373,9 @@ count_bytes(TesseraGroupLoad *load, int i, const TesseraLoadSample *sample)
 	if (sample->bytes <= 0 || sample->key.size == 0)
 		return;
 	if (i == 0)
-		load->first[load->nfirst++ % TESSERA_NEWEST_WRITES] = sample->key;
+		count_write(&load->first, sample);
 	if (i == load->nchunks - 1)
-		load->last[load->nlast++ % TESSERA_NEWEST_WRITES] = sample->key;
+		count_write(&load->last, sample);
 }
 
 void

@@ -8,6 +8,7 @@
 #include "postgres.h"
 #include "datatype/timestamp.h"
 
+#include "balance/key_growth.h"
 #include "balance/measure.h"
 #include "load/load_sample.h"
 #include "routing/routing.h"
@@ -36,8 +37,23 @@ typedef struct TesseraChunkLoad
 	double		load;			/* sessions at work */
 	int			attempts;		/* to split it, in a row, that did not */
 	TimestampTz not_before;		/* of the next one */
+	bool		isolated;		/* its hottest key has most of its load, and there is nothing else in it to be split off */
 	TesseraChunkKeys *keys;		/* NULL: none */
 } TesseraChunkLoad;
+
+/* Writes to the first or to the last chunk. */
+typedef struct TesseraEndWrites
+{
+	uint32		n;				/* samples so far; the newest are kept */
+	TesseraSampleKey newest[TESSERA_NEWEST_WRITES];
+	/* for split_ahead.c */
+	uint32		windowed;		/* n as of the last window */
+	double		bytes;			/* written since */
+	TimestampTz since;			/* when the first of them was taken in; 0: there are none */
+	TesseraKeyGrowth growth;
+	int			attempts;		/* to split it off, in a row, that failed */
+	TimestampTz not_before;		/* of the next one */
+} TesseraEndWrites;
 
 typedef struct TesseraGroupLoad
 {
@@ -54,11 +70,8 @@ typedef struct TesseraGroupLoad
 	TesseraKeyDatum *mins;		/* flat; base: bytes */
 	char	   *bytes;
 	int64		max_chunk_size;
-	/* the newest writes to the first and to the last chunk: number so far, the newest are kept */
-	uint32		nfirst;
-	TesseraSampleKey first[TESSERA_NEWEST_WRITES];
-	uint32		nlast;
-	TesseraSampleKey last[TESSERA_NEWEST_WRITES];
+	TesseraEndWrites first;		/* to the first chunk */
+	TesseraEndWrites last;
 	/* since the last measurement */
 	double		changed;		/* bytes, up and down */
 	TimestampTz last_change;

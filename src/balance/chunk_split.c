@@ -7,8 +7,12 @@
  * read for all of them together, not too often); then, outside of it, one call for each chunk to the config node, which makes all its pieces
  * in one commit. What it refuses (a migration is in the way, somebody else was faster) is tried again later, after a pause that grows.
  *
+ * A chunk with much load is split where its load is: at the median of the keys of its newest statements, or, if one key has most of the load, on both
+ * sides of that, so that it is alone and the rest can go elsewhere. A chunk of one such key is left alone.
+ *
  * The first or last chunk that grows at its end (S92) gets one point more, at its outermost key: the piece behind it is nearly empty, and the
- * balancer is asked to move it to another shard, which takes the writes from then on. It is asked once for each split, which takes new evidence.
+ * balancer is asked to move it to another shard, which takes the writes from then on. It is asked once for each split, which takes new evidence. This
+ * is for keys whose growth cannot be foreseen; else split_ahead.c has done it before.
  *
  * Memory: the caller's context. Locks: AccessShareLock on the group's tables while keys are read; the reader gives way to who waits for a stronger
  * one. A crash leaves the split made or not.
@@ -19,13 +23,13 @@
 
 #include "access/relation.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "balance/chunk_split.h"
+#include "balance/give_way.h"
 #include "balance/key_sample.h"
 #include "balance/move_reasons.h"
 #include "catalog/bound_array.h"
@@ -46,17 +50,24 @@
 #define ROUND_KEYS (4 * KEYS_PER_PIECE * MAX_PIECES)	/* in the samples of a table, 128 bytes each */
 #define BY "tessera"
 #define MAX_DOUBLINGS 6
-#define HOT_SHARE 0.5			/* of a chunk's load: if one key has more, a split does not help */
+#define HOT_SHARE 0.5			/* of a chunk's load: if one key has more, it gets a chunk of its own */
 #define ENOUGH_POSITIONS 16
+#define OFTEN 4					/* times is a hot key among the newest statements, at least */
 
 typedef struct Candidate
 {
 	int			chunk;
 	double		priority;
 	bool		hot;			/* too much load; else too large, by its estimate */
+	bool		isolate;		/* most of that load is of one key: it is to have a chunk of its own */
+	TesseraKeyBound hot_key;
 	/* what was found */
 	bool		read;
 	bool		sure;			/* there was enough to see */
+	bool		lower;			/* isolate: there are keys below it, and next, above it; unknown: which that are, cannot be said */
+	bool		upper;
+	bool		unknown;
+	TesseraKeyBound next;
 	double		size;
 	double		largest;		/* bytes of the table that the keys are of */
 	TesseraKeySample *keys;
@@ -85,14 +96,26 @@ typedef struct Round
 
 /* ---- candidates ---- */
 
-static double
-hot_share(const TesseraChunkLoad *chunk)
+/* The key that most of the chunk's load is about; NULL: there is none. */
+static const TesseraSampleKey *
+hot_key(const TesseraChunkLoad *chunk)
 {
-	double		heaviest = 0;
-
 	for (int i = 0; chunk->keys && i < chunk->keys->nhot; i++)
-		heaviest = Max(heaviest, chunk->keys->weights[i]);
-	return chunk->load > 0 ? heaviest / chunk->load : 0;
+		if (chunk->keys->weights[i] >= HOT_SHARE * chunk->load)
+			return &chunk->keys->hot[i];
+	return NULL;
+}
+
+/* One statement that had to wait for long makes no hot key. */
+static bool
+is_seen_often(const TesseraChunkLoad *chunk, const TesseraSampleKey *key)
+{
+	int			n = (int) Min(chunk->keys->npositions, TESSERA_HOT_POSITIONS);
+	int			seen = 0;
+
+	for (int i = 0; i < n && chunk->keys->positions != NULL; i++)
+		seen += tessera_sample_key_equal(&chunk->keys->positions[i], key) ? 1 : 0;
+	return seen >= OFTEN;
 }
 
 /* How urgent a split of the chunk is; 0: it needs none. */
@@ -104,7 +127,8 @@ priority_of(const TesseraGroupLoad *load, const TesseraChunkLoad *chunk, double 
 	*hot = false;
 	if (chunk->bytes > load->max_chunk_size)
 		return chunk->bytes / load->max_chunk_size;
-	*hot = split_load > 0 && weight > split_load && chunk->keys && chunk->keys->npositions >= ENOUGH_POSITIONS && hot_share(chunk) < HOT_SHARE;
+	*hot = split_load > 0 && weight > split_load && chunk->keys && chunk->keys->npositions >= ENOUGH_POSITIONS &&
+		(hot_key(chunk) == NULL || (!chunk->isolated && is_seen_often(chunk, hot_key(chunk))));
 	return *hot ? weight / split_load : 0;
 }
 
@@ -142,6 +166,7 @@ find_candidates(Round *round, double split_load, TimestampTz now)
 		candidate.priority = priority_of(round->load, chunk, split_load, &candidate.hot);
 		if (candidate.priority == 0)
 			continue;
+		candidate.isolate = candidate.hot && hot_key(chunk) != NULL;
 		if (n == room)
 			round->candidates = repalloc_huge(round->candidates, sizeof(Candidate) * (room *= 2));
 		round->candidates[n++] = candidate;
@@ -203,6 +228,36 @@ add_table(Candidate *candidate, const TesseraSampledRange *range, const TesseraT
 	candidate->object = tessera_qualified_name(table->relid);
 }
 
+/* What a table has beside the hot key of a candidate's chunk. Under hash the next key is the next hash, whether there is one or not. */
+static void
+look_around(Candidate *candidate, TesseraKeySpace *ks, const TesseraChunkLoad *load, const TesseraChunk *chunk, const TesseraTable *table,
+			Relation rel)
+{
+	TesseraKeyBound next;
+	TesseraNextKey found;
+	int			below;
+
+	tessera_sample_key_get(hot_key(load), ks, &candidate->hot_key);
+	if (ks->hashed)
+	{
+		int64		hash = DatumGetInt64(candidate->hot_key.elements[0].value);
+
+		next = candidate->hot_key;
+		next.elements[0].value = Int64GetDatum(hash + (hash < PG_INT64_MAX ? 1 : 0));
+		candidate->lower = tessera_key_compare(ks, &chunk->min, &candidate->hot_key) < 0;
+		candidate->upper = hash < PG_INT64_MAX && tessera_key_compare(ks, &next, &chunk->max) < 0;
+		candidate->next = next;
+		return;
+	}
+	below = tessera_rows_up_to(rel, ks, table->keys, &chunk->min, &candidate->hot_key, 1, GetActiveSnapshot());
+	found = tessera_next_key(rel, ks, table->keys, &candidate->hot_key, &chunk->max, GetActiveSnapshot(), &next);
+	candidate->unknown = candidate->unknown || below < 0 || found == TESSERA_NEXT_UNKNOWN;
+	candidate->lower = candidate->lower || below > 0;
+	if (found == TESSERA_NEXT_FOUND && (!candidate->upper || tessera_key_compare(ks, &next, &candidate->next) < 0))
+		candidate->next = next;
+	candidate->upper = candidate->upper || found == TESSERA_NEXT_FOUND;
+}
+
 /* Reads the candidates' keys in one table; false: somebody waits for the table. */
 static bool
 read_table(Round *round, const TesseraRouting *routing, const TesseraGroup *group, const TesseraTable *table, Relation rel)
@@ -219,6 +274,8 @@ read_table(Round *round, const TesseraRouting *routing, const TesseraGroup *grou
 		ranges[i].min = chunk.min;
 		ranges[i].max = chunk.max;
 		ranges[i].capacity = sample_capacity(round, &round->candidates[i]);
+		if (round->candidates[i].isolate)
+			look_around(&round->candidates[i], ks, &round->load->chunks[round->candidates[i].chunk], &chunk, table, rel);
 	}
 	if (group->hashed)
 		whole = tessera_sample_hashes(rel, ks, table->keys, ranges, round->n, blocks_to_read(round));
@@ -241,9 +298,7 @@ read_tables(Round *round, const TesseraRouting *routing, const TesseraGroup *gro
 
 		if (table->group != group->index || !OidIsValid(table->relid))
 			continue;
-		if (!ConditionalLockRelationOid(table->relid, AccessShareLock))
-			return false;
-		rel = try_relation_open(table->relid, NoLock);
+		rel = tessera_open_if_free(table->relid);
 		if (rel == NULL)
 			return false;
 		whole = read_table(round, routing, group, table, rel);
@@ -272,16 +327,16 @@ static bool
 grows_at_end(const Round *round, TesseraKeySpace *ks, const Candidate *candidate, bool top)
 {
 	const TesseraKeySample *keys = candidate->keys;
-	const TesseraSampleKey *newest = top ? round->load->last : round->load->first;
+	const TesseraEndWrites *end = top ? &round->load->last : &round->load->first;
 	TesseraKeyBound writes[TESSERA_NEWEST_WRITES];
 	int			last = TESSERA_NEWEST_WRITES - 1;
 	int			beyond = 0;		/* keys outside of all these writes */
 	int			third;
 
-	if ((top ? round->load->nlast : round->load->nfirst) < TESSERA_NEWEST_WRITES || keys->n < 2 * TESSERA_NEWEST_WRITES)
+	if (end->n < TESSERA_NEWEST_WRITES || keys->n < 2 * TESSERA_NEWEST_WRITES)
 		return false;
 	for (int i = 0; i <= last; i++)
-		tessera_sample_key_get(&newest[i], ks, &writes[i]);
+		tessera_sample_key_get(&end->newest[i], ks, &writes[i]);
 	qsort_arg(writes, TESSERA_NEWEST_WRITES, sizeof(TesseraKeyBound), compare_positions, ks);
 	if (top)
 		while (beyond < keys->n && tessera_key_compare(ks, &keys->keys[keys->n - 1 - beyond], &writes[last]) > 0)
@@ -296,6 +351,13 @@ grows_at_end(const Round *round, TesseraKeySpace *ks, const Candidate *candidate
 		: tessera_key_compare(ks, &writes[last - 2], &keys->keys[third]) <= 0;
 }
 
+/* Where the speed of the keys is known, the end is split off ahead of them (split_ahead.c). */
+static bool
+is_split_ahead(const TesseraEndWrites *writes, bool top)
+{
+	return tessera_key_growth_speed(&writes->growth, top) != 0;
+}
+
 /* Adds the point that leaves the first or last piece nearly empty, if writes go there. */
 static int
 add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, TesseraKeyBound *points)
@@ -307,7 +369,7 @@ add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, Te
 		return n;
 	for (int i = 0; i < ks->nelements; i++)
 		edge.elements[i].kind = TESSERA_MAXKEY;
-	if (candidate->chunk == round->load->nchunks - 1 && grows_at_end(round, ks, candidate, true))
+	if (candidate->chunk == round->load->nchunks - 1 && !is_split_ahead(&round->load->last, true) && grows_at_end(round, ks, candidate, true))
 	{
 		if (tessera_key_compare(ks, &keys->keys[keys->n - 1], &points[n - 1]) > 0)
 			points[n++] = keys->keys[keys->n - 1];
@@ -317,7 +379,7 @@ add_end_point(Round *round, TesseraKeySpace *ks, Candidate *candidate, int n, Te
 	}
 	for (int i = 0; i < ks->nelements; i++)
 		edge.elements[i].kind = TESSERA_MINKEY;
-	if (candidate->chunk == 0 && grows_at_end(round, ks, candidate, false))
+	if (candidate->chunk == 0 && !is_split_ahead(&round->load->first, false) && grows_at_end(round, ks, candidate, false))
 	{
 		memmove(&points[1], &points[0], sizeof(TesseraKeyBound) * n);
 		points[0] = keys->keys[0];
@@ -354,6 +416,13 @@ choose_points(Round *round, TesseraKeySpace *ks, const TesseraKeyBound *min, Can
 		candidate->npoints = tessera_split_points(ks, candidate->keys->keys, candidate->keys->n, pieces, points);
 		candidate->npoints = add_end_point(round, ks, candidate, candidate->npoints, points);
 	}
+	else if (candidate->isolate)
+	{
+		if (candidate->lower && !candidate->unknown)
+			points[candidate->npoints++] = candidate->hot_key;
+		if (candidate->upper && !candidate->unknown)
+			points[candidate->npoints++] = candidate->next;
+	}
 	else if (candidate->hot)
 		candidate->npoints = point_of_load(&round->load->chunks[candidate->chunk], ks, points);
 	for (int i = 0; i < candidate->npoints; i++)
@@ -362,8 +431,8 @@ choose_points(Round *round, TesseraKeySpace *ks, const TesseraKeyBound *min, Can
 		candidate->points = tessera_bounds_text(candidate->npoints, bounds);
 }
 
-static int
-other_shards(const TesseraRouting *routing)
+int
+tessera_other_shards(const TesseraRouting *routing)
 {
 	int			n = 0;
 
@@ -395,7 +464,7 @@ read_candidates(void *arg)
 	{
 		round->self = routing->self;
 		round->term = routing->promised_term;
-		round->alone = other_shards(routing) == 0;
+		round->alone = tessera_other_shards(routing) == 0;
 	}
 	for (int i = 0; done && i < round->n; i++)
 	{
@@ -462,9 +531,9 @@ act_on(const Round *round, Candidate *candidate)
 	{
 		request_move(round, candidate);
 		if (candidate->chunk == 0)
-			round->load->nfirst = 0;
+			round->load->first.n = 0;
 		if (candidate->chunk == round->load->nchunks - 1)
-			round->load->nlast = 0;
+			round->load->last.n = 0;
 	}
 	return done;
 }
@@ -521,7 +590,10 @@ tessera_split_chunks(TesseraGroupLoad *load, double split_load, int retry_ms, bo
 		chunk->bytes = candidate->size;
 		load->unreported = true;
 		if (candidate->npoints == 0 && candidate->size <= load->max_chunk_size)
+		{
+			chunk->isolated = candidate->isolate;
 			continue;
+		}
 		if (!act_on(round, candidate))
 		{
 			failures++;

@@ -17,4 +17,7 @@
  */
 extern bool tessera_split_chunks(TesseraGroupLoad *load, double split_load, int retry_ms, bool *more);
 
+/* How many shards there are beside this one that may be given rows. */
+extern int	tessera_other_shards(const TesseraRouting *routing);
+
 #endif							/* TESSERA_CHUNK_SPLIT_H */

@@ -7,11 +7,26 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 
 #include "balance/give_way.h"
+
+Relation
+tessera_open_if_free(Oid relid)
+{
+	Relation	rel;
+
+	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+		return NULL;
+	rel = try_relation_open(relid, NoLock);
+	if (rel == NULL)
+		UnlockRelationOid(relid, AccessShareLock);
+	return rel;
+}
 
 bool
 tessera_table_is_awaited(Oid relid)

@@ -20,6 +20,7 @@
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -32,6 +33,8 @@
 
 #define RESET_ROWS 1024
 #define BLOCKS_PER_SNAPSHOT 64	/* also: after so many, does anybody wait for the table? */
+#define NEXT_ROWS 10000			/* so many rows are passed over in search of the next key */
+#define UNSEEN_ROWS 16			/* times as many as are wanted does the index name, and the search is given up */
 #define WIDTH_ROWS 16			/* of so many rows, one is read from the table to see how wide it is */
 
 typedef struct KeyScan
@@ -44,6 +47,7 @@ typedef struct KeyScan
 	ScanDirection direction;
 	bool		from_index;		/* index tuples carry the keys as they are */
 	int64		rows;			/* that the index has named */
+	int64		most_rows;		/* so many, and the scan ends; 0: no limit */
 	double		bytes;			/* of the row at hand; 0: it was not looked at */
 	const AttrNumber *keys;
 	int			nkeys;
@@ -71,19 +75,19 @@ index_has_keys(Relation index, const TesseraKeySpace *ks)
 	return true;
 }
 
-/* Condition "first key column >= the range's first value"; false if there is no such value to begin at. */
+/* Condition "first key column >= (or >: the strategy) the range's first value"; false if there is no such value to begin at. */
 static bool
-start_condition(Relation index, TesseraKeySpace *ks, const TesseraKeyBound *min, ScanKey key)
+start_condition(Relation index, TesseraKeySpace *ks, const TesseraKeyBound *min, StrategyNumber strategy, ScanKey key)
 {
 	Oid			type = index->rd_opcintype[0];
 	Oid			operator;
 
 	if (ks->hashed || min->elements[0].kind != TESSERA_VALUE)
 		return false;
-	operator = get_opfamily_member(index->rd_opfamily[0], type, type, BTGreaterEqualStrategyNumber);
+	operator = get_opfamily_member(index->rd_opfamily[0], type, type, strategy);
 	if (!OidIsValid(operator))
 		return false;
-	ScanKeyEntryInitialize(key, 0, 1, BTGreaterEqualStrategyNumber, type, index->rd_indcollation[0], get_opcode(operator),
+	ScanKeyEntryInitialize(key, 0, 1, strategy, type, index->rd_indcollation[0], get_opcode(operator),
 						   min->elements[0].value);
 	return true;
 }
@@ -96,7 +100,7 @@ next_key(KeyScan *ks, Datum *values)
 	Datum		index_values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
 
-	while ((tid = index_getnext_tid(ks->scan, ks->direction)) != NULL)
+	while ((ks->most_rows == 0 || ks->rows < ks->most_rows) && (tid = index_getnext_tid(ks->scan, ks->direction)) != NULL)
 	{
 		bool		wide = ks->rows++ % WIDTH_ROWS == 0;
 
@@ -188,39 +192,83 @@ read_keys(KeyScan *scan, TesseraKeySpace *ks, TesseraSampledRange *range, bool g
 	return !given_way;
 }
 
+/* Begins a scan of the key index at min, or, by that strategy, behind all keys with its first value. False: there is no key index. */
+static bool
+begin_scan(KeyScan *scan, Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, StrategyNumber strategy,
+		   Snapshot snapshot)
+{
+	ScanKeyData condition;
+	int			nconditions;
+	Oid			index;
+
+	*scan = (KeyScan) {.rel = rel,.keys = keys,.nkeys = ks->ncolumns,.vmbuffer = InvalidBuffer};
+	index = tessera_key_index(rel, ks, keys, &scan->direction);
+	if (!OidIsValid(index))
+		return false;
+	scan->index = index_open(index, AccessShareLock);
+	scan->from_index = index_has_keys(scan->index, ks);
+	scan->slot = table_slot_create(rel, NULL);
+	nconditions = start_condition(scan->index, ks, min, strategy, &condition) ? 1 : 0;
+	scan->scan = tessera_index_scan(rel, scan->index, snapshot, nconditions);
+	scan->scan->xs_want_itup = scan->from_index;
+	index_rescan(scan->scan, &condition, nconditions, NULL, 0);
+	return true;
+}
+
+static void
+end_scan(KeyScan *scan)
+{
+	index_endscan(scan->scan);
+	if (BufferIsValid(scan->vmbuffer))
+		ReleaseBuffer(scan->vmbuffer);
+	ExecDropSingleTupleTableSlot(scan->slot);
+	index_close(scan->index, AccessShareLock);
+}
+
 static bool
 sample_by_index(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *range, Snapshot snapshot, bool give_way)
 {
 	bool		whole;
-	KeyScan		scan = {.rel = rel, .keys = keys, .nkeys = ks->ncolumns, .vmbuffer = InvalidBuffer};
-	ScanKeyData condition;
-	int			nconditions;
-	Oid			index = tessera_key_index(rel, ks, keys, &scan.direction);
+	KeyScan		scan;
 
-	if (!OidIsValid(index))
+	if (!begin_scan(&scan, rel, ks, keys, &range->min, BTGreaterEqualStrategyNumber, snapshot))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no index that begins with its shard key", RelationGetRelationName(rel)),
 				 errhint("Create a btree index on the key columns.")));
-
 	begin_ranges(ks, range, 1);
-	scan.index = index_open(index, AccessShareLock);
-	scan.from_index = index_has_keys(scan.index, ks);
-	scan.slot = table_slot_create(rel, NULL);
-	nconditions = start_condition(scan.index, ks, &range->min, &condition) ? 1 : 0;
-	scan.scan = tessera_index_scan(rel, scan.index, snapshot, nconditions);
-	scan.scan->xs_want_itup = scan.from_index;
-	index_rescan(scan.scan, &condition, nconditions, NULL, 0);
-
 	whole = read_keys(&scan, ks, range, give_way);
-
-	index_endscan(scan.scan);
-	if (BufferIsValid(scan.vmbuffer))
-		ReleaseBuffer(scan.vmbuffer);
-	ExecDropSingleTupleTableSlot(scan.slot);
-	index_close(scan.index, AccessShareLock);
+	end_scan(&scan);
 	tessera_key_sample_finish(range->sample);
 	return whole;
+}
+
+int
+tessera_rows_up_to(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, const TesseraKeyBound *max, int most,
+				   Snapshot snapshot)
+{
+	KeyScan		scan;
+	Datum		values[TESSERA_MAX_KEY_COLUMNS];
+	TesseraKeyBound position;
+	int			n = 0;
+
+	Assert(!ks->hashed);
+	if (!begin_scan(&scan, rel, ks, keys, min, BTGreaterEqualStrategyNumber, snapshot))
+		return -1;
+	scan.most_rows = (int64) most * UNSEEN_ROWS;
+	while (n < most && next_key(&scan, values))
+	{
+		CHECK_FOR_INTERRUPTS();
+		tessera_key_position(ks, values, &position);
+		if (tessera_key_compare(ks, &position, max) >= 0)
+			break;
+		n += tessera_key_compare(ks, &position, min) >= 0 ? 1 : 0;
+	}
+	/* what was not looked at may be anything */
+	if (scan.rows >= scan.most_rows)
+		n = most;
+	end_scan(&scan);
+	return n;
 }
 
 bool
@@ -237,6 +285,41 @@ tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, c
 
 	(void) sample_by_index(rel, ks, keys, &range, snapshot, false);
 	return range.sample;
+}
+
+TesseraNextKey
+tessera_next_key(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *after, const TesseraKeyBound *max,
+				 Snapshot snapshot, TesseraKeyBound *next)
+{
+	KeyScan		scan;
+	Datum		values[TESSERA_MAX_KEY_COLUMNS];
+	TesseraKeyBound position;
+	TesseraNextKey found = TESSERA_NEXT_NONE;
+
+	Assert(!ks->hashed);
+	/* of one column the index skips all rows of the key, however many they are */
+	if (!begin_scan(&scan, rel, ks, keys, after, ks->ncolumns == 1 ? BTGreaterStrategyNumber : BTGreaterEqualStrategyNumber, snapshot))
+		return TESSERA_NEXT_UNKNOWN;
+	scan.most_rows = NEXT_ROWS;
+	while (found == TESSERA_NEXT_NONE && next_key(&scan, values))
+	{
+		CHECK_FOR_INTERRUPTS();
+		tessera_key_position(ks, values, &position);
+		if (tessera_key_compare(ks, &position, after) <= 0)
+			continue;
+		if (tessera_key_compare(ks, &position, max) >= 0)
+			break;
+		*next = position;
+		for (int i = 0; i < ks->nelements; i++)
+			if (!ks->columns[i].typbyval)
+				next->elements[i].value = ks->columns[i].typlen == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(position.elements[i].value)) :
+					datumCopy(position.elements[i].value, false, ks->columns[i].typlen);
+		found = TESSERA_NEXT_FOUND;
+	}
+	if (found == TESSERA_NEXT_NONE && scan.rows >= scan.most_rows)
+		found = TESSERA_NEXT_UNKNOWN;
+	end_scan(&scan);
+	return found;
 }
 
 

@@ -20,6 +20,26 @@
 extern TesseraKeySample *tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
 											 const TesseraKeyBound *max, int capacity, Snapshot snapshot);
 
+/*
+ * How many rows the snapshot sees in [min, max), but no more than `most`: the scan of the key index ends there, also at so many times as many that it
+ * does not see. Not under hash. -1: there is no key index. The table is locked by the caller.
+ */
+extern int	tessera_rows_up_to(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, const TesseraKeyBound *max,
+							   int most, Snapshot snapshot);
+
+/*
+ * The lowest key above `after` and below max of the rows that the snapshot sees, in the current context; not under hash. TESSERA_NEXT_UNKNOWN: there
+ * is no key index, or the search was given up. The table is locked by the caller.
+ */
+typedef enum TesseraNextKey
+{
+	TESSERA_NEXT_NONE,
+	TESSERA_NEXT_FOUND,
+	TESSERA_NEXT_UNKNOWN
+} TesseraNextKey;
+extern TesseraNextKey tessera_next_key(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *after,
+									   const TesseraKeyBound *max, Snapshot snapshot, TesseraKeyBound *next);
+
 /* A range of keys, and what was found in it. */
 typedef struct TesseraSampledRange
 {

@@ -3,9 +3,9 @@
  *	  The splitter's rounds; see splitter.h.
  *
  * A round: (1) the groups and their chunk maps are read, and the samples that backends have put since are taken in; (2) what has changed enough is
- * measured; (3) chunks that are too large are split (chunk_split.c); (4) the config node is told what has changed (chunk_report.c). Where nothing is
- * written or read, nothing is measured or reported. Each part is a short transaction or a call; one that fails is logged and does not hold up the
- * next.
+ * measured; (3) ends of the key space that keys run to are split off (split_ahead.c), and chunks that are too large are split (chunk_split.c); (4)
+ * the config node is told what has changed (chunk_report.c). Where nothing is written or read, nothing is measured or reported. Each part is a short
+ * transaction or a call; one that fails is logged and does not hold up the next.
  *
  * Memory: what is known of chunks is chunk_load.c's; all else goes at the end of a round. Locks: see measure.c, chunk_split.c; none is waited for but
  * those of the catalog. A crash loses what is known: the next process measures first.
@@ -27,6 +27,7 @@
 #include "balance/chunk_report.h"
 #include "balance/chunk_split.h"
 #include "balance/measure.h"
+#include "balance/split_ahead.h"
 #include "balance/splitter.h"
 #include "common/spi_row.h"
 #include "load/load_sample.h"
@@ -204,6 +205,8 @@ run_round(void)
 		CHECK_FOR_INTERRUPTS();
 		if (is_measure_due(load, GetCurrentTimestamp()) && !tessera_background_try(measure, load))
 			load->measured = GetCurrentTimestamp();
+		if (auto_split && load->nown > 0)
+			changed = tessera_split_ahead(load) || changed;
 		if (auto_split && load->nown > 0)
 			changed = tessera_split_chunks(load, split_load, interval, &more) || changed;
 		again = again || (more && changed);

@@ -20,6 +20,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
+#include "balance/move_reasons.h"
 #include "balancer/actions.h"
 #include "balancer/balancer_settings.h"
 #include "catalog/bound_array.h"
@@ -114,11 +115,39 @@ tessera_balancer_planned(const TesseraClusterSnapshot *snapshot, const TesseraPo
 	return planned;
 }
 
-/* The shard with the lowest fill that may have the range, other than its owner; -1: none has room. */
+/* When each shard was last given an end of the group's key space where rows come in; 0: not of late. In the current context. */
+static TimestampTz *
+ends_given(const TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id)
+{
+	TimestampTz *given = palloc0(sizeof(TimestampTz) * snapshot->policy.nshards);
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT recipient, max(asked) FROM tessera.balancer_action WHERE group_id = $1 AND reason = '" TESSERA_REASON_TOP "'"
+						" AND state IN ('running', 'done') AND recipient IS NOT NULL GROUP BY recipient", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
+						(Datum[]) {UUIDPGetDatum(group_id)}, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		int			shard = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 1)));
+
+		if (shard >= 0)
+			given[shard] = DatumGetTimestampTz(spi_row_value(i, 2));
+	}
+	tessera_spi_end(&spi);
+	return given;
+}
+
+/*
+ * The shard with the lowest fill that may have the range, other than its owner; -1: none has room. The end of the key space goes round: to the one
+ * that has not had it for longest.
+ */
 static int
 choose_recipient(TesseraClusterSnapshot *snapshot, const TesseraBalancerAction *action, int owner, int zone)
 {
 	const double *amount = tessera_snapshot_bytes(snapshot);
+	bool		top = strcmp(action->reason, TESSERA_REASON_TOP) == 0;
+	TimestampTz *given = top ? ends_given(snapshot, &action->group_id) : palloc0(sizeof(TimestampTz) * snapshot->policy.nshards);
 	int			best = -1;
 
 	for (int i = 0; i < (int) snapshot->policy.nshards; i++)
@@ -128,7 +157,8 @@ choose_recipient(TesseraClusterSnapshot *snapshot, const TesseraBalancerAction *
 		if (i == owner || shard->draining || !shard->usable || shard->room == 0 ||
 			(zone >= 0 && !snapshot->policy.zone_shards[zone * snapshot->policy.nshards + i]))
 			continue;
-		if (best < 0 || amount[i] / shard->weight < amount[best] / snapshot->shards[best].weight)
+		if (best < 0 || given[i] < given[best] ||
+			(given[i] == given[best] && amount[i] / shard->weight < amount[best] / snapshot->shards[best].weight))
 			best = i;
 	}
 	return best;

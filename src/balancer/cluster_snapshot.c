@@ -18,11 +18,15 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "balance/move_reasons.h"
 #include "balancer/balancer_settings.h"
 #include "balancer/cluster_snapshot.h"
 #include "catalog/bound_array.h"
 #include "common/spi_row.h"
 #include "config/membership.h"
+
+#define GROWING_S 900.0			/* so long after a move for it was asked for does an end of the key space count as one where rows come in */
+#define GROWING_CHUNKS 2
 
 typedef struct Estimate
 {
@@ -433,6 +437,48 @@ read_busy(TesseraClusterSnapshot *snapshot)
 	tessera_spi_end(&spi);
 }
 
+/*
+ * Rows come in at this end of a group's key space: the piece that was moved for them stays where it is, and so does the one that they fill now.
+ */
+static void
+keep_growing_end(TesseraClusterSnapshot *snapshot, int index, const TesseraBound *min, const TesseraBound *max)
+{
+	TesseraSnapshotGroup *here = &snapshot->groups[index];
+	size_t		n = snapshot->policy.groups[index].nchunks;
+	TesseraKeyBound low;
+	TesseraKeyBound high;
+
+	tessera_key_from_bound(here->ks, min, &low);
+	tessera_key_from_bound(here->ks, max, &high);
+	for (size_t i = 0; i < Min(n, GROWING_CHUNKS); i++)
+	{
+		if (high.elements[0].kind == TESSERA_MAXKEY)
+			here->chunks[n - 1 - i].pinned = true;
+		if (low.elements[0].kind == TESSERA_MINKEY)
+			here->chunks[i].pinned = true;
+	}
+}
+
+static void
+keep_growing_ends(TesseraClusterSnapshot *snapshot)
+{
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT group_id, min, max FROM tessera.balancer_action WHERE reason = '" TESSERA_REASON_TOP "'"
+						" AND asked > clock_timestamp() - make_interval(secs => $1)", SPI_OK_SELECT, 1, (Oid[]) {FLOAT8OID},
+						(Datum[]) {Float8GetDatum(GROWING_S)}, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		int			index = tessera_snapshot_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
+
+		if (index >= 0)
+			keep_growing_end(snapshot, index, DatumGetTesseraBoundP(spi_row_value(i, 2)), DatumGetTesseraBoundP(spi_row_value(i, 3)));
+	}
+	tessera_spi_end(&spi);
+}
+
 
 /* Placed schemas: what their tables take, by the statistics that this node has of them */
 
@@ -477,6 +523,7 @@ tessera_cluster_snapshot(void)
 	find_mergeable(snapshot);
 	read_zones(snapshot);
 	read_busy(snapshot);
+	keep_growing_ends(snapshot);
 	read_schemas(snapshot);
 	return snapshot;
 }

@@ -100,7 +100,7 @@ find_same(const Request *request, const char *reason)
 
 /*
  * An end of the key space is asked for again and again while rows come in there: one that waits is narrowed to what is empty now, one that runs is
- * enough. NULL: there is none.
+ * enough, as long as its migration does: what has moved may be what is asked for to move on. NULL: there is none.
  */
 static pg_uuid_t *
 find_top(const Request *request)
@@ -111,9 +111,10 @@ find_top(const Request *request)
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	if (tessera_spi_run("UPDATE tessera.balancer_action SET min = CASE state WHEN 'queued' THEN $2 ELSE min END,"
-						" max = CASE state WHEN 'queued' THEN $3 ELSE max END WHERE state IN ('queued', 'running') AND reason = 'top' AND group_id "
-							"= $1"
+	if (tessera_spi_run("UPDATE tessera.balancer_action AS a SET min = CASE state WHEN 'queued' THEN $2 ELSE min END,"
+						" max = CASE state WHEN 'queued' THEN $3 ELSE max END WHERE reason = 'top' AND group_id = $1 AND (state = 'queued' OR"
+						"  state = 'running' AND EXISTS (SELECT FROM tessera.migration AS m WHERE m.migration_id = a.migration_id"
+						"   AND m.state = 'running'))"
 						" AND (min OPERATOR(tessera.=) $2 OR max OPERATOR(tessera.=) $3) RETURNING action_id", SPI_OK_UPDATE_RETURNING, 3,
 						(Oid[]) {UUIDOID, bound, bound},
 						(Datum[]) {UUIDPGetDatum(&request->group->group_id), PointerGetDatum(request->min), PointerGetDatum(request->max)}, NULL) > 0)

@@ -1,0 +1,61 @@
+# Keys that ascend, or descend: the end of the key space that they will reach soon is split off ahead of them and moved while it is empty, so that
+# the newest rows go to one shard after the other, however fast they come.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('ascending', settings => { 'tessera.orphan_cleanup_delay' => 0, 'tessera.balancer_interval' => 1,
+	'tessera.split_interval' => 500, 'tessera.balancer_merge_after' => 0 });
+$c->create(shards => 3);
+# A row says where it came in: a trigger runs on its shard, and not where it moves to.
+$c->query('s1', 'CREATE TABLE up (at timestamptz, id bigint, landed text, what text, PRIMARY KEY (at, id))');
+$c->query('s1', 'CREATE TABLE down (k bigint PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp(), landed text, what text)');
+$c->query('s1', 'CREATE TABLE mixed (k int PRIMARY KEY, landed text, what text)');
+$c->query('s1', "CREATE FUNCTION land() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.landed := current_setting(''port''); RETURN NEW; END'");
+foreach my $table ([ 'up', 'at, id' ], [ 'down', 'k' ], [ 'mixed', 'k' ])
+{
+	$c->query('s1', "CREATE TRIGGER land BEFORE INSERT ON $table->[0] FOR EACH ROW EXECUTE FUNCTION land()");
+	$c->query('s1', "SELECT tessera.shard_table('$table->[0]', '$table->[1]', max_chunk_size => 262144)");
+}
+$c->query('s1', 'CREATE SEQUENCE tick CACHE 50');
+$c->query('s1', 'CREATE SEQUENCE fall AS bigint INCREMENT -1 MINVALUE -1000000000 MAXVALUE 1000000 START 1000000 CACHE 50');
+
+my $writers = $c->pgbench_start(clients => 8, seconds => 40, rate => 900, max_tries => 50, protocol => 'prepared', nodes => [ 's1' ], scripts => {
+	"INSERT INTO up VALUES (clock_timestamp(), nextval('tick'), NULL, repeat('x', 400));" => 4,
+	"INSERT INTO down (k, what) VALUES (nextval('fall'), repeat('x', 400));" => 4,
+	"\\set k random(1, 1000000000)\nINSERT INTO mixed VALUES (:k, NULL, repeat('x', 400)) ON CONFLICT DO NOTHING;" => 1 });
+my $ends = "SELECT count(DISTINCT recipient) FROM tessera.balancer_status WHERE reason = 'top' AND state = 'done' AND table_name = '%s'::regclass";
+foreach my $table ('up', 'down')
+{
+	ok($c->wait_for('s1', sprintf($ends, $table), 3, 60), "$table: the end of the key space goes from shard to shard")
+		or diag $c->query('s1', q{SELECT * FROM tessera.balancer_status WHERE reason = 'top'});
+}
+my $sums = $writers->wait;
+is($sums->{failed} // 0, 0, 'no transaction failed');
+is($c->query('s2', 'SELECT (SELECT count(*) FROM up) + (SELECT count(*) FROM down) + (SELECT count(*) FROM mixed)'), $sums->{processed},
+	'no row is lost');
+
+# The second half: at first there is one chunk, and nobody knows yet what comes.
+my $shares = <<'SQL';
+SELECT round(100.0 * max(n) / sum(n)), string_agg(round(100.0 * n / total, 0)::text, ' / ' ORDER BY landed) FROM (
+	SELECT landed, count(*) AS n, sum(count(*)) OVER () AS total FROM %s WHERE at > (SELECT min(at) + (max(at) - min(at)) / 2 FROM %1$s)
+	GROUP BY landed) AS s
+SQL
+foreach my $table ('up', 'down')
+{
+	my ($most, $all) = split /\|/, $c->query('s3', sprintf($shares, $table));
+	diag "$table: $all %";
+	cmp_ok($most, '<=', 60, "$table: shares of the rows that came in later: $all %");
+}
+my $moved = "SELECT sum(rows), count(*) FROM tessera.balancer_status AS b JOIN tessera.migrations AS m ON m.id = b.migration_id
+	WHERE b.reason = 'top' AND b.state = 'done' AND b.table_name = '%s'::regclass";
+diag "moved for the ends of $_: " . $c->query('s1', sprintf($moved, $_)) foreach 'up', 'down';
+is($c->query('s1', "SELECT count(*) FROM tessera.balancer_status WHERE reason = 'top' AND table_name = 'mixed'::regclass"), 0,
+	'keys in random order have no such end');
+$c->query('s1', 'SELECT tessera.stop_balancer()');
+$c->wait_for('s1', "SELECT count(*) FROM tessera.balancer_status WHERE state IN ('queued', 'running')", 0);
+$c->is_settled('in the end');
+done_testing();
