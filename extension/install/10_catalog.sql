@@ -169,7 +169,13 @@ CREATE TABLE tessera.migration (
   mods           int8 NOT NULL DEFAULT 0,
   pause_ms       float8,
   error          text,
-  waiting_for    text
+  waiting_for    text,
+  yields         bool NOT NULL DEFAULT false,   -- makes way for clients and standbys: the balancer has begun it
+  bytes_total    int8,                -- estimates of what moves, at its beginning; null: not known
+  rows_total     int8,
+  share          float8,              -- of the donor's rows of the group
+  rate           float8,              -- bytes a second, as the donor has reported lately
+  rate_reported  timestamptz
 );
 CREATE INDEX migration_running ON tessera.migration (started) WHERE state = 'running';
 COMMENT ON TABLE tessera.migration IS 'migrations and their outcomes (config node)';

@@ -49,6 +49,7 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
       rows = greatest(m.rows, migration_progress.rows), bytes = greatest(m.bytes, migration_progress.bytes),
       mods = greatest(m.mods, migration_progress.mods), pause_ms = coalesce(migration_progress.pause_ms, m.pause_ms),
       error = coalesce(m.error, migration_progress.error), waiting_for = migration_progress.waiting_for,
+      rows_total = coalesce(m.rows_total, migration_progress.rows_total),
       finished = CASE WHEN m.finished IS NOT NULL AND migration_progress.phase IN ('done', 'aborted') THEN clock_timestamp() ELSE m.finished END
     WHERE m.migration_id = migration_progress.id
   $$;
@@ -84,7 +85,7 @@ CREATE VIEW tessera.migrations AS
          r.name AS recipient, m.state, coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
          coalesce(greatest(s.bytes, m.bytes), m.bytes) AS bytes,
          coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for, m.error, m.started,
-         m.finished
+         m.finished, m.rows_total, m.bytes_total
   FROM tessera.migration m
   LEFT JOIN tessera_internal.migration_slots() s ON s.migration_id = m.migration_id AND s.side = 'donor'
   LEFT JOIN tessera.cluster_table t USING (table_id)
@@ -93,7 +94,7 @@ CREATE VIEW tessera.migrations AS
   LEFT JOIN tessera.node d ON d.node_id = m.donor
   LEFT JOIN tessera.node r ON r.node_id = m.recipient
   ORDER BY m.started, m.migration_id;
-COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; kept on the config node only';
+COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; rows_total and bytes_total: estimates of what moves, from its beginning; kept on the config node only';
 
 REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),

@@ -29,6 +29,7 @@ CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_build_object('migration_id', migration_id, 'table_id', table_id, 'donor', donor, 'recipient', recipient, 'term', term,
       'donor_incarnation', donor_incarnation, 'recipient_incarnation', recipient_incarnation, 'verify', verify,
+      'yields', yields, 'share', share,
       'ranges', (SELECT jsonb_agg(jsonb_build_object('group_id', r.group_id, 'epoch', r.epoch, 'min', textin(tessera.bound_out(r.min)),
           'max', textin(tessera.bound_out(r.max))) ORDER BY r.n)
         FROM unnest(m.ranges) WITH ORDINALITY AS r (group_id, epoch, min, max, n)),

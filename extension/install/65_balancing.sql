@@ -104,3 +104,43 @@ CREATE VIEW tessera.balancer_status AS
 COMMENT ON VIEW tessera.balancer_status IS
   'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; remaining: how long it may still take, by '
   'the speed of the last moves; kept on the config node only';
+
+CREATE VIEW tessera.draining_shards AS
+  SELECT n.name AS shard, c.chunks, s.schemas, greatest(c.bytes - m.bytes, 0) AS bytes_left, m.moves, m.rate AS bytes_per_second,
+         CASE WHEN m.rate > 0 THEN pg_catalog.make_interval(secs => greatest(c.bytes - m.bytes, 0) / m.rate) END AS remaining, w.in_the_way
+  FROM tessera.node n
+  CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS chunks, coalesce(pg_catalog.sum(e.bytes), 0)::int8 AS bytes
+                      FROM tessera.chunk k LEFT JOIN tessera.chunk_estimate e ON e.group_id = k.group_id AND e.min OPERATOR(tessera.=) k.min
+                      WHERE k.node_id = n.node_id) AS c
+  CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS schemas FROM tessera.schema_placement p WHERE n.node_id IN (p.node_id, p.sequence_home)) AS s
+  -- what it has sent since the first of the moves of the last minutes began
+  CROSS JOIN LATERAL (SELECT pg_catalog.count(*) FILTER (WHERE g.state = 'running') AS moves,
+                             coalesce(pg_catalog.sum(g.bytes) FILTER (WHERE g.state = 'running'), 0)::int8 AS bytes,
+                             pg_catalog.sum(g.bytes)::float8 / greatest(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(g.started)),
+                               1)::float8 AS rate
+                      FROM tessera.migration g
+                      WHERE g.donor = n.node_id AND (g.state = 'running'
+                        OR g.state = 'committed' AND g.finished > pg_catalog.clock_timestamp() - interval '5 minutes')) AS m
+  CROSS JOIN LATERAL (
+    SELECT pg_catalog.string_agg(o.what, '; ' ORDER BY o.what) AS in_the_way FROM (
+      SELECT 'the balancer is paused until ' || t.value FROM tessera.setting t
+      WHERE t.name = 'balancer_paused_until' AND t.value::timestamptz > pg_catalog.clock_timestamp()
+      UNION ALL
+      SELECT pg_catalog.format('schema %s lives there', p.schema_name)
+      FROM tessera.schema_placement p WHERE n.node_id IN (p.node_id, p.sequence_home)
+      UNION ALL
+      SELECT pg_catalog.format('no other shard of zone %s may have its rows of %s', z.zone, z.table_name)
+      FROM tessera.zone_shard h JOIN tessera.zone_ranges z USING (zone)
+      WHERE h.node_id = n.node_id
+        AND NOT EXISTS (SELECT FROM tessera.zone_shard r JOIN tessera.node q USING (node_id) WHERE r.zone = z.zone AND NOT q.draining)
+      UNION ALL
+      SELECT 'there is no other shard' WHERE NOT EXISTS (SELECT FROM tessera.node q WHERE q.is_shard AND NOT q.draining)
+      UNION ALL
+      SELECT pg_catalog.format('%s from %s: %s', b.table_name, b.min, b.waiting_for) FROM tessera.balancer_status b
+      WHERE b.donor = n.name AND b.waiting_for IS NOT NULL
+        AND (b.state IN ('queued', 'running') OR b.state = 'failed' AND b.not_before > pg_catalog.clock_timestamp())
+    ) AS o (what)) AS w
+  WHERE n.is_shard AND n.draining ORDER BY n.node_id;
+COMMENT ON VIEW tessera.draining_shards IS
+  'shards that are being removed: what is left on each, how fast that goes lately, how long it may still take, and what is in the way or waited for; '
+  'kept on the config node only';

@@ -299,7 +299,7 @@ begin_move(const TesseraBalancerAction *action, TesseraMoveBegun *begun)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 action->recipient != 0 ? errmsg("the shard is not there any more") : errmsg("no other shard may have it, or has room for it now")));
-	return tessera_move_begin(routing, table, action->min, action->max, action->to_shard, action->verify, begun);
+	return tessera_move_begin(routing, table, action->min, action->max, action->to_shard, action->verify, !action->asked_for, begun);
 }
 
 static void

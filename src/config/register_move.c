@@ -14,6 +14,7 @@
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 
 #include "catalog/bound_array.h"
 #include "catalog/migration_state.h"
@@ -50,6 +51,10 @@ typedef struct Request
 	int32		donor;
 	int32		recipient;
 	bool		verify;
+	bool		yields;
+	bool		whole;			/* it is of whole chunks */
+	int			nchunks;
+	TesseraBound **chunks;		/* where they begin */
 } Request;
 
 
@@ -145,6 +150,30 @@ find_range(Request *request, const TesseraBound *min, const TesseraBound *max, c
 				 errmsg("min %s is not below max %s", tessera_bound_to_cstring(request->min_bound), tessera_bound_to_cstring(request->max_bound))));
 }
 
+/* Notes the chunks of the part, by their beginnings; a part that does not end where chunks do is not of whole ones. */
+static void
+note_chunks(Request *request)
+{
+	int			n = tessera_routing_nchunks(request->routing, request->group);
+	int			first = tessera_routing_find_chunk(request->routing, request->group, &request->min);
+	int			room = 16;
+	TesseraChunk chunk;
+
+	request->chunks = palloc(sizeof(TesseraBound *) * room);
+	for (int i = first; i < n; i++)
+	{
+		tessera_routing_chunk(request->routing, request->group, i, &chunk);
+		if (tessera_key_compare(request->ks, &chunk.min, &request->max) >= 0)
+			break;
+		if (request->nchunks == 0)
+			request->whole = tessera_key_compare(request->ks, &chunk.min, &request->min) == 0;
+		if (request->nchunks == room)
+			request->chunks = repalloc(request->chunks, sizeof(TesseraBound *) * (room *= 2));
+		request->chunks[request->nchunks++] = tessera_key_to_bound(request->ks, &chunk.min);
+		request->whole &= tessera_key_compare(request->ks, &chunk.max, &request->max) <= 0;
+	}
+}
+
 /*
  * The part of the range that is to be moved first: from its lowest key that is not at the recipient, as far as one shard owns it. Narrows the range
  * to it. If all of it is at the recipient, that is the donor.
@@ -177,6 +206,7 @@ find_part(Request *request)
 	}
 	request->min_bound = tessera_key_to_bound(request->ks, &request->min);
 	request->max_bound = tessera_key_to_bound(request->ks, &request->max);
+	note_chunks(request);
 }
 
 /*
@@ -243,20 +273,28 @@ require_room(const Request *request, int32 node_id)
 static void
 insert_migration(const Request *request, pg_uuid_t *id)
 {
-	Oid			types[] = {UUIDOID, UUIDOID, tessera_bound_type(), tessera_bound_type(), INT4OID, INT4OID, UUIDOID, BOOLOID};
+	Oid			types[] = {UUIDOID, UUIDOID, tessera_bound_type(), tessera_bound_type(), INT4OID, INT4OID, UUIDOID, BOOLOID, BOOLOID,
+	get_array_type(tessera_bound_type())};
 	Datum		values[] = {
 		UUIDPGetDatum(&request->group->group_id), UUIDPGetDatum(&request->table_id), PointerGetDatum(request->min_bound),
 		PointerGetDatum(request->max_bound), Int32GetDatum(request->donor), Int32GetDatum(request->recipient), UUIDPGetDatum(&request->group->epoch),
-		BoolGetDatum(request->verify)
+		BoolGetDatum(request->verify), BoolGetDatum(request->yields),
+		PointerGetDatum(tessera_array_of_bounds(request->nchunks, request->chunks))
 	};
+	bool		nulls[lengthof(values)] = {[9] = !request->whole};
 
 	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, TESSERA_RUNNING);
 	tessera_spi_run("INSERT INTO tessera.migration (migration_id, ranges, table_id, donor, recipient, term, donor_incarnation, recipient_incarnation,"
-					"  verify, caller_pid)"
+					"  verify, caller_pid, yields, bytes_total, share)"
 					" SELECT gen_random_uuid(), ARRAY[($1, $7, $3, $4)::tessera.operation_range], $2, $5, $6, i.term, d.incarnation, r.incarnation,"
-					"  $8, pg_backend_pid()"
-					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
-					" RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL);
+					"  $8, pg_backend_pid(), $9, e.bytes, e.share"
+					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r, "
+					/* sizes are known only when all chunks' are */
+					" (SELECT CASE WHEN count(*) = cardinality($10) THEN sum(c.bytes)::int8 END AS bytes, CASE WHEN count(*) = cardinality($10)"
+					"   THEN sum(c.bytes) / nullif((SELECT sum(o.bytes) FROM tessera.chunk_estimate AS o WHERE o.group_id = $1 AND o.node_id = $5), 0)"
+					"   END::float8 AS share"
+					"  FROM tessera.chunk_estimate AS c WHERE c.group_id = $1 AND c.node_id = $5 AND c.min OPERATOR(tessera.=) ANY ($10)) AS e"
+					" WHERE d.node_id = $5 AND r.node_id = $6 RETURNING migration_id", SPI_OK_INSERT_RETURNING, 10, types, values, nulls);
 	*id = *DatumGetUUIDP(spi_row_value(0, 1));
 }
 
@@ -307,6 +345,7 @@ tessera_serve_register_migration(const TesseraRegisterMigrationArgs *args, Tesse
 	tessera_commit_durably();
 	request.table_id = *args->table_id;
 	request.verify = args->verify;
+	request.yields = args->yields;
 	find_table(&request, args->term);
 	request.recipient = tessera_shard_to_move_to(request.routing, args->to_shard);
 	find_range(&request, args->min, args->max, args->position);

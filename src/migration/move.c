@@ -63,6 +63,7 @@ typedef struct Move
 	const TesseraGroup *group;
 	TesseraKeySpace *ks;
 	bool		verify;			/* by content */
+	bool		yields;			/* makes way for clients and standbys */
 	const char *shard;			/* where to */
 	pg_uuid_t	migration_id;
 	char	   *id;				/* the same as text */
@@ -239,7 +240,7 @@ register_move(Move *move, const char *min, const char *max, const char *position
 	TesseraRegisterMigrationAnswer registered;
 
 	tessera_call_register_migration(tessera_to_config(), &move->table->table_id, min, max, position, move->shard, move->routing->promised_term,
-									move->verify, &registered);
+									move->verify, move->yields, &registered);
 	if (registered.migration_id == NULL)
 		return false;
 	move->migration_id = *registered.migration_id;
@@ -258,9 +259,9 @@ register_move(Move *move, const char *min, const char *max, const char *position
 
 bool
 tessera_move_begin(const TesseraRouting *routing, const TesseraTable *table, const TesseraBound *min, const TesseraBound *max, const char *shard,
-				   bool verify, TesseraMoveBegun *begun)
+				   bool verify, bool yields, TesseraMoveBegun *begun)
 {
-	Move		move = {.routing = routing,.table = table,.verify = verify,.shard = shard,.quiet = true};
+	Move		move = {.routing = routing,.table = table,.verify = verify,.yields = yields,.shard = shard,.quiet = true};
 
 	if (!register_move(&move, tessera_bound_to_cstring(min), tessera_bound_to_cstring(max), NULL))
 		return false;
