@@ -94,7 +94,8 @@ CREATE VIEW tessera.migrations AS
   LEFT JOIN tessera.node d ON d.node_id = m.donor
   LEFT JOIN tessera.node r ON r.node_id = m.recipient
   ORDER BY m.started, m.migration_id;
-COMMENT ON VIEW tessera.migrations IS 'migrations, running and ended; rows_total and bytes_total: estimates of what moves, from its beginning; kept on the config node only';
+COMMENT ON VIEW tessera.migrations IS
+  'migrations, running and ended; rows_total and bytes_total: estimates of what moves, from its beginning; kept on the config node only';
 
 REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),

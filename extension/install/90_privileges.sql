@@ -31,7 +31,8 @@ GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database,
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation) ON tessera.identity TO PUBLIC;
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
   tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.range_deletions, tessera.internal_sessions,
-  tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status, tessera.draining_shards, tessera.zones, tessera.zone_ranges TO PUBLIC;
+  tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status, tessera.draining_shards,
+  tessera.zones, tessera.zone_ranges TO PUBLIC;
 
 REVOKE ALL ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.cancel_remove_shard(text), tessera.remove_router(text, bool),

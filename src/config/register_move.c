@@ -291,7 +291,7 @@ insert_migration(const Request *request, pg_uuid_t *id)
 					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r, "
 					/* sizes are known only when all chunks' are */
 					" (SELECT CASE WHEN count(*) = cardinality($10) THEN sum(c.bytes)::int8 END AS bytes, CASE WHEN count(*) = cardinality($10)"
-					"   THEN sum(c.bytes) / nullif((SELECT sum(o.bytes) FROM tessera.chunk_estimate AS o WHERE o.group_id = $1 AND o.node_id = $5), 0)"
+					"  THEN sum(c.bytes) / nullif((SELECT sum(o.bytes) FROM tessera.chunk_estimate AS o WHERE o.group_id = $1 AND o.node_id = $5), 0)"
 					"   END::float8 AS share"
 					"  FROM tessera.chunk_estimate AS c WHERE c.group_id = $1 AND c.node_id = $5 AND c.min OPERATOR(tessera.=) ANY ($10)) AS e"
 					" WHERE d.node_id = $5 AND r.node_id = $6 RETURNING migration_id", SPI_OK_INSERT_RETURNING, 10, types, values, nulls);
