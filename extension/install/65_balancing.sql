@@ -79,7 +79,8 @@ CREATE VIEW tessera.zone_ranges AS
 COMMENT ON VIEW tessera.zone_ranges IS 'ranges whose rows are to lie in a zone; kept on the config node only';
 
 CREATE VIEW tessera.balancer_status AS
-  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.min, a.max, d.name AS donor, r.name AS recipient, a.reason,
+  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.schema_name, a.min, a.max, d.name AS donor,
+         r.name AS recipient, a.reason,
          a.detail, a.bytes, m.bytes AS bytes_done,
          CASE a.state
            WHEN 'running' THEN pg_catalog.make_interval(secs => greatest(a.bytes - coalesce(m.bytes, 0), 0) / r1.rate)

@@ -23,8 +23,8 @@ GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_t
   tessera.migration_outcome, tessera.setting, tessera.changelog_entry,
   tessera.shard_weight, tessera.zone_shard, tessera.zone_range TO PUBLIC;
 -- Not the error, which may name addresses.
-GRANT SELECT (action_id, kind, group_id, table_id, min, max, donor, recipient, reason, detail, by, verify, state, bytes, attempts, not_before,
-  migration_id, asked, started, finished) ON tessera.balancer_action TO PUBLIC;
+GRANT SELECT (action_id, kind, schema_name, group_id, table_id, min, max, donor, recipient, reason, detail, by, verify, state, bytes, attempts,
+  not_before, migration_id, asked, started, finished) ON tessera.balancer_action TO PUBLIC;
 -- Not hot_key: a key of a row that few may read.
 GRANT SELECT (group_id, min, node_id, bytes, statements, load, measured) ON tessera.chunk_estimate TO PUBLIC;
 GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added) ON tessera.node TO PUBLIC;

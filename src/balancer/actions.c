@@ -188,8 +188,8 @@ tessera_balancer_requests(TesseraClusterSnapshot *snapshot)
 
 	tessera_spi_begin(&spi);
 	n = tessera_spi_run("SELECT action_id, group_id, table_id, min, max, recipient, reason, verify FROM tessera.balancer_action"
-						" WHERE state = 'queued' AND coalesce(not_before <= clock_timestamp(), true) ORDER BY asked, action_id", SPI_OK_SELECT, 0,
-						NULL, NULL, NULL);
+						" WHERE state = 'queued' AND schema_name IS NULL AND coalesce(not_before <= clock_timestamp(), true)"
+						" ORDER BY asked, action_id", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	MemoryContextSwitchTo(caller);
 	for (uint64 i = 0; i < n; i++)
 	{

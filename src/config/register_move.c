@@ -28,6 +28,7 @@
 #include "config/chunks.h"
 #include "config/membership.h"
 #include "config/move_requests.h"
+#include "config/registration.h"
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
@@ -58,20 +59,22 @@ typedef struct Request
 } Request;
 
 
-/*
- * Locks the group's row; not for ever: DDL on a table of the group holds it shared to the end of its transaction, and another move while it is being
- * decided. Sets lock_timeout to that end.
- */
-static void
-lock_group(Request *request, const pg_uuid_t *group_id)
+void
+tessera_limit_lock_waits(void)
 {
 	char		timeout[16];
 
 	snprintf(timeout, sizeof(timeout), "%d", LOCK_GROUP_MS);
 	(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+}
+
+void
+tessera_group_lock_soon(const pg_uuid_t *group_id, TesseraGroupRow *row)
+{
+	tessera_limit_lock_waits();
 	PG_TRY();
 	{
-		tessera_group_lock(group_id, &request->row);
+		tessera_group_lock(group_id, row);
 	}
 	PG_CATCH();
 	{
@@ -107,7 +110,7 @@ find_table(Request *request, int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 				 errmsg("the table is not sharded according to the config node")));
-	lock_group(request, &tessera_routing_group(request->routing, table->group)->group_id);
+	tessera_group_lock_soon(&tessera_routing_group(request->routing, table->group)->group_id, &request->row);
 	/* under the lock nothing of the group changes: read again */
 	request->routing = tessera_routing();
 	request->group = tessera_routing_group_by_id(request->routing, &request->row.group_id);
@@ -246,17 +249,17 @@ find_same(const Request *request, pg_uuid_t *id)
 
 /* Registrations that count the migrations of a shard are serial. After the group's lock; the lower number first. To the end of the transaction. */
 static void
-lock_shards(const Request *request)
+lock_shards(int32 donor, int32 recipient)
 {
 	Oid			nodes = tessera_catalog_relid(TESSERA_NODE);
 
-	LockDatabaseObject(nodes, Min(request->donor, request->recipient), 0, ExclusiveLock);
-	LockDatabaseObject(nodes, Max(request->donor, request->recipient), 0, ExclusiveLock);
+	LockDatabaseObject(nodes, Min(donor, recipient), 0, ExclusiveLock);
+	LockDatabaseObject(nodes, Max(donor, recipient), 0, ExclusiveLock);
 }
 
 /* ERROR 55006 if the shard takes part in as many migrations as it may (S37). It is locked. Between tessera_spi_begin and _end. */
 static void
-require_room(const Request *request, int32 node_id)
+require_room(const TesseraRouting *routing, int32 node_id)
 {
 	int			n = (int) tessera_spi_run("SELECT FROM tessera.migration WHERE state = 'running' AND $1 IN (donor, recipient)", SPI_OK_SELECT, 1,
 										  (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(node_id)}, NULL);
@@ -265,9 +268,17 @@ require_room(const Request *request, int32 node_id)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg_plural("shard \"%s\" takes part in %d migration already", "shard \"%s\" takes part in %d migrations already", n,
-							   NameStr(tessera_routing_node(request->routing, node_id)->name), n),
+							   NameStr(tessera_routing_node(routing, node_id)->name), n),
 				 errdetail("tessera.max_moves_per_shard of the config node allows %d.", max_moves_per_shard),
 				 errhint("Look at tessera.migrations; wait for one, or end it with tessera.cancel_migration.")));
+}
+
+void
+tessera_take_room(const TesseraRouting *routing, int32 donor, int32 recipient)
+{
+	lock_shards(donor, recipient);
+	require_room(routing, donor);
+	require_room(routing, recipient);
 }
 
 static void
@@ -298,12 +309,18 @@ insert_migration(const Request *request, pg_uuid_t *id)
 	*id = *DatumGetUUIDP(spi_row_value(0, 1));
 }
 
-/* What donor and recipient are told. */
-static char *
-request_text(const pg_uuid_t *id)
+char *
+tessera_registered_request(const pg_uuid_t *id)
 {
 	tessera_spi_run("SELECT tessera_internal.migration_request($1)::text", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 	return spi_row_text(0, 1);
+}
+
+void
+tessera_join_migration(const pg_uuid_t *id)
+{
+	tessera_spi_run("UPDATE tessera.migration SET caller_pid = pg_backend_pid() WHERE migration_id = $1 AND phase IS NULL", SPI_OK_UPDATE, 1,
+					(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 }
 
 /* The row of the migration: new, or of the same one that runs (*joined). */
@@ -318,16 +335,13 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 	*joined = find_same(request, id);
 	if (!*joined)
 	{
-		lock_shards(request);
-		require_room(request, request->donor);
-		require_room(request, request->recipient);
+		tessera_take_room(request->routing, request->donor, request->recipient);
 		insert_migration(request, id);
 	}
 	else
-		tessera_spi_run("UPDATE tessera.migration SET caller_pid = pg_backend_pid() WHERE migration_id = $1 AND phase IS NULL", SPI_OK_UPDATE, 1,
-						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
+		tessera_join_migration(id);
 	tessera_migration_watch_caller();
-	text = MemoryContextStrdup(caller, request_text(id));
+	text = MemoryContextStrdup(caller, tessera_registered_request(id));
 	tessera_spi_end(&spi);
 	return text;
 }

@@ -41,6 +41,7 @@ typedef struct TesseraShardRunRequest
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
 	bool		any_order;		/* rows are wanted as they come, whichever shard sends them; else all of one shard, then of the next */
 	TesseraParts *parts;		/* it is of one of them; NULL: of none */
+	bool		refreshed;		/* the image was fetched for this statement: what it says of other shards' rows is so */
 	bool		cursor;			/* it belongs to a cursor: other statements may have run since its snapshot */
 	Snapshot	snapshot;		/* of the outer statement, for the local part */
 	int			eflags;

@@ -165,13 +165,16 @@ time_left(TesseraDonor *donor)
 static void
 start(TesseraDonor *donor, char *endpoint)
 {
+	Oid		   *relids;
+	int			n;
 
 	tessera_background_begin();
 	tessera_placement_begin_donation(donor->row);
 	tessera_background_commit();
 	tessera_migration_slot_enter(TESSERA_STARTING);
 	tessera_injection("donor_flag_up");
-	donor->older = tessera_lock_holders_collect(donor->moving->ntables, tessera_moving_relids(donor->moving), ExclusiveLock);
+	relids = tessera_moving_relids(donor->moving, &n);
+	donor->older = tessera_lock_holders_collect(n, relids, ExclusiveLock);
 
 	donor->capture = tessera_capture_create(donor->moving, donor->row->slot, time_left(donor), waiting_for_capture, donor);
 	donor->in_snapshot = true;
@@ -201,13 +204,16 @@ start(TesseraDonor *donor, char *endpoint)
 static void
 give_way(TesseraDonor *donor)
 {
+	Oid		   *relids;
+	int			n;
 	int			pid;
 
 	if (!donor->in_snapshot || tessera_now() < donor->give_way_due)
 		return;
 	donor->give_way_due = TimestampTzPlusMilliseconds(tessera_now(), GIVE_WAY_MS);
 	MemoryContextSwitchTo(donor->scratch);
-	pid = tessera_lock_waiter(donor->moving->ntables, tessera_moving_relids(donor->moving));
+	relids = tessera_moving_relids(donor->moving, &n);
+	pid = tessera_lock_waiter(n, relids);
 	MemoryContextSwitchTo(donor->context);
 	if (pid != 0)
 		ereport(ERROR,

@@ -60,6 +60,11 @@ typedef struct TesseraMoveBegun
 extern bool tessera_move_begin(const TesseraRouting *routing, const TesseraTable *table, const TesseraBound *min, const TesseraBound *max,
 							   const char *shard, bool verify, bool yields, TesseraMoveBegun *begun);
 
+/*
+ * The same for the placed tables of a schema, and of those that are tied to it. Errors as move_schema. false: they are there.
+ */
+extern bool tessera_schema_move_begin(const char *schema, const char *shard, bool verify, bool yields, TesseraMoveBegun *begun);
+
 /* Exit step of the session that has a donor's slot reserved: withdraws it if the donor was not started. */
 extern void tessera_migration_withdraw(int code, Datum arg);
 
