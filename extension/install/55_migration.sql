@@ -37,15 +37,21 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
 -- Config node's side.
 
 -- Of a partition its root counts: it lives with it. Sharded tables have no foreign keys to placed ones, nor the other way.
+CREATE FUNCTION tessera_internal.schema_ties() RETURNS TABLE (a name, b name)
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH placed AS MATERIALIZED (
+      SELECT c.oid, t.schema_name FROM tessera.cluster_table AS t JOIN pg_namespace AS n ON n.nspname = t.schema_name
+        JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name WHERE t.group_id IS NULL)
+    SELECT f.schema_name, t.schema_name FROM pg_constraint AS k JOIN placed AS f ON f.oid = coalesce(pg_partition_root(k.conrelid), k.conrelid)
+      JOIN placed AS t ON t.oid = coalesce(pg_partition_root(k.confrelid), k.confrelid) WHERE k.contype = 'f'
+    UNION SELECT f.schema_name, t.schema_name FROM pg_inherits AS i JOIN placed AS f ON f.oid = i.inhrelid JOIN placed AS t ON t.oid = i.inhparent
+  $$;
+COMMENT ON FUNCTION tessera_internal.schema_ties() IS
+  'between nodes: pairs of schemas whose placed tables foreign keys or inheritance tie to each other, or to others of the same schema';
+
 CREATE FUNCTION tessera_internal.tied_schemas(schema name) RETURNS SETOF name
   LANGUAGE sql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE placed AS MATERIALIZED (
-      SELECT c.oid, t.schema_name FROM tessera.cluster_table AS t JOIN pg_namespace AS n ON n.nspname = t.schema_name
-        JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name WHERE t.group_id IS NULL),
-    tie(a, b) AS MATERIALIZED (
-      SELECT f.schema_name, t.schema_name FROM pg_constraint AS k JOIN placed AS f ON f.oid = coalesce(pg_partition_root(k.conrelid), k.conrelid)
-        JOIN placed AS t ON t.oid = coalesce(pg_partition_root(k.confrelid), k.confrelid) WHERE k.contype = 'f'
-      UNION SELECT f.schema_name, t.schema_name FROM pg_inherits AS i JOIN placed AS f ON f.oid = i.inhrelid JOIN placed AS t ON t.oid = i.inhparent),
+    WITH RECURSIVE tie AS MATERIALIZED (SELECT e.a, e.b FROM tessera_internal.schema_ties() AS e),
     tied(name) AS (
       SELECT schema UNION SELECT CASE WHEN e.a = s.name THEN e.b ELSE e.a END FROM tied AS s JOIN tie AS e ON s.name IN (e.a, e.b))
     SELECT name FROM tied
