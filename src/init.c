@@ -36,6 +36,7 @@
 #include "common/worker_registry.h"
 #include "config/abandoned_migrations.h"
 #include "config/membership.h"
+#include "config/move_rate.h"
 #include "config/promotion_merge.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
@@ -49,6 +50,7 @@
 #include "executor/plan_private.h"
 #include "executor/shard_check.h"
 #include "failover/promotion.h"
+#include "load/client_pace.h"
 #include "load/load_sample.h"
 #include "migration/migration.h"
 #include "migration/migration_settings.h"
@@ -152,6 +154,8 @@ static const Registration registrations[] = {
 	{"relcache", tessera_planner_statistics_init},	/* free: a cache */
 	{"setting", tessera_deadlock_init}, /* free */
 	{"setting, shared memory", tessera_load_sample_init},	/* free */
+	/* At a commit after the participants: their commits belong to the transaction's time. */
+	{"shared memory, xact: how long clients' transactions take", tessera_client_pace_init},
 	{"settings", tessera_splitter_init},	/* free */
 	{"shared memory", tessera_declared_wait_init},	/* free */
 	{"setting", tessera_decisions_init},	/* free */
@@ -203,6 +207,7 @@ static const Registration registrations[] = {
 #endif
 	{"settings", tessera_migration_settings_init},	/* free */
 	{"setting", tessera_register_move_init},	/* free */
+	{"setting", tessera_move_rate_init},	/* free */
 	{"settings", tessera_balancer_settings_init},	/* free */
 	{"shared memory", tessera_round_request_init}, /* free */
 	{"xact: a move is decided", tessera_commit_move_init},	/* free: a point for tests alone */

@@ -64,15 +64,19 @@ CREATE TABLE tessera.node (
 );
 COMMENT ON TABLE tessera.node IS 'registry of the nodes of the cluster';
 
--- Where a schema's placed tables live (S15, S25, S29).
+-- Where a schema's placed tables live (S15, S25, S29). Its version is <group_id, ts of the group, mod> (S25). The owner of the group's only chunk
+-- is node_id: both change in one transaction.
 CREATE TABLE tessera.schema_placement (
   schema_name    name PRIMARY KEY,
   node_id        int4 NOT NULL,
-  sequence_home  int4                 -- node whose sequences are authoritative; NULL: node_id
+  sequence_home  int4,                -- node whose sequences are authoritative; NULL: node_id
+  group_id       uuid,                -- table group without key columns, with which its placed tables move; NULL: it was never to move
+  mod            int8 NOT NULL DEFAULT 1 -- grows with each move
 );
 COMMENT ON TABLE tessera.schema_placement IS 'primary shard of each schema: its placed tables live there';
 
--- Tables sharded alike. group_major/group_minor: the group version, highest of all its chunks (S14); its row lock allocates versions.
+-- Tables sharded alike; or the placed tables of a schema: then there are no key types, and one chunk. group_major/group_minor: the group
+-- version, highest of all its chunks (S14); its row lock allocates versions.
 CREATE TABLE tessera.table_group (
   group_id       uuid PRIMARY KEY,
   epoch          uuid NOT NULL,
@@ -101,6 +105,13 @@ CREATE TABLE tessera.cluster_table (
 CREATE INDEX cluster_table_relid ON tessera.cluster_table (relid);
 CREATE INDEX cluster_table_group ON tessera.cluster_table (group_id);
 COMMENT ON TABLE tessera.cluster_table IS 'tables of the cluster, placed or sharded';
+
+-- Sharded tables by their group, placed ones by their schema's, if that has one.
+CREATE VIEW tessera_internal.moving_table AS
+  SELECT t.table_id, t.schema_name, t.table_name, t.relid, coalesce(t.group_id, p.group_id) AS group_id
+  FROM tessera.cluster_table t LEFT JOIN tessera.schema_placement p ON p.schema_name = t.schema_name AND t.group_id IS NULL
+  WHERE t.group_id IS NOT NULL OR p.group_id IS NOT NULL;
+COMMENT ON VIEW tessera_internal.moving_table IS 'tables by the table group with which they move: their own, or that of their schema';
 
 CREATE TABLE tessera.chunk (
   group_id       uuid NOT NULL REFERENCES tessera.table_group ON DELETE CASCADE,
@@ -151,7 +162,8 @@ COMMENT ON TABLE tessera.placement IS 'what this shard owns of each group, what 
 -- Migrations, as the config node knows them. outcome is the decision; commit and fence both insert into migration_outcome (unique key).
 CREATE TABLE tessera.migration (
   migration_id   uuid PRIMARY KEY,
-  table_id       uuid NOT NULL,       -- the table named by the caller
+  table_id       uuid,                -- the table named by the caller
+  schema_name    name,                -- or the schema
   ranges         tessera.operation_range[] NOT NULL CHECK (tessera_internal.ranges_complete(ranges)),   -- by group_id, then by min; disjoint
   donor          int4 NOT NULL,
   recipient      int4 NOT NULL,
@@ -169,7 +181,14 @@ CREATE TABLE tessera.migration (
   mods           int8 NOT NULL DEFAULT 0,
   pause_ms       float8,
   error          text,
-  waiting_for    text
+  waiting_for    text,
+  yields         bool NOT NULL DEFAULT false,   -- makes way for clients and standbys: the balancer has begun it
+  bytes_total    int8,                -- estimates of what moves, at its beginning; null: not known
+  rows_total     int8,
+  share          float8,              -- of the donor's rows of the group
+  rate           float8,              -- bytes a second, as the donor has reported lately
+  rate_reported  timestamptz,
+  CHECK ((table_id IS NULL) <> (schema_name IS NULL))
 );
 CREATE INDEX migration_running ON tessera.migration (started) WHERE state = 'running';
 COMMENT ON TABLE tessera.migration IS 'migrations and their outcomes (config node)';
@@ -234,10 +253,11 @@ COMMENT ON TABLE tessera.zone_range IS 'ranges whose rows must lie on the shards
 CREATE TABLE tessera.balancer_action (
   action_id      uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
   kind           text NOT NULL CHECK (kind IN ('move', 'merge')),
-  group_id       uuid NOT NULL,
-  table_id       uuid NOT NULL,       -- the table named, or one of the group
-  min            tessera.bound NOT NULL,
-  max            tessera.bound NOT NULL,
+  schema_name    name,                -- a schema moves; NULL: a range of a table group
+  group_id       uuid,
+  table_id       uuid,                -- the table named, or one of the group
+  min            tessera.bound,
+  max            tessera.bound,
   ranges         tessera.operation_range[],   -- if it has several: all, by min; min and max are those of the first
   donor          int4,                -- NULL: whoever owns it
   recipient      int4,                -- NULL: the balancer chooses
@@ -253,7 +273,8 @@ CREATE TABLE tessera.balancer_action (
   asked          timestamptz NOT NULL DEFAULT clock_timestamp(),
   started        timestamptz,
   finished       timestamptz,
-  error          text
+  error          text,
+  CHECK (schema_name IS NOT NULL OR (group_id IS NOT NULL AND table_id IS NOT NULL AND min IS NOT NULL AND max IS NOT NULL))
 );
 CREATE INDEX balancer_action_open ON tessera.balancer_action (asked) WHERE state IN ('queued', 'running');
 COMMENT ON TABLE tessera.balancer_action IS 'moves and merges that the balancer makes or was asked for (config node)';

@@ -15,6 +15,14 @@ CREATE FUNCTION tessera.move_chunk(table_name regclass, key tessera.bound, to_sh
 COMMENT ON FUNCTION tessera.move_chunk(regclass, tessera.bound, text, bool) IS
   'moves the chunk that holds a key to a shard; returns the id of the migration';
 
+CREATE FUNCTION tessera.move_schema(schema_name text, to_shard text,
+                                    verify bool DEFAULT pg_catalog.current_setting('tessera.migration_verify')::pg_catalog.bool,
+                                    wait bool DEFAULT true) RETURNS uuid
+  AS 'MODULE_PATHNAME', 'tessera_move_schema' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.move_schema(text, text, bool, bool) IS
+  'moves all placed tables of a schema, and its sequences, to a shard, while they are in use, together with schemas that foreign keys or inheritance '
+  'tie to it; returns the id of the migration. wait false: the balancer is asked to do it, and the id is that of tessera.balancer_status';
+
 CREATE FUNCTION tessera.cancel_migration(id uuid) RETURNS bool
   AS 'MODULE_PATHNAME', 'tessera_cancel_migration' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.cancel_migration(uuid) IS
@@ -28,6 +36,29 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
 
 -- Config node's side.
 
+-- Of a partition its root counts: it lives with it. Sharded tables have no foreign keys to placed ones, nor the other way.
+CREATE FUNCTION tessera_internal.schema_ties() RETURNS TABLE (a name, b name)
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH placed AS MATERIALIZED (
+      SELECT c.oid, t.schema_name FROM tessera.cluster_table AS t JOIN pg_namespace AS n ON n.nspname = t.schema_name
+        JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name WHERE t.group_id IS NULL)
+    SELECT f.schema_name, t.schema_name FROM pg_constraint AS k JOIN placed AS f ON f.oid = coalesce(pg_partition_root(k.conrelid), k.conrelid)
+      JOIN placed AS t ON t.oid = coalesce(pg_partition_root(k.confrelid), k.confrelid) WHERE k.contype = 'f'
+    UNION SELECT f.schema_name, t.schema_name FROM pg_inherits AS i JOIN placed AS f ON f.oid = i.inhrelid JOIN placed AS t ON t.oid = i.inhparent
+  $$;
+COMMENT ON FUNCTION tessera_internal.schema_ties() IS
+  'between nodes: pairs of schemas whose placed tables foreign keys or inheritance tie to each other, or to others of the same schema';
+
+CREATE FUNCTION tessera_internal.tied_schemas(schema name) RETURNS SETOF name
+  LANGUAGE sql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE tie AS MATERIALIZED (SELECT e.a, e.b FROM tessera_internal.schema_ties() AS e),
+    tied(name) AS (
+      SELECT schema UNION SELECT CASE WHEN e.a = s.name THEN e.b ELSE e.a END FROM tied AS s JOIN tie AS e ON s.name IN (e.a, e.b))
+    SELECT name FROM tied
+  $$;
+COMMENT ON FUNCTION tessera_internal.tied_schemas(name) IS
+  'between nodes: the schema, and those whose placed tables foreign keys or inheritance tie to its own: they live on one shard';
+
 @call migration_state@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(o.outcome, m.state), m.donor, m.recipient, o.donor_majors, o.recipient_majors, (SELECT i.term FROM tessera.identity AS i), m.error
@@ -37,7 +68,9 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
 
 @call running_migrations@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT m.migration_id, m.donor, format('%I.%I', t.schema_name, t.table_name) FROM tessera.migration AS m LEFT JOIN tessera.cluster_table AS t
+    SELECT m.migration_id, m.donor, CASE WHEN m.schema_name IS NOT NULL THEN 'schema ' || quote_ident(m.schema_name)
+        WHEN t.table_id IS NOT NULL THEN format('%I.%I', t.schema_name, t.table_name) END
+    FROM tessera.migration AS m LEFT JOIN tessera.cluster_table AS t
       USING (table_id)
     WHERE m.state = 'running' AND EXISTS (SELECT FROM unnest(m.ranges) AS r WHERE r.group_id = ANY (groups)) ORDER BY m.started
   $$;
@@ -49,6 +82,7 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
       rows = greatest(m.rows, migration_progress.rows), bytes = greatest(m.bytes, migration_progress.bytes),
       mods = greatest(m.mods, migration_progress.mods), pause_ms = coalesce(migration_progress.pause_ms, m.pause_ms),
       error = coalesce(m.error, migration_progress.error), waiting_for = migration_progress.waiting_for,
+      rows_total = coalesce(m.rows_total, migration_progress.rows_total),
       finished = CASE WHEN m.finished IS NOT NULL AND migration_progress.phase IN ('done', 'aborted') THEN clock_timestamp() ELSE m.finished END
     WHERE m.migration_id = migration_progress.id
   $$;
@@ -80,12 +114,12 @@ CREATE VIEW tessera.stat_progress_migration AS
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 
 CREATE VIEW tessera.migrations AS
-  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, r1.min, r1.max,
+  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, m.schema_name, r1.min, r1.max,
          pg_catalog.cardinality(m.ranges) AS ranges, d.name AS donor, r.name AS recipient,
          m.state, coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
          coalesce(greatest(s.bytes, m.bytes), m.bytes) AS bytes,
          coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for, m.error, m.started,
-         m.finished
+         m.finished, m.rows_total, m.bytes_total
   FROM tessera.migration m
   LEFT JOIN tessera_internal.migration_slots() s ON s.migration_id = m.migration_id AND s.side = 'donor'
   LEFT JOIN tessera.cluster_table t USING (table_id)
@@ -95,12 +129,14 @@ CREATE VIEW tessera.migrations AS
   LEFT JOIN tessera.node r ON r.node_id = m.recipient
   ORDER BY m.started, m.migration_id;
 COMMENT ON VIEW tessera.migrations IS
-  'migrations, running and ended; min and max: of the first range, of so many ranges; kept on the config node only';
+  'migrations, running and ended; min and max: of the first range, of so many ranges; ..._total: estimates; kept on the config node only';
 
 REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),
+  tessera.move_schema(text, text, bool, bool),
   tessera.cancel_migration(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),
+  tessera.move_schema(text, text, bool, bool),
   tessera.cancel_migration(uuid) TO tessera_admin;
 

@@ -27,12 +27,14 @@ COMMENT ON FUNCTION tessera_internal.check_address(int4, int4, text) IS
 
 CREATE FUNCTION tessera_internal.migration_request(id uuid) RETURNS jsonb
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT jsonb_build_object('migration_id', migration_id, 'table_id', table_id, 'donor', donor, 'recipient', recipient, 'term', term,
+    SELECT jsonb_build_object('migration_id', migration_id, 'table_id', table_id, 'schema_name', schema_name, 'donor', donor,
+      'recipient', recipient, 'term', term,
       'donor_incarnation', donor_incarnation, 'recipient_incarnation', recipient_incarnation, 'verify', verify,
+      'yields', yields, 'share', share,
       'ranges', (SELECT jsonb_agg(jsonb_build_object('group_id', r.group_id, 'epoch', r.epoch, 'min', textin(tessera.bound_out(r.min)),
           'max', textin(tessera.bound_out(r.max))) ORDER BY r.n)
         FROM unnest(m.ranges) WITH ORDINALITY AS r (group_id, epoch, min, max, n)),
-      'members', (SELECT jsonb_agg(t.table_id ORDER BY t.table_id) FROM tessera.cluster_table AS t
+      'members', (SELECT jsonb_agg(t.table_id ORDER BY t.table_id) FROM tessera_internal.moving_table AS t
         WHERE t.group_id IN (SELECT r.group_id FROM unnest(m.ranges) AS r)))
     FROM tessera.migration AS m WHERE migration_id = migration_request.id
   $$;
@@ -126,6 +128,8 @@ BEGIN
     'placements', (SELECT coalesce(jsonb_agg(jsonb_build_object('group_id', p.group_id, 'major', p.major, 'owned',
         (SELECT coalesce(jsonb_agg(jsonb_build_object('min', textin(tessera.bound_out(o.min)), 'max', textin(tessera.bound_out(o.max)))), '[]')
          FROM unnest(p.owned) AS o))), '[]') FROM tessera.placement AS p),
+    'schemas', (SELECT coalesce(jsonb_agg(jsonb_build_object('schema', to_jsonb(s), 'group', to_jsonb(g))), '[]')
+      FROM tessera.schema_placement AS s JOIN tessera.table_group AS g USING (group_id)),
     'donated', (SELECT coalesce(jsonb_agg(jsonb_build_object('request', c.request, 'decision', c.decision)), '[]') FROM tessera.migration_coordinator
     AS c),
     'received', (SELECT coalesce(jsonb_agg(jsonb_build_object('request', r.request, 'state', r.state)), '[]') FROM tessera.migration_recipient AS r));

@@ -12,7 +12,8 @@ $$;
 AS $$
   SELECT g.group_id, g.epoch, g.group_major, g.group_minor,
       coalesce((SELECT string_agg(format('%I.%I', t.schema_name, t.table_name), ', ' ORDER BY t.schema_name, t.table_name)
-                FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id), 'group ' || g.group_id)
+                FROM tessera.cluster_table AS t WHERE t.group_id = g.group_id),
+        (SELECT 'schema ' || quote_ident(s.schema_name) FROM tessera.schema_placement AS s WHERE s.group_id = g.group_id), 'group ' || g.group_id)
     FROM tessera.table_group AS g ORDER BY 5
 $$;
 @comment table_groups@

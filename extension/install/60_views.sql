@@ -36,9 +36,12 @@ CREATE VIEW tessera.routers AS
 COMMENT ON VIEW tessera.routers IS 'nodes that store nothing';
 
 CREATE VIEW tessera.schemas AS
-  SELECT p.schema_name AS schema, n.name AS shard
-  FROM tessera.schema_placement p LEFT JOIN tessera.node n USING (node_id) ORDER BY p.schema_name;
-COMMENT ON VIEW tessera.schemas IS 'primary shard of each schema: its placed tables live there';
+  SELECT p.schema_name AS schema, n.name AS shard, coalesce(s.name, n.name) AS sequences_on, p.mod
+  FROM tessera.schema_placement p LEFT JOIN tessera.node n USING (node_id) LEFT JOIN tessera.node s ON s.node_id = p.sequence_home
+  ORDER BY p.schema_name;
+COMMENT ON VIEW tessera.schemas IS
+  'primary shard of each schema: its placed tables live there; sequences_on: the node that gives out the values of its sequences; mod grows with '
+  'each move of the schema';
 
 CREATE VIEW tessera.tables AS
   SELECT t.relid::pg_catalog.regclass AS table_name,
@@ -88,7 +91,7 @@ COMMENT ON VIEW tessera.changelog IS 'every change of metadata: when, by whom, b
 CREATE VIEW tessera.range_deletions AS
   SELECT t.relid::pg_catalog.regclass AS table_name, d.min, d.max
   FROM tessera_internal.range_deletions() d
-  JOIN tessera.cluster_table t USING (group_id)
+  JOIN tessera_internal.moving_table t USING (group_id)
   ORDER BY t.schema_name, t.table_name, d.min;
 COMMENT ON VIEW tessera.range_deletions IS 'ranges whose rows this shard still has to delete';
 

@@ -22,8 +22,9 @@ CREATE FUNCTION tessera.balancer_round() RETURNS timestamptz
 COMMENT ON FUNCTION tessera.balancer_round() IS
   'has the balancer make a round now, and waits for its end, not for the moves that it begins; returns when it began';
 
-CREATE FUNCTION tessera.explain_balancer(OUT step int4, OUT due text, OUT kind text, OUT table_name regclass, OUT min tessera.bound,
-    OUT max tessera.bound, OUT ranges int4, OUT donor text, OUT recipient text, OUT reason text, OUT bytes int8, OUT detail text) RETURNS SETOF record
+CREATE FUNCTION tessera.explain_balancer(OUT step int4, OUT due text, OUT kind text, OUT table_name regclass, OUT schema_name text,
+    OUT min tessera.bound, OUT max tessera.bound, OUT ranges int4, OUT donor text, OUT recipient text, OUT reason text, OUT bytes int8,
+    OUT detail text) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_explain_balancer' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.explain_balancer() IS
   'what the balancer would do now, in its order, and why; due: now, later, or never, where something is in the way; on the config node';
@@ -80,7 +81,7 @@ CREATE VIEW tessera.zone_ranges AS
 COMMENT ON VIEW tessera.zone_ranges IS 'ranges whose rows are to lie in a zone; kept on the config node only';
 
 CREATE VIEW tessera.balancer_status AS
-  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.min, a.max,
+  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.schema_name, a.min, a.max,
          coalesce(pg_catalog.cardinality(a.ranges), 1) AS ranges, d.name AS donor, r.name AS recipient, a.reason, a.detail,
          a.bytes, m.bytes AS bytes_done,
          CASE a.state
@@ -106,3 +107,49 @@ CREATE VIEW tessera.balancer_status AS
 COMMENT ON VIEW tessera.balancer_status IS
   'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; remaining: how long it may still take, by '
   'the speed of the last moves; kept on the config node only';
+
+CREATE VIEW tessera.draining_shards AS
+  SELECT n.name AS shard, c.chunks, s.schemas, greatest(c.bytes + s.bytes - m.bytes, 0) AS bytes_left, m.moves, m.rate AS bytes_per_second,
+         CASE WHEN m.rate > 0 THEN pg_catalog.make_interval(secs => greatest(c.bytes + s.bytes - m.bytes, 0) / m.rate) END AS remaining, w.in_the_way
+  FROM tessera.node n
+  CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS chunks, coalesce(pg_catalog.sum(e.bytes), 0)::int8 AS bytes
+                      FROM tessera.chunk k LEFT JOIN tessera.chunk_estimate e ON e.group_id = k.group_id AND e.min OPERATOR(tessera.=) k.min
+                      WHERE k.node_id = n.node_id
+                        AND NOT EXISTS (SELECT FROM tessera.schema_placement p WHERE p.group_id = k.group_id)) AS c
+  CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS schemas,
+                             coalesce(pg_catalog.sum((SELECT pg_catalog.sum(u.bytes)
+                               FROM tessera.cluster_table t JOIN tessera.table_statistics u USING (table_id)
+                               WHERE t.schema_name = p.schema_name AND t.group_id IS NULL AND u.node_id = p.node_id)), 0)::int8 AS bytes
+                      FROM tessera.schema_placement p WHERE n.node_id IN (p.node_id, p.sequence_home)) AS s
+  -- what it has sent since the first of the moves of the last minutes began
+  CROSS JOIN LATERAL (SELECT pg_catalog.count(*) FILTER (WHERE g.state = 'running') AS moves,
+                             coalesce(pg_catalog.sum(g.bytes) FILTER (WHERE g.state = 'running'), 0)::int8 AS bytes,
+                             pg_catalog.sum(g.bytes)::float8 / greatest(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(g.started)),
+                               1)::float8 AS rate
+                      FROM tessera.migration g
+                      WHERE g.donor = n.node_id AND (g.state = 'running'
+                        OR g.state = 'committed' AND g.finished > pg_catalog.clock_timestamp() - interval '5 minutes')) AS m
+  CROSS JOIN LATERAL (
+    SELECT pg_catalog.string_agg(o.what, '; ' ORDER BY o.what) AS in_the_way FROM (
+      SELECT 'the balancer is paused until ' || t.value FROM tessera.setting t
+      WHERE t.name = 'balancer_paused_until' AND t.value::timestamptz > pg_catalog.clock_timestamp()
+      UNION ALL
+      SELECT pg_catalog.format('the sequences of schema %s have not left it yet', p.schema_name)
+      FROM tessera.schema_placement p WHERE n.node_id = p.sequence_home AND n.node_id <> p.node_id
+      UNION ALL
+      SELECT pg_catalog.format('no other shard of zone %s may have its rows of %s', z.zone, z.table_name)
+      FROM tessera.zone_shard h JOIN tessera.zone_ranges z USING (zone)
+      WHERE h.node_id = n.node_id
+        AND NOT EXISTS (SELECT FROM tessera.zone_shard r JOIN tessera.node q USING (node_id) WHERE r.zone = z.zone AND NOT q.draining)
+      UNION ALL
+      SELECT 'there is no other shard' WHERE NOT EXISTS (SELECT FROM tessera.node q WHERE q.is_shard AND NOT q.draining)
+      UNION ALL
+      SELECT CASE WHEN b.schema_name IS NOT NULL THEN pg_catalog.format('schema %s: %s', b.schema_name, b.waiting_for)
+                  ELSE pg_catalog.format('%s from %s: %s', b.table_name, b.min, b.waiting_for) END FROM tessera.balancer_status b
+      WHERE b.donor = n.name AND b.waiting_for IS NOT NULL
+        AND (b.state IN ('queued', 'running') OR b.state = 'failed' AND b.not_before > pg_catalog.clock_timestamp())
+    ) AS o (what)) AS w
+  WHERE n.is_shard AND n.draining ORDER BY n.node_id;
+COMMENT ON VIEW tessera.draining_shards IS
+  'shards that are being removed: what is left on each, how fast that goes lately, how long it may still take, and what is in the way or waited for; '
+  'kept on the config node only';

@@ -27,7 +27,8 @@ CREATE VIEW tessera.health AS
            'end what it waits for, or the migration: tessera.cancel_migration()'
     FROM tessera.migrations m WHERE m.state = 'running' AND m.started < pg_catalog.clock_timestamp() - interval '1 hour'
     UNION ALL
-    SELECT 'warning', pg_catalog.format('%s of %s from %s to %s', b.kind, b.table_name, b.min, b.max),
+    SELECT 'warning', CASE WHEN b.schema_name IS NOT NULL THEN pg_catalog.format('%s of schema %s', b.kind, b.schema_name)
+             ELSE pg_catalog.format('%s of %s from %s to %s', b.kind, b.table_name, b.min, b.max) END,
            pg_catalog.format('it has failed %s times, at last: %s', b.attempts, b.waiting_for),
            'mend the cause; it is tried again by itself'
     FROM tessera.balancer_status b
@@ -45,9 +46,9 @@ CREATE VIEW tessera.health AS
     WHERE h.load >= 0.5 AND h.hot_share >= 0.5 AND h.hot_key OPERATOR(tessera.=) h.min
       AND h.measured > pg_catalog.clock_timestamp() - interval '10 minutes'
     UNION ALL
-    SELECT 'warning', 'shard ' || n.name, 'it is being removed, but schema ' || p.schema_name || ' lives there',
-           'copy its tables into a schema of another shard, then drop it'
-    FROM tessera.node n JOIN tessera.schema_placement p ON n.node_id IN (p.node_id, p.sequence_home) WHERE n.draining
+    SELECT 'warning', 'shard ' || n.name, 'it is being removed, but the sequences of schema ' || p.schema_name || ' have not left it yet',
+           'see that it runs, and the shard that has the schema now; it is tried again by itself'
+    FROM tessera.node n JOIN tessera.schema_placement p ON n.node_id = p.sequence_home AND n.node_id <> p.node_id WHERE n.draining
     UNION ALL
     SELECT 'warning', 'shard ' || n.name,
            pg_catalog.format('it is being removed, but no other shard of zone %s may have its rows of %s', z.zone, z.table_name),

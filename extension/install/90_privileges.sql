@@ -23,15 +23,16 @@ GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_t
   tessera.migration_outcome, tessera.setting, tessera.changelog_entry,
   tessera.shard_weight, tessera.zone_shard, tessera.zone_range TO PUBLIC;
 -- Not the error, which may name addresses.
-GRANT SELECT (action_id, kind, group_id, table_id, min, max, ranges, donor, recipient, reason, detail, by, verify, state, bytes, attempts, not_before,
-  migration_id, asked, started, finished) ON tessera.balancer_action TO PUBLIC;
+GRANT SELECT (action_id, kind, schema_name, group_id, table_id, min, max, ranges, donor, recipient, reason, detail, by, verify, state, bytes,
+  attempts, not_before, migration_id, asked, started, finished) ON tessera.balancer_action TO PUBLIC;
 -- Not hot_key: a key of a row that few may read.
 GRANT SELECT (group_id, min, node_id, bytes, statements, load, measured) ON tessera.chunk_estimate TO PUBLIC;
 GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added) ON tessera.node TO PUBLIC;
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation) ON tessera.identity TO PUBLIC;
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
   tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.range_deletions, tessera.internal_sessions,
-  tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status, tessera.zones, tessera.zone_ranges TO PUBLIC;
+  tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status, tessera.draining_shards,
+  tessera.zones, tessera.zone_ranges TO PUBLIC;
 
 REVOKE ALL ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.cancel_remove_shard(text), tessera.remove_router(text, bool),

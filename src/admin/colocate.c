@@ -304,7 +304,8 @@ lock_table(void *arg)
 	const Colocation *c = arg;
 	TesseraTableLock lock = {.relid = c->relid, .mode = AccessExclusiveLock};
 
-	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", c->name)), NIL, NULL);
+	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", c->name)),
+					 tessera_ddl_groups(tessera_routing(), NIL, list_make1_oid(get_rel_namespace(c->relid))), "tessera.shard_table");
 	tessera_ddl_lock_tables(tessera_routing(), list_make1(&lock), true);
 }
 

@@ -459,7 +459,7 @@ row_key(TupleTableSlot *slot, const TesseraTable *table, Datum *values)
 static int64
 count_unowned(Relation rel, const TesseraRouting *routing, const TesseraTable *table, char **example)
 {
-	const TesseraGroup *group = table->group >= 0 ? tessera_routing_group(routing, table->group) : NULL;
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
 	TesseraKeySpace *ks = group != NULL ? tessera_group_keyspace(routing, group) : NULL;
 	bool		newest;
 	Snapshot	snapshot = GetActiveSnapshot();
@@ -485,7 +485,7 @@ count_unowned(Relation rel, const TesseraRouting *routing, const TesseraTable *t
 			{
 				count++;
 				MemoryContextSwitchTo(old);
-				if (*example == NULL)
+				if (*example == NULL && table->nkeys > 0)
 					*example = tessera_bound_to_cstring(tessera_key_to_bound(ks, &position));
 			}
 		}
@@ -518,7 +518,7 @@ tessera_internal_count_unowned(PG_FUNCTION_ARGS)
 
 	/* a placed table belongs on its primary shard, and there all of it */
 	if (routing != NULL && (table = tessera_routing_table(routing, PG_GETARG_OID(0))) != NULL &&
-		(table->group >= 0 || table->node_id != routing->self))
+		(table->placement_group >= 0 || table->node_id != routing->self))
 	{
 		rel = table_open(PG_GETARG_OID(0), AccessShareLock);
 		if (rel->rd_rel->relkind == RELKIND_RELATION)

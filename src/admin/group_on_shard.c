@@ -155,6 +155,19 @@ replace_older_copy(Datum spec)
 	return true;
 }
 
+/* ERROR 55006 if rows of the table, which has moved with its schema, are still to be deleted here: that goes by the group which it is to leave. */
+static void
+require_no_leftovers(Datum spec)
+{
+	if (spec_run("SELECT 1 FROM tessera.cluster_table AS t JOIN tessera.schema_placement AS s USING (schema_name) JOIN tessera.placement AS p"
+				 " ON p.group_id = s.group_id WHERE t.table_id = ($1->'table'->>'table_id')::uuid AND t.group_id IS NULL"
+				 " AND cardinality(p.deletions) > 0 AND cardinality(p.owned) = 0", SPI_OK_SELECT, spec) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("rows of the table that moved away with its schema have not been deleted yet"),
+				 errhint("Try again when tessera.range_deletions is empty on every shard.")));
+}
+
 /*
  * Group and chunks, if the node has not got them, or, where chunks come along, has older ones. False: it has neither, nor do chunks come along.
  * *complete: no chunks are missing behind those that have come.
@@ -192,6 +205,7 @@ tessera_serve_apply_group(const TesseraApplyGroupArgs *args)
 	bool		complete;
 
 	tessera_spi_begin(&spi);
+	require_no_leftovers(spec);
 	if (apply_group_rows(spec, &complete))
 	{
 		spec_run("DELETE FROM tessera.cluster_table AS t USING jsonb_populate_record(NULL::tessera.cluster_table, $1->'table') AS n"

@@ -84,6 +84,12 @@ detail_of(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *act
 static void
 set_ranges(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action, TesseraBalancerAction *planned)
 {
+	const TesseraSnapshotGroup *group = &snapshot->groups[action->group];
+
+	planned->group_id = group->group->group_id;
+	planned->epoch = group->group->epoch;
+	planned->table_id = group->table->table_id;
+	planned->object = table_name(group->table);
 	planned->nranges = (int) action->nranges;
 	planned->mins = palloc(sizeof(TesseraBound *) * action->nranges);
 	planned->maxs = palloc(sizeof(TesseraBound *) * action->nranges);
@@ -96,15 +102,13 @@ set_ranges(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *ac
 TesseraBalancerAction *
 tessera_balancer_planned(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action)
 {
-	const TesseraSnapshotGroup *group = &snapshot->groups[action->group];
 	TesseraBalancerAction *planned = palloc0(sizeof(TesseraBalancerAction));
 
 	planned->kind = action->kind;
-	planned->group_id = group->group->group_id;
-	planned->epoch = group->group->epoch;
-	planned->table_id = group->table->table_id;
-	planned->object = table_name(group->table);
-	set_ranges(snapshot, action, planned);
+	if (action->kind == TESSERA_POLICY_MOVE_SCHEMA)
+		planned->schema = pstrdup(snapshot->schemas[action->first].name);
+	else
+		set_ranges(snapshot, action, planned);
 	planned->donor = snapshot->shards[action->from].node_id;
 	planned->recipient = snapshot->shards[action->to].node_id;
 	planned->to_shard = shard_name(snapshot->routing, planned->recipient);
@@ -186,6 +190,19 @@ bytes_to_move(const TesseraClusterSnapshot *snapshot, int group, size_t first, c
 	return bytes;
 }
 
+/* false: one of them has none, or cannot be reached. */
+static bool
+take_room(TesseraClusterSnapshot *snapshot, int from, int to)
+{
+	if (from < 0 || from == to)
+		return true;
+	if (snapshot->shards[from].room == 0 || snapshot->shards[to].room == 0 || !snapshot->shards[from].usable || !snapshot->shards[to].usable)
+		return false;
+	snapshot->shards[from].room--;
+	snapshot->shards[to].room--;
+	return true;
+}
+
 /* Finds the shards of a request, and takes their room; false: it has to wait. */
 static bool
 fit_request(TesseraClusterSnapshot *snapshot, TesseraBalancerAction *action)
@@ -210,13 +227,26 @@ fit_request(TesseraClusterSnapshot *snapshot, TesseraBalancerAction *action)
 	action->recipient = snapshot->shards[to].node_id;
 	action->to_shard = shard_name(snapshot->routing, action->recipient);
 	action->bytes = bytes_to_move(snapshot, group, chunk - snapshot->groups[group].chunks, action->max, to);
-	if (from < 0 || from == to)
-		return true;			/* another part of the range may lie elsewhere: the registration finds it */
-	if (snapshot->shards[from].room == 0 || snapshot->shards[to].room == 0 || !snapshot->shards[from].usable || !snapshot->shards[to].usable)
-		return false;
-	snapshot->shards[from].room--;
-	snapshot->shards[to].room--;
-	return true;
+	/* if it is there, another part of the range may lie elsewhere: the registration finds it */
+	return take_room(snapshot, from, to);
+}
+
+/* The same of a schema. */
+static bool
+fit_schema(TesseraClusterSnapshot *snapshot, TesseraBalancerAction *action)
+{
+	const TesseraPlacedSchema *placed = tessera_snapshot_placed(snapshot, action->schema);
+	int			to;
+
+	if (placed == NULL)
+		return true;			/* it is gone: beginning it says so */
+	to = action->recipient != 0 ? tessera_snapshot_shard(snapshot, action->recipient) : choose_recipient(snapshot, action, placed->owner, -1);
+	if (to < 0)
+		return true;			/* beginning it says why not */
+	action->recipient = snapshot->shards[to].node_id;
+	action->to_shard = shard_name(snapshot->routing, action->recipient);
+	action->bytes = placed->schema < 0 ? -1 : snapshot->policy.schemas[placed->schema].bytes;
+	return take_room(snapshot, placed->owner, to);
 }
 
 List *
@@ -230,7 +260,7 @@ tessera_balancer_requests(TesseraClusterSnapshot *snapshot)
 	uint64		n;
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("SELECT action_id, group_id, table_id, min, max, recipient, reason, verify FROM tessera.balancer_action"
+	n = tessera_spi_run("SELECT action_id, group_id, table_id, min, max, recipient, reason, verify, schema_name FROM tessera.balancer_action"
 						" WHERE state = 'queued' AND coalesce(not_before <= clock_timestamp(), true) ORDER BY asked, action_id", SPI_OK_SELECT, 0,
 						NULL, NULL, NULL);
 	MemoryContextSwitchTo(caller);
@@ -242,10 +272,16 @@ tessera_balancer_requests(TesseraClusterSnapshot *snapshot)
 		action->kind = TESSERA_POLICY_MOVE;
 		action->asked_for = true;
 		action->action_id = *DatumGetUUIDP(spi_row_value(i, 1));
-		action->group_id = *DatumGetUUIDP(spi_row_value(i, 2));
-		action->table_id = *DatumGetUUIDP(spi_row_value(i, 3));
-		action->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 4));
-		action->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 5));
+		action->schema = spi_row_text(i, 9);
+		if (action->schema == NULL)
+		{
+			action->group_id = *DatumGetUUIDP(spi_row_value(i, 2));
+			action->table_id = *DatumGetUUIDP(spi_row_value(i, 3));
+			action->min = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 4));
+			action->max = (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 5));
+		}
+		else
+			action->kind = TESSERA_POLICY_MOVE_SCHEMA;
 		action->recipient = DatumGetInt32(spi_row_datum(i, 6, &isnull));
 		action->reason = spi_row_text(i, 7);
 		action->verify = DatumGetBool(spi_row_value(i, 8));
@@ -257,8 +293,10 @@ tessera_balancer_requests(TesseraClusterSnapshot *snapshot)
 	MemoryContextSwitchTo(caller);
 	foreach(cell, all)
 	{
+		TesseraBalancerAction *action = lfirst(cell);
+
 		CHECK_FOR_INTERRUPTS();
-		if (fit_request(snapshot, lfirst(cell)))
+		if (action->schema != NULL ? fit_schema(snapshot, action) : fit_request(snapshot, action))
 			fitting = lappend(fitting, lfirst(cell));
 	}
 	return fitting;
@@ -273,9 +311,10 @@ insert_row(const TesseraBalancerAction *action, const char *state, const pg_uuid
 {
 	Oid			bound = tessera_bound_type();
 	Oid			bounds = get_array_type(bound);
+	bool		schema = action->schema != NULL;
 	bool		several = action->nranges > 1;
 	Oid			types[] = {TEXTOID, UUIDOID, UUIDOID, bound, bound, INT4OID, INT4OID, TEXTOID, TEXTOID, BOOLOID, TEXTOID, INT8OID, UUIDOID, TEXTOID,
-	UUIDOID, bounds, bounds};
+	UUIDOID, bounds, bounds, NAMEOID};
 	Datum		values[] = {
 		CStringGetTextDatum(action->kind == TESSERA_POLICY_MERGE ? "merge" : "move"), UUIDPGetDatum(&action->group_id),
 		UUIDPGetDatum(&action->table_id), PointerGetDatum(action->min), PointerGetDatum(action->max), Int32GetDatum(action->donor),
@@ -283,25 +322,26 @@ insert_row(const TesseraBalancerAction *action, const char *state, const pg_uuid
 		BoolGetDatum(action->verify), CStringGetTextDatum(state), Int64GetDatum((int64) action->bytes), UUIDPGetDatum(migration_id),
 		error ? CStringGetTextDatum(error) : 0, UUIDPGetDatum(&action->epoch),
 		several ? PointerGetDatum(tessera_array_of_bounds(action->nranges, action->mins)) : 0,
-		several ? PointerGetDatum(tessera_array_of_bounds(action->nranges, action->maxs)) : 0
+		several ? PointerGetDatum(tessera_array_of_bounds(action->nranges, action->maxs)) : 0,
+		schema ? DirectFunctionCall1(namein, CStringGetDatum(action->schema)) : 0
 	};
-	bool		nulls[lengthof(values)] = {[8] = action->detail == NULL,[11] = action->bytes < 0,[12] = migration_id == NULL,[13] = error == NULL,
-	[15] = !several,[16] = !several};
+	bool		nulls[lengthof(values)] = {[1] = schema,[2] = schema,[3] = schema,[4] = schema,[8] = action->detail == NULL,
+		[11] = action->bytes < 0,[12] = migration_id == NULL,[13] = error == NULL,[15] = !several,[16] = !several,[17] = !schema};
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	/* of the same range: how often it has failed in a row */
+	/* of the same range or schema: how often it has failed in a row */
 	tessera_spi_run("INSERT INTO tessera.balancer_action (kind, group_id, table_id, min, max, donor, recipient, reason, detail, by, verify, state, "
 					"bytes,"
-					"  migration_id, error, ranges, attempts, started, finished, not_before)"
+					"  migration_id, error, ranges, schema_name, attempts, started, finished, not_before)"
 					" SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, 'tessera', $10, $11, $12, $13, $14,"
 					"  (SELECT array_agg(($2, $15, r.min, r.max)::tessera.operation_range ORDER BY r.n)"
-					"   FROM unnest($16, $17) WITH ORDINALITY AS r (min, max, n)), f.attempts, clock_timestamp(),"
+					"   FROM unnest($16, $17) WITH ORDINALITY AS r (min, max, n)), $18, f.attempts, clock_timestamp(),"
 					"  CASE WHEN $11 <> 'running' THEN clock_timestamp() END,"
 					"  CASE WHEN $11 = 'failed' THEN clock_timestamp() + " PAUSE " END"
-					" FROM (SELECT count(*)::int4 AS attempts FROM tessera.balancer_action WHERE state = 'failed' AND group_id = $2"
-					"  AND min OPERATOR(tessera.=) $4 AND asked > clock_timestamp() - interval '1 hour') AS f", SPI_OK_INSERT, lengthof(types), types,
-					values, nulls);
+					" FROM (SELECT count(*)::int4 AS attempts FROM tessera.balancer_action WHERE state = 'failed'"
+					"  AND (group_id = $2 AND min OPERATOR(tessera.=) $4 OR schema_name = $18)"
+					"  AND asked > clock_timestamp() - interval '1 hour') AS f", SPI_OK_INSERT, lengthof(types), types, values, nulls);
 	tessera_spi_end(&spi);
 }
 
@@ -343,7 +383,7 @@ begin_move(const TesseraBalancerAction *action, TesseraMoveBegun *begun)
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraTable *table = routing != NULL ? tessera_routing_table_by_id(routing, &action->table_id) : NULL;
 
-	if (table == NULL || table->group < 0)
+	if (action->schema == NULL && (table == NULL || table->group < 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("the table is not there any more")));
@@ -351,10 +391,12 @@ begin_move(const TesseraBalancerAction *action, TesseraMoveBegun *begun)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 action->recipient != 0 ? errmsg("the shard is not there any more") : errmsg("no other shard may have it, or has room for it now")));
+	if (action->schema != NULL)
+		return tessera_schema_move_begin(action->schema, action->to_shard, action->verify, !action->asked_for, begun);
 	if (action->nranges > 1)
 		return tessera_move_begin_ranges(routing, table, action->nranges, action->mins, action->maxs, action->donor, action->to_shard,
 										 action->verify, begun);
-	return tessera_move_begin(routing, table, action->min, action->max, action->to_shard, action->verify, begun);
+	return tessera_move_begin(routing, table, action->min, action->max, action->to_shard, action->verify, !action->asked_for, begun);
 }
 
 static void

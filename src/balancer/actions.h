@@ -18,6 +18,7 @@ typedef struct TesseraBalancerAction
 	TesseraPolicyKind kind;
 	pg_uuid_t	action_id;		/* of its row, if it was asked for */
 	bool		asked_for;
+	char	   *schema;			/* that moves; NULL: a range of a table group, which the next fields are about */
 	pg_uuid_t	group_id;
 	pg_uuid_t	epoch;
 	pg_uuid_t	table_id;

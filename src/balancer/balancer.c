@@ -60,8 +60,7 @@ planned_now(const TesseraClusterSnapshot *snapshot)
 	List	   *actions = NIL;
 
 	for (size_t i = 0; i < plan->nactions && plan->actions[i].now; i++)
-		if (plan->actions[i].kind != TESSERA_POLICY_MOVE_SCHEMA)
-			actions = lappend(actions, tessera_balancer_planned(snapshot, &plan->actions[i]));
+		actions = lappend(actions, tessera_balancer_planned(snapshot, &plan->actions[i]));
 	return actions;
 }
 
@@ -151,7 +150,7 @@ run(bool round)
 /* Columns of explain_balancer(). */
 enum
 {
-	STEP, DUE, KIND, TABLE_NAME, RANGE_MIN, RANGE_MAX, RANGES, DONOR, RECIPIENT, REASON, BYTES, DETAIL, COLUMNS
+	STEP, DUE, KIND, TABLE_NAME, SCHEMA_NAME, RANGE_MIN, RANGE_MAX, RANGES, DONOR, RECIPIENT, REASON, BYTES, DETAIL, COLUMNS
 };
 
 static void
@@ -168,6 +167,7 @@ put_range(const TesseraClusterSnapshot *snapshot, int32 group, size_t first, siz
 	TesseraBound *min;
 	TesseraBound *max;
 
+	put_text(values, nulls, SCHEMA_NAME, group < 0 ? snapshot->schemas[first].names : NULL);
 	if (group < 0)
 	{
 		nulls[TABLE_NAME] = nulls[RANGE_MIN] = nulls[RANGE_MAX] = true;
@@ -192,7 +192,7 @@ name_of_shard(const TesseraClusterSnapshot *snapshot, int32 shard)
 static void
 put_action(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *action, int step, ReturnSetInfo *result)
 {
-	static const char *const kinds[] = {[TESSERA_POLICY_MOVE] = "move",[TESSERA_POLICY_MERGE] = "merge",[TESSERA_POLICY_MOVE_SCHEMA] = "move schema"};
+	static const char *const kinds[] = {[TESSERA_POLICY_MOVE] = "move",[TESSERA_POLICY_MERGE] = "merge",[TESSERA_POLICY_MOVE_SCHEMA] = "move"};
 	Datum		values[COLUMNS] = {[STEP] = Int32GetDatum(step),[BYTES] = Int64GetDatum((int64) action->bytes)};
 	bool		nulls[COLUMNS] = {0};
 
@@ -204,7 +204,7 @@ put_action(const TesseraClusterSnapshot *snapshot, const TesseraPolicyAction *ac
 	put_text(values, nulls, DONOR, name_of_shard(snapshot, action->from));
 	put_text(values, nulls, RECIPIENT, name_of_shard(snapshot, action->to));
 	put_text(values, nulls, REASON, tessera_policy_reason_text(action->reason));
-	put_text(values, nulls, DETAIL, action->group < 0 ? snapshot->schemas[action->first].name : tessera_balancer_planned(snapshot, action)->detail);
+	put_text(values, nulls, DETAIL, tessera_balancer_planned(snapshot, action)->detail);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
@@ -214,13 +214,13 @@ put_problem(const TesseraClusterSnapshot *snapshot, const TesseraPolicyProblem *
 	static const char *const what[] = {
 		[TESSERA_POLICY_NO_SHARD] = "no other shard may have it: add a shard, or change its zone",
 		[TESSERA_POLICY_UNUSABLE] = "its shard, or each that may have it, cannot be reached at present",
-		[TESSERA_POLICY_IMMOVABLE] = "the schema cannot be moved by itself: copy its tables to a schema of another shard, and drop it",
+		[TESSERA_POLICY_IMMOVABLE] = "the schema cannot be moved",
 	};
 	Datum		values[COLUMNS] = {[STEP] = Int32GetDatum(step)};
 	bool		nulls[COLUMNS] = {[BYTES] = true,[RECIPIENT] = true};
 
 	put_text(values, nulls, DUE, "never");
-	put_text(values, nulls, KIND, problem->group < 0 ? "move schema" : "move");
+	put_text(values, nulls, KIND, "move");
 	put_range(snapshot, problem->group, problem->first, problem->count, values, nulls);
 	nulls[RANGES] = true;
 	put_text(values, nulls, DONOR, name_of_shard(snapshot, problem->shard));
@@ -280,7 +280,7 @@ put_spread(const TesseraClusterSnapshot *snapshot, const TesseraPolicyPlan *plan
 						  snapshot->shards[i].draining ? "; it is being removed" : ""), result);
 }
 
-/* explain_balancer() returns (step, due, kind, table_name, min, max, ranges, donor, recipient, reason, bytes, detail) */
+/* explain_balancer() returns (step, due, kind, table_name, schema_name, min, max, ranges, donor, recipient, reason, bytes, detail) */
 Datum
 tessera_explain_balancer(PG_FUNCTION_ARGS)
 {

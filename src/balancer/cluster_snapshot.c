@@ -27,6 +27,8 @@
 
 #define GROWING_S 900.0			/* so long after a move for it was asked for does an end of the key space count as one where rows come in */
 #define GROWING_CHUNKS 2
+/* Smaller schemas are not moved for balance. */
+#define WORTH_BYTES (1024.0 * 1024)
 
 typedef struct Estimate
 {
@@ -429,7 +431,8 @@ read_busy(TesseraClusterSnapshot *snapshot)
 						" UNION ALL SELECT a.group_id, r.min, r.max, CASE a.state WHEN 'failed' THEN 0 ELSE coalesce(a.recipient, 0) END"
 						"  FROM tessera.balancer_action AS a,"
 						"  unnest(coalesce(a.ranges, ARRAY[(a.group_id, NULL, a.min, a.max)::tessera.operation_range])) AS r"
-						"  WHERE a.state IN ('queued', 'running') AND a.kind = 'move' OR a.state = 'failed' AND a.not_before > clock_timestamp()",
+						"  WHERE a.schema_name IS NULL"
+						"   AND (a.state IN ('queued', 'running') AND a.kind = 'move' OR a.state = 'failed' AND a.not_before > clock_timestamp())",
 						SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 		visit_range(snapshot, DatumGetUUIDP(spi_row_value(i, 1)), DatumGetTesseraBoundP(spi_row_value(i, 2)),
@@ -482,33 +485,145 @@ keep_growing_ends(TesseraClusterSnapshot *snapshot)
 
 /* Placed schemas: what their tables take, by the statistics that this node has of them */
 
+static int
+compare_names(const void *a, const void *b)
+{
+	return strcmp(((const TesseraPlacedSchema *) a)->name, ((const TesseraPlacedSchema *) b)->name);
+}
+
+static TesseraPlacedSchema *
+find_placed(const TesseraClusterSnapshot *snapshot, const char *name)
+{
+	TesseraPlacedSchema wanted = {.name = unconstify(char *, name)};
+
+	return bsearch(&wanted, snapshot->placed, snapshot->nplaced, sizeof(wanted), compare_names);
+}
+
+const TesseraPlacedSchema *
+tessera_snapshot_placed(const TesseraClusterSnapshot *snapshot, const char *name)
+{
+	return find_placed(snapshot, name);
+}
+
+/* All schemas that have a shard. Under way: they count for the shard that they are to come to, if that is known. */
 static void
-read_schemas(TesseraClusterSnapshot *snapshot)
+read_placed(TesseraClusterSnapshot *snapshot)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	TesseraPolicySchema *schemas;
 	TesseraSpi	spi;
 	uint64		n;
 
 	tessera_spi_begin(&spi);
 	n = tessera_spi_run("SELECT p.schema_name, p.node_id, coalesce(sum(s.bytes), 0)::float8 FROM tessera.schema_placement AS p"
-						" JOIN tessera.cluster_table AS t ON t.schema_name = p.schema_name AND t.group_id IS NULL"
-						" LEFT JOIN tessera.table_statistics AS s ON s.table_id = t.table_id AND s.node_id = p.node_id GROUP BY 1, 2 ORDER BY 1",
+						" LEFT JOIN tessera.cluster_table AS t ON t.schema_name = p.schema_name AND t.group_id IS NULL"
+						" LEFT JOIN tessera.table_statistics AS s ON s.table_id = t.table_id AND s.node_id = p.node_id GROUP BY 1, 2",
 						SPI_OK_SELECT, 0, NULL, NULL, NULL);
-	schemas = MemoryContextAllocZero(caller, sizeof(TesseraPolicySchema) * Max(n, 1));
-	snapshot->schemas = MemoryContextAllocZero(caller, sizeof(TesseraSnapshotSchema) * Max(n, 1));
+	snapshot->placed = MemoryContextAllocZero(caller, sizeof(TesseraPlacedSchema) * Max(n, 1));
+	for (uint64 i = 0; i < n; i++)
+		snapshot->placed[i] = (TesseraPlacedSchema) {.name = MemoryContextStrdup(caller, spi_row_text(i, 1)),
+			.owner = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 2))),.bytes = DatumGetFloat8(spi_row_value(i, 3))};
+	snapshot->nplaced = (int) n;
+	qsort(snapshot->placed, n, sizeof(TesseraPlacedSchema), compare_names);
+	for (int i = 0; i < snapshot->nplaced; i++)
+	{
+		snapshot->placed[i].tied_to = i;
+		snapshot->placed[i].shard = snapshot->placed[i].owner;
+	}
+	n = tessera_spi_run("SELECT p.schema_name, m.recipient FROM tessera.migration AS m, unnest(m.ranges) AS r JOIN tessera.schema_placement AS p"
+						"  USING (group_id) WHERE m.state = 'running'"
+						" UNION ALL SELECT schema_name, coalesce(recipient, 0) FROM tessera.balancer_action"
+						"  WHERE schema_name IS NOT NULL AND state IN ('queued', 'running')"
+						" UNION ALL SELECT schema_name, 0 FROM tessera.balancer_action"
+						"  WHERE schema_name IS NOT NULL AND state = 'failed' AND not_before > clock_timestamp()"
+						" UNION ALL SELECT p.schema_name, 0 FROM tessera.schema_placement AS p JOIN tessera.table_group AS g USING (group_id)"
+						"  WHERE NOT g.allow_migrations", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{
-		TesseraPolicySchema *schema = &schemas[snapshot->policy.nschemas];
+		TesseraPlacedSchema *placed = find_placed(snapshot, spi_row_text(i, 1));
+		int			shard = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 2)));
 
-		schema->shard = tessera_snapshot_shard(snapshot, DatumGetInt32(spi_row_value(i, 2)));
-		schema->bytes = DatumGetFloat8(spi_row_value(i, 3));
-		if (schema->shard < 0)
+		if (placed == NULL)
 			continue;
-		snapshot->schemas[snapshot->policy.nschemas++].name = MemoryContextStrdup(caller, spi_row_text(i, 1));
+		placed->busy = true;
+		if (shard >= 0)
+			placed->shard = shard;
 	}
-	snapshot->policy.schemas = schemas;
 	tessera_spi_end(&spi);
+}
+
+/* The first of those that this one is tied to, as far as known. */
+static int
+first_tied(const TesseraClusterSnapshot *snapshot, int number)
+{
+	while (snapshot->placed[number].tied_to != number)
+		number = snapshot->placed[number].tied_to;
+	return number;
+}
+
+static void
+read_ties(TesseraClusterSnapshot *snapshot)
+{
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run("SELECT a, b FROM tessera_internal.schema_ties() WHERE a <> b", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		TesseraPlacedSchema *a = find_placed(snapshot, spi_row_text(i, 1));
+		TesseraPlacedSchema *b = find_placed(snapshot, spi_row_text(i, 2));
+		int			first;
+		int			second;
+
+		if (a == NULL || b == NULL)
+			continue;
+		first = first_tied(snapshot, (int) (a - snapshot->placed));
+		second = first_tied(snapshot, (int) (b - snapshot->placed));
+		snapshot->placed[Max(first, second)].tied_to = Min(first, second);
+	}
+	tessera_spi_end(&spi);
+	for (int i = 0; i < snapshot->nplaced; i++)
+		snapshot->placed[i].tied_to = first_tied(snapshot, i);
+}
+
+/*
+ * Those that are tied as one. For balance only such are moved as are worth it: each move begins with a look at all of the cluster's DDL, and ends
+ * with its sequences following.
+ */
+static void
+read_schemas(TesseraClusterSnapshot *snapshot)
+{
+	int			n = 0;
+
+	read_placed(snapshot);
+	read_ties(snapshot);
+	snapshot->policy_schemas = allocate(sizeof(TesseraPolicySchema) * snapshot->nplaced);
+	snapshot->schemas = allocate(sizeof(TesseraSnapshotSchema) * snapshot->nplaced);
+	/* the first of several comes first */
+	for (int i = 0; i < snapshot->nplaced; i++)
+	{
+		TesseraPlacedSchema *placed = &snapshot->placed[i];
+		TesseraPlacedSchema *first = &snapshot->placed[placed->tied_to];
+		TesseraPolicySchema *schema;
+		TesseraSnapshotSchema *here;
+
+		if (placed == first)
+			placed->schema = first->shard < 0 ? -1 : n++;
+		placed->schema = first->schema;
+		if (placed->schema < 0)
+			continue;
+		schema = &snapshot->policy_schemas[placed->schema];
+		here = &snapshot->schemas[placed->schema];
+		if (placed == first)
+			here->name = placed->name;
+		here->names = here->names == NULL ? placed->name : psprintf("%s, %s", here->names, placed->name);
+		schema->shard = first->shard;
+		schema->bytes += placed->bytes;
+		schema->busy |= placed->busy;
+		schema->movable = schema->bytes >= WORTH_BYTES || snapshot->shards[schema->shard].draining;
+	}
+	snapshot->policy.nschemas = n;
+	snapshot->policy.schemas = snapshot->policy_schemas;
 }
 
 TesseraClusterSnapshot *

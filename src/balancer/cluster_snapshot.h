@@ -20,10 +20,24 @@ typedef struct TesseraSnapshotGroup
 	TesseraPolicyChunk *chunks; /* the policy's, writable */
 } TesseraSnapshotGroup;
 
+/* Schemas that are tied to each other by foreign keys or inheritance are one. */
 typedef struct TesseraSnapshotSchema
 {
-	char	   *name;
+	char	   *name;			/* the first of them */
+	char	   *names;			/* all of them, for a person */
 } TesseraSnapshotSchema;
+
+/* A single schema. */
+typedef struct TesseraPlacedSchema
+{
+	char	   *name;
+	int			tied_to;		/* number of another one, or its own; in the end number of the first of those that are tied */
+	int			schema;			/* index among the schemas */
+	int			shard;			/* -1: of a node that is no shard any more; of one that is under way: its recipient */
+	int			owner;			/* the shard that has it now; -1 as well */
+	double		bytes;
+	bool		busy;
+} TesseraPlacedSchema;
 
 typedef struct TesseraClusterSnapshot
 {
@@ -32,6 +46,9 @@ typedef struct TesseraClusterSnapshot
 	TesseraPolicyShard *shards; /* the policy's, writable */
 	TesseraSnapshotGroup *groups;
 	TesseraSnapshotSchema *schemas;
+	TesseraPolicySchema *policy_schemas;	/* the policy's, writable */
+	int			nplaced;
+	TesseraPlacedSchema *placed;	/* single schemas, by name */
 	char	  **zones;			/* names */
 	double	   *bytes;			/* of chunks on each shard, once they were asked for */
 } TesseraClusterSnapshot;
@@ -47,6 +64,9 @@ extern int	tessera_snapshot_shard(const TesseraClusterSnapshot *snapshot, int32 
 
 /* Index of a table group; -1: it is not there. */
 extern int	tessera_snapshot_group(const TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id);
+
+/* A single schema; NULL: it is not there. */
+extern const TesseraPlacedSchema *tessera_snapshot_placed(const TesseraClusterSnapshot *snapshot, const char *name);
 
 /* Bounds of neighbouring chunks of a group, together; palloc'd. */
 extern void tessera_snapshot_range(const TesseraClusterSnapshot *snapshot, int group, size_t first, size_t count, TesseraBound **min,

@@ -170,7 +170,7 @@ tessera_keyspace_create(MemoryContext mcxt, bool hashed, int n, const Oid *types
 {
 	TesseraKeySpace *ks;
 
-	if (n < 1 || n > TESSERA_MAX_KEY_COLUMNS)
+	if (n < 0 || n > TESSERA_MAX_KEY_COLUMNS || (n == 0 && hashed))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a shard key has 1 to %d columns, not %d", TESSERA_MAX_KEY_COLUMNS, n)));
@@ -178,7 +178,9 @@ tessera_keyspace_create(MemoryContext mcxt, bool hashed, int n, const Oid *types
 	ks = MemoryContextAllocZero(mcxt, sizeof(TesseraKeySpace));
 	ks->hashed = hashed;
 	ks->ncolumns = n;
-	ks->nelements = hashed ? 1 : n;
+	ks->nelements = hashed || n == 0 ? 1 : n;
+	if (n == 0)
+		fill_column(&ks->columns[0], mcxt, INT4OID, -1, InvalidOid, false);
 	for (int i = 0; i < n; i++)
 		fill_column(&ks->columns[i], mcxt, types[i], typmods[i], collations[i], hashed);
 	if (hashed)
@@ -212,6 +214,12 @@ tessera_key_position(TesseraKeySpace *ks, const Datum *values, TesseraKeyBound *
 	{
 		out->elements[0].kind = TESSERA_VALUE;
 		out->elements[0].value = Int64GetDatum(tessera_key_hash(ks, values));
+		return;
+	}
+	if (ks->ncolumns == 0)
+	{
+		out->elements[0].kind = TESSERA_VALUE;
+		out->elements[0].value = Int32GetDatum(0);
 		return;
 	}
 	for (int i = 0; i < ks->ncolumns; i++)

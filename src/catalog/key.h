@@ -32,8 +32,8 @@ typedef struct TesseraKeyColumn
 typedef struct TesseraKeySpace
 {
 	bool		hashed;
-	int			ncolumns;		/* key columns */
-	int			nelements;		/* elements of a bound: ncolumns, or 1 (int8) under hash */
+	int			ncolumns;		/* key columns; 0: the placed tables of a schema, whose rows are all at one position */
+	int			nelements;		/* elements of a bound: ncolumns, or 1: an int8 under hash, an int4 without columns */
 	TesseraKeyColumn columns[TESSERA_MAX_KEY_COLUMNS];
 	TesseraKeyColumn hash_column;	/* int8: the element's column under hash */
 } TesseraKeySpace;
@@ -54,7 +54,8 @@ typedef struct TesseraKeyBound
 #define TESSERA_KEY_ELEMENT_COLUMN(ks, i) ((ks)->hashed ? &(ks)->hash_column : &(ks)->columns[i])
 
 /*
- * Key space for columns of these types, in context mcxt (FmgrInfo live there too). n is 1..TESSERA_MAX_KEY_COLUMNS, else ERROR 22023.
+ * Key space for columns of these types, in context mcxt (FmgrInfo live there too). n is up to TESSERA_MAX_KEY_COLUMNS, else ERROR 22023; 0: all
+ * keys are one, between MINKEY and MAXKEY.
  * ERROR 42P16 with DETAIL/HINT: no default btree (hash: extended hash) operator class; under range, a text-like type whose collation does not compare
  * alike on every node (C, POSIX, or ICU do), also inside arrays, composites, ranges and jsonb; nondeterministic collations; under hash, a type whose
  * hash depends on node-local OIDs (enums, and arrays, composites, ranges of them); reg* types, whose values are such OIDs; money (lc_monetary);

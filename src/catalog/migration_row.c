@@ -27,7 +27,8 @@ static const char *const insert_sql[] = {
 #define SELECT_ROW(peer, state, decision, slot, table) \
 	"SELECT r.group_id, r.epoch, r.min, r.max, (m.request->>'term')::int8, (m.request->>'donor_incarnation')::int4," \
 	" (m.request->>'recipient_incarnation')::int4, m.request::text, coalesce((m.request->>'verify')::bool, false), " peer ", " state ", " decision \
-	", " slot " FROM " table " AS m, unnest(m.ranges) WITH ORDINALITY AS r (group_id, epoch, min, max, n) WHERE m.migration_id = $1 ORDER BY r.n"
+	", " slot ", coalesce((m.request->>'yields')::bool, false), coalesce((m.request->>'share')::float8, -1)" \
+	" FROM " table " AS m, unnest(m.ranges) WITH ORDINALITY AS r (group_id, epoch, min, max, n) WHERE m.migration_id = $1 ORDER BY r.n"
 #define SELECT_DONATED SELECT_ROW("m.recipient", "m.phase", "m.decision", "m.slot::text", "tessera.migration_coordinator")
 #define SELECT_RECEIVED SELECT_ROW("m.donor", "m.state", "NULL::text", "NULL::text", "tessera.migration_recipient")
 
@@ -124,6 +125,8 @@ tessera_migration_row(TesseraMigrationSide side, const pg_uuid_t *migration_id, 
 		row->state = tessera_migration_state_of(spi_row_text(0, 11));
 		row->decision = tessera_migration_result_of(spi_row_text(0, 12));
 		row->slot = spi_row_text(0, 13);
+		row->yields = DatumGetBool(spi_row_value(0, 14));
+		row->share = DatumGetFloat8(spi_row_value(0, 15));
 		MemoryContextSwitchTo(own);
 	}
 	tessera_spi_end(&spi);

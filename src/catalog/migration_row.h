@@ -29,6 +29,8 @@ typedef struct TesseraMigrationRow
 	int32		donor_incarnation;
 	int32		recipient_incarnation;
 	bool		verify;			/* by content */
+	bool		yields;			/* makes way for clients and standbys: the balancer has begun it */
+	double		share;			/* of the rows that the donor has of these groups; -1: not known */
 	char	   *request;		/* as registered: jsonb text */
 } TesseraMigrationRow;
 

@@ -12,6 +12,8 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "funcapi.h"
@@ -310,6 +312,49 @@ tuple_from_row(const TesseraPlacementRow *row, HeapTuple old, TupleDesc desc)
 	return heap_modify_tuple(old, desc, values, nulls, replace);
 }
 
+/* The table that a row of tessera.cluster_table means, and its partitions, which statements may name as well. */
+static void
+invalidate_table(HeapTuple tuple, TupleDesc desc)
+{
+	bool		null;
+	Datum		relid = heap_getattr(tuple, Anum_cluster_table_relid, desc, &null);
+	Oid			table = tessera_resolve_table(null ? InvalidOid : DatumGetObjectId(relid),
+											  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_schema_name, desc, &null))),
+											  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_table_name, desc, &null))));
+	ListCell   *cell;
+
+	if (!OidIsValid(table) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(table)))
+		return;
+	CacheInvalidateRelcacheByRelid(table);
+	if (get_rel_relkind(table) == RELKIND_PARTITIONED_TABLE)
+		foreach(cell, find_all_inheritors(table, NoLock, NULL))
+			if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(lfirst_oid(cell))))
+				CacheInvalidateRelcacheByRelid(lfirst_oid(cell));
+}
+
+/* The schema whose group it is; false: it is of sharded tables. */
+static bool
+find_schema(const pg_uuid_t *group_id, Snapshot snapshot, Name schema)
+{
+	Relation	rel = tessera_catalog_open(TESSERA_SCHEMA_PLACEMENT, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	tuple;
+	bool		found = false;
+
+	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		null;
+		Datum		id = heap_getattr(tuple, Anum_schema_placement_group_id, RelationGetDescr(rel), &null);
+
+		found = !null && memcmp(DatumGetUUIDP(id), group_id, sizeof(pg_uuid_t)) == 0;
+		if (found)
+			*schema = *DatumGetName(heap_getattr(tuple, Anum_schema_placement_schema_name, RelationGetDescr(rel), &null));
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
 /* Plans on the group's tables are made anew: with or without the ownership filter. */
 static void
 invalidate_tables(const pg_uuid_t *group_id)
@@ -317,21 +362,28 @@ invalidate_tables(const pg_uuid_t *group_id)
 	Relation	rel = tessera_catalog_open(TESSERA_CLUSTER_TABLE, AccessShareLock);
 	Snapshot	snapshot = tessera_catalog_snapshot();
 	SysScanDesc scan = tessera_catalog_scan(rel, TESSERA_CLUSTER_TABLE_GROUP, Anum_cluster_table_group_id, group_id, snapshot);
-	TupleDesc	desc = RelationGetDescr(rel);
+	NameData	schema;
+	bool		sharded = false;
 	HeapTuple	tuple;
 
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		bool		null;
-		Datum		relid = heap_getattr(tuple, Anum_cluster_table_relid, desc, &null);
-		Oid			table = tessera_resolve_table(null ? InvalidOid : DatumGetObjectId(relid),
-												  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_schema_name, desc, &null))),
-												  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_table_name, desc, &null))));
-
-		if (OidIsValid(table) && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(table)))
-			CacheInvalidateRelcacheByRelid(table);
+		sharded = true;
+		invalidate_table(tuple, RelationGetDescr(rel));
 	}
 	systable_endscan(scan);
+	if (!sharded && find_schema(group_id, snapshot, &schema))
+	{
+		scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+		while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		{
+			bool		null;
+
+			if (namestrcmp(DatumGetName(heap_getattr(tuple, Anum_cluster_table_schema_name, RelationGetDescr(rel), &null)), NameStr(schema)) == 0)
+				invalidate_table(tuple, RelationGetDescr(rel));
+		}
+		systable_endscan(scan);
+	}
 	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
 }

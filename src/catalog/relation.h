@@ -66,7 +66,10 @@ enum
 enum
 {
 	Anum_schema_placement_schema_name = 1,
-	Anum_schema_placement_node_id
+	Anum_schema_placement_node_id,
+	Anum_schema_placement_sequence_home,
+	Anum_schema_placement_group_id,
+	Anum_schema_placement_mod
 };
 
 enum

@@ -124,7 +124,7 @@ fence_unclaimed(void *arg)
 	tessera_call_fence_migration(tessera_to_config(), id, why, tessera_background_term(), &outcome);
 	if (!answered || tessera_migration_result_of(outcome) != TESSERA_RESULT_ABORTED)
 		return true;
-	tessera_call_migration_progress(tessera_to_config(), id, tessera_migration_state_name(TESSERA_ABORTED), 0, 0, 0, NULL, why, NULL);
+	tessera_call_migration_progress(tessera_to_config(), id, tessera_migration_state_name(TESSERA_ABORTED), 0, 0, 0, NULL, why, NULL, NULL);
 	tessera_call_acknowledge_migration(tessera_to_config(), id, tessera_migration_result_text(TESSERA_RESULT_ABORTED), NULL);
 	return true;
 }

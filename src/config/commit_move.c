@@ -84,7 +84,8 @@ refuse_unknown(const pg_uuid_t *migration_id)
 
 static const char *const read_ranges_sql =
 	"SELECT r.group_id, r.epoch, r.min, r.max, coalesce((SELECT t.schema_name || '.' || t.table_name FROM tessera.cluster_table AS t"
-	"   WHERE t.group_id = r.group_id ORDER BY t.table_id <> m.table_id, t.table_id LIMIT 1), m.table_id::text)"
+	"   WHERE t.group_id = r.group_id ORDER BY t.table_id <> m.table_id, t.table_id LIMIT 1),"
+	"  (SELECT 'schema ' || s.schema_name FROM tessera.schema_placement AS s WHERE s.group_id = r.group_id), m.table_id::text, r.group_id::text)"
 	" FROM tessera.migration AS m, unnest(m.ranges) WITH ORDINALITY AS r (group_id, epoch, min, max, n) WHERE m.migration_id = $1 ORDER BY r.n";
 
 /* Appends a range, of a row of read_ranges_sql. ERROR XX001 if it does not stand where it should. */
@@ -338,6 +339,15 @@ bump_control_chunk(const GroupMove *move, int32 donor, int64 major, int64 minor)
 	return true;
 }
 
+/* The placed tables of a schema live where the chunk of its group is; its sequences follow in a transaction of their own. S25. */
+static void
+place_schema(const TesseraGroupRow *group, int32 recipient)
+{
+	tessera_spi_run_saved("UPDATE tessera.schema_placement SET node_id = $2, mod = mod + 1,"
+						  " sequence_home = nullif(coalesce(sequence_home, node_id), $2) WHERE group_id = $1", SPI_OK_UPDATE, 2,
+						  (Oid[]) {UUIDOID, INT4OID}, (Datum[]) {UUIDPGetDatum(&group->group_id), Int32GetDatum(recipient)}, NULL);
+}
+
 /* Gives the ranges' chunks, all of the donor, to the recipient; returns the donor's shard version. Raises the version of the group's row given. */
 static int64
 move_chunks(GroupMove *move, int32 donor, int32 recipient, int n, const TesseraChunkRow *chunks, const char *by)
@@ -372,6 +382,8 @@ move_chunks(GroupMove *move, int32 donor, int32 recipient, int n, const TesseraC
 		minor++;
 
 	tessera_group_write_version(group, major, minor - 1);
+	if (move->ks->ncolumns == 0)
+		place_schema(group, recipient);
 	tessera_chunk_log("move", move->object, by, n, chunks, after.n, after.rows);
 	return donor_left ? major : 0;
 }

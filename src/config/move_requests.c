@@ -166,3 +166,35 @@ tessera_serve_request_move(const TesseraRequestMoveArgs *args)
 	(void) tessera_worker_wake(TESSERA_BALANCER);
 	return id;
 }
+
+/* A schema: two that ask for the same wait for each other at its row. */
+pg_uuid_t *
+tessera_serve_request_schema_move(const TesseraRequestSchemaMoveArgs *args)
+{
+	const TesseraRouting *routing = tessera_config_routing(args->term);
+	int32		recipient = args->to_shard != NULL ? tessera_shard_to_move_to(routing, args->to_shard) : 0;
+	MemoryContext caller = CurrentMemoryContext;
+	Datum		name = DirectFunctionCall1(namein, CStringGetDatum(args->schema_name));
+	pg_uuid_t  *id = MemoryContextAlloc(caller, UUID_LEN);
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT FROM tessera.schema_placement WHERE schema_name = $1 FOR UPDATE", SPI_OK_SELECT, 1, (Oid[]) {NAMEOID}, &name,
+						NULL) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_SCHEMA),
+				 errmsg("schema \"%s\" is not one of the cluster", args->schema_name),
+				 errhint("tessera.schemas lists the schemas that have a shard.")));
+	if (tessera_spi_run("SELECT action_id FROM tessera.balancer_action WHERE state IN ('queued', 'running') AND kind = 'move' AND schema_name = $1"
+						" AND coalesce(recipient, 0) = $2 AND reason = $3", SPI_OK_SELECT, 3, (Oid[]) {NAMEOID, INT4OID, TEXTOID},
+						(Datum[]) {name, Int32GetDatum(recipient), CStringGetTextDatum(args->reason)}, NULL) == 0)
+		tessera_spi_run("INSERT INTO tessera.balancer_action (kind, schema_name, recipient, reason, by, verify)"
+						" VALUES ('move', $1, nullif($2, 0), $3, $4, $5) RETURNING action_id", SPI_OK_INSERT_RETURNING, 5,
+						(Oid[]) {NAMEOID, INT4OID, TEXTOID, NAMEOID, BOOLOID},
+						(Datum[]) {name, Int32GetDatum(recipient), CStringGetTextDatum(args->reason),
+			DirectFunctionCall1(namein, CStringGetDatum(args->by)), BoolGetDatum(args->verify)}, NULL);
+	*id = *DatumGetUUIDP(spi_row_value(0, 1));
+	tessera_spi_end(&spi);
+	(void) tessera_worker_wake(TESSERA_BALANCER);
+	return id;
+}

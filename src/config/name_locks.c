@@ -81,13 +81,20 @@ knows_nodes(Datum nodes)
 	return tessera_spi_run("SELECT 1 FROM tessera.node HAVING array_agg(node_id ORDER BY node_id) = $1", SPI_OK_SELECT, 1, types, &nodes, NULL) > 0;
 }
 
-/* False if the caller takes a sharded table for a placed one. Such tables come as the name "placed schema.table". */
+/*
+ * False if the caller takes a sharded table for a placed one, which come as the name "placed schema.table", or does not know that a schema has a
+ * group, with which it may be moving.
+ */
 static bool
-knows_groups(Datum names)
+knows_groups(Datum names, Datum groups)
 {
-	static const Oid types[] = {TEXTARRAYOID};
+	static const Oid types[] = {TEXTARRAYOID, UUIDARRAYOID};
+	Datum		values[] = {names, groups};
 
-	return tessera_spi_run("SELECT 1 FROM tessera.cluster_table t WHERE t.group_id IS NOT NULL AND 'placed ' || format('%I.%I', t.schema_name, "
+	return tessera_spi_run("SELECT 1 FROM tessera.schema_placement AS p, unnest($1) AS n WHERE p.group_id IS NOT NULL AND p.group_id <> ALL ($2)"
+						   " AND (n ^@ format('placed %I.', p.schema_name) OR n ^@ format('relation %I.', p.schema_name))", SPI_OK_SELECT, 2, types,
+						   values, NULL) == 0 &&
+		tessera_spi_run("SELECT 1 FROM tessera.cluster_table t WHERE t.group_id IS NOT NULL AND 'placed ' || format('%I.%I', t.schema_name, "
 						   "t.table_name) = ANY ($1)", SPI_OK_SELECT, 1, types, &names, NULL) == 0;
 }
 
@@ -156,7 +163,7 @@ tessera_serve_ddl_lock(const TesseraDdlLockArgs *args)
 	tessera_spi_begin(&access);
 	if (held != NULL)
 		answer = held;
-	else if (knows_nodes(PointerGetDatum(args->nodes)) && knows_groups(PointerGetDatum(names)) &&
+	else if (knows_nodes(PointerGetDatum(args->nodes)) && knows_groups(PointerGetDatum(names), PointerGetDatum(args->groups)) &&
 			 groups_exist(names, PointerGetDatum(args->groups)))
 		answer = lock_groups(PointerGetDatum(args->groups));
 	tessera_spi_end(&access);

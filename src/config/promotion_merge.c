@@ -341,9 +341,10 @@ write_flights(Merge *merge)
 		/* it is not known here, or runs: collect_flights has left out what has ended */
 		tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, tessera_migration_result_state(outcome));
 		tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_RUNNING, tessera_migration_result_state(outcome));
-		tessera_spi_run("INSERT INTO tessera.migration (migration_id, ranges, table_id, donor, recipient, term, donor_incarnation,"
+		tessera_spi_run("INSERT INTO tessera.migration (migration_id, ranges, table_id, schema_name, donor, recipient, term, donor_incarnation,"
 						"  recipient_incarnation, state, finished, error)"
-						" SELECT $1, tessera_internal.request_ranges(r), (r->>'table_id')::uuid, $4, $5, (r->>'term')::int8,"
+						" SELECT $1, tessera_internal.request_ranges(r), (r->>'table_id')::uuid, (r->>'schema_name')::name, $4, $5,"
+						"  (r->>'term')::int8,"
 						"  (r->>'donor_incarnation')::int4, (r->>'recipient_incarnation')::int4, $2, clock_timestamp(),"
 						"  'the config node was promoted' FROM (SELECT $3::jsonb AS r) AS q"
 						" ON CONFLICT (migration_id) DO UPDATE SET state = excluded.state, finished = excluded.finished, error = excluded.error",
@@ -470,6 +471,36 @@ merge_group(Merge *merge, const TesseraRouting *routing, const TesseraGroup *gro
 	}
 }
 
+/* Groups that schemas got for their first move, and that were lost here: they are as the shards know them. */
+static void
+take_schema_groups(Merge *merge)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	for (int i = 0; i < merge->nwitnesses; i++)
+	{
+		Datum		facts;
+
+		if (merge->witnesses[i].facts == NULL)
+			continue;
+		facts = CStringGetTextDatum(merge->witnesses[i].facts);
+		tessera_spi_run("INSERT INTO tessera.table_group SELECT (jsonb_populate_record(NULL::tessera.table_group, s->'group')).*"
+						" FROM jsonb_array_elements($1::jsonb->'schemas') AS s JOIN tessera.schema_placement AS p"
+						" ON p.schema_name = s->'schema'->>'schema_name' WHERE p.group_id IS NULL ON CONFLICT DO NOTHING", SPI_OK_INSERT, 1,
+						(Oid[]) {TEXTOID}, &facts, NULL);
+		tessera_spi_run("UPDATE tessera.schema_placement AS p SET group_id = (s->'group'->>'group_id')::uuid"
+						" FROM jsonb_array_elements($1::jsonb->'schemas') AS s WHERE p.schema_name = s->'schema'->>'schema_name'"
+						" AND p.group_id IS NULL", SPI_OK_UPDATE, 1, (Oid[]) {TEXTOID}, &facts, NULL);
+	}
+	tessera_spi_run("INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor)"
+					" SELECT p.group_id, tessera.minkey(), tessera.maxkey(), p.node_id, g.group_major, g.group_minor"
+					" FROM tessera.schema_placement AS p"
+					" JOIN tessera.table_group AS g USING (group_id) ON CONFLICT DO NOTHING", SPI_OK_INSERT, 0, NULL, NULL, NULL);
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+}
+
 /* A shard that owns something of a group that was lost here. */
 static void
 check_groups_known(Merge *merge)
@@ -516,6 +547,7 @@ tessera_recover_catalog(bool force)
 
 	tessera_background_begin();
 	merge_servers(&merge);
+	take_schema_groups(&merge);
 	routing = tessera_routing();
 	check_groups_known(&merge);
 	collect_flights(&merge);

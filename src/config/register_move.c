@@ -31,12 +31,14 @@
 #include "config/chunks.h"
 #include "config/membership.h"
 #include "config/move_requests.h"
+#include "config/registration.h"
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
 
 
 #define LOCK_GROUP_MS 5000
+#define MAX_NOTED 1000			/* chunks whose estimates are looked up */
 
 static int	max_moves_per_shard;
 
@@ -63,23 +65,29 @@ typedef struct Request
 	int32		donor;
 	int32		recipient;
 	bool		verify;
+	bool		yields;
+	bool		whole;			/* it is of whole chunks */
+	int			nchunks;
+	TesseraBound **chunks;		/* where they begin */
 } Request;
 
 
-/*
- * Locks the group's row; not for ever: DDL on a table of the group holds it shared to the end of its transaction, and another move while it is being
- * decided. Sets lock_timeout to that end.
- */
-static void
-lock_group(Request *request, const pg_uuid_t *group_id)
+void
+tessera_limit_lock_waits(void)
 {
 	char		timeout[16];
 
 	snprintf(timeout, sizeof(timeout), "%d", LOCK_GROUP_MS);
 	(void) set_config_option("lock_timeout", timeout, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+}
+
+void
+tessera_group_lock_soon(const pg_uuid_t *group_id, TesseraGroupRow *row)
+{
+	tessera_limit_lock_waits();
 	PG_TRY();
 	{
-		tessera_group_lock(group_id, &request->row);
+		tessera_group_lock(group_id, row);
 	}
 	PG_CATCH();
 	{
@@ -115,7 +123,7 @@ find_table(Request *request, int64 term)
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 				 errmsg("the table is not sharded according to the config node")));
-	lock_group(request, &tessera_routing_group(request->routing, table->group)->group_id);
+	tessera_group_lock_soon(&tessera_routing_group(request->routing, table->group)->group_id, &request->row);
 	/* under the lock nothing of the group changes: read again */
 	request->routing = tessera_routing();
 	request->group = tessera_routing_group_by_id(request->routing, &request->row.group_id);
@@ -158,6 +166,31 @@ find_range(Request *request, const TesseraBound *min, const TesseraBound *max, c
 				 errmsg("min %s is not below max %s", tessera_bound_to_cstring(request->min_bound), tessera_bound_to_cstring(request->max_bound))));
 }
 
+/* Notes the chunks of a part, by their beginnings; a part that does not end where chunks do is not of whole ones, nor is one of very many. */
+static void
+note_chunks(Request *request, const Part *part)
+{
+	int			n = tessera_routing_nchunks(request->routing, request->group);
+	int			first = tessera_routing_find_chunk(request->routing, request->group, &part->min);
+	TesseraChunk chunk;
+
+	if (request->chunks == NULL)
+	{
+		request->chunks = palloc(sizeof(TesseraBound *) * MAX_NOTED);
+		request->whole = true;
+	}
+	for (int i = first; i < n && request->whole; i++)
+	{
+		tessera_routing_chunk(request->routing, request->group, i, &chunk);
+		if (tessera_key_compare(request->ks, &chunk.min, &part->max) >= 0)
+			break;
+		request->whole = request->nchunks < MAX_NOTED && tessera_key_compare(request->ks, &chunk.max, &part->max) <= 0 &&
+			(i > first || tessera_key_compare(request->ks, &chunk.min, &part->min) == 0);
+		if (request->whole)
+			request->chunks[request->nchunks++] = tessera_key_to_bound(request->ks, &chunk.min);
+	}
+}
+
 /*
  * The part of the range that is to be moved first: from its lowest key that is not at the recipient, as far as one shard owns it. Narrows the range
  * to it. If all of it is at the recipient, that is the donor.
@@ -193,6 +226,7 @@ find_part(Request *request)
 	request->nparts = 1;
 	request->parts = palloc(sizeof(Part));
 	request->parts[0] = (Part) {request->min, request->max};
+	note_chunks(request, &request->parts[0]);
 }
 
 /* What the donor owns of a range: more parts; the first may belong to the one before it. */
@@ -254,6 +288,8 @@ find_parts(Request *request, ArrayType *mins, ArrayType *maxs)
 		add_parts(request, &range);
 		before = range;
 	}
+	for (int i = 0; i < request->nparts; i++)
+		note_chunks(request, &request->parts[i]);
 }
 
 /* One that overlaps a range; NULL: none. */
@@ -305,17 +341,17 @@ find_same(const Request *request, pg_uuid_t *id)
 
 /* Registrations that count the migrations of a shard are serial. After the group's lock; the lower number first. To the end of the transaction. */
 static void
-lock_shards(const Request *request)
+lock_shards(int32 donor, int32 recipient)
 {
 	Oid			nodes = tessera_catalog_relid(TESSERA_NODE);
 
-	LockDatabaseObject(nodes, Min(request->donor, request->recipient), 0, ExclusiveLock);
-	LockDatabaseObject(nodes, Max(request->donor, request->recipient), 0, ExclusiveLock);
+	LockDatabaseObject(nodes, Min(donor, recipient), 0, ExclusiveLock);
+	LockDatabaseObject(nodes, Max(donor, recipient), 0, ExclusiveLock);
 }
 
 /* ERROR 55006 if the shard takes part in as many migrations as it may (S37). It is locked. Between tessera_spi_begin and _end. */
 static void
-require_room(const Request *request, int32 node_id)
+require_room(const TesseraRouting *routing, int32 node_id)
 {
 	int			n = (int) tessera_spi_run("SELECT FROM tessera.migration WHERE state = 'running' AND $1 IN (donor, recipient)", SPI_OK_SELECT, 1,
 										  (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(node_id)}, NULL);
@@ -324,22 +360,32 @@ require_room(const Request *request, int32 node_id)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg_plural("shard \"%s\" takes part in %d migration already", "shard \"%s\" takes part in %d migrations already", n,
-							   NameStr(tessera_routing_node(request->routing, node_id)->name), n),
+							   NameStr(tessera_routing_node(routing, node_id)->name), n),
 				 errdetail("tessera.max_moves_per_shard of the config node allows %d.", max_moves_per_shard),
 				 errhint("Look at tessera.migrations; wait for one, or end it with tessera.cancel_migration.")));
+}
+
+void
+tessera_take_room(const TesseraRouting *routing, int32 donor, int32 recipient)
+{
+	lock_shards(donor, recipient);
+	require_room(routing, donor);
+	require_room(routing, recipient);
 }
 
 static void
 insert_migration(const Request *request, pg_uuid_t *id)
 {
 	Oid			bounds = get_array_type(tessera_bound_type());
-	Oid			types[] = {UUIDOID, UUIDOID, bounds, bounds, INT4OID, INT4OID, UUIDOID, BOOLOID};
+	Oid			types[] = {UUIDOID, UUIDOID, bounds, bounds, INT4OID, INT4OID, UUIDOID, BOOLOID, BOOLOID, bounds};
 	TesseraBound **mins = palloc(sizeof(TesseraBound *) * request->nparts);
 	TesseraBound **maxs = palloc(sizeof(TesseraBound *) * request->nparts);
 	Datum		values[] = {
 		UUIDPGetDatum(&request->group->group_id), UUIDPGetDatum(&request->table_id), 0, 0, Int32GetDatum(request->donor),
-		Int32GetDatum(request->recipient), UUIDPGetDatum(&request->group->epoch), BoolGetDatum(request->verify)
+		Int32GetDatum(request->recipient), UUIDPGetDatum(&request->group->epoch), BoolGetDatum(request->verify), BoolGetDatum(request->yields),
+		PointerGetDatum(tessera_array_of_bounds(request->nchunks, request->chunks))
 	};
+	bool		nulls[lengthof(values)] = {[9] = !request->whole};
 
 	for (int i = 0; i < request->nparts; i++)
 	{
@@ -350,21 +396,32 @@ insert_migration(const Request *request, pg_uuid_t *id)
 	values[3] = PointerGetDatum(tessera_array_of_bounds(request->nparts, maxs));
 	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, TESSERA_RUNNING);
 	tessera_spi_run("INSERT INTO tessera.migration (migration_id, ranges, table_id, donor, recipient, term, donor_incarnation, recipient_incarnation,"
-					"  verify, caller_pid)"
+					"  verify, caller_pid, yields, bytes_total, share)"
 					" SELECT gen_random_uuid(), (SELECT array_agg(($1, $7, p.min, p.max)::tessera.operation_range ORDER BY p.n)"
 					"   FROM unnest($3, $4) WITH ORDINALITY AS p (min, max, n)), $2, $5, $6, i.term, d.incarnation, r.incarnation,"
-					"  $8, pg_backend_pid()"
-					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r WHERE d.node_id = $5 AND r.node_id = $6"
-					" RETURNING migration_id", SPI_OK_INSERT_RETURNING, 8, types, values, NULL);
+					"  $8, pg_backend_pid(), $9, e.bytes, e.share"
+					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r, "
+					/* sizes are known only when all chunks' are */
+					" (SELECT CASE WHEN count(*) = cardinality($10) THEN sum(c.bytes)::int8 END AS bytes, CASE WHEN count(*) = cardinality($10)"
+					"  THEN sum(c.bytes) / nullif((SELECT sum(o.bytes) FROM tessera.chunk_estimate AS o WHERE o.group_id = $1 AND o.node_id = $5), 0)"
+					"   END::float8 AS share"
+					"  FROM tessera.chunk_estimate AS c WHERE c.group_id = $1 AND c.node_id = $5 AND c.min OPERATOR(tessera.=) ANY ($10)) AS e"
+					" WHERE d.node_id = $5 AND r.node_id = $6 RETURNING migration_id", SPI_OK_INSERT_RETURNING, 10, types, values, nulls);
 	*id = *DatumGetUUIDP(spi_row_value(0, 1));
 }
 
-/* What donor and recipient are told. */
-static char *
-request_text(const pg_uuid_t *id)
+char *
+tessera_registered_request(const pg_uuid_t *id)
 {
 	tessera_spi_run("SELECT tessera_internal.migration_request($1)::text", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 	return spi_row_text(0, 1);
+}
+
+void
+tessera_join_migration(const pg_uuid_t *id)
+{
+	tessera_spi_run("UPDATE tessera.migration SET caller_pid = pg_backend_pid() WHERE migration_id = $1 AND phase IS NULL", SPI_OK_UPDATE, 1,
+					(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
 }
 
 /* The row of the migration: new, or of the same one that runs (*joined). */
@@ -379,16 +436,13 @@ register_migration(const Request *request, pg_uuid_t *id, bool *joined)
 	*joined = find_same(request, id);
 	if (!*joined)
 	{
-		lock_shards(request);
-		require_room(request, request->donor);
-		require_room(request, request->recipient);
+		tessera_take_room(request->routing, request->donor, request->recipient);
 		insert_migration(request, id);
 	}
 	else
-		tessera_spi_run("UPDATE tessera.migration SET caller_pid = pg_backend_pid() WHERE migration_id = $1 AND phase IS NULL", SPI_OK_UPDATE, 1,
-						(Oid[]) {UUIDOID}, (Datum[]) {UUIDPGetDatum(id)}, NULL);
+		tessera_join_migration(id);
 	tessera_migration_watch_caller();
-	text = MemoryContextStrdup(caller, request_text(id));
+	text = MemoryContextStrdup(caller, tessera_registered_request(id));
 	tessera_spi_end(&spi);
 	return text;
 }
@@ -406,6 +460,7 @@ tessera_serve_register_migration(const TesseraRegisterMigrationArgs *args, Tesse
 	tessera_commit_durably();
 	request.table_id = *args->table_id;
 	request.verify = args->verify;
+	request.yields = args->yields;
 	find_table(&request, args->term);
 	request.recipient = tessera_shard_to_move_to(request.routing, args->to_shard);
 	find_range(&request, args->min, args->max, args->position);
@@ -424,7 +479,7 @@ tessera_serve_register_migration(const TesseraRegisterMigrationArgs *args, Tesse
 void
 tessera_serve_register_ranges(const TesseraRegisterRangesArgs *args, TesseraRegisterRangesResult *result)
 {
-	Request		request = {.table_id = *args->table_id,.donor = args->donor,.verify = args->verify};
+	Request		request = {.table_id = *args->table_id,.donor = args->donor,.verify = args->verify,.yields = true};
 	bool		joined;
 
 	tessera_commit_durably();

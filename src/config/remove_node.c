@@ -2,8 +2,8 @@
  * remove_node.c
  *	  remove_shard and remove_router on the config node: a node leaves the cluster.
  *
- * remove_shard of a shard that holds chunks only marks it as draining: the balancer moves them away, and asks for the removal again when nothing is
- * left (balancer/drain.c). cancel_remove_shard takes the mark back.
+ * remove_shard of a shard that holds chunks or schemas only marks it as draining: the balancer moves them away, and asks for the removal again when
+ * nothing is left (balancer/drain.c). cancel_remove_shard takes the mark back.
  *
  * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it
  * decides or waits for. The registry row goes in this transaction; after its commit the node is told to forget the cluster (best effort: no node
@@ -29,6 +29,9 @@
 #define DELETIONS_MS 60000		/* for the deletion of rows that have moved away */
 #define DELETIONS_POLL_MS 100
 
+/* A chunk c that is no schema's. */
+#define NO_SCHEMA "NOT EXISTS (SELECT FROM tessera.schema_placement AS s WHERE s.group_id = c.group_id)"
+
 static void
 refuse_in_use(const char *name, const char *detail, const char *hint)
 {
@@ -47,12 +50,13 @@ check_holds_nothing(const TesseraRegistered *node)
 	const char *found;
 
 	values[0] = psprintf("%d", node->node_id);
-	found = tessera_admin_value("SELECT nullif(count(*), 0) FROM tessera.chunk WHERE node_id = $1::int4", 1, values);
+	found = tessera_admin_value("SELECT nullif(count(*), 0) FROM tessera.chunk AS c WHERE node_id = $1::int4 AND " NO_SCHEMA, 1, values);
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("It owns %s chunks.", found), "Call tessera.remove_shard() without force: its chunks are moved away.");
 	found = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1, values);
 	if (found != NULL)
-		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", found), "Copy its tables into a schema of another shard, then drop it.");
+		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there, or its sequences do.", found),
+					  "Call tessera.remove_shard() without force: its schemas are moved away.");
 	found = tessera_admin_value("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND $1::int4 IN (donor, recipient) LIMIT 1", 1,
 								values);
 	if (found != NULL)
@@ -155,22 +159,24 @@ describe_rest(const TesseraRegistered *node)
 {
 	const char *values[] = {psprintf("%d", node->node_id)};
 
-	return tessera_admin_value("SELECT format('draining: %s chunks (%s) are left, %s moves run', count(*),"
-							   " pg_size_pretty(coalesce(sum(e.bytes), 0)), (SELECT count(*) FROM tessera.migration AS m"
-							   "  WHERE m.state = 'running' AND m.donor = $1::int4))"
+	return tessera_admin_value("SELECT format('draining: %s chunks (%s)%s are left, %s moves run', count(*),"
+							   " pg_size_pretty(coalesce(sum(e.bytes), 0)),"
+							   " (SELECT format(' and %s schemas', nullif(count(*), 0)) FROM tessera.schema_placement AS p"
+							   "  WHERE $1::int4 IN (p.node_id, p.sequence_home) HAVING count(*) > 0),"
+							   " (SELECT count(*) FROM tessera.migration AS m WHERE m.state = 'running' AND m.donor = $1::int4))"
 							   " FROM tessera.chunk AS c LEFT JOIN tessera.chunk_estimate AS e ON e.group_id = c.group_id AND e.min "
 								   "OPERATOR(tessera.=) c.min"
-							   " WHERE c.node_id = $1::int4", 1, values);
+							   " WHERE c.node_id = $1::int4 AND " NO_SCHEMA, 1, values);
 }
 
-/* ERROR unless there is another shard to take its chunks. Access must be open. */
+/* ERROR unless there is another shard to take what it has. Access must be open. */
 static void
 check_others(const TesseraRegistered *node)
 {
 	const char *values[] = {psprintf("%d", node->node_id)};
 
 	if (tessera_admin_value("SELECT true FROM tessera.node WHERE is_shard AND NOT draining AND node_id <> $1::int4 LIMIT 1", 1, values) == NULL)
-		refuse_in_use(node->name, "There is no other shard that its chunks could go to.", "Add one with tessera.add_shard().");
+		refuse_in_use(node->name, "There is no other shard that its chunks and schemas could go to.", "Add one with tessera.add_shard().");
 }
 
 /* Sets or clears the mark. Access must be open, the registry locked. */
@@ -187,31 +193,26 @@ set_draining(const TesseraChange *change, const TesseraRegistered *node, bool dr
 }
 
 /*
- * The first half of a removal, for a shard that owns chunks: it is marked, and the balancer moves them. Returns what is left; NULL: it owns nothing.
- * Access must be open.
+ * The first half of a removal, for a shard that has chunks or schemas: it is marked, and the balancer moves them. Returns what is left; NULL: it has
+ * nothing. Access must be open.
  */
 static char *
 drain(const TesseraChange *change)
 {
 	TesseraRegistered *node;
 	const char *values[] = {NULL};
-	const char *schema;
 
 	node = tessera_registered_or_error(change->name);
 	check_kind(node, true);
 	values[0] = psprintf("%d", node->node_id);
-	if (tessera_admin_value("SELECT true FROM tessera.chunk WHERE node_id = $1::int4 LIMIT 1", 1, values) == NULL)
+	if (tessera_admin_value("SELECT true FROM tessera.chunk WHERE node_id = $1::int4 UNION ALL"
+							" SELECT true FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home) LIMIT 1", 1, values) == NULL)
 		return NULL;
 	tessera_registry_lock();
 	node = tessera_registered_or_error(change->name);
 	if (!node->draining)
 	{
 		check_others(node);
-		schema = tessera_admin_value("SELECT min(schema_name::text) FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home)", 1,
-									 values);
-		if (schema != NULL)
-			refuse_in_use(node->name, psprintf("Schema \"%s\" lives there.", schema), "Copy its tables into a schema of another shard, then drop "
-						  "it.");
 		set_draining(change, node, true);
 	}
 	return describe_rest(node);

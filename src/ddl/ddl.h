@@ -43,6 +43,7 @@ typedef struct TesseraStatementObjects
 	const char *local;			/* a name of something temporary or of this node alone; NULL: none */
 	List	   *relids;			/* cluster tables concerned (of a partition: its root); each once */
 	List	   *keys;			/* char *: names to lock across the cluster */
+	List	   *namespaces;		/* OIDs of the schemas of relations that are named, made or moved there; each once */
 } TesseraStatementObjects;
 
 extern void tessera_statement_objects(Node *statement, const TesseraRouting *routing, TesseraStatementObjects *named);
@@ -140,8 +141,10 @@ extern char *tessera_ddl_by(const TesseraUtility *utility, const TesseraStatemen
 /* Set by init.c: ends the running migrations of groups (text of a uuid[]); see migration/migration.h. */
 extern void (*tessera_ddl_end_migrations) (const char *groups, const char *by, int timeout_ms);
 
-/* Ids (pg_uuid_t *) of the groups of these cluster tables. */
-extern List *tessera_ddl_groups(const TesseraRouting *routing, List *relids);
+/*
+ * Ids (pg_uuid_t *) of the groups with which these cluster tables move, and of those of the schemas (OIDs), as far as they have any; each once.
+ */
+extern List *tessera_ddl_groups(const TesseraRouting *routing, List *relids, List *namespaces);
 
 /* Sets a setting until the caller's NewGUCNestLevel ends, whoever the user is. */
 extern void tessera_ddl_set_here(const char *name, const char *value);

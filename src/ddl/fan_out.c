@@ -166,8 +166,24 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const 
 	}
 }
 
+static List *
+add_group(List *groups, const TesseraGroup *group)
+{
+	pg_uuid_t  *id;
+	ListCell   *cell;
+
+	if (group == NULL)
+		return groups;
+	foreach(cell, groups)
+		if (memcmp(lfirst(cell), &group->group_id, sizeof(pg_uuid_t)) == 0)
+			return groups;
+	id = palloc(sizeof(pg_uuid_t));
+	*id = group->group_id;
+	return lappend(groups, id);
+}
+
 List *
-tessera_ddl_groups(const TesseraRouting *routing, List *relids)
+tessera_ddl_groups(const TesseraRouting *routing, List *relids, List *namespaces)
 {
 	List	   *groups = NIL;
 	ListCell   *cell;
@@ -176,13 +192,16 @@ tessera_ddl_groups(const TesseraRouting *routing, List *relids)
 	{
 		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
 
-		if (table && table->group >= 0)
-		{
-			pg_uuid_t  *group = palloc(sizeof(pg_uuid_t));
+		if (table)
+			groups = add_group(groups, tessera_table_placement_group(routing, table));
+	}
+	foreach(cell, namespaces)
+	{
+		char	   *name = get_namespace_name(lfirst_oid(cell));
+		const TesseraSchema *schema = name ? tessera_routing_schema(routing, name) : NULL;
 
-			*group = tessera_routing_group(routing, table->group)->group_id;
-			groups = lappend(groups, group);
-		}
+		if (schema && schema->group >= 0)
+			groups = add_group(groups, tessera_routing_group(routing, schema->group));
 	}
 	return groups;
 }
@@ -454,49 +473,77 @@ is_temporary(TesseraTrack *track)
 	return track->created != NIL;
 }
 
+/* relids: those that are referenced, too. */
 static void
-add_placed(List **keys, const TesseraRouting *routing, Oid relid)
+add_placed(List **keys, List **relids, const TesseraRouting *routing, Oid relid)
 {
 	const TesseraTable *table = OidIsValid(relid) ? tessera_routing_table(routing, relid) : NULL;
 
-	if (table && table->group < 0)
-		*keys = lappend(*keys, psprintf("placed %s", tessera_qualified_name(relid)));
+	if (table == NULL || table->group >= 0)
+		return;
+	*keys = lappend(*keys, psprintf("placed %s", tessera_qualified_name(relid)));
+	*relids = list_append_unique_oid(*relids, relid);
 }
 
 /* Of a constraint, or of all those of a column. */
 static void
-add_referenced(List **keys, const TesseraRouting *routing, Node *node)
+add_referenced(List **keys, List **relids, const TesseraRouting *routing, Node *node)
 {
 	ListCell   *cell;
 
 	if (node == NULL)
 		return;
 	if (IsA(node, Constraint) && ((Constraint *) node)->pktable != NULL)
-		add_placed(keys, routing, RangeVarGetRelid(((Constraint *) node)->pktable, NoLock, true));
+		add_placed(keys, relids, routing, RangeVarGetRelid(((Constraint *) node)->pktable, NoLock, true));
 	else if (IsA(node, ColumnDef))
 		foreach(cell, ((ColumnDef *) node)->constraints)
-			add_referenced(keys, routing, lfirst(cell));
+			add_referenced(keys, relids, routing, lfirst(cell));
 }
 
 /*
- * Names to lock of tables that are placed by this node's image, the referenced ones of foreign keys included. The config node checks them by its own
- * rows: one may have been sharded meanwhile.
+ * Names to lock of tables that are placed by this node's image, the referenced ones of foreign keys included, which are added to *relids. The config
+ * node checks them by its own rows: one may have been sharded meanwhile.
  */
 static List *
-placed_keys(FanOut *f, Node *statement)
+placed_keys(FanOut *f, Node *statement, List **relids)
 {
 	List	   *keys = NIL;
 	ListCell   *cell;
 
 	foreach(cell, f->named->relids)
-		add_placed(&keys, f->routing, lfirst_oid(cell));
+		add_placed(&keys, relids, f->routing, lfirst_oid(cell));
 	if (IsA(statement, CreateStmt))
 		foreach(cell, ((CreateStmt *) statement)->tableElts)
-			add_referenced(&keys, f->routing, lfirst(cell));
+			add_referenced(&keys, relids, f->routing, lfirst(cell));
 	else if (IsA(statement, AlterTableStmt))
 		foreach(cell, ((AlterTableStmt *) statement)->cmds)
-			add_referenced(&keys, f->routing, lfirst_node(AlterTableCmd, cell)->def);
+			add_referenced(&keys, relids, f->routing, lfirst_node(AlterTableCmd, cell)->def);
 	return keys;
+}
+
+/*
+ * The groups are locked: from here on no schema moves. One may have moved since this node's last refresh: then where its tables live, which foreign
+ * keys and the like go by, is fetched now.
+ */
+static const TesseraRouting *
+know_schemas(const TesseraRouting *routing, List *groups)
+{
+	ListCell   *cell;
+
+	foreach(cell, groups)
+	{
+		const TesseraGroup *group = tessera_routing_group_by_id(routing, lfirst(cell));
+
+		if (group == NULL || !group->of_schema)
+			continue;
+		if (!tessera_routing_refresh(tessera_ddl_lock_timeout))
+			ereport(ERROR,
+					(errcode(ERRCODE_CONNECTION_FAILURE),
+					 errmsg("the config node does not say where the schema's tables live"),
+					 errhint("See tessera.refresh_status().")));
+		break;
+	}
+	return tessera_routing();
 }
 
 static void
@@ -505,15 +552,22 @@ attempt_statement(void *arg)
 	FanOut	   *f = arg;
 	Node	   *statement = f->utility->statement->utilityStmt;
 	TesseraTrack *track;
+	List	   *relids;
+	List	   *keys;
 	List	   *groups;
 	List	   *sequences;
 	char	   *by = tessera_ddl_by(f->utility, f->named);
 
 	f->sent = false;
 	f->routing = tessera_routing();	/* newer than the last attempt's, perhaps */
-	groups = tessera_ddl_groups(f->routing, f->named->relids);
+	relids = list_copy(f->named->relids);
+	keys = placed_keys(f, statement, &relids);
+	groups = tessera_ddl_groups(f->routing, relids, f->named->namespaces);
 	if (!IsA(statement, LockStmt))
-		tessera_ddl_lock(f->routing, list_concat(placed_keys(f, statement), f->named->keys), groups, by);
+	{
+		tessera_ddl_lock(f->routing, list_concat(keys, f->named->keys), groups, by);
+		f->routing = know_schemas(f->routing, groups);
+	}
 	tessera_rules_before(statement, f->routing);
 	tessera_ddl_lock_tables(f->routing, tessera_ddl_table_locks(statement, f->routing), false);
 	f->home_found = f->home;

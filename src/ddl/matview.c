@@ -164,6 +164,22 @@ tessera_refresh_end(TesseraUtility *utility)
 
 /* ---- REFRESH, on every node ---- */
 
+/*
+ * The placement record tells, where the schema has one: the chunks here may be older than a move that has ended. The statement holds off another one.
+ */
+static bool
+has_rows_here(const TesseraRouting *routing, const TesseraTable *table)
+{
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
+	const TesseraPlacement *placement;
+	bool		newest;
+
+	if (group == NULL)
+		return table->node_id == routing->self;
+	placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
+	return placement != NULL && placement->nowned > 0;
+}
+
 /* True if there is nothing to do on this node. */
 static bool
 is_elsewhere(TesseraUtility *utility)
@@ -174,7 +190,7 @@ is_elsewhere(TesseraUtility *utility)
 
 	if (!IsA(statement, RefreshMatViewStmt) || (routing = tessera_routing()) == NULL || (table = cluster_view(routing, statement->relation)) == NULL)
 		return false;
-	if (table->node_id != routing->self)
+	if (!has_rows_here(routing, table))
 		return true;
 	if (!statement->skipData)
 	{

@@ -505,6 +505,7 @@ command_reads_heap(AlterTableCmd *command)
 		case AT_AlterColumnType:
 		case AT_AddColumn:
 		case AT_AttachPartition:
+		case AT_DetachPartition:	/* the rows would be another table's */
 			return true;
 		default:
 			return false;
@@ -518,12 +519,35 @@ reads_heap(Node *statement)
 
 	if (IsA(statement, IndexStmt))
 		return ((IndexStmt *) statement)->unique;
+	if (IsA(statement, AlterObjectSchemaStmt))
+		return true;			/* the rows to be deleted would be another schema's */
 	if (!IsA(statement, AlterTableStmt))
 		return false;
 	foreach(cell, ((AlterTableStmt *) statement)->cmds)
 		if (command_reads_heap(lfirst_node(AlterTableCmd, cell)))
 			return true;
 	return false;
+}
+
+/* The tables, and those that are attached to them or detached. */
+static List *
+with_partitions(Node *statement, const TesseraRouting *routing, List *relids)
+{
+	List	   *result = list_copy(relids);
+	ListCell   *cell;
+
+	if (!IsA(statement, AlterTableStmt))
+		return result;
+	foreach(cell, ((AlterTableStmt *) statement)->cmds)
+	{
+		AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
+		Target		partition;
+
+		if (command->def != NULL && IsA(command->def, PartitionCmd) && ((PartitionCmd *) command->def)->name != NULL &&
+			find_target(&partition, routing, ((PartitionCmd *) command->def)->name))
+			result = list_append_unique_oid(result, partition.root);
+	}
+	return result;
 }
 
 void
@@ -533,14 +557,15 @@ tessera_rules_hidden_rows(Node *statement, const TesseraRouting *routing, List *
 
 	if (relids == NIL || !reads_heap(statement))
 		return;
+	relids = with_partitions(statement, routing, relids);
 	foreach(cell, relids)
 	{
 		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
 		const TesseraPlacement *placement = NULL;
 		bool		newest;
 
-		if (table && table->group >= 0)
-			placement = tessera_placement_as_of(routing, tessera_routing_group(routing, table->group), InvalidSnapshot, &newest);
+		if (table && table->placement_group >= 0)
+			placement = tessera_placement_as_of(routing, tessera_table_placement_group(routing, table), InvalidSnapshot, &newest);
 		if (placement == NULL || !placement->hides)
 			continue;
 		(void) tessera_worker_wake(TESSERA_RANGE_DELETER);

@@ -112,6 +112,7 @@ add_relid(TesseraStatementObjects *named, const TesseraRouting *routing, Oid rel
 		}
 	}
 	named->cluster = name;
+	named->namespaces = list_append_unique_oid(named->namespaces, namespace);
 	add_key(named, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), name)));
 }
 
@@ -147,8 +148,10 @@ add_new_relation(TesseraStatementObjects *named, RangeVar *relation)
 		return;
 	}
 	named->cluster = relation->relname;
-	if (OidIsValid(namespace))
-		add_key(named, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), relation->relname)));
+	if (!OidIsValid(namespace))
+		return;
+	named->namespaces = list_append_unique_oid(named->namespaces, namespace);
+	add_key(named, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), relation->relname)));
 }
 
 /* A qualified name of anything else. */
@@ -254,6 +257,7 @@ add_create_table(TesseraStatementObjects *named, const TesseraRouting *routing, 
 		{
 			named->relids = list_concat_unique_oid(named->relids, parent.relids);
 			named->keys = list_concat(named->keys, parent.keys);
+			named->namespaces = list_concat_unique_oid(named->namespaces, parent.namespaces);
 		}
 	}
 }
@@ -319,6 +323,18 @@ describe_relation_statement(TesseraStatementObjects *named, const TesseraRouting
 	}
 }
 
+/* SET SCHEMA of a relation: what it is to be. */
+static void
+add_new_schema(TesseraStatementObjects *named, const AlterObjectSchemaStmt *statement)
+{
+	Oid			namespace = statement->relation != NULL && named->cluster != NULL ? get_namespace_oid(statement->newschema, true) : InvalidOid;
+
+	if (!OidIsValid(namespace))
+		return;
+	named->namespaces = list_append_unique_oid(named->namespaces, namespace);
+	add_key(named, psprintf("relation %s", quote_qualified_identifier(statement->newschema, statement->relation->relname)));
+}
+
 /* RENAME, SET SCHEMA, DEPENDS ON: a relation, or another object. */
 static void
 add_relation_or_object(TesseraStatementObjects *named, const TesseraRouting *routing, Node *statement, ObjectType type, RangeVar *relation,
@@ -342,6 +358,7 @@ describe_other_statement(TesseraStatementObjects *named, const TesseraRouting *r
 		case T_AlterObjectSchemaStmt:
 			add_relation_or_object(named, routing, statement, ((AlterObjectSchemaStmt *) statement)->objectType,
 								   ((AlterObjectSchemaStmt *) statement)->relation, ((AlterObjectSchemaStmt *) statement)->object);
+			add_new_schema(named, (AlterObjectSchemaStmt *) statement);
 			break;
 		case T_AlterObjectDependsStmt:
 			add_relation_or_object(named, routing, statement, ((AlterObjectDependsStmt *) statement)->objectType,

@@ -79,21 +79,32 @@ tessera_track_abort(TesseraTrack *track)
 }
 
 static void
-note_group(TesseraTrack *track, const TesseraRouting *routing, const TesseraTable *table)
+note_group(TesseraTrack *track, const TesseraGroup *group)
 {
-	const TesseraGroup *group;
+	MemoryContext before;
 	ListCell   *cell;
 	pg_uuid_t  *copy;
 
-	if (table->group < 0)
+	if (group == NULL)
 		return;
-	group = tessera_routing_group(routing, table->group);
 	foreach(cell, track->groups)
 		if (memcmp(lfirst(cell), &group->group_id, sizeof(pg_uuid_t)) == 0)
 			return;
+	before = MemoryContextSwitchTo(track->context);
 	copy = palloc(sizeof(pg_uuid_t));
 	*copy = group->group_id;
 	track->groups = lappend(track->groups, copy);
+	MemoryContextSwitchTo(before);
+}
+
+/* The group of a schema: a migration of it does not know of what is made there, or comes there. */
+static void
+note_schema_group(TesseraTrack *track, const TesseraRouting *routing, const char *name)
+{
+	const TesseraSchema *schema = routing && name ? tessera_routing_schema(routing, name) : NULL;
+
+	if (schema && schema->group >= 0)
+		note_group(track, tessera_routing_group(routing, schema->group));
 }
 
 /* A key column goes only with its table. */
@@ -130,7 +141,7 @@ note_relation(TesseraTrack *track, ObjectAccessType access, Oid relid, int colum
 		track->dropped = list_append_unique_oid(track->dropped, relid);
 	else
 		track->altered = list_append_unique_oid(track->altered, relid);
-	note_group(track, routing, table);
+	note_group(track, tessera_table_placement_group(routing, table));
 }
 
 static void
@@ -138,7 +149,9 @@ note_schema(TesseraTrack *track, ObjectAccessType access, Oid namespace)
 {
 	if (access == OAT_POST_CREATE)
 		track->created_schemas = lappend_oid(track->created_schemas, namespace);
-	else if (access == OAT_DROP)
+	else
+		note_schema_group(track, tessera_routing(), get_namespace_name(namespace));
+	if (access == OAT_DROP)
 		track->dropped_schemas = lappend(track->dropped_schemas, get_namespace_name(namespace));
 }
 
@@ -274,6 +287,7 @@ insert_table(TesseraTrack *track, const TesseraRouting *routing, Oid relid)
 	Datum		values[4];
 
 	ensure_placed(track, routing, schema);
+	note_schema_group(track, routing, schema);
 	namestrcpy(&names[0], schema);
 	namestrcpy(&names[1], table);
 	values[0] = UUIDPGetDatum(derive_uuid(track, "table", qualified));
@@ -365,11 +379,14 @@ follow_new_schemas(TesseraTrack *track, Datum relids)
 }
 
 static void
-write_altered(TesseraTrack *track)
+write_altered(TesseraTrack *track, const TesseraRouting *routing)
 {
 	static const Oid types[] = {OIDARRAYOID};
 	Datum		relids = oid_array(track->altered);
+	ListCell   *cell;
 
+	foreach(cell, track->altered)
+		note_schema_group(track, routing, get_namespace_name(get_rel_namespace(lfirst_oid(cell))));
 	if (track->router)
 		check_new_schemas(track, relids);
 	else
@@ -408,7 +425,9 @@ write_dropped(TesseraTrack *track, const TesseraRouting *routing)
 	{
 		Datum		group = UUIDPGetDatum((pg_uuid_t *) lfirst(cell));
 
-		if (run("SELECT 1 FROM tessera.cluster_table WHERE group_id = $1 LIMIT 1", SPI_OK_SELECT, 1, uuid_types, &group) > 0)
+		if (run("SELECT 1 FROM tessera.cluster_table WHERE group_id = $1 UNION ALL"
+				" SELECT 1 FROM tessera.schema_placement WHERE group_id = $1 LIMIT 1",
+				SPI_OK_SELECT, 1, uuid_types, &group) > 0)
 			continue;
 		run("DELETE FROM tessera.placement WHERE group_id = $1", SPI_OK_DELETE, 1, uuid_types, &group);
 		run("DELETE FROM tessera.table_group WHERE group_id = $1", SPI_OK_DELETE, 1, uuid_types, &group);
@@ -427,9 +446,23 @@ write_dropped_schemas(TesseraTrack *track, const TesseraRouting *routing)
 		Datum		value = NameGetDatum(&name);
 
 		namestrcpy(&name, lfirst(cell));
+		run("DELETE FROM tessera.placement AS p USING tessera.schema_placement AS s WHERE s.schema_name = $1 AND p.group_id = s.group_id",
+			SPI_OK_DELETE, 1, types, &value);
+		run("DELETE FROM tessera.table_group AS g USING tessera.schema_placement AS s WHERE s.schema_name = $1 AND g.group_id = s.group_id",
+			SPI_OK_DELETE, 1, types, &value);
 		run("DELETE FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_DELETE, 1, types, &value);
 		changelog(track, routing, "drop_schema", quote_identifier(lfirst(cell)));
 	}
+}
+
+/* The group with which a partition moves. */
+static const TesseraGroup *
+root_group(const TesseraRouting *routing, Oid partition)
+{
+	Oid			root = tessera_cluster_root(routing, partition);
+	const TesseraTable *table = OidIsValid(root) ? tessera_routing_table(routing, root) : NULL;
+
+	return table ? tessera_table_placement_group(routing, table) : NULL;
 }
 
 /* A partition is part of its root's table; what is detached is a table of its own. */
@@ -439,6 +472,12 @@ write_partitions(TesseraTrack *track, const TesseraRouting *routing)
 	static const Oid types[] = {OIDOID};
 	ListCell   *cell;
 
+	foreach(cell, track->partitions)
+	{
+		note_schema_group(track, routing, get_namespace_name(get_rel_namespace(lfirst_oid(cell))));
+		if (get_rel_relispartition(lfirst_oid(cell)))
+			note_group(track, root_group(routing, lfirst_oid(cell)));
+	}
 	foreach(cell, track->partitions)
 	{
 		Datum		relid = ObjectIdGetDatum(lfirst_oid(cell));
@@ -538,7 +577,7 @@ tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *ro
 	write_created(track, routing);
 	if (track->altered)
 	{
-		write_altered(track);
+		write_altered(track, routing);
 		write_key_names(track, routing);
 	}
 	if (IsA(statement, RenameStmt))

@@ -38,6 +38,7 @@ typedef struct Truncate
 {
 	TesseraUtility *utility;
 	List	   *keys;
+	List	   *namespaces;		/* of what is named */
 	char	   *by;				/* reason in the error of migrations that must end */
 } Truncate;
 
@@ -74,9 +75,9 @@ lock_tables(TruncateStmt *statement)
 	return relids;
 }
 
-/* The sharded tables they belong to. */
+/* The tables they belong to that a migration may move. */
 static List *
-sharded_roots(const TesseraRouting *routing, List *relids)
+movable_roots(const TesseraRouting *routing, List *relids)
 {
 	List	   *roots = NIL;
 	ListCell   *cell;
@@ -85,7 +86,7 @@ sharded_roots(const TesseraRouting *routing, List *relids)
 	{
 		Oid			root = tessera_cluster_root(routing, lfirst_oid(cell));
 
-		if (OidIsValid(root) && tessera_routing_table(routing, root)->group >= 0)
+		if (OidIsValid(root) && tessera_routing_table(routing, root)->placement_group >= 0)
 			roots = list_append_unique_oid(roots, root);
 	}
 	return roots;
@@ -169,13 +170,13 @@ attempt_truncate(void *arg)
 	/* Before any lock on a table: a migration of it holds a lock for long (doc/design.md#moves-and-ddl). */
 	foreach(cell, statement->relations)
 		relids = list_append_unique_oid(relids, RangeVarGetRelid(lfirst_node(RangeVar, cell), NoLock, false));
-	tessera_ddl_lock(routing, truncate->keys, tessera_ddl_groups(routing, sharded_roots(routing, relids)), truncate->by);
+	tessera_ddl_lock(routing, truncate->keys, tessera_ddl_groups(routing, movable_roots(routing, relids), truncate->namespaces), truncate->by);
 	tessera_ddl_lock_tables(routing, tessera_ddl_table_locks((Node *) statement, routing), !statement->restart_seqs);
 	relids = lock_tables(statement);
 	routing = tessera_routing();
-	roots = sharded_roots(routing, relids);
+	roots = movable_roots(routing, relids);
 	if (list_length(relids) > list_length(statement->relations))
-		tessera_ddl_lock(routing, NIL, tessera_ddl_groups(routing, roots), truncate->by);
+		tessera_ddl_lock(routing, NIL, tessera_ddl_groups(routing, roots, NIL), truncate->by);
 	if (!versions_fit(routing, roots, routing))
 		raise_stale();
 	copy.read_only = true;
@@ -202,7 +203,7 @@ truncate_received(TesseraUtility *utility, const TesseraRouting *routing)
 
 	routing = tessera_routing();
 	tessera_ddl_set_here("client_min_messages", "error");	/* the router says the same */
-	if (versions_fit(routing, sharded_roots(routing, relids), NULL))
+	if (versions_fit(routing, movable_roots(routing, relids), NULL))
 	{
 		tessera_utility_run(utility);
 		forget_sequences(castNode(TruncateStmt, utility->statement->utilityStmt), relids);
@@ -241,6 +242,7 @@ tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool re
 					 errhint("Run it in the client, or in a function called outside the statement.")));
 		PreventCommandIfReadOnly("TRUNCATE TABLE");
 		truncate.keys = named.keys;
+		truncate.namespaces = named.namespaces;
 		truncate.by = tessera_ddl_by(utility, &named);
 		tessera_fan_out_pending();
 		tessera_ddl_attempts(attempt_truncate, &truncate, TESSERA_PATIENCE_DDL);

@@ -214,6 +214,19 @@ refuse_partition(const TesseraRouting *routing, Oid relid)
 				 errhint("Use the partitioned table \"%s\".", get_rel_name(llast_oid(ancestors)))));
 }
 
+/*
+ * A placed table of this shard, whose schema may be moving: COPY FROM takes the server's own way if versions and gates allow it. The lock comes
+ * first, as in every check (doc/design.md#flag-after-lock).
+ */
+static bool
+may_copy_here(const TesseraRouting *routing, Oid relid)
+{
+	TesseraRoutedBy routed = {.routing = routing};
+
+	LockRelationOid(relid, RowExclusiveLock);
+	return tessera_shard_check_table(relid, &routed) == TESSERA_ACCEPTED;
+}
+
 bool
 tessera_copy_statement(TesseraUtility *utility)
 {
@@ -230,9 +243,10 @@ tessera_copy_statement(TesseraUtility *utility)
 	table = tessera_routing_table(routing, relid);
 	if (table == NULL)
 		refuse_partition(routing, relid);
-	if (table == NULL || (table->group < 0 && table->node_id == routing->self))
+	if (table == NULL || (table->group < 0 && table->node_id == routing->self &&
+						  (table->placement_group < 0 || (statement->is_from && may_copy_here(routing, relid)))))
 		return false;
-	if (tessera_internal_connection())
+	if (tessera_internal_connection() && (statement->is_from || table->group >= 0 || table->node_id != routing->self))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a function or trigger that runs on a shard cannot run COPY of a table of the cluster"),

@@ -1,6 +1,7 @@
 /*
  * load_tracking.c
- *	  Watches the plans that run on this shard: which rows they write, and how long one of so many takes; see load_tracking.h.
+ *	  Watches the plans that run on this shard: which rows they write, and how long one of so many takes; see load_tracking.h. And how long clients'
+ *	  transactions take (load/client_pace.h).
  *
  * A statement's time is what it spends in ExecutorRun and ExecutorFinish, by the wall clock: what a chunk's load says is how many sessions are at
  * work on it, so what passes between two fetches from a cursor does not count. Only statements that are pinned to a few keys are counted, as of
@@ -18,6 +19,7 @@
 #include "common/version_compat.h"
 #include "executor/load_tracking.h"
 #include "executor/plan_keys.h"
+#include "load/client_pace.h"
 #include "load/load_sample.h"
 #include "load/written_rows.h"
 
@@ -108,12 +110,25 @@ begin_timing(QueryDesc *query, int statements)
 	MemoryContextRegisterResetCallback(query->estate->es_query_cxt, &statement->forget);
 }
 
+/* A client's transaction is timed from its first plan on that names a sharded table. */
+static void
+begin_pace(QueryDesc *query)
+{
+	const TesseraRouting *routing = tessera_pace_asks() ? tessera_routing() : NULL;
+
+	if (routing != NULL && find_group(routing, query->plannedstmt) != NULL)
+		tessera_pace_counts();
+}
+
 void
 tessera_load_start(QueryDesc *query, int eflags)
 {
 	int			statements;
 
-	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) || !tessera_load_sampled())
+	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
+		return;
+	begin_pace(query);
+	if (!tessera_load_sampled())
 		return;
 	tessera_watch_writes(query);
 	statements = tessera_load_count_statement();
@@ -158,6 +173,7 @@ tessera_load_enter(QueryDesc *query)
 {
 	TimedStatement *statement = find_timed(query);
 
+	tessera_pace_enter(query);
 	if (statement != NULL)
 		INSTR_TIME_SET_CURRENT(statement->entered);
 }
@@ -168,6 +184,7 @@ tessera_load_leave(QueryDesc *query)
 	TimedStatement *statement = find_timed(query);
 	instr_time	now;
 
+	tessera_pace_leave(query);
 	if (statement == NULL)
 		return;
 	INSTR_TIME_SET_CURRENT(now);

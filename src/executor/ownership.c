@@ -106,7 +106,7 @@ tessera_has_ownership_filter(List *quals)
 static void
 check_arguments(FunctionCallInfo fcinfo, TesseraKeySpace *ks)
 {
-	bool		fits = PG_NARGS() == ks->ncolumns + 1;
+	bool		fits = PG_NARGS() == Max(ks->ncolumns, 1) + 1;	/* of a placed table its OID */
 
 	for (int i = 0; fits && i < ks->ncolumns; i++)
 		fits = getBaseType(get_fn_expr_argtype(fcinfo->flinfo, i + 1)) == ks->columns[i].type;
@@ -148,7 +148,7 @@ position_of_arguments(FunctionCallInfo fcinfo, TesseraKeySpace *ks, TesseraKeyBo
 {
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
 
-	for (int i = 0; i + 1 < PG_NARGS() && i < TESSERA_MAX_KEY_COLUMNS; i++)
+	for (int i = 0; i < ks->ncolumns; i++)
 	{
 		if (PG_ARGISNULL(i + 1))
 			return false;

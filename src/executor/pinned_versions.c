@@ -13,6 +13,7 @@
 
 #include "access/xact.h"
 #include "storage/proc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/uuid.h"
 
@@ -61,7 +62,34 @@ group_of(const TesseraRouting *routing, Oid relid)
 {
 	const TesseraTable *table = tessera_routing_table(routing, relid);
 
-	return table == NULL || table->group < 0 ? NULL : tessera_routing_group(routing, table->group);
+	return table == NULL ? NULL : tessera_table_placement_group(routing, table);
+}
+
+/*
+ * A placed table of a schema that has no group is noted by its schema, in the place of a group: the schema may get one, and move, within the
+ * transaction.
+ */
+static pg_uuid_t
+schema_id(Oid relid)
+{
+	pg_uuid_t	id = {{0}};
+	Oid			namespace = get_rel_namespace(relid);
+
+	memcpy(id.data, &namespace, sizeof(Oid));
+	return id;
+}
+
+/* The version by which the transaction has used the group, or the schema whose first version is 1. */
+static PinnedVersion *
+pinned_version(const TesseraGroup *group, Oid relid)
+{
+	PinnedVersion *version = find_pinned(&group->group_id);
+	pg_uuid_t	id;
+
+	if (version != NULL || !group->of_schema)
+		return version;
+	id = schema_id(relid);
+	return find_pinned(&id);
 }
 
 void
@@ -74,12 +102,14 @@ tessera_pinned_check(const TesseraRouting *routing, List *relids, int ntargets, 
 	foreach(cell, relids)
 	{
 		const TesseraGroup *group = group_of(routing, lfirst_oid(cell));
-		PinnedVersion *version = group ? find_pinned(&group->group_id) : NULL;
+		PinnedVersion *version = group ? pinned_version(group, lfirst_oid(cell)) : NULL;
 		bool		moved;
 
 		if (version == NULL)
 			continue;
-		moved = version->term != routing->term || memcmp(&version->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0;
+		moved = version->term != routing->term ||
+			(memcmp(&version->epoch, &group->epoch, sizeof(pg_uuid_t)) != 0 &&
+			 memcmp(&version->group_id, &group->group_id, sizeof(pg_uuid_t)) == 0);
 		for (int i = 0; i < ntargets && !moved; i++)
 			moved = tessera_routing_shard_major(routing, group, targets[i]) > version->major;
 		if (moved)
@@ -100,17 +130,22 @@ tessera_pinned_note(const TesseraRouting *routing, List *relids)
 	foreach(cell, relids)
 	{
 		const TesseraGroup *group = group_of(routing, lfirst_oid(cell));
+		pg_uuid_t	id = group != NULL ? group->group_id : schema_id(lfirst_oid(cell));
 		MemoryContext caller;
 		PinnedVersion *version;
 
-		if (group == NULL || find_pinned(&group->group_id) != NULL)
+		if (group == NULL ? find_pinned(&id) != NULL : pinned_version(group, lfirst_oid(cell)) != NULL)
 			continue;
 		caller = MemoryContextSwitchTo(TopTransactionContext);
-		version = palloc(sizeof(PinnedVersion));
-		version->group_id = group->group_id;
-		version->epoch = group->epoch;
+		version = palloc0(sizeof(PinnedVersion));
+		version->group_id = id;
 		version->term = routing->term;
-		version->major = group->group_major;
+		version->major = 1;
+		if (group != NULL)
+		{
+			version->epoch = group->epoch;
+			version->major = group->group_major;
+		}
 		pinned.versions = lappend(pinned.versions, version);
 		MemoryContextSwitchTo(caller);
 	}

@@ -36,7 +36,7 @@ table_of(Walk *walk, Index rti)
 	if (rte->rtekind != RTE_RELATION)
 		return NULL;
 	table = tessera_routing_table(walk->routing, rte->relid);
-	return table && table->group == walk->group->index ? table : NULL;
+	return table && table->placement_group == walk->group->index ? table : NULL;
 }
 
 /* The value of a constant or external parameter of exactly this type; false if it is not known (or null: then no row qualifies, but be safe). */

@@ -60,6 +60,7 @@ tessera_route(TesseraRoute *route, TesseraShardRun *run, TesseraShardRunRequest 
 
 	for (;;)
 	{
+		request->refreshed |= route->fixed != NULL;
 		request->routing = route->fixed ? route->fixed : tessera_routing();
 		if (!route->choose(route, request))
 			return false;
@@ -69,6 +70,7 @@ tessera_route(TesseraRoute *route, TesseraShardRun *run, TesseraShardRunRequest 
 			route->stale(route, request);
 		Assert(route->fixed == NULL);
 		refresh_and_wait(route, &since);
+		request->refreshed = true;
 		if (run)
 			request->snapshot = tessera_shard_run_fresh_snapshot(run, own);
 	}

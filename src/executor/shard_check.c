@@ -272,9 +272,9 @@ found_stale(bool newest)
 }
 
 static TesseraVerdict
-check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *table)
+check_by_placement(Check *check, const TesseraRouting *routing, const TesseraTable *table)
 {
-	const TesseraGroup *group = tessera_routing_group(routing, table->group);
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
 	pg_uuid_t	group_id = group->group_id;
 	const TesseraPlacement *placement;
 	const TesseraPlacement *head;
@@ -303,6 +303,14 @@ check_sharded(Check *check, const TesseraRouting *routing, const TesseraTable *t
 		return TESSERA_ACCEPTED;
 	if (!routed_version(check->routed, group, &version))
 		return found_stale(true);
+	/* the snapshot is from before the schema had a group: if it has not moved since, this shard has all of its rows */
+	if (placement == NULL && !newest && group->of_schema)
+	{
+		placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &dummy);
+		if (placement == NULL || placement->major != 1 || placement->nowned == 0)
+			return found_stale(false);
+		newest = true;
+	}
 	if (placement == NULL)
 		return version.major == 0 ? TESSERA_ACCEPTED : found_behind(check);
 	if (newest && (version.term > placement->term || version.major > placement->major))
@@ -353,15 +361,15 @@ same_group(const TesseraGroup *group, const pg_uuid_t *group_id)
 static bool
 same_kind_of_table(Check *check, const TesseraRouting *routing, const TesseraTable *table)
 {
-	const TesseraGroup *group = table->group >= 0 ? tessera_routing_group(routing, table->group) : NULL;
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
 
 	if (check->routed)
 	{
 		const TesseraTable *theirs = tessera_routing_table(check->routed->routing, table->relid);
 
-		if (theirs == NULL || theirs->group < 0)
+		if (theirs == NULL || theirs->placement_group < 0)
 			return theirs != NULL && group == NULL;
-		return group != NULL && same_group(group, &tessera_routing_group(check->routed->routing, theirs->group)->group_id);
+		return group != NULL && same_group(group, &tessera_table_placement_group(check->routed->routing, theirs)->group_id);
 	}
 	else
 	{
@@ -418,9 +426,9 @@ check_table(Check *check)
 		return TESSERA_ACCEPTED;
 	if (!same_kind_of_table(check, routing, table))
 		return found_behind(check);
-	if (table->group < 0)
+	if (table->placement_group < 0)
 		return table->node_id == routing->self ? TESSERA_ACCEPTED : found_behind(check);
-	return check_sharded(check, routing, table);
+	return check_by_placement(check, routing, table);
 }
 
 TesseraVerdict

@@ -288,6 +288,12 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	for (int i = 0; i < request->ntargets; i++)
 		if (request->targets[i] == request->routing->self)
 			has_local = true;
+	if (tessera_internal_connection() && request->ntargets > (has_local ? 1 : 0) && !request->refreshed)
+	{
+		/* what runs here was let in by the placement record, of which the routing table may not know yet */
+		MemoryContextSwitchTo(before);
+		return false;
+	}
 	if (tessera_internal_connection() && request->ntargets > (has_local ? 1 : 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -58,6 +58,37 @@ tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size
 	return true;
 }
 
+uint64
+tessera_standbys_lag(int *pid)
+{
+	XLogRecPtr	here = InvalidXLogRecPtr;
+	uint64		lag = 0;
+
+	*pid = 0;
+	for (int i = 0; i < max_wal_senders; i++)
+	{
+		WalSnd	   *sender = &WalSndCtl->walsnds[i];
+		int			sender_pid;
+		WalSndState state;
+		XLogRecPtr	replayed;
+
+		SpinLockAcquire(&sender->mutex);
+		sender_pid = sender->pid;
+		state = sender->state;
+		replayed = sender->apply;
+		SpinLockRelease(&sender->mutex);
+		if ((state != WALSNDSTATE_STREAMING && state != WALSNDSTATE_CATCHUP) || XLogRecPtrIsInvalid(replayed) || !is_standby(sender_pid))
+			continue;
+		if (XLogRecPtrIsInvalid(here))
+			here = GetFlushRecPtr(NULL);
+		if (here <= replayed || here - replayed <= lag)
+			continue;
+		lag = here - replayed;
+		*pid = sender_pid;
+	}
+	return lag;
+}
+
 /*
  * Waits until every standby that streams from this server has flushed the position; false if one has not within timeout_ms. A standby that goes away,
  * or falls out of streaming, is no longer waited for; without any, true at once. Takes in interrupts. Outside a transaction or in one.

@@ -26,4 +26,10 @@ typedef enum TesseraThrottle
  */
 extern bool tessera_standbys_have(XLogRecPtr lsn, TesseraThrottle what, char *who, Size size);
 
+/*
+ * Bytes of WAL, flushed here, that the slowest of the attached standbys has not replayed yet, also of one that is still catching up; *pid: its WAL
+ * sender. 0: none is attached. Locks: for moments.
+ */
+extern uint64 tessera_standbys_lag(int *pid);
+
 #endif							/* TESSERA_FAILOVER_STANDBY_H */

@@ -18,9 +18,12 @@
 
 #include <limits.h>
 
+#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "storage/bufmgr.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 
 #include "common/injection.h"
 #include "control/calls.h"
@@ -73,6 +76,30 @@ require_members(const TesseraDonor *donor)
 				 errhint("Try again; tessera.resolve_transactions() ends what a lost node has left.")));
 }
 
+/* Of the tables' rows, as last counted, what moves; -1: not known. In a transaction. */
+static int64
+expected_rows(const TesseraDonor *donor)
+{
+	double		rows = 0;
+
+	if (donor->row->share < 0)
+		return -1;
+	for (int i = 0; i < donor->moving->ntables; i++)
+	{
+		Relation	rel = table_open(donor->moving->tables[i].relid, AccessShareLock);
+		double		pages = RelationGetNumberOfBlocks(rel);
+		double		counted = rel->rd_rel->relpages;
+
+		/* they were counted when it had another size */
+		if (counted > 0)
+			rows += rel->rd_rel->reltuples / counted * pages;
+		table_close(rel, NoLock);
+		if (counted <= 0 && pages > 0)
+			return -1;
+	}
+	return (int64) (rows * donor->row->share);
+}
+
 /* The recipient checks, makes its key pair, and is told where to connect to only when there is something to fetch. Returns the endpoint. */
 static char *
 prepare(TesseraDonor *donor)
@@ -93,6 +120,7 @@ prepare(TesseraDonor *donor)
 	require_members(donor);
 	donor->moving = tessera_moving_ranges(&donor->row->migration_id, donor->row->nranges, donor->row->ranges);
 	tessera_check_tables(donor->moving, true);
+	donor->rows_total = expected_rows(donor);
 	request = tessera_describe_tables(donor->row->request);
 	request = MemoryContextStrdup(donor->context, request);
 	tessera_exchange_find_address(&address);
@@ -137,13 +165,16 @@ time_left(TesseraDonor *donor)
 static void
 start(TesseraDonor *donor, char *endpoint)
 {
+	Oid		   *relids;
+	int			n;
 
 	tessera_background_begin();
 	tessera_placement_begin_donation(donor->row);
 	tessera_background_commit();
 	tessera_migration_slot_enter(TESSERA_STARTING);
 	tessera_injection("donor_flag_up");
-	donor->older = tessera_lock_holders_collect(donor->moving->ntables, tessera_moving_relids(donor->moving), ExclusiveLock);
+	relids = tessera_moving_relids(donor->moving, &n);
+	donor->older = tessera_lock_holders_collect(n, relids, ExclusiveLock);
 
 	donor->capture = tessera_capture_create(donor->moving, donor->row->slot, time_left(donor), waiting_for_capture, donor);
 	donor->in_snapshot = true;
@@ -158,6 +189,7 @@ start(TesseraDonor *donor, char *endpoint)
 	}
 	donor->reader = tessera_clone_begin(donor->moving, donor->verify != NULL ? tessera_verify_sums(donor->verify) : NULL);
 
+	tessera_donor_ask_rate(donor);
 	tessera_call_start_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, endpoint, donor->keys.public_key);
 	tessera_migration_slot_enter(TESSERA_CLONING);
 }
@@ -172,13 +204,16 @@ start(TesseraDonor *donor, char *endpoint)
 static void
 give_way(TesseraDonor *donor)
 {
+	Oid		   *relids;
+	int			n;
 	int			pid;
 
 	if (!donor->in_snapshot || tessera_now() < donor->give_way_due)
 		return;
 	donor->give_way_due = TimestampTzPlusMilliseconds(tessera_now(), GIVE_WAY_MS);
 	MemoryContextSwitchTo(donor->scratch);
-	pid = tessera_lock_waiter(donor->moving->ntables, tessera_moving_relids(donor->moving));
+	relids = tessera_moving_relids(donor->moving, &n);
+	pid = tessera_lock_waiter(n, relids);
 	MemoryContextSwitchTo(donor->context);
 	if (pid != 0)
 		ereport(ERROR,
@@ -195,6 +230,7 @@ until_cloned(TesseraDonor *donor)
 		tessera_donor_turn(donor, IDLE_MS);
 		tessera_donor_poll_status(donor);
 		tessera_donor_tell_progress(donor, false);
+		tessera_donor_ask_rate(donor);
 		give_way(donor);
 		(void) tessera_donor_older_writers_left(donor);
 	}
@@ -239,7 +275,10 @@ until_handed_over(TesseraDonor *donor)
 		tessera_donor_turn(donor, 1);
 		tessera_donor_poll_status(donor);
 		if (!held)
+		{
 			tessera_donor_tell_progress(donor, false);
+			tessera_donor_ask_rate(donor);
+		}
 		if (!is_steady(donor))
 		{
 			if (tessera_my_migration->state == TESSERA_STEADY)
@@ -284,6 +323,7 @@ tessera_donor_run(const pg_uuid_t *migration_id, TesseraDonorResult *known)
 	donor->known = known;
 	donor->started = tessera_now();
 	donor->status_ms = 1;
+	donor->rows_total = -1;
 	initStringInfo(&donor->payload);
 
 	tessera_background_begin();

@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog/migration_row.h"
+#include "migration/burden.h"
 #include "migration/donor.h"
 #include "migration/migration_outcome.h"
 #include "transaction/background.h"
@@ -37,6 +38,28 @@ typedef struct TesseraRoundTrips
 	int			n;
 	double		ms[ROUND_TRIPS];	/* the last ones, in a ring */
 } TesseraRoundTrips;
+
+/* How it makes way (donor_yield.c). */
+typedef struct TesseraYield
+{
+	double		rate;			/* bytes a second that it may send; 0: any */
+	double		debt;			/* bytes sent that are not paid off at that rate */
+	TimestampTz debt_at;
+	TimestampTz rate_due;		/* asks the config node then */
+	TimestampTz reported;		/* has told it what was sent; 0: not yet */
+	int64		reported_bytes;
+	TesseraBurden burden;		/* on either side, when last looked */
+	TesseraBurden recipients;	/* on the recipient, as its status said */
+	char		recipients_text[TESSERA_BURDEN_TEXT];
+	char		who[TESSERA_BURDEN_TEXT + 16];
+	char		why[TESSERA_BURDEN_TEXT + 16];	/* of the last rest */
+	TimestampTz look_due;
+	int			batch;			/* kB; 0: not looked yet */
+	int			rest_ms;		/* after each batch of the clone */
+	TimestampTz rest_until;
+	bool		rests;
+	bool		late;			/* makes way no more */
+} TesseraYield;
 
 typedef struct TesseraDonor
 {
@@ -66,6 +89,9 @@ typedef struct TesseraDonor
 	bool		mods_begun;		/* the recipient has committed the clone */
 	TimestampTz last_empty;
 	TimestampTz clone_not_before;	/* rate limit */
+
+	TesseraYield yield;
+	int64		rows_total;		/* estimate; -1: not known */
 
 	/* lag: when which position was flushed */
 	struct
@@ -142,6 +168,21 @@ extern bool tessera_donor_tell_progress(TesseraDonor *donor, bool now);
 
 /* The last batch: no changes, and a position that no batch had. Its acknowledgement is the recipient's confirmation. Returns the position. */
 extern XLogRecPtr tessera_donor_send_last(TesseraDonor *donor);
+
+/* donor_yield.c: all but the first do nothing for a move that makes no way */
+
+/* What the recipient's status has said: a TesseraBurden, and who suffers. */
+extern void tessera_donor_note_recipient(TesseraDonor *donor, int32 burden, const char *text);
+
+/* True while no batch is to be handed out; shown as what is waited for. */
+extern bool tessera_donor_rests(TesseraDonor *donor);
+
+/* Bytes of the clone's next batch; and what to do when it was handed out. */
+extern Size tessera_donor_batch_size(TesseraDonor *donor);
+extern void tessera_donor_has_sent(TesseraDonor *donor, Size bytes);
+
+/* About once a second tells the config node what was sent, and takes the share of tessera.balancer_max_rate. Not while it keeps the decision. */
+extern void tessera_donor_ask_rate(TesseraDonor *donor);
 
 /* donor_gate.c */
 

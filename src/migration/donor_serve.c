@@ -141,14 +141,14 @@ serve_clone(TesseraDonor *donor)
 	if (donor->clone_requests.n == 0 || donor->pipe.rest != NULL)
 		return false;
 	/* answers without rows are not held back: they would come among what follows the clone */
-	if (!donor->clone_sent && tessera_now() < donor->clone_not_before)
+	if (!donor->clone_sent && (tessera_now() < donor->clone_not_before || tessera_donor_rests(donor)))
 		return false;
 	resetStringInfo(&donor->payload);
 	if (!donor->clone_sent)
 	{
 		int			table = -1;
 
-		batch.rows = tessera_clone_next(donor->reader, &donor->payload, (Size) tessera_migration_batch_size * 1024, &table);
+		batch.rows = tessera_clone_next(donor->reader, &donor->payload, tessera_donor_batch_size(donor), &table);
 		batch.table = table;
 		if (batch.rows == 0)
 		{
@@ -164,6 +164,7 @@ serve_clone(TesseraDonor *donor)
 	(void) tessera_pipe_send(&donor->pipe, &batch, &donor->payload);
 	tessera_migration_slot_count(batch.rows, donor->payload.len, 0);
 	charge_rate(donor, donor->payload.len);
+	tessera_donor_has_sent(donor, donor->payload.len);
 	return true;
 }
 
@@ -190,7 +191,7 @@ serve_mods(TesseraDonor *donor)
 	XLogRecPtr	upto;
 	bool		caught_up;
 
-	if (!donor->clone_sent || donor->mods_requests.n == 0 || donor->taken_back || donor->pipe.rest != NULL)
+	if (!donor->clone_sent || donor->mods_requests.n == 0 || donor->taken_back || donor->pipe.rest != NULL || tessera_donor_rests(donor))
 		return false;
 	upto = donor->upto != InvalidXLogRecPtr ? donor->upto : GetFlushRecPtr(NULL);
 	resetStringInfo(&donor->payload);
@@ -343,6 +344,9 @@ ask_status(TesseraDonor *donor)
 				 errmsg("the recipient no longer knows the migration")));
 	if (!status.live)
 		raise_recipients_error(&status);
+	tessera_donor_note_recipient(donor, status.burden, status.burden_text);
+	if (donor->yield.rests)
+		return;
 	if (tessera_my_migration->state == TESSERA_CLONING || strncmp(tessera_my_migration->waiting_for, "recipient: ", 11) == 0)
 		tessera_migration_slot_waiting(status.waiting_for != NULL && status.waiting_for[0] != '\0' ?
 									   psprintf("recipient: %s", status.waiting_for) : NULL);
@@ -374,7 +378,8 @@ tessera_donor_tell_progress(TesseraDonor *donor, bool now)
 	told = tessera_call_migration_progress(tessera_ask(tessera_within(tessera_to_config(), TELL_MS), TESSERA_TOLERATE_ERRORS),
 										   &donor->row->migration_id,
 										   tessera_migration_state_name(slot->state), slot->rows, slot->bytes, slot->mods, NULL, NULL,
-										   slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL);
+										   slot->waiting_for[0] ? pstrdup(slot->waiting_for) : NULL,
+										   donor->rows_total < 0 ? NULL : &donor->rows_total);
 	if (told)
 		tessera_round_trip_note(&donor->config, asked);
 	donor->progress_due = TimestampTzPlusMilliseconds(tessera_now(), told ? PROGRESS_MS : PROGRESS_PAUSE_MS);

@@ -49,8 +49,8 @@ extern void tessera_move_require_free(Oid relid);
 extern bool tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, const char *shard);
 
 /*
- * Begins the migration of the first part of the range that is not at the shard yet, and does not wait for it; or finds the same one running. In a
- * transaction that has not written; errors as move_range. false: all of the range is there.
+ * Begins the migration of the first part of the range that is not at the shard yet, and does not wait for it; or finds the same one running. yields:
+ * it makes way for clients and standbys. In a transaction that has not written; errors as move_range. false: all of the range is there.
  */
 typedef struct TesseraMoveBegun
 {
@@ -58,7 +58,12 @@ typedef struct TesseraMoveBegun
 	int32		donor;
 } TesseraMoveBegun;
 extern bool tessera_move_begin(const TesseraRouting *routing, const TesseraTable *table, const TesseraBound *min, const TesseraBound *max,
-							   const char *shard, bool verify, TesseraMoveBegun *begun);
+							   const char *shard, bool verify, bool yields, TesseraMoveBegun *begun);
+
+/*
+ * The same for the placed tables of a schema, and of those that are tied to it. Errors as move_schema. false: they are there.
+ */
+extern bool tessera_schema_move_begin(const char *schema, const char *shard, bool verify, bool yields, TesseraMoveBegun *begun);
 
 /*
  * The same in one migration of what the donor owns of n ranges, in order, disjoint; another one of a part of them is an error (55006). false: it owns

@@ -30,6 +30,7 @@
 #include "common/text.h"
 #include "common/worker_registry.h"
 #include "control/calls.h"
+#include "migration/burden.h"
 #include "migration/migration.h"
 #include "migration/migration_outcome.h"
 #include "migration/migration_slot.h"
@@ -319,10 +320,13 @@ void
 tessera_serve_recipient_status(const TesseraRecipientStatusArgs *args, TesseraRecipientStatusResult *result)
 {
 	TesseraMigrationSlot slot;
+	char		who[TESSERA_BURDEN_TEXT];
 
 	result->live_null = true;
 	if (!tessera_migration_slot_find(TESSERA_RECIPIENT, args->migration_id, NULL, &slot))
 		return;
+	result->burden = tessera_shard_burden(who);
+	result->burden_text = slot_text(who);
 	result->live_null = false;
 	result->live = tessera_migration_slot_live(&slot);
 	result->state = tessera_migration_state_name(slot.state);

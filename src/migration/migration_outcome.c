@@ -92,7 +92,8 @@ report(const TesseraMigrationRow *row, const TesseraDonorResult *known, bool com
 {
 	tessera_call_migration_progress(tessera_to_config(), &row->migration_id, tessera_migration_state_name(committed ? TESSERA_DONE : TESSERA_ABORTED),
 									known->rows,
-									known->bytes, known->mods, known->pause_ms < 0 ? NULL : &known->pause_ms, committed ? NULL : known->error, NULL);
+									known->bytes, known->mods, known->pause_ms < 0 ? NULL : &known->pause_ms, committed ? NULL : known->error, NULL,
+									NULL);
 }
 
 /* The outcome is carried out on both sides; the config node forgets it. false: it has become another one, as the recipient has lost the rows. */

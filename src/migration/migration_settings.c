@@ -19,6 +19,8 @@ int			tessera_migration_timeout;
 int			tessera_migration_max_backlog;
 int			tessera_migration_max_rate;
 int			tessera_migration_batch_size;
+int			tessera_balancer_max_lag;
+double		tessera_balancer_max_slowdown;
 int			tessera_migration_commit_size;
 bool		tessera_migration_verify;
 int			tessera_critical_section_budget;
@@ -55,6 +57,8 @@ static const IntSetting int_settings[] = {
 	&tessera_migration_max_backlog, 500 * 1024, 0, INT_MAX, GUC_UNIT_KB},
 	{"tessera.migration_max_rate", "Rows cloned by a migration, per second; 0: no limit.",
 	&tessera_migration_max_rate, 0, 0, INT_MAX, GUC_UNIT_KB},
+	{"tessera.balancer_max_lag", "Moves that the balancer has begun rest while an attached standby has more WAL than this to replay; 0: they do not.",
+	&tessera_balancer_max_lag, 256 * 1024, 0, INT_MAX, GUC_UNIT_KB},
 	{"tessera.migration_batch_size", "Size of a batch of rows or changes between donor and recipient.",
 	&tessera_migration_batch_size, 1024, 8, 64 * 1024, GUC_UNIT_KB},
 	{"tessera.migration_commit_size", "The recipient commits cloned rows when they are of this size.",
@@ -104,6 +108,9 @@ tessera_migration_settings_init(void)
 
 		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, s->initial, s->min, s->max, PGC_SIGHUP, s->flags, NULL, NULL, NULL);
 	}
+	DefineCustomRealVariable("tessera.balancer_max_slowdown",
+							 "Moves that the balancer has begun make way while clients' transactions take more than so many times as long as before.",
+							 "0: they do not.", &tessera_balancer_max_slowdown, 1.5, 0, 1000, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("tessera.migration_verify", "Compare the recipient's rows with the donor's before a range changes hands.",
 							 "The default of the argument verify of tessera.move_range and tessera.move_chunk.",
 							 &tessera_migration_verify, true, PGC_USERSET, 0, NULL, NULL, NULL);

@@ -12,6 +12,8 @@ extern int	tessera_migration_timeout;	/* ms; 0: none */
 extern int	tessera_migration_max_backlog;	/* kB; 0: none */
 extern int	tessera_migration_max_rate; /* kB/s; 0: none */
 extern int	tessera_migration_batch_size;	/* kB */
+extern int	tessera_balancer_max_lag;	/* kB; 0: any */
+extern double tessera_balancer_max_slowdown;	/* times; 0: any */
 extern int	tessera_migration_commit_size;	/* kB */
 extern bool tessera_migration_verify;	/* default of move_range's and move_chunk's verify */
 extern int	tessera_critical_section_budget;	/* ms */

@@ -21,6 +21,7 @@
 #include "common/process_exit.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
+#include "load/client_pace.h"
 #include "migration/migration_slot.h"
 #include "transaction/background.h"
 
@@ -294,6 +295,7 @@ tessera_migration_slot_leave(int code, Datum arg)
 	memset(slot->secret_key, 0, sizeof(slot->secret_key));
 	slot->waiting_for[0] = '\0';
 	LWLockRelease(shared->lock);
+	tessera_pace_mover(-1);
 	tessera_my_migration = NULL;
 	ConditionVariableBroadcast(&shared->changed);
 }
@@ -326,6 +328,7 @@ tessera_migration_slot_attach(int i, uint32 generation)
 	LWLockRelease(shared->lock);
 	if (mine)
 	{
+		tessera_pace_mover(1);
 		tessera_process_display = &display;
 		tessera_at_exit(tessera_migration_slot_leave);
 	}

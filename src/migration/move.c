@@ -37,16 +37,15 @@
 #include "control/calls.h"
 #include "transfer/transfer.h"
 #include "migration/migration.h"
+#include "migration/move_private.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
 #include "transfer/transfer.h"
 #include "transport/connection.h"
 
 #define ABANDON_MS 5000			/* to tell the config node that nobody will start a migration */
-#define POLL_MS 500
 #define HAND_OVER_MS 5000		/* for the donor to take a migration over, where nobody waits for it */
 #define ANSWER_MS 10000			/* for an answer, where the statement cannot be cancelled meanwhile */
-#define REFRESH_MS 2000
 #define RESTART_POLL_MS 200
 #define RETRY_MS 20
 #define CANCEL_WAIT_MS 60000
@@ -57,32 +56,10 @@ PG_FUNCTION_INFO_V1(tessera_move_range);
 PG_FUNCTION_INFO_V1(tessera_move_chunk);
 PG_FUNCTION_INFO_V1(tessera_cancel_migration);
 
-typedef struct Move
-{
-	const TesseraRouting *routing;
-	const TesseraTable *table;
-	const TesseraGroup *group;
-	TesseraKeySpace *ks;
-	bool		verify;			/* by content */
-	const char *shard;			/* where to */
-	pg_uuid_t	migration_id;
-	char	   *id;				/* the same as text */
-	char	   *part_min;		/* what it moves: the whole range, or the part of one shard */
-	char	   *part_max;
-	char	   *cross_table_code;		/* what of the group may reach rows of other shards; NULL: nothing */
-	int32		donor;
-	bool		joined;			/* another session began it */
-	bool		cancelled;		/* too late for this part */
-	bool		quiet;			/* nothing is said about code that may reach rows of other shards */
-	bool		tell;			/* about each part, also if it is the only one */
-	TimestampTz lost;			/* since when the donor cannot be reached; 0: it can */
-} Move;
-
-
 /* Who may not */
 
-static bool
-holds_lock(Oid relid)
+bool
+tessera_move_holds_lock(Oid relid)
 {
 	LOCKTAG		tag;
 
@@ -93,8 +70,8 @@ holds_lock(Oid relid)
 	return false;
 }
 
-static void
-refuse_transaction(const char *why)
+void
+tessera_move_refuse_transaction(const char *why)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
@@ -110,16 +87,16 @@ tessera_move_require_free(Oid relid)
 	int			n = tessera_connections_open(&connections);
 
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		refuse_transaction("has written");
+		tessera_move_refuse_transaction("has written");
 	for (int i = 0; i < n; i++)
 		if (tessera_connection_state(connections[i])->xact_depth > 0)
-			refuse_transaction("has used other nodes");
-	if (OidIsValid(relid) && holds_lock(relid))
-		refuse_transaction("has used the table");
+			tessera_move_refuse_transaction("has used other nodes");
+	if (OidIsValid(relid) && tessera_move_holds_lock(relid))
+		tessera_move_refuse_transaction("has used the table");
 }
 
 static void
-check_caller(const Move *move)
+check_caller(const TesseraMove *move)
 {
 	TesseraMovingRanges *moving;
 	pg_uuid_t	nobody = {{0}};
@@ -129,13 +106,13 @@ check_caller(const Move *move)
 	tessera_move_require_free(InvalidOid);
 	moving = tessera_moving_ranges(&nobody, 1, &(TesseraOperationRange) {move->group->group_id, move->group->epoch, {bound, bound}});
 	for (int i = 0; i < moving->ntables; i++)
-		if (holds_lock(moving->tables[i].relid))
-			refuse_transaction("has used the table");
+		if (tessera_move_holds_lock(moving->tables[i].relid))
+			tessera_move_refuse_transaction("has used the table");
 }
 
 /* Code of the tables that may reach other tables works as long as all rows lie on one shard: who moves some away is told, once. */
 static char *
-cross_table_code_of_group(const Move *move)
+cross_table_code_of_group(const TesseraMove *move)
 {
 	const TesseraTable *tables = (const TesseraTable *) ((const char *) move->routing + move->routing->tables_offset);
 	StringInfoData found;
@@ -164,7 +141,7 @@ cross_table_code_of_group(const Move *move)
 }
 
 static void
-find_table(Oid relid, Move *move)
+find_table(Oid relid, TesseraMove *move)
 {
 	move->routing = tessera_routing();
 	if (move->routing == NULL)
@@ -197,8 +174,8 @@ find_table(Oid relid, Move *move)
  * Tells the donor. In a subtransaction: if it fails, the config node is told that the migration was abandoned, so that the shards are free for
  * another one.
  */
-static void
-hand_over(const Move *move, const char *request)
+void
+tessera_move_hand_over(const TesseraMove *move, const char *request)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -235,12 +212,12 @@ hand_over(const Move *move, const char *request)
 
 /* The first part of the range that is not there yet; false: all of it is. */
 static bool
-register_move(Move *move, const char *min, const char *max, const char *position)
+register_move(TesseraMove *move, const char *min, const char *max, const char *position)
 {
 	TesseraRegisterMigrationAnswer registered;
 
 	tessera_call_register_migration(tessera_to_config(), &move->table->table_id, min, max, position, move->shard, move->routing->promised_term,
-									move->verify, &registered);
+									move->verify, move->yields, &registered);
 	if (registered.migration_id == NULL)
 		return false;
 	move->migration_id = *registered.migration_id;
@@ -253,15 +230,15 @@ register_move(Move *move, const char *min, const char *max, const char *position
 		ereport(NOTICE,
 				(errmsg("the same migration runs already, waiting for it"),
 				 errdetail("Migration %s.", move->id)));
-	hand_over(move, registered.request);
+	tessera_move_hand_over(move, registered.request);
 	return true;
 }
 
 bool
 tessera_move_begin(const TesseraRouting *routing, const TesseraTable *table, const TesseraBound *min, const TesseraBound *max, const char *shard,
-				   bool verify, TesseraMoveBegun *begun)
+				   bool verify, bool yields, TesseraMoveBegun *begun)
 {
-	Move		move = {.routing = routing,.table = table,.verify = verify,.shard = shard,.quiet = true};
+	TesseraMove move = {.routing = routing,.table = table,.verify = verify,.yields = yields,.shard = shard,.quiet = true};
 
 	if (!register_move(&move, tessera_bound_to_cstring(min), tessera_bound_to_cstring(max), NULL))
 		return false;
@@ -274,7 +251,7 @@ bool
 tessera_move_begin_ranges(const TesseraRouting *routing, const TesseraTable *table, int n, TesseraBound **mins, TesseraBound **maxs, int32 donor,
 						  const char *shard, bool verify, TesseraMoveBegun *begun)
 {
-	Move		move = {.routing = routing,.table = table,.verify = verify,.shard = shard,.donor = donor,.quiet = true};
+	TesseraMove move = {.routing = routing,.table = table,.verify = verify,.shard = shard,.donor = donor,.quiet = true};
 	TesseraRegisterRangesAnswer registered;
 
 	tessera_call_register_ranges(tessera_to_config(), &table->table_id, tessera_bounds_text(n, mins), tessera_bounds_text(n, maxs), donor, shard,
@@ -282,7 +259,7 @@ tessera_move_begin_ranges(const TesseraRouting *routing, const TesseraTable *tab
 	if (registered.migration_id == NULL)
 		return false;
 	move.migration_id = *registered.migration_id;
-	hand_over(&move, registered.request);
+	tessera_move_hand_over(&move, registered.request);
 	begun->migration_id = move.migration_id;
 	begun->donor = donor;
 	return true;
@@ -305,7 +282,7 @@ raise_outcome(const char *id, const char *sqlstate, const char *message, const c
 
 /* By the config node's row: true if committed, ERROR if aborted, false while it is open. */
 static bool
-outcome_of_config(const Move *move)
+outcome_of_config(const TesseraMove *move)
 {
 	TesseraMigrationStateAnswer known;
 	char	   *error;
@@ -324,7 +301,7 @@ outcome_of_config(const Move *move)
 
 /* The donor's answer, in a subtransaction: false if it cannot be reached now (it may be restarting). */
 static bool
-ask_donor(const Move *move, TesseraWaitMigrationAnswer *answer)
+ask_donor(const TesseraMove *move, TesseraWaitMigrationAnswer *answer)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -378,7 +355,7 @@ donor_result(const TesseraWaitMigrationAnswer *answer)
 
 /* One poll: true if committed, ERROR if aborted. */
 static bool
-poll(Move *move)
+poll(TesseraMove *move)
 {
 	TesseraWaitMigrationAnswer answer;
 
@@ -428,7 +405,7 @@ ask_to_cancel(const pg_uuid_t *id, int32 donor, const char *by)
  * same.
  */
 static bool
-cancel_and_wait(Move *move)
+cancel_and_wait(TesseraMove *move)
 {
 	int			waited = 0;
 	bool		committed = false;
@@ -440,8 +417,8 @@ cancel_and_wait(Move *move)
 	return committed;
 }
 
-static void
-wait_for_end(Move *move)
+void
+tessera_move_wait(TesseraMove *move)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera move", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
@@ -472,7 +449,7 @@ wait_for_end(Move *move)
 /* The parts */
 
 static void
-warn_cross_table_code(const Move *move)
+warn_cross_table_code(const TesseraMove *move)
 {
 	if (move->cross_table_code != NULL && !move->joined)
 		ereport(WARNING,
@@ -498,7 +475,7 @@ fail_part(ErrorData *error, const char *done, const char *from, const char *max,
  * The same for a part behind the first: its shards may be busy for a moment, with the end of the part before it or with another session's migration.
  */
 static bool
-register_next(Move *move, const char *from, const char *max)
+register_next(TesseraMove *move, const char *from, const char *max)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -544,7 +521,7 @@ register_next(Move *move, const char *from, const char *max)
  * more than one part.
  */
 static bool
-move_part(Move *move, const char *whole_min, const char *from, const char *max, const char *done)
+move_part(TesseraMove *move, const char *whole_min, const char *from, const char *max, const char *done)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	volatile bool found = false;
@@ -561,7 +538,7 @@ move_part(Move *move, const char *whole_min, const char *from, const char *max, 
 		if (found && done[0] == '\0')
 			warn_cross_table_code(move);
 		if (found)
-			wait_for_end(move);
+			tessera_move_wait(move);
 	}
 	PG_CATCH();
 	{
@@ -580,7 +557,7 @@ move_part(Move *move, const char *whole_min, const char *from, const char *max, 
 
 /* Asks for it only: the balancer makes the move when its shards have room. Returns the id of the request. */
 static const char *
-request_move(const Move *move, const char *min, const char *max)
+request_move(const TesseraMove *move, const char *min, const char *max)
 {
 	pg_uuid_t  *id;
 
@@ -598,7 +575,7 @@ uuid_datum(const char *id)
 
 /* A bound that the caller gave, in canonical form. */
 static const char *
-canonical(const Move *move, const TesseraBound *bound)
+canonical(const TesseraMove *move, const TesseraBound *bound)
 {
 	TesseraKeyBound key;
 
@@ -611,7 +588,7 @@ canonical(const Move *move, const TesseraBound *bound)
  * for each part anew. Returns the id of the last one; NULL: all of the range was there.
  */
 static const char *
-move_parts(Move *move, const char *min, const char *max)
+move_parts(TesseraMove *move, const char *min, const char *max)
 {
 	const char *from = min;
 	const char *last = NULL;
@@ -644,7 +621,7 @@ move_parts(Move *move, const char *min, const char *max)
 bool
 tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, const char *shard)
 {
-	Move		move = {.verify = true, .quiet = true, .tell = true, .shard = shard};
+	TesseraMove		move = {.verify = true, .quiet = true, .tell = true, .shard = shard};
 	const char *last;
 
 	find_table(relid, &move);
@@ -664,7 +641,7 @@ tessera_move_to(Oid relid, const TesseraBound *min, const TesseraBound *max, con
 Datum
 tessera_move_range(PG_FUNCTION_ARGS)
 {
-	Move		move = {0};
+	TesseraMove		move = {0};
 	const char *min;
 	const char *max;
 	const char *last;
@@ -694,7 +671,7 @@ tessera_move_range(PG_FUNCTION_ARGS)
 Datum
 tessera_move_chunk(PG_FUNCTION_ARGS)
 {
-	Move		move = {0};
+	TesseraMove		move = {0};
 	Datum		values[TESSERA_MAX_KEY_COLUMNS];
 	TesseraKeyBound position;
 
@@ -710,7 +687,7 @@ tessera_move_chunk(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	}
 	warn_cross_table_code(&move);
-	wait_for_end(&move);
+	tessera_move_wait(&move);
 	(void) tessera_routing_refresh(POLL_MS);
 	PG_RETURN_DATUM(uuid_datum(move.id));
 }

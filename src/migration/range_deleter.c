@@ -30,6 +30,7 @@
 #include "common/injection.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
+#include "migration/burden.h"
 #include "migration/range_deleter.h"
 #include "transfer/lock_holders.h"
 #include "transfer/transfer.h"
@@ -45,6 +46,8 @@
 #define IDLE_MS 5000L
 #define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
 #define ASK_MS 5000				/* for an owner's answer */
+#define STANDBYS_MS 10000		/* after a batch waits so long for standbys that have much to replay */
+#define STANDBYS_POLL_MS 100
 /* A migration that has older rows deleted first leaves the placement row to another one whose gate is closed: for so long, looking so often. */
 #define CLOSED_GATE_MS 500
 #define CLOSED_GATE_POLL_MS 20
@@ -193,11 +196,18 @@ static void
 rest(void)
 {
 	TimestampTz began = GetCurrentTimestamp();
+	char		who[TESSERA_BURDEN_TEXT];
 	long		left;
 
 	tessera_background_handle_interrupts();
 	while ((left = tessera_range_deleter_batch_delay - (long) ((GetCurrentTimestamp() - began) / 1000)) > 0)
 		tessera_background_sleep(left);
+	/* standbys that do not follow are waited for, but not for ever */
+	while (tessera_standbys_burdened(who) && !TimestampDifferenceExceeds(began, GetCurrentTimestamp(), STANDBYS_MS))
+	{
+		pgstat_report_activity(STATE_RUNNING, psprintf("deleting ranges: waiting for the %s", who));
+		tessera_background_sleep(STANDBYS_POLL_MS);
+	}
 }
 
 /* How far it is: as the process's activity, and for a migration that waits for it in what it waits for. */

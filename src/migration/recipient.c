@@ -71,8 +71,9 @@ typedef struct Recipient
 static void
 await_older_lock_holders(Recipient *recipient)
 {
-	TesseraLockHolders *holders = tessera_lock_holders_collect(recipient->moving->ntables, tessera_moving_relids(recipient->moving),
-															  AccessExclusiveLock);
+	int			n;
+	Oid		   *relids = tessera_moving_relids(recipient->moving, &n);
+	TesseraLockHolders *holders = tessera_lock_holders_collect(n, relids, AccessExclusiveLock);
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCK_HOLDERS_MS);
 	char		who[128];
 

@@ -23,7 +23,7 @@
 /* Tables of the groups of a request, $1, with their columns: table_id, name, type. */
 #define OUR_COLUMNS \
 	"SELECT x.table_id, a.attname::text AS name, format_type(a.atttypid, a.atttypmod) AS type" \
-	" FROM tessera.cluster_table AS x" \
+	" FROM tessera_internal.moving_table AS x" \
 	" JOIN pg_attribute AS a ON a.attrelid = to_regclass(format('%I.%I', x.schema_name, x.table_name))" \
 	" WHERE x.group_id IN " ITS_GROUPS " AND a.attnum > 0 AND NOT a.attisdropped"
 
@@ -36,8 +36,8 @@ tessera_describe_tables(const char *request)
 	char	   *result;
 
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT ($1::jsonb || jsonb_build_object('tables', (SELECT jsonb_agg(jsonb_build_object('table_id', t.table_id, 'columns', "
-					"t.columns)) FROM (SELECT table_id, jsonb_agg(jsonb_build_object('name', name, 'type', type)) AS columns"
+	tessera_spi_run("SELECT ($1::jsonb || jsonb_build_object('tables', (SELECT coalesce(jsonb_agg(jsonb_build_object('table_id', t.table_id,"
+					" 'columns', t.columns)), '[]') FROM (SELECT table_id, jsonb_agg(jsonb_build_object('name', name, 'type', type)) AS columns"
 					"  FROM (" OUR_COLUMNS ") AS c GROUP BY table_id) AS t)))::text", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
 					(Datum[]) {CStringGetTextDatum(request)}, NULL);
 	result = MemoryContextStrdup(caller, spi_row_text(0, 1));
@@ -52,7 +52,8 @@ tessera_tables_known(const char *request)
 	bool		known;
 
 	tessera_spi_begin(&spi);
-	known = tessera_spi_run("SELECT 1 FROM jsonb_array_elements($1::jsonb->'tables') AS t WHERE NOT EXISTS (SELECT FROM tessera.cluster_table AS x"
+	known = tessera_spi_run("SELECT 1 FROM jsonb_array_elements($1::jsonb->'tables') AS t WHERE NOT EXISTS"
+							" (SELECT FROM tessera_internal.moving_table AS x"
 							" WHERE x.table_id = (t->>'table_id')::uuid AND x.group_id IN " ITS_GROUPS ")", SPI_OK_SELECT, 1,
 							(Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
 	tessera_spi_end(&spi);
@@ -66,7 +67,8 @@ tessera_members_known(const char *request)
 	bool		known;
 
 	tessera_spi_begin(&spi);
-	known = tessera_spi_run("SELECT 1 WHERE $1::jsonb->'members' <> (SELECT jsonb_agg(x.table_id ORDER BY x.table_id) FROM tessera.cluster_table AS x"
+	known = tessera_spi_run("SELECT 1 WHERE $1::jsonb->'members' <> (SELECT jsonb_agg(x.table_id ORDER BY x.table_id)"
+							" FROM tessera_internal.moving_table AS x"
 							" WHERE x.group_id IN " ITS_GROUPS ")", SPI_OK_SELECT, 1, (Oid[]) {TEXTOID},
 							(Datum[]) {CStringGetTextDatum(request)}, NULL) == 0;
 	tessera_spi_end(&spi);
@@ -114,12 +116,20 @@ tessera_check_tables(const TesseraMovingRanges *moving, bool donor)
 					 errmsg("table \"%s\" is unlogged%s", RelationGetRelationName(rel), donor ? "" : " on the recipient"),
 					 errdetail("Its changes could not be followed, and a crash would empty it."),
 					 errhint("Use ALTER TABLE ... SET LOGGED.")));
-		if (!OidIsValid(tessera_key_index(rel, tessera_moving_group(moving, i)->ks, moving->tables[i].keys, NULL)))
+		if (rel->rd_rel->relkind == RELKIND_MATVIEW && !rel->rd_rel->relispopulated)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("materialized view \"%s\" has not been populated", RelationGetRelationName(rel)),
+					 errhint("Use REFRESH MATERIALIZED VIEW, or drop it, before its schema moves.")));
+		if (tessera_moving_group(moving, i)->ks->ncolumns > 0 &&
+			!OidIsValid(tessera_key_index(rel, tessera_moving_group(moving, i)->ks, moving->tables[i].keys, NULL)))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("table \"%s\" has no index on its shard key%s", RelationGetRelationName(rel), donor ? "" : " on the recipient"),
 					 errhint("Create a btree index whose first columns are the shard key.")));
-		if (donor && (rel->rd_rel->relreplident == REPLICA_IDENTITY_NOTHING ||
+		/* a materialized view changes by REFRESH alone, which ends the migration */
+		if (donor && rel->rd_rel->relkind != RELKIND_MATVIEW &&
+			(rel->rd_rel->relreplident == REPLICA_IDENTITY_NOTHING ||
 					  (rel->rd_rel->relreplident != REPLICA_IDENTITY_FULL && !OidIsValid(RelationGetReplicaIndex(rel)))))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

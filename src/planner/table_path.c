@@ -76,7 +76,7 @@ tessera_cluster_table(Oid relid)
 static Expr *
 ownership_filter(RelOptInfo *rel, Relation relation, const TesseraRouting *routing, const TesseraTable *table)
 {
-	const TesseraGroup *group = tessera_routing_group(routing, table->group);
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
 	List	   *args;
 
@@ -88,6 +88,9 @@ ownership_filter(RelOptInfo *rel, Relation relation, const TesseraRouting *routi
 
 		args = lappend(args, makeVar(rel->relid, table->keys[i], att->atttypid, att->atttypmod, att->attcollation, 0));
 	}
+	/* a condition without a column of the table would not stay at its scan */
+	if (table->nkeys == 0)
+		args = lappend(args, makeVar(rel->relid, TableOidAttributeNumber, OIDOID, -1, InvalidOid, 0));
 	return (Expr *) makeFuncExpr(tessera_ownership_function(), BOOLOID, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
 
@@ -114,7 +117,7 @@ static void
 add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraTable *table)
 {
 	const TesseraRouting *routing = tessera_routing();
-	const TesseraGroup *group = tessera_routing_group(routing, table->group);
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
 	Expr	   *filter;
 	RestrictInfo *restriction;
 
@@ -209,7 +212,7 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("a function that reads table \"%s\" of the cluster cannot run inside a statement on a shard", get_rel_name(relid)),
 					 errhint("Call it first and pass its result, or write the function in PL/pgSQL.")));
-		if (table && table->group >= 0)
+		if (table && table->placement_group >= 0)
 		{
 			Relation	relation = table_open(relid, NoLock);
 

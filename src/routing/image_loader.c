@@ -17,8 +17,10 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "storage/procarray.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -32,8 +34,9 @@
 
 typedef struct SchemaHome
 {
-	NameData	name;
-	int32		node_id;
+	TesseraSchema schema;
+	bool		has_group;
+	pg_uuid_t	group_id;
 } SchemaHome;
 
 typedef struct Loader
@@ -176,11 +179,18 @@ static void
 read_home(Loader *loader, HeapTuple tuple, TupleDesc desc)
 {
 	SchemaHome *home;
+	Datum		group_id;
+	bool		no_group;
 
 	GROW(loader->homes, loader->nhomes, SchemaHome);
 	home = &loader->homes[loader->nhomes++];
-	home->name = *DatumGetName(attribute(tuple, Anum_schema_placement_schema_name, desc));
-	home->node_id = DatumGetInt32(attribute(tuple, Anum_schema_placement_node_id, desc));
+	home->schema.name = *DatumGetName(attribute(tuple, Anum_schema_placement_schema_name, desc));
+	home->schema.node_id = DatumGetInt32(attribute(tuple, Anum_schema_placement_node_id, desc));
+	home->schema.group = -1;
+	group_id = heap_getattr(tuple, Anum_schema_placement_group_id, desc, &no_group);
+	home->has_group = !no_group;
+	if (home->has_group)
+		home->group_id = *DatumGetUUIDP(group_id);
 }
 
 static void
@@ -229,6 +239,7 @@ read_group(Loader *loader, HeapTuple tuple, TupleDesc desc)
 		}
 	}
 	types = text_array(attribute(tuple, Anum_table_group_key_types, desc), &ntypes);
+	group->of_schema = ntypes == 0;
 	collations = text_array(attribute(tuple, Anum_table_group_key_collations, desc), &ncollations);
 	tessera_group_resolve_key(group, ncollations == ntypes ? ntypes : 0, types, collations);
 }
@@ -266,7 +277,7 @@ compare_tables(const void *a, const void *b)
 static int
 compare_homes(const void *a, const void *b)
 {
-	return strcmp(NameStr(((const SchemaHome *) a)->name), NameStr(((const SchemaHome *) b)->name));
+	return strcmp(NameStr(((const SchemaHome *) a)->schema.name), NameStr(((const SchemaHome *) b)->schema.name));
 }
 
 static TesseraGroup *
@@ -276,6 +287,31 @@ find_group(Loader *loader, const pg_uuid_t *group_id)
 
 	probe.group_id = *group_id;
 	return bsearch(&probe, loader->groups, loader->ngroups, sizeof(TesseraGroup), compare_groups);
+}
+
+static const SchemaHome *
+find_home(Loader *loader, const char *schema)
+{
+	SchemaHome	probe;
+
+	namestrcpy(&probe.schema.name, schema);
+	return bsearch(&probe, loader->homes, loader->nhomes, sizeof(SchemaHome), compare_homes);
+}
+
+/* A group that is not known here: the schema counts as placed on no shard, so this node's rows never pass for the whole tables. */
+static void
+find_groups_of_schemas(Loader *loader)
+{
+	for (int i = 0; i < loader->nhomes; i++)
+	{
+		SchemaHome *home = &loader->homes[i];
+		TesseraGroup *group = home->has_group ? find_group(loader, &home->group_id) : NULL;
+
+		if (group != NULL && group->of_schema)
+			home->schema.group = group - loader->groups;
+		else if (home->has_group)
+			home->schema.node_id = -1;
+	}
 }
 
 /* Attribute numbers of the key columns on this node; false if one is missing. */
@@ -321,17 +357,18 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	table->relid = relid;
 	table->table_id = *DatumGetUUIDP(attribute(tuple, Anum_cluster_table_table_id, desc));
 	table->group = -1;
+	table->placement_group = -1;
 	table->node_id = -1;
 	value = heap_getattr(tuple, Anum_cluster_table_group_id, desc, &null);
 	if (null)
 	{
-		SchemaHome	probe;
-		SchemaHome *home;
+		const SchemaHome *home = find_home(loader, schema);
 
-		namestrcpy(&probe.name, schema);
-		home = bsearch(&probe, loader->homes, loader->nhomes, sizeof(SchemaHome), compare_homes);
 		if (home != NULL)
-			table->node_id = home->node_id;
+		{
+			table->node_id = home->schema.node_id;
+			table->placement_group = home->schema.group;
+		}
 	}
 	else
 	{
@@ -340,10 +377,23 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 		Datum		keys = heap_getattr(tuple, Anum_cluster_table_key_columns, desc, &no_keys);
 
 		/* a key that cannot be read: the table counts as one of the cluster on no shard, so this node's rows never pass for the whole table */
-		if (group != NULL && !no_keys && read_keys(table, keys))
-			table->group = group - loader->groups;
+		if (group != NULL && !group->of_schema && !no_keys && read_keys(table, keys))
+			table->group = table->placement_group = group - loader->groups;
 	}
 	loader->ntables++;
+}
+
+/* The same on every node: a partition has no row of the catalog. */
+static void
+derive_partition_id(TesseraTable *partition, const TesseraTable *root)
+{
+	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(partition->relid)), get_rel_name(partition->relid));
+	uint64		parts[2];
+
+	memcpy(parts, root->table_id.data, sizeof(parts));
+	for (int i = 0; i < 2; i++)
+		parts[i] = pg_hton64(pg_ntoh64(parts[i]) ^ hash_bytes_extended((unsigned char *) name, strlen(name), i));
+	memcpy(partition->table_id.data, parts, UUID_LEN);
 }
 
 /* Partitions of a placed table are not rows of the catalog, but statements name them: they live where their root lives. */
@@ -363,14 +413,16 @@ add_partitions(Loader *loader)
 		{
 			TesseraTable *partition;
 
-			if (lfirst_oid(cell) == root)
+			if (lfirst_oid(cell) == root || get_rel_name(lfirst_oid(cell)) == NULL)
 				continue;
 			GROW(loader->tables, loader->ntables, TesseraTable);
 			partition = &loader->tables[loader->ntables++];
 			memset(partition, 0, sizeof(*partition));
 			partition->relid = lfirst_oid(cell);
 			partition->group = -1;
+			partition->placement_group = loader->tables[i].placement_group;
 			partition->node_id = loader->tables[i].node_id;
+			derive_partition_id(partition, &loader->tables[i]);
 		}
 	}
 }
@@ -438,6 +490,29 @@ load_maps(Loader *loader)
 	}
 }
 
+/*
+ * The home of a schema that has a group is the owner of its chunk: where statements go and the version that is told for it come from one source,
+ * whatever a refresh has brought so far.
+ */
+static void
+place_by_chunks(Loader *loader)
+{
+	int32	   *owners = palloc(Max(loader->ngroups, 1) * sizeof(int32));
+
+	for (int i = 0; i < loader->ngroups; i++)
+	{
+		const TesseraChunkMap *map = loader->groups[i].of_schema ? tessera_group_map(&loader->groups[i]) : NULL;
+
+		owners[i] = map != NULL && map->sound && map->nchunks == 1 ? TESSERA_PAGE_OWNERS(tessera_map_page(map, 0))[0].node_id : -1;
+	}
+	for (int i = 0; i < loader->nhomes; i++)
+		if (loader->homes[i].schema.group >= 0)
+			loader->homes[i].schema.node_id = owners[loader->homes[i].schema.group];
+	for (int i = 0; i < loader->ntables; i++)
+		if (loader->tables[i].group < 0 && loader->tables[i].placement_group >= 0)
+			loader->tables[i].node_id = owners[loader->tables[i].placement_group];
+}
+
 
 /* Laying out */
 
@@ -497,6 +572,10 @@ lay_out(Loader *loader)
 	routing->tables_offset = append(&block, loader->tables, loader->ntables * sizeof(TesseraTable));
 	loader->image.by_id_offset = append(&block, by_id, loader->ntables * sizeof(int32));
 	routing->groups_offset = append(&block, loader->groups, loader->ngroups * sizeof(TesseraGroup));
+	routing->nschemas = loader->nhomes;
+	routing->schemas_offset = append(&block, NULL, 0);
+	for (int i = 0; i < loader->nhomes; i++)
+		appendBinaryStringInfo(&block, (const char *) &loader->homes[i].schema, sizeof(TesseraSchema));
 	append(&block, NULL, 0);
 	routing->size = block.len;
 
@@ -540,12 +619,14 @@ load(Loader *loader)
 	qsort(loader->nodes, loader->nnodes, sizeof(TesseraNode), compare_nodes);
 	qsort(loader->homes, loader->nhomes, sizeof(SchemaHome), compare_homes);
 	qsort(loader->groups, loader->ngroups, sizeof(TesseraGroup), compare_groups);
+	find_groups_of_schemas(loader);
 	if (!read_table(loader, TESSERA_CLUSTER_TABLE, read_cluster_table))
 		return NULL;
 	add_partitions(loader);
 	unique_tables(loader);
 	read_placements(loader);
 	load_maps(loader);
+	place_by_chunks(loader);
 	return lay_out(loader);
 }
 

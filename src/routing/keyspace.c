@@ -59,7 +59,7 @@ tessera_group_keyspace_if_any(const TesseraGroup *group)
 	TesseraKeySpace *ks;
 	bool		found;
 
-	if (group->ncolumns == 0)
+	if (group->ncolumns == 0 && !group->of_schema)
 		return NULL;
 	if (cache == NULL)
 		make_cache();

@@ -207,7 +207,7 @@ tessera_placement_as_of(const TesseraRouting *routing, const TesseraGroup *group
 
 	*newest = true;
 	/* rows of a group whose key is not known here cannot be told apart */
-	if (group->ncolumns == 0)
+	if (group->ncolumns == 0 && !group->of_schema)
 		(void) tessera_group_keyspace(routing, group);
 	if (placement == NULL || sees(snapshot, placement->xid))
 		return placement;
@@ -333,4 +333,24 @@ tessera_placement_raise_version(const TesseraRouting *routing, const TesseraGrou
 	row->term = routing->term;
 	row->major = major;
 	return true;
+}
+
+void
+tessera_placement_begin_schema(const TesseraRouting *routing, const TesseraGroup *group)
+{
+	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
+	TesseraKeyBound min = {{{TESSERA_MINKEY}}};
+	TesseraKeyBound max = {{{TESSERA_MAXKEY}}};
+	TesseraRange all = {tessera_key_to_bound(ks, &min), tessera_key_to_bound(ks, &max)};
+	TesseraPlacementRow *row;
+
+	if (tessera_placement_read(&group->group_id, NULL) != NULL)
+		return;
+	row = tessera_placement_lock(&group->group_id);
+	row->epoch = group->epoch;
+	row->term = routing->term;
+	row->major = group->group_major;
+	row->nowned = 1;
+	row->owned = &all;
+	tessera_placement_write(row);
 }

@@ -252,7 +252,7 @@ all_sound(const TesseraRouting *routing)
 		const TesseraGroup *group = tessera_routing_group(routing, i);
 		const TesseraChunkMap *map = tessera_group_map(group);
 
-		if (group->ncolumns > 0 && (map == NULL || !map->sound))
+		if ((group->ncolumns > 0 || group->of_schema) && (map == NULL || !map->sound))
 			return false;
 	}
 	return true;

@@ -334,6 +334,22 @@ tessera_refresh_finish(TesseraRefresh *refresh)
 	return sound;
 }
 
+/*
+ * The group of a schema is made on the config node alone, when the schema is to move for the first time: as long as it has not moved, its shard
+ * writes its placement record itself, in the transaction in which it hears of the group. No statement is checked by the group before.
+ */
+static void
+begin_placement(const TesseraRouting *routing, const TesseraGroup *group)
+{
+	TesseraChunk chunk;
+
+	if (!group->of_schema || group->group_major != 1 || tessera_routing_nchunks(routing, group) != 1)
+		return;
+	tessera_routing_chunk(routing, group, 0, &chunk);
+	if (chunk.node_id == routing->self)
+		tessera_placement_begin_schema(routing, group);
+}
+
 /* Locks a placement row unless another transaction holds it: a fetch must not wait for a migration or a prepared transaction. */
 static bool
 lock_placement_if_free(const pg_uuid_t *group_id)
@@ -362,9 +378,11 @@ tessera_refresh_raise_versions(void)
 		TesseraPlacementRow *row;
 		bool		newest;
 
-		if (group->ncolumns == 0 || map == NULL || !map->sound)
+		if ((group->ncolumns == 0 && !group->of_schema) || map == NULL || !map->sound)
 			continue;
 		placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
+		if (placement == NULL)
+			begin_placement(routing, group);
 		if (placement == NULL ||
 			(placement->term >= routing->term && placement->major >= tessera_routing_shard_major(routing, group, routing->self)) ||
 			!lock_placement_if_free(&group->group_id))

@@ -615,6 +615,34 @@ tessera_routing_group(const TesseraRouting *routing, int index)
 }
 
 const TesseraGroup *
+tessera_table_placement_group(const TesseraRouting *routing, const TesseraTable *table)
+{
+	return table->placement_group < 0 ? NULL : tessera_routing_group(routing, table->placement_group);
+}
+
+const TesseraSchema *
+tessera_routing_schema(const TesseraRouting *routing, const char *name)
+{
+	const TesseraSchema *schemas = TESSERA_AT(routing, routing->schemas_offset, const TesseraSchema);
+	int			low = 0;
+	int			high = routing->nschemas - 1;
+
+	while (low <= high)
+	{
+		int			middle = (low + high) / 2;
+		int			order = strcmp(name, NameStr(schemas[middle].name));
+
+		if (order == 0)
+			return &schemas[middle];
+		if (order < 0)
+			high = middle - 1;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+const TesseraGroup *
 tessera_routing_group_by_id(const TesseraRouting *routing, const pg_uuid_t *group_id)
 {
 	int			low = 0;

@@ -38,8 +38,10 @@ typedef struct TesseraTable
 {
 	Oid			relid;
 	int32		group;			/* index of its group, or -1: a placed table */
+	/* of the group whose placement record is about its rows: its own, or that of its schema; -1: a placed table of a schema that has none */
+	int32		placement_group;
 	int32		node_id;		/* placed: the primary shard of its schema */
-	pg_uuid_t	table_id;
+	pg_uuid_t	table_id;		/* of a partition of a placed table: derived from its root's and its name, alike on every node */
 	int32		nkeys;			/* sharded: key columns, in key order */
 	AttrNumber	keys[TESSERA_MAX_KEY_COLUMNS];
 } TesseraTable;
@@ -60,6 +62,7 @@ typedef struct TesseraGroup
 	int64		group_major;
 	int64		group_minor;
 	bool		hashed;
+	bool		of_schema;		/* of the placed tables of a schema: no key columns, one chunk */
 	int32		ncolumns;
 	Oid			types[TESSERA_MAX_KEY_COLUMNS];
 	int32		typmods[TESSERA_MAX_KEY_COLUMNS];
@@ -70,6 +73,14 @@ typedef struct TesseraGroup
 	struct TesseraChunkMap *map_private;
 	Size		placement_offset;	/* 0: none on this node */
 } TesseraGroup;
+
+/* Where the placed tables of a schema live. */
+typedef struct TesseraSchema
+{
+	NameData	name;
+	int32		node_id;		/* its primary shard; -1: not known */
+	int32		group;			/* index of its group; -1: it has none */
+} TesseraSchema;
 
 #define TESSERA_ADVISORY_SLOTS 64
 
@@ -96,6 +107,8 @@ typedef struct TesseraRouting
 	int32		nnodes;			/* sorted by node_id */
 	int32		ntables;		/* sorted by relid */
 	int32		ngroups;		/* sorted by group_id */
+	int32		nschemas;		/* sorted by name */
+	Size		schemas_offset;
 	Size		nodes_offset;
 	Size		tables_offset;
 	Size		groups_offset;
@@ -138,6 +151,9 @@ extern const TesseraTable *tessera_routing_table_at(const TesseraRouting *routin
 extern const TesseraTable *tessera_routing_table_by_id(const TesseraRouting *routing, const pg_uuid_t *table_id);
 extern const TesseraGroup *tessera_routing_group(const TesseraRouting *routing, int index);
 extern const TesseraGroup *tessera_routing_group_by_id(const TesseraRouting *routing, const pg_uuid_t *group_id);
+extern const TesseraSchema *tessera_routing_schema(const TesseraRouting *routing, const char *name);
+/* The group whose placement record is about the table's rows (placement_group); NULL: there is none. */
+extern const TesseraGroup *tessera_table_placement_group(const TesseraRouting *routing, const TesseraTable *table);
 extern const TesseraNode *tessera_routing_node(const TesseraRouting *routing, int32 node_id);
 extern const TesseraNode *tessera_routing_node_at(const TesseraRouting *routing, int i);	/* i < nnodes */
 extern const TesseraNode *tessera_routing_node_by_name(const TesseraRouting *routing, const char *name);
@@ -234,6 +250,11 @@ extern bool tessera_placement_gate_holds(const TesseraPlacement *placement, Tess
  * exactly this shard's chunks: never while a move changes that.
  */
 extern bool tessera_placement_raise_version(const TesseraRouting *routing, const TesseraGroup *group, TesseraPlacementRow *row);
+
+/*
+ * Writes the first placement record of a schema's group, on the schema's shard: it owns all of it, version 1. Nothing if there is a record.
+ */
+extern void tessera_placement_begin_schema(const TesseraRouting *routing, const TesseraGroup *group);
 
 /* ---- refresh from the config node ---- */
 

@@ -12,7 +12,7 @@
 int
 tessera_told_versions(const TesseraRouting *routing, const TesseraTable *table, int32 node_id, TesseraToldVersion *versions)
 {
-	const TesseraGroup *group = table->group >= 0 ? tessera_routing_group(routing, table->group) : NULL;
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
 
 	memset(versions, 0, sizeof(TesseraToldVersion) * TESSERA_TOLD_VERSIONS);
 	versions[0].group_id = table->table_id;

@@ -150,7 +150,7 @@ open_table(ApplyRun *run, int index)
 
 	table->table = index;
 	table->relation = table_open(run->moving->tables[index].relid, RowExclusiveLock);
-	if (table->relation->rd_rel->relkind != RELKIND_RELATION)
+	if (table->relation->rd_rel->relkind != RELKIND_RELATION && table->relation->rd_rel->relkind != RELKIND_MATVIEW)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a table", RelationGetRelationName(table->relation))));

@@ -94,7 +94,8 @@ check_identities(TesseraMovingRanges *moving)
 	{
 		Relation	relation = table_open(moving->tables[i].relid, AccessShareLock);
 
-		if (relation->rd_rel->relreplident != REPLICA_IDENTITY_FULL)
+		/* a materialized view changes by REFRESH alone, which ends the migration */
+		if (relation->rd_rel->relreplident != REPLICA_IDENTITY_FULL && relation->rd_rel->relkind != RELKIND_MATVIEW)
 		{
 			if (!OidIsValid(RelationGetReplicaIndex(relation)))
 				ereport(ERROR,

@@ -6,6 +6,8 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
+#include "utils/lsyscache.h"
 #include "utils/uuid.h"
 
 #include "transfer/transfer.h"
@@ -77,16 +79,22 @@ static void
 take_tables(TesseraMovingRanges *moving, const TesseraRouting *routing, const int *moving_group)
 {
 	moving->tables = palloc(Max(routing->ntables, 1) * sizeof(TesseraMovingTable));
+	moving->roots = palloc(Max(routing->ntables, 1) * sizeof(Oid));
 	for (int i = 0; i < routing->ntables; i++)
 	{
 		const TesseraTable *table = tessera_routing_table_at(routing, i);
 		TesseraMovingTable *taken = &moving->tables[moving->ntables];
 
-		if (table->group < 0 || moving_group[table->group] < 0)
+		if (table->placement_group < 0 || moving_group[table->placement_group] < 0)
 			continue;
+		if (table->group < 0 && get_rel_relkind(table->relid) == RELKIND_PARTITIONED_TABLE)
+		{
+			moving->roots[moving->nroots++] = table->relid;
+			continue;
+		}
 		taken->table_id = table->table_id;
 		taken->relid = table->relid;
-		taken->group = moving_group[table->group];
+		taken->group = moving_group[table->placement_group];
 		memcpy(taken->keys, table->keys, sizeof(taken->keys));
 		moving->ntables++;
 	}
@@ -131,12 +139,15 @@ tessera_moving_ranges(const pg_uuid_t *migration_id, int n, const TesseraOperati
 }
 
 Oid *
-tessera_moving_relids(const TesseraMovingRanges *moving)
+tessera_moving_relids(const TesseraMovingRanges *moving, int *n)
 {
-	Oid		   *relids = palloc(Max(moving->ntables, 1) * sizeof(Oid));
+	Oid		   *relids = palloc(Max(moving->ntables + moving->nroots, 1) * sizeof(Oid));
 
+	*n = 0;
 	for (int i = 0; i < moving->ntables; i++)
-		relids[i] = moving->tables[i].relid;
+		relids[(*n)++] = moving->tables[i].relid;
+	for (int i = 0; i < moving->nroots; i++)
+		relids[(*n)++] = moving->roots[i];
 	return relids;
 }
 

@@ -89,7 +89,7 @@ tessera_delete_range_batch(const TesseraRouting *routing, const TesseraGroup *gr
 	Relation	relation;
 	int64		rows;
 
-	if (table == NULL || table->group != group->index)
+	if (table == NULL || table->placement_group != group->index)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("relation %u is not a table of the group whose range is to be deleted", relid)));

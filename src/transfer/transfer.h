@@ -56,6 +56,9 @@ typedef struct TesseraMovingRanges
 	TesseraMovingGroup *groups; /* by group_id, ascending */
 	int			ntables;
 	TesseraMovingTable *tables; /* by table_id, ascending, over all groups; index in it = table index on the wire */
+	/* partitioned tables of schemas that move: their partitions are among the tables, but who writes may hold only the root's lock so far */
+	int			nroots;
+	Oid		   *roots;
 } TesseraMovingRanges;
 
 /*
@@ -64,8 +67,8 @@ typedef struct TesseraMovingRanges
  */
 extern TesseraMovingRanges *tessera_moving_ranges(const pg_uuid_t *migration_id, int n, const TesseraOperationRange *ranges);
 
-/* relids of the tables, by table index; palloc'd. */
-extern Oid *tessera_moving_relids(const TesseraMovingRanges *moving);
+/* What users of the tables have locked: relids of the tables and of roots; palloc'd. */
+extern Oid *tessera_moving_relids(const TesseraMovingRanges *moving, int *n);
 
 /* The group of a table. */
 static inline TesseraMovingGroup *
