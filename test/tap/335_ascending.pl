@@ -35,8 +35,10 @@ foreach my $table ('up', 'down')
 }
 my $sums = $writers->wait;
 is($sums->{failed} // 0, 0, 'no transaction failed');
-is($c->query('s2', 'SELECT (SELECT count(*) FROM up) + (SELECT count(*) FROM down) + (SELECT count(*) FROM mixed)'), $sums->{processed},
-	'no row is lost');
+# One by one: ranges still move, and a statement of several scans may then have to be retried.
+my $rows = 0;
+$rows += $c->query('s2', "SELECT count(*) FROM $_") foreach 'up', 'down', 'mixed';
+is($rows, $sums->{processed}, 'no row is lost');
 
 # The second half: at first there is one chunk, and nobody knows yet what comes.
 my $shares = <<'SQL';
