@@ -46,7 +46,7 @@ typedef struct TesseraPolicyChunk
 	int32_t		zone;			/* index of the zone that it must lie in; -1: any shard */
 	bool		jumbo;			/* never moved for balance (S102); off a draining shard and out of a wrong zone it is */
 	bool		pinned;			/* stays where it is unless its shard is draining, or out of its zone; is not merged */
-	bool		measured;		/* bytes is known: if it is 0, the chunk is empty */
+	bool		measured;		/* bytes is known: if it is 0 or nearly so, the chunk is empty */
 	bool		busy;			/* under way, asked for, or waiting after a failure: no action touches it, but it counts */
 	bool		mergeable;		/* small, cold, and no snapshot needs its history: may be merged with neighbours that are, too */
 } TesseraPolicyChunk;

@@ -1,6 +1,7 @@
 /*
  * policy_empty.c
- *	  Empty chunks, which weigh nothing by bytes, wherever they are: rows come into them some day, so each shard is to have as many of them.
+ *	  Empty chunks, or nearly so, which weigh nothing by bytes, wherever they are: rows come into them some day, so each shard is to have as many of
+ *	  them.
  *
  * It comes last, when it is known what moves for its bytes. All that goes from one shard to another is one action.
  */
@@ -14,7 +15,7 @@ is_empty(const Policy *policy, const PolicyGroup *group, size_t i, int32_t zone,
 {
 	const TesseraPolicyChunk *chunk = &group->chunks[i];
 
-	*counts = chunk->measured && !(chunk->bytes > 0) && chunk->zone == zone;
+	*counts = tessera_policy_is_empty(group, chunk) && chunk->zone == zone;
 	return *counts && policy->state[group->offset + i] == POLICY_WEIGHTLESS;
 }
 
@@ -55,15 +56,16 @@ move_empty(Policy *policy, size_t row, size_t first, int32_t zone, int32_t to, i
 	const PolicyGroup *group = &policy->groups[row];
 	int32_t		from = group->chunks[first].shard;
 	int64_t		most = excess[from] < -excess[to] ? excess[from] : -excess[to];
+	double		bytes = tessera_policy_bytes(&group->chunks[first]);
 	size_t		count = 1;
 	bool		counts;
 
 	while ((int64_t) count < most && first + count < group->nchunks && group->chunks[first + count].shard == from &&
 		   is_empty(policy, group, first + count, zone, &counts))
-		count++;
+		bytes += tessera_policy_bytes(&group->chunks[first + count++]);
 	policy->limited = true;
 	policy->limited = (policy->room[from] > 0 && policy->room[to] > 0) ||
-		tessera_policy_action_to_join(policy, TESSERA_POLICY_EMPTY, row, from, to, 0) != NULL;
+		tessera_policy_action_to_join(policy, TESSERA_POLICY_EMPTY, row, from, to, bytes) != NULL;
 	if (!tessera_policy_move(policy, TESSERA_POLICY_EMPTY, row, first, count, to))
 		return 0;
 	excess[from] -= (int64_t) count;

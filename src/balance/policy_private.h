@@ -20,7 +20,7 @@ typedef enum PolicyChunkState
 	POLICY_FIXED,				/* it stays */
 	POLICY_FORCED,				/* it is to leave its shard: draining, or not in the zone; somebody may have it */
 	POLICY_LOOSE,				/* it may move for balance */
-	POLICY_WEIGHTLESS,			/* it has no bytes, and goes along with a neighbour */
+	POLICY_WEIGHTLESS,			/* it has no bytes, or hardly any: it goes along with a neighbour, or is spread by number */
 	POLICY_TAKEN				/* an action of this plan has it */
 } PolicyChunkState;
 
@@ -137,6 +137,9 @@ extern void *tessera_policy_grow(Policy *policy, void *array, size_t n, size_t *
 /* What a chunk of the row counts for, in the unit of the measure; its bytes, never negative. */
 extern double tessera_policy_amount(const Policy *policy, const PolicyGroup *group, const TesseraPolicyChunk *chunk);
 extern double tessera_policy_bytes(const TesseraPolicyChunk *chunk);
+
+/* Whether so little is in the chunk that its bytes do not matter: it counts by number. It was measured. */
+extern bool tessera_policy_is_empty(const PolicyGroup *group, const TesseraPolicyChunk *chunk);
 
 /* Whether shard must not keep a chunk of the zone, and why. */
 extern bool tessera_policy_forced(const Policy *policy, int32_t shard, int32_t zone, TesseraPolicyReason *reason);

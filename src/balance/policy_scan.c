@@ -14,6 +14,9 @@
 #define MIN_WEIGHT 1e-6
 #define MAX_WEIGHT 1e12
 
+/* Of max_chunk_bytes: a few dozen rows, where chunks have 128 MB. */
+#define NEARLY_EMPTY (1.0 / 8192)
+
 /* Chunks count a little where bytes alone tell shards apart. */
 #define CHUNK_SHARE 0.01
 
@@ -66,6 +69,12 @@ tessera_policy_amount(const Policy *policy, const PolicyGroup *group, const Tess
 			break;
 	}
 	return tessera_policy_bytes(chunk);
+}
+
+bool
+tessera_policy_is_empty(const PolicyGroup *group, const TesseraPolicyChunk *chunk)
+{
+	return chunk->measured && group->number >= 0 && tessera_policy_bytes(chunk) <= group->max_chunk_bytes * NEARLY_EMPTY;
 }
 
 bool
@@ -235,6 +244,8 @@ judge_chunk(Policy *policy, const PolicyGroup *group, size_t i, double amount)
 	if (!settings->balance || !group->balancing || chunk->jumbo || chunk->pinned || !policy->snapshot->shards[chunk->shard].usable ||
 		policy->zones[chunk->zone + 1].n < 2 || (group->number < 0 && !policy->snapshot->schemas[i].movable))
 		return POLICY_FIXED;
+	if (settings->measure == TESSERA_BY_BYTES && tessera_policy_is_empty(group, chunk))
+		return POLICY_WEIGHTLESS;
 	if (amount <= 0)
 		return settings->measure == TESSERA_BY_BYTES ? POLICY_WEIGHTLESS : POLICY_FIXED;
 	if (settings->measure == TESSERA_BY_LOAD && tessera_policy_bytes(chunk) <= 0)

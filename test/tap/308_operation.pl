@@ -177,7 +177,11 @@ is(owners(@moving), 's2 s2 s2 s2', 'the ranges have moved');
 $c->pause_at('s2', 'donor_closing');
 $id = start('s2', 's3');
 $c->is_paused_at('s2', 'donor_closing');
-my @waits = map { $c->background('s1', $_) } "SELECT tessera.split_chunk('acc', 800)", move('acc', 850, 860, 's1'),
+my @waits = $c->background('s1', "SELECT tessera.split_chunk('acc', 800)");
+# a chunk of which a part moves is not split: the split comes first
+$c->wait_for('s1', "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE '%tessera_internal.split(%' AND wait_event_type = 'Lock')
+	OR EXISTS (SELECT FROM tessera.chunk WHERE min::text = '800')", 't', 30);
+push @waits, map { $c->background('s1', $_) } move('acc', 850, 860, 's1'),
 	"SELECT tessera.update_node('s3', conninfo) FROM tessera.node WHERE name = 's3'";
 is($c->ended($_), '', 'who waits for the decision goes on') foreach @waits;
 is($c->query('s1', $held), 0, 'the config node has ended what was held for too long');

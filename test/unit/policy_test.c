@@ -194,6 +194,16 @@ test_empty(void)
 	check(plan->nactions == 0 && chunks_of(0, 0) == 128 && chunks_of(0, 2) == 128, "so when a shard leaves");
 	end();
 
+	/* a few rows each, beside a shard that has much more */
+	begin(2, 0, 1, 0);
+	first = add(0, 0, 20, 128.0 / 10000);
+	add(0, 1, 1, 60);
+	for (size_t i = 0; i < 20; i++)
+		model.chunks[0][first + i].measured = true;
+	run_rounds(2);
+	check(plan->nactions == 0 && chunks_of(0, 0) == 10 && chunks_of(0, 1) == 11, "so are nearly empty ones, whatever else a shard has");
+	end();
+
 	/* pieces that are no neighbours */
 	begin(2, 0, 1, 0);
 	for (int i = 0; i < 20; i++)
@@ -852,7 +862,7 @@ make_random(Kind kind, uint64_t seed)
 
 		for (size_t i = 0; i < nchunks; i++)
 		{
-			add(group, model_random_below(used), 1, model_random() < 0.1 ? 0 : 10 * exp(skew * (model_random() - 0.5)));
+			add(group, model_random_below(used), 1, model_random() < 0.1 ? (i % 3) * 0.005 : 10 * exp(skew * (model_random() - 0.5)));
 			if (model.chunks[group][i].bytes > 0)
 				model.chunks[group][i].load = model_random() < 0.3 ? 0 : model_random() * 3;
 			model.chunks[group][i].measured = i % 8 != 0;
@@ -946,7 +956,7 @@ check_chunk(const TesseraPolicyAction *action, size_t i, bool taken[5][CHUNKS])
 	bool		balance = action->reason == TESSERA_POLICY_GROUP || action->reason == TESSERA_POLICY_NODE;
 	bool		empty = action->reason == TESSERA_POLICY_EMPTY;
 
-	if (taken[action->group][i] || chunk->busy || (empty && (chunk->bytes > 0 || !chunk->measured)) || chunk->shard != action->from || !model_in_zone(&model, chunk->zone, action->to))
+	if (taken[action->group][i] || chunk->busy || (empty && (chunk->bytes > 128.0 / 8192 || !chunk->measured)) || chunk->shard != action->from || !model_in_zone(&model, chunk->zone, action->to))
 		promise.sound = false;
 	if ((balance || empty) && (chunk->jumbo || chunk->pinned || !model.groups[action->group].balancing || model.shards[action->from].draining))
 		promise.sound = false;
