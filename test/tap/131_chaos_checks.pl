@@ -187,7 +187,7 @@ is(Chaos::Schedule->new(seed => 5, round => 2, seconds => 20, nodes => [qw(s1 s2
 
 # A cluster without a safeguard
 
-my $run = Chaos::Run->new(seed => 1, name => 'checks', faults => [], hurry => 1, directory => PostgreSQL::Test::Utils::tempdir(),
+my $run = Chaos::Run->new(seed => 1, name => 'checks', faults => [], hurry => 1, balancer => 0, directory => PostgreSQL::Test::Utils::tempdir(),
 	settings => { 'tessera.registry_refresh_interval' => '1h', 'tessera.orphan_cleanup_delay' => '1500ms' });
 $run->start;
 my $cluster = $run->cluster;

@@ -8,7 +8,7 @@ use warnings FATAL => 'all';
 use Chaos::Workload::Counter;
 
 # The SQL of a key.
-sub _literal
+sub literal
 {
 	my ($table, $number) = @_;
 	return $table->{kind} eq 'text' ? "'" . Chaos::Workload::Counter::key($number) . "'" : $number;
@@ -28,7 +28,7 @@ sub _recipient
 sub _move
 {
 	my ($connection, $change, $table, $nodes) = @_;
-	my ($low, $high) = map { _literal($table, $change->{$_}) } 'low', 'high';
+	my ($low, $high) = map { literal($table, $change->{$_}) } 'low', 'high';
 	my ($answer, $to) = _recipient($connection, $change, $low, $nodes);
 	return $answer unless $to;
 	if ($table->{kind} ne 'hash')
@@ -67,7 +67,7 @@ sub change
 	return $connection->run(_ddl($change)) if $change->{kind} eq 'ddl';
 	return _move($connection, $change, $table, $nodes) if $change->{kind} eq 'move';
 	return $connection->run(sprintf($MERGE, $change->{table})) if $change->{kind} eq 'merge' || $table->{kind} eq 'hash';
-	return $connection->run("SELECT tessera.split_chunk('$change->{table}', " . _literal($table, $change->{high}) . ')');
+	return $connection->run("SELECT tessera.split_chunk('$change->{table}', " . literal($table, $change->{high}) . ')');
 }
 
 1;

@@ -11,7 +11,8 @@ package Chaos::Run;
 #
 # Parameters: seed; seconds of a round (20); nodes (3): shards s1 to sN, s1 being the config node; clients (3); movers (1); faults: classes of
 # Chaos/Fault; pause of a client after each piece of work (0.005 s); weights {workload => weight}; hurry: help the resolver at the end of a round;
-# directory for files; settings of the servers, and a name for them; quiet_seconds: how long things may be in motion after a round (120).
+# directory for files; settings of the servers, and a name for them; quiet_seconds: how long things may be in motion after a round (120); balancer (1):
+# the balancer and the splitter work, and an operator works on zones, weights and the cluster's shards.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,7 +21,9 @@ use Fcntl qw(LOCK_EX);
 use File::Basename qw(dirname);
 use Time::HiRes qw(sleep time);
 
+use Chaos::Balance;
 use Chaos::Cluster;
+use Chaos::Operator;
 use Chaos::Quiet;
 use Chaos::Random;
 use Chaos::Report;
@@ -41,9 +44,9 @@ sub new
 	my ($class, %params) = @_;
 	my $self = bless {
 		seed => 1, seconds => 20, name => 'chaos', quiet_seconds => 120, nodes => 3, clients => 3, movers => 1, faults => [@FAULTS], pause => 0.005,
-			weights => {%WEIGHTS},
+			weights => {%WEIGHTS}, balancer => 1,
 		%params,
-		records => [], changes => [], begun => [], notes => [] }, $class;
+		records => [], changes => [], operations => [], begun => [], notes => [] }, $class;
 	$self->{programs} = $self->_build;
 	$self->{workloads} = [ map { "Chaos::Workload::\u$_"->new } sort keys %{ $self->{weights} } ];
 	return $self;
@@ -77,12 +80,16 @@ sub start
 {
 	my ($self) = @_;
 	my $cluster = Chaos::Cluster->new($self->{name}, proxy => "$self->{programs}/proxy", disk => "$self->{programs}/disk.so",
-		settings => $self->{settings} // {});
+		settings => { $self->{balancer} ? %Chaos::Balance::SETTINGS : (), %{ $self->{settings} // {} } });
 	$self->{cluster} = $cluster;
 	$cluster->create(shards => $self->{nodes});
 	foreach my $workload (@{ $self->{workloads} })
 	{
 		$cluster->query('s1', $_) foreach $workload->setup;
+	}
+	if ($self->{balancer})
+	{
+		$cluster->query('s1', $_) foreach Chaos::Balance::setup($self->_tables);
 	}
 	$self->{origin} = $cluster->query('s1', 'SELECT extract(epoch FROM clock_timestamp())');
 	return $self;
@@ -105,23 +112,25 @@ sub schedule
 	my ($self, $round) = @_;
 	return Chaos::Schedule->new(seed => $self->{seed}, round => $round, seconds => $self->{seconds}, nodes => [ $self->names ],
 		tables => $self->_tables,
-		faults => $self->{faults});
+		faults => $self->{faults}, balancer => $self->{balancer});
 }
 
 sub _conninfo
 {
-	my ($self) = @_;
-	return { map { $_ => $self->{cluster}->client_conninfo($_) . " options='-c statement_timeout=15s'" } $self->names };
+	my ($self, @names) = @_;
+	return { map { $_ => $self->{cluster}->client_conninfo($_) . " options='-c statement_timeout=15s'" } @names };
 }
 
+# names: the nodes to which they connect, all by default.
 sub start_clients
 {
-	my ($self, $round) = @_;
+	my ($self, $round, @names) = @_;
+	@names = $self->names unless @names;
 	my @workers;
 	foreach my $number (1 .. $self->{clients})
 	{
 		my $body = Chaos::Worker::client(
-			program => $self->_workers_program, conninfo => $self->_conninfo, weights => $self->{weights}, round => $round, pause => $self->{pause},
+			program => $self->_workers_program, conninfo => $self->_conninfo(@names), weights => $self->{weights}, round => $round, pause => $self->{pause},
 			workloads => [ map { ref($_)->new } @{ $self->{workloads} } ],
 			first_id => ($round * 64 + $number) * 1_000_000,
 			random => Chaos::Random->new($self->{seed}, $round, 'client', $number));
@@ -138,13 +147,27 @@ sub _start_movers
 	{
 		my $at = 0;
 		my $body = Chaos::Worker::mover(
-			program => $self->_workers_program, conninfo => $self->_conninfo, tables => $self->_tables, nodes => [ $self->names ],
+			program => $self->_workers_program, conninfo => $self->_conninfo($schedule->present($self->names)), tables => $self->_tables, nodes => [ $self->names ],
 			started => $started,
 			changes => [ grep { $at++ % $self->{movers} == $number - 1 } @{ $schedule->{changes} } ],
 			random => Chaos::Random->new($self->{seed}, $round, 'mover', $number));
 		push @workers, Chaos::Worker->start("$self->{directory}/mover_${round}_$number", $body);
 	}
 	return @workers;
+}
+
+sub _start_operator
+{
+	my ($self, $round, $schedule, $started) = @_;
+	my $cluster = $self->{cluster};
+	my $body = Chaos::Worker::mover(
+		program => $self->_workers_program, conninfo => $self->_conninfo($schedule->present($self->names)), tables => $self->_tables,
+		nodes => { map { $_ => $cluster->conninfo($_) } $self->names },
+		started => $started,
+		changes => $schedule->{operations},
+		change => \&Chaos::Operator::carry_out,
+		random => Chaos::Random->new($self->{seed}, $round, 'operator'));
+	return Chaos::Worker->start("$self->{directory}/operator_$round", $body);
 }
 
 # Begins and ends the faults of the schedule at their times.
@@ -198,14 +221,23 @@ sub round
 		$cluster->query('s1', $_) foreach $workload->round($round);
 	}
 	$_->{fault}->prepare($cluster) foreach @{ $schedule->{faults} };
+	$cluster->query('s1', 'SELECT tessera.resume_balancer()') if $self->{balancer};
 	my $started = time;
-	my @clients = $self->start_clients($round);
+	my @clients = $self->start_clients($round, $schedule->present($self->names));
 	my @movers = $self->_start_movers($round, $schedule, $started);
+	my @operators = $self->{balancer} ? $self->_start_operator($round, $schedule, $started) : ();
 	$self->_play($schedule, $started);
 	$cluster->heal;
-	my @findings = ($self->end_workers($self->{changes}, @movers), $self->end_workers($self->{records}, @clients));
+	my @findings = ($self->end_workers($self->{changes}, @movers), $self->end_workers($self->{operations}, @operators),
+		$self->end_workers($self->{records}, @clients));
 	$_->{fault}->finish($cluster) foreach @{ $schedule->{faults} };
 	$self->say(sprintf('%6.2f healed, load has ended', time - $started));
+	if ($self->{balancer})
+	{
+		my $random = Chaos::Random->new($self->{seed}, $round, 'settle');
+		push @findings, Chaos::Balance::settle($cluster, call_off => $random->chance(0.3), seconds => $self->{quiet_seconds});
+		$self->say(sprintf('%6.2f settled', time - $started));
+	}
 	push @findings, $self->checks;
 	$self->say(sprintf('%6.2f checked', time - $started));
 	return @findings;
@@ -216,6 +248,7 @@ sub checks
 {
 	my ($self) = @_;
 	my @findings = Chaos::Quiet::wait_quiet($self->{cluster}, 's1', hurry => $self->{hurry}, seconds => $self->{quiet_seconds});
+	push @findings, Chaos::Balance::check($self->{cluster}) if $self->{balancer};
 	push @findings, Chaos::Quiet::crashes($self->{cluster}), Chaos::Quiet::schema($self->{cluster}), Chaos::Quiet::consistency($self->{cluster});
 	return (@findings, $self->check_work);
 }
@@ -272,6 +305,7 @@ sub report
 	my ($self) = @_;
 	my @notes = @{ $self->{notes} };
 	splice @notes, 0, -1 if @notes > 1;
+	push @notes, Chaos::Operator::lines($self->{operations}), Chaos::Balance::lines($self->{cluster}) if $self->{balancer};
 	return Chaos::Report::lines(records => $self->{records}, changes => $self->{changes}, migrations => [ $self->_migrations ],
 		faults => $self->{begun},
 		notes => \@notes);

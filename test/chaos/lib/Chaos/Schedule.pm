@@ -6,21 +6,36 @@ package Chaos::Schedule;
 #   my $schedule = Chaos::Schedule->new(seed => 1, round => 1, seconds => 30, nodes => [...], tables => {...}, faults => ['Kill', ...]);
 #   $schedule->{faults}   [{at, until, fault}, ...] in the order of their beginning
 #   $schedule->{changes}  [{at, kind, table, key, ...}, ...] moves, splits, merges and DDL, for one mover after the other
+#   $schedule->{operations}  [{at, kind, ...}, ...] what the operator does, see Chaos/Operator.pm; none without `balancer`
+#   $schedule->{leaver}   the shard that the operator may remove in this round, undef: none. Nobody connects to it: it may be no node meanwhile
 #   print $schedule->text;
 
 use strict;
 use warnings FATAL => 'all';
 
+use Chaos::Operator;
 use Chaos::Random;
 
 sub new
 {
 	my ($class, %params) = @_;
-	my $self = bless { faults => [], changes => [] }, $class;
+	my $self = bless { faults => [], changes => [], operations => [] }, $class;
 	eval "require Chaos::Fault::$_; 1" or die $@ foreach @{ $params{faults} };
 	$self->_plan_faults(%params) if @{ $params{faults} };
-	$self->_plan_changes(%params);
+	if ($params{balancer})
+	{
+		my $random = Chaos::Random->new($params{seed}, $params{round}, 'operations');
+		($self->{leaver}, @{ $self->{operations} }) = Chaos::Operator::plan($random, %params);
+	}
+	$self->_plan_changes(%params, nodes => [ $self->present(@{ $params{nodes} }) ], all => $params{nodes});
 	return $self;
+}
+
+# Those of the nodes that are nodes all the time.
+sub present
+{
+	my ($self, @nodes) = @_;
+	return grep { $_ ne ($self->{leaver} // '') } @nodes;
 }
 
 # Faults one after the other, sometimes one into the next, but never two of one node.
@@ -67,7 +82,7 @@ sub _plan_changes
 		my $width = 1 + $random->below(int(($table->{max} - $table->{min}) / 2) + 1);
 		my $high = $low + $width < $table->{max} ? $low + $width : $table->{max};
 		push @{ $self->{changes} },
-			{ at => $at, kind => $kind, table => $name, low => $low, high => $high, step => 1 + $random->below(@{ $params{nodes} } - 1),
+			{ at => $at, kind => $kind, table => $name, low => $low, high => $high, step => 1 + $random->below(@{ $params{all} } - 1),
 			via => $random->pick(@{ $params{nodes} }) };
 		$at += $random->between(0.1, 1.2);
 	}
@@ -81,6 +96,7 @@ sub text
 	push @lines, [ $_->{at}, sprintf('%-6.2f %s, until %.2f', $_->{at}, $_->{fault}->text, $_->{until}) ] foreach @{ $self->{faults} };
 	push @lines, [ $_->{at}, sprintf('%-6.2f %s %s from %s to %s, step %d, by %s', @$_{qw(at kind table low high step via)}) ]
 		foreach @{ $self->{changes} };
+	push @lines, [ $_->{at}, sprintf('%-6.2f %s', $_->{at}, Chaos::Operator::text($_)) ] foreach @{ $self->{operations} };
 	return join('', map { "$_->[1]\n" } sort { $a->[0] <=> $b->[0] } @lines);
 }
 

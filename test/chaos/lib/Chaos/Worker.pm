@@ -117,10 +117,12 @@ sub client
 	};
 }
 
-# The body of a mover. Parameters: program, random, conninfo, changes, tables, nodes, started (time at which the round began).
+# The body of a mover. Parameters: program, random, conninfo, changes, tables, nodes, started (time at which the round began); change: carries one
+# out, Chaos::Mover::change by default.
 sub mover
 {
 	my (%params) = @_;
+	my $carry_out = $params{change} // \&Chaos::Mover::change;
 	return sub {
 		my ($log, $stopped) = @_;
 		my $connection = Chaos::Connection->new(program => $params{program}, deadline_ms => 60_000);
@@ -131,7 +133,7 @@ sub mover
 			my %first = ($change->{via} => $params{conninfo}{ $change->{via} });
 			_connect($connection, $params{random}, $connection->open($first{ $change->{via} }) ? \%first : $params{conninfo}, $stopped);
 			my $begun = time;
-			my $answer = Chaos::Mover::change($connection, $change, $params{tables}{ $change->{table} }, $params{nodes});
+			my $answer = $carry_out->($connection, $change, $params{tables}{ $change->{table} // '' }, $params{nodes});
 			delete $answer->{ms};
 			$log->({ %$answer, change => $change, begun => $begun, ended => time });
 		}
