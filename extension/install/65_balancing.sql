@@ -22,8 +22,9 @@ CREATE FUNCTION tessera.balancer_round() RETURNS timestamptz
 COMMENT ON FUNCTION tessera.balancer_round() IS
   'has the balancer make a round now, and waits for its end, not for the moves that it begins; returns when it began';
 
-CREATE FUNCTION tessera.explain_balancer(OUT step int4, OUT due text, OUT kind text, OUT table_name regclass, OUT schema_name text,
-    OUT min tessera.bound, OUT max tessera.bound, OUT donor text, OUT recipient text, OUT reason text, OUT bytes int8, OUT detail text) RETURNS SETOF record
+CREATE FUNCTION tessera.explain_balancer(OUT step int4, OUT due text, OUT kind text, OUT table_name regclass,
+    OUT schema_name text, OUT min tessera.bound, OUT max tessera.bound, OUT donor text, OUT recipient text,
+    OUT reason text, OUT bytes int8, OUT detail text) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_explain_balancer' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.explain_balancer() IS
   'what the balancer would do now, in its order, and why; due: now, later, or never, where something is in the way; on the config node';
@@ -117,7 +118,8 @@ CREATE VIEW tessera.draining_shards AS
   CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS schemas,
                              coalesce(pg_catalog.sum((SELECT pg_catalog.sum(u.bytes)
                                FROM tessera.cluster_table t JOIN tessera.table_statistics u USING (table_id)
-                               WHERE t.schema_name = p.schema_name AND t.group_id IS NULL AND u.node_id = p.node_id AND u.node_id = n.node_id)), 0)::int8
+                               WHERE t.schema_name = p.schema_name AND t.group_id IS NULL AND u.node_id = p.node_id
+                                 AND u.node_id = n.node_id)), 0)::int8
                                AS bytes
                       FROM tessera.schema_placement p WHERE n.node_id IN (p.node_id, p.sequence_home)) AS s
   -- what it has sent since the first of the moves of the last minutes began

@@ -272,7 +272,8 @@ static void
 insert_row(const TesseraBalancerAction *action, const char *state, const pg_uuid_t *migration_id, const char *error)
 {
 	Oid			bound = tessera_bound_type();
-	Oid			types[] = {TEXTOID, UUIDOID, UUIDOID, bound, bound, INT4OID, INT4OID, TEXTOID, TEXTOID, BOOLOID, TEXTOID, INT8OID, UUIDOID, TEXTOID, NAMEOID};
+	Oid			types[] = {TEXTOID, UUIDOID, UUIDOID, bound, bound, INT4OID, INT4OID, TEXTOID, TEXTOID, BOOLOID, TEXTOID, INT8OID, UUIDOID,
+	TEXTOID, NAMEOID};
 	Datum		values[] = {
 		CStringGetTextDatum(action->kind == TESSERA_POLICY_MERGE ? "merge" : "move"), UUIDPGetDatum(&action->group_id),
 		UUIDPGetDatum(&action->table_id), PointerGetDatum(action->min), PointerGetDatum(action->max), Int32GetDatum(action->donor),

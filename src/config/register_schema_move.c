@@ -211,7 +211,8 @@ static void
 insert_migration(const char *schema, int32 donor, int32 recipient, const TesseraRegisterSchemaMigrationArgs *args, pg_uuid_t *id)
 {
 	Oid			types[] = {NAMEOID, INT4OID, INT4OID, BOOLOID, BOOLOID};
-	Datum		values[] = {name_datum(schema), Int32GetDatum(donor), Int32GetDatum(recipient), BoolGetDatum(args->verify), BoolGetDatum(args->yields)};
+	Datum		values[] = {name_datum(schema), Int32GetDatum(donor), Int32GetDatum(recipient), BoolGetDatum(args->verify),
+	BoolGetDatum(args->yields)};
 
 	tessera_migration_check_transition(TESSERA_CONFIG, TESSERA_IN_ROW, TESSERA_NONE, TESSERA_RUNNING);
 	tessera_spi_run("INSERT INTO tessera.migration (migration_id, ranges, schema_name, donor, recipient, term, donor_incarnation,"

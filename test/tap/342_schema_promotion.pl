@@ -1,5 +1,5 @@
-# The config node is promoted without its newest commits, among them the end of a schema's move: it learns from the shards where the schema is, also if
-# it was the schema's first move, by which the schema got its table group.
+# The config node is promoted without its newest commits, among them the end of a schema's move: it learns from the shards where the schema is, also
+# if it was the schema's first move, by which the schema got its table group.
 use strict;
 use warnings;
 
