@@ -75,6 +75,14 @@ CREATE TABLE tessera.schema_placement (
 );
 COMMENT ON TABLE tessera.schema_placement IS 'primary shard of each schema: its placed tables live there';
 
+-- A node that has handed the sequences of a schema over draws no values of them any more, as long as its copy of the schema's row has this mod
+-- (src/ddl/sequence_follow.c). Local.
+CREATE TABLE tessera.sequence_fence (
+  schema_name    name PRIMARY KEY,
+  mod            int8 NOT NULL
+);
+COMMENT ON TABLE tessera.sequence_fence IS 'schemas whose sequences this node has handed over to another one; local';
+
 -- Tables sharded alike; or the placed tables of a schema: then there are no key types, and one chunk. group_major/group_minor: the group
 -- version, highest of all its chunks (S14); its row lock allocates versions.
 CREATE TABLE tessera.table_group (

@@ -2,7 +2,8 @@
  * balancer.c
  *	  The balancer's rounds; see balancer.h.
  *
- * A look, twice a second while something is under way, else each tessera.balancer_interval: (1) what has ended is noted; (2) what is asked for
+ * A look, twice a second while something is under way, else each tessera.balancer_interval: (0) sequences follow schemas that have moved; (1) what
+ * has ended is noted; (2) what is asked for
  * begins, oldest first; (3) if a round is due: chunks are split at zones' borders, the policy (balance/policy.h) is asked what to do, and as much of
  * it begins as the shards have room for; (4) shards that are being removed and hold nothing any more leave. Nothing waits for a migration: each look
  * begins what has room, so a slow one holds nobody up.
@@ -28,6 +29,7 @@
 #include "balancer/cluster_snapshot.h"
 #include "balancer/drain.h"
 #include "balancer/round_request.h"
+#include "balancer/schema_sequences.h"
 #include "balancer/zone_borders.h"
 #include "common/injection.h"
 #include "common/privilege.h"
@@ -345,6 +347,7 @@ look(bool *idle)
 	uint64		wanted;
 	bool		round;
 	bool		begun;
+	bool		followed = tessera_sequences_follow();
 	int64		open;
 	TimestampTz next;
 
@@ -356,11 +359,11 @@ look(bool *idle)
 
 	wanted = tessera_round_wanted();
 	round = wanted != 0 || GetCurrentTimestamp() >= next_round;
-	*idle = !round && open == 0;
+	*idle = !round && open == 0 && followed;
 	if (*idle)
 		return Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), Min(next, next_round)), 1);
 	begun = run(round);
-	*idle = !begun && open == 0;
+	*idle = !begun && open == 0 && followed;
 	if (round)
 	{
 		took = TimestampDifferenceMilliseconds(began, GetCurrentTimestamp());

@@ -37,6 +37,7 @@
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "common/text.h"
+#include "common/worker_registry.h"
 #include "config/authority.h"
 #include "config/chunks_private.h"
 #include "config/membership.h"
@@ -336,13 +337,17 @@ bump_control_chunk(const TesseraGroupRow *group, int32 donor, int64 major, int64
 						   NULL) == 1;
 }
 
-/* The placed tables of a schema live where the chunk of its group is; its sequences follow in a transaction of their own. S25. */
+/* The current transaction has moved a schema: when it has ended, the balancer has its sequences follow. */
+static bool wakes_balancer = false;
+
+/* The placed tables of a schema live where the chunk of its group is; its sequences follow (balancer/schema_sequences.c). S25. */
 static void
 place_schema(const TesseraGroupRow *group, int32 recipient)
 {
 	tessera_spi_run_saved("UPDATE tessera.schema_placement SET node_id = $2, mod = mod + 1,"
 						  " sequence_home = nullif(coalesce(sequence_home, node_id), $2) WHERE group_id = $1", SPI_OK_UPDATE, 2,
 						  (Oid[]) {UUIDOID, INT4OID}, (Datum[]) {UUIDPGetDatum(&group->group_id), Int32GetDatum(recipient)}, NULL);
+	wakes_balancer = true;
 }
 
 /* Gives the ranges' chunks, all of the donor, to the recipient; returns the donor's shard version. Raises the version of the group's row given. */
@@ -664,8 +669,11 @@ decide_at_commit(XactEvent event, void *arg)
 {
 	if (deciding && event == XACT_EVENT_PRE_COMMIT)
 		tessera_injection("config_deciding");
+	/* before the commit, as errors are allowed: it looks more than once */
+	if (event == XACT_EVENT_PRE_COMMIT && wakes_balancer)
+		(void) tessera_worker_wake(TESSERA_BALANCER);
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		deciding = false;
+		deciding = wakes_balancer = false;
 }
 
 void

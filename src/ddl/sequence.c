@@ -16,12 +16,17 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
 
 #include "common/spi.h"
 #include "common/text.h"
@@ -33,6 +38,8 @@
 #include "transaction/participant.h"
 
 
+#define HOME_TIMEOUT 30000		/* ms for the sequences of a schema to be handed over */
+
 /* Where a sequence belongs, while the routing image has this number and the sequence is in this schema. */
 typedef struct SequenceHome
 {
@@ -40,6 +47,8 @@ typedef struct SequenceHome
 	uint64		image;
 	Oid			namespace;
 	bool		cluster;
+	bool		moves;			/* with its schema: its home may change at any time */
+	bool		fenced;			/* this node has handed it over */
 	int32		home;
 } SequenceHome;
 
@@ -47,23 +56,28 @@ static HTAB *homes = NULL;
 
 /* ---- whose sequence ---- */
 
-static int32
-home_of_schema(const TesseraRouting *routing, const char *schema)
+static void
+find_home(const TesseraRouting *routing, const char *schema, SequenceHome *entry)
 {
 	static const Oid types[] = {NAMEOID};
 	const TesseraNode *config = tessera_routing_config(routing);
-	int32		home = config ? config->node_id : routing->self;
 	NameData	name;
 	Datum		value = NameGetDatum(&name);
 	TesseraSpi	access;
 
+	entry->home = config ? config->node_id : routing->self;
+	entry->moves = entry->fenced = false;
 	namestrcpy(&name, schema);
 	tessera_spi_begin(&access);
-	if (tessera_spi_run("SELECT coalesce(sequence_home, node_id) FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_SELECT, 1, types,
-						&value, NULL) > 0)
-		home = pg_strtoint32(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	if (tessera_spi_run("SELECT coalesce(s.sequence_home, s.node_id), s.group_id IS NOT NULL, f.mod IS NOT NULL FROM tessera.schema_placement AS s"
+						" LEFT JOIN tessera.sequence_fence AS f ON f.schema_name = s.schema_name AND f.mod = s.mod WHERE s.schema_name = $1",
+						SPI_OK_SELECT, 1, types, &value, NULL) > 0)
+	{
+		entry->home = pg_strtoint32(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+		entry->moves = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2)[0] == 't';
+		entry->fenced = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3)[0] == 't' && entry->home == routing->self;
+	}
 	tessera_spi_end(&access);
-	return home;
 }
 
 static bool
@@ -100,7 +114,10 @@ home_of(const TesseraRouting *routing, Oid sequence)
 	{
 		entry->image = PG_UINT64_MAX;	/* should what follows fail */
 		entry->cluster = belongs_to_cluster(routing, sequence);
-		entry->home = entry->cluster ? home_of_schema(routing, get_namespace_name(namespace)) : routing->self;
+		entry->home = routing->self;
+		entry->moves = entry->fenced = false;
+		if (entry->cluster)
+			find_home(routing, get_namespace_name(namespace), entry);
 		entry->image = routing->sequence;
 		entry->namespace = namespace;
 	}
@@ -117,6 +134,62 @@ int32
 tessera_sequence_home(const TesseraRouting *routing, Oid sequence)
 {
 	return home_of(routing, sequence)->home;
+}
+
+bool
+tessera_sequence_begin(Oid sequence, LOCKMODE mode)
+{
+	const TesseraRouting *routing = tessera_routing();
+	SequenceHome *entry;
+
+	if (routing == NULL)
+		return true;
+	/* a lock that is held already brings no news of what it protects: the image tells by itself */
+	LockDatabaseObject(TESSERA_SEQUENCE_BLOCK_CLASS, sequence, 0, mode);
+	routing = tessera_routing();
+	entry = routing ? home_of(routing, sequence) : NULL;
+	if (entry == NULL || (entry->home == routing->self && !entry->fenced))
+		return true;
+	UnlockDatabaseObject(TESSERA_SEQUENCE_BLOCK_CLASS, sequence, 0, mode);
+	return false;
+}
+
+void
+tessera_sequence_end(Oid sequence, LOCKMODE mode)
+{
+	if (tessera_routing() != NULL)
+		UnlockDatabaseObject(TESSERA_SEQUENCE_BLOCK_CLASS, sequence, 0, mode);
+}
+
+bool
+tessera_sequence_moves(const TesseraRouting *routing, Oid sequence)
+{
+	return routing != NULL && home_of(routing, sequence)->moves;
+}
+
+int32
+tessera_sequence_await_home(Oid sequence, TimestampTz *since, int *attempts)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	long		elapsed;
+
+	if ((*attempts)++ == 0)
+		*since = now;
+	elapsed = (now - *since) / 1000;
+	if (elapsed > HOME_TIMEOUT)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("sequence \"%s\" is being handed over to another node", get_rel_name(sequence)),
+				 errhint("Try again. tessera.schemas shows where the sequences of a schema are.")));
+	CHECK_FOR_INTERRUPTS();
+	(void) tessera_routing_refresh(HOME_TIMEOUT - (int) elapsed + 1);
+	if (*attempts > 1)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1L << Min(*attempts, 6), PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return tessera_sequence_home(tessera_routing_or_error(), sequence);
 }
 
 /* ---- the sequence on this node ---- */
@@ -177,7 +250,7 @@ read_block(const char *text, TesseraBlock *block)
 	}
 }
 
-void
+bool
 tessera_sequence_draw(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int n, TesseraBlock *block)
 {
 	char	   *runs;
@@ -185,6 +258,7 @@ tessera_sequence_draw(const TesseraRouting *routing, int32 home, bool inside, Oi
 	tessera_call_sequence_block(home_target(home, inside), tessera_qualified_name(sequence), n, &runs);
 	if (runs != NULL)
 		read_block(runs, block);
+	return runs != NULL;
 }
 
 void
@@ -197,10 +271,13 @@ tessera_sequence_draw_within(const TesseraRouting *routing, int32 home, Oid sequ
 		read_block(runs, block);
 }
 
-void
+bool
 tessera_sequence_set(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int64 value, bool called)
 {
-	tessera_call_sequence_set(home_target(home, inside), tessera_qualified_name(sequence), value, called);
+	bool		done;
+
+	tessera_call_sequence_set(home_target(home, inside), tessera_qualified_name(sequence), value, called, &done);
+	return done;
 }
 
 void
@@ -285,6 +362,9 @@ tessera_sequences_after(List *before)
 		if (home == one->home)
 			continue;
 		tessera_sequence_state(routing, one->home, true, one->sequence, row, nulls);
-		tessera_sequence_set(routing, home, true, one->sequence, DatumGetInt64(row[0]), DatumGetBool(row[2]));
+		if (!tessera_sequence_set(routing, home, true, one->sequence, DatumGetInt64(row[0]), DatumGetBool(row[2])))
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("sequence \"%s\" is being handed over to another node", get_rel_name(one->sequence))));
 	}
 }

@@ -24,12 +24,14 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 #include "ddl/sequence.h"
 #include "ddl/sequence_private.h"
@@ -200,37 +202,6 @@ typedef struct Question
 	int32		home;
 } Question;
 
-/* For the pool: its values are drawn outside the transaction. */
-static void
-fetch_block(void *arg, int n, TesseraBlock *block)
-{
-	Question   *question = arg;
-
-	tessera_sequence_draw(question->routing, question->home, false, question->sequence, n, block);
-}
-
-/* The next value of a sequence that this transaction has made or changed: no other sees it so, and its values come from a block of its own. */
-static int64
-next_of_own(const Question *question)
-{
-	Known	   *entry = know(question->sequence);
-	int64		value;
-
-	if (!tessera_block_take(&entry->own, &value))
-	{
-		TesseraBlock block = {0};
-
-		tessera_sequence_draw(question->routing, question->home, true, question->sequence, OWN_BLOCK, &block);
-		if (!tessera_block_take(&block, &value))
-			ereport(ERROR,
-					(errcode(ERRCODE_INTERNAL_ERROR),
-					 errmsg("the home of a sequence gave no values")));
-		entry->own = block;
-		session.own_blocks = true;
-	}
-	return value;
-}
-
 /* A value drawn on its home: what is written elsewhere with it waits for what the sequence has logged, perhaps in an open transaction. */
 static void
 rely_on_log(Oid sequence)
@@ -248,19 +219,93 @@ rely_on_log(Oid sequence)
 	relation_close(rel, NoLock);
 }
 
+/* The server's own nextval, on this node; false: it is not the home any more. */
+static bool
+draw_here(Oid sequence, bool check, int64 *value)
+{
+	const TesseraRouting *routing = tessera_routing();
+	bool		guarded = tessera_sequence_moves(routing, sequence);
+
+	if (guarded)
+		LockRelationOid(sequence, RowExclusiveLock);
+	if (guarded && !tessera_sequence_begin(sequence, ShareLock))
+		return false;
+	*value = nextval_internal(sequence, check);
+	if (guarded)
+		tessera_sequence_end(sequence, ShareLock);
+	if (routing)
+		rely_on_log(sequence);
+	return true;
+}
+
+/* For the pool: its values are drawn outside the transaction. */
+static void
+fetch_block(void *arg, int n, TesseraBlock *block)
+{
+	Question   *question = arg;
+	TimestampTz since = 0;
+	int			attempts = 0;
+	int64		value;
+
+	while (!tessera_sequence_draw(question->routing, question->home, false, question->sequence, n, block))
+	{
+		for (;;)
+		{
+			question->home = tessera_sequence_await_home(question->sequence, &since, &attempts);
+			question->routing = tessera_routing();
+			if (question->home != question->routing->self)
+				break;
+			/* it has come here meanwhile */
+			if (draw_here(question->sequence, false, &value))
+			{
+				block->nruns = 1;
+				block->runs[0] = (TesseraRun64) {.first = value,.count = 1};
+				return;
+			}
+		}
+	}
+}
+
+/* The next value of a sequence that this transaction has made or changed: no other sees it so, and its values come from a block of its own. */
+static int64
+next_of_own(const Question *question)
+{
+	Known	   *entry = know(question->sequence);
+	int64		value;
+
+	if (!tessera_block_take(&entry->own, &value))
+	{
+		TesseraBlock block = {0};
+
+		(void) tessera_sequence_draw(question->routing, question->home, true, question->sequence, OWN_BLOCK, &block);
+		if (!tessera_block_take(&block, &value))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("the home of a sequence gave no values")));
+		entry->own = block;
+		session.own_blocks = true;
+	}
+	return value;
+}
+
 static int64
 next_value(Oid sequence, bool check)
 {
 	const TesseraRouting *routing = tessera_routing();
 	Question	question = {.routing = routing, .sequence = sequence};
-	int64		value;
+	TimestampTz since = 0;
+	int			attempts = 0;
+	int64		value = 0;
+	bool		here = is_served_here(routing, sequence, &question.home);
 
-	if (is_served_here(routing, sequence, &question.home))
+	while (here && !draw_here(sequence, check, &value))
 	{
-		value = nextval_internal(sequence, check);
-		if (routing)
-			rely_on_log(sequence);
+		question.home = tessera_sequence_await_home(sequence, &since, &attempts);
+		question.routing = tessera_routing();
+		here = question.home == question.routing->self;
 	}
+	if (here)
+		;						/* drawn */
 	else if (check_shell(sequence, check ? ACL_USAGE | ACL_UPDATE : 0, "nextval()"))
 		value = next_of_own(&question);
 	else
@@ -340,15 +385,20 @@ tessera_setval(PG_FUNCTION_ARGS)
 	int32		home;
 	bool		here = is_served_here(routing, sequence, &home);
 	bool		cluster = home != 0 && tessera_is_cluster_sequence(routing, sequence);
+	TimestampTz since = 0;
+	int			attempts = 0;
 	Known	   *entry;
 
 	/* before: ends fetches that nodes have asked for; again afterwards: drops values that were fetched meanwhile */
 	if (cluster)
 		tessera_sequence_forget_everywhere(routing, sequence);
-	if (here)
-		tessera_sequence_set_here(sequence, value, called);
-	else
-		tessera_sequence_set(routing, home, check_shell(sequence, ACL_UPDATE, "setval()"), sequence, value, called);
+	while (here ? !tessera_sequence_set_here(sequence, value, called) :
+		   !tessera_sequence_set(routing, home, check_shell(sequence, ACL_UPDATE, "setval()"), sequence, value, called))
+	{
+		home = tessera_sequence_await_home(sequence, &since, &attempts);
+		routing = tessera_routing();
+		here = home == routing->self;
+	}
 	if (cluster)
 		tessera_sequence_forget_everywhere(routing, sequence);
 	entry = know(sequence);

@@ -5,7 +5,7 @@
  * The server's own functions do the work. Crash: no value comes again that left this node. The server logs a sequence ahead of its values, perhaps in
  * a transaction that is still open, which nothing flushes; so a block is flushed before it is answered.
  *
- * Locks: RowExclusiveLock on the sequence, as nextval, then an object's that no catalog has (BLOCK_CLASS): shared while a block is drawn, exclusive
+ * Locks: RowExclusiveLock on the sequence, as nextval, then an object's that no catalog has (TESSERA_SEQUENCE_BLOCK_CLASS): shared while a block is drawn, exclusive
  * for setval. No lock is held across a call.
  */
 #include "postgres.h"
@@ -37,18 +37,20 @@
 #include "ddl/sequence_private.h"
 
 
-#define BLOCK_CLASS ((Oid) 0xFFFFFFF2)	/* objects that no catalog has: a sequence whose values are drawn for another node */
+#define REFRESH_MS 2000
 #define FAIR_BLOCK 32			/* so many values a node gets in any case */
 #define FAIR_SHARE 16			/* more than those: at most one in so many of what is left */
 
 /* Not while values are drawn for another node, which would begin with the value set here. */
-void
+bool
 tessera_sequence_set_here(Oid sequence, int64 value, bool called)
 {
-	LockRelationOid(sequence, RowExclusiveLock);	/* the same order as in tessera_internal_sequence_block */
-	LockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
+	LockRelationOid(sequence, RowExclusiveLock);	/* the same order as in tessera_serve_sequence_block */
+	if (!tessera_sequence_begin(sequence, ExclusiveLock))
+		return false;
 	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
-	UnlockDatabaseObject(BLOCK_CLASS, sequence, 0, ExclusiveLock);
+	tessera_sequence_end(sequence, ExclusiveLock);
+	return true;
 }
 
 bool
@@ -120,11 +122,18 @@ has_next(Oid sequence, int64 value)
 	return result;
 }
 
+/* The caller may know of a hand-over that this node has not heard of. */
+static bool
+begin_or_refresh(Oid sequence, LOCKMODE mode)
+{
+	return tessera_sequence_begin(sequence, mode) || (tessera_routing_refresh(REFRESH_MS) && tessera_sequence_begin(sequence, mode));
+}
+
 /* Draws n values (fewer at the end of the sequence) as runs {first, step, count, ...} */
 ArrayType *
 tessera_serve_sequence_block(const TesseraSequenceBlockArgs *args)
 {
-	/* nextval's lock first: a caller that waits for an ALTER SEQUENCE must not hold BLOCK_CLASS's, which that transaction's setval needs */
+	/* nextval's lock first: a caller that waits for an ALTER SEQUENCE must not hold the other one, which that transaction's setval needs */
 	Oid			sequence = sequence_of(args->sequence, RowExclusiveLock, false);
 	int32		n = args->n;
 	Datum		values[TESSERA_POOL_RUNS * 3];
@@ -134,7 +143,8 @@ tessera_serve_sequence_block(const TesseraSequenceBlockArgs *args)
 
 	/* another transaction may draw from what an open one has logged: the values leave this node only when that is flushed */
 	tessera_commit_all_durably();
-	LockDatabaseObject(BLOCK_CLASS, sequence, 0, ShareLock);
+	if (!begin_or_refresh(sequence, ShareLock))
+		return NULL;
 	for (int i = 0; i < n && (i == 0 || has_next(sequence, value)); i++)
 	{
 		int64		next = nextval_internal(sequence, false);
@@ -162,17 +172,20 @@ tessera_serve_sequence_block(const TesseraSequenceBlockArgs *args)
 		}
 		value = next;
 	}
-	UnlockDatabaseObject(BLOCK_CLASS, sequence, 0, ShareLock);
+	tessera_sequence_end(sequence, ShareLock);
 	values[nvalues++] = Int64GetDatum(run.first);
 	values[nvalues++] = Int64GetDatum(run.step);
 	values[nvalues++] = Int64GetDatum(run.count);
 	return construct_array(values, nvalues, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
 }
 
-void
+bool
 tessera_serve_sequence_set(const TesseraSequenceSetArgs *args)
 {
-	tessera_sequence_set_here(sequence_of(args->sequence, NoLock, false), args->value, args->is_called);
+	Oid			sequence = sequence_of(args->sequence, NoLock, false);
+
+	return tessera_sequence_set_here(sequence, args->value, args->is_called) ||
+		(tessera_routing_refresh(REFRESH_MS) && tessera_sequence_set_here(sequence, args->value, args->is_called));
 }
 
 /* 'last_value log_cnt is_called' as they stand on this node, whichever node is the home */

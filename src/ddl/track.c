@@ -450,6 +450,7 @@ write_dropped_schemas(TesseraTrack *track, const TesseraRouting *routing)
 			SPI_OK_DELETE, 1, types, &value);
 		run("DELETE FROM tessera.table_group AS g USING tessera.schema_placement AS s WHERE s.schema_name = $1 AND g.group_id = s.group_id",
 			SPI_OK_DELETE, 1, types, &value);
+		run("DELETE FROM tessera.sequence_fence WHERE schema_name = $1", SPI_OK_DELETE, 1, types, &value);
 		run("DELETE FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_DELETE, 1, types, &value);
 		changelog(track, routing, "drop_schema", quote_identifier(lfirst(cell)));
 	}
@@ -537,6 +538,7 @@ write_renamed_schema(RenameStmt *statement)
 	values[1] = NameGetDatum(&names[1]);
 	run("UPDATE tessera.cluster_table SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
 	run("UPDATE tessera.schema_placement SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
+	run("UPDATE tessera.sequence_fence SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
 }
 
 /* Tables, partitions and sequences; not indexes and views. */

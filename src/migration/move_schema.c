@@ -4,7 +4,7 @@
  *
  * As with a range (move.c): the caller's backend registers the migration on the config node, tells the donor, and waits there; nothing is undone by
  * a rollback of the caller's transaction. What the migration moves is MINKEY to MAXKEY of the schema's group, and of the groups of schemas that
- * are tied to it (config/register_schema_move.c). Its sequences follow in a transaction of their own.
+ * are tied to it (config/register_schema_move.c). Its sequences follow (ddl/sequence_follow.c).
  */
 #include "postgres.h"
 

@@ -169,6 +169,15 @@ foreach my $node (@nodes)
 		"$node: balances and entries agree");
 }
 $c->is_settled('moves under load');
+# Its sequences follow, and give no value twice, whoever draws.
+ok($c->wait_for('s1', "SELECT shard = sequences_on FROM tessera.schemas WHERE schema = 'app'", 't'), 'the sequences have followed');
+my $last = $c->query('s1', 'SELECT max(id) FROM app.entry');
+$c->query($_, "INSERT INTO app.entry (k, delta) SELECT 1, 0 FROM generate_series(1, 100)") foreach @nodes;
+is($c->query('s1', "SELECT count(DISTINCT id) FROM app.entry WHERE delta = 0"), 100 * @nodes, 'values are new ones on every node');
+is($c->query($_, "SELECT setval('app.entry_id_seq', 5000000); SELECT nextval('app.entry_id_seq') > 5000000, " .
+	"currval('app.entry_id_seq') = lastval()"), "5000000\nt|t", "$_: setval reaches the new home") foreach @nodes;
+cmp_ok($c->query(home('app'), "SELECT last_value FROM app.entry_id_seq"), '>=', 5000000, 'which has the value');
+$c->query('s1', 'DELETE FROM app.entry WHERE delta = 0');
 note($c->query('s1', "SELECT count(*), max(pause_ms), avg(pause_ms) FROM tessera.migrations WHERE state = 'committed'"));
 
 # A snapshot of before the move does not see the schema twice or not at all.
