@@ -119,7 +119,9 @@ CREATE VIEW tessera.draining_shards AS
   CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS schemas,
                              coalesce(pg_catalog.sum((SELECT pg_catalog.sum(u.bytes)
                                FROM tessera.cluster_table t JOIN tessera.table_statistics u USING (table_id)
-                               WHERE t.schema_name = p.schema_name AND t.group_id IS NULL AND u.node_id = p.node_id)), 0)::int8 AS bytes
+                               WHERE t.schema_name = p.schema_name AND t.group_id IS NULL AND u.node_id = p.node_id
+                                 AND u.node_id = n.node_id)), 0)::int8
+                               AS bytes
                       FROM tessera.schema_placement p WHERE n.node_id IN (p.node_id, p.sequence_home)) AS s
   -- what it has sent since the first of the moves of the last minutes began
   CROSS JOIN LATERAL (SELECT pg_catalog.count(*) FILTER (WHERE g.state = 'running') AS moves,

@@ -587,7 +587,7 @@ read_ties(TesseraClusterSnapshot *snapshot)
 }
 
 /*
- * Those that are tied as one. For balance only such are moved as are worth it: each move begins with a look at all of the cluster's DDL, and ends
+ * Those that are tied as one. For balance only such are moved as are worth it: the first move of each waits for the cluster's DDL, and each one ends
  * with its sequences following.
  */
 static void

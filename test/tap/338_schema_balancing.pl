@@ -30,16 +30,16 @@ sub homes { return $c->query('s1', "SELECT string_agg(schema || ' ' || shard, ',
 # What is asked for.
 $c->query('s1', "SELECT tessera.move_schema('$_', 's2')") foreach 'one', 'two', 'nothing';
 my $id = $c->query('s3', "SELECT tessera.move_schema('tied', 's2', wait => false)");
-ok($c->wait_for('s1', "SELECT state, kind, schema_name, reason, recipient FROM tessera.balancer_status WHERE id = '$id'", 'done|move|tied|requested|s2'),
-	'move_schema(wait => false) is done by the balancer') or diag $c->query('s1', 'SELECT * FROM tessera.balancer_status');
+ok($c->wait_for('s1', "SELECT state, kind, schema_name, reason, recipient FROM tessera.balancer_status WHERE id = '$id'",
+	'done|move|tied|requested|s2'), 'move_schema(wait => false) is done by the balancer') or diag $c->query('s1', 'SELECT * FROM tessera.balancer_status');
 $c->query('s1', 'CREATE TABLE tied.c (k int PRIMARY KEY REFERENCES one.t, v int)');
 is(homes(), 'nothing s2, one s2, tied s2, two s2', 'all are there');
 
 # A failure. What is asked for stays in the queue, what the balancer has chosen is left alone for a while.
 $c->query('s2', "SELECT tessera_test.injection_set('donor_cloned', 'error', 100)");
 $id = $c->query('s1', "SELECT tessera.move_schema('two', 's3', wait => false)");
-ok($c->wait_for('s1', "SELECT attempts > 0, waiting_for LIKE '_____: %donor_cloned%', not_before > now() FROM tessera.balancer_status WHERE id = '$id'",
-	't|t|t'), 'a request that fails stays, with the error and the time of the next attempt');
+ok($c->wait_for('s1', "SELECT attempts > 0, waiting_for LIKE '_____: %donor_cloned%', not_before > now() FROM tessera.balancer_status
+	WHERE id = '$id'", 't|t|t'), 'a request that fails stays, with the error and the time of the next attempt');
 is($c->query('s1', "SELECT tessera.cancel_migration('$id')"), 't', 'it can be called off');
 $c->query('s2', 'SELECT tessera_test.injection_clear()');
 
@@ -83,8 +83,8 @@ $c->query('s1', sprintf("SELECT tessera.add_shard('s2', %s)", TesseraCluster::qu
 $c->query('s1', "SELECT tessera.move_schema('$_', 's3')") foreach 'one', 'two';
 $c->query('s1', 'ANALYZE one.t');
 $c->query('s1', 'ANALYZE two.t');
-ok($c->wait_for('s1', "SELECT count(*) FROM tessera.cluster_table t JOIN tessera.table_statistics s USING (table_id) JOIN tessera.node n USING (node_id)
-	WHERE t.table_name = 't' AND n.name = 's3' AND s.bytes > 2000000", 2), 'the config node knows how large the schemas are');
+ok($c->wait_for('s1', "SELECT count(*) FROM tessera.cluster_table t JOIN tessera.table_statistics s USING (table_id)
+	JOIN tessera.node n USING (node_id) WHERE t.table_name = 't' AND n.name = 's3' AND s.bytes > 2000000", 2), 'the config node knows how large the schemas are');
 $c->query('s1', 'SELECT tessera.start_balancer()');
 is($c->query('s1', "SELECT count(*) > 0 FROM tessera.explain_balancer() WHERE due = 'now' AND reason = 'node' AND donor = 's3'"), 't',
 	'a schema is to leave the fullest node') or diag $c->query('s1', 'SELECT * FROM tessera.explain_balancer()');
@@ -92,7 +92,8 @@ round();
 ok($c->wait_for('s1', $open, 0), 'it is moved');
 is($c->query('s1', "SELECT count(DISTINCT shard) FROM tessera.schemas WHERE schema IN ('one', 'two')"), 2, 'nodes are even by whole schemas')
   or diag $c->query('s1', 'SELECT * FROM tessera.explain_balancer()'), $c->query('s1', 'SELECT * FROM tessera.balancer_status');
-is($c->query('s1', "SELECT count(DISTINCT shard) FROM tessera.schemas WHERE schema IN ('one', 'tied')"), 1, 'those that are tied still live together');
+is($c->query('s1', "SELECT count(DISTINCT shard) FROM tessera.schemas WHERE schema IN ('one', 'tied')"), 1,
+	'those that are tied still live together');
 my $moves = $c->query('s1', 'SELECT count(*) FROM tessera.balancer_action');
 round() foreach 1 .. 2;
 is($c->query('s1', 'SELECT count(*) FROM tessera.balancer_action'), $moves, 'and stay');
