@@ -55,7 +55,8 @@ foreach my $table ('up', 'down')
 my $moved = "SELECT sum(rows), count(*) FROM tessera.balancer_status AS b JOIN tessera.migrations AS m ON m.id = b.migration_id
 	WHERE b.reason = 'top' AND b.state = 'done' AND b.table_name = '%s'::regclass";
 diag "moved for the ends of $_: " . $c->query('s1', sprintf($moved, $_)) foreach 'up', 'down';
-is($c->query('s1', "SELECT count(*) FROM tessera.balancer_status WHERE reason = 'top' AND table_name = 'mixed'::regclass"), 0,
+# By chance the newest of them may all be high, but not time and again.
+cmp_ok($c->query('s1', "SELECT count(*) FROM tessera.balancer_status WHERE reason = 'top' AND table_name = 'mixed'::regclass"), '<=', 2,
 	'keys in random order have no such end');
 $c->query('s1', 'SELECT tessera.stop_balancer()');
 $c->wait_for('s1', "SELECT count(*) FROM tessera.balancer_status WHERE state IN ('queued', 'running')", 0);
