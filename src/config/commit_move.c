@@ -340,8 +340,14 @@ bump_control_chunk(const GroupMove *move, int32 donor, int64 major, int64 minor)
 	return true;
 }
 
-/* The current transaction has moved a schema: when it has ended, the balancer has its sequences follow. */
-static bool wakes_balancer = false;
+/* What the current transaction does at its end. */
+typedef struct AtEnd
+{
+	bool		decides;		/* a migration as committed */
+	bool		wakes_balancer; /* a schema has moved: its sequences follow */
+} AtEnd;
+
+static AtEnd at_end = {0};
 
 /* The placed tables of a schema live where the chunk of its group is; its sequences follow (balancer/schema_sequences.c). S25. */
 static void
@@ -350,7 +356,7 @@ place_schema(const TesseraGroupRow *group, int32 recipient)
 	tessera_spi_run_saved("UPDATE tessera.schema_placement SET node_id = $2, mod = mod + 1,"
 						  " sequence_home = nullif(coalesce(sequence_home, node_id), $2) WHERE group_id = $1", SPI_OK_UPDATE, 2,
 						  (Oid[]) {UUIDOID, INT4OID}, (Datum[]) {UUIDPGetDatum(&group->group_id), Int32GetDatum(recipient)}, NULL);
-	wakes_balancer = true;
+	at_end.wakes_balancer = true;
 }
 
 /* Gives the ranges' chunks, all of the donor, to the recipient; returns the donor's shard version. Raises the version of the group's row given. */
@@ -663,20 +669,17 @@ tessera_group_outdo(TesseraGroupRow *group, int64 major)
 
 /* The calls */
 
-/* The current transaction decides a migration as committed. */
-static bool deciding = false;
-
 /* A commit of a move may stay open for a while, with all that it does done; what counts is when it ends. */
 static void
 decide_at_commit(XactEvent event, void *arg)
 {
-	if (deciding && event == XACT_EVENT_PRE_COMMIT)
+	if (at_end.decides && event == XACT_EVENT_PRE_COMMIT)
 		tessera_injection("config_deciding");
 	/* before the commit, as errors are allowed: it looks more than once */
-	if (event == XACT_EVENT_PRE_COMMIT && wakes_balancer)
+	if (event == XACT_EVENT_PRE_COMMIT && at_end.wakes_balancer)
 		(void) tessera_worker_wake(TESSERA_BALANCER);
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		deciding = wakes_balancer = false;
+		memset(&at_end, 0, sizeof(at_end));
 }
 
 void
@@ -692,7 +695,7 @@ tessera_serve_commit_move(const TesseraCommitMoveArgs *args, TesseraCommitMoveRe
 	versions = decide_committed(&move);
 	result->donor_majors = versions.donor_majors;
 	result->recipient_majors = versions.recipient_majors;
-	deciding = true;
+	at_end.decides = true;
 }
 
 void

@@ -1,15 +1,15 @@
 /*
  * sequence_follow.c
- *	  The sequences of a schema follow it to its new shard (S41): what the old home and the new one do. The config node has them do it, in its own time
- *	  (balancer/schema_sequences.c): until then the old home goes on giving out values.
+ *	  The sequences of a schema follow it to its new shard (S41): what the old home and the new one do. The config node has them do it, in its own
+ *	  time (balancer/schema_sequences.c): until then the old home goes on.
  *
- *	  1. old home, internal_sequences_give: a fence (tessera.sequence_fence) in its catalog, behind the locks of all who draw; from its commit on it
- *		 draws nothing any more, so where the sequences stand is final. Asked again, it says the same.
- *	  2. new home, internal_sequences_take: sets its own ones; its standbys have that before the next step.
- *	  3. config node: the old home is asked once more; if nothing has changed (ALTER SEQUENCE may), the schema's row says that the new one is the home.
+ * (1) Old home, internal_sequences_give: a fence (tessera.sequence_fence) in its catalog, behind the locks of all who draw; from its commit on it
+ * draws nothing any more, so where the sequences stand is final. Asked again, it says the same. (2) New home, internal_sequences_take: sets its own
+ * ones; its standbys have that before the next step. (3) Config node: the old home is asked once more; if nothing has changed (ALTER SEQUENCE
+ * may), the schema's row says that the new one is the home.
  *
- * The fence holds as long as this node's copy of the schema's row has the mod for which it was made: another move of the schema begins anew. Who draws
- * or sets looks at home and fence under the lock; who finds the wrong node asks the config node, and waits.
+ * The fence holds as long as this node's copy of the schema's row has the mod for which it was made: another move of the schema begins anew. Who
+ * draws or sets looks at home and fence under the lock; who finds the wrong node asks the config node, and waits.
  *
  * Locks: on each sequence nextval's, then the object's exclusively (sequence_private.h), to the end of the call's transaction. A crash between the
  * steps leaves the fence: the steps are repeated.
@@ -56,8 +56,8 @@ sequences_of(const char *schema)
 	uint64		n;
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("SELECT c.oid FROM pg_catalog.pg_class AS c WHERE c.relnamespace = $1 AND c.relkind = 'S' ORDER BY c.relname", SPI_OK_SELECT, 1,
-						(Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(namespace)}, NULL);
+	n = tessera_spi_run("SELECT c.oid FROM pg_catalog.pg_class AS c WHERE c.relnamespace = $1 AND c.relkind = 'S' ORDER BY c.relname",
+						SPI_OK_SELECT, 1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(namespace)}, NULL);
 	MemoryContextSwitchTo(caller);
 	for (uint64 i = 0; i < n; i++)
 		found = lappend_oid(found, DatumGetObjectId(spi_row_value(i, 1)));

@@ -5,8 +5,8 @@
  * The server's own functions do the work. Crash: no value comes again that left this node. The server logs a sequence ahead of its values, perhaps in
  * a transaction that is still open, which nothing flushes; so a block is flushed before it is answered.
  *
- * Locks: RowExclusiveLock on the sequence, as nextval, then an object's that no catalog has (TESSERA_SEQUENCE_BLOCK_CLASS): shared while a block is drawn, exclusive
- * for setval. No lock is held across a call.
+ * Locks: RowExclusiveLock on the sequence, as nextval, then an object's that no catalog has (TESSERA_SEQUENCE_BLOCK_CLASS): shared while a block is
+ * drawn, exclusive for setval. No lock is held across a call.
  */
 #include "postgres.h"
 

@@ -22,7 +22,8 @@ extern bool tessera_sequence_is_own(Relation rel);
 
 /*
  * Calls to the home, within the transaction (inside) or over the control connection, which commits at once; their errors go through.
- * draw: up to n values, none if the home has none to give; draw and set return false if the node is not the home any more. draw_within: the same outside the transaction, with a deadline in ms.
+ * draw: up to n values, none if the home has none to give; draw and set return
+ * false if the node is not the home any more. draw_within: the same outside the transaction, with a deadline in ms.
  * state: last_value, log_cnt, is_called into values[3] and nulls[3].
  */
 extern bool tessera_sequence_draw(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int n, TesseraBlock *block);
