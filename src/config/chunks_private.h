@@ -18,8 +18,8 @@ extern TesseraChunkRow *tessera_chunks_of_range(const TesseraGroupRow *group, Te
 												const TesseraKeyBound *min, const TesseraKeyBound *max, int *n);
 
 /*
- * Any chunk of the group that is the shard's now. routing: an image that shows chunks of before, which is asked first, from the position on. False: it
- * has none.
+ * Any chunk of the group that is the shard's now. routing: an image that shows chunks of before, which is asked first, from the position on. False:
+ * it has none.
  */
 extern bool tessera_chunk_of_shard(const TesseraRouting *routing, const pg_uuid_t *group_id, TesseraKeySpace *ks, int32 node_id,
 								   const TesseraKeyBound *from, TesseraChunkRow *chunk);
