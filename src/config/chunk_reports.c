@@ -31,9 +31,9 @@ tessera_serve_report_chunks(const TesseraReportChunksArgs *args)
 
 	(void) tessera_config_group(tessera_config_routing(0), args->group_id, args->epoch);
 	tessera_spi_begin(&spi);
-	tessera_spi_run("DELETE FROM tessera.chunk_estimate AS e WHERE group_id = $1 AND node_id = $2"
-					" AND NOT EXISTS (SELECT FROM unnest($3) AS r (min) WHERE r.min OPERATOR(tessera.=) e.min)", SPI_OK_DELETE, 3, types, values,
-					NULL);
+	/* looked up in a hash table of the array, whatever statistics the table has: both may be of a million */
+	tessera_spi_run("DELETE FROM tessera.chunk_estimate WHERE group_id = $1 AND node_id = $2 AND min OPERATOR(tessera.<>) ALL ($3)", SPI_OK_DELETE,
+					3, types, values, NULL);
 	tessera_spi_run("INSERT INTO tessera.chunk_estimate AS e (group_id, node_id, min, bytes, statements, load, hot_key, hot_share)"
 					" SELECT $1, $2, r.* FROM unnest($3, $4, $5, $6, $7, $8) AS r (min, bytes, statements, load, hot_key, hot_share)"
 					" ON CONFLICT (group_id, min) DO UPDATE SET node_id = excluded.node_id, bytes = excluded.bytes,"

@@ -274,11 +274,13 @@ static bool
 publish(RoutingSlot *slot, const TesseraImage *image)
 {
 	uint64		old;
-	int			entry;
+	int			entry = IMAGES;
 
-	for (entry = 0; entry < IMAGES; entry++)
-		if (take_entry(slot, entry))
-			break;
+	/* an entry that has to be emptied first only if there is no other: that may fail */
+	for (int round = 0; round < 2 && entry == IMAGES; round++)
+		for (entry = 0; entry < IMAGES; entry++)
+			if ((round > 0 || !DsaPointerIsValid(slot->entries[entry].image)) && take_entry(slot, entry))
+				break;
 	if (entry == IMAGES || !fill_entry(slot, &slot->entries[entry], image))
 		return false;
 
