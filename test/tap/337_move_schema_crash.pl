@@ -8,7 +8,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('schema_crash', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
-	'tessera.gate_timeout' => 60000 });
+	'tessera.gate_timeout' => 60000, 'tessera.sequence_reserve' => 0 });
 # s1 is the config node; the schema goes between s2 and s3.
 $c->create(shards => 3, before_add => sub { $c->query('s1', <<'END') });
 CREATE SCHEMA app;
@@ -91,6 +91,19 @@ foreach my $point ([ 's1', 'sequences_follow' ], [ 's1', 'sequences_change_home'
 	$written += 3000;
 	all_well("s1 killed at $name");
 }
+
+# Without a crash: what is drawn between the fence and the change of the home comes from the new one, so nothing comes twice.
+my $next = home() eq 's2' ? 's3' : 's2';
+$c->pause_at('s1', 'sequences_change_home');
+$c->query('s3', "SELECT tessera.move_schema('app', '$next')");
+$c->is_paused_at('s1', 'sequences_change_home');
+my @drawing = map { $c->background($_, 'INSERT INTO app.entry (k) SELECT 1 + g % 500 FROM generate_series(1, 3000) g') } $c->names;
+ok($c->wait_for($_, "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'INSERT INTO app.entry%' AND pid <> pg_backend_pid()", 't'),
+	"$_ draws") foreach $c->names;
+$c->go_on('s1');
+is($c->ended($_), '', 'who draws meanwhile waits') foreach @drawing;
+$written += 3000 * @drawing;
+all_well('drawn meanwhile');
 
 # Either home is killed when it has done its part.
 foreach my $point ('sequences_given', 'sequences_taken')
