@@ -31,7 +31,8 @@ sub homes { return $c->query('s1', "SELECT string_agg(schema || ' ' || shard, ',
 $c->query('s1', "SELECT tessera.move_schema('$_', 's2')") foreach 'one', 'two', 'nothing';
 my $id = $c->query('s3', "SELECT tessera.move_schema('tied', 's2', wait => false)");
 ok($c->wait_for('s1', "SELECT state, kind, schema_name, reason, recipient FROM tessera.balancer_status WHERE id = '$id'",
-	'done|move|tied|requested|s2'), 'move_schema(wait => false) is done by the balancer') or diag $c->query('s1', 'SELECT * FROM tessera.balancer_status');
+	'done|move|tied|requested|s2'), 'move_schema(wait => false) is done by the balancer')
+  or diag $c->query('s1', 'SELECT * FROM tessera.balancer_status');
 $c->query('s1', 'CREATE TABLE tied.c (k int PRIMARY KEY REFERENCES one.t, v int)');
 is(homes(), 'nothing s2, one s2, tied s2, two s2', 'all are there');
 
@@ -84,7 +85,8 @@ $c->query('s1', "SELECT tessera.move_schema('$_', 's3')") foreach 'one', 'two';
 $c->query('s1', 'ANALYZE one.t');
 $c->query('s1', 'ANALYZE two.t');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.cluster_table t JOIN tessera.table_statistics s USING (table_id)
-	JOIN tessera.node n USING (node_id) WHERE t.table_name = 't' AND n.name = 's3' AND s.bytes > 2000000", 2), 'the config node knows how large the schemas are');
+	JOIN tessera.node n USING (node_id) WHERE t.table_name = 't' AND n.name = 's3' AND s.bytes > 2000000", 2),
+	'the config node knows how large the schemas are');
 $c->query('s1', 'SELECT tessera.start_balancer()');
 is($c->query('s1', "SELECT count(*) > 0 FROM tessera.explain_balancer() WHERE due = 'now' AND reason = 'node' AND donor = 's3'"), 't',
 	'a schema is to leave the fullest node') or diag $c->query('s1', 'SELECT * FROM tessera.explain_balancer()');
