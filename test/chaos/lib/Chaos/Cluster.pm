@@ -223,7 +223,8 @@ sub heal
 	foreach my $name (sort keys %{ $self->{unregistered} })
 	{
 		# A shard that has left is added with its new timeline when it comes back.
-		delete $self->{unregistered}{$name} unless $self->query('s1', 'SELECT count(*) FROM tessera.node WHERE name = ' . TesseraCluster::quote($name));
+		delete $self->{unregistered}{$name}
+			unless $self->query('s1', 'SELECT count(*) FROM tessera.node WHERE name = ' . TesseraCluster::quote($name));
 		my $error = $self->_register($name, 60) or next;
 		die "the promoted node $name cannot be registered: $error\n";
 	}
