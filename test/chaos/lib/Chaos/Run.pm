@@ -131,7 +131,8 @@ sub start_clients
 	foreach my $number (1 .. $self->{clients})
 	{
 		my $body = Chaos::Worker::client(
-			program => $self->_workers_program, conninfo => $self->_conninfo(@names), weights => $self->{weights}, round => $round, pause => $self->{pause},
+			program => $self->_workers_program, conninfo => $self->_conninfo(@names), weights => $self->{weights}, round => $round,
+			pause => $self->{pause},
 			workloads => [ map { ref($_)->new } @{ $self->{workloads} } ],
 			first_id => ($round * 64 + $number) * 1_000_000,
 			random => Chaos::Random->new($self->{seed}, $round, 'client', $number));
@@ -148,7 +149,8 @@ sub _start_movers
 	{
 		my $at = 0;
 		my $body = Chaos::Worker::mover(
-			program => $self->_workers_program, conninfo => $self->_conninfo($schedule->present($self->names)), tables => $self->_tables, nodes => [ $self->names ],
+			program => $self->_workers_program, conninfo => $self->_conninfo($schedule->present($self->names)), tables => $self->_tables,
+			nodes => [ $self->names ],
 			started => $started,
 			changes => [ grep { $at++ % $self->{movers} == $number - 1 } @{ $schedule->{changes} } ],
 			random => Chaos::Random->new($self->{seed}, $round, 'mover', $number));
