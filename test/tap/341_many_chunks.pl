@@ -178,6 +178,7 @@ $c->promote('s1', tell => 's2');
 ok($c->wait_for('s1', 'SELECT metadata_known FROM tessera.promotion_status()'), 'the config node is promoted');
 ok($c->wait_for($_, "SELECT term $facts", $c->query('s1', 'SELECT term FROM tessera.identity')), "the new term on $_") foreach $c->names;
 routes_alike('promoted');
+is($c->query('s2', "SELECT written_pages = pages $facts"), 't', 'promoted: no page of the old term is left');
 is($c->query('s2', 'SELECT count(*) FROM t'), '2000', 'promoted: all rows are found');
 few_pages(split_at(500), 'split in the new term');
 
