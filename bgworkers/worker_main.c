@@ -91,6 +91,46 @@ probe(void)
 		tessera_launcher_wake();
 }
 
+/*
+ * Was that error for want of what DROP EXTENSION has just taken away, in the middle of the step? Then it is not worth a word. The transaction has
+ * ended.
+ */
+static bool
+is_dropped(int code)
+{
+	volatile bool dropped = false;
+
+	if (code != ERRCODE_UNDEFINED_TABLE && code != ERRCODE_UNDEFINED_FUNCTION && code != ERRCODE_UNDEFINED_SCHEMA)
+		return false;
+	PG_TRY();
+	{
+		dropped = !is_node();
+	}
+	PG_CATCH();
+	{
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+	}
+	PG_END_TRY();
+	return dropped;
+}
+
+/* Says it, as of an error that ends a transaction. */
+static void
+report(ErrorData *error)
+{
+	PG_TRY();
+	{
+		ReThrowError(error);
+	}
+	PG_CATCH();
+	{
+		EmitErrorReport();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+}
+
 /* One step; on error the pause that it wants next time. */
 static long
 run_step(TesseraWorker worker, long *pause)
@@ -106,15 +146,26 @@ run_step(TesseraWorker worker, long *pause)
 	}
 	PG_CATCH();
 	{
+		ErrorData  *error;
+
 		MemoryContextSwitchTo(context);
 		HOLD_INTERRUPTS();
-		EmitErrorReport();
+		error = CopyErrorData();
+		FlushErrorState();
 		AbortOutOfAnyTransaction();
 		LWLockReleaseAll();
-		FlushErrorState();
+		MemoryContextSwitchTo(context);
 		RESUME_INTERRUPTS();
-		wait = *pause;
-		*pause = Min(*pause * 2, LONGEST_PAUSE);
+		if (is_dropped(error->sqlerrcode))
+			wait = 0;
+		else
+		{
+			report(error);
+			wait = *pause;
+			*pause = Min(*pause * 2, LONGEST_PAUSE);
+		}
+		MemoryContextSwitchTo(context);
+		FreeErrorData(error);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);

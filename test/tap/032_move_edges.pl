@@ -148,7 +148,7 @@ is($c->query('s3', "DELETE FROM tessera.migration_recipient WHERE migration_id =
 # Registered, but its donor was never told, by a caller that lives: too long ago.
 $session = $c->session('s1');
 $session->query("SELECT tessera_internal.register_migration(table_id, '500', '1500', NULL, CASE WHEN tessera.range_owner('acc', 1000) = 's2'
-	THEN 's3' ELSE 's2' END, 1, true)
+	THEN 's3' ELSE 's2' END, 1, true, false)
 	FROM tessera.cluster_table WHERE table_name = 'acc'");
 is($session->query("UPDATE tessera.migration SET started = started - interval '1 minute' WHERE state = 'running' RETURNING 1"), '1',
 	'a migration is registered');
