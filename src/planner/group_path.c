@@ -220,7 +220,7 @@ state_expression(Aggref *partial, List *written)
 	ListCell   *cell;
 
 	foreach(cell, written)
-		if (((Aggref *) lfirst(cell))->aggno == partial->aggno)
+		if (IsA(lfirst(cell), Aggref) && ((Aggref *) lfirst(cell))->aggno == partial->aggno)
 			aggregate = lfirst(cell);
 	Assert(aggregate != NULL);
 	if (!has_final_function(aggregate))

@@ -75,6 +75,7 @@ my @queries = (
 	'SELECT count(m.*), count(ROW(i4, t)) FROM m',
 	'SELECT sum(i4) FROM m UNION ALL SELECT count(*) FROM m UNION ALL SELECT max(v) FROM e',
 	'SELECT avg(i4 + (SELECT 1)) FROM m',
+	'SELECT * FROM (SELECT i4, i2 + 1 AS j, count(*)::int AS c, avg(k), max(i2) FROM m GROUP BY i4, i2 + 1) s WHERE j = i4 ORDER BY 1',
 	'SELECT CASE WHEN b THEN t ELSE \'none\' END, avg(n) FROM m GROUP BY 1 ORDER BY 1',
 	'SELECT b, avg(i4)::numeric(10, 3), avg(iv) FROM m GROUP BY b ORDER BY b NULLS FIRST',
 	'SELECT t COLLATE "C", count(*) FROM m GROUP BY 1 ORDER BY 1',
