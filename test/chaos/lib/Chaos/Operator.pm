@@ -47,7 +47,10 @@ my %statements = (
 	return => sub { my ($operation, $range, $nodes) = @_; return "SELECT tessera.add_shard('$operation->{shard}', '$nodes->{$operation->{shard}}')" },
 	pause => sub { my ($operation) = @_; return "SELECT tessera.pause_balancer('$operation->{seconds} s')" },
 	resume => sub { return 'SELECT tessera.resume_balancer()' },
-	later => sub { my ($operation, $range) = @_; return "SELECT tessera.move_range('$operation->{table}', $range, '$operation->{shard}', wait => false)" },
+	later => sub {
+		my ($operation, $range) = @_;
+		return "SELECT tessera.move_range('$operation->{table}', $range, '$operation->{shard}', wait => false)";
+	},
 	round => sub { return 'SELECT tessera.balancer_round()' });
 
 # A range of a table.

@@ -11,8 +11,8 @@ package Chaos::Run;
 #
 # Parameters: seed; seconds of a round (20); nodes (3): shards s1 to sN, s1 being the config node; clients (3); movers (1); faults: classes of
 # Chaos/Fault; pause of a client after each piece of work (0.005 s); weights {workload => weight}; hurry: help the resolver at the end of a round;
-# directory for files; settings of the servers, and a name for them; quiet_seconds: how long things may be in motion after a round (120); balancer (1):
-# the balancer and the splitter work, and an operator works on zones, weights and the cluster's shards.
+# directory for files; settings of the servers, and a name for them; quiet_seconds: how long things may be in motion after a round (120);
+# balancer (1): the balancer and the splitter work, and an operator works on zones, weights and the cluster's shards.
 
 use strict;
 use warnings FATAL => 'all';
@@ -130,7 +130,8 @@ sub start_clients
 	foreach my $number (1 .. $self->{clients})
 	{
 		my $body = Chaos::Worker::client(
-			program => $self->_workers_program, conninfo => $self->_conninfo(@names), weights => $self->{weights}, round => $round, pause => $self->{pause},
+			program => $self->_workers_program, conninfo => $self->_conninfo(@names), weights => $self->{weights}, round => $round,
+			pause => $self->{pause},
 			workloads => [ map { ref($_)->new } @{ $self->{workloads} } ],
 			first_id => ($round * 64 + $number) * 1_000_000,
 			random => Chaos::Random->new($self->{seed}, $round, 'client', $number));
@@ -147,7 +148,8 @@ sub _start_movers
 	{
 		my $at = 0;
 		my $body = Chaos::Worker::mover(
-			program => $self->_workers_program, conninfo => $self->_conninfo($schedule->present($self->names)), tables => $self->_tables, nodes => [ $self->names ],
+			program => $self->_workers_program, conninfo => $self->_conninfo($schedule->present($self->names)), tables => $self->_tables,
+			nodes => [ $self->names ],
 			started => $started,
 			changes => [ grep { $at++ % $self->{movers} == $number - 1 } @{ $schedule->{changes} } ],
 			random => Chaos::Random->new($self->{seed}, $round, 'mover', $number));
