@@ -75,7 +75,7 @@ END
 my $AGAINST_ZONES = <<'END';
 SELECT DISTINCT c.table_name || ' ' || c.min || ' to ' || c.max || ' on ' || c.shard || ', zone ' || z.zone
 FROM tessera.zone_ranges z
-JOIN tessera.chunks c ON c.table_name = z.table_name AND c.min OPERATOR(tessera.<) z.max AND z.min OPERATOR(tessera.<) c.max
+	JOIN tessera.chunks c ON c.table_name = z.table_name AND c.min OPERATOR(tessera.<) z.max AND z.min OPERATOR(tessera.<) c.max
 WHERE c.min OPERATOR(tessera.<) z.min OR z.max OPERATOR(tessera.<) c.max
 	OR NOT EXISTS (SELECT FROM tessera.zones s WHERE s.zone = z.zone AND s.shard = c.shard)
 END

@@ -223,8 +223,11 @@ sub heal
 	foreach my $name (sort keys %{ $self->{unregistered} })
 	{
 		# A shard that has left is added with its new timeline when it comes back.
-		delete $self->{unregistered}{$name}
-			unless $self->query('s1', 'SELECT count(*) FROM tessera.node WHERE name = ' . TesseraCluster::quote($name));
+		if ($self->query('s1', 'SELECT count(*) FROM tessera.node WHERE name = ' . TesseraCluster::quote($name)) eq '0')
+		{
+			delete $self->{unregistered}{$name};
+			next;
+		}
 		my $error = $self->_register($name, 60) or next;
 		die "the promoted node $name cannot be registered: $error\n";
 	}

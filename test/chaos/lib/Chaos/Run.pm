@@ -12,8 +12,7 @@ package Chaos::Run;
 # Parameters: seed; seconds of a round (20); nodes (3): shards s1 to sN, s1 being the config node; clients (3); movers (1); faults: classes of
 # Chaos/Fault; pause of a client after each piece of work (0.005 s); weights {workload => weight}; hurry: help the resolver at the end of a round;
 # directory for files; settings of the servers, and a name for them; quiet_seconds: how long things may be in motion after a round (120);
-# balancer (1):
-# the balancer and the splitter work, and an operator works on zones, weights and the cluster's shards.
+# balancer (1): the balancer and the splitter work, and an operator works on zones, weights and the cluster's shards.
 
 use strict;
 use warnings FATAL => 'all';
