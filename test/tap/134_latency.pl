@@ -13,7 +13,7 @@ use Test::More;
 use Chaos::Run;
 
 my $run = Chaos::Run->new(seed => 1, name => 'latency', faults => [], weights => { counter => 1 }, directory => PostgreSQL::Test::Utils::tempdir(),
-	settings => { 'tessera.migration_timeout' => '6h' });
+	balancer => 0, settings => { 'tessera.migration_timeout' => '6h' });
 $run->start;
 my $c = $run->cluster;
 my $network = $c->network;
