@@ -13,7 +13,8 @@ use Test::More;
 
 use Chaos::Run;
 
-my $run = Chaos::Run->new(seed => 1, name => 'lanes', faults => [], weights => { counter => 1 }, directory => PostgreSQL::Test::Utils::tempdir(),
+my $run = Chaos::Run->new(seed => 1, name => 'lanes', faults => [], weights => { counter => 1 }, balancer => 0,
+	directory => PostgreSQL::Test::Utils::tempdir(),
 	settings => { 'tessera.migration_timeout' => '6h' });
 $run->start;
 my $c = $run->cluster;
