@@ -280,16 +280,17 @@ tessera_sequence_set(const TesseraRouting *routing, int32 home, bool inside, Oid
 	return done;
 }
 
-void
+bool
 tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, Datum *values, bool *nulls)
 {
 	char	   *answer;
 	long long	last;
 	long long	count;
 	int			called;
+	int			current;
 
 	tessera_call_sequence_state(home_target(home, inside), tessera_qualified_name(sequence), &answer);
-	if (answer == NULL || sscanf(answer, "%lld %lld %d", &last, &count, &called) != 3)
+	if (answer == NULL || sscanf(answer, "%lld %lld %d %d", &last, &count, &called, &current) != 4)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("the home of sequence \"%s\" did not return its last value", get_rel_name(sequence))));
@@ -297,6 +298,7 @@ tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, O
 	values[1] = Int64GetDatum(count);
 	values[2] = BoolGetDatum(called != 0);
 	memset(nulls, 0, sizeof(bool) * 3);
+	return current != 0;
 }
 
 void
@@ -361,7 +363,7 @@ tessera_sequences_after(List *before)
 
 		if (home == one->home)
 			continue;
-		tessera_sequence_state(routing, one->home, true, one->sequence, row, nulls);
+		(void) tessera_sequence_state(routing, one->home, true, one->sequence, row, nulls);
 		if (!tessera_sequence_set(routing, home, true, one->sequence, DatumGetInt64(row[0]), DatumGetBool(row[2])))
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),

@@ -427,12 +427,31 @@ read_row(Relation rel, Datum *values, bool *nulls)
 {
 	const TesseraRouting *routing = tessera_routing();
 	Oid			sequence = RelationGetRelid(rel);
+	bool		own = tessera_sequence_is_own(rel);
+	TimestampTz since = 0;
+	int			attempts = 0;
 	int32		home;
+	bool		here = is_served_here(routing, sequence, &home);
 
-	if (is_served_here(routing, sequence, &home))
-		return tessera_sequence_read_here(sequence, values, nulls);
-	tessera_sequence_state(routing, home, tessera_sequence_is_own(rel), sequence, values, nulls);
-	return true;
+	while (true)
+	{
+		int32		asked = home;
+		bool		found = true;
+		bool		current;
+
+		if (here)
+			found = tessera_sequence_read_current(sequence, values, nulls, &current);
+		else
+			current = tessera_sequence_state(routing, home, own, sequence, values, nulls);
+		if (current || own)
+			return found;
+		/* what a home that hands it over has is final: it counts as long as the config node knows no other */
+		home = tessera_sequence_await_home(sequence, &since, &attempts);
+		if (home == asked)
+			return found;
+		routing = tessera_routing();
+		here = home == routing->self;
+	}
 }
 
 /* sequence_row(regclass): last_value, log_cnt, is_called, as the home has them */

@@ -73,6 +73,18 @@ tessera_sequence_read_here(Oid sequence, Datum *values, bool *nulls)
 	return found;
 }
 
+bool
+tessera_sequence_read_current(Oid sequence, Datum *values, bool *nulls, bool *current)
+{
+	bool		found;
+
+	*current = tessera_sequence_begin(sequence, AccessShareLock);
+	found = tessera_sequence_read_here(sequence, values, nulls);
+	if (*current)
+		tessera_sequence_end(sequence, AccessShareLock);
+	return found;
+}
+
 static Oid
 sequence_of(const char *name, LOCKMODE mode, bool missing_ok)
 {
@@ -188,20 +200,21 @@ tessera_serve_sequence_set(const TesseraSequenceSetArgs *args)
 		(tessera_routing_refresh(REFRESH_MS) && tessera_sequence_set_here(sequence, args->value, args->is_called));
 }
 
-/* 'last_value log_cnt is_called' as they stand on this node, whichever node is the home */
+/* 'last_value log_cnt is_called' as they stand on this node, whichever node is the home, and whether it is this one, as far as it knows */
 const char *
 tessera_serve_sequence_state(const TesseraSequenceStateArgs *args)
 {
 	Relation	rel = tessera_sequence_open(sequence_of(args->sequence, NoLock, false), AccessShareLock);
 	Datum		values[3];
 	bool		nulls[3];
-	bool		found = tessera_sequence_read_here(RelationGetRelid(rel), values, nulls);
+	bool		current;
+	bool		found = tessera_sequence_read_current(RelationGetRelid(rel), values, nulls, &current);
 
 	relation_close(rel, AccessShareLock);
 	if (!found)
 		return NULL;
-	return psprintf(INT64_FORMAT " " INT64_FORMAT " %d", DatumGetInt64(values[0]), DatumGetInt64(values[1]),
-											  DatumGetBool(values[2]) ? 1 : 0);
+	return psprintf(INT64_FORMAT " " INT64_FORMAT " %d %d", DatumGetInt64(values[0]), DatumGetInt64(values[1]), DatumGetBool(values[2]) ? 1 : 0,
+					current ? 1 : 0);
 }
 
 /* The pool of this node is emptied */

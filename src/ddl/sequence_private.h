@@ -24,12 +24,13 @@ extern bool tessera_sequence_is_own(Relation rel);
  * Calls to the home, within the transaction (inside) or over the control connection, which commits at once; their errors go through.
  * draw: up to n values, none if the home has none to give; draw and set return
  * false if the node is not the home any more. draw_within: the same outside the transaction, with a deadline in ms.
- * state: last_value, log_cnt, is_called into values[3] and nulls[3].
+ * state: last_value, log_cnt, is_called into values[3] and nulls[3]; false if the node is not the home any more, or is about to hand it over: then
+ * that is where the sequence stood when it did.
  */
 extern bool tessera_sequence_draw(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int n, TesseraBlock *block);
 extern void tessera_sequence_draw_within(const TesseraRouting *routing, int32 home, Oid sequence, int n, int timeout, TesseraBlock *block);
 extern bool tessera_sequence_set(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, int64 value, bool called);
-extern void tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, Datum *values, bool *nulls);
+extern bool tessera_sequence_state(const TesseraRouting *routing, int32 home, bool inside, Oid sequence, Datum *values, bool *nulls);
 
 /* Objects that no catalog has: a sequence that is drawn from, set, or handed over on its home. */
 #define TESSERA_SEQUENCE_BLOCK_CLASS ((Oid) 0xFFFFFFF2)
@@ -62,5 +63,8 @@ extern bool tessera_sequence_set_here(Oid sequence, int64 value, bool called);
 
 /* The sequence's row as it stands on this node, into values[3] and nulls[3]; false: it has none. */
 extern bool tessera_sequence_read_here(Oid sequence, Datum *values, bool *nulls);
+
+/* The same; *current: this node was the home then, as far as it knows, and was not handing it over. */
+extern bool tessera_sequence_read_current(Oid sequence, Datum *values, bool *nulls, bool *current);
 
 #endif							/* TESSERA_SEQUENCE_PRIVATE_H */

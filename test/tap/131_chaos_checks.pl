@@ -148,6 +148,31 @@ found($slate, [ wipe(@unknown), batch(1) ], slate(), '', 'slate: an unknown TRUN
 found($slate, [ { %{ batch(1) }, begun => $at - 1 }, { %{ wipe() }, begun => $at - 1 } ], slate(@$_), '', 'slate: a TRUNCATE beside a batch')
 	foreach [], [1];
 
+my $shop = Chaos::Workload::Shop->new;
+sub order { my ($id, $number, %other) = @_; return record(kind => 'order', id => $id, article => 1, rows => [ [$number], [$number] ], %other) }
+# Of each order: its number, its id, and its lines.
+sub shop
+{
+	my ($taken, $last, @orders) = @_;
+	return { orders => [ map { [ @$_[0, 1], 1 ] } grep { defined $_->[1] } @orders ], line => [ map { [ @$_[0, 2] ] } grep { $_->[2] } @orders ],
+		stock => [ [ 1, $taken ] ], last => [ [$last] ] };
+}
+my @orders = (order(10, 1), order(11, 3), order(12, 4, outcome => 'failed', state => '40001'), order(13, 5, @unknown));
+my @there = ([ 1, 10, 2 ], [ 3, 11, 2 ]);
+found($shop, \@orders, shop(2, 4, @there), '', 'shop: a right history');
+found($shop, \@orders, shop(3, 5, @there, [ 5, 13, 2 ]), '', 'shop: an unknown order may be there');
+found($shop, \@orders, shop(1, 4, $there[0]), 'shop: lost', 'shop: a lost order');
+found($shop, \@orders, shop(3, 4, @there, [ 2, 11, 2 ]), 'shop: doubled', 'shop: a doubled order');
+found($shop, \@orders, shop(3, 4, @there, [ 4, 12, 2 ]), 'shop: unacknowledged', 'shop: a failed order is there');
+found($shop, \@orders, shop(2, 4, $there[0], [ 3, 11, 1 ]), 'shop: half', 'shop: a line is missing');
+found($shop, \@orders, shop(2, 4, @there, [ 5, undef, 2 ]), 'shop: half', 'shop: lines without their order');
+found($shop, \@orders, shop(1, 4, @there), 'shop: half', 'shop: a stock that an order did not change');
+found($shop, \@orders, shop(2, 2, @there), 'shop: number', 'shop: a sequence that is behind');
+found($shop, [ @orders, order(14, 3) ], shop(3, 4, @there, [ 3, 14, 2 ]), 'shop: half, shop: number', 'shop: a number for two');
+sub seen { return record(kind => 'read', id => 10, rows => [ [@_] ]) }
+found($shop, [ @orders, seen(0, 0) ], shop(2, 4, @there), 'shop: lost', 'shop: an order that was not seen');
+found($shop, [ @orders, seen(2, 4) ], shop(2, 4, @there), 'shop: doubled', 'shop: an order seen twice');
+
 my $list = Chaos::Workload::List->new;
 sub transaction { my ($outcome, @operations) = @_; return { outcome => $outcome, state => 'x', node => 's1', missing => [],
 	operations => \@operations } }

@@ -177,6 +177,16 @@ is($c->query('s1', "SELECT count(DISTINCT id) FROM app.entry WHERE delta = 0"), 
 is($c->query($_, "SELECT setval('app.entry_id_seq', 5000000); SELECT nextval('app.entry_id_seq') > 5000000, " .
 	"currval('app.entry_id_seq') = lastval()"), "5000000\nt|t", "$_: setval reaches the new home") foreach @nodes;
 cmp_ok($c->query(home('app'), "SELECT last_value FROM app.entry_id_seq"), '>=', 5000000, 'which has the value');
+# A node that has not heard of the new home, the old one too, does not show where the sequence stood there.
+foreach my $to (grep { $_ ne home('app') } @nodes)
+{
+	move('app', $to);
+	ok($c->wait_for('s1', "SELECT shard = sequences_on FROM tessera.schemas WHERE schema = 'app'", 't'), "the sequences have followed to $to");
+	my $value = $c->query($to, "SELECT nextval('app.entry_id_seq')");
+	cmp_ok($c->query($_, 'SELECT last_value FROM app.entry_id_seq'), '>=', $value, "$_ reads the sequence where it is") foreach @nodes;
+	cmp_ok($c->query($_, "SELECT last_value FROM pg_sequences WHERE sequencename = 'entry_id_seq'"), '>=', $value, "$_: pg_sequences, too")
+		foreach @nodes;
+}
 $c->query('s1', 'DELETE FROM app.entry WHERE delta = 0');
 note($c->query('s1', "SELECT count(*), max(pause_ms), avg(pause_ms) FROM tessera.migrations WHERE state = 'committed'"));
 

@@ -8,10 +8,11 @@ package Chaos::Operator;
 #   cancel, return   a while later: the removal is called off, or the shard, if it has left, comes back
 #   pause, resume    nothing is begun for a while
 #   later            a range is to move when there is room
+#   schema           the placed schema of Chaos/Workload/Shop.pm moves
 #   round            a round of the balancer, now
 #
 # Each may fail, as a fault or an earlier one is in its way. A new kind has its weight in %KINDS, its arguments in %arguments (a function of the seed
-# alone), and its statements in %statements: there is the place for tables that are placed, and move with their schema.
+# alone), and its statements in %statements.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,7 +20,7 @@ use warnings FATAL => 'all';
 use Chaos::Mover;
 use Chaos::Random;
 
-my %KINDS = (zone => 3, unzone => 2, weight => 2, drain => 2, pause => 1, resume => 1, later => 2, round => 2);
+my %KINDS = (zone => 3, unzone => 2, weight => 2, drain => 2, pause => 1, resume => 1, later => 2, schema => 3, round => 2);
 
 my %arguments = (
 	zone => \&_plan_zone,
@@ -29,6 +30,7 @@ my %arguments = (
 	pause => sub { my ($random) = @_; return { seconds => sprintf('%.1f', $random->between(0.5, 4)) } },
 	resume => sub { return {} },
 	later => sub { my ($random, $plan) = @_; return { _range($random, $plan), shard => $random->pick(@{ $plan->{nodes} }) } },
+	schema => sub { my ($random, $plan) = @_; return { shard => $random->pick(@{ $plan->{nodes} }) } },
 	round => sub { return {} });
 
 my %statements = (
@@ -51,6 +53,7 @@ my %statements = (
 		my ($operation, $range) = @_;
 		return "SELECT tessera.move_range('$operation->{table}', $range, '$operation->{shard}', wait => false)";
 	},
+	schema => sub { my ($operation) = @_; return "SELECT tessera.move_schema('shop', '$operation->{shard}')" },
 	round => sub { return 'SELECT tessera.balancer_round()' });
 
 # A range of a table.
@@ -83,7 +86,7 @@ sub _plan_unzone
 	return $zone;
 }
 
-# The shard that may leave, and the operations of a round. The config node's shard has the schemas, and cannot.
+# The shard that may leave, and the operations of a round. The config node's shard has the schema public, and cannot.
 sub plan
 {
 	my ($random, %params) = @_;

@@ -67,7 +67,7 @@ my $SCHEMA = <<'END';
 SELECT c.relname, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || coalesce(a.attmissingval::text, ''),
   ', ' ORDER BY a.attnum)
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-WHERE c.relnamespace = 'public'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped GROUP BY 1 ORDER BY 1
+WHERE c.relnamespace::regnamespace::text IN ('public', 'shop') AND a.attnum > 0 AND NOT a.attisdropped GROUP BY 1 ORDER BY 1
 END
 
 sub schema

@@ -33,11 +33,12 @@ use Chaos::Workload::Bank;
 use Chaos::Workload::Counter;
 use Chaos::Workload::List;
 use Chaos::Workload::Set;
+use Chaos::Workload::Shop;
 use Chaos::Workload::Slate;
 use Chaos::Workload::Wander;
 
 our @FAULTS = qw(Kill Crash Restart Freeze Link Disk Promote Point);
-my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3, slate => 1, wander => 2);
+my %WEIGHTS = (bank => 4, set => 3, counter => 3, list => 3, slate => 1, wander => 2, shop => 2);
 
 sub new
 {

@@ -12,7 +12,7 @@ my @POINTS = qw(donor_registered donor_flag_up donor_slot donor_cloned donor_ste
   donor_released
   donor_restored donor_cleaning donor_acknowledged recipient_registered recipient_batch recipient_cloned recipient_confirming recipient_confirmed
   recipient_released
-  range_deleter_batch balancer_begun balancer_removing);
+  range_deleter_batch balancer_begun balancer_removing sequences_taken sequences_given sequences_follow sequences_change_home);
 
 sub plan
 {
