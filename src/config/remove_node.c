@@ -57,6 +57,12 @@ check_holds_nothing(const TesseraRegistered *node)
 	if (found != NULL)
 		refuse_in_use(node->name, psprintf("Schema \"%s\" lives there, or its sequences do.", found),
 					  "Call tessera.remove_shard() without force: its schemas are moved away.");
+	found = tessera_admin_value("SELECT min(s.zone::text) FROM tessera.zone_shard AS s JOIN tessera.zone_range AS r USING (zone)"
+								" WHERE s.node_id = $1::int4 AND NOT EXISTS"
+								" (SELECT FROM tessera.zone_shard AS o WHERE o.zone = s.zone AND o.node_id <> s.node_id)", 1, values);
+	if (found != NULL)
+		refuse_in_use(node->name, psprintf("Zone \"%s\" has ranges, and would be left without a shard.", found),
+					  "Give it another shard with tessera.add_zone(), or its ranges up: tessera.set_zone_range() with zone NULL.");
 	found = tessera_admin_value("SELECT migration_id FROM tessera.migration WHERE state = 'running' AND $1::int4 IN (donor, recipient) LIMIT 1", 1,
 								values);
 	if (found != NULL)

@@ -6,6 +6,7 @@ package Chaos::Quiet;
 #   quiet: left         a row of a migration, a closed gate, a slot, a deletion, a prepared transaction, a worker that still runs
 #   quiet: config       a running migration, an outcome, or one that has ended within the last second (check_consistency passes over its placements)
 #   schema: same        columns and indexes of the tables are the same on every node
+#   schema: default     rows from before a column was added have its default
 #   log: crash          a server's log tells of a PANIC, a failed assertion, or a process that crashed by itself
 #   consistency: N      check_consistency(deep => true) reports a violation of invariant N, asked on every node
 
@@ -64,17 +65,29 @@ sub wait_quiet
 }
 
 my $SCHEMA = <<'END';
-SELECT c.relname, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || coalesce(a.attmissingval::text, ''),
+SELECT c.relname, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || coalesce(pg_get_expr(d.adbin, d.adrelid), ''),
   ', ' ORDER BY a.attnum)
-FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE c.relnamespace::regnamespace::text IN ('public', 'shop') AND a.attnum > 0 AND NOT a.attisdropped GROUP BY 1 ORDER BY 1
+END
+
+# The mover's DDL adds a column with a default, which all rows then have, also those from before: by the column's missing value, or by themselves,
+# where they have come since, or the table is made anew for a shard that comes back.
+my $EXTRA = <<'END';
+SELECT attrelid::regclass FROM pg_attribute WHERE attname = 'extra' AND NOT attisdropped AND attrelid IN (SELECT oid FROM pg_class WHERE relkind = 'r')
 END
 
 sub schema
 {
 	my ($cluster) = @_;
 	my ($first, @others) = map { [ $_, $cluster->query($_, $SCHEMA) ] } $cluster->names;
-	return map { [ 'schema: same', "$_->[0] has $_->[1]\n$first->[0] has $first->[1]" ] } grep { $_->[1] ne $first->[1] } @others;
+	my @findings = map { [ 'schema: same', "$_->[0] has $_->[1]\n$first->[0] has $first->[1]" ] } grep { $_->[1] ne $first->[1] } @others;
+	foreach my $table (split /\n/, $cluster->query($first->[0], $EXTRA))
+	{
+		my $n = $cluster->query($first->[0], "SELECT count(*) FROM $table WHERE extra IS DISTINCT FROM 7");
+		push @findings, [ 'schema: default', "$n rows of $table have lost it" ] if $n;
+	}
+	return @findings;
 }
 
 # Servers whose logs tell of what no fault does: SIGKILL is ours.
