@@ -183,8 +183,15 @@ like($c->error('s1', sprintf("SELECT tessera.add_shard('s2', %s)", TesseraCluste
 	qr/55000: this database cannot come back to the cluster: table public.late has rows/, 'no row is lost by that');
 $c->query('s2', 'DROP TABLE late');
 $c->query('s1', 'CREATE TABLE more (k int PRIMARY KEY); INSERT INTO more VALUES (1), (2)');
+$c->query('s1', "SELECT tessera.pause_balancer('1 hour')");
 $c->query('s1', sprintf("SELECT tessera.add_shard('s2', %s)", TesseraCluster::quote($c->conninfo('s2'))));
 $c->query('s1', "SELECT tessera.set_zone_range('acc', NULL, tessera.minkey(), tessera.maxkey())");
+$c->query('s1', "SELECT tessera.add_zone('spare', 's2')");
+$c->query('s1', "SELECT tessera.set_zone_range('acc', 'spare', 900, tessera.maxkey())");
+like($c->error('s1', "SELECT tessera.remove_shard('s2')"), qr/55006: .*Zone "spare" has ranges, and would be left without a shard.*add_zone/s,
+	'a zone with ranges keeps a shard, even one that has nothing yet');
+$c->query('s1', "SELECT tessera.set_zone_range('acc', NULL, 900, tessera.maxkey())");
+$c->query('s1', 'SELECT tessera.resume_balancer()');
 estimate(1000000);
 balanced('it is taken back');
 like(spread(), qr/^s1 \d+, s2 \d+, s3 \d+$/, 'and gets its share');

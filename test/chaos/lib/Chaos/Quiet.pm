@@ -74,7 +74,7 @@ END
 # The mover's DDL adds a column with a default, which all rows then have, also those from before: by the column's missing value, or by themselves,
 # where they have come since, or the table is made anew for a shard that comes back.
 my $EXTRA = <<'END';
-SELECT attrelid::regclass FROM pg_attribute WHERE attname = 'extra' AND NOT attisdropped AND attrelid IN (SELECT oid FROM pg_class WHERE relkind = 'r')
+SELECT attrelid::regclass FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE attname = 'extra' AND NOT attisdropped AND relkind = 'r'
 END
 
 sub schema
