@@ -154,9 +154,9 @@ $c->reset_settings('s2');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
 $c->is_settled('standbys');
 
-# Clients. First what they usually take, without a move.
+# Clients. First what they usually take, without a move; a session adds what it has measured each 50 ms.
 all_to('s2');
-my $usual = $c->pgbench_start(clients => 2, transactions => 300, nodes => ['s2'],
+my $usual = $c->pgbench_start(clients => 2, transactions => 4000, nodes => ['s2'],
 	script => "\\set k random(0, 11999)\nSELECT v FROM acc WHERE k = :k;\n");
 is($usual->wait->{failed} // 0, 0, 'what clients usually do');
 $c->set('s2', 'tessera.balancer_max_slowdown' => 3);
