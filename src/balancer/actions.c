@@ -345,9 +345,17 @@ insert_row(const TesseraBalancerAction *action, const char *state, const pg_uuid
 	tessera_spi_end(&spi);
 }
 
-/* The row of a request: it runs, there is nothing (more) to do, or it is tried again. */
+/* A request that would fail again: its table or shard is gone, the shard is being removed. Its range must not wait for it. */
+static bool
+is_hopeless(const TesseraBalancerAction *action, const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_INVALID_PARAMETER_VALUE || error->sqlerrcode == ERRCODE_UNDEFINED_TABLE ||
+		(error->sqlerrcode == ERRCODE_UNDEFINED_OBJECT && action->recipient != 0);
+}
+
+/* The row of a request: it runs, there is nothing (more) to do, or it is tried again, unless it is hopeless. */
 static void
-update_row(const TesseraBalancerAction *action, const TesseraMoveBegun *begun, const char *error)
+update_row(const TesseraBalancerAction *action, const TesseraMoveBegun *begun, const char *error, bool hopeless)
 {
 	TesseraSpi	spi;
 	Datum		values[] = {UUIDPGetDatum(&action->action_id), UUIDPGetDatum(begun ? &begun->migration_id : NULL),
@@ -357,12 +365,13 @@ update_row(const TesseraBalancerAction *action, const TesseraMoveBegun *begun, c
 
 	tessera_spi_begin(&spi);
 	if (error != NULL)
-		tessera_spi_run("UPDATE tessera.balancer_action SET attempts = attempts + 1, error = $5, not_before = clock_timestamp() + " PAUSE ","
+		tessera_spi_run("UPDATE tessera.balancer_action SET attempts = attempts + 1, error = $5,"
+						" not_before = CASE WHEN $6 > 0 THEN clock_timestamp() + " PAUSE " END,"
 						" state = CASE WHEN reason = 'top' THEN 'dropped' WHEN attempts + 1 >= $6 THEN 'failed' ELSE state END,"
 						" finished = CASE WHEN reason = 'top' OR attempts + 1 >= $6 THEN clock_timestamp() END WHERE action_id = $1 AND state = "
 							"'queued'",
 						SPI_OK_UPDATE, 6, (Oid[]) {UUIDOID, UUIDOID, INT4OID, INT4OID, TEXTOID, INT4OID},
-						(Datum[]) {values[0], values[1], values[2], values[3], values[4], Int32GetDatum(ATTEMPTS)},
+						(Datum[]) {values[0], values[1], values[2], values[3], values[4], Int32GetDatum(hopeless ? 0 : ATTEMPTS)},
 						(bool[]) {nulls[0], nulls[1], nulls[2], nulls[3], nulls[4], false});
 	else
 		tessera_spi_run("UPDATE tessera.balancer_action SET migration_id = coalesce($2, migration_id), donor = coalesce($3, donor),"
@@ -465,10 +474,12 @@ tessera_balancer_begin(const TesseraBalancerAction *action)
 	TesseraMoveBegun begun;
 	ErrorData  *error;
 	char	   *message = NULL;
+	bool		hopeless;
 	bool		runs;
 
 	tessera_background_begin();
 	runs = try_to_begin(action, &begun, &error);
+	hopeless = error != NULL && is_hopeless(action, error);
 	if (error != NULL)
 		message = MemoryContextStrdup(caller, psprintf("%s: %s", unpack_sql_state(error->sqlerrcode), error->message));
 	note_reached(action, error);
@@ -476,7 +487,7 @@ tessera_balancer_begin(const TesseraBalancerAction *action)
 	tessera_injection("balancer_begun");
 	tessera_background_begin();
 	if (action->asked_for)
-		update_row(action, runs ? &begun : NULL, message);
+		update_row(action, runs ? &begun : NULL, message, hopeless);
 	else
 		insert_row(action, message != NULL ? "failed" : runs ? "running" : "done", runs ? &begun.migration_id : NULL, message);
 	tessera_background_commit();

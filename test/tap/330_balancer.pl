@@ -125,7 +125,12 @@ like($c->error('s1', "SELECT tessera.remove_zone('north')"), qr/55006: zone "nor
 $c->query('s1', "SELECT tessera.move_range('acc', 250, 850, 's2')");
 estimate(1000000);
 $c->pause_at('s2', 'donor_cloned');
+$c->query('s1', "SELECT tessera.pause_balancer('1 hour')");
+$id = $c->query('s1', "SELECT tessera.move_range('acc', 850, tessera.maxkey(), 's2', wait => false)");
 like($c->query('s1', "SELECT tessera.remove_shard('s2')"), qr/^draining: \d+ chunks \(.*\) are left, 0 moves run$/, 'a shard is to be removed');
+$c->query('s1', 'SELECT tessera.resume_balancer()');
+ok($c->wait_for('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'failed'), 'a request to go there ends');
+like($c->query('s1', "SELECT waiting_for FROM tessera.balancer_status WHERE id = '$id'"), qr/22023: shard "s2" is being removed/, 'and says why');
 is($c->query('s1', "SELECT draining FROM tessera.shards WHERE name = 's2'"), 't', 'tessera.shards says so');
 round();
 $c->is_paused_at('s2', 'donor_cloned');
