@@ -336,6 +336,7 @@ next(TesseraScan *scan)
 	if (((Scan *) node->ps.plan)->scanrelid > 0)
 		return ExecScan(node, next_row, recheck);
 	/* groups: no condition is left, and a recheck of another table's row reads them like any other statement */
+	CHECK_FOR_INTERRUPTS();
 	slot = next_row(node);
 	if (TupIsNull(slot) || node->ps.ps_ProjInfo == NULL)
 		return slot;

@@ -64,14 +64,21 @@ partial_function(void)
 						ObjectIdGetDatum(namespace));
 }
 
-/* In the place of core's call: the planner of a shard has taken it away. */
-Datum
-tessera_partial(PG_FUNCTION_ARGS)
+static void
+refuse_partial(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("tessera.partial stands in statements of routers only"),
 			 errhint("The planner uses this function; there is no need to call it.")));
+}
+
+/* In the place of core's call: the planner of a shard has taken it away. */
+Datum
+tessera_partial(PG_FUNCTION_ARGS)
+{
+	refuse_partial();
+	PG_RETURN_NULL();
 }
 
 
@@ -99,13 +106,20 @@ state_type(const Aggref *aggregate)
 	return aggregate->aggtranstype == INTERNALOID ? BYTEAOID : aggregate->aggtranstype;
 }
 
+/* Values of these types name no columns, so that nobody can read them. */
+static bool
+is_anonymous(Oid type)
+{
+	return type == RECORDOID || type == RECORDARRAYOID;
+}
+
 /* Aggregates of users may have been made otherwise on another node, and their states may name oids of types. */
 static bool
 aggregate_ships(Aggref *aggregate)
 {
 	return aggregate->agglevelsup == 0 && aggregate->aggkind == AGGKIND_NORMAL && aggregate->aggorder == NIL && aggregate->aggdistinct == NIL &&
-		aggregate->aggfnoid < FirstNormalObjectId && (!has_final_function(aggregate) || state_type(aggregate) < FirstNormalObjectId) &&
-		tessera_scan_ships((Node *) aggregate) && !tessera_uses_whole_row((Node *) aggregate);
+		aggregate->aggfnoid < FirstNormalObjectId && !is_anonymous(state_type(aggregate)) &&
+		(!has_final_function(aggregate) || (state_type(aggregate) < FirstNormalObjectId && OidIsValid(partial_function()))) && tessera_scan_ships((Node *) aggregate) && !tessera_uses_whole_row((Node *) aggregate);
 }
 
 static bool
@@ -133,7 +147,7 @@ partial_target(PlannerInfo *root, const PathTarget *target, Node *having)
 			others = lappend(others, lfirst(cell));
 			continue;
 		}
-		if (!tessera_scan_ships(lfirst(cell)) || tessera_uses_whole_row(lfirst(cell)))
+		if (!tessera_scan_ships(lfirst(cell)) || tessera_uses_whole_row(lfirst(cell)) || is_anonymous(exprType(lfirst(cell))))
 			return NULL;
 		add_column_to_pathtarget(partial, lfirst(cell), get_pathtarget_sortgroupref(target, column));
 	}
@@ -159,6 +173,14 @@ partial_target(PlannerInfo *root, const PathTarget *target, Node *having)
 		lfirst(cell) = aggregate;
 	}
 	return set_pathtarget_cost_width(root, partial);
+}
+
+
+/* Without keys if what is grouped by is equal to constants: then all rows are of one group. */
+static Path *
+sorted_by_group(PlannerInfo *root, RelOptInfo *rel, Path *path)
+{
+	return root->group_pathkeys == NIL ? path : (Path *) create_sort_path(root, rel, path, root->group_pathkeys, -1.0);
 }
 
 
@@ -206,7 +228,7 @@ add_final_paths(PlannerInfo *root, RelOptInfo *input, const TesseraClosedRel *cl
 												  ngroups));
 	if (clauses != NIL && (extra->flags & GROUPING_CAN_USE_SORT))
 	{
-		path = (Path *) create_sort_path(root, output, path, root->group_pathkeys, -1.0);
+		path = sorted_by_group(root, output, path);
 		add_path(output, (Path *) create_agg_path(root, output, path, output->reltarget, AGG_SORTED, AGGSPLIT_FINAL_DESERIAL, clauses, having, &costs,
 												  ngroups));
 	}
@@ -269,39 +291,40 @@ plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, L
 
 /* Paths of a shard */
 
-typedef struct PartialContext
+/* The Oid of tessera.partial, as context. */
+static bool
+names_partial(Node *node, void *context)
 {
-	Oid			function;
-	bool		found;
-} PartialContext;
-
-/* tessera.partial(aggregate, ...) becomes the aggregate's state. */
-static Node *
-take_partial_away(Node *node, PartialContext *context)
-{
-	FuncExpr   *call = (FuncExpr *) node;
-
 	if (node == NULL)
-		return NULL;
-	if (IsA(node, FuncExpr) && call->funcid == context->function)
-	{
-		Node	   *state = take_partial_away(linitial(call->args), context);
+		return false;
+	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid == *(Oid *) context)
+		return true;
+	return expression_tree_walker(node, names_partial, context);
+}
 
-		if (!IsA(state, Aggref) || exprType(state) != call->funcresulttype)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg_internal("tessera.partial is not used for an aggregate and the type of its state")));
-		context->found = true;
-		return state;
-	}
-	if (IsA(node, Aggref))
-	{
-		Aggref	   *aggregate = copyObject((Aggref *) node);
+/*
+ * One column of a statement of a router: tessera.partial(aggregate, NULL), an aggregate that returns its state, or what is grouped by. The first half
+ * of an aggregation puts states in the place of results, so nothing may stand above them; users' aggregates are none of a router's.
+ */
+static Expr *
+without_partial(Expr *column, Oid partial)
+{
+	FuncExpr   *call = (FuncExpr *) column;
+	bool		named = IsA(column, FuncExpr) && call->funcid == partial;
+	Aggref	   *aggregate = named ? linitial(call->args) : (Aggref *) column;
 
+	if (!named && !contain_agg_clause((Node *) column) && !names_partial((Node *) column, &partial))
+		return column;
+	if (IsA(aggregate, Aggref) && aggregate->aggfnoid < FirstNormalObjectId &&
+		(named ? IsA(lsecond(call->args), Const) && ((Const *) lsecond(call->args))->constisnull : !has_final_function(aggregate)))
+	{
+		aggregate = copyObject(aggregate);
 		mark_partial_aggref(aggregate, AGGSPLIT_INITIAL_SERIAL);
-		return (Node *) aggregate;
+		if (!named || aggregate->aggtype == call->funcresulttype)
+			return (Expr *) aggregate;
 	}
-	return expression_tree_mutator(node, take_partial_away, context);
+	refuse_partial();
+	return NULL;
 }
 
 /* The aggregation, as the first half of one, over a path of its input. */
@@ -316,7 +339,7 @@ first_half(PlannerInfo *root, RelOptInfo *rel, Path *input, PathTarget *target, 
 	ngroups = estimate_num_groups(root, get_sortgrouplist_exprs(clauses, extra->targetList), input->rows, NULL, NULL);
 	if (extra->flags & GROUPING_CAN_USE_HASH)
 		return (Path *) create_agg_path(root, rel, input, target, AGG_HASHED, AGGSPLIT_INITIAL_SERIAL, clauses, NIL, costs, ngroups);
-	input = (Path *) create_sort_path(root, rel, input, root->group_pathkeys, -1.0);
+	input = sorted_by_group(root, rel, input);
 	return (Path *) create_agg_path(root, rel, input, target, AGG_SORTED, AGGSPLIT_INITIAL_SERIAL, clauses, NIL, costs, ngroups);
 }
 
@@ -325,15 +348,17 @@ replace_by_first_half(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, 
 {
 	PathTarget *target = output->reltarget;
 	AggClauseCosts costs = {0};
-	PartialContext context = {.function = partial_function()};
-	List	   *exprs = (List *) take_partial_away((Node *) target->exprs, &context);
+	Oid			partial = partial_function();
+	List	   *exprs = NIL;
+	ListCell   *cell;
 
-	if (!context.found)
+	if (!OidIsValid(partial) || !names_partial((Node *) target->exprs, &partial))
 		return;
-	if (root->hasNonPartialAggs || root->hasNonSerialAggs || extra->havingQual != NULL || root->parse->groupingSets != NIL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg_internal("tessera.partial cannot be used in this statement")));
+	/* a view, a policy or a function is no statement of a router */
+	if (root->parent_root != NULL || root->hasNonPartialAggs || root->hasNonSerialAggs || extra->havingQual != NULL || root->parse->groupingSets != NIL)
+		refuse_partial();
+	foreach(cell, target->exprs)
+		exprs = lappend(exprs, without_partial(lfirst(cell), partial));
 	/* all paths of the query that follow have this very target */
 	target->exprs = exprs;
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &costs);

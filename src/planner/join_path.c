@@ -108,30 +108,35 @@ tessera_closed_cost(PlannerInfo *root, const TesseraClosedRel *closed)
 
 /* Joins of them */
 
+/* By one image of the catalog: groups are known by their places in it. NULL: it is no table of the cluster by this one. */
 static const TesseraTable *
-table_of(PlannerInfo *root, int relid)
+table_of(const TesseraRouting *routing, PlannerInfo *root, int relid)
 {
-	return tessera_cluster_table(planner_rt_fetch(relid, root)->relid);
+	return tessera_routing_table(routing, planner_rt_fetch(relid, root)->relid);
 }
 
 /* All tables are of one group, and read by the rights of one role. */
 static bool
-is_one_group(PlannerInfo *root, Relids relids)
+is_one_group(const TesseraRouting *routing, PlannerInfo *root, Relids relids)
 {
 	int			first = bms_next_member(relids, -1);
-	int			group = table_of(root, first)->group;
+	const TesseraTable *table = table_of(routing, root, first);
+	int			group = table != NULL ? table->group : -1;
 	Oid			role = tessera_check_as_user(root->parse, planner_rt_fetch(first, root));
 	int			relid = first;
 
 	while (group >= 0 && (relid = bms_next_member(relids, relid)) >= 0)
-		if (table_of(root, relid)->group != group || tessera_check_as_user(root->parse, planner_rt_fetch(relid, root)) != role)
+	{
+		table = table_of(routing, root, relid);
+		if (table == NULL || table->group != group || tessera_check_as_user(root->parse, planner_rt_fetch(relid, root)) != role)
 			return false;
+	}
 	return group >= 0;
 }
 
 /* Position in the key of a column of one of the tables; -1: it is none of it. */
 static int
-key_position(PlannerInfo *root, Relids relids, Node *node)
+key_position(const TesseraRouting *routing, PlannerInfo *root, Relids relids, Node *node)
 {
 	const TesseraTable *table;
 	Var		   *var;
@@ -141,7 +146,7 @@ key_position(PlannerInfo *root, Relids relids, Node *node)
 	var = (Var *) node;
 	if (!IsA(var, Var) || var->varlevelsup != 0 || !bms_is_member(var->varno, relids))
 		return -1;
-	table = table_of(root, var->varno);
+	table = table_of(routing, root, var->varno);
 	for (int i = 0; i < table->nkeys; i++)
 		if (table->keys[i] == var->varattno)
 			return i;
@@ -150,10 +155,9 @@ key_position(PlannerInfo *root, Relids relids, Node *node)
 
 /* True if the conditions equate each column of the key of one side with that of the other. */
 static bool
-joined_on_key(PlannerInfo *root, const TesseraClosedRel *outer, const TesseraClosedRel *inner, List *conditions)
+joined_on_key(const TesseraRouting *routing, PlannerInfo *root, const TesseraClosedRel *outer, const TesseraClosedRel *inner, List *conditions)
 {
-	const TesseraTable *table = table_of(root, bms_next_member(outer->relids, -1));
-	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table = table_of(routing, root, bms_next_member(outer->relids, -1));
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, tessera_routing_group(routing, table->group));
 	uint32		found = 0;
 	ListCell   *cell;
@@ -165,10 +169,10 @@ joined_on_key(PlannerInfo *root, const TesseraClosedRel *outer, const TesseraClo
 
 		if (!IsA(op, OpExpr) || list_length(op->args) != 2 || (OidIsValid(op->inputcollid) && !get_collation_isdeterministic(op->inputcollid)))
 			continue;
-		position = key_position(root, outer->relids, linitial(op->args));
-		if (position >= 0 ? key_position(root, inner->relids, lsecond(op->args)) != position :
-			((position = key_position(root, inner->relids, linitial(op->args))) < 0 ||
-			 key_position(root, outer->relids, lsecond(op->args)) != position))
+		position = key_position(routing, root, outer->relids, linitial(op->args));
+		if (position >= 0 ? key_position(routing, root, inner->relids, lsecond(op->args)) != position :
+			((position = key_position(routing, root, inner->relids, linitial(op->args))) < 0 ||
+			 key_position(routing, root, outer->relids, lsecond(op->args)) != position))
 			continue;
 		if (OidIsValid(ks->columns[position].btree_opfamily) &&
 			get_op_opfamily_strategy(op->opno, ks->columns[position].btree_opfamily) == BTEqualStrategyNumber)
@@ -194,6 +198,7 @@ all_ship(List *conditions, const PathTarget *target)
 static void
 join_pathlist(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *outer, RelOptInfo *inner, JoinType type, JoinPathExtraData *extra)
 {
+	const TesseraRouting *routing;
 	TesseraClosedRel left;
 	TesseraClosedRel right;
 	TesseraClosedRel closed;
@@ -204,8 +209,9 @@ join_pathlist(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *outer, RelOptInfo 
 	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || type != JOIN_INNER || root->parse->commandType != CMD_SELECT || root->rowMarks != NIL ||
 		rel->reloptkind != RELOPT_JOINREL || !bms_is_empty(rel->lateral_relids) || closed_path(rel) != NULL)
 		return;
-	if (!tessera_closed_rel(root, outer, &left) || !tessera_closed_rel(root, inner, &right) || !is_one_group(root, rel->relids) ||
-		!joined_on_key(root, &left, &right, extra->restrictlist) || !all_ship(extra->restrictlist, rel->reltarget))
+	routing = tessera_routing();
+	if (routing == NULL || !tessera_closed_rel(root, outer, &left) || !tessera_closed_rel(root, inner, &right) ||
+		!is_one_group(routing, root, rel->relids) || !joined_on_key(routing, root, &left, &right, extra->restrictlist) || !all_ship(extra->restrictlist, rel->reltarget))
 		return;
 	closed.relids = rel->relids;
 	closed.conditions = list_concat(list_concat_copy(left.conditions, right.conditions), extra->restrictlist);
@@ -240,7 +246,8 @@ plan_join(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 		query->targetList = lappend(query->targetList, makeTargetEntry(column, entry->resno, psprintf("c%d", entry->resno), false));
 		attributes = lappend_int(attributes, entry->resno);
 	}
-	scan = tessera_scan_plan(table, table_of(root, table->relid), table->baserestrictinfo, tessera_deparse(query), text.params, attributes, 0);
+	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), table->baserestrictinfo,
+						  tessera_deparse(query), text.params, attributes, 0);
 	scan->scan.plan.targetlist = tlist;
 	scan->custom_scan_tlist = copyObject(tlist);
 	return (struct Plan *) scan;

@@ -457,7 +457,8 @@ scan_mutator(Node *node, TesseraScanText *context)
 	}
 	if (tessera_becomes_param(node, context->conditional))
 		return tessera_make_param((Expr *) node, &context->params);
-	if (IsA(node, CaseExpr) || IsA(node, CoalesceExpr))
+	/* what an aggregate computes for each row it does not compute if there is none */
+	if (IsA(node, CaseExpr) || IsA(node, CoalesceExpr) || IsA(node, Aggref))
 	{
 		bool		before = context->conditional;
 

@@ -102,7 +102,12 @@ my @queries = (
 	'SELECT DISTINCT o.s, q.a FROM o JOIN q ON o.k = q.k ORDER BY 1, 2',
 	'SELECT o.k, sum(o.w) OVER (PARTITION BY q.a ORDER BY o.k, o.i) FROM o JOIN q ON o.k = q.k WHERE q.k BETWEEN 1995 AND 2005 ORDER BY 1, 2',
 	'SELECT count(*) FROM o JOIN q ON o.k = q.k AND o.k = 1500 AND o.i = 1',
-	'SELECT count(*), min(m.k) FROM m JOIN q ON m.k = q.k AND (m.k = 7 OR q.k = 2501)');
+	'SELECT count(*), min(m.k) FROM m JOIN q ON m.k = q.k AND (m.k = 7 OR q.k = 2501)',
+	'SELECT ROW(i4, i2), count(*) FROM m GROUP BY ROW(i4, i2) ORDER BY 1',
+	'SELECT ARRAY[ROW(i4, i2)], count(*) FROM m GROUP BY 1 ORDER BY 1',
+	'SELECT bit, count(*), avg(i4) FROM m WHERE bit = 5::bit(8) GROUP BY bit',
+	'SELECT count(*) FILTER (WHERE k > 10000 AND current_setting(\'app.none\')::int > i4) FROM m',
+	'SELECT sum(i4 / current_setting(\'app.none\')::int) FROM m WHERE k > 1000000');
 
 sub compare
 {
@@ -134,6 +139,26 @@ like($c->query('r1', 'EXPLAIN (COSTS off) SELECT count(*) FROM m, o WHERE m.k = 
 # Not a function for users.
 like($c->error('r1', 'SELECT tessera.partial(avg(i4), NULL::bigint[]) FROM m'), qr/0A000/, 'tessera.partial by itself is refused');
 like($c->error('r1', 'SELECT tessera.partial(count(*), NULL::text) FROM m WHERE k = 5'), qr/0A000/, 'also where one shard would answer');
+
+my $session = $c->session('r1');
+my $same = 'SELECT b, count(*), avg(i4) FROM m WHERE b = $1 GROUP BY b';
+$session->query_safe("SET enable_hashagg = off; PREPARE one(bool) AS $same");
+is($session->query_safe('EXECUTE one(true)'), $plain->safe_psql('postgres', $same =~ s/\$1/true/r), 'one group by a parameter, sorted') foreach 1 .. 7;
+$session->quit;
+# Nor within what is the user's on a shard: what stands above it, or beside it, would take a state for a result.
+my $state = 'tessera.partial(avg(i4), NULL::bigint[])';
+$c->query('s1', $_) foreach (
+	"CREATE VIEW above AS SELECT k, float8send(avg(f8)) AS x, $state AS y FROM m GROUP BY k",
+	'CREATE FUNCTION as_text(bigint) RETURNS text IMMUTABLE LANGUAGE sql AS $$SELECT $1::text$$',
+	'CREATE AGGREGATE largest(bigint) (sfunc = int8larger, stype = bigint, finalfunc = as_text, combinefunc = int8larger)',
+	"CREATE VIEW own AS SELECT k, length(largest(i8)) AS x, $state AS y FROM m GROUP BY k",
+	"CREATE FUNCTION inlined() RETURNS bigint[] STABLE LANGUAGE sql AS 'SELECT $state FROM m WHERE k = 5'");
+like($c->error($_->[0], $_->[1]), qr/0A000/, "no user's statement uses it: $_->[1]") foreach map { [ 'r1', $_ ], [ 's1', $_ ] } (
+	'SELECT * FROM above WHERE k = 5', 'SELECT * FROM own WHERE k = 5', 'SELECT x FROM own WHERE k = 5', 'SELECT inlined()',
+	"UPDATE m SET i4 = 0 WHERE k = 5 AND (SELECT $state FROM m WHERE k = 5) IS NULL",
+	"SELECT length(largest(i8)), $state FROM m WHERE k = 5", "SELECT float8send(avg(f8)), $state FROM m WHERE k = 5 GROUP BY k");
+is($c->query('s1', 'SELECT count(*) FROM m WHERE k = 5'), 1, 'the servers are well');
+$c->query('s1', $_) foreach ('DROP VIEW above, own', 'DROP FUNCTION inlined', 'DROP AGGREGATE largest(bigint)', 'DROP FUNCTION as_text');
 
 # Parameters, generic plans, a local part.
 foreach my $node (qw(r1 s1))
