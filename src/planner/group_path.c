@@ -119,7 +119,8 @@ aggregate_ships(Aggref *aggregate)
 {
 	return aggregate->agglevelsup == 0 && aggregate->aggkind == AGGKIND_NORMAL && aggregate->aggorder == NIL && aggregate->aggdistinct == NIL &&
 		aggregate->aggfnoid < FirstNormalObjectId && !is_anonymous(state_type(aggregate)) &&
-		(!has_final_function(aggregate) || (state_type(aggregate) < FirstNormalObjectId && OidIsValid(partial_function()))) && tessera_scan_ships((Node *) aggregate) && !tessera_uses_whole_row((Node *) aggregate);
+		(!has_final_function(aggregate) || (state_type(aggregate) < FirstNormalObjectId && OidIsValid(partial_function()))) &&
+		tessera_scan_ships((Node *) aggregate) && !tessera_uses_whole_row((Node *) aggregate);
 }
 
 static bool
@@ -355,7 +356,8 @@ replace_by_first_half(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, 
 	if (!OidIsValid(partial) || !names_partial((Node *) target->exprs, &partial))
 		return;
 	/* a view, a policy or a function is no statement of a router */
-	if (root->parent_root != NULL || root->hasNonPartialAggs || root->hasNonSerialAggs || extra->havingQual != NULL || root->parse->groupingSets != NIL)
+	if (root->parent_root != NULL || root->hasNonPartialAggs || root->hasNonSerialAggs || extra->havingQual != NULL ||
+		root->parse->groupingSets != NIL)
 		refuse_partial();
 	foreach(cell, target->exprs)
 		exprs = lappend(exprs, without_partial(lfirst(cell), partial));

@@ -211,7 +211,8 @@ join_pathlist(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *outer, RelOptInfo 
 		return;
 	routing = tessera_routing();
 	if (routing == NULL || !tessera_closed_rel(root, outer, &left) || !tessera_closed_rel(root, inner, &right) ||
-		!is_one_group(routing, root, rel->relids) || !joined_on_key(routing, root, &left, &right, extra->restrictlist) || !all_ship(extra->restrictlist, rel->reltarget))
+		!is_one_group(routing, root, rel->relids) || !joined_on_key(routing, root, &left, &right, extra->restrictlist) ||
+		!all_ship(extra->restrictlist, rel->reltarget))
 		return;
 	closed.relids = rel->relids;
 	closed.conditions = list_concat(list_concat_copy(left.conditions, right.conditions), extra->restrictlist);
@@ -247,7 +248,7 @@ plan_join(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 		attributes = lappend_int(attributes, entry->resno);
 	}
 	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), table->baserestrictinfo,
-						  tessera_deparse(query), text.params, attributes, 0);
+							 tessera_deparse(query), text.params, attributes, 0);
 	scan->scan.plan.targetlist = tlist;
 	scan->custom_scan_tlist = copyObject(tlist);
 	return (struct Plan *) scan;

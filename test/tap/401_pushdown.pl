@@ -143,7 +143,8 @@ like($c->error('r1', 'SELECT tessera.partial(count(*), NULL::text) FROM m WHERE 
 my $session = $c->session('r1');
 my $same = 'SELECT b, count(*), avg(i4) FROM m WHERE b = $1 GROUP BY b';
 $session->query_safe("SET enable_hashagg = off; PREPARE one(bool) AS $same");
-is($session->query_safe('EXECUTE one(true)'), $plain->safe_psql('postgres', $same =~ s/\$1/true/r), 'one group by a parameter, sorted') foreach 1 .. 7;
+is($session->query_safe('EXECUTE one(true)'), $plain->safe_psql('postgres', $same =~ s/\$1/true/r), 'one group by a parameter, sorted')
+	foreach 1 .. 7;
 $session->quit;
 # Nor within what is the user's on a shard: what stands above it, or beside it, would take a state for a result.
 my $state = 'tessera.partial(avg(i4), NULL::bigint[])';
