@@ -5,8 +5,8 @@
  * What a remote shard has sent is a list of PGresults, filled by the handler of its command, whichever call reads that connection; what comes faster
  * than it is handed out goes to a tuple store, whose files belong to the resource owner of tessera_shard_run_make.
  *
- * Rows go out source by source, or from whichever source has one (any_order of the request), or merged by an order that each source keeps. A source is a remote target, or this node's own part,
- * which is the last.
+ * Rows go out source by source, or from whichever source has one (any_order of the request), or merged by an order that each source keeps. A source
+ * is a remote target, or this node's own part, which is the last.
  */
 #include "postgres.h"
 

@@ -81,13 +81,14 @@ has_foreign_aggregate(Node *node, void *context)
 }
 
 /*
- * Values of pseudotypes (a row) have no type that could be named on the way. What needs no row may also be a parameter of the scan, and core would then
- * read that parameter from the rows.
+ * Values of pseudotypes (a row) have no type that could be named on the way. What needs no row may also be a parameter of the scan, and core would
+ * then read that parameter from the rows.
  */
 static bool
 column_ships(Node *node)
 {
-	return (contain_var_clause(node) || contain_agg_clause(node)) && tessera_scan_ships(node) && !has_foreign_aggregate(node, NULL) && !tessera_uses_whole_row(node) && get_typtype(exprType(node)) != TYPTYPE_PSEUDO &&
+	return (contain_var_clause(node) || contain_agg_clause(node)) && tessera_scan_ships(node) && !has_foreign_aggregate(node, NULL) &&
+		!tessera_uses_whole_row(node) && get_typtype(exprType(node)) != TYPTYPE_PSEUDO &&
 		exprType(node) != UNKNOWNOID;
 }
 
@@ -190,6 +191,8 @@ rows_of_each(PlannerInfo *root)
 	MinMaxExpr *offset_used = makeNode(MinMaxExpr);
 	MinMaxExpr *count_used = makeNode(MinMaxExpr);
 	MinMaxExpr *added = makeNode(MinMaxExpr);
+	FuncExpr   *room;
+	FuncExpr   *sum;
 
 	if (count == NULL || root->parse->limitOption != LIMIT_OPTION_COUNT || (IsA(count, Const) && ((Const *) count)->constisnull))
 		return NULL;
@@ -204,9 +207,10 @@ rows_of_each(PlannerInfo *root)
 	offset_used->location = count_used->location = added->location = -1;
 	offset_used->args = list_make2(copyObject(offset), zero);
 	count_used->args = list_make2(copyObject(count), zero);
-	added->args = list_make2(offset_used, makeFuncExpr(F_INT8MI, INT8OID, list_make2(most, count_used), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL));
-	return (Expr *) eval_const_expressions(root, (Node *) makeFuncExpr(F_INT8PL, INT8OID, list_make2(copyObject(count), added), InvalidOid, InvalidOid,
-																		COERCE_EXPLICIT_CALL));
+	room = makeFuncExpr(F_INT8MI, INT8OID, list_make2(most, count_used), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+	added->args = list_make2(offset_used, room);
+	sum = makeFuncExpr(F_INT8PL, INT8OID, list_make2(copyObject(count), added), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+	return (Expr *) eval_const_expressions(root, (Node *) sum);
 }
 
 /* Of so many rows, how many a LIMIT leaves. */
@@ -297,7 +301,8 @@ add_groups(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, const Group
 		return;
 	path = upper_path(root, &closed, output->reltarget, columns, UPPER_GROUPED, NULL);
 	get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &costs);
-	path->path.rows = estimate_num_groups(root, get_sortgrouplist_exprs(root->parse->groupClause, extra->targetList), Max(input->rows, 1), NULL, NULL);
+	path->path.rows = estimate_num_groups(root, get_sortgrouplist_exprs(root->parse->groupClause, extra->targetList), Max(input->rows, 1), NULL,
+										  NULL);
 	path->path.startup_cost = 1000 + costs.transCost.startup + costs.finalCost.startup;
 	path->path.total_cost = path->path.startup_cost + tessera_closed_cost(root, &closed) +
 		input->rows * (costs.transCost.per_tuple + list_length(root->parse->groupClause) * cpu_operator_cost) +

@@ -1,5 +1,5 @@
-# The first rows of an order, and groups by the whole key, are made on the shards: the same answers as a plain server, from a node that owns nothing and
-# from one that owns a part, while ranges move, by the rights and settings of the caller.
+# The first rows of an order, and groups by the whole key, are made on the shards: the same answers as a plain server, from a node that owns nothing
+# and from one that owns a part, while ranges move, by the rights and settings of the caller.
 use strict;
 use warnings;
 
@@ -24,7 +24,8 @@ CREATE VIEW barrier WITH (security_barrier) AS SELECT k, i4, t FROM m WHERE b;
 CREATE FUNCTION here(x int) RETURNS text LANGUAGE plpgsql STABLE AS $$BEGIN RETURN 'f' || x; END$$;
 SQL
 my $rows = <<'SQL';
-INSERT INTO m SELECT g, g % 11, (g % 13) / 7.0, CASE WHEN g % 50 = 0 THEN 'NaN' ELSE (g % 40) * 0.25 END, (ARRAY['a', 'B', 'b', 'A', 'Zz', 'zZ'])[1 + g % 6] || g % 17,
+INSERT INTO m SELECT g, g % 11, (g % 13) / 7.0, CASE WHEN g % 50 = 0 THEN 'NaN' ELSE (g % 40) * 0.25 END,
+  (ARRAY['a', 'B', 'b', 'A', 'Zz', 'zZ'])[1 + g % 6] || g % 17,
   (ARRAY['a', 'B', 'b', 'A', 'Zz', 'zZ'])[1 + g % 6] || g % 17, g % 3 = 0, '2020-01-01 00:00+00'::timestamptz + (g * 7919 % 3000) * interval '1 hour',
   (ARRAY['sad', 'ok', 'happy'])[1 + g % 3]::mood, ARRAY[g % 2, g % 3], g % 900, 3000 - g FROM generate_series(1, 3000) g;
 INSERT INTO m (k, i4) SELECT g, CASE WHEN g % 2 = 0 THEN 3 END FROM generate_series(3001, 3100) g;
