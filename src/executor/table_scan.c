@@ -3,9 +3,9 @@
  *	  Executor of scans of one cluster table (T3): the rows of all its shards come in here, the rest of the plan runs on the router.
  *
  * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. If the shards join tables or
- * group or sort rows (planner/join_path.c, group_path.c, upper_path.c), the plan scans no relation and its rows are what the query returns. Shards are
- * chosen at each (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so
- * that all its fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
+ * group or sort rows (planner/join_path.c, group_path.c, upper_path.c), the plan scans no relation and its rows are what the query returns. Shards
+ * are chosen at each (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number,
+ * so that all its fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
  */
 #include "postgres.h"
 
