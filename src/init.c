@@ -183,7 +183,8 @@ static const Registration registrations[] = {
 	{"planner, function calls", tessera_planner_init},
 	{"relation info, paths, statistics of relations, column width", tessera_table_path_init},	/* free: the only ones */
 	{"paths of joins", tessera_join_path_init}, /* free: the only one */
-	{"paths of groups", tessera_group_path_init},	/* free: the only one */
+	{"paths of groups", tessera_group_path_init},	/* free: each adds paths of its own */
+	{"paths of sorted, distinct and limited rows", tessera_upper_path_init},	/* free: as the one before */
 	{"relcache, syscache", tessera_deparse_init},	/* free: a cache */
 	{"setting", tessera_attempts_init}, /* free */
 	/* Object access after those above have handed the call on: what they refuse is not noted. */

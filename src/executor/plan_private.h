@@ -55,6 +55,7 @@ typedef enum TesseraTablePrivate
 	TABLE_PINS,					/* List of IntList, as above; at most one */
 	TABLE_CONDITIONS,			/* List of IntList (executor/shard_pruning.h) */
 	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows, TABLE_SINGLE, TABLE_NODES */
+	TABLE_ORDER,				/* List of IntList (column, operator, collation, whether nulls come first): the order of each shard's rows */
 	TABLE_COUNT
 } TesseraTablePrivate;
 

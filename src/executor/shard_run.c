@@ -26,6 +26,9 @@
 /* How long a shard may take to stop a query whose rest is not wanted, in ms; then its connection is closed. */
 #define CANCEL_TIMEOUT 5000
 
+/* How long the rest of a shard's sorted rows is waited for before it is cancelled, in ms. */
+#define REST_TIMEOUT 20
+
 /* How long a wait for a shard's own commit lasts before interrupts are looked at, in ms. */
 #define AUTOCOMMIT_SLICE 100
 
@@ -274,7 +277,9 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	run->self = request->routing->self;
 	run->source = 0;
 	run->unpolled = 0;
-	run->any_order = request->any_order && request->ntargets > 1;
+	run->order = request->order;
+	run->merge = NULL;
+	run->any_order = request->any_order && run->order == NULL && request->ntargets > 1;
 	run->waiting = palloc(sizeof(TesseraConnection *) * Max(request->ntargets, 1));
 	run->local = NULL;
 	run->local_first = NULL;
@@ -405,6 +410,17 @@ tessera_shard_run_complete(TesseraShardRun *run)
 	return rows_processed(run);
 }
 
+/* Sorted rows are sent when all the work is done: the rest of a few is on its way, and reading it is cheaper than to cancel it. */
+static void
+await_rest(TesseraShardRunTarget *target)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), REST_TIMEOUT);
+	long		left = REST_TIMEOUT;
+
+	while (!target->command.done && left > 0 && tessera_connections_pump(&target->connection, 1, (int) left))
+		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+}
+
 void
 tessera_shard_run_end(TesseraShardRun *run)
 {
@@ -412,6 +428,8 @@ tessera_shard_run_end(TesseraShardRun *run)
 	{
 		TesseraShardRunTarget *target = &run->targets[i];
 
+		if (run->order && target->answered && !run->write)
+			await_rest(target);
 		/* A cursor closed early, a LIMIT: the rest is cancelled where no transaction would go with it, else read and dropped. */
 		if (!target->command.done && !run->write && tessera_connection_state(target->connection)->xact_depth == 0)
 		{

@@ -27,6 +27,13 @@ typedef struct TesseraParts
 	bool		begun;			/* some fragment was accepted: too late to begin anew */
 } TesseraParts;
 
+/* Order of the rows of each shard; the streams are merged by it. */
+typedef struct TesseraRowOrder
+{
+	int			nkeys;
+	struct SortSupportData *keys;	/* ssup_attno: column of the query */
+} TesseraRowOrder;
+
 typedef struct TesseraShardRunRequest
 {
 	TesseraRemoteQuery *query;
@@ -40,6 +47,7 @@ typedef struct TesseraShardRunRequest
 	bool		autocommit;		/* it may run outside a remote transaction block */
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
 	bool		any_order;		/* rows are wanted as they come, whichever shard sends them; else all of one shard, then of the next */
+	const TesseraRowOrder *order;	/* each shard sends its rows in this order, and so they are handed out; NULL: in none. Outlives the run */
 	bool		groups;			/* the work is done before the first row: this node's part does its own while the others do theirs */
 	TesseraParts *parts;		/* it is of one of them; NULL: of none */
 	bool		refreshed;		/* the image was fetched for this statement: what it says of other shards' rows is so */

@@ -48,6 +48,9 @@ struct TesseraShardRun
 	TesseraShardRunTarget  *targets;		/* remote ones */
 	int			source;			/* of the last row: index of the target; ntargets: the local part */
 	bool		any_order;		/* of the request */
+	const TesseraRowOrder *order;	/* of the request */
+	TupleTableSlot **heads;		/* with an order: the next row of each source, the local part's own slot among them */
+	struct binaryheap *merge;	/* sources that have such a row; NULL: nothing was asked for yet */
 	TesseraConnection **waiting;	/* room for the connections of targets that are waited for */
 	int			unpolled;		/* with any_order: rows of the local part since the connections were looked at */
 	TesseraLocalPart *local;

@@ -5,12 +5,14 @@
  * What a remote shard has sent is a list of PGresults, filled by the handler of its command, whichever call reads that connection; what comes faster
  * than it is handed out goes to a tuple store, whose files belong to the resource owner of tessera_shard_run_make.
  *
- * Rows go out source by source, or from whichever source has one (any_order of the request). A source is a remote target, or this node's own part,
- * which is the last.
+ * Rows go out source by source, or from whichever source has one (any_order of the request), or merged by an order that each source keeps. A source
+ * is a remote target, or this node's own part, which is the last.
  */
 #include "postgres.h"
 
+#include "lib/binaryheap.h"
 #include "utils/memutils.h"
+#include "utils/sortsupport.h"
 #include "utils/timestamp.h"
 
 #include "executor/shard_run_private.h"
@@ -328,6 +330,80 @@ next_ready(TesseraShardRun *run, TupleTableSlot *slot)
 	}
 }
 
+/* For the heap, whose first is the largest: the source whose row comes first. */
+static int
+compare_heads(Datum a, Datum b, void *arg)
+{
+	TesseraShardRun *run = arg;
+	TupleTableSlot *left = run->heads[DatumGetInt32(a)];
+	TupleTableSlot *right = run->heads[DatumGetInt32(b)];
+
+	for (int i = 0; i < run->order->nkeys; i++)
+	{
+		SortSupport key = &run->order->keys[i];
+		int			column = key->ssup_attno - 1;
+		int			result = ApplySortComparator(left->tts_values[column], left->tts_isnull[column], right->tts_values[column],
+												 right->tts_isnull[column], key);
+
+		if (result != 0)
+			return result > 0 ? -1 : 1;
+	}
+	return 0;
+}
+
+/* The source's next row becomes its head. False: it has given all. A remote row is copied: its values would not outlive another source's. */
+static bool
+advance(TesseraShardRun *run, int source)
+{
+	if (source == run->ntargets)
+	{
+		run->heads[source] = next_local(run);
+		if (run->heads[source] == NULL)
+			return false;
+		slot_getallattrs(run->heads[source]);
+		return true;
+	}
+	if (next_of_source(run, source, run->heads[source]) == NULL)
+		return false;
+	ExecMaterializeSlot(run->heads[source]);
+	return true;
+}
+
+static void
+begin_merge(TesseraShardRun *run)
+{
+	MemoryContext before = MemoryContextSwitchTo(run->context);
+
+	run->heads = palloc0(sizeof(TupleTableSlot *) * (run->ntargets + 1));
+	for (int i = 0; i < run->ntargets; i++)
+		run->heads[i] = MakeTupleTableSlot(run->query->desc, &TTSOpsVirtual);
+	run->merge = binaryheap_allocate(run->ntargets + 1, compare_heads, run);
+	MemoryContextSwitchTo(before);
+	for (int i = 0; i <= run->ntargets; i++)
+		if (advance(run, i))
+			binaryheap_add_unordered(run->merge, Int32GetDatum(i));
+	binaryheap_build(run->merge);
+}
+
+/* The first of all sources' rows by the run's order. */
+static TupleTableSlot *
+next_merged(TesseraShardRun *run)
+{
+	if (run->merge == NULL)
+		begin_merge(run);
+	else if (!binaryheap_empty(run->merge))
+	{
+		if (advance(run, run->source))
+			binaryheap_replace_first(run->merge, Int32GetDatum(run->source));
+		else
+			(void) binaryheap_remove_first(run->merge);
+	}
+	if (binaryheap_empty(run->merge))
+		return NULL;
+	run->source = DatumGetInt32(binaryheap_first(run->merge));
+	return run->heads[run->source];
+}
+
 int32
 tessera_shard_run_row_node(const TesseraShardRun *run)
 {
@@ -337,5 +413,7 @@ tessera_shard_run_row_node(const TesseraShardRun *run)
 TupleTableSlot *
 tessera_shard_run_next(TesseraShardRun *run, TupleTableSlot *slot)
 {
+	if (run->order)
+		return next_merged(run);
 	return run->any_order ? next_ready(run, slot) : next_in_order(run, slot);
 }

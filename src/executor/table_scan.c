@@ -3,9 +3,9 @@
  *	  Executor of scans of one cluster table (T3): the rows of all its shards come in here, the rest of the plan runs on the router.
  *
  * The scan keeps its relation's full row type, so that core's rechecks work on it; columns that are not needed are null. If the shards join tables or
- * group rows (planner/join_path.c, group_path.c), the plan scans no relation and its rows are what the query returns. Shards are chosen at each
- * (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number, so that all its
- * fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
+ * group or sort rows (planner/join_path.c, group_path.c, upper_path.c), the plan scans no relation and its rows are what the query returns. Shards
+ * are chosen at each (re)scan: one if the key is pinned, else all owners of the group. A statement with several fragments carries a statement number,
+ * so that all its fragments on one shard share a snapshot. In a cursor the shards are asked when it opens (cursor.h).
  */
 #include "postgres.h"
 
@@ -16,6 +16,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/sortsupport.h"
 
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
@@ -41,6 +42,7 @@ typedef struct TableState
 	List	   *pin;
 	List	   *conditions;
 	AttrNumber *attributes;		/* of the relation, for each column of the query */
+	TesseraRowOrder *order;		/* of each shard's rows; NULL: none */
 	TupleTableSlot *wide;		/* with system columns among them: a row as it comes from another node (system_row.h) */
 	bool		started;
 	bool		read;			/* rows were asked for since the (re)scan */
@@ -210,6 +212,7 @@ start(TableState *state)
 		.query = state->scan.query, .values = state->scan.values.values, .nulls = state->scan.values.nulls, .write = locks,
 		.any_order = !locks && only_reads(estate),
 		.autocommit = !locks && !IsolationUsesXactSnapshot() && (state->scan.flags & TABLE_SINGLE) != 0,
+		.order = state->order,
 		.groups = ((Scan *) state->scan.css.ss.ps.plan)->scanrelid == 0,
 		.instrument = estate->es_instrument,
 	};
@@ -388,6 +391,31 @@ tessera_scan_routing(PlanState *state, Oid relid)
 	return find.routing;
 }
 
+/* The order in which the plan says that each shard sends its rows; NULL: in none. */
+static TesseraRowOrder *
+order_of(List *keys, MemoryContext context)
+{
+	TesseraRowOrder *order;
+	ListCell   *cell;
+
+	if (keys == NIL)
+		return NULL;
+	order = palloc0(sizeof(TesseraRowOrder));
+	order->keys = palloc0(sizeof(SortSupportData) * list_length(keys));
+	foreach(cell, keys)
+	{
+		List	   *key = lfirst(cell);
+		SortSupport sort = &order->keys[order->nkeys++];
+
+		sort->ssup_cxt = context;
+		sort->ssup_attno = linitial_int(key);
+		sort->ssup_collation = (Oid) lthird_int(key);
+		sort->ssup_nulls_first = lfourth_int(key) != 0;
+		PrepareSortSupportFromOrderingOp((Oid) lsecond_int(key), sort);
+	}
+	return order;
+}
+
 static void
 begin(TesseraScan *scan, EState *estate, int eflags)
 {
@@ -420,6 +448,7 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	scan->tier = ((Scan *) node->ss.ps.plan)->scanrelid > 0 ? "T3" : "T2";
 	scan->flags = intVal(list_nth(private, TABLE_FLAGS));
 	state->conditions = list_nth(private, TABLE_CONDITIONS);
+	state->order = order_of(list_nth(private, TABLE_ORDER), estate->es_query_cxt);
 	state->pin = pins ? linitial(pins) : NIL;
 	tessera_values_init(&scan->values, node);
 	scan->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);

@@ -134,9 +134,8 @@ is_one_group(const TesseraRouting *routing, PlannerInfo *root, Relids relids)
 	return group >= 0;
 }
 
-/* Position in the key of a column of one of the tables; -1: it is none of it. */
-static int
-key_position(const TesseraRouting *routing, PlannerInfo *root, Relids relids, Node *node)
+int
+tessera_key_column_position(const TesseraRouting *routing, PlannerInfo *root, Relids relids, Node *node)
 {
 	const TesseraTable *table;
 	Var		   *var;
@@ -169,10 +168,10 @@ joined_on_key(const TesseraRouting *routing, PlannerInfo *root, const TesseraClo
 
 		if (!IsA(op, OpExpr) || list_length(op->args) != 2 || (OidIsValid(op->inputcollid) && !get_collation_isdeterministic(op->inputcollid)))
 			continue;
-		position = key_position(routing, root, outer->relids, linitial(op->args));
-		if (position >= 0 ? key_position(routing, root, inner->relids, lsecond(op->args)) != position :
-			((position = key_position(routing, root, inner->relids, linitial(op->args))) < 0 ||
-			 key_position(routing, root, outer->relids, lsecond(op->args)) != position))
+		position = tessera_key_column_position(routing, root, outer->relids, linitial(op->args));
+		if (position >= 0 ? tessera_key_column_position(routing, root, inner->relids, lsecond(op->args)) != position :
+			((position = tessera_key_column_position(routing, root, inner->relids, linitial(op->args))) < 0 ||
+			 tessera_key_column_position(routing, root, outer->relids, lsecond(op->args)) != position))
 			continue;
 		if (OidIsValid(ks->columns[position].btree_opfamily) &&
 			get_op_opfamily_strategy(op->opno, ks->columns[position].btree_opfamily) == BTEqualStrategyNumber)

@@ -42,4 +42,7 @@ extern void tessera_join_path_init(void);
 /* group_path.c */
 extern void tessera_group_path_init(void);
 
+/* upper_path.c */
+extern void tessera_upper_path_init(void);
+
 #endif							/* TESSERA_PLANNER_H */

