@@ -186,6 +186,7 @@ static const Registration registrations[] = {
 	{"paths of groups", tessera_group_path_init},	/* free: the only one */
 	{"relcache, syscache", tessera_deparse_init},	/* free: a cache */
 	{"setting", tessera_attempts_init}, /* free */
+	{"setting", tessera_maintenance_init},	/* free */
 	/* Object access after those above have handed the call on: what they refuse is not noted. */
 	{"object access: tables and schemas come and go", tessera_track_init},
 	{"object access: objects of one node", tessera_node_objects_init},
