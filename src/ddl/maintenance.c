@@ -1,6 +1,6 @@
 /*
  * maintenance.c
- *	  VACUUM, CLUSTER and REINDEX of tables of the cluster: on this node and on every shard that has a part of them, all at once.
+ *	  VACUUM of tables of the cluster on this node and on every shard that has a part of them, CLUSTER and REINDEX on every node, all at once.
  *
  * Each node runs the statement outside a transaction block, as the user, with core's own checks and commits: what one node has done stays done when
  * another one fails. Phases: (1) what the statement names is looked up; of a name that means nothing core complains; (2) connections to the shards
@@ -29,12 +29,10 @@
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 
-#include "common/injection.h"
 #include "common/text.h"
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
-#include "session/internal_connection.h"
-#include "transaction/participant.h"
+#include "ddl/node_parts.h"
 
 /* A table or index that the statement names. */
 typedef struct Target
@@ -44,21 +42,7 @@ typedef struct Target
 	const TesseraTable *table;	/* of the cluster, which the user may maintain; NULL: only this node is concerned */
 } Target;
 
-/* A shard's part. */
-typedef struct Part
-{
-	int32		node_id;
-	TesseraConnection *connection;
-	TesseraCommand command;
-} Part;
-
-typedef struct Parts
-{
-	int			n;
-	Part	   *parts;
-	TesseraConnection **connections;	/* those that are open */
-	int			nopen;
-} Parts;
+#define REFRESH_MS 5000
 
 static bool vacuum_everywhere = true;
 
@@ -172,10 +156,15 @@ append_options(StringInfo text, List *options)
 		appendStringInfoChar(text, ')');
 }
 
-/* Does this shard have a part of the table? A sharded one may have left rows to vacuum on shards that own nothing of it any more. */
+/*
+ * Is there something to do for the node? A sharded table may have left rows to vacuum on shards that own nothing of it any more. CLUSTER and REINDEX
+ * change definitions (which index it was, that one is valid), which are alike on all nodes.
+ */
 static bool
-has_part(const TesseraNode *node, const TesseraTable *table)
+has_part(Node *statement, const TesseraNode *node, const TesseraTable *table)
 {
+	if (!IsA(statement, VacuumStmt))
+		return true;
 	return table->group >= 0 ? node->is_shard : table->node_id == node->node_id;
 }
 
@@ -197,7 +186,7 @@ text_for(Node *statement, List *targets, const TesseraNode *node)
 	{
 		Target	   *target = lfirst(cell);
 
-		if (target->table == NULL || !has_part(node, target->table))
+		if (target->table == NULL || !has_part(statement, node, target->table))
 			continue;
 		appendStringInfo(&text, "%s%s", any ? ", " : " ", tessera_qualified_name(target->relid));
 		any = true;
@@ -207,87 +196,19 @@ text_for(Node *statement, List *targets, const TesseraNode *node)
 	return any ? text.data : NULL;
 }
 
-/* ---- the shards ---- */
-
+/* Every other node that has a part of a table. */
 static void
-open_parts(Parts *parts, Node *statement, List *targets, const TesseraRouting *routing)
+add_parts(TesseraNodeParts *parts, Node *statement, List *targets, const TesseraRouting *routing)
 {
-	parts->parts = palloc0(sizeof(Part) * Max(routing->nnodes, 1));
-	parts->connections = palloc0(sizeof(TesseraConnection *) * Max(routing->nnodes, 1));
+	tessera_node_parts_init(parts, routing);
 	for (int i = 0; i < routing->nnodes; i++)
 	{
 		const TesseraNode *node = tessera_routing_node_at(routing, i);
-		Part	   *part = &parts->parts[parts->n];
+		const char *text = node->node_id == routing->self ? NULL : text_for(statement, targets, node);
 
-		if (node->node_id == routing->self)
-			continue;
-		part->command.sql = text_for(statement, targets, node);
-		if (part->command.sql == NULL)
-			continue;
-		part->node_id = node->node_id;
-		parts->n++;
+		if (text != NULL)
+			tessera_node_parts_add(parts, node->node_id, text);
 	}
-	for (int i = 0; i < parts->n; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		parts->parts[i].connection = tessera_outside_block(routing, parts->parts[i].node_id);
-		parts->connections[parts->nopen++] = parts->parts[i].connection;
-	}
-}
-
-static void
-send_parts(Parts *parts)
-{
-	for (int i = 0; i < parts->n; i++)
-	{
-		tessera_connection_queue(parts->parts[i].connection, &parts->parts[i].command);
-		tessera_connection_sync(parts->parts[i].connection);
-	}
-	tessera_injection("maintenance_sent");
-}
-
-/*
- * Waits for one answer. The connection is lost: that error, so that the others are waited for all the same. It comes from the transport, which holds
- * nothing when it raises it, so no subtransaction is needed to go on.
- */
-static ErrorData *
-await_part(Part *part)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ErrorData  *volatile lost = NULL;
-
-	PG_TRY();
-	{
-		tessera_connection_finish(part->connection, &part->command);
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_CONNECTION_FAILURE || tessera_connection_alive(part->connection))
-			PG_RE_THROW();
-		MemoryContextSwitchTo(context);
-		lost = CopyErrorData();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	return lost;
-}
-
-static void
-await_parts(Parts *parts)
-{
-	ErrorData  *first = NULL;
-
-	for (int i = 0; i < parts->n; i++)
-	{
-		ErrorData  *lost = await_part(&parts->parts[i]);
-
-		first = first ? first : lost;
-	}
-	for (int i = 0; i < parts->n; i++)
-		if (tessera_connection_alive(parts->parts[i].connection))
-			tessera_connection_check(parts->parts[i].connection, &parts->parts[i].command);
-	if (first != NULL)
-		ReThrowError(first);
 }
 
 /* ---- here ---- */
@@ -373,33 +294,34 @@ analyze_after(TesseraUtility *utility, VacuumStmt *statement, List *targets)
 
 /* All phases but ANALYZE. */
 static void
-run_phases(TesseraUtility *utility, Parts *parts, Node *statement, List *targets, const TesseraRouting *routing)
+run_phases(TesseraUtility *utility, TesseraNodeParts *parts, Node *statement, const TesseraRouting *routing)
 {
 	TesseraUtility copy = with_tree(utility, statement);
 
-	open_parts(parts, statement, targets, routing);
-	send_parts(parts);
+	tessera_node_parts_open(parts, routing);
+	tessera_node_parts_send(parts);
 	tessera_utility_run(&copy);
 	next_transaction();
-	await_parts(parts);
+	tessera_node_parts_await(parts);
 }
 
 static void
 run_everywhere(TesseraUtility *utility, Node *statement, List *targets, const TesseraRouting *routing)
 {
-	Parts		parts = {0};
+	TesseraNodeParts parts;
 
+	add_parts(&parts, statement, targets, routing);
 	PG_TRY();
 	{
-		run_phases(utility, &parts, statement, targets, routing);
+		run_phases(utility, &parts, statement, routing);
 	}
 	PG_CATCH();
 	{
-		tessera_outside_block_end(parts.connections, parts.nopen);
+		tessera_node_parts_end(&parts);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	tessera_outside_block_end(parts.connections, parts.nopen);
+	tessera_node_parts_end(&parts);
 }
 
 static const char *
@@ -430,6 +352,15 @@ tessera_maintenance(TesseraUtility *utility, const TesseraRouting *routing)
 		return false;
 	}
 	PreventInTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, name_of(statement));
+	/* which shards have a part may have changed; without the config node it is done where this node knows of */
+	(void) tessera_routing_refresh(REFRESH_MS);
+	routing = tessera_routing();
+	targets = list_targets(original, routing);
+	if (routing == NULL || !concerns_others(targets))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the tables of the cluster have changed meanwhile"),
+				 errhint("Try again.")));
 	if (analyze)
 		leave_analyze_out(castNode(VacuumStmt, statement));
 	run_everywhere(utility, statement, targets, routing);
