@@ -187,6 +187,7 @@ static const Registration registrations[] = {
 	{"paths of sorted, distinct and limited rows", tessera_upper_path_init},	/* free: as the one before */
 	{"relcache, syscache", tessera_deparse_init},	/* free: a cache */
 	{"setting", tessera_attempts_init}, /* free */
+	{"setting", tessera_maintenance_init},	/* free */
 	/* Object access after those above have handed the call on: what they refuse is not noted. */
 	{"object access: tables and schemas come and go", tessera_track_init},
 	{"object access: objects of one node", tessera_node_objects_init},

@@ -100,7 +100,7 @@ CREATE FUNCTION tessera_internal.session_origins(OUT pid int4, OUT node_id int4,
 COMMENT ON FUNCTION tessera_internal.session_origins() IS 'source of the view tessera.internal_sessions';
 
 CREATE VIEW tessera.internal_sessions AS
-  SELECT s.pid, n.name AS node, s.client_pid
+  SELECT s.pid, n.name AS node, nullif(s.client_pid, 0) AS client_pid
   FROM tessera_internal.session_origins() s LEFT JOIN tessera.node n USING (node_id) ORDER BY s.pid;
 COMMENT ON VIEW tessera.internal_sessions IS
   'sessions on this node that other nodes have opened: process here, the node it serves, and the process there; while one serves a client its '

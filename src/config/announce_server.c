@@ -104,7 +104,7 @@ tessera_announce_incarnation(const char *name, const char *conninfo, int incarna
 		addresses[i] = single_conninfo(options, i);
 	PQconninfoFree(options);
 	for (int i = 0; i < n; i++)
-		tessera_announce(name, addresses[i], tessera_hello_text(tessera_require_cluster(), incarnation));
+		tessera_announce(name, addresses[i], tessera_hello_text(tessera_require_cluster(), incarnation, MyProcPid));
 }
 
 static void

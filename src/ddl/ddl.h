@@ -182,6 +182,17 @@ extern void tessera_publication(TesseraUtility *utility);
 /* From _PG_init: the hook that sees large objects being made. */
 extern void tessera_node_objects_init(void);
 
+/* ---- maintenance.c ---- */
+
+/*
+ * VACUUM, CLUSTER, REINDEX of a client on a member node: here and on the shards, if it names tables of the cluster. false: it does not, or
+ * tessera.vacuum_everywhere is off: it runs as without the extension. ERROR 25001 in a transaction block, 08006 if a shard cannot be reached. Ends
+ * the transaction and begins another one.
+ */
+extern bool tessera_maintenance(TesseraUtility *utility, const TesseraRouting *routing);
+
+extern void tessera_maintenance_init(void); /* from _PG_init: setting */
+
 /* ---- roles.c ---- */
 
 extern void tessera_role_statement(TesseraUtility *utility, const TesseraRouting *routing);

@@ -45,11 +45,12 @@ typedef enum UtilityKind
 	UTILITY_TRUNCATE,
 	UTILITY_COPY,
 	UTILITY_ANALYZE,			/* ANALYZE: every shard of a table */
+	UTILITY_MAINTENANCE,		/* VACUUM, CLUSTER, REINDEX: every shard of a table, each by itself */
 	UTILITY_PUBLICATION,		/* this node only, with a WARNING that says so */
 	UTILITY_EXPLAIN
 } UtilityKind;
 
-/* What is not here is local: settings, cursors, prepared statements, VACUUM, CLUSTER, REINDEX, databases, tablespaces, subscriptions... */
+/* What is not here is local: settings, cursors, prepared statements, databases, tablespaces, subscriptions... */
 static const struct
 {
 	NodeTag		tag;
@@ -82,6 +83,7 @@ static const struct
 	{T_AlterTableStmt, UTILITY_EVERYWHERE},
 	{T_AlterTypeStmt, UTILITY_EVERYWHERE},
 	{T_AlterUserMappingStmt, UTILITY_EVERYWHERE},
+	{T_ClusterStmt, UTILITY_MAINTENANCE},
 	{T_CommentStmt, UTILITY_EVERYWHERE},
 	{T_CompositeTypeStmt, UTILITY_EVERYWHERE},
 	{T_ConstraintsSetStmt, UTILITY_CONSTRAINTS},
@@ -125,6 +127,7 @@ static const struct
 	{T_LockStmt, UTILITY_LOCK},
 	{T_ReassignOwnedStmt, UTILITY_EVERYWHERE},
 	{T_RefreshMatViewStmt, UTILITY_REFRESH},
+	{T_ReindexStmt, UTILITY_MAINTENANCE},
 	{T_RenameStmt, UTILITY_EVERYWHERE},
 	{T_RuleStmt, UTILITY_EVERYWHERE},
 	{T_SecLabelStmt, UTILITY_EVERYWHERE},
@@ -189,7 +192,7 @@ kind_of(Node *statement)
 		case T_GrantStmt:
 			return kind_of_object(castNode(GrantStmt, statement)->objtype);
 		case T_VacuumStmt:
-			return castNode(VacuumStmt, statement)->is_vacuumcmd ? UTILITY_LOCAL : UTILITY_ANALYZE;
+			return castNode(VacuumStmt, statement)->is_vacuumcmd ? UTILITY_MAINTENANCE : UTILITY_ANALYZE;
 		default:
 			break;
 	}
@@ -452,6 +455,10 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 			return;
 		case UTILITY_ANALYZE:
 			if (tessera_analyze_handler == NULL || received || !tessera_analyze_handler(utility))
+				tessera_utility_run(utility);
+			return;
+		case UTILITY_MAINTENANCE:
+			if (received || !replicate_ddl || !tessera_maintenance(utility, routing))
 				tessera_utility_run(utility);
 			return;
 		case UTILITY_CONSTRAINTS:

@@ -72,8 +72,8 @@ tessera_remote_client_set(int32 node_id, int32 pid)
 	pg_atomic_write_u32(&entry->pid, (uint32) MyProcPid);
 }
 
-bool
-tessera_remote_client_of(int32 pid, TesseraRemoteClient *origin)
+static bool
+read_entry(int32 pid, TesseraRemoteClient *origin)
 {
 	PGPROC	   *proc = pid > 0 ? BackendPidGetProc(pid) : NULL;
 	Entry	   *entry;
@@ -87,6 +87,12 @@ tessera_remote_client_of(int32 pid, TesseraRemoteClient *origin)
 	*origin = entry->origin;
 	pg_read_barrier();
 	return pg_atomic_read_u32(&entry->pid) == (uint32) pid;
+}
+
+bool
+tessera_remote_client_of(int32 pid, TesseraRemoteClient *origin)
+{
+	return read_entry(pid, origin) && origin->pid != 0;
 }
 
 /* internal_session_origins(): see remote_client.h */
@@ -104,7 +110,7 @@ tessera_internal_session_origins(PG_FUNCTION_ARGS)
 		Datum		values[3];
 		bool		nulls[3] = {false, false, false};
 
-		if (proc == NULL || proc->databaseId != MyDatabaseId || !tessera_remote_client_of(pid, &origin))
+		if (proc == NULL || proc->databaseId != MyDatabaseId || !read_entry(pid, &origin))
 			continue;
 		values[0] = Int32GetDatum(pid);
 		values[1] = Int32GetDatum(origin.node_id);

@@ -14,13 +14,13 @@ typedef struct TesseraRemoteClient
 	int32		pid;
 } TesseraRemoteClient;
 
-/* From internal_hello: sets the origin of this backend, until it exits. */
+/* From internal_hello: sets the origin of this backend, until it exits. pid 0: what runs here are transactions of their own. */
 extern void tessera_remote_client_set(int32 node_id, int32 pid);
 
 /* Exit step: the backend has no internal connection any more. */
 extern void tessera_remote_client_clear(int code, Datum arg);
 
-/* Returns true if the process is a backend with an internal connection, and whose in *origin. Never raises. */
+/* Returns true if the process is a backend whose transactions are another node's, and whose in *origin. Never raises. */
 extern bool tessera_remote_client_of(int32 pid, TesseraRemoteClient *origin);
 
 /*

@@ -40,6 +40,7 @@
 /* Lanes of transport/connection.h beside the transaction's. */
 #define CONTROL_CONNECTION 1
 #define HELD_CONNECTION 2
+#define OUTSIDE_CONNECTION 3
 
 
 /* ---- opening ---- */
@@ -77,12 +78,12 @@ tessera_is_node_itself(TesseraConnection *connection, const TesseraNode *node)
 static char *version = NULL;	/* of the extension, until a hello fails: perhaps it has been updated meanwhile */
 
 char *
-tessera_hello_text(const TesseraRouting *routing, int32 expected)
+tessera_hello_text(const TesseraRouting *routing, int32 expected, int pid)
 {
 	const TesseraNode *self = tessera_routing_node(routing, routing->self);
 	const char *values[] = {
 		tessera_call_from_uuid(&routing->cluster_id), self ? NameStr(self->name) : "unknown", NULL, NULL,
-		tessera_call_from_int4(routing->self), tessera_call_from_int4(MyProcPid),
+		tessera_call_from_int4(routing->self), tessera_call_from_int4(pid),
 		/* a server that does not know yet whether it is the node does not claim to be it */
 		tessera_call_from_int4(routing->placements_unknown ? 0 : routing->incarnation), tessera_call_from_int4(expected)
 	};
@@ -102,6 +103,7 @@ typedef struct HelloArg
 {
 	const TesseraRouting *routing;
 	const TesseraNode *node;
+	int			pid;
 } HelloArg;
 
 static char *
@@ -109,13 +111,13 @@ make_hello(void *arg)
 {
 	HelloArg   *to = arg;
 
-	return tessera_hello_text(to->routing, to->node->incarnation);
+	return tessera_hello_text(to->routing, to->node->incarnation, to->pid);
 }
 
 static TesseraConnection *
 connect_node(const TesseraRouting *routing, const TesseraNode *node, int lane)
 {
-	HelloArg	arg = {routing, node};
+	HelloArg	arg = {routing, node, lane == OUTSIDE_CONNECTION ? 0 : MyProcPid};
 	const TesseraNode *self = tessera_routing_node(routing, routing->self);
 	TesseraConnection *connection;
 
@@ -180,6 +182,40 @@ tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane)
 			(errcode(ERRCODE_TESSERA_FENCED),
 			 errmsg("the address of node \"%s\" leads to a server that was replaced", NameStr(node->name)),
 			 errhint("Stop that server; tessera.update_node() changes the node's conninfo.")));
+}
+
+/* ---- commands outside a transaction block ---- */
+
+TesseraConnection *
+tessera_outside_block(const TesseraRouting *routing, int32 node_id)
+{
+	TesseraConnection *connection = tessera_connection_find(node_id, OUTSIDE_CONNECTION);
+
+	if (connection != NULL)
+		tessera_connection_close(connection);
+	connection = tessera_open_node(routing, node_id, OUTSIDE_CONNECTION);
+	PG_TRY();
+	{
+		/* in a pipeline of its own: a command behind it would seem to be in a block */
+		tessera_queue_current_session(connection);
+		tessera_connection_sync(connection);
+		tessera_connection_drain(connection);
+	}
+	PG_CATCH();
+	{
+		tessera_connection_close(connection);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return connection;
+}
+
+void
+tessera_outside_block_end(TesseraConnection **connections, int n)
+{
+	tessera_connections_reset(connections, n, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout));
+	for (int i = 0; i < n; i++)
+		tessera_connection_close(connections[i]);
 }
 
 /* ---- calls ---- */

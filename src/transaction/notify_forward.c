@@ -612,7 +612,7 @@ describe(Link *link, const TesseraRouting *routing, const TesseraNode *node)
 	namestrcpy(&link->name, NameStr(node->name));
 	if (link->hello)
 		pfree(link->hello);
-	link->hello = MemoryContextStrdup(worker.context, tessera_hello_text(routing, node->incarnation));
+	link->hello = MemoryContextStrdup(worker.context, tessera_hello_text(routing, node->incarnation, MyProcPid));
 	if (link->conninfo && strcmp(link->conninfo, conninfo) == 0)
 		return;
 	if (link->conninfo)

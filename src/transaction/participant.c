@@ -233,6 +233,12 @@ queue_session(TesseraConnection *connection, bool own)
 	state->settings = settings;
 }
 
+void
+tessera_queue_current_session(TesseraConnection *connection)
+{
+	queue_session(connection, false);
+}
+
 /*
  * SET CONSTRAINTS of this transaction that the participant has not run, those of the savepoints that it has. As the cluster's own role: the user of
  * the next command need not have rights on the constraints' schemas.

@@ -94,9 +94,9 @@ extern int	tessera_commit_timeout;
 
 /*
  * The first call on a new connection to a node that is expected to be of this incarnation; it answers two numbers: a greeting, which is at least that
- * if it is the node, and the protocol that both speak. Palloc'd.
+ * if it is the node, and the protocol that both speak. pid: of the backend whose transactions run there; 0: they are their own. Palloc'd.
  */
-extern char *tessera_hello_text(const TesseraRouting *routing, int32 expected);
+extern char *tessera_hello_text(const TesseraRouting *routing, int32 expected, int pid);
 
 /*
  * COMMIT PREPARED or ROLLBACK PREPARED on a node, also this one, over the control lane: outside the transaction. Connecting and waiting for the
@@ -122,6 +122,16 @@ extern bool tessera_commit_held(int32 node_id, int timeout_ms);
 
 /* Gives up what is held at any node. Does not wait: the other end rolls it back when it sees that the connection is closed. Never raises. */
 extern void tessera_release_held(void);
+
+/*
+ * A connection of the current statement alone to a node, for a command that runs in no transaction block there (VACUUM): as the current user, with
+ * the session's settings. The caller queues that one command and syncs. It is no part of this backend's transaction, whose end leaves it alone, and
+ * the locks that are taken there are not this session's. The caller ends it, also after an error. ERROR 08006 if the node cannot be reached.
+ */
+extern TesseraConnection *tessera_outside_block(const TesseraRouting *routing, int32 node_id);
+
+/* Cancels what still runs there (waits tessera.abort_timeout at most) and closes the connections. Never raises. */
+extern void tessera_outside_block_end(TesseraConnection **connections, int n);
 
 extern void tessera_node_link_init(void);	/* from _PG_init: the lanes of calls */
 extern void tessera_participant_init(void); /* from _PG_init: callbacks, settings */

@@ -83,6 +83,9 @@ extern bool tessera_is_node_itself(TesseraConnection *connection, const TesseraN
 /* participant.c: the node joins; what follows on the connection runs as the cluster's own role. */
 extern TesseraConnection *tessera_participant_as_cluster(const TesseraRouting *routing, int32 node_id, bool write);
 
+/* participant.c: what follows on the connection runs as the current user, in its security context, with the session's settings. */
+extern void tessera_queue_current_session(TesseraConnection *connection);
+
 /* Before the commit on that node: states the current user and security context there again, since deferred triggers run as who commits. */
 extern void tessera_participant_restate_user(TesseraParticipant *participant);
 

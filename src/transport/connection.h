@@ -73,7 +73,7 @@ typedef struct TesseraRemoteState
  * a client's own is stated, client_encoding = server encoding, connect_timeout). A broken idle one is opened anew. `hello` (NULL: none) makes the
  * statement that is run once after opening, and answers two numbers, the greeting and the protocol; its failure closes the connection. ERROR 08006
  * naming the node (DETAIL: libpq's message). lane: 0 the transaction's connection, 1 the control connection (autocommit, never part of the user's
- * transaction), 2 the one on which a call's transaction is held open.
+ * transaction), 2 the one on which a call's transaction is held open, 3 that of commands outside a transaction block.
  */
 extern TesseraConnection *tessera_connection_open(int32 node_id, const char *name, const char *conninfo, int lane, char *(*hello) (void *arg),
 												  void *arg);

@@ -1,0 +1,174 @@
+# VACUUM of named tables of the cluster runs on every shard that has a part of them, CLUSTER and REINDEX on every node, all at once, outside a
+# transaction block, each node by itself: rights and options as on one server, an error names its node and undoes nothing elsewhere, a cancellation
+# ends all parts, and their locks are waited for as those of transactions of their own.
+use strict;
+use warnings FATAL => 'all';
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep);
+use TesseraCluster;
+
+my $c = TesseraCluster->new('vacuum', settings => { autovacuum => 'off', 'tessera.deadlock_timeout' => '100ms' });
+$c->create(shards => 3, routers => 1);
+my @shards = ('s1', 's2', 's3');
+
+$c->query('s1', 'CREATE TABLE t (k int PRIMARY KEY, v int, few int); CREATE INDEX t_v ON t (v); ' .
+	'CREATE SCHEMA far; CREATE TABLE far.placed (k int PRIMARY KEY)');
+$c->query('s1', "SELECT tessera.shard_table('t', 'k')");
+$c->query('s1', "SELECT tessera.move_range('t', 1000, 2000, 's2')");
+$c->query('s1', "SELECT tessera.move_range('t', 2000, tessera.maxkey(), 's3')");
+$c->query('r1', 'INSERT INTO t SELECT g, g, g % 3 FROM generate_series(1, 2999) g');
+my $home = $c->query('s1', "SELECT primary_shard FROM tessera.tables WHERE table_name = 'far.placed'::regclass");
+ok((grep { $_ eq $home } @shards), "the placed table is on $home");
+
+sub vacuums
+{
+	my ($table, @nodes) = @_;
+	return join(' ', map { $c->query($_, "SELECT vacuum_count FROM pg_stat_user_tables WHERE relid = '$table'::regclass") } @nodes);
+}
+
+# Numbers of the files, by node: they change when a relation is written anew.
+sub files
+{
+	my ($relation) = @_;
+	return map { $_ => $c->query($_, "SELECT pg_relation_filenode('$relation')") } @shards;
+}
+
+sub changed
+{
+	my ($relation, %before) = @_;
+	my %now = files($relation);
+	return join(' ', grep { $now{$_} ne $before{$_} } @shards);
+}
+
+# ---- which nodes
+
+is(vacuums('t', @shards), '0 0 0', 'never vacuumed');
+$c->query('r1', 'DELETE FROM t WHERE few = 0');
+my ($status, undef, $messages) = $c->psql('r1', 'VACUUM (VERBOSE) t');
+is($status, 0, 'VACUUM through a router');
+is(vacuums('t', @shards, 'r1'), '1 1 1 1', 'it has run on every shard and here');
+is(scalar(() = $messages =~ /finished vacuuming/g), 4, 'VERBOSE tells of all nodes');
+is($c->query($_, 'SELECT pg_stat_get_dead_tuples(\'t\'::regclass)'), '0', "no dead rows are left on $_") foreach @shards;
+$c->query('s2', 'VACUUM t');
+is(vacuums('t', @shards), '2 2 2', 'VACUUM through a shard');
+$c->query('s2', 'SET tessera.vacuum_everywhere = off; VACUUM t');
+is(vacuums('t', @shards), '2 3 2', 'tessera.vacuum_everywhere off: this node only');
+$c->query('s2', 'SET tessera.replicate_ddl = off; VACUUM t');
+is(vacuums('t', @shards), '2 4 2', 'tessera.replicate_ddl off: this node only');
+$c->query('s2', 'VACUUM');
+is(vacuums('t', @shards), '2 5 2', 'VACUUM without a name: this node only');
+$c->query('r1', 'CREATE TEMP TABLE own (a int); ' .
+	'VACUUM (PARALLEL 2, INDEX_CLEANUP AUTO, TRUNCATE off, PROCESS_TOAST, SKIP_LOCKED) own, far.placed, t');
+is(vacuums('t', @shards), '3 6 3', 'options, several tables, a temporary one among them');
+# the VACUUM without a name was on s2
+is(vacuums('far.placed', @shards), join(' ', map { ($_ eq $home) + ($_ eq 's2') } @shards), 'a placed table: on its shard');
+
+# ---- what is done
+
+my %before = files('t');
+$c->query('r1', 'VACUUM FULL t');
+is(changed('t', %before), 's1 s2 s3', 'VACUUM FULL');
+%before = files('t');
+$c->query('r1', 'CLUSTER t USING t_v');
+is(changed('t', %before), 's1 s2 s3', 'CLUSTER');
+is($c->query($_, "SELECT indisclustered FROM pg_index WHERE indexrelid = 't_v'::regclass"), 't', "$_ knows by which index") foreach $c->names;
+%before = files('t');
+$c->query('s3', 'CLUSTER (VERBOSE) t');
+is(changed('t', %before), 's1 s2 s3', 'CLUSTER by the same index');
+%before = files('t_v');
+$c->query('r1', 'REINDEX TABLE t');
+is(changed('t_v', %before), 's1 s2 s3', 'REINDEX TABLE');
+%before = files('t_v');
+my %key = files('t_pkey');
+$c->query('s1', 'REINDEX (VERBOSE) INDEX CONCURRENTLY t_v');
+is(changed('t_v', %before), 's1 s2 s3', 'REINDEX INDEX CONCURRENTLY');
+is(changed('t_pkey', %key), '', 'of that index only');
+$c->query('r1', 'REINDEX TABLE CONCURRENTLY t');
+is(changed('t_pkey', %key), 's1 s2 s3', 'REINDEX TABLE CONCURRENTLY');
+is($c->query($_, "SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass AND NOT (indisvalid AND indisready AND indislive)"), '0',
+	"all indexes are valid on $_") foreach $c->names;
+$c->query('r1', 'VACUUM (ANALYZE, VERBOSE off) t (few, k), far.placed');
+is($c->query($_, "SELECT string_agg(attname, ' ' ORDER BY attname) FROM pg_stats WHERE tablename = 't'"), 'few k', "ANALYZE of the columns on $_")
+  foreach @shards;
+like($c->query('r1', 'EXPLAIN SELECT * FROM t'), qr/Tessera Scan.*rows=2000 /, 'this node plans by what was found');
+is($c->query('r1', 'SELECT sum(v) FROM t'), $c->query('r1', 'SELECT sum(g) FROM generate_series(1, 2999) g WHERE g % 3 <> 0'), 'the rows are there');
+is(join(' ', map { $c->query($_, 'SELECT count(*) FROM t') } $c->names), '2000 2000 2000 2000', 'on every node');
+
+# ---- where it cannot run
+
+like($c->error('r1', "BEGIN; $_ t; COMMIT"), qr/25001/, "$_ in a transaction block") foreach 'VACUUM', 'CLUSTER', 'REINDEX TABLE';
+like($c->error('r1', q{DO 'BEGIN VACUUM t; END'}), qr/25001/, 'in a function');
+like($c->error('r1', 'VACUUM t, nosuch'), qr/42P01/, 'a table that is not there');
+like($c->error('r1', 'VACUUM (nosuch) t'), qr/42601/, 'an option that is not there');
+like($c->error('r1', 'VACUUM t (k)'), qr/0A000/, 'columns without ANALYZE');
+like($c->error('r1', 'CLUSTER t USING nosuch'), qr/42704/, 'an index that is not there');
+$c->query('r1', 'SET default_transaction_isolation = serializable; VACUUM t');
+
+# ---- whose
+
+$c->query('s1', 'CREATE ROLE stranger LOGIN; CREATE ROLE owner LOGIN; CREATE SCHEMA own AUTHORIZATION owner; ' .
+	'SET ROLE owner; CREATE TABLE own.t (k int PRIMARY KEY)');
+$c->query('s1', "SELECT tessera.shard_table('own.t', 'k')");
+my $counts = vacuums('t', @shards);
+($status, undef, $messages) = $c->psql('r1', 'SET ROLE stranger; VACUUM (ANALYZE) t');
+is($status, 0, "another's table is skipped");
+is(scalar(() = $messages =~ /skipping/g), 1, 'with one WARNING') or diag $messages;
+is(vacuums('t', @shards), $counts, 'on all nodes');
+%before = files('t');
+like($c->error('r1', "SET ROLE stranger; $_"), qr/42501/, "$_ of another's table")
+  foreach 'CLUSTER t USING t_v', 'REINDEX TABLE t', 'REINDEX INDEX t_v';
+is(changed('t', %before), '', 'nothing is done');
+$c->query('r1', 'SET ROLE owner; VACUUM FULL own.t; REINDEX TABLE own.t; CLUSTER own.t USING t_pkey; VACUUM (ANALYZE) own.t');
+is(vacuums('own.t', @shards), '1 1 1', "the owner's own table");
+
+# ---- errors, cancellation, locks
+
+# A session that holds the table on that node alone.
+sub holding
+{
+	my ($node) = @_;
+	my $session = $c->session($node, on_error_stop => 0);
+	$session->query_safe('BEGIN; LOCK TABLE t IN ACCESS SHARE MODE');
+	return $session;
+}
+
+my $waits = "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted";
+my $holder = holding('s2');
+%before = files('t');
+my $error = $c->error('r1', "SET lock_timeout = '300ms'; VACUUM FULL t");
+like($error, qr/55P03/, 'the lock is not had on one node');
+like($error, qr/CONTEXT:.*node "s2"/, 'the error names it');
+is(changed('t', %before), 's1 s3', 'the others have done it');
+my $run = $c->background('r1', 'VACUUM FULL t');
+ok($c->wait_for('s2', $waits, '1'), 'it waits there');
+$c->query('r1', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = 'VACUUM FULL t' AND pid <> pg_backend_pid()});
+like($c->ended($run), qr/57014/, 'cancelled');
+ok($c->wait_for('s2', $waits, '0'), 'there as well');
+
+# Who waits behind its part on one node, and is waited for by its part on another one: no deadlock, as the parts do not wait for each other.
+my $other = holding('s3');
+$run = $c->background('r1', 'VACUUM FULL t');
+ok($c->wait_for($_, $waits, '1'), "it waits on $_") foreach 's2', 's3';
+$holder->query_until(qr/asked/, "\\echo asked\nSELECT count(*) FROM t WHERE k = 2500;\n");
+ok($c->wait_for('s3', $waits, '2'), 'and a transaction that it waits for behind it');
+sleep 1.5;	# several searches for deadlocks; where this is too short, the test proves less
+$other->query_safe('COMMIT');
+like($holder->query_safe('COMMIT; SELECT 42'), qr/42/, 'the transaction ends well');
+is($c->ended($run), '', 'and so does VACUUM FULL');
+$_->quit foreach $holder, $other;
+
+# ---- a shard that is down
+
+$counts = vacuums('t', 's1', 's2');
+$c->stop('s3', 'immediate');
+$error = $c->error('r1', 'VACUUM t');
+like($error, qr/08006.*"s3"/, 'a shard that is down: an error that names it');
+is(vacuums('t', 's1', 's2'), $counts, 'nothing is done elsewhere');
+$c->query('r1', 'SET tessera.vacuum_everywhere = off; VACUUM t');
+$c->start('s3');
+$c->query('r1', 'VACUUM t');
+is(vacuums('t', 's3'), '1', 'it is back');
+is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(deep => true)'), '0', 'all is consistent');
+done_testing();
