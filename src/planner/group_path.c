@@ -148,7 +148,9 @@ partial_target(PlannerInfo *root, const PathTarget *target, Node *having)
 			others = lappend(others, lfirst(cell));
 			continue;
 		}
-		if (!tessera_scan_ships(lfirst(cell)) || tessera_uses_whole_row(lfirst(cell)) || is_anonymous(exprType(lfirst(cell))))
+		/* what needs no row may also be a parameter of the scan: core would read that from the rows */
+		if (!contain_var_clause(lfirst(cell)) || !tessera_scan_ships(lfirst(cell)) || tessera_uses_whole_row(lfirst(cell)) ||
+			is_anonymous(exprType(lfirst(cell))))
 			return NULL;
 		add_column_to_pathtarget(partial, lfirst(cell), get_pathtarget_sortgroupref(target, column));
 	}
