@@ -145,6 +145,9 @@ my $same = 'SELECT b, count(*), avg(i4) FROM m WHERE b = $1 GROUP BY b';
 $session->query_safe("SET enable_hashagg = off; PREPARE one(bool) AS $same");
 is($session->query_safe('EXECUTE one(true)'), $plain->safe_psql('postgres', $same =~ s/\$1/true/r), 'one group by a parameter, sorted')
 	foreach 1 .. 7;
+$session->query_safe('SET plan_cache_mode = force_generic_plan; PREPARE by_none(int) AS SELECT $1, count(*), avg(i4) FROM m GROUP BY $1::int');
+is($session->query_safe('EXECUTE by_none(7)'), $plain->safe_psql('postgres', 'SELECT 7, count(*), avg(i4) FROM m'), 'one group by a parameter alone')
+	foreach 1 .. 2;
 $session->quit;
 # Nor within what is the user's on a shard: what stands above it, or beside it, would take a state for a result.
 my $state = 'tessera.partial(avg(i4), NULL::bigint[])';

@@ -10,7 +10,7 @@ use parent 'Chaos::Fault';
 sub plan
 {
 	my ($class, $random, @nodes) = @_;
-	return (node => $random->pick(@nodes), process => sprintf('%.3f', $random->unit));
+	return (node => $random->pick(@nodes), process => sprintf('%.3f', int($random->unit * 1000) / 1000));
 }
 
 sub seconds
