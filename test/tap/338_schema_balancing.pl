@@ -57,7 +57,9 @@ is($c->query('s1', "SELECT string_agg(schema_name, ' / ' ORDER BY schema_name) F
 	WHERE due IN ('now', 'later') AND reason = 'draining'"), 'nothing / one, tied / two', 'explain_balancer shows what is to leave it');
 round();
 $c->is_paused_at('s2', 'donor_cloned');
-is($c->query('s1', 'SELECT shard, chunks, schemas, moves > 0 FROM tessera.draining_shards'), 's2|0|4|t', 'draining_shards shows how far it is');
+# One move stands; others may have been done meanwhile.
+like($c->query('s1', 'SELECT shard, chunks, schemas, moves > 0 FROM tessera.draining_shards'), qr/^s2\|0\|[1-4]\|t$/,
+	'draining_shards shows how far it is');
 $c->query('s1', "SELECT tessera.cancel_remove_shard('s2')");
 $c->go_on('s2', 'donor_cloned');
 ok($c->wait_for('s1', $open, 0), 'it is called off; what runs comes to its end');
