@@ -350,7 +350,7 @@ static bool
 is_hopeless(const TesseraBalancerAction *action, const ErrorData *error)
 {
 	return error->sqlerrcode == ERRCODE_INVALID_PARAMETER_VALUE || error->sqlerrcode == ERRCODE_UNDEFINED_TABLE ||
-		(error->sqlerrcode == ERRCODE_UNDEFINED_OBJECT && action->recipient != 0);
+		error->sqlerrcode == ERRCODE_UNDEFINED_SCHEMA || (error->sqlerrcode == ERRCODE_UNDEFINED_OBJECT && action->recipient != 0);
 }
 
 /* The row of a request: it runs, there is nothing (more) to do, or it is tried again, unless it is hopeless. */

@@ -514,10 +514,15 @@ read_placed(TesseraClusterSnapshot *snapshot)
 	uint64		n;
 
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run("SELECT p.schema_name, p.node_id, coalesce(sum(s.bytes), 0)::float8 FROM tessera.schema_placement AS p"
+	/* what its new shard says of a table that has just come is what it said before: then the size is what any shard says, the old one above all */
+	n = tessera_spi_run("WITH moved AS (SELECT r.group_id, max(m.finished) AS at FROM tessera.migration AS m, unnest(m.ranges) AS r"
+						"  WHERE m.schema_name IS NOT NULL AND m.state = 'committed' GROUP BY 1)"
+						" SELECT p.schema_name, p.node_id, coalesce(sum(b.bytes), 0)::float8 FROM tessera.schema_placement AS p"
+						" LEFT JOIN moved AS v ON v.group_id = p.group_id"
 						" LEFT JOIN tessera.cluster_table AS t ON t.schema_name = p.schema_name AND t.group_id IS NULL"
-						" LEFT JOIN tessera.table_statistics AS s ON s.table_id = t.table_id AND s.node_id = p.node_id GROUP BY 1, 2",
-						SPI_OK_SELECT, 0, NULL, NULL, NULL);
+						" LEFT JOIN LATERAL (SELECT coalesce(max(s.bytes) FILTER (WHERE s.node_id = p.node_id AND s.collected > coalesce(v.at,"
+						"  '-infinity')), max(s.bytes)) AS bytes FROM tessera.table_statistics AS s WHERE s.table_id = t.table_id) AS b ON true"
+						" GROUP BY 1, 2", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	snapshot->placed = MemoryContextAllocZero(caller, sizeof(TesseraPlacedSchema) * Max(n, 1));
 	for (uint64 i = 0; i < n; i++)
 		snapshot->placed[i] = (TesseraPlacedSchema) {.name = MemoryContextStrdup(caller, spi_row_text(i, 1)),

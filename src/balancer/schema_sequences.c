@@ -12,6 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
+#include "balancer/balancer_settings.h"
 #include "balancer/schema_sequences.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
@@ -56,9 +57,9 @@ find_stragglers(int *n)
 }
 
 static TesseraCallTarget
-ask_node(int32 node_id)
+ask_node(int32 node_id, ErrorData **error)
 {
-	return tessera_ask(tessera_within(tessera_to_node(node_id), CALL_MS), TESSERA_TOLERATE_ERRORS);
+	return tessera_keep_error(tessera_ask(tessera_within(tessera_to_node(node_id), CALL_MS), TESSERA_TOLERATE_ERRORS), error);
 }
 
 /* The new home counts, if the schema is still as it was. */
@@ -77,21 +78,52 @@ change_home(const Straggler *straggler)
 	tessera_background_commit();
 }
 
+/* After a call: a node that does not answer is left alone for a while, since each call waits for some seconds. */
+static bool
+note_answer(int32 node_id, bool answered, const ErrorData *error)
+{
+	if (answered)
+		tessera_balancer_node_answered(node_id);
+	else if (error != NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION)
+		tessera_balancer_node_failed(node_id);
+	return answered;
+}
+
+/* The old home draws no more, and a promotion there does not change that. *states: where its sequences stand. */
+static bool
+give(const Straggler *straggler, char **states)
+{
+	ErrorData  *error;
+	bool		done = tessera_call_sequences_give(ask_node(straggler->from, &error), straggler->schema, straggler->mod, states) &&
+		tessera_call_await_standbys(ask_node(straggler->from, &error));
+
+	return note_answer(straggler->from, done, error);
+}
+
+static bool
+take(const Straggler *straggler, const char *states)
+{
+	ErrorData  *error;
+	bool		done = tessera_call_sequences_take(ask_node(straggler->to, &error), straggler->schema, states) &&
+		tessera_call_await_standbys(ask_node(straggler->to, &error));
+
+	return note_answer(straggler->to, done, error);
+}
+
 /* In the current context. false: a node does not answer, or is not as far yet. */
 static bool
 hand_over(const Straggler *straggler)
 {
+	ErrorData  *ignored;		/* they find out by themselves */
 	char	   *states;
 	char	   *again;
 
 	tessera_injection("sequences_follow");
-	if (!tessera_call_sequences_give(ask_node(straggler->from), straggler->schema, straggler->mod, &states))
+	if (!give(straggler, &states))
 		return false;
 	for (;;)
 	{
-		if (!tessera_call_sequences_take(ask_node(straggler->to), straggler->schema, states) ||
-			!tessera_call_await_standbys(ask_node(straggler->to)) ||
-			!tessera_call_sequences_give(ask_node(straggler->from), straggler->schema, straggler->mod, &again))
+		if (!take(straggler, states) || !give(straggler, &again))
 			return false;
 		if (strcmp(states, again) == 0)
 			break;
@@ -99,8 +131,8 @@ hand_over(const Straggler *straggler)
 	}
 	tessera_injection("sequences_change_home");
 	change_home(straggler);
-	(void) tessera_call_reload_routing(ask_node(straggler->to), NULL);
-	(void) tessera_call_reload_routing(ask_node(straggler->from), NULL);
+	(void) tessera_call_reload_routing(ask_node(straggler->to, &ignored), NULL);
+	(void) tessera_call_reload_routing(ask_node(straggler->from, &ignored), NULL);
 	return true;
 }
 
@@ -112,6 +144,6 @@ tessera_sequences_follow(void)
 	bool		all = true;
 
 	for (int i = 0; i < n; i++)
-		all &= hand_over(&stragglers[i]);
+		all &= tessera_balancer_node_usable(stragglers[i].from) && tessera_balancer_node_usable(stragglers[i].to) && hand_over(&stragglers[i]);
 	return all;
 }

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
@@ -83,6 +84,19 @@ tessera_spi_run(const char *sql, int expected, int nargs, const Oid *types, cons
 
 	mark_nulls(marks, nargs, nulls);
 	return check_result(SPI_execute_with_args(sql, nargs, unconstify(Oid *, types), unconstify(Datum *, values), marks, false, 0), expected, sql);
+}
+
+uint64
+tessera_spi_look(const char *sql, int nargs, const Oid *types, const Datum *values)
+{
+	char		marks[FUNC_MAX_ARGS];
+	uint64		n;
+
+	mark_nulls(marks, nargs, NULL);
+	PushActiveSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
+	n = check_result(SPI_execute_with_args(sql, nargs, unconstify(Oid *, types), unconstify(Datum *, values), marks, true, 0), SPI_OK_SELECT, sql);
+	PopActiveSnapshot();
+	return n;
 }
 
 

@@ -26,9 +26,13 @@ extern void tessera_spi_end(TesseraSpi *spi);
 /* Runs one statement with parameters; ERROR XX000 if SPI returns anything but the expected code. Returns the number of rows. */
 extern uint64 tessera_spi_run(const char *sql, int expected, int nargs, const Oid *types, const Datum *values, const bool *nulls);
 
+/* SELECT as of now, also in a transaction that goes by an older snapshot. */
+extern uint64 tessera_spi_look(const char *sql, int nargs, const Oid *types, const Datum *values);
+
 /*
- * The same, with a plan that this session keeps: the statement is parsed and planned at its first use, or before that by tessera_spi_plan, and again
- * only when one of its tables has changed. sql must be a string literal: the plan is found by its address. For what runs while others wait.
+ * The same as tessera_spi_run, with a plan that this session keeps: the statement is parsed and planned at its first use, or before that by
+ * tessera_spi_plan, and again only when one of its tables has changed. sql must be a string literal: the plan is found by its address. For what runs
+ * while others wait.
  */
 extern uint64 tessera_spi_run_saved(const char *sql, int expected, int nargs, const Oid *types, const Datum *values, const bool *nulls);
 

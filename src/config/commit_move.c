@@ -349,12 +349,15 @@ typedef struct AtEnd
 
 static AtEnd at_end = {0};
 
-/* The placed tables of a schema live where the chunk of its group is; its sequences follow (balancer/schema_sequences.c). S25. */
+/*
+ * The placed tables of a schema live where the chunk of its group is; its sequences follow (balancer/schema_sequences.c). S25. After a promotion the
+ * row may say so already (promotion_merge.c).
+ */
 static void
 place_schema(const TesseraGroupRow *group, int32 recipient)
 {
 	tessera_spi_run_saved("UPDATE tessera.schema_placement SET node_id = $2, mod = mod + 1,"
-						  " sequence_home = nullif(coalesce(sequence_home, node_id), $2) WHERE group_id = $1", SPI_OK_UPDATE, 2,
+						  " sequence_home = nullif(coalesce(sequence_home, node_id), $2) WHERE group_id = $1 AND node_id <> $2", SPI_OK_UPDATE, 2,
 						  (Oid[]) {UUIDOID, INT4OID}, (Datum[]) {UUIDPGetDatum(&group->group_id), Int32GetDatum(recipient)}, NULL);
 	at_end.wakes_balancer = true;
 }

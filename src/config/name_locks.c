@@ -22,6 +22,7 @@
 
 #include "catalog/relation.h"
 #include "common/spi.h"
+#include "common/worker_registry.h"
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
@@ -132,11 +133,20 @@ lock_groups(Datum groups)
 	(void) tessera_spi_run("SELECT 1 FROM tessera.table_group WHERE group_id = ANY ($1) ORDER BY group_id FOR SHARE", SPI_OK_SELECT, 1, types,
 						   &groups, NULL);
 	/* registered while we waited for the lock */
-	return migration_runs(groups) ? "again" : "ok";
+	if (migration_runs(groups))
+		return "again";
+	/* those who draw in the statement's transaction keep the home that they find: nothing else holds off the hand-over, which is short */
+	if (tessera_spi_run("SELECT schema_name FROM tessera.schema_placement WHERE group_id = ANY ($1) AND sequence_home <> node_id", SPI_OK_SELECT, 1,
+						types, &groups, NULL) > 0)
+	{
+		(void) tessera_worker_wake(TESSERA_BALANCER);
+		return psprintf("sequences %s", SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	}
+	return "ok";
 }
 
 /*
- * 'ok'; 'stale' if the caller does not know all nodes, or what is
+ * 'ok'; 'sequences <schema>' if those of a schema that has moved have not followed it yet; 'stale' if the caller does not know all nodes, or what is
  * sharded; 'busy' if a migration of the groups runs: they are not locked; 'again' if one has begun meanwhile: the caller undoes this; 'held ...' if
  * another statement has one of the names.
  */

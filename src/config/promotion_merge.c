@@ -471,7 +471,10 @@ merge_group(Merge *merge, const TesseraRouting *routing, const TesseraGroup *gro
 	}
 }
 
-/* Groups that schemas got for their first move, and that were lost here: they are as the shards know them. */
+/*
+ * Schemas, as the shards know them: the groups that they got for their first move, their versions, and the homes of their sequences. Where their
+ * tables are is found with the other groups (merge_group); a row that is newer than that gets right in settle_schemas.
+ */
 static void
 take_schema_groups(Merge *merge)
 {
@@ -492,6 +495,12 @@ take_schema_groups(Merge *merge)
 		tessera_spi_run("UPDATE tessera.schema_placement AS p SET group_id = (s->'group'->>'group_id')::uuid"
 						" FROM jsonb_array_elements($1::jsonb->'schemas') AS s WHERE p.schema_name = s->'schema'->>'schema_name'"
 						" AND p.group_id IS NULL", SPI_OK_UPDATE, 1, (Oid[]) {TEXTOID}, &facts, NULL);
+		/* the newest row that a shard has: whoever knows that it is the home of the sequences has drawn values */
+		tessera_spi_run("UPDATE tessera.schema_placement AS p SET node_id = w.node_id, sequence_home = w.sequence_home, mod = w.mod"
+						" FROM jsonb_array_elements($1::jsonb->'schemas') AS s, jsonb_populate_record(NULL::tessera.schema_placement, s->'schema')"
+						" AS w WHERE p.schema_name = w.schema_name AND p.group_id = w.group_id AND (w.mod > p.mod OR (w.mod = p.mod"
+						" AND w.node_id = p.node_id AND p.sequence_home IS NOT NULL AND w.sequence_home IS NULL))", SPI_OK_UPDATE, 1,
+						(Oid[]) {TEXTOID}, &facts, NULL);
 	}
 	tessera_spi_run("INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor)"
 					" SELECT p.group_id, tessera.minkey(), tessera.maxkey(), p.node_id, g.group_major, g.group_minor"
@@ -499,6 +508,19 @@ take_schema_groups(Merge *merge)
 					" JOIN tessera.table_group AS g USING (group_id) ON CONFLICT DO NOTHING", SPI_OK_INSERT, 0, NULL, NULL, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
+}
+
+/* The tables of a schema are where the chunk of its group is. */
+static void
+settle_schemas(void)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	tessera_spi_run("UPDATE tessera.schema_placement AS p SET node_id = c.node_id, mod = mod + 1,"
+					" sequence_home = nullif(coalesce(p.sequence_home, p.node_id), c.node_id) FROM tessera.chunk AS c"
+					" WHERE c.group_id = p.group_id AND c.node_id <> p.node_id", SPI_OK_UPDATE, 0, NULL, NULL, NULL);
+	tessera_spi_end(&spi);
 }
 
 /* A shard that owns something of a group that was lost here. */
@@ -555,6 +577,7 @@ tessera_recover_catalog(bool force)
 		decide_flight(&merge, &merge.flights[i]);
 	for (int i = 0; i < routing->ngroups; i++)
 		merge_group(&merge, routing, tessera_routing_group(routing, i));
+	settle_schemas();
 	write_flights(&merge);
 	forget_acknowledged(&merge);
 	write_term(&merge);

@@ -155,6 +155,12 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const 
 				(errcode(ERRCODE_TESSERA_CONFLICTING),
 				 errmsg("new migrations of the tables keep starting"),
 				 errhint("Look at tessera.migrations.")));
+	if (answer != NULL && strncmp(answer, "sequences ", 10) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("the sequences of schema \"%s\" have not followed its tables to their new shard yet", answer + 10),
+				 errhint("Try again. tessera.schemas shows where they are: both shards must answer, and transactions that have altered sequences"
+						 " there must end.")));
 	if (answer != NULL && strcmp(answer, "ok") != 0)
 	{
 		/* The catalog has changed: this node fetches that before the next attempt. */

@@ -69,9 +69,9 @@ find_home(const TesseraRouting *routing, const char *schema, SequenceHome *entry
 	entry->moves = entry->fenced = false;
 	namestrcpy(&name, schema);
 	tessera_spi_begin(&access);
-	if (tessera_spi_run("SELECT coalesce(s.sequence_home, s.node_id), s.group_id IS NOT NULL, f.mod IS NOT NULL FROM tessera.schema_placement AS s"
-						" LEFT JOIN tessera.sequence_fence AS f ON f.schema_name = s.schema_name AND f.mod = s.mod WHERE s.schema_name = $1",
-						SPI_OK_SELECT, 1, types, &value, NULL) > 0)
+	if (tessera_spi_look("SELECT coalesce(s.sequence_home, s.node_id), s.group_id IS NOT NULL, f.mod IS NOT NULL FROM tessera.schema_placement AS s"
+						 " LEFT JOIN tessera.sequence_fence AS f ON f.schema_name = s.schema_name AND f.mod = s.mod WHERE s.schema_name = $1", 1,
+						 types, &value) > 0)
 	{
 		entry->home = pg_strtoint32(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 		entry->moves = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2)[0] == 't';
@@ -144,6 +144,13 @@ tessera_sequence_begin(Oid sequence, LOCKMODE mode)
 
 	if (routing == NULL)
 		return true;
+	/* after a promotion: the server before may have handed it over */
+	if (!tessera_routing_await_placements(HOME_TIMEOUT))
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("this node was promoted, and whether sequence \"%s\" is still here is not known yet", get_rel_name(sequence)),
+				 errdetail("The config node has to confirm it."),
+				 errhint("tessera.recover_node() says what is in the way.")));
 	/* a lock that is held already brings no news of what it protects: the image tells by itself */
 	LockDatabaseObject(TESSERA_SEQUENCE_BLOCK_CLASS, sequence, 0, mode);
 	routing = tessera_routing();
@@ -164,7 +171,7 @@ tessera_sequence_end(Oid sequence, LOCKMODE mode)
 bool
 tessera_sequence_moves(const TesseraRouting *routing, Oid sequence)
 {
-	return routing != NULL && home_of(routing, sequence)->moves;
+	return routing != NULL && (routing->placements_unknown || home_of(routing, sequence)->moves);
 }
 
 int32
@@ -180,7 +187,8 @@ tessera_sequence_await_home(Oid sequence, TimestampTz *since, int *attempts)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("sequence \"%s\" is being handed over to another node", get_rel_name(sequence)),
-				 errhint("Try again. tessera.schemas shows where the sequences of a schema are.")));
+				 errhint("Try again. tessera.schemas shows where the sequences of a schema are: both shards must answer, and transactions that have"
+						 " altered sequences there must end.")));
 	CHECK_FOR_INTERRUPTS();
 	(void) tessera_routing_refresh(HOME_TIMEOUT - (int) elapsed + 1);
 	if (*attempts > 1)
@@ -363,6 +371,7 @@ tessera_sequences_after(List *before)
 
 		if (home == one->home)
 			continue;
+		/* there it is in its new schema already, which has another home; the schemas' groups are locked, so nobody hands it over meanwhile */
 		(void) tessera_sequence_state(routing, one->home, true, one->sequence, row, nulls);
 		if (!tessera_sequence_set(routing, home, true, one->sequence, DatumGetInt64(row[0]), DatumGetBool(row[2])))
 			ereport(ERROR,

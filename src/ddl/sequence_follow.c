@@ -11,13 +11,16 @@
  * The fence holds as long as this node's copy of the schema's row has the mod for which it was made: another move of the schema begins anew. Who
  * draws or sets looks at home and fence under the lock; who finds the wrong node asks the config node, and waits.
  *
- * Locks: on each sequence nextval's, then the object's exclusively (sequence_private.h), to the end of the call's transaction. A crash between the
+ * A DDL statement that names the schema waits until its sequences have followed (config/name_locks.c), and the lock that it then has on the schema's
+ * group keeps the next move from being committed: so none is made, altered or brought into the schema in a transaction that is open meanwhile.
+ *
+ * Locks: nextval's on all sequences, then the objects' exclusively (sequence_private.h), to the end of the call's transaction. A crash between the
  * steps leaves the fence: the steps are repeated.
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
@@ -25,10 +28,11 @@
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
 
 #include "catalog/change.h"
 #include "common/durable.h"
@@ -40,6 +44,7 @@
 #include "ddl/sequence_private.h"
 
 #define REFRESH_MS 5000
+#define LOCK_MS "1000"			/* for each lock; the hand-over is tried again */
 
 
 /* The sequences of the cluster in a schema, by name. In the current context. */
@@ -69,15 +74,23 @@ sequences_of(const char *schema)
 	return result;
 }
 
-/* Against all who draw from it or set it; false: it was dropped. */
-static bool
-lock_sequence(Oid sequence)
+/*
+ * Against all who draw from them or set them. The locks that an open transaction (ALTER SEQUENCE) may hold come first, and are not waited for long:
+ * what is held meanwhile keeps nobody from drawing. Those behind them are held by others for a moment only.
+ */
+static void
+lock_sequences(List *sequences)
 {
-	LockRelationOid(sequence, RowExclusiveLock);
-	if (get_rel_name(sequence) == NULL)
-		return false;
-	LockDatabaseObject(TESSERA_SEQUENCE_BLOCK_CLASS, sequence, 0, ExclusiveLock);
-	return true;
+	int			level = NewGUCNestLevel();
+	ListCell   *cell;
+
+	(void) set_config_option("lock_timeout", LOCK_MS, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	foreach(cell, sequences)
+		LockRelationOid(lfirst_oid(cell), RowExclusiveLock);
+	foreach(cell, sequences)
+		if (get_rel_name(lfirst_oid(cell)) != NULL)
+			LockDatabaseObject(TESSERA_SEQUENCE_BLOCK_CLASS, lfirst_oid(cell), 0, ExclusiveLock);
+	AtEOXact_GUC(true, level);
 }
 
 /* ERROR TS002 unless this node's copy of the schema's row has the mod, and names it as the home. */
@@ -120,6 +133,7 @@ tessera_serve_sequences_give(const TesseraSequencesGiveArgs *args)
 	(void) tessera_routing_refresh(REFRESH_MS);
 	require_home(args->schema_name, args->mod);
 	sequences = sequences_of(args->schema_name);
+	lock_sequences(sequences);
 	initStringInfo(&json);
 	appendStringInfoChar(&json, '{');
 	foreach(cell, sequences)
@@ -127,7 +141,8 @@ tessera_serve_sequences_give(const TesseraSequencesGiveArgs *args)
 		Datum		values[3];
 		bool		nulls[3];
 
-		if (!lock_sequence(lfirst_oid(cell)) || !tessera_sequence_read_here(lfirst_oid(cell), values, nulls))
+		/* dropped before it was locked */
+		if (get_rel_name(lfirst_oid(cell)) == NULL || !tessera_sequence_read_here(lfirst_oid(cell), values, nulls))
 			continue;
 		if (json.len > 1)
 			appendStringInfoString(&json, ", ");
@@ -142,19 +157,39 @@ tessera_serve_sequences_give(const TesseraSequencesGiveArgs *args)
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data)));
 }
 
-/* As the sequence's owner: setval asks for a privilege, and runs nobody's code. */
+/* setval asks for a privilege, which even the owner may have revoked from himself; it runs nobody's code. */
 static void
-set_as_owner(Oid sequence, int64 value, bool called)
+set_as_superuser(Oid sequence, int64 value, bool called)
 {
-	Relation	rel = relation_open(sequence, NoLock);
 	Oid			user;
 	int			context;
 
 	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(rel->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
 	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
 	SetUserIdAndSecContext(user, context);
-	relation_close(rel, NoLock);
+}
+
+/*
+ * The sequence of this name here; InvalidOid: there is none, which is one that the old home alone has got. One that was made a moment ago may be
+ * prepared here and committed there already: ERROR 55006, and the hand-over is tried again.
+ */
+static Oid
+find_taken(Oid namespace, const char *name)
+{
+	Oid			sequence = get_relname_relid(name, namespace);
+	TesseraSpi	spi;
+
+	if (OidIsValid(sequence))
+		return sequence;
+	tessera_spi_begin(&spi);
+	if (tessera_spi_look("SELECT FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()", 0, NULL, NULL) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("sequence \"%s\" does not exist here yet, and prepared transactions have not ended", name)));
+	tessera_spi_end(&spi);
+	AcceptInvalidationMessages();
+	return get_relname_relid(name, namespace);
 }
 
 void
@@ -167,6 +202,8 @@ tessera_serve_sequences_take(const TesseraSequencesTakeArgs *args)
 	char	  **names;
 	int64	   *values;
 	bool	   *called;
+	Oid		   *oids;
+	List	   *sequences = NIL;
 
 	tessera_commit_all_durably();
 	tessera_spi_begin(&spi);
@@ -184,16 +221,24 @@ tessera_serve_sequences_take(const TesseraSequencesTakeArgs *args)
 	}
 	tessera_spi_end(&spi);
 	MemoryContextSwitchTo(caller);
+	oids = palloc(sizeof(Oid) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 	{
-		Oid			sequence = get_relname_relid(names[i], namespace);
-
-		if (!OidIsValid(sequence) || !lock_sequence(sequence))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("sequence \"%s\" does not exist here", names[i])));
-		set_as_owner(sequence, values[i], called[i]);
-		tessera_sequence_changed(sequence);
+		oids[i] = find_taken(namespace, names[i]);
+		if (OidIsValid(oids[i]))
+			sequences = lappend_oid(sequences, oids[i]);
+		else
+			ereport(WARNING,
+					(errmsg("sequence \"%s.%s\" does not exist here, and stays where it is", args->schema_name, names[i]),
+					 errdetail("Its schema has moved here with all that the nodes of the cluster have in common.")));
+	}
+	lock_sequences(sequences);
+	for (int i = 0; i < n; i++)
+	{
+		if (!OidIsValid(oids[i]) || get_rel_name(oids[i]) == NULL)
+			continue;			/* dropped before it was locked: the old home will say so, too */
+		set_as_superuser(oids[i], values[i], called[i]);
+		tessera_sequence_changed(oids[i]);
 	}
 	tessera_injection("sequences_taken");
 }

@@ -277,7 +277,12 @@ next_of_own(const Question *question)
 	{
 		TesseraBlock block = {0};
 
-		(void) tessera_sequence_draw(question->routing, question->home, true, question->sequence, OWN_BLOCK, &block);
+		/* the transaction has locked the schema's group, so the home that it found stays */
+		if (!tessera_sequence_draw(question->routing, question->home, true, question->sequence, OWN_BLOCK, &block))
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("sequence \"%s\" has another home than when this transaction changed it", get_rel_name(question->sequence)),
+					 errhint("Try again.")));
 		if (!tessera_block_take(&block, &value))
 			ereport(ERROR,
 					(errcode(ERRCODE_INTERNAL_ERROR),

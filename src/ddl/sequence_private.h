@@ -38,11 +38,12 @@ extern bool tessera_sequence_state(const TesseraRouting *routing, int32 home, bo
 /*
  * On the home, before values are drawn (ShareLock) or the sequence is set (ExclusiveLock), and behind nextval's lock on it: false if this node is not
  * the home any more, or is handing it over; then nothing is locked. true: it is the home until tessera_sequence_end, or the transaction's end.
+ * After a promotion waits until it is known what this node has; ERROR 57P03 if that takes too long.
  */
 extern bool tessera_sequence_begin(Oid sequence, LOCKMODE mode);
 extern void tessera_sequence_end(Oid sequence, LOCKMODE mode);
 
-/* True if its schema may move: then values are drawn between the two functions above. */
+/* True if its schema may move, or may have moved: then values are drawn between the two functions above. */
 extern bool tessera_sequence_moves(const TesseraRouting *routing, Oid sequence);
 
 /* A node was not the home: fetches what the config node says, waits a little, longer each time, and returns the home. ERROR 40001 after a while. */

@@ -383,22 +383,12 @@ same_kind_of_table(Check *check, const TesseraRouting *routing, const TesseraTab
 static void
 await_placements(Check *check)
 {
-	const TesseraRouting *routing = tessera_routing();
-	TimestampTz deadline;
-
-	if (routing == NULL || !routing->placements_unknown)
-		return;
-	deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
-	for (; routing != NULL && routing->placements_unknown; routing = tessera_routing())
-	{
-		(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
-		if (!tessera_catalog_wait(routing->sequence, deadline))
-			ereport(ERROR,
-					(errcode(ERRCODE_CANNOT_CONNECT_NOW),
-					 errmsg("this node was promoted, and what it owns of table \"%s\" is not known yet", get_rel_name(check->relid)),
-					 errdetail("The config node has to confirm it."),
-					 errhint("tessera.recover_node() says what is in the way.")));
-	}
+	if (!tessera_routing_await_placements(tessera_gate_timeout))
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("this node was promoted, and what it owns of table \"%s\" is not known yet", get_rel_name(check->relid)),
+				 errdetail("The config node has to confirm it."),
+				 errhint("tessera.recover_node() says what is in the way.")));
 }
 
 /* True for a table of the extension's own: its rows are no rows of the cluster, and are read to find out what is. */

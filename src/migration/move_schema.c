@@ -28,9 +28,18 @@
 PG_FUNCTION_INFO_V1(tessera_move_schema);
 
 
-/* ERROR 3F000 if there is no such schema, 42501 if it is not the users'. */
+/* An extension's schema has a shard if users have tables in it: those move. */
+static bool
+is_placed(const TesseraRouting *routing, const char *schema)
+{
+	const TesseraSchema *placed = tessera_routing_schema(routing, schema);
+
+	return placed != NULL;
+}
+
+/* ERROR 3F000 if there is no such schema, 22023 if it is not the users'. */
 static void
-check_schema(const char *schema)
+check_schema(const TesseraRouting *routing, const char *schema)
 {
 	Oid			namespace = get_namespace_oid(schema, true);
 
@@ -40,7 +49,8 @@ check_schema(const char *schema)
 				 errmsg("schema \"%s\" does not exist", schema),
 				 errhint("tessera.schemas lists the schemas that have a shard.")));
 	if (IsCatalogNamespace(namespace) || IsToastNamespace(namespace) || isAnyTempNamespace(namespace) || tessera_is_own_schema(namespace) ||
-		strcmp(schema, "information_schema") == 0 || OidIsValid(getExtensionOfObject(NamespaceRelationId, namespace)))
+		strcmp(schema, "information_schema") == 0 ||
+		(OidIsValid(getExtensionOfObject(NamespaceRelationId, namespace)) && !is_placed(routing, schema)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("schema \"%s\" cannot be moved", schema),
@@ -73,7 +83,7 @@ prepare(TesseraMove *move, const char *schema)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is not a node of a cluster"),
 				 errhint("Make a cluster of it: tessera.create_cluster.")));
-	check_schema(schema);
+	check_schema(move->routing, schema);
 	check_caller(move->routing, schema);
 }
 

@@ -163,6 +163,24 @@ tessera_routing_refresh(int timeout_ms)
 	return request_fetch(timeout_ms, false);
 }
 
+bool
+tessera_routing_await_placements(int timeout_ms)
+{
+	const TesseraRouting *routing = tessera_routing();
+	TimestampTz deadline;
+
+	if (routing == NULL || !routing->placements_unknown)
+		return true;
+	deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	for (; routing != NULL && routing->placements_unknown; routing = tessera_routing())
+	{
+		(void) tessera_worker_wake(TESSERA_MIGRATION_RECOVERY);
+		if (!tessera_catalog_wait(routing->sequence, deadline))
+			return false;
+	}
+	return true;
+}
+
 
 /* One fetch */
 

@@ -264,6 +264,12 @@ extern void tessera_placement_begin_schema(const TesseraRouting *routing, const 
  */
 extern bool tessera_routing_refresh(int timeout_ms);
 
+/*
+ * After a promotion of this shard: waits until it is known again what it owns, timeout_ms at most; then false. true at once where there is nothing to
+ * wait for. Interruptible.
+ */
+extern bool tessera_routing_await_placements(int timeout_ms);
+
 /* Error of the last fetch, palloc'd; NULL: it went well. */
 extern char *tessera_routing_refresh_error(void);
 
