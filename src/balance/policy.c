@@ -208,30 +208,39 @@ add_range(Policy *policy, TesseraPolicyAction *action, size_t first, size_t coun
 
 	action->ranges = tessera_policy_grow(policy, action->ranges, action->nranges, &link->max_ranges, sizeof(TesseraPolicyRange));
 	action->ranges[action->nranges++] = (TesseraPolicyRange) {first, count};
+	action->nchunks += count;
 }
 
-/* Whether so many bytes more of a group's chunks may go along with an action, for its reason. */
+size_t
+tessera_policy_run_chunks(const Policy *policy)
+{
+	return policy->snapshot->settings.run_chunks > 0 ? policy->snapshot->settings.run_chunks : SIZE_MAX;
+}
+
+/* Whether so many more of a group's chunks, of so many bytes, may go along with an action, for its reason. */
 static bool
-may_join(const Policy *policy, const TesseraPolicyAction *action, TesseraPolicyReason reason, size_t row, double bytes)
+may_join(const Policy *policy, const TesseraPolicyAction *action, TesseraPolicyReason reason, size_t row, size_t count, double bytes)
 {
 	return action->kind == TESSERA_POLICY_MOVE && action->reason == reason && action->group == policy->groups[row].number &&
-		action->nranges < MAX_RANGES && (bytes <= 0 || action->bytes + bytes <= policy->snapshot->settings.run_bytes);
+		action->nranges < MAX_RANGES && action->nchunks + count <= tessera_policy_run_chunks(policy) &&
+		(bytes <= 0 || action->bytes + bytes <= policy->snapshot->settings.run_bytes);
 }
 
 TesseraPolicyAction *
-tessera_policy_action_to_join(const Policy *policy, TesseraPolicyReason reason, size_t row, int32_t from, int32_t to, double bytes)
+tessera_policy_action_to_join(const Policy *policy, TesseraPolicyReason reason, size_t row, int32_t from, int32_t to, size_t count,
+							  double bytes)
 {
 	TesseraPolicyPlan *plan = policy->plan;
 	TesseraPolicyAction *last = plan->nactions > 0 ? &plan->actions[plan->nactions - 1] : NULL;
 
 	if (policy->groups[row].number < 0)
 		return NULL;
-	if (last != NULL && last->now == policy->limited && last->from == from && last->to == to && may_join(policy, last, reason, row, bytes))
+	if (last != NULL && last->now == policy->limited && last->from == from && last->to == to && may_join(policy, last, reason, row, count, bytes))
 		return last;
 	if (reason == TESSERA_POLICY_GROUP || reason == TESSERA_POLICY_NODE || !policy->limited)
 		return NULL;
 	for (int32_t i = policy->newest[from]; i >= 0; i = policy->links[i].previous)
-		if (plan->actions[i].to == to && may_join(policy, &plan->actions[i], reason, row, bytes))
+		if (plan->actions[i].to == to && may_join(policy, &plan->actions[i], reason, row, count, bytes))
 			return &plan->actions[i];
 	return NULL;
 }
@@ -252,7 +261,7 @@ tessera_policy_move(Policy *policy, TesseraPolicyReason reason, size_t row, size
 	const PolicyGroup *group = &policy->groups[row];
 	int32_t		from = group->chunks[first].shard;
 	double		bytes = bytes_of(group, first, count);
-	TesseraPolicyAction *action = tessera_policy_action_to_join(policy, reason, row, from, to, bytes);
+	TesseraPolicyAction *action = tessera_policy_action_to_join(policy, reason, row, from, to, count, bytes);
 	bool		joined = action != NULL;
 	double		amount = 0;
 	double		share;
@@ -376,7 +385,7 @@ join_forced(Policy *policy, Shelter *shelter, const PolicyRun *run)
 	{
 		int32_t		to = policy->plan->actions[i].to;
 
-		if (!may_join(policy, &policy->plan->actions[i], run->reason, run->group, run->bytes) ||
+		if (!may_join(policy, &policy->plan->actions[i], run->reason, run->group, run->count, run->bytes) ||
 			(run->zone >= 0 && !policy->snapshot->zone_shards[(size_t) run->zone * policy->nshards + to]))
 			continue;
 		set_shelter_key(policy, shelter, run, to);
@@ -661,7 +670,7 @@ move_with_neighbours(Choice *choice, const Candidate *candidate)
 	bool		after = true;
 
 	/* first those after it, then those before it */
-	while (group->number >= 0)
+	while (group->number >= 0 && end - first < tessera_policy_run_chunks(policy))
 	{
 		bool		at_edge = after ? end == group->nchunks : first == 0;
 		size_t		next = after ? end : first - 1;
@@ -900,7 +909,8 @@ merge_group(Policy *policy, size_t row)
 		size_t		end = first + 1;
 
 		if (may_merge(policy, group, first))
-			while (end < group->nchunks && group->chunks[end].shard == chunk->shard && group->chunks[end].zone == chunk->zone &&
+			while (end < group->nchunks && end - first < tessera_policy_run_chunks(policy) &&
+				   group->chunks[end].shard == chunk->shard && group->chunks[end].zone == chunk->zone &&
 				   may_merge(policy, group, end) && bytes + tessera_policy_bytes(&group->chunks[end]) <= limit)
 				bytes += tessera_policy_bytes(&group->chunks[end++]);
 		if (end > first + 1)

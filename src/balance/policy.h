@@ -76,6 +76,7 @@ typedef struct TesseraPolicySettings
 	bool		merge;
 	double		threshold;		/* of the average fill: by less than that two shards may differ. >= 0.01 */
 	double		run_bytes;		/* chunks of one shard move together, up to so many bytes; at least one chunk moves */
+	size_t		run_chunks;		/* and up to so many, also when merged, 0: any number: others wait while so many rows of the catalog are written */
 	size_t		max_actions;	/* no longer list than that, with those that come later */
 } TesseraPolicySettings;
 
@@ -126,6 +127,7 @@ typedef struct TesseraPolicyAction
 	size_t		count;
 	size_t		nranges;		/* in order, no two of them adjacent; 1 unless it is a move */
 	TesseraPolicyRange *ranges;
+	size_t		nchunks;		/* in all of its ranges */
 	int32_t		from;			/* indexes of shards */
 	int32_t		to;
 	double		bytes;

@@ -57,15 +57,16 @@ move_empty(Policy *policy, size_t row, size_t first, int32_t zone, int32_t to, i
 	int32_t		from = group->chunks[first].shard;
 	int64_t		most = excess[from] < -excess[to] ? excess[from] : -excess[to];
 	double		bytes = tessera_policy_bytes(&group->chunks[first]);
+	size_t		limit = tessera_policy_run_chunks(policy);
 	size_t		count = 1;
 	bool		counts;
 
-	while ((int64_t) count < most && first + count < group->nchunks && group->chunks[first + count].shard == from &&
+	while ((int64_t) count < most && count < limit && first + count < group->nchunks && group->chunks[first + count].shard == from &&
 		   is_empty(policy, group, first + count, zone, &counts))
 		bytes += tessera_policy_bytes(&group->chunks[first + count++]);
 	policy->limited = true;
 	policy->limited = (policy->room[from] > 0 && policy->room[to] > 0) ||
-		tessera_policy_action_to_join(policy, TESSERA_POLICY_EMPTY, row, from, to, bytes) != NULL;
+		tessera_policy_action_to_join(policy, TESSERA_POLICY_EMPTY, row, from, to, count, bytes) != NULL;
 	if (!tessera_policy_move(policy, TESSERA_POLICY_EMPTY, row, first, count, to))
 		return 0;
 	excess[from] -= (int64_t) count;

@@ -147,9 +147,12 @@ extern bool tessera_policy_forced(const Policy *policy, int32_t shard, int32_t z
 /* Moves count chunks from the first on to another shard, in an action of their own or with one that they may join. False: the plan is full. */
 extern bool tessera_policy_move(Policy *policy, TesseraPolicyReason reason, size_t row, size_t first, size_t count, int32_t to);
 
-/* The action that such a move of so many bytes may join; NULL: none. */
+/* So many chunks at most move in one action. */
+extern size_t tessera_policy_run_chunks(const Policy *policy);
+
+/* The action that such a move of so many chunks and bytes may join; NULL: none. */
 extern TesseraPolicyAction *tessera_policy_action_to_join(const Policy *policy, TesseraPolicyReason reason, size_t row, int32_t from, int32_t to,
-														  double bytes);
+														  size_t count, double bytes);
 
 /* Evens out the number of the empty chunks of each group. */
 extern void tessera_policy_spread_empty(Policy *policy);

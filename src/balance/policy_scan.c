@@ -385,7 +385,8 @@ joins(const Policy *policy, const PolicyGroup *group, size_t i, const PolicyRun 
 {
 	const TesseraPolicyChunk *chunk = &group->chunks[i];
 
-	return group->number >= 0 && run->first + run->count == i && group->chunks[i - 1].shard == chunk->shard && run->zone == chunk->zone &&
+	return group->number >= 0 && run->first + run->count == i && run->count < tessera_policy_run_chunks(policy) &&
+		group->chunks[i - 1].shard == chunk->shard && run->zone == chunk->zone &&
 		run->bytes + tessera_policy_bytes(chunk) <= policy->snapshot->settings.run_bytes &&
 		run->amount + tessera_policy_amount(policy, group, chunk) <= limit;
 }

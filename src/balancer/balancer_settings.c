@@ -20,6 +20,7 @@
 #define FIRST_PAUSE_MS 5000
 #define LONGEST_PAUSE_MS 300000
 #define RUN_BYTES (256.0 * 1024 * 1024)
+#define RUN_CHUNKS 2000			/* some 50 us each while the gate is closed */
 #define MAX_ACTIONS 1000
 
 int			tessera_balancer_interval = 10;
@@ -158,6 +159,7 @@ tessera_balancer_policy_settings(TesseraPolicySettings *settings)
 	settings->merge = merges && switches.reason == NULL;
 	settings->threshold = threshold;
 	settings->run_bytes = RUN_BYTES;
+	settings->run_chunks = RUN_CHUNKS;
 	settings->max_actions = MAX_ACTIONS;
 }
 

@@ -95,6 +95,7 @@ make_cluster(Model *model, size_t nshards, size_t nchunks, size_t ngroups)
 	model_create(model, nshards, ZONES, ngroups, nchunks, 0);
 	model->snapshot.settings.threshold = 0.05;
 	model->snapshot.settings.run_bytes = 256.0 * 1024 * 1024;
+	model->snapshot.settings.run_chunks = 2000;
 	model->snapshot.settings.max_actions = 2 * ROOM * nshards;
 	make_shards(model);
 	for (size_t i = 0; i < ngroups; i++)

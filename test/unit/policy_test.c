@@ -192,6 +192,13 @@ test_empty(void)
 	model.shards[1].draining = true;
 	run_rounds(3);
 	check(plan->nactions == 0 && chunks_of(0, 0) == 128 && chunks_of(0, 2) == 128, "so when a shard leaves");
+	model.shards[1].draining = false;
+	model.snapshot.settings.run_chunks = 10;
+	make_plan();
+	for (size_t i = 0; i < plan->nactions; i++)
+		check(plan->actions[i].nchunks <= 10, "in actions of run_chunks at most");
+	run_rounds(30);
+	check(plan->nactions == 0 && chunks_of(0, 0) == 86 && chunks_of(0, 1) == 85 && chunks_of(0, 2) == 85, "so they come back");
 	end();
 
 	/* a few rows each, beside a shard that has much more */
@@ -403,6 +410,11 @@ test_draining(void)
 	model.snapshot.settings.run_bytes = 100;
 	make_plan();
 	check(plan->nactions == 1 && is_action(0, TESSERA_POLICY_DRAINING, 0, 1000, 0, 1), "empty chunks move in one action");
+	model.snapshot.settings.run_chunks = 300;
+	make_plan();
+	check(is_action(0, TESSERA_POLICY_DRAINING, 0, 300, 0, 1) && plan->actions[1].nchunks <= 300, "of run_chunks at most");
+	run_rounds(10);
+	check(plan->nactions == 0 && chunks_of(0, 0) == 0, "the rest follows");
 	end();
 
 	begin(3, 0, 1, 0);
