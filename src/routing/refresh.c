@@ -286,7 +286,7 @@ fetch_changes(TesseraConnection *connection, TesseraRefresh *refresh)
 		.nparams = 1,.values = values,.single_row = true,.handler = take_rows,.arg = refresh
 	};
 
-	refresh->changed = refresh->ended = false;
+	refresh->ended = false;
 	refresh->patched = NIL;
 	ask(connection, &changes);
 	if (!refresh->ended)
@@ -328,6 +328,7 @@ fetch(TesseraRefresh *refresh)
 	TesseraCommand ask_token = {.handler = keep_token,.arg = &token};
 
 	StartTransactionCommand();
+	refresh->changed = refresh->lasting = false;
 	refresh->routing = tessera_routing();
 	if (refresh->routing == NULL || refresh->routing->is_config)
 		ereport(ERROR,
@@ -349,7 +350,10 @@ fetch(TesseraRefresh *refresh)
 				tessera_catalog_changed();
 		}
 		/* Even if nothing is new: what stood in the way then may be over. */
-		tessera_refresh_raise_versions();
+		refresh->lasting |= tessera_refresh_raise_versions();
+		/* what a crash would lose is fetched again: an older image is noticed and mended like any other one */
+		if (refresh->changed && !refresh->lasting)
+			(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 	}
 	PG_CATCH();
 	{

@@ -28,6 +28,7 @@ typedef struct TesseraRefresh
 	const TesseraRouting *routing;	/* the image that `known` was made from; its chunk maps tell what incoming chunks replace */
 	List	   *distrusted;		/* of pg_uuid_t *: groups to be fetched whole, because their chunks here cannot be right */
 	bool		changed;		/* something was written */
+	bool		lasting;		/* something beside changes of chunks, which are there to be fetched again after a crash */
 	bool		ended;			/* the last row has come */
 	bool		whole;			/* the group whose rows come now comes whole */
 	List	   *patched;		/* of pg_uuid_t *: groups of which only changes come */
@@ -48,7 +49,10 @@ extern void tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, con
  */
 extern bool tessera_refresh_finish(TesseraRefresh *refresh);
 
-/* tessera_placement_raise_version for all groups, in the caller's transaction. Placements that others have locked are left to a later fetch. */
-extern void tessera_refresh_raise_versions(void);
+/*
+ * tessera_placement_raise_version for all groups, in the caller's transaction. Placements that others have locked are left to a later fetch. true: one
+ * was written.
+ */
+extern bool tessera_refresh_raise_versions(void);
 
 #endif							/* TESSERA_REFRESH_H */

@@ -267,8 +267,10 @@ tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, const char *gro
 	MemoryContext caller = MemoryContextSwitchTo(work);
 	Datum		json = data ? DirectFunctionCall1(jsonb_in, CStringGetDatum(data)) : (Datum) 0;
 	pg_uuid_t  *id = group_id ? DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(group_id))) : NULL;
+	bool		before = refresh->changed;
 	TesseraSpi	spi;
 
+	refresh->changed = false;
 	MemoryContextSwitchTo(caller);
 	tessera_spi_begin(&spi);
 	if (strcmp(kind, "end") == 0)
@@ -300,6 +302,8 @@ tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, const char *gro
 				 errmsg("unknown kind of row \"%s\" from the config node", kind),
 				 errhint("Run the same version of the extension on all nodes.")));
 	tessera_spi_end(&spi);
+	refresh->lasting |= refresh->changed && strcmp(kind, "group") != 0 && strcmp(kind, "chunks") != 0;
+	refresh->changed |= before;
 	MemoryContextDelete(work);
 }
 
@@ -338,16 +342,18 @@ tessera_refresh_finish(TesseraRefresh *refresh)
  * The group of a schema is made on the config node alone, when the schema is to move for the first time: as long as it has not moved, its shard
  * writes its placement record itself, in the transaction in which it hears of the group. No statement is checked by the group before.
  */
-static void
+static bool
 begin_placement(const TesseraRouting *routing, const TesseraGroup *group)
 {
 	TesseraChunk chunk;
 
 	if (!group->of_schema || group->group_major != 1 || tessera_routing_nchunks(routing, group) != 1)
-		return;
+		return false;
 	tessera_routing_chunk(routing, group, 0, &chunk);
-	if (chunk.node_id == routing->self)
-		tessera_placement_begin_schema(routing, group);
+	if (chunk.node_id != routing->self)
+		return false;
+	tessera_placement_begin_schema(routing, group);
+	return true;
 }
 
 /* Locks a placement row unless another transaction holds it: a fetch must not wait for a migration or a prepared transaction. */
@@ -365,10 +371,11 @@ lock_placement_if_free(const pg_uuid_t *group_id)
 	return locked;
 }
 
-void
+bool
 tessera_refresh_raise_versions(void)
 {
 	const TesseraRouting *routing = tessera_routing();
+	bool		written = false;
 
 	for (int i = 0; routing != NULL && !routing->placements_unknown && i < routing->ngroups; i++)
 	{
@@ -382,13 +389,17 @@ tessera_refresh_raise_versions(void)
 			continue;
 		placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
 		if (placement == NULL)
-			begin_placement(routing, group);
+			written |= begin_placement(routing, group);
 		if (placement == NULL ||
 			(placement->term >= routing->term && placement->major >= tessera_routing_shard_major(routing, group, routing->self)) ||
 			!lock_placement_if_free(&group->group_id))
 			continue;
 		row = tessera_placement_lock(&group->group_id);
 		if (tessera_placement_raise_version(routing, group, row))
+		{
 			tessera_placement_write(row);
+			written = true;
+		}
 	}
+	return written;
 }
