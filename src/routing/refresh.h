@@ -50,8 +50,8 @@ extern void tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, con
 extern bool tessera_refresh_finish(TesseraRefresh *refresh);
 
 /*
- * tessera_placement_raise_version for all groups, in the caller's transaction. Placements that others have locked are left to a later fetch. true: one
- * was written.
+ * tessera_placement_raise_version for all groups, in the caller's transaction. Placements that others have locked are left to a later fetch. true:
+ * something was written.
  */
 extern bool tessera_refresh_raise_versions(void);
 
