@@ -2,9 +2,8 @@
  * cluster_snapshot.c
  *	  What the balancer's policy is told; see cluster_snapshot.h.
  *
- * Chunks and shards come from the routing image, the rest from the catalog in a few statements, each in key order, so that all of it is merged in one
- * pass for each group: a million chunks are read in seconds, without a look-up for each. Nothing is locked; what has changed meanwhile is found out
- * when an action begins.
+ * Chunks and shards come from the routing image, the rest from the catalog in a few statements; estimates, of which there may be a million, in
+ * portions. Nothing is locked; what has changed meanwhile is found out when an action begins.
  *
  * Estimates: one stands for the keys from its min to the next one's. Chunks that begin in there share its bytes alike; an estimate that begins inside
  * of a chunk, which has been merged, adds to that chunk. A chunk before the first estimate has none: it counts as empty, and is not merged.
@@ -27,15 +26,18 @@
 
 #define GROWING_S 900.0			/* so long after a move for it was asked for does an end of the key space count as one where rows come in */
 #define GROWING_CHUNKS 2
+#define FETCH_ROWS 10000
 /* Smaller schemas are not moved for balance. */
 #define WORTH_BYTES (1024.0 * 1024)
 
+/* Small: a group may have a million. */
 typedef struct Estimate
 {
-	TesseraKeyBound min;
+	int32		first;			/* the first chunk that begins at or above its min */
+	bool		inside;			/* its min is inside of the chunk before */
+	bool		settled;		/* long enough there for its chunk to be merged */
 	double		bytes;
 	double		load;
-	bool		settled;		/* long enough there for its chunk to be merged */
 } Estimate;
 
 void *
@@ -173,78 +175,100 @@ read_chunks(TesseraClusterSnapshot *snapshot, TesseraSnapshotGroup *here, Tesser
 	}
 }
 
-/* By key: the order of bounds themselves is another one for text of most collations. */
+/* By key. Those inside of one chunk come in any order: all of them, or all but one, add to it. */
 static int
-compare_estimates(const void *a, const void *b, void *ks)
+compare_estimates(const void *a, const void *b)
 {
-	return tessera_key_compare(ks, &((const Estimate *) a)->min, &((const Estimate *) b)->min);
+	const Estimate *x = a;
+	const Estimate *y = b;
+
+	if (x->first != y->first)
+		return x->first < y->first ? -1 : 1;
+	return (int) y->inside - (int) x->inside;
+}
+
+static void
+place_estimate(const TesseraClusterSnapshot *snapshot, const TesseraSnapshotGroup *here, const TesseraBound *min, Estimate *estimate)
+{
+	TesseraKeyBound key;
+	TesseraChunk chunk;
+
+	tessera_key_from_bound(here->ks, min, &key);
+	estimate->first = tessera_routing_find_chunk(snapshot->routing, here->group, &key);
+	tessera_routing_chunk(snapshot->routing, here->group, estimate->first, &chunk);
+	estimate->inside = tessera_key_compare(here->ks, &chunk.min, &key) != 0;
+	estimate->first += estimate->inside;
 }
 
 static Estimate *
-read_estimates(const TesseraSnapshotGroup *here, uint64 *n)
+read_estimates(const TesseraClusterSnapshot *snapshot, const TesseraSnapshotGroup *here, size_t nchunks, size_t *n)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	Estimate   *estimates;
+	size_t		room = Max(nchunks, 16);
+	Estimate   *estimates = allocate(sizeof(Estimate) * room);
 	TesseraSpi	spi;
+	Portal		portal;
 
+	*n = 0;
 	tessera_spi_begin(&spi);
-	*n = tessera_spi_run("SELECT min, bytes, load, since <= clock_timestamp() - make_interval(secs => $2) FROM tessera.chunk_estimate"
-						 " WHERE group_id = $1", SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, FLOAT8OID},
-						 (Datum[]) {UUIDPGetDatum(&here->group->group_id), Float8GetDatum(tessera_merge_after_s())}, NULL);
-	estimates = MemoryContextAllocExtended(caller, sizeof(Estimate) * Max(*n, 1), MCXT_ALLOC_HUGE);
-	for (uint64 i = 0; i < *n; i++)
+	portal = SPI_cursor_open_with_args(NULL, "SELECT min, bytes, load, since <= clock_timestamp() - make_interval(secs => $2)"
+									   " FROM tessera.chunk_estimate WHERE group_id = $1", 2, (Oid[]) {UUIDOID, FLOAT8OID},
+									   (Datum[]) {UUIDPGetDatum(&here->group->group_id), Float8GetDatum(tessera_merge_after_s())}, NULL, true, 0);
+	for (;;)
 	{
-		MemoryContext spi_context = MemoryContextSwitchTo(caller);
+		MemoryContext rows;
 
-		tessera_key_from_bound(here->ks, (TesseraBound *) PG_DETOAST_DATUM_COPY(spi_row_value(i, 1)), &estimates[i].min);
-		MemoryContextSwitchTo(spi_context);
-		estimates[i].bytes = (double) DatumGetInt64(spi_row_value(i, 2));
-		estimates[i].load = DatumGetFloat8(spi_row_value(i, 3));
-		estimates[i].settled = DatumGetBool(spi_row_value(i, 4));
+		SPI_cursor_fetch(portal, true, FETCH_ROWS);
+		if (SPI_processed == 0)
+			break;
+		rows = AllocSetContextCreate(CurrentMemoryContext, "tessera estimates", ALLOCSET_DEFAULT_SIZES);
+		for (uint64 i = 0; i < SPI_processed; i++)
+		{
+			MemoryContext spi_context = MemoryContextSwitchTo(rows);
+
+			if (*n == room)
+				estimates = repalloc_huge(estimates, sizeof(Estimate) * (room *= 2));
+			place_estimate(snapshot, here, DatumGetTesseraBoundP(spi_row_value(i, 1)), &estimates[*n]);
+			estimates[*n].bytes = (double) DatumGetInt64(spi_row_value(i, 2));
+			estimates[*n].load = DatumGetFloat8(spi_row_value(i, 3));
+			estimates[(*n)++].settled = DatumGetBool(spi_row_value(i, 4));
+			MemoryContextSwitchTo(spi_context);
+		}
+		MemoryContextDelete(rows);
+		SPI_freetuptable(SPI_tuptable);
+		CHECK_FOR_INTERRUPTS();
 	}
+	SPI_cursor_close(portal);
 	tessera_spi_end(&spi);
-	qsort_arg(estimates, *n, sizeof(Estimate), compare_estimates, here->ks);
+	qsort(estimates, *n, sizeof(Estimate), compare_estimates);
 	return estimates;
 }
 
 static void
 spread_estimates(const TesseraClusterSnapshot *snapshot, const TesseraSnapshotGroup *here, size_t nchunks)
 {
-	uint64		n;
-	Estimate   *estimates = read_estimates(here, &n);
-	size_t		at = 0;			/* the first chunk that begins at or above the estimate's min */
-	TesseraChunk chunk;
+	size_t		n;
+	Estimate   *estimates;
 
-	for (uint64 i = 0; i < n; i++)
+	if (nchunks == 0)
+		return;
+	estimates = read_estimates(snapshot, here, nchunks, &n);
+	for (size_t i = 0; i < n; i++)
 	{
-		size_t		first;
+		size_t		first = estimates[i].first;
+		size_t		end = i + 1 < n ? (size_t) estimates[i + 1].first : nchunks;
 
-		for (; at < nchunks; at++)
-		{
-			tessera_routing_chunk(snapshot->routing, here->group, (int) at, &chunk);
-			if (tessera_key_compare(here->ks, &chunk.min, &estimates[i].min) >= 0)
-				break;
-		}
-		first = at;
-		for (; at < nchunks && i + 1 < n; at++)
-		{
-			tessera_routing_chunk(snapshot->routing, here->group, (int) at, &chunk);
-			if (tessera_key_compare(here->ks, &chunk.min, &estimates[i + 1].min) >= 0)
-				break;
-		}
-		if (i + 1 == n)
-			at = nchunks;
-		if (at == first)
-			first = at = Max(first, 1) - 1; /* it begins inside of this chunk, and so does the next one */
-		if (at - first == 1)
+		if (end == first)
+			first = end = Max(first, 1) - 1;	/* it begins inside of this chunk, and so does the next one */
+		if (end - first == 1)
 			here->chunks[first].mergeable = estimates[i].settled;	/* find_mergeable looks further */
-		for (size_t j = first; j < Max(at, first + 1); j++)
+		for (size_t j = first; j < Max(end, first + 1); j++)
 		{
 			here->chunks[j].measured = true;
-			here->chunks[j].bytes += estimates[i].bytes / Max(at - first, 1);
-			here->chunks[j].load += estimates[i].load / Max(at - first, 1);
+			here->chunks[j].bytes += estimates[i].bytes / Max(end - first, 1);
+			here->chunks[j].load += estimates[i].load / Max(end - first, 1);
 		}
 	}
+	pfree(estimates);
 }
 
 static void
