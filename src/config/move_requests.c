@@ -126,6 +126,19 @@ find_top(const Request *request)
 	return id;
 }
 
+static bool
+is_balanced(const pg_uuid_t *group_id)
+{
+	TesseraSpi	spi;
+	bool		result;
+
+	tessera_spi_begin(&spi);
+	result = tessera_spi_run("SELECT FROM tessera.table_group WHERE group_id = $1 AND balancing", SPI_OK_SELECT, 1, (Oid[]) {UUIDOID},
+							 (Datum[]) {UUIDPGetDatum(group_id)}, NULL) > 0;
+	tessera_spi_end(&spi);
+	return result;
+}
+
 static pg_uuid_t *
 insert_request(const Request *request, const TesseraRequestMoveArgs *args)
 {
@@ -151,16 +164,20 @@ pg_uuid_t *
 tessera_serve_request_move(const TesseraRequestMoveArgs *args)
 {
 	const TesseraRouting *routing = tessera_config_routing(args->term);
+	bool		top = strcmp(args->reason, TESSERA_REASON_TOP) == 0;
 	TesseraGroupRow row;
 	Request		request = {0};
 	pg_uuid_t  *id;
 
 	find_table(routing, args->table_id, &request);
 	tessera_group_lock(&request.group->group_id, &row); /* two that ask for the same */
+	/* a shard asks for that by itself, nobody else */
+	if (top && !is_balanced(&request.group->group_id))
+		return NULL;
 	find_range(routing, args->min, args->max, &request);
 	if (args->to_shard != NULL)
 		request.recipient = tessera_shard_to_move_to(routing, args->to_shard);
-	id = strcmp(args->reason, TESSERA_REASON_TOP) == 0 ? find_top(&request) : find_same(&request, args->reason);
+	id = top ? find_top(&request) : find_same(&request, args->reason);
 	if (id == NULL)
 		id = insert_request(&request, args);
 	(void) tessera_worker_wake(TESSERA_BALANCER);

@@ -66,5 +66,10 @@ foreach my $table ('up', 'down')
 # a chunk that is split when it is full may look so by chance, once in a thousand times
 cmp_ok($c->query('s1', "SELECT count(*) FROM tessera.balancer_status WHERE reason = 'top' AND table_name = 'mixed'::regclass"), '<', 4,
 	'keys in random order have no such end');
+# A table that is not to be balanced keeps its end where it is.
+my $asked = "SELECT tessera_internal.request_move(t.table_id, tessera.minkey(), tessera.maxkey(), NULL, 'top', 'a test', true, i.term) IS NULL
+	FROM tessera.cluster_table t, tessera.identity i WHERE t.table_name = 'mixed'";
+$c->query('s1', "SELECT tessera.configure_table('mixed', balancing => false)");
+is($c->query('s1', $asked), 't', 'what is not balanced is not asked for');
 $c->is_settled('in the end');
 done_testing();
