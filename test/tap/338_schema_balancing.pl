@@ -53,8 +53,11 @@ SCRIPT
 $c->pause_at('s2', 'donor_cloned');
 like($c->query('s1', "SELECT tessera.remove_shard('s2')"), qr/^draining: 0 chunks \(0 bytes\) and 4 schemas are left, 0 moves run$/,
 	'a shard with schemas is to be removed');
-is($c->query('s1', "SELECT string_agg(schema_name, ' / ' ORDER BY schema_name) FROM tessera.explain_balancer()
-	WHERE due IN ('now', 'later') AND reason = 'draining'"), 'nothing / one, tied / two', 'explain_balancer shows what is to leave it');
+# The balancer may have begun with it: then balancer_status shows it.
+is($c->query('s1', "SELECT string_agg(DISTINCT name, ', ' ORDER BY name) FROM (
+	SELECT unnest(string_to_array(schema_name, ', ')) AS name FROM tessera.explain_balancer() WHERE due IN ('now', 'later') AND reason = 'draining'
+	UNION ALL SELECT unnest(string_to_array(schema_name, ', ')) FROM tessera.balancer_status WHERE reason = 'draining') AS s WHERE name <> 'tied'"),
+	'nothing, one, two', 'explain_balancer shows what is to leave it');
 round();
 $c->is_paused_at('s2', 'donor_cloned');
 # One move stands; others may have been done meanwhile.
