@@ -48,6 +48,7 @@
 #include "executor/local_statement.h"
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
+#include "executor/replicated.h"
 #include "executor/shard_check.h"
 #include "failover/promotion.h"
 #include "load/client_pace.h"
@@ -93,6 +94,7 @@ connect_layers(void)
 {
 	tessera_table_check = check_table;
 	tessera_copy_handler = tessera_copy_statement;
+	tessera_copy_done = tessera_replicated_carry;
 	tessera_ddl_end_migrations = tessera_migrations_end;
 	tessera_promotion_merge = tessera_recover_catalog;
 	tessera_recovery_fence_abandoned = tessera_fence_abandoned_migrations;
@@ -165,6 +167,8 @@ static const Registration registrations[] = {
 	 * that tells of it.
 	 */
 	{"settings, xact, subxact: the participants", tessera_participant_init},
+	/* Before a commit ahead of the participants: what deferred triggers have written goes to nodes that may join by it. */
+	{"xact, subxact: changes of replicated tables", tessera_replicated_init},
 	/* Inside of the DDL's and the other executor hooks: it looks whether the locks are still held right before something runs. */
 	{"setting, executor start, utility, object access: advisory locks", tessera_advisory_init},
 	{"xact: notifications", tessera_notify_init},	/* free: memory of the session alone */

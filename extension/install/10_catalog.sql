@@ -100,7 +100,7 @@ CREATE TABLE tessera.table_group (
 );
 COMMENT ON TABLE tessera.table_group IS 'table groups: tables sharded alike, whose equal keys live together';
 
--- Every table of the cluster: placed (group_id NULL) or sharded. A table without a row here is local to its node.
+-- Every table of the cluster: placed (group_id NULL), one of them with copies on all nodes (replicated), or sharded. A table without a row here is local to its node.
 CREATE TABLE tessera.cluster_table (
   table_id       uuid PRIMARY KEY,
   schema_name    name NOT NULL,
@@ -108,11 +108,12 @@ CREATE TABLE tessera.cluster_table (
   relid          oid,                 -- local to each node; filled by the node itself
   group_id       uuid REFERENCES tessera.table_group,
   key_columns    name[],
+  replicated     bool NOT NULL DEFAULT false CHECK (NOT replicated OR group_id IS NULL),  -- whole on every node; written on its schema's shard first
   UNIQUE (schema_name, table_name)
 );
 CREATE INDEX cluster_table_relid ON tessera.cluster_table (relid);
 CREATE INDEX cluster_table_group ON tessera.cluster_table (group_id);
-COMMENT ON TABLE tessera.cluster_table IS 'tables of the cluster, placed or sharded';
+COMMENT ON TABLE tessera.cluster_table IS 'tables of the cluster: placed, replicated or sharded';
 
 -- Sharded tables by their group, placed ones by their schema's, if that has one.
 CREATE VIEW tessera_internal.moving_table AS

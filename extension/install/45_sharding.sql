@@ -37,6 +37,20 @@ CREATE FUNCTION tessera.configure_table(table_name regclass, balancing bool DEFA
 COMMENT ON FUNCTION tessera.configure_table(regclass, bool, int8) IS
   'settings of a table''s group: whether it is balanced, and the size in bytes above which chunks are split';
 
+CREATE FUNCTION tessera.replicate_table(table_name regclass) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_replicate_table' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.replicate_table(regclass) IS
+  'copies a placed table to every node, where it is read without asking another node from then on; writes go to all copies. Writers of the table wait '
+  'meanwhile';
+
+CREATE FUNCTION tessera.unreplicate_table(table_name regclass) RETURNS void
+  AS 'MODULE_PATHNAME', 'tessera_unreplicate_table' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION tessera.unreplicate_table(regclass) IS 'makes a replicated table a placed one again: only its schema''s primary shard keeps the rows';
+
+CREATE FUNCTION tessera_internal.capture_replicated() RETURNS trigger
+  AS 'MODULE_PATHNAME', 'tessera_capture_replicated' LANGUAGE C;
+COMMENT ON FUNCTION tessera_internal.capture_replicated() IS 'notes rows of replicated tables that were changed on their lead';
+
 CREATE FUNCTION tessera.range_owner(table_name regclass, key tessera.bound) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_range_owner' LANGUAGE C STABLE STRICT;
 COMMENT ON FUNCTION tessera.range_owner(regclass, tessera.bound) IS 'shard that owns a key, by the routing table of this node';

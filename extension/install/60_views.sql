@@ -45,7 +45,7 @@ COMMENT ON VIEW tessera.schemas IS
 
 CREATE VIEW tessera.tables AS
   SELECT t.relid::pg_catalog.regclass AS table_name,
-         CASE WHEN t.group_id IS NULL THEN 'placed' ELSE 'sharded' END AS kind,
+         CASE WHEN t.replicated THEN 'replicated' WHEN t.group_id IS NULL THEN 'placed' ELSE 'sharded' END AS kind,
          (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(k.name), ', ' ORDER BY k.position)
           FROM pg_catalog.unnest(t.key_columns) WITH ORDINALITY AS k (name, position)) AS key,
          g.strategy,
@@ -57,7 +57,8 @@ CREATE VIEW tessera.tables AS
   LEFT JOIN tessera.schema_placement p ON p.schema_name = t.schema_name AND t.group_id IS NULL
   LEFT JOIN tessera.node n ON n.node_id = p.node_id
   ORDER BY t.schema_name, t.table_name;
-COMMENT ON VIEW tessera.tables IS 'tables of the cluster: placed on one shard, or sharded by a key; tables of one group live together';
+COMMENT ON VIEW tessera.tables IS 
+  'tables of the cluster: placed on one shard, replicated (whole on every node), or sharded by a key; tables of one group live together';
 
 CREATE VIEW tessera.chunks AS
   SELECT t.relid::pg_catalog.regclass AS table_name, c.min, c.max, n.name AS shard, c.major, c.minor, c.jumbo, b.bytes, b.collected

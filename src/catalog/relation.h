@@ -91,7 +91,8 @@ enum
 	Anum_cluster_table_table_name,
 	Anum_cluster_table_relid,
 	Anum_cluster_table_group_id,
-	Anum_cluster_table_key_columns
+	Anum_cluster_table_key_columns,
+	Anum_cluster_table_replicated
 };
 
 enum

@@ -17,5 +17,7 @@
  * Never an error: an INFO for a NOTIFY that ran on a shard; the router's session sends the notification. Message: the channel; detail: the payload.
  */
 #define ERRCODE_TESSERA_NOTIFICATION		MAKE_SQLSTATE('T','S','0','0','6')
+/* Never an error: an INFO by which a shard tells the router that rows of replicated tables were changed there, to be fetched. */
+#define ERRCODE_TESSERA_CAPTURED			MAKE_SQLSTATE('T','S','0','0','7')
 
 #endif							/* TESSERA_ERRORS_H */

@@ -24,6 +24,9 @@ extern void tessera_ddl_init(void);
 /* COPY of cluster tables: in executor/, set by init.c. */
 extern TesseraUtilityHandler tessera_copy_handler;
 
+/* After a COPY that has run here or on other nodes: brings what it wrote to copies of replicated tables; set by init.c. */
+extern void (*tessera_copy_done) (void);
+
 /* ANALYZE: in statistics/, set by init.c. */
 extern TesseraUtilityHandler tessera_analyze_handler;
 

@@ -155,6 +155,22 @@ send_to_node(const TesseraRouting *routing, int32 node_id, const char *sql, List
 		raise_stale();
 }
 
+/* True if one of the tables has rows on routers, too. */
+static bool
+has_copies(const TesseraRouting *routing, List *relids)
+{
+	ListCell   *cell;
+
+	foreach(cell, relids)
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+
+		if (table != NULL && table->replicated)
+			return true;
+	}
+	return false;
+}
+
 static void
 attempt_truncate(void *arg)
 {
@@ -189,7 +205,7 @@ attempt_truncate(void *arg)
 		const TesseraNode *node = tessera_routing_node_at(routing, i);
 
 		CHECK_FOR_INTERRUPTS();
-		if (node->node_id != routing->self && (node->is_shard || statement->restart_seqs))
+		if (node->node_id != routing->self && (node->is_shard || statement->restart_seqs || has_copies(routing, relids)))
 			send_to_node(routing, node->node_id, sql, roots);
 	}
 }

@@ -139,6 +139,7 @@ static ProcessUtility_hook_type previous_utility = NULL;
 static bool replicate_ddl = true;
 
 TesseraUtilityHandler tessera_copy_handler = NULL;
+void		(*tessera_copy_done) (void) = NULL;
 TesseraUtilityHandler tessera_analyze_handler = NULL;
 
 /* Databases, tablespaces, large objects and configuration parameters are not the cluster's; roles are the servers'. */
@@ -452,6 +453,8 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 				run_received_copy(utility);
 			else if (tessera_copy_handler == NULL || !tessera_copy_handler(utility))
 				tessera_utility_run(utility);
+			if (tessera_copy_done != NULL)
+				tessera_copy_done();
 			return;
 		case UTILITY_ANALYZE:
 			if (tessera_analyze_handler == NULL || received || !tessera_analyze_handler(utility))

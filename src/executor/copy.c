@@ -241,6 +241,8 @@ tessera_copy_statement(TesseraUtility *utility)
 	if (!OidIsValid(relid))
 		return false;
 	table = tessera_routing_table(routing, relid);
+	if (table != NULL && table->replicated && !statement->is_from)
+		return false;			/* the copy here is whole */
 	if (table == NULL)
 		refuse_partition(routing, relid);
 	if (table == NULL || (table->group < 0 && table->node_id == routing->self &&

@@ -32,6 +32,7 @@
 #include "executor/eflags.h"
 #include "executor/executor_settings.h"
 #include "executor/plan_keys.h"
+#include "executor/replicated.h"
 #include "executor/shard_check.h"
 #include "routing/write_gate.h"
 
@@ -414,6 +415,8 @@ check_table(Check *check)
 	}
 	if (table == NULL)
 		return TESSERA_ACCEPTED;
+	if (table->replicated && !check->writes)
+		return TESSERA_ACCEPTED;
 	if (!same_kind_of_table(check, routing, table))
 		return found_behind(check);
 	if (table->placement_group < 0)
@@ -496,6 +499,8 @@ executor_start(QueryDesc *query, int eflags)
 		}
 	}
 
+	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
+		tessera_replicated_check_snapshot(query);
 	if (previous_start)
 		previous_start(query, eflags);
 	else
@@ -550,6 +555,7 @@ executor_finish(QueryDesc *query)
 	PG_END_TRY();
 	if (tessera_nesting() == 0)
 		tessera_internal_tell_unpreparable();
+	tessera_replicated_carry();
 }
 
 void

@@ -21,6 +21,7 @@
 #include "executor/current_of.h"
 #include "executor/cursor.h"
 #include "executor/plan_private.h"
+#include "executor/replicated.h"
 #include "executor/scan_frame.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
@@ -89,7 +90,8 @@ may_autocommit(StatementState *state, const TesseraShardRunRequest *request)
 		return false;
 	if ((state->scan.flags & STATEMENT_WRITES) == 0)
 		return !IsolationUsesXactSnapshot();
-	return state->scan.ntargets == 1 && state->scan.targets[0] != request->routing->self && tessera_autocommit_write_allowed();
+	return state->scan.ntargets == 1 && state->scan.targets[0] != request->routing->self && tessera_autocommit_write_allowed() &&
+		!tessera_replicated_may_follow(request->routing, request->relids);
 }
 
 /* The row of WHERE CURRENT OF: its ctid is a parameter of the text. false: the cursor's row has none of the table. */

@@ -60,7 +60,7 @@ closed_base(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed)
 	ListCell   *cell;
 
 	if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL || !bms_is_empty(rel->lateral_relids) || IS_DUMMY_REL(rel) ||
-		tessera_cluster_table(rte->relid) == NULL)
+		tessera_scanned_table(root, rel->relid, rte->relid) == NULL)
 		return false;
 	foreach(cell, rel->baserestrictinfo)
 		if (!tessera_condition_ships(lfirst_node(RestrictInfo, cell)))

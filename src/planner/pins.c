@@ -527,6 +527,12 @@ add_occurrence(Context *context, Query *query, Index rti, const TesseraTable *ta
 		context->analysis->nplaced++;
 }
 
+bool
+tessera_locks_lead(const RowMarkClause *mark)
+{
+	return mark != NULL && mark->strength > LCS_FORKEYSHARE;
+}
+
 static void
 visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
 {
@@ -540,6 +546,9 @@ visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
 			analysis->nother++;
 		return;
 	}
+	/* a copy is everywhere: it pins nothing, and is no hindrance to going anywhere */
+	if (table->replicated && query->resultRelation != rti && !tessera_locks_lead(get_parse_rowmark(query, rti)))
+		return;
 	add_occurrence(context, query, rti, table);
 	if (query->resultRelation == rti)
 		analysis->writes_cluster = true;

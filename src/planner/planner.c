@@ -178,7 +178,9 @@ check_scan(Plan *plan, const ScanCount *count)
 				const TesseraRouting *routing = tessera_routing();
 				Oid			relid = rt_fetch(((Scan *) plan)->scanrelid, count->rtable)->relid;
 
-				if (routing && tessera_routing_table(routing, relid))
+				const TesseraTable *table = routing ? tessera_routing_table(routing, relid) : NULL;
+
+				if (table != NULL && !table->replicated)
 					ereport(ERROR,
 							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 							 errmsg("the statement was planned to read table \"%s\" of the cluster on this node alone", get_rel_name(relid)),

@@ -521,6 +521,16 @@ tessera_names_current_row(const Query *query)
 	return query->jointree && query->jointree->quals && IsA(query->jointree->quals, CurrentOfExpr);
 }
 
+/* True if the rows of a replicated table that are written were or may have been found by where a copy of them lies. */
+static bool
+goes_by_position_of_copy(Query *query, const TesseraRouting *routing)
+{
+	const TesseraTable *table = query->resultRelation > 0 ?
+		tessera_routing_table(routing, rt_fetch(query->resultRelation, query->rtable)->relid) : NULL;
+
+	return table != NULL && table->replicated && (tessera_names_current_row(query) || goes_by_ctid(query, query->resultRelation));
+}
+
 PlannedStmt *
 tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many, TesseraReason *reason)
 {
@@ -543,6 +553,12 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	{
 		reason->text = "it goes by ctid, and rows of different shards may have the same";
 		reason->hint = "Give the table its shard key by equality with a constant or parameter, or use the primary key.";
+		return NULL;
+	}
+	if (writes && goes_by_position_of_copy(query, routing))
+	{
+		reason->text = "it goes by ctid, and a row of a replicated table has another on each node";
+		reason->hint = "Use the primary key.";
 		return NULL;
 	}
 	if (inserts_values(query))

@@ -71,6 +71,20 @@ tessera_cluster_table(Oid relid)
 	return routing ? tessera_routing_table(routing, relid) : NULL;
 }
 
+const TesseraTable *
+tessera_scanned_table(PlannerInfo *root, Index rti, Oid relid)
+{
+	const TesseraTable *table = tessera_cluster_table(relid);
+	ListCell   *cell;
+
+	if (table == NULL || !table->replicated || root->parse->resultRelation == rti)
+		return table;
+	foreach(cell, root->rowMarks)
+		if (lfirst_node(PlanRowMark, cell)->rti == rti && lfirst_node(PlanRowMark, cell)->strength > LCS_FORKEYSHARE)
+			return table;
+	return NULL;
+}
+
 /* ---- ownership filter (shard mode) ---- */
 
 static Expr *
@@ -207,12 +221,12 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 	{
 		const TesseraTable *table = tessera_cluster_table(relid);
 
-		if (table && rel->reloptkind == RELOPT_BASEREL && !tessera_plan_names(relid))
+		if (table && !table->replicated && rel->reloptkind == RELOPT_BASEREL && !tessera_plan_names(relid))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("a function that reads table \"%s\" of the cluster cannot run inside a statement on a shard", get_rel_name(relid)),
 					 errhint("Call it first and pass its result, or write the function in PL/pgSQL.")));
-		if (table && table->placement_group >= 0)
+		if (table && !table->replicated && table->placement_group >= 0)
 		{
 			Relation	relation = table_open(relid, NoLock);
 
@@ -220,7 +234,7 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 			table_close(relation, NoLock);
 		}
 	}
-	else if (mode == TESSERA_PLAN_ROUTER && tessera_cluster_table(relid))
+	else if (mode == TESSERA_PLAN_ROUTER && tessera_scanned_table(root, rel->relid, relid))
 	{
 		copy_row_marks(root, rel);
 		hide_children(root, rel);
@@ -253,7 +267,8 @@ relation_stats(PlannerInfo *root, RangeTblEntry *rte, AttrNumber attnum, Variabl
 
 	if (previous_relation_stats && previous_relation_stats(root, rte, attnum, vardata))
 		return true;
-	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || (table = tessera_cluster_table(rte->relid)) == NULL)
+	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || (table = tessera_cluster_table(rte->relid)) == NULL ||
+		table->replicated)
 		return false;
 	if (attnum > 0)
 		vardata->statsTuple = tessera_column_statistics(tessera_routing(), table, attnum, tessera_plan_reads_children(rte));
@@ -268,7 +283,7 @@ column_width(Oid relid, AttrNumber attnum)
 	int32		width = previous_width ? previous_width(relid, attnum) : 0;
 	const TesseraTable *table;
 
-	if (width > 0 || tessera_plan_mode() != TESSERA_PLAN_ROUTER || (table = tessera_cluster_table(relid)) == NULL)
+	if (width > 0 || tessera_plan_mode() != TESSERA_PLAN_ROUTER || (table = tessera_cluster_table(relid)) == NULL || table->replicated)
 		return width;
 	return tessera_column_width(tessera_routing(), table, attnum);
 }
@@ -293,7 +308,7 @@ pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 		previous_pathlist(root, rel, rti, rte);
 	/* what core has found empty keeps its path: the condition that says so may be gone */
 	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || rte->rtekind != RTE_RELATION || !is_named(root, rel) || IS_DUMMY_REL(rel) ||
-		!tessera_cluster_table(rte->relid))
+		!tessera_scanned_table(root, rti, rte->relid))
 		return;
 	if (root->parse->commandType != CMD_SELECT && root->parse->resultRelation == rti)
 		ereport(ERROR,

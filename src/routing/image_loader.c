@@ -359,6 +359,9 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 	table->group = -1;
 	table->placement_group = -1;
 	table->node_id = -1;
+	table->replicated = DatumGetBool(attribute(tuple, Anum_cluster_table_replicated, desc));
+	if (table->replicated && TransactionIdIsNormal(HeapTupleHeaderGetXmin(tuple->t_data)))
+		table->replicated_since = HeapTupleHeaderGetXmin(tuple->t_data);
 	value = heap_getattr(tuple, Anum_cluster_table_group_id, desc, &null);
 	if (null)
 	{
@@ -567,6 +570,8 @@ lay_out(Loader *loader)
 
 	routing->nnodes = loader->nnodes;
 	routing->ntables = loader->ntables;
+	for (int i = 0; i < loader->ntables; i++)
+		routing->nreplicated += loader->tables[i].replicated;
 	routing->ngroups = loader->ngroups;
 	routing->nodes_offset = append(&block, loader->nodes, loader->nnodes * sizeof(TesseraNode));
 	routing->tables_offset = append(&block, loader->tables, loader->ntables * sizeof(TesseraTable));

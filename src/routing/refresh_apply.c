@@ -150,15 +150,18 @@ apply_advisory_homes(TesseraRefresh *refresh, Datum json)
 			   SPI_OK_INSERT, json, (Datum) 0);
 }
 
+/* A row of before its fields are read: a node of an earlier version says nothing of copies. */
+#define NEW_TABLE "ROW(NULL, NULL, NULL, NULL, NULL, NULL, false)::tessera.cluster_table"
+
 static void
 apply_tables(TesseraRefresh *refresh, Datum json)
 {
 	write_rows(refresh, "DELETE FROM tessera.cluster_table t WHERE NOT EXISTS"
-			   " (SELECT FROM jsonb_populate_recordset(NULL::tessera.cluster_table, $1) i"
-			   "  WHERE (i.table_id, i.schema_name, i.table_name) = (t.table_id, t.schema_name, t.table_name)"
+			   " (SELECT FROM jsonb_populate_recordset(" NEW_TABLE ", $1) i"
+			   "  WHERE (i.table_id, i.schema_name, i.table_name, i.replicated) = (t.table_id, t.schema_name, t.table_name, t.replicated)"
 			   "   AND i.group_id IS NOT DISTINCT FROM t.group_id AND i.key_columns IS NOT DISTINCT FROM t.key_columns)",
 			   SPI_OK_DELETE, json, (Datum) 0);
-	write_rows(refresh, "INSERT INTO tessera.cluster_table SELECT * FROM jsonb_populate_recordset(NULL::tessera.cluster_table, $1)"
+	write_rows(refresh, "INSERT INTO tessera.cluster_table SELECT * FROM jsonb_populate_recordset(" NEW_TABLE ", $1)"
 			   " ON CONFLICT (table_id) DO NOTHING",
 			   SPI_OK_INSERT, json, (Datum) 0);
 }

@@ -44,6 +44,12 @@ typedef struct TesseraTable
 	pg_uuid_t	table_id;		/* of a partition of a placed table: derived from its root's and its name, alike on every node */
 	int32		nkeys;			/* sharded: key columns, in key order */
 	AttrNumber	keys[TESSERA_MAX_KEY_COLUMNS];
+	/*
+	 * A placed table with copies: whole on every node. Written on its node_id (its lead) first, read where the statement runs. Snapshots that do not
+	 * see replicated_since may not see the copy's rows; InvalidTransactionId: all do.
+	 */
+	bool		replicated;
+	TransactionId replicated_since;
 } TesseraTable;
 
 typedef struct TesseraShardVersion
@@ -106,6 +112,7 @@ typedef struct TesseraRouting
 	TransactionId known_since;
 	int32		nnodes;			/* sorted by node_id */
 	int32		ntables;		/* sorted by relid */
+	int32		nreplicated;	/* so many of them are replicated */
 	int32		ngroups;		/* sorted by group_id */
 	int32		nschemas;		/* sorted by name */
 	Size		schemas_offset;

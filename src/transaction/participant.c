@@ -259,6 +259,32 @@ queue_constraint_modes(TesseraParticipant *participant)
 	}
 }
 
+static TesseraParticipant *
+find_captured(void)
+{
+	for (int i = 0; i < at_hand.nparticipants; i++)
+		if (at_hand.participants[i].joined && tessera_connection_state(at_hand.participants[i].connection)->captured)
+			return &at_hand.participants[i];
+	return NULL;
+}
+
+bool
+tessera_participants_have_captured(void)
+{
+	return find_captured() != NULL;
+}
+
+int32
+tessera_participants_captured(void)
+{
+	TesseraParticipant *participant = find_captured();
+
+	if (participant == NULL)
+		return 0;
+	tessera_connection_state(participant->connection)->captured = false;
+	return participant->node_id;
+}
+
 uint32
 tessera_participants_joins(void)
 {
@@ -307,6 +333,7 @@ queue_transaction(TesseraParticipant *participant)
 		state->xact_depth = 1;
 		state->wrote = false;
 		state->unpreparable = false;
+		state->captured = false;
 		participant->joined = true;
 		participant->join = ++statements.joins;
 		participant->modes_sent = 0;

@@ -67,6 +67,12 @@ extern void tessera_participants_rely_on(XLogRecPtr position);
 #define TESSERA_TOLD_VERSIONS 2
 extern int	tessera_told_versions(const TesseraRouting *routing, const TesseraTable *table, int32 node_id, TesseraToldVersion *versions);
 
+/* The next participant that has said that rows of replicated tables were changed there (node_id), which it counts as fetched then; 0: none. */
+extern int32 tessera_participants_captured(void);
+
+/* True if there is one. */
+extern bool tessera_participants_have_captured(void);
+
 /* A new statement number of this backend (1, 2, ...). */
 extern uint64 tessera_next_statement(void);
 

@@ -57,6 +57,7 @@ typedef struct TesseraRemoteState
 	int			xact_depth;		/* 0: no transaction; 1: in one; n: n-1 savepoints (transaction/) */
 	bool		wrote;			/* a writing command was queued in this remote transaction */
 	bool		unpreparable;	/* and it said that it cannot be prepared (TS005 notice) */
+	bool		captured;		/* it has said that rows of replicated tables were changed there (TS007 notice), and they have not been fetched */
 	bool		known;			/* user and settings below are as sent */
 	Oid			user;
 	int			security;		/* flags of the security context that it runs in */

@@ -160,7 +160,7 @@ sqlstate_of(const PGresult *result)
 static bool
 is_word_of_ours(const PGresult *result, const char *severity, int code)
 {
-	static const char *const files[] = {"shard_check.c", "truncate.c", "internal_connection.c", "notify.c"};
+	static const char *const files[] = {"shard_check.c", "truncate.c", "internal_connection.c", "notify.c", "replicated.c"};
 	const char *file = PQresultErrorField(result, PG_DIAG_SOURCE_FILE);
 
 	if (severity == NULL || strcmp(severity, "INFO") != 0 || file == NULL || sqlstate_of(result) != code)
@@ -191,6 +191,11 @@ tessera_connection_notice(void *arg, const PGresult *result)
 	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_UNPREPARABLE))
 	{
 		connection->state.unpreparable = true;
+		return;
+	}
+	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_CAPTURED))
+	{
+		connection->state.captured = true;
 		return;
 	}
 	before = MemoryContextSwitchTo(connection->context);

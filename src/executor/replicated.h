@@ -1,0 +1,50 @@
+/*
+ * replicated.h
+ *	  What is written to replicated tables: captured on the lead, carried to the copies (doc/design.md#replicated-tables).
+ */
+#ifndef TESSERA_REPLICATED_H
+#define TESSERA_REPLICATED_H
+
+#include "postgres.h"
+#include "nodes/execnodes.h"
+#include "utils/array.h"
+#include "utils/rel.h"
+
+#include "executor/execdesc.h"
+#include "nodes/pg_list.h"
+#include "routing/routing.h"
+
+/*
+ * After a statement, at any depth: on a router, brings what was captured by it to every copy, as part of the transaction; on an internal connection,
+ * outside of any statement, tells the router that there is something to fetch. Costs a comparison where nothing is captured. ERROR 08006 if a node
+ * cannot be reached, and whatever applying the rows there raises.
+ */
+extern void tessera_replicated_carry(void);
+
+/* Before a statement runs: ERROR 40001 if it reads a copy that was made after its snapshot. */
+extern void tessera_replicated_check_snapshot(const QueryDesc *query);
+
+/* True if a write to one of the tables on its shard may reach a replicated table there: it must not commit before that is carried on. */
+extern bool tessera_replicated_may_follow(const TesseraRouting *routing, const List *relids);
+
+/*
+ * Rows as a batch for tessera_call_apply_replicated: empty when zeroed; row adds one ('I' with the new row, 'U' with both, 'D' with the old one);
+ * is_full: it is to be sent; take returns it, palloc'd, and leaves an empty one. In the current memory context.
+ */
+typedef struct TesseraRowBatch
+{
+	ArrayBuildState *items;
+	Size		bytes;
+	int			nrows;
+	Oid			relid;			/* whose rows follow */
+} TesseraRowBatch;
+extern void tessera_batch_row(TesseraRowBatch *batch, Relation rel, char operation, TupleTableSlot *old, TupleTableSlot *row);
+extern bool tessera_batch_is_full(const TesseraRowBatch *batch);
+extern ArrayType *tessera_batch_take(TesseraRowBatch *batch);
+
+/* Sends a batch to every node but one, and applies it here unless that is this node. */
+extern void tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 except);
+
+extern void tessera_replicated_init(void);	/* from _PG_init: callbacks */
+
+#endif							/* TESSERA_REPLICATED_H */

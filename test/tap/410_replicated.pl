@@ -1,0 +1,133 @@
+# Replicated tables: whole on every node, read there, written on their lead and carried to all copies before the statement is done.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('replicated', settings => { 'tessera.injection_points' => 'on' });
+$c->create(shards => 2, routers => 1);
+my @nodes = $c->names;
+
+# The rows that each node has by itself: read with no other node's help, by a session that sees the heap alone.
+sub copies
+{
+	my ($table, $name) = @_;
+	my %seen;
+	foreach my $node (@nodes)
+	{
+		my $rows = $c->query($node, "SELECT coalesce(string_agg(t::text, ';' ORDER BY t::text COLLATE \"C\"), '') FROM $table t");
+		push @{ $seen{$rows} }, $node;
+	}
+	is(scalar(keys %seen), 1, "$name: alike on all nodes") or diag(join("\n", map { "@{ $seen{$_} }: $_" } keys %seen));
+	return (keys %seen)[0];
+}
+
+$c->query('s1', 'CREATE TABLE country (id int PRIMARY KEY, name text, note text, big text GENERATED ALWAYS AS (upper(name)) STORED)');
+$c->query('s1', "INSERT INTO country SELECT g, 'c' || g, NULL FROM generate_series(1, 1000) g");
+$c->query('s2', "SELECT tessera.replicate_table('country')");
+is($c->query($_, "SELECT kind FROM tessera.tables WHERE table_name = 'country'::regclass"), 'replicated', "kind on $_") foreach @nodes;
+copies('country', 'filled');
+foreach my $node (@nodes)
+{
+	unlike($c->query($node, 'EXPLAIN SELECT * FROM country WHERE id = 5'), qr/Tessera/, "read here on $node");
+	is($c->query($node, 'SELECT count(*), sum(id), min(big) FROM country'), '1000|500500|C1', "rows on $node");
+}
+
+# writes, from each node
+my $i = 0;
+foreach my $node (@nodes)
+{
+	$i++;
+	is($c->query($node, "INSERT INTO country (id, name) VALUES (200$i, 'x''\"{},\\ ') RETURNING big"), "X'\"{},\\ ", "INSERT on $node");
+	$c->query($node, "UPDATE country SET name = 'u$i', id = id + 10000 WHERE id = $i");
+	$c->query($node, "UPDATE country SET note = 'n' || id WHERE id % 100 = $i");
+	$c->query($node, "DELETE FROM country WHERE id = 10$i");
+	$c->query($node, "INSERT INTO country (id, name) VALUES (20$i, 'again') ON CONFLICT (id) DO UPDATE SET name = excluded.name");
+	$c->query($node, "INSERT INTO country (id, name) SELECT 3000 + 100 * $i + g, 's' FROM generate_series(1, 50) g");
+	$c->query($node, "MERGE INTO country c USING (VALUES (30$i, 'm'), (400$i, 'new')) AS v (id, name) ON c.id = v.id
+		WHEN MATCHED THEN UPDATE SET name = v.name WHEN NOT MATCHED THEN INSERT (id, name) VALUES (v.id, v.name)");
+	copies('country', "written on $node");
+	is($c->query($node, "BEGIN; INSERT INTO country (id, name) VALUES (900$i, 'own'); SELECT big FROM country WHERE id = 900$i; COMMIT"), 'OWN',
+		"own rows are seen on $node");
+	$c->query($node, "BEGIN; INSERT INTO country (id) VALUES (910$i); SAVEPOINT a; INSERT INTO country (id) VALUES (920$i); DELETE FROM country WHERE id = 910$i;
+		ROLLBACK TO a; INSERT INTO country (id) VALUES (930$i); COMMIT");
+	$c->query($node, "BEGIN; DELETE FROM country; ROLLBACK");
+	$c->query($node, "DO \$\$ BEGIN BEGIN DELETE FROM country; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN INSERT INTO country (id) VALUES (940$i); END; END \$\$");
+	is($c->query($node, "SELECT string_agg(id::text, ' ' ORDER BY id) FROM country WHERE id >= 9100 AND id < 9500 AND id % 10 = $i"), "910$i 930$i 940$i",
+		"savepoints on $node");
+	copies('country', "savepoints on $node");
+}
+
+# COPY, both ways
+foreach my $node (@nodes)
+{
+	my $file = "$PostgreSQL::Test::Utils::tmp_check/$node.txt";
+	$i++;
+	append_to_file($file, join('', map { "5${i}0$_\tcopied\n" } 0 .. 9));
+	$c->query($node, "COPY country (id, name) FROM '$file'");
+	copies('country', "COPY on $node");
+	$c->query($node, "COPY country TO '$file.out'");
+	is(scalar(split(/\n/, slurp_file("$file.out"))), $c->query('s1', 'SELECT count(*) FROM country'), "COPY TO on $node");
+}
+
+# a trigger fires once, on the lead; what it writes is carried, too
+$c->query('s1', "CREATE TABLE log (id bigserial PRIMARY KEY, what text); SELECT tessera.replicate_table('log')");
+$c->query('s1', 'CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp AS
+	$$ BEGIN INSERT INTO log (what) VALUES (TG_OP || NEW.id); NEW.note = \'by trigger\'; RETURN NEW; END $$');
+$c->query('s1', 'CREATE TRIGGER note BEFORE INSERT ON country FOR EACH ROW EXECUTE FUNCTION note()');
+foreach my $node (@nodes)
+{
+	$i++;
+	$c->query($node, "INSERT INTO country (id) VALUES (60$i)");
+	is($c->query($_, "SELECT note FROM country WHERE id = 60$i"), 'by trigger', "the trigger's row of $node on $_") foreach @nodes;
+	is($c->query($_, "SELECT count(*) FROM log WHERE what = 'INSERT60$i'"), '1', "written once by the trigger of $node, on $_") foreach @nodes;
+}
+copies('log', 'written by a trigger');
+$c->query('s1', 'DROP TRIGGER note ON country');
+
+# joins, of any kind of table, from every node
+$c->query('s1', "CREATE TABLE person (k int PRIMARY KEY, country int); SELECT tessera.shard_table('person', 'k', 'hash', chunks => 8)");
+$c->query('s1', 'INSERT INTO person SELECT g, 500 + g % 10 FROM generate_series(1, 200) g');
+foreach my $node (@nodes)
+{
+	is($c->query($node, 'SELECT count(*), sum(c.id) FROM person p JOIN country c ON c.id = p.country'), '200|100900', "join on $node");
+	is($c->query($node, 'SELECT c.name FROM person p JOIN country c ON c.id = p.country WHERE p.k = 7'), 'c507', "join of one row on $node");
+	unlike($c->query($node, 'EXPLAIN SELECT c.name FROM person p JOIN country c ON c.id = p.country WHERE p.k = 7'), qr/Hash Join|Nested Loop/, "it goes to the shard whole")
+		if $node eq 'r1';
+	is($c->query($node, 'UPDATE person p SET country = c.id FROM country c WHERE c.id = p.country AND p.k % 2 = 0 RETURNING 1') =~ tr/1//, 100,
+		"UPDATE of sharded rows by it on $node");
+	is($c->query($node, 'BEGIN; SELECT id FROM country WHERE id = 500 FOR UPDATE; COMMIT'), '500', "FOR UPDATE on $node");
+}
+
+# what is refused
+foreach my $node (@nodes)
+{
+	my $error = $c->error($node, "UPDATE country SET name = 'z' WHERE ctid = '(0,1)'");
+	like($error, qr/goes by ctid/, "ctid is refused on $node");
+}
+$c->query('s1', 'TRUNCATE log');
+is(copies('log', 'truncated'), '', 'TRUNCATE empties all copies');
+
+# a node that is down
+$c->query('r1', 'SELECT 1 FROM country');
+$c->stop('r1');
+my $error = $c->error('s2', "INSERT INTO country (id) VALUES (777000)");
+like($error, qr/"r1"/, 'the error names the node');
+like($error, qr/HINT:.*remove_router/, 'and says what can be done');
+is($c->query($_, 'SELECT count(*) FROM country WHERE id = 777000'), '0', "nothing was written on $_") foreach qw(s1 s2);
+$c->start('r1');
+$c->query('s2', "INSERT INTO country (id) VALUES (777000)");
+copies('country', 'the node is back');
+
+# back to a placed table
+$c->query('r1', "SELECT tessera.unreplicate_table('country')");
+my $n = $c->query('s1', 'SELECT count(*) FROM country');
+is($c->query($_, 'SELECT count(*) FROM country'), $n, "all rows from $_") foreach @nodes;
+like($c->query('r1', 'EXPLAIN SELECT * FROM country'), qr/Tessera/, 'read on its shard');
+$c->query('r1', 'DELETE FROM country WHERE id < 600');
+$c->query('r1', "SELECT tessera.replicate_table('country')");
+copies('country', 'replicated again');
+
+done_testing();
