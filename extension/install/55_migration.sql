@@ -36,14 +36,15 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
 
 -- Config node's side.
 
--- Of a partition its root counts: it lives with it. Sharded tables have no foreign keys to placed ones, nor the other way.
+-- Of a partition its root counts: it lives with it. Sharded tables have no foreign keys to placed ones, nor the other way. A foreign key to a replicated
+-- table ties nobody: that is everywhere.
 CREATE FUNCTION tessera_internal.schema_ties() RETURNS TABLE (a name, b name)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH placed AS MATERIALIZED (
-      SELECT c.oid, t.schema_name FROM tessera.cluster_table AS t JOIN pg_namespace AS n ON n.nspname = t.schema_name
+      SELECT c.oid, t.schema_name, t.replicated FROM tessera.cluster_table AS t JOIN pg_namespace AS n ON n.nspname = t.schema_name
         JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name WHERE t.group_id IS NULL)
     SELECT f.schema_name, t.schema_name FROM pg_constraint AS k JOIN placed AS f ON f.oid = coalesce(pg_partition_root(k.conrelid), k.conrelid)
-      JOIN placed AS t ON t.oid = coalesce(pg_partition_root(k.confrelid), k.confrelid) WHERE k.contype = 'f'
+      JOIN placed AS t ON t.oid = coalesce(pg_partition_root(k.confrelid), k.confrelid) WHERE k.contype = 'f' AND NOT t.replicated
     UNION SELECT f.schema_name, t.schema_name FROM pg_inherits AS i JOIN placed AS f ON f.oid = i.inhrelid JOIN placed AS t ON t.oid = i.inhparent
   $$;
 COMMENT ON FUNCTION tessera_internal.schema_ties() IS

@@ -99,7 +99,10 @@ stays_in_group(const TesseraShardable *shardable, const ForeignKey *fk)
 
 	if (fk->other == fk->own)
 		return joins_on_key(fk, key->attnums, key->attnums, key->n);
-	table = shardable->group != NULL ? tessera_routing_table(shardable->routing, fk->other) : NULL;
+	table = tessera_routing_table(shardable->routing, fk->other);
+	if (table != NULL && table->replicated)
+		return fk->referencing;
+	table = shardable->group != NULL ? table : NULL;
 	return table != NULL && table->group == shardable->group->index && joins_on_key(fk, key->attnums, table->keys, key->n);
 }
 

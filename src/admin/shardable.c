@@ -339,6 +339,10 @@ find_table(TesseraShardable *shardable, TesseraFindings *findings)
 	}
 	else if (table->group >= 0)
 		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("table \"%s\" is already sharded", name), NULL, NULL, NULL);
+	else if (table->replicated)
+		tessera_finding(findings, ERRCODE_FEATURE_NOT_SUPPORTED, relid, psprintf("table \"%s\" is replicated", name), NULL,
+						"Make it a placed table first.", psprintf("SELECT tessera.unreplicate_table(%s)",
+																  quote_literal_cstr(tessera_qualified_name(relid))));
 	return table != NULL && (table->group < 0 || shardable->apart) ? table : NULL;
 }
 

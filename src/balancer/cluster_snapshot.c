@@ -565,7 +565,8 @@ read_placed(TesseraClusterSnapshot *snapshot)
 						" UNION ALL SELECT schema_name, 0 FROM tessera.balancer_action"
 						"  WHERE schema_name IS NOT NULL AND state = 'failed' AND not_before > clock_timestamp()"
 						" UNION ALL SELECT p.schema_name, 0 FROM tessera.schema_placement AS p JOIN tessera.table_group AS g USING (group_id)"
-						"  WHERE NOT g.allow_migrations", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+						"  WHERE NOT g.allow_migrations"
+						" UNION ALL SELECT DISTINCT schema_name, 0 FROM tessera.cluster_table WHERE replicated", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{
 		TesseraPlacedSchema *placed = find_placed(snapshot, spi_row_text(i, 1));

@@ -242,6 +242,22 @@ shard_of(const Schemas *schemas)
 	return schemas->node_ids[0];
 }
 
+/* Their rows are at the recipient already, and would come a second time. */
+static void
+refuse_replicated(const char *schema)
+{
+	Oid			types[] = {NAMEOID};
+	Datum		values[] = {name_datum(schema)};
+
+	if (tessera_spi_run("SELECT format('%I.%I', t.schema_name, t.table_name) FROM tessera_internal.tied_schemas($1) AS s(name)"
+						" JOIN tessera.cluster_table AS t ON t.schema_name = s.name WHERE t.replicated ORDER BY 1 LIMIT 1", SPI_OK_SELECT, 1, types,
+						values, NULL) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a schema with a replicated table cannot be moved: %s", spi_row_text(0, 1)),
+				 errhint("SELECT tessera.unreplicate_table('%s') first, and replicate it again afterwards.", spi_row_text(0, 1))));
+}
+
 void
 tessera_serve_register_schema_migration(const TesseraRegisterSchemaMigrationArgs *args, TesseraRegisterSchemaMigrationResult *result)
 {
@@ -271,6 +287,7 @@ tessera_serve_register_schema_migration(const TesseraRegisterSchemaMigrationArgs
 	routing = tessera_routing();
 	result->migration_id = palloc(UUID_LEN);
 	tessera_spi_begin(&spi);
+	refuse_replicated(args->schema_name);
 	result->joined = find_same(args->schema_name, &schemas, result->donor, recipient, result->migration_id);
 	if (result->joined)
 		tessera_join_migration(result->migration_id);

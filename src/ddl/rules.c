@@ -179,6 +179,15 @@ check_foreign_key(const Target *target, Constraint *constraint, List *referencin
 			refuse_foreign_key(target, constraint, "only this node has that table", "Create the table with tessera.replicate_ddl on.");
 		return;
 	}
+	/* every node has all that it refers to */
+	if (table->replicated)
+		return;
+	if (target->table != NULL && target->table->replicated)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("replicated table \"%s\" cannot have a foreign key to \"%s\", which is not replicated", target->name,
+						constraint->pktable->relname),
+				 errhint("Other nodes do not have the rows that it would refer to. Replicate that table first.")));
 	if (group_of(target) == NULL && table->group < 0)
 	{
 		if (target->node_id != 0 && target->node_id != table->node_id)

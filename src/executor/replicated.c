@@ -651,6 +651,22 @@ tessera_replicated_carry(void)
 
 /* ---- what reads copies ---- */
 
+/* As core writes them (ri_triggers.c): all names quoted, parameters on the left, operators qualified. Nobody else writes so. */
+bool
+tessera_is_reference_query(const char *text)
+{
+	static const char *const beginnings[] = {
+		"SELECT 1 FROM ONLY \"", "SELECT 1 FROM \"", "DELETE FROM ONLY \"", "DELETE FROM \"", "UPDATE ONLY \"", "UPDATE \""
+	};
+	const char *condition;
+	bool		begins = false;
+
+	for (int i = 0; i < lengthof(beginnings) && text != NULL && !begins; i++)
+		begins = strncmp(text, beginnings[i], strlen(beginnings[i])) == 0;
+	condition = begins ? strstr(text, " WHERE $") : NULL;
+	return condition != NULL && strstr(condition, " OPERATOR(") != NULL;
+}
+
 void
 tessera_replicated_check_snapshot(const QueryDesc *query)
 {

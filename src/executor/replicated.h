@@ -21,6 +21,12 @@
  */
 extern void tessera_replicated_carry(void);
 
+/*
+ * True for a text that core's triggers of foreign keys have made to look at, or change, rows that refer to one that is gone or has another key. Such a
+ * query on a table that refers to a replicated one is each node's own: the row that is gone is gone on every node.
+ */
+extern bool tessera_is_reference_query(const char *text);
+
 /* Before a statement runs: ERROR 40001 if it reads a copy that was made after its snapshot. */
 extern void tessera_replicated_check_snapshot(const QueryDesc *query);
 

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
@@ -25,6 +26,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 #include "catalog/change.h"
@@ -32,6 +34,7 @@
 #include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
+#include "executor/replicated.h"
 #include "executor/scan_frame.h"
 #include "planner/cursor_rows.h"
 #include "planner/key_update.h"
@@ -448,6 +451,28 @@ stays_a_call(Oid function)
 	return stays;
 }
 
+/* True if the statement is about one table, which has a foreign key to a replicated one. */
+static bool
+refers_to_copies(Query *query, const TesseraRouting *routing)
+{
+	RangeTblEntry *rte = list_length(query->rtable) == 1 ? linitial_node(RangeTblEntry, query->rtable) : NULL;
+	Relation	rel;
+	ListCell   *cell;
+	bool		refers = false;
+
+	if (rte == NULL || rte->rtekind != RTE_RELATION || tessera_routing_table(routing, rte->relid) == NULL)
+		return false;
+	rel = table_open(rte->relid, NoLock);
+	foreach(cell, RelationGetFKeyList(rel))
+	{
+		const TesseraTable *table = tessera_routing_table(routing, ((ForeignKeyCacheInfo *) lfirst(cell))->confrelid);
+
+		refers |= table != NULL && table->replicated;
+	}
+	table_close(rel, NoLock);
+	return refers;
+}
+
 static PlannedStmt *
 tessera_planner(Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
@@ -469,6 +494,8 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 	routing = tessera_routing();
 	if (routing == NULL)
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
+	if (routing->nreplicated > 0 && tessera_nesting() > 0 && tessera_is_reference_query(source) && refers_to_copies(query, routing))
+		return plan_in_shard(query, source, cursor_options, params);
 	tessera_route_sequences(query, routing);
 	if (!tessera_names_cluster_table(query, routing))
 		return plan_in_router(query, source, cursor_options, params);

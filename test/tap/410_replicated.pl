@@ -80,9 +80,9 @@ $c->query('s1', 'CREATE TRIGGER note BEFORE INSERT ON country FOR EACH ROW EXECU
 foreach my $node (@nodes)
 {
 	$i++;
-	$c->query($node, "INSERT INTO country (id) VALUES (60$i)");
-	is($c->query($_, "SELECT note FROM country WHERE id = 60$i"), 'by trigger', "the trigger's row of $node on $_") foreach @nodes;
-	is($c->query($_, "SELECT count(*) FROM log WHERE what = 'INSERT60$i'"), '1', "written once by the trigger of $node, on $_") foreach @nodes;
+	$c->query($node, "INSERT INTO country (id) VALUES (600$i)");
+	is($c->query($_, "SELECT note FROM country WHERE id = 600$i"), 'by trigger', "the trigger's row of $node on $_") foreach @nodes;
+	is($c->query($_, "SELECT count(*) FROM log WHERE what = 'INSERT600$i'"), '1', "written once by the trigger of $node, on $_") foreach @nodes;
 }
 copies('log', 'written by a trigger');
 $c->query('s1', 'DROP TRIGGER note ON country');
@@ -100,6 +100,43 @@ foreach my $node (@nodes)
 		"UPDATE of sharded rows by it on $node");
 	is($c->query($node, 'BEGIN; SELECT id FROM country WHERE id = 500 FOR UPDATE; COMMIT'), '500', "FOR UPDATE on $node");
 }
+
+# foreign keys: from sharded and placed tables of any home, and between replicated ones
+$c->query('s1', "CREATE TABLE region (id int PRIMARY KEY, up int REFERENCES region, code text UNIQUE); SELECT tessera.replicate_table('region')");
+$c->query('s1', 'INSERT INTO region SELECT g, NULL, g FROM generate_series(1, 100) g');
+$c->query('s1', "CREATE TABLE town (id int PRIMARY KEY, region int REFERENCES region ON UPDATE CASCADE ON DELETE CASCADE)");
+$c->query('s1', "SELECT tessera.replicate_table('town')");
+$c->query('s1', 'INSERT INTO town SELECT g, g FROM generate_series(1, 50) g');
+$c->query('s2', "CREATE SCHEMA far; CREATE TABLE far.visit (id int PRIMARY KEY, region int REFERENCES region DEFERRABLE INITIALLY DEFERRED)");
+$c->query('s1', "SELECT tessera.move_schema('far', 's2')") if $c->query('s1', "SELECT primary_shard FROM tessera.tables WHERE table_name = 'far.visit'::regclass") ne 's2';
+$c->query('s1', 'CREATE TABLE own (k int PRIMARY KEY, region int REFERENCES region, gone int REFERENCES region ON DELETE SET NULL)');
+$c->query('s1', "SELECT tessera.shard_table('own', 'k', 'hash', chunks => 8)");
+$c->query('s1', 'ALTER TABLE person ADD COLUMN region int REFERENCES region ON DELETE CASCADE');
+foreach my $node (@nodes)
+{
+	$i++;
+	my $from = 10 * ($i - 9);
+	my ($a, $b, $d, $e, $f) = map { $from + $_ } 1 .. 5;
+	like($c->error($node, "INSERT INTO own VALUES (1000 + $i, -1)"), qr/23503/, "a missing row is noticed on $node");
+	$c->query($node, "INSERT INTO own SELECT 10000 * $i + g, $a, $b FROM generate_series(1, 40) g");
+	$c->query($node, "INSERT INTO far.visit VALUES ($i, $d)");
+	$c->query($node, "INSERT INTO person (k, region) SELECT 10000 * $i + g, $e FROM generate_series(1, 40) g");
+	like($c->error($node, "DELETE FROM region WHERE id = $a"), qr/23503/, "a row that sharded rows refer to stays, on $node");
+	like($c->error($node, "DELETE FROM region WHERE id = $d"), qr/23503/, "a row that a placed row refers to stays, on $node");
+	$c->query($node, "DELETE FROM region WHERE id = $b");
+	is($c->query($node, "SELECT count(*), count(gone) FROM own WHERE k > 10000 * $i AND k < 10000 * $i + 50"), '40|0', "SET NULL from $node");
+	is($c->query($node, "SELECT count(*) FROM person WHERE region = $e"), '40', "rows that refer to it, on $node");
+	$c->query($node, "DELETE FROM region WHERE id = $e");
+	is($c->query($node, "SELECT count(*) FROM person WHERE k > 10000 * $i AND k < 10000 * $i + 50"), '0', "CASCADE from $node");
+	$c->query($node, "UPDATE region SET id = id + 1000 WHERE id = $f");
+	copies('region', "foreign keys on $node");
+	copies('town', "cascades on $node");
+	is($c->query($node, "SELECT count(*) FROM town t WHERE NOT EXISTS (SELECT FROM region r WHERE r.id = t.region)"), '0', "cascades are whole on $node");
+}
+like($c->error('s1', 'ALTER TABLE region ADD FOREIGN KEY (id) REFERENCES own'), qr/0A000.*not replicated/s, 'none to a sharded table');
+like($c->error('s1', "SELECT tessera.unreplicate_table('region')"), qr/2BP01/, 'what others refer to stays replicated');
+like($c->error('s1', "SELECT tessera.move_schema('public', 's2')"), qr/0A000.*unreplicate_table/s, 'its schema stays');
+like($c->error('s1', "SELECT tessera.shard_table('region', 'id')"), qr/0A000.*is replicated/s, 'it is not sharded');
 
 # what is refused
 foreach my $node (@nodes)
