@@ -10,6 +10,7 @@
 #include "access/htup_details.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "admin/shardable.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
@@ -309,6 +310,8 @@ tessera_serve_leave(const TesseraLeaveArgs *args)
 					   " AND node_id = $2::int4 AND NOT is_config ON CONFLICT (cluster_id) DO UPDATE SET node = excluded.node, ended = "
 						   "excluded.ended", 2,
 					   values);
+	if (tessera_admin_value("SELECT 1 FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) != NULL)
+		tessera_empty_copies();
 	left = tessera_admin_exec("DELETE FROM tessera.identity WHERE cluster_id = $1::uuid AND node_id = $2::int4 AND NOT is_config", 2, values) > 0;
 	for (int i = 0; left && i < lengthof(tables); i++)
 		tessera_admin_exec(psprintf("DELETE FROM tessera.%s", tables[i]), 0, NULL);

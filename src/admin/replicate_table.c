@@ -2,10 +2,10 @@
  * replicate_table.c
  *	  tessera.replicate_table: makes a placed table whole on every node; tessera.unreplicate_table: a placed one again (doc/design.md#replicated-tables).
  *
- * Phases, on the node that was asked: (1) check the table; (2) on its primary shard, its lead from then on, lock writers out; (3) mark it on the config
- * node, then on the others; (4) send the rows to every copy, in batches. All is one distributed transaction: its rollback leaves a placed table.
+ * Phases, on the node that was asked: (1) check the table; (2) mark it on the config node; (3) on its primary shard, its lead from then on, lock writers
+ * out, and mark it there and on the others; (4) send the rows to every copy, in batches. All is one distributed transaction: its rollback leaves a placed table.
  *
- * Locks: SHARE UPDATE EXCLUSIVE on the table here; SHARE ROW EXCLUSIVE on the lead; on the config node tessera.node against nodes that come; to empty
+ * Locks: SHARE UPDATE EXCLUSIVE on the table here; on the config node tessera.node against nodes that come; SHARE ROW EXCLUSIVE on the lead; to empty
  * a copy ACCESS EXCLUSIVE on it, so that nobody reads it by an older plan.
  */
 #include "postgres.h"
@@ -27,6 +27,7 @@
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -193,21 +194,26 @@ check(Replication *replication, Oid relid, bool wanted)
 
 /* ---- the nodes ---- */
 
-static void
+/* Returns whether the lead has rows. The config node comes first, as when a node is added: what is locked there keeps nodes from coming and going. */
+static bool
 mark(const Replication *replication, bool wanted)
 {
-	const TesseraNode *config = tessera_routing_config(replication->routing);
+	int32		config = tessera_routing_config(replication->routing)->node_id;
 	const char *by = GetUserNameFromId(GetUserId(), false);
+	const char *nodes = tessera_node_list(replication->routing);
+	bool		has_rows;
 
-	tessera_call_mark_replicated(tessera_writing(tessera_to_node(config->node_id)), &replication->table_id, wanted, by);
+	tessera_call_mark_replicated(tessera_writing(tessera_to_node(config)), &replication->table_id, wanted, nodes, by);
+	tessera_call_lock_for_sharding(tessera_writing(tessera_to_node(replication->lead)), replication->qualified, &has_rows);
 	for (int i = 0; i < replication->routing->nnodes; i++)
 	{
 		int32		node_id = tessera_routing_node_at(replication->routing, i)->node_id;
 
-		if (node_id != config->node_id)
-			tessera_call_mark_replicated(tessera_writing(tessera_to_node(node_id)), &replication->table_id, wanted, by);
+		if (node_id != config)
+			tessera_call_mark_replicated(tessera_writing(tessera_to_node(node_id)), &replication->table_id, wanted, nodes, by);
 	}
-	tessera_injection(wanted ? "replicate_marked" : "unreplicate_marked");
+	tessera_injection("replicated_marked");
+	return has_rows;
 }
 
 static void
@@ -225,7 +231,7 @@ send_rows(const Replication *replication)
 		tessera_call_replicated_rows(tessera_to_node(replication->lead), replication->qualified, block, &answer);
 		block = answer.next;
 		if (strcmp(answer.batch, "{}") != 0)
-			tessera_batch_send(replication->routing, answer.batch, replication->lead);
+			tessera_batch_send(replication->routing, answer.batch, replication->lead, true);
 		MemoryContextReset(context);
 	}
 	MemoryContextSwitchTo(before);
@@ -236,12 +242,9 @@ Datum
 tessera_replicate_table(PG_FUNCTION_ARGS)
 {
 	Replication replication;
-	bool		has_rows;
 
 	check(&replication, PG_GETARG_OID(0), true);
-	tessera_call_lock_for_sharding(tessera_writing(tessera_to_node(replication.lead)), replication.qualified, &has_rows);
-	mark(&replication, true);
-	if (has_rows)
+	if (mark(&replication, true))
 		send_rows(&replication);
 	tessera_injection("replicate_sent");
 	PG_RETURN_VOID();
@@ -251,11 +254,9 @@ Datum
 tessera_unreplicate_table(PG_FUNCTION_ARGS)
 {
 	Replication replication;
-	bool		has_rows;
 
 	check(&replication, PG_GETARG_OID(0), false);
-	tessera_call_lock_for_sharding(tessera_writing(tessera_to_node(replication.lead)), replication.qualified, &has_rows);
-	mark(&replication, false);
+	(void) mark(&replication, false);
 	PG_RETURN_VOID();
 }
 
@@ -388,6 +389,9 @@ write_mark(const TesseraMarkReplicatedArgs *args)
 				 errhint("Try again.")));
 	relid = DatumGetObjectId(spi_row_value(0, 1));
 	tessera_spi_end(&spi);
+	/* under the lock: no node comes or goes any more */
+	if (tessera_routing_or_error()->is_config)
+		tessera_require_same_nodes(args->nodes);
 	if (!OidIsValid(relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
@@ -424,4 +428,39 @@ tessera_serve_mark_replicated(const TesseraMarkReplicatedArgs *args)
 	CacheInvalidateRelcache(rel);
 	table_close(rel, NoLock);
 	tessera_catalog_changed();
+}
+
+/* The row as the config node has it; the refresher finds it in place. */
+void
+tessera_serve_learn_node(const TesseraLearnNodeArgs *args)
+{
+	TesseraSpi	spi;
+	Oid			types[] = {JSONBOID};
+	Datum		values[] = {JsonbPGetDatum(args->node)};
+
+	tessera_spi_begin(&spi);
+	(void) tessera_spi_run("INSERT INTO tessera.node SELECT * FROM jsonb_populate_record(NULL::tessera.node, $1) ON CONFLICT DO NOTHING", SPI_OK_INSERT,
+						   1, types, values, NULL);
+	tessera_spi_end(&spi);
+	tessera_catalog_changed();
+}
+
+void
+tessera_empty_copies(void)
+{
+	const TesseraRouting *routing = tessera_routing_or_error();
+
+	for (int i = 0; i < routing->ntables; i++)
+	{
+		const TesseraTable *table = tessera_routing_table_at(routing, i);
+		Relation	rel;
+
+		if (!table->replicated)
+			continue;
+		rel = table_open(table->relid, AccessExclusiveLock);
+		drop_trigger(rel);
+		if (table->node_id != routing->self)
+			empty_copy(rel);
+		table_close(rel, NoLock);
+	}
 }

@@ -56,6 +56,9 @@ extern bool tessera_key_columns_alike(const TesseraShardable *shardable, Oid wit
 /* ERROR unless the table is of a kind that can be sharded: the first part of the above. */
 extern void tessera_check_table_kind(Relation rel);
 
+/* This node leaves: its copies of replicated tables are emptied, and are plain tables then. Locks each ACCESS EXCLUSIVE. (replicate_table.c) */
+extern void tessera_empty_copies(void);
+
 /*
  * Key columns named as in SQL, 'a' or 'a, "B"': they exist, are plain NOT NULL columns, not twice, and their types can be a key of this strategy.
  * ERROR 42602, 42703, 42701, 42P16, 22023. In the current context.

@@ -18,9 +18,12 @@
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/uuid.h"
 
 #include "catalog/change.h"
+#include "common/injection.h"
 #include "common/protocol.h"
 #include "common/spi_text.h"
 #include "common/version_compat.h"
@@ -321,6 +324,54 @@ send_chunks(const TesseraRouting *routing, int32 node_id)
 	SPI_cursor_close(portal);
 }
 
+/* Rows of a replicated table, whose writers are locked out on its lead until this transaction ends. */
+static void
+fill_copy(const TesseraTable *table, const char *name, int32 node_id)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera rows of a table", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext before = MemoryContextSwitchTo(context);
+	int64		block = 0;
+
+	while (block >= 0)
+	{
+		TesseraReplicatedRowsAnswer answer;
+
+		CHECK_FOR_INTERRUPTS();
+		tessera_call_replicated_rows(tessera_to_node(table->node_id), name, block, &answer);
+		block = answer.next;
+		if (strcmp(answer.batch, "{}") != 0)
+			tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), answer.batch, true);
+		MemoryContextReset(context);
+	}
+	MemoryContextSwitchTo(before);
+	MemoryContextDelete(context);
+}
+
+/* Who writes next to a table that is filled here waits for this transaction, and then learns of the newcomer from the lead. */
+static void
+fill_copies(const TesseraRouting *routing, int32 node_id, const char *node_id_text)
+{
+	const char *values[] = {node_id_text};
+	const char *row = tessera_admin_value("SELECT to_jsonb(n) FROM tessera.node AS n WHERE node_id = $1::int4", 1, values);
+
+	for (int i = 0; i < routing->ntables; i++)
+	{
+		const TesseraTable *table = tessera_routing_table_at(routing, i);
+		bool		has_rows;
+		char	   *name;
+
+		if (!table->replicated)
+			continue;
+		name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
+		tessera_call_lock_for_sharding(tessera_writing(tessera_to_node(table->node_id)), name, &has_rows);
+		if (table->node_id != routing->self)
+			tessera_call_learn_node(tessera_writing(tessera_to_node(table->node_id)), row);
+		tessera_call_mark_replicated(tessera_writing(tessera_to_node(node_id)), &table->table_id, true, "", "");
+		if (has_rows)
+			fill_copy(table, name, node_id);
+	}
+}
+
 /* The newcomer's side, all in this distributed transaction. */
 static void
 join_there(const TesseraRouting *routing, const TesseraChange *change, bool shard, int32 node_id, const char *node_id_text,
@@ -355,6 +406,8 @@ join_there(const TesseraRouting *routing, const TesseraChange *change, bool shar
 								   "0)::tessera.identity"
 									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
 	tessera_call_join(tessera_writing(tessera_to_node(node_id)), identity);
+	fill_copies(routing, node_id, node_id_text);
+	tessera_injection("add_node_filled");
 }
 
 /* Returns the node_id as text. */

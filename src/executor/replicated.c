@@ -41,6 +41,7 @@
 
 #define BATCH_BYTES (1024 * 1024)
 #define BATCH_ROWS 10000
+#define REFRESH_MS 10000
 
 PG_FUNCTION_INFO_V1(tessera_capture_replicated);
 
@@ -259,6 +260,7 @@ typedef struct Applier
 	bool	   *nulls;
 	int			n;
 	int			at;
+	bool		fresh;			/* new copies of tables that are as they should be: no trigger fires */
 	List	   *results;		/* ResultRelInfos of all tables so far */
 	List	   *estates;
 	/* the table at hand */
@@ -328,6 +330,8 @@ open_result(Applier *applier)
 	applier->estate->es_snapshot = GetActiveSnapshot();
 	applier->result = makeNode(ResultRelInfo);
 	InitResultRelInfo(applier->result, applier->rel, 1, NULL, 0);
+	if (applier->fresh)
+		applier->result->ri_TrigDesc = NULL;
 	leave_foreign_keys_only(applier->result);
 	ExecOpenIndices(applier->result, false);
 	applier->epq = palloc0(sizeof(EPQState));
@@ -481,9 +485,9 @@ end_tables(Applier *applier)
 }
 
 static void
-apply_batch(ArrayType *batch)
+apply_batch(ArrayType *batch, bool fresh)
 {
-	Applier		applier = {0};
+	Applier		applier = {.fresh = fresh};
 	int			level = push_settings();
 
 	deconstruct_array(batch, TEXTOID, -1, false, TYPALIGN_INT, &applier.items, &applier.nulls, &applier.n);
@@ -499,7 +503,7 @@ apply_batch(ArrayType *batch)
 void
 tessera_serve_apply_replicated(const TesseraApplyReplicatedArgs *args)
 {
-	apply_batch(args->batch);
+	apply_batch(args->batch, args->fresh);
 	tessera_injection("replicated_applied");
 }
 
@@ -507,13 +511,13 @@ tessera_serve_apply_replicated(const TesseraApplyReplicatedArgs *args)
 
 /* The error of a node that cannot be reached says what can be done. */
 static void
-send_to_node(int32 node_id, const char *batch)
+send_to_node(int32 node_id, const char *batch, bool fresh)
 {
 	MemoryContext context = CurrentMemoryContext;
 
 	PG_TRY();
 	{
-		tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), batch);
+		tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), batch, fresh);
 	}
 	PG_CATCH();
 	{
@@ -521,7 +525,7 @@ send_to_node(int32 node_id, const char *batch)
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION || error->hint != NULL)
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
 			PG_RE_THROW();
 		FlushErrorState();
 		error->hint = pstrdup("Replicated tables are written on all nodes. Bring the node back, or take it out of the cluster with tessera.remove_shard "
@@ -532,7 +536,7 @@ send_to_node(int32 node_id, const char *batch)
 }
 
 void
-tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 except)
+tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 except, bool fresh)
 {
 	Oid			input;
 	Oid			ioparam;
@@ -542,12 +546,12 @@ tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 excep
 		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
 
 		if (node_id != except && node_id != routing->self)
-			send_to_node(node_id, batch);
+			send_to_node(node_id, batch, fresh);
 	}
 	if (except == routing->self)
 		return;
 	getTypeInputInfo(TEXTARRAYOID, &input, &ioparam);
-	apply_batch(DatumGetArrayTypeP(OidInputFunctionCall(input, unconstify(char *, batch), ioparam, -1)));
+	apply_batch(DatumGetArrayTypeP(OidInputFunctionCall(input, unconstify(char *, batch), ioparam, -1)), fresh);
 }
 
 /* Takes what was captured here, in order, as much as fits a batch. */
@@ -586,9 +590,34 @@ take_batch(void)
 	return tessera_batch_take(&batch);
 }
 
-void
-tessera_serve_replicated_changes(TesseraReplicatedChangesResult *result)
+char *
+tessera_node_list(const TesseraRouting *routing)
 {
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < routing->nnodes; i++)
+		appendStringInfo(&list, "%d ", tessera_routing_node_at(routing, i)->node_id);
+	return list.data;
+}
+
+void
+tessera_require_same_nodes(const char *nodes)
+{
+	if (strcmp(nodes, tessera_node_list(tessera_routing_or_error())) == 0)
+		return;
+	(void) tessera_routing_refresh(REFRESH_MS);
+	if (strcmp(nodes, tessera_node_list(tessera_routing_or_error())) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access: a node has joined or left the cluster meanwhile"),
+				 errhint("Retry the transaction.")));
+}
+
+void
+tessera_serve_replicated_changes(const TesseraReplicatedChangesArgs *args, TesseraReplicatedChangesResult *result)
+{
+	tessera_require_same_nodes(args->nodes);
 	result->batch = take_batch();
 	result->more = captured.n > 0;
 }
@@ -617,14 +646,14 @@ carry_all(void)
 
 		while (answer.more)
 		{
-			tessera_call_replicated_changes(tessera_writing(tessera_to_node(node_id)), &answer);
-			tessera_batch_send(routing, answer.batch, node_id);
+			tessera_call_replicated_changes(tessera_writing(tessera_to_node(node_id)), tessera_node_list(routing), &answer);
+			tessera_batch_send(routing, answer.batch, node_id, false);
 			MemoryContextReset(context);
 		}
 	}
 	while (captured.n > 0)
 	{
-		tessera_batch_send(routing, batch_text(take_batch()), routing->self);
+		tessera_batch_send(routing, batch_text(take_batch()), routing->self, false);
 		MemoryContextReset(context);
 	}
 	tessera_injection("replicated_carried");

@@ -48,8 +48,12 @@ extern void tessera_batch_row(TesseraRowBatch *batch, Relation rel, char operati
 extern bool tessera_batch_is_full(const TesseraRowBatch *batch);
 extern ArrayType *tessera_batch_take(TesseraRowBatch *batch);
 
-/* Sends a batch to every node but one, and applies it here unless that is this node. */
-extern void tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 except);
+/* Sends a batch to every node but one, and applies it here unless that is this node. fresh: the copies are being filled. */
+extern void tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 except, bool fresh);
+
+/* The nodes of an image, as a word that can be compared; palloc'd. require: ERROR 40001 if this node, once it has asked, knows others. */
+extern char *tessera_node_list(const TesseraRouting *routing);
+extern void tessera_require_same_nodes(const char *nodes);
 
 extern void tessera_replicated_init(void);	/* from _PG_init: callbacks */
 

@@ -527,8 +527,12 @@ add_occurrence(Context *context, Query *query, Index rti, const TesseraTable *ta
 		context->analysis->nplaced++;
 }
 
-bool
-tessera_locks_lead(const RowMarkClause *mark)
+/*
+ * True if rows of a replicated table that are locked so are locked on its lead, where they are written. FOR KEY SHARE, which foreign keys use, is
+ * taken on the copy that is read: a change of the key or a deletion comes to every copy, and waits there.
+ */
+static bool
+locks_lead(const RowMarkClause *mark)
 {
 	return mark != NULL && mark->strength > LCS_FORKEYSHARE;
 }
@@ -547,7 +551,7 @@ visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
 		return;
 	}
 	/* a copy is everywhere: it pins nothing, and is no hindrance to going anywhere */
-	if (table->replicated && query->resultRelation != rti && !tessera_locks_lead(get_parse_rowmark(query, rti)))
+	if (table->replicated && query->resultRelation != rti && !locks_lead(get_parse_rowmark(query, rti)))
 		return;
 	add_occurrence(context, query, rti, table);
 	if (query->resultRelation == rti)

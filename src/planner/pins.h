@@ -33,12 +33,6 @@ typedef struct TesseraAnalysis
 	bool		policies_read_cluster;	/* row security, or a check option, has a subquery on a cluster table */
 } TesseraAnalysis;
 
-/*
- * True if rows of a replicated table that are locked so are locked on its lead, where they are written. FOR KEY SHARE, which foreign keys use, is
- * taken on the copy that is read: a change of the key or a deletion comes to every copy, and waits there.
- */
-extern bool tessera_locks_lead(const RowMarkClause *mark);
-
 /* True if the query names a cluster table at any level. Cheap: one look-up for each relation. */
 extern bool tessera_names_cluster_table(Query *query, const TesseraRouting *routing);
 

@@ -138,6 +138,23 @@ like($c->error('s1', "SELECT tessera.unreplicate_table('region')"), qr/2BP01/, '
 like($c->error('s1', "SELECT tessera.move_schema('public', 's2')"), qr/0A000.*unreplicate_table/s, 'its schema stays');
 like($c->error('s1', "SELECT tessera.shard_table('region', 'id')"), qr/0A000.*is replicated/s, 'it is not sharded');
 
+# nodes that come have the rows, and go without them
+$c->start_node($_) foreach qw(s3 r2);
+$c->query($_, 'CREATE EXTENSION tessera') foreach qw(s3 r2);
+$c->add_shard('s3');
+$c->add_router('r2');
+@nodes = $c->names;
+copies('country', 'nodes have come');
+copies('town', 'nodes have come');
+$c->query($_, "INSERT INTO country (id, name) VALUES (70000 + length('$_') * 1000 + ascii(right('$_', 1)) * 2 + ascii('$_'), 'from $_')") foreach @nodes;
+copies('country', 'written after nodes have come');
+$c->query('s1', "SELECT tessera.remove_router('r2')");
+$c->query($_, 'SELECT tessera.reload_routing()') foreach qw(s1 s2 r1 s3);
+is($c->query('r2', 'SELECT count(*) FROM country'), '0', 'a node that has left keeps no rows');
+@nodes = qw(s1 s2 r1 s3);
+$c->query('s2', "UPDATE country SET name = 'later' WHERE id = 700");
+copies('country', 'written after a node has left');
+
 # what is refused
 foreach my $node (@nodes)
 {
