@@ -100,7 +100,8 @@ CREATE TABLE tessera.table_group (
 );
 COMMENT ON TABLE tessera.table_group IS 'table groups: tables sharded alike, whose equal keys live together';
 
--- Every table of the cluster: placed (group_id NULL), one of them with copies on all nodes (replicated), or sharded. A table without a row here is local to its node.
+-- Every table of the cluster: placed (group_id NULL), one of them with copies on all nodes (replicated), or sharded. A table without a row here is
+-- local to its node.
 CREATE TABLE tessera.cluster_table (
   table_id       uuid PRIMARY KEY,
   schema_name    name NOT NULL,
@@ -108,7 +109,8 @@ CREATE TABLE tessera.cluster_table (
   relid          oid,                 -- local to each node; filled by the node itself
   group_id       uuid REFERENCES tessera.table_group,
   key_columns    name[],
-  replicated     bool NOT NULL DEFAULT false CHECK (NOT replicated OR group_id IS NULL),  -- whole on every node; written on its schema's shard first
+  -- whole on every node; written on its schema's shard first
+  replicated     bool NOT NULL DEFAULT false CHECK (NOT replicated OR group_id IS NULL),
   UNIQUE (schema_name, table_name)
 );
 CREATE INDEX cluster_table_relid ON tessera.cluster_table (relid);

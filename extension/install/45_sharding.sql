@@ -40,12 +40,13 @@ COMMENT ON FUNCTION tessera.configure_table(regclass, bool, int8) IS
 CREATE FUNCTION tessera.replicate_table(table_name regclass) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_replicate_table' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.replicate_table(regclass) IS
-  'copies a placed table to every node, where it is read without asking another node from then on; writes go to all copies. Writers of the table wait '
-  'meanwhile';
+  'copies a placed table to every node, where it is read without asking another node from then on; writes go to all copies. Writers of the '
+  'table wait meanwhile';
 
 CREATE FUNCTION tessera.unreplicate_table(table_name regclass) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_unreplicate_table' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.unreplicate_table(regclass) IS 'makes a replicated table a placed one again: only its schema''s primary shard keeps the rows';
+COMMENT ON FUNCTION tessera.unreplicate_table(regclass) IS
+  'makes a replicated table a placed one again: only its schema''s primary shard keeps the rows';
 
 CREATE FUNCTION tessera_internal.capture_replicated() RETURNS trigger
   AS 'MODULE_PATHNAME', 'tessera_capture_replicated' LANGUAGE C;

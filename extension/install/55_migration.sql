@@ -36,8 +36,8 @@ COMMENT ON FUNCTION tessera.migration_transitions() IS
 
 -- Config node's side.
 
--- Of a partition its root counts: it lives with it. Sharded tables have no foreign keys to placed ones, nor the other way. A foreign key to a replicated
--- table ties nobody: that is everywhere.
+-- Of a partition its root counts: it lives with it. Sharded tables have no foreign keys to placed ones, nor the other way. A foreign key to a
+-- replicated table ties nobody: that is everywhere.
 CREATE FUNCTION tessera_internal.schema_ties() RETURNS TABLE (a name, b name)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH placed AS MATERIALIZED (

@@ -1,9 +1,11 @@
 /*
  * replicate_table.c
- *	  tessera.replicate_table: makes a placed table whole on every node; tessera.unreplicate_table: a placed one again (doc/design.md#replicated-tables).
+ *	  tessera.replicate_table: makes a placed table whole on every node; tessera.unreplicate_table: a placed one again
+ *	  (doc/design.md#replicated-tables).
  *
- * Phases, on the node that was asked: (1) check the table; (2) mark it on the config node; (3) on its primary shard, its lead from then on, lock writers
- * out, and mark it there and on the others; (4) send the rows to every copy, in batches. All is one distributed transaction: its rollback leaves a placed table.
+ * Phases, on the node that was asked: (1) check the table; (2) mark it on the config node; (3) on its primary shard, its lead from then on, lock
+ * writers out, and mark it there and on the others; (4) send the rows to every copy, in batches. All is one distributed transaction: its rollback
+ * leaves a placed table.
  *
  * Locks: SHARE UPDATE EXCLUSIVE on the table here; on the config node tessera.node against nodes that come; SHARE ROW EXCLUSIVE on the lead; to empty
  * a copy ACCESS EXCLUSIVE on it, so that nobody reads it by an older plan.
@@ -146,7 +148,8 @@ check_referrers(const Replication *replication)
 	{
 		const TesseraTable *other = tessera_routing_table(replication->routing, lfirst_oid(cell));
 
-		if (lfirst_oid(cell) != replication->relid && (other == NULL || other->replicated || other->group >= 0 || other->node_id != replication->lead))
+		if (lfirst_oid(cell) != replication->relid &&
+			(other == NULL || other->replicated || other->group >= 0 || other->node_id != replication->lead))
 			ereport(ERROR,
 					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 					 errmsg("table %s cannot become a placed table: table \"%s\", which has rows on other nodes, has a foreign key to it",
@@ -439,8 +442,8 @@ tessera_serve_learn_node(const TesseraLearnNodeArgs *args)
 	Datum		values[] = {JsonbPGetDatum(args->node)};
 
 	tessera_spi_begin(&spi);
-	(void) tessera_spi_run("INSERT INTO tessera.node SELECT * FROM jsonb_populate_record(NULL::tessera.node, $1) ON CONFLICT DO NOTHING", SPI_OK_INSERT,
-						   1, types, values, NULL);
+	(void) tessera_spi_run("INSERT INTO tessera.node SELECT * FROM jsonb_populate_record(NULL::tessera.node, $1) ON CONFLICT DO NOTHING",
+						   SPI_OK_INSERT, 1, types, values, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 }

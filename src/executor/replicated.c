@@ -139,8 +139,8 @@ push_settings(void)
 }
 
 /*
- * A batch is an array of texts: "T", the table's schema and name, the number of its columns, their names; then rows of that table: "I" and values, "U"
- * and old and new values, "D" and old values. Of old rows only the columns of the primary key are there.
+ * A batch is an array of texts: "T", the table's schema and name, the number of its columns, their names; then rows of that table: "I" and values,
+ * "U" and old and new values, "D" and old values. Of old rows only the columns of the primary key are there.
  */
 static void
 add_item(TesseraRowBatch *batch, const char *item)
@@ -528,8 +528,8 @@ send_to_node(int32 node_id, const char *batch, bool fresh)
 		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
 			PG_RE_THROW();
 		FlushErrorState();
-		error->hint = pstrdup("Replicated tables are written on all nodes. Bring the node back, or take it out of the cluster with tessera.remove_shard "
-							  "or tessera.remove_router.");
+		error->hint = pstrdup("Replicated tables are written on all nodes. Bring the node back, or take it out of the cluster with "
+							  "tessera.remove_shard or tessera.remove_router.");
 		ReThrowError(error);
 	}
 	PG_END_TRY();

@@ -22,8 +22,8 @@
 extern void tessera_replicated_carry(void);
 
 /*
- * True for a text that core's triggers of foreign keys have made to look at, or change, rows that refer to one that is gone or has another key. Such a
- * query on a table that refers to a replicated one is each node's own: the row that is gone is gone on every node.
+ * True for a text that core's triggers of foreign keys have made to look at, or change, rows that refer to one that is gone or has another key. Such
+ * a query on a table that refers to a replicated one is each node's own: the row that is gone is gone on every node.
  */
 extern bool tessera_is_reference_query(const char *text);
 
