@@ -77,7 +77,9 @@ foreach my $node (@nodes)
 # a trigger fires once, on the lead; what it writes is carried, too
 $c->query('s1', "CREATE TABLE log (id bigserial PRIMARY KEY, what text); SELECT tessera.replicate_table('log')");
 $c->query('s1', 'CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp AS
-	$$ BEGIN INSERT INTO log (what) VALUES (TG_OP || NEW.id); NEW.note = \'by trigger\'; RETURN NEW; END $$');
+	$$ BEGIN INSERT INTO log (what) VALUES (TG_OP || NEW.id);
+	BEGIN INSERT INTO log (what) VALUES (\'undone\'); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END;
+	NEW.note = \'by trigger\'; RETURN NEW; END $$');
 $c->query('s1', 'CREATE TRIGGER note BEFORE INSERT ON country FOR EACH ROW EXECUTE FUNCTION note()');
 foreach my $node (@nodes)
 {
