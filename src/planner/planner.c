@@ -118,7 +118,17 @@ refuse_statement(Query *query, const TesseraReason *reason)
 					 "Give each sharded table its shard key by equality with a constant or parameter, or split the statement.")));
 }
 
-/* True if another source of rows of the statement is volatile: it would give different rows on each shard. */
+static bool
+volatile_sublink_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubLink) && contain_volatile_functions(((SubLink *) node)->subselect))
+		return true;
+	return expression_tree_walker(node, volatile_sublink_walker, context);
+}
+
+/* True if another source of rows or values of the statement is volatile: it would give different ones on each shard. */
 static bool
 has_volatile_source(Query *query)
 {
@@ -129,18 +139,19 @@ has_volatile_source(Query *query)
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
 
 		if (contain_volatile_functions((Node *) rte->subquery) || contain_volatile_functions((Node *) rte->functions) ||
-			contain_volatile_functions((Node *) rte->values_lists))
+			contain_volatile_functions((Node *) rte->values_lists) || rte->tablesample)
 			return true;
 	}
-	return false;
+	return contain_volatile_functions((Node *) query->cteList) || volatile_sublink_walker((Node *) query->targetList, NULL) ||
+		volatile_sublink_walker((Node *) query->jointree, NULL) || volatile_sublink_walker((Node *) query->returningList, NULL) ||
+		volatile_sublink_walker((Node *) query->mergeActionList, NULL);
 }
 
-/* UPDATE or DELETE of one sharded table whose conditions need only its own columns: each shard does its part. */
+/* UPDATE, DELETE or MERGE that goes by the key of a sharded table: each shard does its part. */
 static bool
 goes_to_all_shards(Query *query, const TesseraAnalysis *analysis)
 {
-	return (query->commandType == CMD_UPDATE || query->commandType == CMD_DELETE) && list_length(analysis->occurrences) == 1 &&
-		analysis->nsharded == 1 && analysis->nother == 0 && query->cteList == NIL && !query->hasSubLinks && !has_volatile_source(query);
+	return analysis->all_closed && analysis->nother == 0 && !has_volatile_source(query);
 }
 
 static const TesseraTable *

@@ -363,8 +363,8 @@ my @script = (
 	q{MERGE INTO t1 USING (SELECT 4 AS k, 1 AS id) s ON t1.k = s.k AND t1.id = s.id WHEN MATCHED THEN UPDATE SET v = 'merged'},
 	q{MERGE INTO t1 USING (VALUES (4, 1), (4, 400)) s(k, id) ON t1.k = 4 AND t1.id = s.id WHEN MATCHED THEN UPDATE SET v = 'merged2' WHEN NOT } .
 	q{MATCHED THEN INSERT (k, id, v) VALUES (4, s.id, 'new')},
-	refused(q{MERGE INTO t1 USING t2 s ON t1.k = s.k AND t1.id = s.id AND s.k = 2 WHEN NOT MATCHED THEN INSERT (k, id, v) VALUES (s.k, s.id + } .
-	q{500, 'nm')}),
+	q{MERGE INTO t1 USING t2 s ON t1.k = s.k AND t1.id = s.id AND s.k = 2 WHEN NOT MATCHED THEN INSERT (k, id, v) VALUES (s.k, s.id + } .
+	q{500, 'nm')},
 	refused(q{MERGE INTO t1 USING (SELECT 2 AS k) s ON t1.k = s.k AND t1.id = 9999 WHEN NOT MATCHED THEN INSERT (k, id, v) VALUES (s.k + 2, 600, } .
 	q{'nm')}),
 	refused(q{MERGE INTO t1 USING (SELECT 2 AS k) s ON t1.k = s.k AND t1.id = 9999 WHEN NOT MATCHED THEN INSERT (k, id, v) VALUES (1, 601, 'nm')}),

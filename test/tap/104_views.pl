@@ -118,7 +118,7 @@ my @script = (
 	q{INSERT INTO v_rule VALUES (41, 1, 'r'), (42, 1, 'r')},
 	q{INSERT INTO v_rule VALUES (43, 1, 'r')},
 	q{UPDATE v_rule SET v = 'ru' WHERE k = 6},
-	refused(q{UPDATE v_rule SET v = 'ru' WHERE id = 2}),
+	q{UPDATE v_rule SET v = 'ru' WHERE id = 2},
 	q{DELETE FROM v_rule WHERE k = 6 AND id = 1},
 	q{UPDATE v_also SET v = 'al' WHERE k = 7 AND id = 2},
 	q{WITH u AS (UPDATE v_check SET v = 'cte' WHERE k = 3 RETURNING id, v) SELECT * FROM u},
