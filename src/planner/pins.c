@@ -12,7 +12,7 @@
  * interchangeable with the key's (executor/targets.h).
  *
  * A modification is closed over the key if all tables get the same value once a placeholder is given to the key of the rows that drive it: those of
- * the target, for MERGE those of its source. Then it is the union of one statement for each key, each pinned.
+ * the target, for a MERGE that inserts those of its source. Then it is the union of one statement for each key, each pinned.
  */
 #include "postgres.h"
 
@@ -451,6 +451,18 @@ relids_of(Node *node, Relids *relids)
 			relids_of(lfirst(cell), relids);
 }
 
+/* True for a MERGE that inserts: rows of its source do something even if no row of the target matches. */
+static bool
+merge_inserts(const Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->mergeActionList)
+		if (lfirst_node(MergeAction, cell)->commandType == CMD_INSERT)
+			return true;
+	return false;
+}
+
 /* nullable: relations that outer joins above may null-extend or filter; conditions below the nullable side still hold for its own rows. */
 static void
 use_jointree(Context *context, Node *node)
@@ -464,9 +476,8 @@ use_jointree(Context *context, Node *node)
 	{
 		foreach(cell, ((FromExpr *) node)->fromlist)
 			use_jointree(context, lfirst(cell));
-		/* MERGE ... ON bounds the target's rows only: the source's go on to NOT MATCHED. */
-		use_condition(context, ((FromExpr *) node)->quals,
-					  query->commandType == CMD_MERGE ? bms_make_singleton(query->resultRelation) : NULL);
+		/* MERGE ... ON bounds the target's rows only, if the source's go on to NOT MATCHED. */
+		use_condition(context, ((FromExpr *) node)->quals, merge_inserts(query) ? bms_make_singleton(query->resultRelation) : NULL);
 	}
 	else if (IsA(node, JoinExpr))
 	{
@@ -582,9 +593,7 @@ add_occurrence(Context *context, Query *query, Index rti, const TesseraTable *ta
 	occurrence->rti = rti;
 	occurrence->table = table;
 	context->analysis->occurrences = lappend(context->analysis->occurrences, occurrence);
-	if (table->group >= 0)
-		context->analysis->nsharded++;
-	else
+	if (table->group < 0)
 		context->analysis->nplaced++;
 }
 
@@ -837,7 +846,7 @@ is_rows_own(Context *context, Query *query, Var *var)
 	return entry != NULL && is_rows_own(context, rte->subquery, (Var *) strip((Node *) entry->expr));
 }
 
-/* MERGE: the source's column that ON compares with this column of the target; -1: there is none whose rows are those of a table. */
+/* MERGE that inserts: the source's column that ON compares with this column of the target; -1: there is none whose rows are those of a table. */
 static int
 source_key(Context *context, Query *query, AttrNumber attribute)
 {
@@ -873,8 +882,7 @@ give_placeholders(Context *context, Query *query, const TesseraOccurrence *targe
 	for (int i = 0; i < target->table->nkeys; i++)
 	{
 		AttrNumber	attribute = target->table->keys[i];
-		int			column = query->commandType == CMD_MERGE ? source_key(context, query, attribute) :
-			column_of(context, query, target->rti, attribute);
+		int			column = merge_inserts(query) ? source_key(context, query, attribute) : column_of(context, query, target->rti, attribute);
 		Param	   *placeholder = makeNode(Param);
 
 		if (column < 0)

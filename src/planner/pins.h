@@ -31,7 +31,6 @@ typedef struct TesseraAnalysis
 	 * itself, with the rows of that key. Relations outside of the cluster are not looked at.
 	 */
 	bool		all_closed;
-	int			nsharded;
 	int			nplaced;
 	int			nother;			/* relations outside the cluster (local tables, catalogs, views' own entries not counted) */
 	bool		writes_cluster; /* some cluster table is a result relation */

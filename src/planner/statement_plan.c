@@ -553,11 +553,20 @@ tessera_names_current_row(const Query *query)
 PlannedStmt *
 tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many, TesseraReason *reason)
 {
+	TesseraReads none = {.query = query};
+
+	return tessera_plan_statement_reading(query, &none, cursor_options, routing, analysis, many, reason);
+}
+
+PlannedStmt *
+tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis,
+							   bool many, TesseraReason *reason)
+{
 	bool		writes = analysis->writes_cluster;
 	const TesseraOccurrence *target = tessera_target_of(analysis, query);
 	const TesseraOccurrence *bounded = target ? target : linitial(analysis->occurrences);
 	Query	   *copy;
-	List	   *params = NIL;
+	List	   *params = list_copy(reads->params);
 	List	   *exprs;
 	List	   *pins;
 	List	   *placed;
@@ -570,7 +579,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 
 	if (writes && !modification_allowed(analysis, reason))
 		return NULL;
-	if (many && statement_goes_by_ctid(query))
+	if ((many || reads->plans) && statement_goes_by_ctid(query))
 	{
 		reason->text = "it goes by ctid, and rows of different shards may have the same";
 		reason->hint = "Give the table its shard key by equality with a constant or parameter, or use the primary key.";
@@ -636,9 +645,10 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
 	scan->custom_private = lappend(scan->custom_private, conditions);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(position));
-	scan->custom_private = lappend(scan->custom_private, query);
+	scan->custom_private = lappend(scan->custom_private, reads->query);
+	scan->custom_private = lappend(scan->custom_private, reads->plans);
 	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
-	return tessera_wrap_plan(query, scan, cursor_options);
+	return tessera_wrap_plan(reads->query, scan, cursor_options);
 }
 
 /* ---- routed inserts ---- */

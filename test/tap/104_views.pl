@@ -97,7 +97,7 @@ my @script = (
 	q{INSERT INTO v_nest VALUES (36, 1, 'n', 30), (37, 1, 'n', 31) RETURNING *},
 	q{UPDATE v_local SET n = 10 WHERE k = 6},
 	q{UPDATE v_local SET n = 500 WHERE k = 6},
-	refused(q{UPDATE v_sub SET v = 'sub' WHERE k = 2}),
+	q{UPDATE v_sub SET v = 'sub' WHERE k = 2},
 	q{UPDATE v_pl SET name = 'renamed' WHERE id = 2 RETURNING *},
 	q{INSERT INTO v_pl VALUES (50, 'fifty') RETURNING *},
 	q{INSERT INTO v_pl (id) VALUES (51), (52) RETURNING *},
