@@ -208,9 +208,28 @@ is_of_another(Node *node, Index *rti)
 	return expression_tree_walker(node, is_of_another, rti);
 }
 
-/* True if the relation is below the node, and not where an outer join may extend it by NULL. Appends the conditions on the way, of whatever. */
+/* Moves conditions of the relation alone from *quals to *own. */
+static void
+take_conditions(Node **quals, Index rti, List **own)
+{
+	List	   *others = NIL;
+	ListCell   *cell;
+
+	foreach(cell, make_ands_implicit((Expr *) *quals))
+	{
+		Node	   *condition = lfirst(cell);
+
+		if (is_of_another(condition, &rti) || !contain_vars_of_level(condition, 0) || contain_volatile_functions(condition))
+			others = lappend(others, condition);
+		else
+			*own = lappend(*own, condition);
+	}
+	*quals = others ? (Node *) make_ands_explicit(others) : NULL;
+}
+
+/* True if the relation is below the node, and not where an outer join may extend it by NULL. Takes its conditions on the way. */
 static bool
-collect_conditions(Node *node, Index rti, List **conditions)
+take_conditions_above(Node *node, Index rti, List **own)
 {
 	ListCell   *cell;
 
@@ -221,39 +240,35 @@ collect_conditions(Node *node, Index rti, List **conditions)
 		FromExpr   *from = (FromExpr *) node;
 
 		foreach(cell, from->fromlist)
-			if (collect_conditions(lfirst(cell), rti, conditions))
+			if (take_conditions_above(lfirst(cell), rti, own))
 			{
-				*conditions = list_concat(*conditions, make_ands_implicit((Expr *) from->quals));
+				take_conditions(&from->quals, rti, own);
 				return true;
 			}
 	}
 	else if (IsA(node, JoinExpr))
 	{
 		JoinExpr   *join = (JoinExpr *) node;
-		bool		kept = join->jointype == JOIN_INNER;
-		bool		below = ((kept || join->jointype == JOIN_LEFT) && collect_conditions(join->larg, rti, conditions)) ||
-			((kept || join->jointype == JOIN_RIGHT) && collect_conditions(join->rarg, rti, conditions));
+		bool		inner = join->jointype == JOIN_INNER;
+		bool		below = ((inner || join->jointype == JOIN_LEFT) && take_conditions_above(join->larg, rti, own)) ||
+			((inner || join->jointype == JOIN_RIGHT) && take_conditions_above(join->rarg, rti, own));
 
-		if (below && kept)
-			*conditions = list_concat(*conditions, make_ands_implicit((Expr *) join->quals));
+		if (below && inner && join->usingClause == NIL)
+			take_conditions(&join->quals, rti, own);
 		return below;
 	}
 	return false;
 }
 
+/* Takes out of the query what all rows of the relation must meet, whatever they are joined with. NULL: nothing. */
 static Node *
 own_conditions(Query *query, Index rti)
 {
-	List	   *all = NIL;
 	List	   *own = NIL;
-	ListCell   *cell;
 
 	/* MERGE also has use for rows that do not meet its ON */
-	if (query->commandType == CMD_MERGE || !collect_conditions((Node *) query->jointree, rti, &all))
-		return NULL;
-	foreach(cell, all)
-		if (!is_of_another(lfirst(cell), &rti) && !contain_volatile_functions(lfirst(cell)))
-			own = lappend(own, copyObject(lfirst(cell)));
+	if (query->commandType != CMD_MERGE)
+		(void) take_conditions_above((Node *) query->jointree, rti, &own);
 	return own ? (Node *) make_ands_explicit(own) : NULL;
 }
 
@@ -358,7 +373,7 @@ rows_query(List *columns, List *names, Bitmapset *needed, List **sent, ReadConte
 
 /* Of the relation's rows alone, as the query around it has it. */
 static Query *
-select_of(Query *query, Index rti, List *targets)
+select_of(Query *query, Index rti, List *targets, Node *conditions)
 {
 	Query	   *select = copyObject(query);
 	RangeTblRef *reference = makeNode(RangeTblRef);
@@ -369,7 +384,7 @@ select_of(Query *query, Index rti, List *targets)
 	select->queryId = 0;
 	select->canSetTag = true;
 	select->resultRelation = 0;
-	select->jointree = makeFromExpr(list_make1(reference), own_conditions(query, rti));
+	select->jointree = makeFromExpr(list_make1(reference), conditions);
 	select->targetList = targets;
 	select->returningList = select->withCheckOptions = select->mergeActionList = select->cteList = NIL;
 	select->groupClause = select->groupingSets = select->windowClause = select->distinctClause = select->sortClause = select->rowMarks = NIL;
@@ -417,6 +432,7 @@ take_out(Query *query, Index rti, bool exists, ReadContext *context)
 {
 	RangeTblEntry *rte = rt_fetch(rti, query->rtable);
 	NeedContext need = {.query = query, .rti = rti};
+	Node	   *conditions = own_conditions(query, rti);
 	List	   *names;
 	List	   *columns;
 	List	   *sent;
@@ -446,7 +462,7 @@ take_out(Query *query, Index rti, bool exists, ReadContext *context)
 		}
 	}
 	rows = rows_query(columns, names, need.columns, &sent, context);
-	select = select_of(query, rti, sent);
+	select = select_of(query, rti, sent, conditions);
 	if (exists)
 		select->limitCount = (Node *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(1), false, FLOAT8PASSBYVAL);
 	context->reads.plans = lappend(context->reads.plans, tessera_nested_planner(select, context->source, context->params, true));

@@ -21,6 +21,8 @@ CREATE TABLE h (k int PRIMARY KEY, x int, s text);
 CREATE TABLE c2 (a int, b text, v int, PRIMARY KEY (a, b));
 CREATE TABLE d2 (a int, b text, i int, v int, PRIMARY KEY (a, b, i));
 CREATE TABLE pl (id int PRIMARY KEY, s text, n int);
+CREATE TABLE co (id int PRIMARY KEY, s text COLLATE "und-x-icu");
+INSERT INTO co VALUES (1, 'T2'), (2, 'U'), (3, 'a');
 CREATE VIEW vt AS SELECT k, id, v, n FROM t WHERE id < 4;
 CREATE VIEW vu AS SELECT k, id, upper(w) AS w FROM u WHERE n IS NOT NULL;
 CREATE VIEW vg AS SELECT k, count(*) AS c, max(w) AS w FROM u GROUP BY k;
@@ -180,6 +182,14 @@ my @reading = (
 	q{WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT r.i + 1 FROM r JOIN pl ON pl.id = r.i) UPDATE t SET v = '' FROM r WHERE r.i = t.k},
 	q{WITH RECURSIVE a AS (SELECT k AS i, n FROM t WHERE id = 1), r(i, n) AS (SELECT i, n FROM a WHERE i < 9 UNION SELECT a.i, a.n FROM r JOIN a ON
 	  a.i = r.n) DELETE FROM t USING r WHERE r.n = t.n AND t.k > 20 RETURNING t.*},
+	q{UPDATE t SET v = z.s FROM pl x JOIN pl y ON y.n = x.id AND y.id > 5 LEFT JOIN pl z ON z.id = y.id AND z.n > 1 WHERE x.n < 4 AND x.id = t.k},
+	q{UPDATE t SET v = u.w FROM u LEFT JOIN pl ON pl.id = u.n WHERE u.k = t.k AND u.id = t.id AND pl.n IS NULL},
+	q{SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; UPDATE t SET n = (SELECT max(n) FROM t) + pl.n FROM pl WHERE pl.id = t.id RETURNING t.*},
+	q{SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; DELETE FROM t WHERE n IN (SELECT n FROM u GROUP BY n HAVING count(*) > 9)},
+	# which of them is less goes by the column's collation
+	q{UPDATE t SET v = co.s FROM co WHERE co.id = t.id AND t.v < co.s RETURNING t.k, t.v},
+	q{DELETE FROM t WHERE v > (SELECT max(s) FROM co WHERE id < 3)},
+	q{DELETE FROM t WHERE v < (SELECT max(s COLLATE "C") FROM co)},
 	# columns without a name, or with the same
 	q{UPDATE t SET v = x || y FROM (SELECT id, max(s), min(s) FROM pl GROUP BY 1) z (i, x, y) WHERE i = t.k},
 	q{UPDATE t SET v = z.max FROM (SELECT n, max(s), max(s) || '!', 1 + max(id), 2 + max(id) FROM pl GROUP BY 1) z WHERE z.n = t.k RETURNING z.n},
@@ -211,6 +221,7 @@ my @refused = (
 	  WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (k, id) VALUES (s.k, s.id)},
 	q{MERGE INTO t USING pl ON t.k = pl.id WHEN NOT MATCHED THEN INSERT (k, id) VALUES (pl.id, 1)},
 	q{UPDATE t SET v = u.w || pl.s FROM u LEFT JOIN pl ON pl.id = u.n WHERE u.k = t.k AND u.id = t.id RETURNING u.*, pl},
+	q{UPDATE t SET v = u.w FROM u TABLESAMPLE BERNOULLI (100) WHERE u.k = t.k AND u.id = t.id},
 	q{UPDATE t SET v = pl.ctid FROM pl WHERE pl.id = t.k},
 	q{UPDATE t SET v = 'x' WHERE ctid IN (SELECT ctid FROM t ORDER BY n LIMIT 3)},
 	q{UPDATE t SET v = pl::text FROM pl WHERE pl.id = t.k},
@@ -312,6 +323,11 @@ like($c->error('r1', "SET tessera.sent_rows_limit = 64; UPDATE t SET v = s.x FRO
 $c->query('r1', $_) foreach (q{SELECT tessera.move_range('t', 5, 15, 's3'), tessera.move_range('t', 30, 35, 's1')},
 	q{SELECT tessera.move_range('c2', (7, 'p'), (9, 'r'), 's3')});
 same('after moves', 'r1');
+
+# Each in a transaction of its own.
+is($c->script_differs('r1', [ @closed[ 0, 3, 5 ], 'SELECT * FROM t', @reading[ 0, 3, 26, 31, 45 ], 'SELECT * FROM t', 'SELECT * FROM pl',
+	q{UPDATE t SET v = f.s FROM f_pl(3) f WHERE f.id = t.id}, 'DELETE FROM t WHERE n = (SELECT max(n) FROM t)', 'SELECT * FROM t' ]), 0,
+	'without a transaction block');
 
 # While ranges move: each statement adds one to each row that it meets, all of them or none.
 my $script = <<'SQL';
