@@ -901,7 +901,10 @@ give_placeholders(Context *context, Query *query, const TesseraOccurrence *targe
 static Expr *
 value_of_key(Context *context, const TesseraOccurrence *occurrence, int i)
 {
-	return context->columns[root_of(context, column_of(context, occurrence->query, occurrence->rti, occurrence->table->keys[i]))].value;
+	/* first: it may move the columns */
+	int			column = column_of(context, occurrence->query, occurrence->rti, occurrence->table->keys[i]);
+
+	return context->columns[root_of(context, column)].value;
 }
 
 static void
