@@ -38,6 +38,7 @@
 #include "planner/part_plan.h"
 #include "planner/pins.h"
 #include "planner/planner.h"
+#include "planner/read_side.h"
 #include "planner/shard_mode.h"
 #include "planner/ship.h"
 #include "planner/sequences.h"
@@ -118,29 +119,11 @@ refuse_statement(Query *query, const TesseraReason *reason)
 					 "Give each sharded table its shard key by equality with a constant or parameter, or split the statement.")));
 }
 
-/* True if another source of rows of the statement is volatile: it would give different rows on each shard. */
-static bool
-has_volatile_source(Query *query)
-{
-	ListCell   *cell;
-
-	foreach(cell, query->rtable)
-	{
-		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
-
-		if (contain_volatile_functions((Node *) rte->subquery) || contain_volatile_functions((Node *) rte->functions) ||
-			contain_volatile_functions((Node *) rte->values_lists))
-			return true;
-	}
-	return false;
-}
-
-/* UPDATE or DELETE of one sharded table whose conditions need only its own columns: each shard does its part. */
+/* UPDATE, DELETE or MERGE that goes by the key of a sharded table: each shard does its part. */
 static bool
 goes_to_all_shards(Query *query, const TesseraAnalysis *analysis)
 {
-	return (query->commandType == CMD_UPDATE || query->commandType == CMD_DELETE) && list_length(analysis->occurrences) == 1 &&
-		analysis->nsharded == 1 && analysis->nother == 0 && query->cteList == NIL && !query->hasSubLinks && !has_volatile_source(query);
+	return analysis->all_closed && analysis->nother == 0 && !tessera_has_volatile_source(query);
 }
 
 static const TesseraTable *
@@ -286,6 +269,28 @@ plan_in_router(Query *query, const char *source, int cursor_options, ParamListIn
 	return tessera_may_scroll(cursor_options) ? tessera_keep_rows(plan, false) : plan;
 }
 
+/* UPDATE, DELETE or MERGE of a cluster table whose shards do not have all that it reads. */
+static bool
+reads_beside_target(const Query *query, const TesseraAnalysis *analysis)
+{
+	return query->commandType != CMD_INSERT && !analysis->has_writing_cte && tessera_target_of(analysis, query) != NULL;
+}
+
+/* What is read elsewhere is read here and sent along; WITH queries one by one. */
+static PlannedStmt *
+plan_reading(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing, TesseraReason *reason)
+{
+	TesseraReason own = {0};
+	PlannedStmt *plan;
+
+	if (query->cteList != NIL)
+		return tessera_plan_parts(query, source, cursor_options, params);
+	plan = tessera_plan_reading(query, source, cursor_options, params, routing, &own);
+	if (own.text)
+		*reason = own;
+	return plan;
+}
+
 /* The plan of a statement that names cluster tables. */
 static PlannedStmt *
 plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing)
@@ -335,12 +340,8 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		refuse_statement(query, &reason);
 	}
 	if (analysis->has_writing_cte && analysis->writes_cluster)
-	{
-		plan = tessera_plan_parts(query, source, cursor_options, params, &reason);
-		if (plan)
-			return plan;
-	}
-	else if (goes_to_all_shards(query, analysis))
+		return tessera_plan_parts(query, source, cursor_options, params);
+	if (goes_to_all_shards(query, analysis))
 	{
 		plan = tessera_plan_statement(query, cursor_options, routing, analysis, true, &reason);
 		if (plan)
@@ -352,6 +353,9 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		if (plan)
 			return plan;
 	}
+	plan = reads_beside_target(query, analysis) ? plan_reading(query, source, cursor_options, params, routing, &reason) : NULL;
+	if (plan)
+		return plan;
 	if (analysis->writes_cluster)
 		refuse_statement(query, &reason);
 	return plan_in_router(query, source, cursor_options, params);
