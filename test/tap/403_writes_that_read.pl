@@ -186,6 +186,11 @@ my @reading = (
 	q{UPDATE t SET v = u.w FROM u LEFT JOIN pl ON pl.id = u.n WHERE u.k = t.k AND u.id = t.id AND pl.n IS NULL},
 	q{SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; UPDATE t SET n = (SELECT max(n) FROM t) + pl.n FROM pl WHERE pl.id = t.id RETURNING t.*},
 	q{SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; DELETE FROM t WHERE n IN (SELECT n FROM u GROUP BY n HAVING count(*) > 9)},
+	# a transition table
+	q{CREATE TEMP TABLE tr (k int, s text); CREATE FUNCTION pg_temp.tf() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE t SET v = n.s FROM
+	  newrows n WHERE n.k = t.k; DELETE FROM t WHERE k IN (SELECT k + 20 FROM newrows); RETURN NULL; END $$; CREATE TRIGGER x AFTER INSERT ON tr
+	  REFERENCING NEW TABLE AS newrows FOR EACH STATEMENT EXECUTE FUNCTION pg_temp.tf();
+	  INSERT INTO tr SELECT g, 'tr' || g FROM generate_series(1, 9) g; INSERT INTO tr VALUES (30, 'thirty')},
 	# which of them is less goes by the column's collation
 	q{UPDATE t SET v = co.s FROM co WHERE co.id = t.id AND t.v < co.s RETURNING t.k, t.v},
 	q{DELETE FROM t WHERE v > (SELECT max(s) FROM co WHERE id < 3)},
