@@ -11,8 +11,9 @@
  * Equality means: "equal" in the default btree operator family of the columns' own types, with deterministic collation; values must be of a type
  * interchangeable with the key's (executor/targets.h).
  *
- * A modification is closed over the key if all tables get the same value once a placeholder is given to the key of the rows that drive it: those of
- * the target, for a MERGE that inserts those of its source. Then it is the union of one statement for each key, each pinned.
+ * A statement is closed over the key if all tables get the same value once a placeholder is given to the key of the rows that drive it: those of
+ * the target, for a MERGE that inserts those of its source, for a SELECT those of a table of which each joined row has one. Then it is the union of
+ * one statement for each key, each pinned.
  */
 #include "postgres.h"
 
@@ -23,6 +24,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/pg_locale.h"
@@ -789,7 +791,7 @@ read_pin(Context *context, TesseraOccurrence *occurrence)
 	occurrence->pinned = true;
 }
 
-/* ---- modifications closed over the key ---- */
+/* ---- statements closed over the key ---- */
 
 TesseraOccurrence *
 tessera_target_of(const TesseraAnalysis *analysis, const Query *query)
@@ -882,7 +884,7 @@ give_placeholders(Context *context, Query *query, const TesseraOccurrence *targe
 	for (int i = 0; i < target->table->nkeys; i++)
 	{
 		AttrNumber	attribute = target->table->keys[i];
-		int			column = merge_inserts(query) ? source_key(context, query, attribute) : column_of(context, query, target->rti, attribute);
+		int			column = merge_inserts(query) ? source_key(context, query, attribute) : column_of(context, target->query, target->rti, attribute);
 		Param	   *placeholder = makeNode(Param);
 
 		if (column < 0)
@@ -898,6 +900,111 @@ give_placeholders(Context *context, Query *query, const TesseraOccurrence *targe
 	return true;
 }
 
+/* Relations of which an outer join may put NULLs in the place of a row. */
+static void
+add_extended(Node *node, Relids *extended)
+{
+	ListCell   *cell;
+
+	if (IsA(node, FromExpr))
+		foreach(cell, ((FromExpr *) node)->fromlist)
+			add_extended(lfirst(cell), extended);
+	else if (IsA(node, JoinExpr))
+	{
+		JoinExpr   *join = (JoinExpr *) node;
+
+		add_extended(join->larg, extended);
+		add_extended(join->rarg, extended);
+		if (join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL)
+			relids_of(join->rarg, extended);
+		if (join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL)
+			relids_of(join->larg, extended);
+	}
+}
+
+/* True if rows that are equal in these columns (of SortGroupClause) have the same key. */
+static bool
+has_key(Context *context, Query *query, const TesseraOccurrence *driver, List *clauses)
+{
+	if (driver->query != query)
+		return false;
+	for (int i = 0; i < driver->table->nkeys; i++)
+	{
+		bool		found = false;
+		ListCell   *cell;
+
+		foreach(cell, clauses)
+		{
+			Node	   *expr = get_sortgroupclause_expr(lfirst_node(SortGroupClause, cell), query->targetList);
+			bool		outer = false;
+			int			column = column_of_node(context, expr, &outer);
+			int			key = column_of(context, query, driver->rti, driver->table->keys[i]);
+
+			found |= column >= 0 && !outer && root_of(context, column) == root_of(context, key) &&
+				is_equality_of(lfirst_node(SortGroupClause, cell)->eqop, expr);
+		}
+		if (!found)
+			return false;
+	}
+	return true;
+}
+
+/* Whether what a SELECT does with its joined rows, before ORDER BY and LIMIT, is done for each key by itself. */
+static bool
+goes_by_key(Context *context, Query *query, const TesseraOccurrence *driver)
+{
+	ListCell   *cell;
+
+	if (query->setOperations || query->groupingSets || query->rowMarks)
+		return false;
+	if (query->groupClause ? !has_key(context, query, driver, query->groupClause) : query->hasAggs || query->havingQual)
+		return false;
+	if (query->distinctClause && !has_key(context, query, driver, query->distinctClause))
+		return false;
+	foreach(cell, query->windowClause)
+		if (!has_key(context, query, driver, lfirst_node(WindowClause, cell)->partitionClause))
+			return false;
+	return true;
+}
+
+/*
+ * The sharded table of which each row of a SELECT, before it groups, has one row: joined there, or in a subquery that goes by its key. NULL: there is
+ * none.
+ */
+static TesseraOccurrence *
+driver_of(Context *context, Query *query)
+{
+	Relids		joined = NULL;
+	Relids		extended = NULL;
+	TesseraOccurrence *driver = NULL;
+	ListCell   *cell;
+	int			rti = -1;
+
+	relids_of((Node *) query->jointree, &joined);
+	add_extended((Node *) query->jointree, &extended);
+	joined = bms_difference(joined, extended);
+	foreach(cell, context->analysis->occurrences)
+	{
+		TesseraOccurrence *occurrence = lfirst(cell);
+
+		if (occurrence->query == query && occurrence->table->group >= 0 && bms_is_member(occurrence->rti, joined))
+			return occurrence;
+	}
+	while (driver == NULL && (rti = bms_next_member(joined, rti)) >= 0)
+	{
+		Query	   *sub = rt_fetch(rti, query->rtable)->subquery;
+
+		if (rt_fetch(rti, query->rtable)->rtekind != RTE_SUBQUERY || sub->limitCount || sub->limitOffset)
+			continue;
+		context->ancestors = lcons(sub, context->ancestors);
+		driver = driver_of(context, sub);
+		if (driver && !goes_by_key(context, sub, driver))
+			driver = NULL;
+		context->ancestors = list_delete_first(context->ancestors);
+	}
+	return driver;
+}
+
 static Expr *
 value_of_key(Context *context, const TesseraOccurrence *occurrence, int i)
 {
@@ -911,16 +1018,18 @@ static void
 find_closed(Context *context, Query *query)
 {
 	TesseraAnalysis *analysis = context->analysis;
-	TesseraOccurrence *target = tessera_target_of(analysis, query);
+	TesseraOccurrence *target = query->commandType == CMD_SELECT ? NULL : tessera_target_of(analysis, query);
 	ListCell   *cell;
 
+	context->ancestors = list_make1(query);
+	if (query->commandType == CMD_SELECT)
+		target = driver_of(context, query);
 	if (target == NULL || target->table->group < 0 || query->commandType == CMD_INSERT)
 		return;
-	context->ancestors = list_make1(query);
 	if (!give_placeholders(context, query, target))
 		return;
 	follow_edges(context);
-	analysis->all_closed = true;
+	analysis->all_closed = query->commandType != CMD_SELECT || goes_by_key(context, query, target);
 	foreach(cell, analysis->occurrences)
 	{
 		TesseraOccurrence *occurrence = lfirst(cell);
@@ -954,7 +1063,7 @@ tessera_analyse(Query *query, const TesseraRouting *routing)
 		if (occurrence->table->group >= 0 && !occurrence->pinned)
 			context.analysis->all_pinned = false;
 	}
-	if (context.analysis->writes_cluster)
+	if (context.analysis->writes_cluster || query->commandType == CMD_SELECT)
 		find_closed(&context, query);
 	return context.analysis;
 }

@@ -33,6 +33,7 @@
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
+#include "planner/closed_select.h"
 #include "planner/cursor_rows.h"
 #include "planner/key_update.h"
 #include "planner/part_plan.h"
@@ -123,7 +124,7 @@ refuse_statement(Query *query, const TesseraReason *reason)
 static bool
 goes_to_all_shards(Query *query, const TesseraAnalysis *analysis)
 {
-	return analysis->all_closed && analysis->nother == 0 && !tessera_has_volatile_source(query);
+	return query->commandType != CMD_SELECT && analysis->all_closed && analysis->nother == 0 && !tessera_has_volatile_source(query);
 }
 
 static const TesseraTable *
@@ -358,7 +359,8 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		return plan;
 	if (analysis->writes_cluster)
 		refuse_statement(query, &reason);
-	return plan_in_router(query, source, cursor_options, params);
+	plan = planning.whole && !(cursor_options & CURSOR_OPT_FAST_PLAN) ? tessera_plan_closed_select(query, cursor_options, routing, analysis) : NULL;
+	return plan ? plan : plan_in_router(query, source, cursor_options, params);
 }
 
 /* Another plan of a Query, when the one made before does not fit: its pins fell on different shards, or (whole) a table was sharded since. */

@@ -544,6 +544,18 @@ statement_goes_by_ctid(Query *query)
 		goes_by_ctid((Node *) query->mergeActionList, NULL);
 }
 
+/* One that the query itself names, if there is any. */
+static const TesseraOccurrence *
+first_of(const TesseraAnalysis *analysis, const Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, analysis->occurrences)
+		if (((TesseraOccurrence *) lfirst(cell))->query == query)
+			return lfirst(cell);
+	return linitial(analysis->occurrences);
+}
+
 bool
 tessera_names_current_row(const Query *query)
 {
@@ -564,7 +576,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 {
 	bool		writes = analysis->writes_cluster;
 	const TesseraOccurrence *target = tessera_target_of(analysis, query);
-	const TesseraOccurrence *bounded = target ? target : linitial(analysis->occurrences);
+	const TesseraOccurrence *bounded = target ? target : first_of(analysis, query);
 	Query	   *copy;
 	List	   *params = list_copy(reads->params);
 	List	   *exprs;
@@ -634,7 +646,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	pins = collect_pins(analysis, copy, &exprs);
 	collect_tables(analysis, target, &placed, &sharded);
 	/* the rows of MERGE are those of its source, which its ON does not bound */
-	if (many && position < 0 && query->commandType != CMD_MERGE)
+	if (many && position < 0 && query->commandType != CMD_MERGE && bounded->query == query)
 		conditions = tessera_pruning_conditions(make_ands_implicit((Expr *) query->jointree->quals), bounded->rti, routing, bounded->table, &exprs);
 	sql = tessera_deparse(copy);
 	scan = makeNode(CustomScan);
