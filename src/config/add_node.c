@@ -232,9 +232,11 @@ is_former(TesseraConnection *connection, const TesseraNodeFacts *here, const Tes
 static void
 check_indexes(const char *name)
 {
-	const char *found = tessera_admin_value("SELECT i.indexrelid::regclass FROM pg_index i JOIN tessera.cluster_table t ON t.relid = i.indrelid "
-											"JOIN pg_class c ON c.oid = i.indexrelid WHERE NOT i.indisvalid AND c.relkind = 'i' "
-											"AND c.relname !~ '_cc(new|old)[0-9]*$' ORDER BY 1 LIMIT 1", 0, NULL);
+	static const char *const sql =
+		"SELECT i.indexrelid::regclass FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+		"JOIN tessera.cluster_table t ON t.relid = coalesce(pg_partition_root(i.indrelid), i.indrelid) "
+		"WHERE NOT i.indisvalid AND c.relkind = 'i' AND c.relname !~ '_cc(new|old)[0-9]*$' ORDER BY 1 LIMIT 1";
+	const char *found = tessera_admin_value(sql, 0, NULL);
 
 	if (found != NULL)
 		ereport(ERROR,

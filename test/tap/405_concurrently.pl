@@ -1,6 +1,6 @@
 # CREATE INDEX CONCURRENTLY of tables of the cluster: one distributed transaction makes the index on every node, not valid; each node builds its own
-# while clients write and ranges move; what fails is taken back everywhere. After a crash at each step it is on every node, tessera.health says where it
-# is not valid, and REINDEX INDEX CONCURRENTLY ends the work; no node joins meanwhile. DROP INDEX CONCURRENTLY is one distributed transaction.
+# while clients write and ranges move; what fails is taken back everywhere. After a crash at each step it is on every node, tessera.health says where
+# it is not valid, and REINDEX INDEX CONCURRENTLY ends the work; no node joins meanwhile. DROP INDEX CONCURRENTLY is one distributed transaction.
 use strict;
 use warnings FATAL => 'all';
 
@@ -44,6 +44,11 @@ is(states('whole'), 'vvvv', 'a unique one with the shard key; IF NOT EXISTS');
 $c->query('s1', 'CREATE INDEX CONCURRENTLY ON far.placed USING hash (v); ' .
 	q{CREATE INDEX CONCURRENTLY words ON far.placed USING gin (to_tsvector('simple', v))});
 is(states('far.placed_v_idx', 'far.placed') . states('far.words', 'far.placed'), 'vvvvvvvv', 'of a placed table, other access methods');
+$c->query('s1', 'CREATE TABLE far.parts (k int, v int) PARTITION BY RANGE (k); ' .
+	'CREATE TABLE far.low PARTITION OF far.parts FOR VALUES FROM (0) TO (10)');
+like($c->error('r1', 'CREATE INDEX CONCURRENTLY ON far.parts (v)'), qr/0A000/, 'not of a partitioned table');
+$c->query('r1', 'CREATE INDEX CONCURRENTLY "Of ""one""" ON far.low (v)');
+is(states('far."Of ""one"""', 'far.low'), 'vvvv', 'of a partition; a quoted name');
 consistent('made');
 $c->query('r1', "DROP INDEX CONCURRENTLY $_") foreach 'odd', 'whole';
 is(states('odd') . states('whole'), '--------', 'DROP INDEX CONCURRENTLY');
@@ -169,16 +174,16 @@ foreach my $case ([ 'r1', 'index_build' ], [ 's1', 'index_build' ], [ 's3', 'ind
 
 # A node that joins meanwhile would not get it.
 $c->pause_at('r1', 'index_build');
-$run = $c->background('r1', 'CREATE INDEX CONCURRENTLY four ON t (v, few)');
+$run = $c->background('r1', 'CREATE INDEX CONCURRENTLY four ON far.low (v, k)');
 $c->is_paused_at('r1', 'index_build');
 $c->start_nodes('s4');
 $c->query('s4', 'CREATE ROLE stranger; CREATE ROLE owner');
-like($c->error('s1', sprintf("SELECT tessera.add_shard('s4', %s)", TesseraCluster::quote($c->conninfo('s4')))), qr/55006.*index public\.four/s,
+like($c->error('s1', sprintf("SELECT tessera.add_shard('s4', %s)", TesseraCluster::quote($c->conninfo('s4')))), qr/55006.*index far\.four/s,
 	'no node joins while an index is not valid on the config node');
 $c->go_on('r1');
 is($c->ended($run), '', 'built');
 $c->add_shard('s4');
-is(states('four') . states('busy'), 'vvvvvvvvvv', 'a node that joins has it');
+is(states('far.four', 'far.low') . states('busy'), 'vvvvvvvvvv', 'a node that joins has it');
 $c->query('r1', 'CREATE INDEX CONCURRENTLY five ON t (v, few)');
 is(states('five'), 'vvvvv', 'and takes part');
 
