@@ -52,6 +52,30 @@ is_worth_it(const Query *query)
 }
 
 static bool
+clauses_ship(const Query *query, List *clauses)
+{
+	ListCell   *cell;
+
+	foreach(cell, clauses)
+		if (!tessera_order_ships(lfirst(cell), exprType(get_sortgroupclause_expr(lfirst(cell), query->targetList))))
+			return false;
+	return true;
+}
+
+/* What the query itself compares to sort and to group. */
+static bool
+order_ships(const Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->windowClause)
+		if (!clauses_ship(query, lfirst_node(WindowClause, cell)->partitionClause) ||
+			!clauses_ship(query, lfirst_node(WindowClause, cell)->orderClause))
+			return false;
+	return clauses_ship(query, query->sortClause) && clauses_ship(query, query->groupClause) && clauses_ship(query, query->distinctClause);
+}
+
+static bool
 is_known_count(Node *count)
 {
 	return count == NULL || IsA(count, Const);
@@ -186,7 +210,7 @@ tessera_plan_closed_select(Query *query, int cursor_options, const TesseraRoutin
 	PlannedStmt *plan;
 
 	if (query->commandType != CMD_SELECT || !analysis->all_closed || analysis->nother > 0 || analysis->has_writing_cte || analysis->locks_rows ||
-		!is_worth_it(query) || contain_volatile_functions((Node *) query) || checkExprHasSubLink(query->limitCount) ||
+		!is_worth_it(query) || !order_ships(query) || contain_volatile_functions((Node *) query) || checkExprHasSubLink(query->limitCount) ||
 		checkExprHasSubLink(query->limitOffset))
 		return NULL;
 	sent = query_of_shards(query);

@@ -23,6 +23,12 @@ typedef struct TesseraReason
 extern bool tessera_expression_ships(Node *node);
 
 /*
+ * True if a shard puts values of the type into the same order, and takes the same ones for equal, as this node: they hold no OIDs of the node, and
+ * what compares them may run there.
+ */
+extern bool tessera_order_ships(const SortGroupClause *clause, Oid type);
+
+/*
  * Prepares a private copy of an unplanned Query for deparsing (it is scribbled on): views become views again, tableoid is folded, expressions that
  * need no row and are not immutable become parameters, external parameters are numbered densely. params receives the expressions of $1..$n. writing:
  * user functions may ship (they run on the shard; what they touch beyond it is refused there).
