@@ -209,9 +209,11 @@ tessera_plan_closed_select(Query *query, int cursor_options, const TesseraRoutin
 	Query	   *sent;
 	PlannedStmt *plan;
 
+	/* views are still expanded here: what their functions read has to be there, too */
 	if (query->commandType != CMD_SELECT || !analysis->all_closed || analysis->nother > 0 || analysis->has_writing_cte || analysis->locks_rows ||
-		!is_worth_it(query) || !order_ships(query) || contain_volatile_functions((Node *) query) || checkExprHasSubLink(query->limitCount) ||
-		checkExprHasSubLink(query->limitOffset))
+		!is_worth_it(query) || checkExprHasSubLink(query->limitCount) || checkExprHasSubLink(query->limitOffset))
+		return NULL;
+	if (!tessera_expression_ships((Node *) query) || !order_ships(query) || contain_volatile_functions((Node *) query))
 		return NULL;
 	sent = query_of_shards(query);
 	plan = tessera_plan_statement(sent, cursor_options & ~CURSOR_OPT_SCROLL, routing, tessera_analyse(sent, routing), true, &reason);

@@ -19,7 +19,7 @@ typedef struct TesseraReason
 	const char *hint;
 } TesseraReason;
 
-/* True if an expression of a planned scan (Vars of one relation, Params) gives the same answer when a shard evaluates it. */
+/* True if an expression of a planned scan (Vars of one relation, Params), or a whole Query, gives the same answer when a shard evaluates it. */
 extern bool tessera_expression_ships(Node *node);
 
 /*

@@ -18,6 +18,8 @@ CREATE TABLE two (a int, b text, v int, PRIMARY KEY (a, b));
 CREATE TABLE two_more (a int, b text, n int, PRIMARY KEY (a, b, n));
 CREATE TABLE here (k int PRIMARY KEY, v int);
 CREATE VIEW tv AS SELECT k, n, v FROM t WHERE v IS NOT NULL;
+CREATE FUNCTION largest() RETURNS int STABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT max(v) FROM u); END';
+CREATE VIEW reads AS SELECT k, n, v FROM t WHERE v < largest();
 SQL
 my $rows = <<'SQL';
 INSERT INTO t SELECT g, n, CASE WHEN (g + n) % 5 > 0 THEN (g * 7 + n) % 40 END, 'text ' || (g + n) % 9
@@ -108,6 +110,7 @@ my @others = (
 	'SELECT g, t.n FROM generate_series(1, 10) g LEFT JOIN t ON t.k = g',
 	'WITH x AS (SELECT k, max(v) AS m FROM t GROUP BY k) SELECT u.k FROM u JOIN x USING (k) WHERE m = (SELECT max(m) FROM x)',
 	'SELECT a, max(v) FROM two LEFT JOIN two_more m USING (a, b) GROUP BY a',
+	'SELECT DISTINCT k FROM reads',
 	'SELECT m.a, two.v FROM two LEFT JOIN two_more m USING (a) WHERE m.n = 1 AND two.v < 50');
 
 sub plan { my ($sql) = @_; return $c->query('r1', "EXPLAIN (COSTS off) $sql"); }
