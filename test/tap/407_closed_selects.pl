@@ -141,6 +141,9 @@ like(plan($_), $whole, "whole: $_") foreach @closed, @ordered;
 unlike(plan($_), $whole, "not whole: $_") foreach @others;
 unlike(plan('SELECT k, n FROM t WHERE v = 3'), $whole, 'a simple scan stays one');
 unlike(plan('SELECT random(), k FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k)'), $whole, 'what is volatile is not sent');
+like($c->query($_->[0], "EXPLAIN ($_->[1]) SELECT k FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k) ORDER BY w, k LIMIT 3"),
+	qr/Limit.*Sort.*Sort Key: .*$whole/s, "EXPLAIN ($_->[1]) on $_->[0]")
+  foreach [ 'r1', 'COSTS off' ], [ 'r1', 'VERBOSE' ], [ 's1', 'ANALYZE, VERBOSE' ], [ 'r1', 'ANALYZE, BUFFERS' ];
 like($c->error('r1', 'SELECT DISTINCT k FROM t ORDER BY k LIMIT -1'), qr/2201W/, 'a limit that is wrong');
 
 # Parameters, generic plans, own writes, cursors.
@@ -166,6 +169,30 @@ foreach my $node ('r1', 's1')
 		$plain->safe_psql('postgres', 'SELECT count(DISTINCT k) FROM t'), "$node: CREATE TABLE AS");
 	$session->quit;
 }
+
+# Loops of PL/pgSQL that write to what they read, and cursors there.
+my $loop = <<'SQL';
+DO $$
+DECLARE
+  r record; n int := 0; c refcursor;
+BEGIN
+  FOR r IN SELECT t.k, u.v FROM t LEFT JOIN u USING (k) WHERE t.k < 450 ORDER BY 1 LOOP
+    INSERT INTO t VALUES (r.k, 1000 + n, 1);
+    n := n + 1;
+  END LOOP;
+  OPEN c FOR SELECT DISTINCT k FROM t WHERE k > 100;
+  DELETE FROM t WHERE k > 300;
+  LOOP
+    FETCH c INTO r;
+    EXIT WHEN NOT FOUND;
+    n := n + 10000;
+  END LOOP;
+  RAISE EXCEPTION 'n is %', n;
+END
+$$
+SQL
+my ($counted) = ($plain->psql('postgres', $loop))[2] =~ /(n is \d+)/;
+like($c->error($_, $loop), qr/\Q$counted\E$/m, "PL/pgSQL on $_: $counted") foreach 'r1', 's1';
 
 # Rights.
 $c->query('s1', 'CREATE ROLE reader LOGIN; GRANT SELECT (k, n) ON t TO reader; GRANT SELECT ON u TO reader; GRANT SELECT ON tv TO reader');
