@@ -49,6 +49,7 @@ typedef struct StatementState
 	TesseraCursorRow current;	/* of WHERE CURRENT OF */
 	bool		nothing;		/* it has no row of the table */
 	List	   *reads;			/* of QueryDesc *: what it reads elsewhere */
+	bool		has_read;		/* all of that, into the values */
 	TesseraParts shared;		/* of those and itself, if it is of no other parts */
 } StatementState;
 
@@ -124,6 +125,17 @@ choose_run(TesseraRoute *route, TesseraShardRunRequest *request)
 	StatementState *state = route->owner;
 	bool		fits = request->routing != NULL && choose_targets(state, request->routing);
 
+	if (list_nth(state->scan.private, STATEMENT_READS) != NIL)
+	{
+		/* what was read is not read twice: it may have called anything */
+		if (state->has_read && !fits)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("tables of the cluster have changed while the statement read"),
+					 errhint("Try again.")));
+		/* not read, as it did not fit a moment ago: the arrays are not there */
+		fits &= state->has_read;
+	}
 	if (!fits || (state->scan.ntargets > 1 && !(state->scan.flags & STATEMENT_MANY)))
 	{
 		start_nested(state, !fits);
@@ -275,6 +287,7 @@ read_elsewhere(StatementState *state)
 	start_reads(state, 0);
 	foreach(cell, state->reads)
 		first += read_columns(state, lfirst(cell), first, &size);
+	state->has_read = true;
 }
 
 /* Routes and sends the request's query until its shards take it, or starts another plan. */

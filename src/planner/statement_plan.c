@@ -562,6 +562,23 @@ tessera_names_current_row(const Query *query)
 	return query->jointree && query->jointree->quals && IsA(query->jointree->quals, CurrentOfExpr);
 }
 
+/* Made anew with any of those: they are looked at by nobody else. Returns the plan. */
+static PlannedStmt *
+depend_on(PlannedStmt *plan, List *nested)
+{
+	ListCell   *cell;
+
+	foreach(cell, nested)
+	{
+		PlannedStmt *read = lfirst_node(PlannedStmt, cell);
+
+		plan->relationOids = list_concat_unique_oid(plan->relationOids, read->relationOids);
+		plan->invalItems = list_concat(plan->invalItems, copyObject(read->invalItems));
+		plan->dependsOnRole |= read->dependsOnRole;
+	}
+	return plan;
+}
+
 PlannedStmt *
 tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many, TesseraReason *reason)
 {
@@ -660,7 +677,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	scan->custom_private = lappend(scan->custom_private, reads->query);
 	scan->custom_private = lappend(scan->custom_private, reads->plans);
 	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
-	return tessera_wrap_plan(reads->query, scan, cursor_options);
+	return depend_on(tessera_wrap_plan(reads->query, scan, cursor_options), reads->plans);
 }
 
 /* ---- routed inserts ---- */
