@@ -113,6 +113,20 @@ $writer->query_safe('COMMIT');
 like($c->ended($run), qr/57014/, 'cancelled');
 is(states('slow'), '----', 'and taken back');
 
+# ---- a move waits for no build, which may wait for the snapshot of the move's caller
+
+my $reader = $c->session('s1');
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+$run = $c->background('r1', 'CREATE INDEX CONCURRENTLY meanwhile ON t (few)');
+ok($c->wait_for('s1', "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'virtualxid' AND query LIKE 'REINDEX INDEX CONCURRENTLY%'"),
+	'the build on s1 waits for an older snapshot');
+$c->query('s1', "SELECT tessera.move_range('t', 500, 600, 's2')");
+is(states('meanwhile'), 'i+vvv', 'a range has moved meanwhile');
+$reader->query_safe('COMMIT');
+is($c->ended($run), '', 'then the build ends');
+is(states('meanwhile'), 'vvvv', 'on all nodes');
+$c->query('s1', "SELECT tessera.move_range('t', 500, 600, 's1')");
+
 # ---- while clients write and a range moves
 
 my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, transactions => 400, script => <<'EOS');
