@@ -22,6 +22,13 @@ CREATE VIEW tessera.health AS
     WHERE s.slot_name ~ '^tessera_[0-9a-f]{32}$' AND NOT s.active AND s.database = pg_catalog.current_database()
       AND NOT EXISTS (SELECT FROM tessera.migration_coordinator c WHERE c.slot = s.slot_name)
     UNION ALL
+    SELECT 'warning', pg_catalog.format('index %s of %s', i.indexrelid::regclass, i.indrelid::regclass),
+           'it is not valid on this node: it is being built, or that has failed',
+           pg_catalog.format('if nobody builds it: REINDEX INDEX CONCURRENTLY %s, or DROP INDEX', i.indexrelid::regclass)
+    FROM pg_catalog.pg_index i JOIN tessera.cluster_table t ON t.relid = coalesce(pg_catalog.pg_partition_root(i.indrelid), i.indrelid)
+      JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+    WHERE NOT i.indisvalid AND x.relkind = 'i'
+    UNION ALL
     SELECT 'warning', pg_catalog.format('migration %s of %s', m.id, m.table_name),
            pg_catalog.format('it has run since %s%s', m.started, ', and waits for ' || m.waiting_for),
            'end what it waits for, or the migration: tessera.cancel_migration()'

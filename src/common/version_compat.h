@@ -65,6 +65,17 @@ tessera_proc_number(PGPROC *proc)
 #endif
 }
 
+/* Of the transaction that holds or awaits the lock. */
+static inline VirtualTransactionId
+tessera_lock_vxid(const LockInstanceData *lock)
+{
+#if PG_VERSION_NUM >= 170000
+	return lock->vxid;
+#else
+	return (VirtualTransactionId) {lock->backend, lock->lxid};
+#endif
+}
+
 /* True if the virtual id names a prepared transaction from before a restart. Its localTransactionId is the xid then. */
 static inline bool
 tessera_vxid_is_recovered(VirtualTransactionId id)

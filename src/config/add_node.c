@@ -231,6 +231,23 @@ is_former(TesseraConnection *connection, const TesseraNodeFacts *here, const Tes
 	return there->extension != NULL && ask(connection, "SELECT true FROM tessera.former_membership WHERE cluster_id = $1::uuid", 1, values) != NULL;
 }
 
+/* pg_dump leaves out an index that is not built, which the newcomer would never get then. What REINDEX CONCURRENTLY makes is each node's own. */
+static void
+check_indexes(const char *name)
+{
+	static const char *const sql =
+		"SELECT i.indexrelid::regclass FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+		"JOIN tessera.cluster_table t ON t.relid = coalesce(pg_partition_root(i.indrelid), i.indrelid) "
+		"WHERE NOT i.indisvalid AND c.relkind = 'i' AND c.relname !~ '_cc(new|old)[0-9]*$' ORDER BY 1 LIMIT 1";
+	const char *found = tessera_admin_value(sql, 0, NULL);
+
+	if (found != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("node \"%s\" cannot join: index %s is not valid on the config node", name, found),
+				 errhint("Let CREATE INDEX CONCURRENTLY end; if none runs: REINDEX INDEX CONCURRENTLY %s, or drop it.", found)));
+}
+
 /* Everything that can be refused. Returns the newcomer's facts (current memory context). *former: it comes back. */
 static TesseraNodeFacts *
 check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here, bool *former)
@@ -242,6 +259,7 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here, bool *
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("node \"%s\" exists already", change->name)));
+	check_indexes(change->name);
 	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
 	if (there->in_recovery)

@@ -185,6 +185,22 @@ extern void tessera_publication(TesseraUtility *utility);
 /* From _PG_init: the hook that sees large objects being made. */
 extern void tessera_node_objects_init(void);
 
+/* ---- create_index.c ---- */
+
+/*
+ * CREATE INDEX CONCURRENTLY of a client on a table of the cluster: on every node. Ends the transaction and begins others. ERROR 25001 in a
+ * transaction block; what fails is taken back on all nodes, or the HINT says how to go on.
+ */
+extern void tessera_create_index_concurrently(TesseraUtility *utility, const TesseraRouting *routing, TesseraStatementObjects *named);
+
+/*
+ * On each node, as part of the distributed transaction: makes the index of a CREATE INDEX CONCURRENTLY, neither built nor valid, and notes its OID in
+ * the statement (InvalidOid: there is one, IF NOT EXISTS). is: true once that is done. text: what the other nodes run, with its name. palloc'd.
+ */
+extern void tessera_make_unbuilt_index(TesseraUtility *utility);
+extern bool tessera_is_unbuilt_index(Node *statement);
+extern char *tessera_unbuilt_index_text(const IndexStmt *statement);
+
 /* ---- maintenance.c ---- */
 
 /*

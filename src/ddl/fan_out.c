@@ -343,6 +343,26 @@ note_partitions(TesseraTrack *track, Node *statement)
 	}
 }
 
+/* Statements that run CONCURRENTLY on one server are part of the distributed transaction here. */
+static void
+run_statement(TesseraUtility *utility)
+{
+	Node	   *statement = utility->statement->utilityStmt;
+
+	if (IsA(statement, IndexStmt) && ((IndexStmt *) statement)->concurrent)
+		tessera_make_unbuilt_index(utility);
+	else if (IsA(statement, DropStmt) && ((DropStmt *) statement)->concurrent)
+	{
+		TesseraUtility copy = *utility;
+
+		copy.statement = copyObject(utility->statement);
+		castNode(DropStmt, copy.statement->utilityStmt)->concurrent = false;
+		tessera_utility_run(&copy);
+	}
+	else
+		tessera_utility_run(utility);
+}
+
 /* Runs a statement that another node has sent: event triggers and messages are the router's. */
 static void
 run_quietly(TesseraUtility *utility)
@@ -351,7 +371,7 @@ run_quietly(TesseraUtility *utility)
 
 	tessera_ddl_set_here("session_replication_role", "replica");
 	tessera_ddl_set_here("client_min_messages", "error");
-	tessera_utility_run(utility);
+	run_statement(utility);
 	AtEOXact_GUC(true, level);
 }
 
@@ -371,7 +391,7 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 		note_partitions(track, statement);
 		if (router)
 		{
-			tessera_utility_run(&copy);
+			run_statement(&copy);
 			tessera_rules_after(statement, routing);
 		}
 		else
@@ -421,7 +441,9 @@ send_to_others(FanOut *f)
 	char	   *sql = MemoryContextStrdup(TopTransactionContext, tessera_statement_text(f->utility));
 	int			level = NewGUCNestLevel();
 
-	tessera_utility_set_lexer(f->utility, sql);
+	/* a text that was made here is by the current settings, which go along */
+	if (!tessera_is_unbuilt_index(f->utility->statement->utilityStmt))
+		tessera_utility_set_lexer(f->utility, sql);
 	f->sent = true;
 	f->sent_in = GetCurrentSubTransactionId();
 	for (int i = 0; i < routing->nnodes; i++)

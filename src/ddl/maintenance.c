@@ -257,7 +257,7 @@ with_tree(const TesseraUtility *utility, Node *statement)
 	return copy;
 }
 
-/* The next part of the statement has a transaction of its own. */
+/* The next part of the statement has a transaction of its own; without a snapshot, which builds of indexes here and elsewhere would wait for. */
 static void
 next_transaction(void)
 {
@@ -265,7 +265,6 @@ next_transaction(void)
 		PopActiveSnapshot();
 	CommitTransactionCommand();
 	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
 	MemoryContextSwitchTo(PortalContext);
 }
 
@@ -330,6 +329,20 @@ name_of(Node *statement)
 	return IsA(statement, VacuumStmt) ? "VACUUM" : IsA(statement, ClusterStmt) ? "CLUSTER" : "REINDEX";
 }
 
+/* As core asks of VACUUM; this node's part of a table may be clustered and reindexed anywhere. */
+static void
+require_own_transaction(const TesseraUtility *utility, Node *statement)
+{
+	bool		top = utility->context == PROCESS_UTILITY_TOPLEVEL;
+
+	if (!IsA(statement, VacuumStmt) && IsInTransactionBlock(top))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("%s of a table of the cluster cannot run inside a transaction block or a function", name_of(statement)),
+				 errhint("Run it by itself, or for this node's part of the table alone with tessera.vacuum_everywhere = off.")));
+	PreventInTransactionBlock(top, name_of(statement));
+}
+
 bool
 tessera_maintenance(TesseraUtility *utility, const TesseraRouting *routing)
 {
@@ -351,7 +364,7 @@ tessera_maintenance(TesseraUtility *utility, const TesseraRouting *routing)
 		MemoryContextSwitchTo(before);
 		return false;
 	}
-	PreventInTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, name_of(statement));
+	require_own_transaction(utility, statement);
 	/* which shards have a part may have changed; without the config node it is done where this node knows of */
 	(void) tessera_routing_refresh(REFRESH_MS);
 	routing = tessera_routing();
@@ -365,7 +378,10 @@ tessera_maintenance(TesseraUtility *utility, const TesseraRouting *routing)
 		leave_analyze_out(castNode(VacuumStmt, statement));
 	run_everywhere(utility, statement, targets, routing);
 	if (analyze)
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
 		analyze_after(utility, castNode(VacuumStmt, original), targets);
+	}
 	/* the portal's own went with the first transaction */
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();

@@ -14,6 +14,7 @@
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 
+#include "ddl/ddl.h"
 #include "ddl/statement_text.h"
 
 /* Version of an installed extension, palloc'd; NULL if it is not installed. */
@@ -83,5 +84,8 @@ tessera_statement_text(TesseraUtility *utility)
 		if (version)
 			return psprintf("ALTER EXTENSION %s UPDATE TO %s", quote_identifier(name), quote_literal_cstr(version));
 	}
+	/* by the name that it has got here */
+	if (tessera_is_unbuilt_index(statement))
+		return tessera_unbuilt_index_text((IndexStmt *) statement);
 	return tessera_utility_text(utility);
 }

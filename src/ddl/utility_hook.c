@@ -264,10 +264,6 @@ refuse_concurrently(const char *what, const char *instead)
 static void
 refuse_untransactional(Node *statement)
 {
-	if (IsA(statement, IndexStmt) && ((IndexStmt *) statement)->concurrent)
-		refuse_concurrently("CREATE INDEX CONCURRENTLY", "Use CREATE INDEX");
-	if (IsA(statement, DropStmt) && ((DropStmt *) statement)->concurrent)
-		refuse_concurrently("DROP INDEX CONCURRENTLY", "Use DROP INDEX");
 	if (IsA(statement, AlterTableStmt))
 	{
 		ListCell   *cell;
@@ -280,6 +276,21 @@ refuse_untransactional(Node *statement)
 				refuse_concurrently("DETACH PARTITION CONCURRENTLY", "Use DETACH PARTITION");
 		}
 	}
+}
+
+/* DROP INDEX CONCURRENTLY takes its locks in short attempts, as all DDL does; what it cannot do is as on one server. */
+static void
+check_drop_concurrently(TesseraUtility *utility, DropStmt *statement)
+{
+	PreventInTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, "DROP INDEX CONCURRENTLY");
+	if (list_length(statement->objects) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("DROP INDEX CONCURRENTLY does not support dropping multiple objects")));
+	if (statement->behavior == DROP_CASCADE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("DROP INDEX CONCURRENTLY does not support CASCADE")));
 }
 
 /* True if the statement drops the extension of that name. */
@@ -388,7 +399,12 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 		RequireTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, "LOCK TABLE");
 	if (!CommandIsReadOnly(utility->statement))
 		PreventCommandIfReadOnly(CreateCommandName(statement));
-	tessera_fan_out(utility, routing, &named);
+	if (IsA(statement, DropStmt) && ((DropStmt *) statement)->concurrent)
+		check_drop_concurrently(utility, (DropStmt *) statement);
+	if (IsA(statement, IndexStmt) && ((IndexStmt *) statement)->concurrent)
+		tessera_create_index_concurrently(utility, routing, &named);
+	else
+		tessera_fan_out(utility, routing, &named);
 }
 
 /* EXPLAIN ANALYZE CREATE TABLE AS would make a table that only this node has. */

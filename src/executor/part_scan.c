@@ -1,6 +1,6 @@
 /*
  * part_scan.c
- *	  Executor of a statement with data-modifying WITH queries whose parts go to different shards.
+ *	  Executor of a statement that modifies data, itself or in WITH, whose WITH queries go to different shards.
  *
  * The parts run one after the other, each to its end and once, whether its rows are wanted or not; the rows are kept in tuple stores, from which
  * later parts read them. The last part is the statement itself. All of it is one statement on each shard: parts share the snapshot of the first that

@@ -25,6 +25,7 @@ typedef enum TesseraStatementPrivate
 	STATEMENT_CONDITIONS,		/* List of IntList (executor/shard_pruning.h) that bound the shards of STATEMENT_MANY */
 	STATEMENT_POSITION,			/* Integer: of STATEMENT_CURRENT_OF, the parameter that is the ctid; -1: no such statement */
 	STATEMENT_QUERY,			/* the Query, to be planned again if this plan does not fit when it is executed */
+	STATEMENT_READS,			/* List of PlannedStmt, run before; the first parameters are arrays, one for each of their columns */
 	STATEMENT_COUNT
 } TesseraStatementPrivate;
 

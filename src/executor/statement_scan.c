@@ -5,21 +5,33 @@
  * Begin prepares expressions only. The first Exec evaluates parameters and keys once, routes by the current image, runs, and routes again as long as
  * a shard finds it stale. If the pins fall on different shards, or a table was sharded since, another plan of the same Query runs instead, nested. A
  * cursor is routed, and asks its shard, when it opens (cursor.h).
+ *
+ * What a modification reads elsewhere (planner/read_side.h) is read before it is routed: each of its plans runs to its end, and the columns become
+ * arrays, which are parameters. All of it is one statement on each shard, under one snapshot (TesseraParts in shard_run.h). The arrays live in the
+ * query context.
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "parser/parsetree.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/tuplestore.h"
 
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
+#include "common/wire.h"
 #include "executor/current_of.h"
 #include "executor/cursor.h"
+#include "executor/eflags.h"
+#include "executor/executor_settings.h"
 #include "executor/plan_private.h"
 #include "executor/replicated.h"
 #include "executor/scan_frame.h"
@@ -37,6 +49,9 @@ typedef struct StatementState
 	QueryDesc  *nested;			/* another plan of the statement, if this one does not fit */
 	TesseraCursorRow current;	/* of WHERE CURRENT OF */
 	bool		nothing;		/* it has no row of the table */
+	List	   *reads;			/* of QueryDesc *: what it reads elsewhere */
+	bool		has_read;		/* all of that, into the values */
+	TesseraParts shared;		/* of those and itself, if it is of no other parts */
 } StatementState;
 
 /* Open while the statement runs, as those of any plan: DDL of the same session refuses tables in use. */
@@ -74,11 +89,6 @@ start_nested(StatementState *state, bool outdated)
 	EState	   *estate = state->scan.css.ss.ps.state;
 	PlannedStmt *plan;
 
-	if (!outdated && query->commandType != CMD_INSERT && query->commandType != CMD_SELECT && !query->hasModifyingCTE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("the rows that the statement modifies and reads lie on different shards"),
-				 errhint("Give all tables the same shard key value, or split the statement.")));
 	plan = tessera_nested_planner(copyObject(query), estate->es_sourceText, estate->es_param_list_info, outdated);
 	state->nested = tessera_nested_start(&state->scan, plan, estate->es_queryEnv, 0);
 }
@@ -117,6 +127,17 @@ choose_run(TesseraRoute *route, TesseraShardRunRequest *request)
 	StatementState *state = route->owner;
 	bool		fits = request->routing != NULL && choose_targets(state, request->routing);
 
+	if (list_nth(state->scan.private, STATEMENT_READS) != NIL)
+	{
+		/* what was read is not read twice: it may have called anything */
+		if (state->has_read && !fits)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("tables of the cluster have changed while the statement read"),
+					 errhint("Try again.")));
+		/* not read, as it did not fit a moment ago: the arrays are not there */
+		fits &= state->has_read;
+	}
 	if (!fits || (state->scan.ntargets > 1 && !(state->scan.flags & STATEMENT_MANY)))
 	{
 		start_nested(state, !fits);
@@ -144,6 +165,133 @@ begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 		request->statement = tessera_statement_number(state->scan.css.ss.ps.state)->kept.number = tessera_next_statement();
 }
 
+/* ---- what it reads elsewhere ---- */
+
+static void
+start_reads(StatementState *state, int eflags)
+{
+	ListCell   *cell;
+
+	if (list_nth(state->scan.private, STATEMENT_READS) == NIL)
+		return;
+	if (state->scan.parts == NULL)
+	{
+		state->shared.number = tessera_next_statement();
+		state->shared.begun = false;
+		state->scan.parts = &state->shared;
+	}
+	foreach(cell, (List *) list_nth(state->scan.private, STATEMENT_READS))
+		state->reads = lappend(state->reads, tessera_nested_start(&state->scan, lfirst(cell), state->scan.css.ss.ps.state->es_queryEnv,
+																  eflags | TESSERA_EXEC_FOR_WRITE));
+}
+
+static void
+end_reads(StatementState *state)
+{
+	ListCell   *cell;
+
+	foreach(cell, state->reads)
+		tessera_nested_end(&state->scan, lfirst(cell));
+	state->reads = NIL;
+	if (state->scan.parts == &state->shared)
+		state->scan.parts = NULL;
+}
+
+static Size
+size_of_value(Datum value, Form_pg_attribute att)
+{
+	if (att->attlen > 0)
+		return att->attlen;
+	return att->attlen == -1 ? toast_raw_datum_size(value) : strlen(DatumGetCString(value)) + 1;
+}
+
+/* Adds a row to the arrays. output: of columns whose text is sent; NULL oid: the value is. Returns its size. */
+static Size
+add_row(TupleTableSlot *row, ArrayBuildState **arrays, FmgrInfo *output, MemoryContext context)
+{
+	TupleDesc	desc = row->tts_tupleDescriptor;
+	Size		size = 0;
+
+	slot_getallattrs(row);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Datum		value = row->tts_values[i];
+
+		/* with its length on the wire, and its entry in the array while that is built */
+		size += sizeof(Datum) + (row->tts_isnull[i] ? 0 : size_of_value(value, TupleDescAttr(desc, i)));
+		if (OidIsValid(output[i].fn_oid) && !row->tts_isnull[i])
+			value = CStringGetTextDatum(tessera_wire_output(&output[i], value));
+		(void) accumArrayResult(arrays[i], value, row->tts_isnull[i], arrays[i]->element_type, context);
+	}
+	return size;
+}
+
+/* Runs one and sets the parameters from first on to its columns. Returns how many they are; *size grows by what they take. */
+static int
+read_columns(StatementState *state, QueryDesc *query, int first, Size *size)
+{
+	TesseraValues *values = &state->scan.values;
+	TupleDesc	desc = query->tupDesc;
+	ExprContext *temporary = GetPerTupleExprContext(state->scan.css.ss.ps.state);
+	Tuplestorestate *rows = tuplestore_begin_heap(false, false, work_mem);
+	TupleTableSlot *row = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+	ArrayBuildState **arrays = palloc(sizeof(ArrayBuildState *) * desc->natts);
+	FmgrInfo   *output = palloc0(sizeof(FmgrInfo) * desc->natts);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Oid			element = get_element_type(values->types[first + i]);
+		Oid			function;
+		bool		varlena;
+
+		arrays[i] = initArrayResult(element, CurrentMemoryContext, true);
+		if (element == TupleDescAttr(desc, i)->atttypid)
+			continue;
+		getTypeOutputInfo(TupleDescAttr(desc, i)->atttypid, &function, &varlena);
+		fmgr_info(function, &output[i]);
+	}
+	tessera_nested_run(query, rows, true);
+	while (tuplestore_gettupleslot(rows, true, false, row))
+	{
+		MemoryContext before = MemoryContextSwitchTo(temporary->ecxt_per_tuple_memory);
+
+		CHECK_FOR_INTERRUPTS();
+		*size += add_row(row, arrays, output, before);
+		MemoryContextSwitchTo(before);
+		ResetExprContext(temporary);
+		if (*size / 1024 > tessera_sent_rows_limit)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("what the statement reads elsewhere for its shards exceeds %d kB", tessera_sent_rows_limit),
+					 errhint("Modify fewer rows at a time, colocate the tables by their shard key, or raise tessera.sent_rows_limit.")));
+	}
+	for (int i = 0; i < desc->natts; i++)
+	{
+		values->values[first + i] = makeArrayResult(arrays[i], CurrentMemoryContext);
+		values->nulls[first + i] = false;
+	}
+	ExecDropSingleTupleTableSlot(row);
+	tuplestore_end(rows);
+	return desc->natts;
+}
+
+/* Not if the statement will be planned again: then that plan reads. */
+static void
+read_elsewhere(StatementState *state)
+{
+	const TesseraRouting *routing = tessera_routing();
+	Size		size = 0;
+	int			first = 0;
+	ListCell   *cell;
+
+	if (list_nth(state->scan.private, STATEMENT_READS) == NIL || routing == NULL || !choose_targets(state, routing))
+		return;
+	start_reads(state, 0);
+	foreach(cell, state->reads)
+		first += read_columns(state, lfirst(cell), first, &size);
+	state->has_read = true;
+}
+
 /* Routes and sends the request's query until its shards take it, or starts another plan. */
 static void
 run(StatementState *state, TesseraShardRunRequest *request)
@@ -152,7 +300,10 @@ run(StatementState *state, TesseraShardRunRequest *request)
 
 	request->relids = list_concat_copy(list_nth(state->scan.private, STATEMENT_PLACED), list_nth(state->scan.private, STATEMENT_SHARDED));
 	if (!state->evaluated)
+	{
 		tessera_values_evaluate(&state->scan.values, &state->scan.css);
+		read_elsewhere(state);
+	}
 	state->evaluated = true;
 	if ((state->scan.flags & STATEMENT_CURRENT_OF) && !find_current_row(state))
 	{
@@ -263,6 +414,7 @@ end(TesseraScan *scan)
 
 	tessera_nested_end(scan, state->nested);
 	state->nested = NULL;
+	end_reads(state);
 }
 
 static void
@@ -291,6 +443,8 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	open_relations(estate);
 	if (tessera_opens_cursor(eflags))
 		tessera_open_in_cursor(open_scan, scan, estate);
+	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
+		start_reads((StatementState *) scan, eflags);
 }
 
 /* Without parameters at hand (a generic plan explained) the shard is not known. Nor is it asked of a volatile function, which may do something. */
@@ -300,10 +454,13 @@ explain(TesseraScan *scan, ExplainState *es)
 	StatementState *state = (StatementState *) scan;
 	const TesseraRouting *routing = tessera_routing();
 	bool		known = !state->started && routing != NULL && tessera_scan_knows_values(scan);
+	ListCell   *cell;
 
 	if (known && !choose_targets(state, routing))
 		scan->ntargets = 0;
 	tessera_scan_explain_query(scan, es, routing, known && !es->analyze && (scan->ntargets <= 1 || (scan->flags & STATEMENT_MANY)));
+	foreach(cell, state->reads)
+		tessera_explain_nested(es, lfirst(cell), "Read");
 	if (es->analyze && state->nested)
 		tessera_explain_nested(es, state->nested, "Instead");
 }

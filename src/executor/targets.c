@@ -120,18 +120,20 @@ add_target(int32 *targets, int n, int32 node_id)
 	return n + 1;
 }
 
-/* True if the tables that were sharded at planning still are. */
+/* True if the tables that were sharded at planning still are; together: and all in one group. */
 static bool
-sharded_as_planned(const List *relids, const TesseraRouting *routing)
+sharded_as_planned(const List *relids, bool together, const TesseraRouting *routing)
 {
+	int			group = -1;
 	ListCell   *cell;
 
 	foreach(cell, relids)
 	{
 		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
 
-		if (table == NULL || table->group < 0)
+		if (table == NULL || table->group < 0 || (together && group >= 0 && table->group != group))
 			return false;
+		group = table->group;
 	}
 	return true;
 }
@@ -141,10 +143,11 @@ tessera_targets_of_statement(const List *private, const TesseraRouting *routing,
 							 int32 *targets)
 {
 	List	   *sharded = list_nth(private, STATEMENT_SHARDED);
+	bool		many = (intVal(list_nth(private, STATEMENT_FLAGS)) & STATEMENT_MANY) != 0;
 	int			n = 0;
 	ListCell   *cell;
 
-	if (!sharded_as_planned(sharded, routing))
+	if (!sharded_as_planned(sharded, many, routing))
 		return -1;
 	foreach(cell, (List *) list_nth(private, STATEMENT_PLACED))
 	{
@@ -164,7 +167,7 @@ tessera_targets_of_statement(const List *private, const TesseraRouting *routing,
 			return -1;
 		n = add_target(targets, n, tessera_target_of_pin(routing, table, pin, values, nulls, types, &no_row));
 	}
-	if (n == 0 && (intVal(list_nth(private, STATEMENT_FLAGS)) & STATEMENT_MANY))
+	if (n == 0 && many)
 	{
 		const TesseraTable *table = tessera_routing_table(routing, linitial_oid(sharded));
 		TesseraTargets *owners = tessera_prune_shards(routing, table, list_nth(private, STATEMENT_CONDITIONS), values, nulls, types);

@@ -86,8 +86,45 @@ part_query(Query *query, List *ctes, int depth)
 	return part;
 }
 
+/* SELECT all columns FROM a recursive WITH query, which stays one: its references to itself do, those to others are references to parts. */
+static Query *
+recursive_part(const CommonTableExpr *cte, List *ctes)
+{
+	Query	   *part = makeNode(Query);
+	CommonTableExpr *own = copyObject((CommonTableExpr *) cte);
+	RangeTblEntry *rows = makeNode(RangeTblEntry);
+	RangeTblRef *reference = makeNode(RangeTblRef);
+	ListCell   *cell;
+
+	own->ctequery = (Node *) part_query((Query *) cte->ctequery, list_delete_ptr(list_copy(ctes), (void *) cte), 1);
+	own->cterefcount = 1;
+	rows->rtekind = RTE_CTE;
+	rows->ctename = pstrdup(cte->ctename);
+	rows->coltypes = list_copy(cte->ctecoltypes);
+	rows->coltypmods = list_copy(cte->ctecoltypmods);
+	rows->colcollations = list_copy(cte->ctecolcollations);
+	rows->eref = makeAlias(cte->ctename, copyObject(cte->ctecolnames));
+	rows->inFromCl = true;
+	reference->rtindex = 1;
+	part->commandType = CMD_SELECT;
+	part->canSetTag = true;
+	part->hasRecursive = true;
+	part->cteList = list_make1(own);
+	part->rtable = list_make1(rows);
+	part->jointree = makeFromExpr(list_make1(reference), NULL);
+	foreach(cell, cte->ctecolnames)
+	{
+		int			column = foreach_current_index(cell);
+		Var		   *var = makeVar(1, column + 1, list_nth_oid(cte->ctecoltypes, column), list_nth_int(cte->ctecoltypmods, column),
+								  list_nth_oid(cte->ctecolcollations, column), 0);
+
+		part->targetList = lappend(part->targetList, makeTargetEntry((Expr *) var, column + 1, pstrdup(strVal(lfirst(cell))), false));
+	}
+	return part;
+}
+
 PlannedStmt *
-tessera_plan_parts(Query *query, const char *source, int cursor_options, ParamListInfo params, TesseraReason *reason)
+tessera_plan_parts(Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
 	List	   *plans = NIL;
 	List	   *names = NIL;
@@ -99,15 +136,9 @@ tessera_plan_parts(Query *query, const char *source, int cursor_options, ParamLi
 		CommonTableExpr *cte = lfirst_node(CommonTableExpr, cell);
 		Query	   *part = (Query *) cte->ctequery;
 
-		if (cte->cterecursive)
-		{
-			reason->text = "it has a recursive WITH query beside one that modifies data";
-			reason->hint = "Split the statement.";
-			return NULL;
-		}
 		if (part->commandType == CMD_SELECT && cte->cterefcount == 0)
 			continue;
-		part = part_query(part, query->cteList, 1);
+		part = cte->cterecursive ? recursive_part(cte, query->cteList) : part_query(part, query->cteList, 1);
 		plans = lappend(plans, tessera_nested_planner(part, source, params, true));
 		names = lappend(names, makeString(part_name(cte->ctename)));
 	}

@@ -1,6 +1,6 @@
 /*
  * part_plan.h
- *	  Statements with data-modifying WITH queries that no shard can run whole: a plan for each part.
+ *	  Statements with WITH queries that no shard can run whole: a plan for each part.
  */
 #ifndef TESSERA_PART_PLAN_H
 #define TESSERA_PART_PLAN_H
@@ -9,9 +9,8 @@
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 
-#include "planner/ship.h"
 
-/* The plan (executor/part_scan.c); NULL and *reason if there is none. ERROR if a part cannot be planned, as for a statement of its own. */
-extern PlannedStmt *tessera_plan_parts(Query *query, const char *source, int cursor_options, ParamListInfo params, TesseraReason *reason);
+/* The plan (executor/part_scan.c). ERROR if a part cannot be planned, as for a statement of its own. */
+extern PlannedStmt *tessera_plan_parts(Query *query, const char *source, int cursor_options, ParamListInfo params);
 
 #endif							/* TESSERA_PART_PLAN_H */

@@ -10,15 +10,21 @@
  *
  * Equality means: "equal" in the default btree operator family of the columns' own types, with deterministic collation; values must be of a type
  * interchangeable with the key's (executor/targets.h).
+ *
+ * A statement is closed over the key if all tables get the same value once a placeholder is given to the key of the rows that drive it: those of
+ * the target, for a MERGE that inserts those of its source, for a SELECT those of a table of which each joined row has one. Then it is the union of
+ * one statement for each key, each pinned.
  */
 #include "postgres.h"
 
 #include "access/stratnum.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_operator.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/pg_locale.h"
@@ -56,6 +62,7 @@ typedef struct Context
 } Context;
 
 static void analyse_query(Query *query, Context *context);
+static bool restriction_passes(Query *sub, TargetEntry *entry);
 
 /* ---- naming ---- */
 
@@ -337,6 +344,60 @@ use_equality(Context *context, Node *left, Node *right, Relids nullable)
 		give_value(context, b, (Expr *) left);
 }
 
+static TargetEntry *
+output_column(Query *sub, int number)
+{
+	ListCell   *cell;
+
+	foreach(cell, sub->targetList)
+		if (lfirst_node(TargetEntry, cell)->resno == number && !lfirst_node(TargetEntry, cell)->resjunk)
+			return lfirst(cell);
+	return NULL;
+}
+
+/* One comparison of IN (SELECT ...): the row's column has the value of some row of the subquery. */
+static void
+use_any_column(Context *context, OpExpr *op, Query *sub)
+{
+	Param	   *param = list_length(op->args) == 2 ? (Param *) strip(lsecond(op->args)) : NULL;
+	TargetEntry *entry = param && IsA(param, Param) && param->paramkind == PARAM_SUBLINK ? output_column(sub, param->paramid) : NULL;
+	bool		outer_left = false;
+	bool		outer_inner = false;
+	int			left;
+	int			inner;
+
+	if (entry == NULL || !is_equality(op->opno, op->inputcollid, linitial(op->args), (Node *) entry->expr))
+		return;
+	left = column_of_node(context, linitial(op->args), &outer_left);
+	context->ancestors = lcons(sub, context->ancestors);
+	inner = column_of_node(context, (Node *) entry->expr, &outer_inner);
+	context->ancestors = list_delete_first(context->ancestors);
+	if (left < 0 || inner < 0 || outer_inner)
+		return;
+	if (restriction_passes(sub, entry))
+		add_edge(context, left, inner);
+	if (!outer_left)
+		add_edge(context, inner, left);
+}
+
+/* (a, b) IN (SELECT ...), where it must hold. */
+static void
+use_any(Context *context, SubLink *link)
+{
+	Query	   *sub = (Query *) link->subselect;
+	BoolExpr   *test = (BoolExpr *) link->testexpr;
+	ListCell   *cell;
+
+	if (link->subLinkType != ANY_SUBLINK || sub->setOperations)
+		return;
+	if (IsA(test, OpExpr))
+		use_any_column(context, (OpExpr *) test, sub);
+	else if (IsA(test, BoolExpr) && test->boolop == AND_EXPR)
+		foreach(cell, test->args)
+			if (IsA(lfirst(cell), OpExpr))
+				use_any_column(context, lfirst(cell), sub);
+}
+
 static void
 use_condition(Context *context, Node *node, Relids nullable)
 {
@@ -371,6 +432,8 @@ use_condition(Context *context, Node *node, Relids nullable)
 			is_equality(op->opno, op->inputcollid, linitial(op->args), linitial(array->elements)))
 			use_equality(context, linitial(op->args), linitial(array->elements), nullable);
 	}
+	else if (IsA(node, SubLink) && nullable == NULL)
+		use_any(context, (SubLink *) node);
 }
 
 static void
@@ -390,6 +453,18 @@ relids_of(Node *node, Relids *relids)
 			relids_of(lfirst(cell), relids);
 }
 
+/* True for a MERGE that inserts: rows of its source do something even if no row of the target matches. */
+static bool
+merge_inserts(const Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->mergeActionList)
+		if (lfirst_node(MergeAction, cell)->commandType == CMD_INSERT)
+			return true;
+	return false;
+}
+
 /* nullable: relations that outer joins above may null-extend or filter; conditions below the nullable side still hold for its own rows. */
 static void
 use_jointree(Context *context, Node *node)
@@ -403,9 +478,8 @@ use_jointree(Context *context, Node *node)
 	{
 		foreach(cell, ((FromExpr *) node)->fromlist)
 			use_jointree(context, lfirst(cell));
-		/* MERGE ... ON bounds the target's rows only: the source's go on to NOT MATCHED. */
-		use_condition(context, ((FromExpr *) node)->quals,
-					  query->commandType == CMD_MERGE ? bms_make_singleton(query->resultRelation) : NULL);
+		/* MERGE ... ON bounds the target's rows only, if the source's go on to NOT MATCHED. */
+		use_condition(context, ((FromExpr *) node)->quals, merge_inserts(query) ? bms_make_singleton(query->resultRelation) : NULL);
 	}
 	else if (IsA(node, JoinExpr))
 	{
@@ -521,9 +595,7 @@ add_occurrence(Context *context, Query *query, Index rti, const TesseraTable *ta
 	occurrence->rti = rti;
 	occurrence->table = table;
 	context->analysis->occurrences = lappend(context->analysis->occurrences, occurrence);
-	if (table->group >= 0)
-		context->analysis->nsharded++;
-	else
+	if (table->group < 0)
 		context->analysis->nplaced++;
 }
 
@@ -560,8 +632,9 @@ visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
 		analysis->locks_rows = true;
 }
 
+/* *alone: nothing else reads it, so what is asked of this reference may be asked of its rows. */
 static Query *
-cte_query(Context *context, RangeTblEntry *rte)
+cte_query(Context *context, RangeTblEntry *rte, bool *alone)
 {
 	Query	   *query;
 	ListCell   *cell;
@@ -573,8 +646,12 @@ cte_query(Context *context, RangeTblEntry *rte)
 	{
 		CommonTableExpr *cte = lfirst_node(CommonTableExpr, cell);
 
-		if (strcmp(cte->ctename, rte->ctename) == 0)
-			return cte->cterecursive ? NULL : (Query *) cte->ctequery;
+		if (strcmp(cte->ctename, rte->ctename) != 0)
+			continue;
+		query = (Query *) cte->ctequery;
+		*alone = cte->cterefcount == 1 && query->commandType == CMD_SELECT && query->rowMarks == NIL &&
+			!contain_volatile_functions((Node *) query);
+		return cte->cterecursive ? NULL : query;
 	}
 	return NULL;
 }
@@ -653,6 +730,7 @@ analyse_query(Query *query, Context *context)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
 		Query	   *sub;
+		bool		alone = false;
 
 		rti++;
 		switch (rte->rtekind)
@@ -665,9 +743,9 @@ analyse_query(Query *query, Context *context)
 				use_subquery(context, query, rti, rte->subquery, true);
 				break;
 			case RTE_CTE:
-				sub = cte_query(context, rte);
+				sub = cte_query(context, rte, &alone);
 				if (sub)
-					use_subquery(context, query, rti, sub, false);
+					use_subquery(context, query, rti, sub, alone);
 				break;
 			case RTE_FUNCTION:
 				(void) sublink_walker((Node *) rte->functions, context);
@@ -726,6 +804,260 @@ read_pin(Context *context, TesseraOccurrence *occurrence)
 	occurrence->pinned = true;
 }
 
+/* ---- statements closed over the key ---- */
+
+TesseraOccurrence *
+tessera_target_of(const TesseraAnalysis *analysis, const Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, analysis->occurrences)
+	{
+		TesseraOccurrence *occurrence = lfirst(cell);
+
+		if (occurrence->query == query && query->resultRelation > 0 && occurrence->rti == query->resultRelation)
+			return occurrence;
+	}
+	return NULL;
+}
+
+static bool
+has_outer_join(Node *node)
+{
+	ListCell   *cell;
+
+	if (IsA(node, JoinExpr))
+		return ((JoinExpr *) node)->jointype != JOIN_INNER || has_outer_join(((JoinExpr *) node)->larg) ||
+			has_outer_join(((JoinExpr *) node)->rarg);
+	if (IsA(node, FromExpr))
+		foreach(cell, ((FromExpr *) node)->fromlist)
+			if (has_outer_join(lfirst(cell)))
+				return true;
+	return false;
+}
+
+/* True if the column is that of a sharded table's rows, never extended by NULL: rows of the source then lie where those of the table lie. */
+static bool
+is_rows_own(Context *context, Query *query, Var *var)
+{
+	RangeTblEntry *rte;
+	TargetEntry *entry;
+
+	if (var == NULL || !IsA(var, Var) || var->varlevelsup != 0 || var->varattno <= 0)
+		return false;
+	var = resolve_join_var(query, var);
+	if (var == NULL || has_outer_join((Node *) query->jointree))
+		return false;
+	rte = rt_fetch(var->varno, query->rtable);
+	if (rte->rtekind == RTE_RELATION)
+	{
+		const TesseraTable *table = tessera_routing_table(context->routing, rte->relid);
+
+		return table != NULL && table->group >= 0;
+	}
+	if (rte->rtekind != RTE_SUBQUERY || rte->subquery->setOperations || rte->subquery->groupingSets)
+		return false;
+	entry = output_column(rte->subquery, var->varattno);
+	return entry != NULL && is_rows_own(context, rte->subquery, (Var *) strip((Node *) entry->expr));
+}
+
+/* MERGE that inserts: the source's column that ON compares with this column of the target; -1: there is none whose rows are those of a table. */
+static int
+source_key(Context *context, Query *query, AttrNumber attribute)
+{
+	List	   *conditions = make_ands_implicit((Expr *) query->jointree->quals);
+	ListCell   *cell;
+
+	foreach(cell, conditions)
+	{
+		OpExpr	   *op = lfirst(cell);
+
+		if (!IsA(op, OpExpr) || list_length(op->args) != 2 || !is_equality(op->opno, op->inputcollid, linitial(op->args), lsecond(op->args)))
+			continue;
+		for (int side = 0; side < 2; side++)
+		{
+			Var		   *target = (Var *) strip(list_nth(op->args, side));
+			Var		   *source = (Var *) strip(list_nth(op->args, 1 - side));
+			bool		outer = false;
+
+			if (IsA(target, Var) && target->varlevelsup == 0 && target->varno == query->resultRelation && target->varattno == attribute &&
+				IsA(source, Var) && source->varno != query->resultRelation && is_rows_own(context, query, source))
+				return column_of_node(context, (Node *) source, &outer);
+		}
+	}
+	return -1;
+}
+
+/* Gives a placeholder to each column of the key of the rows that drive the statement; false: that key is not known. */
+static bool
+give_placeholders(Context *context, Query *query, const TesseraOccurrence *target)
+{
+	const TesseraGroup *group = tessera_routing_group(context->routing, target->table->group);
+
+	for (int i = 0; i < target->table->nkeys; i++)
+	{
+		AttrNumber	attribute = target->table->keys[i];
+		int			column = merge_inserts(query) ? source_key(context, query, attribute) : column_of(context, target->query, target->rti, attribute);
+		Param	   *placeholder = makeNode(Param);
+
+		if (column < 0)
+			return false;
+		placeholder->paramkind = PARAM_EXEC;
+		placeholder->paramid = i;
+		placeholder->paramtype = group->types[i];
+		placeholder->paramtypmod = -1;
+		placeholder->location = -1;
+		/* a value that is known stays: whatever has that is as good */
+		give_value(context, column, (Expr *) placeholder);
+	}
+	return true;
+}
+
+/* Relations of which an outer join may put NULLs in the place of a row. */
+static void
+add_extended(Node *node, Relids *extended)
+{
+	ListCell   *cell;
+
+	if (IsA(node, FromExpr))
+		foreach(cell, ((FromExpr *) node)->fromlist)
+			add_extended(lfirst(cell), extended);
+	else if (IsA(node, JoinExpr))
+	{
+		JoinExpr   *join = (JoinExpr *) node;
+
+		add_extended(join->larg, extended);
+		add_extended(join->rarg, extended);
+		if (join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL)
+			relids_of(join->rarg, extended);
+		if (join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL)
+			relids_of(join->larg, extended);
+	}
+}
+
+/* True if rows that are equal in these columns (of SortGroupClause) have the same key. */
+static bool
+has_key(Context *context, Query *query, const TesseraOccurrence *driver, List *clauses)
+{
+	if (driver->query != query)
+		return false;
+	for (int i = 0; i < driver->table->nkeys; i++)
+	{
+		bool		found = false;
+		ListCell   *cell;
+
+		foreach(cell, clauses)
+		{
+			Node	   *expr = get_sortgroupclause_expr(lfirst_node(SortGroupClause, cell), query->targetList);
+			bool		outer = false;
+			int			column = column_of_node(context, expr, &outer);
+			int			key = column_of(context, query, driver->rti, driver->table->keys[i]);
+
+			found |= column >= 0 && !outer && root_of(context, column) == root_of(context, key) &&
+				is_equality_of(lfirst_node(SortGroupClause, cell)->eqop, expr);
+		}
+		if (!found)
+			return false;
+	}
+	return true;
+}
+
+/* Whether what a SELECT does with its joined rows, before ORDER BY and LIMIT, is done for each key by itself. */
+static bool
+goes_by_key(Context *context, Query *query, const TesseraOccurrence *driver)
+{
+	ListCell   *cell;
+
+	if (query->setOperations || query->groupingSets || query->rowMarks)
+		return false;
+	if (query->groupClause ? !has_key(context, query, driver, query->groupClause) : query->hasAggs || query->havingQual)
+		return false;
+	if (query->distinctClause && !has_key(context, query, driver, query->distinctClause))
+		return false;
+	foreach(cell, query->windowClause)
+		if (!has_key(context, query, driver, lfirst_node(WindowClause, cell)->partitionClause))
+			return false;
+	return true;
+}
+
+/*
+ * The sharded table of which each row of a SELECT, before it groups, has one row: joined there, or in a subquery that goes by its key. NULL: there is
+ * none.
+ */
+static TesseraOccurrence *
+driver_of(Context *context, Query *query)
+{
+	Relids		joined = NULL;
+	Relids		extended = NULL;
+	TesseraOccurrence *driver = NULL;
+	ListCell   *cell;
+	int			rti = -1;
+
+	relids_of((Node *) query->jointree, &joined);
+	add_extended((Node *) query->jointree, &extended);
+	joined = bms_difference(joined, extended);
+	foreach(cell, context->analysis->occurrences)
+	{
+		TesseraOccurrence *occurrence = lfirst(cell);
+
+		if (occurrence->query == query && occurrence->table->group >= 0 && bms_is_member(occurrence->rti, joined))
+			return occurrence;
+	}
+	while (driver == NULL && (rti = bms_next_member(joined, rti)) >= 0)
+	{
+		Query	   *sub = rt_fetch(rti, query->rtable)->subquery;
+
+		if (rt_fetch(rti, query->rtable)->rtekind != RTE_SUBQUERY || sub->limitCount || sub->limitOffset)
+			continue;
+		context->ancestors = lcons(sub, context->ancestors);
+		driver = driver_of(context, sub);
+		if (driver && !goes_by_key(context, sub, driver))
+			driver = NULL;
+		context->ancestors = list_delete_first(context->ancestors);
+	}
+	return driver;
+}
+
+static Expr *
+value_of_key(Context *context, const TesseraOccurrence *occurrence, int i)
+{
+	/* first: it may move the columns */
+	int			column = column_of(context, occurrence->query, occurrence->rti, occurrence->table->keys[i]);
+
+	return context->columns[root_of(context, column)].value;
+}
+
+static void
+find_closed(Context *context, Query *query)
+{
+	TesseraAnalysis *analysis = context->analysis;
+	TesseraOccurrence *target = query->commandType == CMD_SELECT ? NULL : tessera_target_of(analysis, query);
+	ListCell   *cell;
+
+	context->ancestors = list_make1(query);
+	if (query->commandType == CMD_SELECT)
+		target = driver_of(context, query);
+	if (target == NULL || target->table->group < 0 || query->commandType == CMD_INSERT)
+		return;
+	if (!give_placeholders(context, query, target))
+		return;
+	follow_edges(context);
+	analysis->all_closed = query->commandType != CMD_SELECT || goes_by_key(context, query, target);
+	foreach(cell, analysis->occurrences)
+	{
+		TesseraOccurrence *occurrence = lfirst(cell);
+
+		occurrence->closed = occurrence->table->group == target->table->group;
+		for (int i = 0; i < target->table->nkeys && occurrence->closed; i++)
+		{
+			Expr	   *value = value_of_key(context, target, i);
+
+			occurrence->closed = value != NULL && equal(value, value_of_key(context, occurrence, i));
+		}
+		analysis->all_closed &= occurrence->closed;
+	}
+}
+
 TesseraAnalysis *
 tessera_analyse(Query *query, const TesseraRouting *routing)
 {
@@ -744,5 +1076,7 @@ tessera_analyse(Query *query, const TesseraRouting *routing)
 		if (occurrence->table->group >= 0 && !occurrence->pinned)
 			context.analysis->all_pinned = false;
 	}
+	if (context.analysis->writes_cluster || query->commandType == CMD_SELECT)
+		find_closed(&context, query);
 	return context.analysis;
 }

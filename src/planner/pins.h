@@ -18,13 +18,19 @@ typedef struct TesseraOccurrence
 	const TesseraTable *table;
 	bool		pinned;			/* sharded: every key column has a value */
 	List	   *key;			/* the values: expressions without Vars, in key column order */
+	bool		closed;			/* only its rows of one key matter to what the statement does by that key; see all_closed */
 } TesseraOccurrence;
 
 typedef struct TesseraAnalysis
 {
 	List	   *occurrences;	/* of TesseraOccurrence * */
 	bool		all_pinned;		/* every sharded occurrence is pinned */
-	int			nsharded;
+
+	/*
+	 * UPDATE, DELETE or MERGE of a sharded table, all occurrences of its group, which goes by the key: what it does is what it does for each key by
+	 * itself, with the rows of that key. SELECT: so does its answer, before ORDER BY and LIMIT. Relations outside of the cluster are not looked at.
+	 */
+	bool		all_closed;
 	int			nplaced;
 	int			nother;			/* relations outside the cluster (local tables, catalogs, views' own entries not counted) */
 	bool		writes_cluster; /* some cluster table is a result relation */
@@ -38,5 +44,8 @@ extern bool tessera_names_cluster_table(Query *query, const TesseraRouting *rout
 
 /* The analysis, in the current context; points into the query. */
 extern TesseraAnalysis *tessera_analyse(Query *query, const TesseraRouting *routing);
+
+/* The table that the query itself modifies; NULL: none, or none of the cluster. */
+extern TesseraOccurrence *tessera_target_of(const TesseraAnalysis *analysis, const Query *query);
 
 #endif							/* TESSERA_PINS_H */

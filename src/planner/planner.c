@@ -36,11 +36,13 @@
 #include "executor/plan_private.h"
 #include "executor/replicated.h"
 #include "executor/scan_frame.h"
+#include "planner/closed_select.h"
 #include "planner/cursor_rows.h"
 #include "planner/key_update.h"
 #include "planner/part_plan.h"
 #include "planner/pins.h"
 #include "planner/planner.h"
+#include "planner/read_side.h"
 #include "planner/shard_mode.h"
 #include "planner/ship.h"
 #include "planner/sequences.h"
@@ -121,29 +123,11 @@ refuse_statement(Query *query, const TesseraReason *reason)
 					 "Give each sharded table its shard key by equality with a constant or parameter, or split the statement.")));
 }
 
-/* True if another source of rows of the statement is volatile: it would give different rows on each shard. */
-static bool
-has_volatile_source(Query *query)
-{
-	ListCell   *cell;
-
-	foreach(cell, query->rtable)
-	{
-		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
-
-		if (contain_volatile_functions((Node *) rte->subquery) || contain_volatile_functions((Node *) rte->functions) ||
-			contain_volatile_functions((Node *) rte->values_lists))
-			return true;
-	}
-	return false;
-}
-
-/* UPDATE or DELETE of one sharded table whose conditions need only its own columns: each shard does its part. */
+/* UPDATE, DELETE or MERGE that goes by the key of a sharded table: each shard does its part. */
 static bool
 goes_to_all_shards(Query *query, const TesseraAnalysis *analysis)
 {
-	return (query->commandType == CMD_UPDATE || query->commandType == CMD_DELETE) && list_length(analysis->occurrences) == 1 &&
-		analysis->nsharded == 1 && analysis->nother == 0 && query->cteList == NIL && !query->hasSubLinks && !has_volatile_source(query);
+	return query->commandType != CMD_SELECT && analysis->all_closed && analysis->nother == 0 && !tessera_has_volatile_source(query);
 }
 
 static const TesseraTable *
@@ -291,6 +275,28 @@ plan_in_router(Query *query, const char *source, int cursor_options, ParamListIn
 	return tessera_may_scroll(cursor_options) ? tessera_keep_rows(plan, false) : plan;
 }
 
+/* UPDATE, DELETE or MERGE of a cluster table whose shards do not have all that it reads. */
+static bool
+reads_beside_target(const Query *query, const TesseraAnalysis *analysis)
+{
+	return query->commandType != CMD_INSERT && !analysis->has_writing_cte && tessera_target_of(analysis, query) != NULL;
+}
+
+/* What is read elsewhere is read here and sent along; WITH queries one by one. */
+static PlannedStmt *
+plan_reading(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing, TesseraReason *reason)
+{
+	TesseraReason own = {0};
+	PlannedStmt *plan;
+
+	if (query->cteList != NIL)
+		return tessera_plan_parts(query, source, cursor_options, params);
+	plan = tessera_plan_reading(query, source, cursor_options, params, routing, &own);
+	if (own.text)
+		*reason = own;
+	return plan;
+}
+
 /* The plan of a statement that names cluster tables. */
 static PlannedStmt *
 plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing)
@@ -340,12 +346,8 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		refuse_statement(query, &reason);
 	}
 	if (analysis->has_writing_cte && analysis->writes_cluster)
-	{
-		plan = tessera_plan_parts(query, source, cursor_options, params, &reason);
-		if (plan)
-			return plan;
-	}
-	else if (goes_to_all_shards(query, analysis))
+		return tessera_plan_parts(query, source, cursor_options, params);
+	if (goes_to_all_shards(query, analysis))
 	{
 		plan = tessera_plan_statement(query, cursor_options, routing, analysis, true, &reason);
 		if (plan)
@@ -357,9 +359,13 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		if (plan)
 			return plan;
 	}
+	plan = reads_beside_target(query, analysis) ? plan_reading(query, source, cursor_options, params, routing, &reason) : NULL;
+	if (plan)
+		return plan;
 	if (analysis->writes_cluster)
 		refuse_statement(query, &reason);
-	return plan_in_router(query, source, cursor_options, params);
+	plan = planning.whole && !(cursor_options & CURSOR_OPT_FAST_PLAN) ? tessera_plan_closed_select(query, cursor_options, routing, analysis) : NULL;
+	return plan ? plan : plan_in_router(query, source, cursor_options, params);
 }
 
 /* Another plan of a Query, when the one made before does not fit: its pins fell on different shards, or (whole) a table was sharded since. */

@@ -6,6 +6,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/nbtree.h"
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "access/transam.h"
@@ -25,6 +26,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "catalog/portable_types.h"
 #include "catalog/relation.h"
@@ -137,6 +139,54 @@ function_stays(Oid function, void *arg)
 		context->reason->hint = "Compute the value first and pass it as a parameter.";
 	}
 	return true;
+}
+
+/* True if values of the type are, or are made of, OIDs of this node. */
+static bool
+holds_object(Oid type)
+{
+	TupleDesc	desc;
+	bool		holds = false;
+
+	type = getBaseType(type);
+	if (tessera_type_names_object(type))
+		return true;
+	if (OidIsValid(get_element_type(type)))
+		return holds_object(get_element_type(type));
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_RANGE:
+			return holds_object(get_range_subtype(type));
+		case TYPTYPE_MULTIRANGE:
+			return holds_object(get_multirange_range(type));
+		case TYPTYPE_COMPOSITE:
+			desc = lookup_rowtype_tupdesc(type, -1);
+			for (int i = 0; i < desc->natts && !holds; i++)
+				holds = !TupleDescAttr(desc, i)->attisdropped && holds_object(TupleDescAttr(desc, i)->atttypid);
+			ReleaseTupleDesc(desc);
+			return holds;
+		default:
+			return type == RECORDOID || type == RECORDARRAYOID;
+	}
+}
+
+bool
+tessera_order_ships(const SortGroupClause *clause, Oid type)
+{
+	ShipContext nothing = {0};
+	Oid			family;
+	Oid			input;
+	Oid			compare;
+	int16		strategy;
+
+	if (holds_object(type) || function_stays(get_opcode(clause->eqop), &nothing))
+		return false;
+	if (!OidIsValid(clause->sortop))
+		return true;
+	if (function_stays(get_opcode(clause->sortop), &nothing) || !get_ordering_op_properties(clause->sortop, &family, &input, &strategy))
+		return false;
+	compare = get_opfamily_proc(family, input, input, BTORDER_PROC);
+	return OidIsValid(compare) && !function_stays(compare, &nothing);
 }
 
 static bool

@@ -19,8 +19,14 @@ typedef struct TesseraReason
 	const char *hint;
 } TesseraReason;
 
-/* True if an expression of a planned scan (Vars of one relation, Params) gives the same answer when a shard evaluates it. */
+/* True if an expression of a planned scan (Vars of one relation, Params), or a whole Query, gives the same answer when a shard evaluates it. */
 extern bool tessera_expression_ships(Node *node);
+
+/*
+ * True if a shard puts values of the type into the same order, and takes the same ones for equal, as this node: they hold no OIDs of the node, and
+ * what compares them may run there.
+ */
+extern bool tessera_order_ships(const SortGroupClause *clause, Oid type);
 
 /*
  * Prepares a private copy of an unplanned Query for deparsing (it is scribbled on): views become views again, tableoid is folded, expressions that

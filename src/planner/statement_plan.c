@@ -267,13 +267,14 @@ collect_pins(TesseraAnalysis *analysis, Query *prepared, List **exprs)
 	return pins;
 }
 
+/* The target comes first: its group is that of the shards. */
 static void
-collect_tables(TesseraAnalysis *analysis, List **placed, List **sharded)
+collect_tables(TesseraAnalysis *analysis, const TesseraOccurrence *target, List **placed, List **sharded)
 {
 	ListCell   *cell;
 
 	*placed = NIL;
-	*sharded = NIL;
+	*sharded = target && target->table->group >= 0 ? list_make1_oid(target->table->relid) : NIL;
 	foreach(cell, analysis->occurrences)
 	{
 		const TesseraTable *table = ((TesseraOccurrence *) lfirst(cell))->table;
@@ -505,14 +506,54 @@ add_position(Query *copy, List **params)
 	return list_length(*params) - 1;
 }
 
-/* True if the conditions use the target's ctid: rows of different shards may have the same one. */
+/*
+ * True if it goes by the ctid of a row: rows of different shards may have the same one. But rows of one key lie on one shard, so there they may be
+ * compared with each other.
+ */
 static bool
-goes_by_ctid(Query *query, Index rti)
+goes_by_ctid(Node *node, void *context)
 {
-	Bitmapset  *attributes = NULL;
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+		return ((Var *) node)->varattno == SelfItemPointerAttributeNumber;
+	if (IsA(node, OpExpr) && list_length(((OpExpr *) node)->args) == 2)
+	{
+		Node	   *left = linitial(((OpExpr *) node)->args);
+		Node	   *right = lsecond(((OpExpr *) node)->args);
 
-	pull_varattnos(query->jointree->quals, rti, &attributes);
-	return bms_is_member(SelfItemPointerAttributeNumber - FirstLowInvalidHeapAttributeNumber, attributes);
+		if (IsA(left, Var) && IsA(right, Var) && goes_by_ctid(left, NULL) && goes_by_ctid(right, NULL))
+			return false;
+	}
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, goes_by_ctid, context, 0);
+	return expression_tree_walker(node, goes_by_ctid, context);
+}
+
+/* The same of a whole statement: what a SELECT or RETURNING shows of a row itself is no matter. */
+static bool
+statement_goes_by_ctid(Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->rtable)
+		if (goes_by_ctid((Node *) lfirst_node(RangeTblEntry, cell)->subquery, NULL))
+			return true;
+	return goes_by_ctid((Node *) query->jointree, NULL) || goes_by_ctid((Node *) query->cteList, NULL) ||
+		(query->commandType != CMD_SELECT && goes_by_ctid((Node *) query->targetList, NULL)) ||
+		goes_by_ctid((Node *) query->mergeActionList, NULL);
+}
+
+/* One that the query itself names, if there is any. */
+static const TesseraOccurrence *
+first_of(const TesseraAnalysis *analysis, const Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, analysis->occurrences)
+		if (((TesseraOccurrence *) lfirst(cell))->query == query)
+			return lfirst(cell);
+	return linitial(analysis->occurrences);
 }
 
 bool
@@ -528,15 +569,43 @@ goes_by_position_of_copy(Query *query, const TesseraRouting *routing)
 	const TesseraTable *table = query->resultRelation > 0 ?
 		tessera_routing_table(routing, rt_fetch(query->resultRelation, query->rtable)->relid) : NULL;
 
-	return table != NULL && table->replicated && (tessera_names_current_row(query) || goes_by_ctid(query, query->resultRelation));
+	return table != NULL && table->replicated && (tessera_names_current_row(query) || statement_goes_by_ctid(query));
+}
+
+/* Made anew with any of those: they are looked at by nobody else. Returns the plan. */
+static PlannedStmt *
+depend_on(PlannedStmt *plan, List *nested)
+{
+	ListCell   *cell;
+
+	foreach(cell, nested)
+	{
+		PlannedStmt *read = lfirst_node(PlannedStmt, cell);
+
+		plan->relationOids = list_concat_unique_oid(plan->relationOids, read->relationOids);
+		plan->invalItems = list_concat(plan->invalItems, copyObject(read->invalItems));
+		plan->dependsOnRole |= read->dependsOnRole;
+	}
+	return plan;
 }
 
 PlannedStmt *
 tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many, TesseraReason *reason)
 {
+	TesseraReads none = {.query = query};
+
+	return tessera_plan_statement_reading(query, &none, cursor_options, routing, analysis, many, reason);
+}
+
+PlannedStmt *
+tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis,
+							   bool many, TesseraReason *reason)
+{
 	bool		writes = analysis->writes_cluster;
+	const TesseraOccurrence *target = tessera_target_of(analysis, query);
+	const TesseraOccurrence *bounded = target ? target : first_of(analysis, query);
 	Query	   *copy;
-	List	   *params = NIL;
+	List	   *params = list_copy(reads->params);
 	List	   *exprs;
 	List	   *pins;
 	List	   *placed;
@@ -549,7 +618,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 
 	if (writes && !modification_allowed(analysis, reason))
 		return NULL;
-	if (many && goes_by_ctid(query, ((TesseraOccurrence *) linitial(analysis->occurrences))->rti))
+	if ((many || reads->plans) && statement_goes_by_ctid(query))
 	{
 		reason->text = "it goes by ctid, and rows of different shards may have the same";
 		reason->hint = "Give the table its shard key by equality with a constant or parameter, or use the primary key.";
@@ -582,7 +651,7 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	}
 	if (tessera_names_current_row(query))
 	{
-		if (has_subclass(((TesseraOccurrence *) linitial(analysis->occurrences))->table->relid))
+		if (has_subclass(bounded->table->relid))
 		{
 			reason->text = "WHERE CURRENT OF needs a table without partitions and children";
 			reason->hint = "Use the primary key.";
@@ -608,13 +677,10 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 		position = add_position(copy, &params);
 	exprs = list_copy(params);
 	pins = collect_pins(analysis, copy, &exprs);
-	collect_tables(analysis, &placed, &sharded);
-	if (many && position < 0)
-	{
-		TesseraOccurrence *only = linitial(analysis->occurrences);
-
-		conditions = tessera_pruning_conditions(make_ands_implicit((Expr *) query->jointree->quals), only->rti, routing, only->table, &exprs);
-	}
+	collect_tables(analysis, target, &placed, &sharded);
+	/* the rows of MERGE are those of its source, which its ON does not bound */
+	if (many && position < 0 && query->commandType != CMD_MERGE && bounded->query == query)
+		conditions = tessera_pruning_conditions(make_ands_implicit((Expr *) query->jointree->quals), bounded->rti, routing, bounded->table, &exprs);
 	sql = tessera_deparse(copy);
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_statement_scan.plan;
@@ -624,9 +690,10 @@ tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *r
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
 	scan->custom_private = lappend(scan->custom_private, conditions);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(position));
-	scan->custom_private = lappend(scan->custom_private, query);
+	scan->custom_private = lappend(scan->custom_private, reads->query);
+	scan->custom_private = lappend(scan->custom_private, reads->plans);
 	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
-	return tessera_wrap_plan(query, scan, cursor_options);
+	return depend_on(tessera_wrap_plan(reads->query, scan, cursor_options), reads->plans);
 }
 
 /* ---- routed inserts ---- */

@@ -19,6 +19,18 @@ extern bool tessera_names_current_row(const Query *query);
 extern PlannedStmt *tessera_plan_statement(Query *query, int cursor_options, const TesseraRouting *routing, TesseraAnalysis *analysis, bool many,
 										   TesseraReason *reason);
 
+/* What a modification reads on the router before it runs (read_side.h). */
+typedef struct TesseraReads
+{
+	Query	   *query;			/* as the user wrote it */
+	List	   *plans;			/* of PlannedStmt: the SELECTs */
+	List	   *params;			/* the first parameters of the text, NULL here: an array for each of their columns, in their order */
+} TesseraReads;
+
+/* The same for a query in which the rows of arrays stand for what is read: their Params are those of reads->params. */
+extern PlannedStmt *tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int cursor_options, const TesseraRouting *routing,
+												   TesseraAnalysis *analysis, bool many, TesseraReason *reason);
+
 /* INSERT whose rows are computed by a plan of their own and routed one by one. */
 extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params,
 										const TesseraRouting *routing, TesseraReason *reason);

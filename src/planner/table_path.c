@@ -602,7 +602,7 @@ add_order(PlannerInfo *root, RelOptInfo *rel, Query *query, List *attributes)
 		for (int i = 0; IsA(var, Var) && var->varno == rel->relid && var->varlevelsup == 0 && i < list_length(attributes); i++)
 			if (list_nth_int(attributes, i) == var->varattno)
 				column = list_nth(query->targetList, i);
-		if (column == NULL)
+		if (column == NULL || !tessera_order_ships(clause, exprType((Node *) var)))
 			return false;
 		if (column->ressortgroupref == 0)
 			column->ressortgroupref = foreach_current_index(cell) + 1;

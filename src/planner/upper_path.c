@@ -131,9 +131,10 @@ add_clauses(PlannerInfo *root, List *clauses, List **columns)
 	foreach(cell, clauses)
 	{
 		SortGroupClause *clause = lfirst_node(SortGroupClause, cell);
+		Node	   *expr = get_sortgroupclause_expr(clause, root->processed_tlist);
 
-		if (!has_ref(*columns, clause->tleSortGroupRef) &&
-			!add_column(columns, get_sortgroupclause_expr(clause, root->processed_tlist), clause->tleSortGroupRef))
+		if (!tessera_order_ships(clause, exprType(expr)) ||
+			(!has_ref(*columns, clause->tleSortGroupRef) && !add_column(columns, expr, clause->tleSortGroupRef)))
 			return false;
 	}
 	return true;
@@ -159,6 +160,13 @@ find_rest(Node *node, RestContext *context)
 	return expression_tree_walker(node, find_rest, context);
 }
 
+/* GROUPING() is answered by the node that groups. */
+static bool
+has_grouping(Node *node, void *context)
+{
+	return node != NULL && (IsA(node, GroupingFunc) || expression_tree_walker(node, has_grouping, context));
+}
+
 /*
  * All that the target and the clauses need: sort keys as they are, of the rest columns and aggregates. NIL: something cannot be sent, or there is
  * nothing to send.
@@ -170,6 +178,8 @@ columns_for(PlannerInfo *root, const PathTarget *target, bool grouped, bool sort
 	RestContext rest = {0};
 	ListCell   *cell;
 
+	if (has_grouping((Node *) root->processed_tlist, NULL) || has_grouping(root->parse->havingQual, NULL))
+		return NIL;
 	if ((grouped && !add_clauses(root, root->parse->groupClause, &columns)) || (sorted && !add_clauses(root, root->parse->sortClause, &columns)))
 		return NIL;
 	rest.columns = columns;

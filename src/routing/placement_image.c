@@ -66,14 +66,13 @@ typed_ranges(TesseraKeySpace *ks, int n, const TesseraRange *ranges, TypedRange 
 static bool
 any_hidden(TesseraKeySpace *ks, int nowned, const TypedRange *owned, int ndeletions, const TypedRange *deletions)
 {
+	int			at = 0;
+
 	for (int i = 0; i < ndeletions; i++)
 	{
-		bool		covered = false;
-
-		for (int j = 0; j < nowned && !covered; j++)
-			covered = tessera_key_compare(ks, &owned[j].min, &deletions[i].min) <= 0 &&
-				tessera_key_compare(ks, &deletions[i].max, &owned[j].max) <= 0;
-		if (!covered)
+		while (at < nowned && tessera_key_compare(ks, &owned[at].max, &deletions[i].max) < 0)
+			at++;
+		if (at == nowned || tessera_key_compare(ks, &owned[at].min, &deletions[i].min) > 0)
 			return true;
 	}
 	return false;

@@ -39,7 +39,7 @@
 #include "routing/image.h"
 #include "routing/refresh.h"
 
-#define IMAGES 128				/* images of one database that may be pinned at a time */
+#define IMAGES 1024			/* images of one database that may be pinned at a time */
 #define LOADER_PATIENCE 1000L	/* ms */
 
 /* Entry's state: pins, and a mark that one backend has it for itself. */

@@ -2,7 +2,8 @@
  * lock_holders.c
  *	  Transactions that held something at one moment; see lock_holders.h.
  *
- * WaitForLockers would wait for vacuums, too, and cannot be asked without waiting (doc/design.md#older-writers).
+ * WaitForLockers would wait for vacuums, too, and cannot be asked without waiting (doc/design.md#older-writers); GetLockConflicts does not tell in
+ * which mode somebody holds a table.
  */
 #include "postgres.h"
 
@@ -36,26 +37,39 @@ is_vacuum(VirtualTransactionId id)
 	return proc != NULL && (((volatile PGPROC *) proc)->statusFlags & PROC_IN_VACUUM) != 0;
 }
 
+/* Does the process hold one of the tables in a mode that conflicts? ShareUpdateExclusiveLock does not count. */
+static bool
+holds_one(const LockInstanceData *lock, int n, const Oid *relids, LOCKMODE mode)
+{
+	bool		conflicts = false;
+
+	if (lock->locktag.locktag_type != LOCKTAG_RELATION || lock->locktag.locktag_field1 != MyDatabaseId)
+		return false;
+	for (LOCKMODE held = AccessShareLock; held <= AccessExclusiveLock && !conflicts; held++)
+		conflicts = held != ShareUpdateExclusiveLock && (lock->holdMask & LOCKBIT_ON(held)) != 0 && DoLockModesConflict(held, mode);
+	for (int i = 0; i < n && conflicts; i++)
+		if (relids[i] == lock->locktag.locktag_field2)
+			return true;
+	return false;
+}
+
 TesseraLockHolders *
 tessera_lock_holders_collect(int n, const Oid *relids, LOCKMODE mode)
 {
 	TesseraLockHolders *holders = palloc0(sizeof(TesseraLockHolders));
+	LockData   *data = GetLockStatusData();
 
-	for (int i = 0; i < n; i++)
+	holders->ids = palloc(sizeof(*holders->ids) * Max(data->nelements, 1));
+	for (int i = 0; i < data->nelements; i++)
 	{
-		LOCKTAG		tag;
-		int			count;
-		VirtualTransactionId *ids;
+		const LockInstanceData *lock = &data->locks[i];
+		VirtualTransactionId id = tessera_lock_vxid(lock);
 
-		SET_LOCKTAG_RELATION(tag, MyDatabaseId, relids[i]);
-		ids = GetLockConflicts(&tag, mode, &count);
-		if (count == 0)
-			continue;
-		holders->ids = holders->ids ? repalloc(holders->ids, sizeof(*ids) * (holders->n + count)) : palloc(sizeof(*ids) * count);
-		for (int j = 0; j < count; j++)
-			if (!is_vacuum(ids[j]))
-				holders->ids[holders->n++] = ids[j];
+		if (lock->pid != MyProcPid && VirtualTransactionIdIsValid(id) && holds_one(lock, n, relids, mode) && !is_vacuum(id))
+			holders->ids[holders->n++] = id;
 	}
+	pfree(data->locks);
+	pfree(data);
 	return holders;
 }
 

@@ -19,7 +19,11 @@ typedef struct TesseraLockHolders
 	char		name[64];
 } TesseraLockHolders;
 
-/* Who holds or waits for a lock on any of the tables that conflicts with mode, now; lazy vacuums aside. In the current context. */
+/*
+ * Who holds a lock on any of the tables that conflicts with mode, now. Not lazy vacuums, and nobody who holds no more than ShareUpdateExclusiveLock:
+ * that is maintenance, which writes no rows and may itself wait for a snapshot of ours or of the migration's caller. In the current context; takes
+ * all lock partitions for a moment.
+ */
 extern TesseraLockHolders *tessera_lock_holders_collect(int n, const Oid *relids, LOCKMODE mode);
 
 /* A list given; copied. */

@@ -19,6 +19,7 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -138,6 +139,8 @@ wait_once(TesseraConnection **connections, int n, long timeout_ms, bool quiet)
 	bool		any = false;
 
 	prepare_wait_set(connections, n);
+	/* a build of an index on this node may be what is waited for, and it waits for older snapshots; where another one is held this does nothing */
+	InvalidateCatalogSnapshotConditionally();
 	nready = WaitEventSetWait(waiting.set, timeout_ms, ready, MAX_READY, PG_WAIT_EXTENSION);
 	for (int i = 0; i < nready; i++)
 	{

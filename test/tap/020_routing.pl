@@ -95,7 +95,8 @@ my $session = $standby->background_psql('postgres');
 is($session->query_safe($owners), 'MINKEY:1 0:2', 'S3: a standby routes by its own copy');
 change('3, 1', "UPDATE tessera.chunk SET node_id = 1, major = 3, minor = 0 WHERE min = '0'");
 $c->query('r1', 'SELECT tessera.reload_routing()');
-$c->node('r1')->wait_for_catchup($standby, 'replay');
+# its commit is flushed a little later
+$c->node('r1')->wait_for_catchup($standby, 'replay', $c->query('r1', 'SELECT pg_current_wal_insert_lsn()'));
 is($session->query_safe($owners), 'MINKEY:1 0:1', 'S3: and sees what its primary fetches, in a session that is already there');
 is($standby->safe_psql('postgres', 'SELECT tessera.reload_routing()'), 'f', 'S3: it asks nobody');
 is($standby->safe_psql('postgres', $refresher), '0', 'and has no refresher');

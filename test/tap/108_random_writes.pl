@@ -130,6 +130,16 @@ sub insert
 
 sub plus_of { return 'plus(' . constant() . ')'; }
 
+# What FROM and USING name, and how it is joined. Several of its rows may meet one of the target's: none is written.
+sub joined
+{
+	my ($q, $z) = @_;
+	my ($y, $kind) = (new_alias(), rand);
+	my $rows = $kind < 0.3 ? "d $z" : $kind < 0.6 ? pick(@readable) . " $z" : $kind < 0.8 ? '(' . source(1) . ") $z (k, id, x, s)" :
+		pick(@readable) . " $z " . pick('', 'LEFT ', 'RIGHT ', 'FULL ') . 'JOIN ' . pick(@readable) . " $y ON $y.k = $z.k AND $y.id = $z.id";
+	return ($rows, pick("$z.k = $q.k", "$z.k = $q.k", "$z.k = $q.k AND $z.id = $q.id", "$z.id = $q.id", "$z.x = $q.x AND $z.id > 2"));
+}
+
 sub update
 {
 	my ($table) = @_;
@@ -146,10 +156,11 @@ sub update
 		$sql .= ", k = $q.k + 30";
 		push @conditions, "$q.k < 20";
 	}
-	if (chance(0.15))
+	if (chance(0.3))
 	{
-		$sql .= " FROM d $z";
-		push @conditions, "$z.k = $q.k";
+		my ($rows, $join) = joined($q, $z);
+		$sql .= " FROM $rows";
+		push @conditions, $join;
 	}
 	push @conditions, condition($q) if chance(0.6);
 	return ($sql . (@conditions ? ' WHERE ' . join(' AND ', @conditions) : ''), $q);
@@ -160,8 +171,8 @@ sub delete_rows
 	my ($table) = @_;
 	my $q = pick($table, 'target');
 	my $z = new_alias();
-	my $using = chance(0.15);
-	return ("DELETE FROM $table" . ($q eq $table ? '' : " AS $q") . ($using ? " USING d $z WHERE $z.k = $q.k AND " : ' WHERE ') .
+	my ($rows, $join) = joined($q, $z);
+	return ("DELETE FROM $table" . ($q eq $table ? '' : " AS $q") . (chance(0.3) ? " USING $rows WHERE $join AND " : ' WHERE ') .
 		join(' AND ', map { condition($q) } 1 .. 2), $q);
 }
 
@@ -191,6 +202,13 @@ sub parts
 	}
 	my $from = pick(@names);
 	my $base = $bases[0];
+	if (chance(0.3))
+	{
+		my ($rows, $join) = joined($base, 'z');
+		my $read = "r AS (" . source(1) . "), o AS (SELECT * FROM r x (k, id, x, s) WHERE x.k > 2)";
+		return "WITH $read " . pick("DELETE FROM $base USING o WHERE o.k = $base.k AND o.x = $base.x", "UPDATE $base SET x = 8 FROM o, $rows WHERE " .
+			"o.id = $base.id AND $join", "UPDATE $base SET x = (SELECT max(id) FROM o WHERE o.k = $base.k) WHERE id IN (SELECT id FROM o)");
+	}
 	return 'WITH ' . join(', ', @with) . pick(" SELECT * FROM $from", " SELECT o.*, z.x FROM $from o LEFT JOIN d z ON z.k = o.k",
 		" SELECT count(*), sum(x) FROM $from", " SELECT o.k FROM b o WHERE o.k IN (SELECT k FROM $from)",
 		" INSERT INTO $base (s, k, x, id) SELECT s, k, x, id + 50 FROM $from ORDER BY k, id, x, s ON CONFLICT DO NOTHING RETURNING k, s",

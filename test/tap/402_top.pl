@@ -21,6 +21,11 @@ CREATE TABLE o (k int, i int, w int8, s text, PRIMARY KEY (k, i));
 CREATE TABLE p (a int, b text COLLATE "C", v int, PRIMARY KEY (a, b));
 CREATE VIEW vm AS SELECT k, i4, t FROM m WHERE b;
 CREATE VIEW barrier WITH (security_barrier) AS SELECT k, i4, t FROM m WHERE b;
+CREATE FUNCTION reads(a int, b int) RETURNS bool LANGUAGE plpgsql AS $$BEGIN RETURN a < b AND (SELECT count(*) > 0 FROM e WHERE k = 1); END$$;
+CREATE FUNCTION reads_cmp(a int, b int) RETURNS int LANGUAGE plpgsql AS
+  $$BEGIN RETURN CASE WHEN (SELECT count(*) > 0 FROM e WHERE k = 1) THEN btint4cmp(a, b) END; END$$;
+CREATE OPERATOR <# (LEFTARG = int, RIGHTARG = int, FUNCTION = reads);
+CREATE OPERATOR CLASS by_reading FOR TYPE int USING btree AS OPERATOR 1 <#, OPERATOR 3 = (int, int), FUNCTION 1 reads_cmp(int, int);
 CREATE FUNCTION here(x int) RETURNS text LANGUAGE plpgsql STABLE AS $$BEGIN RETURN 'f' || x; END$$;
 SQL
 my $rows = <<'SQL';
@@ -100,6 +105,10 @@ my @groups = (
 
 # Answers only.
 my @others = (
+	q{SELECT (CASE WHEN k % 2 = 0 THEN 'm' ELSE 'o' END)::regclass AS r, k FROM m ORDER BY r, k LIMIT 3},
+	'SELECT k FROM m WHERE k < 40 ORDER BY i4 USING <#, k LIMIT 5',
+	'SELECT k, GROUPING(k), count(*) FROM m GROUP BY k ORDER BY k',
+	'SELECT k, max(i4) FROM m GROUP BY k HAVING GROUPING(k) = 0 ORDER BY GROUPING(k), k LIMIT 5',
 	'SELECT count(*) FROM (SELECT k FROM m LIMIT 20) s',
 	'SELECT count(*), count(DISTINCT k) FROM (SELECT k FROM m OFFSET 3095 LIMIT 20) s',
 	'SELECT count(*) FROM (SELECT m.t, o.k FROM m JOIN o USING (k) LIMIT 12 OFFSET 3) s',

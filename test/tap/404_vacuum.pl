@@ -143,6 +143,8 @@ like($error, qr/CONTEXT:.*node "s2"/, 'the error names it');
 is(changed('t', %before), 's1 s3', 'the others have done it');
 my $run = $c->background('r1', 'VACUUM FULL t');
 ok($c->wait_for('s2', $waits, '1'), 'it waits there');
+ok($c->wait_for('r1', q{SELECT backend_xmin IS NULL FROM pg_stat_activity WHERE query = 'VACUUM FULL t' AND pid <> pg_backend_pid()}, 't'),
+	'and keeps no snapshot here meanwhile');
 $c->query('r1', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = 'VACUUM FULL t' AND pid <> pg_backend_pid()});
 like($c->ended($run), qr/57014/, 'cancelled');
 ok($c->wait_for('s2', $waits, '0'), 'there as well');
