@@ -48,6 +48,7 @@
 #include "executor/local_statement.h"
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
+#include "executor/reference_check.h"
 #include "executor/replicated.h"
 #include "executor/shard_check.h"
 #include "failover/promotion.h"
@@ -169,6 +170,7 @@ static const Registration registrations[] = {
 	{"settings, xact, subxact: the participants", tessera_participant_init},
 	/* Before a commit ahead of the participants: what deferred triggers have written goes to nodes that may join by it. */
 	{"xact, subxact: changes of replicated tables", tessera_replicated_init},
+	{"xact: versions of tables that refer to them", tessera_reference_init},
 	/* Inside of the DDL's and the other executor hooks: it looks whether the locks are still held right before something runs. */
 	{"setting, executor start, utility, object access: advisory locks", tessera_advisory_init},
 	{"xact: notifications", tessera_notify_init},	/* free: memory of the session alone */

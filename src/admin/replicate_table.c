@@ -234,7 +234,7 @@ send_rows(const Replication *replication)
 		tessera_call_replicated_rows(tessera_to_node(replication->lead), replication->qualified, block, &answer);
 		block = answer.next;
 		if (strcmp(answer.batch, "{}") != 0)
-			tessera_batch_send(replication->routing, answer.batch, replication->lead, true);
+			tessera_batch_send(replication->routing, answer.batch, NIL, replication->lead, true);
 		MemoryContextReset(context);
 	}
 	MemoryContextSwitchTo(before);

@@ -358,7 +358,7 @@ fill_copy(const TesseraTable *table, const char *name, int32 node_id)
 		tessera_call_replicated_rows(tessera_to_node(table->node_id), name, block, &answer);
 		block = answer.next;
 		if (strcmp(answer.batch, "{}") != 0)
-			tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), answer.batch, true);
+			tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), answer.batch, "", true);
 		MemoryContextReset(context);
 	}
 	MemoryContextSwitchTo(before);

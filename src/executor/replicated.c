@@ -24,17 +24,21 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/uuid.h"
 
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/version_compat.h"
 #include "common/wire.h"
 #include "control/calls.h"
+#include "executor/reference_check.h"
 #include "executor/replicated.h"
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
@@ -93,6 +97,9 @@ tessera_capture_replicated(PG_FUNCTION_ARGS)
 	if (table == NULL || !table->replicated || table->node_id != routing->self)
 		return PointerGetDatum(NULL);
 
+	if (!TRIGGER_FIRED_BY_INSERT(trigger->tg_event) && (captured.n == 0 || captured.changes[captured.n - 1].relid != table->relid ||
+														captured.changes[captured.n - 1].operation == 'I'))
+		tessera_reference_keep_own(routing, table->relid);
 	before = MemoryContextSwitchTo(TopTransactionContext);
 	if (captured.n == captured.size)
 	{
@@ -503,6 +510,7 @@ apply_batch(ArrayType *batch, bool fresh)
 void
 tessera_serve_apply_replicated(const TesseraApplyReplicatedArgs *args)
 {
+	tessera_reference_keep(args->versions);
 	apply_batch(args->batch, args->fresh);
 	tessera_injection("replicated_applied");
 }
@@ -511,13 +519,13 @@ tessera_serve_apply_replicated(const TesseraApplyReplicatedArgs *args)
 
 /* The error of a node that cannot be reached says what can be done. */
 static void
-send_to_node(int32 node_id, const char *batch, bool fresh)
+send_to_node(int32 node_id, const char *batch, const char *versions, bool fresh)
 {
 	MemoryContext context = CurrentMemoryContext;
 
 	PG_TRY();
 	{
-		tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), batch, fresh);
+		tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), batch, versions, fresh);
 	}
 	PG_CATCH();
 	{
@@ -536,7 +544,7 @@ send_to_node(int32 node_id, const char *batch, bool fresh)
 }
 
 void
-tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 except, bool fresh)
+tessera_batch_send(const TesseraRouting *routing, const char *batch, const List *relids, int32 except, bool fresh)
 {
 	Oid			input;
 	Oid			ioparam;
@@ -546,17 +554,47 @@ tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 excep
 		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
 
 		if (node_id != except && node_id != routing->self)
-			send_to_node(node_id, batch, fresh);
+			send_to_node(node_id, batch, tessera_reference_versions(routing, relids, node_id), fresh);
 	}
 	if (except == routing->self)
 		return;
+	tessera_reference_keep(tessera_reference_versions(routing, relids, routing->self));
 	getTypeInputInfo(TEXTARRAYOID, &input, &ioparam);
 	apply_batch(DatumGetArrayTypeP(OidInputFunctionCall(input, unconstify(char *, batch), ioparam, -1)), fresh);
 }
 
-/* Takes what was captured here, in order, as much as fits a batch. */
+/* True if other rows may refer to what the row was and is not any more. */
+static bool
+key_goes(Relation rel, char operation, TupleTableSlot *old, TupleTableSlot *row)
+{
+	Bitmapset  *keys;
+	int			column = -1;
+
+	if (operation != 'U')
+		return operation == 'D';
+	keys = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_KEY);
+	while ((column = bms_next_member(keys, column)) >= 0)
+	{
+		AttrNumber	attnum = column + FirstLowInvalidHeapAttributeNumber;
+		Form_pg_attribute att = attnum > 0 ? TupleDescAttr(RelationGetDescr(rel), attnum - 1) : NULL;
+		bool		old_null;
+		bool		row_null;
+		Datum		old_value;
+		Datum		row_value;
+
+		if (att == NULL)
+			return true;
+		old_value = slot_getattr(old, attnum, &old_null);
+		row_value = slot_getattr(row, attnum, &row_null);
+		if (old_null != row_null || (!old_null && !datum_image_eq(old_value, row_value, att->attbyval, att->attlen)))
+			return true;
+	}
+	return false;
+}
+
+/* Takes what was captured here, in order, as much as fits a batch. *relids: tables with rows that others may refer to no more. */
 static ArrayType *
-take_batch(void)
+take_batch(List **relids)
 {
 	TesseraRowBatch batch = {0};
 	int			level = push_settings();
@@ -579,6 +617,8 @@ take_batch(void)
 			if (change->row)
 				ExecStoreHeapTuple(change->row, row, false);
 			tessera_batch_row(&batch, rel, change->operation, change->old ? old : NULL, change->row ? row : NULL);
+			if (!list_member_oid(*relids, change->relid) && key_goes(rel, change->operation, old, row))
+				*relids = lappend_oid(*relids, change->relid);
 		}
 		ExecDropSingleTupleTableSlot(old);
 		ExecDropSingleTupleTableSlot(row);
@@ -614,11 +654,55 @@ tessera_require_same_nodes(const char *nodes)
 				 errhint("Retry the transaction.")));
 }
 
+/* As words: names differ by who asks. */
+static char *
+table_ids(const List *relids)
+{
+	const TesseraRouting *routing = tessera_routing_or_error();
+	StringInfoData ids;
+	ListCell   *cell;
+
+	initStringInfo(&ids);
+	foreach(cell, relids)
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+
+		if (table != NULL)
+			appendStringInfo(&ids, "%s ", DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&table->table_id))));
+	}
+	return ids.data;
+}
+
+/* The tables here. ERROR 40001 if this node does not know them so. */
+static List *
+tables_of(const TesseraRouting *routing, char *ids)
+{
+	List	   *relids = NIL;
+	char	   *rest;
+
+	for (char *id = strtok_r(ids, " ", &rest); id != NULL; id = strtok_r(NULL, " ", &rest))
+	{
+		const TesseraTable *table = tessera_routing_table_by_id(routing, DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id))));
+
+		if (table == NULL || !table->replicated)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("could not serialize access: a table was replicated meanwhile"),
+					 errhint("Retry the transaction.")));
+		relids = lappend_oid(relids, table->relid);
+	}
+	return relids;
+}
+
 void
 tessera_serve_replicated_changes(const TesseraReplicatedChangesArgs *args, TesseraReplicatedChangesResult *result)
 {
+	List	   *relids = NIL;
+
 	tessera_require_same_nodes(args->nodes);
-	result->batch = take_batch();
+	result->batch = take_batch(&relids);
+	result->tables = table_ids(relids);
+	result->kept = tessera_reference_kept();
 	result->more = captured.n > 0;
 }
 
@@ -632,33 +716,84 @@ batch_text(ArrayType *batch)
 	return OidOutputFunctionCall(output, PointerGetDatum(batch));
 }
 
+/* All nodes are to look for rows that refer by the newest placement: one that is older than a shard's own would only be refused there. */
+static const TesseraRouting *
+newest_placement(const char *nodes)
+{
+	(void) tessera_routing_refresh(REFRESH_MS);
+	AcceptInvalidationMessages();
+	tessera_require_same_nodes(nodes);
+	return tessera_routing_or_error();
+}
+
+/* A batch on its way. */
+typedef struct Captures
+{
+	char	   *batch;
+	List	   *relids;			/* tables with rows that others may refer to no more */
+	char	   *kept;			/* by which versions those were looked for on the lead */
+	bool		more;
+} Captures;
+
+static void
+take_from(int32 node_id, const TesseraRouting *routing, const char *nodes, Captures *captures)
+{
+	TesseraReplicatedChangesAnswer answer;
+
+	memset(captures, 0, sizeof(*captures));
+	if (node_id == routing->self)
+	{
+		captures->batch = batch_text(take_batch(&captures->relids));
+		captures->kept = tessera_reference_kept();
+		captures->more = captured.n > 0;
+		return;
+	}
+	tessera_call_replicated_changes(tessera_writing(tessera_to_node(node_id)), nodes, &answer);
+	captures->batch = answer.batch;
+	captures->relids = tables_of(routing, answer.tables);
+	captures->kept = answer.kept;
+	captures->more = answer.more;
+}
+
+/* Everything that the node has captured, in batches. */
+static void
+carry_from(int32 node_id)
+{
+	const TesseraRouting *routing = tessera_routing_or_error();
+	char	   *nodes = tessera_node_list(routing);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera replicated rows", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext before = MemoryContextSwitchTo(context);
+	Captures	captures = {.more = true};
+	bool		newest = false;
+
+	while (captures.more)
+	{
+		MemoryContextReset(context);
+		take_from(node_id, routing, nodes, &captures);
+		if (tessera_reference_versions(routing, captures.relids, node_id)[0] != '\0')
+		{
+			if (!newest)
+				routing = newest_placement(nodes);
+			newest = true;
+			tessera_reference_compare(routing, captures.kept, node_id);
+		}
+		tessera_batch_send(routing, captures.batch, captures.relids, node_id, false);
+	}
+	MemoryContextSwitchTo(before);
+	MemoryContextDelete(context);
+	pfree(nodes);
+}
+
 static void
 carry_all(void)
 {
-	const TesseraRouting *routing = tessera_routing_or_error();
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera replicated rows", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext before = MemoryContextSwitchTo(context);
 	int32		node_id;
 
 	while ((node_id = tessera_participants_captured()) != 0)
-	{
-		TesseraReplicatedChangesAnswer answer = {.more = true};
-
-		while (answer.more)
-		{
-			tessera_call_replicated_changes(tessera_writing(tessera_to_node(node_id)), tessera_node_list(routing), &answer);
-			tessera_batch_send(routing, answer.batch, node_id, false);
-			MemoryContextReset(context);
-		}
-	}
-	while (captured.n > 0)
-	{
-		tessera_batch_send(routing, batch_text(take_batch()), routing->self, false);
-		MemoryContextReset(context);
-	}
+		carry_from(node_id);
+	if (captured.n > 0)
+		carry_from(tessera_routing_or_error()->self);
 	tessera_injection("replicated_carried");
-	MemoryContextSwitchTo(before);
-	MemoryContextDelete(context);
 }
 
 void
@@ -679,22 +814,6 @@ tessera_replicated_carry(void)
 }
 
 /* ---- what reads copies ---- */
-
-/* As core writes them (ri_triggers.c): all names quoted, parameters on the left, operators qualified. Nobody else writes so. */
-bool
-tessera_is_reference_query(const char *text)
-{
-	static const char *const beginnings[] = {
-		"SELECT 1 FROM ONLY \"", "SELECT 1 FROM \"", "DELETE FROM ONLY \"", "DELETE FROM \"", "UPDATE ONLY \"", "UPDATE \""
-	};
-	const char *condition;
-	bool		begins = false;
-
-	for (int i = 0; i < lengthof(beginnings) && text != NULL && !begins; i++)
-		begins = strncmp(text, beginnings[i], strlen(beginnings[i])) == 0;
-	condition = begins ? strstr(text, " WHERE $") : NULL;
-	return condition != NULL && strstr(condition, " OPERATOR(") != NULL;
-}
 
 void
 tessera_replicated_check_snapshot(const QueryDesc *query)

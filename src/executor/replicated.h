@@ -21,12 +21,6 @@
  */
 extern void tessera_replicated_carry(void);
 
-/*
- * True for a text that core's triggers of foreign keys have made to look at, or change, rows that refer to one that is gone or has another key. Such
- * a query on a table that refers to a replicated one is each node's own: the row that is gone is gone on every node.
- */
-extern bool tessera_is_reference_query(const char *text);
-
 /* Before a statement runs: ERROR 40001 if it reads a copy that was made after its snapshot. */
 extern void tessera_replicated_check_snapshot(const QueryDesc *query);
 
@@ -48,8 +42,8 @@ extern void tessera_batch_row(TesseraRowBatch *batch, Relation rel, char operati
 extern bool tessera_batch_is_full(const TesseraRowBatch *batch);
 extern ArrayType *tessera_batch_take(TesseraRowBatch *batch);
 
-/* Sends a batch to every node but one, and applies it here unless that is this node. fresh: the copies are being filled. */
-extern void tessera_batch_send(const TesseraRouting *routing, const char *batch, int32 except, bool fresh);
+/* Sends a batch of rows of those tables to every node but one, and applies it here unless that is this node. fresh: the copies are being filled. */
+extern void tessera_batch_send(const TesseraRouting *routing, const char *batch, const List *relids, int32 except, bool fresh);
 
 /* The nodes of an image, as a word that can be compared; palloc'd. require: ERROR 40001 if this node, once it has asked, knows others. */
 extern char *tessera_node_list(const TesseraRouting *routing);

@@ -32,6 +32,7 @@
 #include "executor/eflags.h"
 #include "executor/executor_settings.h"
 #include "executor/plan_keys.h"
+#include "executor/reference_check.h"
 #include "executor/replicated.h"
 #include "executor/shard_check.h"
 #include "routing/write_gate.h"
@@ -480,33 +481,6 @@ share_statement_snapshot(QueryDesc *query)
 	return true;
 }
 
-/* A foreign key's look at the rows of this node goes by what it owns, and waits at gates, as a router's statement does. */
-static void
-check_reference_query(QueryDesc *query)
-{
-	TesseraRoutedBy routed = {.routing = tessera_routing()};
-	ListCell   *cell;
-
-	if (routed.routing == NULL || routed.routing->nreplicated == 0)
-		return;
-	/* what is routed is checked where it goes */
-	if (IsA(query->plannedstmt->planTree, CustomScan))
-		return;
-	foreach(cell, query->plannedstmt->rtable)
-	{
-		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
-		const TesseraTable *table = rte->rtekind == RTE_RELATION ? tessera_routing_table(routed.routing, rte->relid) : NULL;
-
-		if (table == NULL || table->replicated || (table->group < 0 && table->node_id != routed.routing->self))
-			return;				/* nothing here is in doubt: a copy, or no row at all */
-	}
-	if (tessera_shard_check(query->plannedstmt, query->snapshot, query->params, &routed) == TESSERA_STALE)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access: rows that refer to a replicated table were moved meanwhile"),
-				 errhint("Retry the transaction.")));
-}
-
 static void
 executor_start(QueryDesc *query, int eflags)
 {
@@ -529,7 +503,7 @@ executor_start(QueryDesc *query, int eflags)
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		tessera_replicated_check_snapshot(query);
 	if (!outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText))
-		check_reference_query(query);
+		tessera_reference_check(query);
 	if (previous_start)
 		previous_start(query, eflags);
 	else

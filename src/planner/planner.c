@@ -34,7 +34,7 @@
 #include "ddl/ddl.h"
 #include "executor/local_part.h"
 #include "executor/plan_private.h"
-#include "executor/replicated.h"
+#include "executor/reference_check.h"
 #include "executor/scan_frame.h"
 #include "planner/closed_select.h"
 #include "planner/cursor_rows.h"
