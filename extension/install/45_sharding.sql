@@ -59,8 +59,8 @@ COMMENT ON FUNCTION tessera.range_owner(regclass, tessera.bound) IS 'shard that 
 CREATE FUNCTION tessera.check_consistency(deep bool DEFAULT false, OUT invariant int4, OUT object text, OUT detail text) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_check_consistency' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.check_consistency(bool) IS
-  'checks the invariants of the cluster, one row for each violation (invariant 0: not checked); deep: also looks for rows on the wrong shard, in '
-  'scans of all tables';
+  'checks the invariants of the cluster, one row for each violation (invariant 0: not checked); deep: also looks for rows on the wrong shard, '
+  'and compares the copies of replicated tables, in scans of all tables';
 
 -- Between nodes.
 

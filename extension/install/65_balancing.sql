@@ -139,6 +139,9 @@ CREATE VIEW tessera.draining_shards AS
       SELECT pg_catalog.format('the sequences of schema %s have not left it yet', p.schema_name)
       FROM tessera.schema_placement p WHERE n.node_id = p.sequence_home AND n.node_id <> p.node_id
       UNION ALL
+      SELECT DISTINCT pg_catalog.format('schema %s stays while %I.%I is replicated', t.schema_name, t.schema_name, t.table_name)
+      FROM tessera.schema_placement p JOIN tessera.cluster_table t USING (schema_name) WHERE p.node_id = n.node_id AND t.replicated
+      UNION ALL
       SELECT pg_catalog.format('no other shard of zone %s may have its rows of %s', z.zone, z.table_name)
       FROM tessera.zone_shard h JOIN tessera.zone_ranges z USING (zone)
       WHERE h.node_id = n.node_id

@@ -58,6 +58,14 @@ CREATE VIEW tessera.health AS
     FROM tessera.node n JOIN tessera.schema_placement p ON n.node_id = p.sequence_home AND n.node_id <> p.node_id WHERE n.draining
     UNION ALL
     SELECT 'warning', 'shard ' || n.name,
+           pg_catalog.format('it is being removed, but is the lead of the replicated table %I.%I, which keeps its schema there', t.schema_name,
+                             t.table_name),
+           pg_catalog.format('tessera.unreplicate_table(''%I.%I''), and tessera.replicate_table() again when the schema has moved', t.schema_name,
+                             t.table_name)
+    FROM tessera.node n JOIN tessera.schema_placement p USING (node_id) JOIN tessera.cluster_table t USING (schema_name)
+    WHERE n.draining AND t.replicated
+    UNION ALL
+    SELECT 'warning', 'shard ' || n.name,
            pg_catalog.format('it is being removed, but no other shard of zone %s may have its rows of %s', z.zone, z.table_name),
            'add a shard to the zone with tessera.add_zone(), or give the range up with tessera.set_zone_range()'
     FROM tessera.node n JOIN tessera.zone_shard m USING (node_id) JOIN tessera.zone_ranges z USING (zone)

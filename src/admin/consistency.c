@@ -4,7 +4,7 @@
  *
  * Phases: (1) the authoritative rows are fetched from the config node, groups one by one, and checked by themselves (1); (2) each shard is asked for
  * its placements, prepared transactions and, if deep, for rows that it neither owns nor has to delete (4); (3) placements are compared with chunks
- * (2); (4) the definitions of the tables are compared over all nodes (10, definitions.c).
+ * (2); (4) the definitions of the tables are compared over all nodes (10, definitions.c), and if deep the copies of replicated ones (11).
  *
  * Nothing is locked: what is read in different places is of different moments. So what a running migration may have changed in between is left out,
  * and a violation that is found while metadata change deserves a second look. A node that does not answer is reported (invariant 0), and the rest is
@@ -433,6 +433,8 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 	tessera_check_definitions(&check);
 	for (int i = 0; check.deep && i < check.nshards; i++)
 		check_rows(&check, check.shards[i]);
+	if (check.deep)
+		tessera_check_copies(&check);
 	MemoryContextSwitchTo(old);
 	PG_RETURN_NULL();
 }
@@ -516,8 +518,8 @@ tessera_internal_count_unowned(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("function returning record called in context that cannot accept type record")));
 
-	/* a placed table belongs on its primary shard, and there all of it */
-	if (routing != NULL && (table = tessera_routing_table(routing, PG_GETARG_OID(0))) != NULL &&
+	/* a placed table belongs on its primary shard, and there all of it; a replicated one belongs everywhere */
+	if (routing != NULL && (table = tessera_routing_table(routing, PG_GETARG_OID(0))) != NULL && !table->replicated &&
 		(table->placement_group >= 0 || table->node_id != routing->self))
 	{
 		rel = table_open(PG_GETARG_OID(0), AccessShareLock);

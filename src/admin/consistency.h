@@ -46,4 +46,7 @@ extern const char *tessera_check_node_name(const TesseraCheck *check, int32 node
 /* Invariant 10: reports where definitions of the cluster's tables differ between nodes (definitions.c). */
 extern void tessera_check_definitions(TesseraCheck *check);
 
+/* Invariant 11: reports where copies of replicated tables differ from their lead's; reads all rows, on every node (compare_copies.c). */
+extern void tessera_check_copies(TesseraCheck *check);
+
 #endif							/* TESSERA_ADMIN_CONSISTENCY_H */

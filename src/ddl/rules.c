@@ -25,6 +25,8 @@
 #include "catalog/pg_operator.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "parser/parse_expr.h"
+#include "parser/parse_relation.h"
 #include "rewrite/rewriteHandler.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -32,6 +34,7 @@
 #include "utils/syscache.h"
 
 #include "common/errors.h"
+#include "common/version_compat.h"
 #include "common/worker_registry.h"
 #include "ddl/ddl.h"
 
@@ -267,6 +270,36 @@ refuse_for_sharded(const Target *target, const char *what, int code, const char 
 }
 
 static void
+refuse_for_replicated(const Target *target, const char *what, const char *hint)
+{
+	if (target->table->replicated)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("replicated table \"%s\" cannot %s", target->name, what),
+				 errhint("%s", hint)));
+}
+
+/* Each node computes the new values of its copy. */
+static void
+check_new_type(const Target *target, AlterTableCmd *command)
+{
+	Node	   *using = castNode(ColumnDef, command->def)->raw_default;
+	ParseState *pstate;
+	Relation	rel;
+
+	if (!target->table->replicated || using == NULL)
+		return;
+	rel = table_open(target->relid, AccessShareLock);
+	pstate = make_parsestate(NULL);
+	addNSItemToQuery(pstate, addRangeTableEntryForRelation(pstate, rel, AccessShareLock, NULL, false, true), false, true, true);
+	if (contain_mutable_functions(transformExpr(pstate, copyObject(using), EXPR_KIND_ALTER_COL_TRANSFORM)))
+		refuse_for_replicated(target, psprintf("compute column \"%s\" by an expression that is not immutable", command->name),
+							  "Add another column, UPDATE the rows, drop the old column, and rename the new one.");
+	free_parsestate(pstate);
+	table_close(rel, AccessShareLock);
+}
+
+static void
 check_command(const Target *target, AlterTableCmd *command)
 {
 	switch (command->subtype)
@@ -282,6 +315,7 @@ check_command(const Target *target, AlterTableCmd *command)
 			break;
 		case AT_AlterColumnType:
 			check_key_column(target, command->name, "change the type of");
+			check_new_type(target, command);
 			break;
 		case AT_DropNotNull:
 			check_key_column(target, command->name, "drop NOT NULL of");
@@ -293,11 +327,13 @@ check_command(const Target *target, AlterTableCmd *command)
 			break;
 		case AT_SetUnLogged:
 			refuse_for_sharded(target, "be unlogged", ERRCODE_INVALID_TABLE_DEFINITION, "Migrations read changes from the write-ahead log.");
+			refuse_for_replicated(target, "be unlogged", "A crash of one node would empty its copy. Use tessera.unreplicate_table before.");
 			break;
 		case AT_AddInherit:
 		case AT_DropInherit:
 			refuse_for_sharded(target, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED,
 							   "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
+			refuse_for_replicated(target, "take part in inheritance", "Use tessera.unreplicate_table before.");
 			break;
 		case AT_AttachPartition:
 		case AT_DetachPartition:
@@ -330,9 +366,12 @@ check_new_partition(const Target *target, AlterTableCmd *command)
 {
 	Target		partition;
 
+	if (command->subtype == AT_AddInherit && find_target(&partition, target->routing, castNode(RangeVar, command->def)))
+		refuse_for_replicated(&partition, "take part in inheritance", "Use tessera.unreplicate_table before.");
 	if (command->subtype != AT_AttachPartition || !IsA(command->def, PartitionCmd) ||
 		!find_target(&partition, target->routing, ((PartitionCmd *) command->def)->name) || partition.root == target->root)
 		return;
+	refuse_for_replicated(&partition, "become a partition", "Use tessera.unreplicate_table before.");
 	if (group_of(&partition) != NULL || partition.node_id != target->node_id)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -390,6 +429,7 @@ check_create_table(CreateStmt *statement, const TesseraRouting *routing)
 		else
 			refuse_for_sharded(&parent, "take part in inheritance", ERRCODE_FEATURE_NOT_SUPPORTED,
 							   "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
+		refuse_for_replicated(&parent, "take part in inheritance", "Use CREATE TABLE ... (LIKE ...).");
 	}
 	if (target.table == NULL)
 	{
@@ -456,12 +496,15 @@ tessera_rules_before(Node *statement, const TesseraRouting *routing)
 
 /* ---- after ---- */
 
-/* True if the value that an added column gets in existing rows would differ between shards. */
+/*
+ * True if the value that an added column gets in existing rows would differ between shards; of a replicated table between its copies, on which the
+ * clocks and sessions differ as well.
+ */
 static bool
-default_is_volatile(Oid relid, const char *column)
+default_differs(const Target *target, const char *column)
 {
-	AttrNumber	attnum = get_attnum(relid, column);
-	Relation	rel = relation_open(relid, NoLock);
+	AttrNumber	attnum = get_attnum(target->relid, column);
+	Relation	rel = relation_open(target->relid, NoLock);
 	bool		result = false;
 
 	if (attnum != InvalidAttrNumber)
@@ -471,10 +514,36 @@ default_is_volatile(Oid relid, const char *column)
 		if (attribute->attidentity != '\0')
 			result = true;
 		else if (attribute->atthasdef && attribute->attgenerated == '\0')
-			result = contain_volatile_functions(build_column_default(rel, attnum));
+			result = target->table->replicated ? contain_mutable_functions(build_column_default(rel, attnum)) :
+				contain_volatile_functions(build_column_default(rel, attnum));
 	}
 	relation_close(rel, NoLock);
 	return result;
+}
+
+static void
+check_added_column(const Target *target, const char *column)
+{
+	if (!default_differs(target, column))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 target->table->replicated ?
+			 errmsg("cannot add column \"%s\" with a default that is not constant to replicated table \"%s\"", column, target->name) :
+			 errmsg("cannot add column \"%s\" with a volatile default to sharded table \"%s\"", column, target->name),
+			 errdetail("Each %s would compute values of its own for the rows that exist.", target->table->replicated ? "node" : "shard"),
+			 errhint("Add the column without a default, then ALTER COLUMN ... SET DEFAULT, then UPDATE the rows.")));
+}
+
+/* By a constraint that is dropped, or a column. */
+static void
+check_still_has_key(const Target *target)
+{
+	Relation	rel = table_open(target->relid, NoLock);
+
+	if (!OidIsValid(tessera_primary_key(rel)))
+		refuse_for_replicated(target, "lose its primary key", "The rows of the copies are found by it. Use tessera.unreplicate_table before.");
+	table_close(rel, NoLock);
 }
 
 void
@@ -483,21 +552,19 @@ tessera_rules_after(Node *statement, const TesseraRouting *routing)
 	Target		target;
 	ListCell   *cell;
 
-	if (!IsA(statement, AlterTableStmt) || !find_target(&target, routing, ((AlterTableStmt *) statement)->relation) || group_of(&target) == NULL)
+	if (!IsA(statement, AlterTableStmt) || !find_target(&target, routing, ((AlterTableStmt *) statement)->relation) ||
+		(group_of(&target) == NULL && !target.table->replicated))
 		return;
 	CommandCounterIncrement();
 	foreach(cell, ((AlterTableStmt *) statement)->cmds)
 	{
 		AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
 
-		if (command->subtype == AT_AddColumn && default_is_volatile(target.relid, castNode(ColumnDef, command->def)->colname))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot add column \"%s\" with a volatile default to sharded table \"%s\"",
-							castNode(ColumnDef, command->def)->colname, target.name),
-					 errdetail("Each shard would compute values of its own for the rows that exist."),
-					 errhint("Add the column without a default, then ALTER COLUMN ... SET DEFAULT, then UPDATE the rows.")));
+		if (command->subtype == AT_AddColumn)
+			check_added_column(&target, castNode(ColumnDef, command->def)->colname);
 	}
+	if (target.table->replicated)
+		check_still_has_key(&target);
 }
 
 /* ---- rows to hide ---- */
