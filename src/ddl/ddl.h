@@ -177,6 +177,9 @@ extern PlannedStmt *tessera_for_this_database(PlannedStmt *statement);
 /* After ALTER DATABASE has run here: this database's session_preload_libraries still names the library (catalog/database_setting.h). */
 extern void tessera_keep_library(Node *statement);
 
+/* After ALTER TABLE on this node: turns the trigger that captures rows of a replicated table on again, if that has turned it off. */
+extern void tessera_keep_capture_trigger(Node *statement, const TesseraRouting *routing);
+
 /* ---- node_objects.c ---- */
 
 /* CREATE and ALTER PUBLICATION on a member node: says what is not in it, and leaves the catalog out of FOR ALL TABLES. */

@@ -396,6 +396,7 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 		}
 		else
 			run_quietly(&copy);
+		tessera_keep_capture_trigger(statement, routing);
 		tessera_keep_library(statement);
 		tessera_track_end(track, statement, routing);
 	}

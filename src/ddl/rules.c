@@ -472,6 +472,24 @@ check_create_rule(RuleStmt *statement, const TesseraRouting *routing)
 				 errhint("Use a trigger, or a view with a rule.")));
 }
 
+/* Its name has an OID, and so may mean it on one node only. */
+static void
+check_drop_trigger(const DropStmt *statement, const TesseraRouting *routing)
+{
+	ListCell   *cell;
+
+	foreach(cell, statement->objects)
+	{
+		List	   *name = statement->removeType == OBJECT_TRIGGER ? castNode(List, lfirst(cell)) : NIL;
+		Target		target;
+
+		if (list_length(name) < 2 || strncmp(strVal(llast(name)), "tessera_replicated_", strlen("tessera_replicated_")) != 0 ||
+			!find_target(&target, routing, makeRangeVarFromNameList(list_truncate(list_copy(name), list_length(name) - 1))))
+			continue;
+		refuse_for_replicated(&target, "lose the trigger that captures its rows", "Use tessera.unreplicate_table.");
+	}
+}
+
 void
 tessera_rules_before(Node *statement, const TesseraRouting *routing)
 {
@@ -488,6 +506,9 @@ tessera_rules_before(Node *statement, const TesseraRouting *routing)
 			break;
 		case T_RuleStmt:
 			check_create_rule((RuleStmt *) statement, routing);
+			break;
+		case T_DropStmt:
+			check_drop_trigger((DropStmt *) statement, routing);
 			break;
 		default:
 			break;

@@ -136,6 +136,14 @@ lock_tables(const TesseraMovingRanges *moving, const TesseraMigrationRow *receiv
 	return true;
 }
 
+static bool
+is_replicated(const TesseraRouting *routing, Oid relid)
+{
+	const TesseraTable *table = tessera_routing_table(routing, relid);
+
+	return table != NULL && table->replicated;
+}
+
 /*
  * One batch of one range, in a transaction of its own. Returns rows deleted; 0: none were left, and the range is off the deletions; NOT_TO_BE: it is
  * no longer to be deleted; NOT_NOW: in a while.
@@ -178,7 +186,11 @@ delete_batch(const Piece *piece, const TesseraMigrationRow *receiver, bool heeds
 		return rows;
 	}
 	for (int i = 0; i < moving->ntables && rows == 0; i++)
-		rows = tessera_delete_range_batch(routing, group, moving->tables[i].relid, moving->groups[0].ranges, tessera_range_deleter_batch_size);
+	{
+		/* what was replicated before it was locked has rows that stay */
+		if (!is_replicated(routing, moving->tables[i].relid))
+			rows = tessera_delete_range_batch(routing, group, moving->tables[i].relid, moving->groups[0].ranges, tessera_range_deleter_batch_size);
+	}
 	if (rows == 0)
 	{
 		tessera_ranges_remove(ks, &placement->ndeletions, &placement->deletions, &piece->range);

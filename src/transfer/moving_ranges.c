@@ -85,7 +85,8 @@ take_tables(TesseraMovingRanges *moving, const TesseraRouting *routing, const in
 		const TesseraTable *table = tessera_routing_table_at(routing, i);
 		TesseraMovingTable *taken = &moving->tables[moving->ntables];
 
-		if (table->placement_group < 0 || moving_group[table->placement_group] < 0)
+		/* a replicated table has its rows everywhere: they neither come nor go with its schema */
+		if (table->placement_group < 0 || moving_group[table->placement_group] < 0 || table->replicated)
 			continue;
 		if (table->group < 0 && get_rel_relkind(table->relid) == RELKIND_PARTITIONED_TABLE)
 		{

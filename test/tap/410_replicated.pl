@@ -214,6 +214,29 @@ $c->start('r1');
 $c->query('s2', "INSERT INTO country (id) VALUES (777000)");
 copies('country', 'the node is back');
 
+# The trigger that captures stays: a restore of data turns all off and on again.
+$c->query('r1', "ALTER TABLE country $_ TRIGGER ALL; INSERT INTO country (id) VALUES (777001) ON CONFLICT (id) DO UPDATE SET name = '$_'")
+	foreach 'DISABLE', 'ENABLE';
+$c->query('s2', "SET session_replication_role = replica; UPDATE country SET note = 'as a replica' WHERE id = 777001");
+copies('country', 'triggers were turned off and on');
+my $trigger = $c->query('r1', "SELECT quote_ident(tgname) FROM pg_trigger WHERE tgrelid = 'country'::regclass AND tgname LIKE 'tessera\\_replicated%'");
+like($c->error('r1', "DROP TRIGGER $trigger ON country"), qr/0A000.*unreplicate_table/s, 'it is not dropped');
+
+# Rows of its schema that are still to be deleted on a node are not its own; it is where its new schema is.
+$c->query('s1', 'CREATE SCHEMA moved; CREATE TABLE moved.some (id int PRIMARY KEY); INSERT INTO moved.some SELECT generate_series(1, 100)');
+my ($from, $to) = $c->query('s1', "SELECT primary_shard FROM tessera.tables WHERE table_name = 'moved.some'::regclass") eq 's1' ? ('s1', 's2') : ('s2', 's1');
+$c->query($from, "SELECT tessera_test.injection_set('range_deleter_batch', 'pause')");
+$c->query('s1', "SELECT tessera.move_schema('moved', '$to')");
+$c->query('s1', 'ALTER TABLE country SET SCHEMA moved');
+$c->go_on($from);
+ok($c->wait_for($from, 'SELECT count(*) FROM tessera.range_deletions', '0'), 'what the schema left has been deleted');
+copies('moved.country', 'in a schema that has moved');
+$c->query($_, "UPDATE moved.country SET note = 'moved to $_' WHERE id = 777001") foreach @nodes;
+copies('moved.country', 'written there');
+$c->query('s2', 'ALTER TABLE moved.country SET SCHEMA public');
+$c->query($_, "UPDATE country SET note = 'back in $_' WHERE id = 777001") foreach @nodes;
+copies('country', 'and back');
+
 # back to a placed table
 $c->query('r1', "SELECT tessera.unreplicate_table('country')");
 my $n = $c->query('s1', 'SELECT count(*) FROM country');
