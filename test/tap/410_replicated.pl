@@ -191,7 +191,8 @@ foreach my $node (grep { $_ ne $c->query('s1', "SELECT primary_shard FROM tesser
 {
 	$c->query($node, "SET tessera.replicate_ddl = off; ALTER TABLE country ALTER note TYPE text USING coalesce(note, '') || '!'");
 	like($c->query('r1', 'SELECT invariant, object, detail FROM tessera.check_consistency(deep => true)'),
-		qr/\A11\|public\.country\|the copy on node $node has \d+ rows, that of its lead \w+ \d+, with other values\Z/, "a copy that differs, on $node");
+		qr/\A11\|public\.country\|the copy on node $node has \d+ rows, that of its lead \w+ \d+, with other values\Z/,
+		"a copy that differs, on $node");
 	$c->query($node, "SET tessera.replicate_ddl = off; ALTER TABLE country ALTER note TYPE text USING nullif(left(note, -1), '')");
 }
 is($c->query('r1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'and none that does');
@@ -219,12 +220,14 @@ $c->query('r1', "ALTER TABLE country $_ TRIGGER ALL; INSERT INTO country (id) VA
 	foreach 'DISABLE', 'ENABLE';
 $c->query('s2', "SET session_replication_role = replica; UPDATE country SET note = 'as a replica' WHERE id = 777001");
 copies('country', 'triggers were turned off and on');
-my $trigger = $c->query('r1', "SELECT quote_ident(tgname) FROM pg_trigger WHERE tgrelid = 'country'::regclass AND tgname LIKE 'tessera\\_replicated%'");
+my $trigger = $c->query('r1',
+	"SELECT quote_ident(tgname) FROM pg_trigger WHERE tgrelid = 'country'::regclass AND tgname LIKE 'tessera\\_replicated%'");
 like($c->error('r1', "DROP TRIGGER $trigger ON country"), qr/0A000.*unreplicate_table/s, 'it is not dropped');
 
 # Rows of its schema that are still to be deleted on a node are not its own; it is where its new schema is.
 $c->query('s1', 'CREATE SCHEMA moved; CREATE TABLE moved.some (id int PRIMARY KEY); INSERT INTO moved.some SELECT generate_series(1, 100)');
-my ($from, $to) = $c->query('s1', "SELECT primary_shard FROM tessera.tables WHERE table_name = 'moved.some'::regclass") eq 's1' ? ('s1', 's2') : ('s2', 's1');
+my $from = $c->query('s1', "SELECT primary_shard FROM tessera.tables WHERE table_name = 'moved.some'::regclass");
+my $to = $from eq 's1' ? 's2' : 's1';
 $c->query($from, "SELECT tessera_test.injection_set('range_deleter_batch', 'pause')");
 $c->query('s1', "SELECT tessera.move_schema('moved', '$to')");
 $c->query('s1', 'ALTER TABLE country SET SCHEMA moved');
