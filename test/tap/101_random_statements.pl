@@ -1,4 +1,4 @@
-# Random SELECTs over sharded, colocated and placed tables answer from every node as on a plain server (doc/design.md#statements): joins of all kinds,
+# Random SELECTs over sharded, colocated, placed and replicated tables answer from every node as on a plain server (doc/design.md#statements): joins of all kinds,
 # subqueries in every place, aggregates, windows, set operations, CTEs, with keys pinned, half pinned and not at all. TESSERA_SEED repeats a run;
 # TESSERA_STATEMENTS is how many.
 use strict;
@@ -18,6 +18,7 @@ CREATE TABLE a (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIM
 CREATE TABLE b (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (k, id));
 CREATE TABLE d (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (k));
 CREATE TABLE p (k int, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (id));
+CREATE TABLE e (k int, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (id));
 CREATE VIEW va AS SELECT k, id, x, s FROM a WHERE x IS NOT NULL;
 CREATE VIEW vg AS SELECT k, count(*)::int AS id, max(x) AS x, min(s) AS s FROM b GROUP BY k;
 SQL
@@ -26,6 +27,7 @@ INSERT INTO a SELECT k, i, CASE WHEN (k + i) % 5 > 0 THEN (k * i) % 7 END, 's' |
 INSERT INTO b SELECT k, i, CASE WHEN (k * i) % 4 > 0 THEN (k + i) % 6 END, 's' || (k * i) % 5 FROM generate_series(3, 15) k, generate_series(1, 2) i;
 INSERT INTO d SELECT k, k % 4, CASE WHEN k % 3 > 0 THEN k % 5 END, 's' || k % 3 FROM generate_series(2, 14) k;
 INSERT INTO p SELECT CASE WHEN i % 4 > 0 THEN i END, i, i % 3, 's' || i % 6 FROM generate_series(1, 10) i;
+INSERT INTO e SELECT CASE WHEN i % 5 > 0 THEN i END, i, CASE WHEN i % 3 > 0 THEN i % 4 END, 's' || i % 5 FROM generate_series(1, 12) i;
 SQL
 
 # ---- the generator ----
@@ -33,7 +35,7 @@ SQL
 sub pick { return $_[ int rand @_ ]; }
 sub chance { return rand() < $_[0]; }
 
-my @tables = qw(a a b b d p va vg);
+my @tables = qw(a a b b d p e va vg);
 my $alias = 0;
 
 sub constant { return int(rand 14) + 1; }
@@ -163,7 +165,7 @@ $c->start_nodes('s1');
 $c->query('s1', $schema);
 $c->create(shards => 3);
 $c->query('s1', "SELECT tessera.shard_table('a', 'k', 'hash', chunks => 7); SELECT tessera.shard_table('b', 'k', 'hash', colocate_with => 'a'); " .
-	"SELECT tessera.shard_table('d', 'k', 'hash', chunks => 5)");
+	"SELECT tessera.shard_table('d', 'k', 'hash', chunks => 5); SELECT tessera.replicate_table('e')");
 $c->query('s2', $rows);
 $c->plain_query($schema);
 $c->plain_query($rows);
