@@ -25,6 +25,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -302,14 +303,33 @@ next_item(Applier *applier, bool may_be_null)
 	return applier->nulls[applier->at - 1] ? NULL : TextDatumGetCString(applier->items[applier->at - 1]);
 }
 
-/* Users' triggers have fired on the lead. Those of foreign keys fire here as well: other tables' rows may be on this node alone. */
+/* A check of a foreign key between replicated tables that the leads make: of a reference, or of what refers, unless this is the lead of that. */
+static bool
+is_checked_by_leads(const Trigger *trigger)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *other;
+
+	if (RI_FKey_trigger_type(trigger->tgfoid) == RI_TRIGGER_FK)
+		return true;
+	if (trigger->tgfoid != F_RI_FKEY_NOACTION_DEL && trigger->tgfoid != F_RI_FKEY_NOACTION_UPD && trigger->tgfoid != F_RI_FKEY_RESTRICT_DEL &&
+		trigger->tgfoid != F_RI_FKEY_RESTRICT_UPD)
+		return false;
+	other = routing != NULL ? tessera_routing_table(routing, trigger->tgconstrrelid) : NULL;
+	return other != NULL && other->replicated && other->node_id != routing->self;
+}
+
+/*
+ * Users' triggers have fired on the lead. Those of foreign keys fire here as well: other tables' rows may be on this node alone. Between replicated
+ * tables what the leads have checked is not checked once more: a statement's rows come in several batches, and may refer to rows of a later one.
+ */
 static void
 leave_foreign_keys_only(ResultRelInfo *result)
 {
 	TriggerDesc *triggers = result->ri_TrigDesc;
 
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
-		if (RI_FKey_trigger_type(triggers->triggers[i].tgfoid) == RI_TRIGGER_NONE)
+		if (RI_FKey_trigger_type(triggers->triggers[i].tgfoid) == RI_TRIGGER_NONE || is_checked_by_leads(&triggers->triggers[i]))
 			triggers->triggers[i].tgenabled = TRIGGER_DISABLED;
 }
 

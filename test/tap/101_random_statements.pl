@@ -1,6 +1,6 @@
-# Random SELECTs over sharded, colocated, placed and replicated tables answer from every node as on a plain server (doc/design.md#statements): joins of all kinds,
-# subqueries in every place, aggregates, windows, set operations, CTEs, with keys pinned, half pinned and not at all. TESSERA_SEED repeats a run;
-# TESSERA_STATEMENTS is how many.
+# Random SELECTs over sharded, colocated, placed and replicated tables answer from every node as on a plain server (doc/design.md#statements): joins
+# of all kinds, subqueries in every place, aggregates, windows, set operations, CTEs, with keys pinned, half pinned and not at all. TESSERA_SEED
+# repeats a run; TESSERA_STATEMENTS is how many.
 use strict;
 use warnings;
 

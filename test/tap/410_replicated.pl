@@ -146,6 +146,38 @@ like($c->error('s1', "SELECT tessera.unreplicate_table('region')"), qr/2BP01/, '
 like($c->error('s1', "SELECT tessera.move_schema('public', 's2')"), qr/0A000.*unreplicate_table/s, 'its schema stays');
 like($c->error('s1', "SELECT tessera.shard_table('region', 'id')"), qr/0A000.*is replicated/s, 'it is not sharded');
 
+# References between replicated tables, of one lead or of two, by statements whose rows come in several batches.
+$c->query('s1', 'CREATE TABLE tree (id int PRIMARY KEY, up int REFERENCES tree)');
+$c->query('s1', "CREATE SCHEMA other; CREATE TABLE other.leaf (id int PRIMARY KEY, up int, soft int)");
+my %other = (s1 => 's2', s2 => 's1');
+my ($of_tree, $of_leaf) = map { $c->query('s1', "SELECT primary_shard FROM tessera.tables WHERE table_name = '$_'::regclass") } 'tree', 'other.leaf';
+$c->query('s1', "SELECT tessera.move_schema('other', '$other{$of_leaf}')") if $of_tree eq $of_leaf;
+$c->query('s1', "SELECT tessera.replicate_table('tree'); SELECT tessera.replicate_table('other.leaf')");
+$c->query('s1', 'ALTER TABLE other.leaf ADD FOREIGN KEY (up) REFERENCES tree, ADD FOREIGN KEY (soft) REFERENCES tree ON DELETE SET NULL');
+$c->query('r1', 'INSERT INTO tree SELECT g, nullif(g % 25000 + 1, 1) FROM generate_series(1, 25000) g');
+copies('tree', 'rows that refer to later ones');
+$c->query('s2', 'INSERT INTO other.leaf SELECT g, g, 20000 + g FROM generate_series(1, 3000) g');
+copies('other.leaf', 'rows of another lead');
+like($c->error($_, 'DELETE FROM tree WHERE id = 5'), qr/23503/, "what leaves refer to stays, from $_") foreach @nodes;
+like($c->error($_, 'INSERT INTO other.leaf VALUES (9999, 99999)'), qr/23503/, "a leaf without its tree, from $_") foreach @nodes;
+$c->query('r1', 'UPDATE tree SET up = NULL; DELETE FROM other.leaf WHERE id > 10');
+$c->query('s1', 'DELETE FROM tree WHERE id > 10');
+copies('tree', 'deleted in several batches');
+copies('other.leaf', 'set to NULL');
+is($c->query('r1', 'SELECT count(*), count(soft) FROM other.leaf'), '10|0', 'the action reached them');
+# One session deletes what another is about to refer to: one of them fails, or neither row is there without the other.
+foreach my $order (0, 1)
+{
+	$c->query('r1', 'DELETE FROM other.leaf WHERE up = 9; INSERT INTO tree VALUES (9) ON CONFLICT DO NOTHING');
+	my @runs = map { $c->background($_ ? 's2' : 'r1', $_ ? 'INSERT INTO other.leaf VALUES (100, 9)' : 'DELETE FROM tree WHERE id = 9') }
+		$order ? (1, 0) : (0, 1);
+	$c->ended($_) foreach @runs;
+	is($c->query('r1', 'SELECT count(*) FROM other.leaf l WHERE NOT EXISTS (SELECT FROM tree t WHERE t.id = l.up)'), '0',
+		"no leaf without a tree, $order");
+	copies('tree', "after two sessions at once, $order");
+	copies('other.leaf', "after two sessions at once, $order");
+}
+
 # nodes that come have the rows, and go without them
 $c->start_node($_) foreach qw(s3 r2);
 $c->query($_, 'CREATE EXTENSION tessera') foreach qw(s3 r2);
