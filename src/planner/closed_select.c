@@ -75,6 +75,30 @@ order_ships(const Query *query)
 	return clauses_ship(query, query->sortClause) && clauses_ship(query, query->groupClause) && clauses_ship(query, query->distinctClause);
 }
 
+/* Rows that come in an order are expected to stay in it: INSERT ... SELECT ... ORDER BY numbers them so, and may have the first of each in mind. */
+static bool
+has_ordered_source(const Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->rtable)
+	{
+		const Query *source = lfirst_node(RangeTblEntry, cell)->subquery;
+
+		/* LATERAL is in order for each row around it */
+		if (source != NULL && !lfirst_node(RangeTblEntry, cell)->lateral && (source->sortClause != NIL || has_ordered_source(source)))
+			return true;
+	}
+	foreach(cell, query->cteList)
+	{
+		const Query *source = castNode(Query, lfirst_node(CommonTableExpr, cell)->ctequery);
+
+		if (source->sortClause != NIL || has_ordered_source(source))
+			return true;
+	}
+	return false;
+}
+
 static bool
 is_known_count(Node *count)
 {
@@ -212,6 +236,9 @@ tessera_plan_closed_select(Query *query, int cursor_options, const TesseraRoutin
 	/* views are still expanded here: what their functions read has to be there, too */
 	if (query->commandType != CMD_SELECT || !analysis->all_closed || analysis->nother > 0 || analysis->has_writing_cte || analysis->locks_rows ||
 		!is_worth_it(query) || checkExprHasSubLink(query->limitCount) || checkExprHasSubLink(query->limitOffset))
+		return NULL;
+	/* the shards' streams come one after the other */
+	if (query->sortClause == NIL && query->groupClause == NIL && query->distinctClause == NIL && has_ordered_source(query))
 		return NULL;
 	if (!tessera_expression_ships((Node *) query) || !order_ships(query) || contain_volatile_functions((Node *) query))
 		return NULL;

@@ -194,6 +194,17 @@ SQL
 my ($counted) = ($plain->psql('postgres', $loop))[2] =~ /(n is \d+)/;
 like($c->error($_, $loop), qr/\Q$counted\E$/m, "PL/pgSQL on $_: $counted") foreach 'r1', 's1';
 
+# The order of a subquery stays, as it does on one server: rows are inserted in it, too.
+foreach my $select ('SELECT * FROM (SELECT k, n, u.v FROM t LEFT JOIN u USING (k) ORDER BY k % 7, k DESC, n) s',
+	'WITH x AS (SELECT k, n FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) ORDER BY n, k % 5, k DESC) SELECT * FROM x',
+	'SELECT s.k, s.n FROM (SELECT * FROM (SELECT k, n FROM t ORDER BY k % 3, k, n) i) s WHERE n < 3',
+	'WITH i AS (INSERT INTO here SELECT -row_number() OVER (), k FROM (SELECT DISTINCT k FROM t) d ORDER BY k % 9, k DESC RETURNING v) SELECT * FROM i',
+	'WITH i AS (INSERT INTO here SELECT k - 100000, k FROM (SELECT k FROM t WHERE n = 1) d ORDER BY k % 9, k DESC RETURNING v) SELECT * FROM i')
+{
+	my $transaction = "BEGIN; $select; ROLLBACK";
+	is($c->query($_, $transaction), $plain->safe_psql('postgres', $transaction), "in order, on $_: $select") foreach 'r1', 's2';
+}
+
 # Rights.
 $c->query('s1', 'CREATE ROLE reader LOGIN; GRANT SELECT (k, n) ON t TO reader; GRANT SELECT ON u TO reader; GRANT SELECT ON tv TO reader');
 is($c->query('r1', 'SET ROLE reader; SELECT count(*) FROM (SELECT DISTINCT k, n FROM t) s'), $plain->safe_psql('postgres', 'SELECT count(*) FROM t'),
