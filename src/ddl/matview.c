@@ -24,8 +24,8 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/ruleutils.h"
 
+#include "common/query_text.h"
 #include "common/text.h"
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
@@ -73,7 +73,7 @@ tessera_create_materialized_view(CreateTableAsStmt *statement, const char *schem
 		appendStringInfo(&text, "%s%s%s", foreach_current_index(cell) == 0 ? " (" : ", ", quote_identifier(strVal(lfirst(cell))),
 						 lnext(statement->into->colNames, cell) ? "" : ")");
 	tessera_append_into_options(&text, statement->into);
-	appendStringInfo(&text, " AS %s WITH NO DATA", pg_get_querydef(copyObject(castNode(Query, statement->query)), false));
+	appendStringInfo(&text, " AS %s WITH NO DATA", tessera_query_text(copyObject(castNode(Query, statement->query))));
 	tessera_run_utility_text(text.data);
 	tessera_run_utility_text(psprintf("REFRESH MATERIALIZED VIEW %s", name));
 }

@@ -20,9 +20,9 @@
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
-#include "utils/ruleutils.h"
 #include "utils/syscache.h"
 
+#include "common/query_text.h"
 #include "planner/ship.h"
 
 #define BUCKETS 256
@@ -99,12 +99,12 @@ deparse(Query *query)
 	char	   *sql;
 
 	if (DateStyle == USE_ISO_DATES && IntervalStyle == INTSTYLE_POSTGRES && extra_float_digits > 0)
-		return pg_get_querydef(query, false);
+		return tessera_query_text(query);
 	nest = NewGUCNestLevel();
 	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("extra_float_digits", "3", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	sql = pg_get_querydef(query, false);
+	sql = tessera_query_text(query);
 	AtEOXact_GUC(true, nest);
 	return sql;
 }

@@ -194,6 +194,28 @@ SQL
 my ($counted) = ($plain->psql('postgres', $loop))[2] =~ /(n is \d+)/;
 like($c->error($_, $loop), qr/\Q$counted\E$/m, "PL/pgSQL on $_: $counted") foreach 'r1', 's1';
 
+# A column in ORDER BY or DISTINCT ON is not the output column of its name; nor are the names that are given to columns only sorted by.
+$c->query('s1', 'CREATE TABLE odd (k int PRIMARY KEY, order_1 int, tessera_1 int, v int); SELECT tessera.shard_table(\'odd\', \'k\')');
+$c->query('s1', "SELECT tessera.move_range('odd', 10, tessera.maxkey(), 's2')");
+$plain->safe_psql('postgres', 'CREATE TABLE odd (k int PRIMARY KEY, order_1 int, tessera_1 int, v int)');
+$c->query('r1', 'INSERT INTO odd SELECT g, -g % 7, g * 5 % 19, g % 3 FROM generate_series(1, 20) g');
+$plain->safe_psql('postgres', 'INSERT INTO odd SELECT g, -g % 7, g * 5 % 19, g % 3 FROM generate_series(1, 20) g');
+foreach my $select ('SELECT -n AS n, v FROM t WHERE k = 4 ORDER BY t.n LIMIT 1', 'SELECT DISTINCT ON (k) k, -n AS n FROM t ORDER BY k, t.n',
+	'SELECT DISTINCT ON (k) v AS n, n AS v, k FROM t ORDER BY k, t.v DESC NULLS LAST, t.n LIMIT 20',
+	"SELECT -k AS k, v FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k) ORDER BY u.k LIMIT '3'",
+	"SELECT v, -v AS v, k FROM t WHERE k IN (SELECT k FROM u) ORDER BY t.v, k, t.n LIMIT '7'",
+	"SELECT k FROM odd WHERE EXISTS (SELECT FROM t WHERE t.k = odd.k) ORDER BY v, order_1, tessera_1 LIMIT '5'",
+	'SELECT k FROM odd ORDER BY v, tessera_1 LIMIT 3', 'SELECT -k AS v FROM odd ORDER BY odd.v, k LIMIT 4', 'SELECT v AS k, k AS v FROM odd o ORDER BY o.k LIMIT 4',
+	"SELECT max(v) AS k FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) GROUP BY t.k ORDER BY t.k LIMIT '9'",
+	'SELECT s.v AS k FROM (SELECT k, v FROM odd WHERE k = 12) s ORDER BY s.k')
+{
+	is($c->query($_, $select), $plain->safe_psql('postgres', $select), "columns, on $_: $select") foreach 'r1', 's2';
+}
+$c->query('r1', 'CREATE MATERIALIZED VIEW named AS SELECT DISTINCT ON (odd.v) -v AS v, -k AS k FROM odd ORDER BY odd.v, odd.k');
+is($c->query('s2', 'REFRESH MATERIALIZED VIEW named; SELECT * FROM named ORDER BY 1'),
+	$plain->safe_psql('postgres', 'SELECT * FROM (SELECT DISTINCT ON (odd.v) -v AS v, -k AS k FROM odd ORDER BY odd.v, odd.k) s ORDER BY 1'),
+	'columns, in a materialized view');
+
 # The order of a subquery stays, as it does on one server: rows are inserted in it, too.
 foreach my $select ('SELECT * FROM (SELECT k, n, u.v FROM t LEFT JOIN u USING (k) ORDER BY k % 7, k DESC, n) s',
 	'WITH x AS (SELECT k, n FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) ORDER BY n, k % 5, k DESC) SELECT * FROM x',

@@ -1,0 +1,77 @@
+/*
+ * query_text.c
+ *	  SQL text of a query that is to be parsed again; see query_text.h.
+ *
+ * Core prints columns of a query of one relation without its name. In ORDER BY and DISTINCT ON a bare name means the output column of that name first:
+ * SELECT -n AS n FROM t ORDER BY t.n would read ORDER BY n, which sorts by -n. Core itself has no such queries: what it prints of views has more
+ * relations. So one more is added where an output column has the name of another column; it is in no FROM.
+ */
+#include "postgres.h"
+
+#include "nodes/makefuncs.h"
+#include "parser/parse_relation.h"
+#include "parser/parsetree.h"
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+
+#include "common/query_text.h"
+
+/* True if the one relation has a column of that name. */
+static bool
+has_column(const RangeTblEntry *rte, const char *name)
+{
+	ListCell   *cell;
+
+	if (rte->rtekind == RTE_RELATION && get_attnum(rte->relid, name) != InvalidAttrNumber)
+		return true;
+	foreach(cell, rte->eref->colnames)
+		if (strcmp(strVal(lfirst(cell)), name) == 0)
+			return true;
+	return false;
+}
+
+static bool
+is_column(RangeTblEntry *rte, const TargetEntry *entry)
+{
+	const Var  *var = (const Var *) entry->expr;
+
+	return IsA(var, Var) && var->varno == 1 && var->varlevelsup == 0 && var->varattno > 0 &&
+		strcmp(get_rte_attribute_name(rte, var->varattno), entry->resname) == 0;
+}
+
+/* True if a bare name in ORDER BY or DISTINCT ON could mean an output column instead of a column. */
+static bool
+needs_prefixes(const Query *query)
+{
+	ListCell   *cell;
+
+	if (query->commandType != CMD_SELECT || list_length(query->rtable) != 1 || (query->sortClause == NIL && query->distinctClause == NIL))
+		return false;
+	foreach(cell, query->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		if (!entry->resjunk && entry->resname != NULL && has_column(linitial(query->rtable), entry->resname) &&
+			!is_column(linitial(query->rtable), entry))
+			return true;
+	}
+	return false;
+}
+
+char *
+tessera_query_text(Query *query)
+{
+	List	   *relations = query->rtable;
+	RangeTblEntry *other;
+	char	   *text;
+
+	if (!needs_prefixes(query))
+		return pg_get_querydef(query, false);
+	other = makeNode(RangeTblEntry);
+	other->rtekind = RTE_RESULT;
+	other->eref = makeAlias("*RESULT*", NIL);
+	query->rtable = lappend(list_copy(relations), other);
+	text = pg_get_querydef(query, false);
+	query->rtable = relations;
+	return text;
+}
