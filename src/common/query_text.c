@@ -2,9 +2,9 @@
  * query_text.c
  *	  SQL text of a query that is to be parsed again; see query_text.h.
  *
- * Core prints columns of a query of one relation without its name. In ORDER BY and DISTINCT ON a bare name means the output column of that name first:
- * SELECT -n AS n FROM t ORDER BY t.n would read ORDER BY n, which sorts by -n. Core itself has no such queries: what it prints of views has more
- * relations. So one more is added where an output column has the name of another column; it is in no FROM.
+ * Core prints columns of a query of one relation without its name. In ORDER BY and DISTINCT ON a bare name means the output column of that name
+ * first: SELECT -n AS n FROM t ORDER BY t.n would read ORDER BY n, which sorts by -n. Core itself has no such queries: what it prints of views has
+ * more relations. So one more is added where an output column has the name of another column; it is in no FROM.
  */
 #include "postgres.h"
 

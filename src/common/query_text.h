@@ -9,8 +9,8 @@
 #include "nodes/parsenodes.h"
 
 /*
- * Text by PostgreSQL's own deparser, palloc'd, in which names mean what they mean in the query; it depends on settings as core's does. Scribbles on the
- * query as that does.
+ * Text by PostgreSQL's own deparser, palloc'd, in which names mean what they mean in the query; it depends on settings as core's does. Scribbles
+ * on the query as that does.
  */
 extern char *tessera_query_text(Query *query);
 

@@ -737,6 +737,7 @@ analyse_query(Query *query, Context *context)
 		{
 			case RTE_RELATION:
 				visit_relation(context, query, rti, rte);
+				(void) sublink_walker((Node *) rte->tablesample, context);
 				break;
 			case RTE_SUBQUERY:
 				analyse_query(rte->subquery, context);

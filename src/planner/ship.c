@@ -11,6 +11,7 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_aggregate.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_language.h"
@@ -332,12 +333,66 @@ names_join_row(Node *node, Query *query)
 	return false;
 }
 
+static bool stays_walker(Node *node, ShipContext *context);
+
+/* An aggregate of a user's is immutable in pg_proc, whatever its functions are. */
+static bool
+aggregate_stays(Oid function, ShipContext *context)
+{
+	HeapTuple	tuple = function < FirstNormalObjectId ? NULL : SearchSysCache1(AGGFNOID, ObjectIdGetDatum(function));
+	Form_pg_aggregate form;
+	bool		stays = false;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_aggregate) GETSTRUCT(tuple);
+	{
+		Oid			functions[] = {form->aggtransfn, form->aggfinalfn, form->aggmtransfn, form->aggminvtransfn, form->aggmfinalfn};
+
+		for (int i = 0; i < lengthof(functions) && !stays; i++)
+			stays = OidIsValid(functions[i]) && function_stays(functions[i], context);
+	}
+	ReleaseSysCache(tuple);
+	return stays;
+}
+
+/* So are what the checks of a domain call. */
+static bool
+domain_stays(Oid domain, ShipContext *context)
+{
+	DomainConstraintRef *checks = palloc0(sizeof(DomainConstraintRef)); /* the memory context keeps a pointer to it */
+	ListCell   *cell;
+
+	InitDomainConstraintRef(domain, checks, CurrentMemoryContext, false);
+	foreach(cell, checks->constraints)
+		if (stays_walker((Node *) ((DomainConstraintState *) lfirst(cell))->check_expr, context))
+			return true;
+	return false;
+}
+
+/* Functions that the node calls by way of an object that it names. */
+static bool
+calls_stay(Node *node, ShipContext *context)
+{
+	switch (nodeTag(node))
+	{
+		case T_Aggref:
+			return aggregate_stays(((Aggref *) node)->aggfnoid, context);
+		case T_WindowFunc:
+			return aggregate_stays(((WindowFunc *) node)->winfnoid, context);
+		case T_CoerceToDomain:
+			return domain_stays(((CoerceToDomain *) node)->resulttype, context);
+		default:
+			return false;
+	}
+}
+
 static bool
 stays_walker(Node *node, ShipContext *context)
 {
 	if (node == NULL)
 		return false;
-	if (check_functions_in_node(node, function_stays, context))
+	if (check_functions_in_node(node, function_stays, context) || calls_stay(node, context))
 		return true;
 	if (nested_assignment(node))
 		return refuse(context, "it assigns several elements or fields of one column", "Assign the whole column.");
@@ -483,7 +538,7 @@ tessera_becomes_param(Node *node, bool conditional)
 	if (IsA(node, Param))
 		return ((Param *) node)->paramkind == PARAM_EXTERN && ((Param *) node)->location != OWN_PARAM;
 	if (!is_expression(node) || needs_row(node, NULL) || !contain_mutable_functions(node) || contain_volatile_functions(node) ||
-		exprType(node) == VOIDOID)
+		get_typtype(exprType(node)) == TYPTYPE_PSEUDO)
 		return false;
 	return !conditional || IsA(node, SQLValueFunction) || (IsA(node, FuncExpr) && ((FuncExpr *) node)->args == NIL);
 }

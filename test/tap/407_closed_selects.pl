@@ -205,7 +205,8 @@ foreach my $select ('SELECT -n AS n, v FROM t WHERE k = 4 ORDER BY t.n LIMIT 1',
 	"SELECT -k AS k, v FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k) ORDER BY u.k LIMIT '3'",
 	"SELECT v, -v AS v, k FROM t WHERE k IN (SELECT k FROM u) ORDER BY t.v, k, t.n LIMIT '7'",
 	"SELECT k FROM odd WHERE EXISTS (SELECT FROM t WHERE t.k = odd.k) ORDER BY v, order_1, tessera_1 LIMIT '5'",
-	'SELECT k FROM odd ORDER BY v, tessera_1 LIMIT 3', 'SELECT -k AS v FROM odd ORDER BY odd.v, k LIMIT 4', 'SELECT v AS k, k AS v FROM odd o ORDER BY o.k LIMIT 4',
+	'SELECT k FROM odd ORDER BY v, tessera_1 LIMIT 3', 'SELECT -k AS v FROM odd ORDER BY odd.v, k LIMIT 4',
+	'SELECT v AS k, k AS v FROM odd o ORDER BY o.k LIMIT 4',
 	"SELECT max(v) AS k FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) GROUP BY t.k ORDER BY t.k LIMIT '9'",
 	'SELECT s.v AS k FROM (SELECT k, v FROM odd WHERE k = 12) s ORDER BY s.k')
 {
@@ -216,11 +217,33 @@ is($c->query('s2', 'REFRESH MATERIALIZED VIEW named; SELECT * FROM named ORDER B
 	$plain->safe_psql('postgres', 'SELECT * FROM (SELECT DISTINCT ON (odd.v) -v AS v, -k AS k FROM odd ORDER BY odd.v, odd.k) s ORDER BY 1'),
 	'columns, in a materialized view');
 
+# What an aggregate or a domain calls, a sample, a record: as on one server.
+foreach my $statement ('CREATE FUNCTION sum_of_u(bigint, int) RETURNS bigint VOLATILE LANGUAGE plpgsql AS $$ BEGIN ' .
+	'RETURN coalesce($1, 0) + (SELECT count(*) FROM u); END $$', 'CREATE AGGREGATE of_u(int) (sfunc = sum_of_u, stype = bigint)',
+	'CREATE FUNCTION below_u(int) RETURNS boolean STABLE LANGUAGE plpgsql AS $$ BEGIN RETURN $1 < (SELECT count(*) FROM u); END $$',
+	'CREATE DOMAIN below AS int CHECK (below_u(value))')
+{
+	$c->query('s1', $statement);
+	$plain->safe_psql('postgres', $statement);
+}
+foreach my $select ('SELECT k, of_u(n) FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) GROUP BY k', 'SELECT of_u(n) FROM t WHERE k = 4',
+	'SELECT k, of_u(n) OVER (PARTITION BY k ORDER BY n) FROM t WHERE k < 20', 'SELECT v::below FROM u WHERE k = 4',
+	'SELECT k, v::below FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k)',
+	q{SELECT u.k, x.* FROM u, jsonb_to_record('{"a":1}') AS x(a int) WHERE u.k = 4},
+	q{SELECT u.k, x.* FROM u, jsonb_to_record('{"a":1}') AS x(a int) WHERE EXISTS (SELECT FROM t WHERE t.k = u.k)})
+{
+	is(join("\n", sort split(/\n/, $c->query($_, $select))), join("\n", sort split(/\n/, $plain->safe_psql('postgres', $select))), "on $_: $select")
+		foreach 'r1', 's2';
+}
+like($c->error($_, 'SELECT k FROM u TABLESAMPLE bernoulli((SELECT count(*) FROM far)) WHERE k = 4'), qr/0A000: TABLESAMPLE/, 'a sample by all')
+	foreach 'r1', 's2';
+
 # The order of a subquery stays, as it does on one server: rows are inserted in it, too.
 foreach my $select ('SELECT * FROM (SELECT k, n, u.v FROM t LEFT JOIN u USING (k) ORDER BY k % 7, k DESC, n) s',
 	'WITH x AS (SELECT k, n FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) ORDER BY n, k % 5, k DESC) SELECT * FROM x',
 	'SELECT s.k, s.n FROM (SELECT * FROM (SELECT k, n FROM t ORDER BY k % 3, k, n) i) s WHERE n < 3',
-	'WITH i AS (INSERT INTO here SELECT -row_number() OVER (), k FROM (SELECT DISTINCT k FROM t) d ORDER BY k % 9, k DESC RETURNING v) SELECT * FROM i',
+	'WITH i AS (INSERT INTO here SELECT -row_number() OVER (), k FROM (SELECT DISTINCT k FROM t) d ORDER BY k % 9, k DESC RETURNING v) ' .
+		'SELECT * FROM i',
 	'WITH i AS (INSERT INTO here SELECT k - 100000, k FROM (SELECT k FROM t WHERE n = 1) d ORDER BY k % 9, k DESC RETURNING v) SELECT * FROM i')
 {
 	my $transaction = "BEGIN; $select; ROLLBACK";
