@@ -353,9 +353,11 @@ look(bool *idle)
 	bool		followed = tessera_sequences_follow();
 	int64		open;
 	TimestampTz next;
+	TimestampTz latest = TimestampTzPlusMilliseconds(began, tessera_balancer_interval * 1000);
 
-	if (next_round == 0)
-		next_round = TimestampTzPlusMilliseconds(began, tessera_balancer_interval * 1000);
+	/* the setting may have become lower since */
+	if (next_round == 0 || next_round > latest)
+		next_round = latest;
 	tessera_background_begin();
 	open = follow(&next);
 	tessera_background_commit();

@@ -17,7 +17,9 @@
 #include "optimizer/planner.h"
 #include "optimizer/tlist.h"
 #include "rewrite/rewriteManip.h"
+#include "utils/fmgroids.h"
 
+#include "catalog/portable_types.h"
 #include "planner/closed_select.h"
 #include "planner/statement_plan.h"
 
@@ -52,27 +54,45 @@ is_worth_it(const Query *query)
 }
 
 static bool
-clauses_ship(const Query *query, List *clauses)
+clauses_ship(List *clauses, List *targets)
 {
 	ListCell   *cell;
 
 	foreach(cell, clauses)
-		if (!tessera_order_ships(lfirst(cell), exprType(get_sortgroupclause_expr(lfirst(cell), query->targetList))))
+		if (!tessera_order_ships(lfirst(cell), exprType(get_sortgroupclause_expr(lfirst(cell), targets))))
 			return false;
 	return true;
 }
 
-/* What the query itself compares to sort and to group. */
 static bool
-order_ships(const Query *query)
+query_orders_ship(const Query *query)
 {
 	ListCell   *cell;
 
 	foreach(cell, query->windowClause)
-		if (!clauses_ship(query, lfirst_node(WindowClause, cell)->partitionClause) ||
-			!clauses_ship(query, lfirst_node(WindowClause, cell)->orderClause))
+		if (!clauses_ship(lfirst_node(WindowClause, cell)->partitionClause, query->targetList) ||
+			!clauses_ship(lfirst_node(WindowClause, cell)->orderClause, query->targetList))
 			return false;
-	return clauses_ship(query, query->sortClause) && clauses_ship(query, query->groupClause) && clauses_ship(query, query->distinctClause);
+	return clauses_ship(query->sortClause, query->targetList) && clauses_ship(query->groupClause, query->targetList) &&
+		clauses_ship(query->distinctClause, query->targetList);
+}
+
+/* True if something at some level compares, to sort or to group, what means another thing on another node, or makes its number of it. */
+static bool
+order_stays(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return !query_orders_ship((Query *) node) || query_tree_walker((Query *) node, order_stays, context, 0);
+	if (IsA(node, Aggref) &&
+		(!clauses_ship(((Aggref *) node)->aggorder, ((Aggref *) node)->args) ||
+		 !clauses_ship(((Aggref *) node)->aggdistinct, ((Aggref *) node)->args)))
+		return true;
+	if (IsA(node, RelabelType) && ((RelabelType *) node)->resulttype == OIDOID &&
+		tessera_type_names_object(exprType((Node *) ((RelabelType *) node)->arg)))
+		return true;
+	return expression_tree_walker(node, order_stays, context);
 }
 
 /* Rows that come in an order are expected to stay in it: INSERT ... SELECT ... ORDER BY numbers them so, and may have the first of each in mind. */
@@ -99,29 +119,40 @@ has_ordered_source(const Query *query)
 	return false;
 }
 
-static bool
-is_known_count(Node *count)
+/* Two of them do not overflow. NULL is no bound: LEAST() passes over it. */
+static Expr *
+bounded(Node *count)
 {
-	return count == NULL || IsA(count, Const);
+	MinMaxExpr *least = makeNode(MinMaxExpr);
+
+	least->minmaxtype = INT8OID;
+	least->op = IS_LEAST;
+	least->args = list_make2(count, makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(PG_INT64_MAX / 2), false, FLOAT8PASSBYVAL));
+	least->location = -1;
+	return (Expr *) least;
+}
+
+static bool
+is_null(Node *node)
+{
+	return node == NULL || (IsA(node, Const) && ((Const *) node)->constisnull);
 }
 
 /* How many rows a shard gives at most: those that are skipped, too. NULL: all. */
 static Node *
 count_of_shard(const Query *query)
 {
-	Const	   *limit = (Const *) query->limitCount;
-	Const	   *offset = (Const *) query->limitOffset;
-	int64		sum;
+	Node	   *limit = eval_const_expressions(NULL, copyObject(query->limitCount));
+	Node	   *offset = eval_const_expressions(NULL, copyObject(query->limitOffset));
+	Node	   *sum;
 
-	if (!is_known_count((Node *) limit) || !is_known_count((Node *) offset) || limit == NULL || limit->constisnull)
+	if (is_null(limit))
 		return NULL;
-	if (offset == NULL || offset->constisnull)
-		return copyObject((Node *) limit);
-	if (DatumGetInt64(limit->constvalue) < 0 || DatumGetInt64(offset->constvalue) < 0 ||
-		DatumGetInt64(limit->constvalue) > PG_INT64_MAX - DatumGetInt64(offset->constvalue))
-		return NULL;
-	sum = DatumGetInt64(limit->constvalue) + DatumGetInt64(offset->constvalue);
-	return (Node *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(sum), false, FLOAT8PASSBYVAL);
+	if (is_null(offset))
+		offset = (Node *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(0), false, FLOAT8PASSBYVAL);
+	sum = (Node *) makeFuncExpr(F_INT8PL, INT8OID, list_make2(bounded(limit), bounded(offset)), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+	/* a constant of this type has a cast in the text, which FETCH FIRST does not allow */
+	return query->limitOption == LIMIT_OPTION_WITH_TIES ? sum : eval_const_expressions(NULL, sum);
 }
 
 /* What the shards are sent. Columns that are only sorted by become columns, the last ones. */
@@ -240,7 +271,7 @@ tessera_plan_closed_select(Query *query, int cursor_options, const TesseraRoutin
 	/* the shards' streams come one after the other */
 	if (query->sortClause == NIL && query->groupClause == NIL && query->distinctClause == NIL && has_ordered_source(query))
 		return NULL;
-	if (!tessera_expression_ships((Node *) query) || !order_ships(query) || contain_volatile_functions((Node *) query))
+	if (!tessera_expression_ships((Node *) query) || order_stays((Node *) query, NULL) || contain_volatile_functions((Node *) query))
 		return NULL;
 	sent = query_of_shards(query);
 	plan = tessera_plan_statement(sent, cursor_options & ~CURSOR_OPT_SCROLL, routing, tessera_analyse(sent, routing), true, &reason);

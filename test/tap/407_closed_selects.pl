@@ -79,6 +79,7 @@ my @ordered = (
 	'SELECT DISTINCT k FROM t ORDER BY k DESC LIMIT 7 OFFSET 3',
 	'SELECT DISTINCT ON (k) k, v FROM t ORDER BY k, v DESC NULLS LAST LIMIT 12',
 	'SELECT k, rank() OVER (PARTITION BY k ORDER BY n) AS r FROM t ORDER BY r DESC, k FETCH FIRST 5 ROWS WITH TIES',
+	'SELECT k FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) ORDER BY k DESC OFFSET 4 ROWS FETCH FIRST 3 ROWS WITH TIES',
 	'SELECT k FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k) ORDER BY w, k LIMIT 0',
 	'SELECT k FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k) ORDER BY w, k OFFSET 100000',
 	'SELECT k FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k) ORDER BY w, k LIMIT NULL OFFSET 280',
@@ -145,6 +146,10 @@ like($c->query($_->[0], "EXPLAIN ($_->[1]) SELECT k FROM u WHERE EXISTS (SELECT 
 	qr/Limit.*Sort.*Sort Key: .*$whole/s, "EXPLAIN ($_->[1]) on $_->[0]")
   foreach [ 'r1', 'COSTS off' ], [ 'r1', 'VERBOSE' ], [ 's1', 'ANALYZE, VERBOSE' ], [ 'r1', 'ANALYZE, BUFFERS' ];
 like($c->error('r1', 'SELECT DISTINCT k FROM t ORDER BY k LIMIT -1'), qr/2201W/, 'a limit that is wrong');
+like($c->error('r1', 'SELECT DISTINCT k FROM t ORDER BY k LIMIT 1 OFFSET -2'), qr/2201X/, 'and an offset');
+like($c->query('r1', "EXPLAIN (ANALYZE, COSTS off, TIMING off) SELECT DISTINCT k FROM t ORDER BY k $_"), qr/Custom Scan[^\n]*rows=9 /,
+	"shards send as many: $_")
+	foreach 'LIMIT 3', 'LIMIT 2 OFFSET 1', 'FETCH FIRST 3 ROWS WITH TIES', 'LIMIT (2 + 1)';
 
 # Parameters, generic plans, own writes, cursors.
 foreach my $node ('r1', 's1')
@@ -154,6 +159,13 @@ foreach my $node ('r1', 's1')
 	$session->query_safe('PREPARE p (int, int, int) AS ' . sprintf($sql, '$1', '$2', '$3'));
 	my $expected = $plain->safe_psql('postgres', sprintf($sql, 5, 10, 30));
 	is($session->query_safe('EXECUTE p (5, 10, 30)'), $expected, "prepared on $node, run $_") foreach 1 .. 7;
+	$sql = 'SELECT DISTINCT k FROM t ORDER BY k LIMIT $1 OFFSET $2';
+	$session->query_safe("PREPARE page AS $sql");
+	foreach my $arguments ('3, 4', 'NULL, 190', '0, NULL', '9223372036854775807, 195', '4, 9223372036854775807', '3, NULL', 'NULL, NULL', '2, 0')
+	{
+		is($session->query_safe("EXECUTE page ($arguments)"), $plain->safe_psql('postgres', "PREPARE page AS $sql; EXECUTE page ($arguments)"),
+			"a page on $node: $arguments");
+	}
 	$session->query_safe('BEGIN');
 	$session->query_safe('DECLARE cu SCROLL CURSOR FOR SELECT DISTINCT k FROM t ORDER BY k');
 	$session->query_safe('INSERT INTO t VALUES (100000, 1, 1)');
@@ -237,6 +249,22 @@ foreach my $select ('SELECT k, of_u(n) FROM t WHERE EXISTS (SELECT FROM u WHERE 
 }
 like($c->error($_, 'SELECT k FROM u TABLESAMPLE bernoulli((SELECT count(*) FROM far)) WHERE k = 4'), qr/0A000: TABLESAMPLE/, 'a sample by all')
 	foreach 'r1', 's2';
+
+# Numbers of tables differ from node to node, and so does their order.
+foreach my $statement ('CREATE TABLE names (k int, n int, o regclass, PRIMARY KEY (k, n))', 'CREATE TABLE keys (k int PRIMARY KEY)')
+{
+	$c->query('s1', $statement);
+	$plain->safe_psql('postgres', $statement);
+}
+$c->query('s1', q{SELECT tessera.shard_table('names', 'k'); SELECT tessera.shard_table('keys', 'k', colocate_with => 'names')});
+$c->query('s1', q{SELECT tessera.move_range('names', 0, 100, 's2'), tessera.move_range('names', 100, tessera.maxkey(), 's3')});
+is($c->query('r1', 'SELECT count(*) FROM names; SELECT count(*) FROM keys'), "0\n0", 'where they are is known');
+unlike(plan($_), $whole, "computed here: $_")
+	foreach 'SELECT k, (SELECT array_agg(o ORDER BY o) FROM names WHERE names.k = keys.k) FROM keys',
+	'SELECT k, (SELECT count(DISTINCT o) FROM names WHERE names.k = keys.k) FROM keys',
+	'SELECT k, (SELECT n FROM names WHERE names.k = keys.k ORDER BY o LIMIT 1) FROM keys',
+	q{SELECT k, string_agg(o::oid::text, ',') FROM names WHERE EXISTS (SELECT FROM keys WHERE keys.k = names.k) GROUP BY k};
+like(plan('SELECT k, (SELECT array_agg(o ORDER BY n) FROM names WHERE names.k = keys.k) FROM keys'), $whole, 'names may go');
 
 # The order of a subquery stays, as it does on one server: rows are inserted in it, too.
 foreach my $select ('SELECT * FROM (SELECT k, n, u.v FROM t LEFT JOIN u USING (k) ORDER BY k % 7, k DESC, n) s',
