@@ -94,8 +94,14 @@ CREATE FUNCTION tessera_internal.doubt_catalog() RETURNS void
 COMMENT ON FUNCTION tessera_internal.doubt_catalog() IS
   'on the config node: a node knows newer metadata, so this catalog has lost commits: it is compared with the shards, as after a promotion';
 
-@call catalog_changes@
-  LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
+CREATE FUNCTION tessera_internal.await_catalog() RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_await_catalog' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera_internal.await_catalog() IS
+  'on the config node: waits until what is prepared and changes the catalog has ended; false if that takes longer than a second';
+
+-- The answer, in one snapshot. Without `settled`, no schemas, tables and groups, which may be older here than there.
+CREATE FUNCTION tessera_internal.catalog_differences(known jsonb, settled bool) RETURNS TABLE (kind text, group_id uuid, data jsonb)
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -122,6 +128,10 @@ BEGIN
 
   RETURN QUERY SELECT 'source'::text, NULL::uuid, jsonb_build_object('term', me.term);
   digests := tessera_internal.catalog_digests();
+  IF NOT settled THEN
+    digests := digests || jsonb_build_object('schemas', known->'digests'->'schemas', 'tables', known->'digests'->'tables',
+      'groups', known->'digests'->'groups');
+  END IF;
   IF digests->'nodes' IS DISTINCT FROM known->'digests'->'nodes' THEN
     RETURN QUERY SELECT 'nodes'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(n)), '[]') FROM tessera.node n;
   END IF;
@@ -135,6 +145,7 @@ BEGIN
 
   FOR g IN SELECT * FROM tessera.table_group LOOP
     version := known->'groups'->(g.group_id::text);
+    CONTINUE WHEN version IS NULL AND NOT settled;
     IF version->>0 = g.epoch::text AND me.term = (known->>'term')::int8
        AND ((version->>1)::int8, (version->>2)::int8) > (g.group_major, g.group_minor) THEN
       PERFORM tessera_internal.doubt_catalog();
@@ -165,6 +176,24 @@ BEGIN
     RETURN QUERY SELECT 'groups'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(t)), '[]') FROM tessera.table_group t;
   END IF;
   RETURN QUERY SELECT 'end'::text, NULL::uuid, NULL::jsonb;
+END
+$$;
+COMMENT ON FUNCTION tessera_internal.catalog_differences(jsonb, bool) IS
+  'on the config node: rows of its catalog that are newer than what a node has, in one snapshot';
+
+-- A node may have committed its part of a transaction whose part here is still prepared (src/config/prepared_catalog.c): then the small tables
+-- differ. Each statement sees what is committed when it begins, so the answer is read after the wait.
+@call catalog_changes@
+  LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  others CONSTANT text[] := '{nodes, advisory_homes}';
+  settled bool := true;
+BEGIN
+  IF tessera_internal.catalog_digests() - others IS DISTINCT FROM (known->'digests') - others THEN
+    settled := tessera_internal.await_catalog();
+  END IF;
+  RETURN QUERY SELECT d.kind, d.group_id, d.data FROM tessera_internal.catalog_differences(known, settled) AS d;
 END
 $$;
 @comment catalog_changes@

@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('stale_ddl');
+my $c = TesseraCluster->new('stale_ddl', settings => { 'tessera.injection_points' => 'on' });
 $c->create(shards => 3, routers => 1);
 
 # Ids by the shard that owns them.
@@ -89,5 +89,28 @@ is_deeply([ $c->query_all('SELECT count(*) FROM part1') ], [ ('10') x 4 ], 'COPY
 is($c->query('s3', 'COPY part1 TO stdout'), join("\n", 1 .. 10), 'and TO');
 
 like($c->error($_, 'LOCK TABLE acc'), qr/ERROR:  25P01/, "LOCK TABLE outside a transaction, from $_") foreach 's1', 'r1';
+
+# The parts of a statement that defines something are committed one after the other: what this node has committed stays, though the config node's
+# rows are of before that for another moment. There, whatever differs is waited for.
+$c->query('s1', 'CREATE SCHEMA early; CREATE TABLE early.t (k int)');
+$c->query('s2', 'SELECT count(*) FROM early.t');
+$c->pause_at('s2', 'commit_decided');
+my $rename = $c->background('s2', 'BEGIN; ALTER SCHEMA early RENAME TO late; CREATE TABLE late.u (k int); COMMIT');
+$c->is_paused_at('s2', 'commit_decided');
+my $here = "SELECT (SELECT count(*) FROM tessera.schemas WHERE schema = 'late'), " .
+	"(SELECT count(*) FROM tessera.cluster_table WHERE schema_name = 'late')";
+is($c->query('s2', $here), '1|2', 'the new name is committed here');
+is($c->query('s1', "SELECT count(*) FROM tessera.schemas WHERE schema = 'late'"), 0, 'and not yet on the config node');
+my $before = $c->query('s2', 'SELECT succeeded FROM tessera.refresh_status()');
+is($c->query('s2', 'SELECT tessera.reload_routing()'), 't', 'what is new is fetched');
+cmp_ok($c->query('s2', 'SELECT succeeded FROM tessera.refresh_status()'), '>', $before, 'with success');
+is($c->query('s2', $here), '1|2', 'the new name is still there');
+my $refresh = $c->background('s2', 'SELECT tessera.reload_routing()');
+$c->go_on('s2');
+is($c->ended($rename), '', 'the statements end well');
+is($c->ended($refresh), '', 'and so does a fetch that waited meanwhile');
+is($c->query($_, $here), '1|2', "$_ knows the new name") foreach $c->names;
+is($c->query('r1', 'SELECT count(*) FROM tessera.check_consistency()'), 0, 'all is consistent');
+$c->query('s3', 'DROP SCHEMA late CASCADE');
 
 done_testing();
