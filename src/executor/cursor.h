@@ -23,6 +23,7 @@ typedef struct TesseraStatementNumber
 	TesseraKeptStatement kept;	/* the number; listed if a cursor */
 	bool		cursor;
 	bool		emitted;		/* some scan has handed out a row: too late to begin anew */
+	const struct TesseraRouting *routing;	/* by which its last fragment was accepted */
 	bool		counted;		/* in the statistics, as T3 */
 	List	   *scans;			/* of a cursor: those opened with it (table_scan.c) */
 	MemoryContextCallback callback;

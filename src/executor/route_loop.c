@@ -4,7 +4,7 @@
  *
  * A shard that finds a statement routed by another placement than its snapshot sees runs nothing of it and says so (executor/shard_check.c). Then the
  * routing table is brought up to date from the config node and the statement is routed again, under a new snapshot where the isolation level has one
- * to give.
+ * to give and no other fragment of the statement has run.
  *
  * No state of its own, no lock is held while it waits.
  */
@@ -18,6 +18,12 @@
 #include "common/stat_routing.h"
 #include "executor/executor_settings.h"
 #include "executor/route_loop.h"
+
+/* Attempts for a fragment of a statement of which others have run. The first finds the router stale, another may find a shard so. */
+#define BEGUN_ATTEMPTS 4
+
+/* How long a statement that fails waits for the newest routing, so that a retry does not fail again; ms. */
+#define REFRESH_TIMEOUT 1000
 
 /*
  * Before another attempt: refreshes the routing table, waits a little longer each time. ERROR 40001 once tessera.gate_timeout has passed since the
@@ -52,6 +58,28 @@ refresh_and_wait(TesseraRoute *route, TimestampTz *since)
 	}
 }
 
+void
+tessera_route_begun(TesseraRoute *route)
+{
+	route->begun = true;
+	if (route->fixed == NULL && route->attempts + 1 < BEGUN_ATTEMPTS)
+		return;
+	(void) tessera_routing_refresh(REFRESH_TIMEOUT);
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("a chunk of a table was moved while the statement ran"),
+			 errhint("Retry the transaction.")));
+}
+
+/* The image to go by, NULL if the database is in no cluster any more. */
+static const TesseraRouting *
+choose_image(TesseraRoute *route)
+{
+	if (route->fixed)
+		return route->fixed;
+	return route->attempts == 0 && route->first ? route->first : tessera_routing();
+}
+
 bool
 tessera_route(TesseraRoute *route, TesseraShardRun *run, TesseraShardRunRequest *request)
 {
@@ -61,17 +89,19 @@ tessera_route(TesseraRoute *route, TesseraShardRun *run, TesseraShardRunRequest 
 	for (;;)
 	{
 		request->refreshed |= route->fixed != NULL;
-		request->routing = route->fixed ? route->fixed : tessera_routing();
+		request->routing = choose_image(route);
 		if (!route->choose(route, request))
 			return false;
 		if (route->start ? route->start(route, request) : tessera_shard_run_start(run, request))
 			return true;
+		if (request->parts && request->parts->begun)
+			tessera_route_begun(route);
 		if (route->stale)
 			route->stale(route, request);
 		Assert(route->fixed == NULL);
 		refresh_and_wait(route, &since);
 		request->refreshed = true;
-		if (run)
+		if (run && !route->begun)
 			request->snapshot = tessera_shard_run_fresh_snapshot(run, own);
 	}
 }

@@ -34,6 +34,8 @@ struct TesseraRoute
 	void		(*stale) (TesseraRoute *route, TesseraShardRunRequest *request);
 
 	const TesseraRouting *fixed;	/* it goes by this image and no other (an open cursor); then `stale` raises. NULL: by the newest */
+	const TesseraRouting *first;	/* by this one at first: other fragments of the statement went by it. NULL: by the newest */
+	bool		begun;			/* other fragments of the statement have run (tessera_route_begun) */
 	int			attempts;		/* how often it was found stale */
 };
 
@@ -43,5 +45,11 @@ struct TesseraRoute
  * 40001 when it is still stale after tessera.gate_timeout.
  */
 extern bool tessera_route(TesseraRoute *route, TesseraShardRun *run, TesseraShardRunRequest *request);
+
+/*
+ * For `stale`: rows of other fragments of the statement are in use, so it cannot begin anew. It is asked again under the snapshot and the number that
+ * it has: those are good if it was only the router, or a shard, that had not heard of a move. After a few attempts ERROR 40001.
+ */
+extern void tessera_route_begun(TesseraRoute *route);
 
 #endif							/* TESSERA_ROUTE_LOOP_H */

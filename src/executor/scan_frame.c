@@ -93,6 +93,8 @@ tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraShardRunRequest 
 	else if (request->snapshot == NULL)
 		request->snapshot = scan->css.ss.ps.state->es_snapshot;
 	request->parts = scan->parts;
+	if (scan->parts && scan->parts->begun)
+		route->first = scan->parts->routing;
 	scan->run = tessera_shard_run_make();
 	return tessera_route(route, scan->run, request);
 }

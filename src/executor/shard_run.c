@@ -365,14 +365,11 @@ start_part(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	if (start_run(run, &own))
 	{
 		parts->begun = true;
+		parts->routing = request->routing;
 		return true;
 	}
-	if (parts->begun)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("a chunk of a table was moved while the statement ran"),
-				 errhint("Retry the transaction.")));
-	parts->number = tessera_next_statement();
+	if (!parts->begun)
+		parts->number = tessera_next_statement();
 	return false;
 }
 

@@ -25,6 +25,7 @@ typedef struct TesseraParts
 {
 	uint64		number;			/* the statement's */
 	bool		begun;			/* some fragment was accepted: too late to begin anew */
+	const struct TesseraRouting *routing;	/* by which the last one was */
 } TesseraParts;
 
 /* Order of the rows of each shard; the streams are merged by it. */

@@ -30,9 +30,6 @@
 #include "executor/targets.h"
 #include "transaction/participant.h"
 
-/* How long a statement that fails waits for the newest routing, so that a retry does not fail again; ms. */
-#define REFRESH_TIMEOUT 1000
-
 typedef struct TableState
 {
 	TesseraScan scan;			/* values: parameters, then the key */
@@ -127,7 +124,7 @@ stop(TableState *state)
 	state->read = false;
 }
 
-/* The routing was stale: routes again, unless rows were handed out or other statements may have run since the scan began; then ERROR 40001. */
+/* The routing was stale: routes again, as another statement if no row was handed out; not if other statements may have run since the scan began. */
 static void
 begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 {
@@ -136,12 +133,8 @@ begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 
 	if (number->emitted)
 	{
-		/* so that it does not fail again when it is retried */
-		(void) tessera_routing_refresh(REFRESH_TIMEOUT);
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("a chunk of table \"%s\" was moved while the statement ran", get_rel_name(state->relid)),
-				 errhint("Retry the transaction.")));
+		tessera_route_begun(route);
+		return;
 	}
 	if (route->fixed)
 		tessera_cursor_stale();
@@ -183,8 +176,11 @@ run(TableState *state, TesseraShardRunRequest *request)
 	if (!number->counted)
 		tessera_stat_count(TESSERA_STAT_GENERAL);
 	number->counted = true;
+	if (number->emitted)
+		route.first = number->routing;
 	request->relids = state->relids;
 	(void) tessera_scan_run(&state->scan, &route, request);
+	number->routing = request->routing;
 	if (number->cursor && state->scan.routing == NULL)
 		tessera_scan_keep_opening(&state->scan, request);
 	return route.attempts > 0;
