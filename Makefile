@@ -7,6 +7,7 @@
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
 #   make valgrind          a server under valgrind moves, aborts, recovers
+#   make oracle            PostgreSQL's own regression scripts, on a plain server and through a cluster, compared (test/oracle/run)
 #   make bench-ddl         how long DDL takes, and its clients wait, while clients write
 #   make bench-pauses      how long statements wait while ranges move (MOVES=100)
 #   make compile-check     builds in a folder with another Debian release, against its PostgreSQL (SUITE=trixie: 17)
@@ -131,6 +132,9 @@ demo-stop:
 bench:
 	@$(run) bash $(tree)/test/bench/run
 
+oracle:
+	@$(run) bash $(tree)/test/oracle/run
+
 valgrind:
 	@$(run) bash $(tree)/test/valgrind/run
 
@@ -148,4 +152,4 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-pauses valgrind chaos
+.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-pauses oracle valgrind chaos
