@@ -50,7 +50,7 @@ row_hash(TupleTableSlot *slot, FmgrInfo *outputs)
 			appendStringInfoString(&row, "-,");
 			continue;
 		}
-		value = tessera_wire_output(&outputs[i], slot->tts_values[i]);
+		value = tessera_wire_fixed_output(&outputs[i], slot->tts_values[i]);
 		appendStringInfo(&row, "%zu:%s,", strlen(value), value);
 	}
 	return hash_bytes_extended((const unsigned char *) row.data, row.len, 0);

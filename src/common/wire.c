@@ -5,7 +5,7 @@
  * The server's send and receive functions convert characters between the database's encoding and the client's. Links between nodes speak the
  * database's, so the client's encoding is put aside while such a function runs, and put back before anything can be said to the client: errors are
  * reported when the stack has been unwound, and types that go in binary (catalog/portable_types.h) run no code of users. Output and input functions
- * convert nothing.
+ * convert nothing, but go by settings of the session, which are mirrored to the other node as the statement there may depend on them.
  *
  * Memory: results in the current context.
  */
@@ -13,8 +13,11 @@
 
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/float.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/xml.h"
 
 #include "common/wire.h"
 
@@ -55,8 +58,19 @@ tessera_wire_send(FmgrInfo *function, Datum value)
 	return result;
 }
 
-Datum
-tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod)
+/* Settings under which any value that was written can be read. Ends with AtEOXact_GUC. */
+static int
+begin_reading(void)
+{
+	int			nest = NewGUCNestLevel();	/* an error ends it with the transaction or subtransaction */
+
+	(void) set_config_option("array_nulls", "on", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("xmloption", "content", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nest;
+}
+
+static Datum
+receive_value(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod)
 {
 	int			client_encoding = pg_get_client_encoding();
 	Datum		result;
@@ -76,8 +90,36 @@ tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 t
 	return result;
 }
 
+Datum
+tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod)
+{
+	Datum		result;
+	int			nest;
+
+	if (xmloption == XMLOPTION_CONTENT)
+		return receive_value(function, buffer, ioparam, typmod);
+	nest = begin_reading();
+	result = receive_value(function, buffer, ioparam, typmod);
+	AtEOXact_GUC(true, nest);
+	return result;
+}
+
+Datum
+tessera_wire_input(FmgrInfo *function, char *text, Oid ioparam, int32 typmod)
+{
+	Datum		result;
+	int			nest;
+
+	if (Array_nulls && xmloption == XMLOPTION_CONTENT)
+		return InputFunctionCall(function, text, ioparam, typmod);
+	nest = begin_reading();
+	result = InputFunctionCall(function, text, ioparam, typmod);
+	AtEOXact_GUC(true, nest);
+	return result;
+}
+
 char *
-tessera_wire_output(FmgrInfo *function, Datum value)
+tessera_wire_fixed_output(FmgrInfo *function, Datum value)
 {
 	int			nest;
 	char	   *result;
@@ -90,5 +132,39 @@ tessera_wire_output(FmgrInfo *function, Datum value)
 	(void) set_config_option("extra_float_digits", "3", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	result = OutputFunctionCall(function, value);
 	AtEOXact_GUC(true, nest);
+	return result;
+}
+
+/*
+ * The other node reads a parameter under the session's settings. While array_nulls is off, no text says that an element of an array is NULL: it would
+ * become the string. Arrays may lie within what these functions write.
+ */
+static void
+require_nulls_read(const FmgrInfo *function, const char *text)
+{
+	switch (function->fn_oid)
+	{
+		case F_ARRAY_OUT:
+		case F_RECORD_OUT:
+		case F_RANGE_OUT:
+		case F_MULTIRANGE_OUT:
+			break;
+		default:
+			return;
+	}
+	if (strcasestr(text, "null") != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("an array with NULL cannot be sent to another node while array_nulls is off"),
+				 errhint("SET array_nulls = on.")));
+}
+
+char *
+tessera_wire_output(FmgrInfo *function, Datum value)
+{
+	char	   *result = tessera_wire_fixed_output(function, value);
+
+	if (!Array_nulls)
+		require_nulls_read(function, result);
 	return result;
 }

@@ -233,7 +233,7 @@ tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTabl
 		else if (query->binary)
 			slot->tts_values[attribute] = receive_binary(query, i, PQgetvalue(result, row, i), PQgetlength(result, row, i));
 		else
-			slot->tts_values[attribute] = InputFunctionCall(&query->in[i], PQgetvalue(result, row, i), query->ioparams[i], query->typmods[i]);
+			slot->tts_values[attribute] = tessera_wire_input(&query->in[i], PQgetvalue(result, row, i), query->ioparams[i], query->typmods[i]);
 	}
 	ExecStoreVirtualTuple(slot);
 }

@@ -136,25 +136,28 @@ forget_changes(int from)
 
 /* ---- batches ---- */
 
-/* Names in values are written and read alike on every node. Ends with AtEOXact_GUC. */
+/* Values and names in them are written and read alike on every node. Ends with AtEOXact_GUC. */
 static int
 push_settings(void)
 {
 	int			level = NewGUCNestLevel();
 
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("array_nulls", "on", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("xmloption", "content", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	return level;
 }
 
 /*
  * A batch is an array of texts: "T", the table's schema and name, the number of its columns, their names; then rows of that table: "I" and values,
- * "U" and old and new values, "D" and old values. Of old rows only the columns of the primary key are there.
+ * "U" and old and new values, "D" and old values. Of old rows only the columns of the primary key are there. A value is "=" and its text, or "-" if
+ * it is NULL: the array is read under the session's settings, and while array_nulls is off NULL would be a string.
  */
 static void
 add_item(TesseraRowBatch *batch, const char *item)
 {
-	batch->items = accumArrayResult(batch->items, item ? CStringGetTextDatum(item) : (Datum) 0, item == NULL, TEXTOID, CurrentMemoryContext);
-	batch->bytes += item ? strlen(item) : 1;
+	batch->items = accumArrayResult(batch->items, CStringGetTextDatum(item), false, TEXTOID, CurrentMemoryContext);
+	batch->bytes += strlen(item);
 }
 
 /* Columns whose values are sent; others are computed. */
@@ -200,12 +203,12 @@ add_values(TesseraRowBatch *batch, TupleTableSlot *slot, const Bitmapset *wanted
 			continue;
 		if (slot->tts_isnull[i] || (wanted != NULL && !bms_is_member(att->attnum, wanted)))
 		{
-			add_item(batch, NULL);
+			add_item(batch, "-");
 			continue;
 		}
 		getTypeOutputInfo(att->atttypid, &function, &is_varlena);
 		fmgr_info(function, &output);
-		add_item(batch, tessera_wire_output(&output, slot->tts_values[i]));
+		add_item(batch, psprintf("=%s", tessera_wire_output(&output, slot->tts_values[i])));
 	}
 }
 
@@ -294,13 +297,25 @@ batch_damaged(void)
 			 errmsg("a batch of rows of replicated tables cannot be read")));
 }
 
-static const char *
-next_item(Applier *applier, bool may_be_null)
+static char *
+next_item(Applier *applier)
 {
-	if (applier->at >= applier->n || (applier->nulls[applier->at] && !may_be_null))
+	if (applier->at >= applier->n || applier->nulls[applier->at])
 		batch_damaged();
-	applier->at++;
-	return applier->nulls[applier->at - 1] ? NULL : TextDatumGetCString(applier->items[applier->at - 1]);
+	return TextDatumGetCString(applier->items[applier->at++]);
+}
+
+/* NULL if the value is. */
+static char *
+next_value(Applier *applier)
+{
+	char	   *item = next_item(applier);
+
+	if (item[0] == '-' && item[1] == '\0')
+		return NULL;
+	if (item[0] != '=')
+		batch_damaged();
+	return item + 1;
 }
 
 /* A check of a foreign key between replicated tables that the leads make: of a reference, or of what refers, unless this is the lead of that. */
@@ -371,11 +386,11 @@ open_result(Applier *applier)
 static void
 begin_table(Applier *applier)
 {
-	const char *schema = next_item(applier, false);
-	const char *name = next_item(applier, false);
+	const char *schema = next_item(applier);
+	const char *name = next_item(applier);
 	Oid			relid = get_relname_relid(name, get_namespace_oid(schema, true));
 
-	applier->ncolumns = pg_strtoint32(next_item(applier, false));
+	applier->ncolumns = pg_strtoint32(next_item(applier));
 	if (!OidIsValid(relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
@@ -388,7 +403,7 @@ begin_table(Applier *applier)
 	applier->ioparams = palloc(Max(applier->ncolumns, 1) * sizeof(Oid));
 	for (int i = 0; i < applier->ncolumns; i++)
 	{
-		const char *column = next_item(applier, false);
+		const char *column = next_item(applier);
 		Oid			function;
 
 		applier->columns[i] = get_attnum(relid, column);
@@ -414,10 +429,10 @@ read_row(Applier *applier, TupleTableSlot *slot)
 	memset(slot->tts_values, 0, desc->natts * sizeof(Datum));
 	for (int i = 0; i < applier->ncolumns; i++)
 	{
-		const char *value = next_item(applier, true);
+		char	   *value = next_value(applier);
 		AttrNumber	attnum = applier->columns[i];
 
-		slot->tts_values[attnum - 1] = InputFunctionCall(&applier->inputs[i], unconstify(char *, value), applier->ioparams[i],
+		slot->tts_values[attnum - 1] = InputFunctionCall(&applier->inputs[i], value, applier->ioparams[i],
 														 TupleDescAttr(desc, attnum - 1)->atttypmod);
 		slot->tts_isnull[attnum - 1] = value == NULL;
 	}
@@ -469,7 +484,7 @@ apply_rows(Applier *applier)
 	GetUserIdAndSecContext(&user, &security);
 	while (applier->at < applier->n)
 	{
-		const char *word = next_item(applier, false);
+		const char *word = next_item(applier);
 
 		CHECK_FOR_INTERRUPTS();
 		if (strcmp(word, "T") == 0)

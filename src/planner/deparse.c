@@ -13,12 +13,15 @@
 #include "catalog/namespace.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parser.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
@@ -91,12 +94,87 @@ shape_of(Query *query)
 	return hash;
 }
 
+/* ARRAY[...] with one dimension of a constant's elements, from *element on. */
+static Node *
+spell_dimension(const Const *array, const int *sizes, int ndims, const Datum *values, const bool *nulls, int *element)
+{
+	ArrayExpr  *result = makeNode(ArrayExpr);
+	int16		length;
+	bool		by_value;
+	char		align;
+
+	result->array_typeid = array->consttype;
+	result->array_collid = array->constcollid;
+	result->element_typeid = get_element_type(array->consttype);
+	result->multidims = ndims > 1;
+	result->location = -1;
+	get_typlenbyvalalign(result->element_typeid, &length, &by_value, &align);
+	for (int i = 0; i < sizes[0]; i++)
+	{
+		if (ndims > 1)
+			result->elements = lappend(result->elements, spell_dimension(array, sizes + 1, ndims - 1, values, nulls, element));
+		else
+		{
+			result->elements = lappend(result->elements, makeConst(result->element_typeid, -1, array->constcollid, length, values[*element],
+																   nulls[*element], by_value));
+			(*element)++;
+		}
+	}
+	return (Node *) result;
+}
+
+/* The array with NULL as it is read alike whether array_nulls is on or off. */
+static Node *
+spell_array(const Const *constant)
+{
+	Oid			element = get_element_type(constant->consttype);
+	ArrayType  *array = DatumGetArrayTypeP(constant->constvalue);
+	Datum	   *values;
+	bool	   *nulls;
+	int			n;
+	int			first = 0;
+	int16		length;
+	bool		by_value;
+	char		align;
+
+	get_typlenbyvalalign(element, &length, &by_value, &align);
+	deconstruct_array(array, element, length, by_value, align, &values, &nulls, &n);
+	return spell_dimension(constant, ARR_DIMS(array), ARR_NDIM(array), values, nulls, &first);
+}
+
+static bool
+has_null_in_array(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Const))
+		return tessera_is_array_with_null(node);
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, has_null_in_array, context, 0);
+	return expression_tree_walker(node, has_null_in_array, context);
+}
+
+static Node *
+spell_arrays(Node *node, void *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (tessera_is_array_with_null(node))
+		return spell_array((Const *) node);
+	if (IsA(node, Query))
+		return (Node *) query_tree_mutator((Query *) node, spell_arrays, context, 0);
+	return expression_tree_mutator(node, spell_arrays, context);
+}
+
 /* Everything must read the same under the shard's settings, whatever they are. Costs nothing where the session's own already do. */
 static char *
 deparse(Query *query)
 {
 	int			nest;
 	char	   *sql;
+
+	if (has_null_in_array((Node *) query, NULL))
+		query = (Query *) spell_arrays((Node *) query, NULL);
 
 	if (DateStyle == USE_ISO_DATES && IntervalStyle == INTSTYLE_POSTGRES && extra_float_digits > 0)
 		return tessera_query_text(query);

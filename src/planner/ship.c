@@ -22,6 +22,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -899,13 +900,28 @@ fold_tableoid(Query *query, List *targets, List **params)
 
 /* ---- constants ---- */
 
+bool
+tessera_is_array_with_null(const Node *node)
+{
+	const Const *constant = (const Const *) node;
+	ArrayType  *array;
+
+	if (!IsA(node, Const) || constant->constisnull || !OidIsValid(get_element_type(constant->consttype)))
+		return false;
+	array = DatumGetArrayTypeP(constant->constvalue);
+	for (int i = 0; i < ARR_NDIM(array); i++)
+		if (ARR_LBOUND(array)[i] != 1)
+			return false;
+	return array_contains_nulls(array);
+}
+
 /* True if this constant may become a parameter, so that statements that differ in it share one text. */
 static bool
 is_liftable(Node *node)
 {
 	Const	   *constant = (Const *) node;
 
-	if (!IsA(node, Const) || constant->constisnull || constant->consttypmod != -1)
+	if (!IsA(node, Const) || constant->constisnull || constant->consttypmod != -1 || tessera_is_array_with_null(node))
 		return false;
 	if (constant->consttype == UNKNOWNOID || constant->consttype == BOOLOID || constant->consttype == OIDOID || constant->consttype == RECORDOID)
 		return false;

@@ -41,6 +41,12 @@ extern bool tessera_prepare_query(Query *query, bool writing, List **params, Tes
  */
 extern void tessera_lift_constants(Query *query, List **params);
 
+/*
+ * True if it is a constant array with a NULL, whose text is read otherwise while array_nulls is off, and which ARRAY[...] can say: its subscripts
+ * begin at 1.
+ */
+extern bool tessera_is_array_with_null(const Node *node);
+
 /* SQL text of a prepared query, with every value in a form that reads the same under all settings. */
 extern char *tessera_deparse(Query *query);
 

@@ -94,6 +94,7 @@ static const FixedSetting fixed_settings[] = {
 	{"TimeZone", "UTC"},
 	{"extra_float_digits", "3"},
 	{"bytea_output", "hex"},
+	{"array_nulls", "on"},
 	{"xmloption", "content"},
 	{"lc_monetary", "C"},
 };
