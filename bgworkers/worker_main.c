@@ -25,6 +25,7 @@
 #include "balance/splitter.h"
 #include "bgworkers/worker_main.h"
 #include "common/worker_registry.h"
+#include "config/ddl_operations.h"
 #include "ddl/sequence.h"
 #include "migration/migration.h"
 #include "routing/routing.h"
@@ -49,6 +50,7 @@ static const struct
 	[TESSERA_STATISTICS] = {"statistics", tessera_statistics_step},
 	[TESSERA_SEQUENCE_FETCHER] = {"sequence fetcher", tessera_sequence_fetcher_step},
 	[TESSERA_BALANCER] = {"balancer", tessera_balancer_step},
+	[TESSERA_DDL_OPERATIONS] = {"DDL operations", tessera_ddl_operations_step},
 	[TESSERA_SPLITTER] = {"splitter", tessera_splitter_step},
 };
 

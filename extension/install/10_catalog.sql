@@ -290,6 +290,31 @@ CREATE TABLE tessera.balancer_action (
 CREATE INDEX balancer_action_open ON tessera.balancer_action (asked) WHERE state IN ('queued', 'running');
 COMMENT ON TABLE tessera.balancer_action IS 'moves and merges that the balancer makes or was asked for (config node)';
 
+-- Statements that run in phases, on each node in transactions of its own (src/ddl/operation.c). Ended ones are kept for a week (config node).
+CREATE TABLE tessera.ddl_operation (
+  operation_id   uuid PRIMARY KEY,
+  kind           text NOT NULL CHECK (kind IN ('create index', 'reindex index', 'reindex table')),
+  table_id       uuid NOT NULL,       -- the table of the cluster whose index it is
+  schema_name    name NOT NULL,       -- of the index, or of the table
+  object_name    name NOT NULL,
+  statement      text NOT NULL,       -- as it was asked for
+  search_path    text NOT NULL,       -- by which its names are meant
+  command        text NOT NULL,       -- what each node runs
+  asked_by       name NOT NULL,       -- the role whose rights it has
+  runner         int4 NOT NULL,       -- the node whose process runs it
+  state          text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'failed')),
+  phase          text NOT NULL DEFAULT 'build' CHECK (phase IN ('build', 'take back')),
+  done           int4[] NOT NULL DEFAULT '{}',   -- nodes that are through
+  attempts       int4 NOT NULL DEFAULT 0,   -- that have failed
+  tried          timestamptz,         -- the last of them
+  code           text,                -- SQLSTATE of what it has failed with
+  error          text,                -- what it waits for, or has failed with
+  started        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  finished       timestamptz
+);
+CREATE UNIQUE INDEX ddl_operation_running ON tessera.ddl_operation (schema_name, object_name) WHERE state = 'running';
+COMMENT ON TABLE tessera.ddl_operation IS 'DDL that runs in phases, and how far it is (config node)';
+
 -- Two-phase decisions of transactions this shard coordinated (doc/design.md#two-phase). Local.
 CREATE TABLE tessera.transaction_decision (
   gid            text PRIMARY KEY,

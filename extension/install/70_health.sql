@@ -24,10 +24,15 @@ CREATE VIEW tessera.health AS
     UNION ALL
     SELECT 'warning', pg_catalog.format('index %s of %s', i.indexrelid::regclass, i.indrelid::regclass),
            'it is not valid on this node: it is being built, or that has failed',
-           pg_catalog.format('if nobody builds it: REINDEX INDEX CONCURRENTLY %s, or DROP INDEX', i.indexrelid::regclass)
+           pg_catalog.format('if no operation of it runs (tessera.ddl_operations): REINDEX INDEX CONCURRENTLY %s, or DROP INDEX',
+                             i.indexrelid::regclass)
     FROM pg_catalog.pg_index i JOIN tessera.cluster_table t ON t.relid = coalesce(pg_catalog.pg_partition_root(i.indrelid), i.indrelid)
       JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
     WHERE NOT i.indisvalid AND x.relkind = 'i'
+    UNION ALL
+    SELECT 'warning', pg_catalog.format('operation: %s', o.statement), pg_catalog.format('it has failed %s times, at last: %s', o.attempts, o.error),
+           'mend the cause; it goes on by itself'
+    FROM tessera.ddl_operation o WHERE o.state = 'running' AND o.attempts > 0
     UNION ALL
     SELECT 'warning', pg_catalog.format('migration %s of %s', m.id, m.table_name),
            pg_catalog.format('it has run since %s%s', m.started, ', and waits for ' || m.waiting_for),

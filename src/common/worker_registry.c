@@ -145,6 +145,7 @@ tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle 
 		[TESSERA_SEQUENCE_FETCHER] = "sequence fetcher",
 		[TESSERA_SPLITTER] = "splitter",
 		[TESSERA_BALANCER] = "balancer",
+		[TESSERA_DDL_OPERATIONS] = "DDL operations",
 		[TESSERA_WORKERS] = "probe",
 	};
 	BackgroundWorker bgw = {0};

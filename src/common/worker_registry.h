@@ -19,6 +19,7 @@ typedef enum TesseraWorker
 	TESSERA_SEQUENCE_FETCHER,
 	TESSERA_SPLITTER,
 	TESSERA_BALANCER,
+	TESSERA_DDL_OPERATIONS,
 	TESSERA_WORKERS				/* count */
 } TesseraWorker;
 

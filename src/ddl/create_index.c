@@ -3,17 +3,18 @@
  *	  CREATE INDEX CONCURRENTLY of a table of the cluster: the index comes into being on all nodes at once, not valid, and then each node builds its
  *	  own beside running statements.
  *
- * Phases: (1) one distributed transaction makes the index on every node without building it (fan_out.c calls tessera_make_unbuilt_index there); it is
- * neither ready for insertions nor valid, so nothing uses it. That commit is the durable state: pg_index of each node says from then on what is done
- * there. (2) Each node runs REINDEX INDEX CONCURRENTLY by itself (node_parts.h), which builds another one and puts it in the place of the first,
- * valid. (3) If one fails, what REINDEX has left there is dropped, and then the index, on all nodes in one distributed transaction; the client gets
- * the error.
+ * Phases: (1) one distributed transaction makes the index on every node without building it (fan_out.c calls tessera_make_unbuilt_index there), and
+ * the operation's row on the config node (operation.h); the index is neither ready for insertions nor valid, so nothing uses it. (2) Each node runs
+ * REINDEX INDEX CONCURRENTLY by itself, which builds another one and puts it in the place of the first, valid. (3) If one fails for good, the phase
+ * is noted; then what REINDEX has left goes, and then, in one distributed transaction, the index on all nodes and the operation; the client gets the
+ * error. If what it failed for passes (a node is down), the client gets the error, too, and the operation goes on by itself.
  *
- * A crash of the client's node or of another one between (1) and the end leaves the index on all nodes, valid on those that were through with it. As
- * on one server REINDEX INDEX CONCURRENTLY, which reaches every node, ends the work; DROP INDEX takes it back.
+ * A crash of the client's node or of another one between (1) and the end: the config node's worker goes on with (2), or with (3)
+ * (config/ddl_operation_worker.c).
  *
  * Locks: (1) takes those of CREATE INDEX, in short attempts, for the time of a change of the catalog. In (2) this session has no snapshot and no
- * lock: its own node's build waits for all older snapshots. Memory: the portal's, which outlives the transactions that end here.
+ * lock but the operation's claim: its own node's build waits for all older snapshots. Memory: the portal's, which outlives the transactions that end
+ * here.
  */
 #include "postgres.h"
 
@@ -42,8 +43,10 @@
 #include "common/injection.h"
 #include "common/subtransaction.h"
 #include "common/text.h"
+#include "common/version_compat.h"
+#include "control/calls.h"
 #include "ddl/ddl.h"
-#include "ddl/node_parts.h"
+#include "ddl/operation.h"
 #include "session/internal_connection.h"
 
 /* ---- (1) on each node ---- */
@@ -138,97 +141,89 @@ tessera_unbuilt_index_text(const IndexStmt *statement)
 
 typedef struct Build
 {
+	TesseraOperation operation;
+	TesseraUtility *utility;
+	const TesseraRouting *routing;
+	TesseraStatementObjects *named;
 	const char *name;			/* of the index, qualified */
-	const char *leftover;		/* what a REINDEX CONCURRENTLY that fails leaves; NULL: there was something of that name before */
 } Build;
 
-/* A statement on all nodes, this one included. */
 static void
-run_on_all(const char *sql)
+make_index(void *arg)
 {
-	const TesseraRouting *routing = tessera_routing();
-	TesseraNodeParts parts;
+	Build	   *build = arg;
 
-	if (routing == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database is not a node of a cluster")));
-	tessera_node_parts_init(&parts, routing);
-	for (int i = 0; i < routing->nnodes; i++)
-		tessera_node_parts_add(&parts, tessera_routing_node_at(routing, i)->node_id, sql);
-	PG_TRY();
-	{
-		tessera_node_parts_open(&parts, routing);
-		tessera_node_parts_send(&parts);
-		/* this node's part waits for all snapshots that are older than its own transactions */
-		InvalidateCatalogSnapshot();
-		tessera_node_parts_await(&parts);
-	}
-	PG_CATCH();
-	{
-		tessera_node_parts_end(&parts);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	tessera_node_parts_end(&parts);
+	tessera_fan_out(build->utility, build->routing, build->named);
 }
 
 static void
 build_index(void *arg)
 {
-	Build	   *build = arg;
-
-	tessera_injection("index_build");
-	run_on_all(psprintf("REINDEX INDEX CONCURRENTLY %s", build->name));
-	tessera_injection("index_built");
+	tessera_operation_run(&((Build *) arg)->operation);
 }
 
 static void
 drop_leftovers(void *arg)
 {
-	Build	   *build = arg;
-
-	if (build->leftover != NULL)
-		run_on_all(psprintf("DROP INDEX CONCURRENTLY IF EXISTS %s", build->leftover));
+	tessera_operation_clean(&((Build *) arg)->operation);
 }
+
+typedef struct TakeBack
+{
+	const TesseraOperation *operation;
+	const ErrorData *error;
+} TakeBack;
 
 static void
 drop_index(void *arg)
 {
-	Build	   *build = arg;
+	TakeBack   *taken = arg;
 
 	tessera_injection("index_drop");
+	tessera_drop_unbuilt_index(taken->operation, taken->error);
+}
+
+void
+tessera_drop_unbuilt_index(const TesseraOperation *operation, const ErrorData *error)
+{
 	PushActiveSnapshot(GetTransactionSnapshot());
-	tessera_run_utility_text(psprintf("DROP INDEX IF EXISTS %s", build->name));
+	if (tessera_operation_failed(operation, error))
+		tessera_run_utility_text(psprintf("DROP INDEX IF EXISTS %s", quote_qualified_identifier(operation->schema, operation->object)));
 	PopActiveSnapshot();
 }
 
+/* The config node's worker looks after it, whether this call arrives or not. */
 static void
-end_transaction(void)
+note(const TesseraOperation *operation, const char *phase, const char *error)
 {
-	while (ActiveSnapshotSet())
-		PopActiveSnapshot();
-	CommitTransactionCommand();
-	StartTransactionCommand();
-	MemoryContextSwitchTo(PortalContext);
+	(void) tessera_call_note_ddl_operation(tessera_ask(tessera_to_config(), TESSERA_TOLERATE_ERRORS), &operation->id, phase, NULL, error);
+	InvalidateCatalogSnapshot();
 }
 
-/* The build has failed: nothing is left of the index, or the error says that it is. */
+/* The build has failed: it goes on later, or nothing is left of the index, or that is seen to later. */
 static void
 take_back(Build *build, ErrorData *error)
 {
+	TakeBack	taken = {&build->operation, error};
 	ErrorData  *other;
 
-	end_transaction();
+	tessera_operation_next_transaction();
+	if (tessera_operation_may_go_on(error))
+	{
+		note(&build->operation, NULL, error->message);
+		error->hint = psprintf("The build of index %s goes on by itself: see tessera.ddl_operations. The same statement waits for its end, "
+							   "and DROP INDEX takes it back.", build->name);
+		ReThrowError(error);
+	}
+	note(&build->operation, TESSERA_PHASE_TAKE_BACK, error->message);
 	(void) tessera_try(drop_leftovers, build);
-	other = tessera_try(drop_index, build);
+	other = tessera_try(drop_index, &taken);
 	if (other == NULL)
-		end_transaction();
+		tessera_operation_next_transaction();
 	else
 	{
 		error->detail_log = psprintf("It could not be dropped: %s", other->message);
-		error->hint = psprintf("The index is left, not valid on all nodes: REINDEX INDEX CONCURRENTLY %s ends the work, DROP INDEX takes it back.",
-							   build->name);
+		error->hint = psprintf("Index %s is left for now, not valid; it is taken back by itself: see tessera.ddl_operations.", build->name);
 	}
 	ReThrowError(error);
 }
@@ -237,12 +232,52 @@ take_back(Build *build, ErrorData *error)
 static void
 name_build(Build *build, Oid index)
 {
-	Oid			namespace = get_rel_namespace(index);
-	char	   *leftover = makeObjectName(get_rel_name(index), NULL, "ccnew");
+	const TesseraTable *table = tessera_routing_table(tessera_routing(), tessera_cluster_root(tessera_routing(), index));
 
+	if (table == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the table of index \"%s\" is none of the cluster any more", get_rel_name(index))));
 	build->name = tessera_qualified_name(index);
-	if (!OidIsValid(get_relname_relid(leftover, namespace)))
-		build->leftover = quote_qualified_identifier(get_namespace_name(namespace), leftover);
+	build->operation.kind = TESSERA_OPERATION_CREATE;
+	build->operation.table_id = table->table_id;
+	build->operation.schema = get_namespace_name(get_rel_namespace(index));
+	build->operation.object = get_rel_name(index);
+	build->operation.command = psprintf("REINDEX INDEX CONCURRENTLY %s", build->name);
+}
+
+/*
+ * An index of the statement's name may be there because the same statement is under way: then this waits for its end. The table must be the user's,
+ * as for the statement itself.
+ */
+static bool
+join_same(IndexStmt *statement, const char *text)
+{
+	Oid			table = statement->idxname != NULL ? RangeVarGetRelid(statement->relation, NoLock, true) : InvalidOid;
+
+	if (!OidIsValid(table) || !OidIsValid(get_relname_relid(statement->idxname, get_rel_namespace(table))) ||
+		!tessera_owns_relation(table, GetUserId()))
+		return false;
+	return tessera_operation_join(get_namespace_name(get_rel_namespace(table)), statement->idxname, text, NULL);
+}
+
+static void
+carry_out(Build *build, IndexStmt *statement)
+{
+	ErrorData  *error = tessera_try(make_index, build);
+
+	if (error != NULL && (error->sqlerrcode != ERRCODE_DUPLICATE_TABLE || !join_same(statement, build->operation.statement)))
+		ReThrowError(error);
+	if (!OidIsValid(statement->indexOid))	/* there is one: IF NOT EXISTS, or made by the same statement */
+		return;
+	name_build(build, statement->indexOid);
+	tessera_operation_record(&build->operation, true);
+	tessera_injection("index_recorded");
+	tessera_operation_next_transaction();
+	error = tessera_try(build_index, build);
+	if (error != NULL)
+		take_back(build, error);
+	tessera_operation_finished(&build->operation, NULL);
 }
 
 void
@@ -250,22 +285,26 @@ tessera_create_index_concurrently(TesseraUtility *utility, const TesseraRouting 
 {
 	TesseraUtility copy = *utility;
 	MemoryContext before;
-	Build		build = {0};
+	Build		build = {.utility = &copy, .routing = routing, .named = named};
 	IndexStmt  *statement;
-	ErrorData  *error;
 
 	PreventInTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, "CREATE INDEX CONCURRENTLY");
 	before = MemoryContextSwitchTo(PortalContext);
 	copy.statement = copyObject(utility->statement);
 	statement = castNode(IndexStmt, copy.statement->utilityStmt);
-	tessera_fan_out(&copy, routing, named);
-	if (OidIsValid(statement->indexOid))	/* else there is one: IF NOT EXISTS */
+	build.operation.statement = tessera_utility_text(utility);
+	if (!join_same(statement, build.operation.statement))
 	{
-		name_build(&build, statement->indexOid);
-		end_transaction();
-		error = tessera_try(build_index, &build);
-		if (error != NULL)
-			take_back(&build, error);
+		tessera_operation_begin_new(&build.operation);
+		PG_TRY();
+		{
+			carry_out(&build, statement);
+		}
+		PG_FINALLY();
+		{
+			tessera_operation_release(&build.operation.id);
+		}
+		PG_END_TRY();
 	}
 	MemoryContextSwitchTo(before);
 }

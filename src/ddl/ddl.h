@@ -192,7 +192,7 @@ extern void tessera_node_objects_init(void);
 
 /*
  * CREATE INDEX CONCURRENTLY of a client on a table of the cluster: on every node. Ends the transaction and begins others. ERROR 25001 in a
- * transaction block; what fails is taken back on all nodes, or the HINT says how to go on.
+ * transaction block; what fails is taken back on all nodes, or goes on by itself, as the HINT says.
  */
 extern void tessera_create_index_concurrently(TesseraUtility *utility, const TesseraRouting *routing, TesseraStatementObjects *named);
 
@@ -203,6 +203,18 @@ extern void tessera_create_index_concurrently(TesseraUtility *utility, const Tes
 extern void tessera_make_unbuilt_index(TesseraUtility *utility);
 extern bool tessera_is_unbuilt_index(Node *statement);
 extern char *tessera_unbuilt_index_text(const IndexStmt *statement);
+
+/* Part of this transaction, as the current user: drops the index of an operation on all nodes, and ends the operation, which failed so. */
+struct TesseraOperation;
+extern void tessera_drop_unbuilt_index(const struct TesseraOperation *operation, const ErrorData *error);
+
+/* ---- reindex.c ---- */
+
+/*
+ * REINDEX CONCURRENTLY of an index or a table (relid) of the cluster, which the user owns: each node runs the command. Outside a transaction block;
+ * ends the transaction and begins others. In the portal's memory.
+ */
+extern void tessera_reindex_concurrently(Oid relid, const TesseraTable *table, const char *command);
 
 /* ---- maintenance.c ---- */
 

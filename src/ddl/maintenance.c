@@ -33,6 +33,7 @@
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
 #include "ddl/node_parts.h"
+#include "ddl/operation.h"
 
 /* A table or index that the statement names. */
 typedef struct Target
@@ -120,6 +121,22 @@ concerns_others(List *targets)
 		any = any || target->table != NULL;
 	}
 	return any;
+}
+
+/* Of VACUUM; without ANALYZE core refuses it, before anything is done. */
+static bool
+has_columns(List *targets)
+{
+	ListCell   *cell;
+
+	foreach(cell, targets)
+	{
+		Target	   *target = lfirst(cell);
+
+		if (target->relation != NULL && target->relation->va_cols != NIL)
+			return true;
+	}
+	return false;
 }
 
 /* The value that counts is the last one. */
@@ -257,17 +274,6 @@ with_tree(const TesseraUtility *utility, Node *statement)
 	return copy;
 }
 
-/* The next part of the statement has a transaction of its own; without a snapshot, which builds of indexes here and elsewhere would wait for. */
-static void
-next_transaction(void)
-{
-	if (ActiveSnapshotSet())
-		PopActiveSnapshot();
-	CommitTransactionCommand();
-	StartTransactionCommand();
-	MemoryContextSwitchTo(PortalContext);
-}
-
 /* VACUUM (ANALYZE): the tables that the user may analyze; core has named the others. */
 static void
 analyze_after(TesseraUtility *utility, VacuumStmt *statement, List *targets)
@@ -300,7 +306,7 @@ run_phases(TesseraUtility *utility, TesseraNodeParts *parts, Node *statement, co
 	tessera_node_parts_open(parts, routing);
 	tessera_node_parts_send(parts);
 	tessera_utility_run(&copy);
-	next_transaction();
+	tessera_operation_next_transaction();
 	tessera_node_parts_await(parts);
 }
 
@@ -321,6 +327,27 @@ run_everywhere(TesseraUtility *utility, Node *statement, List *targets, const Te
 	}
 	PG_END_TRY();
 	tessera_node_parts_end(&parts);
+}
+
+/* REINDEX CONCURRENTLY: true if that is what the statement is. */
+static bool
+runs_as_operation(Node *statement, List *targets, const TesseraRouting *routing)
+{
+	ReindexStmt *reindex = (ReindexStmt *) statement;
+	Target	   *target;
+	char	   *command;
+
+	if (!IsA(statement, ReindexStmt) || !has_option(reindex->params, "concurrently"))
+		return false;
+	target = linitial(targets);
+	/* without other options, the text by which CREATE INDEX CONCURRENTLY builds its index: that is joined, too */
+	if (list_length(reindex->params) == 1)
+		command = psprintf("REINDEX %s CONCURRENTLY %s", reindex->kind == REINDEX_OBJECT_INDEX ? "INDEX" : "TABLE",
+						   tessera_qualified_name(target->relid));
+	else
+		command = text_for(statement, targets, tessera_routing_node(routing, routing->self));
+	tessera_reindex_concurrently(target->relid, target->table, command);
+	return true;
 }
 
 static const char *
@@ -359,7 +386,7 @@ tessera_maintenance(TesseraUtility *utility, const TesseraRouting *routing)
 	statement = copyObject(original);
 	if (IsA(statement, VacuumStmt))
 		analyze = has_option(((VacuumStmt *) statement)->options, "analyze");
-	if (!concerns_others(targets))
+	if (!concerns_others(targets) || (has_columns(targets) && !analyze))
 	{
 		MemoryContextSwitchTo(before);
 		return false;
@@ -376,7 +403,8 @@ tessera_maintenance(TesseraUtility *utility, const TesseraRouting *routing)
 				 errhint("Try again.")));
 	if (analyze)
 		leave_analyze_out(castNode(VacuumStmt, statement));
-	run_everywhere(utility, statement, targets, routing);
+	if (!runs_as_operation(statement, targets, routing))
+		run_everywhere(utility, statement, targets, routing);
 	if (analyze)
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());

@@ -87,6 +87,8 @@ tessera_node_parts_await(TesseraNodeParts *parts)
 		ErrorData  *lost = await_part(&parts->parts[i]);
 
 		first = first ? first : lost;
+		if (parts->answered != NULL && lost == NULL && parts->parts[i].command.error == NULL && !parts->parts[i].command.aborted)
+			parts->answered(parts->parts[i].node_id, parts->arg);
 	}
 	for (int i = 0; i < parts->n; i++)
 		if (tessera_connection_alive(parts->parts[i].connection))

@@ -26,6 +26,8 @@ typedef struct TesseraNodeParts
 	int			nopen;			/* so many of them have a connection */
 	TesseraNodePart *parts;
 	TesseraConnection **connections;
+	void		(*answered) (int32 node_id, void *arg);	/* called when a node has done its part; NULL: nothing. The caller's, as is arg */
+	void	   *arg;
 } TesseraNodeParts;
 
 /* Room for all nodes, in the current memory context, which must live until tessera_node_parts_end. */

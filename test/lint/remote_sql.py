@@ -24,7 +24,7 @@ FUNCTIONS = {
     ("src/config/add_node.c", "join_there"): "CREATE EXTENSION: before it there is no call",
     ("src/config/node_check.c", "tessera_node_facts"): "asks a database that may be without the extension",
     ("src/config/node_check.c", "tessera_node_check"): "asks a database that may be without the extension",
-    ("src/ddl/create_index.c", "drop_leftovers"): "DROP INDEX CONCURRENTLY is refused in functions",
+    ("src/ddl/operation.c", "clean_once"): "DROP INDEX CONCURRENTLY is refused in functions",
     ("src/ddl/roles.c", "text_for"): "the user's DDL",
     ("src/ddl/statement_text.c", "tessera_statement_text"): "the user's DDL",
     ("src/executor/remote_query.c", "tessera_remote_query_probe"): "a frame around the user's statement",

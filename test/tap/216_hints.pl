@@ -91,7 +91,7 @@ is(join("\n", sort keys %wrong), '', 'each name exists');
 # The check sees what it is for.
 %wrong = ();
 check_text('made up', 'Use tessera.move_everything().');
-check_hint('made up', 'Look at ddl_operations().');
+check_hint('made up', 'Look at all_operations().');
 is(scalar(keys %wrong), 2, 'names that do not exist are found');
 
 done_testing();

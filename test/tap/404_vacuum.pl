@@ -102,7 +102,11 @@ like($c->error('r1', "BEGIN; $_ t; COMMIT"), qr/25001/, "$_ in a transaction blo
 like($c->error('r1', q{DO 'BEGIN VACUUM t; END'}), qr/25001/, 'in a function');
 like($c->error('r1', 'VACUUM t, nosuch'), qr/42P01/, 'a table that is not there');
 like($c->error('r1', 'VACUUM (nosuch) t'), qr/42601/, 'an option that is not there');
+my $vacuumed = "SELECT vacuum_count FROM pg_stat_user_tables WHERE relid = 't'::regclass";
+my $count = $c->query('s2', $vacuumed);
 like($c->error('r1', 'VACUUM t (k)'), qr/0A000/, 'columns without ANALYZE');
+is($c->query('s2', 'SELECT pg_stat_clear_snapshot(); ' . $vacuumed), "\n$count", 'and no other node has begun');
+$c->query('r1', 'VACUUM (ANALYZE, PARALLEL 2, VERBOSE false) t (k, v), far.placed (k)');
 like($c->error('r1', 'CLUSTER t USING nosuch'), qr/42704/, 'an index that is not there');
 $c->query('r1', 'SET default_transaction_isolation = serializable; VACUUM t');
 
