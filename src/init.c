@@ -22,7 +22,6 @@
 
 #include "admin/admin.h"
 #include "balancer/balancer_settings.h"
-#include "balancer/round_request.h"
 #include "balance/splitter.h"
 #include "bgworkers/worker_main.h"
 #include "catalog/change.h"
@@ -38,6 +37,7 @@
 #include "config/membership.h"
 #include "config/move_rate.h"
 #include "config/promotion_merge.h"
+#include "config/round_request.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
@@ -131,6 +131,11 @@ static const Registration registrations[] = {
 	{"xact: the recipient's worker may end", tessera_migration_control_init},
 	/* Before all modules with shared memory, so that its hooks ask for theirs. */
 	{"shared memory hooks", tessera_shmem_install},
+	/*
+	 * At a commit after the catalog's sequence has grown: the round that is asked for finds what was changed. Before the announcements, which may
+	 * wait.
+	 */
+	{"shared memory, xact: rounds of the balancer", tessera_round_request_init},
 	{"shared memory", tessera_stat_init},	/* free */
 	{"shared memory", tessera_worker_init}, /* free */
 	/*
@@ -217,7 +222,6 @@ static const Registration registrations[] = {
 	{"setting", tessera_register_move_init},	/* free */
 	{"setting", tessera_move_rate_init},	/* free */
 	{"settings", tessera_balancer_settings_init},	/* free */
-	{"shared memory", tessera_round_request_init}, /* free */
 	{"xact: a move is decided", tessera_commit_move_init},	/* free: a point for tests alone */
 	{"observer of calls", tessera_background_show_calls},	/* free */
 	{"shared memory", tessera_migration_slot_init},	/* free */

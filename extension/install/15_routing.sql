@@ -67,11 +67,13 @@ REVOKE ALL ON FUNCTION tessera.note_catalog_change(), tessera.invalidate_plans()
 
 -- Refresh from the config node (src/routing/refresh.c).
 
--- Digests of the small tables of the catalog, without what is local to a node or told apart by version.
+-- Digests of the small tables of the catalog, without what is local to a node or told apart by version. PL/pgSQL, which keeps the plan: each refresh
+-- asks for them on both nodes.
 CREATE FUNCTION tessera_internal.catalog_digests() RETURNS jsonb
-  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
 AS $$
-  SELECT jsonb_object_agg(what, encode(sha256(convert_to(coalesce(rows, ''), 'UTF8')), 'hex'))
+BEGIN
+  RETURN (SELECT jsonb_object_agg(what, encode(sha256(convert_to(coalesce(rows, ''), 'UTF8')), 'hex'))
   FROM (
     SELECT 'nodes', (SELECT string_agg(to_jsonb(n)::text, ',' ORDER BY node_id) FROM tessera.node n)
     UNION ALL
@@ -82,7 +84,8 @@ AS $$
     SELECT 'tables', (SELECT string_agg((to_jsonb(t) - 'relid')::text, ',' ORDER BY table_id) FROM tessera.cluster_table t)
     UNION ALL
     SELECT 'groups', (SELECT string_agg((to_jsonb(g) - 'group_major' - 'group_minor')::text, ',' ORDER BY group_id) FROM tessera.table_group g)
-  ) AS digest(what, rows)
+  ) AS digest(what, rows));
+END
 $$;
 COMMENT ON FUNCTION tessera_internal.catalog_digests() IS 'between nodes: digests of the registry, schemas, tables and groups';
 
@@ -99,14 +102,14 @@ CREATE FUNCTION tessera_internal.await_catalog() RETURNS bool
 COMMENT ON FUNCTION tessera_internal.await_catalog() IS
   'on the config node: waits until what is prepared and changes the catalog has ended; false if that takes longer than a second';
 
--- The answer, in one snapshot. Without `settled`, no schemas, tables and groups, which may be older here than there.
-CREATE FUNCTION tessera_internal.catalog_differences(known jsonb, settled bool) RETURNS TABLE (kind text, group_id uuid, data jsonb)
+-- The answer, in one snapshot. digests: of this catalog, of that snapshot or an older one. Without `settled`, no schemas, tables and groups, which may
+-- be older here than there.
+CREATE FUNCTION tessera_internal.catalog_differences(known jsonb, digests jsonb, settled bool) RETURNS TABLE (kind text, group_id uuid, data jsonb)
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
 AS $$
 #variable_conflict use_column
 DECLARE
   me tessera.identity;
-  digests jsonb;
   g tessera.table_group;
   version jsonb;
   whole bool;
@@ -127,7 +130,6 @@ BEGIN
   END IF;
 
   RETURN QUERY SELECT 'source'::text, NULL::uuid, jsonb_build_object('term', me.term);
-  digests := tessera_internal.catalog_digests();
   IF NOT settled THEN
     digests := digests || jsonb_build_object('schemas', known->'digests'->'schemas', 'tables', known->'digests'->'tables',
       'groups', known->'digests'->'groups');
@@ -178,7 +180,7 @@ BEGIN
   RETURN QUERY SELECT 'end'::text, NULL::uuid, NULL::jsonb;
 END
 $$;
-COMMENT ON FUNCTION tessera_internal.catalog_differences(jsonb, bool) IS
+COMMENT ON FUNCTION tessera_internal.catalog_differences(jsonb, jsonb, bool) IS
   'on the config node: rows of its catalog that are newer than what a node has, in one snapshot';
 
 -- A node may have committed its part of a transaction whose part here is still prepared (src/config/prepared_catalog.c): then the small tables
@@ -188,12 +190,14 @@ COMMENT ON FUNCTION tessera_internal.catalog_differences(jsonb, bool) IS
 AS $$
 DECLARE
   others CONSTANT text[] := '{nodes, advisory_homes}';
+  digests jsonb := tessera_internal.catalog_digests();
   settled bool := true;
 BEGIN
-  IF tessera_internal.catalog_digests() - others IS DISTINCT FROM (known->'digests') - others THEN
+  IF digests - others IS DISTINCT FROM (known->'digests') - others THEN
     settled := tessera_internal.await_catalog();
+    digests := tessera_internal.catalog_digests();
   END IF;
-  RETURN QUERY SELECT d.kind, d.group_id, d.data FROM tessera_internal.catalog_differences(known, settled) AS d;
+  RETURN QUERY SELECT d.kind, d.group_id, d.data FROM tessera_internal.catalog_differences(known, digests, settled) AS d;
 END
 $$;
 @comment catalog_changes@

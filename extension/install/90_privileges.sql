@@ -12,7 +12,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tessera_internal FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tessera_internal TO tessera_internal;
 -- These are called inside other functions, by their owner.
 REVOKE EXECUTE ON FUNCTION tessera_internal.doubt_catalog(), tessera_internal.backup_label(), tessera_internal.catalog_digests(),
-  tessera_internal.await_catalog(), tessera_internal.catalog_differences(jsonb, bool)
+  tessera_internal.await_catalog(), tessera_internal.catalog_differences(jsonb, jsonb, bool)
   FROM tessera_internal;
 @grants@
 -- Sources of views that everybody may read.

@@ -118,11 +118,11 @@ is_seen_often(const TesseraChunkLoad *chunk, const TesseraSampleKey *key)
 	return seen >= OFTEN;
 }
 
-/* How urgent a split of the chunk is; 0: it needs none. */
+/* How urgent a split of the chunk is; 0: it needs none. warm_up: as of now. */
 static double
-priority_of(const TesseraGroupLoad *load, const TesseraChunkLoad *chunk, double split_load, bool *hot)
+priority_of(const TesseraGroupLoad *load, const TesseraChunkLoad *chunk, double split_load, double warm_up, bool *hot)
 {
-	double		weight = chunk->load * tessera_load_warm_up(GetCurrentTimestamp());
+	double		weight = chunk->load * warm_up;
 
 	*hot = false;
 	if (chunk->bytes > load->max_chunk_size)
@@ -154,6 +154,7 @@ find_candidates(Round *round, double split_load, TimestampTz now)
 	int			most = round->load->hashed ? HASHED_AT_ONCE : CHUNKS_AT_ONCE;
 	int			room = CHUNKS_AT_ONCE;
 	int			n = 0;
+	double		warm_up = tessera_load_warm_up(now);
 
 	round->candidates = palloc(sizeof(Candidate) * room);
 	for (int i = 0; i < round->load->nchunks; i++)
@@ -163,7 +164,7 @@ find_candidates(Round *round, double split_load, TimestampTz now)
 
 		if (!chunk->own || !chunk->known || chunk->jumbo || chunk->not_before > now)
 			continue;
-		candidate.priority = priority_of(round->load, chunk, split_load, &candidate.hot);
+		candidate.priority = priority_of(round->load, chunk, split_load, warm_up, &candidate.hot);
 		if (candidate.priority == 0)
 			continue;
 		candidate.isolate = candidate.hot && hot_key(chunk) != NULL;

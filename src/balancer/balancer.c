@@ -28,12 +28,12 @@
 #include "balancer/balancer_settings.h"
 #include "balancer/cluster_snapshot.h"
 #include "balancer/drain.h"
-#include "balancer/round_request.h"
 #include "balancer/schema_sequences.h"
 #include "balancer/zone_borders.h"
 #include "common/injection.h"
 #include "common/privilege.h"
 #include "common/spi_row.h"
+#include "config/round_request.h"
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
@@ -120,7 +120,10 @@ is_paused(void)
 	return paused;
 }
 
-/* Begins what is due, but for nodes that have failed meanwhile; true if something did. In a context of its own, outside of a transaction. */
+/*
+ * Begins what is due, but for nodes that have failed meanwhile; true if something did, or will be due soon. In a context of its own, outside of a
+ * transaction.
+ */
 static bool
 run(bool round)
 {
@@ -141,8 +144,8 @@ run(bool round)
 		if (tessera_balancer_node_usable(action->donor) && tessera_balancer_node_usable(action->recipient) && tessera_balancer_begin(action))
 			begun = true;
 	}
-	if (round)
-		tessera_drain_step();
+	if (round && tessera_drain_step())
+		begun = true;
 	return begun;
 }
 

@@ -61,7 +61,8 @@ find_drained(void)
 	return drained;
 }
 
-static void
+/* true: it still has rows to delete. */
+static bool
 remove_drained(const Drained *node)
 {
 	ErrorData  *error = NULL;
@@ -69,33 +70,36 @@ remove_drained(const Drained *node)
 	TesseraCallTarget here = tessera_within(tessera_on_lane(tessera_to_config(), TESSERA_LANE_CONTROL), REMOVE_MS);
 
 	if (!tessera_balancer_node_usable(node->node_id))
-		return;
+		return false;
 	if (!tessera_call_unsettled_ranges(tessera_ask(tessera_within(tessera_to_node(node->node_id), ASK_MS), TESSERA_TOLERATE_ERRORS), &left))
 	{
 		tessera_balancer_node_failed(node->node_id);
-		return;
+		return false;
 	}
 	if (left > 0)
-		return;
+		return true;
 	tessera_injection("balancer_removing");
 	if (tessera_call_membership(tessera_keep_error(tessera_ask(here, TESSERA_TOLERATE_ERRORS), &error), "remove_drained", node->name, NULL, false,
 								"tessera", NULL))
-		return;
+		return false;
 	tessera_balancer_node_failed(node->node_id);
 	ereport(LOG,
 			(errmsg("shard \"%s\" is empty, but cannot be removed yet: %s", node->name, error != NULL ? error->message : "no answer"),
 			 error != NULL && error->detail != NULL ? errdetail_internal("%s", error->detail) : 0));
+	return false;
 }
 
-void
+bool
 tessera_drain_step(void)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera drain", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
+	bool		waits = false;
 	ListCell   *cell;
 
 	foreach(cell, find_drained())
-		remove_drained(lfirst(cell));
+		waits = remove_drained(lfirst(cell)) || waits;
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
+	return waits;
 }

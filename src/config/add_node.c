@@ -29,6 +29,7 @@
 #include "common/version_compat.h"
 #include "config/chunks.h"
 #include "config/membership.h"
+#include "config/round_request.h"
 #include "control/calls.h"
 #include "transaction/participant.h"
 
@@ -452,6 +453,8 @@ tessera_add_node(TesseraChange *change, bool shard)
 	node_id = register_here(change, there, shard, &node_id_text);
 	join_there(tessera_routing(), change, shard, node_id, node_id_text, here, there, script, former);
 	tessera_announce_others(node_id, tessera_reload_call());
+	if (shard)
+		tessera_round_after_commit();
 	tessera_spi_end(&access);
 	remember_clean_transaction();
 	return node_id_text;

@@ -13,10 +13,10 @@
 #include "common/errors.h"
 #include "common/spi_row.h"
 #include "common/spi_text.h"
-#include "common/worker_registry.h"
 #include "config/authority.h"
 #include "config/chunks.h"
 #include "config/membership.h"
+#include "config/round_request.h"
 #include "control/calls.h"
 
 /* Requests */
@@ -67,7 +67,7 @@ tessera_serve_balancer_switch(const TesseraBalancerSwitchArgs *args)
 	tessera_changelog_add(args->name, "cluster", args->by, before,
 						  args->value ? tessera_admin_value("SELECT to_jsonb($2::text) FROM (VALUES ($1)) AS v", 2, values) : NULL);
 	tessera_spi_end(&access);
-	(void) tessera_worker_wake(TESSERA_BALANCER);
+	tessera_round_after_commit();
 }
 
 
@@ -101,7 +101,7 @@ tessera_serve_shard_weight(const TesseraShardWeightArgs *args)
 					   values);
 	tessera_changelog_add("set_shard_weight", node->name, args->by, before, weight);
 	tessera_spi_end(&access);
-	(void) tessera_worker_wake(TESSERA_BALANCER);
+	tessera_round_after_commit();
 }
 
 
@@ -164,7 +164,7 @@ tessera_serve_zone_shard(const TesseraZoneShardArgs *args)
 	else
 		take_out_of_zone(args);
 	tessera_spi_end(&access);
-	(void) tessera_worker_wake(TESSERA_BALANCER);
+	tessera_round_after_commit();
 }
 
 /* ERROR 22023 if another range overlaps. */
@@ -250,5 +250,5 @@ tessera_serve_zone_range(const TesseraZoneRangeArgs *args)
 	tessera_changelog_add("set_zone_range", args->object, args->by, NULL,
 						  tessera_admin_value("SELECT jsonb_build_object('min', $1, 'max', $2, 'zone', $3)", 3, values));
 	tessera_spi_end(&access);
-	(void) tessera_worker_wake(TESSERA_BALANCER);
+	tessera_round_after_commit();
 }

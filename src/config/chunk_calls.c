@@ -16,6 +16,7 @@
 #include "common/spi_row.h"
 #include "config/authority.h"
 #include "config/chunks.h"
+#include "config/round_request.h"
 #include "control/calls.h"
 
 /* Locks the group, and checks that it is of the epoch that the caller knows. */
@@ -85,6 +86,7 @@ tessera_serve_clear_jumbo(const TesseraClearJumboArgs *args)
 		return false;
 	if (chunk.node_id == tessera_routing()->self)
 		(void) tessera_placement_raise(&row.group_id, args->epoch, row.major);
+	tessera_round_after_commit();
 	return true;
 }
 
@@ -108,4 +110,5 @@ tessera_serve_configure_group(const TesseraConfigureGroupArgs *args)
 	tessera_changelog_add("configure_table", args->object, args->by, before, spi_row_text(0, 1));
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
+	tessera_round_after_commit();
 }

@@ -19,9 +19,9 @@
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "common/spi_text.h"
-#include "common/worker_registry.h"
 #include "config/chunks.h"
 #include "config/membership.h"
+#include "config/round_request.h"
 #include "control/calls.h"
 #include "transaction/background.h"
 #include "transaction/participant.h"
@@ -195,7 +195,7 @@ set_draining(const TesseraChange *change, const TesseraRegistered *node, bool dr
 	tessera_changelog_add(draining ? "drain_shard" : "cancel_remove_shard", node->name, change->by, NULL, NULL);
 	tessera_catalog_changed();
 	tessera_announce_others(0, tessera_reload_call());
-	(void) tessera_worker_wake(TESSERA_BALANCER);
+	tessera_round_after_commit();
 }
 
 /*

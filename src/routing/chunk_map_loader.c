@@ -452,7 +452,7 @@ finish_page(Writer *writer)
 {
 	int			nelements = writer->ks->nelements;
 	Versions	versions = {0};
-	TesseraPageRef ref = {InvalidDsaPointer, NULL};
+	TesseraPageRef ref = {InvalidDsaPointer, InvalidDsaPointer, NULL};
 	TesseraChunkPage *page;
 	Size		versions_offset = MAXALIGN(sizeof(TesseraChunkPage));
 	Size		owners_offset;
@@ -468,7 +468,6 @@ finish_page(Writer *writer)
 
 	page = MemoryContextAllocHuge(writer->result, bytes_offset + writer->bytes.n);
 	memset(page, 0, sizeof(*page));
-	pg_atomic_init_u32(&page->references, 0);
 	page->nchunks = writer->n;
 	page->nelements = nelements;
 	page->nversions = versions.n;

@@ -34,10 +34,9 @@ typedef struct TesseraChunkOwner
 	bool		jumbo;
 } TesseraChunkOwner;
 
-/* A run of neighbouring chunks: one flat block, never changed but for its count of references. */
+/* A run of neighbouring chunks: one flat block, never changed. */
 typedef struct TesseraChunkPage
 {
-	pg_atomic_uint32 references;	/* maps that hold it (shared pages) */
 	int32		nchunks;
 	int32		nelements;
 	int32		nversions;
@@ -47,10 +46,15 @@ typedef struct TesseraChunkPage
 	Size		size;
 } TesseraChunkPage;
 
-/* Where a page is: in the DSA area, or in this backend's memory. */
+/*
+ * Where a page is: in the DSA area, or in this backend's memory. How many maps hold a shared one is counted outside of it, in a block of the DSA area
+ * that has nothing else: the area lays small blocks side by side, so that a new map counts its thousands of pages in a few pages of memory. In the
+ * pages themselves each count would cost a process that has not touched them yet a page fault.
+ */
 typedef struct TesseraPageRef
 {
 	dsa_pointer shared;
+	dsa_pointer references;		/* pg_atomic_uint32; of a shared page */
 	const TesseraChunkPage *private;
 } TesseraPageRef;
 

@@ -212,10 +212,12 @@ take_rows(TesseraCommand *command, PGresult *result)
 	PG_END_TRY();
 }
 
-/* Runs a query on the config node with a limit to its silence. */
+/* Runs a query on the config node with a limit to its silence. first (NULL: none) goes before it, in the same round trip. */
 static void
-ask(TesseraConnection *connection, TesseraCommand *command)
+ask(TesseraConnection *connection, TesseraCommand *first, TesseraCommand *command)
 {
+	if (first != NULL)
+		tessera_connection_queue(connection, first);
 	tessera_connection_queue(connection, command);
 	tessera_connection_sync(connection);
 	while (!command->done)
@@ -223,6 +225,8 @@ ask(TesseraConnection *connection, TesseraCommand *command)
 			ereport(ERROR,
 					(errcode(ERRCODE_CONNECTION_FAILURE),
 					 errmsg("config node \"%s\" does not answer", tessera_connection_name(connection))));
+	if (first != NULL)
+		tessera_connection_check(connection, first);
 	tessera_connection_check(connection, command);
 }
 
@@ -276,9 +280,9 @@ all_sound(const TesseraRouting *routing)
 	return true;
 }
 
-/* Asks for what is new and writes it; false if chunks here turned out to be wrong (then listed as distrusted). */
+/* Asks for what is new, after `first`, and writes it; false if chunks here turned out to be wrong (then listed as distrusted). */
 static bool
-fetch_changes(TesseraConnection *connection, TesseraRefresh *refresh)
+fetch_changes(TesseraConnection *connection, TesseraCommand *first, TesseraRefresh *refresh)
 {
 	const char *values[1] = {tessera_refresh_known(refresh)};
 	TesseraCommand changes = {
@@ -288,7 +292,7 @@ fetch_changes(TesseraConnection *connection, TesseraRefresh *refresh)
 
 	refresh->ended = false;
 	refresh->patched = NIL;
-	ask(connection, &changes);
+	ask(connection, first, &changes);
 	if (!refresh->ended)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
@@ -326,6 +330,7 @@ fetch(TesseraRefresh *refresh)
 	TesseraConnection *volatile connection = NULL;
 	char	   *token = NULL;
 	TesseraCommand ask_token = {.handler = keep_token,.arg = &token};
+	bool		everything;
 
 	StartTransactionCommand();
 	refresh->changed = refresh->lasting = false;
@@ -338,11 +343,13 @@ fetch(TesseraRefresh *refresh)
 	{
 		connection = connect_config(refresh->routing);
 		ask_token.sql = tessera_call_text(&tessera_call_specs[TESSERA_CALL_CATALOG_TOKEN], tessera_connection_protocol(connection), NULL);
-		ask(connection, &ask_token);
-		if (token == NULL || worker.last_token == NULL || strcmp(token, worker.last_token) != 0 || ++worker.fetches % TRUST == 0 ||
-			!all_sound(refresh->routing))
+		everything = worker.last_token == NULL || ++worker.fetches % TRUST == 0 || !all_sound(refresh->routing);
+		/* the token is read by an earlier statement than the changes, which may then be newer than it says, never older */
+		if (!everything)
+			ask(connection, NULL, &ask_token);
+		if (everything || token == NULL || strcmp(token, worker.last_token) != 0)
 		{
-			if (!fetch_changes(connection, refresh))
+			if (!fetch_changes(connection, everything ? &ask_token : NULL, refresh))
 				ereport(ERROR,
 						(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						 errmsg("chunks of a table group had to be fetched whole")));

@@ -77,7 +77,7 @@ tessera_refresh_known(TesseraRefresh *refresh)
 	appendStringInfoString(&known, "}, \"digests\": ");
 
 	tessera_spi_begin(&spi);
-	tessera_spi_run("SELECT tessera_internal.catalog_digests()", SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	tessera_spi_run_saved("SELECT tessera_internal.catalog_digests()", SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	appendStringInfoString(&known, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	tessera_spi_end(&spi);
 
@@ -88,29 +88,37 @@ tessera_refresh_known(TesseraRefresh *refresh)
 
 /* Writing */
 
-/* Statement with the row's JSON as $1 and the group's id as $2. */
+/* Statement with the row's JSON as $1 and the group's id as $2; its plan is kept. */
 static uint64
 write_rows(TesseraRefresh *refresh, const char *sql, int expected, Datum json, Datum group_id)
 {
 	Oid			types[2] = {JSONBOID, UUIDOID};
 	Datum		values[2] = {json, group_id};
 	bool		nulls[2] = {DatumGetPointer(json) == NULL, DatumGetPointer(group_id) == NULL};
-	uint64		rows = tessera_spi_run(sql, expected, 2, types, values, nulls);
+	uint64		rows = tessera_spi_run_saved(sql, expected, 2, types, values, nulls);
 
 	if (expected != SPI_OK_SELECT && rows > 0)
 		refresh->changed = true;
 	return rows;
 }
 
+/* An UPDATE that finds no row would count as a change of the catalog all the same: so it is only run if there is something to change. */
 static void
 apply_source(TesseraRefresh *refresh, Datum json)
 {
-	if (write_rows(refresh, "SELECT FROM tessera.identity WHERE promised_term > ($1->>'term')::int8", SPI_OK_SELECT, json, (Datum) 0) > 0)
+	bool		isnull;
+
+	if (write_rows(refresh, "SELECT promised_term > ($1->>'term')::int8, term < ($1->>'term')::int8 FROM tessera.identity", SPI_OK_SELECT, json,
+				   (Datum) 0) != 1)
+		return;
+	if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)))
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_FENCED),
 				 errmsg("the config node's term is older than one that this node has seen"),
 				 errhint("Another server was promoted in its place, and has not compared its catalog with all shards yet.")));
-	write_rows(refresh, "UPDATE tessera.identity SET term = ($1->>'term')::int8 WHERE term < ($1->>'term')::int8", SPI_OK_UPDATE, json, (Datum) 0);
+	if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)))
+		write_rows(refresh, "UPDATE tessera.identity SET term = ($1->>'term')::int8 WHERE term < ($1->>'term')::int8", SPI_OK_UPDATE, json,
+				   (Datum) 0);
 }
 
 static void
@@ -195,8 +203,8 @@ apply_group(TesseraRefresh *refresh, Datum json, const pg_uuid_t *group_id, bool
 		Datum		values[4] = {id, UUIDPGetDatum(&known->epoch), Int64GetDatum(known->group_major), Int64GetDatum(known->group_minor)};
 
 		/* a migration that settles here may have been faster */
-		if (tessera_spi_run("SELECT FROM tessera.table_group WHERE (group_id, epoch, group_major, group_minor) = ($1, $2, $3, $4) FOR UPDATE",
-							SPI_OK_SELECT, 4, types, values, NULL) != 1)
+		if (tessera_spi_run_saved("SELECT FROM tessera.table_group WHERE (group_id, epoch, group_major, group_minor) = ($1, $2, $3, $4) FOR UPDATE",
+								  SPI_OK_SELECT, 4, types, values, NULL) != 1)
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("a table group changed during the refresh")));
@@ -216,7 +224,7 @@ delete_chunk(TesseraRefresh *refresh, const pg_uuid_t *group_id, TesseraBound *m
 	Oid			types[2] = {UUIDOID, bound_type};
 	Datum		values[2] = {UUIDPGetDatum(group_id), PointerGetDatum(min)};
 
-	tessera_spi_run("DELETE FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_DELETE, 2, types, values, NULL);
+	tessera_spi_run_saved("DELETE FROM tessera.chunk WHERE group_id = $1 AND min OPERATOR(tessera.=) $2", SPI_OK_DELETE, 2, types, values, NULL);
 }
 
 /* Deletes the chunks here that begin inside an incoming one. */
@@ -319,9 +327,13 @@ tessera_refresh_finish(TesseraRefresh *refresh)
 	bool		sound = true;
 
 	tessera_spi_begin(&spi);
-	write_rows(refresh, "UPDATE tessera.cluster_table t SET relid = c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-			   " WHERE c.relname = t.table_name AND n.nspname = t.schema_name AND t.relid IS DISTINCT FROM c.oid",
-			   SPI_OK_UPDATE, (Datum) 0, (Datum) 0);
+	/* as in apply_source */
+	if (write_rows(refresh, "SELECT FROM tessera.cluster_table t JOIN pg_namespace n ON n.nspname = t.schema_name"
+				   " JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.table_name WHERE t.relid IS DISTINCT FROM c.oid LIMIT 1",
+				   SPI_OK_SELECT, (Datum) 0, (Datum) 0) > 0)
+		write_rows(refresh, "UPDATE tessera.cluster_table t SET relid = c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+				   " WHERE c.relname = t.table_name AND n.nspname = t.schema_name AND t.relid IS DISTINCT FROM c.oid",
+				   SPI_OK_UPDATE, (Datum) 0, (Datum) 0);
 	tessera_spi_end(&spi);
 	if (refresh->patched == NIL)
 		return true;

@@ -2,9 +2,9 @@
  * shared_image.c
  *	  Routing images in the DSA area: copied there, and freed. routing.c says who may see them.
  *
- * Three kinds of blocks: the image, its groups' chunk maps, their pages. An image has one reference to each of its maps, a map one to each of its
- * pages; who takes the last one away frees the block. References are only added by who has pinned an image that holds one, so a block whose count
- * has come to zero is nobody's.
+ * Three kinds of blocks: the image, its groups' chunk maps, their pages, each page with a block for its count. An image has one reference to each of
+ * its maps, a map one to each of its pages; who takes the last one away frees the block. References are only added by who has pinned an image that
+ * holds one, so a block whose count has come to zero is nobody's.
  *
  * Errors: the server may refuse memory by an error, and raise it with the DSA area's own locks held. So whoever catches one here lets go of all
  * LWLocks before it goes on, else this backend would wait for itself.
@@ -42,17 +42,20 @@ drop_pages(dsa_area *area, TesseraChunkMap *map, pg_atomic_uint32 *pages)
 	for (int32 i = 0; i < map->npages; i++)
 	{
 		TesseraPageRef *ref = &TESSERA_MAP_PAGES(map)[i];
-		dsa_pointer pointer = ref->shared;
-		TesseraChunkPage *page;
+		TesseraPageRef page = *ref;
 
-		if (!DsaPointerIsValid(pointer))
+		ref->shared = ref->references = InvalidDsaPointer;
+		if (!DsaPointerIsValid(page.references))
 			continue;
-		page = dsa_get_address(area, pointer);
-		ref->shared = InvalidDsaPointer;
-		if (pg_atomic_sub_fetch_u32(&page->references, 1) > 0)
-			continue;
-		pg_atomic_fetch_sub_u32(pages, 1);
-		dsa_free(area, pointer);
+		/* without a page: there was no room for it */
+		if (DsaPointerIsValid(page.shared))
+		{
+			if (pg_atomic_sub_fetch_u32(dsa_get_address(area, page.references), 1) > 0)
+				continue;
+			pg_atomic_fetch_sub_u32(pages, 1);
+			dsa_free(area, page.shared);
+		}
+		dsa_free(area, page.references);
 	}
 }
 
@@ -140,19 +143,35 @@ share(dsa_area *area, const void *block, Size size)
 	return pointer;
 }
 
-/* One more map holds the page; a private one is copied first. */
+/* A shared copy of a private page, held once; false if there is no room. */
 static bool
-share_page(Sharing *sharing, TesseraPageRef *ref, const TesseraChunkPage *private, dsa_pointer shared)
+copy_page(Sharing *sharing, TesseraPageRef *ref, const TesseraChunkPage *private)
 {
-	if (!DsaPointerIsValid(shared))
-	{
-		shared = share(sharing->area, private, private->size);
-		if (!DsaPointerIsValid(shared))
-			return false;
-		pg_atomic_fetch_add_u32(sharing->pages, 1);
-	}
-	pg_atomic_fetch_add_u32(&((TesseraChunkPage *) dsa_get_address(sharing->area, shared))->references, 1);
-	ref->shared = shared;
+	pg_atomic_uint32 once;
+	dsa_pointer page;
+
+	pg_atomic_init_u32(&once, 1);
+	ref->references = share(sharing->area, &once, sizeof(once));
+	if (!DsaPointerIsValid(ref->references))
+		return false;
+	/* if there is no room now, the directory names the count: it is given back with the rest */
+	page = share(sharing->area, private, private->size);
+	if (!DsaPointerIsValid(page))
+		return false;
+	pg_atomic_fetch_add_u32(sharing->pages, 1);
+	ref->shared = page;
+	return true;
+}
+
+/* One more map holds the page; a private one is copied. */
+static bool
+share_page(Sharing *sharing, TesseraPageRef *ref, const TesseraPageRef *from)
+{
+	if (!DsaPointerIsValid(from->shared))
+		return copy_page(sharing, ref, from->private);
+	pg_atomic_fetch_add_u32(dsa_get_address(sharing->area, from->references), 1);
+	ref->references = from->references;
+	ref->shared = from->shared;
 	return true;
 }
 
@@ -171,7 +190,7 @@ share_map(Sharing *sharing, const TesseraChunkMap *private)
 	memset(refs, 0, map->npages * sizeof(TesseraPageRef));
 	pg_atomic_write_u32(&map->references, 1);
 	for (int32 i = 0; i < private->npages; i++)
-		if (!share_page(sharing, &refs[i], TESSERA_MAP_PAGES(private)[i].private, TESSERA_MAP_PAGES(private)[i].shared))
+		if (!share_page(sharing, &refs[i], &TESSERA_MAP_PAGES(private)[i]))
 			return false;
 #ifdef TESSERA_TESTS
 	if (tessera_injection_skips("shared_image_room"))

@@ -31,6 +31,7 @@ src/common/shmem.c looked_at process
 src/config/add_node.c joined_transaction transaction
 src/config/add_node.c joined_command transaction
 src/config/announce.c announcements transaction
+src/config/round_request.c asked transaction
 src/control/call.c own_texts process
 src/ddl/node_objects.c warned session
 src/ddl/sequence_fetcher.c busy worker

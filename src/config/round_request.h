@@ -1,11 +1,15 @@
 /*
  * round_request.h
- *	  A round of the balancer that a session asks for and waits for: by numbers in shared memory.
+ *	  Rounds of the balancer that are asked for, by numbers in shared memory: by a session that waits for it, or by a change that the balancer is to
+ *	  follow at once. Config node.
  */
 #ifndef TESSERA_ROUND_REQUEST_H
 #define TESSERA_ROUND_REQUEST_H
 
 #include "postgres.h"
+
+/* When this transaction commits, the balancer makes a round, which finds what the transaction has changed. Nothing waits for it. */
+extern void tessera_round_after_commit(void);
 
 /* In the worker: number of the newest request for a round; 0: all have had theirs. */
 extern uint64 tessera_round_wanted(void);

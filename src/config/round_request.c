@@ -1,21 +1,23 @@
 /*
  * round_request.c
- *	  A round of the balancer that a session asks for; see round_request.h.
+ *	  Rounds of the balancer that are asked for; see round_request.h.
  *
- * Shared memory: two counters for each database slot, atomics. A session takes a number, wakes the worker, and waits until rounds are made up to it.
- * A crash loses both, and all who wait.
+ * Shared memory: two counters for each database slot, atomics. Who asks takes a number and wakes the worker; a session that waits does so until
+ * rounds are made up to its number. For a change the number is taken in the commit callback, when the change can be seen. A crash loses both
+ * counters, and all who wait; the worker begins with a round after tessera.balancer_interval.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "utils/timestamp.h"
 
-#include "balancer/round_request.h"
 #include "common/shmem.h"
 #include "common/text.h"
 #include "common/worker_registry.h"
 #include "config/authority.h"
+#include "config/round_request.h"
 #include "control/calls.h"
 #include "transaction/background.h"
 
@@ -29,6 +31,28 @@ typedef struct Shared
 } Shared;
 
 static Shared *shared = NULL;
+
+static bool asked = false;		/* by the transaction at hand; reset at its end */
+
+void
+tessera_round_after_commit(void)
+{
+	asked = true;
+}
+
+/* Nothing here raises, as the commit has been made. */
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_PREPARE && event != XACT_EVENT_ABORT)
+		return;
+	if (asked && event == XACT_EVENT_COMMIT)
+	{
+		pg_atomic_fetch_add_u64(&shared[tessera_database_slot()].wanted, 1);
+		(void) tessera_worker_wake(TESSERA_BALANCER);
+	}
+	asked = false;
+}
 
 uint64
 tessera_round_wanted(void)
@@ -88,4 +112,5 @@ void
 tessera_round_request_init(void)
 {
 	tessera_shmem_register(&module);
+	RegisterXactCallback(at_transaction_end, NULL);
 }
