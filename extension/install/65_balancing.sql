@@ -59,9 +59,10 @@ GRANT EXECUTE ON FUNCTION tessera.start_balancer(), tessera.stop_balancer(), tes
 CREATE VIEW tessera.hot_chunks AS
   SELECT t.relid::pg_catalog.regclass AS table_name, c.min, c.max, n.name AS shard, e.statements, e.load, e.hot_key, e.hot_share,
          CASE WHEN e.hot_share >= 0.5 AND e.hot_key OPERATOR(tessera.=) c.min THEN 'one key has most of the load: no split can help'
-              WHEN e.hot_share >= 0.5 THEN 'one key has most of the load: tessera.split_load on its shard takes other keys out of its chunk'
+              WHEN e.hot_share >= 0.5 THEN
+                'one key has most of the load: with tessera.balancer_policy = load it gets a chunk of its own'
               WHEN c.jumbo THEN 'it is jumbo: it cannot be split'
-              ELSE 'tessera.split_load on its shard splits it; tessera.balancer_policy = load spreads the pieces' END AS advice, e.measured
+              ELSE 'with tessera.balancer_policy = load it is split, and the pieces are spread' END AS advice, e.measured
   FROM tessera.chunk_estimate e
   JOIN tessera.chunk c ON c.group_id = e.group_id AND c.min OPERATOR(tessera.=) e.min
   JOIN tessera.node n ON n.node_id = c.node_id

@@ -196,11 +196,12 @@ is_fading(const TesseraGroupLoad *load)
 }
 
 void
-tessera_report_chunks(TesseraGroupLoad *load, int interval_ms)
+tessera_report_chunks(TesseraGroupLoad *load, int interval_ms, bool *by_load)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Report		report = {.load = load, .context = CurrentMemoryContext};
 	ErrorData  *error = NULL;
+	bool		answer = false;
 
 	if ((load->nown == 0 && !load->told) || !TimestampDifferenceExceeds(load->reported, now, Max(interval_ms, load->nown * MS_PER_CHUNK)))
 		return;
@@ -211,8 +212,9 @@ tessera_report_chunks(TesseraGroupLoad *load, int interval_ms)
 	load->reported = now;
 	if (tessera_call_report_chunks(tessera_keep_error(tessera_ask(tessera_within(tessera_to_config(), CALL_MS), TESSERA_TOLERATE_ERRORS), &error),
 								   &load->group_id, &load->epoch, report.node_id, report.mins, report.bytes, report.statements, report.loads,
-								   report.hot_keys, report.hot_shares))
+								   report.hot_keys, report.hot_shares, &answer))
 	{
+		*by_load = answer;
 		load->unreported = false;
 		load->told = load->nown > 0;
 	}

@@ -11,8 +11,9 @@
 
 /*
  * Reports all chunks of the group that this shard owns, if something has changed, and interval_ms have passed since the last report; more for many
- * chunks. Outside a transaction; allocates in the current context. Does not raise what the config node answers: it is told again later.
+ * chunks. Outside a transaction; allocates in the current context. Does not raise what the config node answers: it is told again later. *by_load: set
+ * if it answers, to whether the balancer evens out load.
  */
-extern void tessera_report_chunks(TesseraGroupLoad *load, int interval_ms);
+extern void tessera_report_chunks(TesseraGroupLoad *load, int interval_ms, bool *by_load);
 
 #endif							/* TESSERA_CHUNK_REPORT_H */

@@ -41,11 +41,21 @@
 #define MEASURE_PAUSE 20		/* times as long as a measurement took is the next one put off, at least */
 #define UNSETTLED_INTERVALS 6	/* after so many, what running transactions had written is measured, if they are over */
 #define NOT_A_SHARD_MS (-1)
+#define AUTOMATIC (-1)			/* tessera.split_load */
+#define AUTOMATIC_LOAD 0.25		/* what it is then, where the balancer evens out load */
 
 static bool auto_split = true;	/* tessera.auto_split */
-static double split_load = 0;	/* tessera.split_load */
+static double split_load = AUTOMATIC;	/* tessera.split_load */
 static int	interval = 5000;	/* tessera.split_interval, ms */
 static TransactionId oldest_running;	/* as of this round */
+static bool by_load = false;	/* the balancer evens out load, as the config node last said */
+
+/* Sessions at work from which on a chunk is split; 0: none is for its load. */
+static double
+load_to_split(void)
+{
+	return split_load != AUTOMATIC ? split_load : by_load ? AUTOMATIC_LOAD : 0;
+}
 
 
 /* ---- what there is ---- */
@@ -90,7 +100,7 @@ take_samples(const TesseraRouting *routing)
 			TesseraGroupLoad *load = group ? tessera_group_load_by_id(&samples[i].group_id) : NULL;
 
 			if (load != NULL)
-				tessera_group_load_sample(load, routing, group, &samples[i], split_load > 0);
+				tessera_group_load_sample(load, routing, group, &samples[i], load_to_split() > 0);
 		}
 		for (int i = 0; lost > 0 && tessera_group_load_at(i) != NULL; i++)
 			tessera_group_load_at(i)->measure_due = true;
@@ -208,13 +218,13 @@ run_round(void)
 		if (auto_split && load->nown > 0)
 			changed = tessera_split_ahead(load) || changed;
 		if (auto_split && load->nown > 0)
-			changed = tessera_split_chunks(load, split_load, interval, &more) || changed;
+			changed = tessera_split_chunks(load, load_to_split(), interval, &more) || changed;
 		again = again || (more && changed);
 	}
 	if (changed)
 		tessera_background_refresh();
 	for (int i = 0; (load = tessera_group_load_at(i)) != NULL; i++)
-		tessera_report_chunks(load, interval);
+		tessera_report_chunks(load, interval, &by_load);
 	return again;
 }
 
@@ -246,13 +256,24 @@ tessera_splitter_step(void)
 	return again ? 0 : interval;
 }
 
+/* Below 0 there is nothing but -1. */
+static bool
+check_split_load(double *value, void **extra, GucSource source)
+{
+	if (*value >= 0 || *value == AUTOMATIC)
+		return true;
+	GUC_check_errdetail("It is -1, or 0, or more.");
+	return false;
+}
+
 void
 tessera_splitter_init(void)
 {
 	DefineCustomBoolVariable("tessera.auto_split", "Shards split their chunks that are larger than max_chunk_size by themselves.", NULL,
 							 &auto_split, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("tessera.split_load", "Sessions at work on a chunk, on average, from which on its shard splits it.",
-							 "0: chunks are split for their size alone.", &split_load, 0, 0, 10000, PGC_SIGHUP, 0, NULL, NULL, NULL);
+							 "0: chunks are split for their size alone. -1: a quarter of a session while tessera.balancer_policy is load on the "
+							 "config node, else 0.", &split_load, AUTOMATIC, AUTOMATIC, 10000, PGC_SIGHUP, 0, check_split_load, NULL, NULL);
 	DefineCustomIntVariable("tessera.split_interval", "How often a shard looks at the sizes of its chunks.",
 							"Also the least time between two measurements of a table group, and between two reports to the config node.",
 							&interval, 5000, 10, 600000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);

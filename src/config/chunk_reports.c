@@ -9,6 +9,7 @@
 
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 
 #include "catalog/bound_array.h"
@@ -18,7 +19,7 @@
 #include "config/chunks.h"
 #include "control/calls.h"
 
-void
+bool
 tessera_serve_report_chunks(const TesseraReportChunksArgs *args)
 {
 	Oid			bounds = get_array_type(tessera_bound_type());
@@ -44,6 +45,8 @@ tessera_serve_report_chunks(const TesseraReportChunksArgs *args)
 					"  coalesce(e.hot_key OPERATOR(tessera.<>) excluded.hot_key, (e.hot_key IS NULL) <> (excluded.hot_key IS NULL))",
 					SPI_OK_INSERT, 8, types, values, NULL);
 	tessera_spi_end(&spi);
+	/* a setting of a higher layer; shards have no need of it but where they have something to report */
+	return strcmp(GetConfigOption("tessera.balancer_policy", false, false), "load") == 0;
 }
 
 bool

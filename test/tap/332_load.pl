@@ -7,7 +7,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('load', settings => { 'tessera.orphan_cleanup_delay' => 0, 'tessera.balancer_interval' => 1,
-	'tessera.balancer_policy' => 'load', 'tessera.split_interval' => 500, 'tessera.split_load' => 0.1, 'tessera.balancer_merge_after' => 0 });
+	'tessera.balancer_policy' => 'load', 'tessera.split_interval' => 500, 'tessera.balancer_merge_after' => 0 });
 $c->create(shards => 3);
 $c->query('s1', 'SELECT tessera.pause_balancer($$1 hour$$)');
 $c->query('s1', 'CREATE TABLE acc (k int PRIMARY KEY, v int NOT NULL DEFAULT 0)');

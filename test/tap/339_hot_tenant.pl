@@ -7,7 +7,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('tenant', settings => { 'tessera.orphan_cleanup_delay' => 0, 'tessera.balancer_interval' => 1,
-	'tessera.balancer_policy' => 'load', 'tessera.split_interval' => 500, 'tessera.split_load' => 0.1, 'tessera.balancer_merge_after' => 0 });
+	'tessera.balancer_policy' => 'load', 'tessera.split_interval' => 500, 'tessera.balancer_merge_after' => 0 });
 $c->create(shards => 3);
 # 200 tenants; most of the work is about the 77th. It is in the middle of a chunk, and the first shard has the schemas.
 $c->query('s1', 'CREATE TABLE acc (tenant int, n int, v int NOT NULL DEFAULT 0, PRIMARY KEY (tenant, n))');
