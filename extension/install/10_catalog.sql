@@ -263,7 +263,7 @@ COMMENT ON TABLE tessera.zone_range IS 'ranges whose rows must lie on the shards
 -- What the balancer does, and what it is asked to do (src/balancer/). Ended ones are kept for a while (config node).
 CREATE TABLE tessera.balancer_action (
   action_id      uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
-  kind           text NOT NULL CHECK (kind IN ('move', 'merge')),
+  kind           text NOT NULL CHECK (kind IN ('move', 'merge', 'read')),   -- read: a table group that cannot be read
   schema_name    name,                -- a schema moves; NULL: a range of a table group
   group_id       uuid,
   table_id       uuid,                -- the table named, or one of the group
@@ -272,7 +272,7 @@ CREATE TABLE tessera.balancer_action (
   ranges         tessera.operation_range[],   -- if it has several: all, by min; min and max are those of the first
   donor          int4,                -- NULL: whoever owns it
   recipient      int4,                -- NULL: the balancer chooses
-  reason         text NOT NULL,       -- requested, top, draining, zone, group, node, empty, cold
+  reason         text NOT NULL,       -- requested, top, draining, zone, group, node, empty, cold, unreadable
   detail         text,                -- the reason in figures
   by             name NOT NULL,
   verify         bool NOT NULL DEFAULT true,
@@ -285,7 +285,8 @@ CREATE TABLE tessera.balancer_action (
   started        timestamptz,
   finished       timestamptz,
   error          text,
-  CHECK (schema_name IS NOT NULL OR (group_id IS NOT NULL AND table_id IS NOT NULL AND min IS NOT NULL AND max IS NOT NULL))
+  CHECK (schema_name IS NOT NULL OR kind = 'read' AND group_id IS NOT NULL
+    OR (group_id IS NOT NULL AND table_id IS NOT NULL AND min IS NOT NULL AND max IS NOT NULL))
 );
 CREATE INDEX balancer_action_open ON tessera.balancer_action (asked) WHERE state IN ('queued', 'running');
 COMMENT ON TABLE tessera.balancer_action IS 'moves and merges that the balancer makes or was asked for (config node)';

@@ -102,9 +102,10 @@ CREATE FUNCTION tessera_internal.await_catalog() RETURNS bool
 COMMENT ON FUNCTION tessera_internal.await_catalog() IS
   'on the config node: waits until what is prepared and changes the catalog has ended; false if that takes longer than a second';
 
--- The answer, in one snapshot. digests: of this catalog, of that snapshot or an older one. Without `settled`, no schemas, tables and groups, which may
+-- The answer, in one snapshot. digests: of this catalog, of that snapshot or older. Without `settled`, no schemas, tables and groups, which may
 -- be older here than there.
-CREATE FUNCTION tessera_internal.catalog_differences(known jsonb, digests jsonb, settled bool) RETURNS TABLE (kind text, group_id uuid, data jsonb)
+CREATE FUNCTION tessera_internal.catalog_differences(known jsonb, digests jsonb, settled bool)
+  RETURNS TABLE (kind text, group_id uuid, data jsonb)
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
 AS $$
 #variable_conflict use_column

@@ -148,6 +148,10 @@ CREATE VIEW tessera.draining_shards AS
       WHERE h.node_id = n.node_id
         AND NOT EXISTS (SELECT FROM tessera.zone_shard r JOIN tessera.node q USING (node_id) WHERE r.zone = z.zone AND NOT q.draining)
       UNION ALL
+      SELECT pg_catalog.format('%s cannot be read: %s', b.table_name, b.waiting_for)
+      FROM tessera.balancer_status b JOIN tessera.cluster_table t ON t.relid = b.table_name
+      WHERE b.kind = 'read' AND b.state = 'failed' AND EXISTS (SELECT FROM tessera.chunk k WHERE k.group_id = t.group_id AND k.node_id = n.node_id)
+      UNION ALL
       SELECT 'there is no other shard' WHERE NOT EXISTS (SELECT FROM tessera.node q WHERE q.is_shard AND NOT q.draining)
       UNION ALL
       SELECT CASE WHEN b.schema_name IS NOT NULL THEN pg_catalog.format('schema %s: %s', b.schema_name, b.waiting_for)

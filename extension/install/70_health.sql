@@ -46,6 +46,11 @@ CREATE VIEW tessera.health AS
     FROM tessera.balancer_status b
     WHERE b.attempts >= 3 AND (b.state = 'queued' OR b.state = 'failed' AND b.not_before > pg_catalog.clock_timestamp())
     UNION ALL
+    SELECT 'error', pg_catalog.format('table group of %s', coalesce(b.table_name::text, 'no table')),
+           pg_catalog.format('the balancer leaves it out, as it cannot be read: %s', b.waiting_for),
+           'tessera.check_consistency() says what is wrong with its chunks; wrong rows of tessera.chunk_estimate may be deleted: shards report anew'
+    FROM tessera.balancer_status b WHERE b.kind = 'read' AND b.state = 'failed'
+    UNION ALL
     SELECT 'warning', pg_catalog.format('chunk of %s from %s', c.table_name, c.min), 'it is jumbo: too large, and it could not be split',
            'choose a key with more values; or, when rows with other keys have come, tessera.clear_jumbo()'
     FROM tessera.chunks c WHERE c.jumbo

@@ -216,6 +216,8 @@ fit_request(TesseraClusterSnapshot *snapshot, TesseraBalancerAction *action)
 
 	if (group < 0)
 		return true;			/* the table is gone: beginning it says so */
+	if (snapshot->groups[group].unreadable != NULL)
+		return false;			/* its row of kind read says why */
 	tessera_key_from_bound(snapshot->groups[group].ks, action->min, &key);
 	chunk = &snapshot->groups[group].chunks[tessera_routing_find_chunk(snapshot->routing, snapshot->groups[group].group, &key)];
 	tessera_routing_chunk(snapshot->routing, snapshot->groups[group].group, (int) (chunk - snapshot->groups[group].chunks), &owned);
@@ -342,6 +344,44 @@ insert_row(const TesseraBalancerAction *action, const char *state, const pg_uuid
 					" FROM (SELECT count(*)::int4 AS attempts FROM tessera.balancer_action WHERE state = 'failed'"
 					"  AND (group_id = $2 AND min OPERATOR(tessera.=) $4 OR schema_name = $18)"
 					"  AND asked > clock_timestamp() - interval '1 hour') AS f", SPI_OK_INSERT, lengthof(types), types, values, nulls);
+	tessera_spi_end(&spi);
+}
+
+void
+tessera_balancer_note_unreadable(const TesseraClusterSnapshot *snapshot)
+{
+	static const Oid types[] = {UUIDOID, UUIDOID, TEXTOID};
+	Datum	   *ids = palloc(sizeof(Datum) * Max(snapshot->policy.ngroups, 1));
+	int			n = 0;
+	TesseraSpi	spi;
+	Datum		all;
+
+	for (size_t i = 0; i < snapshot->policy.ngroups; i++)
+		if (snapshot->groups[i].unreadable != NULL)
+			ids[n++] = UUIDPGetDatum(&snapshot->groups[i].group->group_id);
+	all = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	tessera_spi_begin(&spi);
+	tessera_spi_run_saved("UPDATE tessera.balancer_action SET state = 'done', finished = clock_timestamp(), error = NULL"
+						  " WHERE kind = 'read' AND state = 'failed' AND group_id <> ALL ($1)", SPI_OK_UPDATE, 1, (Oid[]) {UUIDARRAYOID}, &all,
+						  NULL);
+	for (size_t i = 0; i < snapshot->policy.ngroups; i++)
+	{
+		const TesseraSnapshotGroup *group = &snapshot->groups[i];
+		Datum		values[] = {UUIDPGetDatum(&group->group->group_id), group->table != NULL ? UUIDPGetDatum(&group->table->table_id) : 0, 0};
+		bool		nulls[] = {false, group->table == NULL, false};
+
+		if (group->unreadable == NULL)
+			continue;
+		values[2] = CStringGetTextDatum(group->unreadable);
+		if (tessera_spi_run("UPDATE tessera.balancer_action SET attempts = attempts + 1, error = $3, table_id = $2"
+							" WHERE kind = 'read' AND state = 'failed' AND group_id = $1", SPI_OK_UPDATE, 3, types, values, nulls) > 0)
+			continue;
+		tessera_spi_run("INSERT INTO tessera.balancer_action (kind, group_id, table_id, reason, by, state, attempts, error)"
+						" VALUES ('read', $1, $2, 'unreadable', 'tessera', 'failed', 1, $3)", SPI_OK_INSERT, 3, types, values, nulls);
+		ereport(LOG,
+				(errmsg("the balancer leaves out the table group of %s, which cannot be read: %s",
+						group->table != NULL ? table_name(group->table) : tessera_uuid_text(&group->group->group_id), group->unreadable)));
+	}
 	tessera_spi_end(&spi);
 }
 

@@ -57,6 +57,12 @@ extern bool tessera_balancer_begin(const TesseraBalancerAction *action);
  */
 extern int64 tessera_balancer_follow(TimestampTz *next);
 
+/*
+ * Rows of the groups that the snapshot could not read: kind read, state failed, with the reason; done when they can be read again. Told in the log
+ * when it begins. In a transaction.
+ */
+extern void tessera_balancer_note_unreadable(const TesseraClusterSnapshot *snapshot);
+
 /* Text of a policy's reason, as in tessera.balancer_action. */
 extern const char *tessera_policy_reason_text(TesseraPolicyReason reason);
 

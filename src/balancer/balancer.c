@@ -96,6 +96,8 @@ choose(bool round)
 		MemoryContextSwitchTo(context);
 		snapshot = tessera_cluster_snapshot();
 		MemoryContextSwitchTo(caller);
+		if (round)
+			tessera_balancer_note_unreadable(snapshot);
 		actions = tessera_balancer_requests(snapshot);
 		if (round)
 			actions = list_concat(actions, planned_now(snapshot));
@@ -234,6 +236,24 @@ put_problem(const TesseraClusterSnapshot *snapshot, const TesseraPolicyProblem *
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+/* A group that the snapshot could not read. */
+static void
+put_unreadable(const TesseraSnapshotGroup *group, int step, ReturnSetInfo *result)
+{
+	Datum		values[COLUMNS] = {[STEP] = Int32GetDatum(step)};
+	bool		nulls[COLUMNS];
+
+	memset(nulls, true, sizeof(nulls));
+	nulls[STEP] = false;
+	put_text(values, nulls, DUE, "never");
+	put_text(values, nulls, KIND, "read");
+	nulls[TABLE_NAME] = group->table == NULL;
+	if (!nulls[TABLE_NAME])
+		values[TABLE_NAME] = ObjectIdGetDatum(group->table->relid);
+	put_text(values, nulls, DETAIL, group->unreadable);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
 /* Why nothing is evened out, if so. */
 static void
 put_switches(int step, ReturnSetInfo *result)
@@ -304,6 +324,9 @@ tessera_explain_balancer(PG_FUNCTION_ARGS)
 	snapshot = tessera_cluster_snapshot();
 	plan = tessera_policy_plan(&snapshot->policy, tessera_policy_alloc);
 	put_switches(++step, result);
+	for (size_t i = 0; i < snapshot->policy.ngroups; i++)
+		if (snapshot->groups[i].unreadable != NULL)
+			put_unreadable(&snapshot->groups[i], ++step, result);
 	for (size_t i = 0; i < plan->nactions; i++)
 		put_action(snapshot, &plan->actions[i], ++step, result);
 	for (size_t i = 0; i < plan->nproblems; i++)

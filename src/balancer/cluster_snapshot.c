@@ -3,7 +3,8 @@
  *	  What the balancer's policy is told; see cluster_snapshot.h.
  *
  * Chunks and shards come from the routing image, the rest from the catalog in a few statements; estimates, of which there may be a million, in
- * portions. Nothing is locked; what has changed meanwhile is found out when an action begins.
+ * portions. Nothing is locked; what has changed meanwhile is found out when an action begins. What is read of one group is read in a subtransaction:
+ * an error leaves that group out, not the others.
  *
  * Estimates: one stands for the keys from its min to the next one's. Chunks that begin in there share its bytes alike; an estimate that begins inside
  * of a chunk, which has been merged, adds to that chunk. A chunk before the first estimate has none: it counts as empty, and is not merged.
@@ -22,6 +23,7 @@
 #include "balancer/cluster_snapshot.h"
 #include "catalog/bound_array.h"
 #include "common/spi_row.h"
+#include "common/subtransaction.h"
 #include "config/membership.h"
 
 #define GROWING_S 900.0			/* so long after a move for it was asked for does an end of the key space count as one where rows come in */
@@ -80,6 +82,15 @@ tessera_snapshot_group(const TesseraClusterSnapshot *snapshot, const pg_uuid_t *
 	return group != NULL ? group->index : -1;
 }
 
+/* The same of a group that could be read so far; -1: it is not there, or it could not. */
+static int
+readable_group(const TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id)
+{
+	int			index = tessera_snapshot_group(snapshot, group_id);
+
+	return index >= 0 && snapshot->groups[index].unreadable == NULL ? index : -1;
+}
+
 void
 tessera_snapshot_range(const TesseraClusterSnapshot *snapshot, int group, size_t first, size_t count, TesseraBound **min, TesseraBound **max)
 {
@@ -102,6 +113,43 @@ tessera_snapshot_bytes(TesseraClusterSnapshot *snapshot)
 		for (size_t j = 0; j < snapshot->policy.groups[i].nchunks; j++)
 			snapshot->bytes[snapshot->groups[i].chunks[j].shard] += snapshot->groups[i].chunks[j].bytes;
 	return snapshot->bytes;
+}
+
+
+/* What may fail of one group */
+
+typedef struct GroupStep
+{
+	TesseraClusterSnapshot *snapshot;
+	int			index;
+	void		(*step) (TesseraClusterSnapshot *snapshot, int index, const void *arg);
+	const void *arg;
+} GroupStep;
+
+static void
+take_step(void *arg)
+{
+	GroupStep  *step = arg;
+
+	step->step(step->snapshot, step->index, step->arg);
+}
+
+/* A step about one group. After an error the group is left out, unless the error says nothing of it: a cancelled statement, want of memory. */
+static void
+try_group(TesseraClusterSnapshot *snapshot, int index, void (*step) (TesseraClusterSnapshot *snapshot, int index, const void *arg), const void *arg)
+{
+	GroupStep	attempt = {snapshot, index, step, arg};
+	ErrorData  *error = tessera_try(take_step, &attempt);
+	int			category = error != NULL ? ERRCODE_TO_CATEGORY(error->sqlerrcode) : 0;
+
+	if (error == NULL)
+		return;
+	if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
+		ReThrowError(error);
+	snapshot->policy_groups[index].nchunks = 0;
+	snapshot->groups[index].unreadable = MemoryContextStrdup(snapshot->context, psprintf("%s: %s", unpack_sql_state(error->sqlerrcode),
+																						  error->message));
+	FreeErrorData(error);
 }
 
 
@@ -272,6 +320,16 @@ spread_estimates(const TesseraClusterSnapshot *snapshot, const TesseraSnapshotGr
 }
 
 static void
+read_group(TesseraClusterSnapshot *snapshot, int index, const void *arg)
+{
+	TesseraSnapshotGroup *here = &snapshot->groups[index];
+
+	here->ks = tessera_group_keyspace(snapshot->routing, here->group);
+	read_chunks(snapshot, here, &snapshot->policy_groups[index]);
+	spread_estimates(snapshot, here, snapshot->policy_groups[index].nchunks);
+}
+
+static void
 read_groups(TesseraClusterSnapshot *snapshot)
 {
 	const TesseraRouting *routing = snapshot->routing;
@@ -281,7 +339,7 @@ read_groups(TesseraClusterSnapshot *snapshot)
 
 	snapshot->groups = allocate(sizeof(TesseraSnapshotGroup) * routing->ngroups);
 	snapshot->policy.ngroups = routing->ngroups;
-	snapshot->policy.groups = groups;
+	snapshot->policy.groups = snapshot->policy_groups = groups;
 	for (int i = 0; i < routing->ntables; i++)
 	{
 		const TesseraTable *table = tessera_routing_table_at(routing, i);
@@ -292,10 +350,8 @@ read_groups(TesseraClusterSnapshot *snapshot)
 	for (int i = 0; i < routing->ngroups; i++)
 	{
 		snapshot->groups[i].group = tessera_routing_group(routing, i);
-		snapshot->groups[i].ks = tessera_group_keyspace(routing, snapshot->groups[i].group);
 		CHECK_FOR_INTERRUPTS();
-		read_chunks(snapshot, &snapshot->groups[i], &groups[i]);
-		spread_estimates(snapshot, &snapshot->groups[i], groups[i].nchunks);
+		try_group(snapshot, i, read_group, NULL);
 	}
 
 	tessera_spi_begin(&spi);
@@ -304,7 +360,7 @@ read_groups(TesseraClusterSnapshot *snapshot)
 						NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{
-		int			index = tessera_snapshot_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
+		int			index = readable_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
 
 		if (index < 0)
 			continue;
@@ -315,6 +371,17 @@ read_groups(TesseraClusterSnapshot *snapshot)
 				snapshot->groups[index].chunks[j].busy = true;
 	}
 	tessera_spi_end(&spi);
+}
+
+/* The chunk that begins there has moved a short while ago. */
+static void
+forbid_merge(TesseraClusterSnapshot *snapshot, int index, const void *arg)
+{
+	TesseraSnapshotGroup *here = &snapshot->groups[index];
+	TesseraKeyBound min;
+
+	tessera_key_from_bound(here->ks, arg, &min);
+	here->chunks[tessera_routing_find_chunk(snapshot->routing, here->group, &min)].mergeable = false;
 }
 
 /* Merged are chunks that are far below the size at which they are split, see little use, and have been here for a while. */
@@ -338,13 +405,10 @@ find_mergeable(TesseraClusterSnapshot *snapshot)
 						(Oid[]) {FLOAT8OID}, (Datum[]) {Float8GetDatum(tessera_merge_after_s())}, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{
-		int			index = tessera_snapshot_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
-		TesseraKeyBound min;
+		int			index = readable_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
 
-		if (index < 0)
-			continue;
-		tessera_key_from_bound(snapshot->groups[index].ks, DatumGetTesseraBoundP(spi_row_value(i, 2)), &min);
-		snapshot->groups[index].chunks[tessera_routing_find_chunk(snapshot->routing, snapshot->groups[index].group, &min)].mergeable = false;
+		if (index >= 0)
+			try_group(snapshot, index, forbid_merge, DatumGetTesseraBoundP(spi_row_value(i, 2)));
 	}
 	tessera_spi_end(&spi);
 }
@@ -352,21 +416,24 @@ find_mergeable(TesseraClusterSnapshot *snapshot)
 
 /* Zones, and what is under way */
 
-/* What a row says of a range of a group: each chunk that it touches is handed to visit; inside: no part of the chunk lies outside of the range. */
-static void
-visit_range(TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id, const TesseraBound *min, const TesseraBound *max,
-			void (*visit) (TesseraPolicyChunk *chunk, bool inside, int value), int value)
+typedef struct Visit
 {
-	int			index = tessera_snapshot_group(snapshot, group_id);
-	TesseraSnapshotGroup *here;
+	const TesseraBound *min;
+	const TesseraBound *max;
+	void		(*visit) (TesseraPolicyChunk *chunk, bool inside, int value);
+	int			value;
+} Visit;
+
+static void
+visit_chunks(TesseraClusterSnapshot *snapshot, int index, const void *arg)
+{
+	const Visit *range = arg;
+	TesseraSnapshotGroup *here = &snapshot->groups[index];
 	TesseraKeyBound low;
 	TesseraKeyBound high;
 
-	if (index < 0)
-		return;
-	here = &snapshot->groups[index];
-	tessera_key_from_bound(here->ks, min, &low);
-	tessera_key_from_bound(here->ks, max, &high);
+	tessera_key_from_bound(here->ks, range->min, &low);
+	tessera_key_from_bound(here->ks, range->max, &high);
 	for (size_t i = tessera_routing_find_chunk(snapshot->routing, here->group, &low); i < snapshot->policy.groups[index].nchunks; i++)
 	{
 		TesseraChunk chunk;
@@ -374,8 +441,21 @@ visit_range(TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id, const T
 		tessera_routing_chunk(snapshot->routing, here->group, (int) i, &chunk);
 		if (tessera_key_compare(here->ks, &chunk.min, &high) >= 0)
 			return;
-		visit(&here->chunks[i], tessera_key_compare(here->ks, &low, &chunk.min) <= 0 && tessera_key_compare(here->ks, &chunk.max, &high) <= 0, value);
+		range->visit(&here->chunks[i],
+					 tessera_key_compare(here->ks, &low, &chunk.min) <= 0 && tessera_key_compare(here->ks, &chunk.max, &high) <= 0, range->value);
 	}
+}
+
+/* What a row says of a range of a group: each chunk that it touches is handed to visit; inside: no part of the chunk lies outside of the range. */
+static void
+visit_range(TesseraClusterSnapshot *snapshot, const pg_uuid_t *group_id, const TesseraBound *min, const TesseraBound *max,
+			void (*visit) (TesseraPolicyChunk *chunk, bool inside, int value), int value)
+{
+	int			index = readable_group(snapshot, group_id);
+	Visit		range = {min, max, visit, value};
+
+	if (index >= 0)
+		try_group(snapshot, index, visit_chunks, &range);
 }
 
 /* A chunk across a border is split before the policy is asked again; until then it is nobody's to move. */
@@ -455,7 +535,7 @@ read_busy(TesseraClusterSnapshot *snapshot)
 						" UNION ALL SELECT a.group_id, r.min, r.max, CASE a.state WHEN 'failed' THEN 0 ELSE coalesce(a.recipient, 0) END"
 						"  FROM tessera.balancer_action AS a,"
 						"  unnest(coalesce(a.ranges, ARRAY[(a.group_id, NULL, a.min, a.max)::tessera.operation_range])) AS r"
-						"  WHERE a.schema_name IS NULL"
+						"  WHERE a.schema_name IS NULL AND a.kind <> 'read'"
 						"   AND (a.state IN ('queued', 'running') AND a.kind = 'move' OR a.state = 'failed' AND a.not_before > clock_timestamp())",
 						SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	for (uint64 i = 0; i < n; i++)
@@ -468,15 +548,16 @@ read_busy(TesseraClusterSnapshot *snapshot)
  * Rows come in at this end of a group's key space: the piece that was moved for them stays where it is, and so does the one that they fill now.
  */
 static void
-keep_growing_end(TesseraClusterSnapshot *snapshot, int index, const TesseraBound *min, const TesseraBound *max)
+keep_growing_end(TesseraClusterSnapshot *snapshot, int index, const void *arg)
 {
+	const Visit *range = arg;
 	TesseraSnapshotGroup *here = &snapshot->groups[index];
 	size_t		n = snapshot->policy.groups[index].nchunks;
 	TesseraKeyBound low;
 	TesseraKeyBound high;
 
-	tessera_key_from_bound(here->ks, min, &low);
-	tessera_key_from_bound(here->ks, max, &high);
+	tessera_key_from_bound(here->ks, range->min, &low);
+	tessera_key_from_bound(here->ks, range->max, &high);
 	for (size_t i = 0; i < Min(n, GROWING_CHUNKS); i++)
 	{
 		if (high.elements[0].kind == TESSERA_MAXKEY)
@@ -498,10 +579,11 @@ keep_growing_ends(TesseraClusterSnapshot *snapshot)
 						(Datum[]) {Float8GetDatum(GROWING_S)}, NULL);
 	for (uint64 i = 0; i < n; i++)
 	{
-		int			index = tessera_snapshot_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
+		int			index = readable_group(snapshot, DatumGetUUIDP(spi_row_value(i, 1)));
+		Visit		end = {.min = DatumGetTesseraBoundP(spi_row_value(i, 2)),.max = DatumGetTesseraBoundP(spi_row_value(i, 3))};
 
 		if (index >= 0)
-			keep_growing_end(snapshot, index, DatumGetTesseraBoundP(spi_row_value(i, 2)), DatumGetTesseraBoundP(spi_row_value(i, 3)));
+			try_group(snapshot, index, keep_growing_end, &end);
 	}
 	tessera_spi_end(&spi);
 }
@@ -661,6 +743,7 @@ tessera_cluster_snapshot(void)
 {
 	TesseraClusterSnapshot *snapshot = allocate(sizeof(TesseraClusterSnapshot));
 
+	snapshot->context = CurrentMemoryContext;
 	snapshot->routing = tessera_require_cluster();
 	tessera_balancer_policy_settings(&snapshot->policy.settings);
 	read_shards(snapshot);

@@ -18,6 +18,7 @@ typedef struct TesseraSnapshotGroup
 	const TesseraTable *table;	/* one of its tables, to name it by; NULL: it has none */
 	TesseraKeySpace *ks;
 	TesseraPolicyChunk *chunks; /* the policy's, writable */
+	char	   *unreadable;		/* why it cannot be read, for a person: the policy sees no chunk of it; NULL: it can be */
 } TesseraSnapshotGroup;
 
 /* Schemas that are tied to each other by foreign keys or inheritance are one. */
@@ -42,9 +43,11 @@ typedef struct TesseraPlacedSchema
 typedef struct TesseraClusterSnapshot
 {
 	TesseraPolicySnapshot policy;
+	MemoryContext context;		/* in which it lives */
 	const TesseraRouting *routing;
 	TesseraPolicyShard *shards; /* the policy's, writable */
 	TesseraSnapshotGroup *groups;
+	TesseraPolicyGroup *policy_groups;	/* the policy's, writable */
 	TesseraSnapshotSchema *schemas;
 	TesseraPolicySchema *policy_schemas;	/* the policy's, writable */
 	int			nplaced;
@@ -55,7 +58,7 @@ typedef struct TesseraClusterSnapshot
 
 /*
  * Reads it, in a transaction on the config node, by its current routing image; in the current memory context. Room of a shard: what
- * tessera.max_moves_per_shard leaves it.
+ * tessera.max_moves_per_shard leaves it. A group whose chunks, estimates or zones cannot be read is left out, and says so.
  */
 extern TesseraClusterSnapshot *tessera_cluster_snapshot(void);
 

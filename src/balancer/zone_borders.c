@@ -16,6 +16,7 @@
 #include "balancer/zone_borders.h"
 #include "catalog/bound_array.h"
 #include "common/spi_row.h"
+#include "common/subtransaction.h"
 #include "common/text.h"
 #include "config/membership.h"
 #include "control/calls.h"
@@ -73,7 +74,27 @@ add_border(const TesseraRouting *routing, const TesseraGroup *group, const Tesse
 	*borders = lappend(*borders, border);
 }
 
-/* Borders inside of chunks, in the current context. In a transaction. */
+/* A border to look at. */
+typedef struct Look
+{
+	const TesseraRouting *routing;
+	const TesseraGroup *group;
+	const TesseraBound *bound;
+	List	  **borders;
+} Look;
+
+static void
+look_at_border(void *arg)
+{
+	const Look *look = arg;
+
+	add_border(look->routing, look->group, look->bound, look->borders);
+}
+
+/*
+ * Borders inside of chunks, in the current context. A group that cannot be read is left out here; the policy's snapshot, which reads the same, says
+ * why. In a transaction.
+ */
 static List *
 find_borders(void)
 {
@@ -91,8 +112,11 @@ find_borders(void)
 		const TesseraGroup *group = tessera_routing_group_by_id(routing, DatumGetUUIDP(spi_row_value(i, 1)));
 		MemoryContext spi_context = MemoryContextSwitchTo(caller);
 
-		if (group != NULL)
-			add_border(routing, group, DatumGetTesseraBoundP(spi_row_value(i, 2)), &borders);
+		Look		look = {routing, group, DatumGetTesseraBoundP(spi_row_value(i, 2)), &borders};
+		ErrorData  *error = group != NULL ? tessera_try(look_at_border, &look) : NULL;
+
+		if (error != NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+			ReThrowError(error);
 		MemoryContextSwitchTo(spi_context);
 	}
 	tessera_spi_end(&spi);

@@ -29,6 +29,7 @@
 #include "utils/typcache.h"
 
 #include "common/spi_row.h"
+#include "common/subtransaction.h"
 #include "statistics/statistics_json.h"
 #include "statistics/table_statistics.h"
 
@@ -248,9 +249,19 @@ estimate_chunks(const TesseraGroup *group, TesseraKeySpace *ks, ChunkSize *chunk
 	return nestimates > 0;
 }
 
-static void
-put_group(const TesseraRouting *routing, const TesseraGroup *group, ReturnSetInfo *result)
+typedef struct GroupSizes
 {
+	const TesseraRouting *routing;
+	const TesseraGroup *group;
+	ReturnSetInfo *result;
+} GroupSizes;
+
+static void
+put_group(void *arg)
+{
+	const TesseraRouting *routing = ((GroupSizes *) arg)->routing;
+	const TesseraGroup *group = ((GroupSizes *) arg)->group;
+	ReturnSetInfo *result = ((GroupSizes *) arg)->result;
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
 	int			n = tessera_routing_nchunks(routing, group);
 	ChunkSize  *chunks = MemoryContextAllocExtended(CurrentMemoryContext, sizeof(ChunkSize) * Max(n, 1), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -278,7 +289,10 @@ put_group(const TesseraRouting *routing, const TesseraGroup *group, ReturnSetInf
 	}
 }
 
-/* internal_chunk_bytes() returns (group_id uuid, min bound, bytes int8, collected timestamptz) of the chunks of which something is known */
+/*
+ * internal_chunk_bytes() returns (group_id uuid, min bound, bytes int8, collected timestamptz) of the chunks of which something is known. Of a group
+ * whose chunks or estimates cannot be read nothing is: the balancer's row of kind read says why, and the views of the others go on.
+ */
 Datum
 tessera_internal_chunk_bytes(PG_FUNCTION_ARGS)
 {
@@ -291,8 +305,15 @@ tessera_internal_chunk_bytes(PG_FUNCTION_ARGS)
 	context = AllocSetContextCreate(before, "tessera chunk bytes", ALLOCSET_DEFAULT_SIZES);
 	for (int i = 0; routing != NULL && i < routing->ngroups; i++)
 	{
+		GroupSizes	sizes = {routing, tessera_routing_group(routing, i), result};
+		ErrorData  *error;
+		int			category;
+
 		MemoryContextSwitchTo(context);
-		put_group(routing, tessera_routing_group(routing, i), result);
+		error = tessera_try(put_group, &sizes);
+		category = error != NULL ? ERRCODE_TO_CATEGORY(error->sqlerrcode) : 0;
+		if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
+			ReThrowError(error);
 		MemoryContextReset(context);
 	}
 	MemoryContextSwitchTo(before);

@@ -36,7 +36,7 @@ FUNCTIONS = {
 
 PRIMITIVE = r"tessera_connection_(?:run|queue\w*)|PQexec\w*|PQsendQuery\w*|PQsendPrepare|PQprepare"
 # What runs SQL on this node, or does not run it.
-LOCAL = r"tessera_spi_run|SPI_\w+|tessera_admin_exec|tessera_admin_value|errmsg\w*|errhint|errdetail\w*"
+LOCAL = r"tessera_spi_run(?:_saved)?|SPI_\w+|tessera_admin_exec|tessera_admin_value|errmsg\w*|errhint|errdetail\w*"
 SQL = re.compile(r'"\s*(SELECT|INSERT|UPDATE|DELETE|MERGE|WITH|VALUES|CALL|DO|BEGIN|START|COMMIT|ROLLBACK|PREPARE|EXECUTE|DEALLOCATE|SAVEPOINT|'
                  r'RELEASE|SET|RESET|SHOW|LOCK|LISTEN|UNLISTEN|NOTIFY|DISCARD|COPY|EXPLAIN|ANALYZE|CREATE|ALTER|DROP|GRANT|REVOKE|TRUNCATE|DECLARE|'
                  r'FETCH|CLOSE)\b')

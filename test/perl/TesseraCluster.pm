@@ -51,7 +51,9 @@ our %SETTINGS = (
 	max_replication_slots => 20,
 	max_wal_senders => 20,
 	max_worker_processes => 40,
-	'tessera.balancer_interval' => 3600,	# rounds come when a test asks for them
+	# rounds come when a test asks for them, or when shards come or go; only tests that name an interval have the balancer even out
+	'tessera.balancer_interval' => 3600,
+	'tessera.balancer_window' => '00:00-00:00',
 	max_connections => 100,
 	shared_buffers => '32MB',
 	max_wal_size => '1GB',
@@ -120,7 +122,9 @@ sub start_node
 	croak "node $name exists" if $self->{nodes}{$name};
 	my $server = PostgreSQL::Test::Cluster->new("$self->{name}_$name");
 	$server->init(extra => [ '--locale=C', '--encoding=UTF8', '--username=' . user() ]);
-	_conf($server, %SETTINGS, %{ $self->{settings} }, %{ $params{settings} // {} });
+	my %settings = (%{ $self->{settings} }, %{ $params{settings} // {} });
+	$settings{'tessera.balancer_window'} //= '' if exists $settings{'tessera.balancer_interval'};
+	_conf($server, %SETTINGS, %settings);
 	$self->{nodes}{$name} = $server;
 	push @{ $self->{order} }, $name;
 	if ($params{start} // 1)

@@ -8,7 +8,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('balancer', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
-	restart_after_crash => 'on', 'tessera.auto_split' => 'off', 'tessera.split_interval' => 600000 });
+	restart_after_crash => 'on', 'tessera.balancer_interval' => 3600, 'tessera.auto_split' => 'off', 'tessera.split_interval' => 600000 });
 $c->create(shards => 3);
 # The first shard has the schemas: s1 is the config node, and takes part with its chunks.
 $c->query('s1', 'CREATE TABLE acc (k int PRIMARY KEY, v int NOT NULL DEFAULT 0)');
@@ -71,10 +71,11 @@ is($c->query('s1', 'SELECT count(*) FROM tessera.balancer_status WHERE state = $
 like($c->error('s2', "SELECT tessera.move_range('acc', 5, 1, 's2', wait => false)"), qr/22023: min 5 is not below max 1/, 'errors come at once');
 like($c->error('s2', "SELECT tessera.move_range('acc', 1, 5, 'nobody', wait => false)"), qr/42704: shard "nobody" does not exist/, 'all of them');
 
-# Rounds: by bytes. The first one here has nothing to do, and the next comes only when it is asked for.
-round();
+# Rounds: by bytes. The balancer begins nothing while it is paused, and is asked what it would do.
 estimate(1000000);
+$c->query('s1', "SELECT tessera.pause_balancer('1 hour')");
 $c->query('s2', 'SELECT tessera.start_balancer()');
+$c->query('s1', "DELETE FROM tessera.setting WHERE name = 'balancer_paused_until'");
 is($c->query('s1', "SELECT count(*) > 0 FROM tessera.explain_balancer() WHERE due = 'now' AND reason = 'group' AND donor = 's2'"), 't',
 	'explain_balancer shows what it would do');
 $c->query('s1', 'SELECT tessera.stop_balancer()');
@@ -158,8 +159,8 @@ my $load = $c->pgbench_start(clients => 2, seconds => 15, max_tries => 50, nodes
 UPDATE acc SET v = v + 1 WHERE k = :a;
 SCRIPT
 my $sum = 'SELECT sum(v) FROM acc';
-$c->query('s1', "SELECT tessera.remove_shard('s2')");
 $c->query('s1', "SELECT tessera_test.injection_set('balancer_begun', 'pause')");
+$c->query('s1', "SELECT tessera.remove_shard('s2')");
 $c->background('s1', 'SELECT tessera.balancer_round()');
 $c->is_paused_at('s1', 'balancer_begun');
 $c->kill9('s1');
@@ -196,8 +197,13 @@ $c->query('s1', "SELECT tessera.set_zone_range('acc', 'spare', 900, tessera.maxk
 like($c->error('s1', "SELECT tessera.remove_shard('s2')"), qr/55006: .*Zone "spare" has ranges, and would be left without a shard.*add_zone/s,
 	'a zone with ranges keeps a shard, even one that has nothing yet');
 $c->query('s1', "SELECT tessera.set_zone_range('acc', NULL, 900, tessera.maxkey())");
-$c->query('s1', 'SELECT tessera.resume_balancer()');
 estimate(1000000);
+# the balancer's process dies in the middle of a round: the next one goes on from what it finds
+$c->query('s1', "SELECT tessera_test.injection_set('balancer_begun', 'pause')");
+$c->query('s1', 'SELECT tessera.resume_balancer()');
+$c->is_paused_at('s1', 'balancer_begun');
+$c->kill_backend('s1', $c->query('s1', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'tessera balancer'"));
+ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'tessera balancer'", 1), 'a killed balancer is started again');
 balanced('it is taken back');
 like(spread(), qr/^s1 \d+, s2 \d+, s3 \d+$/, 'and gets its share');
 is($c->query('s2', 'SELECT count(*) FROM more'), 2, 'it has the schema of now');
