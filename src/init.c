@@ -75,6 +75,7 @@
 #include "transaction/notify.h"
 #include "transaction/participant.h"
 #include "transport/connection.h"
+#include "transport/connection_slots.h"
 
 PG_MODULE_MAGIC;
 
@@ -149,6 +150,7 @@ static const Registration registrations[] = {
 	{"shared memory, xact: the routing image", tessera_routing_init},
 	{"setting, shared memory", tessera_refresh_init},	/* free */
 	{"settings", tessera_connection_init},	/* free */
+	{"settings, shared memory", tessera_slots_init},	/* free */
 	{"shared memory", tessera_remote_client_init}, /* free */
 	/*
 	 * Before a commit after the participants: their errors leave the snapshots kept for cursors to the abort. With assertions its hooks are the
@@ -245,6 +247,8 @@ static const TesseraExitStep exit_steps[] = {
 	/* A worker's own, before another one may be started in its place. */
 	{tessera_notify_forward_leave},
 	{tessera_worker_leave},
+	/* It waits for a connection no longer; what it holds is returned as the connections are closed. */
+	{tessera_slots_leave},
 	/* The rollback needs them: the other nodes' transactions end by it. */
 	{tessera_connections_end, .last = true},
 };

@@ -19,6 +19,19 @@ COMMENT ON VIEW tessera.stat_routing IS
   'what this node did as a router since stats_reset: statements by tier, attempts that were stale, connections opened to other nodes; and how often '
   'and how long (ms) statements waited here at the gates of migrations';
 
+-- Connections to the other nodes (src/transport/connection_slots.c).
+CREATE FUNCTION tessera_internal.node_connections() RETURNS TABLE (node_id int4, open int4, in_use int4, waiting int4, opened int8, waits int8,
+                                                      exceeded int8, refused int8)
+  LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'tessera_internal_node_connections';
+COMMENT ON FUNCTION tessera_internal.node_connections() IS 'source of the view tessera.node_connections';
+
+CREATE VIEW tessera.node_connections AS
+  SELECT n.name AS node, c.open, c.in_use, c.open - c.in_use AS idle, c.waiting, c.opened, c.waits, c.exceeded, c.refused
+  FROM tessera_internal.node_connections() c JOIN tessera.node n USING (node_id) ORDER BY c.node_id;
+COMMENT ON VIEW tessera.node_connections IS
+  'connections that transactions of this node''s clients have to each other node: open, in use by a transaction, idle; sessions that wait for one; '
+  'and since the start of the server: opened, waits, opened beyond tessera.max_connections_per_shard, refused after tessera.connection_wait_timeout';
+
 -- Views of the catalog. On the config node they show the authoritative rows; on other nodes the local copy, as of its last refresh. Addresses are in
 -- none.
 

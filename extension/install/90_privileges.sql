@@ -17,7 +17,7 @@ REVOKE EXECUTE ON FUNCTION tessera_internal.doubt_catalog(), tessera_internal.ba
 @grants@
 -- Sources of views that everybody may read.
 GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(),
-  tessera_internal.stat_routing(),
+  tessera_internal.stat_routing(), tessera_internal.node_connections(),
   tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations() TO PUBLIC;
 
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
@@ -31,9 +31,9 @@ GRANT SELECT (group_id, min, node_id, bytes, statements, load, measured) ON tess
 GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added) ON tessera.node TO PUBLIC;
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation) ON tessera.identity TO PUBLIC;
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
-  tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.range_deletions, tessera.internal_sessions,
-  tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status, tessera.draining_shards, tessera.ddl_operations,
-  tessera.zones, tessera.zone_ranges TO PUBLIC;
+  tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.node_connections, tessera.range_deletions,
+  tessera.internal_sessions, tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status,
+  tessera.draining_shards, tessera.ddl_operations, tessera.zones, tessera.zone_ranges TO PUBLIC;
 
 REVOKE ALL ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.cancel_remove_shard(text), tessera.remove_router(text, bool),

@@ -59,7 +59,7 @@ tessera_at_exit(pg_on_exit_callback step)
 		if ((wanted & bit) != 0)
 			return;
 		if (steps[i].last)
-			on_proc_exit(step, (Datum) 0);
+			on_shmem_exit(step, (Datum) 0);
 		else if ((wanted & ~last_steps) == 0)
 			before_shmem_exit(run_next, (Datum) 0);
 		wanted |= bit;

@@ -15,7 +15,7 @@
 typedef struct TesseraExitStep
 {
 	pg_on_exit_callback step;
-	bool		last;			/* after shared memory is left and the transaction rolled back (on_proc_exit); else before both (before_shmem_exit) */
+	bool		last;			/* when the transaction is rolled back (on_shmem_exit; LWLocks can be taken yet); else before (before_shmem_exit) */
 } TesseraExitStep;
 
 /* From _PG_init: the table (static, never freed), in the order in which its steps are to run. */

@@ -65,6 +65,21 @@ tessera_proc_number(PGPROC *proc)
 #endif
 }
 
+/* The number by which SendProcSignal finds the process. */
+#if PG_VERSION_NUM >= 170000
+static inline ProcNumber
+tessera_proc_backend(PGPROC *proc)
+{
+	return GetNumberFromPGProc(proc);
+}
+#else
+static inline BackendId
+tessera_proc_backend(PGPROC *proc)
+{
+	return proc->backendId;
+}
+#endif
+
 /* Of the transaction that holds or awaits the lock. */
 static inline VirtualTransactionId
 tessera_lock_vxid(const LockInstanceData *lock)

@@ -18,6 +18,7 @@
 #include "catalog/pg_authid.h"
 #include "libpq/libpq.h"
 #include "miscadmin.h"
+#include "storage/lock.h"
 #include "tcop/dest.h"
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
@@ -41,6 +42,7 @@
 #include "transaction/declared_wait.h"
 #include "transaction/settings_mirror.h"
 #include "transaction/transaction_private.h"
+#include "transport/connection_slots.h"
 
 /* Fingerprint of the settings of the cluster's own role: an empty set but for the search path. */
 #define OWN_SETTINGS 1
@@ -468,6 +470,7 @@ reach_node(const TesseraRouting *routing, int32 node_id)
 		return participant;
 	}
 	connection = tessera_open_node(routing, node_id, 0);
+	tessera_connection_begin_use(connection);
 	if (participant == NULL)
 		participant = add_participant(node_id, connection);
 	participant->connection = connection;
@@ -564,6 +567,41 @@ tessera_participant_holds_locks(int32 node_id)
 	}
 }
 
+/* ---- waiting for a slot (transport/connection_slots.h) ---- */
+
+/* True if other transactions may wait for what this one has on another node. */
+static bool
+holds_elsewhere(void)
+{
+	TesseraConnection **connections;
+	int			n = tessera_connections_open(&connections);
+
+	for (int i = 0; i < n; i++)
+		if (tessera_connection_state(connections[i])->session_locks > 0)
+			return true;
+	return others_joined(NULL);
+}
+
+/* True if a process of this server waits for a lock of which this one holds some mode. */
+static bool
+blocks_others(void)
+{
+	LockData   *all = GetLockStatusData();
+	bool		blocks = false;
+
+	for (int i = 0; i < all->nelements && !blocks; i++)
+	{
+		if (all->locks[i].pid != MyProcPid || all->locks[i].holdMask == 0)
+			continue;
+		for (int j = 0; j < all->nelements && !blocks; j++)
+			blocks = all->locks[j].waitLockMode != NoLock && all->locks[j].pid != MyProcPid &&
+				memcmp(&all->locks[j].locktag, &all->locks[i].locktag, sizeof(LOCKTAG)) == 0;
+	}
+	pfree(all->locks);
+	pfree(all);
+	return blocks;
+}
+
 uint64
 tessera_next_statement(void)
 {
@@ -652,14 +690,8 @@ require_all_intact(void)
 }
 
 static void
-end_transaction(XactEvent event, void *arg)
+end_participants(XactEvent event)
 {
-	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
-		require_own_node_at_commit();
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		tessera_constraint_modes_forget(&at_hand);
-	if (at_hand.nparticipants == 0)
-		return;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
@@ -689,6 +721,19 @@ end_transaction(XactEvent event, void *arg)
 		default:
 			break;
 	}
+}
+
+static void
+end_transaction(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+		require_own_node_at_commit();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		tessera_constraint_modes_forget(&at_hand);
+	if (at_hand.nparticipants > 0)
+		end_participants(event);
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		tessera_connections_at_end();
 }
 
 /* Roll back to where the subtransaction began. The answer is read later. */
@@ -782,6 +827,8 @@ tessera_participant_init(void)
 							&tessera_commit_timeout, 30000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.abort_timeout", "How long a rollback waits for the other nodes before it closes the connections to them.", NULL,
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	tessera_slot_holder = holds_elsewhere;
+	tessera_slot_blocks_others = blocks_others;
 	RegisterXactCallback(end_transaction, NULL);
 	RegisterSubXactCallback(end_subtransaction, NULL);
 }

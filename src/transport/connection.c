@@ -2,9 +2,13 @@
  * connection.c
  *	  Opening and closing connections to other nodes, and raising their errors here.
  *
- * One connection per (node, lane), kept until the backend exits. A connection that was closed keeps its struct: code that still points to it finds it
- * empty instead of freed, and it is opened anew by the next tessera_connection_open. A connection that has been idle for a moment is looked at before
- * it is used (one poll), so that a node that was restarted meanwhile costs no error.
+ * One connection per (node, lane), kept until the backend exits, others wait for it (connection_slots.h), or it has been idle for
+ * tessera.idle_connection_timeout. A connection that was closed keeps its struct: code that still points to it finds it empty instead of freed, and
+ * it is opened anew by the next tessera_connection_open. An idle connection is looked at before it is used (one poll), so that a node that was
+ * restarted meanwhile, or has ended the session, costs no error.
+ *
+ * A backend that sits idle is woken by a timer, whose handler does no more than to ask for the server's own catching up with invalidations: an idle
+ * backend does that by an empty transaction, at whose end connections are looked at. In a transaction that comes at its end.
  *
  * Memory: the structs and all they hold live in one context each below the cache's, until the backend exits. Open sockets count as external files
  * (fd.c). No locks. At exit of the process the connections are closed properly, so that the other ends roll back without a message in their logs.
@@ -20,9 +24,11 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/sinval.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -31,11 +37,21 @@
 #include "common/stat_routing.h"
 #include "transport/connection_private.h"
 
-/* An idle connection older than this is looked at before it is used. */
-#define IDLE_CHECK_US INT64CONST(100000)
-
 int			tessera_statement_cache_size = 256;
 int			tessera_connect_timeout = 10000;
+static int	idle_connection_timeout = 600000;
+
+/* The timer of this process that has idle connections looked at. */
+typedef struct IdleTimer
+{
+	TimeoutId	id;
+	bool		registered;
+	int			delay_ms;		/* with which it was set */
+	bool		used;			/* the transaction at hand has used a connection; at_end resets it */
+	volatile sig_atomic_t due;	/* it has fired */
+} IdleTimer;
+
+static IdleTimer idle_timer = {0};
 
 static MemoryContext connections_context = NULL;
 static HTAB *connections = NULL;	/* TesseraConnectionKey -> TesseraConnection * */
@@ -62,7 +78,10 @@ tessera_connections_end(int code, Datum arg)
 	hash_seq_init(&status, connections);
 	while ((entry = hash_seq_search(&status)))
 		if (entry->connection && entry->connection->pg)
+		{
 			PQfinish(entry->connection->pg);
+			tessera_slot_return(&entry->connection->slot);
+		}
 	foreach(cell, unlisted)
 	{
 		TesseraConnection *connection = lfirst(cell);
@@ -273,8 +292,20 @@ open_connection(TesseraConnection *connection, const char *name, const char *con
 	char	   *copy = MemoryContextStrdup(connection->context, conninfo);
 
 	namestrcpy(&connection->name, name);
-	pg = connect_to(name, conninfo);
+	if (connection->key.lane == 0 && connection->key.node_id != TESSERA_UNLISTED_NODE)
+		tessera_slot_take(&connection->slot, connection->key.node_id, name, tessera_wait_left(-1));
+	PG_TRY();
+	{
+		pg = connect_to(name, conninfo);
+	}
+	PG_CATCH();
+	{
+		tessera_slot_return(&connection->slot);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	connection->pg = pg;
+	connection->in_use = false;
 	connection->broken = false;
 	if (connection->conninfo)
 		pfree(connection->conninfo);
@@ -317,13 +348,6 @@ tessera_connection_lost(TesseraConnection *connection)
 	return false;
 }
 
-/* True if the other end has closed the connection while it was idle. One poll, if it has been idle for a while. */
-static bool
-gone_while_idle(TesseraConnection *connection)
-{
-	return GetCurrentStatementStartTimestamp() - connection->used >= IDLE_CHECK_US && tessera_connection_lost(connection);
-}
-
 /* True if it can be used as it is. Closes it if it is dead, or if it is idle and the node has another address. */
 static bool
 still_good(TesseraConnection *connection, const char *conninfo)
@@ -334,7 +358,7 @@ still_good(TesseraConnection *connection, const char *conninfo)
 		return false;
 	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD ||
 		!tessera_cancel_await(connection, tessera_wait_left(tessera_connect_timeout)) ||
-		(idle && ((connection->state.session_locks == 0 && strcmp(connection->conninfo, conninfo) != 0) || gone_while_idle(connection))))
+		(idle && ((connection->state.session_locks == 0 && strcmp(connection->conninfo, conninfo) != 0) || tessera_connection_lost(connection))))
 	{
 		tessera_connection_close(connection);
 		return false;
@@ -468,10 +492,120 @@ tessera_connection_close(TesseraConnection *connection)
 	tessera_connection_clear_all_notices(connection);
 	PQfinish(connection->pg);
 	ReleaseExternalFD();
+	tessera_slot_return(&connection->slot);
 	connection->pg = NULL;
 	connection->broken = false;
+	connection->in_use = false;
 	memset(&connection->state, 0, sizeof(connection->state));
 	connection->state.told = told;
+}
+
+/* ---- idle connections ---- */
+
+static void
+idle_timer_fires(void)
+{
+	idle_timer.due = true;
+	HandleCatchupInterrupt();
+}
+
+/* So that idle connections are looked at when the first of them may have been idle for too long. Only sessions of clients sit idle. */
+static void
+arm_idle_timer(int delay_ms)
+{
+	if (MyBackendType != B_BACKEND)
+		return;
+	if (!idle_timer.registered)
+		idle_timer.id = RegisterTimeout(USER_TIMEOUT, idle_timer_fires);
+	idle_timer.registered = true;
+	if (get_timeout_active(idle_timer.id) && idle_timer.delay_ms <= delay_ms)
+		return;
+	idle_timer.delay_ms = delay_ms;
+	enable_timeout_after(idle_timer.id, delay_ms);
+}
+
+void
+tessera_connection_begin_use(TesseraConnection *connection)
+{
+	if (connection->in_use)
+		return;
+	connection->in_use = true;
+	idle_timer.used = true;
+	tessera_slot_busy(&connection->slot);
+}
+
+/* Session-level advisory locks would go with it. */
+static bool
+may_close(const TesseraConnection *connection)
+{
+	return connection->pg != NULL && connection->state.session_locks == 0 && connection->state.xact_depth == 0;
+}
+
+/* One of the lanes that are kept between transactions. Returns for how many ms it may still be idle; -1: it is closed. */
+static long
+look_at_idle(TesseraConnection *connection, TimestampTz now)
+{
+	long		left = idle_connection_timeout - TimestampDifferenceMilliseconds(connection->used, now);
+
+	if (!may_close(connection))
+		return idle_connection_timeout;
+	if (connection->broken || (idle_connection_timeout > 0 && left <= 0))
+	{
+		tessera_connection_close(connection);
+		return -1;
+	}
+	return left;
+}
+
+/* When the timer has fired. */
+static void
+close_idle(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	long		next = -1;
+	HASH_SEQ_STATUS status;
+	CacheEntry *entry;
+
+	idle_timer.due = false;
+	hash_seq_init(&status, connections);
+	while ((entry = hash_seq_search(&status)))
+		if (entry->connection && entry->connection->pg && entry->key.lane <= 1)
+		{
+			long		left = look_at_idle(entry->connection, now);
+
+			if (left >= 0 && (next < 0 || left < next))
+				next = left;
+		}
+	if (next >= 0 && idle_connection_timeout > 0)
+		arm_idle_timer((int) next + 1);
+}
+
+void
+tessera_connections_at_end(void)
+{
+	TesseraConnection **array;
+	int			n;
+
+	if (connections == NULL || !(idle_timer.used || idle_timer.due || tessera_slots_awaited()))
+		return;
+	idle_timer.used = false;
+	n = tessera_connections_open(&array);
+	for (int i = 0; i < n; i++)
+	{
+		TesseraConnection *connection = array[i];
+
+		if (connection->in_use)
+		{
+			connection->in_use = false;
+			tessera_slot_idle(&connection->slot);
+		}
+		if (tessera_slots_awaited() && may_close(connection) && tessera_slot_is_awaited(&connection->slot))
+			tessera_connection_close(connection);
+	}
+	if (idle_timer.due)
+		close_idle();
+	else if (idle_connection_timeout > 0)
+		arm_idle_timer(idle_connection_timeout);
 }
 
 bool
@@ -738,6 +872,9 @@ tessera_connection_init(void)
 							&tessera_statement_cache_size, 256, 0, 100000, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.connect_timeout", "How long a connection to another node may take to open, for each of its hosts.", NULL,
 							&tessera_connect_timeout, 10000, 100, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.idle_connection_timeout", "How long a session keeps a connection to another node that it does not use.",
+							"0: to the session's end.",
+							&idle_connection_timeout, 600000, 0, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.node_timeout", "How long a node may be silent before it is looked at whether it answers a new connection.",
 							"If it does, its answer is waited for further; if not, the statement fails. 0: it is never looked at.",
 							&tessera_node_timeout, 15000, 0, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);

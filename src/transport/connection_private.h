@@ -13,6 +13,7 @@
 
 #include "transport/cancel.h"
 #include "transport/connection.h"
+#include "transport/connection_slots.h"
 
 /* A named prepared statement at the other end. */
 typedef struct TesseraStatement
@@ -68,7 +69,9 @@ struct TesseraConnection
 	bool		broken;			/* libpq found it broken: closed at its next use or the transaction's end */
 	MemoryContext context;		/* of the connection; lives until the backend exits */
 	TesseraRemoteState state;
-	TimestampTz used;			/* when its state was last known to be good */
+	TimestampTz used;			/* when it was last looked at, before it was used */
+	TesseraSlot slot;			/* lane 0 of a node: it counts against the cap, from before it is open until it is closed */
+	bool		in_use;			/* lane 0: by the transaction at hand */
 
 	/* the queue: a ring of `size` entries (a power of two), `count` from `head` on */
 	TesseraEntry *entries;

@@ -1,0 +1,53 @@
+/*
+ * connection_slots.h
+ *	  How many connections of the transaction lane this server's backends have to each node, and the cap on them (doc/design.md#connection-cap).
+ *
+ * A backend takes a slot before it opens such a connection and returns it when that is closed. Beyond tessera.max_connections_per_shard it waits in a
+ * queue; who has a connection that it does not use gives it up for the first in the queue.
+ */
+#ifndef TESSERA_CONNECTION_SLOTS_H
+#define TESSERA_CONNECTION_SLOTS_H
+
+#include "postgres.h"
+#include "datatype/timestamp.h"
+
+/* A connection's place in shared memory; zeroed: none. Only the process that holds it has it. */
+typedef struct TesseraSlot
+{
+	int			node;			/* number of the node's counters, from 1; 0: none */
+	int			number;			/* of the slot, from 1; 0: it is counted, but there was no room to note whose it is */
+	TimestampTz since;			/* taken */
+} TesseraSlot;
+
+/*
+ * Whether the transaction at hand has what others may wait for: then it waits for a slot a short time only. And whether a process of this server
+ * waits for a lock that this one holds. Set once, by transaction/. They raise nothing but for want of memory.
+ */
+extern bool (*tessera_slot_holder) (void);
+extern bool (*tessera_slot_blocks_others) (void);
+
+/*
+ * Takes a slot for a connection to the node, in `slot`, which has none. Waits while the cap is reached, interruptibly, until timeout_ms at most (< 0:
+ * tessera.connection_wait_timeout alone decides); ERROR 53300 then. Processes that serve no client never wait.
+ */
+extern void tessera_slot_take(TesseraSlot *slot, int32 node_id, const char *name, long timeout_ms);
+
+/* Gives it back, to the first that waits for one, if the cap leaves it room. Raises nothing; does nothing if there is none. */
+extern void tessera_slot_return(TesseraSlot *slot);
+
+/* The connection is used by the transaction at hand; or by none since now. They cost one write each. */
+extern void tessera_slot_busy(const TesseraSlot *slot);
+extern void tessera_slot_idle(const TesseraSlot *slot);
+
+/* True if anybody on this server waits for a slot: one read. */
+extern bool tessera_slots_awaited(void);
+
+/* True if the connection, which is idle, is to be given up: others wait, and it has been held for long enough, or the cap was lowered. */
+extern bool tessera_slot_is_awaited(const TesseraSlot *slot);
+
+/* Exit step: leaves the queue. */
+extern void tessera_slots_leave(int code, Datum arg);
+
+extern void tessera_slots_init(void);	/* from _PG_init: settings, shared memory */
+
+#endif							/* TESSERA_CONNECTION_SLOTS_H */
