@@ -121,6 +121,9 @@ extern bool tessera_ddl_plans_locally(const char *source);
 /* Runs the statement here and on every other node, in this transaction. text: what the others run (NULL: the statement's own text). */
 extern void tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraStatementObjects *named);
 
+/* True for ALTER TABLE ... DETACH PARTITION ... CONCURRENTLY, which the grammar allows by itself only. */
+extern bool tessera_detaches_concurrently(Node *statement);
+
 /*
  * Before a statement that is nested in a running one (in a function of an event trigger): sends the outer one to the other nodes, so that they see
  * both in order.
@@ -249,7 +252,7 @@ extern uint64 tessera_insert_rows(Oid relid, struct Query *source, TesseraUtilit
 /* CREATE MATERIALIZED VIEW ... WITH DATA over tables of the cluster. */
 extern void tessera_create_materialized_view(struct CreateTableAsStmt *statement, const char *schema);
 
-/* REFRESH, before and after it runs on every node. begin: false if the view is not the cluster's; ERROR 0A000 CONCURRENTLY, 42501 not its owner. */
+/* REFRESH, before and after it runs on every node. begin: false if the view is not the cluster's; ERROR 0A000 CONCURRENTLY elsewhere, 42501. */
 extern bool tessera_refresh_begin(TesseraUtility *utility, const TesseraRouting *routing);
 extern void tessera_refresh_end(TesseraUtility *utility);
 
@@ -261,5 +264,8 @@ extern void tessera_refresh_or_run(TesseraUtility *utility, void (*run) (Tessera
  * planned. source: text of what is planned, as core hands it on.
  */
 extern struct Query *tessera_refresh_query(const char *source);
+
+/* For the planner: true for a statement by which core's REFRESH CONCURRENTLY compares and changes the view's rows, on their shard. */
+extern bool tessera_refresh_plans_locally(const char *source);
 
 #endif							/* TESSERA_DDL_H */

@@ -343,6 +343,39 @@ note_partitions(TesseraTrack *track, Node *statement)
 	}
 }
 
+bool
+tessera_detaches_concurrently(Node *statement)
+{
+	ListCell   *cell;
+
+	if (!IsA(statement, AlterTableStmt))
+		return false;
+	foreach(cell, ((AlterTableStmt *) statement)->cmds)
+	{
+		AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
+
+		if (command->subtype == AT_DetachPartition && IsA(command->def, PartitionCmd) && ((PartitionCmd *) command->def)->concurrent)
+			return true;
+	}
+	return false;
+}
+
+/* Runs the statement without its CONCURRENTLY. */
+static void
+run_at_once(TesseraUtility *utility)
+{
+	TesseraUtility copy = *utility;
+	ListCell   *cell;
+
+	copy.statement = copyObject(utility->statement);
+	if (IsA(copy.statement->utilityStmt, DropStmt))
+		((DropStmt *) copy.statement->utilityStmt)->concurrent = false;
+	else
+		foreach(cell, castNode(AlterTableStmt, copy.statement->utilityStmt)->cmds)
+			castNode(PartitionCmd, lfirst_node(AlterTableCmd, cell)->def)->concurrent = false;
+	tessera_utility_run(&copy);
+}
+
 /* Statements that run CONCURRENTLY on one server are part of the distributed transaction here. */
 static void
 run_statement(TesseraUtility *utility)
@@ -351,14 +384,8 @@ run_statement(TesseraUtility *utility)
 
 	if (IsA(statement, IndexStmt) && ((IndexStmt *) statement)->concurrent)
 		tessera_make_unbuilt_index(utility);
-	else if (IsA(statement, DropStmt) && ((DropStmt *) statement)->concurrent)
-	{
-		TesseraUtility copy = *utility;
-
-		copy.statement = copyObject(utility->statement);
-		castNode(DropStmt, copy.statement->utilityStmt)->concurrent = false;
-		tessera_utility_run(&copy);
-	}
+	else if ((IsA(statement, DropStmt) && ((DropStmt *) statement)->concurrent) || tessera_detaches_concurrently(statement))
+		run_at_once(utility);
 	else
 		tessera_utility_run(utility);
 }

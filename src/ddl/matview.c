@@ -7,6 +7,10 @@
  * from the staging table, through core's own REFRESH with another query (tessera_refresh_query), the others do nothing. Then the staging table goes.
  * All of it is one transaction.
  *
+ * CONCURRENTLY is the same, given on the view's shard: readers go on, because the staging table is none of theirs, and core's REFRESH compares the
+ * rows and changes those that differ, under an EXCLUSIVE lock there. It compares by statements of its own, which are about the rows of that node
+ * (tessera_refresh_plans_locally), and by temporary tables, with which a transaction cannot be prepared (doc/design.md#unpreparable).
+ *
  * On nodes without the rows the view is marked as populated, so that scans of it are planned there; its shard checks whether it really is.
  */
 #include "postgres.h"
@@ -35,9 +39,10 @@ typedef struct Refresh
 {
 	Oid			staging;		/* what it reads instead of the view's query */
 	const char *text;			/* of the statement */
+	const char *merged;			/* CONCURRENTLY: qualified name of the view, with whose rows core compares the new ones; else NULL */
 } Refresh;
 
-static Refresh refresh = {InvalidOid, NULL};
+static Refresh refresh = {InvalidOid, NULL, NULL};
 
 static char *
 staging_name(const char *view)
@@ -116,6 +121,38 @@ owner_of(Oid relid)
 	return owner;
 }
 
+/*
+ * The placement record tells, where the schema has one: the chunks here may be older than a move that has ended. The statement holds off another one.
+ */
+static bool
+has_rows_here(const TesseraRouting *routing, const TesseraTable *table)
+{
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
+	const TesseraPlacement *placement;
+	bool		newest;
+
+	if (group == NULL)
+		return table->node_id == routing->self;
+	placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
+	return placement != NULL && placement->nowned > 0;
+}
+
+/*
+ * Core's REFRESH CONCURRENTLY makes temporary tables, so the view's shard cannot be prepared; nor can this node, which makes the staging table. So
+ * they must be the same.
+ */
+static void
+require_rows_here(const TesseraRouting *routing, const TesseraTable *table)
+{
+	const TesseraNode *home = tessera_routing_node(routing, table->node_id);
+
+	if (!has_rows_here(routing, table))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("REFRESH MATERIALIZED VIEW CONCURRENTLY runs only on the node that has the rows of the view"),
+				 errhint("Run it on node \"%s\", or use REFRESH MATERIALIZED VIEW.", home != NULL ? NameStr(home->name) : "?")));
+}
+
 bool
 tessera_refresh_begin(TesseraUtility *utility, const TesseraRouting *routing)
 {
@@ -129,15 +166,12 @@ tessera_refresh_begin(TesseraUtility *utility, const TesseraRouting *routing)
 	if (table == NULL)
 		return false;
 	view = table->relid;
-	if (statement->concurrent)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("REFRESH MATERIALIZED VIEW CONCURRENTLY is not supported on tables of the cluster"),
-				 errhint("Use REFRESH MATERIALIZED VIEW.")));
 	if (!tessera_owns_relation(view, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_MATVIEW, get_rel_name(view));
 	if (statement->skipData)
 		return true;
+	if (statement->concurrent)
+		require_rows_here(routing, table);
 	owner = owner_of(view);
 	schema = get_namespace_name(get_rel_namespace(view));
 	name = staging_name(get_rel_name(view));
@@ -164,22 +198,6 @@ tessera_refresh_end(TesseraUtility *utility)
 
 /* ---- REFRESH, on every node ---- */
 
-/*
- * The placement record tells, where the schema has one: the chunks here may be older than a move that has ended. The statement holds off another one.
- */
-static bool
-has_rows_here(const TesseraRouting *routing, const TesseraTable *table)
-{
-	const TesseraGroup *group = tessera_table_placement_group(routing, table);
-	const TesseraPlacement *placement;
-	bool		newest;
-
-	if (group == NULL)
-		return table->node_id == routing->self;
-	placement = tessera_placement_as_of(routing, group, InvalidSnapshot, &newest);
-	return placement != NULL && placement->nowned > 0;
-}
-
 /* True if there is nothing to do on this node. */
 static bool
 is_elsewhere(TesseraUtility *utility)
@@ -196,6 +214,7 @@ is_elsewhere(TesseraUtility *utility)
 	{
 		refresh.staging = get_relname_relid(staging_name(get_rel_name(table->relid)), get_rel_namespace(table->relid));
 		refresh.text = utility->text;
+		refresh.merged = statement->concurrent ? tessera_qualified_name(table->relid) : NULL;
 	}
 	return false;
 }
@@ -206,6 +225,7 @@ tessera_refresh_or_run(TesseraUtility *utility, void (*run) (TesseraUtility *uti
 	Refresh		before = refresh;
 
 	refresh.staging = InvalidOid;
+	refresh.merged = NULL;
 	PG_TRY();
 	{
 		if (!is_elsewhere(utility))
@@ -216,6 +236,22 @@ tessera_refresh_or_run(TesseraUtility *utility, void (*run) (TesseraUtility *uti
 		refresh = before;
 	}
 	PG_END_TRY();
+}
+
+/*
+ * By their texts, which are core's. Should a user's function, an operator's say, give the same text meanwhile: all rows of the view are here, so it
+ * gets what it would get anyway.
+ */
+bool
+tessera_refresh_plans_locally(const char *source)
+{
+	const char *view = refresh.merged;
+
+	if (view == NULL || source == NULL)
+		return false;
+	return strncmp(source, "INSERT INTO pg_temp", 19) == 0 ? strstr(source, psprintf(" AS newdata FROM %s mv FULL JOIN pg_temp", view)) != NULL :
+		strstr(source, psprintf("DELETE FROM %s mv WHERE ctid OPERATOR(pg_catalog.=) ANY (SELECT diff.tid FROM pg_temp", view)) == source ||
+		strstr(source, psprintf("INSERT INTO %s SELECT (diff.newdata).* FROM pg_temp", view)) == source;
 }
 
 Query *

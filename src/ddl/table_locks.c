@@ -91,6 +91,8 @@ add_alter_table(Collection *c, AlterTableStmt *statement)
 
 	if (statement->objtype != OBJECT_TABLE && statement->objtype != OBJECT_MATVIEW)
 		return;
+	if (tessera_detaches_concurrently((Node *) statement))	/* it runs without CONCURRENTLY */
+		mode = AccessExclusiveLock;
 	if (mode > ShareUpdateExclusiveLock)
 		add_table(c, statement->relation, mode, 0);
 	foreach(cell, statement->cmds)

@@ -13,7 +13,9 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
@@ -252,30 +254,21 @@ tessera_utility_run(TesseraUtility *utility)
 	PG_END_TRY();
 }
 
-_Noreturn static void
-refuse_concurrently(const char *what, const char *instead)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("%s is not supported on tables of the cluster: it cannot run in a transaction", what),
-			 errhint("%s, or run it on each node with tessera.replicate_ddl off.", instead)));
-}
-
+/*
+ * DETACH PARTITION CONCURRENTLY is a DETACH PARTITION, which takes its locks in short attempts, as all DDL does; what it cannot do is as on one
+ * server.
+ */
 static void
-refuse_untransactional(Node *statement)
+check_detach_concurrently(TesseraUtility *utility, AlterTableStmt *statement)
 {
-	if (IsA(statement, AlterTableStmt))
-	{
-		ListCell   *cell;
+	Oid			relid = RangeVarGetRelid(statement->relation, NoLock, true);
 
-		foreach(cell, ((AlterTableStmt *) statement)->cmds)
-		{
-			AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
-
-			if (command->subtype == AT_DetachPartition && IsA(command->def, PartitionCmd) && ((PartitionCmd *) command->def)->concurrent)
-				refuse_concurrently("DETACH PARTITION CONCURRENTLY", "Use DETACH PARTITION");
-		}
-	}
+	PreventInTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, "ALTER TABLE ... DETACH CONCURRENTLY");
+	if (OidIsValid(relid) && OidIsValid(get_default_partition_oid(relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot detach partitions concurrently when a default partition exists"),
+				 errhint("Use DETACH PARTITION.")));
 }
 
 /* DROP INDEX CONCURRENTLY takes its locks in short attempts, as all DDL does; what it cannot do is as on one server. */
@@ -394,13 +387,14 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a function or trigger that runs on a shard cannot run %s", CreateCommandName(statement)),
 				 errhint("Run it in the client, or in a function called outside the statement.")));
-	refuse_untransactional(statement);
 	if (kind == UTILITY_LOCK)	/* in a subtransaction it would seem to be in a block */
 		RequireTransactionBlock(utility->context == PROCESS_UTILITY_TOPLEVEL, "LOCK TABLE");
 	if (!CommandIsReadOnly(utility->statement))
 		PreventCommandIfReadOnly(CreateCommandName(statement));
 	if (IsA(statement, DropStmt) && ((DropStmt *) statement)->concurrent)
 		check_drop_concurrently(utility, (DropStmt *) statement);
+	if (tessera_detaches_concurrently(statement))
+		check_detach_concurrently(utility, (AlterTableStmt *) statement);
 	if (IsA(statement, IndexStmt) && ((IndexStmt *) statement)->concurrent)
 		tessera_create_index_concurrently(utility, routing, &named);
 	else

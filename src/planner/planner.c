@@ -492,7 +492,8 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 		return plan_in_shard(refresh, source, cursor_options, params);
 	if (query->commandType == CMD_UTILITY || !IsTransactionState())
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
-	if (local || tessera_ddl_plans_locally(source) || (tessera_internal_connection() && tessera_nesting() == 0 && planning.depth == 0))
+	if (local || tessera_ddl_plans_locally(source) || tessera_refresh_plans_locally(source) ||
+		(tessera_internal_connection() && tessera_nesting() == 0 && planning.depth == 0))
 		return plan_in_shard(query, source, cursor_options, params);
 	/* An image of its own for each of a catalog-changing transaction's statements is dear; those on the catalog itself do without. */
 	if (tessera_catalog_changed_here() != 0 && !names_other_tables((Node *) query, NULL))
