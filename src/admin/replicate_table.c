@@ -246,6 +246,7 @@ tessera_replicate_table(PG_FUNCTION_ARGS)
 {
 	Replication replication;
 
+	tessera_fan_out_settle_tables();
 	check(&replication, PG_GETARG_OID(0), true);
 	if (mark(&replication, true))
 		send_rows(&replication);

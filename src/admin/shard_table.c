@@ -583,6 +583,7 @@ tessera_shard_table(PG_FUNCTION_ARGS)
 
 	key = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	colocate_with = PG_ARGISNULL(3) ? InvalidOid : PG_GETARG_OID(3);
+	tessera_fan_out_settle_tables();
 	if (OidIsValid(colocate_with) && tessera_colocate(sharding.relid, key, sharding.hashed, colocate_with))
 		PG_RETURN_VOID();
 	shard(&sharding, key, colocate_with, !PG_ARGISNULL(5) && PG_GETARG_BOOL(5));

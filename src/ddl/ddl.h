@@ -106,8 +106,11 @@ extern TesseraTrack *tessera_track_begin(const pg_uuid_t *seed, int32 home, bool
 extern void tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *routing);
 extern void tessera_track_abort(TesseraTrack *track);
 
-/* True if the relation was created by a statement that still runs: its catalog rows are not written yet. */
+/* True if the relation was created by a statement that still runs: its catalog rows may not be written yet. */
 extern bool tessera_track_created(Oid relid);
+
+/* Writes the catalog rows of tables that statements which still run have created. */
+extern void tessera_track_write_tables(void);
 
 extern void tessera_track_init(void);
 
@@ -129,6 +132,9 @@ extern bool tessera_detaches_concurrently(Node *statement);
  * both in order.
  */
 extern void tessera_fan_out_pending(void);
+
+/* Before a table is sharded or replicated: one that a running statement has just made (in a function of an event trigger) is known everywhere. */
+extern void tessera_fan_out_settle_tables(void);
 
 extern void tessera_fan_out_init(void); /* from _PG_init: callback of subtransactions */
 

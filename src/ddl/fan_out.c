@@ -45,6 +45,7 @@
 #include "ddl/statement_text.h"
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
+#include "transaction/settings_mirror.h"
 
 
 /* Sizes of databases are compared in these, bytes. */
@@ -56,6 +57,9 @@ typedef struct FanOut
 	TesseraUtility *utility;
 	const TesseraRouting *routing;
 	TesseraStatementObjects *named;
+	Oid			user;			/* whose statement it is, and by which settings; functions of event triggers may have others */
+	int			security;
+	TesseraMirroredSettings settings;
 	pg_uuid_t	seed;
 	int32		home;			/* chosen before */
 	int32		home_found;		/* or when the statement had run */
@@ -462,13 +466,73 @@ send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char
 	tessera_connection_check(connection, &commands[1]);
 }
 
+static int
+setting_texts(const char *array, Datum **texts)
+{
+	Datum		value = OidFunctionCall3(F_ARRAY_IN, CStringGetDatum(array), ObjectIdGetDatum(TEXTOID), Int32GetDatum(-1));
+	int			n;
+
+	deconstruct_array(DatumGetArrayTypeP(value), TEXTOID, -1, false, TYPALIGN_INT, texts, NULL, &n);
+	return n;
+}
+
+/* The value's place, or -1. */
+static int
+find_setting(Datum name, Datum *names, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(TextDatumGetCString(names[i]), TextDatumGetCString(name)) == 0)
+			return i;
+	return -1;
+}
+
+/* Until the current nest level of settings ends, they are those that the statement began with. */
+static void
+restore_settings(const FanOut *f)
+{
+	TesseraMirroredSettings now;
+	Datum	   *names,
+			   *values,
+			   *old_names,
+			   *old_values;
+	int			n,
+				nold;
+
+	tessera_mirror_collect(&now);
+	if (strcmp(now.names, f->settings.names) == 0 && strcmp(now.values, f->settings.values) == 0)
+		return;
+	n = setting_texts(now.names, &names);
+	(void) setting_texts(now.values, &values);
+	nold = setting_texts(f->settings.names, &old_names);
+	(void) setting_texts(f->settings.values, &old_values);
+	for (int i = 0; i < n; i++)
+		if (find_setting(names[i], old_names, nold) < 0)
+			tessera_ddl_set_here(TextDatumGetCString(names[i]), NULL);
+	for (int i = 0; i < nold; i++)
+	{
+		int			place = find_setting(old_names[i], names, n);
+
+		if (place < 0 || strcmp(TextDatumGetCString(values[place]), TextDatumGetCString(old_values[i])) != 0)
+			tessera_ddl_set_here(TextDatumGetCString(old_names[i]), TextDatumGetCString(old_values[i]));
+	}
+}
+
 static void
 send_to_others(FanOut *f)
 {
 	const TesseraRouting *routing = tessera_routing();
-	char	   *sql = MemoryContextStrdup(TopTransactionContext, tessera_statement_text(f->utility));
+	char	   *sql;
 	int			level = NewGUCNestLevel();
+	Oid			user;
+	int			security;
 
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(f->user, f->security);
+	restore_settings(f);
+	tessera_ddl_set_here("client_min_messages", "error");	/* this node has said it all */
+	if (IsA(f->utility->statement->utilityStmt, CreateFunctionStmt))
+		tessera_ddl_set_here("check_function_bodies", "off");	/* and checked, where the session's temporary tables are */
+	sql = MemoryContextStrdup(TopTransactionContext, tessera_statement_text(f->utility));
 	/* a text that was made here is by the current settings, which go along */
 	if (!tessera_is_unbuilt_index(f->utility->statement->utilityStmt))
 		tessera_utility_set_lexer(f->utility, sql);
@@ -485,6 +549,7 @@ send_to_others(FanOut *f)
 		send_to_node(f, routing, node_id, sql);
 	}
 	AtEOXact_GUC(true, level);
+	SetUserIdAndSecContext(user, security);
 }
 
 void
@@ -498,6 +563,14 @@ tessera_fan_out_pending(void)
 			pending = lcons(f, pending);
 	foreach(cell, pending)
 		send_to_others(lfirst(cell));
+}
+
+void
+tessera_fan_out_settle_tables(void)
+{
+	tessera_fan_out_pending();
+	if (current != NULL)
+		tessera_track_write_tables();
 }
 
 /* A statement that was sent in a subtransaction is sent again if that rolls back. */
@@ -653,6 +726,8 @@ tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraS
 	FanOut		f = {.utility = utility, .routing = routing, .named = named, .outer = current};
 
 	tessera_fan_out_pending();
+	GetUserIdAndSecContext(&f.user, &f.security);
+	tessera_mirror_collect(&f.settings);
 	if (!pg_strong_random(f.seed.data, UUID_LEN))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),

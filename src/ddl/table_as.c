@@ -75,6 +75,11 @@ append_column(StringInfo text, const char *name, Node *expression)
 	Oid			collation = exprCollation(expression);
 	Oid			type = exprType(expression);
 
+	if (!OidIsValid(collation) && type_is_collatable(type))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDETERMINATE_COLLATION),
+				 errmsg("no collation was derived for column \"%s\" with collatable type %s", name, format_type_be(type)),
+				 errhint("Use the COLLATE clause to set the collation explicitly.")));
 	appendStringInfo(text, "%s %s", quote_identifier(name),
 					 format_type_extended(type, exprTypmod(expression), FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
 	if (OidIsValid(collation) && collation != get_typcollation(type))
@@ -189,7 +194,7 @@ insert_query(Oid relid, Query *source)
 
 	rows->rtekind = RTE_SUBQUERY;
 	rows->subquery = copyObject(source);
-	rows->eref = makeAlias("*SELECT*", copyObject(target->eref->colnames));
+	rows->eref = makeAlias("*SELECT*", NIL);
 	rows->inFromCl = true;
 	query->commandType = CMD_INSERT;
 	query->querySource = QSRC_ORIGINAL;
@@ -206,6 +211,7 @@ insert_query(Oid relid, Query *source)
 		if (entry->resjunk)
 			continue;
 		column++;
+		rows->eref->colnames = lappend(rows->eref->colnames, makeString(pstrdup(entry->resname ? entry->resname : "?column?")));
 		query->targetList = lappend(query->targetList,
 									makeTargetEntry((Expr *) makeVar(2, column, exprType(expression), exprTypmod(expression),
 																	 exprCollation(expression), 0),

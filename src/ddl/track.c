@@ -541,6 +541,39 @@ write_renamed_schema(RenameStmt *statement)
 	run("UPDATE tessera.sequence_fence SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
 }
 
+/* What they have created is theirs still: who is rolled back meanwhile writes it again at its end. */
+void
+tessera_track_write_tables(void)
+{
+	TesseraTrack *innermost = current;
+	TesseraSpi	access;
+
+	if (innermost == NULL)
+		return;
+	current = NULL;
+	PG_TRY();
+	{
+		CommandCounterIncrement();
+		tessera_spi_begin(&access);
+		for (TesseraTrack *track = innermost; track != NULL; track = track->outer)
+		{
+			ListCell   *cell;
+
+			foreach(cell, track->created)
+				if (is_cluster_table(lfirst_oid(cell)))
+					insert_table(track, tessera_routing(), lfirst_oid(cell));
+		}
+		tessera_spi_end(&access);
+		tessera_catalog_changed();
+		CommandCounterIncrement();
+	}
+	PG_FINALLY();
+	{
+		current = innermost;
+	}
+	PG_END_TRY();
+}
+
 /* Tables, partitions and sequences; not indexes and views. */
 static bool
 created_tables(TesseraTrack *track)
