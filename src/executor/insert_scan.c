@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
@@ -47,6 +48,7 @@ typedef struct InsertState
 	uint64		inserted;
 	uint64		statement;
 	MemoryContext row_context;
+	bool		counted;		/* texts for several rows take fewer as well, and their number */
 	int			row_columns;	/* the first so many parameters are the row's columns */
 	int16	   *typlen;			/* of the parameters */
 	bool	   *typbyval;
@@ -86,6 +88,7 @@ prepare_batches(InsertState *state, List *private, const Oid *types)
 	ListCell   *cell;
 
 	state->row_columns = intVal(list_nth(private, INSERT_ROW_COLUMNS));
+	state->counted = (state->scan.flags & STATEMENT_COUNTED_ROWS) != 0;
 	others = state->nparams - state->row_columns;
 	state->typlen = palloc(sizeof(int16) * Max(state->nparams, 1));
 	state->typbyval = palloc(sizeof(bool) * Max(state->nparams, 1));
@@ -94,15 +97,18 @@ prepare_batches(InsertState *state, List *private, const Oid *types)
 	foreach(cell, batches)
 	{
 		int			size = intVal(lsecond(lfirst(cell)));
-		Oid		   *all = palloc(sizeof(Oid) * (size * state->row_columns + Max(others, 1)));
+		int			n = size * state->row_columns + others;
+		Oid		   *all = palloc(sizeof(Oid) * (n + 1));
 
 		for (int i = 0; i < size; i++)
 			memcpy(all + i * state->row_columns, types, sizeof(Oid) * state->row_columns);
 		memcpy(all + size * state->row_columns, types + state->row_columns, sizeof(Oid) * others);
+		if (state->counted)
+			all[n++] = INT8OID;
 		Assert(state->nsizes < MAX_SIZES);
 		state->sizes[state->nsizes] = size;
-		state->many[state->nsizes++] = tessera_remote_query_make(strVal(linitial(lfirst(cell))), size * state->row_columns + others, all,
-																 state->scan.query->desc, state->scan.query->natts, NULL);
+		state->many[state->nsizes++] = tessera_remote_query_make(strVal(linitial(lfirst(cell))), n, all, state->scan.query->desc,
+																 state->scan.query->natts, NULL);
 		pfree(all);
 	}
 }
@@ -253,18 +259,20 @@ batch_for(InsertState *state, int32 node_id)
 	return batch;
 }
 
-/* `size` rows from the first-th on in one statement. false: they do not belong to one shard any more, nothing was run. */
+/* n rows from the first-th on in one statement. false: they do not belong to one shard any more, nothing was run. */
 static bool
-insert_many(InsertState *state, Batch *batch, int first, int which)
+insert_many(InsertState *state, Batch *batch, int first, int which, int n)
 {
 	int			size = state->sizes[which];
 	int			columns = state->row_columns;
+	int			nparams = state->many[which]->nparams;
 	const Datum *rows = batch->values + first * state->nparams;
 	const bool *rows_nulls = batch->nulls + first * state->nparams;
-	Datum	   *values = palloc(sizeof(Datum) * state->many[which]->nparams);
-	bool	   *nulls = palloc(sizeof(bool) * state->many[which]->nparams);
+	Datum	   *values = palloc0(sizeof(Datum) * nparams);
+	bool	   *nulls = palloc(sizeof(bool) * nparams);
 
-	for (int i = 0; i < size; i++)
+	memset(nulls, true, sizeof(bool) * nparams);
+	for (int i = 0; i < n; i++)
 	{
 		const Datum *row = rows + i * state->nparams;
 		const bool *row_nulls = rows_nulls + i * state->nparams;
@@ -274,7 +282,28 @@ insert_many(InsertState *state, Batch *batch, int first, int which)
 		memcpy(values + size * columns, row + columns, sizeof(Datum) * (state->nparams - columns));
 		memcpy(nulls + size * columns, row_nulls + columns, sizeof(bool) * (state->nparams - columns));
 	}
-	return insert_by(state, state->many[which], values, nulls, rows, rows_nulls, size);
+	if (state->counted)
+	{
+		values[nparams - 1] = Int64GetDatum(n);
+		nulls[nparams - 1] = false;
+	}
+	return insert_by(state, state->many[which], values, nulls, rows, rows_nulls, n);
+}
+
+/* How many of the rows that are left go in the next statement, and by which of the texts for several. */
+static int
+next_size(InsertState *state, int left, int *which)
+{
+	*which = 0;
+	if (state->counted)
+	{
+		while (*which + 1 < state->nsizes && state->sizes[*which + 1] >= left)
+			(*which)++;
+		return Min(left, state->sizes[*which]);
+	}
+	while (*which < state->nsizes && state->sizes[*which] > left)
+		(*which)++;
+	return *which < state->nsizes ? state->sizes[*which] : 1;
 }
 
 static void
@@ -285,15 +314,12 @@ send_batch(InsertState *state, Batch *batch)
 	while (sent < batch->n)
 	{
 		MemoryContext before = MemoryContextSwitchTo(state->row_context);
-		int			which = 0;
-		int			size = 1;
+		int			which;
+		int			size;
 
 		CHECK_FOR_INTERRUPTS();
-		while (which < state->nsizes && state->sizes[which] > batch->n - sent)
-			which++;
-		if (which < state->nsizes)
-			size = state->sizes[which];
-		if (size == 1 || !insert_many(state, batch, sent, which))
+		size = next_size(state, batch->n - sent, &which);
+		if (size == 1 || !insert_many(state, batch, sent, which, size))
 			for (int i = 0; i < size; i++)
 				insert_row(state, batch->values + (sent + i) * state->nparams, batch->nulls + (sent + i) * state->nparams);
 		sent += size;

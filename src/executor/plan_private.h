@@ -36,6 +36,7 @@ typedef enum TesseraStatementFlags
 	STATEMENT_MANY = 4,			/* goes to every shard that owns part of its (one) group, if no pin bounds it */
 	STATEMENT_DML = 8,			/* sets es_processed */
 	STATEMENT_CURRENT_OF = 64,	/* of the row where a cursor stands */
+	STATEMENT_COUNTED_ROWS = 128,	/* routed rows: the rows of a shard go in one statement, which triggers for each statement see */
 	TABLE_SINGLE = 16,			/* T3: the statement's only fragment, run once */
 	TABLE_NODES = 32			/* T3: its rows' tableoid is the number of the node that they lie on (planner/cursor_rows.h) */
 } TesseraStatementFlags;
@@ -69,7 +70,7 @@ typedef enum TesseraInsertPrivate
 	INSERT_ATTRIBUTES,			/* IntList: attribute of the table that each column of the source row is for */
 	INSERT_RELID,				/* Integer */
 	INSERT_SOURCE,				/* PlannedStmt of the rows */
-	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS */
+	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS, STATEMENT_COUNTED_ROWS */
 	/* List of (String, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind */
 	INSERT_BATCHES,
 	INSERT_ROW_COLUMNS,			/* Integer: how many of the parameters, the first ones, are columns of the row */

@@ -806,9 +806,49 @@ batch_mutator(Node *node, BatchContext *context)
 	return expression_tree_mutator(node, batch_mutator, context);
 }
 
-/* The prepared INSERT of one row, made one of n rows: VALUES of n lists. columns: of the row. */
+/* VALUES of the entry, of which the parameter says how many count. */
+static RangeTblEntry *
+first_values(RangeTblEntry *values, int param)
+{
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+	RangeTblRef *reference = makeNode(RangeTblRef);
+	Query	   *query = makeNode(Query);
+	Param	   *limit = makeNode(Param);
+	ListCell   *cell;
+
+	limit->paramkind = PARAM_EXTERN;
+	limit->paramid = param;
+	limit->paramtype = INT8OID;
+	limit->paramtypmod = -1;
+	limit->location = -1;
+	reference->rtindex = 1;
+	values->inFromCl = true;
+	query->commandType = CMD_SELECT;
+	query->canSetTag = true;
+	query->rtable = list_make1(values);
+	query->jointree = makeFromExpr(list_make1(reference), NULL);
+	query->limitCount = (Node *) limit;
+	query->limitOption = LIMIT_OPTION_COUNT;
+	foreach(cell, values->coltypes)
+	{
+		int			i = foreach_current_index(cell);
+		Var		   *var = makeVar(1, i + 1, lfirst_oid(cell), -1, list_nth_oid(values->colcollations, i), 0);
+
+		query->targetList = lappend(query->targetList, makeTargetEntry((Expr *) var, i + 1, strVal(list_nth(values->eref->colnames, i)), false));
+	}
+	rte->rtekind = RTE_SUBQUERY;
+	rte->subquery = query;
+	rte->eref = copyObject(values->eref);
+	rte->inFromCl = true;
+	return rte;
+}
+
+/*
+ * The prepared INSERT of one row, made one of n rows: VALUES of n lists. columns: of the row. counted: the number of a further parameter, which
+ * says how many of the lists count; 0: all do.
+ */
 static Query *
-batch_query(const Query *row, int columns, int n)
+batch_query(const Query *row, int columns, int n, int counted)
 {
 	Query	   *batch = copyObject((Query *) row);
 	BatchContext context = {.first = columns, .shift_others = (n - 1) * columns};
@@ -840,6 +880,8 @@ batch_query(const Query *row, int columns, int n)
 		entry->expr = (Expr *) makeVar(reference->rtindex, foreach_current_index(cell) + 1, exprType(expr), -1, exprCollation(expr), 0);
 	}
 	values->eref = makeAlias("*VALUES*", names);
+	if (counted)
+		llast(batch->rtable) = first_values(values, counted);
 	batch->jointree = makeFromExpr(list_make1(reference), NULL);
 	context.shift = 0;
 	batch->onConflict = (OnConflictExpr *) batch_mutator((Node *) batch->onConflict, &context);
@@ -849,13 +891,30 @@ batch_query(const Query *row, int columns, int n)
 
 #define BATCH_LARGE 64
 #define BATCH_SMALL 8
+#define BATCH_COUNTED 1024
 #define BATCH_MAX_PARAMS 30000	/* the protocol's limit is 65535 */
 
-/* Texts for several rows at once, largest first, as far as the source can have so many. */
-static List *
-batch_texts(Query *insert, const Query *row, int params)
+/* Does it matter how many statements insert the rows? */
+static bool
+fires_by_statement(Oid relid)
 {
-	static const int sizes[] = {BATCH_LARGE, BATCH_SMALL};
+	Relation	rel = table_open(relid, NoLock);
+	const TriggerDesc *triggers = rel->trigdesc;
+	bool		fires = triggers != NULL && (triggers->trig_insert_before_statement || triggers->trig_insert_after_statement ||
+											 triggers->trig_update_before_statement || triggers->trig_update_after_statement);
+
+	table_close(rel, NoLock);
+	return fires;
+}
+
+/*
+ * Texts for several rows at once, largest first, as far as the source can have so many. counted: each takes as many rows or fewer, and one more
+ * parameter that says how many, so that the rows of a shard go in one statement.
+ */
+static List *
+batch_texts(Query *insert, const Query *row, int params, bool counted)
+{
+	static const int sizes[] = {BATCH_COUNTED, BATCH_LARGE, BATCH_SMALL};
 	int			columns = list_length(row->targetList);
 	int			expected = INT_MAX;
 	List	   *texts = NIL;
@@ -866,9 +925,18 @@ batch_texts(Query *insert, const Query *row, int params)
 			expected = list_length(lfirst_node(RangeTblEntry, cell)->values_lists);
 	if (insert->jointree->fromlist == NIL || columns == 0)
 		return NIL;
-	for (int i = 0; i < lengthof(sizes); i++)
-		if (sizes[i] <= expected && sizes[i] * columns + params < BATCH_MAX_PARAMS)
-			texts = lappend(texts, list_make2(makeString(tessera_deparse(batch_query(row, columns, sizes[i]))), makeInteger(sizes[i])));
+	for (int i = counted ? 0 : 1; i < lengthof(sizes); i++)
+	{
+		bool		wanted = counted ? i == lengthof(sizes) - 1 || sizes[i + 1] < expected : sizes[i] <= expected;
+
+		if (wanted && sizes[i] * columns + params < BATCH_MAX_PARAMS)
+		{
+			int			count = counted ? (sizes[i] - 1) * columns + params + 1 : 0;
+
+			texts = lappend(texts, list_make2(makeString(tessera_deparse(batch_query(row, columns, sizes[i], count))),
+											  makeInteger(sizes[i])));
+		}
+	}
 	return texts;
 }
 
@@ -900,6 +968,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	CustomScan *scan;
 	PlannedStmt *source;
 	char	   *sql;
+	bool		counted;
 
 	analysis.occurrences = list_make1(&occurrence);
 	if (!modification_allowed(&analysis, reason))
@@ -932,7 +1001,8 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 			columns = lappend_int(columns, list_length(query->targetList) + list_length(more));
 		}
 	}
-	batches = batch_texts(query, row, list_length(shipped));
+	counted = fires_by_statement(target->relid);
+	batches = batch_texts(query, row, list_length(shipped), counted);
 	sql = tessera_deparse(row);
 	source = pg_plan_query(source_query(query, more), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
 
@@ -941,7 +1011,8 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	scan->custom_scan_tlist = tessera_output_list(query->returningList);
 	scan->custom_private = list_make5(makeString(sql), types_of(shipped), columns, attributes_of(query), makeInteger((int) table->relid));
 	scan->custom_private = lappend(scan->custom_private, source);
-	scan->custom_private = lappend(scan->custom_private, makeInteger(query->returningList != NIL ? STATEMENT_RETURNS_ROWS : 0));
+	scan->custom_private = lappend(scan->custom_private, makeInteger((query->returningList != NIL ? STATEMENT_RETURNS_ROWS : 0) |
+																		(counted ? STATEMENT_COUNTED_ROWS : 0)));
 	scan->custom_private = lappend(scan->custom_private, batches);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(list_length(row->targetList)));
 	Assert(list_length(scan->custom_private) == INSERT_COUNT);
