@@ -8,6 +8,8 @@
 #   make bench             the benchmarks
 #   make valgrind          a server under valgrind moves, aborts, recovers
 #   make oracle            PostgreSQL's own regression scripts, on a plain server and through a cluster, compared (test/oracle/run)
+#   make sqlsmith          random statements, compared in the same way (SEED=1 QUERIES=1000 MOVES=1)
+#   make tpch, make tpcc   TPC-H's questions and TPC-C-like transactions, compared and timed
 #   make bench-ddl         how long DDL takes, and its clients wait, while clients write
 #   make bench-pauses      how long statements wait while ranges move (MOVES=100)
 #   make compile-check     builds in a folder with another Debian release, against its PostgreSQL (SUITE=trixie: 17)
@@ -135,6 +137,15 @@ bench:
 oracle:
 	@$(run) bash $(tree)/test/oracle/run
 
+sqlsmith:
+	@$(run) SEED='$(SEED)' QUERIES='$(QUERIES)' MOVES='$(MOVES)' bash $(tree)/test/oracle/random
+
+tpch:
+	@$(run) ORDERS='$(ORDERS)' bash $(tree)/test/oracle/tpch
+
+tpcc:
+	@$(run) WAREHOUSES='$(WAREHOUSES)' CLIENTS='$(CLIENTS)' SECONDS_EACH='$(SECONDS_EACH)' MOVES='$(MOVES)' bash $(tree)/test/oracle/tpcc
+
 valgrind:
 	@$(run) bash $(tree)/test/valgrind/run
 
@@ -152,4 +163,4 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-pauses oracle valgrind chaos
+.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-pauses oracle sqlsmith tpch tpcc valgrind chaos
