@@ -101,6 +101,7 @@ attempt_role(void *arg)
 	tessera_utility_run(&copy);
 	level = NewGUCNestLevel();
 	tessera_utility_set_lexer(r->utility, tessera_utility_text(r->utility));
+	tessera_ddl_set_here("client_min_messages", "error");	/* this node has said it all */
 	foreach(cell, r->nodes)
 	{
 		char	   *sql = text_for(r, lfirst_int(cell));
