@@ -21,6 +21,8 @@ With --random the statements are independent of each other (nothing follows), BE
     order     one of the two fails in computing a value (classes 21 and 22): which rows and expressions are computed first, and which not at all,
               is the plan's choice
 
+    slow      one of the two was cancelled by its time limit (57014)
+
 With --moves what the cluster answers 40001 is skipped.
 """
 import collections
@@ -30,7 +32,7 @@ import re
 import sys
 
 CLASSES = ("alike", "refused", "failed", "follows", "wrong", "skipped", "known")
-RANDOM_CLASSES = CLASSES + ("order",)
+RANDOM_CLASSES = CLASSES + ("order", "slow")
 MARK = re.compile(r"^\*{9} QUERY \*{10}\n(.*?)\n\*{26}\n\n", re.S | re.M)
 OWN = re.compile(r"\bexplain|\bctid\b|\b(c|x)m(in|ax)\b|pg_relation_size|pg_relation_filenode|relfilenode|relpages|pg_backend_pid|"
                  r"vacuum.*verbose|txid_|xact_id", re.I)
@@ -128,6 +130,8 @@ def classify_random(statement, plain, cluster, moves):
     theirs, ours = ERROR.findall(bare(plain)), ERROR.findall(bare(cluster))
     if kind in ("failed", "wrong") and any(code[:2] in ("21", "22") for code in theirs + ours) and all(code[:2] in ("21", "22") for code in ours):
         return "order"
+    if kind in ("failed", "wrong") and "57014" in theirs + ours:
+        return "slow"
     if kind == "failed" and moves and "40001" in ours:
         return "skipped"
     return kind
@@ -163,7 +167,7 @@ def main():
                 if kind == "wrong" and not random and any(pattern.search(statement) for pattern in known):
                     kind = "known"
                 counts[kind] += 1
-                if kind not in ("alike", "skipped", "known"):
+                if kind not in ("alike", "skipped", "known", "slow"):
                     tainted.update(n.lower().split(".")[-1] for n in NAMED.findall(statement))
                     file.write(f"==== {name} {kind}\n{statement}\n---- plain\n{answer[:2000]}---- cluster\n{theirs[:2000]}")
     print(f"{name:<24}" + "".join(f" {counts[kind]:>8}" for kind in (RANDOM_CLASSES if random else CLASSES)))
