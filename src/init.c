@@ -27,6 +27,8 @@
 #include "catalog/change.h"
 #include "catalog/incarnation.h"
 #include "catalog/prepared_change.h"
+#include "catalog/signing_key.h"
+#include "clock/clock.h"
 #include "common/injection.h"
 #include "common/process_exit.h"
 #include "common/shmem.h"
@@ -69,6 +71,7 @@
 #include "statistics/table_statistics.h"
 #include "transaction/advisory.h"
 #include "transaction/background.h"
+#include "transaction/cluster_time.h"
 #include "transaction/deadlock.h"
 #include "transaction/decision_pruning.h"
 #include "transaction/declared_wait.h"
@@ -122,6 +125,11 @@ static const Registration registrations[] = {
 	 */
 	{"object access", tessera_join_init},
 	/*
+	 * Before a commit the last that does anything: its time is later than all that its participants have said. The innermost of the utility hooks: it
+	 * takes the time of what the others let through.
+	 */
+	{"setting, xact, utility: commits tick the clock", tessera_cluster_time_init},
+	/*
 	 * Last at a commit: a node that is told of a change must find the catalog's sequence grown (tessera_catalog_change_init). It waits for answers.
 	 */
 	{"xact, subxact: announcements to other nodes", tessera_announce_init},
@@ -138,6 +146,8 @@ static const Registration registrations[] = {
 	 */
 	{"shared memory, xact: rounds of the balancer", tessera_round_request_init},
 	{"shared memory", tessera_stat_init},	/* free */
+	{"settings, shared memory", tessera_clock_init},	/* free */
+	{"setting", tessera_signing_key_init},	/* free */
 	{"shared memory", tessera_worker_init}, /* free */
 	/*
 	 * At a commit after the routing image and the statistics, which end with the old catalog; others load the new one from here on. Its hooks are

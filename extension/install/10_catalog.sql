@@ -64,6 +64,32 @@ CREATE TABLE tessera.node (
 );
 COMMENT ON TABLE tessera.node IS 'registry of the nodes of the cluster';
 
+-- What of the clock is durable (src/catalog/clock_store.c). Sequences are written to the WAL at once, whatever becomes of the transaction. Local.
+CREATE SEQUENCE tessera.clock_reservation MINVALUE 0 START 0;
+COMMENT ON SEQUENCE tessera.clock_reservation IS 'second up to which this node may give cluster times; local';
+CREATE SEQUENCE tessera.config_time_heard MINVALUE -9223372036854775808 START 0;
+COMMENT ON SEQUENCE tessera.config_time_heard IS 'newest config time that this node has heard; local';
+
+-- Cluster time of the newest change of tessera.node: a node that hears a later one fetches the registry (S133). One row.
+CREATE TABLE tessera.topology (
+  singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
+  changed        int8 NOT NULL DEFAULT 0
+);
+INSERT INTO tessera.topology DEFAULT VALUES;
+COMMENT ON TABLE tessera.topology IS 'when the membership of the cluster changed last, by cluster time; one row';
+
+-- Keys by which cluster times are signed for clients (src/catalog/signing_key.c): made on the config node, copied to all nodes, never deleted. Row
+-- security without a policy keeps them from roles that may read every table, too.
+CREATE TABLE tessera.signing_key (
+  key_id         int8 PRIMARY KEY,
+  purpose        text NOT NULL DEFAULT 'cluster time',
+  key            bytea NOT NULL,
+  made           timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires        timestamptz NOT NULL -- it signs no longer then; what it has signed stays good
+);
+ALTER TABLE tessera.signing_key ENABLE ROW LEVEL SECURITY;
+COMMENT ON TABLE tessera.signing_key IS 'keys by which cluster times are signed; for nobody to read';
+
 -- Where a schema's placed tables live (S15, S25, S29). Its version is <group_id, ts of the group, mod> (S25). The owner of the group's only chunk
 -- is node_id: both change in one transaction.
 CREATE TABLE tessera.schema_placement (

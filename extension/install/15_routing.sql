@@ -25,6 +25,14 @@ CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tesse
 CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tessera.advisory_home
   FOR EACH STATEMENT EXECUTE FUNCTION tessera.note_catalog_change();
 
+-- On the config node.
+CREATE FUNCTION tessera.note_membership() RETURNS trigger
+  AS 'MODULE_PATHNAME', 'tessera_note_membership' LANGUAGE C;
+COMMENT ON FUNCTION tessera.note_membership() IS 'trigger: on the config node the topology time ticks with the change';
+CREATE TRIGGER note_membership AFTER INSERT OR UPDATE OR DELETE ON tessera.node
+  FOR EACH ROW EXECUTE FUNCTION tessera.note_membership();
+REVOKE ALL ON FUNCTION tessera.note_membership() FROM PUBLIC;
+
 -- Diagnostics.
 CREATE FUNCTION tessera.routing_image(OUT sequence int8, OUT term int8, OUT node_id int4, OUT nodes int4, OUT tables int4, OUT groups int4,
     OUT chunks int8, OUT private bool, OUT loads int8, OUT pages int8, OUT written_pages int8, OUT bytes int8, OUT shared_pages int8)
@@ -83,6 +91,8 @@ BEGIN
     UNION ALL
     SELECT 'tables', (SELECT string_agg((to_jsonb(t) - 'relid')::text, ',' ORDER BY table_id) FROM tessera.cluster_table t)
     UNION ALL
+    SELECT 'keys', (SELECT string_agg(to_jsonb(k)::text, ',' ORDER BY key_id) FROM tessera.signing_key k)
+    UNION ALL
     SELECT 'groups', (SELECT string_agg((to_jsonb(g) - 'group_major' - 'group_minor')::text, ',' ORDER BY group_id) FROM tessera.table_group g)
   ) AS digest(what, rows));
 END
@@ -102,8 +112,8 @@ CREATE FUNCTION tessera_internal.await_catalog() RETURNS bool
 COMMENT ON FUNCTION tessera_internal.await_catalog() IS
   'on the config node: waits until what is prepared and changes the catalog has ended; false if that takes longer than a second';
 
--- The answer, in one snapshot. digests: of this catalog, of that snapshot or older. Without `settled`, no schemas, tables and groups, which may
--- be older here than there.
+-- The answer, in one snapshot. digests: of this catalog, of that snapshot or older, with the topology time. Without `settled`, no schemas, tables and
+-- groups, which may be older here than there.
 CREATE FUNCTION tessera_internal.catalog_differences(known jsonb, digests jsonb, settled bool)
   RETURNS TABLE (kind text, group_id uuid, data jsonb)
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC'
@@ -130,7 +140,7 @@ BEGIN
       USING ERRCODE = 'TS003', HINT = 'A newer config node exists: stop this one.';
   END IF;
 
-  RETURN QUERY SELECT 'source'::text, NULL::uuid, jsonb_build_object('term', me.term);
+  RETURN QUERY SELECT 'source'::text, NULL::uuid, jsonb_build_object('term', me.term, 'topology', digests->'topology');
   IF NOT settled THEN
     digests := digests || jsonb_build_object('schemas', known->'digests'->'schemas', 'tables', known->'digests'->'tables',
       'groups', known->'digests'->'groups');
@@ -142,6 +152,10 @@ BEGIN
     RETURN QUERY SELECT 'schemas'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM tessera.schema_placement s;
   END IF;
 
+  -- a node of an earlier version knows no keys
+  IF known->'digests' ? 'keys' AND digests->'keys' IS DISTINCT FROM known->'digests'->'keys' THEN
+    RETURN QUERY SELECT 'keys'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(k)), '[]') FROM tessera.signing_key k;
+  END IF;
   IF digests->'advisory_homes' IS DISTINCT FROM known->'digests'->'advisory_homes' THEN
     RETURN QUERY SELECT 'advisory_homes'::text, NULL::uuid, coalesce(jsonb_agg(to_jsonb(a)), '[]') FROM tessera.advisory_home a;
   END IF;
@@ -190,7 +204,9 @@ COMMENT ON FUNCTION tessera_internal.catalog_differences(jsonb, jsonb, bool) IS
   LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-  others CONSTANT text[] := '{nodes, advisory_homes}';
+  others CONSTANT text[] := '{nodes, advisory_homes, keys}';
+  -- read before all else: the registry that the caller gets is at least as new
+  topology CONSTANT int8 := (SELECT t.changed FROM tessera.topology t);
   digests jsonb := tessera_internal.catalog_digests();
   settled bool := true;
 BEGIN
@@ -198,7 +214,8 @@ BEGIN
     settled := tessera_internal.await_catalog();
     digests := tessera_internal.catalog_digests();
   END IF;
-  RETURN QUERY SELECT d.kind, d.group_id, d.data FROM tessera_internal.catalog_differences(known, digests, settled) AS d;
+  RETURN QUERY SELECT d.kind, d.group_id, d.data FROM tessera_internal.catalog_differences(known,
+    digests || jsonb_build_object('topology', topology), settled) AS d;
 END
 $$;
 @comment catalog_changes@

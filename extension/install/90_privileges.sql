@@ -20,6 +20,8 @@ GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.c
   tessera_internal.stat_routing(), tessera_internal.node_connections(),
   tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations() TO PUBLIC;
 
+GRANT EXECUTE ON FUNCTION tessera_internal.clocks() TO tessera_admin;
+
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
   tessera.migration_outcome, tessera.setting, tessera.changelog_entry,
   tessera.shard_weight, tessera.zone_shard, tessera.zone_range TO PUBLIC;
@@ -45,7 +47,7 @@ GRANT EXECUTE ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_
 -- The refresher and the resolver of a node whose role is not a superuser read the catalog of others.
 -- Addresses, which can hold passwords, they get from functions, as nodes.
 GRANT SELECT ON ALL TABLES IN SCHEMA tessera TO tessera_internal;
-REVOKE SELECT ON tessera.node, tessera.identity FROM tessera_internal;
+REVOKE SELECT ON tessera.node, tessera.identity, tessera.signing_key FROM tessera_internal;
 GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added, server_start) ON tessera.node
   TO tessera_internal;
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation, backup_label, promised_term)

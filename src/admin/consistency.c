@@ -4,7 +4,8 @@
  *
  * Phases: (1) the authoritative rows are fetched from the config node, groups one by one, and checked by themselves (1); (2) each shard is asked for
  * its placements, prepared transactions and, if deep, for rows that it neither owns nor has to delete (4); (3) placements are compared with chunks
- * (2); (4) the definitions of the tables are compared over all nodes (10, definitions.c), and if deep the copies of replicated ones (11).
+ * (2); the clocks are asked for (9); (4) the definitions of the tables are compared over all nodes (10, definitions.c), and if deep the copies of
+ * replicated ones (11).
  *
  * Nothing is locked: what is read in different places is of different moments. So what a running migration may have changed in between is left out,
  * and a violation that is found while metadata change deserves a second look. A node that does not answer is reported (invariant 0), and the rest is
@@ -26,8 +27,10 @@
 #include "admin/consistency.h"
 #include "catalog/bound_array.h"
 #include "catalog/placement.h"
+#include "transaction/node_clocks.h"
 
 #define REFRESH_MS 10000
+#define CLOCK_MS 5000			/* ms that each node's clock is waited for; the checks before have reported who does not answer */
 
 PG_FUNCTION_INFO_V1(tessera_check_consistency);
 PG_FUNCTION_INFO_V1(tessera_internal_count_unowned);
@@ -377,6 +380,19 @@ check_rows(TesseraCheck *check, int32 node_id)
 }
 
 static void
+check_clocks(TesseraCheck *check)
+{
+	int			n;
+	TesseraNodeClock *clocks = tessera_node_clocks(CLOCK_MS, &n);
+
+	for (int i = 0; i < n; i++)
+		if (clocks[i].known && !tessera_times_ordered(&clocks[i].times))
+			tessera_check_report(check, 9, psprintf("node %s", NameStr(clocks[i].name)),
+								 psprintf("cluster time " UINT64_FORMAT ", config time " UINT64_FORMAT ", topology time " UINT64_FORMAT,
+										  clocks[i].times.cluster, clocks[i].times.config, clocks[i].times.topology));
+}
+
+static void
 read_shards(TesseraCheck *check)
 {
 	check->shards = palloc(sizeof(int32) * check->routing->nnodes);
@@ -430,6 +446,7 @@ tessera_check_consistency(PG_FUNCTION_ARGS)
 		check_prepared(&check, tessera_routing_node_at(check.routing, i)->node_id);
 		check_promoted(&check, tessera_routing_node_at(check.routing, i)->node_id);
 	}
+	check_clocks(&check);
 	tessera_check_definitions(&check);
 	for (int i = 0; check.deep && i < check.nshards; i++)
 		check_rows(&check, check.shards[i]);

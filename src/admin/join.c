@@ -28,6 +28,7 @@
 
 #include "admin/admin.h"
 #include "catalog/change.h"
+#include "catalog/clock_store.h"
 #include "catalog/database_setting.h"
 #include "catalog/relation.h"
 #include "common/privilege.h"
@@ -283,6 +284,7 @@ tessera_serve_join(const TesseraJoinArgs *args)
 	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
 					   "SELECT i.cluster_id, i.cluster, i.node_id, i.node, i.is_config, i.config_conninfo, i.term FROM "
 					   "unnest(ARRAY[$1::tessera.identity]) i", 1, values);
+	tessera_clock_begin();
 	tessera_admin_exec(TESSERA_POPULATE_VIEWS_SQL, 0, NULL);
 	tessera_require_library(true);
 	tessera_catalog_changed();

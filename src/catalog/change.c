@@ -35,6 +35,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/change.h"
+#include "catalog/clock_store.h"
 #include "catalog/incarnation.h"
 #include "catalog/prepared_change.h"
 #include "catalog/relation.h"
@@ -288,7 +289,11 @@ at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, Proce
 		TesseraPreparedChange change = tessera_prepared_take(gid);
 
 		if (change.catalog)
+		{
 			tessera_catalog_bump();
+			if (tessera_clock_role() >= TESSERA_CLOCK_TICKS)
+				(void) tessera_clock_commit(true);
+		}
 		if (change.role)
 			tessera_worker_roles_changed();
 	}

@@ -16,4 +16,10 @@
 /* The oldest that this version of the extension can speak. */
 #define TESSERA_OLDEST_PROTOCOL 5
 
+/* From this one on shards say their cluster time with their answers, and are told their caller's. */
+#define TESSERA_TIME_PROTOCOL 6
+
+/* The parameter of the connection (ParameterStatus) in which they do. */
+#define TESSERA_TIME_PARAMETER "tessera_time"
+
 #endif							/* TESSERA_PROTOCOL_H */

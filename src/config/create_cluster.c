@@ -10,7 +10,9 @@
 #include "utils/builtins.h"
 
 #include "catalog/change.h"
+#include "catalog/clock_store.h"
 #include "catalog/database_setting.h"
+#include "catalog/signing_key.h"
 #include "common/privilege.h"
 #include "common/secrets.h"
 #include "common/spi_text.h"
@@ -96,6 +98,8 @@ write_new_cluster(const char *cluster, const char *node, bool shard, const char 
 	snprintf(timeline, sizeof(timeline), "%d", here->timeline);
 	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
 						 "VALUES (gen_random_uuid(), $1, " CONFIG_NODE_ID ", $2, true, $3, 1)", 3, identity);
+	tessera_clock_begin();
+	(void) tessera_signing_keys_make();
 	tessera_admin_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, is_config, system_id, database, timeline) "
 						 "VALUES (" CONFIG_NODE_ID ", $1, $2, $3::bool, true, $4::int8, $5, $6::int4)", 6, row);
 	tessera_admin_exec("SELECT setval('tessera.node_id', " CONFIG_NODE_ID ")", 0, NULL);

@@ -538,6 +538,9 @@ executor_run(TESSERA_RUN_PARAMETERS)
 	PG_END_TRY();
 	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)
 		PopActiveSnapshot();
+	/* else the end of the transaction says it */
+	if (tessera_nesting() == 0 && IsTransactionBlock())
+		tessera_internal_tell_time();
 }
 
 static void

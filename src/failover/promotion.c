@@ -33,6 +33,7 @@
 #include "common/worker_registry.h"
 #include "failover/promotion.h"
 #include "transaction/background.h"
+#include "transaction/node_clocks.h"
 
 #define RECOVER_MS 30000L		/* tessera.recover_node waits so long */
 #define LOOK_MS 1000L
@@ -173,6 +174,7 @@ recover(bool force)
 	routing = tessera_routing();
 	catalog = routing->metadata_unknown;
 	tessera_background_commit();
+	tessera_clock_promoted();
 	if (catalog)
 		tessera_promotion_merge(force);
 	tessera_recover_placements(force);

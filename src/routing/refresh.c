@@ -35,6 +35,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog/change.h"
+#include "catalog/clock_store.h"
 #include "catalog/incarnation.h"
 #include "common/shmem.h"
 #include "common/spi.h"
@@ -72,6 +73,7 @@ typedef struct Refresher
 	char	   *last_token;		/* at the last good fetch; in TopMemoryContext */
 	int			fetches;
 	bool		by_registry;	/* address of the config node to try */
+	TesseraTime topology;		/* the newest topology time heard that a fetch was made for */
 } Refresher;
 
 static Refresher worker = {.by_registry = true};
@@ -373,6 +375,9 @@ fetch(TesseraRefresh *refresh)
 		token = MemoryContextStrdup(TopMemoryContext, token);
 	CommitTransactionCommand();
 
+	StartTransactionCommand();
+	tessera_clock_registry_read();
+	CommitTransactionCommand();
 	forget_token();
 	worker.last_token = token;
 }
@@ -418,6 +423,7 @@ run_fetch(RefreshSlot *slot)
 	bool		doubted;
 	bool		good = false;
 
+	worker.topology = tessera_clock_topology_heard();
 	SpinLockAcquire(&slot->mutex);
 	number = slot->requested;
 	doubted = slot->doubted > slot->done;
@@ -479,6 +485,8 @@ tessera_refresher_step(void)
 	SpinLockAcquire(&slot->mutex);
 	asked = slot->requested > slot->done;
 	SpinLockRelease(&slot->mutex);
+	/* the membership has changed (S133) */
+	asked |= tessera_clock_topology_heard() > worker.topology;
 	if (asked || now >= worker.next_due)
 	{
 		run_fetch(slot);

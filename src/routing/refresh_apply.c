@@ -119,6 +119,9 @@ apply_source(TesseraRefresh *refresh, Datum json)
 	if (DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)))
 		write_rows(refresh, "UPDATE tessera.identity SET term = ($1->>'term')::int8 WHERE term < ($1->>'term')::int8", SPI_OK_UPDATE, json,
 				   (Datum) 0);
+	/* an earlier version says none; as it is no part of the image, nothing has changed for that */
+	tessera_spi_run("UPDATE tessera.topology SET changed = ($1->>'topology')::int8 WHERE changed < ($1->>'topology')::int8", SPI_OK_UPDATE, 1,
+					(Oid[]) {JSONBOID}, &json, NULL);
 }
 
 static void
@@ -156,6 +159,14 @@ apply_advisory_homes(TesseraRefresh *refresh, Datum json)
 	write_rows(refresh, "INSERT INTO tessera.advisory_home AS a SELECT * FROM jsonb_populate_recordset(NULL::tessera.advisory_home, $1)"
 			   " ON CONFLICT (slot) DO UPDATE SET node_id = excluded.node_id, version = excluded.version WHERE a.version < excluded.version",
 			   SPI_OK_INSERT, json, (Datum) 0);
+}
+
+/* They never change, and none goes. */
+static void
+apply_keys(TesseraRefresh *refresh, Datum json)
+{
+	write_rows(refresh, "INSERT INTO tessera.signing_key SELECT * FROM jsonb_populate_recordset(NULL::tessera.signing_key, $1)"
+			   " ON CONFLICT (key_id) DO NOTHING", SPI_OK_INSERT, json, (Datum) 0);
 }
 
 /* A row of before its fields are read: a node of an earlier version says nothing of copies. */
@@ -294,6 +305,8 @@ tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, const char *gro
 		apply_schemas(refresh, json);
 	else if (strcmp(kind, "advisory_homes") == 0 && data)
 		apply_advisory_homes(refresh, json);
+	else if (strcmp(kind, "keys") == 0 && data)
+		apply_keys(refresh, json);
 	else if (strcmp(kind, "tables") == 0 && data)
 		apply_tables(refresh, json);
 	else if (strcmp(kind, "groups") == 0 && data)

@@ -32,12 +32,16 @@
 #include "commands/dbcommands.h"
 #include "common/hashfn.h"
 #include "fmgr.h"
+#include "libpq/libpq.h"
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "optimizer/planner.h"
 #include "control/calls.h"
 #include "executor/executor.h"
+#include "storage/ipc.h"
+#include "tcop/dest.h"
 #include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -51,9 +55,11 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+#include "catalog/clock_store.h"
 #include "catalog/identity.h"
 #include "catalog/incarnation.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/protocol.h"
 #include "common/version_compat.h"
 #include "session/internal_connection.h"
@@ -72,7 +78,10 @@ typedef struct StatementSnapshot
 /* The connection of a router that this backend serves; empty in any other, but for nesting. Each part is emptied where its comment says. */
 typedef struct InternalConnection
 {
-	bool		greeted;		/* hello was answered: it is one; never emptied */
+	bool		greeted;		/* hello was answered: it is one; never emptied, like the next two */
+	int			protocol;		/* that both ends speak */
+	NameData	router;			/* the node at the other end */
+	TesseraTimes said;			/* the newest times that were said here or there; none goes back */
 
 	/* what the router has stated, until it states something else */
 	int64		term;			/* of the last call's envelope */
@@ -333,6 +342,8 @@ tessera_serve_hello(const TesseraHelloArgs *args)
 	{
 		set_session_defaults();
 		connection.greeted = true;
+		connection.protocol = Min(protocol, tessera_own_protocol());
+		namestrcpy(&connection.router, router);
 		tessera_remote_client_set(args->router_node, args->router_pid);
 	}
 	{
@@ -342,11 +353,63 @@ tessera_serve_hello(const TesseraHelloArgs *args)
 	}
 }
 
+/* ---- cluster time (doc/design.md#cluster-time) ---- */
+
+/* What the other node knows counts here from now on. */
+static void
+hear_times(int64 cluster, int64 config, int64 topology)
+{
+	TesseraTimes times = {(TesseraTime) cluster, (TesseraTime) config, (TesseraTime) topology};
+	double		ahead;
+
+	if (!tessera_times_ordered(&times))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("node \"%s\" states times that are not in order", NameStr(connection.router))));
+	tessera_clock_load();
+	if (!tessera_clock_hear(&times, true))
+	{
+		(void) tessera_clock_is_off(times.cluster, &ahead);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("node \"%s\" states a cluster time that is %.0f s ahead of this node's clock", NameStr(connection.router), ahead),
+				 errdetail("The limit is tessera.max_clock_drift, %d s.", tessera_max_clock_drift),
+				 errhint("Compare the clocks of both servers; tessera.clocks shows those of all nodes.")));
+	}
+	tessera_times_raise(&connection.said, &times);
+}
+
+void
+tessera_serve_tell_time(const TesseraTellTimeArgs *args)
+{
+	hear_times(args->cluster_time, args->config_time, args->topology_time);
+}
+
+/* As a parameter of the connection: it costs no trip, and nothing but this library can set it. */
+void
+tessera_internal_tell_time(void)
+{
+	TesseraTimes times;
+	char		message[sizeof(TESSERA_TIME_PARAMETER) + TESSERA_TIMES_SIZE] = TESSERA_TIME_PARAMETER;
+	char	   *value = message + sizeof(TESSERA_TIME_PARAMETER);
+
+	if (!connection.greeted || connection.protocol < TESSERA_TIME_PROTOCOL || whereToSendOutput != DestRemote || proc_exit_inprogress)
+		return;
+	if (!tessera_clock_read(&times) || !tessera_times_newer(&times, &connection.said) || tessera_injection_skips("gossip"))
+		return;
+	tessera_times_write(&times, value);
+	/* never blocks: locks may be held */
+	pq_putmessage_noblock('S', message, value + strlen(value) + 1 - message);
+	connection.said = times;
+}
+
 /* Stands in front of a call of the control lane. A config node of a lower term than the caller has seen refuses the call. */
 void
 tessera_serve_envelope(const TesseraEnvelopeArgs *args)
 {
 	connection.term = args->term;
+	if (!args->cluster_time_null && !args->config_time_null && !args->topology_time_null)
+		hear_times(args->cluster_time, args->config_time, args->topology_time);
 }
 
 int64
@@ -649,6 +712,8 @@ end_transaction(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 		connection.told_unpreparable = false;
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		tessera_internal_tell_time();
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
@@ -670,6 +735,14 @@ end_transaction(XactEvent event, void *arg)
 		default:
 			break;
 	}
+}
+
+/* An error says what it has seen, too. */
+static void
+end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		tessera_internal_tell_time();
 }
 
 #ifdef USE_ASSERT_CHECKING
@@ -730,6 +803,7 @@ tessera_internal_init(void)
 							   PGC_SUSET, GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE | GUC_NOT_WHILE_SEC_REST,
 							   NULL, take_over_session_user, NULL);
 	RegisterXactCallback(end_transaction, NULL);
+	RegisterSubXactCallback(end_subtransaction, NULL);
 #ifdef USE_ASSERT_CHECKING
 	previous_planner = planner_hook;
 	planner_hook = guard_planner;

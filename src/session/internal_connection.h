@@ -33,6 +33,12 @@ extern bool tessera_internal_connection(void);
 /* After a statement of an internal connection: tells the router, once in a transaction, if that cannot be prepared (INFO of SQLSTATE TS005). */
 extern void tessera_internal_tell_unpreparable(void);
 
+/*
+ * Says this node's times to the router with the answer at hand, if they are later than all that was said on the connection: at the end of a
+ * statement in a transaction block, and by itself at each end of a transaction. Never raises.
+ */
+extern void tessera_internal_tell_time(void);
+
 /* The version that the router told for a group; NULL: none (the router takes the table for a placed one, or does not know it). */
 extern const TesseraToldVersion *tessera_internal_told(const pg_uuid_t *group_id);
 

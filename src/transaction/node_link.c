@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "catalog/clock_store.h"
 #include "catalog/identity.h"
 #include "catalog/incarnation.h"
 #include "common/errors.h"
@@ -29,6 +30,7 @@
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "transaction/background.h"
+#include "transaction/cluster_time.h"
 #include "transaction/transaction_private.h"
 
 /* How long a look-up of a node that is not in the registry waits for news from the config node, in ms. */
@@ -159,6 +161,7 @@ tessera_open_node(const TesseraRouting *routing, int32 node_id, int lane)
 
 	if (routing == NULL)
 		refuse_outsider();		/* it has left the cluster just now */
+	tessera_clock_load();
 	node = tessera_routing_node(routing, node_id);
 	tessera_require_own_node(routing);
 	if (node == NULL && tessera_routing_refresh(UNKNOWN_NODE_TIMEOUT))
@@ -285,8 +288,15 @@ run_call(TesseraConnection *connection, const TesseraRouting *routing, const Tes
 {
 	int			nparams;
 	const char *text = tessera_call_text(spec, tessera_connection_protocol(connection), &nparams);
+	TesseraTimes times = {0};
 
-	tessera_queue_envelope(connection, routing->promised_term);
+	/* asking for a clock states none, so that it works where one is wrong */
+	if (spec != &tessera_call_specs[TESSERA_CALL_CLOCK])
+	{
+		tessera_require_clock(connection);
+		(void) tessera_clock_read(&times);
+	}
+	tessera_queue_envelope(connection, routing->promised_term, (int64) times.cluster, (int64) times.config, (int64) times.topology);
 	return tessera_connection_run(connection, text, nparams, values);
 }
 

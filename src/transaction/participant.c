@@ -37,6 +37,7 @@
 #include "common/errors.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
+#include "transaction/cluster_time.h"
 #include "transaction/deadlock.h"
 #include "transaction/decision_pruning.h"
 #include "transaction/declared_wait.h"
@@ -470,6 +471,7 @@ reach_node(const TesseraRouting *routing, int32 node_id)
 		return participant;
 	}
 	connection = tessera_open_node(routing, node_id, 0);
+	tessera_require_clock(connection);
 	tessera_connection_begin_use(connection);
 	if (participant == NULL)
 		participant = add_participant(node_id, connection);
@@ -502,6 +504,8 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraCommandNeeds *ne
 		if (begins)
 			told_state(connection)->statement = 0;	/* as at the start of every transaction there */
 		queue_versions(connection, needs->versions, needs->nversions);
+		if (needs->write || tessera_after_cluster_time() > tessera_connection_state(connection)->heard.cluster)
+			tessera_queue_time(connection);
 		if (needs->explain != 0)
 		{
 			tessera_queue_explain_next(connection, (int64) needs->explain, needs->instrument);

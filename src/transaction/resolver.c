@@ -24,7 +24,9 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
+#include "catalog/clock_store.h"
 #include "catalog/decision.h"
+#include "catalog/signing_key.h"
 #include "common/spi.h"
 #include "common/subtransaction.h"
 #include "control/calls.h"
@@ -250,8 +252,11 @@ tessera_resolver_step(void)
 {
 	static TimestampTz due = 0;
 	static TimestampTz prune_due = 0;
-	long		pause = tessera_deadlock_step();
+	long		pause;
 
+	tessera_clock_keep();
+	tessera_signing_keys_keep();
+	pause = tessera_deadlock_step();
 	if (GetCurrentTimestamp() >= due)
 		due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), resolver_round());
 	if (GetCurrentTimestamp() >= prune_due)

@@ -30,6 +30,7 @@
 #include "catalog/decision.h"
 #include "common/injection.h"
 #include "control/calls.h"
+#include "transaction/cluster_time.h"
 #include "transaction/notify.h"
 #include "transaction/prepared.h"
 #include "transaction/transaction_private.h"
@@ -204,6 +205,7 @@ commit_and_wait(TesseraParticipant *participant)
 	memset(command, 0, sizeof(TesseraCommand));
 	command->sql = "COMMIT";
 	command->prepare = true;
+	tessera_queue_time(participant->connection);
 	tessera_connection_queue(participant->connection, command);
 	(void) tessera_connection_sync_quietly(participant->connection);
 	while (!command->done && tessera_connection_alive(participant->connection))

@@ -16,6 +16,8 @@
 #include "libpq-fe.h"
 #include "utils/uuid.h"
 
+#include "clock/time_value.h"
+
 typedef struct TesseraConnection TesseraConnection;
 typedef struct TesseraCommand TesseraCommand;
 
@@ -65,6 +67,8 @@ typedef struct TesseraRemoteState
 	uint64		settings;		/* fingerprint of the mirrored settings */
 	int64		greeting;		/* the number that hello answered */
 	int			protocol;		/* which both ends speak, as hello answered; 0: it has not said hello */
+	TesseraTimes heard;			/* the newest that it has said; of a clock that is too far ahead, too */
+	TesseraTime time_told;		/* the newest cluster time that was stated to it while `known` */
 	int64		session_locks;	/* transaction/: session-level advisory locks that the backend there keeps for this session */
 	void	   *told;			/* transaction/: versions told; survives rollbacks (backend-local at the other end) */
 } TesseraRemoteState;

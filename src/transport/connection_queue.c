@@ -16,7 +16,9 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
+#include "clock/clock.h"
 #include "common/errors.h"
+#include "common/protocol.h"
 #include "transport/connection_private.h"
 
 #define SEPARATOR ""
@@ -541,6 +543,22 @@ raise_internal(TesseraConnection *connection, TesseraEntry *entry, PGresult *res
 		tessera_connection_raise(connection, result, NULL);
 }
 
+/*
+ * What time it is at the other end (doc/design.md#cluster-time): it says so in front of the end of an answer, if that has changed. A time that is
+ * too far ahead is not taken in here, where nothing may be raised; what uses the connection next is refused (transaction/node_link.c).
+ */
+static void
+learn_time(TesseraConnection *connection, bool quiet)
+{
+	const char *text = PQparameterStatus(connection->pg, TESSERA_TIME_PARAMETER);
+	TesseraTimes times;
+
+	if (text == NULL || !tessera_times_read(text, &times) || !tessera_times_newer(&times, &connection->state.heard))
+		return;
+	tessera_times_raise(&connection->state.heard, &times);
+	(void) tessera_clock_hear(&times, !quiet);
+}
+
 /* One result of the entry at the head. */
 static void
 handle_result(TesseraConnection *connection, PGresult *result, bool quiet)
@@ -555,6 +573,7 @@ handle_result(TesseraConnection *connection, PGresult *result, bool quiet)
 
 		PQclear(result);
 		Assert(entry->kind == TESSERA_ENTRY_SYNC);
+		learn_time(connection, quiet);
 		connection->held = NULL;
 		if (held)
 			held->done = true;

@@ -22,6 +22,7 @@ src/catalog/identity.c label process
 src/catalog/incarnation.c read_only worker
 src/catalog/portable_types.c known process
 src/catalog/relation.c known session
+src/catalog/signing_key.c due worker
 src/common/process_exit.c nsteps process
 src/common/process_exit.c wanted process
 src/common/process_exit.c last_steps process
@@ -60,6 +61,7 @@ src/statistics/statistics_worker.c silent worker
 src/statistics/statistics_worker.c due worker
 src/statistics/statistics_worker.c again worker
 src/transaction/background.c shown process
+src/transaction/cluster_time.c text process
 src/transaction/node_link.c version process
 src/transaction/participant.c sql process
 src/transaction/resolver.c due worker

@@ -1,0 +1,28 @@
+/*
+ * cluster_time.h
+ *	  Cluster time in transactions (doc/design.md#cluster-time): commits that write tick the clock of a shard.
+ */
+#ifndef TESSERA_CLUSTER_TIME_H
+#define TESSERA_CLUSTER_TIME_H
+
+#include "postgres.h"
+
+#include "clock/time_value.h"
+#include "transport/connection.h"
+
+/*
+ * In front of what writes, or commits: states this node's times if the other one may not have them, so that the commit there is later. Nothing is
+ * sent if it has said as much itself. ERROR 08006 as any queueing.
+ */
+extern void tessera_queue_time(TesseraConnection *connection);
+
+/* ERROR 55000 if the other node has stated a time too far ahead of the clock here. */
+extern void tessera_require_clock(TesseraConnection *connection);
+
+/* The time that this session's statements are to see at least, by tessera.after_cluster_time; 0: none. */
+extern TesseraTime tessera_after_cluster_time(void);
+
+/* From _PG_init. */
+extern void tessera_cluster_time_init(void);
+
+#endif							/* TESSERA_CLUSTER_TIME_H */
