@@ -62,6 +62,25 @@ scanned_tables(CustomScanState *node, EState *estate)
 	return tables;
 }
 
+/* Of a replicated table that is joined with others, each shard reads its copy: it says nothing of where the scan goes. */
+static bool
+is_copy(CustomScanState *node, Oid relid)
+{
+	const TesseraRouting *routing = tessera_routing();
+	const TesseraTable *table = routing ? tessera_routing_table(routing, relid) : NULL;
+
+	return ((Scan *) node->ss.ps.plan)->scanrelid == 0 && table != NULL && table->replicated;
+}
+
+_Noreturn static void
+raise_changed(Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(relid)),
+			 errhint("Run the statement again.")));
+}
+
 /*
  * Below a view the table is read by the rights of the view's owner, but everything in the scan runs as the current user. What is sent only when a
  * cursor's rows are fetched is read by the rights of who opened it.
@@ -98,10 +117,7 @@ choose_targets(TableState *state, const TesseraRouting *routing, bool known)
 		fits = fits && other != NULL && (other == table || (table->group >= 0 && other->group == table->group));
 	}
 	if (!fits)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("table \"%s\" was sharded or dropped while the statement was being planned", get_rel_name(state->relid)),
-				 errhint("Run the statement again.")));
+		raise_changed(state->relid);
 	scan->ntargets = 1;
 	if (table->group < 0)
 		scan->targets[0] = table->node_id;
@@ -426,7 +442,10 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	ListCell   *cell;
 
 	foreach(cell, scanned_tables(node, estate))
-		state->relids = list_append_unique_oid(state->relids, lfirst_node(RangeTblEntry, cell)->relid);
+		if (!is_copy(node, lfirst_node(RangeTblEntry, cell)->relid))
+			state->relids = list_append_unique_oid(state->relids, lfirst_node(RangeTblEntry, cell)->relid);
+	if (state->relids == NIL)
+		raise_changed(linitial_node(RangeTblEntry, scanned_tables(node, estate))->relid);
 	state->relid = linitial_oid(state->relids);
 	foreach(cell, attributes)
 	{

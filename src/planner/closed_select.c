@@ -257,6 +257,19 @@ limit_plan(Plan *below, const Query *query)
 					  (Node *) expression_planner((Expr *) copyObject(query->limitCount)), query->limitOption, n, columns, operators, collations);
 }
 
+/* On whichever shard, and however often it is run. */
+static bool
+means_the_same(Query *query)
+{
+	return tessera_expression_ships((Node *) query) && !order_stays((Node *) query, NULL) && !contain_volatile_functions((Node *) query);
+}
+
+bool
+tessera_insert_ships(Query *query)
+{
+	return means_the_same(query) && !has_ordered_source(query);
+}
+
 PlannedStmt *
 tessera_plan_closed_select(Query *query, int cursor_options, const TesseraRouting *routing, const TesseraAnalysis *analysis)
 {
@@ -271,7 +284,7 @@ tessera_plan_closed_select(Query *query, int cursor_options, const TesseraRoutin
 	/* the shards' streams come one after the other */
 	if (query->sortClause == NIL && query->groupClause == NIL && query->distinctClause == NIL && has_ordered_source(query))
 		return NULL;
-	if (!tessera_expression_ships((Node *) query) || order_stays((Node *) query, NULL) || contain_volatile_functions((Node *) query))
+	if (!means_the_same(query))
 		return NULL;
 	sent = query_of_shards(query);
 	plan = tessera_plan_statement(sent, cursor_options & ~CURSOR_OPT_SCROLL, routing, tessera_analyse(sent, routing), true, &reason);

@@ -16,4 +16,10 @@
  */
 extern PlannedStmt *tessera_plan_closed_select(Query *query, int cursor_options, const TesseraRouting *routing, const TesseraAnalysis *analysis);
 
+/*
+ * True if the shards may make the rows of an INSERT ... SELECT that is closed over the key: all of it means the same there, nothing is computed once
+ * for all rows, or by their order.
+ */
+extern bool tessera_insert_ships(Query *query);
+
 #endif							/* TESSERA_CLOSED_SELECT_H */

@@ -203,8 +203,11 @@ scan_path(PlannerInfo *root, RelOptInfo *input, const TesseraClosedRel *closed, 
 	path->path.startup_cost = 1000 + costs.transCost.startup;
 	path->path.total_cost = path->path.startup_cost + tessera_closed_cost(root, closed) +
 		input->rows * (costs.transCost.per_tuple + list_length(root->parse->groupClause) * cpu_operator_cost) + path->path.rows * cpu_tuple_cost;
+	/* one row of each shard is no more than the rows themselves, however few those are thought to be */
+	if (root->parse->groupClause == NIL)
+		path->path.total_cost = Min(path->path.total_cost, input->cheapest_total_path->total_cost - SHARDS_GUESSED * cpu_tuple_cost);
 	path->methods = &group_methods;
-	path->custom_private = list_make1(closed->conditions);
+	path->custom_private = list_make1(tessera_closed_keep(closed));
 	return path;
 }
 
@@ -258,16 +261,20 @@ state_expression(Aggref *partial, List *written)
 static struct Plan *
 plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans)
 {
-	TesseraClosedRel closed = {.relids = rel->relids,.conditions = linitial(path->custom_private)};
-	RelOptInfo *table = tessera_closed_table(root, &closed);
-	TesseraScanText text = {.relids = closed.relids};
-	Query	   *query = tessera_scan_query(root, closed.conditions, &text);
+	TesseraClosedRel closed;
+	TesseraScanText text = {0};
+	RelOptInfo *table;
+	List	   *clauses_of_table;
+	Query	   *query;
 	List	   *written = pull_var_clause((Node *) list_make2(root->processed_tlist, root->parse->havingQual),
 										  PVC_INCLUDE_AGGREGATES | PVC_RECURSE_WINDOWFUNCS | PVC_INCLUDE_PLACEHOLDERS);
 	List	   *attributes = NIL;
 	CustomScan *scan;
 	ListCell   *cell;
 
+	tessera_closed_kept(linitial(path->custom_private), rel->relids, &closed);
+	table = tessera_closed_table(root, &closed, &clauses_of_table);
+	query = tessera_scan_query(root, &closed, &text);
 	foreach(cell, tlist)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
@@ -284,7 +291,7 @@ plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, L
 		query->hasAggs |= IsA(entry->expr, Aggref);
 	}
 	query->groupClause = copyObject(root->parse->groupClause);
-	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), table->baserestrictinfo,
+	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), clauses_of_table,
 							 tessera_deparse(query), text.params, attributes, 0);
 	scan->scan.plan.targetlist = tlist;
 	scan->custom_scan_tlist = copyObject(tlist);

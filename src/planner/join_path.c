@@ -1,12 +1,13 @@
 /*
  * join_path.c
- *	  Inner joins of tables of one group on its whole key run on the shards: rows with equal keys lie on one shard (doc/design.md#joins-on-the-key).
+ *	  Joins of tables of one group on its whole key, and with replicated tables, run on the shards: rows with equal keys lie on one shard, copies on
+ *	  each (doc/design.md#joins-on-the-key).
  *
  * Core asks for paths of each pair of relations that it joins. If both sides are closed (a table, or such a join), and the pair's conditions equate
- * all columns of the key, the join is closed too, and gets one more path: a scan that sends the join as one query. All conditions of both sides and
- * of the pair go with it: none is left to be checked here, so that what core takes for enforced is.
+ * all columns of the key, or the inner side is a replicated table, the join is closed too, and gets one more path: a scan that sends the join as one
+ * query. All conditions of both sides and of the pair go with it: none is left to be checked here, so that what core takes for enforced is.
  *
- * Nothing is kept: the conditions of a join are found in its path.
+ * Nothing is kept: what a join is made of is found in its path.
  */
 #include "postgres.h"
 
@@ -53,6 +54,15 @@ closed_path(const RelOptInfo *rel)
 	return NULL;
 }
 
+/* Its rows are here and on each shard: it joins with whatever lies there. */
+static bool
+is_copy(PlannerInfo *root, Index relid)
+{
+	Oid			table = planner_rt_fetch(relid, root)->relid;
+
+	return tessera_cluster_table(table) != NULL && tessera_scanned_table(root, relid, table) == NULL;
+}
+
 static bool
 closed_base(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed)
 {
@@ -60,18 +70,20 @@ closed_base(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed)
 	ListCell   *cell;
 
 	if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL || !bms_is_empty(rel->lateral_relids) || IS_DUMMY_REL(rel) ||
-		tessera_scanned_table(root, rel->relid, rte->relid) == NULL)
+		tessera_cluster_table(rte->relid) == NULL)
 		return false;
 	foreach(cell, rel->baserestrictinfo)
 		if (!tessera_condition_ships(lfirst_node(RestrictInfo, cell)))
 			return false;
 	closed->relids = rel->relids;
 	closed->conditions = rel->baserestrictinfo;
+	closed->tree = tessera_closed_leaf(rel->relid);
 	return true;
 }
 
-bool
-tessera_closed_rel(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed)
+/* One side of a join: also a replicated table. */
+static bool
+closed_side(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed)
 {
 	const CustomPath *path;
 
@@ -79,15 +91,71 @@ tessera_closed_rel(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed)
 		return closed_base(root, rel, closed);
 	if (rel->reloptkind != RELOPT_JOINREL || IS_DUMMY_REL(rel) || (path = closed_path(rel)) == NULL)
 		return false;
-	closed->relids = rel->relids;
-	closed->conditions = linitial(path->custom_private);
+	tessera_closed_kept(linitial(path->custom_private), rel->relids, closed);
 	return true;
 }
 
-RelOptInfo *
-tessera_closed_table(PlannerInfo *root, const TesseraClosedRel *closed)
+static bool
+is_copy_side(PlannerInfo *root, const RelOptInfo *rel)
 {
-	return find_base_rel(root, bms_next_member(closed->relids, -1));
+	return rel->reloptkind == RELOPT_BASEREL && is_copy(root, rel->relid);
+}
+
+bool
+tessera_closed_rel(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed)
+{
+	return closed_side(root, rel, closed) && !is_copy_side(root, rel);
+}
+
+List *
+tessera_closed_keep(const TesseraClosedRel *closed)
+{
+	return list_make2(closed->conditions, closed->tree);
+}
+
+void
+tessera_closed_kept(List *kept, Relids relids, TesseraClosedRel *closed)
+{
+	closed->relids = relids;
+	closed->conditions = linitial(kept);
+	closed->tree = lsecond(kept);
+}
+
+/* Those that are not replicated: their rows lie on this or that shard. */
+static Relids
+without_copies(PlannerInfo *root, Relids relids)
+{
+	Relids		left = NULL;
+	int			relid = -1;
+
+	while ((relid = bms_next_member(relids, relid)) >= 0)
+		if (!is_copy(root, relid))
+			left = bms_add_member(left, relid);
+	return left;
+}
+
+Relids
+tessera_closed_keyed(PlannerInfo *root, const TesseraClosedRel *closed)
+{
+	return without_copies(root, bms_difference(tessera_tree_relids(closed->tree), tessera_tree_nullable(closed->tree)));
+}
+
+RelOptInfo *
+tessera_closed_table(PlannerInfo *root, const TesseraClosedRel *closed, List **clauses)
+{
+	Relids		keyed = tessera_closed_keyed(root, closed);
+	RelOptInfo *table;
+
+	if (bms_is_empty(keyed))
+	{
+		Relids		owned = without_copies(root, closed->relids);
+
+		*clauses = NIL;
+		return find_base_rel(root, bms_next_member(bms_is_empty(owned) ? closed->relids : owned, -1));
+	}
+	table = find_base_rel(root, bms_next_member(keyed, -1));
+	*clauses = table->baserestrictinfo;
+	return table;
 }
 
 Cost
@@ -100,7 +168,9 @@ tessera_closed_cost(PlannerInfo *root, const TesseraClosedRel *closed)
 	{
 		RelOptInfo *rel = find_base_rel(root, relid);
 
-		cost += rel->pages * seq_page_cost + rel->tuples * cpu_tuple_cost;
+		/* the copies are read at the same time, and no slower than the one here would be */
+		if (!is_copy(root, relid))
+			cost += rel->pages * seq_page_cost + rel->tuples * cpu_tuple_cost;
 	}
 	return cost;
 }
@@ -115,23 +185,28 @@ table_of(const TesseraRouting *routing, PlannerInfo *root, int relid)
 	return tessera_routing_table(routing, planner_rt_fetch(relid, root)->relid);
 }
 
-/* All tables are of one group, and read by the rights of one role. */
+/* All tables but copies are of one group, or there is one alone, and all are read by the rights of one role. */
 static bool
 is_one_group(const TesseraRouting *routing, PlannerInfo *root, Relids relids)
 {
-	int			first = bms_next_member(relids, -1);
-	const TesseraTable *table = table_of(routing, root, first);
-	int			group = table != NULL ? table->group : -1;
-	Oid			role = tessera_check_as_user(root->parse, planner_rt_fetch(first, root));
-	int			relid = first;
+	Relids		owned = without_copies(root, relids);
+	int			first = bms_next_member(owned, -1);
+	int			relid = -1;
+	Oid			role;
 
-	while (group >= 0 && (relid = bms_next_member(relids, relid)) >= 0)
+	if (bms_is_empty(owned) || table_of(routing, root, first) == NULL)
+		return false;
+	role = tessera_check_as_user(root->parse, planner_rt_fetch(first, root));
+	while ((relid = bms_next_member(relids, relid)) >= 0)
 	{
-		table = table_of(routing, root, relid);
-		if (table == NULL || table->group != group || tessera_check_as_user(root->parse, planner_rt_fetch(relid, root)) != role)
+		const TesseraTable *table = table_of(routing, root, relid);
+
+		if (table == NULL || tessera_check_as_user(root->parse, planner_rt_fetch(relid, root)) != role)
+			return false;
+		if (bms_is_member(relid, owned) ? table->group != table_of(routing, root, first)->group : !table->replicated)
 			return false;
 	}
-	return group >= 0;
+	return table_of(routing, root, first)->group >= 0 || bms_membership(owned) == BMS_SINGLETON;
 }
 
 int
@@ -152,15 +227,23 @@ tessera_key_column_position(const TesseraRouting *routing, PlannerInfo *root, Re
 	return -1;
 }
 
-/* True if the conditions equate each column of the key of one side with that of the other. */
+/*
+ * True if the conditions equate each column of the key of one side with that of the other. Rows extended by NULL match none, so it may be a column
+ * of an outer join's nullable side: what is extended stays where it is.
+ */
 static bool
 joined_on_key(const TesseraRouting *routing, PlannerInfo *root, const TesseraClosedRel *outer, const TesseraClosedRel *inner, List *conditions)
 {
-	const TesseraTable *table = table_of(routing, root, bms_next_member(outer->relids, -1));
-	TesseraKeySpace *ks = tessera_group_keyspace(routing, tessera_routing_group(routing, table->group));
+	Relids		left = without_copies(root, tessera_tree_relids(outer->tree));
+	Relids		right = without_copies(root, tessera_tree_relids(inner->tree));
+	const TesseraTable *table = bms_is_empty(left) ? NULL : table_of(routing, root, bms_next_member(left, -1));
+	TesseraKeySpace *ks;
 	uint32		found = 0;
 	ListCell   *cell;
 
+	if (table == NULL || table->group < 0)
+		return false;
+	ks = tessera_group_keyspace(routing, tessera_routing_group(routing, table->group));
 	foreach(cell, conditions)
 	{
 		OpExpr	   *op = (OpExpr *) lfirst_node(RestrictInfo, cell)->clause;
@@ -168,10 +251,10 @@ joined_on_key(const TesseraRouting *routing, PlannerInfo *root, const TesseraClo
 
 		if (!IsA(op, OpExpr) || list_length(op->args) != 2 || (OidIsValid(op->inputcollid) && !get_collation_isdeterministic(op->inputcollid)))
 			continue;
-		position = tessera_key_column_position(routing, root, outer->relids, linitial(op->args));
-		if (position >= 0 ? tessera_key_column_position(routing, root, inner->relids, lsecond(op->args)) != position :
-			((position = tessera_key_column_position(routing, root, inner->relids, linitial(op->args))) < 0 ||
-			 tessera_key_column_position(routing, root, outer->relids, lsecond(op->args)) != position))
+		position = tessera_key_column_position(routing, root, left, linitial(op->args));
+		if (position >= 0 ? tessera_key_column_position(routing, root, right, lsecond(op->args)) != position :
+			((position = tessera_key_column_position(routing, root, right, linitial(op->args))) < 0 ||
+			 tessera_key_column_position(routing, root, left, lsecond(op->args)) != position))
 			continue;
 		if (OidIsValid(ks->columns[position].btree_opfamily) &&
 			get_op_opfamily_strategy(op->opno, ks->columns[position].btree_opfamily) == BTEqualStrategyNumber)
@@ -181,17 +264,94 @@ joined_on_key(const TesseraRouting *routing, PlannerInfo *root, const TesseraClo
 }
 
 static bool
-all_ship(List *conditions, const PathTarget *target)
+conditions_ship(List *conditions)
 {
 	ListCell   *cell;
 
 	foreach(cell, conditions)
 		if (!tessera_condition_ships(lfirst_node(RestrictInfo, cell)))
 			return false;
-	foreach(cell, target->exprs)
-		if (!IsA(lfirst(cell), Var) || !tessera_scan_ships(lfirst(cell)) || tessera_uses_whole_row(lfirst(cell)))
-			return false;
 	return true;
+}
+
+/* Columns of the tables of FROM are all that the query can be asked for. */
+static bool
+target_ships(const PathTarget *target, Node *tree)
+{
+	Relids		tables = tessera_tree_relids(tree);
+	ListCell   *cell;
+
+	foreach(cell, target->exprs)
+	{
+		Var		   *var = lfirst(cell);
+
+		if (!IsA(var, Var) || !bms_is_member(var->varno, tables) || !tessera_scan_ships((Node *) var) || tessera_uses_whole_row((Node *) var))
+			return false;
+	}
+	return true;
+}
+
+static JoinExpr *
+make_join(JoinType type, Node *left, Node *right, List *conditions)
+{
+	JoinExpr   *join = makeNode(JoinExpr);
+
+	join->jointype = type;
+	join->larg = left;
+	join->rarg = right;
+	join->quals = (Node *) conditions;
+	return join;
+}
+
+/* The join of two closed relations. on: conditions of an outer join's ON, or of EXISTS; above: all others. False: it has no text. */
+static bool
+join_closed(JoinType type, const TesseraClosedRel *left, const TesseraClosedRel *right, List *on, List *above, TesseraClosedRel *closed)
+{
+	/* of the left side joined with NULLs: the columns of the right may be asked for */
+	if (type == JOIN_ANTI && above != NIL)
+		type = JOIN_LEFT;
+	closed->relids = bms_union(left->relids, right->relids);
+	switch (type)
+	{
+		case JOIN_INNER:
+			closed->conditions = list_concat(list_concat_copy(left->conditions, right->conditions), above);
+			closed->tree = (Node *) make_join(JOIN_INNER, left->tree, right->tree, NIL);
+			return true;
+		case JOIN_LEFT:
+			closed->conditions = list_concat_copy(left->conditions, above);
+			closed->tree = (Node *) make_join(JOIN_LEFT, left->tree, right->tree, list_concat_copy(right->conditions, on));
+			return true;
+		case JOIN_FULL:
+			closed->conditions = above;
+			closed->tree = (Node *) make_join(JOIN_FULL, left->tree, right->tree, on);
+			return left->conditions == NIL && right->conditions == NIL;
+		case JOIN_SEMI:
+		case JOIN_ANTI:
+			closed->conditions = list_concat_copy(left->conditions,
+												  list_make1(make_join(type, NULL, right->tree, list_concat_copy(right->conditions, on))));
+			closed->tree = left->tree;
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Conditions of an outer join, or of EXISTS: which rows match; the others leave out rows of the result. */
+static void
+split_conditions(JoinType type, RelOptInfo *rel, List *conditions, List **on, List **above)
+{
+	ListCell   *cell;
+
+	*on = *above = NIL;
+	foreach(cell, conditions)
+	{
+		RestrictInfo *restriction = lfirst_node(RestrictInfo, cell);
+
+		if (type == JOIN_SEMI || (type != JOIN_INNER && !RINFO_IS_PUSHED_DOWN(restriction, rel->relids)))
+			*on = lappend(*on, restriction);
+		else
+			*above = lappend(*above, restriction);
+	}
 }
 
 static void
@@ -201,20 +361,26 @@ join_pathlist(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *outer, RelOptInfo 
 	TesseraClosedRel left;
 	TesseraClosedRel right;
 	TesseraClosedRel closed;
+	List	   *on;
+	List	   *above;
+	bool		has_copy;
 	CustomPath *path;
 
 	if (previous_join_pathlist)
 		previous_join_pathlist(root, rel, outer, inner, type, extra);
-	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || type != JOIN_INNER || root->parse->commandType != CMD_SELECT || root->rowMarks != NIL ||
+	if (tessera_plan_mode() != TESSERA_PLAN_ROUTER || root->parse->commandType != CMD_SELECT || root->rowMarks != NIL ||
 		rel->reloptkind != RELOPT_JOINREL || !bms_is_empty(rel->lateral_relids) || closed_path(rel) != NULL)
 		return;
 	routing = tessera_routing();
-	if (routing == NULL || !tessera_closed_rel(root, outer, &left) || !tessera_closed_rel(root, inner, &right) ||
-		!is_one_group(routing, root, rel->relids) || !joined_on_key(routing, root, &left, &right, extra->restrictlist) ||
-		!all_ship(extra->restrictlist, rel->reltarget))
+	if (routing == NULL || !closed_side(root, outer, &left) || !closed_side(root, inner, &right) || is_copy_side(root, outer))
 		return;
-	closed.relids = rel->relids;
-	closed.conditions = list_concat(list_concat_copy(left.conditions, right.conditions), extra->restrictlist);
+	has_copy = is_copy_side(root, inner);
+	split_conditions(type, rel, extra->restrictlist, &on, &above);
+	/* each shard would extend the rows of its copy that match none of its own */
+	if ((type == JOIN_FULL && has_copy) || !conditions_ship(extra->restrictlist) || !is_one_group(routing, root, rel->relids) ||
+		(!has_copy && !joined_on_key(routing, root, &left, &right, type == JOIN_INNER ? above : on)) ||
+		!join_closed(type, &left, &right, on, above, &closed) || !target_ships(rel->reltarget, closed.tree))
+		return;
 	path = makeNode(CustomPath);
 	path->path.pathtype = T_CustomScan;
 	path->path.parent = rel;
@@ -223,21 +389,25 @@ join_pathlist(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *outer, RelOptInfo 
 	path->path.startup_cost = 1000;
 	path->path.total_cost = 1000 + tessera_closed_cost(root, &closed) + rel->rows * cpu_tuple_cost;
 	path->methods = &join_methods;
-	path->custom_private = list_make1(closed.conditions);
+	path->custom_private = list_make1(tessera_closed_keep(&closed));
 	add_path(rel, (Path *) path);
 }
 
 static struct Plan *
 plan_join(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans)
 {
-	TesseraClosedRel closed = {.relids = rel->relids,.conditions = linitial(path->custom_private)};
-	RelOptInfo *table = tessera_closed_table(root, &closed);
-	TesseraScanText text = {.relids = closed.relids};
-	Query	   *query = tessera_scan_query(root, closed.conditions, &text);
+	TesseraClosedRel closed;
+	TesseraScanText text = {0};
+	RelOptInfo *table;
+	List	   *clauses_of_table;
+	Query	   *query;
 	List	   *attributes = NIL;
 	CustomScan *scan;
 	ListCell   *cell;
 
+	tessera_closed_kept(linitial(path->custom_private), rel->relids, &closed);
+	table = tessera_closed_table(root, &closed, &clauses_of_table);
+	query = tessera_scan_query(root, &closed, &text);
 	foreach(cell, tlist)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
@@ -246,7 +416,7 @@ plan_join(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 		query->targetList = lappend(query->targetList, makeTargetEntry(column, entry->resno, psprintf("c%d", entry->resno), false));
 		attributes = lappend_int(attributes, entry->resno);
 	}
-	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), table->baserestrictinfo,
+	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), clauses_of_table,
 							 tessera_deparse(query), text.params, attributes, 0);
 	scan->scan.plan.targetlist = tlist;
 	scan->custom_scan_tlist = copyObject(tlist);

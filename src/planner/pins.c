@@ -12,8 +12,8 @@
  * interchangeable with the key's (executor/targets.h).
  *
  * A statement is closed over the key if all tables get the same value once a placeholder is given to the key of the rows that drive it: those of
- * the target, for a MERGE that inserts those of its source, for a SELECT those of a table of which each joined row has one. Then it is the union of
- * one statement for each key, each pinned.
+ * the target, for a MERGE that inserts those of its source, for a SELECT, also that of an INSERT, those of a table of which each joined row has one.
+ * Then it is the union of one statement for each key, each pinned.
  */
 #include "postgres.h"
 
@@ -1028,22 +1028,48 @@ value_of_key(Context *context, const TesseraOccurrence *occurrence, int i)
 	return context->columns[root_of(context, column)].value;
 }
 
+/* INSERT ... SELECT: the SELECT. NULL: the rows come from elsewhere. */
+static Query *
+source_of_insert(const Query *query)
+{
+	RangeTblRef *source = list_length(query->jointree->fromlist) == 1 ? linitial(query->jointree->fromlist) : NULL;
+
+	return source != NULL && IsA(source, RangeTblRef) ? rt_fetch(source->rtindex, query->rtable)->subquery : NULL;
+}
+
+/* The occurrence whose rows drive the statement, if it does with them what it does for each key by itself; NULL: there is none. */
+static TesseraOccurrence *
+driver_of_statement(Context *context, Query *query)
+{
+	Query	   *reads = query->commandType == CMD_INSERT ? source_of_insert(query) : query;
+	TesseraOccurrence *driver;
+
+	if (query->commandType != CMD_SELECT && query->commandType != CMD_INSERT)
+		return tessera_target_of(context->analysis, query);
+	if (reads == NULL || (query->commandType == CMD_INSERT && (reads->limitCount || reads->limitOffset)))
+		return NULL;
+	if (reads != query)
+		context->ancestors = lcons(reads, context->ancestors);
+	driver = driver_of(context, reads);
+	if (driver != NULL && !goes_by_key(context, reads, driver))
+		driver = NULL;
+	context->ancestors = list_make1(query);
+	return driver;
+}
+
 static void
 find_closed(Context *context, Query *query)
 {
 	TesseraAnalysis *analysis = context->analysis;
-	TesseraOccurrence *target = query->commandType == CMD_SELECT ? NULL : tessera_target_of(analysis, query);
+	TesseraOccurrence *target;
 	ListCell   *cell;
 
 	context->ancestors = list_make1(query);
-	if (query->commandType == CMD_SELECT)
-		target = driver_of(context, query);
-	if (target == NULL || target->table->group < 0 || query->commandType == CMD_INSERT)
-		return;
-	if (!give_placeholders(context, query, target))
+	target = driver_of_statement(context, query);
+	if (target == NULL || target->table->group < 0 || !give_placeholders(context, query, target))
 		return;
 	follow_edges(context);
-	analysis->all_closed = query->commandType != CMD_SELECT || goes_by_key(context, query, target);
+	analysis->all_closed = true;
 	foreach(cell, analysis->occurrences)
 	{
 		TesseraOccurrence *occurrence = lfirst(cell);

@@ -28,7 +28,8 @@ typedef struct TesseraAnalysis
 
 	/*
 	 * UPDATE, DELETE or MERGE of a sharded table, all occurrences of its group, which goes by the key: what it does is what it does for each key by
-	 * itself, with the rows of that key. SELECT: so does its answer, before ORDER BY and LIMIT. Relations outside of the cluster are not looked at.
+	 * itself, with the rows of that key. INSERT ... SELECT: so do the rows that it inserts. SELECT: so does its answer, before ORDER BY and LIMIT.
+	 * Relations outside of the cluster are not looked at.
 	 */
 	bool		all_closed;
 	int			nplaced;

@@ -123,11 +123,12 @@ refuse_statement(Query *query, const TesseraReason *reason)
 					 "Give each sharded table its shard key by equality with a constant or parameter, or split the statement.")));
 }
 
-/* UPDATE, DELETE or MERGE that goes by the key of a sharded table: each shard does its part. */
+/* UPDATE, DELETE, MERGE or INSERT ... SELECT that goes by the key of a sharded table: each shard does its part. */
 static bool
 goes_to_all_shards(Query *query, const TesseraAnalysis *analysis)
 {
-	return query->commandType != CMD_SELECT && analysis->all_closed && analysis->nother == 0 && !tessera_has_volatile_source(query);
+	return query->commandType != CMD_SELECT && analysis->all_closed && analysis->nother == 0 && !tessera_has_volatile_source(query) &&
+		(query->commandType != CMD_INSERT || tessera_insert_ships(query));
 }
 
 static const TesseraTable *
@@ -353,7 +354,7 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		if (plan)
 			return plan;
 	}
-	else if (insert_target(query, routing) != NULL)
+	if (insert_target(query, routing) != NULL)
 	{
 		plan = tessera_plan_insert(query, source, cursor_options, params, routing, &reason);
 		if (plan)

@@ -449,49 +449,6 @@ needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *l
 }
 
 /*
- * Params and what needs no row become $n; the relations' own Vars become those of the text's range table. Constants of types that users make become
- * $n, too: what reads them on the shard may run their code, and below a view must not do so before the statement runs as its caller
- * (session/check_as.c).
- */
-static Node *
-scan_mutator(Node *node, TesseraScanText *context)
-{
-	if (node == NULL)
-		return NULL;
-	if (IsA(node, Param) || (IsA(node, Const) && ((Const *) node)->consttype >= FirstNormalObjectId && !((Const *) node)->constisnull))
-		return tessera_make_param((Expr *) node, &context->params);
-	if (IsA(node, Var))
-	{
-		Var		   *var = copyObject((Var *) node);
-
-		if (!bms_is_member(var->varno, context->relids) || var->varlevelsup != 0)
-			return tessera_make_param((Expr *) node, &context->params); /* of a lateral or parameterised outer: replaced by core */
-		var->varno = var->varnosyn = bms_member_index(context->relids, var->varno) + 1;
-		var->varattnosyn = var->varattno;
-		return (Node *) var;
-	}
-	if (tessera_becomes_param(node, context->conditional))
-		return tessera_make_param((Expr *) node, &context->params);
-	/* what an aggregate computes for each row it does not compute if there is none */
-	if (IsA(node, CaseExpr) || IsA(node, CoalesceExpr) || IsA(node, Aggref))
-	{
-		bool		before = context->conditional;
-
-		context->conditional = true;
-		node = expression_tree_mutator(node, scan_mutator, context);
-		context->conditional = before;
-		return node;
-	}
-	return expression_tree_mutator(node, scan_mutator, context);
-}
-
-Node *
-tessera_scan_expression(Node *node, TesseraScanText *text)
-{
-	return scan_mutator(node, text);
-}
-
-/*
  * COLLATE became an implicit RelabelType in planning and would not be printed (doc/design.md#collations-lost); PlaceHolderVars and SubPlans do not
  * print at all.
  */
@@ -646,41 +603,13 @@ tessera_uses_whole_row(Node *node)
 	return whole_row_walker(node, NULL);
 }
 
-Query *
-tessera_scan_query(PlannerInfo *root, List *shipped, TesseraScanText *text)
-{
-	Query	   *query = makeNode(Query);
-	List	   *tables = NIL;
-	List	   *quals = NIL;
-	ListCell   *cell;
-	int			relid = -1;
-
-	while ((relid = bms_next_member(text->relids, relid)) >= 0)
-	{
-		RangeTblEntry *rte = planner_rt_fetch(relid, root);
-		RangeTblEntry *table = copyObject(rte);
-		RangeTblRef *reference = makeNode(RangeTblRef);
-
-		table->inh = tessera_plan_reads_children(rte) || !has_subclass(rte->relid);
-		table->securityQuals = NIL;
-		query->rtable = lappend(query->rtable, table);
-		reference->rtindex = list_length(query->rtable);
-		tables = lappend(tables, reference);
-	}
-	foreach(cell, shipped)
-		quals = lappend(quals, scan_mutator((Node *) lfirst_node(RestrictInfo, cell)->clause, text));
-	query->commandType = CMD_SELECT;
-	query->canSetTag = true;
-	query->jointree = makeFromExpr(tables, quals ? (Node *) make_ands_explicit(quals) : NULL);
-	return query;
-}
-
 /* all: no condition stays here. */
 static char *
 scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes, List *shipped, bool all, PlanRowMark *mark, List **params)
 {
-	TesseraScanText text = {.relids = rel->relids};
-	Query	   *query = tessera_scan_query(root, shipped, &text);
+	TesseraClosedRel table = {.relids = rel->relids,.conditions = shipped,.tree = tessera_closed_leaf(rel->relid)};
+	TesseraScanText text = {0};
+	Query	   *query = tessera_scan_query(root, &table, &text);
 	ListCell   *cell;
 	AttrNumber	resno = 0;
 

@@ -12,13 +12,28 @@
 
 #include "routing/routing.h"
 
-/* Text of a scan being made: its parameters so far. */
+/* Text of a scan being made, or of a subquery in it: its parameters so far. */
 typedef struct TesseraScanText
 {
 	Relids		relids;			/* of its tables, in the query being planned; the text has them in this order */
-	List	   *params;			/* expressions of $1..$n */
+	List	   *params;			/* expressions of $1..$n; of a subquery, they are the outermost's */
 	bool		conditional;	/* inside CASE or COALESCE */
+	struct TesseraScanText *outer;	/* around it; NULL: it is none */
 } TesseraScanText;
+
+/*
+ * A cluster table, or some of one group joined on its key, with replicated ones among them: each shard can answer for its rows alone.
+ *
+ * The tree is a RangeTblRef, or a JoinExpr of two trees: an inner join without conditions, or an outer one with those of its ON (quals: a List).
+ * Conditions are RestrictInfos, and JoinExprs that stand for [NOT] EXISTS (a semijoin or antijoin with the tree on its right, quals: a List): all
+ * that there are, and all ship.
+ */
+typedef struct TesseraClosedRel
+{
+	Relids		relids;			/* of all tables, also of those in EXISTS */
+	List	   *conditions;		/* of WHERE */
+	Node	   *tree;
+} TesseraClosedRel;
 
 /* The cluster table that a relation is; NULL: it is none. */
 extern const TesseraTable *tessera_cluster_table(Oid relid);
@@ -35,11 +50,6 @@ extern bool tessera_condition_ships(const RestrictInfo *restriction);
 /* True if an expression uses whole rows of tables: they may have other columns on another node. */
 extern bool tessera_uses_whole_row(Node *node);
 
-/* SELECT FROM the tables WHERE the conditions (RestrictInfos that ship): a Query without columns. */
-extern Query *tessera_scan_query(PlannerInfo *root, List *shipped, TesseraScanText *text);
-
-/* An expression of that query: the tables' columns are those of its relations, values from elsewhere are parameters. */
-extern Node *tessera_scan_expression(Node *node, TesseraScanText *text);
 
 /*
  * The scan that runs sql on the shards that the clauses (RestrictInfos of the table) leave. attributes: of the scan's rows, those that the columns of
@@ -47,20 +57,35 @@ extern Node *tessera_scan_expression(Node *node, TesseraScanText *text);
  */
 extern CustomScan *tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, char *sql, List *params, List *attributes, int flags);
 
-/* ---- join_path.c ---- */
+/* ---- scan_text.c ---- */
 
-/* A cluster table, or some of one group joined on its key: each shard can answer for its rows alone. */
-typedef struct TesseraClosedRel
-{
-	Relids		relids;
-	List	   *conditions;		/* RestrictInfos, all that there are: they ship */
-} TesseraClosedRel;
+/* SELECT FROM the tables WHERE the conditions: a Query without columns. Sets the text's tables. */
+extern Query *tessera_scan_query(PlannerInfo *root, const TesseraClosedRel *closed, TesseraScanText *text);
+
+/* An expression of that query: the tables' columns are those of its relations, values from elsewhere are parameters. */
+extern Node *tessera_scan_expression(Node *node, TesseraScanText *text);
+
+/* The tree of one table. */
+extern Node *tessera_closed_leaf(Index relid);
+
+/* The tables of a tree, and those of them that an outer join may extend by NULL. */
+extern Relids tessera_tree_relids(Node *tree);
+extern Relids tessera_tree_nullable(Node *tree);
+
+/* ---- join_path.c ---- */
 
 /* False: the relation is no such thing. A single table may also be a placed one. */
 extern bool tessera_closed_rel(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed);
 
-/* The table whose conditions say which shards the scan goes to. */
-extern RelOptInfo *tessera_closed_table(PlannerInfo *root, const TesseraClosedRel *closed);
+/* The same for a path's custom_private, where it is one element, and back; relids: of the path's relation. */
+extern List *tessera_closed_keep(const TesseraClosedRel *closed);
+extern void tessera_closed_kept(List *kept, Relids relids, TesseraClosedRel *closed);
+
+/* A table of it that is not replicated. clauses: conditions (RestrictInfos) of that table which each row fulfils, for tessera_scan_plan. */
+extern RelOptInfo *tessera_closed_table(PlannerInfo *root, const TesseraClosedRel *closed, List **clauses);
+
+/* Its tables whose key is that of each row: not replicated, in no EXISTS, never extended by NULL. */
+extern Relids tessera_closed_keyed(PlannerInfo *root, const TesseraClosedRel *closed);
 
 /* Position in the key of a column of one of the tables, which are the cluster's by this image; -1: it is none of it. */
 extern int	tessera_key_column_position(const TesseraRouting *routing, PlannerInfo *root, Relids relids, Node *node);

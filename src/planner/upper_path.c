@@ -1,7 +1,7 @@
 /*
  * upper_path.c
  *	  Queries that each shard answers for its own rows, over a cluster table or a join on its key: groups by the whole key with all that is computed
- *	  of them, and the first rows of an order (doc/design.md#first-rows).
+ *	  of them, distinct rows, and the first rows of an order (doc/design.md#first-rows).
  *
  * A group whose key columns are all grouped by lies on one shard, so that shard's answer is the answer. ORDER BY and LIMIT are sent as
  * LIMIT n + OFFSET m: none of a shard's later rows can be among the wanted ones. The scan merges the sorted rows of the shards, core's Limit stays
@@ -43,10 +43,13 @@
 /* Part of the rows that a LIMIT not known yet leaves: core's guess. */
 #define PART_GUESSED 0.1
 
+/* Each of them may have each of the distinct rows: for the costs alone. */
+#define SHARDS_GUESSED 4
+
 /* custom_private of its paths */
 typedef enum UpperPrivate
 {
-	UPPER_CONDITIONS,			/* of the closed relation */
+	UPPER_CLOSED,				/* tessera_closed_keep of what it reads */
 	UPPER_COLUMNS,				/* List of TargetEntry: what each shard is asked for */
 	UPPER_FLAGS,				/* Integer: UpperFlags */
 	UPPER_LIMIT					/* Expr: rows that each shard is asked for at most; NULL: all */
@@ -55,7 +58,8 @@ typedef enum UpperPrivate
 typedef enum UpperFlags
 {
 	UPPER_GROUPED = 1,			/* groups of the query's GROUP BY, those that HAVING leaves */
-	UPPER_SORTED = 2			/* in the query's order */
+	UPPER_SORTED = 2,			/* in the query's order */
+	UPPER_DISTINCT = 4			/* each but once */
 } UpperFlags;
 
 static create_upper_paths_hook_type previous_upper_paths = NULL;
@@ -122,7 +126,7 @@ has_ref(List *columns, Index ref)
 	return false;
 }
 
-/* The columns that GROUP BY or ORDER BY name. False: one cannot be sent. */
+/* The columns that GROUP BY, DISTINCT or ORDER BY name. False: one cannot be sent. */
 static bool
 add_clauses(PlannerInfo *root, List *clauses, List **columns)
 {
@@ -265,13 +269,13 @@ upper_path(PlannerInfo *root, const TesseraClosedRel *closed, PathTarget *target
 	path->path.parent = fetch_upper_rel(root, UPPERREL_PARTIAL_GROUP_AGG, closed->relids);
 	path->path.pathtarget = target;
 	path->methods = &upper_methods;
-	path->custom_private = list_make4(closed->conditions, columns, makeInteger(flags), limit);
+	path->custom_private = list_make4(tessera_closed_keep(closed), columns, makeInteger(flags), limit);
 	return path;
 }
 
-/* True if rows that GROUP BY makes one have one key. */
+/* True if rows that GROUP BY or DISTINCT (clauses) makes one have one key. */
 static bool
-groups_by_key(PlannerInfo *root, const TesseraClosedRel *closed)
+groups_by_key(PlannerInfo *root, const TesseraClosedRel *closed, List *clauses)
 {
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraTable *table;
@@ -279,17 +283,21 @@ groups_by_key(PlannerInfo *root, const TesseraClosedRel *closed)
 	uint32		found = 0;
 	ListCell   *cell;
 
-	table = routing ? tessera_routing_table(routing, planner_rt_fetch(bms_next_member(closed->relids, -1), root)->relid) : NULL;
+	Relids		keyed = tessera_closed_keyed(root, closed);
+
+	if (bms_is_empty(keyed))
+		return false;
+	table = routing ? tessera_routing_table(routing, planner_rt_fetch(bms_next_member(keyed, -1), root)->relid) : NULL;
 	if (table == NULL)
 		return false;
 	if (table->group < 0)
 		return true;			/* it lies on one shard */
 	ks = tessera_group_keyspace(routing, tessera_routing_group(routing, table->group));
-	foreach(cell, root->parse->groupClause)
+	foreach(cell, clauses)
 	{
 		SortGroupClause *clause = lfirst_node(SortGroupClause, cell);
 		Node	   *expression = get_sortgroupclause_expr(clause, root->processed_tlist);
-		int			position = tessera_key_column_position(routing, root, closed->relids, expression);
+		int			position = tessera_key_column_position(routing, root, keyed, expression);
 		Oid			collation = exprCollation(expression);
 
 		if (position >= 0 && (!OidIsValid(collation) || get_collation_isdeterministic(collation)) &&
@@ -309,7 +317,8 @@ add_groups(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, const Group
 	List	   *columns;
 
 	if (root->parse->groupClause == NIL || root->parse->groupingSets != NIL || !tessera_closed_rel(root, input, &closed) ||
-		!groups_by_key(root, &closed) || (extra->havingQual != NULL && !column_ships((Node *) make_ands_explicit((List *) extra->havingQual))) ||
+		!groups_by_key(root, &closed, root->parse->groupClause) ||
+		(extra->havingQual != NULL && !column_ships((Node *) make_ands_explicit((List *) extra->havingQual))) ||
 		(columns = columns_for(root, output->reltarget, true, false)) == NIL)
 		return;
 	path = upper_path(root, &closed, output->reltarget, columns, UPPER_GROUPED, NULL);
@@ -331,8 +340,7 @@ closed_input(PlannerInfo *root, RelOptInfo *input, TesseraClosedRel *closed, Pat
 
 	if (groups)
 	{
-		closed->relids = groups->path.parent->relids;
-		closed->conditions = linitial(groups->custom_private);
+		tessera_closed_kept(list_nth(groups->custom_private, UPPER_CLOSED), groups->path.parent->relids, closed);
 		*cost = groups->path;
 		return true;
 	}
@@ -391,6 +399,54 @@ add_first_of_any(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output, const
 												root->parse->limitOption, extra->offset_est, extra->count_est));
 }
 
+/* True if nothing but the columns of DISTINCT is asked for. */
+static bool
+is_of_columns(const PathTarget *target, List *columns)
+{
+	ListCell   *cell;
+
+	foreach(cell, target->exprs)
+		if (!has_expression(columns, lfirst(cell)))
+			return false;
+	return true;
+}
+
+/* Rows that are equal on several shards are made one here, if they can be: the shards send each of theirs but once. */
+static void
+add_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *output)
+{
+	List	   *clauses = root->parse->distinctClause;
+	PathTarget *target = root->upper_targets[UPPERREL_DISTINCT];
+	TesseraClosedRel closed;
+	Path		below = {0};
+	CustomPath *path;
+	Path	   *sorted;
+	List	   *columns = NIL;
+	double		rows;
+
+	if (root->parse->hasDistinctOn || root->parse->groupClause != NIL || !closed_input(root, input, &closed, &below) ||
+		!add_clauses(root, clauses, &columns) || !is_of_columns(target, columns))
+		return;
+	rows = estimate_num_groups(root, get_sortgrouplist_exprs(clauses, root->processed_tlist), below.rows, NULL, NULL);
+	path = upper_path(root, &closed, target, columns, UPPER_DISTINCT, NULL);
+	path->path.rows = groups_by_key(root, &closed, clauses) ? rows : Min(below.rows, rows * SHARDS_GUESSED);
+	path->path.startup_cost = below.startup_cost;
+	path->path.total_cost = below.total_cost + below.rows * list_length(clauses) * cpu_operator_cost + path->path.rows * cpu_tuple_cost;
+	if (groups_by_key(root, &closed, clauses))
+	{
+		add_path(output, (Path *) path);
+		return;
+	}
+	if (grouping_is_hashable(clauses))
+		add_path(output, (Path *) create_agg_path(root, output, (Path *) path, target, AGG_HASHED, AGGSPLIT_SIMPLE, clauses, NIL, NULL, rows));
+	if (!grouping_is_sortable(clauses) || root->distinct_pathkeys == NIL)
+		return;
+	/* ORDER BY, if there is more of it, has what DISTINCT compares in front */
+	sorted = (Path *) create_sort_path(root, output, (Path *) path, list_length(root->sort_pathkeys) > list_length(root->distinct_pathkeys) ?
+									   root->sort_pathkeys : root->distinct_pathkeys, -1.0);
+	add_path(output, (Path *) create_upper_unique_path(root, output, sorted, list_length(root->distinct_pathkeys), rows));
+}
+
 static void
 upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output, void *extra)
 {
@@ -403,6 +459,8 @@ upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOp
 		return;
 	if (stage == UPPERREL_GROUP_AGG)
 		add_groups(root, input, output, extra);
+	else if (stage == UPPERREL_DISTINCT && !parse->hasWindowFuncs)
+		add_distinct(root, input, output);
 	else if (stage == UPPERREL_ORDERED && !parse->hasWindowFuncs && parse->distinctClause == NIL)
 		add_first_sorted(root, input, output);
 	else if (stage == UPPERREL_FINAL && !parse->hasWindowFuncs && parse->distinctClause == NIL)
@@ -432,17 +490,21 @@ order_of(List *clauses, List *columns)
 static struct Plan *
 plan_upper(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses, List *custom_plans)
 {
-	TesseraClosedRel closed = {.relids = rel->relids,.conditions = list_nth(path->custom_private, UPPER_CONDITIONS)};
+	TesseraClosedRel closed;
 	List	   *columns = list_nth(path->custom_private, UPPER_COLUMNS);
 	int			flags = intVal(list_nth(path->custom_private, UPPER_FLAGS));
 	Expr	   *limit = list_nth(path->custom_private, UPPER_LIMIT);
-	RelOptInfo *table = tessera_closed_table(root, &closed);
-	TesseraScanText text = {.relids = closed.relids};
-	Query	   *query = tessera_scan_query(root, closed.conditions, &text);
+	TesseraScanText text = {0};
+	RelOptInfo *table;
+	List	   *clauses_of_table;
+	Query	   *query;
 	List	   *attributes = NIL;
 	CustomScan *scan;
 	ListCell   *cell;
 
+	tessera_closed_kept(list_nth(path->custom_private, UPPER_CLOSED), rel->relids, &closed);
+	table = tessera_closed_table(root, &closed, &clauses_of_table);
+	query = tessera_scan_query(root, &closed, &text);
 	foreach(cell, columns)
 	{
 		TargetEntry *column = copyObject(lfirst_node(TargetEntry, cell));
@@ -460,12 +522,14 @@ plan_upper(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Li
 	}
 	if (flags & UPPER_SORTED)
 		query->sortClause = copyObject(root->parse->sortClause);
+	if (flags & UPPER_DISTINCT)
+		query->distinctClause = copyObject(root->parse->distinctClause);
 	if (limit)
 	{
 		query->limitCount = tessera_make_param(limit, &text.params);
 		query->limitOption = LIMIT_OPTION_COUNT;
 	}
-	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), table->baserestrictinfo,
+	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), clauses_of_table,
 							 tessera_deparse(query), text.params, attributes, 0);
 	if (flags & UPPER_SORTED)
 		lfirst(list_nth_cell(scan->custom_private, TABLE_ORDER)) = order_of(root->parse->sortClause, columns);

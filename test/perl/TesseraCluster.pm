@@ -669,7 +669,7 @@ sub everywhere
 sub same_everywhere
 {
 	my ($self, $sql, %params) = @_;
-	my $form = $params{ordered} ? sub { $_[0] } : sub { join "\n", sort split /\n/, $_[0] };
+	my $form = $params{ordered} ? sub { $_[0] } : sub { join "\n", sort split /\n/, $_[0], -1 };
 	my $expected = $form->($self->plain_query($sql));
 	my @differences;
 	foreach my $name (@{ $params{nodes} // [ $self->names ] })
@@ -692,8 +692,8 @@ sub _difference
 {
 	my ($expected, $found) = @_;
 	my (%count, @lines);
-	$count{$_}++ foreach split /\n/, $expected;
-	$count{$_}-- foreach split /\n/, $found;
+	$count{$_}++ foreach split /\n/, $expected, -1;
+	$count{$_}-- foreach split /\n/, $found, -1;
 	foreach my $line (sort grep { $count{$_} != 0 } keys %count)
 	{
 		push @lines, ($count{$line} > 0 ? "  missing: " : "  too many: ") . $line .
