@@ -1,8 +1,9 @@
 # test/bench/clients.sh: part k of test/bench/run, which sources it: many clients of one node that owns a third of the rows; prepared reads of one row by key,
 # against one plain server. A run begins with new sessions, so what opening their connections to the shards costs is in it; a longer one shows what stays.
 
-client_counts="8 64 300 500"
-client_cap=100					# tessera.max_connections_per_shard of the capped runs
+client_counts=${BENCH_CLIENTS:-8 64 300 500}
+client_cap=${BENCH_CAP:-100}		# tessera.max_connections_per_shard of the capped runs
+client_lengths=${BENCH_LENGTHS:-6 30}	# seconds
 
 load_clients()
 {
@@ -44,7 +45,7 @@ clients_round()
 {
 	local clients length
 	for clients in $client_counts; do
-		for length in 6 30; do
+		for length in $client_lengths; do
 			client_run "k-plain-$clients-$length" plain1 "$clients" "$length"
 			set_cap 0
 			client_run "k-tessera-$clients-$length" s1 "$clients" "$length"
@@ -70,7 +71,7 @@ report_clients()
 	local clients length
 	echo
 	printf '%-52s %16s %22s %22s\n' "prepared reads by key through a node with a third" plain tessera "cap of $client_cap"
-	for length in 6 30; do
+	for length in $client_lengths; do
 		for clients in $client_counts; do
 			printf '%-52s %16s %22s %22s\n' "k  $clients clients, $length s with opening" "$(clients_figure "k-plain-$clients-$length")" \
 				"$(clients_figure "k-tessera-$clients-$length")" "$(clients_figure "k-capped-$clients-$length")"
