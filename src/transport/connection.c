@@ -581,6 +581,17 @@ close_idle(void)
 }
 
 void
+tessera_connections_give_up_unused(void)
+{
+	TesseraConnection **array;
+	int			n = tessera_connections_open(&array);
+
+	for (int i = 0; i < n; i++)
+		if (!array[i]->in_use && array[i]->count == 0 && may_close(array[i]) && tessera_slot_is_awaited(&array[i]->slot))
+			tessera_connection_close(array[i]);
+}
+
+void
 tessera_connections_at_end(void)
 {
 	TesseraConnection **array;

@@ -138,6 +138,9 @@ extern void tessera_statement_drop(TesseraConnection *connection, TesseraStateme
 extern void tessera_statements_forget(TesseraConnection *connection);
 extern void tessera_leftover_add(TesseraConnection *connection, uint32 number);
 
+/* While this session waits for a slot: closes connections that its transaction does not use and others wait for. Never raises. */
+extern void tessera_connections_give_up_unused(void);
+
 /* True if the server at the other end answers a new connection within tessera.connect_timeout; a refusal is an answer, too. Interruptible. */
 extern bool tessera_connection_answers(TesseraConnection *connection);
 

@@ -386,6 +386,7 @@ wait_for_slot(TesseraSlot *slot, int node, const char *name, long timeout_ms)
 		}
 		if (waited >= timeout_ms)
 			refuse(node, name, waited);
+		tessera_connections_give_up_unused();	/* who waits for them may have what is waited for here */
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause, PG_WAIT_EXTENSION) & WL_LATCH_SET)
 			ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();

@@ -155,6 +155,18 @@ is($a->query_safe('SELECT count(*) FROM t WHERE v = 102'), '4', 'a cycle through
 $_->quit foreach $a, $b, $other;
 
 #
+# many readers, now of one shard, now of the other: who waits for one connection gives up the other one
+#
+$c->set('s1', 'tessera.max_connections_per_shard' => 2, 'tessera.connection_wait_timeout' => "'20s'");
+my $readers = $c->pgbench_start(nodes => ['s1'], clients => 12, transactions => 40, protocol => 'prepared', script => <<'SCRIPT');
+\set k random(101, 300)
+SELECT v FROM t WHERE k = :k;
+SCRIPT
+my $read = $readers->wait;
+is($read->{failed} // 0, 0, 'no reader fails');
+is($read->{processed}, 12 * 40, 'all have read');
+
+#
 # many writers on two shards each, a move meanwhile
 #
 $c->query('s1', 'UPDATE t SET v = 0');
