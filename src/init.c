@@ -28,6 +28,7 @@
 #include "catalog/incarnation.h"
 #include "catalog/prepared_change.h"
 #include "catalog/signing_key.h"
+#include "catalog/trigger_place.h"
 #include "clock/clock.h"
 #include "common/injection.h"
 #include "common/process_exit.h"
@@ -68,6 +69,7 @@
 #include "session/check_as.h"
 #include "session/internal_connection.h"
 #include "session/remote_client.h"
+#include "session/row_write.h"
 #include "statistics/table_statistics.h"
 #include "transaction/advisory.h"
 #include "transaction/background.h"
@@ -169,6 +171,9 @@ static const Registration registrations[] = {
 	{"setting, xact; with assertions planner, executor start, utility", tessera_internal_init},
 	/* free: on internal connections alone, where the other hook does nothing */
 	{"parse analysis: rights of a view's owner", tessera_check_as_init},
+	/* free: of other statements than the one before */
+	{"parse analysis: writes of a router that fires the triggers", tessera_row_write_init},
+	{"setting, syscache", tessera_trigger_place_init},	/* free: a cache */
 	/* At a commit after the participants: the worker that is woken finds on the other nodes what this transaction has changed there. */
 	{"setting, shared memory, xact: statistics are told", tessera_statistics_init},
 	{"relcache", tessera_planner_statistics_init},	/* free: a cache */

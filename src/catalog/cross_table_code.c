@@ -65,13 +65,14 @@ takes_from(const char *word)
 
 /* One pass over the tokens: SQL statements, a FROM (an expression may have one without SELECT), calls of functions that count. */
 static bool
-tokens_reach(core_yyscan_t scanner)
+tokens_reach(core_yyscan_t scanner, TesseraWordTest test)
 {
 	core_YYSTYPE value;
 	YYLTYPE		location;
 	char		previous[NAMEDATALEN] = "";
 	bool		from_allowed[MAX_DEPTH] = {false};
 	int			depth = 0;
+	bool		field = false;	/* behind a dot */
 	int			token;
 
 	while ((token = core_yylex(&value, &location, scanner)) != 0)
@@ -85,7 +86,7 @@ tokens_reach(core_yyscan_t scanner)
 
 		if (token == '(')
 		{
-			if (previous[0] != '\0' && name_reaches(previous))
+			if (previous[0] != '\0' && (name_reaches(previous) || (test != NULL && test(previous, true))))
 				return true;
 			if (++depth >= MAX_DEPTH)
 				return true;
@@ -99,15 +100,18 @@ tokens_reach(core_yyscan_t scanner)
 				return true;
 			if (pg_strcasecmp(word, "from") == 0 && !from_allowed[depth] && pg_strcasecmp(previous, "distinct") != 0)
 				return true;
+			if (test != NULL && !field && test(word, false))
+				return true;
 		}
+		field = token == '.';
 		strlcpy(previous, word, sizeof(previous));
 	}
 	return false;
 }
 
-/* True if a PL/pgSQL body may reach a table. A body that cannot be read counts. */
+/* True if a PL/pgSQL body may reach a table, or a word of it meets the test (NULL: none). A body that cannot be read counts. */
 static bool
-body_reaches(const char *body)
+body_reaches(const char *body, TesseraWordTest test)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	core_yy_extra_type extra;
@@ -117,7 +121,7 @@ body_reaches(const char *body)
 	extra.escape_string_warning = false;
 	PG_TRY();
 	{
-		result = tokens_reach(scanner);
+		result = tokens_reach(scanner, test);
 	}
 	PG_CATCH();
 	{
@@ -150,7 +154,7 @@ is_plpgsql(Oid language)
 
 /* depth 0: of a trigger or expression; 1: called by name in such a body, which is not looked into. */
 static bool
-tuple_reaches(HeapTuple tuple, bool look_inside)
+tuple_reaches(HeapTuple tuple, bool look_inside, TesseraWordTest test)
 {
 	Form_pg_proc form = (Form_pg_proc) GETSTRUCT(tuple);
 	bool		isnull;
@@ -161,18 +165,18 @@ tuple_reaches(HeapTuple tuple, bool look_inside)
 	if (!look_inside || !is_plpgsql(form->prolang))
 		return true;
 	body = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
-	return isnull || body_reaches(TextDatumGetCString(body));
+	return isnull || body_reaches(TextDatumGetCString(body), test);
 }
 
-static bool
-function_reaches(Oid function)
+bool
+tessera_function_reaches(Oid function, TesseraWordTest test)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	bool		result;
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
-	result = tuple_reaches(tuple, true);
+	result = tuple_reaches(tuple, true, test);
 	ReleaseSysCache(tuple);
 	return result;
 }
@@ -185,7 +189,7 @@ name_reaches(const char *name)
 	bool		result = false;
 
 	for (int i = 0; i < list->n_members && !result; i++)
-		result = tuple_reaches(&list->members[i]->tuple, false);
+		result = tuple_reaches(&list->members[i]->tuple, false, NULL);
 	ReleaseSysCacheList(list);
 	return result;
 }
@@ -193,7 +197,7 @@ name_reaches(const char *name)
 static bool
 function_checker(Oid function, void *context)
 {
-	return function_reaches(function);
+	return tessera_function_reaches(function, NULL);
 }
 
 static bool
@@ -206,6 +210,12 @@ expression_reaches(Node *node, void *context)
 	if (check_functions_in_node(node, function_checker, NULL))
 		return true;
 	return expression_tree_walker(node, expression_reaches, NULL);
+}
+
+bool
+tessera_condition_reaches(const char *condition)
+{
+	return expression_reaches(stringToNode(condition), NULL);
 }
 
 
@@ -223,9 +233,9 @@ add_triggers(Relation rel, List **found)
 
 		if (trigger->tgisinternal || trigger->tgenabled == TRIGGER_DISABLED)
 			continue;
-		reaches = function_reaches(trigger->tgfoid);
+		reaches = tessera_function_reaches(trigger->tgfoid, NULL);
 		if (!reaches && trigger->tgqual != NULL)
-			reaches = expression_reaches(stringToNode(trigger->tgqual), NULL);
+			reaches = tessera_condition_reaches(trigger->tgqual);
 		if (reaches)
 			*found = lappend(*found, psprintf("trigger \"%s\" (function %s)", trigger->tgname,
 											  quote_qualified_identifier(get_namespace_name(get_func_namespace(trigger->tgfoid)),

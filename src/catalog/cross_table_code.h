@@ -21,4 +21,16 @@ extern List *tessera_cross_table_code(Relation rel);
 /* The same as one text, items separated by "; "; NULL: none. */
 extern char *tessera_cross_table_code_text(Relation rel);
 
+/* A word of a body, in lower case but for quoted names; called: it stands in front of "(". */
+typedef bool (*TesseraWordTest) (const char *word, bool called);
+
+/*
+ * True if the function may reach a table, as far as can be seen: one of C does not. In PL/pgSQL also if a word of its body, not behind a dot, meets
+ * the test (NULL: none). A body that cannot be read, and one in another language, counts.
+ */
+extern bool tessera_function_reaches(Oid function, TesseraWordTest test);
+
+/* The same of a stored expression (pg_node_tree), such as a trigger's WHEN. */
+extern bool tessera_condition_reaches(const char *condition);
+
 #endif							/* TESSERA_CROSS_TABLE_CODE_H */

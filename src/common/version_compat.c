@@ -10,6 +10,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_proc.h"
+#include "commands/trigger.h"
 #include "executor/nodeModifyTable.h"
 #include "libpq/libpq.h"
 #include "libpq/pqformat.h"
@@ -130,6 +131,12 @@ tessera_executor_permissions(EState *estate, RangeTblEntry *rte)
 }
 
 TesseraPermissions *
+tessera_plan_permissions(PlannedStmt *plan, RangeTblEntry *rte)
+{
+	return rte->perminfoindex == 0 ? NULL : getRTEPermissionInfo(plan->permInfos, rte);
+}
+
+TesseraPermissions *
 tessera_add_permissions(List **list, RangeTblEntry *rte)
 {
 	return addRTEPermissionInfo(list, rte);
@@ -180,6 +187,12 @@ tessera_permissions(const Query *query, RangeTblEntry *rte)
 
 TesseraPermissions *
 tessera_executor_permissions(EState *estate, RangeTblEntry *rte)
+{
+	return rte;
+}
+
+TesseraPermissions *
+tessera_plan_permissions(PlannedStmt *plan, RangeTblEntry *rte)
 {
 	return rte;
 }
@@ -443,6 +456,32 @@ tessera_init_epq(EPQState *epq, EState *estate)
 	EvalPlanQualInit(epq, estate, NULL, NIL, -1, NIL);
 #else
 	EvalPlanQualInit(epq, estate, NULL, NIL, -1);
+#endif
+}
+
+bool
+tessera_before_update(EState *estate, ResultRelInfo *result, HeapTuple old, TupleTableSlot *row)
+{
+	TM_FailureData failure;
+
+#if PG_VERSION_NUM >= 180000
+	return ExecBRUpdateTriggers(estate, NULL, result, NULL, old, row, NULL, &failure, false);
+#elif PG_VERSION_NUM >= 160000
+	return ExecBRUpdateTriggers(estate, NULL, result, NULL, old, row, NULL, &failure);
+#else
+	return ExecBRUpdateTriggers(estate, NULL, result, NULL, old, row, &failure);
+#endif
+}
+
+bool
+tessera_before_delete(EState *estate, ResultRelInfo *result, HeapTuple old)
+{
+#if PG_VERSION_NUM >= 180000
+	return ExecBRDeleteTriggers(estate, NULL, result, NULL, old, NULL, NULL, NULL, false);
+#elif PG_VERSION_NUM >= 160000
+	return ExecBRDeleteTriggers(estate, NULL, result, NULL, old, NULL, NULL, NULL);
+#else
+	return ExecBRDeleteTriggers(estate, NULL, result, NULL, old, NULL);
 #endif
 }
 

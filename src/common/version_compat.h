@@ -158,6 +158,9 @@ extern TesseraPermissions *tessera_executor_permissions(EState *estate, RangeTbl
 /* Role as which an entry of the query is checked; InvalidOid: the current user. */
 extern Oid	tessera_check_as_user(const Query *query, RangeTblEntry *rte);
 
+/* The same in a plan. */
+extern TesseraPermissions *tessera_plan_permissions(PlannedStmt *plan, RangeTblEntry *rte);
+
 /* Makes the permissions of a new entry; *list is the one of its query or plan (on 15 it stays NIL). */
 extern TesseraPermissions *tessera_add_permissions(List **list, RangeTblEntry *rte);
 
@@ -238,6 +241,12 @@ extern IndexScanDesc tessera_index_scan(Relation rel, Relation index, Snapshot s
 
 /* Opens a relation of the range table until the executor ends. */
 extern void tessera_open_relation(EState *estate, Index rti);
+
+/*
+ * BEFORE ROW triggers of a row that is not in the local heap: false if they suppress what is done with it. row: the new one, as they leave it.
+ */
+extern bool tessera_before_update(EState *estate, ResultRelInfo *result, HeapTuple old, TupleTableSlot *row);
+extern bool tessera_before_delete(EState *estate, ResultRelInfo *result, HeapTuple old);
 
 /* ExecutorRun or standard_ExecutorRun, to the end, once. */
 #if PG_VERSION_NUM >= 180000

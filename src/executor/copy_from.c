@@ -8,6 +8,8 @@
  * Two modes. Raw: text and CSV input whose rows need nothing of the router but their key goes on line by line as it came. Values: everything else
  * (binary input, WHERE, defaults that must be computed once) is read as values and sent as binary, or as text where a type has node-local OIDs.
  *
+ * Where the table's triggers fire on the router, the rows are read to the end and then inserted by one INSERT (row_trigger_scan.c).
+ *
  * This node's own rows go through the server's COPY: it pulls from a callback, which reads on until the next row is of this shard. The callback has
  * no argument, so the copy in progress is a static variable; copies nest (triggers), each restores the one before.
  *
@@ -20,6 +22,7 @@
 #include "commands/copy.h"
 #include "commands/defrem.h"
 #include "executor/executor.h"
+#include "executor/spi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -31,9 +34,11 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/queryenvironment.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "catalog/trigger_place.h"
 #include "common/text.h"
 #include "common/version_compat.h"
 #include "common/wire.h"
@@ -41,6 +46,7 @@
 #include "executor/copy.h"
 #include "executor/route_loop.h"
 #include "executor/shard_check.h"
+#include "executor/targets.h"
 #include "load/written_rows.h"
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
@@ -302,10 +308,9 @@ replace_defaults(Copy *copy)
 }
 
 static void
-begin_input(Copy *copy, CopyStmt *statement, List *where, ParseState *pstate)
+open_input(Copy *copy, CopyStmt *statement, ParseState *pstate)
 {
 	TupleDesc	desc = RelationGetDescr(copy->rel);
-	List	   *columns = NIL;
 
 	copy->input = BeginCopyFrom(pstate, copy->rel, NULL, statement->filename, statement->is_program, NULL, statement->attlist, statement->options);
 	copy->context.callback = CopyFromErrorCallback;
@@ -315,6 +320,15 @@ begin_input(Copy *copy, CopyStmt *statement, List *where, ParseState *pstate)
 	copy->econtext = GetPerTupleExprContext(copy->estate);
 	copy->values = palloc0(sizeof(Datum) * Max(desc->natts, 1));
 	copy->nulls = palloc0(sizeof(bool) * Max(desc->natts, 1));
+}
+
+static void
+begin_input(Copy *copy, CopyStmt *statement, List *where, ParseState *pstate)
+{
+	TupleDesc	desc = RelationGetDescr(copy->rel);
+	List	   *columns = NIL;
+
+	open_input(copy, statement, pstate);
 	copy->raw = lines_will_do(copy, where);
 	if (copy->raw)
 		columns = copy->input->attnumlist;
@@ -561,6 +575,80 @@ copy_locally(Copy *copy)
 				 errmsg("COPY ended before its input")));
 }
 
+/* ---- triggers on the router ---- */
+
+#define COPIED_ROWS "tessera copied rows"
+
+/* INSERT of the copied columns, which gives the others their defaults. */
+static char *
+insert_text(Copy *copy)
+{
+	StringInfoData names;
+	ListCell   *cell;
+
+	initStringInfo(&names);
+	foreach(cell, copy->input->attnumlist)
+		appendStringInfo(&names, "%s%s", foreach_current_index(cell) ? ", " : "",
+						 quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(copy->rel), lfirst_int(cell) - 1)->attname)));
+	return psprintf("INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s", tessera_qualified_name(RelationGetRelid(copy->rel)),
+					names.data, names.data, quote_identifier(COPIED_ROWS));
+}
+
+/* The input's rows into the tuple store; the INSERT computes defaults. */
+static void
+keep_rows(Copy *copy, Tuplestorestate *rows)
+{
+	copy->input->num_defaults = 0;
+	for (;;)
+	{
+		ErrorContextCallback *stack = error_context_stack;
+		MemoryContext before = MemoryContextSwitchTo(GetPerTupleMemoryContext(copy->estate));
+		bool		found;
+
+		CHECK_FOR_INTERRUPTS();
+		ResetPerTupleExprContext(copy->estate);
+		error_context_stack = &copy->context;
+		found = NextCopyFrom(copy->input, copy->econtext, copy->values, copy->nulls);
+		if (found && passes_where(copy))
+			tuplestore_putvalues(rows, RelationGetDescr(copy->rel), copy->values, copy->nulls);
+		error_context_stack = stack;
+		MemoryContextSwitchTo(before);
+		if (!found)
+			break;
+	}
+}
+
+/* All of the input as one INSERT, whose triggers fire on the router. Returns rows processed. */
+static uint64
+insert_with_triggers(CopyStmt *statement, Relation rel, List *where, ParseState *pstate)
+{
+	Copy		copy = {.rel = rel};
+	EphemeralNamedRelationData rows = {
+		.md = {.name = COPIED_ROWS, .reliddesc = RelationGetRelid(rel), .enrtype = ENR_NAMED_TUPLESTORE},
+	};
+	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
+	uint64		processed;
+
+	open_input(&copy, statement, pstate);
+	copy.slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsVirtual);
+	copy.where = ExecInitQual(where, NULL);
+	keep_rows(&copy, store);
+	rows.reldata = store;
+	rows.md.enrtuples = tuplestore_tuple_count(store);
+	if (SPI_connect() != SPI_OK_CONNECT || SPI_register_relation(&rows) != SPI_OK_REL_REGISTER ||
+		SPI_execute(insert_text(&copy), false, 0) != SPI_OK_INSERT)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not insert the copied rows")));
+	processed = SPI_processed;
+	SPI_finish();
+	EndCopyFrom(copy.input);
+	ExecDropSingleTupleTableSlot(copy.slot);
+	FreeExecutorState(copy.estate);
+	tuplestore_end(store);
+	return processed;
+}
+
 /* ---- the whole ---- */
 
 static uint64
@@ -598,6 +686,8 @@ tessera_copy_from(CopyStmt *statement, Relation rel, List *where, ParseState *ps
 	ErrorContextCallback *stack = error_context_stack;
 	uint64		processed = 0;
 
+	if (tessera_fires_on_router(rel, CMD_INSERT) && !tessera_all_rows_are_here(tessera_routing(), RelationGetRelid(rel)))
+		return insert_with_triggers(statement, rel, where, pstate);
 	accept(&copy);
 	current = &copy;
 	PG_TRY();

@@ -30,6 +30,7 @@
 #include "executor/load_tracking.h"
 #include "executor/local_part.h"
 #include "session/check_as.h"
+#include "session/row_write.h"
 
 #define LOCAL_PLAN_LIMIT 512
 
@@ -253,6 +254,8 @@ tessera_local_begin(const char *sql, int nparams, const Oid *types, const Datum 
 	if (part->push_snapshot)
 		PushActiveSnapshot(snapshot);
 	standard_ExecutorStart(part->query, eflags);
+	if (tessera_is_row_write(sql))
+		tessera_row_write_started(part->query->planstate);
 	tessera_load_start(part->query, eflags);
 	if (part->push_snapshot)
 		PopActiveSnapshot();

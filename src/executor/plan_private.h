@@ -99,6 +99,26 @@ typedef enum TesseraKeyUpdatePrivate
 
 #define KEY_UPDATE_ROWS "tessera rows to move"
 
+/*
+ * INSERT, UPDATE or DELETE of a table whose triggers fire on the router (row_trigger_scan.c). Rows of TRIGGER_SOURCE: of an INSERT the columns of
+ * TRIGGER_ASSIGNED; else ctid, the old row's columns of TRIGGER_COLUMNS, the values of TRIGGER_ASSIGNED, what else RETURNING needs.
+ */
+typedef enum TesseraTriggerPrivate
+{
+	TRIGGER_ORDINARY,			/* PlannedStmt: the statement with triggers that fire where the rows lie; run if that is this node alone */
+	TRIGGER_COMMAND,			/* Integer: CmdType */
+	TRIGGER_RELID,				/* Integer */
+	TRIGGER_SOURCE,				/* PlannedStmt: the rows of an INSERT; or SELECT ... FOR UPDATE of those to be changed */
+	TRIGGER_COLUMNS,			/* IntList: attribute numbers of all columns */
+	TRIGGER_ASSIGNED,			/* IntList: attribute numbers of those that the statement gives values to */
+	TRIGGER_SQL,				/* String: writes one row; returns TRIGGER_COLUMNS, unless it deletes it */
+	TRIGGER_PARAMS,				/* IntList: attribute that each parameter of the text stands for; SelfItemPointerAttributeNumber: the row's place */
+	TRIGGER_RETURNING,			/* List of PlannedStmt, at most one: SELECT of RETURNING from TRIGGER_ROWS */
+	TRIGGER_COUNT
+} TesseraTriggerPrivate;
+
+/* By this name it reads the rows that were written: TRIGGER_COLUMNS, and what else RETURNING needs. */
+#define TRIGGER_ROWS "tessera written rows"
 
 /* Registers them. From _PG_init. */
 extern void tessera_executor_init(void);

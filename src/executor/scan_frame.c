@@ -254,4 +254,5 @@ tessera_executor_init(void)
 	RegisterCustomScanMethods(&tessera_insert_scan.plan);
 	RegisterCustomScanMethods(&tessera_part_scan.plan);
 	RegisterCustomScanMethods(&tessera_key_update_scan.plan);
+	RegisterCustomScanMethods(&tessera_row_trigger_scan.plan);
 }

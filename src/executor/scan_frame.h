@@ -70,6 +70,7 @@ extern const TesseraScanKind tessera_table_scan;
 extern const TesseraScanKind tessera_insert_scan;
 extern const TesseraScanKind tessera_part_scan;
 extern const TesseraScanKind tessera_key_update_scan;
+extern const TesseraScanKind tessera_row_trigger_scan;
 
 /* ---- runs ---- */
 

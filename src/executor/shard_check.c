@@ -36,6 +36,7 @@
 #include "executor/replicated.h"
 #include "executor/shard_check.h"
 #include "routing/write_gate.h"
+#include "session/row_write.h"
 
 static ExecutorStart_hook_type previous_start = NULL;
 static ExecutorRun_hook_type previous_run = NULL;
@@ -510,6 +511,8 @@ executor_start(QueryDesc *query, int eflags)
 		standard_ExecutorStart(query, eflags);
 
 	query->estate->es_top_eflags |= found;
+	if (outermost && tessera_is_row_write(query->sourceText))
+		tessera_row_write_started(query->planstate);
 	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)
 		query->estate->es_output_cid = query->snapshot->curcid;
 }

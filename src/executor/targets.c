@@ -178,3 +178,17 @@ tessera_targets_of_statement(const List *private, const TesseraRouting *routing,
 	Assert(n > 0);
 	return n;
 }
+
+bool
+tessera_all_rows_are_here(const TesseraRouting *routing, Oid relid)
+{
+	const TesseraTable *table = routing ? tessera_routing_table(routing, relid) : NULL;
+	TesseraTargets *owners;
+
+	if (table == NULL)
+		return true;
+	if (table->group < 0)
+		return table->node_id == routing->self;
+	owners = tessera_routing_owners(routing, tessera_routing_group(routing, table->group));
+	return owners->n == 1 && owners->node_ids[0] == routing->self;
+}

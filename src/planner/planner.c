@@ -43,12 +43,14 @@
 #include "planner/pins.h"
 #include "planner/planner.h"
 #include "planner/read_side.h"
+#include "planner/row_triggers.h"
 #include "planner/shard_mode.h"
 #include "planner/ship.h"
 #include "planner/sequences.h"
 #include "planner/statement_plan.h"
 #include "planner/target_view.h"
 #include "session/internal_connection.h"
+#include "session/row_write.h"
 
 static planner_hook_type previous_planner = NULL;
 static needs_fmgr_hook_type previous_needs_hook = NULL;
@@ -246,6 +248,17 @@ plan_in_shard(Query *query, const char *source, int cursor_options, ParamListInf
 	return plan_by_core(TESSERA_PLAN_SHARD, tessera_relations_of(query), query, source, cursor_options, params);
 }
 
+/* What a router has sent, or has this node run as its own part. */
+static PlannedStmt *
+plan_for_router(Query *query, const char *source, int cursor_options, ParamListInfo params)
+{
+	PlannedStmt *plan = plan_in_shard(query, source, cursor_options, params);
+
+	if (tessera_is_row_write(source))
+		tessera_row_write_planned(plan);
+	return plan;
+}
+
 bool
 tessera_plan_names(Oid relid)
 {
@@ -298,9 +311,9 @@ plan_reading(Query *query, const char *source, int cursor_options, ParamListInfo
 	return plan;
 }
 
-/* The plan of a statement that names cluster tables. */
+/* The plan of a statement that names cluster tables; triggers fire on the shards. */
 static PlannedStmt *
-plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing)
+plan_without_triggers(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing)
 {
 	TesseraAnalysis *analysis = tessera_analyse(query, routing);
 	TesseraReason reason = {0};
@@ -367,6 +380,26 @@ plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo 
 		refuse_statement(query, &reason);
 	plan = planning.whole && !(cursor_options & CURSOR_OPT_FAST_PLAN) ? tessera_plan_closed_select(query, cursor_options, routing, analysis) : NULL;
 	return plan ? plan : plan_in_router(query, source, cursor_options, params);
+}
+
+/*
+ * The same with triggers that fire here, if they have to. On an internal connection they fire where the statement runs: its router's session is
+ * elsewhere.
+ */
+static PlannedStmt *
+plan_routed(Query *query, const char *source, int cursor_options, ParamListInfo params, const TesseraRouting *routing)
+{
+	PlannedStmt *plan;
+	bool		fires = !tessera_internal_connection() && tessera_fires_row_triggers(query, routing);
+
+	if (query->hasModifyingCTE && !tessera_internal_connection() && (fires || tessera_with_fires_row_triggers(query, routing)))
+		return tessera_plan_parts(query, source, cursor_options, params);
+	plan = plan_without_triggers(query, source, cursor_options, params, routing);
+	if (fires)
+		plan = tessera_plan_row_triggers(query, source, cursor_options, params, routing, plan);
+	if (query->resultRelation > 0)
+		tessera_depend_on_triggers(query, plan);
+	return plan;
 }
 
 /* Another plan of a Query, when the one made before does not fit: its pins fell on different shards, or (whole) a table was sharded since. */
@@ -493,8 +526,9 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 		return plan_in_shard(refresh, source, cursor_options, params);
 	if (query->commandType == CMD_UTILITY || !IsTransactionState())
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
-	if (local || tessera_ddl_plans_locally(source) || tessera_refresh_plans_locally(source) ||
-		(tessera_internal_connection() && tessera_nesting() == 0 && planning.depth == 0))
+	if (local || (tessera_internal_connection() && tessera_nesting() == 0 && planning.depth == 0))
+		return plan_for_router(query, source, cursor_options, params);
+	if (tessera_ddl_plans_locally(source) || tessera_refresh_plans_locally(source))
 		return plan_in_shard(query, source, cursor_options, params);
 	/* An image of its own for each of a catalog-changing transaction's statements is dear; those on the catalog itself do without. */
 	if (tessera_catalog_changed_here() != 0 && !names_other_tables((Node *) query, NULL))

@@ -572,9 +572,8 @@ goes_by_position_of_copy(Query *query, const TesseraRouting *routing)
 	return table != NULL && table->replicated && (tessera_names_current_row(query) || statement_goes_by_ctid(query));
 }
 
-/* Made anew with any of those: they are looked at by nobody else. Returns the plan. */
-static PlannedStmt *
-depend_on(PlannedStmt *plan, List *nested)
+PlannedStmt *
+tessera_depend_on(PlannedStmt *plan, List *nested)
 {
 	ListCell   *cell;
 
@@ -693,7 +692,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	scan->custom_private = lappend(scan->custom_private, reads->query);
 	scan->custom_private = lappend(scan->custom_private, reads->plans);
 	Assert(list_length(scan->custom_private) == STATEMENT_COUNT);
-	return depend_on(tessera_wrap_plan(reads->query, scan, cursor_options), reads->plans);
+	return tessera_depend_on(tessera_wrap_plan(reads->query, scan, cursor_options), reads->plans);
 }
 
 /* ---- routed inserts ---- */
@@ -701,9 +700,8 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 /* Parameters of row_query that stand for the source's columns: numbered far above any of the user's own. */
 #define ROW_PARAM 1000000
 
-/* The rows of an INSERT as a SELECT of its target list, and of `more` values. */
-static Query *
-source_query(Query *insert, List *more)
+Query *
+tessera_source_query(Query *insert, List *more)
 {
 	Query	   *source = copyObject(insert);
 	RangeTblEntry *target = rt_fetch(insert->resultRelation, source->rtable);
@@ -1004,7 +1002,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	counted = fires_by_statement(target->relid);
 	batches = batch_texts(query, row, list_length(shipped), counted);
 	sql = tessera_deparse(row);
-	source = pg_plan_query(source_query(query, more), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
+	source = pg_plan_query(tessera_source_query(query, more), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
 
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_insert_scan.plan;

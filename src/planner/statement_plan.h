@@ -35,6 +35,12 @@ extern PlannedStmt *tessera_plan_statement_reading(Query *query, const TesseraRe
 extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, int cursor_options, ParamListInfo params,
 										const TesseraRouting *routing, TesseraReason *reason);
 
+/* The rows of an INSERT as a SELECT of its target list, and of `more` values. A copy. */
+extern Query *tessera_source_query(Query *insert, List *more);
+
+/* Has the plan made anew with any of those that run inside it: they are looked at by nobody else. Returns the plan. */
+extern PlannedStmt *tessera_depend_on(PlannedStmt *plan, List *nested);
+
 /* True if the assignments of an UPDATE (or of ON CONFLICT, or of MERGE) give a key column another value. */
 extern bool tessera_assigns_key(const TesseraOccurrence *occurrence, List *targets);
 

@@ -230,9 +230,8 @@ take_statement(Query *query, const ParseState *pstate)
 	memcpy(query, statement, sizeof(Query));
 }
 
-/* True for the text of a router's statement; false for a statement that runs inside it. */
-static bool
-comes_from_router(const char *sql)
+bool
+tessera_comes_from_router(const char *sql)
 {
 	return sql == expected || (tessera_internal_connection() && tessera_nesting() == 0 && sql == debug_query_string);
 }
@@ -242,7 +241,7 @@ analysed(ParseState *pstate, Query *query, JumbleState *jumble)
 {
 	const char *sql = pstate->p_sourcetext;
 
-	if (sql != NULL && query->commandType == CMD_SELECT && comes_from_router(sql) && strncmp(sql, MARK, strlen(MARK)) == 0)
+	if (sql != NULL && query->commandType == CMD_SELECT && tessera_comes_from_router(sql) && strncmp(sql, MARK, strlen(MARK)) == 0)
 		take_statement(query, pstate);
 	if (previous_hook)
 		previous_hook(pstate, query, jumble);

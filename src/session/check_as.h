@@ -20,6 +20,9 @@ extern char *tessera_check_as(Oid role, const char *sql);
  */
 extern const char *tessera_check_as_expect(const char *sql);
 
+/* True for the text (by its address) of a router's statement; false for a statement that runs inside it, and for any that users have written. */
+extern bool tessera_comes_from_router(const char *sql);
+
 /* From _PG_init. */
 extern void tessera_check_as_init(void);
 

@@ -23,6 +23,7 @@ src/catalog/incarnation.c read_only worker
 src/catalog/portable_types.c known process
 src/catalog/relation.c known session
 src/catalog/signing_key.c due worker
+src/catalog/trigger_place.c setting process
 src/common/process_exit.c nsteps process
 src/common/process_exit.c wanted process
 src/common/process_exit.c last_steps process

@@ -24,7 +24,7 @@ BEGIN
 END $$;
 CREATE TRIGGER note BEFORE INSERT ON seen FOR EACH ROW EXECUTE FUNCTION note_seen();
 CREATE TABLE trap (id int PRIMARY KEY, what text);
-CREATE FUNCTION spring() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION spring() RETURNS trigger LANGUAGE plpgsql SET tessera.trigger_place = 'shard' AS $$
 BEGIN
   EXECUTE NEW.what;
   RETURN NEW;

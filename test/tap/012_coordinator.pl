@@ -13,10 +13,12 @@ $c->start_nodes('s1', 's2', 's3');
 $c->query('s1', <<'SQL');
 CREATE TABLE quiet (id int PRIMARY KEY);
 CREATE TABLE noisy (id int PRIMARY KEY);
-CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('shout', NEW.id::text); RETURN NULL; END $$;
+CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql SET tessera.trigger_place = 'shard'
+  AS $$ BEGIN PERFORM pg_notify('shout', NEW.id::text); RETURN NULL; END $$;
 CREATE TRIGGER shout AFTER INSERT ON noisy FOR EACH ROW EXECUTE FUNCTION shout();
 CREATE TABLE scratchy (id int PRIMARY KEY);
-CREATE FUNCTION scratch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN CREATE TEMP TABLE IF NOT EXISTS scratch_pad (a int); INSERT INTO scratch_pad
+CREATE FUNCTION scratch() RETURNS trigger LANGUAGE plpgsql SET tessera.trigger_place = 'shard'
+  AS $$ BEGIN CREATE TEMP TABLE IF NOT EXISTS scratch_pad (a int); INSERT INTO scratch_pad
   VALUES (NEW.id); RETURN NEW; END $$;
 CREATE TRIGGER scratch BEFORE INSERT ON scratchy FOR EACH ROW EXECUTE FUNCTION scratch();
 SQL

@@ -172,7 +172,8 @@ like($c->error('r1', 'SET ROLE caller; BEGIN; SET CONSTRAINTS a.to_p DEFERRED'),
 # A trigger on a shard cannot tell the others.
 $c->query('s1', $_) foreach (
 	'CREATE TABLE setter (k int PRIMARY KEY)',
-	'CREATE FUNCTION set_them() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN SET CONSTRAINTS ALL DEFERRED; RETURN NEW; END $$',
+	'CREATE FUNCTION set_them() RETURNS trigger LANGUAGE plpgsql SET tessera.trigger_place = shard ' .
+	  'AS $$ BEGIN SET CONSTRAINTS ALL DEFERRED; RETURN NEW; END $$',
 	'CREATE TRIGGER setter BEFORE INSERT ON setter FOR EACH ROW EXECUTE FUNCTION set_them()');
 like($c->error('r1', 'INSERT INTO setter VALUES (1)'), qr/0A000.*SET CONSTRAINTS/s, 'a trigger on a shard is refused');
 
