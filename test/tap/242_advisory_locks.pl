@@ -235,7 +235,8 @@ foreach my $pair ([ $k1, $k2 ], [ $k2, $k3 ], [ $k3, $k1 ])
 #
 # triggers, and locks of a node alone
 #
-$c->query('s1', "CREATE FUNCTION take() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(5); RETURN NEW; END'");
+$c->query('s1', "CREATE FUNCTION take() RETURNS trigger LANGUAGE plpgsql SET tessera.trigger_place = 'shard' AS " .
+  "'BEGIN PERFORM pg_advisory_xact_lock(5); RETURN NEW; END'");
 $c->query('s1', 'CREATE TRIGGER take BEFORE INSERT ON jobs FOR EACH ROW EXECUTE FUNCTION take()');
 $a->query('INSERT INTO jobs SELECT generate_series(31, 60), false');
 like(errors($a), qr/cannot use advisory locks/, 'a trigger on a shard is refused');
