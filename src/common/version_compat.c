@@ -459,6 +459,18 @@ tessera_init_epq(EPQState *epq, EState *estate)
 #endif
 }
 
+void
+tessera_forget_indexes(Relation copy)
+{
+	copy->rd_indexvalid = false;
+	copy->rd_indexlist = NIL;
+#if PG_VERSION_NUM >= 160000
+	copy->rd_attrsvalid = false;
+#else
+	copy->rd_indexattr = NULL;
+#endif
+}
+
 bool
 tessera_before_update(EState *estate, ResultRelInfo *result, HeapTuple old, TupleTableSlot *row)
 {

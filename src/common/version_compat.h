@@ -242,6 +242,9 @@ extern IndexScanDesc tessera_index_scan(Relation rel, Relation index, Snapshot s
 /* Opens a relation of the range table until the executor ends. */
 extern void tessera_open_relation(EState *estate, Index rti);
 
+/* Of a copy of a relation: what is known of its indexes, which belongs to the original. */
+extern void tessera_forget_indexes(Relation copy);
+
 /*
  * BEFORE ROW triggers of a row that is not in the local heap: false if they suppress what is done with it. row: the new one, as they leave it.
  */

@@ -33,6 +33,8 @@ typedef struct PartState
 	Tuplestorestate **rows;		/* of all but the last */
 	QueryEnvironment *environment;
 	TesseraParts shared;
+	TesseraKeptStatement kept;	/* shared: triggers that fire here run other statements in between */
+	MemoryContextCallback forget;
 	bool		ready;			/* all but the last have run */
 	bool		done;
 } PartState;
@@ -117,6 +119,25 @@ next_of_last(PartState *state)
 	return slot;
 }
 
+/* The executor's context goes away: at the end of the statement, or after an error. */
+static void
+forget_statement(void *kept)
+{
+	tessera_statement_forget(kept);
+}
+
+/* A number for all parts, whose snapshot the shards keep to the end of the statement. */
+static void
+begin_statement(PartState *state)
+{
+	state->shared.number = state->kept.number = tessera_next_statement();
+	state->forget.func = forget_statement;
+	state->forget.arg = &state->kept;
+	tessera_statement_keep(&state->kept);
+	MemoryContextRegisterResetCallback(state->scan.css.ss.ps.state->es_query_cxt, &state->forget);
+	tessera_stat_count(TESSERA_STAT_PARTS);
+}
+
 static TupleTableSlot *
 next(TesseraScan *scan)
 {
@@ -125,10 +146,7 @@ next(TesseraScan *scan)
 	if (state->done)
 		return NULL;
 	if (state->shared.number == 0)
-	{
-		state->shared.number = tessera_next_statement();
-		tessera_stat_count(TESSERA_STAT_PARTS);
-	}
+		begin_statement(state);
 	if (!state->ready)
 		run_parts(state);
 	return next_of_last(state);

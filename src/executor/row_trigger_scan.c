@@ -5,7 +5,9 @@
  * Phases: BEFORE triggers of the statement; the rows are read to the end (those of an UPDATE or DELETE are locked where they lie, and answer their
  * ctid); then row by row: its BEFORE triggers, the write on its shard, which answers the row as it is stored, its AFTER triggers' events; then AFTER
  * triggers of the statement. Core's own machinery of triggers does all of this (commands/trigger.c), on a ResultRelInfo of ours, for which the rows
- * are those of a foreign table: core keeps them instead of reading them from the heap. Its queue fires at the end of the statement (ExecutorFinish).
+ * are those of a foreign table: core keeps them instead of reading them from the heap. The events have a level of their own in core's queue
+ * (AfterTriggerBeginQuery), which fires when all rows are written: who runs the plan may leave its triggers to the statement around it, as core does
+ * with cascades of foreign keys, and would not find these rows. Only what reads RETURNING comes before.
  *
  * On the shard none of the user's triggers fires (session/row_write.h). A locked row can neither change nor be moved away, but may be younger than
  * the statement's snapshot, so each write is a statement of its own there, which also sees what triggers have done. What a BEFORE trigger has done to
@@ -60,6 +62,8 @@ typedef struct RowTriggerState
 	Tuplestorestate *rows;
 	Tuplestorestate *written;	/* NULL: there is no RETURNING */
 	TupleTableSlot *written_slot;
+	Tuplestorestate *returned;	/* of RETURNING */
+	TupleTableSlot *returned_slot;
 	List	   *columns;		/* attribute numbers */
 	List	   *assigned;
 	List	   *params;
@@ -101,13 +105,14 @@ as_foreign_table(Relation rel)
 {
 	Relation	copy = palloc(sizeof(RelationData));
 
-	/* what core looks up in it, it keeps in the relation itself */
-	(void) RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_KEY);
 	memcpy(copy, rel, sizeof(RelationData));
 	copy->rd_rel = palloc(CLASS_TUPLE_SIZE);
 	memcpy(copy->rd_rel, rel->rd_rel, CLASS_TUPLE_SIZE);
 	copy->rd_rel->relkind = RELKIND_FOREIGN_TABLE;
 	copy->rd_tableam = NULL;
+	/* what core knows of indexes, by which it would choose a lock, it frees when the relation's entry is made anew */
+	copy->rd_rel->relhasindex = false;
+	tessera_forget_indexes(copy);
 	return copy;
 }
 
@@ -289,8 +294,9 @@ write_row(RowTriggerState *state, int32 node_id, ItemPointer place)
 			nulls[i] = state->row->tts_isnull[attribute - 1];
 		}
 	}
-	/* not a fragment of the statement that has locked the row */
-	state->scan.parts = NULL;
+	/* not a fragment of the statement that has locked the row, which may be younger than that */
+	if (state->command != CMD_INSERT)
+		state->scan.parts = NULL;
 	(void) tessera_scan_run(&state->scan, &route.route, &request);
 	state->scan.parts = parts;
 	answer = state->answer ? tessera_shard_run_next(state->scan.run, state->answer) : NULL;
@@ -540,21 +546,33 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	state->row_context = AllocSetContextCreate(estate->es_query_cxt, "tessera row with triggers", ALLOCSET_DEFAULT_SIZES);
 }
 
+/* It shows rows as they are before AFTER triggers. */
+static void
+read_returning(RowTriggerState *state)
+{
+	state->returning = tessera_nested_start(&state->scan, linitial(list_nth(state->scan.private, TRIGGER_RETURNING)), state->environment, 0);
+	state->returned = tuplestore_begin_heap(false, false, work_mem);
+	state->returned_slot = MakeSingleTupleTableSlot(state->returning->tupDesc, &TTSOpsMinimalTuple);
+	tessera_nested_run(state->returning, state->returned, false);
+}
+
 static void
 make_ready(RowTriggerState *state)
 {
 	EState	   *estate = state->scan.css.ss.ps.state;
 	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
 
+	AfterTriggerBeginQuery();
 	if (state->result->ri_TrigDesc)
 		state->capture = MakeTransitionCaptureState(state->result->ri_TrigDesc, state->relid, state->command);
 	before_statement(state, estate);
 	read_rows(state);
 	write_rows(state, estate);
 	after_statement(state, estate);
-	estate->es_processed = state->processed;
 	if (state->written)
-		state->returning = tessera_nested_start(&state->scan, linitial(list_nth(state->scan.private, TRIGGER_RETURNING)), state->environment, 0);
+		read_returning(state);
+	AfterTriggerEndQuery(estate);
+	estate->es_processed = state->processed;
 	state->ready = true;
 	MemoryContextSwitchTo(before);
 }
@@ -584,7 +602,9 @@ next(TesseraScan *scan)
 		return next_of_ordinary(state);
 	if (!state->ready)
 		make_ready(state);
-	return state->returning ? tessera_nested_next(state->returning) : NULL;
+	if (!state->returned || !tuplestore_gettupleslot(state->returned, true, false, state->returned_slot))
+		return NULL;
+	return state->returned_slot;
 }
 
 static void
@@ -601,6 +621,11 @@ end(TesseraScan *scan)
 	{
 		tuplestore_end(state->written);
 		ExecDropSingleTupleTableSlot(state->written_slot);
+	}
+	if (state->returned)
+	{
+		tuplestore_end(state->returned);
+		ExecDropSingleTupleTableSlot(state->returned_slot);
 	}
 	if (state->row)
 		ExecDropSingleTupleTableSlot(state->row);

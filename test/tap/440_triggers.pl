@@ -141,6 +141,10 @@ UPDATE item SET v = 5 FROM generate_series(1, 3) g WHERE k = 9;
 SQL
 same('WITH', <<'SQL');
 WITH d AS (DELETE FROM item WHERE k = 11 RETURNING k, v) SELECT * FROM d;
+SET LOCAL client_min_messages = warning;
+WITH d AS (DELETE FROM item WHERE k IN (4, 10) RETURNING k), i AS (INSERT INTO item (k) VALUES (1000), (-1), (4000) RETURNING k)
+  SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM d), (SELECT count(*) FROM i);
+SET LOCAL client_min_messages = notice;
 WITH x AS (SELECT 4 AS k) UPDATE item SET v = 1 FROM x WHERE item.k = x.k RETURNING item.k
 SQL
 same('prepared, and in functions', <<'SQL');
@@ -280,6 +284,43 @@ UPDATE gap SET a = DEFAULT, name = DEFAULT WHERE k = 4 RETURNING k, a, name;
 DELETE FROM gap WHERE k = 5 RETURNING gap.*
 SQL
 
+define(<<'SQL');
+CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN short AS varchar(4) CHECK (VALUE <> 'bad'); CREATE TYPE pair AS (a int, b text);
+CREATE TABLE kinds (k int PRIMARY KEY, m mood, s short, p pair, ms mood[], j jsonb, b bytea, t timestamptz, r regclass, c "char", x xml);
+CREATE TRIGGER tell AFTER INSERT OR UPDATE OR DELETE ON kinds FOR EACH ROW EXECUTE FUNCTION tell('kinds');
+CREATE TRIGGER tell_before BEFORE INSERT OR UPDATE OR DELETE ON kinds FOR EACH ROW EXECUTE FUNCTION tell('kinds');
+SQL
+$c->query('s1', "SELECT tessera.shard_table('kinds', 'k', 'hash', chunks => 6)");
+same('types', <<'SQL');
+INSERT INTO kinds SELECT g, 'ok', 'abc', ROW(g, 'x"y'), '{sad,ok}', '{"a": 1}', '\x00ff', '2026-01-01 10:00+02', 'rate', 'q', '<a/>'
+  FROM generate_series(1, 4) g;
+INSERT INTO kinds (k) VALUES (5) RETURNING kinds;
+UPDATE kinds SET m = 'sad', p.b = 'changed', ms[1] = 'ok', j = j || '{"b": null}', s = 'it''s' WHERE k IN (2, 5) RETURNING *;
+SAVEPOINT s; UPDATE kinds SET s = 'bad' WHERE k = 1; ROLLBACK TO s;
+DELETE FROM kinds WHERE k = 3 RETURNING p, (p).b, m
+SQL
+
+# ---- cascades, and who runs a statement in parts ----
+
+define(<<'SQL');
+DROP TRIGGER i_sums ON item; DROP TRIGGER u_sums ON item; DROP TRIGGER d_sums ON item;
+CREATE TRIGGER tell AFTER DELETE ON item FOR EACH ROW EXECUTE FUNCTION tell('item');
+CREATE FUNCTION few() RETURNS int LANGUAGE plpgsql AS $$
+DECLARE r record; n int := 0;
+BEGIN
+  FOR r IN UPDATE gap SET n = n + 1 WHERE k < 4 RETURNING k LOOP n := n + r.k; EXIT; END LOOP;
+  WITH x AS (DELETE FROM gap WHERE k = 4 RETURNING k) UPDATE gap SET n = 0 FROM x WHERE gap.k = x.k + 1 RETURNING gap.k INTO n;
+  RETURN n;
+END $$;
+SQL
+same('in functions', 'SELECT few(); SELECT k, n FROM gap ORDER BY k');
+define(<<'SQL');
+CREATE FUNCTION log_child() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO audit VALUES (OLD.k, 'child'); RETURN NULL; END $$;
+CREATE TRIGGER log_child AFTER DELETE ON child FOR EACH ROW WHEN (OLD.k < 0) EXECUTE FUNCTION log_child();
+SQL
+same('cascades', 'DELETE FROM item WHERE k = 2; DELETE FROM item WHERE k = 6; DELETE FROM item WHERE k > 11; SELECT * FROM child ORDER BY k; ' .
+  'SELECT count(*) FROM audit');
+
 # ---- whose rights ----
 
 define(<<'SQL');
@@ -306,7 +347,9 @@ SQL
 
 # ---- where they fire ----
 
-like($c->query('r1', 'EXPLAIN (COSTS OFF) UPDATE item SET v = 1 WHERE k = 1'), qr/Tier: triggers on the router/, 'EXPLAIN shows it');
+like($c->query('r1', 'EXPLAIN (COSTS OFF) DELETE FROM item WHERE k = 1'), qr/Tier: triggers on the router/, 'EXPLAIN shows it');
+like($c->query('r1', 'BEGIN; EXPLAIN (ANALYZE, VERBOSE, COSTS OFF) DELETE FROM item WHERE k = 1 RETURNING k; ROLLBACK'), qr/Trigger tell: .*calls=1/,
+	'EXPLAIN ANALYZE counts calls');
 define(<<'SQL');
 CREATE TABLE plain_trigger (k int PRIMARY KEY, v int, note text);
 CREATE FUNCTION only_new() RETURNS trigger LANGUAGE plpgsql AS $$
