@@ -122,7 +122,8 @@ find_cross_table_code(Relation rel, TesseraFindings *findings)
 
 	foreach(cell, tessera_cross_table_code(rel))
 		tessera_finding(findings, 0, RelationGetRelid(rel), psprintf("%s may reach rows of other tables", (char *) lfirst(cell)),
-						"It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard.", NULL, NULL);
+						"If it runs on the shard of the row, as policies and checks do, and triggers that fire there, it fails with 0A000 when it "
+						"needs a row of another shard.", NULL, NULL);
 }
 
 /* What only catalogs know: rules of views, publications, triggers, sequences; each a text. $1: the table. */
@@ -134,7 +135,7 @@ static const char neighbours_sql[] =
 " UNION ALL SELECT format('publication \"%s\" publishes on each node the rows that lie there: a subscriber needs a subscription to each shard', "
 "p.pubname) FROM pg_publication AS p WHERE p.puballtables OR EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = p.oid AND r.prrelid = $1)"
 "   OR EXISTS (SELECT FROM pg_publication_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.pnnspid WHERE n.pnpubid = p.oid AND c.oid = $1)"
-" UNION ALL SELECT format('trigger \"%s\" fires for each statement: once on each shard to which the statement goes', t.tgname)"
+" UNION ALL SELECT format('trigger \"%s\" fires for each statement: of MERGE and the like once on each shard to which that goes', t.tgname)"
 " FROM pg_trigger AS t WHERE t.tgrelid = $1 AND NOT t.tgisinternal AND t.tgtype & 1 = 0"
 " UNION ALL SELECT format('sequence %s gives blocks of values to each node: they are unique, but not in the order of time', s.oid::regclass)"
 " FROM pg_class AS s WHERE s.relkind = 'S' AND (EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = s.oid"

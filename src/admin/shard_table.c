@@ -546,7 +546,8 @@ tessera_warn_cross_table_code(const char *table, const char *cross_table_code)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("code of table %s may reach rows of other tables: %s", table, cross_table_code),
-				 errdetail("It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard."),
+				 errdetail("What runs on the shard of the row (policies, checks, triggers that fire there) fails with 0A000 when it needs a row "
+						   "of another shard."),
 				 errhint("See \"Triggers, policies, functions\" in doc/differences.md before ranges are moved.")));
 }
 

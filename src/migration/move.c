@@ -455,7 +455,8 @@ warn_cross_table_code(const TesseraMove *move)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("code of the tables that move may reach rows of other tables: %s", move->cross_table_code),
-				 errdetail("It runs on the shard of the row, and fails with 0A000 when it needs a row of another shard."),
+				 errdetail("What runs on the shard of the row (policies, checks, triggers that fire there) fails with 0A000 when it needs a row "
+						   "of another shard."),
 				 errhint("See \"Triggers, policies, functions\" in doc/differences.md.")));
 }
 
