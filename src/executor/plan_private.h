@@ -111,11 +111,26 @@ typedef enum TesseraTriggerPrivate
 	TRIGGER_SOURCE,				/* PlannedStmt: the rows of an INSERT; or SELECT ... FOR UPDATE of those to be changed */
 	TRIGGER_COLUMNS,			/* IntList: attribute numbers of all columns */
 	TRIGGER_ASSIGNED,			/* IntList: attribute numbers of those that the statement gives values to */
-	TRIGGER_SQL,				/* String: writes one row; returns TRIGGER_COLUMNS, unless it deletes it */
+	TRIGGER_SQL,				/* String: writes one row; returns its ctid and TRIGGER_COLUMNS, unless it deletes it */
 	TRIGGER_PARAMS,				/* IntList: attribute that each parameter of the text stands for; SelfItemPointerAttributeNumber: the row's place */
 	TRIGGER_RETURNING,			/* List of PlannedStmt, at most one: SELECT of RETURNING from TRIGGER_ROWS */
+	TRIGGER_CONFLICT,			/* List, by TesseraConflictPrivate, of ON CONFLICT DO UPDATE; NIL: there is none */
 	TRIGGER_COUNT
 } TesseraTriggerPrivate;
+
+/* What is done with the row that is in the way of a new one. Expressions have its columns as INNER_VAR, those of the new row as OUTER_VAR. */
+typedef enum TesseraConflictPrivate
+{
+	CONFLICT_SQL,				/* String: finds and locks it by the new row's values; returns ctid and TRIGGER_COLUMNS */
+	CONFLICT_PARAMS,			/* IntList: as TRIGGER_PARAMS */
+	CONFLICT_OWNER,				/* Integer: the role by whose rights it is read */
+	CONFLICT_UPDATE_SQL,		/* String: as TRIGGER_SQL of an UPDATE */
+	CONFLICT_UPDATE_PARAMS,
+	CONFLICT_ASSIGNED,			/* IntList: attribute numbers */
+	CONFLICT_VALUES,			/* List of expressions, one for each */
+	CONFLICT_WHERE,				/* List of expressions, at most one */
+	CONFLICT_COUNT
+} TesseraConflictPrivate;
 
 /* By this name it reads the rows that were written: TRIGGER_COLUMNS, and what else RETURNING needs. */
 #define TRIGGER_ROWS "tessera written rows"

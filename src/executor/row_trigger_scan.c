@@ -21,7 +21,9 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/xact.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -48,9 +50,33 @@ typedef struct RowPlace
 	uint32		offset;
 } RowPlace;
 
+/* A text for one row: its parameters are columns of the row at hand, or its ctid. */
+typedef struct RowText
+{
+	TesseraRemoteQuery *query;
+	List	   *params;			/* attribute numbers */
+	TupleTableSlot *answer;		/* what a shard returns: ctid, columns; NULL: nothing */
+} RowText;
+
+/* ON CONFLICT DO UPDATE. */
+typedef struct Conflict
+{
+	RowText		find;			/* locks the row that is in the way */
+	RowText		update;
+	List	   *assigned;
+	List	   *values;			/* of ExprState *, one for each */
+	ExprState  *where;			/* NULL: none */
+	ExprContext *context;
+	TupleTableSlot *old;		/* the row in the way */
+	TupleTableSlot *new;		/* the one that was to be inserted */
+	TransitionCaptureState *capture;
+} Conflict;
+
 typedef struct RowTriggerState
 {
-	TesseraScan scan;			/* query: the write of a row */
+	TesseraScan scan;			/* query: that of write */
+	RowText		write;
+	Conflict   *conflict;		/* NULL: there is none */
 	CmdType		command;
 	Oid			relid;
 	List	   *relids;			/* the same, as runs take it */
@@ -66,14 +92,13 @@ typedef struct RowTriggerState
 	TupleTableSlot *returned_slot;
 	List	   *columns;		/* attribute numbers */
 	List	   *assigned;
-	List	   *params;
 	HTAB	   *seen;
 	/* the table */
 	Relation	rel;
 	ResultRelInfo *result;
 	TransitionCaptureState *capture;
 	TupleTableSlot *row;		/* the new row, virtual */
-	TupleTableSlot *answer;		/* the row that a shard returns: columns */
+	ItemPointerData place;		/* of the row that was written last */
 	MemoryContext row_context;
 	uint64		processed;
 	bool		ready;
@@ -140,7 +165,11 @@ before_statement(RowTriggerState *state, EState *estate)
 {
 	if (state->command == CMD_INSERT)
 		ExecBSInsertTriggers(estate, state->result);
-	else if (state->command == CMD_UPDATE)
+	if (state->conflict)
+		ExecBSUpdateTriggers(estate, state->result);
+	if (state->command == CMD_INSERT)
+		return;
+	if (state->command == CMD_UPDATE)
 		ExecBSUpdateTriggers(estate, state->result);
 	else
 		ExecBSDeleteTriggers(estate, state->result);
@@ -149,6 +178,8 @@ before_statement(RowTriggerState *state, EState *estate)
 static void
 after_statement(RowTriggerState *state, EState *estate)
 {
+	if (state->conflict)
+		ExecASUpdateTriggers(estate, state->result, state->conflict->capture);
 	if (state->command == CMD_INSERT)
 		ExecASInsertTriggers(estate, state->result, state->capture);
 	else if (state->command == CMD_UPDATE)
@@ -159,28 +190,28 @@ after_statement(RowTriggerState *state, EState *estate)
 
 /* BEFORE triggers of a row; false: it is left as it is. */
 static bool
-before_row(RowTriggerState *state, EState *estate, HeapTuple old)
+before_row(RowTriggerState *state, EState *estate, CmdType command, HeapTuple old)
 {
 	TriggerDesc *triggers = state->result->ri_TrigDesc;
 
 	if (triggers == NULL)
 		return true;
-	if (state->command == CMD_INSERT)
+	if (command == CMD_INSERT)
 		return !triggers->trig_insert_before_row || ExecBRInsertTriggers(estate, state->result, state->row);
-	if (state->command == CMD_UPDATE)
+	if (command == CMD_UPDATE)
 		return !triggers->trig_update_before_row || tessera_before_update(estate, state->result, old, state->row);
 	return !triggers->trig_delete_before_row || tessera_before_delete(estate, state->result, old);
 }
 
 static void
-after_row(RowTriggerState *state, EState *estate, HeapTuple old)
+after_row(RowTriggerState *state, EState *estate, CmdType command, HeapTuple old, TransitionCaptureState *capture)
 {
-	if (state->command == CMD_INSERT)
-		ExecARInsertTriggers(estate, state->result, state->row, NIL, state->capture);
-	else if (state->command == CMD_UPDATE)
-		ExecARUpdateTriggers(estate, state->result, NULL, NULL, NULL, old, state->row, NIL, state->capture, false);
+	if (command == CMD_INSERT)
+		ExecARInsertTriggers(estate, state->result, state->row, NIL, capture);
+	else if (command == CMD_UPDATE)
+		ExecARUpdateTriggers(estate, state->result, NULL, NULL, NULL, old, state->row, NIL, capture, false);
 	else
-		ExecARDeleteTriggers(estate, state->result, NULL, old, state->capture, false);
+		ExecARDeleteTriggers(estate, state->result, NULL, old, capture, false);
 }
 
 /* ---- the write of a row ---- */
@@ -189,6 +220,7 @@ after_row(RowTriggerState *state, EState *estate, HeapTuple old)
 typedef struct RowRoute
 {
 	TesseraRoute route;			/* first */
+	bool		by_key;			/* it is a new row, or one with the key of the new row */
 	int32		node_id;		/* where it lies, or belongs */
 } RowRoute;
 
@@ -236,7 +268,7 @@ choose_target(TesseraRoute *route, TesseraShardRunRequest *request)
 	RowTriggerState *state = route->owner;
 
 	(void) known_table(state, request->routing);
-	if (state->command == CMD_INSERT)
+	if (row->by_key)
 		row->node_id = shard_of_row(state, request->routing, state->row->tts_values, state->row->tts_isnull);
 	if (route->attempts == 0)
 		request->snapshot = tessera_shard_run_fresh_snapshot(state->scan.run, request->snapshot);
@@ -245,35 +277,39 @@ choose_target(TesseraRoute *route, TesseraShardRunRequest *request)
 	return true;
 }
 
-/* The row as it is stored, by what the shard has returned. */
+/* The row as it is stored, by what the shard has returned, into a slot of the table's. */
 static void
-take_answer(RowTriggerState *state, TupleTableSlot *answer)
+take_answer(RowTriggerState *state, TupleTableSlot *answer, TupleTableSlot *row)
 {
 	ListCell   *cell;
 
 	slot_getallattrs(answer);
-	ExecClearTuple(state->row);
-	memset(state->row->tts_isnull, true, sizeof(bool) * state->row->tts_tupleDescriptor->natts);
+	ExecClearTuple(row);
+	memset(row->tts_isnull, true, sizeof(bool) * row->tts_tupleDescriptor->natts);
+	state->place = *(ItemPointer) DatumGetPointer(answer->tts_values[0]);
 	foreach(cell, state->columns)
 	{
-		int			i = foreach_current_index(cell);
+		int			i = foreach_current_index(cell) + 1;
 
-		state->row->tts_values[lfirst_int(cell) - 1] = answer->tts_values[i];
-		state->row->tts_isnull[lfirst_int(cell) - 1] = answer->tts_isnull[i];
+		row->tts_values[lfirst_int(cell) - 1] = answer->tts_values[i];
+		row->tts_isnull[lfirst_int(cell) - 1] = answer->tts_isnull[i];
 	}
-	ExecStoreVirtualTuple(state->row);
-	ExecMaterializeSlot(state->row);
+	ExecStoreVirtualTuple(row);
+	ExecMaterializeSlot(row);
 }
 
-/* Writes the row (deletes the one at the place); false: nothing was written. After it the new row is as it is stored. */
+/*
+ * Runs the text with the values of the row at hand, where its key belongs (node_id 0) or on the node on which it lies at the place. What is returned
+ * goes into `returned`. false: there was no row.
+ */
 static bool
-write_row(RowTriggerState *state, int32 node_id, ItemPointer place)
+run_text(RowTriggerState *state, const RowText *text, int32 node_id, ItemPointer place, bool fragment, TupleTableSlot *returned)
 {
-	RowRoute	route = {.route = {.owner = state, .choose = choose_target}, .node_id = node_id};
-	Datum	   *values = palloc(sizeof(Datum) * Max(list_length(state->params), 1));
-	bool	   *nulls = palloc0(sizeof(bool) * Max(list_length(state->params), 1));
+	RowRoute	route = {.route = {.owner = state, .choose = choose_target}, .by_key = node_id == 0, .node_id = node_id};
+	Datum	   *values = palloc(sizeof(Datum) * Max(list_length(text->params), 1));
+	bool	   *nulls = palloc0(sizeof(bool) * Max(list_length(text->params), 1));
 	TesseraShardRunRequest request = {
-		.query = state->scan.query, .values = values, .nulls = nulls, .relids = state->relids, .write = true,
+		.query = text->query, .values = values, .nulls = nulls, .relids = state->relids, .write = true,
 		.instrument = state->scan.css.ss.ps.state->es_instrument,
 	};
 	TesseraParts *parts = state->scan.parts;
@@ -281,7 +317,7 @@ write_row(RowTriggerState *state, int32 node_id, ItemPointer place)
 	uint64		written;
 	ListCell   *cell;
 
-	foreach(cell, state->params)
+	foreach(cell, text->params)
 	{
 		int			attribute = lfirst_int(cell);
 		int			i = foreach_current_index(cell);
@@ -294,26 +330,26 @@ write_row(RowTriggerState *state, int32 node_id, ItemPointer place)
 			nulls[i] = state->row->tts_isnull[attribute - 1];
 		}
 	}
-	/* not a fragment of the statement that has locked the row, which may be younger than that */
-	if (state->command != CMD_INSERT)
+	/* else not of the statement around that has locked the row, which may be younger than that */
+	if (!fragment)
 		state->scan.parts = NULL;
 	(void) tessera_scan_run(&state->scan, &route.route, &request);
 	state->scan.parts = parts;
-	answer = state->answer ? tessera_shard_run_next(state->scan.run, state->answer) : NULL;
+	answer = text->answer ? tessera_shard_run_next(state->scan.run, text->answer) : NULL;
 	if (answer)
-		take_answer(state, answer);
+		take_answer(state, answer, returned);
 	written = tessera_shard_run_complete(state->scan.run);
 	tessera_scan_stop(&state->scan);
 	return written > 0 || answer != NULL;
 }
 
 _Noreturn static void
-changed_by_trigger(RowTriggerState *state)
+changed_by_trigger(CmdType command)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
 			 errmsg("tuple to be %s was already modified by an operation triggered by the current command",
-					state->command == CMD_UPDATE ? "updated" : "deleted"),
+					command == CMD_UPDATE ? "updated" : "deleted"),
 			 errhint("Consider using an AFTER trigger instead of a BEFORE trigger to propagate changes to other rows.")));
 }
 
@@ -343,6 +379,26 @@ keep_written(RowTriggerState *state, const Datum *values, const bool *nulls, Tup
 	tuplestore_puttupleslot(state->written, state->written_slot);
 }
 
+/* True if the row was not met before; HASH_ENTER: from now on it was. */
+static bool
+is_first_match(RowTriggerState *state, int32 node_id, ItemPointer place, HASHACTION action)
+{
+	RowPlace	key = {.node_id = node_id, .block = ItemPointerGetBlockNumber(place), .offset = ItemPointerGetOffsetNumber(place)};
+	bool		found;
+
+	(void) hash_search(state->seen, &key, action, &found);
+	return !found;
+}
+
+static HeapTuple
+tuple_of(RowTriggerState *state, Datum *values, bool *nulls)
+{
+	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(state->rel), values, nulls);
+
+	tuple->t_tableOid = state->relid;
+	return tuple;
+}
+
 /* Puts the values from column `first` of the source on into the new row. */
 static void
 assign(RowTriggerState *state, TupleTableSlot *source, int first)
@@ -358,6 +414,80 @@ assign(RowTriggerState *state, TupleTableSlot *source, int first)
 	}
 }
 
+/* ---- conflicts ---- */
+
+/* What is assigned to the row in the way, which is in conflict->old, makes the row at hand. false: WHERE does not hold. */
+static bool
+compute_update(RowTriggerState *state)
+{
+	Conflict   *conflict = state->conflict;
+	ListCell   *cell;
+
+	conflict->context->ecxt_innertuple = conflict->old;
+	conflict->context->ecxt_outertuple = conflict->new;
+	if (conflict->where)
+	{
+		bool		isnull;
+
+		if (!DatumGetBool(ExecEvalExpr(conflict->where, conflict->context, &isnull)))
+			return false;
+	}
+	ExecClearTuple(state->row);
+	memcpy(state->row->tts_values, conflict->old->tts_values, sizeof(Datum) * state->row->tts_tupleDescriptor->natts);
+	memcpy(state->row->tts_isnull, conflict->old->tts_isnull, sizeof(bool) * state->row->tts_tupleDescriptor->natts);
+	foreach(cell, conflict->values)
+	{
+		int			column = list_nth_int(conflict->assigned, foreach_current_index(cell)) - 1;
+
+		state->row->tts_values[column] = ExecEvalExpr(lfirst(cell), conflict->context, &state->row->tts_isnull[column]);
+	}
+	ExecStoreVirtualTuple(state->row);
+	return true;
+}
+
+/* The row at hand could not be inserted: updates the one in its way. false: that is gone, so it may be inserted now. */
+static bool
+update_conflicting(RowTriggerState *state, EState *estate)
+{
+	Conflict   *conflict = state->conflict;
+	ItemPointerData place;
+	int32		node_id;
+	HeapTuple	old;
+
+	/* it may be one that this command has inserted on this node */
+	CommandCounterIncrement();
+	if (!run_text(state, &conflict->find, 0, NULL, false, conflict->old))
+	{
+		if (IsolationUsesXactSnapshot())
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("could not serialize access due to concurrent update")));
+		return false;
+	}
+	place = state->place;
+	node_id = shard_of_row(state, tessera_routing(), conflict->old->tts_values, conflict->old->tts_isnull);
+	ExecCopySlot(conflict->new, state->row);
+	slot_getallattrs(conflict->new);
+	if (!is_first_match(state, node_id, &place, HASH_FIND))
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("ON CONFLICT DO UPDATE command cannot affect row a second time"),
+				 errhint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values.")));
+	old = tuple_of(state, conflict->old->tts_values, conflict->old->tts_isnull);
+	if (!compute_update(state) || !before_row(state, estate, CMD_UPDATE, old))
+		return true;
+	slot_getallattrs(state->row);
+	if (!run_text(state, &conflict->update, node_id, &place, false, state->row))
+		changed_by_trigger(CMD_UPDATE);
+	(void) is_first_match(state, node_id, &state->place, HASH_ENTER);
+	state->processed++;
+	after_row(state, estate, CMD_UPDATE, old, conflict->capture);
+	keep_written(state, state->row->tts_values, state->row->tts_isnull, NULL, 0);
+	return true;
+}
+
+/* ---- rows of the statement ---- */
+
 static void
 insert_row(RowTriggerState *state, EState *estate, TupleTableSlot *source)
 {
@@ -365,26 +495,22 @@ insert_row(RowTriggerState *state, EState *estate, TupleTableSlot *source)
 	memset(state->row->tts_isnull, true, sizeof(bool) * state->row->tts_tupleDescriptor->natts);
 	assign(state, source, 0);
 	ExecStoreVirtualTuple(state->row);
-	if (!before_row(state, estate, NULL))
+	if (!before_row(state, estate, CMD_INSERT, NULL))
 		return;
 	slot_getallattrs(state->row);
-	/* nothing is written if it conflicts with another row */
-	if (!write_row(state, 0, NULL))
-		return;
+	while (!run_text(state, &state->write, 0, NULL, true, state->row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		/* nothing is written if it conflicts with another row */
+		if (state->conflict == NULL || update_conflicting(state, estate))
+			return;
+	}
+	if (state->conflict)
+		(void) is_first_match(state, shard_of_row(state, tessera_routing(), state->row->tts_values, state->row->tts_isnull), &state->place,
+							  HASH_ENTER);
 	state->processed++;
-	after_row(state, estate, NULL);
+	after_row(state, estate, CMD_INSERT, NULL, state->capture);
 	keep_written(state, state->row->tts_values, state->row->tts_isnull, source, list_length(state->assigned));
-}
-
-/* True if the row was not met before. */
-static bool
-is_first_match(RowTriggerState *state, int32 node_id, ItemPointer place)
-{
-	RowPlace	key = {.node_id = node_id, .block = ItemPointerGetBlockNumber(place), .offset = ItemPointerGetOffsetNumber(place)};
-	bool		found;
-
-	(void) hash_search(state->seen, &key, HASH_ENTER, &found);
-	return !found;
 }
 
 static void
@@ -406,22 +532,21 @@ change_row(RowTriggerState *state, EState *estate, TupleTableSlot *source)
 		nulls[lfirst_int(cell) - 1] = source->tts_isnull[foreach_current_index(cell) + 1];
 	}
 	node_id = shard_of_row(state, tessera_routing(), values, nulls);
-	if (!is_first_match(state, node_id, place))
+	if (!is_first_match(state, node_id, place, HASH_ENTER))
 		return;
-	old = heap_form_tuple(desc, values, nulls);
-	old->t_tableOid = state->relid;
+	old = tuple_of(state, values, nulls);
 	ExecClearTuple(state->row);
 	memcpy(state->row->tts_values, values, sizeof(Datum) * desc->natts);
 	memcpy(state->row->tts_isnull, nulls, sizeof(bool) * desc->natts);
 	assign(state, source, assigned);
 	ExecStoreVirtualTuple(state->row);
-	if (!before_row(state, estate, old))
+	if (!before_row(state, estate, state->command, old))
 		return;
 	slot_getallattrs(state->row);
-	if (!write_row(state, node_id, place))
-		changed_by_trigger(state);
+	if (!run_text(state, &state->write, node_id, place, false, state->row))
+		changed_by_trigger(state->command);
 	state->processed++;
-	after_row(state, estate, old);
+	after_row(state, estate, state->command, old, state->capture);
 	if (state->command == CMD_DELETE)
 		keep_written(state, values, nulls, source, assigned);
 	else
@@ -496,26 +621,63 @@ prepare_returning(RowTriggerState *state)
 
 /* ---- the node ---- */
 
-/* The text that writes a row, with the types of its parameters and of what it returns. */
-static void
-prepare_write(RowTriggerState *state)
+/* A text with the types of its parameters and of what it returns. */
+static RowText
+make_text(RowTriggerState *state, String *sql, List *params, bool returns)
 {
-	Oid		   *types = palloc(sizeof(Oid) * Max(list_length(state->params), 1));
+	Oid		   *types = palloc(sizeof(Oid) * Max(list_length(params), 1));
 	TupleDesc	desc = NULL;
+	RowText		text = {.params = params};
 	ListCell   *cell;
 
-	foreach(cell, state->params)
+	foreach(cell, params)
 		types[foreach_current_index(cell)] = lfirst_int(cell) == SelfItemPointerAttributeNumber ? TIDOID :
 			TupleDescAttr(RelationGetDescr(state->rel), lfirst_int(cell) - 1)->atttypid;
-	if (state->command != CMD_DELETE)
+	if (returns)
 	{
-		desc = CreateTemplateTupleDesc(list_length(state->columns));
+		desc = CreateTemplateTupleDesc(list_length(state->columns) + 1);
+		TupleDescInitEntry(desc, 1, "ctid", TIDOID, -1, 0);
 		foreach(cell, state->columns)
-			TupleDescCopyEntry(desc, foreach_current_index(cell) + 1, RelationGetDescr(state->rel), lfirst_int(cell));
-		state->answer = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
+			TupleDescCopyEntry(desc, foreach_current_index(cell) + 2, RelationGetDescr(state->rel), lfirst_int(cell));
+		text.answer = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
 	}
-	state->scan.query = tessera_remote_query_make(strVal(list_nth(state->scan.private, TRIGGER_SQL)), list_length(state->params), types, desc,
-												  desc ? desc->natts : 0, NULL);
+	text.query = tessera_remote_query_make(strVal(sql), list_length(params), types, desc, desc ? desc->natts : 0, NULL);
+	return text;
+}
+
+/* expr: planned. In the statement's context. */
+static ExprState *
+ready(Expr *expr, EState *estate)
+{
+	return ExecInitExprWithParams(expr, estate->es_param_list_info);
+}
+
+static void
+prepare_conflict(RowTriggerState *state, EState *estate, List *plan)
+{
+	Conflict   *conflict = palloc0(sizeof(Conflict));
+	List	   *where = list_nth(plan, CONFLICT_WHERE);
+	ListCell   *cell;
+
+	state->conflict = conflict;
+	conflict->find = make_text(state, list_nth(plan, CONFLICT_SQL), list_nth(plan, CONFLICT_PARAMS), true);
+	tessera_remote_query_check_as(conflict->find.query, (Oid) intVal(list_nth(plan, CONFLICT_OWNER)));
+	conflict->update = make_text(state, list_nth(plan, CONFLICT_UPDATE_SQL), list_nth(plan, CONFLICT_UPDATE_PARAMS), true);
+	conflict->assigned = list_nth(plan, CONFLICT_ASSIGNED);
+	foreach(cell, (List *) list_nth(plan, CONFLICT_VALUES))
+		conflict->values = lappend(conflict->values, ready(lfirst(cell), estate));
+	if (where != NIL)
+	{
+		/* NULL is not true */
+		BooleanTest *holds = makeNode(BooleanTest);
+
+		holds->arg = linitial(where);
+		holds->booltesttype = IS_TRUE;
+		conflict->where = ready((Expr *) holds, estate);
+	}
+	conflict->context = GetPerTupleExprContext(estate);
+	conflict->old = MakeSingleTupleTableSlot(RelationGetDescr(state->rel), &TTSOpsVirtual);
+	conflict->new = MakeSingleTupleTableSlot(RelationGetDescr(state->rel), &TTSOpsVirtual);
 }
 
 static void
@@ -536,10 +698,12 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	state->relids = list_make1_oid(state->relid);
 	state->columns = list_nth(scan->private, TRIGGER_COLUMNS);
 	state->assigned = list_nth(scan->private, TRIGGER_ASSIGNED);
-	state->params = list_nth(scan->private, TRIGGER_PARAMS);
 	state->source = tessera_nested_start(scan, list_nth(scan->private, TRIGGER_SOURCE), estate->es_queryEnv, eflags | TESSERA_EXEC_FOR_WRITE);
 	open_table(state, estate);
-	prepare_write(state);
+	state->write = make_text(state, list_nth(scan->private, TRIGGER_SQL), list_nth(scan->private, TRIGGER_PARAMS), state->command != CMD_DELETE);
+	scan->query = state->write.query;
+	if (list_nth(scan->private, TRIGGER_CONFLICT) != NIL)
+		prepare_conflict(state, estate, list_nth(scan->private, TRIGGER_CONFLICT));
 	if (list_nth(scan->private, TRIGGER_RETURNING) != NIL)
 		prepare_returning(state);
 	state->seen = hash_create("tessera rows changed", 256, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -565,6 +729,8 @@ make_ready(RowTriggerState *state)
 	AfterTriggerBeginQuery();
 	if (state->result->ri_TrigDesc)
 		state->capture = MakeTransitionCaptureState(state->result->ri_TrigDesc, state->relid, state->command);
+	if (state->conflict && state->result->ri_TrigDesc)
+		state->conflict->capture = MakeTransitionCaptureState(state->result->ri_TrigDesc, state->relid, CMD_UPDATE);
 	before_statement(state, estate);
 	read_rows(state);
 	write_rows(state, estate);
@@ -608,6 +774,13 @@ next(TesseraScan *scan)
 }
 
 static void
+drop_text(RowText *text)
+{
+	if (text->answer)
+		ExecDropSingleTupleTableSlot(text->answer);
+}
+
+static void
 end(TesseraScan *scan)
 {
 	RowTriggerState *state = (RowTriggerState *) scan;
@@ -629,8 +802,14 @@ end(TesseraScan *scan)
 	}
 	if (state->row)
 		ExecDropSingleTupleTableSlot(state->row);
-	if (state->answer)
-		ExecDropSingleTupleTableSlot(state->answer);
+	drop_text(&state->write);
+	if (state->conflict)
+	{
+		drop_text(&state->conflict->find);
+		drop_text(&state->conflict->update);
+		ExecDropSingleTupleTableSlot(state->conflict->old);
+		ExecDropSingleTupleTableSlot(state->conflict->new);
+	}
 }
 
 static void

@@ -28,6 +28,7 @@
 #include "common/version_compat.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
+#include "planner/row_conflict.h"
 #include "planner/row_triggers.h"
 #include "planner/ship.h"
 #include "planner/statement_plan.h"
@@ -51,6 +52,12 @@ written_table(Query *query, const TesseraRouting *routing)
 	return tessera_routing_table(routing, target->relid) ? table_open(target->relid, NoLock) : NULL;
 }
 
+static bool
+updates_on_conflict(const Query *query)
+{
+	return query->onConflict != NULL && query->onConflict->action == ONCONFLICT_UPDATE;
+}
+
 bool
 tessera_fires_row_triggers(Query *query, const TesseraRouting *routing)
 {
@@ -59,7 +66,8 @@ tessera_fires_row_triggers(Query *query, const TesseraRouting *routing)
 
 	if (table == NULL)
 		return false;
-	fires = table->trigdesc != NULL && tessera_fires_on_router(table, query->commandType);
+	fires = table->trigdesc != NULL && (tessera_fires_on_router(table, query->commandType) ||
+										(updates_on_conflict(query) && tessera_fires_on_router(table, CMD_UPDATE)));
 	table_close(table, NoLock);
 	return fires;
 }
@@ -143,8 +151,11 @@ is_covered(Query *query, Relation table)
 		return false;
 	if (checkExprHasSubLink((Node *) query->returningList))
 		return false;
+	if (query->commandType == CMD_INSERT && !updates_on_conflict(query))
+		return true;
 	if (query->commandType == CMD_INSERT)
-		return query->onConflict == NULL || query->onConflict->action == ONCONFLICT_NOTHING;
+		return !table->rd_rel->relrowsecurity && !checkExprHasSubLink((Node *) query->onConflict) &&
+			!tessera_has_deferrable_trigger(table, CMD_UPDATE);
 	return !table->rd_rel->relrowsecurity && !assigns_rows(query) && !names_current_of(query->jointree->quals, NULL);
 }
 
@@ -169,25 +180,22 @@ all_columns(Relation table)
 	return columns;
 }
 
-/* Those that the statement gives values to, in the order of its target list. */
-static List *
-assigned_columns(Query *query)
+List *
+tessera_assigned_columns(List *targets)
 {
 	List	   *columns = NIL;
 	ListCell   *cell;
 
-	if (query->commandType != CMD_DELETE)
-		foreach(cell, query->targetList)
-			columns = lappend_int(columns, lfirst_node(TargetEntry, cell)->resno);
+	foreach(cell, targets)
+		columns = lappend_int(columns, lfirst_node(TargetEntry, cell)->resno);
 	return columns;
 }
 
 /* Those that the text writes: all that can be, if triggers may change any. */
 static List *
-written_columns(Query *query, Relation table)
+written_columns(CmdType command, List *assigned, Relation table)
 {
-	bool		any = query->commandType == CMD_INSERT || (table->trigdesc && table->trigdesc->trig_update_before_row);
-	List	   *assigned = assigned_columns(query);
+	bool		any = command == CMD_INSERT || (table->trigdesc && table->trigdesc->trig_update_before_row);
 	List	   *columns = NIL;
 
 	for (int i = 0; i < RelationGetNumberOfAttributes(table); i++)
@@ -197,7 +205,7 @@ written_columns(Query *query, Relation table)
 		if (att->attisdropped || att->attgenerated || (!any && !list_member_int(assigned, att->attnum)))
 			continue;
 		/* which an UPDATE cannot assign, but for its default */
-		if (query->commandType == CMD_UPDATE && att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
+		if (command == CMD_UPDATE && att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
 			continue;
 		columns = lappend_int(columns, att->attnum);
 	}
@@ -214,17 +222,29 @@ add_target(List **targets, Expr *expr)
 	*targets = lappend(*targets, makeTargetEntry(expr, n, psprintf("column%d", n), false));
 }
 
-/* True if the UPDATE may change a column by which other tables may refer to the row: by core's rule for the lock that it takes. */
+/* True if one of them is a column by which other tables may refer to the row: by core's rule for the lock that an UPDATE takes. */
 static bool
-changes_identity(Query *query, Relation table)
+change_identity(List *assigned, Relation table)
 {
 	Bitmapset  *keys = RelationGetIndexAttrBitmap(table, INDEX_ATTR_BITMAP_KEY);
 	ListCell   *cell;
 
-	foreach(cell, assigned_columns(query))
+	foreach(cell, assigned)
 		if (bms_is_member(lfirst_int(cell) - FirstLowInvalidHeapAttributeNumber, keys))
 			return true;
 	return false;
+}
+
+void
+tessera_lock_for_update(Query *select, Index rti, List *assigned, Relation table)
+{
+	RowMarkClause *mark = makeNode(RowMarkClause);
+
+	mark->rti = rti;
+	mark->strength = assigned != NIL && !change_identity(assigned, table) ? LCS_FORNOKEYUPDATE : LCS_FORUPDATE;
+	mark->waitPolicy = LockWaitBlock;
+	select->rowMarks = list_make1(mark);
+	select->hasForUpdate = true;
 }
 
 /*
@@ -237,7 +257,6 @@ lock_query(Query *query, Relation table, List *columns, List *others)
 	Query	   *select = copyObject(query);
 	RangeTblEntry *target = rt_fetch(query->resultRelation, select->rtable);
 	TesseraPermissions *permissions = tessera_permissions(select, target);
-	RowMarkClause *mark = makeNode(RowMarkClause);
 	List	   *targets = NIL;
 	ListCell   *cell;
 
@@ -259,18 +278,15 @@ lock_query(Query *query, Relation table, List *columns, List *others)
 	target->inFromCl = true;
 	permissions->requiredPerms = 0;
 	permissions->checkAsUser = table->rd_rel->relowner;
-	mark->rti = query->resultRelation;
-	mark->strength = query->commandType == CMD_UPDATE && !changes_identity(query, table) ? LCS_FORNOKEYUPDATE : LCS_FORUPDATE;
-	mark->waitPolicy = LockWaitBlock;
-	select->rowMarks = list_make1(mark);
-	select->hasForUpdate = true;
+	tessera_lock_for_update(select, query->resultRelation, query->commandType == CMD_UPDATE ? tessera_assigned_columns(query->targetList) : NIL,
+							table);
 	return select;
 }
 
 /* ---- the text that writes a row ---- */
 
-static Expr *
-value_of(Relation table, AttrNumber attribute)
+Expr *
+tessera_row_value(Relation table, AttrNumber attribute)
 {
 	Param	   *value = makeNode(Param);
 
@@ -293,8 +309,8 @@ value_of(Relation table, AttrNumber attribute)
 	return (Expr *) value;
 }
 
-static RangeTblEntry *
-entry_of(Query *query, Relation table)
+RangeTblEntry *
+tessera_row_entry(Query *query, Relation table)
 {
 	RangeTblEntry *entry = copyObject(rt_fetch(query->resultRelation, query->rtable));
 
@@ -305,58 +321,82 @@ entry_of(Query *query, Relation table)
 	return entry;
 }
 
+List *
+tessera_place_and_columns(Relation table, List *columns)
+{
+	List	   *targets = NIL;
+	ListCell   *cell;
+
+	add_target(&targets, (Expr *) makeVar(1, SelfItemPointerAttributeNumber, TIDOID, -1, InvalidOid, 0));
+	foreach(cell, columns)
+		add_target(&targets, column_of(table, 1, lfirst_int(cell)));
+	return targets;
+}
+
+/* With the conflict that the INSERT looks for, but nothing is done then. */
+static OnConflictExpr *
+conflict_of(Query *query)
+{
+	OnConflictExpr *conflict = copyObject(query->onConflict);
+
+	if (conflict == NULL)
+		return NULL;
+	conflict->action = ONCONFLICT_NOTHING;
+	conflict->onConflictSet = NIL;
+	conflict->onConflictWhere = NULL;
+	conflict->exclRelIndex = 0;
+	conflict->exclRelTlist = NIL;
+	ChangeVarNodes((Node *) conflict, query->resultRelation, 1, 0);
+	return conflict;
+}
+
 static Query *
-write_query(Query *query, Relation table, List *columns)
+write_query(Query *query, Relation table, List *columns, CmdType command, List *assigned)
 {
 	Query	   *write = makeNode(Query);
 	RangeTblRef *reference = makeNode(RangeTblRef);
 	List	   *permissions = NIL;
 	ListCell   *cell;
 
-	write->commandType = query->commandType;
+	write->commandType = command;
 	write->canSetTag = true;
 	write->resultRelation = 1;
-	write->rtable = list_make1(entry_of(query, table));
+	write->rtable = list_make1(tessera_row_entry(query, table));
 	tessera_move_permissions(query, linitial(write->rtable), &permissions);
 	tessera_set_query_permissions(write, permissions);
 	reference->rtindex = 1;
-	if (query->commandType != CMD_DELETE)
+	if (command != CMD_DELETE)
 	{
-		foreach(cell, written_columns(query, table))
-			write->targetList = lappend(write->targetList, makeTargetEntry(value_of(table, lfirst_int(cell)), lfirst_int(cell),
+		foreach(cell, written_columns(command, assigned, table))
+			write->targetList = lappend(write->targetList, makeTargetEntry(tessera_row_value(table, lfirst_int(cell)), lfirst_int(cell),
 																		   get_attname(RelationGetRelid(table), lfirst_int(cell), false), false));
-		foreach(cell, columns)
-			add_target(&write->returningList, column_of(table, 1, lfirst_int(cell)));
+		write->returningList = tessera_place_and_columns(table, columns);
 	}
-	if (query->commandType == CMD_INSERT)
+	if (command == CMD_INSERT)
 	{
 		write->jointree = makeFromExpr(NIL, NULL);
 		write->override = write->targetList ? OVERRIDING_SYSTEM_VALUE : OVERRIDING_NOT_SET;
-		write->onConflict = copyObject(query->onConflict);
-		ChangeVarNodes((Node *) write->onConflict, query->resultRelation, 1, 0);
+		write->onConflict = conflict_of(query);
 	}
 	else
 	{
 		Expr	   *place = (Expr *) makeVar(1, SelfItemPointerAttributeNumber, TIDOID, -1, InvalidOid, 0);
-		Expr	   *is_at = make_opclause(TIDEqualOperator, BOOLOID, false, place, value_of(table, SelfItemPointerAttributeNumber), InvalidOid,
-										  InvalidOid);
+		Expr	   *is_at = make_opclause(TIDEqualOperator, BOOLOID, false, place, tessera_row_value(table, SelfItemPointerAttributeNumber),
+										  InvalidOid, InvalidOid);
 
 		write->jointree = makeFromExpr(list_make1(reference), (Node *) is_at);
 	}
 	return write;
 }
 
-/* The text, and in *attributes what its parameters stand for. NULL: it cannot be written for a shard. */
-static char *
-write_text(Query *query, Relation table, List *columns, List **attributes)
+char *
+tessera_row_text(Query *query, List **attributes)
 {
-	Query	   *write = write_query(query, table, columns);
-	bool		reads = (tessera_permissions(query, rt_fetch(query->resultRelation, query->rtable))->requiredPerms & ACL_SELECT) != 0;
 	List	   *params = NIL;
 	TesseraReason reason = {0};
 	ListCell   *cell;
 
-	if (!tessera_prepare_query(write, true, &params, &reason))
+	if (!tessera_prepare_query(query, true, &params, &reason))
 		return NULL;
 	foreach(cell, params)
 	{
@@ -366,7 +406,16 @@ write_text(Query *query, Relation table, List *columns, List **attributes)
 			return NULL;
 		*attributes = lappend_int(*attributes, param->paramid == PLACE_PARAM ? SelfItemPointerAttributeNumber : param->paramid - COLUMN_PARAM);
 	}
-	return tessera_row_write_text(tessera_deparse(write), reads);
+	return tessera_deparse(query);
+}
+
+char *
+tessera_write_text(Query *query, Relation table, List *columns, CmdType command, List *assigned, List **attributes)
+{
+	bool		reads = (tessera_permissions(query, rt_fetch(query->resultRelation, query->rtable))->requiredPerms & ACL_SELECT) != 0;
+	char	   *text = tessera_row_text(write_query(query, table, columns, command, assigned), attributes);
+
+	return text ? tessera_row_write_text(text, reads) : NULL;
 }
 
 /* ---- RETURNING ---- */
@@ -506,11 +555,13 @@ plan_with_triggers(Query *query, Relation table, const char *source_text, int cu
 	ReturningContext returning = {.query = query, .table = table, .columns = all_columns(table)};
 	Query	   *select = query->returningList ? returning_query(&returning) : NULL;
 	List	   *attributes = NIL;
-	char	   *sql = returning.refused ? NULL : write_text(query, table, returning.columns, &attributes);
+	List	   *assigned = query->commandType == CMD_DELETE ? NIL : tessera_assigned_columns(query->targetList);
+	char	   *sql = returning.refused ? NULL : tessera_write_text(query, table, returning.columns, query->commandType, assigned, &attributes);
+	List	   *conflict = sql && updates_on_conflict(query) ? tessera_plan_row_conflict(query, table, returning.columns) : NIL;
 	PlannedStmt *source;
 	CustomScan *scan;
 
-	if (sql == NULL)
+	if (sql == NULL || (updates_on_conflict(query) && conflict == NIL))
 		return ordinary;
 	source = tessera_nested_planner(query->commandType == CMD_INSERT ? tessera_source_query(query, NIL) :
 									lock_query(query, table, returning.columns, returning.others), source_text, params, false);
@@ -519,10 +570,11 @@ plan_with_triggers(Query *query, Relation table, const char *source_text, int cu
 	scan->custom_scan_tlist = tessera_output_list(query->returningList);
 	scan->custom_private = list_make5(ordinary, makeInteger(query->commandType), makeInteger((int) RelationGetRelid(table)), source,
 									  returning.columns);
-	scan->custom_private = lappend(scan->custom_private, assigned_columns(query));
+	scan->custom_private = lappend(scan->custom_private, assigned);
 	scan->custom_private = lappend(scan->custom_private, makeString(sql));
 	scan->custom_private = lappend(scan->custom_private, attributes);
 	scan->custom_private = lappend(scan->custom_private, select ? list_make1(tessera_nested_planner(select, source_text, params, true)) : NIL);
+	scan->custom_private = lappend(scan->custom_private, conflict);
 	Assert(list_length(scan->custom_private) == TRIGGER_COUNT);
 	return tessera_depend_on(tessera_wrap_plan(query, scan, cursor_options), list_make2(ordinary, source));
 }

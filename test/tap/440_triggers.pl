@@ -130,6 +130,15 @@ same('conflicts', <<'SQL');
 INSERT INTO item (k, v) VALUES (1, 1), (500, 1), (6, 1) ON CONFLICT DO NOTHING RETURNING k;
 INSERT INTO item (k, v) VALUES (6, 1) ON CONFLICT (k) DO NOTHING
 SQL
+same('conflicts that update', <<'SQL');
+INSERT INTO item (k, v, note) VALUES (1, 5, 'x') ON CONFLICT (k) DO UPDATE SET v = item.v + excluded.v, note = excluded.note RETURNING *;
+INSERT INTO item AS i (k, v) VALUES (600, 1), (3, 1), (11, 2), (3, 4) ON CONFLICT (k) DO UPDATE SET v = excluded.v * 10 WHERE i.k > 5 RETURNING k, v;
+INSERT INTO item (k, v) VALUES (6, 1) ON CONFLICT ON CONSTRAINT item_pkey DO UPDATE SET at = DEFAULT;
+PREPARE p (int, text) AS INSERT INTO item (k, note) VALUES ($1, $2) ON CONFLICT (k) DO UPDATE SET note = $2 || excluded.note || item.note;
+EXECUTE p(7, 'p'); EXECUTE p(700, 'q'); DEALLOCATE p;
+SAVEPOINT s; INSERT INTO item (k) VALUES (701), (701) ON CONFLICT (k) DO UPDATE SET v = 1; ROLLBACK TO s;
+SELECT * FROM item ORDER BY k
+SQL
 same('a duplicate', "INSERT INTO item (k) VALUES (5)");
 same('a missing value', "INSERT INTO item (k) VALUES (NULL)");
 same('FROM and USING', <<'SQL');
@@ -263,8 +272,10 @@ COPY item (k, v) FROM STDIN;
 \.
 INSERT INTO item (k, v) SELECT g * 100, g FROM generate_series(1, 20) g;
 UPDATE item SET v = v + 1;
+INSERT INTO item (k, v) SELECT g, g FROM generate_series(7, 14) g ON CONFLICT (k) DO UPDATE SET v = item.v - excluded.v;
+SAVEPOINT s; INSERT INTO item (k) VALUES (9001), (9001) ON CONFLICT (k) DO UPDATE SET v = 1; ROLLBACK TO s;
 DELETE FROM item WHERE k % 3 = 0;
-SELECT * FROM audit ORDER BY k;
+SELECT * FROM audit ORDER BY k, what;
 SELECT count(*) FROM child
 SQL
 
@@ -338,6 +349,7 @@ SET ROLE only_writes;
 INSERT INTO by_role VALUES (100, 'x');
 UPDATE by_role SET who = 'y' WHERE k = 2;
 UPDATE by_role SET who = 'z';
+INSERT INTO by_role VALUES (3, 'q'), (300, 'r') ON CONFLICT (k) DO UPDATE SET who = 'was ' || excluded.who;
 SAVEPOINT s;
 INSERT INTO by_role VALUES (101, 'x') RETURNING who;
 ROLLBACK TO s; UPDATE by_role SET who = 'a' WHERE who = 'y';
