@@ -37,7 +37,7 @@ static const char *const denied_names[] = {
 static const char *const always_names[] = {
 	"search_path", "DateStyle", "IntervalStyle", "TimeZone", "timezone_abbreviations", "extra_float_digits", "bytea_output", "array_nulls",
 	"standard_conforming_strings", "backslash_quote", "escape_string_warning", "quote_all_identifiers", "transform_null_equals", "xmlbinary",
-	"xmloption", "default_text_search_config", "row_security", "check_function_bodies", "application_name",
+	"xmloption", "default_text_search_config", "row_security", "check_function_bodies", "application_name", "lc_monetary", "lc_numeric", "lc_time",
 };
 
 /* The server's own settings, found once: their records never move. Those of other contexts than USERSET and SUSET are in neither list. */

@@ -78,4 +78,13 @@ foreach my $node (@nodes)
 $c->query('s1', "SELECT tessera.move_range('spread', 100, tessera.maxkey(), 's1')");
 is($c->query('s1', 'SET array_nulls = on; SELECT d[2] IS NULL FROM spread WHERE id = 600'), 't', 'moved');
 
+# What a shard's own server or database has set does not count: numbers, money and names of months are written as on the node that was asked.
+$c->query('s1', "CREATE FUNCTION shown(int, text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN current_setting(\$2); END'");
+foreach my $setting ('lc_monetary', 'lc_numeric', 'lc_time')
+{
+	$c->query('s1', "SET tessera.replicate_ddl = off; ALTER DATABASE postgres SET $setting = 'C.UTF-8'");
+	is($c->query('r1', "SELECT shown(id, '$setting') FROM spread WHERE id = 2"), 'C', "$setting of the node that was asked");
+	is($c->query('r1', "SET $setting = 'POSIX'; SELECT shown(id, '$setting') FROM spread WHERE id = 2"), 'POSIX', "$setting of the session");
+}
+
 done_testing();
