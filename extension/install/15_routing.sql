@@ -26,12 +26,12 @@ CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tesse
   FOR EACH STATEMENT EXECUTE FUNCTION tessera.note_catalog_change();
 
 -- On the config node.
-CREATE FUNCTION tessera.note_membership() RETURNS trigger
+CREATE FUNCTION tessera_internal.note_membership() RETURNS trigger
   AS 'MODULE_PATHNAME', 'tessera_note_membership' LANGUAGE C;
-COMMENT ON FUNCTION tessera.note_membership() IS 'trigger: on the config node the topology time ticks with the change';
+COMMENT ON FUNCTION tessera_internal.note_membership() IS 'trigger: on the config node the topology time ticks with the change';
 CREATE TRIGGER note_membership AFTER INSERT OR UPDATE OR DELETE ON tessera.node
-  FOR EACH ROW EXECUTE FUNCTION tessera.note_membership();
-REVOKE ALL ON FUNCTION tessera.note_membership() FROM PUBLIC;
+  FOR EACH ROW EXECUTE FUNCTION tessera_internal.note_membership();
+REVOKE ALL ON FUNCTION tessera_internal.note_membership() FROM PUBLIC;
 
 -- Diagnostics.
 CREATE FUNCTION tessera.routing_image(OUT sequence int8, OUT term int8, OUT node_id int4, OUT nodes int4, OUT tables int4, OUT groups int4,
