@@ -173,7 +173,6 @@ SELECT tessera.shard_table('referencing', 'k');
 SELECT tessera.shard_table('itself', 'k');
 SELECT tessera.shard_table('ruled', 'k');
 SELECT tessera.shard_table('unlogged', 'k');
-SELECT tessera.shard_table('parted', 'k');
 SELECT tessera.shard_table('part', 'k');
 SELECT tessera.shard_table('parent', 'k');
 SELECT tessera.shard_table('child', 'k');

@@ -21,6 +21,7 @@
 #include "utils/guc.h"
 
 #include "admin/admin.h"
+#include "admin/shardable.h"
 #include "balancer/balancer_settings.h"
 #include "balance/splitter.h"
 #include "bgworkers/worker_main.h"
@@ -100,6 +101,7 @@ static void
 connect_layers(void)
 {
 	tessera_table_check = check_table;
+	tessera_partition_check = tessera_check_new_partition;
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_copy_done = tessera_replicated_carry;
 	tessera_ddl_end_migrations = tessera_migrations_end;

@@ -143,12 +143,24 @@ CREATE INDEX cluster_table_relid ON tessera.cluster_table (relid);
 CREATE INDEX cluster_table_group ON tessera.cluster_table (group_id);
 COMMENT ON TABLE tessera.cluster_table IS 'tables of the cluster: placed, replicated or sharded';
 
--- Sharded tables by their group, placed ones by their schema's, if that has one.
+CREATE FUNCTION tessera_internal.partition_id(root uuid, name text) RETURNS uuid
+  AS 'MODULE_PATHNAME', 'tessera_internal_partition_id' LANGUAGE C IMMUTABLE STRICT;
+COMMENT ON FUNCTION tessera_internal.partition_id(uuid, text) IS
+  'identifier of a partition, alike on every node: of the identifier of the table at the root and its own qualified name';
+
+-- Sharded tables by their group, placed ones by their schema's, if that has one; each with its partitions.
 CREATE VIEW tessera_internal.moving_table AS
-  SELECT t.table_id, t.schema_name, t.table_name, t.relid, coalesce(t.group_id, p.group_id) AS group_id
-  FROM tessera.cluster_table t LEFT JOIN tessera.schema_placement p ON p.schema_name = t.schema_name AND t.group_id IS NULL
-  WHERE t.group_id IS NOT NULL OR p.group_id IS NOT NULL;
-COMMENT ON VIEW tessera_internal.moving_table IS 'tables by the table group with which they move: their own, or that of their schema';
+  WITH RECURSIVE member (table_id, schema_name, table_name, relid, group_id, root_id) AS (
+    SELECT t.table_id, t.schema_name, t.table_name, t.relid, coalesce(t.group_id, p.group_id), t.table_id
+    FROM tessera.cluster_table t LEFT JOIN tessera.schema_placement p ON p.schema_name = t.schema_name AND t.group_id IS NULL
+    WHERE t.group_id IS NOT NULL OR p.group_id IS NOT NULL
+    UNION ALL
+    SELECT tessera_internal.partition_id(m.root_id, pg_catalog.format('%I.%I', n.nspname, c.relname)), n.nspname, c.relname, c.oid, m.group_id,
+      m.root_id
+    FROM member m JOIN pg_catalog.pg_inherits i ON i.inhparent = m.relid JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace)
+  SELECT m.table_id, m.schema_name, m.table_name, m.relid, m.group_id FROM member m;
+COMMENT ON VIEW tessera_internal.moving_table IS 'tables and partitions by the table group with which they move: their own, or that of their schema';
 
 CREATE TABLE tessera.chunk (
   group_id       uuid NOT NULL REFERENCES tessera.table_group ON DELETE CASCADE,

@@ -135,7 +135,8 @@ $$;
       AND (cardinality(p.deletions) > 0 OR cardinality(p.gates) > 0))
       + (SELECT count(*) FROM tessera.migration_coordinator AS d, unnest(d.ranges) AS g WHERE g.group_id = group_rests.group_id)
       + (SELECT count(*) FROM tessera.migration_recipient AS r, unnest(r.ranges) AS g WHERE g.group_id = group_rests.group_id),
-      (SELECT coalesce(sum(pg_stat_get_tuples_deleted(t.relid)), 0)::int8 FROM tessera.cluster_table AS t WHERE t.group_id = group_rests.group_id)
+      (SELECT coalesce(sum(pg_stat_get_tuples_deleted(l.relid)), 0)::int8 FROM tessera.cluster_table AS t, LATERAL (
+        SELECT t.relid UNION SELECT p.relid FROM pg_partition_tree(t.relid) AS p) AS l WHERE t.group_id = group_rests.group_id)
   $$;
 @comment group_rests@
 

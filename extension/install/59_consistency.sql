@@ -62,10 +62,12 @@ $$;
 @call unowned_rows@
   LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
-  SELECT format('%I.%I', t.schema_name, t.table_name), u.rows, u.example
+  SELECT CASE WHEN l.relid = c.oid THEN format('%I.%I', t.schema_name, t.table_name) ELSE l.relid::regclass::text END, u.rows, u.example
     FROM tessera.cluster_table AS t
       JOIN pg_namespace AS n ON n.nspname = t.schema_name
-      JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name, tessera_internal.count_unowned(c.oid) AS u
+      JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.table_name, LATERAL (
+        SELECT c.oid AS relid UNION SELECT p.relid FROM pg_partition_tree(c.oid) AS p WHERE p.isleaf) AS l,
+      tessera_internal.count_unowned(l.relid) AS u
     WHERE u.rows > 0 ORDER BY 1
 $$;
 @comment unowned_rows@

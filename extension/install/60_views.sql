@@ -105,7 +105,9 @@ COMMENT ON VIEW tessera.changelog IS 'every change of metadata: when, by whom, b
 CREATE VIEW tessera.range_deletions AS
   SELECT t.relid::pg_catalog.regclass AS table_name, d.min, d.max
   FROM tessera_internal.range_deletions() d
-  JOIN tessera_internal.moving_table t USING (group_id)
+  JOIN (SELECT o.schema_name, o.table_name, o.relid, coalesce(o.group_id, p.group_id) AS group_id
+        FROM tessera.cluster_table o LEFT JOIN tessera.schema_placement p ON p.schema_name = o.schema_name AND o.group_id IS NULL) AS t
+    USING (group_id)
   ORDER BY t.schema_name, t.table_name, d.min;
 COMMENT ON VIEW tessera.range_deletions IS 'ranges whose rows this shard still has to delete';
 

@@ -168,7 +168,7 @@ tessera_set_zone_range(PG_FUNCTION_ARGS)
 	ks = tessera_group_keyspace(routing, group);
 	tessera_call_zone_range(tessera_to_config(), &group->group_id, &group->epoch, routing->promised_term,
 							PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1)), canonical(ks, PG_GETARG_TESSERA_BOUND_P(2)),
-							canonical(ks, PG_GETARG_TESSERA_BOUND_P(3)), by, tessera_qualified_name(table->relid));
+							canonical(ks, PG_GETARG_TESSERA_BOUND_P(3)), by, tessera_qualified_name(table->root));
 	PG_RETURN_VOID();
 }
 

@@ -120,7 +120,7 @@ find_cross_table_code(Relation rel, TesseraFindings *findings)
 {
 	ListCell   *cell;
 
-	foreach(cell, tessera_cross_table_code(rel))
+	foreach(cell, tessera_cross_table_code_of_tree(rel))
 		tessera_finding(findings, 0, RelationGetRelid(rel), psprintf("%s may reach rows of other tables", (char *) lfirst(cell)),
 						"If it runs on the shard of the row, as policies and checks do, and triggers that fire there, it fails with 0A000 when it "
 						"needs a row of another shard.", NULL, NULL);

@@ -67,13 +67,14 @@ find_target(Oid relid, Target *target)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" is not sharded", get_rel_name(relid)),
 				 errhint("Shard it first: tessera.shard_table.")));
+	target->table = tessera_routing_root(target->routing, target->table);
 	target->group = tessera_routing_group(target->routing, target->table->group);
 	target->ks = tessera_group_keyspace(target->routing, target->group);
 	target->group_id = &target->group->group_id;
 	target->epoch = &target->group->epoch;
 	target->term = target->routing->promised_term;
 	target->by = GetUserNameFromId(GetUserId(), false);
-	target->object = tessera_qualified_name(relid);
+	target->object = tessera_qualified_name(target->table->relid);
 }
 
 /* The same for a command that changes something. */

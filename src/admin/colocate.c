@@ -38,6 +38,7 @@
 #include "admin/shardable.h"
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
+#include "catalog/relation.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/subtransaction.h"
@@ -103,7 +104,7 @@ is_alike(Colocation *c, const char *key, bool hashed)
 	TesseraFindings findings = {0};
 
 	tessera_shardable(&shardable, &findings);
-	c->cross_table_code = tessera_cross_table_code_text(rel);
+	c->cross_table_code = tessera_cross_table_code_text(tessera_cross_table_code_of_tree(rel));
 	table_close(rel, AccessShareLock);
 	return shardable.apart && findings.list == NIL;
 }
@@ -122,7 +123,7 @@ has_rows_to_move(Colocation *c)
 	if (!has_rows)
 		return false;
 	rel = table_open(c->relid, AccessShareLock);
-	c->cross_table_code = tessera_cross_table_code_text(rel);
+	c->cross_table_code = tessera_cross_table_code_text(tessera_cross_table_code_of_tree(rel));
 	table_close(rel, AccessShareLock);
 	return true;
 }
@@ -297,16 +298,25 @@ tessera_colocate(Oid relid, const char *key, bool hashed, Oid with)
 
 /* The session aside: the table joins */
 
-/* Names, then the table on all shards: nobody is in the middle of something there. */
+/* Names, then the table and its partitions on all shards: nobody is in the middle of something there. */
 static void
 lock_table(void *arg)
 {
 	const Colocation *c = arg;
-	TesseraTableLock lock = {.relid = c->relid, .mode = AccessExclusiveLock};
+	List	   *locks = NIL;
+	ListCell   *cell;
 
 	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", c->name)),
 					 tessera_ddl_groups(tessera_routing(), NIL, list_make1_oid(get_rel_namespace(c->relid))), "tessera.shard_table");
-	tessera_ddl_lock_tables(tessera_routing(), list_make1(&lock), true);
+	foreach(cell, lcons_oid(c->relid, tessera_partitions(c->relid, NoLock)))
+	{
+		TesseraTableLock *lock = palloc(sizeof(TesseraTableLock));
+
+		lock->relid = lfirst_oid(cell);
+		lock->mode = AccessExclusiveLock;
+		locks = lappend(locks, lock);
+	}
+	tessera_ddl_lock_tables(tessera_routing(), locks, true);
 }
 
 static void

@@ -10,6 +10,7 @@
 
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/pg_class.h"
 #include "control/calls.h"
 #include "executor/tuptable.h"
 #include "storage/lmgr.h"
@@ -37,7 +38,7 @@
 
 /* True if the table has any row that is visible now, by a newer snapshot than the statement's: the lock was waited for since. */
 static bool
-has_rows(Relation rel)
+has_own_rows(Relation rel)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
@@ -50,18 +51,44 @@ has_rows(Relation rel)
 	return found;
 }
 
+/* The same of a table or its partitions, which are of a kind that can be sharded. */
+static bool
+has_rows(Relation rel, List *partitions)
+{
+	bool		found = false;
+	ListCell   *cell;
+
+	tessera_check_table_kind(rel);
+	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return has_own_rows(rel);
+	foreach(cell, partitions)
+	{
+		Relation	partition = table_open(lfirst_oid(cell), NoLock);
+
+		if (!found && partition->rd_rel->relkind == RELKIND_RELATION)
+			found = has_own_rows(partition);
+		table_close(partition, NoLock);
+	}
+	return found;
+}
+
 /* Locks out writers to the end of the transaction; true if the table has rows */
 bool
 tessera_serve_lock_for_sharding(const TesseraLockForShardingArgs *args)
 {
 	Oid			relid = args->table_name;
+	List	   *partitions;
 	Relation	rel;
 	bool		result;
+	ListCell   *cell;
 
 	tessera_lock_table_here(relid, ShareRowExclusiveLock);
+	/* who names a partition locks that alone; none comes or goes, by the lock on the parent */
+	partitions = tessera_partitions(relid, NoLock);
+	foreach(cell, partitions)
+		tessera_lock_table_here(lfirst_oid(cell), ShareRowExclusiveLock);
 	rel = table_open(relid, NoLock);
-	tessera_check_table_kind(rel);
-	result = has_rows(rel);
+	result = has_rows(rel, partitions);
 	table_close(rel, NoLock);
 	return result;
 }
@@ -71,10 +98,12 @@ bool
 tessera_serve_has_rows(const TesseraHasRowsArgs *args)
 {
 	Relation	rel = table_open(args->table_name, AccessShareLock);
-	bool		result;
+	List	   *partitions = tessera_partitions(args->table_name, AccessShareLock);
+	bool		result = has_rows(rel, partitions);
+	ListCell   *cell;
 
-	tessera_check_table_kind(rel);
-	result = has_rows(rel);
+	foreach(cell, partitions)
+		UnlockRelationOid(lfirst_oid(cell), AccessShareLock);
 	table_close(rel, AccessShareLock);
 	return result;
 }
@@ -94,6 +123,29 @@ key_list(ArrayType *names)
 	return list.data;
 }
 
+/* The tables that hold the rows, open: the table itself, or its partitions. */
+static TesseraSampledTable *
+tables_with_rows(Relation rel, const char *key, bool hashed, int *n)
+{
+	List	   *partitions = tessera_partitions(RelationGetRelid(rel), AccessShareLock);
+	TesseraSampledTable *tables = palloc(sizeof(TesseraSampledTable) * (list_length(partitions) + 1));
+	ListCell   *cell;
+
+	*n = 0;
+	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		tables[(*n)++] = (TesseraSampledTable) {rel, tessera_parse_shard_key(rel, key, hashed)->attnums};
+	foreach(cell, partitions)
+	{
+		Relation	partition = table_open(lfirst_oid(cell), NoLock);
+
+		if (partition->rd_rel->relkind == RELKIND_RELATION)
+			tables[(*n)++] = (TesseraSampledTable) {partition, tessera_parse_shard_key(partition, key, hashed)->attnums};
+		else
+			table_close(partition, NoLock);
+	}
+	return tables;
+}
+
 /*
  * Split points that divide the range
  * into at most so many pieces of about equally many of this shard's rows.
@@ -102,13 +154,16 @@ ArrayType *
 tessera_serve_sample_keys(const TesseraSampleKeysArgs *args)
 {
 	Relation	rel = table_open(args->table_name, AccessShareLock);
-	TesseraShardKey *key = tessera_parse_shard_key(rel, key_list(args->key), args->hashed);
+	const char *names = key_list(args->key);
+	TesseraShardKey *key = tessera_parse_shard_key(rel, names, args->hashed);
 	int			pieces = args->pieces;
 	TesseraKeyBound min,
 				max;
+	TesseraSampledTable *tables;
 	TesseraKeySample *sample;
 	TesseraKeyBound *points;
 	TesseraBound **bounds;
+	int			ntables;
 	int			n;
 
 	if (pieces < 1 || pieces > MAX_SAMPLES)
@@ -118,13 +173,16 @@ tessera_serve_sample_keys(const TesseraSampleKeysArgs *args)
 	tessera_key_from_bound(key->ks, args->min, &min);
 	tessera_key_from_bound(key->ks, args->max, &max);
 
-	sample = tessera_sample_keys(rel, key->ks, key->attnums, &min, &max, Min((int64) pieces * SAMPLES_PER_PIECE, MAX_SAMPLES),
-								 GetActiveSnapshot());
+	tables = tables_with_rows(rel, names, args->hashed, &ntables);
+	sample = tessera_sample_keys(ntables, tables, key->ks, &min, &max, Min((int64) pieces * SAMPLES_PER_PIECE, MAX_SAMPLES), GetActiveSnapshot());
 	points = palloc(sizeof(TesseraKeyBound) * pieces);
 	n = tessera_split_points(key->ks, sample->keys, sample->n, pieces, points);
 	bounds = palloc(sizeof(TesseraBound *) * pieces);
 	for (int i = 0; i < n; i++)
 		bounds[i] = tessera_key_to_bound(key->ks, &points[i]);
+	for (int i = 0; i < ntables; i++)
+		if (tables[i].rel != rel)
+			table_close(tables[i].rel, AccessShareLock);
 	table_close(rel, AccessShareLock);
 	return tessera_array_of_bounds(n, bounds);
 }

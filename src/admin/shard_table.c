@@ -10,8 +10,8 @@
  * No row moves: what the table holds stays on its primary shard, as the chunks of that shard. Only a table without rows can be spread at once, or
  * join a group that is spread; one with rows gets a group of its own first (internal_shard_apart), and is placed by moving (colocate.c).
  *
- * Locks: SHARE UPDATE EXCLUSIVE on the table here (no DDL meanwhile); those of config/group_changes.c elsewhere, first the table, then the config
- * node's rows.
+ * Locks: SHARE UPDATE EXCLUSIVE on the table and its partitions here (no DDL meanwhile); those of config/group_changes.c elsewhere, first the table,
+ * then the config node's rows.
  */
 #include "postgres.h"
 
@@ -36,6 +36,7 @@
 #include "catalog/bound_array.h"
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
+#include "catalog/relation.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "common/text.h"
@@ -181,6 +182,7 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 		tessera_ddl_attempts(lock_name, sharding, TESSERA_PATIENCE_DDL);
 	}
 	rel = table_open(sharding->relid, ShareUpdateExclusiveLock);
+	(void) tessera_partitions(sharding->relid, ShareUpdateExclusiveLock);
 	tessera_require_table_owner(sharding->relid);
 	sharding->qualified = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel));
 	sharding->routing = tessera_sharding_routing();
@@ -196,7 +198,7 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
 				 errmsg("table \"%s\" is already sharded", RelationGetRelationName(rel))));
 	sharding->done = shardable.apart;
-	sharding->cross_table_code = tessera_cross_table_code_text(rel);
+	sharding->cross_table_code = tessera_cross_table_code_text(tessera_cross_table_code_of_tree(rel));
 	table_close(rel, NoLock);
 	/* by a session of another node the statement would be taken for one of that node's */
 	if (!shardable.has_key_index && sharding->apart)

@@ -10,11 +10,13 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/index.h"
 #include "catalog/indexing.h"
+#include "catalog/partition.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_rewrite.h"
@@ -34,6 +36,7 @@
 
 #include "admin/shardable.h"
 #include "catalog/key_index.h"
+#include "catalog/relation.h"
 #include "common/subtransaction.h"
 #include "common/text.h"
 
@@ -104,21 +107,37 @@ find_rules(Relation rel, TesseraFindings *findings)
 	table_close(rewrite, AccessShareLock);
 }
 
+/* A table named by itself: a partition is sharded with its parent. */
+static bool
+find_partition(Relation rel, TesseraFindings *findings)
+{
+	List	   *ancestors;
+	const char *root;
+
+	if (!rel->rd_rel->relispartition)
+		return false;
+	ancestors = get_partition_ancestors(RelationGetRelid(rel));
+	root = ancestors != NIL && get_rel_name(llast_oid(ancestors)) ? get_rel_name(llast_oid(ancestors)) : "?";
+	refuse_kind(findings, rel, ERRCODE_INVALID_TABLE_DEFINITION, psprintf("it is a partition of table \"%s\"", root),
+				psprintf("Shard table \"%s\": that covers its partitions.", root), NULL);
+	return true;
+}
+
 /* false: it is no table that could be made fit. */
 static bool
 find_kind(Relation rel, TesseraFindings *findings)
 {
 	Form_pg_class form = rel->rd_rel;
 
-	if (form->relkind == RELKIND_PARTITIONED_TABLE || form->relispartition)
+	if (form->relkind == RELKIND_FOREIGN_TABLE && form->relispartition)
 	{
-		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "partitioned tables are not supported yet", NULL, NULL);
+		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it is a foreign table", "Detach it from the partitioned table.", NULL);
 		return false;
 	}
-	if (form->relkind != RELKIND_RELATION)
+	if (form->relkind != RELKIND_RELATION && form->relkind != RELKIND_PARTITIONED_TABLE)
 	{
 		tessera_finding(findings, ERRCODE_WRONG_OBJECT_TYPE, RelationGetRelid(rel), psprintf("\"%s\" is not a table", RelationGetRelationName(rel)),
-						NULL, "Only ordinary tables can be sharded.", NULL);
+						NULL, "Only ordinary and partitioned tables can be sharded.", NULL);
 		return false;
 	}
 	if (form->relpersistence == RELPERSISTENCE_TEMP)
@@ -129,7 +148,8 @@ find_kind(Relation rel, TesseraFindings *findings)
 	if (form->relpersistence != RELPERSISTENCE_PERMANENT)
 		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it is unlogged, and its changes could not be followed in a move",
 					"ALTER TABLE ... SET LOGGED.", psprintf("ALTER TABLE %s SET LOGGED", tessera_qualified_name(RelationGetRelid(rel))));
-	find_inheritance(rel, findings);
+	if (form->relkind == RELKIND_RELATION && !form->relispartition)
+		find_inheritance(rel, findings);
 	if (form->relhasrules && rel->rd_rules != NULL)
 		find_rules(rel, findings);
 	if (is_subscription_target(RelationGetRelid(rel)))
@@ -142,8 +162,16 @@ void
 tessera_check_table_kind(Relation rel)
 {
 	TesseraFindings findings = {0};
+	ListCell   *cell;
 
 	(void) find_kind(rel, &findings);
+	foreach(cell, tessera_partitions(RelationGetRelid(rel), NoLock))
+	{
+		Relation	partition = table_open(lfirst_oid(cell), AccessShareLock);
+
+		(void) find_kind(partition, &findings);
+		table_close(partition, AccessShareLock);
+	}
 	tessera_findings_raise(&findings, NULL);
 }
 
@@ -313,7 +341,7 @@ find_company(const TesseraShardable *shardable, const TesseraTable *table, Tesse
 	const TesseraTable *tables = (const TesseraTable *) ((const char *) shardable->routing + shardable->routing->tables_offset);
 
 	for (int i = 0; i < shardable->routing->ntables; i++)
-		if (tables[i].group == table->group && tables[i].relid != table->relid)
+		if (tables[i].group == table->group && tables[i].root != table->root)
 			tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, table->relid,
 							psprintf("table \"%s\" is colocated with another table", RelationGetRelationName(shardable->rel)),
 							psprintf("Table \"%s\" is in its table group, and would stay there.",
@@ -555,7 +583,8 @@ find_unique(const TesseraShardable *shardable, TesseraFindings *findings, bool *
 		bool		exclusion = index->rd_index->indisexclusion;
 		const char *statement;
 
-		if ((index->rd_index->indisunique || exclusion) && missing_columns(index, shardable->key, "") != NULL)
+		/* that of a partition is like its parent's */
+		if ((index->rd_index->indisunique || exclusion) && !index->rd_rel->relispartition && missing_columns(index, shardable->key, "") != NULL)
 		{
 			if (exclusion)
 				statement = mended_exclusion(rel, index, constraint, shardable->key);
@@ -612,12 +641,49 @@ find_key_index(TesseraShardable *shardable, TesseraFindings *findings, bool to_c
 					psprintf("CREATE INDEX ON %s (%s)", name, columns));
 }
 
+/*
+ * What a partition may have of its own. It has its parent's key by name, and an index that belongs to its parent's. Opened by the caller.
+ */
+static void
+find_in_partition(const TesseraShardable *shardable, Relation rel, TesseraFindings *findings)
+{
+	TesseraShardable partition = {.rel = rel, .routing = shardable->routing, .group = shardable->group};
+	bool		key_index = false;
+
+	if (!find_kind(rel, findings))
+		return;
+	partition.key = find_key(rel, shardable->key_text, shardable->hashed, findings);
+	if (partition.key != NULL)
+	{
+		tessera_find_foreign_keys(&partition, findings);
+		find_unique(&partition, findings, &key_index);
+	}
+	find_replica_identity(rel, findings);
+}
+
+/* Only what is left of partitions that are dropped meanwhile is skipped: who is going to shard the table has it locked. */
+static void
+find_in_partitions(const TesseraShardable *shardable, TesseraFindings *findings)
+{
+	ListCell   *cell;
+
+	foreach(cell, tessera_partitions(RelationGetRelid(shardable->rel), NoLock))
+	{
+		Relation	partition = try_relation_open(lfirst_oid(cell), AccessShareLock);
+
+		if (partition == NULL)
+			continue;
+		find_in_partition(shardable, partition, findings);
+		relation_close(partition, AccessShareLock);
+	}
+}
+
 static void
 find_all(TesseraShardable *shardable, TesseraFindings *findings)
 {
 	bool		key_index = false;
 
-	if (!find_kind(shardable->rel, findings))
+	if (find_partition(shardable->rel, findings) || !find_kind(shardable->rel, findings))
 		return;
 	shardable->table = find_table(shardable, findings);
 	if (shardable->table == NULL)
@@ -633,6 +699,7 @@ find_all(TesseraShardable *shardable, TesseraFindings *findings)
 	tessera_find_foreign_keys(shardable, findings);
 	find_unique(shardable, findings, &key_index);
 	find_replica_identity(shardable->rel, findings);
+	find_in_partitions(shardable, findings);
 	find_key_index(shardable, findings, key_index);
 }
 
@@ -645,4 +712,21 @@ tessera_shardable(TesseraShardable *shardable, TesseraFindings *findings)
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	find_all(shardable, findings);
 	AtEOXact_GUC(true, level);
+}
+
+void
+tessera_check_new_partition(Oid partition, const TesseraTable *root, const TesseraRouting *routing)
+{
+	TesseraShardKey key = {.n = root->nkeys};
+	TesseraShardable shardable = {.routing = routing, .hashed = tessera_routing_group(routing, root->group)->hashed, .with = root->relid,
+	.create_index = true};
+	TesseraFindings findings = {0};
+
+	for (int i = 0; i < root->nkeys; i++)
+		key.names[i] = get_attname(root->relid, root->keys[i], false);
+	shardable.key_text = key_columns(&key);
+	shardable.rel = table_open(partition, AccessShareLock);
+	tessera_shardable(&shardable, &findings);
+	table_close(shardable.rel, AccessShareLock);
+	tessera_findings_raise(&findings, NULL);
 }

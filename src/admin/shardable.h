@@ -40,9 +40,9 @@ typedef struct TesseraShardable
 } TesseraShardable;
 
 /*
- * All checks of one table (not of those around it). Findings are in an order in which their statements can be run. Errors: 42809 not a table, 0A000
- * what is not supported (partitioning, inheritance, unlogged, rules, logical replication into it), 42P16 temporary, constraints, key columns, group;
- * 42602, 42703, 42701, 22023 the key.
+ * All checks of one table with its partitions (not of those around it). Findings are in an order in which their statements can be run. Errors: 42809
+ * not a table, 0A000 what is not supported (foreign partitions, inheritance, unlogged, rules, logical replication into it), 42P16 temporary, a
+ * partition, constraints, key columns, group; 42602, 42703, 42701, 22023 the key.
  */
 extern void tessera_shardable(TesseraShardable *shardable, TesseraFindings *findings);
 
@@ -58,6 +58,9 @@ extern void tessera_check_table_kind(Relation rel);
 
 /* This node leaves: its copies of replicated tables are emptied, and are plain tables then. Locks each ACCESS EXCLUSIVE. (replicate_table.c) */
 extern void tessera_empty_copies(void);
+
+/* ERROR as above unless a placed table can be sharded like the root of which it is to be a partition; its rows are not looked at. */
+extern void tessera_check_new_partition(Oid partition, const TesseraTable *root, const TesseraRouting *routing);
 
 /*
  * Key columns named as in SQL, 'a' or 'a, "B"': they exist, are plain NOT NULL columns, not twice, and their types can be a key of this strategy.

@@ -209,9 +209,9 @@ blocks_to_read(const Round *round)
 	return (BlockNumber) Min(Max(smallest > 0 ? all / smallest * BLOCKS_OF_CHUNK : 0, HASHED_BLOCKS), MaxBlockNumber);
 }
 
-/* Takes in what a table has of a candidate's chunk. */
+/* Takes in what a table, or a partition of it, has of a candidate's chunk. */
 static void
-add_table(Candidate *candidate, const TesseraSampledRange *range, const TesseraTable *table)
+add_table(Candidate *candidate, const TesseraSampledRange *range, const TesseraTable *root)
 {
 	candidate->read = true;
 	candidate->size += range->bytes;
@@ -225,8 +225,8 @@ add_table(Candidate *candidate, const TesseraSampledRange *range, const TesseraT
 	candidate->largest = range->bytes;
 	candidate->keys = range->sample;
 	candidate->sure = range->whole || range->sample->seen >= SURE_ROWS;
-	candidate->table_id = table->table_id;
-	candidate->object = tessera_qualified_name(table->relid);
+	candidate->table_id = root->table_id;
+	candidate->object = tessera_qualified_name(root->relid);
 }
 
 /* What a table has beside the hot key of a candidate's chunk. Under hash the next key is the next hash, whether there is one or not. */
@@ -283,7 +283,7 @@ read_table(Round *round, const TesseraRouting *routing, const TesseraGroup *grou
 	for (int i = 0; whole && !group->hashed && i < round->n; i++)
 		whole = tessera_sample_range(rel, ks, table->keys, &ranges[i], GetActiveSnapshot());
 	for (int i = 0; whole && i < round->n; i++)
-		add_table(&round->candidates[i], &ranges[i], table);
+		add_table(&round->candidates[i], &ranges[i], tessera_routing_root(routing, table));
 	return whole;
 }
 
@@ -302,7 +302,8 @@ read_tables(Round *round, const TesseraRouting *routing, const TesseraGroup *gro
 		rel = tessera_open_if_free(table->relid);
 		if (rel == NULL)
 			return false;
-		whole = read_table(round, routing, group, table, rel);
+		/* a partitioned table has its rows in its partitions */
+		whole = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE || read_table(round, routing, group, table, rel);
 		relation_close(rel, NoLock);
 		if (!whole)
 			return false;

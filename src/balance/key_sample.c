@@ -225,8 +225,9 @@ end_scan(KeyScan *scan)
 	index_close(scan->index, AccessShareLock);
 }
 
+/* Adds the keys of one table to the range's sample. */
 static bool
-sample_by_index(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *range, Snapshot snapshot, bool give_way)
+add_by_index(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *range, Snapshot snapshot, bool give_way)
 {
 	bool		whole;
 	KeyScan		scan;
@@ -236,10 +237,8 @@ sample_by_index(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, Tesse
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no index that begins with its shard key", RelationGetRelationName(rel)),
 				 errhint("Create a btree index on the key columns.")));
-	begin_ranges(ks, range, 1);
 	whole = read_keys(&scan, ks, range, give_way);
 	end_scan(&scan);
-	tessera_key_sample_finish(range->sample);
 	return whole;
 }
 
@@ -274,16 +273,24 @@ tessera_rows_up_to(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, co
 bool
 tessera_sample_range(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, TesseraSampledRange *range, Snapshot snapshot)
 {
-	return sample_by_index(rel, ks, keys, range, snapshot, true);
+	bool		whole;
+
+	begin_ranges(ks, range, 1);
+	whole = add_by_index(rel, ks, keys, range, snapshot, true);
+	tessera_key_sample_finish(range->sample);
+	return whole;
 }
 
 TesseraKeySample *
-tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min, const TesseraKeyBound *max,
+tessera_sample_keys(int n, const TesseraSampledTable *tables, TesseraKeySpace *ks, const TesseraKeyBound *min, const TesseraKeyBound *max,
 					int capacity, Snapshot snapshot)
 {
 	TesseraSampledRange range = {.min = *min, .max = *max, .capacity = capacity};
 
-	(void) sample_by_index(rel, ks, keys, &range, snapshot, false);
+	begin_ranges(ks, &range, 1);
+	for (int i = 0; i < n; i++)
+		(void) add_by_index(tables[i].rel, ks, tables[i].keys, &range, snapshot, false);
+	tessera_key_sample_finish(range.sample);
 	return range.sample;
 }
 

@@ -12,12 +12,19 @@
 #include "balance/split_points.h"
 #include "catalog/key.h"
 
+/* A table, or a partition, with its key columns in key order. Locked by the caller. */
+typedef struct TesseraSampledTable
+{
+	Relation	rel;
+	const AttrNumber *keys;
+} TesseraSampledTable;
+
 /*
- * Samples the keys in [min, max) of the table's rows that the snapshot sees, in one scan of the key index (only the index, where the table's pages
- * are all visible). Under hash the positions sampled are hashes. The sample is finished, and lives in the current context. The table is locked by the
- * caller. ERROR 55000 if it has no key index. Interruptible.
+ * Samples the keys in [min, max) of the rows of n tables that the snapshot sees, in one scan of each one's key index (only the index, where the
+ * table's pages are all visible). Under hash the positions sampled are hashes. The sample is finished, and lives in the current context. ERROR 55000
+ * if a table has no key index. Interruptible.
  */
-extern TesseraKeySample *tessera_sample_keys(Relation rel, TesseraKeySpace *ks, const AttrNumber *keys, const TesseraKeyBound *min,
+extern TesseraKeySample *tessera_sample_keys(int n, const TesseraSampledTable *tables, TesseraKeySpace *ks, const TesseraKeyBound *min,
 											 const TesseraKeyBound *max, int capacity, Snapshot snapshot);
 
 /*

@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "datatype/timestamp.h"
 #include "miscadmin.h"
@@ -184,7 +185,8 @@ is_nearly_empty(const TesseraRouting *routing, const TesseraGroup *group, Tesser
 		rel = tessera_open_if_free(table->relid);
 		if (rel == NULL)
 			return false;
-		n = tessera_rows_up_to(rel, ks, table->keys, min, max, FEW_ROWS + 1, GetActiveSnapshot());
+		n = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ? 0 :
+			tessera_rows_up_to(rel, ks, table->keys, min, max, FEW_ROWS + 1, GetActiveSnapshot());
 		relation_close(rel, NoLock);
 		if (n < 0)
 			return false;
@@ -199,7 +201,7 @@ table_of(const TesseraRouting *routing, const TesseraGroup *group)
 {
 	for (int i = 0; i < routing->ntables; i++)
 		if (tessera_routing_table_at(routing, i)->group == group->index)
-			return tessera_routing_table_at(routing, i);
+			return tessera_routing_root(routing, tessera_routing_table_at(routing, i));
 	return NULL;
 }
 

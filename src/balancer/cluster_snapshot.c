@@ -345,7 +345,7 @@ read_groups(TesseraClusterSnapshot *snapshot)
 		const TesseraTable *table = tessera_routing_table_at(routing, i);
 
 		if (table->group >= 0 && snapshot->groups[table->group].table == NULL)
-			snapshot->groups[table->group].table = table;
+			snapshot->groups[table->group].table = tessera_routing_root(routing, table);
 	}
 	for (int i = 0; i < routing->ngroups; i++)
 	{

@@ -41,8 +41,8 @@ name_of_group(const TesseraRouting *routing, const TesseraGroup *group)
 	{
 		const TesseraTable *table = tessera_routing_table_at(routing, i);
 
-		if (table->group == group->index && get_rel_name(table->relid) != NULL)
-			return tessera_qualified_name(table->relid);
+		if (table->group == group->index && get_rel_name(table->root) != NULL)
+			return tessera_qualified_name(table->root);
 	}
 	return tessera_uuid_text(&group->group_id);
 }

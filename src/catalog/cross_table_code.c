@@ -11,6 +11,7 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/table.h"
 #include "access/transam.h"
 #include "catalog/indexing.h"
@@ -31,6 +32,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/cross_table_code.h"
+#include "catalog/relation.h"
 #include "common/version_compat.h"
 
 #define MAX_DEPTH 64
@@ -231,7 +233,8 @@ add_triggers(Relation rel, List **found)
 		Trigger    *trigger = &triggers->triggers[i];
 		bool		reaches;
 
-		if (trigger->tgisinternal || trigger->tgenabled == TRIGGER_DISABLED)
+		/* that of a partition is its parent's */
+		if (trigger->tgisinternal || trigger->tgisclone || trigger->tgenabled == TRIGGER_DISABLED)
 			continue;
 		reaches = tessera_function_reaches(trigger->tgfoid, NULL);
 		if (!reaches && trigger->tgqual != NULL)
@@ -286,6 +289,8 @@ add_indexes(Relation rel, List **found)
 	{
 		Relation	index;
 
+		if (get_rel_relispartition(lfirst_oid(cell)))
+			continue;
 		/* one that is being rebuilt or dropped is not waited for */
 		if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessShareLock))
 			continue;
@@ -363,16 +368,38 @@ tessera_cross_table_code(Relation rel)
 
 	add_triggers(rel, &found);
 	add_policies(rel, &found);
-	add_checks(rel, &found);
 	add_indexes(rel, &found);
+	/* a partition has columns and checks of its parent's; what it may have beside them is not worth the repetition */
+	if (rel->rd_rel->relispartition)
+		return found;
+	add_checks(rel, &found);
 	add_domains(rel, &found);
 	return found;
 }
 
-char *
-tessera_cross_table_code_text(Relation rel)
+List *
+tessera_cross_table_code_of_tree(Relation rel)
 {
 	List	   *found = tessera_cross_table_code(rel);
+	ListCell   *cell;
+	ListCell   *code;
+
+	foreach(cell, tessera_partitions(RelationGetRelid(rel), NoLock))
+	{
+		Relation	partition = try_relation_open(lfirst_oid(cell), AccessShareLock);
+
+		if (partition == NULL)
+			continue;
+		foreach(code, tessera_cross_table_code(partition))
+			found = lappend(found, psprintf("%s of partition \"%s\"", (char *) lfirst(code), RelationGetRelationName(partition)));
+		relation_close(partition, AccessShareLock);
+	}
+	return found;
+}
+
+char *
+tessera_cross_table_code_text(List *found)
+{
 	StringInfoData text;
 	ListCell   *cell;
 

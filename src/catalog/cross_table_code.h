@@ -18,8 +18,11 @@
  */
 extern List *tessera_cross_table_code(Relation rel);
 
-/* The same as one text, items separated by "; "; NULL: none. */
-extern char *tessera_cross_table_code_text(Relation rel);
+/* The same of a table and its partitions, each of which is locked (AccessShareLock) while it is looked at. */
+extern List *tessera_cross_table_code_of_tree(Relation rel);
+
+/* The descriptions as one text, separated by "; "; NULL: none. */
+extern char *tessera_cross_table_code_text(List *found);
 
 /* A word of a body, in lower case but for quoted names; called: it stands in front of "(". */
 typedef bool (*TesseraWordTest) (const char *word, bool called);

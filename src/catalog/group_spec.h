@@ -10,9 +10,9 @@
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/inval.h"
 
 #include "catalog/change.h"
+#include "catalog/relation.h"
 #include "common/spi_row.h"
 
 /* Runs a command whose one parameter is the jsonb; as tessera_spi_run. */
@@ -50,8 +50,7 @@ static inline void
 spec_table_changed(Oid relid)
 {
 	tessera_catalog_changed();
-	if (OidIsValid(relid))
-		CacheInvalidateRelcacheByRelid(relid);
+	tessera_invalidate_tree(relid);
 }
 
 #endif							/* TESSERA_GROUP_SPEC_H */

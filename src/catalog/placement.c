@@ -12,15 +12,12 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -312,7 +309,7 @@ tuple_from_row(const TesseraPlacementRow *row, HeapTuple old, TupleDesc desc)
 	return heap_modify_tuple(old, desc, values, nulls, replace);
 }
 
-/* The table that a row of tessera.cluster_table means, and its partitions, which statements may name as well. */
+/* The table that a row of tessera.cluster_table means. */
 static void
 invalidate_table(HeapTuple tuple, TupleDesc desc)
 {
@@ -321,15 +318,8 @@ invalidate_table(HeapTuple tuple, TupleDesc desc)
 	Oid			table = tessera_resolve_table(null ? InvalidOid : DatumGetObjectId(relid),
 											  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_schema_name, desc, &null))),
 											  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_table_name, desc, &null))));
-	ListCell   *cell;
 
-	if (!OidIsValid(table) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(table)))
-		return;
-	CacheInvalidateRelcacheByRelid(table);
-	if (get_rel_relkind(table) == RELKIND_PARTITIONED_TABLE)
-		foreach(cell, find_all_inheritors(table, NoLock, NULL))
-			if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(lfirst_oid(cell))))
-				CacheInvalidateRelcacheByRelid(lfirst_oid(cell));
+	tessera_invalidate_tree(table);
 }
 
 /* The schema whose group it is; false: it is of sharded tables. */

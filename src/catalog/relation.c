@@ -11,10 +11,13 @@
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "commands/extension.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "access/xact.h"
 
 #include "catalog/relation.h"
@@ -114,4 +117,23 @@ tessera_resolve_table(Oid relid, const char *schema, const char *table)
 	if (OidIsValid(relid) && get_rel_namespace(relid) == namespace && (name = get_rel_name(relid)) != NULL && strcmp(name, table) == 0)
 		return relid;
 	return get_relname_relid(table, namespace);
+}
+
+List *
+tessera_partitions(Oid table, LOCKMODE mode)
+{
+	return get_rel_relkind(table) != RELKIND_PARTITIONED_TABLE ? NIL : list_delete_first(find_all_inheritors(table, mode, NULL));
+}
+
+void
+tessera_invalidate_tree(Oid table)
+{
+	ListCell   *cell;
+
+	if (!OidIsValid(table) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(table)))
+		return;
+	CacheInvalidateRelcacheByRelid(table);
+	foreach(cell, tessera_partitions(table, NoLock))
+		if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(lfirst_oid(cell))))
+			CacheInvalidateRelcacheByRelid(lfirst_oid(cell));
 }

@@ -179,4 +179,10 @@ extern SysScanDesc tessera_catalog_scan(Relation relation, TesseraCatalogRelatio
  */
 extern Oid	tessera_resolve_table(Oid relid, const char *schema, const char *table);
 
+/* Partitions of a table, of all levels, without itself, each locked (NoLock: as they are at the moment), parents first; NIL: it has none. */
+extern List *tessera_partitions(Oid table, LOCKMODE mode);
+
+/* Invalidates the relcache entries, hence the plans, of a table and of its partitions, if there is such a table. */
+extern void tessera_invalidate_tree(Oid table);
+
 #endif							/* TESSERA_RELATION_H */

@@ -32,10 +32,10 @@ const char *const tessera_user_schemas_sql =
 "   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND "
 "d.deptype = 'e')))";
 
-/* Partitioned tables and their partitions are each tables of the cluster, so that naming either finds the rows; inheritance children alike. */
+/* Inheritance children are tables of the cluster like their parents; partitions are parts of theirs (doc/design.md#partitions). */
 const char *const tessera_user_tables_sql =
 "SELECT n.nspname, c.relname, c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-" WHERE c.relkind IN ('r', 'p', 'm') AND c.relpersistence <> 't'"
+" WHERE c.relkind IN ('r', 'p', 'm') AND c.relpersistence <> 't' AND NOT c.relispartition"
 " AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera')"
 " AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype "
 "= 'e')";

@@ -80,7 +80,34 @@ extern void tessera_rules_after(Node *statement, const TesseraRouting *routing);
  */
 extern void tessera_rules_hidden_rows(Node *statement, const TesseraRouting *routing, List *relids);
 
+/* ---- partitions.c ---- */
+
+/* Attached partitions become part of a sharded table if they are sharded alike, or placed and without rows. ERROR 0A000, 42P16 with a HINT. */
+extern void tessera_check_attached(const TesseraRouting *routing, const TesseraTable *root, RangeVar *partition);
+
+/* The rest of that check, of a placed table, for whom admin/ registers: ERROR unless it can be sharded like the root. NULL: nobody has. */
+extern void (*tessera_partition_check) (Oid partition, const TesseraTable *root, const TesseraRouting *routing);
+
+/*
+ * A new partition without a replica identity of its own gets all of its columns as one, if its parent was given one: core hands down a primary key,
+ * but not that. Migrations find changed rows by it.
+ */
+extern void tessera_take_identity(Oid partition);
+
+/* True if making the partition reads the rows of the default one. */
+extern bool tessera_reads_default_partition(CreateStmt *statement);
+
+/* True if the statement only detaches partitions to which no foreign key refers: no row is looked at. */
+extern bool tessera_only_detaches(Node *statement);
+
 /* ---- track.c ---- */
+
+/* A partition that is attached or detached. */
+typedef struct TesseraPartitionChange
+{
+	Oid			relid;
+	Oid			root;			/* table of the cluster that it comes into, or comes out of; InvalidOid: none */
+} TesseraPartitionChange;
 
 /* What one statement did on this node, and what its catalog rows derive from. */
 typedef struct TesseraTrack
@@ -94,7 +121,7 @@ typedef struct TesseraTrack
 	List	   *dropped;		/* relids of cluster tables */
 	List	   *created_schemas;	/* OIDs */
 	List	   *dropped_schemas;	/* char * */
-	List	   *partitions;		/* relids attached or detached */
+	List	   *partitions;		/* TesseraPartitionChange * */
 	List	   *groups;			/* pg_uuid_t *: groups of tables altered and dropped */
 	MemoryContext context;
 	struct TesseraTrack *outer;

@@ -325,7 +325,7 @@ needs_home(Node *statement)
 /* ---- the statement on this node ---- */
 
 static void
-note_partitions(TesseraTrack *track, Node *statement)
+note_partitions(TesseraTrack *track, Node *statement, const TesseraRouting *routing)
 {
 	ListCell   *cell;
 
@@ -337,11 +337,18 @@ note_partitions(TesseraTrack *track, Node *statement)
 
 		if ((command->subtype == AT_AttachPartition || command->subtype == AT_DetachPartition) && IsA(command->def, PartitionCmd))
 		{
+			Oid			parent = RangeVarGetRelid(((AlterTableStmt *) statement)->relation, NoLock, true);
 			Oid			relid = RangeVarGetRelid(((PartitionCmd *) command->def)->name, NoLock, true);
-			MemoryContext before = MemoryContextSwitchTo(track->context);
+			TesseraPartitionChange *change;
+			MemoryContext before;
 
-			if (OidIsValid(relid))
-				track->partitions = lappend_oid(track->partitions, relid);
+			if (!OidIsValid(relid))
+				continue;
+			before = MemoryContextSwitchTo(track->context);
+			change = palloc(sizeof(TesseraPartitionChange));
+			change->relid = relid;
+			change->root = OidIsValid(parent) ? tessera_cluster_root(routing, parent) : InvalidOid;
+			track->partitions = lappend(track->partitions, change);
 			MemoryContextSwitchTo(before);
 		}
 	}
@@ -419,7 +426,7 @@ run_tracked(TesseraUtility *utility, const TesseraRouting *routing, List *relids
 	PG_TRY();
 	{
 		tessera_rules_hidden_rows(statement, routing, relids);
-		note_partitions(track, statement);
+		note_partitions(track, statement, routing);
 		if (router)
 		{
 			run_statement(&copy);
@@ -646,7 +653,13 @@ placed_keys(FanOut *f, Node *statement, List **relids)
 			add_referenced(&keys, relids, f->routing, lfirst(cell));
 	else if (IsA(statement, AlterTableStmt))
 		foreach(cell, ((AlterTableStmt *) statement)->cmds)
-			add_referenced(&keys, relids, f->routing, lfirst_node(AlterTableCmd, cell)->def);
+		{
+			AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
+
+			add_referenced(&keys, relids, f->routing, command->def);
+			if (command->subtype == AT_AttachPartition)
+				add_placed(&keys, relids, f->routing, RangeVarGetRelid(castNode(PartitionCmd, command->def)->name, NoLock, true));
+		}
 	return keys;
 }
 

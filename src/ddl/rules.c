@@ -335,11 +335,6 @@ check_command(const Target *target, AlterTableCmd *command)
 							   "Use CREATE TABLE ... (LIKE ...), and shard both tables.");
 			refuse_for_replicated(target, "take part in inheritance", "Use tessera.unreplicate_table before.");
 			break;
-		case AT_AttachPartition:
-		case AT_DetachPartition:
-			refuse_for_sharded(target, "attach or detach partitions that hold rows", ERRCODE_FEATURE_NOT_SUPPORTED,
-							   "Use CREATE TABLE ... PARTITION OF, and copy the rows.");
-			break;
 		default:
 			break;
 	}
@@ -360,7 +355,7 @@ find_target(Target *target, const TesseraRouting *routing, RangeVar *relation)
 	return true;
 }
 
-/* A partition to be attached lies where its new root lies, and is not sharded by itself. */
+/* A partition to be attached lies where its new root lies: on the same shard, or sharded alike. */
 static void
 check_new_partition(const Target *target, AlterTableCmd *command)
 {
@@ -368,11 +363,17 @@ check_new_partition(const Target *target, AlterTableCmd *command)
 
 	if (command->subtype == AT_AddInherit && find_target(&partition, target->routing, castNode(RangeVar, command->def)))
 		refuse_for_replicated(&partition, "take part in inheritance", "Use tessera.unreplicate_table before.");
-	if (command->subtype != AT_AttachPartition || !IsA(command->def, PartitionCmd) ||
-		!find_target(&partition, target->routing, ((PartitionCmd *) command->def)->name) || partition.root == target->root)
+	if (command->subtype != AT_AttachPartition || !IsA(command->def, PartitionCmd))
 		return;
-	refuse_for_replicated(&partition, "become a partition", "Use tessera.unreplicate_table before.");
-	if (group_of(&partition) != NULL || partition.node_id != target->node_id)
+	if (find_target(&partition, target->routing, ((PartitionCmd *) command->def)->name))
+	{
+		if (partition.root == target->root)
+			return;
+		refuse_for_replicated(&partition, "become a partition", "Use tessera.unreplicate_table before.");
+	}
+	if (group_of(target) != NULL)
+		tessera_check_attached(target->routing, target->table, ((PartitionCmd *) command->def)->name);
+	else if (partition.table != NULL && (group_of(&partition) != NULL || partition.node_id != target->node_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot attach table \"%s\" to \"%s\": their rows live on different shards", partition.name, target->name),
@@ -422,6 +423,9 @@ check_create_table(CreateStmt *statement, const TesseraRouting *routing)
 			continue;
 		if (statement->partbound)
 		{
+			if (statement->relation->relpersistence == RELPERSISTENCE_UNLOGGED)
+				refuse_for_sharded(&parent, "have unlogged partitions", ERRCODE_INVALID_TABLE_DEFINITION,
+								   "Migrations read changes from the write-ahead log.");
 			target.table = parent.table;
 			target.root = parent.root;
 			target.node_id = parent.node_id;
@@ -449,6 +453,21 @@ check_create_table(CreateStmt *statement, const TesseraRouting *routing)
 	}
 	foreach(cell, statement->constraints)
 		check_constraint(&target, lfirst_node(Constraint, cell), NULL);
+}
+
+static void
+check_create_foreign_table(CreateForeignTableStmt *statement, const TesseraRouting *routing)
+{
+	ListCell   *cell;
+
+	foreach(cell, statement->base.inhRelations)
+	{
+		Target		parent;
+
+		if (find_target(&parent, routing, lfirst_node(RangeVar, cell)))
+			refuse_for_sharded(&parent, "have foreign tables as partitions", ERRCODE_FEATURE_NOT_SUPPORTED,
+							   "Copy the rows into an ordinary partition.");
+	}
 }
 
 static void
@@ -500,6 +519,9 @@ tessera_rules_before(Node *statement, const TesseraRouting *routing)
 			break;
 		case T_CreateStmt:
 			check_create_table((CreateStmt *) statement, routing);
+			break;
+		case T_CreateForeignTableStmt:
+			check_create_foreign_table((CreateForeignTableStmt *) statement, routing);
 			break;
 		case T_IndexStmt:
 			check_create_index((IndexStmt *) statement, routing);
@@ -618,6 +640,8 @@ reads_heap(Node *statement)
 		return ((IndexStmt *) statement)->unique;
 	if (IsA(statement, AlterObjectSchemaStmt))
 		return true;			/* the rows to be deleted would be another schema's */
+	if (IsA(statement, CreateStmt))
+		return tessera_reads_default_partition((CreateStmt *) statement);
 	if (!IsA(statement, AlterTableStmt))
 		return false;
 	foreach(cell, ((AlterTableStmt *) statement)->cmds)
@@ -661,6 +685,9 @@ tessera_rules_hidden_rows(Node *statement, const TesseraRouting *routing, List *
 		const TesseraPlacement *placement = NULL;
 		bool		newest;
 
+		/* the rows to be deleted go with it, as the deletion goes by the group */
+		if (table && table->group >= 0 && tessera_only_detaches(statement))
+			continue;
 		if (table && table->placement_group >= 0)
 			placement = tessera_placement_as_of(routing, tessera_table_placement_group(routing, table), InvalidSnapshot, &newest);
 		if (placement == NULL || !placement->hides)

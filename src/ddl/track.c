@@ -51,8 +51,8 @@ tessera_track_created(Oid relid)
 bool
 tessera_ddl_plans_locally(const char *source)
 {
-	/* Validation of a foreign key: each node checks its own rows. */
-	return current != NULL && source != NULL && strncmp(source, "SELECT fk.", 10) == 0 && strstr(source, " LEFT OUTER JOIN ") != NULL;
+	/* Validation of a foreign key, or that none refers to a partition that is detached: each node checks its own rows. */
+	return current != NULL && source != NULL && strncmp(source, "SELECT fk.", 10) == 0 && strstr(source, " JOIN ") != NULL;
 }
 
 TesseraTrack *
@@ -456,37 +456,72 @@ write_dropped_schemas(TesseraTrack *track, const TesseraRouting *routing)
 	}
 }
 
-/* The group with which a partition moves. */
+/* The group with which the partitions of a table move. */
 static const TesseraGroup *
-root_group(const TesseraRouting *routing, Oid partition)
+root_group(const TesseraRouting *routing, Oid root)
 {
-	Oid			root = tessera_cluster_root(routing, partition);
 	const TesseraTable *table = OidIsValid(root) ? tessera_routing_table(routing, root) : NULL;
 
 	return table ? tessera_table_placement_group(routing, table) : NULL;
 }
 
-/* A partition is part of its root's table; what is detached is a table of its own. */
+/* It is part of its root's table now. */
+static void
+write_attached(const TesseraPartitionChange *change)
+{
+	static const Oid types[] = {OIDOID};
+	Datum		relid = ObjectIdGetDatum(change->relid);
+
+	run("DELETE FROM tessera.cluster_table WHERE relid = $1", SPI_OK_DELETE, 1, types, &relid);
+}
+
+/* It is a table of its own now, of the group of which it was a part. */
+static void
+write_detached(TesseraTrack *track, const TesseraRouting *routing, const TesseraPartitionChange *change)
+{
+	static const Oid types[] = {OIDOID, OIDOID};
+	Datum		values[] = {ObjectIdGetDatum(change->relid), ObjectIdGetDatum(change->root)};
+
+	insert_table(track, routing, change->relid);
+	run("UPDATE tessera.cluster_table t SET group_id = r.group_id, key_columns = r.key_columns FROM tessera.cluster_table r "
+		"WHERE t.relid = $1 AND r.relid = $2 AND r.group_id IS NOT NULL", SPI_OK_UPDATE, 2, types, values);
+}
+
 static void
 write_partitions(TesseraTrack *track, const TesseraRouting *routing)
 {
-	static const Oid types[] = {OIDOID};
 	ListCell   *cell;
 
 	foreach(cell, track->partitions)
 	{
-		note_schema_group(track, routing, get_namespace_name(get_rel_namespace(lfirst_oid(cell))));
-		if (get_rel_relispartition(lfirst_oid(cell)))
-			note_group(track, root_group(routing, lfirst_oid(cell)));
+		const TesseraPartitionChange *change = lfirst(cell);
+
+		note_schema_group(track, routing, get_namespace_name(get_rel_namespace(change->relid)));
+		note_group(track, root_group(routing, change->root));
 	}
 	foreach(cell, track->partitions)
 	{
-		Datum		relid = ObjectIdGetDatum(lfirst_oid(cell));
+		const TesseraPartitionChange *change = lfirst(cell);
 
-		if (get_rel_relispartition(lfirst_oid(cell)))
-			run("DELETE FROM tessera.cluster_table WHERE relid = $1", SPI_OK_DELETE, 1, types, &relid);
-		else if (is_cluster_table(lfirst_oid(cell)))
-			insert_table(track, routing, lfirst_oid(cell));
+		if (get_rel_relispartition(change->relid))
+			write_attached(change);
+		else if (is_cluster_table(change->relid))
+			write_detached(track, routing, change);
+	}
+}
+
+/* Partitions that were made can be moved as their parents can. */
+static void
+identify_partitions(TesseraTrack *track)
+{
+	ListCell   *cell;
+
+	foreach(cell, track->created)
+	{
+		char		relkind = get_rel_relkind(lfirst_oid(cell));
+
+		if (get_rel_relispartition(lfirst_oid(cell)) && (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE))
+			tessera_take_identity(lfirst_oid(cell));
 	}
 }
 
@@ -608,6 +643,7 @@ tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *ro
 	CommandCounterIncrement();
 	if (!changed_rows(track, statement))
 		return;
+	identify_partitions(track);
 	tessera_spi_begin(&access);
 	write_created(track, routing);
 	if (track->altered)

@@ -2,11 +2,11 @@
  * key_update_scan.c
  *	  Executor of UPDATEs that assign the shard key: each row is deleted where it lies and inserted where its new key belongs.
  *
- * Phases: the rows are locked on their shards (FOR UPDATE), which answer each one's ctid, its old key and its new row, kept in a tuple store; then
- * they are deleted by ctid, many at a time, and then the new rows are inserted by a routed INSERT that reads the tuple store. All rows are locked
- * before the first is written, so no row is met twice. Once a row is locked, no other transaction can change or move it, and the table's ctids stay:
- * the table lock forbids a rewrite, the row lock is waited for by a move. The locks must live until the deletion: nothing here may be committed on
- * its own.
+ * Phases: the rows are locked on their shards (FOR UPDATE), which answer each one's ctid, its table (which may be a partition), its old key and its
+ * new row, kept in a tuple store; then they are deleted by ctid, many at a time, and then the new rows are inserted by a routed INSERT that reads the
+ * tuple store. All rows are locked before the first is written, so no row is met twice. Once a row is locked, no other transaction can change or move
+ * it, and the table's ctids stay: the table lock forbids a rewrite, the row lock is waited for by a move. The locks must live until the deletion:
+ * nothing here may be committed on its own.
  *
  * The DELETE needs a newer snapshot than the lock had: what was locked is the newest version of a row, which may be younger. So it is a statement of
  * its own on its shard.
@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -40,6 +41,7 @@ typedef struct Batch
 	int32		node_id;
 	int			n;
 	ItemPointerData rows[DELETE_BATCH];
+	Oid			leaves[DELETE_BATCH];	/* tables that they are in: the named one, or its partitions */
 } Batch;
 
 typedef struct KeyUpdateState
@@ -48,10 +50,11 @@ typedef struct KeyUpdateState
 	QueryDesc  *lock;
 	TesseraParts shared;		/* of its runs */
 	QueryDesc  *insert;
-	Tuplestorestate *rows;		/* ctid, old key, new row */
+	Tuplestorestate *rows;		/* ctid, table, old key, new row */
 	QueryEnvironment *environment;	/* names it */
 	Oid			relid;
 	List	   *relids;			/* the same, as runs take it */
+	bool		partitioned;	/* the deletion names partitions, too */
 	List	   *batches;		/* of Batch *, one for each shard met */
 	uint64		nlocked;
 	bool		ready;			/* locked and deleted */
@@ -76,12 +79,14 @@ static void
 begin(TesseraScan *scan, EState *estate, int eflags)
 {
 	KeyUpdateState *state = (KeyUpdateState *) scan;
-	Oid			type = get_array_type(TIDOID);
+	Oid			types[] = {get_array_type(TIDOID), get_array_type(REGCLASSOID)};
 
 	scan->tier = "moved rows";
 	state->relid = (Oid) intVal(list_nth(state->scan.private, KEY_UPDATE_RELID));
 	state->relids = list_make1_oid(state->relid);
-	state->scan.query = tessera_remote_query_make(strVal(list_nth(state->scan.private, KEY_UPDATE_DELETE)), 1, &type, NULL, 0, NULL);
+	state->partitioned = get_rel_relkind(state->relid) == RELKIND_PARTITIONED_TABLE;
+	state->scan.query = tessera_remote_query_make(strVal(list_nth(state->scan.private, KEY_UPDATE_DELETE)), state->partitioned ? 2 : 1, types, NULL,
+													0, NULL);
 	state->environment = create_queryEnv();
 	state->lock = start_plan(state, KEY_UPDATE_LOCK, eflags);
 	publish(state);
@@ -125,7 +130,7 @@ check_table(KeyUpdateState *state, const TesseraRouting *routing)
 	return table;
 }
 
-/* Shard on which a row lies, by its old key: column 2 and the following of the locked row. */
+/* Shard on which a row lies, by its old key: column 3 and the following of the locked row. */
 static int32
 shard_of_row(KeyUpdateState *state, TupleTableSlot *row)
 {
@@ -135,8 +140,8 @@ shard_of_row(KeyUpdateState *state, TupleTableSlot *row)
 	bool		no_row;
 
 	for (int i = 0; i < table->nkeys; i++)
-		types[i] = TupleDescAttr(row->tts_tupleDescriptor, i + 1)->atttypid;
-	return tessera_target_of_key(routing, table, row->tts_values + 1, row->tts_isnull + 1, types, &no_row);
+		types[i] = TupleDescAttr(row->tts_tupleDescriptor, i + 2)->atttypid;
+	return tessera_target_of_key(routing, table, row->tts_values + 2, row->tts_isnull + 2, types, &no_row);
 }
 
 static Datum
@@ -147,6 +152,16 @@ array_of_rows(Batch *batch)
 	for (int i = 0; i < batch->n; i++)
 		elements[i] = PointerGetDatum(&batch->rows[i]);
 	return PointerGetDatum(construct_array(elements, batch->n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
+}
+
+static Datum
+array_of_leaves(Batch *batch)
+{
+	Datum	   *elements = palloc(sizeof(Datum) * batch->n);
+
+	for (int i = 0; i < batch->n; i++)
+		elements[i] = ObjectIdGetDatum(batch->leaves[i]);
+	return PointerGetDatum(construct_array(elements, batch->n, REGCLASSOID, sizeof(Oid), true, TYPALIGN_INT));
 }
 
 /*
@@ -166,11 +181,11 @@ choose_targets(TesseraRoute *route, TesseraShardRunRequest *request)
 static void
 delete_batch(KeyUpdateState *state, Batch *batch)
 {
-	Datum		value = array_of_rows(batch);
-	bool		null = false;
+	Datum		values[] = {array_of_rows(batch), array_of_leaves(batch)};
+	bool		nulls[] = {false, false};
 	TesseraRoute route = {.owner = state, .choose = choose_targets};
 	TesseraShardRunRequest request = {
-		.query = state->scan.query, .values = &value, .nulls = &null, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids,
+		.query = state->scan.query, .values = values, .nulls = nulls, .ntargets = 1, .targets = &batch->node_id, .relids = state->relids,
 		.write = true, .instrument = state->scan.css.ss.ps.state->es_instrument,
 	};
 	uint64		deleted;
@@ -215,6 +230,7 @@ delete_rows(KeyUpdateState *state)
 		CHECK_FOR_INTERRUPTS();
 		slot_getallattrs(row);
 		batch = batch_for(state, shard_of_row(state, row));
+		batch->leaves[batch->n] = DatumGetObjectId(row->tts_values[1]);
 		batch->rows[batch->n++] = *(ItemPointer) DatumGetPointer(row->tts_values[0]);
 		if (batch->n == DELETE_BATCH)
 			delete_batch(state, batch);

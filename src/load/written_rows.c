@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
@@ -25,6 +26,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "catalog/relation.h"
 #include "load/block_rows.h"
 #include "load/load_sample.h"
 #include "load/written_rows.h"
@@ -342,7 +344,8 @@ watch_node(PlanState *node, void *query)
 	rel = modify->resultRelInfo[0].ri_RelationDesc;
 	/* a WITH query is come by twice: below the plan that reads it, and as a plan of the statement's */
 	if (outerPlanState(modify) == NULL || outerPlanState(modify)->ExecProcNodeReal == next_row ||
-		list_length(((ModifyTable *) node->plan)->resultRelations) != 1 || !is_sharded(RelationGetRelid(rel)))
+		list_length(((ModifyTable *) node->plan)->resultRelations) != 1 || !is_sharded(RelationGetRelid(rel)) ||
+		(rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE && modify->operation != CMD_INSERT))
 		return planstate_tree_walker(node, watch_node, query);
 	watch = MemoryContextAllocZero(((QueryDesc *) query)->estate->es_query_cxt, sizeof(Watch));
 	watch->input = outerPlanState(modify);
@@ -395,14 +398,37 @@ tessera_note_written(Relation rel, TupleTableSlot *slot)
 
 /* ---- COPY ---- */
 
+static void
+begin_partitions(TesseraCopyWatch *watch, Relation rel)
+{
+	List	   *partitions = tessera_partitions(RelationGetRelid(rel), AccessShareLock);
+	ListCell   *cell;
+
+	watch->partitions = palloc(sizeof(TesseraCopyWatch) * Max(list_length(partitions), 1));
+	foreach(cell, partitions)
+	{
+		Relation	partition = table_open(lfirst_oid(cell), NoLock);
+
+		if (partition->rd_rel->relkind == RELKIND_RELATION)
+			watch->partitions[watch->npartitions++] = (TesseraCopyWatch) {.rel = partition, .before = RelationGetNumberOfBlocks(partition)};
+		else
+			table_close(partition, NoLock);
+	}
+}
+
 void
 tessera_copy_watch_begin(TesseraCopyWatch *watch, Relation rel)
 {
-	watch->rel = NULL;
-	if (rel->rd_rel->relkind != RELKIND_RELATION || !tessera_load_sampled() || !is_sharded(RelationGetRelid(rel)))
+	memset(watch, 0, sizeof(*watch));
+	if (!tessera_load_sampled() || !is_sharded(RelationGetRelid(rel)))
 		return;
-	watch->rel = rel;
-	watch->before = RelationGetNumberOfBlocks(rel);
+	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		begin_partitions(watch, rel);
+	else if (rel->rd_rel->relkind == RELKIND_RELATION)
+	{
+		watch->rel = rel;
+		watch->before = RelationGetNumberOfBlocks(rel);
+	}
 }
 
 static int
@@ -435,8 +461,8 @@ choose_blocks(TesseraCopyWatch *watch, int n, BlockNumber *blocks)
 	return distinct;
 }
 
-void
-tessera_copy_watch_end(TesseraCopyWatch *watch, uint64 rows)
+static void
+sample_copied(TesseraCopyWatch *watch, uint64 rows)
 {
 	TupleTableSlot *slots[COPY_SAMPLES];
 	BlockNumber blocks[COPY_SAMPLES];
@@ -469,4 +495,29 @@ tessera_copy_watch_end(TesseraCopyWatch *watch, uint64 rows)
 		put_row(watch->rel, slots[i], bytes / found * row);
 		ExecDropSingleTupleTableSlot(slots[i]);
 	}
+}
+
+/* The rows went to partitions about as these have grown; where none has, to any. */
+static void
+end_partitions(TesseraCopyWatch *watch, uint64 rows)
+{
+	double	   *growth = palloc(sizeof(double) * Max(watch->npartitions, 1));
+	double		total = 0;
+
+	for (int i = 0; i < watch->npartitions; i++)
+		total += growth[i] = Max((double) RelationGetNumberOfBlocks(watch->partitions[i].rel) - watch->partitions[i].before, 0);
+	for (int i = 0; i < watch->npartitions; i++)
+	{
+		sample_copied(&watch->partitions[i], (uint64) (rows * (total > 0 ? growth[i] / total : 1.0 / watch->npartitions)));
+		table_close(watch->partitions[i].rel, NoLock);
+	}
+}
+
+void
+tessera_copy_watch_end(TesseraCopyWatch *watch, uint64 rows)
+{
+	if (watch->partitions != NULL)
+		end_partitions(watch, rows);
+	else
+		sample_copied(watch, rows);
 }

@@ -21,6 +21,8 @@ typedef struct TesseraCopyWatch
 {
 	Relation	rel;			/* NULL: the table is not sharded, or nothing is sampled */
 	BlockNumber before;			/* length of the table */
+	int			npartitions;	/* of a partitioned table: one for each partition that has rows */
+	struct TesseraCopyWatch *partitions;
 } TesseraCopyWatch;
 
 extern void tessera_copy_watch_begin(TesseraCopyWatch *watch, Relation rel);

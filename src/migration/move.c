@@ -132,7 +132,7 @@ cross_table_code_of_group(const TesseraMove *move)
 			UnlockRelationOid(tables[i].relid, AccessShareLock);
 			continue;
 		}
-		code = tessera_cross_table_code_text(rel);
+		code = tessera_cross_table_code_text(tessera_cross_table_code(rel));
 		if (code != NULL)
 			appendStringInfo(&found, "%stable \"%s\": %s", found.len > 0 ? "; " : "", RelationGetRelationName(rel), code);
 		relation_close(rel, AccessShareLock);	/* the migration would wait for the lock */
@@ -161,6 +161,7 @@ find_table(Oid relid, TesseraMove *move)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" is not sharded", get_rel_name(relid) ? get_rel_name(relid) : psprintf("%u", relid)),
 				 errhint("Shard it first: tessera.shard_table.")));
+	move->table = tessera_routing_root(move->routing, move->table);
 	move->group = tessera_routing_group(move->routing, move->table->group);
 	move->ks = tessera_group_keyspace(move->routing, move->group);
 	check_caller(move);

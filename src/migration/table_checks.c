@@ -10,9 +10,11 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 #include "catalog/key_index.h"
+#include "catalog/relation.h"
 #include "common/spi_row.h"
 #include "migration/table_checks.h"
 #include "transfer/lock_holders.h"
@@ -101,9 +103,40 @@ tessera_compare_tables(const char *request)
 	tessera_spi_end(&spi);
 }
 
+static bool
+is_moving(const TesseraMovingRanges *moving, Oid relid)
+{
+	for (int i = 0; i < moving->ntables; i++)
+		if (moving->tables[i].relid == relid)
+			return true;
+	for (int i = 0; i < moving->nroots; i++)
+		if (moving->roots[i] == relid)
+			return true;
+	return false;
+}
+
+/* A partition that has come since the routing image was made, or on this node alone, would be left behind. */
+static void
+check_partitions(const TesseraMovingRanges *moving)
+{
+	for (int i = 0; i < moving->nroots; i++)
+	{
+		ListCell   *cell;
+
+		foreach(cell, tessera_partitions(moving->roots[i], NoLock))
+			if (!is_moving(moving, lfirst_oid(cell)) && get_rel_name(lfirst_oid(cell)) != NULL)
+				ereport(ERROR,
+						(errcode(ERRCODE_OBJECT_IN_USE),
+						 errmsg("partition \"%s\" of table \"%s\" is not known to the cluster yet", get_rel_name(lfirst_oid(cell)),
+								get_rel_name(moving->roots[i])),
+						 errhint("Try again. A partition that was made with tessera.replicate_ddl off has to be detached.")));
+	}
+}
+
 void
 tessera_check_tables(const TesseraMovingRanges *moving, bool donor)
 {
+	check_partitions(moving);
 	for (int i = 0; i < moving->ntables; i++)
 	{
 		Relation	rel;

@@ -21,6 +21,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "catalog/relation.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "planner/key_update.h"
@@ -57,14 +58,10 @@ tessera_changes_key(Query *query, const TesseraAnalysis *analysis)
 
 /* True if a DELETE and an INSERT have the same effect on the table as an UPDATE. */
 static bool
-table_allows(Relation relation, TesseraReason *reason)
+triggers_allow(Relation relation, TesseraReason *reason)
 {
 	TriggerDesc *triggers = relation->trigdesc;
 
-	if (relation->rd_rules != NULL)
-		return refused(reason, "the table has rewrite rules", "Use triggers instead of rules on a table of the cluster.");
-	if (relation->rd_rel->relrowsecurity)
-		return refused(reason, "it changes the shard key of a table with row security", DELETE_AND_INSERT);
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
 	{
 		if (!triggers->triggers[i].tgisinternal)
@@ -73,6 +70,28 @@ table_allows(Relation relation, TesseraReason *reason)
 			return refused(reason, "it changes the shard key of a table that a foreign key references", DELETE_AND_INSERT);
 	}
 	return true;
+}
+
+/* Partitions may have triggers of their own. */
+static bool
+table_allows(Relation relation, TesseraReason *reason)
+{
+	bool		allowed;
+	ListCell   *cell;
+
+	if (relation->rd_rules != NULL)
+		return refused(reason, "the table has rewrite rules", "Use triggers instead of rules on a table of the cluster.");
+	if (relation->rd_rel->relrowsecurity)
+		return refused(reason, "it changes the shard key of a table with row security", DELETE_AND_INSERT);
+	allowed = triggers_allow(relation, reason);
+	foreach(cell, allowed ? tessera_partitions(RelationGetRelid(relation), NoLock) : NIL)
+	{
+		Relation	partition = table_open(lfirst_oid(cell), AccessShareLock);
+
+		allowed = allowed && triggers_allow(partition, reason);
+		table_close(partition, AccessShareLock);
+	}
+	return allowed;
 }
 
 /* True for an UPDATE of the table alone that assigns whole columns. */
@@ -179,16 +198,21 @@ stored_columns(Relation relation)
 	return columns;
 }
 
-/* SELECT ctid, old key, new row FROM t WHERE ... FOR UPDATE. */
+/* SELECT ctid, tableoid, old key, new row FROM t WHERE ... FOR UPDATE. */
 static Query *
 lock_query(Query *update, Relation relation, const TesseraTable *table, List *columns)
 {
 	Query	   *select = copyObject(update);
 	RowMarkClause *mark = makeNode(RowMarkClause);
+	Expr	   *leaf;
 	List	   *targets;
 	ListCell   *cell;
 
-	targets = list_make1(makeTargetEntry((Expr *) makeVar(1, SelfItemPointerAttributeNumber, TIDOID, -1, InvalidOid, 0), 1, "row", false));
+	/* a table, or partition, has another number on each node, but the same name */
+	leaf = (Expr *) makeRelabelType((Expr *) makeVar(1, TableOidAttributeNumber, OIDOID, -1, InvalidOid, 0), REGCLASSOID, -1, InvalidOid,
+									COERCE_EXPLICIT_CAST);
+	targets = list_make2(makeTargetEntry((Expr *) makeVar(1, SelfItemPointerAttributeNumber, TIDOID, -1, InvalidOid, 0), 1, "row", false),
+						 makeTargetEntry(leaf, 2, "leaf", false));
 	for (int i = 0; i < table->nkeys; i++)
 		targets = lappend(targets, makeTargetEntry(column_of(relation, table->keys[i]), list_length(targets) + 1, psprintf("old%d", i + 1), false));
 	foreach(cell, columns)
@@ -268,11 +292,17 @@ insert_query(Query *update, Relation relation, List *columns, List *locked)
 	return insert;
 }
 
+/* Rows of two partitions may have the same ctid. */
 static char *
 delete_text(Relation relation)
 {
-	return psprintf("DELETE FROM %s WHERE ctid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.tid[])",
-					quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)), RelationGetRelationName(relation)));
+	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)), RelationGetRelationName(relation));
+
+	if (relation->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return psprintf("DELETE FROM %s WHERE ctid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.tid[])", table);
+	return psprintf("DELETE FROM %s WHERE ctid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.tid[]) AND (ctid, tableoid) OPERATOR(pg_catalog.=) ANY "
+					"(SELECT r, l::pg_catalog.oid FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.tid[]), "
+					"pg_catalog.unnest($2::pg_catalog.regclass[])) AS u(r, l))", table);
 }
 
 static PlannedStmt *

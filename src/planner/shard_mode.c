@@ -8,13 +8,17 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
+#include "partitioning/partdesc.h"
 #include "utils/rel.h"
 #include "utils/reltrigger.h"
+#include "utils/syscache.h"
 
 #include "executor/ownership.h"
 #include "planner/shard_mode.h"
@@ -48,6 +52,43 @@ add_check(Query *query, WCOKind kind, const char *name, Node *condition)
 	query->withCheckOptions = lappend(query->withCheckOptions, check);
 }
 
+static bool
+has_before_row_trigger(Relation relation)
+{
+	return relation->trigdesc && (relation->trigdesc->trig_insert_before_row || relation->trigdesc->trig_update_before_row);
+}
+
+static bool
+has_triggers(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	bool		result = HeapTupleIsValid(tuple) && ((Form_pg_class) GETSTRUCT(tuple))->relhastriggers;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
+}
+
+/* True if a trigger of the table, or one that a partition has by itself, may change the key of a row. */
+static bool
+may_change_key(Relation relation)
+{
+	bool		found = has_before_row_trigger(relation);
+	PartitionDesc partitions = !found && relation->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ? RelationGetPartitionDesc(relation, true) : NULL;
+
+	for (int i = 0; partitions != NULL && i < partitions->nparts && !found; i++)
+	{
+		Relation	partition;
+
+		if (partitions->is_leaf[i] && !has_triggers(partitions->oids[i]))
+			continue;
+		partition = table_open(partitions->oids[i], AccessShareLock);
+		found = may_change_key(partition);
+		table_close(partition, AccessShareLock);
+	}
+	return found;
+}
+
 void
 tessera_check_final_rows(Query *query)
 {
@@ -66,7 +107,7 @@ tessera_check_final_rows(Query *query)
 		if (table == NULL || table->group < 0 || !OidIsValid(tessera_require_owned_function()))
 			return;
 		relation = table_open(relid, NoLock);
-		if (relation->trigdesc && (relation->trigdesc->trig_insert_before_row || relation->trigdesc->trig_update_before_row))
+		if (may_change_key(relation))
 		{
 			Node	   *condition = require_owned(relation, query->resultRelation, routing, table);
 

@@ -11,11 +11,9 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
 #include "catalog/change.h"
 #include "catalog/relation.h"
@@ -43,7 +41,7 @@ tessera_note_catalog_change(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* Invalidates the relcache entry, hence the plans, of the table that a row of tessera.cluster_table means. */
+/* Invalidates the relcache entries, hence the plans, of the table that a row of tessera.cluster_table means, and of its partitions. */
 static void
 invalidate_table(HeapTuple tuple, TupleDesc desc)
 {
@@ -53,8 +51,7 @@ invalidate_table(HeapTuple tuple, TupleDesc desc)
 											  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_schema_name, desc, &null))),
 											  NameStr(*DatumGetName(heap_getattr(tuple, Anum_cluster_table_table_name, desc, &null))));
 
-	if (OidIsValid(table) && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(table)))
-		CacheInvalidateRelcacheByRelid(table);
+	tessera_invalidate_tree(table);
 }
 
 /* The same for all tables of the schema that a row of tessera.schema_placement is about. */

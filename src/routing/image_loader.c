@@ -14,8 +14,6 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xlog.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "lib/stringinfo.h"
@@ -31,6 +29,8 @@
 #include "catalog/identity.h"
 #include "catalog/relation.h"
 #include "routing/image.h"
+
+PG_FUNCTION_INFO_V1(tessera_internal_partition_id);
 
 typedef struct SchemaHome
 {
@@ -348,13 +348,14 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 
 	value = heap_getattr(tuple, Anum_cluster_table_relid, desc, &null);
 	relid = tessera_resolve_table(null ? InvalidOid : DatumGetObjectId(value), schema, name);
-	if (!OidIsValid(relid))
+	/* one that was attached with replicate_ddl off still has its row: it is a part of its root all the same */
+	if (!OidIsValid(relid) || get_rel_relispartition(relid))
 		return;
 
 	GROW(loader->tables, loader->ntables, TesseraTable);
 	table = &loader->tables[loader->ntables];
 	memset(table, 0, sizeof(*table));
-	table->relid = relid;
+	table->relid = table->root = relid;
 	table->table_id = *DatumGetUUIDP(attribute(tuple, Anum_cluster_table_table_id, desc));
 	table->group = -1;
 	table->placement_group = -1;
@@ -387,19 +388,59 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 }
 
 /* The same on every node: a partition has no row of the catalog. */
+static pg_uuid_t
+partition_id(const pg_uuid_t *root, const char *name)
+{
+	pg_uuid_t	id;
+	uint64		parts[2];
+
+	memcpy(parts, root->data, sizeof(parts));
+	for (int i = 0; i < 2; i++)
+		parts[i] = pg_hton64(pg_ntoh64(parts[i]) ^ hash_bytes_extended((const unsigned char *) name, strlen(name), i));
+	memcpy(id.data, parts, UUID_LEN);
+	return id;
+}
+
+/* tessera_internal.partition_id(root uuid, name text) returns uuid */
+Datum
+tessera_internal_partition_id(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
+
+	*id = partition_id(PG_GETARG_UUID_P(0), text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	PG_RETURN_UUID_P(id);
+}
+
 static void
 derive_partition_id(TesseraTable *partition, const TesseraTable *root)
 {
-	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(partition->relid)), get_rel_name(partition->relid));
-	uint64		parts[2];
-
-	memcpy(parts, root->table_id.data, sizeof(parts));
-	for (int i = 0; i < 2; i++)
-		parts[i] = pg_hton64(pg_ntoh64(parts[i]) ^ hash_bytes_extended((unsigned char *) name, strlen(name), i));
-	memcpy(partition->table_id.data, parts, UUID_LEN);
+	partition->table_id = partition_id(&root->table_id, quote_qualified_identifier(get_namespace_name(get_rel_namespace(partition->relid)),
+																				   get_rel_name(partition->relid)));
 }
 
-/* Partitions of a placed table are not rows of the catalog, but statements name them: they live where their root lives. */
+/*
+ * The key columns of a partition, which has its root's by name: attribute numbers differ where columns were dropped or ordered otherwise. false: one
+ * cannot be found.
+ */
+static bool
+take_keys(TesseraTable *partition, const TesseraTable *root)
+{
+	for (int i = 0; i < root->nkeys; i++)
+	{
+		char	   *name = get_attname(root->relid, root->keys[i], true);
+
+		partition->keys[i] = name ? get_attnum(partition->relid, name) : InvalidAttrNumber;
+		if (partition->keys[i] <= 0)
+			return false;
+	}
+	partition->nkeys = root->nkeys;
+	return true;
+}
+
+/*
+ * Partitions, of all levels, are not rows of the catalog, but statements name them and migrations move them: they live where their root lives, and
+ * are of its group (doc/design.md#partitions).
+ */
 static void
 add_partitions(Loader *loader)
 {
@@ -410,22 +451,25 @@ add_partitions(Loader *loader)
 		Oid			root = loader->tables[i].relid;
 		ListCell   *cell;
 
-		if (loader->tables[i].group >= 0 || get_rel_relkind(root) != RELKIND_PARTITIONED_TABLE)
-			continue;
-		foreach(cell, find_all_inheritors(root, NoLock, NULL))
+		foreach(cell, tessera_partitions(root, NoLock))
 		{
 			TesseraTable *partition;
 
-			if (lfirst_oid(cell) == root || get_rel_name(lfirst_oid(cell)) == NULL)
+			if (get_rel_name(lfirst_oid(cell)) == NULL)
 				continue;
 			GROW(loader->tables, loader->ntables, TesseraTable);
 			partition = &loader->tables[loader->ntables++];
 			memset(partition, 0, sizeof(*partition));
 			partition->relid = lfirst_oid(cell);
-			partition->group = -1;
+			partition->root = root;
+			partition->group = partition->placement_group = partition->node_id = -1;
+			derive_partition_id(partition, &loader->tables[i]);
+			/* as of a table whose key cannot be read: on no shard */
+			if (loader->tables[i].group >= 0 && !take_keys(partition, &loader->tables[i]))
+				continue;
+			partition->group = loader->tables[i].group;
 			partition->placement_group = loader->tables[i].placement_group;
 			partition->node_id = loader->tables[i].node_id;
-			derive_partition_id(partition, &loader->tables[i]);
 		}
 	}
 }

@@ -587,6 +587,14 @@ tessera_routing_table_at(const TesseraRouting *routing, int i)
 }
 
 const TesseraTable *
+tessera_routing_root(const TesseraRouting *routing, const TesseraTable *table)
+{
+	const TesseraTable *root = table->root == table->relid ? table : tessera_routing_table(routing, table->root);
+
+	return root != NULL ? root : table;
+}
+
+const TesseraTable *
 tessera_routing_table_by_id(const TesseraRouting *routing, const pg_uuid_t *table_id)
 {
 	const TesseraTable *tables = TESSERA_AT(routing, routing->tables_offset, const TesseraTable);

@@ -41,7 +41,8 @@ typedef struct TesseraTable
 	/* of the group whose placement record is about its rows: its own, or that of its schema; -1: a placed table of a schema that has none */
 	int32		placement_group;
 	int32		node_id;		/* placed: the primary shard of its schema */
-	pg_uuid_t	table_id;		/* of a partition of a placed table: derived from its root's and its name, alike on every node */
+	Oid			root;			/* of a partition: the table that has a row of the catalog; else the table itself */
+	pg_uuid_t	table_id;		/* of a partition: derived from its root's and its name, alike on every node */
 	int32		nkeys;			/* sharded: key columns, in key order */
 	AttrNumber	keys[TESSERA_MAX_KEY_COLUMNS];
 	/*
@@ -155,6 +156,8 @@ extern bool tessera_routing_is_current(const TesseraRouting *routing);
 /* Look-ups: binary searches; NULL if there is none. */
 extern const TesseraTable *tessera_routing_table(const TesseraRouting *routing, Oid relid);
 extern const TesseraTable *tessera_routing_table_at(const TesseraRouting *routing, int i);	/* i < ntables */
+/* The table that the catalog has a row of: of a partition its root, else the table itself. Never NULL. */
+extern const TesseraTable *tessera_routing_root(const TesseraRouting *routing, const TesseraTable *table);
 extern const TesseraTable *tessera_routing_table_by_id(const TesseraRouting *routing, const pg_uuid_t *table_id);
 extern const TesseraGroup *tessera_routing_group(const TesseraRouting *routing, int index);
 extern const TesseraGroup *tessera_routing_group_by_id(const TesseraRouting *routing, const pg_uuid_t *group_id);

@@ -88,7 +88,7 @@ take_tables(TesseraMovingRanges *moving, const TesseraRouting *routing, const in
 		/* a replicated table has its rows everywhere: they neither come nor go with its schema */
 		if (table->placement_group < 0 || moving_group[table->placement_group] < 0 || table->replicated)
 			continue;
-		if (table->group < 0 && get_rel_relkind(table->relid) == RELKIND_PARTITIONED_TABLE)
+		if (get_rel_relkind(table->relid) == RELKIND_PARTITIONED_TABLE)
 		{
 			moving->roots[moving->nroots++] = table->relid;
 			continue;

@@ -56,7 +56,7 @@ typedef struct TesseraMovingRanges
 	TesseraMovingGroup *groups; /* by group_id, ascending */
 	int			ntables;
 	TesseraMovingTable *tables; /* by table_id, ascending, over all groups; index in it = table index on the wire */
-	/* partitioned tables of schemas that move: their partitions are among the tables, but who writes may hold only the root's lock so far */
+	/* partitioned tables, which have no rows: their partitions are among the tables, but who writes may hold only the parent's lock so far */
 	int			nroots;
 	Oid		   *roots;
 } TesseraMovingRanges;

@@ -1,6 +1,6 @@
-# Random SELECTs over sharded, colocated, placed and replicated tables answer from every node as on a plain server (doc/design.md#statements): joins
-# of all kinds, subqueries in every place, aggregates, windows, set operations, CTEs, with keys pinned, half pinned and not at all. TESSERA_SEED
-# repeats a run; TESSERA_STATEMENTS is how many.
+# Random SELECTs over sharded, colocated, partitioned, placed and replicated tables answer from every node as on a plain server
+# (doc/design.md#statements): joins of all kinds, subqueries in every place, aggregates, windows, set operations, CTEs, with keys pinned, half
+# pinned and not at all. TESSERA_SEED repeats a run; TESSERA_STATEMENTS is how many.
 use strict;
 use warnings;
 
@@ -15,7 +15,10 @@ note "seed $seed";
 
 my $schema = <<'SQL';
 CREATE TABLE a (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (k, id));
-CREATE TABLE b (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (k, id));
+CREATE TABLE b (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (k, id)) PARTITION BY RANGE (id);
+CREATE TABLE b1 PARTITION OF b FOR VALUES FROM (MINVALUE) TO (2);
+CREATE TABLE b2 (s text COLLATE "C", x int, id int NOT NULL, k int NOT NULL);
+ALTER TABLE b ATTACH PARTITION b2 DEFAULT;
 CREATE TABLE d (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (k));
 CREATE TABLE p (k int, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (id));
 CREATE TABLE e (k int, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (id));

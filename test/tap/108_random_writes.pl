@@ -21,7 +21,11 @@ my $schema = <<'SQL';
 CREATE TABLE a (junk int, k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C" DEFAULT 'dflt', g int GENERATED ALWAYS AS (x * 2) STORED,
   PRIMARY KEY (k, id));
 ALTER TABLE a DROP COLUMN junk;
-CREATE TABLE b (k int NOT NULL, id int NOT NULL, x int CHECK (x < 1000), s text COLLATE "C", PRIMARY KEY (k, id));
+CREATE TABLE b (k int NOT NULL, id int NOT NULL, x int CONSTRAINT few CHECK (x < 1000), s text COLLATE "C", PRIMARY KEY (k, id))
+  PARTITION BY RANGE (id);
+CREATE TABLE b1 PARTITION OF b FOR VALUES FROM (MINVALUE) TO (2);
+CREATE TABLE b2 (s text COLLATE "C", x int CONSTRAINT few CHECK (x < 1000), id int NOT NULL, k int NOT NULL);
+ALTER TABLE b ATTACH PARTITION b2 DEFAULT;
 CREATE TABLE d (k int NOT NULL, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (k));
 CREATE TABLE p (k int, id int NOT NULL, x int, s text COLLATE "C", PRIMARY KEY (id));
 CREATE TABLE c (k int NOT NULL, s text COLLATE "C" NOT NULL, id int NOT NULL, x int, PRIMARY KEY (k, s, id));

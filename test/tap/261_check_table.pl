@@ -121,10 +121,10 @@ $c->query('s1', 'CREATE TABLE ruled (k int PRIMARY KEY)');
 is(report("'ruled', 'k'"), '', 'no row: it can be sharded');
 
 # What has no statement.
-$c->query('s1', 'CREATE TABLE parts (k int PRIMARY KEY) PARTITION BY RANGE (k)');
+$c->query('s1', 'CREATE TABLE parts (k int PRIMARY KEY) PARTITION BY RANGE (k); CREATE TABLE part PARTITION OF parts DEFAULT');
 $c->query('s1', 'CREATE TABLE odd_key (k regclass NOT NULL PRIMARY KEY, g int GENERATED ALWAYS AS (1) STORED)');
 is($c->query('s1', "SELECT severity, statement IS NULL FROM tessera.check_table($_->[0])"), 'error|t', $_->[1])
-  foreach ([ "'parts', 'k'", 'a partitioned table' ], [ "'odd_key', 'k'", 'a type that cannot be a key' ], [ "'odd_key', 'g'", 'a generated column' ],
+  foreach ([ "'part', 'k'", 'a partition' ], [ "'odd_key', 'k'", 'a type that cannot be a key' ], [ "'odd_key', 'g'", 'a generated column' ],
 	[ "'odd_key', 'nope'", 'no such column' ], [ "'odd_key', 'k,'", 'a name that is none' ], [ "'orders', 'customer_id'", 'a sharded table' ]);
 is($c->query('s1', "SELECT count(*) FROM tessera.check_table('odd_key', 'nope, nada')"), 2, 'each column that is missing');
 
