@@ -131,4 +131,31 @@ $c->wait_for('s1', $open, 0);
 is($c->query('s3', 'SELECT count(*), sum(k) FROM acc'), '1000|500500', 'all rows');
 is($c->query('s3', 'SELECT count(*), sum(k) FROM other'), '1000|500500', 'of both tables');
 $c->is_settled('in the end');
+# Times of the day, in the time zone of the log: outside of them nothing is evened out. One that ends before it begins goes over midnight.
+sub window
+{
+	my ($from, $to) = @_;
+	my $clock = "clock_timestamp() AT TIME ZONE current_setting('log_timezone')";
+	return $c->query('s1', "SELECT quote_literal(to_char($clock + '$from', 'HH24:MI') || '-' || to_char($clock + '$to', 'HH24:MI'))");
+}
+my $why = "SELECT count(*) FROM tessera.explain_balancer() WHERE detail ~ 'outside of tessera.balancer_window'";
+$c->query('s1', "SELECT tessera.move_range('other', tessera.minkey(), tessera.maxkey(), 's1')");
+foreach my $closed ([ '2 hours', '3 hours' ], [ '2 hours', '-1 hour' ])
+{
+	$c->set('s1', 'tessera.balancer_window' => window(@$closed));
+	$c->query('s1', 'SELECT tessera.start_balancer()');
+	ok($c->wait_for('s1', $why, 1), "outside of the window from @$closed from now") or diag looks();
+	is($c->query('s1', on('s1', '>= 10', 'other')), 't', 'nothing moves');
+	$c->query('s1', 'SELECT tessera.stop_balancer()');
+}
+foreach my $open_now ([ '-1 hour', '2 hours' ], [ '-1 hour', '-2 hours' ])
+{
+	$c->set('s1', 'tessera.balancer_window' => window(@$open_now));
+	$c->query('s1', 'SELECT tessera.start_balancer()');
+	ok($c->wait_for('s1', on('s2', '>= 3', 'other'), 't'), "inside of the window from @$open_now from now") or diag looks();
+	$c->query('s1', 'SELECT tessera.stop_balancer()');
+	$c->wait_for('s1', $open, 0);
+	$c->query('s1', "SELECT tessera.move_range('other', tessera.minkey(), tessera.maxkey(), 's1')");
+}
+
 done_testing();
