@@ -15,7 +15,9 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
+#include "catalog/objectaddress.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
@@ -327,7 +329,10 @@ drop_trigger(Relation rel)
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 		if (triggers->triggers[i].tgfoid == function)
 		{
-			RemoveTriggerById(triggers->triggers[i].tgoid);
+			ObjectAddress trigger;
+
+			ObjectAddressSet(trigger, TriggerRelationId, triggers->triggers[i].tgoid);
+			performDeletion(&trigger, DROP_RESTRICT, PERFORM_DELETION_INTERNAL);
 			return;
 		}
 }

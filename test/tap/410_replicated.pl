@@ -281,4 +281,10 @@ $c->query('r1', 'DELETE FROM country WHERE id < 600');
 $c->query('r1', "SELECT tessera.replicate_table('country')");
 copies('country', 'replicated again');
 
+# nothing is left of the trigger that was there before
+$c->query('r1', 'CREATE TABLE brief (id int PRIMARY KEY)');
+$c->query('r1', "SELECT tessera.$_('brief')") foreach 'replicate_table', 'unreplicate_table', 'replicate_table';
+$c->query('s2', 'DROP TABLE brief');
+is($c->query($_, "SELECT to_regclass('brief') IS NULL"), 't', "what was replicated twice is dropped on $_") foreach @nodes;
+
 done_testing();
