@@ -819,7 +819,7 @@ tessera_notify_forward_step(void)
 	PG_TRY();
 	{
 		bool		go_on = true;
-		bool		more = false;
+		bool		more = true;	/* taken by the server's library, maybe, and not by us */
 
 		while (go_on && tessera_catalog_sequence() == worker.looked_at)
 		{
@@ -835,6 +835,9 @@ tessera_notify_forward_step(void)
 				nlinks++;
 			}
 			go_on = wait_and_serve(nlinks, more ? 0 : LOOK_AROUND);
+			/* a node that has come meanwhile is to get what was heard since */
+			if (tessera_catalog_sequence() != worker.looked_at)
+				break;
 			more = take_notifications();
 			dlist_foreach(iter, &worker.links)
 				count(dlist_container(Link, node, iter.cur), 0, 0, false);

@@ -42,7 +42,7 @@ is($c->query('s1', "SELECT database FROM tessera.shards WHERE name = 's2'"), 're
 
 # A node that forgets its cluster needs no workers any more, and none of them complains.
 my $workers = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND backend_type LIKE 'tessera%'";
-ok($c->wait_for('s1', $workers, '7'), 'the config node has its workers');
+ok($c->wait_for('s1', $workers, '8'), 'the config node has its workers');
 $c->query('s1', "ALTER SYSTEM SET tessera.migration_max_rate = '8kB'");
 $c->query('s1', "ALTER SYSTEM SET tessera.migration_batch_size = '8kB'");
 $c->query('s1', 'SELECT pg_reload_conf()');
