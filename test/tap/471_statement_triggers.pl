@@ -1,5 +1,5 @@
-# Triggers for each statement fire once on each shard to which an INSERT goes, however many rows it has there, and see all of these as transition
-# rows; on a placed table as on one server.
+# Triggers for each statement of an INSERT: once for the statement, as on one server; where they fire on shards, once on each shard, however many rows it
+# has there, and they see all of these as transition rows.
 use strict;
 use warnings FATAL => 'all';
 
@@ -50,16 +50,21 @@ alike("INSERT INTO t VALUES (1, 'b'), (2, 'b'), (20, 'b') $update WHERE false", 
 alike("INSERT INTO t VALUES (1, 'b'), (2, 'b'), (21, 'b') $update RETURNING id, v", 'ON CONFLICT DO UPDATE');
 alike("INSERT INTO t SELECT g, g::text FROM generate_series(1000, 1800) g ON CONFLICT DO NOTHING", 'rows of a query');
 
-# What a trigger writes must lie on its shard.
+# Rows on two shards: the triggers fire once, on the router; where their function says so, on each shard, with the rows of that, and what it writes
+# must lie there.
 $c->query('r1', 'DELETE FROM t; DELETE FROM fired; DROP TRIGGER before_insert ON t; ALTER TABLE fired ALTER id SET NOT NULL, REPLICA IDENTITY FULL');
 $c->query('r1', "SELECT tessera.shard_table('t', 'id'); SELECT tessera.shard_table('fired', 'id', colocate_with => 't', create_index => true)");
 $c->query('r1', "SELECT tessera.move_range('t', 1000, tessera.maxkey(), 's2')");
-$c->query('r1', "INSERT INTO t VALUES (1, 'a'), (2, 'a'), (2001, 'a'), (3, 'a'), (2002, 'a')");
-is($c->query('r1', 'SELECT what, n, total FROM fired ORDER BY id'), "after_insert|3|6\nafter_insert|2|4003",
-	'rows on two shards: once on each, with the rows of that shard');
-$c->query('r1', 'DELETE FROM fired');
-$c->query('r1', "INSERT INTO t SELECT g FROM generate_series(10, 2000) g");
-is($c->query('r1', 'SELECT what, n, total FROM fired ORDER BY id'), "after_insert|990|499455\nafter_insert|1001|1501500",
-	'rows of a query, on two shards');
+my %on = (router => [ 'after_insert|5|4009', 'after_insert|1991|2000955' ],
+	shard => [ "after_insert|3|6\nafter_insert|2|4003", "after_insert|990|499455\nafter_insert|1001|1501500" ]);
+foreach my $place ('router', 'shard')
+{
+	$c->query('r1', "DELETE FROM t; DELETE FROM fired; ALTER FUNCTION note() SET tessera.trigger_place = '$place'");
+	$c->query('r1', "INSERT INTO t VALUES (1, 'a'), (2, 'a'), (2001, 'a'), (3, 'a'), (2002, 'a')");
+	is($c->query('r1', 'SELECT what, n, total FROM fired ORDER BY id'), $on{$place}[0], "rows on two shards, triggers on the $place");
+	$c->query('r1', 'DELETE FROM fired');
+	$c->query('r1', "INSERT INTO t SELECT g FROM generate_series(10, 2000) g");
+	is($c->query('r1', 'SELECT what, n, total FROM fired ORDER BY id'), $on{$place}[1], "rows of a query, triggers on the $place");
+}
 
 done_testing();
