@@ -1,5 +1,5 @@
-# Triggers for each statement of an INSERT: once for the statement, as on one server; where they fire on shards, once on each shard, however many rows it
-# has there, and they see all of these as transition rows.
+# Triggers for each statement of an INSERT: once for the statement, as on one server; where they fire on shards, once on each shard, however many rows
+# it has there, and they see all of these as transition rows.
 use strict;
 use warnings FATAL => 'all';
 
