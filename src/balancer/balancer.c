@@ -33,6 +33,7 @@
 #include "common/injection.h"
 #include "common/privilege.h"
 #include "common/spi_row.h"
+#include "config/authority.h"
 #include "config/round_request.h"
 #include "control/calls.h"
 #include "routing/routing.h"
@@ -354,20 +355,6 @@ follow(TimestampTz *next)
 	return open;
 }
 
-/* Is this the config node (negative: it is not), and may it do something now (0: not yet)? */
-static int
-role(void)
-{
-	const TesseraRouting *routing;
-	int			answer;
-
-	tessera_background_begin();
-	routing = tessera_routing();
-	answer = routing == NULL || !routing->is_config ? -1 : routing->metadata_unknown || routing->replaced ? 0 : 1;
-	tessera_background_commit();
-	return answer;
-}
-
 /* One look; ms until the next. *idle: nothing is under way. In a context of its own. */
 static long
 look(bool *idle)
@@ -412,7 +399,7 @@ tessera_balancer_step(void)
 {
 	static TimestampTz due = 0;
 	static int	again = 0;
-	int			may = role();
+	int			may = tessera_config_duty();
 	bool		woken = GetCurrentTimestamp() < due;
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context;

@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "config/authority.h"
 #include "session/internal_connection.h"
+#include "transaction/background.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_require_config);
 
@@ -30,6 +31,19 @@ tessera_config_routing(int64 term)
 				 errmsg("this config node is of term " INT64_FORMAT ", but the caller has seen term " INT64_FORMAT, routing->term, term),
 				 errdetail("Another server was promoted in its place.")));
 	return routing;
+}
+
+int
+tessera_config_duty(void)
+{
+	const TesseraRouting *routing;
+	int			answer;
+
+	tessera_background_begin();
+	routing = tessera_routing();
+	answer = routing == NULL || !routing->is_config ? -1 : routing->metadata_unknown || routing->replaced ? 0 : 1;
+	tessera_background_commit();
+	return answer;
 }
 
 /* internal_require_config(term int8) */

@@ -14,6 +14,12 @@
 /* On the config node: its routing table. ERROR 55000 if this is another node, TS003 if the caller has seen a higher config term. */
 extern const TesseraRouting *tessera_config_routing(int64 term);
 
+/*
+ * For the config node's workers, in a transaction of its own: below 0 this is another node; 0: it does not know yet what is true, or was replaced;
+ * above 0 it may act.
+ */
+extern int	tessera_config_duty(void);
+
 /* The group in the routing table, ERROR TS002 if it is not there or of another epoch (epoch NULL: any). */
 extern const TesseraGroup *tessera_config_group(const TesseraRouting *routing, const pg_uuid_t *group_id, const pg_uuid_t *epoch);
 

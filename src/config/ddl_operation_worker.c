@@ -30,6 +30,7 @@
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "common/subtransaction.h"
+#include "config/authority.h"
 #include "config/ddl_operations.h"
 #include "control/calls.h"
 #include "ddl/ddl.h"
@@ -435,20 +436,6 @@ look_after(Row *row)
 
 /* ---- the worker ---- */
 
-/* Negative: this is not the config node; 0: it does not know yet what is true. */
-static int
-role(void)
-{
-	const TesseraRouting *routing;
-	int			answer;
-
-	tessera_background_begin();
-	routing = tessera_routing();
-	answer = routing == NULL || !routing->is_config ? -1 : routing->metadata_unknown || routing->replaced ? 0 : 1;
-	tessera_background_commit();
-	return answer;
-}
-
 /* True if an operation runs. In a context of its own. */
 static bool
 look(void)
@@ -465,7 +452,7 @@ look(void)
 long
 tessera_ddl_operations_step(void)
 {
-	int			may = role();
+	int			may = tessera_config_duty();
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context;
 	volatile bool busy = false;

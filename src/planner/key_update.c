@@ -221,13 +221,7 @@ lock_query(Query *update, Relation relation, const TesseraTable *table, List *co
 
 		targets = lappend(targets, makeTargetEntry(value, list_length(targets) + 1, psprintf("new%d", foreach_current_index(cell) + 1), false));
 	}
-	select->commandType = CMD_SELECT;
-	select->queryId = 0;
-	select->canSetTag = true;
-	select->resultRelation = 0;
-	select->targetList = targets;
-	select->returningList = NIL;
-	select->withCheckOptions = NIL;
+	tessera_become_select(select, targets);
 	linitial_node(RangeTblEntry, select->rtable)->inFromCl = true;
 	mark->rti = 1;
 	mark->strength = LCS_FORUPDATE;
@@ -235,32 +229,6 @@ lock_query(Query *update, Relation relation, const TesseraTable *table, List *co
 	select->rowMarks = list_make1(mark);
 	select->hasForUpdate = true;
 	return select;
-}
-
-/* The rows of the lock query as a range table entry. */
-static RangeTblEntry *
-locked_rows(List *targets)
-{
-	RangeTblEntry *rows = makeNode(RangeTblEntry);
-	List	   *names = NIL;
-	ListCell   *cell;
-
-	rows->rtekind = RTE_NAMEDTUPLESTORE;
-	rows->enrname = pstrdup(KEY_UPDATE_ROWS);
-	rows->enrtuples = 1000;
-	rows->inFromCl = true;
-	foreach(cell, targets)
-	{
-		TargetEntry *entry = lfirst_node(TargetEntry, cell);
-		Node	   *expr = (Node *) entry->expr;
-
-		names = lappend(names, makeString(pstrdup(entry->resname)));
-		rows->coltypes = lappend_oid(rows->coltypes, exprType(expr));
-		rows->coltypmods = lappend_int(rows->coltypmods, exprTypmod(expr));
-		rows->colcollations = lappend_oid(rows->colcollations, exprCollation(expr));
-	}
-	rows->eref = makeAlias(KEY_UPDATE_ROWS, names);
-	return rows;
 }
 
 /* INSERT INTO t SELECT new row FROM the locked rows, with the UPDATE's RETURNING. */
@@ -275,7 +243,7 @@ insert_query(Query *update, Relation relation, List *columns, List *locked)
 	insert->commandType = CMD_INSERT;
 	insert->queryId = 0;
 	insert->override = OVERRIDING_SYSTEM_VALUE;
-	insert->rtable = lappend(insert->rtable, locked_rows(locked));
+	insert->rtable = lappend(insert->rtable, tessera_stored_rows(KEY_UPDATE_ROWS, locked));
 	reference->rtindex = 2;
 	insert->jointree = makeFromExpr(list_make1(reference), NULL);
 	insert->targetList = NIL;

@@ -268,13 +268,7 @@ lock_query(Query *query, Relation table, List *columns, List *others)
 			add_target(&targets, copyObject(lfirst_node(TargetEntry, cell)->expr));
 	foreach(cell, others)
 		add_target(&targets, copyObject(lfirst(cell)));
-	select->commandType = CMD_SELECT;
-	select->queryId = 0;
-	select->canSetTag = true;
-	select->resultRelation = 0;
-	select->targetList = targets;
-	select->returningList = NIL;
-	select->withCheckOptions = NIL;
+	tessera_become_select(select, targets);
 	target->inFromCl = true;
 	permissions->requiredPerms = 0;
 	permissions->checkAsUser = table->rd_rel->relowner;
@@ -506,29 +500,14 @@ returning_mutator(Node *node, ReturningContext *context)
 static RangeTblEntry *
 written_rows(ReturningContext *context)
 {
-	RangeTblEntry *rows = makeNode(RangeTblEntry);
-	List	   *exprs = NIL;
-	List	   *names = NIL;
+	List	   *targets = NIL;
 	ListCell   *cell;
 
 	foreach(cell, context->columns)
-		exprs = lappend(exprs, column_of(context->table, 1, lfirst_int(cell)));
-	exprs = list_concat(exprs, context->others);
-	rows->rtekind = RTE_NAMEDTUPLESTORE;
-	rows->enrname = pstrdup(TRIGGER_ROWS);
-	rows->enrtuples = 1000;
-	rows->inFromCl = true;
-	foreach(cell, exprs)
-	{
-		Node	   *expr = lfirst(cell);
-
-		names = lappend(names, makeString(psprintf("column%d", foreach_current_index(cell) + 1)));
-		rows->coltypes = lappend_oid(rows->coltypes, exprType(expr));
-		rows->coltypmods = lappend_int(rows->coltypmods, exprTypmod(expr));
-		rows->colcollations = lappend_oid(rows->colcollations, exprCollation(expr));
-	}
-	rows->eref = makeAlias(TRIGGER_ROWS, names);
-	return rows;
+		add_target(&targets, column_of(context->table, 1, lfirst_int(cell)));
+	foreach(cell, context->others)
+		add_target(&targets, lfirst(cell));
+	return tessera_stored_rows(TRIGGER_ROWS, targets);
 }
 
 /* SELECT of the RETURNING list FROM the written rows. */

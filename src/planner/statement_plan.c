@@ -695,6 +695,46 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	return tessera_depend_on(tessera_wrap_plan(reads->query, scan, cursor_options), reads->plans);
 }
 
+/* ---- what a modification reads ---- */
+
+void
+tessera_become_select(Query *modification, List *targets)
+{
+	modification->commandType = CMD_SELECT;
+	modification->queryId = 0;
+	modification->canSetTag = true;
+	modification->resultRelation = 0;
+	modification->targetList = targets;
+	modification->onConflict = NULL;
+	modification->returningList = NIL;
+	modification->withCheckOptions = NIL;
+}
+
+RangeTblEntry *
+tessera_stored_rows(const char *name, List *targets)
+{
+	RangeTblEntry *rows = makeNode(RangeTblEntry);
+	List	   *names = NIL;
+	ListCell   *cell;
+
+	rows->rtekind = RTE_NAMEDTUPLESTORE;
+	rows->enrname = pstrdup(name);
+	rows->enrtuples = 1000;
+	rows->inFromCl = true;
+	foreach(cell, targets)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Node	   *expr = (Node *) entry->expr;
+
+		names = lappend(names, makeString(pstrdup(entry->resname)));
+		rows->coltypes = lappend_oid(rows->coltypes, exprType(expr));
+		rows->coltypmods = lappend_int(rows->coltypmods, exprTypmod(expr));
+		rows->colcollations = lappend_oid(rows->colcollations, exprCollation(expr));
+	}
+	rows->eref = makeAlias(name, names);
+	return rows;
+}
+
 /* ---- routed inserts ---- */
 
 /* Parameters of row_query that stand for the source's columns: numbered far above any of the user's own. */
@@ -708,13 +748,7 @@ tessera_source_query(Query *insert, List *more)
 	ListCell   *cell;
 	AttrNumber	resno = 0;
 
-	source->commandType = CMD_SELECT;
-	source->resultRelation = 0;
-	source->onConflict = NULL;
-	source->returningList = NIL;
-	source->withCheckOptions = NIL;
-	source->canSetTag = true;
-	source->queryId = 0;
+	tessera_become_select(source, source->targetList);
 	/* The target is not read; the source is, also as text. */
 	target->rtekind = RTE_RESULT;
 	target->securityQuals = NIL;

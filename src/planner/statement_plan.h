@@ -38,6 +38,12 @@ extern PlannedStmt *tessera_plan_insert(Query *query, const char *source_text, i
 /* The rows of an INSERT as a SELECT of its target list, and of `more` values. A copy. */
 extern Query *tessera_source_query(Query *insert, List *more);
 
+/* Makes a modification a SELECT of these targets from the same range table, in place; its target is not in the FROM clause yet. */
+extern void tessera_become_select(Query *modification, List *targets);
+
+/* Rows with the types of these targets, kept by the executor under the name, as a range table entry of their reader. */
+extern RangeTblEntry *tessera_stored_rows(const char *name, List *targets);
+
 /* Has the plan made anew with any of those that run inside it: they are looked at by nobody else. Returns the plan. */
 extern PlannedStmt *tessera_depend_on(PlannedStmt *plan, List *nested);
 
