@@ -23,6 +23,7 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
@@ -141,6 +142,19 @@ as_foreign_table(Relation rel)
 	return copy;
 }
 
+/*
+ * Core looks a trigger's function up when it first fires, in the memory of that moment, which here is the row's; what it keeps there (a function's
+ * owner, its settings) is for all rows. So it is done ahead.
+ */
+static void
+look_up_function(ResultRelInfo *result, int i, EState *estate)
+{
+	const Trigger *trigger = &result->ri_TrigDesc->triggers[i];
+
+	if (trigger->tgenabled != TRIGGER_DISABLED && TRIGGER_FOR_ROW(trigger->tgtype) && TRIGGER_FOR_BEFORE(trigger->tgtype))
+		fmgr_info_cxt(trigger->tgfoid, &result->ri_TrigFunctions[i], estate->es_query_cxt);
+}
+
 /* The user's triggers; those of foreign keys and of the extension fire on the shards. Core finds it for AFTER triggers in the executor's state. */
 static void
 open_table(RowTriggerState *state, EState *estate)
@@ -153,8 +167,11 @@ open_table(RowTriggerState *state, EState *estate)
 	InitResultRelInfo(state->result, state->rel, rti, NULL, estate->es_instrument);
 	triggers = state->result->ri_TrigDesc;	/* a copy */
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
 		if (triggers->triggers[i].tgisinternal)
 			triggers->triggers[i].tgenabled = TRIGGER_DISABLED;
+		look_up_function(state->result, i, estate);
+	}
 	state->result->ri_RelationDesc = as_foreign_table(state->rel);
 	estate->es_opened_result_relations = lappend(estate->es_opened_result_relations, state->result);
 	state->row = MakeSingleTupleTableSlot(RelationGetDescr(state->rel), &TTSOpsVirtual);

@@ -357,6 +357,21 @@ ROLLBACK TO s; DELETE FROM by_role;
 ROLLBACK TO s; RESET ROLE; SELECT * FROM audit ORDER BY k; SELECT * FROM by_role ORDER BY k
 SQL
 
+# What is looked up of a function once, its owner and its settings, serves all rows of the statement.
+define(<<'SQL');
+CREATE FUNCTION owner_writes() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET work_mem = '1MB' AS $$
+BEGIN INSERT INTO audit VALUES (NEW.k, current_user || current_setting('work_mem')); NEW.who := NEW.who || '!'; RETURN NEW; END $$;
+ALTER FUNCTION owner_writes() OWNER TO definer;
+ALTER TABLE by_role DISABLE TRIGGER b;
+CREATE TRIGGER c BEFORE INSERT OR UPDATE ON by_role FOR EACH ROW WHEN (NEW.k > 0) EXECUTE FUNCTION owner_writes();
+SQL
+same('an owner for many rows', <<'SQL');
+DELETE FROM audit; SET ROLE only_writes;
+UPDATE by_role SET who = 'all';
+INSERT INTO by_role SELECT g, 'new' FROM generate_series(400, 430) g;
+RESET ROLE; SELECT * FROM audit ORDER BY k; SELECT * FROM by_role ORDER BY k; SHOW work_mem
+SQL
+
 # ---- where they fire ----
 
 like($c->query('r1', 'EXPLAIN (COSTS OFF) DELETE FROM item WHERE k = 1'), qr/Tier: triggers on the router/, 'EXPLAIN shows it');
