@@ -323,18 +323,15 @@ run_on(Model *model, int rounds, double noise)
 }
 
 static void
-simulate(size_t nshards, size_t nchunks, size_t ngroups, bool further)
+simulate(size_t nshards, size_t nchunks, size_t ngroups)
 {
 	Model		model;
 
 	make_cluster(&model, nshards, nchunks, ngroups);
 	printf("%zu shards, %zu chunks, %zu groups\n", nshards, nchunks, ngroups);
 	run_until_balanced(&model);
-	if (further)
-	{
-		run_on(&model, 1000, 0);
-		run_on(&model, 1000, NOISE);
-	}
+	run_on(&model, 1000, 0);
+	run_on(&model, 1000, NOISE);
 	model_drop(&model);
 }
 
@@ -343,11 +340,11 @@ main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc == 4)
-		simulate(strtoul(argv[1], NULL, 10), strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10), true);
+		simulate(strtoul(argv[1], NULL, 10), strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
 	else
 	{
-		simulate(100, 20000, 20, true);
-		simulate(1000, 1000000, 20, false);
+		simulate(100, 20000, 20);
+		simulate(1000, 1000000, 20);
 	}
 	return 0;
 }
