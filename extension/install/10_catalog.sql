@@ -274,6 +274,14 @@ CREATE TABLE tessera.migration_recipient (
 );
 COMMENT ON TABLE tessera.migration_recipient IS 'migrations this shard receives; local';
 
+-- Table groups that the splitter of this shard leaves out (src/balance/unreadable.c). Local.
+CREATE TABLE tessera.unreadable_group (
+  group_id       uuid PRIMARY KEY,
+  error          text NOT NULL,
+  since          timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE tessera.unreadable_group IS 'table groups whose chunks this shard cannot read, and neither measures nor splits; local';
+
 -- How much a shard is to have, relative to the others; without a row: 1 (config node).
 CREATE TABLE tessera.shard_weight (
   node_id        int4 PRIMARY KEY REFERENCES tessera.node ON DELETE CASCADE,
@@ -328,6 +336,30 @@ CREATE TABLE tessera.balancer_action (
 );
 CREATE INDEX balancer_action_open ON tessera.balancer_action (asked) WHERE state IN ('queued', 'running');
 COMMENT ON TABLE tessera.balancer_action IS 'moves and merges that the balancer makes or was asked for (config node)';
+
+-- What the last round of the balancer has decided, as tessera.explain_balancer() shows it, and when (src/balancer/round_plan.c; config node).
+CREATE TABLE tessera.balancer_plan (
+  step           int4 PRIMARY KEY,
+  due            text,
+  kind           text NOT NULL,
+  table_name     regclass,
+  schema_name    text,
+  min            tessera.bound,
+  max            tessera.bound,
+  ranges         int4,
+  donor          text,
+  recipient      text,
+  reason         text,
+  bytes          int8,
+  detail         text
+);
+COMMENT ON TABLE tessera.balancer_plan IS 'what the last round of the balancer has decided, for tessera.explain_balancer() (config node)';
+
+CREATE TABLE tessera.balancer_round (
+  singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
+  made           timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE tessera.balancer_round IS 'when the last round of the balancer was made (config node)';
 
 -- Statements that run in phases, on each node in transactions of its own (src/ddl/operation.c). Ended ones are kept for a week (config node).
 CREATE TABLE tessera.ddl_operation (

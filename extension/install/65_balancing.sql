@@ -22,12 +22,13 @@ CREATE FUNCTION tessera.balancer_round() RETURNS timestamptz
 COMMENT ON FUNCTION tessera.balancer_round() IS
   'has the balancer make a round now, and waits for its end, not for the moves that it begins; returns when it began';
 
-CREATE FUNCTION tessera.explain_balancer(OUT step int4, OUT due text, OUT kind text, OUT table_name regclass, OUT schema_name text,
-    OUT min tessera.bound, OUT max tessera.bound, OUT ranges int4, OUT donor text, OUT recipient text, OUT reason text, OUT bytes int8,
-    OUT detail text) RETURNS SETOF record
+CREATE FUNCTION tessera.explain_balancer(now bool DEFAULT false, OUT step int4, OUT due text, OUT kind text, OUT table_name regclass,
+    OUT schema_name text, OUT min tessera.bound, OUT max tessera.bound, OUT ranges int4, OUT donor text, OUT recipient text, OUT reason text,
+    OUT bytes int8, OUT detail text, OUT made timestamptz) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_explain_balancer' LANGUAGE C VOLATILE STRICT;
-COMMENT ON FUNCTION tessera.explain_balancer() IS
-  'what the balancer would do now, in its order, and why; due: now, later, or never, where something is in the way; on the config node';
+COMMENT ON FUNCTION tessera.explain_balancer(bool) IS
+  'what the balancer''s last round has decided, in its order, and why, or, with now => true, what one would decide now; due: now, later, or never, '
+  'where something is in the way; made: when it was decided; on the config node';
 
 CREATE FUNCTION tessera.add_zone(zone text, shard text) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_add_zone' LANGUAGE C VOLATILE STRICT;
@@ -48,10 +49,10 @@ CREATE FUNCTION tessera.set_shard_weight(shard text, weight float8) RETURNS void
 COMMENT ON FUNCTION tessera.set_shard_weight(text, float8) IS 'how much a shard is to have, relative to the others, which have 1';
 
 REVOKE ALL ON FUNCTION tessera.start_balancer(), tessera.stop_balancer(), tessera.pause_balancer(interval), tessera.resume_balancer(),
-  tessera.balancer_round(), tessera.explain_balancer(), tessera.add_zone(text, text), tessera.remove_zone(text, text),
+  tessera.balancer_round(), tessera.explain_balancer(bool), tessera.add_zone(text, text), tessera.remove_zone(text, text),
   tessera.set_zone_range(regclass, text, tessera.bound, tessera.bound), tessera.set_shard_weight(text, float8) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.start_balancer(), tessera.stop_balancer(), tessera.pause_balancer(interval), tessera.resume_balancer(),
-  tessera.balancer_round(), tessera.explain_balancer(), tessera.add_zone(text, text), tessera.remove_zone(text, text),
+  tessera.balancer_round(), tessera.explain_balancer(bool), tessera.add_zone(text, text), tessera.remove_zone(text, text),
   tessera.set_zone_range(regclass, text, tessera.bound, tessera.bound), tessera.set_shard_weight(text, float8) TO tessera_admin;
 
 -- Views.

@@ -51,6 +51,14 @@ CREATE VIEW tessera.health AS
            'tessera.check_consistency() says what is wrong with its chunks; wrong rows of tessera.chunk_estimate may be deleted: shards report anew'
     FROM tessera.balancer_status b WHERE b.kind = 'read' AND b.state = 'failed'
     UNION ALL
+    SELECT 'error', pg_catalog.format('table group of %s', t.table_name),
+           pg_catalog.format('this shard neither measures nor splits its chunks since %s, as they cannot be read: %s', u.since, u.error),
+           'tessera.reload_routing() fetches them from the config node, tessera.check_consistency() says what is wrong with them there'
+    FROM tessera.unreadable_group u
+      CROSS JOIN LATERAL (SELECT pg_catalog.min(o.relid::pg_catalog.regclass::text) AS table_name FROM tessera.cluster_table o
+                          WHERE o.group_id = u.group_id) AS t
+    WHERE t.table_name IS NOT NULL
+    UNION ALL
     SELECT 'warning', pg_catalog.format('chunk of %s from %s', c.table_name, c.min), 'it is jumbo: too large, and it could not be split',
            'choose a key with more values; or, when rows with other keys have come, tessera.clear_jumbo()'
     FROM tessera.chunks c WHERE c.jumbo

@@ -299,7 +299,7 @@ bool
 tessera_serve_leave(const TesseraLeaveArgs *args)
 {
 	static const char *const tables[] = {"placement", "chunk", "cluster_table", "table_group", "schema_placement", "setting", "table_statistics",
-										 "node", "advisory_home", "sequence_fence"};
+										 "node", "advisory_home", "sequence_fence", "unreadable_group"};
 	const char *values[] = {args->cluster_id, NULL};
 	TesseraSpi	access;
 	bool		left;

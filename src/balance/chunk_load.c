@@ -270,16 +270,31 @@ static void
 follow_map(TesseraGroupLoad *load, const TesseraRouting *routing, const TesseraGroup *group)
 {
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
-	TesseraGroupLoad before = *load;
+	TesseraGroupLoad *after = palloc(sizeof(TesseraGroupLoad));
 	bool		same_epoch = memcmp(&load->epoch, &group->epoch, UUID_LEN) == 0;
 
-	load->nown = load->nkeyed = 0;
-	make_arrays(load, routing, group, ks);
-	if (same_epoch)
-		carry_over(load, &before, ks);
-	else
-		load->first = load->last = (TesseraEndWrites) {0};	/* of another key */
-	free_arrays(&before);
+	*after = *load;
+	after->chunks = NULL;
+	after->mins = NULL;
+	after->bytes = NULL;
+	after->nchunks = after->nown = after->nkeyed = 0;
+	PG_TRY();
+	{
+		make_arrays(after, routing, group, ks);
+		if (same_epoch)
+			carry_over(after, load, ks);
+	}
+	PG_CATCH();
+	{
+		free_arrays(after);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (!same_epoch)
+		after->first = after->last = (TesseraEndWrites) {0};	/* of another key */
+	free_arrays(load);
+	*load = *after;
+	pfree(after);
 	load->measure_due = true;
 	load->unreported = true;
 }

@@ -86,9 +86,13 @@ typedef struct TesseraGroupLoad
 	bool		unreported;		/* something has changed since */
 	bool		told;			/* the config node may have had a report that was not empty */
 	bool		listed;			/* the group is still there */
+	bool		unreadable;		/* its chunks cannot be read now: nothing is done with it, and it does not follow them */
 } TesseraGroupLoad;
 
-/* What is known of a group, brought to its newest chunk map; made if there is nothing yet. Lives as long as the process, or until forgotten. */
+/*
+ * What is known of a group, brought to its newest chunk map; made if there is nothing yet. Lives as long as the process, or until forgotten. ERROR
+ * XX001 if the map has holes: what is known stays as it was.
+ */
 extern TesseraGroupLoad *tessera_group_load(const TesseraRouting *routing, const TesseraGroup *group);
 
 /* The same by id, as it is; NULL: nothing is known. */

@@ -5,7 +5,8 @@
  * A round: (1) the groups and their chunk maps are read, and the samples that backends have put since are taken in; (2) what has changed enough is
  * measured; (3) ends of the key space that keys run to are split off (split_ahead.c), and chunks that are too large are split (chunk_split.c); (4)
  * the config node is told what has changed (chunk_report.c). Where nothing is written or read, nothing is measured or reported. Each part is a short
- * transaction or a call; one that fails is logged and does not hold up the next.
+ * transaction or a call; one that fails is logged and does not hold up the next. A group whose chunks cannot be read is left out and named
+ * (unreadable.c).
  *
  * Memory: what is known of chunks is chunk_load.c's; all else goes at the end of a round. Locks: see measure.c, chunk_split.c; none is waited for but
  * those of the catalog. A crash loses what is known: the next process measures first.
@@ -29,7 +30,9 @@
 #include "balance/measure.h"
 #include "balance/split_ahead.h"
 #include "balance/splitter.h"
+#include "balance/unreadable.h"
 #include "common/spi_row.h"
+#include "common/subtransaction.h"
 #include "load/load_sample.h"
 #include "transaction/background.h"
 #include "transaction/participant.h"
@@ -83,30 +86,98 @@ read_sizes(void)
 	tessera_load_collect((int) (smallest / STEPS_PER_CHUNK));
 }
 
-static void
-take_samples(const TesseraRouting *routing)
+/* What is read of the groups in a round. */
+typedef struct Following
 {
-	TesseraLoadSample *samples = palloc(sizeof(TesseraLoadSample) * SAMPLES);
-	int			n;
+	const TesseraRouting *routing;
+	TimestampTz now;
+	int			group;			/* index, at present */
+	TesseraLoadSample samples[SAMPLES];
+	int			nsamples;
+	int			sample;			/* the next to be taken in */
+	List	   *unreadable;		/* of TesseraUnreadable */
+} Following;
 
+/* Nothing is done with the group until the next round. */
+static void
+leave_out(Following *following, const pg_uuid_t *group_id, char *reason)
+{
+	TesseraGroupLoad *load = tessera_group_load_by_id(group_id);
+	TesseraUnreadable *group = palloc(sizeof(TesseraUnreadable));
+
+	if (load != NULL)
+		load->listed = load->unreadable = true;
+	group->group_id = *group_id;
+	group->reason = reason;
+	following->unreadable = lappend(following->unreadable, group);
+}
+
+static void
+follow_group(void *arg)
+{
+	const Following *following = arg;
+	TesseraGroupLoad *load = tessera_group_load(following->routing, tessera_routing_group(following->routing, following->group));
+
+	load->listed = true;
+	tessera_group_load_decay(load, following->now);
+}
+
+/* Those that were fetched, from the next on. */
+static void
+take_fetched(void *arg)
+{
+	Following  *following = arg;
+
+	for (; following->sample < following->nsamples; following->sample++)
+	{
+		const TesseraLoadSample *sample = &following->samples[following->sample];
+		const TesseraGroup *group = tessera_routing_group_by_id(following->routing, &sample->group_id);
+		TesseraGroupLoad *load = group ? tessera_group_load_by_id(&sample->group_id) : NULL;
+
+		if (load != NULL && !load->unreadable)
+			tessera_group_load_sample(load, following->routing, group, sample, load_to_split() > 0);
+	}
+}
+
+static void
+take_samples(Following *following)
+{
 	do
 	{
 		uint64		lost;
+		char	   *reason;
 
-		n = tessera_load_take(samples, SAMPLES, &lost);
-		for (int i = 0; i < n; i++)
-		{
-			const TesseraGroup *group = tessera_routing_group_by_id(routing, &samples[i].group_id);
-			TesseraGroupLoad *load = group ? tessera_group_load_by_id(&samples[i].group_id) : NULL;
-
-			if (load != NULL)
-				tessera_group_load_sample(load, routing, group, &samples[i], load_to_split() > 0);
-		}
+		following->nsamples = tessera_load_take(following->samples, SAMPLES, &lost);
+		following->sample = 0;
+		while (following->sample < following->nsamples && (reason = tessera_try_one(take_fetched, following)) != NULL)
+			leave_out(following, &following->samples[following->sample++].group_id, reason);
 		for (int i = 0; lost > 0 && tessera_group_load_at(i) != NULL; i++)
 			tessera_group_load_at(i)->measure_due = true;
 		CHECK_FOR_INTERRUPTS();
-	} while (n == SAMPLES);
-	pfree(samples);
+	} while (following->nsamples == SAMPLES);
+}
+
+static void
+follow_groups(const TesseraRouting *routing)
+{
+	Following  *following = palloc0(sizeof(Following));
+	TesseraGroupLoad *load;
+
+	following->routing = routing;
+	following->now = GetCurrentTimestamp();
+	for (int i = 0; (load = tessera_group_load_at(i)) != NULL; i++)
+		load->listed = load->unreadable = false;
+	for (; following->group < routing->ngroups; following->group++)
+	{
+		char	   *reason = tessera_try_one(follow_group, following);
+
+		if (reason != NULL)
+			leave_out(following, &tessera_routing_group(routing, following->group)->group_id, reason);
+	}
+	tessera_group_loads_sweep();
+	read_sizes();
+	take_samples(following);
+	tessera_note_unreadable(following->unreadable);
 }
 
 /* Brings what is known up to now; false: this node is no shard. */
@@ -123,21 +194,8 @@ follow(void)
 	shard = self != NULL && self->is_shard && !routing->replaced;
 	if (shard && !routing->placements_unknown)
 	{
-		TimestampTz now = GetCurrentTimestamp();
-
 		oldest_running = GetActiveSnapshot()->xmin;
-		for (int i = 0; tessera_group_load_at(i) != NULL; i++)
-			tessera_group_load_at(i)->listed = false;
-		for (int i = 0; i < routing->ngroups; i++)
-		{
-			TesseraGroupLoad *load = tessera_group_load(routing, tessera_routing_group(routing, i));
-
-			load->listed = true;
-			tessera_group_load_decay(load, now);
-		}
-		tessera_group_loads_sweep();
-		read_sizes();
-		take_samples(routing);
+		follow_groups(routing);
 	}
 	tessera_background_commit();
 	return shard;
@@ -213,6 +271,8 @@ run_round(void)
 		bool		more = false;
 
 		CHECK_FOR_INTERRUPTS();
+		if (load->unreadable)
+			continue;
 		if (is_measure_due(load, GetCurrentTimestamp()) && !tessera_background_try(measure, load))
 			load->measured = GetCurrentTimestamp();
 		if (auto_split && load->nown > 0)
@@ -224,7 +284,8 @@ run_round(void)
 	if (changed)
 		tessera_background_refresh();
 	for (int i = 0; (load = tessera_group_load_at(i)) != NULL; i++)
-		tessera_report_chunks(load, interval, &by_load);
+		if (!load->unreadable)
+			tessera_report_chunks(load, interval, &by_load);
 	return again;
 }
 

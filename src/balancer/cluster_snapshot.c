@@ -134,22 +134,17 @@ take_step(void *arg)
 	step->step(step->snapshot, step->index, step->arg);
 }
 
-/* A step about one group. After an error the group is left out, unless the error says nothing of it: a cancelled statement, want of memory. */
+/* A step about one group. After an error that says something of it the group is left out. */
 static void
 try_group(TesseraClusterSnapshot *snapshot, int index, void (*step) (TesseraClusterSnapshot *snapshot, int index, const void *arg), const void *arg)
 {
 	GroupStep	attempt = {snapshot, index, step, arg};
-	ErrorData  *error = tessera_try(take_step, &attempt);
-	int			category = error != NULL ? ERRCODE_TO_CATEGORY(error->sqlerrcode) : 0;
+	char	   *reason = tessera_try_one(take_step, &attempt);
 
-	if (error == NULL)
+	if (reason == NULL)
 		return;
-	if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
-		ReThrowError(error);
 	snapshot->policy_groups[index].nchunks = 0;
-	snapshot->groups[index].unreadable = MemoryContextStrdup(snapshot->context, psprintf("%s: %s", unpack_sql_state(error->sqlerrcode),
-																						  error->message));
-	FreeErrorData(error);
+	snapshot->groups[index].unreadable = MemoryContextStrdup(snapshot->context, reason);
 }
 
 

@@ -38,3 +38,19 @@ tessera_try(void (*attempt) (void *arg), void *arg)
 	CurrentResourceOwner = owner;
 	return error;
 }
+
+char *
+tessera_try_one(void (*attempt) (void *arg), void *arg)
+{
+	ErrorData  *error = tessera_try(attempt, arg);
+	int			category = error != NULL ? ERRCODE_TO_CATEGORY(error->sqlerrcode) : 0;
+	char	   *reason;
+
+	if (error == NULL)
+		return NULL;
+	if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
+		ReThrowError(error);
+	reason = psprintf("%s: %s", unpack_sql_state(error->sqlerrcode), error->message);
+	FreeErrorData(error);
+	return reason;
+}

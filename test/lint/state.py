@@ -18,6 +18,7 @@ src/balance/chunk_load.c followed worker
 src/balance/chunk_report.c due worker
 src/balance/splitter.c by_load worker
 src/balance/splitter.c oldest_running worker
+src/balance/unreadable.c rows worker
 src/catalog/identity.c label process
 src/catalog/incarnation.c read_only worker
 src/catalog/portable_types.c known process

@@ -31,7 +31,8 @@ sub spread { return $c->query('s1', "SELECT string_agg(shard || ' ' || n, ', ' O
 sub round { return $c->query('s1', 'SELECT tessera.balancer_round()'); }
 my $open = "SELECT count(*) FROM tessera.balancer_status WHERE state IN ('queued', 'running')";
 
-# Rounds until nothing is under way and nothing is left to do.
+# Rounds until nothing is under way and nothing is left to do, what has failed and waits for a while included.
+my $failed = "SELECT count(*) FROM tessera.balancer_status WHERE state = 'failed' AND not_before > clock_timestamp()";
 sub balanced
 {
 	my ($what) = @_;
@@ -40,9 +41,10 @@ sub balanced
 	{
 		round();
 		$c->wait_for('s1', $open, 0);
-		last if $c->query('s1', "SELECT count(*) FROM tessera.explain_balancer() WHERE due IN ('now', 'later') AND kind = 'move'") eq '0';
+		next if $c->query('s1', $failed) ne '0' && $c->wait_for('s1', $failed, 0);
+		last if $c->query('s1', "SELECT count(*) FROM tessera.explain_balancer(now => true) WHERE due IN ('now', 'later') AND kind = 'move'") eq '0';
 	}
-	is($c->query('s1', "SELECT count(*) FROM tessera.explain_balancer() WHERE due IN ('now', 'later') AND kind = 'move'"), 0,
+	is($c->query('s1', "SELECT count(*) FROM tessera.explain_balancer(now => true) WHERE due IN ('now', 'later') AND kind = 'move'"), 0,
 		"$what: nothing is left to do");
 	$c->is_settled($what);
 	is($c->query('s3', 'SELECT count(*), sum(k) FROM acc'), '1000|500500', "$what: all rows");
@@ -60,7 +62,7 @@ $id = $c->query('s2', "SELECT tessera.move_range('acc', 800, 900, 's3', wait => 
 is($c->query('s2', "SELECT tessera.move_range('acc', 800, 900, 's3', wait => false)"), $id, 'the same again is the same');
 round();
 is($c->query('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'"), 'queued', 'nothing begins while it is paused');
-like($c->query('s1', "SELECT detail FROM tessera.explain_balancer() WHERE kind = 'balance'"), qr/^paused until/, 'which it says');
+like($c->query('s1', "SELECT detail FROM tessera.explain_balancer(now => true) WHERE kind = 'balance'"), qr/^paused until/, 'which it says');
 is($c->query('s2', "SELECT tessera.cancel_migration('$id')"), 't', 'it is not wanted any more');
 is($c->query('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'"), 'dropped', 'and says so');
 $id = $c->query('s2', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's2', wait => false)");
@@ -76,13 +78,38 @@ estimate(1000000);
 $c->query('s1', "SELECT tessera.pause_balancer('1 hour')");
 $c->query('s2', 'SELECT tessera.start_balancer()');
 $c->query('s1', "DELETE FROM tessera.setting WHERE name = 'balancer_paused_until'");
-is($c->query('s1', "SELECT count(*) > 0 FROM tessera.explain_balancer() WHERE due = 'now' AND reason = 'group' AND donor = 's2'"), 't',
+is($c->query('s1', "SELECT count(*) > 0 FROM tessera.explain_balancer(now => true) WHERE due = 'now' AND reason = 'group' AND donor = 's2'"), 't',
 	'explain_balancer shows what it would do');
 $c->query('s1', 'SELECT tessera.stop_balancer()');
 round();
 is(spread(), 's2 10', 'a balancer that is stopped does nothing');
+
+# What the last round has decided is kept: also over a restart, and whatever one would decide now.
+my $last = "SELECT coalesce(due, '-'), kind, coalesce(detail, '-') FROM tessera.explain_balancer()";
+my $moves_due = q{SELECT count(*) > 0 FROM tessera.explain_balancer(%s) WHERE due = 'now' AND kind = 'move' AND reason = 'group' AND donor = 's2'
+	AND table_name = 'acc'::regclass AND bytes > 0 AND detail ~ '^of the table group' AND made > now() - interval '1 minute'};
+like($c->query('s1', "$last WHERE due IS NOT NULL"), qr/^never\|balance\|stopped: tessera.start_balancer\(\) starts it$/, 'that is its last round');
+is($c->query('s1', "$last WHERE kind = 'shard'") =~ tr/\n//, 2, 'and how much each shard has') or diag $c->query('s1', $last);
+my $whole = 'SELECT e::text FROM tessera.explain_balancer() AS e ORDER BY step';
+my $kept = $c->query('s1', $whole);
+$c->restart('s1');
+is($c->query('s1', $whole), $kept, 'the last round is known after a restart');
+$c->query('s1', 'DELETE FROM tessera.balancer_plan');
+is($c->query('s1', $last), '-|round|no round has been made yet: tessera.explain_balancer(now => true) shows what one would do', 'before the first');
+$c->query('s1', "SELECT tessera.pause_balancer('1 hour')");
 $c->query('s2', 'SELECT tessera.start_balancer()');
+round();
+like($c->query('s1', $last), qr/^never\|balance\|paused until [^\n]*$/, 'a round of a balancer that is paused decides nothing');
+is($c->query('s1', "SELECT string_agg(DISTINCT kind, ' ' ORDER BY kind) FROM tessera.explain_balancer(now => true) WHERE made >= now()"),
+	'balance shard spread', 'the plan of now is another matter');
+$c->query('s1', "SELECT tessera_test.injection_set('balancer_begun', 'pause')");
+$c->query('s1', 'SELECT tessera.resume_balancer()');
+$c->is_paused_at('s1', 'balancer_begun');
+is($c->query('s1', sprintf($moves_due, '')), 't', 'what it has decided is shown while that is done') or diag $c->query('s1', $whole);
+$c->go_on('s1', 'balancer_begun');
 balanced('by bytes');
+$c->query('s1', 'SELECT tessera.balancer_round()');
+is($c->query('s1', "$last WHERE due IS NOT NULL"), '', 'its last round found nothing to do');
 like(spread(), qr/^s1 [34], s2 [34], s3 [34]$/, 'chunks of one size are spread');
 my $moves = $c->query('s1', 'SELECT count(*) FROM tessera.balancer_action');
 round() foreach 1 .. 3;
@@ -137,7 +164,7 @@ round();
 $c->is_paused_at('s2', 'donor_cloned');
 like($c->query('s3', "SELECT tessera.remove_shard('s2')"), qr/^draining: .* [12] moves run$/, 'called again it says how far that is');
 like($c->error('s1', "SELECT tessera.move_range('acc', 850, 900, 's2')"), qr/22023: shard "s2" is being removed/, 'nothing goes there');
-is($c->query('s1', "SELECT donor, reason, detail FROM tessera.explain_balancer() WHERE due = 'never'"),
+is($c->query('s1', "SELECT donor, reason, detail FROM tessera.explain_balancer(now => true) WHERE due = 'never'"),
 	's2|draining|no other shard may have it: add a shard, or change its zone', 'its zone is in the way, which is said');
 $c->go_on('s2', 'donor_cloned');
 $c->query('s1', "SELECT tessera.cancel_remove_shard('s2')");

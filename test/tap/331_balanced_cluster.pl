@@ -32,7 +32,7 @@ SELECT count(*) = 3 AND max(n) - min(n) < 0.15 * avg(n) FROM (SELECT tessera.ran
 SQL
 my $balanced = $c->wait_for('s1', $even, 't', 120);
 ok($balanced, 'new shards are filled until all have the same')
-	or diag $c->query('s1', 'SELECT * FROM tessera.explain_balancer()'), $c->query('s1', 'SELECT * FROM tessera.shards'),
+	or diag $c->query('s1', 'SELECT * FROM tessera.explain_balancer(now => true)'), $c->query('s1', 'SELECT * FROM tessera.shards'),
 	$c->query('s1', 'SELECT * FROM tessera.balancer_status LIMIT 20');
 is($c->query('s1', "SELECT count(*) FROM tessera.balancer_status WHERE state = 'failed'"), 0, 'nothing has failed');
 my $sums = $load->wait;

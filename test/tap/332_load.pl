@@ -28,7 +28,7 @@ ok($c->wait_for('s1', q{SELECT count(*) > 1 FROM tessera.chunks WHERE table_name
 ok($c->wait_for('s1', q{SELECT min::text BETWEEN '4000' AND '4999' FROM tessera.hot_chunks LIMIT 1}, 't'), 'hot_chunks shows where the load is');
 $c->query('s1', 'SELECT tessera.resume_balancer()');
 ok($c->wait_for('s1', $shards, 3, 60), 'its pieces are spread over the shards')
-	or diag $c->query('s1', 'SELECT * FROM tessera.hot_chunks'), $c->query('s1', 'SELECT * FROM tessera.explain_balancer()');
+	or diag $c->query('s1', 'SELECT * FROM tessera.hot_chunks'), $c->query('s1', 'SELECT * FROM tessera.explain_balancer(now => true)');
 my $sums = $load->wait;
 is($sums->{failed} // 0, 0, 'no transaction failed');
 is($c->query('s3', 'SELECT sum(v) FROM acc'), $sums->{processed}, 'each change once');

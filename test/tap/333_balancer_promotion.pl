@@ -35,13 +35,16 @@ UPDATE t SET v = v + 1 WHERE k = :a;
 SCRIPT
 	$c->promote('s1', lossy => $way eq 'lossy');
 	ok($c->wait_for('s1', 'SELECT metadata_known FROM tessera.promotion_status()', 't', 30), "$way: the promoted config node knows the catalog");
+	is($c->query('s1', 'SELECT count(*) > 0 FROM tessera.explain_balancer() WHERE made IS NOT NULL'), 't', "$way: it knows the last round");
 	$c->go_on($from, 'donor_cloned');
 	$c->query('s4', 'SELECT tessera.resume_balancer()');
+	my $now = $c->query('s1', 'SELECT clock_timestamp()');
+	ok($c->wait_for('s1', "SELECT min(made) > '$now' FROM tessera.explain_balancer()", 't', 30), "$way: and makes new ones");
 	like($c->query('s4', "SELECT tessera.remove_shard('$from')"), qr/^(?:draining: .*|removed)$/, "$way: it is asked for again") if $way eq 'lossy';
 	ok($c->wait_for('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'done', 60), "$way: what was asked for is done")
 	  or diag $c->query('s1', 'SELECT * FROM tessera.balancer_status');
 	ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.shards', $left, 60), "$way: $from leaves by itself")
-	  or diag $c->query('s1', 'SELECT * FROM tessera.balancer_status'), $c->query('s1', 'SELECT * FROM tessera.explain_balancer()');
+	  or diag $c->query('s1', 'SELECT * FROM tessera.balancer_status'), $c->query('s1', 'SELECT * FROM tessera.explain_balancer(now => true)');
 	is($writer->wait->{failed} // 0, 0, "$way: no transaction failed");
 	is($c->query('s4', 'SELECT count(*), count(DISTINCT k) FROM t'), '1000|1000', "$way: all rows once");
 	is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(true)'), 0, "$way: all is consistent");

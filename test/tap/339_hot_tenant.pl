@@ -29,7 +29,7 @@ my $shard = "(SELECT shard FROM tessera.chunks WHERE $acc AND min::text = '77')"
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.chunks WHERE $acc AND shard = $shard", 1, 90),
 	'it is alone on its shard: its neighbours are elsewhere')
 	or diag $c->query('s1', "SELECT * FROM tessera.chunks WHERE $acc"), $c->query('s1', 'SELECT * FROM tessera.hot_chunks'),
-	$c->query('s1', 'SELECT * FROM tessera.explain_balancer()');
+	$c->query('s1', 'SELECT * FROM tessera.explain_balancer(now => true)');
 my $named = "SELECT hot_key::text = '77' AND hot_share > 0.9 AND min::text = '77' AND advice LIKE '%no split can help'
 	FROM tessera.hot_chunks LIMIT 1";
 ok($c->wait_for('s1', $named, 't', 60), 'hot_chunks names it, and that no split can help')

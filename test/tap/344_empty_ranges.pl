@@ -68,7 +68,8 @@ $c->query('s1', 'UPDATE acc SET v = v + 2 WHERE k <= 300');
 $c->query('s3', 'DELETE FROM acc WHERE k BETWEEN 301 AND 310');
 $c->go_on('s3');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.node WHERE name = 's3'", 0, 90), 'the shard has left')
-	or diag chunks(), $c->query('s1', 'SELECT * FROM tessera.balancer_status'), $c->query('s1', 'SELECT * FROM tessera.explain_balancer()');
+	or diag chunks(), $c->query('s1', 'SELECT * FROM tessera.balancer_status'),
+	$c->query('s1', 'SELECT * FROM tessera.explain_balancer(now => true)');
 my $moves = $c->query('s1', "SELECT count(*) FROM tessera.balancer_status WHERE reason = 'draining' AND $acc");
 cmp_ok($moves, '<=', 4, "128 chunks in $moves migrations");
 is($c->query('s1', "SELECT count(*) FROM tessera.migrations WHERE state <> 'committed'"), 0, 'none failed');

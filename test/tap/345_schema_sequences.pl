@@ -97,8 +97,9 @@ $c->query('s1', "CREATE SCHEMA big; CREATE TABLE big.t (k int PRIMARY KEY, fille
 my $home = $c->query('s1', "SELECT shard FROM tessera.schemas WHERE schema = 'big'");
 my $to = $home eq 's2' ? 's3' : 's2';
 $c->query('s1', "INSERT INTO big.t SELECT g, repeat('x', 1000) FROM generate_series(1, 4000) g; ANALYZE big.t");
-my $of = "SELECT bytes > 4000000 FROM tessera.explain_balancer() WHERE kind = 'shard' AND donor = '%s'";
-my $columns = $c->query('s1', "SELECT string_agg(step::text || ' ' || kind || ' ' || coalesce(donor, '-'), ',') FROM tessera.explain_balancer()");
+my $of = "SELECT bytes > 4000000 FROM tessera.explain_balancer(now => true) WHERE kind = 'shard' AND donor = '%s'";
+my $columns = $c->query('s1', "SELECT string_agg(step::text || ' ' || kind || ' ' || coalesce(donor, '-'), ',')
+	FROM tessera.explain_balancer(now => true)");
 ok($c->wait_for('s1', sprintf($of, $home), 't'), 'it is seen where it is') or diag $columns;
 $c->query('s1', "SELECT tessera.move_schema('big', '$to')");
 is($c->query('s1', sprintf($of, $to)), 't', 'and where it has come to, at once');

@@ -24,7 +24,10 @@ $c->query('s1', "INSERT INTO tessera.chunk_estimate (group_id, min, node_id, byt
 
 sub on { return "SELECT count(*) $_[1] FROM tessera.chunks WHERE shard = '$_[0]' AND table_name = '" . ($_[2] // 'acc') . "'::regclass"; }
 my $open = "SELECT count(*) FROM tessera.balancer_status WHERE state IN ('queued', 'running')";
-sub looks { return $c->query('s1', 'SELECT * FROM tessera.explain_balancer()'), $c->query('s1', 'SELECT * FROM tessera.balancer_status LIMIT 20') }
+sub looks
+{
+	return $c->query('s1', 'SELECT * FROM tessera.explain_balancer(now => true)'), $c->query('s1', 'SELECT * FROM tessera.balancer_status LIMIT 20');
+}
 
 # A shard comes, on a busy cluster.
 $c->add_shard('s3');
@@ -85,7 +88,7 @@ is($c->query('s1', on('s1', '>= 10')), 't', 'the one that cannot be read stays w
 my $shown = "SELECT state, table_name, reason, waiting_for ~ 'no number' FROM tessera.balancer_status WHERE kind = 'read'";
 is($c->query('s1', $shown), 'failed|acc|unreadable|t', 'balancer_status names it, with the reason');
 is($c->query('s1', "SELECT subject, problem ~ 'no number' FROM tessera.health WHERE severity = 'error'"), 'table group of acc|t', 'health, too');
-is($c->query('s1', "SELECT due, table_name, detail ~ 'no number' FROM tessera.explain_balancer() WHERE kind = 'read'"), 'never|acc|t',
+is($c->query('s1', "SELECT due, table_name, detail ~ 'no number' FROM tessera.explain_balancer(now => true) WHERE kind = 'read'"), 'never|acc|t',
 	'and explain_balancer');
 my $id = $c->query('s2', "SELECT tessera.move_range('acc', 1, 50, 's2', wait => false)");
 like($c->query('s1', "SELECT tessera.remove_shard('s1')"), qr/^draining: /, 'a shard with such a group is to go');
@@ -138,7 +141,7 @@ sub window
 	my $clock = "clock_timestamp() AT TIME ZONE current_setting('log_timezone')";
 	return $c->query('s1', "SELECT quote_literal(to_char($clock + '$from', 'HH24:MI') || '-' || to_char($clock + '$to', 'HH24:MI'))");
 }
-my $why = "SELECT count(*) FROM tessera.explain_balancer() WHERE detail ~ 'outside of tessera.balancer_window'";
+my $why = "SELECT count(*) FROM tessera.explain_balancer(now => true) WHERE detail ~ 'outside of tessera.balancer_window'";
 $c->query('s1', "SELECT tessera.move_range('other', tessera.minkey(), tessera.maxkey(), 's1')");
 foreach my $closed ([ '2 hours', '3 hours' ], [ '2 hours', '-1 hour' ])
 {

@@ -60,7 +60,7 @@ sub _state
 {
 	my ($cluster) = @_;
 	return join("\n", map { ($cluster->psql('s1', $_, timeout => 30))[1] } (
-		'SELECT * FROM tessera.explain_balancer() LIMIT 12',
+		'SELECT * FROM tessera.explain_balancer(now => true) LIMIT 12',
 		'SELECT * FROM tessera.balancer_status ORDER BY asked DESC LIMIT 12',
 		q{SELECT * FROM tessera.migration WHERE state = 'running'}));
 }
