@@ -20,7 +20,7 @@ my $shards = q{SELECT count(DISTINCT shard) FROM tessera.chunks WHERE table_name
 # Keys from 4000 to 4999 are what everybody wants.
 my $load = $c->pgbench_start(clients => 4, seconds => 40, max_tries => 50, protocol => 'prepared', nodes => ['s1'], script => <<'SCRIPT');
 \set a random(4000, 4999)
-SELECT v, (SELECT count(*) FROM generate_series(1, 3000) AS g WHERE g <> acc.v) FROM acc WHERE k = :a;
+SELECT v, (SELECT count(*) FROM generate_series(1, 20000) AS g WHERE g <> acc.v) FROM acc WHERE k = :a;
 UPDATE acc SET v = v + 1 WHERE k = :a;
 SCRIPT
 ok($c->wait_for('s1', q{SELECT count(*) > 1 FROM tessera.chunks WHERE table_name = 'acc'::regclass AND min::text BETWEEN '4000' AND '4999'}, 't', 60),
@@ -35,7 +35,7 @@ is($c->query('s3', 'SELECT sum(v) FROM acc'), $sums->{processed}, 'each change o
 
 # One key.
 my $one = $c->pgbench_start(clients => 4, seconds => 20, max_tries => 50, protocol => 'prepared', nodes => ['s1'], script => <<'SCRIPT');
-SELECT v, (SELECT count(*) FROM generate_series(1, 3000) AS g WHERE g <> acc.v) FROM acc WHERE k = 4242;
+SELECT v, (SELECT count(*) FROM generate_series(1, 20000) AS g WHERE g <> acc.v) FROM acc WHERE k = 4242;
 SCRIPT
 my $hottest = q{SELECT hot_key::text = '4242' AND hot_share > 0.5 AND advice LIKE 'one key%' FROM tessera.hot_chunks LIMIT 1};
 ok($c->wait_for('s1', $hottest, 't', 30), 'a hot key is named, and that no split can help') or diag $c->query('s1',
