@@ -4,8 +4,8 @@
  *
  * One connection per (node, lane), kept until the backend exits, others wait for it (connection_slots.h), or it has been idle for
  * tessera.idle_connection_timeout. A connection that was closed keeps its struct: code that still points to it finds it empty instead of freed, and
- * it is opened anew by the next tessera_connection_open. An idle connection is looked at before it is used (one poll), so that a node that was
- * restarted meanwhile, or has ended the session, costs no error.
+ * it is opened anew by the next tessera_connection_open. A connection that has been idle for more than a moment is looked at before it is used (one
+ * poll), so that a node that was restarted meanwhile, or has ended the session, costs no error.
  *
  * A backend that sits idle is woken by a timer, whose handler does no more than to ask for the server's own catching up with invalidations: an idle
  * backend does that by an empty transaction, at whose end connections are looked at. In a transaction that comes at its end.
@@ -36,6 +36,12 @@
 #include "common/protocol.h"
 #include "common/stat_routing.h"
 #include "transport/connection_private.h"
+
+/*
+ * A connection whose last use ended less than so long ago is used without a look. A session that is as busy as that is in the middle of a statement
+ * for much of the time anyway, where a loss is an error; and one poll for each statement costs some hundredths of the throughput of short ones.
+ */
+#define FRESH_US INT64CONST(5000)
 
 int			tessera_statement_cache_size = 256;
 int			tessera_connect_timeout = 10000;
@@ -348,6 +354,16 @@ tessera_connection_lost(TesseraConnection *connection)
 	return false;
 }
 
+/* True if the other end has ended the connection, which is idle. Of a transaction's that was in use a moment ago, that is not known. */
+static bool
+lost_while_idle(TesseraConnection *connection)
+{
+	TimestampTz idle = GetCurrentTimestamp() - connection->used;
+
+	/* below 0: the server's clock was set back */
+	return (connection->key.lane != 0 || idle < 0 || idle >= FRESH_US) && tessera_connection_lost(connection);
+}
+
 /* True if it can be used as it is. Closes it if it is dead, or if it is idle and the node has another address. */
 static bool
 still_good(TesseraConnection *connection, const char *conninfo)
@@ -358,7 +374,7 @@ still_good(TesseraConnection *connection, const char *conninfo)
 		return false;
 	if (connection->broken || PQstatus(connection->pg) == CONNECTION_BAD ||
 		!tessera_cancel_await(connection, tessera_wait_left(tessera_connect_timeout)) ||
-		(idle && ((connection->state.session_locks == 0 && strcmp(connection->conninfo, conninfo) != 0) || tessera_connection_lost(connection))))
+		(idle && ((connection->state.session_locks == 0 && strcmp(connection->conninfo, conninfo) != 0) || lost_while_idle(connection))))
 	{
 		tessera_connection_close(connection);
 		return false;
@@ -595,11 +611,13 @@ void
 tessera_connections_at_end(void)
 {
 	TesseraConnection **array;
+	TimestampTz now;
 	int			n;
 
 	if (connections == NULL || !(idle_timer.used || idle_timer.due || tessera_slots_awaited()))
 		return;
 	idle_timer.used = false;
+	now = GetCurrentTimestamp();
 	n = tessera_connections_open(&array);
 	for (int i = 0; i < n; i++)
 	{
@@ -608,7 +626,8 @@ tessera_connections_at_end(void)
 		if (connection->in_use)
 		{
 			connection->in_use = false;
-			tessera_slot_idle(&connection->slot);
+			connection->used = now;
+			tessera_slot_idle(&connection->slot, now);
 		}
 		if (tessera_slots_awaited() && may_close(connection) && tessera_slot_is_awaited(&connection->slot))
 			tessera_connection_close(connection);

@@ -69,7 +69,7 @@ struct TesseraConnection
 	bool		broken;			/* libpq found it broken: closed at its next use or the transaction's end */
 	MemoryContext context;		/* of the connection; lives until the backend exits */
 	TesseraRemoteState state;
-	TimestampTz used;			/* when it was last looked at, before it was used */
+	TimestampTz used;			/* when its last use ended, or it was last looked at */
 	TesseraSlot slot;			/* lane 0 of a node: it counts against the cap, from before it is open until it is closed */
 	bool		in_use;			/* lane 0: by the transaction at hand */
 

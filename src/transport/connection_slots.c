@@ -461,10 +461,10 @@ tessera_slot_busy(const TesseraSlot *slot)
 }
 
 void
-tessera_slot_idle(const TesseraSlot *slot)
+tessera_slot_idle(const TesseraSlot *slot, TimestampTz since)
 {
 	if (slot->number != 0)
-		pg_atomic_write_u64(&slots[slot->number].idle_since, (uint64) GetCurrentTimestamp());
+		pg_atomic_write_u64(&slots[slot->number].idle_since, (uint64) since);
 }
 
 bool

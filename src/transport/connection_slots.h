@@ -35,9 +35,9 @@ extern void tessera_slot_take(TesseraSlot *slot, int32 node_id, const char *name
 /* Gives it back, to the first that waits for one, if the cap leaves it room. Raises nothing; does nothing if there is none. */
 extern void tessera_slot_return(TesseraSlot *slot);
 
-/* The connection is used by the transaction at hand; or by none since now. They cost one write each. */
+/* The connection is used by the transaction at hand; or by none since then. They cost one write each. */
 extern void tessera_slot_busy(const TesseraSlot *slot);
-extern void tessera_slot_idle(const TesseraSlot *slot);
+extern void tessera_slot_idle(const TesseraSlot *slot, TimestampTz since);
 
 /* True if anybody on this server waits for a slot: one read. */
 extern bool tessera_slots_awaited(void);
