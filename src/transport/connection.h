@@ -67,6 +67,7 @@ typedef struct TesseraRemoteState
 	uint64		settings;		/* fingerprint of the mirrored settings */
 	int64		greeting;		/* the number that hello answered */
 	int			protocol;		/* which both ends speak, as hello answered; 0: it has not said hello */
+	char		time_text[TESSERA_TIMES_SIZE];	/* how it has said it last */
 	TesseraTimes heard;			/* the newest that it has said; of a clock that is too far ahead, too */
 	TesseraTime time_told;		/* the newest cluster time that was stated to it while `known` */
 	int64		session_locks;	/* transaction/: session-level advisory locks that the backend there keeps for this session */

@@ -553,7 +553,10 @@ learn_time(TesseraConnection *connection, bool quiet)
 	const char *text = PQparameterStatus(connection->pg, TESSERA_TIME_PARAMETER);
 	TesseraTimes times;
 
-	if (text == NULL || !tessera_times_read(text, &times) || !tessera_times_newer(&times, &connection->state.heard))
+	if (text == NULL || strcmp(text, connection->state.time_text) == 0)
+		return;					/* nothing new with this answer */
+	strlcpy(connection->state.time_text, text, sizeof(connection->state.time_text));
+	if (!tessera_times_read(text, &times) || !tessera_times_newer(&times, &connection->state.heard))
 		return;
 	tessera_times_raise(&connection->state.heard, &times);
 	(void) tessera_clock_hear(&times, !quiet);
