@@ -53,13 +53,16 @@ typedef struct BuiltinSettings
 static BuiltinSettings builtin = {0};
 
 /*
- * Settings of extensions and placeholders: their places in the server's table. Records of these are added, replaced and (placeholders) removed, which
- * may move the others: the list holds as long as it is as long as it should be and all of its places are of such settings.
+ * Settings of extensions and placeholders that may be mirrored: their places in the server's table. Records of these are added, replaced and
+ * (placeholders) removed, which may move the others: the list holds as long as the table is as long as it was and all of these records are in their
+ * places. Those of our own that are never mirrored are defined once, when the library is loaded, and stay: they are only counted.
  */
 typedef struct CustomSettings
 {
 	int		   *places;
+	struct config_generic **records;
 	int			n;
+	int			nours;
 } CustomSettings;
 
 static CustomSettings customs = {0};
@@ -106,10 +109,10 @@ list_builtin(struct config_generic **settings, int n)
 static bool
 customs_hold(struct config_generic **settings, int n)
 {
-	if (customs.places == NULL || builtin.n + customs.n != n)
+	if (customs.places == NULL || builtin.n + customs.nours + customs.n != n)
 		return false;
 	for (int i = 0; i < customs.n; i++)
-		if (settings[customs.places[i]]->group != CUSTOM_OPTIONS)
+		if (settings[customs.places[i]] != customs.records[i])
 			return false;
 	return true;
 }
@@ -117,15 +120,29 @@ customs_hold(struct config_generic **settings, int n)
 static void
 list_customs(struct config_generic **settings, int n)
 {
-	int		   *list = MemoryContextAlloc(TopMemoryContext, sizeof(int) * Max(n - builtin.n, 1));
+	int			size = Max(n - builtin.n, 1);
+	int		   *places = MemoryContextAlloc(TopMemoryContext, sizeof(int) * size);
+	struct config_generic **records = MemoryContextAlloc(TopMemoryContext, sizeof(struct config_generic *) * size);
 
 	if (customs.places)
 		pfree(customs.places);
-	customs.places = list;
-	customs.n = 0;
+	if (customs.records)
+		pfree(customs.records);
+	customs.places = places;
+	customs.records = records;
+	customs.n = customs.nours = 0;
 	for (int i = 0; i < n; i++)
-		if (settings[i]->group == CUSTOM_OPTIONS)
-			customs.places[customs.n++] = i;
+	{
+		if (settings[i]->group != CUSTOM_OPTIONS)
+			continue;
+		if (is_ours_alone(settings[i]->name) && (settings[i]->flags & GUC_CUSTOM_PLACEHOLDER) == 0)
+			customs.nours++;
+		else
+		{
+			places[customs.n] = i;
+			records[customs.n++] = settings[i];
+		}
+	}
 }
 
 /* The server's table of settings, with the lists made of it; ended by tessera_settings_done. */
