@@ -75,34 +75,6 @@ routed_scan(QueryDesc *query, int eflags)
 	return scan;
 }
 
-/* The value of a constant or of a parameter given; false: it is something else. */
-static bool
-read_value(Node *node, ParamListInfo params, Datum *value, bool *isnull)
-{
-	while (IsA(node, RelabelType))
-		node = (Node *) ((RelabelType *) node)->arg;
-	if (IsA(node, Const))
-	{
-		*value = ((Const *) node)->constvalue;
-		*isnull = ((Const *) node)->constisnull;
-		return true;
-	}
-	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXTERN && params != NULL)
-	{
-		Param	   *param = (Param *) node;
-		ParamExternData workspace;
-		ParamExternData *given;
-
-		if (param->paramid <= 0 || param->paramid > params->numParams)
-			return false;
-		given = params->paramFetch ? params->paramFetch(params, param->paramid, false, &workspace) : &params->params[param->paramid - 1];
-		*value = given->value;
-		*isnull = given->isnull;
-		return given->ptype == param->paramtype;
-	}
-	return false;
-}
-
 static bool
 read_values(List *exprs, ParamListInfo params, Values *out)
 {
@@ -111,7 +83,7 @@ read_values(List *exprs, ParamListInfo params, Values *out)
 	out->n = 0;
 	foreach(cell, exprs)
 	{
-		if (!read_value(lfirst(cell), params, &out->values[out->n], &out->nulls[out->n]))
+		if (!tessera_value_given(lfirst(cell), params, &out->values[out->n], &out->nulls[out->n]))
 			return false;
 		out->types[out->n++] = exprType(lfirst(cell));
 	}
