@@ -19,6 +19,13 @@
 #include "executor/remote_query.h"
 #include "session/check_as.h"
 
+/* Read and written here: no function is looked up for them. */
+static bool
+goes_without_function(Oid type)
+{
+	return type == INT4OID || type == INT8OID;
+}
+
 static void
 prepare_params(TesseraRemoteQuery *query)
 {
@@ -36,6 +43,8 @@ prepare_params(TesseraRemoteQuery *query)
 		{
 			query->formats[i] = 1;
 			query->wire_types[i] = query->types[i];
+			if (goes_without_function(query->types[i]))
+				continue;
 			getTypeBinaryOutputInfo(query->types[i], &function, &varlena);
 		}
 		else
@@ -71,6 +80,10 @@ prepare_result(TesseraRemoteQuery *query)
 		if (query->attnums[i] <= 0)
 			continue;			/* ctid: handled by the caller of tessera_wire_row */
 		att = TupleDescAttr(query->desc, query->attnums[i] - 1);
+		query->typmods[i] = att->atttypmod;
+		query->shape = hash_combine(hash_combine(query->shape, att->atttypid), hash_combine((uint32) att->atttypmod, att->attcollation));
+		if (query->binary && goes_without_function(att->atttypid))
+			continue;
 		if (query->binary)
 			getTypeBinaryInputInfo(att->atttypid, &function, &query->ioparams[i]);
 		else if (att->atttypid == PG_NODE_TREEOID)
@@ -78,8 +91,6 @@ prepare_result(TesseraRemoteQuery *query)
 		else
 			getTypeInputInfo(att->atttypid, &function, &query->ioparams[i]);
 		fmgr_info(function, &query->in[i]);
-		query->typmods[i] = att->atttypmod;
-		query->shape = hash_combine(hash_combine(query->shape, att->atttypid), hash_combine((uint32) att->atttypmod, att->attcollation));
 	}
 }
 
@@ -136,6 +147,27 @@ prepare(TesseraRemoteQuery *query)
 	MemoryContextSwitchTo(before);
 }
 
+/* An integer's bytes as they are sent; palloc'd. */
+static char *
+integer_bytes(Oid type, Datum value)
+{
+	char	   *bytes = palloc(sizeof(uint64));
+
+	if (type == INT4OID)
+	{
+		uint32		v = pg_hton32((uint32) DatumGetInt32(value));
+
+		memcpy(bytes, &v, sizeof(v));
+	}
+	else
+	{
+		uint64		v = pg_hton64((uint64) DatumGetInt64(value));
+
+		memcpy(bytes, &v, sizeof(v));
+	}
+	return bytes;
+}
+
 void
 tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *nulls, TesseraWireParams *out)
 {
@@ -146,7 +178,12 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 	{
 		if (nulls[i])
 			continue;
-		if (query->formats[i] == 1)
+		if (query->formats[i] == 1 && goes_without_function(query->types[i]))
+		{
+			out->values[i] = integer_bytes(query->types[i], values[i]);
+			out->lengths[i] = query->types[i] == INT4OID ? sizeof(uint32) : sizeof(uint64);
+		}
+		else if (query->formats[i] == 1)
 		{
 			bytea	   *bytes = tessera_wire_send(&query->out[i], values[i]);
 
@@ -163,6 +200,31 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 	}
 }
 
+_Noreturn static void
+raise_bad_format(int column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
+			 errmsg("incorrect binary data format from a shard in column %d", column + 1)));
+}
+
+static Datum
+receive_integer(Oid type, int column, const char *bytes, int length)
+{
+	uint32		narrow;
+	uint64		wide;
+
+	if (length != (type == INT4OID ? sizeof(narrow) : sizeof(wide)))
+		raise_bad_format(column);
+	if (type == INT4OID)
+	{
+		memcpy(&narrow, bytes, sizeof(narrow));
+		return Int32GetDatum((int32) pg_ntoh32(narrow));
+	}
+	memcpy(&wide, bytes, sizeof(wide));
+	return Int64GetDatum((int64) pg_ntoh64(wide));
+}
+
 /* One binary value by its type's receive function; the commonest fixed-width types without a function call. */
 static Datum
 receive_binary(TesseraRemoteQuery *query, int column, const char *bytes, int length)
@@ -171,29 +233,8 @@ receive_binary(TesseraRemoteQuery *query, int column, const char *bytes, int len
 	StringInfoData buffer;
 	Datum		value;
 
-	switch (type)
-	{
-		case INT4OID:
-			if (length == 4)
-			{
-				uint32		v;
-
-				memcpy(&v, bytes, 4);
-				return Int32GetDatum((int32) pg_ntoh32(v));
-			}
-			break;
-		case INT8OID:
-			if (length == 8)
-			{
-				uint64		v;
-
-				memcpy(&v, bytes, 8);
-				return Int64GetDatum((int64) pg_ntoh64(v));
-			}
-			break;
-		default:
-			break;
-	}
+	if (goes_without_function(type))
+		return receive_integer(type, column, bytes, length);
 	/* The receive functions may write a terminator behind the value: give them a copy. */
 	buffer.data = palloc(length + 1);
 	memcpy(buffer.data, bytes, length);
@@ -203,9 +244,7 @@ receive_binary(TesseraRemoteQuery *query, int column, const char *bytes, int len
 	buffer.cursor = 0;
 	value = tessera_wire_receive(&query->in[column], &buffer, query->ioparams[column], query->typmods[column]);
 	if (buffer.cursor != length)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
-				 errmsg("incorrect binary data format from a shard in column %d", column + 1)));
+		raise_bad_format(column);
 	return value;
 }
 
