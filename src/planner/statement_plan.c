@@ -94,10 +94,10 @@ collect_relations(Node *node, Relations *relations)
 		{
 			RangeTblEntry *copy = makeNode(RangeTblEntry);
 
+			/* as core's plans, it shares with the query what nobody changes after planning */
 			memcpy(copy, rte, sizeof(RangeTblEntry));
 			copy->subquery = NULL;
 			copy->securityQuals = NIL;
-			copy = copyObject(copy);
 			tessera_move_permissions(relations->query, copy, &relations->permissions);
 			relations->rtable = lappend(relations->rtable, copy);
 		}
