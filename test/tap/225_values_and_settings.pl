@@ -87,4 +87,22 @@ foreach my $setting ('lc_monetary', 'lc_numeric', 'lc_time')
 	is($c->query('r1', "SET $setting = 'POSIX'; SELECT shown(id, '$setting') FROM spread WHERE id = 2"), 'POSIX', "$setting of the session");
 }
 
+# Settings of modules that are not loaded come while the session lives, in any order of their names; each reaches the shards.
+my $session = $c->session('r1');
+is($session->query_safe("SELECT shown(id, 'lc_time') FROM spread WHERE id = 2"), 'C', 'a shard has the settings of the session');
+my @set;
+foreach my $name ('tes.one', 'app.two', 'zone.three')
+{
+	push @set, $name;
+	$session->query_safe("SET $name = 'set to $name'");
+	is($session->query_safe("SELECT shown(id, '$_') FROM spread WHERE id = 2"), "set to $_", "$_ after $name") foreach @set;
+	foreach (@set)
+	{
+		$session->query_safe("SET $_ = 'now $_'");
+		is($session->query_safe("SELECT shown(id, '$_') FROM spread WHERE id = 2"), "now $_", "$_ again");
+	}
+	$session->query_safe("SET $_ = 'set to $_'") foreach @set;
+}
+$session->quit;
+
 done_testing();
