@@ -75,6 +75,7 @@
 #include "transaction/advisory.h"
 #include "transaction/background.h"
 #include "transaction/cluster_time.h"
+#include "transaction/commit_hold.h"
 #include "transaction/deadlock.h"
 #include "transaction/decision_pruning.h"
 #include "transaction/declared_wait.h"
@@ -133,6 +134,8 @@ static const Registration registrations[] = {
 	 * takes the time of what the others let through.
 	 */
 	{"setting, xact, utility: commits tick the clock", tessera_cluster_time_init},
+	/* Right before the time is taken: a commit that is held is later than the restore point, and asks no other node any more. */
+	{"shared memory, xact: commits wait while a restore point is made", tessera_commit_hold_init},
 	/*
 	 * Last at a commit: a node that is told of a change must find the catalog's sequence grown (tessera_catalog_change_init). It waits for answers.
 	 */
@@ -246,6 +249,8 @@ static const Registration registrations[] = {
 	{"shared memory", tessera_migration_slot_init},	/* free */
 	{"shared memory", tessera_promotion_init},	/* free */
 	{"background worker", tessera_launcher_init},	/* free */
+	/* The first of all after a commit: who makes a restore point must not wait for a commit that asks other nodes, where commits are held. */
+	{"xact: the commit is under way no longer", tessera_commit_hold_end_init},
 };
 
 /*
@@ -261,6 +266,8 @@ static const TesseraExitStep exit_steps[] = {
 	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */
 	{tessera_wait_clear},
 	{tessera_remote_client_clear},
+	/* Who waits for it commits. */
+	{tessera_commit_hold_leave},
 	/* A worker's own, before another one may be started in its place. */
 	{tessera_notify_forward_leave},
 	{tessera_worker_leave},

@@ -14,6 +14,7 @@
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
 
+#include "admin/clock_functions.h"
 #include "catalog/clock_store.h"
 #include "catalog/signing_key.h"
 #include "routing/routing.h"
@@ -31,8 +32,8 @@ PG_FUNCTION_INFO_V1(tessera_internal_clocks);
 #define UNIX_EPOCH_US ((int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
 
 
-static Datum
-numeric_of_time(TesseraTime time)
+Datum
+tessera_numeric_of_time(TesseraTime time)
 {
 	return DirectFunctionCall3(numeric_in, CStringGetDatum(psprintf(UINT64_FORMAT, time)), ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
 }
@@ -67,7 +68,7 @@ tessera_cluster_time(PG_FUNCTION_ARGS)
 	TesseraTimes times;
 
 	tessera_clock_read_durably(&times);
-	PG_RETURN_DATUM(numeric_of_time(times.cluster));
+	PG_RETURN_DATUM(tessera_numeric_of_time(times.cluster));
 }
 
 /* tessera.cluster_time_token() */
@@ -112,9 +113,9 @@ tessera_internal_clocks(PG_FUNCTION_ARGS)
 
 		if (clocks[i].known)
 		{
-			values[1] = numeric_of_time(clocks[i].times.cluster);
-			values[2] = numeric_of_time(clocks[i].times.config);
-			values[3] = numeric_of_time(clocks[i].times.topology);
+			values[1] = tessera_numeric_of_time(clocks[i].times.cluster);
+			values[2] = tessera_numeric_of_time(clocks[i].times.config);
+			values[3] = tessera_numeric_of_time(clocks[i].times.topology);
 			values[4] = TimestampTzGetDatum(timestamp_of_time(clocks[i].wall));
 		}
 		tuplestore_putvalues(info->setResult, info->setDesc, values, nulls);
