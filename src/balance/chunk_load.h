@@ -70,6 +70,7 @@ typedef struct TesseraGroupLoad
 	TesseraKeyDatum *mins;		/* flat; base: bytes */
 	char	   *bytes;
 	int64		max_chunk_size;
+	uint64		members;		/* the group's tables, mixed: another sum means other tables */
 	TesseraEndWrites first;		/* to the first chunk */
 	TesseraEndWrites last;
 	/* since the last measurement */

@@ -17,6 +17,7 @@
 
 #include "access/transam.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -157,6 +158,31 @@ take_samples(Following *following)
 	} while (following->nsamples == SAMPLES);
 }
 
+/* A group that has lost a table, or got one, is measured: no statement has written the rows that it lost with it, or got. */
+static void
+follow_members(const TesseraRouting *routing)
+{
+	uint64	   *members = palloc0(sizeof(uint64) * Max(routing->ngroups, 1));
+
+	for (int i = 0; i < routing->ntables; i++)
+	{
+		const TesseraTable *table = tessera_routing_table_at(routing, i);
+
+		if (table->group >= 0 && OidIsValid(table->relid))
+			members[table->group] += hash_bytes_uint32_extended(table->relid, 0);
+	}
+	for (int i = 0; i < routing->ngroups; i++)
+	{
+		TesseraGroupLoad *load = tessera_group_load_by_id(&tessera_routing_group(routing, i)->group_id);
+
+		if (load == NULL)
+			continue;
+		load->measure_due |= load->members != members[i];
+		load->members = members[i];
+	}
+	pfree(members);
+}
+
 static void
 follow_groups(const TesseraRouting *routing)
 {
@@ -175,6 +201,7 @@ follow_groups(const TesseraRouting *routing)
 			leave_out(following, &tessera_routing_group(routing, following->group)->group_id, reason);
 	}
 	tessera_group_loads_sweep();
+	follow_members(routing);
 	read_sizes();
 	take_samples(following);
 	tessera_note_unreadable(following->unreadable);
