@@ -123,7 +123,8 @@ $$;
   LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 -- times in a form that any DateStyle and TimeZone reads alike
 AS $$
-  SELECT o.operation_id::text, o.kind, format('%I.%I', t.schema_name, t.table_name), format('%I.%I', o.schema_name, o.object_name), o.statement,
+  SELECT o.operation_id::text, o.kind, CASE WHEN t.table_id IS NOT NULL THEN format('%I.%I', t.schema_name, t.table_name) END,
+         format('%I.%I', o.schema_name, o.object_name), o.statement,
          o.asked_by::text, r.name::text, o.state, o.phase,
          (SELECT count(*)::int4 FROM tessera.node), (SELECT count(*)::int4 FROM tessera.node AS n WHERE n.node_id = ANY (o.done)),
          (SELECT string_agg(n.name, ', ' ORDER BY n.name) FROM tessera.node AS n WHERE o.state = 'running' AND n.node_id <> ALL (o.done)),
@@ -147,3 +148,25 @@ CREATE VIEW tessera.ddl_operations AS
   FROM tessera_internal.ddl_operations() AS o;
 COMMENT ON VIEW tessera.ddl_operations IS
   'DDL that runs in phases on all nodes, how far it is, what it waits for, and how it ended; the same on every node';
+
+-- Functions of the server that maintain an index, for all nodes (src/ddl/index_maintenance.c): the planner puts them in the place of those.
+
+CREATE FUNCTION tessera.brin_summarize_new_values(index pg_catalog.regclass) RETURNS pg_catalog.int4
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_brin_summarize_new_values';
+COMMENT ON FUNCTION tessera.brin_summarize_new_values(pg_catalog.regclass) IS
+  'brin_summarize_new_values() on all parts of an index of the cluster';
+
+CREATE FUNCTION tessera.brin_summarize_range(index pg_catalog.regclass, block pg_catalog.int8) RETURNS pg_catalog.int4
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_brin_summarize_range';
+COMMENT ON FUNCTION tessera.brin_summarize_range(pg_catalog.regclass, pg_catalog.int8) IS
+  'brin_summarize_range() on all parts of an index of the cluster, by each one''s own blocks';
+
+CREATE FUNCTION tessera.brin_desummarize_range(index pg_catalog.regclass, block pg_catalog.int8) RETURNS pg_catalog.void
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_brin_desummarize_range';
+COMMENT ON FUNCTION tessera.brin_desummarize_range(pg_catalog.regclass, pg_catalog.int8) IS
+  'brin_desummarize_range() on all parts of an index of the cluster, by each one''s own blocks';
+
+CREATE FUNCTION tessera.gin_clean_pending_list(index pg_catalog.regclass) RETURNS pg_catalog.int8
+  LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tessera_gin_clean_pending_list';
+COMMENT ON FUNCTION tessera.gin_clean_pending_list(pg_catalog.regclass) IS
+  'gin_clean_pending_list() on all parts of an index of the cluster';

@@ -54,6 +54,10 @@ static StandIn stand_ins[] = {
 	{TESSERA_SEQUENCE, F_SETVAL_REGCLASS_INT8, "setval", 2, {REGCLASSOID, INT8OID}, InvalidOid},
 	{TESSERA_SEQUENCE, F_SETVAL_REGCLASS_INT8_BOOL, "setval", 3, {REGCLASSOID, INT8OID, BOOLOID}, InvalidOid},
 	{TESSERA_SEQUENCE, F_PG_SEQUENCE_LAST_VALUE, "sequence_last_value", 1, {REGCLASSOID}, InvalidOid},
+	{TESSERA_INDEX_MAINTENANCE, F_BRIN_SUMMARIZE_NEW_VALUES, "brin_summarize_new_values", 1, {REGCLASSOID}, InvalidOid},
+	{TESSERA_INDEX_MAINTENANCE, F_BRIN_SUMMARIZE_RANGE, "brin_summarize_range", 2, {REGCLASSOID, INT8OID}, InvalidOid},
+	{TESSERA_INDEX_MAINTENANCE, F_BRIN_DESUMMARIZE_RANGE, "brin_desummarize_range", 2, {REGCLASSOID, INT8OID}, InvalidOid},
+	{TESSERA_INDEX_MAINTENANCE, F_GIN_CLEAN_PENDING_LIST, "gin_clean_pending_list", 1, {REGCLASSOID}, InvalidOid},
 	{TESSERA_SEQUENCE, InvalidOid, "identity_nextval", 1, {REGCLASSOID}, InvalidOid},
 	{TESSERA_SEQUENCE, InvalidOid, "sequence_row", 1, {REGCLASSOID}, InvalidOid},
 };

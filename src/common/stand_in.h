@@ -1,6 +1,7 @@
 /*
  * stand_in.h
- *	  The server's functions that are replaced by functions of the extension in statements: advisory locks, pg_notify, sequences.
+ *	  The server's functions that are replaced by functions of the extension in statements: advisory locks, pg_notify, sequences,
+ *	  maintenance of an index.
  */
 #ifndef TESSERA_STAND_IN_H
 #define TESSERA_STAND_IN_H
@@ -13,6 +14,7 @@ typedef enum TesseraStandInKind
 	TESSERA_ADVISORY_LOCK,
 	TESSERA_NOTIFICATION,
 	TESSERA_SEQUENCE,
+	TESSERA_INDEX_MAINTENANCE,
 } TesseraStandInKind;
 
 /* What the function of the server's is about, if it is replaced. No catalog access. */

@@ -307,12 +307,33 @@ replace_defaults(Copy *copy)
 	MemoryContextSwitchTo(before);
 }
 
+/* FREEZE is for a table that only this transaction can see: what core refuses is refused, though no row is frozen (make_sql). */
+static void
+check_freeze(const Copy *copy)
+{
+	SubTransactionId current = GetCurrentSubTransactionId();
+
+	if (!copy->input->opts.freeze)
+		return;
+	if (copy->rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("COPY FREEZE is not for partitioned tables"),
+				 errhint("Copy into the partitions, or without FREEZE.")));
+	if (copy->rel->rd_createSubid != current && copy->rel->rd_newRelfilenodeSubid != current)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("COPY FREEZE is for a table that was created or truncated in the current subtransaction"),
+				 errhint("Copy without FREEZE.")));
+}
+
 static void
 open_input(Copy *copy, CopyStmt *statement, ParseState *pstate)
 {
 	TupleDesc	desc = RelationGetDescr(copy->rel);
 
 	copy->input = BeginCopyFrom(pstate, copy->rel, NULL, statement->filename, statement->is_program, NULL, statement->attlist, statement->options);
+	check_freeze(copy);
 	copy->context.callback = CopyFromErrorCallback;
 	copy->context.arg = copy->input;
 	copy->context.previous = error_context_stack;

@@ -167,6 +167,36 @@ $_->quit foreach $holder, $other;
 
 # ---- a shard that is down
 
+# ---- functions that maintain one index
+
+# One heap page for each range of keys, and more rows than the index knows of.
+$c->query('s1', 'CREATE TABLE docs (k int PRIMARY KEY, w int[])');
+$c->query('s1', "SELECT tessera.shard_table('docs', 'k')");
+$c->query('s1', "SELECT tessera.move_range('docs', 1000, 2000, 's2')");
+$c->query('s1', "SELECT tessera.move_range('docs', 2000, tessera.maxkey(), 's3')");
+$c->query('s1', 'CREATE INDEX docs_w ON docs USING gin (w); CREATE INDEX docs_k ON docs USING brin (k) WITH (pages_per_range = 1)');
+$c->query('r1', 'INSERT INTO docs SELECT g * 10, ARRAY[g] FROM generate_series(1, 299) g');
+$c->query('r1', "SELECT brin_desummarize_range('docs_k', 0)");
+is($c->query('r1', "SELECT brin_summarize_new_values('docs_k')"), '3', 'brin_summarize_new_values: a page on each shard');
+is($c->query('s2', "SELECT brin_summarize_new_values('docs_k')"), '0', 'they are summarised');
+$c->query('s2', "SELECT brin_desummarize_range('docs_k', 0)");
+is($c->query('s3', "SELECT brin_summarize_range('docs_k', 0)"), '3', 'brin_desummarize_range and brin_summarize_range');
+cmp_ok($c->query('r1', "SELECT gin_clean_pending_list('docs_w')"), '>=', 3, 'gin_clean_pending_list: on each shard');
+is($c->query('s1', "SELECT gin_clean_pending_list('docs_w')"), '0', 'nothing is left to clean');
+is($c->query('r1', "CREATE TABLE far.more (k int PRIMARY KEY); INSERT INTO far.more VALUES (1); CREATE INDEX far_b ON far.more USING brin (k); " .
+	"SELECT brin_desummarize_range('far.far_b', 0); SELECT brin_summarize_new_values('far.far_b')"), "\n1", 'of a placed table, from elsewhere');
+$c->query('r1', 'CREATE ROLE nobody_else');
+like($c->error('r1', "SET ROLE nobody_else; SELECT brin_summarize_new_values('docs_k')"), qr/42501.*must be owner of index docs_k/, 'its owner may');
+$c->query('r1', 'REVOKE EXECUTE ON FUNCTION gin_clean_pending_list(regclass) FROM PUBLIC');
+like($c->error('r1', "SET ROLE nobody_else; SELECT gin_clean_pending_list('docs_w')"), qr/42501.*permission denied for function/,
+	'who may execute it');
+$c->query('s1', 'CREATE TABLE by_day (k int, d int, PRIMARY KEY (k, d)) PARTITION BY RANGE (d); CREATE TABLE day_1 PARTITION OF by_day DEFAULT');
+$c->query('s1', "SELECT tessera.shard_table('by_day', 'k', colocate_with => 'docs')");
+$c->query('r1', 'CREATE INDEX day_k ON by_day USING brin (k); INSERT INTO by_day SELECT g * 10, 1 FROM generate_series(1, 299) g');
+is($c->query('r1', "SELECT brin_desummarize_range('day_1_k_idx', 0); SELECT brin_summarize_new_values('day_1_k_idx')"), "\n3", 'of a partition');
+like($c->error('r1', "SELECT brin_summarize_new_values('day_k')"), qr/42809/, 'of none of the parent');
+like($c->error('r1', "SELECT brin_summarize_new_values('t_v')"), qr/42809.*not a BRIN index/, 'core says what is none');
+
 $counts = vacuums('t', 's1', 's2');
 $c->stop('s3', 'immediate');
 $error = $c->error('r1', 'VACUUM t');

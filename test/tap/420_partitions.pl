@@ -149,6 +149,10 @@ sub compare
 	}
 	like($c->error('r1', "COPY ev_2 (tenant, at, kind, id) FROM STDIN;\n1\t500\ta\t30001\n\\.\n"), qr/23514/,
 		"$what: COPY of rows of another partition");
+	like($c->error('r1', "BEGIN; TRUNCATE ev CASCADE; COPY ev (tenant, at, kind, id) FROM STDIN (FREEZE);\n\\.\n"), qr/0A000.*partitioned/,
+		"$what: FREEZE is not for the parent");
+	like($c->error('r1', "COPY ev_2 (tenant, at, kind, id) FROM STDIN (FREEZE);\n\\.\n"), qr/55000/, "$what: nor for what others may see");
+	$c->query('r1', "BEGIN; TRUNCATE ev_2 CASCADE; COPY ev_2 (tenant, at, kind, id) FROM STDIN (FREEZE);\n\\.\nROLLBACK");
 	my ($same, $difference) = $c->same_everywhere($after);
 	ok($same, "$what: COPY") or diag $difference;
 	$c->everywhere('DELETE FROM ev WHERE id > 30000', via => 's3');

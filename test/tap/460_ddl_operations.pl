@@ -203,6 +203,14 @@ like($c->error('r1', 'BEGIN; REINDEX INDEX CONCURRENTLY first; COMMIT'), qr/2500
 like($c->error('r1', 'SET ROLE stranger; REINDEX INDEX CONCURRENTLY first'), qr/42501/, 'not somebody else\'s');
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'all is consistent');
 
+# ---- the list outlives its tables
+
+$c->query('s2', 'CREATE TABLE short (k int PRIMARY KEY, v int)');
+$c->query('s2', 'CREATE INDEX CONCURRENTLY short_v ON short (v)');
+$c->query('s1', 'DROP TABLE short');
+is($c->query('r1', "SELECT table_name IS NULL, state FROM tessera.ddl_operations WHERE object_name = 'public.short_v'"), 't|done',
+	'an operation whose table was dropped');
+
 # ---- a standby takes the config node's place
 
 $c->add_standby('s1');
