@@ -185,14 +185,15 @@ found($list, \@history, lists(1 => [ 10, 12 ], 2 => [11]), '', 'list: a right hi
 found($list, \@history, lists(1 => [ 10, 12, 14 ], 2 => [ 11, 15 ]), '', 'list: an unknown transaction may be there');
 found($list, \@history, lists(1 => [10], 2 => [11]), 'list: lost', 'list: a lost append');
 found($list, \@history, lists(1 => [ 10, 12, 12 ], 2 => [11]), 'list: doubled', 'list: a doubled append');
-found($list, \@history, lists(1 => [ 10, 12, 13 ], 2 => [11]), 'list: aborted', 'list: an append of a failed transaction');
+found($list, \@history, lists(1 => [ 10, 12, 13 ], 2 => [11]), 'list: G1a', 'list: an append of a failed transaction');
 found($list, \@history, lists(1 => [ 10, 12, 14 ], 2 => [11]), 'list: half', 'list: half of a transaction');
-found($list, [ @history, transaction('ok', look(1, 10, 13)) ], lists(1 => [ 10, 12 ], 2 => [11]), 'list: aborted, list: order',
+found($list, [ @history, transaction('ok', look(1, 10, 13)) ], lists(1 => [ 10, 12 ], 2 => [11]), 'list: G1a, list: order',
 	'list: a read of an aborted append');
 found($list, [ @history, transaction('ok', look(1, 12)) ], lists(1 => [ 10, 12 ], 2 => [11]), 'list: order', 'list: a read that is no beginning');
 found($list, [ @history, transaction('ok', add(2, 16), look(2, 11)) ], lists(1 => [ 10, 12 ], 2 => [ 11, 16 ]), 'list: own',
 	'list: an own append not seen');
-found($list, [ transaction('ok', add(1, 10), add(1, 11)), transaction('ok', look(1, 10)) ], lists(1 => [ 10, 11 ]), 'list: intermediate',
+found($list, [ transaction('ok', add(1, 10), add(1, 11)), transaction('ok', look(1, 10)) ], lists(1 => [ 10, 11 ]),
+	'list: G-single, list: G1b, list: fractured',
 	'list: an intermediate read');
 found($list, [ transaction('ok', add(1, 10), add(2, 20)), transaction('ok', add(1, 11), add(2, 21)) ], lists(1 => [ 10, 11 ], 2 => [ 21, 20 ]),
 	'list: G0', 'list: a cycle of writes');
@@ -200,10 +201,13 @@ found($list, [ transaction('ok', add(1, 10), look(2, 20)), transaction('ok', loo
 	'list: a cycle of writes and reads');
 found($list, [ transaction('ok', add(1, 10), look(3)), transaction('ok', look(1, 10), add(2, 20)), transaction('ok', look(2, 20), add(3, 30)),
 	transaction('ok', look(3, 30), add(1, 11)) ],
-	lists(1 => [ 10, 11 ], 2 => [20], 3 => [30]), '', 'list: a cycle with an rw is conceded');
+	lists(1 => [ 10, 11 ], 2 => [20], 3 => [30]), '', 'list: a cycle with an rw that READ COMMITTED allows');
 found($list, [ transaction('ok', add(1, 10), look(4, 40)), transaction('ok', look(1, 10), add(2, 20)), transaction('ok', look(2, 20), add(3, 30)),
 	transaction('ok', look(3, 30), add(4, 40)) ],
 	lists(1 => [10], 2 => [20], 3 => [30], 4 => [40]), 'list: G1c', 'list: a long cycle');
+
+found($list, [ transaction('ok', add(1, 10), add(2, 20)), { %{ transaction('ok', look(1), look(2, 20)) }, level => 'REPEATABLE READ' } ],
+	lists(1 => [10], 2 => [20]), 'list: G-single, list: fractured', 'list: half of a transaction was read at REPEATABLE READ');
 
 is(Chaos::Schedule->new(seed => 5, round => 2, seconds => 20, nodes => [qw(s1 s2 s3)], tables => $bank->tables, faults => \@Chaos::Run::FAULTS)->text,
 	Chaos::Schedule->new(seed => 5, round => 2, seconds => 20, nodes => [qw(s1 s2 s3)], tables => $bank->tables,
