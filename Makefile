@@ -11,6 +11,7 @@
 #   make sqlsmith          random statements, compared in the same way (SEED=1 QUERIES=1000 MOVES=1)
 #   make tpch, make tpcc   TPC-H's questions and TPC-C-like transactions, compared and timed
 #   make bench-ddl         how long DDL takes, and its clients wait, while clients write
+#   make bench-snapshots   what one snapshot over all shards costs
 #   make bench-pauses      how long statements wait while ranges move (MOVES=100)
 #   make compile-check     builds in a folder with another Debian release, against its PostgreSQL (SUITE=trixie: 17)
 #   make chaos             servers fail under load, for ROUNDS=3 rounds or MINUTES=..., by SEED=1; doc/chaos.md
@@ -155,6 +156,9 @@ compile-check:
 bench-ddl:
 	@$(run) BENCH=i bash $(tree)/test/bench/run
 
+bench-snapshots:
+	@$(run) BENCH=o bash $(tree)/test/bench/run
+
 bench-pauses:
 	@$(run) BENCH=h MOVES='$(MOVES)' bash $(tree)/test/bench/run
 
@@ -163,4 +167,4 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-pauses oracle sqlsmith tpch tpcc valgrind chaos
+.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses oracle sqlsmith tpch tpcc valgrind chaos
