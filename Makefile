@@ -167,4 +167,5 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses oracle sqlsmith tpch tpcc valgrind chaos
+.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses oracle sqlsmith tpch tpcc \
+	valgrind chaos

@@ -10,13 +10,13 @@ ListHistory - judges histories of transactions that read lists and append to the
 
 =head1 DESCRIPTION
 
-A record is a transaction: {outcome => ok, failed or unknown, state => SQLSTATE, level => isolation level, begun, ended (seconds), operations}. An operation
-is [ 'append', list, id ], with an id that is given once in the whole history, or [ 'read', list, [ids], statement ], where reads of one statement bear the
-same number. An operation may end with the time at which its statement was sent. C<lists> are the lists when all was over.
+A record is a transaction: {outcome => ok, failed or unknown, state => SQLSTATE, level => isolation level, begun, ended (seconds), operations}. An
+operation is [ 'append', list, id ], with an id that is given once in the whole history, or [ 'read', list, [ids], statement ], where reads of one
+statement bear the same number. An operation may end with the time at which its statement was sent. C<lists> are the lists when all was over.
 
 A final list tells in which order transactions wrote; a read tells how far it was then. From both follow dependencies: ww (wrote the next element), wr
-(read what the other wrote), rw (did not see what the other wrote). A transaction at REPEATABLE READ or SERIALIZABLE is one reader; at READ COMMITTED each
-statement is one. Then these are forbidden:
+(read what the other wrote), rw (did not see what the other wrote). A transaction at REPEATABLE READ or SERIALIZABLE is one reader; at READ
+COMMITTED each statement is one. Then these are forbidden:
 
   lost          an acknowledged append is not there
   doubled       an append is there twice
@@ -229,8 +229,8 @@ sub _write_edges
 	return;
 }
 
-# What a reader has seen and has not. A statement at READ COMMITTED is a node of its own for what it has not seen; what it has seen its transaction has
-# seen, too.
+# What a reader has seen and has not. A statement at READ COMMITTED is a node of its own for what it has not seen; what it has seen its transaction
+# has seen, too.
 sub _read_edges
 {
 	my ($self, $reader) = @_;
@@ -261,7 +261,8 @@ sub _check_stale
 	my ($self, $seen, $k, $id, $writer) = @_;
 	my $ended = $self->{records}[$writer]{ended};
 	return unless $self->{look_for_stale} && $self->{records}[$writer]{outcome} eq 'ok' && defined $ended && defined $seen->{begun};
-	$self->_found('stale', sprintf('%s of list %s was acknowledged %.3f s before transaction %d looked', $id, $k, $seen->{begun} - $ended, $seen->{number}))
+	$self->_found('stale', sprintf('%s of list %s was acknowledged %.3f s before transaction %d looked',
+		$id, $k, $seen->{begun} - $ended, $seen->{number}))
 		if $ended < $seen->{begun};
 	return;
 }

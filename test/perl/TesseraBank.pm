@@ -201,8 +201,8 @@ sub begin_writers
 	my %weights = %{ $params{weights} // { map { $_ => 1 } keys %WRITERS } };
 	foreach my $n (0 .. ($params{writers} // 8) - 1)
 	{
-		push @{ $self->{writers} }, $self->{cluster}->pgbench_start(nodes => [ $nodes[ $n % @nodes ] ], clients => 1, seconds => 3600, max_tries => 50,
-			scripts => { map { ($WRITERS{$_} => $weights{$_}) } keys %weights }, variables => { n => $n }, rate => $params{rate});
+		push @{ $self->{writers} }, $self->{cluster}->pgbench_start(nodes => [ $nodes[ $n % @nodes ] ], clients => 1, seconds => 3600,
+			max_tries => 50, scripts => { map { ($WRITERS{$_} => $weights{$_}) } keys %weights }, variables => { n => $n }, rate => $params{rate});
 	}
 	return;
 }
@@ -225,8 +225,8 @@ sub end_writers
 
 =head2 read(times => n, nodes => [...], readers => [...])
 
-Each of the nodes runs each of the readers (default: all of C<%READERS>) so many times, all nodes at a time. Returns {reader => {checks, wrong, retries,
-errors, first}}.
+Each of the nodes runs each of the readers (default: all of C<%READERS>) so many times, all nodes at a time. Returns {reader => {checks, wrong,
+retries, errors, first}}.
 
 =cut
 
@@ -337,7 +337,8 @@ sub dump_is_right
 	Test::More::is($JUDGES{rows}->(@{ $rows{acc} }), '', "$what: one sum in pg_dump @options of $node");
 	Test::More::is($JUDGES{rows}->(map { my ($k, $bal) = split /\t/; "$k\t" . ($bal + ($purse{$k} // 0)) } @moved), '',
 		"$what: two tables of one moment in pg_dump @options of $node");
-	Test::More::is(join(' ', grep { $_ != 0 && $_ != 1 } values %ahead), '', "$what: nothing without what came before it in pg_dump @options of $node");
+	Test::More::is(join(' ', grep { $_ != 0 && $_ != 1 } values %ahead), '',
+		"$what: nothing without what came before it in pg_dump @options of $node");
 	return;
 }
 
@@ -354,7 +355,8 @@ sub is_whole
 	my ($self, $what) = @_;
 	foreach my $node ($self->{cluster}->names)
 	{
-		Test::More::ok($self->{cluster}->wait_for($node, "$SUM; $BOTH; $CHAIN", "$TOTAL\n$TOTAL\n$TOTAL", 30), "$what: no money made or lost, by $node");
+		Test::More::ok($self->{cluster}->wait_for($node, "$SUM; $BOTH; $CHAIN", "$TOTAL\n$TOTAL\n$TOTAL", 30),
+			"$what: no money made or lost, by $node");
 		Test::More::is($self->{cluster}->query($node, "SELECT count(*) FROM log WHERE total <> $TOTAL"), '0', "$what: nor noted, by $node");
 	}
 	return;

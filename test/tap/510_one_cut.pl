@@ -1,6 +1,6 @@
-# Money moves between accounts of three shards, by all kinds of transactions and from every node, and every statement that adds the accounts up sees one
-# moment of them: each transaction whole or not at all, at every isolation level, in every way to read; a transaction at REPEATABLE READ or SERIALIZABLE
-# sees the same again and again, and goes on through moves, splits and merges (doc/design.md#one-snapshot).
+# Money moves between accounts of three shards, by all kinds of transactions and from every node, and every statement that adds the accounts up sees
+# one moment of them: each transaction whole or not at all, at every isolation level, in every way to read; a transaction at REPEATABLE READ or
+# SERIALIZABLE sees the same again and again, and goes on through moves, splits and merges (doc/design.md#cluster-time).
 use strict;
 use warnings FATAL => 'all';
 

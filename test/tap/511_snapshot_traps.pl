@@ -1,6 +1,7 @@
-# What could break one snapshot over all shards, each forced: a commit that one shard has carried out and another has not, at each of its steps; a commit
-# that hangs on a standby; many commits while a snapshot is taken; subtransactions; DDL and VACUUM between two reads of a transaction; a prepared
-# transaction whose trigger waits for the reader; a crash and a promotion. And what snapshot isolation forbids and allows (doc/design.md#one-snapshot).
+# What could break one snapshot over all shards, each forced: a commit that one shard has carried out and another has not, at each of its steps; a
+# commit that hangs on a standby; many commits while a snapshot is taken; subtransactions; DDL and VACUUM between two reads of a transaction; a
+# prepared transaction whose trigger waits for the reader; a crash and a promotion. And what snapshot isolation forbids and allows
+# (doc/design.md#cluster-time).
 use strict;
 use warnings FATAL => 'all';
 
@@ -85,10 +86,12 @@ subtest 'what is acknowledged is seen by the next statement of any node' => sub 
 	$c->query('s1', 'UPDATE t SET v = 0');
 };
 
-# The writer is paused at a step of its commit; readers wait, or see all of it or nothing. It goes on when they have ended, or by a deadline of its own.
+# The writer is paused at a step of its commit; readers wait, or see all of it or nothing. It goes on when they have ended, or by a deadline of its
+# own.
 subtest 'a transaction that is prepared, decided, half carried out' => sub {
 	# router r1: s1 coordinates; s2: it coordinates itself, so that its own part commits before the others are told
-	foreach my $case ([ 'r1', 'commit_decision_written' ], [ 'r1', 'commit_prepared' ], [ 's2', 'commit_decision_written' ], [ 's2', 'commit_prepared' ])
+	foreach my $case ([ 'r1', 'commit_decision_written' ], [ 'r1', 'commit_prepared' ],
+		[ 's2', 'commit_decision_written' ], [ 's2', 'commit_prepared' ])
 	{
 		my ($node, $point) = @$case;
 		$c->pause_at($node, $point);
@@ -138,7 +141,8 @@ subtest 'a commit that hangs on a synchronous standby' => sub {
 };
 
 subtest 'many commits while a transaction holds its snapshot, with parallel workers' => sub {
-	my @parallel = ('SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0', 'SET min_parallel_table_scan_size = 0', 'SET force_parallel_mode = on');
+	my @parallel = ('SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0', 'SET min_parallel_table_scan_size = 0',
+		'SET force_parallel_mode = on');
 	$c->set($_, min_parallel_table_scan_size => 0, parallel_setup_cost => 0, parallel_tuple_cost => 0, synchronous_commit => 'off') foreach @nodes;
 	my @readers = map { session_of($_, @parallel, $RR) } @nodes;
 	my @first = map { answer($_, $SUM) } @readers;
@@ -211,7 +215,8 @@ subtest 'DDL and VACUUM between two reads' => sub {
 # transaction has written elsewhere.
 subtest 'a deferred trigger that waits for the reader' => sub {
 	$c->query('s1', $_) foreach (
-		'CREATE TABLE gate (k int PRIMARY KEY, n int)', "SELECT tessera.shard_table('gate', 'k', colocate_with => 't')", 'INSERT INTO gate VALUES (150, 0)',
+		'CREATE TABLE gate (k int PRIMARY KEY, n int)', "SELECT tessera.shard_table('gate', 'k', colocate_with => 't')",
+		'INSERT INTO gate VALUES (150, 0)',
 		"CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql SET tessera.trigger_place = 'shard' AS " .
 			'$$ BEGIN UPDATE gate SET n = n + 1 WHERE k = 150; RETURN NULL; END $$',
 		'CREATE CONSTRAINT TRIGGER pass AFTER UPDATE ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.k = 150) EXECUTE FUNCTION pass()');

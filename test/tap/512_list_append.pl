@@ -1,6 +1,6 @@
-# Transactions append to lists on three shards and read them, from every node and at every isolation level: no reader sees half of a transaction, or the
-# effect without its cause, or another order than others do; also while ranges move. First the checker is checked: a history with one thing wrong is
-# found by the check of that name (test/perl/ListHistory.pm, doc/design.md#one-snapshot).
+# Transactions append to lists on three shards and read them, from every node and at every isolation level: no reader sees half of a transaction, or
+# the effect without its cause, or another order than others do; also while ranges move. First the checker is checked: a history with one thing
+# wrong is found by the check of that name (test/perl/ListHistory.pm, doc/design.md#cluster-time).
 use strict;
 use warnings FATAL => 'all';
 
@@ -58,7 +58,8 @@ found_is('a read that changed', 'G-single, fractured', { 1 => [10] }, did($RC, a
 
 # two readers see two writers in different orders
 my @two = (did($RC, add(1, 10)), did($RC, add(2, 20)));
-found_is('long fork', 'long fork', $after, @two, did($_, look(1, [10], 1), look(2, [], 1)), did($_, look(1, [], 1), look(2, [20], 1))) foreach $RC, $RR;
+found_is('long fork', 'long fork', $after, @two, did($_, look(1, [10], 1), look(2, [], 1)), did($_, look(1, [], 1), look(2, [20], 1)))
+	foreach $RC, $RR;
 found_is('long fork over others', 'long fork', { %$after, 3 => [30] }, @two, did($RR, look(1, [10]), look(2, []), add(3, 30)),
 	did($RR, look(3, [30]), look(2, [])), did($RR, look(1, []), look(2, [20])));
 

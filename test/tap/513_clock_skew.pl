@@ -1,5 +1,5 @@
 # Clocks of nodes that are 5 seconds apart, and one that is set back while all write: whoever adds up the accounts still sees one moment of them, and
-# what was acknowledged is seen by the next statement of any node (doc/design.md#one-snapshot, #cluster-time). Only waits may grow; how much is told.
+# what was acknowledged is seen by the next statement of any node (doc/design.md#cluster-time). Only waits may grow; how much is told.
 use strict;
 use warnings FATAL => 'all';
 
@@ -21,7 +21,8 @@ sub shift_clocks
 	foreach my $node (sort keys %ms)
 	{
 		$c->set($node, 'tessera.clock_shift' => $ms{$node});
-		ok($c->wait_for($node, "SELECT setting FROM pg_settings WHERE name = 'tessera.clock_shift'", $ms{$node}, 30), "$node is off by $ms{$node} ms");
+		ok($c->wait_for($node, "SELECT setting FROM pg_settings WHERE name = 'tessera.clock_shift'", $ms{$node}, 30),
+			"$node is off by $ms{$node} ms");
 	}
 	return;
 }

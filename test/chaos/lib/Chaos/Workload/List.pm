@@ -127,7 +127,8 @@ sub check
 	return (@findings, $self->check_history($records, \%lists));
 }
 
-# The checker proper: records of transactions {outcome, operations, ...}, and the final lists. A transaction has begun to look with its first statement.
+# The checker proper: records of transactions {outcome, operations, ...}, and the final lists. A transaction has begun to look
+# with its first statement.
 sub check_history
 {
 	my ($self, $records, $lists) = @_;
