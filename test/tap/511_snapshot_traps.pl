@@ -64,7 +64,7 @@ sub begin_anew
 {
 	foreach my $node (@nodes)
 	{
-		$c->wait_for($node, 'SELECT count(tessera.resolve_transactions()) >= 0', 't', 30);
+		$c->wait_for($node, "SELECT count(*) >= 0 FROM tessera.resolve_transactions('0')", 't', 30);
 		ok($c->wait_for($node, 'SELECT count(*) FROM pg_prepared_xacts', '0', 60), "$node has nothing prepared");
 	}
 	$c->query('s1', 'UPDATE t SET v = 0');
