@@ -336,7 +336,10 @@ subtest 'a shard that crashes, and one that is promoted' => sub {
 		like($got, qr/^(0|40001|08006|08003|57P0\d)$/, "a transaction of $node from before goes on or is told so: $got");
 		ends($kept{$node});
 	}
+	# nothing is lost: each commit of s3 waits for its standby
 	$c->add_standby('s3');
+	$c->set('s3', synchronous_standby_names => "'*'");
+	ok($c->wait_for('s3', 'SHOW synchronous_standby_names', '*', 30), 's3 waits for its standby');
 	my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 1, seconds => 3600, max_tries => 100,
 		script => "\\set a random(1, 100)\nUPDATE t SET v = v + CASE k WHEN :a THEN 1 ELSE -1 END WHERE k IN (:a, :a + 200);\n");
 	ok($c->wait_for('s1', 'SELECT count(*) > 100 FROM t WHERE v NOT IN (2, -1)', 't', 60), 'there is a load');
