@@ -89,8 +89,8 @@ report_snapshots()
 		rate=$(ratio "o-on-$name" "o-off-$name")
 		verdict=
 		case $aim in
-			*ms) verdict=$(awk -v v="$more" -v aim="${aim//[!0-9.]/}" 'BEGIN { print v <= aim ? "met" : "missed" }') ;;
-			?*) verdict=$(awk -v v="$rate" -v aim="${aim//[!0-9.]/}" 'BEGIN { print v >= aim ? "met" : "missed" }') ;;
+			*ms) verdict=$(awk -v v="$more" -v aim="${aim//[!0-9.]/}" 'BEGIN { print (v <= aim ? "met" : "missed") }') ;;
+			?*) verdict=$(awk -v v="$rate" -v aim="${aim//[!0-9.]/}" 'BEGIN { print (v >= aim ? "met" : "missed") }') ;;
 		esac
 		line "o  $text" "$(milliseconds "o-off-$name" | median | xargs printf '%.3f ms')" "$(milliseconds "o-on-$name" | median | xargs printf '%.3f ms')" \
 			"$(printf '%.3f ms' "$more")" "$(printf '%.3f' "$rate")" "${aim:+aim $aim: $verdict}"
