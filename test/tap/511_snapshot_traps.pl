@@ -354,5 +354,6 @@ foreach my $node (@nodes)
 {
 	ok($c->wait_for($node, 'SELECT count(*) FROM pg_prepared_xacts', '0', 30), "$node has nothing prepared at the end");
 }
+is(join(' ', $c->query_all($SUM)), '0 0 0 0', 'nothing was lost');
 $c->is_settled('at the end');
 done_testing();
