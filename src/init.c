@@ -31,6 +31,7 @@
 #include "catalog/signing_key.h"
 #include "catalog/trigger_place.h"
 #include "clock/clock.h"
+#include "clock/commit_times.h"
 #include "common/injection.h"
 #include "common/process_exit.h"
 #include "common/shmem.h"
@@ -46,6 +47,8 @@
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 #include "executor/copy.h"
+#include "executor/cut.h"
+#include "executor/cut_snapshot.h"
 #include "executor/executor_settings.h"
 #include "executor/explain_remote.h"
 #include "executor/load_tracking.h"
@@ -133,7 +136,7 @@ static const Registration registrations[] = {
 	 * Before a commit the last that does anything: its time is later than all that its participants have said. The innermost of the utility hooks: it
 	 * takes the time of what the others let through.
 	 */
-	{"setting, xact, utility: commits tick the clock", tessera_cluster_time_init},
+	{"setting, xact, utility: commits take their time", tessera_cluster_time_init},
 	/* Right before the time is taken: a commit that is held is later than the restore point, and asks no other node any more. */
 	{"shared memory, xact: commits wait while a restore point is made", tessera_commit_hold_init},
 	/*
@@ -154,6 +157,7 @@ static const Registration registrations[] = {
 	{"shared memory, xact: rounds of the balancer", tessera_round_request_init},
 	{"shared memory", tessera_stat_init},	/* free */
 	{"settings, shared memory", tessera_clock_init},	/* free */
+	{"shared memory", tessera_commit_times_init},	/* free */
 	{"setting", tessera_signing_key_init},	/* free */
 	{"shared memory", tessera_worker_init}, /* free */
 	/*
@@ -205,6 +209,8 @@ static const Registration registrations[] = {
 	{"syscache", tessera_stand_in_init},	/* free: a cache */
 	{"settings", tessera_executor_settings_init},	/* free */
 	{"syscache", tessera_ownership_init},	/* free: a cache */
+	{"setting", tessera_cut_init},	/* free */
+	{"xact: snapshots that routers have asked for", tessera_cut_snapshot_init},	/* free: of this connection alone */
 	{"scan methods", tessera_executor_init},	/* free */
 	/* Inside of the hooks for local statements: it looks at the plan that runs. */
 	{"executor start, run, finish, end: what statements write and cost", tessera_load_tracking_init},
@@ -230,6 +236,8 @@ static const Registration registrations[] = {
 	 * for the transaction.
 	 */
 	{"xact, subxact, syscache: sequences", tessera_sequence_init},
+	/* After a commit the first of all: readers look for its time where it is under way until then. */
+	{"xact: commits have had their time", tessera_cluster_time_end_init},
 	/* When a subtransaction ends before the participants': memory of the session alone. */
 	{"subxact: a statement that was sent", tessera_fan_out_init},
 	/* Outside of the catalog's and the advisory locks' hooks: what is fanned out comes to them once in each attempt. */

@@ -1,5 +1,11 @@
 -- Transactions over several nodes: the coordinator's decisions, and what finishes prepared transactions that were left behind.
 
+-- Of the transaction at hand, which can be made later no more: readers wait for it.
+CREATE FUNCTION tessera_internal.take_commit_time() RETURNS int8
+  LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tessera_own_commit_time';
+COMMENT ON FUNCTION tessera_internal.take_commit_time() IS 'cluster time that the commit of this transaction is going to have';
+
 -- Of this server's WAL: another one after each promotion and each restore.
 CREATE FUNCTION tessera_internal.timeline() RETURNS int4
   LANGUAGE sql VOLATILE PARALLEL SAFE
@@ -39,6 +45,12 @@ BEGIN
 END
 $$;
 @comment transaction_outcome@
+
+@call decided_time@
+  LANGUAGE sql STABLE STRICT SECURITY DEFINER PARALLEL SAFE
+  SET search_path = pg_catalog, pg_temp
+AS $$ SELECT coalesce((SELECT d.commit_time FROM tessera.transaction_decision d WHERE d.gid = transaction_gid AND d.outcome = 'commit'), 0) $$;
+@comment decided_time@
 
 -- Transactions that clients prepare (src/transaction/prepared.c). Their home is the config node.
 @call prepare_begin@
@@ -104,7 +116,9 @@ BEGIN
   IF decision.timeline <> here AND evidence <> 'none' THEN
     wanted := evidence;
   END IF;
-  UPDATE tessera.transaction_decision d SET outcome = wanted, decided = clock_timestamp(), timeline = here WHERE d.gid = decision.gid;
+  UPDATE tessera.transaction_decision d SET outcome = wanted, decided = clock_timestamp(), timeline = here,
+      commit_time = CASE wanted WHEN 'commit' THEN tessera_internal.take_commit_time() END
+    WHERE d.gid = decision.gid;
   RETURN QUERY SELECT decision.gid, wanted, decision.participants::text, here;
 END
 $$;

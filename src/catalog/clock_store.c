@@ -26,6 +26,7 @@
 
 #include "catalog/clock_store.h"
 #include "catalog/identity.h"
+#include "clock/commit_times.h"
 #include "common/spi.h"
 #include "common/worker_registry.h"
 
@@ -171,6 +172,18 @@ reserve(Oid relid, TesseraTime needed)
 	UnlockRelationOid(relid, ShareUpdateExclusiveLock);
 }
 
+/* false: there is no clock (any more). */
+static bool
+reserve_if_any(TesseraTime needed)
+{
+	Oid			relid = reservation_relid();
+
+	if (!OidIsValid(relid) || tessera_clock_role() == TESSERA_CLOCK_STOPPED)
+		return false;
+	reserve(relid, needed);
+	return true;
+}
+
 TesseraTime
 tessera_clock_commit(bool metadata)
 {
@@ -178,13 +191,23 @@ tessera_clock_commit(bool metadata)
 
 	tessera_clock_load();
 	while (!tessera_clock_tick(metadata, &time))
-	{
-		Oid			relid = reservation_relid();
-
-		if (!OidIsValid(relid) || tessera_clock_role() == TESSERA_CLOCK_STOPPED)
+		if (!reserve_if_any(time))
 			return 0;
-		reserve(relid, time);
-	}
+	return time;
+}
+
+TesseraTime
+tessera_clock_take_commit_time(bool metadata, bool fixed)
+{
+	TransactionId xid = GetTopTransactionId();
+	TesseraTime time;
+
+	tessera_clock_load();
+	if (tessera_clock_role() == TESSERA_CLOCK_STOPPED)
+		return 0;
+	while (!tessera_commit_take_time(xid, metadata, fixed, &time))
+		if (!reserve_if_any(time))
+			return 0;
 	return time;
 }
 

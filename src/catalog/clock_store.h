@@ -23,6 +23,12 @@ extern void tessera_clock_load(void);
  */
 extern TesseraTime tessera_clock_commit(bool metadata);
 
+/*
+ * The same for the transaction at hand, which has an id then: its commit time, which readers find (clock/commit_times.h). fixed: others are told it
+ * before the commit. Once taken it is the same. 0: this database has no clock.
+ */
+extern TesseraTime tessera_clock_take_commit_time(bool metadata, bool fixed);
+
 /* When this database becomes a node: what its clock goes by is written, whatever it was before. In a transaction that writes. */
 extern void tessera_clock_begin(void);
 

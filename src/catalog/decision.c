@@ -4,7 +4,9 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/stratnum.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
@@ -12,11 +14,14 @@
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "catalog/change.h"
+#include "catalog/clock_store.h"
 #include "catalog/decision.h"
 
 static void
@@ -32,21 +37,27 @@ set_column(Relation relation, Datum *values, bool *nulls, const char *name, Datu
 	nulls[attribute - 1] = false;
 }
 
-void
-tessera_decision_insert(const char *gid, const int32 *participants, int nparticipants)
+static Relation
+open_decisions(void)
 {
 	Oid			relid = get_relname_relid("transaction_decision", get_namespace_oid("tessera", false));
-	Datum	   *elements = palloc(Max(nparticipants, 1) * sizeof(Datum));
-	Relation	relation;
-	Datum	   *values;
-	bool	   *nulls;
-	HeapTuple	tuple;
 
 	if (!OidIsValid(relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation tessera.transaction_decision is missing")));
-	relation = table_open(relid, RowExclusiveLock);
+	return table_open(relid, RowExclusiveLock);
+}
+
+void
+tessera_decision_insert(const char *gid, const int32 *participants, int nparticipants)
+{
+	Datum	   *elements = palloc(Max(nparticipants, 1) * sizeof(Datum));
+	Relation	relation = open_decisions();
+	Datum	   *values;
+	bool	   *nulls;
+	HeapTuple	tuple;
+
 	values = palloc0(RelationGetNumberOfAttributes(relation) * sizeof(Datum));
 	nulls = palloc(RelationGetNumberOfAttributes(relation) * sizeof(bool));
 	memset(nulls, true, RelationGetNumberOfAttributes(relation) * sizeof(bool));
@@ -63,4 +74,41 @@ tessera_decision_insert(const char *gid, const int32 *participants, int npartici
 	heap_freetuple(tuple);
 	table_close(relation, NoLock);
 	ForceSyncCommit();
+}
+
+TesseraTime
+tessera_decision_take_time(const char *gid)
+{
+	Relation	relation = open_decisions();
+	Relation	index = index_open(RelationGetPrimaryKeyIndex(relation), AccessShareLock);
+	TesseraTime time;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	row;
+
+	CommandCounterIncrement();
+	ScanKeyInit(&key, get_attnum(RelationGetRelid(relation), "gid"), BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(gid));
+	key.sk_collation = index->rd_indcollation[0];
+	scan = systable_beginscan(relation, RelationGetRelid(index), true, NULL, 1, &key);
+	row = systable_getnext(scan);
+	if (!HeapTupleIsValid(row))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("transaction %s has no decision in this transaction", gid)));
+	time = tessera_clock_take_commit_time(tessera_catalog_changed_here() > 0, true);
+	if (time != 0)
+	{
+		int			natts = RelationGetNumberOfAttributes(relation);
+		Datum	   *values = palloc0(natts * sizeof(Datum));
+		bool	   *nulls = palloc0(natts * sizeof(bool));
+		bool	   *replace = palloc0(natts * sizeof(bool));
+
+		set_column(relation, values, nulls, "commit_time", Int64GetDatum((int64) time));
+		replace[get_attnum(RelationGetRelid(relation), "commit_time") - 1] = true;
+		CatalogTupleUpdate(relation, &row->t_self, heap_modify_tuple(row, RelationGetDescr(relation), values, nulls, replace));
+	}
+	systable_endscan(scan);
+	index_close(index, NoLock);
+	table_close(relation, NoLock);
+	return time;
 }

@@ -7,11 +7,19 @@
 
 #include "postgres.h"
 
+#include "clock/time_value.h"
+
 /*
  * Inserts (gid, commit, participants) in the current transaction: its commit is the decision, and it is flushed whatever synchronous_commit says.
  * Waits for a transaction that asks for the outcome of the same gid. ERROR 23505 if there is a row: a participant asked before, and has decided
  * `abort`.
  */
 extern void tessera_decision_insert(const char *gid, const int32 *participants, int nparticipants);
+
+/*
+ * At the end of the same transaction, after all participants have prepared: takes its commit time, which is theirs, too, and writes it into the row.
+ * Nobody can make it later any more. 0: this database has no clock.
+ */
+extern TesseraTime tessera_decision_take_time(const char *gid);
 
 #endif							/* TESSERA_DECISION_H */

@@ -18,6 +18,7 @@
 #include "utils/wait_event.h"
 
 #include "clock/clock.h"
+#include "clock/commit_times.h"
 #include "common/injection.h"
 #include "common/shmem.h"
 #include "common/worker_registry.h"
@@ -113,6 +114,7 @@ void
 tessera_clock_start(TesseraClockRole role, TesseraTime reserved, const TesseraTimes *times)
 {
 	ClockSlot  *slot = &slots[tessera_database_slot()];
+	TesseraTime begins_at = 0;
 
 	SpinLockAcquire(&slot->mutex);
 	if (slot->role == TESSERA_CLOCK_STOPPED)
@@ -123,9 +125,11 @@ tessera_clock_start(TesseraClockRole role, TesseraTime reserved, const TesseraTi
 		slot->topology_told = slot->now.topology;
 		slot->reserved = reserved;
 		slot->running_out = false;
+		begins_at = slot->now.cluster;
 	}
 	slot->role = role;
 	SpinLockRelease(&slot->mutex);
+	tessera_commit_start(begins_at);
 }
 
 TesseraClockRole

@@ -19,6 +19,9 @@
 /* From this one on shards say their cluster time with their answers, and are told their caller's. */
 #define TESSERA_TIME_PROTOCOL 6
 
+/* From this one on a transaction over several nodes has one commit time on all of them, and statements can be given a common snapshot. */
+#define TESSERA_CUT_PROTOCOL 7
+
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"
 

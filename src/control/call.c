@@ -218,12 +218,18 @@ tessera_sql_with_literals(const char *sql, int nparams, const char *const *value
 }
 
 char *
-tessera_call_literal(const TesseraCallSpec *spec, const char *const *values)
+tessera_call_literal_for(const TesseraCallSpec *spec, int protocol, const char *const *values)
 {
 	int			nparams;
-	const char *text = tessera_call_text(spec, TESSERA_OLDEST_PROTOCOL, &nparams);
+	const char *text = tessera_call_text(spec, protocol, &nparams);
 
 	return tessera_sql_with_literals(text, nparams, values);
+}
+
+char *
+tessera_call_literal(const TesseraCallSpec *spec, const char *const *values)
+{
+	return tessera_call_literal_for(spec, TESSERA_OLDEST_PROTOCOL, values);
 }
 
 /* ---- calls ---- */

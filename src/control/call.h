@@ -124,7 +124,8 @@ extern void tessera_call_queue(const TesseraCallSpec *spec, TesseraConnection *c
  */
 extern const char *tessera_call_text(const TesseraCallSpec *spec, int protocol, int *nparams);
 
-/* The same with the values in it, for the oldest protocol: for a node of which nothing is known yet. Palloc'd. */
+/* The same with the values in it, for nodes of this protocol; and for the oldest one: for a node of which nothing is known yet. Palloc'd. */
+extern char *tessera_call_literal_for(const TesseraCallSpec *spec, int protocol, const char *const *values);
 extern char *tessera_call_literal(const TesseraCallSpec *spec, const char *const *values);
 
 /*

@@ -33,13 +33,21 @@ forget_number(void *arg)
 }
 
 TesseraStatementNumber *
-tessera_statement_number(EState *estate)
+tessera_statement_number_if_any(EState *estate)
 {
-	TesseraStatementNumber *number;
-
-	for (number = numbers; number; number = number->next)
+	for (TesseraStatementNumber *number = numbers; number; number = number->next)
 		if (number->estate == estate)
 			return number;
+	return NULL;
+}
+
+TesseraStatementNumber *
+tessera_statement_number(EState *estate)
+{
+	TesseraStatementNumber *number = tessera_statement_number_if_any(estate);
+
+	if (number != NULL)
+		return number;
 	number = MemoryContextAllocZero(estate->es_query_cxt, sizeof(TesseraStatementNumber));
 	number->estate = estate;
 	number->kept.number = tessera_next_statement();

@@ -23,7 +23,10 @@ typedef struct TesseraStatementNumber
 	TesseraKeptStatement kept;	/* the number; listed if a cursor */
 	bool		cursor;
 	bool		emitted;		/* some scan has handed out a row: too late to begin anew */
-	const struct TesseraRouting *routing;	/* by which its last fragment was accepted */
+	const struct TesseraRouting *routing;	/* by which its last fragment was accepted, or its nodes were asked */
+	bool		several;		/* it has several fragments, or one that may run more than once */
+	uint64		cut;			/* the number under which its nodes have a common snapshot, or need none (statement_cut.h); 0: not seen to yet */
+	bool		asked;			/* they have one */
 	bool		counted;		/* in the statistics, as T3 */
 	List	   *scans;			/* of a cursor: those opened with it (table_scan.c) */
 	MemoryContextCallback callback;
@@ -32,6 +35,9 @@ typedef struct TesseraStatementNumber
 
 /* The one of an EState, made if it is the first scan that asks. */
 extern TesseraStatementNumber *tessera_statement_number(EState *estate);
+
+/* NULL if no scan has asked. */
+extern TesseraStatementNumber *tessera_statement_number_if_any(EState *estate);
 
 /* In BeginCustomScan: true if a portal is being started between whose fetches other statements may run. False for EXPLAIN. */
 extern bool tessera_opens_cursor(int eflags);

@@ -39,6 +39,7 @@ typedef struct OwnedState
 	TransactionId xmin;			/* of the snapshot the placement was chosen for */
 	TransactionId xmax;
 	CommandId	curcid;
+	uint64		serial;			/* of one as of a cluster time */
 	const TesseraPlacement *placement;
 	TesseraKeySpace *ks;
 	MemoryContext context;		/* placements read from the catalog */
@@ -131,6 +132,7 @@ choose_placement(OwnedState *state, FunctionCallInfo fcinfo, Snapshot snapshot)
 	state->xmin = snapshot->xmin;
 	state->xmax = snapshot->xmax;
 	state->curcid = snapshot->curcid;
+	state->serial = snapshot->snapXactCompletionCount;
 	state->placement = NULL;
 	if (group == NULL || tessera_injection_skips("ownership_filter"))
 		return;
@@ -176,7 +178,8 @@ tessera_owned(PG_FUNCTION_ARGS)
 	}
 	if (PG_ARGISNULL(0))
 		PG_RETURN_BOOL(true);
-	if (state->xmin != snapshot->xmin || state->xmax != snapshot->xmax || state->curcid != snapshot->curcid || state->routing == NULL ||
+	if (state->xmin != snapshot->xmin || state->xmax != snapshot->xmax || state->curcid != snapshot->curcid ||
+		state->serial != snapshot->snapXactCompletionCount || state->routing == NULL ||
 		!tessera_routing_is_current(state->routing))
 		choose_placement(state, fcinfo, snapshot);
 	if (state->placement == NULL || !state->placement->hides)

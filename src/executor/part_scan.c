@@ -22,6 +22,7 @@
 #include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
+#include "executor/statement_cut.h"
 #include "transaction/participant.h"
 
 typedef struct PartState
@@ -135,6 +136,8 @@ begin_statement(PartState *state)
 	state->forget.arg = &state->kept;
 	tessera_statement_keep(&state->kept);
 	MemoryContextRegisterResetCallback(state->scan.css.ss.ps.state->es_query_cxt, &state->forget);
+	tessera_parts_cut(&state->shared, list_nth(state->scan.private, PARTS_PLANS), state->scan.css.ss.ps.state);
+	state->kept.number = state->shared.number;
 	tessera_stat_count(TESSERA_STAT_PARTS);
 }
 

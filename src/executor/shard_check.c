@@ -29,12 +29,14 @@
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
 #include "common/worker_registry.h"
+#include "executor/cut.h"
 #include "executor/eflags.h"
 #include "executor/executor_settings.h"
 #include "executor/plan_keys.h"
 #include "executor/reference_check.h"
 #include "executor/replicated.h"
 #include "executor/shard_check.h"
+#include "executor/statement_cut.h"
 #include "routing/write_gate.h"
 #include "session/row_write.h"
 
@@ -449,6 +451,14 @@ tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, 
 }
 
 TesseraVerdict
+tessera_shard_check_read(Oid relid, Snapshot snapshot)
+{
+	Check		check = {.relid = relid,.snapshot = snapshot};
+
+	return check_table(&check);
+}
+
+TesseraVerdict
 tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed)
 {
 	Check		check = {.routed = routed, .relid = relid, .writes = true};
@@ -492,7 +502,9 @@ executor_start(QueryDesc *query, int eflags)
 	{
 		if (share_statement_snapshot(query))
 			found |= TESSERA_EXEC_KEPT_SNAPSHOT;
-		if (tessera_shard_check(query->plannedstmt, query->snapshot, query->params, NULL) == TESSERA_STALE)
+		/* a call between nodes names no relation */
+		if ((tessera_cut_missing() && query->plannedstmt->relationOids != NIL) ||
+			tessera_shard_check(query->plannedstmt, query->snapshot, query->params, NULL) == TESSERA_STALE)
 		{
 			ereport(INFO,
 					(errcode(ERRCODE_TESSERA_STALE_ROUTING),
@@ -517,14 +529,49 @@ executor_start(QueryDesc *query, int eflags)
 		query->estate->es_output_cid = query->snapshot->curcid;
 }
 
+/* The image that says so; NULL: it names none. */
+static const TesseraRouting *
+names_cluster_table(PlannedStmt *plan)
+{
+	const TesseraRouting *routing = tessera_routing();
+	ListCell   *cell;
+
+	if (routing == NULL)
+		return NULL;
+	foreach(cell, plan->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		if (rte->rtekind == RTE_RELATION && tessera_routing_table(routing, rte->relid) != NULL)
+			return routing;
+	}
+	return NULL;
+}
+
+/* Before anything is read: the common snapshot, if it is read on several nodes. Returns whether it is the statement's now. */
+static bool
+cut_snapshot(QueryDesc *query)
+{
+	if (IsolationUsesXactSnapshot())
+	{
+		const TesseraRouting *routing = names_cluster_table(query->plannedstmt);
+
+		if (routing != NULL)
+			tessera_cut_transaction(routing, 0, NULL, query->snapshot);
+		return false;
+	}
+	return tessera_statement_cut(query);
+}
+
 static void
 executor_run(TESSERA_RUN_PARAMETERS)
 {
-	int			found = IsParallelWorker() ? 0 : query->estate->es_top_eflags;
+	const int	found = IsParallelWorker() ? 0 : query->estate->es_top_eflags;
+	const bool	pushes = !(found & TESSERA_EXEC_STALE) && ((found & TESSERA_EXEC_KEPT_SNAPSHOT) || (!IsParallelWorker() && cut_snapshot(query)));
 
 	if (found & TESSERA_EXEC_STALE)
 		return;
-	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)
+	if (pushes)
 		PushActiveSnapshot(query->snapshot);
 	tessera_nesting_enter();
 	PG_TRY();
@@ -539,7 +586,7 @@ executor_run(TESSERA_RUN_PARAMETERS)
 		tessera_nesting_leave();
 	}
 	PG_END_TRY();
-	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)
+	if (pushes)
 		PopActiveSnapshot();
 	/* else the end of the transaction says it */
 	if (tessera_nesting() == 0 && IsTransactionBlock())

@@ -18,6 +18,8 @@
 #include "utils/timestamp.h"
 
 #include "common/errors.h"
+#include "clock/clock.h"
+#include "executor/cut.h"
 #include "executor/executor_settings.h"
 #include "executor/pinned_versions.h"
 #include "executor/shard_run_private.h"
@@ -106,6 +108,8 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 		needs.instrument = request->instrument;
 	}
 	target->connection = tessera_participant(request->routing, target->node_id, &needs);
+	if (run->cut_time != 0)
+		tessera_cut_tell(target->connection, run->cut_time);
 	if (several_writes)
 	{
 		tessera_connection_queue_sql(target->connection, "SAVEPOINT tessera_run");
@@ -249,13 +253,48 @@ release_savepoints(TesseraShardRun *run)
 		}
 }
 
+/* false: a node routes the tables otherwise. */
+static bool
+ask_for_cut(TesseraShardRun *run, const TesseraShardRunRequest *request, bool has_local)
+{
+	TesseraCutNodes nodes = {.routing = request->routing,.relids = request->relids,.n = request->ntargets,.node_ids = request->targets};
+
+	run->cut_time = tessera_cut_ask_nodes(&nodes, request->statement, has_local, &run->cut_here);
+	if (run->cut_time == 0)
+		return false;
+	run->cut_time = Max(run->cut_time, tessera_clock_session());
+	return true;
+}
+
+/* This node's part of the common snapshot, else the request's. NULL: it cannot be had any more. */
+static Snapshot
+local_snapshot(TesseraShardRun *run, const TesseraShardRunRequest *request)
+{
+	Snapshot	cut;
+
+	if (run->cut_time == 0)
+		return request->snapshot;
+	cut = tessera_cut_take(&run->cut_here, run->cut_time);
+	tessera_cut_release(&run->cut_here);
+	if (cut == NULL)
+		return NULL;
+	cut->curcid = request->snapshot->curcid;
+	if (run->fresh)
+		UnregisterSnapshot(run->fresh);
+	run->fresh = cut;
+	return cut;
+}
+
 static bool
 start_local(TesseraShardRun *run, const TesseraShardRunRequest *request)
 {
 	TesseraRoutedBy routed = {.routing = request->routing};
 	TesseraRemoteQuery *query = request->query;
+	Snapshot	snapshot = local_snapshot(run, request);
 
-	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
+	if (snapshot == NULL)
+		return false;
+	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, snapshot, &routed,
 									 request->eflags, request->instrument);
 	/* A later fragment of a statement is no later command. */
 	if (run->local && request->statement != 0 && (request->parts || request->cursor))
@@ -307,6 +346,13 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 				 errhint("Do this work in the client or in a function called outside the statement.")));
 	several_writes = request->write && request->ntargets > 1;
 	tessera_pinned_check(request->routing, request->relids, request->ntargets, request->targets);
+	tessera_cut_transaction(request->routing, request->ntargets, request->targets, request->snapshot);
+	run->cut_time = 0;
+	if (request->cut && !ask_for_cut(run, request, has_local))
+	{
+		MemoryContextSwitchTo(before);
+		return false;
+	}
 
 	/* The remote shards first, so that they work while the local part runs; a local writer starts only when they have accepted. */
 	if (request->ntargets > (has_local ? 1 : 0))
@@ -338,6 +384,7 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 		accepted = start_local(run, request);
 	if (!accepted)
 	{
+		tessera_cut_release(&run->cut_here);
 		undo_run(run);
 		if (run->local)
 			tessera_local_end(run->local);

@@ -52,6 +52,7 @@ typedef struct TesseraShardRunRequest
 	bool		groups;			/* the work is done before the first row: this node's part does its own while the others do theirs */
 	TesseraParts *parts;		/* it is of one of them; NULL: of none */
 	bool		refreshed;		/* the image was fetched for this statement: what it says of other shards' rows is so */
+	bool		cut;			/* it is all that its statement reads: its nodes are asked for a common snapshot */
 	bool		cursor;			/* it belongs to a cursor: other statements may have run since its snapshot */
 	Snapshot	snapshot;		/* of the outer statement, for the local part */
 	int			eflags;

@@ -9,6 +9,7 @@
 #include "utils/resowner.h"
 #include "utils/tuplestore.h"
 
+#include "executor/cut.h"
 #include "executor/shard_run.h"
 
 /* A result received and not handed out to its end; in the run's context, the result is libpq's. */
@@ -63,6 +64,8 @@ struct TesseraShardRun
 	int			instrument;		/* of the request: it is measured */
 	int32		self;
 	Snapshot	fresh;			/* registered here, for later attempts */
+	TesseraTime cut_time;		/* of the common snapshot that its nodes were asked for; 0: none */
+	TesseraCutAsk cut_here;		/* what is kept for this node's part until that is made */
 	ResourceOwner owner;		/* of spools' files */
 	TupleTableSlot *spool_in;	/* virtual, of query->desc */
 	TupleTableSlot *spool_out;	/* minimal tuples */

@@ -35,6 +35,7 @@
 #include "executor/plan_private.h"
 #include "executor/replicated.h"
 #include "executor/scan_frame.h"
+#include "executor/statement_cut.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
 
@@ -179,6 +180,8 @@ start_reads(StatementState *state, int eflags)
 		state->shared.number = tessera_next_statement();
 		state->shared.begun = false;
 		state->scan.parts = &state->shared;
+		if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
+			tessera_parts_cut(&state->shared, list_nth(state->scan.private, STATEMENT_READS), state->scan.css.ss.ps.state);
 	}
 	foreach(cell, (List *) list_nth(state->scan.private, STATEMENT_READS))
 		state->reads = lappend(state->reads, tessera_nested_start(&state->scan, lfirst(cell), state->scan.css.ss.ps.state->es_queryEnv,

@@ -26,6 +26,7 @@
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "executor/shard_pruning.h"
+#include "executor/statement_cut.h"
 #include "executor/system_row.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
@@ -154,13 +155,29 @@ begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 	}
 	if (route->fixed)
 		tessera_cursor_stale();
+	/* copies may have been read under the common snapshot */
+	if (number->asked && !number->cursor && tessera_statement_reads_copies(state->scan.css.ss.ps.state))
+	{
+		tessera_route_begun(route);
+		return;
+	}
 	number->kept.number = tessera_next_statement();
+}
+
+/* True if the scan is all that the statement reads, of several nodes, which have no common snapshot yet. */
+static bool
+needs_cut(TableState *state, const TesseraStatementNumber *number)
+{
+	return (state->scan.flags & TABLE_SINGLE) != 0 && (state->scan.flags & STATEMENT_WRITES) == 0 && state->scan.ntargets > 1 &&
+		number->cut != number->kept.number && state->scan.parts == NULL && tessera_statement_is_cut(state->scan.css.ss.ps.state);
 }
 
 static uint64
 number_to_tell(TableState *state, const TesseraStatementNumber *number)
 {
-	return (state->scan.flags & TABLE_SINGLE) && !state->held ? 0 : number->kept.number;
+	bool		alone = (state->scan.flags & TABLE_SINGLE) != 0 && !state->held && !number->asked;
+
+	return alone ? 0 : number->kept.number;
 }
 
 static bool
@@ -173,10 +190,19 @@ choose_run(TesseraRoute *route, TesseraShardRunRequest *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database has left its cluster")));
+	/* a new number needs a new common snapshot */
+	if (number->asked && state->scan.parts == NULL)
+	{
+		tessera_statement_cut_now(state->scan.css.ss.ps.state);
+		if (state->scan.snapshot == NULL)
+			request->snapshot = state->scan.css.ss.ps.state->es_snapshot;
+	}
 	choose_targets(state, request->routing, state->known);
 	request->ntargets = state->scan.ntargets;
 	request->targets = state->scan.targets;
-	request->statement = number_to_tell(state, number);
+	request->cut = needs_cut(state, number);
+	request->statement = request->cut ? number->kept.number : number_to_tell(state, number);
+	request->autocommit = request->autocommit && request->statement == 0;
 	request->cursor = number->cursor;
 	return true;
 }
@@ -192,11 +218,15 @@ run(TableState *state, TesseraShardRunRequest *request)
 	if (!number->counted)
 		tessera_stat_count(TESSERA_STAT_GENERAL);
 	number->counted = true;
-	if (number->emitted)
+	if (state->scan.parts == NULL)
+		tessera_statement_cut_now(estate);
+	if (number->emitted || number->asked)
 		route.first = number->routing;
 	request->relids = state->relids;
 	(void) tessera_scan_run(&state->scan, &route, request);
 	number->routing = request->routing;
+	if (request->cut)
+		number->cut = number->kept.number;
 	if (number->cursor && state->scan.routing == NULL)
 		tessera_scan_keep_opening(&state->scan, request);
 	return route.attempts > 0;
@@ -473,6 +503,10 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 											 desc, list_length(attributes), attnums);
 	set_reader(state);
 	state->scan_context = AllocSetContextCreate(estate->es_query_cxt, "tessera scan", ALLOCSET_DEFAULT_SIZES);
+	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && (scan->flags & TABLE_SINGLE) == 0)
+		tessera_statement_number(estate)->several = true;
+	else if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
+		(void) tessera_statement_number(estate);
 	if (tessera_opens_cursor(eflags))
 		tessera_open_in_cursor(open_scan, scan, estate);
 }

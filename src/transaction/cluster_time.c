@@ -2,28 +2,41 @@
  * cluster_time.c
  *	  Cluster time in transactions; see cluster_time.h.
  *
- * A commit that writes takes its time before it becomes visible: whoever sees it reads a clock that is at least as late. So the callback is the
- * last of those before a commit, and COMMIT PREPARED takes its time before the server's own.
+ * A commit that writes takes its time before it becomes visible: whoever sees it reads a clock that is at least as late. So one callback is the
+ * last of those before a commit; another is the first of those after it, as readers look for the time until then where it is under way
+ * (clock/commit_times.h). A transaction over several nodes has one time on all of them: its coordinator takes it before it commits, and writes it
+ * into the decision; who commits a prepared part is told it first.
  */
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
+#include "executor/spi.h"
+#include "fmgr.h"
 #include "postmaster/autovacuum.h"
 #include "tcop/utility.h"
 #include "utils/guc.h"
 
 #include "catalog/change.h"
 #include "catalog/clock_store.h"
+#include "catalog/decision.h"
+#include "clock/commit_times.h"
 #include "catalog/signing_key.h"
 #include "common/injection.h"
 #include "common/protocol.h"
+#include "common/spi.h"
+#include "common/version_compat.h"
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "session/internal_connection.h"
 #include "transaction/cluster_time.h"
+#include "transaction/prepared.h"
+#include "transaction/transaction_private.h"
+
+PG_FUNCTION_INFO_V1(tessera_own_commit_time);
 
 static ProcessUtility_hook_type previous_utility = NULL;
 
@@ -37,26 +50,159 @@ ticks_here(void)
 	return tessera_clock_role() >= TESSERA_CLOCK_TICKS;
 }
 
+/* Of this session: what it prepares, until it has; and what the other end of its connection has said of the prepared part that it commits next. */
+typedef struct PreparedPart
+{
+	char		preparing[GIDSIZE];
+	char		commits[GIDSIZE];
+	TesseraTime time;
+} PreparedPart;
+
+static PreparedPart part;
+
+static bool
+is_of_client(const char *gid)
+{
+	static const char prefix[] = TESSERA_GID_PREFIX TESSERA_CLIENT_GID;
+
+	return strncmp(gid, prefix, strlen(prefix)) == 0 || strncmp(gid, TESSERA_GID_PREFIX, strlen(TESSERA_GID_PREFIX)) != 0;
+}
+
+/* The last before a commit or PREPARE. A router has rows of the cluster's only where it takes part in a transaction with others. */
 static void
-end_transaction(XactEvent event, void *arg)
+take_time(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE)
+		return;
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+		(ticks_here() || (event == XACT_EVENT_PRE_PREPARE && tessera_clock_role() != TESSERA_CLOCK_STOPPED)))
+		(void) tessera_clock_take_commit_time(tessera_catalog_changed_here() > 0, false);
+}
+
+/* The first after it. */
+static void
+time_is_taken(XactEvent event, void *arg)
 {
 	switch (event)
 	{
-		case XACT_EVENT_PRE_COMMIT:
-		case XACT_EVENT_PRE_PREPARE:
-			if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && ticks_here())
-				(void) tessera_clock_commit(tessera_catalog_changed_here() > 0);
-			break;
 		case XACT_EVENT_COMMIT:
+			(void) tessera_commit_seen();
 			tessera_clock_end_transaction(true);
 			break;
-		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+				tessera_commit_prepared(tessera_proc_number(TwoPhaseGetDummyProc(GetTopTransactionIdIfAny(), false)), part.preparing,
+										is_of_client(part.preparing));
+			tessera_clock_end_transaction(false);
+			break;
+		case XACT_EVENT_ABORT:
+			tessera_commit_given_up();
 			tessera_clock_end_transaction(false);
 			break;
 		default:
 			break;
 	}
+}
+
+/* ---- prepared parts ---- */
+
+void
+tessera_clock_find_prepared(void)
+{
+	TesseraSpi	spi;
+	uint64		n;
+
+	if (tessera_commit_knows_found() || RecoveryInProgress())
+		return;
+	tessera_spi_begin(&spi);
+	n = tessera_spi_look("SELECT p.transaction, p.gid FROM pg_catalog.pg_prepared_xact() AS p, pg_catalog.pg_database AS d "
+						 "WHERE d.oid = p.dbid AND d.datname = pg_catalog.current_database()", 0, NULL, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		null;
+		TransactionId xid = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &null));
+		const char *gid = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2);
+
+		tessera_commit_found_prepared(xid, gid, is_of_client(gid));
+	}
+	tessera_spi_end(&spi);
+	tessera_commit_all_found();
+}
+
+void
+tessera_serve_commit_time(const TesseraCommitTimeArgs *args)
+{
+	strlcpy(part.commits, args->gid, sizeof(part.commits));
+	part.time = (TesseraTime) args->commit_time;
+	tessera_clock_load();
+	(void) tessera_clock_hear(&(TesseraTimes) {.cluster = part.time}, true);
+}
+
+/* The coordinator's part of a commit: what it answers is the transaction's time everywhere. */
+int64
+tessera_serve_decision_time(const TesseraDecisionTimeArgs *args)
+{
+	return (int64) tessera_decision_take_time(args->gid);
+}
+
+/* take_commit_time() */
+Datum
+tessera_own_commit_time(PG_FUNCTION_ARGS)
+{
+	TesseraTime time = tessera_clock_take_commit_time(tessera_catalog_changed_here() > 0, true);
+
+	if (time == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64((int64) time);
+}
+
+/* COMMIT PREPARED, on a node. The time of an older node's transaction is not the same everywhere. */
+static void
+commit_prepared(const char *gid, void (*run) (void *arg), void *arg)
+{
+	TransactionId xid;
+	TesseraTime prepared;
+	TesseraTime time = strcmp(part.commits, gid) == 0 ? part.time : 0;
+	bool		known;
+
+	tessera_clock_find_prepared();
+	known = tessera_commit_find_prepared(gid, &xid, &prepared);
+	part.commits[0] = '\0';
+	if (time == 0)
+		time = tessera_clock_commit(false);
+	if (known)
+		tessera_commit_begin_prepared(xid, time);
+	PG_TRY();
+	{
+		run(arg);
+	}
+	PG_FINALLY();
+	{
+		if (known)
+			tessera_commit_end_prepared(xid);
+	}
+	PG_END_TRY();
+}
+
+typedef struct Utility
+{
+	PlannedStmt *statement;
+	const char *query;
+	bool		read_only_tree;
+	ProcessUtilityContext context;
+	ParamListInfo params;
+	QueryEnvironment *environment;
+	DestReceiver *dest;
+	QueryCompletion *completion;
+} Utility;
+
+static void
+run_utility(void *arg)
+{
+	Utility    *u = arg;
+
+	(previous_utility ? previous_utility : standard_ProcessUtility) (u->statement, u->query, u->read_only_tree, u->context, u->params, u->environment,
+																	 u->dest, u->completion);
 }
 
 static void
@@ -65,13 +211,14 @@ utility(PlannedStmt *statement, const char *query, bool read_only_tree, ProcessU
 {
 	TransactionStmt *transaction = IsA(statement->utilityStmt, TransactionStmt) ? (TransactionStmt *) statement->utilityStmt : NULL;
 	bool		is_transaction = transaction != NULL;
+	Utility		u = {statement, query, read_only_tree, context, params, environment, dest, completion};
 
-	if (is_transaction && transaction->kind == TRANS_STMT_COMMIT_PREPARED && ticks_here())
-		(void) tessera_clock_commit(false);
-	if (previous_utility)
-		previous_utility(statement, query, read_only_tree, context, params, environment, dest, completion);
+	if (is_transaction && transaction->kind == TRANS_STMT_PREPARE)
+		strlcpy(part.preparing, transaction->gid, sizeof(part.preparing));
+	if (is_transaction && transaction->kind == TRANS_STMT_COMMIT_PREPARED && (ticks_here() || tessera_clock_role() != TESSERA_CLOCK_STOPPED))
+		commit_prepared(transaction->gid, run_utility, &u);
 	else
-		standard_ProcessUtility(statement, query, read_only_tree, context, params, environment, dest, completion);
+		run_utility(&u);
 	/* the statement may be gone by now */
 	if (!is_transaction && IsTransactionBlock())
 		tessera_internal_tell_time();
@@ -211,7 +358,13 @@ tessera_cluster_time_init(void)
 							   &after_setting, "", PGC_USERSET, GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, check_after, assign_after, NULL);
 	DefineCustomStringVariable("tessera.operation_time", "Shows the cluster time up to which this session's statements have seen commits.",
 							   NULL, &no_value, "", PGC_INTERNAL, GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, NULL, NULL, show_operation_time);
-	RegisterXactCallback(end_transaction, NULL);
+	RegisterXactCallback(take_time, NULL);
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility;
+}
+
+void
+tessera_cluster_time_end_init(void)
+{
+	RegisterXactCallback(time_is_taken, NULL);
 }

@@ -22,7 +22,14 @@ extern void tessera_require_clock(TesseraConnection *connection);
 /* The time that this session's statements are to see at least, by tessera.after_cluster_time; 0: none. */
 extern TesseraTime tessera_after_cluster_time(void);
 
-/* From _PG_init. */
+/*
+ * Prepared transactions that the server has found at its start are known to those who look for commits under way. Once in the life of the server;
+ * in a transaction.
+ */
+extern void tessera_clock_find_prepared(void);
+
+/* From _PG_init; the second after all that registers callbacks for the end of a transaction. */
 extern void tessera_cluster_time_init(void);
+extern void tessera_cluster_time_end_init(void);
 
 #endif							/* TESSERA_CLUSTER_TIME_H */

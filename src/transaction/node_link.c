@@ -383,10 +383,12 @@ run_within(const ControlRequest *request)
 }
 
 void
-tessera_finish_part(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int timeout_ms)
+tessera_finish_part(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, TesseraTime time, int timeout_ms)
 {
 	const char *command = psprintf("%s PREPARED %s", commit ? "COMMIT" : "ROLLBACK", quote_literal_cstr(gid));
 
+	if (commit && time != 0)
+		tessera_call_commit_time(tessera_within(tessera_to_node(node_id), timeout_ms), gid, (int64) time);
 	(void) run_within(&(ControlRequest) {.routing = routing,.node_id = node_id,.command = command,.timeout_ms = timeout_ms});
 }
 

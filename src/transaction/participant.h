@@ -105,10 +105,11 @@ extern int	tessera_commit_timeout;
 extern char *tessera_hello_text(const TesseraRouting *routing, int32 expected, int pid);
 
 /*
- * COMMIT PREPARED or ROLLBACK PREPARED on a node, also this one, over the control lane: outside the transaction. Connecting and waiting for the
+ * COMMIT PREPARED, with the transaction's time (0: not known), or ROLLBACK PREPARED on a node, also this one, over the control lane: outside the
+ * transaction. Connecting and waiting for the
  * answer take timeout_ms milliseconds at most (0: no limit); then ERROR 08006, and it is not known whether the node has done it.
  */
-extern void tessera_finish_part(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int timeout_ms);
+extern void tessera_finish_part(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, TesseraTime time, int timeout_ms);
 
 /*
  * At REPEATABLE READ and above a node takes its snapshot for the whole transaction when it joins. joins: the current moment, for the other two.

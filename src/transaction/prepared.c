@@ -74,13 +74,13 @@ home_of(const TesseraRouting *routing)
 /* ---- how one ends on a node ---- */
 
 void
-tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline)
+tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, TesseraTime time, int32 timeline)
 {
 	int			timeout = tessera_commit_timeout;
 
 	(void) tessera_call_note_outcome(tessera_within(tessera_to_node(node_id), timeout), gid, commit ? "commit" : "abort", timeline);
 	tessera_injection("prepared_noted");
-	tessera_finish_part(routing, node_id, psprintf("%s_%d", gid, node_id), commit, timeout);
+	tessera_finish_part(routing, node_id, psprintf("%s_%d", gid, node_id), commit, time, timeout);
 }
 
 typedef struct Ending
@@ -89,6 +89,7 @@ typedef struct Ending
 	int32		node_id;
 	const char *gid;
 	bool		commit;
+	TesseraTime time;
 	int32		timeline;
 } Ending;
 
@@ -97,14 +98,14 @@ carry_out(void *arg)
 {
 	Ending	   *ending = arg;
 
-	tessera_prepared_carry_out(ending->routing, ending->node_id, ending->gid, ending->commit, ending->timeline);
+	tessera_prepared_carry_out(ending->routing, ending->node_id, ending->gid, ending->commit, ending->time, ending->timeline);
 }
 
 /* The same; an error becomes a WARNING: the node's resolver finishes it. */
 static void
-try_to_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline)
+try_to_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, TesseraTime time, int32 timeline)
 {
-	Ending		ending = {routing, node_id, gid, commit, timeline};
+	Ending		ending = {routing, node_id, gid, commit, time, timeline};
 	const TesseraNode *node = tessera_routing_node(routing, node_id);
 	ErrorData  *error = tessera_try(carry_out, &ending);
 
@@ -168,7 +169,7 @@ roll_back_part(void *arg)
 {
 	Part	   *part = arg;
 
-	tessera_finish_part(part->routing, part->node_id, psprintf("%s_%d", part->gid, part->node_id), false, tessera_commit_timeout);
+	tessera_finish_part(part->routing, part->node_id, psprintf("%s_%d", part->gid, part->node_id), false, 0, tessera_commit_timeout);
 }
 
 /* Rolled back where it was prepared; what cannot be reached is left to its resolver. A request to cancel does not keep the others from it. */
@@ -376,6 +377,7 @@ finish_prepared(const TesseraRouting *routing, const char *user_gid, bool commit
 	int32	   *nodes;
 	int			n;
 	int32		timeline;
+	TesseraTime time;
 
 	if (strcmp(row->outcome, "check") == 0)
 		row = decide(user_gid, wanted, tessera_prepared_evidence(routing, home_of(routing), row->gid, row->timeline));
@@ -383,9 +385,10 @@ finish_prepared(const TesseraRouting *routing, const char *user_gid, bool commit
 	outcome = row->outcome;
 	nodes = read_nodes(row->participants, &n);
 	timeline = row->timeline;
+	time = strcmp(outcome, "commit") == 0 ? tessera_ask_commit_time(home_of(routing), row->gid) : 0;
 	for (int i = 0; i < n; i++)
 		if (tessera_routing_node(routing, nodes[i]) != NULL)
-			try_to_carry_out(routing, nodes[i], row->gid, strcmp(outcome, "commit") == 0, timeline);
+			try_to_carry_out(routing, nodes[i], row->gid, strcmp(outcome, "commit") == 0, time, timeline);
 	tessera_injection("finish_carried_out");
 	if (strcmp(outcome, wanted) != 0)
 		ereport(ERROR,

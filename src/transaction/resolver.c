@@ -88,6 +88,20 @@ tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator, const char
 	return outcome;
 }
 
+TesseraTime
+tessera_ask_commit_time(int32 coordinator, const char *gid)
+{
+	ErrorData  *error;
+	int64		time;
+
+	if (tessera_call_decided_time(tessera_keep_error(tessera_ask(tessera_to_node(coordinator), TESSERA_TOLERATE_ERRORS), &error), gid, &time))
+		return (TesseraTime) time;
+	/* a coordinator of an earlier version has none */
+	if (error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE)
+		return 0;
+	ReThrowError(error);
+}
+
 /* The coordinator's side of a commit: its decision row, in the transaction that is about to commit. */
 void
 tessera_serve_decide(const TesseraDecideArgs *args)
@@ -136,13 +150,14 @@ resolve(const TesseraRouting *routing, const char *gid)
 	int32		coordinator = pg_strtoint32(strrchr(transaction, '_') + 1);
 	int32		timeline;
 	char		outcome = tessera_ask_outcome(routing, coordinator, transaction, &timeline);
+	TesseraTime time = outcome == 'c' ? tessera_ask_commit_time(coordinator, transaction) : 0;
 
 	if (outcome == 'p')
 		return "prepared";
 	if (strncmp(gid, TESSERA_GID_PREFIX TESSERA_CLIENT_GID, strlen(TESSERA_GID_PREFIX TESSERA_CLIENT_GID)) == 0)
-		tessera_prepared_carry_out(routing, routing->self, transaction, outcome == 'c', timeline);
+		tessera_prepared_carry_out(routing, routing->self, transaction, outcome == 'c', time, timeline);
 	else
-		tessera_finish_part(routing, routing->self, gid, outcome == 'c', 0);
+		tessera_finish_part(routing, routing->self, gid, outcome == 'c', time, 0);
 	return outcome == 'c' ? "commit" : "abort";
 }
 

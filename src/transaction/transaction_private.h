@@ -62,6 +62,7 @@ typedef struct TesseraTransaction
 	char		gid[TESSERA_GID_SIZE];	/* of the two-phase commit, or of what a client prepares */
 	int32	   *client_nodes;	/* where that is prepared; in TopMemoryContext, outlives the transaction */
 	int			client_nnodes;
+	TesseraTime commit_time;	/* on all nodes, once the coordinator has taken it; 0: not known, as in a cluster that is being upgraded */
 	XLogRecPtr	relied_on;		/* log position that values in this transaction, or one before, rest on: never emptied */
 } TesseraTransaction;
 
@@ -140,7 +141,10 @@ extern char tessera_ask_outcome(const TesseraRouting *routing, int32 coordinator
  */
 extern const char *tessera_prepared_evidence(const TesseraRouting *routing, int32 home, const char *gid, int32 timeline);
 
-/* Ends it on one node, which records the outcome first. May raise. */
-extern void tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, int32 timeline);
+/* resolver.c: the commit time of a transaction whose outcome is to commit; 0: its coordinator knows none. ERROR if that cannot be reached. */
+extern TesseraTime tessera_ask_commit_time(int32 coordinator, const char *gid);
+
+/* Ends it on one node, which records the outcome first; time: of the commit, 0: not known. May raise. */
+extern void tessera_prepared_carry_out(const TesseraRouting *routing, int32 node_id, const char *gid, bool commit, TesseraTime time, int32 timeline);
 
 #endif							/* TESSERA_TRANSACTION_PRIVATE_H */

@@ -29,6 +29,7 @@
 
 #include "catalog/decision.h"
 #include "common/injection.h"
+#include "common/protocol.h"
 #include "control/calls.h"
 #include "transaction/cluster_time.h"
 #include "transaction/notify.h"
@@ -192,11 +193,12 @@ is_shutdown(const PGresult *result)
 }
 
 /*
- * Send COMMIT and wait for its answer. The wait cannot be interrupted: a request to cancel is passed on (it ends a wait for a standby there), and
- * then the answer must come within tessera.commit_timeout. It ends when the node stands still.
+ * Send COMMIT, with a command before it (NULL: none) in the same pipeline, and wait for its answer. The wait cannot be interrupted: a
+ * request to cancel is passed on (it ends a wait for a standby there), and then the answer must come within tessera.commit_timeout. It ends when the
+ * node stands still.
  */
 static Answer
-commit_and_wait(TesseraParticipant *participant)
+commit_and_wait(TesseraParticipant *participant, TesseraCommand *before)
 {
 	TesseraCommand *command = &participant->command;
 	TimestampTz deadline = 0;
@@ -206,6 +208,8 @@ commit_and_wait(TesseraParticipant *participant)
 	command->sql = "COMMIT";
 	command->prepare = true;
 	tessera_queue_time(participant->connection);
+	if (before != NULL)
+		tessera_connection_queue(participant->connection, before);
 	tessera_connection_queue(participant->connection, command);
 	(void) tessera_connection_sync_quietly(participant->connection);
 	while (!command->done && tessera_connection_alive(participant->connection))
@@ -257,7 +261,7 @@ notify_after_commit(TesseraParticipant *participant)
 static void
 commit_one(TesseraTransaction *transaction, TesseraParticipant *participant)
 {
-	switch (commit_and_wait(participant))
+	switch (commit_and_wait(participant, NULL))
 	{
 		case ANSWER_COMMITTED:
 			left_transaction(participant);
@@ -291,6 +295,8 @@ ask_coordinator(TesseraTransaction *transaction, TesseraParticipant *coordinator
 		routing = tessera_routing();
 		if (routing)
 			outcome = tessera_ask_outcome(routing, coordinator->node_id, transaction->gid, NULL);
+		if (outcome == 'c' && transaction->commit_time == 0)
+			transaction->commit_time = tessera_ask_commit_time(coordinator->node_id, transaction->gid);
 		PopActiveSnapshot();
 	}
 	PG_CATCH();
@@ -315,11 +321,26 @@ ask_coordinator(TesseraTransaction *transaction, TesseraParticipant *coordinator
 		raise_unknown(transaction, coordinator);
 }
 
+/* Keeps the coordinator's answer to decision_time. */
+static void
+keep_time(TesseraCommand *command, PGresult *result)
+{
+	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1 && !PQgetisnull(result, 0, 0))
+		*(TesseraTime *) command->arg = (TesseraTime) strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+	PQclear(result);
+}
+
 static void
 decide_there(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
+	const char *values[1] = {transaction->gid};
+	TesseraCommand time = {.handler = keep_time,.arg = &transaction->commit_time};
+	bool		knows_times = tessera_connection_protocol(coordinator->connection) >= TESSERA_CUT_PROTOCOL;
+
+	if (knows_times)
+		time.sql = tessera_call_literal_for(&tessera_call_specs[TESSERA_CALL_DECISION_TIME], TESSERA_CUT_PROTOCOL, values);
 	transaction->phase = TESSERA_COMMIT_DECIDING;
-	switch (commit_and_wait(coordinator))
+	switch (commit_and_wait(coordinator, knows_times ? &time : NULL))
 	{
 		case ANSWER_COMMITTED:
 			transaction->phase = TESSERA_COMMIT_COMMITTED;
@@ -448,18 +469,30 @@ prepare_others(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 			left_transaction(&transaction->participants[i]);
 }
 
+/* This node coordinates: the time of its own commit, which follows, is that of all. */
+static void
+take_time_here(TesseraTransaction *transaction)
+{
+	PushActiveSnapshot(GetTransactionSnapshot());
+	transaction->commit_time = tessera_decision_take_time(transaction->gid);
+	PopActiveSnapshot();
+}
+
 /* coordinator NULL: this node; its commit follows. */
 static void
 commit_two_phase(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
 	tessera_make_gid(transaction->gid, "", coordinator ? coordinator->node_id : transaction->self_node);
 	transaction->phase = TESSERA_COMMIT_PREPARING;
+	transaction->commit_time = 0;
 	write_decision(transaction, coordinator);
 	tessera_injection("commit_decision_written");
 	prepare_others(transaction, coordinator);
 	tessera_injection("commit_prepared");
 	if (coordinator)
 		decide_there(transaction, coordinator);
+	else
+		take_time_here(transaction);
 }
 
 static bool
@@ -636,6 +669,23 @@ warn_unfinished(TesseraTransaction *transaction, TesseraParticipant *participant
 			 errhint("tessera.resolve_transactions() on that node finishes it; until then its rows are not visible.")));
 }
 
+/* In front of the commit of a prepared part. */
+static void
+queue_commit_time(TesseraTransaction *transaction, TesseraParticipant *participant)
+{
+	char		time[24];
+	char		gid[TESSERA_GID_SIZE + 12];
+	const char *values[2] = {gid, time};
+
+	if (transaction->commit_time == 0 || tessera_connection_protocol(participant->connection) < TESSERA_CUT_PROTOCOL)
+		return;
+	snprintf(gid, sizeof(gid), "%s_%d", transaction->gid, participant->node_id);
+	snprintf(time, sizeof(time), INT64_FORMAT, (int64) transaction->commit_time);
+	(void) tessera_connection_queue_quietly(participant->connection,
+											tessera_call_literal_for(&tessera_call_specs[TESSERA_CALL_COMMIT_TIME], TESSERA_CUT_PROTOCOL, values));
+	(void) tessera_connection_sync_quietly(participant->connection);
+}
+
 /* Carries out the decision on the prepared participants that keep advisory locks, or on those that do not. */
 static void
 commit_prepared(TesseraTransaction *transaction, bool locks, TimestampTz deadline)
@@ -651,6 +701,7 @@ commit_prepared(TesseraTransaction *transaction, bool locks, TimestampTz deadlin
 			continue;
 		memset(&participant->command, 0, sizeof(TesseraCommand));
 		participant->command.sql = psprintf("COMMIT PREPARED '%s_%d'", transaction->gid, participant->node_id);
+		queue_commit_time(transaction, participant);
 		if (tessera_connection_queue_command_quietly(participant->connection, &participant->command))
 			connections[n++] = participant->connection;
 	}

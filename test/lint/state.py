@@ -25,6 +25,7 @@ src/catalog/portable_types.c known process
 src/catalog/relation.c known session
 src/catalog/signing_key.c due worker
 src/catalog/trigger_place.c setting process
+src/clock/commit_times.c xids process
 src/common/process_exit.c nsteps process
 src/common/process_exit.c wanted process
 src/common/process_exit.c last_steps process
@@ -40,6 +41,7 @@ src/control/call.c own_texts process
 src/ddl/node_objects.c warned session
 src/ddl/sequence_fetcher.c busy worker
 src/ddl/sequence_fetcher.c pause worker
+src/executor/cut_snapshot.c serial session
 src/executor/load_tracking.c timed statement
 src/executor/local_part.c local_plans_lru session
 src/executor/local_statement.c running statement

@@ -17,6 +17,7 @@ my $LANES = 4;
 
 our %SETTINGS = (
 	'tessera.injection_points' => 'on',
+	'tessera.snapshot_reads' => 'on',
 	'tessera.orphan_cleanup_delay' => 50,
 	'tessera.migration_batch_size' => 8,
 	'tessera.migration_timeout' => '30s',

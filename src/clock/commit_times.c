@@ -1,0 +1,582 @@
+/*
+ * commit_times.c
+ *	  Cluster times of commits, in shared memory; see commit_times.h.
+ *
+ * Slots: one for each PGPROC, those of prepared transactions last. Who fills one writes the transaction id first, then takes the time: a reader that
+ * has raised the clock and finds the slot empty knows that the time which is taken after that is later. The rest of a slot is guarded by one of
+ * SLOT_LOCKS locks. Readers look at the slots in the order of the array: a transaction that is prepared moves from a backend's slot to one behind.
+ *
+ * The ring: a writer draws a place and writes its entry between two marks of the place's number. An entry that is not whole yet is of a commit whose
+ * slot was still filled when the reader looked at the slots.
+ *
+ * A commit can be made later ("pushed") as long as nobody can have seen it: its new time is taken from the clock first, then it is looked whether it
+ * is still in progress. Whoever sees it afterwards hears a clock that is at least as late.
+ *
+ * Slots and ring are of all databases of the server, as transaction ids are; each entry says whose time it has. Nothing is durable: a crash begins
+ * with empty ones, and with the time of the clock's reservation as the newest (tessera_commit_start).
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/twophase.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "clock/clock.h"
+#include "clock/commit_times.h"
+#include "common/shmem.h"
+#include "common/version_compat.h"
+
+#define RING_SIZE 65536			/* commits; a power of two */
+#define SLOT_LOCKS 64
+
+typedef enum SlotState
+{
+	SLOT_COMMITS,				/* in one phase: its time can be made later until it can be seen */
+	SLOT_FIXED,					/* the same, but others know its time; or a prepared one that is being committed */
+	SLOT_PREPARED,				/* the time is that of its preparation */
+	SLOT_CLIENT					/* the same, of a client who has all the time in the world to decide: nobody waits for it */
+} SlotState;
+
+typedef struct Slot
+{
+	SlotState	state;
+	int			database;		/* slot of the database whose clock it is */
+	TesseraTime time;
+} Slot;
+
+typedef struct RingEntry
+{
+	pg_atomic_uint64 mark;		/* its place plus one, when it is whole; 0 while it is written */
+	TransactionId xid;
+	int			database;
+	TesseraTime time;
+} RingEntry;
+
+typedef struct CommitTimes
+{
+	pg_atomic_uint64 next;		/* place in the ring */
+	pg_atomic_uint64 newest[TESSERA_MAX_DATABASES];
+	pg_atomic_uint32 knows_found[TESSERA_MAX_DATABASES];
+	RingEntry	ring[RING_SIZE];
+	Slot		slots[FLEXIBLE_ARRAY_MEMBER];
+} CommitTimes;
+
+static CommitTimes *times = NULL;
+static pg_atomic_uint32 *xids = NULL;	/* of the slots: together, as every reader looks at all of them; 0: free */
+static char (*gids)[GIDSIZE];	/* of prepared transactions */
+static LWLockPadded *locks;
+
+
+static int
+first_prepared(void)
+{
+	return MaxBackends + NUM_AUXILIARY_PROCS;
+}
+
+static int
+number_of_slots(void)
+{
+	return first_prepared() + max_prepared_xacts;
+}
+
+static Size
+slots_size(void)
+{
+	return MAXALIGN(offsetof(CommitTimes, slots) + sizeof(Slot) * number_of_slots());
+}
+
+static Size
+xids_size(void)
+{
+	return MAXALIGN(sizeof(pg_atomic_uint32) * number_of_slots());
+}
+
+static Size
+times_size(void)
+{
+	return slots_size() + xids_size() + GIDSIZE * Max(max_prepared_xacts, 1);
+}
+
+static void
+times_shmem_init(void *memory, LWLockPadded *own_locks, bool found)
+{
+	times = memory;
+	xids = (pg_atomic_uint32 *) ((char *) memory + slots_size());
+	gids = (char (*)[GIDSIZE]) ((char *) xids + xids_size());
+	locks = own_locks;
+	if (found)
+		return;
+	memset(memory, 0, times_size());
+	pg_atomic_init_u64(&times->next, 0);
+	for (int i = 0; i < TESSERA_MAX_DATABASES; i++)
+	{
+		pg_atomic_init_u64(&times->newest[i], 0);
+		pg_atomic_init_u32(&times->knows_found[i], 0);
+	}
+	for (int i = 0; i < RING_SIZE; i++)
+		pg_atomic_init_u64(&times->ring[i].mark, 0);
+	for (int i = 0; i < number_of_slots(); i++)
+		pg_atomic_init_u32(&xids[i], InvalidTransactionId);
+}
+
+static void
+forget_database(int slot)
+{
+	pg_atomic_write_u64(&times->newest[slot], 0);
+	pg_atomic_write_u32(&times->knows_found[slot], 0);
+}
+
+static const TesseraShmemModule times_module = {"tessera_commit_times", times_size, SLOT_LOCKS, times_shmem_init, forget_database};
+
+void
+tessera_commit_times_init(void)
+{
+	tessera_shmem_register(&times_module);
+}
+
+static LWLock *
+lock_of(int slot)
+{
+	return &locks[slot % SLOT_LOCKS].lock;
+}
+
+static int
+own_slot(void)
+{
+	return tessera_proc_number(MyProc);
+}
+
+static TransactionId
+xid_in(int slot)
+{
+	return (TransactionId) pg_atomic_read_u32(&xids[slot]);
+}
+
+/* With the slot's lock held. */
+static void
+fill_slot(int slot, TransactionId xid, SlotState state, TesseraTime time)
+{
+	times->slots[slot].state = state;
+	times->slots[slot].database = tessera_database_slot();
+	times->slots[slot].time = time;
+	pg_write_barrier();
+	pg_atomic_write_u32(&xids[slot], xid);
+	pg_memory_barrier();
+}
+
+static void
+empty_slot(int slot)
+{
+	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
+	pg_atomic_write_u32(&xids[slot], InvalidTransactionId);
+	LWLockRelease(lock_of(slot));
+}
+
+static void
+raise_newest(int database, TesseraTime time)
+{
+	uint64		newest = pg_atomic_read_u64(&times->newest[database]);
+
+	while (newest < time && !pg_atomic_compare_exchange_u64(&times->newest[database], &newest, time))
+		;
+}
+
+/* ---- a commit ---- */
+
+static void
+add_to_ring(TransactionId xid, int database, TesseraTime time)
+{
+	uint64		place = pg_atomic_fetch_add_u64(&times->next, 1);
+	RingEntry  *entry = &times->ring[place % RING_SIZE];
+
+	pg_atomic_write_u64(&entry->mark, 0);
+	pg_memory_barrier();
+	entry->xid = xid;
+	entry->database = database;
+	entry->time = time;
+	pg_memory_barrier();
+	pg_atomic_write_u64(&entry->mark, place + 1);
+	raise_newest(database, time);
+}
+
+bool
+tessera_commit_take_time(TransactionId xid, bool metadata, bool fixed, TesseraTime *time)
+{
+	int			slot = own_slot();
+	bool		taken = true;
+
+	(void) tessera_database_slot(); /* given, if need be, before the lock */
+	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
+	if (xid_in(slot) == xid)
+		*time = times->slots[slot].time;
+	else
+	{
+		fill_slot(slot, xid, fixed ? SLOT_FIXED : SLOT_COMMITS, 0);
+		taken = tessera_clock_tick(metadata, time);
+		if (taken)
+			times->slots[slot].time = *time;
+		else
+			pg_atomic_write_u32(&xids[slot], InvalidTransactionId);
+	}
+	LWLockRelease(lock_of(slot));
+	return taken;
+}
+
+TesseraTime
+tessera_commit_seen(void)
+{
+	int			slot = own_slot();
+	TesseraTime time = 0;
+
+	if (xid_in(slot) == InvalidTransactionId)
+		return 0;
+	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
+	time = times->slots[slot].time;
+	add_to_ring(xid_in(slot), times->slots[slot].database, time);
+	pg_memory_barrier();
+	pg_atomic_write_u32(&xids[slot], InvalidTransactionId);
+	LWLockRelease(lock_of(slot));
+	return time;
+}
+
+void
+tessera_commit_given_up(void)
+{
+	if (xid_in(own_slot()) != InvalidTransactionId)
+		empty_slot(own_slot());
+}
+
+/* ---- prepared transactions ---- */
+
+void
+tessera_commit_prepared(int proc, const char *gid, bool of_client)
+{
+	int			own = own_slot();
+	TransactionId xid = xid_in(own);
+	TesseraTime time;
+
+	if (xid == InvalidTransactionId || proc < first_prepared())
+		return;
+	/* made later after this: then the clock that the answer tells is as late */
+	LWLockAcquire(lock_of(own), LW_SHARED);
+	time = times->slots[own].time;
+	LWLockRelease(lock_of(own));
+	LWLockAcquire(lock_of(proc), LW_EXCLUSIVE);
+	strlcpy(gids[proc - first_prepared()], gid, GIDSIZE);
+	fill_slot(proc, xid, of_client ? SLOT_CLIENT : SLOT_PREPARED, time);
+	LWLockRelease(lock_of(proc));
+	empty_slot(own);
+}
+
+void
+tessera_commit_found_prepared(TransactionId xid, const char *gid, bool of_client)
+{
+	for (int slot = first_prepared(); slot < number_of_slots(); slot++)
+	{
+		if (ProcGlobal->allProcs[slot].xid != xid)
+			continue;
+		LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
+		if (xid_in(slot) != xid && TransactionIdIsInProgress(xid))
+		{
+			strlcpy(gids[slot - first_prepared()], gid, GIDSIZE);
+			fill_slot(slot, xid, of_client ? SLOT_CLIENT : SLOT_PREPARED, 0);
+		}
+		LWLockRelease(lock_of(slot));
+		return;
+	}
+}
+
+bool
+tessera_commit_find_prepared(const char *gid, TransactionId *xid, TesseraTime *prepared)
+{
+	for (int slot = first_prepared(); slot < number_of_slots(); slot++)
+	{
+		bool		found;
+
+		if (xid_in(slot) == InvalidTransactionId)
+			continue;
+		LWLockAcquire(lock_of(slot), LW_SHARED);
+		*xid = xid_in(slot);
+		*prepared = times->slots[slot].time;
+		found = *xid != InvalidTransactionId && times->slots[slot].database == tessera_database_slot() &&
+			strcmp(gids[slot - first_prepared()], gid) == 0 && TransactionIdIsInProgress(*xid);
+		LWLockRelease(lock_of(slot));
+		if (found)
+			return true;
+	}
+	return false;
+}
+
+void
+tessera_commit_begin_prepared(TransactionId xid, TesseraTime time)
+{
+	int			slot = own_slot();
+
+	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
+	fill_slot(slot, xid, SLOT_FIXED, time);
+	LWLockRelease(lock_of(slot));
+}
+
+void
+tessera_commit_end_prepared(TransactionId xid)
+{
+	if (TransactionIdDidCommit(xid))
+		(void) tessera_commit_seen();
+	else
+		tessera_commit_given_up();
+	if (TransactionIdIsInProgress(xid))
+		return;
+	for (int slot = first_prepared(); slot < number_of_slots(); slot++)
+		if (xid_in(slot) == xid)
+		{
+			LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
+			if (xid_in(slot) == xid)
+				pg_atomic_write_u32(&xids[slot], InvalidTransactionId);
+			LWLockRelease(lock_of(slot));
+		}
+}
+
+bool
+tessera_commit_knows_found(void)
+{
+	return pg_atomic_read_u32(&times->knows_found[tessera_database_slot()]) != 0;
+}
+
+void
+tessera_commit_all_found(void)
+{
+	pg_atomic_write_u32(&times->knows_found[tessera_database_slot()], 1);
+}
+
+void
+tessera_commit_start(TesseraTime time)
+{
+	raise_newest(tessera_database_slot(), time);
+}
+
+/* ---- snapshots as of a time ---- */
+
+uint64
+tessera_commit_position(void)
+{
+	uint64		position = pg_atomic_read_u64(&times->next);
+
+	pg_memory_barrier();
+	return position;
+}
+
+TesseraTime
+tessera_commit_newest(Snapshot snapshot)
+{
+	int			database = tessera_database_slot();
+	TesseraTime newest = 0;
+
+	pg_memory_barrier();
+	for (int slot = 0; slot < number_of_slots(); slot++)
+	{
+		TransactionId xid = xid_in(slot);
+
+		if (xid == InvalidTransactionId || XidInMVCCSnapshot(xid, snapshot))
+			continue;
+		LWLockAcquire(lock_of(slot), LW_SHARED);
+		if (xid_in(slot) == xid && times->slots[slot].database == database && times->slots[slot].state < SLOT_PREPARED)
+			newest = Max(newest, times->slots[slot].time);
+		LWLockRelease(lock_of(slot));
+	}
+	pg_read_barrier();
+	return Max(newest, pg_atomic_read_u64(&times->newest[database]));
+}
+
+/* Of one snapshot that is cut. */
+typedef struct Cut
+{
+	Snapshot	snapshot;
+	const TesseraCutRequest *request;
+	int			database;
+	TransactionId *hidden;
+	int			nhidden;
+	int			room;
+	TransactionId waits[TESSERA_CUT_WAITS];
+	int			nwaits;
+	TransactionId own[TESSERA_CUT_WAITS];	/* found in slots of backends: what stands in one of prepared transactions says less */
+	int			nown;
+} Cut;
+
+static void
+hide(Cut *cut, TransactionId xid)
+{
+	if (cut->nhidden == cut->room)
+	{
+		cut->room = Max(64, cut->room * 2);
+		cut->hidden = cut->hidden == NULL ? palloc(sizeof(TransactionId) * cut->room) : repalloc(cut->hidden, sizeof(TransactionId) * cut->room);
+	}
+	cut->hidden[cut->nhidden++] = xid;
+}
+
+/* With the slot's lock held exclusively. false: it has become visible meanwhile. */
+static bool
+push(Slot *slot, TransactionId xid)
+{
+	TesseraTime time;
+
+	if (!tessera_clock_tick(false, &time))
+		return false;
+	pg_memory_barrier();
+	if (!TransactionIdIsInProgress(xid))
+		return false;
+	slot->time = time;
+	return true;
+}
+
+static void
+wait_for(Cut *cut, int slot, TransactionId xid)
+{
+	if (cut->nwaits == TESSERA_CUT_WAITS || (cut->request->concerns != NULL && !cut->request->concerns(slot, xid, cut->request->arg)))
+		return;
+	cut->waits[cut->nwaits++] = xid;
+}
+
+static bool
+known_from_backend(const Cut *cut, TransactionId xid)
+{
+	for (int i = 0; i < cut->nown; i++)
+		if (cut->own[i] == xid)
+			return true;
+	return false;
+}
+
+/* One that may be committed at the time or before, and is not in the snapshot. false: take the snapshot again. */
+static bool
+settle(Cut *cut, int slot, TransactionId xid, bool *must_wait)
+{
+	Slot	   *entry = &times->slots[slot];
+	bool		settled = true;
+
+	*must_wait = false;
+	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
+	if (xid_in(slot) != xid)
+		settled = slot >= first_prepared(); /* gone: into the ring, or rolled back; of a prepared one the backend's slot tells */
+	else if (entry->database != cut->database || entry->time > cut->request->time || entry->state == SLOT_CLIENT)
+		;
+	else if (entry->state == SLOT_COMMITS)
+		settled = push(entry, xid);
+	else
+		*must_wait = true;
+	LWLockRelease(lock_of(slot));
+	return settled;
+}
+
+/* Before the time is compared: it is 0 for a moment while the slot's owner, who holds the lock, takes it. */
+static bool
+later_than(const Cut *cut, int slot, TransactionId xid)
+{
+	bool		later;
+
+	LWLockAcquire(lock_of(slot), LW_SHARED);
+	later = xid_in(slot) == xid && times->slots[slot].database == cut->database && times->slots[slot].state < SLOT_PREPARED &&
+		times->slots[slot].time > cut->request->time;
+	LWLockRelease(lock_of(slot));
+	return later;
+}
+
+/* false: take the snapshot again. */
+static bool
+look_at_slots(Cut *cut)
+{
+	for (int slot = 0; slot < number_of_slots(); slot++)
+	{
+		TransactionId xid = xid_in(slot);
+		bool		must_wait;
+
+		if (xid == InvalidTransactionId || TransactionIdIsCurrentTransactionId(xid))
+			continue;
+		if (!XidInMVCCSnapshot(xid, cut->snapshot))
+		{
+			if (later_than(cut, slot, xid))
+				hide(cut, xid);
+			continue;
+		}
+		if (slot >= first_prepared() && known_from_backend(cut, xid))
+			continue;
+		if (!settle(cut, slot, xid, &must_wait))
+			return false;
+		if (must_wait)
+			wait_for(cut, slot, xid);
+		if (slot < first_prepared() && cut->nown < TESSERA_CUT_WAITS)
+			cut->own[cut->nown++] = xid;
+	}
+	return true;
+}
+
+/* The entry at a place, if it is whole. -1: it is overwritten. */
+static int
+read_ring(uint64 place, RingEntry *copy)
+{
+	RingEntry  *entry = &times->ring[place % RING_SIZE];
+	uint64		mark = pg_atomic_read_u64(&entry->mark);
+
+	if (mark > place + 1)
+		return -1;
+	if (mark != place + 1)
+		return 0;
+	pg_read_barrier();
+	copy->xid = entry->xid;
+	copy->database = entry->database;
+	copy->time = entry->time;
+	pg_read_barrier();
+	return pg_atomic_read_u64(&entry->mark) == mark ? 1 : -1;
+}
+
+static TesseraCut
+look_at_ring(Cut *cut)
+{
+	uint64		end = tessera_commit_position();
+
+	if (end - cut->request->position > RING_SIZE)
+		return TESSERA_CUT_LATE;
+	for (uint64 place = cut->request->position; place < end; place++)
+	{
+		RingEntry	entry;
+		int			whole = read_ring(place, &entry);
+		bool		unseen;
+
+		if (whole < 0)
+			return TESSERA_CUT_LATE;
+		if (whole == 0 || entry.database != cut->database)
+			continue;
+		unseen = XidInMVCCSnapshot(entry.xid, cut->snapshot);
+		if (unseen && entry.time <= cut->request->time)
+			return TESSERA_CUT_AGAIN;
+		if (!unseen && entry.time > cut->request->time)
+			hide(cut, entry.xid);
+	}
+	/* one that was not whole may have been overwritten */
+	return tessera_commit_position() - cut->request->position > RING_SIZE ? TESSERA_CUT_LATE : TESSERA_CUT_MADE;
+}
+
+TesseraCut
+tessera_commit_cut(Snapshot snapshot, const TesseraCutRequest *request, TransactionId **hidden, int *n, TransactionId *waits, int *nwaits)
+{
+	Cut			cut = {.snapshot = snapshot, .request = request, .database = tessera_database_slot()};
+	TesseraCut	result;
+
+	pg_memory_barrier();
+	result = look_at_slots(&cut) ? look_at_ring(&cut) : TESSERA_CUT_AGAIN;
+	if (result == TESSERA_CUT_MADE && cut.nwaits > 0)
+		result = TESSERA_CUT_WAIT;
+	/* parallel workers have room for no more */
+	if (result == TESSERA_CUT_MADE && (int) snapshot->xcnt + cut.nhidden > GetMaxSnapshotXidCount())
+		result = TESSERA_CUT_LATE;
+	*hidden = cut.hidden;
+	*n = cut.nhidden;
+	memcpy(waits, cut.waits, sizeof(TransactionId) * cut.nwaits);
+	*nwaits = cut.nwaits;
+	return result;
+}

@@ -1,0 +1,410 @@
+/*
+ * cut.c
+ *	  One snapshot over all nodes, the router's side; see cut.h.
+ *
+ * Nodes of an earlier version (protocol below TESSERA_CUT_PROTOCOL) know no commit times: a statement that needs one of them goes by its snapshot as
+ * it is.
+ *
+ * At REPEATABLE READ the list of the nodes that were asked belongs to the transaction whose local id it carries. A node whose remote transaction was
+ * rolled back as a whole since then (tessera_participants_leave) is asked again.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/uuid.h"
+
+#include "catalog/clock_store.h"
+#include "clock/clock.h"
+#include "common/injection.h"
+#include "common/protocol.h"
+#include "common/version_compat.h"
+#include "control/calls.h"
+#include "executor/cut.h"
+#include "transaction/cluster_time.h"
+#include "transaction/participant.h"
+
+bool		tessera_snapshot_reads = false;
+
+typedef struct Ask
+{
+	TesseraCommand command;		/* first: the handler casts */
+	TesseraConnection *connection;
+	TesseraTime newest;
+	PGresult   *error;
+} Ask;
+
+typedef struct AskedNode
+{
+	int32		node_id;
+	uint32		join;			/* of its transaction */
+} AskedNode;
+
+/* Of the transaction with this id. */
+typedef struct TransactionCut
+{
+	LocalTransactionId transaction;
+	TesseraTime time;			/* 0: nobody was asked */
+	List	   *asked;			/* of AskedNode *, in TopTransactionContext */
+} TransactionCut;
+
+static TransactionCut of_transaction = {InvalidLocalTransactionId};
+
+
+/* The clock goes, or is started now: it does not on a standby. */
+static bool
+has_clock(void)
+{
+	tessera_clock_load();
+	return tessera_clock_role() != TESSERA_CLOCK_STOPPED;
+}
+
+bool
+tessera_cut_applies(void)
+{
+	return tessera_snapshot_reads && !IsolationUsesXactSnapshot() && !tessera_internal_connection() && has_clock();
+}
+
+/* ---- asking ---- */
+
+static void
+keep_answer(TesseraCommand *command, PGresult *result)
+{
+	Ask		   *ask = (Ask *) command;
+
+	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
+		ask->newest = (TesseraTime) strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+	else if (PQresultStatus(result) == PGRES_FATAL_ERROR && ask->error == NULL)
+	{
+		ask->error = result;
+		return;
+	}
+	PQclear(result);
+}
+
+/* NULL: a placed table that is elsewhere, of which the node need not say anything. */
+static const TesseraTable *
+table_there(const TesseraCutNodes *nodes, Oid relid, int32 node_id)
+{
+	const TesseraTable *table = tessera_routing_table(nodes->routing, relid);
+
+	return table == NULL || (table->group < 0 && table->node_id != node_id) ? NULL : table;
+}
+
+/* As the argument of the call to the node. */
+static const char *
+table_ids(const TesseraCutNodes *nodes, int32 node_id)
+{
+	StringInfoData ids;
+	ListCell   *cell;
+
+	initStringInfo(&ids);
+	foreach(cell, nodes->relids)
+	{
+		const TesseraTable *table = table_there(nodes, lfirst_oid(cell), node_id);
+
+		if (table == NULL)
+			continue;
+		appendStringInfoChar(&ids, ids.len == 0 ? '{' : ',');
+		appendStringInfoString(&ids, DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&table->table_id))));
+	}
+	if (ids.len == 0)
+		appendStringInfoChar(&ids, '{');
+	appendStringInfoChar(&ids, '}');
+	return ids.data;
+}
+
+/* The versions by which the node is asked, palloc'd. */
+static TesseraToldVersion *
+versions_for(const TesseraCutNodes *nodes, int32 node_id, int *n)
+{
+	TesseraToldVersion *versions = palloc(sizeof(TesseraToldVersion) * (TESSERA_TOLD_VERSIONS * list_length(nodes->relids) + 1));
+	ListCell   *cell;
+
+	*n = 0;
+	foreach(cell, nodes->relids)
+	{
+		const TesseraTable *table = table_there(nodes, lfirst_oid(cell), node_id);
+
+		if (table != NULL)
+			*n += tessera_told_versions(nodes->routing, table, node_id, &versions[*n]);
+	}
+	return versions;
+}
+
+/* Sends the question; false: the node is of a version that does not know it. */
+static bool
+send_ask(Ask *ask, const TesseraCutNodes *nodes, int32 node_id, uint64 statement)
+{
+	TesseraCommandNeeds needs = {.statement = statement,.aside = statement == 0};
+	const char *values[1] = {table_ids(nodes, node_id)};
+
+	needs.versions = versions_for(nodes, node_id, &needs.nversions);
+	ask->connection = tessera_participant(nodes->routing, node_id, &needs);
+	if (tessera_connection_protocol(ask->connection) < TESSERA_CUT_PROTOCOL)
+		return false;
+	ask->command.sql = tessera_call_literal_for(&tessera_call_specs[TESSERA_CALL_ASK], TESSERA_CUT_PROTOCOL, values);
+	ask->command.handler = keep_answer;
+	tessera_connection_queue(ask->connection, &ask->command);
+	tessera_connection_sync(ask->connection);
+	return true;
+}
+
+/* The same; a node that is only asked in case it is needed later, and cannot be reached, is left out. */
+static bool
+send_or_skip(Ask *ask, const TesseraCutNodes *nodes, int i, uint64 statement)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool sent = false;
+
+	if (i < nodes->n - nodes->nspare)
+		return send_ask(ask, nodes, nodes->node_ids[i], statement);
+	PG_TRY();
+	{
+		sent = send_ask(ask, nodes, nodes->node_ids[i], statement);
+	}
+	PG_CATCH();
+	{
+		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_TO_CATEGORY(ERRCODE_CONNECTION_EXCEPTION))
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return sent;
+}
+
+static void
+await_answers(Ask *asks, int n)
+{
+	TesseraConnection **waiting = palloc(sizeof(TesseraConnection *) * Max(n, 1));
+	int			nwaiting;
+
+	do
+	{
+		nwaiting = 0;
+		for (int i = 0; i < n; i++)
+			if (!asks[i].command.done)
+				waiting[nwaiting++] = asks[i].connection;
+		if (nwaiting > 0)
+			(void) tessera_connections_pump(waiting, nwaiting, -1);
+	} while (nwaiting > 0);
+	pfree(waiting);
+}
+
+/* After an error: nobody writes into this memory any more. */
+static void
+forget_asks(Ask *asks, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (asks[i].command.sent && !asks[i].command.done)
+			tessera_connection_forget(asks[i].connection, &asks[i].command);
+		if (asks[i].error != NULL)
+			PQclear(asks[i].error);
+		asks[i].error = NULL;
+	}
+}
+
+static void
+raise_errors(Ask *asks, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		PGresult   *error = asks[i].error;
+
+		if (error == NULL)
+			continue;
+		asks[i].error = NULL;
+		tessera_connection_raise(asks[i].connection, error, NULL);
+	}
+}
+
+TesseraTime
+tessera_cut_ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here)
+{
+	Ask		   *asks = palloc0(sizeof(Ask) * Max(nodes->n, 1));
+	volatile int n = 0;
+	TesseraTime time = 0;
+	bool		stale = false;
+
+	here->held = NULL;
+	if (own)
+		time = tessera_cut_ask(here, statement != 0 ? tessera_cut_lock(nodes->relids) : NIL, CurrentResourceOwner);
+	PG_TRY();
+	{
+		for (int i = 0; i < nodes->n; i++)
+			if (nodes->node_ids[i] != nodes->routing->self && send_or_skip(&asks[n], nodes, i, statement))
+				n++;
+		await_answers(asks, n);
+		raise_errors(asks, n);
+	}
+	PG_CATCH();
+	{
+		forget_asks(asks, n);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	tessera_injection("cut_asked");
+	for (int i = 0; i < n; i++)
+	{
+		time = Max(time, asks[i].newest);
+		stale |= asks[i].newest == 0 || asks[i].command.stale;
+	}
+	pfree(asks);
+	if (!stale)
+		return Max(time, 1);
+	if (own)
+		tessera_cut_release(here);
+	return 0;
+}
+
+void
+tessera_cut_tell(TesseraConnection *connection, TesseraTime time)
+{
+	if (tessera_connection_protocol(connection) >= TESSERA_CUT_PROTOCOL)
+		tessera_queue_take(connection, (int64) time);
+}
+
+/* ---- transactions with one snapshot ---- */
+
+static bool
+was_asked(int32 node_id)
+{
+	ListCell   *cell;
+
+	foreach(cell, of_transaction.asked)
+	{
+		AskedNode  *asked = lfirst(cell);
+
+		if (asked->node_id == node_id && tessera_participant_joined_by(node_id, asked->join))
+			return true;
+	}
+	return false;
+}
+
+static void
+note_asked(int32 node_id)
+{
+	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+	AskedNode  *asked = palloc(sizeof(AskedNode));
+
+	asked->node_id = node_id;
+	asked->join = tessera_participants_joins();
+	of_transaction.asked = lappend(of_transaction.asked, asked);
+	MemoryContextSwitchTo(before);
+}
+
+_Noreturn static void
+raise_too_late(const TesseraNode *node)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access: node \"%s\" was not asked for the transaction's snapshot, and has committed since",
+					node ? NameStr(node->name) : "unknown"),
+			 errhint("Retry the transaction.")));
+}
+
+/* They make their snapshots those of the time, at once: what they need for it is not kept for ever. */
+static void
+tell_nodes(const TesseraRouting *routing, const int32 *node_ids, int n, TesseraTime time)
+{
+	TesseraCommandNeeds needs = {.aside = true};
+
+	for (int i = 0; i < n; i++)
+	{
+		TesseraConnection *connection;
+
+		if (node_ids[i] == routing->self || !tessera_participant_joined_by(node_ids[i], tessera_participants_joins()))
+			continue;
+		connection = tessera_participant(routing, node_ids[i], &needs);
+		tessera_cut_tell(connection, time);
+		tessera_connection_sync(connection);
+		note_asked(node_ids[i]);
+	}
+}
+
+static bool
+is_among(int32 node_id, const int32 *node_ids, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (node_ids[i] == node_id)
+			return true;
+	return false;
+}
+
+/* The first: what is needed now, and all other shards that can be reached. */
+static void
+begin_cut(const TesseraRouting *routing, int n, const int32 *node_ids)
+{
+	int32	   *all = palloc(sizeof(int32) * (routing->nnodes + n + 1));
+	TesseraCutNodes nodes = {.routing = routing,.node_ids = all,.n = n};
+	TesseraCutAsk here;
+	TesseraTime newest;
+	TesseraTime time;
+
+	memcpy(all, node_ids, sizeof(int32) * n);
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(routing, i);
+
+		if (!node->is_shard || is_among(node->node_id, node_ids, n))
+			continue;
+		all[nodes.n++] = node->node_id;
+		nodes.nspare++;
+	}
+	newest = tessera_cut_ask_nodes(&nodes, 0, true, &here);
+	time = Max(newest, tessera_clock_session());
+	tell_nodes(routing, all, nodes.n, time);
+	if (tessera_cut_take(&here, time) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access: too much was committed while the transaction began"),
+				 errhint("Retry the transaction.")));
+	of_transaction.time = time;
+	pfree(all);
+}
+
+/* One that the transaction had not come to: its snapshot is taken now. */
+static void
+join_cut(const TesseraRouting *routing, int32 node_id)
+{
+	TesseraCutNodes nodes = {.routing = routing,.node_ids = &node_id,.n = 1};
+	TesseraCutAsk here;
+
+	if (tessera_cut_ask_nodes(&nodes, 0, false, &here) > of_transaction.time)
+		raise_too_late(tessera_routing_node(routing, node_id));
+	tell_nodes(routing, &node_id, 1, of_transaction.time);
+}
+
+void
+tessera_cut_transaction(const TesseraRouting *routing, int n, const int32 *node_ids, Snapshot statement)
+{
+	if (!IsolationUsesXactSnapshot() || !tessera_snapshot_reads || tessera_internal_connection() || XactDeferrable || !has_clock())
+		return;
+	if (of_transaction.transaction != tessera_proc_lxid(MyProc))
+		of_transaction = (TransactionCut) {.transaction = tessera_proc_lxid(MyProc)};
+	if (of_transaction.time == 0)
+	{
+		begin_cut(routing, n, node_ids);
+		if (statement != NULL && statement != GetTransactionSnapshot())
+			tessera_cut_copy(statement, GetTransactionSnapshot());
+	}
+	for (int i = 0; i < n; i++)
+		if (node_ids[i] != routing->self && !was_asked(node_ids[i]))
+			join_cut(routing, node_ids[i]);
+}
+
+void
+tessera_cut_init(void)
+{
+	DefineCustomBoolVariable("tessera.snapshot_reads", "Statements that read several nodes see one moment of the cluster.",
+							 "It costs one round trip. If off, each node shows its newest state.",
+							 &tessera_snapshot_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
+}

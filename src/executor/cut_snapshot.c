@@ -1,0 +1,383 @@
+/*
+ * cut_snapshot.c
+ *	  Snapshots as of a cluster time; see cut_snapshot.h.
+ *
+ * What is hidden in such a snapshot was committed after the one that was taken when it was asked for, which is kept: so no row version that it needs
+ * is pruned, no page is marked as visible to all, no index entry dropped, and an index that was made since is not used. Of a statement a copy is made
+ * and kept under its number (session/internal_connection.h); the snapshot of a transaction is changed in place, as whoever asks for it later gets a
+ * copy of it.
+ *
+ * Hidden transactions are known by their top-level ids, so the snapshot says that it does not know all subtransactions: they are looked up.
+ *
+ * Memory: in the top transaction's context.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/twophase.h"
+#include "access/xact.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "catalog/clock_store.h"
+#include "clock/clock.h"
+#include "clock/commit_times.h"
+#include "common/errors.h"
+#include "common/injection.h"
+#include "common/version_compat.h"
+#include "control/calls.h"
+#include "executor/cut_snapshot.h"
+#include "executor/executor_settings.h"
+#include "executor/shard_check.h"
+#include "session/internal_connection.h"
+#include "transaction/cluster_time.h"
+
+/* How often a snapshot is taken anew as a commit became visible meanwhile, before the caller asks again. */
+#define MOST_ATTEMPTS 100
+
+/* Time for a reservation of the clock, in ms. */
+#define RESERVE_MS 5000
+
+
+/* ---- the first step ---- */
+
+List *
+tessera_cut_lock(List *relids)
+{
+	List	   *all = NIL;
+	ListCell   *cell;
+
+	foreach(cell, relids)
+	{
+		LockRelationOid(lfirst_oid(cell), AccessShareLock);
+		/* it may have been dropped while it was waited for; what runs then says so */
+		if (get_rel_relkind(lfirst_oid(cell)) != '\0')
+			all = list_concat_unique_oid(all, find_all_inheritors(lfirst_oid(cell), AccessShareLock, NULL));
+	}
+	return all;
+}
+
+TesseraTime
+tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner)
+{
+	Snapshot	now;
+
+	tessera_clock_load();
+	tessera_clock_find_prepared();
+	ask->relids = relids;
+	ask->owner = owner;
+	ask->position = tessera_commit_position();
+	if (IsolationUsesXactSnapshot())
+	{
+		ask->held = GetTransactionSnapshot();
+		/* the transaction's own may have been taken before the position: what it does not see is found from there on all the same */
+		now = GetLatestSnapshot();
+		return tessera_commit_newest(now);
+	}
+	ask->held = RegisterSnapshotOnOwner(GetTransactionSnapshot(), owner);
+	return tessera_commit_newest(ask->held);
+}
+
+void
+tessera_cut_release(TesseraCutAsk *ask)
+{
+	if (ask->held != NULL && !IsolationUsesXactSnapshot())
+		UnregisterSnapshotFromOwner(ask->held, ask->owner);
+	ask->held = NULL;
+}
+
+/* ---- the second step ---- */
+
+/* Who holds its locks: of one that is prepared, and is being committed by the process of this slot, its stand-in. */
+static PGPROC *
+find_holder(int proc, TransactionId xid)
+{
+	if (ProcGlobal->allProcs[proc].xid == xid)
+		return &ProcGlobal->allProcs[proc];
+	for (int i = MaxBackends + NUM_AUXILIARY_PROCS; i < MaxBackends + NUM_AUXILIARY_PROCS + max_prepared_xacts; i++)
+		if (ProcGlobal->allProcs[i].xid == xid)
+			return &ProcGlobal->allProcs[i];
+	return NULL;
+}
+
+/* True if the transaction writes one of the statement's tables: in any other it changes nothing that is read. */
+static bool
+writes_what_is_read(int proc, TransactionId xid, void *arg)
+{
+	List	   *relids = arg;
+	PGPROC	   *of = find_holder(proc, xid);
+	VirtualTransactionId live;
+	ListCell   *cell;
+
+	if (of == NULL)
+		return true;			/* it ends just now: there is nothing to wait for */
+	GET_VXID_FROM_PGPROC(live, *of);
+	foreach(cell, relids)
+	{
+		VirtualTransactionId *holders;
+		LOCKTAG		tag;
+
+		SET_LOCKTAG_RELATION(tag, MyDatabaseId, lfirst_oid(cell));
+		holders = GetLockConflicts(&tag, ShareLock, NULL);
+		for (; VirtualTransactionIdIsValid(*holders); holders++)
+			if (VirtualTransactionIdEquals(*holders, live))
+				return true;
+	}
+	return false;
+}
+
+static void
+say_what_is_waited_for(void *arg)
+{
+	errcontext("waiting for a transaction over several nodes that ends, as its rows may belong to what this statement reads");
+}
+
+/* A lock, so that a deadlock is found. */
+static void
+wait_for_end(TransactionId xid, TimestampTz deadline)
+{
+	ErrorContextCallback context = {.callback = say_what_is_waited_for,.previous = error_context_stack};
+	int			before = LockTimeout;
+	int			left = (int) Max(1, TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline));
+
+	tessera_injection("cut_wait");
+	error_context_stack = &context;
+	PG_TRY();
+	{
+		LockTimeout = before > 0 ? Min(before, left) : left;
+		XactLockTableWait(xid, NULL, NULL, XLTW_None);
+	}
+	PG_FINALLY();
+	{
+		LockTimeout = before;
+	}
+	PG_END_TRY();
+	error_context_stack = context.previous;
+}
+
+/* The lists of `from` and what is hidden, into a new allocation. */
+static void
+set_lists(Snapshot to, Snapshot from, const TransactionId *hidden, int n)
+{
+	MemoryContext context = TopTransactionContext;
+
+	to->xmax = from->xmax;
+	to->xcnt = from->xcnt + n;
+	to->xip = to->xcnt > 0 ? MemoryContextAlloc(context, sizeof(TransactionId) * to->xcnt) : NULL;
+	if (from->xcnt > 0)
+		memcpy(to->xip, from->xip, sizeof(TransactionId) * from->xcnt);
+	if (n > 0)
+		memcpy(to->xip + from->xcnt, hidden, sizeof(TransactionId) * n);
+	to->suboverflowed = from->suboverflowed || n > 0;
+	to->subxcnt = to->suboverflowed ? 0 : from->subxcnt;
+	to->subxip = to->subxcnt > 0 ? MemoryContextAlloc(context, sizeof(TransactionId) * to->subxcnt) : NULL;
+	if (to->subxcnt > 0)
+		memcpy(to->subxip, from->subxip, sizeof(TransactionId) * to->subxcnt);
+}
+
+/* Another number for each: what is cached by snapshot is not taken for that of another one of the same bounds. */
+static uint64
+next_serial(void)
+{
+	static uint64 serial = 0;
+
+	return ++serial;
+}
+
+static Snapshot
+make_copy(Snapshot from, Snapshot held, const TransactionId *hidden, int n, ResourceOwner owner)
+{
+	Snapshot	copy = MemoryContextAllocZero(TopTransactionContext, sizeof(SnapshotData));
+
+	*copy = *from;
+	copy->regd_count = 0;
+	copy->active_count = 0;
+	copy->copied = true;
+	set_lists(copy, from, hidden, n);
+	/* all that is hidden was in progress in the one that is held */
+	if (n > 0)
+		copy->xmin = TransactionIdPrecedes(held->xmin, from->xmin) ? held->xmin : from->xmin;
+	copy->snapXactCompletionCount = next_serial();
+	return RegisterSnapshotOnOwner(copy, owner);
+}
+
+void
+tessera_cut_copy(Snapshot to, Snapshot from)
+{
+	set_lists(to, from, NULL, 0);
+	to->snapXactCompletionCount = from->snapXactCompletionCount;
+}
+
+/* A reservation that the clock is short of: a reader that makes commits later needs one. */
+static void
+reserve(void)
+{
+	TesseraTime needed;
+
+	if (tessera_clock_wants_reservation(&needed))
+		(void) tessera_clock_await(needed, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), RESERVE_MS));
+}
+
+Snapshot
+tessera_cut_take(TesseraCutAsk *ask, TesseraTime time)
+{
+	TesseraCutRequest request = {.time = time,.position = ask->position,.arg = ask->relids};
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
+	bool		whole = IsolationUsesXactSnapshot();
+
+	if (!whole)
+		request.concerns = writes_what_is_read;
+	(void) tessera_clock_hear(&(TesseraTimes) {.cluster = time}, true);
+	tessera_injection("cut_take");
+	for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++)
+	{
+		Snapshot	now = whole ? GetLatestSnapshot() : GetTransactionSnapshot();
+		TransactionId waits[TESSERA_CUT_WAITS];
+		TransactionId *hidden = NULL;
+		int			nhidden;
+		int			nwaits;
+		Snapshot	made;
+
+		CHECK_FOR_INTERRUPTS();
+		switch (tessera_commit_cut(now, &request, &hidden, &nhidden, waits, &nwaits))
+		{
+			case TESSERA_CUT_MADE:
+				if (tessera_injection_skips("cut"))
+					nhidden = 0;
+				if (!whole)
+					return make_copy(now, ask->held, hidden, nhidden, ask->owner);
+				made = GetTransactionSnapshot();
+				set_lists(made, now, hidden, nhidden);
+				made->snapXactCompletionCount = next_serial();
+				return made;
+			case TESSERA_CUT_LATE:
+				return NULL;
+			case TESSERA_CUT_AGAIN:
+				reserve();
+				break;
+			case TESSERA_CUT_WAIT:
+				for (int i = 0; i < nwaits; i++)
+					wait_for_end(waits[i], deadline);
+				break;
+		}
+	}
+	return NULL;
+}
+
+/* ---- on an internal connection ---- */
+
+/* What a router has asked for: for the statement of this number; number 0: for the transaction. Emptied with the transaction's id. */
+typedef struct Asked
+{
+	LocalTransactionId transaction;
+	uint64		number;
+	TesseraCutAsk ask;
+	bool		missing;		/* it could not be had */
+} Asked;
+
+static Asked asked = {InvalidLocalTransactionId};
+
+static bool
+is_at_hand(void)
+{
+	return asked.transaction == tessera_proc_lxid(MyProc) &&
+		asked.number == (IsolationUsesXactSnapshot() ? 0 : tessera_internal_statement());
+}
+
+bool
+tessera_cut_missing(void)
+{
+	return is_at_hand() && asked.missing;
+}
+
+/* The tables that are known here by these ids; others are found to be stale when the statement comes. */
+static List *
+find_tables(ArrayType *ids)
+{
+	const TesseraRouting *routing = tessera_routing();
+	List	   *relids = NIL;
+	Datum	   *values;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(ids, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &values, &nulls, &n);
+	for (int i = 0; i < n && routing != NULL; i++)
+	{
+		const TesseraTable *table = nulls[i] ? NULL : tessera_routing_table_by_id(routing, DatumGetUUIDP(values[i]));
+
+		if (table != NULL)
+			relids = lappend_oid(relids, table->relid);
+	}
+	return relids;
+}
+
+/* 0: this shard and the router differ in where the tables' rows are. */
+int64
+tessera_serve_ask(const TesseraAskArgs *args)
+{
+	bool		whole = IsolationUsesXactSnapshot();
+	List	   *relids = whole ? NIL : find_tables(args->tables);
+	MemoryContext before;
+	TesseraTime newest;
+	ListCell   *cell;
+
+	if (asked.transaction == tessera_proc_lxid(MyProc) && !whole)
+		tessera_cut_release(&asked.ask);
+	memset(&asked, 0, sizeof(asked));
+	before = MemoryContextSwitchTo(TopTransactionContext);
+	asked.ask.relids = whole ? NIL : tessera_cut_lock(relids);
+	MemoryContextSwitchTo(before);
+	newest = tessera_cut_ask(&asked.ask, asked.ask.relids, TopTransactionResourceOwner);
+	asked.transaction = tessera_proc_lxid(MyProc);
+	asked.number = whole ? 0 : tessera_internal_statement();
+	asked.missing = true;
+	foreach(cell, relids)
+		if (tessera_shard_check_read(lfirst_oid(cell), asked.ask.held) == TESSERA_STALE)
+			return 0;
+	return (int64) newest;
+}
+
+void
+tessera_serve_take(const TesseraTakeArgs *args)
+{
+	Snapshot	cut;
+
+	if (!is_at_hand())
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("a common snapshot is stated that was not asked for")));
+	cut = tessera_cut_take(&asked.ask, (TesseraTime) args->cluster_time);
+	tessera_cut_release(&asked.ask);
+	asked.missing = cut == NULL;
+	if (cut == NULL || IsolationUsesXactSnapshot())
+		return;
+	tessera_internal_keep_snapshot(cut);
+	UnregisterSnapshotFromOwner(cut, TopTransactionResourceOwner);
+}
+
+/* Before the end of a transaction: what was asked for and not taken. */
+static void
+end_transaction(XactEvent event, void *arg)
+{
+	if ((event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE) && asked.transaction == tessera_proc_lxid(MyProc))
+		tessera_cut_release(&asked.ask);
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
+		memset(&asked, 0, sizeof(asked));
+}
+
+void
+tessera_cut_snapshot_init(void)
+{
+	RegisterXactCallback(end_transaction, NULL);
+}

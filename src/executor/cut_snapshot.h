@@ -1,0 +1,52 @@
+/*
+ * cut_snapshot.h
+ *	  Snapshots of this node as of a cluster time, for statements and transactions over several nodes (doc/design.md#one-snapshot).
+ *
+ * Two steps, as all nodes must have taken the first before the time is known: ask takes a snapshot that keeps row versions, and says the newest
+ * commit time that it sees; the time is the greatest of all nodes'. take then makes the snapshot as of that time.
+ */
+#ifndef TESSERA_CUT_SNAPSHOT_H
+#define TESSERA_CUT_SNAPSHOT_H
+
+#include "postgres.h"
+#include "nodes/pg_list.h"
+#include "utils/resowner.h"
+#include "utils/snapshot.h"
+
+#include "clock/time_value.h"
+
+/* Between the two steps. The caller owns the struct. */
+typedef struct TesseraCutAsk
+{
+	Snapshot	held;			/* registered with the owner, until tessera_cut_release; of a whole transaction: its own, which nobody need release */
+	ResourceOwner owner;
+	uint64		position;
+	List	   *relids;			/* of a statement: the tables that it reads, their partitions too; the caller's */
+} TesseraCutAsk;
+
+/* true: what is read at REPEATABLE READ or above, the transaction's snapshot. In a transaction; the statement's tables are locked. */
+extern TesseraTime tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner);
+
+/* Locks the tables that a statement is going to read, with their children: what empties or rewrites one waits. Returns all of them. */
+extern List *tessera_cut_lock(List *relids);
+
+/*
+ * The snapshot as of the time, registered with ask->owner; at REPEATABLE READ and above the transaction's own becomes it, and is returned. Waits,
+ * up to tessera.gate_timeout, for transactions that may have been committed by then and are not seen yet: ERROR 55P03. NULL: too much was
+ * committed since it was asked for; ask again.
+ */
+extern Snapshot tessera_cut_take(TesseraCutAsk *ask, TesseraTime time);
+
+/* Makes another copy of the transaction's snapshot the same: one that was made of it before tessera_cut_take. */
+extern void tessera_cut_copy(Snapshot to, Snapshot from);
+
+extern void tessera_cut_release(TesseraCutAsk *ask);
+
+/*
+ * On an internal connection: true if the router asked for a common snapshot that could not be made: its statement must not run.
+ */
+extern bool tessera_cut_missing(void);
+
+extern void tessera_cut_snapshot_init(void);	/* from _PG_init */
+
+#endif							/* TESSERA_CUT_SNAPSHOT_H */

@@ -1,0 +1,251 @@
+/*
+ * statement_cut.c
+ *	  The common snapshot of a statement with several fragments; see statement_cut.h.
+ *
+ * All nodes that have rows of the statement's tables are asked, whatever its scans will prune. A node finds out by the question, too, whether it is
+ * routed to by a stale image: nothing has been read then, and the statement is routed again. Later a move is no matter: the snapshot shows who owned
+ * the rows then, and they stay as long as it is kept.
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "utils/snapmgr.h"
+
+#include "clock/clock.h"
+#include "executor/cursor.h"
+#include "executor/cut.h"
+#include "executor/route_loop.h"
+#include "executor/statement_cut.h"
+#include "executor/targets.h"
+#include "transaction/participant.h"
+
+typedef struct Question
+{
+	List	   *plans;			/* PlannedStmt */
+	uint64		number;
+	TesseraCutNodes nodes;
+	int32		node_ids[TESSERA_MAX_NODES];
+	TesseraCutAsk here;
+	TesseraTime time;			/* 0: one node at most is read */
+} Question;
+
+
+bool
+tessera_statement_is_cut(EState *estate)
+{
+	const PlannedStmt *plan = estate->es_plannedstmt;
+
+	return (plan->commandType == CMD_SELECT || plan->commandType == CMD_INSERT) && plan->rowMarks == NIL && tessera_cut_applies();
+}
+
+static void
+add_node(Question *question, int32 node_id)
+{
+	for (int i = 0; i < question->nodes.n; i++)
+		if (question->node_ids[i] == node_id)
+			return;
+	question->node_ids[question->nodes.n++] = node_id;
+}
+
+/* All that have rows of the table. Copies are read here. */
+static void
+add_table(Question *question, Oid relid)
+{
+	const TesseraRouting *routing = question->nodes.routing;
+	const TesseraTable *table = tessera_routing_table(routing, relid);
+	TesseraTargets *owners;
+
+	if (table == NULL)
+		return;
+	if (table->replicated)
+		add_node(question, routing->self);
+	if (table->replicated)
+		return;
+	question->nodes.relids = list_append_unique_oid(question->nodes.relids, relid);
+	if (table->group < 0)
+	{
+		add_node(question, table->node_id);
+		return;
+	}
+	owners = tessera_routing_owners(routing, tessera_routing_group(routing, table->group));
+	for (int i = 0; i < owners->n; i++)
+		add_node(question, owners->node_ids[i]);
+}
+
+static bool
+choose_nodes(TesseraRoute *route, TesseraShardRunRequest *request)
+{
+	Question   *question = route->owner;
+	ListCell   *plan;
+	ListCell   *cell;
+
+	if (request->routing == NULL)
+		return false;
+	question->nodes = (TesseraCutNodes) {.routing = request->routing,.node_ids = question->node_ids};
+	foreach(plan, question->plans)
+		foreach(cell, lfirst_node(PlannedStmt, plan)->rtable)
+			if (lfirst_node(RangeTblEntry, cell)->rtekind == RTE_RELATION)
+				add_table(question, lfirst_node(RangeTblEntry, cell)->relid);
+	return question->nodes.n > 1;
+}
+
+static bool
+ask(TesseraRoute *route, TesseraShardRunRequest *request)
+{
+	Question   *question = route->owner;
+
+	question->time = tessera_cut_ask_nodes(&question->nodes, question->number, true, &question->here);
+	return question->time != 0;
+}
+
+static void
+ask_anew(TesseraRoute *route, TesseraShardRunRequest *request)
+{
+	Question   *question = route->owner;
+
+	question->number = tessera_next_statement();
+}
+
+/* The other nodes make their snapshots at once; and this one. NULL: too much was committed since they were asked. */
+static Snapshot
+take(Question *question)
+{
+	TesseraCommandNeeds needs = {.statement = question->number};
+	TesseraTime time = Max(question->time, tessera_clock_session());
+	Snapshot	cut;
+
+	for (int i = 0; i < question->nodes.n; i++)
+	{
+		TesseraConnection *connection;
+
+		if (question->node_ids[i] == question->nodes.routing->self)
+			continue;
+		connection = tessera_participant(question->nodes.routing, question->node_ids[i], &needs);
+		tessera_cut_tell(connection, time);
+		tessera_connection_sync(connection);
+	}
+	cut = tessera_cut_take(&question->here, time);
+	tessera_cut_release(&question->here);
+	return cut;
+}
+
+/* Registered with the current resource owner; NULL: the statement needs none. Sets the number by which the nodes know it, and the image. */
+static Snapshot
+cut(List *plans, uint64 *number, const TesseraRouting **routing)
+{
+	Question   *question = palloc0(sizeof(Question));
+	Snapshot	snapshot = NULL;
+
+	question->plans = plans;
+	question->number = *number;
+	while (snapshot == NULL)
+	{
+		TesseraRoute route = {.owner = question,.choose = choose_nodes,.start = ask,.stale = ask_anew};
+		TesseraShardRunRequest request = {0};
+
+		if (!tessera_route(&route, NULL, &request))
+			break;
+		*routing = request.routing;
+		snapshot = take(question);
+		*number = question->number;
+		if (snapshot == NULL)
+			question->number = tessera_next_statement();
+	}
+	pfree(question);
+	return snapshot;
+}
+
+static void
+set_snapshot(EState *estate, Snapshot snapshot)
+{
+	UnregisterSnapshot(estate->es_snapshot);
+	estate->es_snapshot = RegisterSnapshot(snapshot);
+}
+
+/* NULL: as above. */
+static Snapshot
+cut_estate(EState *estate)
+{
+	TesseraStatementNumber *number = tessera_statement_number(estate);
+	uint64		own = number->kept.number;
+	const TesseraRouting *routing = NULL;
+	Snapshot	snapshot = cut(list_make1(estate->es_plannedstmt), &own, &routing);
+
+	number->kept.number = own;
+	number->cut = own;
+	if (snapshot == NULL)
+		return NULL;
+	number->routing = routing;
+	number->asked = true;
+	snapshot->curcid = estate->es_snapshot->curcid;
+	set_snapshot(estate, snapshot);
+	return snapshot;
+}
+
+bool
+tessera_statement_reads_copies(EState *estate)
+{
+	const TesseraRouting *routing = tessera_routing();
+	ListCell   *cell;
+
+	if (routing == NULL || routing->nreplicated == 0)
+		return false;
+	foreach(cell, estate->es_plannedstmt->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+		const TesseraTable *table = rte->rtekind == RTE_RELATION ? tessera_routing_table(routing, rte->relid) : NULL;
+
+		if (table != NULL && table->replicated)
+			return true;
+	}
+	return false;
+}
+
+bool
+tessera_statement_cut(QueryDesc *query)
+{
+	TesseraStatementNumber *number = tessera_statement_number_if_any(query->estate);
+	Snapshot	snapshot;
+
+	if (number == NULL || number->cursor || number->cut == number->kept.number || !tessera_statement_is_cut(query->estate) ||
+		!(number->several || tessera_statement_reads_copies(query->estate)))
+		return number != NULL && number->asked && !number->cursor;
+	snapshot = cut_estate(query->estate);
+	if (snapshot == NULL)
+		return false;
+	UnregisterSnapshot(query->snapshot);
+	query->snapshot = snapshot;
+	return true;
+}
+
+void
+tessera_statement_cut_now(EState *estate)
+{
+	TesseraStatementNumber *number = tessera_statement_number(estate);
+	Snapshot	snapshot;
+
+	if (!number->several || number->cut == number->kept.number || !tessera_statement_is_cut(estate))
+		return;
+	snapshot = cut_estate(estate);
+	if (snapshot != NULL)
+		UnregisterSnapshot(snapshot);
+}
+
+void
+tessera_parts_cut(TesseraParts *parts, List *plans, EState *estate)
+{
+	const TesseraRouting *routing;
+	Snapshot	snapshot;
+
+	if (!tessera_cut_applies())
+		return;
+	snapshot = cut(plans, &parts->number, &routing);
+	if (snapshot == NULL)
+		return;
+	snapshot->curcid = estate->es_snapshot->curcid;
+	set_snapshot(estate, snapshot);
+	UnregisterSnapshot(snapshot);
+	/* the parts go by this snapshot, which cannot be had again */
+	parts->begun = true;
+	parts->routing = routing;
+}
