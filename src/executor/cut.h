@@ -4,7 +4,7 @@
  *
  * A statement that reads rows of several nodes asks all of them for a snapshot, at READ COMMITTED; a transaction at REPEATABLE READ or above does so
  * at its first statement. The time is the newest that any of them, or this session, has seen; each then makes its snapshot that of this time.
- * tessera.snapshot_reads turns it off: then each node goes by a moment of its own.
+ * Only where tessera.snapshot_reads is on; else each node goes by a moment of its own.
  */
 #ifndef TESSERA_CUT_H
 #define TESSERA_CUT_H

@@ -166,22 +166,27 @@ wait_for_end(TransactionId xid, TimestampTz deadline)
 	error_context_stack = context.previous;
 }
 
-/* The lists of `from` and what is hidden, into a new allocation. */
-static void
-set_lists(Snapshot to, Snapshot from, const TransactionId *hidden, int n)
+/* Room that the lists of `from` and n more take, in bytes. */
+static Size
+lists_size(Snapshot from, int n)
 {
-	MemoryContext context = TopTransactionContext;
+	return sizeof(TransactionId) * (from->xcnt + n + from->subxcnt);
+}
 
+/* The lists of `from` and what is hidden, into that room. */
+static void
+set_lists(Snapshot to, Snapshot from, const TransactionId *hidden, int n, TransactionId *room)
+{
 	to->xmax = from->xmax;
 	to->xcnt = from->xcnt + n;
-	to->xip = to->xcnt > 0 ? MemoryContextAlloc(context, sizeof(TransactionId) * to->xcnt) : NULL;
+	to->xip = to->xcnt > 0 ? room : NULL;
 	if (from->xcnt > 0)
 		memcpy(to->xip, from->xip, sizeof(TransactionId) * from->xcnt);
 	if (n > 0)
 		memcpy(to->xip + from->xcnt, hidden, sizeof(TransactionId) * n);
 	to->suboverflowed = from->suboverflowed || n > 0;
 	to->subxcnt = to->suboverflowed ? 0 : from->subxcnt;
-	to->subxip = to->subxcnt > 0 ? MemoryContextAlloc(context, sizeof(TransactionId) * to->subxcnt) : NULL;
+	to->subxip = to->subxcnt > 0 ? room + to->xcnt : NULL;
 	if (to->subxcnt > 0)
 		memcpy(to->subxip, from->subxip, sizeof(TransactionId) * to->subxcnt);
 }
@@ -198,13 +203,14 @@ next_serial(void)
 static Snapshot
 make_copy(Snapshot from, Snapshot held, const TransactionId *hidden, int n, ResourceOwner owner)
 {
-	Snapshot	copy = MemoryContextAllocZero(TopTransactionContext, sizeof(SnapshotData));
+	/* one chunk, as the server frees it so */
+	Snapshot	copy = MemoryContextAlloc(TopTransactionContext, sizeof(SnapshotData) + lists_size(from, n));
 
 	*copy = *from;
 	copy->regd_count = 0;
 	copy->active_count = 0;
 	copy->copied = true;
-	set_lists(copy, from, hidden, n);
+	set_lists(copy, from, hidden, n, (TransactionId *) (copy + 1));
 	/* all that is hidden was in progress in the one that is held */
 	if (n > 0)
 		copy->xmin = TransactionIdPrecedes(held->xmin, from->xmin) ? held->xmin : from->xmin;
@@ -215,7 +221,7 @@ make_copy(Snapshot from, Snapshot held, const TransactionId *hidden, int n, Reso
 void
 tessera_cut_copy(Snapshot to, Snapshot from)
 {
-	set_lists(to, from, NULL, 0);
+	set_lists(to, from, NULL, 0, MemoryContextAlloc(TopTransactionContext, lists_size(from, 0)));
 	to->snapXactCompletionCount = from->snapXactCompletionCount;
 }
 
@@ -258,7 +264,7 @@ tessera_cut_take(TesseraCutAsk *ask, TesseraTime time)
 				if (!whole)
 					return make_copy(now, ask->held, hidden, nhidden, ask->owner);
 				made = GetTransactionSnapshot();
-				set_lists(made, now, hidden, nhidden);
+				set_lists(made, now, hidden, nhidden, MemoryContextAlloc(TopTransactionContext, lists_size(now, nhidden)));
 				made->snapXactCompletionCount = next_serial();
 				return made;
 			case TESSERA_CUT_LATE:
@@ -332,8 +338,11 @@ tessera_serve_ask(const TesseraAskArgs *args)
 	TesseraTime newest;
 	ListCell   *cell;
 
-	if (asked.transaction == tessera_proc_lxid(MyProc) && !whole)
+	if (asked.transaction == tessera_proc_lxid(MyProc))
+	{
 		tessera_cut_release(&asked.ask);
+		list_free(asked.ask.relids);
+	}
 	memset(&asked, 0, sizeof(asked));
 	before = MemoryContextSwitchTo(TopTransactionContext);
 	asked.ask.relids = whole ? NIL : tessera_cut_lock(relids);

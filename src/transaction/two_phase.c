@@ -321,10 +321,15 @@ ask_coordinator(TesseraTransaction *transaction, TesseraParticipant *coordinator
 		raise_unknown(transaction, coordinator);
 }
 
-/* Keeps the coordinator's answer to decision_time. */
+/* Keeps the coordinator's answer to decision_time, or its error. */
 static void
 keep_time(TesseraCommand *command, PGresult *result)
 {
+	if (PQresultStatus(result) == PGRES_FATAL_ERROR && command->error == NULL)
+	{
+		command->error = result;
+		return;
+	}
 	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1 && !PQgetisnull(result, 0, 0))
 		*(TesseraTime *) command->arg = (TesseraTime) strtoll(PQgetvalue(result, 0, 0), NULL, 10);
 	PQclear(result);
@@ -349,9 +354,12 @@ decide_there(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 			break;
 		case ANSWER_FAILED:
 			transaction->phase = TESSERA_COMMIT_PREPARING;
+			tessera_connection_check(coordinator->connection, &time);
 			check_tag(coordinator, "COMMIT");
 			break;
 		case ANSWER_LOST:
+			if (time.error != NULL)
+				PQclear(time.error);
 			ask_coordinator(transaction, coordinator);
 			break;
 	}

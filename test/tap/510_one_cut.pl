@@ -12,7 +12,8 @@ use TesseraCluster;
 # Each reader is checked so often on each of four nodes.
 my $TIMES = $ENV{ONE_CUT_TIMES} // 30;
 
-my $c = TesseraCluster->new('one_cut', settings => { 'tessera.snapshot_reads' => 'on', 'tessera.advisory_locks' => 'node', 'tessera.orphan_cleanup_delay' => 0 });
+my $c = TesseraCluster->new('one_cut', settings => { 'tessera.snapshot_reads' => 'on',
+	'tessera.advisory_locks' => 'node', 'tessera.orphan_cleanup_delay' => 0 });
 $c->create(shards => 3, routers => 1);
 my @nodes = $c->names;
 my $bank = TesseraBank->new($c);

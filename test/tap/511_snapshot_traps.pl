@@ -10,7 +10,8 @@ use Test::More;
 use TesseraCluster;
 use Time::HiRes qw(sleep time);
 
-my $c = TesseraCluster->new('traps', settings => { 'tessera.snapshot_reads' => 'on', 'tessera.injection_points' => 'on', 'tessera.advisory_locks' => 'node',
+my $c = TesseraCluster->new('traps', settings => { 'tessera.snapshot_reads' => 'on',
+	'tessera.injection_points' => 'on', 'tessera.advisory_locks' => 'node',
 	'tessera.orphan_cleanup_delay' => 0, 'tessera.commit_timeout' => '3s' });
 $c->create(shards => 3, routers => 1);
 my @nodes = $c->names;

@@ -9,7 +9,8 @@ use TesseraBank;
 use TesseraCluster;
 use Time::HiRes qw(time);
 
-my $c = TesseraCluster->new('skew', settings => { 'tessera.snapshot_reads' => 'on', 'tessera.advisory_locks' => 'node', 'tessera.orphan_cleanup_delay' => 0 });
+my $c = TesseraCluster->new('skew', settings => { 'tessera.snapshot_reads' => 'on',
+	'tessera.advisory_locks' => 'node', 'tessera.orphan_cleanup_delay' => 0 });
 $c->create(shards => 3, routers => 1);
 my @nodes = $c->names;
 my $bank = TesseraBank->new($c);
