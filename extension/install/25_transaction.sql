@@ -100,6 +100,7 @@ AS $$
 DECLARE
   decision tessera.transaction_decision;
   here int4 := tessera_internal.timeline();
+  taken int8;
 BEGIN
   SELECT * INTO decision FROM tessera.transaction_decision d WHERE d.user_gid = client_gid AND d.outcome = 'prepared' FOR UPDATE;
   IF NOT FOUND THEN
@@ -110,16 +111,18 @@ BEGIN
       USING ERRCODE = 'insufficient_privilege', HINT = 'Must be superuser or the user that prepared the transaction.';
   END IF;
   IF decision.timeline <> here AND evidence IS NULL THEN
-    RETURN QUERY SELECT decision.gid, 'check', decision.participants::text, here;
+    RETURN QUERY SELECT decision.gid, 'check', decision.participants::text, here, 0::int8;
     RETURN;
   END IF;
   IF decision.timeline <> here AND evidence <> 'none' THEN
     wanted := evidence;
   END IF;
-  UPDATE tessera.transaction_decision d SET outcome = wanted, decided = clock_timestamp(), timeline = here,
-      commit_time = CASE wanted WHEN 'commit' THEN tessera_internal.take_commit_time() END
+  IF wanted = 'commit' THEN
+    taken := tessera_internal.take_commit_time();
+  END IF;
+  UPDATE tessera.transaction_decision d SET outcome = wanted, decided = clock_timestamp(), timeline = here, commit_time = taken
     WHERE d.gid = decision.gid;
-  RETURN QUERY SELECT decision.gid, wanted, decision.participants::text, here;
+  RETURN QUERY SELECT decision.gid, wanted, decision.participants::text, here, coalesce(taken, 0);
 END
 $$;
 @comment finish_prepared@

@@ -361,6 +361,10 @@ tessera_serve_release_commits(const TesseraReleaseCommitsArgs *args)
 const char *
 tessera_serve_finish_restore_point(const TesseraFinishRestorePointArgs *args)
 {
+	if (args->lsn > GetXLogInsertRecPtr())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("this server's log does not reach to %X/%X", LSN_FORMAT_ARGS(args->lsn))));
 	XLogFlush(args->lsn);
 	if (XLogArchivingActive())
 		(void) RequestXLogSwitch(false);

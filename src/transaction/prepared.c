@@ -385,7 +385,7 @@ finish_prepared(const TesseraRouting *routing, const char *user_gid, bool commit
 	outcome = row->outcome;
 	nodes = read_nodes(row->participants, &n);
 	timeline = row->timeline;
-	time = strcmp(outcome, "commit") == 0 ? tessera_ask_commit_time(home_of(routing), row->gid) : 0;
+	time = (TesseraTime) row->commit_time;
 	for (int i = 0; i < n; i++)
 		if (tessera_routing_node(routing, nodes[i]) != NULL)
 			try_to_carry_out(routing, nodes[i], row->gid, strcmp(outcome, "commit") == 0, time, timeline);
