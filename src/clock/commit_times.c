@@ -435,12 +435,15 @@ push(Slot *slot, TransactionId xid)
 	return true;
 }
 
-static void
+/* false: it has ended meanwhile, and with it what tells whether it concerns the statement. */
+static bool
 wait_for(Cut *cut, int slot, TransactionId xid)
 {
-	if (cut->nwaits == TESSERA_CUT_WAITS || (cut->request->concerns != NULL && !cut->request->concerns(slot, xid, cut->request->arg)))
-		return;
-	cut->waits[cut->nwaits++] = xid;
+	if (cut->request->concerns != NULL && !cut->request->concerns(slot, xid, cut->request->arg))
+		return TransactionIdIsInProgress(xid);
+	if (cut->nwaits < TESSERA_CUT_WAITS)
+		cut->waits[cut->nwaits++] = xid;
+	return true;
 }
 
 static bool
@@ -507,8 +510,8 @@ look_at_slots(Cut *cut)
 			continue;
 		if (!settle(cut, slot, xid, &must_wait))
 			return false;
-		if (must_wait)
-			wait_for(cut, slot, xid);
+		if (must_wait && !wait_for(cut, slot, xid))
+			return false;
 		if (slot < first_prepared() && cut->nown < TESSERA_CUT_WAITS)
 			cut->own[cut->nown++] = xid;
 	}
