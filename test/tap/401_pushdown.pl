@@ -124,7 +124,7 @@ sub compare
 compare('at rest', qw(r1 s2));
 
 my $plan = $c->query('r1', 'EXPLAIN (VERBOSE, COSTS off) SELECT i4, count(*), avg(n) FROM m GROUP BY i4');
-like($plan, qr/Finalize HashAggregate/, 'the router combines');
+like($plan, qr/Finalize \w*Aggregate/, 'the router combines');
 like($plan, qr/tessera\.partial\(avg\(n\), NULL::bytea\)/, 'states of avg travel');
 like($plan, qr/GROUP BY i4/, 'the shards group');
 $plan = $c->query('r1', 'EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT count(*) FROM m');
