@@ -554,8 +554,10 @@ cut_snapshot(QueryDesc *query)
 {
 	if (IsolationUsesXactSnapshot())
 	{
-		const TesseraRouting *routing = names_cluster_table(query->plannedstmt);
+		const TesseraRouting *routing = NULL;
 
+		if (tessera_snapshot_reads && !tessera_internal_connection())
+			routing = names_cluster_table(query->plannedstmt);
 		if (routing != NULL)
 			tessera_cut_transaction(routing, 0, NULL, query->snapshot);
 		return false;
