@@ -73,7 +73,7 @@ tessera_advisory_share(int32 node_id)
 	"SELECT h.node_id, array_agg(h.slot ORDER BY h.slot) FROM (SELECT a.slot, a.node_id, row_number() OVER (PARTITION BY a.node_id ORDER BY a.slot) "
 	"AS i FROM tessera.advisory_home a) h, (SELECT " CppAsString2(TESSERA_ADVISORY_SLOTS) " / greatest(count(*), 1) AS fair FROM tessera.node n"
 	" WHERE n.is_shard OR n.node_id IN (SELECT a.node_id FROM tessera.advisory_home a)) f WHERE h.i > f.fair GROUP BY h.node_id ORDER BY h.node_id";
-	const TesseraRouting *routing = tessera_routing();
+	const TesseraRouting *routing = tessera_routing_or_error();
 	uint64		n = tessera_admin_exec(surplus_sql, 0, NULL);
 	int32	   *from = tessera_admin_alloc(sizeof(int32) * Max(n, 1));
 	const char **slots = tessera_admin_alloc(sizeof(char *) * Max(n, 1));

@@ -414,7 +414,7 @@ look_after(Row *row)
 	bool		is_member;
 
 	tessera_background_begin();
-	self = tessera_routing()->self;
+	self = tessera_routing_or_error()->self;
 	is_member = tessera_routing_node(tessera_routing(), row->runner) != NULL;
 	tessera_background_commit();
 	if (!is_abandoned(row, self, is_member) || !claim(&row->operation.id))

@@ -102,7 +102,7 @@ ask_terms(Merge *merge)
 	const TesseraRouting *routing;
 
 	tessera_background_begin();
-	routing = tessera_routing();
+	routing = tessera_routing_or_error();
 	MemoryContextSwitchTo(caller);
 	merge->self = routing->self;
 	merge->term = routing->term;
@@ -570,7 +570,7 @@ tessera_recover_catalog(bool force)
 	tessera_background_begin();
 	merge_servers(&merge);
 	take_schema_groups(&merge);
-	routing = tessera_routing();
+	routing = tessera_routing_or_error();
 	check_groups_known(&merge);
 	collect_flights(&merge);
 	for (int i = 0; i < merge.nflights; i++)

@@ -67,7 +67,7 @@ own_node_id(void)
 	int32		self;
 
 	tessera_background_begin();
-	self = tessera_routing()->self;
+	self = tessera_routing_or_error()->self;
 	tessera_background_commit();
 	return self;
 }
@@ -113,7 +113,7 @@ register_server(int32 self)
 	int32		known;
 
 	tessera_background_begin();
-	known = tessera_routing()->incarnation;
+	known = tessera_routing_or_error()->incarnation;
 	tessera_call_register_server(tessera_to_config(), self, own_timeline(), known, server_start(), tessera_background_term(), &answer);
 	take_registration(answer.registered, answer.unfinished);
 	tessera_background_commit();
@@ -222,7 +222,7 @@ find_missing(int *n)
 
 	*n = 0;
 	tessera_background_begin();
-	routing = tessera_routing();
+	routing = tessera_routing_or_error();
 	MemoryContextSwitchTo(caller);
 	missing = palloc(sizeof(Missing) * Max(routing->ngroups, 1));
 	for (int i = 0; is_shard(routing) && i < routing->ngroups; i++)
@@ -354,7 +354,7 @@ write_placements(bool force, int n, const Missing *asked)
 	TesseraSpi	spi;
 
 	tessera_background_begin();
-	routing = tessera_routing();
+	routing = tessera_routing_or_error();
 	ngroups = is_shard(routing) ? routing->ngroups : 0;
 	rows = palloc(sizeof(TesseraPlacementRow *) * Max(ngroups, 1));
 	for (int i = 0; i < ngroups; i++)

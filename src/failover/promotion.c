@@ -28,6 +28,7 @@
 
 #include "catalog/change.h"
 #include "catalog/incarnation.h"
+#include "common/injection.h"
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "common/worker_registry.h"
@@ -171,7 +172,7 @@ recover(bool force)
 	bool		catalog;
 
 	tessera_background_begin();
-	routing = tessera_routing();
+	routing = tessera_routing_or_error();
 	catalog = routing->metadata_unknown;
 	tessera_background_commit();
 	tessera_clock_promoted();
@@ -226,6 +227,7 @@ tessera_promotion_step(void)
 			note(slot, number, standing == IS_NODE ? "" : "another server was promoted in the place of this one");
 		return standing == IS_NODE;
 	}
+	tessera_injection("promotion_begun");	/* from here on the node may leave its cluster: what follows looks again */
 	PG_TRY();
 	{
 		if (standing != HAS_TO_RECOVER)

@@ -96,7 +96,7 @@ conninfo_host(const char *conninfo)
 void
 tessera_exchange_find_address(TesseraExchangeAddress *address)
 {
-	const TesseraRouting *routing = tessera_routing();
+	const TesseraRouting *routing = tessera_routing_or_error();
 	char	   *host = conninfo_host(tessera_node_conninfo(routing, tessera_routing_node(routing, routing->self)));
 	bool		loopback = is_loopback(host);
 

@@ -23,6 +23,16 @@ like($stderr, qr/the address of node "s2" leads to another server than the promo
 	'a standby promoted beside its primary does not take the node over');
 is($c->query('s1', "SELECT timeline FROM tessera.node WHERE name = 's2'"), '1', 'its timeline is not registered');
 is($c->query('s1', "UPDATE t SET v = 'mid' WHERE k = 600 RETURNING v"), 'mid', 'the primary goes on');
+# It leaves the cluster while it tries.
+$look->safe_psql('postgres', "SELECT tessera_test.injection_set('promotion_begun', 'pause')");
+my $asker = $look->background_psql('postgres', on_error_stop => 0);
+$asker->query_until(qr/asked/, "\\echo asked\nSELECT tessera.recover_node();\n");
+ok($look->poll_query_until('postgres', "SELECT max(paused) > 0 FROM tessera_test.injection_list() WHERE name = 'promotion_begun'"), 'it tries');
+$look->safe_psql('postgres', 'DELETE FROM tessera.identity');
+$look->safe_psql('postgres', 'SELECT tessera_test.injection_clear()');
+ok($look->poll_query_until('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'tessera migration recovery'", '0'),
+	'what is no node any more does not go on trying, and its server stays up');
+$asker->quit;
 $look->stop('immediate');
 delete $c->{standbys}{s2};
 
