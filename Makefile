@@ -2,7 +2,9 @@
 #   make, make install     build and install the extension (PG_CONFIG=... selects the PostgreSQL)
 #   make TESTS_BUILD=1     the same with what only tests need: injection points, and the extension tessera_test; never for use (doc/development.md)
 #   make check-release     a build without TESTS_BUILD, elsewhere, has nothing that only tests need
-#   make test              install what is missing, build, install, run every test; PARTS="lint unit regress isolation tap" and TESTS="001" select
+#   make check             what breaks first, in two minutes: lints, unit tests, pg_regress, isolation, ten of the TAP files (test/sizes)
+#   make test              install what is missing, build, install, run all that must hold; PARTS="lint unit regress isolation tap" and TESTS="001" select
+#   make test-long         the TAP files that are too long for that
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
@@ -115,10 +117,16 @@ extension/tessera_test--$(TESSERA_VERSION).sql: $(TEST_SQL) FORCE
 FORCE:
 
 # Other makes and servers start below: nothing of this make's own flags may reach them.
-run = env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u MAKEOVERRIDES PG_CONFIG='$(PG_CONFIG)' PARTS='$(PARTS)' TESTS='$(TESTS)'
+run = env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u MAKEOVERRIDES PG_CONFIG='$(PG_CONFIG)' PARTS='$(PARTS)' TESTS='$(TESTS)' STRICT='$(STRICT)'
 
 test:
 	@$(run) bash $(tree)/test/run
+
+check:
+	@$(run) SIZE=check bash $(tree)/test/run
+
+test-long:
+	@$(run) SIZE=long PARTS='$(or $(PARTS),tap)' bash $(tree)/test/run
 
 installcheck:
 	@$(run) bash $(tree)/test/run installcheck
@@ -167,5 +175,5 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses oracle sqlsmith tpch tpcc \
+.PHONY: FORCE test check test-long compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses oracle sqlsmith tpch tpcc \
 	valgrind chaos

@@ -98,7 +98,7 @@ sub start_load
 				eval { IPC::Run::run([ psql_command($node) ], '<', \transactions(\@ids), '>', \$stdout, '2>', \$stderr) };
 				append_to_file($output, join('', map { "$_\n" } $stdout =~ /^ack (\d+)$/mg));
 				append_to_file("$output.errors", $stderr) if $stderr ne '';
-				sleep 0.1 if $stderr =~ /connection|server closed/;
+				sleep 0.05 if $stderr =~ /connection|server closed/;
 			}
 			POSIX::_exit(0);
 		}

@@ -321,8 +321,9 @@ sub dump_is_right
 	my $folder = PostgreSQL::Test::Utils::tempdir();
 	my ($text, $errors) = ('', '');
 	my $done = IPC::Run::run([ 'pg_dump', '-Fd', '-f', "$folder/dump", @options, '-d', $self->{cluster}->conninfo($node) ], '<', \undef,
-			'2>', \$errors, IPC::Run::timeout(120))
-		&& IPC::Run::run([ 'pg_restore', '-f', '-', "$folder/dump" ], '<', \undef, '>', \$text, '2>', \$errors, IPC::Run::timeout(120));
+			'2>', \$errors, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default))
+		&& IPC::Run::run([ 'pg_restore', '-f', '-', "$folder/dump" ], '<', \undef, '>', \$text,
+			'2>', \$errors, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	Test::More::ok($done, "$what: pg_dump @options of $node") or Test::More::diag($errors);
 	return unless $done;
 	my %rows = map { $_ => [ $text =~ /^COPY public\.$_ .*?;\n(.*?)^\\\.$/ms ? split(/\n/, $1) : () ] } 'acc', 'pot', 'purse', 'chain';

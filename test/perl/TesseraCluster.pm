@@ -38,8 +38,11 @@ use warnings FATAL => 'all';
 
 use Carp;
 use IPC::Run ();
+use List::Util qw(max);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use PsqlPool;
+use ServerTemplate;
 use Test::More ();
 use Time::HiRes qw(sleep time);
 
@@ -54,6 +57,9 @@ our %SETTINGS = (
 	# rounds come when a test asks for them, or when shards come or go; only tests that name an interval have the balancer even out
 	'tessera.balancer_interval' => 3600,
 	'tessera.balancer_window' => '00:00-00:00',
+	# On a machine with as many tests at once as there are here 50 ms are too short now and then, and the next attempt comes only seconds later; with
+	# much more than 100 ms it comes so late after a pause that a test makes.
+	'tessera.critical_section_budget' => 100,
 	max_connections => 100,
 	shared_buffers => '32MB',
 	max_wal_size => '1GB',
@@ -64,6 +70,12 @@ our %SETTINGS = (
 
 # Not the name of the OS user, which may be that of a role in a test.
 $ENV{PGUSER} = 'postgres';
+
+# All that were made here.
+my @servers;
+
+# What this test has cost, said at its end.
+my %cost = (statements => 0, polls => 0);
 
 # System V segments of servers that kill9 ended and that were not started again, by data directory.
 my %killed;
@@ -96,7 +108,8 @@ sub new
 sub _conf
 {
 	my ($server, %settings) = @_;
-	my $conf = "listen_addresses = '127.0.0.1'\n";
+	# a standby that comes late finds the WAL, whatever checkpoints there were
+	my $conf = "listen_addresses = '127.0.0.1'\nwal_keep_size = '128MB'\nwal_init_zero = off\n";
 	foreach my $setting (sort keys %settings)
 	{
 		my $value = $settings{$setting};
@@ -121,16 +134,17 @@ sub start_node
 	my ($self, $name, %params) = @_;
 	croak "node $name exists" if $self->{nodes}{$name};
 	my $server = PostgreSQL::Test::Cluster->new("$self->{name}_$name");
-	$server->init(extra => [ '--locale=C', '--encoding=UTF8', '--username=' . user() ]);
+	ServerTemplate::init($server, extension => $params{extension});
 	my %settings = (%{ $self->{settings} }, %{ $params{settings} // {} });
 	$settings{'tessera.balancer_window'} //= '' if exists $settings{'tessera.balancer_interval'};
 	_conf($server, %SETTINGS, %settings);
+	push @servers, $server;
 	$self->{nodes}{$name} = $server;
 	push @{ $self->{order} }, $name;
 	if ($params{start} // 1)
 	{
 		$server->start;
-		$self->query($name, 'CREATE EXTENSION tessera') if $params{extension};
+		$self->query($name, 'CREATE EXTENSION IF NOT EXISTS tessera') if $params{extension};
 	}
 	return $server;
 }
@@ -147,6 +161,27 @@ sub start_nodes
 {
 	my ($self, @names) = @_;
 	$self->start_node($_) foreach @names;
+	return;
+}
+
+# Starts servers of start_node(start => 0), all at once.
+sub start_new
+{
+	my ($self, @names) = @_;
+	my @runs;
+	foreach my $name (@names)
+	{
+		my $server = $self->node($name);
+		local %ENV = $server->_get_env(PGAPPNAME => undef);
+		my @command = ('pg_ctl', '-w', '-D', $server->data_dir, '-l', $server->logfile, '-o', '--cluster-name=' . $server->name, 'start');
+		push @runs, [ $server, IPC::Run::start(\@command, '<', \undef, '>', '/dev/null', '2>', '/dev/null') ];
+	}
+	foreach my $run (@runs)
+	{
+		my ($server, $handle) = @$run;
+		$handle->finish or croak $server->name . " does not start:\n" . slurp_file($server->logfile);
+		$server->_update_pid(1);
+	}
 	return;
 }
 
@@ -168,11 +203,10 @@ sub create
 	my @shards = map { "s$_" } 1 .. $shards;
 	my @routers = map { "r$_" } 1 .. $routers;
 
-	foreach my $name (@shards, @routers)
-	{
-		$self->start_node($name) unless $self->{nodes}{$name};
-		$self->query($name, 'CREATE EXTENSION IF NOT EXISTS tessera');
-	}
+	my @new = grep { !$self->{nodes}{$_} } @shards, @routers;
+	$self->start_node($_, extension => 1, start => 0) foreach @new;
+	$self->start_new(@new);
+	$self->query($_, 'CREATE EXTENSION IF NOT EXISTS tessera') foreach @shards, @routers;
 	$self->query('s1', 'CREATE EXTENSION IF NOT EXISTS tessera_test') if ($self->{settings}{'tessera.injection_points'} // '') eq 'on';
 	$self->query('s1', sprintf("SELECT tessera.create_cluster(%s, %s, shard => 's1')", quote($params{cluster} // 'c'), quote($self->conninfo('s1'))));
 	$params{before_add}->($self) if $params{before_add};
@@ -255,6 +289,7 @@ sub add_standby
 	$primary->backup("backup$number", backup_options => [ '--checkpoint=fast', '--no-sync' ]);
 	$standby->init_from_backup($primary, "backup$number", has_streaming => 1);
 	$standby->start;
+	push @servers, $standby;
 	$self->{standbys}{$name} = $standby;
 	$self->catch_up($name);
 	$self->query($name, sprintf('SELECT tessera.update_node(%s, %s)', quote($name), quote($self->conninfo_of_all($name))))
@@ -395,26 +430,15 @@ sub psql
 sub _psql
 {
 	my ($server, $sql, %params) = @_;
-	my ($stdout, $stderr) = ('', '');
-	my $timed_out = 0;
-	my $status = eval {
-		$server->psql(
-			$params{dbname} // 'postgres', $sql,
-			stdout => \$stdout,
-			stderr => \$stderr,
-			timeout => $params{timeout} // $PostgreSQL::Test::Utils::timeout_default,
-			timed_out => \$timed_out,
-			on_error_stop => 1,
-			extra_params => [ '-v', 'VERBOSITY=verbose' ]);
-	};
-	if ($@)
-	{
-		# psql that cannot connect, to a node that is down, may end before it has read the statement.
-		croak $@ unless $@ =~ /Broken pipe/;
-		return (2, $stdout // '', ($stderr // '') . 'psql ended before it had read the statement');
-	}
-	$stderr .= "psql timed out" if $timed_out;
-	return ($timed_out ? 124 : $status, $stdout, $stderr);
+	$cost{statements}++;
+	my ($status, $stdout, $stderr) = PsqlPool::run(
+		$server->connstr($params{dbname} // 'postgres'), $sql,
+		options => [ '-v', 'VERBOSITY=verbose' ],
+		stop => 1,
+		timeout => $params{timeout} // $PostgreSQL::Test::Utils::timeout_default);
+	return (124, $stdout, $stderr . 'psql timed out') unless defined $status;
+	croak "psql ended by a signal: $stderr" if $status & 127;
+	return ($status >> 8, $stdout, $stderr);
 }
 
 =pod
@@ -484,10 +508,28 @@ sub make_table
 
 =pod
 
+=head2 make_thirds(name, columns, values)
+
+A sharded table with the keys 1 to 300: to 100 on s1, to 200 on s2, above on s3. C<columns> stand behind the key, C<values> (of g, the key) in them.
+
+=cut
+
+sub make_thirds
+{
+	my ($self, $name, $columns, $values) = @_;
+	$self->query('s1', $_) foreach (
+		"CREATE TABLE $name (k int PRIMARY KEY, $columns)", "SELECT tessera.shard_table('$name', 'k')",
+		"INSERT INTO $name SELECT g, $values FROM generate_series(1, 300) g",
+		"SELECT tessera.move_range('$name', 101, 201, 's2')", "SELECT tessera.move_range('$name', 201, tessera.maxkey(), 's3')");
+	return;
+}
+
+=pod
+
 =head2 wait_for(name, sql, expected, timeout)
 
 Asks until the answer is C<expected> (a string, default 't', or a qr//). Errors count as another answer: the node may be down. Returns true; after
-C<timeout> seconds false, with the last answer as a diagnostic.
+C<timeout> seconds (at least the default) false, with the last answer as a diagnostic.
 
 =cut
 
@@ -495,11 +537,13 @@ sub wait_for
 {
 	my ($self, $name, $sql, $expected, $timeout) = @_;
 	$expected //= 't';
-	$timeout //= $PostgreSQL::Test::Utils::timeout_default;
+	# what comes in a second on a quiet machine may take a minute on a busy one
+	$timeout = max($timeout // 0, $PostgreSQL::Test::Utils::timeout_default);
 	my $deadline = time + $timeout;
 	my $answer;
 	while (1)
 	{
+		$cost{polls}++;
 		my ($status, $stdout, $stderr) = $self->psql($name, $sql);
 		$answer = $status == 0 ? $stdout : $stderr;
 		return 1 if $status == 0 && (ref $expected ? $stdout =~ $expected : $stdout eq $expected);
@@ -609,10 +653,20 @@ sub kill_backend
 # A test that is told to end stops its servers, too.
 $SIG{TERM} = $SIG{INT} = sub { exit 143 };
 
-# The System V segment of a server that was killed and not started again has no other owner.
+# The servers end together; what does not end within some seconds is left to PostgreSQL::Test::Cluster. The System V segment of a server that was
+# killed and not started again has no other owner.
 END
 {
 	my $exit_code = $?;
+	Test::More::note(sprintf('cost: %d servers, %d statements, %d of them polls', scalar @servers, @cost{qw(statements polls)}));
+	my @running = grep { $_->{_pid} && kill('QUIT', $_->{_pid}) } @servers;
+	my $deadline = time + 10;
+	while (@running && time < $deadline)
+	{
+		$_->{_pid} = undef foreach grep { !_alive($_->{_pid}) } @running;
+		@running = grep { $_->{_pid} } @running;
+		sleep 0.01;
+	}
 	foreach my $segment (grep { defined } values %killed)
 	{
 		IPC::Run::run([ 'ipcrm', '-m', $segment ], '<', '/dev/null', '>', '/dev/null', '2>', '/dev/null');
@@ -635,9 +689,10 @@ sub plain
 	if (!$self->{plain})
 	{
 		my $server = PostgreSQL::Test::Cluster->new("$self->{name}_plain");
-		$server->init(extra => [ '--locale=C', '--encoding=UTF8', '--username=' . user() ]);
+		ServerTemplate::init($server);
 		_conf($server, shared_buffers => '32MB', max_connections => 50, log_statement => 'none', dynamic_shared_memory_type => 'mmap');
 		$server->start;
+		push @servers, $server;
 		$self->{plain} = $server;
 	}
 	return $self->{plain};
@@ -716,12 +771,10 @@ a set where nothing orders them) and SQLSTATEs; the first of them are diagnosed.
 sub _answer
 {
 	my ($conninfo, $sql) = @_;
-	my ($out, $err) = ('', '');
-	IPC::Run::run(
-		[ 'psql', '-XAtq', '-v', 'VERBOSITY=sqlstate', '-P', 'null=NULL', '-d', $conninfo ],
-		'<', \"SET client_min_messages = warning; SET timezone = 'UTC';\n$sql;\n",
-		'>', \$out, '2>', \$err,
-		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	my (undef, $out, $err) = PsqlPool::run(
+		$conninfo, "SET client_min_messages = warning; SET timezone = 'UTC';\n$sql",
+		options => [ '-v', 'VERBOSITY=sqlstate', '-P', 'null=NULL' ],
+		timeout => $PostgreSQL::Test::Utils::timeout_default);
 	my @lines = split /\n/, $out, -1;
 	(my $last = $sql) =~ s/^SET [^;]*;//;
 	@lines = sort @lines unless $last =~ /ORDER BY [^()]*$|BEGIN|;/;
@@ -812,6 +865,33 @@ sub session
 
 =pod
 
+=head2 session_of(name, statement, ...), answer(session, sql)
+
+A session that has run these statements; errors do not end it, and no statement of it runs for longer than a minute. C<answer> is what it prints for
+a statement, or the SQLSTATE of its first error; C<< $session->{stderr} >> has all of them.
+
+=cut
+
+sub session_of
+{
+	my ($self, $name, @statements) = @_;
+	my $session = $self->session($name, on_error_stop => 0);
+	$session->query("\\set VERBOSITY verbose\nSET statement_timeout = '60s'");
+	$session->query($_) foreach @statements;
+	$session->{stderr} = '';
+	return $session;
+}
+
+sub answer
+{
+	my ($self, $session, $sql) = @_;
+	$session->{stderr} = '';
+	my $rows = $session->query($sql);
+	return $session->{stderr} =~ /(?:ERROR|FATAL):  (\w{5})/ ? $1 : $rows;
+}
+
+=pod
+
 =head2 set(name, setting => value, ...)
 
 Changes settings of a node (of all, if the name is undef) by ALTER SYSTEM, and reloads. C<reset_settings(name)> takes them all back.
@@ -873,14 +953,14 @@ sub go_on
 =head2 left_behind(timeout)
 
 Waits until no node has anything left of a migration: rows about it, closed gates, slots, processes, ranges to delete; and no migration runs on the
-config node. Then looks for inconsistencies. Returns what it found, '' if nothing.
+config node, all know what they own, and nothing is inconsistent. Returns what it found, '' if nothing.
 
 =cut
 
 sub left_behind
 {
 	my ($self, $timeout) = @_;
-	$timeout //= 90;
+	$timeout //= $PostgreSQL::Test::Utils::timeout_default;
 	my @findings;
 	foreach my $name ($self->names)
 	{
@@ -893,8 +973,34 @@ sub left_behind
 	$self->wait_for('s1',
 		"SELECT (SELECT count(*) FROM tessera.migration WHERE state = 'running') + (SELECT count(*) FROM tessera.migration_outcome)", '0', $timeout)
 		or push @findings, 'migrations or outcomes are left';
-	push @findings, $self->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)');
+	# A node that was promoted or restarted finds out first what it owns; shards raise their versions when they have fetched the chunks of a new term.
+	foreach my $name ($self->names)
+	{
+		$self->wait_for($name, q{SELECT NOT EXISTS (SELECT FROM tessera.identity) OR coalesce(placements_known, false) AND coalesce(metadata_known, true)
+			FROM tessera.promotion_status()}, q{t}, $timeout)
+			or push @findings, "$name does not know what it owns";
+	}
+	$self->wait_for('s1', 'SELECT count(*) FROM tessera.check_consistency(deep => true)', '0', $timeout)
+		or push @findings, $self->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)');
 	return join("\n", grep { $_ ne '' } @findings);
+}
+
+=pod
+
+=head2 fetch_routing()
+
+Has each node fetch now what has changed, of which a router hears within tessera.registry_refresh_interval, or when it needs it.
+
+=cut
+
+sub fetch_routing
+{
+	my ($self) = @_;
+	foreach my $name ($self->names)
+	{
+		croak "node $name does not reach the config node" unless $self->query($name, 'SELECT tessera.reload_routing()') eq 't';
+	}
+	return;
 }
 
 =pod
@@ -940,8 +1046,6 @@ sub is_sound
 			"$what: $name knows")
 		  or Test::More::diag($self->query($name, 'SELECT * FROM tessera.promotion_status()'));
 	}
-	# a shard raises its version when it has fetched the chunks of a new term
-	$self->wait_for('s1', 'SELECT count(*) FROM tessera.check_consistency(deep => true)', '0', 30);
 	$self->is_settled($what);
 	foreach my $name ($self->names)
 	{
@@ -999,30 +1103,50 @@ sub finish
 
 =pod
 
+=head2 runs_for(name, pattern, interval)
+
+Test: a statement that is LIKE the pattern comes to run on the node for longer than the interval: it waits for something, and would have given up.
+
+=cut
+
+sub runs_for
+{
+	my ($self, $name, $pattern, $interval) = @_;
+	my $since = sprintf('SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE %s AND state = %s AND query_start < now() - interval %s AND ' .
+		'pid <> pg_backend_pid()', map { quote($_) } $pattern, 'active', $interval);
+	return Test::More::ok($self->wait_for($name, $since), "$pattern runs for $interval");
+}
+
+=pod
+
 =head2 background(name, sql), ended(run)
 
-C<background> runs statements by a psql of their own, which stops at the first error. C<ended> waits for it and returns its errors, with SQLSTATEs;
-C<< $run->{out} >> is its answer, with command tags.
+C<background> runs statements by a psql of their own, which stops at the first error. C<ended> waits for its end, for the default timeout from its
+call, and returns the errors, with SQLSTATEs; C<< $run->{out} >> is its answer, with command tags. If it does not end, what all nodes do is said.
 
 =cut
 
 sub background
 {
 	my ($self, $name, $sql) = @_;
-	my %run = (out => '', err => '');
+	my %run = (out => '', err => '', timer => IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	my $server = $self->node($name);
 	$run{handle} = IPC::Run::start([ 'psql', '-XAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port,
 		'-d', 'postgres', '-c', $sql ],
-		'<', \undef, '>', \$run{out}, '2>', \$run{err}, IPC::Run::timeout(90));
+		'<', \undef, '>', \$run{out}, '2>', \$run{err}, $run{timer});
 	return \%run;
 }
 
 sub ended
 {
 	my ($self, $run) = @_;
+	$run->{timer}->start($PostgreSQL::Test::Utils::timeout_default);
 	return $run->{err} if eval { $run->{handle}->finish; 1 };
+	my $activity = 'SELECT pid, state, wait_event_type, wait_event, pg_blocking_pids(pid), now() - xact_start, application_name, left(query, 150)
+		FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY pid';
+	my $doing = join "\n", map { my (undef, $rows) = $self->node($_)->psql('postgres', $activity); "$_:\n" . ($rows // '') } $self->names;
 	$run->{handle}->kill_kill;
-	return "ERROR: did not end: $run->{err}";
+	return "ERROR: did not end: $run->{err} $run->{out}\n$doing";
 }
 
 =pod

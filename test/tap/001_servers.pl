@@ -31,6 +31,25 @@ ok(!eval { $c->query('a', 'SELECT 1/0'); 1 }, 'query dies on an error');
 is(TesseraCluster::quote(q(it's a \ b)), q(E'it''s a \\\\ b'), 'literals');
 ok($c->wait_for('a', 'SELECT 1', '1', 5), 'wait_for');
 
+# A psql runs many statements (PsqlPool): each as in a psql and a session of its own.
+my @pid = map { $c->query('a', 'SET work_mem = 64; SELECT pg_backend_pid()') } 1, 2;
+isnt($pid[0], $pid[1], 'each statement has a session of its own');
+is($c->query('a', 'SHOW work_mem'), '4MB', 'that begins anew');
+ok($c->wait_for('a', "SELECT count(*) FROM pg_stat_activity WHERE pid IN ($pid[0], $pid[1])", '0', 10), 'and ends with it');
+foreach my $sql ('SELECT 1; SELECT 2', '', ';', "SELECT 1;\nSELECT nothing;\nSELECT 3", 'SELECT (1', "SELECT 'open", '\\echo one', 'SELECT 1 -- one',
+	"COPY (SELECT 1) TO STDOUT", q(DO $$BEGIN RAISE WARNING 'heard'; END$$), 'SELECT pg_terminate_backend(pg_backend_pid())',
+	"SELECT repeat('x', 200000)", "SELECT length('" . 'x' x 200_000 . "')")
+{
+	my ($stdout, $stderr) = ('', '');
+	my $status = $c->node('a')->psql('postgres', $sql, stdout => \$stdout, stderr => \$stderr, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	is_deeply([ $c->psql('a', $sql) ], [ $status, $stdout, $stderr ], 'as a psql of its own: ' . substr($sql, 0, 40));
+}
+is(($c->psql('a', 'SELECT pg_sleep(60)', timeout => 1))[0], 124, 'a statement that takes too long is given up');
+{
+	local $ENV{PGOPTIONS} = '-c work_mem=77';
+	is($c->query('a', 'SHOW work_mem'), '77kB', 'what the environment says counts');
+}
+
 # Comparison with a plain server.
 $c->plain_query('CREATE TABLE t AS SELECT g AS k FROM generate_series(1, 5) AS g');
 $c->query($_, 'CREATE TABLE t AS SELECT 6 - g AS k FROM generate_series(1, 5) AS g') foreach $c->names;
@@ -68,7 +87,8 @@ ok(!$load->running, 'until it is stopped');
 my $lost = $c->session('a');
 $lost->query_safe('BEGIN; INSERT INTO counter VALUES (-1)');
 $c->kill9('a');
-isnt(($c->psql('a', 'SELECT 1'))[0], 0, 'a killed node does not answer');
+is_deeply([ map { s/ on socket .*//sr } $c->psql('a', 'SELECT 1') ], [ 2, '', 'psql: error: connection to server' ], 'a killed node does not answer')
+	foreach 1, 2;
 $c->start('a');
 is($c->query('a', 'SELECT n FROM counter'), '100', 'after recovery only what was committed is there');
 $lost->quit;

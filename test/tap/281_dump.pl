@@ -92,7 +92,7 @@ is($plain->safe_psql('restored', 'SELECT count(*) FROM tessera.tables'), '0', 'a
 my $script = dump_of('r1', '-N', 'tessera', '-e', 'plpgsql');
 unlike($script, qr/tessera(?!-test)/, 'a dump without the extension does not name it');
 my $bare = PostgreSQL::Test::Cluster->new('dump_bare');
-$bare->init(extra => [ '--locale=C', '--encoding=UTF8', '--username=' . TesseraCluster::user() ]);
+ServerTemplate::init($bare);
 $bare->start;
 $bare->safe_psql('postgres', 'CREATE DATABASE restored');
 restored($bare, 'restored', 'a server without it');

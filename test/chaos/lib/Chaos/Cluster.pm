@@ -21,6 +21,8 @@ our %SETTINGS = (
 	'tessera.orphan_cleanup_delay' => 50,
 	'tessera.migration_batch_size' => 8,
 	'tessera.migration_timeout' => '30s',
+	# as users have it: attempts that overrun it belong to the chaos
+	'tessera.critical_section_budget' => 50,
 	'tessera.connect_timeout' => '5s',
 	'tessera.commit_timeout' => '10s',
 	'tessera.registry_refresh_interval' => '5s',
@@ -145,6 +147,14 @@ sub start
 {
 	my ($self, $name, %params) = @_;
 	return $self->_with_disk($self->_disk_of($name), sub { $self->SUPER::start($name, %params) });
+}
+
+# Each with its own disk.
+sub start_new
+{
+	my ($self, @names) = @_;
+	$self->start($_) foreach @names;
+	return;
 }
 
 # The node's disk is full, or has room again.
