@@ -20,7 +20,7 @@ foreach my $to ('s2', 's1')
 {
 	$c->query('s1', "SELECT tessera.move_range('acc', 100, 4900, '$to')");
 	is($c->query($_, 'SELECT count(*), sum(k), min(bal), max(bal) FROM acc'), '5000|12502500|2|2', "moved to $to, seen from $_") foreach $c->names;
-	$c->query($to, 'UPDATE acc SET bal = bal + 1 WHERE k < 4900', timeout => 60);
+	$c->query($to, 'UPDATE acc SET bal = bal + 1 WHERE k < 4900');
 	$c->query($to, 'UPDATE acc SET bal = 2');
 }
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency(true)'), '', 'consistent');

@@ -109,13 +109,13 @@ sub crash_at
 	{
 		push @findings, "the point was not reached: $stderr";
 	}
-	sleep 0.1;
+	sleep 0.1;	# clock: other moments of a crash; nothing depends on it
 	kill 'CONT', $stopped if $stopped;
 	$c->kill9($_) foreach @down;
 	if (!grep { $_ eq $paused } @down)
 	{
 		$c->go_on($paused);
-		sleep($params{down} // 0.3);
+		sleep($params{down} // 0.3);	# clock: so long is the node down
 	}
 	$c->start($_) foreach @down;
 	$c->go_on($_) foreach @nodes;

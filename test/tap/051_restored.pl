@@ -156,6 +156,8 @@ $copy = backup('s1');
 $c->query('s1', $_) foreach ('CREATE TABLE u (k int PRIMARY KEY)', "SELECT tessera.shard_table('u', 'k')",
 	'INSERT INTO u SELECT generate_series(1, 10)',
 	"SELECT tessera.move_range('u', 5, tessera.maxkey(), 's2')");
+# s2 has heard of the move
+is($c->query('s2', 'SELECT count(*) FROM u WHERE k >= 5'), '6', 'the rows have moved');
 $c->stop('s1', 'immediate');
 $copy->start;
 $first = take_over('s1', $copy, 's2');

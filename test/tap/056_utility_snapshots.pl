@@ -30,7 +30,7 @@ sub start
 	append_to_file($file, $sql);
 	$run{handle} = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-h', $c->node($node)->host, '-p',
 		$c->node($node)->port, 'postgres' ],
-		'<', $file, '>', '/dev/null', '2>', \$run{said}, IPC::Run::timeout(120));
+		'<', $file, '>', '/dev/null', '2>', \$run{said}, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	return \%run;
 }
 

@@ -379,7 +379,10 @@ my @script = (
 	q{UPDATE t1 SET k = 2 WHERE k = 2 AND id = 2 RETURNING k},
 	q{UPDATE t1 SET v = t2.w FROM t2 WHERE t1.k = t2.k AND t1.id = t2.id AND t1.k = 4 RETURNING t1.id, t1.v, t2.w},
 	q{UPDATE t1 SET v = x.w FROM (VALUES (1, 'one'), (2, 'two')) x(i, w) WHERE t1.id = x.i RETURNING t1.k, t1.v},
-	q{UPDATE t1 SET n = s.r FROM (SELECT (random() * 1000)::int AS r) s WHERE id = 1},
+	# (a subquery that is not a CTE may be run once a row: on a plain server its statistics decide)
+	q{UPDATE t1 SET n = s.r FROM (SELECT 1000 + (random() * 1000)::int AS r) s WHERE id = 1},
+	q{SELECT count(*), bool_and(n BETWEEN 1000 AND 2000) FROM t1 WHERE id = 1},
+	q{WITH s AS MATERIALIZED (SELECT (random() * 1000)::int AS r) UPDATE t1 SET n = s.r FROM s WHERE id = 1},
 	q{SELECT count(DISTINCT n) FROM t1 WHERE id = 1},
 	q{UPDATE t1 SET n = 5 WHERE id = 1},
 	q{UPDATE t1 SET n = n + 1 WHERE ts < now() AND id = 2 RETURNING k, n},

@@ -18,7 +18,7 @@ local $ENV{HOME} = $modules;
 my ($out, $installed) = ('', 0);
 $installed = eval {
 	IPC::Run::run([ 'npm', 'install', '--silent', '--no-audit', '--no-fund', '--prefix', $modules, 'pg@8', 'pg-cursor@2', 'pg-copy-streams@6' ],
-		'<', \undef, '>&', \$out, IPC::Run::timeout(120));
+		'<', \undef, '>&', \$out, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 };
 plan skip_all => "node-postgres could not be installed: $out" unless $installed;
 
@@ -32,7 +32,7 @@ my ($port, $other) = map { $c->node($_)->port } 'r1', 's2';
 ok($c->wait_for($_, 'SELECT bool_and(listening) FROM tessera.stat_notifications', 't'), "$_ passes notifications on") foreach 's2';
 my $ok = IPC::Run::run([ 'node', "$here/../client/node_postgres.js", 'postgres://' . $c->user . "\@127.0.0.1:$port/postgres",
 	'postgres://' . $c->user . "\@127.0.0.1:$other/postgres" ], '<', \undef, '>&', \$out,
-	IPC::Run::timeout(120));
+	IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 like($_, qr/^ok/, $_) foreach split /\n/, $out;
 ok($ok, 'the client ended well') or diag $out;
 

@@ -21,10 +21,18 @@ my $run = Chaos::Run->new(
 	directory => PostgreSQL::Test::Utils::tempdir(),
 	say => sub { note($_[0]) });
 $run->start;
-my @findings = $run->round(1);
-is(join("\n", map { "$_->[0]: $_->[1]" } @findings), '', "seed $seed, round 1");
+# On a busy machine a round may end before much was done: another one then.
+my ($written, $moved) = (0, 0);
+foreach my $round (1 .. 8)
+{
+	my @findings = $run->round($round);
+	is(join("\n", map { "$_->[0]: $_->[1]" } @findings), '', "seed $seed, round $round");
+	$written = grep { $_->{outcome} eq 'ok' } @{ $run->{records} };
+	$moved = grep { $_->{change}{kind} eq 'move' && $_->{outcome} eq 'ok' } @{ $run->{changes} };
+	last if $written > 100 && $moved > 0;
+}
 note($_) foreach $run->report;
-cmp_ok(scalar(grep { $_->{outcome} eq 'ok' } @{ $run->{records} }), '>', 100, 'there was load');
-cmp_ok(scalar(grep { $_->{change}{kind} eq 'move' && $_->{outcome} eq 'ok' } @{ $run->{changes} }), '>', 0, 'ranges have moved');
+cmp_ok($written, '>', 100, 'there was load');
+cmp_ok($moved, '>', 0, 'ranges have moved');
 $run->quit;
 done_testing();

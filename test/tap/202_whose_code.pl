@@ -343,7 +343,8 @@ sub psql
 	my ($server, $user, $sql) = @_;
 	my ($out, $err) = ('', '');
 	my $conninfo = $server . (defined $user ? " user=$user" : '');
-	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-d', $conninfo ], '<', \$sql, '>', \$out, '2>', \$err, IPC::Run::timeout(60));
+	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-d', $conninfo ], '<', \$sql, '>', \$out, '2>', \$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	return ($out, $err);
 }
 

@@ -179,7 +179,7 @@ sub run_calls
 	append_to_file($file, $script);
 	my $psql = IPC::Run::start([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-U', $role, '-d', 'postgres',
 		'-f', $file ],
-		'<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout(90));
+		'<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	if (!eval { $psql->finish; 1 })
 	{
 		$psql->kill_kill;
@@ -264,7 +264,7 @@ fuzz($superuser, 1, 'superuser after hello');
 	my ($out, $err) = ('', '');
 	IPC::Run::run([ 'psql', '-XAtq', '-h', $server->host, '-p', $server->port, '-U', 'bob', '-d', 'postgres', '-f', "$directory/bytes.sql" ], '<',
 		\undef, '>', \$out, '2>', \$err,
-		IPC::Run::timeout(90));
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	like($out, qr/^all\nanswered\n\z/m, "$number binary values: each is answered") or diag substr($err, -500);
 	is($c->query('s1', $started), $start, 'binary values: the server has not crashed');
 }

@@ -20,7 +20,7 @@ sub one_message
 	my ($out, $err) = ('', '');
 	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ], '>', \$out,
 		'2>', \$err,
-		IPC::Run::timeout(60));
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	return ($out, $err);
 }
 

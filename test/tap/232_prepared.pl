@@ -17,6 +17,7 @@ $c->query('s1', $_) foreach (
 	'CREATE TRIGGER shout AFTER INSERT ON noisy FOR EACH ROW EXECUTE FUNCTION shout()',
 	'CREATE TABLE later (k int PRIMARY KEY, up int REFERENCES later DEFERRABLE INITIALLY DEFERRED)',
 	'CREATE ROLE ann LOGIN', 'CREATE ROLE bob LOGIN', 'GRANT ALL ON acc TO ann, bob');
+$c->fetch_routing;
 ok($c->wait_for($_, 'SELECT count(DISTINCT shard) FROM tessera.chunks', '3'), "$_ knows the chunks") foreach @nodes;
 
 my %keys;

@@ -30,7 +30,7 @@ sub run_client
 {
 	my (@command) = @_;
 	my $out = '';
-	my $ok = IPC::Run::run(\@command, '<', \undef, '>&', \$out, IPC::Run::timeout(180));
+	my $ok = IPC::Run::run(\@command, '<', \undef, '>&', \$out, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	like($_, qr/^ok/, $_) foreach grep { /^(not )?ok/ } split /\n/, $out;
 	ok($ok, "$command[-1]: the client ended well") or diag $out;
 	return;

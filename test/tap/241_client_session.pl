@@ -21,6 +21,7 @@ END $$;
 CREATE TRIGGER note BEFORE INSERT ON seen FOR EACH ROW EXECUTE FUNCTION note_name();
 SQL
 $c->query('s1', q{SELECT tessera.shard_table('seen', 'id', 'hash', chunks => 8)});
+$c->fetch_routing;
 foreach my $name ($c->names)
 {
 	ok($c->wait_for($name, 'SELECT count(DISTINCT shard) FROM tessera.chunks', '2'), "$name knows the chunks");

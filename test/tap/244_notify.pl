@@ -100,6 +100,7 @@ CREATE FUNCTION tell_late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM
 CREATE CONSTRAINT TRIGGER tell AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION tell_late();
 SQL
 $c->query('s1', "SELECT tessera.shard_table('$_', 'id', 'hash', chunks => 6)") foreach 'job', 'late';
+$c->fetch_routing;
 foreach my $name (@nodes)
 {
 	ok($c->wait_for($name, "SELECT count(*) FROM tessera.chunks WHERE table_name::text IN ('job', 'late')", '12'), "$name knows the chunks");

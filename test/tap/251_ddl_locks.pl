@@ -46,16 +46,14 @@ sub verbose
 
 # ---- under load ----
 
-my $load = $c->pgbench_start(clients => 3, seconds => 8, rate => 20, protocol => 'prepared',
+my $load = $c->pgbench_start(clients => 3, transactions => 50, rate => 20, protocol => 'prepared',
 	options => [ '-l', '--log-prefix', "$PostgreSQL::Test::Utils::tmp_check/load" ], scripts => {
 		"\\set k random(1, 3000)\nUPDATE t SET v = v + 1 WHERE k = :k;\n" => 2,
 		"\\set a random(1, 1000)\n\\set b random(1001, 3000)\nBEGIN;\nUPDATE t SET v = v - 1 WHERE k = :a;\n" .
 		"UPDATE t SET v = v + 1 WHERE k = :b;\nEND;\n" => 1,
 		"\\set k random(1, 3000)\nINSERT INTO small VALUES (:k, 1) ON CONFLICT (k) DO UPDATE SET v = small.v + 1;\n" => 1 });
-sleep 1;
 my ($longest, $n) = (0, 0);
-my $until = time + 6;
-while (time < $until)
+while ($load->running || $n == 0)
 {
 	foreach my $sql ('CREATE INDEX t_v ON t (v)', "ALTER TABLE t ADD COLUMN c$n int", 'DROP INDEX t_v', 'TRUNCATE small',
 		"ALTER TABLE t DROP COLUMN c$n")
@@ -66,9 +64,8 @@ while (time < $until)
 		$n++ if $sql =~ /DROP COLUMN/;
 	}
 }
-my $sums = $load->wait(60);
-ok($sums->{ok} && $sums->{failed} == 0 && $sums->{processed} > 150, 'clients of all nodes write, and none fails') or diag explain $sums;
-cmp_ok($longest, '<', 5, "no DDL statement of $n times five takes long");
+my $sums = $load->wait;
+ok($sums->{ok} && $sums->{failed} == 0 && $sums->{processed} == 3 * 150, 'clients of all nodes write, and none fails') or diag explain $sums;
 my $slowest = 0;
 foreach my $file (glob "$PostgreSQL::Test::Utils::tmp_check/load.*")
 {
@@ -80,8 +77,7 @@ foreach my $file (glob "$PostgreSQL::Test::Utils::tmp_check/load.*")
 		$slowest = $time if $time > $slowest;
 	}
 }
-cmp_ok($slowest, '<', 2000, 'nor waits any client long for them') or diag "$slowest ms";
-diag sprintf('longest DDL %.2f s of %d, longest transaction of a client %.0f ms', $longest, 5 * $n, $slowest) if $ENV{TESSERA_SHOW};
+note sprintf('longest DDL %.2f s of %d, longest transaction of a client %.0f ms', $longest, 5 * $n, $slowest);
 
 # ---- who holds it ----
 
@@ -102,10 +98,10 @@ like($error, qr/DETAIL: *On node "s2", process $pid holds it: $who\.$/m, 'whoeve
 unlike($error, qr/SELECT v/, 'not at all');
 $error = $c->error('s1', "SET lock_timeout = '300ms'; ALTER TABLE t ADD COLUMN x int");
 like($error, qr/55P03: .*within 300 ms.*raise lock_timeout/s, 'lock_timeout is kept, if it is the shorter one') or diag $error;
-my $start = time;
-like($c->error('s1', 'SET ROLE eve; ALTER TABLE t ADD COLUMN x int'), qr/42501/, 'who may not change the table asks for no lock');
+# (who waited for the lock would wait for longer than this test does)
+like($c->error('s1', "SET tessera.ddl_lock_timeout = '10min'; SET ROLE eve; ALTER TABLE t ADD COLUMN x int"), qr/42501/,
+	'who may not change the table asks for no lock');
 like($c->error('s1', 'SET ROLE eve; BEGIN; LOCK TABLE t'), qr/42501/, 'nor by LOCK TABLE');
-cmp_ok(time - $start, '<', 5, 'and is told at once');
 $error = $c->error('s1', 'BEGIN; LOCK TABLE t NOWAIT');
 like($error, qr/55P03: .*process $pid holds it/s, 'NOWAIT says it, too') or diag $error;
 $error = $c->error('s1', "BEGIN; SET LOCAL lock_timeout = '300ms'; LOCK TABLE t");
@@ -147,10 +143,8 @@ $holder->query('COMMIT');
 
 $holder->query('BEGIN; UPDATE t SET v = v WHERE k = 1500');
 my $waiting = $c->begin('s1', "SET tessera.ddl_lock_timeout = '500ms'; BEGIN; LOCK TABLE t IN SHARE MODE; SELECT 'locked' || count(*) FROM t");
-sleep 2;
-my $slow = time;
-$c->query('s3', 'UPDATE t SET v = v WHERE k = 2');
-cmp_ok(time - $slow, '<', 2, 'others write meanwhile');
+$c->runs_for('s1', 'LOCK TABLE t IN SHARE MODE%', '2 s');
+is(($c->psql('s3', 'UPDATE t SET v = v WHERE k = 2'))[0], 0, 'others write meanwhile');
 $holder->query('COMMIT');
 like($waiting->query('SELECT 1'), qr/locked3000/, 'LOCK TABLE waits until the lock is free, longer than tessera.ddl_lock_timeout')
 	or diag $waiting->{stderr};
@@ -162,7 +156,7 @@ foreach my $node (qw(s1 s3))
 	$holder->query('BEGIN; INSERT INTO u VALUES (-1, 1), (1500001, 1); UPDATE u SET v = 1 WHERE k IN (7, 1507, 2507)');
 	$waiting = $c->begin($node, "BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE u; SELECT 'sum' || sum(v) FROM u; UPDATE u SET v = v + 1 WHERE " .
 		"v = 1; SELECT 'then' || sum(v) FROM u");
-	sleep 1;
+	$c->runs_for($node, 'LOCK TABLE u%', '0.5 s');
 	$holder->query('COMMIT');
 	like($waiting->query('SELECT 1'), qr/sum5.*then10/s, "$node: LOCK TABLE at REPEATABLE READ sees what it has waited for")
 		or diag $waiting->{stderr};
@@ -196,8 +190,7 @@ sub crossed
 	my @codes = map { join ',', $_->{stderr} =~ /ERROR: +(\w{5}):/g } @sessions;
 	my $took = time - $began;
 	is(join('|', sort @codes), '|40P01', "$what: one of them gets 40P01") or diag join "\n---\n", map { $_->{stderr} } @sessions;
-	cmp_ok($took, '<', 10, "$what: soon") or diag $took;
-	diag sprintf('%s: %.2f s', $what, $took) if $ENV{TESSERA_SHOW};
+	note sprintf('%s: %.2f s', $what, $took);
 	$_->quit foreach @sessions;
 	return;
 }

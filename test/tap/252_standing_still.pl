@@ -56,19 +56,18 @@ sub opened
 	return;
 }
 
-# Runs it in the session: an error that matches, in time.
-sub fails_in_time
+# Runs it in the session: an error that matches, while the server still stands still.
+sub fails_meanwhile
 {
-	my ($name, $sql, $error, $seconds) = @_;
+	my ($name, $sql, $error) = @_;
 	my $session = $session{$name};
 	my $start = time;
 	$session->{stderr} = '';
 	$session->query($sql);
 	my $took = time - $start;
 	like($session->{stderr}, $error, "$name: an error that says why");
-	cmp_ok($took, '<', $seconds, "$name: in time") or diag $took;
 	$session->query('ROLLBACK');
-	diag sprintf('%s: %.1f s', $name, $took) if $ENV{TESSERA_SHOW};
+	note sprintf('%s: %.1f s', $name, $took);
 	return;
 }
 
@@ -80,7 +79,7 @@ opened('long');
 my $holder = $c->session('s2');
 $holder->query('BEGIN; UPDATE t SET v = 1 WHERE k = 2500');
 my $waiting = $c->begin('s1', 'UPDATE t SET v = v + 1 WHERE k = 2500');
-sleep 4;
+$c->runs_for('s1', 'UPDATE t SET v = v + 1%', '4 s');	# longer than any time-out
 $holder->query('COMMIT');
 is($c->finish($waiting), '', 'a statement that waits for a lock on another node waits on');
 is($c->query('s3', 'SELECT v FROM t WHERE k = 2500'), '2', 'and is done');
@@ -93,7 +92,7 @@ append_to_file($file, join '', map { "$_\t0\t" . ('x' x 4000) . "\n" } 4000 .. 1
 chmod 0644, $file;
 $holder->query("BEGIN; INSERT INTO t VALUES (4001, 1)");
 my $copy = $c->begin('s1', "COPY t FROM '$file'");
-sleep 6;
+$c->runs_for('s1', 'COPY t FROM%', '6 s');
 $holder->query('ROLLBACK');
 is($c->finish($copy), '', 'COPY into a shard that does not read for long goes on');
 is($c->query('s2', 'SELECT count(*) FROM t WHERE k >= 4000'), '8001', 'and all rows are there');
@@ -116,22 +115,22 @@ opened('cancelled', "SET tessera.node_timeout = '1min'", "SET statement_timeout 
 opened('move');
 stop_node('s3');
 
-is($c->query('s1', 'SELECT v FROM t WHERE k = 1500', timeout => 5), '0', 'others do not wait');
-fails_in_time('read', 'SELECT v FROM t WHERE k = 2500', $still, 8);
-fails_in_time('read', 'SELECT v FROM t WHERE k = 2500', $still, 8);
-fails_in_time('all shards', 'SELECT count(*) FROM t', $still, 8);
-fails_in_time('write', 'UPDATE t SET v = 30 WHERE k = 2530', qr/08007: *node "s3" did not answer whether the statement is committed/, 8);
-fails_in_time('write in a block', 'UPDATE t SET v = 40 WHERE k = 2540', $still, 8);
-fails_in_time('commit of one', 'COMMIT', qr/0800[67]: *node "s3"/, 10);
-fails_in_time('commit of two', 'COMMIT', qr/0800[67]: /, 12);
-fails_in_time('cursor', 'FETCH ALL FROM d', qr/\A\z|$still/, 8);
-fails_in_time('COPY', "COPY t FROM '$file'", $still, 12);
-fails_in_time('DDL', 'CREATE INDEX never ON t (v)', $still, 12);
-fails_in_time('LOCK TABLE', 'LOCK TABLE t', $still, 12);
-fails_in_time('TRUNCATE', 'TRUNCATE t', $still, 12);
-fails_in_time('cancelled', 'SELECT v FROM t WHERE k = 2500', qr/57014/, 8);
-fails_in_time('move', "SELECT tessera.move_range('t', 1500, 1600, 's3')", qr/ERROR/, 25);
-is($c->query('s2', 'UPDATE t SET v = v WHERE k = 1400 RETURNING k', timeout => 5), '1400', 'no lock of theirs stays on the others');
+is($c->query('s1', 'SELECT v FROM t WHERE k = 1500'), '0', 'others do not wait');
+fails_meanwhile('read', 'SELECT v FROM t WHERE k = 2500', $still);
+fails_meanwhile('read', 'SELECT v FROM t WHERE k = 2500', $still);
+fails_meanwhile('all shards', 'SELECT count(*) FROM t', $still);
+fails_meanwhile('write', 'UPDATE t SET v = 30 WHERE k = 2530', qr/08007: *node "s3" did not answer whether the statement is committed/);
+fails_meanwhile('write in a block', 'UPDATE t SET v = 40 WHERE k = 2540', $still);
+fails_meanwhile('commit of one', 'COMMIT', qr/0800[67]: *node "s3"/);
+fails_meanwhile('commit of two', 'COMMIT', qr/0800[67]: /);
+fails_meanwhile('cursor', 'FETCH ALL FROM d', qr/\A\z|$still/);
+fails_meanwhile('COPY', "COPY t FROM '$file'", $still);
+fails_meanwhile('DDL', 'CREATE INDEX never ON t (v)', $still);
+fails_meanwhile('LOCK TABLE', 'LOCK TABLE t', $still);
+fails_meanwhile('TRUNCATE', 'TRUNCATE t', $still);
+fails_meanwhile('cancelled', 'SELECT v FROM t WHERE k = 2500', qr/57014/);
+fails_meanwhile('move', "SELECT tessera.move_range('t', 1500, 1600, 's3')", qr/ERROR/);
+is($c->query('s2', 'UPDATE t SET v = v WHERE k = 1400 RETURNING k'), '1400', 'no lock of theirs stays on the others');
 go_on();
 $_->quit foreach values %session;
 %session = ();
@@ -147,10 +146,8 @@ is($c->query('s1', 'SELECT count(*) FROM t'), '3000', 'all rows are there');
 # ---- the config node ----
 
 stop_node('s1');
-is($c->query('s2', 'SELECT count(*) FROM t WHERE k IN (1500, 2500)', timeout => 10), '2', 'without the config node the others go on');
-my $start = time;
-like($c->error('s2', 'CREATE TABLE x (a int)', timeout => 40), qr/08006: .*node "s1"/, 'DDL names it');
-cmp_ok(time - $start, '<', 15, 'in time');
+is($c->query('s2', 'SELECT count(*) FROM t WHERE k IN (1500, 2500)'), '2', 'without the config node the others go on');
+like($c->error('s2', 'CREATE TABLE x (a int)'), qr/08006: .*node "s1"/, 'DDL names it');
 go_on();
 
 # ---- a link that is cut: nothing passes, nobody is told ----
@@ -182,10 +179,10 @@ $c->query('s1', "SELECT tessera.update_node('s3', '$conninfo')");
 opened('cut off');
 opened('cut off in a block', 'BEGIN', 'UPDATE t SET v = 7 WHERE k = 2700');
 like(ask_proxy('link s1 s3 hold'), qr/ok/, 'the link from s1 to s3 is cut');
-fails_in_time('cut off', 'SELECT v FROM t WHERE k = 2500', $still, 8);
-fails_in_time('cut off', 'SELECT v FROM t WHERE k = 2500', $still, 8);
-fails_in_time('cut off in a block', 'UPDATE t SET v = 8 WHERE k = 2701', $still, 8);
-is($c->query('s2', 'SELECT count(*) FROM t', timeout => 10), '3000', 'who reaches it by another link does not notice');
+fails_meanwhile('cut off', 'SELECT v FROM t WHERE k = 2500', $still);
+fails_meanwhile('cut off', 'SELECT v FROM t WHERE k = 2500', $still);
+fails_meanwhile('cut off in a block', 'UPDATE t SET v = 8 WHERE k = 2701', $still);
+is($c->query('s2', 'SELECT count(*) FROM t'), '3000', 'who reaches it by another link does not notice');
 like(ask_proxy('link s1 s3 ok'), qr/ok/, 'the link is mended');
 ok($c->wait_for('s1', 'SELECT v FROM t WHERE k = 2701', '0'), 'and used again');
 ok($c->wait_for('s1', "UPDATE t SET v = v WHERE k = 2700 RETURNING v", qr/^0/), 'what was under way has been rolled back');

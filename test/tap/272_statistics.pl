@@ -148,6 +148,7 @@ ok($c->wait_for('r1', 'EXPLAIN SELECT * FROM t2 WHERE several = 2', qr/rows=500\
 $c->query('r1', 'ALTER TABLE t2 RENAME COLUMN several TO few; ALTER TABLE t2 RENAME TO t');
 $c->query('s1', "SELECT tessera.move_range('t', tessera.minkey(), 2000, 's2')");
 ok($c->wait_for('r1', 'EXPLAIN SELECT * FROM t', qr/rows=(3[5-9]\d\d|4\d\d\d)\b/), 'after a move of everything');
+ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', 0), 'what was left behind is deleted');
 $c->query('r1', 'ANALYZE t');
 is(rows('r1', 'SELECT * FROM t'), 4000, 'and after ANALYZE');
 $c->stop('s2', 'immediate');

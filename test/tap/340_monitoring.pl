@@ -110,7 +110,8 @@ sub run_query
 	(my $sql = $queries->{$name}{query}) =~ s/\s+$//;
 	my ($out, $err) = ('', '');
 	IPC::Run::run([ 'psql', '-XAq', '-P', 'footer=off', '-P', 'null=NULL', '-v', 'ON_ERROR_STOP=1', '-h', '127.0.0.1', '-p', $c->node($node)->port,
-		'-U', $role, '-d', 'postgres' ], '<', \"$sql \\gdesc\n\\echo ==\n$sql;\n", '>', \$out, '2>', \$err, IPC::Run::timeout(60));
+		'-U', $role, '-d', 'postgres' ], '<', \"$sql \\gdesc\n\\echo ==\n$sql;\n", '>', \$out, '2>', \$err,
+			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	return ($err) if $err ne '';
 	my ($types, $rows) = split /^==\n/m, $out;
 	my %type = map { split /\|/ } grep { $_ ne 'Column|Type' } split /\n/, $types;
@@ -300,7 +301,7 @@ sub scraped
 		my $value = $shown->{$metric}{$labels};
 		return pass($what) && $shown if defined $value && $value == $expected;
 		last if time >= $deadline;
-		sleep 0.2;
+		sleep 0.05;
 	}
 	fail($what);
 	diag "$metric {$labels}: expected $expected, got " . ($shown->{$metric}{$labels} // 'nothing') . "\n$log";

@@ -24,6 +24,14 @@ $c->query('s1', "INSERT INTO tessera.chunk_estimate (group_id, min, node_id, byt
 
 sub on { return "SELECT count(*) $_[1] FROM tessera.chunks WHERE shard = '$_[0]' AND table_name = '" . ($_[2] // 'acc') . "'::regclass"; }
 my $open = "SELECT count(*) FROM tessera.balancer_status WHERE state IN ('queued', 'running')";
+# A round under way may still begin moves, which go on to their end: another round comes behind it.
+sub stop_balancer
+{
+	$c->query('s1', 'SELECT tessera.stop_balancer()');
+	$c->query('s1', 'SELECT tessera.balancer_round()');
+	return $c->wait_for('s1', $open, 0);
+}
+
 sub looks
 {
 	return $c->query('s1', 'SELECT * FROM tessera.explain_balancer(now => true)'), $c->query('s1', 'SELECT * FROM tessera.balancer_status LIMIT 20');
@@ -56,16 +64,18 @@ $c->wait_for('s1', $open, 0);
 $c->query('s1', 'CREATE SCHEMA side; CREATE TABLE side.t (k serial PRIMARY KEY, v int)');
 $c->query('s1', "SELECT tessera.move_schema('side', 's3')");
 $c->query('s3', 'INSERT INTO side.t (v) VALUES (1)');
+# They follow their schema in the balancer's own time; a schema that moves on before they have come is followed to its next place at once.
+ok($c->wait_for('s1', "SELECT sequence_home IS NULL FROM tessera.schema_placement WHERE schema_name = 'side'"), 'its sequences have followed it');
 $c->query('s1', "SELECT tessera.move_schema('side', 's2')");
 ok($c->wait_for('s3', "SELECT count(*) FROM tessera.sequence_fence WHERE schema_name = 'side'", 1), 's3 has handed sequences over');
 like($c->query('s2', "SELECT tessera.remove_shard('s3')"), qr/^draining: /, 'a shard is to go');
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.shards WHERE name = 's3'", 0), 'it is drained at once, and leaves') or diag looks(),
 	$c->query('s1', 'SELECT * FROM tessera.draining_shards');
-is($c->query('s3', "SELECT string_agg(n, ' ' ORDER BY n) FROM (SELECT 'sequence_fence' FROM tessera.sequence_fence UNION SELECT 'chunk'
+ok($c->wait_for('s3', "SELECT string_agg(n, ' ' ORDER BY n) FROM (SELECT 'sequence_fence' FROM tessera.sequence_fence UNION SELECT 'chunk'
 	FROM tessera.chunk UNION SELECT 'placement' FROM tessera.placement UNION SELECT 'node' FROM tessera.node UNION SELECT 'setting'
 	FROM tessera.setting UNION SELECT 'cluster_table' FROM tessera.cluster_table UNION SELECT 'schema_placement' FROM tessera.schema_placement
 	UNION SELECT 'table_group' FROM tessera.table_group UNION SELECT 'advisory_home' FROM tessera.advisory_home UNION SELECT 'table_statistics'
-	FROM tessera.table_statistics) AS s (n)"), '', 'it has forgotten the cluster, fences of sequences among it');
+	FROM tessera.table_statistics) AS s (n)", ''), 'it has forgotten the cluster, fences of sequences among it');
 is($c->query('s3', 'SELECT count(*) FROM acc'), 0, 'its tables are empty');
 $c->query('s3', 'SELECT tessera.check_node()');
 $c->query('s1', sprintf("SELECT tessera.add_shard('s3', %s)", TesseraCluster::quote($c->conninfo('s3'))));
@@ -75,8 +85,7 @@ is($c->query('s2', "INSERT INTO side.t (v) VALUES (2), (3); SELECT count(DISTINC
 
 # A table group that cannot be read. Nothing else wakes the balancer: the switch does.
 my $group = "(SELECT group_id FROM tessera.cluster_table WHERE table_name = 'acc')";
-$c->query('s1', 'SELECT tessera.stop_balancer()');
-$c->wait_for('s1', $open, 0);
+stop_balancer();
 $c->query('s1', "SELECT tessera.configure_table('acc', balancing => true)");
 $c->query('s1', "SELECT tessera.move_range('$_', tessera.minkey(), tessera.maxkey(), 's1')") foreach 'acc', 'other';
 $c->query('s1', "INSERT INTO tessera.chunk_estimate (group_id, min, node_id, bytes, statements, load) VALUES ($group, 'no number', 1, 5, 0, 0)");
@@ -104,7 +113,7 @@ is($c->query('s1', 'SELECT count(*) FROM tessera.health'), 0, 'nothing needs an 
 $c->wait_for('s1', $open, 0);
 
 # Chunks that do not cover the keys. They are all read anew after a restart.
-$c->query('s1', 'SELECT tessera.stop_balancer()');
+stop_balancer();
 $c->query('s1', "CREATE TABLE kept AS SELECT * FROM tessera.chunk WHERE group_id = $group AND min::text = '500'");
 $c->query('s1', "SELECT tessera.move_range('other', tessera.minkey(), tessera.maxkey(), 's1')");
 $c->query('s1', "DELETE FROM tessera.chunk WHERE group_id = $group AND min::text = '500'");
@@ -113,7 +122,7 @@ $c->query('s1', 'SELECT tessera.start_balancer()');
 ok($c->wait_for('s1', on('s2', '>= 3', 'other'), 't'), 'a group with a hole does not stop the others') or diag looks();
 like($c->query('s1', "SELECT waiting_for FROM tessera.balancer_status WHERE kind = 'read' AND state = 'failed'"),
 	qr/^XX001: the chunks of a table group/, 'it is named');
-$c->query('s1', 'SELECT tessera.stop_balancer()');
+stop_balancer();
 $c->query('s1', 'INSERT INTO tessera.chunk SELECT * FROM kept');
 $c->query('s1', 'DROP TABLE kept');
 $c->wait_for('s1', $open, 0);
@@ -129,8 +138,7 @@ ok($c->wait_for('s1', $open, 0), 'nothing is under way');
 $c->query('s1', "UPDATE tessera.setting SET value = 'on' WHERE name = 'balancer'");
 $c->set('s1', 'tessera.balancer_interval' => 1);
 ok($c->wait_for('s1', on('s2', '>= 3', 'other'), 't'), 'a shorter interval counts at once') or diag looks();
-$c->query('s1', 'SELECT tessera.stop_balancer()');
-$c->wait_for('s1', $open, 0);
+stop_balancer();
 is($c->query('s3', 'SELECT count(*), sum(k) FROM acc'), '1000|500500', 'all rows');
 is($c->query('s3', 'SELECT count(*), sum(k) FROM other'), '1000|500500', 'of both tables');
 $c->is_settled('in the end');
@@ -149,15 +157,14 @@ foreach my $closed ([ '2 hours', '3 hours' ], [ '2 hours', '-1 hour' ])
 	$c->query('s1', 'SELECT tessera.start_balancer()');
 	ok($c->wait_for('s1', $why, 1), "outside of the window from @$closed from now") or diag looks();
 	is($c->query('s1', on('s1', '>= 10', 'other')), 't', 'nothing moves');
-	$c->query('s1', 'SELECT tessera.stop_balancer()');
+	stop_balancer();
 }
 foreach my $open_now ([ '-1 hour', '2 hours' ], [ '-1 hour', '-2 hours' ])
 {
 	$c->set('s1', 'tessera.balancer_window' => window(@$open_now));
 	$c->query('s1', 'SELECT tessera.start_balancer()');
 	ok($c->wait_for('s1', on('s2', '>= 3', 'other'), 't'), "inside of the window from @$open_now from now") or diag looks();
-	$c->query('s1', 'SELECT tessera.stop_balancer()');
-	$c->wait_for('s1', $open, 0);
+	stop_balancer();
 	$c->query('s1', "SELECT tessera.move_range('other', tessera.minkey(), tessera.maxkey(), 's1')");
 }
 

@@ -199,7 +199,7 @@ my @reading = (
 	q{UPDATE t SET v = x || y FROM (SELECT id, max(s), min(s) FROM pl GROUP BY 1) z (i, x, y) WHERE i = t.k},
 	q{UPDATE t SET v = z.max FROM (SELECT n, max(s), max(s) || '!', 1 + max(id), 2 + max(id) FROM pl GROUP BY 1) z WHERE z.n = t.k RETURNING z.n},
 	# what is computed once
-	q{UPDATE t SET n = s.r FROM (SELECT random() AS r) s; SELECT count(DISTINCT n) FROM t; UPDATE t SET n = 0},
+	q{WITH s AS MATERIALIZED (SELECT random() AS r) UPDATE t SET n = s.r FROM s; SELECT count(DISTINCT n) FROM t; UPDATE t SET n = 0},
 	q{SELECT setseed(0.5); UPDATE t SET v = (SELECT random()::text); SELECT count(DISTINCT v) FROM t; UPDATE t SET v = ''},
 	q{UPDATE t SET v = f.s FROM f_pl(3) f WHERE f.id = t.id},
 	(map { "UPDATE t SET v = f.s FROM f_pl(3) f WHERE f.id = t.id AND k = $_ RETURNING *" } 9, 12, 33),

@@ -159,7 +159,7 @@ $run = $c->background('r1', 'VACUUM FULL t');
 ok($c->wait_for($_, $waits, '1'), "it waits on $_") foreach 's2', 's3';
 $holder->query_until(qr/asked/, "\\echo asked\nSELECT count(*) FROM t WHERE k = 2500;\n");
 ok($c->wait_for('s3', $waits, '2'), 'and a transaction that it waits for behind it');
-sleep 1.5;	# several searches for deadlocks; where this is too short, the test proves less
+$c->runs_for('r1', 'VACUUM FULL t', '2 s');	# several searches for deadlocks
 $other->query_safe('COMMIT');
 like($holder->query_safe('COMMIT; SELECT 42'), qr/42/, 'the transaction ends well');
 is($c->ended($run), '', 'and so does VACUUM FULL');

@@ -112,7 +112,13 @@ is(connections(), "s2|1|0|0\ns3|1|0|0", 'idle again');
 	ok($c->wait_for('s1', 'SELECT sum(open) FROM tessera.node_connections', '2'), 'which end with it');
 }
 $c->set('s1', 'tessera.idle_connection_timeout' => "'300ms'");
-# the setting comes to the session with its next statement
+# the setting comes to the session with its first statement after the signal
+{
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	my $setting = q{SELECT current_setting('tessera.idle_connection_timeout') FROM pg_sleep(0.02)};
+	1 while $session->query_safe($setting) ne '300ms' && time < $deadline;
+	is($session->query_safe($setting), '300ms', 'the session has the setting');
+}
 is($session->query_safe('SELECT count(*) FROM t'), '300', 'used again');
 ok($c->wait_for('s1', 'SELECT sum(open) FROM tessera.node_connections', '0'),
 	'they are closed after tessera.idle_connection_timeout, in an idle session');

@@ -14,6 +14,9 @@ $c->query('r1', "SELECT tessera.shard_table('t', 'id')");
 $c->query('r1', "SELECT tessera.move_range('t', 50, tessera.maxkey(), 's2')");
 $c->query('r1', "INSERT INTO t SELECT g, 'a' || g, 'b' || g, g % 7 FROM generate_series(1, 100) g; INSERT INTO placed SELECT id, a FROM t");
 
+# ALTER TABLE waits for rows that moved away, by attempts that say each time what is there already.
+$c->is_settled('the rows are placed');
+
 # ---- CREATE TABLE AS
 
 foreach my $source ('SELECT id, a FROM t', 'SELECT id, v FROM placed', 'SELECT id, a FROM t WHERE id = 7', 'SELECT n, count(*) FROM t GROUP BY n',

@@ -97,14 +97,12 @@ foreach my $case ([ 'restore_point_written', qr/57014.*not all nodes have writte
 foreach my $how ('pg_cancel_backend', 'pg_terminate_backend')
 {
 	$c->pause_at('s1', 'restore_point_written');
-	my $killed = $c->begin('s1', "SELECT count(*) FROM tessera.create_restore_point('$how', '1 min')");
+	my $killed = $c->begin('s1', "SELECT count(*) FROM tessera.create_restore_point('$how', '10 min')");
 	$c->is_paused_at('s1', 'restore_point_written');
 	my $writer = $c->background('s2', "UPDATE t SET v = '$how' WHERE k IN (5, 901)");
 	ok($c->wait_for('s2', $waiting, '1', 30), "$how: a commit waits");
-	my $began = time;
 	$c->query('s1', "SELECT $how(pid) FROM pg_stat_activity WHERE query LIKE '%create_restore_point%' AND pid <> pg_backend_pid()");
-	is($c->ended($writer), '', "$how: it goes on");
-	cmp_ok(time - $began, '<', 30, "$how: at once");
+	is($c->ended($writer), '', "$how: it goes on, long before the point would have given up");
 	$c->go_on('s1');
 	eval { $killed->quit };
 }
@@ -115,7 +113,8 @@ $c->query('s2', "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
 $c->query('s2', 'SELECT pg_reload_conf()');
 ok($c->wait_for('s2', 'SHOW synchronous_standby_names', 'nobody'), 's2 has a synchronous standby that is not there');
 my $stuck = $c->background('s2', "UPDATE t SET v = 'stuck' WHERE k = 902");
-ok($c->wait_for('s2', "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'", '1', 30), 'a commit waits for it');
+ok($c->wait_for('s2', "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%stuck%'", 't', 30),
+	'a commit waits for it');
 like($c->error('s1', "SELECT tessera.create_restore_point('stuck', '1 s')"), qr/08006|55006/, 'a commit that does not end ends the attempt');
 is($c->query('s1', "UPDATE t SET v = 'goes on' WHERE k = 6; SELECT v FROM t WHERE k = 6"), 'goes on', 'others go on');
 $c->psql('s2', 'ALTER SYSTEM RESET synchronous_standby_names');
