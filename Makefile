@@ -3,7 +3,7 @@
 #   make TESTS_BUILD=1     the same with what only tests need: injection points, and the extension tessera_test; never for use (doc/development.md)
 #   make check-release     a build without TESTS_BUILD, elsewhere, has nothing that only tests need
 #   make check             what breaks first, in two minutes: lints, unit tests, pg_regress, isolation, ten of the TAP files (test/sizes)
-#   make test              install what is missing, build, install, run all that must hold; PARTS="lint unit regress isolation tap" and TESTS="001" select
+#   make test              install what is missing, build, install, run what must hold; PARTS="lint unit regress isolation tap", TESTS="001" select
 #   make test-long         the TAP files that are too long for that
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
@@ -175,5 +175,5 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test check test-long compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses oracle sqlsmith tpch tpcc \
-	valgrind chaos
+.PHONY: FORCE test check test-long compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses oracle \
+	sqlsmith tpch tpcc valgrind chaos

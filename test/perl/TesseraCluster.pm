@@ -976,8 +976,8 @@ sub left_behind
 	# A node that was promoted or restarted finds out first what it owns; shards raise their versions when they have fetched the chunks of a new term.
 	foreach my $name ($self->names)
 	{
-		$self->wait_for($name, q{SELECT NOT EXISTS (SELECT FROM tessera.identity) OR coalesce(placements_known, false) AND coalesce(metadata_known, true)
-			FROM tessera.promotion_status()}, q{t}, $timeout)
+		$self->wait_for($name, 'SELECT NOT EXISTS (SELECT FROM tessera.identity)
+			OR coalesce(placements_known, false) AND coalesce(metadata_known, true) FROM tessera.promotion_status()', 't', $timeout)
 			or push @findings, "$name does not know what it owns";
 	}
 	$self->wait_for('s1', 'SELECT count(*) FROM tessera.check_consistency(deep => true)', '0', $timeout)
