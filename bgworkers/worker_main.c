@@ -94,15 +94,16 @@ probe(void)
 }
 
 /*
- * Was that error for want of what DROP EXTENSION has just taken away, in the middle of the step? Then it is not worth a word. The transaction has
- * ended.
+ * Was that error for want of what DROP EXTENSION, or the removal of the node, has just taken away, in the middle of the step? Then it is not worth a
+ * word. The transaction has ended.
  */
 static bool
 is_dropped(int code)
 {
 	volatile bool dropped = false;
 
-	if (code != ERRCODE_UNDEFINED_TABLE && code != ERRCODE_UNDEFINED_FUNCTION && code != ERRCODE_UNDEFINED_SCHEMA)
+	if (code != ERRCODE_UNDEFINED_TABLE && code != ERRCODE_UNDEFINED_FUNCTION && code != ERRCODE_UNDEFINED_SCHEMA &&
+		code != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE)
 		return false;
 	PG_TRY();
 	{
