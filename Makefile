@@ -4,7 +4,7 @@
 #   make check-release     a build without TESTS_BUILD, elsewhere, has nothing that only tests need
 #   make check             what breaks first, in two minutes: lints, unit tests, pg_regress, isolation, ten of the TAP files (test/sizes)
 #   make test              install what is missing, build, install, run what must hold; PARTS="lint unit regress isolation tap", TESTS="001" select
-#   make test-long         the TAP files that are too long for that
+#   make test-long         the TAP files that are too long for that, and crash matrices in full
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks

@@ -415,6 +415,25 @@ sub quote
 
 =pod
 
+=head2 long(), some_of(turn, values)
+
+Functions: whether this is make test-long, which goes through all; of several values all then, else one, another one each turn.
+
+=cut
+
+sub long
+{
+	return ($ENV{TESSERA_SIZE} // '') eq 'long';
+}
+
+sub some_of
+{
+	my ($turn, @values) = @_;
+	return long() ? @values : $values[ $turn % @values ];
+}
+
+=pod
+
 =head2 psql(name, sql, dbname => 'postgres', timeout => seconds)
 
 Runs SQL on a node and never dies: (exit status as psql's: 0 or 3 for an error, stdout, stderr).
@@ -641,6 +660,28 @@ sub _alive
 	my $line = <$stat> // '';
 	close $stat;
 	return $line =~ /^\d+ \(.*\) ([A-Z])/ && $1 ne 'Z' && $1 ne 'X';
+}
+
+=pod
+
+=head2 await_end(name)
+
+Waits until a server has ended by itself, after the crash of one of its processes; it can be started again then.
+
+=cut
+
+sub await_end
+{
+	my ($self, $name) = @_;
+	my $server = $self->node($name);
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	while ($server->{_pid} && _alive($server->{_pid}))
+	{
+		croak "node $name goes on" if time > $deadline;
+		sleep 0.02;
+	}
+	$server->{_pid} = undef;
+	return;
 }
 
 sub kill_backend

@@ -4,7 +4,7 @@
 # fails. The points are those of doc/migration.md, one for each durable step of either side and of the config node; their order in time is
 # 042_crash_order.pl's.
 #
-# TESSERA_CRASH_ALL=1 goes through every point with every set of nodes; without it, each point has one set. TESSERA_CRASH_POINT=regex selects points.
+# make test-long goes through every point with every set of nodes; make test has one set for each point. TESSERA_CRASH_POINT=regex selects points.
 use strict;
 use warnings;
 
@@ -158,13 +158,13 @@ foreach my $n (0 .. $#points)
 {
 	my ($name, $side, $owner) = @{ $points[$n] };
 	next if $only && $name !~ /^$only$/;
-	foreach my $set ($ENV{TESSERA_CRASH_ALL} ? @sets : $sets[ $n % @sets ])
+	foreach my $set (TesseraCluster::long() ? @sets : $sets[ $n % @sets ])
 	{
 		my $certain = $owner && ($owner eq 'recipient' || grep { $_ eq $side } @$set);
 		push @crashes, [ $name, $side, $set, owner => $certain ? $owner : undef ];
 	}
 }
-my $together = $ENV{TESSERA_CRASH_ALL} ? 1 : 4;
+my $together = TesseraCluster::long() ? 1 : 4;
 foreach my $n (0 .. $#crashes)
 {
 	crash_at(@{ $crashes[$n] }, last => $n == $#crashes || ($n + 1) % $together == 0);

@@ -1,7 +1,7 @@
 # What crashes, stopped processes, late calls and cancellations at each step do to a migration, each in an order that is known to be dangerous: a
 # commit that comes late (doc/design.md#commit-and-fence), a gate that outlives the donor, a migration that is noted again after its end, a recipient
 # that was stopped and wakes when its migration is long over (doc/design.md#late-batches), cancellation at each step, two migrations at a time.
-# TESSERA_CRASH_ALL=1: cancellation at every step.
+# make test-long: cancellation at every step.
 use strict;
 use warnings;
 
@@ -142,7 +142,7 @@ foreach my $point (qw(donor_registered donor_flag_up donor_slot recipient_regist
   donor_write_gate
 	recipient_confirming config_commit donor_cleaning))
 {
-	next if !$ENV{TESSERA_CRASH_ALL} && $point =~ /donor_(registered|flag_up|cloned|steady|cleaning)|recipient_registered/;
+	next if !TesseraCluster::long() && $point =~ /donor_(registered|flag_up|cloned|steady|cleaning)|recipient_registered/;
 	my $late = $point eq 'config_commit' || $point eq 'donor_cleaning';
 	($move, $id, $donor, $recipient, $paused) = move_paused($point, 's1');
 	# The function waits for the end, which the pause holds back once the config node is asked.

@@ -26,9 +26,10 @@ my $load = $c->pgbench_start(clients => 2, seconds => 25, max_tries => 50, proto
 UPDATE acc SET v = v + 1 WHERE k = :a;
 SCRIPT
 $c->add_shard($_) foreach 's2', 's3';
-# within 15 % of each other, by the rows that are there
+# Within a quarter of each other, by the rows that are there: the balancer rests when no chunk, of half a megabyte here or somewhat more, would make
+# two shards of six megabytes more alike.
 my $even = <<'SQL';
-SELECT count(*) = 3 AND max(n) - min(n) < 0.15 * avg(n) FROM (SELECT tessera.range_owner('acc', k), count(*) AS n FROM acc GROUP BY 1) AS s
+SELECT count(*) = 3 AND max(n) - min(n) < 0.25 * avg(n) FROM (SELECT tessera.range_owner('acc', k), count(*) AS n FROM acc GROUP BY 1) AS s
 SQL
 my $balanced = $c->wait_for('s1', $even, 't', 120);
 ok($balanced, 'new shards are filled until all have the same')

@@ -26,10 +26,10 @@ sub settled
 	return $c->query($lead, 'SELECT string_agg(DISTINCT name, $$ $$) FROM country');
 }
 
-my $n = 0;
+my ($n, $turn) = (0, 0);
 foreach my $point (qw(replicated_carried commit_prepared commit_decided))
 {
-	foreach my $victim ('r1', $lead, $lead eq 's2' ? 's3' : 's2')
+	foreach my $victim (TesseraCluster::some_of($turn++, 'r1', $lead, $lead eq 's2' ? 's3' : 's2'))
 	{
 		my $name = "$victim dies at $point";
 		$n++;
@@ -51,7 +51,7 @@ foreach my $point (qw(replicated_carried commit_prepared commit_decided))
 # A table is replicated whole or not at all, whoever dies.
 foreach my $point (qw(replicated_marked replicate_sent commit_prepared commit_decided))
 {
-	foreach my $victim ('r1', $lead, $lead eq 's2' ? 's3' : 's2')
+	foreach my $victim (TesseraCluster::some_of($turn++, 'r1', $lead, $lead eq 's2' ? 's3' : 's2'))
 	{
 		my $name = "replicate_table, $victim dies at $point";
 		$c->query('s1', "SELECT tessera.unreplicate_table('country')");

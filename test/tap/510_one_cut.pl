@@ -10,7 +10,7 @@ use TesseraBank;
 use TesseraCluster;
 
 # Each reader is checked so often on each of four nodes.
-my $TIMES = $ENV{ONE_CUT_TIMES} // 30;
+my $TIMES = $ENV{ONE_CUT_TIMES} // (TesseraCluster::long() ? 30 : 15);
 
 my $c = TesseraCluster->new('one_cut', settings => { 'tessera.snapshot_reads' => 'on',
 	'tessera.advisory_locks' => 'node', 'tessera.orphan_cleanup_delay' => 0 });

@@ -172,9 +172,8 @@ subtest 'a transaction that is prepared, decided, half carried out' => sub {
 	$c->query('s1', "SELECT tessera_test.injection_set('commit_decided', 'crash')");
 	my $writer = $c->background('s1', 'UPDATE t SET v = v + CASE k WHEN 50 THEN 200 ELSE -100 END WHERE k IN (50, 150, 250)');
 	like($c->ended($writer), qr/server closed the connection|57P02|terminating connection/, 'the coordinator crashes when it has decided');
-	$c->node('s1')->{_pid} = undef if !$c->wait_for('s1', 'SELECT 1', '1', 1);
-	$c->start('s1') unless $c->node('s1')->{_pid};
-	$c->wait_for('s1', 'SELECT 1', '1', 30);
+	$c->await_end('s1');
+	$c->start('s1');
 	sums_are('after the crash of the coordinator', 0);
 };
 
