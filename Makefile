@@ -4,7 +4,7 @@
 #   make check-release     a build without TESTS_BUILD, elsewhere, has nothing that only tests need
 #   make check             what breaks first, in two minutes: lints, unit tests, pg_regress, isolation, ten of the TAP files (test/sizes)
 #   make test              install what is missing, build, install, run what must hold; PARTS="lint unit regress isolation tap", TESTS="001" select
-#   make test-long         the TAP files that are too long for that, and crash matrices in full
+#   make test-long         what takes too long for that; PARTS="tap chaos random valgrind" selects
 #   make installcheck      pg_regress alone, in a temporary server, against the installed extension
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
@@ -60,6 +60,8 @@ PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missin
 SHLIB_LINK  := -lpq -lpthread $(shell pkg-config --libs $(LIBRARIES) 2>/dev/null) -Wl,--version-script=$(tree)/src/exports.map
 
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+# "make check" alone needs nothing of PGXS, which has a target of that name.
+ifneq ($(MAKECMDGOALS),check)
 ifneq ($(wildcard $(PGXS)),)
 ifneq ($(VPATH),)
 $(shell mkdir -p extension $(sort $(dir $(OBJS))))
@@ -100,6 +102,7 @@ else
 all install:
 	@echo "no PGXS found by '$(PG_CONFIG) --pgxs': install postgresql-server-dev-15, or run 'make test', which installs what is missing" >&2; exit 1
 endif
+endif
 
 src/control/calls.h: $(CALLS) $(tree)/src/control/generate.pl
 	$(MAKE_CALLS) header $(CALLS) > $@.new && mv $@.new $@
@@ -122,11 +125,13 @@ run = env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u MAKEOVERRIDES PG_CONFIG='$(PG_C
 test:
 	@$(run) bash $(tree)/test/run
 
+ifeq ($(MAKECMDGOALS),check)
 check:
 	@$(run) SIZE=check bash $(tree)/test/run
+endif
 
 test-long:
-	@$(run) SIZE=long PARTS='$(or $(PARTS),tap)' bash $(tree)/test/run
+	@$(run) SIZE=long bash $(tree)/test/run
 
 installcheck:
 	@$(run) bash $(tree)/test/run installcheck

@@ -72,10 +72,12 @@ oracle_cluster()
 	sql s1 "SELECT tessera.add_router('r1', 'host=127.0.0.1 port=${port[r1]} dbname=regression user=$tessera_user')" >/dev/null
 }
 
-# oracle_check LOGS: what must hold at the end.
+# oracle_check LOGS: what must hold at the end; false if it does not.
 oracle_check()
 {
-	sql s1 "SELECT count(*) || ' findings of check_consistency' || coalesce(': ' || string_agg(v::text, ' '), '') FROM tessera.check_consistency(deep => true) v"
-	grep -lE 'terminated by signal|PANIC' "$1"/*.server.log && echo "a server has crashed"
-	return 0
+	local findings
+	findings=$(sql s1 "SELECT count(*) || ' findings of check_consistency' || coalesce(': ' || string_agg(v::text, ' '), '') FROM tessera.check_consistency(deep => true) v")
+	echo "$findings"
+	! grep -lE 'terminated by signal|PANIC' "$1"/*.server.log || { echo "a server has crashed" && return 1; }
+	[[ $findings == "0 findings"* ]]
 }
