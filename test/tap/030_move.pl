@@ -103,10 +103,10 @@ my $insert = <<'END';
 \set id random(1, 1000000000000)
 INSERT INTO history (id, k, delta) VALUES (:id, :k, 1);
 END
-my $load = $c->pgbench_start(script => $transfer, seconds => 12, clients => 2);
-my $inserts = $c->pgbench_start(script => $insert, seconds => 12, clients => 1, protocol => 'prepared');
+my $load = $c->pgbench_start(script => $transfer, transactions => 60, rate => 50, clients => 2);
+my $inserts = $c->pgbench_start(script => $insert, transactions => 120, rate => 50, clients => 1, protocol => 'prepared');
 my $moves = 0;
-while ($load->running)
+while ($load->running || $inserts->running)
 {
 	foreach my $move ([ 1000, 4000, 's2' ], [ 2000, 3000, 's3' ], [ 1000, 2000, 's1' ], [ 3000, 4000, 's3' ], [ 2000, 4000, 's1' ])
 	{

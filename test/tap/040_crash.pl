@@ -4,7 +4,8 @@
 # fails. The points are those of doc/migration.md, one for each durable step of either side and of the config node; their order in time is
 # 042_crash_order.pl's.
 #
-# make test-long goes through every point with every set of nodes; make test has one set for each point. TESSERA_CRASH_POINT=regex selects points.
+# make test-long goes through every point with every set of nodes; make test has one set for each point, without those at which 031_move_crash has
+# a server crash and that are far from the decision. TESSERA_CRASH_POINT=regex selects points.
 use strict;
 use warnings;
 
@@ -57,6 +58,10 @@ my %on_the_way_back = map { $_ => 1 } qw(donor_restored config_fencing donor_fen
 
 my @sets = ([ 'donor' ], [ 'recipient' ], [ 'config' ], [ 'donor', 'recipient' ]);
 my $only = $ENV{TESSERA_CRASH_POINT};
+
+# Left to 031_move_crash by make test.
+my %left_out = map { $_ => 1 } qw(donor_registered donor_flag_up donor_slot recipient_registered recipient_batch recipient_cloned donor_cloned
+  recipient_confirming config_commit recipient_released donor_released donor_cleaning donor_restored);
 
 # The load goes on over several crashes.
 my $load;
@@ -157,7 +162,7 @@ my @crashes;
 foreach my $n (0 .. $#points)
 {
 	my ($name, $side, $owner) = @{ $points[$n] };
-	next if $only && $name !~ /^$only$/;
+	next if $only ? $name !~ /^$only$/ : $left_out{$name} && !TesseraCluster::long();
 	foreach my $set (TesseraCluster::long() ? @sets : $sets[ $n % @sets ])
 	{
 		my $certain = $owner && ($owner eq 'recipient' || grep { $_ eq $side } @$set);

@@ -11,12 +11,15 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('restored',
-	settings => { 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s', 'tessera.connect_timeout' => '2s' });
+	settings => { 'tessera.orphan_cleanup_delay' => 50, 'tessera.gate_timeout' => '2s', 'tessera.connect_timeout' => '2s',
+		'tessera.registry_refresh_interval' => 1 });
 # s1 is the config node; s2 gives ranges to s3.
 $c->create(shards => 3);
 $c->make_table([ 501, 'tessera.maxkey()', 's2' ]);
 my $move = "SELECT tessera.move_range('t', 501, 601, 's3')";
 my $back = "SELECT tessera.move_range('t', 501, 601, 's2')";
+# what is refused waits no longer for what does not come
+my $soon = 'SET tessera.gate_timeout = 100';
 my $unknown = qr/was promoted, and what it owns of table "t" is not known yet/;
 
 my $number = 0;
@@ -49,7 +52,7 @@ $c->query('s1', "UPDATE t SET v = 'moved' WHERE k BETWEEN 501 AND 600");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.range_deletions', '0', 30), 'the donor has deleted its rows');
 $beside->start;
 is($beside->safe_psql('postgres', 'SELECT timeline FROM tessera.promotion_status()'), '1', 'a restored server is on the same timeline');
-like($c->error_of($beside, "UPDATE t SET v = 'wrong' WHERE k = 700"), $unknown, 'beside its node it refuses');
+like($c->error_of($beside, "$soon; UPDATE t SET v = 'wrong' WHERE k = 700"), $unknown, 'beside its node it refuses');
 like($c->error_of($beside, 'SELECT tessera.recover_node()'), qr/leads to another server than the promoted one/, 'and does not take the node over');
 is($c->query('s1', 'SELECT count(*), max(v) FROM t WHERE k BETWEEN 501 AND 600'), '100|moved', 'the cluster does not notice it');
 $beside->stop;
@@ -58,7 +61,7 @@ $c->stop('s1');
 $copy->start;
 foreach my $statement ('SELECT v FROM t WHERE k = 550', "UPDATE t SET v = 'wrong' WHERE k = 550", 'SELECT count(*) FROM t WHERE k > 900')
 {
-	like($c->error_of($copy, $statement), $unknown, "without the config node: refused: $statement");
+	like($c->error_of($copy, "$soon; $statement"), $unknown, "without the config node: refused: $statement");
 }
 $c->start('s1');
 my $first = take_over('s2', $copy, 's1');
@@ -104,7 +107,7 @@ $copy->start;
 $first = take_over('s3', $copy, 's1');
 like($c->error('s3', 'SELECT tessera.recover_node()'), qr/rows of the range from 501 to 601 were moved to this shard, and are lost/,
 	'recipient: it says what it lacks');
-like($c->error('s1', 'SELECT count(*) FROM t WHERE k = 550'), $unknown, 'recipient: lost rows are not taken for no rows');
+like($c->error('s1', "$soon; SELECT count(*) FROM t WHERE k = 550"), $unknown, 'recipient: lost rows are not taken for no rows');
 $copy->stop('immediate');
 $first->start;
 take_over_again('s3', $first);

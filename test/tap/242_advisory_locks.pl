@@ -231,9 +231,12 @@ foreach my $pair ([ $k1, $k2 ], [ $k2, $k3 ], [ $k3, $k1 ])
 
 	$session = $c->session('r1', on_error_stop => 0);
 	$session->query_safe("BEGIN; SELECT pg_advisory_xact_lock($k2)");
-	$c->query('s2', "SELECT pg_terminate_backend(i.pid) FROM tessera.internal_sessions i JOIN pg_locks l USING (pid) WHERE l.locktype = " .
-		"'advisory' AND l.objsubid = 1");
+	my $keeper = "FROM tessera.internal_sessions i JOIN pg_locks l USING (pid) WHERE l.locktype = 'advisory' AND l.objsubid = 1";
+	my $holder = $c->query('s2', "SELECT i.pid $keeper");
+	$c->query('s2', "SELECT pg_terminate_backend(i.pid) $keeper");
 	ok($c->wait_for('s2', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", '0'), 'the home lost the lock');
+	# the connection ends with the process, after it has let go
+	ok($c->process_ends($holder), 'and its process has ended');
 	$session->query('COMMIT');
 	like(errors($session), qr/ERROR:\s+the connection to node "s2" was lost/, 'a transaction whose lock is lost fails');
 	$session->quit;

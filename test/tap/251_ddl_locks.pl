@@ -46,7 +46,7 @@ sub verbose
 
 # ---- under load ----
 
-my $load = $c->pgbench_start(clients => 3, transactions => 50, rate => 20, protocol => 'prepared',
+my $load = $c->pgbench_start(clients => 3, transactions => 20, rate => 40, protocol => 'prepared',
 	options => [ '-l', '--log-prefix', "$PostgreSQL::Test::Utils::tmp_check/load" ], scripts => {
 		"\\set k random(1, 3000)\nUPDATE t SET v = v + 1 WHERE k = :k;\n" => 2,
 		"\\set a random(1, 1000)\n\\set b random(1001, 3000)\nBEGIN;\nUPDATE t SET v = v - 1 WHERE k = :a;\n" .
@@ -65,7 +65,7 @@ while ($load->running || $n == 0)
 	}
 }
 my $sums = $load->wait;
-ok($sums->{ok} && $sums->{failed} == 0 && $sums->{processed} == 3 * 150, 'clients of all nodes write, and none fails') or diag explain $sums;
+ok($sums->{ok} && $sums->{failed} == 0 && $sums->{processed} == 3 * 60, 'clients of all nodes write, and none fails') or diag explain $sums;
 my $slowest = 0;
 foreach my $file (glob "$PostgreSQL::Test::Utils::tmp_check/load.*")
 {

@@ -9,7 +9,7 @@ use Test::More;
 use TesseraCluster;
 
 # The shards' own measurements, which the config node prefers, are 320_splitter's.
-my $c = TesseraCluster->new('sizes', settings => { 'tessera.split_interval' => '600s' });
+my $c = TesseraCluster->new('sizes', settings => { 'tessera.split_interval' => '600s', 'tessera.statistics_interval' => 86400 });
 $c->create(shards => 2, routers => 1);
 $c->query('s1', $_) foreach 'CREATE SCHEMA "Big One"', 'CREATE TABLE t (k int PRIMARY KEY, v text)',
 	q{CREATE TABLE "Big One"."T" (k int PRIMARY KEY, v text)},

@@ -223,7 +223,7 @@ like($c->error('s2', "INSERT INTO tessera.migration_recipient (migration_id, ran
 # Writers from each node meanwhile.
 my $sum = 'SELECT (SELECT sum(v) FROM acc) + (SELECT sum(v) FROM other)';
 my $total = $c->query('s1', $sum);
-my $load = $c->pgbench_start(clients => 2, seconds => 20, max_tries => 20, protocol => 'prepared', script => <<'SCRIPT');
+my $load = $c->pgbench_start(clients => 2, transactions => 80, rate => 25, max_tries => 20, protocol => 'prepared', script => <<'SCRIPT');
 \set a random(1, 1000)
 \set b random(1, 1000)
 BEGIN;

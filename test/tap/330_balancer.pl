@@ -37,18 +37,36 @@ sub balanced
 {
 	my ($what) = @_;
 	my $deadline = time + 2 * $PostgreSQL::Test::Utils::timeout_default;
-	while (time < $deadline)
+	my $left = 'much';
+	while ($left ne '0' && time < $deadline)
 	{
 		round();
 		$c->wait_for('s1', $open, 0);
 		next if $c->query('s1', $failed) ne '0' && $c->wait_for('s1', $failed, 0);
-		last if $c->query('s1', "SELECT count(*) FROM tessera.explain_balancer(now => true) WHERE due IN ('now', 'later') AND kind = 'move'") eq '0';
+		$left = $c->query('s1', "SELECT count(*) FROM tessera.explain_balancer(now => true) WHERE due IN ('now', 'later') AND kind = 'move'");
 	}
-	is($c->query('s1', "SELECT count(*) FROM tessera.explain_balancer(now => true) WHERE due IN ('now', 'later') AND kind = 'move'"), 0,
-		"$what: nothing is left to do");
+	is($left, 0, "$what: nothing is left to do");
+	# a shard deletes what it has given up when it has heard who owns it now: by itself within tessera.registry_refresh_interval
+	$c->fetch_routing;
 	$c->is_settled($what);
 	is($c->query('s3', 'SELECT count(*), sum(k) FROM acc'), '1000|500500', "$what: all rows");
 	return;
+}
+
+# Waits as wait_for does, and has what waits for its next attempt tried at once.
+sub hurried
+{
+	my ($sql, $expected) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	while ((my $answer = $c->query('s1', $sql)) ne $expected)
+	{
+		diag("$sql\nlast answer: $answer"), return 0 if time >= $deadline;
+		$c->query('s1', "UPDATE tessera.balancer_action SET not_before = clock_timestamp()
+			WHERE state = 'queued' AND not_before > clock_timestamp()");
+		round();
+		$c->wait_for('s1', "SELECT count(*) FROM tessera.balancer_status WHERE state = 'running'", 0);
+	}
+	return 1;
 }
 
 # A request. Nothing else moves meanwhile.
@@ -181,7 +199,7 @@ $c->query('s1', "SELECT tessera.set_zone_range('acc', 'data', tessera.minkey(), 
 estimate(1000000);
 balanced('two of three shards');
 like(spread(), qr/^s2 \d+, s3 \d+$/, 's1 has none');
-my $load = $c->pgbench_start(clients => 2, seconds => 15, max_tries => 50, nodes => [ 's3' ], script => <<'SCRIPT');
+my $load = $c->pgbench_start(clients => 2, transactions => 150, rate => 50, max_tries => 50, nodes => [ 's3' ], script => <<'SCRIPT');
 \set a random(1, 1000)
 UPDATE acc SET v = v + 1 WHERE k = :a;
 SCRIPT
@@ -256,17 +274,17 @@ $c->query('s1', 'SELECT tessera.stop_balancer()');
 $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's3')");
 $c->query('s3', "SELECT tessera_test.injection_set('donor_cloned', 'error', 100)");
 $id = $c->query('s1', "SELECT tessera.move_range('acc', 1, 5, 's2', wait => false)");
-ok($c->wait_for('s1', "SELECT attempts > 0, waiting_for LIKE '_____: %donor_cloned%', not_before > now() FROM tessera.balancer_status 
+ok($c->wait_for('s1', "SELECT attempts > 1, waiting_for LIKE '_____: %donor_cloned%', not_before > now() FROM tessera.balancer_status
 	WHERE id = '$id'", 't|t|t'),
-	'a request that fails stays, with the error and the time of the next attempt');
-ok($c->wait_for('s1', "SELECT count(*) FROM tessera.health WHERE problem LIKE 'it has failed%'", 1), 'health shows it when it has failed often');
+	'a request that fails is tried again and stays, with the error and the time of the next attempt');
+ok(hurried("SELECT count(*) FROM tessera.health WHERE problem LIKE 'it has failed%'", 1), 'health shows it when it has failed often');
 $c->query('s3', 'SELECT tessera_test.injection_clear()');
-ok($c->wait_for('s1', "SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'done'), 'it is done when the cause is mended');
+ok(hurried("SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'done'), 'it is done when the cause is mended');
 is($c->query('s1', 'SELECT subject, what_to_do FROM tessera.health'), 'balancer|tessera.start_balancer()',
 	'a balancer that is stopped is worth a notice');
 $c->query('s1', 'SELECT tessera.start_balancer()');
 is($c->query('s1', 'SELECT count(*) FROM tessera.health'), 0, 'nothing needs an operator');
-is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency(true)'), 0, 'all is consistent');
+is($c->query('s1', 'SELECT * FROM tessera.check_consistency(true)'), '', 'all is consistent');
 
 # Who may.
 $c->query('s1', 'CREATE ROLE nobody_special LOGIN');

@@ -142,11 +142,11 @@ UPDATE app.parts SET v = v + 1 WHERE k = :k;
 INSERT INTO side.note VALUES (:id, :k, 'load') ON CONFLICT DO NOTHING;
 SELECT count(*) FROM app.base WHERE k = :k;
 END
-my $load = $c->pgbench_start(script => $transfer, seconds => 10, clients => 2);
-my $others = $c->pgbench_start(script => $other, seconds => 10, clients => 1, protocol => 'prepared');
+my $load = $c->pgbench_start(script => $transfer, transactions => 40, rate => 20, clients => 2);
+my $others = $c->pgbench_start(script => $other, transactions => 80, rate => 20, clients => 1, protocol => 'prepared');
 my $moves = 0;
 my @to = ($first, $second, $third);
-while ($load->running)
+while ($load->running || $moves < 3)
 {
 	my $to = $to[ $moves % 3 ];
 	($status, $stdout, $stderr) = $c->psql($nodes[ $moves % @nodes ], "SELECT tessera.move_schema('app', '$to')");

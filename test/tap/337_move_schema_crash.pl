@@ -50,26 +50,22 @@ all_well('a move');
 
 # Who is killed, where it stops, whether the move is decided.
 foreach my $case (
-	[ 's2', 'donor_cloned', 0 ], [ 's2', 'donor_readers_wait', 0 ], [ 's2', 'config_committed', 1 ], [ 's3', 'recipient_confirmed', undef ],
-	[ 's1', 'config_deciding', undef ])
+	[ 'donor', 'donor_cloned', 0 ], [ 'donor', 'donor_readers_wait', 0 ], [ 'donor', 'config_committed', 1 ],
+	[ 'recipient', 'recipient_confirmed', undef ], [ 'config', 'config_deciding', undef ])
 {
-	my ($node, $point, $committed) = @$case;
-	my $at = $point =~ /^recipient/ ? 's3' : $point eq 'config_deciding' ? 's1' : 's2';
-	my $what = "$node killed at $point";
-	if (home() ne 's2')
-	{
-		$c->query('s1', "SELECT tessera.move_schema('app', 's2')");
-		all_well("$what: back");
-	}
-	$c->pause_at($at, $point);
-	my $run = $c->background('s3', "SELECT tessera.move_schema('app', 's3')") if $node ne 's3';
-	$run = $c->background('s1', "SELECT tessera.move_schema('app', 's3')") if $node eq 's3';
-	$c->is_paused_at($at, $point);
+	my ($role, $point, $committed) = @$case;
+	my $from = home();
+	my $to = $from eq 's2' ? 's3' : 's2';
+	my $node = { donor => $from, recipient => $to, config => 's1' }->{$role};
+	my $what = "the $role killed at $point";
+	$c->pause_at($node, $point);
+	my $run = $c->background($node eq 's3' ? 's1' : 's3', "SELECT tessera.move_schema('app', '$to')");
+	$c->is_paused_at($node, $point);
 	$c->kill9($node);
 	$c->start($node);
 	$c->ended($run);
 	ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE state = 'running'", 0), "$what: the migration ends");
-	is(home(), $committed ? 's3' : 's2', "$what: where the schema is") if defined $committed;
+	is(home(), $committed ? $to : $from, "$what: where the schema is") if defined $committed;
 	all_well($what);
 }
 

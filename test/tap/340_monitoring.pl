@@ -103,30 +103,41 @@ my $move = $c->background('s1', "SELECT tessera.move_range('t', 1000, 1100, 's2'
 ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migrations WHERE state = 'running' AND waiting_for IS NOT NULL", '1'), 'a migration waits');
 $c->query('r1', "BEGIN; UPDATE t SET v = 'y' WHERE k IN (1, 1500); PREPARE TRANSACTION 'mine'");
 
-# Every query, of one file: they are the same. (columns with types, rows as hashes)
-sub run_query
+# Every query, of one file: they are the same. By query: (errors, columns with types, rows as hashes)
+sub run_queries
 {
-	my ($node, $role, $name) = @_;
-	(my $sql = $queries->{$name}{query}) =~ s/\s+$//;
-	my ($out, $err) = ('', '');
-	IPC::Run::run([ 'psql', '-XAq', '-P', 'footer=off', '-P', 'null=NULL', '-v', 'ON_ERROR_STOP=1', '-h', '127.0.0.1', '-p', $c->node($node)->port,
-		'-U', $role, '-d', 'postgres' ], '<', \"$sql \\gdesc\n\\echo ==\n$sql;\n", '>', \$out, '2>', \$err,
-			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
-	return ($err) if $err ne '';
-	my ($types, $rows) = split /^==\n/m, $out;
-	my %type = map { split /\|/ } grep { $_ ne 'Column|Type' } split /\n/, $types;
-	my ($head, @lines) = split /\n/, $rows;
-	my @names = split /\|/, $head;
-	return ('', \%type, map { my %row; @row{@names} = split /\|/, $_, -1; \%row } @lines);
+	my ($node, $role) = @_;
+	my ($script, $out, $err, %result) = ('', '', '');
+	foreach my $name (sort keys %$queries)
+	{
+		(my $sql = $queries->{$name}{query}) =~ s/\s+$//;
+		$script .= "\\echo == $name\n\\warn == $name\n$sql \\gdesc\n\\echo --\n$sql;\n";
+	}
+	IPC::Run::run([ 'psql', '-XAq', '-P', 'footer=off', '-P', 'null=NULL', '-h', '127.0.0.1', '-p', $c->node($node)->port, '-U', $role,
+		'-d', 'postgres' ], '<', \$script, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	my %errors = map { /^(\S+)\n(.*)/s } grep { $_ ne '' } split /^== /m, $err;
+	my %answers = map { /^(\S+)\n(.*)/s } grep { $_ ne '' } split /^== /m, $out;
+	foreach my $name (sort keys %$queries)
+	{
+		$result{$name} = [ $errors{$name} // 'psql ended' ];
+		next if $result{$name}[0] ne '';
+		my ($types, $rows) = split /^--\n/m, $answers{$name};
+		my %type = map { split /\|/ } grep { $_ ne 'Column|Type' } split /\n/, $types;
+		my ($head, @lines) = split /\n/, $rows;
+		my @names = split /\|/, $head;
+		$result{$name} = [ '', \%type, map { my %row; @row{@names} = split /\|/, $_, -1; \%row } @lines ];
+	}
+	return \%result;
 }
 
 my %answered;    # metric => { node => { labels => value } }
 my %number = map { $_ => 1 } 'bigint', 'integer', 'double precision';
 foreach my $node ($c->names)
 {
+	my $results = run_queries($node, 'tessera_monitor');
 	foreach my $name (sort keys %$queries)
 	{
-		my ($error, $type, @rows) = run_query($node, 'tessera_monitor', $name);
+		my ($error, $type, @rows) = @{ $results->{$name} };
 		is($error, '', "$name runs on $node") or next;
 		my @bad = grep { ($type->{$_} // 'none') ne 'text' } @{ $labels_of{$name} };
 		push @bad, grep { !$number{ $type->{$_} // 'none' } } @{ $values_of{$name} };
@@ -150,9 +161,10 @@ is(join(' ', sort keys %{ $answered{tessera_refresh_age_seconds} }), 'r1 s2', 't
 
 # Another role.
 my %refused;
+my $results = run_queries('s2', 'somebody');
 foreach my $name (sort keys %$queries)
 {
-	my ($error, $type, @rows) = run_query('s2', 'somebody', $name);
+	my ($error, $type, @rows) = @{ $results->{$name} };
 	$refused{$name} = 1 if $error =~ /permission denied/;
 	is(scalar @rows, 0, 'standbys are not shown to every role') if $name eq 'tessera_standby';
 	is($error, '', "$name runs as any role") unless $name =~ /^tessera_(health|refresh)$/;
@@ -289,22 +301,22 @@ sub scrape
 	return \%shown;
 }
 
-# Scrapes until a metric is what it must be; returns the scrape.
+# Scrapes until metrics are what they must be, [metric, labels, value, what] each; returns the scrape.
 sub scraped
 {
-	my ($metric, $labels, $expected, $what) = @_;
+	my (@wanted) = @_;
 	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
-	my $shown;
+	my ($shown, @missing);
 	while (1)
 	{
 		$shown = scrape();
-		my $value = $shown->{$metric}{$labels};
-		return pass($what) && $shown if defined $value && $value == $expected;
-		last if time >= $deadline;
+		@missing = grep { my $value = $shown->{ $_->[0] }{ $_->[1] }; !defined $value || $value != $_->[2] } @wanted;
+		last if !@missing || time >= $deadline;
 		sleep 0.05;
 	}
-	fail($what);
-	diag "$metric {$labels}: expected $expected, got " . ($shown->{$metric}{$labels} // 'nothing') . "\n$log";
+	my %missing = map { $_->[3] => 1 } @missing;
+	ok(!$missing{ $_->[3] }, $_->[3]) foreach @wanted;
+	diag "$_->[0] {$_->[1]}: expected $_->[2], got " . ($shown->{ $_->[0] }{ $_->[1] } // 'nothing') . "\n$log" foreach @missing;
 	return $shown;
 }
 
@@ -329,18 +341,23 @@ SKIP:
 {
 	skip 'prometheus-postgres-exporter is not installed', 1 if system('command -v prometheus-postgres-exporter >/dev/null 2>&1') != 0;
 	start_exporter('s1');
-	my $shown = scraped('pg_up', '', 1, 's1: the exporter is up, with its own metrics as well');
+	my $shown = scraped([ 'pg_up', '', 1, 's1: the exporter is up, with its own metrics as well' ]);
 	no_error('s1', $shown);
 	my $of_s2 = "tessera.chunks WHERE table_name = 't'::regclass AND shard = 's2'";
 	my $compare = sub {
 		# what grows by itself may have grown since it was scraped
 		my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
-		$shown = scrape()
-			while time < $deadline && grep { my ($metric, $labels, $sql) = @$_; ($shown->{$metric}{$labels} // -1) != $c->query('s1', $sql) } @_;
-		foreach (@_)
+		my @wanted;
+		while (1)
 		{
-			my ($metric, $labels, $sql) = @$_;
-			cmp_ok($shown->{$metric}{$labels} // 'nothing', '==', $c->query('s1', $sql), "$metric {$labels} is what the view says");
+			@wanted = split /\n/, $c->query('s1', join(";\n", map { $_->[2] } @_)), -1;
+			last if time >= $deadline || !grep { ($shown->{ $_[$_][0] }{ $_[$_][1] } // -1) != $wanted[$_] } 0 .. $#_;
+			$shown = scrape();
+		}
+		foreach (0 .. $#_)
+		{
+			my ($metric, $labels) = @{ $_[$_] };
+			cmp_ok($shown->{$metric}{$labels} // 'nothing', '==', $wanted[$_], "$metric {$labels} is what the view says");
 		}
 	};
 	$compare->(
@@ -376,19 +393,20 @@ SKIP:
 	$c->query('s1', 'SELECT tessera.start_balancer()');
 	$c->query('s1', "SELECT tessera.pause_balancer('1 hour')");
 	$c->set('s1', 'tessera.orphan_cleanup_delay' => 0);
-	scraped('tessera_migrations_total', 'state=aborted', 1, 'an aborted migration is counted');
-	scraped('tessera_migration_running', '', 0, 'and does not run any more');
-	scraped('tessera_distributed_transactions_count', 'decided_by=client,state=prepared', 0, 'nothing is prepared any more');
-	scraped('tessera_range_deletions_left', 'table=public.t', 0, 'rows that have moved away are deleted');
-	$shown = scraped('tessera_balancer_enabled', '', 1, 'the balancer is on');
+	$shown = scraped(
+		[ 'tessera_migrations_total', 'state=aborted', 1, 'an aborted migration is counted' ],
+		[ 'tessera_migration_running', '', 0, 'and does not run any more' ],
+		[ 'tessera_distributed_transactions_count', 'decided_by=client,state=prepared', 0, 'nothing is prepared any more' ],
+		[ 'tessera_range_deletions_left', 'table=public.t', 0, 'rows that have moved away are deleted' ],
+		[ 'tessera_balancer_enabled', '', 1, 'the balancer is on' ]);
 	cmp_ok($shown->{tessera_balancer_pause_seconds}{''}, '>', 3000, 'and paused');
 	$c->query('s1', 'SELECT tessera.resume_balancer()');
-	scraped('tessera_health_problems', 'severity=notice', 0, 'nothing to tell');
-	no_error('s1', scraped('tessera_balancer_pause_seconds', '', 0, 'not paused'));
+	no_error('s1', scraped([ 'tessera_health_problems', 'severity=notice', 0, 'nothing to tell' ],
+		[ 'tessera_balancer_pause_seconds', '', 0, 'not paused' ]));
 	stop_exporter();
 
 	start_exporter('s2', '--disable-default-metrics', '--disable-settings-metrics');
-	$shown = scraped('pg_up', '', 1, 's2: the exporter is up');
+	$shown = scraped([ 'pg_up', '', 1, 's2: the exporter is up' ]);
 	no_error('s2', $shown);
 	is(join(' ', keys %{ $shown->{tessera_standby_lag_bytes} }), 'address=socket,standby=' . $standby->name, 'the standby of s2');
 	cmp_ok($shown->{tessera_sequence_pool_values_left}{'sequence=public.q'}, '==', 31, 'values of a sequence that s2 holds');
@@ -397,24 +415,24 @@ SKIP:
 
 	# A listener's node, and statements of a router.
 	start_exporter('r1', '--disable-default-metrics', '--disable-settings-metrics');
-	$shown = scraped('pg_up', '', 1, 'r1: the exporter is up');
+	$shown = scraped([ 'pg_up', '', 1, 'r1: the exporter is up' ]);
 	no_error('r1', $shown);
 	my %before = map { $_ => $shown->{tessera_statements_total}{$_} } keys %{ $shown->{tessera_statements_total} };
 	$c->query('r1', 'SELECT v FROM t WHERE k = 5');
 	$c->query('r1', 'NOTIFY somewhere');
-	$shown = scraped('tessera_notifications_forwarded_total', 'to_node=s1', $shown->{tessera_notifications_forwarded_total}{'to_node=s1'} + 1,
-		'a notification is counted');
+	$shown = scraped([ 'tessera_notifications_forwarded_total', 'to_node=s1',
+		$shown->{tessera_notifications_forwarded_total}{'to_node=s1'} + 1, 'a notification is counted' ]);
 	my $more = 0;
 	$more += $shown->{tessera_statements_total}{$_} - $before{$_} foreach keys %before;
 	cmp_ok($more, '>=', 1, 'so is a statement');
 
 	# The config node is down: r1 goes on, and tells.
 	$c->stop('s1');
-	$shown = scraped('tessera_refresh_failing', '', 1, 'r1 tells that it does not reach the config node');
+	$shown = scraped([ 'tessera_refresh_failing', '', 1, 'r1 tells that it does not reach the config node' ],
+		[ 'tessera_health_problems', 'severity=error', 1, 'tessera.health says so' ]);
 	is($shown->{pg_exporter_last_scrape_error}{''}, 0, 'and no query needs it');
-	scraped('tessera_health_problems', 'severity=error', 1, 'tessera.health says so');
 	$c->start('s1');
-	scraped('tessera_refresh_failing', '', 0, 'it is back');
+	scraped([ 'tessera_refresh_failing', '', 0, 'it is back' ]);
 	stop_exporter();
 }
 done_testing();

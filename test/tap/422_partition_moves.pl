@@ -37,7 +37,8 @@ UPDATE ev SET at = (at + 100) % 300 WHERE k = :k AND at = :at;
 COMMIT;
 SQL
 my $counted = 'SELECT count(*), count(DISTINCT id), sum(v) - (SELECT sum(n) FROM acct) FROM ev WHERE at < 300';
-my $load = $c->pgbench_start(nodes => [ 's1', 's2', 'r1' ], script => $script, clients => 2, seconds => 25, max_tries => 0, rate => 40);
+my $load = $c->pgbench_start(nodes => [ 's1', 's2', 'r1' ], script => $script, clients => 2, transactions => 160,
+	max_tries => 1000, rate => 40);
 
 # What ends a move in favour of DDL, or the other way, is tried again.
 sub try
@@ -55,7 +56,7 @@ sub try
 }
 
 my ($moved, $changed, $round) = (0, 0, 0);
-while ($load->running)
+while ($round < 4 || $load->running)
 {
 	my $to = 's' . (1 + ($round + 1) % 3);
 	my $mover = $c->background('s1', "SELECT tessera.move_range('ev', 10, 30, '$to')");

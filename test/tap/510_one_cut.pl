@@ -10,7 +10,7 @@ use TesseraBank;
 use TesseraCluster;
 
 # Each reader is checked so often on each of four nodes.
-my $TIMES = $ENV{ONE_CUT_TIMES} // (TesseraCluster::long() ? 30 : 15);
+my $TIMES = $ENV{ONE_CUT_TIMES} // (TesseraCluster::long() ? 30 : 6);
 
 my $c = TesseraCluster->new('one_cut', settings => { 'tessera.snapshot_reads' => 'on',
 	'tessera.advisory_locks' => 'node', 'tessera.orphan_cleanup_delay' => 0 });
@@ -70,11 +70,12 @@ foreach my $who (sort keys %session)
 }
 
 # Ranges move to and fro while everybody reads.
+my ($turns, $times) = TesseraCluster::long() ? (3, 4) : (2, 2);
 my %sum;
-foreach my $turn (1 .. 3)
+foreach my $turn (1 .. $turns)
 {
 	my $mover = $c->background('s1', join('; ', @changes));
-	my $counts = $bank->read(times => 4);
+	my $counts = $bank->read(times => $times);
 	foreach my $reader (keys %$counts)
 	{
 		$sum{$reader}{$_} += $counts->{$reader}{$_} foreach 'checks', 'wrong', 'retries', 'errors';
@@ -82,7 +83,7 @@ foreach my $turn (1 .. 3)
 	}
 	is($c->ended($mover), '', "the moves of turn $turn were made");
 }
-$bank->is_right(\%sum, 'while ranges move', 40);
+$bank->is_right(\%sum, 'while ranges move', 4 * $turns * $times * 5 / 6);
 $bank->dump_is_right('r1', 'after the moves');
 $bank->end_writers;
 $bank->is_whole('at the end');

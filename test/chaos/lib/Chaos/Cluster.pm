@@ -229,6 +229,8 @@ sub heal
 	foreach my $name ($self->names)
 	{
 		$self->start($name) unless $self->runs($name);
+		# one of whose processes has crashed starts again by itself
+		$self->wait_for($name, 'SELECT 1', '1') or die "node $name does not come back\n";
 		$self->psql($name, 'SELECT tessera_test.injection_clear()', timeout => 30);
 	}
 	foreach my $name (sort keys %{ $self->{unregistered} })
