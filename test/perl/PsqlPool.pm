@@ -188,11 +188,17 @@ sub _run_in
 	return { how => $how, status => $ended, connected => $connected, out => $out, err => $err };
 }
 
+# What psqls have in common that stand in for one another.
+sub _key
+{
+	return join "\0", @_, map { "$_=$ENV{$_}" } grep { /^(?:PG|LD_)/ && !/^PG(?:HOST|PORT)$/ } sort keys %ENV;
+}
+
 # The same in a psql that is there, or else in a new one, which stays if it can.
 sub _run_in_idle
 {
 	my ($conninfo, $sql, $stops, $deadline, @options) = @_;
-	my $key = join "\0", @options, map { "$_=$ENV{$_}" } grep { /^(?:PG|LD_)/ && !/^PG(?:HOST|PORT)$/ } sort keys %ENV;
+	my $key = _key(@options);
 	my $psql = delete $idle{$key};
 	my $result;
 
@@ -212,6 +218,92 @@ sub _run_in_idle
 	# as a psql says that cannot connect
 	$result->{status} = 2 << 8 if $result->{err} =~ s/\Apsql:<stdin>:-?\d+: error: \\connect: /psql: error: / && !$result->{connected};
 	return @{$result}{qw(status out err)};
+}
+
+# One session in which the same is asked again and again: asks until $enough says so of the answer or its error, or the session ends. Returns whether it
+# was enough, and the last answer ('' and what psql said if there was no session).
+sub _ask_in
+{
+	my ($psql, $conninfo, $sql, $interval, $deadline, $enough) = @_;
+	_parking();
+	my ($out, $err, $answer) = ('', '', '');
+	my ($done, $mark) = map { "=== $_ " . $number . " ===\n" } 'DONE', 'ASKED';
+	my $text = "\\set ON_ERROR_STOP 1\n" . ($psql->{lines} ? '\connect ' . _quoted($conninfo) . "\n" : '') . "\\unset ON_ERROR_STOP\n";
+	my $ended = 0;
+
+	$number++;
+	while (1)
+	{
+		$text .= "$sql\n\\warn $done\\echo $mark\\warn $mark";
+		$psql->{lines} += $text =~ tr/\n//;
+		my $how = _talk($psql, $text, $mark, $deadline, \$out, \$err);
+		$out =~ s/\Q$mark\E\z//;
+		$err =~ s/^\Q$done\E.*\z//ms;
+		my $failed = $how ne 'mark' || $err =~ /^(?:psql:<stdin>:\d+: )?(?:ERROR|FATAL|PANIC|error):/m;
+		chomp($out, $err);
+		$answer = $failed ? $err : $out;
+		my $is_enough = !$failed && $enough->($out);
+		if ($how ne 'mark')
+		{
+			_end($psql, $how eq 'late' ? 'KILL' : undef);
+			return (0, $answer, 0);
+		}
+		if ($is_enough || time >= $deadline)
+		{
+			my $end = '=== PARKED ' . $number . " ===\n";
+			($out, $err) = ('', '');
+			$text = '\connect ' . _quoted($parking{conninfo}) . "\n\\echo $end\\warn $end";
+			$psql->{lines} += $text =~ tr/\n//;
+			my $stays = _talk($psql, $text, $end, time + 60, \$out, \$err) eq 'mark';
+			_end($psql, 'KILL') unless $stays;
+			return ($is_enough, $answer, $stays);
+		}
+		Time::HiRes::sleep($interval);
+		($text, $out, $err) = ('', '', '');
+	}
+}
+
+=pod
+
+=head2 ask(conninfo, sql, enough, options => [...], timeout => seconds, interval => seconds, asked => sub)
+
+Runs a statement every C<interval>, in one session as long as that lasts, until C<enough>, called with the answer, returns true. An error is no answer.
+Returns (true, the answer), or after C<timeout> (false, the last answer or error).
+
+=cut
+
+sub ask
+{
+	my ($conninfo, $sql, $enough, %params) = @_;
+	my @options = @{ $params{options} // [] };
+	my $deadline = time + $params{timeout};
+	my $asked = $params{asked} // sub { };
+	my $answer;
+
+	utf8::downgrade($sql);
+	while (1)
+	{
+		if (_is_plain($sql))
+		{
+			my $key = _key(@options);
+			my $psql = delete $idle{$key};
+			$psql = _start($conninfo, @options) unless $psql && $psql->{process} == $$;
+			my ($is_enough, $last, $stays) =
+			  _ask_in($psql, $conninfo, $sql =~ s/;?\s*\z/;/r, $params{interval}, $deadline, sub { $asked->(); return $enough->(@_) });
+			$idle{$key} = $psql if $stays;
+			$answer = $last;
+			return (1, $answer) if $is_enough;
+		}
+		else
+		{
+			$asked->();
+			my ($status, $out, $err) = run($conninfo, $sql, stop => 1, options => \@options, timeout => $params{timeout});
+			$answer = defined $status && $status == 0 ? $out : $err;
+			return (1, $answer) if defined $status && $status == 0 && $enough->($out);
+		}
+		return (0, $answer) if time >= $deadline;
+		Time::HiRes::sleep($params{interval});
+	}
 }
 
 =pod

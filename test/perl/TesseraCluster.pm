@@ -558,19 +558,36 @@ sub wait_for
 	$expected //= 't';
 	# what comes in a second on a quiet machine may take a minute on a busy one
 	$timeout = max($timeout // 0, $PostgreSQL::Test::Utils::timeout_default);
-	my $deadline = time + $timeout;
-	my $answer;
-	while (1)
-	{
-		$cost{polls}++;
-		my ($status, $stdout, $stderr) = $self->psql($name, $sql);
-		$answer = $status == 0 ? $stdout : $stderr;
-		return 1 if $status == 0 && (ref $expected ? $stdout =~ $expected : $stdout eq $expected);
-		last if time >= $deadline;
-		sleep 0.05;
-	}
+	my ($came, $answer) = PsqlPool::ask(
+		$self->node($name)->connstr('postgres'), $sql,
+		sub { return ref $expected ? $_[0] =~ $expected : $_[0] eq $expected },
+		options => [ '-v', 'VERBOSITY=verbose' ],
+		timeout => $timeout,
+		interval => 0.05,
+		asked => sub { $cost{polls}++; $cost{statements}++ });
+	return 1 if $came;
 	Test::More::diag("on $name: $sql\nexpected: $expected\nlast answer: $answer");
 	return 0;
+}
+
+=pod
+
+=head2 process_ends(pid)
+
+Waits until there is no such process any more. False if there still is after the default timeout.
+
+=cut
+
+sub process_ends
+{
+	my ($self, $pid) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	while (kill 0, $pid)
+	{
+		return 0 if time >= $deadline;
+		sleep 0.02;
+	}
+	return 1;
 }
 
 =pod
