@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 7
+#define TESSERA_PROTOCOL 8
 #endif
 
 /* The oldest that this version of the extension can speak. */
@@ -21,6 +21,9 @@
 
 /* From this one on a transaction over several nodes has one commit time on all of them, and statements can be given a common snapshot. */
 #define TESSERA_CUT_PROTOCOL 7
+
+/* From this one on rows of replicated tables are carried to the copies as the user who has changed them. */
+#define TESSERA_CARRY_PROTOCOL 8
 
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"

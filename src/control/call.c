@@ -73,6 +73,13 @@ tessera_writing(TesseraCallTarget target)
 }
 
 TesseraCallTarget
+tessera_as_user(TesseraCallTarget target)
+{
+	target.as_user = true;
+	return target;
+}
+
+TesseraCallTarget
 tessera_on_lane(TesseraCallTarget target, TesseraCallLane lane)
 {
 	target.lane = lane;

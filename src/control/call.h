@@ -69,6 +69,7 @@ typedef struct TesseraCallTarget
 	int32		node_id;		/* 0: the config node */
 	int			timeout_ms;		/* TESSERA_USUAL_DEADLINE: as the call's definition says; 0: none */
 	bool		write;			/* in the transaction's lane: it may write there */
+	bool		as_user;		/* in the transaction's lane: as this session's user, with its settings; else as the cluster's role */
 	TesseraCallTolerance tolerance;
 	ErrorData **error;			/* where a tolerated error is put, in the caller's memory context; NULL: it is dropped */
 	int			lane;			/* TESSERA_LANES: as the call's definition says */
@@ -82,6 +83,7 @@ extern TesseraCallTarget tessera_to_node(int32 node_id);
 extern TesseraCallTarget tessera_within(TesseraCallTarget target, int timeout_ms);
 extern TesseraCallTarget tessera_ask(TesseraCallTarget target, TesseraCallTolerance tolerance);
 extern TesseraCallTarget tessera_writing(TesseraCallTarget target);
+extern TesseraCallTarget tessera_as_user(TesseraCallTarget target);
 
 /* Another lane than the call's own; a connection that the caller has opened; where to put a tolerated error. */
 extern TesseraCallTarget tessera_on_lane(TesseraCallTarget target, TesseraCallLane lane);

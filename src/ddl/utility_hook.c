@@ -168,18 +168,20 @@ kind_of_object(ObjectType type)
 
 /* About this database, or, from another node, about that node's. */
 static UtilityKind
-kind_about_database(Node *statement)
+kind_about_database(const TesseraUtility *utility)
 {
-	bool		received = tessera_internal_connection() && tessera_nesting() == 0;
+	Node	   *statement = utility->statement->utilityStmt;
 
-	return IsTransactionState() && (received || tessera_names_this_database(statement)) ? UTILITY_EVERYWHERE : UTILITY_LOCAL;
+	return IsTransactionState() && (tessera_received(utility->text) || tessera_names_this_database(statement)) ? UTILITY_EVERYWHERE : UTILITY_LOCAL;
 }
 
 static UtilityKind
-kind_of(Node *statement)
+kind_of(const TesseraUtility *utility)
 {
+	Node	   *statement = utility->statement->utilityStmt;
+
 	if (tessera_about_database(statement))
-		return kind_about_database(statement);
+		return kind_about_database(utility);
 	switch (nodeTag(statement))
 	{
 		case T_RenameStmt:
@@ -452,7 +454,7 @@ run_received_copy(TesseraUtility *utility)
 static void
 run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind)
 {
-	bool		received = tessera_internal_connection() && tessera_nesting() == 0;
+	bool		received = tessera_received(utility->text);
 	Node	   *statement = utility->statement->utilityStmt;
 
 	refuse_to_forget(statement);
@@ -564,8 +566,8 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 		return;
 	}
 	if (IsA(statement->utilityStmt, ListenStmt))
-		tessera_listen_check(((ListenStmt *) statement->utilityStmt)->conditionname);
-	kind = kind_of(statement->utilityStmt);
+		tessera_listen_check(&utility);
+	kind = kind_of(&utility);
 	routing = kind != UTILITY_LOCAL && !belongs_to_another(&utility) && IsTransactionState() ? tessera_routing() : NULL;
 	if (routing == NULL)
 		tessera_utility_run(&utility);

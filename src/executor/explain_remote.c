@@ -112,8 +112,8 @@ executor_start(QueryDesc *query, int eflags)
 {
 	bool		measured = false;
 
-	if (measuring.next != 0 && tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker() &&
-		(eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && query->plannedstmt->relationOids != NIL)
+	if (measuring.next != 0 && tessera_received(query->sourceText) && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
+		query->plannedstmt->relationOids != NIL)
 	{
 		query->instrument_options |= measuring.instrument;
 		measured = true;

@@ -36,6 +36,7 @@
 
 #include "common/errors.h"
 #include "common/injection.h"
+#include "common/protocol.h"
 #include "common/version_compat.h"
 #include "common/wire.h"
 #include "control/calls.h"
@@ -348,6 +349,25 @@ leave_foreign_keys_only(ResultRelInfo *result)
 			triggers->triggers[i].tgenabled = TRIGGER_DISABLED;
 }
 
+void
+tessera_replicated_cascade_started(PlanState *plan)
+{
+	const TesseraRouting *routing = IsA(plan, ModifyTableState) ? tessera_routing() : NULL;
+	ModifyTableState *state = (ModifyTableState *) plan;
+
+	for (int i = 0; routing != NULL && i < state->mt_nrels; i++)
+	{
+		const TesseraTable *table = tessera_routing_table(routing, RelationGetRelid(state->resultRelInfo[i].ri_RelationDesc));
+		TriggerDesc *triggers = state->resultRelInfo[i].ri_TrigDesc;	/* a copy */
+
+		if (table == NULL || !table->replicated || table->node_id == routing->self)
+			continue;
+		for (int t = 0; triggers != NULL && t < triggers->numtriggers; t++)
+			if (!triggers->triggers[t].tgisinternal)
+				triggers->triggers[t].tgenabled = TRIGGER_DISABLED;
+	}
+}
+
 /* Executor state of a table that is written without a plan; every column counts as changed. */
 static void
 open_result(Applier *applier)
@@ -501,7 +521,10 @@ apply_rows(Applier *applier)
 	}
 }
 
-/* Checks of foreign keys, at the end of the batch as at that of a statement; then everything is closed. */
+/*
+ * Checks of foreign keys, at the end of the batch as at that of a statement, and triggers of users on the rows that cascades have changed: as the
+ * user whose statement it is, with that session's settings. Then everything is closed.
+ */
 static void
 end_tables(Applier *applier)
 {
@@ -511,7 +534,10 @@ end_tables(Applier *applier)
 		applier->estate->es_opened_result_relations = applier->results;
 	AfterTriggerEndQuery(applier->estate);
 	if (applier->estate != NULL)
+	{
 		applier->estate->es_opened_result_relations = NIL;
+		ExecCloseResultRelations(applier->estate);	/* those that triggers were fired for */
+	}
 	foreach(cell, applier->results)
 	{
 		ExecCloseIndices(lfirst(cell));
@@ -536,10 +562,18 @@ apply_batch(ArrayType *batch, bool fresh)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	AfterTriggerBeginQuery();
 	apply_rows(&applier);
+	AtEOXact_GUC(true, level);
 	end_tables(&applier);
 	PopActiveSnapshot();
 	CommandCounterIncrement();
-	AtEOXact_GUC(true, level);
+}
+
+void
+tessera_serve_carry_replicated(const TesseraCarryReplicatedArgs *args)
+{
+	tessera_reference_keep(args->versions);
+	apply_batch(args->batch, false);
+	tessera_injection("replicated_applied");
 }
 
 void
@@ -554,13 +588,17 @@ tessera_serve_apply_replicated(const TesseraApplyReplicatedArgs *args)
 
 /* The error of a node that cannot be reached says what can be done. */
 static void
-send_to_node(int32 node_id, const char *batch, const char *versions, bool fresh)
+send_to_node(const TesseraRouting *routing, int32 node_id, const char *batch, const char *versions, bool fresh)
 {
 	MemoryContext context = CurrentMemoryContext;
+	TesseraCommandNeeds needs = {.write = true};
 
 	PG_TRY();
 	{
-		tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), batch, versions, fresh);
+		if (fresh || tessera_connection_protocol(tessera_participant(routing, node_id, &needs)) < TESSERA_CARRY_PROTOCOL)
+			tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), batch, versions, fresh);
+		else
+			tessera_call_carry_replicated(tessera_as_user(tessera_writing(tessera_to_node(node_id))), batch, versions);
 	}
 	PG_CATCH();
 	{
@@ -589,7 +627,7 @@ tessera_batch_send(const TesseraRouting *routing, const char *batch, const List 
 		int32		node_id = tessera_routing_node_at(routing, i)->node_id;
 
 		if (node_id != except && node_id != routing->self)
-			send_to_node(node_id, batch, tessera_reference_versions(routing, relids, node_id), fresh);
+			send_to_node(routing, node_id, batch, tessera_reference_versions(routing, relids, node_id), fresh);
 	}
 	if (except == routing->self)
 		return;

@@ -24,6 +24,12 @@ extern void tessera_replicated_carry(void);
 /* Before a statement runs: ERROR 40001 if it reads a copy that was made after its snapshot. */
 extern void tessera_replicated_check_snapshot(const QueryDesc *query);
 
+/*
+ * After the start of a query of a foreign key's trigger that changes rows: of a replicated table they are a copy's, unless this node is its lead;
+ * users' triggers fire on the lead alone.
+ */
+extern void tessera_replicated_cascade_started(PlanState *plan);
+
 /* True if a write to one of the tables on its shard may reach a replicated table there: it must not commit before that is carried on. */
 extern bool tessera_replicated_may_follow(const TesseraRouting *routing, const List *relids);
 

@@ -495,7 +495,8 @@ share_statement_snapshot(QueryDesc *query)
 static void
 executor_start(QueryDesc *query, int eflags)
 {
-	bool		outermost = tessera_internal_connection() && tessera_nesting() == 0 && !IsParallelWorker();
+	bool		outermost = tessera_received(query->sourceText);
+	bool		references = !outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText);
 	int			found = 0;
 
 	if (outermost && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
@@ -515,7 +516,7 @@ executor_start(QueryDesc *query, int eflags)
 
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		tessera_replicated_check_snapshot(query);
-	if (!outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText))
+	if (references)
 		tessera_reference_check(query);
 	if (previous_start)
 		previous_start(query, eflags);
@@ -525,6 +526,8 @@ executor_start(QueryDesc *query, int eflags)
 	query->estate->es_top_eflags |= found;
 	if (outermost && tessera_is_row_write(query->sourceText))
 		tessera_row_write_started(query->planstate);
+	if (references)
+		tessera_replicated_cascade_started(query->planstate);
 	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)
 		query->estate->es_output_cid = query->snapshot->curcid;
 }

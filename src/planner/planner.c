@@ -526,7 +526,7 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 		return plan_in_shard(refresh, source, cursor_options, params);
 	if (query->commandType == CMD_UTILITY || !IsTransactionState())
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
-	if (local || (tessera_internal_connection() && tessera_nesting() == 0 && planning.depth == 0))
+	if (local || (planning.depth == 0 && tessera_received(source)))
 		return plan_for_router(query, source, cursor_options, params);
 	if (tessera_ddl_plans_locally(source) || tessera_refresh_plans_locally(source))
 		return plan_in_shard(query, source, cursor_options, params);

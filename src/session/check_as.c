@@ -233,7 +233,7 @@ take_statement(Query *query, const ParseState *pstate)
 bool
 tessera_comes_from_router(const char *sql)
 {
-	return sql == expected || (tessera_internal_connection() && tessera_nesting() == 0 && sql == debug_query_string);
+	return sql == expected || tessera_received(sql);
 }
 
 static void

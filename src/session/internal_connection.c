@@ -38,6 +38,7 @@
 #include "optimizer/planner.h"
 #include "control/calls.h"
 #include "executor/executor.h"
+#include "executor/spi.h"
 #include "storage/ipc.h"
 #include "tcop/dest.h"
 #include "tcop/pquery.h"
@@ -140,6 +141,25 @@ tessera_nesting_leave(void)
 {
 	if (connection.nesting > 0)
 		connection.nesting--;
+}
+
+/* Outside of SPI, which has no other way to be asked. */
+static bool
+outside_spi(void)
+{
+	return SPI_unregister_relation("") == SPI_ERROR_UNCONNECTED;
+}
+
+/*
+ * The message's text is what the server names as the one at hand; while a portal is run, or started by Bind or DECLARE CURSOR, also that portal's own
+ * copy of it. Whatever users' code runs has a text of its own, and what it opens as a portal it opens through SPI.
+ */
+bool
+tessera_received(const char *text)
+{
+	if (!connection.greeted || text == NULL || tessera_nesting() > 0 || IsParallelWorker())
+		return false;
+	return text == debug_query_string || (ActivePortal != NULL && text == ActivePortal->sourceText && outside_spi());
 }
 
 uint64

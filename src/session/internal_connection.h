@@ -30,6 +30,12 @@ typedef struct TesseraToldVersion
 /* True if this backend serves another node. */
 extern bool tessera_internal_connection(void);
 
+/*
+ * True for what the router itself has sent in the protocol message at hand: text is the statement's, by its address. False for all that runs inside
+ * such a statement, or beside it: user code at Bind (input functions, checks of domains), in the planner, at the end of a query or of a transaction.
+ */
+extern bool tessera_received(const char *text);
+
 /* After a statement of an internal connection: tells the router, once in a transaction, if that cannot be prepared (INFO of SQLSTATE TS005). */
 extern void tessera_internal_tell_unpreparable(void);
 

@@ -517,7 +517,10 @@ run_in_transaction(const TesseraCallSpec *spec, const TesseraCallTarget *target,
 		call_here(text, nparams, values, context, answer);
 		return;
 	}
-	connection = tessera_participant_as_cluster(routing, node_id, target->write);
+	if (target->as_user)
+		connection = tessera_participant(routing, node_id, &(TesseraCommandNeeds) {.write = target->write});
+	else
+		connection = tessera_participant_as_cluster(routing, node_id, target->write);
 	{
 		const char *text = tessera_call_text(spec, tessera_connection_protocol(connection), &nparams);
 

@@ -257,9 +257,11 @@ tessera_pg_notify(PG_FUNCTION_ARGS)
 }
 
 void
-tessera_listen_check(const char *channel)
+tessera_listen_check(const TesseraUtility *utility)
 {
-	if (strcmp(channel, TESSERA_NOTIFY_CHANNEL) == 0 && !(tessera_internal_connection() && tessera_nesting() == 0) && tessera_routing() != NULL)
+	const char *channel = castNode(ListenStmt, utility->statement->utilityStmt)->conditionname;
+
+	if (strcmp(channel, TESSERA_NOTIFY_CHANNEL) == 0 && !tessera_received(utility->text) && tessera_routing() != NULL)
 		refuse_channel();
 }
 

@@ -11,6 +11,8 @@
 
 #include "postgres.h"
 
+#include "common/utility_statement.h"
+
 /* The extension's own channel: users cannot use it. */
 #define TESSERA_NOTIFY_CHANNEL "tessera_notifications"
 
@@ -23,8 +25,8 @@ extern bool tessera_notify_begins(const char *channel, const char *payload);
 /* To be called after it has run here: queues it for the other nodes. */
 extern void tessera_notify_ran(const char *channel, const char *payload);
 
-/* ERROR 42939 for LISTEN on the extension's own channel, except on the forwarder's connection. */
-extern void tessera_listen_check(const char *channel);
+/* ERROR 42939 for LISTEN on the extension's own channel, except by the forwarder itself. */
+extern void tessera_listen_check(const TesseraUtility *utility);
 
 /* True if this transaction has sent notifications, as far as is known. */
 extern bool tessera_notified(void);
