@@ -99,15 +99,20 @@ void
 tessera_make_unbuilt_index(TesseraUtility *utility)
 {
 	IndexStmt  *statement = castNode(IndexStmt, utility->statement->utilityStmt);
-	bool		cleanup = EventTriggerBeginCompleteQuery();
+	bool		complete = utility->context != PROCESS_UTILITY_SUBCOMMAND;	/* as for core: else no event trigger fires */
+	bool		cleanup = complete && EventTriggerBeginCompleteQuery();
 
 	tessera_nesting_enter();
 	PG_TRY();
 	{
-		EventTriggerDDLCommandStart((Node *) statement);
+		if (complete)
+			EventTriggerDDLCommandStart((Node *) statement);
 		define_unbuilt(utility, statement);
-		EventTriggerSQLDrop((Node *) statement);
-		EventTriggerDDLCommandEnd((Node *) statement);
+		if (complete)
+		{
+			EventTriggerSQLDrop((Node *) statement);
+			EventTriggerDDLCommandEnd((Node *) statement);
+		}
 	}
 	PG_FINALLY();
 	{

@@ -66,6 +66,17 @@ extern bool tessera_rests_on_temporary(Node *statement);
 extern void tessera_refuse_temporary_child(Node *statement, const TesseraRouting *routing);
 extern void tessera_refuse_temporary_columns(Node *statement);
 
+/* ---- statement_rights.c ---- */
+
+/*
+ * ERROR 42501, as core raises it, unless the current user may run such a statement on these tables of the cluster, which it names. Before the
+ * statement has any effect on others: locks, ends of migrations. What it does not ask for core asks later.
+ */
+extern void tessera_ddl_check_rights(Node *statement, const List *relids);
+
+/* True for a GRANT or REVOKE by somebody who has no grant option for these tables: core says so, by an error or a warning, and changes nothing. */
+extern bool tessera_ddl_grants_nothing(Node *statement, const List *relids);
+
 /* ---- rules.c ---- */
 
 /* ERROR 42P16 or 0A000, with a HINT, where the statement would give a table of the cluster what it cannot have. Before the statement runs. */

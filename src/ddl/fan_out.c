@@ -26,6 +26,7 @@
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -401,13 +402,16 @@ run_statement(TesseraUtility *utility)
 		tessera_utility_run(utility);
 }
 
-/* Runs a statement that another node has sent: event triggers and messages are the router's. */
+/*
+ * Runs a statement that another node has sent: event triggers and messages are the router's. Core fires no event trigger for a part of a statement.
+ * (The role "replica" would turn off triggers, rules and foreign keys as well, for what functions of the statement write: of anybody's tables.)
+ */
 static void
 run_quietly(TesseraUtility *utility)
 {
 	int			level = NewGUCNestLevel();
 
-	tessera_ddl_set_here("session_replication_role", "replica");
+	utility->context = PROCESS_UTILITY_SUBCOMMAND;
 	tessera_ddl_set_here("client_min_messages", "error");
 	run_statement(utility);
 	AtEOXact_GUC(true, level);
@@ -473,13 +477,14 @@ send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char
 	tessera_connection_check(connection, &commands[1]);
 }
 
+/* nulls: NULL: there are none. */
 static int
-setting_texts(const char *array, Datum **texts)
+setting_texts(const char *array, Datum **texts, bool **nulls)
 {
 	Datum		value = OidFunctionCall3(F_ARRAY_IN, CStringGetDatum(array), ObjectIdGetDatum(TEXTOID), Int32GetDatum(-1));
 	int			n;
 
-	deconstruct_array(DatumGetArrayTypeP(value), TEXTOID, -1, false, TYPALIGN_INT, texts, NULL, &n);
+	deconstruct_array(DatumGetArrayTypeP(value), TEXTOID, -1, false, TYPALIGN_INT, texts, nulls, &n);
 	return n;
 }
 
@@ -493,6 +498,16 @@ find_setting(Datum name, Datum *names, int n)
 	return -1;
 }
 
+/* A setting as it was, by the rights of who had set it: what is a user's does not become the server's. */
+static void
+set_back(const char *name, const char *value, const char *setter)
+{
+	if (setter == NULL)
+		tessera_ddl_set_here(name, value);
+	else
+		(void) set_config_option_ext(name, value, PGC_USERSET, PGC_S_SESSION, get_role_oid(setter, false), GUC_ACTION_SAVE, true, 0, false);
+}
+
 /* Until the current nest level of settings ends, they are those that the statement began with. */
 static void
 restore_settings(const FanOut *f)
@@ -501,17 +516,20 @@ restore_settings(const FanOut *f)
 	Datum	   *names,
 			   *values,
 			   *old_names,
-			   *old_values;
+			   *old_values,
+			   *setters;
+	bool	   *by_all_rights;
 	int			n,
 				nold;
 
 	tessera_mirror_collect(&now);
 	if (strcmp(now.names, f->settings.names) == 0 && strcmp(now.values, f->settings.values) == 0)
 		return;
-	n = setting_texts(now.names, &names);
-	(void) setting_texts(now.values, &values);
-	nold = setting_texts(f->settings.names, &old_names);
-	(void) setting_texts(f->settings.values, &old_values);
+	n = setting_texts(now.names, &names, NULL);
+	(void) setting_texts(now.values, &values, NULL);
+	nold = setting_texts(f->settings.names, &old_names, NULL);
+	(void) setting_texts(f->settings.values, &old_values, NULL);
+	(void) setting_texts(f->settings.setters, &setters, &by_all_rights);
 	for (int i = 0; i < n; i++)
 		if (find_setting(names[i], old_names, nold) < 0)
 			tessera_ddl_set_here(TextDatumGetCString(names[i]), NULL);
@@ -520,7 +538,8 @@ restore_settings(const FanOut *f)
 		int			place = find_setting(old_names[i], names, n);
 
 		if (place < 0 || strcmp(TextDatumGetCString(values[place]), TextDatumGetCString(old_values[i])) != 0)
-			tessera_ddl_set_here(TextDatumGetCString(old_names[i]), TextDatumGetCString(old_values[i]));
+			set_back(TextDatumGetCString(old_names[i]), TextDatumGetCString(old_values[i]),
+					 by_all_rights[i] ? NULL : TextDatumGetCString(setters[i]));
 	}
 }
 
@@ -738,6 +757,12 @@ tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraS
 	Node	   *statement = utility->statement->utilityStmt;
 	FanOut		f = {.utility = utility, .routing = routing, .named = named, .outer = current};
 
+	if (tessera_ddl_grants_nothing(statement, named->relids))
+	{
+		tessera_utility_run(utility);
+		return;
+	}
+	tessera_ddl_check_rights(statement, named->relids);
 	tessera_fan_out_pending();
 	GetUserIdAndSecContext(&f.user, &f.security);
 	tessera_mirror_collect(&f.settings);

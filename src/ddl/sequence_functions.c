@@ -394,9 +394,12 @@ tessera_setval(PG_FUNCTION_ARGS)
 	int			attempts = 0;
 	Known	   *entry;
 
-	/* before: ends fetches that nodes have asked for; again afterwards: drops values that were fetched meanwhile */
 	if (cluster)
+	{
+		(void) check_shell(sequence, ACL_UPDATE, "setval()");
+		/* before: ends fetches that nodes have asked for; again afterwards: drops values that were fetched meanwhile */
 		tessera_sequence_forget_everywhere(routing, sequence);
+	}
 	while (here ? !tessera_sequence_set_here(sequence, value, called) :
 		   !tessera_sequence_set(routing, home, check_shell(sequence, ACL_UPDATE, "setval()"), sequence, value, called))
 	{

@@ -202,11 +202,13 @@ gate_at(const TesseraPlacement *placement, TesseraKeySpace *ks, const TesseraKey
 
 /*
  * tessera.require_owned(group uuid, VARIADIC key "any"): the statement was routed and passed the gate by the keys it named; a BEFORE trigger has
- * given the row another one, perhaps. Its owner must be this shard, and where a migration is under way the gate lock is due for it, too.
+ * given the row another one, perhaps. Its owner must be this shard, and where a migration is under way the gate lock is due for it, too. ERROR 42501
+ * for a call that is not the planner's.
  */
 Datum
 tessera_require_owned(PG_FUNCTION_ARGS)
 {
+	Node	   *call = fcinfo->flinfo->fn_expr;
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraGroup *group = routing && !PG_ARGISNULL(0) ? tessera_routing_group_by_id(routing, PG_GETARG_UUID_P(0)) : NULL;
 	const TesseraPlacement *placement;
@@ -216,6 +218,10 @@ tessera_require_owned(PG_FUNCTION_ARGS)
 	pg_uuid_t	migration_id;
 	bool		newest;
 
+	if (call == NULL || !IsA(call, FuncExpr) || ((FuncExpr *) call)->location != TESSERA_REQUIRES_OWNED)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("tessera.require_owned() is called by plans only")));
 	if (group == NULL)
 		PG_RETURN_BOOL(true);
 	ks = tessera_group_keyspace(routing, group);

@@ -22,6 +22,9 @@ extern Oid	tessera_ownership_function(void);
  */
 extern Oid	tessera_require_owned_function(void);
 
+/* FuncExpr.location of a call of it that the planner has made: it may hold a migration's gate, so it is nobody's else to call. */
+#define TESSERA_REQUIRES_OWNED (-4)
+
 extern void tessera_ownership_init(void);	/* from _PG_init: what makes the oids forgotten */
 
 #endif							/* TESSERA_OWNERSHIP_H */

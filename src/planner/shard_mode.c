@@ -28,6 +28,7 @@ static Node *
 require_owned(Relation relation, Index rti, const TesseraRouting *routing, const TesseraTable *table)
 {
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
+	FuncExpr   *call;
 	List	   *args;
 
 	*id = tessera_routing_group(routing, table->group)->group_id;
@@ -38,7 +39,9 @@ require_owned(Relation relation, Index rti, const TesseraRouting *routing, const
 
 		args = lappend(args, makeVar(rti, att->attnum, att->atttypid, att->atttypmod, att->attcollation, 0));
 	}
-	return (Node *) makeFuncExpr(tessera_require_owned_function(), BOOLOID, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+	call = makeFuncExpr(tessera_require_owned_function(), BOOLOID, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+	call->location = TESSERA_REQUIRES_OWNED;
+	return (Node *) call;
 }
 
 static void

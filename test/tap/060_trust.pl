@@ -42,7 +42,8 @@ sub sharded
 	sharded('typed', 'v int');
 	$c->query('s1', 'CREATE TABLE texts (k text COLLATE "C" PRIMARY KEY); SELECT tessera.shard_table(\'texts\', \'k\')');
 	my $group = "(SELECT group_id FROM tessera.tables WHERE table_name = '%s'::regclass)";
-	foreach my $function ('owned', 'require_owned')
+	like($c->error('s1', as_bob(sprintf "SELECT tessera.require_owned($group, 1)", 'typed')), qr/42501/, 'a gate is for plans alone to pass');
+	foreach my $function ('owned')
 	{
 		like($c->error('s1', as_bob(sprintf "SELECT tessera.$function($group, 1)", 'texts')), qr/22023/, "$function takes no number for a text");
 		like($c->error('s1', as_bob(sprintf "SELECT tessera.$function($group, 1, 2)", 'typed')), qr/22023/, "$function takes no values too many");
