@@ -52,3 +52,20 @@ GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database,
   TO tessera_internal;
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation, backup_label, promised_term)
   ON tessera.identity TO tessera_internal;
+
+-- pg_write_all_data and pg_read_all_data have rights on all tables, but row security holds for them: rows of the catalog are for the functions of the
+-- extension to write, which act as its owner; whoever has a grant reads them. Where columns are granted, because others hold passwords or keys of
+-- rows, pg_read_all_data, which has all columns, gets no row. Of signing_key nobody does.
+DO $$
+DECLARE
+  t regclass;
+BEGIN
+  FOR t IN SELECT oid FROM pg_class WHERE relnamespace = 'tessera'::regnamespace AND relkind = 'r' AND relname <> 'signing_key' LOOP
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', t);
+    EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING (%s)', t,
+      CASE WHEN t IN ('tessera.node'::regclass, 'tessera.identity', 'tessera.balancer_action', 'tessera.chunk_estimate', 'tessera.table_statistics')
+        THEN $q$NOT pg_has_role('pg_read_all_data', 'USAGE') OR pg_has_role('tessera_admin', 'USAGE') OR pg_has_role('tessera_internal', 'USAGE')$q$
+        ELSE 'true' END);
+  END LOOP;
+END
+$$;
