@@ -18,10 +18,10 @@ unset tessera_variable
 tessera_packages=(gcc libc6-dev make pkg-config postgresql-15 postgresql-client-15 postgresql-server-dev-15 libpq-dev libzmq3-dev libbson-dev liblz4-dev
 	perl libipc-run-perl libio-pty-perl libyaml-libyaml-perl python3 binutils util-linux procps)
 
-# Clients of test/tap/234_clients; what cannot be installed is not tested.
+# Clients of test/tap/clients/psycopg_and_jdbc; what cannot be installed is not tested.
 tessera_client_packages=(python3-psycopg2 python3-psycopg libpostgresql-jdbc-java openjdk-17-jdk-headless)
 
-# The exporter of test/tap/340_monitoring; if it cannot be installed, nothing is scraped.
+# The exporter of test/tap/operations/monitoring; if it cannot be installed, nothing is scraped.
 tessera_monitoring_packages=(prometheus-postgres-exporter)
 
 tessera_say()

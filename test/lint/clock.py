@@ -36,12 +36,13 @@ def main():
     report = Report()
     bounds, sleeps = [], []
     for folder in FOLDERS:
-        for name in sorted(os.listdir(os.path.join(top, folder))):
-            if name.endswith((".pl", ".pm")):
-                path = os.path.join(folder, name)
-                found = findings(path, read(top, path))
-                bounds += found[0]
-                sleeps += found[1]
+        for directory, _, names in sorted(os.walk(os.path.join(top, folder))):
+            for name in sorted(names):
+                if name.endswith((".pl", ".pm")):
+                    path = os.path.relpath(os.path.join(directory, name), top)
+                    found = findings(path, read(top, path))
+                    bounds += found[0]
+                    sleeps += found[1]
     report.check("no test demands that something took no longer than so much", bounds)
     report.check("no test sleeps where it could wait", sleeps)
     report.exit()

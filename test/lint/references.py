@@ -28,7 +28,7 @@ SECTION_BEFORE = re.compile(r"\\?\"([^\"\\\n]{3,60})\\?\"\s+in\s+" + PAGE)
 
 SOURCE = re.compile(r"(?<![\w/.<-])((?:src/)?([a-z_]+)/[a-z_]+\.[ch])\b")
 OTHER = re.compile(r"(?<![\w/])(test/(?:lint|perl)/[\w]+\.p[lmy])\b")
-TAP = re.compile(r"\btap/(\d{3}_[a-z0-9_]+)")
+TAP = re.compile(r"\btap/([a-z]+/[a-z0-9_]+)")
 
 
 def texts(top):

@@ -1,6 +1,6 @@
 # CrashCluster: three servers with accounts and entries, a load on them, and the checks that nothing of a migration is left and no row is lost or
-# doubled: what tap/040_crash and tap/042_crash_order share. s1 is the config node and keeps the keys outside of the range; the range is on the second
-# of the pair.
+# doubled: what tap/failover/power_loss_in_a_move and tap/move/dangerous_orders share. s1 is the config node and keeps the keys outside of the
+# range; the range is on the second of the pair.
 package CrashCluster;
 
 use strict;

@@ -220,8 +220,8 @@ sub _run_in_idle
 	return @{$result}{qw(status out err)};
 }
 
-# One session in which the same is asked again and again: asks until $enough says so of the answer or its error, or the session ends. Returns whether it
-# was enough, and the last answer ('' and what psql said if there was no session).
+# One session in which the same is asked again and again: asks until $enough says so of an answer, or the session ends, or the deadline has passed.
+# Returns whether it was enough, the last answer (what psql said if it was an error), and whether the psql stays.
 sub _ask_in
 {
 	my ($psql, $conninfo, $sql, $interval, $deadline, $enough) = @_;
@@ -258,7 +258,7 @@ sub _ask_in
 			_end($psql, 'KILL') unless $stays;
 			return ($is_enough, $answer, $stays);
 		}
-		Time::HiRes::sleep($interval);
+		Time::HiRes::sleep($interval);    # clock: between two questions
 		($text, $out, $err) = ('', '', '');
 	}
 }
@@ -267,8 +267,8 @@ sub _ask_in
 
 =head2 ask(conninfo, sql, enough, options => [...], timeout => seconds, interval => seconds, asked => sub)
 
-Runs a statement every C<interval>, in one session as long as that lasts, until C<enough>, called with the answer, returns true. An error is no answer.
-Returns (true, the answer), or after C<timeout> (false, the last answer or error).
+Runs a statement every C<interval>, in one session as long as that lasts, until C<enough>, called with the answer, returns true. An error is no
+answer. Returns (true, the answer), or after C<timeout> (false, the last answer or error). C<asked> is called for each time.
 
 =cut
 
@@ -302,7 +302,7 @@ sub ask
 			return (1, $answer) if defined $status && $status == 0 && $enough->($out);
 		}
 		return (0, $answer) if time >= $deadline;
-		Time::HiRes::sleep($params{interval});
+		Time::HiRes::sleep($params{interval});    # clock: between two questions
 	}
 }
 

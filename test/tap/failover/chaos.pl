@@ -6,7 +6,7 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::Bin/../chaos/lib";
+use lib "$FindBin::Bin/../../chaos/lib";
 
 use PostgreSQL::Test::Utils;
 use Test::More;

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $tree = "$FindBin::Bin/../..";
+my $tree = "$FindBin::Bin/../../..";
 my $work = PostgreSQL::Test::Utils::tempdir();
 
 sub run_or_die { system(@_) == 0 or die "@_: $?"; return; }

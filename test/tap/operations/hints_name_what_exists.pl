@@ -11,7 +11,7 @@ use TesseraCluster;
 
 my $c = TesseraCluster->new('hints');
 $c->start_node('s1', extension => 1);
-my $root = "$FindBin::Bin/../..";
+my $root = "$FindBin::Bin/../../..";
 
 my %known = map { $_ => 1 } split /\n/, $c->query('s1', q{SELECT proname FROM pg_proc WHERE pronamespace = 'tessera'::regnamespace
 	UNION SELECT relname FROM pg_class WHERE relnamespace = 'tessera'::regnamespace UNION SELECT typname FROM pg_type

@@ -155,7 +155,7 @@ foreach my $line (split /\n/, $c->query('s1', q{SELECT p.pronamespace::regnamesp
 }
 cmp_ok($functions, '>', 140, "$functions functions of pg_proc, " . scalar(@calls) . ' calls');
 
-my ($protocol) = slurp_file("$FindBin::Bin/../../src/common/protocol.h") =~ /define\s+TESSERA_PROTOCOL\s+(\d+)/;
+my ($protocol) = slurp_file("$FindBin::Bin/../../../src/common/protocol.h") =~ /define\s+TESSERA_PROTOCOL\s+(\d+)/;
 my $version = $c->query('s1', q{SELECT extversion FROM pg_extension WHERE extname = 'tessera'});
 my $hello = "SELECT tessera_internal.hello('$cluster', 's9', '$version', $protocol, 9, 1, 1, 1)";
 my $reset = "SELECT tessera_internal.session(NULL, '{}', '{}', NULL, '{}', 0)";

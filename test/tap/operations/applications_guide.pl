@@ -11,7 +11,7 @@ use TesseraCluster;
 my $c = TesseraCluster->new('applications');
 $c->create(shards => 3);
 
-my $text = slurp_file(dirname(__FILE__) . '/../../doc/applications.md');
+my $text = slurp_file(dirname(__FILE__) . '/../../../doc/applications.md');
 my @blocks = $text =~ /^```sql\n(.*?)^```/msg;
 cmp_ok(scalar @blocks, '>=', 10, 'the document has SQL');
 my @names = $c->names;
@@ -65,7 +65,7 @@ is($c->query('s1', 'SELECT count(*) FROM books JOIN authors ON authors.id = auth
 my %named;
 foreach my $document (qw(applications differences operations migration))
 {
-	my $words = slurp_file(dirname(__FILE__) . "/../../doc/$document.md");
+	my $words = slurp_file(dirname(__FILE__) . "/../../../doc/$document.md");
 	$named{$1} //= $document while $words =~ /\btessera\.([a-z_]+)(?![a-z_.]*\.(?:so|control|sql|c|h)\b)/g;
 }
 my $list = join(', ', map { "('$_', '$named{$_}')" } grep { !/_$/ } sort keys %named);

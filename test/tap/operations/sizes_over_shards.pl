@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-# The shards' own measurements, which the config node prefers, are 320_splitter's.
+# The shards' own measurements, which the config node prefers, are balance/splitter's.
 my $c = TesseraCluster->new('sizes', settings => { 'tessera.split_interval' => '600s', 'tessera.statistics_interval' => 86400 });
 $c->create(shards => 2, routers => 1);
 $c->query('s1', $_) foreach 'CREATE SCHEMA "Big One"', 'CREATE TABLE t (k int PRIMARY KEY, v text)',

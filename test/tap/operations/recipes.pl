@@ -9,7 +9,7 @@ use File::Basename;
 use Test::More;
 use TesseraCluster;
 
-my $text = slurp_file(dirname(__FILE__) . '/../../doc/operations.md');
+my $text = slurp_file(dirname(__FILE__) . '/../../../doc/operations.md');
 my %recipes;
 {
 	my ($part) = $text =~ /^## Recipes\n(.*?)(?=^## |\z)/ms;

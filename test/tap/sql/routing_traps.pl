@@ -1,7 +1,7 @@
 # The traps of routing, one by one (doc/design.md#statements): what a statement means must not depend on how it gets to the rows. As in
-# 100_statements.pl the same script runs on a plain server and from two nodes (one holds the placed tables, one does not), and answers and SQLSTATEs
-# are compared (make test-long: all of it from each; make test: each statement from one of them); what is refused must be refused as not supported, on
-# every node alike, and is left out on the plain server, so that the tables stay equal.
+# sql/any_statement_any_node.pl the same script runs on a plain server and from two nodes (one holds the placed tables, one does not), and answers
+# and SQLSTATEs are compared (make test-long: all of it from each; make test: each statement from one of them); what is refused must be refused as
+# not supported, on every node alike, and is left out on the plain server, so that the tables stay equal.
 use strict;
 use warnings;
 

@@ -1,5 +1,5 @@
 # DDL over three servers and a router (doc/design.md#ddl; S104-S114): all nodes or none, whoever is down or killed on the way; locks that are
-# not had in time are let go everywhere, so that others keep working (migrations in the way: 054_move_ddl.pl). COPY and TRUNCATE
+# not had in time are let go everywhere, so that others keep working (migrations in the way: ddl/ends_moves_of_its_table.pl). COPY and TRUNCATE
 # by stale routing find their rows' shards; sequences give no value twice.
 use strict;
 use warnings;

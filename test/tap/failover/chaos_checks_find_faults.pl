@@ -5,7 +5,7 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::Bin/../chaos/lib";
+use lib "$FindBin::Bin/../../chaos/lib";
 
 use IPC::Run ();
 use PostgreSQL::Test::Utils;

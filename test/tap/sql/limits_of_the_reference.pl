@@ -25,7 +25,7 @@ sub limits
 	return @limits;
 }
 
-my @limits = limits("$FindBin::RealBin/../../doc/reference.md");
+my @limits = limits("$FindBin::RealBin/../../../doc/reference.md");
 cmp_ok(scalar(@limits), '>', 30, 'the list is read');
 
 my $c = TesseraCluster->new('limits');

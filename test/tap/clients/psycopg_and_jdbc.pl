@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $client = dirname(abs_path(__FILE__)) . '/../client';
+my $client = dirname(abs_path(__FILE__)) . '/../../client';
 my $python = '/usr/bin/python3';    # the one that Debian's packages are for
 my ($jar) = grep { -e } '/usr/share/java/postgresql.jar', '/usr/share/java/postgresql-jdbc4.jar';
 my %there = map { $_ => system("$python -c 'import $_' >/dev/null 2>&1") == 0 } qw(psycopg2 psycopg);

@@ -16,7 +16,7 @@ use TesseraCluster;
 use Time::HiRes qw(sleep time);
 use YAML::XS ();
 
-my $folder = abs_path(dirname(__FILE__) . '/../../extension/monitoring');
+my $folder = abs_path(dirname(__FILE__) . '/../../../extension/monitoring');
 my @files = qw(README.md alerts.yml dashboard.json postgres_exporter.yml sql_exporter.collector.yml);
 
 # The files: metric => what it is, in one form for both exporters.

@@ -1,6 +1,6 @@
 # CREATE INDEX CONCURRENTLY of tables of the cluster: one distributed transaction makes the index on every node, not valid; each node builds its own
 # while clients write and ranges move; what fails is taken back everywhere. After a crash at each step it is carried on (more of that in
-# 460_ddl_operations); no node joins meanwhile. DROP INDEX CONCURRENTLY is one distributed transaction.
+# ddl/operations_survive); no node joins meanwhile. DROP INDEX CONCURRENTLY is one distributed transaction.
 use strict;
 use warnings FATAL => 'all';
 

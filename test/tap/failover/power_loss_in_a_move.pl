@@ -2,10 +2,10 @@
 # 8; S57, S62, S63, S66-S69): afterwards every acknowledged row is there once, sums are conserved, ownership is single, and within a bounded time
 # nothing is left of the migration: no row of it, no gate, no slot, no prepared transaction. A scan that runs all the while counts every row once, or
 # fails. The points are those of doc/migration.md, one for each durable step of either side and of the config node; their order in time is
-# 042_crash_order.pl's.
+# move/dangerous_orders.pl's.
 #
-# make test-long goes through every point with every set of nodes; make test has one set for each point, without those at which 031_move_crash has
-# a server crash and that are far from the decision. TESSERA_CRASH_POINT=regex selects points.
+# make test-long goes through every point with every set of nodes; make test has one set for each point, without those at which
+# move/crash_at_durable_steps has a server crash and that are far from the decision. TESSERA_CRASH_POINT=regex selects points.
 use strict;
 use warnings;
 
@@ -59,7 +59,7 @@ my %on_the_way_back = map { $_ => 1 } qw(donor_restored config_fencing donor_fen
 my @sets = ([ 'donor' ], [ 'recipient' ], [ 'config' ], [ 'donor', 'recipient' ]);
 my $only = $ENV{TESSERA_CRASH_POINT};
 
-# Left to 031_move_crash by make test.
+# Left to move/crash_at_durable_steps by make test.
 my %left_out = map { $_ => 1 } qw(donor_registered donor_flag_up donor_slot recipient_registered recipient_batch recipient_cloned donor_cloned
   recipient_confirming config_commit recipient_released donor_released donor_cleaning donor_restored);
 

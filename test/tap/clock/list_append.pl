@@ -5,7 +5,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use FindBin;
-use lib "$FindBin::Bin/../chaos/lib";
+use lib "$FindBin::Bin/../../chaos/lib";
 
 use ListHistory;
 use PostgreSQL::Test::Utils;

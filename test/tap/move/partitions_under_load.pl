@@ -8,8 +8,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('partmove', settings => { 'tessera.orphan_cleanup_delay' => 0, 'tessera.injection_points' => 'on',
-	'max_connections' => 60,
-	restart_after_crash => 'on' });
+	'max_connections' => 60, restart_after_crash => 'on', 'tessera.ddl_lock_timeout' => '3s' });
 $c->create(shards => 3, routers => 1);
 $c->query('s1', $_) foreach (
 	'CREATE TABLE acct (k int PRIMARY KEY, n int NOT NULL)', 'INSERT INTO acct SELECT g, 0 FROM generate_series(1, 60) g',
@@ -37,7 +36,7 @@ UPDATE ev SET at = (at + 100) % 300 WHERE k = :k AND at = :at;
 COMMIT;
 SQL
 my $counted = 'SELECT count(*), count(DISTINCT id), sum(v) - (SELECT sum(n) FROM acct) FROM ev WHERE at < 300';
-my $load = $c->pgbench_start(nodes => [ 's1', 's2', 'r1' ], script => $script, clients => 2, transactions => 160,
+my $load = $c->pgbench_start(nodes => [ 's1', 's2', 'r1' ], script => $script, clients => 2, transactions => 100,
 	max_tries => 1000, rate => 40);
 
 # What ends a move in favour of DDL, or the other way, is tried again.

@@ -14,7 +14,7 @@ my $c = TesseraCluster->new('operations', settings => { 'tessera.injection_point
 # The disk of s2 is full while this file is there.
 my $directory = PostgreSQL::Test::Utils::tempdir();
 my $full = "$directory/full";
-system_or_bail('cc', '-shared', '-fPIC', '-o', "$directory/disk.so", dirname(__FILE__) . '/../chaos/disk.c', '-ldl');
+system_or_bail('cc', '-shared', '-fPIC', '-o', "$directory/disk.so", dirname(__FILE__) . '/../../chaos/disk.c', '-ldl');
 {
 	local $ENV{LD_PRELOAD} = "$directory/disk.so";
 	local $ENV{CHAOS_DISK_FULL} = $full;

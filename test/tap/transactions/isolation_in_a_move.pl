@@ -1,8 +1,8 @@
-# Isolation in the middle of a move (doc/design.md#old-plans, doc/design.md#older-writers; S72, S76, S78, S79): what 041_snapshots.pl does not hold
-# still for. Who has locked rows of the range, or has read it at SERIALIZABLE, holds the gate off; a plan and its lock from before the first cloned
-# row do not show that row; an UPDATE of all rows changes each exactly once, in whatever phase it meets the move; rows that a former owner has still
-# to delete are seen by no statement that began after the commit; a REPEATABLE READ transaction that needs a chunk which has moved under it is told to
-# retry.
+# Isolation in the middle of a move (doc/design.md#old-plans, doc/design.md#older-writers; S72, S76, S78, S79): what
+# transactions/snapshots_older_than_a_move.pl does not hold still for. Who has locked rows of the range, or has read it at SERIALIZABLE, holds the
+# gate off; a plan and its lock from before the first cloned row do not show that row; an UPDATE of all rows changes each exactly once, in whatever
+# phase it meets the move; rows that a former owner has still to delete are seen by no statement that began after the commit; a REPEATABLE READ
+# transaction that needs a chunk which has moved under it is told to retry.
 use strict;
 use warnings;
 

@@ -153,7 +153,7 @@ go_on();
 # ---- a link that is cut: nothing passes, nobody is told ----
 
 my $binary = "$PostgreSQL::Test::Utils::tmp_check/proxy";
-(my $source = __FILE__) =~ s{tap/[^/]*$}{chaos/proxy.c};
+(my $source = __FILE__) =~ s{tap/[^/]*/[^/]*$}{chaos/proxy.c};
 is(system(qw(cc -std=gnu99 -O1 -o), $binary, $source), 0, 'the proxy is built');
 my ($in, $out) = ('', '');
 $proxy = IPC::Run::start([$binary], '<', \$in, '>', \$out);

@@ -30,7 +30,7 @@ $c->query('s1', "SELECT tessera.shard_table('people', 'id', 'hash', chunks => 4)
 local $ENV{NODE_PATH} = "$modules/node_modules";
 my ($port, $other) = map { $c->node($_)->port } 'r1', 's2';
 ok($c->wait_for($_, 'SELECT bool_and(listening) FROM tessera.stat_notifications', 't'), "$_ passes notifications on") foreach 's2';
-my $ok = IPC::Run::run([ 'node', "$here/../client/node_postgres.js", 'postgres://' . $c->user . "\@127.0.0.1:$port/postgres",
+my $ok = IPC::Run::run([ 'node', "$here/../../client/node_postgres.js", 'postgres://' . $c->user . "\@127.0.0.1:$port/postgres",
 	'postgres://' . $c->user . "\@127.0.0.1:$other/postgres" ], '<', \undef, '>&', \$out,
 	IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 like($_, qr/^ok/, $_) foreach split /\n/, $out;
