@@ -111,6 +111,11 @@ is($c->query('s3', "SELECT count(*), sum(c_11) FROM t WHERE c_33 = 33 AND c_21 =
 same_tables('after statements at once');
 ok($c->wait_for('s1', 'SELECT count(*) FROM pg_prepared_xact()', '0'), 'nothing stays prepared');
 
+# a name is one name on all nodes
+@runs = map { $c->background($_, 'SET tessera.ddl_lock_timeout = 30000; CREATE OR REPLACE FUNCTION again() RETURNS int LANGUAGE sql RETURN 1') }
+	qw(s1 s2 r1) x 3;
+is(join('', map { $c->ended($_) } @runs), '', 'one function, made by nine statements from three nodes');
+
 # a node that is down
 $c->stop('s3');
 like($c->error('s1', 'CREATE TABLE never (a int)'), qr/08006.*s3/s, 'DDL fails while a node is down, and names it');
