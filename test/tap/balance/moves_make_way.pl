@@ -10,7 +10,7 @@ use TesseraCluster;
 my $c = TesseraCluster->new('yielding', settings => { 'tessera.injection_points' => 'on', 'tessera.orphan_cleanup_delay' => 0,
 	'restart_after_crash' => 'on', 'tessera.auto_split' => 'off', 'tessera.split_interval' => 600000, 'tessera.balancer_interval' => 3600,
 	'tessera.migration_batch_size' => '64kB', 'tessera.balancer_max_slowdown' => 0, 'wal_receiver_status_interval' => 1,
-	'tessera.balancer_merge' => 'off' });
+	'tessera.balancer_merge' => 'off', 'tessera.registry_refresh_interval' => 1 });
 $c->create(shards => 3);
 $c->query('s1', 'CREATE TABLE acc (k int PRIMARY KEY, v int NOT NULL DEFAULT 0, filler text)');
 $c->query('s1', 'INSERT INTO acc SELECT g, 0, repeat($$x$$, 1000) FROM generate_series(0, 7999) g');

@@ -8,7 +8,7 @@ use Test::More;
 use TesseraCluster;
 
 my $c = TesseraCluster->new('partmove', settings => { 'tessera.orphan_cleanup_delay' => 0, 'tessera.injection_points' => 'on',
-	'max_connections' => 60, restart_after_crash => 'on', 'tessera.ddl_lock_timeout' => '3s' });
+	'max_connections' => 60, restart_after_crash => 'on', 'tessera.registry_refresh_interval' => 1 });
 $c->create(shards => 3, routers => 1);
 $c->query('s1', $_) foreach (
 	'CREATE TABLE acct (k int PRIMARY KEY, n int NOT NULL)', 'INSERT INTO acct SELECT g, 0 FROM generate_series(1, 60) g',
