@@ -109,6 +109,17 @@ same_stamp(HeapTuple tuple, TupleDesc desc, const char *stamp)
 	return !isnull && strcmp(TextDatumGetCString(value), stamp) == 0;
 }
 
+bool
+tessera_statistics_has_stamp(const pg_uuid_t *table_id, int32 node_id, const char *stamp)
+{
+	Relation	relation = tessera_catalog_open(TESSERA_TABLE_STATISTICS, AccessShareLock);
+	HeapTuple	row = find(relation, table_id, node_id);
+	bool		same = row == NULL ? stamp == NULL : stamp != NULL && same_stamp(row, RelationGetDescr(relation), stamp);
+
+	table_close(relation, AccessShareLock);
+	return same;
+}
+
 void
 tessera_statistics_write(const TesseraStatisticsRow *row, Oid relid)
 {

@@ -39,6 +39,9 @@ extern List *tessera_statistics_rows(const pg_uuid_t *table_id);
  */
 extern void tessera_statistics_write(const TesseraStatisticsRow *row, Oid relid);
 
+/* True if the row that is there has this stamp; NULL: if none is there. Locked by the caller, so it stays so. */
+extern bool tessera_statistics_has_stamp(const pg_uuid_t *table_id, int32 node_id, const char *stamp);
+
 /* Deletes a row if it is there. Locked by the caller. */
 extern void tessera_statistics_delete(const pg_uuid_t *table_id, int32 node_id);
 

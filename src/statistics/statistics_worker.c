@@ -3,8 +3,9 @@
  *	  The worker that keeps tessera.table_statistics: writes this shard's rows when its own statistics have changed, and fetches the other shards'.
  *
  * A round: (1) stamps of this shard's tables are compared with its rows, and what differs is collected; (2) each other shard is asked for the stamps
- * of its rows, and what differs is fetched; a shard that does not answer keeps its rows here; (3) if an ANALYZE has committed since, the other nodes
- * are told to look. Each row is written in a transaction of its own that waits for no lock, so the round never blocks another session for long.
+ * of its rows, and what differs is fetched, unless an ANALYZE has written it here meanwhile; a shard that does not answer keeps its rows here; (3) if
+ * an ANALYZE has committed since, the other nodes are told to look. Each row is written in a transaction of its own that waits for no lock, so the
+ * round never blocks another session for long.
  *
  * Shared memory: one flag for each database slot, an atomic. A crash loses the flag: then the others look when their time has come.
  */
@@ -207,7 +208,10 @@ stamp_at(const TesseraStatisticsStampsAnswer *rows, int n, const pg_uuid_t *id)
 	return NULL;
 }
 
-/* Which rows of the node differ from ours: wanted, or gone there. In the given context. */
+/*
+ * Which rows of the node differ from ours: wanted, or gone there. In the given context. Ours are read first: what is written here while the other
+ * node answers is newer than the answer, and is told from what was compared by its stamp.
+ */
 static void
 compare(int32 node_id, MemoryContext context, List **wanted, List **gone)
 {
@@ -216,10 +220,11 @@ compare(int32 node_id, MemoryContext context, List **wanted, List **gone)
 	List	   *candidates;
 	ListCell   *cell;
 
-	(void) tessera_call_statistics_stamps(tessera_to_node(node_id), node_id, &rows, &n);
 	begin();
 	MemoryContextSwitchTo(context);
 	candidates = list_candidates(node_id);
+	commit(context);
+	(void) tessera_call_statistics_stamps(tessera_to_node(node_id), node_id, &rows, &n);
 	foreach(cell, candidates)
 	{
 		Candidate  *candidate = lfirst(cell);
@@ -230,12 +235,31 @@ compare(int32 node_id, MemoryContext context, List **wanted, List **gone)
 		else if (stamp != NULL && (candidate->stamp == NULL || strcmp(stamp, candidate->stamp) != 0))
 			*wanted = lappend(*wanted, candidate);
 	}
-	commit(context);
+}
+
+/* Locks the row; false if another transaction has it, or has changed it since it was compared. */
+static bool
+lock_unchanged(const Candidate *candidate, int32 node_id)
+{
+	return tessera_statistics_lock(&candidate->table_id, false) &&
+		tessera_statistics_has_stamp(&candidate->table_id, node_id, candidate->stamp);
+}
+
+static const Candidate *
+candidate_of(List *candidates, const pg_uuid_t *id)
+{
+	ListCell   *cell;
+
+	foreach(cell, candidates)
+		if (memcmp(&((Candidate *) lfirst(cell))->table_id, id, UUID_LEN) == 0)
+			return lfirst(cell);
+	return NULL;
 }
 
 static void
-write_fetched(const TesseraStatisticsRowsAnswer *row, int32 node_id)
+write_fetched(const TesseraStatisticsRowsAnswer *row, int32 node_id, List *wanted)
 {
+	const Candidate *candidate = candidate_of(wanted, row->table_id);
 	TesseraStatisticsRow fetched = {
 		.table_id = *row->table_id,.node_id = node_id,.stamp = row->stamp,.pages = row->pages,.tuples = row->tuples,.bytes = row->bytes
 	};
@@ -245,7 +269,7 @@ write_fetched(const TesseraStatisticsRowsAnswer *row, int32 node_id)
 	fetched.collected = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(row->collected), ObjectIdGetDatum(InvalidOid),
 																Int32GetDatum(-1)));
 	table = tessera_routing() != NULL ? tessera_routing_table_by_id(tessera_routing(), &fetched.table_id) : NULL;
-	if (table && tessera_statistics_lock(&fetched.table_id, false))
+	if (table && candidate && lock_unchanged(candidate, node_id))
 		tessera_statistics_write(&fetched, table->relid);
 }
 
@@ -266,7 +290,7 @@ fetch_batch(int32 node_id, List *wanted, int first, MemoryContext context)
 	for (int i = 0; i < n; i++)
 	{
 		begin();
-		write_fetched(&rows[i], node_id);
+		write_fetched(&rows[i], node_id, wanted);
 		commit(context);
 	}
 }
@@ -286,7 +310,7 @@ fetch(int32 node_id, MemoryContext context)
 		Candidate  *candidate = lfirst(cell);
 
 		begin();
-		if (tessera_statistics_lock(&candidate->table_id, false))
+		if (lock_unchanged(candidate, node_id))
 			tessera_statistics_delete(&candidate->table_id, node_id);
 		commit(context);
 	}
