@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 8
+#define TESSERA_PROTOCOL 9
 #endif
 
 /* The oldest that this version of the extension can speak. */
@@ -24,6 +24,9 @@
 
 /* From this one on rows of replicated tables are carried to the copies as the user who has changed them. */
 #define TESSERA_CARRY_PROTOCOL 8
+
+/* From this one on a move brings the values of generated columns as they are stored. */
+#define TESSERA_GENERATED_PROTOCOL 9
 
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"

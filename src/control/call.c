@@ -111,6 +111,14 @@ tessera_keep_error(TesseraCallTarget target, ErrorData **error)
 	return target;
 }
 
+TesseraCallTarget
+tessera_say_protocol(TesseraCallTarget target, int *protocol)
+{
+	*protocol = 0;
+	target.protocol = protocol;
+	return target;
+}
+
 /* ---- the text of a call ---- */
 
 int

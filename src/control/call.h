@@ -75,6 +75,7 @@ typedef struct TesseraCallTarget
 	int			lane;			/* TESSERA_LANES: as the call's definition says */
 	int			hold_ms;		/* in the lane held: the other node ends the transaction if nothing was heard for so long */
 	TesseraConnection *connection;	/* not NULL: this one, as the caller has prepared it (tessera_participant) */
+	int		   *protocol;		/* on the lanes beside the transaction: where the protocol spoken with the node is put; NULL: nowhere */
 } TesseraCallTarget;
 
 /* The config node, a node, a node within so many ms; ask: a failure is no error but the answer false (see TesseraCallTolerance). */
@@ -85,10 +86,11 @@ extern TesseraCallTarget tessera_ask(TesseraCallTarget target, TesseraCallTolera
 extern TesseraCallTarget tessera_writing(TesseraCallTarget target);
 extern TesseraCallTarget tessera_as_user(TesseraCallTarget target);
 
-/* Another lane than the call's own; a connection that the caller has opened; where to put a tolerated error. */
+/* Another lane than the call's own; a connection that the caller has opened; where to put a tolerated error, and the protocol spoken. */
 extern TesseraCallTarget tessera_on_lane(TesseraCallTarget target, TesseraCallLane lane);
 extern TesseraCallTarget tessera_over(TesseraConnection *connection);
 extern TesseraCallTarget tessera_keep_error(TesseraCallTarget target, ErrorData **error);
+extern TesseraCallTarget tessera_say_protocol(TesseraCallTarget target, int *protocol);
 
 /*
  * The call does its work in a transaction that stays open at the other end: with all its locks, but seen by nobody. One at a time for each node; a

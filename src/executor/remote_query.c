@@ -10,7 +10,6 @@
 #include "lib/stringinfo.h"
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
@@ -68,6 +67,7 @@ prepare_result(TesseraRemoteQuery *query)
 	query->in = palloc0(sizeof(FmgrInfo) * Max(natts, 1));
 	query->ioparams = palloc0(sizeof(Oid) * Max(natts, 1));
 	query->typmods = palloc0(sizeof(int32) * Max(natts, 1));
+	query->stored = palloc0(sizeof(TesseraStoredType *) * Max(natts, 1));
 	query->binary = true;
 	for (int i = 0; i < natts; i++)
 		if (query->attnums[i] > 0 && !tessera_type_goes_binary(TupleDescAttr(query->desc, query->attnums[i] - 1)->atttypid))
@@ -84,12 +84,13 @@ prepare_result(TesseraRemoteQuery *query)
 		query->shape = hash_combine(hash_combine(query->shape, att->atttypid), hash_combine((uint32) att->atttypmod, att->attcollation));
 		if (query->binary && goes_without_function(att->atttypid))
 			continue;
-		if (query->binary)
-			getTypeBinaryInputInfo(att->atttypid, &function, &query->ioparams[i]);
-		else if (att->atttypid == PG_NODE_TREEOID)
-			function = F_TEXTIN;	/* its own takes nothing; what it is made of is a text's */
-		else
-			getTypeInputInfo(att->atttypid, &function, &query->ioparams[i]);
+		if (!query->binary)
+		{
+			/* the input function of pg_node_tree takes nothing; what it is made of is a text's */
+			query->stored[i] = tessera_stored_type(att->atttypid == PG_NODE_TREEOID ? TEXTOID : att->atttypid, att->atttypmod);
+			continue;
+		}
+		getTypeBinaryInputInfo(att->atttypid, &function, &query->ioparams[i]);
 		fmgr_info(function, &query->in[i]);
 	}
 }
@@ -272,7 +273,7 @@ tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTabl
 		else if (query->binary)
 			slot->tts_values[attribute] = receive_binary(query, i, PQgetvalue(result, row, i), PQgetlength(result, row, i));
 		else
-			slot->tts_values[attribute] = tessera_wire_input(&query->in[i], PQgetvalue(result, row, i), query->ioparams[i], query->typmods[i]);
+			slot->tts_values[attribute] = tessera_stored_input(query->stored[i], PQgetvalue(result, row, i));
 	}
 	ExecStoreVirtualTuple(slot);
 }

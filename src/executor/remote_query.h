@@ -14,6 +14,7 @@
 #include "fmgr.h"
 #include "libpq-fe.h"
 
+#include "rows/stored_value.h"
 #include "transport/connection.h"
 
 typedef struct TesseraRemoteQuery
@@ -34,9 +35,10 @@ typedef struct TesseraRemoteQuery
 	FmgrInfo   *out;			/* send or output function of each parameter */
 	uint32		shape;			/* hash of the types of its result columns; 0: none */
 	bool		binary;			/* result format */
-	FmgrInfo   *in;				/* receive or input function of each result column */
+	FmgrInfo   *in;				/* binary: receive function of each result column */
 	Oid		   *ioparams;
 	int32	   *typmods;
+	TesseraStoredType **stored; /* text: how each is read, without checks of domains, which the shard has made */
 } TesseraRemoteQuery;
 
 /* Parameters of one execution, converted. Lives in the context given at conversion. */

@@ -42,6 +42,7 @@
 #include "control/calls.h"
 #include "executor/reference_check.h"
 #include "executor/replicated.h"
+#include "rows/stored_value.h"
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
 
@@ -161,11 +162,11 @@ add_item(TesseraRowBatch *batch, const char *item)
 	batch->bytes += strlen(item);
 }
 
-/* Columns whose values are sent; others are computed. */
+/* Columns whose values are sent: generated ones, too, which copies must not compute anew. */
 static bool
 is_sent(Form_pg_attribute att)
 {
-	return !att->attisdropped && att->attgenerated == '\0';
+	return !att->attisdropped;
 }
 
 static void
@@ -282,8 +283,7 @@ typedef struct Applier
 	Oid			key;
 	int			ncolumns;
 	AttrNumber *columns;
-	FmgrInfo   *inputs;
-	Oid		   *ioparams;
+	TesseraStoredType **types;
 	TupleTableSlot *found;
 	TupleTableSlot *old;
 	TupleTableSlot *row;
@@ -395,11 +395,30 @@ open_result(Applier *applier)
 	if (applier->fresh)
 		applier->result->ri_TrigDesc = NULL;
 	leave_foreign_keys_only(applier->result);
+	tessera_stored_rows_only(applier->result);
 	ExecOpenIndices(applier->result, false);
 	applier->epq = palloc0(sizeof(EPQState));
 	tessera_init_epq(applier->epq, applier->estate);
 	applier->results = lappend(applier->results, applier->result);
 	applier->estates = lappend(applier->estates, applier->estate);
+}
+
+/* False: the sender is of an earlier version, and leaves them to be computed. */
+static bool
+generated_are_given(const Applier *applier)
+{
+	TupleDesc	desc = RelationGetDescr(applier->rel);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		bool		given = !TupleDescAttr(desc, i)->attgenerated;
+
+		for (int j = 0; j < applier->ncolumns && !given; j++)
+			given = applier->columns[j] == i + 1;
+		if (!given)
+			return false;
+	}
+	return true;
 }
 
 /* The table's part of the state, made anew for each run of rows of one table; what was opened before stays so until the end. */
@@ -419,21 +438,22 @@ begin_table(Applier *applier)
 	open_result(applier);
 	applier->key = tessera_primary_key(applier->rel);
 	applier->columns = palloc(Max(applier->ncolumns, 1) * sizeof(AttrNumber));
-	applier->inputs = palloc(Max(applier->ncolumns, 1) * sizeof(FmgrInfo));
-	applier->ioparams = palloc(Max(applier->ncolumns, 1) * sizeof(Oid));
+	applier->types = palloc(Max(applier->ncolumns, 1) * sizeof(TesseraStoredType *));
 	for (int i = 0; i < applier->ncolumns; i++)
 	{
 		const char *column = next_item(applier);
-		Oid			function;
+		Form_pg_attribute attribute;
 
 		applier->columns[i] = get_attnum(relid, column);
 		if (applier->columns[i] <= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
 					 errmsg("replicated table %s has no column \"%s\" on this node", quote_qualified_identifier(schema, name), column)));
-		getTypeInputInfo(TupleDescAttr(RelationGetDescr(applier->rel), applier->columns[i] - 1)->atttypid, &function, &applier->ioparams[i]);
-		fmgr_info(function, &applier->inputs[i]);
+		attribute = TupleDescAttr(RelationGetDescr(applier->rel), applier->columns[i] - 1);
+		applier->types[i] = tessera_stored_type(attribute->atttypid, attribute->atttypmod);
 	}
+	if (generated_are_given(applier))
+		tessera_stored_generated_given(applier->result);
 	applier->found = table_slot_create(applier->rel, &applier->estate->es_tupleTable);
 	applier->old = table_slot_create(applier->rel, &applier->estate->es_tupleTable);
 	applier->row = table_slot_create(applier->rel, &applier->estate->es_tupleTable);
@@ -442,19 +462,20 @@ begin_table(Applier *applier)
 static void
 read_row(Applier *applier, TupleTableSlot *slot)
 {
-	TupleDesc	desc = RelationGetDescr(applier->rel);
+	int			natts = RelationGetNumberOfAttributes(applier->rel);
 
 	ExecClearTuple(slot);
-	memset(slot->tts_isnull, true, desc->natts * sizeof(bool));
-	memset(slot->tts_values, 0, desc->natts * sizeof(Datum));
+	memset(slot->tts_isnull, true, natts * sizeof(bool));
+	memset(slot->tts_values, 0, natts * sizeof(Datum));
 	for (int i = 0; i < applier->ncolumns; i++)
 	{
 		char	   *value = next_value(applier);
 		AttrNumber	attnum = applier->columns[i];
 
-		slot->tts_values[attnum - 1] = InputFunctionCall(&applier->inputs[i], value, applier->ioparams[i],
-														 TupleDescAttr(desc, attnum - 1)->atttypmod);
-		slot->tts_isnull[attnum - 1] = value == NULL;
+		if (value == NULL)
+			continue;
+		slot->tts_values[attnum - 1] = tessera_stored_input(applier->types[i], value);
+		slot->tts_isnull[attnum - 1] = false;
 	}
 	ExecStoreVirtualTuple(slot);
 }
@@ -494,7 +515,7 @@ apply_row(Applier *applier, char operation)
 				 errhint("tessera.unreplicate_table and tessera.replicate_table make the copies anew.")));
 }
 
-/* As the table's owner, in a restricted operation: what is evaluated (checks, generated columns, indexes) is what the owner has put there. */
+/* As the table's owner, in a restricted operation: what is evaluated (generated columns, indexes) is what the owner has put there. */
 static void
 apply_rows(Applier *applier)
 {

@@ -26,6 +26,7 @@
 #include "utils/rel.h"
 
 #include "common/injection.h"
+#include "common/protocol.h"
 #include "control/calls.h"
 #include "migration/table_checks.h"
 #include "transfer/exchange_address.h"
@@ -107,6 +108,7 @@ prepare(TesseraDonor *donor)
 	char	   *recipient_key;
 	TesseraExchangeAddress address;
 	char	   *request;
+	int			protocol;
 
 	check_registration(donor);
 	tessera_background_begin();
@@ -126,7 +128,10 @@ prepare(TesseraDonor *donor)
 	tessera_exchange_find_address(&address);
 	tessera_background_commit();
 
-	tessera_call_prepare_recipient(tessera_to_node(donor->row->peer), &donor->row->migration_id, request, &recipient_key);
+	tessera_call_prepare_recipient(tessera_say_protocol(tessera_to_node(donor->row->peer), &protocol), &donor->row->migration_id, request,
+								   &recipient_key);
+	for (int i = 0; i < donor->moving->ntables; i++)
+		donor->moving->tables[i].generated = protocol >= TESSERA_GENERATED_PROTOCOL;
 	tessera_exchange_make_keys(&donor->keys);
 	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(address.bind_to, address.ports, &donor->keys, recipient_key), &donor->row->migration_id);
 	return tessera_exchange_advertise(&address, tessera_exchange_endpoint(donor->pipe.exchange));

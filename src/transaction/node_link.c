@@ -311,6 +311,7 @@ typedef struct ControlRequest
 	int			timeout_ms;		/* 0: none */
 	bool		held;			/* on the lane held */
 	int			hold_ms;
+	int		   *protocol;		/* where to put the one that is spoken; NULL: nowhere */
 } ControlRequest;
 
 /*
@@ -336,6 +337,8 @@ run_once(const ControlRequest *request, bool again)
 			result = tessera_connection_run(connection, request->command, 0, NULL);
 		if (request->held)
 			tessera_connection_state(connection)->xact_depth = 1;
+		if (request->protocol != NULL)
+			*request->protocol = tessera_connection_protocol(connection);
 	}
 	PG_CATCH();
 	{
@@ -496,6 +499,7 @@ run_beside(const TesseraCallSpec *spec, const TesseraCallTarget *target, int tim
 	ControlRequest request = {.routing = routing,.spec = spec,.values = values,.timeout_ms = timeout_ms,.hold_ms = target->hold_ms};
 
 	request.held = target->lane == TESSERA_LANE_HELD;
+	request.protocol = target->protocol;
 	Assert(!request.held || (request.hold_ms > 0 && timeout_ms > 0));
 	request.node_id = resolve_node(routing, target->node_id);
 	answer_in(context, run_within(&request), answer);

@@ -2,11 +2,11 @@
  * applier.c
  *	  The recipient's side of a migration's data: payloads of the clone and of the change stream into the local tables.
  *
- * A clone's rows go in as COPY's do: many at a time into the heap, then into the indexes, with generated columns computed and NOT NULL and CHECK
- * constraints checked. Changes go one by one, found by replica identity. No trigger, rule or foreign key fires: the donor's have fired.
+ * A clone's rows go in as COPY's do: many at a time into the heap, then into the indexes, with NOT NULL checked.
+ * Changes go one by one, found by replica identity. No trigger, rule, foreign key or CHECK fires: the donor's have (rows/stored_value.h).
  *
- * The code that tables carry (CHECK, generated columns, index expressions, domains) runs as the table's owner in a restricted security context, under
- * the fixed settings of row_codec.h: a user's function must not run with the worker's rights.
+ * Generated columns come as they are stored. The code that tables carry (index expressions; generated columns, from a donor of before) runs as the
+ * table's owner in a restricted security context, under the fixed settings of row_codec.h: a user's function must not run with the worker's rights.
  *
  * A payload is applied by a run: tables opened RowExclusive when first met, closed at its end (locks stay to the end of the transaction); all memory
  * in a context below the caller's. Within a run a command is one change, so that a row may change many times. A crash undoes the caller's
@@ -30,6 +30,7 @@
 
 #include "common/version_compat.h"
 #include "load/written_rows.h"
+#include "rows/stored_value.h"
 #include "transfer/local_origin.h"
 #include "transfer/range_scan.h"
 #include "transfer/row_codec.h"
@@ -132,6 +133,7 @@ open_result(ApplyTable *table)
 	InitResultRelInfo(table->result, relation, 1, NULL, 0);
 	table->result->ri_TrigDesc = NULL;
 	table->estate->es_opened_result_relations = list_make1(table->result);
+	tessera_stored_rows_only(table->result);
 	ExecOpenIndices(table->result, false);
 	tessera_init_epq(&table->epq, table->estate);
 }
@@ -196,6 +198,9 @@ describe_table(ApplyRun *run, int index)
 	if (table->reader != NULL)
 		tessera_row_reader_free(table->reader);
 	table->reader = tessera_row_reader_create(run->mcxt, &run->cursor, table->relation);
+	run->moving->tables[index].generated = tessera_row_reader_generated(table->reader);
+	if (tessera_row_reader_generated(table->reader))
+		tessera_stored_generated_given(table->result);
 	table->wire = palloc(Max(tessera_row_reader_columns(table->reader), 1) * sizeof(TesseraWireValue));
 	table->old_wire = palloc(Max(tessera_row_reader_columns(table->reader), 1) * sizeof(TesseraWireValue));
 }
@@ -404,7 +409,8 @@ find_whole_row(ApplyRun *run, ApplyTable *table, const TesseraWireValue *wire)
 	bool		found = false;
 
 	if (table->writer == NULL)
-		table->writer = tessera_row_writer_create(run->mcxt, RelationGetDescr(table->relation), table->table);
+		table->writer = tessera_row_writer_create(run->mcxt, RelationGetDescr(table->relation), table->table,
+												 run->moving->tables[table->table].generated);
 	for (int i = 0; i < ks->ncolumns; i++)
 		key[i] = table->search->tts_values[keys[i] - 1];
 	/* The newest versions, this transaction's own included. Rows that are not owned yet have no other writer. */

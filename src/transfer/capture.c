@@ -213,7 +213,7 @@ decode_tuple(HeapTuple tuple, TupleDesc desc, DecodedRow *row)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		row->given[i] = att->attisdropped || att->attgenerated || row->nulls[i] || att->attlen != -1 ||
+		row->given[i] = att->attisdropped || row->nulls[i] || att->attlen != -1 ||
 			!VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(row->values[i]));
 		if (!row->given[i])
 			row->complete = false;
@@ -273,7 +273,8 @@ begin_record(TesseraCapture *capture, int table, TupleDesc desc, char type)
 	}
 	if (writer == NULL)
 	{
-		writer = capture->writers[table] = tessera_row_writer_create(capture->mcxt, desc, table);
+		writer = capture->writers[table] = tessera_row_writer_create(capture->mcxt, desc, table,
+																			capture->moving->tables[table].generated);
 		capture->described[table] = false;
 	}
 	if (!capture->described[table])
@@ -644,7 +645,8 @@ resolve_row(TesseraCapture *capture, const CapturedItem *item, StringInfo payloa
 	{
 		if (writer != NULL)
 			tessera_row_writer_free(writer);
-		writer = capture->writers[item->table] = tessera_row_writer_create(capture->mcxt, RelationGetDescr(relation), item->table);
+		writer = capture->writers[item->table] = tessera_row_writer_create(capture->mcxt, RelationGetDescr(relation), item->table,
+																				 capture->moving->tables[item->table].generated);
 	}
 	tuple.t_len = item->size;
 	tuple.t_data = (HeapTupleHeader) item->data;

@@ -97,6 +97,7 @@ take_tables(TesseraMovingRanges *moving, const TesseraRouting *routing, const in
 		taken->relid = table->relid;
 		taken->group = moving_group[table->placement_group];
 		memcpy(taken->keys, table->keys, sizeof(taken->keys));
+		taken->generated = false;
 		moving->ntables++;
 	}
 	if (moving->ntables > PG_INT16_MAX)

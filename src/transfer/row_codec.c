@@ -24,6 +24,7 @@
 #include "utils/uuid.h"
 
 #include "catalog/portable_types.h"
+#include "rows/stored_value.h"
 #include "transfer/row_codec.h"
 
 /* How a column's values are turned into bytes. */
@@ -62,19 +63,18 @@ typedef struct ReaderColumn
 {
 	AttrNumber	attnum;
 	WireForm	form;			/* of binary values */
-	Oid			type;
+	Oid			type;			/* of a domain its base type */
 	int32		typmod;
 	bool		has_receive;
-	bool		has_input;
 	Oid			receive_param;
-	Oid			input_param;
 	FmgrInfo	receive;		/* looked up when first used */
-	FmgrInfo	input;
+	TesseraStoredType *stored;	/* of values that come as text; NULL: none has come */
 } ReaderColumn;
 
 struct TesseraRowReader
 {
 	MemoryContext mcxt;
+	bool		generated;		/* all generated columns are described */
 	int			ncolumns;
 	ReaderColumn *columns;
 	StringInfoData scratch;		/* a value, writable and ended by a zero byte, as receive and input functions want it */
@@ -185,7 +185,7 @@ binary_form(Oid type, int32 typmod, bool reading)
 	}
 }
 
-/* A domain goes as its base type does; the recipient's receive function is the domain's, which checks it. */
+/* A domain goes as its base type does, and is read as that: it was checked where it was made. */
 static bool
 goes_binary(Oid type)
 {
@@ -230,7 +230,7 @@ compare_columns(const void *a, const void *b)
 }
 
 TesseraRowWriter *
-tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table)
+tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table, bool generated)
 {
 	MemoryContext own = AllocSetContextCreate(mcxt, "tessera row writer", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(own);
@@ -244,7 +244,7 @@ tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		if (!att->attisdropped && !att->attgenerated)
+		if (!att->attisdropped && (generated || !att->attgenerated))
 			writer_column_init(writer, &writer->columns[writer->ncolumns++], att);
 	}
 	qsort(writer->columns, writer->ncolumns, sizeof(WriterColumn), compare_columns);
@@ -475,10 +475,9 @@ static void
 reader_column_init(ReaderColumn *column, Form_pg_attribute att)
 {
 	column->attnum = att->attnum;
-	column->type = att->atttypid;
 	column->typmod = att->atttypmod;
-	column->form = goes_binary(att->atttypid) && get_typtype(att->atttypid) != TYPTYPE_DOMAIN ?
-		binary_form(att->atttypid, att->atttypmod, true) : FORM_BINARY;
+	column->type = getBaseTypeAndTypmod(att->atttypid, &column->typmod);
+	column->form = goes_binary(column->type) ? binary_form(column->type, column->typmod, true) : FORM_BINARY;
 }
 
 static void
@@ -501,7 +500,7 @@ find_described(Relation relation, const char *name, const char *type_name, const
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		if (att->attisdropped || att->attgenerated || strcmp(NameStr(att->attname), name) != 0)
+		if (att->attisdropped || strcmp(NameStr(att->attname), name) != 0)
 			continue;
 		if (seen[i])
 			tessera_payload_damaged("A column is described twice.");
@@ -522,6 +521,7 @@ tessera_row_reader_create(MemoryContext mcxt, TesseraPayloadCursor *cursor, Rela
 	bool	   *seen = palloc0(Max(desc->natts, 1) * sizeof(bool));
 
 	reader->mcxt = own;
+	reader->generated = true;
 	reader->ncolumns = take_int16(cursor);
 	if (reader->ncolumns < 0 || reader->ncolumns > MaxTupleAttributeNumber)
 		tessera_payload_damaged("A table has an impossible number of columns.");
@@ -539,8 +539,11 @@ tessera_row_reader_create(MemoryContext mcxt, TesseraPayloadCursor *cursor, Rela
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		if (!seen[i] && !att->attisdropped && !att->attgenerated)
+		if (seen[i] || att->attisdropped)
+			continue;
+		if (!att->attgenerated)
 			tables_differ(relation, NameStr(att->attname), "is missing on the donor");
+		reader->generated = false;
 	}
 	initStringInfo(&reader->scratch);
 	MemoryContextSwitchTo(old);
@@ -563,6 +566,12 @@ AttrNumber
 tessera_row_reader_attnum(const TesseraRowReader *reader, int column)
 {
 	return reader->columns[column].attnum;
+}
+
+bool
+tessera_row_reader_generated(const TesseraRowReader *reader)
+{
+	return reader->generated;
 }
 
 void
@@ -652,21 +661,18 @@ static Datum
 read_by_input(TesseraRowReader *reader, ReaderColumn *column, const TesseraWireValue *wire)
 {
 	StringInfo	buffer = scratch_copy(reader, wire);
-	char	   *text;
 
-	if (!column->has_input)
+	if (column->stored == NULL)
 	{
-		Oid			function;
+		MemoryContext before = MemoryContextSwitchTo(reader->mcxt);
 
-		getTypeInputInfo(column->type, &function, &column->input_param);
-		fmgr_info_cxt(function, &column->input, reader->mcxt);
-		column->has_input = true;
+		column->stored = tessera_stored_type(column->type, column->typmod);
+		MemoryContextSwitchTo(before);
 	}
 	if (strlen(buffer->data) != buffer->len)
 		tessera_payload_damaged("A text has a zero byte.");
 	/* Checks the encoding too. */
-	text = pg_any_to_server(buffer->data, buffer->len, PG_UTF8);
-	return InputFunctionCall(&column->input, text, column->input_param, column->typmod);
+	return tessera_stored_input(column->stored, pg_any_to_server(buffer->data, buffer->len, PG_UTF8));
 }
 
 static Datum

@@ -12,9 +12,9 @@
  *	  'S' int16 table, digest						digest of all rows of the clone (verify.h)
  *	  'V' int16 table, row, digest					a key, the other columns not given, and the digest of the donor's rows with that key (verify.h)
  *
- * A row is one value for each column of the table's last description: a mark, then for 'b' and 't' an int32 length and the bytes. Dropped and
- * generated columns are not described; the others in order of their names, so that a row has the same bytes on every node. The last description
- * before a row counts; each payload has its own. A digest is three int64 (digest.h).
+ * A row is one value for each column of the table's last description: a mark, then for 'b' and 't' an int32 length and the bytes. Dropped columns are
+ * not described, generated ones only if both nodes know how (TESSERA_GENERATED_PROTOCOL); the others in order of their names, so that a row has the
+ * same bytes on every node. The last description before a row counts; each payload has its own. A digest is three int64 (digest.h).
  */
 #ifndef TESSERA_TRANSFER_ROW_CODEC_H
 #define TESSERA_TRANSFER_ROW_CODEC_H
@@ -57,8 +57,8 @@ extern void tessera_codec_fix_settings(void);
 
 typedef struct TesseraRowWriter TesseraRowWriter;
 
-/* Writer of rows of a table; a context of its own below mcxt. Catalog access. */
-extern TesseraRowWriter *tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table);
+/* Writer of rows of a table, with or without its generated columns; a context of its own below mcxt. Catalog access. */
+extern TesseraRowWriter *tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table, bool generated);
 extern void tessera_row_writer_free(TesseraRowWriter *writer);
 
 /* True if the writer still fits the table. */
@@ -115,12 +115,15 @@ extern void tessera_row_reader_free(TesseraRowReader *reader);
 extern int	tessera_row_reader_columns(const TesseraRowReader *reader);
 extern AttrNumber tessera_row_reader_attnum(const TesseraRowReader *reader, int column);
 
+/* True if all generated columns are described; also if there are none. */
+extern bool tessera_row_reader_generated(const TesseraRowReader *reader);
+
 /* Finds the next row's values, without decoding; values has room for as many as the reader has columns. */
 extern void tessera_row_read(const TesseraRowReader *reader, TesseraPayloadCursor *cursor, TesseraWireValue *values);
 
 /*
  * Decodes values into arrays by attnum - 1, data in the current context. Columns not given are left alone. Columns of the table that are not
- * described (dropped, generated) are the caller's. The settings must be pushed.
+ * described are the caller's. The settings must be pushed.
  */
 extern void tessera_row_decode(TesseraRowReader *reader, const TesseraWireValue *wire, Datum *values, bool *nulls);
 

@@ -3,7 +3,7 @@
  *	  The rows that have a given key; see rows_by_key.h.
  *
  * Found by the index of their identity, else by that of the shard key; what the index brings is compared byte by byte with the key. Values are read
- * as the table's owner in a restricted security context: a domain's check runs its owner's code. An error leaves that to the transaction's abort.
+ * as the table's owner in a restricted security context, as its types' functions may be users' code. An error leaves that to the transaction's abort.
  *
  * Memory: a context for all of it, one emptied for each key, one for each row. Locks: AccessShareLock on the table. Nothing is written.
  */
@@ -88,7 +88,7 @@ tessera_key_rows_begin(TesseraMovingRanges *moving, int table, TesseraPayloadCur
 	rows->table = table;
 	rows->relation = table_open(moving->tables[table].relid, AccessShareLock);
 	rows->reader = tessera_row_reader_create(mcxt, cursor, rows->relation);
-	rows->writer = tessera_row_writer_create(mcxt, RelationGetDescr(rows->relation), table);
+	rows->writer = tessera_row_writer_create(mcxt, RelationGetDescr(rows->relation), table, moving->tables[table].generated);
 	rows->wire = palloc(Max(tessera_row_reader_columns(rows->reader), 1) * sizeof(TesseraWireValue));
 	rows->slot = table_slot_create(rows->relation, NULL);
 	initStringInfo(&rows->encoded);

@@ -46,6 +46,7 @@ typedef struct TesseraMovingTable
 	Oid			relid;			/* local */
 	int			group;			/* index of its group in groups */
 	AttrNumber	keys[TESSERA_MAX_KEY_COLUMNS];	/* key columns, in key order */
+	bool		generated;		/* values of generated columns go along: both nodes know how; the recipient learns it from what comes */
 } TesseraMovingTable;
 
 /* What an operation moves. */

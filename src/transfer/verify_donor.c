@@ -116,7 +116,7 @@ open_writer(TesseraVerify *verify, int table)
 	Bitmapset  *columns;
 	int			attnum = -1;
 
-	writer->writer = tessera_row_writer_create(verify->mcxt, RelationGetDescr(relation), table);
+	writer->writer = tessera_row_writer_create(verify->mcxt, RelationGetDescr(relation), table, verify->moving->tables[table].generated);
 	writer->natts = RelationGetNumberOfAttributes(relation);
 	writer->given = palloc0(Max(writer->natts, 1) * sizeof(bool));
 	(void) tessera_row_identity(relation, verify->moving, table, &columns);

@@ -37,7 +37,8 @@ static void
 sum_table(TesseraMovingRanges *moving, int table, Relation relation, TesseraDigest *digest)
 {
 	const TesseraMovingGroup *group = tessera_moving_group(moving, table);
-	TesseraRowWriter *writer = tessera_row_writer_create(CurrentMemoryContext, RelationGetDescr(relation), table);
+	TesseraRowWriter *writer = tessera_row_writer_create(CurrentMemoryContext, RelationGetDescr(relation), table,
+														 moving->tables[table].generated);
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "tessera verified row", ALLOCSET_DEFAULT_SIZES);
 	TesseraRangeScan *scan;

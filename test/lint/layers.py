@@ -10,7 +10,7 @@ LAYERS = {
     "common": 0,
     "clock": 1, "codec": 1,
     "transport": 2, "catalog": 2,
-    "control": 3,
+    "control": 3, "rows": 3,
     "routing": 4, "session": 4,
     "transaction": 5, "load": 5,
     "executor": 6, "ddl": 6, "balance": 6, "transfer": 6, "failover": 6, "statistics": 6,
