@@ -16,6 +16,21 @@ CREATE VIEW tessera.health AS
     FROM pg_catalog.pg_prepared_xacts p
     WHERE p.database = pg_catalog.current_database() AND p.prepared < pg_catalog.clock_timestamp() - interval '5 minutes'
     UNION ALL
+    -- locks of names: objects with this number of a column (src/config/name_locks.c)
+    SELECT 'warning', 'prepared transaction ' || coalesce(d.user_gid, p.gid),
+           pg_catalog.format('role %s has prepared it at %s, and it holds %s names of DDL: DDL on the same objects fails, and no node comes or goes',
+                             coalesce(d.owner, pg_catalog.pg_get_userbyid(p.ownerid)), p.prepared, l.names),
+           pg_catalog.format('COMMIT PREPARED or ROLLBACK PREPARED %L, as that role or as a superuser', coalesce(d.user_gid, p.gid))
+    FROM (SELECT x.transactionid, pg_catalog.count(*) AS names
+          FROM pg_catalog.pg_locks n JOIN pg_catalog.pg_locks x USING (virtualtransaction)
+          WHERE n.locktype = 'object' AND n.objsubid = 3537 AND n.classid < 4294967280 AND n.pid IS NULL
+            AND n.database = (SELECT o.oid FROM pg_catalog.pg_database o WHERE o.datname = pg_catalog.current_database())
+            AND x.locktype = 'transactionid' AND x.pid IS NULL
+          GROUP BY x.transactionid) AS l
+      JOIN pg_catalog.pg_prepared_xact() p ON p.transaction = l.transactionid
+      LEFT JOIN tessera.transaction_decision d ON d.user_gid IS NOT NULL AND d.gid = pg_catalog.regexp_replace(p.gid, '_[0-9]+$', '')
+    WHERE p.prepared < pg_catalog.clock_timestamp() - pg_catalog.current_setting('tessera.prepared_ddl_warning')::interval
+    UNION ALL
     SELECT 'error', 'replication slot ' || s.slot_name, 'it is of a migration that has no process, and keeps WAL',
            'see the log of this server: the worker "migration recovery" drops it'
     FROM pg_catalog.pg_replication_slots s
@@ -96,8 +111,8 @@ CREATE VIEW tessera.health AS
                       WHEN 'balancer_paused_until' THEN s.value::timestamptz > pg_catalog.clock_timestamp() END
   ) AS v;
 COMMENT ON VIEW tessera.health IS
-  'one row for each thing that needs an operator, and what to do; none is good. What is of one node is shown on that node, moves and the balancer on '
-  'the config node';
+  'one row for each thing that needs an operator, and what to do; none is good. What is of one node is shown on that node, moves, the balancer and '
+  'prepared transactions that hold names of DDL on the config node';
 
 REVOKE ALL ON tessera.health FROM PUBLIC;
 GRANT SELECT ON tessera.health TO tessera_admin;

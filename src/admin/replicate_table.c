@@ -388,7 +388,7 @@ write_mark(const TesseraMarkReplicatedArgs *args)
 
 	tessera_spi_begin(&spi);
 	if (tessera_routing_or_error()->is_config)
-		(void) tessera_spi_run("LOCK TABLE tessera.node IN SHARE MODE", SPI_OK_UTILITY, 0, NULL, NULL, NULL);
+		(void) tessera_spi_run("LOCK TABLE tessera.node IN ROW SHARE MODE", SPI_OK_UTILITY, 0, NULL, NULL, NULL);
 	if (tessera_spi_run("UPDATE tessera.cluster_table SET replicated = $2 WHERE table_id = $1 AND group_id IS NULL"
 						" RETURNING coalesce(to_regclass(format('%I.%I', schema_name, table_name))::oid, 0::oid)", SPI_OK_UPDATE_RETURNING, 2, types,
 						values, NULL) != 1)

@@ -14,8 +14,8 @@
  * A migration moves ranges of any number of groups; all of them change in the one transaction.
  *
  * Locks, in this order, to the end of the transaction, which the donor may let wait for about a second: the rows of the groups by group_id, the
- * outcome's key, the rows of both nodes shared (against a registration of a promoted server; a change of the registry, which locks tessera.node
- * itself, waits, too), rows of chunks, the migration's row. A crash leaves all of the commit or nothing of it.
+ * outcome's key, the rows of both nodes shared (against a registration of a promoted server, which writes its row; nodes that come or go wait, too,
+ * as they lock tessera.node itself), rows of chunks, the migration's row. A crash leaves all of the commit or nothing of it.
  *
  * Interleavings: (commit in front) the fence's insert waits for the commit, does nothing, and its next statement reads 'committed'. (fence in front)
  * the commit's insert waits, finds the key taken, reads 'aborted' and raises TS003; nothing of the move is written.

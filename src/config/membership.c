@@ -2,8 +2,12 @@
  * membership.c
  *	  What every membership change begins with: the registry's lock, a node of the registry, and who carries it out.
  *
- * Changes run on the config node only, one at a time: each holds tessera.node in EXCLUSIVE mode to the end of its transaction. DDL that must reach
- * every node takes ROW SHARE on tessera.node of the config node before it picks its nodes, so that no node joins in the middle of it.
+ * Changes run on the config node only, one at a time: each locks tessera.node to the end of its transaction, against each other and whoever else
+ * writes it. DDL that must reach every node takes ROW SHARE on tessera.node of the config node before it picks its nodes, and so does what else
+ * counts on the nodes that there are. EXCLUSIVE meets that, so no node joins or leaves in the middle of it. A new address (SHARE ROW EXCLUSIVE) does
+ * not: DDL under way is a distributed transaction like that of any write, which takes no lock here at all. It goes by the numbers of nodes; the
+ * connections that it has lead where they led, and a part that is prepared is ended by the address of the day. A failover must not wait for it: it
+ * may be what DDL waits for, and what a user has prepared would hold it up for as long as the user likes.
  */
 #include "postgres.h"
 
@@ -14,11 +18,13 @@
 #include "utils/builtins.h"
 
 #include "catalog/change.h"
+#include "catalog/relation.h"
 #include "common/privilege.h"
 #include "common/secrets.h"
 #include "common/spi_text.h"
 #include "config/membership.h"
 #include "control/calls.h"
+#include "ddl/attempts.h"
 
 
 void
@@ -33,11 +39,25 @@ tessera_refuse_read_only(const char *action)
 }
 
 void
+tessera_registry_lock_against(LOCKMODE mode)
+{
+	char	   *holders = tessera_lock_table_or_holders(tessera_catalog_relid(TESSERA_NODE), mode);
+
+	if (holders != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not lock the registry of nodes within %d ms", tessera_ddl_lock_timeout),
+				 errdetail_internal("%s", holders),
+				 errhint("DDL and changes of the cluster's nodes wait for each other. Try again when these transactions have ended; COMMIT PREPARED"
+						 " or ROLLBACK PREPARED ends a prepared one.")));
+}
+
+void
 tessera_registry_lock(void)
 {
 	const TesseraRouting *routing = tessera_routing();
 
-	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
+	tessera_registry_lock_against(ExclusiveLock);
 	if (routing != NULL)
 		tessera_require_metadata(routing);
 }

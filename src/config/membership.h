@@ -42,7 +42,11 @@ typedef struct TesseraRegistered
 /* ERROR 25006 in recovery and in read-only transactions. */
 extern void tessera_refuse_read_only(const char *action);
 
-/* Takes the registry's lock to the end of the transaction (EXCLUSIVE: readers go on). Access must be open. */
+/*
+ * Takes the registry's lock to the end of the transaction: in the mode given, or EXCLUSIVE for nodes that come and go (readers go on, DDL waits).
+ * ERROR 55P03 that names who holds it when tessera.ddl_lock_timeout has passed; the second one also TS003 and 57P03 (tessera_require_metadata).
+ */
+extern void tessera_registry_lock_against(LOCKMODE mode);
 extern void tessera_registry_lock(void);
 
 /* A node of the registry, in the context that was current at tessera_spi_begin; NULL (or ERROR 42704) if there is none. Access must be open. */

@@ -2,15 +2,16 @@
  * name_locks.c
  *	  The config node's side of a DDL statement: names are locked here first, so that two statements on one object never meet elsewhere.
  *
- * Locks last to the end of the distributed transaction (a prepared one keeps them): ROW SHARE on tessera.node, which holds off changes of membership;
- * a lock on the hash of each name; FOR SHARE on the groups concerned, which holds off new migrations, and commits of splits, merges and moves. Waits
- * are bounded by the timeout given. Where a migration runs the groups are not locked, so that it can be committed if it is past its decision: the
- * router has it end first.
+ * Locks last to the end of the distributed transaction (a prepared one keeps them): ROW SHARE on tessera.node, which holds off nodes that come and
+ * go (not their new addresses: membership.c); a lock on the hash of each name, which no other node has; FOR SHARE on the groups concerned, which
+ * holds off new migrations, and commits of splits, merges and moves. Waits are bounded by the timeout given. Where a migration runs the groups are
+ * not locked, so that it can be committed if it is past its decision: the router has it end first.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
+#include "common/cryptohash.h"
+#include "common/sha2.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -29,36 +30,50 @@
 #include "routing/routing.h"
 
 
-/* Objects of a class that no catalog has. Two names with one hash share a lock: one waits for the other. */
-#define NAME_CLASS ((Oid) 0xFFFFFFF1)
+/*
+ * Locks of names are locks of objects with this number of a column, which core's have not (tessera.health finds them by it). Class and object are 64
+ * bits of the name's SHA-256: whoever could choose a name with the hash of another could hold that.
+ */
+#define NAME_COLUMN 3537
+
+static void
+hash_name(const char *name, uint64 *hash)
+{
+	uint8		digest[PG_SHA256_DIGEST_LENGTH];
+	pg_cryptohash_ctx *context = pg_cryptohash_create(PG_SHA256);
+
+	if (context == NULL || pg_cryptohash_init(context) < 0 || pg_cryptohash_update(context, (const uint8 *) name, strlen(name)) < 0 ||
+		pg_cryptohash_final(context, digest, sizeof(digest)) < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg_internal("could not compute hash: %s", context != NULL ? pg_cryptohash_error(context) : "out of memory")));
+	pg_cryptohash_free(context);
+	memcpy(hash, digest, sizeof(*hash));
+}
 
 static int
 compare_hashes(const void *a, const void *b)
 {
-	uint32		x = *(const uint32 *) a;
-	uint32		y = *(const uint32 *) b;
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
 
 	return (x > y) - (x < y);
 }
 
-/* NULL, or who holds one of them (node_lock.c). */
+/* NULL, or who holds one of them (node_lock.c). All lock names in the order of their hashes. */
 static char *
 lock_names(ArrayType *names, int timeout_ms)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 	Datum	   *values;
 	int			n;
-	uint32	   *hashes;
+	uint64	   *hashes;
 
 	deconstruct_array(names, TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
-	hashes = palloc(sizeof(uint32) * Max(n, 1));
+	hashes = palloc(sizeof(uint64) * Max(n, 1));
 	for (int i = 0; i < n; i++)
-	{
-		char	   *name = TextDatumGetCString(values[i]);
-
-		hashes[i] = hash_bytes((unsigned char *) name, strlen(name));
-	}
-	qsort(hashes, n, sizeof(uint32), compare_hashes);
+		hash_name(TextDatumGetCString(values[i]), &hashes[i]);
+	qsort(hashes, n, sizeof(uint64), compare_hashes);
 	for (int i = 0; i < n; i++)
 	{
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
@@ -66,7 +81,7 @@ lock_names(ArrayType *names, int timeout_ms)
 		StringInfoData holders;
 
 		initStringInfo(&holders);
-		SET_LOCKTAG_OBJECT(tag, MyDatabaseId, NAME_CLASS, hashes[i], 0);
+		SET_LOCKTAG_OBJECT(tag, MyDatabaseId, (uint32) (hashes[i] >> 32), (uint32) hashes[i], NAME_COLUMN);
 		if (!tessera_try_lock(&tag, ExclusiveLock, Max((int) left, 1), &holders))
 			return psprintf("held the names of what the statement changes%s", holders.data);
 	}

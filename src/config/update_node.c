@@ -91,7 +91,7 @@ update_here(const TesseraChange *change)
 	const char *logged[4];
 	int			incarnation;
 
-	tessera_admin_exec("LOCK TABLE tessera.node IN EXCLUSIVE MODE", 0, NULL);
+	tessera_registry_lock_against(ShareRowExclusiveLock);	/* not against DDL (membership.c) */
 	node = tessera_registered_or_error(change->name);
 	if (!node->is_config)		/* its own address it has to know before it can find out anything else */
 		tessera_require_metadata(tessera_require_cluster());

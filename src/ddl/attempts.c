@@ -94,6 +94,7 @@ typedef struct Attempts
 } Attempts;
 
 int			tessera_ddl_lock_timeout = 30000;
+static int	prepared_ddl_warning = 60;	/* read by tessera.health */
 
 static Attempts *current = NULL;
 
@@ -189,18 +190,27 @@ is_clients_gid(const char *gid)
 	return strncmp(gid, "tessera_" TESSERA_CLIENT_GID, strlen("tessera_" TESSERA_CLIENT_GID)) == 0;
 }
 
-/* The name that a client gave to the transaction whose part on one node this is. May fail. */
+/* The transaction of a client whose part on one node this is: '"name" of role "owner"'. NULL: it is none any more. May fail. */
 static char *
 ask_for_clients_name(const TesseraRouting *routing, const char *part)
 {
 	char	   *gid = pstrdup(part);
 	char	   *last = strrchr(gid, '_');
-	char	   *answer = NULL;
+	char	   *name = NULL;
+	TesseraPreparedTransactionsAnswer *rows;
+	int			n;
 
 	*last = '\0';
-	if (tessera_routing_config(routing) != NULL)
-		(void) tessera_call_client_gid(tessera_to_config(), gid, &answer);
-	return answer;
+	if (tessera_routing_config(routing) == NULL)
+		return NULL;
+	(void) tessera_call_client_gid(tessera_to_config(), gid, &name);
+	if (name == NULL)
+		return NULL;
+	(void) tessera_call_prepared_transactions(tessera_to_config(), &rows, &n);
+	for (int i = 0; i < n; i++)
+		if (strcmp(rows[i].gid, name) == 0)
+			return psprintf("\"%s\" of role \"%s\"", name, rows[i].owner);
+	return psprintf("\"%s\"", name);
 }
 
 typedef struct Description
@@ -222,7 +232,7 @@ ask_for_holder(void *arg)
 		description->answer = ask_for_clients_name(description->routing, holder->gid);
 }
 
-/* Who a holder is: the session, or the client's name of a prepared transaction; NULL if that cannot be had. */
+/* Who a holder is: the session, or a client's prepared transaction and its owner; NULL if that cannot be had. */
 static char *
 describe_holder(const TesseraRouting *routing, const Holder *holder)
 {
@@ -232,6 +242,17 @@ describe_holder(const TesseraRouting *routing, const Holder *holder)
 
 	(void) tessera_connections_limit(limit);
 	return error == NULL ? description.answer : NULL;
+}
+
+char *
+tessera_describe_prepared(const char *gid)
+{
+	Holder		holder = {0};
+	char	   *who;
+
+	strlcpy(holder.gid, gid, sizeof(holder.gid));
+	who = describe_holder(tessera_routing(), &holder);
+	return who != NULL ? who : psprintf("\"%s\"", gid);
 }
 
 static const char *
@@ -253,14 +274,15 @@ describe_holders(const TesseraRouting *routing, const Failure *failure)
 	for (int i = 0; i < Min(failure->n, MOST_DESCRIBED); i++)
 	{
 		const Holder *holder = &failure->holders[i];
-		char	   *who = describe_holder(routing, holder);
+		char	   *who;
 
 		appendStringInfo(&text, "%sOn node \"%s\", ", i ? "\n" : "", where);
 		if (holder->pid == 0)
 		{
-			appendStringInfo(&text, "prepared transaction \"%s\" holds it.", who ? who : holder->gid);
+			appendStringInfo(&text, "prepared transaction %s holds it.", tessera_describe_prepared(holder->gid));
 			continue;
 		}
+		who = describe_holder(routing, holder);
 		appendStringInfo(&text, "process %d holds it", holder->pid);
 		if (holder->client.node_id != failure->node_id || holder->client.pid != holder->pid)
 			appendStringInfo(&text, " for process %d of node \"%s\"", holder->client.pid, node_name(routing, holder->client.node_id));
@@ -573,4 +595,8 @@ tessera_attempts_init(void)
 							"Time within which a command that changes a table of the cluster must get its locks.",
 							"Locks are asked for in short attempts, so that statements behind them are not held up.",
 							&tessera_ddl_lock_timeout, 30000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.prepared_ddl_warning",
+							"Time after which tessera.health of the config node shows a prepared transaction that holds names of DDL.",
+							"It holds up DDL on the same objects, and nodes that come and go.",
+							&prepared_ddl_warning, 60, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 }

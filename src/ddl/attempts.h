@@ -51,6 +51,12 @@ extern int	tessera_ddl_attempt_timeout(void);
  */
 extern _Noreturn void tessera_ddl_held(int32 node_id, const char *answer);
 
+/*
+ * A prepared transaction for a message, by its identifier on one node: the name that a client gave it, and its owner, asked of the config node; else
+ * that identifier. In quotes, palloc'd. Runs a subtransaction.
+ */
+extern char *tessera_describe_prepared(const char *gid);
+
 /* A table of this node's, to be locked on every node under its name. */
 typedef struct TesseraTableLock
 {
@@ -78,10 +84,11 @@ extern List *tessera_ddl_table_locks(Node *statement, const TesseraRouting *rout
 extern bool tessera_try_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms, StringInfo holders);
 
 /*
- * Locks a table on this node alone to the end of the transaction, in short attempts. ERROR 55P03 that names the holders when tessera.ddl_lock_timeout
- * has passed. Runs subtransactions. Interruptible.
+ * Locks a table on this node alone to the end of the transaction, in short attempts. Runs subtransactions. Interruptible. When
+ * tessera.ddl_lock_timeout has passed: ERROR 55P03 that names the holders; the second one returns them instead, as a DETAIL (palloc'd; else NULL).
  */
 extern void tessera_lock_table_here(Oid relid, LOCKMODE mode);
+extern char *tessera_lock_table_or_holders(Oid relid, LOCKMODE mode);
 
 /* Tables of this node by qualified name: "ok", or "held ...". palloc'd. */
 extern char *tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int timeout_ms);

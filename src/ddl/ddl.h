@@ -54,6 +54,11 @@ extern void tessera_statement_objects(Node *statement, const TesseraRouting *rou
 /* The cluster table that a relation belongs to: itself, the root of its partition tree, the table of an index; InvalidOid if none. */
 extern Oid	tessera_cluster_root(const TesseraRouting *routing, Oid relid);
 
+/* ---- statement_names.c ---- */
+
+/* Names to lock across the cluster for a statement that names no relation that exists, roles' included: at least one. char *, palloc'd. */
+extern List *tessera_statement_names(Node *statement);
+
 /* ---- temporary.c ---- */
 
 /*

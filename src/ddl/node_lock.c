@@ -164,7 +164,8 @@ name_holders(const char *lines)
 			break;
 		appendStringInfoString(&text, text.len ? "\n" : "");
 		if (pid == 0)
-			appendStringInfo(&text, "Prepared transaction \"%.*s\" holds it.", (int) strcspn(lines + used, "\n"), lines + used);
+			appendStringInfo(&text, "Prepared transaction %s holds it.",
+							 tessera_describe_prepared(pnstrdup(lines + used, strcspn(lines + used, "\n"))));
 		else if (node != 0)
 			appendStringInfo(&text, "Process %d holds it for process %d of node %d.", pid, client, node);
 		else
@@ -173,8 +174,8 @@ name_holders(const char *lines)
 	return text.len ? text.data : "Others wait for it.";
 }
 
-void
-tessera_lock_table_here(Oid relid, LOCKMODE mode)
+char *
+tessera_lock_table_or_holders(Oid relid, LOCKMODE mode)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_ddl_lock_timeout);
 	int			pause = FIRST_PAUSE_MS;
@@ -188,13 +189,9 @@ tessera_lock_table_here(Oid relid, LOCKMODE mode)
 
 		initStringInfo(&holders);
 		if (tessera_try_lock(&tag, mode, (int) Min(left, ATTEMPT_MS), &holders))
-			return;
+			return NULL;
 		if (left <= 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("could not lock table \"%s\" within %d ms", get_rel_name(relid), tessera_ddl_lock_timeout),
-					 errdetail_internal("%s", name_holders(holders.data)),
-					 errhint("Try again when they have ended, or raise tessera.ddl_lock_timeout.")));
+			return name_holders(holders.data);
 		pfree(holders.data);
 
 		/* sessions that queued behind this attempt get the lock first */
@@ -203,6 +200,19 @@ tessera_lock_table_here(Oid relid, LOCKMODE mode)
 		CHECK_FOR_INTERRUPTS();
 		pause = Min(pause * 2, LAST_PAUSE_MS);
 	}
+}
+
+void
+tessera_lock_table_here(Oid relid, LOCKMODE mode)
+{
+	char	   *holders = tessera_lock_table_or_holders(relid, mode);
+
+	if (holders != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not lock table \"%s\" within %d ms", get_rel_name(relid), tessera_ddl_lock_timeout),
+				 errdetail_internal("%s", holders),
+				 errhint("Try again when they have ended, or raise tessera.ddl_lock_timeout.")));
 }
 
 /* ---- tables ---- */

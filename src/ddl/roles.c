@@ -4,6 +4,12 @@
  *
  * It runs here first, then on one node of every other server, in the same distributed transaction. A role that a server has already is not created
  * again there; one that it lacks is not dropped there. The statement's text may hold a password: it is not shown in errors.
+ *
+ * First it locks the names of the roles that it names (statement_names.c), to the end of the transaction, so two statements on one role go in one
+ * order on all servers, and of two that create it one finds it there. That is enough: rows of the shared catalogs belong to one role, or to all
+ * roles, but for memberships. Two DROP ROLE of different names may want the row of one membership, and meet on two servers in two orders: that is a
+ * wait with a limit, after which the attempt begins anew (attempts.h). Two grants at once that close a cycle of memberships are not found, as on one
+ * server: core locks nothing there.
  */
 #include "postgres.h"
 
@@ -96,7 +102,7 @@ attempt_role(void *arg)
 	ListCell   *cell;
 	int			level;
 
-	tessera_ddl_lock(r->routing, list_make1("roles"), NIL, NULL);
+	tessera_ddl_lock(r->routing, tessera_statement_names(r->utility->statement->utilityStmt), NIL, NULL);
 	copy.read_only = true;
 	tessera_utility_run(&copy);
 	level = NewGUCNestLevel();

@@ -202,6 +202,15 @@ add_object(TesseraStatementObjects *named, const TesseraRouting *routing, Node *
 		case OBJECT_EXTENSION:
 			if (IsA(object, String) && strcmp(strVal(object), EXTENSION) == 0)
 				named->local = EXTENSION;
+			else if (IsA(object, String))
+				add_key(named, psprintf("extension %s", strVal(object)));
+			break;
+		case OBJECT_SCHEMA:
+			if (IsA(object, String))
+			{
+				named->cluster = strVal(object);
+				add_key(named, psprintf("schema %s", quote_identifier(strVal(object))));
+			}
 			break;
 		default:
 			if (IsA(object, TypeName))
@@ -422,5 +431,5 @@ tessera_statement_objects(Node *statement, const TesseraRouting *routing, Tesser
 	describe_relation_statement(named, routing, statement);
 	describe_other_statement(named, routing, statement);
 	if (named->keys == NIL && named->local == NULL)
-		add_key(named, CreateCommandName(statement));
+		named->keys = tessera_statement_names(statement);
 }

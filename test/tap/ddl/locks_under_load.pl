@@ -117,10 +117,10 @@ $holder->query('ROLLBACK');
 # a prepared transaction, and a statement under way elsewhere
 $c->query('s1', "BEGIN; SELECT v FROM t WHERE k = 1; PREPARE TRANSACTION 'left'");
 $error = $c->error('s2', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
-like($error, qr/DETAIL: *On node "s1", prepared transaction "left" holds it\..*HINT: *COMMIT PREPARED/s, 'a prepared transaction is named')
-	or diag $error;
+like($error, qr/DETAIL: *On node "s1", prepared transaction "left" of role "[^"]+" holds it\..*HINT: *COMMIT PREPARED/s,
+	'a prepared transaction is named') or diag $error;
 $error = $c->error('s1', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
-like($error, qr/DETAIL: *On node "s\d", prepared transaction "left" holds it/, 'on the own node, too') or diag $error;
+like($error, qr/DETAIL: *On node "s\d", prepared transaction "left" of role "[^"]+" holds it/, 'on the own node, too') or diag $error;
 $c->query('s1', "ROLLBACK PREPARED 'left'");
 $holder->query('RESET ROLE; BEGIN; ALTER TABLE t ADD COLUMN y int');
 $error = $c->error('s3', "SET tessera.ddl_lock_timeout = '500ms'; ALTER TABLE t ADD COLUMN x int");
