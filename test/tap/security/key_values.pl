@@ -99,6 +99,9 @@ ok($c->paused_at('s1', 'donor_cloned'), 'a range moves');
 $c->query('s1', $_) foreach (
 	q{UPDATE tessera.migration SET error = format('XX000: the range %s', (SELECT string_agg(r::text, ' ') FROM unnest(ranges) AS r))},
 	q{UPDATE tessera.balancer_action SET donor = 2, error = format('XX000: from %s', min), attempts = 5},
+	q{INSERT INTO tessera.ddl_operation (operation_id, kind, table_id, schema_name, object_name, statement, search_path, command, asked_by, runner,
+	  state, error) SELECT gen_random_uuid(), 'create index', table_id, 'alice', 'i', 's', 'p', 'c', 'alice', 1, 'failed', 'value: secretly1234'
+	  FROM tessera.cluster_table WHERE table_name = 'people'},
 	q{UPDATE tessera.chunk SET jumbo = true WHERE minor % 3 = 0},
 	q{INSERT INTO tessera.chunk_estimate (group_id, min, node_id, bytes, statements, load)
 	  SELECT group_id, min, node_id, 100, 1, 1 FROM tessera.chunk ON CONFLICT DO NOTHING},
@@ -112,7 +115,8 @@ $c->query($_, 'SELECT tessera.reload_routing()') foreach $c->names;
 my @with_bounds = sort qw(tessera.balancer_action tessera.balancer_status tessera.changelog tessera.changelog_entry tessera.chunk
 	tessera.chunk_estimate tessera.chunks tessera.draining_shards tessera.health tessera.hot_chunks tessera.migration tessera.migrations
 	tessera.placement tessera.range_deletions tessera.zone_range tessera.zone_ranges);
-my %others = ('alice.people' => ' tessera.migration_coordinator tessera.migration_recipient');    # the move
+# The move, and an index that could not be built.
+my %others = ('alice.people' => 'tessera.migration_coordinator tessera.migration_recipient tessera.ddl_operation tessera.ddl_operations');
 my @shown = qw(tessera.balancer_status tessera.changelog tessera.chunks tessera.draining_shards tessera.migrations tessera.range_deletions
 	tessera.zone_ranges);
 foreach my $table (sort keys %word)
@@ -125,7 +129,8 @@ foreach my $table (sort keys %word)
 	is(meets("$relations$functions", $table, $_), '', "$_ sees no key of $table") foreach qw(mallory other);
 }
 is(meets("$relations$functions", 'alice.people', $_), '', "row security hides keys from $_") foreach qw(reader bulk bob);
-is(meets("$relations$functions", 'alice.people', 'alice'), join(' ', @shown, 'tessera_internal.range_deletions()'), 'but not from the owner');
+is(meets("$relations$functions", 'alice.people', 'alice'), join(' ', sort @shown, 'tessera.ddl_operations',
+	'tessera_internal.ddl_operations()', 'tessera_internal.range_deletions()'), 'but not from the owner');
 is(meets($relations, 'alice.open', 'alice'), "@shown", 'an owner sees keys in the views');
 is(meets($relations, 'alice.open', 'reader'), "@shown", 'so does who may read the column');
 is(meets($relations, 'alice.open', 'bulk'), join(' ', sort @shown, 'tessera.hot_chunks'), 'and who may read all tables');
@@ -136,7 +141,7 @@ is(meets($relations, 'alice.pair', 'reader'), "@shown", 'rights on both');
 $c->go_on('s1');
 is(TesseraCluster::ended($c, $move), '', 'the move ends');
 $c->query('s1', 'ALTER TABLE alice.people FORCE ROW LEVEL SECURITY');
-is(meets($relations, 'alice.people', 'alice'), '', 'row security forced on the owner');
+is(meets($relations, 'alice.people', 'alice'), 'tessera.ddl_operations', 'row security forced on the owner');
 $c->query('s1', 'ALTER TABLE alice.people NO FORCE ROW LEVEL SECURITY');
 
 foreach my $table (@with_bounds, 'tessera.migration_coordinator', 'tessera.migration_recipient')
