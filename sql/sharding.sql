@@ -291,6 +291,7 @@ SET ROLE tessera_sharding_owner;
 SELECT tessera.shard_table('empty_too', 'tenant');
 SELECT tessera.shard_table('owned', 'k');
 SELECT tessera.split_chunk('owned', 1);
+SELECT tessera.range_owner('owned', 1);
 SELECT tessera_internal.fence_migration('00000000-0000-0000-0000-000000000001', NULL, 0);
 SET ROLE tessera_sharding_nobody;
 SELECT tessera.range_owner('owned', 1);

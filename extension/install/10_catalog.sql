@@ -442,6 +442,7 @@ CREATE TABLE tessera.changelog_entry (
   by             name NOT NULL DEFAULT session_user,
   what           text NOT NULL,       -- create_cluster, add_shard, shard_table, split, merge, move, ...
   object         text NOT NULL,       -- table or node concerned
+  group_id       uuid,                -- table group whose keys before and after may name
   before         jsonb,
   after          jsonb
 );

@@ -50,7 +50,7 @@ COMMENT ON FUNCTION tessera.node_conninfo(text) IS 'address of a node, which may
 
 CREATE FUNCTION tessera_internal.range_deletions(OUT group_id uuid, OUT min tessera.bound, OUT max tessera.bound) RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_internal_range_deletions' LANGUAGE C STABLE;
-COMMENT ON FUNCTION tessera_internal.range_deletions() IS 'source of the view tessera.range_deletions';
+COMMENT ON FUNCTION tessera_internal.range_deletions() IS 'source of the view tessera.range_deletions; bounds to who may see them';
 
 -- By the rights of the role of the conninfo, which asks about itself.
 @call unreadable_schema@

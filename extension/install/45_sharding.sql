@@ -144,7 +144,20 @@ CREATE FUNCTION tessera_internal.count_unowned(table_name regclass, OUT rows int
   AS 'MODULE_PATHNAME', 'tessera_internal_count_unowned' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera_internal.count_unowned(regclass) IS 'between nodes: rows on this shard that it neither owns nor has to delete';
 
--- shard_table asks for the table's owner or tessera_admin, range_owner for nothing; the rest is the administrators'.
+-- Who is shown keys (src/admin/key_visibility.c).
+
+CREATE FUNCTION tessera_internal.keys_visible(group_id uuid) RETURNS bool
+  AS 'MODULE_PATHNAME', 'tessera_internal_keys_visible' LANGUAGE C STABLE PARALLEL RESTRICTED COST 100;
+COMMENT ON FUNCTION tessera_internal.keys_visible(uuid) IS
+  'may the caller see keys of the tables of a group, and so the bounds of its ranges? NULL: of any group, also of one that is gone';
+
+-- Materialized: a group has many chunks, and is asked about once in a statement. A group that is gone is not in it.
+CREATE VIEW tessera_internal.group_keys AS
+  WITH asked AS MATERIALIZED (SELECT g.group_id, tessera_internal.keys_visible(g.group_id) AS visible FROM tessera.table_group g)
+  SELECT a.group_id, a.visible FROM asked a;
+COMMENT ON VIEW tessera_internal.group_keys IS 'for views with bounds: groups, and whether the caller may see their keys';
+
+-- shard_table asks for the table's owner or tessera_admin, range_owner for the right to see the table's keys; the rest is the administrators'.
 REVOKE ALL ON FUNCTION tessera.split_chunk(regclass, tessera.bound), tessera.split_find(regclass, tessera.bound),
   tessera.merge_chunks(regclass, tessera.bound, tessera.bound), tessera.clear_jumbo(regclass, tessera.bound),
   tessera.configure_table(regclass, bool, int8), tessera.check_consistency(bool) FROM PUBLIC;

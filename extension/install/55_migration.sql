@@ -115,22 +115,29 @@ CREATE VIEW tessera.stat_progress_migration AS
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 
 CREATE VIEW tessera.migrations AS
-  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, m.schema_name, r1.min, r1.max,
+  SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, m.schema_name,
+         CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN r1.min END AS min,
+         CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN r1.max END AS max,
          pg_catalog.cardinality(m.ranges) AS ranges, d.name AS donor, r.name AS recipient,
          m.state, coalesce(s.phase, m.phase) AS phase, coalesce(greatest(s.rows, m.rows), m.rows) AS rows,
          coalesce(greatest(s.bytes, m.bytes), m.bytes) AS bytes,
-         coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for, m.error, m.started,
-         m.finished, m.rows_total, m.bytes_total
+         coalesce(greatest(s.mods, m.mods), m.mods) AS mods, m.pause_ms, coalesce(s.waiting_for, m.waiting_for) AS waiting_for,
+         -- errors may name addresses, and keys of rows
+         CASE WHEN m.error IS NULL OR pg_catalog.pg_has_role('tessera_admin', 'USAGE') THEN m.error
+              ELSE pg_catalog.concat_ws(' ', 'error', pg_catalog."substring"(m.error, '^([0-9A-Z]{5}):')) END AS error,
+         m.started, m.finished, m.rows_total, m.bytes_total
   FROM tessera.migration m
   LEFT JOIN tessera_internal.migration_slots() s ON s.migration_id = m.migration_id AND s.side = 'donor'
   LEFT JOIN tessera.cluster_table t USING (table_id)
-  CROSS JOIN LATERAL (SELECT o.min, o.max FROM pg_catalog.unnest(m.ranges) WITH ORDINALITY AS o (group_id, epoch, min, max, n)
+  CROSS JOIN LATERAL (SELECT o.group_id, o.min, o.max FROM pg_catalog.unnest(m.ranges) WITH ORDINALITY AS o (group_id, epoch, min, max, n)
                       ORDER BY o.group_id IS DISTINCT FROM t.group_id, o.n LIMIT 1) AS r1
+  LEFT JOIN tessera_internal.group_keys k ON k.group_id = r1.group_id
   LEFT JOIN tessera.node d ON d.node_id = m.donor
   LEFT JOIN tessera.node r ON r.node_id = m.recipient
   ORDER BY m.started, m.migration_id;
 COMMENT ON VIEW tessera.migrations IS
-  'migrations, running and ended; min and max: of the first range, of so many ranges; ..._total: estimates; kept on the config node only';
+  'migrations, running and ended; min and max: of the first range, of so many ranges, to who may read the key; '
+  '..._total: estimates; kept on the config node only';
 
 REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),

@@ -41,6 +41,7 @@ $$;
 
 -- Estimates (src/statistics/chunk_bytes.c).
 
-CREATE FUNCTION tessera_internal.chunk_bytes(OUT group_id uuid, OUT min tessera.bound, OUT bytes int8, OUT collected timestamptz) RETURNS SETOF record
+CREATE FUNCTION tessera_internal.chunk_bytes(OUT group_id uuid, OUT major int8, OUT minor int8, OUT bytes int8, OUT collected timestamptz)
+  RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_internal_chunk_bytes' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION tessera_internal.chunk_bytes() IS 'source of the column bytes of the views chunks and chunk_distribution';

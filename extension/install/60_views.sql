@@ -74,23 +74,25 @@ COMMENT ON VIEW tessera.tables IS
   'tables of the cluster: placed on one shard, replicated (whole on every node), or sharded by a key; tables of one group live together';
 
 CREATE VIEW tessera.chunks AS
-  SELECT t.relid::pg_catalog.regclass AS table_name, c.min, c.max, n.name AS shard, c.major, c.minor, c.jumbo, b.bytes, b.collected
+  SELECT t.relid::pg_catalog.regclass AS table_name, CASE WHEN k.visible THEN c.min END AS min, CASE WHEN k.visible THEN c.max END AS max,
+         n.name AS shard, c.major, c.minor, c.jumbo, b.bytes, b.collected
   FROM tessera.cluster_table t
+  JOIN tessera_internal.group_keys k USING (group_id)
   JOIN tessera.chunk c USING (group_id)
-  LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min
+  LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.major = c.major AND b.minor = c.minor
   LEFT JOIN tessera.node n ON n.node_id = c.node_id
   ORDER BY t.schema_name, t.table_name, c.min;
 COMMENT ON VIEW tessera.chunks IS
-  'ranges of keys and the shard that owns each; bytes: estimate for the whole group, from statistics of the time collected, on the config node as '
-  'the shards have measured it; a chunk of a group is '
-  'shown for each of its tables';
+  'ranges of keys and the shard that owns each; min and max: to who may read the key; bytes: estimate for the whole group, '
+  'from statistics of the time collected, on the config node as the shards have measured it; a chunk of a group is shown for each of its tables';
 
 CREATE VIEW tessera.chunk_distribution AS
   SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes,
          pg_catalog.repeat('#', (30 * d.bytes / nullif(pg_catalog.max(d.bytes) OVER (PARTITION BY t.table_id), 0))::int4) AS bar, d.collected
   FROM tessera.cluster_table t
   JOIN (SELECT c.group_id, c.node_id, pg_catalog.count(*) AS chunks, pg_catalog.sum(b.bytes)::int8 AS bytes, pg_catalog.min(b.collected) AS collected
-        FROM tessera.chunk c LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.min OPERATOR(tessera.=) c.min
+        FROM tessera.chunk c
+          LEFT JOIN tessera_internal.chunk_bytes() b ON b.group_id = c.group_id AND b.major = c.major AND b.minor = c.minor
         GROUP BY c.group_id, c.node_id) AS d USING (group_id)
   LEFT JOIN tessera.node n ON n.node_id = d.node_id
   ORDER BY t.schema_name, t.table_name, n.name;
@@ -98,9 +100,12 @@ COMMENT ON VIEW tessera.chunk_distribution IS
   'chunks of each sharded table by shard; bytes, drawn by bar: estimate for the whole group, from statistics of the time collected';
 
 CREATE VIEW tessera.changelog AS
-  SELECT e.change_id, e.at, e.by, e.what, e.object, e.before, e.after
-  FROM tessera.changelog_entry e ORDER BY e.change_id;
-COMMENT ON VIEW tessera.changelog IS 'every change of metadata: when, by whom, before and after; kept on the config node only';
+  SELECT e.change_id, e.at, e.by, e.what, e.object,
+         CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN e.before END AS before,
+         CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN e.after END AS after
+  FROM tessera.changelog_entry e LEFT JOIN tessera_internal.group_keys k USING (group_id) ORDER BY e.change_id;
+COMMENT ON VIEW tessera.changelog IS 'every change of metadata: when, by whom, before and after (to administrators, of a table group also to who may '
+  'read the key); kept on the config node only';
 
 CREATE VIEW tessera.range_deletions AS
   SELECT t.relid::pg_catalog.regclass AS table_name, d.min, d.max
@@ -109,7 +114,7 @@ CREATE VIEW tessera.range_deletions AS
         FROM tessera.cluster_table o LEFT JOIN tessera.schema_placement p ON p.schema_name = o.schema_name AND o.group_id IS NULL) AS t
     USING (group_id)
   ORDER BY t.schema_name, t.table_name, d.min;
-COMMENT ON VIEW tessera.range_deletions IS 'ranges whose rows this shard still has to delete';
+COMMENT ON VIEW tessera.range_deletions IS 'ranges whose rows this shard still has to delete; min and max: to who may read the key';
 
 CREATE FUNCTION tessera_internal.session_origins(OUT pid int4, OUT node_id int4, OUT client_pid int4) RETURNS SETOF record
   LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'tessera_internal_session_origins';

@@ -58,13 +58,15 @@ GRANT EXECUTE ON FUNCTION tessera.start_balancer(), tessera.stop_balancer(), tes
 -- Views.
 
 CREATE VIEW tessera.hot_chunks AS
-  SELECT t.relid::pg_catalog.regclass AS table_name, c.min, c.max, n.name AS shard, e.statements, e.load, e.hot_key, e.hot_share,
+  SELECT t.relid::pg_catalog.regclass AS table_name, CASE WHEN k.visible THEN c.min END AS min, CASE WHEN k.visible THEN c.max END AS max,
+         n.name AS shard, e.statements, e.load, CASE WHEN k.visible THEN e.hot_key END AS hot_key, e.hot_share,
          CASE WHEN e.hot_share >= 0.5 AND e.hot_key OPERATOR(tessera.=) c.min THEN 'one key has most of the load: no split can help'
               WHEN e.hot_share >= 0.5 THEN
                 'one key has most of the load: with tessera.balancer_policy = load it gets a chunk of its own'
               WHEN c.jumbo THEN 'it is jumbo: it cannot be split'
               ELSE 'with tessera.balancer_policy = load it is split, and the pieces are spread' END AS advice, e.measured
   FROM tessera.chunk_estimate e
+  JOIN tessera_internal.group_keys k USING (group_id)
   JOIN tessera.chunk c ON c.group_id = e.group_id AND c.min OPERATOR(tessera.=) e.min
   JOIN tessera.node n ON n.node_id = c.node_id
   JOIN LATERAL (SELECT o.relid FROM tessera.cluster_table o WHERE o.group_id = e.group_id ORDER BY o.schema_name, o.table_name LIMIT 1) AS t ON true
@@ -78,24 +80,28 @@ CREATE VIEW tessera.zones AS
 COMMENT ON VIEW tessera.zones IS 'shards of each zone; kept on the config node only';
 
 CREATE VIEW tessera.zone_ranges AS
-  SELECT t.relid::pg_catalog.regclass AS table_name, r.zone, r.min, r.max
-  FROM tessera.zone_range r JOIN tessera.cluster_table t USING (group_id) ORDER BY t.schema_name, t.table_name, r.min;
-COMMENT ON VIEW tessera.zone_ranges IS 'ranges whose rows are to lie in a zone; kept on the config node only';
+  SELECT t.relid::pg_catalog.regclass AS table_name, r.zone, CASE WHEN k.visible THEN r.min END AS min, CASE WHEN k.visible THEN r.max END AS max
+  FROM tessera.zone_range r JOIN tessera_internal.group_keys k USING (group_id) JOIN tessera.cluster_table t USING (group_id)
+  ORDER BY t.schema_name, t.table_name, r.min;
+COMMENT ON VIEW tessera.zone_ranges IS 'ranges whose rows are to lie in a zone; min and max: to who may read the key; kept on the config node only';
 
 CREATE VIEW tessera.balancer_status AS
-  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.schema_name, a.min, a.max,
+  SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.schema_name,
+         CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN a.min END AS min,
+         CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN a.max END AS max,
          coalesce(pg_catalog.cardinality(a.ranges), 1) AS ranges, d.name AS donor, r.name AS recipient, a.reason, a.detail,
          a.bytes, m.bytes AS bytes_done,
          CASE a.state
            WHEN 'running' THEN pg_catalog.make_interval(secs => greatest(a.bytes - coalesce(m.bytes, 0), 0) / r1.rate)
            WHEN 'queued' THEN pg_catalog.make_interval(secs => a.bytes / r1.rate) END AS remaining, a.by, a.attempts, a.asked, a.started, a.finished,
 			   a.not_before, a.migration_id,
-         -- errors may name addresses
+         -- errors may name addresses, and keys of rows
          CASE WHEN a.error IS NULL THEN CASE a.state WHEN 'running' THEN m.waiting_for END
               WHEN pg_catalog.pg_has_role('tessera_admin', 'USAGE') THEN a.error
               ELSE 'error ' || pg_catalog."left"(a.error, 5) END AS waiting_for
   FROM tessera.balancer_action a
   LEFT JOIN tessera.cluster_table t USING (table_id)
+  LEFT JOIN tessera_internal.group_keys k ON k.group_id = a.group_id
   LEFT JOIN tessera.node d ON d.node_id = a.donor
   LEFT JOIN tessera.node r ON r.node_id = a.recipient
   LEFT JOIN tessera.migrations m ON m.id = a.migration_id
@@ -107,8 +113,8 @@ CREATE VIEW tessera.balancer_status AS
   ORDER BY CASE a.state WHEN 'running' THEN 1 WHEN 'queued' THEN 2 ELSE 3 END, CASE WHEN a.state IN ('queued', 'running') THEN a.asked END,
     a.finished DESC, a.action_id;
 COMMENT ON VIEW tessera.balancer_status IS
-  'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; remaining: how long it may still take, by '
-  'the speed of the last moves; kept on the config node only';
+  'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; min and max: to who may read '
+  'the key; remaining: how long it may still take, by the speed of the last moves; kept on the config node only';
 
 CREATE VIEW tessera.draining_shards AS
   SELECT n.name AS shard, c.chunks, s.schemas, greatest(c.bytes + s.bytes - m.bytes, 0) AS bytes_left, m.moves, m.rate AS bytes_per_second,
@@ -156,7 +162,7 @@ CREATE VIEW tessera.draining_shards AS
       SELECT 'there is no other shard' WHERE NOT EXISTS (SELECT FROM tessera.node q WHERE q.is_shard AND NOT q.draining)
       UNION ALL
       SELECT CASE WHEN b.schema_name IS NOT NULL THEN pg_catalog.format('schema %s: %s', b.schema_name, b.waiting_for)
-                  ELSE pg_catalog.format('%s from %s: %s', b.table_name, b.min, b.waiting_for) END FROM tessera.balancer_status b
+                  ELSE pg_catalog.format('%s%s: %s', b.table_name, ' from ' || b.min::text, b.waiting_for) END FROM tessera.balancer_status b
       WHERE b.donor = n.name AND b.waiting_for IS NOT NULL
         AND (b.state IN ('queued', 'running') OR b.state = 'failed' AND b.not_before > pg_catalog.clock_timestamp())
     ) AS o (what)) AS w

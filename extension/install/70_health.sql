@@ -55,7 +55,7 @@ CREATE VIEW tessera.health AS
     FROM tessera.migrations m WHERE m.state = 'running' AND m.started < pg_catalog.clock_timestamp() - interval '1 hour'
     UNION ALL
     SELECT 'warning', CASE WHEN b.schema_name IS NOT NULL THEN pg_catalog.format('%s of schema %s', b.kind, b.schema_name)
-             ELSE pg_catalog.format('%s of %s from %s to %s', b.kind, b.table_name, b.min, b.max) END,
+             ELSE pg_catalog.format('%s of %s%s%s', b.kind, b.table_name, ' from ' || b.min::text, ' to ' || b.max::text) END,
            pg_catalog.format('it has failed %s times, at last: %s', b.attempts, b.waiting_for),
            'mend the cause; it is tried again by itself'
     FROM tessera.balancer_status b
@@ -74,16 +74,17 @@ CREATE VIEW tessera.health AS
                           WHERE o.group_id = u.group_id) AS t
     WHERE t.table_name IS NOT NULL
     UNION ALL
-    SELECT 'warning', pg_catalog.format('chunk of %s from %s', c.table_name, c.min), 'it is jumbo: too large, and it could not be split',
+    SELECT 'warning', pg_catalog.format('chunk of %s%s', c.table_name, ' from ' || c.min::text), 'it is jumbo: too large, and it could not be split',
            'choose a key with more values; or, when rows with other keys have come, tessera.clear_jumbo()'
     FROM tessera.chunks c WHERE c.jumbo
     UNION ALL
-    SELECT 'notice', pg_catalog.format('key %s of %s', h.hot_key, h.table_name),
+    SELECT 'notice', pg_catalog.concat_ws(' ', 'key', h.hot_key::text, 'of', h.table_name),
            pg_catalog.format('it is as much as %s sessions at work on shard %s, which no split can spread',
                              pg_catalog.round(h.load::numeric, 1), h.shard),
            'choose a key with more columns, or see to it that less is done with this one; tessera.hot_chunks shows the load'
     FROM tessera.hot_chunks h
-    WHERE h.load >= 0.5 AND h.hot_share >= 0.5 AND h.hot_key OPERATOR(tessera.=) h.min
+    -- by the advice, as the key itself is not for all who see this view
+    WHERE h.load >= 0.5 AND h.advice LIKE 'one key has most of the load: no split%'
       AND h.measured > pg_catalog.clock_timestamp() - interval '10 minutes'
     UNION ALL
     SELECT 'warning', 'shard ' || n.name, 'it is being removed, but the sequences of schema ' || p.schema_name || ' have not left it yet',

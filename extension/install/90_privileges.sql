@@ -1,6 +1,6 @@
--- Privileges. Everybody may look at the catalog, without addresses: they can hold passwords. Changes go through functions, which ask for
--- tessera_admin (a check in C: membership may be inherited) and act as the catalog's owner; nobody else writes a row. Functions between nodes ask for
--- tessera_internal.
+-- Privileges. Everybody may look at the catalog, without addresses, which can hold passwords, and without keys of rows. Changes go through functions,
+-- which ask for tessera_admin (a check in C: membership may be inherited) and act as the catalog's owner; nobody else writes a row. Functions between
+-- nodes ask for tessera_internal.
 --
 -- pg_extension_config_dump is not used: what the catalog holds is true of this database in this place only. A dump restored elsewhere must not take
 -- itself for a node (identity), and rows without it mean nothing. A cluster is backed up by its nodes' physical backups.
@@ -18,18 +18,27 @@ REVOKE EXECUTE ON FUNCTION tessera_internal.doubt_catalog(), tessera_internal.ba
 -- Sources of views that everybody may read.
 GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(),
   tessera_internal.stat_routing(), tessera_internal.node_connections(),
-  tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations() TO PUBLIC;
+  tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations(),
+  tessera_internal.keys_visible(uuid) TO PUBLIC;
 
 GRANT EXECUTE ON FUNCTION tessera_internal.clocks() TO tessera_admin;
 
-GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.chunk, tessera.placement, tessera.migration,
-  tessera.migration_outcome, tessera.setting, tessera.changelog_entry,
-  tessera.shard_weight, tessera.zone_shard, tessera.zone_range TO PUBLIC;
--- Not the error, which may name addresses.
-GRANT SELECT (action_id, kind, schema_name, group_id, table_id, min, max, ranges, donor, recipient, reason, detail, by, verify, state, bytes,
+GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.migration_outcome, tessera.setting,
+  tessera.shard_weight, tessera.zone_shard TO PUBLIC;
+-- Bounds are keys of rows, which few may read: not for everybody, nor what may name them or addresses, as errors do. The views show bounds to who may
+-- read the key (src/admin/key_visibility.c).
+GRANT SELECT (group_id, node_id, major, minor, jumbo, moved, history) ON tessera.chunk TO PUBLIC;
+GRANT SELECT (group_id, node_id, bytes, statements, load, measured) ON tessera.chunk_estimate TO PUBLIC;
+GRANT SELECT (group_id, term, epoch, major) ON tessera.placement TO PUBLIC;
+GRANT SELECT (migration_id, table_id, schema_name, donor, recipient, term, donor_incarnation, recipient_incarnation, verify, caller_pid, started,
+  finished, state, phase, rows, bytes, mods, pause_ms, waiting_for, yields, bytes_total, rows_total, share, rate, rate_reported)
+  ON tessera.migration TO PUBLIC;
+GRANT SELECT (action_id, kind, schema_name, group_id, table_id, donor, recipient, reason, detail, by, verify, state, bytes,
   attempts, not_before, migration_id, asked, started, finished) ON tessera.balancer_action TO PUBLIC;
--- Not hot_key: a key of a row that few may read.
-GRANT SELECT (group_id, min, node_id, bytes, statements, load, measured) ON tessera.chunk_estimate TO PUBLIC;
+GRANT SELECT (group_id, zone) ON tessera.zone_range TO PUBLIC;
+GRANT SELECT (change_id, at, by, what, object, group_id) ON tessera.changelog_entry TO PUBLIC;
+GRANT SELECT ON tessera.chunk, tessera.chunk_estimate, tessera.placement, tessera.migration, tessera.balancer_action, tessera.zone_range,
+  tessera.changelog_entry TO tessera_admin;
 GRANT SELECT (node_id, name, is_shard, is_config, draining, system_id, database, timeline, incarnation, added) ON tessera.node TO PUBLIC;
 GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, database_oid, timeline, incarnation) ON tessera.identity TO PUBLIC;
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
@@ -54,8 +63,8 @@ GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, da
   ON tessera.identity TO tessera_internal;
 
 -- pg_write_all_data and pg_read_all_data have rights on all tables, but row security holds for them: rows of the catalog are for the functions of the
--- extension to write, which act as its owner; whoever has a grant reads them. Where columns are granted, because others hold passwords or keys of
--- rows, pg_read_all_data, which has all columns, gets no row. Of signing_key nobody does.
+-- extension to write, which act as its owner; whoever has a grant reads them. Of what not everybody may read whole, because it holds passwords or
+-- keys of rows, pg_read_all_data, which has all columns, gets no row. Of signing_key nobody does.
 DO $$
 DECLARE
   t regclass;
@@ -63,9 +72,9 @@ BEGIN
   FOR t IN SELECT oid FROM pg_class WHERE relnamespace = 'tessera'::regnamespace AND relkind = 'r' AND relname <> 'signing_key' LOOP
     EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', t);
     EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING (%s)', t,
-      CASE WHEN t IN ('tessera.node'::regclass, 'tessera.identity', 'tessera.balancer_action', 'tessera.chunk_estimate', 'tessera.table_statistics')
-        THEN $q$NOT pg_has_role('pg_read_all_data', 'USAGE') OR pg_has_role('tessera_admin', 'USAGE') OR pg_has_role('tessera_internal', 'USAGE')$q$
-        ELSE 'true' END);
+      CASE WHEN has_table_privilege('public', t, 'SELECT') THEN 'true'
+        ELSE $q$NOT pg_has_role('pg_read_all_data', 'USAGE') OR pg_has_role('tessera_admin', 'USAGE') OR pg_has_role('tessera_internal', 'USAGE')$q$
+        END);
   END LOOP;
 END
 $$;

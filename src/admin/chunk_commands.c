@@ -18,6 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
+#include "admin/key_visibility.h"
 #include "catalog/bound_array.h"
 #include "catalog/change.h"
 #include "catalog/placement.h"
@@ -272,7 +273,10 @@ tessera_configure_table(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* tessera.range_owner(table_name regclass, key bound) returns text: the shard that owns the key, by this node's routing table. */
+/*
+ * tessera.range_owner(table_name regclass, key bound) returns text: the shard that owns the key, by this node's routing table. Who may not see the
+ * table's keys could find bounds with it, by bisection.
+ */
 Datum
 tessera_range_owner(PG_FUNCTION_ARGS)
 {
@@ -281,6 +285,12 @@ tessera_range_owner(PG_FUNCTION_ARGS)
 	const TesseraNode *node;
 
 	find_target(PG_GETARG_OID(0), &target);
+	if (!tessera_keys_visible(target.group_id))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to see where keys of table %s lie", target.object),
+				 errhint("It takes the right to read the shard key of each table of its group without row security, or membership in "
+						 "tessera_admin.")));
 	tessera_key_values_from_bound(target.ks, PG_GETARG_TESSERA_BOUND_P(1), values);
 	node = tessera_routing_node(target.routing, tessera_routing_owner(target.routing, target.group, values));
 	if (node == NULL)

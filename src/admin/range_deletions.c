@@ -14,6 +14,7 @@
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
+#include "admin/key_visibility.h"
 #include "catalog/key.h"
 #include "catalog/placement.h"
 #include "routing/routing.h"
@@ -61,7 +62,7 @@ subtract(TesseraKeySpace *ks, List *pieces, const TesseraKeyBound *min, const Te
 }
 
 static void
-put_group(ReturnSetInfo *rsinfo, const TesseraPlacementRow *row, TesseraKeySpace *ks)
+put_group(ReturnSetInfo *rsinfo, const TesseraPlacementRow *row, TesseraKeySpace *ks, bool visible)
 {
 	for (int i = 0; i < row->ndeletions; i++)
 	{
@@ -84,7 +85,7 @@ put_group(ReturnSetInfo *rsinfo, const TesseraPlacementRow *row, TesseraKeySpace
 		{
 			Piece	   *piece = lfirst(cell);
 			Datum		values[3];
-			bool		nulls[3] = {false, false, false};
+			bool		nulls[3] = {false, !visible, !visible};
 
 			values[0] = UUIDPGetDatum(&row->group_id);
 			values[1] = PointerGetDatum(tessera_key_to_bound(ks, &piece->min));
@@ -94,7 +95,7 @@ put_group(ReturnSetInfo *rsinfo, const TesseraPlacementRow *row, TesseraKeySpace
 	}
 }
 
-/* internal_range_deletions() -- group_id, min, max */
+/* internal_range_deletions() -- group_id, min, max; min and max are null to who may not see the group's keys */
 Datum
 tessera_internal_range_deletions(PG_FUNCTION_ARGS)
 {
@@ -112,7 +113,7 @@ tessera_internal_range_deletions(PG_FUNCTION_ARGS)
 		const TesseraGroup *group = tessera_routing_group_by_id(routing, &rows[i]->group_id);
 
 		if (rows[i]->ndeletions > 0 && group != NULL)
-			put_group(rsinfo, rows[i], tessera_group_keyspace(routing, group));
+			put_group(rsinfo, rows[i], tessera_group_keyspace(routing, group), tessera_keys_visible(&rows[i]->group_id));
 	}
 	return (Datum) 0;
 }

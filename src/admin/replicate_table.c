@@ -432,8 +432,8 @@ tessera_serve_mark_replicated(const TesseraMarkReplicatedArgs *args)
 	}
 	if (routing->is_config)
 		tessera_changelog_add(args->replicated ? "replicate_table" : "unreplicate_table",
-							  quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)), args->by, NULL,
-							  NULL);
+							  quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)), NULL, args->by,
+							  NULL, NULL);
 	CacheInvalidateRelcache(rel);
 	table_close(rel, NoLock);
 	tessera_catalog_changed();

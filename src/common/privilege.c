@@ -1,6 +1,6 @@
 /*
  * privilege.c
- *	  Who may change the cluster, and who counts as another node.
+ *	  Who may change the cluster, who may read its catalog whole, and who counts as another node.
  *
  * Members of tessera_admin own nothing: what they may change they change through functions, which check the membership first and then act with the
  * rights of the catalog's owner (common/spi.h).
@@ -28,6 +28,12 @@ tessera_require_admin(void)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to change the cluster"),
 				 errhint("Only superusers and members of role tessera_admin can do this.")));
+}
+
+bool
+tessera_may_read_catalog(void)
+{
+	return member_of(GetUserId(), "tessera_admin") || member_of(GetUserId(), "tessera_internal");
 }
 
 void

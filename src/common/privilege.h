@@ -1,6 +1,6 @@
 /*
  * privilege.h
- *	  Who may change the cluster, and who counts as another node.
+ *	  Who may change the cluster, who may read its catalog whole, and who counts as another node.
  */
 #ifndef TESSERA_PRIVILEGE_H
 #define TESSERA_PRIVILEGE_H
@@ -9,6 +9,9 @@
 
 /* ERROR 42501 unless the session's effective user is a superuser or a member of tessera_admin. */
 extern void tessera_require_admin(void);
+
+/* True if the effective user is a superuser, or a member of tessera_admin or of tessera_internal: what the catalog says is not hidden from it. */
+extern bool tessera_may_read_catalog(void);
 
 /* ERROR 42501 unless the effective user is a superuser or a member of tessera_internal, as the role of an internal connection is. */
 extern void tessera_require_internal(void);

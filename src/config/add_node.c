@@ -303,7 +303,7 @@ register_here(const TesseraChange *change, const TesseraNodeFacts *there, bool s
 							 1, first);
 	tessera_admin_exec("INSERT INTO tessera.node (node_id, name, conninfo, is_shard, system_id, database, timeline) "
 						 "VALUES ($1::int4, $2, $3, $4::bool, $5::int8, $6, $7::int4)", 7, row);
-	tessera_changelog_add(change->action, change->name, change->by, NULL,
+	tessera_changelog_add(change->action, change->name, NULL, change->by, NULL,
 					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $4::bool, 'database', $6)"
 											" FROM (VALUES ($2, $3, $5, $7)) v", 7, row));
 	tessera_catalog_changed();

@@ -64,7 +64,7 @@ tessera_serve_balancer_switch(const TesseraBalancerSwitchArgs *args)
 		tessera_admin_exec("DELETE FROM tessera.setting WHERE name = $1", 1, values);
 	else
 		tessera_admin_exec("INSERT INTO tessera.setting VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", 2, values);
-	tessera_changelog_add(args->name, "cluster", args->by, before,
+	tessera_changelog_add(args->name, "cluster", NULL, args->by, before,
 						  args->value ? tessera_admin_value("SELECT to_jsonb($2::text) FROM (VALUES ($1)) AS v", 2, values) : NULL);
 	tessera_spi_end(&access);
 	tessera_round_after_commit();
@@ -99,7 +99,7 @@ tessera_serve_shard_weight(const TesseraShardWeightArgs *args)
 	tessera_admin_exec("INSERT INTO tessera.shard_weight VALUES ($1::int4, $2::float8) ON CONFLICT (node_id) DO UPDATE SET weight = excluded.weight",
 					   2,
 					   values);
-	tessera_changelog_add("set_shard_weight", node->name, args->by, before, weight);
+	tessera_changelog_add("set_shard_weight", node->name, NULL, args->by, before, weight);
 	tessera_spi_end(&access);
 	tessera_round_after_commit();
 }
@@ -124,7 +124,7 @@ add_to_zone(const TesseraZoneShardArgs *args)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("node \"%s\" is not a shard", args->shard)));
 	if (tessera_admin_exec("INSERT INTO tessera.zone_shard VALUES ($1, $2::int4) ON CONFLICT DO NOTHING", 2, values) > 0)
-		tessera_changelog_add("add_zone", args->zone, args->by, NULL,
+		tessera_changelog_add("add_zone", args->zone, NULL, args->by, NULL,
 							  tessera_admin_value("SELECT jsonb_build_object('shard', $1)", 1, (const char *[]) {args->shard}));
 }
 
@@ -146,7 +146,7 @@ take_out_of_zone(const TesseraZoneShardArgs *args)
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("zone \"%s\" would be left without a shard, but has ranges", args->zone),
 				 errhint("Give them up first: tessera.set_zone_range() with zone NULL. tessera.zone_ranges lists them.")));
-	tessera_changelog_add("remove_zone", args->zone, args->by,
+	tessera_changelog_add("remove_zone", args->zone, NULL, args->by,
 						  args->shard ? tessera_admin_value("SELECT jsonb_build_object('shard', $2) FROM (VALUES ($1)) AS v", 2, values) : NULL,
 							  NULL);
 }
@@ -247,7 +247,7 @@ tessera_serve_zone_range(const TesseraZoneRangeArgs *args)
 		set_range(args, group, ks, &min, &max);
 	else
 		clear_range(group, ks, &min, &max);
-	tessera_changelog_add("set_zone_range", args->object, args->by, NULL,
+	tessera_changelog_add("set_zone_range", args->object, &group->group_id, args->by, NULL,
 						  tessera_admin_value("SELECT jsonb_build_object('min', $1, 'max', $2, 'zone', $3)", 3, values));
 	tessera_spi_end(&access);
 	tessera_round_after_commit();

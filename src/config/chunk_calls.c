@@ -107,7 +107,7 @@ tessera_serve_configure_group(const TesseraConfigureGroupArgs *args)
 	tessera_spi_run("UPDATE tessera.table_group SET balancing = coalesce($2, balancing), max_chunk_size = coalesce($3, max_chunk_size)"
 					" WHERE group_id = $1 RETURNING jsonb_build_object('balancing', balancing, 'max_chunk_size', max_chunk_size)",
 					SPI_OK_UPDATE_RETURNING, 3, (Oid[]) {UUIDOID, BOOLOID, INT8OID}, values, nulls);
-	tessera_changelog_add("configure_table", args->object, args->by, before, spi_row_text(0, 1));
+	tessera_changelog_add("configure_table", args->object, args->group_id, args->by, before, spi_row_text(0, 1));
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	tessera_round_after_commit();

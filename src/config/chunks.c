@@ -109,31 +109,31 @@ tessera_group_check_idle(const TesseraGroupRow *group, TesseraKeySpace *ks, cons
 
 /* Changing chunks */
 
-/* before and after: jsonb, or 0 for null. */
+/* before and after: jsonb, or 0 for null; group_id: NULL for null. */
 static void
-add_to_changelog(const char *what, const char *object, const char *by, Datum before, Datum after)
+add_to_changelog(const char *what, const char *object, const pg_uuid_t *group_id, const char *by, Datum before, Datum after)
 {
 	TesseraSpi	spi;
 
 	tessera_spi_begin(&spi);
-	tessera_spi_run_saved("INSERT INTO tessera.changelog_entry (what, object, by, before, after) VALUES ($1, $2, $3, $4, $5)", SPI_OK_INSERT, 5,
-						  (Oid[]) {TEXTOID, TEXTOID, NAMEOID, JSONBOID, JSONBOID},
-						  (Datum[]) {CStringGetTextDatum(what), CStringGetTextDatum(object), DirectFunctionCall1(namein, CStringGetDatum(by)),
-		before, after}, (bool[]) {false, false, false, before == 0, after == 0});
+	tessera_spi_run_saved("INSERT INTO tessera.changelog_entry (what, object, group_id, by, before, after) VALUES ($1, $2, $3, $4, $5, $6)",
+						  SPI_OK_INSERT, 6, (Oid[]) {TEXTOID, TEXTOID, UUIDOID, NAMEOID, JSONBOID, JSONBOID},
+						  (Datum[]) {CStringGetTextDatum(what), CStringGetTextDatum(object), UUIDPGetDatum(group_id),
+		DirectFunctionCall1(namein, CStringGetDatum(by)), before, after}, (bool[]) {false, false, group_id == NULL, false, before == 0, after == 0});
 	tessera_spi_end(&spi);
 }
 
 void
-tessera_chunk_log(const char *what, const char *object, const char *by, int nbefore, const TesseraChunkRow *before, int nafter,
-				  const TesseraChunkRow *after)
+tessera_chunk_log(const char *what, const char *object, const pg_uuid_t *group_id, const char *by, int nbefore, const TesseraChunkRow *before,
+				  int nafter, const TesseraChunkRow *after)
 {
-	add_to_changelog(what, object, by, tessera_chunks_jsonb(nbefore, before), tessera_chunks_jsonb(nafter, after));
+	add_to_changelog(what, object, group_id, by, tessera_chunks_jsonb(nbefore, before), tessera_chunks_jsonb(nafter, after));
 }
 
 void
-tessera_changelog_add(const char *what, const char *object, const char *by, const char *before, const char *after)
+tessera_changelog_add(const char *what, const char *object, const pg_uuid_t *group_id, const char *by, const char *before, const char *after)
 {
-	add_to_changelog(what, object, by, before ? DirectFunctionCall1(jsonb_in, CStringGetDatum(before)) : 0,
+	add_to_changelog(what, object, group_id, by, before ? DirectFunctionCall1(jsonb_in, CStringGetDatum(before)) : 0,
 					 after ? DirectFunctionCall1(jsonb_in, CStringGetDatum(after)) : 0);
 }
 
@@ -187,7 +187,7 @@ tessera_chunk_split(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBo
 	tessera_spi_begin(&spi);
 	tessera_chunk_replace(&group->group_id, before, n + 1, pieces, NULL);
 	tessera_group_write_version(group, group->major, group->minor + n + 1);
-	tessera_chunk_log("split", object, by, 1, before, n + 1, pieces);
+	tessera_chunk_log("split", object, &group->group_id, by, 1, before, n + 1, pieces);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 }
@@ -268,7 +268,7 @@ tessera_chunk_merge(TesseraGroupRow *group, TesseraKeySpace *ks, const TesseraBo
 	tessera_spi_begin(&spi);
 	write_merged(group, &merged, n, chunks);
 	tessera_group_write_version(group, merged.major, merged.minor);
-	tessera_chunk_log("merge", object, by, n, chunks, 1, &merged);
+	tessera_chunk_log("merge", object, &group->group_id, by, n, chunks, 1, &merged);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	*node_id = merged.node_id;
@@ -289,7 +289,7 @@ tessera_chunk_set_jumbo(TesseraGroupRow *group, const TesseraChunkRow *chunk, bo
 						(Datum[]) {UUIDPGetDatum(&group->group_id), PointerGetDatum(chunk->min), BoolGetDatum(jumbo),
 		Int64GetDatum(group->major), Int64GetDatum(group->minor + 1)}, NULL);
 	tessera_group_write_version(group, group->major, group->minor + 1);
-	tessera_chunk_log(jumbo ? "mark_jumbo" : "clear_jumbo", object, by, 1, chunk, 0, NULL);
+	tessera_chunk_log(jumbo ? "mark_jumbo" : "clear_jumbo", object, &group->group_id, by, 1, chunk, 0, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();
 	return true;

@@ -83,7 +83,11 @@ extern void tessera_group_raise(TesseraGroupRow *group);
 /* Raises the group version above a shard version that another node knows of; does nothing if it is above already. The caller has locked the group. */
 extern void tessera_group_outdo(TesseraGroupRow *group, int64 major);
 
-/* Adds a row to the changelog; before and after are JSON or NULL. */
-extern void tessera_changelog_add(const char *what, const char *object, const char *by, const char *before, const char *after);
+/*
+ * Adds a row to the changelog; before and after are JSON or NULL. group_id: the table group it is about, or NULL; who may not see the group's keys is
+ * not shown before and after, and of rows about none only administrators are.
+ */
+extern void tessera_changelog_add(const char *what, const char *object, const pg_uuid_t *group_id, const char *by, const char *before,
+								  const char *after);
 
 #endif							/* TESSERA_CONFIG_CHUNKS_H */

@@ -29,9 +29,9 @@ extern bool tessera_chunk_of_shard(const TesseraRouting *routing, const pg_uuid_
 extern void tessera_chunk_replace(const pg_uuid_t *group_id, const TesseraChunkRow *chunk, int n, const TesseraChunkRow *pieces,
 								  const bool *moves);
 
-/* A changelog row with the chunks before and after. */
-extern void tessera_chunk_log(const char *what, const char *object, const char *by, int nbefore, const TesseraChunkRow *before, int nafter,
-							  const TesseraChunkRow *after);
+/* A changelog row with the chunks of the group before and after. */
+extern void tessera_chunk_log(const char *what, const char *object, const pg_uuid_t *group_id, const char *by, int nbefore,
+							  const TesseraChunkRow *before, int nafter, const TesseraChunkRow *after);
 
 /* ---- chunk_jsonb.c ---- */
 

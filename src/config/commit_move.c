@@ -398,7 +398,7 @@ move_chunks(GroupMove *move, int32 donor, int32 recipient, int n, const TesseraC
 	tessera_group_write_version(group, major, minor - 1);
 	if (move->ks->ncolumns == 0)
 		place_schema(group, recipient);
-	tessera_chunk_log("move", move->object, by, n, chunks, after.n, after.rows);
+	tessera_chunk_log("move", move->object, &group->group_id, by, n, chunks, after.n, after.rows);
 	return donor_left ? major : 0;
 }
 

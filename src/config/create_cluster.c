@@ -112,7 +112,7 @@ write_new_cluster(const char *cluster, const char *node, bool shard, const char 
 		tessera_admin_exec(psprintf("INSERT INTO tessera.cluster_table (table_id, schema_name, table_name, relid) "
 									  "SELECT gen_random_uuid(), t.nspname, t.relname, t.oid FROM (%s) t", tessera_user_tables_sql), 0, NULL);
 	}
-	tessera_changelog_add("create_cluster", cluster, GetUserNameFromId(GetSessionUserId(), false), NULL,
+	tessera_changelog_add("create_cluster", cluster, NULL, GetUserNameFromId(GetSessionUserId(), false), NULL,
 					  tessera_admin_value("SELECT jsonb_build_object('cluster', $1, 'node', $2, 'shard', $3::bool)::text", 3, after));
 }
 

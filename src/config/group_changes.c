@@ -136,13 +136,13 @@ describe(Datum group_id, Datum table_id, bool chunks, bool placements, MemoryCon
 
 /* What the changelog keeps of a new group: the number of its chunks rather than each one's bounds. */
 static void
-log_new_group(Datum spec)
+log_new_group(Datum spec, Datum group_id)
 {
 	char	   *kept;
 
 	spec_run("SELECT ($1 - 'points') || jsonb_build_object('chunks', jsonb_array_length($1->'points') + 1)", SPI_OK_SELECT, spec);
 	kept = spi_row_text(0, 1);
-	tessera_changelog_add("shard_table", spec_field(spec, "object"), spec_field(spec, "by"), NULL, kept);
+	tessera_changelog_add("shard_table", spec_field(spec, "object"), DatumGetUUIDP(group_id), spec_field(spec, "by"), NULL, kept);
 }
 
 /*
@@ -184,7 +184,7 @@ tessera_serve_create_group(const TesseraCreateGroupArgs *args)
 					SPI_OK_INSERT, 2, (Oid[]) {JSONBOID, UUIDOID}, (Datum[]) {spec, group_id}, NULL);
 	relid = write_table_row(spec, group_id);
 	result = describe(group_id, spec_uuid(spec, "table_id"), true, true, caller);
-	log_new_group(spec);
+	log_new_group(spec, group_id);
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);
 	return DatumGetJsonbP(result);
@@ -226,7 +226,7 @@ tessera_serve_join_group(const TesseraJoinGroupArgs *args)
 
 	relid = write_table_row(spec, UUIDPGetDatum(&group.group_id));
 	result = describe(UUIDPGetDatum(&group.group_id), spec_uuid(spec, "table_id"), false, false, caller);
-	tessera_changelog_add("shard_table", spec_field(spec, "object"), spec_field(spec, "by"), NULL,
+	tessera_changelog_add("shard_table", spec_field(spec, "object"), &group.group_id, spec_field(spec, "by"), NULL,
 						  JsonbToCString(NULL, &DatumGetJsonbP(spec)->root, -1));
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);
@@ -348,7 +348,7 @@ tessera_serve_merge_group(const TesseraMergeGroupArgs *args)
 	tessera_group_raise(&target);
 	spec_run("DELETE FROM tessera.table_group WHERE group_id = ($1->>'from')::uuid", SPI_OK_DELETE, spec);
 	result = with_merges(describe(UUIDPGetDatum(&target.group_id), spec_uuid(spec, "table_id"), true, false, CurrentMemoryContext), spec, caller);
-	tessera_changelog_add("shard_table", spec_field(spec, "object"), spec_field(spec, "by"), NULL,
+	tessera_changelog_add("shard_table", spec_field(spec, "object"), &target.group_id, spec_field(spec, "by"), NULL,
 						  JsonbToCString(NULL, &DatumGetJsonbP(spec)->root, -1));
 	tessera_spi_end(&spi);
 	spec_table_changed(relid);

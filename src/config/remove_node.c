@@ -135,7 +135,7 @@ unregister(const TesseraChange *change, const TesseraRegistered *node)
 	tessera_admin_exec("DELETE FROM tessera.chunk_estimate WHERE node_id = $1::int4", 1, values);
 	tessera_admin_exec("DELETE FROM tessera.zone_shard WHERE node_id = $1::int4", 1, values);
 	tessera_admin_exec("DELETE FROM tessera.shard_weight WHERE node_id = $1::int4", 1, values);
-	tessera_changelog_add(node->is_shard ? "remove_shard" : "remove_router", node->name, change->by,
+	tessera_changelog_add(node->is_shard ? "remove_shard" : "remove_router", node->name, NULL, change->by,
 					  tessera_admin_value("SELECT jsonb_build_object('node_id', $1::int4, 'shard', $2::bool)", 2, values), NULL);
 	tessera_catalog_changed();
 }
@@ -192,7 +192,7 @@ set_draining(const TesseraChange *change, const TesseraRegistered *node, bool dr
 	const char *values[] = {psprintf("%d", node->node_id), draining ? "true" : "false"};
 
 	tessera_admin_exec("UPDATE tessera.node SET draining = $2::bool WHERE node_id = $1::int4", 2, values);
-	tessera_changelog_add(draining ? "drain_shard" : "cancel_remove_shard", node->name, change->by, NULL, NULL);
+	tessera_changelog_add(draining ? "drain_shard" : "cancel_remove_shard", node->name, NULL, change->by, NULL, NULL);
 	tessera_catalog_changed();
 	tessera_announce_others(0, tessera_reload_call());
 	tessera_round_after_commit();

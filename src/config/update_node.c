@@ -112,7 +112,7 @@ update_here(const TesseraChange *change)
 	/* Addresses can hold passwords: the changelog says only that it changed. */
 	logged[0] = psprintf("%d", node->timeline);
 	logged[1] = strcmp(node->conninfo, change->conninfo) == 0 ? "false" : "true";
-	tessera_changelog_add("update_node", change->name, change->by,
+	tessera_changelog_add("update_node", change->name, NULL, change->by,
 					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4)", 1, logged),
 					  tessera_admin_value("SELECT jsonb_build_object('timeline', $1::int4, 'conninfo_changed', $2::bool)", 2,
 											(const char *[]) {row[2], logged[1]}));

@@ -16,6 +16,7 @@
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -23,6 +24,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/injection.h"
+#include "common/privilege.h"
 #include "control/calls.h"
 #include "ddl/node_parts.h"
 #include "ddl/operation.h"
@@ -334,7 +336,16 @@ tessera_operation_join(const char *schema, const char *object, const char *state
 
 /* ---- the view ---- */
 
-/* internal_ddl_operations() */
+/* Errors of an index's build may name values of rows. */
+static bool
+may_see_error(const char *asked_by)
+{
+	Oid			role = get_role_oid(asked_by, true);
+
+	return tessera_may_read_catalog() || (OidIsValid(role) && has_privs_of_role(GetUserId(), role));
+}
+
+/* internal_ddl_operations(); error is null to others than administrators and who asked for the operation */
 Datum
 tessera_internal_ddl_operations(PG_FUNCTION_ARGS)
 {
@@ -352,7 +363,7 @@ tessera_internal_ddl_operations(PG_FUNCTION_ARGS)
 	{
 		char	   *values[] = {rows[i].id, rows[i].kind, rows[i].table_name, rows[i].object_name, rows[i].statement, rows[i].asked_by,
 			rows[i].runner, rows[i].state, rows[i].phase, psprintf("%d", rows[i].nodes), psprintf("%d", rows[i].nodes_done), rows[i].waiting,
-			psprintf("%d", rows[i].attempts), rows[i].error, rows[i].started, rows[i].finished};
+			psprintf("%d", rows[i].attempts), may_see_error(rows[i].asked_by) ? rows[i].error : NULL, rows[i].started, rows[i].finished};
 
 		tuplestore_puttuple(info->setResult, BuildTupleFromCStrings(metadata, values));
 	}

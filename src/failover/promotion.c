@@ -29,6 +29,7 @@
 #include "catalog/change.h"
 #include "catalog/incarnation.h"
 #include "common/injection.h"
+#include "common/privilege.h"
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "common/worker_registry.h"
@@ -353,7 +354,7 @@ tessera_promotion_status(PG_FUNCTION_ARGS)
 	values[1] = BoolGetDatum(routing != NULL && !routing->placements_unknown);
 	nulls[2] = routing == NULL || !routing->is_config;
 	values[2] = BoolGetDatum(!nulls[2] && !routing->metadata_unknown);
-	nulls[3] = error[0] == '\0';
+	nulls[3] = error[0] == '\0' || !tessera_may_read_catalog();	/* it may name bounds, and addresses */
 	values[3] = CStringGetTextDatum(error);
 	nulls[4] = nulls[5] = routing == NULL;
 	values[4] = Int32GetDatum(routing == NULL ? 0 : routing->incarnation);

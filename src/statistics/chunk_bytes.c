@@ -1,6 +1,7 @@
 /*
  * chunk_bytes.c
- *	  Estimated size of each chunk: source of the column bytes of tessera.chunks and chunk_distribution.
+ *	  Estimated size of each chunk: source of the column bytes of tessera.chunks and chunk_distribution. Chunks are named by their versions, as their
+ *	  bounds are not for everybody.
  *
  * What a shard's part of a table takes (tessera.table_statistics) is shared out among the shard's chunks of the group: under hash by the width of
  * their ranges, under range by the share of rows that the statistics of the first key column see in them, alike if there are none. All tables of the
@@ -71,7 +72,7 @@ find_key_statistics(const TesseraStatisticsRow *row, const TesseraTable *table, 
 			key->vardata.statsTuple = tessera_statistics_tuple(table->relid, &columns[i]);
 	if (key->vardata.statsTuple == NULL)
 		return false;
-	key->vardata.acl_ok = true;	/* only shares at bounds go out, which everybody may see */
+	key->vardata.acl_ok = true;	/* only sizes of chunks go out, which everybody may see */
 	key->vardata.vartype = key->vardata.atttype = key->type = ks->columns[0].type;
 	key->vardata.atttypmod = -1;
 	key->collation = ks->columns[0].collation;
@@ -280,9 +281,9 @@ put_group(void *arg)
 	}
 	for (int i = 0; i < n; i++)
 	{
-		Datum		values[4] = {UUIDPGetDatum(&group->group_id), PointerGetDatum(tessera_key_to_bound(ks, &chunks[i].chunk.min)),
+		Datum		values[] = {UUIDPGetDatum(&group->group_id), Int64GetDatum(chunks[i].chunk.major), Int64GetDatum(chunks[i].chunk.minor),
 			Int64GetDatum((int64) chunks[i].bytes), TimestampTzGetDatum(chunks[i].collected)};
-		bool		nulls[4] = {false, false, !chunks[i].known, !chunks[i].known};
+		bool		nulls[lengthof(values)] = {false};
 
 		if (chunks[i].known)
 			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
@@ -290,8 +291,8 @@ put_group(void *arg)
 }
 
 /*
- * internal_chunk_bytes() returns (group_id uuid, min bound, bytes int8, collected timestamptz) of the chunks of which something is known. Of a group
- * whose chunks or estimates cannot be read nothing is: the balancer's row of kind read says why, and the views of the others go on.
+ * internal_chunk_bytes() returns (group_id uuid, major int8, minor int8, bytes int8, collected timestamptz) of the chunks of which something is
+ * known. Of a group whose chunks or estimates cannot be read nothing is: the balancer's row of kind read says why, and the views of the others go on.
  */
 Datum
 tessera_internal_chunk_bytes(PG_FUNCTION_ARGS)
