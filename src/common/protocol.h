@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 8
+#define TESSERA_PROTOCOL 9
 #endif
 
 /* The oldest that this version of the extension can speak. */
@@ -24,6 +24,15 @@
 
 /* From this one on rows of replicated tables are carried to the copies as the user who has changed them. */
 #define TESSERA_CARRY_PROTOCOL 8
+
+/*
+ * Beside its protocol a caller says in that number of hello that no client is behind it, but a worker of the cluster. To a node that does not know of
+ * it the number is one more protocol above its own.
+ */
+#define TESSERA_CALLER_IS_WORKER 0x10000
+
+/* From this one on the config node is asked whether an owner may have so many chunks and table groups before anything is done for them. */
+#define TESSERA_LIMITS_PROTOCOL 9
 
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"
