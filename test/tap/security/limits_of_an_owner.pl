@@ -54,7 +54,8 @@ mallory('CREATE TABLE mallory.b (k int NOT NULL); ALTER TABLE mallory.b REPLICA 
 
 mallory(shard('a', 'chunks => 16'));
 my $before = all_there_is('a group');
-my $error = refused(shard('b', 'chunks => 5, create_index => true'), 'tables of role "mallory" would have 21 chunks, and may have 20', 'too many chunks');
+my $error = refused(shard('b', 'chunks => 5, create_index => true'), 'tables of role "mallory" would have 21 chunks, and may have 20',
+	'too many chunks');
 like($error, qr/HINT:  .*tessera\.max_chunks_per_owner/, 'the hint names the setting');
 is(all_there_is('refused'), $before, 'nothing is left of it, nor an index');
 

@@ -48,7 +48,8 @@ sub fill
 # Slots of s1 that are taken, but for the one by which it is asked.
 sub taken
 {
-	return $c->query('s1', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()});
+	return $c->query('s1', q{SELECT count(*) FROM pg_stat_activity
+		WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()});
 }
 
 sub refusals
@@ -88,7 +89,8 @@ my ($s1, $s2) = split / /, $ids;
 $c->query('s1', "SELECT count(pg_terminate_backend(pid)) FROM tessera.internal_sessions WHERE node = 's2'");
 my ($more, $also_refused) = fill();
 push @$inside, @$more;
-$c->query('s2', sprintf("SET tessera.replicate_ddl = off; BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'tessera_%s_%d_%d'", 'ab' x 16, $s1, $s2));
+my $gid = sprintf('tessera_%s_%d_%d', 'ab' x 16, $s1, $s2);
+$c->query('s2', "SET tessera.replicate_ddl = off; BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION '$gid'");
 ok($c->wait_for('s2', 'SELECT count(*) FROM pg_prepared_xact()', '0'), 'what is in doubt on another node is decided by the one that is full');
 
 # The caller says what it is. As many as half of the reserve stay free of workers.
@@ -99,8 +101,8 @@ my ($protocol) = slurp_file("$FindBin::Bin/../../../src/common/protocol.h") =~ /
 sub hello
 {
 	my ($flags) = @_;
-	my ($status, $out, $err) = $c->node('s1')->psql('postgres', sprintf("SELECT tessera_internal.hello('%s', 's2', '0.1.0', %d, %d, 1, %d, %d)", $cluster,
-		$protocol + $flags, $s2, $claimed, $expected));
+	my $call = sprintf("SELECT tessera_internal.hello('%s', 's2', '0.1.0', %d, %d, 1, %d, %d)", $cluster, $protocol + $flags, $s2, $claimed, $expected);
+	my ($status, $out, $err) = $c->node('s1')->psql('postgres', $call);
 	return $err =~ /FATAL:  remaining connection slots/ ? 'refused' : $out =~ /^\{\d+,$protocol\}$/ ? 'greeted' : $err . $out;
 }
 
