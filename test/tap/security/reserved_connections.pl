@@ -101,7 +101,8 @@ my ($protocol) = slurp_file("$FindBin::Bin/../../../src/common/protocol.h") =~ /
 sub hello
 {
 	my ($flags) = @_;
-	my $call = sprintf("SELECT tessera_internal.hello('%s', 's2', '0.1.0', %d, %d, 1, %d, %d)", $cluster, $protocol + $flags, $s2, $claimed, $expected);
+	my $call = sprintf("SELECT tessera_internal.hello('%s', 's2', '0.1.0', %d, %d, 1, %d, %d)", $cluster,
+		$protocol + $flags, $s2, $claimed, $expected);
 	my ($status, $out, $err) = $c->node('s1')->psql('postgres', $call);
 	return $err =~ /FATAL:  remaining connection slots/ ? 'refused' : $out =~ /^\{\d+,$protocol\}$/ ? 'greeted' : $err . $out;
 }
