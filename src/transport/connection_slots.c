@@ -603,7 +603,8 @@ tessera_internal_node_connections(PG_FUNCTION_ARGS)
 			for (int j = counts.slots; j != 0; j = slots[j].next)
 				idle += pg_atomic_read_u64(&slots[j].idle_since) != 0;
 		LWLockRelease(lock);
-		if (counts.node_id == 0 || counts.database != database)
+		/* a node that was only called beside transactions has no row */
+		if (counts.node_id == 0 || counts.database != database || (counts.opened == 0 && counts.refused == 0))
 			continue;
 		values[0] = Int32GetDatum(counts.node_id);
 		values[1] = Int32GetDatum(counts.open);
