@@ -41,6 +41,7 @@
 #include "config/abandoned_migrations.h"
 #include "config/membership.h"
 #include "config/move_rate.h"
+#include "config/owner_limits.h"
 #include "config/promotion_merge.h"
 #include "config/round_request.h"
 #include "ddl/attempts.h"
@@ -251,6 +252,7 @@ static const Registration registrations[] = {
 	{"settings", tessera_migration_settings_init},	/* free */
 	{"setting", tessera_register_move_init},	/* free */
 	{"setting", tessera_move_rate_init},	/* free */
+	{"settings", tessera_owner_limits_init},	/* free */
 	{"settings", tessera_balancer_settings_init},	/* free */
 	{"xact: a move is decided", tessera_commit_move_init},	/* free: a point for tests alone */
 	{"observer of calls", tessera_background_show_calls},	/* free */

@@ -22,12 +22,13 @@
 #include "catalog/bound_array.h"
 #include "catalog/change.h"
 #include "catalog/placement.h"
+#include "admin/shardable.h"
 #include "control/calls.h"
+#include "common/privilege.h"
 #include "common/text.h"
 #include "transaction/participant.h"
 
 #define REFRESH_MS 10000
-#define MIN_CHUNK_SIZE 1024
 
 PG_FUNCTION_INFO_V1(tessera_split_chunk);
 PG_FUNCTION_INFO_V1(tessera_split_find);
@@ -82,9 +83,7 @@ find_target(Oid relid, Target *target)
 static void
 find_target_to_change(Oid relid, Target *target)
 {
-	Oid			admin = get_role_oid("tessera_admin", true);
-
-	if (!superuser() && !(OidIsValid(admin) && has_privs_of_role(GetUserId(), admin)))
+	if (!tessera_is_admin(GetUserId()))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to change chunks"),
@@ -262,10 +261,8 @@ tessera_configure_table(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("table_name must not be null")));
-	if (!PG_ARGISNULL(2) && PG_GETARG_INT64(2) < MIN_CHUNK_SIZE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_chunk_size must be at least %d bytes", MIN_CHUNK_SIZE)));
+	if (!PG_ARGISNULL(2))
+		tessera_require_chunk_size(max_chunk_size);
 	find_target_to_change(PG_GETARG_OID(0), &target);
 	tessera_call_configure_group(tessera_to_config(), target.group_id, target.epoch, target.term, PG_ARGISNULL(1) ? NULL : &balancing,
 								 PG_ARGISNULL(2) ? NULL : &max_chunk_size, target.by, target.object);

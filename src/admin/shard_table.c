@@ -38,6 +38,8 @@
 #include "catalog/cross_table_code.h"
 #include "catalog/relation.h"
 #include "common/injection.h"
+#include "common/privilege.h"
+#include "common/protocol.h"
 #include "common/spi_row.h"
 #include "common/text.h"
 #include "common/version_compat.h"
@@ -49,7 +51,7 @@
 
 #define REFRESH_MS 10000
 #define MAX_CHUNKS 1000000
-#define MIN_CHUNK_SIZE 1024
+#define MIN_CHUNK_SIZE 1024	/* also for administrators; what others may ask for is config/owner_limits.c's */
 
 PG_FUNCTION_INFO_V1(tessera_shard_table);
 
@@ -89,7 +91,6 @@ tessera_sharding_routing(void)
 void
 tessera_require_table_owner(Oid relid)
 {
-	Oid			admin = get_role_oid("tessera_admin", true);
 	char	   *name = get_rel_name(relid);
 
 	if (name == NULL)
@@ -97,9 +98,18 @@ tessera_require_table_owner(Oid relid)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", relid)));
 
-	if (superuser() || (OidIsValid(admin) && has_privs_of_role(GetUserId(), admin)) || tessera_owns_relation(relid, GetUserId()))
+	if (tessera_is_admin(GetUserId()) || tessera_owns_relation(relid, GetUserId()))
 		return;
 	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
+}
+
+void
+tessera_require_chunk_size(int64 max_chunk_size)
+{
+	if (max_chunk_size < MIN_CHUNK_SIZE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_chunk_size must be at least %d bytes", MIN_CHUNK_SIZE)));
 }
 
 bool
@@ -111,6 +121,25 @@ tessera_strategy_is_hash(const char *strategy)
 				 errmsg("unknown strategy \"%s\"", strategy),
 				 errhint("Use 'range' or 'hash'.")));
 	return strcmp(strategy, "hash") == 0;
+}
+
+/*
+ * May the user have so many chunks and table groups, and of that size? The config node says so again when it makes them (config/owner_limits.c), from
+ * what it knows then and under a lock; here it is asked before anything else is done.
+ */
+static void
+check_owner_limits(const Sharding *sharding)
+{
+	const TesseraRouting *routing = tessera_routing_or_error();
+	const TesseraNode *config = tessera_routing_config(routing);
+	TesseraCommandNeeds needs = {0};
+
+	tessera_require_table_owner(sharding->relid);
+	if (config != NULL && config->node_id != routing->self &&
+		tessera_connection_protocol(tessera_participant(routing, config->node_id, &needs)) < TESSERA_LIMITS_PROTOCOL)
+		return;
+	tessera_call_check_owner_limits(tessera_to_config(), tessera_qualified_name(sharding->relid), GetUserNameFromId(GetUserId(), false),
+									Max(sharding->nchunks, 1), sharding->max_chunk_size > 0 ? &sharding->max_chunk_size : NULL);
 }
 
 /* CREATE INDEX as the caller, through SQL, so that it goes wherever DDL goes. */
@@ -574,10 +603,8 @@ tessera_shard_table(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("chunks must be between 1 and %d", MAX_CHUNKS)));
-	if (!PG_ARGISNULL(6) && sharding.max_chunk_size < MIN_CHUNK_SIZE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_chunk_size must be at least %d bytes", MIN_CHUNK_SIZE)));
+	if (!PG_ARGISNULL(6))
+		tessera_require_chunk_size(sharding.max_chunk_size);
 	if (!PG_ARGISNULL(3) && !(PG_ARGISNULL(4) && PG_ARGISNULL(6)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -589,6 +616,8 @@ tessera_shard_table(PG_FUNCTION_ARGS)
 	tessera_fan_out_settle_tables();
 	if (OidIsValid(colocate_with) && tessera_colocate(sharding.relid, key, sharding.hashed, colocate_with))
 		PG_RETURN_VOID();
+	if (!OidIsValid(colocate_with))
+		check_owner_limits(&sharding);
 	shard(&sharding, key, colocate_with, !PG_ARGISNULL(5) && PG_GETARG_BOOL(5));
 	tessera_warn_cross_table_code(sharding.qualified, sharding.cross_table_code);
 	PG_RETURN_VOID();

@@ -84,6 +84,9 @@ extern char *tessera_foreign_key_of_other(const TesseraShardable *shardable, Oid
 /* ERROR 42501 unless the effective user owns the table or is a member of tessera_admin, 42P01 if there is none. */
 extern void tessera_require_table_owner(Oid relid);
 
+/* ERROR 22023 if it is below what a group's max_chunk_size (bytes) may be, whoever asks. */
+extern void tessera_require_chunk_size(int64 max_chunk_size);
+
 /* The newest routing table; ERROR 55000 if this database is not a node. */
 extern const TesseraRouting *tessera_sharding_routing(void);
 

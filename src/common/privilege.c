@@ -20,10 +20,16 @@ member_of(Oid user, const char *role)
 	return superuser_arg(user) || (OidIsValid(roleid) && has_privs_of_role(user, roleid));
 }
 
+bool
+tessera_is_admin(Oid user)
+{
+	return member_of(user, "tessera_admin");
+}
+
 void
 tessera_require_admin(void)
 {
-	if (!member_of(GetUserId(), "tessera_admin"))
+	if (!tessera_is_admin(GetUserId()))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to change the cluster"),
@@ -31,15 +37,21 @@ tessera_require_admin(void)
 }
 
 bool
+tessera_is_internal(Oid user)
+{
+	return member_of(user, "tessera_internal");
+}
+
+bool
 tessera_may_read_catalog(void)
 {
-	return member_of(GetUserId(), "tessera_admin") || member_of(GetUserId(), "tessera_internal");
+	return tessera_is_admin(GetUserId()) || tessera_is_internal(GetUserId());
 }
 
 void
 tessera_require_internal(void)
 {
-	if (!member_of(GetUserId(), "tessera_internal"))
+	if (!tessera_is_internal(GetUserId()))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for a function between nodes"),

@@ -7,6 +7,10 @@
 
 #include "postgres.h"
 
+/* True if the role is a superuser or a member of tessera_admin; or of tessera_internal. Catalog access. */
+extern bool tessera_is_admin(Oid user);
+extern bool tessera_is_internal(Oid user);
+
 /* ERROR 42501 unless the session's effective user is a superuser or a member of tessera_admin. */
 extern void tessera_require_admin(void);
 

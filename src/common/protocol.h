@@ -25,6 +25,15 @@
 /* From this one on rows of replicated tables are carried to the copies as the user who has changed them. */
 #define TESSERA_CARRY_PROTOCOL 8
 
+/*
+ * Beside its protocol a caller says in that number of hello that no client is behind it, but a worker of the cluster. To a node that does not know of
+ * it the number is one more protocol above its own.
+ */
+#define TESSERA_CALLER_IS_WORKER 0x10000
+
+/* From this one on the config node is asked whether an owner may have so many chunks and table groups before anything is done for them. */
+#define TESSERA_LIMITS_PROTOCOL 9
+
 /* From this one on a move brings the values of generated columns as they are stored. */
 #define TESSERA_GENERATED_PROTOCOL 9
 

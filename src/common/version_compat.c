@@ -18,6 +18,7 @@
 #include "optimizer/restrictinfo.h"
 #include "parser/parse_relation.h"
 #include "parser/parse_type.h"
+#include "postmaster/postmaster.h"
 #include "replication/message.h"
 #include "replication/slot.h"
 #include "storage/procarray.h"
@@ -524,6 +525,30 @@ tessera_open_relation(EState *estate, Index rti)
 	(void) ExecGetRangeTableRelation(estate, rti, false);
 #else
 	(void) ExecGetRangeTableRelation(estate, rti);
+#endif
+}
+
+/* ---- processes ---- */
+
+int
+tessera_reserved_slots(void)
+{
+#if PG_VERSION_NUM >= 160000
+	return SuperuserReservedConnections + ReservedConnections;
+#else
+	return ReservedBackends;
+#endif
+}
+
+bool
+tessera_slots_are_free(int n)
+{
+#if PG_VERSION_NUM >= 160000
+	int			nfree;
+
+	return HaveNFreeProcs(n, &nfree);
+#else
+	return HaveNFreeProcs(n);
 #endif
 }
 

@@ -65,6 +65,12 @@ tessera_proc_number(PGPROC *proc)
 #endif
 }
 
+/* Connection slots that the server keeps for superusers, and (16 on) members of pg_use_reserved_connections. */
+extern int	tessera_reserved_slots(void);
+
+/* True if so many slots for clients' connections are free. */
+extern bool tessera_slots_are_free(int n);
+
 /* The number by which SendProcSignal finds the process. */
 #if PG_VERSION_NUM >= 170000
 static inline ProcNumber

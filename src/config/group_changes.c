@@ -13,9 +13,9 @@
  * A table that was placed by moving (colocate.c) leaves its own group for another one that has the same owners: internal_merge_group on the config
  * node, internal_apply_group and internal_merge_placement on all shards.
  *
- * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node the registry in ROW SHARE (no shard comes or goes), the table's
- * row, and the row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is the distributed
- * transaction's business.
+ * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node its owner (owner_limits.c), the registry in ROW SHARE (no shard
+ * comes or goes), the table's row, and the row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is the
+ * distributed transaction's business.
  */
 #include "postgres.h"
 
@@ -32,6 +32,7 @@
 #include "common/spi_row.h"
 #include "config/authority.h"
 #include "config/chunks.h"
+#include "config/owner_limits.h"
 #include "control/calls.h"
 #include "routing/owner_differences.h"
 
@@ -63,6 +64,18 @@ lock_table_row(Datum spec)
 				(errcode(ERRCODE_TESSERA_PLACEMENT_CHANGED),
 				 errmsg("the table's schema was moved to another shard meanwhile"),
 				 errhint("Try again.")));
+}
+
+/* Under the lock of the owner, so that what two sessions ask for at once is counted together. */
+static void
+require_owner_limits(Datum spec)
+{
+	TesseraOwnerRequest request = {.table = spec_field(spec, "object"),.by = spec_field(spec, "by")};
+
+	spec_run("SELECT jsonb_array_length($1->'points') + 1, coalesce(($1->>'max_chunk_size')::int8, 0)", SPI_OK_SELECT, spec);
+	request.chunks = DatumGetInt32(spi_row_value(0, 1));
+	request.max_chunk_size = DatumGetInt64(spi_row_value(0, 2));
+	tessera_owner_limits_require(&request, true);
 }
 
 /* Writes the table's row; group_id is $2. Returns the table's OID here. */
@@ -163,6 +176,7 @@ tessera_serve_create_group(const TesseraCreateGroupArgs *args)
 
 	tessera_spi_begin(&spi);
 	tessera_config_routing(pg_strtoint64(spec_field(spec, "term")));
+	require_owner_limits(spec);
 	lock_table_row(spec);
 
 	spec_run("INSERT INTO tessera.table_group (group_id, epoch, ts, group_major, group_minor, strategy, key_types, key_collations, max_chunk_size, "

@@ -357,7 +357,7 @@ is_tolerated(const ErrorData *error, TesseraCallTolerance tolerance)
 		return false;
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && tolerance != TESSERA_TOLERATE_ALL)
 		return false;
-	return tolerance == TESSERA_TOLERATE_ALL || tolerance == TESSERA_TOLERATE_ERRORS ||
+	return tolerance == TESSERA_TOLERATE_ALL || tolerance == TESSERA_TOLERATE_ERRORS || error->sqlerrcode == ERRCODE_TOO_MANY_CONNECTIONS ||
 		ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION;
 }
 

@@ -58,7 +58,7 @@ typedef struct TesseraCallSpec
 typedef enum TesseraCallTolerance
 {
 	TESSERA_RAISE,				/* every error is the caller's */
-	TESSERA_TOLERATE_LOSS,		/* false if the node cannot be reached, or does not answer in time (class 08) */
+	TESSERA_TOLERATE_LOSS,		/* false if the node cannot be reached (53300: it is full), or does not answer in time (class 08) */
 	TESSERA_TOLERATE_ERRORS,	/* false after any error but a request to end */
 	TESSERA_TOLERATE_ALL		/* false after any error but the end of the process */
 } TesseraCallTolerance;

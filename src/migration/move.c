@@ -329,7 +329,7 @@ ask_donor(const TesseraMove *move, TesseraWaitMigrationAnswer *answer)
 		MemoryContextSwitchTo(caller);
 		CurrentResourceOwner = owner;
 		if (ProcDiePending || (ERRCODE_TO_CATEGORY(code) != ERRCODE_CONNECTION_EXCEPTION && code != ERRCODE_CRASH_SHUTDOWN &&
-							   code != ERRCODE_CANNOT_CONNECT_NOW && code != ERRCODE_ADMIN_SHUTDOWN))
+							   code != ERRCODE_TOO_MANY_CONNECTIONS && code != ERRCODE_CANNOT_CONNECT_NOW && code != ERRCODE_ADMIN_SHUTDOWN))
 			ReThrowError(error);
 		FreeErrorData(error);
 		QueryCancelHoldoffCount = held; /* the error has let go of it */

@@ -79,7 +79,8 @@ typedef struct StatementSnapshot
 /* The connection of a router that this backend serves; empty in any other, but for nesting. Each part is emptied where its comment says. */
 typedef struct InternalConnection
 {
-	bool		greeted;		/* hello was answered: it is one; never emptied, like the next two */
+	bool		greeted;		/* hello was answered: it is one; never emptied, like the next three */
+	bool		by_worker;		/* no client is behind it */
 	int			protocol;		/* that both ends speak */
 	NameData	router;			/* the node at the other end */
 	TesseraTimes said;			/* the newest times that were said here or there; none goes back */
@@ -115,6 +116,12 @@ bool
 tessera_internal_connection(void)
 {
 	return connection.greeted;
+}
+
+bool
+tessera_works_for_client(void)
+{
+	return connection.greeted ? !connection.by_worker : MyBackendType == B_BACKEND || IsParallelWorker();
 }
 
 const TesseraToldVersion *
@@ -288,6 +295,25 @@ require_own_role(void)
 }
 
 /*
+ * The connection's role is mostly a superuser, which the server lets have its last slots. But what clients of other nodes open leaves as many as
+ * clients of this one must (superuser_reserved_connections), so that a superuser can still come in. Workers of the cluster may go on to half of them:
+ * what is in doubt is decided even where clients have filled a node. FATAL as in the server itself: the slot is free at once.
+ */
+static void
+require_free_slot(bool by_worker)
+{
+	int			reserved = tessera_reserved_slots();
+	int			kept = by_worker ? Max(reserved / 2, Min(reserved, 1)) : reserved;
+
+	if (kept > 0 && !tessera_slots_are_free(kept))
+		ereport(FATAL,
+				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
+				 errmsg("remaining connection slots are reserved for superusers of this node"),
+				 errhint("Raise max_connections here, or limit what the sessions of other nodes have here: tessera.max_connections_per_shard, "
+						 "tessera.max_connections_per_user.")));
+}
+
+/*
  * A router that is cut off must not leave its locks here for the two hours of the system's defaults. What the server's configuration sets stays. No
  * tcp_user_timeout: a router whose client does not fetch does not read, which looks the same.
  */
@@ -330,13 +356,15 @@ tessera_serve_hello(const TesseraHelloArgs *args)
 	pg_uuid_t  *cluster = args->cluster;
 	const char *router = args->router;
 	const char *version = args->version;
-	int32		protocol = args->protocol;
+	bool		by_worker = (args->protocol & TESSERA_CALLER_IS_WORKER) != 0;
+	int32		protocol = args->protocol & ~TESSERA_CALLER_IS_WORKER;
 	char	   *installed = tessera_extension_version();
 	int32		expected = args->expected;
 	TesseraIdentity identity;
 	int32		answer;
 
 	require_own_role();
+	require_free_slot(by_worker);
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
@@ -362,6 +390,7 @@ tessera_serve_hello(const TesseraHelloArgs *args)
 	{
 		set_session_defaults();
 		connection.greeted = true;
+		connection.by_worker = by_worker;
 		connection.protocol = Min(protocol, tessera_own_protocol());
 		namestrcpy(&connection.router, router);
 		tessera_remote_client_set(args->router_node, args->router_pid);

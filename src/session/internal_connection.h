@@ -30,6 +30,9 @@ typedef struct TesseraToldVersion
 /* True if this backend serves another node. */
 extern bool tessera_internal_connection(void);
 
+/* True if a client is behind what this process does: its own, or that of the node it serves; false: a worker of the cluster. */
+extern bool tessera_works_for_client(void);
+
 /*
  * True for what the router itself has sent in the protocol message at hand: text is the statement's, by its address. False for all that runs inside
  * such a statement, or beside it: user code at Bind (input functions, checks of domains), in the planner, at the end of a query or of a transaction.

@@ -29,6 +29,7 @@
 #include "common/spi.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
+#include "session/internal_connection.h"
 #include "transaction/background.h"
 #include "transaction/cluster_time.h"
 #include "transaction/transaction_private.h"
@@ -97,7 +98,7 @@ tessera_hello_text(const TesseraRouting *routing, int32 expected, int pid)
 		version = MemoryContextStrdup(TopMemoryContext, installed ? installed : "");
 	}
 	values[2] = version;
-	values[3] = tessera_call_from_int4(tessera_own_protocol());
+	values[3] = tessera_call_from_int4(tessera_own_protocol() | (tessera_works_for_client() ? 0 : TESSERA_CALLER_IS_WORKER));
 	return tessera_call_literal(&tessera_call_specs[TESSERA_CALL_HELLO], values);
 }
 

@@ -209,6 +209,23 @@ raise_unreachable(const char *name, const char *detail)
 			 errhint("Check that the node runs; tessera.update_node() changes its conninfo.")));
 }
 
+/*
+ * The node has no slot left but for its superusers. To a worker, which tries again later, that is one more reason why a node cannot be reached; a
+ * client is told what it is.
+ */
+static void
+raise_full(const char *name, const char *detail)
+{
+	if (MyBackendType != B_BACKEND)
+		raise_unreachable(name, detail);
+	ereport(ERROR,
+			(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
+			 errmsg("node \"%s\" has no connection slot left for sessions of other nodes", name),
+			 errdetail_internal("%s", detail),
+			 errhint("Raise max_connections of that node, or limit what sessions have there: tessera.max_connections_per_shard, "
+					 "tessera.max_connections_per_user.")));
+}
+
 /* A new libpq connection in non-blocking pipeline mode. ERROR 08006. */
 static PGconn *
 connect_to(const char *name, const char *conninfo)
@@ -298,8 +315,8 @@ open_connection(TesseraConnection *connection, const char *name, const char *con
 	char	   *copy = MemoryContextStrdup(connection->context, conninfo);
 
 	namestrcpy(&connection->name, name);
-	if (connection->key.lane == 0 && connection->key.node_id != TESSERA_UNLISTED_NODE)
-		tessera_slot_take(&connection->slot, connection->key.node_id, name, tessera_wait_left(-1));
+	if (connection->key.node_id > 0)
+		tessera_slot_take(&connection->slot, connection->key.node_id, name, tessera_wait_left(-1), connection->key.lane == 0);
 	PG_TRY();
 	{
 		pg = connect_to(name, conninfo);
@@ -394,6 +411,7 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 	TesseraConnectionKey key = {.node_id = node_id,.lane = lane};
 	CacheEntry *entry;
 	bool		found;
+	MemoryContext caller = CurrentMemoryContext;
 
 	if (connections == NULL)
 		make_cache();
@@ -429,7 +447,11 @@ tessera_connection_open(int32 node_id, const char *name, const char *conninfo, i
 		PG_CATCH();
 		{
 			tessera_connection_close(entry->connection);
-			PG_RE_THROW();
+			if (entry->connection->last_words == NULL || entry->connection->last_state != ERRCODE_TOO_MANY_CONNECTIONS)
+				PG_RE_THROW();
+			MemoryContextSwitchTo(caller);
+			FlushErrorState();
+			raise_full(name, entry->connection->last_words);
 		}
 		PG_END_TRY();
 	}

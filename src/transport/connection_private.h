@@ -70,7 +70,7 @@ struct TesseraConnection
 	MemoryContext context;		/* of the connection; lives until the backend exits */
 	TesseraRemoteState state;
 	TimestampTz used;			/* when its last use ended, or it was last looked at */
-	TesseraSlot slot;			/* lane 0 of a node: it counts against the cap, from before it is open until it is closed */
+	TesseraSlot slot;			/* of a node: it counts against the caps, from before it is open until it is closed */
 	bool		in_use;			/* lane 0: by the transaction at hand */
 
 	/* the queue: a ring of `size` entries (a power of two), `count` from `head` on */
@@ -97,6 +97,7 @@ struct TesseraConnection
 	List	   *notifications;	/* ErrorData of notifications not handed over yet */
 	List	   *errors;			/* PGresults kept for commands without handler */
 	char	   *last_words;		/* message of a FATAL error, for the DETAIL of the loss */
+	int			last_state;		/* and its SQLSTATE */
 	MemoryContext tags;			/* command tags; reset by a sync when nothing is in flight */
 
 	TesseraCancel *cancel;		/* a request to cancel that the other end may not have taken in yet; NULL: none */

@@ -495,6 +495,7 @@ learn_from_error(TesseraConnection *connection, TesseraEntry *entry, const PGres
 		if (connection->last_words)
 			pfree(connection->last_words);
 		connection->last_words = MemoryContextStrdup(connection->context, message ? message : PQresultErrorMessage(result));
+		connection->last_state = state;
 	}
 	if (entry->statement == NULL)
 		return;

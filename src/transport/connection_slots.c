@@ -1,6 +1,6 @@
 /*
  * connection_slots.c
- *	  The cap on connections to a node; see connection_slots.h and doc/design.md#connection-cap.
+ *	  The caps on connections to a node; see connection_slots.h and doc/design.md#connection-cap.
  *
  * Taking: below the cap at once. At the cap the backend enters the node's queue and asks the session whose connection has been idle for longest to
  * give it up; then it sleeps until it is granted a slot, and asks again from time to time. Who returns a slot while others wait grants it to the
@@ -13,6 +13,9 @@
  * another node, say) stands in front of those that do not. It takes a slot beyond the cap as soon as all who hold one wait for a slot themselves, and
  * after PATIENCE_MS in any case: the rest of the cycle may be locks on other nodes. So does one for whose locks on this server others wait.
  *
+ * The cap of each user: counted when a slot is taken, those of all lanes, and refused at once: what is waited for would be sessions of the same role.
+ * What is opened outside of a transaction, to end one elsewhere, is counted, not refused.
+ *
  * State is in shared memory, all under one LWLock but for `waiting` and `idle_since`, which are read without it. A slot is its process's: it is
  * returned when the connection is closed, at the latest at the exit of the process. A process that is killed takes the whole server through a
  * restart, which begins with no slots.
@@ -21,6 +24,7 @@
 
 #include <limits.h>
 
+#include "access/xact.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -34,6 +38,7 @@
 #include "utils/tuplestore.h"
 #include "utils/wait_event.h"
 
+#include "common/privilege.h"
 #include "common/process_exit.h"
 #include "common/shmem.h"
 #include "common/version_compat.h"
@@ -43,7 +48,7 @@
 PG_FUNCTION_INFO_V1(tessera_internal_node_connections);
 
 #define MOST_NODES 1024			/* nodes, of all databases of the server, whose connections are counted */
-#define SLOTS_A_BACKEND 8		/* with more connections than this on average, some are not found when they are idle */
+#define SLOTS_A_BACKEND 16		/* with more connections than this on average, some are not found when they are idle, nor counted for users */
 #define HOLD_US INT64CONST(500000)	/* a connection in use is kept so long before it is given up to others: opening one costs milliseconds */
 #define IDLE_US INT64CONST(50000)	/* one that has not been used for so long is asked for */
 #define ASK_AGAIN_US INT64CONST(100000) /* the session may have had something else to do */
@@ -59,6 +64,7 @@ typedef struct NodeCount
 	int			open;
 	int			waiting;
 	int			slots;			/* number of the first of their slots, 0: none */
+	int			beside;			/* of the first slot of the other lanes, which are in no other count */
 	int			first;			/* the first waiter's process number + 1, 0: none */
 	uint64		opened;
 	uint64		waits;
@@ -71,6 +77,7 @@ typedef struct Slot
 {
 	int			next;			/* of the same node, or free */
 	int			owner;			/* process number */
+	Oid			user;			/* session user; invalid: serves no client */
 	TimestampTz asked;			/* when it was asked to give it up, 0: never */
 	pg_atomic_uint64 idle_since;	/* 0: in use */
 } Slot;
@@ -84,6 +91,15 @@ typedef struct Waiter
 	bool		granted;
 } Waiter;
 
+/* What a slot is asked for. */
+typedef struct Claim
+{
+	int			node;			/* number of the node's counters */
+	const char *name;			/* of the node */
+	Oid			user;			/* session user; invalid: the process serves no client */
+	int			user_limit;		/* 0: none */
+} Claim;
+
 typedef struct Shared
 {
 	pg_atomic_uint32 waiting;	/* processes in queues */
@@ -95,6 +111,7 @@ bool		(*tessera_slot_holder) (void) = NULL;
 bool		(*tessera_slot_blocks_others) (void) = NULL;
 
 static int	max_connections_per_shard = 0;
+static int	max_connections_per_user = 0;
 static int	connection_wait_timeout = 30000;
 
 static Shared *shared = NULL;
@@ -230,24 +247,53 @@ pass_on(int node)
 	}
 }
 
-/* The slot of a connection that is counted already. */
+/* The list of the node's slots in which it is. */
+static int *
+list_of(const TesseraSlot *slot)
+{
+	return slot->beside ? &counts_of(slot->node)->beside : &counts_of(slot->node)->slots;
+}
+
+/* The slot of a connection that is counted already, if it is to be. */
 static void
-note_slot(TesseraSlot *slot, int node)
+note_slot(TesseraSlot *slot, const Claim *claim, bool beside)
 {
 	int			number = shared->free_slot;
 
-	slot->node = node;
+	slot->node = claim->node;
 	slot->number = number;
+	slot->beside = beside;
 	slot->since = GetCurrentTimestamp();
-	counts_of(node)->opened++;
+	if (!beside)
+		counts_of(claim->node)->opened++;
 	if (number == 0)
 		return;
 	shared->free_slot = slots[number].next;
-	slots[number].next = counts_of(node)->slots;
+	slots[number].next = *list_of(slot);
 	slots[number].owner = tessera_proc_number(MyProc);
+	slots[number].user = claim->user;
 	slots[number].asked = 0;
 	pg_atomic_write_u64(&slots[number].idle_since, 0);
-	counts_of(node)->slots = number;
+	*list_of(slot) = number;
+}
+
+static int
+count_of_user(int first, Oid user)
+{
+	int			n = 0;
+
+	for (int i = first; i != 0; i = slots[i].next)
+		n += slots[i].user == user;
+	return n;
+}
+
+/* True if the user may have no more connections to the node. */
+static bool
+user_is_full(const Claim *claim)
+{
+	const NodeCount *counts = counts_of(claim->node);
+
+	return claim->user_limit > 0 && count_of_user(counts->slots, claim->user) + count_of_user(counts->beside, claim->user) >= claim->user_limit;
 }
 
 /* Asks the session whose connection has been idle for longest, if long enough. */
@@ -288,15 +334,32 @@ is_stuck(int node)
 
 /* ---- taking ---- */
 
-_Noreturn static void
-refuse(int node, const char *name, long waited_ms)
+static void
+count_refusal(int node)
 {
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	counts_of(node)->refused++;
 	LWLockRelease(lock);
+}
+
+_Noreturn static void
+refuse_user(const Claim *claim)
+{
+	count_refusal(claim->node);
 	ereport(ERROR,
 			(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
-			 errmsg("no connection to node \"%s\" became free in time", name),
+			 errmsg("too many connections for role \"%s\" to node \"%s\"", GetUserNameFromId(claim->user, false), claim->name),
+			 errdetail("Sessions of the role on this node may have %d to each other node (tessera.max_connections_per_user).", claim->user_limit),
+			 errhint("End sessions of the role; those that are idle return what they do not use after tessera.idle_connection_timeout.")));
+}
+
+_Noreturn static void
+refuse(const Claim *claim, long waited_ms)
+{
+	count_refusal(claim->node);
+	ereport(ERROR,
+			(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
+			 errmsg("no connection to node \"%s\" became free in time", claim->name),
 			 errdetail("This node has %d connections to it, all in use by other transactions; %ld ms were waited.",
 					   max_connections_per_shard, waited_ms),
 			 errhint("Keep transactions short, or raise tessera.max_connections_per_shard; tessera.connection_wait_timeout says how long to wait.")));
@@ -304,13 +367,19 @@ refuse(int node, const char *name, long waited_ms)
 
 /* One look at the queue. True: a slot is taken. */
 static bool
-try_to_take(TesseraSlot *slot, int node, bool *queued, bool holder, bool exceed)
+try_to_take(TesseraSlot *slot, const Claim *claim, bool *queued, bool holder, bool exceed)
 {
+	int			node = claim->node;
 	Waiter	   *own = &waiters[tessera_proc_number(MyProc)];
 	NodeCount  *counts = counts_of(node);
 	bool		taken;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
+	if (user_is_full(claim))
+	{
+		LWLockRelease(lock);
+		refuse_user(claim);		/* who waits leaves the queue then (give_up_waiting) */
+	}
 	taken = own->granted;
 	if (!taken && (max_connections_per_shard == 0 || counts->open < max_connections_per_shard || exceed || (holder && *queued && is_stuck(node))))
 	{
@@ -322,7 +391,7 @@ try_to_take(TesseraSlot *slot, int node, bool *queued, bool holder, bool exceed)
 	}
 	own->granted = false;
 	if (taken)
-		note_slot(slot, node);
+		note_slot(slot, claim, false);
 	else
 	{
 		if (!*queued)
@@ -362,7 +431,7 @@ give_up_waiting(int node)
 }
 
 static void
-wait_for_slot(TesseraSlot *slot, int node, const char *name, long timeout_ms)
+wait_for_slot(TesseraSlot *slot, const Claim *claim, long timeout_ms)
 {
 	TimestampTz began = GetCurrentTimestamp();
 	bool		holder = tessera_slot_holder != NULL && tessera_slot_holder();
@@ -372,10 +441,10 @@ wait_for_slot(TesseraSlot *slot, int node, const char *name, long timeout_ms)
 
 	if (timeout_ms < 0 || timeout_ms > connection_wait_timeout)
 		timeout_ms = connection_wait_timeout;
-	while (!try_to_take(slot, node, &queued, holder, exceed))
+	while (!try_to_take(slot, claim, &queued, holder, exceed))
 	{
 		long		waited = TimestampDifferenceMilliseconds(began, GetCurrentTimestamp());
-		int			pause = holder || counts_of(node)->first == tessera_proc_number(MyProc) + 1 ? FIRST_MS : OTHERS_MS;
+		int			pause = holder || counts_of(claim->node)->first == tessera_proc_number(MyProc) + 1 ? FIRST_MS : OTHERS_MS;
 
 		if (waited >= patience)
 		{
@@ -385,7 +454,7 @@ wait_for_slot(TesseraSlot *slot, int node, const char *name, long timeout_ms)
 				continue;
 		}
 		if (waited >= timeout_ms)
-			refuse(node, name, waited);
+			refuse(claim, waited);
 		tessera_connections_give_up_unused();	/* who waits for them may have what is waited for here */
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause, PG_WAIT_EXTENSION) & WL_LATCH_SET)
 			ResetLatch(MyLatch);
@@ -393,38 +462,62 @@ wait_for_slot(TesseraSlot *slot, int node, const char *name, long timeout_ms)
 	}
 }
 
-/* Below the cap, or by who is free of it. Returns the number of the node's counters; 0: they have no room, and nothing is counted. */
+/* Connections of this process to one node that its session user may have; 0: any number. */
 static int
-take_at_once(TesseraSlot *slot, int database, int32 node_id, bool free_of_cap)
+limit_of_user(Oid user)
 {
-	int			node;
+	if (max_connections_per_user == 0 || !OidIsValid(user) || !IsTransactionState() || tessera_is_internal(user))
+		return 0;
+	return max_connections_per_user;
+}
+
+/* Below the caps, or by who is free of them. claim->node is 0 if the node's counters have no room: nothing is counted then. */
+static void
+take_at_once(TesseraSlot *slot, Claim *claim, int32 node_id, bool of_transaction)
+{
+	int			database = tessera_database_slot();
+	bool		free_of_cap = MyBackendType != B_BACKEND;
+	bool		full = false;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	node = find_node(database, node_id);
-	if (node != 0 && (free_of_cap || max_connections_per_shard == 0 || counts_of(node)->open < max_connections_per_shard))
+	claim->node = find_node(database, node_id);
+	if (claim->node != 0)
 	{
-		counts_of(node)->open++;
-		note_slot(slot, node);
+		NodeCount  *counts = counts_of(claim->node);
+
+		full = user_is_full(claim);
+		if (!full && !of_transaction)
+			note_slot(slot, claim, true);
+		else if (!full && (free_of_cap || max_connections_per_shard == 0 || counts->open < max_connections_per_shard))
+		{
+			counts->open++;
+			note_slot(slot, claim, false);
+		}
 	}
 	LWLockRelease(lock);
-	return node;
+	if (full)
+		refuse_user(claim);
 }
 
 void
-tessera_slot_take(TesseraSlot *slot, int32 node_id, const char *name, long timeout_ms)
+tessera_slot_take(TesseraSlot *slot, int32 node_id, const char *name, long timeout_ms, bool of_transaction)
 {
-	int			node = take_at_once(slot, tessera_database_slot(), node_id, MyBackendType != B_BACKEND);
+	Claim		claim = {.name = name,.user = MyBackendType == B_BACKEND ? GetSessionUserId() : InvalidOid};
 
-	if (node == 0 || slot->node != 0)
+	if (!of_transaction && !OidIsValid(claim.user))
+		return;
+	claim.user_limit = limit_of_user(claim.user);
+	take_at_once(slot, &claim, node_id, of_transaction);
+	if (claim.node == 0 || slot->node != 0)
 		return;
 	tessera_at_exit(tessera_slots_leave);
 	PG_TRY();
 	{
-		wait_for_slot(slot, node, name, timeout_ms);
+		wait_for_slot(slot, &claim, timeout_ms);
 	}
 	PG_CATCH();
 	{
-		give_up_waiting(node);
+		give_up_waiting(claim.node);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -438,7 +531,7 @@ tessera_slot_return(TesseraSlot *slot)
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (slot->number != 0)
 	{
-		int		   *link = &counts_of(slot->node)->slots;
+		int		   *link = list_of(slot);
 
 		while (*link != slot->number)
 			link = &slots[*link].next;
@@ -446,7 +539,8 @@ tessera_slot_return(TesseraSlot *slot)
 		slots[slot->number].next = shared->free_slot;
 		shared->free_slot = slot->number;
 	}
-	pass_on(slot->node);
+	if (!slot->beside)
+		pass_on(slot->node);
 	LWLockRelease(lock);
 	memset(slot, 0, sizeof(TesseraSlot));
 }
@@ -509,7 +603,8 @@ tessera_internal_node_connections(PG_FUNCTION_ARGS)
 			for (int j = counts.slots; j != 0; j = slots[j].next)
 				idle += pg_atomic_read_u64(&slots[j].idle_since) != 0;
 		LWLockRelease(lock);
-		if (counts.node_id == 0 || counts.database != database)
+		/* a node that was only called beside transactions has no row */
+		if (counts.node_id == 0 || counts.database != database || (counts.opened == 0 && counts.refused == 0))
 			continue;
 		values[0] = Int32GetDatum(counts.node_id);
 		values[1] = Int32GetDatum(counts.open);
@@ -531,6 +626,10 @@ tessera_slots_init(void)
 							"Connections of clients' transactions that this node has to each other one, at most; 0: no limit.",
 							"A session that needs one more waits until another one's transaction has ended.",
 							&max_connections_per_shard, 0, 0, INT_MAX / 2, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.max_connections_per_user",
+							"Connections that the sessions of one role on this node have to each other one, at most; 0: no limit.",
+							"A statement that needs one more fails. Superusers are not limited.",
+							&max_connections_per_user, 0, 0, INT_MAX / 2, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.connection_wait_timeout",
 							"How long a statement waits for a connection to another node when tessera.max_connections_per_shard is reached.", NULL,
 							&connection_wait_timeout, 30000, 0, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);

@@ -1,9 +1,10 @@
 /*
  * connection_slots.h
- *	  How many connections of the transaction lane this server's backends have to each node, and the cap on them (doc/design.md#connection-cap).
+ *	  How many connections this server's backends have to each node, and the caps on them (doc/design.md#connection-cap).
  *
- * A backend takes a slot before it opens such a connection and returns it when that is closed. Beyond tessera.max_connections_per_shard it waits in a
- * queue; who has a connection that it does not use gives it up for the first in the queue.
+ * A backend takes a slot before it opens a connection and returns it when that is closed. Of the transaction lane, beyond
+ * tessera.max_connections_per_shard, it waits in a queue; who has a connection that it does not use gives it up for the first in the queue. On all
+ * lanes, beyond tessera.max_connections_per_user of one role, it is refused.
  */
 #ifndef TESSERA_CONNECTION_SLOTS_H
 #define TESSERA_CONNECTION_SLOTS_H
@@ -16,6 +17,7 @@ typedef struct TesseraSlot
 {
 	int			node;			/* number of the node's counters, from 1; 0: none */
 	int			number;			/* of the slot, from 1; 0: it is counted, but there was no room to note whose it is */
+	bool		beside;			/* not of the transaction lane */
 	TimestampTz since;			/* taken */
 } TesseraSlot;
 
@@ -27,10 +29,11 @@ extern bool (*tessera_slot_holder) (void);
 extern bool (*tessera_slot_blocks_others) (void);
 
 /*
- * Takes a slot for a connection to the node, in `slot`, which has none. Waits while the cap is reached, interruptibly, until timeout_ms at most (< 0:
- * tessera.connection_wait_timeout alone decides); ERROR 53300 then. Processes that serve no client never wait.
+ * Takes a slot for a connection to the node, in `slot`, which has none. ERROR 53300 if the session user has as many as each may have there. Of the
+ * transaction's lane: waits while the cap is reached, interruptibly, until timeout_ms at most (< 0: tessera.connection_wait_timeout alone decides);
+ * ERROR 53300 then. Processes that serve no client are neither refused nor wait.
  */
-extern void tessera_slot_take(TesseraSlot *slot, int32 node_id, const char *name, long timeout_ms);
+extern void tessera_slot_take(TesseraSlot *slot, int32 node_id, const char *name, long timeout_ms, bool of_transaction);
 
 /* Gives it back, to the first that waits for one, if the cap leaves it room. Raises nothing; does nothing if there is none. */
 extern void tessera_slot_return(TesseraSlot *slot);
