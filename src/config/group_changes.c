@@ -14,8 +14,8 @@
  * node, internal_apply_group and internal_merge_placement on all shards.
  *
  * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node its owner (owner_limits.c), the registry in ROW SHARE (no shard
- * comes or goes), the table's row, and the row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is the
- * distributed transaction's business.
+ * comes or goes), the table's row, and the row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is
+ * the distributed transaction's business.
  */
 #include "postgres.h"
 
