@@ -967,6 +967,26 @@ sub set
 	return;
 }
 
+=pod
+
+=head2 heeds(session, setting, value)
+
+Waits until a session that is open goes by a setting that was changed and reloaded. False if it still does not after the default timeout.
+
+=cut
+
+sub heeds
+{
+	my ($self, $session, $setting, $value) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	while ($self->answer($session, "SHOW $setting") ne $value)
+	{
+		return 0 if time > $deadline;
+		sleep(0.02);
+	}
+	return 1;
+}
+
 sub reset_settings
 {
 	my ($self, $name) = @_;

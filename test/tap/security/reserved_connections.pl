@@ -126,6 +126,7 @@ $_->quit foreach $refused, $also_refused;
 
 $c->set('r1', 'tessera.max_connections_per_user' => 2);
 my ($first, $second, $third) = map { session('mallory') } 1 .. 3;
+ok($c->heeds($_, 'tessera.max_connections_per_user', 2), 'a limit') foreach $first, $second, $third;
 is($c->answer($_, $read), '0', 'a session of the role') foreach $first, $second;
 is($c->answer($third, $read), '53300', 'one more than it may have');
 like($third->{stderr}, qr/ERROR:  53300: too many connections for role "mallory" to node "s[12]"/, 'the error names role and node');
@@ -142,8 +143,10 @@ is($c->query('r1', q{SELECT sum(refused) FROM tessera.node_connections}) > 0 ? 1
 # Lanes beside the transaction's count, too.
 is($c->answer($third, 'SELECT count(*) FROM pg_prepared_xacts'), '53300', 'a call to the config node takes one more');
 $c->set('r1', 'tessera.max_connections_per_user' => 3);
+ok($c->heeds($third, 'tessera.max_connections_per_user', 3), 'a higher one');
 is($c->answer($third, 'SELECT count(*) FROM pg_prepared_xacts'), '0', 'for which there is room now');
 my $fourth = session('mallory');
+ok($c->heeds($fourth, 'tessera.max_connections_per_user', 3), 'also for a new session');
 is($c->answer($fourth, $read), '53300', 'and then no more');
 $third->quit;
 ok($c->wait_for('r1', 'SELECT count(*) FROM pg_stat_activity WHERE usename = ' . "'mallory'", '2'), 'a session ends');
