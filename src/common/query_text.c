@@ -5,10 +5,14 @@
  * Core prints columns of a query of one relation without its name. In ORDER BY and DISTINCT ON a bare name means the output column of that name
  * first: SELECT -n AS n FROM t ORDER BY t.n would read ORDER BY n, which sorts by -n. Core itself has no such queries: what it prints of views has
  * more relations. So one more is added where an output column has the name of another column; it is in no FROM.
+ *
+ * Nor does core print a coercion to a domain that nobody has written, as the result of an SQL function that was put in place has it. What a SELECT
+ * returns is taken for values of the types that it has here (rows/stored_value.h): so the check must be made there.
  */
 #include "postgres.h"
 
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
@@ -58,6 +62,29 @@ needs_prefixes(const Query *query)
 	return false;
 }
 
+static bool show_domains(Node *node, void *context);
+
+static bool
+show_domains_of_selects(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Query))
+		return expression_tree_walker(node, show_domains_of_selects, context);
+	return query_tree_walker((Query *) node, ((Query *) node)->commandType == CMD_SELECT ? show_domains : show_domains_of_selects, context, 0);
+}
+
+/* Every coercion to a domain is printed. Not in what is assigned to columns, which core prints by its form, and where the column has the check. */
+static bool
+show_domains(Node *node, void *context)
+{
+	if (node == NULL || IsA(node, Query))
+		return show_domains_of_selects(node, context);
+	if (IsA(node, CoerceToDomain))
+		((CoerceToDomain *) node)->coercionformat = COERCE_EXPLICIT_CAST;
+	return expression_tree_walker(node, show_domains, context);
+}
+
 char *
 tessera_query_text(Query *query)
 {
@@ -65,6 +92,7 @@ tessera_query_text(Query *query)
 	RangeTblEntry *other;
 	char	   *text;
 
+	(void) show_domains_of_selects((Node *) query, NULL);
 	if (!needs_prefixes(query))
 		return pg_get_querydef(query, false);
 	other = makeNode(RangeTblEntry);

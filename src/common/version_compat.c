@@ -595,3 +595,13 @@ tessera_log_message(const char *prefix, const char *data, Size size)
 	return LogLogicalMessage(prefix, data, size, false);
 #endif
 }
+
+RangeType *
+tessera_range_serialize(TypeCacheEntry *range, RangeBound *lower, RangeBound *upper, bool empty)
+{
+#if PG_VERSION_NUM >= 160000
+	return range_serialize(range, lower, upper, empty, NULL);
+#else
+	return range_serialize(range, lower, upper, empty);
+#endif
+}

@@ -28,6 +28,8 @@
 #include "parser/parse_node.h"
 #include "replication/reorderbuffer.h"
 #include "storage/latch.h"
+#include "utils/rangetypes.h"
+#include "utils/typcache.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "utils/guc_tables.h"
@@ -70,6 +72,9 @@ extern int	tessera_reserved_slots(void);
 
 /* True if so many slots for clients' connections are free. */
 extern bool tessera_slots_are_free(int n);
+
+/* A range of these bounds, as they are: range_serialize. */
+extern RangeType *tessera_range_serialize(TypeCacheEntry *range, RangeBound *lower, RangeBound *upper, bool empty);
 
 /* The number by which SendProcSignal finds the process. */
 #if PG_VERSION_NUM >= 170000

@@ -583,7 +583,7 @@ apply_batch(ArrayType *batch, bool fresh)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	AfterTriggerBeginQuery();
 	apply_rows(&applier);
-	AtEOXact_GUC(true, level);
+	AtEOXact_GUC(false, level);	/* what owners' code has set for the session goes, too */
 	end_tables(&applier);
 	PopActiveSnapshot();
 	CommandCounterIncrement();

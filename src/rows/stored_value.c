@@ -4,10 +4,11 @@
  *
  * A domain's values have the form of its base type, in memory and as text, so they are read by the base type's input function. An array of domains is
  * read as one of their base types, and then said to be of domains: only its header differs. A row is read by a description of its own in which
- * domains are replaced, as a RECORD, and formed anew by that of its type. The two nest.
+ * domains are replaced, as a RECORD, and formed anew by that of its type. The input functions of ranges over domains, and of those with a function of
+ * their own for what is canonical, are not called: such ranges are taken apart here. Where one lies in an array or a row it is read as text first.
+ * All of these nest.
  *
- * An error leaves the user that input runs as to the transaction's abort. Nothing is locked or written. The session keeps the descriptions of rows,
- * as it does those of any RECORD.
+ * Nothing is locked or written. The session keeps the descriptions of rows, as it does those of any RECORD.
  */
 #include "postgres.h"
 
@@ -15,118 +16,169 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/multirangetypes.h"
+#include "utils/rangetypes.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "common/version_compat.h"
 #include "common/wire.h"
 #include "rows/stored_value.h"
 
-struct TesseraStoredType
+/* What a value that was read by the input function has to become. */
+typedef enum Shape
+{
+	AS_READ,
+	ARRAY,						/* of `element` */
+	ROW,						/* of `desc` */
+	RANGE,						/* it was read as text, as the following */
+	MULTIRANGE,
+	FROM_TEXT					/* it is read by `inner` */
+} Shape;
+
+/* Of the type of a row, when this was made. */
+typedef struct RowVersion
 {
 	Oid			type;
+	uint64		version;
+} RowVersion;
+
+struct TesseraStoredType
+{
+	Oid			type;			/* domains taken off */
 	int32		typmod;
-	Oid			read_as;		/* the type whose input function reads it, which has no domain in it */
+	Shape		shape;
+	Oid			read_as;		/* the type whose input function reads it: it runs no user's code */
 	int32		read_typmod;
+	Oid			element;
+	TesseraStoredType *inner;	/* of elements; NULL: they are as they are read. Of the bounds of ranges, and FROM_TEXT: complete */
+	TupleDesc	desc;
+	TupleDesc	read_desc;
+	TesseraStoredType **columns;	/* NULL: as they are read */
+	/* of one that is complete, which tessera_stored_input takes */
 	FmgrInfo	input;
 	Oid			ioparam;
-	Oid			domain_owner;	/* as whom input runs; InvalidOid: it runs no user's code */
-	/* if values have to become what they are */
-	Oid			element;		/* of an array: its elements' type; InvalidOid: it is none */
-	TesseraStoredType *inner;	/* NULL: elements are as they are read */
-	TupleDesc	desc;			/* of a row; NULL: it is none */
-	uint64		version;		/* of the row's type, when this was made */
-	TupleDesc	read_desc;
-	TesseraStoredType **columns;
+	List	   *rows;			/* RowVersion: all types of rows in it */
 };
 
-static TesseraStoredType *without_domains(Oid type, int32 typmod);
+static bool code_in(Oid type, List **rows);
+static TesseraStoredType *describe(Oid type, int32 typmod);
 
 
 /* What is in a type */
 
-static Oid
-owner_of_type(Oid type)
-{
-	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("type with OID %u does not exist", type)));
-	owner = ((Form_pg_type) GETSTRUCT(tuple))->typowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
-static Oid	domain_in(Oid type);
-
-static Oid
-domain_in_row(Oid type)
+static bool
+code_in_row(Oid type, List **rows)
 {
 	TupleDesc	desc = lookup_rowtype_tupdesc_copy(type, -1);
-	Oid			found = InvalidOid;
+	bool		found = false;
 
-	for (int i = 0; i < desc->natts && !OidIsValid(found); i++)
+	if (rows != NULL)
+	{
+		RowVersion *row = palloc(sizeof(RowVersion));
+
+		*row = (RowVersion) {.type = type,.version = assign_record_type_identifier(type, -1)};
+		*rows = lappend(*rows, row);
+	}
+	for (int i = 0; i < desc->natts; i++)
 		if (!TupleDescAttr(desc, i)->attisdropped)
-			found = domain_in(TupleDescAttr(desc, i)->atttypid);
+			found |= code_in(TupleDescAttr(desc, i)->atttypid, rows);
 	FreeTupleDesc(desc);
 	return found;
 }
 
-/* The first domain that reading a value of the type comes to; InvalidOid: none. */
-static Oid
-domain_in(Oid type)
+static bool
+code_in_range(Oid type, List **rows)
+{
+	bool		found = code_in(get_range_subtype(type), rows);
+
+	return found || OidIsValid(lookup_type_cache(type, TYPECACHE_RANGE_INFO)->rng_canonical_finfo.fn_oid);
+}
+
+/* True if input functions of the type run users' code. rows: all types of rows in it are put there; NULL: they are not wanted. */
+static bool
+code_in(Oid type, List **rows)
 {
 	check_stack_depth();
 	if (type < FirstNormalObjectId)
-		return InvalidOid;
+		return false;
 	switch (get_typtype(type))
 	{
 		case TYPTYPE_DOMAIN:
-			return type;
+			(void) code_in(getBaseType(type), rows);
+			return true;
 		case TYPTYPE_COMPOSITE:
-			return domain_in_row(type);
+			return code_in_row(type, rows);
 		case TYPTYPE_RANGE:
-			return domain_in(get_range_subtype(type));
+			return code_in_range(type, rows);
 		case TYPTYPE_MULTIRANGE:
-			return domain_in(get_multirange_range(type));
+			return code_in_range(get_multirange_range(type), rows);
 		default:
-			return OidIsValid(get_element_type(type)) ? domain_in(get_element_type(type)) : InvalidOid;
+			return OidIsValid(get_element_type(type)) && code_in(get_element_type(type), rows);
 	}
 }
 
 
 /* How a type is read */
 
-/* There is no type of arrays of arrays, by which elements could be read that are domains over arrays. */
-static void
-read_array(TesseraStoredType *stored, Oid element)
+static TesseraStoredType *
+as_text(Oid type, Shape shape, Oid inner)
 {
-	TesseraStoredType *inner = without_domains(element, -1);
-	Oid			array = get_array_type(inner->read_as);
+	TesseraStoredType *stored = palloc0(sizeof(TesseraStoredType));
 
-	if (!OidIsValid(array))
-	{
-		stored->domain_owner = owner_of_type(domain_in(element));
-		return;
-	}
-	stored->read_as = array;
+	stored->type = type;
+	stored->shape = shape;
+	stored->read_as = TEXTOID;
+	stored->typmod = stored->read_typmod = -1;
+	stored->inner = tessera_stored_type(inner, -1);
+	return stored;
+}
+
+/* An element that is itself an array is read as text: there is no type of arrays of arrays. Its type's separator must then be that of texts. */
+static TesseraStoredType *
+describe_element(Oid element)
+{
+	TesseraStoredType *inner = describe(element, -1);
+	int16		length;
+	bool		by_value;
+	char		align;
+	char		separator;
+	Oid			ioparam;
+	Oid			function;
+
+	if (OidIsValid(get_array_type(inner->read_as)))
+		return inner;
+	get_type_io_data(element, IOFunc_input, &length, &by_value, &align, &separator, &ioparam, &function);
+	if (separator != ',')
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("arrays of %s cannot be read from another node", format_type_be(element)),
+				 errhint("Their elements are domains over arrays: cast to text, or use arrays of more dimensions.")));
+	return as_text(element, FROM_TEXT, element);
+}
+
+static void
+describe_array(TesseraStoredType *stored, Oid element)
+{
+	TesseraStoredType *inner = describe_element(element);
+
+	stored->shape = ARRAY;
+	stored->read_as = get_array_type(inner->read_as);
 	stored->read_typmod = inner->read_typmod;
-	stored->domain_owner = inner->domain_owner;
 	stored->element = element;
-	if (inner->desc != NULL || OidIsValid(inner->element))
+	if (inner->shape != AS_READ)
 		stored->inner = inner;
 }
 
 static void
-read_row(TesseraStoredType *stored, Oid type)
+describe_row(TesseraStoredType *stored, Oid type)
 {
-	stored->version = assign_record_type_identifier(type, -1);
+	stored->shape = ROW;
 	stored->desc = lookup_rowtype_tupdesc_copy(type, -1);
 	stored->read_desc = CreateTupleDescCopy(stored->desc);
 	stored->columns = palloc0(Max(stored->desc->natts, 1) * sizeof(TesseraStoredType *));
@@ -135,14 +187,12 @@ read_row(TesseraStoredType *stored, Oid type)
 		Form_pg_attribute column = TupleDescAttr(stored->read_desc, i);
 		TesseraStoredType *inner;
 
-		if (column->attisdropped || !OidIsValid(domain_in(column->atttypid)))
+		if (column->attisdropped || !code_in(column->atttypid, NULL))
 			continue;
-		inner = without_domains(column->atttypid, column->atttypmod);
-		column->atttypid = inner->read_as;
-		column->atttypmod = inner->read_typmod;
-		stored->columns[i] = inner;
-		if (OidIsValid(inner->domain_owner))
-			stored->domain_owner = inner->domain_owner;
+		inner = describe(column->atttypid, column->atttypmod);
+		TupleDescInitEntry(stored->read_desc, i + 1, NameStr(column->attname), inner->read_as, inner->read_typmod, 0);
+		if (inner->shape != AS_READ)
+			stored->columns[i] = inner;
 	}
 	stored->read_desc->tdtypeid = RECORDOID;
 	stored->read_desc->tdtypmod = -1;
@@ -151,40 +201,150 @@ read_row(TesseraStoredType *stored, Oid type)
 	stored->read_typmod = stored->read_desc->tdtypmod;
 }
 
-/* What is read instead of a type, without its input function. */
+/* All but what only a complete one has. */
 static TesseraStoredType *
-without_domains(Oid type, int32 typmod)
+describe(Oid type, int32 typmod)
 {
-	TesseraStoredType *stored = palloc0(sizeof(TesseraStoredType));
-	Oid			domain;
+	TesseraStoredType *stored;
+	char		kind;
 
 	check_stack_depth();
-	stored->type = type;
-	stored->typmod = typmod;
 	type = getBaseTypeAndTypmod(type, &typmod);
-	stored->read_as = type;
-	stored->read_typmod = typmod;
-	domain = domain_in(type);
-	if (!OidIsValid(domain))
+	kind = get_typtype(type);
+	if (code_in(type, NULL) && kind == TYPTYPE_RANGE)
+		return as_text(type, RANGE, get_range_subtype(type));
+	if (code_in(type, NULL) && kind == TYPTYPE_MULTIRANGE)
+		return as_text(type, MULTIRANGE, get_range_subtype(get_multirange_range(type)));
+
+	stored = palloc0(sizeof(TesseraStoredType));
+	stored->type = stored->read_as = type;
+	stored->typmod = stored->read_typmod = typmod;
+	if (!code_in(type, NULL))
 		return stored;
-	if (OidIsValid(get_element_type(type)))
-		read_array(stored, get_element_type(type));
-	else if (get_typtype(type) == TYPTYPE_COMPOSITE)
-		read_row(stored, type);
+	if (kind == TYPTYPE_COMPOSITE)
+		describe_row(stored, type);
 	else
-		stored->domain_owner = owner_of_type(domain);
+		describe_array(stored, get_element_type(type));
 	return stored;
 }
 
 TesseraStoredType *
 tessera_stored_type(Oid type, int32 typmod)
 {
-	TesseraStoredType *stored = without_domains(type, typmod);
+	TesseraStoredType *stored = describe(type, typmod);
 	Oid			function;
 
+	(void) code_in(stored->type, &stored->rows);
 	getTypeInputInfo(stored->read_as, &function, &stored->ioparam);
 	fmgr_info(function, &stored->input);
 	return stored;
+}
+
+
+/* Ranges, from their text */
+
+_Noreturn static void
+malformed(const TesseraStoredType *stored)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("malformed value of type %s from another node", format_type_be(stored->type))));
+}
+
+static void
+expect(const TesseraStoredType *stored, char **at, char wanted)
+{
+	if (**at != wanted)
+		malformed(stored);
+	(*at)++;
+}
+
+/* Up to the separator or the end of the range, which stay. A quote within quotes is doubled; what follows a backslash is meant. */
+static char *
+bound_text(const TesseraStoredType *stored, char **at)
+{
+	StringInfoData text;
+	bool		quoted = false;
+
+	initStringInfo(&text);
+	for (; quoted || strchr(",)]", **at) == NULL; (*at)++)
+	{
+		if (**at == '"' && !(quoted && (*at)[1] == '"'))
+		{
+			quoted = !quoted;
+			continue;
+		}
+		if (**at == '"' || **at == '\\')
+			(*at)++;
+		if (**at == '\0')
+			malformed(stored);
+		appendStringInfoChar(&text, **at);
+	}
+	if (**at == '\0')
+		malformed(stored);
+	return text.data;
+}
+
+static void
+read_bound(const TesseraStoredType *stored, char **at, RangeBound *bound)
+{
+	bound->infinite = strchr(",)]", **at) != NULL;
+	if (!bound->infinite)
+		bound->val = tessera_stored_input(stored->inner, bound_text(stored, at));
+}
+
+static RangeType *
+read_range(const TesseraStoredType *stored, TypeCacheEntry *range, char **at)
+{
+	RangeBound	lower = {.lower = true};
+	RangeBound	upper = {0};
+
+	if (strncmp(*at, RANGE_EMPTY_LITERAL, strlen(RANGE_EMPTY_LITERAL)) == 0)
+	{
+		*at += strlen(RANGE_EMPTY_LITERAL);
+		return tessera_range_serialize(range, &lower, &upper, true);
+	}
+	lower.inclusive = **at == '[';
+	expect(stored, at, lower.inclusive ? '[' : '(');
+	read_bound(stored, at, &lower);
+	expect(stored, at, ',');
+	read_bound(stored, at, &upper);
+	upper.inclusive = **at == ']';
+	expect(stored, at, upper.inclusive ? ']' : ')');
+	return tessera_range_serialize(range, &lower, &upper, false);
+}
+
+static Datum
+become_range(const TesseraStoredType *stored, char *text)
+{
+	RangeType  *range = read_range(stored, lookup_type_cache(stored->type, TYPECACHE_RANGE_INFO), &text);
+
+	expect(stored, &text, '\0');
+	return RangeTypePGetDatum(range);
+}
+
+/* The ranges are canonical, and apart, as they were stored: what says so is not asked. */
+static Datum
+become_multirange(const TesseraStoredType *stored, char *text)
+{
+	TypeCacheEntry range = *lookup_type_cache(stored->type, TYPECACHE_MULTIRANGE_INFO)->rngtype;
+	List	   *ranges = NIL;
+	RangeType **array;
+
+	range.rng_canonical_finfo.fn_oid = InvalidOid;
+	expect(stored, &text, '{');
+	while (*text != '}')
+	{
+		if (ranges != NIL)
+			expect(stored, &text, ',');
+		ranges = lappend(ranges, read_range(stored, &range, &text));
+	}
+	expect(stored, &text, '}');
+	expect(stored, &text, '\0');
+	array = palloc(Max(list_length(ranges), 1) * sizeof(RangeType *));
+	for (int i = 0; i < list_length(ranges); i++)
+		array[i] = list_nth(ranges, i);
+	return MultirangeTypePGetDatum(make_multirange(stored->type, &range, list_length(ranges), array));
 }
 
 
@@ -208,11 +368,12 @@ become_array(const TesseraStoredType *stored, Datum value)
 		array->elemtype = stored->element;
 		return PointerGetDatum(array);
 	}
-	get_typlenbyvalalign(stored->element, &length, &by_value, &align);
+	get_typlenbyvalalign(array->elemtype, &length, &by_value, &align);
 	deconstruct_array(array, array->elemtype, length, by_value, align, &values, &nulls, &n);
 	for (int i = 0; i < n; i++)
 		if (!nulls[i])
 			values[i] = become_stored(stored->inner, values[i]);
+	get_typlenbyvalalign(stored->element, &length, &by_value, &align);
 	return PointerGetDatum(construct_md_array(values, nulls, ARR_NDIM(array), ARR_DIMS(array), ARR_LBOUND(array), stored->element, length,
 											  by_value, align));
 }
@@ -238,41 +399,43 @@ static Datum
 become_stored(const TesseraStoredType *stored, Datum value)
 {
 	check_stack_depth();
-	if (OidIsValid(stored->element))
-		return become_array(stored, value);
-	return stored->desc != NULL ? become_row(stored, value) : value;
+	switch (stored->shape)
+	{
+		case AS_READ:
+			break;
+		case ARRAY:
+			return become_array(stored, value);
+		case ROW:
+			return become_row(stored, value);
+		case RANGE:
+			return become_range(stored, TextDatumGetCString(value));
+		case MULTIRANGE:
+			return become_multirange(stored, TextDatumGetCString(value));
+		case FROM_TEXT:
+			return tessera_stored_input(stored->inner, TextDatumGetCString(value));
+	}
+	return value;
 }
 
-/* False: a row's type in it has been altered. */
+/* False: the type of a row in it has been altered. */
 static bool
 is_current(const TesseraStoredType *stored)
 {
-	bool		current = stored->desc == NULL || assign_record_type_identifier(stored->desc->tdtypeid, -1) == stored->version;
+	ListCell   *cell;
 
-	for (int i = 0; stored->desc != NULL && current && i < stored->desc->natts; i++)
-		current = stored->columns[i] == NULL || is_current(stored->columns[i]);
-	return current && (stored->inner == NULL || is_current(stored->inner));
-}
+	foreach(cell, stored->rows)
+	{
+		const RowVersion *row = lfirst(cell);
 
-static Datum
-input_as_domain_owner(TesseraStoredType *stored, char *text)
-{
-	Oid			user;
-	int			security;
-	Datum		value;
-
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(stored->domain_owner, security | SECURITY_RESTRICTED_OPERATION);
-	value = tessera_wire_input(&stored->input, text, stored->ioparam, stored->read_typmod);
-	SetUserIdAndSecContext(user, security);
-	return value;
+		if (assign_record_type_identifier(row->type, -1) != row->version)
+			return false;
+	}
+	return true;
 }
 
 Datum
 tessera_stored_input(TesseraStoredType *stored, char *text)
 {
-	Datum		value;
-
 	if (!is_current(stored))
 	{
 		MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(stored));
@@ -280,9 +443,7 @@ tessera_stored_input(TesseraStoredType *stored, char *text)
 		*stored = *tessera_stored_type(stored->type, stored->typmod);
 		MemoryContextSwitchTo(before);
 	}
-	value = OidIsValid(stored->domain_owner) ? input_as_domain_owner(stored, text) :
-		tessera_wire_input(&stored->input, text, stored->ioparam, stored->read_typmod);
-	return become_stored(stored, value);
+	return become_stored(stored, tessera_wire_input(&stored->input, text, stored->ioparam, stored->read_typmod));
 }
 
 

@@ -519,6 +519,7 @@ tessera_row_reader_create(MemoryContext mcxt, TesseraPayloadCursor *cursor, Rela
 	TupleDesc	desc = RelationGetDescr(relation);
 	TesseraRowReader *reader = palloc0(sizeof(TesseraRowReader));
 	bool	   *seen = palloc0(Max(desc->natts, 1) * sizeof(bool));
+	bool		described = false;	/* a generated column */
 
 	reader->mcxt = own;
 	reader->generated = true;
@@ -533,6 +534,7 @@ tessera_row_reader_create(MemoryContext mcxt, TesseraPayloadCursor *cursor, Rela
 		Form_pg_attribute att = find_described(relation, name, type_name, seen);
 
 		seen[att->attnum - 1] = true;
+		described |= att->attgenerated != '\0';
 		reader_column_init(&reader->columns[i], att);
 	}
 	for (int i = 0; i < desc->natts; i++)
@@ -541,7 +543,8 @@ tessera_row_reader_create(MemoryContext mcxt, TesseraPayloadCursor *cursor, Rela
 
 		if (seen[i] || att->attisdropped)
 			continue;
-		if (!att->attgenerated)
+		/* a donor of before describes none */
+		if (!att->attgenerated || described)
 			tables_differ(relation, NameStr(att->attname), "is missing on the donor");
 		reader->generated = false;
 	}
