@@ -96,7 +96,8 @@ $c->query('s1', $_) foreach ('CREATE DOMAIN public.pos AS int CHECK (VALUE > 0)'
 	q{CREATE FUNCTION public.f() RETURNS SETOF public.pos STABLE LANGUAGE sql AS 'SELECT v FROM public.plain'},
 	q{CREATE FUNCTION public.g(int) RETURNS public.pos IMMUTABLE LANGUAGE sql AS 'SELECT $1'});
 like($c->error('r1', $_), qr/23514/, $_) foreach 'SELECT * FROM public.f()', 'SELECT f + 1 FROM public.f() AS f',
-	'SELECT public.g(v) FROM public.plain', 'SELECT public.f()', 'SELECT public.g(v), count(*) FROM public.plain GROUP BY 1', 'SELECT max(public.g(v)) FROM public.plain WHERE k = 1',
+	'SELECT public.g(v) FROM public.plain', 'SELECT public.f()',
+	'SELECT public.g(v), count(*) FROM public.plain GROUP BY 1', 'SELECT max(public.g(v)) FROM public.plain WHERE k = 1',
 	'SELECT count(*) FROM public.plain WHERE public.g(v) < 5', 'CREATE TABLE public.made AS SELECT f FROM public.f() AS f';
 
 # ---- a move ----
