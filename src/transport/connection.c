@@ -83,10 +83,10 @@ tessera_connections_end(int code, Datum arg)
 
 	hash_seq_init(&status, connections);
 	while ((entry = hash_seq_search(&status)))
-		if (entry->connection && entry->connection->pg)
+		if (entry->connection)
 		{
 			PQfinish(entry->connection->pg);
-			tessera_slot_return(&entry->connection->slot);
+			tessera_slot_return(&entry->connection->slot);	/* also of one that was being opened */
 		}
 	foreach(cell, unlisted)
 	{
