@@ -13,9 +13,9 @@
  * A table that was placed by moving (colocate.c) leaves its own group for another one that has the same owners: internal_merge_group on the config
  * node, internal_apply_group and internal_merge_placement on all shards.
  *
- * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node its owner (owner_limits.c), the registry in ROW SHARE (no shard
- * comes or goes), the table's row, and the row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is
- * the distributed transaction's business.
+ * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node its owner (owner_limits.c), the registry in SHARE (no shard comes
+ * or goes, no promoted server registers), the table's row, and the row of the group that is joined. A crash before the decision leaves nothing, after
+ * it everything: that is the distributed transaction's business.
  */
 #include "postgres.h"
 
@@ -46,7 +46,7 @@ lock_table_row(Datum spec)
 {
 	bool		isnull;
 
-	spec_run("LOCK TABLE tessera.node IN ROW SHARE MODE", SPI_OK_UTILITY, spec);
+	spec_run("LOCK TABLE tessera.node IN SHARE MODE", SPI_OK_UTILITY, spec);
 	if (spec_run("SELECT t.group_id, p.node_id = ($1->>'primary')::int4 FROM tessera.cluster_table AS t"
 				 " JOIN tessera.schema_placement AS p USING (schema_name) WHERE t.table_id = ($1->>'table_id')::uuid"
 				 " FOR UPDATE OF t FOR SHARE OF p", SPI_OK_SELECT, spec) != 1)
@@ -351,7 +351,7 @@ tessera_serve_merge_group(const TesseraMergeGroupArgs *args)
 
 	tessera_spi_begin(&spi);
 	tessera_config_routing(pg_strtoint64(spec_field(spec, "term")));
-	spec_run("LOCK TABLE tessera.node IN ROW SHARE MODE", SPI_OK_UTILITY, spec);
+	spec_run("LOCK TABLE tessera.node IN SHARE MODE", SPI_OK_UTILITY, spec);
 	lock_both(spec, &from, &target);
 	lock_member(spec);
 	require_alike(spec, &from, &target);
