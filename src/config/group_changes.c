@@ -72,9 +72,11 @@ require_owner_limits(Datum spec)
 {
 	TesseraOwnerRequest request = {.table = spec_field(spec, "object"),.by = spec_field(spec, "by")};
 
-	spec_run("SELECT jsonb_array_length($1->'points') + 1, coalesce(($1->>'max_chunk_size')::int8, 0)", SPI_OK_SELECT, spec);
+	spec_run("SELECT jsonb_array_length($1->'points') + 1, coalesce(($1->>'max_chunk_size')::int8, 0), coalesce(($1->>'apart')::bool, false)",
+			 SPI_OK_SELECT, spec);
 	request.chunks = DatumGetInt32(spi_row_value(0, 1));
 	request.max_chunk_size = DatumGetInt64(spi_row_value(0, 2));
+	request.apart = DatumGetBool(spi_row_value(0, 3));
 	tessera_owner_limits_require(&request, true);
 }
 
@@ -161,7 +163,8 @@ log_new_group(Datum spec, Datum group_id)
 /*
  * Makes the group of a table. spec: table_id, object, by, term, primary, strategy, key_types,
  * key_collations, key_columns, max_chunk_size (or null), balancing (or not there: true), points (inner bounds of the
- * chunks, in key order), spread (over all active shards, else all are the primary's). Returns group, table, placements, and chunks, with how far they
+ * chunks, in key order), spread (over all active shards, else all are the primary's), apart (or not there: false; it is to join another group).
+ * Returns group, table, placements, and chunks, with how far they
  * go if there are more.
  */
 Jsonb *
