@@ -21,8 +21,8 @@
 #define ERRCODE_TESSERA_CAPTURED			MAKE_SQLSTATE('T','S','0','0','7')
 
 /*
- * True for the SQLSTATE of an error that says that a node could not be reached: the connection was lost, or there was none to be had (53300: the node,
- * or what this one may have there, is full). Nothing else is wrong with the node or with what it was asked; whether it ran there is not known.
+ * True for the SQLSTATE of an error that says that a node could not be reached: the connection was lost, or there was none to be had (53300: the
+ * node, or what this one may have there, is full). Nothing else is wrong with it, or with what it was asked; whether that ran there is not known.
  */
 static inline bool
 tessera_error_is_unreachable(int sqlerrcode)
